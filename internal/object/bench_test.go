@@ -1,0 +1,178 @@
+package object_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"regexp"
+	"testing"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// lineReader gives one piece after another, for ever, as a busy connection does.
+type lineReader struct {
+	piece []byte
+	rest  []byte
+}
+
+func (r *lineReader) Read(p []byte) (int, error) {
+	if len(r.rest) == 0 {
+		r.rest = r.piece
+	}
+	n := copy(p, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
+}
+
+func BenchmarkScan(b *testing.B) {
+	plain := object.NewScanner(nil)
+	cutting := object.NewScanner(stripped(b))
+	for _, name := range samples {
+		raw := sample(b, name)
+		dst := make([]byte, 0, 2*len(raw))
+		run := func(what string, f func() error) {
+			b.Run(name+"/"+what, func(b *testing.B) {
+				b.SetBytes(int64(len(raw)))
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := f(); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+		run("scan", func() error {
+			_, _, err := plain.Scan(dst, raw, "", "")
+			return err
+		})
+		run("cut", func() error {
+			_, _, err := cutting.Scan(dst, raw, "", "")
+			return err
+		})
+		run("changedBy", func() error {
+			out, m, err := cutting.Scan(dst, raw, "", "")
+			m.AppendChangedBy(out, m.ManagedAt-1)
+			return err
+		})
+		run("json.Valid", func() error {
+			if !json.Valid(raw) {
+				return object.ErrTruncated
+			}
+			return nil
+		})
+		run("json.Unmarshal", func() error {
+			var v map[string]any
+			return json.Unmarshal(raw, &v)
+		})
+	}
+}
+
+func BenchmarkFrames(b *testing.B) {
+	pod := sample(b, "pod")
+	var pretty bytes.Buffer
+	frame := append(append([]byte(`{"type":"MODIFIED","object":`), pod...), "}\n"...)
+	if err := json.Indent(&pretty, frame, "", " "); err != nil {
+		b.Fatal(err)
+	}
+	for name, frame := range map[string][]byte{"compact": frame, "pretty": pretty.Bytes()} {
+		b.Run(name, func(b *testing.B) {
+			f := object.NewFrames(&lineReader{piece: frame}, 1<<20)
+			b.SetBytes(int64(len(frame)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, _, err := f.Next(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("json.Decoder", func(b *testing.B) {
+		d := json.NewDecoder(&lineReader{piece: frame})
+		b.SetBytes(int64(len(frame)))
+		b.ReportAllocs()
+		var v struct {
+			Type   string
+			Object json.RawMessage
+		}
+		for b.Loop() {
+			if err := d.Decode(&v); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func BenchmarkItems(b *testing.B) {
+	page := listPage(sample(b, "pod"), 500)
+	b.Run("own", func(b *testing.B) {
+		b.SetBytes(int64(len(page)))
+		b.ReportAllocs()
+		for b.Loop() {
+			items := object.NewItems(bytes.NewReader(page), 1<<20)
+			for {
+				if _, err := items.Next(); errors.Is(err, io.EOF) {
+					break
+				} else if err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+	})
+	b.Run("json.Unmarshal", func(b *testing.B) {
+		b.SetBytes(int64(len(page)))
+		b.ReportAllocs()
+		for b.Loop() {
+			var v struct{ Items []json.RawMessage }
+			if err := json.Unmarshal(page, &v); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+var ids = regexp.MustCompile(`[0-9a-f]{4,}`)
+
+// sibling is an object like json, with other uids, hashes, numbers and years.
+func sibling(json []byte) []byte {
+	rng := rand.New(rand.NewPCG(1, 2))
+	return ids.ReplaceAllFunc(bytes.Clone(json), func(id []byte) []byte {
+		for i := range id {
+			id[i] = "0123456789abcdef"[rng.IntN(16)]
+		}
+		return id
+	})
+}
+
+func BenchmarkPack(b *testing.B) {
+	for _, name := range samples {
+		dict := stripSample(b, name)
+		raw := sibling(dict)
+		for _, codec := range []struct {
+			name  string
+			codec *object.Codec
+		}{{"dict", object.NewCodec(dict)}, {"plain", object.NewCodec(nil)}} {
+			o := object.New(nil, 1, 0, codec.codec, raw)
+			b.Run(name+"/pack/"+codec.name, func(b *testing.B) {
+				b.SetBytes(int64(len(raw)))
+				b.ReportAllocs()
+				b.ReportMetric(float64(o.HeldBytes()), "held")
+				for b.Loop() {
+					object.New(nil, 1, 0, codec.codec, raw)
+				}
+			})
+			b.Run(name+"/unpack/"+codec.name, func(b *testing.B) {
+				dst := make([]byte, 0, len(raw))
+				b.SetBytes(int64(len(raw)))
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, err := o.AppendJSON(dst); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}

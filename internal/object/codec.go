@@ -1,0 +1,146 @@
+package object
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"sync"
+	"weak"
+
+	"github.com/klauspost/compress/s2"
+)
+
+// Codec packs the JSON of objects of one resource with one of them as dictionary: names, structure and most values of
+// an object are those of its siblings, so that little more than the differences is kept. Safe for concurrent use. A nil
+// Codec packs without a dictionary.
+type Codec struct {
+	sample []byte
+	dict   *s2.Dict // to unpack; it never builds a table
+
+	// To pack, s2 builds a table of 32 KiB for a dictionary. With a thousand resources, most of them silent, that is
+	// worth giving back: the pool lets the garbage collector have it, latest makes all that is in the pool one.
+	encoders sync.Pool // of *s2.Dict
+	mu       sync.Mutex
+	latest   weak.Pointer[s2.Dict]
+}
+
+// How a packed object starts.
+const (
+	packedRaw  = iota // JSON as it is
+	packedS2          // an s2 block
+	packedDict        // an s2 block that needs the Codec's dictionary
+)
+
+const (
+	// Below it a block saves less than it costs.
+	packMin = 64
+	// A sample below it has less to give than its table costs.
+	sampleMin = 256
+	// s2 copies a dictionary that has less capacity than this behind it.
+	dictMargin = 16
+)
+
+var errDamaged = errors.New("packed object is damaged")
+
+// NewCodec is a Codec with sample as its dictionary: the JSON of a typical object, or of several, one behind the other.
+// Of a sample longer than 64 KiB the beginning counts; one that is too short to help is ignored. A Codec holds a copy
+// of its sample, and while it is packing 32 KiB more; objects packed with it keep it alive.
+func NewCodec(sample []byte) *Codec {
+	c := &Codec{}
+	if len(sample) < sampleMin {
+		return c
+	}
+	sample = sample[:min(len(sample), s2.MaxDictSize)]
+	c.sample = append(make([]byte, 0, len(sample)+dictMargin), sample...)
+	c.dict = c.newDict()
+	c.encoders.New = c.encoder
+	return c
+}
+
+func (c *Codec) newDict() *s2.Dict { return s2.MakeDictManual(c.sample, 0) }
+
+// encoder is the *s2.Dict that another goroutine packs with, or a new one.
+func (c *Codec) encoder() any {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := c.latest.Value()
+	if d == nil {
+		d = c.newDict()
+		c.latest = weak.Make(d)
+	}
+	return d
+}
+
+// packers hold what packing writes into before it knows the size, for all Codecs: there are many more of them than of
+// goroutines that pack.
+//
+//nolint:gochecknoglobals // spare memory, not state
+var packers = sync.Pool{New: func() any { return new([]byte) }}
+
+// pack is json packed, in a slice of its exact size.
+func (c *Codec) pack(json []byte) []byte {
+	if len(json) < packMin {
+		return packRaw(json)
+	}
+	scratch := packers.Get().(*[]byte)
+	defer func() {
+		if cap(*scratch) <= bufferGiant {
+			packers.Put(scratch)
+		}
+	}()
+	block := slices.Grow((*scratch)[:0], s2.MaxEncodedLen(len(json)))
+	*scratch = block
+	kind := byte(packedS2)
+	if c != nil && c.dict != nil {
+		kind = packedDict
+		d := c.encoders.Get().(*s2.Dict)
+		block = d.Encode(block, json)
+		c.encoders.Put(d)
+	} else {
+		block = s2.Encode(block[:cap(block)], json)
+	}
+	if len(block) >= len(json) {
+		return packRaw(json)
+	}
+	packed := make([]byte, 1+len(block))
+	packed[0] = kind
+	copy(packed[1:], block)
+	return packed
+}
+
+func packRaw(json []byte) []byte {
+	packed := make([]byte, 1+len(json))
+	packed[0] = packedRaw
+	copy(packed[1:], json)
+	return packed
+}
+
+// appendUnpacked appends the JSON that pack was given.
+func (c *Codec) appendUnpacked(dst, packed []byte) ([]byte, error) {
+	if len(packed) == 0 {
+		return dst, errDamaged
+	}
+	kind, block := packed[0], packed[1:]
+	if kind == packedRaw {
+		return append(dst, block...), nil
+	}
+	size, _ := binary.Uvarint(block)
+	if size > 1<<31 {
+		return dst, errDamaged
+	}
+	n := len(dst)
+	dst = slices.Grow(dst, int(size))
+	var err error
+	switch {
+	case kind == packedS2:
+		_, err = s2.Decode(dst[n:n+int(size)], block)
+	case kind == packedDict && c != nil && c.dict != nil:
+		_, err = c.dict.Decode(dst[n:n+int(size)], block)
+	default:
+		err = errDamaged
+	}
+	if err != nil {
+		return dst[:n], err
+	}
+	return dst[:n+int(size)], nil
+}

@@ -1,0 +1,92 @@
+package object_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+func TestNewCutterErrors(t *testing.T) {
+	for _, tc := range []struct {
+		path   string
+		column int
+		msg    string
+	}{
+		{"", 1, "expected a name"},
+		{".a", 1, "expected a name"},
+		{"a.", 3, "expected a name"},
+		{"a..b", 3, "expected a name"},
+		{"a.[*]", 3, "expected a name"},
+		{"[*]", 1, "an object is not an array"},
+		{"a.*", 3, "[*]"},
+		{"a[0]", 3, `expected [*] or ["name"]`},
+		{"a['x']", 3, `expected [*] or ["name"]`},
+		{"a[", 3, `expected [*] or ["name"]`},
+		{"a[*", 3, `expected [*] or ["name"]`},
+		{`a["x`, 5, `expected "]`},
+		{`a["x"`, 6, "expected ]"},
+		{`a["\q"]`, 5, "not part of a JSON string"},
+		{`a["x"]b`, 7, "expected . or ["},
+		{"a]", 2, "is written"},
+		{"a b", 2, "is written"},
+		{"a\xff", 1, "UTF-8"},
+		{"metadata", 1, "identifies the object"},
+		{`metadata["n\u0061me"]`, 1, "identifies the object"},
+		{strings.Repeat("a.", 64) + "a", 128, "more than 64"},
+	} {
+		_, err := object.NewCutter([]string{tc.path})
+		var bad *object.PathError
+		if !errors.As(err, &bad) {
+			t.Errorf("%q: %v, want a PathError", tc.path, err)
+			continue
+		}
+		if bad.Path != tc.path || bad.Column != tc.column || !strings.Contains(bad.Msg, tc.msg) {
+			t.Errorf("%q: column %d: %s, want column %d: %s", tc.path, bad.Column, bad.Msg, tc.column, tc.msg)
+		}
+	}
+}
+
+func TestNewCutterReturnsAllErrors(t *testing.T) {
+	_, err := object.NewCutter([]string{"a[", "fine", ".b"})
+	want := "path \"a[\": column 3: expected [*] or [\"name\"]\npath \".b\": column 1: expected a name"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+func TestCutterWith(t *testing.T) {
+	const in = `{"metadata":{"managedFields":[]},"data":{"a":1},"stringData":{},"type":"Opaque"}`
+	base := cutter(t, "metadata.managedFields")
+	secrets, err := base.With("data", "stringData")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fromNil, err := (*object.Cutter)(nil).With("data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		c    *object.Cutter
+		want string
+	}{
+		{base, `{"metadata":{},"data":{"a":1},"stringData":{},"type":"Opaque"}`},
+		{secrets, `{"metadata":{},"type":"Opaque"}`},
+		{fromNil, `{"metadata":{"managedFields":[]},"stringData":{},"type":"Opaque"}`},
+		{nil, in},
+	} {
+		out, _, err := object.NewScanner(tc.c).Scan(nil, []byte(in), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(tc.want, string(out)); diff != "" {
+			t.Error(diff)
+		}
+	}
+	if _, err := base.With("."); err == nil {
+		t.Error("no error for a bad path")
+	}
+}

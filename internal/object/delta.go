@@ -1,0 +1,76 @@
+package object
+
+import "time"
+
+// Op is what happened to an object; its value is the `op` of the event contract.
+type Op byte
+
+// The ops of the event contract.
+const (
+	Created Op = 'c' // before: null, after: object
+	Updated Op = 'u' // before and after: objects
+	Deleted Op = 'd' // before: last known object, after: null
+	Read    Op = 'r' // snapshot; before: absent, after: object
+	Entered Op = 'e' // began to match a selector; before: object where it can be told, else absent
+	Left    Op = 'l' // ceased to match it; before: last known object, after: absent
+)
+
+// Delta is a change of one object as observed, or (where Stream is set) a notice about the stream of one scope.
+// Immutable once it has been handed to the queue.
+type Delta struct {
+	Op       Op
+	Inferred bool // found by comparing lists, not seen on a watch
+	Ref      *Ref
+	Before   *Object // nil: null or absent, as Op says
+	After    *Object // nil: null or absent, as Op says
+
+	// ResourceVersion of the change: that of After, of the deletion, or of the list that missed the object.
+	ResourceVersion uint64
+	// Previous is the resourceVersion observed before, 0 where there was none.
+	Previous uint64
+	// Observed is when the agent saw it, in nanoseconds since 1970.
+	Observed int64
+	// ChangedBy is a ready JSON array of {manager, operation, time}, nil where not known.
+	ChangedBy []byte
+	// Snapshot is the id of the snapshot that a Read belongs to.
+	Snapshot string
+
+	// Stream is set on a stream event; then of the above only Observed is.
+	Stream *StreamEvent
+
+	// Acker is told once the bus has acknowledged the delta; nil: nobody waits for it.
+	Acker Acker
+}
+
+// Acker hears of acknowledged deltas. Acked is called once per delta, from any goroutine, and does not block.
+type Acker interface {
+	Acked(d *Delta)
+}
+
+// StreamKind is the kind of a stream event: the end of its CloudEvents type.
+type StreamKind string
+
+// The kinds of stream events.
+const (
+	SnapshotStarted   StreamKind = "snapshot.started"
+	SnapshotCompleted StreamKind = "snapshot.completed"
+	Gap               StreamKind = "gap"
+	Progress          StreamKind = "progress"
+)
+
+// StreamEvent tells consumers about the stream itself.
+type StreamEvent struct {
+	Kind     StreamKind
+	Resource *Resource
+	// Scope names resource, namespaces and selectors of the informer: "pods", "pods/shop?labels=team%3Dpayments".
+	Scope string
+
+	Snapshot        string // started, completed
+	ResourceVersion uint64 // started, completed, progress
+	Objects         int    // started: objects to be read; completed: objects read
+
+	From, To  uint64    // gap: resourceVersions between which history could not be read
+	Since     time.Time // gap: when the last sign of life before it was seen
+	Reason    string    // gap: expired, compacted, rewound, forbidden, selection-changed, dead-letter
+	Recovered bool      // gap: all versions inside it were found
+}

@@ -1,0 +1,72 @@
+package object
+
+import "strconv"
+
+// Resource names what an informer observes: one resource of the API in one served version.
+type Resource struct {
+	Group      string // "" for the core group
+	Version    string // "v1"
+	Name       string // plural, lower case: "deployments"
+	Kind       string // "Deployment"
+	Namespaced bool
+}
+
+// String is the resource as kubectl writes it: "deployments.apps", "pods".
+func (r *Resource) String() string {
+	if r.Group == "" {
+		return r.Name
+	}
+	return r.Name + "." + r.Group
+}
+
+// APIVersion is what objects of the resource carry as apiVersion: "apps/v1", "v1".
+func (r *Resource) APIVersion() string {
+	if r.Group == "" {
+		return r.Version
+	}
+	return r.Group + "/" + r.Version
+}
+
+// Ref is the identity of one object, shared by all versions of it that are held.
+type Ref struct {
+	Resource  *Resource
+	Key       string // "namespace/name", or "name" where the resource is cluster-scoped
+	Namespace string // "" where the resource is cluster-scoped
+	Name      string
+	UID       string
+}
+
+// Object is one version of one object: its JSON, less what is stripped, as compressed by a Codec. Immutable, so that
+// the store of last-known objects and any number of deltas share it.
+type Object struct {
+	Ref             *Ref
+	ResourceVersion uint64
+
+	// ManagedAt is the newest time in metadata.managedFields, in seconds since 1970 (the API server writes no
+	// fractions), 0 where there is none. changedBy is told by comparing it with the next version's entries.
+	ManagedAt int64
+
+	codec *Codec
+	body  []byte
+}
+
+// New packs the JSON of one version of an object. It keeps no reference to json.
+func New(ref *Ref, rv uint64, managedAt int64, codec *Codec, json []byte) *Object {
+	return &Object{Ref: ref, ResourceVersion: rv, ManagedAt: managedAt, codec: codec, body: codec.pack(json)}
+}
+
+// AppendJSON appends the object's JSON to dst. An error means damaged memory: packing and unpacking are inverse.
+func (o *Object) AppendJSON(dst []byte) ([]byte, error) {
+	return o.codec.appendUnpacked(dst, o.body)
+}
+
+// HeldBytes is what the compressed JSON occupies, in bytes.
+func (o *Object) HeldBytes() int { return len(o.body) }
+
+// FormatVersion writes a resourceVersion as the API server does, "" for 0 (not known).
+func FormatVersion(rv uint64) string {
+	if rv == 0 {
+		return ""
+	}
+	return strconv.FormatUint(rv, 10)
+}

@@ -1,0 +1,321 @@
+package object
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Scanned is what a Scanner read of an object. Texts are unescaped, and nil where the object has no such member. They
+// alias the scanned bytes or the Scanner, and are valid until its next call.
+type Scanned struct {
+	APIVersion, Kind, Namespace, Name, UID, ResourceVersion []byte
+
+	// ManagedAt is the newest time in metadata.managedFields, in seconds since 1970, 0 where there is none.
+	ManagedAt int64
+	// Managers are the entries of metadata.managedFields in their order, whether they are cut or not.
+	Managers []ManagedField
+}
+
+// ManagedField is an entry of metadata.managedFields, less the fields.
+type ManagedField struct {
+	Manager, Operation, Subresource, Time []byte
+
+	At int64 // Time in seconds since 1970, 0 where there is none or it is no RFC 3339 time
+}
+
+// AppendChangedBy appends the managers whose time is newer than prevAt (Object.ManagedAt of the version before) as a
+// JSON array: [{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T15:00:00Z"}]. Where there are none it
+// appends nothing, so that a nil dst stays nil.
+func (m *Scanned) AppendChangedBy(dst []byte, prevAt int64) []byte {
+	if m.ManagedAt <= prevAt {
+		return dst
+	}
+	open := byte('[')
+	for i := range m.Managers {
+		f := &m.Managers[i]
+		if f.At <= prevAt {
+			continue
+		}
+		dst = append(dst, open)
+		dst = appendString(append(dst, `{"manager":`...), f.Manager)
+		dst = appendString(append(dst, `,"operation":`...), f.Operation)
+		dst = appendString(append(dst, `,"time":`...), f.Time)
+		dst = append(dst, '}')
+		open = ','
+	}
+	return append(dst, ']')
+}
+
+// Scanner reads objects one after another. It belongs to one goroutine.
+type Scanner struct {
+	cut   *node
+	stack nesting
+
+	// Of the object being scanned:
+	raw     []byte
+	dst     []byte
+	copied  int // raw[:copied] is in dst, or cut
+	m       Scanned
+	scratch []byte // texts that had to be unescaped
+	splice  []byte
+	err     error // why a walk has ended, where it is not the syntax
+}
+
+// NewScanner is a Scanner that cuts what c says. A nil c cuts nothing.
+func NewScanner(c *Cutter) *Scanner {
+	s := &Scanner{}
+	if c != nil {
+		s.cut = c.root
+	}
+	return s
+}
+
+// Scan appends to dst (not overlapping raw) the object in raw less what is cut, and reads its metadata in the same
+// pass. Where the object lacks kind or apiVersion (items of built-in types in a list do) those given are put in front,
+// as the API server does in a watch: {"kind":"Pod","apiVersion":"v1",… ; given as "", they are not.
+//
+// An error is ErrTruncated, a *SyntaxError, or says which member has the wrong type; then out is dst. Members that
+// are missing, or null, are no error: a bookmark has no name.
+func (s *Scanner) Scan(dst, raw []byte, kind, apiVersion string) (out []byte, m *Scanned, err error) {
+	const keep = 64 << 10
+	if cap(s.scratch) > keep {
+		s.scratch = nil
+	}
+	s.raw, s.dst, s.err = raw, dst, nil
+	s.m = Scanned{Managers: s.m.Managers[:0]}
+	s.scratch = s.scratch[:0]
+	defer func() { s.raw, s.dst = nil, nil }() // may be large, and are the caller's
+
+	start := skipSpace(raw, 0)
+	if start == len(raw) {
+		return dst, nil, ErrTruncated
+	}
+	s.copied = start
+	end := s.value(start, s.cut, theObject, 0)
+	if end >= 0 && skipSpace(raw, end) != len(raw) {
+		end = ^skipSpace(raw, end)
+	}
+	if s.err != nil {
+		return dst, nil, s.err
+	}
+	if end < 0 {
+		return dst, nil, syntaxError(raw, end)
+	}
+	out = append(s.dst, raw[s.copied:end]...)
+	out = s.spliceType(out, len(dst), kind, apiVersion)
+	for i := range s.m.Managers {
+		s.m.ManagedAt = max(s.m.ManagedAt, s.m.Managers[i].At)
+	}
+	return out, &s.m, nil
+}
+
+// spliceType adds kind and apiVersion to the object at out[at:] where it lacks them.
+func (s *Scanner) spliceType(out []byte, at int, kind, apiVersion string) []byte {
+	needKind, needVersion := s.m.Kind == nil && kind != "", s.m.APIVersion == nil && apiVersion != ""
+	if !needKind && !needVersion {
+		return out
+	}
+	s.splice = s.splice[:0]
+	if needKind {
+		s.splice = append(appendString(append(s.splice, `"kind":`...), kind), ',')
+		s.m.Kind = s.keep(kind)
+	}
+	if needVersion {
+		s.splice = append(appendString(append(s.splice, `"apiVersion":`...), apiVersion), ',')
+		s.m.APIVersion = s.keep(apiVersion)
+	}
+	at++ // after the brace
+	if out[skipSpace(out, at)] == '}' {
+		s.splice = s.splice[:len(s.splice)-1]
+	}
+	return slices.Insert(out, at, s.splice...)
+}
+
+func (s *Scanner) keep(text string) []byte {
+	start := len(s.scratch)
+	s.scratch = append(s.scratch, text...)
+	return s.scratch[start:len(s.scratch):len(s.scratch)]
+}
+
+// role is what a value is to the pipeline.
+type role uint8
+
+const (
+	nothing role = iota
+	theObject
+	metadata
+	managedFields
+	managedField
+
+	// Texts that identify the object: another type is an error.
+	kindText
+	apiVersionText
+	namespaceText
+	nameText
+	uidText
+	resourceVersionText
+
+	// Texts of the last entry of Managers. changedBy is a courtesy: what is odd there is passed over.
+	managerText
+	operationText
+	subresourceText
+	timeText
+)
+
+func (r role) String() string {
+	switch r {
+	case theObject:
+		return "the value"
+	case metadata:
+		return "metadata"
+	case kindText:
+		return "kind"
+	case apiVersionText:
+		return "apiVersion"
+	case namespaceText:
+		return "metadata.namespace"
+	case nameText:
+		return "metadata.name"
+	case uidText:
+		return "metadata.uid"
+	case resourceVersionText:
+		return "metadata.resourceVersion"
+	}
+	return "a member of metadata.managedFields"
+}
+
+// member is the role of a member of an object that has the role r.
+func (r role) member(name []byte) role {
+	switch r {
+	case theObject:
+		switch string(name) {
+		case "kind":
+			return kindText
+		case "apiVersion":
+			return apiVersionText
+		case "metadata":
+			return metadata
+		}
+	case metadata:
+		switch string(name) {
+		case "namespace":
+			return namespaceText
+		case "name":
+			return nameText
+		case "uid":
+			return uidText
+		case "resourceVersion":
+			return resourceVersionText
+		case "managedFields":
+			return managedFields
+		}
+	case managedField:
+		switch string(name) {
+		case "manager":
+			return managerText
+		case "operation":
+			return operationText
+		case "subresource":
+			return subresourceText
+		case "time":
+			return timeText
+		}
+	}
+	return nothing
+}
+
+// value walks the value at raw[i], where n are the paths that go on inside it, and what it is to the pipeline r. Like
+// skip it returns where the value ends, or the complement of where it is wrong; s.err goes before. It recurses no
+// deeper than paths are long.
+func (s *Scanner) value(i int, n *node, r role, depth int) int {
+	if i >= len(s.raw) {
+		return ^len(s.raw)
+	}
+	c := s.raw[i]
+	if r != nothing && !s.begin(r, c) {
+		return ^i
+	}
+	switch {
+	case c == '{' && (n != nil && n.members != nil || r == theObject || r == metadata || r == managedField):
+		return s.object(i, n, r, depth+1)
+	case c == '[' && (n != nil && n.each != nil || r == managedFields):
+		return s.array(i, n, r, depth+1)
+	case c == '"' && r >= kindText:
+		end := skipString(s.raw, i+1)
+		if end > 0 {
+			s.set(r, s.text(s.raw[i+1:end-1]))
+		}
+		return end
+	default:
+		return s.stack.skip(s.raw, i, depth)
+	}
+}
+
+// begin forgets what an earlier member of the same name said (the last one counts), and tells whether a value that
+// starts with c may have the role r.
+func (s *Scanner) begin(r role, c byte) bool {
+	ok := true
+	switch r {
+	case theObject:
+		ok = c == '{'
+	case metadata:
+		ok = c == '{' || c == 'n'
+		s.m = Scanned{APIVersion: s.m.APIVersion, Kind: s.m.Kind, Managers: s.m.Managers[:0]}
+	case managedFields:
+		s.m.Managers = s.m.Managers[:0]
+	case managedField:
+		s.m.Managers = append(s.m.Managers, ManagedField{})
+	case kindText, apiVersionText:
+		ok = c == '"' // null would stay beside what is put in front
+	case namespaceText, nameText, uidText, resourceVersionText:
+		ok = c == '"' || c == 'n'
+		s.set(r, nil)
+	default:
+		s.set(r, nil)
+	}
+	if !ok {
+		what := "an object"
+		if r >= kindText {
+			what = "a string"
+		}
+		s.err = fmt.Errorf("%v is not %s", r, what)
+	}
+	return ok
+}
+
+func (s *Scanner) set(r role, text []byte) {
+	switch r {
+	case kindText:
+		s.m.Kind = text
+	case apiVersionText:
+		s.m.APIVersion = text
+	case namespaceText:
+		s.m.Namespace = text
+	case nameText:
+		s.m.Name = text
+	case uidText:
+		s.m.UID = text
+	case resourceVersionText:
+		s.m.ResourceVersion = text
+	case managerText:
+		s.last().Manager = text
+	case operationText:
+		s.last().Operation = text
+	case subresourceText:
+		s.last().Subresource = text
+	case timeText:
+		s.last().Time, s.last().At = text, unixTime(text)
+	}
+}
+
+func (s *Scanner) last() *ManagedField { return &s.m.Managers[len(s.m.Managers)-1] }
+
+// text is what the inside of a JSON string stands for.
+func (s *Scanner) text(inside []byte) []byte {
+	if !escaped(inside) {
+		return inside
+	}
+	start := len(s.scratch)
+	s.scratch = appendUnescaped(s.scratch, inside)
+	return s.scratch[start:len(s.scratch):len(s.scratch)]
+}

@@ -1,0 +1,289 @@
+package object
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+)
+
+// maxDepth is how deep a value may nest: encoding/json's limit.
+const maxDepth = 10000
+
+// ErrTruncated is returned for JSON that ends before its value does.
+var ErrTruncated = errors.New("JSON ends before the value does")
+
+// SyntaxError says where JSON is wrong.
+type SyntaxError struct {
+	Offset int // of the first byte that cannot stand where it does
+	Msg    string
+}
+
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("JSON syntax at byte %d: %s", e.Offset, e.Msg)
+}
+
+// The functions below take JSON and the offset where to go on, and return the offset where what they skip has ended,
+// or the complement (^) of the offset of the first byte that is wrong, which is len(b) where b is truncated: an int is
+// cheaper to pass up than an error, and that of one value in a million needs a message. syntaxError makes it.
+
+func syntaxError(b []byte, failed int) error {
+	at := ^failed
+	if at >= len(b) {
+		return ErrTruncated
+	}
+	return &SyntaxError{Offset: at, Msg: fmt.Sprintf("unexpected %q", b[at])}
+}
+
+// nesting is a stack of what a value is inside of: a bit per level, set for an object. It makes skip independent of
+// the goroutine's stack, which input from outside must not decide about.
+type nesting [maxDepth/64 + 1]uint64
+
+// skip passes over the value at b[i], which is depth levels deep, and checks it as strictly as encoding/json.Valid.
+func (n *nesting) skip(b []byte, i, depth int) int {
+	var c byte
+	outside, object := depth, false
+value:
+	if i >= len(b) {
+		return ^len(b)
+	}
+	switch c = b[i]; c {
+	case '"':
+		if i = skipString(b, i+1); i < 0 {
+			return i
+		}
+	case '{', '[':
+		if depth == maxDepth {
+			return ^i
+		}
+		depth++
+		bit := uint64(1) << (depth & 63)
+		i++
+		if i < len(b) && b[i] <= ' ' {
+			i = skipSpace(b, i)
+		}
+		if i >= len(b) {
+			return ^len(b)
+		}
+		if c == '{' {
+			object = true
+			n[depth>>6] |= bit
+			if b[i] != '}' {
+				goto member
+			}
+		} else {
+			object = false
+			n[depth>>6] &^= bit
+			if b[i] != ']' {
+				goto value
+			}
+		}
+		goto close
+	default:
+		if i = skipScalar(b, i); i < 0 {
+			return i
+		}
+	}
+after:
+	if depth == outside {
+		return i
+	}
+	if i < len(b) && b[i] <= ' ' {
+		i = skipSpace(b, i)
+	}
+	if i >= len(b) {
+		return ^len(b)
+	}
+	if c = b[i]; c == ',' {
+		i++
+		if i < len(b) && b[i] <= ' ' {
+			i = skipSpace(b, i)
+		}
+		if object {
+			goto member
+		}
+		goto value
+	}
+	if object && c != '}' || !object && c != ']' {
+		return ^i
+	}
+close:
+	i++
+	depth--
+	object = n[depth>>6]&(1<<(depth&63)) != 0
+	goto after
+member:
+	if i = skipName(b, i); i < 0 {
+		return i
+	}
+	goto value
+}
+
+// skipName passes over a member's name, the colon and the white space around it, and ends at the value.
+func skipName(b []byte, i int) int {
+	if i >= len(b) {
+		return ^len(b)
+	}
+	if b[i] != '"' {
+		return ^i
+	}
+	if i = skipString(b, i+1); i < 0 {
+		return i
+	}
+	return skipColon(b, i)
+}
+
+func skipColon(b []byte, i int) int {
+	if i < len(b) && b[i] <= ' ' {
+		i = skipSpace(b, i)
+	}
+	if i >= len(b) {
+		return ^len(b)
+	}
+	if b[i] != ':' {
+		return ^i
+	}
+	i++
+	if i < len(b) && b[i] <= ' ' {
+		i = skipSpace(b, i)
+	}
+	return i
+}
+
+func skipSpace(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// stringStops marks the bytes of x that a string does not simply pass on: quotes, backslashes and control characters.
+// The lowest mark is exact; borrows may set marks above it.
+func stringStops(x uint64) uint64 {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	quote := x ^ ones*'"'
+	slash := x ^ ones*'\\'
+	return ((quote-ones)&^quote | (slash-ones)&^slash | (x-ones*' ')&^x) & tops
+}
+
+// stringStop is the first byte from b[i] on that a string does not simply pass on, or len(b).
+func stringStop(b []byte, i int) int {
+	for i+8 <= len(b) {
+		if stops := stringStops(binary.LittleEndian.Uint64(b[i:])); stops != 0 {
+			return i + bits.TrailingZeros64(stops)>>3
+		}
+		i += 8
+	}
+	for i < len(b) && b[i] != '"' && b[i] != '\\' && b[i] >= ' ' {
+		i++
+	}
+	return i
+}
+
+// skipString passes over the rest of a string, the first quote being before b[i].
+func skipString(b []byte, i int) int {
+	for {
+		i = stringStop(b, i)
+		if i >= len(b) {
+			return ^len(b)
+		}
+		switch b[i] {
+		case '"':
+			return i + 1
+		case '\\':
+			if i = skipEscape(b, i+1); i < 0 {
+				return i
+			}
+		default:
+			return ^i
+		}
+	}
+}
+
+// skipEscape passes over an escape, the backslash being before b[i].
+func skipEscape(b []byte, i int) int {
+	if i >= len(b) {
+		return ^len(b)
+	}
+	switch b[i] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return i + 1
+	case 'u':
+		for end := i + 5; ; {
+			i++
+			if i == end {
+				return i
+			}
+			if i >= len(b) {
+				return ^len(b)
+			}
+			if c := b[i]; (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'f') {
+				return ^i
+			}
+		}
+	}
+	return ^i
+}
+
+// skipScalar passes over a number, true, false or null.
+func skipScalar(b []byte, i int) int {
+	switch b[i] {
+	case 't':
+		return skipWord(b, i, "true")
+	case 'f':
+		return skipWord(b, i, "false")
+	case 'n':
+		return skipWord(b, i, "null")
+	}
+	return skipNumber(b, i)
+}
+
+func skipWord(b []byte, i int, word string) int {
+	for j := range len(word) {
+		if i+j >= len(b) {
+			return ^len(b)
+		}
+		if b[i+j] != word[j] {
+			return ^(i + j)
+		}
+	}
+	return i + len(word)
+}
+
+func skipNumber(b []byte, i int) int {
+	if b[i] == '-' {
+		i++
+	}
+	if i < len(b) && b[i] == '0' {
+		i++
+	} else if i = skipDigits(b, i); i < 0 {
+		return i
+	}
+	if i < len(b) && b[i] == '.' {
+		if i = skipDigits(b, i+1); i < 0 {
+			return i
+		}
+	}
+	if i < len(b) && b[i]|0x20 == 'e' {
+		i++
+		if i < len(b) && (b[i] == '+' || b[i] == '-') {
+			i++
+		}
+		return skipDigits(b, i)
+	}
+	return i
+}
+
+// skipDigits passes over one or more digits.
+func skipDigits(b []byte, i int) int {
+	if i >= len(b) {
+		return ^len(b)
+	}
+	if b[i] < '0' || b[i] > '9' {
+		return ^i
+	}
+	for i++; i < len(b) && b[i] >= '0' && b[i] <= '9'; {
+		i++
+	}
+	return i
+}
