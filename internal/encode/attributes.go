@@ -1,0 +1,164 @@
+package encode
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+const (
+	objectSchema = "https://kubecdc.dev/schema/object/v1"
+	streamSchema = "https://kubecdc.dev/schema/stream/v1"
+
+	// timeFormat is RFC 3339 with all nine digits: every time takes the same space and sorts as text.
+	timeFormat = "2006-01-02T15:04:05.000000000Z07:00"
+)
+
+// put adds the attribute whose value has been appended to ev.values, giving values, and returns the value. An attribute
+// that would be empty is left out.
+func (ev *Event) put(name string, values []byte) []byte {
+	value := values[len(ev.values):len(values):len(values)]
+	ev.values = values
+	if len(value) > 0 {
+		ev.attributes = append(ev.attributes, Attribute{Name: name, Value: value})
+	}
+	return value
+}
+
+func (ev *Event) putText(name, value string) { ev.put(name, appendText(ev.values, value)) }
+
+// objectAttributes are those of an object event, in the order in which the contract shows them.
+func (e *Encoder) objectAttributes(ev *Event, d *object.Delta) {
+	ref, res := d.Ref, d.Ref.Resource
+
+	ev.put("specversion", append(ev.values, "1.0"...))
+	ev.ID = ev.put("id", appendObjectID(ev.values, d))
+	ev.Source = ev.put("source", append(ev.values, e.source...))
+	v := append(ev.values, "dev.kubecdc.object."...)
+	ev.Type = ev.put("type", append(v, verb(d.Op)...))
+	v = appendPath(ev.values, res, ref.Namespace)
+	v = append(v, '/')
+	ev.put("subject", appendPathSegment(v, ref.Name))
+	e.putCommon(ev, d, res, objectSchema)
+	ev.putText("namespace", ref.Namespace)
+	ev.putText("name", ref.Name)
+	ev.putText("uid", ref.UID)
+	ev.put("op", append(ev.values, byte(d.Op)))
+	ev.putVersion(d.ResourceVersion)
+	ev.PartitionKey = ev.put("partitionkey", e.appendObjectKey(ev.values, ref))
+}
+
+// streamAttributes are those of a stream event, in the same order, with the scope in place of the object.
+func (e *Encoder) streamAttributes(ev *Event, d *object.Delta) {
+	s := d.Stream
+
+	ev.put("specversion", append(ev.values, "1.0"...))
+	ev.ID = ev.put("id", appendStreamID(ev.values, s))
+	ev.Source = ev.put("source", append(ev.values, e.source...))
+	v := append(ev.values, "dev.kubecdc."...)
+	ev.Type = ev.put("type", append(v, s.Kind...))
+	ev.put("subject", appendPath(ev.values, s.Resource, ""))
+	e.putCommon(ev, d, s.Resource, streamSchema)
+	ev.putText("scope", s.Scope)
+	if s.Kind != object.Gap { // a gap lies between two versions
+		ev.putVersion(s.ResourceVersion)
+	}
+	v = append(appendText(ev.values, e.o.Cluster), '/')
+	ev.PartitionKey = ev.put("partitionkey", appendText(v, s.Scope))
+}
+
+// putCommon adds what lies between subject and scope or namespace.
+func (e *Encoder) putCommon(ev *Event, d *object.Delta, res *object.Resource, schema string) {
+	ev.put("time", time.Unix(0, d.Observed).UTC().AppendFormat(ev.values, timeFormat))
+	ev.put("datacontenttype", append(ev.values, dataType...))
+	ev.put("dataschema", append(ev.values, schema...))
+	ev.putText("cluster", e.o.Cluster)
+	ev.putText("clusteruid", e.o.ClusterUID)
+	v := ev.values
+	if res.Group != "" {
+		v = append(appendText(v, res.Group), '/')
+	}
+	ev.put("apiversion", appendText(v, res.Version))
+	ev.putText("kind", res.Kind)
+	ev.putText("resource", res.Name)
+}
+
+// putVersion adds resourceversion, and sequence, its form that sorts as text.
+func (ev *Event) putVersion(rv uint64) {
+	if rv == 0 {
+		return
+	}
+	digits := ev.put("resourceversion", strconv.AppendUint(ev.values, rv, 10))
+	const zeros = "00000000000000000000" // as many as the largest uint64 has digits
+	v := append(ev.values, zeros[len(digits):]...)
+	ev.put("sequence", append(v, digits...))
+}
+
+// appendObjectID appends the id, which names one version of one object; its deletion, seen or inferred, has one id.
+func appendObjectID(dst []byte, d *object.Delta) []byte {
+	dst = appendText(dst, d.Ref.Resource.Name)
+	if group := d.Ref.Resource.Group; group != "" {
+		dst = appendText(append(dst, '.'), group)
+	}
+	dst = appendText(append(dst, '/'), d.Ref.UID)
+	dst = append(dst, '/')
+	if d.Op == object.Deleted {
+		return append(dst, 'd')
+	}
+	dst = strconv.AppendUint(dst, d.ResourceVersion, 10)
+	if d.Op == object.Read {
+		dst = appendText(append(dst, "/r/"...), d.Snapshot)
+	}
+	return dst
+}
+
+func appendStreamID(dst []byte, s *object.StreamEvent) []byte {
+	dst = append(appendText(dst, s.Scope), '/')
+	switch s.Kind {
+	case object.SnapshotStarted:
+		dst = append(appendText(dst, s.Snapshot), "/started"...)
+	case object.SnapshotCompleted:
+		dst = append(appendText(dst, s.Snapshot), "/completed"...)
+	case object.Gap:
+		dst = strconv.AppendUint(append(dst, "gap/"...), s.From, 10)
+		dst = strconv.AppendUint(append(dst, '-'), s.To, 10)
+	case object.Progress:
+		dst = strconv.AppendUint(append(dst, "progress/"...), s.ResourceVersion, 10)
+	}
+	return dst
+}
+
+// appendObjectKey appends the key that all events of one object share, "prod-eu-1/apps/deployments/shop/web".
+func (e *Encoder) appendObjectKey(dst []byte, ref *object.Ref) []byte {
+	group, namespace := ref.Resource.Group, ref.Namespace
+	if group == "" {
+		group = "core"
+	}
+	if namespace == "" {
+		namespace = "_"
+	}
+	dst = append(appendText(dst, e.o.Cluster), '/')
+	dst = append(appendText(dst, group), '/')
+	dst = append(appendText(dst, ref.Resource.Name), '/')
+	dst = append(appendText(dst, namespace), '/')
+	return appendText(dst, ref.Name)
+}
+
+func verb(op object.Op) string {
+	switch op {
+	case object.Created:
+		return "created"
+	case object.Updated:
+		return "updated"
+	case object.Deleted:
+		return "deleted"
+	case object.Read:
+		return "read"
+	case object.Entered:
+		return "entered"
+	case object.Left:
+		return "left"
+	}
+	return ""
+}

@@ -1,0 +1,119 @@
+package encode_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	jsonpatch "github.com/evanphx/json-patch/v5"
+
+	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// podUpdate is a pod of 3.8 KB whose container has become unready.
+func podUpdate(b testing.TB) (d *object.Delta, before, after []byte) {
+	p := pairs(b)["pod-unready"]
+	ref := &object.Ref{Resource: pods, Key: "shop/web-6d4cf56db6-x7k2p", Namespace: "shop", Name: "web-6d4cf56db6-x7k2p", UID: "0b6f3f0e-5d7c-4a53-9a57-0d3a8f5f1a11"}
+	codec := object.NewCodec(p[0])
+	return &object.Delta{
+		Op: object.Updated, Ref: ref, ResourceVersion: 48390, Previous: 48211, Observed: observed.UnixNano(),
+		Before:    object.New(ref, 48211, 0, codec, p[0]),
+		After:     object.New(ref, 48390, 0, codec, p[1]),
+		ChangedBy: []byte(`[{"manager":"kubelet","operation":"Update","time":"2026-11-20T15:07:12Z"}]`),
+	}, p[0], p[1]
+}
+
+func BenchmarkEncode(b *testing.B) {
+	d, before, after := podUpdate(b)
+	for _, bc := range []struct {
+		name   string
+		change func(o *encode.Options)
+	}{
+		{"structured", func(*encode.Options) {}},
+		{"binary", func(o *encode.Options) { o.Mode = encode.Binary }},
+		{"no-patch", func(o *encode.Options) { o.Patch = false }},
+		{"no-before", func(o *encode.Options) { o.Before = false }},
+	} {
+		o := full
+		bc.change(&o)
+		e := encode.New(o)
+		b.Run(bc.name, func(b *testing.B) {
+			b.ReportAllocs()
+			var ev encode.Event
+			for b.Loop() {
+				if err := e.Encode(&ev, d); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.SetBytes(int64(len(ev.Body)))
+		})
+	}
+
+	// The same event by way of the SDK, from objects that are ready as JSON, without a patch.
+	b.Run("baseline-sdk-no-patch", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			ev := event.New()
+			ev.SetID("pods/0b6f3f0e-5d7c-4a53-9a57-0d3a8f5f1a11/48390")
+			ev.SetSource("/kubernetes/prod-eu-1")
+			ev.SetType("dev.kubecdc.object.updated")
+			ev.SetSubject("/api/v1/namespaces/shop/pods/web-6d4cf56db6-x7k2p")
+			ev.SetTime(time.Unix(0, d.Observed))
+			ev.SetDataSchema("https://kubecdc.dev/schema/object/v1")
+			for _, x := range [][2]string{
+				{"cluster", "prod-eu-1"},
+				{"clusteruid", full.ClusterUID},
+				{"apiversion", "v1"},
+				{"kind", "Pod"},
+				{"resource", "pods"},
+				{"namespace", "shop"},
+				{"name", d.Ref.Name},
+				{"uid", d.Ref.UID},
+				{"op", "u"},
+				{"resourceversion", "48390"},
+				{"sequence", "00000000000000048390"},
+				{"partitionkey", "prod-eu-1/core/pods/shop/" + d.Ref.Name},
+			} {
+				ev.SetExtension(x[0], x[1])
+			}
+			if err := ev.SetData(event.ApplicationJSON, map[string]any{
+				"op": "u", "resourceVersion": "48390", "previousResourceVersion": "48211",
+				"before": json.RawMessage(before), "after": json.RawMessage(after), "changedBy": json.RawMessage(d.ChangedBy),
+			}); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := json.Marshal(ev); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func BenchmarkAppendPatch(b *testing.B) {
+	for _, name := range []string{"pod-unready", "pod-started", "deployment-scaled", "deployment-edited", "configmap"} {
+		p := pairs(b)[name]
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(p[1])))
+			var dst []byte
+			var err error
+			for b.Loop() {
+				if dst, err = encode.AppendPatch(dst[:0], p[0], p[1]); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	// A merge patch from two decoded trees, which says less (arrays are replaced whole).
+	b.Run("baseline-json-merge-patch-pod-unready", func(b *testing.B) {
+		p := pairs(b)["pod-unready"]
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := jsonpatch.CreateMergePatch(p[0], p[1]); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

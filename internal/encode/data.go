@@ -1,0 +1,110 @@
+package encode
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// appendObjectData appends the data of an object event. A member that is null says "does not exist", one that is left out
+// "not known", or not asked for.
+func (e *Encoder) appendObjectData(dst []byte, ev *Event, d *object.Delta) ([]byte, error) {
+	dst = append(dst, `{"op":"`...)
+	dst = append(dst, byte(d.Op), '"')
+	dst = appendVersion(dst, `,"resourceVersion":"`, d.ResourceVersion)
+	dst = appendVersion(dst, `,"previousResourceVersion":"`, d.Previous)
+	if d.Inferred {
+		dst = append(dst, `,"inferred":true`...)
+	}
+	if d.Op == object.Read {
+		dst = append(dst, `,"snapshot":`...)
+		dst = appendQuoted(dst, d.Snapshot)
+	}
+
+	// The patch reads both objects from where they stand in dst: appending to dst leaves what is below its length as it
+	// is, and where it moves to a larger array these slices keep the old one.
+	var before, after []byte
+	var err error
+	patch := e.o.Patch && (d.Op == object.Updated || d.Op == object.Entered) && d.Before != nil
+	switch {
+	case d.Op == object.Created:
+		dst = append(dst, `,"before":null`...)
+	case d.Op == object.Read || d.Before == nil:
+	case e.o.Before:
+		dst = append(dst, `,"before":`...)
+		from := len(dst)
+		if dst, err = d.Before.AppendJSON(dst); err != nil {
+			return dst, err
+		}
+		before = dst[from:]
+	case patch:
+		if ev.before, err = d.Before.AppendJSON(ev.before[:0]); err != nil {
+			return dst, err
+		}
+		before = ev.before
+	}
+	switch d.Op {
+	case object.Deleted:
+		dst = append(dst, `,"after":null`...)
+	case object.Left:
+	default:
+		dst = append(dst, `,"after":`...)
+		from := len(dst)
+		if dst, err = d.After.AppendJSON(dst); err != nil {
+			return dst, err
+		}
+		after = dst[from:]
+	}
+	if patch {
+		dst = append(dst, `,"patch":`...)
+		if dst, err = ev.differ.append(dst, before, after); err != nil {
+			return dst, err
+		}
+	}
+	if len(d.ChangedBy) > 0 {
+		dst = append(dst, `,"changedBy":`...)
+		dst = append(dst, d.ChangedBy...)
+	}
+	return append(dst, '}'), nil
+}
+
+// appendStreamData appends the data of a stream event.
+func (e *Encoder) appendStreamData(dst []byte, _ *Event, d *object.Delta) ([]byte, error) {
+	s := d.Stream
+	start := len(dst)
+	switch s.Kind {
+	case object.SnapshotStarted, object.SnapshotCompleted:
+		dst = append(dst, `,"snapshot":`...)
+		dst = appendQuoted(dst, s.Snapshot)
+		dst = appendVersion(dst, `,"resourceVersion":"`, s.ResourceVersion)
+		dst = append(dst, `,"objects":`...)
+		dst = strconv.AppendInt(dst, int64(s.Objects), 10)
+	case object.Gap:
+		dst = appendVersion(dst, `,"fromResourceVersion":"`, s.From)
+		dst = appendVersion(dst, `,"toResourceVersion":"`, s.To)
+		if !s.Since.IsZero() {
+			dst = append(dst, `,"since":"`...)
+			dst = append(s.Since.UTC().AppendFormat(dst, time.RFC3339), '"')
+		}
+		if s.Reason != "" {
+			dst = append(dst, `,"reason":`...)
+			dst = appendQuoted(dst, s.Reason)
+		}
+		dst = append(dst, `,"recovered":`...)
+		dst = strconv.AppendBool(dst, s.Recovered)
+	case object.Progress:
+		dst = appendVersion(dst, `,"resourceVersion":"`, s.ResourceVersion)
+	}
+	dst[start] = '{' // in place of the first comma
+	return append(dst, '}'), nil
+}
+
+// appendVersion appends a member whose name and opening quote are given, unless the version is not known.
+func appendVersion(dst []byte, member string, rv uint64) []byte {
+	if rv == 0 {
+		return dst
+	}
+	dst = append(dst, member...)
+	return append(strconv.AppendUint(dst, rv, 10), '"')
+}

@@ -1,0 +1,160 @@
+package encode
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// Mode is the content mode of CloudEvents in which events are encoded.
+type Mode string
+
+// The content modes.
+const (
+	Structured Mode = "structured" // attributes and data in one JSON document
+	Binary     Mode = "binary"     // attributes in headers, the body is the data
+)
+
+// Options say what goes into events.
+type Options struct {
+	Cluster    string // the configured name; "": ClusterUID takes its place
+	ClusterUID string // the UID of namespace kube-system
+	Mode       Mode   // "": Structured
+	Before     bool   // send the object before
+	Patch      bool   // send the patch
+}
+
+// Encoder encodes deltas. It is immutable and safe for concurrent use.
+type Encoder struct {
+	o      Options
+	source string
+}
+
+// New returns an Encoder.
+func New(o Options) *Encoder {
+	if o.Cluster == "" {
+		o.Cluster = o.ClusterUID
+	}
+	return &Encoder{o: o, source: string(appendPathSegment([]byte("/kubernetes/"), o.Cluster))}
+}
+
+// These errors tell which rule of the contract a delta breaks.
+var (
+	errNoCluster  = errors.New("neither a cluster name nor a cluster uid")
+	errNoRef      = errors.New("no resource")
+	errNoUID      = errors.New("no uid")
+	errNoVersion  = errors.New("no resourceVersion")
+	errNoSnapshot = errors.New("no snapshot id")
+	errNoBefore   = errors.New("no object before")
+	errNoAfter    = errors.New("no object after")
+	errNoScope    = errors.New("no scope")
+)
+
+// Encode makes ev the event of d, reusing ev's buffers; after an error ev is not to be used but for another Encode.
+func (e *Encoder) Encode(ev *Event, d *object.Delta) error {
+	ev.Reset()
+	ev.Delta = d
+	if err := e.encode(ev, d); err != nil {
+		switch {
+		case d.Stream != nil:
+			return fmt.Errorf("encode %s %s: %w", d.Stream.Kind, d.Stream.Scope, err)
+		case d.Ref == nil || d.Ref.Resource == nil:
+			return fmt.Errorf("encode delta: %w", err)
+		}
+		return fmt.Errorf("encode %s %s rv=%d: %w", d.Ref.Resource, d.Ref.Key, d.ResourceVersion, err)
+	}
+	return nil
+}
+
+func (e *Encoder) encode(ev *Event, d *object.Delta) error {
+	if e.o.Cluster == "" {
+		return errNoCluster
+	}
+	check, attributes, data := checkObject, e.objectAttributes, e.appendObjectData
+	if d.Stream != nil {
+		check, attributes, data = checkStream, e.streamAttributes, e.appendStreamData
+	}
+	if err := check(d); err != nil {
+		return err
+	}
+	attributes(ev, d)
+
+	var err error
+	if e.o.Mode == Binary {
+		ev.ContentType = dataType
+		ev.Attributes = ev.attributes
+		ev.Body, err = data(ev.Body, ev, d)
+		return err
+	}
+	ev.ContentType = structuredType
+	body := append(ev.Body, '{')
+	for i := range ev.attributes {
+		a := &ev.attributes[i]
+		body = append(body, '"')
+		body = append(body, a.Name...)
+		body = append(body, `":"`...)
+		body = appendEscaped(body, a.Value)
+		body = append(body, `",`...)
+	}
+	body = append(body, `"data":`...)
+	body, err = data(body, ev, d)
+	ev.Body = append(body, '}')
+	return err
+}
+
+// checkObject holds a delta against the contract's table: what an event of its op must have.
+func checkObject(d *object.Delta) error {
+	var before, after, version bool
+	switch d.Op {
+	case object.Created, object.Read, object.Entered:
+		after, version = true, true
+	case object.Updated:
+		before, after, version = true, true, true
+	case object.Left:
+		before, version = true, true
+	case object.Deleted: // its id goes without a version
+		before = true
+	default:
+		return fmt.Errorf("unknown op %q", d.Op)
+	}
+	switch {
+	case d.Ref == nil || d.Ref.Resource == nil:
+		return errNoRef
+	case d.Ref.UID == "":
+		return errNoUID
+	case version && d.ResourceVersion == 0:
+		return errNoVersion
+	case before && d.Before == nil:
+		return errNoBefore
+	case after && d.After == nil:
+		return errNoAfter
+	case d.Op == object.Read && d.Snapshot == "":
+		return errNoSnapshot
+	}
+	return nil
+}
+
+func checkStream(d *object.Delta) error {
+	s := d.Stream
+	switch {
+	case s.Resource == nil:
+		return errNoRef
+	case s.Scope == "":
+		return errNoScope
+	}
+	switch s.Kind {
+	case object.SnapshotStarted, object.SnapshotCompleted:
+		if s.Snapshot == "" {
+			return errNoSnapshot
+		}
+	case object.Progress:
+		if s.ResourceVersion == 0 {
+			return errNoVersion
+		}
+	case object.Gap:
+	default:
+		return fmt.Errorf("unknown kind of stream event %q", s.Kind)
+	}
+	return nil
+}

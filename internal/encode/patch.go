@@ -1,0 +1,349 @@
+package encode
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+)
+
+const (
+	// maxDepth is how deep AppendPatch looks. What lies deeper is compared byte by byte and replaced as a whole: that
+	// bounds the stack, and the work of the indexed comparison, which reads a document once per level.
+	maxDepth = 100
+
+	// patchSlack is by how many bytes the operations inside a value may outgrow the value before one replacement takes
+	// their place. Not 0: a few paths say more to a reader than a slightly shorter copy of a whole object.
+	patchSlack = 512
+)
+
+// AppendPatch appends to dst the RFC 6902 patch that turns before into after, as a JSON array of add, remove and
+// replace operations, [] where there is nothing to do. It is at most 600 bytes longer than after.
+//
+// Strings are compared by what they mean ("a" is "\u0061"), numbers by how they are written (1 is not 1.0): at worst a
+// replacement too many. Of duplicate keys the last one counts, as in encoding/json.
+//
+// Both documents have to be valid JSON in UTF-8. Anything else is an error or a senseless patch, never a panic. They may
+// lie in the array behind dst, but only below its length.
+func AppendPatch(dst, before, after []byte) ([]byte, error) {
+	var d differ
+	return d.append(dst, before, after)
+}
+
+// differ walks two documents in lockstep. As versions of one object are mostly equal, it mostly reads only one: a[i:same]
+// and the bytes of b from j on are known to be equal, which a comparison of whole words found out, and inside of that only
+// a's tokens are looked at. Where the two part, inside a scalar, both are skipped and the walk goes on behind it; where
+// they part between members or elements, that object or array is compared anew with an index (index.go).
+//
+// What it allocates it keeps for the next patch.
+type differ struct {
+	dst  []byte
+	a, b []byte
+	i, j int // the next byte of each
+	same int // a[i:same] == b[j:j+same-i], and same is as far as that goes
+
+	path []segment
+	keys []span // of the members read in the objects that are open, innermost last, in a
+}
+
+// segment is one step of a JSON pointer.
+type segment struct {
+	key   []byte // a member's key as written between the quotes; nil: an element
+	index int
+}
+
+type span struct{ start, end int }
+
+func (d *differ) append(dst, before, after []byte) ([]byte, error) {
+	if d.path == nil { // enough for all but the largest objects
+		d.path = make([]segment, 0, 32)
+		d.keys = make([]span, 0, 128)
+	}
+	d.path, d.keys = d.path[:0], d.keys[:0]
+	d.a, d.b = before, after
+	d.dst = append(dst, '[')
+	d.resync(0, 0)
+	err := d.value()
+	if err == nil {
+		if d.next(); d.i < len(before) || d.j < len(after) {
+			err = errTrailing
+		}
+	}
+	out := append(d.dst, ']')
+	// Hold on to neither document; keys, which hold no pointer, are as many as the widest objects had.
+	d.a, d.b, d.dst = nil, nil, nil
+	clear(d.path[:cap(d.path)])
+	if cap(d.keys) > maxKept/16 {
+		d.keys = make([]span, 0, 128)
+	}
+	if err != nil {
+		return dst, fmt.Errorf("patch: %w", err)
+	}
+	return out, nil
+}
+
+// mark is where an object or array began.
+type mark struct{ i, j, dst, keys int }
+
+func (d *differ) mark() mark { return mark{d.i, d.j, len(d.dst), len(d.keys)} }
+
+// resync moves to i and j and finds how far the documents agree from there. Each byte is compared once: the next call
+// comes only when the walk has left the part that agrees.
+func (d *differ) resync(i, j int) {
+	d.i, d.j = i, j
+	a, b := d.a[i:], d.b[j:]
+	n := min(len(a), len(b))
+	a, b = a[:n], b[:n]
+	k := 0
+	for ; k+8 <= n; k += 8 {
+		if x := binary.LittleEndian.Uint64(a[k:]) ^ binary.LittleEndian.Uint64(b[k:]); x != 0 {
+			d.same = i + k + bits.TrailingZeros64(x)/8
+			return
+		}
+	}
+	for k < n && a[k] == b[k] {
+		k++
+	}
+	d.same = i + k
+}
+
+// next is the first byte of the next token of each document, 0 at the end.
+func (d *differ) next() (ca, cb byte) {
+	if d.i < d.same {
+		if c := d.a[d.i]; c > ' ' {
+			return c, c
+		}
+	}
+	i, j := skipSpace(d.a, d.i), skipSpace(d.b, d.j)
+	if i-d.i == j-d.j && i <= d.same {
+		d.i, d.j = i, j
+	} else {
+		d.resync(i, j)
+	}
+	if i < len(d.a) {
+		ca = d.a[i]
+	}
+	if j < len(d.b) {
+		cb = d.b[j]
+	}
+	return ca, cb
+}
+
+func (d *differ) value() error {
+	ca, cb := d.next()
+	if ca == cb && len(d.path) < maxDepth {
+		switch ca {
+		case '{':
+			return d.object()
+		case '[':
+			return d.array()
+		}
+	}
+	i, err := skipValue(d.a, d.i)
+	if err != nil {
+		return err
+	}
+	// Below same even the byte behind the value is equal, so a number cannot go on in the other document.
+	if i < d.same {
+		d.j += i - d.i
+		d.i = i
+		return nil
+	}
+	j, err := skipValue(d.b, d.j)
+	if err != nil {
+		return err
+	}
+	if va, vb := d.a[d.i:i], d.b[d.j:j]; !sameScalar(va, vb) {
+		d.emit(opReplace, vb)
+	}
+	d.resync(i, j)
+	return nil
+}
+
+func (d *differ) object() error {
+	m := d.mark()
+	d.path = append(d.path, segment{})
+	top := len(d.path) - 1
+	d.i++
+	d.j++
+	for first := true; ; first = false {
+		ca, cb := d.next()
+		if ca != cb {
+			return d.indexed(m)
+		}
+		if ca == '}' {
+			break
+		}
+		if !first {
+			if ca != ',' {
+				return errSyntax
+			}
+			d.i++
+			d.j++
+			ca, cb = d.next()
+		}
+		if ca != '"' || cb != '"' {
+			return errSyntax
+		}
+		end, err := skipString(d.a, d.i)
+		if err != nil {
+			return err
+		}
+		if end > d.same {
+			return d.indexed(m)
+		}
+		d.path[top].key = d.a[d.i+1 : end-1]
+		d.keys = append(d.keys, span{d.i + 1, end - 1})
+		d.j += end - d.i
+		d.i = end
+		if d.i >= d.same || d.a[d.i] != ':' { // there may be space before it
+			if ca, cb = d.next(); ca != ':' || cb != ':' {
+				return errSyntax
+			}
+		}
+		d.i++
+		d.j++
+		if err := d.value(); err != nil {
+			return err
+		}
+	}
+	d.i++
+	d.j++
+	// Where nothing differs duplicate keys are harmless. Otherwise an operation may have been written for a member that
+	// a later one of the same name hides.
+	if len(d.dst) > m.dst && repeats(d.a, d.keys[m.keys:]) {
+		return d.indexed(m)
+	}
+	d.close(m)
+	return nil
+}
+
+func (d *differ) array() error {
+	m := d.mark()
+	d.path = append(d.path, segment{})
+	top := len(d.path) - 1
+	d.i++
+	d.j++
+	for n := 0; ; n++ {
+		ca, cb := d.next()
+		if ca != cb && (ca == ']' || cb == ']') {
+			return d.indexed(m)
+		}
+		if ca == ']' {
+			break
+		}
+		if n > 0 {
+			if ca != ',' || cb != ',' {
+				return errSyntax
+			}
+			d.i++
+			d.j++
+		}
+		d.path[top].index = n
+		if err := d.value(); err != nil {
+			return err
+		}
+	}
+	d.i++
+	d.j++
+	d.close(m)
+	return nil
+}
+
+// close ends the object or array that began at m.
+func (d *differ) close(m mark) {
+	d.path = d.path[:len(d.path)-1]
+	d.keys = d.keys[:m.keys]
+	d.bound(m.dst, d.b[m.j:d.j])
+}
+
+// bound replaces the operations behind from, all of them inside of one value, by that value where they outgrow it.
+func (d *differ) bound(from int, value []byte) {
+	if len(d.dst)-from > len(value)+patchSlack {
+		d.dst = d.dst[:from]
+		d.emit(opReplace, value)
+	}
+}
+
+// indexed takes back what has been written since m and compares the object or array that began there with an index. It
+// never comes back to the lockstep for what is inside, else nested restarts would double the work with each level.
+func (d *differ) indexed(m mark) error {
+	d.dst = d.dst[:m.dst]
+	d.keys = d.keys[:m.keys]
+	d.path = d.path[:len(d.path)-1]
+	i, err := skipValue(d.a, m.i)
+	if err != nil {
+		return err
+	}
+	j, err := skipValue(d.b, m.j)
+	if err != nil {
+		return err
+	}
+	if err := d.compare(d.a[m.i:i], d.b[m.j:j]); err != nil {
+		return err
+	}
+	d.resync(i, j)
+	return nil
+}
+
+const (
+	opAdd     = `{"op":"add","path":"`
+	opReplace = `{"op":"replace","path":"`
+	opRemove  = `{"op":"remove","path":"`
+)
+
+// emit writes one operation on the current path; value is nil for a removal.
+func (d *differ) emit(op string, value []byte) {
+	if d.dst[len(d.dst)-1] == '}' {
+		d.dst = append(d.dst, ',')
+	}
+	d.dst = append(d.dst, op...)
+	for i := range d.path {
+		d.dst = append(d.dst, '/')
+		d.dst = appendSegment(d.dst, &d.path[i])
+	}
+	d.dst = append(d.dst, '"')
+	if value != nil {
+		d.dst = append(d.dst, `,"value":`...)
+		d.dst = append(d.dst, value...)
+	}
+	d.dst = append(d.dst, '}')
+}
+
+// repeats tells whether two of the keys may be equal. A key with an escape counts as a repetition: it may equal one that
+// is written without.
+func repeats(doc []byte, keys []span) bool {
+	sorted := true
+	for k := range keys {
+		key := doc[keys[k].start:keys[k].end]
+		if bytes.IndexByte(key, '\\') >= 0 {
+			return true
+		}
+		if k > 0 && sorted {
+			sorted = bytes.Compare(doc[keys[k-1].start:keys[k-1].end], key) < 0
+		}
+	}
+	switch {
+	case sorted: // as maps are written
+		return false
+	case len(keys) <= 24:
+		for k := range keys {
+			key := doc[keys[k].start:keys[k].end]
+			for _, other := range keys[:k] {
+				if other.end-other.start == len(key) && bytes.Equal(doc[other.start:other.end], key) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	seen := make(map[string]struct{}, len(keys))
+	for _, k := range keys {
+		key := doc[k.start:k.end]
+		if _, ok := seen[string(key)]; ok {
+			return true
+		}
+		seen[string(key)] = struct{}{}
+	}
+	return false
+}
