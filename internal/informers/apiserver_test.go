@@ -1,0 +1,289 @@
+package informers_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/rest"
+)
+
+// version is one revision of the fake API server's history.
+type version struct {
+	rv        uint64
+	namespace string
+	name      string
+	uid       string
+	labels    map[string]string
+	value     string
+	deleted   bool
+	before    *version // nil: the name was free
+}
+
+func (v *version) key() string { return v.namespace + "/" + v.name }
+
+// JSON is the object as an API server writes it; in a list it has no kind and apiVersion.
+func (v *version) JSON(inList bool, rv uint64) string {
+	head := `"kind":"ConfigMap","apiVersion":"v1",`
+	if inList {
+		head = ""
+	}
+	l, _ := json.Marshal(v.labels)
+	return fmt.Sprintf(`{%s"metadata":{"name":%q,"namespace":%q,"uid":%q,"resourceVersion":"%d","labels":%s,`+
+		`"managedFields":[{"manager":"m-%s","operation":"Update","apiVersion":"v1","time":%q,"fieldsType":"FieldsV1","fieldsV1":{"f:data":{}}}]},`+
+		`"data":{"value":%q}}`, head, v.name, v.namespace, v.uid, rv, l, v.value, fmt.Sprintf("2026-11-20T15:%02d:%02dZ", v.rv/60%60, v.rv%60), v.value)
+}
+
+// apiServer serves configmaps from a history that it keeps whole, with the faults that a test asks for.
+type apiServer struct {
+	*httptest.Server
+
+	mu        sync.Mutex
+	changed   *sync.Cond
+	history   []*version
+	now       map[string]*version
+	compacted uint64 // below: gone
+	rv        uint64
+	uids      int
+
+	// fault may answer a request in the server's place (true: it did). frames bounds how many frames a watch sends
+	// before after is written in place of the next and the connection is closed; 0: no bound.
+	fault  func(w http.ResponseWriter, r *http.Request) bool
+	frames int
+	after  string
+
+	lists, watches, ended int
+}
+
+func newAPIServer(t *testing.T) *apiServer {
+	s := &apiServer{now: map[string]*version{}, rv: 100}
+	s.changed = sync.NewCond(&s.mu)
+	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *apiServer) config() *rest.Config { return &rest.Config{Host: s.URL} }
+
+// put creates or updates an object and returns its version.
+func (s *apiServer) put(name, value string, l map[string]string) *version {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := &version{namespace: "shop", name: name, labels: l, value: value}
+	if was := s.now[v.key()]; was != nil {
+		v.uid, v.before = was.uid, was
+	} else {
+		s.uids++
+		v.uid = fmt.Sprintf("uid-%d", s.uids)
+	}
+	s.now[v.key()] = v
+	return s.add(v)
+}
+
+func (s *apiServer) delete(name string) *version {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.now["shop/"+name]
+	if was == nil {
+		return nil
+	}
+	v := *was
+	v.deleted, v.before = true, was
+	delete(s.now, v.key())
+	return s.add(&v)
+}
+
+func (s *apiServer) add(v *version) *version {
+	s.rv++
+	v.rv = s.rv
+	s.history = append(s.history, v)
+	s.changed.Broadcast()
+	return v
+}
+
+// compact forgets the history so far and ends every watch.
+func (s *apiServer) compact() {
+	s.mu.Lock()
+	s.rv++
+	s.compacted = s.rv
+	s.mu.Unlock()
+	s.CloseClientConnections()
+}
+
+func (s *apiServer) do(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+func (s *apiServer) counts() (lists, watches, ended int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lists, s.watches, s.ended
+}
+
+func status(code int, reason metav1.StatusReason) string {
+	b, _ := json.Marshal(metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: string(reason),
+	})
+	return string(b)
+}
+
+func fail(w http.ResponseWriter, code int, reason metav1.StatusReason) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	fmt.Fprint(w, status(code, reason))
+}
+
+func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	fault := s.fault
+	s.mu.Unlock()
+	if fault != nil && fault(w, r) {
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	switch r.URL.Path {
+	case "/api":
+		fmt.Fprint(w, `{"kind":"APIVersions","versions":["v1"]}`)
+	case "/apis":
+		fmt.Fprint(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`)
+	case "/api/v1":
+		fmt.Fprint(w, `{"kind":"APIResourceList","groupVersion":"v1","resources":[`+
+			`{"name":"configmaps","singularName":"","namespaced":true,"kind":"ConfigMap","verbs":["list","watch"]},`+
+			`{"name":"secrets","singularName":"","namespaced":true,"kind":"Secret","verbs":["list","watch"]},`+
+			`{"name":"bindings","singularName":"","namespaced":true,"kind":"Binding","verbs":["create"]}]}`)
+	case "/api/v1/configmaps", "/api/v1/namespaces/shop/configmaps":
+		if r.URL.Query().Get("watch") != "" {
+			s.watch(w, r)
+		} else {
+			s.list(w, r)
+		}
+	default:
+		fail(w, http.StatusNotFound, metav1.StatusReasonNotFound)
+	}
+}
+
+func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	selector, _ := labels.Parse(q.Get("labelSelector"))
+	name, named := strings.CutPrefix(q.Get("fieldSelector"), "metadata.name=")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !named {
+		s.lists++
+	}
+	at, offset := s.rv, 0
+	if c := q.Get("continue"); c != "" {
+		fmt.Sscanf(c, "%d-%d", &at, &offset)
+	} else if q.Get("resourceVersionMatch") == "Exact" {
+		at, _ = strconv.ParseUint(q.Get("resourceVersion"), 10, 64)
+	}
+	if at < s.compacted {
+		fail(w, http.StatusGone, metav1.StatusReasonExpired)
+		return
+	}
+	state := map[string]*version{}
+	for _, v := range s.history {
+		if v.rv > at {
+			break
+		}
+		state[v.key()] = v
+	}
+	var items []string
+	for _, k := range slices.Sorted(maps.Keys(state)) {
+		if v := state[k]; !v.deleted && selector.Matches(labels.Set(v.labels)) && (!named || v.name == name) {
+			items = append(items, v.JSON(true, v.rv))
+		}
+	}
+	next := ""
+	items = items[min(offset, len(items)):]
+	if limit, _ := strconv.Atoi(q.Get("limit")); limit > 0 && len(items) > 3 {
+		items = items[:3] // smaller pages than asked for, as a server may send
+		next = fmt.Sprintf("%d-%d", at, offset+3)
+	}
+	fmt.Fprintf(w, `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"%d","continue":%q},"items":[%s]}`,
+		at, next, strings.Join(items, ","))
+}
+
+func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	selector, _ := labels.Parse(q.Get("labelSelector"))
+	rv, _ := strconv.ParseUint(q.Get("resourceVersion"), 10, 64)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watches++
+	defer func() { s.ended++ }()
+	// Wait wakes up when the client is gone.
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		select {
+		case <-r.Context().Done():
+			s.changed.Broadcast()
+		case <-done:
+		}
+	}()
+	flush := func() { w.(http.Flusher).Flush() }
+	w.WriteHeader(http.StatusOK)
+	flush()
+	if rv < s.compacted {
+		fmt.Fprintf(w, `{"type":"ERROR","object":%s}`+"\n", status(http.StatusGone, metav1.StatusReasonExpired))
+		return
+	}
+	sent := 0
+	for next := 0; r.Context().Err() == nil; {
+		if next == len(s.history) {
+			s.changed.Wait()
+			continue
+		}
+		v := s.history[next]
+		next++
+		typ := selectedType(v, selector)
+		if v.rv <= rv || typ == "" {
+			continue
+		}
+		if s.frames > 0 && sent == s.frames {
+			fmt.Fprint(w, s.after)
+			return
+		}
+		sent++
+		shown := v
+		if typ == "DELETED" && !v.deleted {
+			shown = v.before // what it was when it still matched, with the resourceVersion of now
+		}
+		frame := fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", typ, shown.JSON(false, v.rv))
+		s.mu.Unlock()
+		_, err := fmt.Fprint(w, frame)
+		flush()
+		s.mu.Lock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// selectedType is what an API server makes of a change under a selector, "" for nothing.
+func selectedType(v *version, selector labels.Selector) string {
+	matches := func(v *version) bool { return v != nil && !v.deleted && selector.Matches(labels.Set(v.labels)) }
+	switch was, is := matches(v.before), matches(v); {
+	case was && is:
+		return "MODIFIED"
+	case is:
+		return "ADDED"
+	case was:
+		return "DELETED"
+	default:
+		return ""
+	}
+}

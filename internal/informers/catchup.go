@@ -1,0 +1,221 @@
+package informers
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// snapshot counts the reads of one snapshot that the bus has acknowledged. completed must follow the last of them: it
+// is what lets a consumer sweep.
+type snapshot struct {
+	id   string
+	rv   uint64
+	sent int // under the store's mu
+
+	mu     sync.Mutex
+	acked  int
+	sealed bool // sent is final
+	total  int
+	done   chan struct{} // closed when all are acknowledged
+}
+
+func newSnapshot(id string, rv uint64) *snapshot {
+	return &snapshot{id: id, rv: rv, done: make(chan struct{})}
+}
+
+// Acked implements object.Acker for reads.
+func (s *snapshot) Acked(*object.Delta) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.acked++
+	s.finish()
+}
+
+// seal says how many reads there are in all. Called once.
+func (s *snapshot) seal(total int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sealed, s.total = true, total
+	s.finish()
+}
+
+// finish closes done once everything is acknowledged. A delta is acknowledged once, so it happens once.
+func (s *snapshot) finish() {
+	if s.sealed && s.acked == s.total {
+		close(s.done)
+	}
+}
+
+// acknowledged is an object.Acker for a single delta.
+type acknowledged chan struct{}
+
+// Acked implements object.Acker.
+func (a acknowledged) Acked(*object.Delta) { close(a) }
+
+// catchUp is the cursor: it announces each list, opens the gate for live deltas, and sends what is due in key order with
+// the room that they leave. It returns when ctx ends.
+func (s *store) catchUp(ctx context.Context) {
+	var completed <-chan struct{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-completed:
+			completed = nil
+			if s.complete(ctx) != nil {
+				return
+			}
+			continue
+		case <-s.wake:
+		}
+		if s.announceLists(ctx) != nil || s.sendDue(ctx) != nil {
+			return
+		}
+		s.mu.Lock()
+		// Sealed once: a further wake finds it sealed, and completed set.
+		if snap := s.snapshot; snap != nil && completed == nil && !s.listing && s.next == len(s.order) {
+			completed = snap.done
+			snap.seal(snap.sent)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// announceLists sends the stream events of the lists since, each after the one before it was acknowledged, and opens
+// the gate if no further list has begun meanwhile.
+func (s *store) announceLists(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		if s.listing {
+			s.mu.Unlock()
+			return nil // endList wakes the cursor again
+		}
+		if len(s.announce) == 0 {
+			if !s.open {
+				close(s.gate)
+				s.open = true
+			}
+			s.mu.Unlock()
+			return nil
+		}
+		ev := s.announce[0]
+		s.mu.Unlock()
+
+		if err := s.sendStream(ctx, ev); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.announce = s.announce[1:]
+		s.mu.Unlock()
+	}
+}
+
+// sendStream puts a stream event into the queue and waits until the bus has acknowledged it.
+func (s *store) sendStream(ctx context.Context, ev *object.StreamEvent) error {
+	acked := make(acknowledged)
+	d := &object.Delta{Stream: ev, Observed: s.now().UnixNano(), Acker: acked}
+	s.metrics.count(d)
+	if err := s.lane.Put(ctx, streamKey, deltaOverhead, d); err != nil {
+		return err
+	}
+	select {
+	case <-acked:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// complete says that the snapshot in progress is on the bus.
+func (s *store) complete(ctx context.Context) error {
+	s.mu.Lock()
+	snap := s.snapshot
+	s.snapshot = nil
+	s.mu.Unlock()
+	return s.sendStream(ctx, &object.StreamEvent{
+		Kind: object.SnapshotCompleted, Resource: s.resource, Scope: s.scope,
+		Snapshot: snap.id, ResourceVersion: snap.rv, Objects: snap.total,
+	})
+}
+
+// sendDue moves the cursor to the end of what is due, or until a new list begins.
+func (s *store) sendDue(ctx context.Context) error {
+	var gone verdict
+	for {
+		next, ref := s.offerDue(gone)
+		switch next {
+		case offeredAll:
+			return nil
+		case offeredSome:
+		case offerNeedsVerdict:
+			exists, told, ok := untilTold(ctx, func() (bool, bool, error) { return s.selected.exists(ctx, ref, 0) })
+			if !ok {
+				return context.Cause(ctx)
+			}
+			gone = verdict{ref: ref, op: object.Deleted}
+			if exists || !told {
+				gone.op = object.Left
+			}
+		case offerRefused:
+			if err := s.lane.Roomy(ctx); err != nil {
+				return err
+			}
+			// Roomy may answer at once although a key's own share is used up: do not spin.
+			if !sleep(ctx, time.Millisecond) {
+				return context.Cause(ctx)
+			}
+		}
+	}
+}
+
+// verdict is what the server said of an object that a list under a selector missed.
+type verdict struct {
+	ref *object.Ref
+	op  object.Op // Deleted or Left
+}
+
+type offer int
+
+const (
+	offeredAll        offer = iota // nothing is due any more, or a new list is being loaded
+	offeredSome                    // others may have the lock now
+	offerRefused                   // no room
+	offerNeedsVerdict              // the server has to be asked about ref first
+)
+
+// offerBatch bounds how many deltas are put under one hold of mu, so that live deltas do not wait for a whole snapshot.
+const offerBatch = 256
+
+// offerDue puts what is due into the queue, in key order, as long as there is room.
+func (s *store) offerDue(gone verdict) (offer, *object.Ref) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for range offerBatch {
+		if s.listing || len(s.announce) > 0 || s.next == len(s.order) {
+			return offeredAll, nil
+		}
+		key := s.order[s.next]
+		op := object.Deleted
+		if prior := s.prior[key]; s.selected != nil && prior != nil && s.objects[key].last == nil {
+			if gone.ref != prior.Ref {
+				return offerNeedsVerdict, prior.Ref
+			}
+			op = gone.op
+		}
+		d := s.nextDue(key, op)
+		if d != nil {
+			if !s.lane.TryPut(key, heldBytes(d), d) {
+				return offerRefused, nil
+			}
+			s.metrics.count(d)
+		}
+		s.settle(key, d)
+		if s.objects[key].due == dueNothing {
+			s.next++
+		}
+	}
+	return offeredSome, nil
+}

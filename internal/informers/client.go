@@ -1,0 +1,129 @@
+package informers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// watchReceiveBuffer bounds what the HTTP/2 client buffers, in bytes, for one watch that is not read. The Go client's
+// default of 4 MiB a stream would let 60 blocked watches hold 257 MB.
+const watchReceiveBuffer = 256 << 10
+
+// client reads raw JSON from an API server. Lists and watches have transports of their own, so that the small receive
+// buffer of watches does not slow lists down.
+type client struct {
+	lists     *rest.RESTClient
+	watches   *rest.RESTClient
+	discovery *discovery.DiscoveryClient
+}
+
+func newClient(config *rest.Config) (*client, error) {
+	lists := dynamic.ConfigFor(config)
+	lists.AcceptContentTypes = "application/json" // whatever the feature gates say: the bytes are kept as they come
+	// Flow is bounded by the queue and by API Priority and Fairness; a client-side limit would only delay watches
+	// that are opened again.
+	lists.QPS = -1
+	lists.GroupVersion = nil
+	lists.APIPath = "/"
+	listClient, err := rest.HTTPClientFor(lists)
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", config.Host, err)
+	}
+
+	watches := rest.CopyConfig(lists)
+	// Compression of a watch would only delay its frames. Set, it also gives the watches a transport of their own in
+	// client-go's cache, which is what makes the next lines safe.
+	watches.DisableCompression = true
+	watches.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+		if t := httpTransport(rt); t != nil && t.HTTP2 == nil {
+			t.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: watchReceiveBuffer}
+		}
+		return rt
+	})
+	watchClient, err := rest.HTTPClientFor(watches)
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", config.Host, err)
+	}
+
+	c := &client{}
+	if c.lists, err = rest.UnversionedRESTClientForConfigAndClient(lists, listClient); err != nil {
+		return nil, fmt.Errorf("client for %s: %w", config.Host, err)
+	}
+	if c.watches, err = rest.UnversionedRESTClientForConfigAndClient(watches, watchClient); err != nil {
+		return nil, fmt.Errorf("client for %s: %w", config.Host, err)
+	}
+	if c.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(lists, listClient); err != nil {
+		return nil, fmt.Errorf("client for %s: %w", config.Host, err)
+	}
+	return c, nil
+}
+
+// httpTransport finds the *http.Transport beneath client-go's wrappers, nil where there is none (a custom dialer's
+// transport: then the default receive buffer applies).
+func httpTransport(rt http.RoundTripper) *http.Transport {
+	for {
+		switch t := rt.(type) {
+		case *http.Transport:
+			return t
+		case utilnet.RoundTripperWrapper:
+			rt = t.WrappedRoundTripper()
+		default:
+			return nil
+		}
+	}
+}
+
+// path is the URL path of a resource, in one namespace or ("") in all.
+func path(r *object.Resource, namespace string) string {
+	p := "/apis/" + r.Group + "/" + r.Version
+	if r.Group == "" {
+		p = "/api/" + r.Version
+	}
+	if namespace != "" {
+		p += "/namespaces/" + namespace
+	}
+	return p + "/" + r.Name
+}
+
+// list opens one page; the body is the caller's to read and to close. A refusal is an API Status error.
+func (c *client) list(ctx context.Context, r *object.Resource, namespace string, o metav1.ListOptions) (io.ReadCloser, error) {
+	return stream(ctx, c.lists, r, namespace, o)
+}
+
+// watch opens an HTTP watch; the body is the caller's to read and to close. A refusal is an API Status error.
+func (c *client) watch(ctx context.Context, r *object.Resource, namespace string, o metav1.ListOptions) (io.ReadCloser, error) {
+	o.Watch = true
+	return stream(ctx, c.watches, r, namespace, o)
+}
+
+func stream(ctx context.Context, c *rest.RESTClient, r *object.Resource, namespace string, o metav1.ListOptions) (io.ReadCloser, error) {
+	return c.Get().AbsPath(path(r, namespace)).
+		SetHeader("Accept", "application/json").
+		SpecificallyVersionedParams(&o, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).
+		Stream(ctx)
+}
+
+// clusterUID is the uid of namespace kube-system, which lives as long as the cluster.
+func (c *client) clusterUID(ctx context.Context) (string, error) {
+	raw, err := c.lists.Get().AbsPath("/api/v1/namespaces/kube-system").SetHeader("Accept", "application/json").Do(ctx).Raw()
+	if err != nil {
+		return "", fmt.Errorf("read namespace kube-system, whose uid names the cluster (the agent needs get on it): %w", err)
+	}
+	var ns metav1.PartialObjectMetadata
+	if err := json.Unmarshal(raw, &ns); err != nil {
+		return "", fmt.Errorf("read namespace kube-system, whose uid names the cluster: %w", err)
+	}
+	return string(ns.UID), nil
+}

@@ -1,0 +1,150 @@
+package informers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// Pattern names resources as kubectl does.
+type Pattern interface {
+	Match(group, version, resource string) bool
+	String() string
+}
+
+// Rule takes the resources that match one of Resources and none of Except.
+type Rule struct {
+	Resources []Pattern
+	Except    []Pattern
+	// Namespaces tells which namespaces are taken. Names lists them where they are known literally: then each has an
+	// informer of its own, which also works where RBAC allows no more. AllNamespaces: the rule takes cluster-scoped
+	// resources too.
+	Namespaces    func(namespace string) bool
+	Names         []string
+	Patterns      []string // as configured, for the scope's name; empty: all
+	AllNamespaces bool
+	LabelSelector string
+	FieldSelector string
+}
+
+func (r *Rule) match(group, version, resource string) bool {
+	hit := func(p Pattern) bool { return p.Match(group, version, resource) }
+	return slices.ContainsFunc(r.Resources, hit) && !slices.ContainsFunc(r.Except, hit)
+}
+
+// aliases are resources that the API server serves under two groups, with the same objects behind both.
+func aliases() map[schema.GroupResource]schema.GroupResource {
+	return map[schema.GroupResource]schema.GroupResource{
+		{Group: "events.k8s.io", Resource: "events"}: {Resource: "events"},
+		{Group: "extensions", Resource: "ingresses"}: {Group: "networking.k8s.io", Resource: "ingresses"},
+	}
+}
+
+// served is a resource that can be listed and watched, with the versions that serve it, the preferred one first.
+type served struct {
+	group, name string
+	versions    []object.Resource
+}
+
+// chosen is a resource and the rule that takes it.
+type chosen struct {
+	resource object.Resource
+	rule     *Rule
+}
+
+// discover asks what the API server serves. failed names group versions that could not be told: unknown, not gone.
+func discover(ctx context.Context, d *discovery.DiscoveryClient) (out []served, failed []string, err error) {
+	groups, lists, err := d.ServerGroupsAndResourcesWithContext(ctx)
+	var partial *discovery.ErrGroupDiscoveryFailed
+	if errors.As(err, &partial) {
+		for gv := range partial.Groups {
+			failed = append(failed, gv.String())
+		}
+		slices.Sort(failed)
+	} else if err != nil {
+		return nil, nil, fmt.Errorf("discover resources: %w", err)
+	}
+	byVersion := make(map[string]*metav1.APIResourceList, len(lists))
+	for _, l := range lists {
+		byVersion[l.GroupVersion] = l
+	}
+	index := map[schema.GroupResource]int{}
+	for _, g := range groups {
+		versions := []string{g.PreferredVersion.GroupVersion}
+		for _, v := range g.Versions {
+			if v.GroupVersion != g.PreferredVersion.GroupVersion {
+				versions = append(versions, v.GroupVersion)
+			}
+		}
+		for _, gv := range versions {
+			l := byVersion[gv]
+			if l == nil {
+				continue
+			}
+			parsed, err := schema.ParseGroupVersion(gv)
+			if err != nil {
+				return nil, nil, fmt.Errorf("discover resources: group version %q: %w", gv, err)
+			}
+			for _, r := range l.APIResources {
+				if strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") || !slices.Contains(r.Verbs, "watch") {
+					continue
+				}
+				gr := schema.GroupResource{Group: parsed.Group, Resource: r.Name}
+				at, ok := index[gr]
+				if !ok {
+					at = len(out)
+					index[gr] = at
+					out = append(out, served{group: parsed.Group, name: r.Name})
+				}
+				out[at].versions = append(out[at].versions, object.Resource{
+					Group: parsed.Group, Version: parsed.Version, Name: r.Name, Kind: r.Kind, Namespaced: r.Namespaced,
+				})
+			}
+		}
+	}
+	return out, failed, nil
+}
+
+// choose lets the rules take what is served, in order: the first rule that matches a resource takes it, no object is
+// taken under two names, and a resource is read in its preferred version unless a rule asks for another. unserved are the
+// patterns without a wildcard that match nothing.
+func choose(rules []Rule, all []served) (out []chosen, unserved []string) {
+	taken := map[schema.GroupResource]bool{}
+	for i := range rules {
+		rule := &rules[i]
+		for _, s := range all {
+			gr := schema.GroupResource{Group: s.group, Resource: s.name}
+			v := slices.IndexFunc(s.versions, func(r object.Resource) bool { return rule.match(r.Group, r.Version, r.Name) })
+			if v < 0 || taken[gr] || !s.versions[v].Namespaced && !rule.AllNamespaces {
+				continue
+			}
+			taken[gr] = true
+			for alias, canonical := range aliases() {
+				if gr == alias || gr == canonical {
+					taken[alias], taken[canonical] = true, true
+				}
+			}
+			out = append(out, chosen{resource: s.versions[v], rule: rule})
+		}
+		for _, p := range rule.Resources {
+			if !strings.Contains(p.String(), "*") && !anyServed(p, all) {
+				unserved = append(unserved, p.String())
+			}
+		}
+	}
+	return out, unserved
+}
+
+func anyServed(p Pattern, all []served) bool {
+	return slices.ContainsFunc(all, func(s served) bool {
+		return slices.ContainsFunc(s.versions, func(r object.Resource) bool { return p.Match(r.Group, r.Version, r.Name) })
+	})
+}

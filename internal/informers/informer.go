@@ -1,0 +1,116 @@
+package informers
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// informer observes one resource in one scope. It is the reflector's ListerWatcher (list.go, watch.go).
+type informer struct {
+	client     *client
+	resource   *object.Resource
+	namespace  string            // the only one, "" for all
+	namespaces func(string) bool // of those, which are taken
+	labels     string
+	fields     string
+	scope      string
+	snapshots  SnapshotMode
+	cutter     *object.Cutter
+	lane       Lane
+	listSlots  chan struct{} // shared: bounds how many lists run at a time
+	log        *slog.Logger
+	metrics    *metrics
+
+	store      *store
+	state      state
+	dictionary dictionary
+	readers    sync.WaitGroup // watch readers and lists, which the reflector starts and does not wait for
+	delivered  atomic.Uint64  // resourceVersion up to which everything is in the store
+}
+
+// run observes until ctx ends. Everything it started has ended when it returns.
+func (i *informer) run(ctx context.Context) {
+	var cursor sync.WaitGroup
+	cursor.Go(func() { i.store.catchUp(ctx) })
+	logger := klog.FromContext(ctx)
+	reflector := cache.NewReflectorWithOptions(i, nil, &reflectorStore{ctx: ctx, store: i.store, informer: i}, cache.ReflectorOptions{
+		Name: i.scope, TypeDescription: i.resource.String(), Logger: &logger,
+		// Lists and watches retry by themselves. What comes here is a 410: list again at once, but not in a tight loop
+		// should every watch end with one.
+		Backoff: &wait.Backoff{Duration: backoffFirst, Factor: 2, Jitter: 0.5, Steps: 10, Cap: backoffMax},
+	})
+	reflector.RunWithContext(ctx)
+	i.readers.Wait()
+	cursor.Wait()
+}
+
+// hasSelector tells if the API server decides by selectors what belongs to the scope.
+func (i *informer) hasSelector() bool { return i.labels != "" || i.fields != "" }
+
+// IsWatchListSemanticsUnSupported keeps the reflector from streaming its first list: it is read page by page.
+func (*informer) IsWatchListSemanticsUnSupported() bool { return true }
+
+// reflectorStore is the store as the reflector wants it: without contexts and with errors that are never returned.
+type reflectorStore struct {
+	ctx      context.Context //nolint:containedctx // cache.ReflectorStore's methods take none, and a blocked one must end
+	store    *store
+	informer *informer
+}
+
+// Add implements cache.ReflectorStore.
+func (r *reflectorStore) Add(obj any) error { return r.apply(watch.Added, obj) }
+
+// Update implements cache.ReflectorStore.
+func (r *reflectorStore) Update(obj any) error { return r.apply(watch.Modified, obj) }
+
+// Delete implements cache.ReflectorStore.
+func (r *reflectorStore) Delete(obj any) error { return r.apply(watch.Deleted, obj) }
+
+// Replace implements cache.ReflectorStore. The list is in the store already (ListWithContext).
+func (*reflectorStore) Replace([]any, string) error { return nil }
+
+// Resync implements cache.ReflectorStore. There is none.
+func (*reflectorStore) Resync() error { return nil }
+
+func (r *reflectorStore) apply(typ watch.EventType, obj any) error {
+	// The reflector hands over what the informer's own watch gave it.
+	if o, ok := obj.(*observed); ok {
+		r.store.apply(r.ctx, typ, o)
+	}
+	return nil
+}
+
+// scopeName names resource, namespace and selectors of an informer, for stream events and metrics.
+func scopeName(r *object.Resource, namespaces []string, labels, fields string) string {
+	var b strings.Builder
+	b.WriteString(r.String())
+	if len(namespaces) > 0 {
+		b.WriteString("/" + strings.Join(namespaces, ","))
+	}
+	sep := byte('?')
+	for _, s := range []struct{ name, value string }{{"labelSelector", labels}, {"fieldSelector", fields}} {
+		if s.value != "" {
+			b.WriteByte(sep)
+			b.WriteString(s.name + "=" + s.value)
+			sep = '&'
+		}
+	}
+	return b.String()
+}
+
+// seen notes a sign of life of the watch.
+func (i *informer) seen(at time.Time) {
+	i.state.seen(at)
+	i.metrics.lastSeen.Set(float64(at.UnixMilli()) / 1e3)
+}

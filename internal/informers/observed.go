@@ -1,0 +1,98 @@
+package informers
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// maxObject bounds one object or watch frame, in bytes. etcd's default limit is 1.5 MiB, operators raise it; beyond this
+// something is wrong with the stream.
+const maxObject = 256 << 20
+
+// errRefused marks resources that cannot be captured at all: without uids or with opaque resourceVersions.
+var errRefused = errors.New("cannot be captured")
+
+// observed is one watch event's object on its way through the reflector, which asks for no more than its
+// resourceVersion and (of a bookmark) its annotations.
+type observed struct {
+	metav1.Object // nil: the methods that are not overridden are never called
+
+	rv        string
+	object    *object.Object // nil for a bookmark
+	changedBy []byte
+	at        int64 // when it was read, in nanoseconds since 1970
+}
+
+// GetResourceVersion implements metav1.Object.
+func (o *observed) GetResourceVersion() string { return o.rv }
+
+// GetAnnotations implements metav1.Object.
+func (*observed) GetAnnotations() map[string]string { return nil }
+
+// GetObjectKind implements runtime.Object.
+func (*observed) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject implements runtime.Object. What is observed is immutable.
+func (o *observed) DeepCopyObject() runtime.Object { return o }
+
+// reader makes objects of raw JSON. For one goroutine.
+type reader struct {
+	informer *informer
+	scanner  *object.Scanner
+	out      []byte
+	key      []byte
+
+	// prev is the object made before this one. The store may not have it yet, since the reflector takes it while the
+	// next one is read; older ones it has.
+	prev *object.Object
+}
+
+func (i *informer) newReader() *reader {
+	return &reader{informer: i, scanner: object.NewScanner(i.cutter)}
+}
+
+// errExcluded says that an object lies in a namespace that the selection leaves out.
+var errExcluded = errors.New("namespace excluded")
+
+// read strips and packs one object. raw is not kept. withChangedBy: changedBy is wanted (watch events).
+func (r *reader) read(raw []byte, withChangedBy bool) (*observed, error) {
+	i := r.informer
+	out, m, err := r.scanner.Scan(r.out[:0], raw, i.resource.Kind, i.resource.APIVersion())
+	if err != nil {
+		return nil, err
+	}
+	r.out = out
+	o := &observed{at: time.Now().UnixNano()}
+	rv, err := strconv.ParseUint(string(m.ResourceVersion), 10, 64)
+	if err != nil || rv == 0 {
+		return nil, fmt.Errorf("%w: %s has the resourceVersion %q, which is not a number", errRefused, m.Name, m.ResourceVersion)
+	}
+	if len(m.UID) == 0 || len(m.Name) == 0 {
+		return nil, fmt.Errorf("%w: an object (name %q) has no uid or name", errRefused, m.Name)
+	}
+	o.rv = string(m.ResourceVersion)
+	if i.resource.Namespaced && !i.namespaces(string(m.Namespace)) {
+		return o, errExcluded
+	}
+	ref, since := i.store.ref(m.Namespace, m.Name, m.UID, &r.key)
+	if p := r.prev; p != nil && p.Ref.UID == ref.UID && p.Ref.Key == ref.Key {
+		ref, since = p.Ref, p.ManagedAt
+	}
+	if withChangedBy {
+		o.changedBy = m.AppendChangedBy(nil, since)
+	}
+	o.object = object.New(ref, rv, m.ManagedAt, i.dictionary.codecFor(out), out)
+	r.prev = o.object
+	if cap(r.out) > 1<<20 {
+		r.out = nil // a giant does not stay
+	}
+	return o, nil
+}

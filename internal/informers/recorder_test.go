@@ -1,0 +1,188 @@
+package informers_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// recorder is a lane that records what it takes and acknowledges it at once, unless it is held.
+type recorder struct {
+	mu     sync.Mutex
+	change chan struct{} // closed and replaced at each change
+	deltas []*object.Delta
+	room   int // how many more it takes
+}
+
+const unbounded = 1 << 30
+
+func newRecorder() *recorder { return &recorder{room: unbounded, change: make(chan struct{})} }
+
+func (r *recorder) take(d *object.Delta) {
+	r.room--
+	r.deltas = append(r.deltas, d)
+	if d.Acker != nil {
+		d.Acker.Acked(d)
+	}
+	r.touch()
+}
+
+func (r *recorder) touch() {
+	close(r.change)
+	r.change = make(chan struct{})
+}
+
+func (r *recorder) setRoom(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.room = n
+	r.touch()
+}
+
+// until waits for cond, which runs under the lock.
+func (r *recorder) until(ctx context.Context, cond func() bool) error {
+	for {
+		r.mu.Lock()
+		if cond() {
+			r.mu.Unlock()
+			return nil
+		}
+		change := r.change
+		r.mu.Unlock()
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (r *recorder) Put(ctx context.Context, _ string, _ int, d *object.Delta) error {
+	return r.until(ctx, func() bool {
+		if r.room == 0 {
+			return false
+		}
+		r.take(d)
+		return true
+	})
+}
+
+func (r *recorder) TryPut(_ string, _ int, d *object.Delta) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.room == 0 {
+		return false
+	}
+	r.take(d)
+	return true
+}
+
+func (r *recorder) Roomy(ctx context.Context) error {
+	return r.until(ctx, func() bool { return r.room > 0 })
+}
+
+// wait waits until the recorded deltas are, in their short form, those of want.
+func (r *recorder) wait(t *testing.T, want ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	err := r.until(ctx, func() bool { return len(r.deltas) >= len(want) })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var got []string
+	for _, d := range r.deltas {
+		got = append(got, short(d))
+	}
+	if err != nil || strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Fatalf("deltas (%v):\n  %s\nwant:\n  %s", err, strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+// short is "op name uid prev→rv before→after", with ~ before what is inferred.
+func short(d *object.Delta) string {
+	if e := d.Stream; e != nil {
+		return strings.TrimSpace(fmt.Sprintf("%s %d %s", e.Kind, e.Objects, e.Reason))
+	}
+	inferred := ""
+	if d.Inferred {
+		inferred = "~"
+	}
+	return fmt.Sprintf("%s%c %s %s %s→%s", inferred, d.Op, d.Ref.Name, d.Ref.UID, valueOf(d.Before), valueOf(d.After))
+}
+
+func valueOf(o *object.Object) string {
+	if o == nil {
+		return "-"
+	}
+	b, err := o.AppendJSON(nil)
+	if err != nil {
+		return err.Error()
+	}
+	var v struct {
+		Kind, APIVersion string
+		Metadata         struct{ ManagedFields []any }
+		Data             struct{ Value string }
+	}
+	if err := json.Unmarshal(b, &v); err != nil || v.Kind != "ConfigMap" || v.APIVersion != "v1" || v.Metadata.ManagedFields != nil {
+		return fmt.Sprintf("(%v: %s)", err, b)
+	}
+	return v.Data.Value
+}
+
+type pattern string
+
+func (p pattern) Match(group, _, resource string) bool {
+	return p == "*" || string(p) == resource && group == ""
+}
+func (p pattern) String() string { return string(p) }
+
+type testLog struct{ t *testing.T }
+
+func (l testLog) Write(p []byte) (int, error) {
+	l.t.Logf("%s", strings.TrimSpace(string(p)))
+	return len(p), nil
+}
+
+// start runs a Set over the fake server's configmaps until the test ends.
+func start(t *testing.T, s *apiServer, change func(*informers.Options)) (*informers.Set, *recorder, *prometheus.Registry) {
+	t.Helper()
+	rec, reg := newRecorder(), prometheus.NewPedanticRegistry()
+	o := informers.Options{
+		Config: s.config(),
+		Rules: []informers.Rule{{
+			Resources: []informers.Pattern{pattern("configmaps")}, Namespaces: func(string) bool { return true }, AllNamespaces: true,
+		}},
+		Strip:      []string{"metadata.managedFields"},
+		Snapshot:   informers.SnapshotInitial,
+		Lane:       func(string) informers.Lane { return rec },
+		Log:        slog.New(slog.NewTextHandler(testLog{t}, nil)),
+		Registerer: reg,
+	}
+	if change != nil {
+		change(&o)
+	}
+	set, err := informers.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- set.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	return set, rec, reg
+}

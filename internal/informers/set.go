@@ -1,0 +1,258 @@
+package informers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// SnapshotMode says what is sent of objects that exist at the start.
+type SnapshotMode string
+
+const (
+	SnapshotInitial SnapshotMode = "initial" // a read of each, unless a checkpoint is there to resume from
+	SnapshotAlways  SnapshotMode = "always"  // a read of each at every start
+	SnapshotNever   SnapshotMode = "never"   // nothing
+)
+
+// concurrentLists bounds how many lists run at a time: a start over hundreds of resources must neither hammer the API
+// server nor hold hundreds of pages.
+const concurrentLists = 8
+
+const (
+	rediscoverEvery    = 30 * time.Second
+	rediscoverUnserved = 5 * time.Second // while a resource that the selection names is not served
+)
+
+// Options are what a Set needs.
+type Options struct {
+	Config     *rest.Config
+	Rules      []Rule
+	Strip      []string // paths, see object.NewCutter
+	Snapshot   SnapshotMode
+	Lane       func(name string) Lane // an informer's end of the queue; name is its scope
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Set runs the informers of a selection.
+type Set struct {
+	o       Options
+	client  *client
+	cutter  *object.Cutter
+	secrets *object.Cutter
+	vectors *vectors
+	slots   chan struct{}
+
+	mu         sync.Mutex
+	informers  map[string]*informer // by scope
+	unserved   []string
+	discovered bool
+	failure    error // of the last discovery
+}
+
+// New checks the options. It starts nothing and asks nothing.
+func New(o Options) (*Set, error) {
+	c, err := newClient(o.Config)
+	if err != nil {
+		return nil, err
+	}
+	cutter, err := object.NewCutter(o.Strip)
+	if err != nil {
+		return nil, fmt.Errorf("strip: %w", err)
+	}
+	// Whatever is configured, a Secret's values go no further than the buffer they are read into.
+	secrets, err := cutter.With("data", "stringData", "metadata.managedFields",
+		`metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]`)
+	if err != nil {
+		return nil, fmt.Errorf("strip of secrets: %w", err)
+	}
+	return &Set{
+		o: o, client: c, cutter: cutter, secrets: secrets, vectors: newVectors(o.Registerer),
+		slots: make(chan struct{}, concurrentLists), informers: map[string]*informer{},
+	}, nil
+}
+
+// ClusterUID reads the uid of namespace kube-system. It retries until it is told, the API server forbids it, or ctx
+// ends.
+func (s *Set) ClusterUID(ctx context.Context) (string, error) {
+	b := newBackoff()
+	for {
+		uid, err := s.client.clusterUID(ctx)
+		if err == nil {
+			return uid, nil
+		}
+		if r := reason(err); r == "forbidden" || r == "unauthorized" || r == "not_found" {
+			return "", err
+		}
+		delay := b.next(err)
+		s.o.Log.Warn("cannot reach the API server, retrying", "err", err, "retry_in", delay)
+		if !sleep(ctx, delay) {
+			return "", context.Cause(ctx)
+		}
+	}
+}
+
+// Run discovers and observes until ctx ends. Everything it started has ended when it returns.
+func (s *Set) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		b := newBackoff()
+		for {
+			wait := rediscoverEvery
+			chosen, err := s.discover(ctx)
+			switch {
+			case ctx.Err() != nil:
+				return nil
+			case err != nil:
+				wait = b.next(err)
+				s.o.Log.Warn("cannot discover resources, retrying", "err", err, "retry_in", wait)
+			default:
+				b = newBackoff()
+				for _, i := range s.add(chosen) {
+					g.Go(func() error {
+						i.run(ctx)
+						return nil
+					})
+				}
+				if s.anyUnserved() {
+					wait = rediscoverUnserved
+				}
+			}
+			if !sleep(ctx, wait) {
+				return nil
+			}
+		}
+	})
+	return g.Wait()
+}
+
+// discover asks what is served and notes what could not be told.
+func (s *Set) discover(ctx context.Context) ([]chosen, error) {
+	all, failed, err := discover(ctx, s.client.discovery)
+	var out []chosen
+	var unserved []string
+	if err == nil {
+		out, unserved = choose(s.o.Rules, all)
+		if len(failed) > 0 {
+			s.o.Log.Warn("some API groups cannot be discovered now", "groups", failed)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failure = err
+	if err == nil {
+		for _, u := range unserved {
+			if !slices.Contains(s.unserved, u) {
+				s.o.Log.Warn("a resource of the selection is not served, looking for it again", "resource", u, "every", rediscoverUnserved)
+			}
+		}
+		s.discovered, s.unserved = true, unserved
+	}
+	return out, err
+}
+
+func (s *Set) anyUnserved() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.unserved) > 0
+}
+
+// add makes informers for what has none yet. A resource that is no longer served keeps its informer, which retries.
+func (s *Set) add(all []chosen) []*informer {
+	var out []*informer
+	for _, c := range all {
+		if len(c.rule.Names) == 0 || !c.resource.Namespaced {
+			patterns := c.rule.Patterns
+			if !c.resource.Namespaced {
+				patterns = nil
+			}
+			out = s.addScope(out, c, "", patterns)
+			continue
+		}
+		for _, ns := range c.rule.Names {
+			out = s.addScope(out, c, ns, []string{ns})
+		}
+	}
+	return out
+}
+
+func (s *Set) addScope(out []*informer, c chosen, namespace string, patterns []string) []*informer {
+	resource := &c.resource
+	scope := scopeName(resource, patterns, c.rule.LabelSelector, c.rule.FieldSelector)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.informers[scope] != nil {
+		return out
+	}
+	i := &informer{
+		client: s.client, resource: resource, namespace: namespace, namespaces: c.rule.Namespaces,
+		labels: c.rule.LabelSelector, fields: c.rule.FieldSelector, scope: scope,
+		snapshots: s.o.Snapshot, cutter: s.cutter, lane: s.o.Lane(scope), listSlots: s.slots, log: s.o.Log,
+		metrics: s.vectors.of(scope),
+	}
+	if resource.Group == "" && resource.Name == "secrets" {
+		i.cutter = s.secrets
+	}
+	var sel selected
+	if i.hasSelector() {
+		sel = i
+	}
+	i.store = newStore(resource, scope, i.lane, sel, i.metrics)
+	s.informers[scope] = i
+	return append(out, i)
+}
+
+// Status is how each informer is doing, sorted by scope.
+func (s *Set) Status() []Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]Status, 0, len(s.informers)+len(s.unserved))
+	for _, i := range s.informers {
+		out = append(out, i.status())
+	}
+	for _, u := range s.unserved {
+		out = append(out, Status{Scope: u, Phase: PhaseUnserved})
+	}
+	slices.SortFunc(out, func(a, b Status) int {
+		if a.Scope < b.Scope {
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+// Ready is nil once resources are discovered and every informer that can has loaded its first list. A resource that
+// is forbidden or not served does not hold back the others: it shows in Status.
+func (s *Set) Ready() error {
+	s.mu.Lock()
+	discovered, failure := s.discovered, s.failure
+	s.mu.Unlock()
+	if !discovered {
+		if failure != nil {
+			return failure
+		}
+		return errors.New("resources are not discovered yet")
+	}
+	var waiting []string
+	for _, st := range s.Status() {
+		if st.Phase == PhaseListing {
+			waiting = append(waiting, st.Scope)
+		}
+	}
+	if len(waiting) > 0 {
+		return fmt.Errorf("first list not loaded yet: %v", waiting)
+	}
+	return nil
+}
