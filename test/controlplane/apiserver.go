@@ -1,0 +1,212 @@
+package controlplane
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// firstServiceIP is the address of the Service "kubernetes" in serviceIPs.
+const (
+	serviceIPs     = "10.96.0.0/16"
+	firstServiceIP = "10.96.0.1"
+)
+
+// stopGrace is how long a component may take to end when asked before it is killed.
+const stopGrace = 30 * time.Second
+
+type apiServer struct {
+	*component
+	url  string
+	args func(extra []string) []string // The whole command line, with these in place of Options.APIServerArgs.
+}
+
+func (c *Cluster) tokenFile() string { return filepath.Join(c.dir, "tokens.csv") }
+
+func (c *Cluster) startNewAPIServer(ctx context.Context, bin binaries, i int) error {
+	s := &apiServer{}
+	c.apiServers = append(c.apiServers, s)
+	return onFreePort(ctx, func(port int) error {
+		s.url = fmt.Sprintf("https://127.0.0.1:%d", port)
+		s.args = func(extra []string) []string {
+			return bin.apiServer(append(c.apiServerFlags(port), extra...))
+		}
+		s.component = newComponent(c.dir, fmt.Sprintf("kube-apiserver-%d", i), s.args(c.opts.APIServerArgs))
+		return c.StartAPIServer(ctx, i)
+	})
+}
+
+func (c *Cluster) apiServerFlags(port int) []string {
+	o := c.opts
+	flags := []string{
+		"--etcd-servers=" + c.etcdURL,
+		"--bind-address=127.0.0.1",
+		"--advertise-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", port),
+		"--tls-cert-file=" + c.pki.servingCert,
+		"--tls-private-key-file=" + c.pki.servingKey,
+		"--client-ca-file=" + c.pki.caCert,
+		"--token-auth-file=" + c.tokenFile(),
+		"--authorization-mode=Node,RBAC",
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file=" + c.pki.serviceAccountKey,
+		"--service-account-signing-key-file=" + c.pki.serviceAccountKey,
+		"--service-cluster-ip-range=" + serviceIPs,
+		// Endpoints may not hold a loopback address, so the reconciler for those of the Service "kubernetes" would do
+		// nothing but fail.
+		"--endpoint-reconciler-type=none",
+		// Without it a server that is asked to end waits a minute for its watchers to leave, and they do not.
+		"--shutdown-watch-termination-grace-period=5s",
+		fmt.Sprintf("--max-requests-inflight=%d", o.MaxRequestsInflight*2/3),
+		fmt.Sprintf("--max-mutating-requests-inflight=%d", o.MaxRequestsInflight-o.MaxRequestsInflight*2/3),
+	}
+	if o.NoControllerManager {
+		flags = append(flags, "--disable-admission-plugins=ServiceAccount")
+	}
+	switch {
+	case o.CompactionInterval > 0:
+		flags = append(flags, "--etcd-compaction-interval="+o.CompactionInterval.String())
+	case o.CompactionInterval < 0:
+		// Not 0, which is upstream's word for never: without a compactor the API server does not hear of the compactions
+		// of others either, and serves Exact LISTs from its cache for revisions that etcd has long forgotten.
+		flags = append(flags, "--etcd-compaction-interval=8760h")
+	}
+	if o.NoWatchCache {
+		flags = append(flags, "--watch-cache=false")
+	}
+	if len(o.Uncached) > 0 {
+		flags = append(flags, "--watch-cache-sizes="+strings.Join(o.Uncached, "#0,")+"#0")
+	}
+	return append(flags, featureGates(o.FeatureGates)...)
+}
+
+func featureGates(gates map[string]bool) []string {
+	if len(gates) == 0 {
+		return nil
+	}
+	var list []string
+	for name, on := range gates {
+		list = append(list, fmt.Sprintf("%s=%t", name, on))
+	}
+	slices.Sort(list)
+	return []string{"--feature-gates=" + strings.Join(list, ",")}
+}
+
+// APIServers is how many there are, running or not; they are counted from 0.
+func (c *Cluster) APIServers() int { return len(c.apiServers) }
+
+// APIServerURL stays the same over restarts.
+func (c *Cluster) APIServerURL(i int) string { return c.apiServers[i].url }
+
+// APIServerPID is 0 when it does not run.
+func (c *Cluster) APIServerPID(i int) int { return c.apiServers[i].pid() }
+
+// StartAPIServer starts one that was stopped, on the same port, and returns when it is ready. With args, these take the
+// place of Options.APIServerArgs for this server from now on.
+func (c *Cluster) StartAPIServer(ctx context.Context, i int, args ...string) error {
+	s := c.apiServers[i]
+	if len(args) > 0 {
+		s.argv = s.args(args)
+	}
+	if err := s.start(); err != nil {
+		return err
+	}
+	err := c.waitAPIServer(ctx, s)
+	if err != nil {
+		s.kill()
+	}
+	return err
+}
+
+// StopAPIServer asks the server to end, as an upgrade does: requests are finished and watches closed, which takes one to
+// three seconds. It returns when the process is gone; one that is still there after 30 s is killed.
+func (c *Cluster) StopAPIServer(i int) { c.apiServers[i].terminate(stopGrace) }
+
+// KillAPIServer ends the process without a warning, as a crash does.
+func (c *Cluster) KillAPIServer(i int) { c.apiServers[i].kill() }
+
+// RestartAPIServer is StopAPIServer and StartAPIServer. The watch cache, and with it what a WATCH can resume from, is
+// gone; what is in etcd is not.
+func (c *Cluster) RestartAPIServer(ctx context.Context, i int, args ...string) error {
+	c.StopAPIServer(i)
+	return c.StartAPIServer(ctx, i, args...)
+}
+
+// waitAPIServer waits until the server is ready and has made the default namespace, which it does after its first
+// readiness.
+func (c *Cluster) waitAPIServer(ctx context.Context, s *apiServer) error {
+	return s.waitReady(ctx, func(ctx context.Context) error {
+		return cmp.Or(
+			c.get(ctx, s.url+"/readyz"),
+			c.get(ctx, s.url+"/api/v1/namespaces/default"),
+		)
+	})
+}
+
+func (c *Cluster) get(ctx context.Context, url string) error {
+	return c.do(ctx, http.MethodGet, url, c.token(Admin), nil, nil)
+}
+
+func (c *Cluster) newControllerManager(bin binaries) error {
+	// A file of its own: the one for people may be written with any name and user.
+	kubeconfig := filepath.Join(c.dir, "kube-controller-manager.kubeconfig")
+	if err := c.WriteKubeconfig(kubeconfig, controllerManagerUser); err != nil {
+		return err
+	}
+	args := []string{
+		"--kubeconfig=" + kubeconfig,
+		"--leader-elect=false",
+		"--secure-port=0", // Nobody asks for its metrics; one port less to find.
+		"--service-account-private-key-file=" + c.pki.serviceAccountKey,
+		"--root-ca-file=" + c.pki.caCert,
+		"--cluster-signing-cert-file=" + c.pki.caCert,
+		"--cluster-signing-key-file=" + c.pki.caKey,
+		"--service-cluster-ip-range=" + serviceIPs,
+		// The default of 20 requests per second would make a rollout of a few hundred Pods a test of patience.
+		"--kube-api-qps=1000",
+		"--kube-api-burst=2000",
+	}
+	args = append(args, featureGates(c.opts.FeatureGates)...)
+	args = append(args, c.opts.ControllerManagerArgs...)
+	c.controllerManager = newComponent(c.dir, "kube-controller-manager", bin.controllerManager(args))
+	return nil
+}
+
+// StartControllerManager starts it, or starts it again, and returns when Pods can be created in the default namespace.
+// It talks to API server 0 and needs that to be up.
+func (c *Cluster) StartControllerManager(ctx context.Context) error {
+	if c.controllerManager == nil {
+		return errNoControllerManager
+	}
+	if err := c.controllerManager.start(); err != nil {
+		return err
+	}
+	err := c.controllerManager.waitReady(ctx, func(ctx context.Context) error {
+		return c.get(ctx, c.apiServers[0].url+"/api/v1/namespaces/default/serviceaccounts/default")
+	})
+	if err != nil {
+		c.controllerManager.kill()
+	}
+	return err
+}
+
+// StopControllerManager leaves the cluster with nobody who acts on it but the test.
+func (c *Cluster) StopControllerManager() {
+	if c.controllerManager != nil {
+		c.controllerManager.terminate(stopGrace)
+	}
+}
+
+func (c *Cluster) token(user string) string {
+	for _, u := range c.users {
+		if u.name == user {
+			return u.token
+		}
+	}
+	panic(fmt.Sprintf("controlplane: unknown user %q: not in Options.Users", user))
+}

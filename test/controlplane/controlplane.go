@@ -1,0 +1,184 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// readyTimeout bounds the wait for one component where the caller's context has no deadline. Seen: 1-5 s; the rest is
+// room for a machine that compiles something else at the same time.
+const readyTimeout = 2 * time.Minute
+
+// Options are what differs from a control plane with the upstream defaults. The zero value is one API server with a
+// controller manager in a temporary directory.
+type Options struct {
+	// Dir holds data, keys and logs and is kept by Stop. Empty: a new temporary directory, removed by Stop. A directory
+	// of an earlier run keeps its objects; keys, tokens and ports are new.
+	Dir string
+
+	// APIServers is how many API servers share the etcd; 0 is 1. Being on one host they also share one identity Lease
+	// in kube-system, which Kubernetes derives from the host's name.
+	APIServers int
+
+	// NoControllerManager leaves the controller manager out: a Deployment then makes no ReplicaSet, owned objects are not
+	// collected, a Namespace never finishes terminating, and the aggregated roles (view, edit, admin) are empty. The
+	// ServiceAccount admission plugin is off in that case, because nobody would make the account that it asks for.
+	NoControllerManager bool
+
+	// Users are known besides Admin and Restricted.
+	Users []User
+
+	// FeatureGates are set on the API servers and the controller manager.
+	FeatureGates map[string]bool
+
+	// CompactionInterval is how often the API server compacts etcd, which is what bounds how far back a LIST or WATCH
+	// may start. 0: the upstream default, 5 min. Negative: never; Cluster.Compact is then the only one.
+	CompactionInterval time.Duration
+
+	// NoWatchCache turns the watch cache off for all resources, Uncached for some: "configmaps", "deployments.apps".
+	// There is no size to set: since Kubernetes 1.19 the cache sizes itself and takes from --watch-cache-sizes only a 0.
+	NoWatchCache bool
+	Uncached     []string
+
+	// MaxRequestsInflight bounds what an API server works on at a time, two thirds of it for requests that only read.
+	// 0: 6000, ten times the upstream default, so that writers in tests do not meet a 429.
+	MaxRequestsInflight int
+
+	// Fsync makes etcd durable against a crash of the machine, and writers slow. Killing etcd loses nothing either way.
+	Fsync bool
+
+	// EtcdArgs, APIServerArgs and ControllerManagerArgs come last on the command lines, where they win.
+	EtcdArgs              []string
+	APIServerArgs         []string
+	ControllerManagerArgs []string
+
+	// Output is where Build says what it does, should it have to build. Nil: os.Stderr.
+	Output io.Writer
+}
+
+// Cluster is a running control plane. Its methods are safe for concurrent use, except that the ones which start and
+// stop a component may not be called for the same component at the same time.
+type Cluster struct {
+	opts    Options
+	dir     string
+	tempDir bool
+	pki     *pki
+	users   []userToken
+
+	etcd              *component
+	etcdURL           string
+	etcdName          string
+	apiServers        []*apiServer
+	controllerManager *component // nil without one
+
+	stop sync.Once
+}
+
+// Start builds the binary if it has to and starts a control plane. It returns when every API server answers /readyz with
+// 200, the default namespace exists and, unless there is no controller manager, so does its default ServiceAccount, which
+// is when Pods can be created. ctx bounds the start only; the control plane runs until Stop.
+//
+// An error carries the last lines of the log of the component that failed; nothing is left running then.
+func Start(ctx context.Context, opts Options) (_ *Cluster, err error) {
+	if opts.APIServers == 0 {
+		opts.APIServers = 1
+	}
+	if opts.MaxRequestsInflight == 0 {
+		opts.MaxRequestsInflight = 6000
+	}
+	if opts.Output == nil {
+		opts.Output = os.Stderr
+	}
+	bin, err := findBinaries(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+
+	c := &Cluster{opts: opts, dir: opts.Dir}
+	defer func() {
+		if err != nil {
+			c.Stop()
+		}
+	}()
+	if c.dir == "" {
+		if c.dir, err = os.MkdirTemp("", "kubecdc-controlplane-"); err != nil {
+			return nil, fmt.Errorf("data directory: %w", err)
+		}
+		c.tempDir = true
+	}
+	if c.dir, err = filepath.Abs(c.dir); err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	if err := os.MkdirAll(c.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	if c.pki, err = writePKI(filepath.Join(c.dir, "pki")); err != nil {
+		return nil, err
+	}
+	if c.users, err = writeTokens(c.tokenFile(), opts.Users); err != nil {
+		return nil, err
+	}
+
+	if err := c.startNewEtcd(ctx, bin); err != nil {
+		return nil, err
+	}
+	// One after the other: only the first finds an empty etcd, and two that fill it with the RBAC defaults at the same
+	// time get in each other's way for longer than one takes.
+	for i := range opts.APIServers {
+		if err := c.startNewAPIServer(ctx, bin, i); err != nil {
+			return nil, err
+		}
+	}
+	if !opts.NoControllerManager {
+		if err := c.newControllerManager(bin); err != nil {
+			return nil, err
+		}
+		if err := c.StartControllerManager(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// Stop ends all processes and removes a temporary data directory. Calling it again does nothing.
+func (c *Cluster) Stop() {
+	c.stop.Do(func() {
+		var all []*component
+		if c.controllerManager != nil {
+			all = append(all, c.controllerManager)
+		}
+		for _, s := range c.apiServers {
+			all = append(all, s.component)
+		}
+		if c.etcd != nil {
+			all = append(all, c.etcd)
+		}
+		// Killed, not asked: etcd writes each entry out before it acknowledges it, and nobody else has a state to save.
+		for _, comp := range all {
+			comp.kill()
+		}
+		if c.tempDir {
+			_ = os.RemoveAll(c.dir) // A leftover in the temporary directory is not worth a failing test.
+		}
+	})
+}
+
+// Dir is the data directory; the logs of the components are in it.
+func (c *Cluster) Dir() string { return c.dir }
+
+// ControllerManagerPID is 0 when it does not run.
+func (c *Cluster) ControllerManagerPID() int {
+	if c.controllerManager == nil {
+		return 0
+	}
+	return c.controllerManager.pid()
+}
+
+// errNoControllerManager is what is said to a caller who asked for none and then for it.
+var errNoControllerManager = errors.New("controlplane: started without a controller manager")

@@ -1,0 +1,125 @@
+package controlplane_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/kubecdc/kubecdc/test/controlplane"
+)
+
+// gone is nil when no such process runs; one that only waits for its parent to ask how it ended does not run.
+func gone(pid int) error {
+	if err := syscall.Kill(pid, 0); err != nil {
+		return nil
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err == nil && strings.Contains(string(stat), ") Z ") {
+		return nil
+	}
+	return fmt.Errorf("process %d still runs", pid)
+}
+
+func TestProcessesEndWithTheirKilledParent(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Env = append(os.Environ(), asParent+"="+t.TempDir())
+	cmd.Stderr = os.Stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pids []int
+	err = json.NewDecoder(stdout).Decode(&pids)
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	if err != nil {
+		t.Fatalf("the parent did not get its control plane to run: %v", err)
+	}
+	if len(pids) != 3 {
+		t.Fatalf("got processes %v, want etcd, an API server and the controller manager", pids)
+	}
+	for _, pid := range pids {
+		if pid == 0 {
+			t.Fatalf("got processes %v, want all of them running", pids)
+		}
+		eventually(t, func() error { return gone(pid) })
+	}
+}
+
+// The kernel's signal hides in the test above whether the pipe works. Here nothing but the pipe can end the process.
+func TestBinaryEndsWithItsStandardInput(t *testing.T) {
+	binary, err := controlplane.Build(t.Context(), os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }()
+	cmd := exec.CommandContext(t.Context(), binary, "etcd", "--data-dir="+filepath.Join(dir, "etcd"),
+		"--listen-client-urls=http://127.0.0.1:0", "--advertise-client-urls=http://127.0.0.1:0", "--listen-peer-urls=http://127.0.0.1:0")
+	cmd.Env = append(os.Environ(), "KUBECDC_EXIT_ON_STDIN_EOF=1")
+	cmd.Stdout, cmd.Stderr = log, log
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	text := func() string {
+		b, _ := os.ReadFile(log.Name())
+		return string(b)
+	}
+	eventually(t, func() error {
+		if !strings.Contains(text(), "ready to serve client requests") {
+			return fmt.Errorf("etcd is not ready: %s", text())
+		}
+		return nil
+	})
+	if err := stdin.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 1 {
+		t.Fatalf("got %v, want exit status 1", err)
+	}
+	if !strings.Contains(text(), "the parent process is gone") {
+		t.Fatalf("ended for another reason:\n%s", text())
+	}
+}
+
+func TestFailedStartShowsTheLogAndLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	cluster, err := controlplane.Start(t.Context(), controlplane.Options{APIServerArgs: []string{"--no-such-flag"}})
+	if err == nil {
+		cluster.Stop()
+		t.Fatal("started")
+	}
+	for _, want := range []string{"kube-apiserver-0", "unknown flag: --no-such-flag"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error lacks %q: %v", want, err)
+		}
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
