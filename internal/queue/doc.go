@@ -1,0 +1,33 @@
+// Package queue is the only buffer between the informers and the bus. It is bounded in events and in bytes; when it is
+// full, Put blocks, and with it the informer, its watch, and in the end the API server's TCP stream.
+//
+// An item comes in by Put or TryPut through a [Lane], is handed out by [Queue.Get], and leaves with [Queue.Done], once
+// the bus has acknowledged it. It holds its slot and its bytes all that time.
+//
+// # Invariants
+//
+//   - At most Options.Events items and Options.Bytes bytes are held. One exception: an item larger than the byte bound is
+//     taken when the queue is empty, and is then alone in it until it is done.
+//   - The items of a key leave in the order in which they came, and two of them are never in flight at a time, whichever
+//     lanes they came through. With at most one unacknowledged record per object, no retry can reorder them on a bus.
+//   - What was taken is handed out, once. Nothing is merged, replaced or dropped.
+//   - A key holds at most 256 items. A Put for it then waits, and lets all others pass.
+//   - While another lane waits for room, a lane is let in up to half of each bound only. Alone it may use all of it; what
+//     it holds already is never taken back. A lane that holds nothing may put an item of any size.
+//   - Puts that wait are let in by order of arrival, but for the two rules above. One that the bounds have no room for is
+//     not overtaken by a smaller one: it waits for what is held now, not for what comes later. So an item that needs the
+//     whole queue holds all other lanes up until what is in flight has been acknowledged.
+//   - Lanes with an item to hand out are served in turn, one item each. Within its turn a lane gives the oldest item
+//     whose key has none in flight.
+//   - Catch-up (TryPut) goes in only below half of both bounds and while no Put waits for room, so it never takes a slot
+//     that a live delta is waiting for.
+//   - A call ends with its context and leaves nothing behind. Should the context end at the very moment in which a waiting
+//     call is served, then either the call succeeds or nothing has happened.
+//
+// The package starts no goroutines; all state is under one mutex, and each freed slot wakes the one caller it goes to. It
+// never looks at the values it carries, and never retries, drops or times anything out: an item whose Done never comes
+// keeps its slot, and its key's successors wait.
+//
+// A queue outlives its content: after a peak it keeps the memory of its key index (about 50 bytes for each key that was
+// held at the same time), not that of the items.
+package queue

@@ -1,0 +1,29 @@
+package queue
+
+import "time"
+
+// State returns, as of one moment, what the queue holds.
+func (q *Queue[T]) State() (events, inFlight int, bytes int64) {
+	s := q.stats()
+	return s.events, s.inflight, s.bytes
+}
+
+// SetKeyShare replaces the 256 items of a key by a number that a model can reach.
+func (q *Queue[T]) SetKeyShare(n int) { q.keyShare = uint16(n) }
+
+// Waiting returns how many calls of Put, Get and Roomy wait, and how many keys are known: what a call that ended must
+// not leave behind.
+func (q *Queue[T]) Waiting() (puts, gets, rooms, keys int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	count := func(l *waitList[T]) (n int) {
+		for w := l.first; w != nil; w = w.next {
+			n++
+		}
+		return n
+	}
+	return count(&q.puts), count(&q.gets), count(&q.rooms), len(q.keys)
+}
+
+// Blocked returns the time that Puts have waited so far.
+func (q *Queue[T]) Blocked() time.Duration { return q.stats().blocked }

@@ -1,0 +1,77 @@
+package queue
+
+// Item is one value in the queue. From Get to Done it belongs to the worker that got it, and no other item of its key
+// is handed out meanwhile.
+type Item[T any] struct {
+	// Value is what was put, untouched.
+	Value T
+
+	key  string
+	lane *Lane[T]
+
+	// next is the key's next younger item. The youngest points back to the oldest, so that one map entry per key (to
+	// the youngest) is enough to append at one end and to remove at the other.
+	next *Item[T]
+	// older links the items of a lane that are free to be handed out, oldest first (Lane.fresh).
+	older *Item[T]
+
+	bytes int64
+	seq   uint64 // order of admission, over all lanes
+	n     uint16 // items of the key, waiting or in flight; kept on the youngest only
+	state state
+}
+
+// Key returns the key that the item was put under.
+func (it *Item[T]) Key() string { return it.key }
+
+// state is where an item is on its one way through the queue; it exists to catch a Done too many.
+type state uint8
+
+const (
+	outside state = iota // not taken yet, or done
+	waiting
+	inFlight
+)
+
+// byAge is a binary heap, oldest on top. container/heap would box every item into an interface.
+type byAge[T any] []*Item[T]
+
+func (h *byAge[T]) push(it *Item[T]) {
+	s := append(*h, it)
+	i := len(s) - 1
+	for i > 0 {
+		parent := (i - 1) / 2
+		if s[parent].seq < it.seq {
+			break
+		}
+		s[i], i = s[parent], parent
+	}
+	s[i] = it
+	*h = s
+}
+
+func (h *byAge[T]) pop() *Item[T] {
+	s := *h
+	top, last := s[0], s[len(s)-1]
+	s[len(s)-1] = nil // the slice outlives the item
+	s = s[:len(s)-1]
+	if len(s) > 0 {
+		i := 0
+		for {
+			child := 2*i + 1
+			if child >= len(s) {
+				break
+			}
+			if child+1 < len(s) && s[child+1].seq < s[child].seq {
+				child++
+			}
+			if last.seq < s[child].seq {
+				break
+			}
+			s[i], i = s[child], child
+		}
+		s[i] = last
+	}
+	*h = s
+	return top
+}

@@ -1,0 +1,176 @@
+package queue
+
+import (
+	"context"
+	"time"
+)
+
+// Lane is one producer's way into the queue: the unit of shares (at most half of each bound while other lanes wait for
+// room) and of the round-robin in which Get serves. It is safe for concurrent use.
+type Lane[T any] struct {
+	q    *Queue[T]
+	name string
+
+	// All below is guarded by q.mu.
+
+	events int // waiting and in flight
+	bytes  int64
+	closed bool
+
+	// An item is free to be handed out when it is the oldest of its key and none of the key is in flight. One that is
+	// free from the start goes to the end of fresh, which is thereby sorted by age. One that becomes free when its
+	// elder is done may be older than any of them, so it waits in a heap. The older of the two tops is handed out:
+	// were it always appended, a key with many items would get one of them out per round over all keys, and hold the
+	// checkpoint back.
+	fresh    *Item[T]
+	freshEnd *Item[T]
+	released byAge[T]
+
+	next *Lane[T] // in Queue.ready
+	pass uint64   // last admission pass that found a waiter of this lane above the lane's share
+
+	// refused is what TryPut last refused for a reason that room below half does not cure; Roomy waits for it.
+	refused struct {
+		set   bool
+		key   string
+		bytes int64
+	}
+}
+
+// Put takes v under key once there is room by every rule, and blocks until then. bytes is what v is counted as, from
+// here until Done; below 0 it counts as 0.
+//
+// Put returns nil when v was taken. It returns context.Cause(ctx) when ctx ended first, or ErrClosed when the queue or
+// the lane was closed; then v was not taken and nothing is left of the call.
+//
+// Items of one key leave in the order in which they were taken. Puts of one lane are taken in the order of the calls,
+// but for those whose key holds its 256 items: they let the others pass.
+func (l *Lane[T]) Put(ctx context.Context, key string, bytes int, v T) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	q := l.q
+	it := &Item[T]{Value: v, key: key, lane: l, bytes: int64(max(bytes, 0))}
+
+	q.mu.Lock()
+	if q.closed || l.closed {
+		q.mu.Unlock()
+		return ErrClosed
+	}
+	if q.puts.empty() && q.fits(it.bytes) {
+		if youngest := q.keys[key]; !q.full(youngest) {
+			q.add(it, youngest)
+			q.settle()
+			q.mu.Unlock()
+			return nil
+		}
+	}
+	w := q.newWaiter()
+	w.lane, w.item, w.since = l, it, time.Now()
+	w.keyFull = q.full(q.keys[key])
+	q.puts.push(w)
+	q.settle() // those ahead may all wait for something else than room
+	q.mu.Unlock()
+
+	return q.wait(ctx, w)
+}
+
+// TryPut takes v as catch-up, in the room that live deltas leave: the queue is below half of both bounds, no Put waits
+// for room, and neither the key's share nor a bound stands against it. It never blocks, and reports whether v was
+// taken; after false, Roomy waits until trying again is worth it.
+//
+// A Put that waits only for its key's share does not wait for room: one stuck key stops its own lane's live deltas,
+// not the catch-up of the others.
+func (l *Lane[T]) TryPut(key string, bytes int, v T) bool {
+	q := l.q
+	size := int64(max(bytes, 0))
+
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed || l.closed || !q.below(1, 2) || q.wanted() {
+		return false
+	}
+	youngest := q.keys[key]
+	if !q.fits(size) || q.full(youngest) {
+		l.refused.set, l.refused.key, l.refused.bytes = true, key, size
+		return false
+	}
+	l.refused.set, l.refused.key = false, ""
+	q.add(&Item[T]{Value: v, key: key, lane: l, bytes: size}, youngest)
+	q.settle()
+	return true
+}
+
+// Roomy blocks until TryPut on this lane is likely to succeed. It returns at once when the queue is below half of both
+// bounds and no Put waits for room; otherwise it blocks until the queue is below three eighths of both and no Put waits
+// for room. The distance between the two is what keeps every freed slot at the border from waking every caller. If the
+// lane's last TryPut was refused for its key's share or its size, Roomy waits for that too, so that a loop of TryPut and
+// Roomy never spins.
+//
+// It returns context.Cause(ctx) when ctx ended first, or ErrClosed when the queue or the lane was closed.
+func (l *Lane[T]) Roomy(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	q := l.q
+	q.mu.Lock()
+	if q.closed || l.closed {
+		q.mu.Unlock()
+		return ErrClosed
+	}
+	if q.below(1, 2) && !q.wanted() && l.curable() {
+		q.mu.Unlock()
+		return nil
+	}
+	w := q.newWaiter()
+	w.lane = l
+	q.rooms.push(w)
+	q.mu.Unlock()
+
+	return q.wait(ctx, w)
+}
+
+// Close ends the lane: Put, TryPut and Roomy fail from now on, those that wait return ErrClosed. What the lane holds
+// still leaves in order, and keys keep their order when another lane takes them on. The name is free again: a later
+// Queue.Lane makes a new lane. Close may be called again.
+func (l *Lane[T]) Close() {
+	q := l.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if l.closed {
+		return
+	}
+	l.closed = true
+	delete(q.lanes, l.name)
+	for _, list := range []*waitList[T]{&q.puts, &q.rooms} {
+		for w := list.first; w != nil; {
+			next := w.next
+			if w.lane == l {
+				q.finish(list, w, ErrClosed)
+			}
+			w = next
+		}
+	}
+	q.settle()
+}
+
+// curable reports whether what TryPut last refused would be taken now, given room below half.
+func (l *Lane[T]) curable() bool {
+	return !l.refused.set || l.q.fits(l.refused.bytes) && !l.q.full(l.q.keys[l.refused.key])
+}
+
+// isReady reports whether the lane has an item to hand out, and so stands in Queue.ready.
+func (l *Lane[T]) isReady() bool { return l.fresh != nil || len(l.released) > 0 }
+
+// oldest takes out the oldest item that is free to be handed out. The lane must have one.
+func (l *Lane[T]) oldest() *Item[T] {
+	it := l.fresh
+	if it == nil || len(l.released) > 0 && l.released[0].seq < it.seq {
+		return l.released.pop()
+	}
+	l.fresh, it.older = it.older, nil
+	if l.fresh == nil {
+		l.freshEnd = nil
+	}
+	return it
+}

@@ -1,0 +1,483 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/kubecdc/kubecdc/internal/queue"
+)
+
+// model is the queue as its documentation tells it, with nothing but lists that are searched from the start each time.
+type model struct {
+	maxEvents, keyShare int
+	maxBytes            int
+	closed              bool
+
+	held  []*modelItem // in the order taken; gone with Done
+	puts  []*modelPut  // waiting, in order of arrival
+	gets  int          // waiting
+	rooms []*modelRoom // waiting
+	turn  []*modelLane // lanes with an item to hand out, next first
+
+	outcomes []string // what calls have come to since the last look
+}
+
+type modelLane struct {
+	name    string
+	real    *queue.Lane[int]
+	refused *modelItem // what TryPut refused though there was room
+}
+
+type modelItem struct {
+	id       int
+	lane     *modelLane
+	key      string
+	bytes    int
+	inFlight bool
+}
+
+type modelPut struct {
+	call int
+	*modelItem
+}
+
+type modelRoom struct {
+	call int
+	lane *modelLane
+}
+
+func (m *model) bytes(of *modelLane) (n int) {
+	for _, it := range m.held {
+		if of == nil || it.lane == of {
+			n += it.bytes
+		}
+	}
+	return n
+}
+
+func (m *model) events(of *modelLane) (n int) {
+	for _, it := range m.held {
+		if it.lane == of {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *model) keyFull(key string) bool {
+	n := 0
+	for _, it := range m.held {
+		if it.key == key {
+			n++
+		}
+	}
+	return n >= m.keyShare
+}
+
+func (m *model) fits(bytes int) bool {
+	return len(m.held) == 0 || len(m.held) < m.maxEvents && m.bytes(nil)+bytes <= m.maxBytes
+}
+
+func (m *model) withinShare(it *modelItem) bool {
+	events, bytes := m.events(it.lane), m.bytes(it.lane)
+	return events == 0 || 2*(events+1) <= m.maxEvents && 2*(bytes+it.bytes) <= m.maxBytes
+}
+
+func (m *model) wanted() bool {
+	return slices.ContainsFunc(m.puts, func(p *modelPut) bool { return !m.keyFull(p.key) })
+}
+
+func (m *model) below(num, den int) bool {
+	return len(m.held)*den < m.maxEvents*num && m.bytes(nil)*den < m.maxBytes*num
+}
+
+func (m *model) roomy(l *modelLane, num, den int) bool {
+	return m.below(num, den) && !m.wanted() && (l.refused == nil || m.fits(l.refused.bytes) && !m.keyFull(l.refused.key))
+}
+
+// free returns the item that the lane would hand out, or nil.
+func (m *model) free(l *modelLane) *modelItem {
+	seen := map[string]bool{}
+	for _, it := range m.held {
+		if it.lane == l && !seen[it.key] && !it.inFlight {
+			return it
+		}
+		seen[it.key] = true
+	}
+	return nil
+}
+
+// lineUp gives each lane that has become able to hand something out its place in the line, the last.
+func (m *model) lineUp() {
+	for _, it := range m.held {
+		if !slices.Contains(m.turn, it.lane) && m.free(it.lane) != nil {
+			m.turn = append(m.turn, it.lane)
+		}
+	}
+}
+
+func (m *model) take(it *modelItem) {
+	m.held = append(m.held, it)
+	if r := it.lane.refused; r != nil && r.key == it.key {
+		it.lane.refused = nil
+	}
+	m.lineUp()
+}
+
+func (m *model) handOut() *modelItem {
+	l := m.turn[0]
+	it := m.free(l)
+	it.inFlight = true
+	m.turn = m.turn[1:]
+	m.lineUp()
+	return it
+}
+
+// nextPut returns the waiting Put that is to be let in now, or nil.
+func (m *model) nextPut() *modelPut {
+	var candidates []*modelPut // those that wait for room
+	for _, p := range m.puts {
+		if !m.keyFull(p.key) {
+			candidates = append(candidates, p)
+		}
+	}
+	var first *modelPut
+	passed := map[*modelLane]bool{} // lanes with a Put above the share: later Puts stay behind it
+	for _, p := range candidates {
+		if m.withinShare(p.modelItem) && !passed[p.lane] {
+			first = p
+			break
+		}
+		passed[p.lane] = true
+	}
+	if first == nil && len(candidates) > 0 {
+		first = candidates[0]
+	}
+	if first == nil || !m.fits(first.bytes) {
+		return nil
+	}
+	return first
+}
+
+func (m *model) settle() {
+	for p := m.nextPut(); p != nil; p = m.nextPut() {
+		m.puts = slices.DeleteFunc(m.puts, func(other *modelPut) bool { return other == p })
+		m.take(p.modelItem)
+		m.outcome("call %d: put %d: <nil>", p.call, p.id)
+	}
+	for m.gets > 0 && len(m.turn) > 0 {
+		m.gets--
+		m.outcome("got %d", m.handOut().id)
+	}
+	if m.closed && !slices.ContainsFunc(m.held, func(it *modelItem) bool { return !it.inFlight }) {
+		for ; m.gets > 0; m.gets-- {
+			m.outcome("get: %v", queue.ErrClosed)
+		}
+	}
+	m.rooms = slices.DeleteFunc(m.rooms, func(r *modelRoom) bool {
+		ok := m.roomy(r.lane, 3, 8)
+		if ok {
+			m.outcome("call %d: roomy: <nil>", r.call)
+		}
+		return ok
+	})
+}
+
+// refuse ends the waiting calls of lane l, of all lanes when l is nil, with ErrClosed.
+func (m *model) refuse(l *modelLane) {
+	m.puts = slices.DeleteFunc(m.puts, func(p *modelPut) bool {
+		if l != nil && p.lane != l {
+			return false
+		}
+		m.outcome("call %d: put %d: %v", p.call, p.id, queue.ErrClosed)
+		return true
+	})
+	m.rooms = slices.DeleteFunc(m.rooms, func(r *modelRoom) bool {
+		if l != nil && r.lane != l {
+			return false
+		}
+		m.outcome("call %d: roomy: %v", r.call, queue.ErrClosed)
+		return true
+	})
+}
+
+func (m *model) outcome(format string, args ...any) {
+	m.outcomes = append(m.outcomes, fmt.Sprintf(format, args...))
+}
+
+// call is a call on the real queue that has not returned yet.
+type call struct {
+	id     int
+	kind   string
+	cancel context.CancelCauseFunc
+}
+
+// TestModel plays random calls on a queue and on the model, one at a time, lets the queue come to rest after each, and
+// compares what every call has come to.
+func TestModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		// rapid works by panics, which have to leave the bubble by hand: inside, one would end the process. A bubble
+		// around Check instead would stop the clock by which rapid ends its search for a smaller case.
+		var failure any
+		synctest.Test(t, func(*testing.T) {
+			defer func() { failure = recover() }()
+			playModel(rt)
+		})
+		switch f := failure.(type) {
+		case nil:
+		case mismatch:
+			rt.Fatal(string(f))
+		default:
+			panic(f)
+		}
+	})
+}
+
+// mismatch is a panic: the queue and the model disagree.
+type mismatch string
+
+func fatalf(format string, args ...any) { panic(mismatch(fmt.Sprintf(format, args...))) }
+
+var errGaveUp = errors.New("gave up")
+
+func playModel(t *rapid.T) {
+	m := &model{
+		maxEvents: rapid.IntRange(1, 12).Draw(t, "max events"),
+		maxBytes:  rapid.IntRange(1, 100).Draw(t, "max bytes"),
+		keyShare:  rapid.IntRange(1, 4).Draw(t, "key share"),
+	}
+	q := queue.New[int](queue.Options{Events: m.maxEvents, Bytes: int64(m.maxBytes)}, nil)
+	q.SetKeyShare(m.keyShare)
+
+	lanes := map[string]*modelLane{}
+	returned := make(chan string, 1000)
+	got := make(chan *queue.Item[int], 1000)
+	inFlight := map[int]*queue.Item[int]{}
+	var open []*call
+	finished := make(chan int, 1000)
+	ids := 0
+
+	defer func() {
+		for _, c := range open {
+			c.cancel(errGaveUp)
+		}
+		synctest.Wait()
+	}()
+
+	begin := func(kind string, f func(context.Context, int)) int {
+		ids++
+		ctx, cancel := context.WithCancelCause(context.Background())
+		c := &call{id: ids, kind: kind, cancel: cancel}
+		open = append(open, c)
+		go func() {
+			f(ctx, c.id)
+			finished <- c.id
+			cancel(nil)
+		}()
+		return c.id
+	}
+	drawLane := func() *modelLane {
+		name := rapid.SampledFrom([]string{"pods", "events", "leases"}).Draw(t, "lane")
+		l := lanes[name]
+		if l == nil {
+			l = &modelLane{name: name, real: q.Lane(name)}
+			lanes[name] = l
+		}
+		if q.Lane(name) != l.real {
+			fatalf("lane %s: another one than before", name)
+		}
+		return l
+	}
+	drawItem := func() *modelItem {
+		it := &modelItem{lane: drawLane(), id: ids + 1}
+		it.key = rapid.SampledFrom([]string{"shared", it.lane.name + "/a", it.lane.name + "/b", it.lane.name + "/c"}).Draw(t, "key")
+		it.bytes = rapid.OneOf(rapid.IntRange(0, max(m.maxBytes/8, 1)), rapid.IntRange(0, m.maxBytes+m.maxBytes/4)).Draw(t, "bytes")
+		return it
+	}
+
+	giveUp := func(c *call) {
+		c.cancel(errGaveUp)
+		switch c.kind {
+		case "put":
+			i := slices.IndexFunc(m.puts, func(p *modelPut) bool { return p.call == c.id })
+			m.outcome("call %d: put %d: %v", c.id, m.puts[i].id, errGaveUp)
+			m.puts = slices.Delete(m.puts, i, i+1)
+		case "roomy":
+			m.rooms = slices.DeleteFunc(m.rooms, func(r *modelRoom) bool { return r.call == c.id })
+			m.outcome("call %d: roomy: %v", c.id, errGaveUp)
+		case "get":
+			m.gets--
+			m.outcome("get: %v", errGaveUp)
+		}
+	}
+	done := func(id int) {
+		q.Done(inFlight[id])
+		delete(inFlight, id)
+		m.held = slices.DeleteFunc(m.held, func(it *modelItem) bool { return it.id == id })
+		m.lineUp()
+	}
+	get := func() {
+		begin("get", func(ctx context.Context, _ int) {
+			it, err := q.Get(ctx)
+			if err != nil {
+				returned <- fmt.Sprintf("get: %v", err)
+				return
+			}
+			returned <- fmt.Sprintf("got %d", it.Value)
+			got <- it
+		})
+		m.gets++
+	}
+	// rest lets queue and model come to rest, and compares them.
+	rest := func() {
+		m.settle()
+		synctest.Wait()
+
+		var outcomes []string
+		for len(returned) > 0 {
+			outcomes = append(outcomes, <-returned)
+		}
+		slices.Sort(outcomes)
+		slices.Sort(m.outcomes)
+		if diff := cmp.Diff(m.outcomes, outcomes); diff != "" {
+			fatalf("outcomes (-model +queue):\n%s", diff)
+		}
+		m.outcomes = nil
+		for len(finished) > 0 {
+			id := <-finished
+			open = slices.DeleteFunc(open, func(c *call) bool { return c.id == id })
+		}
+		for len(got) > 0 {
+			it := <-got
+			inFlight[it.Value] = it
+		}
+
+		events, flying, bytes := q.State()
+		if events != len(m.held) || flying != len(inFlight) || bytes != int64(m.bytes(nil)) {
+			fatalf("holds %d events (%d in flight), %d bytes; want %d (%d), %d",
+				events, flying, bytes, len(m.held), len(inFlight), m.bytes(nil))
+		}
+		if events > m.maxEvents || bytes > int64(m.maxBytes) && events > 1 {
+			fatalf("out of bounds: %d events, %d bytes", events, bytes)
+		}
+		keys := map[string]bool{}
+		for _, it := range inFlight {
+			if keys[it.Key()] {
+				fatalf("two items of key %s in flight", it.Key())
+			}
+			keys[it.Key()] = true
+		}
+		puts, gets, rooms, _ := q.Waiting()
+		if puts != len(m.puts) || gets != m.gets || rooms != len(m.rooms) {
+			fatalf("waiting: %d Put, %d Get, %d Roomy; want %d, %d, %d", puts, gets, rooms, len(m.puts), m.gets, len(m.rooms))
+		}
+	}
+
+	actions := []func(){
+		func() { // Put
+			it := drawItem()
+			id := begin("put", func(ctx context.Context, id int) {
+				err := it.lane.real.Put(ctx, it.key, it.bytes, it.id)
+				returned <- fmt.Sprintf("call %d: put %d: %v", id, it.id, err)
+			})
+			if m.closed {
+				m.outcome("call %d: put %d: %v", id, it.id, queue.ErrClosed)
+				return
+			}
+			m.puts = append(m.puts, &modelPut{id, it})
+		},
+		func() { // TryPut
+			it := drawItem()
+			ids++
+			want := false
+			if !m.closed && m.below(1, 2) && !m.wanted() {
+				if m.keyFull(it.key) || !m.fits(it.bytes) {
+					it.lane.refused = it
+				} else {
+					want = true
+					it.lane.refused = nil
+					m.take(it)
+				}
+			}
+			if took := it.lane.real.TryPut(it.key, it.bytes, it.id); took != want {
+				fatalf("TryPut of %d: %v, want %v", it.id, took, want)
+			}
+		},
+		func() { // Roomy
+			l := drawLane()
+			id := begin("roomy", func(ctx context.Context, id int) {
+				returned <- fmt.Sprintf("call %d: roomy: %v", id, l.real.Roomy(ctx))
+			})
+			switch {
+			case m.closed:
+				m.outcome("call %d: roomy: %v", id, queue.ErrClosed)
+			case m.roomy(l, 1, 2):
+				m.outcome("call %d: roomy: <nil>", id)
+			default:
+				m.rooms = append(m.rooms, &modelRoom{id, l})
+			}
+		},
+		get,
+		func() { // Done
+			if len(inFlight) > 0 {
+				done(rapid.SampledFrom(slices.Sorted(maps.Keys(inFlight))).Draw(t, "done"))
+			}
+		},
+		func() { // a caller gives up
+			if len(open) > 0 {
+				giveUp(rapid.SampledFrom(open).Draw(t, "gives up"))
+			}
+		},
+		func() { // Close of a lane
+			if rapid.IntRange(0, 4).Draw(t, "close lane") != 0 {
+				return
+			}
+			l := drawLane()
+			l.real.Close()
+			delete(lanes, l.name)
+			m.refuse(l)
+			if err := l.real.Put(context.Background(), "k", 0, -1); !errors.Is(err, queue.ErrClosed) {
+				fatalf("Put on a closed lane: %v", err)
+			}
+		},
+		func() { // Close
+			if rapid.IntRange(0, 9).Draw(t, "close") != 0 {
+				return
+			}
+			q.Close()
+			m.closed = true
+			m.refuse(nil)
+		},
+	}
+	weights := []int{0, 0, 0, 0, 1, 1, 2, 3, 3, 3, 4, 4, 4, 4, 5, 6, 7}
+
+	for range rapid.IntRange(1, 150).Draw(t, "steps") {
+		actions[rapid.SampledFrom(weights).Draw(t, "action")]()
+		rest()
+	}
+
+	// However it ended, the callers give up, and the rest leaves in the order of the model.
+	for len(open) > 0 {
+		giveUp(open[len(open)-1])
+		rest()
+	}
+	for len(m.held) > 0 {
+		if len(m.turn) > 0 {
+			get()
+		} else {
+			done(slices.Min(slices.Collect(maps.Keys(inFlight))))
+		}
+		rest()
+	}
+	if puts, gets, rooms, keys := q.Waiting(); puts+gets+rooms+keys != 0 {
+		fatalf("left behind: %d Put, %d Get, %d Roomy, %d keys", puts, gets, rooms, keys)
+	}
+}

@@ -1,0 +1,252 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// ErrClosed is returned by Put, Roomy and Get of a closed queue, and by Put and Roomy of a closed lane.
+var ErrClosed = errors.New("queue: closed")
+
+// maxPerKey is how many items one key may hold, waiting and in flight.
+const maxPerKey = 256
+
+// Options are the bounds. A value below 1 counts as 1.
+type Options struct {
+	Events int   // items, waiting and in flight
+	Bytes  int64 // what Put counted for them
+}
+
+// Queue is a bounded queue of values under keys. It is safe for concurrent use.
+type Queue[T any] struct {
+	maxEvents int
+	maxBytes  int64
+	keyShare  uint16
+
+	waiters sync.Pool // of *waiter[T]
+
+	mu     sync.Mutex // guards all below, and the lanes
+	lanes  map[string]*Lane[T]
+	keys   map[string]*Item[T] // per key that holds items: the youngest of them
+	closed bool
+
+	events int // waiting and in flight
+	queued int // waiting
+	bytes  int64
+	seq    uint64
+
+	// ready lists the lanes that have an item to hand out, in the order in which they are served.
+	ready, readyEnd *Lane[T]
+
+	gets  waitList[T]
+	puts  waitList[T]
+	rooms waitList[T]
+	pass  uint64 // number of the last admission pass
+
+	blocked time.Duration // of Puts that no longer wait
+	drained chan struct{} // made for calls of Drained, closed when the queue is empty
+}
+
+// New returns an empty queue that registers its metrics with reg, unless that is nil.
+func New[T any](o Options, reg prometheus.Registerer) *Queue[T] {
+	q := &Queue[T]{
+		maxEvents: max(o.Events, 1),
+		maxBytes:  min(max(o.Bytes, 1), math.MaxInt64/8), // below multiplies by up to 8
+		keyShare:  maxPerKey,
+		lanes:     map[string]*Lane[T]{},
+		keys:      map[string]*Item[T]{},
+	}
+	newMetrics(reg, q.stats, q.maxEvents, q.maxBytes)
+	return q
+}
+
+// Lane returns the lane of that name, and makes it when there is none. Lanes are served round-robin, one item each.
+func (q *Queue[T]) Lane(name string) *Lane[T] {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l, ok := q.lanes[name]
+	if !ok {
+		l = &Lane[T]{q: q, name: name}
+		q.lanes[name] = l
+	}
+	return l
+}
+
+// Get hands out the oldest item of the lane whose turn it is, among those whose key has none in flight, and blocks until
+// there is one. Every item that Get returns must be given to Done.
+//
+// It returns context.Cause(ctx) when ctx ended first, and ErrClosed when the queue is closed and nothing waits in it any
+// more; items may then still be in flight, with other callers.
+func (q *Queue[T]) Get(ctx context.Context) (*Item[T], error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	q.mu.Lock()
+	if q.ready != nil {
+		it := q.take()
+		q.mu.Unlock()
+		return it, nil
+	}
+	if q.closed && q.queued == 0 {
+		q.mu.Unlock()
+		return nil, ErrClosed
+	}
+	w := q.newWaiter()
+	q.gets.push(w)
+	q.mu.Unlock()
+
+	err := q.await(ctx, w)
+	it := w.item
+	q.free(w)
+	if err != nil {
+		return nil, err
+	}
+	return it, nil
+}
+
+// Done gives back what Get handed out, once the bus has acknowledged it: its slot and its bytes are free, and the next
+// item of its key may go. Call it exactly once per item; it panics otherwise.
+func (q *Queue[T]) Done(it *Item[T]) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if it.lane.q != q || it.state != inFlight {
+		//nolint:forbidigo // A defect of the caller, which no caller could handle: its count of free slots is wrong by now.
+		panic("queue: Done of an item that is not in flight")
+	}
+	it.state = outside
+	q.events--
+	q.bytes -= it.bytes
+	it.lane.events--
+	it.lane.bytes -= it.bytes
+
+	youngest := it
+	if it.next != it {
+		youngest = q.keys[it.key]
+	}
+	if q.full(youngest) {
+		q.setKeyFull(it.key, false)
+	}
+	if heir := it.next; heir == it {
+		delete(q.keys, it.key)
+	} else {
+		youngest.n--
+		youngest.next = heir
+		l := heir.lane
+		if !l.isReady() {
+			q.enqueue(l)
+		}
+		l.released.push(heir)
+	}
+	it.next = nil // the caller may keep the item, and must not thereby keep its successors
+	q.settle()
+}
+
+// Close lets the queue run dry: Put, TryPut and Roomy fail from now on, those that wait return ErrClosed, and Get goes on
+// until nothing waits. Close may be called again.
+func (q *Queue[T]) Close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	for _, list := range []*waitList[T]{&q.puts, &q.rooms} {
+		for !list.empty() {
+			q.finish(list, list.first, ErrClosed)
+		}
+	}
+	q.settle()
+}
+
+// Drained blocks until no item waits or is in flight, which after Close stays so, or until ctx ends; then it returns
+// context.Cause(ctx).
+func (q *Queue[T]) Drained(ctx context.Context) error {
+	q.mu.Lock()
+	if q.events == 0 {
+		q.mu.Unlock()
+		return nil
+	}
+	if q.drained == nil {
+		q.drained = make(chan struct{})
+	}
+	drained := q.drained
+	q.mu.Unlock()
+	select {
+	case <-drained:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Len returns the number of items that hold a slot, waiting or in flight.
+func (q *Queue[T]) Len() int { return q.stats().events }
+
+// Bytes returns what the items that hold a slot were counted as.
+func (q *Queue[T]) Bytes() int64 { return q.stats().bytes }
+
+// add takes it in, at the end of its key. youngest is q.keys[it.key].
+func (q *Queue[T]) add(it, youngest *Item[T]) {
+	l := it.lane
+	q.seq++
+	it.seq = q.seq
+	it.state = waiting
+	q.events++
+	q.queued++
+	q.bytes += it.bytes
+	l.events++
+	l.bytes += it.bytes
+	if l.refused.set && l.refused.key == it.key {
+		l.refused.set, l.refused.key = false, "" // the key goes on without the value that was refused
+	}
+
+	q.keys[it.key] = it
+	it.n, it.next = 1, it
+	if youngest != nil {
+		it.n = youngest.n + 1
+		it.next, youngest.next = youngest.next, it
+	}
+	if q.full(it) {
+		q.setKeyFull(it.key, true)
+	}
+	if youngest != nil {
+		return // its turn comes with the Done of its elder
+	}
+	if !l.isReady() {
+		q.enqueue(l)
+	}
+	if l.freshEnd == nil {
+		l.fresh = it
+	} else {
+		l.freshEnd.older = it
+	}
+	l.freshEnd = it
+}
+
+// take hands out an item of the lane whose turn it is, and puts the lane at the end of the line. There must be one.
+func (q *Queue[T]) take() *Item[T] {
+	l := q.ready
+	q.ready, l.next = l.next, nil
+	if q.ready == nil {
+		q.readyEnd = nil
+	}
+	it := l.oldest()
+	it.state = inFlight
+	q.queued--
+	if l.isReady() {
+		q.enqueue(l)
+	}
+	return it
+}
+
+// enqueue puts the lane, which is not there, at the end of the line to be served.
+func (q *Queue[T]) enqueue(l *Lane[T]) {
+	if q.readyEnd == nil {
+		q.ready = l
+	} else {
+		q.readyEnd.next = l
+	}
+	q.readyEnd = l
+}

@@ -1,0 +1,753 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/kubecdc/kubecdc/internal/queue"
+)
+
+func TestMain(m *testing.M) {
+	// Cases are cheap here, and the rare ones are the ones of interest. The command line still has the last word.
+	if err := flag.Set("rapid.checks", "1000"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// fixture is a queue in a bubble. What its calls come to is written down, so that a test reads as a transcript: step by
+// step, and sorted where one step ends several calls.
+type fixture struct {
+	*queue.Queue[string]
+	t   *testing.T
+	ctx context.Context
+	log []string
+	in  map[string]*queue.Item[string] // in flight, by value
+
+	mu   sync.Mutex
+	step []string
+}
+
+func inBubble(t *testing.T, o queue.Options, f func(*fixture)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel() // calls left waiting by a failed test would deadlock the bubble
+		f(&fixture{
+			Queue: queue.New[string](o, nil),
+			t:     t,
+			ctx:   ctx,
+			in:    map[string]*queue.Item[string]{},
+		})
+	})
+}
+
+func (f *fixture) note(format string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.step = append(f.step, fmt.Sprintf(format, args...))
+}
+
+// rest lets the queue come to rest.
+func (f *fixture) rest() {
+	synctest.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	slices.Sort(f.step)
+	f.log = append(f.log, f.step...)
+	f.step = nil
+}
+
+// put starts a Put on the named lane. The value is its key, or key#n.
+func (f *fixture) put(lane, value string, bytes int) {
+	l, ctx := f.Lane(lane), f.ctx
+	key, _, _ := strings.Cut(value, "#")
+	go func() {
+		if err := l.Put(ctx, key, bytes, value); err != nil {
+			f.note("put %s: %v", value, err)
+			return
+		}
+		f.note("put %s", value)
+	}()
+	f.rest()
+}
+
+func (f *fixture) tryPut(lane, value string, bytes int) bool {
+	key, _, _ := strings.Cut(value, "#")
+	defer f.rest()
+	return f.Lane(lane).TryPut(key, bytes, value)
+}
+
+// roomy starts a Roomy on the named lane.
+func (f *fixture) roomy(lane string) {
+	l, ctx := f.Lane(lane), f.ctx
+	go func() { f.note("roomy %s: %v", lane, l.Roomy(ctx)) }()
+	f.rest()
+}
+
+// get starts a Get.
+func (f *fixture) get() {
+	ctx := f.ctx
+	go func() {
+		it, err := f.Get(ctx)
+		if err != nil {
+			f.note("get: %v", err)
+			return
+		}
+		f.note("got %s", it.Value)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.in[it.Value] = it
+	}()
+	f.rest()
+}
+
+func (f *fixture) done(value string) {
+	f.t.Helper()
+	it := f.in[value]
+	if it == nil {
+		f.t.Fatalf("%s is not in flight", value)
+	}
+	delete(f.in, value)
+	f.Done(it)
+	f.rest()
+}
+
+// pass gets what comes next, then is done with it.
+func (f *fixture) pass() {
+	f.t.Helper()
+	f.get()
+	if len(f.log) == 0 || !strings.HasPrefix(f.log[len(f.log)-1], "got ") {
+		f.t.Fatalf("got nothing: %q", f.log)
+	}
+	f.done(strings.TrimPrefix(f.log[len(f.log)-1], "got "))
+}
+
+// expect compares what calls have come to since the last time.
+func (f *fixture) expect(want ...string) {
+	f.t.Helper()
+	if diff := cmp.Diff(want, f.log, cmpopts.EquateEmpty()); diff != "" {
+		f.t.Fatalf("outcomes (-want +got):\n%s", diff)
+	}
+	f.log = nil
+}
+
+func TestSlotIsHeldUntilDone(t *testing.T) {
+	for name, o := range map[string]queue.Options{
+		"events": {Events: 2, Bytes: 1000},
+		"bytes":  {Events: 1000, Bytes: 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, o, func(f *fixture) {
+				f.put("pods", "a", 10)
+				f.put("pods", "b", 10)
+				f.put("pods", "c", 10)
+				f.expect("put a", "put b")
+				f.get()
+				f.get()
+				f.expect("got a", "got b")
+				if f.Len() != 2 || f.Bytes() != 20 {
+					t.Errorf("holds %d events, %d bytes; want 2, 20", f.Len(), f.Bytes())
+				}
+				f.done("b")
+				f.expect("put c")
+				f.done("a")
+				f.pass()
+				f.expect("got c")
+				if f.Len() != 0 || f.Bytes() != 0 {
+					t.Errorf("holds %d events, %d bytes; want none", f.Len(), f.Bytes())
+				}
+			})
+		})
+	}
+}
+
+func TestOneItemOfAKeyIsInFlight(t *testing.T) {
+	inBubble(t, queue.Options{Events: 100, Bytes: 100}, func(f *fixture) {
+		for _, v := range []string{"a#1", "a#2", "a#3", "b#1"} {
+			f.put("pods", v, 1)
+		}
+		f.put("pods in shop", "a#4", 1) // the same object, by way of another informer
+		f.log = nil
+		for range 6 {
+			f.get()
+		}
+		f.expect("got a#1", "got b#1")
+		f.done("b#1")
+		f.expect()
+		f.done("a#1")
+		f.expect("got a#2")
+		f.done("a#2")
+		f.done("a#3")
+		f.done("a#4")
+		f.expect("got a#3", "got a#4")
+		f.Close()
+		f.rest()
+		f.expect("get: " + queue.ErrClosed.Error())
+	})
+}
+
+func TestLanesAreServedInTurn(t *testing.T) {
+	inBubble(t, queue.Options{Events: 100, Bytes: 100}, func(f *fixture) {
+		for i := range 6 {
+			f.put("pods", fmt.Sprint("p", i), 1)
+		}
+		for i := range 2 {
+			f.put("events", fmt.Sprint("e", i), 1)
+			f.put("nodes", fmt.Sprint("n", i), 1)
+		}
+		f.log = nil
+		for range 5 {
+			f.pass()
+		}
+		f.put("events", "e2", 1)
+		f.expect("got p0", "got e0", "got n0", "got p1", "got e1", "put e2")
+		for range 6 {
+			f.pass()
+		}
+		f.expect("got n1", "got p2", "got e2", "got p3", "got p4", "got p5")
+	})
+}
+
+// Were a key's next item to go to the end of its lane, a key with many items would get out one per round over all keys,
+// and its oldest would hold the checkpoint back.
+func TestOldestOfALaneGoesFirst(t *testing.T) {
+	inBubble(t, queue.Options{Events: 100, Bytes: 100}, func(f *fixture) {
+		for _, v := range []string{"hot#1", "hot#2", "warm#1", "hot#3", "cold", "warm#2", "hot#4"} {
+			f.put("pods", v, 1)
+		}
+		f.log = nil
+		for range 7 {
+			f.pass()
+		}
+		f.expect("got hot#1", "got hot#2", "got warm#1", "got hot#3", "got cold", "got warm#2", "got hot#4")
+	})
+}
+
+// However many keys have a next item to give, and in whatever order they got free.
+func TestOldestOfManyKeysGoesFirst(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 40).Draw(t, "keys")
+		q := queue.New[int](queue.Options{Events: 1000, Bytes: 1000}, nil)
+		ctx := context.Background()
+		for i := range 2 * n {
+			if err := q.Lane("pods").Put(ctx, fmt.Sprint(i%n), 1, i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		elders := make([]*queue.Item[int], n)
+		for i := range elders {
+			elders[i], _ = q.Get(ctx)
+		}
+		for _, it := range rapid.Permutation(elders).Draw(t, "done") {
+			q.Done(it)
+		}
+		for want := n; want < 2*n; want++ {
+			it, err := q.Get(ctx)
+			if err != nil || it.Value != want {
+				t.Fatalf("got %v, %v; want item %d", it.Value, err, want)
+			}
+		}
+	})
+}
+
+func TestLaneKeepsToHalfWhileOthersWait(t *testing.T) {
+	for name, o := range map[string]queue.Options{
+		"events": {Events: 8, Bytes: 1000},
+		"bytes":  {Events: 1000, Bytes: 80},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, o, func(f *fixture) {
+				for i := range 8 {
+					f.put("events", fmt.Sprint("e", i), 10)
+				}
+				if f.Len() != 8 {
+					t.Fatalf("a lane alone was let have %d of 8", f.Len())
+				}
+				f.put("events", "e8", 10)
+				f.put("pods", "p0", 10)
+				f.put("pods", "p1", 10)
+				f.put("pods", "p2", 10)
+				f.log = nil
+
+				// e8 came first, but its lane is above half.
+				f.pass()
+				f.pass()
+				f.expect("got e0", "put p0", "got e1", "put p1")
+				f.pass() // the turn of pods
+				f.expect("got p0", "put p2")
+				// Nobody else waits now.
+				f.pass()
+				f.expect("got e2", "put e8")
+			})
+		})
+	}
+}
+
+func TestLaneWithinHalfIsServedByArrival(t *testing.T) {
+	inBubble(t, queue.Options{Events: 8, Bytes: 1000}, func(f *fixture) {
+		for i := range 4 {
+			f.put("events", fmt.Sprint("e", i), 10)
+			f.put("pods", fmt.Sprint("p", i), 10)
+		}
+		f.pass()
+		f.put("pods", "p4", 10)
+		f.put("events", "e4", 10) // after e0 went, within half; pods are not
+		f.put("events", "e5", 10)
+		f.expect("put e0", "put p0", "put e1", "put p1", "put e2", "put p2", "put e3", "put p3", "got e0", "put p4")
+		f.pass()
+		f.expect("got p0", "put e4")
+		f.pass()
+		f.expect("got e1", "put e5")
+	})
+}
+
+// Two lanes that are each above half of another bound must not wait for each other.
+func TestSharesDoNotDeadlock(t *testing.T) {
+	inBubble(t, queue.Options{Events: 8, Bytes: 100}, func(f *fixture) {
+		f.put("configmaps", "large", 70)
+		for i := range 7 {
+			f.put("events", fmt.Sprint("e", i), 0)
+		}
+		f.put("configmaps", "c1", 20)
+		f.put("events", "e7", 0)
+		f.log = nil
+		for range 3 {
+			f.get()
+		}
+		f.done("e0")
+		f.expect("got large", "got e0", "got e1", "put c1")
+		f.done("e1")
+		f.expect("put e7")
+	})
+}
+
+func TestKeyHolds256(t *testing.T) {
+	inBubble(t, queue.Options{Events: 10000, Bytes: 10000}, func(f *fixture) {
+		for i := range 256 {
+			f.put("pods", fmt.Sprint("stuck#", i), 1)
+		}
+		f.log = nil
+		f.get()
+		f.put("pods", "stuck#256", 1)
+		f.put("pods", "stuck#257", 1)
+		f.expect("got stuck#0")
+
+		// Nobody else is held up by that: not its lane, not another one, not catch-up, not a watch to be opened again.
+		f.put("pods", "other", 1)
+		f.put("nodes", "node", 1)
+		f.expect("put other", "put node")
+		if !f.tryPut("nodes", "caught-up", 1) {
+			t.Error("TryPut: refused for the sake of a Put that waits for its key")
+		}
+		f.roomy("nodes")
+		f.expect("roomy nodes: <nil>")
+
+		// It can do nothing for that key.
+		if f.tryPut("nodes", "stuck#258", 1) {
+			t.Error("TryPut: went past the key's share")
+		}
+		f.roomy("nodes")
+		f.expect()
+		f.done("stuck#0")
+		f.expect("put stuck#256")
+		for range 5 {
+			f.get()
+		}
+		f.expect("got stuck#1", "got node", "got other", "got caught-up")
+		f.done("stuck#1")
+		f.expect("got stuck#2", "put stuck#257")
+		f.done("stuck#2")
+		f.expect("roomy nodes: <nil>")
+	})
+}
+
+func TestOversizePassesAlone(t *testing.T) {
+	inBubble(t, queue.Options{Events: 8, Bytes: 100}, func(f *fixture) {
+		f.put("pods", "a", 10)
+		f.put("nodes", "b", 10)
+		f.put("configmaps", "huge", 101)
+		f.put("pods", "c", 0) // would fit, but must not overtake
+		f.expect("put a", "put b")
+		if f.tryPut("nodes", "read", 0) {
+			t.Error("TryPut: overtook")
+		}
+		f.pass()
+		f.expect("got a")
+		f.pass()
+		f.expect("got b", "put huge")
+		f.get()
+		f.expect("got huge")
+		if f.tryPut("nodes", "read", 0) {
+			t.Error("TryPut: joined it")
+		}
+		f.done("huge")
+		f.expect("put c")
+	})
+}
+
+// An item larger than half, of a lane that is never empty: its share lets it wait, but not for ever.
+func TestLargeItemOfABusyLane(t *testing.T) {
+	inBubble(t, queue.Options{Events: 8, Bytes: 100}, func(f *fixture) {
+		f.put("configmaps", "c0", 10)
+		f.put("pods", "p0", 40)
+		f.put("pods", "p1", 40)
+		f.put("configmaps", "large", 60)
+		f.put("configmaps", "c1", 1) // stays behind it
+		f.put("pods", "p2", 30)
+		f.put("pods", "p3", 30)
+		f.expect("put c0", "put p0", "put p1")
+		f.pass() // configmaps hold nothing any more: large is first in line, by arrival
+		f.expect("got c0")
+		f.pass()
+		f.expect("got p0", "put large")
+		f.pass()
+		f.expect("got p1", "put c1", "put p2") // p2 before c1, but nobody waits within half by then
+		f.pass()
+		f.expect("got large", "put p3")
+	})
+}
+
+func TestSmallItemsDoNotStarveALargeOne(t *testing.T) {
+	inBubble(t, queue.Options{Events: 100, Bytes: 100}, func(f *fixture) {
+		for i := range 10 {
+			f.put("pods", fmt.Sprint("p", i), 10)
+		}
+		f.put("nodes", "large", 30)
+		for i := range 5 {
+			f.put(fmt.Sprint("lane", i), fmt.Sprint("small", i), 1)
+		}
+		f.log = nil
+		for range 3 {
+			f.pass()
+		}
+		f.expect("got p0", "got p1", "got p2", "put large")
+	})
+}
+
+func TestCatchUpTakesWhatLiveLeaves(t *testing.T) {
+	for name, o := range map[string]queue.Options{
+		"events": {Events: 8, Bytes: 1000},
+		"bytes":  {Events: 1000, Bytes: 80},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, o, func(f *fixture) {
+				for i := range 5 {
+					if took := f.tryPut("pods", fmt.Sprint("r", i), 10); took != (i < 4) {
+						t.Fatalf("TryPut at %d of 8: %v", i, took)
+					}
+				}
+				f.roomy("pods")
+				f.roomy("nodes")
+				f.pass() // 3 of 8: below half, but those who wait are woken together, further down
+				f.expect("got r0")
+				f.roomy("leases")
+				f.expect("roomy leases: <nil>")
+				f.pass()
+				f.expect("got r1", "roomy nodes: <nil>", "roomy pods: <nil>")
+			})
+		})
+	}
+}
+
+func TestCatchUpNeverGoesBeforeLive(t *testing.T) {
+	inBubble(t, queue.Options{Events: 8, Bytes: 100}, func(f *fixture) {
+		f.put("pods", "p0", 40)
+		f.put("nodes", "live", 70)
+		if f.tryPut("leases", "read", 1) {
+			t.Error("TryPut: took room that a live delta waits for")
+		}
+		f.roomy("leases")
+		f.expect("put p0")
+		f.pass()
+		f.expect("got p0", "put live")
+		f.pass()
+		f.expect("got live", "roomy leases: <nil>")
+	})
+}
+
+// A loop of TryPut and Roomy must not spin on a value for which half a queue is too little.
+func TestRoomyWaitsForWhatWasRefused(t *testing.T) {
+	inBubble(t, queue.Options{Events: 8, Bytes: 100}, func(f *fixture) {
+		f.put("pods", "p0", 30)
+		if f.tryPut("nodes", "large", 80) {
+			t.Fatal("TryPut: out of bounds")
+		}
+		f.roomy("nodes")
+		f.roomy("leases")
+		f.expect("put p0", "roomy leases: <nil>")
+		f.pass()
+		f.expect("got p0", "roomy nodes: <nil>")
+		if !f.tryPut("nodes", "large", 80) {
+			t.Error("TryPut: refused after Roomy")
+		}
+	})
+}
+
+// The live delta of an object whose catch-up was refused sends both. Then nothing is left to wait for.
+func TestRoomyForgetsWhatWasPut(t *testing.T) {
+	inBubble(t, queue.Options{Events: 8, Bytes: 100}, func(f *fixture) {
+		f.put("pods", "p0", 30)
+		if f.tryPut("nodes", "n#read", 80) {
+			t.Fatal("TryPut: out of bounds")
+		}
+		f.roomy("nodes")
+		f.put("nodes", "n#live", 1)
+		f.expect("put p0", "put n#live", "roomy nodes: <nil>")
+	})
+}
+
+func TestWaitersEndWithTheirContext(t *testing.T) {
+	cause := errors.New("resource is gone")
+	inBubble(t, queue.Options{Events: 4, Bytes: 100}, func(f *fixture) {
+		all := f.ctx
+		var end context.CancelCauseFunc
+		f.ctx, end = context.WithCancelCause(all)
+		f.get()
+		end(cause)
+		f.rest()
+		f.expect("get: " + cause.Error())
+
+		f.ctx = all
+		f.put("pods", "p0", 60)
+		f.log = nil
+		f.ctx, end = context.WithCancelCause(all)
+		f.put("nodes", "first", 60)
+		f.roomy("leases")
+		f.ctx = all
+		f.put("nodes", "second", 40) // fits, but first was first
+		f.expect()
+		end(cause)
+		f.rest()
+		f.expect("put first: "+cause.Error(), "put second", "roomy leases: "+cause.Error())
+		if puts, gets, rooms, keys := f.Waiting(); puts+gets+rooms != 0 || keys != 2 {
+			t.Errorf("left behind: %d Put, %d Get, %d Roomy, %d keys", puts, gets, rooms, keys-2)
+		}
+	})
+}
+
+// A context that has ended wins over room and over items, or a loop of Get would outlive it as long as there is work.
+func TestEndedContextIsNotServed(t *testing.T) {
+	inBubble(t, queue.Options{Events: 4, Bytes: 100}, func(f *fixture) {
+		f.put("pods", "p0", 1)
+		cause := errors.New("stop")
+		ctx, end := context.WithCancelCause(f.ctx)
+		end(cause)
+		f.ctx = ctx
+		f.put("pods", "p1", 1)
+		f.get()
+		f.roomy("pods")
+		f.expect("put p0", "put p1: stop", "get: stop", "roomy pods: stop")
+		if err := f.Drained(ctx); !errors.Is(err, cause) {
+			t.Errorf("Drained: %v", err)
+		}
+	})
+}
+
+func TestCloseRunsDry(t *testing.T) {
+	inBubble(t, queue.Options{Events: 3, Bytes: 100}, func(f *fixture) {
+		for _, v := range []string{"a#1", "a#2", "b"} {
+			f.put("pods", v, 1)
+		}
+		f.log = nil
+		f.put("pods", "late", 1)
+		f.roomy("pods")
+		f.Close()
+		f.Close()
+		f.rest()
+		f.expect("put late: "+queue.ErrClosed.Error(), "roomy pods: "+queue.ErrClosed.Error())
+		f.put("nodes", "n", 1)
+		f.expect("put n: " + queue.ErrClosed.Error())
+		if f.tryPut("nodes", "n", 1) {
+			t.Error("TryPut: taken")
+		}
+
+		go func() { f.note("drained: %v", f.Drained(f.ctx)) }()
+		for range 4 {
+			f.get()
+		}
+		f.expect("got a#1", "got b") // a#2 waits for a#1: two workers wait on
+		f.done("a#1")
+		f.expect("get: "+queue.ErrClosed.Error(), "got a#2")
+		f.done("b")
+		f.expect()
+		go func() { f.note("drained too: %v", f.Drained(f.ctx)) }() // nothing is queued, but one is in flight
+		f.rest()
+		f.expect()
+		f.done("a#2")
+		f.expect("drained too: <nil>", "drained: <nil>")
+		f.get()
+		f.expect("get: " + queue.ErrClosed.Error())
+	})
+}
+
+func TestClosedLane(t *testing.T) {
+	inBubble(t, queue.Options{Events: 2, Bytes: 100}, func(f *fixture) {
+		old := f.Lane("widgets")
+		f.put("widgets", "w#1", 1)
+		f.put("pods", "p", 1)
+		f.put("widgets", "w#2", 1)
+		f.log = nil
+		old.Close()
+		old.Close()
+		f.rest()
+		f.expect("put w#2: " + queue.ErrClosed.Error())
+		if err := old.Put(f.ctx, "w", 1, "w#3"); !errors.Is(err, queue.ErrClosed) {
+			t.Errorf("Put: %v", err)
+		}
+		if err := old.Roomy(f.ctx); !errors.Is(err, queue.ErrClosed) {
+			t.Errorf("Roomy: %v", err)
+		}
+
+		// The resource is back, while the last delta of the old one is still here: their order holds.
+		if f.Lane("widgets") == old {
+			t.Fatal("the closed lane came back")
+		}
+		f.put("widgets", "w#4", 1)
+		f.get()
+		f.get()
+		f.expect("got w#1", "got p")
+		f.done("p")
+		f.expect("put w#4")
+		f.get()
+		f.expect()
+		f.done("w#1")
+		f.expect("got w#4")
+	})
+}
+
+func TestDoneTwicePanics(t *testing.T) {
+	q := queue.New[int](queue.Options{Events: 4, Bytes: 100}, nil)
+	other := queue.New[int](queue.Options{Events: 4, Bytes: 100}, nil)
+	if err := q.Lane("pods").Put(t.Context(), "a", 1, 1); err != nil {
+		t.Fatal(err)
+	}
+	it, err := q.Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, wrong := range []func(){
+		func() { other.Done(it) },
+		func() { q.Done(it); q.Done(it) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			wrong()
+		}()
+	}
+	if q.Len() != 0 || q.Bytes() != 0 {
+		t.Errorf("holds %d events, %d bytes", q.Len(), q.Bytes())
+	}
+}
+
+func TestOneAllocationPerItem(t *testing.T) {
+	ctx := t.Context()
+	q := queue.New[int](queue.Options{Events: 4, Bytes: 100}, nil)
+	l := q.Lane("pods")
+	allocs := testing.AllocsPerRun(1000, func() {
+		if err := l.Put(ctx, "a", 1, 1); err != nil {
+			t.Fatal(err)
+		}
+		it, err := q.Get(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Done(it)
+	})
+	if allocs > 1 {
+		t.Errorf("%v allocations for an item's way through the queue, want 1", allocs)
+	}
+}
+
+// Callers that wait are remembered in what earlier ones have left.
+func TestWaitingDoesNotAllocate(t *testing.T) {
+	q := queue.New[int](queue.Options{Events: 1, Bytes: 100}, nil)
+	var worker sync.WaitGroup
+	worker.Go(func() {
+		for {
+			it, err := q.Get(t.Context())
+			if err != nil {
+				return
+			}
+			q.Done(it)
+		}
+	})
+	// AllocsPerRun leaves one processor: of two Puts, the first is handed to the worker that waits, the second waits for
+	// the worker.
+	allocs := testing.AllocsPerRun(1000, func() {
+		if err := q.Lane("pods").Put(t.Context(), "a", 1, 1); err != nil {
+			t.Error(err)
+		}
+	})
+	q.Close()
+	worker.Wait()
+	// One is the item. Were waiters not reused, it would be four; the race detector makes a sync.Pool forget a quarter.
+	if allocs > 3 {
+		t.Errorf("%v allocations per item", allocs)
+	}
+}
+
+func TestSmallestBounds(t *testing.T) {
+	inBubble(t, queue.Options{}, func(f *fixture) {
+		f.put("pods", "a", 10)
+		f.put("pods", "b", -1)
+		f.expect("put a")
+		f.pass()
+		f.expect("got a", "put b")
+		if f.Bytes() != 0 {
+			t.Errorf("holds %d bytes", f.Bytes())
+		}
+		f.roomy("pods")
+		f.expect()
+		f.pass()
+		f.expect("got b", "roomy pods: <nil>")
+		if !f.tryPut("pods", "c", 10) {
+			t.Error("TryPut on an empty queue: refused")
+		}
+	})
+}
+
+func TestBlockedTimeIsCountedWhileItPasses(t *testing.T) {
+	inBubble(t, queue.Options{Events: 1, Bytes: 100}, func(f *fixture) {
+		check := func(want time.Duration) {
+			t.Helper()
+			if got := f.Blocked(); got != want {
+				t.Errorf("blocked for %v, want %v", got, want)
+			}
+		}
+		f.put("pods", "a", 1)
+		f.put("pods", "b", 1)
+		ctx, cancel := context.WithTimeout(f.ctx, 3*time.Second)
+		defer cancel()
+		f.ctx = ctx
+		f.put("nodes", "c", 1)
+		<-time.After(2 * time.Second)
+		check(4 * time.Second)
+		<-time.After(2 * time.Second)
+		check(7 * time.Second)
+		f.rest()
+		f.expect("put a", "put c: "+context.DeadlineExceeded.Error())
+		f.ctx = t.Context()
+		f.pass()
+		f.expect("got a", "put b")
+		<-time.After(time.Hour)
+		check(7 * time.Second)
+	})
+}
