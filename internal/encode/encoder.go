@@ -62,7 +62,7 @@ func (e *Encoder) Encode(ev *Event, d *object.Delta) error {
 		case d.Ref == nil || d.Ref.Resource == nil:
 			return fmt.Errorf("encode delta: %w", err)
 		}
-		return fmt.Errorf("encode %s %s rv=%d: %w", d.Ref.Resource, d.Ref.Key, d.ResourceVersion, err)
+		return fmt.Errorf("encode %s rv=%d: %w", d.Ref.Key, d.ResourceVersion, err)
 	}
 	return nil
 }

@@ -118,7 +118,8 @@ func (s *store) sendStream(ctx context.Context, ev *object.StreamEvent) error {
 	acked := make(acknowledged)
 	d := &object.Delta{Stream: ev, Observed: s.now().UnixNano(), Acker: acked}
 	s.metrics.count(d)
-	if err := s.lane.Put(ctx, streamKey, deltaOverhead, d); err != nil {
+	// No object has such a key: names of resources hold no colon.
+	if err := s.lane.Put(ctx, "stream:"+s.scope, deltaOverhead, d); err != nil {
 		return err
 	}
 	select {

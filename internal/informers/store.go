@@ -22,9 +22,6 @@ type Lane interface {
 	Roomy(ctx context.Context) error
 }
 
-// streamKey is the queue's key of stream events. No object has it: a name is never empty.
-const streamKey = ""
-
 // deltaOverhead is about what a queued delta holds besides compressed bytes, in bytes: Delta, Object and queue item.
 const deltaOverhead = 320
 
@@ -56,6 +53,7 @@ type store struct {
 	metrics  *metrics
 	resource *object.Resource
 	scope    string
+	prefix   string // of the keys of all objects
 	now      func() time.Time
 
 	mu      sync.Mutex
@@ -86,7 +84,7 @@ type selected interface {
 
 func newStore(resource *object.Resource, scope string, lane Lane, sel selected, m *metrics) *store {
 	return &store{
-		lane: lane, selected: sel, metrics: m, resource: resource, scope: scope, now: time.Now,
+		lane: lane, selected: sel, metrics: m, resource: resource, scope: scope, prefix: resource.String() + "/", now: time.Now,
 		objects: map[string]entry{}, prior: map[string]*object.Object{},
 		gate: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
@@ -95,7 +93,8 @@ func newStore(resource *object.Resource, scope string, lane Lane, sel selected, 
 // ref finds the identity that the store holds for a name and uid, and when its last-known version was managed. Else it
 // makes a new one. The arguments are not kept; scratch is reused.
 func (s *store) ref(namespace, name, uid []byte, scratch *[]byte) (*object.Ref, int64) {
-	k := append((*scratch)[:0], namespace...)
+	k := append((*scratch)[:0], s.prefix...)
+	k = append(k, namespace...)
 	if len(namespace) > 0 {
 		k = append(k, '/')
 	}
@@ -108,9 +107,10 @@ func (s *store) ref(namespace, name, uid []byte, scratch *[]byte) (*object.Ref, 
 		return last.Ref, last.ManagedAt
 	}
 	key := string(k)
-	r := &object.Ref{Resource: s.resource, Key: key, Name: key, UID: string(uid)}
+	at := len(s.prefix)
+	r := &object.Ref{Resource: s.resource, Key: key, Name: key[at:], UID: string(uid)}
 	if n := len(namespace); n > 0 {
-		r.Namespace, r.Name = key[:n], key[n+1:]
+		r.Namespace, r.Name = key[at:at+n], key[at+n+1:]
 	}
 	return r, 0
 }

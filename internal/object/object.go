@@ -30,7 +30,7 @@ func (r *Resource) APIVersion() string {
 // Ref is the identity of one object, shared by all versions of it that are held.
 type Ref struct {
 	Resource  *Resource
-	Key       string // "namespace/name", or "name" where the resource is cluster-scoped
+	Key       string // "deployments.apps/namespace/name", or "nodes/name" where the resource is cluster-scoped
 	Namespace string // "" where the resource is cluster-scoped
 	Name      string
 	UID       string
