@@ -1,0 +1,154 @@
+// Command gotest stands in for `go test` in CI: the same arguments, about the same output, the same exit code. Besides,
+// it appends "passed failed skipped" to the file that GOTEST_COUNTS names. Subtests count; so does, as one failure, a
+// package that fails without a failing test (it does not build, or its process ended early).
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.Stderr = stderr
+	pipe, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "gotest:", err)
+		return 1
+	}
+	c := counter{out: stdout, running: map[string]string{}, failed: map[string]bool{}}
+	readErr := c.read(pipe)
+	err = cmd.Wait()
+	fmt.Fprintf(stdout, "%d passed, %d failed, %d skipped\n", c.pass, c.fail, c.skip)
+	if err := errors.Join(readErr, c.save(os.Getenv("GOTEST_COUNTS"))); err != nil {
+		fmt.Fprintln(stderr, "gotest:", err)
+		return 1
+	}
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit) && exit.ExitCode() > 0:
+		return exit.ExitCode()
+	case err != nil, c.fail > 0:
+		return 1
+	}
+	return 0
+}
+
+// event is a line of `go test -json`, see `go doc test2json`.
+type event struct {
+	Action  string
+	Package string
+	Test    string
+	Output  string
+	Elapsed float64
+}
+
+type counter struct {
+	out              io.Writer
+	pass, fail, skip int
+	running          map[string]string // output of tests that have not ended, shown only where they fail
+	failed           map[string]bool   // packages with a failed test
+}
+
+func (c *counter) read(r io.Reader) error {
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadString('\n')
+		var e event
+		switch {
+		case line == "":
+		case json.Unmarshal([]byte(line), &e) != nil:
+			fmt.Fprint(c.out, line) // no event: a message of the go command
+		default:
+			c.event(e)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("read the output of go test: %w", err)
+		}
+	}
+}
+
+func (c *counter) event(e event) {
+	key := e.Package + " " + e.Test
+	switch e.Action {
+	case "output":
+		if e.Test != "" {
+			c.running[key] += e.Output
+		} else if e.Output != "PASS\n" {
+			fmt.Fprint(c.out, e.Output)
+		}
+	case "build-output":
+		fmt.Fprint(c.out, e.Output)
+	case "pass", "fail", "skip":
+		if e.Test == "" {
+			c.packageEnded(e)
+			return
+		}
+		c.testEnded(e)
+		delete(c.running, key)
+	}
+}
+
+func (c *counter) testEnded(e event) {
+	key := e.Package + " " + e.Test
+	switch e.Action {
+	case "pass":
+		c.pass++
+		if e.Elapsed >= 5 && !strings.Contains(e.Test, "/") {
+			fmt.Fprintf(c.out, "--- PASS: %s (%.1fs)\n", e.Test, e.Elapsed) // a sign of life
+		}
+	case "skip":
+		c.skip++
+		fmt.Fprint(c.out, c.running[key])
+	case "fail":
+		c.fail++
+		c.failed[e.Package] = true
+		fmt.Fprint(c.out, c.running[key])
+	}
+}
+
+func (c *counter) packageEnded(e event) {
+	if e.Action != "fail" || c.failed[e.Package] {
+		return
+	}
+	c.fail++
+	for key, output := range c.running { // what ran when the process ended
+		if strings.HasPrefix(key, e.Package+" ") {
+			fmt.Fprint(c.out, output)
+		}
+	}
+}
+
+func (c *counter) save(path string) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("save the counts: %w", err)
+	}
+	_, err = fmt.Fprintln(f, c.pass, c.fail, c.skip)
+	return errors.Join(err, f.Close())
+}

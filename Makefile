@@ -1,0 +1,109 @@
+# What a person runs is what CI runs (.ci/run). `make` alone lists the targets.
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT  ?= $(shell git rev-parse --verify --quiet HEAD 2>/dev/null)
+LDFLAGS := -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+
+# The command that runs tests. CI sets one that also counts.
+GOTEST ?= go test
+
+GOLANGCI_LINT_VERSION := v2.15.0
+GOFUMPT_VERSION       := v0.12.0
+TOOLS         := $(CURDIR)/.cache/bin
+GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
+GOFUMPT       := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)
+
+# fuzz and profile
+FUZZTIME ?= 30s
+PKG      ?= ./internal/object
+BENCH    ?= .
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: build
+build: ## Build the agent: bin/kubecdc
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kubecdc ./cmd/agent
+
+.PHONY: test
+test: control-plane ## Run all tests, those against a real API server and JetStream included
+	$(GOTEST) ./...
+	cd test && $(GOTEST) -timeout 30m -p 1 ./...
+
+.PHONY: race
+race: control-plane ## Run all tests with the race detector, the agent under test included (needs a C compiler)
+	$(GOTEST) -race ./...
+	cd test && KUBECDC_E2E_RACE=1 $(GOTEST) -race -short -timeout 45m -p 1 ./...
+
+.PHONY: lint
+lint: $(GOLANGCI_LINT) $(GOFUMPT) ## Check formatting and lint every module
+	@unformatted=$$($(GOFUMPT) -l .); if [[ -n $$unformatted ]]; then \
+		echo "not formatted, run '$(GOFUMPT) -w .':"; echo "$$unformatted"; exit 1; fi
+	@named=$$(find cmd internal test -type d \( -name util -o -name utils -o -name common -o -name helpers -o -name types \)); \
+		if [[ -n $$named ]]; then echo "name these packages for what they are about: $$named"; exit 1; fi
+	$(GOLANGCI_LINT) run ./...
+	cd test && $(GOLANGCI_LINT) run --config ../.golangci.yml ./...
+
+.PHONY: bench
+bench: build ## Measure the agent beside its baselines, and every stage alone (long)
+	cd test && go run ./bench/cmd/bench
+	go test -run '^$$' -bench . -benchmem ./internal/...
+
+.PHONY: bench-quick
+bench-quick: build ## Measure the agent beside its baselines, two minutes' worth
+	cd test && go run ./bench/cmd/bench --quick
+
+.PHONY: demo
+demo: build ## Show records arrive from a real control plane; DEMO_SECONDS=30 ends by itself
+	cd test && go run ./demo
+
+.PHONY: docs
+docs: ## Check that the commented configuration is current and that links between documents lead somewhere
+	go test -count=1 -run '^TestDefault' ./internal/config
+	@bad=0; for file in *.md docs/*.md docs/*/*.md; do [[ -e $$file ]] || continue; \
+		while read -r link; do \
+			[[ -z $$link || -e $$(dirname "$$file")/$$link ]] || { echo "$$file: no such file: $$link"; bad=1; }; \
+		done < <(grep -oE '\]\([^)]+\)' "$$file" | sed -E 's/^\]\(//; s/\)$$//; s/#.*//; /^[a-z]+:/d' || true); \
+	done; exit $$bad
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME (30s)
+	@grep -rEo '^func Fuzz[A-Za-z0-9_]*' --include='*_test.go' internal | sed 's/:func / /' | sort | \
+	while read -r file name; do \
+		echo "== $$name ($$(dirname "$$file"))"; \
+		go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")" </dev/null; \
+	done
+
+.PHONY: profile
+profile: ## Profile the benchmarks BENCH of package PKG; profiles go to .cache/profile
+	@mkdir -p .cache/profile
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -cpuprofile .cache/profile/cpu.prof -memprofile .cache/profile/mem.prof \
+		-o .cache/profile/profile.test $(PKG)
+	go tool pprof -top -nodecount 20 .cache/profile/profile.test .cache/profile/cpu.prof
+	go tool pprof -top -nodecount 20 -sample_index alloc_space .cache/profile/profile.test .cache/profile/mem.prof
+
+.PHONY: control-plane
+control-plane: ## Build etcd, kube-apiserver and kube-controller-manager for the tests (minutes, once)
+	cd test && go run ./controlplane/cmd/controlplane --build-only
+
+.PHONY: clean
+clean: ## Remove what was built here: bin and .cache
+	rm -rf bin .cache
+
+# Tools are built from source and kept beside the repository's other caches, one file for each version.
+$(GOLANGCI_LINT):
+	@echo "installing golangci-lint $(GOLANGCI_LINT_VERSION), takes some minutes, once"
+	@mkdir -p $(TOOLS)/tmp
+	@GOBIN=$(TOOLS)/tmp GOFLAGS= go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+	@mv $(TOOLS)/tmp/golangci-lint $@
+
+$(GOFUMPT):
+	@echo "installing gofumpt $(GOFUMPT_VERSION)"
+	@mkdir -p $(TOOLS)/tmp
+	@GOBIN=$(TOOLS)/tmp GOFLAGS= go install mvdan.cc/gofumpt@$(GOFUMPT_VERSION)
+	@mv $(TOOLS)/tmp/gofumpt $@

@@ -1,0 +1,283 @@
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+)
+
+// APIVersion is the only value of apiVersion that this release reads.
+const APIVersion = "kubecdc.dev/v1"
+
+// Config is the whole file. The zero value is not valid; start from Default.
+type Config struct {
+	APIVersion     string         `yaml:"apiVersion"`
+	Cluster        string         `yaml:"cluster"` // "": the UID of namespace kube-system
+	Watch          []Rule         `yaml:"watch"`
+	Strip          []string       `yaml:"strip"` // paths, see object.NewCutter
+	Redaction      Redaction      `yaml:"redaction"`
+	Snapshot       Snapshot       `yaml:"snapshot"`
+	Event          Event          `yaml:"event"`
+	Queue          Queue          `yaml:"queue"`
+	Bus            Bus            `yaml:"bus"`
+	Mode           Mode           `yaml:"mode"`
+	LeaderElection LeaderElection `yaml:"leaderElection"`
+	Server         Server         `yaml:"server"`
+	Log            Log            `yaml:"log"`
+	Tracing        Tracing        `yaml:"tracing"`
+}
+
+// Rule says which objects are taken. In this release a resource is taken whole by the first rule whose Resources name
+// it; Validate refuses a later rule that hopes for the rest of it.
+type Rule struct {
+	Resources     []ResourcePattern `yaml:"resources"`
+	Except        []ResourcePattern `yaml:"except,omitempty"`
+	Namespaces    Namespaces        `yaml:"namespaces,omitempty"`    // none: all, and cluster-scoped objects
+	LabelSelector string            `yaml:"labelSelector,omitempty"` // as kubectl's --selector
+	FieldSelector string            `yaml:"fieldSelector,omitempty"` // as kubectl's --field-selector
+}
+
+// Takes reports whether the rule names the resource and does not except it. Group is "" for the core group.
+func (r *Rule) Takes(group, version, resource string) bool {
+	matches := func(patterns []ResourcePattern) bool {
+		for _, p := range patterns {
+			if p.Match(group, version, resource) {
+				return true
+			}
+		}
+		return false
+	}
+	return matches(r.Resources) && !matches(r.Except)
+}
+
+// Redaction says how values that must not leave the cluster are treated. There is one way in this release.
+type Redaction struct {
+	Secrets bool          `yaml:"secrets"`
+	Mode    RedactionMode `yaml:"mode"`
+}
+
+// RedactionMode is what takes the place of a redacted value.
+type RedactionMode string
+
+// RedactRemove leaves out what is redacted.
+const RedactRemove RedactionMode = "remove"
+
+// Snapshot says when the objects that exist are read and sent.
+type Snapshot struct {
+	Mode SnapshotMode `yaml:"mode"`
+}
+
+// SnapshotMode is when a snapshot is sent at start.
+type SnapshotMode string
+
+// When a snapshot is sent.
+const (
+	SnapshotInitial SnapshotMode = "initial" // where there is no checkpoint
+	SnapshotAlways  SnapshotMode = "always"  // at every start
+	SnapshotNever   SnapshotMode = "never"
+)
+
+// Event is the shape of events.
+type Event struct {
+	Mode   EventMode `yaml:"mode"`
+	Before bool      `yaml:"before"` // carry the object as it was
+	Patch  bool      `yaml:"patch"`  // carry the RFC 6902 patch from before to after
+}
+
+// EventMode is a content mode of CloudEvents.
+type EventMode string
+
+// The content modes.
+const (
+	EventStructured EventMode = "structured" // envelope and data are one JSON document
+	EventBinary     EventMode = "binary"     // the envelope is headers, the data is the body
+)
+
+// Queue bounds what waits between the API server and the bus. Either bound makes informers wait.
+type Queue struct {
+	Events int   `yaml:"events"` // deltas
+	Bytes  Bytes `yaml:"bytes"`  // of objects, as held: compressed
+}
+
+// Bus is where records go. Validate insists on exactly one that is not nil. A `bus` in the file replaces the default
+// one, it is not laid over it.
+type Bus struct {
+	NATS   *NATS   `yaml:"nats,omitempty"`
+	Stdout *Stdout `yaml:"stdout,omitempty"`
+}
+
+// prepare empties the default bus, so that a file which names another one does not end up with two.
+func (b *Bus) prepare() { *b = Bus{} }
+
+// NATS is a JetStream.
+type NATS struct {
+	URL     string     `yaml:"url"`     // several servers of one cluster are separated by commas
+	Subject string     `yaml:"subject"` // template; package publish knows its syntax
+	Stream  NATSStream `yaml:"stream"`
+}
+
+// prepare gives NATS its defaults; the keys of the file are laid over them.
+func (n *NATS) prepare() { *n = defaultNATS() }
+
+// NATSStream is the stream that takes the records. All but Name only matters where Create is set.
+type NATSStream struct {
+	Name            string   `yaml:"name"`
+	Create          bool     `yaml:"create"` // create it where it does not exist
+	Replicas        int      `yaml:"replicas"`
+	MaxAge          Duration `yaml:"maxAge"`   // 0: for ever
+	MaxBytes        Bytes    `yaml:"maxBytes"` // 0: not bounded
+	Discard         Discard  `yaml:"discard"`
+	DuplicateWindow Duration `yaml:"duplicateWindow"`
+}
+
+// Discard is what a stream does when it is full.
+type Discard string
+
+// What a full stream does.
+const (
+	DiscardNew Discard = "new" // it refuses records: backpressure
+	DiscardOld Discard = "old" // it drops the oldest: silent loss, refused where the stream is bounded
+)
+
+// Stdout is the bus that prints JSON lines.
+type Stdout struct{}
+
+// Mode is what part of a cluster an agent watches.
+type Mode string
+
+// The modes of an agent.
+const (
+	ModeCluster Mode = "cluster" // one agent for all of it
+	ModeNode    Mode = "node"    // one agent on each node, for what is bound to it; not yet supported
+)
+
+// LeaderElection is accepted switched off only.
+type LeaderElection struct {
+	Enabled bool `yaml:"enabled"`
+}
+
+// Server is the agent's own HTTP server: /metrics, /healthz, /readyz.
+type Server struct {
+	Address string `yaml:"address"` // host:port, as for net.Listen; port 0: a free one
+}
+
+// Log is how the agent logs.
+type Log struct {
+	Level  LogLevel  `yaml:"level"`
+	Format LogFormat `yaml:"format"`
+}
+
+// LogLevel is the least level that is written.
+type LogLevel string
+
+// The levels, as in log/slog.
+const (
+	LogDebug LogLevel = "debug"
+	LogInfo  LogLevel = "info"
+	LogWarn  LogLevel = "warn"
+	LogError LogLevel = "error"
+)
+
+// Slog is the level as log/slog has it; info where l is none of the four.
+func (l LogLevel) Slog() slog.Level {
+	switch l {
+	case LogDebug:
+		return slog.LevelDebug
+	case LogWarn:
+		return slog.LevelWarn
+	case LogError:
+		return slog.LevelError
+	case LogInfo:
+	}
+	return slog.LevelInfo
+}
+
+// LogFormat is how a log line is written.
+type LogFormat string
+
+// The formats of log/slog's handlers.
+const (
+	LogJSON LogFormat = "json"
+	LogText LogFormat = "text"
+)
+
+// Tracing is accepted switched off only.
+type Tracing struct {
+	Enabled bool `yaml:"enabled"`
+}
+
+// Default is what holds where a file says nothing; configs/kubecdc.yaml says the same with comments. It is valid.
+func Default() *Config {
+	nats := defaultNATS()
+	return &Config{
+		APIVersion: APIVersion,
+		Watch: []Rule{{
+			Resources: []ResourcePattern{{Resource: "*"}},
+			Except: []ResourcePattern{
+				{Resource: "events"},
+				{Resource: "leases", Group: "coordination.k8s.io"},
+			},
+		}},
+		Strip: []string{
+			"metadata.managedFields",
+			`metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]`,
+		},
+		Redaction: Redaction{Secrets: true, Mode: RedactRemove},
+		Snapshot:  Snapshot{Mode: SnapshotInitial},
+		Event:     Event{Mode: EventStructured, Before: true, Patch: true},
+		Queue:     Queue{Events: 131072, Bytes: 64 << 20},
+		Bus:       Bus{NATS: &nats},
+		Mode:      ModeCluster,
+		Server:    Server{Address: ":8080"},
+		Log:       Log{Level: LogInfo, Format: LogJSON},
+	}
+}
+
+func defaultNATS() NATS {
+	return NATS{
+		URL:     "nats://127.0.0.1:4222",
+		Subject: "kubecdc.{cluster}.object.{group}.{resource}.{namespace}.{name}",
+		Stream: NATSStream{
+			Name:            "KUBECDC",
+			Create:          true,
+			Replicas:        1,
+			MaxAge:          Duration{7 * 24 * time.Hour},
+			Discard:         DiscardNew,
+			DuplicateWindow: Duration{2 * time.Minute},
+		},
+	}
+}
+
+// maxFileBytes is far above any configuration. It bounds the time and the depth of recursion that a YAML parser can be
+// made to spend on nesting.
+const maxFileBytes = 256 << 10
+
+// Load reads and validates the file at path. What is wrong with its content is returned as [Errors].
+func Load(path string) (*Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	return Parse(data, path)
+}
+
+// Parse reads and validates the content of a file. Name stands for the file in errors, which are [Errors]. Variables
+// come from the environment.
+func Parse(data []byte, name string) (*Config, error) {
+	c := Default()
+	d := newDecoder(data, name, os.LookupEnv)
+	d.decode(c)
+	errs := d.errs
+	for _, e := range c.problems() {
+		// What could not be read was left at its default or empty: a second complaint about it would mislead.
+		if !errs.covers(e.Path) {
+			errs = append(errs, d.locate(e))
+		}
+	}
+	if len(errs) > 0 {
+		errs.sort()
+		return nil, errs
+	}
+	return c, nil
+}

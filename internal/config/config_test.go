@@ -1,0 +1,230 @@
+package config_test
+
+import (
+	"errors"
+	"flag"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubecdc/kubecdc/internal/config"
+)
+
+var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
+
+// setVariables sets what the files of testdata use. KUBECDC_TEST_UNSET stays unset.
+func setVariables(t *testing.T) {
+	t.Helper()
+	t.Setenv("KUBECDC_TEST_CLUSTER", "prod-eu")
+	t.Setenv("KUBECDC_TEST_EVENTS", "512")
+	t.Setenv("KUBECDC_TEST_PATCH", "false")
+	t.Setenv("KUBECDC_TEST_TRICKY", `"x", y: [${KUBECDC_TEST_EVENTS}] # z`)
+}
+
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", file, diff)
+	}
+}
+
+func files(t *testing.T, pattern string) []string {
+	t.Helper()
+	names, err := filepath.Glob(pattern)
+	if err != nil || len(names) == 0 {
+		t.Fatalf("%s: %v, %d files", pattern, err, len(names))
+	}
+	return names
+}
+
+// TestGood compares what good files mean, written out in full, with the golden file beside each.
+func TestGood(t *testing.T) {
+	setVariables(t)
+	for _, name := range files(t, "testdata/good/*.yaml") {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			c, err := config.Load(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := yaml.Marshal(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, strings.TrimSuffix(name, ".yaml")+".golden", string(text))
+
+			again, err := config.Parse([]byte(strings.ReplaceAll(string(text), "$", "$$")), "again")
+			if err != nil {
+				t.Fatalf("what was written is not read: %v", err)
+			}
+			if diff := cmp.Diff(c, again); diff != "" {
+				t.Errorf("written and read again (-first +again):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestBad compares the errors of bad files with the golden file beside each.
+func TestBad(t *testing.T) {
+	setVariables(t)
+	for _, name := range files(t, "testdata/bad/*.yaml") {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			c, err := config.Load(name)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			if c != nil {
+				t.Error("a configuration beside the error")
+			}
+			var errs config.Errors
+			if !errors.As(err, &errs) {
+				t.Errorf("%T is not config.Errors", err)
+			}
+			golden(t, strings.TrimSuffix(name, ".yaml")+".golden", err.Error()+"\n")
+		})
+	}
+}
+
+func TestLoadNoSuchFile(t *testing.T) {
+	_, err := config.Load(filepath.Join(t.TempDir(), "none.yaml"))
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v, want os.ErrNotExist", err)
+	}
+}
+
+func TestErrorsAs(t *testing.T) {
+	_, err := config.Parse([]byte("apiVersion: kubecdc.dev/v1\nqueue: {events: 0}\n"), "f.yaml")
+	var one *config.Error
+	if !errors.As(err, &one) {
+		t.Fatalf("%T has no *config.Error", err)
+	}
+	if one.File != "f.yaml" || one.Line != 2 || one.Column != 17 || one.Path != "queue.events" ||
+		one.Message != "must be between 1 and 16777216, got 0" {
+		t.Errorf("got %+v", *one)
+	}
+}
+
+func TestTooLarge(t *testing.T) {
+	_, err := config.Parse([]byte("# "+strings.Repeat("x", 1<<20)), "f.yaml")
+	if err == nil || err.Error() != "f.yaml: must not be larger than 256KiB" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestPasswordNotShown: a password in the URL is refused without being repeated, in the message or in the excerpt.
+func TestPasswordNotShown(t *testing.T) {
+	for _, bus := range []string{
+		`{nats: {url: "nats://kubecdc:hunter2@nats:4222"}}`,
+		`{nats: {url: "http://kubecdc:hunter2@nats:4222", strem: {}}}`,
+		`{nats: {url: "nats://kubecdc:hunter2@nats:4222,nats://hunter2@b:1"}, stdout: {}}`,
+		`{nats: {url: "nats://kubecdc:hunter2 @nats:4222"}}`,
+		`{nats: "nats://kubecdc:hunter2@nats:4222"}`,
+	} {
+		_, err := config.Parse([]byte("apiVersion: kubecdc.dev/v1\nbus: "+bus+"\n"), "f.yaml")
+		if err == nil {
+			t.Errorf("%s: no error", bus)
+		} else if strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", bus, err)
+		}
+	}
+}
+
+func TestDefaultIsValid(t *testing.T) {
+	if err := config.Default().Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestValidateZero(t *testing.T) {
+	err := (&config.Config{}).Validate()
+	var errs config.Errors
+	if !errors.As(err, &errs) || len(errs) < 5 || errs[0].Line != 0 {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestRuleTakes(t *testing.T) {
+	r := config.Default().Watch[0]
+	for _, tt := range []struct {
+		group, version, resource string
+		want                     bool
+	}{
+		{"", "v1", "pods", true},
+		{"example.com", "v1", "widgets", true},
+		{"", "v1", "events", false},
+		{"events.k8s.io", "v1", "events", false},
+		{"coordination.k8s.io", "v1", "leases", false},
+		{"example.com", "v1", "leases", true},
+	} {
+		if got := r.Takes(tt.group, tt.version, tt.resource); got != tt.want {
+			t.Errorf("Takes(%q, %q, %q) = %v", tt.group, tt.version, tt.resource, got)
+		}
+	}
+}
+
+func TestLogLevel(t *testing.T) {
+	for level, want := range map[config.LogLevel]slog.Level{
+		config.LogDebug: slog.LevelDebug, config.LogInfo: slog.LevelInfo, config.LogWarn: slog.LevelWarn,
+		config.LogError: slog.LevelError, "": slog.LevelInfo,
+	} {
+		if got := level.Slog(); got != want {
+			t.Errorf("%q: got %v, want %v", level, got, want)
+		}
+	}
+}
+
+func TestDuration(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"168h": 168 * time.Hour, "2m": 2 * time.Minute, "1m30s": 90 * time.Second, "0s": 0, "100ms": 100 * time.Millisecond,
+		"1h0m5s": time.Hour + 5*time.Second, "-1h": -time.Hour, "20m": 20 * time.Minute, "10h": 10 * time.Hour,
+	} {
+		var d config.Duration
+		if err := d.UnmarshalText([]byte(text)); err != nil || d.Duration != want {
+			t.Errorf("%q: got %v, %v", text, d.Duration, err)
+		}
+		if d.String() != text {
+			t.Errorf("%q: written as %q", text, d)
+		}
+	}
+	for _, text := range []string{"", "7d", "2", "1 h", "h"} {
+		var d config.Duration
+		if err := d.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q: no error, got %v", text, d)
+		}
+	}
+}
+
+func TestBytes(t *testing.T) {
+	for text, want := range map[string]config.Bytes{
+		"0": 0, "1": 1, "1023": 1023, "1KiB": 1024, "64MiB": 64 << 20, "20GiB": 20 << 30, "3TiB": 3 << 40, "1025": 1025,
+		"8388607TiB": 8388607 << 40, "9223372036854775807": 1<<63 - 1,
+	} {
+		var b config.Bytes
+		if err := b.UnmarshalText([]byte(text)); err != nil || b != want {
+			t.Errorf("%q: got %v, %v", text, int64(b), err)
+		}
+		if b.String() != text {
+			t.Errorf("%q: written as %q", text, b)
+		}
+	}
+	for _, text := range []string{"", "MiB", "-1", "1.5GiB", "64MB", "64M", "1 KiB", "0x10", "8388608TiB", "9223372036854775808"} {
+		var b config.Bytes
+		if err := b.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q: no error, got %v", text, b)
+		}
+	}
+}

@@ -1,0 +1,367 @@
+package config
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// decoder lays a YAML document over a Config. goccy/go-yaml parses; the walk over its tree is ours, because its own
+// strict decoding ends at the first error, cannot tell a key that is planned from one that is wrong, and forgets where
+// values came from, which Validate's errors want to point at.
+type decoder struct {
+	data   []byte
+	name   string
+	lines  []string
+	lookup func(string) (string, bool)
+
+	anchors map[string]ast.Node
+	places  map[string]place // where the value (of an empty mapping or list: the key) of a path is
+	errs    Errors
+}
+
+type place struct{ line, column int }
+
+func newDecoder(data []byte, name string, lookup func(string) (string, bool)) *decoder {
+	return &decoder{
+		data: data, name: name, lines: strings.Split(string(data), "\n"), lookup: lookup,
+		anchors: map[string]ast.Node{}, places: map[string]place{},
+	}
+}
+
+// prepares is a value with a starting state of its own, over which the keys of the file are laid.
+type prepares interface{ prepare() }
+
+func (d *decoder) decode(c *Config) {
+	body := d.parse()
+	if len(d.errs) > 0 {
+		return
+	}
+	if body != nil {
+		d.value(body, reflect.ValueOf(c).Elem(), "")
+	}
+	if _, ok := d.places["apiVersion"]; !ok && !d.errs.covers("apiVersion") {
+		d.fail(nil, "apiVersion", "is missing, must be %s", APIVersion)
+	}
+}
+
+// parse returns the root of the only document, nil where the file is empty.
+func (d *decoder) parse() ast.Node {
+	switch {
+	case len(d.data) > maxFileBytes:
+		d.fail(nil, "", "must not be larger than %v", Bytes(maxFileBytes))
+		return nil
+	case !utf8.Valid(d.data):
+		d.fail(nil, "", "must be UTF-8")
+		return nil
+	}
+	file, err := parser.ParseBytes(d.data, 0)
+	if err != nil {
+		var syntax yaml.Error
+		if errors.As(err, &syntax) {
+			d.fail(syntax.GetToken(), "", "%s", syntax.GetMessage())
+		} else {
+			d.fail(nil, "", "%v", err)
+		}
+		return nil
+	}
+	var root ast.Node
+	for _, doc := range file.Docs {
+		switch {
+		case doc.Body == nil:
+		case root != nil:
+			d.fail(doc.Body.GetToken(), "", "must hold one document only")
+		default:
+			root = doc.Body
+		}
+	}
+	if root != nil {
+		ast.Walk(d, root)
+	}
+	return root
+}
+
+// Visit collects the anchors, and makes the decoder an ast.Visitor.
+func (d *decoder) Visit(n ast.Node) ast.Visitor {
+	if a, ok := n.(*ast.AnchorNode); ok {
+		name := a.Name.GetToken().Value
+		if _, twice := d.anchors[name]; twice {
+			d.fail(a.Name.GetToken(), "", "anchor &%s is defined twice", name)
+		}
+		d.anchors[name] = a.Value
+	}
+	return d
+}
+
+// resolve follows anchors and aliases to the node that holds the content; nil after an error.
+func (d *decoder) resolve(n ast.Node, path string) ast.Node {
+	for range 16 { // an alias to an alias to …: sixteen is more than a person writes, and ends a circle
+		switch t := n.(type) {
+		case *ast.AnchorNode:
+			n = t.Value
+		case *ast.AliasNode:
+			target, ok := d.anchors[t.Value.GetToken().Value]
+			if !ok {
+				d.fail(t.GetToken(), path, "there is no anchor &%s", t.Value.GetToken().Value)
+				return nil
+			}
+			n = target
+		case *ast.TagNode:
+			d.fail(t.GetToken(), path, "must have no tag, got %s", t.GetToken().Value)
+			return nil
+		case nil:
+			return nil
+		default:
+			return n
+		}
+	}
+	d.fail(n.GetToken(), path, "is an alias of itself")
+	return nil
+}
+
+func (d *decoder) value(n ast.Node, v reflect.Value, path string) {
+	if n = d.resolve(n, path); n == nil {
+		return
+	}
+	if _, ok := d.places[path]; !ok {
+		d.mark(n.GetToken(), path)
+	}
+	if text, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		if s, ok := d.scalar(n, path, "text or a number"); ok {
+			if err := text.UnmarshalText([]byte(s)); err != nil {
+				d.fail(n.GetToken(), path, "%v", err)
+			}
+		}
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		d.value(n, v.Elem(), path)
+	case reflect.Struct:
+		if p, ok := v.Addr().Interface().(prepares); ok {
+			p.prepare()
+		}
+		d.mapping(n, v, path)
+	case reflect.Slice:
+		d.list(n, v, path)
+	case reflect.String:
+		if !isText(n) {
+			d.fail(n.GetToken(), path, "must be text, got %s; write it in quotes", describe(n))
+			return
+		}
+		if s, ok := d.scalar(n, path, "text"); ok {
+			v.SetString(s)
+		}
+	case reflect.Bool:
+		if s, ok := d.scalar(n, path, "true or false"); ok {
+			if s != "true" && s != "false" || isQuoted(n) {
+				d.fail(n.GetToken(), path, "must be true or false, got %s", describe(n))
+				return
+			}
+			v.SetBool(s == "true")
+		}
+	case reflect.Int:
+		if s, ok := d.scalar(n, path, "a whole number"); ok {
+			i, err := strconv.Atoi(s)
+			if err != nil || isQuoted(n) {
+				d.fail(n.GetToken(), path, "must be a whole number, got %s", describe(n))
+				return
+			}
+			v.SetInt(int64(i))
+		}
+	default:
+		d.fail(n.GetToken(), path, "is of kind %s, which the decoder does not know", v.Kind())
+	}
+}
+
+func (d *decoder) mapping(n ast.Node, v reflect.Value, path string) {
+	var pairs []*ast.MappingValueNode
+	switch t := n.(type) {
+	case *ast.MappingNode:
+		pairs = t.Values
+	case *ast.MappingValueNode:
+		pairs = []*ast.MappingValueNode{t}
+	case *ast.NullNode: // "server:" with all its keys commented out
+	default:
+		d.fail(n.GetToken(), path, "must be a mapping, got %s", describe(n))
+		return
+	}
+	fields := map[string]reflect.Value{}
+	var known []string
+	for i := range v.NumField() {
+		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ",")
+		fields[name] = v.Field(i)
+		known = append(known, name)
+	}
+	for _, pair := range pairs {
+		tok := pair.Key.GetToken()
+		if pair.Key.IsMergeKey() {
+			d.fail(tok, path, "merge keys (<<) are not supported")
+			continue
+		}
+		at := tok.Value
+		if path != "" {
+			at = path + "." + at
+		}
+		if field, ok := fields[tok.Value]; ok {
+			if isEmpty(pair.Value) {
+				d.mark(tok, at)
+			}
+			d.value(pair.Value, field, at)
+		} else if what, ok := notYet(at); ok {
+			d.fail(tok, at, "not yet supported: %s", what)
+		} else if len(known) == 0 {
+			d.fail(tok, at, "unknown field, there are none here")
+		} else {
+			d.fail(tok, at, "unknown field, known here: %s", strings.Join(known, ", "))
+		}
+	}
+}
+
+func (d *decoder) list(n ast.Node, v reflect.Value, path string) {
+	seq, ok := n.(*ast.SequenceNode)
+	if !ok {
+		d.fail(n.GetToken(), path, "must be a list, got %s", describe(n))
+		return
+	}
+	if len(seq.Values) == 0 {
+		v.SetZero() // "[]" and no key at all are the same thing where the default is none
+		return
+	}
+	list := reflect.MakeSlice(v.Type(), len(seq.Values), len(seq.Values))
+	for i, item := range seq.Values {
+		d.value(item, list.Index(i), path+"["+strconv.Itoa(i)+"]")
+	}
+	v.Set(list)
+}
+
+// scalar returns the text of a scalar with its variables expanded.
+func (d *decoder) scalar(n ast.Node, path, want string) (string, bool) {
+	var s string
+	switch t := n.(type) {
+	case *ast.StringNode:
+		s = t.Value
+	case *ast.LiteralNode:
+		s = t.Value.Value
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
+		return n.GetToken().Value, true
+	default:
+		d.fail(n.GetToken(), path, "must be %s, got %s", want, describe(n))
+		return "", false
+	}
+	expanded, err := expand(s, d.lookup)
+	if err != nil {
+		d.fail(n.GetToken(), path, "%v", err)
+		return "", false
+	}
+	return expanded, true
+}
+
+var variable = regexp.MustCompile(`\$(\$|\{[A-Za-z_][A-Za-z0-9_]*\})?`)
+
+// expand replaces ${NAME} and $$. What a variable holds is not expanded again.
+func expand(s string, lookup func(string) (string, bool)) (string, error) {
+	var errs []error
+	s = variable.ReplaceAllStringFunc(s, func(m string) string {
+		switch m {
+		case "$$":
+			return "$"
+		case "$":
+			errs = append(errs, errors.New("a dollar begins ${NAME}; write $$ for a dollar itself"))
+			return m
+		}
+		name := m[2 : len(m)-1]
+		value, ok := lookup(name)
+		switch {
+		case !ok:
+			errs = append(errs, fmt.Errorf("environment variable %s is not set", name))
+		case !utf8.ValidString(value):
+			errs = append(errs, fmt.Errorf("environment variable %s is not UTF-8", name))
+		}
+		return value
+	})
+	if len(errs) > 0 {
+		return "", errs[0]
+	}
+	return s, nil
+}
+
+// isEmpty reports whether the value's own token is of no use as a place: nothing is there.
+func isEmpty(n ast.Node) bool {
+	_, null := n.(*ast.NullNode)
+	return n == nil || null
+}
+
+func isText(n ast.Node) bool {
+	switch n.(type) {
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
+		return false
+	}
+	return true // or no scalar at all, which scalar refuses
+}
+
+// isQuoted reports whether a scalar says that it is text. One with a variable in it may be quoted all the same: flow
+// mappings leave no other way to write ${NAME}.
+func isQuoted(n ast.Node) bool {
+	s, ok := n.(*ast.StringNode)
+	if !ok {
+		return false
+	}
+	t := s.GetToken().Type
+	return (t == token.SingleQuoteType || t == token.DoubleQuoteType) && !strings.Contains(s.Value, "${")
+}
+
+// describe says what a node is, and for a scalar what it holds as written.
+func describe(n ast.Node) string {
+	switch t := n.(type) {
+	case *ast.NullNode:
+		return "nothing"
+	case *ast.MappingNode, *ast.MappingValueNode:
+		return "a mapping"
+	case *ast.SequenceNode:
+		return "a list"
+	case *ast.StringNode:
+		return show(t.Value)
+	case *ast.LiteralNode:
+		return show(t.Value.Value)
+	}
+	return shorten(n.GetToken().Value)
+}
+
+func (d *decoder) mark(tok *token.Token, path string) {
+	if tok != nil && tok.Position != nil {
+		d.places[path] = place{line: tok.Position.Line, column: tok.Position.Column}
+	}
+}
+
+func (d *decoder) fail(tok *token.Token, path, format string, args ...any) {
+	e := &Error{Path: path, Message: fmt.Sprintf(format, args...)}
+	if tok != nil && tok.Position != nil {
+		e.Line, e.Column = tok.Position.Line, tok.Position.Column
+	}
+	e.File, e.excerpt = d.name, excerpt(d.lines, e.Line, e.Column)
+	d.errs = append(d.errs, e)
+}
+
+// locate gives an error of Validate the place of its path in the file, or that of what the path is part of.
+func (d *decoder) locate(e *Error) *Error {
+	for path := e.Path; path != ""; path = path[:max(0, strings.LastIndexAny(path, ".["))] {
+		if at, ok := d.places[path]; ok {
+			e.Line, e.Column = at.line, at.column
+			break
+		}
+	}
+	e.File, e.excerpt = d.name, excerpt(d.lines, e.Line, e.Column)
+	return e
+}

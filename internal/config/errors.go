@@ -1,0 +1,111 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Errors is everything that is wrong with a configuration, in the order of the file.
+type Errors []*Error
+
+// Error is one line for each error, each followed by its excerpt where there is one.
+func (e Errors) Error() string {
+	lines := make([]string, len(e))
+	for i, err := range e {
+		lines[i] = err.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap makes each of them visible to errors.As.
+func (e Errors) Unwrap() []error {
+	errs := make([]error, len(e))
+	for i, err := range e {
+		errs[i] = err
+	}
+	return errs
+}
+
+// covers reports whether one of the errors is about path, or about something that path is part of or consists of.
+func (e Errors) covers(path string) bool {
+	for _, err := range e {
+		if err.Path == "" || within(path, err.Path) || within(err.Path, path) {
+			return true
+		}
+	}
+	return false
+}
+
+// within reports whether path is outer or a part of it.
+func within(path, outer string) bool {
+	rest, ok := strings.CutPrefix(path, outer)
+	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+}
+
+func (e Errors) sort() {
+	slices.SortStableFunc(e, func(a, b *Error) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+}
+
+// Error is one thing that is wrong.
+type Error struct {
+	File    string // as given to Load or Parse; "" where there was none
+	Line    int    // from 1; 0 where the error has no place in a file
+	Column  int    // from 1, in characters
+	Path    string // "watch[0].namespaces[1]"; "" for a syntax error
+	Message string // "must be between 1 and 5, got 7"
+
+	excerpt string
+}
+
+// Error is "file:line:column: path: message" with what is known of it, and the excerpt below.
+func (e *Error) Error() string {
+	var b strings.Builder
+	if e.File != "" {
+		b.WriteString(e.File)
+		if e.Line > 0 {
+			fmt.Fprintf(&b, ":%d:%d", e.Line, e.Column)
+		}
+		b.WriteString(": ")
+	}
+	if e.Path != "" {
+		b.WriteString(e.Path + ": ")
+	}
+	b.WriteString(e.Message)
+	b.WriteString(e.excerpt)
+	return b.String()
+}
+
+// excerptWidth bounds what of a line is shown to either side of the place.
+const excerptWidth = 100
+
+// excerpt shows a line of the file with a mark below the column; "" where the file has no such line.
+func excerpt(lines []string, line, column int) string {
+	if line < 1 || line > len(lines) || column < 1 {
+		return ""
+	}
+	text := []rune(mask(strings.TrimRight(lines[line-1], "\r")))
+	for i, r := range text {
+		if r < ' ' || r == 0x7f {
+			text[i] = ' ' // a tab would shift the mark, a control character could do worse to a terminal
+		}
+	}
+	column = min(column, len(text)+1)
+	from, to := max(0, column-1-excerptWidth), min(len(text), column-1+excerptWidth)
+	return fmt.Sprintf("\n%6d | %s\n       | %s^", line, string(text[from:to]), strings.Repeat(" ", column-1-from))
+}
+
+var userinfo = regexp.MustCompile(`//.*@`)
+
+// mask hides the user part of a URL, keeping the width: a password written there is refused, and must not reach a log
+// by way of that error.
+func mask(s string) string {
+	return userinfo.ReplaceAllStringFunc(s, func(m string) string {
+		return "//" + strings.Repeat("*", utf8.RuneCountInString(m)-3) + "@"
+	})
+}

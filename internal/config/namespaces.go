@@ -1,0 +1,67 @@
+package config
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// NamespacePattern is a glob over names of namespaces (`*` and `?`), with `!` before it one that excludes.
+type NamespacePattern string
+
+var namespacePattern = regexp.MustCompile(`^!?[a-z0-9*?-]{1,63}$`)
+
+// UnmarshalText refuses what can be no part of a namespace's name.
+func (p *NamespacePattern) UnmarshalText(text []byte) error {
+	if !namespacePattern.Match(text) {
+		return fmt.Errorf("must be the name of a namespace or a glob over such names, with ! before it to exclude, got %q", text)
+	}
+	*p = NamespacePattern(text)
+	return nil
+}
+
+// Namespaces says which namespaces are meant: those that one of its globs matches and none that begins with `!`,
+// whatever their order. None at all means every namespace.
+//
+// An object without a namespace counts as one in the namespace "": `*` matches it, a name does not.
+type Namespaces []NamespacePattern
+
+// Match reports whether the namespace is meant; "" stands for cluster-scoped objects.
+func (n Namespaces) Match(namespace string) bool {
+	included := len(n) == 0
+	for _, p := range n {
+		glob, excludes := strings.CutPrefix(string(p), "!")
+		if ok, err := path.Match(glob, namespace); err != nil || !ok {
+			continue // a pattern that path.Match does not read matches nothing; UnmarshalText lets none pass
+		}
+		if excludes {
+			return false
+		}
+		included = true
+	}
+	return included
+}
+
+// All reports whether every namespace is meant, and cluster-scoped objects too.
+func (n Namespaces) All() bool {
+	if len(n) == 0 {
+		return true
+	}
+	excludes := slices.ContainsFunc(n, func(p NamespacePattern) bool { return strings.HasPrefix(string(p), "!") })
+	return !excludes && slices.Contains(n, "*")
+}
+
+// Literal returns the names where all patterns are plain names: then one informer for each of them will do. Otherwise,
+// and where there are no patterns, it returns false.
+func (n Namespaces) Literal() ([]string, bool) {
+	names := make([]string, len(n))
+	for i, p := range n {
+		if strings.ContainsAny(string(p), "!*?") {
+			return nil, false
+		}
+		names[i] = string(p)
+	}
+	return names, len(names) > 0
+}

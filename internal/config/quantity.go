@@ -1,0 +1,89 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Duration is a time.Duration that is written as Go writes it: "2m", "168h", "1m30s".
+type Duration struct {
+	time.Duration
+}
+
+// UnmarshalText reads what time.ParseDuration reads.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("must be a duration such as 90s, 2m or 168h, got %q", text)
+	}
+	d.Duration = v
+	return nil
+}
+
+// MarshalText is String.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// String is the shortest form: "168h", not "168h0m0s".
+func (d Duration) String() string {
+	s := d.Duration.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// Bytes is a number of bytes, written plain or with KiB, MiB, GiB or TiB: "65536", "64MiB".
+type Bytes int64
+
+const bytesForm = "must be a number of bytes such as 65536, 64MiB or 20GiB"
+
+// byteUnits are from the largest to the smallest, so that the first which divides a number is the one to write.
+func byteUnits() []struct {
+	suffix string
+	size   int64
+} {
+	return []struct {
+		suffix string
+		size   int64
+	}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
+}
+
+// UnmarshalText reads a whole number that is not negative, with or without a unit.
+func (b *Bytes) UnmarshalText(text []byte) error {
+	digits, size := string(text), int64(1)
+	for _, u := range byteUnits() {
+		if rest, ok := strings.CutSuffix(digits, u.suffix); ok {
+			digits, size = rest, u.size
+			break
+		}
+	}
+	n, err := strconv.ParseUint(digits, 10, 63)
+	switch {
+	case errors.Is(err, strconv.ErrRange), err == nil && n > uint64(math.MaxInt64/size):
+		return fmt.Errorf("must be less than 8EiB, got %q", text)
+	case err != nil:
+		return fmt.Errorf("%s, got %q", bytesForm, text)
+	}
+	*b = Bytes(int64(n) * size) //nolint:gosec // n was compared with MaxInt64/size above
+	return nil
+}
+
+// MarshalText is String.
+func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
+
+// String has the largest unit that leaves a whole number.
+func (b Bytes) String() string {
+	for _, u := range byteUnits() {
+		if n := int64(b); n >= u.size && n%u.size == 0 {
+			return strconv.FormatInt(n/u.size, 10) + u.suffix
+		}
+	}
+	return strconv.FormatInt(int64(b), 10)
+}

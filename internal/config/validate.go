@@ -1,0 +1,375 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Validate returns everything that is wrong with c as [Errors], or nil. It needs no file: what Parse returns has passed
+// it, and a Config that was changed afterwards can be passed through it again.
+func (c *Config) Validate() error {
+	if errs := Errors(c.problems()); len(errs) > 0 {
+		return errs
+	}
+	return nil
+}
+
+func (c *Config) problems() []*Error {
+	var list field.ErrorList
+	root := func(name string) *field.Path { return field.NewPath(name) }
+	if c.APIVersion != APIVersion {
+		list = append(list, field.Invalid(root("apiVersion"), c.APIVersion, "must be "+APIVersion))
+	}
+	if !clusterName.MatchString(c.Cluster) {
+		list = append(list, field.Invalid(root("cluster"), c.Cluster,
+			`must be at most 128 letters, digits, "-", "_" or ".", beginning and ending with a letter or digit`))
+	}
+	list = append(list, validateWatch(c.Watch, root("watch"))...)
+	list = append(list, validateStrip(c.Strip, root("strip"))...)
+	list = append(list, c.Redaction.validate(root("redaction"))...)
+	list = append(list, oneOf(root("snapshot").Child("mode"), c.Snapshot.Mode,
+		SnapshotInitial, SnapshotAlways, SnapshotNever)...)
+	list = append(list, oneOf(root("event").Child("mode"), c.Event.Mode, EventStructured, EventBinary)...)
+	list = append(list, between(root("queue").Child("events"), c.Queue.Events, 1, 1<<24)...)
+	list = append(list, between(root("queue").Child("bytes"), c.Queue.Bytes, 64<<10, 1<<40)...)
+	list = append(list, c.Bus.validate(root("bus"))...)
+	if c.Mode == ModeNode {
+		list = append(list, unsupported(root("mode"), "an agent on each node"))
+	} else {
+		list = append(list, oneOf(root("mode"), c.Mode, ModeCluster)...)
+	}
+	if c.LeaderElection.Enabled {
+		list = append(list, unsupported(root("leaderElection").Child("enabled"), "leader election"))
+	}
+	list = append(list, validateAddress(c.Server.Address, root("server").Child("address"))...)
+	list = append(list, oneOf(root("log").Child("level"), c.Log.Level, LogDebug, LogInfo, LogWarn, LogError)...)
+	list = append(list, oneOf(root("log").Child("format"), c.Log.Format, LogJSON, LogText)...)
+	if c.Tracing.Enabled {
+		list = append(list, unsupported(root("tracing").Child("enabled"), "tracing"))
+	}
+
+	errs := make([]*Error, len(list))
+	for i, e := range list {
+		errs[i] = &Error{Path: e.Field, Message: e.Detail}
+		if e.Type == field.ErrorTypeInvalid {
+			errs[i].Message += ", got " + show(e.BadValue)
+		}
+	}
+	return errs
+}
+
+// clusterName leaves out what would have to be escaped somewhere: it is part of CloudEvents' source, of the partition
+// key and of subjects.
+var clusterName = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,126}[A-Za-z0-9])?)?$`)
+
+func validateWatch(rules []Rule, path *field.Path) field.ErrorList {
+	var list field.ErrorList
+	if len(rules) == 0 {
+		return append(list, field.Required(path, "must have at least one rule"))
+	}
+	for j := range rules {
+		r, at := &rules[j], path.Index(j)
+		if len(r.Resources) == 0 {
+			list = append(list, field.Required(at.Child("resources"), "must name at least one resource"))
+		}
+		list = append(list, unique(r.Resources, at.Child("resources"))...)
+		list = append(list, unique(r.Except, at.Child("except"))...)
+		list = append(list, unique(r.Namespaces, at.Child("namespaces"))...)
+		if len(r.Namespaces) > 0 && !slices.ContainsFunc(r.Namespaces, func(p NamespacePattern) bool {
+			return !strings.HasPrefix(string(p), "!")
+		}) {
+			list = append(list, field.Required(at.Child("namespaces"),
+				`can never match: it only excludes; add "*" for all the others`))
+		}
+		if _, err := labels.Parse(r.LabelSelector); err != nil {
+			list = append(list, field.Invalid(at.Child("labelSelector"), r.LabelSelector,
+				"must be a label selector: "+flatten(err)))
+		}
+		if _, err := fields.ParseSelector(r.FieldSelector); err != nil {
+			list = append(list, field.Invalid(at.Child("fieldSelector"), r.FieldSelector,
+				"must be a field selector: "+flatten(err)))
+		}
+		list = append(list, validateOrder(rules, j, path)...)
+	}
+	return list
+}
+
+// validateOrder finds what rule j can never take because rules before it take it first. Since a resource is taken whole
+// by the first rule that names it, an earlier rule which takes a part of a resource leaves nothing of it either; that
+// is a limit of this release and said as one.
+func validateOrder(rules []Rule, j int, path *field.Path) field.ErrorList {
+	var list field.ErrorList
+	for k, q := range rules[j].Resources {
+		list = append(list, validatePattern(rules, j, q.span(), path, path.Index(j).Child("resources").Index(k))...)
+	}
+	return list
+}
+
+// validatePattern is validateOrder for one pattern of rule j.
+func validatePattern(rules []Rule, j int, q span, path, at *field.Path) field.ErrorList {
+	except := rules[j].Except
+	for n, e := range except {
+		if e.span().covers(q) {
+			return field.ErrorList{field.Forbidden(at,
+				fmt.Sprintf("can never match: %s excepts it", path.Index(j).Child("except").Index(n)))}
+		}
+	}
+	var list field.ErrorList
+	for i := range j {
+		parts := rules[i].takesOf(q, except)
+		if len(parts) == 0 {
+			continue
+		}
+		switch limits := rules[i].limits(); {
+		case len(limits) > 0:
+			all := slices.ContainsFunc(parts, func(p span) bool { return p.anyVersion().covers(q.anyVersion()) })
+			names := joined(parts)
+			cure := fmt.Sprintf("add %s to %s", names, path.Index(j).Child("except"))
+			switch {
+			case all && rules[i].names(q.resource):
+				cure = "name it in one rule only"
+			case all:
+				cure = fmt.Sprintf("add %s to %s", names, path.Index(i).Child("except"))
+			}
+			list = append(list, unsupported(at, fmt.Sprintf("%s takes %s in part (%s), and what it leaves of a resource "+
+				"cannot be taken by a later rule; %s", path.Index(i), names, strings.Join(limits, ", "), cure)))
+		case slices.ContainsFunc(parts, func(p span) bool { return p.covers(q) }) && !rules[i].exceptsOf(q):
+			return append(list, field.Forbidden(at, fmt.Sprintf("can never match: %s takes %s", path.Index(i), q)))
+		}
+	}
+	return list
+}
+
+// takesOf returns the parts of s, less except, that the rule takes.
+func (r *Rule) takesOf(s span, except []ResourcePattern) []span {
+	var parts []span
+	for _, p := range r.Resources {
+		x, ok := p.span().intersect(s)
+		excepted := func(e ResourcePattern) bool { return e.span().covers(x) }
+		switch {
+		case !ok, slices.ContainsFunc(r.Except, excepted), slices.ContainsFunc(except, excepted):
+		case x.covers(s):
+			return []span{x}
+		default:
+			parts = append(parts, x)
+		}
+	}
+	return parts
+}
+
+// names reports whether the rule names the resource itself, not by a wildcard.
+func (r *Rule) names(resource string) bool {
+	return slices.ContainsFunc(r.Resources, func(p ResourcePattern) bool { return p.Resource == resource })
+}
+
+func joined(spans []span) string {
+	names := make([]string, len(spans))
+	for i, s := range spans {
+		names[i] = s.String()
+	}
+	return strings.Join(names, ", ")
+}
+
+// exceptsOf reports whether the rule leaves out anything of s.
+func (r *Rule) exceptsOf(s span) bool {
+	return slices.ContainsFunc(r.Except, func(e ResourcePattern) bool {
+		_, ok := e.span().intersect(s)
+		return ok
+	})
+}
+
+// limits names what makes the rule take a part of a resource only.
+func (r *Rule) limits() []string {
+	var limits []string
+	if !r.Namespaces.All() {
+		limits = append(limits, "namespaces")
+	}
+	if r.LabelSelector != "" {
+		limits = append(limits, "labelSelector")
+	}
+	if r.FieldSelector != "" {
+		limits = append(limits, "fieldSelector")
+	}
+	return limits
+}
+
+// validateStrip refuses to cut what identifies an object, and what is no path.
+func validateStrip(strip []string, path *field.Path) field.ErrorList {
+	list := unique(strip, path)
+	for i, s := range strip {
+		switch at := path.Index(i); {
+		case !fieldPath.MatchString(s):
+			list = append(list, field.Invalid(at, s, "must be a path such as metadata.managedFields, "+
+				`metadata.annotations["example.com/note"] or spec.containers[*].env`))
+		case identity.MatchString(s):
+			list = append(list, field.Invalid(at, s, "must not cut what identifies an object"))
+		}
+	}
+	return list
+}
+
+var (
+	// fieldPath is what object.NewCutter takes: names, ["names"] as JSON strings, and [*] for all elements of a list.
+	fieldPath = regexp.MustCompile(`^[^\x00-\x20\x7f.\[\]*"']+(` +
+		`\.[^\x00-\x20\x7f.\[\]*"']+|\[\*\]|\["([^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"\])*$`)
+	identity = regexp.MustCompile(`^(apiVersion|kind|metadata(\.(name|namespace|uid|resourceVersion)|` +
+		`\["(name|namespace|uid|resourceVersion)"\])?)$`)
+)
+
+func (r *Redaction) validate(path *field.Path) field.ErrorList {
+	var list field.ErrorList
+	if !r.Secrets {
+		list = append(list, field.Invalid(path.Child("secrets"), r.Secrets,
+			"must be true: the values of Secrets never leave the cluster"))
+	}
+	if r.Mode == "hash" {
+		return append(list, unsupported(path.Child("mode"), "redacting by a keyed hash"))
+	}
+	return append(list, oneOf(path.Child("mode"), r.Mode, RedactRemove)...)
+}
+
+func (b *Bus) validate(path *field.Path) field.ErrorList {
+	switch {
+	case b.NATS == nil && b.Stdout == nil:
+		return field.ErrorList{field.Required(path, "must name one bus, nats or stdout, got none")}
+	case b.NATS != nil && b.Stdout != nil:
+		return field.ErrorList{field.Forbidden(path, "must name one bus only, got nats and stdout")}
+	case b.NATS != nil:
+		return b.NATS.validate(path.Child("nats"))
+	}
+	return nil
+}
+
+func (n *NATS) validate(path *field.Path) field.ErrorList {
+	list := validateServers(n.URL, path.Child("url"))
+	if n.Subject == "" {
+		list = append(list, field.Required(path.Child("subject"), "must not be empty"))
+	}
+	s, at := n.Stream, path.Child("stream")
+	if !streamName.MatchString(s.Name) {
+		list = append(list, field.Invalid(at.Child("name"), s.Name,
+			`must be 1 to 255 printable characters without spaces and none of . * > " / \`))
+	}
+	list = append(list, between(at.Child("replicas"), s.Replicas, 1, 5)...)
+	if s.MaxAge.Duration != 0 {
+		list = append(list, between(at.Child("maxAge"), s.MaxAge, Duration{time.Second}, Duration{100 * 365 * 24 * time.Hour})...)
+	}
+	if s.MaxBytes < 0 {
+		list = append(list, field.Invalid(at.Child("maxBytes"), s.MaxBytes, "must not be negative"))
+	}
+	list = append(list, oneOf(at.Child("discard"), s.Discard, DiscardNew, DiscardOld)...)
+	if s.Discard == DiscardOld && s.MaxBytes > 0 {
+		list = append(list, field.Invalid(at.Child("discard"), s.Discard,
+			"must be new where maxBytes bounds the stream, or records would be dropped silently"))
+	}
+	return append(list, between(at.Child("duplicateWindow"), s.DuplicateWindow,
+		Duration{100 * time.Millisecond}, Duration{24 * time.Hour})...)
+}
+
+var streamName = regexp.MustCompile(`^[!#-)+,\-0-=?-\[\]-~]{1,255}$`)
+
+// validateServers never repeats the URL: its user part may be a password.
+func validateServers(servers string, path *field.Path) field.ErrorList {
+	var list field.ErrorList
+	for server := range strings.SplitSeq(servers, ",") {
+		u, err := url.Parse(strings.TrimSpace(server))
+		switch {
+		case err != nil, !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme), u.Hostname() == "":
+			list = append(list, field.Required(path,
+				"must be nats://host:port, or several of them separated by commas (tls, ws and wss are schemes too)"))
+		case u.User != nil:
+			list = append(list, field.Forbidden(path, "must hold no user or password: secrets come only from files"))
+		}
+	}
+	return list
+}
+
+func validateAddress(address string, path *field.Path) field.ErrorList {
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return field.ErrorList{field.Invalid(path, address, "must be host:port or :port, with a port from 0 to 65535")}
+	}
+	return nil
+}
+
+func unsupported(path *field.Path, what string) *field.Error {
+	return field.Forbidden(path, "not yet supported: "+what)
+}
+
+func oneOf[T ~string](path *field.Path, got T, want ...T) field.ErrorList {
+	if slices.Contains(want, got) {
+		return nil
+	}
+	names := make([]string, len(want))
+	for i, w := range want {
+		names[i] = string(w)
+	}
+	if len(names) == 1 {
+		return field.ErrorList{field.Invalid(path, string(got), "must be "+names[0])}
+	}
+	return field.ErrorList{field.Invalid(path, string(got), "must be one of "+strings.Join(names, ", "))}
+}
+
+// between takes what is ordered by a number underneath.
+func between[T int | Bytes | Duration](path *field.Path, got, low, high T) field.ErrorList {
+	number := func(v T) int64 {
+		switch n := any(v).(type) {
+		case int:
+			return int64(n)
+		case Bytes:
+			return int64(n)
+		case Duration:
+			return int64(n.Duration)
+		}
+		return 0
+	}
+	if number(low) <= number(got) && number(got) <= number(high) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, got, fmt.Sprintf("must be between %v and %v", low, high))}
+}
+
+func unique[T ~string | ResourcePattern](items []T, path *field.Path) field.ErrorList {
+	var list field.ErrorList
+	for i, item := range items {
+		if slices.Contains(items[:i], item) {
+			list = append(list, field.Invalid(path.Index(i), item, "must not be given twice"))
+		}
+	}
+	return list
+}
+
+// flatten puts an error of a library on one line.
+func flatten(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
+// show is a value in an error: text in quotes, all of it short.
+func show(v any) string {
+	switch t := v.(type) {
+	case string:
+		return strconv.Quote(shorten(mask(t)))
+	case NamespacePattern:
+		return strconv.Quote(shorten(string(t)))
+	}
+	return shorten(fmt.Sprint(v))
+}
+
+func shorten(s string) string {
+	const most = 80
+	if r := []rune(s); len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return s
+}
