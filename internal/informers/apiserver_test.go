@@ -185,7 +185,10 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
 	}
 	at, offset := s.rv, 0
 	if c := q.Get("continue"); c != "" {
-		fmt.Sscanf(c, "%d-%d", &at, &offset)
+		if _, err := fmt.Sscanf(c, "%d-%d", &at, &offset); err != nil {
+			fail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
+			return
+		}
 	} else if q.Get("resourceVersionMatch") == "Exact" {
 		at, _ = strconv.ParseUint(q.Get("resourceVersion"), 10, 64)
 	}

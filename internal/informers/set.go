@@ -19,6 +19,7 @@ import (
 // SnapshotMode says what is sent of objects that exist at the start.
 type SnapshotMode string
 
+// The modes of snapshot.mode.
 const (
 	SnapshotInitial SnapshotMode = "initial" // a read of each, unless a checkpoint is there to resume from
 	SnapshotAlways  SnapshotMode = "always"  // a read of each at every start

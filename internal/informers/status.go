@@ -13,6 +13,7 @@ import (
 // Phase is what an informer is doing.
 type Phase string
 
+// The phases of an informer.
 const (
 	PhaseListing  Phase = "listing"  // no list has been loaded yet
 	PhaseWatching Phase = "watching" // live

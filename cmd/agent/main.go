@@ -1,0 +1,72 @@
+// Command kubecdc captures the changes of a Kubernetes cluster and publishes them as CloudEvents. This package reads
+// flags and wires the stages; what they do is in internal.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubecdc/kubecdc/internal/config"
+)
+
+// Exit codes of the command line's contract.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// A second signal ends the process at once: after the first one, signals do what they do by default.
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// usageError is an error in how the command was called: exit code 2.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// run is the whole program; it returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := &cobra.Command{
+		Use:           "kubecdc",
+		Short:         "Change data capture for Kubernetes",
+		Long:          "kubecdc captures every change of a Kubernetes cluster and publishes it as a CloudEvent to NATS JetStream.",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(newRunCommand(stdout, stderr), newVersionCommand())
+
+	err := root.ExecuteContext(ctx)
+	var usage usageError
+	var invalid config.Errors
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &invalid):
+		fmt.Fprintln(stderr, err)
+		return exitUsage
+	case errors.As(err, &usage), isCobraUsage(err):
+		fmt.Fprintf(stderr, "kubecdc: %v\nSee 'kubecdc --help'.\n", err)
+		return exitUsage
+	default:
+		fmt.Fprintf(stderr, "kubecdc: %v\n", err)
+		return exitFailed
+	}
+}
