@@ -27,7 +27,8 @@ type source struct {
 	buf   []byte
 	start int // buf[start:end] has been read and not been taken
 	end   int
-	need  int // about the size of late values
+	need  int  // about the size of late values
+	full  bool // the last read took all the room there was: more is waiting
 	err   error
 	find  finder
 }
@@ -135,6 +136,7 @@ func (s *source) fill() error {
 	for range 100 {
 		n, err := s.r.Read(s.buf[s.end:])
 		s.end += n
+		s.full = s.end == len(s.buf)
 		s.err = err
 		if n > 0 {
 			return nil
@@ -159,7 +161,10 @@ func (s *source) room() {
 		size = bufferMin
 	case held >= size-size/4:
 		size *= 2
-	case held > 0 && s.end < size:
+	case s.full && size < bufferKeep:
+		// A stream in a hurry: over HTTP/2 each read of 4 KB or more costs a window update, which is a write to the socket.
+		size *= 2
+	case held > 0 && size-s.end >= size/2:
 		return
 	}
 	if held <= bufferKeep/2 && (size > bufferGiant || size > bufferKeep && size > 4*s.need) {
