@@ -1,0 +1,142 @@
+package publish
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+)
+
+// outcome is what became of one attempt to publish.
+type outcome struct {
+	kind      outcomeKind
+	duplicate bool   // acked: the stream had the event already
+	reason    string // retry: label of the metric; one of the reason constants
+	detail    string // retry and refused: what the server said
+}
+
+type outcomeKind byte
+
+const (
+	retry   outcomeKind = iota // may pass: publish again
+	acked                      // the stream has the event
+	refused                    // the bus will never take it
+	ended                      // ctx has ended, or the publisher was closed
+)
+
+// Why an event is published once more; values of the label reason.
+const (
+	reasonTimeout      = "timeout"       // no acknowledgement in time
+	reasonConnection   = "connection"    // the connection broke, or is not there
+	reasonNoResponders = "no_responders" // no stream takes the subject: it is gone, or has no leader
+	reasonStreamFull   = "stream_full"   // discard new: backpressure
+	reasonLimit        = "account_limit" // a limit of the account or the server
+	reasonStore        = "store_failed"  // the server could not write
+	reasonUnavailable  = "unavailable"   // no leader, too many requests, offline, the first copy still in process
+	reasonOtherStream  = "other_stream"  // acknowledged by another stream than the configured one
+	reasonRejected     = "rejected"      // any other error of the server
+	reasonMalformed    = "malformed"     // no JetStream acknowledgement at all
+	reasonEncode       = "encode"        // the event could not be made (the pump's)
+	reasonRefused      = "refused"       // the bus refused the event (the pump's)
+)
+
+// JetStream's error codes (nats-server, server/errors.json).
+const (
+	codeAccountLimit   = 10002
+	codeNoLeader       = 10008
+	codeInsufficient   = 10023
+	codeMemoryLimit    = 10028
+	codeStorageLimit   = 10047
+	codeMessageTooBig  = 10054
+	codeStoreFailed    = 10077 // a full stream too; the description tells
+	codeHeadersTooBig  = 10097
+	codeStreamOffline  = 10118
+	codeDuplicateRaced = 10158
+	codeTooMany        = 10167
+)
+
+// pubAck is JetStream's answer to a published message (ADR-1, and server.JSPubAckResponse).
+type pubAck struct {
+	Stream    string `json:"stream"`
+	Seq       uint64 `json:"seq"`
+	Duplicate bool   `json:"duplicate"`
+	Error     *struct {
+		Code        int    `json:"code"`
+		ErrCode     int    `json:"err_code"`
+		Description string `json:"description"`
+	} `json:"error"`
+}
+
+// ackReader tells acknowledgements by one stream.
+type ackReader struct {
+	stream string
+	prefix []byte // of the acknowledgement as the server writes it today
+}
+
+func newAckReader(stream string) ackReader {
+	return ackReader{stream: stream, prefix: []byte(`{"stream":"` + stream + `","seq":`)}
+}
+
+// read decodes an answer. What looks exactly as the server writes it is read at a glance; everything else, a space or
+// another order of members, a duplicate, an error, a domain, goes through encoding/json.
+func (r *ackReader) read(m *nats.Msg) outcome {
+	if digits, ok := bytes.CutPrefix(m.Data, r.prefix); ok && isNumberAndBrace(digits) {
+		return outcome{kind: acked}
+	}
+	if len(m.Data) == 0 {
+		if status := m.Header.Get("Status"); status == "503" {
+			return outcome{reason: reasonNoResponders, detail: "no stream takes the subject"}
+		}
+		return outcome{reason: reasonMalformed, detail: "an empty answer"}
+	}
+	var ack pubAck
+	if err := json.Unmarshal(m.Data, &ack); err != nil {
+		return outcome{reason: reasonMalformed, detail: "an answer that is no acknowledgement: " + err.Error()}
+	}
+	switch {
+	case ack.Error != nil:
+		return readError(ack.Error.Code, ack.Error.ErrCode, ack.Error.Description)
+	case ack.Stream == "" || ack.Seq == 0:
+		return outcome{reason: reasonMalformed, detail: "an answer without stream and sequence"}
+	case ack.Stream != r.stream:
+		return outcome{reason: reasonOtherStream, detail: "acknowledged by stream " + ack.Stream}
+	}
+	return outcome{kind: acked, duplicate: ack.Duplicate}
+}
+
+func isNumberAndBrace(b []byte) bool {
+	n := len(b) - 1
+	if n < 1 || b[n] != '}' || b[0] == '0' {
+		return false
+	}
+	for _, c := range b[:n] {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return true
+}
+
+func readError(code, errCode int, description string) outcome {
+	o := outcome{detail: description}
+	switch errCode {
+	case codeMessageTooBig, codeHeadersTooBig:
+		o.kind = refused
+	case codeStoreFailed:
+		o.reason = reasonStore
+		if strings.HasPrefix(description, "maximum ") { // "maximum bytes exceeded", messages, messages per subject
+			o.reason = reasonStreamFull
+		}
+	case codeAccountLimit, codeInsufficient, codeMemoryLimit, codeStorageLimit:
+		o.reason = reasonLimit
+	case codeNoLeader, codeStreamOffline, codeDuplicateRaced, codeTooMany:
+		o.reason = reasonUnavailable
+	default:
+		o.reason = reasonRejected
+		if code == 503 {
+			o.reason = reasonUnavailable
+		}
+	}
+	return o
+}

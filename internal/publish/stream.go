@@ -1,0 +1,210 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// DefaultStream is the stream that takes the records.
+const DefaultStream = "KUBECDC"
+
+// Stream is the stream that takes the records. All but Name matters only where Create is set and it does not exist; a
+// stream that exists is used as it is, and never changed.
+type Stream struct {
+	Name            string // "": DefaultStream
+	Create          bool
+	Replicas        int           // 0: 1
+	MaxAge          time.Duration // 0: for ever
+	MaxBytes        int64         // 0: not bounded
+	DiscardOld      bool          // refused where the stream is bounded
+	DuplicateWindow time.Duration // 0: 2 min
+}
+
+// defaultDuplicateWindow is the server's default too.
+const defaultDuplicateWindow = 2 * time.Minute
+
+// headRoom is what a record may need beside the event's body: its headers.
+const headRoom = 16 << 10
+
+// config is what the stream is created with.
+func (s *Stream) config(subjects []string) jetstream.StreamConfig {
+	c := jetstream.StreamConfig{
+		Name:        s.Name,
+		Description: "Changes of Kubernetes objects, published by kubecdc",
+		Subjects:    subjects,
+		Retention:   jetstream.LimitsPolicy,
+		Discard:     jetstream.DiscardNew,
+		Storage:     jetstream.FileStorage,
+		Replicas:    max(s.Replicas, 1),
+		MaxAge:      s.MaxAge,
+		MaxBytes:    -1,
+		MaxMsgs:     -1,
+		Duplicates:  s.DuplicateWindow,
+		AllowDirect: true, // reading an object's records does not burden the leader alone
+	}
+	if s.MaxBytes > 0 {
+		c.MaxBytes = s.MaxBytes
+	}
+	if s.DiscardOld {
+		c.Discard = jetstream.DiscardOld
+	}
+	if c.Duplicates == 0 {
+		c.Duplicates = defaultDuplicateWindow
+	}
+	if c.MaxAge > 0 { // the server's rule
+		c.Duplicates = min(c.Duplicates, c.MaxAge)
+	}
+	return c
+}
+
+// refusals lists why a stream so configured would lose events silently or could not take them, each with what to do.
+// A maxAge alone is the retention that someone chose, and no reason.
+func refusals(c *jetstream.StreamConfig, patterns []string, maxEvent int) []string {
+	var why []string
+	refuse := func(format string, args ...any) { why = append(why, fmt.Sprintf(format, args...)) }
+	edit := "nats stream edit " + c.Name + " "
+
+	switch {
+	case c.Sealed:
+		refuse("it is sealed and takes no more messages: name another stream in bus.nats.stream.name")
+	case c.Mirror != nil:
+		refuse("it is a mirror of stream %s, which takes no messages of its own: publish to that one, or name another stream in bus.nats.stream.name", c.Mirror.Name)
+	}
+	if c.Retention != jetstream.LimitsPolicy {
+		refuse("its retention is %s, so records go as soon as consumers have, or have not, asked for them: create it with --retention=limits", strings.ToLower(c.Retention.String()))
+	}
+	if c.NoAck {
+		refuse("it has no_ack set, so nobody learns whether a record was stored: %s--ack", edit)
+	}
+	if c.AllowMsgCounter {
+		refuse("it counts (allow_msg_counter) and takes nothing but increments: name another stream in bus.nats.stream.name")
+	}
+	if c.Discard == jetstream.DiscardOld {
+		var bounds []string
+		if c.MaxBytes > 0 {
+			bounds = append(bounds, fmt.Sprintf("max_bytes %d", c.MaxBytes))
+		}
+		if c.MaxMsgs > 0 {
+			bounds = append(bounds, fmt.Sprintf("max_msgs %d", c.MaxMsgs))
+		}
+		if len(bounds) > 0 {
+			refuse("it discards old records once it is full (%s), acknowledged or not read as they may be: %s--discard=new", strings.Join(bounds, ", "), edit)
+		}
+	}
+	// The server applies this bound by dropping the oldest of a subject, unless both kinds of discard new are set.
+	if c.MaxMsgsPerSubject > 0 && (c.Discard == jetstream.DiscardOld || !c.DiscardNewPerSubject) {
+		refuse("it keeps no more than %d records of a subject and drops older ones (max_msgs_per_subject): %s--max-msgs-per-subject=-1", c.MaxMsgsPerSubject, edit)
+	}
+	if need := maxEvent + headRoom; c.MaxMsgSize > 0 && int(c.MaxMsgSize) < need {
+		refuse("its max_msg_size is %d bytes, and an event may need %d: %s--max-msg-size=-1, or lower event.maxBytes", c.MaxMsgSize, need, edit)
+	}
+	for _, p := range patterns {
+		if !slices.ContainsFunc(c.Subjects, func(s string) bool { return covers(s, p) }) {
+			refuse("its subjects (%s) do not take all of %s: %s--subjects=%s", strings.Join(c.Subjects, ", "), p, edit,
+				strings.Join(append(slices.Clone(c.Subjects), p), ","))
+		}
+	}
+	return why
+}
+
+// differences lists what of a stream that was found is not as configured, or is worth knowing.
+func differences(got, want *jetstream.StreamConfig) []string {
+	var d []string
+	differ := func(what string, got, want any) {
+		if got != want {
+			d = append(d, fmt.Sprintf("%s is %v, configured %v", what, got, want))
+		}
+	}
+	differ("replicas", got.Replicas, want.Replicas)
+	differ("max_age", got.MaxAge, want.MaxAge)
+	differ("max_bytes", max(got.MaxBytes, -1), want.MaxBytes)
+	if got.Duplicates == 0 { // the server's default for a stream that has sources
+		d = append(d, "duplicate_window is 0: an event that is published again is stored again, under the same id")
+	} else {
+		differ("duplicate_window", got.Duplicates, want.Duplicates)
+	}
+	differ("storage", got.Storage, want.Storage)
+	if got.MaxMsgs > 0 {
+		d = append(d, fmt.Sprintf("max_msgs is %d: when it is reached, events wait", got.MaxMsgs))
+	}
+	if got.MaxMsgsPerSubject > 0 {
+		d = append(d, fmt.Sprintf("max_msgs_per_subject is %d: when an object reaches it, its events wait", got.MaxMsgsPerSubject))
+	}
+	if got.SubjectTransform != nil {
+		d = append(d, "records are stored under another subject (subject_transform)")
+	}
+	if got.PersistMode == jetstream.AsyncPersistMode {
+		d = append(d, "records are acknowledged before they are written (persist_mode async)")
+	}
+	return d
+}
+
+// stream makes sure that the configured stream is there and loses nothing. An error that wraps ErrStream is final.
+func (n *NATS) stream(ctx context.Context, js jetstream.JetStream) error {
+	want := n.cfg.Stream.config(n.subjects.Capture())
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	s, err := js.Stream(ctx, want.Name)
+	created := false
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if !n.cfg.Stream.Create {
+			return fmt.Errorf("stream %s does not exist, and bus.nats.stream.create is not set", want.Name)
+		}
+		s, err = js.CreateStream(ctx, want)
+		created = err == nil
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another agent was faster
+			s, err = js.Stream(ctx, want.Name)
+		}
+		if err != nil {
+			return n.creationError(want.Name, err)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("look up stream %s: %w", want.Name, err)
+	}
+	got := s.CachedInfo().Config
+	if why := refusals(&got, n.subjects.Patterns(), n.cfg.MaxEventBytes); len(why) > 0 {
+		return fmt.Errorf("%w: %s:\n  - %s", ErrStream, want.Name, strings.Join(why, "\n  - "))
+	}
+	switch d := differences(&got, &want); {
+	case created:
+		n.log.Info("stream created", "stream", want.Name, "subjects", want.Subjects, "replicas", want.Replicas,
+			"max_age", want.MaxAge, "max_bytes", want.MaxBytes)
+	case len(d) > 0:
+		if _, ok := n.window.first("differences"); ok {
+			n.log.Info("stream is used as it is", "stream", want.Name, "differences", d)
+		}
+	}
+	return nil
+}
+
+// creationError tells what no retry helps against.
+func (n *NATS) creationError(name string, err error) error {
+	var advice string
+	if api := new(jetstream.APIError); errors.As(err, &api) {
+		switch api.ErrorCode {
+		case codeReplicas:
+			advice = ": set bus.nats.stream.replicas to 1, or use a cluster"
+		case codeOverlap:
+			advice = ": another stream takes these subjects; name it in bus.nats.stream.name, or change bus.nats.subject"
+		case codeInvalidConfig:
+		default:
+			return fmt.Errorf("create stream %s: %w", name, err)
+		}
+		return fmt.Errorf("%w: create %s: %w%s", ErrStream, name, err, advice)
+	}
+	return fmt.Errorf("create stream %s: %w", name, err)
+}
+
+// More of JetStream's error codes (nats-server, server/errors.json).
+const (
+	codeInvalidConfig = 10052
+	codeOverlap       = 10065
+	codeReplicas      = 10074
+)

@@ -1,0 +1,232 @@
+package publish_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
+)
+
+func TestStreamIsCreated(t *testing.T) {
+	s := startServer(t, t.TempDir(), -1)
+	cfg := testConfig(s.ClientURL())
+	cfg.Stream = publish.Stream{Name: "CHANGES", Create: true, MaxAge: time.Minute, MaxBytes: 1 << 20, DuplicateWindow: 2 * time.Minute}
+	r := run(t, cfg)
+	if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := admin(t, s.ClientURL()).Stream(t.Context(), "CHANGES")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := stream.CachedInfo().Config
+	got := fmt.Sprint(c.Subjects, c.Discard, c.Retention, c.Storage, c.Replicas, c.MaxAge, c.MaxBytes, c.Duplicates)
+	want := fmt.Sprint([]string{"kubecdc.prod-eu-1.>"}, jetstream.DiscardNew, jetstream.LimitsPolicy, jetstream.FileStorage, 1,
+		time.Minute, 1<<20, time.Minute) // a window longer than maxAge is none
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestStreamIsRefused(t *testing.T) {
+	sound := func() jetstream.StreamConfig {
+		return jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"kubecdc.>"}, Discard: jetstream.DiscardNew}
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*jetstream.StreamConfig)
+		want   []string // reasons; none: the stream is taken
+	}{
+		{"sound", func(*jetstream.StreamConfig) {}, nil},
+		{"maxAge alone is the retention that was chosen", func(c *jetstream.StreamConfig) {
+			c.Discard, c.MaxAge = jetstream.DiscardOld, time.Hour
+		}, nil},
+		{"bounded, discard new", func(c *jetstream.StreamConfig) { c.MaxBytes, c.MaxMsgs = 1<<20, 100 }, nil},
+		{"bounded per subject, discard new per subject", func(c *jetstream.StreamConfig) {
+			c.MaxMsgsPerSubject, c.DiscardNewPerSubject = 10, true
+		}, nil},
+		{"sources", func(c *jetstream.StreamConfig) { c.Sources = []*jetstream.StreamSource{{Name: "ORIGIN"}} }, nil},
+		{"narrow subjects that cover", func(c *jetstream.StreamConfig) {
+			c.Subjects = []string{"kubecdc.*.object.>", "kubecdc.prod-eu-1.stream.*.*"}
+		}, nil},
+		{"discard old with bounds", func(c *jetstream.StreamConfig) {
+			c.Discard, c.MaxBytes, c.MaxMsgs = jetstream.DiscardOld, 1<<20, 100
+		}, []string{"it discards old records once it is full (max_bytes 1048576, max_msgs 100), acknowledged or not read as they may be: nats stream edit KUBECDC --discard=new"}},
+		{
+			"bounded per subject", func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 5 },
+			[]string{"it keeps no more than 5 records of a subject and drops older ones (max_msgs_per_subject): nats stream edit KUBECDC --max-msgs-per-subject=-1"},
+		},
+		{
+			"interest", func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy },
+			[]string{"its retention is interest, so records go as soon as consumers have, or have not, asked for them: create it with --retention=limits"},
+		},
+		{
+			"work queue", func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy },
+			[]string{"its retention is workqueue, so records go as soon as consumers have, or have not, asked for them: create it with --retention=limits"},
+		},
+		{
+			"no ack", func(c *jetstream.StreamConfig) { c.NoAck = true },
+			[]string{"it has no_ack set, so nobody learns whether a record was stored: nats stream edit KUBECDC --ack"},
+		},
+		{
+			"mirror", func(c *jetstream.StreamConfig) { c.Subjects, c.Mirror = nil, &jetstream.StreamSource{Name: "ORIGIN"} },
+			[]string{
+				"it is a mirror of stream ORIGIN, which takes no messages of its own: publish to that one, or name another stream in bus.nats.stream.name",
+				"its subjects () do not take all of kubecdc.prod-eu-1.object.*.*.*.*: nats stream edit KUBECDC --subjects=kubecdc.prod-eu-1.object.*.*.*.*",
+				"its subjects () do not take all of kubecdc.prod-eu-1.stream.*.*: nats stream edit KUBECDC --subjects=kubecdc.prod-eu-1.stream.*.*",
+			},
+		},
+		{
+			"small messages", func(c *jetstream.StreamConfig) { c.MaxMsgSize = 900 << 10 },
+			[]string{"its max_msg_size is 921600 bytes, and an event may need 937984: nats stream edit KUBECDC --max-msg-size=-1, or lower event.maxBytes"},
+		},
+		{
+			"sealed", func(c *jetstream.StreamConfig) { c.Sealed = true },
+			[]string{"it is sealed and takes no more messages: name another stream in bus.nats.stream.name"},
+		},
+		{
+			"counter", func(c *jetstream.StreamConfig) { c.AllowMsgCounter, c.Discard = true, jetstream.DiscardOld },
+			[]string{"it counts (allow_msg_counter) and takes nothing but increments: name another stream in bus.nats.stream.name"},
+		},
+		{
+			"another cluster's subjects", func(c *jetstream.StreamConfig) { c.Subjects = []string{"kubecdc.prod-us-1.>"} },
+			[]string{
+				"its subjects (kubecdc.prod-us-1.>) do not take all of kubecdc.prod-eu-1.object.*.*.*.*: nats stream edit KUBECDC --subjects=kubecdc.prod-us-1.>,kubecdc.prod-eu-1.object.*.*.*.*",
+				"its subjects (kubecdc.prod-us-1.>) do not take all of kubecdc.prod-eu-1.stream.*.*: nats stream edit KUBECDC --subjects=kubecdc.prod-us-1.>,kubecdc.prod-eu-1.stream.*.*",
+			},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := startServer(t, t.TempDir(), -1)
+			js := admin(t, s.ClientURL())
+			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORIGIN", Subjects: []string{"origin"}}); err != nil {
+				t.Fatal(err)
+			}
+			config := sound()
+			c.change(&config)
+			sealed := config.Sealed
+			config.Sealed = false // a stream cannot be born so
+			if _, err := js.CreateStream(t.Context(), config); err != nil {
+				t.Fatal(err)
+			}
+			if sealed {
+				config.Sealed = true
+				if _, err := js.UpdateStream(t.Context(), config); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := streamConfig(t, js)
+			r := run(t, testConfig(s.ClientURL()))
+			if c.want == nil {
+				if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil {
+					t.Error(err)
+				}
+			} else {
+				<-r.done
+				want := "stream refused: KUBECDC:\n  - " + strings.Join(c.want, "\n  - ")
+				if !errors.Is(r.err, publish.ErrStream) || r.err.Error() != want {
+					t.Errorf("got  %v\nwant %s", r.err, want)
+				}
+				if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); !errors.Is(err, publish.ErrClosed) {
+					t.Errorf("Publish: got %v, want ErrClosed", err)
+				}
+			}
+			if after := streamConfig(t, js); after != before {
+				t.Errorf("the stream was changed from\n%s to\n%s", before, after)
+			}
+		})
+	}
+}
+
+func streamConfig(t *testing.T, js jetstream.JetStream) string {
+	t.Helper()
+	s, err := js.Stream(t.Context(), "KUBECDC")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(s.CachedInfo().Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestStreamThatCannotBeCreated(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*publish.NATSConfig)
+		want   string
+	}{
+		{
+			"replicas without a cluster", func(c *publish.NATSConfig) { c.Stream.Replicas = 3 },
+			"stream refused: create KUBECDC: nats: API error: code=500 err_code=10074 description=replicas > 1 not supported in non-clustered mode: set bus.nats.stream.replicas to 1, or use a cluster",
+		},
+		{
+			"subjects of another stream", func(c *publish.NATSConfig) { c.Subject = "taken.{name}" },
+			"stream refused: create KUBECDC: nats: API error: code=400 err_code=10065 description=subjects overlap with an existing stream: another stream takes these subjects; name it in bus.nats.stream.name, or change bus.nats.subject",
+		},
+		{
+			"discard old with a bound", func(c *publish.NATSConfig) { c.Stream.DiscardOld, c.Stream.MaxBytes = true, 1<<20 },
+			"stream KUBECDC: would lose events silently as configured: discard old with maxBytes drops records that nobody may have read: set bus.nats.stream.discard to new",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := startServer(t, t.TempDir(), -1)
+			js := admin(t, s.ClientURL())
+			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "TAKEN", Subjects: []string{"taken.>"}}); err != nil {
+				t.Fatal(err)
+			}
+			cfg := testConfig(s.ClientURL())
+			c.change(&cfg)
+			n, err := publish.NewNATS(cfg, discard, nil)
+			if err == nil {
+				err = n.Run(t.Context())
+			}
+			if err == nil || err.Error() != c.want {
+				t.Errorf("got  %v\nwant %s", err, c.want)
+			}
+		})
+	}
+}
+
+func TestStreamThatIsNotToBeCreatedIsWaitedFor(t *testing.T) {
+	s := startServer(t, t.TempDir(), -1)
+	cfg := testConfig(s.ClientURL())
+	cfg.Stream.Create = false
+	r := run(t, cfg)
+	wait(t, "the log to say so", func() bool {
+		return lines(r.log.String(), "stream KUBECDC does not exist, and bus.nats.stream.create is not set") == 1
+	})
+	_, err := admin(t, s.ClientURL()).CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "KUBECDC", Subjects: []string{"kubecdc.>"}, Storage: jetstream.MemoryStorage,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil {
+		t.Fatal(err)
+	}
+	if lines(r.log.String(), "storage is Memory, configured File") != 1 {
+		t.Error("the log does not tell that the stream is in memory")
+	}
+}
+
+func TestSmallPayloadLimitOfTheServerIsRefused(t *testing.T) {
+	s := startServer(t, t.TempDir(), -1, func(o *server.Options) { o.MaxPayload = 512 << 10 })
+	n, err := publish.NewNATS(testConfig(s.ClientURL()), discard, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = n.Run(t.Context())
+	want := "stream refused: the server's max_payload is 524288 bytes, and an event may need 937984: raise it, or lower event.maxBytes"
+	if !errors.Is(err, publish.ErrStream) || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}

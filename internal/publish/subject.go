@@ -1,0 +1,348 @@
+package publish
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+const (
+	// DefaultSubject is the subject template of objects' events.
+	DefaultSubject = "kubecdc.{cluster}.object.{group}.{resource}.{namespace}.{name}"
+
+	// streamSubject is the subject template of stream events.
+	streamSubject = "kubecdc.{cluster}.stream.{group}.{resource}"
+
+	// A token longer than maxToken bytes, escaped, becomes its first cutToken bytes, '~' and the sha256 of what was
+	// escaped. (Names of RBAC objects may be 4,000 bytes long; a subject near 4 KB makes the server cut the connection.)
+	maxToken = 256
+	cutToken = 128
+
+	// maxSubject bounds a subject whatever the object is called. The server's limit is 4,096 bytes for the whole
+	// control line, reply subject and sizes included.
+	maxSubject = 2048
+)
+
+type field byte
+
+const (
+	fieldLiteral field = iota
+	fieldGroup
+	fieldResource
+	fieldNamespace
+	fieldName
+)
+
+// part is a piece of a template: text to copy, or a field of the object.
+type part struct {
+	field field
+	text  string
+}
+
+// Subjects says where events go: a template each for objects' events and for stream events, compiled.
+type Subjects struct {
+	object []part
+	stream []part
+}
+
+// NewSubjects compiles the subject template of objects' events; "" is DefaultSubject. Placeholders are {cluster},
+// {group}, {resource}, {namespace} and {name}; cluster is the value of the first.
+func NewSubjects(template, cluster string) (*Subjects, error) {
+	if template == "" {
+		template = DefaultSubject
+	}
+	if cluster == "" {
+		return nil, errors.New("subject template: the cluster has no name")
+	}
+	var s Subjects
+	var err error
+	if s.object, err = compile(template, cluster); err != nil {
+		return nil, fmt.Errorf("subject template %q: %w", template, err)
+	}
+	if s.stream, err = compile(streamSubject, cluster); err != nil {
+		return nil, fmt.Errorf("subject template %q: %w", streamSubject, err)
+	}
+	return &s, nil
+}
+
+// Append appends the subject of d's event to dst.
+func (s *Subjects) Append(dst []byte, d *object.Delta) []byte {
+	if d.Stream != nil {
+		return appendParts(dst, s.stream, d.Stream.Resource, "", "")
+	}
+	return appendParts(dst, s.object, d.Ref.Resource, d.Ref.Namespace, d.Ref.Name)
+}
+
+// Patterns lists the NATS wildcards that match every subject Append can make.
+func (s *Subjects) Patterns() []string {
+	return []string{pattern(s.object), pattern(s.stream)}
+}
+
+// Capture lists the subjects that a stream is created with: each template's literal tokens up to the first
+// placeholder, then ">" ("kubecdc.prod-eu-1.>" for both, by default), unless a template has no placeholder.
+func (s *Subjects) Capture() []string {
+	object, stream := capture(s.object), capture(s.stream)
+	// Both end in tokens of their own ("object", "stream"); what they share is one subject, if it names the cluster.
+	if o, t := strings.Split(object, "."), strings.Split(stream, "."); len(o) > 2 && o[0] == t[0] && o[1] == t[1] {
+		return []string{o[0] + "." + o[1] + ".>"}
+	}
+	if covers(object, stream) {
+		return []string{object}
+	}
+	return []string{object, stream}
+}
+
+func compile(template, cluster string) ([]part, error) {
+	var parts []part
+	var longest int
+	var literal strings.Builder
+	flush := func() {
+		if literal.Len() > 0 {
+			parts = append(parts, part{text: literal.String()})
+			longest += literal.Len()
+			literal.Reset()
+		}
+	}
+	tokenStart := 0 // where the token that is being read began
+	for i := 0; i < len(template); {
+		switch c := template[i]; {
+		case c == '{':
+			end := strings.IndexByte(template[i:], '}')
+			if end < 0 {
+				return nil, fmt.Errorf("at byte %d: { without }", i)
+			}
+			switch name := template[i+1 : i+end]; name {
+			case "cluster":
+				literal.Write(appendToken(nil, cluster))
+			case "group", "resource", "namespace", "name":
+				flush()
+				parts = append(parts, part{field: fields()[name]})
+				longest += maxToken
+			default:
+				return nil, fmt.Errorf("at byte %d: unknown placeholder {%s}, known are {cluster}, {group}, {resource}, {namespace} and {name}", i, name)
+			}
+			i += end + 1
+			continue
+		case c == '.':
+			if i == tokenStart {
+				return nil, fmt.Errorf("at byte %d: empty token", i)
+			}
+			tokenStart = i + 1
+		case c == '*' || c == '>':
+			return nil, fmt.Errorf("at byte %d: wildcard %q", i, c)
+		case c == '$' && i == 0:
+			return nil, fmt.Errorf("at byte 0: subjects that begin with $ belong to the server")
+		case c == '}' || c <= ' ' || c >= 0x7f:
+			return nil, fmt.Errorf("at byte %d: character %q", i, c)
+		}
+		literal.WriteByte(template[i])
+		i++
+	}
+	if tokenStart == len(template) {
+		return nil, fmt.Errorf("at byte %d: empty token", len(template))
+	}
+	flush()
+	if first := parts[0]; first.field != fieldLiteral || len(parts) > 1 && !strings.Contains(first.text, ".") {
+		return nil, errors.New("at byte 0: the first token must not vary: the stream would have to take every subject")
+	}
+	if longest > maxSubject {
+		return nil, fmt.Errorf("makes subjects of up to %d bytes, allowed are %d", longest, maxSubject)
+	}
+	return parts, nil
+}
+
+func fields() map[string]field {
+	return map[string]field{
+		"group": fieldGroup, "resource": fieldResource, "namespace": fieldNamespace, "name": fieldName,
+	}
+}
+
+func appendParts(dst []byte, parts []part, r *object.Resource, namespace, name string) []byte {
+	for i := range parts {
+		switch parts[i].field {
+		case fieldLiteral:
+			dst = append(dst, parts[i].text...)
+		case fieldGroup:
+			dst = appendGroup(dst, r.Group)
+		case fieldResource:
+			dst = appendToken(dst, r.Name)
+		case fieldNamespace:
+			dst = appendNamespace(dst, namespace)
+		case fieldName:
+			dst = appendToken(dst, name)
+		}
+	}
+	return dst
+}
+
+// pattern is the narrowest wildcard that matches all subjects made of parts.
+func pattern(parts []part) string {
+	var b strings.Builder
+	for _, p := range parts {
+		if p.field == fieldLiteral {
+			b.WriteString(p.text)
+		} else {
+			b.WriteByte('*')
+		}
+	}
+	tokens := strings.Split(b.String(), ".")
+	for i, t := range tokens {
+		if strings.Contains(t, "*") { // a placeholder within a token: "v1-{name}"
+			tokens[i] = "*"
+		}
+	}
+	return strings.Join(tokens, ".")
+}
+
+// capture is the literal tokens up to the first that varies, and ">" in place of the rest.
+func capture(parts []part) string {
+	p := pattern(parts)
+	if i := strings.IndexByte(p, '*'); i >= 0 {
+		return p[:i] + ">"
+	}
+	return p
+}
+
+// covers reports whether every subject that matches inner matches outer too.
+func covers(outer, inner string) bool {
+	o, in := strings.Split(outer, "."), strings.Split(inner, ".")
+	for i, t := range o {
+		switch {
+		case t == ">":
+			return len(in) > i
+		case i >= len(in), in[i] == ">":
+			return false
+		case t != "*" && t != in[i]:
+			return false
+		}
+	}
+	return len(o) == len(in)
+}
+
+// plain holds the bytes that stand for themselves in a token.
+var plain = func() (set [256]bool) { //nolint:gochecknoglobals // a constant; Go has none of arrays
+	for c := range 256 {
+		b := byte(c)
+		set[c] = b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || strings.IndexByte("_-:=", b) >= 0
+	}
+	return set
+}()
+
+const upperHex = "0123456789ABCDEF"
+
+func appendEscaped(dst []byte, c byte) []byte {
+	return append(dst, '%', upperHex[c>>4], upperHex[c&15])
+}
+
+// appendToken appends s with every byte outside A-Za-z0-9_-:= percent-encoded, shortened if it is too long.
+func appendToken(dst []byte, s string) []byte {
+	start := len(dst)
+	for i := range len(s) {
+		if c := s[i]; plain[c] {
+			dst = append(dst, c)
+		} else {
+			dst = appendEscaped(dst, c)
+		}
+	}
+	if n := len(dst) - start; n == 0 || n > maxToken {
+		return appendSum(dst, start, s)
+	}
+	return dst
+}
+
+// appendSum cuts the token at dst[start:] to at most cutToken bytes, never inside an escape, and appends '~' and the
+// sum of s. No token without a sum contains '~', it would be escaped; and an empty token is no token for NATS.
+func appendSum(dst []byte, start int, s string) []byte {
+	if cut := start + cutToken; len(dst) > cut {
+		switch { // '%' only ever begins an escape
+		case dst[cut-1] == '%':
+			cut--
+		case dst[cut-2] == '%':
+			cut -= 2
+		}
+		dst = dst[:cut]
+	}
+	sum := sha256.Sum256([]byte(s))
+	dst = append(dst, '~')
+	return hex.AppendEncode(dst, sum[:])
+}
+
+// appendGroup appends an API group: dots become '_' (so that '_', which no group contains, is escaped), "" is "core".
+func appendGroup(dst []byte, group string) []byte {
+	switch group {
+	case "":
+		return append(dst, "core"...)
+	case "core":
+		return append(dst, "%63ore"...)
+	}
+	start := len(dst)
+	for i := range len(group) {
+		switch c := group[i]; {
+		case c == '.':
+			dst = append(dst, '_')
+		case plain[c] && c != '_':
+			dst = append(dst, c)
+		default:
+			dst = appendEscaped(dst, c)
+		}
+	}
+	if len(dst)-start > maxToken {
+		return appendSum(dst, start, group)
+	}
+	return dst
+}
+
+// appendNamespace appends a namespace; "_" stands for none.
+func appendNamespace(dst []byte, namespace string) []byte {
+	switch namespace {
+	case "":
+		return append(dst, '_')
+	case "_":
+		return append(dst, "%5F"...)
+	}
+	return appendToken(dst, namespace)
+}
+
+// Unescape takes a {resource} or {name} token back. whole is false where it was shortened: then s is how it begins.
+func Unescape(token string) (s string, whole bool, err error) {
+	token, _, cut := strings.Cut(token, "~")
+	var b strings.Builder
+	for i := 0; i < len(token); i++ {
+		c := token[i]
+		switch {
+		case plain[c]:
+			b.WriteByte(c)
+		case c == '%' && i+2 < len(token):
+			v, err := hex.DecodeString(token[i+1 : i+3])
+			if err != nil {
+				return "", false, fmt.Errorf("subject token %q: at byte %d: %w", token, i, err)
+			}
+			b.WriteByte(v[0])
+			i += 2
+		default:
+			return "", false, fmt.Errorf("subject token %q: at byte %d: character %q", token, i, c)
+		}
+	}
+	return b.String(), !cut, nil
+}
+
+// UnescapeGroup takes a {group} token back.
+func UnescapeGroup(token string) (group string, whole bool, err error) {
+	if token == "core" {
+		return "", true, nil
+	}
+	// An escape holds no '_', so those that stand in the token are dots; a dot in the value came from an escape: none.
+	return Unescape(strings.ReplaceAll(token, "_", "%2E"))
+}
+
+// UnescapeNamespace takes a {namespace} token back; "" is no namespace.
+func UnescapeNamespace(token string) (namespace string, whole bool, err error) {
+	if token == "_" {
+		return "", true, nil
+	}
+	return Unescape(token)
+}
