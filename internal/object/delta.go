@@ -62,7 +62,7 @@ const (
 type StreamEvent struct {
 	Kind     StreamKind
 	Resource *Resource
-	// Scope names resource, namespaces and selectors of the informer: "pods", "pods/shop?labels=team%3Dpayments".
+	// Scope names resource, namespaces and selectors of the informer: "pods", "pods/shop?labelSelector=team=payments".
 	Scope string
 
 	Snapshot        string // started, completed
