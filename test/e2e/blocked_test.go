@@ -1,0 +1,354 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kubecdc/kubecdc/test/controlplane"
+)
+
+// mostGrowth is by how much a blocked bus may make the agent grow, and the API server beyond what it would have grown by.
+const mostGrowth = 64 << 20
+
+// meter samples the resident memory of processes.
+type meter struct {
+	mu    sync.Mutex
+	pids  map[string]int
+	first map[string]int64
+	most  map[string]int64
+	err   error
+}
+
+// measure samples until stop is called.
+func measure(t testing.TB, pids map[string]int) (m *meter, stop func()) {
+	t.Helper()
+	m = &meter{pids: pids, first: make(map[string]int64), most: make(map[string]int64)}
+	m.sample()
+	for name, now := range m.most {
+		m.first[name] = now
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_ = await(ctx, time.Hour, func() error {
+			m.sample()
+			return errors.New("until it is stopped")
+		})
+	})
+	return m, func() {
+		cancel()
+		wg.Wait()
+		m.sample()
+		if m.err != nil {
+			t.Fatalf("measure: %v", m.err)
+		}
+	}
+}
+
+func (m *meter) sample() {
+	for name, pid := range m.pids {
+		now, _, err := rss(pid)
+		m.mu.Lock()
+		m.most[name] = max(m.most[name], now)
+		m.err = errors.Join(m.err, err)
+		m.mu.Unlock()
+	}
+}
+
+// growth is from the first sample to the highest.
+func (m *meter) growth(name string) int64 { return m.most[name] - m.first[name] }
+
+// heap is the live heap of an API server, which it is made to collect first.
+func heap(t testing.TB, p *plane, server int) int64 {
+	t.Helper()
+	a, err := newAPI(p.ConfigFor(server, controlplane.Admin))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.do(t.Context(), http.MethodGet, "/debug/pprof/heap?gc=1", "", nil); err != nil {
+		t.Fatal(err)
+	}
+	text, err := a.get(t.Context(), "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "go_memstats_heap_alloc_bytes "); ok {
+			bytes, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return int64(bytes)
+		}
+	}
+	t.Fatal("the API server does not tell its heap")
+	return 0
+}
+
+// kubeconfigOf is for one API server of several.
+func kubeconfigOf(t testing.TB, p *plane, server int) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := p.WriteKubeconfig(path, controlplane.Admin); err != nil {
+		t.Fatal(err)
+	}
+	var cfg *clientcmdapi.Config
+	cfg, err := clientcmd.LoadFromFile(path)
+	if err == nil {
+		cfg.CurrentContext = fmt.Sprint("server-", server)
+		err = clientcmd.WriteToFile(*cfg, path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestBlockedBus stops the bus while changes keep coming. Nobody may hold them in memory: not the agent, and not the API
+// server on its behalf.
+//
+// Three API servers share the etcd: the writers have the first, the agent has the second, and nobody has the third. Its
+// watch cache sees the same changes, so that what the second needs beyond that is because of the agent. Of two measures
+// of it the live heap is the sharp one, within some 10 MiB; resident memory has the garbage of serving in it.
+func TestBlockedBus(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("memory is read from /proc")
+	}
+	for _, tc := range []struct {
+		name    string
+		updates int
+		random  bool
+		block   func(*testing.T, *bus)
+		unblock func(*testing.T, *bus)
+	}{
+		{"stopped", 50_000, false, func(t *testing.T, b *bus) { b.freeze(t) }, func(t *testing.T, b *bus) { b.thaw(t) }},
+		{"killed", 15_000, true, func(_ *testing.T, b *bus) { b.kill() }, func(t *testing.T, b *bus) { b.start(t) }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if testing.Short() {
+				tc.updates = 2_000
+			}
+			blockedBus(t, tc.updates, tc.random, tc.block, tc.unblock)
+		})
+	}
+}
+
+func blockedBus(t *testing.T, updates int, random bool, block, unblock func(*testing.T, *bus)) {
+	const (
+		namespace      = "blocked"
+		observed, idle = 1, 2
+	)
+	resources := []string{"configmaps", "events"}
+	p := startPlane(t, controlplane.Options{APIServers: 3, NoControllerManager: true})
+	p.newNamespace(t, namespace)
+	l := &load{api: p.api, namespace: namespace, objects: 500, size: 5 << 10, random: random}
+	l.create(t)
+
+	bus := startBusProcess(t)
+	extra := ""
+	if testing.Short() { // Few updates need a small queue to be blocked by.
+		extra = "queue: {events: 256}"
+	}
+	a := startAgent(t, p, agentConfig{Bus: bus, Kubeconfig: kubeconfigOf(t, p, observed), Extra: extra, Watch: `
+  - resources: [configmaps, events]
+`})
+	r := p.reader()
+	r.Shallow = true
+	s := readStream(t, bus, r)
+	v := viewOf(s.completed(t, resources...))
+
+	heaps := []int64{heap(t, p, observed), heap(t, p, idle)}
+	block(t, bus)
+	m, stop := measure(t, map[string]int{
+		"agent": a.pid(), "observed": p.APIServerPID(observed), "idle": p.APIServerPID(idle),
+	})
+	begin := time.Now()
+	l.run(t, updates)
+	wrote := time.Since(begin)
+	p.now(t)
+	// What reacts to a blocked watch only after a while is given the while.
+	settled(t, 3*time.Second, 3*time.Second, func() uint64 { return 0 })
+	stop()
+	heapGrowth := heap(t, p, observed) - heaps[0] - (heap(t, p, idle) - heaps[1])
+	blockedGauge, err := a.metric(t.Context(), "kubecdc_queue_events")
+	if err != nil {
+		t.Error(err)
+	}
+	held, err := a.metric(t.Context(), "kubecdc_queue_bytes")
+	if err != nil {
+		t.Error(err)
+	}
+
+	begin = time.Now()
+	unblock(t, bus)
+	got := check(t, p, s, v, resources...)
+	t.Logf("%d updates in %s; queue at the end of it: %.0f events, %s held; all there %s after the bus was back: %d records expected, %d on the bus (%s), %d duplicates, %d gaps, %d inferred, %d in gaps",
+		updates, wrote.Round(time.Millisecond), blockedGauge, mib(int64(held)), time.Since(begin).Round(time.Millisecond),
+		got.Expected, got.Records, mib(s.size()), got.Duplicates, len(got.Gaps), got.Inferred, got.InGaps)
+	attributable := m.growth("observed") - m.growth("idle")
+	t.Logf("resident memory: agent %s + %s; API server of the agent %s + %s, of nobody %s + %s: because of the agent %s (live heap %s)",
+		mib(m.first["agent"]), mib(m.growth("agent")), mib(m.first["observed"]), mib(m.growth("observed")),
+		mib(m.first["idle"]), mib(m.growth("idle")), mib(attributable), mib(heapGrowth))
+	if os.Getenv("KUBECDC_E2E_RACE") == "1" {
+		return // The race detector's memory says nothing about the agent's.
+	}
+	if g := m.growth("agent"); g > mostGrowth {
+		t.Errorf("the agent grew by %s while the bus was blocked, at most %s are allowed", mib(g), mib(mostGrowth))
+	}
+	if heapGrowth > mostGrowth {
+		t.Errorf("the API server's live heap grew by %s because of the agent, at most %s are allowed", mib(heapGrowth), mib(mostGrowth))
+	}
+	if attributable > mostGrowth {
+		t.Errorf("the API server grew by %s because of the agent, at most %s are allowed", mib(attributable), mib(mostGrowth))
+	}
+}
+
+// TestHistoryLostWhileBlocked has the history go while the bus is blocked. What happened in between may be lost, but the
+// agent has to say so, and to lead every object to the state that it is in.
+func TestHistoryLostWhileBlocked(t *testing.T) {
+	const (
+		namespace = "lost"
+		objects   = 120
+	)
+	for _, tc := range []struct {
+		name string
+		opts controlplane.Options
+		lose func(*testing.T, *plane)
+		// recoverable: the API server can still list what was.
+		recoverable bool
+	}{
+		{
+			"compacted",
+			controlplane.Options{NoControllerManager: true, Uncached: []string{"configmaps"}},
+			func(t *testing.T, p *plane) {
+				if err := p.Compact(t.Context(), 0); err != nil {
+					t.Fatal(err)
+				}
+			}, false,
+		},
+		{
+			"restarted",
+			controlplane.Options{NoControllerManager: true},
+			func(t *testing.T, p *plane) {
+				if err := p.RestartAPIServer(t.Context(), 0); err != nil {
+					t.Fatal(err)
+				}
+			}, true,
+		},
+		{
+			"restarted and compacted",
+			controlplane.Options{NoControllerManager: true},
+			func(t *testing.T, p *plane) {
+				if err := p.RestartAPIServer(t.Context(), 0); err != nil {
+					t.Fatal(err)
+				}
+				if err := p.Compact(t.Context(), 0); err != nil {
+					t.Fatal(err)
+				}
+			}, false,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := startPlane(t, tc.opts)
+			p.newNamespace(t, namespace)
+			for _, prefix := range []string{"updated", "deleted", "replaced", "left"} {
+				p.makeConfigMaps(t, namespace, prefix, objects)
+			}
+			bus := startBusProcess(t)
+			startAgent(t, p, agentConfig{Bus: bus, Extra: "queue: {events: 64, bytes: 1MiB}", Watch: `
+  - resources: [configmaps]
+`})
+			s := readStream(t, bus, p.reader())
+			v := viewOf(s.completed(t, "configmaps"))
+			bus.freeze(t)
+			p.loseSight(t, namespace, objects)
+			p.now(t) // The history has it before it goes.
+			tc.lose(t, p)
+			bus.thaw(t)
+
+			eventually(t, time.Minute, func() error { // What comes behind it comes at once.
+				for _, rec := range s.all() {
+					if rec.Stream == gap {
+						return nil
+					}
+				}
+				if n, _ := s.missing(expect(p.history.of("configmaps"), v)); n > 0 {
+					return fmt.Errorf("no gap on the bus, and %d records are missing", n)
+				}
+				return nil
+			})
+			got := checkIdle(t, p, s, v, 5*time.Second, "configmaps")
+			t.Logf("%d records expected, %d on the bus, %d duplicates, %d inferred, %d in gaps: %s",
+				got.Expected, got.Records, got.Duplicates, got.Inferred, got.InGaps, countOps(s.all()))
+			for _, g := range got.Gaps {
+				t.Logf("gap %d-%d, %s, recovered: %t", g.From, g.To, g.Reason, g.Recovered)
+				if g.Reason != "expired" && g.Reason != "compacted" {
+					t.Errorf("gap with reason %q, want expired or compacted", g.Reason)
+				}
+				if g.Recovered && got.InGaps > 0 {
+					t.Errorf("a gap says that all was recovered, and %d records are missing in it", got.InGaps)
+				}
+			}
+			if len(got.Gaps) == 0 && !tc.recoverable {
+				t.Error("no gap event, though the history is gone")
+			}
+			if got.Inferred == 0 && !tc.recoverable {
+				t.Error("nothing is inferred, though the history is gone")
+			}
+
+			// Afterwards all is as before.
+			p.changeConfigMaps(t, namespace, "left", objects)
+			got = checkIdle(t, p, s, v, 5*time.Second, "configmaps")
+			if n := len(got.Gaps); n > 1 {
+				t.Errorf("%d gaps, want one", n)
+			}
+		})
+	}
+}
+
+// loseSight does to the objects what an agent may miss.
+func (p *plane) loseSight(t testing.TB, namespace string, objects int) {
+	t.Helper()
+	all := collection("configmaps", namespace)
+	must := func(_ []byte, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range objects {
+		cm := func(name, text string) obj {
+			return obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta(name), "data": obj{"text": text}}
+		}
+		updated := fmt.Sprint("updated-", i)
+		for n := range 1 + i%4 {
+			must(p.api.mergePatch(t.Context(), all+"/"+updated, obj{"data": obj{"text": fmt.Sprint("version ", n)}}))
+		}
+		gone := fmt.Sprint("deleted-", i)
+		must(p.api.mergePatch(t.Context(), all+"/"+gone, obj{"data": obj{"text": "at last"}}))
+		must(nil, p.api.remove(t.Context(), all+"/"+gone))
+		replaced := fmt.Sprint("replaced-", i)
+		must(nil, p.api.remove(t.Context(), all+"/"+replaced))
+		must(p.api.create(t.Context(), all, cm(replaced, "another")))
+		if i%2 == 0 {
+			must(p.api.mergePatch(t.Context(), all+"/"+replaced, obj{"data": obj{"text": "and changed"}}))
+		}
+		must(p.api.create(t.Context(), all, cm(fmt.Sprint("born-", i), "new")))
+		brief := fmt.Sprint("brief-", i)
+		must(p.api.create(t.Context(), all, cm(brief, "not for long")))
+		must(nil, p.api.remove(t.Context(), all+"/"+brief))
+	}
+}

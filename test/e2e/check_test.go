@@ -1,0 +1,36 @@
+package e2e_test
+
+import (
+	"testing"
+	"time"
+)
+
+// check waits until the stream has what etcd's history up to now says it must have, judges it and reports the faults.
+// The snapshot of each resource's scopes has to have begun.
+func check(t testing.TB, p *plane, s *stream, v view, resources ...string) verdict {
+	t.Helper()
+	return checkIdle(t, p, s, v, 20*time.Second, resources...)
+}
+
+// checkIdle is check for a stream that may lack something: it takes it as it is when nothing has come for the time idle.
+func checkIdle(t testing.TB, p *plane, s *stream, v view, idle time.Duration, resources ...string) verdict {
+	t.Helper()
+	v.Until = p.now(t)
+	want := expect(p.history.of(resources...), v)
+	s.waitFor(t, want, idle)
+	records := s.all()
+	got := judge(want, records, v)
+	report(t, p, s, got.Faults)
+	if !v.NoReads {
+		report(t, p, s, judgeSnapshots(records))
+	}
+	return got
+}
+
+// noGaps fails the test where history was lost, in a test where none may be.
+func (v *verdict) noGaps(t testing.TB) {
+	t.Helper()
+	if len(v.Gaps) > 0 || v.Inferred > 0 {
+		t.Errorf("%d gaps and %d inferred deltas, where no history was lost", len(v.Gaps), v.Inferred)
+	}
+}

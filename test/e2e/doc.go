@@ -1,0 +1,22 @@
+// Package e2e proves the agent from the outside: a real API server with a real etcd beneath it, a real JetStream, and
+// the agent as a process of its own that knows nothing of the tests. It has no code besides its tests.
+//
+// # The oracle
+//
+// etcd's own history is the truth. A watch on etcd from its first revision (history) gives every version of every
+// object; from it and from what the agent was told to observe (view) follows, one by one, which records have to be on
+// the bus (expectation). The verdict compares these with the records that are there. What the API server serves at a
+// revision is etcd's value plus the resourceVersion; TestTruth does not take that for granted but proves it with a stock
+// watch beside the agent (served).
+//
+// # Goroutines and processes
+//
+// A plane runs its control plane's processes and one goroutine that reads etcd's history, an agent is a process and the
+// goroutines that read its output, a stream reader is one goroutine. All end with the test that started them; the
+// control plane that tests share ends with TestMain. Processes are ended by the handle they were started with.
+//
+// # Environment
+//
+//	KUBECDC_E2E_RACE=1      builds the agent with the race detector
+//	KUBECDC_E2E_AGENT=path  takes this binary instead of building one
+package e2e

@@ -1,0 +1,280 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A small imitation of everything: a history out of a random number generator, and the messages that a faultless agent
+// would make of it. The oracle is tested by what it says when they are falsified.
+
+const (
+	fakeCluster = "prod.eu-1"
+	fakeUID     = "11e0"
+	fakeMark    = "planted-b7Qe"
+)
+
+// fakeWorld is a history with its objects.
+type fakeWorld struct {
+	history map[objectKey][]*version
+	objects map[uint64][]byte // As served, by revision; a deletion has none.
+	rev     uint64
+}
+
+func (w *fakeWorld) put(t testing.TB, key objectKey, uid string, labels map[string]string, value string) {
+	w.rev++
+	plural, group := key.split()
+	apiVersion := strings.TrimPrefix(group+"/v1", "/")
+	kind := map[string]string{"configmaps": "ConfigMap", "secrets": "Secret", "widgets": "Widget"}[plural]
+	obj := map[string]any{
+		"apiVersion": apiVersion,
+		"kind":       kind,
+		"metadata": map[string]any{
+			"namespace": key.Namespace, "name": key.Name, "uid": uid, "resourceVersion": formatRev(w.rev), "labels": labels,
+			"annotations": map[string]string{lastApplied: fakeMark},
+			"managedFields": []managed{{
+				Manager: "test", Operation: "Update",
+				Time: time.Unix(int64(w.rev), 0).UTC().Format(time.RFC3339),
+			}},
+		},
+		"data": map[string]string{"value": value},
+	}
+	raw, err := json.Marshal(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := readVersion(key.Resource, 0, raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.history[key] = append(w.history[key], v)
+	w.objects[w.rev] = raw
+}
+
+func (w *fakeWorld) remove(key objectKey) {
+	w.rev++
+	list := w.history[key]
+	w.history[key] = append(list, &version{Key: key, Rev: w.rev, Deleted: true, UID: list[len(list)-1].UID})
+}
+
+func (w *fakeWorld) alive(key objectKey) *version {
+	list := w.history[key]
+	if len(list) == 0 || list[len(list)-1].Deleted {
+		return nil
+	}
+	return list[len(list)-1]
+}
+
+// newFakeWorld makes a history of some revisions over a few names, so that most are deleted and made again.
+func newFakeWorld(t testing.TB, revisions int) *fakeWorld {
+	t.Helper()
+	w := &fakeWorld{history: make(map[objectKey][]*version), objects: make(map[uint64][]byte)}
+	rng := rand.New(rand.NewPCG(1, 2))
+	var keys []objectKey
+	for i := range 10 {
+		keys = append(keys,
+			objectKey{Resource: "configmaps", Namespace: "shop", Name: fmt.Sprint("a.", i)},
+			objectKey{Resource: "secrets", Namespace: "shop", Name: fmt.Sprint("a.", i)},
+			objectKey{Resource: "widgets.e2e.kubecdc.dev", Namespace: "shop", Name: fmt.Sprint("a.", i)},
+		)
+	}
+	for range revisions {
+		key := keys[rng.IntN(len(keys))]
+		labels := map[string]string{"team": []string{"payments", "search"}[rng.IntN(2)]}
+		value := fmt.Sprint(rng.Uint64())
+		if key.Resource == "secrets" {
+			value = fakeMark + value
+		}
+		switch v := w.alive(key); {
+		case v == nil:
+			w.put(t, key, fmt.Sprintf("uid-%d", w.rev+1), labels, value)
+		case rng.IntN(5) == 0:
+			w.remove(key)
+		default:
+			w.put(t, key, v.UID, labels, value)
+		}
+	}
+	return w
+}
+
+// view is that of an agent which started at rev, with one scope per resource.
+func (w *fakeWorld) view(rev uint64) view {
+	return view{Snapshot: func(objectKey) (snapshot, bool) { return snapshot{ID: "s1", Rev: rev}, true }}
+}
+
+// stripped is the object of a revision as the agent would send it.
+func (w *fakeWorld) stripped(t testing.TB, rev uint64) []byte {
+	obj, err := decodeObject(w.objects[rev])
+	if err != nil {
+		t.Fatal(err)
+	}
+	strip(obj)
+	raw, err := json.Marshal(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// events are the bodies that a faultless agent sends, in the order of the history.
+func (w *fakeWorld) events(t testing.TB, want map[objectKey][]expectation, snapshotRev uint64) []map[string]any {
+	t.Helper()
+	var all []expectation
+	reads := make(map[string]int)
+	for key, list := range want {
+		all = append(all, list...)
+		reads[key.Resource] += 0
+		for _, e := range list {
+			if e.Op == read {
+				reads[key.Resource]++
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b expectation) int { return int(a.Rev) - int(b.Rev) })
+	var events []map[string]any
+	for resource, n := range reads {
+		events = append(events, w.mark(resource, snapshotStarted, snapshotRev, n))
+	}
+	completed := false
+	complete := func() {
+		if completed {
+			return
+		}
+		completed = true
+		for resource, n := range reads {
+			events = append(events, w.mark(resource, snapshotCompleted, snapshotRev, n))
+		}
+	}
+	for _, e := range all {
+		if e.Op != read {
+			complete()
+		}
+		events = append(events, w.event(t, e))
+	}
+	complete()
+	return events
+}
+
+func (w *fakeWorld) envelope(id, kind, subject string, data map[string]any) map[string]any {
+	return map[string]any{
+		"specversion": "1.0", "id": id, "source": "/kubernetes/" + fakeCluster, "type": typePrefix + kind,
+		"subject": subject, "time": "2026-11-20T15:00:00.123456789Z",
+		"datacontenttype": "application/json", "dataschema": "https://kubecdc.dev/schema/object/v1",
+		"cluster": fakeCluster, "clusteruid": fakeUID, "data": data,
+	}
+}
+
+func (w *fakeWorld) mark(resource, kind string, rev uint64, objects int) map[string]any {
+	plural, group := objectKey{Resource: resource}.split()
+	e := w.envelope(resource+"/s1/"+strings.TrimPrefix(kind, "snapshot."), kind, fakePath(group)+"/"+plural, map[string]any{
+		"snapshot": "s1", "resourceVersion": formatRev(rev), "objects": objects,
+	})
+	e["scope"] = resource
+	return e
+}
+
+func fakePath(group string) string {
+	if group == "" {
+		return "/api/v1"
+	}
+	return "/apis/" + group + "/v1"
+}
+
+func (w *fakeWorld) event(t testing.TB, e expectation) map[string]any {
+	plural, group := e.Key.split()
+	rev := formatRev(e.Rev)
+	data := map[string]any{"op": e.Op, "resourceVersion": rev}
+	var before, after any
+	if e.Prev != nil {
+		before = json.RawMessage(w.stripped(t, e.Prev.Rev))
+		data["previousResourceVersion"] = formatRev(e.Prev.Rev)
+	}
+	if e.Next != nil {
+		after = json.RawMessage(w.stripped(t, e.Next.Rev))
+	}
+	switch e.Op {
+	case created, deleted:
+		data["before"], data["after"] = before, after
+	case updated:
+		data["before"], data["after"] = before, after
+		// Of the root: not minimal, but it applies.
+		data["patch"] = []map[string]any{{"op": "replace", "path": "", "value": after}}
+	case read:
+		data["after"], data["snapshot"] = after, strings.TrimPrefix(e.ID[strings.LastIndex(e.ID, "/"):], "/")
+	case entered:
+		data["before"], data["after"] = before, after
+	case left:
+		data["before"] = before
+	}
+	if e.Op == created || e.Op == updated {
+		data["changedBy"] = changedBy(e.Prev, e.Next)
+	}
+	subject := fakePath(group) + "/namespaces/" + e.Key.Namespace + "/" + plural + "/" + e.Key.Name
+	kinds := map[string]string{
+		created: "created", updated: "updated", deleted: "deleted", read: "read", entered: "entered", left: "left",
+	}
+	ev := w.envelope(e.ID, "object."+kinds[e.Op], subject, data)
+	for k, value := range map[string]string{
+		"apiversion":      strings.TrimPrefix(group+"/v1", "/"),
+		"kind":            map[string]string{"configmaps": "ConfigMap", "secrets": "Secret", "widgets": "Widget"}[plural],
+		"resource":        plural,
+		"namespace":       e.Key.Namespace,
+		"name":            e.Key.Name,
+		"uid":             e.UID,
+		"op":              e.Op,
+		"resourceversion": rev,
+		"sequence":        fmt.Sprintf("%020d", e.Rev),
+		"partitionkey":    fakeCluster + "/" + coreGroup(group) + "/" + plural + "/" + e.Key.Namespace + "/" + e.Key.Name,
+	} {
+		ev[k] = value
+	}
+	return ev
+}
+
+// messages are what the bus would hold.
+func messages(t testing.TB, events []map[string]any) []message {
+	t.Helper()
+	list := make([]message, 0, len(events))
+	for i, e := range events {
+		body, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := func(name string) string { s, _ := e[name].(string); return s }
+		group, _, grouped := strings.Cut(text("apiversion"), "/")
+		if !grouped {
+			group = ""
+		}
+		subject := strings.Join([]string{
+			"kubecdc", escape(fakeCluster), "object", subjectGroup(group), escape(text("resource")),
+			escape(text("namespace")), escape(text("name")),
+		}, ".")
+		if s := text("scope"); s != "" {
+			plural, group := objectKey{Resource: s}.split()
+			subject = "kubecdc." + escape(fakeCluster) + ".stream." + subjectGroup(group) + "." + escape(plural)
+		}
+		list = append(list, message{
+			Position: uint64(i + 1),
+			Subject:  subject,
+			Header:   http.Header{"Nats-Msg-Id": {msgID(text("source"), text("id"))}},
+			Body:     body,
+		})
+	}
+	return list
+}
+
+// readAll reads the messages as the tests do.
+func readAll(list []message) []record {
+	r := &reader{Cluster: fakeCluster, ClusterUID: fakeUID, Needles: newNeedles(fakeMark)}
+	records := make([]record, 0, len(list))
+	for _, m := range list {
+		records = append(records, r.read(m))
+	}
+	return records
+}

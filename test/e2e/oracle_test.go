@@ -1,0 +1,371 @@
+package e2e_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// find is the index of the n-th event (from 0) for which is holds.
+func find(t *testing.T, events []map[string]any, n int, is func(map[string]any) bool) int {
+	t.Helper()
+	for i, e := range events {
+		if is(e) {
+			if n == 0 {
+				return i
+			}
+			n--
+		}
+	}
+	t.Fatal("the fake history has no such event")
+	return 0
+}
+
+func hasOp(op string) func(map[string]any) bool {
+	return func(e map[string]any) bool { return e["op"] == op }
+}
+
+// clone copies an event, so that one can be falsified without the others that share its parts.
+func clone(t *testing.T, e map[string]any) map[string]any {
+	t.Helper()
+	raw, err := json.Marshal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := decodeObject(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func faultKinds(faults []fault) map[string]int {
+	kinds := make(map[string]int)
+	for _, f := range faults {
+		kinds[f.Kind]++
+	}
+	return kinds
+}
+
+// TestOracleSeesEachFault falsifies a faultless stream in one place and wants to hear of just that.
+func TestOracleSeesEachFault(t *testing.T) {
+	const snapshotRev = 100
+	w := newFakeWorld(t, 600)
+	v := w.view(snapshotRev)
+	want := expect(w.history, v)
+	good := w.events(t, want, snapshotRev)
+
+	data := func(e map[string]any) map[string]any { return e["data"].(map[string]any) }
+	meta := func(e map[string]any, member string) map[string]any {
+		return data(e)[member].(map[string]any)["metadata"].(map[string]any)
+	}
+	// edit falsifies the third event of an op.
+	edit := func(op string, falsify func(e map[string]any)) func(*testing.T, []map[string]any) []map[string]any {
+		return func(t *testing.T, events []map[string]any) []map[string]any {
+			i := find(t, events, 3, hasOp(op))
+			events[i] = clone(t, events[i])
+			falsify(events[i])
+			return events
+		}
+	}
+	for _, tc := range []struct {
+		name    string
+		falsify func(*testing.T, []map[string]any) []map[string]any
+		want    string // The kind of fault; "" for none.
+	}{
+		{"nothing", func(_ *testing.T, e []map[string]any) []map[string]any { return e }, ""},
+		{"duplicate", func(_ *testing.T, e []map[string]any) []map[string]any { return append(e, e[len(e)/2]) }, ""},
+		{"dropped update", func(t *testing.T, e []map[string]any) []map[string]any {
+			i := find(t, e, 5, hasOp(updated))
+			return slices.Delete(e, i, i+1)
+		}, "missing"},
+		{"dropped deletion", func(t *testing.T, e []map[string]any) []map[string]any {
+			i := find(t, e, 5, hasOp(deleted))
+			return slices.Delete(e, i, i+1)
+		}, "missing"},
+		{"dropped last record", func(_ *testing.T, e []map[string]any) []map[string]any { return e[:len(e)-1] }, "missing"},
+		{"dropped read", func(t *testing.T, e []map[string]any) []map[string]any {
+			i := find(t, e, 0, hasOp(read))
+			return slices.Delete(e, i, i+1)
+		}, "snapshot"},
+		{"swapped order", func(t *testing.T, e []map[string]any) []map[string]any {
+			i := find(t, e, 0, hasOp(updated))
+			j := find(t, e[i+1:], 0, func(x map[string]any) bool { return x["uid"] == e[i]["uid"] }) + i + 1
+			e[i], e[j] = e[j], e[i]
+			return e
+		}, "order"},
+		{"unknown to etcd", func(t *testing.T, e []map[string]any) []map[string]any {
+			x := clone(t, e[find(t, e, 3, hasOp(updated))])
+			x["resourceversion"], x["sequence"] = "100000", "00000000000000100000"
+			x["id"] = fmt.Sprintf("%s/%s/100000", x["resource"], x["uid"])
+			return append(e, x)
+		}, "unexpected"},
+		{"wrong op", edit(created, func(e map[string]any) {
+			e["type"], e["op"], data(e)["op"] = typePrefix+"object.updated", updated, updated
+		}), "op"},
+		{"op differs from type", edit(created, func(e map[string]any) { e["op"] = updated }), "contract"},
+		{"broken chain", edit(updated, func(e map[string]any) { meta(e, "before")["labels"] = map[string]any{"x": "y"} }), "chain"},
+		{"wrong before", edit(deleted, func(e map[string]any) { meta(e, "before")["labels"] = map[string]any{"x": "y"} }), "before"},
+		{"wrong after", edit(updated, func(e map[string]any) { meta(e, "after")["labels"] = map[string]any{"x": "y"} }), "after"},
+		{"after of another revision", edit(created, func(e map[string]any) { meta(e, "after")["resourceVersion"] = "1" }), "contract"},
+		{"before missing", edit(updated, func(e map[string]any) { delete(data(e), "before") }), "before"},
+		{"before null in a read", edit(read, func(e map[string]any) { data(e)["before"] = nil }), "before"},
+		{"before absent in created", edit(created, func(e map[string]any) { delete(data(e), "before") }), "before"},
+		{"after absent in deleted", edit(deleted, func(e map[string]any) { delete(data(e), "after") }), "after"},
+		{"previousResourceVersion", edit(updated, func(e map[string]any) {
+			data(e)["previousResourceVersion"] = "7"
+		}), "previousResourceVersion"},
+		{"resourceVersion of a deletion", edit(deleted, func(e map[string]any) {
+			e["resourceversion"], e["sequence"], data(e)["resourceVersion"] = "599", fmt.Sprintf("%020d", 599), "599"
+		}), "resourceVersion"},
+		{"sequence", edit(updated, func(e map[string]any) { e["sequence"] = "1" }), "contract"},
+		{"patch", edit(updated, func(e map[string]any) { data(e)["patch"] = []any{} }), "contract"},
+		{"no patch", edit(updated, func(e map[string]any) { delete(data(e), "patch") }), "contract"},
+		{"changedBy", edit(updated, func(e map[string]any) { data(e)["changedBy"] = []any{} }), "changedBy"},
+		{"inferred without a gap", edit(updated, func(e map[string]any) { data(e)["inferred"] = true }), "inferred"},
+		{"managedFields", edit(updated, func(e map[string]any) { meta(e, "after")["managedFields"] = []any{} }), "contract"},
+		{"last-applied", edit(updated, func(e map[string]any) {
+			meta(e, "before")["annotations"] = map[string]any{lastApplied: "{}"}
+		}), "contract"},
+		{"no CloudEvent", edit(updated, func(e map[string]any) { delete(e, "type") }), "contract"},
+		{"attribute that CloudEvents forbids", edit(updated, func(e map[string]any) { e["bad_name"] = "x" }), "contract"},
+		{"subject", edit(updated, func(e map[string]any) { e["subject"] = "/api/v1/x" }), "contract"},
+		{"time", edit(updated, func(e map[string]any) { e["time"] = "yesterday" }), "contract"},
+		{"partitionkey", edit(updated, func(e map[string]any) { e["partitionkey"] = "x" }), "contract"},
+		{"planted secret", edit(updated, func(e map[string]any) { data(e)["note"] = "x" + fakeMark + "123" }), "contract"},
+		{"planted secret, encoded", edit(updated, func(e map[string]any) {
+			data(e)["note"] = base64.StdEncoding.EncodeToString([]byte(`{"a":"` + fakeMark + `123"}`))
+		}), "contract"},
+		{"read behind completed", func(t *testing.T, e []map[string]any) []map[string]any {
+			i := find(t, e, 0, hasOp(read))
+			j := find(t, e, 0, func(x map[string]any) bool {
+				return x["type"] == typePrefix+snapshotCompleted && x["scope"] != "x"
+			}) + 2
+			x := e[i]
+			e = slices.Delete(e, i, i+1)
+			return slices.Insert(e, j, x)
+		}, "snapshot"},
+		{"no completed", func(t *testing.T, e []map[string]any) []map[string]any {
+			i := find(t, e, 0, func(x map[string]any) bool { return x["type"] == typePrefix+snapshotCompleted })
+			return slices.Delete(e, i, i+1)
+		}, "snapshot"},
+		{"no started", func(t *testing.T, e []map[string]any) []map[string]any {
+			i := find(t, e, 0, func(x map[string]any) bool { return x["type"] == typePrefix+snapshotStarted })
+			return slices.Delete(e, i, i+1)
+		}, "snapshot"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			records := readAll(messages(t, tc.falsify(t, slices.Clone(good))))
+			got := judge(want, records, v)
+			faults := append(got.Faults, judgeSnapshots(records)...)
+			kinds := faultKinds(faults)
+			if tc.want == "" && len(faults) > 0 {
+				t.Fatalf("faults in a faultless stream: %v, the first: %v", kinds, faults[0])
+			}
+			if tc.want != "" && kinds[tc.want] == 0 {
+				t.Fatalf("faults %v, want one of kind %q", kinds, tc.want)
+			}
+			// Without a started each of its reads is at fault.
+			if len(faults) > 5 && tc.name != "no started" {
+				t.Errorf("one falsification, %d faults: %v", len(faults), kinds)
+			}
+			if tc.name == "duplicate" && got.Duplicates != 1 {
+				t.Errorf("%d duplicates, want 1", got.Duplicates)
+			}
+		})
+	}
+}
+
+func TestOracleSeesSubjectAndHeader(t *testing.T) {
+	w := newFakeWorld(t, 50)
+	v := w.view(10)
+	good := messages(t, w.events(t, expect(w.history, v), 10))
+	for name, falsify := range map[string]func(m *message){
+		"subject":          func(m *message) { m.Subject += "x" },
+		"msg id":           func(m *message) { m.Header = map[string][]string{"Nats-Msg-Id": {"x"}} },
+		"secret in header": func(m *message) { m.Header["X-Note"] = []string{fakeMark} },
+		"body":             func(m *message) { m.Body = m.Body[1:] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := good[len(good)/2]
+			m.Header = map[string][]string{"Nats-Msg-Id": m.Header["Nats-Msg-Id"]}
+			falsify(&m)
+			if rec := readAll([]message{m})[0]; len(rec.Problems) == 0 {
+				t.Fatal("nothing found")
+			}
+		})
+	}
+}
+
+// TestExpectedUnderSelector walks one name through everything that a selector can make of it.
+func TestExpectedUnderSelector(t *testing.T) {
+	w := &fakeWorld{history: make(map[objectKey][]*version), objects: make(map[uint64][]byte)}
+	key := objectKey{Resource: "configmaps", Namespace: "shop", Name: "a"}
+	in, out := map[string]string{"team": "payments"}, map[string]string{"team": "search"}
+	var want []string
+	step := func(op string, do func()) {
+		do()
+		if op != "" {
+			want = append(want, fmt.Sprint(op, w.rev))
+		}
+	}
+	put := func(uid string, labels map[string]string) func() { return func() { w.put(t, key, uid, labels, "x") } }
+	remove := func() { w.remove(key) }
+	step("", put("1", out))
+	step("", put("1", out))
+	step("e", put("1", in))
+	step("u", put("1", in))
+	step("l", put("1", out))
+	step("", remove)
+	step("", put("2", out))
+	step("", remove)
+	step("c", put("3", in))
+	step("d", remove)
+	step("c", put("4", in))
+	step("l", put("4", out))
+	step("e", put("4", in))
+	step("d", remove)
+	step("", put("5", out))
+
+	v := w.view(0)
+	v.Selects = func(labels map[string]string) bool { return labels["team"] == "payments" }
+	var got []string
+	for _, e := range expect(w.history, v)[key] {
+		got = append(got, fmt.Sprint(e.Op, e.Rev))
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("expected events %v, want %v", got, want)
+	}
+}
+
+// TestOracleJudgesGaps has an agent lose a part of the history and infer the rest.
+func TestOracleJudgesGaps(t *testing.T) {
+	const from, to = 200, 400
+	w := newFakeWorld(t, 600)
+	v := w.view(1)
+	want := expect(w.history, v)
+	g := func(resource string) map[string]any {
+		plural, group := objectKey{Resource: resource}.split()
+		e := w.envelope(fmt.Sprintf("%s/gap/%d-%d", resource, from, to), gap, fakePath(group)+"/"+plural, map[string]any{
+			"fromResourceVersion": fmt.Sprint(from), "toResourceVersion": fmt.Sprint(to),
+			"since": "2026-11-20T15:00:00Z", "reason": "expired", "recovered": false,
+		})
+		e["scope"] = resource
+		return e
+	}
+	// at is the version that a list at rev shows.
+	at := func(key objectKey, rev uint64) *version {
+		var last *version
+		for _, ver := range w.history[key] {
+			if ver.Rev <= rev {
+				last = ver
+			}
+		}
+		if last == nil || last.Deleted {
+			return nil
+		}
+		return last
+	}
+	build := func(withGap bool, falsify func(op string, e map[string]any) bool) []message {
+		var events []map[string]any
+		infer := func(op string, rev uint64, prev, next *version) {
+			e := expectation{Op: op, Rev: rev, Prev: prev, Next: next}
+			if next == nil {
+				e.Key, e.UID, e.ID = prev.Key, prev.UID, deleteID(prev)
+			} else {
+				e.Key, e.UID, e.ID = next.Key, next.UID, changeID(next)
+			}
+			ev := w.event(t, e)
+			ev["data"].(map[string]any)["inferred"] = true
+			if !falsify(op, ev) {
+				events = append(events, ev)
+			}
+		}
+		for _, e := range w.events(t, want, 1) {
+			var rev uint64
+			if s, ok := e["resourceversion"].(string); ok {
+				_, _ = fmt.Sscan(s, &rev)
+			}
+			if rev <= from {
+				events = append(events, e)
+			}
+		}
+		if withGap {
+			events = append(events, g("configmaps"), g("secrets"), g("widgets.e2e.kubecdc.dev"))
+		}
+		for key := range want {
+			switch old, now := at(key, from), at(key, to); {
+			case old == nil && now == nil:
+			case old == nil:
+				infer(created, now.Rev, nil, now)
+			case now == nil:
+				infer(deleted, to, old, nil)
+			case old.UID != now.UID:
+				infer(deleted, to, old, nil)
+				infer(created, now.Rev, nil, now)
+			case old.Rev != now.Rev:
+				infer(updated, now.Rev, old, now)
+			}
+		}
+		for _, e := range w.events(t, want, 1) {
+			var rev uint64
+			if s, ok := e["resourceversion"].(string); ok {
+				_, _ = fmt.Sscan(s, &rev)
+			}
+			if rev > to {
+				events = append(events, e)
+			}
+		}
+		return messages(t, events)
+	}
+	keep := func(string, map[string]any) bool { return false }
+	once := func(op string, falsify func(map[string]any) bool) func(string, map[string]any) bool {
+		done := false
+		return func(o string, e map[string]any) bool {
+			if o != op || done {
+				return false
+			}
+			done = true
+			return falsify(e)
+		}
+	}
+	for _, tc := range []struct {
+		name    string
+		withGap bool
+		falsify func(op string, e map[string]any) bool // True drops it.
+		want    string
+	}{
+		{"faultless", true, keep, ""},
+		{"no gap event", false, keep, "inferred"},
+		{"deletions not inferred", true, func(op string, _ map[string]any) bool { return op == deleted }, "final state"},
+		{"updates not inferred", true, func(op string, _ map[string]any) bool { return op == updated }, "final state"},
+		{"inferred before wrong", true, once(updated, func(e map[string]any) bool {
+			e["data"].(map[string]any)["before"] = map[string]any{"apiVersion": e["apiversion"], "kind": e["kind"]}
+			return false
+		}), "chain"},
+		{"not marked as inferred", true, func(op string, e map[string]any) bool {
+			if op == updated {
+				delete(e["data"].(map[string]any), "inferred")
+			}
+			return false
+		}, "previousResourceVersion"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			want, v := want, v
+			if tc.want == "final state" { // Later changes would mend it.
+				v.Until = to
+				want = expect(w.history, v)
+			}
+			got := judge(want, readAll(build(tc.withGap, tc.falsify)), v)
+			kinds := faultKinds(got.Faults)
+			if tc.want == "" && len(got.Faults) > 0 {
+				t.Fatalf("faults: %v, the first: %v", kinds, got.Faults[0])
+			}
+			if tc.want != "" && kinds[tc.want] == 0 {
+				t.Fatalf("faults %v, want one of kind %q", kinds, tc.want)
+			}
+		})
+	}
+}

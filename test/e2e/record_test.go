@@ -1,0 +1,492 @@
+package e2e_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"path"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	jsonpatch "github.com/evanphx/json-patch/v5"
+)
+
+const typePrefix = "dev.kubecdc."
+
+// opOf is the op of each type of object event.
+var opOf = map[string]string{
+	typePrefix + "object.created": created,
+	typePrefix + "object.updated": updated,
+	typePrefix + "object.deleted": deleted,
+	typePrefix + "object.read":    read,
+	typePrefix + "object.entered": entered,
+	typePrefix + "object.left":    left,
+}
+
+// The kinds of stream events.
+const (
+	snapshotStarted   = "snapshot.started"
+	snapshotCompleted = "snapshot.completed"
+	gap               = "gap"
+	progress          = "progress"
+)
+
+// presence is how a member of data is there: not known, does not exist, or an object.
+type presence int
+
+const (
+	absent presence = iota
+	null
+	present
+)
+
+func (p presence) String() string { return [...]string{"absent", "null", "an object"}[p] }
+
+// record is what the tests need of a record on the bus. Positions count the records as they lie in the stream.
+type record struct {
+	Position uint64 // JetStream's sequence, or the number of the line.
+	ID       string
+	Op       string // "" for a stream event
+	Key      objectKey
+	UID      string
+	Rev      uint64
+	PrevRev  uint64
+
+	Before, After             presence
+	BeforeDigest, AfterDigest digest
+	Inferred                  bool
+	Snapshot                  string
+	ChangedBy                 []managed // Sorted; nil where absent.
+
+	Stream    string // The kind of a stream event, else "".
+	Scope     scope
+	From, To  uint64
+	Reason    string
+	Recovered bool
+	Objects   int
+
+	// Problems are offences against the contract that one record shows by itself.
+	Problems []string
+}
+
+// scope is what one informer observes, read from a stream event's scope: "pods", "pods/shop?labelSelector=team=payments",
+// "configmaps/*,!kube-*".
+type scope struct {
+	Text       string
+	Resource   string
+	Namespaces string // As in the configuration, with commas between; "" is all.
+}
+
+func parseScope(text string) scope {
+	name, _, _ := strings.Cut(text, "?")
+	resource, namespaces, _ := strings.Cut(name, "/")
+	return scope{Text: text, Resource: resource, Namespaces: namespaces}
+}
+
+// has tells whether the object is in the scope, as far as names say it: a namespace is taken if a pattern takes it and
+// none that begins with an exclamation mark does.
+func (s scope) has(key objectKey) bool {
+	if s.Resource != key.Resource {
+		return false
+	}
+	if s.Namespaces == "" || key.Namespace == "" {
+		return true
+	}
+	taken := false
+	for pattern := range strings.SplitSeq(s.Namespaces, ",") {
+		pattern, excluded := strings.CutPrefix(pattern, "!")
+		if ok, err := path.Match(pattern, key.Namespace); err != nil || !ok {
+			continue
+		}
+		if excluded {
+			return false
+		}
+		taken = true
+	}
+	return taken
+}
+
+// message is a record as the bus has it.
+type message struct {
+	Position uint64
+	Subject  string
+	Header   map[string][]string // Nil where the bus has none.
+	Body     []byte
+}
+
+// envelope is the structured mode of the contract.
+type envelope struct {
+	SpecVersion     string       `json:"specversion"`
+	ID              string       `json:"id"`
+	Source          string       `json:"source"`
+	Type            string       `json:"type"`
+	Subject         string       `json:"subject"`
+	Time            string       `json:"time"`
+	DataContentType string       `json:"datacontenttype"`
+	DataSchema      string       `json:"dataschema"`
+	Cluster         string       `json:"cluster"`
+	ClusterUID      string       `json:"clusteruid"`
+	APIVersion      string       `json:"apiversion"`
+	Kind            string       `json:"kind"`
+	Resource        string       `json:"resource"`
+	Namespace       string       `json:"namespace"`
+	Name            string       `json:"name"`
+	UID             string       `json:"uid"`
+	Op              string       `json:"op"`
+	ResourceVersion string       `json:"resourceversion"`
+	Sequence        string       `json:"sequence"`
+	PartitionKey    string       `json:"partitionkey"`
+	Scope           string       `json:"scope"`
+	Data            envelopeData `json:"data"`
+}
+
+type envelopeData struct {
+	Op                      string          `json:"op"`
+	ResourceVersion         string          `json:"resourceVersion"`
+	PreviousResourceVersion string          `json:"previousResourceVersion"`
+	Before                  json.RawMessage `json:"before"`
+	After                   json.RawMessage `json:"after"`
+	Patch                   json.RawMessage `json:"patch"`
+	ChangedBy               []managed       `json:"changedBy"`
+	Inferred                bool            `json:"inferred"`
+	Snapshot                string          `json:"snapshot"`
+	Objects                 int             `json:"objects"`
+
+	FromResourceVersion string `json:"fromResourceVersion"`
+	ToResourceVersion   string `json:"toResourceVersion"`
+	Since               string `json:"since"`
+	Reason              string `json:"reason"`
+	Recovered           *bool  `json:"recovered"`
+}
+
+// reader turns messages into records and checks each against the contract. Not safe for concurrent use.
+type reader struct {
+	Cluster    string
+	ClusterUID string
+	// Needles must not be anywhere in a message.
+	Needles needles
+	// Shallow leaves out what costs most, the patch and the CloudEvents SDK: for tests with very many records, which
+	// have other things to show.
+	Shallow bool
+
+	// last remembers the bytes of each object's last version with their digest: before is mostly the previous after,
+	// byte for byte.
+	last map[objectKey]remembered
+}
+
+type remembered struct {
+	raw [sha256.Size]byte
+	digest
+}
+
+func (r *reader) read(m message) record {
+	rec := record{Position: m.Position}
+	problem := func(format string, args ...any) {
+		rec.Problems = append(rec.Problems, fmt.Sprintf(format, args...))
+	}
+	for _, found := range r.Needles.in(m) {
+		problem("%s", found)
+	}
+	var e envelope
+	if err := json.Unmarshal(m.Body, &e); err != nil {
+		problem("not a structured CloudEvent: %v", err)
+		return rec
+	}
+	rec.ID = e.ID
+	if !r.Shallow {
+		// The SDK is the oracle for what a CloudEvent is.
+		var ce event.Event
+		if err := json.Unmarshal(m.Body, &ce); err != nil {
+			problem("CloudEvents SDK: %v", err)
+		} else if err := ce.Validate(); err != nil {
+			problem("CloudEvents SDK: %v", err)
+		}
+	}
+	want := func(attribute, got, want string) {
+		if got != want {
+			problem("%s is %q, want %q", attribute, got, want)
+		}
+	}
+	want("specversion", e.SpecVersion, "1.0")
+	want("source", e.Source, "/kubernetes/"+r.Cluster)
+	want("datacontenttype", e.DataContentType, "application/json")
+	want("cluster", e.Cluster, r.Cluster)
+	want("clusteruid", e.ClusterUID, r.ClusterUID)
+	if _, err := time.Parse(time.RFC3339Nano, e.Time); err != nil {
+		problem("time: %v", err)
+	}
+	if m.Header != nil {
+		want("header Nats-Msg-Id", first(m.Header["Nats-Msg-Id"]), msgID(e.Source, e.ID))
+	}
+	if kind, ok := strings.CutPrefix(e.Type, typePrefix); ok && !strings.HasPrefix(kind, "object.") {
+		r.readStreamEvent(&rec, kind, &e, m, problem, want)
+	} else {
+		r.readObjectEvent(&rec, &e, m, problem, want)
+	}
+	return rec
+}
+
+func (r *reader) readStreamEvent(rec *record, kind string, e *envelope, m message, problem func(string, ...any), want func(_, _, _ string)) {
+	rec.Stream = kind
+	rec.Scope = parseScope(e.Scope)
+	rec.Snapshot, rec.Reason, rec.Objects = e.Data.Snapshot, e.Data.Reason, e.Data.Objects
+	rec.Recovered = e.Data.Recovered != nil && *e.Data.Recovered
+	rec.Rev = parseRev("data.resourceVersion", e.Data.ResourceVersion, problem)
+	rec.From = parseRev("data.fromResourceVersion", e.Data.FromResourceVersion, problem)
+	rec.To = parseRev("data.toResourceVersion", e.Data.ToResourceVersion, problem)
+	if e.Scope == "" {
+		problem("%s without scope", kind)
+	}
+	switch kind {
+	case snapshotStarted, snapshotCompleted:
+		want("id", e.ID, e.Scope+"/"+rec.Snapshot+"/"+strings.TrimPrefix(kind, "snapshot."))
+		if rec.Snapshot == "" || rec.Rev == 0 {
+			problem("%s without snapshot or resourceVersion", kind)
+		}
+	case gap:
+		want("id", e.ID, fmt.Sprintf("%s/gap/%d-%d", e.Scope, rec.From, rec.To))
+		if rec.From == 0 || rec.To < rec.From || rec.Reason == "" || e.Data.Since == "" || e.Data.Recovered == nil {
+			problem("gap that does not say from where to where, since when, why, and whether recovered: %.300s", m.Body)
+		}
+	case progress:
+		want("id", e.ID, fmt.Sprintf("%s/progress/%d", e.Scope, rec.Rev))
+		if rec.Rev == 0 {
+			problem("progress without resourceVersion")
+		}
+	default:
+		problem("unknown type %q", e.Type)
+	}
+	plural, group := objectKey{Resource: rec.Scope.Resource}.split()
+	if m.Subject != "" {
+		want("NATS subject", m.Subject, "kubecdc."+escape(r.Cluster)+".stream."+subjectGroup(group)+"."+escape(plural))
+	}
+	if !strings.HasSuffix(e.Subject, "/"+plural) {
+		problem("subject is %q, want the path of %s", e.Subject, rec.Scope.Resource)
+	}
+}
+
+func (r *reader) readObjectEvent(rec *record, e *envelope, m message, problem func(string, ...any), want func(_, _, _ string)) {
+	op, ok := opOf[e.Type]
+	if !ok {
+		problem("unknown type %q", e.Type)
+	}
+	want("op", e.Op, op)
+	want("data.op", e.Data.Op, op)
+	group, apiVersion, ok := strings.Cut(e.APIVersion, "/")
+	if !ok {
+		group, apiVersion = "", e.APIVersion
+	}
+	resource := e.Resource
+	if group != "" {
+		resource += "." + group
+	}
+	rec.Op, rec.UID = op, e.UID
+	rec.Key = objectKey{Resource: resource, Namespace: e.Namespace, Name: e.Name}
+	rec.Rev = parseRev("resourceversion", e.ResourceVersion, problem)
+	rec.PrevRev = parseRev("data.previousResourceVersion", e.Data.PreviousResourceVersion, problem)
+	rec.Inferred, rec.Snapshot = e.Data.Inferred, e.Data.Snapshot
+	if e.Data.ChangedBy != nil {
+		rec.ChangedBy = sortManaged(e.Data.ChangedBy)
+	}
+
+	want("data.resourceVersion", e.Data.ResourceVersion, e.ResourceVersion)
+	want("sequence", e.Sequence, fmt.Sprintf("%020d", rec.Rev))
+	want("dataschema", e.DataSchema, "https://kubecdc.dev/schema/object/v1")
+	url := "/api/v1"
+	if group != "" {
+		url = "/apis/" + group + "/" + apiVersion
+	}
+	namespace := "_"
+	if e.Namespace != "" {
+		url += "/namespaces/" + e.Namespace
+		namespace = e.Namespace
+	}
+	want("subject", e.Subject, url+"/"+e.Resource+"/"+e.Name)
+	partition := r.Cluster + "/" + coreGroup(group) + "/" + e.Resource + "/" + namespace + "/" + e.Name
+	want("partitionkey", e.PartitionKey, partition)
+	end := formatRev(rec.Rev)
+	switch op {
+	case deleted:
+		end = "d"
+	case read:
+		end += "/r/" + rec.Snapshot
+		if rec.Snapshot == "" {
+			problem("read without snapshot")
+		}
+	}
+	want("id", e.ID, resource+"/"+e.UID+"/"+end)
+	if m.Subject != "" {
+		want("NATS subject", m.Subject, strings.Join([]string{
+			"kubecdc", escape(r.Cluster), "object", subjectGroup(group), escape(e.Resource), escape(namespace), escape(e.Name),
+		}, "."))
+	}
+
+	rec.Before, rec.BeforeDigest = r.object(rec, e, "before", e.Data.Before, problem)
+	rec.After, rec.AfterDigest = r.object(rec, e, "after", e.Data.After, problem)
+	if !r.Shallow {
+		checkPatch(rec, &e.Data, problem)
+	}
+}
+
+// object digests before or after and checks what they must not hold.
+func (r *reader) object(rec *record, e *envelope, member string, raw json.RawMessage, problem func(string, ...any)) (presence, digest) {
+	switch {
+	case len(raw) == 0:
+		return absent, digest{}
+	case string(raw) == "null":
+		return null, digest{}
+	}
+	sum := sha256.Sum256(raw)
+	if last := r.last[rec.Key]; last.raw == sum {
+		return present, last.digest
+	}
+	obj, err := decodeObject(raw)
+	if err != nil {
+		problem("%s: %v", member, err)
+		return present, digest{}
+	}
+	for _, field := range unstripped(obj) {
+		problem("%s has %s", member, field)
+	}
+	if obj["apiVersion"] != e.APIVersion || obj["kind"] != e.Kind {
+		problem("%s is a %v %v in an event of %s %s", member, obj["apiVersion"], obj["kind"], e.APIVersion, e.Kind)
+	}
+	meta, _ := obj["metadata"].(map[string]any)
+	if member == "after" && meta["resourceVersion"] != e.ResourceVersion {
+		problem("after has resourceVersion %v in an event of %s", meta["resourceVersion"], e.ResourceVersion)
+	}
+	if meta["uid"] != e.UID {
+		problem("%s has uid %v in an event of %s", member, meta["uid"], e.UID)
+	}
+	d := digestOf(obj)
+	if r.last == nil {
+		r.last = make(map[objectKey]remembered)
+	}
+	r.last[rec.Key] = remembered{sum, d}
+	return present, d
+}
+
+// checkPatch applies the patch to before, which has to give after.
+func checkPatch(rec *record, data *envelopeData, problem func(string, ...any)) {
+	if rec.Op != updated || rec.Before != present || rec.After != present {
+		return
+	}
+	if len(data.Patch) == 0 {
+		problem("updated without patch")
+		return
+	}
+	patch, err := jsonpatch.DecodePatch(data.Patch)
+	if err != nil {
+		problem("patch: %v", err)
+		return
+	}
+	patched, err := patch.Apply(data.Before)
+	if err != nil {
+		problem("patch does not apply to before: %v", err)
+		return
+	}
+	got, err := decodeObject(patched)
+	if err != nil {
+		problem("patch applied to before: %v", err)
+		return
+	}
+	// Not jsonpatch.Equal: what it takes for equal is what is to be tested.
+	if want, err := decodeObject(data.After); err != nil || !reflect.DeepEqual(got, want) {
+		problem("patch applied to before is not after:\n patch %.500s", data.Patch)
+	}
+}
+
+func parseRev(member, text string, problem func(string, ...any)) uint64 {
+	if text == "" {
+		return 0
+	}
+	rev, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		problem("%s: %v", member, err)
+	}
+	return rev
+}
+
+func formatRev(rev uint64) string { return strconv.FormatUint(rev, 10) }
+
+func first(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return list[0]
+}
+
+// msgID is the contract's Nats-Msg-Id.
+func msgID(source, id string) string {
+	sum := sha256.Sum256([]byte(source + "\n" + id))
+	return base64.RawURLEncoding.EncodeToString(sum[:])[:22]
+}
+
+func coreGroup(group string) string {
+	if group == "" {
+		return "core"
+	}
+	return group
+}
+
+func subjectGroup(group string) string { return escape(strings.ReplaceAll(coreGroup(group), ".", "_")) }
+
+// escape makes a token of a NATS subject, by the contract: percent-encoding, and the hash of what is too long.
+func escape(s string) string {
+	const (
+		plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-:="
+		most  = 256
+		keep  = 128
+	)
+	var b strings.Builder
+	for _, c := range []byte(s) {
+		if strings.IndexByte(plain, c) >= 0 {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	if b.Len() <= most {
+		return b.String()
+	}
+	return b.String()[:keep] + fmt.Sprintf("~%x", sha256.Sum256([]byte(s)))
+}
+
+// needles are texts that must not be found: the marks that planted Secret values begin with.
+type needles [][]byte
+
+// newNeedles looks for the mark as it is and inside any base64 text. There it is seen in one of three ways, depending on
+// how many bytes stand before it; the characters at the ends that hold bits of the neighbours are left out.
+func newNeedles(mark string) needles {
+	n := needles{[]byte(mark)}
+	for before := range 3 {
+		text := base64.StdEncoding.EncodeToString(append(make([]byte, before), mark...))
+		start, end := (before*8+5)/6, (before+len(mark))*8/6
+		n = append(n, []byte(text[start:end]))
+	}
+	return n
+}
+
+func (n needles) in(m message) []string {
+	var found []string
+	look := func(where string, text []byte) {
+		for _, needle := range n {
+			if i := bytes.Index(text, needle); i >= 0 {
+				found = append(found, fmt.Sprintf("a Secret's value in the %s, at byte %d: %.80q", where, i, text[max(0, i-20):]))
+				return
+			}
+		}
+	}
+	look("body", m.Body)
+	look("subject", []byte(m.Subject))
+	for name, values := range m.Header {
+		look("header "+name, []byte(name+": "+strings.Join(values, ",")))
+	}
+	return slices.Clip(found)
+}
