@@ -170,6 +170,14 @@ func newSet(cfg *config.Config, rc *rest.Config, q *queue.Queue[*object.Delta], 
 	return informers.New(o)
 }
 
+// redacted is a URL without the password that a kubeconfig may have in it.
+func redacted(host string) string {
+	if u, err := url.Parse(host); err == nil {
+		return u.Redacted()
+	}
+	return "(not a URL)"
+}
+
 // runAgent wires the stages and runs them until ctx ends and the queue is drained, or one of them fails for good.
 func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error {
 	cfg, err := loadConfig(f)
@@ -194,7 +202,7 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 		return fmt.Errorf("server.address: %w", err)
 	}
 	defer listener.Close()
-	log.Info("kubecdc starts", "version", version, "api_server", rc.Host, "server_address", listener.Addr().String())
+	log.Info("kubecdc starts", "version", version, "api_server", redacted(rc.Host), "server_address", listener.Addr().String())
 
 	uid, err := set.ClusterUID(ctx)
 	if err != nil {

@@ -143,31 +143,39 @@ func (s *store) complete(ctx context.Context) error {
 }
 
 // sendDue moves the cursor to the end of what is due, or until a new list begins.
-func (s *store) sendDue(ctx context.Context) error {
+//
+// A new list must not find it waiting: the gate is shut then, live deltas wait, and only the cursor can announce what
+// opens it again. So beginList ends the wait for room and the question to the server.
+func (s *store) sendDue(parent context.Context) error {
+	ctx, cancel := context.WithCancel(parent)
+	defer cancel()
+	s.mu.Lock()
+	s.interrupt = cancel
+	s.mu.Unlock()
 	var gone verdict
 	for {
+		if ctx.Err() != nil {
+			return context.Cause(parent) // nil: a list has begun
+		}
 		next, ref := s.offerDue(gone)
 		switch next {
 		case offeredAll:
 			return nil
 		case offeredSome:
 		case offerNeedsVerdict:
-			exists, told, ok := untilTold(ctx, func() (bool, bool, error) { return s.selected.exists(ctx, ref, 0) })
+			exists, told, ok := s.selected.exists(ctx, ref, 0)
 			if !ok {
-				return context.Cause(ctx)
+				continue
 			}
 			gone = verdict{ref: ref, op: object.Deleted}
 			if exists || !told {
 				gone.op = object.Left
 			}
 		case offerRefused:
-			if err := s.lane.Roomy(ctx); err != nil {
+			if err := s.lane.Roomy(ctx); err != nil && ctx.Err() == nil {
 				return err
 			}
-			// Roomy may answer at once although a key's own share is used up: do not spin.
-			if !sleep(ctx, time.Millisecond) {
-				return context.Cause(ctx)
-			}
+			sleep(ctx, time.Millisecond) // Roomy answers what is likely: do not spin
 		}
 	}
 }
@@ -195,7 +203,11 @@ func (s *store) offerDue(gone verdict) (offer, *object.Ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for range offerBatch {
-		if s.listing || len(s.announce) > 0 || s.next == len(s.order) {
+		if s.listing || len(s.announce) > 0 {
+			return offeredAll, nil
+		}
+		if s.next == len(s.order) {
+			s.order, s.next = nil, 0 // it holds on to the keys
 			return offeredAll, nil
 		}
 		key := s.order[s.next]

@@ -35,6 +35,8 @@ func newClient(config *rest.Config) (*client, error) {
 	// Flow is bounded by the queue and by API Priority and Fairness; a client-side limit would only delay watches
 	// that are opened again.
 	lists.QPS = -1
+	// Warnings come with every response of a deprecated API: client-go would log each of them.
+	lists.WarningHandler = rest.NoWarnings{}
 	lists.GroupVersion = nil
 	lists.APIPath = "/"
 	listClient, err := rest.HTTPClientFor(lists)
@@ -44,7 +46,8 @@ func newClient(config *rest.Config) (*client, error) {
 
 	watches := rest.CopyConfig(lists)
 	// Compression of a watch would only delay its frames. Set, it also gives the watches a transport of their own in
-	// client-go's cache, which is what makes the next lines safe.
+	// client-go's cache, which is what makes the next lines safe (where a kubeconfig disables compression altogether, both
+	// share one, and lists have the small buffer too).
 	watches.DisableCompression = true
 	watches.Wrap(func(rt http.RoundTripper) http.RoundTripper {
 		if t := httpTransport(rt); t != nil && t.HTTP2 == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -116,8 +117,13 @@ func discover(ctx context.Context, d *discovery.DiscoveryClient) (out []served, 
 // choose lets the rules take what is served, in order: the first rule that matches a resource takes it, no object is
 // taken under two names, and a resource is read in its preferred version unless a rule asks for another. unserved are the
 // patterns without a wildcard that match nothing.
-func choose(rules []Rule, all []served) (out []chosen, unserved []string) {
-	taken := map[schema.GroupResource]bool{}
+//
+// taken are the resources that have an informer already. While discovery is incomplete, a name that is only an alias is
+// not chosen: the group that it is an alias of may be what could not be told.
+func choose(rules []Rule, all []served, complete bool, taken map[schema.GroupResource]bool) (out []chosen, unserved []string) {
+	for gr := range maps.Clone(taken) {
+		markTaken(taken, gr)
+	}
 	for i := range rules {
 		rule := &rules[i]
 		for _, s := range all {
@@ -126,12 +132,10 @@ func choose(rules []Rule, all []served) (out []chosen, unserved []string) {
 			if v < 0 || taken[gr] || !s.versions[v].Namespaced && !rule.AllNamespaces {
 				continue
 			}
-			taken[gr] = true
-			for alias, canonical := range aliases() {
-				if gr == alias || gr == canonical {
-					taken[alias], taken[canonical] = true, true
-				}
+			if _, alias := aliases()[gr]; alias && !complete {
+				continue
 			}
+			markTaken(taken, gr)
 			out = append(out, chosen{resource: s.versions[v], rule: rule})
 		}
 		for _, p := range rule.Resources {
@@ -141,6 +145,26 @@ func choose(rules []Rule, all []served) (out []chosen, unserved []string) {
 		}
 	}
 	return out, unserved
+}
+
+// markTaken marks a resource and its other names.
+func markTaken(taken map[schema.GroupResource]bool, gr schema.GroupResource) {
+	taken[gr] = true
+	for alias, canonical := range aliases() {
+		if gr == alias || gr == canonical {
+			taken[alias], taken[canonical] = true, true
+		}
+	}
+}
+
+// serves tells if r is served as it is named: in that version, as that kind.
+func serves(all []served, r *object.Resource) bool {
+	return slices.ContainsFunc(all, func(s served) bool { return slices.Contains(s.versions, *r) })
+}
+
+// servesOther tells if r is served, but not as it is named.
+func servesOther(all []served, r *object.Resource) bool {
+	return !serves(all, r) && slices.ContainsFunc(all, func(s served) bool { return s.group == r.Group && s.name == r.Name })
 }
 
 func anyServed(p Pattern, all []served) bool {

@@ -2,6 +2,7 @@ package informers
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -35,8 +36,8 @@ type informer struct {
 	store      *store
 	state      state
 	dictionary dictionary
-	readers    sync.WaitGroup // watch readers and lists, which the reflector starts and does not wait for
-	delivered  atomic.Uint64  // resourceVersion up to which everything is in the store
+	readers    crew          // watch readers and lists, which the reflector starts and does not wait for
+	delivered  atomic.Uint64 // resourceVersion up to which everything is in the store
 }
 
 // run observes until ctx ends. Everything it started has ended when it returns.
@@ -51,8 +52,37 @@ func (i *informer) run(ctx context.Context) {
 		Backoff: &wait.Backoff{Duration: backoffFirst, Factor: 2, Jitter: 0.5, Steps: 10, Cap: backoffMax},
 	})
 	reflector.RunWithContext(ctx)
-	i.readers.Wait()
+	i.readers.wait()
 	cursor.Wait()
+}
+
+// errEnded is for those that the reflector starts after it has ended.
+var errEnded = errors.New("informer has ended")
+
+// crew counts goroutines that begin at any time, also while it is waited for: then they are turned away.
+type crew struct {
+	mu     sync.Mutex
+	closed bool
+	wg     sync.WaitGroup
+}
+
+func (c *crew) enter() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.wg.Add(1)
+	return true
+}
+
+func (c *crew) leave() { c.wg.Done() }
+
+func (c *crew) wait() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.wg.Wait()
 }
 
 // hasSelector tells if the API server decides by selectors what belongs to the scope.

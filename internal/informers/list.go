@@ -28,8 +28,10 @@ func (i *informer) List(o metav1.ListOptions) (runtime.Object, error) {
 // the limit) and not used.
 func (i *informer) ListWithContext(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
 	// The reflector lists in a goroutine that it does not wait for.
-	i.readers.Add(1)
-	defer i.readers.Done()
+	if !i.readers.enter() {
+		return nil, errEnded
+	}
+	defer i.readers.leave()
 
 	cause := "start"
 	if i.state.synced() {

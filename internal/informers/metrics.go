@@ -32,7 +32,7 @@ func newVectors(reg prometheus.Registerer) *vectors {
 	}
 	return &vectors{
 		deltas:    counter("kubecdc_informer_deltas_total", "Deltas formed, by op (c, u, d, r, e, l, or stream).", "op"),
-		skipped:   counter("kubecdc_informer_skipped_total", "Watch events not taken, by reason (namespace: excluded by the selection).", "reason"),
+		skipped:   counter("kubecdc_informer_skipped_total", "Watch events not taken, by reason (namespace: excluded by the selection; known: a version that was taken before).", "reason"),
 		objects:   gauge("kubecdc_informer_objects", "Last-known objects."),
 		heldBytes: gauge("kubecdc_informer_held_bytes", "Compressed bytes of last-known objects."),
 		lists:     counter("kubecdc_informer_lists_total", "Lists begun, by cause (start, expired, retry).", "cause"),
@@ -48,7 +48,7 @@ func newVectors(reg prometheus.Registerer) *vectors {
 type metrics struct {
 	deltas                                        map[object.Op]prometheus.Counter
 	stream                                        prometheus.Counter
-	skippedNamespace                              prometheus.Counter
+	skippedNamespace, skippedKnown                prometheus.Counter
 	objects, heldBytes, blocked, synced, lastSeen prometheus.Gauge
 	lists, watches, errors, gaps                  *prometheus.CounterVec
 }
@@ -58,7 +58,8 @@ func (v *vectors) of(scope string) *metrics {
 	m := &metrics{
 		deltas: map[object.Op]prometheus.Counter{},
 		stream: v.deltas.WithLabelValues(scope, "stream"), skippedNamespace: v.skipped.WithLabelValues(scope, "namespace"),
-		objects: v.objects.With(l), heldBytes: v.heldBytes.With(l), blocked: v.blocked.With(l), synced: v.synced.With(l),
+		skippedKnown: v.skipped.WithLabelValues(scope, "known"),
+		objects:      v.objects.With(l), heldBytes: v.heldBytes.With(l), blocked: v.blocked.With(l), synced: v.synced.With(l),
 		lastSeen: v.lastEvent.With(l),
 		lists:    v.lists.MustCurryWith(l), watches: v.watches.MustCurryWith(l),
 		errors: v.errors.MustCurryWith(l), gaps: v.gaps.MustCurryWith(l),

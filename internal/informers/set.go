@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -56,10 +57,18 @@ type Set struct {
 	slots   chan struct{}
 
 	mu         sync.Mutex
-	informers  map[string]*informer // by scope
+	informers  map[string]*running // by scope
 	unserved   []string
+	unknown    []string // group versions that the last discovery could not tell
 	discovered bool
 	failure    error // of the last discovery
+}
+
+// running is an informer with what ends it.
+type running struct {
+	*informer
+	cancel context.CancelFunc
+	done   chan struct{} // closed when it has ended
 }
 
 // New checks the options. It starts nothing and asks nothing.
@@ -80,7 +89,7 @@ func New(o Options) (*Set, error) {
 	}
 	return &Set{
 		o: o, client: c, cutter: cutter, secrets: secrets, vectors: newVectors(o.Registerer),
-		slots: make(chan struct{}, concurrentLists), informers: map[string]*informer{},
+		slots: make(chan struct{}, concurrentLists), informers: map[string]*running{},
 	}, nil
 }
 
@@ -121,8 +130,12 @@ func (s *Set) Run(ctx context.Context) error {
 			default:
 				b = newBackoff()
 				for _, i := range s.add(chosen) {
+					ictx, cancel := context.WithCancel(ctx)
+					i.cancel = cancel
 					g.Go(func() error {
-						i.run(ctx)
+						defer close(i.done)
+						defer cancel()
+						i.run(ictx)
 						return nil
 					})
 				}
@@ -138,29 +151,53 @@ func (s *Set) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// discover asks what is served and notes what could not be told.
+// discover asks what is served, ends informers of versions that are no longer, and chooses what has none yet.
 func (s *Set) discover(ctx context.Context) ([]chosen, error) {
-	all, failed, err := discover(ctx, s.client.discovery)
-	var out []chosen
-	var unserved []string
-	if err == nil {
-		out, unserved = choose(s.o.Rules, all)
-		if len(failed) > 0 {
-			s.o.Log.Warn("some API groups cannot be discovered now", "groups", failed)
-		}
+	all, unknown, err := discover(ctx, s.client.discovery)
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.failure = err
+		return nil, err
 	}
+	for _, i := range s.outdated(all, unknown) {
+		s.o.Log.Warn("a resource is served in another version now: its informer begins anew", "scope", i.scope, "version", i.resource.Version)
+		i.cancel()
+		<-i.done
+	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.failure = err
-	if err == nil {
-		for _, u := range unserved {
-			if !slices.Contains(s.unserved, u) {
-				s.o.Log.Warn("a resource of the selection is not served, looking for it again", "resource", u, "every", rediscoverUnserved)
-			}
-		}
-		s.discovered, s.unserved = true, unserved
+	taken := map[schema.GroupResource]bool{}
+	for _, i := range s.informers {
+		taken[schema.GroupResource{Group: i.resource.Group, Resource: i.resource.Name}] = true
 	}
-	return out, err
+	out, unserved := choose(s.o.Rules, all, len(unknown) == 0, taken)
+	for _, u := range unserved {
+		if !slices.Contains(s.unserved, u) {
+			s.o.Log.Warn("a resource of the selection is not served, looking for it again", "resource", u, "every", rediscoverUnserved)
+		}
+	}
+	if len(unknown) > 0 && !slices.Equal(unknown, s.unknown) {
+		s.o.Log.Warn("some API groups cannot be discovered now", "groups", unknown)
+	}
+	s.discovered, s.failure, s.unserved, s.unknown = true, nil, unserved, unknown
+	return out, nil
+}
+
+// outdated takes those informers out of the set whose resource is served, but no longer in their version or as their
+// kind. What discovery could not tell is not gone.
+func (s *Set) outdated(all []served, unknown []string) []*running {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*running
+	for scope, i := range s.informers {
+		if servesOther(all, i.resource) && !slices.Contains(unknown, i.resource.APIVersion()) {
+			out = append(out, i)
+			delete(s.informers, scope)
+		}
+	}
+	return out
 }
 
 func (s *Set) anyUnserved() bool {
@@ -170,8 +207,8 @@ func (s *Set) anyUnserved() bool {
 }
 
 // add makes informers for what has none yet. A resource that is no longer served keeps its informer, which retries.
-func (s *Set) add(all []chosen) []*informer {
-	var out []*informer
+func (s *Set) add(all []chosen) []*running {
+	var out []*running
 	for _, c := range all {
 		if len(c.rule.Names) == 0 || !c.resource.Namespaced {
 			patterns := c.rule.Patterns
@@ -188,7 +225,7 @@ func (s *Set) add(all []chosen) []*informer {
 	return out
 }
 
-func (s *Set) addScope(out []*informer, c chosen, namespace string, patterns []string) []*informer {
+func (s *Set) addScope(out []*running, c chosen, namespace string, patterns []string) []*running {
 	resource := &c.resource
 	scope := scopeName(resource, patterns, c.rule.LabelSelector, c.rule.FieldSelector)
 	s.mu.Lock()
@@ -210,8 +247,9 @@ func (s *Set) addScope(out []*informer, c chosen, namespace string, patterns []s
 		sel = i
 	}
 	i.store = newStore(resource, scope, i.lane, sel, i.metrics)
-	s.informers[scope] = i
-	return append(out, i)
+	r := &running{informer: i, done: make(chan struct{})}
+	s.informers[scope] = r
+	return append(out, r)
 }
 
 // Status is how each informer is doing, sorted by scope.
@@ -234,8 +272,8 @@ func (s *Set) Status() []Status {
 	return out
 }
 
-// Ready is nil once resources are discovered and every informer that can has loaded its first list. A resource that
-// is forbidden or not served does not hold back the others: it shows in Status.
+// Ready is nil once resources are discovered and every informer that can has loaded its first list. A resource that is
+// forbidden, not served or cannot be captured does not hold back the others: it shows in Status.
 func (s *Set) Ready() error {
 	s.mu.Lock()
 	discovered, failure := s.discovered, s.failure
@@ -248,7 +286,8 @@ func (s *Set) Ready() error {
 	}
 	var waiting []string
 	for _, st := range s.Status() {
-		if st.Phase == PhaseListing {
+		hopeless := st.Reason == "forbidden" || st.Reason == "not_found" || st.Reason == "refused" || st.Phase == PhaseUnserved
+		if !st.Synced && !hopeless {
 			waiting = append(waiting, st.Scope)
 		}
 	}

@@ -1,6 +1,7 @@
 package informers_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -104,6 +105,7 @@ func TestFaultsDoNotRelist(t *testing.T) {
 		`{"type":"ERROR","object":` + status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout) + "}\n",
 		"<html>bad gateway</html>\n",
 		`{"type":"MODIFIED","object":{"kind":"ConfigMap"}}` + "\n",
+		`{"type":"BOOKMARK","object":{"kind":"ConfigMap","metadata":{}}}` + "\n", // to go on from there would lose deletions
 	} {
 		t.Run(after, func(t *testing.T) {
 			s := newAPIServer(t)
@@ -165,6 +167,29 @@ type liveOnly struct{ informers.Lane }
 
 func (l liveOnly) TryPut(string, int, *object.Delta) bool { return false }
 
+func (l liveOnly) Roomy(ctx context.Context) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// A gap must be announced, and live deltas go on behind it, although catch-up finds no room.
+func TestHistoryGoneWhileCatchUpWaits(t *testing.T) {
+	s := newAPIServer(t)
+	s.put("a", "1", nil)
+	_, rec, _ := start(t, s, func(o *informers.Options) {
+		lane := o.Lane
+		o.Lane = func(name string) informers.Lane { return liveOnly{lane(name)} }
+	})
+	rec.wait(t, "snapshot.started 1")
+	s.put("b", "1", nil)
+	rec.wait(t, "snapshot.started 1", "c b uid-2 -→1")
+	s.compact()
+	rec.wait(t, "snapshot.started 1", "c b uid-2 -→1", "gap 0 expired")
+	s.put("b", "2", nil)
+	s.put("a", "2", nil)
+	rec.wait(t, "snapshot.started 1", "c b uid-2 -→1", "gap 0 expired", "u b uid-2 1→2", "r a uid-1 -→1", "u a uid-1 1→2")
+}
+
 func TestSelector(t *testing.T) {
 	in, out := map[string]string{"team": "payments"}, map[string]string{"team": "other"}
 	s := newAPIServer(t)
@@ -209,6 +234,28 @@ func TestSelectorHistoryGone(t *testing.T) {
 	s.put("cm", "2", in)
 	s.put("cm", "3", out)
 	rec.wait(t, "snapshot.started 0", "snapshot.completed 0", "~e cm uid-1 -→2", "~l cm uid-1 2→-")
+}
+
+// A server that forbids the question must not stop the resource.
+func TestSelectorQuestionForbidden(t *testing.T) {
+	in, out := map[string]string{"team": "payments"}, map[string]string{"team": "other"}
+	s := newAPIServer(t)
+	s.put("cm", "1", out)
+	s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("resourceVersionMatch") != "Exact" {
+			return false
+		}
+		fail(w, http.StatusForbidden, metav1.StatusReasonForbidden)
+		return true
+	}
+	set, rec, _ := start(t, s, func(o *informers.Options) { o.Rules[0].LabelSelector = "team=payments" })
+	rec.wait(t, "snapshot.started 0", "snapshot.completed 0")
+	s.put("cm", "2", in)
+	s.put("cm", "3", out)
+	rec.wait(t, "snapshot.started 0", "snapshot.completed 0", "~e cm uid-1 -→2", "~l cm uid-1 2→-")
+	if st := set.Status()[0]; st.Reason != "forbidden" {
+		t.Errorf("status %+v does not show that the question is forbidden", st)
+	}
 }
 
 // One resource's errors stop no other.

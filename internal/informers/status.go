@@ -28,6 +28,7 @@ type Status struct {
 	Phase    Phase
 	Synced   bool      // a list has been loaded
 	Error    string    // why it is failing
+	Reason   string    // the class of Error, as in the metrics
 	LastSeen time.Time // last event or bookmark, zero: none yet
 }
 
@@ -58,7 +59,8 @@ func (s *state) listed() {
 	s.sync, s.err = true, nil
 }
 
-func (s *state) watching() {
+// recovered notes that what failed works again.
+func (s *state) recovered() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = nil
@@ -103,7 +105,7 @@ func (i *informer) status() Status {
 	out := Status{Scope: i.scope, Synced: s.sync, LastSeen: s.last, Phase: PhaseWatching}
 	switch {
 	case s.err != nil:
-		out.Phase, out.Error = PhaseFailing, s.err.Error()
+		out.Phase, out.Error, out.Reason = PhaseFailing, s.err.Error(), reason(s.err)
 	case !s.sync:
 		out.Phase = PhaseListing
 	case s.blocked:

@@ -71,15 +71,19 @@ type store struct {
 	gate     chan struct{}         // closed: open. Live deltas wait for it.
 	open     bool
 	snapshot *snapshot // the one in progress
-	wake     chan struct{}
+
+	interrupt context.CancelFunc // ends what the cursor waits for; nil: it has not begun
+	wake      chan struct{}
 }
 
-// selected answers what became of an object under a selector. nil: there is no selector, DELETED means deleted.
+// selected answers what became of an object under a selector. nil: there is no selector, DELETED means deleted. It asks
+// until the server answers, or cannot tell any more (told is false); ok is false where ctx ended first. A store call
+// blocks meanwhile as it does on a full queue: the watch is ended, and goes on later from there.
 type selected interface {
 	// before tells what o was right before its version: outside of the selector, or not at all (nil).
-	before(ctx context.Context, o *object.Object) (was *object.Object, told bool, err error)
+	before(ctx context.Context, o *object.Object) (was *object.Object, told, ok bool)
 	// exists tells if the object lives on at rv; rv 0: now.
-	exists(ctx context.Context, ref *object.Ref, rv uint64) (exists, told bool, err error)
+	exists(ctx context.Context, ref *object.Ref, rv uint64) (exists, told, ok bool)
 }
 
 func newStore(resource *object.Resource, scope string, lane Lane, sel selected, m *metrics) *store {
@@ -124,17 +128,23 @@ func (s *store) apply(ctx context.Context, typ watch.EventType, o *observed) {
 	s.mu.Lock()
 	last := s.objects[key].last
 	s.mu.Unlock()
-	if last != nil && typ != watch.Deleted && last.Ref.UID == o.object.Ref.UID && last.ResourceVersion == o.object.ResourceVersion {
-		return // a version that is already here: an aggregated server that replays
+	same := last != nil && last.Ref.UID == o.object.Ref.UID
+	if same && o.object.ResourceVersion <= last.ResourceVersion {
+		s.metrics.skippedKnown.Inc() // a server that replays: this version, or a later one, is on its way already
+		return
 	}
-	live := s.live(ctx, typ, last, o)
+	live, ok := s.live(ctx, typ, last, o)
+	if !ok {
+		return
+	}
 
 	s.mu.Lock()
 	deltas := s.takeDue(key, o.object.Ref.UID, live)
-	if typ == watch.Deleted {
-		s.set(key, entry{})
-	} else {
+	switch {
+	case typ != watch.Deleted:
 		s.set(key, entry{last: o.object})
+	case same || last == nil:
+		s.set(key, entry{})
 	}
 	s.mu.Unlock()
 
@@ -146,8 +156,8 @@ func (s *store) apply(ctx context.Context, typ watch.EventType, o *observed) {
 	}
 }
 
-// live forms the delta of one live event against the last-known object.
-func (s *store) live(ctx context.Context, typ watch.EventType, last *object.Object, o *observed) []*object.Delta {
+// live forms the deltas of one live event against the last-known object; false: ctx ended before they could be told.
+func (s *store) live(ctx context.Context, typ watch.EventType, last *object.Object, o *observed) ([]*object.Delta, bool) {
 	now := o.object
 	d := &object.Delta{Ref: now.Ref, ResourceVersion: now.ResourceVersion, Observed: o.at, ChangedBy: o.changedBy}
 	if typ == watch.Deleted {
@@ -156,17 +166,15 @@ func (s *store) live(ctx context.Context, typ watch.EventType, last *object.Obje
 			d.Before, d.Previous = last, last.ResourceVersion
 		}
 		if s.selected != nil {
-			exists, told, ok := untilTold(ctx, func() (bool, bool, error) {
-				return s.selected.exists(ctx, now.Ref, now.ResourceVersion)
-			})
+			exists, told, ok := s.selected.exists(ctx, now.Ref, now.ResourceVersion)
 			if !ok {
-				return nil
+				return nil, false
 			}
 			if exists || !told {
 				d.Op, d.Inferred = object.Left, !told
 			}
 		}
-		return []*object.Delta{d}
+		return []*object.Delta{d}, true
 	}
 
 	d.After = now
@@ -180,13 +188,13 @@ func (s *store) live(ctx context.Context, typ watch.EventType, last *object.Obje
 			ResourceVersion: now.ResourceVersion, Previous: last.ResourceVersion, Observed: o.at,
 		}
 		d.Op = object.Created
-		return []*object.Delta{gone, d}
+		return []*object.Delta{gone, d}, true
 	case s.selected == nil:
 		d.Op = object.Created
 	default:
-		was, told, ok := untilTold(ctx, func() (*object.Object, bool, error) { return s.selected.before(ctx, now) })
+		was, told, ok := s.selected.before(ctx, now)
 		if !ok {
-			return nil
+			return nil, false
 		}
 		switch {
 		case !told:
@@ -196,24 +204,10 @@ func (s *store) live(ctx context.Context, typ watch.EventType, last *object.Obje
 			d.Op = object.Created
 		default:
 			d.Op, d.Before, d.Previous = object.Entered, was, was.ResourceVersion
+			d.ChangedBy = nil // what it holds is compared with no version before: all managers there ever were
 		}
 	}
-	return []*object.Delta{d}
-}
-
-// untilTold asks until the server answers, or ctx ends (ok false). The store call blocks meanwhile, as it does on a full
-// queue: the watch is ended and goes on later from here.
-func untilTold[T any](ctx context.Context, ask func() (T, bool, error)) (answer T, told, ok bool) {
-	b := newBackoff()
-	for {
-		answer, told, err := ask()
-		if err == nil {
-			return answer, told, true
-		}
-		if !b.wait(ctx, err) {
-			return answer, false, false
-		}
-	}
+	return []*object.Delta{d}, true
 }
 
 // takeDue puts what catch-up still owes for key in front of its live deltas, and owes it no longer. uid is that of the
@@ -326,6 +320,9 @@ func (s *store) beginList() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.listing = true
+	if s.interrupt != nil {
+		s.interrupt()
+	}
 	if s.open {
 		s.gate, s.open = make(chan struct{}), false
 	}

@@ -44,7 +44,14 @@ func (i *informer) WatchWithContext(ctx context.Context, o metav1.ListOptions) (
 		informer: i, reader: i.newReader(), rv: o.ResourceVersion, result: make(chan watch.Event), cancel: cancel,
 		patience: time.NewTimer(0),
 	}
-	i.readers.Go(func() { w.run(ctx) })
+	if !i.readers.enter() {
+		cancel()
+		return nil, errEnded
+	}
+	go func() {
+		defer i.readers.leave()
+		w.run(ctx)
+	}()
 	return w, nil
 }
 
@@ -125,7 +132,7 @@ func (w *liveWatch) follow(ctx context.Context) (events int, err error) {
 		return 0, err
 	}
 	defer body.Close()
-	i.state.watching()
+	i.state.recovered()
 	frames := object.NewFrames(body, maxObject)
 	for {
 		typ, raw, err := frames.Next()
@@ -161,6 +168,10 @@ func (w *liveWatch) event(typ string, raw []byte) (watch.Event, error) {
 		var b metav1.PartialObjectMetadata
 		if err := json.Unmarshal(raw, &b); err != nil {
 			return watch.Event{}, fmt.Errorf("bookmark: %w", err)
+		}
+		if rv, err := strconv.ParseUint(b.ResourceVersion, 10, 64); err != nil || rv == 0 {
+			// Going on from there would be going on from anywhere.
+			return watch.Event{}, fmt.Errorf("%w: a bookmark has the resourceVersion %q", errRefused, b.ResourceVersion)
 		}
 		return watch.Event{Type: t, Object: &observed{rv: b.ResourceVersion, at: time.Now().UnixNano()}}, nil
 	case watch.Error:

@@ -26,9 +26,7 @@ import (
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if code == 0 {
-		// The embedded server has a few goroutines that outlive it: a clock, and its store's.
-		if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.init.0.func1"),
-			goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server/ats.init.0.func1")); err != nil {
+		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
@@ -40,7 +38,7 @@ func TestMain(m *testing.M) {
 func startServer(tb testing.TB, dir string, port int, change ...func(*server.Options)) *server.Server {
 	tb.Helper()
 	opts := &server.Options{
-		Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true, DontListen: false,
+		Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true,
 	}
 	for _, c := range change {
 		c(opts)

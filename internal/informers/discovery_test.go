@@ -1,0 +1,141 @@
+package informers
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+type named string
+
+func (n named) Match(group, version, resource string) bool {
+	r := &object.Resource{Group: group, Version: version, Name: resource}
+	return n == "*" || string(n) == r.String() || string(n) == resource+"."+version+"."+group
+}
+
+func (n named) String() string { return string(n) }
+
+func servedAs(group, name, kind string, namespaced bool, versions ...string) served {
+	s := served{group: group, name: name}
+	for _, v := range versions {
+		s.versions = append(s.versions, object.Resource{Group: group, Version: v, Name: name, Kind: kind, Namespaced: namespaced})
+	}
+	return s
+}
+
+func TestChoose(t *testing.T) {
+	all := []served{
+		servedAs("", "pods", "Pod", true, "v1"), servedAs("", "nodes", "Node", false, "v1"), servedAs("", "events", "Event", true, "v1"),
+		servedAs("apps", "deployments", "Deployment", true, "v1", "v1beta1"), servedAs("events.k8s.io", "events", "Event", true, "v1"),
+	}
+	for _, test := range []struct {
+		name       string
+		rules      []Rule
+		served     []served
+		incomplete bool
+		taken      map[schema.GroupResource]bool
+		want       []string
+		unserved   []string
+	}{
+		{
+			name:  "no object under two names, the preferred version",
+			rules: []Rule{{Resources: []Pattern{named("*")}, AllNamespaces: true}},
+			want:  []string{"v1 pods", "v1 nodes", "v1 events", "apps/v1 deployments"},
+		},
+		{
+			name:  "a version that is asked for",
+			rules: []Rule{{Resources: []Pattern{named("deployments.v1beta1.apps")}}},
+			want:  []string{"apps/v1beta1 deployments"},
+		},
+		{
+			name:  "cluster-scoped resources only where all namespaces are meant",
+			rules: []Rule{{Resources: []Pattern{named("nodes"), named("pods")}}},
+			want:  []string{"v1 pods"},
+		},
+		{
+			name: "the first rule takes a resource, except leaves it to the next",
+			rules: []Rule{
+				{Resources: []Pattern{named("*")}, Except: []Pattern{named("pods")}, AllNamespaces: true},
+				{Resources: []Pattern{named("pods"), named("nodes")}, AllNamespaces: true},
+			},
+			want: []string{"v1 nodes", "v1 events", "apps/v1 deployments", "v1 pods"},
+		},
+		{
+			name:     "what is not served",
+			rules:    []Rule{{Resources: []Pattern{named("widgets.example.com"), named("pods")}}},
+			want:     []string{"v1 pods"},
+			unserved: []string{"widgets.example.com"},
+		},
+		{
+			name:   "the alias alone",
+			rules:  []Rule{{Resources: []Pattern{named("*")}, AllNamespaces: true}},
+			served: all[4:],
+			want:   []string{"events.k8s.io/v1 events"},
+		},
+		{
+			name:       "the alias alone, while the core group cannot be told",
+			rules:      []Rule{{Resources: []Pattern{named("*")}, AllNamespaces: true}},
+			served:     all[4:],
+			incomplete: true,
+		},
+		{
+			name:  "what has an informer under its other name",
+			rules: []Rule{{Resources: []Pattern{named("*")}}},
+			taken: map[schema.GroupResource]bool{{Group: "events.k8s.io", Resource: "events"}: true},
+			want:  []string{"v1 pods", "apps/v1 deployments"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.served == nil {
+				test.served = all
+			}
+			taken := maps.Clone(test.taken)
+			if taken == nil {
+				taken = map[schema.GroupResource]bool{}
+			}
+			got, unserved := choose(test.rules, test.served, !test.incomplete, taken)
+			var names []string
+			for _, c := range got {
+				names = append(names, c.resource.APIVersion()+" "+c.resource.Name)
+			}
+			if d := cmp.Diff(test.want, names); d != "" {
+				t.Errorf("chosen (-want +got):\n%s", d)
+			}
+			if d := cmp.Diff(test.unserved, unserved); d != "" {
+				t.Errorf("unserved (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// An informer whose version is no longer served begins anew in another one; what discovery cannot tell is left alone.
+func TestOutdated(t *testing.T) {
+	old := &object.Resource{Group: "example.com", Version: "v1beta1", Name: "widgets", Kind: "Widget"}
+	for _, test := range []struct {
+		name     string
+		served   []served
+		unknown  []string
+		outdated bool
+	}{
+		{"still served", []served{servedAs("example.com", "widgets", "Widget", false, "v1", "v1beta1")}, nil, false},
+		{"another version", []served{servedAs("example.com", "widgets", "Widget", false, "v1")}, nil, true},
+		{"another scope", []served{servedAs("example.com", "widgets", "Widget", true, "v1beta1")}, nil, true},
+		{"gone altogether", nil, nil, false},
+		{"its version cannot be told", []served{servedAs("example.com", "widgets", "Widget", false, "v1")}, []string{"example.com/v1beta1"}, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := &Set{informers: map[string]*running{"widgets.example.com": {informer: &informer{resource: old}}}}
+			if got := len(s.outdated(test.served, test.unknown)) == 1; got != test.outdated {
+				t.Errorf("outdated: %v, want %v", got, test.outdated)
+			}
+			if got := !slices.Contains(slices.Collect(maps.Keys(s.informers)), "widgets.example.com"); got != test.outdated {
+				t.Errorf("taken out: %v, want %v", got, test.outdated)
+			}
+		})
+	}
+}
