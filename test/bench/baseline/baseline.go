@@ -1,0 +1,133 @@
+package baseline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubecdc/kubecdc/test/bench/record"
+)
+
+// pending is how many records may wait for their acknowledgement.
+const pending = 4000
+
+type event struct {
+	SpecVersion     string `json:"specversion"`
+	ID              string `json:"id"`
+	Source          string `json:"source"`
+	Type            string `json:"type"`
+	Subject         string `json:"subject"`
+	Time            string `json:"time"`
+	DataContentType string `json:"datacontenttype"`
+	Op              string `json:"op"`
+	Namespace       string `json:"namespace"`
+	Name            string `json:"name"`
+	UID             string `json:"uid"`
+	ResourceVersion string `json:"resourceversion"`
+	Data            change `json:"data"`
+}
+
+type change struct {
+	Before map[string]any `json:"before"`
+	After  map[string]any `json:"after"`
+}
+
+// Run publishes changes of pods until ctx ends, then waits for what is under way.
+func Run(ctx context.Context, config *rest.Config, busURL string) error {
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	nc, err := nats.Connect(busURL, nats.MaxReconnects(-1))
+	if err != nil {
+		return fmt.Errorf("connect to the bus: %w", err)
+	}
+	defer nc.Close()
+	failures := make(chan error, 1) // the first one ends Run; further ones say nothing new
+	fail := func(err error) {
+		select {
+		case failures <- err:
+		default:
+		}
+	}
+	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(pending),
+		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, m *nats.Msg, err error) {
+			fail(fmt.Errorf("publish %s: %w", m.Header.Get(jetstream.MsgIDHeader), err))
+		}))
+	if err != nil {
+		return err
+	}
+	publish := func(before, after *unstructured.Unstructured) {
+		if err := send(ctx, js, before, after); err != nil && ctx.Err() == nil {
+			fail(err)
+		}
+	}
+	factory := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
+	informer := factory.ForResource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Informer()
+	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) { publish(nil, o.(*unstructured.Unstructured)) },
+		UpdateFunc: func(before, after any) {
+			publish(before.(*unstructured.Unstructured), after.(*unstructured.Unstructured))
+		},
+	})
+	if err != nil {
+		return err
+	}
+	factory.Start(ctx.Done())
+	defer factory.Shutdown()
+	select {
+	case err := <-failures:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case <-js.PublishAsyncComplete():
+		return nil
+	case <-time.After(10 * time.Second):
+		return fmt.Errorf("stop: %d records are still unacknowledged", js.PublishAsyncPending())
+	}
+}
+
+func send(ctx context.Context, js jetstream.JetStream, before, after *unstructured.Unstructured) error {
+	e := event{
+		SpecVersion: "1.0", Source: record.Source, Type: "dev.kubecdc.object.updated", Op: "u",
+		ID:      record.ID(string(after.GetUID()), after.GetResourceVersion(), 'u'),
+		Subject: "/api/v1/namespaces/" + after.GetNamespace() + "/pods/" + after.GetName(),
+		Time:    time.Now().UTC().Format(time.RFC3339Nano), DataContentType: "application/json",
+		Namespace: after.GetNamespace(), Name: after.GetName(), UID: string(after.GetUID()),
+		ResourceVersion: after.GetResourceVersion(),
+		Data:            change{After: after.Object},
+	}
+	if before == nil {
+		e.Type, e.Op = "dev.kubecdc.object.created", "c"
+	} else {
+		e.Data.Before = before.Object
+	}
+	data, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", e.ID, err)
+	}
+	for {
+		_, err := js.PublishAsync(record.Subject(e.Namespace, e.Name), data, jetstream.WithMsgID(e.ID),
+			jetstream.WithStallWait(time.Second))
+		if !errors.Is(err, jetstream.ErrTooManyStalledMsgs) {
+			return err
+		}
+		if err := ctx.Err(); err != nil { // the bus does not answer: wait on, as long as we may
+			return err
+		}
+	}
+}

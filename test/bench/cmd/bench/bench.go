@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/kubecdc/kubecdc/test/bench/process"
+)
+
+// bench is what was asked for on the command line.
+type bench struct {
+	self, agent string // programs
+	quick, keep bool
+	sections    []string
+	contestants []contestant
+	pods        int
+	updates     int
+	repeat      int
+	dir         string
+
+	stderr io.Writer
+	began  time.Time
+}
+
+func (b *bench) progress(format string, args ...any) {
+	fmt.Fprintf(b.stderr, "%4.0fs %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// all runs the sections. The report holds what there is, also where an error ends them early.
+func (b *bench) all(ctx context.Context) (*Report, error) {
+	report := &Report{Updates: b.updates, Repeat: b.repeat}
+	run := map[string]func(context.Context, *Report) error{
+		"throughput": b.throughput, "scale": b.scale, "blocked": b.blocked, "latency": b.latency,
+	}
+	for _, section := range b.sections {
+		if err := run[section](ctx, report); err != nil {
+			return report, fmt.Errorf("%s: %w", section, err)
+		}
+	}
+	report.judge(b.sections)
+	for _, r := range report.Runs {
+		if !r.ok() {
+			return report, errors.New("some runs do not count: see above")
+		}
+	}
+	return report, nil
+}
+
+// throughput: contestants take turns, so that a busy minute of the machine does not hit one of them alone.
+func (b *bench) throughput(ctx context.Context, report *Report) error {
+	for i := range b.repeat {
+		for _, tls := range []bool{false, true} {
+			for _, c := range b.contestants {
+				if b.quick && c.name == "splice" && (i > 0 || tls) {
+					continue // a reference, no goal depends on it
+				}
+				run, err := b.once(ctx, "throughput", c, arrangement{pods: b.pods, tls: tls}, b.updates, flood)
+				if err != nil {
+					return err
+				}
+				report.Runs = append(report.Runs, run)
+			}
+		}
+	}
+	return nil
+}
+
+// scale: more pods; what is kept of each, what the first sync takes, and whether updates cost more.
+func (b *bench) scale(ctx context.Context, report *Report) error {
+	sizes := []int{1_000, 10_000, 100_000}
+	available, err := process.Available()
+	if err != nil {
+		return err
+	}
+	// The baseline keeps 35 KB per pod, and the collector lets it grow to twice that.
+	if available < 12<<30 {
+		b.progress("only %d GB of memory to be had: up to 25,000 pods instead of 100,000", available>>30)
+		sizes[2] = 25_000
+	}
+	for _, pods := range sizes {
+		for _, c := range b.contestants {
+			updates, repeat := b.updates, b.repeat
+			if c.name != agent {
+				if pods < sizes[1] {
+					continue // nothing is compared with it
+				}
+				updates, repeat = min(updates, 10_000), 1 // only for its memory
+			}
+			for range repeat {
+				a := arrangement{pods: pods, tls: true, traceGC: true}
+				run, err := b.once(ctx, "scale", c, a, updates, flood)
+				if err != nil {
+					return err
+				}
+				report.Runs = append(report.Runs, run)
+			}
+		}
+	}
+	return nil
+}
+
+// blocked: the bus stops as it stands while updates go on.
+func (b *bench) blocked(ctx context.Context, report *Report) error {
+	const updates = 50_000
+	for _, c := range b.contestants {
+		if c.name == "splice" {
+			continue // it has nothing that could grow
+		}
+		run, err := b.once(ctx, "blocked", c, arrangement{pods: b.pods, tls: true}, updates, block)
+		if err != nil {
+			return err
+		}
+		report.Runs = append(report.Runs, run)
+	}
+	return nil
+}
+
+// latency: what a subscriber of the bus sees at a moderate rate.
+func (b *bench) latency(ctx context.Context, report *Report) error {
+	const updates = 5_000 // ten seconds
+	for range b.repeat {
+		for _, c := range b.contestants {
+			run, err := b.once(ctx, "latency", c, arrangement{pods: b.pods, tls: true}, updates, trickle)
+			if err != nil {
+				return err
+			}
+			report.Runs = append(report.Runs, run)
+		}
+	}
+	return nil
+}
+
+// median of what counts; ok is false where nothing does.
+func median(runs []*Run, figure func(*Run) float64) (m float64, ok bool) {
+	var values []float64
+	for _, r := range runs {
+		if r.ok() {
+			values = append(values, figure(r))
+		}
+	}
+	if len(values) == 0 {
+		return 0, false
+	}
+	slices.Sort(values)
+	half := len(values) / 2
+	if len(values)%2 == 1 {
+		return values[half], true
+	}
+	return (values[half-1] + values[half]) / 2, true
+}
+
+// grouped writes 12345 as 12,345.
+func grouped[N int | uint64 | int64](n N) string {
+	digits := strconv.FormatInt(int64(n), 10)
+	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}

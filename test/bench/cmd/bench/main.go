@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 {
+		if part, ok := parts[args[0]]; ok {
+			if err := part(ctx, args[1:], stdout); err != nil {
+				fmt.Fprintln(stderr, "bench "+args[0]+":", err)
+				return exitFailed
+			}
+			return 0
+		}
+	}
+	b, output, err := parse(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		fmt.Fprintln(stderr, "bench:", err)
+		return exitUsage
+	}
+	report, err := b.all(ctx)
+	if len(report.Runs) > 0 {
+		if output == "json" {
+			e := json.NewEncoder(stdout)
+			e.SetIndent("", "  ")
+			err = errors.Join(err, e.Encode(report))
+		} else {
+			err = errors.Join(err, report.print(stdout))
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "bench:", err)
+		return exitFailed
+	}
+	return 0
+}
+
+// sections in the order in which they run.
+var sections = []string{"throughput", "scale", "blocked", "latency"}
+
+func parse(args []string, stderr io.Writer) (*bench, string, error) {
+	b := &bench{stderr: stderr, began: time.Now()}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	var output, only, against string
+	flags.BoolVar(&b.quick, "quick", false, "throughput only, about two minutes")
+	flags.StringVar(&b.agent, "agent", filepath.Join("..", "bin", "kubecdc"), "the kubecdc binary, as make build leaves it")
+	flags.StringVar(&output, "o", "table", "table or json")
+	flags.StringVar(&only, "only", "", "sections to run, of "+strings.Join(sections, ",")+" (default all)")
+	flags.StringVar(&against, "contestants", "", "contestants to run, of "+everyone+" (default all)")
+	flags.IntVar(&b.pods, "pods", 1000, "pods, where their number is not what is measured")
+	flags.IntVar(&b.updates, "updates", 0, "updates per run (default 50000, 30000 with --quick)")
+	flags.IntVar(&b.repeat, "repeat", 0, "repetitions of which the median counts (default 3, 2 with --quick)")
+	flags.StringVar(&b.dir, "dir", "", "where the bus keeps its files for the time being (default the system's; 2 GB)")
+	flags.BoolVar(&b.keep, "keep", false, "keep the directories of the runs, for their logs")
+	if err := flags.Parse(args); err != nil {
+		return nil, "", err
+	}
+	if flags.NArg() > 0 {
+		return nil, "", fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if against == "" {
+		against = everyone
+	}
+	if output != "table" && output != "json" {
+		return nil, "", fmt.Errorf("-o: must be table or json, got %q", output)
+	}
+	b.sections = sections
+	if b.quick {
+		b.sections = sections[:1]
+	}
+	if only != "" {
+		b.sections = strings.Split(only, ",")
+	}
+	for _, s := range b.sections {
+		if !slices.Contains(sections, s) {
+			return nil, "", fmt.Errorf("--only: %q is none of %s", s, strings.Join(sections, ","))
+		}
+	}
+	if b.updates == 0 {
+		b.updates = pick(b.quick, 30_000, 50_000)
+	}
+	if b.repeat == 0 {
+		b.repeat = pick(b.quick, 2, 3)
+	}
+	var err error
+	if b.self, err = os.Executable(); err != nil {
+		return nil, "", err
+	}
+	b.contestants, err = b.choose(against)
+	return b, output, err
+}
+
+func pick(quick bool, yes, no int) int {
+	if quick {
+		return yes
+	}
+	return no
+}

@@ -1,0 +1,62 @@
+package process
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// attributes puts a child in a group of its own, so that a Ctrl-C at the terminal reaches only the parent, which then
+// stops its children in order; and has the kernel kill it when the parent ends.
+func attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// CPU is what all threads of the process have used so far, those included that have ended; to the nanosecond, where
+// /proc counts in hundredths of a second.
+func CPU(pid int) (time.Duration, error) {
+	// The clock of another process: see MAKE_PROCESS_CPUCLOCK and CPUCLOCK_SCHED in Linux' posix-timers.h.
+	const sched = 2
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|sched), &t); err != nil {
+		return 0, fmt.Errorf("CPU clock of process %d: %w", pid, err)
+	}
+	return time.Duration(t.Nano()), nil
+}
+
+// ReadMemory of a process.
+func ReadMemory(pid int) (Memory, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return Memory{}, err
+	}
+	m := Memory{RSS: field(text, "VmRSS:"), Peak: field(text, "VmHWM:")}
+	if m.RSS == 0 {
+		return m, fmt.Errorf("process %d has ended", pid)
+	}
+	return m, nil
+}
+
+// ResetPeak makes Peak count from now on.
+func ResetPeak(pid int) error {
+	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
+}
+
+// Available is how much memory the machine could still give, in bytes.
+func Available() (int64, error) {
+	text, err := os.ReadFile("/proc/meminfo")
+	return field(text, "MemAvailable:"), err
+}
+
+// field of a /proc file, which counts in kB.
+func field(text []byte, name string) int64 {
+	_, rest, _ := bytes.Cut(text, []byte(name))
+	line, _, _ := bytes.Cut(rest, []byte("\n"))
+	n, _ := strconv.ParseInt(string(bytes.TrimSpace(bytes.TrimSuffix(line, []byte("kB")))), 10, 64)
+	return n << 10
+}

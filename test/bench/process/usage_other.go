@@ -1,0 +1,25 @@
+//go:build !linux
+
+package process
+
+import (
+	"errors"
+	"syscall"
+	"time"
+)
+
+var errUnsupported = errors.New("the benchmark reads what processes cost from Linux")
+
+func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
+
+// CPU is not available here.
+func CPU(int) (time.Duration, error) { return 0, errUnsupported }
+
+// ReadMemory is not available here.
+func ReadMemory(int) (Memory, error) { return Memory{}, errUnsupported }
+
+// ResetPeak is not available here.
+func ResetPeak(int) error { return errUnsupported }
+
+// Available is not available here.
+func Available() (int64, error) { return 0, errUnsupported }
