@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,39 +15,58 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// BenchmarkPublish compares blocking calls from 256 workers with jetstream's asynchronous publishing with 4,000 pending,
+// processCPU is what this process has used, the embedded server included.
+func processCPU(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func report(b *testing.B, cpuBefore time.Duration) {
+	b.Helper()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+	b.ReportMetric(float64(processCPU(b)-cpuBefore)/float64(b.N), "cpu-ns/op")
+}
+
+// BenchmarkPublish compares blocking calls from 256 and 1,024 workers with jetstream's asynchronous publishing with 4,000 pending,
 // both of 4 KB with ids into an embedded server, which shares the processor.
 func BenchmarkPublish(b *testing.B) {
 	body := strings.Repeat("x", 4<<10)
-	b.Run("blocking-256", func(b *testing.B) {
-		s := startServer(b, b.TempDir(), -1)
-		r := run(b, testConfig(s.ClientURL()))
-		if err := r.Publish(b.Context(), event("web-1", 0, body)); err != nil {
-			b.Fatal(err)
-		}
-		b.ReportAllocs()
-		b.ResetTimer()
-		var n atomic.Int64
-		var wg sync.WaitGroup
-		for k := range 256 {
-			wg.Go(func() {
-				ev := event(fmt.Sprintf("web-%d", k), 1, body)
-				for {
-					rv := n.Add(1)
-					if rv > int64(b.N) {
-						return
+	for _, workers := range []int{256, 1024} {
+		b.Run(fmt.Sprintf("blocking-%d", workers), func(b *testing.B) {
+			s := startServer(b, b.TempDir(), -1)
+			r := run(b, testConfig(s.ClientURL()))
+			if err := r.Publish(b.Context(), event("web-1", 0, body)); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			cpu := processCPU(b)
+			b.ResetTimer()
+			var n atomic.Int64
+			var wg sync.WaitGroup
+			for k := range workers {
+				wg.Go(func() {
+					ev := event(fmt.Sprintf("web-%d", k), 1, body)
+					for {
+						rv := n.Add(1)
+						if rv > int64(b.N) {
+							return
+						}
+						ev.ID = fmt.Appendf(ev.ID[:0], "pods/uid/%d", rv)
+						if err := r.Publish(b.Context(), ev); err != nil {
+							b.Error(err)
+							return
+						}
 					}
-					ev.ID = fmt.Appendf(ev.ID[:0], "pods/uid/%d", rv)
-					if err := r.Publish(b.Context(), ev); err != nil {
-						b.Error(err)
-						return
-					}
-				}
-			})
-		}
-		wg.Wait()
-		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
-	})
+				})
+			}
+			wg.Wait()
+			report(b, cpu)
+		})
+	}
 	b.Run("jetstream-async-4000", func(b *testing.B) {
 		s := startServer(b, b.TempDir(), -1)
 		nc, err := nats.Connect(s.ClientURL())
@@ -64,6 +84,7 @@ func BenchmarkPublish(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.ReportAllocs()
+		cpu := processCPU(b)
 		b.ResetTimer()
 		for i := range b.N {
 			m := nats.NewMsg(fmt.Sprintf("kubecdc.prod-eu-1.object.core.pods.shop.web-%d", i%256))
@@ -74,7 +95,7 @@ func BenchmarkPublish(b *testing.B) {
 			}
 		}
 		<-js.PublishAsyncComplete()
-		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+		report(b, cpu)
 	})
 }
 
