@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 )
@@ -38,9 +39,10 @@ func (v *version) JSON(inList bool, rv uint64) string {
 		head = ""
 	}
 	l, _ := json.Marshal(v.labels)
-	return fmt.Sprintf(`{%s"metadata":{"name":%q,"namespace":%q,"uid":%q,"resourceVersion":"%d","labels":%s,`+
+	name, _ := json.Marshal(v.name)
+	return fmt.Sprintf(`{%s"metadata":{"name":%s,"namespace":%q,"uid":%q,"resourceVersion":"%d","labels":%s,`+
 		`"managedFields":[{"manager":"m-%s","operation":"Update","apiVersion":"v1","time":%q,"fieldsType":"FieldsV1","fieldsV1":{"f:data":{}}}]},`+
-		`"data":{"value":%q}}`, head, v.name, v.namespace, v.uid, rv, l, v.value, fmt.Sprintf("2026-11-20T15:%02d:%02dZ", v.rv/60%60, v.rv%60), v.value)
+		`"data":{"value":%q}}`, head, name, v.namespace, v.uid, rv, l, v.value, fmt.Sprintf("2026-11-20T15:%02d:%02dZ", v.rv/60%60, v.rv%60), v.value)
 }
 
 // apiServer serves configmaps from a history that it keeps whole, with the faults that a test asks for.
@@ -177,7 +179,12 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	selector, _ := labels.Parse(q.Get("labelSelector"))
-	name, named := strings.CutPrefix(q.Get("fieldSelector"), "metadata.name=")
+	selectedFields, err := fields.ParseSelector(q.Get("fieldSelector"))
+	if err != nil {
+		fail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
+		return
+	}
+	_, named := selectedFields.RequiresExactMatch("metadata.name")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !named {
@@ -205,7 +212,7 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
 	}
 	var items []string
 	for _, k := range slices.Sorted(maps.Keys(state)) {
-		if v := state[k]; !v.deleted && selector.Matches(labels.Set(v.labels)) && (!named || v.name == name) {
+		if v := state[k]; !v.deleted && selector.Matches(labels.Set(v.labels)) && selectedFields.Matches(fields.Set{"metadata.name": v.name}) {
 			items = append(items, v.JSON(true, v.rv))
 		}
 	}

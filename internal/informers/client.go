@@ -50,7 +50,7 @@ func newClient(config *rest.Config) (*client, error) {
 	// share one, and lists have the small buffer too).
 	watches.DisableCompression = true
 	watches.Wrap(func(rt http.RoundTripper) http.RoundTripper {
-		if t := httpTransport(rt); t != nil && t.HTTP2 == nil {
+		if t := httpTransport(rt); t != nil && t != http.DefaultTransport && t.HTTP2 == nil {
 			t.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: watchReceiveBuffer}
 		}
 		return rt

@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -34,9 +35,6 @@ func (i *informer) before(ctx context.Context, o *object.Object) (was *object.Ob
 // exists implements selected.
 func (i *informer) exists(ctx context.Context, ref *object.Ref, rv uint64) (exists, told, ok bool) {
 	o, err := i.named(ctx, ref, rv)
-	if apierrors.IsNotFound(err) {
-		return false, true, true // the resource itself is gone, with all its objects
-	}
 	return o != nil && o.Ref.UID == ref.UID, err == nil, ctx.Err() == nil
 }
 
@@ -77,7 +75,7 @@ func neverTold(err error) bool {
 
 // askFor asks once.
 func (i *informer) askFor(ctx context.Context, ref *object.Ref, rv uint64) (o *object.Object, err error) {
-	opts := metav1.ListOptions{FieldSelector: "metadata.name=" + ref.Name}
+	opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", ref.Name).String()}
 	if rv != 0 {
 		opts.ResourceVersion, opts.ResourceVersionMatch = object.FormatVersion(rv), metav1.ResourceVersionMatchExact
 	}

@@ -258,6 +258,53 @@ func TestSelectorQuestionForbidden(t *testing.T) {
 	}
 }
 
+// Names of RBAC objects may hold what has a meaning in a selector.
+func TestSelectorOddName(t *testing.T) {
+	in, out := map[string]string{"team": "payments"}, map[string]string{"team": "other"}
+	s := newAPIServer(t)
+	_, rec, _ := start(t, s, func(o *informers.Options) { o.Rules[0].LabelSelector = "team=payments" })
+	rec.wait(t, "snapshot.started 0", "snapshot.completed 0")
+	name := `a\b,metadata.name=c`
+	s.put(name, "1", in)
+	s.put(name, "2", out)
+	s.put(name, "3", in)
+	s.delete(name)
+	rec.wait(t, "snapshot.started 0", "snapshot.completed 0", "c "+name+" uid-1 -→1", "l "+name+" uid-1 1→-",
+		"e "+name+" uid-1 2→3", "d "+name+" uid-1 3→-")
+}
+
+// Not every aggregated API server gives a deletion a resourceVersion of its own.
+func TestDeletionWithTheLastVersion(t *testing.T) {
+	s := newAPIServer(t)
+	v := s.put("cm", "1", nil)
+	_, rec, _ := start(t, s, func(*informers.Options) {
+		s.frames, s.after = 1, `{"type":"DELETED","object":`+v.JSON(false, v.rv)+"}\n"
+	})
+	rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1")
+	s.put("other", "1", nil)
+	s.put("third", "1", nil)
+	rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1", "c other uid-2 -→1", "d cm uid-1 1→-")
+}
+
+// A server that ends every watch behind a bookmark is not hammered.
+func TestShortWatchesAreSpaced(t *testing.T) {
+	s := newAPIServer(t)
+	s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("watch") == "" {
+			return false
+		}
+		s.do(func() { s.watches++ })
+		fmt.Fprintln(w, `{"type":"BOOKMARK","object":{"kind":"ConfigMap","metadata":{"resourceVersion":"100"}}}`)
+		return true
+	}
+	_, rec, _ := start(t, s, nil)
+	rec.wait(t, "snapshot.started 0", "snapshot.completed 0")
+	<-time.After(time.Second)
+	if _, watches, _ := s.counts(); watches < 2 || watches > 8 {
+		t.Errorf("%d watches within a second, want a few", watches)
+	}
+}
+
 // One resource's errors stop no other.
 func TestForbiddenResourceIsIsolated(t *testing.T) {
 	s := newAPIServer(t)
@@ -278,9 +325,7 @@ func TestForbiddenResourceIsIsolated(t *testing.T) {
 		return len(st) == 3 && st[1].Scope == "secrets" && st[1].Phase == informers.PhaseFailing &&
 			strings.Contains(st[1].Error, "Forbidden") && st[2].Scope == "widgets" && st[2].Phase == informers.PhaseUnserved
 	})
-	if err := set.Ready(); err != nil {
-		t.Errorf("Ready: %v: a forbidden resource must not hold back the others", err)
-	}
+	eventually(t, "ready: a forbidden resource must not hold back the others", func() bool { return set.Ready() == nil })
 	if n := metric(t, reg, "kubecdc_informer_errors_total"); n < 1 {
 		t.Errorf("errors: %v, want at least 1", n)
 	}

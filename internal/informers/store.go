@@ -129,8 +129,10 @@ func (s *store) apply(ctx context.Context, typ watch.EventType, o *observed) {
 	last := s.objects[key].last
 	s.mu.Unlock()
 	same := last != nil && last.Ref.UID == o.object.Ref.UID
-	if same && o.object.ResourceVersion <= last.ResourceVersion {
-		s.metrics.skippedKnown.Inc() // a server that replays: this version, or a later one, is on its way already
+	if same && (o.object.ResourceVersion < last.ResourceVersion || o.object.ResourceVersion == last.ResourceVersion && typ != watch.Deleted) {
+		// A server that replays: this version, or a later one, is on its way already. A deletion may carry the version of
+		// what it deletes, where a server does not give it one of its own.
+		s.metrics.skippedKnown.Inc()
 		return
 	}
 	live, ok := s.live(ctx, typ, last, o)

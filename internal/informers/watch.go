@@ -24,8 +24,12 @@ const (
 	blockedFor = 250 * time.Millisecond
 	// watchTimeout is how long an HTTP watch lasts at least; up to twice that, so that a fleet of them spreads.
 	watchTimeout = 5 * time.Minute
-	// shortWatch is how long an HTTP watch without an event must have lasted for the next one to be opened at once.
+	// watchGrace is how much longer it may last until it is taken for dead.
+	watchGrace = 30 * time.Second
+	// shortWatch is how long an HTTP watch must have lasted for the next one to be opened at once.
 	shortWatch = time.Second
+	// reopenAfter is how long a watch that was ended because it was blocked waits for room at most.
+	reopenAfter = 5 * time.Second
 )
 
 // errBlocked ends an HTTP watch whose events nobody takes.
@@ -80,9 +84,9 @@ func (w *liveWatch) run(ctx context.Context) {
 	i := w.informer
 	b := newBackoff()
 	for ctx.Err() == nil {
-		opened := time.Now()
-		events, err := w.follow(ctx)
-		if events > 0 || time.Since(opened) > shortWatch {
+		got, err := w.follow(ctx)
+		long := got.lasted > shortWatch
+		if got.objects > 0 || long {
 			b = newBackoff()
 		}
 		var status apierrors.APIStatus
@@ -91,11 +95,14 @@ func (w *liveWatch) run(ctx context.Context) {
 			return
 		case errors.Is(err, errBlocked):
 			i.metrics.watches.WithLabelValues("blocked").Inc()
-			if i.lane.Roomy(ctx) != nil {
-				return
+			// Not for ever: a queue that others keep full has a share for this resource, but only for one who asks.
+			wait, cancel := context.WithTimeout(ctx, reopenAfter)
+			err := i.lane.Roomy(wait)
+			cancel()
+			if err != nil && wait.Err() == nil {
+				return // the queue is closed
 			}
 			i.setBlocked(false)
-			continue
 		case errors.As(err, &status) && status.Status().Code == http.StatusGone:
 			i.metrics.watches.WithLabelValues("expired").Inc()
 			s := status.Status()
@@ -103,10 +110,8 @@ func (w *liveWatch) run(ctx context.Context) {
 			return
 		case err == nil:
 			i.metrics.watches.WithLabelValues("closed").Inc()
-			if events > 0 || time.Since(opened) > shortWatch {
-				continue // the server ends every watch now and then
-			}
-			if !b.wait(ctx, nil) {
+			// The server ends every watch now and then; one that does it all the time is not to be hammered.
+			if !long && !b.wait(ctx, nil) {
 				return
 			}
 		default:
@@ -120,41 +125,57 @@ func (w *liveWatch) run(ctx context.Context) {
 	}
 }
 
-// follow opens one HTTP watch and hands its events on until it ends. nil: it ended cleanly.
-func (w *liveWatch) follow(ctx context.Context) (events int, err error) {
+// followed is what came of one HTTP watch.
+type followed struct {
+	objects int           // events that are no bookmarks
+	lasted  time.Duration // since the server agreed to it
+}
+
+// follow opens one HTTP watch and hands its events on until it ends. A nil error: it ended cleanly.
+func (w *liveWatch) follow(parent context.Context) (got followed, err error) {
 	i := w.informer
-	timeout := int64((watchTimeout + rand.N(watchTimeout)).Seconds())
+	timeout := watchTimeout + rand.N(watchTimeout)
+	seconds := int64(timeout.Seconds())
+	// A server that is gone without a word does not keep to the timeout that it was asked for.
+	ctx, cancel := context.WithTimeout(parent, timeout+watchGrace)
+	defer cancel()
 	body, err := i.client.watch(ctx, i.resource, i.namespace, metav1.ListOptions{
 		ResourceVersion: w.rv, LabelSelector: i.labels, FieldSelector: i.fields,
-		AllowWatchBookmarks: true, TimeoutSeconds: &timeout,
+		AllowWatchBookmarks: true, TimeoutSeconds: &seconds,
 	})
 	if err != nil {
-		return 0, err
+		return got, err
 	}
 	defer body.Close()
+	opened := time.Now()
+	defer func() { got.lasted = time.Since(opened) }()
 	i.state.recovered()
 	frames := object.NewFrames(body, maxObject)
 	for {
 		typ, raw, err := frames.Next()
-		if errors.Is(err, io.EOF) {
-			return events, nil
+		if errors.Is(err, io.EOF) || ctx.Err() != nil {
+			return got, nil
 		}
 		if err != nil {
-			return events, fmt.Errorf("watch: %w", err)
+			return got, fmt.Errorf("watch: %w", err)
 		}
 		ev, err := w.event(string(typ), raw)
 		if errors.Is(err, errExcluded) {
 			i.metrics.skippedNamespace.Inc()
 			w.advance(ev)
+			got.objects++
 			continue
 		}
 		if err != nil {
-			return events, err
+			return got, err
 		}
-		if err := w.deliver(ctx, ev, body); err != nil {
-			return events, err
+		// An event that was read is delivered, however long that takes: the timeout is for a silent server.
+		if err := w.deliver(parent, ev, body); err != nil {
+			return got, err
 		}
-		events++
+		if ev.Type != watch.Bookmark {
+			got.objects++
+		}
 	}
 }
 

@@ -24,6 +24,7 @@ type waiter struct {
 	sending  bool            // within PublishMsg, which may block in the socket
 	ctx      context.Context //nolint:containedctx // of the call, while it waits: the sweeper looks whether it has ended
 	call     uint64
+	late     uint64 // the call that the last check found sending after the end of its ctx, 0: none
 	attempt  uint64
 	deadline time.Time
 
@@ -201,11 +202,17 @@ func (w *waiter) fail(o outcome) {
 	}
 }
 
-// check ends the attempt if its acknowledgement is overdue. It reports whether the call is stuck: its ctx has ended, and
-// it cannot return, since the socket takes nothing or the connection's lock is held by someone in that situation.
+// check ends the attempt if its acknowledgement is overdue. It reports whether the call is stuck: its ctx had ended at the
+// last check already, and it cannot return, since the socket takes nothing or the connection's lock is held by someone in
+// that situation.
 func (w *waiter) check(now time.Time) (stuck bool) {
 	w.mu.Lock()
-	stuck = w.sending && w.ctx.Err() != nil
+	late := w.sending && w.ctx.Err() != nil
+	stuck = late && w.late == w.call
+	w.late = 0
+	if late {
+		w.late = w.call
+	}
 	overdue := w.waiting && !w.sending && now.After(w.deadline)
 	if overdue {
 		w.waiting = false

@@ -39,7 +39,7 @@ func Start(spec Spec) (*Child, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close() // the child has its own copy
+	defer log.Close()                                   // the child has its own copy
 	cmd := exec.Command(spec.Argv[0], spec.Argv[1:]...) //nolint:noctx // It ends with Stop or Kill, which ask it first.
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), spec.Env...)

@@ -35,7 +35,7 @@ func (b *bench) progress(format string, args ...any) {
 func (b *bench) all(ctx context.Context) (*Report, error) {
 	report := &Report{Updates: b.updates, Repeat: b.repeat}
 	run := map[string]func(context.Context, *Report) error{
-		"throughput": b.throughput, "scale": b.scale, "blocked": b.blocked, "latency": b.latency,
+		"throughput": b.throughput, "scale": b.scale, "heap": b.heap, "blocked": b.blocked, "latency": b.latency,
 	}
 	for _, section := range b.sections {
 		if err := run[section](ctx, report); err != nil {
@@ -70,7 +70,7 @@ func (b *bench) throughput(ctx context.Context, report *Report) error {
 	return nil
 }
 
-// scale: more pods; what is kept of each, what the first sync takes, and whether updates cost more.
+// scale: more pods; what the first sync takes, and whether updates cost more.
 func (b *bench) scale(ctx context.Context, report *Report) error {
 	sizes := []int{1_000, 10_000, 100_000}
 	available, err := process.Available()
@@ -92,13 +92,31 @@ func (b *bench) scale(ctx context.Context, report *Report) error {
 				updates, repeat = min(updates, 10_000), 1 // only for its memory
 			}
 			for range repeat {
-				a := arrangement{pods: pods, tls: true, traceGC: true}
+				a := arrangement{pods: pods, tls: true}
 				run, err := b.once(ctx, "scale", c, a, updates, flood)
 				if err != nil {
 					return err
 				}
 				report.Runs = append(report.Runs, run)
 			}
+		}
+	}
+	return nil
+}
+
+// heap: what is kept of each pod. Apart from the others, because collecting often makes everything slower.
+func (b *bench) heap(ctx context.Context, report *Report) error {
+	const updates = 5_000 // a few seconds: enough for some collections
+	for _, pods := range []int{1_000, 10_000, 100_000} {
+		for _, c := range b.contestants {
+			if c.name == "splice" || c.name != agent && pods > 10_000 {
+				continue // it takes long, and two points make a line
+			}
+			run, err := b.once(ctx, "heap", c, arrangement{pods: pods, tls: true, traceGC: true}, updates, walk)
+			if err != nil {
+				return err
+			}
+			report.Runs = append(report.Runs, run)
 		}
 	}
 	return nil

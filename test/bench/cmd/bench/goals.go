@@ -55,6 +55,10 @@ func (r *Report) judge(sections []string) {
 	if slices.Contains(sections, "scale") {
 		r.judgeScale()
 	}
+	if slices.Contains(sections, "heap") {
+		v, ok := r.heapPerPod(agent, r.mostPods("heap"))
+		r.goal("heap per last-known pod", "≤ 0.7 KiB", v/1024, ok, "%.2f KiB", v <= wantHeap)
+	}
 	if slices.Contains(sections, "blocked") {
 		v, ok := median(r.of("blocked", agent, "", 0), growthOf)
 		r.goal("RSS growth, bus blocked", "≤ 64 MiB", v/(1<<20), ok, "%.0f MiB", v <= wantGrowth)
@@ -89,12 +93,6 @@ func (r *Report) judgeScale() {
 	if len(sizes) > 1 {
 		few, most = sizes[0], sizes[len(sizes)-1]
 	}
-	// The slope, so that what does not grow with the pods does not count.
-	from, ok1 := median(r.sized(few), heapOf)
-	to, ok2 := median(r.sized(most), heapOf)
-	perPod := (to - from) / float64(max(1, most-few))
-	r.goal("heap per last-known pod", "≤ 0.7 KiB", perPod/1024, ok1 && ok2, "%.2f KiB", perPod <= wantHeap)
-
 	theirs := r.of("scale", standard, "", max(1, most))
 	v, ok := ratio(r.sized(most), theirs, syncSecondsOf)
 	name := fmt.Sprintf("first sync of %s pods", grouped(most))
@@ -112,4 +110,12 @@ func (r *Report) sized(pods int) []*Run {
 		return nil
 	}
 	return r.of("scale", agent, "", pods)
+}
+
+// mostPods that the agent had to do with in a section.
+func (r *Report) mostPods(section string) (most int) {
+	for _, run := range r.of(section, agent, "", 0) {
+		most = max(most, run.Pods)
+	}
+	return most
 }

@@ -64,7 +64,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 // sections in the order in which they run.
-var sections = []string{"throughput", "scale", "blocked", "latency"}
+var sections = []string{"throughput", "scale", "heap", "blocked", "latency"}
 
 func parse(args []string, stderr io.Writer) (*bench, string, error) {
 	b := &bench{stderr: stderr, began: time.Now()}

@@ -1,10 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
+	"math"
 	"os"
 	"regexp"
 	"strconv"
@@ -25,7 +24,7 @@ type Run struct {
 	SyncSeconds float64        `json:"syncSeconds"`         // from the start of the process until all pods are on the bus
 	Sync        process.Memory `json:"sync"`                // up to then
 	Memory      process.Memory `json:"memory"`              // from then on
-	HeapKept    int64          `json:"heapKept,omitempty"`  // bytes that the last garbage collection kept; scale only
+	HeapKept    int64          `json:"heapKept,omitempty"`  // bytes that a garbage collection kept; heap only
 	PerSecond   float64        `json:"perSecond,omitempty"` // updates
 	CPU         float64        `json:"cpu,omitempty"`       // microseconds of the contestant per update, user and system
 	FeedCPU     float64        `json:"feedCPU,omitempty"`   // of the feed
@@ -164,27 +163,23 @@ func (r *rig) usage() (used [3]time.Duration, err error) {
 var gcLine = regexp.MustCompile(`(?m)^gc \d+ .* \d+->\d+->(\d+) MB`)
 
 // heapKept is the least that a collection kept since the log was as long as from: all last-known objects were there by
-// then, and what a collection keeps beyond them was allocated while it ran. Where there was none, what the last one kept.
+// then, and what a collection keeps beyond them was under way, or allocated while it ran.
 func heapKept(log string, from int64) (int64, error) {
 	text, err := os.ReadFile(log)
 	if err != nil {
 		return 0, err
 	}
-	var kept int64
-	since := false // a collection behind from has been seen
-	lines := gcLine.FindAllSubmatchIndex(text, -1)
-	for _, at := range lines {
-		megabytes, err := strconv.ParseInt(string(text[at[2]:at[3]]), 10, 64)
+	lines := gcLine.FindAllSubmatch(text[min(from, int64(len(text))):], -1)
+	if len(lines) == 0 {
+		return 0, errors.New("no garbage collection was traced after the first sync")
+	}
+	kept := int64(math.MaxInt64)
+	for _, line := range lines {
+		megabytes, err := strconv.ParseInt(string(line[1]), 10, 64)
 		if err != nil {
 			return 0, err
 		}
-		if size := megabytes << 20; !since || size < kept {
-			kept = size
-		}
-		since = since || int64(at[0]) >= from
-	}
-	if len(lines) == 0 {
-		return 0, fmt.Errorf("no garbage collection was traced: %.200s", bytes.TrimSpace(text))
+		kept = min(kept, megabytes<<20)
 	}
 	return kept, nil
 }

@@ -69,6 +69,20 @@ func block(ctx context.Context, r *rig, run *Run) error {
 	return nil
 }
 
+// walk is the phase in which updates come so slowly that nothing queues up: a collection then finds what is kept for
+// good, and little else.
+func walk(ctx context.Context, r *rig, run *Run) error {
+	info, err := r.stream.Info(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.order(ctx, run.Updates, 2*perSecond); err != nil {
+		return err
+	}
+	_, err = r.await(ctx, info.State.Msgs+uint64(run.Updates), "updates")
+	return err
+}
+
 // perSecond is the rate at which latency is measured.
 const perSecond = 500
 

@@ -56,7 +56,8 @@ func (r *Report) print(w io.Writer) error {
 		{"throughput", "Throughput: all updates at once", []column{
 			pods, rate, rateRatio, cpu, cpuRatio, rss, peak, syncTime, feedCPU, sinkCPU,
 		}},
-		{"scale", "Scale: more objects", []column{pods, rate, cpu, rss, peak, heap, syncTime, syncPeak}},
+		{"scale", "Scale: more objects", []column{pods, rate, cpu, rss, peak, syncTime, syncPeak}},
+		{"heap", "Heap: what is kept of the objects", []column{pods, heap, heapPerPod}},
 		{"blocked", fmt.Sprintf("Blocked: the bus stands still for %v", held), []column{pods, rss, growth, rate}},
 		{"latency", fmt.Sprintf("Latency: %d updates a second, until a subscriber has them", perSecond), []column{
 			pods, p50, p99, cpu, cpuRatio,
@@ -135,6 +136,20 @@ func against(title, format string, figure func(*Run) float64) column {
 	}}
 }
 
+// heapPerPod is how many bytes each pod more than in the smallest run adds, up to the runs with that many pods.
+func (r *Report) heapPerPod(contestant string, most int) (float64, bool) {
+	few := most
+	for _, run := range r.of("heap", contestant, "", 0) {
+		few = min(few, run.Pods)
+	}
+	if few == most {
+		return 0, false
+	}
+	from, ok := median(r.of("heap", contestant, "", few), heapOf)
+	to, also := median(r.of("heap", contestant, "", most), heapOf)
+	return (to - from) / float64(most-few), ok && also
+}
+
 // ratio of the medians.
 func ratio(these, those []*Run, figure func(*Run) float64) (float64, bool) {
 	a, ok := median(these, figure)
@@ -174,9 +189,17 @@ var (
 		}
 		return fmt.Sprintf("1/%.1f", ratio)
 	}}
-	rss      = plain("RSS", "%.0f MiB", megabytes(func(r *Run) float64 { return float64(r.Memory.RSS) }))
-	peak     = plain("peak", "%.0f MiB", megabytes(func(r *Run) float64 { return float64(r.Memory.Peak) }))
-	heap     = plain("heap kept", "%.0f MiB", megabytes(heapOf))
+	rss  = plain("RSS", "%.0f MiB", megabytes(func(r *Run) float64 { return float64(r.Memory.RSS) }))
+	peak = plain("peak", "%.0f MiB", megabytes(func(r *Run) float64 { return float64(r.Memory.Peak) }))
+	heap = plain("heap kept", "%.0f MiB", megabytes(heapOf))
+	// The slope from the fewest pods, so that what does not grow with them does not count.
+	heapPerPod = column{"per pod", func(r *Report, l *line) string {
+		perPod, ok := r.heapPerPod(l.contestant, l.pods)
+		if !ok {
+			return "-"
+		}
+		return fmt.Sprintf("%.2f KiB", perPod/1024)
+	}}
 	syncTime = plain("first sync", "%.2f s", syncSecondsOf)
 	syncPeak = plain("its peak", "%.0f MiB", megabytes(syncPeakOf))
 	growth   = plain("growth", "%.0f MiB", megabytes(growthOf))

@@ -25,7 +25,7 @@ const stalled = time.Minute
 type arrangement struct {
 	pods    int
 	tls     bool
-	traceGC bool // have the Go runtime write what each collection kept
+	traceGC bool // have the Go runtime collect often, and write what each collection kept
 }
 
 func (a arrangement) transport() string {
@@ -120,7 +120,7 @@ func (r *rig) launch(c contestant) error {
 	}
 	spec := process.Spec{Name: c.name, Argv: argv, Log: r.log("contestant")}
 	if r.traceGC {
-		spec.Env = []string{"GODEBUG=gctrace=1"}
+		spec.Env = []string{"GODEBUG=gctrace=1", "GOGC=10"}
 	}
 	r.child, err = process.Start(spec)
 	return err
