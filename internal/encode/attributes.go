@@ -37,12 +37,12 @@ func (e *Encoder) objectAttributes(ev *Event, d *object.Delta) {
 	ev.Source = ev.put("source", append(ev.values, e.source...))
 	v := append(ev.values, "dev.kubecdc.object."...)
 	ev.Type = ev.put("type", append(v, verb(d.Op)...))
-	v = appendPath(ev.values, res, ref.Namespace)
+	v = appendPath(ev.values, res, ref.Namespace())
 	v = append(v, '/')
-	ev.put("subject", appendPathSegment(v, ref.Name))
+	ev.put("subject", appendPathSegment(v, ref.Name()))
 	e.putCommon(ev, d, res, objectSchema)
-	ev.putText("namespace", ref.Namespace)
-	ev.putText("name", ref.Name)
+	ev.putText("namespace", ref.Namespace())
+	ev.putText("name", ref.Name())
 	ev.putText("uid", ref.UID)
 	ev.put("op", append(ev.values, byte(d.Op)))
 	ev.putVersion(d.ResourceVersion)
@@ -131,7 +131,7 @@ func appendStreamID(dst []byte, s *object.StreamEvent) []byte {
 
 // appendObjectKey appends the key that all events of one object share, "prod-eu-1/apps/deployments/shop/web".
 func (e *Encoder) appendObjectKey(dst []byte, ref *object.Ref) []byte {
-	group, namespace := ref.Resource.Group, ref.Namespace
+	group, namespace := ref.Resource.Group, ref.Namespace()
 	if group == "" {
 		group = "core"
 	}
@@ -142,7 +142,7 @@ func (e *Encoder) appendObjectKey(dst []byte, ref *object.Ref) []byte {
 	dst = append(appendText(dst, group), '/')
 	dst = append(appendText(dst, ref.Resource.Name), '/')
 	dst = append(appendText(dst, namespace), '/')
-	return appendText(dst, ref.Name)
+	return appendText(dst, ref.Name())
 }
 
 func verb(op object.Op) string {

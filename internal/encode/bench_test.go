@@ -15,7 +15,7 @@ import (
 // podUpdate is a pod of 3.8 KB whose container has become unready.
 func podUpdate(b testing.TB) (d *object.Delta, before, after []byte) {
 	p := pairs(b)["pod-unready"]
-	ref := &object.Ref{Resource: pods, Key: "shop/web-6d4cf56db6-x7k2p", Namespace: "shop", Name: "web-6d4cf56db6-x7k2p", UID: "0b6f3f0e-5d7c-4a53-9a57-0d3a8f5f1a11"}
+	ref := object.NewRef(pods, "shop", "web-6d4cf56db6-x7k2p", "0b6f3f0e-5d7c-4a53-9a57-0d3a8f5f1a11")
 	codec := object.NewCodec(p[0])
 	return &object.Delta{
 		Op: object.Updated, Ref: ref, ResourceVersion: 48390, Previous: 48211, Observed: observed.UnixNano(),
@@ -69,12 +69,12 @@ func BenchmarkEncode(b *testing.B) {
 				{"kind", "Pod"},
 				{"resource", "pods"},
 				{"namespace", "shop"},
-				{"name", d.Ref.Name},
+				{"name", d.Ref.Name()},
 				{"uid", d.Ref.UID},
 				{"op", "u"},
 				{"resourceversion", "48390"},
 				{"sequence", "00000000000000048390"},
-				{"partitionkey", "prod-eu-1/core/pods/shop/" + d.Ref.Name},
+				{"partitionkey", "prod-eu-1/core/pods/shop/" + d.Ref.Name()},
 			} {
 				ev.SetExtension(x[0], x[1])
 			}

@@ -32,17 +32,13 @@ var (
 )
 
 func refOf(res *object.Resource, namespace, name string) *object.Ref {
-	key := name
-	if namespace != "" {
-		key = namespace + "/" + name
-	}
-	return &object.Ref{Resource: res, Key: key, Namespace: namespace, Name: name, UID: "7c0e8a42-51f0-4f7e-9d6f-6d0b6b3f2a01"}
+	return object.NewRef(res, namespace, name, "7c0e8a42-51f0-4f7e-9d6f-6d0b6b3f2a01")
 }
 
 func version(ref *object.Ref, rv uint64, spec string) *object.Object {
-	meta := fmt.Sprintf(`{"name":%q,"namespace":%q,"uid":%q,"resourceVersion":"%d"}`, ref.Name, ref.Namespace, ref.UID, rv)
-	if ref.Namespace == "" {
-		meta = fmt.Sprintf(`{"name":%q,"uid":%q,"resourceVersion":"%d"}`, ref.Name, ref.UID, rv)
+	meta := fmt.Sprintf(`{"name":%q,"namespace":%q,"uid":%q,"resourceVersion":"%d"}`, ref.Name(), ref.Namespace(), ref.UID, rv)
+	if ref.Namespace() == "" {
+		meta = fmt.Sprintf(`{"name":%q,"uid":%q,"resourceVersion":"%d"}`, ref.Name(), ref.UID, rv)
 	}
 	doc := fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":%s,"spec":%s}`, ref.Resource.Kind, ref.Resource.APIVersion(), meta, spec)
 	return object.New(ref, rv, 0, nil, []byte(doc))

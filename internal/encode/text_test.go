@@ -53,7 +53,7 @@ func FuzzEncode(f *testing.F) {
 			o.Mode = encode.Binary
 		}
 		res := &object.Resource{Group: group, Version: version, Name: resource, Kind: kind, Namespaced: namespace != ""}
-		ref := &object.Ref{Resource: res, Key: name, Namespace: namespace, Name: name, UID: uid}
+		ref := object.NewRef(res, namespace, name, uid)
 		d := &object.Delta{Op: object.Op(op), Ref: ref, ResourceVersion: rv, Observed: observed, Snapshot: snapshot, Inferred: true}
 		d.Before = object.New(ref, 1, 0, nil, []byte(`{"a":1}`))
 		d.After = object.New(ref, 2, 0, nil, []byte(`{"a":2}`))

@@ -9,8 +9,8 @@ import (
 
 const (
 	// dictionaryObjects is how many objects make a dictionary. Measured on 200 pods of 20 workloads, 5.4 KB each: 2,608
-	// bytes kept per object without one, 698 with one object, 568 with eight, 531 with sixteen.
-	dictionaryObjects = 8
+	// bytes kept per object without one, 698 with one object, 568 with eight, 531 with sixteen (docs/decisions/0004).
+	dictionaryObjects = 16
 	// dictionaryBytes is as much of them as a codec uses.
 	dictionaryBytes = 64 << 10
 )

@@ -75,13 +75,13 @@ func neverTold(err error) bool {
 
 // askFor asks once.
 func (i *informer) askFor(ctx context.Context, ref *object.Ref, rv uint64) (o *object.Object, err error) {
-	opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", ref.Name).String()}
+	opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", ref.Name()).String()}
 	if rv != 0 {
 		opts.ResourceVersion, opts.ResourceVersionMatch = object.FormatVersion(rv), metav1.ResourceVersionMatchExact
 	}
 	r := i.newReader()
 	foreign := false
-	meta, err := i.page(ctx, ref.Namespace, opts, func(raw []byte) error {
+	meta, err := i.page(ctx, ref.Namespace(), opts, func(raw []byte) error {
 		obs, err := r.read(raw, false)
 		switch {
 		case errors.Is(err, errExcluded), err == nil && obs.object.Ref.Key != ref.Key:

@@ -110,13 +110,7 @@ func (s *store) ref(namespace, name, uid []byte, scratch *[]byte) (*object.Ref, 
 	if last != nil && last.Ref.UID == string(uid) {
 		return last.Ref, last.ManagedAt
 	}
-	key := string(k)
-	at := len(s.prefix)
-	r := &object.Ref{Resource: s.resource, Key: key, Name: key[at:], UID: string(uid)}
-	if n := len(namespace); n > 0 {
-		r.Namespace, r.Name = key[at:at+n], key[at+n+1:]
-	}
-	return r, 0
+	return object.NewRef(s.resource, string(namespace), string(name), string(uid)), 0
 }
 
 // apply takes one live event. It blocks until everything it makes due is in the queue, or ctx ends.

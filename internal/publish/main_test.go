@@ -198,7 +198,7 @@ var pods = &object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced
 
 // event makes the event of version rv of a pod.
 func event(name string, rv int, body string) *encode.Event {
-	ref := &object.Ref{Resource: pods, Key: "shop/" + name, Namespace: "shop", Name: name, UID: "uid-" + name}
+	ref := object.NewRef(pods, "shop", name, "uid-"+name)
 	return &encode.Event{
 		Delta:       &object.Delta{Op: object.Updated, Ref: ref, ResourceVersion: uint64(rv)},
 		ID:          fmt.Appendf(nil, "pods/%s/%d", ref.UID, rv),

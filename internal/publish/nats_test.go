@@ -31,7 +31,7 @@ func TestRecord(t *testing.T) {
 	long := strings.Repeat("system:aggregate/ü.", 200)
 	structured := event("web-1", 7, `{"specversion":"1.0"}`)
 	binary := &encode.Event{
-		Delta:       &object.Delta{Ref: &object.Ref{Resource: role, Key: long, Name: long}},
+		Delta:       &object.Delta{Ref: object.NewRef(role, "", long, "")},
 		ID:          []byte("clusterroles.rbac.authorization.k8s.io/u/9"),
 		Source:      []byte("/kubernetes/prod-eu-1"),
 		ContentType: "application/json",

@@ -142,7 +142,7 @@ func (p *Pump[I]) park(item I, d *object.Delta, attempt int, reason string, err 
 	if suppressed, ok := p.window.first(reason + " " + r.String()); ok {
 		attrs := []any{"reason", reason, "resource", r.String(), "rv", d.ResourceVersion, "attempt", attempt, "error", err, "suppressed", suppressed}
 		if d.Ref != nil {
-			attrs = append(attrs, "namespace", d.Ref.Namespace, "name", d.Ref.Name)
+			attrs = append(attrs, "namespace", d.Ref.Namespace(), "name", d.Ref.Name())
 		}
 		p.log.Error("event cannot be published, its object waits", attrs...)
 	}

@@ -37,7 +37,7 @@ type fakeBus struct {
 func (b *fakeBus) Encode(ev *encode.Event, d *object.Delta) error {
 	ev.Reset()
 	ev.Delta = d
-	ev.ID = fmt.Appendf(nil, "%s/%d", d.Ref.Name, d.ResourceVersion)
+	ev.ID = fmt.Appendf(nil, "%s/%d", d.Ref.Name(), d.ResourceVersion)
 	ev.Body = append(ev.Body, "{}"...)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -66,7 +66,7 @@ func (b *fakeBus) Publish(ctx context.Context, ev *encode.Event) error {
 func (b *fakeBus) Acked(d *object.Delta) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.acked = append(b.acked, fmt.Sprintf("%s/%d", d.Ref.Name, d.ResourceVersion))
+	b.acked = append(b.acked, fmt.Sprintf("%s/%d", d.Ref.Name(), d.ResourceVersion))
 }
 
 // went is what was published and what was acknowledged so far.

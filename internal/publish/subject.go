@@ -74,7 +74,7 @@ func (s *Subjects) Append(dst []byte, d *object.Delta) []byte {
 	if d.Stream != nil {
 		return appendParts(dst, s.stream, d.Stream.Resource, "", "")
 	}
-	return appendParts(dst, s.object, d.Ref.Resource, d.Ref.Namespace, d.Ref.Name)
+	return appendParts(dst, s.object, d.Ref.Resource, d.Ref.Namespace(), d.Ref.Name())
 }
 
 // Patterns lists the NATS wildcards that match every subject Append can make.

@@ -14,9 +14,7 @@ import (
 )
 
 func delta(group, resource, namespace, name string) *object.Delta {
-	return &object.Delta{Ref: &object.Ref{
-		Resource: &object.Resource{Group: group, Version: "v1", Name: resource}, Namespace: namespace, Name: name,
-	}}
+	return &object.Delta{Ref: object.NewRef(&object.Resource{Group: group, Version: "v1", Name: resource}, namespace, name, "")}
 }
 
 func TestSubject(t *testing.T) {

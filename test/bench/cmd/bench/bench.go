@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/kubecdc/kubecdc/test/bench/process"
+	"github.com/kubecdc/kubecdc/test/process"
 )
 
 // bench is what was asked for on the command line.

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/kubecdc/kubecdc/test/bench/process"
 	"github.com/kubecdc/kubecdc/test/bench/record"
+	"github.com/kubecdc/kubecdc/test/process"
 )
 
 // Run is what one contestant did once.

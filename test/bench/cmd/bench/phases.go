@@ -10,8 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/kubecdc/kubecdc/test/bench/process"
 	"github.com/kubecdc/kubecdc/test/bench/record"
+	"github.com/kubecdc/kubecdc/test/process"
 )
 
 // held is how long the bus stands still.

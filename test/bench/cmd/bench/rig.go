@@ -14,8 +14,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubecdc/kubecdc/test/bench/feed"
-	"github.com/kubecdc/kubecdc/test/bench/process"
 	"github.com/kubecdc/kubecdc/test/bench/record"
+	"github.com/kubecdc/kubecdc/test/process"
 )
 
 // stalled is how long nothing may arrive on the bus before a run is given up.

@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/kubecdc/kubecdc/test/bench/process"
+	"github.com/kubecdc/kubecdc/test/process"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
