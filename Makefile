@@ -41,7 +41,7 @@ race: control-plane ## Run all tests with the race detector, the agent under tes
 	cd test && KUBECDC_E2E_RACE=1 $(GOTEST) -race -short -timeout 45m -p 1 ./...
 
 .PHONY: lint
-lint: $(GOLANGCI_LINT) $(GOFUMPT) ## Check formatting and lint every module
+lint: $(GOLANGCI_LINT) $(GOFUMPT) ## Check formatting, lint the agent and its tests (test/cluster, all Kubernetes, is vetted by its build)
 	@unformatted=$$($(GOFUMPT) -l .); if [[ -n $$unformatted ]]; then \
 		echo "not formatted, run '$(GOFUMPT) -w .':"; echo "$$unformatted"; exit 1; fi
 	@named=$$(find cmd internal test -type d \( -name util -o -name utils -o -name common -o -name helpers -o -name types \)); \

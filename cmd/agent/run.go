@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -67,14 +68,15 @@ func loadConfig(f *runFlags) (*config.Config, error) {
 		return nil, usageError{errors.New("--config FILE is required")}
 	}
 	cfg, err := config.Load(f.config)
+	var invalid config.Errors
+	if err != nil && !errors.As(err, &invalid) {
+		err = usageError{err} // the file cannot be read
+	}
 	if err != nil || f.bus == "" {
 		return cfg, err
 	}
-	u, err := url.Parse(f.bus)
-	if err != nil {
-		return nil, usageError{errors.New("--bus: not a URL")} // which may hold a password: it is not repeated
-	}
-	switch u.Scheme {
+	scheme, _, _ := strings.Cut(f.bus, ":") // several servers of one cluster, separated by commas, are no URL
+	switch scheme {
 	case "nats", "tls":
 		if cfg.Bus.NATS == nil {
 			cfg.Bus = config.Default().Bus
@@ -83,7 +85,7 @@ func loadConfig(f *runFlags) (*config.Config, error) {
 	case "stdout":
 		cfg.Bus = config.Bus{Stdout: &config.Stdout{}}
 	default:
-		return nil, usageError{fmt.Errorf("--bus: scheme %q: not yet supported; nats://host:port and stdout: are", u.Scheme)}
+		return nil, usageError{errors.New("--bus: not yet supported: anything but nats://host:port (several separated by commas) or stdout")}
 	}
 	return cfg, cfg.Validate()
 }
@@ -195,7 +197,7 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 	q := queue.New[*object.Delta](queue.Options{Events: cfg.Queue.Events, Bytes: int64(cfg.Queue.Bytes)}, reg)
 	set, err := newSet(cfg, rc, q, log, reg)
 	if err != nil {
-		return err
+		return usageError{err}
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Server.Address)
 	if err != nil {
@@ -204,32 +206,68 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 	defer listener.Close()
 	log.Info("kubecdc starts", "version", version, "api_server", redacted(rc.Host), "server_address", listener.Addr().String())
 
-	uid, err := set.ClusterUID(ctx)
+	c := &capture{
+		cfg: cfg, grace: f.grace, stdout: stdout, log: log, reg: reg, metrics: publish.NewMetrics(reg), queue: q, set: set,
+	}
+	server := newServer(reg, set, probe{"informers", set.Ready}, probe{"bus", c.busReady})
+	g, all := errgroup.WithContext(context.WithoutCancel(ctx))
+	serving, stopServing := context.WithCancel(all)
+	g.Go(func() error { return serve(serving, server, listener) })
+	g.Go(func() error {
+		defer stopServing()
+		capturing, stop := context.WithCancel(ctx)
+		defer stop()
+		defer context.AfterFunc(all, stop)() // the server has failed
+		return c.run(capturing)
+	})
+	return g.Wait()
+}
+
+// capture is the agent without its HTTP server, which is there before the API server is.
+type capture struct {
+	cfg     *config.Config
+	grace   time.Duration
+	stdout  io.Writer
+	log     *slog.Logger
+	reg     *prometheus.Registry
+	metrics *publish.Metrics
+	queue   *queue.Queue[*object.Delta]
+	set     *informers.Set
+
+	bus atomic.Pointer[bus] // nil until the API server has told the cluster's uid
+}
+
+func (c *capture) busReady() error {
+	if b := c.bus.Load(); b != nil {
+		return b.ready()
+	}
+	return errors.New("not connected to yet: the API server has to tell the cluster's uid first")
+}
+
+// run captures until ctx ends and the queue is drained.
+func (c *capture) run(ctx context.Context) error {
+	uid, err := c.set.ClusterUID(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // told to stop before there was anything to drain
 		}
 		return err
 	}
-	cluster := cfg.Cluster
+	cluster := c.cfg.Cluster
 	if cluster == "" {
 		cluster = uid
 	}
-	metrics := publish.NewMetrics(reg)
-	b, err := newBus(cfg, cluster, stdout, log, metrics)
+	b, err := newBus(c.cfg, cluster, c.stdout, c.log, c.metrics)
 	if err != nil {
-		return err
+		return usageError{err}
 	}
+	c.bus.Store(b)
 	encoder := encode.New(encode.Options{
-		Cluster: cluster, ClusterUID: uid, Mode: encode.Mode(cfg.Event.Mode), Before: cfg.Event.Before, Patch: cfg.Event.Patch,
+		Cluster: cluster, ClusterUID: uid, Mode: encode.Mode(c.cfg.Event.Mode), Before: c.cfg.Event.Before, Patch: c.cfg.Event.Patch,
 	})
-	pump := publish.NewPump(q, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value },
-		encoder, b, publish.DefaultWorkers, log, metrics)
-	server := newServer(reg, set, probe{"informers", set.Ready}, probe{"bus", b.ready})
-	return runStages(ctx, f.grace, stages{
-		observe: set.Run, closeQueue: q.Close, pump: pump.Run, bus: b.run,
-		serve: func(ctx context.Context) error { return serve(ctx, server, listener) },
-	}, log)
+	pump := publish.NewPump(c.queue, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value },
+		encoder, b, publish.DefaultWorkers, c.log, c.metrics)
+	return runStages(ctx, c.grace, stages{observe: c.set.Run, closeQueue: c.queue.Close, pump: pump.Run, bus: b.run}, c.log)
 }
 
 // stages are what runs at a time, in the order in which a delta passes them.
@@ -238,7 +276,6 @@ type stages struct {
 	closeQueue func()
 	pump       func(context.Context) error // ends when the queue is closed and empty
 	bus        func(context.Context) error
-	serve      func(context.Context) error
 }
 
 // runStages runs until ctx ends; then it ends the stages one after the other: the watches, the queue once it is drained
@@ -250,22 +287,23 @@ func runStages(ctx context.Context, grace time.Duration, s stages, log *slog.Log
 	defer context.AfterFunc(ctx, stopObserving)()
 	pumping, stopPumping := context.WithCancelCause(all)
 	defer stopPumping(nil)
-	serving, stopServing := context.WithCancel(all)
-	defer stopServing()
+	connected, disconnect := context.WithCancel(all)
+	defer disconnect()
 
 	g.Go(func() error {
 		err := s.observe(observing)
 		log.Info("watches ended, draining the queue", "grace", grace)
 		s.closeQueue()
-		time.AfterFunc(grace, func() { stopPumping(errGrace) })
+		over := time.AfterFunc(grace, func() { stopPumping(errGrace) })
+		defer over.Stop()
+		<-connected.Done() // drained, or failed
 		return err
 	})
 	g.Go(func() error {
-		defer stopServing()
+		defer disconnect()
 		return s.pump(pumping)
 	})
-	g.Go(func() error { return s.bus(serving) })
-	g.Go(func() error { return s.serve(serving) })
+	g.Go(func() error { return s.bus(connected) })
 	err := g.Wait()
 	if err == nil {
 		log.Info("drained, kubecdc ends")

@@ -14,7 +14,7 @@
 //
 // # Invariants
 //
-//   - Nothing between the API server's TCP stream and the queue buffers more than one event.
+//   - Between the API server's TCP stream and the queue there is one event, and read buffers of a bounded size.
 //   - The deltas of one key enter the queue in the order of history, and each once.
 //   - before is the object that was last handed to the queue for this key (or loaded by a list while nothing was sent).
 //   - What has to be sent because of a list is catch-up: it is sent in key order with the room that live deltas leave,

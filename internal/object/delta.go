@@ -71,6 +71,6 @@ type StreamEvent struct {
 
 	From, To  uint64    // gap: resourceVersions between which history could not be read
 	Since     time.Time // gap: when the last sign of life before it was seen
-	Reason    string    // gap: expired, compacted, rewound, forbidden, selection-changed, dead-letter
+	Reason    string    // gap: expired, rewound; not yet: compacted, forbidden, selection-changed, dead-letter
 	Recovered bool      // gap: all versions inside it were found
 }

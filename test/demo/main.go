@@ -1,4 +1,5 @@
-// Command demo shows kubecdc at work: it starts a control plane, a JetStream and the agent on 127.0.0.1, changes a few objects, and prints the records as they arrive. Ctrl-C ends all of it, as do DEMO_SECONDS.
+// Command demo shows kubecdc at work: it starts a control plane, a JetStream and the agent on 127.0.0.1, changes a few
+// objects, and prints the records as they arrive. Ctrl-C ends all of it, as does the end of DEMO_SECONDS.
 package main
 
 import (
@@ -75,12 +76,16 @@ func run(ctx context.Context, agent string, stdout, stderr io.Writer) (err error
 	}
 	g, gctx := errgroup.WithContext(running)
 	g.Go(func() error { return runAgent(gctx, agent, dir, kubeconfig, bus.ClientURL()) })
-	g.Go(func() error { return show(gctx, bus.ClientURL(), newPrinter(stdout)) })
+	records := newPrinter(stdout)
+	g.Go(func() error { return show(gctx, bus.ClientURL(), records) })
 	g.Go(func() error { return work(gctx, cluster.Config(controlplane.Admin), stderr) })
 	fmt.Fprintf(stderr, "\nYour own changes show up too:\n  export KUBECONFIG=%s\nThe records are on %s, stream KUBECDC. Ctrl-C ends all.\n\n",
 		kubeconfig, bus.ClientURL())
-	if err := g.Wait(); err != nil && running.Err() == nil {
+	if err := g.Wait(); err != nil && !errors.Is(err, errOver) && !errors.Is(err, context.Canceled) {
 		return err
+	}
+	if seconds > 0 && records.printed == 0 {
+		return errors.New("no record has arrived")
 	}
 	step(stderr, "ended")
 	return nil
@@ -108,7 +113,7 @@ func startJetStream(dir string) (*server.Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start a JetStream: %w", err)
 	}
-	go s.Start() // Shutdown and WaitForShutdown end it
+	s.Start() // returns once it listens
 	if !s.ReadyForConnections(10 * time.Second) {
 		s.Shutdown()
 		return nil, errors.New("start a JetStream: not ready after 10 s")

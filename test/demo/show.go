@@ -95,8 +95,9 @@ func waitForStream(ctx context.Context, js jetstream.JetStream) (jetstream.Strea
 
 // printer writes one line per record, in colour at a terminal.
 type printer struct {
-	w      io.Writer
-	colour bool
+	w       io.Writer
+	colour  bool
+	printed int
 }
 
 func newPrinter(w io.Writer) *printer {
@@ -123,10 +124,14 @@ func paint(op string) string {
 }
 
 func (p *printer) print(e *event) {
-	kind := e.Type[strings.LastIndexByte(e.Type, '.')+1:]
-	line := fmt.Sprintf("%s  %-9s %-12s %s/%s", e.Time.Local().Format("15:04:05.000"), kind, e.Resource, e.Namespace, e.Name)
-	if e.Scope != "" {
-		line = fmt.Sprintf("%s  %-9s %-12s %d objects in scope %s", e.Time.Local().Format("15:04:05.000"), kind, "snapshot", e.Data.Objects, e.Scope)
+	p.printed++
+	at, kind := e.Time.Local().Format("15:04:05.000"), e.Type[strings.LastIndexByte(e.Type, '.')+1:]
+	line := fmt.Sprintf("%s  %-9s %-12s %s/%s", at, kind, e.Resource, e.Namespace, e.Name)
+	switch {
+	case strings.Contains(e.Type, ".snapshot."):
+		line = fmt.Sprintf("%s  %-9s %-12s %d objects in scope %s", at, kind, "snapshot", e.Data.Objects, e.Scope)
+	case e.Scope != "":
+		line = fmt.Sprintf("%s  %-9s %-12s scope %s", at, kind, "stream", e.Scope)
 	}
 	if p.colour {
 		line = "\x1b[" + paint(e.Op) + "m" + line + "\x1b[0m"

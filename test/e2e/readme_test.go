@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestShippedConfiguration does what README says: it runs the agent with configs/kubecdc.yaml and subscribes with a plain
-// NATS client to the subject that README subscribes to.
+// TestShippedConfiguration runs the agent with configs/kubecdc.yaml, on other ports, and subscribes with a plain NATS client
+// to the subject that README subscribes to.
 func TestShippedConfiguration(t *testing.T) {
 	p := sharedPlane(t)
 	root := filepath.Join("..", "..")
