@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
+	"unsafe"
 	"weak"
 
 	"github.com/klauspost/compress/s2"
@@ -77,8 +79,8 @@ func (c *Codec) encoder() any {
 //nolint:gochecknoglobals // spare memory, not state
 var packers = sync.Pool{New: func() any { return new([]byte) }}
 
-// pack is json packed, in a slice of its exact size.
-func (c *Codec) pack(json []byte) []byte {
+// pack is json packed.
+func (c *Codec) pack(json []byte) string {
 	if len(json) < packMin {
 		return packRaw(json)
 	}
@@ -88,39 +90,40 @@ func (c *Codec) pack(json []byte) []byte {
 			packers.Put(scratch)
 		}
 	}()
-	block := slices.Grow((*scratch)[:0], s2.MaxEncodedLen(len(json)))
-	*scratch = block
-	kind := byte(packedS2)
+	packed := slices.Grow((*scratch)[:0], 1+s2.MaxEncodedLen(len(json)))
+	packed = packed[:cap(packed)]
+	*scratch = packed
+	var block []byte // behind the byte that says what it is
 	if c != nil && c.dict != nil {
-		kind = packedDict
+		packed[0] = packedDict
 		d := c.encoders.Get().(*s2.Dict)
-		block = d.Encode(block, json)
+		block = d.Encode(packed[1:], json)
 		c.encoders.Put(d)
 	} else {
-		block = s2.Encode(block[:cap(block)], json)
+		packed[0] = packedS2
+		block = s2.Encode(packed[1:], json)
 	}
 	if len(block) >= len(json) {
 		return packRaw(json)
 	}
-	packed := make([]byte, 1+len(block))
-	packed[0] = kind
-	copy(packed[1:], block)
-	return packed
+	return string(append(packed[:1], block...)) // it stands there already, unless s2 had a buffer of its own
 }
 
-func packRaw(json []byte) []byte {
-	packed := make([]byte, 1+len(json))
-	packed[0] = packedRaw
-	copy(packed[1:], json)
-	return packed
+func packRaw(json []byte) string {
+	var b strings.Builder
+	b.Grow(1 + len(json))
+	b.WriteByte(packedRaw)
+	b.Write(json)
+	return b.String()
 }
 
 // appendUnpacked appends the JSON that pack was given.
-func (c *Codec) appendUnpacked(dst, packed []byte) ([]byte, error) {
-	if len(packed) == 0 {
+func (c *Codec) appendUnpacked(dst []byte, packed string) ([]byte, error) {
+	if packed == "" {
 		return dst, errDamaged
 	}
-	kind, block := packed[0], packed[1:]
+	// s2 only reads it, and wants a slice. Copied, it would cost as much as unpacking it.
+	kind, block := packed[0], unsafe.Slice(unsafe.StringData(packed), len(packed))[1:]
 	if kind == packedRaw {
 		return append(dst, block...), nil
 	}

@@ -70,7 +70,7 @@ type Object struct {
 	ManagedAt int64
 
 	codec *Codec
-	body  []byte
+	body  string // packed; a string, because it is 8 bytes smaller than a slice, which makes 16 for each object
 }
 
 // New packs the JSON of one version of an object. It keeps no reference to json.
