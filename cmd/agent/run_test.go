@@ -90,3 +90,9 @@ func TestAFailingStageEndsAll(t *testing.T) {
 		t.Errorf("got %v, want %v", err, failure)
 	}
 }
+
+func TestLoggedHostHoldsNoPassword(t *testing.T) {
+	if got := redacted("https://admin:hunter2@127.0.0.1:6443"); got != "https://admin:xxxxx@127.0.0.1:6443" {
+		t.Errorf("got %q", got)
+	}
+}

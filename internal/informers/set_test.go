@@ -305,6 +305,27 @@ func TestShortWatchesAreSpaced(t *testing.T) {
 	}
 }
 
+// A watch that was ended comes back although the queue never has room to spare: others may keep it full for ever.
+func TestBlockedWatchClaimsItsShare(t *testing.T) {
+	s := newAPIServer(t)
+	_, rec, _ := start(t, s, func(o *informers.Options) {
+		o.Snapshot = informers.SnapshotNever
+		lane := o.Lane
+		o.Lane = func(name string) informers.Lane { return liveOnly{lane(name)} }
+	})
+	eventually(t, "a watch", func() bool { _, watches, _ := s.counts(); return watches == 1 })
+	rec.setRoom(0)
+	want := []string{"c cm uid-1 -→0"}
+	s.put("cm", "0", nil)
+	for i := 1; i < 5; i++ {
+		s.put("cm", fmt.Sprint(i), nil)
+		want = append(want, fmt.Sprintf("u cm uid-1 %d→%d", i-1, i))
+	}
+	eventually(t, "the watch to be ended", func() bool { _, _, ended := s.counts(); return ended == 1 })
+	rec.setRoom(unbounded)
+	rec.wait(t, want...)
+}
+
 // One resource's errors stop no other.
 func TestForbiddenResourceIsIsolated(t *testing.T) {
 	s := newAPIServer(t)
