@@ -29,10 +29,13 @@ const (
 	sweepInterval = 100 * time.Millisecond
 )
 
-func busyBackoff() backoff  { return backoff{first: 100 * time.Millisecond, limit: 5 * time.Second} }
-func raceBackoff() backoff  { return backoff{first: 5 * time.Millisecond, limit: time.Second} }
+func busyBackoff() backoff { return backoff{first: 100 * time.Millisecond, limit: 5 * time.Second} }
+
+func raceBackoff() backoff { return backoff{first: 5 * time.Millisecond, limit: time.Second} }
+
 func checkBackoff() backoff { return backoff{first: 100 * time.Millisecond, limit: 10 * time.Second} }
-func dialBackoff() backoff  { return backoff{first: 100 * time.Millisecond, limit: 5 * time.Second} }
+
+func dialBackoff() backoff { return backoff{first: 100 * time.Millisecond, limit: 5 * time.Second} }
 
 // NATSConfig says where a NATS publisher publishes to.
 type NATSConfig struct {
