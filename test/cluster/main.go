@@ -12,6 +12,8 @@ import (
 	_ "k8s.io/component-base/logs/json/register"          // --logging-format=json
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // client-go's metrics on /metrics
 	_ "k8s.io/component-base/metrics/prometheus/version"  // kubernetes_build_info on /metrics
+	kubectlcmd "k8s.io/kubectl/pkg/cmd"
+	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 )
@@ -25,7 +27,7 @@ func main() {
 
 func run(args []string) int {
 	if len(args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: cluster etcd|kube-apiserver|kube-controller-manager [flags]")
+		fmt.Fprintln(os.Stderr, "usage: cluster etcd|kube-apiserver|kube-controller-manager|kubectl [flags]")
 		return 2
 	}
 	if os.Getenv(exitOnEOF) != "" {
@@ -42,6 +44,8 @@ func run(args []string) int {
 		return component(apiserver.NewAPIServerCommand)
 	case "kube-controller-manager":
 		return component(controllermanager.NewControllerManagerCommand)
+	case "kubectl":
+		return kubectl()
 	default:
 		fmt.Fprintf(os.Stderr, "cluster: unknown component %q\n", args[1])
 		return 2
@@ -52,6 +56,14 @@ func run(args []string) int {
 // may be done only once, so only the chosen one may run.
 func component(newCommand func() *cobra.Command) int {
 	return cli.Run(newCommand())
+}
+
+// kubectl prints its errors itself, as the upstream command does.
+func kubectl() int {
+	if err := cli.RunNoErrOutput(kubectlcmd.NewDefaultKubectlCommand()); err != nil {
+		kubectlutil.CheckErr(err) // ends the process, with the exit code that belongs to err
+	}
+	return 0
 }
 
 // exitWithParent ends the process when stdin does. The starter holds the other end of the pipe and never writes to it,

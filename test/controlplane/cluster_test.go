@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -229,6 +230,24 @@ func TestKubeconfigStandsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	create(t, client(t, cfg), configMap("by-file", "a"))
+}
+
+func TestKubectlSpeaksToTheCluster(t *testing.T) {
+	c := start(t, controlplane.Options{NoControllerManager: true})
+	dir := t.TempDir()
+	kubeconfig, kubectl := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "kubectl")
+	if err := errors.Join(c.WriteKubeconfig(kubeconfig, controlplane.Admin), c.WriteKubectl(kubectl)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), kubectl, "--kubeconfig", kubeconfig, "get", "namespace", "default", "-o", "name")
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "namespace/default\n" {
+		t.Errorf("kubectl get (%v): %s", err, out)
+	}
+	err := exec.CommandContext(t.Context(), kubectl, "--kubeconfig", kubeconfig, "get", "namespace", "none").Run()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Errorf("what does not exist: %v, want exit status 1", err)
+	}
 }
 
 func TestTakenPortIsRecognized(t *testing.T) {

@@ -66,6 +66,7 @@ type Options struct {
 // stop a component may not be called for the same component at the same time.
 type Cluster struct {
 	opts    Options
+	bin     binaries
 	dir     string
 	tempDir bool
 	pki     *pki
@@ -100,7 +101,7 @@ func Start(ctx context.Context, opts Options) (_ *Cluster, err error) {
 		return nil, err
 	}
 
-	c := &Cluster{opts: opts, dir: opts.Dir}
+	c := &Cluster{opts: opts, bin: bin, dir: opts.Dir}
 	defer func() {
 		if err != nil {
 			c.Stop()

@@ -2,6 +2,8 @@ package controlplane
 
 import (
 	"fmt"
+	"os"
+	"strings"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -35,6 +37,20 @@ func (c *Cluster) WriteKubeconfig(path, user string) error {
 	cfg.CurrentContext = "server-0"
 	if err := clientcmd.WriteToFile(*cfg, path); err != nil {
 		return fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	return nil
+}
+
+// WriteKubectl writes a script that is kubectl, of the control plane's version. Put its directory into PATH where a
+// person, or a test that walks in their steps, has to have one.
+func (c *Cluster) WriteKubectl(path string) error {
+	quoted := c.bin.argv("kubectl", nil)
+	for i, arg := range quoted {
+		quoted[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+	}
+	script := "#!/bin/sh\nexec " + strings.Join(quoted, " ") + " \"$@\"\n"
+	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+		return fmt.Errorf("kubectl %s: %w", path, err)
 	}
 	return nil
 }
