@@ -165,7 +165,7 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 			`{"name":"configmaps","singularName":"","namespaced":true,"kind":"ConfigMap","verbs":["list","watch"]},`+
 			`{"name":"secrets","singularName":"","namespaced":true,"kind":"Secret","verbs":["list","watch"]},`+
 			`{"name":"bindings","singularName":"","namespaced":true,"kind":"Binding","verbs":["create"]}]}`)
-	case "/api/v1/configmaps", "/api/v1/namespaces/shop/configmaps":
+	case "/api/v1/configmaps", "/api/v1/namespaces/shop/configmaps", "/api/v1/namespaces/other/configmaps":
 		if r.URL.Query().Get("watch") != "" {
 			s.watch(w, r)
 		} else {
@@ -216,14 +216,17 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
 			items = append(items, v.JSON(true, v.rv))
 		}
 	}
-	next := ""
+	next, remaining := "", ""
 	items = items[min(offset, len(items)):]
 	if limit, _ := strconv.Atoi(q.Get("limit")); limit > 0 && len(items) > 3 {
+		if selector.Empty() && selectedFields.Empty() { // else a server cannot tell
+			remaining = fmt.Sprintf(`,"remainingItemCount":%d`, len(items)-3)
+		}
 		items = items[:3] // smaller pages than asked for, as a server may send
 		next = fmt.Sprintf("%d-%d", at, offset+3)
 	}
-	fmt.Fprintf(w, `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"%d","continue":%q},"items":[%s]}`,
-		at, next, strings.Join(items, ","))
+	fmt.Fprintf(w, `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"%d","continue":%q%s},"items":[%s]}`,
+		at, next, remaining, strings.Join(items, ","))
 }
 
 func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {

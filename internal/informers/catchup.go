@@ -42,6 +42,13 @@ func (s *snapshot) seal(total int) {
 	s.finish()
 }
 
+// unacknowledged is how many of sent reads the bus has not acknowledged.
+func (s *snapshot) unacknowledged(sent int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return sent - s.acked
+}
+
 // finish closes done once everything is acknowledged. A delta is acknowledged once, so it happens once.
 func (s *snapshot) finish() {
 	if s.sealed && s.acked == s.total {
@@ -75,12 +82,16 @@ func (s *store) catchUp(ctx context.Context) {
 			return
 		}
 		s.mu.Lock()
+		sent := s.loaded && !s.listing && s.next == len(s.order)
 		// Sealed once: a further wake finds it sealed, and completed set.
-		if snap := s.snapshot; snap != nil && completed == nil && !s.listing && s.next == len(s.order) {
+		if snap := s.snapshot; snap != nil && completed == nil && sent {
 			completed = snap.done
 			snap.seal(snap.sent)
 		}
 		s.mu.Unlock()
+		if sent && completed == nil {
+			s.catchUpEnded() // no snapshot: nothing to wait for
+		}
 	}
 }
 
@@ -136,10 +147,37 @@ func (s *store) complete(ctx context.Context) error {
 	snap := s.snapshot
 	s.snapshot = nil
 	s.mu.Unlock()
-	return s.sendStream(ctx, &object.StreamEvent{
+	err := s.sendStream(ctx, &object.StreamEvent{
 		Kind: object.SnapshotCompleted, Resource: s.resource, Scope: s.scope,
 		Snapshot: snap.id, ResourceVersion: snap.rv, Objects: snap.total,
 	})
+	if err == nil {
+		s.catchUpEnded()
+	}
+	return err
+}
+
+// catchUpEnded notes that all that the first list made due is on the bus.
+func (s *store) catchUpEnded() {
+	s.mu.Lock()
+	first := !s.caughtUp
+	s.caughtUp = true
+	s.mu.Unlock()
+	if first {
+		s.progressed()
+	}
+}
+
+// progress is how many objects there are, how many deltas a list made due that are not on their way yet (reads of a
+// snapshot: not acknowledged yet), and if the first of these catch-ups has ended.
+func (s *store) progress() (objects, pending int, caughtUp bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pending = s.due
+	if s.snapshot != nil {
+		pending += s.snapshot.unacknowledged(s.snapshot.sent)
+	}
+	return len(s.objects), pending, s.caughtUp
 }
 
 // sendDue moves the cursor to the end of what is due, or until a new list begins.

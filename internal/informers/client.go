@@ -24,6 +24,7 @@ const watchReceiveBuffer = 256 << 10
 // client reads raw JSON from an API server. Lists and watches have transports of their own, so that the small receive
 // buffer of watches does not slow lists down.
 type client struct {
+	host      string // for people: without credentials
 	lists     *rest.RESTClient
 	watches   *rest.RESTClient
 	discovery *discovery.DiscoveryClient
@@ -61,6 +62,9 @@ func newClient(config *rest.Config) (*client, error) {
 	}
 
 	c := &client{}
+	if u, _, err := rest.DefaultServerUrlFor(config); err == nil {
+		c.host = u.Redacted()
+	}
 	if c.lists, err = rest.UnversionedRESTClientForConfigAndClient(lists, listClient); err != nil {
 		return nil, fmt.Errorf("client for %s: %w", config.Host, err)
 	}
@@ -120,8 +124,10 @@ func stream(ctx context.Context, c *rest.RESTClient, r *object.Resource, namespa
 
 // clusterUID is the uid of namespace kube-system, which lives as long as the cluster.
 func (c *client) clusterUID(ctx context.Context) (string, error) {
-	raw, err := c.lists.Get().AbsPath("/api/v1/namespaces/kube-system").SetHeader("Accept", "application/json").Do(ctx).Raw()
+	result := c.lists.Get().AbsPath("/api/v1/namespaces/kube-system").SetHeader("Accept", "application/json").Do(ctx)
+	raw, err := result.Raw()
 	if err != nil {
+		err = result.Error() // with what the API server says in the body
 		return "", fmt.Errorf("read namespace kube-system, whose uid names the cluster (the agent needs get on it): %w", err)
 	}
 	var ns metav1.PartialObjectMetadata

@@ -25,6 +25,8 @@
 //
 // # Goroutines
 //
+// Per set: discovery, one that logs what must not be read, and until the first snapshot of every resource is on the bus
+// one that waits for that (Captured).
 // Per informer: the reflector (which calls the store), the watch's reader, the catch-up cursor. All end with the
 // context of Run, and Run returns after they have. One informer's errors stop no other.
 //

@@ -30,6 +30,9 @@ type informer struct {
 	cutter     *object.Cutter
 	lane       Lane
 	listSlots  chan struct{} // shared: bounds how many lists run at a time
+	outage     *outage       // shared
+	denials    *denials      // shared
+	progressed func()        // told when the first snapshot is complete, or found to be impossible
 	log        *slog.Logger
 	metrics    *metrics
 

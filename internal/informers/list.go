@@ -45,6 +45,7 @@ func (i *informer) ListWithContext(ctx context.Context, _ metav1.ListOptions) (r
 			i.delivered.Store(rv)
 			i.metrics.synced.Set(1)
 			i.state.listed()
+			i.recovered()
 			i.seen(time.Now())
 			return &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: object.FormatVersion(rv)}}, nil
 		}
@@ -71,8 +72,11 @@ func (i *informer) load(ctx context.Context) (uint64, error) {
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
 	}
+	i.state.setReading(true)
+	defer i.state.setReading(false)
 	relist := i.state.synced()
 	i.store.beginList()
+	loaded := 0
 	r := i.newReader()
 	o := metav1.ListOptions{Limit: pageSize, LabelSelector: i.labels, FieldSelector: i.fields}
 	var rv uint64
@@ -84,6 +88,7 @@ func (i *informer) load(ctx context.Context) (uint64, error) {
 			}
 			if err == nil {
 				i.store.load(obs.object, i.snapshots != SnapshotNever)
+				loaded++
 			}
 			return err
 		})
@@ -98,6 +103,9 @@ func (i *informer) load(ctx context.Context) (uint64, error) {
 			return 0, fmt.Errorf("list: page at resourceVersion %d after pages at %d", at, rv)
 		}
 		rv = at
+		if meta.RemainingItemCount > 0 {
+			i.state.expect(loaded + int(meta.RemainingItemCount))
+		}
 		if meta.Continue == "" {
 			break
 		}
@@ -146,7 +154,7 @@ func (i *informer) announceSnapshot(rv uint64) {
 			Snapshot: snap.id, ResourceVersion: rv, Objects: objects,
 		}
 	}, snap)
-	i.log.Info("snapshot started", "scope", i.scope, "snapshot", snap.id, "rv", rv)
+	i.log.Debug("snapshot started", "scope", i.scope, "snapshot", snap.id, "rv", rv)
 }
 
 // announceGap completes a list after history was lost.

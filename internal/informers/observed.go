@@ -84,12 +84,12 @@ func (r *reader) read(raw []byte, withChangedBy bool) (*observed, error) {
 	}
 	ref, since := i.store.ref(m.Namespace, m.Name, m.UID, &r.key)
 	if p := r.prev; p != nil && p.Ref.UID == ref.UID && p.Ref.Key == ref.Key {
-		ref, since = p.Ref, p.ManagedAt
+		ref, since = p.Ref, p.Managed
 	}
 	if withChangedBy {
 		o.changedBy = m.AppendChangedBy(nil, since)
 	}
-	o.object = object.New(ref, rv, m.ManagedAt, i.dictionary.codecFor(out), out)
+	o.object = object.New(ref, rv, m.Managed, i.dictionary.codecFor(out), out)
 	r.prev = o.object
 	if cap(r.out) > 1<<20 {
 		r.out = nil // a giant does not stay

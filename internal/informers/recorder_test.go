@@ -22,6 +22,9 @@ type recorder struct {
 	change chan struct{} // closed and replaced at each change
 	deltas []*object.Delta
 	room   int // how many more it takes
+
+	held    bool // reads are not acknowledged
+	unacked []*object.Delta
 }
 
 const unbounded = 1 << 30
@@ -31,7 +34,11 @@ func newRecorder() *recorder { return &recorder{room: unbounded, change: make(ch
 func (r *recorder) take(d *object.Delta) {
 	r.room--
 	r.deltas = append(r.deltas, d)
-	if d.Acker != nil {
+	switch {
+	case d.Acker == nil:
+	case r.held && d.Stream == nil:
+		r.unacked = append(r.unacked, d)
+	default:
 		d.Acker.Acked(d)
 	}
 	r.touch()
@@ -47,6 +54,16 @@ func (r *recorder) setRoom(n int) {
 	defer r.mu.Unlock()
 	r.room = n
 	r.touch()
+}
+
+// acknowledge acknowledges what was held back, and no longer holds back.
+func (r *recorder) acknowledge() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, d := range r.unacked {
+		d.Acker.Acked(d)
+	}
+	r.held, r.unacked = false, nil
 }
 
 // until waits for cond, which runs under the lock.

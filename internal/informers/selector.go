@@ -45,7 +45,7 @@ func (i *informer) named(ctx context.Context, ref *object.Ref, rv uint64) (*obje
 	for {
 		o, err := i.askFor(ctx, ref, rv)
 		if err == nil && failed {
-			i.state.recovered()
+			i.recovered()
 		}
 		if err == nil || ctx.Err() != nil || errors.Is(err, errNotTold) {
 			return o, err

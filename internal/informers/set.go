@@ -55,6 +55,11 @@ type Set struct {
 	secrets *object.Cutter
 	vectors *vectors
 	slots   chan struct{}
+	outage  *outage
+	denials *denials
+
+	captured   chan struct{} // closed when the first snapshot of every resource is on the bus
+	progressed chan struct{} // of one element: an informer has come further since the last look
 
 	mu         sync.Mutex
 	informers  map[string]*running // by scope
@@ -89,13 +94,14 @@ func New(o Options) (*Set, error) {
 	}
 	return &Set{
 		o: o, client: c, cutter: cutter, secrets: secrets, vectors: newVectors(o.Registerer),
-		slots: make(chan struct{}, concurrentLists), informers: map[string]*running{},
+		slots: make(chan struct{}, concurrentLists), outage: &outage{log: o.Log}, denials: newDenials(o.Log), informers: map[string]*running{},
+		captured: make(chan struct{}), progressed: make(chan struct{}, 1),
 	}, nil
 }
 
-// ClusterUID reads the uid of namespace kube-system. It retries until it is told, the API server forbids it, or ctx
-// ends.
-func (s *Set) ClusterUID(ctx context.Context) (string, error) {
+// ClusterUID reads the uid of namespace kube-system. What may pass it retries, and tells failed of each time; it returns
+// an error when the API server refuses, or ctx ends.
+func (s *Set) ClusterUID(ctx context.Context, failed func(err error, retryIn time.Duration)) (string, error) {
 	b := newBackoff()
 	for {
 		uid, err := s.client.clusterUID(ctx)
@@ -105,17 +111,29 @@ func (s *Set) ClusterUID(ctx context.Context) (string, error) {
 		if r := reason(err); r == "forbidden" || r == "unauthorized" || r == "not_found" {
 			return "", err
 		}
+		if ctx.Err() != nil {
+			return "", context.Cause(ctx)
+		}
 		delay := b.next(err)
-		s.o.Log.Warn("cannot reach the API server, retrying", "err", err, "retry_in", delay)
+		failed(err, delay)
 		if !sleep(ctx, delay) {
 			return "", context.Cause(ctx)
 		}
 	}
 }
 
-// Run discovers and observes until ctx ends. Everything it started has ended when it returns.
+// Run discovers and observes until ctx ends. Everything it started has ended when it returns. It is called once.
 func (s *Set) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
+	began := time.Now()
+	g.Go(func() error {
+		s.awaitCapture(ctx, began)
+		return nil
+	})
+	g.Go(func() error {
+		s.denials.run(ctx)
+		return nil
+	})
 	g.Go(func() error {
 		b := newBackoff()
 		for {
@@ -126,9 +144,12 @@ func (s *Set) Run(ctx context.Context) error {
 				return nil
 			case err != nil:
 				wait = b.next(err)
-				s.o.Log.Warn("cannot discover resources, retrying", "err", err, "retry_in", wait)
+				if r := reason(err); !common(r) || s.outage.begin(r, time.Now()) {
+					s.o.Log.Warn("cannot discover resources, retrying", "err", err, "retry_in", wait)
+				}
 			default:
 				b = newBackoff()
+				s.outage.end(time.Now())
 				for _, i := range s.add(chosen) {
 					ictx, cancel := context.WithCancel(ctx)
 					i.cancel = cancel
@@ -139,6 +160,7 @@ func (s *Set) Run(ctx context.Context) error {
 						return nil
 					})
 				}
+				s.lookAgain()
 				if s.anyUnserved() {
 					wait = rediscoverUnserved
 				}
@@ -149,6 +171,53 @@ func (s *Set) Run(ctx context.Context) error {
 		}
 	})
 	return g.Wait()
+}
+
+// Captured is closed once the first snapshot of every resource is on the bus (snapshot.mode never: once every resource
+// is loaded). As in Ready, a resource that is forbidden, not served or cannot be captured does not hold it back.
+func (s *Set) Captured() <-chan struct{} { return s.captured }
+
+// lookAgain wakes awaitCapture.
+func (s *Set) lookAgain() {
+	select {
+	case s.progressed <- struct{}{}:
+	default: // it will look: it takes the element before it does
+	}
+}
+
+// awaitCapture closes captured when it is time to, and returns then.
+func (s *Set) awaitCapture(ctx context.Context, began time.Time) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.progressed:
+		}
+		if s.discoveredAll() == nil && !slices.ContainsFunc(s.Status(), func(st Status) bool { return !st.Captured && !st.Hopeless() }) {
+			break
+		}
+	}
+	objects, missing := 0, 0
+	resources := map[string]bool{}
+	for _, st := range s.Status() {
+		if !st.Captured {
+			missing++
+			continue
+		}
+		objects += st.Objects
+		resources[st.Resource] = true
+	}
+	attrs := []any{"resources", len(resources), "objects", objects, "took", time.Since(began)}
+	if missing > 0 {
+		attrs = append(attrs, "not_captured", missing)
+	}
+	s.denials.flush() // what is missing is said before that the rest is complete
+	if s.o.Snapshot == SnapshotNever {
+		s.o.Log.Info("all resources are loaded, waiting for changes", attrs...)
+	} else {
+		s.o.Log.Info("first snapshot complete, waiting for changes", attrs...)
+	}
+	close(s.captured)
 }
 
 // discover asks what is served, ends informers of versions that are no longer, and chooses what has none yet.
@@ -237,7 +306,7 @@ func (s *Set) addScope(out []*running, c chosen, namespace string, patterns []st
 		client: s.client, resource: resource, namespace: namespace, namespaces: c.rule.Namespaces,
 		labels: c.rule.LabelSelector, fields: c.rule.FieldSelector, scope: scope,
 		snapshots: s.o.Snapshot, cutter: s.cutter, lane: s.o.Lane(scope), listSlots: s.slots, log: s.o.Log,
-		metrics: s.vectors.of(scope),
+		metrics: s.vectors.of(scope), outage: s.outage, denials: s.denials, progressed: s.lookAgain,
 	}
 	if resource.Group == "" && resource.Name == "secrets" {
 		i.cutter = s.secrets
@@ -247,9 +316,24 @@ func (s *Set) addScope(out []*running, c chosen, namespace string, patterns []st
 		sel = i
 	}
 	i.store = newStore(resource, scope, i.lane, sel, i.metrics)
+	i.store.progressed = s.lookAgain
 	r := &running{informer: i, done: make(chan struct{})}
 	s.informers[scope] = r
 	return append(out, r)
+}
+
+// discoveredAll is nil once it is known what there is to observe.
+func (s *Set) discoveredAll() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.discovered:
+		return nil
+	case s.failure != nil:
+		return s.failure
+	default:
+		return errors.New("resources are not discovered yet")
+	}
 }
 
 // Status is how each informer is doing, sorted by scope.
@@ -261,7 +345,7 @@ func (s *Set) Status() []Status {
 		out = append(out, i.status())
 	}
 	for _, u := range s.unserved {
-		out = append(out, Status{Scope: u, Phase: PhaseUnserved})
+		out = append(out, Status{Scope: u, Resource: u, Phase: PhaseUnserved})
 	}
 	slices.SortFunc(out, func(a, b Status) int {
 		if a.Scope < b.Scope {
@@ -275,19 +359,12 @@ func (s *Set) Status() []Status {
 // Ready is nil once resources are discovered and every informer that can has loaded its first list. A resource that is
 // forbidden, not served or cannot be captured does not hold back the others: it shows in Status.
 func (s *Set) Ready() error {
-	s.mu.Lock()
-	discovered, failure := s.discovered, s.failure
-	s.mu.Unlock()
-	if !discovered {
-		if failure != nil {
-			return failure
-		}
-		return errors.New("resources are not discovered yet")
+	if err := s.discoveredAll(); err != nil {
+		return err
 	}
 	var waiting []string
 	for _, st := range s.Status() {
-		hopeless := st.Reason == "forbidden" || st.Reason == "not_found" || st.Reason == "refused" || st.Phase == PhaseUnserved
-		if !st.Synced && !hopeless {
+		if !st.Synced && !st.Hopeless() {
 			waiting = append(waiting, st.Scope)
 		}
 	}

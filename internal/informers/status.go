@@ -1,13 +1,8 @@
 package informers
 
 import (
-	"context"
-	"errors"
-	"net"
 	"sync"
 	"time"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // Phase is what an informer is doing.
@@ -15,7 +10,8 @@ type Phase string
 
 // The phases of an informer.
 const (
-	PhaseListing  Phase = "listing"  // no list has been loaded yet
+	PhaseWaiting  Phase = "waiting"  // for its turn to list
+	PhaseListing  Phase = "listing"  // the first list is being loaded
 	PhaseWatching Phase = "watching" // live
 	PhaseBlocked  Phase = "blocked"  // the queue is full; the watch goes on when there is room
 	PhaseFailing  Phase = "failing"  // retried with backoff
@@ -25,20 +21,34 @@ const (
 // Status is how one informer is doing, for people and probes.
 type Status struct {
 	Scope    string
+	Resource string // as kubectl names it: deployments.apps
 	Phase    Phase
 	Synced   bool      // a list has been loaded
 	Error    string    // why it is failing
 	Reason   string    // the class of Error, as in the metrics
 	LastSeen time.Time // last event or bookmark, zero: none yet
+
+	Objects  int  // last-known objects; so far, while the first list is loaded
+	Expected int  // how many the first list will have loaded, where the API server tells; 0 once it is
+	Pending  int  // deltas that a list made due: reads not acknowledged yet, inferred ones not handed to the queue yet
+	Captured bool // the first snapshot is on the bus, to its last read and its snapshot.completed
 }
 
-// warnEvery is how often one informer's persisting error is logged.
-const warnEvery = time.Minute
+// Hopeless tells if nothing is to be expected of the informer until somebody changes what is served, or permitted.
+func (s *Status) Hopeless() bool {
+	return s.Phase == PhaseUnserved || hopeless(s.Reason)
+}
+
+func hopeless(reason string) bool {
+	return reason == "forbidden" || reason == "not_found" || reason == "refused"
+}
 
 // state is the mutable part of an informer's status.
 type state struct {
 	mu      sync.Mutex
 	sync    bool
+	reading bool // a list is being loaded
+	expects int
 	blocked bool
 	err     error
 	last    time.Time
@@ -56,14 +66,31 @@ func (s *state) synced() bool {
 func (s *state) listed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sync, s.err = true, nil
+	s.sync, s.expects = true, 0
 }
 
-// recovered notes that what failed works again.
-func (s *state) recovered() {
+func (s *state) setReading(r bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.reading = r
+}
+
+// expect notes how many objects the list that is being loaded will have.
+func (s *state) expect(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.sync {
+		s.expects = n
+	}
+}
+
+// recovered notes that what failed works again; false: nothing had failed.
+func (s *state) recovered() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	failed := s.err != nil
 	s.err = nil
+	return failed
 }
 
 func (s *state) seen(at time.Time) {
@@ -84,13 +111,17 @@ func (s *state) setBlocked(b bool) {
 	s.blocked = b
 }
 
-// fail notes err; warn tells if it is time to log it: it is of another kind than the last one logged, or a window is over.
-func (s *state) fail(err error, now time.Time) (warn bool) {
+// fail notes err, of class r; warn tells if it is time to log it: it is of another class than the last one logged, or a
+// window is over.
+func (s *state) fail(err error, r string, now time.Time) (warn bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = err
-	r := reason(err)
-	if r == s.warnedReason && now.Sub(s.warned) < warnEvery {
+	window := warnEvery
+	if hopeless(r) {
+		window = warnHopelessEvery
+	}
+	if r == s.warnedReason && now.Sub(s.warned) < window {
 		return false
 	}
 	s.warned, s.warnedReason = now, r
@@ -99,59 +130,23 @@ func (s *state) fail(err error, now time.Time) (warn bool) {
 
 // status is how the informer is doing.
 func (i *informer) status() Status {
+	objects, pending, caughtUp := i.store.progress()
 	s := &i.state
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := Status{Scope: i.scope, Synced: s.sync, LastSeen: s.last, Phase: PhaseWatching}
+	out := Status{
+		Scope: i.scope, Resource: i.resource.String(), Synced: s.sync, LastSeen: s.last, Phase: PhaseWatching,
+		Objects: objects, Expected: s.expects, Pending: pending, Captured: caughtUp,
+	}
 	switch {
 	case s.err != nil:
 		out.Phase, out.Error, out.Reason = PhaseFailing, s.err.Error(), reason(s.err)
+	case !s.sync && !s.reading:
+		out.Phase = PhaseWaiting
 	case !s.sync:
 		out.Phase = PhaseListing
 	case s.blocked:
 		out.Phase = PhaseBlocked
 	}
 	return out
-}
-
-// failed shows a request that failed and is retried after delay: in metrics always, in the log once a window.
-func (i *informer) failed(ctx context.Context, doing string, err error, delay time.Duration) {
-	if ctx.Err() != nil {
-		return
-	}
-	i.noteError(doing, err)
-	if i.state.fail(err, time.Now()) {
-		i.log.Warn("cannot read from the API server, retrying", "scope", i.scope, "doing", doing, "err", err, "retry_in", delay)
-	}
-}
-
-func (i *informer) noteError(doing string, err error) {
-	i.metrics.errors.WithLabelValues(doing + "_" + reason(err)).Inc()
-}
-
-// reason is err's class, for a metric's label.
-func reason(err error) string {
-	var netErr net.Error
-	switch {
-	case errors.Is(err, errRefused):
-		return "refused"
-	case apierrors.IsNotFound(err):
-		return "not_found"
-	case apierrors.IsForbidden(err):
-		return "forbidden"
-	case apierrors.IsUnauthorized(err):
-		return "unauthorized"
-	case apierrors.IsTooManyRequests(err):
-		return "too_many_requests"
-	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
-		return "expired"
-	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
-		return "timeout"
-	case apierrors.IsInternalError(err), apierrors.IsServiceUnavailable(err):
-		return "server_error"
-	case errors.As(err, &netErr):
-		return "network"
-	default:
-		return "other"
-	}
 }

@@ -60,6 +60,7 @@ type store struct {
 	objects map[string]entry
 	prior   map[string]*object.Object // of entries that are dueInferred: what was sent last; none: nothing was
 	held    int                       // compressed bytes of last-known objects
+	due     int                       // entries that are due
 
 	listing  bool // a list is being loaded: the cursor rests
 	loaded   bool // a list has been loaded once
@@ -71,6 +72,9 @@ type store struct {
 	gate     chan struct{}         // closed: open. Live deltas wait for it.
 	open     bool
 	snapshot *snapshot // the one in progress
+	caughtUp bool      // all that the first list made due is on the bus
+
+	progressed func() // told when caughtUp becomes true, without mu
 
 	interrupt context.CancelFunc // ends what the cursor waits for; nil: it has not begun
 	wake      chan struct{}
@@ -90,13 +94,13 @@ func newStore(resource *object.Resource, scope string, lane Lane, sel selected, 
 	return &store{
 		lane: lane, selected: sel, metrics: m, resource: resource, scope: scope, prefix: resource.String() + "/", now: time.Now,
 		objects: map[string]entry{}, prior: map[string]*object.Object{},
-		gate: make(chan struct{}), wake: make(chan struct{}, 1),
+		gate: make(chan struct{}), wake: make(chan struct{}, 1), progressed: func() {},
 	}
 }
 
 // ref finds the identity that the store holds for a name and uid, and when its last-known version was managed. Else it
 // makes a new one. The arguments are not kept; scratch is reused.
-func (s *store) ref(namespace, name, uid []byte, scratch *[]byte) (*object.Ref, int64) {
+func (s *store) ref(namespace, name, uid []byte, scratch *[]byte) (*object.Ref, object.Stamp) {
 	k := append((*scratch)[:0], s.prefix...)
 	k = append(k, namespace...)
 	if len(namespace) > 0 {
@@ -108,7 +112,7 @@ func (s *store) ref(namespace, name, uid []byte, scratch *[]byte) (*object.Ref, 
 	last := s.objects[string(k)].last
 	s.mu.Unlock()
 	if last != nil && last.Ref.UID == string(uid) {
-		return last.Ref, last.ManagedAt
+		return last.Ref, last.Managed
 	}
 	return object.NewRef(s.resource, string(namespace), string(name), string(uid)), 0
 }
@@ -282,6 +286,12 @@ func (s *store) set(key string, e entry) {
 	}
 	if e.last != nil {
 		s.held += e.last.HeldBytes()
+	}
+	if old.due != dueNothing {
+		s.due--
+	}
+	if e.due != dueNothing {
+		s.due++
 	}
 	if e.last == nil && e.due == dueNothing {
 		delete(s.objects, key)

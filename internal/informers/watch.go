@@ -149,7 +149,7 @@ func (w *liveWatch) follow(parent context.Context) (got followed, err error) {
 	defer body.Close()
 	opened := time.Now()
 	defer func() { got.lasted = time.Since(opened) }()
-	i.state.recovered()
+	i.recovered()
 	frames := object.NewFrames(body, maxObject)
 	for {
 		typ, raw, err := frames.Next()

@@ -54,7 +54,7 @@ func BenchmarkScan(b *testing.B) {
 		})
 		run("changedBy", func() error {
 			out, m, err := cutting.Scan(dst, raw, "", "")
-			m.AppendChangedBy(out, m.ManagedAt-1)
+			m.AppendChangedBy(out, 0)
 			return err
 		})
 		run("json.Valid", func() error {

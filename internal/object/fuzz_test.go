@@ -140,7 +140,7 @@ type managed struct {
 func textual(m *object.Scanned) scanned {
 	s := scanned{
 		string(m.APIVersion), string(m.Kind), string(m.Namespace), string(m.Name), string(m.UID),
-		string(m.ResourceVersion), m.ManagedAt, nil,
+		string(m.ResourceVersion), m.Managed.At(), nil,
 	}
 	for _, f := range m.Managers {
 		s.Managers = append(s.Managers, managed{string(f.Manager), string(f.Operation), string(f.Subresource), string(f.Time), f.At})

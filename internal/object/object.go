@@ -65,17 +65,17 @@ type Object struct {
 	Ref             *Ref
 	ResourceVersion uint64
 
-	// ManagedAt is the newest time in metadata.managedFields, in seconds since 1970 (the API server writes no
-	// fractions), 0 where there is none. changedBy is told by comparing it with the next version's entries.
-	ManagedAt int64
+	// Managed tells the newest entries of metadata.managedFields, which are not kept: the next version's changedBy is
+	// told by it.
+	Managed Stamp
 
 	codec *Codec
 	body  string // packed; a string, because it is 8 bytes smaller than a slice, which makes 16 for each object
 }
 
 // New packs the JSON of one version of an object. It keeps no reference to json.
-func New(ref *Ref, rv uint64, managedAt int64, codec *Codec, json []byte) *Object {
-	return &Object{Ref: ref, ResourceVersion: rv, ManagedAt: managedAt, codec: codec, body: codec.pack(json)}
+func New(ref *Ref, rv uint64, managed Stamp, codec *Codec, json []byte) *Object {
+	return &Object{Ref: ref, ResourceVersion: rv, Managed: managed, codec: codec, body: codec.pack(json)}
 }
 
 // AppendJSON appends the object's JSON to dst. An error means damaged memory: packing and unpacking are inverse.

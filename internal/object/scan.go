@@ -2,6 +2,7 @@ package object
 
 import (
 	"fmt"
+	"hash/crc32"
 	"slices"
 )
 
@@ -10,8 +11,8 @@ import (
 type Scanned struct {
 	APIVersion, Kind, Namespace, Name, UID, ResourceVersion []byte
 
-	// ManagedAt is the newest time in metadata.managedFields, in seconds since 1970, 0 where there is none.
-	ManagedAt int64
+	// Managed tells the newest entries of metadata.managedFields.
+	Managed Stamp
 	// Managers are the entries of metadata.managedFields in their order, whether they are cut or not.
 	Managers []ManagedField
 }
@@ -23,25 +24,69 @@ type ManagedField struct {
 	At int64 // Time in seconds since 1970, 0 where there is none or it is no RFC 3339 time
 }
 
-// AppendChangedBy appends the managers whose time is newer than prevAt (Object.ManagedAt of the version before) as a
-// JSON array: [{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T15:00:00Z"}]. Where there are none it
-// appends nothing, so that a nil dst stays nil.
-func (m *Scanned) AppendChangedBy(dst []byte, prevAt int64) []byte {
-	if m.ManagedAt <= prevAt {
-		return dst
+// Stamp tells whose the newest entries of metadata.managedFields are: above stampBits their second since 1970 (the API
+// server writes no fractions), below one bit for each of them, selected by who it is, and for each entry without a time (a
+// scale subresource makes those). 0: there are none.
+type Stamp int64
+
+const stampBits = 24
+
+// At is the newest time, in seconds since 1970.
+func (s Stamp) At() int64 { return int64(s >> stampBits) }
+
+// lacks reports whether an entry was not among those that s was made of. What an entry's fields say does not count: it
+// loses some when another manager takes them over. Two entries of one second may select one bit: then one that is new is
+// taken for an old one, never the other way round.
+func (s Stamp) lacks(f *ManagedField) bool {
+	return f.At > s.At() || (f.At == s.At() && f.At != 0 || f.timeless()) && s&f.bit() == 0
+}
+
+// timeless entries have somebody's name and no time.
+func (f *ManagedField) timeless() bool { return f.At == 0 && len(f.Manager) > 0 }
+
+func (f *ManagedField) bit() Stamp {
+	sum := crc32.ChecksumIEEE(f.Manager)
+	sum = crc32.Update(sum, crc32.IEEETable, f.Operation)
+	sum = crc32.Update(sum, crc32.IEEETable, f.Subresource)
+	return 1 << (sum % stampBits)
+}
+
+// stamp is over the entries at hand.
+func (m *Scanned) stamp() Stamp {
+	var at int64
+	for i := range m.Managers {
+		at = max(at, m.Managers[i].At)
 	}
+	s := Stamp(at << stampBits)
+	for i := range m.Managers {
+		if f := &m.Managers[i]; f.At == at && at != 0 || f.timeless() {
+			s |= f.bit()
+		}
+	}
+	return s
+}
+
+// AppendChangedBy appends the entries that the version with the stamp before did not have: those of a later time, and of
+// the same second (controllers answer to a person within it) or without a time those of another manager. As a JSON array: [{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T15:00:00Z"}]. Where there
+// are none it appends nothing, so that a nil dst stays nil.
+func (m *Scanned) AppendChangedBy(dst []byte, before Stamp) []byte {
 	open := byte('[')
 	for i := range m.Managers {
 		f := &m.Managers[i]
-		if f.At <= prevAt {
+		if !before.lacks(f) {
 			continue
 		}
 		dst = append(dst, open)
 		dst = appendString(append(dst, `{"manager":`...), f.Manager)
 		dst = appendString(append(dst, `,"operation":`...), f.Operation)
-		dst = appendString(append(dst, `,"time":`...), f.Time)
+		if f.At != 0 {
+			dst = appendString(append(dst, `,"time":`...), f.Time)
+		}
 		dst = append(dst, '}')
 		open = ','
+	}
+	if open == '[' {
+		return dst
 	}
 	return append(dst, ']')
 }
@@ -103,9 +148,7 @@ func (s *Scanner) Scan(dst, raw []byte, kind, apiVersion string) (out []byte, m 
 	}
 	out = append(s.dst, raw[s.copied:end]...)
 	out = s.spliceType(out, len(dst), kind, apiVersion)
-	for i := range s.m.Managers {
-		s.m.ManagedAt = max(s.m.ManagedAt, s.m.Managers[i].At)
-	}
+	s.m.Managed = s.m.stamp()
 	return out, &s.m, nil
 }
 

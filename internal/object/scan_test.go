@@ -300,24 +300,56 @@ func TestScanGiant(t *testing.T) {
 }
 
 func TestAppendChangedBy(t *testing.T) {
-	raw := []byte(`{"metadata":{"managedFields":[
-		{"manager":"old","operation":"Update","time":"2026-11-20T14:00:00Z"},
-		{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T15:00:00Z"},
-		{"manager":"a \"b\"\u0000","operation":"Apply","time":"2026-11-20T15:00:01Z"},{"manager":"none"}]}}`)
-	_, m, err := object.NewScanner(stripped(t)).Scan(nil, raw, "", "")
-	if err != nil {
-		t.Fatal(err)
+	entry := func(manager, at, fields string) string {
+		return fmt.Sprintf(`{"manager":%q,"operation":"Update","time":"2026-11-20T15:00:0%sZ","fieldsV1":%s}`, manager, at, fields)
 	}
-	const at14 = 1795183200
-	want := `[{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T15:00:00Z"},` +
-		`{"manager":"a \"b\"\u0000","operation":"Apply","time":"2026-11-20T15:00:01Z"}]`
-	if diff := cmp.Diff(want, string(m.AppendChangedBy(nil, at14))); diff != "" {
+	scan := func(entries ...string) *object.Scanned {
+		t.Helper()
+		raw := `{"metadata":{"managedFields":[` + strings.Join(entries, ",") + `]}}`
+		_, m, err := object.NewScanner(stripped(t)).Scan(nil, []byte(raw), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	specA, specAB := `{"f:spec":{"f:a":{}}}`, `{"f:spec":{"f:a":{},"f:b":{}}}`
+	deployer, editor, controller := entry("deployer", "0", specA), entry("editor", "1", specA), entry("controller", "1", specA)
+	timeless := `{"manager":"kubectl","operation":"Update","subresource":"scale","fieldsV1":{}}`
+	for _, tc := range []struct {
+		name         string
+		prev, next   []string
+		wantManagers []string
+	}{
+		{"created", nil, []string{deployer, editor}, []string{"deployer", "editor"}},
+		{"later", []string{deployer}, []string{deployer, editor}, []string{"editor"}},
+		{"nobody", []string{deployer, editor}, []string{deployer, editor}, nil},
+		{"another in the same second", []string{deployer, controller}, []string{deployer, controller, editor}, []string{"editor"}},
+		{"fields lost to another in the same second", []string{controller, entry("editor", "1", specAB)}, []string{editor, controller, entry("scaler", "1", specA)}, []string{"scaler"}},
+		{"one entry less", []string{deployer, editor}, []string{deployer}, nil},
+		{"without a time", []string{deployer}, []string{deployer, timeless, `7`, `{}`}, []string{"kubectl"}},
+		{"without a time, again", []string{timeless, deployer}, []string{timeless, deployer, editor}, []string{"editor"}},
+	} {
+		var got []string
+		if by := scan(tc.next...).AppendChangedBy(nil, scan(tc.prev...).Managed); by != nil {
+			var entries []struct{ Manager, Operation, Time string }
+			if err := json.Unmarshal(by, &entries); err != nil {
+				t.Fatalf("%s: %s: %v", tc.name, by, err)
+			}
+			for _, e := range entries {
+				got = append(got, e.Manager)
+			}
+		}
+		if diff := cmp.Diff(tc.wantManagers, got); diff != "" {
+			t.Errorf("%s: %s", tc.name, diff)
+		}
+	}
+
+	m := scan(deployer, `{"manager":"a \"b\"\u0000","operation":"Apply","time":"2026-11-20T15:00:01Z"}`)
+	want := `[{"manager":"a \"b\"\u0000","operation":"Apply","time":"2026-11-20T15:00:01Z"}]`
+	if diff := cmp.Diff(want, string(m.AppendChangedBy(nil, scan(deployer).Managed))); diff != "" {
 		t.Error(diff)
 	}
-	if got := m.AppendChangedBy(nil, m.ManagedAt); got != nil {
-		t.Errorf("%q, want nil", got)
-	}
-	if got := m.AppendChangedBy([]byte("x"), m.ManagedAt); string(got) != "x" {
+	if got := m.AppendChangedBy([]byte("x"), m.Managed); string(got) != "x" {
 		t.Errorf("%q, want x", got)
 	}
 }

@@ -1,0 +1,137 @@
+package object
+
+// Members reads a JSON document in place, member by member: what is not wanted is skipped, nothing is decoded that is not
+// asked for, and all that is passed over is checked as strictly as encoding/json.Valid does. It belongs to one goroutine.
+//
+//	m := object.NewMembers(doc)
+//	if m.Enter('{') {
+//		for name, ok := m.Next(); ok; name, ok = m.Next() {
+//			… either m.Value(), or m.Enter and all of its members …
+//		}
+//	}
+//	err := m.End()
+//
+// The first error ends all loops; End returns it.
+type Members struct {
+	b     []byte
+	i     int
+	depth int
+	first bool // nothing of the container entered last has been read
+	bad   int  // the complement of where b is wrong, 0 where it is not
+	stack nesting
+	name  []byte // a name that had to be unescaped
+}
+
+// NewMembers reads doc, which must not change meanwhile: what is returned aliases it.
+func NewMembers(doc []byte) *Members {
+	return &Members{b: doc, i: skipSpace(doc, 0)}
+}
+
+// Enter goes into the value at hand if it begins with c, '{' or '['; else it does nothing and returns false.
+func (m *Members) Enter(c byte) bool {
+	if m.bad != 0 || m.i >= len(m.b) || m.b[m.i] != c {
+		return false
+	}
+	m.i++
+	m.depth++
+	m.first = true
+	return true
+}
+
+// Next goes on to the next member of the object entered last, and returns its name, unescaped and valid until the next
+// call. It returns false at the end of the object, which it leaves.
+func (m *Members) Next() (name []byte, ok bool) {
+	if !m.more('}') {
+		return nil, false
+	}
+	start := m.i
+	if start >= len(m.b) || m.b[start] != '"' {
+		return nil, m.fail(^start)
+	}
+	end := skipString(m.b, start+1)
+	if end < 0 {
+		return nil, m.fail(end)
+	}
+	i := skipColon(m.b, end)
+	if i < 0 {
+		return nil, m.fail(i)
+	}
+	m.i = i
+	name = m.b[start+1 : end-1]
+	if escaped(name) {
+		m.name = appendUnescaped(m.name[:0], name)
+		name = m.name
+	}
+	return name, true
+}
+
+// NextElement goes on to the next element of the array entered last. It returns false at the end of the array, which it
+// leaves.
+func (m *Members) NextElement() bool { return m.more(']') }
+
+func (m *Members) more(closing byte) bool {
+	if m.bad != 0 {
+		return false
+	}
+	i := skipSpace(m.b, m.i)
+	switch {
+	case i >= len(m.b):
+		return m.fail(^i)
+	case m.b[i] == closing:
+		m.i, m.depth, m.first = i+1, m.depth-1, false
+		return false
+	case m.first:
+		m.first = false
+	case m.b[i] != ',':
+		return m.fail(^i)
+	default:
+		i = skipSpace(m.b, i+1)
+	}
+	m.i = i
+	return true
+}
+
+// Value is the value at hand as it stands in the document, nil after an error.
+func (m *Members) Value() []byte {
+	if m.bad != 0 {
+		return nil
+	}
+	end := m.stack.skip(m.b, m.i, m.depth)
+	if end < 0 {
+		m.fail(end)
+		return nil
+	}
+	v := m.b[m.i:end:end]
+	m.i = end
+	return v
+}
+
+// End says what was wrong, or that something other than white space follows the value.
+func (m *Members) End() error {
+	if m.bad == 0 {
+		if i := skipSpace(m.b, m.i); i < len(m.b) {
+			m.fail(^i)
+		}
+	}
+	if m.bad != 0 {
+		return syntaxError(m.b, m.bad)
+	}
+	return nil
+}
+
+func (m *Members) fail(bad int) bool {
+	m.bad = bad
+	return false
+}
+
+// Text is the text of a JSON string that has been checked; false: value is no string.
+func Text(value []byte) (string, bool) {
+	if len(value) < 2 || value[0] != '"' {
+		return "", false
+	}
+	inside := value[1 : len(value)-1]
+	if escaped(inside) {
+		inside = appendUnescaped(nil, inside)
+	}
+	return string(inside), true
+}
