@@ -4,7 +4,7 @@ import "github.com/kubecdc/kubecdc/internal/object"
 
 const (
 	// structuredType is the media type of CloudEvents' JSON format (JSON event format 1.0, section 3).
-	structuredType = "application/cloudevents+json; charset=UTF-8"
+	structuredType = "application/cloudevents+json"
 	dataType       = "application/json"
 )
 

@@ -89,7 +89,7 @@ func BenchmarkPublish(b *testing.B) {
 		for i := range b.N {
 			m := nats.NewMsg(fmt.Sprintf("kubecdc.prod-eu-1.object.core.pods.shop.web-%d", i%256))
 			m.Data = []byte(body)
-			m.Header.Set("content-type", "application/cloudevents+json; charset=UTF-8")
+			m.Header.Set("content-type", "application/cloudevents+json")
 			if _, err := js.PublishMsgAsync(m, jetstream.WithMsgID(fmt.Sprintf("pods/uid/%016d", i)), jetstream.WithStallWait(time.Minute)); err != nil {
 				b.Fatal(err)
 			}

@@ -51,7 +51,7 @@ func (n *NATS) options(gone chan<- struct{}) ([]nats.Option, error) {
 		nats.ClosedHandler(func(*nats.Conn) { close(gone) }),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {
 			if suppressed, ok := n.window.first("reconnect"); ok && !n.closed.Load() {
-				n.log.Warn("bus cannot be reached, trying on", "servers", n.servers, "error", errText(err), "suppressed", suppressed)
+				n.log.Warn("bus cannot be reached, trying on", "servers", n.servers, "error", errText(n.dialer.why(err)), "suppressed", suppressed)
 			}
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {

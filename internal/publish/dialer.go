@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
 // dialer gives a connection of nats.go a handle from beside. nats.go dials, shakes hands and writes under one lock: a
@@ -18,10 +20,30 @@ type dialer struct {
 	mu     sync.Mutex
 	cancel context.CancelFunc // of the dialling that is under way
 	conn   net.Conn           // the latest one, maybe closed
+	failed error              // what became of the latest dialling
 }
 
-// Dial resolves addr and tries all its addresses in random order, so that agents spread over a headless service.
+// Dial implements nats.CustomDialer.
 func (d *dialer) Dial(network, addr string) (net.Conn, error) {
+	conn, err := d.dial(network, addr)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failed = err
+	return conn, err
+}
+
+// why is the cause of err, an error of nats.go, which tells only that it found no server.
+func (d *dialer) why(err error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.failed != nil && (err == nil || errors.Is(err, nats.ErrNoServers)) {
+		return d.failed
+	}
+	return err
+}
+
+// dial resolves addr and tries all its addresses in random order, so that agents spread over a headless service.
+func (d *dialer) dial(network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(d.ctx, d.timeout)
 	defer cancel()
 	d.mu.Lock()

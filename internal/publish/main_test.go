@@ -203,7 +203,7 @@ func event(name string, rv int, body string) *encode.Event {
 		Delta:       &object.Delta{Op: object.Updated, Ref: ref, ResourceVersion: uint64(rv)},
 		ID:          fmt.Appendf(nil, "pods/%s/%d", ref.UID, rv),
 		Source:      []byte("/kubernetes/prod-eu-1"),
-		ContentType: "application/cloudevents+json; charset=UTF-8",
+		ContentType: "application/cloudevents+json",
 		Body:        []byte(body),
 	}
 }

@@ -279,6 +279,7 @@ func (n *NATS) Run(ctx context.Context) error {
 	g.Go(func() error {
 		// Everything below may stand in a socket: this is what frees it.
 		<-ctx.Done()
+		n.closed.Store(true) // so that it is not taken for a loss
 		n.dialer.Break()
 		return nil
 	})
@@ -311,7 +312,9 @@ func (n *NATS) supervise(ctx context.Context, nc *nats.Conn, gone <-chan struct{
 	}
 	n.conn.Store(nc)
 	if !nc.IsConnected() {
-		n.log.Warn("bus cannot be reached yet, trying on", "servers", n.servers, "error", errText(nc.LastError()))
+		if _, ok := n.window.first("reconnect"); ok {
+			n.log.Warn("bus cannot be reached yet, trying on", "servers", n.servers, "error", errText(n.dialer.why(nc.LastError())))
+		}
 	}
 	for failures := 0; ; {
 		select {

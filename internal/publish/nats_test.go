@@ -69,7 +69,7 @@ func TestRecord(t *testing.T) {
 		Subject: "kubecdc.prod-eu-1.object.core.pods.shop.web-1",
 		Header: nats.Header{
 			"Nats-Msg-Id":  {msgID(structured)},
-			"content-type": {"application/cloudevents+json; charset=UTF-8"},
+			"content-type": {"application/cloudevents+json"},
 		},
 		Body: string(structured.Body),
 	}, {
@@ -235,6 +235,19 @@ func TestLostConnectionIsLoggedOnceEachWay(t *testing.T) {
 	}
 	if got := lines(r.log.String(), "level=WARN"); got != 1 {
 		t.Errorf("got %d warnings, want 1", got)
+	}
+}
+
+func TestTheEndIsNoLostConnection(t *testing.T) {
+	s := startServer(t, t.TempDir(), -1)
+	for range 100 { // a callback may see the end early or late
+		r := run(t, testConfig(s.ClientURL()))
+		wait(t, "connection", func() bool { return r.Ready() == nil })
+		r.stop()
+		<-r.done
+		if log := r.log.String(); r.err != nil || strings.Contains(log, "level=WARN") {
+			t.Fatalf("ended with %v, and the log says:\n%s", r.err, log)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -165,7 +166,11 @@ func (n *NATS) stream(ctx context.Context, js jetstream.JetStream) error {
 			return n.creationError(want.Name, err)
 		}
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled),
+		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return fmt.Errorf("look up stream %s: the server has no JetStream, or none yet: start it with one (nats-server -js), or name another server: %w", want.Name, err)
+	case err != nil:
 		return fmt.Errorf("look up stream %s: %w", want.Name, err)
 	}
 	got := s.CachedInfo().Config
