@@ -1,0 +1,145 @@
+package terminal
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+)
+
+// NewHandler writes records for a person to read, one line each:
+//
+//	15:04:05 WARN cannot read from the API server, retrying scope=pods retry_in=2s err: the server is shutting down
+//
+// Time is local. Info has no mark; other levels have. Attributes are dim and follow the message as key=value, quoted
+// where they are not one plain word; an error (the attribute err) comes last and stands out. What is not printable is
+// escaped. A record is one Write; the handler may be used from many goroutines, and beside a Progress on the same Output.
+func NewHandler(out *Output, level slog.Leveler) slog.Handler {
+	return &handler{out: out, level: level}
+}
+
+// errKey is the attribute that is set apart, outside of groups.
+const errKey = "err"
+
+// handler is immutable: WithAttrs and WithGroup make another one.
+type handler struct {
+	out   *Output
+	level slog.Leveler
+	group string // "a.b." within the groups a and b
+	fields
+}
+
+// fields are formatted attributes, each with a space in front.
+type fields struct{ attrs, errs []byte }
+
+// Enabled implements slog.Handler.
+func (h *handler) Enabled(_ context.Context, l slog.Level) bool { return l >= h.level.Level() }
+
+// WithGroup implements slog.Handler.
+func (h *handler) WithGroup(name string) slog.Handler {
+	if name == "" {
+		return h
+	}
+	g := *h
+	g.group += name + "."
+	return &g
+}
+
+// WithAttrs implements slog.Handler.
+func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	g := *h
+	g.fields = fields{attrs: slices.Clip(h.attrs), errs: slices.Clip(h.errs)} // appending copies them
+	for _, a := range attrs {
+		g.add(h.group, a)
+	}
+	return &g
+}
+
+// Handle implements slog.Handler.
+func (h *handler) Handle(_ context.Context, r slog.Record) error {
+	f := fields{attrs: slices.Clip(h.attrs), errs: slices.Clip(h.errs)}
+	r.Attrs(func(a slog.Attr) bool {
+		f.add(h.group, a)
+		return true
+	})
+	b := make([]byte, 0, 64+len(r.Message)+len(f.attrs)+len(f.errs))
+	if !r.Time.IsZero() {
+		b = h.out.Append(b, Dim, r.Time.Local().Format(time.TimeOnly))
+		b = append(b, ' ')
+	}
+	look := Bold
+	switch {
+	case r.Level >= slog.LevelError:
+		look = Red
+	case r.Level >= slog.LevelWarn:
+		look = Yellow
+	}
+	if r.Level != slog.LevelInfo {
+		mark := look
+		if r.Level < slog.LevelInfo {
+			mark = Dim
+		}
+		b = h.out.Append(b, mark, r.Level.String())
+		b = append(b, ' ')
+	}
+	b = appendText(b, strings.TrimRight(r.Message, "\n"))
+	b = h.out.Append(b, Dim, string(f.attrs))
+	b = h.out.Append(b, look, string(f.errs))
+	_, err := h.out.Write(append(b, '\n'))
+	return err
+}
+
+// add adds an attribute that is within group.
+func (f *fields) add(group string, a slog.Attr) {
+	v := a.Value.Resolve()
+	switch {
+	case v.Kind() == slog.KindGroup:
+		if a.Key != "" {
+			group += a.Key + "."
+		}
+		for _, member := range v.Group() {
+			f.add(group, member)
+		}
+	case a.Key == "" && v.Equal(slog.Value{}):
+		// to be ignored, as slog.Handler says
+	case group == "" && a.Key == errKey:
+		f.errs = append(f.errs, " err: "...)
+		f.errs = appendText(f.errs, readable(v))
+	default:
+		f.attrs = append(f.attrs, ' ')
+		f.attrs = appendWord(f.attrs, group+a.Key)
+		f.attrs = append(f.attrs, '=')
+		f.attrs = appendWord(f.attrs, readable(v))
+	}
+}
+
+// readable is a value as a person wants to read it.
+func readable(v slog.Value) string {
+	switch v.Kind() {
+	case slog.KindTime:
+		return v.Time().Local().Format(time.RFC3339)
+	case slog.KindDuration:
+		return brief(v.Duration()).String()
+	case slog.KindAny:
+		if err, ok := v.Any().(error); ok {
+			return fmt.Sprint(err)
+		}
+		return fmt.Sprintf("%+v", v.Any())
+	default:
+		return v.String()
+	}
+}
+
+// brief is d to about three digits: of hours, the minutes; of minutes, the seconds.
+func brief(d time.Duration) time.Duration {
+	if d.Abs() >= time.Hour {
+		return d.Round(time.Minute)
+	}
+	unit := time.Duration(1)
+	for d.Abs() >= 1000*unit && unit < time.Second {
+		unit *= 10
+	}
+	return d.Round(unit)
+}

@@ -1,0 +1,94 @@
+package terminal
+
+import (
+	"io"
+	"os"
+	"strconv"
+	"sync"
+
+	"golang.org/x/term"
+)
+
+// Output is where a command writes for a person or for a pipe. It must not be copied once it is used.
+type Output struct {
+	io.Writer
+
+	Interactive bool // a terminal: lines can be redrawn
+	Color       bool // SGR sequences are welcome
+	Width       int  // columns; 0: as long as the line is
+
+	// Size asks the terminal, which may have been resized, for its columns and lines; 0: not known. It may be nil.
+	Size func() (width, height int)
+
+	mu     sync.Mutex
+	region *region // what is shown below the lines that are written; nil: nothing
+}
+
+// Detect finds out what w can do. getenv is os.Getenv: NO_COLOR (https://no-color.org), CLICOLOR_FORCE and TERM are
+// heeded, and COLUMNS where w is no terminal, which knows its own width.
+func Detect(w io.Writer, getenv func(string) string) *Output {
+	o := &Output{Writer: w}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		o.Interactive = getenv("TERM") != "dumb"
+		o.Size = func() (int, int) {
+			width, height, err := term.GetSize(int(f.Fd()))
+			if err != nil {
+				return 0, 0
+			}
+			return width, height
+		}
+		o.Width, _ = o.Size()
+	} else if columns, err := strconv.Atoi(getenv("COLUMNS")); err == nil && columns > 0 {
+		o.Width = columns
+	}
+	o.Color = (o.Interactive || getenv("CLICOLOR_FORCE") != "" && getenv("CLICOLOR_FORCE") != "0") && getenv("NO_COLOR") == ""
+	return o
+}
+
+// Write writes whole lines, above the Progress that is being shown.
+func (o *Output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.region == nil {
+		return o.Writer.Write(p)
+	}
+	if _, err := o.Writer.Write(o.region.draw(p)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Style is a look: an SGR parameter (ECMA-48, 8.3.117).
+type Style string
+
+// The looks that commands use.
+const (
+	Plain  Style = ""
+	Bold   Style = "1"
+	Dim    Style = "2"
+	Red    Style = "31"
+	Green  Style = "32"
+	Yellow Style = "33"
+	Blue   Style = "34"
+	Cyan   Style = "36"
+)
+
+// Append appends text in the style to dst, plain where the output takes no colour.
+func (o *Output) Append(dst []byte, s Style, text string) []byte {
+	if !o.Color || s == Plain || text == "" {
+		return append(dst, text...)
+	}
+	dst = append(dst, "\x1b["...)
+	dst = append(dst, s...)
+	dst = append(dst, 'm')
+	dst = append(dst, text...)
+	return append(dst, "\x1b[0m"...)
+}
+
+// Paint is Append to nothing.
+func (o *Output) Paint(s Style, text string) string {
+	if !o.Color || s == Plain || text == "" {
+		return text
+	}
+	return string(o.Append(nil, s, text))
+}

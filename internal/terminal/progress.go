@@ -1,0 +1,279 @@
+package terminal
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// State is how far an Item has come.
+type State uint8
+
+// The states of an Item, in the order in which it goes through them.
+const (
+	Waiting State = iota // its turn has not come
+	Reading              // being read
+	Sending              // read; what was read is on its way to the bus
+	Done                 // all of it is on the bus
+)
+
+// Item is how one of the things that a Progress shows is doing.
+type Item struct {
+	Name     string
+	State    State
+	Objects  int    // read so far
+	Expected int    // how many there will be; 0: not known
+	Sent     int    // of Objects, how many are on the bus
+	Problem  string // in a word or two why it cannot be read now (forbidden, not served); "": none
+}
+
+// redrawEvery is how often a Progress is redrawn.
+const redrawEvery = 100 * time.Millisecond
+
+// Bounds of what a Progress shows, however large the screen is: it is to be taken in at a glance.
+const (
+	maxRows     = 8 // items at work
+	maxProblems = 3 // kinds of problems
+	maxBar      = 30
+	minBar      = 8
+)
+
+// Progress is a live region below what is written to an interactive Output: redrawn in place, ten times a second, for the
+// size that the terminal has then. Everything that is written to the same Output meanwhile, by a handler of NewHandler or
+// by hand, appears above it, so the same logger serves before, during and after. An Output shows one Progress at a time.
+//
+// Where others write many lines to the same terminal (records to standard output), show none: their lines would be drawn
+// over. A single one, or the ^C of a person, is mended by the next redraw. Nothing has to be restored should the process be
+// killed: the cursor is hidden within single writes only.
+type Progress struct {
+	out    *Output
+	poll   func() (render func(c *canvas), done bool)
+	finish func(c *canvas)
+	began  time.Time
+	frame  int // of the spinner
+}
+
+// NewProgress shows items. Run polls status from its goroutine; done ends it.
+//
+//	progress := terminal.NewProgress(out, func() ([]terminal.Item, bool) {
+//		select {
+//		case <-set.Captured():
+//			return items(set.Status()), true
+//		default:
+//			return items(set.Status()), false
+//		}
+//	})
+//	g.Go(func() error { progress.Run(ctx); return nil })
+//
+// Once done it leaves one line: which items have the most objects.
+func NewProgress(out *Output, status func() (items []Item, done bool)) *Progress {
+	p := &Progress{out: out}
+	var last []Item
+	p.poll = func() (func(*canvas), bool) {
+		items, done := status()
+		last = items
+		return func(c *canvas) { p.renderItems(c, items) }, done
+	}
+	p.finish = func(c *canvas) { renderLargest(c, last) }
+	return p
+}
+
+// NewCounter shows one line, such as "draining: 1,234 events left", until it is done, and leaves nothing behind.
+func NewCounter(out *Output, line func() (text string, done bool)) *Progress {
+	p := &Progress{out: out, finish: func(*canvas) {}}
+	p.poll = func() (func(*canvas), bool) {
+		text, done := line()
+		return func(c *canvas) {
+			c.line()
+			c.add(Cyan, p.spinner())
+			c.add(Plain, " "+string(appendText(nil, text)))
+			c.add(Dim, p.elapsed())
+		}, done
+	}
+	return p
+}
+
+// Run draws until the status is done or ctx ends, and has removed the region when it returns. On an Output that is not
+// interactive it draws nothing and returns at once.
+func (p *Progress) Run(ctx context.Context) {
+	if !p.out.Interactive {
+		return
+	}
+	p.began = time.Now()
+	r := &region{out: p.out}
+	defer r.remove(nil)
+	tick := time.NewTicker(redrawEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C: // before the first drawing too: what is over at once does not flicker
+		}
+		render, done := p.poll()
+		if done {
+			r.remove(p.finish)
+			return
+		}
+		r.show(func() { p.frame++ }, render)
+	}
+}
+
+// spinner shows that the program lives though no number changes.
+func (p *Progress) spinner() string {
+	frames := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+	return string(frames[p.frame%len(frames)])
+}
+
+// elapsed is the time since the beginning, once it is worth a mention.
+func (p *Progress) elapsed() string {
+	d := time.Since(p.began).Truncate(time.Second)
+	if d < time.Second {
+		return ""
+	}
+	return " · " + d.String()
+}
+
+// renderItems shows a summary, the items at work and the problems, from top to bottom: what comes and goes is below what
+// stays.
+func (p *Progress) renderItems(c *canvas, items []Item) {
+	c.line()
+	c.add(Cyan, p.spinner())
+	if len(items) == 0 {
+		c.add(Plain, " looking for resources")
+		c.add(Dim, p.elapsed())
+		return
+	}
+	done, objects, sent := 0, 0, 0
+	for _, it := range items {
+		if it.State == Done && it.Problem == "" {
+			done++
+		}
+		objects, sent = objects+it.Objects, sent+it.Sent
+	}
+	c.add(Plain, " "+Count(done)+"/"+Count(len(items))+" resources · "+Count(objects)+" objects · "+Count(sent)+" sent")
+	c.add(Dim, p.elapsed())
+
+	problems := byProblem(items)
+	// Of a low screen the rows have what summary and problems leave.
+	renderRows(c, atWork(items, min(maxRows, c.height-3-len(problems))))
+	for _, l := range problems {
+		c.line()
+		c.add(Yellow, "! "+l)
+	}
+}
+
+// atWork are the at most n items to show: those that are read now before those that are only sent.
+func atWork(items []Item, n int) []Item {
+	var out []Item
+	for _, s := range []State{Reading, Sending} {
+		for _, it := range items {
+			if it.State == s && it.Problem == "" && len(out) < n && (s == Reading || it.Sent < it.Objects) {
+				out = append(out, it)
+			}
+		}
+	}
+	return out
+}
+
+// byProblem is a line for each kind of problem, naming the items that have it.
+func byProblem(items []Item) []string {
+	names := map[string][]string{}
+	for _, it := range items {
+		if it.Problem != "" {
+			names[it.Problem] = append(names[it.Problem], it.Name)
+		}
+	}
+	kinds := slices.Sorted(maps.Keys(names))
+	if len(kinds) > maxProblems {
+		var other []string
+		for _, k := range kinds[maxProblems-1:] {
+			other = append(other, names[k]...)
+		}
+		slices.Sort(other)
+		kinds = append(kinds[:maxProblems-1], "other problems")
+		names["other problems"] = other
+	}
+	for i, k := range kinds {
+		kinds[i] = string(appendText(nil, k+" ("+Count(len(names[k]))+"): "+strings.Join(names[k], ", ")))
+	}
+	return kinds
+}
+
+// row is an item in columns.
+type row struct {
+	name, count, unit string
+	look              Style
+	part              float64 // of the bar; negative: not known
+}
+
+func renderRows(c *canvas, items []Item) {
+	rows := make([]row, 0, len(items))
+	names, counts := 0, 0
+	for _, it := range items {
+		r := row{name: string(appendText(nil, it.Name)), unit: " read", look: Cyan, part: -1}
+		n, of := it.Objects, it.Expected
+		if it.State == Sending {
+			r.unit, r.look, n, of = " sent", Green, it.Sent, it.Objects
+		}
+		r.count = Count(n)
+		if of > 0 {
+			r.count += "/" + Count(of)
+			r.part = min(float64(n)/float64(of), 1)
+		}
+		names, counts = max(names, utf8.RuneCountInString(r.name)), max(counts, len(r.count))
+		rows = append(rows, r)
+	}
+	names = min(names, c.width*2/5)
+	bar := min(maxBar, c.width-2-names-2-2-counts-len(" read"))
+	if !slices.ContainsFunc(rows, func(r row) bool { return r.part >= 0 }) {
+		bar = 0
+	}
+	for _, r := range rows {
+		c.line()
+		name := cut(r.name, names)
+		c.add(Plain, "  "+name+strings.Repeat(" ", names-utf8.RuneCountInString(name)+2))
+		if bar >= minBar {
+			if r.part >= 0 {
+				full := int(r.part * float64(bar))
+				c.add(r.look, strings.Repeat("━", full))
+				c.add(Dim, strings.Repeat("─", bar-full))
+			} else {
+				c.add(Plain, strings.Repeat(" ", bar))
+			}
+			c.add(Plain, "  ")
+		}
+		c.add(Plain, strings.Repeat(" ", counts-len(r.count))+r.count)
+		c.add(Dim, r.unit)
+	}
+}
+
+// renderLargest shows the items with the most objects, as many as a line has room for, below the messages of a log.
+func renderLargest(c *canvas, items []Item) {
+	items = slices.DeleteFunc(slices.Clone(items), func(it Item) bool { return it.Objects == 0 })
+	slices.SortStableFunc(items, func(a, b Item) int { return b.Objects - a.Objects })
+	if len(items) == 0 {
+		return
+	}
+	line := strings.Repeat(" ", len(time.TimeOnly))
+	for i, it := range items {
+		next := " " + string(appendText(nil, it.Name)) + " " + Count(it.Objects)
+		if i > 0 {
+			next = " ·" + next
+		}
+		more := ""
+		if rest := len(items) - i - 1; rest > 0 {
+			more = " · " + Count(rest) + " more"
+		}
+		if i > 0 && utf8.RuneCountInString(line+next+more) > c.width {
+			line += " · " + Count(len(items)-i) + " more"
+			break
+		}
+		line += next
+	}
+	c.line()
+	c.add(Dim, line)
+}

@@ -1,0 +1,46 @@
+package terminal
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// appendText appends text with what is not printable escaped as in Go's strings, so that it can neither move the cursor
+// nor pretend to be another line.
+func appendText(dst []byte, text string) []byte {
+	for i, size := 0, 0; i < len(text); i += size {
+		var r rune
+		r, size = utf8.DecodeRuneInString(text[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			dst = append(dst, `\x`...)
+			dst = append(dst, "0123456789abcdef"[text[i]>>4], "0123456789abcdef"[text[i]&15])
+		case strconv.IsPrint(r):
+			dst = append(dst, text[i:i+size]...)
+		default:
+			q := strconv.QuoteRune(r)
+			dst = append(dst, q[1:len(q)-1]...)
+		}
+	}
+	return dst
+}
+
+// appendWord appends text as one word: quoted where it is none.
+func appendWord(dst []byte, text string) []byte {
+	if text == "" || strings.ContainsFunc(text, func(r rune) bool {
+		return r == ' ' || r == '"' || r == '=' || r == utf8.RuneError || !strconv.IsPrint(r)
+	}) {
+		return strconv.AppendQuote(dst, text)
+	}
+	return append(dst, text...)
+}
+
+// Count is n with its thousands set apart: 12,345.
+func Count(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
