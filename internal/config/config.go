@@ -1,9 +1,7 @@
 package config
 
 import (
-	"fmt"
 	"log/slog"
-	"os"
 	"time"
 )
 
@@ -63,6 +61,9 @@ type RedactionMode string
 // RedactRemove leaves out what is redacted.
 const RedactRemove RedactionMode = "remove"
 
+// Values are the modes of this release.
+func (RedactionMode) Values() []string { return names(RedactRemove) }
+
 // Snapshot says when the objects that exist are read and sent.
 type Snapshot struct {
 	Mode SnapshotMode `yaml:"mode"`
@@ -77,6 +78,9 @@ const (
 	SnapshotAlways  SnapshotMode = "always"  // at every start
 	SnapshotNever   SnapshotMode = "never"
 )
+
+// Values are all modes.
+func (SnapshotMode) Values() []string { return names(SnapshotInitial, SnapshotAlways, SnapshotNever) }
 
 // Event is the shape of events.
 type Event struct {
@@ -93,6 +97,9 @@ const (
 	EventStructured EventMode = "structured" // envelope and data are one JSON document
 	EventBinary     EventMode = "binary"     // the envelope is headers, the data is the body
 )
+
+// Values are all modes.
+func (EventMode) Values() []string { return names(EventStructured, EventBinary) }
 
 // Queue bounds what waits between the API server and the bus. Either bound makes informers wait.
 type Queue struct {
@@ -140,17 +147,20 @@ const (
 	DiscardOld Discard = "old" // it drops the oldest: silent loss, refused where the stream is bounded
 )
 
+// Values are both policies.
+func (Discard) Values() []string { return names(DiscardNew, DiscardOld) }
+
 // Stdout is the bus that prints JSON lines.
 type Stdout struct{}
 
 // Mode is what part of a cluster an agent watches.
 type Mode string
 
-// The modes of an agent.
-const (
-	ModeCluster Mode = "cluster" // one agent for all of it
-	ModeNode    Mode = "node"    // one agent on each node, for what is bound to it; not yet supported
-)
+// ModeCluster is one agent for all of a cluster.
+const ModeCluster Mode = "cluster"
+
+// Values are the modes of this release.
+func (Mode) Values() []string { return names(ModeCluster) }
 
 // LeaderElection is accepted switched off only.
 type LeaderElection struct {
@@ -179,6 +189,9 @@ const (
 	LogError LogLevel = "error"
 )
 
+// Values are all levels, the least first.
+func (LogLevel) Values() []string { return names(LogDebug, LogInfo, LogWarn, LogError) }
+
 // Slog is the level as log/slog has it; info where l is none of the four.
 func (l LogLevel) Slog() slog.Level {
 	switch l {
@@ -196,11 +209,15 @@ func (l LogLevel) Slog() slog.Level {
 // LogFormat is how a log line is written.
 type LogFormat string
 
-// The formats of log/slog's handlers.
+// The formats.
 const (
+	LogAuto LogFormat = "auto" // for a person's eyes at a terminal, JSON otherwise
 	LogJSON LogFormat = "json"
 	LogText LogFormat = "text"
 )
+
+// Values are all formats.
+func (LogFormat) Values() []string { return names(LogAuto, LogJSON, LogText) }
 
 // Tracing is accepted switched off only.
 type Tracing struct {
@@ -230,7 +247,7 @@ func Default() *Config {
 		Bus:       Bus{NATS: &nats},
 		Mode:      ModeCluster,
 		Server:    Server{Address: ":8080"},
-		Log:       Log{Level: LogInfo, Format: LogJSON},
+		Log:       Log{Level: LogInfo, Format: LogAuto},
 	}
 }
 
@@ -247,37 +264,4 @@ func defaultNATS() NATS {
 			DuplicateWindow: Duration{2 * time.Minute},
 		},
 	}
-}
-
-// maxFileBytes is far above any configuration. It bounds the time and the depth of recursion that a YAML parser can be
-// made to spend on nesting.
-const maxFileBytes = 256 << 10
-
-// Load reads and validates the file at path. What is wrong with its content is returned as [Errors].
-func Load(path string) (*Config, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read configuration: %w", err)
-	}
-	return Parse(data, path)
-}
-
-// Parse reads and validates the content of a file. Name stands for the file in errors, which are [Errors]. Variables
-// come from the environment.
-func Parse(data []byte, name string) (*Config, error) {
-	c := Default()
-	d := newDecoder(data, name, os.LookupEnv)
-	d.decode(c)
-	errs := d.errs
-	for _, e := range c.problems() {
-		// What could not be read was left at its default or empty: a second complaint about it would mislead.
-		if !errs.covers(e.Path) {
-			errs = append(errs, d.locate(e))
-		}
-	}
-	if len(errs) > 0 {
-		errs.sort()
-		return nil, errs
-	}
-	return c, nil
 }

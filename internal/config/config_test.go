@@ -133,6 +133,14 @@ func TestPasswordNotShown(t *testing.T) {
 		`{nats: {url: "nats://kubecdc:hunter2@nats:4222,nats://hunter2@b:1"}, stdout: {}}`,
 		`{nats: {url: "nats://kubecdc:hunter2 @nats:4222"}}`,
 		`{nats: "nats://kubecdc:hunter2@nats:4222"}`,
+		`{nats: "kubecdc:hunter2@nats:4222"}`,
+		`{nats: {url: "kubecdc:hunter2@nats:4222"}}`,
+		`{nats: {url: kubecdc:hunter2@nats:4222, strem: {}}}`,
+		`{nats: {url: ["kubecdc:hunter2/@nats:4222"]}}`,
+		`{nats: {stream: {name: "a", maxAge: "kubecdc:hunter2@nats:4222"}}}`,
+		`{nats: {stream: {maxBytes: "nats://kubecdc:hunter2@nats:4222"}}}`,
+		`{nats: {url: {"nats://kubecdc:hunter2@nats:4222": 1}}}`,
+		`{"nats://kubecdc:hunter2@nats:4222": 1}`,
 	} {
 		_, err := config.Parse([]byte("apiVersion: kubecdc.dev/v1\nbus: "+bus+"\n"), "f.yaml")
 		if err == nil {

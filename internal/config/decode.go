@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"encoding"
 	"errors"
 	"fmt"
@@ -33,8 +34,10 @@ type decoder struct {
 type place struct{ line, column int }
 
 func newDecoder(data []byte, name string, lookup func(string) (string, bool)) *decoder {
+	data = bytes.TrimPrefix(data, []byte("\uFEFF"))                                                   // the byte order mark that some Windows editors begin a file with
+	lines := strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(data)), "\n") // as YAML has it
 	return &decoder{
-		data: data, name: name, lines: strings.Split(string(data), "\n"), lookup: lookup,
+		data: data, name: name, lines: lines, lookup: lookup,
 		anchors: map[string]ast.Node{}, places: map[string]place{},
 	}
 }
@@ -51,7 +54,7 @@ func (d *decoder) decode(c *Config) {
 		d.value(body, reflect.ValueOf(c).Elem(), "")
 	}
 	if _, ok := d.places["apiVersion"]; !ok && !d.errs.covers("apiVersion") {
-		d.fail(nil, "apiVersion", "is missing, must be %s", APIVersion)
+		d.fail(nil, "apiVersion", "is missing; begin the file with apiVersion: %s", APIVersion)
 	}
 }
 
@@ -62,14 +65,14 @@ func (d *decoder) parse() ast.Node {
 		d.fail(nil, "", "must not be larger than %v", Bytes(maxFileBytes))
 		return nil
 	case !utf8.Valid(d.data):
-		d.fail(nil, "", "must be UTF-8")
+		d.notUTF8()
 		return nil
 	}
 	file, err := parser.ParseBytes(d.data, 0)
 	if err != nil {
 		var syntax yaml.Error
 		if errors.As(err, &syntax) {
-			d.fail(syntax.GetToken(), "", "%s", syntax.GetMessage())
+			d.syntax(syntax)
 		} else {
 			d.fail(nil, "", "%v", err)
 		}
@@ -80,7 +83,7 @@ func (d *decoder) parse() ast.Node {
 		switch {
 		case doc.Body == nil:
 		case root != nil:
-			d.fail(doc.Body.GetToken(), "", "must hold one document only")
+			d.fail(start(doc.Body), "", "a second document begins behind ---: a file holds one")
 		default:
 			root = doc.Body
 		}
@@ -112,12 +115,12 @@ func (d *decoder) resolve(n ast.Node, path string) ast.Node {
 		case *ast.AliasNode:
 			target, ok := d.anchors[t.Value.GetToken().Value]
 			if !ok {
-				d.fail(t.GetToken(), path, "there is no anchor &%s", t.Value.GetToken().Value)
+				d.fail(t.GetToken(), path, "there is no anchor &%s; a text that begins with * needs quotes", t.Value.GetToken().Value)
 				return nil
 			}
 			n = target
 		case *ast.TagNode:
-			d.fail(t.GetToken(), path, "must have no tag, got %s", t.GetToken().Value)
+			d.fail(t.GetToken(), path, "must have no tag, got %s; a text that begins with ! needs quotes", t.GetToken().Value)
 			return nil
 		case nil:
 			return nil
@@ -134,7 +137,7 @@ func (d *decoder) value(n ast.Node, v reflect.Value, path string) {
 		return
 	}
 	if _, ok := d.places[path]; !ok {
-		d.mark(n.GetToken(), path)
+		d.mark(start(n), path)
 	}
 	if text, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
 		if s, ok := d.scalar(n, path, "text or a number"); ok {
@@ -156,17 +159,11 @@ func (d *decoder) value(n ast.Node, v reflect.Value, path string) {
 	case reflect.Slice:
 		d.list(n, v, path)
 	case reflect.String:
-		if !isText(n) {
-			d.fail(n.GetToken(), path, "must be text, got %s; write it in quotes", describe(n))
-			return
-		}
-		if s, ok := d.scalar(n, path, "text"); ok {
-			v.SetString(s)
-		}
+		d.text(n, v, path)
 	case reflect.Bool:
 		if s, ok := d.scalar(n, path, "true or false"); ok {
 			if s != "true" && s != "false" || isQuoted(n) {
-				d.fail(n.GetToken(), path, "must be true or false, got %s", describe(n))
+				d.fail(n.GetToken(), path, "must be true or false%s, got %s", unquoted(n), describe(n))
 				return
 			}
 			v.SetBool(s == "true")
@@ -174,14 +171,34 @@ func (d *decoder) value(n ast.Node, v reflect.Value, path string) {
 	case reflect.Int:
 		if s, ok := d.scalar(n, path, "a whole number"); ok {
 			i, err := strconv.Atoi(s)
-			if err != nil || isQuoted(n) {
-				d.fail(n.GetToken(), path, "must be a whole number, got %s", describe(n))
-				return
+			switch {
+			case errors.Is(err, strconv.ErrRange):
+				d.fail(n.GetToken(), path, "is too large a number, got %s", shorten(s))
+			case err != nil || isQuoted(n):
+				d.fail(n.GetToken(), path, "must be a whole number%s, got %s", unquoted(n), describe(n))
+			default:
+				v.SetInt(int64(i))
 			}
-			v.SetInt(int64(i))
 		}
 	default:
 		d.fail(n.GetToken(), path, "is of kind %s, which the decoder does not know", v.Kind())
+	}
+}
+
+// text reads a field that is text, or one of a few words.
+func (d *decoder) text(n ast.Node, v reflect.Value, path string) {
+	if e, ok := v.Interface().(Enum); ok {
+		if s, ok := d.scalar(n, path, oneOf(e)); ok {
+			v.SetString(s)
+		}
+		return
+	}
+	if !isText(n) {
+		d.fail(n.GetToken(), path, "must be text, got %s; write it in quotes", describe(n))
+		return
+	}
+	if s, ok := d.scalar(n, path, "text"); ok {
+		v.SetString(s)
 	}
 }
 
@@ -194,23 +211,21 @@ func (d *decoder) mapping(n ast.Node, v reflect.Value, path string) {
 		pairs = []*ast.MappingValueNode{t}
 	case *ast.NullNode: // "server:" with all its keys commented out
 	default:
-		d.fail(n.GetToken(), path, "must be a mapping, got %s", describe(n))
+		d.fail(start(n), path, "must be a mapping%s, got %s", keysOf(v.Type()), describe(n))
 		return
 	}
 	fields := map[string]reflect.Value{}
-	var known []string
-	for i := range v.NumField() {
-		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ",")
+	known := keys(v.Type())
+	for i, name := range known {
 		fields[name] = v.Field(i)
-		known = append(known, name)
 	}
 	for _, pair := range pairs {
 		tok := pair.Key.GetToken()
 		if pair.Key.IsMergeKey() {
-			d.fail(tok, path, "merge keys (<<) are not supported")
+			d.fail(tok, path, "merge keys (<<) are not supported, anchors (&) and aliases (*) are")
 			continue
 		}
-		at := tok.Value
+		at := shorten(mask(tok.Value))
 		if path != "" {
 			at = path + "." + at
 		}
@@ -219,12 +234,12 @@ func (d *decoder) mapping(n ast.Node, v reflect.Value, path string) {
 				d.mark(tok, at)
 			}
 			d.value(pair.Value, field, at)
-		} else if what, ok := notYet(at); ok {
-			d.fail(tok, at, "not yet supported: %s", what)
-		} else if len(known) == 0 {
-			d.fail(tok, at, "unknown field, there are none here")
-		} else {
-			d.fail(tok, at, "unknown field, known here: %s", strings.Join(known, ", "))
+			continue
+		}
+		if p, ok := notYet(at); !ok {
+			d.fail(tok, at, "%s", unknownField(tok.Value, path, known))
+		} else if !p.isOff(d.resolve(pair.Value, at)) {
+			d.fail(tok, at, "%s", p.refusal())
 		}
 	}
 }
@@ -232,7 +247,7 @@ func (d *decoder) mapping(n ast.Node, v reflect.Value, path string) {
 func (d *decoder) list(n ast.Node, v reflect.Value, path string) {
 	seq, ok := n.(*ast.SequenceNode)
 	if !ok {
-		d.fail(n.GetToken(), path, "must be a list, got %s", describe(n))
+		d.fail(start(n), path, "must be a list, got %s%s", describe(n), asList(n))
 		return
 	}
 	if len(seq.Values) == 0 {
@@ -295,6 +310,40 @@ func expand(s string, lookup func(string) (string, bool)) (string, error) {
 		return "", errs[0]
 	}
 	return s, nil
+}
+
+// asList says how to make a list of what is none.
+func asList(n ast.Node) string {
+	switch t := n.(type) {
+	case *ast.MappingNode, *ast.MappingValueNode:
+		return "; begin each item with -"
+	case *ast.StringNode:
+		if s := shorten(t.Value); s == mask(s) {
+			return "; write [" + s + "]"
+		}
+	}
+	return ""
+}
+
+// unquoted is what to do about quotes that make a text of something else.
+func unquoted(n ast.Node) string {
+	if isQuoted(n) {
+		return " without quotes"
+	}
+	return ""
+}
+
+// start is the first token of a node; the token that goccy has for a mapping is a colon.
+func start(n ast.Node) *token.Token {
+	switch t := n.(type) {
+	case *ast.MappingValueNode:
+		return t.Key.GetToken()
+	case *ast.MappingNode:
+		if !t.IsFlowStyle && len(t.Values) > 0 {
+			return t.Values[0].Key.GetToken()
+		}
+	}
+	return n.GetToken()
 }
 
 // isEmpty reports whether the value's own token is of no use as a place: nothing is there.

@@ -54,11 +54,11 @@ func (e Errors) sort() {
 
 // Error is one thing that is wrong.
 type Error struct {
-	File    string // as given to Load or Parse; "" where there was none
-	Line    int    // from 1; 0 where the error has no place in a file
-	Column  int    // from 1, in characters
-	Path    string // "watch[0].namespaces[1]"; "" for a syntax error
-	Message string // "must be between 1 and 5, got 7"
+	File    string `json:"file,omitempty"`   // as given to Load or Parse; "" where there was none
+	Line    int    `json:"line,omitempty"`   // from 1; 0 where the error has no place in a file
+	Column  int    `json:"column,omitempty"` // from 1, in characters
+	Path    string `json:"path,omitempty"`   // "watch[0].namespaces[1]"; "" for a syntax error
+	Message string `json:"message"`          // "must be between 1 and 5, got 7"
 
 	excerpt string
 }
@@ -100,12 +100,17 @@ func excerpt(lines []string, line, column int) string {
 	return fmt.Sprintf("\n%6d | %s\n       | %s^", line, string(text[from:to]), strings.Repeat(" ", column-1-from))
 }
 
-var userinfo = regexp.MustCompile(`//.*@`)
+// userinfo is the user part of a URL, also of one whose scheme was forgotten.
+var userinfo = regexp.MustCompile(`//.*@|[^\s"'{}\[\],/:]+:(/[^/\s]|[^/\s])\S*@`)
 
 // mask hides the user part of a URL, keeping the width: a password written there is refused, and must not reach a log
 // by way of that error.
 func mask(s string) string {
 	return userinfo.ReplaceAllStringFunc(s, func(m string) string {
-		return "//" + strings.Repeat("*", utf8.RuneCountInString(m)-3) + "@"
+		scheme := ""
+		if strings.HasPrefix(m, "//") {
+			scheme = "//"
+		}
+		return scheme + strings.Repeat("*", utf8.RuneCountInString(m)-len(scheme)-1) + "@"
 	})
 }

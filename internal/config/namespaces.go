@@ -16,7 +16,7 @@ var namespacePattern = regexp.MustCompile(`^!?[a-z0-9*?-]{1,63}$`)
 // UnmarshalText refuses what can be no part of a namespace's name.
 func (p *NamespacePattern) UnmarshalText(text []byte) error {
 	if !namespacePattern.Match(text) {
-		return fmt.Errorf("must be the name of a namespace or a glob over such names, with ! before it to exclude, got %q", text)
+		return fmt.Errorf("must be a namespace or a glob over their names (shop, team-*), with ! before it to exclude (!kube-system), got %s", show(string(text)))
 	}
 	*p = NamespacePattern(text)
 	return nil

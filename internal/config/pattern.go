@@ -35,24 +35,17 @@ var (
 	apiVersion    = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
 )
 
-// UnmarshalText reads the written form.
+// UnmarshalText reads the written form. What Kubernetes is known not to serve is refused with what may have been meant:
+// a pattern that never matches would lose changes in silence.
 func (p *ResourcePattern) UnmarshalText(text []byte) error {
-	bad := func(what string) error {
-		return fmt.Errorf("must be a resource as kubectl writes it (pods, deployments.apps, deployments.v1.apps, "+
-			"*.networking.k8s.io, *): %s, got %q", what, text)
-	}
 	name, rest, dotted := strings.Cut(string(text), ".")
 	q := ResourcePattern{Resource: name}
-	if name != "*" && !resourceName.MatchString(name) {
-		return bad("a resource is lower case and has no wildcard inside its name")
-	}
 	if version, group, _ := strings.Cut(rest, "."); apiVersion.MatchString(version) {
 		q.Version, rest = version, group
 	}
 	q.Group, q.Core = rest, dotted && rest == ""
-	switch {
-	case q.Group != "" && !resourceGroup.MatchString(q.Group):
-		return bad("a group is a DNS name without wildcards")
+	if why := q.wrong(string(text)); why != "" {
+		return fmt.Errorf("must be a resource as kubectl writes it, got %s: %s", show(string(text)), why)
 	}
 	*p = q
 	return nil
@@ -78,12 +71,12 @@ func (p ResourcePattern) Match(group, version, resource string) bool {
 	if p.Resource != "*" && p.Resource != resource || p.Version != "" && p.Version != version {
 		return false
 	}
-	groups := p.groups()
+	groups := p.Groups()
 	return groups == nil || slices.Contains(groups, group)
 }
 
-// groups are those that the pattern can match in; nil: every one.
-func (p ResourcePattern) groups() []string {
+// Groups are those that the pattern can match in; nil: every one.
+func (p ResourcePattern) Groups() []string {
 	switch {
 	case p.Core:
 		return []string{""}
@@ -103,7 +96,7 @@ type span struct {
 }
 
 func (p ResourcePattern) span() span {
-	return span{resource: p.Resource, version: p.Version, groups: p.groups()}
+	return span{resource: p.Resource, version: p.Version, groups: p.Groups()}
 }
 
 // intersect returns what both can match, and false where that is nothing. Versions do not part spans: the same object
@@ -169,53 +162,4 @@ func (s span) String() string {
 		return s.resource + "." + s.groups[0]
 	}
 	return s.resource
-}
-
-// builtinGroups are the groups in which Kubernetes serves a resource of this name, nil where it serves none. Resources
-// that cannot be watched are left out.
-func builtinGroups(resource string) []string {
-	switch resource {
-	case "configmaps", "endpoints", "limitranges", "namespaces", "nodes", "persistentvolumeclaims", "persistentvolumes",
-		"pods", "podtemplates", "replicationcontrollers", "resourcequotas", "secrets", "serviceaccounts", "services":
-		return []string{""}
-	case "events":
-		return []string{"", "events.k8s.io"}
-	case "controllerrevisions", "daemonsets", "deployments", "replicasets", "statefulsets":
-		return []string{"apps"}
-	case "cronjobs", "jobs":
-		return []string{"batch"}
-	case "horizontalpodautoscalers":
-		return []string{"autoscaling"}
-	case "poddisruptionbudgets":
-		return []string{"policy"}
-	case "ingressclasses", "ingresses", "ipaddresses", "networkpolicies", "servicecidrs":
-		return []string{"networking.k8s.io"}
-	case "endpointslices":
-		return []string{"discovery.k8s.io"}
-	case "clusterrolebindings", "clusterroles", "rolebindings", "roles":
-		return []string{"rbac.authorization.k8s.io"}
-	case "csidrivers", "csinodes", "csistoragecapacities", "storageclasses", "volumeattachments",
-		"volumeattributesclasses":
-		return []string{"storage.k8s.io"}
-	case "leases":
-		return []string{"coordination.k8s.io"}
-	case "priorityclasses":
-		return []string{"scheduling.k8s.io"}
-	case "runtimeclasses":
-		return []string{"node.k8s.io"}
-	case "flowschemas", "prioritylevelconfigurations":
-		return []string{"flowcontrol.apiserver.k8s.io"}
-	case "mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
-		"validatingwebhookconfigurations":
-		return []string{"admissionregistration.k8s.io"}
-	case "certificatesigningrequests":
-		return []string{"certificates.k8s.io"}
-	case "deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices":
-		return []string{"resource.k8s.io"}
-	case "customresourcedefinitions":
-		return []string{"apiextensions.k8s.io"}
-	case "apiservices":
-		return []string{"apiregistration.k8s.io"}
-	}
-	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -18,10 +19,30 @@ type Duration struct {
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, err := time.ParseDuration(string(text))
 	if err != nil {
-		return fmt.Errorf("must be a duration such as 90s, 2m or 168h, got %q", text)
+		return fmt.Errorf("must be a duration such as 90s, 2m or 168h, got %s%s", show(string(text)), meantDuration(string(text)))
 	}
 	d.Duration = v
 	return nil
+}
+
+var unitless = regexp.MustCompile(`^ *([0-9]{1,9}) *(d|w|days?|weeks?|)$`)
+
+// meantDuration is what a number without a unit, or with one that Go does not have, probably means.
+func meantDuration(text string) string {
+	m := unitless.FindStringSubmatch(text)
+	if m == nil {
+		return ""
+	}
+	n, err := strconv.Atoi(m[1])
+	switch {
+	case err != nil:
+		return ""
+	case m[2] == "":
+		return fmt.Sprintf(": it has no unit, did you mean %ds?", n)
+	case m[2][0] == 'd':
+		return fmt.Sprintf(": there are no days, write %dh", n*24)
+	}
+	return fmt.Sprintf(": there are no weeks, write %dh", n*24*7)
 }
 
 // MarshalText is String.
@@ -42,6 +63,7 @@ func (d Duration) String() string {
 // Bytes is a number of bytes, written plain or with KiB, MiB, GiB or TiB: "65536", "64MiB".
 type Bytes int64
 
+// bytesForm is what is wrong with anything else.
 const bytesForm = "must be a number of bytes such as 65536, 64MiB or 20GiB"
 
 // byteUnits are from the largest to the smallest, so that the first which divides a number is the one to write.
@@ -67,12 +89,22 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseUint(digits, 10, 63)
 	switch {
 	case errors.Is(err, strconv.ErrRange), err == nil && n > uint64(math.MaxInt64/size):
-		return fmt.Errorf("must be less than 8EiB, got %q", text)
+		return fmt.Errorf("must be less than 8EiB, got %s", show(string(text)))
 	case err != nil:
-		return fmt.Errorf("%s, got %q", bytesForm, text)
+		return fmt.Errorf("%s, got %s%s", bytesForm, show(string(text)), meantBytes(string(text)))
 	}
 	*b = Bytes(int64(n) * size) //nolint:gosec // n was compared with MaxInt64/size above
 	return nil
+}
+
+var otherUnit = regexp.MustCompile(`(?i)^ *([0-9]{1,18}) *([kmgt])i?b? *$`)
+
+// meantBytes is what a number with another unit probably means. Powers of 1000 are not for bounds of memory.
+func meantBytes(text string) string {
+	if m := otherUnit.FindStringSubmatch(text); m != nil {
+		return fmt.Sprintf(", did you mean %s%siB?", m[1], strings.ToUpper(m[2]))
+	}
+	return ""
 }
 
 // MarshalText is String.

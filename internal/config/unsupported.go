@@ -3,42 +3,102 @@ package config
 import (
 	"regexp"
 	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
 )
 
-// notYet lists the keys of the contract that this release cannot do, and what each would do. They are refused, never
-// ignored; when one begins to work it leaves the list and becomes a field. An index of a list is written [].
-func notYet(path string) (what string, ok bool) {
-	path = indexes.ReplaceAllString(path, "[]")
-	i := slices.IndexFunc(notYetKeys(), func(k key) bool { return k.path == path })
-	if i < 0 {
-		return "", false
+// Planned is a key, or a value of a key, that the contract has and this release cannot do. It is refused, never
+// ignored; when it begins to work it leaves the list. An index of a list is written [].
+type Planned struct {
+	Path string
+	What string // what it would do: "publishing to Kafka"
+
+	// Value is the one value that is refused; "": the key is.
+	Value string
+	// Off is the value at which the key may be written all the same, because it says what this release does anyway:
+	// "[]", "0s". "": there is none.
+	Off string
+}
+
+// PlannedKeys are all of them, in the order of the file.
+func PlannedKeys() []Planned {
+	return []Planned{
+		{Path: "watch[].operations", What: "choosing operations", Off: "[created, updated, deleted]"},
+		{Path: "watch[].where", What: "filtering by a CEL expression", Off: `""`},
+		{Path: "watch[].onError", What: "what becomes of a delta whose expression fails"},
+		{Path: "watch[].redact", What: "redacting paths", Off: "[]"},
+		{Path: "noise", What: "leaving out known noise", Off: "[]"},
+		{Path: "redaction.mode", Value: "hash", What: "redacting by a keyed hash"},
+		{Path: "redaction.keyFile", What: "redacting by a keyed hash", Off: `""`},
+		{Path: "snapshot.every", What: "repeating the snapshot", Off: "0s"},
+		{Path: "event.maxBytes", What: "bounding the size of an event"},
+		{Path: "bus.nats.auth", What: "authentication to NATS"},
+		{Path: "bus.nats.tls", What: "certificates of one's own for NATS"},
+		{Path: "bus.kafka", What: "publishing to Kafka"},
+		{Path: "bus.http", What: "publishing over HTTP"},
+		{Path: "oversize", What: "shortening events that are too large", Off: "[]"},
+		{Path: "deadLetter", What: "dead letters"},
+		{Path: "checkpoint", What: "resuming from a checkpoint"},
+		{Path: "mode", Value: "node", What: "an agent on each node"},
+		{Path: "leaderElection.enabled", Value: "true", What: "leader election"},
+		{Path: "leaderElection.lease", What: "leader election"},
+		{Path: "tracing.enabled", Value: "true", What: "tracing"},
+		{Path: "tracing.endpoint", What: "tracing", Off: `""`},
 	}
-	return notYetKeys()[i].what, true
 }
 
 var indexes = regexp.MustCompile(`\[[0-9]+\]`)
 
-type key struct{ path, what string }
+// notYet finds what a key would do.
+func notYet(path string) (Planned, bool) {
+	return planned(indexes.ReplaceAllString(path, "[]"), "")
+}
 
-func notYetKeys() []key {
-	return []key{
-		{"watch[].operations", "choosing operations"},
-		{"watch[].where", "filtering by a CEL expression"},
-		{"watch[].onError", "what becomes of a delta whose expression fails"},
-		{"watch[].redact", "redacting paths"},
-		{"noise", "leaving out known noise"},
-		{"redaction.keyFile", "redacting by a keyed hash"},
-		{"snapshot.every", "repeating the snapshot"},
-		{"event.maxBytes", "bounding the size of an event"},
-		{"bus.kafka", "publishing to Kafka"},
-		{"bus.http", "publishing over HTTP"},
-		{"bus.nats.auth", "authentication to NATS"},
-		{"bus.nats.tls", "certificates of one's own for NATS"},
-		{"oversize", "shortening events that are too large"},
-		{"deadLetter", "dead letters"},
-		{"checkpoint", "resuming from a checkpoint"},
-		{"leaderElection.lease", "leader election"},
-		{"tracing.endpoint", "tracing"},
-		{"relay", "relaying from one bus to others"},
+// notYetValue finds what a value of a key would do.
+func notYetValue(path, value string) (what string, ok bool) {
+	p, ok := planned(path, value)
+	return p.What, ok
+}
+
+func planned(path, value string) (Planned, bool) {
+	all := PlannedKeys()
+	i := slices.IndexFunc(all, func(p Planned) bool { return p.Path == path && p.Value == value })
+	if i < 0 {
+		return Planned{}, false
 	}
+	return all[i], true
+}
+
+// isOff reports whether the node says what Off says, however it is written.
+func (p Planned) isOff(n ast.Node) bool { return p.Off != "" && written(n) == p.Off }
+
+// refusal is the message for the key.
+func (p Planned) refusal() string {
+	if p.Off != "" {
+		return "not yet supported: " + p.What + "; leave it out or write " + p.Off
+	}
+	return "not yet supported: " + p.What
+}
+
+// written is a scalar or a list of scalars in one spelling; "" for anything else.
+func written(n ast.Node) string {
+	switch t := n.(type) {
+	case *ast.StringNode:
+		if t.Value == "" {
+			return `""`
+		}
+		return t.Value
+	case *ast.IntegerNode:
+		if t.GetToken().Value == "0" {
+			return "0s" // the one duration that needs no unit
+		}
+	case *ast.SequenceNode:
+		items := make([]string, len(t.Values))
+		for i, v := range t.Values {
+			items[i] = written(v)
+		}
+		return "[" + strings.Join(items, ", ") + "]"
+	}
+	return ""
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -37,26 +36,17 @@ func (c *Config) problems() []*Error {
 	list = append(list, validateWatch(c.Watch, root("watch"))...)
 	list = append(list, validateStrip(c.Strip, root("strip"))...)
 	list = append(list, c.Redaction.validate(root("redaction"))...)
-	list = append(list, oneOf(root("snapshot").Child("mode"), c.Snapshot.Mode,
-		SnapshotInitial, SnapshotAlways, SnapshotNever)...)
-	list = append(list, oneOf(root("event").Child("mode"), c.Event.Mode, EventStructured, EventBinary)...)
-	list = append(list, between(root("queue").Child("events"), c.Queue.Events, 1, 1<<24)...)
-	list = append(list, between(root("queue").Child("bytes"), c.Queue.Bytes, 64<<10, 1<<40)...)
+	list = append(list, inEnum(root("snapshot").Child("mode"), c.Snapshot.Mode)...)
+	list = append(list, inEnum(root("event").Child("mode"), c.Event.Mode)...)
+	list = append(list, inLimit(root("queue").Child("events"), count(c.Queue.Events))...)
+	list = append(list, inLimit(root("queue").Child("bytes"), c.Queue.Bytes)...)
 	list = append(list, c.Bus.validate(root("bus"))...)
-	if c.Mode == ModeNode {
-		list = append(list, unsupported(root("mode"), "an agent on each node"))
-	} else {
-		list = append(list, oneOf(root("mode"), c.Mode, ModeCluster)...)
-	}
-	if c.LeaderElection.Enabled {
-		list = append(list, unsupported(root("leaderElection").Child("enabled"), "leader election"))
-	}
+	list = append(list, inEnum(root("mode"), c.Mode)...)
+	list = append(list, staysOff(root("leaderElection").Child("enabled"), c.LeaderElection.Enabled)...)
 	list = append(list, validateAddress(c.Server.Address, root("server").Child("address"))...)
-	list = append(list, oneOf(root("log").Child("level"), c.Log.Level, LogDebug, LogInfo, LogWarn, LogError)...)
-	list = append(list, oneOf(root("log").Child("format"), c.Log.Format, LogJSON, LogText)...)
-	if c.Tracing.Enabled {
-		list = append(list, unsupported(root("tracing").Child("enabled"), "tracing"))
-	}
+	list = append(list, inEnum(root("log").Child("level"), c.Log.Level)...)
+	list = append(list, inEnum(root("log").Child("format"), c.Log.Format)...)
+	list = append(list, staysOff(root("tracing").Child("enabled"), c.Tracing.Enabled)...)
 
 	errs := make([]*Error, len(list))
 	for i, e := range list {
@@ -75,13 +65,14 @@ var clusterName = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,126}[A-Za-z
 func validateWatch(rules []Rule, path *field.Path) field.ErrorList {
 	var list field.ErrorList
 	if len(rules) == 0 {
-		return append(list, field.Required(path, "must have at least one rule"))
+		return append(list, field.Required(path, "must have at least one rule, such as {resources: [pods]}"))
 	}
 	for j := range rules {
 		r, at := &rules[j], path.Index(j)
 		if len(r.Resources) == 0 {
-			list = append(list, field.Required(at.Child("resources"), "must name at least one resource"))
+			list = append(list, field.Required(at.Child("resources"), "must name at least one resource, such as pods"))
 		}
+		list = append(list, r.validateScope(at.Child("resources"))...)
 		list = append(list, unique(r.Resources, at.Child("resources"))...)
 		list = append(list, unique(r.Except, at.Child("except"))...)
 		list = append(list, unique(r.Namespaces, at.Child("namespaces"))...)
@@ -93,13 +84,26 @@ func validateWatch(rules []Rule, path *field.Path) field.ErrorList {
 		}
 		if _, err := labels.Parse(r.LabelSelector); err != nil {
 			list = append(list, field.Invalid(at.Child("labelSelector"), r.LabelSelector,
-				"must be a label selector: "+flatten(err)))
+				"must be a label selector such as team=payments or \"tier in (web, db)\": "+flatten(err)))
 		}
 		if _, err := fields.ParseSelector(r.FieldSelector); err != nil {
 			list = append(list, field.Invalid(at.Child("fieldSelector"), r.FieldSelector,
-				"must be a field selector: "+flatten(err)))
+				"must be a field selector such as spec.nodeName=n1 or status.phase!=Running: "+flatten(err)))
 		}
 		list = append(list, validateOrder(rules, j, path)...)
+	}
+	return list
+}
+
+// validateScope finds resources without namespaces in a rule for some namespaces only.
+func (r *Rule) validateScope(path *field.Path) field.ErrorList {
+	var list field.ErrorList
+	for i, p := range r.Resources {
+		b := builtinOf(p.Resource)
+		if b != nil && b.cluster && slices.Equal(p.Groups(), b.groups) && !r.Namespaces.Match("") {
+			list = append(list, field.Forbidden(path.Index(i), fmt.Sprintf(
+				"can never match: %s have no namespace, the rule takes some namespaces only; give %[1]s a rule of their own", p)))
+		}
 	}
 	return list
 }
@@ -232,10 +236,7 @@ func (r *Redaction) validate(path *field.Path) field.ErrorList {
 		list = append(list, field.Invalid(path.Child("secrets"), r.Secrets,
 			"must be true: the values of Secrets never leave the cluster"))
 	}
-	if r.Mode == "hash" {
-		return append(list, unsupported(path.Child("mode"), "redacting by a keyed hash"))
-	}
-	return append(list, oneOf(path.Child("mode"), r.Mode, RedactRemove)...)
+	return append(list, inEnum(path.Child("mode"), r.Mode)...)
 }
 
 func (b *Bus) validate(path *field.Path) field.ErrorList {
@@ -260,39 +261,59 @@ func (n *NATS) validate(path *field.Path) field.ErrorList {
 		list = append(list, field.Invalid(at.Child("name"), s.Name,
 			`must be 1 to 255 printable characters without spaces and none of . * > " / \`))
 	}
-	list = append(list, between(at.Child("replicas"), s.Replicas, 1, 5)...)
-	if s.MaxAge.Duration != 0 {
-		list = append(list, between(at.Child("maxAge"), s.MaxAge, Duration{time.Second}, Duration{100 * 365 * 24 * time.Hour})...)
-	}
+	list = append(list, inLimit(at.Child("replicas"), count(s.Replicas))...)
+	list = append(list, inLimit(at.Child("maxAge"), s.MaxAge)...)
 	if s.MaxBytes < 0 {
 		list = append(list, field.Invalid(at.Child("maxBytes"), s.MaxBytes, "must not be negative"))
 	}
-	list = append(list, oneOf(at.Child("discard"), s.Discard, DiscardNew, DiscardOld)...)
+	list = append(list, inEnum(at.Child("discard"), s.Discard)...)
 	if s.Discard == DiscardOld && s.MaxBytes > 0 {
 		list = append(list, field.Invalid(at.Child("discard"), s.Discard,
 			"must be new where maxBytes bounds the stream, or records would be dropped silently"))
 	}
-	return append(list, between(at.Child("duplicateWindow"), s.DuplicateWindow,
-		Duration{100 * time.Millisecond}, Duration{24 * time.Hour})...)
+	return append(list, inLimit(at.Child("duplicateWindow"), s.DuplicateWindow)...)
 }
 
 var streamName = regexp.MustCompile(`^[!#-)+,\-0-=?-\[\]-~]{1,255}$`)
 
 // validateServers never repeats the URL: its user part may be a password.
 func validateServers(servers string, path *field.Path) field.ErrorList {
-	var list field.ErrorList
-	for server := range strings.SplitSeq(servers, ",") {
-		u, err := url.Parse(strings.TrimSpace(server))
-		switch {
-		case err != nil, !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme), u.Hostname() == "":
-			list = append(list, field.Required(path,
-				"must be nats://host:port, or several of them separated by commas (tls, ws and wss are schemes too)"))
-		case u.User != nil:
-			list = append(list, field.Forbidden(path, "must hold no user or password: secrets come only from files"))
+	all := strings.Split(servers, ",")
+	for i, server := range all {
+		which := ""
+		if len(all) > 1 {
+			which = fmt.Sprintf("server %d ", i+1)
+		}
+		if what := wrongServer(strings.TrimSpace(server)); what != "" {
+			return field.ErrorList{field.Forbidden(path,
+				"must be nats://host:port, or several servers of one cluster separated by commas: "+which+what)}
 		}
 	}
-	return list
+	return nil
 }
+
+// wrongServer says what is wrong with the URL of a server, without repeating more of it than the scheme.
+func wrongServer(server string) string {
+	scheme, _, ok := strings.Cut(server, "://")
+	u, err := url.Parse(server)
+	switch {
+	case server == "":
+		return "is empty"
+	case !ok:
+		return "has no scheme, write nats:// before it"
+	case !slices.Contains(serverSchemes(), scheme):
+		return "has the scheme " + show(scheme) + ", known are " + strings.Join(serverSchemes(), ", ")
+	case err != nil: // url.Error repeats the URL
+		return "cannot be read"
+	case u.User != nil:
+		return "has a user or a password in it: secrets come only from files"
+	case u.Hostname() == "":
+		return "has no host"
+	}
+	return ""
+}
+
+func serverSchemes() []string { return []string{"nats", "tls", "ws", "wss"} }
 
 func validateAddress(address string, path *field.Path) field.ErrorList {
 	_, port, err := net.SplitHostPort(address)
@@ -309,37 +330,12 @@ func unsupported(path *field.Path, what string) *field.Error {
 	return field.Forbidden(path, "not yet supported: "+what)
 }
 
-func oneOf[T ~string](path *field.Path, got T, want ...T) field.ErrorList {
-	if slices.Contains(want, got) {
-		return nil
+// staysOff refuses a switch whose other position is planned.
+func staysOff(path *field.Path, on bool) field.ErrorList {
+	if what, ok := notYetValue(path.String(), "true"); on && ok {
+		return field.ErrorList{unsupported(path, what)}
 	}
-	names := make([]string, len(want))
-	for i, w := range want {
-		names[i] = string(w)
-	}
-	if len(names) == 1 {
-		return field.ErrorList{field.Invalid(path, string(got), "must be "+names[0])}
-	}
-	return field.ErrorList{field.Invalid(path, string(got), "must be one of "+strings.Join(names, ", "))}
-}
-
-// between takes what is ordered by a number underneath.
-func between[T int | Bytes | Duration](path *field.Path, got, low, high T) field.ErrorList {
-	number := func(v T) int64 {
-		switch n := any(v).(type) {
-		case int:
-			return int64(n)
-		case Bytes:
-			return int64(n)
-		case Duration:
-			return int64(n.Duration)
-		}
-		return 0
-	}
-	if number(low) <= number(got) && number(got) <= number(high) {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(path, got, fmt.Sprintf("must be between %v and %v", low, high))}
+	return nil
 }
 
 func unique[T ~string | ResourcePattern](items []T, path *field.Path) field.ErrorList {

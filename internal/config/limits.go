@@ -1,0 +1,96 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Limit is the range of a number, both ends allowed.
+type Limit struct {
+	Low, High number
+	Zero      bool // 0 is allowed besides, as "none"
+}
+
+// number is what is ordered by an integer underneath: a count, Bytes or a Duration.
+type number interface {
+	fmt.Stringer
+	number() int64
+}
+
+// count is a plain whole number.
+type count int
+
+func (n count) String() string   { return fmt.Sprint(int(n)) }
+func (n count) number() int64    { return int64(n) }
+func (b Bytes) number() int64    { return int64(b) }
+func (d Duration) number() int64 { return int64(d.Duration) }
+
+// Limits are the ranges of all keys that have one. Validate, the JSON Schema and the reference take them from here.
+func Limits() map[string]Limit {
+	const day = 24 * time.Hour
+	return map[string]Limit{
+		"queue.events":                    {Low: count(1), High: count(1 << 24)},
+		"queue.bytes":                     {Low: Bytes(64 << 10), High: Bytes(1 << 40)},
+		"bus.nats.stream.replicas":        {Low: count(1), High: count(5)},
+		"bus.nats.stream.maxAge":          {Low: Duration{time.Second}, High: Duration{100 * 365 * day}, Zero: true},
+		"bus.nats.stream.duplicateWindow": {Low: Duration{100 * time.Millisecond}, High: Duration{day}},
+	}
+}
+
+// String is the range in words: "between 1 and 5".
+func (l Limit) String() string {
+	s := fmt.Sprintf("between %v and %v", l.Low, l.High)
+	if l.Zero {
+		return "0 or " + s
+	}
+	return s
+}
+
+// inLimit compares got with the limit of its path.
+func inLimit(path *field.Path, got number) field.ErrorList {
+	l := Limits()[path.String()]
+	n := got.number()
+	if l.Zero && n == 0 || l.Low.number() <= n && n <= l.High.number() {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, got, "must be "+l.String())}
+}
+
+// Enum is a text that has to be one of a few.
+type Enum interface{ Values() []string }
+
+func names[T ~string](values ...T) []string {
+	list := make([]string, len(values))
+	for i, v := range values {
+		list[i] = string(v)
+	}
+	return list
+}
+
+// inEnum compares got with the values of its type. A value of a later release is said to be one.
+func inEnum[T interface {
+	~string
+	Enum
+}](path *field.Path, got T,
+) field.ErrorList {
+	if slices.Contains(got.Values(), string(got)) {
+		return nil
+	}
+	if what, ok := notYetValue(path.String(), string(got)); ok {
+		return field.ErrorList{unsupported(path, what)}
+	}
+	return field.ErrorList{field.Invalid(path, string(got), "must be "+oneOf(got))}
+}
+
+// oneOf is "one of a, b", or "a" where there is no choice.
+func oneOf(e Enum) string {
+	values := e.Values()
+	if len(values) == 1 {
+		return values[0]
+	}
+	return "one of " + strings.Join(values, ", ")
+}

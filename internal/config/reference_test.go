@@ -1,0 +1,258 @@
+package config_test
+
+import (
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kubecdc/kubecdc/internal/config"
+)
+
+// entry is one key of the file. What it means comes from the comments of configs/kubecdc.yaml, all the rest from the Go
+// types: the JSON Schema and docs/configuration.md are made of the two.
+type entry struct {
+	path    string // "watch[].resources"
+	key     string // "resources"
+	prose   string
+	example string // of a key that is commented out in the file
+
+	typ     reflect.Type // nil: planned
+	value   any          // the default, as JSON has it; nil: none
+	planned *config.Planned
+}
+
+// parent is the path of the mapping that the key is in.
+func (e *entry) parent() string {
+	return strings.TrimSuffix(strings.TrimSuffix(e.path, e.key), ".")
+}
+
+var (
+	keyLine       = regexp.MustCompile(`^( *)(- )?([a-zA-Z]+):(?: (.*))?$`)
+	commentedLine = regexp.MustCompile(`^( *)# ([a-zA-Z]+): (.*?)(?:   # not yet)?$`)
+	commentLine   = regexp.MustCompile(`^ *# ?(.*)$`)
+)
+
+// prose reads keys and what is said about them from the default file, in its order. The first comment is about the file.
+func prose(t *testing.T) (file string, entries []entry) {
+	t.Helper()
+	known := config.AllPaths()
+	type level struct {
+		indent int
+		path   string
+	}
+	levels := []level{{-1, ""}}
+	var comment []string
+	seen := map[string]bool{}
+	add := func(indent int, item bool, key, example string) {
+		if item {
+			indent += 2
+		}
+		for levels[len(levels)-1].indent >= indent {
+			levels = levels[:len(levels)-1]
+		}
+		parent := levels[len(levels)-1].path
+		if item {
+			parent += "[]"
+			levels = append(levels, level{indent - 1, parent})
+		}
+		e := entry{path: strings.TrimPrefix(parent+"."+key, "."), key: key, prose: strings.Join(comment, " "), example: example}
+		if seen[e.path] {
+			t.Errorf("%s: %s stands there twice", defaultFile, e.path)
+		}
+		seen[e.path] = true
+		entries = append(entries, e)
+		levels = append(levels, level{indent, e.path})
+		comment = nil
+	}
+	within := func(indent int) string {
+		i := len(levels) - 1
+		for levels[i].indent >= indent {
+			i--
+		}
+		return levels[i].path
+	}
+	for line := range strings.Lines(readDefault(t)) {
+		line = strings.TrimSuffix(line, "\n")
+		if m := keyLine.FindStringSubmatch(line); m != nil {
+			add(len(m[1]), m[2] != "", m[3], "")
+			continue
+		}
+		if m := commentedLine.FindStringSubmatch(line); m != nil &&
+			slices.Contains(known, strings.TrimPrefix(within(len(m[1]))+"."+m[2], ".")) {
+			add(len(m[1]), false, m[2], m[3])
+			continue
+		}
+		if m := commentLine.FindStringSubmatch(line); m != nil {
+			comment = append(comment, m[1])
+			continue
+		}
+		if line == "" && len(entries) == 0 {
+			file, comment = strings.Join(comment, "\n"), nil
+		}
+	}
+	return file, entries
+}
+
+// reference is every key of the file.
+func reference(t *testing.T) []entry {
+	t.Helper()
+	_, entries := prose(t)
+	types := map[string]reflect.Type{}
+	values := map[string]any{}
+	var walk func(typ reflect.Type, v reflect.Value, path string)
+	walk = func(typ reflect.Type, v reflect.Value, path string) {
+		types[path] = typ
+		if v.IsValid() && (typ.Kind() != reflect.Pointer && typ.Kind() != reflect.Struct || isText(typ)) {
+			values[path] = asJSON(v)
+		}
+		switch {
+		case isText(typ):
+		case typ.Kind() == reflect.Pointer:
+			if v.IsValid() && v.IsNil() {
+				v = reflect.New(typ.Elem())
+			}
+			walk(typ.Elem(), v.Elem(), path)
+		case typ.Kind() == reflect.Slice:
+			walk(typ.Elem(), reflect.Zero(typ.Elem()), path+"[]")
+		case typ.Kind() == reflect.Struct:
+			for i := range typ.NumField() {
+				name, _, _ := strings.Cut(typ.Field(i).Tag.Get("yaml"), ",")
+				walk(typ.Field(i).Type, v.Field(i), strings.TrimPrefix(path+"."+name, "."))
+			}
+		}
+	}
+	walk(reflect.TypeFor[config.Config](), reflect.ValueOf(*config.Default()), "")
+	delete(values, "apiVersion")        // has to be written
+	delete(values, "watch[].resources") // has to be written
+
+	planned := map[string]config.Planned{}
+	for _, p := range config.PlannedKeys() {
+		if p.Value == "" {
+			planned[p.Path] = p
+		}
+	}
+	var found []string
+	for i := range entries {
+		e := &entries[i]
+		found = append(found, e.path)
+		e.typ, e.value = types[e.path], values[e.path]
+		if p, ok := planned[e.path]; ok {
+			e.planned = &p
+		}
+		// What works is not commented out, or comparing the file with Default would mean nothing.
+		if e.planned == nil && e.example != "" && e.path != "bus.stdout" {
+			t.Errorf("%s has %s in a comment only", defaultFile, e.path)
+		}
+		if e.prose == "" {
+			t.Errorf("%s does not say what %s is for", defaultFile, e.path)
+		}
+		for _, v := range choices(e) {
+			if !strings.Contains(e.prose, v) {
+				t.Errorf("%s does not say what the value %s of %s means", defaultFile, v, e.path)
+			}
+		}
+	}
+	for _, path := range config.AllPaths() {
+		if !slices.Contains(found, path) {
+			t.Errorf("%s does not have %s", defaultFile, path)
+		}
+	}
+	return entries
+}
+
+// choices are the values of a key that has to be one of a few.
+func choices(e *entry) []string {
+	if e.typ == nil {
+		return nil
+	}
+	if enum, ok := reflect.Zero(e.typ).Interface().(config.Enum); ok {
+		return enum.Values()
+	}
+	return nil
+}
+
+func isText(typ reflect.Type) bool {
+	return reflect.PointerTo(typ).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+}
+
+// asJSON is a default as JSON has it: what is read from text is text, and a list is never null.
+func asJSON(v reflect.Value) any {
+	if text, ok := v.Interface().(encoding.TextMarshaler); ok {
+		s, err := text.MarshalText()
+		if err != nil {
+			panic(err)
+		}
+		if b, ok := v.Interface().(config.Bytes); ok && b == 0 {
+			return 0
+		}
+		return string(s)
+	}
+	if v.Kind() == reflect.Slice {
+		list := []any{}
+		for i := range v.Len() {
+			list = append(list, asJSON(v.Index(i)))
+		}
+		return list
+	}
+	if v.Kind() == reflect.Struct { // a rule; what it leaves out is left out
+		m := map[string]any{}
+		for i := range v.NumField() {
+			if name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ","); !v.Field(i).IsZero() {
+				m[name] = asJSON(v.Field(i))
+			}
+		}
+		return m
+	}
+	if v.Kind() == reflect.String {
+		return v.String()
+	}
+	return v.Interface()
+}
+
+// inWords is a value as one would write it in the file.
+func inWords(t *testing.T, v any) string {
+	t.Helper()
+	if s, ok := v.(string); ok && s != "" {
+		return s
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.NewReplacer(`","`, `", "`, `":`, `": `, `],"`, `], "`).Replace(string(data))
+}
+
+// typeInWords is what a value is to somebody who writes one.
+func typeInWords(typ reflect.Type) string {
+	switch {
+	case typ == nil:
+		return ""
+	case typ == reflect.TypeFor[config.Duration]():
+		return "duration"
+	case typ == reflect.TypeFor[config.Bytes]():
+		return "size"
+	case typ == reflect.TypeFor[config.ResourcePattern]():
+		return "resource"
+	}
+	switch typ.Kind() {
+	case reflect.Pointer:
+		return typeInWords(typ.Elem())
+	case reflect.Slice:
+		return "list of " + typeInWords(typ.Elem()) + "s"
+	case reflect.Struct:
+		return "mapping"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int:
+		return "number"
+	case reflect.String:
+		return "text"
+	default:
+		return fmt.Sprint(typ)
+	}
+}

@@ -1,0 +1,309 @@
+package config_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"github.com/invopop/jsonschema"
+	validator "github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/kubecdc/kubecdc/internal/config"
+)
+
+const schemaFile = "../../configs/kubecdc.schema.json"
+
+// variable is what stands in a text where a variable (or a dollar) is; what it will be, no schema can know.
+const variable = `\$`
+
+// keyword is what only editors understand: the YAML language server and what is built on it.
+// (https://github.com/redhat-developer/yaml-language-server#more-about-json-schema)
+func keyword(s *jsonschema.Schema, name string, value any) {
+	if s.Extras == nil {
+		s.Extras = map[string]any{}
+	}
+	s.Extras[name] = value
+}
+
+func types(s *jsonschema.Schema, names ...string) {
+	s.Type = ""
+	keyword(s, "type", names)
+}
+
+// schemaOf is the schema of a value, without what is said about its key.
+func schemaOf(typ reflect.Type, path string) *jsonschema.Schema {
+	s := &jsonschema.Schema{}
+	pattern := config.Patterns()[path]
+	limit, limited := config.Limits()[path]
+	switch {
+	case typ == reflect.TypeFor[config.Duration]():
+		types(s, "string", "integer")
+		s.Pattern = `^(0|([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$|` + variable
+		s.Minimum, s.Maximum = "0", "0"
+		keyword(s, "patternErrorMessage", "must be a duration such as 90s, 2m or 168h")
+	case typ == reflect.TypeFor[config.Bytes]():
+		types(s, "string", "integer")
+		s.Pattern = `^[0-9]+(KiB|MiB|GiB|TiB)?$|` + variable
+		s.Minimum = "0"
+		keyword(s, "patternErrorMessage", "must be a number of bytes such as 65536, 64MiB or 20GiB")
+	case typ == reflect.TypeFor[config.ResourcePattern]():
+		s.Type, s.Pattern = "string", `^(\*|[a-z]([-a-z0-9]*[a-z0-9])?)(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\.?$|`+variable
+		keyword(s, "patternErrorMessage", "must be a resource such as pods, deployments.apps or *.networking.k8s.io")
+	case typ == reflect.TypeFor[config.NamespacePattern]():
+		types(s, "string", "integer")
+		s.Pattern = pattern + "|" + variable
+		keyword(s, "patternErrorMessage", "must be a namespace or a glob over their names, with ! before it to exclude")
+	case typ.Kind() == reflect.Pointer:
+		return schemaOf(typ.Elem(), path)
+	case typ.Kind() == reflect.Struct:
+		types(s, "object", "null")
+		s.Properties = jsonschema.NewProperties()
+		s.AdditionalProperties = jsonschema.FalseSchema
+	case typ.Kind() == reflect.Slice:
+		s.Type, s.Items = "array", schemaOf(typ.Elem(), path+"[]")
+		s.UniqueItems = typ.Elem().Kind() != reflect.Struct || isText(typ.Elem())
+	case typ.Kind() == reflect.Bool:
+		types(s, "boolean", "string")
+		s.Pattern = variable
+		keyword(s, "patternErrorMessage", "must be true or false")
+	case typ.Kind() == reflect.Int:
+		types(s, "integer", "string")
+		s.Pattern = variable
+		keyword(s, "patternErrorMessage", "must be a whole number")
+	default:
+		s.Type = "string"
+		if pattern != "" {
+			s.Pattern = pattern + "|" + variable
+		}
+	}
+	if enum, ok := reflect.Zero(typ).Interface().(config.Enum); ok {
+		s = oneOf(enum.Values())
+	}
+	if limited && typ != reflect.TypeFor[config.Duration]() {
+		s.Minimum, s.Maximum = bound(limit.Low), bound(limit.High)
+	}
+	return s
+}
+
+// bound is a number without its unit.
+func bound(v any) json.Number {
+	data, _ := json.Marshal(reflect.ValueOf(v).Int())
+	return json.Number(data)
+}
+
+func oneOf[T any](values []T) *jsonschema.Schema {
+	choice := &jsonschema.Schema{}
+	for _, v := range values {
+		choice.Enum = append(choice.Enum, v)
+	}
+	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{choice, {Type: "string", Pattern: variable}}}
+}
+
+// schemaOfPlanned lets an editor say why the key is refused, and neither know nor propose it otherwise.
+func schemaOfPlanned(t *testing.T, p *config.Planned) *jsonschema.Schema {
+	t.Helper()
+	s := &jsonschema.Schema{Deprecated: true}
+	message := "not yet supported: " + p.What
+	if p.Off == "" {
+		s.Enum = []any{}
+		keyword(s, "enum", []any{}) // nothing is right
+	} else {
+		var off any
+		if err := yaml.Unmarshal([]byte(p.Off), &off); err != nil {
+			t.Fatal(err)
+		}
+		s.Enum = []any{off}
+		if off == "0s" {
+			s.Enum = append(s.Enum, 0)
+		}
+		message += "; leave it out or write " + p.Off
+	}
+	keyword(s, "errorMessage", message)
+	keyword(s, "doNotSuggest", true)
+	return s
+}
+
+// fixed are the switches with one position.
+func fixed(path string) (value, ok bool) {
+	if path == "redaction.secrets" {
+		return true, true
+	}
+	for _, p := range config.PlannedKeys() {
+		if p.Path == path && p.Value == "true" {
+			return false, true
+		}
+	}
+	return false, false
+}
+
+func makeSchema(t *testing.T) []byte {
+	t.Helper()
+	root := schemaOf(reflect.TypeFor[config.Config](), "")
+	root.Type, root.Extras = "object", nil
+	root.Version = jsonschema.Version
+	root.ID = "https://kubecdc.dev/schema/config/v1"
+	root.Title = "kubecdc configuration"
+	root.Description = "What kubecdc captures and where it sends it. kubecdc config check says more about a file than a schema can."
+	root.Required = []string{"apiVersion"}
+	mappings := map[string]*jsonschema.Schema{"": root}
+	for _, e := range reference(t) {
+		var s *jsonschema.Schema
+		switch on, isFixed := fixed(e.path); {
+		case e.planned != nil:
+			s = schemaOfPlanned(t, e.planned)
+		case isFixed:
+			s = oneOf([]bool{on})
+		default:
+			s = schemaOf(e.typ, e.path)
+		}
+		s.Description, s.Default = e.prose, e.value
+		if e.planned != nil {
+			s.Description = "Not yet supported. " + s.Description
+		}
+		switch e.path {
+		case "apiVersion":
+			s = &jsonschema.Schema{Enum: []any{config.APIVersion}, Description: e.prose}
+		case "watch":
+			s.MinItems = new(uint64)
+			*s.MinItems = 1
+			s.Items.Type, s.Items.Extras = "object", nil
+			s.Items.Required = []string{"resources"}
+			mappings["watch[]"] = s.Items
+		case "watch[].resources":
+			s.MinItems = new(uint64)
+			*s.MinItems = 1
+		case "strip":
+			s.Items.Not = &jsonschema.Schema{Pattern: config.Identity()}
+		case "bus":
+			one := uint64(1)
+			s.MinProperties, s.MaxProperties = &one, &one
+			types(s, "object") // nothing is no bus
+		case "bus.nats.url":
+			server := ` *(` + strings.Join(config.ServerSchemes(), "|") + `)://[^@,:/ ][^@,]*`
+			s.Pattern = `^` + server + `(,` + server + `)*$|` + variable
+			keyword(s, "patternErrorMessage", "must be nats://host:port, without user and password")
+		case "server.address":
+			s.Pattern = `:[0-9]{1,5}$|` + variable
+			keyword(s, "patternErrorMessage", "must be host:port or :port")
+		}
+		if s.Properties != nil {
+			mappings[e.path] = s
+		}
+		mappings[e.parent()].Properties.Set(e.key, s)
+	}
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(root); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// TestSchema: the published schema is the one that types and comments make.
+func TestSchema(t *testing.T) {
+	golden(t, schemaFile, string(makeSchema(t)))
+}
+
+func compileSchema(t *testing.T) *validator.Schema {
+	t.Helper()
+	data, err := os.ReadFile(schemaFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := validator.UnmarshalJSON(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := validator.NewCompiler()
+	if err := c.AddResource("schema.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile("schema.json") // checks it against the meta-schema, too
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// instance reads a file as an editor does, without variables; false where it is no YAML.
+func instance(t *testing.T, file string) (any, bool) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
+	text, err := yaml.YAMLToJSON(data)
+	if err != nil {
+		return nil, false
+	}
+	doc, err := validator.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		return nil, false
+	}
+	return doc, true
+}
+
+// TestSchemaTakesGoodFiles: what Parse takes, an editor takes.
+func TestSchemaTakesGoodFiles(t *testing.T) {
+	s := compileSchema(t)
+	for _, file := range append(files(t, "testdata/good/*.yaml"), defaultFile) {
+		doc, ok := instance(t, file)
+		if !ok {
+			t.Errorf("%s: cannot be read", file)
+		} else if err := s.Validate(doc); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
+
+// onlyValidate lists the files whose errors no schema can tell, and why.
+var onlyValidate = map[string]string{
+	"cluster-scoped":        "that nodes have no namespace",
+	"dollar":                "variables",
+	"variable-unset":        "variables",
+	"variables":             "variables",
+	"merge-key":             "of YAML: gone once it is read",
+	"tag":                   "of YAML: gone once it is read",
+	"second-document":       "of YAML: each document is valid",
+	"two-documents":         "of YAML: each document is valid",
+	"never-matches":         "rules that depend on each other",
+	"overlap-namespaces":    "rules that depend on each other",
+	"overlap-same":          "rules that depend on each other",
+	"overlap-selector":      "rules that depend on each other",
+	"overlap-unknown-group": "rules that depend on each other",
+	"overlap-versions":      "rules that depend on each other",
+	"selectors":             "the grammar of selectors",
+	"wrong-group":           "which groups Kubernetes serves a resource in",
+}
+
+// TestSchemaRefusesBadFiles: what an editor can tell, it tells.
+func TestSchemaRefusesBadFiles(t *testing.T) {
+	s := compileSchema(t)
+	for _, file := range files(t, "testdata/bad/*.yaml") {
+		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
+		doc, ok := instance(t, file)
+		if !ok {
+			continue // no YAML: every editor says so
+		}
+		err := s.Validate(doc)
+		var refused *validator.ValidationError
+		_, allowed := onlyValidate[name]
+		switch {
+		case err == nil && !allowed:
+			t.Errorf("%s: the schema takes it", name)
+		case err != nil && allowed:
+			t.Errorf("%s: the schema refuses it: %v; it is no exception any more", name, err)
+		case err != nil && !errors.As(err, &refused):
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
