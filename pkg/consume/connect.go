@@ -1,0 +1,147 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// connect returns the connection to use.
+func connect(o *JetStreamOptions) (*nats.Conn, error) {
+	if o.Conn != nil {
+		return o.Conn, nil
+	}
+	servers, err := withoutUser(o.URL)
+	if err != nil {
+		return nil, fmt.Errorf("connect to NATS: %w", err)
+	}
+	d := &dialer{Dialer: net.Dialer{Timeout: dialTimeout}}
+	opts := append([]nats.Option{
+		nats.Name("kubecdc consumer"),
+		nats.SetCustomDialer(d),
+		nats.SkipHostLookup(), // the dialer does
+		nats.Timeout(dialTimeout),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(250 * time.Millisecond),
+		nats.PingInterval(20 * time.Second),
+	}, o.Options...)
+	conn, err := nats.Connect(o.URL, opts...)
+	if errors.Is(err, nats.ErrNoServers) && d.failed != nil {
+		err = d.failed
+	}
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w%s", servers, withoutURL(err), connectAdvice(err))
+	}
+	return conn, nil
+}
+
+const dialTimeout = 5 * time.Second
+
+// dialer remembers why it has failed: nats.go says no more than that there are no servers.
+type dialer struct {
+	net.Dialer
+	failed error
+}
+
+// Dial implements nats.CustomDialer.
+func (d *dialer) Dial(network, address string) (net.Conn, error) {
+	conn, err := d.Dialer.Dial(network, address)
+	d.failed = err
+	return conn, err
+}
+
+func connectAdvice(err error) string {
+	switch {
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
+		return ": the server wants other credentials"
+	case errors.Is(err, nats.ErrSecureConnRequired):
+		return ": the server wants TLS, use tls://"
+	}
+	return ": check that a NATS server listens there"
+}
+
+// withoutUser is a list of URLs as it may be shown.
+func withoutUser(urls string) (string, error) {
+	if strings.TrimSpace(urls) == "" {
+		return "", errors.New("neither a URL nor a connection is given")
+	}
+	var out []string
+	for s := range strings.SplitSeq(urls, ",") {
+		s = strings.TrimSpace(s)
+		if !strings.Contains(s, "://") {
+			s = "nats://" + s
+		}
+		u, err := url.Parse(s)
+		if err != nil {
+			return "", fmt.Errorf("url: %w", withoutURL(err))
+		}
+		if u.Host == "" {
+			return "", errors.New("url: no host in it, want nats://host:port")
+		}
+		out = append(out, u.Scheme+"://"+u.Host)
+	}
+	return strings.Join(out, ","), nil
+}
+
+// withoutURL takes the URL, which may hold a password, out of an error of net/url.
+func withoutURL(err error) error {
+	if u := new(url.Error); errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}
+
+// explain says what to do about an error of JetStream.
+func (r *JetStream) explain(ctx context.Context, err error) error {
+	return explain(ctx, r.js, r.conn, r.o.Stream, err)
+}
+
+func explain(ctx context.Context, js jetstream.JetStream, conn *nats.Conn, stream string, err error) error {
+	server := conn.ConnectedUrlRedacted()
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return fmt.Errorf("no stream %s at %s: %s", stream, server, others(ctx, js))
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, nats.ErrNoResponders):
+		return fmt.Errorf("open stream %s: the NATS server %s has no JetStream: start it with JetStream enabled (nats-server -js): %w", stream, server, err)
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return fmt.Errorf("open stream %s: JetStream is not enabled for this account at %s: use the credentials of another: %w", stream, server, err)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+		return fmt.Errorf("open stream %s: %s does not answer: is the stream's cluster up, and may this user publish to $JS.API.>? %w", stream, server, err)
+	}
+	return fmt.Errorf("open stream %s at %s: %w", stream, server, err)
+}
+
+// others names the streams that there are.
+func others(ctx context.Context, js jetstream.JetStream) string {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	const few = 10
+	var names []string
+	list := js.StreamNames(ctx)
+	for name := range list.Name() {
+		names = append(names, name)
+	}
+	if list.Err() != nil {
+		return "check the name"
+	}
+	if len(names) == 0 {
+		return "there are no streams; start the agent, which creates it"
+	}
+	slices.Sort(names)
+	more := ""
+	if len(names) > few {
+		more = fmt.Sprintf(" and %d more", len(names)-few)
+		names = names[:few]
+	}
+	return "there are " + strings.Join(names, ", ") + more
+}

@@ -1,0 +1,71 @@
+// Package consume reads the events of kubecdc: typed, from JetStream or from JSON lines, with the rules that a correct
+// consumer follows built in.
+//
+// # Reading
+//
+// OpenJetStream reads a stream from a place of your choice, in order, across lost connections and restarts of the server:
+//
+//	r, err := consume.OpenJetStream(ctx, consume.JetStreamOptions{URL: "nats://127.0.0.1:4222", Start: consume.Beginning()})
+//	if err != nil {
+//		return err
+//	}
+//	defer r.Close()
+//	for {
+//		e, err := r.Next(ctx)
+//		if err != nil {
+//			return err
+//		}
+//		…
+//	}
+//
+// Run is for services: the server remembers how far they have come, and what the handler does not accept comes again.
+// NewLines reads JSON lines, Parse and FromMessage a record that you have got yourself.
+//
+// # Events
+//
+// An event tells of an object (Event.Data is set) or of the stream (Event.Stream is). Before and After are the object's
+// JSON as the API server wrote it; null means that it does not exist, nil that it is not known:
+//
+//	op       Before      After     it
+//	Created  null        object    was created
+//	Updated  object      object    was changed; Patch says where, ChangedBy by whom
+//	Deleted  last state  null      was deleted
+//	Read     nil         object    was there when a snapshot was taken
+//	Entered  maybe nil   object    began to match the selector of the agent's configuration
+//	Left     last state  nil       ceased to match it, and lives on
+//
+// An agent may send before and patch or not, as it is configured. What an oversize event leaves out Data.Truncated names.
+// Types of events, attributes and members that a later agent adds are no error: an event of an unknown type has neither Data
+// nor Stream.
+//
+// # Rules
+//
+// Every change is on the bus at least once, and in order per object. So three things are left to the consumer, and Tracker
+// does them:
+//
+//	var t consume.Tracker
+//	…
+//	v := t.Apply(e)
+//	for _, o := range v.Gone {
+//		// o is gone, although no event says so: a snapshot has shown it
+//	}
+//	if !v.News {
+//		continue // a copy, or late
+//	}
+//
+// Per object, what is not above the highest Sequence seen is a copy or late, and is ignored: that is why a copy never does
+// harm. Where the agent could not see a deletion (it was down, history was lost), the next snapshot shows that the object is
+// gone: what of the snapshot's scope was neither read nor changed between TypeSnapshotStarted and TypeSnapshotCompleted does
+// not exist. And after a gap whose reason is ReasonRewound, sequences begin again below, since etcd was restored.
+//
+// To survive a restart, save JetStream.Position and the Tracker (it is JSON) together with what you have made of the
+// events, and go on with After(position). Or save nothing, and begin with an empty Tracker at Beginning: the stream holds a
+// snapshot as long as the agent takes them more often than the stream's maxAge.
+//
+// A *MissedError says that records were removed before they were read. A consumer that keeps state starts over then.
+//
+// # Goroutines
+//
+// Lines, JetStream and Tracker belong to one goroutine each, Run calls its handler from the one that called it. A JetStream
+// asks for some megabytes ahead of what has been read, and no more. The package logs nothing: OnRetry is told what passes.
+package consume

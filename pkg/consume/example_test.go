@@ -1,0 +1,201 @@
+package consume_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// A cache of what is in the cluster, as the stream tells it: copies are ignored, and what a snapshot shows to be gone goes.
+func Example() {
+	ctx := context.Background()
+	url, stop := exampleBus(
+		snapshotMarker("started", "S1"),
+		podEvent("r", "web", "uid-1", 100, "S1"),
+		podEvent("r", "old", "uid-2", 90, "S1"),
+		snapshotMarker("completed", "S1"),
+		podEvent("u", "web", "uid-1", 120, ""),
+		podEvent("u", "web", "uid-1", 120, "again, since the agent did not get the acknowledgement"),
+		// The agent was down when old was deleted. It takes another snapshot, which does not have it.
+		snapshotMarker("started", "S2"),
+		podEvent("r", "web", "uid-1", 120, "S2"),
+		snapshotMarker("completed", "S2"),
+	)
+	defer stop()
+
+	r, err := consume.OpenJetStream(ctx, consume.JetStreamOptions{URL: url, Start: consume.Beginning(), StopAtEnd: true})
+	if err != nil {
+		panic(err)
+	}
+	defer r.Close()
+	var rules consume.Tracker
+	cache := map[string]json.RawMessage{} // by uid
+	for {
+		e, err := r.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			panic(err)
+		}
+		verdict := rules.Apply(e)
+		for _, gone := range verdict.Gone {
+			fmt.Println("gone:", gone.Namespace, gone.Name)
+			delete(cache, gone.UID)
+		}
+		if !verdict.News || e.Data == nil {
+			continue
+		}
+		fmt.Println(e.Op, e.Namespace, e.Name, e.ResourceVersion)
+		switch e.Op {
+		case consume.Deleted, consume.Left:
+			delete(cache, e.UID)
+		default:
+			cache[e.UID] = e.Data.After
+		}
+	}
+	fmt.Println(len(cache), "in the cache, read up to record", r.Position())
+	// Output:
+	// r shop web 100
+	// r shop old 90
+	// u shop web 120
+	// gone: shop old
+	// 1 in the cache, read up to record 9
+}
+
+// A service. What the handler refuses comes again; after a restart, Run goes on behind what was acknowledged.
+func ExampleRun() {
+	url, stop := exampleBus(podEvent("c", "web", "uid-1", 100, ""), podEvent("u", "web", "uid-1", 101, ""))
+	defer stop()
+
+	o := consume.RunOptions{Durable: "billing"}
+	o.URL, o.Start = url, consume.Beginning()
+	o.OnRetry = func(err error) { fmt.Println("retry:", err) }
+	done := errors.New("that was the last one")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	refused := false
+	err := consume.Run(ctx, o, func(_ context.Context, e *consume.Event) error {
+		if !refused {
+			refused = true
+			return errors.New("the database is away")
+		}
+		fmt.Println("handled", e.ID)
+		if e.ResourceVersion == "101" {
+			cancel(done)
+		}
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// retry: stream KUBECDC, record 1: handle pods/uid-1/100: the database is away
+	// handled pods/uid-1/100
+	// handled pods/uid-1/101
+	// that was the last one
+}
+
+// Which pods have been deleted, from a file of JSON lines.
+func ExampleNewLines() {
+	file := strings.NewReader(podEvent("c", "web", "uid-1", 100, "") + "\n" + podEvent("d", "web", "uid-1", 102, "") + "\n")
+	lines := consume.NewLines(file)
+	for {
+		e, err := lines.Next(context.Background())
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			panic(err)
+		}
+		if e.GroupResource() == "pods" && e.Op == consume.Deleted {
+			fmt.Println("deleted:", e.Subject)
+		}
+	}
+	// Output:
+	// deleted: /api/v1/namespaces/shop/pods/web
+}
+
+// A Tracker is saved with the position in the stream, and goes on from there.
+func ExampleTracker_saved() {
+	var rules consume.Tracker
+	first, err := consume.Parse([]byte(podEvent("c", "web", "uid-1", 100, "")))
+	if err != nil {
+		panic(err)
+	}
+	rules.Apply(first)
+	saved, err := json.Marshal(&rules)
+	if err != nil {
+		panic(err)
+	}
+
+	var restored consume.Tracker
+	if err := json.Unmarshal(saved, &restored); err != nil {
+		panic(err)
+	}
+	fmt.Println("objects:", restored.Len())
+	fmt.Println("news:", restored.Apply(first).News)
+	// Output:
+	// objects: 1
+	// news: false
+}
+
+func podEvent(op, name, uid string, rv int, snapshot string) string {
+	verbs := map[string]string{"c": "created", "u": "updated", "d": "deleted", "r": "read"}
+	id := fmt.Sprintf("pods/%s/%d", uid, rv)
+	if op == "r" {
+		id += "/r/" + snapshot
+	}
+	return fmt.Sprintf(`{"specversion":"1.0","id":%q,"source":"/kubernetes/prod","type":"dev.kubecdc.object.%s",`+
+		`"subject":"/api/v1/namespaces/shop/pods/%s","apiversion":"v1","kind":"Pod","resource":"pods","namespace":"shop","name":%q,`+
+		`"uid":%q,"op":%q,"resourceversion":"%d","sequence":"%020d","data":{"op":%q,"resourceVersion":"%d","snapshot":%q,"after":{}}}`,
+		id, verbs[op], name, name, uid, op, rv, rv, op, rv, snapshot)
+}
+
+func snapshotMarker(what, snapshot string) string {
+	rv := map[string]int{"S1": 100, "S2": 150}[snapshot]
+	return fmt.Sprintf(`{"specversion":"1.0","id":"pods/%s/%s","source":"/kubernetes/prod","type":"dev.kubecdc.snapshot.%s",`+
+		`"apiversion":"v1","kind":"Pod","resource":"pods","scope":"pods","resourceversion":"%d","sequence":"%020d",`+
+		`"data":{"snapshot":%q,"resourceVersion":"%d","objects":1}}`, snapshot, what, what, rv, rv, snapshot, rv)
+}
+
+// exampleBus is a JetStream that holds the records.
+func exampleBus(records ...string) (url string, stop func()) {
+	dir, err := os.MkdirTemp("", "kubecdc-example-")
+	if err != nil {
+		panic(err)
+	}
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true})
+	if err != nil {
+		panic(err)
+	}
+	s.Start()
+	nc, err := nats.Connect("", nats.InProcessServer(s))
+	if err != nil {
+		panic(err)
+	}
+	defer nc.Close()
+	js, err := nc.JetStream()
+	if err != nil {
+		panic(err)
+	}
+	if _, err := js.AddStream(&nats.StreamConfig{Name: consume.DefaultStream, Subjects: []string{"kubecdc.>"}}); err != nil {
+		panic(err)
+	}
+	for _, r := range records {
+		if _, err := js.Publish("kubecdc.prod.object.core.pods.shop.web", []byte(r)); err != nil {
+			panic(err)
+		}
+	}
+	return s.ClientURL(), func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+		_ = os.RemoveAll(dir)
+	}
+}

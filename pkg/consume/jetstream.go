@@ -1,0 +1,378 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+)
+
+// DefaultStream is the stream that the agent publishes to unless it is told otherwise.
+const DefaultStream = "KUBECDC"
+
+// Start says where in a stream reading begins. The zero value is Live.
+type Start struct {
+	kind startKind
+	at   time.Time
+	seq  uint64
+}
+
+type startKind int
+
+const (
+	startLive startKind = iota
+	startBeginning
+	startSince
+	startAfter
+)
+
+// Live begins with the first record that is published after the open.
+func Live() Start { return Start{} }
+
+// Beginning begins with the oldest record that the stream holds.
+func Beginning() Start { return Start{kind: startBeginning} }
+
+// Since begins with the first record that was stored at t or later.
+func Since(t time.Time) Start { return Start{kind: startSince, at: t} }
+
+// After begins behind the record of that sequence in the stream, see JetStream.Position. After(0) is Beginning.
+func After(position uint64) Start {
+	if position == 0 {
+		return Beginning()
+	}
+	return Start{kind: startAfter, seq: position}
+}
+
+// JetStreamOptions say what to read.
+type JetStreamOptions struct {
+	// URL is where NATS is, "nats://host:4222", or several with commas between. With Conn it is not used.
+	URL string
+	// Options go with URL: credentials, TLS.
+	Options []nats.Option
+	// Conn is a connection to use instead; it stays open.
+	Conn *nats.Conn
+
+	Stream   string   // "": DefaultStream
+	Subjects []string // only these, wildcards allowed; none: all
+	Start    Start
+	// StopAtEnd makes Next return io.EOF once all that was in the stream at the open has been read.
+	StopAtEnd bool
+	// OnRetry is told why reading has been interrupted; it goes on by itself. Called by Next. nil: nobody is.
+	OnRetry func(error)
+}
+
+// MissedError says that records are gone which the reader had not read: it was away for longer than the stream keeps them,
+// or the stream is another one than before. What they said is not known. Reading goes on behind them with the next call;
+// a consumer that keeps state starts over from a snapshot.
+type MissedError struct {
+	Stream   string
+	From, To uint64 // sequences in the stream, both included
+	// Recreated: the stream is another one. It was deleted and created again, or restored from an older copy. To is its last.
+	Recreated bool
+}
+
+func (e *MissedError) Error() string {
+	if e.Recreated {
+		return fmt.Sprintf("stream %s is another one than before: it was read up to record %d, and ends at %d now: it has been "+
+			"created anew or restored; reading goes on from its beginning", e.Stream, e.From-1, e.To)
+	}
+	return fmt.Sprintf("stream %s no longer holds records %d to %d, which have not been read: they are older than it keeps them, "+
+		"or were removed", e.Stream, e.From, e.To)
+}
+
+// JetStream reads the events of a stream in its order, each once, across lost connections and restarts of the server:
+// what is behind the last event is asked for anew. It belongs to one goroutine.
+type JetStream struct {
+	o      JetStreamOptions
+	conn   *nats.Conn
+	js     jetstream.JetStream
+	status chan nats.Status
+
+	created time.Time // of the stream
+
+	next   uint64 // sequence to go on from; 0: not known yet, begin at o.Start.at
+	last   uint64 // what Position says
+	end    uint64 // the stream's last sequence at the open
+	ended  bool   // all up to end has been returned
+	missed error  // to be returned by Next
+
+	sub      *subscription // nil: there is none at present
+	failures int           // since a record has come
+}
+
+const (
+	// abandoned is after how long the server forgets a consumer that nobody asks.
+	abandoned  = time.Minute
+	apiTimeout = 10 * time.Second
+
+	retryFirst = 100 * time.Millisecond
+	retryMax   = 5 * time.Second
+	// goneFor is for how long a stream may be missing before Next says so: a server that starts up may not have it yet.
+	goneFor = 30 * time.Second
+)
+
+// OpenJetStream connects, unless a connection is given, and finds the stream. Close ends it.
+func OpenJetStream(ctx context.Context, o JetStreamOptions) (*JetStream, error) {
+	if o.Stream == "" {
+		o.Stream = DefaultStream
+	}
+	conn, err := connect(&o)
+	if err != nil {
+		return nil, err
+	}
+	r := &JetStream{o: o, conn: conn, status: conn.StatusChanged(nats.RECONNECTING, nats.CLOSED)}
+	if err := r.open(ctx); err != nil {
+		_ = r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *JetStream) open(ctx context.Context) error {
+	var err error
+	if r.js, err = jetstream.New(r.conn); err != nil {
+		return fmt.Errorf("open stream %s: %w", r.o.Stream, err)
+	}
+	info, err := r.info(ctx)
+	if err != nil {
+		return r.explain(ctx, err)
+	}
+	state := info.State
+	r.end, r.created = state.LastSeq, info.Created
+	switch r.o.Start.kind {
+	case startLive:
+		r.next, r.last = state.LastSeq+1, state.LastSeq
+	case startBeginning:
+		r.next = max(state.FirstSeq, 1)
+	case startAfter:
+		r.next, r.last = r.o.Start.seq+1, r.o.Start.seq
+	case startSince:
+	}
+	if err := r.subscribe(ctx); err != nil {
+		return r.explain(ctx, err)
+	}
+	return nil
+}
+
+// Stream is the name of the stream.
+func (r *JetStream) Stream() string { return r.o.Stream }
+
+// Position is the sequence in the stream behind which reading goes on, to be given to After later: that of the event which
+// Next has returned last.
+func (r *JetStream) Position() uint64 { return r.last }
+
+// Next waits for the next event. Its error is io.EOF where the stream has been read to its end and StopAtEnd is set, the
+// cause of ctx where that has ended, a *MissedError where records are gone, or says which record cannot be read. With all
+// but io.EOF, the next call goes on.
+func (r *JetStream) Next(ctx context.Context) (*Event, error) {
+	for {
+		if err := r.missed; err != nil {
+			r.missed = nil
+			return nil, err
+		}
+		if r.ended {
+			return nil, io.EOF
+		}
+		if r.sub == nil {
+			if err := r.resubscribe(ctx); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		// Only where an end is waited for, and asks the server: all that was left may have been removed meanwhile.
+		var idle <-chan time.Time
+		if r.o.StopAtEnd && len(r.sub.messages) == 0 {
+			idle = time.After(heartbeat)
+		}
+		select {
+		case m := <-r.sub.messages:
+			e, err := r.take(m)
+			if e != nil || err != nil {
+				return e, err
+			}
+		case err := <-r.sub.broken:
+			r.interrupted(err)
+		case s := <-r.status:
+			if s == nats.CLOSED {
+				return nil, fmt.Errorf("read stream %s: %w", r.o.Stream, nats.ErrConnectionClosed)
+			}
+			// What was on its way is lost with the connection, and counts as delivered for the server.
+			r.interrupted(nats.ErrDisconnected)
+		case <-idle:
+			r.lookForEnd(ctx)
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// take makes an event of a message. Neither event nor error: there is none.
+func (r *JetStream) take(m jetstream.Msg) (*Event, error) {
+	meta, err := m.Metadata()
+	if err != nil || meta.Sequence.Consumer != r.sub.delivered+1 {
+		// Dropped on the way here by a client that is too slow. What is on its way is asked for again.
+		r.interrupted(errors.New("records were lost on the way from the server"))
+		return nil, nil
+	}
+	r.sub.delivered++
+	r.failures = 0
+	seq := meta.Sequence.Stream
+	if r.o.StopAtEnd {
+		if seq > r.end {
+			r.ended = true
+			return nil, nil
+		}
+		r.ended = seq == r.end || meta.NumPending == 0
+	}
+	r.next, r.last = seq+1, seq
+	e, err := FromMessage(m.Headers(), m.Data())
+	if err != nil {
+		return nil, fmt.Errorf("stream %s, record %d (%s): %w", r.o.Stream, seq, m.Subject(), err)
+	}
+	return e, nil
+}
+
+// lookForEnd begins anew where nothing more will come: that tells what has been removed, and the end.
+func (r *JetStream) lookForEnd(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	info, err := r.sub.consumer.Info(ctx)
+	if err == nil && info.NumPending == 0 && info.Delivered.Consumer == r.sub.delivered {
+		r.drop()
+	}
+}
+
+// Close ends reading, and the connection if OpenJetStream has made it. It implements io.Closer; its error is always nil.
+func (r *JetStream) Close() error {
+	if name := r.drop(); name != "" && r.conn.IsConnected() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = r.js.DeleteConsumer(ctx, r.o.Stream, name) // else the server forgets it by itself
+	}
+	r.conn.RemoveStatusListener(r.status)
+	r.ended = true
+	if r.o.Conn == nil {
+		r.conn.Close()
+	}
+	return nil
+}
+
+func (r *JetStream) interrupted(err error) {
+	r.drop()
+	r.failures++
+	if r.o.OnRetry != nil {
+		r.o.OnRetry(fmt.Errorf("read stream %s: %w", r.o.Stream, err))
+	}
+}
+
+// drop ends the subscription, if there is one, and returns its consumer's name.
+func (r *JetStream) drop() (consumer string) {
+	if r.sub != nil {
+		consumer = r.sub.consumer.CachedInfo().Name
+		r.sub.stop()
+		r.sub = nil
+	}
+	return consumer
+}
+
+// resubscribe tries until there is a subscription.
+func (r *JetStream) resubscribe(ctx context.Context) error {
+	var missingSince time.Time
+	for {
+		if r.failures > 1 {
+			if err := sleep(ctx, min(retryFirst<<min(r.failures-2, 10), retryMax)); err != nil {
+				return err
+			}
+		}
+		attempt, cancel := context.WithTimeout(ctx, patience(r.failures))
+		err := r.subscribe(attempt)
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case r.conn.IsClosed():
+			return fmt.Errorf("read stream %s: %w", r.o.Stream, nats.ErrConnectionClosed)
+		case !errors.Is(err, jetstream.ErrStreamNotFound):
+			missingSince = time.Time{}
+		case missingSince.IsZero():
+			missingSince = time.Now()
+		case time.Since(missingSince) > goneFor:
+			return r.explain(ctx, err)
+		}
+		r.interrupted(err)
+	}
+}
+
+// patience is for how long to wait for an answer: at first not long, since a question may be lost with the connection.
+func patience(failures int) time.Duration {
+	return min(time.Second<<min(failures, 10), apiTimeout)
+}
+
+func (r *JetStream) info(ctx context.Context) (*jetstream.StreamInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	s, err := r.js.Stream(ctx, r.o.Stream)
+	if err != nil {
+		return nil, err
+	}
+	return s.CachedInfo(), nil
+}
+
+// subscribe makes a consumer that goes on where reading has stopped. Consumers that go without acknowledgements deliver in
+// order, and count: a number that is left out tells of a loss.
+func (r *JetStream) subscribe(ctx context.Context) error {
+	info, err := r.info(ctx)
+	if err != nil {
+		return err
+	}
+	state := info.State
+	switch first := max(state.FirstSeq, 1); {
+	case r.next == 0:
+	case state.LastSeq+1 < r.next || !info.Created.Equal(r.created):
+		r.missed = &MissedError{Stream: r.o.Stream, From: r.next, To: state.LastSeq, Recreated: true}
+		r.next, r.end, r.created = first, state.LastSeq, info.Created
+	case first > r.next:
+		r.missed = &MissedError{Stream: r.o.Stream, From: r.next, To: first - 1}
+		r.next = first
+	}
+	if r.o.StopAtEnd && r.next > r.end {
+		r.ended = true
+		return nil
+	}
+	c := jetstream.ConsumerConfig{
+		Name:              "kubecdc-" + nuid.Next(),
+		AckPolicy:         jetstream.AckNonePolicy,
+		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:       r.next,
+		InactiveThreshold: abandoned,
+		MemoryStorage:     true,
+		Replicas:          1,
+	}
+	if r.next == 0 {
+		c.DeliverPolicy, c.OptStartTime = jetstream.DeliverByStartTimePolicy, &r.o.Start.at
+	}
+	if len(r.o.Subjects) == 1 {
+		c.FilterSubject = r.o.Subjects[0] // also known to servers before 2.10
+	} else {
+		c.FilterSubjects = r.o.Subjects
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	consumer, err := r.js.CreateConsumer(ctx, r.o.Stream, c)
+	if err != nil {
+		return err
+	}
+	if r.o.StopAtEnd && consumer.CachedInfo().NumPending == 0 {
+		r.ended = true
+		return r.js.DeleteConsumer(ctx, r.o.Stream, c.Name)
+	}
+	r.sub, err = newSubscription(consumer, r.conn)
+	return err
+}

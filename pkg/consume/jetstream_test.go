@@ -1,0 +1,377 @@
+package consume_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+func open(tb testing.TB, o consume.JetStreamOptions) *consume.JetStream {
+	tb.Helper()
+	r, err := consume.OpenJetStream(tb.Context(), o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { r.Close() })
+	return r
+}
+
+// read returns the numbers of the next n events, or of all up to io.EOF where n is -1.
+func read(tb testing.TB, r *consume.JetStream, n int) []int {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), 30*time.Second)
+	defer cancel()
+	var got []int
+	for len(got) != n {
+		e, err := r.Next(ctx)
+		if errors.Is(err, io.EOF) && n < 0 {
+			return got
+		}
+		if err != nil {
+			tb.Fatalf("after %d: %v", got, err)
+		}
+		got = append(got, int(number(e.Sequence)))
+	}
+	return got
+}
+
+func numbers(from, to int) []int {
+	var out []int
+	for n := from; n <= to; n++ {
+		out = append(out, n)
+	}
+	return out
+}
+
+func TestJetStreamStart(t *testing.T) {
+	b := startBus(t)
+	nc, js := b.client()
+	stream := b.stream(js, consume.DefaultStream)
+	put(t, js, 1, 10)
+	msg, err := stream.GetMsg(t.Context(), 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		o    consume.JetStreamOptions
+		want []int
+	}{
+		"beginning":        {consume.JetStreamOptions{Start: consume.Beginning()}, numbers(1, 10)},
+		"after":            {consume.JetStreamOptions{Start: consume.After(6)}, numbers(7, 10)},
+		"after nothing":    {consume.JetStreamOptions{Start: consume.After(0)}, numbers(1, 10)},
+		"after the end":    {consume.JetStreamOptions{Start: consume.After(10)}, nil},
+		"since":            {consume.JetStreamOptions{Start: consume.Since(msg.Time)}, numbers(8, 10)},
+		"since now":        {consume.JetStreamOptions{Start: consume.Since(time.Now().Add(time.Minute))}, nil},
+		"live":             {consume.JetStreamOptions{}, nil},
+		"a subject":        {consume.JetStreamOptions{Start: consume.Beginning(), Subjects: []string{"kubecdc.*.object.*.*.*.web-1"}}, []int{1, 4, 7, 10}},
+		"two subjects":     {consume.JetStreamOptions{Start: consume.After(3), Subjects: []string{"*.*.*.*.*.*.web-2", "*.*.*.*.*.*.web-0"}}, []int{5, 6, 8, 9}},
+		"no such subject":  {consume.JetStreamOptions{Start: consume.Beginning(), Subjects: []string{"kubecdc.x.stream.>"}}, nil},
+		"own connection":   {consume.JetStreamOptions{Conn: nc, Start: consume.Beginning()}, numbers(1, 10)},
+		"name of a stream": {consume.JetStreamOptions{Stream: "KUBECDC", Start: consume.Beginning()}, numbers(1, 10)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.o.StopAtEnd = true
+			if tc.o.Conn == nil {
+				tc.o.URL = b.ClientURL()
+			}
+			r := open(t, tc.o)
+			if diff := cmp.Diff(tc.want, read(t, r, -1)); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+			if _, err := r.Next(t.Context()); !errors.Is(err, io.EOF) {
+				t.Errorf("behind the end: %v", err)
+			}
+		})
+	}
+	if !nc.IsConnected() {
+		t.Error("the connection that was given has been closed")
+	}
+	until(t, "no consumers are left", func() bool {
+		info, err := stream.Info(t.Context())
+		return err == nil && info.State.Consumers == 0
+	})
+}
+
+func TestJetStreamEmpty(t *testing.T) {
+	b := startBus(t)
+	_, js := b.client()
+	b.stream(js, "KUBECDC")
+	r := open(t, consume.JetStreamOptions{URL: b.ClientURL(), StopAtEnd: true, Start: consume.Beginning()})
+	if got := read(t, r, -1); got != nil {
+		t.Errorf("read %v", got)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("had enough"))
+	live := open(t, consume.JetStreamOptions{URL: b.ClientURL()})
+	if _, err := live.Next(ctx); err == nil || err.Error() != "had enough" {
+		t.Errorf("error %v, want the context's cause", err)
+	}
+	put(t, js, 1, 1)
+	if diff := cmp.Diff([]int{1}, read(t, live, 1)); diff != "" || live.Position() != 1 {
+		t.Errorf("at %d, -want +got\n%s", live.Position(), diff)
+	}
+}
+
+// What was there at the open and has been removed before it was read must not be waited for.
+func TestJetStreamEndRemoved(t *testing.T) {
+	b := startBus(t)
+	_, js := b.client()
+	stream := b.stream(js, "KUBECDC")
+	put(t, js, 1, 3000)
+	r := open(t, consume.JetStreamOptions{URL: b.ClientURL(), StopAtEnd: true, Start: consume.Beginning()})
+	read(t, r, 1)
+	if err := stream.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for n := 2; ; n++ {
+		e, err := r.Next(ctx)
+		missed := new(consume.MissedError)
+		if errors.As(err, &missed) {
+			if missed.From != uint64(n) || missed.To != 3000 || missed.Recreated {
+				t.Errorf("%v, want from %d", err, n)
+			}
+			break
+		}
+		if err != nil || number(e.Sequence) != uint64(n) {
+			t.Fatalf("%v %v, want record %d", e, err, n)
+		}
+	}
+	if _, err := r.Next(ctx); !errors.Is(err, io.EOF) {
+		t.Errorf("error %v, want the end", err)
+	}
+}
+
+// The server restarts while records are read and while none is, and before a live reader has had any.
+func TestJetStreamRestarts(t *testing.T) {
+	b := startBus(t)
+	_, js := b.client()
+	b.stream(js, "KUBECDC")
+	put(t, js, 1, 5)
+
+	retries := 0
+	live := open(t, consume.JetStreamOptions{URL: b.ClientURL(), OnRetry: func(error) { retries++ }})
+	all := open(t, consume.JetStreamOptions{URL: b.ClientURL(), Start: consume.Beginning()})
+	if diff := cmp.Diff(numbers(1, 3), read(t, all, 3)); diff != "" {
+		t.Fatalf("-want +got\n%s", diff)
+	}
+	b.stop()
+	b.start()
+	put(t, js, 6, 400)
+	if diff := cmp.Diff(numbers(4, 300), read(t, all, 297)); diff != "" {
+		t.Errorf("all: -want +got\n%s", diff)
+	}
+	if diff := cmp.Diff(numbers(6, 350), read(t, live, 345)); diff != "" {
+		t.Errorf("live: -want +got\n%s", diff)
+	}
+	if retries == 0 {
+		t.Error("OnRetry was not told")
+	}
+	b.stop()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b.start()
+		put(t, js, 401, 410)
+	}()
+	if diff := cmp.Diff(numbers(351, 410), read(t, live, 60)); diff != "" {
+		t.Errorf("live: -want +got\n%s", diff)
+	}
+	<-done
+	if diff := cmp.Diff(numbers(301, 410), read(t, all, 110)); diff != "" {
+		t.Errorf("all: -want +got\n%s", diff)
+	}
+}
+
+// The consumer on the server vanishes under the reader.
+func TestJetStreamConsumerDeleted(t *testing.T) {
+	b := startBus(t)
+	_, js := b.client()
+	stream := b.stream(js, "KUBECDC")
+	r := open(t, consume.JetStreamOptions{URL: b.ClientURL()})
+	put(t, js, 1, 2)
+	read(t, r, 1)
+	for name := range stream.ConsumerNames(t.Context()).Name() {
+		if err := stream.DeleteConsumer(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, js, 3, 4)
+	if diff := cmp.Diff(numbers(2, 4), read(t, r, 3)); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+func TestJetStreamMissed(t *testing.T) {
+	b := startBus(t)
+	_, js := b.client()
+	stream := b.stream(js, "KUBECDC")
+	put(t, js, 1, 10)
+	if err := stream.Purge(t.Context(), jetstream.WithPurgeSequence(6)); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		start consume.Start
+		want  string
+		rest  []int
+	}{
+		{consume.After(5), "", numbers(6, 10)},
+		{consume.After(2), "stream KUBECDC no longer holds records 3 to 5, which have not been read: they are older than it keeps them, or were removed", numbers(6, 10)},
+		{consume.After(40), "stream KUBECDC is another one than before: it was read up to record 40, and ends at 10 now: it has been created anew or restored; reading goes on from its beginning", numbers(6, 10)},
+	} {
+		r := open(t, consume.JetStreamOptions{URL: b.ClientURL(), Start: tc.start, StopAtEnd: true})
+		if tc.want != "" {
+			_, err := r.Next(t.Context())
+			if err == nil || err.Error() != tc.want {
+				t.Errorf("error %v\nwant  %s", err, tc.want)
+			}
+		}
+		if diff := cmp.Diff(tc.rest, read(t, r, -1)); diff != "" {
+			t.Errorf("-want +got\n%s", diff)
+		}
+	}
+}
+
+// The stream is deleted, and another one made that has as many records.
+func TestJetStreamRecreated(t *testing.T) {
+	b := startBus(t)
+	_, js := b.client()
+	b.stream(js, "KUBECDC")
+	put(t, js, 1, 3)
+	r := open(t, consume.JetStreamOptions{URL: b.ClientURL(), Start: consume.Beginning()})
+	read(t, r, 3)
+	if err := js.DeleteStream(t.Context(), "KUBECDC"); err != nil {
+		t.Fatal(err)
+	}
+	b.stream(js, "KUBECDC")
+	put(t, js, 11, 20)
+	missed := new(consume.MissedError)
+	if e, err := r.Next(t.Context()); !errors.As(err, &missed) || !missed.Recreated || missed.From != 4 || missed.To != 10 {
+		t.Fatalf("%v, %v", e, err)
+	}
+	if diff := cmp.Diff(numbers(11, 20), read(t, r, 10)); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+// A record that is none is an error that says which; the next call goes on.
+func TestJetStreamInvalidRecord(t *testing.T) {
+	b := startBus(t)
+	_, js := b.client()
+	b.stream(js, "KUBECDC")
+	put(t, js, 1, 1)
+	if _, err := js.Publish(t.Context(), "kubecdc.x.object.y", []byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	put(t, js, 2, 2)
+	r := open(t, consume.JetStreamOptions{URL: b.ClientURL(), Start: consume.Beginning(), StopAtEnd: true})
+	read(t, r, 1)
+	_, err := r.Next(t.Context())
+	if want := "stream KUBECDC, record 2 (kubecdc.x.object.y): JSON ends before the value does"; err == nil || err.Error() != want {
+		t.Errorf("error %v\nwant  %s", err, want)
+	}
+	if diff := cmp.Diff([]int{2}, read(t, r, -1)); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+// Records larger than what is asked for at a time, and more of them than fit.
+func TestJetStreamLargeRecords(t *testing.T) {
+	b := startBus(t)
+	_, js := b.client()
+	b.stream(js, "KUBECDC")
+	filler := strings.Repeat("x", 1000<<10)
+	for n := 1; n <= 20; n++ {
+		record := strings.Replace(string(pod(n)), `"after":{}`, `"after":{"x":"`+filler+`"}`, 1)
+		if _, err := js.Publish(t.Context(), "kubecdc.x.object.core.pods.shop.web", []byte(record)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := open(t, consume.JetStreamOptions{URL: b.ClientURL(), Start: consume.Beginning(), StopAtEnd: true})
+	if diff := cmp.Diff(numbers(1, 20), read(t, r, -1)); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+func TestOpenJetStreamErrors(t *testing.T) {
+	b := startBus(t)
+	_, js := b.client()
+	for _, name := range []string{"ORDERS", "AUDIT"} {
+		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plain, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, Username: "u", Password: "p"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain.Start()
+	if !plain.ReadyForConnections(20 * time.Second) {
+		t.Fatal("the server does not come up")
+	}
+	defer func() {
+		plain.Shutdown()
+		plain.WaitForShutdown()
+	}()
+	address := strings.TrimPrefix(plain.ClientURL(), "nats://")
+	nobody := fmt.Sprintf("127.0.0.1:%d", unusedPort(t))
+	for _, tc := range []struct {
+		name string
+		o    consume.JetStreamOptions
+		want string
+	}{
+		{"no URL", consume.JetStreamOptions{}, "connect to NATS: neither a URL nor a connection is given"},
+		{"no host", consume.JetStreamOptions{URL: "nats://"}, "connect to NATS: url: no host in it, want nats://host:port"},
+		{"not a URL", consume.JetStreamOptions{URL: "nats://u:secret@h:x"}, `connect to NATS: url: invalid port`},
+		{
+			"nobody there",
+			consume.JetStreamOptions{URL: "nats://u:secret@" + nobody},
+			"connect to nats://" + nobody + ": dial tcp " + nobody + ": connect: connection refused: check that a NATS server listens there",
+		},
+		{
+			"password",
+			consume.JetStreamOptions{URL: "nats://u:secret@" + address},
+			"connect to nats://" + address + ": nats: Authorization Violation: the server wants other credentials",
+		},
+		{
+			"no JetStream",
+			consume.JetStreamOptions{URL: "nats://" + address, Options: []nats.Option{nats.UserInfo("u", "p")}},
+			"has no JetStream: start it with JetStream enabled (nats-server -js)",
+		},
+		{
+			"no such stream",
+			consume.JetStreamOptions{URL: b.ClientURL()},
+			"no stream KUBECDC at " + b.ClientURL() + ": there are AUDIT, ORDERS",
+		},
+		{
+			"subject",
+			consume.JetStreamOptions{URL: b.ClientURL(), Stream: "AUDIT", Subjects: []string{"a", "a"}},
+			"open stream AUDIT at " + b.ClientURL() + ": nats: API error: code=400",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r, err := consume.OpenJetStream(t.Context(), tc.o)
+			if err == nil {
+				r.Close()
+			}
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error %v\nwant  %s", err, tc.want)
+			}
+			if err != nil && strings.Contains(err.Error(), "secret") {
+				t.Errorf("the password shows: %v", err)
+			}
+		})
+	}
+}

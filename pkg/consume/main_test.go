@@ -1,0 +1,130 @@
+package consume_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// bus is an embedded server that can be stopped and started again.
+type bus struct {
+	tb   testing.TB
+	dir  string
+	port int
+	*server.Server
+}
+
+func startBus(tb testing.TB) *bus {
+	tb.Helper()
+	b := &bus{tb: tb, dir: tb.TempDir(), port: server.RANDOM_PORT}
+	b.start()
+	tb.Cleanup(b.stop)
+	return b
+}
+
+func (b *bus) start() {
+	b.tb.Helper()
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: b.port, JetStream: true, StoreDir: b.dir, NoSigs: true, NoLog: true})
+	if err != nil {
+		b.tb.Fatal(err)
+	}
+	s.Start()
+	if !s.ReadyForConnections(20 * time.Second) {
+		b.tb.Fatal("the server does not come up")
+	}
+	b.Server, b.port = s, s.Addr().(*net.TCPAddr).Port
+}
+
+func (b *bus) stop() {
+	b.Shutdown()
+	b.WaitForShutdown()
+}
+
+// client is a connection of the test's own, which survives restarts.
+func (b *bus) client() (*nats.Conn, jetstream.JetStream) {
+	b.tb.Helper()
+	nc, err := nats.Connect(b.ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
+	if err != nil {
+		b.tb.Fatal(err)
+	}
+	b.tb.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		b.tb.Fatal(err)
+	}
+	return nc, js
+}
+
+// stream makes the stream that the agent would.
+func (b *bus) stream(js jetstream.JetStream, name string) jetstream.Stream {
+	b.tb.Helper()
+	s, err := js.CreateStream(b.tb.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{"kubecdc.>"}})
+	if err != nil {
+		b.tb.Fatal(err)
+	}
+	return s
+}
+
+// until waits for a condition.
+func until(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	deadline := time.After(20 * time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			tb.Fatalf("%s: not within 20 s", what)
+		}
+	}
+}
+
+// pod is the record of the n-th version of a pod.
+func pod(n int) []byte {
+	return fmt.Appendf(nil, `{"specversion":"1.0","id":"pods/1/%d","source":"/kubernetes/x","type":"dev.kubecdc.object.updated",`+
+		`"apiversion":"v1","kind":"Pod","resource":"pods","namespace":"shop","name":"web-%d","uid":"1","op":"u","sequence":"%020d",`+
+		`"data":{"op":"u","resourceVersion":"%d","after":{}}}`, n, n%3, n, n)
+}
+
+func put(tb testing.TB, js jetstream.JetStream, from, to int) {
+	tb.Helper()
+	for n := from; n <= to; n++ {
+		msg := &nats.Msg{Subject: fmt.Sprintf("kubecdc.x.object.core.pods.shop.web-%d", n%3), Data: pod(n)}
+		msg.Header = nats.Header{"content-type": {"application/cloudevents+json"}}
+		var err error
+		until(tb, "publish", func() bool {
+			_, err = js.PublishMsg(tb.Context(), msg, jetstream.WithMsgID(fmt.Sprint(n)))
+			return err == nil
+		})
+	}
+}
+
+// unusedPort is one at which nobody listened a moment ago.
+func unusedPort(tb testing.TB) int {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}

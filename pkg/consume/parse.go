@@ -1,0 +1,425 @@
+package consume
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// ErrNotKubecdc is wrapped by the errors of Parse and FromMessage about records that are well-formed and no events of
+// kubecdc: another producer's CloudEvents, say.
+var ErrNotKubecdc = errors.New("not an event of kubecdc")
+
+const objectPrefix = TypePrefix + "object."
+
+// kind is what an event tells of, by its type.
+type kind int
+
+const (
+	kindUnknown kind = iota // what a later version may send
+	kindObject
+	kindStream
+)
+
+func kindOf(typ string) kind {
+	switch typ {
+	case TypeSnapshotStarted, TypeSnapshotCompleted, TypeGap, TypeProgress:
+		return kindStream
+	}
+	switch strings.TrimPrefix(typ, objectPrefix) {
+	case "created", "updated", "deleted", "read", "entered", "left":
+		return kindObject
+	}
+	return kindUnknown
+}
+
+// Parse reads an event from a record in structured mode: the CloudEvent as one JSON document. The event keeps record,
+// which must not change any more.
+//
+// JSON is checked as strictly as by encoding/json. Attributes, members and types of events that this version does not
+// know are no error: they may be added.
+func Parse(record []byte) (*Event, error) {
+	e := &Event{raw: record}
+	var specversion string
+	var d rawData
+	m := object.NewMembers(record)
+	if !m.Enter('{') {
+		m.Value()
+		if err := m.End(); err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w: the record is not a JSON object", ErrNotKubecdc)
+	}
+	var wrong error // about the first attribute of a wrong type; what is wrong with the JSON goes before
+	for name, ok := m.Next(); ok; name, ok = m.Next() {
+		if string(name) == "data" {
+			d.read(m)
+			continue
+		}
+		if err := e.set(name, m.Value(), &specversion); err != nil && wrong == nil {
+			wrong = err
+		}
+	}
+	if err := m.End(); err != nil {
+		return nil, err
+	}
+	if wrong != nil {
+		return nil, wrong
+	}
+	if err := e.finish(specversion, &d); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// set sets an attribute to its JSON. null is one that is left out, and extensions may be numbers and booleans too (JSON
+// event format 1.0, section 2.2).
+func (e *Event) set(name, value []byte, specversion *string) error {
+	text, ok := "", true
+	if !null(value) {
+		if text, ok = object.Text(value); !ok {
+			text = string(value)
+		}
+	}
+	switch field := e.attribute(name, specversion); {
+	case field != nil && ok:
+		*field = text
+	case string(name) == "time" && ok:
+		return e.setTime(text)
+	case field != nil, string(name) == "time":
+		return fmt.Errorf("attribute %s is not a string", name)
+	case !ok && (value[0] == '{' || value[0] == '['):
+		return fmt.Errorf("attribute %s is neither a string nor a number nor a boolean", name)
+	default:
+		e.extend(string(name), text)
+	}
+	return nil
+}
+
+func (e *Event) setTime(text string) (err error) {
+	if text == "" {
+		e.Time = time.Time{}
+		return nil
+	}
+	if e.Time, err = time.Parse(time.RFC3339Nano, text); err != nil {
+		return fmt.Errorf("attribute time is not an RFC 3339 time: %q", text)
+	}
+	return nil
+}
+
+// extend keeps an attribute that is not known.
+func (e *Event) extend(name, value string) {
+	if value == "" {
+		delete(e.Extensions, name) // the last of duplicates counts
+		return
+	}
+	if e.Extensions == nil {
+		e.Extensions = map[string]string{}
+	}
+	e.Extensions[name] = value
+}
+
+// attribute is where the attribute of this name goes; nil: nowhere, or it is the time.
+func (e *Event) attribute(name []byte, specversion *string) *string {
+	switch string(name) {
+	case "specversion":
+		return specversion
+	case "id":
+		return &e.ID
+	case "source":
+		return &e.Source
+	case "type":
+		return &e.Type
+	case "subject":
+		return &e.Subject
+	case "datacontenttype":
+		return &e.DataContentType
+	case "dataschema":
+		return &e.DataSchema
+	case "cluster":
+		return &e.Cluster
+	case "clusteruid":
+		return &e.ClusterUID
+	case "apiversion":
+		return &e.APIVersion
+	case "kind":
+		return &e.Kind
+	case "resource":
+		return &e.Resource
+	case "namespace":
+		return &e.Namespace
+	case "name":
+		return &e.Name
+	case "uid":
+		return &e.UID
+	case "op":
+		return (*string)(&e.Op)
+	case "resourceversion":
+		return &e.ResourceVersion
+	case "sequence":
+		return &e.Sequence
+	case "partitionkey":
+		return &e.PartitionKey
+	case "scope":
+		return &e.Scope
+	case "epoch":
+		return &e.Epoch
+	case "traceparent":
+		return &e.TraceParent
+	}
+	return nil
+}
+
+// finish checks that e is an event of kubecdc, and reads its data as what the type says it is.
+func (e *Event) finish(specversion string, d *rawData) error {
+	var missing []string
+	need := func(name, value string) {
+		if value == "" {
+			missing = append(missing, name)
+		}
+	}
+	need("specversion", specversion)
+	need("id", e.ID)
+	need("source", e.Source)
+	need("type", e.Type)
+	switch {
+	case len(missing) > 0:
+		return fmt.Errorf("%w: no CloudEvent, it has no %s", ErrNotKubecdc, strings.Join(missing, ", "))
+	case specversion != "1.0":
+		return fmt.Errorf("%w: specversion is %q, want 1.0", ErrNotKubecdc, specversion)
+	case !strings.HasPrefix(e.Type, TypePrefix):
+		return fmt.Errorf("%w: its type is %q, want %s…", ErrNotKubecdc, e.Type, TypePrefix)
+	}
+	k := kindOf(e.Type)
+	if k == kindUnknown {
+		return nil
+	}
+	need("apiversion", e.APIVersion)
+	need("resource", e.Resource)
+	if k == kindObject {
+		need("name", e.Name)
+		need("uid", e.UID)
+		need("op", string(e.Op))
+	} else {
+		need("scope", e.Scope)
+	}
+	if !d.object {
+		missing = append(missing, "data")
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("%w: %s %s has no %s", ErrNotKubecdc, e.Type, e.ID, strings.Join(missing, ", "))
+	}
+	var err error
+	if k == kindObject {
+		e.Data, err = d.data()
+	} else {
+		e.Stream, err = d.stream()
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s: data.%w", e.Type, e.ID, err)
+	}
+	return nil
+}
+
+// rawData are the members of data as they stand in the record; what they are the type tells, which may follow them.
+type rawData struct {
+	object bool // data is a JSON object
+
+	op, resourceVersion, previousResourceVersion, before, after, patch, changedBy, snapshot []byte
+	inferred, skipped, truncated, dataref                                                   []byte
+	objects, fromResourceVersion, toResourceVersion, since, reason, recovered               []byte
+}
+
+// read reads the value that m is at.
+func (d *rawData) read(m *object.Members) {
+	*d = rawData{} // the last of duplicates counts
+	if d.object = m.Enter('{'); !d.object {
+		m.Value()
+		return
+	}
+	var unknown []byte
+	for name, ok := m.Next(); ok; name, ok = m.Next() {
+		field := d.member(name)
+		if field == nil {
+			field = &unknown
+		}
+		*field = m.Value()
+	}
+}
+
+func (d *rawData) member(name []byte) *[]byte {
+	switch string(name) {
+	case "op":
+		return &d.op
+	case "resourceVersion":
+		return &d.resourceVersion
+	case "previousResourceVersion":
+		return &d.previousResourceVersion
+	case "before":
+		return &d.before
+	case "after":
+		return &d.after
+	case "patch":
+		return &d.patch
+	case "changedBy":
+		return &d.changedBy
+	case "snapshot":
+		return &d.snapshot
+	case "inferred":
+		return &d.inferred
+	case "skipped":
+		return &d.skipped
+	case "truncated":
+		return &d.truncated
+	case "dataref":
+		return &d.dataref
+	case "objects":
+		return &d.objects
+	case "fromResourceVersion":
+		return &d.fromResourceVersion
+	case "toResourceVersion":
+		return &d.toResourceVersion
+	case "since":
+		return &d.since
+	case "reason":
+		return &d.reason
+	case "recovered":
+		return &d.recovered
+	}
+	return nil
+}
+
+// decoder makes Go values of members. The first error sticks.
+type decoder struct{ err error }
+
+func (d *decoder) wrong(name, want string) {
+	if d.err == nil {
+		d.err = fmt.Errorf("%s is not %s", name, want)
+	}
+}
+
+func null(raw []byte) bool { return len(raw) == 0 || raw[0] == 'n' }
+
+func (d *decoder) text(name string, raw []byte) string {
+	if null(raw) {
+		return ""
+	}
+	s, ok := object.Text(raw)
+	if !ok {
+		d.wrong(name, "a string")
+	}
+	return s
+}
+
+func (d *decoder) boolean(name string, raw []byte) bool {
+	if !null(raw) && raw[0] != 't' && raw[0] != 'f' {
+		d.wrong(name, "a boolean")
+	}
+	return len(raw) > 0 && raw[0] == 't'
+}
+
+func (d *decoder) number(name string, raw []byte) int {
+	if null(raw) {
+		return 0
+	}
+	n, err := strconv.Atoi(string(raw))
+	if err != nil {
+		d.wrong(name, "an integer")
+	}
+	return n
+}
+
+func (d *decoder) time(name string, raw []byte) time.Time {
+	s := d.text(name, raw)
+	if s == "" {
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
+		d.wrong(name, "an RFC 3339 time")
+	}
+	return t
+}
+
+// either is the raw value of a member that may be null or begin with open.
+func (d *decoder) either(name string, raw []byte, open byte, want string) json.RawMessage {
+	if !null(raw) && raw[0] != open {
+		d.wrong(name, want)
+	}
+	return raw
+}
+
+func (d *rawData) data() (*Data, error) {
+	var dec decoder
+	out := &Data{
+		Op:                      Op(dec.text("op", d.op)),
+		ResourceVersion:         dec.text("resourceVersion", d.resourceVersion),
+		PreviousResourceVersion: dec.text("previousResourceVersion", d.previousResourceVersion),
+		Before:                  dec.either("before", d.before, '{', "an object"),
+		After:                   dec.either("after", d.after, '{', "an object"),
+		ChangedBy:               dec.changes("changedBy", d.changedBy),
+		Snapshot:                dec.text("snapshot", d.snapshot),
+		Inferred:                dec.boolean("inferred", d.inferred),
+		Skipped:                 dec.number("skipped", d.skipped),
+		DataRef:                 dec.text("dataref", d.dataref),
+	}
+	if !null(d.patch) {
+		out.Patch = dec.either("patch", d.patch, '[', "an array")
+	}
+	if !null(d.truncated) && json.Unmarshal(d.truncated, &out.Truncated) != nil {
+		dec.wrong("truncated", "an array of strings")
+	}
+	return out, dec.err
+}
+
+func (d *decoder) changes(name string, raw []byte) []Change {
+	if null(raw) {
+		return nil
+	}
+	m := object.NewMembers(raw) // checked before: there are no syntax errors to come
+	if !m.Enter('[') {
+		d.wrong(name, "an array")
+		return nil
+	}
+	var out []Change
+	for m.NextElement() {
+		if !m.Enter('{') {
+			d.wrong(name, "an array of objects")
+			return nil
+		}
+		var c Change
+		for member, ok := m.Next(); ok; member, ok = m.Next() {
+			switch string(member) {
+			case "manager":
+				c.Manager = d.text(name+".manager", m.Value())
+			case "operation":
+				c.Operation = d.text(name+".operation", m.Value())
+			case "time":
+				c.Time = d.time(name+".time", m.Value())
+			default:
+				m.Value()
+			}
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+func (d *rawData) stream() (*Stream, error) {
+	var dec decoder
+	return &Stream{
+		Snapshot:            dec.text("snapshot", d.snapshot),
+		ResourceVersion:     dec.text("resourceVersion", d.resourceVersion),
+		Objects:             dec.number("objects", d.objects),
+		FromResourceVersion: dec.text("fromResourceVersion", d.fromResourceVersion),
+		ToResourceVersion:   dec.text("toResourceVersion", d.toResourceVersion),
+		Since:               dec.time("since", d.since),
+		Reason:              dec.text("reason", d.reason),
+		Recovered:           dec.boolean("recovered", d.recovered),
+	}, dec.err
+}

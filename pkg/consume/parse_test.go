@@ -1,0 +1,251 @@
+package consume_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+const updated = `{"specversion":"1.0","id":"deployments.apps/7c0e/48211","source":"/kubernetes/prod-eu-1",` +
+	`"type":"dev.kubecdc.object.updated","subject":"/apis/apps/v1/namespaces/shop/deployments/web",` +
+	`"time":"2026-11-20T15:00:00.123456789Z","datacontenttype":"application/json",` +
+	`"dataschema":"https://kubecdc.dev/schema/object/v1","cluster":"prod-eu-1","clusteruid":"11e0",` +
+	`"apiversion":"apps/v1","kind":"Deployment","resource":"deployments","namespace":"shop","name":"web","uid":"7c0e",` +
+	`"op":"u","resourceversion":"48211","sequence":"00000000000000048211","partitionkey":"prod-eu-1/apps/deployments/shop/web",` +
+	`"epoch":"3","traceparent":"00-1-2-01",` +
+	`"data":{"op":"u","resourceVersion":"48211","previousResourceVersion":"48007","inferred":true,"skipped":2,` +
+	`"before":{"spec":{"replicas":3}},"after":{"spec":{"replicas":5}},` +
+	`"patch":[{"op":"replace","path":"/spec/replicas","value":5}],` +
+	`"changedBy":[{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T15:00:00Z","fields":{}},{"manager":"hpa"}],` +
+	`"truncated":["patch"],"dataref":"s3://x","tomorrow":{"a":[1]}}}`
+
+var unexported = cmpopts.IgnoreUnexported(consume.Event{})
+
+func TestParse(t *testing.T) {
+	want := &consume.Event{
+		ID: "deployments.apps/7c0e/48211", Source: "/kubernetes/prod-eu-1", Type: "dev.kubecdc.object.updated",
+		Subject: "/apis/apps/v1/namespaces/shop/deployments/web", Time: time.Date(2026, 11, 20, 15, 0, 0, 123456789, time.UTC),
+		DataContentType: "application/json", DataSchema: "https://kubecdc.dev/schema/object/v1",
+		Cluster: "prod-eu-1", ClusterUID: "11e0", APIVersion: "apps/v1", Kind: "Deployment", Resource: "deployments",
+		Namespace: "shop", Name: "web", UID: "7c0e", Op: consume.Updated, ResourceVersion: "48211",
+		Sequence: "00000000000000048211", PartitionKey: "prod-eu-1/apps/deployments/shop/web", Epoch: "3", TraceParent: "00-1-2-01",
+		Data: &consume.Data{
+			Op: consume.Updated, ResourceVersion: "48211", PreviousResourceVersion: "48007", Inferred: true, Skipped: 2,
+			Before: json.RawMessage(`{"spec":{"replicas":3}}`), After: json.RawMessage(`{"spec":{"replicas":5}}`),
+			Patch: json.RawMessage(`[{"op":"replace","path":"/spec/replicas","value":5}]`),
+			ChangedBy: []consume.Change{
+				{Manager: "kubectl-edit", Operation: "Update", Time: time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)},
+				{Manager: "hpa"},
+			},
+			Truncated: []string{"patch"}, DataRef: "s3://x",
+		},
+	}
+	if diff := cmp.Diff(want, parse(t, updated), unexported); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+// What is null does not exist, what is absent is not known; the order of members, escapes and duplicates do not matter.
+func TestParseMembers(t *testing.T) {
+	created := parse(t, replaced(t, updated, `"before":{"spec":{"replicas":3}}`, `"before":null`))
+	if string(created.Data.Before) != "null" {
+		t.Errorf("before is %q, want null", created.Data.Before)
+	}
+	read := parse(t, replaced(t, updated, `"before":{"spec":{"replicas":3}},`, ``))
+	if read.Data.Before != nil {
+		t.Errorf("before is %q, want none", read.Data.Before)
+	}
+	dataFirst := parse(t, `{"data":{"snapshot":"a","objects":3},"scope":"pods","apiversion":"v1","resource":"pods",
+		"id":"x","id":"pods\u002f\"1","source":"/k","namespace":null,"type":"dev.kubecdc.snapshot.started","specversion":"1.0"}`)
+	want := &consume.Event{
+		ID: `pods/"1`, Source: "/k", Type: consume.TypeSnapshotStarted, Scope: "pods", APIVersion: "v1", Resource: "pods",
+		Stream: &consume.Stream{Snapshot: "a", Objects: 3},
+	}
+	if diff := cmp.Diff(want, dataFirst, unexported); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+func TestParseGolden(t *testing.T) {
+	binary := map[string]*consume.Event{}
+	for _, r := range goldens(t, "binary") {
+		e, err := consume.FromMessage(r.header, r.body)
+		if err != nil {
+			t.Errorf("%s: %v", r.name, err)
+			continue
+		}
+		binary[r.name] = e
+	}
+	for _, r := range goldens(t, "structured") {
+		e, err := consume.FromMessage(r.header, r.body)
+		if err != nil {
+			t.Errorf("%s: %v", r.name, err)
+			continue
+		}
+		if (e.Data == nil) == (e.Stream == nil) {
+			t.Errorf("%s: data %v, stream %v", r.name, e.Data, e.Stream)
+		}
+		if diff := cmp.Diff(e, binary[r.name], unexported); diff != "" {
+			t.Errorf("%s: -structured +binary\n%s", r.name, diff)
+		}
+		// Both are written as the agent writes structured ones.
+		for mode, e := range map[string]*consume.Event{"structured": e, "binary": binary[r.name]} {
+			got, err := e.MarshalJSON()
+			if err != nil {
+				t.Fatalf("%s: %v", r.name, err)
+			}
+			if diff := cmp.Diff(string(r.body), string(got)); diff != "" {
+				t.Errorf("%s, read in %s mode: -want +written\n%s", r.name, mode, diff)
+			}
+		}
+		again, err := json.Marshal(&consume.Event{
+			ID: e.ID, Source: e.Source, Type: e.Type, APIVersion: e.APIVersion, Resource: e.Resource, Name: e.Name, UID: e.UID,
+			Op: e.Op, Scope: e.Scope, Data: e.Data, Stream: e.Stream,
+		})
+		if err != nil {
+			t.Fatalf("%s: %v", r.name, err)
+		}
+		made := parse(t, string(again))
+		if diff := cmp.Diff([]any{e.Data, e.Stream}, []any{made.Data, made.Stream}); diff != "" {
+			t.Errorf("%s: -want +made from fields\n%s", r.name, diff)
+		}
+	}
+}
+
+// Additions that the contract allows are no error and are not lost.
+func TestParseUnknown(t *testing.T) {
+	later := `{"specversion":"1.0","id":"a/b","source":"/k","type":"dev.kubecdc.weather","answer":42,"fine":true,"x":"<é\"","data":[1]}`
+	e := parse(t, later)
+	want := &consume.Event{
+		ID: "a/b", Source: "/k", Type: "dev.kubecdc.weather", Extensions: map[string]string{"answer": "42", "fine": "true", "x": `<é"`},
+	}
+	if diff := cmp.Diff(want, e, unexported); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	if got, err := e.MarshalJSON(); err != nil || string(got) != later {
+		t.Errorf("written %s, %v", got, err)
+	}
+
+	e, err := consume.FromMessage(map[string][]string{
+		"Content-Type": {"application/json"}, "Ce-Specversion": {"1.0"}, "Ce-Id": {"a/b"}, "Ce-Source": {"/k"},
+		"Ce-Type": {"dev.kubecdc.weather"}, "ce-x": {"%3C%C3%A9%22 100%"}, "Nats-Msg-Id": {"z"}, "Ce-Empty": {},
+	}, []byte(`[1]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := e.MarshalJSON()
+	const written = `{"specversion":"1.0","id":"a/b","source":"/k","type":"dev.kubecdc.weather","x":"<é\" 100%","data":[1]}`
+	if err != nil || string(got) != written {
+		t.Errorf("written %s, %v", got, err)
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	for _, tc := range []struct {
+		name, record, want string
+		foreign            bool // ErrNotKubecdc
+	}{
+		{"empty", ``, "JSON ends before the value does", false},
+		{"cut off", updated[:len(updated)/2], "JSON ends before the value does", false},
+		{"more behind", updated + `{}`, `JSON syntax at byte 1043: unexpected '{'`, false},
+		{"comma", replaced(t, updated, `"skipped":2,`, `"skipped":2,,`), `JSON syntax at byte 732: unexpected ','`, false},
+		{"control character in an object", replaced(t, updated, `{"replicas":3}`, "\"\n\""), `unexpected '\n'`, false},
+		{"no object", `["a"]`, "not an event of kubecdc: the record is not a JSON object", true},
+		{"not a CloudEvent", `{"id":"a"}`, "not an event of kubecdc: no CloudEvent, it has no specversion, source, type", true},
+		{"another CloudEvent", `{"specversion":"1.0","id":"a","source":"b","type":"com.github.push"}`, `its type is "com.github.push", want dev.kubecdc.…`, true},
+		{"another version", replaced(t, updated, `"1.0"`, `"0.3"`), `specversion is "0.3", want 1.0`, true},
+		{"no uid", replaced(t, updated, `"uid":"7c0e",`, ``), `dev.kubecdc.object.updated deployments.apps/7c0e/48211 has no uid`, true},
+		{"no data", updated[:strings.Index(updated, `"data"`)] + `"data_base64":"e30="}`, "has no data", true},
+		{"data is no object", updated[:strings.Index(updated, `"data"`)] + `"data":"{}"}`, "has no data", true},
+		{"no scope", `{"specversion":"1.0","id":"a","source":"b","type":"dev.kubecdc.gap","data":{}}`, "dev.kubecdc.gap a has no apiversion, resource, scope", true},
+		{"attribute", replaced(t, updated, `"uid":"7c0e"`, `"uid":7`), "attribute uid is not a string", false},
+		{"extension", replaced(t, updated, `"epoch":"3"`, `"x":{}`), "attribute x is neither a string nor a number nor a boolean", false},
+		{"time", replaced(t, updated, `2026-11-20T15:00:00.123456789Z`, `today`), `attribute time is not an RFC 3339 time: "today"`, false},
+		{"time is a number", replaced(t, updated, `"2026-11-20T15:00:00.123456789Z"`, `1`), "attribute time is not a string", false},
+		{"inferred", replaced(t, updated, `"inferred":true`, `"inferred":"yes"`), "data.inferred is not a boolean", false},
+		{"skipped", replaced(t, updated, `"skipped":2`, `"skipped":2.5`), "data.skipped is not an integer", false},
+		{"patch", replaced(t, updated, `"patch":[`, `"patch":{},"x":[`), "data.patch is not an array", false},
+		{"before", replaced(t, updated, `"before":{`, `"before":[],"x":{`), "data.before is not an object", false},
+		{"changedBy", replaced(t, updated, `"changedBy":[`, `"changedBy":[1,`), "data.changedBy is not an array of objects", false},
+		{"changedBy.time", replaced(t, updated, `"2026-11-20T15:00:00Z"`, `"now"`), "data.changedBy.time is not an RFC 3339 time", false},
+		{"truncated", replaced(t, updated, `["patch"]`, `[1]`), "data.truncated is not an array of strings", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := consume.Parse([]byte(tc.record))
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error %v\nwant  %s", err, tc.want)
+			}
+			if errors.Is(err, consume.ErrNotKubecdc) != tc.foreign {
+				t.Errorf("%v: wraps ErrNotKubecdc: %v", err, !tc.foreign)
+			}
+		})
+	}
+	_, err := consume.FromMessage(map[string][]string{"content-type": {"application/cloudevents-batch+json"}}, []byte(`[]`))
+	if want := "not an event of kubecdc: content-type is application/cloudevents-batch+json, want application/cloudevents+json"; err == nil || err.Error() != want {
+		t.Errorf("error %v\nwant  %s", err, want)
+	}
+}
+
+func replaced(tb testing.TB, s, from, to string) string {
+	tb.Helper()
+	if strings.Count(s, from) != 1 {
+		tb.Fatalf("%q is in the record %d times", from, strings.Count(s, from))
+	}
+	return strings.Replace(s, from, to, 1)
+}
+
+// FuzzParse holds Parse against encoding/json: the same records are JSON, and the same is read from them.
+func FuzzParse(f *testing.F) {
+	for _, r := range goldens(f, "structured") {
+		f.Add(r.body)
+	}
+	f.Add([]byte(updated))
+	f.Add([]byte(" { \"d\\u0061ta\" : {\"\\u0062efore\":null} , \"id\":\"\\ud800\xff\" }\n"))
+	f.Fuzz(func(t *testing.T, record []byte) {
+		e, err := consume.Parse(record)
+		var members map[string]json.RawMessage
+		if !json.Valid(record) {
+			if err == nil || errors.Is(err, consume.ErrNotKubecdc) {
+				t.Fatalf("not JSON, and the error is %v", err)
+			}
+			return
+		}
+		if err != nil || json.Unmarshal(record, &members) != nil {
+			return
+		}
+		text := func(name string) (s string) {
+			if raw, ok := members[name]; ok && json.Unmarshal(raw, &s) != nil {
+				t.Fatalf("%s is not a string, and no error says so", name)
+			}
+			return s
+		}
+		for name, got := range map[string]string{
+			"id": e.ID, "source": e.Source, "type": e.Type, "subject": e.Subject, "uid": e.UID, "name": e.Name, "op": string(e.Op),
+			"namespace": e.Namespace, "scope": e.Scope, "sequence": e.Sequence, "kind": e.Kind,
+		} {
+			if want := text(name); got != want {
+				t.Fatalf("%s is %q, want %q", name, got, want)
+			}
+		}
+		if e.Data == nil {
+			return
+		}
+		var data map[string]json.RawMessage
+		if err := json.Unmarshal(members["data"], &data); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{string(data["before"]), string(data["after"])}, []string{string(e.Data.Before), string(e.Data.After)}); diff != "" {
+			t.Fatalf("-want +got\n%s", diff)
+		}
+		if patch := string(data["patch"]); patch != string(e.Data.Patch) && patch != "null" {
+			t.Fatalf("patch is %s, want %s", e.Data.Patch, patch)
+		}
+	})
+}

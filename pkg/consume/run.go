@@ -1,0 +1,300 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// RunOptions say what a service reads, and under which name the server remembers how far it has come.
+type RunOptions struct {
+	JetStreamOptions // Start matters where the consumer does not exist yet; StopAtEnd is not used
+
+	// Durable is the name of the consumer on the server. It is made where it does not exist, and stays when Run ends.
+	Durable string
+	// AckWait is after how long without a sign of life the server gives a record to the next one who asks. While handler
+	// works, Run gives signs of life. 0: 30 s.
+	AckWait time.Duration
+	// OnInvalid is told of a record that is no event of kubecdc; nil lets the record pass. nil: such a record ends Run.
+	OnInvalid func(error) error
+}
+
+const (
+	defaultAckWait  = 30 * time.Second
+	handlerRetryMax = 30 * time.Second
+	// inFlight is how many records are on the way, where the server can take back what was on its way before.
+	inFlight = 256
+)
+
+// Run hands the events of a stream to handler, one after another, and acknowledges each once handler has returned nil. It
+// blocks until ctx ends, and returns its cause then, or until it can do nothing more: the consumer has been deleted, say.
+//
+// Every event is handled at least once and, as long as one Run at a time uses the Durable, in the order of the stream.
+// Where handler returns an error, it is called with the same event again, a little later each time. After a crash or a
+// lost connection Run asks the server to deliver again what has not been acknowledged, before anything else
+// (nats-server 2.14 or later; with an older one only one record is on its way at a time, which costs a round trip per event).
+// Where two share a Durable, order does not hold, and the rule of the highest sequence is what helps: see Tracker.
+//
+// Records that the stream removes before they have been handled are passed over without a word: let it keep them for longer
+// than the service may be away.
+func Run(ctx context.Context, o RunOptions, handler func(ctx context.Context, e *Event) error) error {
+	if o.Durable == "" {
+		return errors.New("run consumer: RunOptions.Durable has no name")
+	}
+	if o.Stream == "" {
+		o.Stream = DefaultStream
+	}
+	if o.AckWait == 0 {
+		o.AckWait = defaultAckWait
+	}
+	conn, err := connect(&o.JetStreamOptions)
+	if err != nil {
+		return err
+	}
+	if o.Conn == nil {
+		defer conn.Close()
+	}
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return fmt.Errorf("run consumer %s: %w", o.Durable, err)
+	}
+	s := &service{o: o, conn: conn, js: js, handler: handler, status: conn.StatusChanged(nats.RECONNECTING, nats.CLOSED)}
+	defer conn.RemoveStatusListener(s.status)
+	if err := s.setUp(ctx); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if errors.Is(err, jetstream.ErrConsumerNotFound) {
+			return fmt.Errorf("run consumer %s: %w", o.Durable, err)
+		}
+		return explain(ctx, js, conn, o.Stream, err)
+	}
+	return s.run(ctx)
+}
+
+// service is a Run.
+type service struct {
+	o        RunOptions
+	conn     *nats.Conn
+	js       jetstream.JetStream
+	handler  func(context.Context, *Event) error
+	status   chan nats.Status
+	consumer jetstream.Consumer
+	failures int
+
+	// handled are the last records that were handled, by their sequence modulo the length.
+	handled [2 * inFlight]uint64
+}
+
+// fatal is an error that no retry mends.
+type fatal struct{ error }
+
+func (f fatal) Unwrap() error { return f.error }
+
+// setUp finds the consumer, or makes it.
+func (s *service) setUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	stream, err := s.js.Stream(ctx, s.o.Stream)
+	if err != nil {
+		return err
+	}
+	c, err := stream.Consumer(ctx, s.o.Durable)
+	if err == nil {
+		s.consumer = c
+		return s.update(ctx, stream)
+	}
+	if !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return err
+	}
+	want := jetstream.ConsumerConfig{
+		Durable: s.o.Durable, Description: "kubecdc consumer", AckPolicy: jetstream.AckExplicitPolicy, AckWait: s.o.AckWait,
+		MaxAckPending: s.window(), MaxDeliver: -1, DeliverPolicy: jetstream.DeliverNewPolicy,
+	}
+	switch start := s.o.Start; start.kind {
+	case startLive:
+	case startBeginning:
+		want.DeliverPolicy = jetstream.DeliverAllPolicy
+	case startSince:
+		want.DeliverPolicy, want.OptStartTime = jetstream.DeliverByStartTimePolicy, &start.at
+	case startAfter:
+		want.DeliverPolicy, want.OptStartSeq = jetstream.DeliverByStartSequencePolicy, start.seq+1
+	}
+	if len(s.o.Subjects) == 1 {
+		want.FilterSubject = s.o.Subjects[0]
+	} else {
+		want.FilterSubjects = s.o.Subjects
+	}
+	s.consumer, err = stream.CreateConsumer(ctx, want)
+	return err
+}
+
+// update makes the options apply to a consumer that exists: what does not change where it has come to.
+func (s *service) update(ctx context.Context, stream jetstream.Stream) error {
+	got := s.consumer.CachedInfo().Config
+	if got.AckPolicy != jetstream.AckExplicitPolicy {
+		return fmt.Errorf("consumer %s acknowledges in another way (%s): choose another name for RunOptions.Durable", s.o.Durable, got.AckPolicy)
+	}
+	want := got
+	want.AckWait, want.MaxDeliver, want.MaxAckPending = s.o.AckWait, -1, s.window()
+	want.FilterSubject, want.FilterSubjects = "", s.o.Subjects
+	if len(s.o.Subjects) == 1 {
+		want.FilterSubject, want.FilterSubjects = s.o.Subjects[0], nil
+	}
+	c, err := stream.UpdateConsumer(ctx, want)
+	if err == nil {
+		s.consumer = c
+	}
+	return err
+}
+
+// run takes records, and begins anew after whatever interrupts it.
+func (s *service) run(ctx context.Context) error {
+	for {
+		err := s.begin(ctx)
+		if err == nil {
+			err = s.take(ctx)
+		}
+		var f fatal
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case s.conn.IsClosed():
+			return fmt.Errorf("run consumer %s: %w", s.o.Durable, nats.ErrConnectionClosed)
+		case errors.As(err, &f):
+			return fmt.Errorf("run consumer %s: %w", s.o.Durable, f.error)
+		case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrConsumerDeleted):
+			return fmt.Errorf("run consumer %s of stream %s: it has been deleted, and with it where it had come to; "+
+				"Run makes it again from RunOptions.Start: %w", s.o.Durable, s.o.Stream, err)
+		}
+		s.failures++
+		if s.o.OnRetry != nil {
+			s.o.OnRetry(fmt.Errorf("run consumer %s: %w", s.o.Durable, err))
+		}
+		if err := sleep(ctx, min(retryFirst<<min(s.failures, 10), retryMax)); err != nil {
+			return err
+		}
+	}
+}
+
+// begin has the server take back what is on its way without an acknowledgement, so that it comes first, in order.
+func (s *service) begin(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience(s.failures))
+	defer cancel()
+	info, err := s.consumer.Info(ctx)
+	if err != nil || info.NumAckPending == 0 || s.window() == 1 {
+		return err
+	}
+	_, err = s.js.ResetConsumer(ctx, s.o.Stream, s.o.Durable)
+	return err
+}
+
+// window is how many records may be on their way at a time.
+func (s *service) window() int {
+	var major, minor int
+	if _, err := fmt.Sscanf(s.conn.ConnectedServerVersion(), "%d.%d", &major, &minor); err != nil || major < 2 || major == 2 && minor < 14 {
+		return 1
+	}
+	return inFlight
+}
+
+// take hands on records until something interrupts it.
+func (s *service) take(ctx context.Context) error {
+	sub, err := newSubscription(s.consumer, s.conn)
+	if err != nil {
+		return err
+	}
+	defer sub.stop()
+	for {
+		select {
+		case m := <-sub.messages:
+			if err := s.handle(ctx, m); err != nil {
+				return err
+			}
+			s.failures = 0
+		case err := <-sub.broken:
+			return err
+		case <-s.status:
+			return nats.ErrDisconnected // what was on its way is lost with the connection
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// handle has one record handled and acknowledges it.
+func (s *service) handle(ctx context.Context, m jetstream.Msg) error {
+	meta, err := m.Metadata()
+	if err != nil {
+		return err
+	}
+	// A record that waited here for too long comes a second time.
+	seq := meta.Sequence.Stream
+	last := &s.handled[seq%uint64(len(s.handled))]
+	if *last == seq {
+		return m.Ack()
+	}
+	e, err := FromMessage(m.Headers(), m.Data())
+	if err != nil {
+		err = fmt.Errorf("stream %s, record %d (%s): %w", s.o.Stream, seq, m.Subject(), err)
+		if s.o.OnInvalid != nil {
+			err = s.o.OnInvalid(err)
+		}
+		if err != nil {
+			return fatal{err}
+		}
+		return m.Ack()
+	}
+	defer s.sayWorking(m)()
+	for attempt := 0; ; attempt++ {
+		if err = s.handler(ctx, e); err == nil {
+			*last = seq
+			return m.Ack()
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if s.o.OnRetry != nil {
+			s.o.OnRetry(fmt.Errorf("stream %s, record %d: handle %s: %w", s.o.Stream, seq, e.ID, err))
+		}
+		if err := sleep(ctx, min(retryFirst<<min(attempt, 10), handlerRetryMax)); err != nil {
+			return err
+		}
+	}
+}
+
+// sayWorking tells the server, until the function that it returns is called, that the record is being worked on.
+func (s *service) sayWorking(m jetstream.Msg) (stop func()) {
+	done := make(chan struct{})
+	var teller sync.WaitGroup
+	teller.Go(func() {
+		tick := time.NewTicker(s.o.AckWait / 3)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				_ = m.InProgress() // failing that, the record comes again: at least once
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() {
+		close(done)
+		teller.Wait()
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

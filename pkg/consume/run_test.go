@@ -1,0 +1,222 @@
+package consume_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// runner is a Run and what it has handled.
+type runner struct {
+	mu      sync.Mutex
+	handled []int
+	cancel  context.CancelFunc
+	done    chan error
+}
+
+var errStop = errors.New("stopped by the test")
+
+// run starts a Run. before is called with each number, ahead of it being noted as handled; nil: nothing.
+func run(tb testing.TB, o consume.RunOptions, before func(ctx context.Context, n int) error) *runner {
+	tb.Helper()
+	ctx, cancel := context.WithCancelCause(tb.Context())
+	r := &runner{cancel: func() { cancel(errStop) }, done: make(chan error, 1)}
+	go func() {
+		r.done <- consume.Run(ctx, o, func(ctx context.Context, e *consume.Event) error {
+			n := int(number(e.Sequence))
+			if before != nil {
+				if err := before(ctx, n); err != nil {
+					return err
+				}
+			}
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.handled = append(r.handled, n)
+			return nil
+		})
+	}()
+	tb.Cleanup(r.cancel)
+	return r
+}
+
+func (r *runner) numbers() []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]int(nil), r.handled...)
+}
+
+func (r *runner) stop(tb testing.TB) {
+	tb.Helper()
+	r.cancel()
+	if err := <-r.done; !errors.Is(err, errStop) {
+		tb.Errorf("Run returned %v, want the context's cause", err)
+	}
+}
+
+// inOrder tells whether all from..to are there, in order, copies apart.
+func inOrder(got []int, from, to int) string {
+	highest := from - 1
+	var news []int
+	for _, n := range got {
+		if n > highest {
+			highest = n
+			news = append(news, n)
+		}
+	}
+	return cmp.Diff(numbers(from, to), news)
+}
+
+func TestRun(t *testing.T) {
+	b := startBus(t)
+	_, js := b.client()
+	stream := b.stream(js, "KUBECDC")
+	put(t, js, 1, 50)
+	o := consume.RunOptions{Durable: "billing", AckWait: 10 * time.Minute} // nothing may wait for it
+	o.URL, o.Start = b.ClientURL(), consume.Beginning()
+
+	// What the handler refuses, it gets again, before what follows.
+	refused := 0
+	r := run(t, o, func(_ context.Context, n int) error {
+		if n == 20 && refused < 3 {
+			refused++
+			return errors.New("the database is away")
+		}
+		return nil
+	})
+	until(t, "50 events", func() bool { return len(r.numbers()) >= 50 })
+	r.stop(t)
+	if diff := cmp.Diff(numbers(1, 50), r.numbers()); diff != "" || refused != 3 {
+		t.Errorf("refused %d times; -want +got\n%s", refused, diff)
+	}
+
+	// Stopped in the middle of one, with others on their way behind it: the next goes on with that one, at once and in order.
+	put(t, js, 51, 150)
+	r = run(t, o, func(ctx context.Context, n int) error {
+		if n == 60 {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}
+		return nil
+	})
+	until(t, "59", func() bool { return len(r.numbers()) == 9 })
+	r.stop(t)
+	put(t, js, 151, 160)
+	next := run(t, o, nil)
+	until(t, "160", func() bool { n := next.numbers(); return len(n) > 0 && n[len(n)-1] == 160 })
+	if diff := inOrder(append(r.numbers(), next.numbers()...), 51, 160); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+
+	// The server restarts.
+	b.stop()
+	b.start()
+	put(t, js, 161, 400)
+	until(t, "400", func() bool { n := next.numbers(); return n[len(n)-1] == 400 })
+	next.stop(t)
+	if diff := inOrder(next.numbers(), next.numbers()[0], 400); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	info, err := stream.Consumer(t.Context(), "billing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "everything is acknowledged", func() bool {
+		i, err := info.Info(t.Context())
+		return err == nil && i.NumAckPending == 0 && i.AckFloor.Stream == 400
+	})
+}
+
+// A handler that takes longer than AckWait is not given the same event again meanwhile.
+func TestRunSlowHandler(t *testing.T) {
+	b := startBus(t)
+	_, js := b.client()
+	b.stream(js, "KUBECDC")
+	put(t, js, 1, 5)
+	o := consume.RunOptions{Durable: "slow", AckWait: 300 * time.Millisecond}
+	o.URL, o.Start = b.ClientURL(), consume.Beginning()
+	r := run(t, o, func(_ context.Context, n int) error {
+		if n == 2 {
+			<-time.After(3 * 300 * time.Millisecond) // so long does it work
+		}
+		return nil
+	})
+	until(t, "5 events", func() bool { return len(r.numbers()) >= 5 })
+	put(t, js, 6, 6)
+	until(t, "6 events", func() bool { return len(r.numbers()) >= 6 })
+	r.stop(t)
+	if diff := cmp.Diff(numbers(1, 6), r.numbers()); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+func TestRunInvalidRecord(t *testing.T) {
+	b := startBus(t)
+	_, js := b.client()
+	b.stream(js, "KUBECDC")
+	if _, err := js.Publish(t.Context(), "kubecdc.x", []byte(`{"specversion":"1.0","id":"1","source":"s","type":"other"}`)); err != nil {
+		t.Fatal(err)
+	}
+	put(t, js, 1, 1)
+	o := consume.RunOptions{Durable: "d"}
+	o.URL, o.Start = b.ClientURL(), consume.Beginning()
+	err := consume.Run(t.Context(), o, func(context.Context, *consume.Event) error { return nil })
+	if !errors.Is(err, consume.ErrNotKubecdc) || !strings.Contains(err.Error(), "run consumer d: stream KUBECDC, record 1 (kubecdc.x): ") {
+		t.Errorf("error %v", err)
+	}
+	var passed error
+	o.OnInvalid = func(err error) error {
+		passed = err
+		return nil
+	}
+	r := run(t, o, nil)
+	until(t, "the record behind it", func() bool { return len(r.numbers()) == 1 })
+	r.stop(t)
+	if !errors.Is(passed, consume.ErrNotKubecdc) {
+		t.Errorf("OnInvalid was told %v", passed)
+	}
+}
+
+func TestRunErrors(t *testing.T) {
+	b := startBus(t)
+	_, js := b.client()
+	stream := b.stream(js, "KUBECDC")
+	if _, err := stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: "other", AckPolicy: jetstream.AckNonePolicy}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ stream, durable, want string }{
+		{"", "", "run consumer: RunOptions.Durable has no name"},
+		{"NONE", "d", "no stream NONE at " + b.ClientURL() + ": there are KUBECDC"},
+		{"", "other", "consumer other acknowledges in another way (AckNone): choose another name for RunOptions.Durable"},
+		{"", "a.b", "a.b"},
+	} {
+		o := consume.RunOptions{Durable: tc.durable}
+		o.URL, o.Stream = b.ClientURL(), tc.stream
+		err := consume.Run(t.Context(), o, nil)
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("error %v\nwant  %s", err, tc.want)
+		}
+	}
+
+	o := consume.RunOptions{Durable: "gone"}
+	o.URL = b.ClientURL()
+	r := run(t, o, nil)
+	until(t, "the consumer waits", func() bool {
+		c, err := stream.Consumer(t.Context(), "gone")
+		return err == nil && c.CachedInfo().NumWaiting > 0
+	})
+	if err := stream.DeleteConsumer(t.Context(), "gone"); err != nil {
+		t.Fatal(err)
+	}
+	err := <-r.done
+	if err == nil || !strings.Contains(err.Error(), "it has been deleted, and with it where it had come to") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,430 @@
+package consume_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	generate "github.com/invopop/jsonschema"
+	orderedmap "github.com/pb33f/ordered-map/v2"
+	validate "github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+var update = flag.Bool("update", false, "write the generated files")
+
+const (
+	objectSchema = "../../docs/schema/object-v1.schema.json"
+	streamSchema = "../../docs/schema/stream-v1.schema.json"
+)
+
+// texts describes attributes (lower case) and members of data.
+var texts = map[string]string{
+	"id":              "Names one version of one object, or one event about the stream. source and id together are unique: a second copy is a duplicate, never news.",
+	"source":          "The cluster, as a URI reference: /kubernetes/<name>.",
+	"type":            "What has happened.",
+	"subject":         "The path of the object, or of the resource, at the API server.",
+	"time":            "When the agent observed it.",
+	"datacontenttype": "The media type of data.",
+	"dataschema":      "The schema of data.",
+	"cluster":         "The configured name of the cluster, else clusteruid.",
+	"clusteruid":      "The uid of namespace kube-system.",
+	"apiversion":      "Group and version of the object.",
+	"kind":            "The kind of the object.",
+	"resource":        "The resource, plural, without its group.",
+	"namespace":       "The namespace of the object; left out where it has none.",
+	"name":            "The name of the object. Control characters are percent-encoded.",
+	"uid":             "The uid of the object.",
+	"op":              "What has happened to the object: c created, u updated, d deleted, r read (existed when a snapshot was taken), e entered (began to match a selector), l left (ceased to match it, and still exists).",
+	"resourceversion": "The resourceVersion of the change.",
+	"sequence":        "The resourceVersion padded with zeros to 20 digits; left out where that is not numeric. Keep the highest per uid and ignore what is not above it.",
+	"partitionkey":    "The same for all events of one object, or of one scope.",
+	"scope":           "What the informer watches: resource, namespaces, selectors.",
+	"epoch":           "Counts the leaders, where there is leader election.",
+	"traceparent":     "The W3C trace context, where there is one.",
+
+	"resourceVersion":         "The resourceVersion: of the change, or at which the snapshot was taken.",
+	"previousResourceVersion": "The version of the object that was observed before.",
+	"before":                  "The object before. null: it did not exist; absent: not known.",
+	"after":                   "The object after. null: it does not exist; absent: not known.",
+	"patch":                   "RFC 6902, from before to after.",
+	"changedBy":               "Who has changed the object, from its managedFields.",
+	"snapshot":                "The id of the snapshot.",
+	"inferred":                "Found by comparing lists, not seen on a watch.",
+	"skipped":                 "How many versions of the object filters have withheld since its last event.",
+	"truncated":               "What an oversize event leaves out.",
+	"dataref":                 "Where the whole event is.",
+	"objects":                 "started: objects to be read; completed: objects that were read.",
+	"fromResourceVersion":     "The last version before the gap.",
+	"toResourceVersion":       "The first version behind the gap.",
+	"since":                   "When the last sign of life before the gap was seen.",
+	"reason":                  "Why history could not be read: expired, compacted, rewound (etcd was restored: sequences begin again below), forbidden, selection-changed, dead-letter.",
+	"recovered":               "Whether all versions in the gap were found.",
+	"manager":                 "The name under which it was changed.",
+	"operation":               "How.",
+}
+
+type schema = generate.Schema
+
+func obj(props ...any) *schema {
+	s := &schema{Properties: orderedmap.New[string, *schema]()}
+	for i := 0; i < len(props); i += 2 {
+		s.Properties.Set(props[i].(string), props[i+1].(*schema))
+	}
+	return s
+}
+
+func constant(v any) *schema { return &schema{Const: v} }
+
+func enum[T any](vs ...T) (out []any) {
+	for _, v := range vs {
+		out = append(out, v)
+	}
+	return out
+}
+
+// reflected is the schema of a Go type: what may be added later is allowed.
+func reflected(t *testing.T, v any) *schema {
+	t.Helper()
+	r := &generate.Reflector{Anonymous: true, ExpandedStruct: true, DoNotReference: true, AllowAdditionalProperties: true}
+	s := r.Reflect(v)
+	s.Version = ""
+	describe(t, s)
+	return s
+}
+
+func describe(t *testing.T, s *schema) {
+	t.Helper()
+	for name, p := range s.Properties.FromOldest() {
+		if p == generate.TrueSchema || reflect.DeepEqual(p, &schema{}) {
+			p = &schema{} // of json.RawMessage
+			s.Properties.Set(name, p)
+		}
+		if p.Description = texts[name]; p.Description == "" {
+			t.Errorf("%s has no description", name)
+		}
+		if p.Items != nil && p.Items.Properties != nil {
+			describe(t, p.Items)
+		}
+	}
+}
+
+func member(s *schema, name string) *schema {
+	p, ok := s.Properties.Get(name)
+	if !ok {
+		panic("no member " + name)
+	}
+	return p
+}
+
+// attributes are the schema of the context attributes, from the fields of Event.
+func attributes(t *testing.T, of consume.Event, required ...string) *schema {
+	t.Helper()
+	s := obj("specversion", constant("1.0"))
+	v := reflect.ValueOf(of)
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		if !f.IsExported() || v.Field(i).IsZero() {
+			continue
+		}
+		name := strings.ToLower(f.Name)
+		p := &schema{Type: "string", Description: texts[name]}
+		one := uint64(1)
+		switch {
+		case f.Type == reflect.TypeFor[time.Time]():
+			p.Format = "date-time"
+		case f.Type.Kind() == reflect.String:
+			p.MinLength = &one
+		default:
+			continue
+		}
+		if p.Description == "" {
+			t.Errorf("%s has no description", name)
+		}
+		s.Properties.Set(name, p)
+	}
+	s.Type = "object"
+	s.Required = append([]string{"specversion"}, required...)
+	return s
+}
+
+// allFields is an Event with all attributes but those named.
+func allFields(but ...string) consume.Event {
+	var e consume.Event
+	v := reflect.ValueOf(&e).Elem()
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		switch {
+		case !f.IsExported() || slices.Contains(but, f.Name):
+		case f.Type.Kind() == reflect.String:
+			v.Field(i).SetString("x")
+		case f.Type == reflect.TypeFor[time.Time]():
+			v.Field(i).Set(reflect.ValueOf(noon))
+		}
+	}
+	return e
+}
+
+func document(title, id string, data, event *schema) *schema {
+	data.Version, data.ID, data.Title = generate.Version, generate.ID(id), title
+	data.Description = "The data of the event. The whole event in structured mode is " + id + "#event. Members and attributes may be added: ignore what you do not know."
+	event.Anchor = "event"
+	event.Properties.Set("data", &schema{Ref: "#"})
+	event.Required = append(event.Required, "data")
+	member(event, "dataschema").Const = id
+	member(event, "datacontenttype").Const = "application/json"
+	member(event, "source").Format = "uri-reference"
+	data.Definitions = generate.Definitions{"event": event}
+	return data
+}
+
+func objectDocument(t *testing.T) *schema {
+	t.Helper()
+	data := reflected(t, consume.Data{})
+	state := func() []*schema { return []*schema{{Type: "object"}, {Type: "null"}} }
+	member(data, "op").Enum = enum("c", "u", "d", "r", "e", "l")
+	member(data, "before").AnyOf, member(data, "after").AnyOf = state(), state()
+	patch := member(data, "patch")
+	patch.Type = "array"
+	patch.Items = obj("op", &schema{Enum: enum("add", "remove", "replace", "move", "copy", "test")},
+		"path", &schema{Type: "string"}, "from", &schema{Type: "string"}, "value", &schema{})
+	patch.Items.Type, patch.Items.Required = "object", []string{"op", "path"}
+	for _, rv := range []string{"resourceVersion", "previousResourceVersion"} {
+		member(data, rv).Pattern = "^[1-9][0-9]*$"
+	}
+	data.Required = []string{"op"} // a deletion may be without a version of its own
+	// The table of the contract. What an oversize event leaves out is named in truncated.
+	null, object := &schema{Type: "null"}, &schema{Type: "object"}
+	for _, row := range []struct {
+		op            consume.Op
+		before, after *schema // nil: absent
+		required      []string
+	}{
+		{consume.Created, null, object, []string{"after", "resourceVersion"}},
+		{consume.Updated, object, object, []string{"after", "resourceVersion"}},
+		{consume.Deleted, object, null, []string{"after"}},
+		{consume.Read, generate.FalseSchema, object, []string{"after", "resourceVersion", "snapshot"}},
+		{consume.Entered, object, object, []string{"after", "resourceVersion"}},
+		{consume.Left, object, generate.FalseSchema, []string{"resourceVersion"}},
+	} {
+		then := obj("before", row.before, "after", row.after)
+		then.AnyOf = []*schema{{Required: row.required}, {Required: []string{"truncated"}}}
+		data.AllOf = append(data.AllOf, &schema{If: obj("op", constant(row.op)), Then: then})
+	}
+
+	event := attributes(t, allFields("Scope"),
+		"id", "source", "type", "subject", "time", "datacontenttype", "dataschema", "cluster", "clusteruid",
+		"apiversion", "kind", "resource", "name", "uid", "op", "partitionkey")
+	member(event, "id").Pattern = `^[^/]+/[^/]+/([0-9]+(/r/.+)?|d)(/h[0-9]+)?$`
+	member(event, "op").Enum = enum("c", "u", "d", "r", "e", "l")
+	member(event, "resourceversion").Pattern = "^[1-9][0-9]*$"
+	member(event, "sequence").Pattern = "^[0-9]{20}$"
+	var types []string
+	for _, x := range []struct {
+		op   consume.Op
+		verb string
+	}{
+		{consume.Created, "created"},
+		{consume.Updated, "updated"},
+		{consume.Deleted, "deleted"},
+		{consume.Read, "read"},
+		{consume.Entered, "entered"},
+		{consume.Left, "left"},
+	} {
+		typ := consume.TypePrefix + "object." + x.verb
+		types = append(types, typ)
+		event.AllOf = append(event.AllOf, &schema{If: obj("op", constant(x.op)), Then: obj("type", constant(typ), "data", obj("op", constant(x.op)))})
+	}
+	member(event, "type").Enum = enum(types...)
+	return document("The event of an object", "https://kubecdc.dev/schema/object/v1", data, event)
+}
+
+func streamDocument(t *testing.T) *schema {
+	t.Helper()
+	data := reflected(t, consume.Stream{})
+	for _, rv := range []string{"resourceVersion", "fromResourceVersion", "toResourceVersion"} {
+		member(data, rv).Pattern = "^[1-9][0-9]*$"
+	}
+	zero := json.Number("0")
+	member(data, "objects").Minimum = zero
+	event := attributes(t, allFields("Namespace", "Name", "UID", "Op"),
+		"id", "source", "type", "subject", "time", "datacontenttype", "dataschema", "cluster", "clusteruid",
+		"apiversion", "kind", "resource", "scope", "partitionkey")
+	member(event, "sequence").Pattern = "^[0-9]{20}$"
+	member(event, "resourceversion").Pattern = "^[1-9][0-9]*$"
+	var types []string
+	for _, x := range []struct {
+		typ      string
+		required []string
+	}{
+		{consume.TypeSnapshotStarted, []string{"snapshot", "objects"}},
+		{consume.TypeSnapshotCompleted, []string{"snapshot", "objects"}},
+		{consume.TypeGap, []string{"reason", "recovered"}},
+		{consume.TypeProgress, []string{"resourceVersion"}},
+	} {
+		types = append(types, x.typ)
+		event.AllOf = append(event.AllOf, &schema{If: obj("type", constant(x.typ)), Then: obj("data", &schema{Required: x.required})})
+	}
+	member(event, "type").Enum = enum(types...)
+	return document("An event about the stream", "https://kubecdc.dev/schema/stream/v1", data, event)
+}
+
+// same holds a generated file against the one in docs; with -update it writes it.
+func same(t *testing.T, path string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s is not what the types say; go test ./pkg/consume -update writes it: -there +generated\n%s", path, diff)
+	}
+}
+
+func TestSchemasGenerated(t *testing.T) {
+	for path, s := range map[string]*schema{objectSchema: objectDocument(t), streamSchema: streamDocument(t)} {
+		var b bytes.Buffer
+		enc := json.NewEncoder(&b)
+		enc.SetEscapeHTML(false)
+		enc.SetIndent("", "  ")
+		if err := enc.Encode(s); err != nil {
+			t.Fatal(err)
+		}
+		same(t, path, b.Bytes())
+	}
+}
+
+// compiled are the schemas of data and of whole events, by the dataschema that events name.
+func compiled(t *testing.T) map[string]*validate.Schema {
+	t.Helper()
+	c := validate.NewCompiler()
+	c.AssertFormat()
+	out := map[string]*validate.Schema{}
+	for _, path := range []string{objectSchema, streamSchema} {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc, err := validate.UnmarshalJSON(bytes.NewReader(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := doc.(map[string]any)["$id"].(string)
+		if err := c.AddResource(id, doc); err != nil {
+			t.Fatal(err)
+		}
+		for _, ref := range []string{id, id + "#event"} {
+			if out[ref], err = c.Compile(ref); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return out
+}
+
+func TestSchemasAcceptGolden(t *testing.T) {
+	schemas := compiled(t)
+	for _, r := range goldens(t, "structured") {
+		doc, err := validate.UnmarshalJSON(bytes.NewReader(r.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := doc.(map[string]any)
+		id := e["dataschema"].(string)
+		if err := schemas[id+"#event"].Validate(doc); err != nil {
+			t.Errorf("%s: %v", r.name, err)
+		}
+		if err := schemas[id].Validate(e["data"]); err != nil {
+			t.Errorf("%s: data: %v", r.name, err)
+		}
+		// Additions are allowed.
+		e["tomorrow"] = 1
+		e["data"].(map[string]any)["tomorrow"] = []any{}
+		if err := schemas[id+"#event"].Validate(doc); err != nil {
+			t.Errorf("%s, with additions: %v", r.name, err)
+		}
+	}
+}
+
+func TestSchemasRefuse(t *testing.T) {
+	schemas := compiled(t)
+	records := map[string][]byte{}
+	for _, r := range goldens(t, "structured") {
+		records[r.name] = r.body
+	}
+	absent := struct{}{}
+	for _, tc := range []struct {
+		record string
+		path   []string
+		value  any // absent: taken out
+	}{
+		{"updated", []string{"id"}, absent},
+		{"updated", []string{"id"}, "deployments.apps"},
+		{"updated", []string{"specversion"}, "0.3"},
+		{"updated", []string{"source"}, ""},
+		{"updated", []string{"uid"}, absent},
+		{"updated", []string{"time"}, "yesterday"},
+		{"updated", []string{"op"}, "x"},
+		{"updated", []string{"op"}, "c"},
+		{"updated", []string{"type"}, "dev.kubecdc.object.created"},
+		{"updated", []string{"type"}, "dev.kubecdc.object.moved"},
+		{"updated", []string{"sequence"}, "48211"},
+		{"updated", []string{"dataschema"}, "https://kubecdc.dev/schema/stream/v1"},
+		{"updated", []string{"data"}, absent},
+		{"updated", []string{"data"}, "{}"},
+		{"updated", []string{"data", "op"}, "x"},
+		{"updated", []string{"data", "op"}, absent},
+		{"updated", []string{"data", "patch"}, map[string]any{}},
+		{"updated", []string{"data", "patch"}, []any{map[string]any{"op": "replace"}}},
+		{"updated", []string{"data", "before"}, nil},
+		{"updated", []string{"data", "after"}, absent},
+		{"updated", []string{"data", "resourceVersion"}, json.Number("48211")},
+		{"updated", []string{"data", "changedBy"}, []any{"kubectl"}},
+		{"updated", []string{"data", "inferred"}, "true"},
+		{"created", []string{"data", "before"}, map[string]any{}},
+		{"deleted", []string{"data", "after"}, map[string]any{}},
+		{"read", []string{"data", "snapshot"}, absent},
+		{"read", []string{"data", "before"}, nil},
+		{"left", []string{"data", "after"}, nil},
+		{"gap", []string{"scope"}, absent},
+		{"gap", []string{"data", "reason"}, absent},
+		{"gap", []string{"data", "since"}, "1 hour"},
+		{"progress", []string{"data", "resourceVersion"}, absent},
+		{"snapshot-completed", []string{"data", "objects"}, json.Number("-1")},
+		{"snapshot-completed", []string{"data", "snapshot"}, absent},
+	} {
+		doc, err := validate.UnmarshalJSON(bytes.NewReader(records[tc.record]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, id := doc.(map[string]any), doc.(map[string]any)["dataschema"].(string)
+		for _, p := range tc.path[:len(tc.path)-1] {
+			at = at[p].(map[string]any)
+		}
+		last := tc.path[len(tc.path)-1]
+		if _, there := at[last]; !there && tc.value == absent {
+			t.Fatalf("%s has no %v", tc.record, tc.path)
+		}
+		if at[last] = tc.value; tc.value == absent {
+			delete(at, last)
+		}
+		if err := schemas[id+"#event"].Validate(doc); err == nil {
+			t.Errorf("%s with %s = %v is accepted", tc.record, strings.Join(tc.path, "."), fmt.Sprint(tc.value))
+		}
+	}
+}

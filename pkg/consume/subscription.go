@@ -1,0 +1,58 @@
+package consume
+
+import (
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// prefetchBytes bounds what is asked for at a time; a record of the server's maximum must fit.
+	prefetchBytes    = 4 << 20
+	prefetchMessages = 512
+
+	heartbeat = 5 * time.Second // of the server, where there is nothing to send
+	expires   = 30 * time.Second
+)
+
+// subscription is what comes from a consumer on the server. It never waits for who reads it: a new one is made when this
+// one is broken.
+type subscription struct {
+	consumer  jetstream.Consumer
+	consume   jetstream.ConsumeContext
+	messages  chan jetstream.Msg // full: the connection's goroutine for this subscription waits
+	broken    chan error         // holds the first error
+	done      chan struct{}      // closed: nobody reads messages any more
+	delivered uint64             // the consumer's sequence of the last message
+}
+
+func newSubscription(c jetstream.Consumer, conn *nats.Conn) (*subscription, error) {
+	s := &subscription{
+		consumer: c,
+		messages: make(chan jetstream.Msg, 16), broken: make(chan error, 1), done: make(chan struct{}),
+	}
+	var err error
+	s.consume, err = c.Consume(func(m jetstream.Msg) {
+		select {
+		case s.messages <- m:
+		case <-s.done:
+		}
+	}, jetstream.PullMaxMessagesWithBytesLimit(prefetchMessages, max(prefetchBytes, int(conn.MaxPayload())+64<<10)),
+		jetstream.PullExpiry(expires), jetstream.PullHeartbeat(heartbeat),
+		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
+			select {
+			case s.broken <- err:
+			default:
+			}
+		}))
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *subscription) stop() {
+	close(s.done)
+	s.consume.Stop()
+}

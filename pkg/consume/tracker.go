@@ -1,0 +1,390 @@
+package consume
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Object names one object of one cluster.
+type Object struct {
+	Source    string `json:"source"`   // the cluster, as in Event.Source
+	Resource  string `json:"resource"` // "deployments.apps", "pods"
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+}
+
+// Verdict is what the rules say of an event.
+type Verdict struct {
+	// News: the event says something that no event before it has said. Else it is a copy, or comes too late, and is to be
+	// ignored. Gone counts all the same.
+	News bool
+	// Gone are objects that exist no more, although no event says so of them: the sweep after a snapshot, or another
+	// object that has the name now. Sorted by namespace, name and uid.
+	Gone []Object
+}
+
+// DefaultForget is for how long a Tracker remembers deleted objects.
+const DefaultForget = time.Hour
+
+// Tracker applies the rules of the stream to events in the order in which they are read:
+//
+//   - A record may come more than once, and late. Per object (uid) only what is above the highest sequence seen is news.
+//     After a gap whose reason is rewound, sequences begin again below.
+//   - Sweep: when a snapshot is completed, what belongs to its scope and was neither read nor changed since the snapshot was
+//     started does not exist. A snapshot of which the Tracker has not seen the start sweeps nothing, nor does one that was
+//     interrupted: the agent takes another.
+//   - A name belongs to one object at a time: when another uid has it, the one before is gone.
+//
+// What belongs to a scope is told by cluster, resource and namespace, since the events of objects name no scope. So
+// scopes of one resource in one cluster that differ in their selectors alone sweep each other's objects: the agent's
+// configuration does not allow them, and streams of two such agents need a Tracker each.
+//
+// A Tracker holds about 0.3 KB for each object that exists. A deleted one it remembers for Forget, so that a late copy does
+// not bring it back, and beyond that a completed snapshot does: what it does not know and is not above the snapshot's
+// resourceVersion is too late. So a copy is taken for news only if it comes later than Forget and no snapshot has been
+// completed since the deletion; the next sweep mends that.
+//
+// The zero value is ready, and can be saved as JSON between two events. It belongs to one goroutine.
+type Tracker struct {
+	// Forget is for how long deleted objects are remembered, in the stream's time: that of the events of the same
+	// resource. 0: DefaultForget.
+	Forget time.Duration
+
+	// clock counts snapshots that have started. What was touched at a clock below that of a snapshot's start was
+	// touched before it.
+	clock     uint64
+	resources map[resourceKey]*resource
+}
+
+type resourceKey struct{ source, resource string }
+
+// resource is what is known of one resource of one cluster. Its versions (apps/v1, apps/v1beta1) are one: they share
+// objects and resourceVersions.
+type resource struct {
+	live   map[string]*liveObject // by uid
+	names  map[name]string        // of live ones: the uid
+	dead   map[string]deadObject  // by uid; pruned
+	scopes map[string]*scope
+
+	now    time.Time // the newest time of an event
+	pruned time.Time // dead was pruned last
+}
+
+type name struct{ namespace, name string }
+
+type liveObject struct {
+	name    name
+	seq     uint64 // the highest seen; 0: none that is a number
+	touched uint64 // the clock when it was read or changed last
+}
+
+type deadObject struct {
+	seq     uint64
+	at      time.Time // the resource's time when it went
+	deleted bool      // not swept or left: it is deleted once
+}
+
+// scope is what is known of the snapshots of one informer.
+type scope struct {
+	snapshot string // under way; "": none
+	started  uint64 // the clock at its start
+	version  uint64 // its resourceVersion, or that of the last one
+
+	// past are the ids of the last snapshots: a start or an end of one of them is a copy, as is one of a lower version.
+	past []string
+	// floor is the resourceVersion of the last one that was seen from its start to its end.
+	floor uint64
+	gap   string // the id of the last gap's event
+}
+
+// pastSnapshots is how many ids a scope remembers.
+const pastSnapshots = 8
+
+// Apply says what e means. Events of a kind that this version does not know are news.
+func (t *Tracker) Apply(e *Event) Verdict {
+	switch {
+	case e.Data != nil:
+		return t.object(e)
+	case e.Stream != nil:
+		return t.stream(e)
+	}
+	return Verdict{News: true}
+}
+
+// Len is the number of objects that exist.
+func (t *Tracker) Len() int {
+	n := 0
+	for _, r := range t.resources {
+		n += len(r.live)
+	}
+	return n
+}
+
+// All are the objects that exist, in no order.
+func (t *Tracker) All() iter.Seq[Object] {
+	return func(yield func(Object) bool) {
+		for key, r := range t.resources {
+			for uid, o := range r.live {
+				if !yield(key.object(uid, o.name)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (k resourceKey) object(uid string, n name) Object {
+	return Object{Source: k.source, Resource: k.resource, Namespace: n.namespace, Name: n.name, UID: uid}
+}
+
+func (t *Tracker) resource(e *Event) (resourceKey, *resource) {
+	key := resourceKey{e.Source, e.GroupResource()}
+	r := t.resources[key]
+	if r == nil {
+		r = newResource()
+		if t.resources == nil {
+			t.resources = map[resourceKey]*resource{}
+		}
+		t.resources[resourceKey{strings.Clone(key.source), strings.Clone(key.resource)}] = r
+	}
+	if e.Time.After(r.now) {
+		r.now = e.Time
+	}
+	return key, r
+}
+
+func newResource() *resource {
+	return &resource{
+		live: map[string]*liveObject{}, names: map[name]string{}, dead: map[string]deadObject{}, scopes: map[string]*scope{},
+	}
+}
+
+// object applies the event of an object.
+func (t *Tracker) object(e *Event) Verdict {
+	key, r := t.resource(e)
+	r.prune(t.forget())
+	seq := sequence(e.Sequence)
+	o := r.live[e.UID]
+	touches := r.touches(e, seq)
+	if !r.isNews(e, seq, o) {
+		if e.Op == Read && o != nil && touches {
+			o.touched = t.clock // a new snapshot has read what is known already
+		}
+		return Verdict{}
+	}
+	v := Verdict{News: true}
+	if isEnd(e.Op) {
+		if o != nil {
+			seq = max(seq, o.seq)
+		}
+		r.bury(e.UID, seq, e.Op == Deleted)
+		return v
+	}
+	n := name{e.Namespace, e.Name}
+	if other, taken := r.names[n]; taken && other != e.UID {
+		v.Gone = []Object{key.object(other, n)}
+		r.bury(other, max(seq, r.live[other].seq), true)
+	}
+	if o == nil {
+		o = &liveObject{name: n}
+		r.live[e.UID], r.names[n] = o, e.UID
+		delete(r.dead, e.UID)
+	}
+	o.seq = max(o.seq, seq)
+	if touches {
+		o.touched = t.clock
+	}
+	return v
+}
+
+func isEnd(op Op) bool { return op == Deleted || op == Left }
+
+// isNews is the rule of the highest sequence. o is the object as it is known, nil where it is not among those that exist.
+func (r *resource) isNews(e *Event, seq uint64, o *liveObject) bool {
+	if dead, ok := r.dead[e.UID]; ok {
+		if e.Op == Read && seq == dead.seq && !dead.deleted && r.reads(e) {
+			return true // what had left a selection that is wider now, as it was then
+		}
+		return (seq > dead.seq || seq == 0) && !(dead.deleted && e.Op == Deleted)
+	}
+	if o != nil {
+		// Some API servers let a deletion have the version of what it deletes.
+		return seq > o.seq || seq == 0 || seq == o.seq && isEnd(e.Op)
+	}
+	// Not known, or no more.
+	if other, taken := r.names[name{e.Namespace, e.Name}]; taken && seq != 0 && seq < r.live[other].seq {
+		return false // another object has taken the name since
+	}
+	for scope, s := range r.scopes {
+		// What was there at the floor and is not known any more has gone since. Only a snapshot that is under way may hold
+		// what that one did not, where filters have been changed.
+		if seq != 0 && seq <= s.floor && contains(scope, e.Namespace) && (e.Op != Read || e.Data.Snapshot != s.snapshot) {
+			return false
+		}
+	}
+	return true
+}
+
+// reads tells whether a read belongs to a snapshot that is under way.
+func (r *resource) reads(e *Event) bool {
+	for _, s := range r.scopes {
+		if s.snapshot == e.Data.Snapshot && s.snapshot != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// touches tells whether an event shows that its object exists, or goes, after the snapshot under way has been listed. An
+// event that comes late from before, by an agent that has gone since, say, does not: were the object still there, the
+// snapshot would read it.
+func (r *resource) touches(e *Event, seq uint64) bool {
+	touches := true
+	for scope, s := range r.scopes {
+		if s.snapshot == "" || !contains(scope, e.Namespace) {
+			continue
+		}
+		if e.Op == Read && e.Data.Snapshot == s.snapshot || e.Op != Read && (seq == 0 || seq > s.version) {
+			return true
+		}
+		touches = false
+	}
+	return touches
+}
+
+// bury moves an object to the dead.
+func (r *resource) bury(uid string, seq uint64, deleted bool) {
+	r.remove(uid)
+	r.dead[uid] = deadObject{seq: seq, at: r.now, deleted: deleted}
+}
+
+func (r *resource) remove(uid string) {
+	if o := r.live[uid]; o != nil {
+		delete(r.live, uid)
+		delete(r.names, o.name)
+	}
+}
+
+func (t *Tracker) forget() time.Duration {
+	if t.Forget > 0 {
+		return t.Forget
+	}
+	return DefaultForget
+}
+
+// prune forgets the dead, now and then: each is kept for at least forget and at most a quarter more.
+func (r *resource) prune(forget time.Duration) {
+	if len(r.dead) == 0 || r.now.Sub(r.pruned) < forget/4 {
+		return
+	}
+	r.pruned = r.now
+	for uid, d := range r.dead {
+		if r.now.Sub(d.at) >= forget {
+			delete(r.dead, uid)
+		}
+	}
+}
+
+// stream applies an event about the stream.
+func (t *Tracker) stream(e *Event) Verdict {
+	key, r := t.resource(e)
+	s := r.scopes[e.Scope]
+	if s == nil {
+		s = &scope{}
+		r.scopes[strings.Clone(e.Scope)] = s
+	}
+	switch id := e.Stream.Snapshot; e.Type {
+	case TypeSnapshotStarted:
+		// A copy; or, of the one under way, the agent goes on with it after a restart.
+		if id == s.snapshot || slices.Contains(s.past, id) || version(e) < s.version {
+			return Verdict{}
+		}
+		s.end()
+		t.clock++
+		s.snapshot, s.started, s.version = id, t.clock, version(e)
+	case TypeSnapshotCompleted:
+		if id != s.snapshot {
+			return Verdict{News: s.remember(id) && version(e) >= s.version} // the start was not seen
+		}
+		s.floor = s.version
+		s.end()
+		return Verdict{News: true, Gone: r.sweep(key, e.Scope, s)}
+	case TypeGap:
+		if e.ID == s.gap {
+			return Verdict{}
+		}
+		s.gap = e.ID
+		if e.Stream.Reason == ReasonRewound {
+			r.rewind(e.Scope, s)
+		}
+	}
+	return Verdict{News: true}
+}
+
+// end puts the snapshot that is under way among the past ones.
+func (s *scope) end() {
+	s.remember(s.snapshot)
+	s.snapshot = ""
+}
+
+// remember puts a snapshot among the past ones, and tells whether it was not there yet.
+func (s *scope) remember(id string) bool {
+	if id == "" || slices.Contains(s.past, id) {
+		return false
+	}
+	if len(s.past) == pastSnapshots {
+		s.past = slices.Delete(s.past, 0, 1)
+	}
+	s.past = append(s.past, id)
+	return true
+}
+
+// sweep takes away what the snapshot that s has completed shows to be gone. It need not be remembered: what is not above
+// the floor of s and not known is too late.
+func (r *resource) sweep(key resourceKey, scope string, s *scope) []Object {
+	var gone []Object
+	for uid, o := range r.live {
+		if o.touched >= s.started || !contains(scope, o.name.namespace) {
+			continue
+		}
+		gone = append(gone, key.object(uid, o.name))
+		if s.floor >= o.seq && s.floor > 0 {
+			r.remove(uid)
+		} else {
+			r.bury(uid, o.seq, false)
+		}
+	}
+	slices.SortFunc(gone, func(a, b Object) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
+	})
+	return gone
+}
+
+// rewind forgets the sequences of a scope: etcd was restored, and what had been deleted may be back.
+func (r *resource) rewind(name string, s *scope) {
+	for _, o := range r.live {
+		if contains(name, o.name.namespace) {
+			o.seq = 0
+		}
+	}
+	clear(r.dead)
+	s.version, s.floor = 0, 0
+}
+
+// version is the resourceVersion at which a snapshot was taken.
+func version(e *Event) uint64 {
+	return max(sequence(e.Sequence), sequence(e.Stream.ResourceVersion))
+}
+
+func sequence(s string) uint64 {
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0 // left out where resourceVersions are no numbers: then nothing can be compared
+	}
+	return n
+}

@@ -1,0 +1,116 @@
+package consume
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// stateVersion is the version of a Tracker's JSON.
+const stateVersion = 1
+
+type trackerState struct {
+	Version   int             `json:"version"`
+	Clock     uint64          `json:"clock"`
+	Resources []resourceState `json:"resources"`
+}
+
+type resourceState struct {
+	Source   string       `json:"source"`
+	Resource string       `json:"resource"`
+	Now      time.Time    `json:"now"`
+	Pruned   time.Time    `json:"pruned"`
+	Live     []liveState  `json:"live,omitempty"`
+	Dead     []deadState  `json:"dead,omitempty"`
+	Scopes   []scopeState `json:"scopes,omitempty"`
+}
+
+type liveState struct {
+	UID       string `json:"uid"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	Sequence  uint64 `json:"sequence,omitempty"`
+	Touched   uint64 `json:"touched,omitempty"`
+}
+
+type deadState struct {
+	UID      string    `json:"uid"`
+	Sequence uint64    `json:"sequence,omitempty"`
+	At       time.Time `json:"at"`
+	Deleted  bool      `json:"deleted,omitempty"`
+}
+
+type scopeState struct {
+	Scope    string   `json:"scope"`
+	Snapshot string   `json:"snapshot,omitempty"`
+	Started  uint64   `json:"started,omitempty"`
+	Version  uint64   `json:"version,omitempty"`
+	Past     []string `json:"past,omitempty"`
+	Floor    uint64   `json:"floor,omitempty"`
+	Gap      string   `json:"gap,omitempty"`
+}
+
+// MarshalJSON is all that the Tracker knows, to be saved together with the position in the stream. It may be saved
+// earlier than the position: records that are applied again are copies.
+func (t *Tracker) MarshalJSON() ([]byte, error) {
+	st := trackerState{Version: stateVersion, Clock: t.clock, Resources: []resourceState{}}
+	for key, r := range t.resources {
+		rs := resourceState{Source: key.source, Resource: key.resource, Now: r.now, Pruned: r.pruned}
+		for _, uid := range slices.Sorted(maps.Keys(r.live)) {
+			o := r.live[uid]
+			rs.Live = append(rs.Live, liveState{uid, o.name.namespace, o.name.name, o.seq, o.touched})
+		}
+		for _, uid := range slices.Sorted(maps.Keys(r.dead)) {
+			d := r.dead[uid]
+			rs.Dead = append(rs.Dead, deadState{uid, d.seq, d.at, d.deleted})
+		}
+		for _, name := range slices.Sorted(maps.Keys(r.scopes)) {
+			s := r.scopes[name]
+			rs.Scopes = append(rs.Scopes, scopeState{name, s.snapshot, s.started, s.version, s.past, s.floor, s.gap})
+		}
+		st.Resources = append(st.Resources, rs)
+	}
+	slices.SortFunc(st.Resources, func(a, b resourceState) int {
+		return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.Resource, b.Resource))
+	})
+	return json.Marshal(&st)
+}
+
+// UnmarshalJSON takes back what MarshalJSON has written, in place of all that the Tracker knows; Forget stays.
+func (t *Tracker) UnmarshalJSON(saved []byte) error {
+	var st trackerState
+	if err := json.Unmarshal(saved, &st); err != nil {
+		return fmt.Errorf("read the state of a tracker: %w", err)
+	}
+	if st.Version != stateVersion {
+		return fmt.Errorf("read the state of a tracker: its version is %d, want %d: start over from a snapshot", st.Version, stateVersion)
+	}
+	resources := make(map[resourceKey]*resource, len(st.Resources))
+	for _, rs := range st.Resources {
+		r := newResource()
+		r.now, r.pruned = rs.Now, rs.Pruned
+		for _, o := range rs.Live {
+			n := name{o.Namespace, o.Name}
+			r.live[o.UID], r.names[n] = &liveObject{name: n, seq: o.Sequence, touched: o.Touched}, o.UID
+		}
+		if len(r.names) != len(r.live) {
+			return fmt.Errorf("read the state of a tracker: two objects of %s have one name", rs.Resource)
+		}
+		for _, d := range rs.Dead {
+			r.dead[d.UID] = deadObject{seq: d.Sequence, at: d.At, deleted: d.Deleted}
+		}
+		for _, s := range rs.Scopes {
+			r.scopes[s.Scope] = &scope{
+				snapshot: s.Snapshot, started: s.Started, version: s.Version, past: s.Past,
+				floor: s.Floor, gap: s.Gap,
+			}
+		}
+		resources[resourceKey{rs.Source, rs.Resource}] = r
+	}
+	t.clock, t.resources = st.Clock, resources
+	return nil
+}

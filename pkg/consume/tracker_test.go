@@ -1,0 +1,302 @@
+package consume_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// script is a story of events, one in a line, and what a Tracker says of each:
+//
+//	c web/1 @10            an object's event: op, name/uid, sequence; namespace shop
+//	r web/1 @10 S1         read by snapshot S1
+//	started S1 @20 · completed S1 @20 · gap rewound · +2h   time passes
+//
+// Behind "=>": "-" no news, "news", "gone a/1,b/2" (with "-" before it where it is no news).
+func script(t *testing.T, tr *consume.Tracker, lines string) {
+	t.Helper()
+	now, source := noon, "/kubernetes/a"
+	for line := range strings.SplitSeq(strings.TrimSpace(lines), "\n") {
+		line = strings.TrimSpace(line)
+		said, want, _ := strings.Cut(line, "=>")
+		f := strings.Fields(said)
+		now = now.Add(time.Second)
+		e := &consume.Event{Source: source, APIVersion: "v1", Resource: "pods", Time: now, Scope: "pods"}
+		for _, x := range f {
+			switch {
+			case strings.HasPrefix(x, "@"):
+				e.ResourceVersion = x[1:]
+				e.Sequence = fmt.Sprintf("%020s", x[1:])
+			case strings.HasPrefix(x, "source="):
+				e.Source = x[len("source="):]
+			case strings.HasPrefix(x, "scope="):
+				e.Scope = x[len("scope="):]
+			case strings.HasPrefix(x, "ns="):
+				e.Namespace = x[len("ns="):]
+			case strings.HasPrefix(x, "api="):
+				e.APIVersion = x[len("api="):]
+			}
+		}
+		switch f[0] {
+		case "started", "completed":
+			e.Type = consume.TypePrefix + "snapshot." + f[0]
+			e.Stream = &consume.Stream{Snapshot: f[1], ResourceVersion: e.ResourceVersion}
+		case "gap":
+			e.Type, e.ID = consume.TypeGap, "gap/"+f[1]
+			e.Stream = &consume.Stream{Reason: f[1]}
+		case "later":
+			e.Type = consume.TypePrefix + "unheard-of"
+		default:
+			if strings.HasPrefix(f[0], "+") {
+				d, err := time.ParseDuration(f[0][1:])
+				if err != nil {
+					t.Fatal(err)
+				}
+				now = now.Add(d)
+				continue
+			}
+			e.Op = consume.Op(f[0])
+			e.Name, e.UID, _ = strings.Cut(f[1], "/")
+			if e.Namespace == "" {
+				e.Namespace = "shop"
+			}
+			e.Data = &consume.Data{Op: e.Op}
+			if e.Op == consume.Read {
+				e.Data.Snapshot = f[3]
+			}
+		}
+		if got := verdict(tr.Apply(e)); got != strings.TrimSpace(want) {
+			t.Errorf("%s\nsays %s", line, got)
+		}
+		// It may be saved and loaded at any time.
+		saved, err := json.Marshal(tr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := &consume.Tracker{Forget: tr.Forget}
+		if err := json.Unmarshal(saved, again); err != nil {
+			t.Fatal(err)
+		}
+		*tr = *again
+	}
+}
+
+func verdict(v consume.Verdict) string {
+	s := "-"
+	if v.News {
+		s = "news"
+	}
+	if len(v.Gone) == 0 {
+		return s
+	}
+	var gone []string
+	for _, o := range v.Gone {
+		gone = append(gone, o.Name+"/"+o.UID)
+	}
+	if v.News {
+		return "gone " + strings.Join(gone, ",")
+	}
+	return "- gone " + strings.Join(gone, ",")
+}
+
+func TestTracker(t *testing.T) {
+	for name, lines := range map[string]string{
+		"copies are no news": `
+			c web/1 @10 => news
+			c web/1 @10 => -
+			u web/1 @12 => news
+			c web/1 @10 => -
+			u web/1 @12 => -
+			d web/1 @15 => news
+			d web/1 @15 => -
+			u web/1 @12 => -
+			later => news`,
+		"a deletion may carry the version of what it deletes": `
+			c web/1 @10 => news
+			d web/1 @10 => news
+			d web/1 @10 => -
+			c web/1 @10 => -`,
+		"an object is deleted once, seen or inferred": `
+			c web/1 @10 => news
+			d web/1 @12 => news
+			d web/1 @30 => -`,
+		"deleted and never heard of": `
+			d web/1 @12 => news
+			d web/1 @12 => -
+			u web/1 @11 => -`,
+		"the sweep": `
+			c a/1 @5 => news
+			c b/2 @6 => news
+			c c/3 @7 => news
+			started S1 @20 => news
+			r a/1 @5 S1 => -
+			u b/2 @21 => news
+			completed S1 @20 => gone c/3
+			completed S1 @20 => -
+			started S1 @20 => -`,
+		"created and deleted inside of the snapshot": `
+			started S1 @20 => news
+			c a/1 @21 => news
+			r b/2 @9 S1 => news
+			d a/1 @22 => news
+			d b/2 @23 => news
+			c a/1 @21 => -
+			r b/2 @9 S1 => -
+			completed S1 @20 => news`,
+		"an interrupted snapshot sweeps nothing, nor does it vouch for anything": `
+			c a/1 @5 => news
+			c b/2 @6 => news
+			started S1 @20 => news
+			r a/1 @5 S1 => -
+			started S2 @30 => news
+			r b/2 @6 S2 => -
+			started S1 @20 => -
+			r a/1 @5 S1 => -
+			completed S2 @30 => gone a/1`,
+		"a snapshot goes on after a restart": `
+			c a/1 @5 => news
+			started S1 @20 => news
+			r a/1 @5 S1 => -
+			started S1 @20 => -
+			completed S1 @20 => news`,
+		"a start that was not seen": `
+			c a/1 @5 => news
+			r b/2 @9 S1 => news
+			completed S1 @20 => news
+			completed S1 @20 => -`,
+		"late copies after the sweep": `
+			c a/1 @5 => news
+			r a/1 @5 S0 => -
+			started S1 @20 => news
+			completed S1 @20 => gone a/1
+			+99h
+			r a/1 @5 S0 => -
+			started S2 @30 => news
+			r a/1 @5 S0 => -
+			completed S2 @30 => news
+			r a/1 @5 S1 => -
+			c a/1 @5 => -
+			u a/1 @19 => -
+			d a/1 @19 => -`,
+		"late from before the list, by an agent that has gone": `
+			started S1 @20 => news
+			u a/1 @15 => news
+			completed S1 @20 => gone a/1`,
+		"left and entered again": `
+			e a/1 @5 => news
+			l a/1 @9 => news
+			e a/1 @5 => -
+			l a/1 @9 => -
+			e a/1 @12 => news
+			started S1 @20 => news
+			completed S1 @20 => gone a/1
+			e a/1 @25 => news`,
+		"a name taken again": `
+			c a/1 @5 => news
+			d a/1 @6 => news
+			c a/2 @7 => news
+			u a/1 @5 => -
+			+99h
+			u a/1 @5 => -`,
+		"a name taken again, and the deletion not sent": `
+			c a/1 @5 => news
+			c a/2 @7 => gone a/1
+			d a/1 @7 => -
+			u a/1 @6 => -
+			u a/2 @8 => news`,
+		"clusters apart": `
+			c a/1 @5 source=/kubernetes/x => news
+			c a/1 @5 source=/kubernetes/y => news
+			started S1 @20 source=/kubernetes/x => news
+			completed S1 @20 source=/kubernetes/x => gone a/1
+			u a/1 @5 source=/kubernetes/y => -
+			u a/1 @6 source=/kubernetes/y => news`,
+		"two versions of a resource": `
+			c a/1 @5 api=apps/v1beta1 => news
+			c a/1 @5 api=apps/v1 => -
+			u a/1 @6 api=apps/v1 => news
+			c a/1 @5 api=batch/v1 => news`,
+		"scopes apart": `
+			c a/1 @5 ns=x => news
+			c b/2 @5 ns=y => news
+			c c/3 @5 ns=team-b => news
+			started S1 @20 scope=pods/x => news
+			started S1 @20 scope=pods/team-?,!team-a?labelSelector=a=b => news
+			completed S1 @20 scope=pods/x => gone a/1
+			completed S1 @20 scope=pods/team-?,!team-a?labelSelector=a=b => gone c/3
+			started S2 @30 scope=pods/team-?,!team-b => news
+			completed S2 @30 scope=pods/team-?,!team-b => news`,
+		"rewound": `
+			c a/1 @50 => news
+			c b/2 @51 => news
+			d b/2 @52 => news
+			gap expired => news
+			u a/1 @49 => -
+			gap rewound => news
+			gap rewound => -
+			u a/1 @30 => news
+			u a/1 @30 => -
+			c b/2 @25 => news
+			gap rewound => -
+			u a/1 @30 => -`,
+		"versions that cannot be compared": `
+			c a/1 => news
+			u a/1 => news
+			d a/1 => news
+			d a/1 => -
+			started S1 => news
+			c b/2 => news
+			completed S1 => news`,
+	} {
+		t.Run(name, func(t *testing.T) { script(t, new(consume.Tracker), lines) })
+	}
+}
+
+// The limit that the documentation names, and what mends it.
+func TestTrackerForgets(t *testing.T) {
+	tr := &consume.Tracker{Forget: 10 * time.Minute}
+	script(t, tr, `
+		c a/1 @5 => news
+		d a/1 @6 => news
+		+9m
+		u a/1 @5 => -
+		+30m
+		c b/2 @9 => news
+		u a/1 @5 => news
+		started S1 @20 => news
+		r b/2 @9 S1 => -
+		completed S1 @20 => gone a/1
+		+99h
+		u a/1 @5 => -`)
+	want := []consume.Object{{Source: "/kubernetes/a", Resource: "pods", Namespace: "shop", Name: "b", UID: "2"}}
+	if diff := gocmp.Diff(want, slices.Collect(tr.All())); diff != "" || tr.Len() != 1 {
+		t.Errorf("%d objects, -want +got\n%s", tr.Len(), diff)
+	}
+}
+
+func TestTrackerState(t *testing.T) {
+	for saved, want := range map[string]string{
+		`{"version":2}`: "read the state of a tracker: its version is 2, want 1: start over from a snapshot",
+		`[]`:            "read the state of a tracker: json: cannot unmarshal array",
+		`{"version":1,"resources":[{"resource":"pods","live":[{"uid":"1","name":"a"},{"uid":"2","name":"a"}]}]}`: "two objects of pods have one name",
+	} {
+		var tr consume.Tracker
+		if err := json.Unmarshal([]byte(saved), &tr); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %s", saved, err, want)
+		}
+	}
+}
+
+func byName(a, b consume.Object) int {
+	return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
+}
