@@ -1,0 +1,212 @@
+package localbus
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// The files of a directory.
+const (
+	clusterFile = "cluster.json"
+	lockFile    = "lock"
+	busFile     = "bus.json"
+	recordsDir  = "jetstream" // the server's name for it
+)
+
+// format is what this release writes and reads.
+const format = 1
+
+// lockPatience is how long a lock that is held is tried for. A look at it by Running holds it for an instant, and an agent
+// that was killed may hold it for some more.
+const lockPatience = time.Second
+
+// marker is the content of cluster.json.
+type marker struct {
+	Format    int       `json:"format"`
+	Cluster   string    `json:"cluster"` // uid
+	APIServer string    `json:"apiServer"`
+	Created   time.Time `json:"created"`
+}
+
+// presence is the content of bus.json.
+type presence struct {
+	PID     int       `json:"pid"`
+	URL     string    `json:"url,omitempty"` // left out until the server takes connections
+	Started time.Time `json:"started"`
+}
+
+// directory is one that this process has locked.
+type directory struct {
+	path    string
+	lock    *os.File
+	started time.Time
+}
+
+// openDirectory makes the directory if need be, locks it, and sees that it is the cluster's.
+func openDirectory(ctx context.Context, o *Options) (_ *directory, err error) {
+	path, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	unusable := func(err error) error {
+		return fmt.Errorf("data directory %s: %w: see to it, or choose another with --data-dir", path, withoutPath(err))
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, unusable(err)
+	}
+	d := &directory{path: path, started: time.Now()}
+	if d.lock, err = os.OpenFile(filepath.Join(path, lockFile), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		return nil, unusable(err)
+	}
+	defer func() {
+		if err != nil {
+			_ = d.lock.Close()
+		}
+	}()
+	if err := d.acquire(ctx); err != nil {
+		return nil, err
+	}
+	if err := d.claim(o); err != nil {
+		return nil, err
+	}
+	need := cmp.Or(o.MinFree, minFree)
+	if room, err := available(path); err == nil && room < need {
+		return nil, fmt.Errorf("data directory %s: the disk is full: %d MiB are free, %d MiB are needed to start: "+
+			"make room, or choose a directory on another disk with --data-dir", path, room>>20, need>>20)
+	}
+	if err := d.announce(""); err != nil {
+		return nil, unusable(err)
+	}
+	return d, nil
+}
+
+// acquire locks the directory.
+func (d *directory) acquire(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	defer cancel()
+	tick := time.NewTicker(lockPatience / 20)
+	defer tick.Stop()
+	for {
+		err := lockExclusive(d.lock)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, errLocked) {
+			return fmt.Errorf("data directory %s: lock: %w", d.path, err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			who := "another kubecdc"
+			var p presence
+			if read(filepath.Join(d.path, busFile), &p) == nil && p.PID != 0 {
+				who = fmt.Sprintf("another kubecdc (pid %d)", p.PID)
+			}
+			return fmt.Errorf("data directory %s: in use by %s: end that one, or choose another directory with --data-dir", d.path, who)
+		}
+	}
+}
+
+// claim reads which cluster the directory is of, or makes it this one's.
+func (d *directory) claim(o *Options) error {
+	file := filepath.Join(d.path, clusterFile)
+	const remedy = "move the directory away, or choose another with --data-dir"
+	var version struct {
+		Format int `json:"format"`
+	}
+	var m marker
+	err := read(file, &version)
+	if err == nil && version.Format <= format { // of a later one, the rest may have any shape
+		err = read(file, &m)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if _, err := os.Stat(filepath.Join(d.path, recordsDir)); err == nil {
+			return fmt.Errorf("data directory %s holds records, but no %s that says of which cluster: %s", d.path, clusterFile, remedy)
+		}
+		m = marker{Format: format, Cluster: o.Cluster, APIServer: o.APIServer, Created: time.Now().UTC().Truncate(time.Second)}
+		if err := write(file, &m); err != nil {
+			return fmt.Errorf("data directory %s: %w", d.path, err)
+		}
+		return nil
+	case err != nil:
+		return fmt.Errorf("%s is damaged or cannot be read: %w: %s", file, withoutPath(err), remedy)
+	case version.Format > format:
+		return fmt.Errorf("%s is of a newer kubecdc (format %d, this one knows %d): use that version, or choose another directory with --data-dir",
+			file, version.Format, format)
+	case m.Format != format || m.Cluster == "":
+		return fmt.Errorf("%s is damaged: it names no format or no cluster: %s", file, remedy)
+	case m.Cluster != o.Cluster:
+		return fmt.Errorf("data directory %s holds the records of another cluster:\n"+
+			"  there  %s (%s, since %s)\n  now    %s (%s)\n"+
+			"choose another directory with --data-dir, or leave it out: then each cluster has its own",
+			d.path, m.Cluster, m.APIServer, m.Created.Format(time.DateOnly), o.Cluster, o.APIServer)
+	}
+	return nil
+}
+
+// announce says who uses the directory.
+func (d *directory) announce(url string) error {
+	return write(filepath.Join(d.path, busFile), &presence{PID: os.Getpid(), URL: url, Started: d.started})
+}
+
+// close lets go of the directory. The file lock stays: removed, two agents could lock two files of that name.
+func (d *directory) close() error {
+	err := os.Remove(filepath.Join(d.path, busFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, d.lock.Close())
+}
+
+// read reads a JSON file.
+func read(file string, into any) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, into)
+}
+
+// write writes a JSON file whole or not at all: readers see the old one or the new one.
+func write(file string, content any) error {
+	data, err := json.MarshalIndent(content, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) //nolint:errcheck // it is there only if something failed
+	_, err = f.Write(append(data, '\n'))
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	if err := os.Rename(f.Name(), file); err != nil {
+		return err
+	}
+	if dir, err := os.Open(filepath.Dir(file)); err == nil {
+		_ = dir.Sync() // so that the name survives the machine, where directories can be synced
+		_ = dir.Close()
+	}
+	return nil
+}
+
+// withoutPath takes the path, which is said already, out of an error of package os.
+func withoutPath(err error) error {
+	if p := new(fs.PathError); errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}

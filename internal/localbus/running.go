@@ -1,0 +1,92 @@
+package localbus
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// Address is a local bus that is up.
+type Address struct {
+	URL       string // nats://127.0.0.1:port
+	Cluster   string // uid
+	APIServer string // URL
+	Dir       string
+	PID       int
+	Started   time.Time
+}
+
+// DefaultRoot is the directory with one directory for each cluster: kubecdc below $XDG_DATA_HOME, which is
+// ~/.local/share unless set (XDG Base Directory Specification). getenv is os.Getenv.
+func DefaultRoot(getenv func(string) string) (string, error) {
+	// The specification has relative paths ignored.
+	if data := getenv("XDG_DATA_HOME"); filepath.IsAbs(data) {
+		return filepath.Join(data, "kubecdc"), nil
+	}
+	home := getenv("HOME")
+	if home == "" {
+		var err error
+		if home, err = os.UserHomeDir(); err != nil {
+			return "", errors.New("neither $XDG_DATA_HOME nor $HOME is set: say with --data-dir where records are to be kept")
+		}
+	}
+	return filepath.Join(home, ".local", "share", "kubecdc"), nil
+}
+
+// Running lists the local buses below root that are up, the one that was started last first. That an agent is there is
+// told by its lock, which ends with it, not by what it wrote. A root that does not exist has none.
+//
+// A command that was given no bus uses the first one, and the default URL where there is none:
+//
+//	root, err := localbus.DefaultRoot(os.Getenv)
+//	if err == nil {
+//		if up, err := localbus.Running(root); err == nil && len(up) > 0 {
+//			return up[0].URL
+//		}
+//	}
+//	return "nats://127.0.0.1:4222"
+//
+// An agent with a --data-dir of its own is not below root; it says on its terminal which --bus to name.
+func Running(root string) ([]Address, error) {
+	entries, err := os.ReadDir(root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for local buses: %w", err)
+	}
+	var out []Address
+	for _, e := range entries {
+		if a, ok := look(filepath.Join(root, e.Name())); ok {
+			out = append(out, a)
+		}
+	}
+	slices.SortFunc(out, func(a, b Address) int { return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(a.Dir, b.Dir)) })
+	return out, nil
+}
+
+// look tells if a directory has a bus that is up.
+func look(dir string) (Address, bool) {
+	var p presence
+	if read(filepath.Join(dir, busFile), &p) != nil || p.URL == "" {
+		return Address{}, false
+	}
+	lock, err := os.Open(filepath.Join(dir, lockFile))
+	if err != nil {
+		return Address{}, false
+	}
+	defer func() { _ = lock.Close() }() // and with it what it may have locked
+	if !errors.Is(lockShared(lock), errLocked) {
+		return Address{}, false // nobody is there any more
+	}
+	var m marker
+	if read(filepath.Join(dir, clusterFile), &m) != nil {
+		return Address{}, false
+	}
+	return Address{URL: p.URL, Cluster: m.Cluster, APIServer: m.APIServer, Dir: dir, PID: p.PID, Started: p.Started}, true
+}
