@@ -1,0 +1,211 @@
+package console
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// kind is what a node of a difference says.
+type kind uint8
+
+const (
+	inside  kind = iota // something below has changed
+	added               // after
+	removed             // before
+	changed             // before and after, either or both of them not a container, or of different kinds
+	ordered             // the elements of the list stand in another order
+	unknown             // changed to after, or removed where that is nil; what it was before is not known
+)
+
+// node is one step on the way to what has changed, or the change. A difference is a list of nodes in the order of the
+// document, each followed by those below it, which are one deeper.
+type node struct {
+	kind  kind
+	list  bool // it is an array that was looked into: what is one deeper are elements
+	elem  bool // an element of a list
+	depth int
+
+	key           []byte // of a member, as written between the quotes
+	label         []byte // of an element: the value of its merge key; nil: it has none
+	from, to      int    // of an element: its index before and after, -1: there is none
+	before, after []byte
+	order         []int // ordered: the indexes before of the elements that stayed, as they stand after
+}
+
+// differ compares objects. What it allocates it keeps for the next pair.
+type differ struct {
+	all   bool // also what is noise
+	nodes []node
+	noise []string // the fields that have changed and are not among the nodes
+	ms    []member // of what is being looked into, innermost last
+}
+
+// isNoise tells the fields of metadata that change in every update, or are no part of what the user wrote.
+func isNoise(key []byte) bool {
+	switch string(key) {
+	case "resourceVersion", "generation", "managedFields":
+		return true
+	}
+	return false
+}
+
+// diff sets nodes, and noise, to what turns before into after, both JSON. What it returns is valid until the next call.
+func (d *differ) diff(before, after []byte) error {
+	d.nodes, d.noise, d.ms = d.nodes[:0], d.noise[:0], d.ms[:0]
+	before, after = trim(before), trim(after)
+	if len(before) == 0 || len(after) == 0 {
+		return fmt.Errorf("compare objects: %w", errEnd)
+	}
+	if err := d.value(node{from: -1, to: -1, before: before, after: after}); err != nil {
+		return fmt.Errorf("compare objects: %w", err)
+	}
+	return nil
+}
+
+// value adds what has changed between n.before and n.after, below n.
+func (d *differ) value(n node) error {
+	a, b := n.before, n.after
+	if bytes.Equal(a, b) {
+		return nil
+	}
+	if !isContainer(a) || !isContainer(b) || a[0] != b[0] || n.depth >= maxDepth {
+		if !sameScalar(a, b) {
+			n.kind = changed
+			d.nodes = append(d.nodes, n)
+		}
+		return nil
+	}
+	at, top := len(d.nodes), len(d.ms)
+	n.kind, n.list = inside, a[0] == '['
+	d.nodes = append(d.nodes, n)
+	var err error
+	if d.ms, err = appendMembers(d.ms, a, nil); err != nil {
+		return err
+	}
+	mid := len(d.ms)
+	if d.ms, err = appendMembers(d.ms, b, d.ms[top:mid]); err != nil {
+		return err
+	}
+	// What is looked into below may move d.ms; these keep what they point to.
+	as, bs := d.ms[top:mid:mid], d.ms[mid:len(d.ms):len(d.ms)]
+	if n.list {
+		err = d.arrays(as, bs, n.depth+1)
+	} else {
+		err = d.objects(as, bs, n.key, n.depth+1)
+	}
+	d.ms = d.ms[:top]
+	if len(d.nodes) == at+1 { // nothing but the order of members, or the way something is written
+		d.nodes = d.nodes[:at]
+	}
+	return err
+}
+
+func (d *differ) objects(as, bs []member, key []byte, depth int) error {
+	as, bs = lastOfEach(as), lastOfEach(bs)
+	metadata := depth == 2 && string(key) == "metadata"
+	quiet := func(k []byte) bool {
+		if !metadata || d.all || !isNoise(k) {
+			return false
+		}
+		d.noise = append(d.noise, "metadata."+string(k))
+		return true
+	}
+	find := index{ms: bs}
+	kept := make([]bool, 0, 64)
+	kept = append(kept, make([]bool, len(bs))...)
+	for k := range as {
+		n := node{depth: depth, key: as[k].key, from: -1, to: -1, before: as[k].value}
+		to := find.member(k, as[k].key)
+		if to < 0 {
+			if !quiet(n.key) {
+				n.kind = removed
+				d.nodes = append(d.nodes, n)
+			}
+			continue
+		}
+		kept[to] = true
+		if n.after = bs[to].value; bytes.Equal(n.before, n.after) || quiet(n.key) {
+			continue
+		}
+		if err := d.value(n); err != nil {
+			return err
+		}
+	}
+	for k := range bs {
+		if !kept[k] && !quiet(bs[k].key) {
+			d.nodes = append(d.nodes, node{kind: added, depth: depth, key: bs[k].key, from: -1, to: -1, after: bs[k].value})
+		}
+	}
+	return nil
+}
+
+// few is up to how many members a key is looked for one by one.
+const few = 16
+
+// index finds members by key. The map is made only when it is needed: members nearly always come in the same order.
+type index struct {
+	ms    []member
+	byKey map[string]int
+}
+
+// member is where the member of this key is, probably at hint; -1: there is none.
+func (x *index) member(hint int, key []byte) int {
+	if hint < len(x.ms) && bytes.Equal(x.ms[hint].key, key) {
+		return hint
+	}
+	if len(x.ms) <= few && bytes.IndexByte(key, '\\') < 0 {
+		for k := range x.ms {
+			if bytes.Equal(unescape(x.ms[k].key), key) {
+				return k
+			}
+		}
+		return -1
+	}
+	if x.byKey == nil {
+		x.byKey = make(map[string]int, len(x.ms))
+		for k := range x.ms {
+			x.byKey[string(unescape(x.ms[k].key))] = k
+		}
+	}
+	if k, ok := x.byKey[string(unescape(key))]; ok {
+		return k
+	}
+	return -1
+}
+
+// lastOfEach drops members that a later one of the same key hides.
+func lastOfEach(ms []member) []member {
+	sorted, plain := true, true
+	for k := range ms {
+		sorted = sorted && (k == 0 || bytes.Compare(ms[k-1].key, ms[k].key) < 0)
+		plain = plain && bytes.IndexByte(ms[k].key, '\\') < 0
+	}
+	if plain && (sorted || len(ms) <= 2*few && distinct(ms)) {
+		return ms
+	}
+	last := make(map[string]int, len(ms))
+	for k := range ms {
+		last[string(unescape(ms[k].key))] = k
+	}
+	if len(last) == len(ms) {
+		return ms
+	}
+	out := make([]member, 0, len(last))
+	for k := range ms {
+		if last[string(unescape(ms[k].key))] == k {
+			out = append(out, ms[k])
+		}
+	}
+	return out
+}
+
+func distinct(ms []member) bool {
+	for k := range ms {
+		for _, other := range ms[:k] {
+			if len(other.key) == len(ms[k].key) && bytes.Equal(other.key, ms[k].key) {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,260 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// Filter tells which events are asked for. The zero value: all.
+type Filter struct {
+	targets   []target
+	namespace string // a pattern
+	selector  labels.Selector
+	kinds     []string // letters of ops, and types without their prefix; nil: all
+	progress  bool     // also where kinds is nil
+}
+
+// target is one resource, or one object of it.
+type target struct {
+	resource string   // plural or singular, in lower case; "": every one
+	group    string   // where groups is nil: "" is every one
+	version  string   // "": every one
+	groups   []string // of a resource that Kubernetes serves itself
+	names    []string // patterns; nil: every one
+}
+
+// Selection is what a user has asked for, as it was written.
+type Selection struct {
+	Args      []string // RESOURCE[,RESOURCE…] [NAME…] or RESOURCE/NAME…, as for kubectl get
+	Namespace string   // a pattern; "": all
+	Selector  string   // of labels
+	Ops       []string // created, c, …; snapshot, gap, progress
+	Progress  bool     // progress too, where Ops does not say
+}
+
+// NewFilter reads a selection. Its errors say what may be written instead.
+func NewFilter(s Selection) (*Filter, error) {
+	f := &Filter{namespace: s.Namespace, progress: s.Progress}
+	var err error
+	if f.targets, err = readTargets(s.Args); err != nil {
+		return nil, err
+	}
+	if err := checkPattern(s.Namespace); err != nil {
+		return nil, fmt.Errorf("--namespace %q: %w", s.Namespace, err)
+	}
+	if f.selector, err = labels.Parse(s.Selector); err != nil {
+		return nil, fmt.Errorf("--selector %q: want label selectors as for kubectl (app=web,tier!=db, tier in (web,api), !canary): %w", s.Selector, err)
+	}
+	if s.Selector == "" {
+		f.selector = nil
+	}
+	for _, op := range s.Ops {
+		kind, err := readKind(op)
+		if err != nil {
+			return nil, err
+		}
+		f.kinds = append(f.kinds, kind)
+	}
+	return f, nil
+}
+
+// Kinds are what may be written for --op.
+func Kinds() []string {
+	return []string{"created", "updated", "deleted", "read", "entered", "left", "snapshot", "gap", "progress"}
+}
+
+// readKind reads one word of --op: the letter of an op, or the word of a stream event.
+func readKind(s string) (string, error) {
+	word := strings.ToLower(strings.TrimSpace(s))
+	for _, kind := range Kinds() {
+		isOp := kind != "snapshot" && kind != "gap" && kind != "progress"
+		switch {
+		case isOp && (word == kind || word == kind[:1]):
+			return kind[:1], nil
+		case word == kind:
+			return kind, nil
+		}
+	}
+	return "", fmt.Errorf("--op %q: want some of %s (or c, u, d, r, e, l), separated by commas", s, strings.Join(Kinds(), ", "))
+}
+
+// Reads tells whether reads were asked for by name.
+func (f *Filter) Reads() bool { return slices.Contains(f.kinds, string(consume.Read)) }
+
+func readTargets(args []string) ([]target, error) {
+	var out []target
+	slashes := slices.ContainsFunc(args, func(a string) bool { return strings.Contains(a, "/") })
+	for k, arg := range args {
+		if k > 0 && !slashes { // RESOURCE NAME NAME…
+			break
+		}
+		for part := range strings.SplitSeq(arg, ",") {
+			resource, name, named := strings.Cut(part, "/")
+			t, err := readTarget(resource)
+			if err == nil && (named && name == "" || strings.Contains(name, "/")) {
+				err = errors.New("want one name behind the slash; the namespace goes to --namespace")
+			}
+			if err == nil && slashes && !named && len(args) > 1 {
+				err = errors.New("RESOURCE/NAME and RESOURCE NAME cannot be mixed")
+			}
+			if err == nil {
+				err = checkPattern(name)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%q: %w (as for kubectl: pods, deploy/web, deployments.apps, pods,services, po web-0 web-1)", arg, err)
+			}
+			if named {
+				t.names = []string{name}
+			}
+			out = append(out, t)
+		}
+	}
+	if len(args) < 2 || slashes {
+		return out, nil
+	}
+	for k := range out {
+		out[k].names = args[1:]
+	}
+	for _, name := range args[1:] {
+		if err := checkPattern(name); err != nil || name == "" {
+			return nil, fmt.Errorf("%q: want an object's name, * and ? allowed", name)
+		}
+	}
+	return out, nil
+}
+
+func checkPattern(pattern string) error {
+	if _, err := path.Match(pattern, ""); err != nil {
+		return errors.New("want a name, or a pattern with * ? [a-z]")
+	}
+	return nil
+}
+
+func readTarget(s string) (target, error) {
+	word := regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\.?$`)
+	version := regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
+	name := strings.ToLower(strings.TrimSpace(s)) // kubectl knows Pods and PODS too
+	if name == "*" || name == "all" {
+		return target{}, nil
+	}
+	if !word.MatchString(name) {
+		return target{}, errors.New("want a resource")
+	}
+	t := target{}
+	var group string
+	t.resource, group, _ = strings.Cut(name, ".")
+	if v, rest, _ := strings.Cut(group, "."); version.MatchString(v) {
+		t.version, group = v, rest
+	}
+	plural, groups := expand(t.resource)
+	if plural != "" && (group == "" || slices.Contains(groups, group)) {
+		t.resource, t.groups = plural, groups
+	}
+	if t.group = group; group != "" {
+		t.groups = nil
+	}
+	return t, nil
+}
+
+// Match tells whether e is asked for. Of the events about the stream, gaps are where the resource is: what is missing may
+// have been what is asked for.
+func (f *Filter) Match(e *consume.Event) bool {
+	if !f.kind(e) {
+		return false
+	}
+	if e.Data == nil {
+		whole := f.namespace == "" && f.selector == nil
+		return (whole || e.Type == consume.TypeGap) && f.target(e, e.Type == consume.TypeGap)
+	}
+	if !f.target(e, false) {
+		return false
+	}
+	if f.namespace != "" && !match(f.namespace, e.Namespace) {
+		return false
+	}
+	return f.selector == nil || f.selector.Matches(objectLabels{labelsOf(e.Data)})
+}
+
+func (f *Filter) kind(e *consume.Event) bool {
+	kind := string(e.Op)
+	if e.Data == nil {
+		kind, _, _ = strings.Cut(strings.TrimPrefix(e.Type, consume.TypePrefix), ".")
+	}
+	if f.kinds != nil {
+		return slices.Contains(f.kinds, kind)
+	}
+	return f.progress || kind != "progress"
+}
+
+// target tells whether e is about one of the resources; anyName: whatever the object.
+func (f *Filter) target(e *consume.Event, anyName bool) bool {
+	if len(f.targets) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(f.targets, func(t target) bool {
+		return t.match(e) && (anyName || t.names == nil ||
+			e.Data != nil && slices.ContainsFunc(t.names, func(p string) bool { return match(p, e.Name) }))
+	})
+}
+
+func (t *target) match(e *consume.Event) bool {
+	if t.resource == "" {
+		return true
+	}
+	group, apiVersion, ok := strings.Cut(e.APIVersion, "/")
+	if !ok {
+		group, apiVersion = "", e.APIVersion
+	}
+	switch {
+	case t.resource != e.Resource && !strings.EqualFold(t.resource, e.Kind):
+		return false
+	case t.version != "" && t.version != apiVersion:
+		return false
+	case t.groups != nil:
+		return slices.Contains(t.groups, group)
+	}
+	return t.group == "" || t.group == group
+}
+
+func match(pattern, name string) bool {
+	ok, err := path.Match(pattern, name)
+	return ok && err == nil
+}
+
+// labelsOf are the labels, as JSON, of the object after, or of the last that is known of it; nil: none.
+func labelsOf(d *consume.Data) []byte {
+	object := d.After
+	if !exists(object) {
+		object = d.Before
+	}
+	return lookup(lookup(trim(object), "metadata"), "labels")
+}
+
+// objectLabels are labels as they stand in an object.
+type objectLabels struct{ raw []byte }
+
+// Lookup returns the value of a label.
+func (l objectLabels) Lookup(label string) (string, bool) {
+	v := lookup(l.raw, label)
+	return string(unquote(v)), v != nil
+}
+
+// Has tells whether there is a label.
+func (l objectLabels) Has(label string) bool {
+	_, ok := l.Lookup(label)
+	return ok
+}
+
+// Get is the value of a label, "" where there is none.
+func (l objectLabels) Get(label string) string {
+	value, _ := l.Lookup(label)
+	return value
+}

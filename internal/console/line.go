@@ -1,0 +1,446 @@
+package console
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// alarm is the look of what must not be overlooked.
+const alarm = terminal.Style("1;31")
+
+func opStyle(op consume.Op) terminal.Style {
+	switch op {
+	case consume.Created:
+		return terminal.Green
+	case consume.Updated:
+		return terminal.Yellow
+	case consume.Deleted:
+		return terminal.Red
+	case consume.Read:
+		return terminal.Dim
+	}
+	return terminal.Cyan
+}
+
+func opWord(op consume.Op) string {
+	switch op {
+	case consume.Created:
+		return "created"
+	case consume.Updated:
+		return "updated"
+	case consume.Deleted:
+		return "deleted"
+	case consume.Read:
+		return "read"
+	case consume.Entered:
+		return "entered"
+	case consume.Left:
+		return "left"
+	}
+	return clean(string(op))
+}
+
+// shownResource is the resource as a person writes it: with its group where it is none of Kubernetes' own.
+func shownResource(e *consume.Event) string {
+	if builtin(e.Group()) {
+		return e.Resource
+	}
+	return e.GroupResource()
+}
+
+func shownName(e *consume.Event) string {
+	if e.Namespace == "" {
+		return e.Name
+	}
+	return e.Namespace + "/" + e.Name
+}
+
+// event appends what is shown of e.
+func (p *Printer) event(e *consume.Event) {
+	if e.Data == nil {
+		p.stream(e)
+		return
+	}
+	style := terminal.Plain
+	if e.Op == consume.Read {
+		style = terminal.Dim
+	}
+	p.begin(e.Time, e.Op, opWord(e.Op), style)
+	resource, name := shownResource(e), shownName(e)
+	if p.opts.Wide {
+		resource = e.GroupResource()
+	}
+	nameStyle := style
+	if p.opts.View == Diff && style == terminal.Plain {
+		nameStyle = terminal.Bold
+	}
+	p.cell(style, clean(resource), &p.resources, 5)
+	p.cell(nameStyle, clean(name), &p.names, 4)
+	if p.opts.Wide {
+		p.column(terminal.Dim, "rv="+orDash(e.ResourceVersion), 12)
+		p.column(terminal.Dim, "cluster="+orDash(e.Cluster), 8)
+		p.column(terminal.Dim, "uid="+orDash(e.UID), 40)
+	}
+	change := p.change(e)
+	if p.opts.View == Diff {
+		p.tail(p.remarks(e.Data, nil), e.Data.ChangedBy)
+		p.detail(e, change)
+		return
+	}
+	text := p.scratch[:0]
+	switch {
+	case change.problem != "":
+		text = append(text, change.problem...)
+	case change.known:
+		text = p.brief(text)
+	}
+	text = p.remarks(e.Data, text)
+	p.scratch = text
+	p.tail(text, e.Data.ChangedBy)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return clean(s)
+}
+
+// cell appends a column that grows with what it has to hold, up to a share of the width.
+func (p *Printer) cell(style terminal.Style, text string, columns *int, share int) {
+	most := 240 / share
+	if p.width > 0 {
+		most = p.width / share
+	}
+	if n := width(text); n > *columns {
+		*columns = max(*columns, min(n, most))
+	}
+	p.column(style, text, *columns)
+}
+
+// tail ends the line with a text and who did it. The text gives way, but leaves a third of the room at most to who it was.
+func (p *Printer) tail(text []byte, by []consume.Change) {
+	who := p.who(by)
+	room := p.room()
+	n := width(text)
+	if n > 0 && n+2+width(who) > room {
+		who = cut(who, max(room/3, room-n-2))
+		if width(who) < len("by x") {
+			who = ""
+		}
+		if who != "" {
+			text = []byte(cut(string(text), max(room-width(who)-2, 1)))
+		}
+	}
+	p.put(terminal.Plain, string(text))
+	if n > 0 && who != "" {
+		p.space(2)
+	}
+	p.put(terminal.Dim, who)
+	p.end()
+}
+
+// who says who changed an object.
+func (p *Printer) who(by []consume.Change) string {
+	if len(by) == 0 {
+		return ""
+	}
+	dst := []byte("by ")
+	for k := range by {
+		if k > 0 {
+			dst = append(dst, ", "...)
+		}
+		dst = appendClean(dst, by[k].Manager)
+		if p.opts.Wide {
+			dst = append(appendClean(append(dst, " ("...), by[k].Operation), ' ')
+			dst = append(by[k].Time.In(p.opts.Location).AppendFormat(dst, time.RFC3339), ')')
+		}
+	}
+	return string(dst)
+}
+
+// remarks appends what else is to be known about an object's event.
+func (p *Printer) remarks(d *consume.Data, dst []byte) []byte {
+	add := func(text ...string) {
+		if len(dst) > 0 {
+			dst = append(dst, ' ')
+		}
+		dst = append(dst, '(')
+		for _, t := range text {
+			dst = appendClean(dst, t)
+		}
+		dst = append(dst, ')')
+	}
+	switch d.Op {
+	case consume.Entered:
+		add("began to match the selector")
+	case consume.Left:
+		add("no longer matches the selector, still exists")
+	}
+	if d.Inferred {
+		add("inferred")
+	}
+	if d.Skipped > 0 {
+		add(strconv.Itoa(d.Skipped), " withheld before")
+	}
+	if len(d.Truncated) > 0 {
+		add("too large: without ", strings.Join(d.Truncated, ", "))
+	}
+	if d.DataRef != "" {
+		add("whole at ", d.DataRef)
+	}
+	if p.opts.Wide && d.Snapshot != "" {
+		add("snapshot ", d.Snapshot)
+	}
+	return dst
+}
+
+// change is what is known of an update: if known, the differ's nodes are it.
+type change struct {
+	known   bool
+	problem string // what to say where nothing is known
+}
+
+func exists(object []byte) bool { return len(object) > 0 && object[0] == '{' }
+
+// change finds out what e has changed.
+func (p *Printer) change(e *consume.Event) change {
+	d := e.Data
+	p.differ.all = p.opts.Wide
+	if d.Op != consume.Updated && (d.Op != consume.Entered || !exists(d.Before)) {
+		return change{}
+	}
+	var err error
+	switch {
+	case exists(d.Before) && exists(d.After):
+		err = p.differ.diff(d.Before, d.After)
+	case d.Patch != nil:
+		err = p.differ.patched(d.Patch, d.After)
+	default:
+		return change{problem: "(what changed is not in the event: neither before nor patch)"}
+	}
+	if err != nil {
+		return change{problem: "(" + err.Error() + ")"}
+	}
+	return change{known: true}
+}
+
+// brief appends what has changed in a few words: what the user wrote first, metadata and status behind.
+func (p *Printer) brief(dst []byte) []byte {
+	nodes := p.differ.nodes
+	if len(nodes) == 0 {
+		return p.onlyNoise(dst)
+	}
+	from := len(dst)
+	for pass := range 3 {
+		for k := 0; k < len(nodes); {
+			end := k + 1
+			if nodes[k].depth > 0 {
+				for end < len(nodes) && nodes[end].depth > 1 {
+					end++
+				}
+			}
+			if nodes[k].kind != inside || nodes[k].depth > 0 {
+				if rank(nodes[k].key) == pass {
+					dst = p.briefNodes(dst, from, nodes[k:end])
+				}
+			}
+			k = end
+			if p.width > 0 && len(dst)-from > 4*p.room() { // enough even where each character takes 4 bytes
+				return dst
+			}
+		}
+	}
+	return dst
+}
+
+// onlyNoise says what has changed where nothing else has.
+func (p *Printer) onlyNoise(dst []byte) []byte {
+	if len(p.differ.noise) == 0 {
+		return append(dst, "no difference"...)
+	}
+	return append(append(dst, "only "...), strings.Join(p.differ.noise, ", ")...)
+}
+
+func rank(key []byte) int {
+	switch string(key) {
+	case "metadata":
+		return 1
+	case "status":
+		return 2
+	}
+	return 0
+}
+
+// briefNodes appends the changes among nodes, the first of which is the one that all others are below of.
+func (p *Printer) briefNodes(dst []byte, from int, nodes []node) []byte {
+	base := nodes[0].depth
+	path := make([]*node, 0, 16)
+	for k := range nodes {
+		n := &nodes[k]
+		path = append(path[:n.depth-base], n)
+		if n.kind == inside {
+			continue
+		}
+		if len(dst) > from {
+			dst = append(dst, ", "...)
+		}
+		switch n.kind {
+		case added:
+			dst = append(dst, '+')
+		case removed:
+			dst = append(dst, '-')
+		case unknown:
+			if n.after == nil {
+				dst = append(dst, '-')
+			}
+		}
+		start := len(dst)
+		for _, step := range path {
+			dst = appendStep(dst, start, step)
+		}
+		switch n.kind {
+		case changed:
+			if before, after := countLines(n.before), countLines(n.after); before > 1 || after > 1 {
+				dst = appendCount(append(dst, ' '), before)
+				dst = append(appendCount(append(dst, "→"...), after), " lines"...)
+				break
+			}
+			dst = p.appendShort(append(dst, ' '), n.before)
+			dst = p.appendShort(append(dst, "→"...), n.after)
+		case unknown:
+			if n.after != nil {
+				dst = p.appendShort(append(dst, "→"...), n.after)
+			}
+		case added:
+			if !isContainer(n.after) && (n.elem && n.label == nil || !n.elem) {
+				dst = p.appendShort(append(dst, ' '), n.after)
+			}
+		case ordered:
+			dst = append(dst, "order of "...)
+			dst = append(dst, n.label...)
+		}
+	}
+	return dst
+}
+
+// appendStep appends one step of a path: ".key", or ["key"] where it is no plain word, or [label].
+func appendStep(dst []byte, start int, n *node) []byte {
+	if n.elem {
+		if n.kind == ordered {
+			return append(dst, ' ')
+		}
+		dst = append(dst, '[')
+		switch {
+		case n.label != nil:
+			dst = appendClean(dst, n.label)
+		case n.to >= 0:
+			dst = strconv.AppendInt(dst, int64(n.to), 10)
+		default:
+			dst = strconv.AppendInt(dst, int64(n.from), 10)
+		}
+		return append(dst, ']')
+	}
+	if n.key == nil {
+		return dst
+	}
+	key := unescape(n.key)
+	if bytes.ContainsAny(key, `.[]"`) && len(dst) > start || len(key) == 0 {
+		return append(appendQuoted(append(dst, '['), key), ']')
+	}
+	if len(dst) > start {
+		dst = append(dst, '.')
+	}
+	return appendClean(dst, key)
+}
+
+// countLines is how many lines a text has, 0 where the value is no text.
+func countLines(value []byte) int {
+	if !isString(value) {
+		return 0
+	}
+	return len(splitLines(unquote(value)))
+}
+
+const (
+	// shortValue is how many columns a value takes at most on the line of an event at a terminal.
+	shortValue = 40
+	// longValue is how many characters it has at most in a pipe.
+	longValue = 256
+)
+
+// appendShort appends a value in a few words.
+func (p *Printer) appendShort(dst, value []byte) []byte {
+	if isContainer(value) {
+		return appendFlow(dst, value, 0)
+	}
+	from := len(dst)
+	if isString(value) {
+		dst = appendClean(dst, unquote(value))
+		if len(dst) == from {
+			dst = append(dst, `""`...)
+		}
+	} else {
+		dst = appendClean(dst, value)
+	}
+	switch n := len(dst) - from; {
+	case p.opts.Wide:
+	case p.width > 0 && n > shortValue:
+		dst = append(dst[:from], cut(string(dst[from:]), shortValue)...)
+	case n > longValue:
+		if more := utf8.RuneCount(dst[from:]) - longValue; more > 0 {
+			end := from
+			for range longValue {
+				_, size := utf8.DecodeRune(dst[end:])
+				end += size
+			}
+			dst = append(appendCount(append(dst[:end], ellipsis+" "...), more), " more characters"...)
+		}
+	}
+	return dst
+}
+
+// appendFlow appends a value on one line, containers in it down to depth.
+func appendFlow(dst, value []byte, depth int) []byte {
+	if !isContainer(value) {
+		return appendInline(dst, value)
+	}
+	if isEmpty(value) {
+		return append(dst, value[0], value[0]+2)
+	}
+	var buf [16]member
+	ms, err := appendMembers(buf[:0], value, nil)
+	if err != nil {
+		return append(dst, ellipsis...)
+	}
+	if depth <= 0 {
+		if value[0] == '{' {
+			return append(append(append(dst, '{'), ellipsis...), '}')
+		}
+		return append(appendCount(append(dst, '['), len(ms)), plural(len(ms), " item]", " items]")...)
+	}
+	dst = append(dst, value[0])
+	for k := range ms {
+		if k > 0 {
+			dst = append(dst, ", "...)
+		}
+		if value[0] == '{' {
+			dst = append(appendKey(dst, ms[k].key), ": "...)
+		}
+		dst = appendFlow(dst, ms[k].value, depth-1)
+	}
+	return append(dst, value[0]+2)
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}

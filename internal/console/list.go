@@ -1,0 +1,246 @@
+package console
+
+import (
+	"bytes"
+	"slices"
+)
+
+// mergeKeys are what tells the elements of Kubernetes' lists apart, the most telling first: a volume mount has a name too, but
+// one volume may be mounted twice, so a key counts only where it is different in all elements.
+func mergeKeys() []string {
+	return []string{
+		"name", "mountPath", "containerPort", "port", "type", "key", "uid", "ip", "devicePath", "topologyKey", "host", "path", "id",
+	}
+}
+
+// mergeLabels are the values of the first merge key that tells the elements of both lists apart, nil where there is none.
+func mergeLabels(as, bs []member) (la, lb [][]byte) {
+	for _, key := range mergeKeys() {
+		if la = labelsBy(key, as); la == nil {
+			continue
+		}
+		if lb = labelsBy(key, bs); lb != nil {
+			return la, lb
+		}
+	}
+	return nil, nil
+}
+
+func labelsBy(key string, ms []member) [][]byte {
+	out := make([][]byte, len(ms))
+	for k := range ms {
+		v := lookup(ms[k].value, key)
+		if v == nil || isContainer(v) {
+			return nil
+		}
+		out[k] = unquote(v)
+	}
+	if len(out) > few {
+		seen := make(map[string]bool, len(out))
+		for _, l := range out {
+			seen[string(l)] = true
+		}
+		if len(seen) < len(out) {
+			return nil
+		}
+		return out
+	}
+	for k := range out {
+		for _, other := range out[:k] {
+			if bytes.Equal(other, out[k]) {
+				return nil
+			}
+		}
+	}
+	return out
+}
+
+// arrays adds what has changed between two lists: elements are paired by their merge key, or else by what makes the fewest
+// changes. Those that stayed come first, then the removed, the added and a change of the order.
+func (d *differ) arrays(as, bs []member, depth int) error {
+	if la, lb := mergeLabels(as, bs); la != nil && len(as) > 0 && len(bs) > 0 {
+		return d.keyed(as, bs, la, lb, depth)
+	}
+	return d.positional(as, bs, depth)
+}
+
+func (d *differ) keyed(as, bs []member, la, lb [][]byte, depth int) error {
+	partner := func(hint int, label []byte, labels [][]byte) int {
+		if hint < len(labels) && bytes.Equal(labels[hint], label) {
+			return hint
+		}
+		return slices.IndexFunc(labels, func(l []byte) bool { return bytes.Equal(l, label) })
+	}
+	if len(lb) > few {
+		byLabel := make(map[string]int, len(lb))
+		for k, l := range lb {
+			byLabel[string(l)] = k
+		}
+		partner = func(_ int, label []byte, _ [][]byte) int {
+			if k, ok := byLabel[string(label)]; ok {
+				return k
+			}
+			return -1
+		}
+	}
+	moved, last := false, -1
+	to := make([]int, len(as))
+	kept := make([]int, len(bs)) // 1 + the partner's index
+	for k := range as {
+		to[k] = partner(k, la[k], lb)
+		if to[k] < 0 {
+			continue
+		}
+		kept[to[k]] = k + 1
+		moved, last = moved || to[k] < last, to[k]
+		n := node{elem: true, depth: depth, label: la[k], from: k, to: to[k], before: as[k].value, after: bs[to[k]].value}
+		if err := d.value(n); err != nil {
+			return err
+		}
+	}
+	for k := range as {
+		if to[k] < 0 {
+			d.element(removed, depth, la[k], k, -1, as[k].value, nil)
+		}
+	}
+	for k := range bs {
+		if kept[k] == 0 {
+			d.element(added, depth, lb[k], -1, k, nil, bs[k].value)
+		}
+	}
+	if moved {
+		n := node{kind: ordered, elem: true, depth: depth, from: -1, to: -1}
+		for _, k := range kept {
+			if k > 0 {
+				n.order = append(n.order, k-1)
+				n.label = append(appendClean(n.label, la[k-1]), ", "...)
+			}
+		}
+		n.label = bytes.TrimSuffix(n.label, []byte(", "))
+		d.nodes = append(d.nodes, n)
+	}
+	return nil
+}
+
+func (d *differ) element(k kind, depth int, label []byte, from, to int, before, after []byte) {
+	d.nodes = append(d.nodes, node{
+		kind: k, elem: true, depth: depth, label: label, from: from, to: to, before: before, after: after,
+	})
+}
+
+// positional pairs the elements of lists that have no merge key.
+func (d *differ) positional(as, bs []member, depth int) error {
+	type pair struct{ a, b int }
+	var pairs []pair // looked into after the script is complete: the elements that stayed come first
+	var gone, come []int
+	i, j := 0, 0
+	flush := func(enda, endb int) { // as[i:enda] has been replaced by bs[j:endb]
+		for i < enda && j < endb && isContainer(as[i].value) && isContainer(bs[j].value) && as[i].value[0] == bs[j].value[0] {
+			pairs = append(pairs, pair{i, j})
+			i++
+			j++
+		}
+		for ; i < enda; i++ {
+			gone = append(gone, i)
+		}
+		for ; j < endb; j++ {
+			come = append(come, j)
+		}
+	}
+	common(len(as), len(bs), func(x, y int) bool { return sameScalar(as[x].value, bs[y].value) }, func(x, y int) {
+		flush(x, y)
+		i, j = x+1, y+1
+	})
+	flush(len(as), len(bs))
+	for _, p := range pairs {
+		n := node{elem: true, depth: depth, from: p.a, to: p.b, before: as[p.a].value, after: bs[p.b].value}
+		if err := d.value(n); err != nil {
+			return err
+		}
+	}
+	for _, k := range gone {
+		d.element(removed, depth, nil, k, -1, as[k].value, nil)
+	}
+	for _, k := range come {
+		d.element(added, depth, nil, -1, k, nil, bs[k].value)
+	}
+	return nil
+}
+
+// maxEdits bounds the search for the shortest difference: its memory and time grow with the square.
+const maxEdits = 500
+
+// common calls match for each pair of elements that two sequences of n and m elements have in common, in order: as many as
+// possible (Myers, An O(ND) Difference Algorithm), or, where that would take more than maxEdits edits, only those at both ends.
+func common(n, m int, equal func(x, y int) bool, match func(x, y int)) {
+	head := 0
+	for head < n && head < m && equal(head, head) {
+		match(head, head)
+		head++
+	}
+	tail := 0
+	for tail < n-head && tail < m-head && equal(n-1-tail, m-1-tail) {
+		tail++
+	}
+	for _, p := range middle(n-head-tail, m-head-tail, func(x, y int) bool { return equal(head+x, head+y) }) {
+		match(head+p[0], head+p[1])
+	}
+	for ; tail > 0; tail-- {
+		match(n-tail, m-tail)
+	}
+}
+
+// middle is the longest common subsequence of two sequences, nil where it takes too many edits.
+func middle(n, m int, equal func(x, y int) bool) [][2]int {
+	if n == 0 || m == 0 {
+		return nil
+	}
+	// trace[d][d+k] is how far in the first sequence d edits lead on diagonal k (x - y), for k = -d, -d+2, … d.
+	var trace [][]int
+	for d := 0; d <= min(n+m, maxEdits); d++ {
+		row := make([]int, 2*d+1)
+		for k := -d; k <= d; k += 2 {
+			x := 0
+			switch {
+			case d == 0:
+			case k == -d || k != d && trace[d-1][d-1+k-1] < trace[d-1][d-1+k+1]:
+				x = trace[d-1][d-1+k+1]
+			default:
+				x = trace[d-1][d-1+k-1] + 1
+			}
+			for x < n && x-k < m && x-k >= 0 && equal(x, x-k) {
+				x++
+			}
+			row[d+k] = x
+			if x >= n && x-k >= m {
+				return backtrack(append(trace, row), n, m)
+			}
+		}
+		trace = append(trace, row)
+	}
+	return nil
+}
+
+// backtrack reads the pairs off the furthest points.
+func backtrack(trace [][]int, x, y int) [][2]int {
+	var out [][2]int
+	for d := len(trace) - 1; d >= 0; d-- {
+		k, px, py := x-y, 0, 0
+		if d > 0 {
+			prev := trace[d-1]
+			if k == -d || k != d && prev[d-1+k-1] < prev[d-1+k+1] {
+				px, py = prev[d-1+k+1], prev[d-1+k+1]-k-1
+			} else {
+				px, py = prev[d-1+k-1], prev[d-1+k-1]-k+1
+			}
+		}
+		for x > px && y > py {
+			x--
+			y--
+			out = append(out, [2]int{x, y})
+		}
+		x, y = px, py
+	}
+	slices.Reverse(out)
+	return out
+}

@@ -1,0 +1,316 @@
+package console
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"time"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// View is how events are shown.
+type View string
+
+// The views.
+const (
+	Lines View = ""     // a line each
+	Diff  View = "diff" // a line each, and below it what has changed, in context
+	JSON  View = "json" // the record as it is, one on each line
+	YAML  View = "yaml" // a document each
+)
+
+// Options say how events are shown.
+type Options struct {
+	View View
+	// Wide shows all there is: resourceVersion, uid, cluster and whole times on the line, all fields in a difference, whole
+	// objects where they were created or deleted; and cuts nothing.
+	Wide bool
+	// Reads shows each read; otherwise, where lines have a width, so for a person, reads in a row are counted.
+	Reads bool
+	// Location is where times are shown in; nil: time.Local.
+	Location *time.Location
+}
+
+// Printer shows events. It is not safe for concurrent use.
+type Printer struct {
+	out   *terminal.Output
+	w     *bufio.Writer
+	opts  Options
+	width int // columns; 0: lines are as long as they are
+
+	buf  []byte // what one event looks like
+	from int    // where in buf the line begins
+	used int    // columns of it that are taken
+	full bool   // it has been cut
+
+	differ  differ
+	scratch []byte
+	lead    []byte
+	lines   [][]byte
+
+	resources, names int // the columns' widths so far
+	day              string
+	documents        int
+
+	reads     []readCount // not shown yet
+	readsTime time.Time
+}
+
+type readCount struct {
+	resource string
+	n        int
+}
+
+// bufferBytes is how much is written at a time.
+const bufferBytes = 64 << 10
+
+// New makes a Printer that writes to out. Nothing is there before Flush, or before it is a lot.
+func New(out *terminal.Output, o Options) *Printer {
+	if o.Location == nil {
+		o.Location = time.Local
+	}
+	p := &Printer{out: out, w: bufio.NewWriterSize(out, bufferBytes), opts: o, width: out.Width, resources: 11, names: 14}
+	if o.Wide {
+		p.width = 0
+	}
+	if p.width == 0 || p.width >= 100 {
+		p.resources, p.names = 14, 28
+	}
+	return p
+}
+
+// Print shows one event.
+func (p *Printer) Print(e *consume.Event) error {
+	p.buf = p.buf[:0]
+	var err error
+	switch {
+	case p.opts.View == JSON:
+		err = p.json(e)
+	case p.opts.View == YAML:
+		err = p.yaml(e)
+	case p.folds() && e.Op == consume.Read:
+		p.count(e)
+		return nil
+	case p.folds() && e.Type == consume.TypeSnapshotStarted: // completed says all that there is to say
+		return nil
+	default:
+		p.unfold()
+		p.event(e)
+	}
+	if err != nil {
+		return fmt.Errorf("show %s: %w", e.ID, err)
+	}
+	_, err = p.w.Write(p.buf)
+	return err
+}
+
+// Flush writes what has been printed so far, but for reads that are still being counted.
+func (p *Printer) Flush() error {
+	if p.out.Size != nil && !p.opts.Wide { // the terminal may have another size by now
+		if columns, _ := p.out.Size(); columns > 0 {
+			p.width = columns
+		}
+	}
+	return p.w.Flush()
+}
+
+// Counting tells whether there are reads that have not been shown.
+func (p *Printer) Counting() bool { return len(p.reads) > 0 }
+
+// Finish shows the reads that have been counted, and flushes.
+func (p *Printer) Finish() error {
+	p.buf = p.buf[:0]
+	p.unfold()
+	if _, err := p.w.Write(p.buf); err != nil {
+		return err
+	}
+	return p.Flush()
+}
+
+func (p *Printer) json(e *consume.Event) error {
+	raw, err := e.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	if bytes.IndexByte(raw, '\n') >= 0 { // a line each, whatever the producer wrote
+		var b bytes.Buffer
+		if err := compact(&b, raw); err != nil {
+			return err
+		}
+		raw = b.Bytes()
+	}
+	if p.out.Interactive {
+		p.buf = appendHarmless(p.buf, raw)
+	} else {
+		p.buf = append(p.buf, raw...)
+	}
+	p.buf = append(p.buf, '\n')
+	return nil
+}
+
+func (p *Printer) yaml(e *consume.Event) error {
+	raw, err := e.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	if p.documents++; p.documents > 1 {
+		p.buf = append(p.buf, "---\n"...)
+	}
+	p.buf = appendBlock(p.buf, trim(raw), 0, 0)
+	return nil
+}
+
+// folds tells whether reads are counted instead of shown.
+func (p *Printer) folds() bool { return !p.opts.Reads && p.width > 0 }
+
+func (p *Printer) count(e *consume.Event) {
+	p.readsTime = e.Time
+	name := shownResource(e)
+	for k := range p.reads {
+		if p.reads[k].resource == name {
+			p.reads[k].n++
+			return
+		}
+	}
+	p.reads = append(p.reads, readCount{name, 1})
+}
+
+// unfold appends a line that says what has been read.
+func (p *Printer) unfold() {
+	if len(p.reads) == 0 {
+		return
+	}
+	text := p.scratch[:0]
+	for k, r := range p.reads {
+		if k > 0 {
+			text = append(text, ", "...)
+		}
+		text = append(append(appendCount(text, r.n), ' '), clean(r.resource)...)
+	}
+	p.scratch = text
+	p.reads = p.reads[:0]
+	p.begin(p.readsTime, consume.Read, "read", terminal.Dim)
+	p.put(terminal.Dim, string(text))
+	p.end()
+}
+
+// begin begins a line with time and what happened.
+func (p *Printer) begin(t time.Time, op consume.Op, word string, style terminal.Style) {
+	t = t.In(p.opts.Location)
+	p.from, p.used, p.full = len(p.buf), 0, false
+	switch {
+	case p.opts.Wide:
+		p.put(terminal.Dim, t.Format("2006-01-02T15:04:05.000Z07:00"))
+	case p.width == 0:
+		p.put(terminal.Dim, t.Format("2006-01-02T15:04:05Z07:00"))
+	default:
+		if day := t.Format("2006-01-02 MST"); day != p.day { // lines have the time of day only
+			p.day = day
+			p.put(terminal.Dim, day)
+			p.end()
+		}
+		p.put(terminal.Dim, t.Format("15:04:05"))
+	}
+	p.space(1)
+	if style == terminal.Plain {
+		style = opStyle(op)
+	}
+	p.column(style, word, 8)
+}
+
+// put appends text, which is clean, to the line, as far as there is room.
+func (p *Printer) put(style terminal.Style, text string) {
+	if p.full || text == "" {
+		return
+	}
+	n := width(text)
+	if p.width > 0 && p.used+n > p.width {
+		p.full = true
+		if p.used >= p.width { // to cut would mean not to
+			return
+		}
+		text = cut(text, p.width-p.used)
+		n = width(text)
+	}
+	p.used += n
+	p.buf = p.out.Append(p.buf, style, text)
+}
+
+// room is how many columns are left, at least 0; where there is no limit, very many.
+func (p *Printer) room() int {
+	if p.width > 0 {
+		return max(p.width-p.used, 0)
+	}
+	return 1 << 30
+}
+
+func (p *Printer) space(n int) {
+	if n = min(n, p.room()); n > 0 && !p.full {
+		p.buf = appendSpaces(p.buf, n)
+		p.used += n
+	}
+}
+
+// column appends text and what is missing to columns, and a space.
+func (p *Printer) column(style terminal.Style, text string, columns int) {
+	p.put(style, text)
+	p.space(columns - width(text))
+	p.space(1)
+}
+
+// end ends the line.
+func (p *Printer) end() {
+	line := bytes.TrimRight(p.buf[p.from:], " ")
+	p.buf = append(p.buf[:p.from+len(line)], '\n')
+	p.from, p.used, p.full = len(p.buf), 0, false
+}
+
+// compact writes raw without space between its tokens; strings stay as they are written.
+func compact(dst io.Writer, raw []byte) error {
+	inString := false
+	from := 0
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case !inString && (c == '\n' || c == '\r' || c == '\t' || c == ' '):
+			if _, err := dst.Write(raw[from:i]); err != nil {
+				return err
+			}
+			from = i + 1
+		}
+	}
+	_, err := dst.Write(raw[from:])
+	return err
+}
+
+// appendHarmless appends JSON with what cannot be printed, but may stand in its strings, as escapes. What it means stays the
+// same.
+func appendHarmless(dst, raw []byte) []byte {
+	from := 0
+	for i := 0; i < len(raw); {
+		if raw[i] < 0x7f {
+			i++
+			continue
+		}
+		r, size := utf8.DecodeRune(raw[i:])
+		if !unicode.IsPrint(r) {
+			dst = append(dst, raw[from:i]...)
+			if high, low := utf16.EncodeRune(r); high != utf8.RuneError {
+				dst, r = appendRune(dst, high), low
+			}
+			dst = appendRune(dst, r)
+			from = i + size
+		}
+		i += size
+	}
+	return append(dst, raw[from:]...)
+}

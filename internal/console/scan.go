@@ -1,0 +1,265 @@
+package console
+
+import (
+	"bytes"
+	"errors"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+var (
+	errSyntax = errors.New("malformed JSON")
+	errEnd    = errors.New("unexpected end of JSON")
+)
+
+// member is one member of an object, or, without a key, one element of an array.
+type member struct {
+	key   []byte // as written between the quotes
+	value []byte
+}
+
+func skipSpace(doc []byte, i int) int {
+	for i < len(doc) && (doc[i] == ' ' || doc[i] == '\n' || doc[i] == '\t' || doc[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// trim is the value without space around it.
+func trim(doc []byte) []byte { return bytes.Trim(doc, " \n\t\r") }
+
+// skipString is the index behind the string that begins at doc[i].
+func skipString(doc []byte, i int) (int, error) {
+	for from := i + 1; ; {
+		n := bytes.IndexByte(doc[from:], '"')
+		if n < 0 {
+			return 0, errEnd
+		}
+		end := from + n
+		slashes := end
+		for slashes > from && doc[slashes-1] == '\\' {
+			slashes--
+		}
+		if (end-slashes)%2 == 0 { // behind an odd number of backslashes the quote is part of the string
+			return end + 1, nil
+		}
+		from = end + 1
+	}
+}
+
+// skipValue is the index behind the value that begins at doc[i]. It counts brackets instead of descending: no depth can
+// overflow it. What it passes over it does not check: the events' parser has done that.
+func skipValue(doc []byte, i int) (int, error) {
+	if i >= len(doc) {
+		return 0, errEnd
+	}
+	switch doc[i] {
+	case '"':
+		return skipString(doc, i)
+	case '{', '[':
+	default:
+		start := i
+		for i < len(doc) && inScalar(doc[i]) {
+			i++
+		}
+		if i == start {
+			return 0, errSyntax
+		}
+		return i, nil
+	}
+	for depth := 0; i < len(doc); i++ {
+		switch doc[i] {
+		case '"':
+			end, err := skipString(doc, i)
+			if err != nil {
+				return 0, err
+			}
+			i = end - 1
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth == 0 {
+				return i + 1, nil
+			}
+		}
+	}
+	return 0, errEnd
+}
+
+// inScalar tells whether numbers, true, false and null may hold c.
+func inScalar(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'u' || c == '-' || c == '+' || c == '.' || c == 'E'
+}
+
+// appendMembers appends the members of the object, or the elements of the array, that doc is. Where like has one at the same
+// place with the same bytes, its end is known without a scan: like is what doc is compared with, nil for nothing.
+func appendMembers(ms []member, doc []byte, like []member) ([]member, error) {
+	if len(doc) < 2 {
+		return ms, errEnd
+	}
+	object, closing := doc[0] == '{', doc[0]+2 // '}' and ']' stand two places behind '{' and '['
+	if !object && doc[0] != '[' {
+		return ms, errSyntax
+	}
+	for i, n := 1, 0; ; n++ {
+		i = skipSpace(doc, i)
+		if i < len(doc) && doc[i] == closing {
+			return ms, nil
+		}
+		if n > 0 {
+			if i >= len(doc) || doc[i] != ',' {
+				return ms, errSyntax
+			}
+			i = skipSpace(doc, i+1)
+		}
+		var m member
+		if object {
+			if i >= len(doc) || doc[i] != '"' {
+				return ms, errSyntax
+			}
+			end, err := skipString(doc, i)
+			if err != nil {
+				return ms, err
+			}
+			m.key = doc[i+1 : end-1]
+			if i = skipSpace(doc, end); i >= len(doc) || doc[i] != ':' {
+				return ms, errSyntax
+			}
+			i = skipSpace(doc, i+1)
+		}
+		end := 0
+		if n < len(like) && bytes.HasPrefix(doc[i:], like[n].value) {
+			if e := i + len(like[n].value); e < len(doc) && (doc[e] == ',' || doc[e] == closing) {
+				end = e
+			}
+		}
+		if end == 0 {
+			var err error
+			if end, err = skipValue(doc, i); err != nil {
+				return ms, err
+			}
+		}
+		m.value = doc[i:end]
+		ms = append(ms, m)
+		i = end
+	}
+}
+
+// lookup is the value of a member of an object, nil where it has none, or where doc is no object. key is written without
+// escapes. Of members with the same key the last one counts, as in encoding/json.
+func lookup(doc []byte, key string) []byte {
+	if len(doc) < 2 || doc[0] != '{' {
+		return nil
+	}
+	var buf [16]member
+	ms, err := appendMembers(buf[:0], doc, nil)
+	if err != nil {
+		return nil
+	}
+	for k := len(ms) - 1; k >= 0; k-- {
+		if string(ms[k].key) == key || bytes.IndexByte(ms[k].key, '\\') >= 0 && string(unescape(ms[k].key)) == key {
+			return ms[k].value
+		}
+	}
+	return nil
+}
+
+// sameScalar tells whether two values mean the same as far as bytes tell: equal bytes, or strings that differ only in their
+// escapes. Numbers are compared as they are written.
+func sameScalar(a, b []byte) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	return isString(a) && isString(b) && (bytes.IndexByte(a, '\\') >= 0 || bytes.IndexByte(b, '\\') >= 0) &&
+		bytes.Equal(unquote(a), unquote(b))
+}
+
+func isString(value []byte) bool { return len(value) >= 2 && value[0] == '"' }
+
+func isContainer(value []byte) bool {
+	return len(value) >= 2 && (value[0] == '{' || value[0] == '[')
+}
+
+// unquote is the text of a string, and any other scalar as it is written.
+func unquote(value []byte) []byte {
+	if isString(value) {
+		return unescape(value[1 : len(value)-1])
+	}
+	return value
+}
+
+// unescape is what stands between the quotes of a string, without its escapes: raw itself where there are none. Half a
+// surrogate pair becomes U+FFFD, as in encoding/json.
+func unescape(raw []byte) []byte {
+	at := bytes.IndexByte(raw, '\\')
+	if at < 0 {
+		return raw
+	}
+	out := append(make([]byte, 0, len(raw)), raw[:at]...)
+	for raw = raw[at:]; len(raw) > 0; {
+		if raw[0] != '\\' {
+			n := bytes.IndexByte(raw, '\\')
+			if n < 0 {
+				n = len(raw)
+			}
+			out, raw = append(out, raw[:n]...), raw[n:]
+			continue
+		}
+		r, n := escape(raw)
+		out, raw = utf8.AppendRune(out, r), raw[n:]
+	}
+	return out
+}
+
+// escape is the character that the escape at the begin of s stands for, and how many bytes it takes.
+func escape(s []byte) (r rune, size int) {
+	if len(s) < 2 {
+		return utf8.RuneError, len(s)
+	}
+	switch s[1] {
+	case 'b':
+		return '\b', 2
+	case 'f':
+		return '\f', 2
+	case 'n':
+		return '\n', 2
+	case 'r':
+		return '\r', 2
+	case 't':
+		return '\t', 2
+	case 'u':
+		r = hex4(s[2:])
+		if r < 0 {
+			return utf8.RuneError, 2
+		}
+		if utf16.IsSurrogate(r) && len(s) >= 8 && s[6] == '\\' && s[7] == 'u' {
+			if pair := utf16.DecodeRune(r, hex4(s[8:])); pair != utf8.RuneError {
+				return pair, 12
+			}
+		}
+		return r, 6
+	}
+	return rune(s[1]), 2
+}
+
+// hex4 reads four hexadecimal digits, -1 where there are not four.
+func hex4(s []byte) rune {
+	if len(s) < 4 {
+		return -1
+	}
+	var r rune
+	for _, c := range s[:4] {
+		switch {
+		case '0' <= c && c <= '9':
+			c -= '0'
+		case 'a' <= c && c <= 'f':
+			c -= 'a' - 10
+		case 'A' <= c && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return -1
+		}
+		r = r<<4 | rune(c)
+	}
+	return r
+}

@@ -1,0 +1,119 @@
+package console
+
+import (
+	"strings"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// stream appends an event about the stream, or one of a kind that this version does not know.
+func (p *Printer) stream(e *consume.Event) {
+	word, style := "event", terminal.Dim
+	switch e.Type {
+	case consume.TypeSnapshotStarted, consume.TypeSnapshotCompleted:
+		word = "snapshot"
+	case consume.TypeGap:
+		word, style = "GAP", alarm
+	case consume.TypeProgress:
+		word = "progress"
+	}
+	p.begin(e.Time, "", word, style)
+	p.cell(style, clean(p.streamResource(e)), &p.resources, 5)
+	if p.opts.Wide {
+		p.cell(style, clean(strings.TrimPrefix(e.Type, consume.TypePrefix)), &p.names, 4)
+		p.column(terminal.Dim, "cluster="+orDash(e.Cluster), 8)
+		p.column(terminal.Dim, "scope="+orDash(e.Scope), 8)
+	}
+	if e.Stream == nil {
+		p.put(style, "of unknown type "+clean(e.Type))
+		p.end()
+		return
+	}
+	for k, part := range p.streamText(e.Type, e.Stream) {
+		part = clean(part)
+		if k > 0 {
+			part = "; " + part
+		}
+		if e.Type == consume.TypeGap && width(part) > p.room() { // nothing of it is cut off: it goes on on the next line
+			p.end()
+			p.space(len("15:04:05 "))
+			part = strings.TrimPrefix(part, "; ")
+		}
+		p.put(style, part)
+	}
+	p.end()
+}
+
+// streamResource is what an event about the stream is about: its scope says more than the resource where it is a part.
+func (p *Printer) streamResource(e *consume.Event) string {
+	if e.Scope != "" && strings.ContainsAny(e.Scope, "/?") && !p.opts.Wide {
+		return e.Scope
+	}
+	if e.Resource == "" {
+		return e.Subject
+	}
+	return shownResource(e)
+}
+
+// streamText is what an event about the stream says, in parts that may stand on lines of their own.
+func (p *Printer) streamText(kind string, s *consume.Stream) []string {
+	var parts []string
+	objects := string(appendCount(nil, s.Objects)) + plural(s.Objects, " object", " objects")
+	switch kind {
+	case consume.TypeSnapshotStarted:
+		parts = append(parts, "started: "+objects+version(" as of rv ", s.ResourceVersion))
+	case consume.TypeSnapshotCompleted:
+		parts = append(parts, "completed: "+objects+version(" as of rv ", s.ResourceVersion))
+	case consume.TypeProgress:
+		parts = append(parts, "complete"+version(" up to rv ", s.ResourceVersion))
+	case consume.TypeGap:
+		parts = append(parts, gapReason(s.Reason))
+		span := version("from rv ", s.FromResourceVersion) + version(" to rv ", s.ToResourceVersion)
+		if !s.Since.IsZero() {
+			span += s.Since.In(p.opts.Location).Format(" since " + time.DateTime)
+		}
+		if span != "" {
+			parts = append(parts, strings.TrimPrefix(span, " "))
+		}
+		if s.Recovered {
+			parts = append(parts, "all versions in between were found")
+		} else {
+			parts = append(parts, "versions in between are missing")
+		}
+	}
+	if p.opts.Wide && s.Snapshot != "" {
+		parts = append(parts, "snapshot "+s.Snapshot)
+	}
+	return parts
+}
+
+// version is rv behind words, "" where it is not known.
+func version(words, rv string) string {
+	if rv == "" {
+		return ""
+	}
+	return words + rv
+}
+
+// gapReason is the reason of a gap, explained.
+func gapReason(reason string) string {
+	switch reason {
+	case "expired":
+		return "expired: history too old to be read"
+	case "compacted":
+		return "compacted: history too old to be read"
+	case consume.ReasonRewound:
+		return "rewound: etcd was restored to an older state"
+	case "forbidden":
+		return "forbidden: the agent was not allowed to read"
+	case "selection-changed":
+		return "selection-changed: the agent captures other objects now"
+	case "dead-letter":
+		return "dead-letter: events went to the dead letters"
+	case "":
+		return "history is missing"
+	}
+	return reason
+}

@@ -1,0 +1,96 @@
+package console
+
+import (
+	"strconv"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/clipperhouse/displaywidth"
+)
+
+// ellipsis stands for what has been cut off.
+const ellipsis = "…"
+
+// appendClean appends text without anything that a terminal would act upon or show out of place: control and format
+// characters (escape sequences, line ends, reversals of the direction) are written as escapes, a byte that is not UTF-8 as \xff.
+func appendClean[T string | []byte](dst []byte, text T) []byte {
+	plain := 0
+	for plain < len(text) && ' ' <= text[plain] && text[plain] <= '~' {
+		plain++
+	}
+	dst = append(dst, text[:plain]...)
+	if plain == len(text) {
+		return dst
+	}
+	rest := string(text[plain:])
+	for i, r := range rest {
+		if r == utf8.RuneError && !isReplacement(rest[i:]) {
+			const hex = "0123456789abcdef"
+			dst = append(dst, '\\', 'x', hex[rest[i]>>4], hex[rest[i]&15])
+			continue
+		}
+		dst = appendRune(dst, r)
+	}
+	return dst
+}
+
+// isReplacement tells a U+FFFD that was written from one that stands for a bad byte.
+func isReplacement(s string) bool {
+	_, size := utf8.DecodeRuneInString(s)
+	return size > 1
+}
+
+// appendRune appends a character, escaped where it cannot be printed. The escapes are those of JSON and of YAML's double quotes.
+func appendRune(dst []byte, r rune) []byte {
+	switch {
+	case r == '\n':
+		return append(dst, '\\', 'n')
+	case r == '\t':
+		return append(dst, '\\', 't')
+	case r == '\r':
+		return append(dst, '\\', 'r')
+	case unicode.IsPrint(r):
+		return utf8.AppendRune(dst, r)
+	}
+	const hex = "0123456789abcdef"
+	kind, digits := byte('u'), 4
+	if r > 0xffff {
+		kind, digits = 'U', 8
+	}
+	dst = append(dst, '\\', kind)
+	for digits--; digits >= 0; digits-- {
+		dst = append(dst, hex[r>>(4*digits)&15])
+	}
+	return dst
+}
+
+// clean is appendClean to a string of its own.
+func clean(text string) string { return string(appendClean(nil, text)) }
+
+// width is how many columns text takes, which has no control characters.
+func width[T string | []byte](text T) int {
+	for i := range len(text) {
+		if text[i] >= utf8.RuneSelf {
+			return displaywidth.String(string(text))
+		}
+	}
+	return len(text)
+}
+
+// cut is text in at most columns columns, with an ellipsis in the last one where something was cut off. columns ≤ 0: all.
+func cut(text string, columns int) string {
+	if columns <= 0 || len(text) <= columns || width(text) <= columns {
+		return text
+	}
+	return displaywidth.TruncateString(text, columns, ellipsis)
+}
+
+// appendCount appends n with a comma before each three digits: 1,234.
+func appendCount(dst []byte, n int) []byte {
+	if n < 1000 && n > -1000 {
+		return strconv.AppendInt(dst, int64(n), 10)
+	}
+	dst = append(appendCount(dst, n/1000), ',')
+	rest := max(n%1000, -(n % 1000))
+	return append(dst, byte('0'+rest/100), byte('0'+rest/10%10), byte('0'+rest%10))
+}

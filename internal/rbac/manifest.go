@@ -1,0 +1,166 @@
+package rbac
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/validate/content"
+
+	"github.com/kubecdc/kubecdc/internal/config"
+)
+
+const (
+	apiGroup   = "rbac.authorization.k8s.io"
+	apiVersion = apiGroup + "/v1"
+)
+
+// Options say for whom.
+type Options struct {
+	Name           string // of the roles and bindings
+	Namespace      string // of the ServiceAccount
+	ServiceAccount string
+}
+
+// NewOptions checks what the API server would refuse. The ServiceAccount is written as NAMESPACE/NAME.
+func NewOptions(name, serviceAccount string) (Options, error) {
+	if name == "" || len(content.IsPathSegmentName(name)) > 0 {
+		return Options{}, fmt.Errorf("--name: must be what a ClusterRole can be called, got %q", name)
+	}
+	namespace, account, _ := strings.Cut(serviceAccount, "/")
+	if len(content.IsDNS1123Label(namespace)) > 0 || len(content.IsDNS1123Subdomain(account)) > 0 {
+		return Options{}, fmt.Errorf("--service-account: must be NAMESPACE/NAME, got %q", serviceAccount)
+	}
+	return Options{Name: name, Namespace: namespace, ServiceAccount: account}, nil
+}
+
+// Discovery is what a cluster serves of what a configuration selects.
+type Discovery struct {
+	Resources []Resource
+	Unserved  []string // patterns without a wildcard that match nothing which is served
+	Unknown   []string // group versions of which it was not told what they serve
+}
+
+// Resource is a resource that is served and the index of the rule that takes it.
+type Resource struct {
+	Group      string
+	Resource   string
+	Namespaced bool
+	Rule       int
+}
+
+// Manifests are objects for the API server, and what to say about them.
+type Manifests struct {
+	Header  []string // what a person who finds the file should know; New leaves it empty
+	Notes   []string // what the user has to hear of
+	Objects []Object
+}
+
+// Object is a ClusterRole, a Role or a binding of one, as the API server takes it.
+type Object struct {
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"`
+	Metadata   Metadata  `json:"metadata"`
+	Rules      []Rule    `json:"rules,omitempty"`
+	RoleRef    *RoleRef  `json:"roleRef,omitempty"`
+	Subjects   []Subject `json:"subjects,omitempty"`
+}
+
+// Metadata names an object.
+type Metadata struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace,omitempty"`
+}
+
+// Rule is a PolicyRule. Notes are for people.
+type Rule struct {
+	Notes         []string `json:"-"`
+	APIGroups     []string `json:"apiGroups"`
+	Resources     []string `json:"resources"`
+	ResourceNames []string `json:"resourceNames,omitempty"`
+	Verbs         []string `json:"verbs"`
+}
+
+// RoleRef is the role of a binding.
+type RoleRef struct {
+	APIGroup string `json:"apiGroup"`
+	Kind     string `json:"kind"`
+	Name     string `json:"name"`
+}
+
+// Subject is whom a binding is for.
+type Subject struct {
+	Kind      string `json:"kind"`
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+}
+
+// New derives the manifests for a valid configuration. Without a discovery (nil) wildcards stay wildcards.
+func New(c *config.Config, o Options, d *Discovery) *Manifests {
+	n := &needs{config: c}
+	for j := range c.Watch {
+		n.ofPatterns(j, func(p config.ResourcePattern) bool {
+			return d == nil || slices.Contains(d.Unserved, p.String())
+		})
+	}
+	if d != nil {
+		if len(d.Unknown) > 0 {
+			n.notes = append(n.notes, fmt.Sprintf("The API server could not tell what %s serves: rules for it may be missing.",
+				strings.Join(d.Unknown, ", ")))
+		}
+		for _, u := range d.Unserved {
+			n.notes = append(n.notes, fmt.Sprintf("%s is not served now; it is allowed for the time when it is.", u))
+		}
+		for _, r := range d.Resources {
+			n.add(r.Rule, access{group: r.Group, resource: r.Resource}, r.Namespaced)
+		}
+	}
+
+	rules := map[string][]Rule{"": {{
+		Notes:     []string{"Its uid names the cluster."},
+		APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{"kube-system"}, Verbs: []string{"get"},
+	}}}
+	namespaces := []string{""}
+	var last *access
+	for _, a := range n.reduced() {
+		if last != nil && last.namespace == a.namespace && last.group == a.group && last.name == a.name {
+			r := &rules[a.namespace][len(rules[a.namespace])-1]
+			r.Resources, r.Notes = append(r.Resources, a.resource), union(r.Notes, a.notes)
+			continue
+		}
+		last = a
+		r := Rule{
+			Notes: slices.Clone(a.notes), APIGroups: []string{a.group}, Resources: []string{a.resource}, Verbs: []string{"list", "watch"},
+		}
+		if a.name != "" {
+			r.ResourceNames = []string{a.name}
+		}
+		if !slices.Contains(namespaces, a.namespace) {
+			namespaces = append(namespaces, a.namespace)
+		}
+		rules[a.namespace] = append(rules[a.namespace], r)
+	}
+
+	m := &Manifests{Notes: n.notes}
+	for _, ns := range namespaces {
+		m.Objects = append(m.Objects, role(o, ns, rules[ns]), binding(o, ns))
+	}
+	return m
+}
+
+// role is the ClusterRole, or the Role of a namespace.
+func role(o Options, namespace string, rules []Rule) Object {
+	kind := "ClusterRole"
+	if namespace != "" {
+		kind = "Role"
+	}
+	return Object{APIVersion: apiVersion, Kind: kind, Metadata: Metadata{Name: o.Name, Namespace: namespace}, Rules: rules}
+}
+
+func binding(o Options, namespace string) Object {
+	b := role(o, namespace, nil)
+	b.RoleRef = &RoleRef{APIGroup: apiGroup, Kind: b.Kind, Name: o.Name}
+	b.Subjects = []Subject{{Kind: "ServiceAccount", Name: o.ServiceAccount, Namespace: o.Namespace}}
+	b.Kind += "Binding"
+	return b
+}

@@ -1,0 +1,275 @@
+package rbac_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/rbac"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func parse(t rapid.TB, watch string) *config.Config {
+	t.Helper()
+	c, err := config.Parse([]byte("apiVersion: kubecdc.dev/v1\nwatch:\n"+watch+"\n"), "test.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func options(t rapid.TB) rbac.Options {
+	t.Helper()
+	o, err := rbac.NewOptions("kubecdc", "kubecdc/agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// Each case has a golden file: read it as what a user would apply.
+func TestManifests(t *testing.T) {
+	for _, c := range []struct {
+		name, watch string
+		served      *rbac.Discovery
+	}{
+		{name: "all", watch: `- {resources: ["*"]}`},
+		{name: "all-but", watch: `- {resources: ["*"], except: [events, leases.coordination.k8s.io]}`},
+		{name: "few", watch: `- {resources: [secrets, deployments.v1.apps, pods, statefulsets]}
+- {resources: [nodes]}`},
+		// Whichever order the rules come in, and however they overlap.
+		{name: "merged", watch: `- {resources: [services, pods], namespaces: [b, a]}
+- {resources: [deployments], namespaces: [a]}
+- {resources: ["*.apps"], except: [deployments]}`},
+		{name: "group", watch: `- {resources: ["*.networking.k8s.io", "*.v1."], except: [ingresses, pods, jobs]}`},
+		{name: "any-group", watch: `- {resources: [widgets], except: [widgets.example.org]}`},
+		{name: "namespaces-literal", watch: `- {resources: [secrets, deployments], namespaces: [shop, bank, "1984", "true"]}`},
+		{name: "namespaces-all-resources", watch: `- {resources: ["*"], namespaces: [shop]}`},
+		{name: "namespaces-glob", watch: `- {resources: [pods], namespaces: ["team-*", "!team-x"]}
+- {resources: [services], namespaces: ["*"]}`},
+		{name: "selectors", watch: `- {resources: [pods], labelSelector: "team in (a,b)", fieldSelector: spec.nodeName=n1}
+- {resources: [secrets, namespaces], fieldSelector: metadata.name=web}
+- {resources: [configmaps], fieldSelector: "metadata.name=web,metadata.namespace!=kube-system"}
+- {resources: [services], fieldSelector: "metadata.name!=web"}`},
+		// The API server takes a name with a slash for no name.
+		{name: "selector-of-no-name", watch: `- {resources: [pods], fieldSelector: metadata.name=a/b}`},
+		// events are the same objects in two groups and read in one.
+		{name: "events", watch: `- {resources: [events]}`},
+		{name: "events-new", watch: `- {resources: [events], except: [events.v1.]}`},
+		{name: "events-twice", watch: `- {resources: ["*.events.k8s.io"]}
+- {resources: [events]}`},
+		{name: "events-of-others", watch: `- {resources: [events.events.k8s.io, events, events.example.com]}`},
+		{name: "events-not-core", watch: `- {resources: [events], except: ["*.v1.", "events."]}`},
+		{
+			name: "discovered", watch: `- {resources: [pods, widgets, gadgets.example.com], namespaces: [shop]}
+- {resources: ["*"], except: [pods, widgets, gadgets, events]}`,
+			served: &rbac.Discovery{
+				Resources: []rbac.Resource{
+					{Resource: "pods", Namespaced: true, Rule: 0},
+					{Group: "example.com", Resource: "widgets", Namespaced: true, Rule: 0},
+					{Resource: "nodes", Rule: 1},
+					{Group: "apps", Resource: "deployments", Namespaced: true, Rule: 1},
+					{Resource: "secrets", Namespaced: true, Rule: 1},
+				},
+				Unserved: []string{"gadgets.example.com"},
+				Unknown:  []string{"metrics.k8s.io/v1beta1"},
+			},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := rbac.New(parse(t, c.watch), options(t), c.served)
+			m.Header = []string{"Of " + strings.ReplaceAll(c.watch, "\n", " ")}
+			var out bytes.Buffer
+			if err := m.WriteYAML(&out); err != nil {
+				t.Fatal(err)
+			}
+			golden := filepath.Join("testdata", c.name+".yaml")
+			if *update {
+				if err := os.WriteFile(golden, out.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), out.String()); diff != "" {
+				t.Error(diff)
+			}
+			sameAsJSON(t, m)
+		})
+	}
+}
+
+// sameAsJSON reads both forms with parsers of others.
+func sameAsJSON(t rapid.TB, m *rbac.Manifests) {
+	t.Helper()
+	var text, list bytes.Buffer
+	if err := m.WriteYAML(&text); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.WriteJSON(&list); err != nil {
+		t.Fatal(err)
+	}
+	var want struct{ Items []any }
+	if err := json.Unmarshal(list.Bytes(), &want); err != nil {
+		t.Fatal(err)
+	}
+	var got []any
+	documents := yaml.NewDecoder(&text)
+	for {
+		var v any
+		if err := documents.Decode(&v); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, v)
+	}
+	if diff := cmp.Diff(want.Items, got); diff != "" {
+		t.Errorf("JSON and YAML differ (-json +yaml):\n%s", diff)
+	}
+}
+
+// Whatever the rules are: what a rule takes is allowed, nothing is allowed twice, and the order of the rules' parts does
+// not show.
+func TestNothingIsMissingNorTwice(t *testing.T) {
+	patterns := []string{"pods", "secrets", "events", "deployments", "widgets.example.com", "widgets", "*.apps", "*.v1.", "*"}
+	rapid.Check(t, func(t *rapid.T) {
+		c := config.Default()
+		c.Watch = nil
+		for _, s := range rapid.SliceOfNDistinct(rapid.SampledFrom(patterns), 1, 6, rapid.ID).Draw(t, "patterns") {
+			var p config.ResourcePattern
+			if err := p.UnmarshalText([]byte(s)); err != nil {
+				t.Fatal(err)
+			}
+			if c.Watch == nil || rapid.Bool().Draw(t, "new rule") {
+				var r config.Rule
+				for _, ns := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"shop", "bank", "*"}), 0, 2, rapid.ID).Draw(t, "namespaces") {
+					r.Namespaces = append(r.Namespaces, config.NamespacePattern(ns))
+				}
+				r.FieldSelector = rapid.SampledFrom([]string{"", "metadata.name=web"}).Draw(t, "fieldSelector")
+				c.Watch = append(c.Watch, r)
+			}
+			r := &c.Watch[len(c.Watch)-1]
+			r.Resources = append(r.Resources, p)
+		}
+		// What one rule takes in part, no later one may take; the agent never runs with such a configuration.
+		for c.Validate() != nil {
+			c.Watch = c.Watch[:len(c.Watch)-1]
+			if len(c.Watch) == 0 {
+				t.Skip("no rule is valid")
+			}
+		}
+		m := rbac.New(c, options(t), nil)
+
+		served := []struct{ group, resource string }{
+			{"", "pods"}, {"", "secrets"}, {"", "events"}, {"apps", "deployments"}, {"example.com", "widgets"}, {"example.org", "widgets"},
+		}
+		for _, r := range c.Watch {
+			namespaces, literal := r.Namespaces.Literal()
+			if !literal {
+				namespaces = []string{""}
+			}
+			name := ""
+			if r.FieldSelector != "" {
+				name = "web"
+			}
+			for _, s := range served {
+				if !r.Takes(s.group, "v1", s.resource) {
+					continue
+				}
+				for _, ns := range namespaces {
+					for _, verb := range []string{"list", "watch"} {
+						if allowing(m, verb, ns, s.group, s.resource, name) == 0 {
+							t.Fatalf("%s of %v in namespace %q (name %q) is not allowed by %+v", verb, s, ns, name, m.Objects)
+						}
+					}
+				}
+			}
+		}
+		for _, o := range m.Objects {
+			for _, r := range o.Rules {
+				if !slices.Contains(r.Verbs, "list") {
+					continue
+				}
+				for _, resource := range r.Resources {
+					name := ""
+					if len(r.ResourceNames) > 0 {
+						name = r.ResourceNames[0]
+					}
+					if n := allowing(m, "list", o.Metadata.Namespace, r.APIGroups[0], resource, name); n != 1 {
+						t.Fatalf("%s.%s in %q is allowed %d times in %+v", resource, r.APIGroups[0], o.Metadata.Namespace, n, m.Objects)
+					}
+				}
+			}
+		}
+
+		for _, r := range c.Watch {
+			slices.Reverse(r.Resources)
+			slices.Reverse(r.Namespaces)
+		}
+		if diff := cmp.Diff(plain(m), plain(rbac.New(c, options(t), nil))); diff != "" {
+			t.Fatal(diff)
+		}
+		sameAsJSON(t, m)
+	})
+}
+
+// plain is what the API server sees.
+func plain(m *rbac.Manifests) string {
+	var b strings.Builder
+	_ = m.WriteJSON(&b) // a Builder takes everything
+	return b.String()
+}
+
+// allowing counts the resources of rules that allow a request, as RBAC decides it.
+func allowing(m *rbac.Manifests, verb, namespace, group, resource, name string) int {
+	n := 0
+	has := func(list []string, item string) bool {
+		return slices.Contains(list, item) || slices.Contains(list, "*")
+	}
+	for _, o := range m.Objects {
+		if o.Metadata.Namespace != "" && o.Metadata.Namespace != namespace {
+			continue
+		}
+		for _, r := range o.Rules {
+			if has(r.APIGroups, group) && has(r.Resources, resource) && has(r.Verbs, verb) &&
+				(len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, name)) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func TestOptions(t *testing.T) {
+	for _, c := range []struct{ name, account, err string }{
+		{"kubecdc", "kubecdc/kubecdc", ""},
+		{"system:kubecdc", "a/b.c", ""},
+		{"", "a/b", `--name: must be what a ClusterRole can be called, got ""`},
+		{"a/b", "a/b", `--name: must be what a ClusterRole can be called, got "a/b"`},
+		{"kubecdc", "kubecdc", `--service-account: must be NAMESPACE/NAME, got "kubecdc"`},
+		{"kubecdc", "/kubecdc", `--service-account: must be NAMESPACE/NAME, got "/kubecdc"`},
+		{"kubecdc", "a/b/c", `--service-account: must be NAMESPACE/NAME, got "a/b/c"`},
+		{"kubecdc", "A/b", `--service-account: must be NAMESPACE/NAME, got "A/b"`},
+	} {
+		_, err := rbac.NewOptions(c.name, c.account)
+		if got := ""; err != nil && err.Error() != c.err || err == nil && c.err != got {
+			t.Errorf("NewOptions(%q, %q): got %v, want %q", c.name, c.account, err, c.err)
+		}
+	}
+}
