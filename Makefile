@@ -59,12 +59,28 @@ bench-quick: build ## Measure the agent beside its baselines, two minutes' worth
 	cd test && go run ./bench/cmd/bench --quick
 
 .PHONY: demo
-demo: build ## Show records arrive from a real control plane; DEMO_SECONDS=30 ends by itself
-	cd test && go run ./demo
+demo: ## See a cluster change: a real control plane, the agent and tail in this terminal, or your own cluster with KUBECONFIG_DEMO
+	@echo 'building kubecdc and the demo: seconds, or minutes the first time'
+	@started=$${EPOCHREALTIME:-}; $(MAKE) --no-print-directory --silent build; \
+		(cd test && go build -o ../.cache/demo ./demo); DEMO_STARTED=$$started exec .cache/demo
+
+.PHONY: screenshots
+screenshots: build ## Draw the terminal images in docs/images
+	cd test && go run ./screenshots
+
+.PHONY: dist
+dist: build ## Write what a release has besides the binary: manual pages and completions, in dist
+	rm -rf dist && mkdir -p dist/completions
+	bin/kubecdc man dist/man
+	bin/kubecdc completion bash > dist/completions/kubecdc.bash
+	bin/kubecdc completion zsh > dist/completions/_kubecdc
+	bin/kubecdc completion fish > dist/completions/kubecdc.fish
+	bin/kubecdc completion powershell > dist/completions/kubecdc.ps1
 
 .PHONY: docs
-docs: ## Check that the commented configuration is current and that links between documents lead somewhere
+docs: ## Check that the commented configuration and the reference are current and that links between documents lead somewhere
 	go test -count=1 -run '^TestDefault' ./internal/config
+	go test -count=1 -run '^TestReference' ./cmd/agent
 	@bad=0; for file in *.md docs/*.md docs/*/*.md; do [[ -e $$file ]] || continue; \
 		while read -r link; do \
 			[[ -z $$link || -e $$(dirname "$$file")/$$link ]] || { echo "$$file: no such file: $$link"; bad=1; }; \
@@ -92,8 +108,8 @@ control-plane: ## Build etcd, kube-apiserver and kube-controller-manager for the
 	cd test && go run ./controlplane/cmd/controlplane --build-only
 
 .PHONY: clean
-clean: ## Remove what was built here: bin and .cache
-	rm -rf bin .cache
+clean: ## Remove what was built here: bin, dist and .cache
+	rm -rf bin dist .cache
 
 # Tools are built from source and kept beside the repository's other caches, one file for each version.
 $(GOLANGCI_LINT):

@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -35,38 +37,56 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// run is the whole program; it returns the exit code.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+// newRoot is the tree of commands.
+func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
-		Use:           "kubecdc",
-		Short:         "Change data capture for Kubernetes",
-		Long:          "kubecdc captures every change of a Kubernetes cluster and publishes it as a CloudEvent to NATS JetStream.",
+		Use:   "kubecdc",
+		Short: "Change data capture for Kubernetes",
+		Long: "kubecdc captures every change of a Kubernetes cluster and publishes it as a CloudEvent to NATS JetStream.\n\n" +
+			"To begin: 'kubecdc run' beside a kubeconfig, and 'kubecdc tail --diff' in another terminal.\n\n" +
+			"Exit codes: 0; 1: it failed; 2: it was called or configured wrongly.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newRunCommand(stdout, stderr), newVersionCommand())
+	root.AddCommand(newRunCommand(stdout, stderr), newTailCommand(stdout, stderr), newConfigCommand(),
+		newRBACCommand(stdout, stderr), newVersionCommand(), newCompletionCommand(), newManCommand())
+	setCompletion(root)
+	return root
+}
 
-	err := root.ExecuteContext(ctx)
+// run is the whole program; it returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRoot(stdout, stderr)
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
 	var usage usageError
 	var invalid config.Errors
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.Is(err, errReported):
+		return exitUsage
 	case errors.As(err, &invalid):
 		fmt.Fprintln(stderr, err)
 		return exitUsage
 	case errors.As(err, &usage), isCobraUsage(err):
-		fmt.Fprintf(stderr, "kubecdc: %v\nSee 'kubecdc --help'.\n", err)
+		fmt.Fprintf(stderr, "kubecdc: %v\nSee '%s --help'.\n", err, cmd.CommandPath())
 		return exitUsage
 	default:
 		fmt.Fprintf(stderr, "kubecdc: %v\n", err)
 		return exitFailed
 	}
+}
+
+// isCobraUsage tells cobra's own errors about unknown commands and arguments, which have no type.
+func isCobraUsage(err error) bool {
+	text := err.Error()
+	return slices.ContainsFunc([]string{"unknown command", "required flag", "accepts ", "requires at least"}, func(prefix string) bool {
+		return strings.HasPrefix(text, prefix)
+	})
 }

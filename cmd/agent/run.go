@@ -1,13 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"net/url"
+	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -17,15 +17,16 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/localbus"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/queue"
+	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
 // maxEventBytes is the largest event that stream and server must take.
@@ -35,45 +36,67 @@ const maxEventBytes = 900 << 10
 var errGrace = errors.New("the grace period is over")
 
 type runFlags struct {
-	config, kubeconfig, context, bus string
-	grace                            time.Duration
+	config, kubeconfig, context, bus, dataDir string
+	grace                                     time.Duration
 }
+
+// embedded tells that the agent has no bus but its own.
+func (f *runFlags) embedded() bool { return f.config == "" && f.bus == "" }
 
 func newRunCommand(stdout, stderr io.Writer) *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
-		Use:   "run --config FILE",
+		Use:   "run",
 		Short: "Run the agent",
-		Long: "Run the agent: capture the changes of the resources that the configuration names and publish them.\n" +
-			"SIGTERM and Ctrl-C end the watches and drain the queue within --grace.",
+		Long: `Run the agent: capture the changes of a cluster and publish them.
+
+With --config, the file says what is captured and where it goes. Without, all
+resources but Events and Leases are captured ('kubecdc config default').
+
+With neither --config nor --bus, records go to a JetStream in the agent's own
+process: a NATS server on 127.0.0.1:4222, or the next free port, that any NATS
+client can connect to and 'kubecdc tail' finds. It keeps records for 7 days in
+--data-dir, by default in ~/.local/share/kubecdc/<uid of the cluster> (or below
+$XDG_DATA_HOME); the next run goes on there, and deleting the directory forgets
+them. It listens on the loopback interface only and asks nobody who they are:
+every user of this machine can read the records. Where that is too much, run a
+NATS server with accounts and name it with --bus or --config.
+
+SIGTERM and Ctrl-C end the watches and drain the queue within --grace; a second
+one ends the process at once. What the bus has acknowledged is kept in any case.`,
+		Example: `  kubecdc run                                  # the current context, into a JetStream of its own
+  kubecdc run --context prod --bus nats://nats.example:4222
+  kubecdc run --bus stdout: | jq .subject
+  kubecdc run --config kubecdc.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runAgent(cmd.Context(), &f, stdout, stderr) },
 	}
-	cmd.Flags().StringVar(&f.config, "config", "", "configuration `file` (required)")
-	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file`; default: $KUBECONFIG, in-cluster, ~/.kube/config")
+	cmd.Flags().StringVar(&f.config, "config", "", "configuration `file`")
+	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file`; default: $KUBECONFIG, ~/.kube/config, or in a pod its service account")
 	cmd.Flags().StringVar(&f.context, "context", "", "`name` of the kubeconfig's context")
 	cmd.Flags().StringVar(&f.bus, "bus", "", "`URL` of the bus instead of the configured one: nats://host:port or stdout:")
+	cmd.Flags().StringVar(&f.dataDir, "data-dir", "", "`directory` of the embedded JetStream, without --config and --bus")
 	cmd.Flags().DurationVar(&f.grace, "grace", 20*time.Second, "how long a shutdown may drain")
 	return cmd
 }
 
-// isCobraUsage tells cobra's own errors about unknown commands and arguments, which have no type.
-func isCobraUsage(err error) bool {
-	return strings.HasPrefix(err.Error(), "unknown command") || strings.HasPrefix(err.Error(), "required flag")
-}
-
-// loadConfig reads the file and lays the flags over it.
+// loadConfig reads the file, if there is one, and lays the flags over it.
 func loadConfig(f *runFlags) (*config.Config, error) {
-	if f.config == "" {
-		return nil, usageError{errors.New("--config FILE is required")}
+	if f.dataDir != "" && !f.embedded() {
+		return nil, usageError{errors.New("--data-dir is where the embedded JetStream keeps records, and that runs only without --config and --bus: leave out one or the other")}
 	}
-	cfg, err := config.Load(f.config)
-	var invalid config.Errors
-	if err != nil && !errors.As(err, &invalid) {
-		err = usageError{err} // the file cannot be read
+	cfg := config.Default()
+	if f.config != "" {
+		var err error
+		var invalid config.Errors
+		if cfg, err = config.Load(f.config, checkSubject); errors.As(err, &invalid) {
+			return nil, err
+		} else if err != nil {
+			return nil, usageError{err} // the file cannot be read
+		}
 	}
-	if err != nil || f.bus == "" {
-		return cfg, err
+	if f.bus == "" {
+		return cfg, nil
 	}
 	scheme, _, _ := strings.Cut(f.bus, ":") // several servers of one cluster, separated by commas, are no URL
 	switch scheme {
@@ -90,24 +113,16 @@ func loadConfig(f *runFlags) (*config.Config, error) {
 	return cfg, cfg.Validate()
 }
 
-func restConfig(f *runFlags) (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = f.kubeconfig
-	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
-		&clientcmd.ConfigOverrides{CurrentContext: f.context}).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("find the API server (--kubeconfig, $KUBECONFIG, in-cluster or ~/.kube/config): %w", err)
-	}
-	c.UserAgent = "kubecdc/" + version
-	return c, nil
-}
-
-func newLogger(c config.Log, w io.Writer) *slog.Logger {
+// newLogger writes to out. people tells that it does so for people.
+func newLogger(c config.Log, out *terminal.Output) (log *slog.Logger, people bool) {
 	o := &slog.HandlerOptions{Level: c.Level.Slog()}
-	if c.Format == config.LogText {
-		return slog.New(slog.NewTextHandler(w, o))
+	switch {
+	case c.Format == config.LogText:
+		return slog.New(slog.NewTextHandler(out, o)), false
+	case c.Format == config.LogAuto && out.Interactive:
+		return slog.New(terminal.NewHandler(out, c.Level.Slog())), true
 	}
-	return slog.New(slog.NewJSONHandler(w, o))
+	return slog.New(slog.NewJSONHandler(out, o)), false
 }
 
 // bus is a publisher and what else the agent needs of it.
@@ -172,42 +187,40 @@ func newSet(cfg *config.Config, rc *rest.Config, q *queue.Queue[*object.Delta], 
 	return informers.New(o)
 }
 
-// redacted is a URL without the password that a kubeconfig may have in it.
-func redacted(host string) string {
-	if u, err := url.Parse(host); err == nil {
-		return u.Redacted()
-	}
-	return "(not a URL)"
-}
-
 // runAgent wires the stages and runs them until ctx ends and the queue is drained, or one of them fails for good.
 func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error {
 	cfg, err := loadConfig(f)
 	if err != nil {
 		return err
 	}
-	rc, err := restConfig(f)
+	cluster, err := findCluster(f)
 	if err != nil {
 		return err
 	}
-	log := newLogger(cfg.Log, stderr)
+	out := terminal.Detect(stderr, os.Getenv)
+	log, people := newLogger(cfg.Log, out)
 	klog.SetSlogLogger(log)
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	q := queue.New[*object.Delta](queue.Options{Events: cfg.Queue.Events, Bytes: int64(cfg.Queue.Bytes)}, reg)
-	set, err := newSet(cfg, rc, q, log, reg)
+	set, err := newSet(cfg, cluster.rest, q, log, reg)
 	if err != nil {
 		return usageError{err}
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Server.Address)
+	listener, err := listen(ctx, cfg.Server.Address, f.config != "")
 	if err != nil {
-		return fmt.Errorf("server.address: %w", err)
+		return err
 	}
 	defer listener.Close()
-	log.Info("kubecdc starts", "version", version, "api_server", redacted(rc.Host), "server_address", listener.Addr().String())
+	log.Info("kubecdc starts", "version", version, "api_server", cluster.host(), "from", cluster.from,
+		"server_address", listener.Addr().String())
 
 	c := &capture{
-		cfg: cfg, grace: f.grace, stdout: stdout, log: log, reg: reg, metrics: publish.NewMetrics(reg), queue: q, set: set,
+		cfg: cfg, flags: f, cluster: cluster, stdout: stdout, log: log, reg: reg, metrics: publish.NewMetrics(reg), queue: q, set: set,
+	}
+	// Records that go to the same terminal would be drawn over.
+	if people && (cfg.Bus.Stdout == nil || !terminal.Detect(stdout, os.Getenv).Interactive) {
+		c.guide = &guide{out: out, set: set, queue: q}
 	}
 	server := newServer(reg, set, probe{"informers", set.Ready}, probe{"bus", c.busReady})
 	g, all := errgroup.WithContext(context.WithoutCancel(ctx))
@@ -226,13 +239,15 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 // capture is the agent without its HTTP server, which is there before the API server is.
 type capture struct {
 	cfg     *config.Config
-	grace   time.Duration
+	flags   *runFlags
+	cluster *cluster
 	stdout  io.Writer
 	log     *slog.Logger
 	reg     *prometheus.Registry
 	metrics *publish.Metrics
 	queue   *queue.Queue[*object.Delta]
 	set     *informers.Set
+	guide   *guide // nil: nobody looks on
 
 	bus atomic.Pointer[bus] // nil until the API server has told the cluster's uid
 }
@@ -245,35 +260,68 @@ func (c *capture) busReady() error {
 }
 
 // run captures until ctx ends and the queue is drained.
-func (c *capture) run(ctx context.Context) error {
-	uid, err := c.set.ClusterUID(ctx)
+func (c *capture) run(ctx context.Context) (err error) {
+	uid, err := c.cluster.uid(ctx, c.set, c.log)
+	if ctx.Err() != nil {
+		c.log.Info("told to stop before the API server has answered, kubecdc ends")
+		return nil
+	}
 	if err != nil {
-		if ctx.Err() != nil {
-			return nil // told to stop before there was anything to drain
-		}
 		return err
 	}
-	cluster := c.cfg.Cluster
-	if cluster == "" {
-		cluster = uid
+	var local *localbus.Bus
+	if c.flags.embedded() {
+		if local, err = startLocalBus(ctx, c.flags.dataDir, uid, c.cluster, c.log); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		defer func() {
+			err = errors.Join(err, local.Close())
+			c.log.Info("records are kept for the next run", "data_dir", local.Dir())
+		}()
+		c.cfg.Bus.NATS.URL = local.URL()
 	}
-	b, err := newBus(c.cfg, cluster, c.stdout, c.log, c.metrics)
+	name := cmp.Or(c.cfg.Cluster, uid)
+	b, err := newBus(c.cfg, name, c.stdout, c.log, c.metrics)
 	if err != nil {
 		return usageError{err}
 	}
+	if local != nil {
+		b.run = beside(b.run, local.Wait)
+	}
 	c.bus.Store(b)
 	encoder := encode.New(encode.Options{
-		Cluster: cluster, ClusterUID: uid, Mode: encode.Mode(c.cfg.Event.Mode), Before: c.cfg.Event.Before, Patch: c.cfg.Event.Patch,
+		Cluster: name, ClusterUID: uid, Mode: encode.Mode(c.cfg.Event.Mode), Before: c.cfg.Event.Before, Patch: c.cfg.Event.Patch,
 	})
 	pump := publish.NewPump(c.queue, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value },
 		encoder, b, publish.DefaultWorkers, c.log, c.metrics)
-	return runStages(ctx, c.grace, stages{observe: c.set.Run, closeQueue: c.queue.Close, pump: pump.Run, bus: b.run}, c.log)
+	s := stages{observe: c.set.Run, waiting: c.queue.Len, closeQueue: c.queue.Close, pump: pump.Run, bus: b.run}
+	if c.guide != nil {
+		hints := hintsFor(c.cfg, local, c.flags)
+		s.observe = beside(c.set.Run, func(ctx context.Context) error { c.guide.capturing(ctx, hints); return nil })
+		s.draining = c.guide.draining
+	}
+	return runStages(ctx, c.flags.grace, s, c.log)
+}
+
+// beside runs a and b at a time. When one fails the other is ended.
+func beside(a, b func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		g, ctx := errgroup.WithContext(ctx)
+		g.Go(func() error { return a(ctx) })
+		g.Go(func() error { return b(ctx) })
+		return g.Wait()
+	}
 }
 
 // stages are what runs at a time, in the order in which a delta passes them.
 type stages struct {
 	observe    func(context.Context) error
+	waiting    func() int // how much is in the queue
 	closeQueue func()
+	draining   func(context.Context)       // shows how far the drain is, until its context ends; may be nil
 	pump       func(context.Context) error // ends when the queue is closed and empty
 	bus        func(context.Context) error
 }
@@ -284,7 +332,10 @@ func runStages(ctx context.Context, grace time.Duration, s stages, log *slog.Log
 	g, all := errgroup.WithContext(context.WithoutCancel(ctx))
 	observing, stopObserving := context.WithCancel(all)
 	defer stopObserving()
-	defer context.AfterFunc(ctx, stopObserving)()
+	defer context.AfterFunc(ctx, func() {
+		log.Info("told to stop, ending the watches; told again, the process ends at once")
+		stopObserving()
+	})()
 	pumping, stopPumping := context.WithCancelCause(all)
 	defer stopPumping(nil)
 	connected, disconnect := context.WithCancel(all)
@@ -292,10 +343,13 @@ func runStages(ctx context.Context, grace time.Duration, s stages, log *slog.Log
 
 	g.Go(func() error {
 		err := s.observe(observing)
-		log.Info("watches ended, draining the queue", "grace", grace)
+		log.Info("watches ended, draining the queue", "events", s.waiting(), "grace", grace)
 		s.closeQueue()
 		over := time.AfterFunc(grace, func() { stopPumping(errGrace) })
 		defer over.Stop()
+		if s.draining != nil {
+			s.draining(connected)
+		}
 		<-connected.Done() // drained, or failed
 		return err
 	})
@@ -305,7 +359,10 @@ func runStages(ctx context.Context, grace time.Duration, s stages, log *slog.Log
 	})
 	g.Go(func() error { return s.bus(connected) })
 	err := g.Wait()
-	if err == nil {
+	switch {
+	case errors.Is(err, errGrace):
+		return fmt.Errorf("%w: within %s the bus has not taken all, %d events are not on it", errGrace, grace, s.waiting())
+	case err == nil:
 		log.Info("drained, kubecdc ends")
 	}
 	return err

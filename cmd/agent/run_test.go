@@ -41,8 +41,8 @@ func TestStagesEndOneAfterTheOther(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	err := runStages(ctx, time.Minute, stages{
-		observe:    d.untilEnded("observe"),
-		closeQueue: func() { d.add("queue closed"); close(closed) },
+		observe: d.untilEnded("observe"),
+		waiting: func() int { return 0 }, closeQueue: func() { d.add("queue closed"); close(closed) },
 		pump: func(context.Context) error {
 			<-closed
 			d.add("pump drained")
@@ -65,7 +65,7 @@ func TestGraceEndsADrain(t *testing.T) {
 		stop()
 		begin := time.Now()
 		err := runStages(ctx, 20*time.Second, stages{
-			observe: d.untilEnded("observe"), closeQueue: func() {},
+			observe: d.untilEnded("observe"), waiting: func() int { return 0 }, closeQueue: func() {},
 			pump: func(ctx context.Context) error {
 				<-ctx.Done()
 				return context.Cause(ctx)
@@ -83,7 +83,7 @@ func TestAFailingStageEndsAll(t *testing.T) {
 	var d diary
 	failure := errors.New("the stream would lose events")
 	err := runStages(t.Context(), time.Minute, stages{
-		observe: d.untilEnded("observe"), closeQueue: func() {}, pump: d.untilEnded("pump"),
+		observe: d.untilEnded("observe"), waiting: func() int { return 0 }, closeQueue: func() {}, pump: d.untilEnded("pump"),
 		bus: func(context.Context) error { return failure },
 	}, slog.New(slog.DiscardHandler))
 	if !errors.Is(err, failure) {

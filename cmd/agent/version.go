@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -14,17 +15,42 @@ var (
 	commit  = ""
 )
 
+// versions is what `kubecdc version -o json` prints. What is not known is left out.
+type versions struct {
+	Version  string `json:"version"`
+	Commit   string `json:"commit,omitempty"`
+	Go       string `json:"go"`
+	ClientGo string `json:"clientGo,omitempty"`
+}
+
 func newVersionCommand() *cobra.Command {
-	return &cobra.Command{
+	var output string
+	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print version, commit, Go and client-go",
-		Args:  cobra.NoArgs,
+		Long: "Print the version of kubecdc, the commit that it was built from, and the versions of Go and client-go.\n" +
+			"Nothing is asked of a cluster.",
+		Example: "  kubecdc version\n" +
+			"  kubecdc version -o json | jq -r .version",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := validateOutput(output); err != nil {
+				return err
+			}
+			v := versions{Version: version, Commit: revision(), Go: runtime.Version(), ClientGo: moduleVersion("k8s.io/client-go")}
+			if output == "json" {
+				e := json.NewEncoder(cmd.OutOrStdout())
+				e.SetIndent("", "  ")
+				return e.Encode(v)
+			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "kubecdc %s\ncommit %s\ngo %s\nclient-go %s\n",
-				version, orUnknown(revision()), runtime.Version(), orUnknown(moduleVersion("k8s.io/client-go")))
+				v.Version, orUnknown(v.Commit), v.Go, orUnknown(v.ClientGo))
 			return err
 		},
 	}
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "`format`: text or json")
+	completeWords(cmd, "output", "text", "json")
+	return cmd
 }
 
 func revision() string {

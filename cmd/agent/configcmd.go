@@ -1,0 +1,351 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubecdc/kubecdc/configs"
+	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/publish"
+)
+
+// errReported ends a command with exitUsage that has said itself what is wrong.
+var errReported = errors.New("reported")
+
+func newConfigCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Check, print and explain configurations",
+		Long: "What the agent captures, and where it sends it, stands in a YAML file. These commands need no cluster.\n\n" +
+			"To begin one: kubecdc config default > kubecdc.yaml",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newConfigCheckCommand(), newConfigDefaultCommand(), newConfigSchemaCommand(), newConfigExplainCommand())
+	return cmd
+}
+
+func newConfigDefaultCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "default",
+		Short:   "Print the default configuration with every key explained",
+		Example: "  kubecdc config default > kubecdc.yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := cmd.OutOrStdout().Write(configs.Default)
+			return err
+		},
+	}
+}
+
+func newConfigSchemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of a configuration, for editors",
+		Long: "Print the JSON Schema (2020-12) of a configuration. Editors with a YAML language server complete and check a\n" +
+			"file whose first line names it, as that of 'kubecdc config default' does:\n\n" +
+			"  # yaml-language-server: $schema=kubecdc.schema.json",
+		Example: "  kubecdc config schema > kubecdc.schema.json   # beside kubecdc.yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := cmd.OutOrStdout().Write(configs.Schema)
+			return err
+		},
+	}
+}
+
+func newConfigCheckCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "check FILE…",
+		Short: "Say everything that is wrong with configurations, or what they do",
+		Long: "Read configurations as 'kubecdc run' would and print all that is wrong with them, each error with its line and\n" +
+			"column, or in short what each does. FILE is - for standard input.\n\n" +
+			"The exit code is 0 where all are valid, else 2.",
+		Example: "  kubecdc config check kubecdc.yaml\n" +
+			"  kubectl get configmap kubecdc -o jsonpath='{.data.kubecdc\\.yaml}' | kubecdc config check -\n" +
+			"  kubecdc config check -o json *.yaml | jq -r '.[].errors[]?.message'",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageError{errors.New("config check: name a file, or - for standard input")}
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.FixedCompletions([]string{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := validateOutput(output); err != nil {
+				return err
+			}
+			return checkConfigs(cmd.InOrStdin(), cmd.OutOrStdout(), args, output == "json")
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "`format`: text or json")
+	completeWords(cmd, "output", "text", "json")
+	return cmd
+}
+
+func validateOutput(format string) error {
+	if format != "text" && format != "json" {
+		return usageError{fmt.Errorf("--output: must be text or json, got %q", format)}
+	}
+	return nil
+}
+
+// readConfig reads a file, or standard input where it is called "-"; name is what to call it.
+func readConfig(stdin io.Reader, file string) (data []byte, name string, err error) {
+	if file == "-" {
+		data, err = io.ReadAll(stdin)
+		name = "standard input"
+	} else {
+		data, err = os.ReadFile(file)
+		name = file
+	}
+	if err != nil {
+		return nil, "", usageError{fmt.Errorf("read configuration: %w", err)}
+	}
+	return data, name, nil
+}
+
+// checkSubject is what the publisher has to say about a configuration.
+func checkSubject(c *config.Config) []*config.Error {
+	if c.Bus.NATS == nil {
+		return nil
+	}
+	if _, err := publish.NewSubjects(c.Bus.NATS.Subject, clusterName(c)); err != nil {
+		reason := err
+		if inner := errors.Unwrap(err); inner != nil {
+			reason = inner // without the template, which the excerpt shows
+		}
+		return []*config.Error{{
+			Path: "bus.nats.subject", Message: fmt.Sprintf("must be a template such as %s: %v", publish.DefaultSubject, reason),
+		}}
+	}
+	return nil
+}
+
+// clusterName is the configured name, or a stand-in as long as the uid that it will be.
+func clusterName(c *config.Config) string {
+	if c.Cluster != "" {
+		return c.Cluster
+	}
+	return "00000000-0000-0000-0000-000000000000"
+}
+
+// checked is what config check knows of one file.
+type checked struct {
+	File    string          `json:"file"`
+	Valid   bool            `json:"valid"`
+	Errors  []*config.Error `json:"errors,omitempty"`
+	Doubts  []*config.Error `json:"doubts,omitempty"`
+	Summary *summary        `json:"summary,omitempty"`
+}
+
+// checkConfigs prints what it finds, that of good files to stdout; the errors of bad ones are returned.
+func checkConfigs(stdin io.Reader, stdout io.Writer, files []string, asJSON bool) error {
+	var all config.Errors
+	results := make([]checked, 0, len(files))
+	for _, file := range files {
+		data, name, err := readConfig(stdin, file)
+		if err != nil {
+			return err
+		}
+		result := checked{File: name}
+		f, err := config.ParseFile(data, name, checkSubject)
+		var invalid config.Errors
+		switch {
+		case errors.As(err, &invalid):
+			result.Errors = invalid
+			all = append(all, invalid...)
+		case err != nil:
+			return err
+		default:
+			result.Valid, result.Doubts, result.Summary = true, f.Doubts(), summarize(f)
+			if !asJSON {
+				result.write(stdout)
+			}
+		}
+		results = append(results, result)
+	}
+	if asJSON {
+		if err := printJSON(stdout, results); err != nil {
+			return err
+		}
+		if len(all) > 0 {
+			return errReported
+		}
+	}
+	if len(all) > 0 {
+		return all
+	}
+	return nil
+}
+
+func (c *checked) write(w io.Writer) {
+	fmt.Fprintf(w, "%s: valid\n", c.File)
+	c.Summary.write(w)
+	for _, d := range c.Doubts {
+		fmt.Fprintf(w, "Note: %v\n", d)
+	}
+}
+
+// summary is what a configuration does, in short.
+type summary struct {
+	Cluster string        `json:"cluster"` // "": the UID of namespace kube-system
+	Watch   []watchedRule `json:"watch"`
+	Bus     busSummary    `json:"bus"`
+	Off     []string      `json:"off"` // keys
+}
+
+type watchedRule struct {
+	Line       int      `json:"line,omitempty"`
+	Resources  []string `json:"resources"`
+	Except     []string `json:"except,omitempty"`
+	Namespaces []string `json:"namespaces,omitempty"`
+	Labels     string   `json:"labelSelector,omitempty"`
+	Fields     string   `json:"fieldSelector,omitempty"`
+}
+
+type busSummary struct {
+	Kind    string `json:"kind"` // the key under bus
+	URL     string `json:"url,omitempty"`
+	Stream  string `json:"stream,omitempty"`
+	Subject string `json:"subject,omitempty"`
+
+	storage string
+}
+
+func summarize(f *config.File) *summary {
+	s := &summary{Cluster: f.Cluster, Bus: summarizeBus(&f.Bus), Off: []string{}}
+	for i := range f.Watch {
+		r := &f.Watch[i]
+		s.Watch = append(s.Watch, watchedRule{
+			Line: f.Line(fmt.Sprintf("watch[%d]", i)), Resources: patterns(r.Resources), Except: patterns(r.Except),
+			Namespaces: namespaces(r.Namespaces), Labels: r.LabelSelector, Fields: r.FieldSelector,
+		})
+	}
+	for _, o := range []struct {
+		key string
+		on  bool
+	}{
+		{"snapshot", f.Snapshot.Mode != config.SnapshotNever},
+		{"event.before", f.Event.Before},
+		{"event.patch", f.Event.Patch},
+		{"leaderElection", f.LeaderElection.Enabled},
+		{"tracing", f.Tracing.Enabled},
+	} {
+		if !o.on {
+			s.Off = append(s.Off, o.key)
+		}
+	}
+	return s
+}
+
+func summarizeBus(b *config.Bus) busSummary {
+	n := b.NATS
+	if n == nil {
+		return busSummary{Kind: "stdout"}
+	}
+	s := busSummary{Kind: "nats", URL: n.URL, Stream: n.Stream.Name, Subject: n.Subject, storage: "which has to exist"}
+	if n.Stream.Create {
+		age, size := "for ever", "of any size"
+		if n.Stream.MaxAge.Duration > 0 {
+			age = n.Stream.MaxAge.String()
+		}
+		if n.Stream.MaxBytes > 0 {
+			size = "up to " + n.Stream.MaxBytes.String()
+		}
+		s.storage = fmt.Sprintf("created where it is missing (kept %s, %s, replicas: %d)", age, size, n.Stream.Replicas)
+	}
+	return s
+}
+
+func patterns(list []config.ResourcePattern) []string {
+	var names []string
+	for _, p := range list {
+		names = append(names, p.String())
+	}
+	return names
+}
+
+func namespaces(list config.Namespaces) []string {
+	var names []string
+	for _, n := range list {
+		names = append(names, string(n))
+	}
+	return names
+}
+
+func (s *summary) write(w io.Writer) {
+	table := newFacts(w)
+	table.add("cluster", orText(s.Cluster, "the UID of namespace kube-system"))
+	for i, r := range s.Watch {
+		key := "watch"
+		if i > 0 {
+			key = ""
+		}
+		table.add(key, r.String())
+	}
+	table.add("to", s.Bus.String())
+	if s.Bus.Subject != "" {
+		table.add("subjects", s.Bus.Subject)
+	}
+	table.add("off", orText(strings.Join(s.Off, ", "), "nothing"))
+	table.flush()
+}
+
+// String is the rule in words.
+func (r watchedRule) String() string {
+	s := strings.Join(r.Resources, ", ")
+	if s == "*" {
+		s = "all that the API server serves"
+	}
+	for _, part := range []struct{ words, value string }{
+		{"except", strings.Join(r.Except, ", ")},
+		{"in namespaces", strings.Join(r.Namespaces, ", ")},
+		{"with labels", r.Labels},
+		{"with fields", r.Fields},
+	} {
+		if part.value != "" {
+			s += ", " + part.words + " " + part.value
+		}
+	}
+	return s
+}
+
+// String is the bus in words.
+func (b busSummary) String() string {
+	if b.Kind == "stdout" {
+		return "standard output, as JSON lines"
+	}
+	return fmt.Sprintf("%s, stream %s, %s", b.URL, b.Stream, b.storage)
+}
+
+// facts prints aligned lines of a name and what there is to say about it.
+type facts struct{ table *tabwriter.Writer }
+
+func newFacts(w io.Writer) facts { return facts{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)} }
+
+func (f facts) add(name, value string) { fmt.Fprintf(f.table, "  %s\t%s\n", name, value) }
+
+func (f facts) flush() { _ = f.table.Flush() } // a terminal that is gone hears nothing
+
+func orText(s, empty string) string {
+	if s == "" {
+		return empty
+	}
+	return s
+}
+
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}

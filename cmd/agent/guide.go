@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/localbus"
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/queue"
+	"github.com/kubecdc/kubecdc/internal/terminal"
+)
+
+// guide shows a person at a terminal how far the agent is, and what can be done with it.
+type guide struct {
+	out   *terminal.Output
+	set   *informers.Set
+	queue *queue.Queue[*object.Delta]
+}
+
+// capturing shows the first snapshot until it is complete, and then the hints.
+func (g *guide) capturing(ctx context.Context, hints []hint) {
+	terminal.NewProgress(g.out, func() ([]terminal.Item, bool) {
+		select {
+		case <-g.set.Captured():
+			return items(g.set.Status()), true
+		default:
+			return items(g.set.Status()), false
+		}
+	}).Run(ctx)
+	if ctx.Err() == nil {
+		showHints(g.out, hints)
+	}
+}
+
+// items is the status as people want to know it.
+func items(all []informers.Status) []terminal.Item {
+	out := make([]terminal.Item, 0, len(all))
+	for i := range all {
+		st := &all[i]
+		it := terminal.Item{Name: st.Scope, Objects: st.Objects, Expected: st.Expected, Sent: max(0, st.Objects-st.Pending)}
+		switch {
+		case st.Captured:
+			it.State = terminal.Done
+		case st.Synced:
+			it.State = terminal.Sending
+		case st.Phase == informers.PhaseListing:
+			it.State, it.Sent = terminal.Reading, 0
+		}
+		it.Problem = strings.ReplaceAll(st.Reason, "_", " ")
+		if st.Phase == informers.PhaseUnserved {
+			it.Problem = "not served"
+		}
+		out = append(out, it)
+	}
+	return out
+}
+
+// draining shows how much is left in the queue until ctx ends.
+func (g *guide) draining(ctx context.Context) {
+	terminal.NewCounter(g.out, func() (string, bool) {
+		return "draining: " + terminal.Count(g.queue.Len()) + " events left", ctx.Err() != nil
+	}).Run(ctx)
+}
+
+// hint is something to type, and what for.
+type hint struct{ command, purpose string }
+
+// hintsFor is what can be typed to see the records of an agent. local may be nil.
+func hintsFor(cfg *config.Config, local *localbus.Bus, f *runFlags) []hint {
+	if cfg.Bus.NATS == nil {
+		return nil
+	}
+	tail := "kubecdc tail"
+	// What tail finds by itself is the bus of an agent that keeps its records in the default place.
+	if local == nil || f.dataDir != "" {
+		tail += " --bus " + cfg.Bus.NATS.URL
+	}
+	hints := []hint{
+		{tail, "each change as it happens"},
+		{tail + " --diff", "what changed, and who changed it"},
+		{tail + " --since 1h", "the last hour again"},
+	}
+	if local != nil {
+		hints = append(hints, hint{"nats sub --server " + local.URL() + " 'kubecdc.>'", "the records themselves, for any NATS client"})
+	}
+	return hints
+}
+
+func showHints(out *terminal.Output, hints []hint) {
+	if len(hints) == 0 {
+		return
+	}
+	width := 0
+	for _, h := range hints {
+		width = max(width, len(h.command))
+	}
+	b := []byte("\nIn another terminal:\n\n")
+	for _, h := range hints {
+		b = append(b, "  "...)
+		b = out.Append(b, terminal.Bold, h.command)
+		b = append(b, strings.Repeat(" ", width-len(h.command)+3)...)
+		b = append(b, out.Paint(terminal.Dim, h.purpose)...)
+		b = append(b, '\n')
+	}
+	_, _ = out.Write(append(b, '\n')) // a person's terminal: there is nobody to tell
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/terminal"
+)
+
+func TestItemsOfTheFirstSnapshot(t *testing.T) {
+	got := items([]informers.Status{
+		{Scope: "pods", Phase: informers.PhaseWaiting},
+		{Scope: "secrets", Phase: informers.PhaseListing, Objects: 500, Expected: 1200},
+		{Scope: "nodes", Phase: informers.PhaseWatching, Synced: true, Objects: 10, Pending: 4},
+		{Scope: "services", Phase: informers.PhaseWatching, Synced: true, Captured: true, Objects: 3},
+		{Scope: "jobs.batch", Phase: informers.PhaseFailing, Reason: "forbidden", Error: "jobs.batch is forbidden: …"},
+		{Scope: "widgets.example.com", Phase: informers.PhaseUnserved},
+	})
+	want := []terminal.Item{
+		{Name: "pods", State: terminal.Waiting},
+		{Name: "secrets", State: terminal.Reading, Objects: 500, Expected: 1200},
+		{Name: "nodes", State: terminal.Sending, Objects: 10, Sent: 6},
+		{Name: "services", State: terminal.Done, Objects: 3, Sent: 3},
+		{Name: "jobs.batch", Problem: "forbidden"},
+		{Name: "widgets.example.com", Problem: "not served"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("items (-want +got):\n%s", diff)
+	}
+}
+
+// What is shown to be typed has to be something that works: flags that exist, and a bus that is named where tail would not
+// find it.
+func TestHints(t *testing.T) {
+	for name, test := range map[string]struct {
+		bus   config.Bus
+		flags runFlags
+		want  string
+	}{
+		"another bus": {
+			config.Bus{NATS: &config.NATS{URL: "nats://nats.example:4222"}},
+			runFlags{bus: "nats://nats.example:4222"},
+			`
+In another terminal:
+
+  kubecdc tail --bus nats://nats.example:4222              each change as it happens
+  kubecdc tail --bus nats://nats.example:4222 --diff       what changed, and who changed it
+  kubecdc tail --bus nats://nats.example:4222 --since 1h   the last hour again
+
+`,
+		},
+		"stdout": {config.Bus{Stdout: &config.Stdout{}}, runFlags{bus: "stdout:"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b buffer
+			showHints(&terminal.Output{Writer: &b}, hintsFor(&config.Config{Bus: test.bus}, nil, &test.flags))
+			if diff := cmp.Diff(test.want, b.String()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	tail := newTailCommand(&buffer{}, &buffer{})
+	if err := tail.ParseFlags([]string{"--diff", "--since", "1h", "--bus", "nats://nats.example:4222"}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHintsForAnEmbeddedJetStream(t *testing.T) {
+	dir := t.TempDir()
+	for _, dataDir := range []string{"", dir} {
+		t.Setenv("XDG_DATA_HOME", t.TempDir())
+		api := fakeAPI(t, uidA, nil)
+		c, err := findCluster(&runFlags{kubeconfig: kubeconfig(t, api.URL)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		log, _ := newLogger(config.Default().Log, &terminal.Output{Writer: &buffer{}})
+		local, err := startLocalBus(t.Context(), dataDir, uidA, c, log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := config.Default()
+		cfg.Bus.NATS.URL = local.URL()
+		got := hintsFor(cfg, local, &runFlags{dataDir: dataDir})
+		if err := local.Close(); err != nil {
+			t.Fatal(err)
+		}
+		// tail finds what is in the default place, and only that.
+		want := "kubecdc tail"
+		if dataDir != "" {
+			want += " --bus " + local.URL()
+		}
+		if last := got[len(got)-1].command; got[0].command != want || last != "nats sub --server "+local.URL()+" 'kubecdc.>'" {
+			t.Errorf("data directory %q: %+v", dataDir, got)
+		}
+	}
+}

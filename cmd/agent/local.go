@@ -1,0 +1,77 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"github.com/kubecdc/kubecdc/internal/localbus"
+)
+
+// startLocalBus starts the bus of an agent that was given none. dataDir "": a directory for each cluster.
+func startLocalBus(ctx context.Context, dataDir, uid string, c *cluster, log *slog.Logger) (*localbus.Bus, error) {
+	if dataDir == "" {
+		root, err := localbus.DefaultRoot(os.Getenv)
+		if err != nil {
+			return nil, err
+		}
+		if !filepath.IsLocal(uid) || filepath.Base(uid) != uid {
+			return nil, fmt.Errorf("the API server says that the uid of namespace kube-system is %q, which cannot name a directory: name one with --data-dir", uid)
+		}
+		dataDir = filepath.Join(root, uid)
+	}
+	b, err := localbus.Start(ctx, localbus.Options{Dir: dataDir, Cluster: uid, APIServer: withoutUser(c.rest.Host), Log: log})
+	if err != nil {
+		return nil, err
+	}
+	log.Info("embedded JetStream listens", "url", b.URL(), "data_dir", b.Dir())
+	return b, nil
+}
+
+// withoutUser is a URL without user and password.
+func withoutUser(host string) string {
+	u, err := url.Parse(host)
+	if err != nil {
+		return "(not a URL)"
+	}
+	u.User = nil
+	return u.String()
+}
+
+// listen listens where the agent's HTTP server is configured to be. Without a configuration, nobody relies on the port:
+// then it is the default one or one of the next, on the loopback interface.
+func listen(ctx context.Context, address string, configured bool) (net.Listener, error) {
+	var config net.ListenConfig
+	if configured {
+		l, err := config.Listen(ctx, "tcp", address)
+		switch {
+		case errors.Is(err, syscall.EADDRINUSE):
+			return nil, fmt.Errorf("server.address: %s is taken: end what listens there, or name another address: %w", address, err)
+		case err != nil:
+			return nil, fmt.Errorf("server.address: %w", err)
+		}
+		return l, nil
+	}
+	const first, tries = 8080, 100
+	var err error
+	for i := range tries + 1 {
+		port := first + i
+		if i == tries {
+			port = 0 // any
+		}
+		l, e := config.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if e == nil {
+			return l, nil
+		}
+		err = cmp.Or(err, e)
+	}
+	return nil, fmt.Errorf("listen for /metrics, /healthz and /readyz: %w", err)
+}

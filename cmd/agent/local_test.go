@@ -1,0 +1,209 @@
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	uidA = "11e0c5a4-0000-4000-8000-00000000000a"
+	uidB = "11e0c5a4-0000-4000-8000-00000000000b"
+)
+
+// listens is what the log says of the embedded JetStream.
+const listens = `"msg":"embedded JetStream listens","url":"([^"]+)","data_dir":"([^"]+)"`
+
+func connect(t *testing.T, url string) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+func TestEachClusterHasADirectoryByDefault(t *testing.T) {
+	data := t.TempDir()
+	t.Setenv("XDG_DATA_HOME", data)
+	var urls []string
+	for _, uid := range []string{uidA, uidB} {
+		api := fakeAPI(t, uid, nil)
+		c := launch(t, "run", "--kubeconfig", kubeconfig(t, strings.Replace(api.URL, "//", "//ann:t0ps3cret@", 1)))
+		found := c.says(t, listens)
+		dir := filepath.Join(data, "kubecdc", uid)
+		if found[2] != dir {
+			t.Errorf("data directory %s, want %s", found[2], dir)
+		}
+		urls = append(urls, found[1])
+		c.says(t, "connected to bus")
+		s, err := connect(t, found[1]).Stream(t.Context(), "KUBECDC")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.CachedInfo().Config.Subjects; len(got) != 1 || got[0] != "kubecdc."+uid+".>" {
+			t.Errorf("the stream takes %q", got)
+		}
+		marker, err := os.ReadFile(filepath.Join(dir, "cluster.json"))
+		var m struct{ Cluster, APIServer string }
+		if err == nil {
+			err = json.Unmarshal(marker, &m)
+		}
+		if err != nil || m.Cluster != uid || m.APIServer != api.URL {
+			t.Errorf("%v: the directory remembers %+v, without credentials it is %s", err, m, api.URL)
+		}
+	}
+	if got := defaultBus(); got != urls[1] {
+		t.Errorf("tail reads %s, the latest of %v is up", got, urls)
+	}
+}
+
+func TestADirectoryIsForOneAgentOfOneCluster(t *testing.T) {
+	dir := t.TempDir()
+	here, there := fakeAPI(t, uidA, nil), fakeAPI(t, uidB, nil)
+	first := launch(t, "run", "--kubeconfig", kubeconfig(t, here.URL), "--data-dir", dir)
+	first.says(t, listens)
+
+	second := launch(t, "run", "--kubeconfig", kubeconfig(t, here.URL), "--data-dir", dir)
+	if code := second.wait(); code != exitFailed {
+		t.Errorf("exit code %d", code)
+	}
+	second.says(t, regexp.QuoteMeta("kubecdc: data directory "+dir+": in use by another kubecdc (pid ")+`\d+\)`)
+
+	if code := first.stop(); code != exitOK {
+		t.Errorf("exit code %d after Ctrl-C:\n%s", code, first.stderr)
+	}
+	first.says(t, `(?s)told to stop, ending the watches.*watches ended, draining the queue","events":0.*drained, kubecdc ends`)
+	first.says(t, regexp.QuoteMeta(`"msg":"records are kept for the next run","data_dir":"`+dir+`"`))
+
+	other := launch(t, "run", "--kubeconfig", kubeconfig(t, there.URL), "--data-dir", dir)
+	if code := other.wait(); code != exitFailed {
+		t.Errorf("exit code %d", code)
+	}
+	for _, want := range []string{uidA, uidB, here.URL, there.URL, "--data-dir"} {
+		other.says(t, regexp.QuoteMeta(want))
+	}
+
+	again := launch(t, "run", "--kubeconfig", kubeconfig(t, here.URL), "--data-dir", dir)
+	again.says(t, "connected to bus")
+}
+
+func TestABusThatIsNotThere(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "nats://" + l.Addr().String()
+	l.Close()
+	c := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidA, nil).URL), "--bus", url)
+	line := c.says(t, "bus cannot be reached.*")[0]
+	for _, want := range []string{url, "connection refused", "trying on"} {
+		if !strings.Contains(line, want) {
+			t.Errorf("%q is not in: %s", want, line)
+		}
+	}
+	if code := c.stop(); code != exitOK {
+		t.Errorf("exit code %d after Ctrl-C, and there was nothing to drain:\n%s", code, c.stderr)
+	}
+}
+
+// natsServer is a server in this process.
+func natsServer(t *testing.T, o *server.Options) string {
+	t.Helper()
+	o.Host, o.Port, o.NoSigs, o.NoLog = "127.0.0.1", server.RANDOM_PORT, true, true
+	s, err := server.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	return s.ClientURL()
+}
+
+func TestAServerWithoutJetStream(t *testing.T) {
+	c := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidA, nil).URL), "--bus", natsServer(t, &server.Options{}))
+	c.says(t, "stream cannot be checked, trying on.*the server has no JetStream, or none yet: start it with one")
+}
+
+func TestAStreamThatWouldLoseRecords(t *testing.T) {
+	url := natsServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
+	_, err := connect(t, url).CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "KUBECDC", Subjects: []string{"kubecdc.>"}, MaxBytes: 1 << 20, Discard: jetstream.DiscardOld,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidA, nil).URL), "--bus", url)
+	if code := c.wait(); code != exitFailed {
+		t.Errorf("exit code %d", code)
+	}
+	c.says(t, `(?s)kubecdc: .*KUBECDC.*discards old records once it is full.*nats stream edit KUBECDC --discard=new`)
+}
+
+func TestATakenServerAddress(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := listen(t.Context(), l.Addr().String(), true); err == nil ||
+		!strings.Contains(err.Error(), "server.address: "+l.Addr().String()+" is taken: ") {
+		t.Errorf("configured: got %v", err)
+	}
+	// Without a configuration the port is of no importance.
+	var taken []net.Listener
+	for range 3 {
+		l, err := listen(t.Context(), ":8080", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		taken = append(taken, l)
+	}
+	if a := taken[0].Addr().(*net.TCPAddr); !a.IP.IsLoopback() || a.String() == taken[1].Addr().String() {
+		t.Errorf("listens on %s", a)
+	}
+}
+
+func TestAUIDThatIsAPathNamesNoDirectory(t *testing.T) {
+	t.Setenv("XDG_DATA_HOME", t.TempDir())
+	for _, uid := range []string{"..", "../x", "/etc", "a/b"} {
+		api := fakeAPI(t, uid, nil)
+		c := launch(t, "run", "--kubeconfig", kubeconfig(t, api.URL))
+		if code := c.wait(); code != exitFailed || !strings.Contains(c.stderr.String(), "cannot name a directory") {
+			t.Errorf("%q: exit code %d:\n%s", uid, code, c.stderr)
+		}
+	}
+}
+
+// The agent answers its probes while the API server does not.
+func TestProbesBeforeTheAPIServer(t *testing.T) {
+	api := fakeAPI(t, "", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	c := launch(t, "run", "--kubeconfig", kubeconfig(t, api.URL), "--data-dir", t.TempDir())
+	address := c.says(t, `"server_address":"([^"]+)"`)[1]
+	res, err := http.Get("http://" + address + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("readyz: %s", res.Status)
+	}
+}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// newManCommand is for those who make packages: hidden, and small enough to be in every binary.
+func newManCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "man DIRECTORY",
+		Hidden: true,
+		Short:  "Write the manual pages",
+		Long:   "Write the manual pages, one for each command, into a directory, which is made if there is none.",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usageError{errors.New("man: name one directory")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := os.MkdirAll(args[0], 0o755); err != nil {
+				return err
+			}
+			for _, c := range commands(cmd.Root()) {
+				file := filepath.Join(args[0], pageName(c)+".1")
+				if err := os.WriteFile(file, manPage(c), 0o644); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// commands are cmd and those below it that a user sees.
+func commands(cmd *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{cmd}
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() && c.Name() != "help" {
+			all = append(all, commands(c)...)
+		}
+	}
+	return all
+}
+
+func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
+
+// manPage is a page in the man macros that groff and mandoc both know (man(7)).
+func manPage(c *cobra.Command) []byte {
+	p := &page{}
+	p.macro("TH", strings.ToUpper(pageName(c)), "1", "", "kubecdc "+version, "kubecdc manual")
+	p.macro("SH", "NAME")
+	p.text(pageName(c) + " - " + strings.ToLower(c.Short[:1]) + c.Short[1:])
+	p.macro("SH", "SYNOPSIS")
+	p.macro("B", c.UseLine())
+	p.macro("SH", "DESCRIPTION")
+	description := c.Long
+	if description == "" {
+		description = c.Short + "."
+	}
+	p.paragraphs(description)
+	if below := commands(c)[1:]; len(below) > 0 {
+		p.macro("SH", "COMMANDS")
+		for _, b := range below {
+			if b.Parent() == c {
+				p.macro("TP")
+				p.macro("BR", pageName(b), "(1)")
+				p.text(b.Short)
+			}
+		}
+	}
+	p.options(c.LocalFlags())
+	if c.Example != "" {
+		p.macro("SH", "EXAMPLES")
+		p.verbatim(c.Example)
+	}
+	p.seeAlso(c)
+	return []byte(p.String())
+}
+
+// page is roff.
+type page struct {
+	strings.Builder
+
+	last string // macro
+}
+
+// macro begins a request; arguments are quoted.
+func (p *page) macro(name string, args ...string) {
+	if name == "PP" && p.last == "SH" {
+		return // a section begins with a paragraph
+	}
+	p.last = name
+	p.WriteString("." + name)
+	for _, a := range args {
+		p.WriteString(` "` + strings.ReplaceAll(roff(a), `"`, `\(dq`) + `"`)
+	}
+	p.WriteByte('\n')
+}
+
+// text writes lines that are filled. A line that begins like a request is none.
+func (p *page) text(s string) {
+	p.last = ""
+	for line := range strings.SplitSeq(s, "\n") {
+		if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
+			p.WriteString(`\&`)
+		}
+		p.WriteString(roff(line) + "\n")
+	}
+}
+
+// paragraphs writes what has blank lines between its paragraphs, and two spaces before what is to stay as it is.
+func (p *page) paragraphs(s string) {
+	for block := range strings.SplitSeq(strings.TrimSpace(s), "\n\n") {
+		if strings.HasPrefix(block, "  ") {
+			p.verbatim(block)
+			continue
+		}
+		p.macro("PP")
+		p.text(block)
+	}
+}
+
+func (p *page) verbatim(s string) {
+	p.macro("PP")
+	p.macro("EX")
+	p.text(s)
+	p.macro("EE")
+}
+
+func (p *page) options(flags *pflag.FlagSet) {
+	begun := false
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden || f.Name == "help" {
+			return
+		}
+		if !begun {
+			p.macro("SH", "OPTIONS")
+			begun = true
+		}
+		value, usage := pflag.UnquoteUsage(f)
+		name := "--" + f.Name
+		if f.Shorthand != "" {
+			name = "-" + f.Shorthand + ", " + name
+		}
+		p.macro("TP")
+		if value == "" {
+			p.macro("B", name)
+		} else {
+			p.macro("BI", name+" ", value)
+		}
+		if !slices.Contains([]string{"", "0", "0s", "false", "[]"}, f.DefValue) {
+			usage += " (default " + f.DefValue + ")"
+		}
+		p.text(usage)
+	})
+}
+
+func (p *page) seeAlso(c *cobra.Command) {
+	var names []string
+	if c.HasParent() {
+		names = append(names, pageName(c.Parent()))
+		for _, sibling := range commands(c.Parent())[1:] {
+			if sibling.Parent() == c.Parent() && sibling != c {
+				names = append(names, pageName(sibling))
+			}
+		}
+	}
+	for i, name := range names {
+		if i == 0 {
+			p.macro("SH", "SEE ALSO")
+		}
+		end := "(1),"
+		if i == len(names)-1 {
+			end = "(1)"
+		}
+		p.macro("BR", name, end)
+	}
+}
+
+// roff escapes what roff would read as something else, and what is not ASCII: the reader may have any locale.
+func roff(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case r == '\\':
+			b.WriteString(`\e`)
+		case r == '-', r == '\'', r == '`', r == '^', r == '~':
+			b.WriteString(map[rune]string{'-': `\-`, '\'': `\(aq`, '`': `\(ga`, '^': `\(ha`, '~': `\(ti`}[r])
+		case r > '~':
+			fmt.Fprintf(&b, `\[u%04X]`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/queue"
+	"github.com/kubecdc/kubecdc/internal/rbac"
+)
+
+type rbacFlags struct {
+	runFlags
+
+	name, serviceAccount, output string
+	discover                     bool
+}
+
+func newRBACCommand(stdout, stderr io.Writer) *cobra.Command {
+	var f rbacFlags
+	cmd := &cobra.Command{
+		Use:   "rbac",
+		Short: "Print the smallest ClusterRole and Roles for a configuration",
+		Long: "Print what the agent has to be allowed for a configuration (without --config: the default one) and nothing\n" +
+			"more, with the bindings for its ServiceAccount: list and watch of what is captured, and get of the namespace\n" +
+			"kube-system, whose uid names the cluster.\n\n" +
+			"Where a rule of the configuration names its namespaces plainly, each gets a Role; globs and exclusions need a\n" +
+			"ClusterRole. A wildcard stays one, unless a cluster is asked what it serves (--discover). Comments say where RBAC\n" +
+			"cannot be as narrow as the configuration is.\n\n" +
+			"The ServiceAccount and the namespaces have to exist. Roles that an earlier configuration needed in other\n" +
+			"namespaces are not removed.",
+		Example: "  kubecdc rbac --config kubecdc.yaml | kubectl apply -f -\n" +
+			"  kubecdc rbac --config kubecdc.yaml --discover          # each resource that the cluster serves, by name\n" +
+			"  kubecdc rbac --service-account monitoring/cdc -o json",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.discover = f.discover || cmd.Flags().Changed("kubeconfig") || cmd.Flags().Changed("context")
+			return printRBAC(cmd.Context(), &f, cmd.InOrStdin(), stdout, stderr)
+		},
+	}
+	cmd.Flags().StringVar(&f.config, "config", "", "configuration `file`, - for standard input; without one: the default configuration")
+	cmd.Flags().StringVar(&f.serviceAccount, "service-account", "kubecdc/kubecdc", "who is bound, as `NAMESPACE/NAME`")
+	cmd.Flags().StringVar(&f.name, "name", "kubecdc", "`name` of the roles and bindings")
+	cmd.Flags().BoolVar(&f.discover, "discover", false, "ask the cluster what it serves and write it out instead of wildcards")
+	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file`, implies --discover; default: as for kubecdc run")
+	cmd.Flags().StringVar(&f.context, "context", "", "`name` of the kubeconfig's context, implies --discover")
+	cmd.Flags().StringVarP(&f.output, "output", "o", "yaml", "`format`: yaml or json")
+	completeWords(cmd, "output", "yaml", "json")
+	return cmd
+}
+
+func printRBAC(ctx context.Context, f *rbacFlags, stdin io.Reader, stdout, stderr io.Writer) error {
+	if f.output != "yaml" && f.output != "json" {
+		return usageError{fmt.Errorf("--output: must be yaml or json, got %q", f.output)}
+	}
+	o, err := rbac.NewOptions(f.name, f.serviceAccount)
+	if err != nil {
+		return usageError{err}
+	}
+	cfg, source := config.Default(), "the default configuration"
+	if f.config != "" {
+		var data []byte
+		if data, source, err = readConfig(stdin, f.config); err != nil {
+			return err
+		}
+		if cfg, err = config.Parse(data, source); err != nil {
+			return err
+		}
+	}
+	header := fmt.Sprintf("What the ServiceAccount %s needs for kubecdc to capture what %s selects, and no more. Discovery needs no "+
+		"rule: whoever is authenticated may (ClusterRole system:discovery).", f.serviceAccount, source)
+	var served *rbac.Discovery
+	if f.discover {
+		var host string
+		if served, host, err = discoverSelected(ctx, cfg, &f.runFlags); err != nil {
+			return err
+		}
+		header += fmt.Sprintf(" Wildcards are written out as %s serves them now: for what is defined later, print this again.", host)
+	}
+	m := rbac.New(cfg, o, served)
+	m.Header = []string{header}
+	for _, note := range m.Notes {
+		fmt.Fprintf(stderr, "kubecdc: %s\n", note)
+	}
+	if f.output == "json" {
+		return m.WriteJSON(stdout)
+	}
+	return m.WriteYAML(stdout)
+}
+
+// discoverSelected asks the cluster what it serves and lets the agent's own informers choose.
+func discoverSelected(ctx context.Context, cfg *config.Config, f *runFlags) (_ *rbac.Discovery, host string, _ error) {
+	rc, err := restConfig(f)
+	if err != nil {
+		return nil, "", err
+	}
+	reg, log := prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
+	q := queue.New[*object.Delta](queue.Options{Events: cfg.Queue.Events, Bytes: int64(cfg.Queue.Bytes)}, reg)
+	set, err := newSet(cfg, rc, q, log, reg)
+	if err != nil {
+		return nil, "", usageError{err}
+	}
+	host = redacted(rc.Host)
+	plan, err := set.Plan(ctx)
+	if err != nil {
+		return nil, "", fmt.Errorf("ask %s what it serves: %w", host, err)
+	}
+	d := &rbac.Discovery{Unserved: plan.Unserved, Unknown: plan.Unknown}
+	for _, p := range plan.Resources {
+		r := p.Resource
+		d.Resources = append(d.Resources, rbac.Resource{Group: r.Group, Resource: r.Name, Namespaced: r.Namespaced, Rule: p.Rule})
+	}
+	return d, host, nil
+}

@@ -1,0 +1,313 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubecdc/kubecdc/internal/console"
+	"github.com/kubecdc/kubecdc/internal/localbus"
+	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+type tailFlags struct {
+	bus, stream, since, output string
+	diff, untilNow             bool
+	limit                      int
+	selection                  console.Selection
+}
+
+func newTailCommand(stdout, stderr io.Writer) *cobra.Command {
+	var f tailFlags
+	cmd := &cobra.Command{
+		Use:   "tail [RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME...]",
+		Short: "Show the events of a bus as they come",
+		Long: `Show the events of a bus, as they come or from the past, a line each: when, what happened, to which object, what
+changed and who did it. It reads any JetStream that kubecdc publishes to, and files of JSON lines.
+
+Resources are named as for kubectl: plural, singular, kind or short name (pods, pod, Pod, po), with a group where need
+be (deployments.apps); short names of custom resources are not known. Names and the namespace may have * ? [a-z].
+
+--diff shows below each line the fields that changed, with what they are in: "containers[app]" is the element of that
+name. Red and - is what was there before, green and + what is there now, yellow and ~ what is there now where the event
+does not say what it was. Of created and deleted objects the outline is shown. metadata.resourceVersion, generation and
+managedFields, which change with every update, are not shown, nor status of what was created or deleted.
+
+-o wide shows all: with --diff also those fields, and whole objects. -o json prints the records as they are on the bus,
+-o yaml documents.
+
+At a terminal lines are cut to its width, long values are folded, and the reads of a snapshot are counted instead of
+listed (--op read or -o wide lists them). In a pipe nothing is cut. Progress events are only shown by -o wide, json and
+yaml and by --op progress. Colours: NO_COLOR and CLICOLOR_FORCE are heeded. Times are those of the place ($TZ).`,
+		Example: `  kubecdc tail                                      # what happens from now on
+  kubecdc tail deploy,cm -n shop --diff             # what changes in Deployments and ConfigMaps of a namespace
+  kubecdc tail pods -l app=web --op deleted --since 1h
+  kubecdc tail deploy/web --since all --until-now -o yaml
+  kubecdc tail --bus file:events.jsonl --diff | less -R
+  kubecdc run --config F --bus stdout: | kubecdc tail --bus -`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.selection.Args = args
+			return tail(cmd.Context(), &f, stdout, stderr)
+		},
+		ValidArgsFunction: completeResources,
+	}
+	fl := cmd.Flags()
+	fl.StringVarP(&f.selection.Namespace, "namespace", "n", "", "only objects in this `namespace`; may be a pattern")
+	fl.StringVarP(&f.selection.Selector, "selector", "l", "", "only objects whose labels match this `selector`, by what they are after the change")
+	fl.StringSliceVar(&f.selection.Ops, "op", nil, "only these `operations`: "+strings.Join(console.Kinds(), ", ")+"; or c, u, d, r, e, l")
+	fl.StringVar(&f.bus, "bus", "", "`URL` of the bus: nats://host:port, tls://host:port, file:PATH, or - for standard input\n"+
+		"(default: the bus of a kubecdc that runs here, else "+defaultURL+")")
+	fl.StringVar(&f.stream, "stream", consume.DefaultStream, "`name` of the JetStream stream")
+	fl.StringVar(&f.since, "since", "", "begin in the past: a `time` (2026-11-20T15:00:00Z), how long ago (90s, 1h, 7d), or all")
+	fl.BoolVar(&f.untilNow, "until-now", false, "end where the stream ends, instead of waiting for more; without --since: show all")
+	fl.BoolVar(&f.untilNow, "no-follow", false, "the same as --until-now")
+	fl.IntVar(&f.limit, "limit", 0, "end after this `number` of events (0: no limit)")
+	fl.BoolVar(&f.diff, "diff", false, "show what changed, in context")
+	fl.StringVarP(&f.output, "output", "o", "", "`format`: wide, json or yaml")
+	completeWords(cmd, "op", console.Kinds()...)
+	completeWords(cmd, "output", "wide", "json", "yaml")
+	completeWords(cmd, "since", "all", "1h", "24h")
+	return cmd
+}
+
+// completeWords makes a flag's completion offer words.
+func completeWords(cmd *cobra.Command, flag string, words ...string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // fails for flags that do not exist
+}
+
+const defaultURL = "nats://127.0.0.1:4222"
+
+// running are the buses of this machine, the one that was started last first.
+func running() []localbus.Address {
+	root, err := localbus.DefaultRoot(os.Getenv)
+	if err != nil {
+		return nil
+	}
+	up, err := localbus.Running(root)
+	if err != nil {
+		return nil
+	}
+	return up
+}
+
+// defaultBus is the bus of the kubecdc that was started last on this machine.
+func defaultBus() string {
+	if up := running(); len(up) > 0 {
+		return up[0].URL
+	}
+	return defaultURL
+}
+
+// noteOthers says which bus is read where several run.
+func noteOthers(w io.Writer) {
+	up := running()
+	if len(up) < 2 {
+		return
+	}
+	fmt.Fprintf(w, "kubecdc: %d buses run here; this is %s of %s, started last. The others, for --bus:\n", len(up), up[0].URL, up[0].APIServer)
+	for _, a := range up[1:] {
+		fmt.Fprintf(w, "  %s of %s\n", a.URL, a.APIServer)
+	}
+}
+
+// views reads --output and --diff.
+func (f *tailFlags) views() (console.Options, error) {
+	var o console.Options
+	if f.diff {
+		o.View = console.Diff
+	}
+	switch f.output {
+	case "":
+	case "wide":
+		o.Wide = true
+	case "json", "yaml":
+		if f.diff {
+			return o, fmt.Errorf("--diff goes with -o wide or without -o, got -o %s", f.output)
+		}
+		o.View = console.View(f.output)
+	default:
+		return o, fmt.Errorf("--output %q: want wide, json or yaml", f.output)
+	}
+	return o, nil
+}
+
+// start reads --since. zero and not all: from now on.
+func (f *tailFlags) start(now time.Time) (at time.Time, all bool, err error) {
+	switch f.since {
+	case "":
+		return time.Time{}, f.untilNow, nil
+	case "all":
+		return time.Time{}, true, nil
+	}
+	for _, layout := range []string{time.RFC3339, time.DateTime, "2006-01-02 15:04", time.DateOnly} {
+		if at, err := time.ParseInLocation(layout, f.since, time.Local); err == nil {
+			return at, false, nil
+		}
+	}
+	ago, err := time.ParseDuration(f.since)
+	if days, cut := strings.CutSuffix(f.since, "d"); cut {
+		var n float64
+		if n, err = strconv.ParseFloat(days, 64); err == nil && !(n >= 0 && n < 36500) {
+			err = strconv.ErrRange
+		}
+		ago = time.Duration(n * 24 * float64(time.Hour))
+	}
+	if err != nil || ago < 0 {
+		return time.Time{}, false, fmt.Errorf("--since %q: want a time (2026-11-20T15:00:00Z), how long ago (90s, 1h, 7d), or all", f.since)
+	}
+	return now.Add(-ago), false, nil
+}
+
+// source is where events come from.
+type source struct {
+	next func(context.Context) (*consume.Event, error)
+	// passable tells whether an error of next was about one record, and the next call goes on behind it.
+	passable func(error) bool
+	close    func()
+	// blocks: next may wait for input and not heed its context.
+	blocks bool
+	from   time.Time // events of before are not shown
+}
+
+// open opens the bus.
+func (f *tailFlags) open(ctx context.Context, stdin io.Reader, stderr io.Writer) (*source, error) {
+	at, all, err := f.start(time.Now())
+	if err != nil {
+		return nil, usageError{err}
+	}
+	bus := f.bus
+	if bus == "" {
+		bus = defaultBus()
+		noteOthers(stderr)
+	}
+	scheme, rest, _ := strings.Cut(bus, ":")
+	switch {
+	case bus == "-" || bus == "stdin:":
+		return linesSource("standard input", io.NopCloser(stdin), at), nil
+	case scheme == "file":
+		name := strings.TrimPrefix(rest, "//")
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, fmt.Errorf("--bus file:%s: %w", name, errors.Unwrap(err))
+		}
+		return linesSource(name, file, at), nil
+	case slices.Contains([]string{"nats", "tls", "ws", "wss"}, scheme):
+	default:
+		return nil, usageError{errors.New("--bus: want nats://host:port (several separated by commas), tls://host:port, file:PATH, or - for standard input")}
+	}
+	o := consume.JetStreamOptions{
+		URL: bus, Stream: f.stream, StopAtEnd: f.untilNow,
+		OnRetry: func(err error) { fmt.Fprintf(stderr, "kubecdc: reading goes on: %v\n", err) },
+	}
+	switch {
+	case all:
+		o.Start = consume.Beginning()
+	case !at.IsZero():
+		o.Start = consume.Since(at)
+	}
+	r, err := consume.OpenJetStream(ctx, o)
+	if err != nil && ctx.Err() == nil && f.bus == "" {
+		return nil, fmt.Errorf("%w\nNo kubecdc with a bus of its own runs here; start one (kubecdc run), or say where the bus is (--bus nats://host:port)", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var position uint64
+	return &source{
+		next: func(ctx context.Context) (*consume.Event, error) {
+			position = r.Position()
+			return r.Next(ctx)
+		},
+		passable: func(err error) bool {
+			var missed *consume.MissedError
+			return errors.As(err, &missed) || r.Position() != position
+		},
+		close: func() { _ = r.Close() },
+	}, nil
+}
+
+// linesSource reads JSON lines.
+func linesSource(name string, file io.ReadCloser, from time.Time) *source {
+	in := &watched{Reader: file}
+	lines := consume.NewLines(in)
+	return &source{
+		next: func(ctx context.Context) (*consume.Event, error) {
+			e, err := lines.Next(ctx)
+			if err != nil && !errors.Is(err, io.EOF) && ctx.Err() == nil {
+				err = fmt.Errorf("%s: %w", name, err)
+			}
+			return e, err
+		},
+		passable: func(error) bool { return in.err == nil || errors.Is(in.err, io.EOF) },
+		close:    func() { _ = file.Close() },
+		blocks:   true,
+		from:     from,
+	}
+}
+
+// watched remembers how reading has ended.
+type watched struct {
+	io.Reader
+
+	err error
+}
+
+func (w *watched) Read(p []byte) (int, error) {
+	n, err := w.Reader.Read(p)
+	if err != nil {
+		w.err = err
+	}
+	return n, err
+}
+
+// tailer reads the flags that say what is shown, and how.
+func (f *tailFlags) tailer(stdout, stderr io.Writer) (*tailer, error) {
+	view, err := f.views()
+	if err != nil {
+		return nil, err
+	}
+	f.selection.Progress = view.Wide || view.View == console.JSON || view.View == console.YAML
+	filter, err := console.NewFilter(f.selection)
+	if err != nil {
+		return nil, err
+	}
+	if f.limit < 0 {
+		return nil, fmt.Errorf("--limit %d: want a number of events, or 0 for all", f.limit)
+	}
+	view.Reads = filter.Reads()
+	return &tailer{
+		filter: filter, limit: f.limit, warn: stderr, printer: console.New(terminal.Detect(stdout, os.Getenv), view),
+	}, nil
+}
+
+// tail shows events until their end, or ctx's.
+func tail(ctx context.Context, f *tailFlags, stdout, stderr io.Writer) error {
+	t, err := f.tailer(stdout, stderr)
+	if err != nil {
+		return usageError{err}
+	}
+	// Else writing to a pipe that nobody reads any more, as in "kubecdc tail | head", would end the process by the signal.
+	signal.Ignore(syscall.SIGPIPE)
+	src, err := f.open(ctx, os.Stdin, stderr)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	if err = t.run(ctx, src); errors.Is(err, syscall.EPIPE) {
+		return nil
+	}
+	return err
+}
