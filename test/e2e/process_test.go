@@ -22,7 +22,9 @@ type process struct {
 
 // start starts cmd. The goroutine that waits for its end is gone when done is closed.
 func start(cmd *exec.Cmd) (*process, error) {
-	cmd.SysProcAttr = sysProcAttr()
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = sysProcAttr()
+	}
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error, 1)
 	go func() {

@@ -36,9 +36,10 @@ type version struct {
 
 // managed is an entry of metadata.managedFields, as far as changedBy tells of it.
 type managed struct {
-	Manager   string `json:"manager"`
-	Operation string `json:"operation"`
-	Time      string `json:"time"`
+	Manager     string `json:"manager"`
+	Operation   string `json:"operation"`
+	Subresource string `json:"subresource,omitempty"` // Not in events.
+	Time        string `json:"time"`
 }
 
 // readVersion reads a version from an object's JSON. Where etcd is the source, rev is that of the key, for the value
@@ -92,21 +93,64 @@ func newVersion(resource string, rev uint64, obj map[string]any) (*version, erro
 }
 
 // changedBy is who made next out of prev (nil: out of nothing), by the contract's rule: the entries newer than the newest
-// that the previous version had. Times are RFC 3339 in UTC with whole seconds, so that they compare as text.
+// that the previous version had, and those of that second, or without a time, whose manager, operation and subresource it
+// did not have. Times are RFC 3339 in UTC with whole seconds, so that they compare as text.
 func changedBy(prev, next *version) []managed {
 	var newest string
+	had := map[managed]bool{}
 	if prev != nil {
 		for _, m := range prev.Managed {
 			newest = max(newest, m.Time)
+			had[m] = true
 		}
 	}
 	var list []managed
 	for _, m := range next.Managed {
-		if m.Time > newest {
+		if m.Time > newest || (m.Time == newest || m.Time == "") && !had[m] {
 			list = append(list, m)
 		}
 	}
 	return sortManaged(list)
+}
+
+// saysChangedBy holds what an event says against the rule. It may leave out one of the same second or without a time:
+// the agent keeps 24 bits to tell those by.
+func saysChangedBy(prev, next *version, got []managed) error {
+	want := changedBy(prev, next)
+	required := want
+	if prev != nil {
+		var newest string
+		for _, m := range prev.Managed {
+			newest = max(newest, m.Time)
+		}
+		required = nil
+		for _, m := range want {
+			if m.Time > newest {
+				required = append(required, m)
+			}
+		}
+	}
+	strip := func(list []managed) []string {
+		var out []string
+		for _, m := range list {
+			out = append(out, m.Time+" "+m.Manager+" "+m.Operation)
+		}
+		return out
+	}
+	allowed, have := strip(want), strip(got)
+	for _, m := range strip(required) {
+		if !slices.Contains(have, m) {
+			return fmt.Errorf("lacks %s; it has %q", m, have)
+		}
+	}
+	for _, m := range have {
+		i := slices.Index(allowed, m)
+		if i < 0 {
+			return fmt.Errorf("has %s too many; the rule gives %q", m, strip(want))
+		}
+		allowed = slices.Delete(allowed, i, i+1)
+	}
+	return nil
 }
 
 func sortManaged(list []managed) []managed {

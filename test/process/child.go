@@ -21,6 +21,8 @@ type Spec struct {
 	Log string
 	// Announces says that it prints one line, and no more, when it can be used.
 	Announces bool
+	// Stdout and Stderr, where they are not nil, are written to instead. The child has its own copy of them.
+	Stdout, Stderr *os.File
 }
 
 // Child is a running process.
@@ -42,6 +44,12 @@ func Start(spec Spec) (*Child, error) {
 	defer log.Close()                                   // the child has its own copy
 	cmd := exec.Command(spec.Argv[0], spec.Argv[1:]...) //nolint:noctx // It ends with Stop or Kill, which ask it first.
 	cmd.Stdout, cmd.Stderr = log, log
+	if spec.Stdout != nil {
+		cmd.Stdout = spec.Stdout
+	}
+	if spec.Stderr != nil {
+		cmd.Stderr = spec.Stderr
+	}
 	cmd.Env = append(os.Environ(), spec.Env...)
 	cmd.SysProcAttr = attributes()
 	c := &Child{Spec: spec, cmd: cmd, done: make(chan struct{})}

@@ -1,0 +1,89 @@
+// Command follow follows the stream of kubecdc: it prints what changes, or with -once the objects that exist and ends.
+//
+//	go run ./docs/examples/go/follow [-server nats://127.0.0.1:4222] [-stream KUBECDC] [-once] [SUBJECT...]
+//
+// Subjects choose what is read, all by default: "kubecdc.*.*.core.pods.>" are the Pods of all clusters, stream events
+// included.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+func main() {
+	server := flag.String("server", "nats://127.0.0.1:4222", "where NATS is")
+	stream := flag.String("stream", consume.DefaultStream, "the stream")
+	once := flag.Bool("once", false, "print the objects that exist, and end")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	options := consume.JetStreamOptions{
+		URL: *server, Stream: *stream, Subjects: flag.Args(), Start: consume.Beginning(), StopAtEnd: *once,
+	}
+	if err := follow(ctx, options, os.Stdout); err != nil && ctx.Err() == nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// follow prints changes to w, and at the end of the stream, where it is told to stop there, the objects that exist.
+func follow(ctx context.Context, options consume.JetStreamOptions, w io.Writer) error {
+	events, err := consume.OpenJetStream(ctx, options)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = events.Close() }() // only read
+
+	var tracker consume.Tracker
+	objects := map[string]json.RawMessage{} // by source and uid
+	for {
+		e, err := events.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		verdict := tracker.Apply(e)
+		if verdict.News && e.Data != nil {
+			if key := e.Source + " " + e.UID; e.Op == consume.Deleted || e.Op == consume.Left {
+				delete(objects, key)
+			} else {
+				objects[key] = e.Data.After
+			}
+			if !options.StopAtEnd {
+				what := strings.TrimPrefix(e.Type, consume.TypePrefix+"object.")
+				fmt.Fprintln(w, what, e.GroupResource(), name(e.Namespace, e.Name))
+			}
+		}
+		for _, o := range verdict.Gone {
+			delete(objects, o.Source+" "+o.UID)
+			if !options.StopAtEnd {
+				fmt.Fprintln(w, "swept", o.Resource, name(o.Namespace, o.Name))
+			}
+		}
+	}
+
+	out := json.NewEncoder(w)
+	for o := range tracker.All() {
+		err := out.Encode(map[string]any{
+			"source": o.Source, "uid": o.UID, "resource": o.Resource, "object": objects[o.Source+" "+o.UID],
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func name(namespace, name string) string { return strings.TrimPrefix(namespace+"/"+name, "/") }

@@ -1,0 +1,73 @@
+// Command plain does without package consume: a durable consumer of nats.go, one record at a time.
+//
+//	go run ./docs/examples/go/plain [-server nats://127.0.0.1:4222] [-durable plain] [SUBJECT...]
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+func main() {
+	server := flag.String("server", "nats://127.0.0.1:4222", "where NATS is")
+	durable := flag.String("durable", "plain", "the name of the consumer")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *server, *durable, flag.Args()); err != nil && ctx.Err() == nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, server, durable string, subjects []string) error {
+	nc, err := nats.Connect(server, nats.MaxReconnects(-1))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	consumer, err := js.CreateOrUpdateConsumer(ctx, "KUBECDC", jetstream.ConsumerConfig{
+		Durable:        durable,
+		FilterSubjects: subjects,
+		AckPolicy:      jetstream.AckExplicitPolicy,
+		AckWait:        time.Minute,
+		MaxAckPending:  1, // more, and what is delivered again comes behind what followed it
+	})
+	if err != nil {
+		return err
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		return err
+	}
+	defer messages.Stop()
+	for {
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return err
+		}
+		var event struct {
+			Source, ID, Type, Subject string
+			Data                      struct{ Before, After, Patch json.RawMessage }
+		}
+		if err := json.Unmarshal(m.Data(), &event); err != nil {
+			return fmt.Errorf("%s: %w", m.Subject(), err)
+		}
+		fmt.Fprintln(os.Stdout, event.Type, event.Subject, string(event.Data.Patch))
+		if err := m.DoubleAck(ctx); err != nil { // waits until the server has it
+			return err
+		}
+	}
+}

@@ -1,0 +1,90 @@
+// The objects that exist, kept from the events of kubecdc whatever copies, late records, gaps and snapshots come.
+
+const REMEMBER = 100_000; // ended objects, and ids of stream events: what a late copy is told by
+
+export class Table {
+  rows = new Map(); // by source and uid: the objects that exist
+  gone = new Map(); // by source and uid: those that do not any more
+  #reading = new Map(); // by source and scope: the snapshot being read, and the position of its start
+  #heard = new Map(); // source and id of stream events
+  #position = 0;
+
+  // Takes the next event; returns what it changed: [{ what, row }].
+  apply(event) {
+    this.#position++;
+    return event.op ? this.#object(event) : this.#stream(event);
+  }
+
+  #object(event) {
+    const { source, uid, op, namespace = "", name, sequence = "", data } = event;
+    const group = event.apiversion.includes("/") ? "." + event.apiversion.split("/")[0] : "";
+    const row = { source, uid, resource: event.resource + group, namespace, name, sequence, position: 0, object: data.after };
+
+    const key = `${source} ${uid}`;
+    const known = this.rows.get(key);
+    const shown =
+      op !== "r" || [...this.#reading.values()].some((s) => s.source === source && s.snapshot === data.snapshot);
+    row.position = shown ? this.#position : (known?.position ?? 0);
+    if (known && op === "r") known.position = row.position; // It exists, even where that is no news.
+
+    const last = known ?? this.gone.get(key);
+    if (last && sequence && sequence <= last.sequence) {
+      // A copy, or late. But a snapshot may read again what had left the selection, as it was then.
+      if (known || op !== "r" || !shown || sequence < last.sequence) return [];
+    }
+    if ("dl".includes(op)) {
+      this.rows.delete(key);
+      remember(this.gone, key, row);
+    } else if ("cure".includes(op)) {
+      this.rows.set(key, row);
+      this.gone.delete(key);
+    } else {
+      return []; // A later version's.
+    }
+    return [{ what: event.type.split(".").at(-1), row }];
+  }
+
+  #stream({ source, id, type, scope, data }) {
+    const kind = type.replace("dev.kubecdc.", "");
+    if (!["snapshot.started", "snapshot.completed", "gap"].includes(kind) || this.#heard.has(`${source} ${id}`)) return [];
+    remember(this.#heard, `${source} ${id}`, true);
+    const key = `${source} ${scope}`;
+    const reading = this.#reading.get(key);
+    if (kind === "snapshot.started") {
+      this.#reading.set(key, { source, snapshot: data.snapshot, position: this.#position });
+    } else if (kind === "snapshot.completed" && reading?.snapshot === data.snapshot) {
+      this.#reading.delete(key);
+      return this.#sweep(source, scope, reading.position);
+    } else if (kind === "gap" && data.reason === "rewound") { // Sequences begin again below.
+      for (const row of [...this.rows.values(), ...this.gone.values()]) {
+        if (covers(source, scope, row)) row.sequence = "";
+      }
+    }
+    return [];
+  }
+
+  // What was neither read nor changed since the snapshot started does not exist.
+  #sweep(source, scope, started) {
+    const swept = [...this.rows].filter(([, row]) => row.position < started && covers(source, scope, row));
+    for (const [key, row] of swept) {
+      this.rows.delete(key);
+      remember(this.gone, key, row);
+    }
+    return swept.map(([, row]) => ({ what: "swept", row }));
+  }
+}
+
+// Whether a scope ("pods", "pods/shop", "configmaps/*,!kube-*?labelSelector=a=b") covers a row.
+function covers(source, scope, row) {
+  const [resource, patterns] = scope.split(/\?(?:label|field)Selector=/)[0].split("/");
+  if (source !== row.source || resource !== row.resource) return false;
+  if (!patterns || !row.namespace) return true;
+  const glob = (p) => new RegExp(`^${p.replace("!", "").replaceAll("*", ".*").replaceAll("?", ".")}$`);
+  const matching = patterns.split(",").filter((p) => glob(p).test(row.namespace));
+  return matching.length > 0 && !matching.some((p) => p.startsWith("!"));
+}
+
+function remember(known, key, value) {
+  known.set(key, value);
+  if (known.size > REMEMBER) known.delete(known.keys().next().value); // The oldest.
+}

@@ -1,0 +1,99 @@
+"""The objects that exist, kept from the events of kubecdc whatever copies, late records, gaps and snapshots come."""
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+REMEMBER = 100_000  # ended objects, and ids of stream events: what a late copy is told by
+
+
+@dataclass
+class Row:
+    resource: str  # "deployments.apps", "pods"
+    namespace: str
+    name: str
+    sequence: str  # the highest seen
+    position: int  # of the last event that changed it, or read it for a snapshot under way
+    object: dict | None
+
+
+class Table:
+    def __init__(self):
+        self.rows = {}  # by (source, uid): the objects that exist
+        self.gone = {}  # by (source, uid): those that do not any more
+        self.reading = {}  # by (source, scope): the snapshot being read, and the position of its start
+        self.heard = {}  # (source, id) of stream events
+        self.position = 0
+
+    def apply(self, event):
+        """Takes the next event; returns what it changed: [(what, row)]."""
+        self.position += 1
+        return self._object(event) if event.get_extension("op") else self._stream(event)
+
+    def _object(self, event):
+        op, data = event.get_extension("op"), event.get_data()
+        resource, group = event.get_extension("resource"), event.get_extension("apiversion").rpartition("/")[0]
+        resource += "." + group if group else ""
+        sequence = event.get_extension("sequence") or ""
+        row = Row(resource, event.get_extension("namespace") or "", event.get_extension("name"), sequence, 0, data.get("after"))
+
+        key = (event.get_source(), event.get_extension("uid"))
+        known = self.rows.get(key)
+        shown = op != "r" or any(k[0] == key[0] and id == data["snapshot"] for k, (id, _) in self.reading.items())
+        row.position = self.position if shown else known.position if known else 0
+        if known and op == "r":
+            known.position = row.position  # It exists, even where that is no news.
+
+        last = known or self.gone.get(key)
+        if last and sequence and sequence <= last.sequence:
+            # A copy, or late. But a snapshot may read again what had left the selection, as it was then.
+            if known or op != "r" or not shown or sequence < last.sequence:
+                return []
+        if op in ("d", "l"):
+            self.rows.pop(key, None)
+            remember(self.gone, key, row)
+        elif op in ("c", "u", "r", "e"):
+            self.rows[key] = row
+            self.gone.pop(key, None)
+        else:
+            return []  # A later version's.
+        return [(event.get_type().rpartition(".")[2], row)]
+
+    def _stream(self, event):
+        kind, data, source = event.get_type().removeprefix("dev.kubecdc."), event.get_data(), event.get_source()
+        if kind not in ("snapshot.started", "snapshot.completed", "gap") or (source, event.get_id()) in self.heard:
+            return []
+        remember(self.heard, (source, event.get_id()), None)
+        scope = (source, event.get_extension("scope"))
+        if kind == "snapshot.started":
+            self.reading[scope] = (data["snapshot"], self.position)
+        elif kind == "snapshot.completed" and self.reading.get(scope, (None,))[0] == data["snapshot"]:
+            return self._sweep(scope, self.reading.pop(scope)[1])
+        elif kind == "gap" and data.get("reason") == "rewound":  # Sequences begin again below.
+            for row in (row for rows in (self.rows, self.gone) for key, row in rows.items() if covers(scope, key, row)):
+                row.sequence = ""
+        return []
+
+    def _sweep(self, scope, started):
+        """What was neither read nor changed since the snapshot started does not exist."""
+        swept = [key for key, row in self.rows.items() if row.position < started and covers(scope, key, row)]
+        for key in swept:
+            remember(self.gone, key, self.rows.pop(key))
+        return [("swept", self.gone[key]) for key in swept]
+
+
+def covers(scope, key, row):
+    """Whether a scope ("pods", "pods/shop", "configmaps/*,!kube-*?labelSelector=a=b") covers a row."""
+    resource, _, patterns = re.split(r"\?(?:label|field)Selector=", scope[1])[0].partition("/")
+    if scope[0] != key[0] or resource != row.resource:
+        return False
+    if not patterns or not row.namespace:
+        return True
+    matching = [p for p in patterns.split(",") if fnmatchcase(row.namespace, p.removeprefix("!"))]
+    return bool(matching) and not any(p.startswith("!") for p in matching)
+
+
+def remember(known, key, value):
+    known[key] = value
+    if len(known) > REMEMBER:
+        del known[next(iter(known))]  # The oldest.

@@ -1,0 +1,165 @@
+package consumers_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish"
+)
+
+// bus is a NATS server with a JetStream.
+type bus struct {
+	URL    string
+	server *server.Server
+	dir    string
+	js     jetstream.JetStream
+}
+
+func startBus(t testing.TB) *bus {
+	t.Helper()
+	b := &bus{dir: t.TempDir()}
+	b.start(t, server.RANDOM_PORT)
+	b.URL = b.server.ClientURL()
+	t.Cleanup(b.stop)
+	conn, err := nats.Connect(b.URL, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	if b.js, err = jetstream.New(conn); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *bus) start(t testing.TB, port int) {
+	t.Helper()
+	s, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: b.dir, NoSigs: true, NoLog: true,
+		JetStreamMaxStore: 1 << 30, // The default goes by the free space of the disk.
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	if !s.ReadyForConnections(30 * time.Second) {
+		t.Fatal("NATS server is not ready")
+	}
+	b.server = s
+}
+
+func (b *bus) stop() {
+	b.server.Shutdown()
+	b.server.WaitForShutdown()
+}
+
+// restart ends the server with all that it held in memory, and starts it again where it was.
+func (b *bus) restart(t testing.TB) {
+	t.Helper()
+	port := b.server.Addr().(*net.TCPAddr).Port
+	b.stop()
+	b.start(t, port)
+}
+
+// createStream makes the stream as the agent does.
+func (b *bus) createStream(t testing.TB) jetstream.Stream {
+	t.Helper()
+	s, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: publish.DefaultStream, Subjects: []string{"kubecdc.>"}, AllowDirect: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// put stores records as they are. The stream does not see that one is a copy: duplicate windows end.
+func (b *bus) put(t testing.TB, records ...record) {
+	t.Helper()
+	for _, r := range records {
+		eventually(t, func() error { // The server may have just been started.
+			_, err := b.js.PublishMsg(t.Context(), &nats.Msg{Subject: r.Subject, Header: r.Header, Data: r.Body})
+			return err
+		})
+	}
+}
+
+// publish sends deltas as the agent does, through its encoder and its publisher.
+func (b *bus) publish(t testing.TB, o encode.Options, deltas ...*object.Delta) {
+	t.Helper()
+	p, err := publish.NewNATS(publish.NATSConfig{
+		URL: b.URL, Cluster: o.Cluster, MaxEventBytes: 512 << 10, Stream: publish.Stream{Create: true},
+	}, slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	var ev encode.Event
+	for _, d := range deltas {
+		if err := errors.Join(encode.New(o).Encode(&ev, d), p.Publish(ctx, &ev)); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// records reads the whole stream.
+func (b *bus) records(t testing.TB) []record {
+	t.Helper()
+	s, err := b.js.Stream(t.Context(), publish.DefaultStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []record
+	for seq := range s.CachedInfo().State.LastSeq {
+		m, err := s.GetMsg(t.Context(), seq+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, record{Subject: m.Subject, Header: m.Header, Body: m.Data})
+	}
+	return all
+}
+
+// record is a record as it lies in the stream.
+type record struct {
+	Subject string
+	Header  nats.Header
+	Body    []byte
+}
+
+// eventually waits until cond returns nil.
+func eventually(t testing.TB, cond func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := cond()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("waited in vain: %v", err)
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,312 @@
+package consumers_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish"
+)
+
+// cluster is a cluster as it truly is and, apart from that, an agent that tells of it. An object that the agent does not
+// observe at the moment changes all the same.
+type cluster struct {
+	t      testing.TB
+	rng    *rand.Rand
+	name   string
+	scopes []*scope
+
+	rv      uint64
+	uids    int
+	objects map[string]*fact // by uid
+	backup  *cluster         // what etcd is restored from
+
+	encoder  *encode.Encoder
+	subjects *publish.Subjects
+	clock    int64
+	told     map[string]*fact // by uid: what the agent knows and has sent
+	records  []record
+	fence    int // copies are made of records from here on only: of those before an etcd restore none can be told from news
+}
+
+// fact is one version of an object. Immutable.
+type fact struct {
+	scope *scope
+	ref   *object.Ref
+	rv    uint64
+	body  *object.Object
+	json  string
+	shown bool // matches the selector of its scope
+}
+
+// scope is what one informer observes.
+type scope struct {
+	resource   *object.Resource
+	name       string
+	namespaces []string
+	selects    bool // by labels: objects enter and leave
+}
+
+func scopes() []*scope {
+	pods := &object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}
+	deployments := &object.Resource{Group: "apps", Version: "v1", Name: "deployments", Kind: "Deployment", Namespaced: true}
+	widgets := &object.Resource{Group: "example.com", Version: "v1beta1", Name: "widgets", Kind: "Widget", Namespaced: true}
+	roles := &object.Resource{Group: "rbac.authorization.k8s.io", Version: "v1", Name: "clusterroles", Kind: "ClusterRole"}
+	return []*scope{
+		{resource: deployments, name: "deployments.apps", namespaces: []string{"shop", "bank"}},
+		// Two informers of one resource: a sweep of one must leave the other's objects alone.
+		{resource: pods, name: "pods/shop", namespaces: []string{"shop"}},
+		{resource: pods, name: "pods/team-?,!team-x", namespaces: []string{"team-a", "team-b"}},
+		{resource: pods, name: "pods/team-x", namespaces: []string{"team-x"}},
+		{resource: widgets, name: "widgets.example.com?labelSelector=team in (a, b),app.kubernetes.io/name=x", namespaces: []string{"shop"}, selects: true},
+		{resource: roles, name: "clusterroles.rbac.authorization.k8s.io/*,!kube-*", namespaces: []string{""}},
+	}
+}
+
+func newCluster(t testing.TB, name string, rng *rand.Rand) *cluster {
+	t.Helper()
+	subjects, err := publish.NewSubjects("", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &cluster{
+		t: t, rng: rng, name: name, scopes: scopes(), rv: 90, objects: map[string]*fact{}, told: map[string]*fact{}, subjects: subjects,
+		encoder: encode.New(encode.Options{Cluster: name, ClusterUID: "uid-of-" + name, Before: true, Patch: true}),
+		clock:   1_795_186_800e9, // 2026-11-20T15:00:00Z
+	}
+}
+
+// of are the objects of a scope, in a fixed order; shown: those that match its selector.
+func of(facts map[string]*fact, s *scope, shown bool) []*fact {
+	var found []*fact
+	for _, f := range facts {
+		if f.scope == s && (f.shown || !shown) {
+			found = append(found, f)
+		}
+	}
+	slices.SortFunc(found, func(a, b *fact) int { return cmp.Compare(a.ref.UID, b.ref.UID) })
+	return found
+}
+
+// version makes the next version of an object, or its first one.
+func (c *cluster) version(s *scope, ref *object.Ref, shown bool) *fact {
+	c.rv += 1 + c.rng.Uint64N(9) // from 90 on: the numbers get longer, and strings of digits do not compare as numbers do
+	if ref == nil {
+		c.uids++
+		namespace := s.namespaces[c.rng.IntN(len(s.namespaces))]
+		name := fmt.Sprintf("n%d", c.rng.IntN(6)) // names come again, with other uids
+		for _, f := range of(c.objects, s, false) {
+			if f.ref.Namespace() == namespace && f.ref.Name() == name {
+				name = fmt.Sprintf("system:%s-%d", name, c.uids)
+			}
+		}
+		ref = object.NewRef(s.resource, namespace, name, fmt.Sprintf("%s-%04d", s.resource.Name, c.uids))
+	}
+	meta := map[string]any{"name": ref.Name(), "uid": ref.UID, "resourceVersion": fmt.Sprint(c.rv)}
+	if ref.Namespace() != "" {
+		meta["namespace"] = ref.Namespace()
+	}
+	doc, err := json.Marshal(map[string]any{
+		"kind": s.resource.Kind, "apiVersion": s.resource.APIVersion(), "metadata": meta,
+		"spec": map[string]any{"value": c.rng.IntN(1000), "text": "Zürich \u2028 \"quoted\" 😀"},
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	f := &fact{scope: s, ref: ref, rv: c.rv, shown: shown, json: string(doc), body: object.New(ref, c.rv, 0, nil, doc)}
+	c.objects[ref.UID] = f
+	return f
+}
+
+// change changes something and returns the delta that an agent sees which looks on; nil: it sees none.
+func (c *cluster) change(s *scope) *object.Delta {
+	all := of(c.objects, s, false)
+	if len(all) == 0 || len(all) < 12 && c.rng.IntN(4) == 0 {
+		f := c.version(s, nil, !s.selects || c.rng.IntN(2) == 0)
+		if !f.shown {
+			return nil
+		}
+		return &object.Delta{Op: object.Created, Ref: f.ref, After: f.body, ResourceVersion: f.rv}
+	}
+	before := all[c.rng.IntN(len(all))]
+	if c.rng.IntN(4) == 0 {
+		delete(c.objects, before.ref.UID)
+		c.rv++
+		if !before.shown {
+			return nil
+		}
+		return &object.Delta{Op: object.Deleted, Ref: before.ref, Before: before.body, ResourceVersion: c.rv, Previous: before.rv}
+	}
+	shown := before.shown
+	if s.selects && c.rng.IntN(3) == 0 {
+		shown = !shown
+	}
+	f := c.version(s, before.ref, shown)
+	d := &object.Delta{Op: object.Updated, Ref: f.ref, Before: before.body, After: f.body, ResourceVersion: f.rv, Previous: before.rv}
+	switch {
+	case !before.shown && !shown:
+		return nil
+	case !before.shown:
+		d.Op = object.Entered
+	case !shown:
+		d.Op, d.After = object.Left, nil
+	}
+	return d
+}
+
+// send appends the delta's record to the stream, and notes what the agent knows now.
+func (c *cluster) send(d *object.Delta) {
+	if d == nil {
+		return
+	}
+	c.clock += 1e6
+	d.Observed = c.clock
+	var ev encode.Event
+	if err := c.encoder.Encode(&ev, d); err != nil {
+		c.t.Fatal(err)
+	}
+	c.records = append(c.records, record{
+		Subject: string(c.subjects.Append(nil, d)),
+		Header:  nats.Header{"content-type": {ev.ContentType}},
+		Body:    slices.Clone(ev.Body),
+	})
+	switch {
+	case d.Stream != nil:
+	case d.Op == object.Deleted || d.Op == object.Left:
+		delete(c.told, d.Ref.UID)
+	default:
+		if f := c.objects[d.Ref.UID]; f != nil && f.rv == d.ResourceVersion {
+			c.told[d.Ref.UID] = f
+		}
+	}
+}
+
+func (c *cluster) stream(s *scope, ev object.StreamEvent) {
+	ev.Resource, ev.Scope = s.resource, s.name
+	c.send(&object.Delta{Stream: &ev})
+}
+
+// relist is what an agent does that has lost a stretch of history: it announces the gap, and infers.
+func (c *cluster) relist(s *scope, from uint64, reason string) {
+	c.stream(s, object.StreamEvent{Kind: object.Gap, From: from, To: c.rv, Reason: reason})
+	at := c.rv
+	for _, f := range of(c.told, s, true) {
+		now := c.objects[f.ref.UID]
+		switch {
+		case now == nil:
+			c.send(&object.Delta{Op: object.Deleted, Inferred: true, Ref: f.ref, Before: f.body, ResourceVersion: at, Previous: f.rv})
+		case !now.shown:
+			c.send(&object.Delta{Op: object.Left, Inferred: true, Ref: f.ref, Before: f.body, ResourceVersion: now.rv, Previous: f.rv})
+		case now.rv != f.rv:
+			c.send(&object.Delta{Op: object.Updated, Inferred: true, Ref: f.ref, Before: f.body, After: now.body, ResourceVersion: now.rv, Previous: f.rv})
+		}
+	}
+	for _, f := range of(c.objects, s, true) {
+		if c.told[f.ref.UID] == nil {
+			c.send(&object.Delta{Op: object.Created, Inferred: true, Ref: f.ref, After: f.body, ResourceVersion: f.rv})
+		}
+	}
+}
+
+// snapshot is what an agent does that knows nothing: it reads all there is, while changes go on. Not whole: it dies on
+// the way.
+func (c *cluster) snapshot(s *scope, whole bool) {
+	for _, f := range of(c.told, s, false) {
+		delete(c.told, f.ref.UID)
+	}
+	id, at := fmt.Sprintf("20261120T%06dZ-%d", c.clock/1e6%1e6, c.rv), c.rv
+	due := of(c.objects, s, true)
+	total := len(due)
+	c.stream(s, object.StreamEvent{Kind: object.SnapshotStarted, Snapshot: id, ResourceVersion: at, Objects: total})
+	c.rng.Shuffle(len(due), func(i, j int) { due[i], due[j] = due[j], due[i] })
+	read := func(i int) {
+		f := due[i]
+		due = slices.Delete(due, i, i+1)
+		c.send(&object.Delta{Op: object.Read, Ref: f.ref, After: f.body, ResourceVersion: f.rv, Snapshot: id})
+	}
+	for len(due) > 0 {
+		if !whole && c.rng.IntN(total) == 0 {
+			return
+		}
+		if c.rng.IntN(4) == 0 {
+			c.late()
+		}
+		if c.rng.IntN(3) > 0 {
+			read(0)
+			continue
+		}
+		// A change of an object whose read is due sends that first.
+		if d := c.change(s); d != nil {
+			if i := slices.IndexFunc(due, func(f *fact) bool { return f.ref.UID == d.Ref.UID }); i >= 0 {
+				read(i)
+			}
+			c.send(d)
+		}
+	}
+	if whole {
+		c.stream(s, object.StreamEvent{Kind: object.SnapshotCompleted, Snapshot: id, ResourceVersion: at, Objects: total})
+	}
+}
+
+// save keeps a backup of etcd.
+func (c *cluster) save() {
+	c.backup = &cluster{rv: c.rv, objects: map[string]*fact{}}
+	for uid, f := range c.objects {
+		c.backup.objects[uid] = f
+	}
+}
+
+// restore takes etcd back to its backup. resourceVersions and ids come again, with other content.
+func (c *cluster) restore() {
+	if c.backup == nil || c.backup.rv == c.rv {
+		return
+	}
+	from := c.rv
+	c.rv, c.objects, c.backup = c.backup.rv, c.backup.objects, nil
+	c.fence = len(c.records)
+	for _, s := range c.scopes {
+		c.relist(s, from, "rewound")
+	}
+}
+
+// copies sends the last records once more, in order, as an agent does that has died before it saved how far it was.
+func (c *cluster) copies() {
+	n := c.rng.IntN(min(40, len(c.records)-c.fence) + 1)
+	c.records = append(c.records, c.records[len(c.records)-n:]...)
+}
+
+// late sends one record of any time once more.
+func (c *cluster) late() {
+	if n := len(c.records) - c.fence; n > 0 {
+		c.records = append(c.records, c.records[c.fence+c.rng.IntN(n)])
+	}
+}
+
+// oneScope is a cluster of which only Deployments are watched.
+func oneScope(t testing.TB) (*cluster, *scope) {
+	t.Helper()
+	c := newCluster(t, "prod-eu-1", rand.New(rand.NewPCG(2, 2)))
+	return c, c.scopes[0]
+}
+
+// life is an object's whole life, as records.
+func (c *cluster) life(s *scope, name string) (created, updated, deleted record) {
+	c.uids++
+	ref := object.NewRef(s.resource, "shop", name, fmt.Sprintf("uid-%04d", c.uids))
+	one := c.version(s, ref, true)
+	c.send(&object.Delta{Op: object.Created, Ref: ref, After: one.body, ResourceVersion: one.rv})
+	two := c.version(s, ref, true)
+	c.send(&object.Delta{Op: object.Updated, Ref: ref, Before: one.body, After: two.body, ResourceVersion: two.rv, Previous: one.rv})
+	c.rv++
+	delete(c.objects, ref.UID)
+	c.send(&object.Delta{Op: object.Deleted, Ref: ref, Before: two.body, ResourceVersion: c.rv, Previous: two.rv})
+	n := len(c.records)
+	return c.records[n-3], c.records[n-2], c.records[n-1]
+}

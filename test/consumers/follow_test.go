@@ -1,0 +1,285 @@
+package consumers_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// program is one of docs/examples that follows a stream.
+type program struct {
+	name string
+	argv func(t testing.TB) []string
+}
+
+var programs = []program{
+	{"python", func(t testing.TB) []string {
+		return []string{filepath.Join(python.dir(t), "venv", "bin", "python"), "-B", filepath.Join(examples, "python", "follow.py")}
+	}},
+	{"javascript", func(t testing.TB) []string {
+		return []string{"node", filepath.Join(nodeModules(t, filepath.Join(examples, "javascript")), "follow.mjs")}
+	}},
+	{"go", func(t testing.TB) []string { return []string{goProgram(t, "follow")} }},
+}
+
+// goProgram builds one of the programs in Go.
+func goProgram(t testing.TB, name string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./docs/examples/go/"+name)
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return path
+}
+
+// nodeModules copies the scripts of a directory to one that has the packages beside them, where node looks for them.
+func nodeModules(t testing.TB, from string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Symlink(filepath.Join(javascript.dir(t), "node_modules"), filepath.Join(dir, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	scripts, err := filepath.Glob(filepath.Join(from, "*.mjs"))
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("no scripts in %s: %v", from, err)
+	}
+	for _, script := range scripts {
+		content, err := os.ReadFile(script)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, filepath.Base(script)), content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestTable shows each program histories with everything that may happen to a stream. It has to end with the objects that
+// exist, each as it is now.
+func TestTable(t *testing.T) {
+	type shown struct {
+		name    string
+		records []record
+		want    map[string]row
+	}
+	histories := []shown{{name: "empty", want: map[string]row{}}}
+	for seed := range uint64(8) {
+		records, want := history(t, seed, false)
+		histories = append(histories, shown{fmt.Sprintf("seed %d", seed), records, want})
+		records, want = history(t, seed+100, true)
+		histories = append(histories, shown{fmt.Sprintf("seed %d, cut", seed+100), records, want})
+	}
+	records, want := widened(t)
+	histories = append(histories, shown{"widened", records, want})
+
+	for _, p := range programs {
+		t.Run(p.name, func(t *testing.T) {
+			argv := p.argv(t)
+			for _, h := range histories {
+				t.Run(h.name, func(t *testing.T) {
+					b := startBus(t)
+					b.createStream(t)
+					b.put(t, h.records...)
+					if diff := cmp.Diff(h.want, once(t, argv, b)); diff != "" {
+						t.Errorf("after %d records (-want +got):\n%s", len(h.records), diff)
+					}
+				})
+			}
+		})
+	}
+}
+
+// once runs a program that is to print the objects that exist.
+func once(t testing.TB, argv []string, b *bus) map[string]row {
+	t.Helper()
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), argv[0], append(argv[1:], "--server", b.URL, "--once")...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &stderr)
+	}
+	rows := map[string]row{}
+	for line := range bytes.Lines(out) {
+		var r row
+		if err := json.Unmarshal(line, &r); err != nil {
+			t.Fatalf("%v in %s", err, line)
+		}
+		if key := r.Source + " " + r.UID; rows[key] == (row{}) {
+			rows[key] = r
+		} else {
+			t.Errorf("twice: %s", key)
+		}
+	}
+	return rows
+}
+
+// TestFollow lets each program follow a stream while it grows, and while its server is restarted, which forgets all
+// consumers. Each change has to be told once.
+func TestFollow(t *testing.T) {
+	for _, p := range programs {
+		t.Run(p.name, func(t *testing.T) {
+			argv := p.argv(t)
+			b := startBus(t)
+			b.createStream(t)
+			c, s := oneScope(t)
+			p := start(t, append(argv, "--server", b.URL, "kubecdc.*.object.apps.>", "kubecdc.*.stream.apps.*"))
+			expect := func(want string) {
+				t.Helper()
+				if got := p.line(t); got != want {
+					t.Fatalf("printed %q, want %q", got, want)
+				}
+			}
+
+			for i, name := range []string{"web", "api", "db"} {
+				if i == 1 {
+					b.restart(t)
+				}
+				created, updated, deleted := c.life(s, name)
+				b.put(t, created)
+				expect("created deployments.apps shop/" + name)
+				b.put(t, created, updated, created, updated)
+				expect("updated deployments.apps shop/" + name)
+				b.put(t, updated, deleted, updated, created)
+				expect("deleted deployments.apps shop/" + name)
+			}
+			// A snapshot without the object that vanished unseen.
+			created, _, _ := c.life(s, "lost")
+			b.put(t, created)
+			expect("created deployments.apps shop/lost")
+			from := len(c.records)
+			clear(c.objects)
+			c.snapshot(s, true)
+			b.put(t, c.records[from:]...)
+			expect("swept deployments.apps shop/lost")
+		})
+	}
+}
+
+// TestServices interrupts the programs that handle each event, and runs them again: they go on where they were.
+func TestServices(t *testing.T) {
+	for _, name := range []string{"service", "plain"} {
+		t.Run(name, func(t *testing.T) {
+			path := goProgram(t, name)
+			b := startBus(t)
+			b.createStream(t)
+			c, s := oneScope(t)
+			created, updated, deleted := c.life(s, "web")
+			var mark []string // of each event in what is printed of it
+			for _, r := range c.records {
+				var e struct{ ID, Type string }
+				if err := json.Unmarshal(r.Body, &e); err != nil {
+					t.Fatal(err)
+				}
+				mark = append(mark, map[string]string{"service": e.ID, "plain": e.Type}[name])
+			}
+			b.put(t, created, updated)
+			p := start(t, []string{path, "-server", b.URL})
+			for _, want := range mark[:2] {
+				if got := p.line(t); !strings.Contains(got, want) {
+					t.Fatalf("printed %q, want %q", got, want)
+				}
+			}
+			p.interrupt(t)
+			b.put(t, deleted)
+			p = start(t, []string{path, "-server", b.URL})
+			got := p.line(t)
+			if strings.Contains(got, mark[1]) { // the interrupt came before its acknowledgement
+				got = p.line(t)
+			}
+			if !strings.Contains(got, mark[2]) {
+				t.Fatalf("printed %q after the restart, want %q", got, mark[2])
+			}
+		})
+	}
+}
+
+// TestErrors holds the programs to saying what is wrong, without a stack trace.
+func TestErrors(t *testing.T) {
+	for _, p := range programs {
+		t.Run(p.name, func(t *testing.T) {
+			argv := p.argv(t)
+			b := startBus(t) // without a stream
+			for _, c := range []struct{ url, want string }{{b.URL, "KUBECDC"}, {"nats://127.0.0.1:1", "nats://127.0.0.1:1"}} {
+				out, err := exec.CommandContext(t.Context(), argv[0], append(argv[1:], "--server", c.url, "--once")...).CombinedOutput()
+				lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+				if err == nil || !strings.Contains(lines[len(lines)-1], c.want) || len(lines) > 5 {
+					t.Errorf("%v, want few lines, the last one with %q:\n%s", err, c.want, out)
+				}
+			}
+		})
+	}
+}
+
+// process is a program that goes on until it is ended.
+type process struct {
+	cmd   *exec.Cmd
+	lines chan string // what it prints; holds more than any test lets it print; closed at the end of its output
+}
+
+func start(t testing.TB, argv []string) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command(argv[0], argv[1:]...), lines: make(chan string, 100)}
+	p.cmd.Stderr = os.Stderr
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer close(p.lines)
+		for scanner := bufio.NewScanner(stdout); scanner.Scan(); {
+			p.lines <- scanner.Text()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill() // Fails only if it has ended.
+		<-done
+		_ = p.cmd.Wait() // It was killed, or interrupt has waited.
+	})
+	return p
+}
+
+// line is the next line that the program prints.
+func (p *process) line(t testing.TB) string {
+	t.Helper()
+	select {
+	case line, ok := <-p.lines:
+		if !ok {
+			t.Fatal("the program has ended")
+		}
+		return line
+	case <-time.After(time.Minute):
+		t.Fatal("the program prints nothing")
+	}
+	return ""
+}
+
+// interrupt ends the program as Ctrl-C does.
+func (p *process) interrupt(t testing.TB) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	for range p.lines { // to the end
+	}
+	if err := p.cmd.Wait(); err != nil {
+		t.Errorf("interrupted: %v", err)
+	}
+}

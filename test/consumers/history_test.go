@@ -1,0 +1,137 @@
+package consumers_test
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// row is an object as the programs of docs/examples print it.
+type row struct {
+	Source   string `json:"source"`
+	UID      string `json:"uid"`
+	Resource string `json:"resource"`
+	Object   any    `json:"object"`
+}
+
+// history is the stream of two clusters, and the objects that exist in them at its end: what their API servers would list,
+// which nothing here takes from the records. cut: the stream does not hold its first half any more, but a snapshot of all.
+func history(t testing.TB, seed uint64, cut bool) ([]record, map[string]row) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	clusters := []*cluster{newCluster(t, "prod-eu-1", rng), newCluster(t, "dev.local", rng)}
+	for _, c := range clusters {
+		for range 20 {
+			c.change(c.scopes[rng.IntN(len(c.scopes))]) // before the agent's time
+		}
+		c.snapshots()
+		for range 250 {
+			c.step()
+		}
+		c.late()
+		if cut {
+			n := len(c.records) / 2
+			c.records, c.fence = c.records[n:], max(0, c.fence-n)
+			c.snapshots()
+		}
+	}
+
+	var records []record
+	a, b := clusters[0].records, clusters[1].records
+	for len(a)+len(b) > 0 {
+		if rng.IntN(len(a)+len(b)) >= len(a) {
+			a, b = b, a
+		}
+		records, a = append(records, a[0]), a[1:]
+	}
+	return records, exist(t, clusters...)
+}
+
+// exist are the objects that match their selectors, by source and uid.
+func exist(t testing.TB, clusters ...*cluster) map[string]row {
+	t.Helper()
+	rows := map[string]row{}
+	for _, c := range clusters {
+		for uid, f := range c.objects {
+			if !f.shown {
+				continue
+			}
+			r := row{Source: "/kubernetes/" + c.name, UID: uid, Resource: f.scope.resource.String()}
+			if err := json.Unmarshal([]byte(f.json), &r.Object); err != nil {
+				t.Fatal(err)
+			}
+			rows[r.Source+" "+uid] = r
+		}
+	}
+	return rows
+}
+
+// step is one thing that happens, most often a change that the agent sees.
+func (c *cluster) step() {
+	s := c.scopes[c.rng.IntN(len(c.scopes))]
+	unseen := func() {
+		for range 1 + c.rng.IntN(8) {
+			c.change(s)
+		}
+	}
+	switch c.rng.IntN(40) {
+	case 0, 1:
+		from := c.rv
+		unseen()
+		if from != c.rv {
+			c.relist(s, from, "expired")
+		}
+	case 2: // The agent was away, and knows nothing any more.
+		for _, s = range c.scopes {
+			unseen()
+		}
+		c.snapshots()
+	case 3, 4, 5:
+		unseen()
+		c.snapshot(s, true)
+	case 6, 7, 8:
+		c.snapshot(s, false)
+		unseen()
+		c.snapshot(s, true)
+	case 9, 10:
+		c.copies()
+	case 11, 12, 13, 14:
+		c.late()
+	case 15:
+		c.save()
+	case 16:
+		c.restore()
+	default:
+		c.send(c.change(s))
+	}
+}
+
+func (c *cluster) snapshots() {
+	for _, s := range c.scopes {
+		c.snapshot(s, true)
+	}
+}
+
+// widened is a history in which an object left a selection and was read again as it was then, because the selection became
+// wider: the read has the sequence of the leaving.
+func widened(t testing.TB) ([]record, map[string]row) {
+	t.Helper()
+	c := newCluster(t, "prod-eu-1", rand.New(rand.NewPCG(1, 1)))
+	narrow := *c.scopes[0]
+	narrow.name = "deployments.apps?labelSelector=team=payments"
+	f := c.version(&narrow, nil, true)
+	c.send(&object.Delta{Op: object.Created, Ref: f.ref, After: f.body, ResourceVersion: f.rv})
+	left := c.version(&narrow, f.ref, false)
+	c.send(&object.Delta{Op: object.Left, Ref: f.ref, Before: f.body, ResourceVersion: left.rv, Previous: f.rv})
+	wide := *left
+	wide.scope, wide.shown = c.scopes[0], true
+	c.objects[f.ref.UID] = &wide
+	at := object.StreamEvent{Kind: object.SnapshotStarted, Snapshot: "wider", ResourceVersion: c.rv, Objects: 1}
+	c.stream(wide.scope, at)
+	c.send(&object.Delta{Op: object.Read, Ref: f.ref, After: wide.body, ResourceVersion: wide.rv, Snapshot: at.Snapshot})
+	at.Kind = object.SnapshotCompleted
+	c.stream(wide.scope, at)
+	return c.records, exist(t, c)
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubecdc/kubecdc/test/process"
+)
+
+// captured is the message that the agent logs when all that exists is on the bus.
+const captured = "first snapshot complete, waiting for changes"
+
+// patience is how long that may take. A cluster of 100,000 objects takes seconds.
+const patience = 3 * time.Minute
+
+// agent is `kubecdc run` with an embedded JetStream. Its log goes to a file; what it warns of goes to the screen too.
+type agent struct {
+	screen *screen
+	log    string // file
+	data   string // directory
+
+	child *process.Child
+	bus   string // URL
+}
+
+// start returns when the agent watches: what changes from then on is told as a change.
+func (a *agent) start(ctx context.Context, binary, kubeconfig, kubecontext string, readers *errgroup.Group) error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer w.Close() // the child has its own copy
+	argv := []string{binary, "run", "--data-dir", a.data, "--kubeconfig", kubeconfig}
+	if kubecontext != "" {
+		argv = append(argv, "--context", kubecontext)
+	}
+	if a.child, err = process.Start(process.Spec{Name: "kubecdc run", Argv: argv, Log: a.log, Stderr: w}); err != nil {
+		r.Close()
+		return err
+	}
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	ready := make(chan struct{})
+	readers.Go(func() error {
+		defer r.Close()
+		return a.follow(r, sync.OnceFunc(func() { close(ready) }))
+	})
+	select {
+	case <-ready:
+		a.bus, err = busOf(a.data)
+	case <-a.child.Done():
+		return a.child.Failed(errEnded)
+	case <-late.C:
+		err = a.child.Failed(fmt.Errorf("has not logged %q within %v", captured, patience))
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return errors.Join(err, a.child.Stop(grace))
+	}
+	return nil
+}
+
+// follow keeps the agent's log, which is JSON lines as standard error is no terminal, and calls ready when it watches.
+func (a *agent) follow(r io.Reader, ready func()) error {
+	file, err := os.OpenFile(a.log, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if _, err := file.Write(line); err != nil {
+			return err
+		}
+		var entry struct {
+			Level           slog.Level
+			Msg, Err, Error string
+		}
+		switch {
+		case json.Unmarshal(line, &entry) != nil: // nothing, or the error that it ends with, which untilEnd tells
+		case entry.Level >= slog.LevelWarn:
+			a.screen.printf("  kubecdc run: %s: %s\n", entry.Msg, entry.Err+entry.Error)
+		case entry.Msg == captured:
+			ready()
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the agent's log: %w", err)
+		}
+	}
+}
+
+// busOf is the URL that the agent wrote to its data directory.
+func busOf(data string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(data, "bus.json"))
+	if err != nil {
+		return "", err
+	}
+	var bus struct{ URL string }
+	if err := json.Unmarshal(text, &bus); err != nil || bus.URL == "" {
+		return "", fmt.Errorf("%s names no URL: %s", filepath.Join(data, "bus.json"), text)
+	}
+	return bus.URL, nil
+}

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/process"
+)
+
+// demo is one run of it.
+type demo struct {
+	binary              string // kubecdc
+	kubeconfig, context string // of the cluster to follow; "": the demo makes one
+	limit               time.Duration
+	started             time.Time
+	screen              *screen
+}
+
+// errEnded is what is wrong with a child that nobody has asked to end.
+var errEnded = errors.New("ended by itself")
+
+// grace is what a child has to end by itself.
+const grace = 30 * time.Second
+
+// run shows kubecdc at work until ctx ends or the time is up. Everything it started has ended when it returns, the
+// last first.
+func (d *demo) run(ctx context.Context) (err error) {
+	dir, err := os.MkdirTemp("", "kubecdc-demo-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+
+	d.screen.printf("\n%s\n\n", d.screen.paint(bold, "kubecdc: change data capture for Kubernetes"))
+	seen := &evidence{started: d.started}
+	if err := d.show(ctx, dir, seen); err != nil {
+		return err
+	}
+	if seen.check(true) == nil || ctx.Err() == nil { // not where Ctrl-C came before the first change
+		d.screen.printf("\n  %s\n", seen)
+	}
+	if d.limit > 0 && ctx.Err() == nil {
+		return seen.check(d.kubeconfig != "")
+	}
+	return nil
+}
+
+// show starts one part after the other, and ends them the other way round.
+func (d *demo) show(ctx context.Context, dir string, seen *evidence) (err error) {
+	kubeconfig := d.kubeconfig
+	var work []func(context.Context) error
+	if kubeconfig == "" {
+		kubeconfig = filepath.Join(dir, "kubeconfig")
+		cluster, err := d.startCluster(ctx, kubeconfig)
+		if err != nil {
+			return unlessEnded(ctx, err)
+		}
+		defer cluster.Stop()
+		if work, err = d.workers(ctx, cluster); err != nil {
+			return unlessEnded(ctx, err)
+		}
+	}
+
+	// The readers of what the children write end with them.
+	var readers errgroup.Group
+	defer func() { err = errors.Join(err, readers.Wait()) }()
+	agent := &agent{screen: d.screen, log: filepath.Join(dir, "agent.log"), data: filepath.Join(dir, "data")}
+	err = d.screen.step("starting the agent, kubecdc run, which captures what exists", func() error {
+		return agent.start(ctx, d.binary, kubeconfig, d.context, &readers)
+	})
+	if err != nil {
+		return unlessEnded(ctx, err)
+	}
+	defer func() { err = errors.Join(err, d.end("the agent: it drains its queue", agent.child)) }()
+
+	tail, err := d.startTail(agent.bus, filepath.Join(dir, "tail.log"), seen, &readers)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.end("kubecdc tail", tail)) }()
+
+	d.invite(dir, kubeconfig, agent.bus)
+	running, finish := context.WithCancel(ctx)
+	defer finish()
+	if d.limit > 0 {
+		defer time.AfterFunc(d.limit, finish).Stop()
+	}
+	g, gctx := errgroup.WithContext(running)
+	g.Go(func() error { return untilEnd(gctx, agent.child) })
+	g.Go(func() error { return untilEnd(gctx, tail) })
+	for _, f := range work {
+		g.Go(func() error { return f(gctx) })
+	}
+	err = g.Wait()
+	d.screen.printf("\n")
+	return unlessEnded(running, err)
+}
+
+// unlessEnded is err, or nil where ctx has ended, for that is where it came from then.
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// untilEnd returns when ctx ends, and an error when the child ends before.
+func untilEnd(ctx context.Context, child *process.Child) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-child.Done():
+		return child.Failed(errEnded)
+	}
+}
+
+func (d *demo) end(what string, child *process.Child) error {
+	return d.screen.step("ending "+what, func() error { return child.Stop(grace) })
+}
+
+func (d *demo) startCluster(ctx context.Context, kubeconfig string) (cluster *controlplane.Cluster, err error) {
+	err = d.screen.step("starting etcd, kube-apiserver and kube-controller-manager", func() error {
+		cluster, err = controlplane.Start(ctx, controlplane.Options{
+			Output: d.screen,
+			// The demo's node sends no heartbeats.
+			ControllerManagerArgs: []string{"--controllers=*,-node-lifecycle-controller"},
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(
+		cluster.WriteKubeconfig(kubeconfig, controlplane.Admin),
+		cluster.WriteKubectl(filepath.Join(filepath.Dir(kubeconfig), "kubectl")))
+	if err != nil {
+		cluster.Stop()
+		return nil, err
+	}
+	return cluster, nil
+}
+
+// workers are what makes the demo's own cluster change.
+func (d *demo) workers(ctx context.Context, cluster *controlplane.Cluster) ([]func(context.Context) error, error) {
+	client, err := dynamic.NewForConfig(cluster.Config(controlplane.Admin))
+	if err != nil {
+		return nil, err
+	}
+	node, workload := newNode(client), &workload{client: client, screen: d.screen}
+	if err := errors.Join(node.register(ctx), workload.prepare(ctx)); err != nil {
+		return nil, err
+	}
+	return []func(context.Context) error{node.run, workload.run}, nil
+}
+
+// shownResources are what tail shows of the demo's own cluster: a rollout also changes ReplicaSets and EndpointSlices some
+// thirty times, which are on the bus as well, but nobody could read along.
+const shownResources = "ns,cm,secret,svc,deploy,pod,coupons." + couponGroup
+
+// tailArgs are what a person would type.
+func (d *demo) tailArgs() []string {
+	if d.kubeconfig != "" {
+		return []string{"tail", "--diff"}
+	}
+	return []string{"tail", shownResources, "--diff"}
+}
+
+// startTail shows the bus in colour, as wide as the screen: all changes since the agent was started.
+func (d *demo) startTail(bus, log string, seen *evidence, readers *errgroup.Group) (*process.Child, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close() // the child has its own copy
+	tail, err := process.Start(process.Spec{
+		Name: "kubecdc tail",
+		Argv: append(append([]string{d.binary}, d.tailArgs()...), "--op", "created,updated,deleted", "--since", "all", "--bus", bus),
+		Env:  d.screen.environment(), Log: log, Stdout: w,
+	})
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	readers.Go(func() error {
+		defer r.Close()
+		return d.screen.show(r, seen.note)
+	})
+	return tail, nil
+}
+
+// invite says what is to be seen, and what the person can do.
+func (d *demo) invite(dir, kubeconfig, bus string) {
+	var b strings.Builder
+	line := func(what string, commands ...string) {
+		fmt.Fprintf(&b, "  %s\n", what)
+		for _, c := range commands {
+			fmt.Fprintf(&b, "    %s\n", d.screen.paint(bold, c))
+		}
+	}
+	b.WriteString("\n")
+	if d.kubeconfig != "" {
+		line("Following the cluster of " + kubeconfig + ". The demo writes nothing to it: what changes, others change.")
+	} else {
+		commands := []string{"export KUBECONFIG=" + kubeconfig}
+		if _, err := exec.LookPath("kubectl"); err != nil {
+			commands = append(commands, "export PATH=$PATH:"+dir+"   # a kubectl for you")
+		}
+		line("Your own changes show up too. In another terminal:", append(commands, "kubectl create configmap hello --from-literal=who=me")...)
+	}
+	line("All that was captured, what existed before included:", d.binary+" tail --since all --bus "+bus)
+	line("What you see here, until Ctrl-C ends all of it:", "kubecdc "+strings.Join(d.tailArgs(), " "))
+	d.screen.printf("%s", &b)
+}

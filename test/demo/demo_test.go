@@ -1,0 +1,212 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kubecdc/kubecdc/test/controlplane"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestFollowsAClusterAndWritesNothingToIt follows the cluster of KUBECONFIG_DEMO as somebody who may only read, and reads
+// in the API server's audit log what the demo has asked of it.
+func TestFollowsAClusterAndWritesNothingToIt(t *testing.T) {
+	const viewer = "viewer"
+	dir := t.TempDir()
+	audit, policy := filepath.Join(dir, "audit.jsonl"), filepath.Join(dir, "policy.yaml")
+	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\n"+
+		"rules: [{level: Metadata, users: ["+viewer+"]}, {level: None}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cluster, err := controlplane.Start(t.Context(), controlplane.Options{
+		NoControllerManager: true,
+		Users:               []controlplane.User{{Name: viewer}},
+		APIServerArgs:       []string{"--audit-policy-file=" + policy, "--audit-log-path=" + audit},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Stop()
+	client, err := dynamic.NewForConfig(cluster.Config(controlplane.Admin))
+	if err != nil {
+		t.Fatal(err)
+	}
+	permitReading(t, client, viewer)
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	if err := cluster.WriteKubeconfig(kubeconfig, viewer); err != nil {
+		t.Fatal(err)
+	}
+	temp := filepath.Join(dir, "tmp")
+	if err := os.Mkdir(temp, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", temp)
+
+	var shown buffer
+	d, err := fromEnvironment(func(name string) string {
+		return map[string]string{"KUBECONFIG_DEMO": kubeconfig, "KUBECONFIG_DEMO_CONTEXT": "server-0", "DEMO_SECONDS": "120"}[name]
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.binary, d.screen = buildAgent(t), newScreen(&shown, func(string) string { return "" })
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	ended := make(chan error, 1)
+	go func() { ended <- d.run(ctx) }()
+
+	waitFor := func(text string) {
+		t.Helper()
+		deadline := time.NewTimer(time.Minute)
+		defer deadline.Stop()
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for !strings.Contains(shown.String(), text) {
+			select {
+			case err := <-ended:
+				t.Fatalf("the demo ended before it showed %q: %v\n%s", text, err, shown.String())
+			case <-deadline.C:
+				t.Fatalf("not shown: %q\n%s", text, shown.String())
+			case <-tick.C:
+			}
+		}
+	}
+	waitFor("The demo writes nothing to it")
+	waitFor("kubecdc tail --diff")
+	configMaps := client.Resource(v1("", "configmaps")).Namespace("default")
+	object := manifest("v1", "ConfigMap", "colours", map[string]any{"data": map[string]any{"sky": "grey"}})
+	if _, err := configMaps.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := configMaps.Patch(t.Context(), "colours", types.MergePatchType, []byte(`{"data":{"sky":"blue"}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	waitFor("+   sky: blue")
+	interrupt()
+	if err := <-ended; err != nil {
+		t.Errorf("interrupted, the demo ends with error %v\n%s", err, shown.String())
+	}
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Errorf("left in the temporary directory: %v (error %v)", left, err)
+	}
+
+	verbs := auditedVerbs(t, audit)
+	for verb, uris := range verbs {
+		if !slices.Contains([]string{"get", "list", "watch"}, verb) {
+			t.Errorf("the demo asked the cluster to %s %v", verb, uris)
+		}
+	}
+	if len(verbs["watch"]) == 0 {
+		t.Errorf("the audit log has no watch of user %s: %v", viewer, verbs)
+	}
+}
+
+// permitReading lets the user read everything.
+func permitReading(t *testing.T, client dynamic.Interface, user string) {
+	t.Helper()
+	const group = "rbac.authorization.k8s.io"
+	for resource, object := range map[string]*unstructured.Unstructured{
+		"clusterroles": manifest(group+"/v1", "ClusterRole", user, map[string]any{"rules": []any{
+			map[string]any{"apiGroups": []any{"*"}, "resources": []any{"*"}, "verbs": []any{"get", "list", "watch"}},
+		}}),
+		"clusterrolebindings": manifest(group+"/v1", "ClusterRoleBinding", user, map[string]any{
+			"roleRef":  map[string]any{"apiGroup": group, "kind": "ClusterRole", "name": user},
+			"subjects": []any{map[string]any{"apiGroup": group, "kind": "User", "name": user}},
+		}),
+	} {
+		if _, err := client.Resource(v1(group, resource)).Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// auditedVerbs are the URIs that were asked for, by verb.
+func auditedVerbs(t *testing.T, file string) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verbs := map[string][]string{}
+	for line := range bytes.Lines(text) {
+		var event struct{ Verb, RequestURI string }
+		if err := json.Unmarshal(line, &event); err != nil {
+			t.Fatalf("%s: %v: %s", file, err, line)
+		}
+		verbs[event.Verb] = append(verbs[event.Verb], event.RequestURI)
+	}
+	return verbs
+}
+
+func buildAgent(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "kubecdc")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/agent")
+	build.Dir = filepath.Join("..", "..")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the agent: %v\n%s", err, out)
+	}
+	return binary
+}
+
+// buffer is a bytes.Buffer for a writer and a reader at the same time.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func TestEnvironment(t *testing.T) {
+	for name, c := range map[string]struct {
+		env  map[string]string
+		want string // the error; "": none
+		is   error
+	}{
+		"nothing":                {},
+		"seconds":                {env: map[string]string{"DEMO_SECONDS": "30"}},
+		"no number":              {env: map[string]string{"DEMO_SECONDS": "30s"}, want: `DEMO_SECONDS: must be a whole number of seconds, got "30s"`},
+		"no time at all":         {env: map[string]string{"DEMO_SECONDS": "0"}, want: `DEMO_SECONDS: must be a whole number of seconds, got "0"`},
+		"no such file":           {env: map[string]string{"KUBECONFIG_DEMO": "/nonexistent"}, want: "KUBECONFIG_DEMO: stat /nonexistent: no such file or directory", is: fs.ErrNotExist},
+		"a context without file": {env: map[string]string{"KUBECONFIG_DEMO_CONTEXT": "c"}, want: "KUBECONFIG_DEMO_CONTEXT: names a context of the file KUBECONFIG_DEMO, which is not set"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := fromEnvironment(func(name string) string { return c.env[name] })
+			got := ""
+			if err != nil {
+				got = err.Error()
+			}
+			if got != c.want || c.is != nil && !errors.Is(err, c.is) {
+				t.Errorf("got error %q, want %q", got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,18 @@
+// Command demo shows kubecdc at work in one terminal: a real control plane, `kubecdc run` with its embedded JetStream,
+// a small workload, and what `kubecdc tail --diff` makes of it. With KUBECONFIG_DEMO it follows that cluster instead and
+// writes nothing to it.
+//
+// # Environment
+//
+//   - DEMO_SECONDS: how long the workload is shown; the demo then ends by itself, with exit code 0 only if tail has shown
+//     what the demo is about. Unset: until Ctrl-C.
+//   - KUBECONFIG_DEMO: the kubeconfig of a cluster to follow; KUBECONFIG_DEMO_CONTEXT: its context, by default the current.
+//   - DEMO_STARTED: when the person pressed enter, in seconds since 1970 with a fraction; what make sets.
+//
+// # Processes and goroutines
+//
+// The control plane, the agent and tail are children in process groups of their own, so that a Ctrl-C reaches only the
+// demo, which ends them in order: the workload, tail, the agent (which drains), the control plane; then the temporary
+// directory is removed. The workload, the stand-in for a node and the reader of tail's output are goroutines of one
+// errgroup; the first that fails ends the others.
+package main

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// evidence is what tail has shown, told from the lines on the screen. Safe for concurrent use.
+type evidence struct {
+	started time.Time
+
+	mu       sync.Mutex
+	created  int
+	updated  int // with what has changed
+	deleted  int
+	inUpdate bool          // the last header is that of an update, and nothing of what has changed has come yet
+	first    time.Duration // from started to the first line of what has changed
+}
+
+// note takes the next line that tail has written: a header, "15:04:05 updated  configmaps  shop/settings …", or one of
+// those below it, which are indented and tell with a sign what was removed and added.
+func (e *evidence) note(line string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if detail := strings.TrimLeft(line, " "); detail != line {
+		if e.inUpdate && (strings.HasPrefix(detail, "-") || strings.HasPrefix(detail, "+")) {
+			e.inUpdate = false
+			if e.updated++; e.updated == 1 {
+				e.first = time.Since(e.started)
+			}
+		}
+		return
+	}
+	e.inUpdate = false
+	fields := strings.Fields(line)
+	if len(fields) < 4 {
+		return
+	}
+	switch fields[1] {
+	case "created":
+		e.created++
+	case "updated":
+		e.inUpdate = true
+	case "deleted":
+		e.deleted++
+	}
+}
+
+func (e *evidence) String() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := fmt.Sprintf("shown: %d created, %d updated with what changed, %d deleted", e.created, e.updated, e.deleted)
+	if e.updated > 0 {
+		s += fmt.Sprintf("; first diff after %.1f s", e.first.Seconds())
+	}
+	return s
+}
+
+// check is an error where tail has not shown what it should have: any change of a cluster that is followed, and one of
+// every sort where the demo made the changes.
+func (e *evidence) check(followed bool) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case followed && e.created+e.updated+e.deleted == 0:
+		return errors.New("kubecdc tail has shown no change: did nothing change in the cluster?")
+	case !followed && (e.created == 0 || e.updated == 0 || e.deleted == 0):
+		return errors.New("kubecdc tail has not shown all of it: something created, something updated and something deleted")
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// nodeName is the node that every Pod of the demo is on.
+const nodeName = "node-1"
+
+// reaction is how long scheduler and kubelet take for a step: a person shall see it.
+const reaction = 600 * time.Millisecond
+
+// node stands in for the scheduler and a kubelet, which the control plane lacks: it binds Pods, says that they run, and
+// lets them go when they are deleted, so that rollouts come to their end.
+type node struct {
+	client dynamic.Interface
+	queue  workqueue.TypedRateLimitingInterface[string]
+	ips    int
+}
+
+func newNode(client dynamic.Interface) *node {
+	return &node{client: client, queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())}
+}
+
+// register creates the Node object.
+func (n *node) register(ctx context.Context) error {
+	nodes := n.client.Resource(v1("", "nodes"))
+	object := manifest("v1", "Node", nodeName, nil)
+	if _, err := nodes.Create(ctx, object, metav1.CreateOptions{FieldManager: "kubelet"}); err != nil {
+		return fmt.Errorf("create node %s: %w", nodeName, err)
+	}
+	return n.patchStatus(ctx, nodes, nodeName, map[string]any{
+		"capacity":   map[string]any{"cpu": "8", "memory": "32Gi", "pods": "110"},
+		"conditions": []any{condition("Ready")},
+	})
+}
+
+// run looks after the Pods of the namespace until ctx ends.
+func (n *node) run(ctx context.Context) error {
+	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(n.client, 0, namespace, nil)
+	informer := factory.ForResource(v1("", "pods")).Informer()
+	enqueue := func(object any) {
+		if pod, ok := object.(*unstructured.Unstructured); ok {
+			n.queue.AddAfter(pod.GetName(), reaction)
+		}
+	}
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    enqueue,
+		UpdateFunc: func(_, object any) { enqueue(object) },
+	}); err != nil {
+		return err
+	}
+	factory.Start(ctx.Done())
+	defer factory.Shutdown()
+	defer context.AfterFunc(ctx, n.queue.ShutDown)()
+	for {
+		name, shutdown := n.queue.Get()
+		if shutdown {
+			return nil
+		}
+		object, exists, err := informer.GetStore().GetByKey(namespace + "/" + name)
+		if err == nil && exists {
+			err = n.advance(ctx, object.(*unstructured.Unstructured))
+		}
+		switch {
+		case err == nil, apierrors.IsNotFound(err):
+			n.queue.Forget(name)
+		case ctx.Err() == nil: // a conflict, or an API server that is slow: again, a little later
+			n.queue.AddRateLimited(name)
+		}
+		n.queue.Done(name)
+	}
+}
+
+// advance takes a Pod one step further in its life. The next update of the Pod brings it here again.
+func (n *node) advance(ctx context.Context, pod *unstructured.Unstructured) error {
+	pods, name := n.client.Resource(v1("", "pods")).Namespace(namespace), pod.GetName()
+	assigned, _, _ := unstructured.NestedString(pod.Object, "spec", "nodeName")
+	phase, _, _ := unstructured.NestedString(pod.Object, "status", "phase")
+	switch {
+	case pod.GetDeletionTimestamp() != nil:
+		now := int64(0)
+		uid := pod.GetUID()
+		return pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &uid}})
+	case assigned == "":
+		binding := manifest("v1", "Binding", name, map[string]any{"target": map[string]any{"kind": "Node", "name": nodeName}})
+		_, err := pods.Create(ctx, binding, metav1.CreateOptions{FieldManager: "kube-scheduler"}, "binding")
+		return err
+	case phase != "Running":
+		return n.start(ctx, pods, pod)
+	default:
+		return nil
+	}
+}
+
+// start says what a kubelet says when the containers run.
+func (n *node) start(ctx context.Context, pods dynamic.ResourceInterface, pod *unstructured.Unstructured) error {
+	n.ips++
+	ip := fmt.Sprintf("10.1.0.%d", n.ips%250+1)
+	now := time.Now().UTC().Format(time.RFC3339)
+	containers, _, _ := unstructured.NestedSlice(pod.Object, "spec", "containers")
+	var statuses []any
+	for _, c := range containers {
+		c, _ := c.(map[string]any)
+		statuses = append(statuses, map[string]any{
+			"name": c["name"], "image": c["image"], "imageID": "", "ready": true, "started": true, "restartCount": 0,
+			"state": map[string]any{"running": map[string]any{"startedAt": now}},
+		})
+	}
+	return n.patchStatus(ctx, pods, pod.GetName(), map[string]any{
+		"phase": "Running", "podIP": ip, "podIPs": []any{map[string]any{"ip": ip}}, "startTime": now,
+		"conditions":        []any{condition("ContainersReady"), condition("Ready")},
+		"containerStatuses": statuses,
+	})
+}
+
+func (n *node) patchStatus(ctx context.Context, r dynamic.ResourceInterface, name string, status map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"status": status})
+	if err != nil {
+		return err
+	}
+	_, err = r.Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: "kubelet"}, "status")
+	return err
+}
+
+func condition(name string) map[string]any {
+	return map[string]any{"type": name, "status": "True", "lastTransitionTime": time.Now().UTC().Format(time.RFC3339)}
+}

@@ -1,0 +1,401 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubecdc/kubecdc/test/controlplane"
+)
+
+// home is where somebody is at home who has a kubeconfig and nothing else.
+type home struct{ dir string }
+
+func newHome(t testing.TB) home { return home{t.TempDir()} }
+
+// command is kubecdc as they call it.
+func (h home) command(t testing.TB, p *plane, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(buildAgent(t), args...)
+	cmd.Dir = h.dir
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir, "XDG_DATA_HOME=" + filepath.Join(h.dir, "data"), "KUBECONFIG=" + p.kubeconfig,
+	}
+	return cmd
+}
+
+// localAgent is an agent without a configuration.
+type localAgent struct {
+	*process
+	log      string // The file with its stderr.
+	url, dir string // As it says.
+}
+
+// run starts an agent without a configuration and waits until it says where its records are.
+func (h home) run(t testing.TB, p *plane, args ...string) *localAgent {
+	t.Helper()
+	a := h.start(t, p, args...)
+	found := a.says(t, `"msg":"embedded JetStream listens","url":"([^"]+)","data_dir":"([^"]+)"`)
+	a.url, a.dir = found[1], found[2]
+	return a
+}
+
+func (h home) start(t testing.TB, p *plane, args ...string) *localAgent {
+	t.Helper()
+	stderr, err := os.CreateTemp(t.TempDir(), "agent-*.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stderr.Close() // The process has its own.
+	a := &localAgent{log: stderr.Name()}
+	cmd := h.command(t, p, append([]string{"run"}, args...)...)
+	cmd.Stderr = stderr
+	if a.process, err = start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		a.kill()
+		if t.Failed() {
+			t.Logf("log of the agent:\n%s", a.stderr(t))
+		}
+	})
+	return a
+}
+
+func (a *localAgent) stderr(t testing.TB) []byte {
+	t.Helper()
+	log, err := os.ReadFile(a.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return log
+}
+
+// says waits until the agent's stderr matches.
+func (a *localAgent) says(t testing.TB, pattern string) []string {
+	t.Helper()
+	re := regexp.MustCompile(pattern)
+	var found []string
+	eventually(t, time.Minute, func() error {
+		log := a.stderr(t)
+		if found = re.FindStringSubmatch(string(log)); found == nil {
+			if a.ended() {
+				t.Fatalf("the agent has ended (%v) and never said %q:\n%s", a.err, pattern, log)
+			}
+			return fmt.Errorf("nothing matches %q", pattern)
+		}
+		return nil
+	})
+	return found
+}
+
+// stop is Ctrl-C.
+func (a *localAgent) stop(t testing.TB) {
+	t.Helper()
+	if err := a.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.wait(time.Minute); err != nil {
+		t.Fatalf("the agent, interrupted: %v\n%s", err, a.stderr(t))
+	}
+}
+
+// refusal is what an agent says that does not start.
+func (a *localAgent) refusal(t testing.TB) string {
+	t.Helper()
+	err := a.wait(time.Minute)
+	if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Fatalf("ended with %v, want exit code 1:\n%s", err, a.stderr(t))
+	}
+	_, message, _ := bytes.Cut(a.stderr(t), []byte("\nkubecdc: "))
+	return string(message)
+}
+
+// stream is the agent's stream for a plain client.
+func (a *localAgent) stream(t testing.TB) jetstream.Stream {
+	t.Helper()
+	conn, err := nats.Connect(a.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s jetstream.Stream
+	eventually(t, time.Minute, func() (err error) {
+		s, err = js.Stream(t.Context(), streamName)
+		return err
+	})
+	return s
+}
+
+// stored waits for the record of an object and returns the sequence of the latest.
+func stored(t testing.TB, s jetstream.Stream, resource, namespace, name string) uint64 {
+	t.Helper()
+	subject := strings.TrimSuffix(s.CachedInfo().Config.Subjects[0], ">") + "object." + resource + "." + namespace + "." + name
+	var seq uint64
+	eventually(t, time.Minute, func() error {
+		m, err := s.GetLastMsgForSubject(t.Context(), subject)
+		if err == nil {
+			seq = m.Sequence
+		}
+		return err
+	})
+	return seq
+}
+
+// contents are the digests of the first records.
+func contents(ctx context.Context, s jetstream.Stream, upTo uint64) ([][sha256.Size]byte, error) {
+	var all [][sha256.Size]byte
+	for seq := uint64(1); seq <= upTo; seq++ {
+		m, err := s.GetMsg(ctx, seq)
+		if err != nil {
+			return nil, fmt.Errorf("record %d: %w", seq, err)
+		}
+		all = append(all, sha256.Sum256(append([]byte(m.Subject+m.Header.Get("Nats-Msg-Id")), m.Data...)))
+	}
+	return all, nil
+}
+
+func (p *plane) newConfigMap(t testing.TB, namespace, name string) {
+	t.Helper()
+	_, err := p.api.create(t.Context(), collection("configmaps", namespace), obj{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": obj{"name": name}, "data": obj{"k": "v"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestWithoutConfiguration walks with somebody who has a kubeconfig and types `kubecdc run`, while something else has the
+// port that NATS clients try.
+func TestWithoutConfiguration(t *testing.T) {
+	p := sharedPlane(t)
+	// Should it be taken already, the better.
+	if l, err := net.Listen("tcp", "127.0.0.1:4222"); err == nil {
+		t.Cleanup(func() { _ = l.Close() })
+	}
+	const namespace = "local"
+	p.newNamespace(t, namespace)
+	h := newHome(t)
+	a := h.run(t, p)
+	if strings.HasSuffix(a.url, ":4222") || !strings.HasPrefix(a.url, "nats://127.0.0.1:") {
+		t.Errorf("listens on %s", a.url)
+	}
+	if want := filepath.Join(h.dir, "data", "kubecdc", p.uid); a.dir != want {
+		t.Errorf("keeps records in %s, want %s", a.dir, want)
+	}
+	a.says(t, `"msg":"first snapshot complete, waiting for changes"`)
+	p.newConfigMap(t, namespace, "first")
+	s := a.stream(t)
+	seq := stored(t, s, "core.configmaps", namespace, "first")
+
+	// In another terminal: nobody has to say which port it is.
+	out, err := h.command(t, p, "tail", "configmap/first", "-n", namespace, "--until-now", "--since", "all").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), namespace+"/first") {
+		t.Errorf("tail (%v):\n%s", err, out)
+	}
+
+	// A second agent has no business there.
+	refusal := h.start(t, p).refusal(t)
+	for _, want := range []string{"data directory " + a.dir, fmt.Sprintf("in use by another kubecdc (pid %d)", a.pid()), "--data-dir"} {
+		if !strings.Contains(refusal, want) {
+			t.Errorf("%q is not in: %s", want, refusal)
+		}
+	}
+
+	before, err := contents(t.Context(), s, seq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.stop(t)
+	a.says(t, `"msg":"records are kept for the next run"`)
+	a = h.run(t, p)
+	after, err := contents(t.Context(), a.stream(t), seq)
+	if err != nil || fmt.Sprint(before) != fmt.Sprint(after) {
+		t.Errorf("%d records are not what they were before the restart: %v", seq, err)
+	}
+}
+
+// TestKilledAgentKeepsRecords kills an agent, its JetStream with it, while it works. What a consumer has got stays.
+func TestKilledAgentKeepsRecords(t *testing.T) {
+	p := sharedPlane(t)
+	const namespace = "local-kill"
+	p.newNamespace(t, namespace)
+	h := newHome(t)
+	dir := filepath.Join(h.dir, "mine")
+	a := h.run(t, p, "--data-dir", dir)
+	a.says(t, `"msg":"first snapshot complete, waiting for changes"`)
+	const n = 100
+	for i := range n {
+		p.newConfigMap(t, namespace, fmt.Sprintf("c-%d", i))
+	}
+	s := a.stream(t)
+	seq := stored(t, s, "core.configmaps", namespace, fmt.Sprintf("c-%d", n-1))
+	before, err := contents(t.Context(), s, seq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.kill()
+
+	a = h.run(t, p, "--data-dir", dir) // At once: the lock ended with the process.
+	s = a.stream(t)
+	after, err := contents(t.Context(), s, seq)
+	if err != nil || fmt.Sprint(before) != fmt.Sprint(after) {
+		t.Errorf("%d records are not what they were before the kill: %v", seq, err)
+	}
+	// And it goes on.
+	p.newConfigMap(t, namespace, "later")
+	stored(t, s, "core.configmaps", namespace, "later")
+}
+
+// TestTwoClustersDoNotMix runs agents of two clusters for one person.
+func TestTwoClustersDoNotMix(t *testing.T) {
+	one := sharedPlane(t)
+	other := startPlane(t, controlplane.Options{NoControllerManager: true})
+	h := newHome(t)
+	a, b := h.run(t, one), h.run(t, other)
+	if a.dir == b.dir || a.url == b.url {
+		t.Fatalf("both use %s at %s", a.dir, a.url)
+	}
+	for agent, uid := range map[*localAgent]string{a: one.uid, b: other.uid} {
+		if subjects := agent.stream(t).CachedInfo().Config.Subjects; len(subjects) != 1 || subjects[0] != "kubecdc."+uid+".>" {
+			t.Errorf("the stream of cluster %s takes %q", uid, subjects)
+		}
+	}
+	a.stop(t)
+	refusal := h.start(t, other, "--data-dir", a.dir).refusal(t)
+	for _, want := range []string{"another cluster", one.uid, other.uid, one.APIServerURL(0), other.APIServerURL(0)} {
+		if !strings.Contains(refusal, want) {
+			t.Errorf("%q is not in: %s", want, refusal)
+		}
+	}
+}
+
+// atTerminal starts kubecdc at a terminal and returns what it shows so far, escape sequences left out.
+func (h home) atTerminal(t testing.TB, p *plane, args ...string) (_ *process, screen func() string, typed io.Writer) {
+	t.Helper()
+	master, slave, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slave.Close() // The process has its own.
+	if err := pty.Setsize(master, &pty.Winsize{Rows: 30, Cols: 120}); err != nil {
+		t.Fatal(err)
+	}
+	cmd := h.command(t, p, append([]string{"run"}, args...)...)
+	cmd.Env = append(cmd.Env, "TERM=xterm-256color")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = sysProcAttr()
+	cmd.SysProcAttr.Setpgid = false // What comes next implies it.
+	cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty = true, true
+	proc, err := start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var shown []byte
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := master.Read(buf)
+			mu.Lock()
+			shown = append(shown, buf[:n]...)
+			mu.Unlock()
+			if err != nil { // EIO, once nobody has the other end.
+				return
+			}
+		}
+	})
+	escapes := regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]")
+	screen = func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.ReplaceAll(escapes.ReplaceAllString(string(shown), ""), "\r", "")
+	}
+	t.Cleanup(func() {
+		proc.kill()
+		_ = master.Close()
+		wg.Wait()
+		if t.Failed() {
+			t.Logf("the terminal:\n%s", screen())
+		}
+	})
+	return proc, screen, master
+}
+
+// shows waits until the terminal shows something that matches.
+func shows(t testing.TB, screen func() string, pattern string) {
+	t.Helper()
+	re := regexp.MustCompile(pattern)
+	eventually(t, time.Minute, func() error {
+		if !re.MatchString(screen()) {
+			return fmt.Errorf("nothing matches %q", pattern)
+		}
+		return nil
+	})
+}
+
+// interrupt types Ctrl-C.
+func interrupt(t testing.TB, typed io.Writer) {
+	t.Helper()
+	if _, err := typed.Write([]byte{3}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAtATerminal is a session: what one reads, what one can do next, and Ctrl-C.
+func TestAtATerminal(t *testing.T) {
+	p := sharedPlane(t)
+	proc, screen, typed := newHome(t).atTerminal(t, p)
+	shows(t, screen, `(?m)^\d\d:\d\d:\d\d kubecdc starts .*server_address=127\.0\.0\.1:`)
+	shows(t, screen, `(?m)^\d\d:\d\d:\d\d embedded JetStream listens url=nats://127\.0\.0\.1:`)
+	shows(t, screen, `first snapshot complete, waiting for changes resources=\d+ objects=\d+`)
+	shows(t, screen, `(?s)In another terminal:.*kubecdc tail --diff .*nats sub --server nats://127`)
+	if strings.Contains(screen(), `{"time"`) || strings.Contains(screen(), "snapshot started") {
+		t.Error("not what a person wants to read")
+	}
+	interrupt(t, typed)
+	if err := proc.wait(time.Minute); err != nil {
+		t.Errorf("after Ctrl-C: %v", err)
+	}
+	shows(t, screen, `(?s)told to stop, ending the watches.*draining the queue.*drained.*records are kept for the next run`)
+	if strings.Contains(screen(), "WARN") || strings.Contains(screen(), "ERROR") {
+		t.Error("warnings in a session without incidents")
+	}
+}
+
+// TestASecondInterruptEndsAtOnce has a bus that never takes what is to be drained.
+func TestASecondInterruptEndsAtOnce(t *testing.T) {
+	p := sharedPlane(t)
+	proc, screen, typed := newHome(t).atTerminal(t, p, "--bus", "nats://127.0.0.1:1", "--grace", "1h")
+	shows(t, screen, `WARN bus cannot be reached.*connection refused`)
+	shows(t, screen, `[1-9]\d* objects`)
+	interrupt(t, typed)
+	shows(t, screen, `(?s)told again, the process ends at once.*draining the queue events=[1-9]`)
+	interrupt(t, typed)
+	err := proc.wait(time.Minute)
+	if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGINT {
+		t.Errorf("ended with %v, want the signal's default", err)
+	}
+}

@@ -1,0 +1,510 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kubecdc/kubecdc/test/controlplane"
+)
+
+// rbacCase is a configuration and what is written to see its events flow.
+type rbacCase struct {
+	name   string
+	watch  string   // YAML, the value of watch
+	flags  []string // of kubecdc rbac; "--config" is added where there are none
+	writes []string // resources, see written; in namespace rbac-shop
+	roles  []string // the roles that are printed, as kind/namespace
+	rules  int      // in all of them; 0: at least as many as there are roles
+}
+
+func rbacCases(p *plane) []rbacCase {
+	const all = `
+- resources: ["*"]
+  except: [events, leases.coordination.k8s.io]`
+	return []rbacCase{
+		{
+			name: "defaults", watch: all, flags: []string{}, writes: []string{"configmaps", "secrets", widgets},
+			roles: []string{"ClusterRole/"}, rules: 2,
+		},
+		{
+			name: "discovered", watch: all, flags: []string{"--kubeconfig", p.kubeconfig}, writes: []string{"configmaps", "secrets", widgets},
+			roles: []string{"ClusterRole/"},
+		},
+		{
+			name: "few", watch: `
+- resources: [configmaps, deployments, namespaces, events]
+- resources: [widgets]
+- resources: ["*.coordination.k8s.io"]`,
+			writes: []string{"configmaps", widgets, "events"},
+			roles:  []string{"ClusterRole/"}, rules: 5, // "", apps, coordination.k8s.io, widgets of every group, get
+		},
+		{
+			name: "namespaces", watch: `
+- resources: [configmaps, secrets, widgets.e2e.kubecdc.dev]
+  namespaces: [rbac-shop, rbac-bank]`,
+			writes: []string{"configmaps", "secrets", widgets},
+			roles:  []string{"ClusterRole/", "Role/rbac-bank", "Role/rbac-shop"}, rules: 5,
+		},
+		{
+			name: "selectors", watch: `
+- resources: [configmaps, widgets.e2e.kubecdc.dev]
+  labelSelector: team=payments
+  namespaces: ["rbac-*", "!rbac-bank"]
+- resources: [secrets]
+  fieldSelector: metadata.name=written,metadata.namespace!=rbac-bank
+- resources: [services]
+  fieldSelector: metadata.name=written
+  namespaces: [rbac-shop]`,
+			writes: []string{"configmaps", widgets, "secrets"},
+			roles:  []string{"ClusterRole/", "Role/rbac-shop"}, rules: 5,
+		},
+	}
+}
+
+// TestPrintedAccessIsEnoughAndNoMore applies what `kubecdc rbac` prints, and nothing else, for a ServiceAccount and runs the
+// agent as it. The API server's audit log tells what the agent was refused, and what of its access it used.
+func TestPrintedAccessIsEnoughAndNoMore(t *testing.T) {
+	dir := t.TempDir()
+	policy := filepath.Join(dir, "policy.yaml")
+	log := &auditLog{path: filepath.Join(dir, "audit.log")}
+	if err := os.WriteFile(policy, []byte(`apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {level: Metadata, userGroups: ["system:serviceaccounts"]}
+- {level: None}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := startPlane(t, controlplane.Options{
+		NoControllerManager: true,
+		APIServerArgs:       []string{"--audit-policy-file=" + policy, "--audit-log-path=" + log.path},
+	})
+	p.newNamespace(t, "rbac-shop")
+	p.newNamespace(t, "rbac-bank")
+	for _, c := range rbacCases(p) {
+		t.Run(c.name, func(t *testing.T) { c.test(t, p, log) })
+	}
+}
+
+func (c rbacCase) test(t *testing.T, p *plane, log *auditLog) {
+	account := "kubecdc-" + c.name
+	user := "system:serviceaccount:rbac-bank:" + account
+	config := filepath.Join(t.TempDir(), "kubecdc.yaml")
+	if err := os.WriteFile(config, []byte("apiVersion: kubecdc.dev/v1\nwatch:"+c.watch+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := append([]string{"rbac", "--name", account, "--service-account", "rbac-bank/" + account}, c.flags...)
+	if c.flags == nil {
+		args = append(args, "--config", config)
+	}
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), buildAgent(t), args...)
+	cmd.Stderr = &stderr
+	printed, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("kubecdc %s: %v\n%s", strings.Join(args, " "), err, &stderr)
+	}
+	access := p.applyAccess(t, printed)
+	kubeconfig := p.serviceAccount(t, "rbac-bank", account)
+	t.Logf("printed:\n%s", printed)
+
+	var roles []string
+	rules := 0
+	for _, r := range access {
+		roles = append(roles, r.Kind+"/"+r.Metadata.Namespace)
+		rules += len(r.Rules)
+		for _, a := range r.atoms() {
+			p.awaitReview(t, user, a, true)
+		}
+	}
+	if !slices.Equal(roles, c.roles) || c.rules != 0 && rules != c.rules {
+		t.Errorf("printed %d rules in %v, want %d in %v", rules, roles, c.rules, c.roles)
+	}
+
+	// Enough: events flow and nothing is refused.
+	bus := startBus(t)
+	sub, err := bus.connect(t).SubscribeSync("kubecdc.*.object.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.skip()
+	a := startAgent(t, p, agentConfig{Watch: c.watch, Bus: bus, Kubeconfig: kubeconfig})
+	a.ready(t)
+	for _, resource := range c.writes {
+		p.changeWritten(t, resource)
+		awaitWritten(t, sub, resource)
+	}
+	status, err := a.get(t.Context(), "/readyz")
+	if err != nil || strings.Contains(status, "forbidden") {
+		t.Errorf("/readyz (%v):\n%s", err, status)
+	}
+	if n, err := a.metric(t.Context(), "kubecdc_informer_errors_total", `_forbidden"`); err == nil && n > 0 {
+		t.Errorf("the agent counts %v requests that were forbidden", n)
+	}
+	if err := a.stop(time.Minute); err != nil {
+		t.Errorf("agent, asked to stop: %v", err)
+	}
+	asked := log.of(t, user)
+	if refused := refusals(asked); len(refused) > 0 {
+		t.Errorf("refused: %v", refused)
+	}
+
+	// No more: every verb on every resource of every rule was used, and nothing that no rule is there for.
+	for _, r := range access {
+		for _, a := range r.atoms() {
+			if !slices.ContainsFunc(asked, a.allows) {
+				t.Errorf("%s allows %+v, which the agent did not ask for", r.Kind, a)
+			}
+		}
+	}
+	for _, q := range asked {
+		if q.ObjectRef != nil && !slices.ContainsFunc(access, func(r printedRole) bool {
+			return slices.ContainsFunc(r.atoms(), func(a atom) bool { return a.allows(q) })
+		}) {
+			t.Errorf("the agent asked for %s %s, which no rule is there for", q.Verb, q.RequestURI)
+		}
+	}
+
+	// And without any one of the rules, something is refused: the checks above can fail.
+	for _, r := range access {
+		for i, rule := range r.Rules {
+			if testing.Short() && i > 1 {
+				break
+			}
+			p.replaceRules(t, r, slices.Delete(slices.Clone(r.Rules), i, i+1))
+			p.awaitReview(t, user, r.atomsOf(rule)[0], false)
+			log.skip()
+			p.runUntilRefused(t, config, kubeconfig, log, user)
+		}
+		p.replaceRules(t, r, r.Rules)
+		for _, a := range r.atoms() {
+			p.awaitReview(t, user, a, true)
+		}
+	}
+}
+
+// printedRole is a Role or ClusterRole as it was printed.
+type printedRole struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Metadata   struct {
+		Name      string `json:"name"`
+		Namespace string `json:"namespace,omitempty"`
+	} `json:"metadata"`
+	Rules []printedRule `json:"rules"`
+}
+
+type printedRule struct {
+	APIGroups     []string `json:"apiGroups"`
+	Resources     []string `json:"resources"`
+	ResourceNames []string `json:"resourceNames,omitempty"`
+	Verbs         []string `json:"verbs"`
+}
+
+func (r *printedRole) collection() string {
+	return collection(strings.ToLower(r.Kind)+"s.rbac.authorization.k8s.io", r.Metadata.Namespace)
+}
+
+// atom is the least that a rule can be cut down to.
+type atom struct{ Namespace, Verb, Group, Resource, Name string }
+
+func (r *printedRole) atoms() []atom {
+	var out []atom
+	for _, rule := range r.Rules {
+		out = append(out, r.atomsOf(rule)...)
+	}
+	return out
+}
+
+func (r *printedRole) atomsOf(rule printedRule) []atom {
+	var out []atom
+	names := rule.ResourceNames
+	if len(names) == 0 {
+		names = []string{""}
+	}
+	for _, group := range rule.APIGroups {
+		for _, resource := range rule.Resources {
+			for _, name := range names {
+				for _, verb := range rule.Verbs {
+					out = append(out, atom{r.Metadata.Namespace, verb, group, resource, name})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// allows is RBAC's rule.
+func (a atom) allows(q request) bool {
+	o := q.ObjectRef
+	return o != nil && a.Verb == q.Verb && (a.Namespace == "" || a.Namespace == o.Namespace) &&
+		(a.Group == "*" || a.Group == o.APIGroup) && (a.Resource == "*" || a.Resource == o.Resource) &&
+		(a.Name == "" || a.Name == o.Name)
+}
+
+// applyAccess makes the objects of the YAML as they are and returns the roles among them.
+func (p *plane) applyAccess(t *testing.T, printed []byte) []printedRole {
+	t.Helper()
+	var roles []printedRole
+	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(printed), 4096)
+	for {
+		var raw json.RawMessage
+		if err := documents.Decode(&raw); errors.Is(err, io.EOF) {
+			return roles
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		var r printedRole
+		if err := json.Unmarshal(raw, &r); err != nil {
+			t.Fatal(err)
+		}
+		// fieldValidation: an unknown or repeated field is refused instead of ignored.
+		if _, err := p.api.create(t.Context(), r.collection()+"?fieldValidation=Strict", raw); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(r.Kind, "Binding") {
+			roles = append(roles, r)
+		}
+	}
+}
+
+func (p *plane) replaceRules(t *testing.T, r printedRole, rules []printedRule) {
+	t.Helper()
+	if rules == nil {
+		rules = []printedRule{}
+	}
+	patch := obj{"rules": rules}
+	if _, err := p.api.mergePatch(t.Context(), r.collection()+"/"+r.Metadata.Name, patch); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitReview waits until the API server's authorizer, which watches roles, says so.
+func (p *plane) awaitReview(t *testing.T, user string, a atom, want bool) {
+	t.Helper()
+	review := obj{
+		"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+		"spec": obj{"user": user, "groups": []string{"system:serviceaccounts", "system:authenticated"}, "resourceAttributes": obj{
+			"verb": a.Verb, "group": a.Group, "resource": a.Resource, "namespace": a.Namespace, "name": a.Name,
+		}},
+	}
+	eventually(t, 30*time.Second, func() error {
+		raw, err := p.api.create(t.Context(), "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+		if err != nil {
+			return err
+		}
+		var answer struct{ Status struct{ Allowed bool } }
+		if err := json.Unmarshal(raw, &answer); err != nil {
+			return err
+		}
+		if answer.Status.Allowed != want {
+			return fmt.Errorf("%+v of %s: allowed is %t", a, user, answer.Status.Allowed)
+		}
+		return nil
+	})
+}
+
+// serviceAccount makes one and returns a kubeconfig with its token.
+func (p *plane) serviceAccount(t *testing.T, namespace, name string) string {
+	t.Helper()
+	accounts := collection("serviceaccounts", namespace)
+	if _, err := p.api.create(t.Context(), accounts, obj{
+		"apiVersion": "v1", "kind": "ServiceAccount", "metadata": obj{"name": name},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := p.api.create(t.Context(), accounts+"/"+name+"/token", obj{
+		"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": obj{},
+	})
+	var request struct{ Status struct{ Token string } }
+	if err == nil {
+		err = json.Unmarshal(raw, &request)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := clientcmd.LoadFromFile(p.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for user := range cfg.AuthInfos {
+		cfg.AuthInfos[user] = &clientcmdapi.AuthInfo{Token: request.Status.Token}
+	}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*cfg, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// changeWritten makes the object "written" of the resource, gives it a label, takes the label away and deletes it. Under a
+// label selector that has the agent ask which of "deleted" and "left" has happened.
+func (p *plane) changeWritten(t *testing.T, resource string) {
+	t.Helper()
+	const namespace, name = "rbac-shop", "written"
+	o := obj{"apiVersion": "v1", "metadata": obj{"name": name, "namespace": namespace, "labels": obj{"team": "payments"}}}
+	switch resource {
+	case "configmaps":
+		o["kind"], o["data"] = "ConfigMap", obj{"key": "value"}
+	case "secrets":
+		o["kind"], o["stringData"] = "Secret", obj{"key": secretMark}
+	case "events":
+		o["kind"], o["involvedObject"] = "Event", obj{"kind": "Pod", "namespace": namespace, "name": "any"}
+	case widgets:
+		o["apiVersion"], o["kind"] = widgetsGroup+"/v1", "Widget"
+	default:
+		t.Fatalf("no object of %s to write", resource)
+	}
+	path := collection(resource, namespace)
+	if _, err := p.api.create(t.Context(), path, o); err != nil {
+		t.Fatal(err)
+	}
+	path += "/" + name
+	for _, team := range []any{nil, "payments", "payments-2"} {
+		if _, err := p.api.mergePatch(t.Context(), path, obj{"metadata": obj{"labels": obj{"team": team}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.api.remove(t.Context(), path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitWritten waits for the last record of changeWritten: that the object is deleted, or no longer selected.
+func awaitWritten(t *testing.T, sub *nats.Subscription, resource string) {
+	t.Helper()
+	plural, group := objectKey{Resource: resource}.split()
+	if group == "" {
+		group = "core"
+	}
+	subject := fmt.Sprintf(".object.%s.%s.rbac-shop.written", strings.ReplaceAll(group, ".", "_"), plural)
+	var ops string
+	for {
+		m, err := sub.NextMsg(time.Minute)
+		if err != nil {
+			t.Fatalf("%s: %v; operations so far: %q", subject, err, ops)
+		}
+		if !strings.HasSuffix(m.Subject, subject) {
+			continue
+		}
+		var ev struct{ Op string }
+		if err := json.Unmarshal(m.Data, &ev); err != nil {
+			t.Fatal(err)
+		}
+		if ops += ev.Op; ev.Op == "d" || strings.Count(ops, "l") == 2 {
+			break
+		}
+	}
+	if !strings.HasPrefix(ops, "c") || len(ops) < 4 {
+		t.Errorf("%s: operations %q", subject, ops)
+	}
+}
+
+// runUntilRefused runs an agent until the API server has refused it something, which the agent has to say.
+func (p *plane) runUntilRefused(t *testing.T, config, kubeconfig string, log *auditLog, user string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubecdc.yaml")
+	text, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = fmt.Appendf(text, "bus: {stdout: {}}\nserver: {address: %q}\n", "127.0.0.1:"+strconv.Itoa(freePort(t)))
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	said := filepath.Join(t.TempDir(), "agent.log")
+	stderr, err := os.Create(said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stderr.Close()
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), buildAgent(t), "run", "--config", file, "--kubeconfig", kubeconfig)
+	cmd.Stderr = stderr
+	agent, err := start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer agent.kill()
+	eventually(t, time.Minute, func() error {
+		if len(refusals(log.of(t, user))) == 0 {
+			return errors.New("nothing was refused")
+		}
+		text, err := os.ReadFile(said)
+		if err == nil && !bytes.Contains(text, []byte("forbidden")) && !bytes.Contains(text, []byte("does not permit")) {
+			err = errors.New("the agent does not say that something is forbidden")
+		}
+		return err
+	})
+}
+
+// auditLog is what the API server writes down, of requests since skip.
+type auditLog struct {
+	path  string
+	since time.Time
+}
+
+// request is an event of the audit log (audit.k8s.io/v1).
+type request struct {
+	Verb       string
+	RequestURI string
+	User       struct{ Username string }
+	ObjectRef  *struct{ Resource, Namespace, Name, APIGroup string }
+
+	ResponseStatus           struct{ Code int }
+	RequestReceivedTimestamp time.Time
+}
+
+// skip forgets the requests that came until now, also those that are written down later.
+func (l *auditLog) skip() { l.since = time.Now() }
+
+// of is what the user asked for since skip.
+func (l *auditLog) of(t *testing.T, user string) []request {
+	t.Helper()
+	text, err := os.ReadFile(l.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []request
+	for line := range bytes.Lines(text) {
+		var q request
+		if !bytes.HasSuffix(line, []byte("\n")) {
+			break // being written
+		}
+		if err := json.Unmarshal(line, &q); err != nil {
+			t.Fatalf("audit log: %v: %s", err, line)
+		}
+		if q.User.Username == user && q.RequestReceivedTimestamp.After(l.since) {
+			out = append(out, q)
+		}
+	}
+	return out
+}
+
+// refusals are the requests that were answered with 403.
+func refusals(all []request) []string {
+	var out []string
+	for _, q := range all {
+		if q.ResponseStatus.Code == 403 {
+			out = append(out, q.Verb+" "+q.RequestURI)
+		}
+	}
+	return out
+}

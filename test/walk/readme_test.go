@@ -1,0 +1,206 @@
+package walk_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/kubecdc/kubecdc/test/controlplane"
+)
+
+const root = "../.."
+
+// The commands of README that CI runs itself, and by what.
+var byCI = map[string]string{
+	"make demo":                 "DEMO_SECONDS=30 make demo",
+	"make test":                 "make test",
+	"DEMO_SECONDS=30 make demo": "DEMO_SECONDS=30 make demo",
+	"KUBECONFIG_DEMO=~/.kube/config make demo": "make test", // test/demo follows a cluster that is not its own
+	"make help": "make lint", // a line of the same file; TestHelp reads it
+}
+
+func TestREADME(t *testing.T) {
+	readme := read(t, "README.md")
+	ci := read(t, ".ci/run")
+	var lines []string
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(readme, -1) {
+		for line := range strings.Lines(block[1]) {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	for _, inline := range regexp.MustCompile("`((?:[A-Z_]+=\\S+ )?make [^`]*)`").FindAllStringSubmatch(readme, -1) {
+		lines = append(lines, inline[1])
+	}
+
+	s, url := newPerson(t)
+	steps := map[string]func(line string){
+		"make build": func(string) {
+			if out, err := exec.CommandContext(t.Context(), "make", "-C", root, "build").CombinedOutput(); err != nil {
+				t.Fatalf("make build: %v\n%s", err, out)
+			}
+			bin, err := filepath.Abs(filepath.Join(root, "bin"))
+			if err = errors.Join(err, os.Symlink(bin, filepath.Join(s.dir, "bin"))); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"bin/kubecdc run": func(line string) {
+			s.start(line)
+			s.shows(line, `first snapshot complete`)
+		},
+		"bin/kubecdc tail --diff": func(line string) {
+			s.start(line)
+			s.change(line)
+			s.shows(line, `(?s)updated +deployments +shop/web +by kubectl\b.*-   replicas: 1\n +\+   replicas: 3`)
+			s.end(line)
+		},
+		"bin/kubecdc tail deployments,configmaps -n shop --since 1h": func(line string) {
+			s.start(line)
+			s.shows(line, `created +deployments +shop/web`)
+			s.shows(line, `updated +deployments +shop/web .*replicas`)
+			s.end(line)
+		},
+		"bin/kubecdc tail pods -l app=web --op created,deleted -o json": func(line string) {
+			s.start(line)
+			s.shell("kubectl scale deployment web -n shop --replicas=4")
+			s.shows(line, `"type":"dev.kubecdc.object.created"`)
+			s.end(line)
+		},
+		"bin/kubecdc config default > kubecdc.yaml": func(line string) {
+			s.shell(line)
+			s.shell("grep -q 'nats://127.0.0.1:4222' kubecdc.yaml")
+			s.shell("sed -i 's|nats://127.0.0.1:4222|" + url + "|; s|address: .*|address: \"127.0.0.1:0\"|' kubecdc.yaml") // change what you need
+		},
+		"bin/kubecdc config schema > kubecdc.schema.json": func(line string) {
+			s.shell(line)
+			s.shell("grep -q json-schema.org kubecdc.schema.json && grep -q 'schema=./kubecdc.schema.json' kubecdc.yaml")
+		},
+		"bin/kubecdc config check kubecdc.yaml": func(line string) {
+			s.has(line, s.shell(line), "kubecdc.yaml: valid", url)
+		},
+		"bin/kubecdc config explain deployments.apps --config kubecdc.yaml": func(line string) {
+			s.has(line, s.shell(line), "deployments.apps: captured", "object.apps.deployments.default.example")
+		},
+		"bin/kubecdc rbac --config kubecdc.yaml | kubectl apply -f -": func(line string) {
+			s.shell("kubectl create namespace kubecdc && kubectl create serviceaccount kubecdc -n kubecdc")
+			s.has(line, s.shell(line), "clusterrole.rbac.authorization.k8s.io/kubecdc created")
+			can := "kubectl auth can-i watch deployments.apps --as system:serviceaccount:kubecdc:kubecdc"
+			s.has(can, s.shell(can), "yes")
+		},
+		"bin/kubecdc run --config kubecdc.yaml": func(line string) {
+			s.start(line)
+			s.shows(line, `first snapshot complete`)
+		},
+		// The client that README names is not among what the tests install; a plain client subscribes as it does.
+		"nats sub 'kubecdc.*.object.apps.deployments.>'": func(line string) {
+			subject := strings.Split(line, "'")[1]
+			nc, err := nats.Connect(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer nc.Close()
+			sub, err := nc.SubscribeSync(subject)
+			if err = errors.Join(err, nc.Flush()); err != nil {
+				t.Fatal(err)
+			}
+			s.shell("kubectl scale deployment web -n shop --replicas=2")
+			m, err := sub.NextMsg(time.Minute)
+			if err != nil || !strings.HasSuffix(m.Subject, ".object.apps.deployments.shop.web") {
+				t.Errorf("%s: %v %v", line, m, err)
+			}
+		},
+	}
+	for _, line := range lines {
+		if by, ok := byCI[line]; ok {
+			if !strings.Contains(ci, by) {
+				t.Errorf("%s: CI does not run %s", line, by)
+			}
+			delete(byCI, line)
+			continue
+		}
+		step, ok := steps[line]
+		if !ok {
+			t.Fatalf("README has a command that no test runs: %s", line)
+		}
+		t.Logf("$ %s", line)
+		step(line)
+		delete(steps, line)
+	}
+	for line := range steps {
+		t.Errorf("README no longer has: %s", line)
+	}
+	for line := range byCI {
+		t.Errorf("README no longer has: %s", line)
+	}
+	s.end("bin/kubecdc run --config kubecdc.yaml")
+	s.end("bin/kubecdc run")
+}
+
+// newPerson is somebody with a cluster, a kubectl, and a NATS server at the URL.
+func newPerson(t *testing.T) (_ *session, url string) {
+	t.Helper()
+	cluster, err := controlplane.Start(t.Context(), controlplane.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Stop)
+	tools := t.TempDir()
+	s := newSession(t, tools)
+	kube := filepath.Join(s.home, ".kube")
+	if err := errors.Join(os.Mkdir(kube, 0o700), cluster.WriteKubeconfig(filepath.Join(kube, "config"), controlplane.Admin),
+		cluster.WriteKubectl(filepath.Join(tools, "kubectl"))); err != nil {
+		t.Fatal(err)
+	}
+
+	bus, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bus.Start()
+	t.Cleanup(func() {
+		bus.Shutdown()
+		bus.WaitForShutdown()
+	})
+	return s, bus.ClientURL()
+}
+
+// change does what a person does to see something happen, once the command is listening.
+func (s *session) change(line string) {
+	s.t.Helper()
+	s.shows(line, `UTC|following|waiting|^$`)
+	s.shell("kubectl create namespace shop")
+	s.shell("kubectl create deployment web -n shop --image=nginx:1.27")
+	s.shows(line, `created +deployments +shop/web`)
+	s.shell("kubectl scale deployment web -n shop --replicas=3")
+}
+
+// TestHelp holds the list of targets against what the README and CONTRIBUTING promise of it.
+func TestHelp(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "make", "-C", root, "--no-print-directory", "help").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, target := range []string{"build", "test", "race", "lint", "bench", "demo", "docs", "screenshots", "dist", "fuzz"} {
+		if !regexp.MustCompile(`(?m)^\s*\S*` + target + `\b.* [A-Z]`).Match(out) {
+			t.Errorf("make help does not list %s:\n%s", target, out)
+		}
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

@@ -1,0 +1,109 @@
+package walk_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubecdc/kubecdc/test/process"
+)
+
+// session is a person at a terminal: a home directory, a working directory, an environment.
+type session struct {
+	t    *testing.T
+	home string
+	dir  string
+	env  []string
+	logs int
+
+	running map[string]*process.Child // by command line
+}
+
+func newSession(t *testing.T, path string, env ...string) *session {
+	t.Helper()
+	home, dir := t.TempDir(), t.TempDir()
+	s := &session{t: t, home: home, dir: dir, running: map[string]*process.Child{}}
+	s.env = append([]string{"HOME=" + home, "PATH=" + path + ":" + os.Getenv("PATH"), "KUBECONFIG=", "XDG_DATA_HOME=", "NO_COLOR=1"}, env...)
+	return s
+}
+
+// shell runs a line of the shell to its end and returns what it wrote.
+func (s *session) shell(line string) string {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", line)
+	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), s.env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("$ %s\n%s%v", line, out, err)
+	}
+	return string(out)
+}
+
+// start leaves a command running, as in a terminal of its own; it ends with the test.
+func (s *session) start(line string) {
+	s.t.Helper()
+	s.logs++
+	spec := process.Spec{
+		Name: line, Argv: []string{"bash", "-c", "cd " + s.dir + " && exec " + line}, Env: s.env,
+		Log: filepath.Join(s.dir, fmt.Sprintf("log-%d", s.logs)),
+	}
+	child, err := process.Start(spec)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.running[line] = child
+	s.t.Cleanup(func() { _ = child.Stop(30 * time.Second) }) // one that has to end well is ended by end
+}
+
+// end ends what start started, as Ctrl-C does, and fails the test if it does not end well.
+func (s *session) end(line string) {
+	s.t.Helper()
+	if err := s.running[line].Stop(30 * time.Second); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// shows waits until a running command has written what matches the expression, and returns the match and its groups.
+func (s *session) shows(line, expression string) []string {
+	s.t.Helper()
+	re, child := regexp.MustCompile(expression), s.running[line]
+	deadline := time.NewTimer(time.Minute)
+	defer deadline.Stop()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		text, err := os.ReadFile(child.Log)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if m := re.FindStringSubmatch(string(text)); m != nil {
+			return m
+		}
+		select {
+		case <-child.Done():
+			s.t.Fatal(child.Failed(errors.New("ended")))
+		case <-deadline.C:
+			s.t.Fatalf("$ %s\n%s\nnever showed %s", line, text, expression)
+		case <-tick.C:
+		}
+	}
+}
+
+// has fails the test unless text has all of the parts.
+func (s *session) has(line, text string, parts ...string) {
+	s.t.Helper()
+	for _, p := range parts {
+		if !strings.Contains(text, p) {
+			s.t.Errorf("$ %s\n%s\nlacks %q", line, text, p)
+		}
+	}
+}
