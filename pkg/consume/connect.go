@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,16 +15,21 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// connect returns the connection to use.
-func connect(o *JetStreamOptions) (*nats.Conn, error) {
+// connect returns the connection to use. ctx bounds how long it takes, not the connection.
+func connect(ctx context.Context, o *JetStreamOptions) (*link, error) {
 	if o.Conn != nil {
-		return o.Conn, nil
+		return newLink(o.Conn, cmp.Or(o.Conn.ConnectedUrlRedacted(), "the connection that was given"), false), nil
 	}
 	servers, err := withoutUser(o.URL)
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
-	d := &dialer{Dialer: net.Dialer{Timeout: dialTimeout}}
+	dialing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	d := &dialer{dial: func(network, address string) (net.Conn, error) {
+		return (&net.Dialer{Timeout: dialTimeout}).DialContext(dialing, network, address)
+	}}
+	keep := context.AfterFunc(ctx, giveUp) // what has been connected by then may be connected again
+	defer keep()
 	opts := append([]nats.Option{
 		nats.Name("kubecdc consumer"),
 		nats.SetCustomDialer(d),
@@ -37,23 +43,29 @@ func connect(o *JetStreamOptions) (*nats.Conn, error) {
 	if errors.Is(err, nats.ErrNoServers) && d.failed != nil {
 		err = d.failed
 	}
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		if err == nil {
+			conn.Close()
+		}
+		return nil, context.Cause(ctx)
+	case err != nil:
 		return nil, fmt.Errorf("connect to %s: %w%s", servers, withoutURL(err), connectAdvice(err))
 	}
-	return conn, nil
+	return newLink(conn, servers, true), nil
 }
 
 const dialTimeout = 5 * time.Second
 
 // dialer remembers why it has failed: nats.go says no more than that there are no servers.
 type dialer struct {
-	net.Dialer
+	dial   func(network, address string) (net.Conn, error)
 	failed error
 }
 
 // Dial implements nats.CustomDialer.
 func (d *dialer) Dial(network, address string) (net.Conn, error) {
-	conn, err := d.Dialer.Dial(network, address)
+	conn, err := d.dial(network, address)
 	d.failed = err
 	return conn, err
 }
@@ -100,17 +112,13 @@ func withoutURL(err error) error {
 }
 
 // explain says what to do about an error of JetStream.
-func (r *JetStream) explain(ctx context.Context, err error) error {
-	return explain(ctx, r.js, r.conn, r.o.Stream, err)
-}
-
-func explain(ctx context.Context, js jetstream.JetStream, conn *nats.Conn, stream string, err error) error {
-	server := conn.ConnectedUrlRedacted()
+func (l *link) explain(ctx context.Context, js jetstream.JetStream, stream string, err error) error {
+	server := cmp.Or(l.conn.ConnectedUrlRedacted(), l.servers)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return fmt.Errorf("no stream %s at %s: %s", stream, server, others(ctx, js))
+		return fmt.Errorf("%w %s at %s: %s", ErrNoStream, stream, server, others(ctx, js))
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, nats.ErrNoResponders):
 		return fmt.Errorf("open stream %s: the NATS server %s has no JetStream: start it with JetStream enabled (nats-server -js): %w", stream, server, err)
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):

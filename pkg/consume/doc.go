@@ -62,10 +62,14 @@
 // events, and go on with After(position). Or save nothing, and begin with an empty Tracker at Beginning: the stream holds a
 // snapshot as long as the agent takes them more often than the stream's maxAge.
 //
-// A *MissedError says that records were removed before they were read. A consumer that keeps state starts over then.
+// # Errors
+//
+// A *RecordError says that one record cannot be read, a *MissedError that records were removed before they were read (a
+// consumer that keeps state starts over then): the next call goes on behind them. A stream that does not exist is ErrNoStream, a
+// record that is no event of kubecdc ErrNotKubecdc. A server that is away is no error: OnRetry and OnResume are told of it.
 //
 // # Goroutines
 //
 // Lines, JetStream and Tracker belong to one goroutine each, Run calls its handler from the one that called it. A JetStream
-// asks for some megabytes ahead of what has been read, and no more. The package logs nothing: OnRetry is told what passes.
+// asks for some megabytes ahead of what has been read, and no more. The package logs nothing.
 package consume

@@ -62,36 +62,18 @@ type JetStreamOptions struct {
 	Start    Start
 	// StopAtEnd makes Next return io.EOF once all that was in the stream at the open has been read.
 	StopAtEnd bool
-	// OnRetry is told why reading has been interrupted; it goes on by itself. Called by Next. nil: nobody is.
-	OnRetry func(error)
-}
-
-// MissedError says that records are gone which the reader had not read: it was away for longer than the stream keeps them,
-// or the stream is another one than before. What they said is not known. Reading goes on behind them with the next call;
-// a consumer that keeps state starts over from a snapshot.
-type MissedError struct {
-	Stream   string
-	From, To uint64 // sequences in the stream, both included
-	// Recreated: the stream is another one. It was deleted and created again, or restored from an older copy. To is its last.
-	Recreated bool
-}
-
-func (e *MissedError) Error() string {
-	if e.Recreated {
-		return fmt.Sprintf("stream %s is another one than before: it was read up to record %d, and ends at %d now: it has been "+
-			"created anew or restored; reading goes on from its beginning", e.Stream, e.From-1, e.To)
-	}
-	return fmt.Sprintf("stream %s no longer holds records %d to %d, which have not been read: they are older than it keeps them, "+
-		"or were removed", e.Stream, e.From, e.To)
+	// OnRetry is told why reading has been interrupted, and again why the next attempt to go on has failed; OnResume, when it
+	// goes on. Called by Next. nil: nobody is.
+	OnRetry  func(error)
+	OnResume func()
 }
 
 // JetStream reads the events of a stream in its order, each once, across lost connections and restarts of the server:
 // what is behind the last event is asked for anew. It belongs to one goroutine.
 type JetStream struct {
-	o      JetStreamOptions
-	conn   *nats.Conn
-	js     jetstream.JetStream
-	status chan nats.Status
+	o    JetStreamOptions
+	link *link
+	js   jetstream.JetStream
 
 	created time.Time // of the stream
 
@@ -102,7 +84,8 @@ type JetStream struct {
 	missed error  // to be returned by Next
 
 	sub      *subscription // nil: there is none at present
-	failures int           // since a record has come
+	failures int           // since a record has come, or the connection
+	told     bool          // OnRetry has been told more than OnResume
 }
 
 const (
@@ -111,7 +94,7 @@ const (
 	apiTimeout = 10 * time.Second
 
 	retryFirst = 100 * time.Millisecond
-	retryMax   = 5 * time.Second
+	retryMax   = 2 * time.Second
 	// goneFor is for how long a stream may be missing before Next says so: a server that starts up may not have it yet.
 	goneFor = 30 * time.Second
 )
@@ -121,12 +104,16 @@ func OpenJetStream(ctx context.Context, o JetStreamOptions) (*JetStream, error) 
 	if o.Stream == "" {
 		o.Stream = DefaultStream
 	}
-	conn, err := connect(&o)
+	l, err := connect(ctx, &o)
 	if err != nil {
 		return nil, err
 	}
-	r := &JetStream{o: o, conn: conn, status: conn.StatusChanged(nats.RECONNECTING, nats.CLOSED)}
-	if err := r.open(ctx); err != nil {
+	r := &JetStream{o: o, link: l}
+	if r.js, err = jetstream.New(l.conn); err == nil {
+		err = l.attempt(ctx, apiTimeout, r.open)
+	}
+	if err != nil {
+		err = l.explain(ctx, r.js, o.Stream, err)
 		_ = r.Close()
 		return nil, err
 	}
@@ -134,14 +121,11 @@ func OpenJetStream(ctx context.Context, o JetStreamOptions) (*JetStream, error) 
 }
 
 func (r *JetStream) open(ctx context.Context) error {
-	var err error
-	if r.js, err = jetstream.New(r.conn); err != nil {
-		return fmt.Errorf("open stream %s: %w", r.o.Stream, err)
-	}
-	info, err := r.info(ctx)
+	stream, err := r.js.Stream(ctx, r.o.Stream)
 	if err != nil {
-		return r.explain(ctx, err)
+		return err
 	}
+	info := stream.CachedInfo()
 	state := info.State
 	r.end, r.created = state.LastSeq, info.Created
 	switch r.o.Start.kind {
@@ -153,10 +137,7 @@ func (r *JetStream) open(ctx context.Context) error {
 		r.next, r.last = r.o.Start.seq+1, r.o.Start.seq
 	case startSince:
 	}
-	if err := r.subscribe(ctx); err != nil {
-		return r.explain(ctx, err)
-	}
-	return nil
+	return r.subscribe(ctx)
 }
 
 // Stream is the name of the stream.
@@ -167,8 +148,9 @@ func (r *JetStream) Stream() string { return r.o.Stream }
 func (r *JetStream) Position() uint64 { return r.last }
 
 // Next waits for the next event. Its error is io.EOF where the stream has been read to its end and StopAtEnd is set, the
-// cause of ctx where that has ended, a *MissedError where records are gone, or says which record cannot be read. With all
-// but io.EOF, the next call goes on.
+// cause of ctx where that has ended, a *RecordError where a record cannot be read, a *MissedError where records are gone: the
+// next call goes on behind them. Other errors are for good, or nearly: the connection has been closed, or the stream has not
+// existed for half a minute (ErrNoStream), for which the next call waits again.
 func (r *JetStream) Next(ctx context.Context) (*Event, error) {
 	for {
 		if err := r.missed; err != nil {
@@ -197,12 +179,13 @@ func (r *JetStream) Next(ctx context.Context) (*Event, error) {
 			}
 		case err := <-r.sub.broken:
 			r.interrupted(err)
-		case s := <-r.status:
-			if s == nats.CLOSED {
-				return nil, fmt.Errorf("read stream %s: %w", r.o.Stream, nats.ErrConnectionClosed)
+		case s := <-r.link.status:
+			switch s {
+			case nats.RECONNECTING: // what was on its way is lost with the connection, and counts as delivered for the server
+				r.interrupted(nats.ErrDisconnected)
+			case nats.CLOSED:
+				r.drop()
 			}
-			// What was on its way is lost with the connection, and counts as delivered for the server.
-			r.interrupted(nats.ErrDisconnected)
 		case <-idle:
 			r.lookForEnd(ctx)
 		case <-ctx.Done():
@@ -232,41 +215,47 @@ func (r *JetStream) take(m jetstream.Msg) (*Event, error) {
 	r.next, r.last = seq+1, seq
 	e, err := FromMessage(m.Headers(), m.Data())
 	if err != nil {
-		return nil, fmt.Errorf("stream %s, record %d (%s): %w", r.o.Stream, seq, m.Subject(), err)
+		return nil, recordError(r.o.Stream, seq, m.Subject(), err)
 	}
 	return e, nil
 }
 
+func recordError(stream string, seq uint64, subject string, err error) error {
+	return &RecordError{Where: fmt.Sprintf("stream %s, record %d (%s)", stream, seq, subject), Err: err}
+}
+
 // lookForEnd begins anew where nothing more will come: that tells what has been removed, and the end.
 func (r *JetStream) lookForEnd(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
-	info, err := r.sub.consumer.Info(ctx)
-	if err == nil && info.NumPending == 0 && info.Delivered.Consumer == r.sub.delivered {
-		r.drop()
+	err := r.link.attempt(ctx, apiTimeout, func(ctx context.Context) error {
+		info, err := r.sub.consumer.Info(ctx)
+		if err == nil && info.NumPending == 0 && info.Delivered.Consumer == r.sub.delivered {
+			r.drop()
+		}
+		return err
+	})
+	if errors.Is(err, nats.ErrDisconnected) {
+		r.interrupted(err)
 	}
 }
 
 // Close ends reading, and the connection if OpenJetStream has made it. It implements io.Closer; its error is always nil.
 func (r *JetStream) Close() error {
-	if name := r.drop(); name != "" && r.conn.IsConnected() {
+	if name := r.drop(); name != "" && r.link.conn.IsConnected() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = r.js.DeleteConsumer(ctx, r.o.Stream, name) // else the server forgets it by itself
 	}
-	r.conn.RemoveStatusListener(r.status)
 	r.ended = true
-	if r.o.Conn == nil {
-		r.conn.Close()
-	}
+	r.link.close()
 	return nil
 }
 
 func (r *JetStream) interrupted(err error) {
 	r.drop()
 	r.failures++
+	r.told = true
 	if r.o.OnRetry != nil {
-		r.o.OnRetry(fmt.Errorf("read stream %s: %w", r.o.Stream, err))
+		r.o.OnRetry(fmt.Errorf("read stream %s at %s: %w", r.o.Stream, r.link.servers, err))
 	}
 }
 
@@ -284,54 +273,57 @@ func (r *JetStream) drop() (consumer string) {
 func (r *JetStream) resubscribe(ctx context.Context) error {
 	var missingSince time.Time
 	for {
-		if r.failures > 1 {
+		waited, err := r.link.up(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return fmt.Errorf("read stream %s at %s: %w", r.o.Stream, r.link.servers, err)
+		case waited:
+			r.failures = 0
+		case r.failures > 1:
 			if err := sleep(ctx, min(retryFirst<<min(r.failures-2, 10), retryMax)); err != nil {
 				return err
 			}
 		}
-		attempt, cancel := context.WithTimeout(ctx, patience(r.failures))
-		err := r.subscribe(attempt)
-		cancel()
+		err = r.link.attempt(ctx, patience(r.failures), r.subscribe)
 		switch {
 		case err == nil:
+			r.resumed()
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case r.conn.IsClosed():
-			return fmt.Errorf("read stream %s: %w", r.o.Stream, nats.ErrConnectionClosed)
 		case !errors.Is(err, jetstream.ErrStreamNotFound):
 			missingSince = time.Time{}
 		case missingSince.IsZero():
 			missingSince = time.Now()
 		case time.Since(missingSince) > goneFor:
-			return r.explain(ctx, err)
+			return r.link.explain(ctx, r.js, r.o.Stream, err)
 		}
 		r.interrupted(err)
 	}
 }
 
-// patience is for how long to wait for an answer: at first not long, since a question may be lost with the connection.
-func patience(failures int) time.Duration {
-	return min(time.Second<<min(failures, 10), apiTimeout)
+func (r *JetStream) resumed() {
+	if r.told && r.o.OnResume != nil {
+		r.o.OnResume()
+	}
+	r.told = false
 }
 
-func (r *JetStream) info(ctx context.Context) (*jetstream.StreamInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
-	s, err := r.js.Stream(ctx, r.o.Stream)
-	if err != nil {
-		return nil, err
-	}
-	return s.CachedInfo(), nil
+// patience is for how long to wait for an answer: at first not long, since servers that start up leave questions unanswered.
+func patience(failures int) time.Duration {
+	return min(time.Second<<min(failures, 10), apiTimeout)
 }
 
 // subscribe makes a consumer that goes on where reading has stopped. Consumers that go without acknowledgements deliver in
 // order, and count: a number that is left out tells of a loss.
 func (r *JetStream) subscribe(ctx context.Context) error {
-	info, err := r.info(ctx)
+	stream, err := r.js.Stream(ctx, r.o.Stream)
 	if err != nil {
 		return err
 	}
+	info := stream.CachedInfo()
 	state := info.State
 	switch first := max(state.FirstSeq, 1); {
 	case r.next == 0:
@@ -363,16 +355,15 @@ func (r *JetStream) subscribe(ctx context.Context) error {
 	} else {
 		c.FilterSubjects = r.o.Subjects
 	}
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
-	consumer, err := r.js.CreateConsumer(ctx, r.o.Stream, c)
+	consumer, err := stream.CreateConsumer(ctx, c)
 	if err != nil {
 		return err
 	}
 	if r.o.StopAtEnd && consumer.CachedInfo().NumPending == 0 {
 		r.ended = true
-		return r.js.DeleteConsumer(ctx, r.o.Stream, c.Name)
+		_ = stream.DeleteConsumer(ctx, c.Name) // else the server forgets it by itself
+		return nil
 	}
-	r.sub, err = newSubscription(consumer, r.conn)
+	r.sub, err = newSubscription(consumer, r.link.conn)
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -161,8 +162,17 @@ func TestJetStreamRestarts(t *testing.T) {
 	b.stream(js, "KUBECDC")
 	put(t, js, 1, 5)
 
-	retries := 0
-	live := open(t, consume.JetStreamOptions{URL: b.ClientURL(), OnRetry: func(error) { retries++ }})
+	retries, resumed := 0, 0
+	live := open(t, consume.JetStreamOptions{
+		URL: b.ClientURL(),
+		OnRetry: func(err error) {
+			retries++
+			if !strings.Contains(err.Error(), b.ClientURL()) {
+				t.Errorf("%v: does not say where", err)
+			}
+		},
+		OnResume: func() { resumed++ },
+	})
 	all := open(t, consume.JetStreamOptions{URL: b.ClientURL(), Start: consume.Beginning()})
 	if diff := cmp.Diff(numbers(1, 3), read(t, all, 3)); diff != "" {
 		t.Fatalf("-want +got\n%s", diff)
@@ -176,8 +186,8 @@ func TestJetStreamRestarts(t *testing.T) {
 	if diff := cmp.Diff(numbers(6, 350), read(t, live, 345)); diff != "" {
 		t.Errorf("live: -want +got\n%s", diff)
 	}
-	if retries == 0 {
-		t.Error("OnRetry was not told")
+	if retries == 0 || resumed != 1 {
+		t.Errorf("OnRetry was told %d times, OnResume %d times", retries, resumed)
 	}
 	b.stop()
 	done := make(chan struct{})
@@ -279,7 +289,8 @@ func TestJetStreamInvalidRecord(t *testing.T) {
 	r := open(t, consume.JetStreamOptions{URL: b.ClientURL(), Start: consume.Beginning(), StopAtEnd: true})
 	read(t, r, 1)
 	_, err := r.Next(t.Context())
-	if want := "stream KUBECDC, record 2 (kubecdc.x.object.y): JSON ends before the value does"; err == nil || err.Error() != want {
+	var record *consume.RecordError
+	if want := "stream KUBECDC, record 2 (kubecdc.x.object.y): JSON ends before the value does"; !errors.As(err, &record) || err.Error() != want {
 		t.Errorf("error %v\nwant  %s", err, want)
 	}
 	if diff := cmp.Diff([]int{2}, read(t, r, -1)); diff != "" {
@@ -366,6 +377,9 @@ func TestOpenJetStreamErrors(t *testing.T) {
 			if err == nil {
 				r.Close()
 			}
+			if errors.Is(err, consume.ErrNoStream) != (tc.name == "no such stream") {
+				t.Errorf("%v is ErrNoStream or not, want the other", err)
+			}
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v\nwant  %s", err, tc.want)
 			}
@@ -374,4 +388,26 @@ func TestOpenJetStreamErrors(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A server that takes connections and says nothing must not keep a caller that has had enough.
+func TestOpenJetStreamEndsWithItsContext(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var dialed net.Conn
+	accepted := make(chan struct{})
+	go func() {
+		defer close(accepted)
+		dialed, _ = l.Accept()
+		cancel(errStop)
+	}()
+	if _, err := consume.OpenJetStream(ctx, consume.JetStreamOptions{URL: "nats://" + l.Addr().String()}); !errors.Is(err, errStop) {
+		t.Errorf("error %v, want the context's cause", err)
+	}
+	<-accepted
+	dialed.Close()
 }

@@ -22,29 +22,38 @@ type Lines struct {
 // NewLines reads from r.
 func NewLines(r io.Reader) *Lines { return &Lines{r: bufio.NewReaderSize(r, 64<<10)} }
 
-// Next is the next event. Its error is io.EOF at the end; what is wrong with a line says which line it is, and the next
-// call goes on behind it. ctx is looked at between reads: to end one that blocks, close what it reads from.
+// Next is the next event. Its error is io.EOF at the end, and a *RecordError where a line cannot be read: the next call goes
+// on behind it. Others are those of reading, which end it. ctx is looked at between reads: to end one that blocks, close
+// what it reads from.
 func (l *Lines) Next(ctx context.Context) (*Event, error) {
 	for {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 		line, err := l.read()
-		if line = bytes.TrimSpace(line); err == nil && len(line) == 0 {
+		switch line = bytes.TrimSpace(line); {
+		case errors.Is(err, io.EOF):
+			return nil, io.EOF
+		case errors.Is(err, errLong):
+			return nil, l.wrong(err)
+		case err != nil:
+			return nil, fmt.Errorf("line %d: %w", l.line, err)
+		case len(line) == 0:
 			continue
 		}
-		if err == nil {
-			var e *Event
-			if e, err = Parse(line); err == nil {
-				return e, nil
-			}
+		e, err := Parse(line)
+		if err != nil {
+			return nil, l.wrong(err)
 		}
-		if errors.Is(err, io.EOF) {
-			return nil, io.EOF
-		}
-		return nil, fmt.Errorf("line %d: %w", l.line, err)
+		return e, nil
 	}
 }
+
+func (l *Lines) wrong(err error) error {
+	return &RecordError{Where: fmt.Sprintf("line %d", l.line), Err: err}
+}
+
+var errLong = fmt.Errorf("longer than %d MiB", maxLine>>20)
 
 // read is the next line, in memory of its own. The last one may lack its end.
 func (l *Lines) read() ([]byte, error) {
@@ -53,7 +62,10 @@ func (l *Lines) read() ([]byte, error) {
 	for {
 		part, err := l.r.ReadSlice('\n')
 		if len(line)+len(part) > maxLine {
-			return nil, errors.Join(fmt.Errorf("longer than %d MiB", maxLine>>20), l.skipLine(err))
+			if err := l.skipLine(err); err != nil {
+				return nil, err
+			}
+			return nil, errLong
 		}
 		line = append(line, part...)
 		switch {

@@ -21,6 +21,10 @@ func TestLines(t *testing.T) {
 	} {
 		e, err := l.Next(t.Context())
 		got := ""
+		var record *consume.RecordError
+		if errors.As(err, &record) != strings.HasPrefix(want, "line") {
+			t.Errorf("%v is a RecordError or not, want the other", err)
+		}
 		if err != nil {
 			got = err.Error()
 		} else {
@@ -42,7 +46,8 @@ func TestLines(t *testing.T) {
 		t.Errorf("error %v, want the context's cause", err)
 	}
 	l = consume.NewLines(io.MultiReader(strings.NewReader("\n"), iotest.ErrReader(errors.New("disk on fire"))))
-	if _, err := l.Next(t.Context()); err == nil || err.Error() != "line 2: disk on fire" {
+	var record *consume.RecordError
+	if _, err := l.Next(t.Context()); err == nil || err.Error() != "line 2: disk on fire" || errors.As(err, &record) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -2,7 +2,6 @@ package consume
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,10 +9,6 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/object"
 )
-
-// ErrNotKubecdc is wrapped by the errors of Parse and FromMessage about records that are well-formed and no events of
-// kubecdc: another producer's CloudEvents, say.
-var ErrNotKubecdc = errors.New("not an event of kubecdc")
 
 const objectPrefix = TypePrefix + "object."
 

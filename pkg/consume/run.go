@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,7 +21,8 @@ type RunOptions struct {
 	// AckWait is after how long without a sign of life the server gives a record to the next one who asks. While handler
 	// works, Run gives signs of life. 0: 30 s.
 	AckWait time.Duration
-	// OnInvalid is told of a record that is no event of kubecdc; nil lets the record pass. nil: such a record ends Run.
+	// OnInvalid is told, by a *RecordError, of a record that is no event of kubecdc; nil lets the record pass. nil: such a
+	// record ends Run.
 	OnInvalid func(error) error
 }
 
@@ -35,9 +37,10 @@ const (
 // blocks until ctx ends, and returns its cause then, or until it can do nothing more: the consumer has been deleted, say.
 //
 // Every event is handled at least once and, as long as one Run at a time uses the Durable, in the order of the stream.
-// Where handler returns an error, it is called with the same event again, a little later each time. After a crash or a
-// lost connection Run asks the server to deliver again what has not been acknowledged, before anything else
-// (nats-server 2.14 or later; with an older one only one record is on its way at a time, which costs a round trip per event).
+// Where handler returns an error, OnRetry is told, and it is called with the same event again, a little later each time.
+// After a crash or a lost connection Run asks the server to deliver again what has not been acknowledged, before anything
+// else (nats-server 2.14 or later; with an older one only one record is on its way at a time, which costs a round trip per
+// event).
 // Where two share a Durable, order does not hold, and the rule of the highest sequence is what helps: see Tracker.
 //
 // Records that the stream removes before they have been handled are passed over without a word: let it keep them for longer
@@ -52,27 +55,18 @@ func Run(ctx context.Context, o RunOptions, handler func(ctx context.Context, e 
 	if o.AckWait == 0 {
 		o.AckWait = defaultAckWait
 	}
-	conn, err := connect(&o.JetStreamOptions)
+	l, err := connect(ctx, &o.JetStreamOptions)
 	if err != nil {
 		return err
 	}
-	if o.Conn == nil {
-		defer conn.Close()
-	}
-	js, err := jetstream.New(conn)
+	defer l.close()
+	js, err := jetstream.New(l.conn)
 	if err != nil {
 		return fmt.Errorf("run consumer %s: %w", o.Durable, err)
 	}
-	s := &service{o: o, conn: conn, js: js, handler: handler, status: conn.StatusChanged(nats.RECONNECTING, nats.CLOSED)}
-	defer conn.RemoveStatusListener(s.status)
-	if err := s.setUp(ctx); err != nil {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if errors.Is(err, jetstream.ErrConsumerNotFound) {
-			return fmt.Errorf("run consumer %s: %w", o.Durable, err)
-		}
-		return explain(ctx, js, conn, o.Stream, err)
+	s := &service{o: o, link: l, js: js, handler: handler}
+	if err := l.attempt(ctx, apiTimeout, s.setUp); err != nil {
+		return l.explain(ctx, js, o.Stream, err)
 	}
 	return s.run(ctx)
 }
@@ -80,15 +74,15 @@ func Run(ctx context.Context, o RunOptions, handler func(ctx context.Context, e 
 // service is a Run.
 type service struct {
 	o        RunOptions
-	conn     *nats.Conn
+	link     *link
 	js       jetstream.JetStream
 	handler  func(context.Context, *Event) error
-	status   chan nats.Status
 	consumer jetstream.Consumer
 	failures int
+	told     bool // OnRetry has been told of an interruption more than OnResume
 
-	// handled are the last records that were handled, by their sequence modulo the length.
-	handled [2 * inFlight]uint64
+	handled [2 * inFlight]uint64 // the sequences of the last records that were handled
+	oldest  int                  // among them
 }
 
 // fatal is an error that no retry mends.
@@ -98,8 +92,6 @@ func (f fatal) Unwrap() error { return f.error }
 
 // setUp finds the consumer, or makes it.
 func (s *service) setUp(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
 	stream, err := s.js.Stream(ctx, s.o.Stream)
 	if err != nil {
 		return err
@@ -156,7 +148,13 @@ func (s *service) update(ctx context.Context, stream jetstream.Stream) error {
 // run takes records, and begins anew after whatever interrupts it.
 func (s *service) run(ctx context.Context) error {
 	for {
-		err := s.begin(ctx)
+		waited, err := s.link.up(ctx)
+		if waited {
+			s.failures = 0
+		}
+		if err == nil {
+			err = s.link.attempt(ctx, patience(s.failures), s.begin)
+		}
 		if err == nil {
 			err = s.take(ctx)
 		}
@@ -164,7 +162,7 @@ func (s *service) run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case s.conn.IsClosed():
+		case s.link.conn.IsClosed():
 			return fmt.Errorf("run consumer %s: %w", s.o.Durable, nats.ErrConnectionClosed)
 		case errors.As(err, &f):
 			return fmt.Errorf("run consumer %s: %w", s.o.Durable, f.error)
@@ -173,10 +171,11 @@ func (s *service) run(ctx context.Context) error {
 				"Run makes it again from RunOptions.Start: %w", s.o.Durable, s.o.Stream, err)
 		}
 		s.failures++
+		s.told = true
 		if s.o.OnRetry != nil {
-			s.o.OnRetry(fmt.Errorf("run consumer %s: %w", s.o.Durable, err))
+			s.o.OnRetry(fmt.Errorf("run consumer %s at %s: %w", s.o.Durable, s.link.servers, err))
 		}
-		if err := sleep(ctx, min(retryFirst<<min(s.failures, 10), retryMax)); err != nil {
+		if err := sleep(ctx, min(retryFirst<<min(s.failures-1, 10), retryMax)); err != nil {
 			return err
 		}
 	}
@@ -184,8 +183,6 @@ func (s *service) run(ctx context.Context) error {
 
 // begin has the server take back what is on its way without an acknowledgement, so that it comes first, in order.
 func (s *service) begin(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience(s.failures))
-	defer cancel()
 	info, err := s.consumer.Info(ctx)
 	if err != nil || info.NumAckPending == 0 || s.window() == 1 {
 		return err
@@ -197,7 +194,7 @@ func (s *service) begin(ctx context.Context) error {
 // window is how many records may be on their way at a time.
 func (s *service) window() int {
 	var major, minor int
-	if _, err := fmt.Sscanf(s.conn.ConnectedServerVersion(), "%d.%d", &major, &minor); err != nil || major < 2 || major == 2 && minor < 14 {
+	if _, err := fmt.Sscanf(s.link.conn.ConnectedServerVersion(), "%d.%d", &major, &minor); err != nil || major < 2 || major == 2 && minor < 14 {
 		return 1
 	}
 	return inFlight
@@ -205,11 +202,15 @@ func (s *service) window() int {
 
 // take hands on records until something interrupts it.
 func (s *service) take(ctx context.Context) error {
-	sub, err := newSubscription(s.consumer, s.conn)
+	sub, err := newSubscription(s.consumer, s.link.conn)
 	if err != nil {
 		return err
 	}
 	defer sub.stop()
+	if s.told && s.o.OnResume != nil {
+		s.o.OnResume()
+	}
+	s.told = false
 	for {
 		select {
 		case m := <-sub.messages:
@@ -219,8 +220,10 @@ func (s *service) take(ctx context.Context) error {
 			s.failures = 0
 		case err := <-sub.broken:
 			return err
-		case <-s.status:
-			return nats.ErrDisconnected // what was on its way is lost with the connection
+		case status := <-s.link.status:
+			if status != nats.CONNECTED {
+				return nats.ErrDisconnected // what was on its way is lost with the connection
+			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -235,13 +238,12 @@ func (s *service) handle(ctx context.Context, m jetstream.Msg) error {
 	}
 	// A record that waited here for too long comes a second time.
 	seq := meta.Sequence.Stream
-	last := &s.handled[seq%uint64(len(s.handled))]
-	if *last == seq {
+	if slices.Contains(s.handled[:], seq) {
 		return m.Ack()
 	}
 	e, err := FromMessage(m.Headers(), m.Data())
 	if err != nil {
-		err = fmt.Errorf("stream %s, record %d (%s): %w", s.o.Stream, seq, m.Subject(), err)
+		err = recordError(s.o.Stream, seq, m.Subject(), err)
 		if s.o.OnInvalid != nil {
 			err = s.o.OnInvalid(err)
 		}
@@ -253,7 +255,8 @@ func (s *service) handle(ctx context.Context, m jetstream.Msg) error {
 	defer s.sayWorking(m)()
 	for attempt := 0; ; attempt++ {
 		if err = s.handler(ctx, e); err == nil {
-			*last = seq
+			s.handled[s.oldest] = seq
+			s.oldest = (s.oldest + 1) % len(s.handled)
 			return m.Ack()
 		}
 		if ctx.Err() != nil {

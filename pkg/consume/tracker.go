@@ -34,7 +34,8 @@ const DefaultForget = time.Hour
 // Tracker applies the rules of the stream to events in the order in which they are read:
 //
 //   - A record may come more than once, and late. Per object (uid) only what is above the highest sequence seen is news.
-//     After a gap whose reason is rewound, sequences begin again below.
+//     After a gap whose reason is rewound, sequences begin again below; so they do after a snapshot that is newer than all
+//     before and of a lower resourceVersion: etcd was restored, or the cluster made anew, and no agent knew it from before.
 //   - Sweep: when a snapshot is completed, what belongs to its scope and was neither read nor changed since the snapshot was
 //     started does not exist. A snapshot of which the Tracker has not seen the start sweeps nothing, nor does one that was
 //     interrupted: the agent takes another.
@@ -301,8 +302,12 @@ func (t *Tracker) stream(e *Event) Verdict {
 	switch id := e.Stream.Snapshot; e.Type {
 	case TypeSnapshotStarted:
 		// A copy; or, of the one under way, the agent goes on with it after a restart.
-		if id == s.snapshot || slices.Contains(s.past, id) || version(e) < s.version {
+		late := version(e) < s.version && e.Time.Before(r.now)
+		if late || id == s.snapshot || slices.Contains(s.past, id) {
 			return Verdict{}
+		}
+		if version(e) < s.version {
+			r.rewind(e.Scope)
 		}
 		s.end()
 		t.clock++
@@ -320,7 +325,7 @@ func (t *Tracker) stream(e *Event) Verdict {
 		}
 		s.gap = e.ID
 		if e.Stream.Reason == ReasonRewound {
-			r.rewind(e.Scope, s)
+			r.rewind(e.Scope)
 		}
 	}
 	return Verdict{News: true}
@@ -365,15 +370,18 @@ func (r *resource) sweep(key resourceKey, scope string, s *scope) []Object {
 	return gone
 }
 
-// rewind forgets the sequences of a scope: etcd was restored, and what had been deleted may be back.
-func (r *resource) rewind(name string, s *scope) {
+// rewind forgets the sequences of a scope: etcd was restored, and what had been deleted may be back. The versions of other
+// scopes go too: what this one holds may have belonged to one of them, under an earlier configuration.
+func (r *resource) rewind(name string) {
 	for _, o := range r.live {
 		if contains(name, o.name.namespace) {
 			o.seq = 0
 		}
 	}
 	clear(r.dead)
-	s.version, s.floor = 0, 0
+	for _, s := range r.scopes {
+		s.version, s.floor = 0, 0
+	}
 }
 
 // version is the resourceVersion at which a snapshot was taken.

@@ -56,7 +56,7 @@ type scopeState struct {
 
 // MarshalJSON is all that the Tracker knows, to be saved together with the position in the stream. It may be saved
 // earlier than the position: records that are applied again are copies.
-func (t *Tracker) MarshalJSON() ([]byte, error) {
+func (t Tracker) MarshalJSON() ([]byte, error) {
 	st := trackerState{Version: stateVersion, Clock: t.clock, Resources: []resourceState{}}
 	for key, r := range t.resources {
 		rs := resourceState{Source: key.source, Resource: key.resource, Now: r.now, Pruned: r.pruned}

@@ -249,6 +249,31 @@ func TestTracker(t *testing.T) {
 			c b/2 @25 => news
 			gap rewound => -
 			u a/1 @30 => -`,
+		"rewound, under another scope than before": `
+			started S1 @60 => news
+			completed S1 @60 => news
+			gap rewound scope=pods/shop => news
+			c a/1 @20 => news`,
+		"restored, or made anew under the old name, while no agent knew": `
+			c a/1 @50 => news
+			started S1 @60 => news
+			r a/1 @50 S1 => -
+			c b/2 @61 => news
+			completed S1 @60 => news
+			started S2 @20 => news
+			r a/1 @10 S2 => news
+			r c/3 @5 S2 => news
+			completed S2 @20 => gone b/2
+			u a/1 @25 => news
+			started S1 @60 => -`,
+		"a start that comes later than it is remembered": `
+			started S1 @60 => news
+			r a/1 @50 S1 => news
+			+-2h
+			started S0 @20 => -
+			completed S0 @20 => -
+			+2h
+			completed S1 @60 => news`,
 		"versions that cannot be compared": `
 			c a/1 => news
 			u a/1 => news
@@ -285,6 +310,20 @@ func TestTrackerForgets(t *testing.T) {
 }
 
 func TestTrackerState(t *testing.T) {
+	var tr consume.Tracker
+	script(t, &tr, "c a/1 @5 => news")
+	type state struct {
+		Position uint64
+		Rules    consume.Tracker
+	}
+	saved, err := json.Marshal(state{7, tr}) // by value: the zero value would be silently saved otherwise
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back state
+	if err := json.Unmarshal(saved, &back); err != nil || back.Rules.Len() != 1 {
+		t.Errorf("%d objects in %s: %v", back.Rules.Len(), saved, err)
+	}
 	for saved, want := range map[string]string{
 		`{"version":2}`: "read the state of a tracker: its version is 2, want 1: start over from a snapshot",
 		`[]`:            "read the state of a tracker: json: cannot unmarshal array",

@@ -1,0 +1,83 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// link is a connection, and what becomes of it.
+type link struct {
+	conn    *nats.Conn
+	servers string           // where it leads, as it may be shown
+	ours    bool             // else it stays open
+	status  chan nats.Status // full: what comes then is lost, so each wait empties it first
+}
+
+func newLink(conn *nats.Conn, servers string, ours bool) *link {
+	return &link{conn, servers, ours, conn.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)}
+}
+
+func (l *link) close() {
+	l.conn.RemoveStatusListener(l.status)
+	if l.ours {
+		l.conn.Close()
+	}
+}
+
+// up waits for the connection, and tells whether it had to. It forgets what has become of it before: nothing that is
+// asked for was asked before.
+func (l *link) up(ctx context.Context) (waited bool, err error) {
+	for {
+		select {
+		case <-l.status:
+			continue
+		default:
+		}
+		switch {
+		case l.conn.IsConnected():
+			return waited, nil
+		case l.conn.IsClosed():
+			return waited, nats.ErrConnectionClosed
+		}
+		waited = true
+		select {
+		case <-l.status:
+		case <-ctx.Done():
+			return waited, context.Cause(ctx)
+		}
+	}
+}
+
+// attempt calls f with a context that ends after patience, or once the connection is lost: what was asked is never
+// answered then.
+func (l *link) attempt(ctx context.Context, patience time.Duration, f func(context.Context) error) error {
+	connected, lost := context.WithCancelCause(ctx)
+	defer lost(nil)
+	limited, cancel := context.WithTimeout(connected, patience)
+	defer cancel()
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		for {
+			select {
+			case s := <-l.status:
+				if s != nats.CONNECTED {
+					lost(nats.ErrDisconnected)
+					return
+				}
+			case <-limited.Done():
+				return
+			}
+		}
+	})
+	err := f(limited)
+	cancel()
+	watcher.Wait()
+	if cause := context.Cause(connected); errors.Is(cause, nats.ErrDisconnected) {
+		return cause
+	}
+	return err
+}
