@@ -171,10 +171,8 @@ func (f *tailFlags) start(now time.Time) (at time.Time, all bool, err error) {
 
 // source is where events come from.
 type source struct {
-	next func(context.Context) (*consume.Event, error)
-	// passable tells whether an error of next was about one record, and the next call goes on behind it.
-	passable func(error) bool
-	close    func()
+	next  func(context.Context) (*consume.Event, error)
+	close func()
 	// blocks: next may wait for input and not heed its context.
 	blocks bool
 	from   time.Time // events of before are not shown
@@ -208,8 +206,8 @@ func (f *tailFlags) open(ctx context.Context, stdin io.Reader, stderr io.Writer)
 	}
 	o := consume.JetStreamOptions{
 		URL: bus, Stream: f.stream, StopAtEnd: f.untilNow,
-		OnRetry: func(err error) { fmt.Fprintf(stderr, "kubecdc: reading goes on: %v\n", err) },
 	}
+	sayInterruptions(&o, stderr)
 	switch {
 	case all:
 		o.Start = consume.Beginning()
@@ -223,24 +221,27 @@ func (f *tailFlags) open(ctx context.Context, stdin io.Reader, stderr io.Writer)
 	if err != nil {
 		return nil, err
 	}
-	var position uint64
-	return &source{
-		next: func(ctx context.Context) (*consume.Event, error) {
-			position = r.Position()
-			return r.Next(ctx)
-		},
-		passable: func(err error) bool {
-			var missed *consume.MissedError
-			return errors.As(err, &missed) || r.Position() != position
-		},
-		close: func() { _ = r.Close() },
-	}, nil
+	return &source{next: r.Next, close: func() { _ = r.Close() }}, nil
+}
+
+// sayInterruptions has w told, once, that the bus is away, and that it is back.
+func sayInterruptions(o *consume.JetStreamOptions, w io.Writer) {
+	said := false
+	o.OnRetry = func(err error) {
+		if !said {
+			fmt.Fprintf(w, "kubecdc: %v; waiting for it\n", err)
+		}
+		said = true
+	}
+	o.OnResume = func() {
+		fmt.Fprintln(w, "kubecdc: reading goes on where it was interrupted")
+		said = false
+	}
 }
 
 // linesSource reads JSON lines.
 func linesSource(name string, file io.ReadCloser, from time.Time) *source {
-	in := &watched{Reader: file}
-	lines := consume.NewLines(in)
+	lines := consume.NewLines(file)
 	return &source{
 		next: func(ctx context.Context) (*consume.Event, error) {
 			e, err := lines.Next(ctx)
@@ -249,26 +250,10 @@ func linesSource(name string, file io.ReadCloser, from time.Time) *source {
 			}
 			return e, err
 		},
-		passable: func(error) bool { return in.err == nil || errors.Is(in.err, io.EOF) },
-		close:    func() { _ = file.Close() },
-		blocks:   true,
-		from:     from,
+		close:  func() { _ = file.Close() },
+		blocks: true,
+		from:   from,
 	}
-}
-
-// watched remembers how reading has ended.
-type watched struct {
-	io.Reader
-
-	err error
-}
-
-func (w *watched) Read(p []byte) (int, error) {
-	n, err := w.Reader.Read(p)
-	if err != nil {
-		w.err = err
-	}
-	return n, err
 }
 
 // tailer reads the flags that say what is shown, and how.

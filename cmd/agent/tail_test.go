@@ -165,6 +165,13 @@ func TestTailFollowsAStreamAcrossARestartOfItsServer(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("Ctrl-C does not end it")
 	}
+	// Once that the bus is away, and where that is, and once that it is back.
+	said := strings.Split(strings.TrimSpace(complaints.String()), "\n")
+	for k, line := range said {
+		if want := []string{"stream KUBECDC at " + url, "reading goes on"}[k%2]; !strings.Contains(line, want) || len(said)%2 != 0 {
+			t.Errorf("said about the restart, want %s in turn:\n%s", want, complaints)
+		}
+	}
 	if got := shownNames(out.String()); got != names(1, 6) {
 		t.Errorf("got %s", got)
 	}

@@ -71,7 +71,7 @@ func read(ctx context.Context, src *source, events chan<- received) {
 		if errors.Is(err, io.EOF) || ctx.Err() != nil {
 			return
 		}
-		fatal := err != nil && !src.passable(err)
+		fatal := err != nil && !passable(err)
 		select {
 		case events <- received{e, err, fatal}:
 		case <-ctx.Done():
@@ -81,6 +81,13 @@ func read(ctx context.Context, src *source, events chan<- received) {
 			return
 		}
 	}
+}
+
+// passable tells whether the next call of a source goes on behind an error.
+func passable(err error) bool {
+	var record *consume.RecordError
+	var missed *consume.MissedError
+	return errors.As(err, &record) || errors.As(err, &missed)
 }
 
 // show shows events until there are no more. What has been shown is on the terminal as soon as there is nothing else to do.

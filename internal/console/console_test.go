@@ -277,3 +277,44 @@ func TestCountsHaveCommas(t *testing.T) {
 		}
 	}
 }
+
+// A line says how much of a text has changed, and where room is short rather what has changed than who did it.
+func TestBriefly(t *testing.T) {
+	event := func(op, before, after string) *consume.Event {
+		raw := fmt.Sprintf(`{"specversion":"1.0","id":"i","source":"s","type":"dev.kubecdc.object.%s","time":"2026-11-20T15:00:00Z",`+
+			`"apiversion":"v1","resource":"configmaps","namespace":"shop","name":"c","uid":"u","op":%q,"data":{"op":%q,"before":%s,"after":%s,`+
+			`"changedBy":[{"manager":"kubectl-edit","operation":"Update"}]}}`, op, op[:1], op[:1], before, after)
+		e, err := consume.Parse([]byte(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	path := func(v string) string {
+		return `{"spec":{"template":{"spec":{"containers":[{"name":"web","image":"` + v + `"}]}}}}`
+	}
+	for _, tc := range []struct {
+		width         int
+		before, after string
+		want          string
+	}{
+		{0, `{"a":"1\n2\n3\n4\n5\n6\n7\n"}`, `{"a":"1\n2\nX\n4\n5\n6\n7\n"}`, "a 1 of 7 lines changed  by kubectl-edit"},
+		{0, `{"a":"1\n2"}`, `{"a":"1\n2\n"}`, "a 1 of 2 lines changed  by kubectl-edit"},
+		{0, `{"a":"1\n2\n3\n"}`, `{"a":"1\n2\n3\n4\n"}`, "a +1 line  by kubectl-edit"},
+		{0, `{"a":"1\n2\n3\n"}`, `{"a":"9"}`, "a +1 -3 lines  by kubectl-edit"},
+		{0, `{"a":"1\n2"}`, `{"a":null}`, "a 1\\n2→null  by kubectl-edit"},
+		{80, path("web:1.0"), path("web:1.1"), "…[web].image web:1.0→web:1.1"},
+		{122, path("web:1.0"), path("web:1.1"), "…spec.containers[web].image web:1.0→web:1.1  by kubectl-edit"},
+		{80, `{"spec":{"replicas":1,"x":1}}`, `{"spec":{"replicas":3,"x":2}}`, "spec.replicas 1→3, spec.x 1→2"},
+	} {
+		got := strings.TrimSpace(show(t, &terminal.Output{Width: tc.width}, console.Options{}, event("updated", tc.before, tc.after)))
+		if !strings.HasSuffix(got, " "+tc.want) {
+			t.Errorf("%d columns: got %s\nwant …%s", tc.width, got, tc.want)
+		}
+	}
+	got := show(t, &terminal.Output{}, console.Options{View: console.Diff},
+		event("created", "null", `{"metadata":{"annotations":{},"labels":{"a":"b"},"finalizers":[ ]},"spec":{},"data":{"k":"v"}}`))
+	if want := "  + metadata.labels: {a: b}\n  + data: {k: v}\n"; !strings.HasSuffix(got, "kubectl-edit\n"+want) {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+}

@@ -85,9 +85,7 @@ func (p *Printer) whole(sign byte, object []byte) {
 		case "apiVersion", "kind", "status":
 		case "metadata":
 			for _, field := range []string{"labels", "annotations", "finalizers"} {
-				if v := lookup(ms[k].value, field); v != nil {
-					p.folded(sign, "metadata."+field, v)
-				}
+				p.folded(sign, "metadata."+field, lookup(ms[k].value, field))
 			}
 		default:
 			p.folded(sign, string(appendKey(nil, ms[k].key)), ms[k].value)
@@ -95,8 +93,11 @@ func (p *Printer) whole(sign byte, object []byte) {
 	}
 }
 
-// folded appends a member of an object on one line.
+// folded appends a member of an object on one line, if there is anything in it.
 func (p *Printer) folded(sign byte, name string, value []byte) {
+	if value == nil || isContainer(value) && isEmpty(value) {
+		return
+	}
 	p.row(sign, 0, name+": "+string(appendFlow(nil, value, 2)))
 }
 

@@ -124,18 +124,25 @@ func (p *Printer) cell(style terminal.Style, text string, columns *int, share in
 	p.column(style, text, *columns)
 }
 
-// tail ends the line with a text and who did it. The text gives way, but leaves a third of the room at most to who it was.
+// tail ends the line with a text and who did it. Who it was gets what the text leaves, and a third of the room where that is
+// cut anyway; so little of it that it says nothing is left out.
 func (p *Printer) tail(text []byte, by []consume.Change) {
 	who := p.who(by)
 	room := p.room()
 	n := width(text)
-	if n > 0 && n+2+width(who) > room {
-		who = cut(who, max(room/3, room-n-2))
-		if width(who) < len("by x") {
-			who = ""
+	if n > 0 && who != "" && n+2+width(who) > room {
+		left := room - n - 2
+		if n > room {
+			left = room / 3
 		}
-		if who != "" {
-			text = []byte(cut(string(text), max(room-width(who)-2, 1)))
+		if left < leastWho {
+			who = ""
+		} else {
+			who = cut(who, left)
+			text = []byte(cut(string(text), room-width(who)-2))
+			if short, twice := bytes.CutSuffix(text, []byte(ellipsis+ellipsis)); twice { // behind "…" of a path
+				text = append(short, ellipsis...)
+			}
 		}
 	}
 	p.put(terminal.Plain, string(text))
@@ -301,16 +308,15 @@ func (p *Printer) briefNodes(dst []byte, from int, nodes []node) []byte {
 				dst = append(dst, '-')
 			}
 		}
-		start := len(dst)
-		for _, step := range path {
-			dst = appendStep(dst, start, step)
-		}
+		dst = p.appendPath(dst, path)
 		switch n.kind {
 		case changed:
-			if before, after := countLines(n.before), countLines(n.after); before > 1 || after > 1 {
-				dst = appendCount(append(dst, ' '), before)
-				dst = append(appendCount(append(dst, "→"...), after), " lines"...)
-				break
+			if isString(n.before) && isString(n.after) {
+				before, after := splitLines(unquote(n.before)), splitLines(unquote(n.after))
+				if len(before) > 1 || len(after) > 1 {
+					dst = appendLines(append(dst, ' '), before, after)
+					break
+				}
 			}
 			dst = p.appendShort(append(dst, ' '), n.before)
 			dst = p.appendShort(append(dst, "→"...), n.after)
@@ -325,6 +331,26 @@ func (p *Printer) briefNodes(dst []byte, from int, nodes []node) []byte {
 		case ordered:
 			dst = append(dst, "order of "...)
 			dst = append(dst, n.label...)
+		}
+	}
+	return dst
+}
+
+// appendPath appends the way to a change; where room is short without its first steps, since the last ones say most.
+func (p *Printer) appendPath(dst []byte, path []*node) []byte {
+	limit := max(p.room()/2, leastPath)
+	start := len(dst)
+	for first := range path {
+		dst = dst[:start]
+		if first > 0 {
+			dst = append(dst, ellipsis...)
+		}
+		from := len(dst)
+		for _, step := range path[first:] {
+			dst = appendStep(dst, from, step)
+		}
+		if width(dst[start:]) <= limit {
+			break
 		}
 	}
 	return dst
@@ -360,15 +386,27 @@ func appendStep(dst []byte, start int, n *node) []byte {
 	return appendClean(dst, key)
 }
 
-// countLines is how many lines a text has, 0 where the value is no text.
-func countLines(value []byte) int {
-	if !isString(value) {
-		return 0
+// appendLines says how many lines of a text have changed: "1 of 7 lines changed", or "+2 -1 lines".
+func appendLines(dst []byte, before, after [][]byte) []byte {
+	same := 0
+	common(len(before), len(after), func(x, y int) bool { return bytes.Equal(before[x], after[y]) }, func(int, int) { same++ })
+	if removed, added := len(before)-same, len(after)-same; removed != added {
+		if added > 0 {
+			dst = append(appendCount(append(dst, '+'), added), ' ')
+		}
+		if removed > 0 {
+			dst = append(appendCount(append(dst, '-'), removed), ' ')
+		}
+		return append(dst, plural(added+removed, "line", "lines")...)
 	}
-	return len(splitLines(unquote(value)))
+	dst = append(appendCount(dst, len(before)-same), " of "...)
+	return append(appendCount(dst, len(before)), " lines changed"...)
 }
 
 const (
+	// leastWho is how many columns of who it was are worth showing, leastPath how many of a path are shown in any case.
+	leastWho  = 10
+	leastPath = 16
 	// shortValue is how many columns a value takes at most on the line of an event at a terminal.
 	shortValue = 40
 	// longValue is how many characters it has at most in a pipe.
