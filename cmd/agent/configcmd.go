@@ -14,6 +14,7 @@ import (
 	"github.com/kubecdc/kubecdc/configs"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
 // errReported ends a command with exitUsage that has said itself what is wrong.
@@ -64,7 +65,7 @@ func newConfigSchemaCommand() *cobra.Command {
 func newConfigCheckCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
-		Use:   "check FILE…",
+		Use:   "check FILE...",
 		Short: "Say everything that is wrong with configurations, or what they do",
 		Long: "Read configurations as 'kubecdc run' would and print all that is wrong with them, each error with its line and\n" +
 			"column, or in short what each does. FILE is - for standard input.\n\n" +
@@ -91,6 +92,16 @@ func newConfigCheckCommand() *cobra.Command {
 	return cmd
 }
 
+// printInvalid prints all that is wrong with configurations.
+func printInvalid(out *terminal.Output, errs config.Errors) {
+	paint := func(s terminal.Style) func(string) string {
+		return func(text string) string { return out.Paint(s, text) }
+	}
+	for _, e := range errs {
+		fmt.Fprintln(out, e.Styled(paint(terminal.Bold), paint(terminal.Red)))
+	}
+}
+
 func validateOutput(format string) error {
 	if format != "text" && format != "json" {
 		return usageError{fmt.Errorf("--output: must be text or json, got %q", format)}
@@ -108,7 +119,7 @@ func readConfig(stdin io.Reader, file string) (data []byte, name string, err err
 		name = file
 	}
 	if err != nil {
-		return nil, "", usageError{fmt.Errorf("read configuration: %w", err)}
+		return nil, name, usageError{fmt.Errorf("read configuration: %w", err)}
 	}
 	return data, name, nil
 }
@@ -153,13 +164,17 @@ func checkConfigs(stdin io.Reader, stdout io.Writer, files []string, asJSON bool
 	results := make([]checked, 0, len(files))
 	for _, file := range files {
 		data, name, err := readConfig(stdin, file)
-		if err != nil {
-			return err
-		}
 		result := checked{File: name}
-		f, err := config.ParseFile(data, name, checkSubject)
+		var f *config.File
+		if err == nil {
+			f, err = config.ParseFile(data, name, checkSubject)
+		}
 		var invalid config.Errors
+		var unread *os.PathError
 		switch {
+		case errors.As(err, &unread):
+			result.Errors = config.Errors{{File: name, Message: "cannot be read: " + unread.Err.Error()}}
+			all = append(all, result.Errors...)
 		case errors.As(err, &invalid):
 			result.Errors = invalid
 			all = append(all, invalid...)

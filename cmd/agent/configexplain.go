@@ -17,7 +17,7 @@ import (
 func newConfigExplainCommand() *cobra.Command {
 	var file, output string
 	cmd := &cobra.Command{
-		Use:   "explain RESOURCE [--config FILE]",
+		Use:   "explain RESOURCE",
 		Short: "Say which rule takes a resource, and what becomes of its changes",
 		Long: "Say which rule of a configuration (without --config: of the default one) takes a resource, or why none does, and\n" +
 			"what becomes of its changes. RESOURCE is written as for kubectl: pods, deploy, deployments.apps,\n" +

@@ -12,7 +12,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// newManCommand is for those who make packages: hidden, and small enough to be in every binary.
+// newManCommand is for those who make packages: hidden, and small enough to be in every binary. Why it is not cobra/doc:
+// docs/decisions/0009-man-pages.md.
 func newManCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIRECTORY",

@@ -48,7 +48,7 @@ func newRBACCommand(stdout, stderr io.Writer) *cobra.Command {
 	cmd.Flags().StringVar(&f.serviceAccount, "service-account", "kubecdc/kubecdc", "who is bound, as `NAMESPACE/NAME`")
 	cmd.Flags().StringVar(&f.name, "name", "kubecdc", "`name` of the roles and bindings")
 	cmd.Flags().BoolVar(&f.discover, "discover", false, "ask the cluster what it serves and write it out instead of wildcards")
-	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file`, implies --discover; default: as for kubecdc run")
+	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file`, implies --discover; default: $KUBECONFIG, ~/.kube/config, or in a pod its service account")
 	cmd.Flags().StringVar(&f.context, "context", "", "`name` of the kubeconfig's context, implies --discover")
 	cmd.Flags().StringVarP(&f.output, "output", "o", "yaml", "`format`: yaml or json")
 	completeWords(cmd, "output", "yaml", "json")
@@ -106,7 +106,7 @@ func discoverSelected(ctx context.Context, cfg *config.Config, f *runFlags) (_ *
 	if err != nil {
 		return nil, "", usageError{err}
 	}
-	host = redacted(rc.Host)
+	host = redacted(rc)
 	plan, err := set.Plan(ctx)
 	if err != nil {
 		return nil, "", fmt.Errorf("ask %s what it serves: %w", host, err)

@@ -145,6 +145,9 @@ func (p *ResourcePattern) wrong(text string) string {
 				return "did you mean " + b.name() + "?"
 			}
 		}
+		if near := nearest(p.Resource, ResourceNames()); near != "" { // "Deploymnet"
+			return "did you mean " + builtinOf(near).name() + "?"
+		}
 		return "write pods, deployments.apps, deployments.v1.apps, *.networking.k8s.io or *, in lower case"
 	case b == nil:
 		return ""

@@ -106,6 +106,25 @@ func TestLoadNoSuchFile(t *testing.T) {
 	}
 }
 
+// At a terminal the path and the mark are told from the rest, which stays as it is.
+func TestStyled(t *testing.T) {
+	_, err := config.Parse([]byte("apiVersion: kubecdc.dev/v1\nqueue: {events: 0}\n"), "f.yaml")
+	var one *config.Error
+	if !errors.As(err, &one) {
+		t.Fatalf("%T has no *config.Error", err)
+	}
+	got := one.Styled(func(s string) string { return "<" + s + ">" }, func(s string) string { return "(" + s + ")" })
+	want := "f.yaml:2:17: <queue.events>: must be between 1 and 16777216, got 0\n" +
+		"     2 | queue: {events: 0}\n" +
+		"       |                 (^)"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if plain := strings.NewReplacer("<", "", ">", "", "(", "", ")", "").Replace(got); plain != one.Error() {
+		t.Errorf("got %q, without style %q", plain, one.Error())
+	}
+}
+
 func TestErrorsAs(t *testing.T) {
 	_, err := config.Parse([]byte("apiVersion: kubecdc.dev/v1\nqueue: {events: 0}\n"), "f.yaml")
 	var one *config.Error
@@ -125,7 +144,8 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestPasswordNotShown: a password in the URL is refused without being repeated, in the message or in the excerpt.
+// TestPasswordNotShown: a password is refused without being repeated, in the message or in the excerpt: in a URL, in what
+// was to be one, and under a key of its own.
 func TestPasswordNotShown(t *testing.T) {
 	for _, bus := range []string{
 		`{nats: {url: "nats://kubecdc:hunter2@nats:4222"}}`,
@@ -141,6 +161,18 @@ func TestPasswordNotShown(t *testing.T) {
 		`{nats: {stream: {maxBytes: "nats://kubecdc:hunter2@nats:4222"}}}`,
 		`{nats: {url: {"nats://kubecdc:hunter2@nats:4222": 1}}}`,
 		`{"nats://kubecdc:hunter2@nats:4222": 1}`,
+		`{nats: {url: "kubecdc:hunter2 word@nats:4222"}}`,
+		`{nats: {url: "kubecdc : [hunter2]@nats:4222"}}`,
+		`{nats: {url: "kubecdc:it's,hunter2@nats:4222"}}`,
+		`{nats: {url: "hunter2@nats:4222"}}`,
+		`{nats: {url: hunter2@nats}}`,
+		`{nats: {url: "nats://kubecdc:hunter2"}}`,
+		`{nats: {url: "nats://kubecdc:3hunter2%40nats:4222"}}`,
+		`{nats: {url: "kubecdc:hunter2://x@nats"}}`,
+		`{nats: {url: "nats://nats:4222?token=hunter2"}}`,
+		`{nats: {url: "nats://nats:4222", user: kubecdc, password: hunter2}}`,
+		`{nats: {auth: {user: kubecdc, "password": "hunter2, too"}}}`,
+		`{nats: {token: hunter2}}`,
 	} {
 		_, err := config.Parse([]byte("apiVersion: kubecdc.dev/v1\nbus: "+bus+"\n"), "f.yaml")
 		if err == nil {

@@ -293,7 +293,7 @@ func expand(s string, lookup func(string) (string, bool)) (string, error) {
 		case "$$":
 			return "$"
 		case "$":
-			errs = append(errs, errors.New("a dollar begins ${NAME}; write $$ for a dollar itself"))
+			errs = append(errs, errors.New("a dollar begins ${NAME}, an environment variable; write $$ for a dollar itself"))
 			return m
 		}
 		name := m[2 : len(m)-1]
@@ -375,7 +375,7 @@ func isQuoted(n ast.Node) bool {
 func describe(n ast.Node) string {
 	switch t := n.(type) {
 	case *ast.NullNode:
-		return "nothing"
+		return "nothing; write a value or leave it out"
 	case *ast.MappingNode, *ast.MappingValueNode:
 		return "a mapping"
 	case *ast.SequenceNode:

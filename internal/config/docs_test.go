@@ -59,7 +59,7 @@ func sentence(t *testing.T, e *entry) string {
 	}
 	s := "**Not yet supported.** " + markdown(e.prose)
 	if e.planned.Off != "" {
-		s += " It may be written down as " + code(e.planned.Off) + "."
+		s += " Until then only " + code(e.planned.Off) + " is allowed."
 	}
 	return s + " Will be written as " + code(e.key+": "+e.example) + "."
 }

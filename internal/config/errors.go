@@ -65,6 +65,12 @@ type Error struct {
 
 // Error is "file:line:column: path: message" with what is known of it, and the excerpt below.
 func (e *Error) Error() string {
+	plain := func(text string) string { return text }
+	return e.Styled(plain, plain)
+}
+
+// Styled is Error for a terminal: path shows the path and mark the ^ below the place.
+func (e *Error) Styled(path, mark func(string) string) string {
 	var b strings.Builder
 	if e.File != "" {
 		b.WriteString(e.File)
@@ -74,17 +80,20 @@ func (e *Error) Error() string {
 		b.WriteString(": ")
 	}
 	if e.Path != "" {
-		b.WriteString(e.Path + ": ")
+		b.WriteString(path(e.Path) + ": ")
 	}
 	b.WriteString(e.Message)
-	b.WriteString(e.excerpt)
+	if e.excerpt != "" {
+		b.WriteString(e.excerpt + mark("^"))
+	}
 	return b.String()
 }
 
 // excerptWidth bounds what of a line is shown to either side of the place.
 const excerptWidth = 100
 
-// excerpt shows a line of the file with a mark below the column; "" where the file has no such line.
+// excerpt shows a line of the file, and below it what is before the mark of the column; "" where the file has no such
+// line.
 func excerpt(lines []string, line, column int) string {
 	if line < 1 || line > len(lines) || column < 1 {
 		return ""
@@ -97,20 +106,31 @@ func excerpt(lines []string, line, column int) string {
 	}
 	column = min(column, len(text)+1)
 	from, to := max(0, column-1-excerptWidth), min(len(text), column-1+excerptWidth)
-	return fmt.Sprintf("\n%6d | %s\n       | %s^", line, string(text[from:to]), strings.Repeat(" ", column-1-from))
+	return fmt.Sprintf("\n%6d | %s\n       | %s", line, string(text[from:to]), strings.Repeat(" ", column-1-from))
 }
 
-// userinfo is the user part of a URL, also of one whose scheme was forgotten.
-var userinfo = regexp.MustCompile(`//.*@|[^\s"'{}\[\],/:]+:(/[^/\s]|[^/\s])\S*@`)
+// secret is what may be a password or a token: its first group is shown, the second is not. In turn: what a key of that
+// name holds; a query; the user part of a URL, also of one whose scheme or slashes were forgotten; and a port that is no
+// number, for that is what is left where the host was forgotten.
+var secret = regexp.MustCompile(`(?i)((?:password|passwd|token|seed)["']? *: *)(\S.*)` +
+	`|([?&][a-z_-]+=)([^\s"']+)` +
+	`|((?:\burl["']? *: *["']?)?(?:[a-z]+:)?//|\burl["']? *: *["']?)(.*@)` +
+	`|()([^\s"']+@)` +
+	`|(//[^\s"'/:,\[]*:)([0-9]*[^\s"'/:,?#0-9$}\]][^\s"',]*)`)
 
-// mask hides the user part of a URL, keeping the width: a password written there is refused, and must not reach a log
-// by way of that error.
+// mask hides secrets, keeping the width: they are refused, and must not reach a log by way of that error.
 func mask(s string) string {
-	return userinfo.ReplaceAllStringFunc(s, func(m string) string {
-		scheme := ""
-		if strings.HasPrefix(m, "//") {
-			scheme = "//"
+	return secret.ReplaceAllStringFunc(s, func(m string) string {
+		groups := secret.FindStringSubmatch(m)
+		for i := 1; i < len(groups); i += 2 {
+			if hidden := groups[i+1]; hidden != "" {
+				end := ""
+				if strings.HasSuffix(hidden, "@") {
+					end = "@"
+				}
+				return groups[i] + strings.Repeat("*", utf8.RuneCountInString(hidden)-len(end)) + end
+			}
 		}
-		return scheme + strings.Repeat("*", utf8.RuneCountInString(m)-len(scheme)-1) + "@"
+		return m
 	})
 }

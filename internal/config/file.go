@@ -51,7 +51,7 @@ func ParseFile(data []byte, name string, checks ...Check) (*File, error) {
 	errs := d.errs
 	for _, e := range c.problems() {
 		// What could not be read was left at its default or empty: a second complaint about it would mislead.
-		if !errs.covers(e.Path) {
+		if !d.errs.covers(e.Path) {
 			errs = append(errs, d.locate(e))
 		}
 	}

@@ -81,7 +81,7 @@ func inEnum[T interface {
 		return nil
 	}
 	if what, ok := notYetValue(path.String(), string(got)); ok {
-		return field.ErrorList{unsupported(path, what)}
+		return field.ErrorList{unsupported(path, what+"; write "+oneOf(got))}
 	}
 	return field.ErrorList{field.Invalid(path, string(got), "must be "+oneOf(got))}
 }

@@ -78,7 +78,7 @@ func (p Planned) refusal() string {
 	if p.Off != "" {
 		return "not yet supported: " + p.What + "; leave it out or write " + p.Off
 	}
-	return "not yet supported: " + p.What
+	return "not yet supported: " + p.What + "; leave it out"
 }
 
 // written is a scalar or a list of scalars in one spelling; "" for anything else.

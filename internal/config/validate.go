@@ -141,7 +141,7 @@ func validatePattern(rules []Rule, j int, q span, path, at *field.Path) field.Er
 			cure := fmt.Sprintf("add %s to %s", names, path.Index(j).Child("except"))
 			switch {
 			case all && rules[i].names(q.resource):
-				cure = "name it in one rule only"
+				cure = fmt.Sprintf("name %s in one rule only", names)
 			case all:
 				cure = fmt.Sprintf("add %s to %s", names, path.Index(i).Child("except"))
 			}
@@ -278,6 +278,7 @@ var streamName = regexp.MustCompile(`^[!#-)+,\-0-=?-\[\]-~]{1,255}$`)
 
 // validateServers never repeats the URL: its user part may be a password.
 func validateServers(servers string, path *field.Path) field.ErrorList {
+	var list field.ErrorList
 	all := strings.Split(servers, ",")
 	for i, server := range all {
 		which := ""
@@ -285,14 +286,14 @@ func validateServers(servers string, path *field.Path) field.ErrorList {
 			which = fmt.Sprintf("server %d ", i+1)
 		}
 		if what := wrongServer(strings.TrimSpace(server)); what != "" {
-			return field.ErrorList{field.Forbidden(path,
-				"must be nats://host:port, or several servers of one cluster separated by commas: "+which+what)}
+			list = append(list, field.Forbidden(path,
+				"must be nats://host:port, or several servers of one cluster separated by commas: "+which+what))
 		}
 	}
-	return nil
+	return list
 }
 
-// wrongServer says what is wrong with the URL of a server, without repeating more of it than the scheme.
+// wrongServer says what is wrong with the URL of a server, without repeating anything of it.
 func wrongServer(server string) string {
 	scheme, _, ok := strings.Cut(server, "://")
 	u, err := url.Parse(server)
@@ -302,11 +303,14 @@ func wrongServer(server string) string {
 	case !ok:
 		return "has no scheme, write nats:// before it"
 	case !slices.Contains(serverSchemes(), scheme):
-		return "has the scheme " + show(scheme) + ", known are " + strings.Join(serverSchemes(), ", ")
+		return "has another scheme than " + strings.Join(serverSchemes(), ", ")
 	case err != nil: // url.Error repeats the URL
-		return "cannot be read"
+		return "cannot be read; write a host, a colon and a number behind ://"
 	case u.User != nil:
-		return "has a user or a password in it: secrets come only from files"
+		return "has a user or a password in it; leave them out: secrets will come only from files, " +
+			"and authentication to NATS is not yet supported"
+	case u.RawQuery != "" || u.Fragment != "":
+		return "has a ? or a # in it; end it with the port"
 	case u.Hostname() == "":
 		return "has no host"
 	}
@@ -333,7 +337,7 @@ func unsupported(path *field.Path, what string) *field.Error {
 // staysOff refuses a switch whose other position is planned.
 func staysOff(path *field.Path, on bool) field.ErrorList {
 	if what, ok := notYetValue(path.String(), "true"); on && ok {
-		return field.ErrorList{unsupported(path, what)}
+		return field.ErrorList{unsupported(path, what+"; write false")}
 	}
 	return nil
 }
