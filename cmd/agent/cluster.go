@@ -29,7 +29,7 @@ type cluster struct {
 }
 
 // host is the API server's URL without credentials.
-func (c *cluster) host() string { return redacted(c.rest.Host) }
+func (c *cluster) host() string { return redacted(c.rest) }
 
 // findCluster reads the kubeconfig, or finds out that this is a pod. It asks nothing of the cluster.
 func findCluster(f *runFlags) (*cluster, error) {
@@ -89,13 +89,17 @@ func restConfig(f *runFlags) (*rest.Config, error) {
 	return c.rest, nil
 }
 
-// redacted is a URL without the password that a kubeconfig may have in it.
-func redacted(host string) string {
-	if u, err := url.Parse(host); err == nil {
-		return u.Redacted()
+// serverURL is the API server's URL, which a kubeconfig may have as host:port. A client has been made with c.
+func serverURL(c *rest.Config) *url.URL {
+	u, _, err := rest.DefaultServerUrlFor(c)
+	if err != nil {
+		return &url.URL{}
 	}
-	return "(not a URL)"
+	return u
 }
+
+// redacted is the API server's URL without the password that a kubeconfig may have in it.
+func redacted(c *rest.Config) string { return serverURL(c).Redacted() }
 
 const (
 	// silence is how long nothing needs to be said of an API server that does not answer.

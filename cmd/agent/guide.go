@@ -92,15 +92,21 @@ func showHints(out *terminal.Output, hints []hint) {
 	if len(hints) == 0 {
 		return
 	}
-	width := 0
+	commands, purposes := 0, 0
 	for _, h := range hints {
-		width = max(width, len(h.command))
+		commands, purposes = max(commands, len(h.command)), max(purposes, len(h.purpose))
 	}
+	narrow := out.Width > 0 && out.Width <= 2+commands+3+purposes
 	b := []byte("\nIn another terminal:\n\n")
 	for _, h := range hints {
 		b = append(b, "  "...)
+		if narrow { // then each purpose is a line of its own
+			b = append(b, out.Paint(terminal.Dim, "# "+h.purpose)+"\n  "...)
+			b = append(b, out.Paint(terminal.Bold, h.command)+"\n"...)
+			continue
+		}
 		b = out.Append(b, terminal.Bold, h.command)
-		b = append(b, strings.Repeat(" ", width-len(h.command)+3)...)
+		b = append(b, strings.Repeat(" ", commands-len(h.command)+3)...)
 		b = append(b, out.Paint(terminal.Dim, h.purpose)...)
 		b = append(b, '\n')
 	}

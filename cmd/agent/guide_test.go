@@ -1,7 +1,9 @@
 package main
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -62,6 +64,11 @@ In another terminal:
 			}
 		})
 	}
+	var narrow buffer
+	showHints(&terminal.Output{Writer: &narrow, Width: 30}, []hint{{"kubecdc tail", "each change as it happens"}})
+	if diff := cmp.Diff("\nIn another terminal:\n\n  # each change as it happens\n  kubecdc tail\n\n", narrow.String()); diff != "" {
+		t.Errorf("narrow (-want +got):\n%s", diff)
+	}
 	tail := newTailCommand(&buffer{}, &buffer{})
 	if err := tail.ParseFlags([]string{"--diff", "--since", "1h", "--bus", "nats://nats.example:4222"}); err != nil {
 		t.Error(err)
@@ -95,6 +102,21 @@ func TestHintsForAnEmbeddedJetStream(t *testing.T) {
 		}
 		if last := got[len(got)-1].command; got[0].command != want || last != "nats sub --server "+local.URL()+" 'kubecdc.>'" {
 			t.Errorf("data directory %q: %+v", dataDir, got)
+		}
+	}
+}
+
+func TestLogOfMachines(t *testing.T) {
+	for format, want := range map[config.LogFormat]string{
+		config.LogAuto: `"msg":"ending","grace":"20s"`, // a buffer is no terminal
+		config.LogJSON: `"msg":"ending","grace":"20s"`,
+		config.LogText: `msg=ending grace=20s`,
+	} {
+		var b buffer
+		log, people := newLogger(config.Log{Level: config.LogInfo, Format: format}, &terminal.Output{Writer: &b})
+		log.Info("ending", "grace", 20*time.Second)
+		if got := b.String(); people || !strings.Contains(got, want) {
+			t.Errorf("%s: people %v, %s lacks %s", format, people, got, want)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func startLocalBus(ctx context.Context, dataDir, uid string, c *cluster, log *sl
 		}
 		dataDir = filepath.Join(root, uid)
 	}
-	b, err := localbus.Start(ctx, localbus.Options{Dir: dataDir, Cluster: uid, APIServer: withoutUser(c.rest.Host), Log: log})
+	b, err := localbus.Start(ctx, localbus.Options{Dir: dataDir, Cluster: uid, APIServer: withoutUser(serverURL(c.rest)), Log: log})
 	if err != nil {
 		return nil, err
 	}
@@ -37,13 +37,10 @@ func startLocalBus(ctx context.Context, dataDir, uid string, c *cluster, log *sl
 }
 
 // withoutUser is a URL without user and password.
-func withoutUser(host string) string {
-	u, err := url.Parse(host)
-	if err != nil {
-		return "(not a URL)"
-	}
-	u.User = nil
-	return u.String()
+func withoutUser(u *url.URL) string {
+	bare := *u
+	bare.User = nil
+	return bare.String()
 }
 
 // listen listens where the agent's HTTP server is configured to be. Without a configuration, nobody relies on the port:

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
 // Exit codes of the command line's contract.
@@ -72,7 +73,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case errors.Is(err, errReported):
 		return exitUsage
 	case errors.As(err, &invalid):
-		fmt.Fprintln(stderr, err)
+		printInvalid(terminal.Detect(stderr, os.Getenv), invalid)
 		return exitUsage
 	case errors.As(err, &usage), isCobraUsage(err):
 		fmt.Fprintf(stderr, "kubecdc: %v\nSee '%s --help'.\n", err, cmd.CommandPath())

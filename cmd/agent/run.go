@@ -115,7 +115,7 @@ func loadConfig(f *runFlags) (*config.Config, error) {
 
 // newLogger writes to out. people tells that it does so for people.
 func newLogger(c config.Log, out *terminal.Output) (log *slog.Logger, people bool) {
-	o := &slog.HandlerOptions{Level: c.Level.Slog()}
+	o := &slog.HandlerOptions{Level: c.Level.Slog(), ReplaceAttr: readableDurations}
 	switch {
 	case c.Format == config.LogText:
 		return slog.New(slog.NewTextHandler(out, o)), false
@@ -123,6 +123,14 @@ func newLogger(c config.Log, out *terminal.Output) (log *slog.Logger, people boo
 		return slog.New(terminal.NewHandler(out, c.Level.Slog())), true
 	}
 	return slog.New(slog.NewJSONHandler(out, o)), false
+}
+
+// readableDurations writes "20s" where JSON would have 20000000000.
+func readableDurations(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		return slog.String(a.Key, a.Value.Duration().String())
+	}
+	return a
 }
 
 // bus is a publisher and what else the agent needs of it.
@@ -355,7 +363,11 @@ func runStages(ctx context.Context, grace time.Duration, s stages, log *slog.Log
 	})
 	g.Go(func() error {
 		defer disconnect()
-		return s.pump(pumping)
+		err := s.pump(pumping)
+		if errors.Is(err, publish.ErrClosed) {
+			return nil // the bus has failed, and its own error says why
+		}
+		return err
 	})
 	g.Go(func() error { return s.bus(connected) })
 	err := g.Wait()

@@ -3,14 +3,21 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
 // diary writes down what the stages do, in order.
@@ -91,8 +98,42 @@ func TestAFailingStageEndsAll(t *testing.T) {
 	}
 }
 
+// A bus that fails ends the pump before it has ended itself: what it says is what matters.
+func TestTheErrorOfAFailedBusIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d diary
+		failure := errors.New("the disk is full")
+		closed := make(chan struct{})
+		err := runStages(t.Context(), time.Minute, stages{
+			observe: d.untilEnded("observe"), waiting: func() int { return 1 }, closeQueue: func() {},
+			pump: func(context.Context) error {
+				<-closed
+				return fmt.Errorf("publish pods/1: %w", publish.ErrClosed)
+			},
+			bus: func(context.Context) error {
+				close(closed)
+				synctest.Wait() // the pump has ended
+				return failure
+			},
+		}, slog.New(slog.DiscardHandler))
+		if !errors.Is(err, failure) {
+			t.Errorf("got %v, want %v", err, failure)
+		}
+	})
+}
+
 func TestLoggedHostHoldsNoPassword(t *testing.T) {
-	if got := redacted("https://admin:hunter2@127.0.0.1:6443"); got != "https://admin:xxxxx@127.0.0.1:6443" {
-		t.Errorf("got %q", got)
+	for host, want := range map[string]string{
+		"https://admin:hunter2@127.0.0.1:6443": "https://admin:xxxxx@127.0.0.1:6443",
+		"127.0.0.1:6443":                       "http://127.0.0.1:6443",
+		"https://rancher.example/k8s/c-1":      "https://rancher.example/k8s/c-1",
+	} {
+		if got := redacted(&rest.Config{Host: host}); got != want {
+			t.Errorf("%s: got %q, want %q", host, got, want)
+		}
+	}
+	// One that cannot be read is not repeated.
+	if _, err := newSet(config.Default(), &rest.Config{Host: "admin:hunter2@[::1"}, nil, slog.New(slog.DiscardHandler), prometheus.NewRegistry()); err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("got %v", err)
 	}
 }

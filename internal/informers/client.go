@@ -3,9 +3,11 @@ package informers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,16 +23,24 @@ import (
 // default of 4 MiB a stream would let 60 blocked watches hold 257 MB.
 const watchReceiveBuffer = 256 << 10
 
+// uidTimeout bounds the request that all others wait for, should its connection be dead without a word.
+const uidTimeout = 30 * time.Second
+
 // client reads raw JSON from an API server. Lists and watches have transports of their own, so that the small receive
 // buffer of watches does not slow lists down.
 type client struct {
-	host      string // for people: without credentials
+	host      string // the URL, for people: without the password
 	lists     *rest.RESTClient
 	watches   *rest.RESTClient
 	discovery *discovery.DiscoveryClient
 }
 
 func newClient(config *rest.Config) (*client, error) {
+	u, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, errors.New("the API server's address is neither a URL nor host:port") // err repeats it, which may hold a password
+	}
+	host := u.Redacted()
 	lists := dynamic.ConfigFor(config)
 	lists.AcceptContentTypes = "application/json" // whatever the feature gates say: the bytes are kept as they come
 	// Flow is bounded by the queue and by API Priority and Fairness; a client-side limit would only delay watches
@@ -42,7 +52,7 @@ func newClient(config *rest.Config) (*client, error) {
 	lists.APIPath = "/"
 	listClient, err := rest.HTTPClientFor(lists)
 	if err != nil {
-		return nil, fmt.Errorf("client for %s: %w", config.Host, err)
+		return nil, fmt.Errorf("client for %s: %w", host, err)
 	}
 
 	watches := rest.CopyConfig(lists)
@@ -58,21 +68,18 @@ func newClient(config *rest.Config) (*client, error) {
 	})
 	watchClient, err := rest.HTTPClientFor(watches)
 	if err != nil {
-		return nil, fmt.Errorf("client for %s: %w", config.Host, err)
+		return nil, fmt.Errorf("client for %s: %w", host, err)
 	}
 
-	c := &client{}
-	if u, _, err := rest.DefaultServerUrlFor(config); err == nil {
-		c.host = u.Redacted()
-	}
+	c := &client{host: host}
 	if c.lists, err = rest.UnversionedRESTClientForConfigAndClient(lists, listClient); err != nil {
-		return nil, fmt.Errorf("client for %s: %w", config.Host, err)
+		return nil, fmt.Errorf("client for %s: %w", host, err)
 	}
 	if c.watches, err = rest.UnversionedRESTClientForConfigAndClient(watches, watchClient); err != nil {
-		return nil, fmt.Errorf("client for %s: %w", config.Host, err)
+		return nil, fmt.Errorf("client for %s: %w", host, err)
 	}
 	if c.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(lists, listClient); err != nil {
-		return nil, fmt.Errorf("client for %s: %w", config.Host, err)
+		return nil, fmt.Errorf("client for %s: %w", host, err)
 	}
 	return c, nil
 }
@@ -124,7 +131,7 @@ func stream(ctx context.Context, c *rest.RESTClient, r *object.Resource, namespa
 
 // clusterUID is the uid of namespace kube-system, which lives as long as the cluster.
 func (c *client) clusterUID(ctx context.Context) (string, error) {
-	result := c.lists.Get().AbsPath("/api/v1/namespaces/kube-system").SetHeader("Accept", "application/json").Do(ctx)
+	result := c.lists.Get().AbsPath("/api/v1/namespaces/kube-system").SetHeader("Accept", "application/json").Timeout(uidTimeout).Do(ctx)
 	raw, err := result.Raw()
 	if err != nil {
 		err = result.Error() // with what the API server says in the body

@@ -34,9 +34,7 @@ func (i *informer) failed(ctx context.Context, doing string, err error, delay ti
 	if common(r) {
 		warn = i.outage.begin(r, now)
 	}
-	if hopeless(r) {
-		i.progressed()
-	}
+	i.progressed() // it may have become one that is not waited for
 	level := slog.LevelDebug
 	if warn {
 		level = slog.LevelWarn

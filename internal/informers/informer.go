@@ -32,7 +32,7 @@ type informer struct {
 	listSlots  chan struct{} // shared: bounds how many lists run at a time
 	outage     *outage       // shared
 	denials    *denials      // shared
-	progressed func()        // told when the first snapshot is complete, or found to be impossible
+	progressed func()        // told when the first snapshot may be complete, or impossible
 	log        *slog.Logger
 	metrics    *metrics
 

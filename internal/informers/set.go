@@ -174,7 +174,8 @@ func (s *Set) Run(ctx context.Context) error {
 }
 
 // Captured is closed once the first snapshot of every resource is on the bus (snapshot.mode never: once every resource
-// is loaded). As in Ready, a resource that is forbidden, not served or cannot be captured does not hold it back.
+// is loaded). As in Ready, a resource that is forbidden, not served or cannot be captured does not hold it back; neither
+// does one whose list has failed again and again while the API server answers others.
 func (s *Set) Captured() <-chan struct{} { return s.captured }
 
 // lookAgain wakes awaitCapture.
@@ -193,7 +194,7 @@ func (s *Set) awaitCapture(ctx context.Context, began time.Time) {
 			return
 		case <-s.progressed:
 		}
-		if s.discoveredAll() == nil && !slices.ContainsFunc(s.Status(), func(st Status) bool { return !st.Captured && !st.Hopeless() }) {
+		if s.discoveredAll() == nil && !slices.ContainsFunc(s.Status(), func(st Status) bool { return st.holdsBack() }) {
 			break
 		}
 	}
@@ -357,14 +358,15 @@ func (s *Set) Status() []Status {
 }
 
 // Ready is nil once resources are discovered and every informer that can has loaded its first list. A resource that is
-// forbidden, not served or cannot be captured does not hold back the others: it shows in Status.
+// forbidden, not served, cannot be captured or keeps failing in a way of its own does not hold back the others: it shows
+// in Status.
 func (s *Set) Ready() error {
 	if err := s.discoveredAll(); err != nil {
 		return err
 	}
 	var waiting []string
 	for _, st := range s.Status() {
-		if !st.Synced && !st.Hopeless() {
+		if !st.Synced && st.holdsBack() {
 			waiting = append(waiting, st.Scope)
 		}
 	}

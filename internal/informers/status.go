@@ -27,6 +27,7 @@ type Status struct {
 	Error    string    // why it is failing
 	Reason   string    // the class of Error, as in the metrics
 	LastSeen time.Time // last event or bookmark, zero: none yet
+	Failures int       // in a row
 
 	Objects  int  // last-known objects; so far, while the first list is loaded
 	Expected int  // how many the first list will have loaded, where the API server tells; 0 once it is
@@ -34,9 +35,20 @@ type Status struct {
 	Captured bool // the first snapshot is on the bus, to its last read and its snapshot.completed
 }
 
-// Hopeless tells if nothing is to be expected of the informer until somebody changes what is served, or permitted.
-func (s *Status) Hopeless() bool {
+// hopeless tells if nothing is to be expected of the informer until somebody changes what is served, or permitted.
+func (s *Status) hopeless() bool {
 	return s.Phase == PhaseUnserved || hopeless(s.Reason)
+}
+
+// patience is how many times in a row a first list may fail before the snapshot of the others is complete without it:
+// some 4 s.
+const patience = 6
+
+// holdsBack tells if the first snapshot is not complete without the informer's. What is loaded is on its way, whatever
+// becomes of the watch. What cannot be loaded, for a reason of its own such as a conversion webhook that is gone, is not
+// waited for for ever; the whole API server is.
+func (s *Status) holdsBack() bool {
+	return !s.Captured && (s.Synced || !s.hopeless() && (s.Failures < patience || common(s.Reason)))
 }
 
 func hopeless(reason string) bool {
@@ -51,6 +63,7 @@ type state struct {
 	expects int
 	blocked bool
 	err     error
+	fails   int // requests that failed since one succeeded
 	last    time.Time
 
 	warned       time.Time
@@ -89,7 +102,7 @@ func (s *state) recovered() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	failed := s.err != nil
-	s.err = nil
+	s.err, s.fails = nil, 0
 	return failed
 }
 
@@ -117,6 +130,7 @@ func (s *state) fail(err error, r string, now time.Time) (warn bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = err
+	s.fails++
 	window := warnEvery
 	if hopeless(r) {
 		window = warnHopelessEvery
@@ -140,7 +154,7 @@ func (i *informer) status() Status {
 	}
 	switch {
 	case s.err != nil:
-		out.Phase, out.Error, out.Reason = PhaseFailing, s.err.Error(), reason(s.err)
+		out.Phase, out.Error, out.Reason, out.Failures = PhaseFailing, s.err.Error(), reason(s.err), s.fails
 	case !s.sync && !s.reading:
 		out.Phase = PhaseWaiting
 	case !s.sync:

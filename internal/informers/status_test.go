@@ -273,3 +273,35 @@ func TestOutageIsSaidOnce(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// A resource whose list fails again and again, here for a conversion webhook that is gone, is not waited for for ever.
+func TestCapturedBesideAResourceThatAlwaysFails(t *testing.T) {
+	s := newAPIServer(t)
+	s.put("cm", "1", nil)
+	s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "/secrets") {
+			fail(w, http.StatusInternalServerError, metav1.StatusReasonInternalError)
+			return true
+		}
+		return false
+	}
+	var log logbook
+	set, _, _ := start(t, s, func(o *informers.Options) {
+		o.Rules[0].Resources = append(o.Rules[0].Resources, pattern("secrets"))
+		o.Log = log.logger(slog.LevelInfo)
+	})
+	eventually(t, "the one that can be to be loaded", func() bool {
+		return slices.ContainsFunc(set.Status(), func(st informers.Status) bool { return st.Captured })
+	})
+	if captured(set) {
+		t.Error("given up at once")
+	}
+	eventually(t, "to be captured", func() bool { return captured(set) })
+	want := []string{
+		"WARN cannot read from the API server, retrying scope=secrets",
+		"INFO first snapshot complete, waiting for changes resources=1 not_captured=1",
+	}
+	if diff := cmp.Diff(want, log.lines(t, "scope", "resources", "not_captured")); diff != "" {
+		t.Error(diff)
+	}
+}

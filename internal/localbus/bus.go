@@ -45,6 +45,7 @@ type Options struct {
 // Bus is a running server.
 type Bus struct {
 	dir    *directory
+	log    *logger // the server's
 	server *server.Server
 	url    string
 }
@@ -71,7 +72,8 @@ func Start(ctx context.Context, o Options) (_ *Bus, err error) {
 		if !free(ctx, port) {
 			continue
 		}
-		b.server, err = serve(&o, dir.path, port)
+		b.log = &logger{log: o.Log}
+		b.server, err = serve(dir.path, port, b.log)
 		if err != nil {
 			if !free(ctx, port) { // someone was faster
 				continue
@@ -95,8 +97,8 @@ func (b *Bus) URL() string { return b.url }
 // Dir is the absolute path of the directory.
 func (b *Bus) Dir() string { return b.dir.path }
 
-// Wait waits until ctx ends, and then returns nil. It returns an error should the server give up its store before: it
-// does when a write fails, for want of room above all, and nothing but a new start helps then.
+// Wait waits until ctx ends, and then returns nil. It returns an error should the server give up its store, or a part of
+// it, before: it does when a write fails, for want of room above all, and nothing but a new start helps then.
 func (b *Bus) Wait(ctx context.Context) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -105,9 +107,13 @@ func (b *Bus) Wait(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			if !b.server.JetStreamEnabled() {
-				return fmt.Errorf("the embedded JetStream has stopped, it cannot write to %s any more: "+
-					"see that the disk has room and works, and start again; what was acknowledged is there", b.dir.path)
+			why := b.log.firstLost()
+			if why == "" && !b.server.JetStreamEnabled() {
+				why = "its store is disabled"
+			}
+			if why != "" {
+				return fmt.Errorf("the embedded JetStream cannot write to %s any more (%s): "+
+					"see that the disk has room and works, and start again; what was acknowledged is there", b.dir.path, why)
 			}
 		}
 	}
@@ -125,7 +131,7 @@ func (b *Bus) stop() {
 }
 
 // serve starts a server and waits until it takes connections.
-func serve(o *Options, dir string, port int) (*server.Server, error) {
+func serve(dir string, port int, log *logger) (*server.Server, error) {
 	opts := &server.Options{
 		ServerName: "kubecdc",
 		Host:       host, Port: port,
@@ -140,7 +146,6 @@ func serve(o *Options, dir string, port int) (*server.Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("embedded JetStream: %w", err)
 	}
-	log := &logger{log: o.Log}
 	s.SetLoggerV2(log, false, false, false)
 	s.Start() // when it returns, it listens or has said why it cannot
 	fatal := log.firstFatal()

@@ -175,17 +175,17 @@ func read(file string, into any) error {
 	return json.Unmarshal(data, into)
 }
 
-// write writes a JSON file whole or not at all: readers see the old one or the new one.
+// write writes a JSON file whole or not at all: readers see the old one or the new one. One writes at a time, who has the
+// lock; what one that was killed has left is overwritten.
 func write(file string, content any) error {
 	data, err := json.MarshalIndent(content, "", "  ")
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
+	f, err := os.OpenFile(file+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // it is there only if something failed
 	_, err = f.Write(append(data, '\n'))
 	if err == nil {
 		err = f.Sync()

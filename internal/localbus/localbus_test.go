@@ -133,8 +133,14 @@ func TestAcknowledgedRecordsSurviveAKill(t *testing.T) {
 func startProcess(t *testing.T, dir string) (*exec.Cmd, string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), asAgent+"="+dir)
 	cmd.Stderr = os.Stderr
+	return cmd, startCommand(t, cmd, dir)
+}
+
+// startCommand starts a command that becomes a local bus.
+func startCommand(t *testing.T, cmd *exec.Cmd, dir string) (url string) {
+	t.Helper()
+	cmd.Env = append(os.Environ(), asAgent+"="+dir)
 	if _, err := cmd.StdinPipe(); err != nil { // held open; closed by the end of this process
 		t.Fatal(err)
 	}
@@ -153,7 +159,7 @@ func startProcess(t *testing.T, dir string) (*exec.Cmd, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return cmd, strings.TrimSpace(line)
+	return strings.TrimSpace(line)
 }
 
 func TestRunningListsTheNewestFirst(t *testing.T) {

@@ -3,6 +3,7 @@ package localbus
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 )
 
@@ -12,7 +13,12 @@ type logger struct {
 
 	mu    sync.Mutex
 	fatal string
+	lost  string
 }
+
+// writeFailed is in the format of what the server says once, when it could not write to a stream or consumer. It tries no
+// second write then, also when there is room again, and has no other way of telling.
+const writeFailed = "critical write error"
 
 // says is the constant part of every line.
 const says = "embedded JetStream"
@@ -27,15 +33,24 @@ func (l *logger) Warnf(format string, v ...any) { l.log.Warn(says, "says", fmt.S
 
 // Errorf implements server.Logger.
 func (l *logger) Errorf(format string, v ...any) {
-	l.log.Error(says, "says", fmt.Sprintf(format, v...))
+	text := fmt.Sprintf(format, v...)
+	if strings.Contains(format, writeFailed) {
+		l.note(&l.lost, text)
+	}
+	l.log.Error(says, "says", text)
 }
 
 // Fatalf implements server.Logger. The server goes on after it, half-way started; whoever started it has to look.
 func (l *logger) Fatalf(format string, v ...any) {
+	l.note(&l.fatal, fmt.Sprintf(format, v...))
+}
+
+// note keeps the first text.
+func (l *logger) note(in *string, text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.fatal == "" {
-		l.fatal = fmt.Sprintf(format, v...)
+	if *in == "" {
+		*in = text
 	}
 }
 
@@ -46,8 +61,13 @@ func (*logger) Debugf(string, ...any) {}
 func (*logger) Tracef(string, ...any) {}
 
 // firstFatal is what ended the start; "": nothing did.
-func (l *logger) firstFatal() string {
+func (l *logger) firstFatal() string { return l.noted(&l.fatal) }
+
+// firstLost is the first write that failed; "": none did.
+func (l *logger) firstLost() string { return l.noted(&l.lost) }
+
+func (l *logger) noted(in *string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.fatal
+	return *in
 }

@@ -2,6 +2,7 @@ package localbus_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -27,15 +28,17 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// runAgent prints the bus's URL and runs until the end of stdin, that is, of its parent.
+// runAgent prints the bus's URL and runs until the end of stdin, that is, of its parent, or of its store.
 func runAgent(dir string) error {
 	b, err := localbus.Start(context.Background(), localbus.Options{Dir: dir, Cluster: clusterA, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
 	fmt.Println(b.URL())
-	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
-		return err
-	}
-	return b.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer cancel()
+		_, _ = io.Copy(io.Discard, os.Stdin) // an error is an end, too
+	}()
+	return errors.Join(b.Wait(ctx), b.Close())
 }

@@ -67,8 +67,9 @@ func (m *Scanned) stamp() Stamp {
 }
 
 // AppendChangedBy appends the entries that the version with the stamp before did not have: those of a later time, and of
-// the same second (controllers answer to a person within it) or without a time those of another manager. As a JSON array: [{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T15:00:00Z"}]. Where there
-// are none it appends nothing, so that a nil dst stays nil.
+// the same second (controllers answer to a person within it) or without a time those of another manager. It appends a JSON
+// array, [{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T15:00:00Z"}], and where there are none nothing,
+// so that a nil dst stays nil.
 func (m *Scanned) AppendChangedBy(dst []byte, before Stamp) []byte {
 	open := byte('[')
 	for i := range m.Managers {

@@ -51,7 +51,7 @@ func (n *NATS) options(gone chan<- struct{}) ([]nats.Option, error) {
 		nats.ClosedHandler(func(*nats.Conn) { close(gone) }),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {
 			if suppressed, ok := n.window.first("reconnect"); ok && !n.closed.Load() {
-				n.log.Warn("bus cannot be reached, trying on", "servers", n.servers, "error", errText(n.dialer.why(err)), "suppressed", suppressed)
+				n.log.Warn("bus cannot be reached, trying on", "servers", n.servers, "err", errText(n.dialer.why(err)), "suppressed", suppressed)
 			}
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
@@ -59,7 +59,7 @@ func (n *NATS) options(gone chan<- struct{}) ([]nats.Option, error) {
 				return // the connection is lost, and onDown says so
 			}
 			if suppressed, ok := n.window.first("async: " + kindOf(err)); ok {
-				n.log.Warn("error on the connection to the bus", "servers", n.servers, "error", errText(err), "suppressed", suppressed)
+				n.log.Warn("error on the connection to the bus", "servers", n.servers, "err", errText(err), "suppressed", suppressed)
 			}
 		}),
 	}
@@ -107,7 +107,7 @@ func (n *NATS) secret(file string) string {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		if suppressed, ok := n.window.first("secret"); ok {
-			n.log.Error("credentials cannot be read", "error", err, "suppressed", suppressed)
+			n.log.Error("credentials cannot be read", "err", err, "suppressed", suppressed)
 		}
 	}
 	return strings.TrimRight(string(b), "\r\n")

@@ -313,7 +313,7 @@ func (n *NATS) supervise(ctx context.Context, nc *nats.Conn, gone <-chan struct{
 	n.conn.Store(nc)
 	if !nc.IsConnected() {
 		if _, ok := n.window.first("reconnect"); ok {
-			n.log.Warn("bus cannot be reached yet, trying on", "servers", n.servers, "error", errText(n.dialer.why(nc.LastError())))
+			n.log.Warn("bus cannot be reached yet, trying on", "servers", n.servers, "err", errText(n.dialer.why(nc.LastError())))
 		}
 	}
 	for failures := 0; ; {
@@ -342,7 +342,7 @@ func (n *NATS) supervise(ctx context.Context, nc *nats.Conn, gone <-chan struct{
 		default:
 			failures++
 			if suppressed, ok := n.window.first("check"); ok {
-				n.log.Warn("stream cannot be checked, trying on", "stream", n.cfg.Stream.Name, "error", errText(err),
+				n.log.Warn("stream cannot be checked, trying on", "stream", n.cfg.Stream.Name, "err", errText(err),
 					"suppressed", suppressed)
 			}
 			if sleep(ctx, checkBackoff().delay(failures)) != nil {
@@ -411,7 +411,7 @@ func (n *NATS) onAck(m *nats.Msg) {
 func (n *NATS) onDown(_ *nats.Conn, err error) {
 	if n.gate.shut() && !n.closed.Load() {
 		n.metrics.connected.Set(0)
-		n.log.Warn("connection to bus lost, reconnecting", "servers", n.servers, "error", errText(err))
+		n.log.Warn("connection to bus lost, reconnecting", "servers", n.servers, "err", errText(err))
 	}
 	for _, w := range n.waiters {
 		w.fail(outcome{reason: reasonConnection, detail: "connection lost"})

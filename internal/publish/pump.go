@@ -140,7 +140,7 @@ func (p *Pump[I]) park(item I, d *object.Delta, attempt int, reason string, err 
 	p.metrics.retries.WithLabelValues(reason).Inc()
 	r := resourceOf(d)
 	if suppressed, ok := p.window.first(reason + " " + r.String()); ok {
-		attrs := []any{"reason", reason, "resource", r.String(), "rv", d.ResourceVersion, "attempt", attempt, "error", err, "suppressed", suppressed}
+		attrs := []any{"reason", reason, "resource", r.String(), "rv", d.ResourceVersion, "attempt", attempt, "err", err, "suppressed", suppressed}
 		if d.Ref != nil {
 			attrs = append(attrs, "namespace", d.Ref.Namespace(), "name", d.Ref.Name())
 		}

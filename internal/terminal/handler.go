@@ -7,11 +7,14 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // NewHandler writes records for a person to read, one line each:
 //
 //	15:04:05 WARN cannot read from the API server, retrying scope=pods retry_in=2s err: the server is shutting down
+//
+// At a terminal, an attribute that has no room on a line begins the next one, below the message, so that none is torn.
 //
 // Time is local. Info has no mark; other levels have. Attributes are dim and follow the message as key=value, quoted
 // where they are not one plain word; an error (the attribute err) comes last and stands out. What is not printable is
@@ -31,8 +34,8 @@ type handler struct {
 	fields
 }
 
-// fields are formatted attributes, each with a space in front.
-type fields struct{ attrs, errs []byte }
+// fields are formatted attributes.
+type fields struct{ attrs, errs []string }
 
 // Enabled implements slog.Handler.
 func (h *handler) Enabled(_ context.Context, l slog.Level) bool { return l >= h.level.Level() }
@@ -64,7 +67,7 @@ func (h *handler) Handle(_ context.Context, r slog.Record) error {
 		f.add(h.group, a)
 		return true
 	})
-	b := make([]byte, 0, 64+len(r.Message)+len(f.attrs)+len(f.errs))
+	var b []byte
 	if !r.Time.IsZero() {
 		b = h.out.Append(b, Dim, r.Time.Local().Format(time.TimeOnly))
 		b = append(b, ' ')
@@ -84,11 +87,39 @@ func (h *handler) Handle(_ context.Context, r slog.Record) error {
 		b = h.out.Append(b, mark, r.Level.String())
 		b = append(b, ' ')
 	}
-	b = appendText(b, strings.TrimRight(r.Message, "\n"))
-	b = h.out.Append(b, Dim, string(f.attrs))
-	b = h.out.Append(b, look, string(f.errs))
+	message := printable(strings.TrimRight(r.Message, "\n"))
+	b = append(b, message...)
+	l := layout{width: h.out.columns(), used: indent + utf8.RuneCountInString(message)}
+	if r.Level != slog.LevelInfo {
+		l.used += len(r.Level.String()) + 1
+	}
+	b = h.out.Append(b, Dim, l.join(f.attrs))
+	b = h.out.Append(b, look, l.join(f.errs))
 	_, err := h.out.Write(append(b, '\n'))
 	return err
+}
+
+// indent is where messages begin.
+const indent = len(time.TimeOnly) + 1
+
+// layout breaks lines, before the last column, behind which some terminals begin a line by themselves.
+type layout struct{ width, used int } // in columns; width 0: lines are endless
+
+// join joins words to what the line has, each with a space in front, or where it has no room, with the start of a line.
+func (l *layout) join(words []string) string {
+	var b strings.Builder
+	for _, w := range words {
+		n := utf8.RuneCountInString(w)
+		if l.width > 0 && l.used > indent && l.used+1+n >= l.width {
+			b.WriteString("\n" + strings.Repeat(" ", indent))
+			l.used = indent + n
+		} else {
+			b.WriteString(" ")
+			l.used += 1 + n
+		}
+		b.WriteString(w)
+	}
+	return b.String()
 }
 
 // add adds an attribute that is within group.
@@ -105,13 +136,10 @@ func (f *fields) add(group string, a slog.Attr) {
 	case a.Key == "" && v.Equal(slog.Value{}):
 		// to be ignored, as slog.Handler says
 	case group == "" && a.Key == errKey:
-		f.errs = append(f.errs, " err: "...)
-		f.errs = appendText(f.errs, readable(v))
+		f.errs = append(f.errs, "err: "+printable(readable(v)))
 	default:
-		f.attrs = append(f.attrs, ' ')
-		f.attrs = appendWord(f.attrs, group+a.Key)
-		f.attrs = append(f.attrs, '=')
-		f.attrs = appendWord(f.attrs, readable(v))
+		word := append(appendWord(nil, group+a.Key), '=')
+		f.attrs = append(f.attrs, string(appendWord(word, readable(v))))
 	}
 }
 

@@ -111,6 +111,40 @@ func TestHandlerLines(t *testing.T) {
 	}
 }
 
+// At a terminal nothing is torn at its edge: what has no room begins a line below the message.
+func TestHandlerBreaksLinesBetweenAttributes(t *testing.T) {
+	var buf bytes.Buffer
+	at := time.Date(2026, 11, 20, 15, 4, 5, 0, time.Local)
+	h := terminal.NewHandler(&terminal.Output{Writer: &buf, Interactive: true, Width: 40}, slog.LevelInfo)
+	for _, attrs := range [][]any{
+		{"exact", strings.Repeat("x", 14)},
+		{"a", "größe", "wide", strings.Repeat("x", 17)},
+		{"a", "größe", "b", strings.Repeat("x", 11)},             // one column too many
+		{"endless", strings.Repeat("x", 50), "b", "c d", "e", 1}, // longer than a line
+		{"err", "it is of no use to try", "n", 1},
+	} {
+		r := slog.NewRecord(at, slog.LevelWarn, "slow", 0)
+		r.Add(attrs...)
+		if err := h.Handle(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := `15:04:05 WARN slow exact=xxxxxxxxxxxxxx
+15:04:05 WARN slow a=größe
+         wide=xxxxxxxxxxxxxxxxx
+15:04:05 WARN slow a=größe
+         b=xxxxxxxxxxx
+15:04:05 WARN slow
+         endless=xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx
+         b="c d" e=1
+15:04:05 WARN slow n=1
+         err: it is of no use to try
+`
+	if diff := cmp.Diff(want, buf.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // net is an error whose nil pointer cannot be asked.
 type net struct{ text string }
 

@@ -45,6 +45,18 @@ func Detect(w io.Writer, getenv func(string) string) *Output {
 	return o
 }
 
+// columns is how many a line may have; 0: it is nobody's terminal.
+func (o *Output) columns() int {
+	if !o.Interactive {
+		return 0
+	}
+	if o.Size == nil {
+		return o.Width
+	}
+	width, _ := o.Size()
+	return width
+}
+
 // Write writes whole lines, above the Progress that is being shown.
 func (o *Output) Write(p []byte) (int, error) {
 	o.mu.Lock()

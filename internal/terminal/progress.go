@@ -89,7 +89,7 @@ func NewCounter(out *Output, line func() (text string, done bool)) *Progress {
 		return func(c *canvas) {
 			c.line()
 			c.add(Cyan, p.spinner())
-			c.add(Plain, " "+string(appendText(nil, text)))
+			c.add(Plain, " "+printable(text))
 			c.add(Dim, p.elapsed())
 		}, done
 	}
@@ -198,7 +198,7 @@ func byProblem(items []Item) []string {
 		names["other problems"] = other
 	}
 	for i, k := range kinds {
-		kinds[i] = string(appendText(nil, k+" ("+Count(len(names[k]))+"): "+strings.Join(names[k], ", ")))
+		kinds[i] = printable(k + " (" + Count(len(names[k])) + "): " + strings.Join(names[k], ", "))
 	}
 	return kinds
 }
@@ -214,7 +214,7 @@ func renderRows(c *canvas, items []Item) {
 	rows := make([]row, 0, len(items))
 	names, counts := 0, 0
 	for _, it := range items {
-		r := row{name: string(appendText(nil, it.Name)), unit: " read", look: Cyan, part: -1}
+		r := row{name: printable(it.Name), unit: " read", look: Cyan, part: -1}
 		n, of := it.Objects, it.Expected
 		if it.State == Sending {
 			r.unit, r.look, n, of = " sent", Green, it.Sent, it.Objects
@@ -260,7 +260,7 @@ func renderLargest(c *canvas, items []Item) {
 	}
 	line := strings.Repeat(" ", len(time.TimeOnly))
 	for i, it := range items {
-		next := " " + string(appendText(nil, it.Name)) + " " + Count(it.Objects)
+		next := " " + printable(it.Name) + " " + Count(it.Objects)
 		if i > 0 {
 			next = " ·" + next
 		}

@@ -6,9 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// appendText appends text with what is not printable escaped as in Go's strings, so that it can neither move the cursor
-// nor pretend to be another line.
-func appendText(dst []byte, text string) []byte {
+// printable is text with what is not printable escaped as in Go's strings, so that it can neither move the cursor nor
+// pretend to be another line.
+func printable(text string) string {
+	dst := make([]byte, 0, len(text))
 	for i, size := 0, 0; i < len(text); i += size {
 		var r rune
 		r, size = utf8.DecodeRuneInString(text[i:])
@@ -23,7 +24,7 @@ func appendText(dst []byte, text string) []byte {
 			dst = append(dst, q[1:len(q)-1]...)
 		}
 	}
-	return dst
+	return string(dst)
 }
 
 // appendWord appends text as one word: quoted where it is none.

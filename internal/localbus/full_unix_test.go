@@ -1,0 +1,54 @@
+//go:build unix
+
+package localbus_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// A limit on the size of a file stands in for a full disk: the write fails, the server gives the stream up and does not
+// try again, and only a new start helps.
+func TestAFailedWriteEndsTheWait(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), clusterA)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", `ulimit -f 1024 && exec "$0"`, os.Args[0]) // of 512 or 1024 bytes
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	url := startCommand(t, cmd, dir)
+	js, _ := stream(t, url)
+	record := make([]byte, 64<<10)
+	acknowledged := uint64(0)
+	for acknowledged < 100 {
+		// Retried by nobody: what fails is what the test waits for.
+		if _, err := js.Publish(t.Context(), "s.x", record, jetstream.WithRetryAttempts(0)); err != nil {
+			break
+		}
+		acknowledged++
+	}
+	if acknowledged == 0 || acknowledged == 100 {
+		t.Fatalf("%d records were acknowledged", acknowledged)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("ended as if nothing had happened")
+	}
+	for _, want := range []string{"cannot write to " + dir, "critical write error", "see that the disk has room"} {
+		if !strings.Contains(stderr.String(), want) {
+			t.Errorf("%q is not in: %s", want, stderr.String())
+		}
+	}
+	js, s := stream(t, start(t, options(dir)).URL())
+	if got := count(t, s); got != acknowledged {
+		t.Errorf("%d of %d records after a new start with room", got, acknowledged)
+	}
+	publish(t, js, 1)
+}
