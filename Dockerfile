@@ -4,7 +4,9 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY cmd cmd
+COPY configs configs
 COPY internal internal
+COPY pkg pkg
 ARG VERSION=dev
 ARG COMMIT=
 ARG TARGETOS

@@ -41,10 +41,10 @@ race: control-plane ## Run all tests with the race detector, the agent under tes
 	cd test && KUBECDC_E2E_RACE=1 $(GOTEST) -race -short -timeout 45m -p 1 ./...
 
 .PHONY: lint
-lint: $(GOLANGCI_LINT) $(GOFUMPT) ## Check formatting, lint the agent and its tests (test/cluster, all Kubernetes, is vetted by its build)
+lint: $(GOLANGCI_LINT) $(GOFUMPT) ## Check formatting, lint the agent and its tests (test/cluster is only formatted: linting it takes all of Kubernetes)
 	@unformatted=$$($(GOFUMPT) -l .); if [[ -n $$unformatted ]]; then \
 		echo "not formatted, run '$(GOFUMPT) -w .':"; echo "$$unformatted"; exit 1; fi
-	@named=$$(find cmd internal test -type d \( -name util -o -name utils -o -name common -o -name helpers -o -name types \)); \
+	@named=$$(find cmd internal pkg test -type d \( -name util -o -name utils -o -name common -o -name helpers -o -name types \)); \
 		if [[ -n $$named ]]; then echo "name these packages for what they are about: $$named"; exit 1; fi
 	$(GOLANGCI_LINT) run ./...
 	cd test && $(GOLANGCI_LINT) run --config ../.golangci.yml ./...
@@ -79,8 +79,7 @@ dist: build ## Write what a release has besides the binary: manual pages and com
 
 .PHONY: docs
 docs: ## Check that the commented configuration and the reference are current and that links between documents lead somewhere
-	go test -count=1 -run '^TestDefault' ./internal/config
-	go test -count=1 -run '^TestReference' ./cmd/agent
+	go test -count=1 -run '^Test(Default|Docs|Schema|Reference|AsyncAPI)' ./internal/config ./cmd/agent ./pkg/consume
 	@bad=0; for file in *.md docs/*.md docs/*/*.md; do [[ -e $$file ]] || continue; \
 		while read -r link; do \
 			[[ -z $$link || -e $$(dirname "$$file")/$$link ]] || { echo "$$file: no such file: $$link"; bad=1; }; \
@@ -89,7 +88,7 @@ docs: ## Check that the commented configuration and the reference are current an
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
-	@grep -rEo '^func Fuzz[A-Za-z0-9_]*' --include='*_test.go' internal | sed 's/:func / /' | sort | \
+	@grep -rEo '^func Fuzz[A-Za-z0-9_]*' --include='*_test.go' cmd internal pkg | sed 's/:func / /' | sort | \
 	while read -r file name; do \
 		echo "== $$name ($$(dirname "$$file"))"; \
 		go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")" </dev/null; \

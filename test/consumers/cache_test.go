@@ -23,40 +23,45 @@ const (
 // kit is something that has to be installed before a test can run.
 type kit struct {
 	Name  string
-	Needs []string // commands
-	Pins  []string // files that say what is installed; copied to the directory that install runs in
+	Needs [][]string // commands that succeed where it can be installed
+	Pins  []string   // files that say what is installed; copied to the directory that install runs in
 	Steps [][]string
 }
 
 var (
 	python = kit{
-		Name: "python", Needs: []string{"python3"}, Pins: []string{examples + "/python/requirements.txt"},
+		Name: "python", Needs: [][]string{{"python3", "-c", "import ensurepip, venv"}}, Pins: []string{examples + "/python/requirements.txt"},
 		Steps: [][]string{
 			{"python3", "-m", "venv", "venv"},
 			{"venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", "-r", "requirements.txt"},
 		},
 	}
 	javascript = kit{
-		Name: "javascript", Needs: []string{"node", "npm"},
+		Name: "javascript", Needs: [][]string{{"node", "-e", "if (parseInt(process.versions.node) < 20) throw 'Node.js 20 is needed'"}, {"npm", "--version"}},
 		Pins:  []string{examples + "/javascript/package.json", examples + "/javascript/package-lock.json"},
 		Steps: [][]string{{"npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"}},
 	}
 	natsCLI = kit{
-		Name: "natscli", Needs: []string{"go"}, Pins: []string{"natscli/go.mod", "natscli/go.sum"},
+		Name: "natscli", Needs: [][]string{{"go", "version"}}, Pins: []string{"natscli/go.mod", "natscli/go.sum"},
 		Steps: [][]string{{"go", "build", "-o", "nats", "github.com/nats-io/natscli/nats"}},
 	}
 )
 
 // dir is where the kit is installed, by the first test that asks. Several processes may ask at once: one installs, the
-// others wait. A machine that lacks a command skips the test, but not where CI is set.
+// others wait. A machine that lacks what it needs skips the test, but not where CI is set. So does -short, which is how
+// the race detector runs: it does not look into other people's programs.
 func (k *kit) dir(t testing.TB) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("runs programs that others have written")
+	}
 	for _, command := range k.Needs {
-		if _, err := exec.LookPath(command); err != nil {
+		if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
+			reason := fmt.Sprintf("%s needs a machine where this works: %q: %v\n%s", k.Name, command, err, out)
 			if os.Getenv("CI") != "" {
-				t.Fatalf("%s is needed, and CI is set: %v", command, err)
+				t.Fatal(reason, "\nInstall it; CI is set, so that nothing is skipped.")
 			}
-			t.Skipf("no %s on this machine", command)
+			t.Skip(reason)
 		}
 	}
 	cache, err := os.UserCacheDir()
@@ -127,7 +132,8 @@ func run(ctx context.Context, dir string, argv []string) error {
 	}
 	cmd := exec.CommandContext(ctx, name, argv[1:]...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "GOWORK=off")
+	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=readonly -buildvcs=false", "GOWORK=off")
+	cmd.WaitDelay = 10 * time.Second // what it has started may hold its output
 	start, tick := time.Now(), time.NewTicker(15*time.Second)
 	defer tick.Stop()
 	fmt.Fprintf(os.Stderr, "consumers: %s, once\n", strings.Join(argv, " "))

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	child "github.com/kubecdc/kubecdc/test/process"
 )
 
 // program is one of docs/examples that follows a stream.
@@ -34,6 +36,9 @@ var programs = []program{
 // goProgram builds one of the programs in Go.
 func goProgram(t testing.TB, name string) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("runs a program that the race detector does not look into")
+	}
 	path := filepath.Join(t.TempDir(), name)
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./docs/examples/go/"+name)
 	build.Dir = root
@@ -226,32 +231,41 @@ func TestErrors(t *testing.T) {
 // process is a program that goes on until it is ended.
 type process struct {
 	cmd   *exec.Cmd
-	lines chan string // what it prints; holds more than any test lets it print; closed at the end of its output
+	lines chan string   // what it prints; holds more than any test lets it print; closed at the end of its output
+	ended chan struct{} // closed when it has ended
+	err   error         // of Wait, then
 }
 
 func start(t testing.TB, argv []string) *process {
 	t.Helper()
-	p := &process{cmd: exec.Command(argv[0], argv[1:]...), lines: make(chan string, 100)}
-	p.cmd.Stderr = os.Stderr
-	stdout, err := p.cmd.StdoutPipe()
+	p := &process{cmd: exec.Command(argv[0], argv[1:]...), lines: make(chan string, 100), ended: make(chan struct{})}
+	stdout, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.cmd.Start(); err != nil {
+	p.cmd.Stdout, p.cmd.Stderr = w, os.Stderr
+	err = child.Spawn(p.cmd, func(err error) {
+		p.err = err
+		close(p.ended)
+	})
+	w.Close() // the program has its own copy
+	if err != nil {
+		stdout.Close()
 		t.Fatal(err)
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		defer close(p.lines)
+		defer stdout.Close()
 		for scanner := bufio.NewScanner(stdout); scanner.Scan(); {
 			p.lines <- scanner.Text()
 		}
 	}()
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill() // Fails only if it has ended.
+		<-p.ended
 		<-done
-		_ = p.cmd.Wait() // It was killed, or interrupt has waited.
 	})
 	return p
 }
@@ -279,7 +293,8 @@ func (p *process) interrupt(t testing.TB) {
 	}
 	for range p.lines { // to the end
 	}
-	if err := p.cmd.Wait(); err != nil {
-		t.Errorf("interrupted: %v", err)
+	<-p.ended
+	if p.err != nil {
+		t.Errorf("interrupted: %v", p.err)
 	}
 }

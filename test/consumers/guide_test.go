@@ -76,8 +76,8 @@ func holds(source, code string) bool {
 	return false
 }
 
-// TestGuideCommands types each command of the guide's blocks of sh against a stream that holds what they ask for. Those
-// that go on for ever are left when they have shown it.
+// TestGuideCommands types each command of the guide's blocks of sh, and README's of nats, against a stream that holds what
+// they ask for. Those that go on for ever are left when they have shown it.
 func TestGuideCommands(t *testing.T) {
 	dir := natsCLI.dir(t)
 	b := startBus(t)
@@ -86,15 +86,24 @@ func TestGuideCommands(t *testing.T) {
 	created, _, _ := c.life(s, "web")
 	b.put(t, created)
 
-	commands := 0
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := regexp.MustCompile("(?m)^nats .*$").FindAllString(string(readme), -1)
+	if len(commands) == 0 {
+		t.Error("README has no command of nats: the test shows nothing of it")
+	}
 	for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(readGuide(t), -1) {
 		for line := range strings.Lines(block[1]) {
-			commands++
-			t.Run(strings.TrimSpace(line), func(t *testing.T) { b.typed(t, dir, line, created) })
+			commands = append(commands, strings.TrimSpace(line))
 		}
 	}
-	if commands < 5 {
-		t.Errorf("%d commands found in the guide", commands)
+	if len(commands) < 5 {
+		t.Errorf("%d commands found", len(commands))
+	}
+	for _, line := range commands {
+		t.Run(line, func(t *testing.T) { b.typed(t, dir, line, created) })
 	}
 }
 

@@ -9,10 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"syscall"
 	"time"
+
+	child "github.com/kubecdc/kubecdc/test/process"
 )
 
 // errPortTaken is for errors.Is: the component could not bind its port.
@@ -68,29 +69,16 @@ func startProcess(argv []string, log *os.File) (*process, error) {
 	cmd := exec.Command(argv[0], argv[1:]...) //nolint:noctx // It outlives the context of Start and ends with stop or kill.
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = environment()
-	cmd.SysProcAttr = sysProcAttr()
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
 	p := &process{cmd: cmd, stdin: stdin, done: make(chan struct{})}
-	started := make(chan error, 1)
-	// The goroutine outlives this function, as the process does; stop and kill wait for it through done.
-	go func() {
-		// PR_SET_PDEATHSIG fires when the thread that forked ends, not the process (golang.org/issue/27505). Go ends a
-		// thread when a goroutine that locked it returns, and any test may do that. So this goroutine keeps its thread
-		// until the child is gone.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err != nil {
-			return
-		}
-		p.err = cmd.Wait()
+	err = child.Spawn(cmd, func(err error) {
+		p.err = err
 		close(p.done)
-	}()
-	if err := <-started; err != nil {
+	})
+	if err != nil {
 		return nil, err
 	}
 	return p, nil

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -125,7 +126,14 @@ func untilEnd(ctx context.Context, child *process.Child) error {
 }
 
 func (d *demo) end(what string, child *process.Child) error {
-	return d.screen.step("ending "+what, func() error { return child.Stop(grace) })
+	return d.screen.step("ending "+what, func() error {
+		err := child.Stop(grace)
+		var exit *exec.ExitError
+		if errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGTERM {
+			return nil // just started, it did not know the signal yet
+		}
+		return err
+	})
 }
 
 func (d *demo) startCluster(ctx context.Context, kubeconfig string) (cluster *controlplane.Cluster, err error) {
@@ -218,6 +226,6 @@ func (d *demo) invite(dir, kubeconfig, bus string) {
 		line("Your own changes show up too. In another terminal:", append(commands, "kubectl create configmap hello --from-literal=who=me")...)
 	}
 	line("All that was captured, what existed before included:", d.binary+" tail --since all --bus "+bus)
-	line("What you see here, until Ctrl-C ends all of it:", "kubecdc "+strings.Join(d.tailArgs(), " "))
+	line("What you see here, until Ctrl-C ends all of it:", d.binary+" "+strings.Join(d.tailArgs(), " ")+" --bus "+bus)
 	d.screen.printf("%s", &b)
 }

@@ -191,12 +191,13 @@ func TestEnvironment(t *testing.T) {
 		want string // the error; "": none
 		is   error
 	}{
-		"nothing":                {},
-		"seconds":                {env: map[string]string{"DEMO_SECONDS": "30"}},
-		"no number":              {env: map[string]string{"DEMO_SECONDS": "30s"}, want: `DEMO_SECONDS: must be a whole number of seconds, got "30s"`},
-		"no time at all":         {env: map[string]string{"DEMO_SECONDS": "0"}, want: `DEMO_SECONDS: must be a whole number of seconds, got "0"`},
-		"no such file":           {env: map[string]string{"KUBECONFIG_DEMO": "/nonexistent"}, want: "KUBECONFIG_DEMO: stat /nonexistent: no such file or directory", is: fs.ErrNotExist},
-		"a context without file": {env: map[string]string{"KUBECONFIG_DEMO_CONTEXT": "c"}, want: "KUBECONFIG_DEMO_CONTEXT: names a context of the file KUBECONFIG_DEMO, which is not set"},
+		"nothing":                    {},
+		"seconds":                    {env: map[string]string{"DEMO_SECONDS": "30"}},
+		"no number":                  {env: map[string]string{"DEMO_SECONDS": "30s"}, want: `DEMO_SECONDS: must be a whole number of seconds, got "30s"`},
+		"no time at all":             {env: map[string]string{"DEMO_SECONDS": "0"}, want: `DEMO_SECONDS: must be a whole number of seconds, got "0"`},
+		"no such file":               {env: map[string]string{"KUBECONFIG_DEMO": "/nonexistent"}, want: "KUBECONFIG_DEMO: stat /nonexistent: no such file or directory", is: fs.ErrNotExist},
+		"a home that the shell left": {env: map[string]string{"HOME": "/nonexistent", "KUBECONFIG_DEMO": "~/.kube/config"}, want: "KUBECONFIG_DEMO: stat /nonexistent/.kube/config: no such file or directory", is: fs.ErrNotExist},
+		"a context without file":     {env: map[string]string{"KUBECONFIG_DEMO_CONTEXT": "c"}, want: "KUBECONFIG_DEMO_CONTEXT: names a context of the file KUBECONFIG_DEMO, which is not set"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := fromEnvironment(func(name string) string { return c.env[name] })

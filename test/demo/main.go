@@ -7,13 +7,18 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// A terminal that is closed and a pipe that nobody reads any more (make demo | head) end the demo as Ctrl-C does.
+	// Until the last line, for what ends the parts writes too.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	// A second Ctrl-C ends the demo at once; the kernel ends its children.
 	context.AfterFunc(ctx, stop)
 	binary := flag.String("kubecdc", "bin/kubecdc", "the binary (make build)")
@@ -35,6 +40,9 @@ func fromEnvironment(getenv func(string) string) (*demo, error) {
 	if d.kubeconfig == "" && d.context != "" {
 		return nil, errors.New("KUBECONFIG_DEMO_CONTEXT: names a context of the file KUBECONFIG_DEMO, which is not set")
 	}
+	if rest, ok := strings.CutPrefix(d.kubeconfig, "~/"); ok { // make demo KUBECONFIG_DEMO=~/…, where the shell leaves it
+		d.kubeconfig = filepath.Join(getenv("HOME"), rest)
+	}
 	if d.kubeconfig != "" {
 		if _, err := os.Stat(d.kubeconfig); err != nil {
 			return nil, fmt.Errorf("KUBECONFIG_DEMO: %w", err)
@@ -47,7 +55,8 @@ func fromEnvironment(getenv func(string) string) (*demo, error) {
 		}
 		d.limit = time.Duration(n) * time.Second
 	}
-	if seconds, err := strconv.ParseFloat(getenv("DEMO_STARTED"), 64); err == nil {
+	// Bash writes the fraction as the locale does.
+	if seconds, err := strconv.ParseFloat(strings.Replace(getenv("DEMO_STARTED"), ",", ".", 1), 64); err == nil {
 		d.started = time.UnixMicro(int64(seconds * 1e6))
 	}
 	return d, nil

@@ -98,7 +98,11 @@ func (s *screen) caption(text string) { s.printf("\n%s\n", s.paint(dim, "# "+tex
 func (s *screen) step(what string, do func() error) error {
 	begin := time.Now()
 	elapsed := func() string { return s.paint(dim, fmt.Sprintf("%.1f s", time.Since(begin).Seconds())) }
-	s.redraw("  " + what + " …")
+	drawn := []rune("  " + what + " …")
+	if s.redraws && s.width > 0 { // with room for the time
+		drawn = drawn[:min(len(drawn), max(0, s.width-10))]
+	}
+	s.redraw(string(drawn))
 	var ticker errgroup.Group
 	stop := make(chan struct{})
 	ticker.Go(func() error {
@@ -107,7 +111,7 @@ func (s *screen) step(what string, do func() error) error {
 		for s.redraws {
 			select {
 			case <-tick.C:
-				s.redraw("  " + what + " … " + elapsed())
+				s.redraw(string(drawn) + " " + elapsed())
 			case <-stop:
 				return nil
 			}

@@ -18,6 +18,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kubecdc/kubecdc/test/controlplane"
+	child "github.com/kubecdc/kubecdc/test/process"
 )
 
 // mostGrowth is by how much a blocked bus may make the agent grow, and the API server beyond what it would have grown by.
@@ -60,9 +61,9 @@ func measure(t testing.TB, pids map[string]int) (m *meter, stop func()) {
 
 func (m *meter) sample() {
 	for name, pid := range m.pids {
-		now, _, err := rss(pid)
+		memory, err := child.ReadMemory(pid)
 		m.mu.Lock()
-		m.most[name] = max(m.most[name], now)
+		m.most[name] = max(m.most[name], memory.RSS)
 		m.err = errors.Join(m.err, err)
 		m.mu.Unlock()
 	}

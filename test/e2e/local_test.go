@@ -305,9 +305,7 @@ func (h home) atTerminal(t testing.TB, p *plane, args ...string) (_ *process, sc
 	cmd := h.command(t, p, append([]string{"run"}, args...)...)
 	cmd.Env = append(cmd.Env, "TERM=xterm-256color")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
-	cmd.SysProcAttr = sysProcAttr()
-	cmd.SysProcAttr.Setpgid = false // What comes next implies it.
-	cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty = true, true
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	proc, err := start(cmd)
 	if err != nil {
 		t.Fatal(err)
@@ -338,7 +336,8 @@ func (h home) atTerminal(t testing.TB, p *plane, args ...string) (_ *process, sc
 		_ = master.Close()
 		wg.Wait()
 		if t.Failed() {
-			t.Logf("the terminal:\n%s", screen())
+			text := screen() // with everything that was drawn over
+			t.Logf("the terminal, at last:\n%s", text[max(0, len(text)-4000):])
 		}
 	})
 	return proc, screen, master
@@ -368,7 +367,7 @@ func interrupt(t testing.TB, typed io.Writer) {
 func TestAtATerminal(t *testing.T) {
 	p := sharedPlane(t)
 	proc, screen, typed := newHome(t).atTerminal(t, p)
-	shows(t, screen, `(?m)^\d\d:\d\d:\d\d kubecdc starts .*server_address=127\.0\.0\.1:`)
+	shows(t, screen, `(?ms)^\d\d:\d\d:\d\d kubecdc starts .*server_address=127\.0\.0\.1:`)
 	shows(t, screen, `(?m)^\d\d:\d\d:\d\d embedded JetStream listens url=nats://127\.0\.0\.1:`)
 	shows(t, screen, `first snapshot complete, waiting for changes resources=\d+ objects=\d+`)
 	shows(t, screen, `(?s)In another terminal:.*kubecdc tail --diff .*nats sub --server nats://127`)
@@ -389,7 +388,7 @@ func TestAtATerminal(t *testing.T) {
 func TestASecondInterruptEndsAtOnce(t *testing.T) {
 	p := sharedPlane(t)
 	proc, screen, typed := newHome(t).atTerminal(t, p, "--bus", "nats://127.0.0.1:1", "--grace", "1h")
-	shows(t, screen, `WARN bus cannot be reached.*connection refused`)
+	shows(t, screen, `(?s)WARN bus cannot be reached.*connection refused`)
 	shows(t, screen, `[1-9]\d* objects`)
 	interrupt(t, typed)
 	shows(t, screen, `(?s)told again, the process ends at once.*draining the queue events=[1-9]`)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"syscall"
 	"time"
 )
@@ -51,7 +50,6 @@ func Start(spec Spec) (*Child, error) {
 		cmd.Stderr = spec.Stderr
 	}
 	cmd.Env = append(os.Environ(), spec.Env...)
-	cmd.SysProcAttr = attributes()
 	c := &Child{Spec: spec, cmd: cmd, done: make(chan struct{})}
 	if spec.Announces {
 		output, child, err := os.Pipe()
@@ -61,21 +59,14 @@ func Start(spec Spec) (*Child, error) {
 		defer child.Close()
 		cmd.Stdout, c.output = child, output
 	}
-	started := make(chan error, 1)
-	// This goroutine outlives the function, as the child does. The kernel kills the child when the thread that started
-	// it ends (PR_SET_PDEATHSIG; golang.org/issue/27505), so the goroutine keeps its thread until the child is gone.
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err != nil {
-			return
-		}
-		c.err = cmd.Wait()
+	err = Spawn(cmd, func(err error) {
+		c.err = err
 		close(c.done)
-	}()
-	if err := <-started; err != nil {
+	})
+	if err != nil {
+		if c.output != nil {
+			_ = c.output.Close()
+		}
 		return nil, fmt.Errorf("start %s: %w", spec.Name, err)
 	}
 	return c, nil

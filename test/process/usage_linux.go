@@ -11,11 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributes puts a child in a group of its own, so that a Ctrl-C at the terminal reaches only the parent, which then
-// stops its children in order; and has the kernel kill it when the parent ends.
-func attributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-}
+func endWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
 
 // CPU is what all threads of the process have used so far, those included that have ended; to the nanosecond, where
 // /proc counts in hundredths of a second.

@@ -18,16 +18,14 @@ import (
 
 const root = "../.."
 
-// The commands of README that CI runs itself, and by what.
-var byCI = map[string]string{
-	"make demo":                 "DEMO_SECONDS=30 make demo",
-	"make test":                 "make test",
-	"DEMO_SECONDS=30 make demo": "DEMO_SECONDS=30 make demo",
-	"KUBECONFIG_DEMO=~/.kube/config make demo": "make test", // test/demo follows a cluster that is not its own
-	"make help": "make lint", // a line of the same file; TestHelp reads it
-}
-
 func TestREADME(t *testing.T) {
+	// What CI runs itself, and by what.
+	byCI := map[string]string{
+		"make demo":                 "DEMO_SECONDS=30 make demo",
+		"make test":                 "make test",
+		"DEMO_SECONDS=30 make demo": "DEMO_SECONDS=30 make demo",
+		"KUBECONFIG_DEMO=~/.kube/config make demo": "make test", // test/demo follows a cluster that is not its own
+	}
 	readme := read(t, "README.md")
 	ci := read(t, ".ci/run")
 	var lines []string
@@ -51,6 +49,7 @@ func TestREADME(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
+		"make help": func(line string) { s.has(line, s.shell("cd -P bin/.. && "+line), "demo", "See a cluster change") },
 		"bin/kubecdc run": func(line string) {
 			s.start(line)
 			s.shows(line, `first snapshot complete`)
@@ -98,7 +97,7 @@ func TestREADME(t *testing.T) {
 			s.start(line)
 			s.shows(line, `first snapshot complete`)
 		},
-		// The client that README names is not among what the tests install; a plain client subscribes as it does.
+		// test/consumers types it with the client that README names; here a plain one hears what the agent publishes.
 		"nats sub 'kubecdc.*.object.apps.deployments.>'": func(line string) {
 			subject := strings.Split(line, "'")[1]
 			nc, err := nats.Connect(url)
@@ -116,6 +115,13 @@ func TestREADME(t *testing.T) {
 				t.Errorf("%s: %v %v", line, m, err)
 			}
 		},
+	}
+	example := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(readme)
+	if example == nil {
+		t.Fatal("README has no configuration")
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "example.yaml"), []byte(example[1]), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	for _, line := range lines {
 		if by, ok := byCI[line]; ok {
@@ -139,6 +145,7 @@ func TestREADME(t *testing.T) {
 	for line := range byCI {
 		t.Errorf("README no longer has: %s", line)
 	}
+	s.shell("bin/kubecdc config check example.yaml")
 	s.end("bin/kubecdc run --config kubecdc.yaml")
 	s.end("bin/kubecdc run")
 }
@@ -183,15 +190,45 @@ func (s *session) change(line string) {
 	s.shell("kubectl scale deployment web -n shop --replicas=3")
 }
 
-// TestHelp holds the list of targets against what the README and CONTRIBUTING promise of it.
+// TestHelp holds the list of targets against the ones that CONTRIBUTING names.
 func TestHelp(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "make", "-C", root, "--no-print-directory", "help").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, target := range []string{"build", "test", "race", "lint", "bench", "demo", "docs", "screenshots", "dist", "fuzz"} {
-		if !regexp.MustCompile(`(?m)^\s*\S*` + target + `\b.* [A-Z]`).Match(out) {
-			t.Errorf("make help does not list %s:\n%s", target, out)
+	named := regexp.MustCompile("`make ([a-z-]+)").FindAllStringSubmatch(read(t, "CONTRIBUTING.md"), -1)
+	if len(named) < 10 {
+		t.Errorf("CONTRIBUTING.md names %d targets: the test shows nothing", len(named))
+	}
+	for _, target := range named {
+		if !regexp.MustCompile(`(?m)^ *\x1b\[1m` + target[1] + ` .* [A-Z]`).Match(out) {
+			t.Errorf("make help does not list %s:\n%s", target[1], out)
+		}
+	}
+}
+
+// TestImageHasItsSources holds Dockerfile, and .dockerignore, against the folders that the agent is built of.
+func TestImageHasItsSources(t *testing.T) {
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/agent")
+	list.Dir = root
+	out, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dockerfile, ignored := read(t, "Dockerfile"), read(t, ".dockerignore")
+	folders := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^github\.com/kubecdc/kubecdc/([^/\n]+)`).FindAllSubmatch(out, -1) {
+		folders[string(m[1])] = true
+	}
+	if !folders["cmd"] || !folders["internal"] {
+		t.Fatalf("the agent is built of %v: the test shows nothing", folders)
+	}
+	for folder := range folders {
+		if !strings.Contains(dockerfile, "\nCOPY "+folder+" "+folder+"\n") {
+			t.Errorf("Dockerfile does not copy %s", folder)
+		}
+		if !strings.Contains(ignored, "\n!"+folder+"\n") {
+			t.Errorf(".dockerignore leaves %s out", folder)
 		}
 	}
 }

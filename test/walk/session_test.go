@@ -41,6 +41,7 @@ func (s *session) shell(line string) string {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", line)
 	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), s.env...)
+	cmd.WaitDelay = 10 * time.Second // the rest of a pipeline may hold its output
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		s.t.Fatalf("$ %s\n%s%v", line, out, err)
