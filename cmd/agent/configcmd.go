@@ -26,7 +26,7 @@ func newConfigCommand() *cobra.Command {
 		Short: "Check, print and explain configurations",
 		Long: "What the agent captures, and where it sends it, stands in a YAML file. These commands need no cluster.\n\n" +
 			"To begin one: kubecdc config default > kubecdc.yaml",
-		Args: cobra.NoArgs,
+		Args: oneOfItsCommands,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newConfigCheckCommand(), newConfigDefaultCommand(), newConfigSchemaCommand(), newConfigExplainCommand())

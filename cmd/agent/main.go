@@ -48,7 +48,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 			"Exit codes: 0; 1: it failed; 2: it was called or configured wrongly.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Args:          oneOfItsCommands,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetOut(stdout)
@@ -82,6 +82,21 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "kubecdc: %v\n", err)
 		return exitFailed
 	}
+}
+
+// oneOfItsCommands is cobra.NoArgs for a command that has others below it: a misspelt one is told what it may have meant.
+func oneOfItsCommands(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	err := fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+	if cmd.SuggestionsMinimumDistance == 0 {
+		cmd.SuggestionsMinimumDistance = 2 // cobra's default, which it sets where it makes suggestions itself
+	}
+	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
+		err = fmt.Errorf("%w; did you mean %q?", err, similar[0])
+	}
+	return usageError{err}
 }
 
 // isCobraUsage tells cobra's own errors about unknown commands and arguments, which have no type.
