@@ -158,22 +158,23 @@ func TestJetStreamEndRemoved(t *testing.T) {
 // The server restarts while records are read and while none is, and before a live reader has had any.
 func TestJetStreamRestarts(t *testing.T) {
 	b := startBus(t)
+	url := b.ClientURL() // the same after a restart; b itself is being restarted while readers read
 	_, js := b.client()
 	b.stream(js, "KUBECDC")
 	put(t, js, 1, 5)
 
 	retries, resumed := 0, 0
 	live := open(t, consume.JetStreamOptions{
-		URL: b.ClientURL(),
+		URL: url,
 		OnRetry: func(err error) {
 			retries++
-			if !strings.Contains(err.Error(), b.ClientURL()) {
+			if !strings.Contains(err.Error(), url) {
 				t.Errorf("%v: does not say where", err)
 			}
 		},
 		OnResume: func() { resumed++ },
 	})
-	all := open(t, consume.JetStreamOptions{URL: b.ClientURL(), Start: consume.Beginning()})
+	all := open(t, consume.JetStreamOptions{URL: url, Start: consume.Beginning()})
 	if diff := cmp.Diff(numbers(1, 3), read(t, all, 3)); diff != "" {
 		t.Fatalf("-want +got\n%s", diff)
 	}
