@@ -3,8 +3,8 @@ package console
 import (
 	"bytes"
 	"errors"
-	"unicode/utf16"
-	"unicode/utf8"
+
+	"github.com/kubecdc/kubecdc/internal/object"
 )
 
 var (
@@ -97,8 +97,8 @@ func appendMembers(ms []member, doc []byte, like []member) ([]member, error) {
 	if len(doc) < 2 {
 		return ms, errEnd
 	}
-	object, closing := doc[0] == '{', doc[0]+2 // '}' and ']' stand two places behind '{' and '['
-	if !object && doc[0] != '[' {
+	isObject, closing := doc[0] == '{', doc[0]+2 // '}' and ']' stand two places behind '{' and '['
+	if !isObject && doc[0] != '[' {
 		return ms, errSyntax
 	}
 	for i, n := 1, 0; ; n++ {
@@ -113,7 +113,7 @@ func appendMembers(ms []member, doc []byte, like []member) ([]member, error) {
 			i = skipSpace(doc, i+1)
 		}
 		var m member
-		if object {
+		if isObject {
 			if i >= len(doc) || doc[i] != '"' {
 				return ms, errSyntax
 			}
@@ -188,78 +188,10 @@ func unquote(value []byte) []byte {
 	return value
 }
 
-// unescape is what stands between the quotes of a string, without its escapes: raw itself where there are none. Half a
-// surrogate pair becomes U+FFFD, as in encoding/json.
+// unescape is what stands between the quotes of a string, without its escapes: raw itself where there are none.
 func unescape(raw []byte) []byte {
-	at := bytes.IndexByte(raw, '\\')
-	if at < 0 {
+	if bytes.IndexByte(raw, '\\') < 0 {
 		return raw
 	}
-	out := append(make([]byte, 0, len(raw)), raw[:at]...)
-	for raw = raw[at:]; len(raw) > 0; {
-		if raw[0] != '\\' {
-			n := bytes.IndexByte(raw, '\\')
-			if n < 0 {
-				n = len(raw)
-			}
-			out, raw = append(out, raw[:n]...), raw[n:]
-			continue
-		}
-		r, n := escape(raw)
-		out, raw = utf8.AppendRune(out, r), raw[n:]
-	}
-	return out
-}
-
-// escape is the character that the escape at the begin of s stands for, and how many bytes it takes.
-func escape(s []byte) (r rune, size int) {
-	if len(s) < 2 {
-		return utf8.RuneError, len(s)
-	}
-	switch s[1] {
-	case 'b':
-		return '\b', 2
-	case 'f':
-		return '\f', 2
-	case 'n':
-		return '\n', 2
-	case 'r':
-		return '\r', 2
-	case 't':
-		return '\t', 2
-	case 'u':
-		r = hex4(s[2:])
-		if r < 0 {
-			return utf8.RuneError, 2
-		}
-		if utf16.IsSurrogate(r) && len(s) >= 8 && s[6] == '\\' && s[7] == 'u' {
-			if pair := utf16.DecodeRune(r, hex4(s[8:])); pair != utf8.RuneError {
-				return pair, 12
-			}
-		}
-		return r, 6
-	}
-	return rune(s[1]), 2
-}
-
-// hex4 reads four hexadecimal digits, -1 where there are not four.
-func hex4(s []byte) rune {
-	if len(s) < 4 {
-		return -1
-	}
-	var r rune
-	for _, c := range s[:4] {
-		switch {
-		case '0' <= c && c <= '9':
-			c -= '0'
-		case 'a' <= c && c <= 'f':
-			c -= 'a' - 10
-		case 'A' <= c && c <= 'F':
-			c -= 'A' - 10
-		default:
-			return -1
-		}
-		r = r<<4 | rune(c)
-	}
-	return r
+	return object.AppendUnescaped(nil, raw)
 }

@@ -186,7 +186,7 @@ func parseBracket(path string, i int) (s segment, end int, msg string) {
 		if !strings.HasPrefix(path[end:], "]") {
 			return s, end, "expected ]"
 		}
-		return segment{name: string(appendUnescaped(nil, []byte(path[i+2:end-1])))}, end + 1, ""
+		return segment{name: string(AppendUnescaped(nil, []byte(path[i+2:end-1])))}, end + 1, ""
 	default:
 		return s, i + 1, `expected [*] or ["name"]`
 	}

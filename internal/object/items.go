@@ -230,5 +230,5 @@ func unquoted(value []byte) (string, error) {
 	if end := skipString(value, 1); end != len(value) {
 		return "", syntaxError(value, end)
 	}
-	return string(appendUnescaped(nil, value[1:len(value)-1])), nil
+	return string(AppendUnescaped(nil, value[1:len(value)-1])), nil
 }

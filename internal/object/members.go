@@ -59,7 +59,7 @@ func (m *Members) Next() (name []byte, ok bool) {
 	m.i = i
 	name = m.b[start+1 : end-1]
 	if escaped(name) {
-		m.name = appendUnescaped(m.name[:0], name)
+		m.name = AppendUnescaped(m.name[:0], name)
 		name = m.name
 	}
 	return name, true
@@ -131,7 +131,7 @@ func Text(value []byte) (string, bool) {
 	}
 	inside := value[1 : len(value)-1]
 	if escaped(inside) {
-		inside = appendUnescaped(nil, inside)
+		inside = AppendUnescaped(nil, inside)
 	}
 	return string(inside), true
 }

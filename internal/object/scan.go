@@ -360,6 +360,6 @@ func (s *Scanner) text(inside []byte) []byte {
 		return inside
 	}
 	start := len(s.scratch)
-	s.scratch = appendUnescaped(s.scratch, inside)
+	s.scratch = AppendUnescaped(s.scratch, inside)
 	return s.scratch[start:len(s.scratch):len(s.scratch)]
 }

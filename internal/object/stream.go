@@ -86,7 +86,7 @@ func (f *Frames) unusual(frame []byte) (typ, object []byte, err error) {
 			if value[0] != '"' {
 				return errors.New("type is not a string")
 			}
-			f.scratch = appendUnescaped(f.scratch[:0], value[1:len(value)-1])
+			f.scratch = AppendUnescaped(f.scratch[:0], value[1:len(value)-1])
 			typ = f.scratch
 		case "object":
 			object = value
@@ -120,7 +120,7 @@ func eachMember(stack *nesting, b []byte, do func(name, value []byte) error) err
 		}
 		name := b[start+1 : i-1]
 		if escaped(name) {
-			scratch = appendUnescaped(scratch[:0], name)
+			scratch = AppendUnescaped(scratch[:0], name)
 			name = scratch
 		}
 		if i = skipColon(b, i); i < 0 {

@@ -12,9 +12,9 @@ func escaped(b []byte) bool {
 	return bytes.IndexByte(b, '\\') >= 0 || !utf8.Valid(b)
 }
 
-// appendUnescaped appends the text of a JSON string whose inside is b, and which has been checked. As encoding/json
+// AppendUnescaped appends the text of a JSON string whose inside is b, and which has been checked. As encoding/json
 // does, it puts U+FFFD for each byte of invalid UTF-8 and for each half of a broken surrogate pair.
-func appendUnescaped(dst, b []byte) []byte {
+func AppendUnescaped(dst, b []byte) []byte {
 	for i := 0; i < len(b); {
 		c := b[i]
 		switch {
