@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/kubecdc/kubecdc/internal/filelock"
 )
 
 // The files of a directory.
@@ -23,10 +25,6 @@ const (
 // format is what this release writes and reads.
 const format = 1
 
-// lockPatience is how long a lock that is held is tried for. A look at it by Running holds it for an instant, and an agent
-// that was killed may hold it for some more.
-const lockPatience = time.Second
-
 // marker is the content of cluster.json.
 type marker struct {
 	Format    int       `json:"format"`
@@ -39,6 +37,7 @@ type marker struct {
 type presence struct {
 	PID     int       `json:"pid"`
 	URL     string    `json:"url,omitempty"` // left out until the server takes connections
+	Agent   string    `json:"agent,omitempty"`
 	Started time.Time `json:"started"`
 }
 
@@ -46,6 +45,7 @@ type presence struct {
 type directory struct {
 	path    string
 	lock    *os.File
+	agent   string
 	started time.Time
 }
 
@@ -61,7 +61,7 @@ func openDirectory(ctx context.Context, o *Options) (_ *directory, err error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, unusable(err)
 	}
-	d := &directory{path: path, started: time.Now()}
+	d := &directory{path: path, agent: o.Agent, started: time.Now()}
 	if d.lock, err = os.OpenFile(filepath.Join(path, lockFile), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
 		return nil, unusable(err)
 	}
@@ -89,29 +89,19 @@ func openDirectory(ctx context.Context, o *Options) (_ *directory, err error) {
 
 // acquire locks the directory.
 func (d *directory) acquire(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, lockPatience)
-	defer cancel()
-	tick := time.NewTicker(lockPatience / 20)
-	defer tick.Stop()
-	for {
-		err := lockExclusive(d.lock)
-		if err == nil {
-			return nil
+	err := filelock.Wait(ctx, d.lock)
+	switch {
+	case errors.Is(err, filelock.ErrLocked):
+		who := "another kubecdc"
+		var p presence
+		if read(filepath.Join(d.path, busFile), &p) == nil && p.PID != 0 {
+			who = fmt.Sprintf("another kubecdc (pid %d)", p.PID)
 		}
-		if !errors.Is(err, errLocked) {
-			return fmt.Errorf("data directory %s: lock: %w", d.path, err)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			who := "another kubecdc"
-			var p presence
-			if read(filepath.Join(d.path, busFile), &p) == nil && p.PID != 0 {
-				who = fmt.Sprintf("another kubecdc (pid %d)", p.PID)
-			}
-			return fmt.Errorf("data directory %s: in use by %s: end that one, or choose another directory with --data-dir", d.path, who)
-		}
+		return fmt.Errorf("data directory %s: in use by %s: end that one, or choose another directory with --data-dir", d.path, who)
+	case err != nil:
+		return fmt.Errorf("data directory %s: lock: %w", d.path, err)
 	}
+	return nil
 }
 
 // claim reads which cluster the directory is of, or makes it this one's.
@@ -154,7 +144,7 @@ func (d *directory) claim(o *Options) error {
 
 // announce says who uses the directory.
 func (d *directory) announce(url string) error {
-	return write(filepath.Join(d.path, busFile), &presence{PID: os.Getpid(), URL: url, Started: d.started})
+	return write(filepath.Join(d.path, busFile), &presence{PID: os.Getpid(), URL: url, Agent: d.agent, Started: d.started})
 }
 
 // close lets go of the directory. The file lock stays: removed, two agents could lock two files of that name.

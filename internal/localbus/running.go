@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/kubecdc/kubecdc/internal/filelock"
 )
 
 // Address is a local bus that is up.
@@ -16,6 +18,7 @@ type Address struct {
 	URL       string // nats://127.0.0.1:port
 	Cluster   string // uid
 	APIServer string // URL
+	Agent     string // URL of the agent's HTTP server; "": a release wrote this that did not say
 	Dir       string
 	PID       int
 	Started   time.Time
@@ -81,12 +84,12 @@ func look(dir string) (Address, bool) {
 		return Address{}, false
 	}
 	defer func() { _ = lock.Close() }() // and with it what it may have locked
-	if !errors.Is(lockShared(lock), errLocked) {
+	if !errors.Is(filelock.Shared(lock), filelock.ErrLocked) {
 		return Address{}, false // nobody is there any more
 	}
 	var m marker
 	if read(filepath.Join(dir, clusterFile), &m) != nil {
 		return Address{}, false
 	}
-	return Address{URL: p.URL, Cluster: m.Cluster, APIServer: m.APIServer, Dir: dir, PID: p.PID, Started: p.Started}, true
+	return Address{URL: p.URL, Cluster: m.Cluster, APIServer: m.APIServer, Agent: p.Agent, Dir: dir, PID: p.PID, Started: p.Started}, true
 }

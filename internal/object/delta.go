@@ -20,9 +20,11 @@ const (
 type Delta struct {
 	Op       Op
 	Inferred bool // found by comparing lists, not seen on a watch
-	Ref      *Ref
-	Before   *Object // nil: null or absent, as Op says
-	After    *Object // nil: null or absent, as Op says
+	// History counts the restores of etcd before: a restored etcd gives resourceVersions a second time.
+	History uint32
+	Ref     *Ref
+	Before  *Object // nil: null or absent, as Op says
+	After   *Object // nil: null or absent, as Op says
 
 	// ResourceVersion of the change: that of After, of the deletion, or of the list that missed the object.
 	ResourceVersion uint64
@@ -58,12 +60,26 @@ const (
 	Progress          StreamKind = "progress"
 )
 
+// GapReason is why a span of history could not be read.
+type GapReason string
+
+// The reasons of gaps.
+const (
+	Expired          GapReason = "expired"           // the API server no longer had it: restarted, or a CRD was changed
+	Compacted        GapReason = "compacted"         // etcd no longer had it
+	Rewound          GapReason = "rewound"           // etcd was restored: history went on elsewhere
+	SelectionChanged GapReason = "selection-changed" // the configuration, or the version in which the resource is served
+	CheckpointLost   GapReason = "checkpoint-lost"   // the bus has more than the agent remembers
+)
+
 // StreamEvent tells consumers about the stream itself.
 type StreamEvent struct {
 	Kind     StreamKind
 	Resource *Resource
 	// Scope names resource, namespaces and selectors of the informer: "pods", "pods/shop?labelSelector=team=payments".
 	Scope string
+	// History is as in Delta.
+	History uint32
 
 	Snapshot        string // started, completed
 	ResourceVersion uint64 // started, completed, progress
@@ -71,6 +87,6 @@ type StreamEvent struct {
 
 	From, To  uint64    // gap: resourceVersions between which history could not be read
 	Since     time.Time // gap: when the last sign of life before it was seen
-	Reason    string    // gap: expired, rewound; not yet: compacted, forbidden, selection-changed, dead-letter
-	Recovered bool      // gap: all versions inside it were found
+	Reason    GapReason // gap
+	Recovered bool      // gap: of every object that there was at one of its ends, all versions inside it were found
 }

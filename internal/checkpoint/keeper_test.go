@@ -1,0 +1,801 @@
+package checkpoint_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
+)
+
+// memory is a store that keeps nothing beyond the test.
+type memory struct {
+	mu     sync.Mutex
+	data   []byte
+	saves  int // that went through
+	tries  int
+	locked bool
+	err    error         // of Save and Load, nil: none
+	lost   error         // of Save, which saves all the same
+	delay  time.Duration // of each Save
+}
+
+func (m *memory) Lock(context.Context) (func() error, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.locked {
+		return nil, &checkpoint.Error{Kind: checkpoint.ErrLocked, Where: "memory", What: "locked", Remedy: "wait"}
+	}
+	m.locked = true
+	return func() error {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.locked = false
+		return nil
+	}, nil
+}
+
+func (m *memory) Load(context.Context) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.data, m.err
+}
+
+func (m *memory) Save(_ context.Context, data []byte) error {
+	<-time.After(m.delay)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tries++
+	if m.err != nil {
+		return m.err
+	}
+	m.data = data
+	m.saves++
+	return m.lost
+}
+
+func (m *memory) Delete(context.Context) error { return nil }
+func (m *memory) String() string               { return "memory" }
+
+func (m *memory) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.err = err
+}
+
+func (m *memory) lose(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lost = err
+}
+
+// counts are the saves that went through, and all.
+func (m *memory) counts() (saves, tries int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.saves, m.tries
+}
+
+// there is what is kept.
+func (m *memory) there(t *testing.T) map[string]checkpoint.Scope {
+	t.Helper()
+	d, err := checkpoint.Read(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d == nil {
+		return nil
+	}
+	return d.Scopes
+}
+
+// informer tells a position that a test sets.
+type informer struct {
+	mu    sync.Mutex
+	p     checkpoint.Position
+	ok    bool
+	asked int
+}
+
+func at(rv, acked uint64) checkpoint.Position {
+	return checkpoint.Position{Scope: checkpoint.Scope{Version: "v1", Resource: "pods", Kind: "Pod", ResourceVersion: rv}, Acked: acked}
+}
+
+func informerAt(rv, acked uint64) *informer { return &informer{p: at(rv, acked), ok: true} }
+
+func (i *informer) set(rv, acked uint64) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.p, i.ok = at(rv, acked), true
+}
+
+func (i *informer) change(f func(*checkpoint.Position)) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	f(&i.p)
+}
+
+func (i *informer) position() (checkpoint.Position, bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.asked++
+	return i.p, i.ok
+}
+
+func newKeeper(t *testing.T, s checkpoint.Store) *checkpoint.Keeper {
+	t.Helper()
+	k := checkpoint.NewKeeper(s, us, slog.New(slog.DiscardHandler), nil)
+	if err := k.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// run starts Run, and returns what ends it and gives its error.
+func run(t *testing.T, k *checkpoint.Keeper) (stop func() error) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- k.Run(ctx) }()
+	return func() error {
+		cancel()
+		return <-ended
+	}
+}
+
+func rvs(scopes map[string]checkpoint.Scope) map[string]uint64 {
+	out := map[string]uint64{}
+	for name, s := range scopes {
+		out[name] = s.ResourceVersion
+	}
+	return out
+}
+
+// What was acknowledged is saved after 5 s, what only moved after 60 s, and nothing when nothing has changed.
+func TestRunSavesWhatChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := new(memory)
+		k := newKeeper(t, m)
+		pods := &informer{}
+		k.Track("pods", pods.position)
+		stop := run(t, k)
+		step := func(what string, d time.Duration, want int) {
+			t.Helper()
+			before, _ := m.counts()
+			<-time.After(d)
+			synctest.Wait()
+			if after, _ := m.counts(); after-before != want {
+				t.Errorf("%s: %d saves in %v, want %d", what, after-before, d, want)
+			}
+		}
+		<-time.After(time.Second)
+		step("nothing to resume from", 10*time.Minute, 0)
+		pods.set(100, 1)
+		step("the first position", 5*time.Second, 1)
+		step("nothing changed", 10*time.Minute, 0)
+		pods.set(101, 2)
+		step("an acknowledgement", 5*time.Second, 1)
+		pods.set(102, 2)
+		step("a bookmark, too soon", 50*time.Second, 0)
+		pods.set(103, 2)
+		step("a bookmark", 10*time.Second, 1)
+		pods.set(104, 2)
+		step("a bookmark, again", 60*time.Second, 1)
+		pods.set(104, 9)
+		step("acknowledged behind what is outstanding", 10*time.Minute, 0)
+		pods.set(110, 10)
+		step("all of it", 5*time.Second, 1)
+		pods.change(func(p *checkpoint.Position) { p.LastSeen = time.Now() })
+		step("a sign of life", 10*time.Minute, 0)
+		pods.change(func(p *checkpoint.Position) { p.Snapshot = &checkpoint.Snapshot{ID: "a"} })
+		step("a snapshot", 5*time.Second, 1)
+		pods.change(func(p *checkpoint.Position) { p.Snapshot = &checkpoint.Snapshot{ID: "a", Cursor: "x"} })
+		step("its cursor", 5*time.Second, 1)
+		k.Forget("pods")
+		step("forgotten", 5*time.Second, 1)
+		if got := m.there(t); len(got) != 0 {
+			t.Errorf("kept: %v", got)
+		}
+		for rv := range uint64(100) {
+			pods.set(200+rv, 20+rv)
+			if rv == 0 {
+				k.Track("pods", pods.position)
+			}
+			<-time.After(100 * time.Millisecond)
+		}
+		if saves, _ := m.counts(); saves > 11 {
+			t.Errorf("%d saves: more often than every 5 s", saves)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if err := k.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff(map[string]uint64{"pods": 299}, rvs(m.there(t))); diff != "" {
+			t.Errorf("at the end (-want +got):\n%s", diff)
+		}
+		if m.locked {
+			t.Error("still locked")
+		}
+	})
+}
+
+// A run begins with what the last one left, keeps what nobody tracks, and writes nothing that it has read just so.
+func TestResume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &memory{data: encode(t, document())}
+		k := newKeeper(t, m)
+		want := document()
+		if diff := cmp.Diff(want.Scopes, k.Scopes()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if !k.Saved().Equal(want.Saved) {
+			t.Errorf("saved at %v, want %v", k.Saved(), want.Saved)
+		}
+		stop := run(t, k)
+		for name, s := range k.Scopes() {
+			s.LastSeen = time.Now()
+			s.SnapshotBegan = s.SnapshotBegan.In(time.FixedZone("", 3600))
+			if s.Namespaces == nil {
+				s.Namespaces = []string{}
+			}
+			if s.Snapshot != nil {
+				again := *s.Snapshot
+				s.Snapshot = &again
+			}
+			if name != "widgets.example.com" {
+				k.Track(name, func() (checkpoint.Position, bool) { return checkpoint.Position{Scope: s}, true })
+			}
+		}
+		<-time.After(10 * time.Minute)
+		if err := k.Flush(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if saves, _ := m.counts(); saves != 0 {
+			t.Errorf("%d saves of what has not changed", saves)
+		}
+		// Until it tells a position, a scope stays where it was; then the one that was tracked last counts.
+		k.Track("pods", func() (checkpoint.Position, bool) { return checkpoint.Position{}, false })
+		k.Track("nodes", informerAt(7, 0).position)
+		<-time.After(5 * time.Second)
+		synctest.Wait()
+		wantRVs := rvs(want.Scopes)
+		wantRVs["nodes"] = 7
+		if diff := cmp.Diff(wantRVs, rvs(m.there(t))); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		k.Track("pods", informerAt(90_000, 0).position)
+		k.Forget("widgets.example.com")
+		delete(wantRVs, "widgets.example.com")
+		wantRVs["pods"] = 90_000
+		<-time.After(5 * time.Second)
+		synctest.Wait()
+		if diff := cmp.Diff(wantRVs, rvs(m.there(t))); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if err := errors.Join(stop(), k.Close(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Many that flush at one moment share a save; one that comes while it is under way does not count on it.
+func TestFlushIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &memory{delay: time.Second}
+		k := newKeeper(t, m)
+		const n = 60
+		var g sync.WaitGroup
+		flush := func(i int) {
+			scope := fmt.Sprintf("scope-%d", i)
+			k.Track(scope, informerAt(uint64(i), 0).position)
+			if err := k.Flush(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if got, ok := m.there(t)[scope]; !ok || got.ResourceVersion != uint64(i) {
+				t.Errorf("%s is not saved when Flush returns: %v", scope, got)
+			}
+		}
+		for i := range n {
+			g.Go(func() { flush(i) })
+		}
+		<-time.After(500 * time.Millisecond)
+		for i := range n {
+			g.Go(func() { flush(n + i) }) // while the first is under way
+		}
+		g.Wait()
+		// Those whose Track came after the first look share the second, or the third.
+		if saves, _ := m.counts(); saves > 3 {
+			t.Errorf("%d saves", saves)
+		}
+		if err := k.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Run's look at resourceVersions that only moved saves nothing: it must not count for one who flushes them.
+func TestFlushBesideRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := new(memory)
+		k := newKeeper(t, m)
+		pods := informerAt(1, 0)
+		k.Track("pods", pods.position)
+		stop := run(t, k)
+		for rv := range uint64(100) {
+			pods.set(rv+2, 0)
+			if rv%3 == 0 {
+				<-time.After(5 * time.Second) // with Run's tick
+			}
+			if err := k.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := m.there(t)["pods"].ResourceVersion; got != rv+2 {
+				t.Fatalf("after Flush %d is saved, want %d", got, rv+2)
+			}
+		}
+		if err := errors.Join(stop(), k.Close(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Position functions may take locks that whoever calls Track, Forget or Scopes holds.
+func TestPositionsAreAskedWithoutALock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeper(t, new(memory))
+		k.Track("pods", func() (checkpoint.Position, bool) {
+			k.Track("nodes", informerAt(1, 0).position)
+			k.Forget("nodes")
+			return at(5, 0), true
+		})
+		if err := errors.Join(k.Flush(t.Context()), k.Close(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestSaveFailsForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := new(memory)
+		var log bytes.Buffer
+		reg := prometheus.NewRegistry()
+		k := checkpoint.NewKeeper(m, us, slog.New(slog.NewTextHandler(&log, nil)), reg)
+		if err := k.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		stop := run(t, k)
+		pods := informerAt(1, 1)
+		k.Track("pods", pods.position)
+		if err := k.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		m.fail(errors.New("disk full"))
+		pods.set(2, 2)
+		var g sync.WaitGroup
+		for range 60 {
+			g.Go(func() {
+				if err := k.Flush(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		short, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := k.Flush(short); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Flush that is given up: %v", err)
+		}
+		<-time.After(9 * time.Minute)
+		pods.set(3, 3)
+		m.fail(nil)
+		g.Wait()
+		if got := m.there(t)["pods"].ResourceVersion; got != 3 {
+			t.Errorf("saved is %d: not what is there when it works again", got)
+		}
+		saves, tries := m.counts()
+		if saves != 2 || tries < 30 || tries > 100 {
+			t.Errorf("%d saves of %d tries in 10 min: 60 that flush retry as one", saves, tries)
+		}
+		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+		if n := len(lines); n < 9 || n > 12 {
+			t.Errorf("%d lines in 10 min:\n%s", n, log.String())
+		}
+		if !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[0], "disk full") || !strings.Contains(lines[len(lines)-1], "saved again") {
+			t.Errorf("log:\n%s", log.String())
+		}
+		if err := errors.Join(stop(), k.Close(t.Context())); err != nil {
+			t.Error(err)
+		}
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]float64{}
+		for _, f := range families {
+			for _, metric := range f.GetMetric() {
+				name := f.GetName()
+				for _, l := range metric.GetLabel() {
+					name += " " + l.GetValue()
+				}
+				got[name] = metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
+			}
+		}
+		if got["kubecdc_checkpoint_saves_total ok"] != 2 || got["kubecdc_checkpoint_saves_total error"] != float64(tries-2) ||
+			got["kubecdc_checkpoint_bytes"] != float64(len(m.data)) ||
+			got["kubecdc_checkpoint_last_save_timestamp_seconds"] == 0 {
+			t.Errorf("metrics: %v", got)
+		}
+	})
+}
+
+// What refuses at the start ends the agent with what to do; what has accepted before may accept again.
+func TestSaveIsRefused(t *testing.T) {
+	refusal := &checkpoint.Error{Kind: checkpoint.ErrRefused, Where: "memory", What: "forbidden", Remedy: "see 'kubecdc rbac'"}
+	synctest.Test(t, func(t *testing.T) {
+		m := &memory{err: refusal}
+		k := checkpoint.NewKeeper(m, us, slog.New(slog.DiscardHandler), nil)
+		if err := k.Load(t.Context()); !errors.Is(err, checkpoint.ErrRefused) || m.locked {
+			t.Errorf("Load: %v, locked %v", err, m.locked)
+		}
+		m.fail(nil)
+		if err := k.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		m.fail(refusal)
+		k.Track("pods", informerAt(1, 1).position)
+		stop := run(t, k)
+		if err := k.Flush(t.Context()); !errors.Is(err, checkpoint.ErrRefused) {
+			t.Errorf("Flush: %v", err)
+		}
+		if err := stop(); !errors.Is(err, checkpoint.ErrRefused) {
+			t.Errorf("Run: %v", err)
+		}
+		if err := k.Close(t.Context()); err != nil || m.locked {
+			t.Errorf("Close: %v, locked %v", err, m.locked)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		m := new(memory)
+		k := newKeeper(t, m)
+		pods := informerAt(1, 1)
+		k.Track("pods", pods.position)
+		if err := k.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		m.fail(refusal)
+		pods.set(2, 2)
+		stop := run(t, k)
+		<-time.After(time.Minute)
+		m.fail(nil)
+		<-time.After(time.Minute)
+		synctest.Wait()
+		if got := m.there(t)["pods"].ResourceVersion; got != 2 {
+			t.Errorf("saved is %d", got)
+		}
+		if err := errors.Join(stop(), k.Close(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestLoadWaitsForWhatMayPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &memory{data: encode(t, document()), err: errors.New("connection refused")}
+		time.AfterFunc(time.Minute, func() { m.fail(nil) })
+		k := newKeeper(t, m)
+		if len(k.Scopes()) != 3 {
+			t.Errorf("scopes: %v", k.Scopes())
+		}
+		if err := k.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		m.fail(errors.New("connection refused"))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := k.Load(ctx); !errors.Is(err, context.DeadlineExceeded) || m.locked {
+			t.Errorf("Load that is given up: %v, locked %v", err, m.locked)
+		}
+	})
+}
+
+func TestLoadOfAnother(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*checkpoint.Document)
+		kind   error
+		want   string
+	}{
+		"cluster": {
+			func(d *checkpoint.Document) { d.ClusterUID, d.Cluster = "22f1", "dev" }, checkpoint.ErrForeign,
+			`it is of cluster "dev" (uid 22f1), this is "prod-eu-1" (uid 11e0-uid): name another checkpoint in the configuration, or start over`,
+		},
+		"name": {
+			func(d *checkpoint.Document) { d.Cluster = "prod" }, checkpoint.ErrForeign,
+			`the cluster was named "prod" when it was written, and is named "prod-eu-1" now`,
+		},
+		"bus": {
+			func(d *checkpoint.Document) { d.Bus = "nats://other:4222 stream X" }, checkpoint.ErrForeign,
+			`it is of the records on nats://other:4222 stream X, this is nats://nats:4222 stream KUBECDC: name another checkpoint`,
+		},
+		"epoch":  {func(d *checkpoint.Document) { d.Epoch = 3 }, checkpoint.ErrEpoch, "the leader of epoch 3 has written it, this one is of epoch 0"},
+		"format": {func(d *checkpoint.Document) { d.FormatVersion = 2 }, checkpoint.ErrFormat, "use the kubecdc that wrote it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "checkpoint.json")
+			s := checkpoint.OpenFile(path)
+			unlock := lock(t, s)
+			d := document()
+			c.change(d)
+			save(t, s, string(encode(t, d)))
+			unlock()
+			err := checkpoint.NewKeeper(s, us, slog.New(slog.DiscardHandler), nil).Load(t.Context())
+			if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "checkpoint file "+path+": ") {
+				t.Errorf("%v\nwant %v with %s", err, c.kind, c.want)
+			}
+			lock(t, s)() // Load that failed has let go of it
+		})
+	}
+}
+
+// A conflict that means nothing is passed over; one that means another agent, or a reset, ends Run.
+func TestConflict(t *testing.T) {
+	hide := func(w http.ResponseWriter) bool { // carried out, but the answer never comes
+		if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
+			_ = conn.Close()
+		}
+		return true
+	}
+	once := func(f func(http.ResponseWriter) bool) func(http.ResponseWriter) bool {
+		done := false
+		return func(w http.ResponseWriter) bool {
+			if done {
+				return false
+			}
+			done = true
+			return f(w)
+		}
+	}
+	for name, c := range map[string]struct {
+		meddle func(t *testing.T, s *apiServer, pods *informer)
+		want   string // "": no conflict
+	}{
+		"a label": {meddle: func(_ *testing.T, s *apiServer, _ *informer) { s.label("a", "b") }},
+		"our own write": {meddle: func(_ *testing.T, s *apiServer, _ *informer) {
+			s.do(func() { s.after = once(hide) })
+		}},
+		"our own write, labelled": {meddle: func(_ *testing.T, s *apiServer, _ *informer) {
+			s.do(func() {
+				s.after = once(func(w http.ResponseWriter) bool {
+					o := *s.now
+					o.Metadata = maps.Clone(o.Metadata)
+					o.Metadata["labels"] = map[string]any{"a": "b"}
+					s.put(&o)
+					return hide(w)
+				})
+			})
+		}},
+		"another agent": {
+			func(t *testing.T, s *apiServer, _ *informer) {
+				other := newKeeper(t, s.store(t))
+				other.Track("nodes", informerAt(1, 1).position)
+				if err := errors.Join(other.Flush(t.Context()), other.Close(t.Context())); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"another agent, or 'kubecdc checkpoint reset', wrote it at ",
+		},
+		"reset": {
+			func(t *testing.T, s *apiServer, _ *informer) {
+				if _, err := checkpoint.Reset(t.Context(), s.store(t), ""); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"it was removed while this agent ran",
+		},
+		"reset of one resource": {
+			func(t *testing.T, s *apiServer, _ *informer) {
+				if _, err := checkpoint.Reset(t.Context(), s.store(t), "pods"); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"another agent, or 'kubecdc checkpoint reset', wrote it at ",
+		},
+		"removed": {
+			func(_ *testing.T, s *apiServer, _ *informer) { s.do(func() { s.now = nil }) },
+			"it was removed while this agent ran",
+		},
+		"damaged": {
+			func(_ *testing.T, s *apiServer, _ *informer) {
+				s.do(func() {
+					s.put(&object{Metadata: maps.Clone(s.now.Metadata), Data: map[string]string{"checkpoint.json": "{}"}})
+				})
+			},
+			"it is damaged",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := newAPIServer(t)
+			k := newKeeper(t, server.store(t))
+			pods := informerAt(1, 1)
+			k.Track("pods", pods.position)
+			if err := k.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			c.meddle(t, server, pods)
+			stop := run(t, k)
+			pods.set(2, 2)
+			err := k.Flush(t.Context())
+			if c.want == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				pods.set(3, 3)
+				if err := errors.Join(k.Flush(t.Context()), stop(), k.Close(t.Context())); err != nil {
+					t.Error(err)
+				}
+				d, err := checkpoint.Read(t.Context(), server.store(t))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(map[string]uint64{"pods": 3}, rvs(d.Scopes)); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("Flush: %v, want %s", err, c.want)
+			}
+			if err := stop(); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("Run: %v, want %s", err, c.want)
+			}
+			server.requests()
+			if err := errors.Join(k.Flush(t.Context()), k.Close(t.Context())); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("after it: %v, want %s", err, c.want)
+			}
+			if got := server.requests(); got != "" {
+				t.Errorf("requests after a conflict: %s", got)
+			}
+		})
+	}
+}
+
+// An attempt that got no answer may have been carried out: that what it would have saved is not wanted any more is no
+// reason to leave it there.
+func TestSaveOfUnknownOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := new(memory)
+		k := newKeeper(t, m)
+		k.Track("pods", informerAt(1, 1).position)
+		if err := k.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		k.Track("nodes", informerAt(2, 2).position)
+		m.lose(errors.New("timeout"))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := k.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Flush: %v", err)
+		}
+		m.lose(nil)
+		k.Forget("nodes")
+		if err := errors.Join(k.Flush(t.Context()), k.Close(t.Context())); err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff(map[string]uint64{"pods": 1}, rvs(m.there(t))); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+// The first write of a run that gets no answer is told from another agent's too.
+func TestConflictAtTheFirstSave(t *testing.T) {
+	server := newAPIServer(t)
+	k := newKeeper(t, server.store(t))
+	hidden := false
+	server.after = func(w http.ResponseWriter) bool {
+		if hidden {
+			return false
+		}
+		hidden = true
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err == nil {
+			_ = conn.Close()
+		}
+		return true
+	}
+	k.Track("pods", informerAt(1, 1).position)
+	if err := errors.Join(k.Flush(t.Context()), k.Close(t.Context())); err != nil {
+		t.Error(err)
+	}
+	if got := strings.Fields(server.requests()); !slices.Equal(got, []string{"GET", "POST", "POST", "GET", "PUT"}) {
+		t.Errorf("requests: %v", got)
+	}
+}
+
+// direct is a connection to an API server that breaks by a source of chance: before a request is carried out, or after.
+type direct struct {
+	server *apiServer
+	chance *rand.Rand
+	faults map[string]int
+}
+
+func (d *direct) RoundTrip(r *http.Request) (*http.Response, error) {
+	lot := d.chance.IntN(10)
+	if lot == 0 {
+		d.faults["refused"]++
+		return nil, errors.New("connection refused")
+	}
+	w := httptest.NewRecorder()
+	d.server.serve(w, r)
+	switch {
+	case lot == 1:
+		d.faults["answer lost"]++
+		return nil, io.ErrUnexpectedEOF
+	case lot == 2 && d.server.now != nil:
+		d.faults["label"]++
+		d.server.label("n", strconv.Itoa(d.chance.IntN(100)))
+	}
+	return w.Result(), nil
+}
+
+// Whatever happens to connections and labels, an agent that is alone finds no conflict, and what it flushes is there.
+func TestConfigMapBehindABadConnection(t *testing.T) {
+	for seed := range uint64(8) {
+		synctest.Test(t, func(t *testing.T) {
+			d := &direct{server: &apiServer{rv: 100}, chance: rand.New(rand.NewPCG(seed, 0)), faults: map[string]int{}}
+			for life := range 5 {
+				store, err := checkpoint.NewConfigMap(&rest.Config{Host: "http://api", Transport: d}, "kubecdc", "checkpoint")
+				if err != nil {
+					t.Fatal(err)
+				}
+				k := newKeeper(t, store)
+				from := uint64(100 * life)
+				if got := k.Scopes()["pods"].ResourceVersion; life > 0 && got != from {
+					t.Fatalf("seed %d: resumed at %d, want %d", seed, got, from)
+				}
+				pods := informerAt(from, 0)
+				k.Track("pods", pods.position)
+				stop := run(t, k)
+				for n := range uint64(100) {
+					pods.set(from+n+1, n)
+					if n%10 == 0 {
+						<-time.After(5 * time.Second)
+					}
+					if err := k.Flush(t.Context()); err != nil {
+						t.Fatalf("seed %d, after %v: %v", seed, d.faults, err)
+					}
+					var there string
+					d.server.do(func() { there = d.server.now.Data["checkpoint.json"] })
+					saved, err := checkpoint.Decode([]byte(there))
+					if err != nil || saved.Scopes["pods"].ResourceVersion != from+n+1 {
+						t.Fatalf("seed %d: %v, saved %v, want %d", seed, err, saved, from+n+1)
+					}
+				}
+				if err := errors.Join(stop(), k.Close(t.Context())); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if d.faults["answer lost"] == 0 || d.faults["label"] == 0 || d.faults["refused"] == 0 {
+				t.Errorf("seed %d: faults %v", seed, d.faults)
+			}
+		})
+	}
+}

@@ -1,0 +1,50 @@
+package checkpoint
+
+import "time"
+
+// Scope is where one informer stands, and what it observes: all that a restart needs to go on behind it.
+type Scope struct {
+	Group      string `json:"group,omitempty"` // "" for the core group
+	Version    string `json:"version"`         // in which the objects are read; events carry it in apiversion
+	Resource   string `json:"resource"`        // plural: "deployments"
+	Kind       string `json:"kind"`
+	Namespaced bool   `json:"namespaced,omitempty"`
+	// Namespaces are the patterns of the selection, none: all.
+	Namespaces    []string `json:"namespaces,omitempty"`
+	LabelSelector string   `json:"labelSelector,omitempty"`
+	FieldSelector string   `json:"fieldSelector,omitempty"`
+
+	// ResourceVersion is the highest below or at which every delta of the scope is acknowledged by the bus.
+	ResourceVersion uint64 `json:"resourceVersion,string"`
+	// History counts the restores of etcd that the scope has lived through.
+	History uint32 `json:"history,omitempty"`
+	// State is a fingerprint of which objects there were at ResourceVersion, in which versions: a restored etcd may know the
+	// same resourceVersion with another content.
+	State uint64 `json:"state,string"`
+	// LastSeen is when the API server last gave a sign of life for the scope.
+	LastSeen time.Time `json:"lastSeen,omitzero"`
+
+	// Snapshot is the one that is not on the bus to its end, nil: none.
+	Snapshot *Snapshot `json:"snapshot,omitempty"`
+	// SnapshotBegan is when the last snapshot of the whole scope was begun, zero: there was none.
+	SnapshotBegan time.Time `json:"snapshotBegan,omitzero"`
+}
+
+// Snapshot is one that is being sent, in the order of keys.
+type Snapshot struct {
+	ID              string `json:"id"`
+	ResourceVersion uint64 `json:"resourceVersion,string"`
+	// Objects is how many there are to read in all.
+	Objects int `json:"objects"`
+	// Namespace is the only one that it is of, "": all of the scope.
+	Namespace string `json:"namespace,omitempty"`
+	// Cursor is the key up to which every read is acknowledged, "": none yet.
+	Cursor string `json:"cursor,omitempty"`
+}
+
+// Position is a Scope with what tells if it is worth saving soon.
+type Position struct {
+	Scope
+	// Acked counts what was acknowledged. While it stands still, at most ResourceVersion moves.
+	Acked uint64
+}
