@@ -98,22 +98,24 @@ func version(words, rv string) string {
 }
 
 // gapReason is the reason of a gap, explained.
-func gapReason(reason string) string {
+func gapReason(reason consume.GapReason) string {
 	switch reason {
-	case "expired":
+	case consume.ReasonExpired:
 		return "expired: history too old to be read"
-	case "compacted":
+	case consume.ReasonCompacted:
 		return "compacted: history too old to be read"
 	case consume.ReasonRewound:
 		return "rewound: etcd was restored to an older state"
-	case "forbidden":
-		return "forbidden: the agent was not allowed to read"
-	case "selection-changed":
+	case consume.ReasonSelectionChanged:
 		return "selection-changed: the agent captures other objects now"
-	case "dead-letter":
+	case consume.ReasonCheckpointLost:
+		return "checkpoint-lost: the agent did not know any more where it had been"
+	case consume.ReasonForbidden:
+		return "forbidden: the agent was not allowed to read"
+	case consume.ReasonDeadLetter:
 		return "dead-letter: events went to the dead letters"
 	case "":
 		return "history is missing"
 	}
-	return reason
+	return string(reason)
 }

@@ -54,7 +54,7 @@ func (e *Encoder) streamAttributes(ev *Event, d *object.Delta) {
 	s := d.Stream
 
 	ev.put("specversion", append(ev.values, "1.0"...))
-	ev.ID = ev.put("id", appendStreamID(ev.values, s))
+	ev.ID = ev.put("id", appendStreamID(ev.values, d))
 	ev.Source = ev.put("source", append(ev.values, e.source...))
 	v := append(ev.values, "dev.kubecdc."...)
 	ev.Type = ev.put("type", append(v, s.Kind...))
@@ -95,7 +95,8 @@ func (ev *Event) putVersion(rv uint64) {
 	ev.put("sequence", append(v, digits...))
 }
 
-// appendObjectID appends the id, which names one version of one object; its deletion, seen or inferred, has one id.
+// appendObjectID appends the id, which names one version of one object in one history; its deletion, seen or inferred, has
+// one id.
 func appendObjectID(dst []byte, d *object.Delta) []byte {
 	dst = appendText(dst, d.Ref.Resource.Name)
 	if group := d.Ref.Resource.Group; group != "" {
@@ -104,16 +105,17 @@ func appendObjectID(dst []byte, d *object.Delta) []byte {
 	dst = appendText(append(dst, '/'), d.Ref.UID)
 	dst = append(dst, '/')
 	if d.Op == object.Deleted {
-		return append(dst, 'd')
+		return appendHistory(append(dst, 'd'), d.History)
 	}
 	dst = strconv.AppendUint(dst, d.ResourceVersion, 10)
 	if d.Op == object.Read {
 		dst = appendText(append(dst, "/r/"...), d.Snapshot)
 	}
-	return dst
+	return appendHistory(dst, d.History)
 }
 
-func appendStreamID(dst []byte, s *object.StreamEvent) []byte {
+func appendStreamID(dst []byte, d *object.Delta) []byte {
+	s := d.Stream
 	dst = append(appendText(dst, s.Scope), '/')
 	switch s.Kind {
 	case object.SnapshotStarted:
@@ -124,9 +126,20 @@ func appendStreamID(dst []byte, s *object.StreamEvent) []byte {
 		dst = strconv.AppendUint(append(dst, "gap/"...), s.From, 10)
 		dst = strconv.AppendUint(append(dst, '-'), s.To, 10)
 	case object.Progress:
+		// The time makes each one news, also where nothing changes and the version stays.
 		dst = strconv.AppendUint(append(dst, "progress/"...), s.ResourceVersion, 10)
+		dst = strconv.AppendInt(append(dst, '/'), time.Unix(0, d.Observed).Unix(), 10)
 	}
-	return dst
+	return appendHistory(dst, s.History)
+}
+
+// appendHistory appends which history an id is of, unless it is the first: after a restore of etcd, resourceVersions are
+// given a second time.
+func appendHistory(dst []byte, history uint32) []byte {
+	if history == 0 {
+		return dst
+	}
+	return strconv.AppendUint(append(dst, "/h"...), uint64(history), 10)
 }
 
 // appendObjectKey appends the key that all events of one object share, "prod-eu-1/apps/deployments/shop/web".

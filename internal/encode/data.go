@@ -89,7 +89,7 @@ func (e *Encoder) appendStreamData(dst []byte, _ *Event, d *object.Delta) ([]byt
 		}
 		if s.Reason != "" {
 			dst = append(dst, `,"reason":`...)
-			dst = appendQuoted(dst, s.Reason)
+			dst = appendQuoted(dst, string(s.Reason))
 		}
 		dst = append(dst, `,"recovered":`...)
 		dst = strconv.AppendBool(dst, s.Recovered)

@@ -63,12 +63,37 @@ func deltas() map[string]*object.Delta {
 		"left-inferred":          {Op: object.Left, Inferred: true, Ref: pod, Before: version(pod, 310, `{}`), ResourceVersion: 320, Previous: 310},
 		"snapshot-started":       {Stream: &object.StreamEvent{Kind: object.SnapshotStarted, Resource: deployments, Scope: "deployments.apps", Snapshot: "20261120T150000-1", ResourceVersion: 48007, Objects: 0}},
 		"snapshot-completed":     {Stream: &object.StreamEvent{Kind: object.SnapshotCompleted, Resource: pods, Scope: "pods/shop?labels=team%3Dpayments", Snapshot: "20261120T150000-1", ResourceVersion: 48007, Objects: 12}},
-		"gap":                    {Stream: &object.StreamEvent{Kind: object.Gap, Resource: deployments, Scope: "deployments.apps", From: 48300, To: 52017, Since: since, Reason: "expired", Recovered: true}},
+		"gap":                    {Stream: &object.StreamEvent{Kind: object.Gap, Resource: deployments, Scope: "deployments.apps", From: 48300, To: 52017, Since: since, Reason: object.Expired, Recovered: true}},
 		"gap-open":               {Stream: &object.StreamEvent{Kind: object.Gap, Resource: pods, Scope: "pods", From: 48300, Reason: "forbidden"}},
 		"progress":               {Stream: &object.StreamEvent{Kind: object.Progress, Resource: roles, Scope: "clusterroles.rbac.authorization.k8s.io", ResourceVersion: 52100}},
 	}
+	for _, reason := range []object.GapReason{object.Compacted, object.Rewound, object.SelectionChanged, object.CheckpointLost} {
+		gap := *ds["gap"].Stream
+		gap.Reason, gap.Recovered = reason, false
+		if reason == object.Rewound {
+			gap.To, gap.History = 31000, 1
+		}
+		ds["gap-"+string(reason)] = &object.Delta{Stream: &gap}
+	}
 	for _, d := range ds {
 		d.Observed = observed.UnixNano()
+	}
+	// After the second restore of etcd, each kind of event.
+	for name, d := range maps.Clone(ds) {
+		if !slices.Contains([]string{
+			"created", "updated", "deleted", "read", "entered", "left", "snapshot-started", "snapshot-completed", "progress",
+		}, name) {
+			continue
+		}
+		again := *d
+		if d.Stream == nil {
+			again.History = 2
+		} else {
+			stream := *d.Stream
+			stream.History = 2
+			again.Stream = &stream
+		}
+		ds[name+"-history"] = &again
 	}
 	return ds
 }
@@ -202,7 +227,18 @@ func TestEncodeIDs(t *testing.T) {
 		"snapshot-started":   "deployments.apps/20261120T150000-1/started",
 		"snapshot-completed": "pods/shop?labels=team%3Dpayments/20261120T150000-1/completed",
 		"gap":                "deployments.apps/gap/48300-52017",
-		"progress":           "clusterroles.rbac.authorization.k8s.io/progress/52100",
+		"gap-rewound":        "deployments.apps/gap/48300-31000/h1",
+		"progress":           "clusterroles.rbac.authorization.k8s.io/progress/52100/1795186800",
+
+		"created-history":            "deployments.apps" + uid + "48007/h2",
+		"updated-history":            "deployments.apps" + uid + "48211/h2",
+		"deleted-history":            "deployments.apps" + uid + "d/h2",
+		"read-history":               "deployments.apps" + uid + "48007/r/20261120T150000-1/h2",
+		"entered-history":            "pods" + uid + "310/h2",
+		"left-history":               "pods" + uid + "320/h2",
+		"snapshot-started-history":   "deployments.apps/20261120T150000-1/started/h2",
+		"snapshot-completed-history": "pods/shop?labels=team%3Dpayments/20261120T150000-1/completed/h2",
+		"progress-history":           "clusterroles.rbac.authorization.k8s.io/progress/52100/1795186800/h2",
 	} {
 		var ev encode.Event
 		if err := encode.New(full).Encode(&ev, deltas()[name]); err != nil {

@@ -59,7 +59,7 @@ func FuzzEncode(f *testing.F) {
 		d.After = object.New(ref, 2, 0, nil, []byte(`{"a":2}`))
 		kinds := map[byte]object.StreamKind{'s': object.SnapshotStarted, 't': object.SnapshotCompleted, 'g': object.Gap, 'p': object.Progress}
 		if k, ok := kinds[op]; ok {
-			d.Stream = &object.StreamEvent{Kind: k, Resource: res, Scope: scope, Snapshot: snapshot, ResourceVersion: rv, From: rv, To: rv / 2, Reason: reason}
+			d.Stream = &object.StreamEvent{Kind: k, Resource: res, Scope: scope, Snapshot: snapshot, ResourceVersion: rv, From: rv, To: rv / 2, Reason: object.GapReason(reason)}
 		}
 		var ev encode.Event
 		if err := encode.New(o).Encode(&ev, d); err != nil {

@@ -31,6 +31,11 @@
 // call for as long as a write may take (10 s). So the dialer keeps a handle on the socket: a call whose ctx has ended
 // and that is still inside nats.go makes the sweeper break the connection, and so does the end of Run.
 //
+// # What the bus remembers
+//
+// [NATS.Heard] is the last stream event of a resource that the stream has. It outlives what the agent remembers: an agent
+// whose checkpoint is lost, or was restored together with etcd, learns from it how far history had come.
+//
 // # Goroutines
 //
 // NATS.Run: itself, a sweeper (overdue acknowledgements, stuck calls; every 100 ms while calls are on their way), one

@@ -54,9 +54,12 @@
 //	}
 //
 // Per object, what is not above the highest Sequence seen is a copy or late, and is ignored: that is why a copy never does
-// harm. Where the agent could not see a deletion (it was down, history was lost), the next snapshot shows that the object is
-// gone: what of the snapshot's scope was neither read nor changed between TypeSnapshotStarted and TypeSnapshotCompleted does
-// not exist. And after a gap whose reason is ReasonRewound, sequences begin again below, since etcd was restored.
+// harm. When etcd is restored, sequences begin again below: then Event.History is higher, and goes before Sequence. Where the
+// agent could not see a deletion (history was lost), the next snapshot shows that the object is gone: what of the
+// snapshot's scope was neither read nor changed between TypeSnapshotStarted and TypeSnapshotCompleted does not exist.
+//
+// An agent that lives says so each minute, in an event of TypeProgress. Tracker.Progress tells when it did last, and up to
+// which resourceVersion the stream is complete.
 //
 // To survive a restart, save JetStream.Position and the Tracker (it is JSON) together with what you have made of the
 // events, and go on with After(position). Or save nothing, and begin with an empty Tracker at Beginning: the stream holds a

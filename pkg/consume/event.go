@@ -2,6 +2,7 @@ package consume
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -30,8 +31,20 @@ const (
 	TypeProgress          = TypePrefix + "progress"
 )
 
-// ReasonRewound is the reason of a gap after which resourceVersions begin again below: etcd was restored.
-const ReasonRewound = "rewound"
+// GapReason is why a span of history could not be read. Later versions may know more of them.
+type GapReason string
+
+// The reasons of gaps. What follows a gap depends on what could be done about it: the versions inside it, deltas found by
+// comparing lists, or a snapshot; the rules are the same behind each of them.
+const (
+	ReasonExpired          GapReason = "expired"           // the API server no longer had it
+	ReasonCompacted        GapReason = "compacted"         // etcd no longer had it
+	ReasonRewound          GapReason = "rewound"           // etcd was restored: see Event.History
+	ReasonSelectionChanged GapReason = "selection-changed" // the configuration, or the version in which the resource is served
+	ReasonCheckpointLost   GapReason = "checkpoint-lost"   // the agent did not know any more where it had been
+	ReasonForbidden        GapReason = "forbidden"         // the agent was not allowed to read
+	ReasonDeadLetter       GapReason = "dead-letter"       // events went to the dead letters
+)
 
 // Event is one CloudEvent of kubecdc. What an event does not have is zero. An Event owns its memory: it stays as it is
 // when the next one is read.
@@ -110,8 +123,25 @@ type Stream struct {
 	FromResourceVersion string    `json:"fromResourceVersion,omitempty"` // gap
 	ToResourceVersion   string    `json:"toResourceVersion,omitempty"`   // gap
 	Since               time.Time `json:"since,omitzero"`                // gap
-	Reason              string    `json:"reason,omitempty"`              // gap: expired, compacted, rewound, …
-	Recovered           bool      `json:"recovered,omitempty"`           // gap: all versions inside it were found
+	Reason              GapReason `json:"reason,omitempty"`              // gap
+	// Recovered, of a gap: of each object that existed at one of its ends, every version inside it was found and follows.
+	// Of what both came and went inside it, nobody can tell.
+	Recovered bool `json:"recovered,omitempty"`
+}
+
+// History counts the restores of etcd that lie before the event: 1 behind the first one, when resourceVersions begin again
+// below, and 0 before. It is the end of the ID, "/h1". Between two versions of an object, the higher History is the later
+// one; where it is the same, the higher Sequence.
+func (e *Event) History() uint32 {
+	i := strings.LastIndex(e.ID, "/h")
+	if i < 0 {
+		return 0
+	}
+	n, err := strconv.ParseUint(e.ID[i+len("/h"):], 10, 32)
+	if err != nil {
+		return 0
+	}
+	return uint32(n)
 }
 
 // Group is the API group, "" for the core group.

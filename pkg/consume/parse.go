@@ -414,7 +414,7 @@ func (d *rawData) stream() (*Stream, error) {
 		FromResourceVersion: dec.text("fromResourceVersion", d.fromResourceVersion),
 		ToResourceVersion:   dec.text("toResourceVersion", d.toResourceVersion),
 		Since:               dec.time("since", d.since),
-		Reason:              dec.text("reason", d.reason),
+		Reason:              GapReason(dec.text("reason", d.reason)),
 		Recovered:           dec.boolean("recovered", d.recovered),
 	}, dec.err
 }

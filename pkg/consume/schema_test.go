@@ -29,7 +29,7 @@ const (
 
 // texts describes attributes (lower case) and members of data.
 var texts = map[string]string{
-	"id":              "Names one version of one object, or one event about the stream. source and id together are unique: a second copy is a duplicate, never news.",
+	"id":              "Names one version of one object, or one event about the stream. source and id together are unique: a second copy is a duplicate, never news. Ends in /h<n> behind the n-th restore of etcd.",
 	"source":          "The cluster, as a URI reference: /kubernetes/<name>.",
 	"type":            "What has happened.",
 	"subject":         "The path of the object, or of the resource, at the API server.",
@@ -52,7 +52,7 @@ var texts = map[string]string{
 	"epoch":           "Counts the leaders, where there is leader election.",
 	"traceparent":     "The W3C trace context, where there is one.",
 
-	"resourceVersion":         "The resourceVersion: of the change, or at which the snapshot was taken.",
+	"resourceVersion":         "The resourceVersion: of the change, at which the snapshot was taken, or up to which all is in the stream (progress).",
 	"previousResourceVersion": "The version of the object that was observed before.",
 	"before":                  "The object before. null: it did not exist; absent: not known.",
 	"after":                   "The object after. null: it does not exist; absent: not known.",
@@ -67,8 +67,8 @@ var texts = map[string]string{
 	"fromResourceVersion":     "The last version before the gap.",
 	"toResourceVersion":       "The first version behind the gap.",
 	"since":                   "When the last sign of life before the gap was seen.",
-	"reason":                  "Why history could not be read: expired, compacted, rewound (etcd was restored: sequences begin again below), forbidden, selection-changed, dead-letter.",
-	"recovered":               "Whether all versions in the gap were found.",
+	"reason":                  "Why history could not be read: expired, compacted, rewound (etcd was restored: sequences begin again below, under ids that end in a higher /h<n>), selection-changed, checkpoint-lost, forbidden, dead-letter. More may be added.",
+	"recovered":               "Whether of each object that existed at one end of the gap all versions inside it were found.",
 	"manager":                 "The name under which it was changed.",
 	"operation":               "How.",
 }

@@ -33,12 +33,15 @@ const DefaultForget = time.Hour
 
 // Tracker applies the rules of the stream to events in the order in which they are read:
 //
-//   - A record may come more than once, and late. Per object (uid) only what is above the highest sequence seen is news.
-//     After a gap whose reason is rewound, sequences begin again below; so they do after a snapshot that is newer than all
-//     before and of a lower resourceVersion: etcd was restored, or the cluster made anew, and no agent knew it from before.
+//   - A record may come more than once, and late. Per object (uid) only what is above the highest History and sequence seen
+//     is news: when etcd is restored, sequences begin again below, and the History of all that follows is higher. They begin
+//     again too after a snapshot that is newer than all before and of a lower History or resourceVersion: etcd was restored,
+//     or the cluster made anew, and no agent knew it from before.
 //   - Sweep: when a snapshot is completed, what belongs to its scope and was neither read nor changed since the snapshot was
 //     started does not exist. A snapshot of which the Tracker has not seen the start sweeps nothing, nor does one that was
-//     interrupted: the agent takes another.
+//     interrupted for good: the agent takes another. One that the agent goes on with after a restart is started again under
+//     the same id, and is the same snapshot. Snapshots may come at any time, also of a part of what is watched: then their
+//     scope is that part.
 //   - A name belongs to one object at a time: when another uid has it, the one before is gone.
 //
 // What belongs to a scope is told by cluster, resource and namespace, since the events of objects name no scope. So
@@ -78,33 +81,65 @@ type resource struct {
 
 type name struct{ namespace, name string }
 
+// point is a version: where in which history. A sequence of 0 is one that is no number.
+type point struct {
+	history uint32
+	seq     uint64
+}
+
+func pointOf(e *Event) point { return point{e.History(), sequence(e.Sequence)} }
+
+func (p point) compare(q point) int {
+	return cmp.Or(cmp.Compare(p.history, q.history), cmp.Compare(p.seq, q.seq))
+}
+
+// notAbove tells whether p is q or known to be older.
+func (p point) notAbove(q point) bool {
+	return p.history < q.history || p.history == q.history && p.seq != 0 && p.seq <= q.seq
+}
+
+// below tells whether p is known to be older than q.
+func (p point) below(q point) bool { return p != q && p.notAbove(q) }
+
 type liveObject struct {
 	name    name
-	seq     uint64 // the highest seen; 0: none that is a number
+	at      point  // the highest seen
 	touched uint64 // the clock when it was read or changed last
 }
 
 type deadObject struct {
-	seq     uint64
-	at      time.Time // the resource's time when it went
+	at      point
+	when    time.Time // the resource's time when it went
 	deleted bool      // not swept or left: it is deleted once
 }
 
-// scope is what is known of the snapshots of one informer.
+// scope is what is known of one informer, or of the part of it that a snapshot was taken of.
 type scope struct {
 	snapshot string // under way; "": none
 	started  uint64 // the clock at its start
-	version  uint64 // its resourceVersion, or that of the last one
+	version  point  // at which it was taken, or the last one
 
 	// past are the ids of the last snapshots: a start or an end of one of them is a copy, as is one of a lower version.
 	past []string
 	// floor is the resourceVersion of the last one that was seen from its start to its end.
-	floor uint64
-	gap   string // the id of the last gap's event
+	floor point
+	gaps  []string // the ids of the last gaps' events
+
+	progress Progress
+	reached  point // the version of progress
 }
 
-// pastSnapshots is how many ids a scope remembers.
-const pastSnapshots = 8
+// Progress is what the last progress event of a scope says.
+type Progress struct {
+	// Time is when the agent said so: it lives, and so does the watch on this scope. It says so each minute.
+	Time time.Time
+	// ResourceVersion is the highest of which it was said: all changes up to it are in the stream, before that event.
+	ResourceVersion string
+	History         uint32 // see Event.History
+}
+
+// pastIDs is how many snapshots a scope remembers, and how many gaps.
+const pastIDs = 8
 
 // Apply says what e means. Events of a kind that this version does not know are news.
 func (t *Tracker) Apply(e *Event) Verdict {
@@ -139,6 +174,22 @@ func (t *Tracker) All() iter.Seq[Object] {
 	}
 }
 
+// Progress is the last progress of a scope, as in Event.Source and Event.Scope; false: there was none yet. It tells silence
+// from death: where nothing changes the agent still says each minute how far it is, and where it does not, for a few
+// minutes of the wall clock, it or the way to it is down.
+func (t *Tracker) Progress(source, scope string) (Progress, bool) {
+	resource := scope
+	if i := strings.IndexAny(scope, "/?"); i >= 0 {
+		resource = scope[:i]
+	}
+	r := t.resources[resourceKey{source, resource}]
+	if r == nil || r.scopes[scope] == nil {
+		return Progress{}, false
+	}
+	p := r.scopes[scope].progress
+	return p, !p.Time.IsZero()
+}
+
 func (k resourceKey) object(uid string, n name) Object {
 	return Object{Source: k.source, Resource: k.resource, Namespace: n.namespace, Name: n.name, UID: uid}
 }
@@ -169,62 +220,68 @@ func newResource() *resource {
 func (t *Tracker) object(e *Event) Verdict {
 	key, r := t.resource(e)
 	r.prune(t.forget())
-	seq := sequence(e.Sequence)
+	at := pointOf(e)
 	o := r.live[e.UID]
-	touches := r.touches(e, seq)
-	if !r.isNews(e, seq, o) {
-		if e.Op == Read && o != nil && touches {
-			o.touched = t.clock // a new snapshot has read what is known already
+	touched := r.touched(e, at, t.clock)
+	if !r.isNews(e, at, o) {
+		if e.Op == Read && o != nil {
+			o.touched = max(o.touched, touched) // a new snapshot has read what is known already
 		}
 		return Verdict{}
 	}
 	v := Verdict{News: true}
 	if isEnd(e.Op) {
-		if o != nil {
-			seq = max(seq, o.seq)
+		if o != nil && at.compare(o.at) < 0 {
+			at = o.at
 		}
-		r.bury(e.UID, seq, e.Op == Deleted)
+		r.bury(e.UID, at, e.Op == Deleted)
 		return v
 	}
 	n := name{e.Namespace, e.Name}
 	if other, taken := r.names[n]; taken && other != e.UID {
 		v.Gone = []Object{key.object(other, n)}
-		r.bury(other, max(seq, r.live[other].seq), true)
+		last := r.live[other].at
+		if last.compare(at) < 0 {
+			last = at
+		}
+		r.bury(other, last, true)
 	}
 	if o == nil {
 		o = &liveObject{name: n}
 		r.live[e.UID], r.names[n] = o, e.UID
 		delete(r.dead, e.UID)
 	}
-	o.seq = max(o.seq, seq)
-	if touches {
-		o.touched = t.clock
+	if o.at.compare(at) < 0 {
+		o.at = at
 	}
+	o.touched = max(o.touched, touched)
 	return v
 }
 
 func isEnd(op Op) bool { return op == Deleted || op == Left }
 
 // isNews is the rule of the highest sequence. o is the object as it is known, nil where it is not among those that exist.
-func (r *resource) isNews(e *Event, seq uint64, o *liveObject) bool {
+func (r *resource) isNews(e *Event, at point, o *liveObject) bool {
 	if dead, ok := r.dead[e.UID]; ok {
-		if e.Op == Read && seq == dead.seq && !dead.deleted && r.reads(e) {
+		if e.Op == Read && at == dead.at && !dead.deleted && r.reads(e) {
 			return true // what had left a selection that is wider now, as it was then
 		}
-		return (seq > dead.seq || seq == 0) && !(dead.deleted && e.Op == Deleted)
+		if at.notAbove(dead.at) || dead.deleted && e.Op == Deleted && at.history == dead.at.history {
+			return false
+		}
 	}
 	if o != nil {
 		// Some API servers let a deletion have the version of what it deletes.
-		return seq > o.seq || seq == 0 || seq == o.seq && isEnd(e.Op)
+		return !at.notAbove(o.at) || at == o.at && isEnd(e.Op)
 	}
 	// Not known, or no more.
-	if other, taken := r.names[name{e.Namespace, e.Name}]; taken && seq != 0 && seq < r.live[other].seq {
+	if other, taken := r.names[name{e.Namespace, e.Name}]; taken && at.below(r.live[other].at) {
 		return false // another object has taken the name since
 	}
 	for scope, s := range r.scopes {
 		// What was there at the floor and is not known any more has gone since. Only a snapshot that is under way may hold
 		// what that one did not, where filters have been changed.
-		if seq != 0 && seq <= s.floor && contains(scope, e.Namespace) && (e.Op != Read || e.Data.Snapshot != s.snapshot) {
+		if at.notAbove(s.floor) && contains(scope, e.Namespace) && (e.Op != Read || e.Data.Snapshot != s.snapshot) {
 			return false
 		}
 	}
@@ -241,27 +298,31 @@ func (r *resource) reads(e *Event) bool {
 	return false
 }
 
-// touches tells whether an event shows that its object exists, or goes, after the snapshot under way has been listed. An
-// event that comes late from before, by an agent that has gone since, say, does not: were the object still there, the
-// snapshot would read it.
-func (r *resource) touches(e *Event, seq uint64) bool {
-	touches := true
+// touched is the clock at which an event shows that its object exists, or goes: that of the last snapshot under way after
+// whose list it does. An event that comes late from before, by an agent that has gone since, say, does not: were the
+// object still there, the snapshot would read it.
+func (r *resource) touched(e *Event, at point, clock uint64) uint64 {
+	var last uint64
+	reading := false
 	for scope, s := range r.scopes {
 		if s.snapshot == "" || !contains(scope, e.Namespace) {
 			continue
 		}
-		if e.Op == Read && e.Data.Snapshot == s.snapshot || e.Op != Read && (seq == 0 || seq > s.version) {
-			return true
+		reading = true
+		if e.Op == Read && e.Data.Snapshot == s.snapshot || e.Op != Read && !at.notAbove(s.version) {
+			last = max(last, s.started)
 		}
-		touches = false
 	}
-	return touches
+	if !reading {
+		return clock
+	}
+	return last
 }
 
 // bury moves an object to the dead.
-func (r *resource) bury(uid string, seq uint64, deleted bool) {
+func (r *resource) bury(uid string, at point, deleted bool) {
 	r.remove(uid)
-	r.dead[uid] = deadObject{seq: seq, at: r.now, deleted: deleted}
+	r.dead[uid] = deadObject{at: at, when: r.now, deleted: deleted}
 }
 
 func (r *resource) remove(uid string) {
@@ -285,7 +346,7 @@ func (r *resource) prune(forget time.Duration) {
 	}
 	r.pruned = r.now
 	for uid, d := range r.dead {
-		if r.now.Sub(d.at) >= forget {
+		if r.now.Sub(d.when) >= forget {
 			delete(r.dead, uid)
 		}
 	}
@@ -299,33 +360,37 @@ func (t *Tracker) stream(e *Event) Verdict {
 		s = &scope{}
 		r.scopes[strings.Clone(e.Scope)] = s
 	}
-	switch id := e.Stream.Snapshot; e.Type {
+	switch id, at := e.Stream.Snapshot, versionOf(e); e.Type {
 	case TypeSnapshotStarted:
 		// A copy; or, of the one under way, the agent goes on with it after a restart.
-		late := version(e) < s.version && e.Time.Before(r.now)
+		late := at.below(s.version) && e.Time.Before(r.now)
 		if late || id == s.snapshot || slices.Contains(s.past, id) {
 			return Verdict{}
 		}
-		if version(e) < s.version {
+		if at.below(s.version) {
 			r.rewind(e.Scope)
 		}
 		s.end()
 		t.clock++
-		s.snapshot, s.started, s.version = id, t.clock, version(e)
+		s.snapshot, s.started, s.version = id, t.clock, at
 	case TypeSnapshotCompleted:
 		if id != s.snapshot {
-			return Verdict{News: s.remember(id) && version(e) >= s.version} // the start was not seen
+			return Verdict{News: remember(&s.past, id) && !at.below(s.version)} // the start was not seen
 		}
 		s.floor = s.version
 		s.end()
 		return Verdict{News: true, Gone: r.sweep(key, e.Scope, s)}
 	case TypeGap:
-		if e.ID == s.gap {
+		if at.history < s.version.history || !remember(&s.gaps, e.ID) {
 			return Verdict{}
 		}
-		s.gap = e.ID
-		if e.Stream.Reason == ReasonRewound {
-			r.rewind(e.Scope)
+	case TypeProgress:
+		if !e.Time.After(s.progress.Time) {
+			return Verdict{}
+		}
+		s.progress.Time = e.Time
+		if !at.below(s.reached) { // an agent that was killed may be a little behind what it had said before
+			s.reached, s.progress.ResourceVersion, s.progress.History = at, strings.Clone(e.Stream.ResourceVersion), at.history
 		}
 	}
 	return Verdict{News: true}
@@ -333,19 +398,21 @@ func (t *Tracker) stream(e *Event) Verdict {
 
 // end puts the snapshot that is under way among the past ones.
 func (s *scope) end() {
-	s.remember(s.snapshot)
+	if s.snapshot != "" {
+		remember(&s.past, s.snapshot)
+	}
 	s.snapshot = ""
 }
 
-// remember puts a snapshot among the past ones, and tells whether it was not there yet.
-func (s *scope) remember(id string) bool {
-	if id == "" || slices.Contains(s.past, id) {
+// remember puts an id among the past ones, and tells whether it was not there yet.
+func remember(past *[]string, id string) bool {
+	if slices.Contains(*past, id) {
 		return false
 	}
-	if len(s.past) == pastSnapshots {
-		s.past = slices.Delete(s.past, 0, 1)
+	if len(*past) == pastIDs {
+		*past = slices.Delete(*past, 0, 1)
 	}
-	s.past = append(s.past, id)
+	*past = append(*past, id)
 	return true
 }
 
@@ -358,10 +425,10 @@ func (r *resource) sweep(key resourceKey, scope string, s *scope) []Object {
 			continue
 		}
 		gone = append(gone, key.object(uid, o.name))
-		if s.floor >= o.seq && s.floor > 0 {
+		if s.floor.seq > 0 && o.at.compare(s.floor) <= 0 {
 			r.remove(uid)
 		} else {
-			r.bury(uid, o.seq, false)
+			r.bury(uid, o.at, false)
 		}
 	}
 	slices.SortFunc(gone, func(a, b Object) int {
@@ -370,23 +437,25 @@ func (r *resource) sweep(key resourceKey, scope string, s *scope) []Object {
 	return gone
 }
 
-// rewind forgets the sequences of a scope: etcd was restored, and what had been deleted may be back. The versions of other
-// scopes go too: what this one holds may have belonged to one of them, under an earlier configuration.
+// rewind forgets the versions of a scope: etcd was restored, or the cluster made anew, by somebody whom no agent has seen,
+// and what had been deleted may be back. The versions of other scopes go too: what this one holds may have belonged to one
+// of them, under an earlier configuration.
 func (r *resource) rewind(name string) {
 	for _, o := range r.live {
 		if contains(name, o.name.namespace) {
-			o.seq = 0
+			o.at = point{}
 		}
 	}
 	clear(r.dead)
 	for _, s := range r.scopes {
-		s.version, s.floor = 0, 0
+		s.version, s.floor, s.reached = point{}, point{}, point{}
+		s.progress = Progress{Time: s.progress.Time}
 	}
 }
 
-// version is the resourceVersion at which a snapshot was taken.
-func version(e *Event) uint64 {
-	return max(sequence(e.Sequence), sequence(e.Stream.ResourceVersion))
+// versionOf is the version of which an event about the stream speaks.
+func versionOf(e *Event) point {
+	return point{e.History(), max(sequence(e.Sequence), sequence(e.Stream.ResourceVersion))}
 }
 
 func sequence(s string) uint64 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,14 +15,15 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// A Tracker reads a simulated stream: two scopes of a cluster that changes all the time, watched by an agent that crashes in
-// the middle of snapshots, misses what happens meanwhile, takes another snapshot, and whose records come twice, late and
-// in another order among objects. After each record the Tracker must say what a model says that keeps the whole log and
+// A Tracker reads a simulated stream: two scopes of a cluster that changes all the time and whose etcd is restored now and
+// then, watched by an agent that crashes in the middle of snapshots and goes on with them, or has forgotten all, misses
+// what happens meanwhile and takes other snapshots; that takes snapshots on demand, of a scope or a part of it; and whose
+// records come twice, late and in another order among objects. After each record the Tracker must say what a model says that keeps the whole log and
 // goes by the letter of the contract; and after a snapshot of all scopes it must know the objects that there are.
 func TestTrackerModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{t: t, truth: map[string]thing{}, tracker: &consume.Tracker{Forget: time.Hour}, queued: map[string][]*consume.Event{}}
-		w.model = &model{highest: map[string]uint64{}, alive: map[string]consume.Object{}, deleted: map[string]bool{}}
+		w.model = &model{highest: map[string]version{}, alive: map[string]consume.Object{}, swept: map[string]bool{}}
 		w.agent.restart(w)
 		t.Repeat(map[string]func(*rapid.T){
 			"create": func(*rapid.T) { w.change(true) },
@@ -39,6 +41,13 @@ func TestTrackerModel(t *testing.T) {
 				}
 				w.agent.restart(w)
 			},
+			"resume": func(*rapid.T) { w.agent.resume(w) },
+			"snapshot": func(t *rapid.T) {
+				w.agent.snapshot(w, rapid.SampledFrom([]string{"pods/a,b", "pods/c", "pods/a", "pods/b"}).Draw(t, "scope"))
+			},
+			"progress": func(t *rapid.T) { w.agent.progress(w, rapid.SampledFrom(scopes).Draw(t, "scope")) },
+			"backup":   func(*rapid.T) { w.backup, w.backupRV = maps.Clone(w.truth), w.rv },
+			"restore":  func(t *rapid.T) { w.restore(rapid.Bool().Draw(t, "crash")) },
 			"save": func(t *rapid.T) {
 				saved, err := json.Marshal(w.tracker)
 				if err != nil {
@@ -73,17 +82,28 @@ type thing struct {
 
 type world struct {
 	t       *rapid.T
+	history int // restores of etcd
 	rv      uint64
 	uids    int
+	ids     int              // of snapshots
 	truth   map[string]thing // by namespace/name
 	agent   agent
 	queued  map[string][]*consume.Event // by object: on its way to the bus, each object's in order
 	log     []*consume.Event            // the bus
 	tracker *consume.Tracker
 	model   *model
+
+	backup   map[string]thing // of etcd
+	backupRV uint64
 }
 
-var scopes = []string{"pods/a", "pods/b"}
+// scopes are those of the agent's informers.
+var scopes = []string{"pods/a,b", "pods/c"}
+
+// within tells whether a namespace belongs to a scope.
+func within(scope, namespace string) bool {
+	return strings.Contains(strings.TrimPrefix(scope, "pods/"), namespace)
+}
 
 func (w *world) objects() map[string]consume.Object {
 	out := map[string]consume.Object{}
@@ -94,7 +114,7 @@ func (w *world) objects() map[string]consume.Object {
 }
 
 func (w *world) change(create bool) {
-	ns, name := rapid.SampledFrom([]string{"a", "b"}).Draw(w.t, "namespace"), rapid.SampledFrom([]string{"x", "y", "z"}).Draw(w.t, "name")
+	ns, name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(w.t, "namespace"), rapid.SampledFrom([]string{"x", "y", "z"}).Draw(w.t, "name")
 	key := ns + "/" + name
 	o, exists := w.truth[key]
 	if exists == create {
@@ -133,29 +153,89 @@ type agent struct {
 type snapshot struct {
 	id    string
 	rv    uint64
-	reads map[string]thing
+	reads map[string]thing // due
+	done  map[string]thing
 }
 
+// restart is a start without memory.
 func (a *agent) restart(w *world) {
 	a.running, a.snapshots = true, map[string]*snapshot{}
-	w.rv++
 	for _, scope := range scopes {
-		s := &snapshot{id: fmt.Sprint("S", w.rv), rv: w.rv, reads: map[string]thing{}}
-		for key, o := range w.truth {
-			if "pods/"+o.namespace == scope {
+		a.snapshot(w, scope)
+	}
+}
+
+// snapshot begins a snapshot, unless one of the same scope is under way.
+func (a *agent) snapshot(w *world, scope string) {
+	if a.snapshots[scope] != nil {
+		return
+	}
+	w.ids++
+	w.rv++
+	s := &snapshot{id: fmt.Sprint("S", w.ids), rv: w.rv, reads: map[string]thing{}, done: map[string]thing{}}
+	for key, o := range w.truth {
+		if within(scope, o.namespace) {
+			s.reads[key] = o
+		}
+	}
+	a.snapshots[scope] = s
+	w.deliver(w.marker(consume.TypeSnapshotStarted, scope, s))
+}
+
+// resume is a crash after which the agent remembers where it was, but not all that it had sent since. What was queued is
+// sent, since the API server tells it again; snapshots go on under their ids, and read again what has not changed.
+func (a *agent) resume(w *world) {
+	for _, scope := range slices.Sorted(maps.Keys(a.snapshots)) {
+		s := a.snapshots[scope]
+		w.deliver(w.marker(consume.TypeSnapshotStarted, scope, s))
+		for _, key := range slices.Sorted(maps.Keys(s.done)) {
+			if o := s.done[key]; w.truth[key] == o && rapid.Bool().Draw(w.t, "again") {
 				s.reads[key] = o
 			}
 		}
-		a.snapshots[scope] = s
-		w.deliver(marker(consume.TypeSnapshotStarted, scope, s))
 	}
 }
 
-func marker(typ, scope string, s *snapshot) *consume.Event {
+func (a *agent) progress(w *world, scope string) {
+	w.ids++
+	e := w.marker(consume.TypeProgress, scope, &snapshot{rv: w.rv})
+	e.ID = fmt.Sprint(w.ids, "/", e.ID)
+	w.deliver(e)
+}
+
+// restore restores etcd from a backup. The agent sees it, wherever it is, by the versions that the bus has at least. What
+// was queued it may still send.
+func (w *world) restore(crash bool) {
+	if w.backup == nil {
+		return
+	}
+	if crash {
+		clear(w.queued)
+	}
+	w.truth, w.rv = maps.Clone(w.backup), w.backupRV
+	w.history++
+	w.agent = agent{}
+	for _, scope := range scopes {
+		gap := w.marker(consume.TypeGap, scope, &snapshot{})
+		gap.Stream.Reason = consume.ReasonRewound
+		w.deliver(gap)
+	}
+	w.agent.restart(w)
+}
+
+func (w *world) marker(typ, scope string, s *snapshot) *consume.Event {
 	return &consume.Event{
-		ID: scope + "/" + s.id + typ, Type: typ, Source: "/kubernetes/x", APIVersion: "v1", Resource: "pods", Scope: scope,
+		ID: fmt.Sprint(scope, "/", s.id, typ, w.suffix()), Type: typ, Source: "/kubernetes/x", APIVersion: "v1", Resource: "pods", Scope: scope,
 		Sequence: fmt.Sprintf("%020d", s.rv), Stream: &consume.Stream{Snapshot: s.id},
 	}
+}
+
+// suffix is how ids end.
+func (w *world) suffix() string {
+	if w.history == 0 {
+		return ""
+	}
+	return fmt.Sprint("/h", w.history)
 }
 
 // saw is a live delta. What is still to be read of the object goes first.
@@ -168,9 +248,11 @@ func (a *agent) saw(w *world, op consume.Op, o thing) {
 }
 
 func (a *agent) read(w *world, key string) {
-	for _, s := range a.snapshots {
+	for _, scope := range slices.Sorted(maps.Keys(a.snapshots)) {
+		s := a.snapshots[scope]
 		if o, due := s.reads[key]; due {
 			delete(s.reads, key)
+			s.done[key] = o
 			w.enqueue(consume.Read, o, s.id)
 		}
 	}
@@ -190,14 +272,14 @@ func (a *agent) work(w *world) {
 			}
 		}
 		delete(a.snapshots, scope)
-		w.deliver(marker(consume.TypeSnapshotCompleted, scope, s))
+		w.deliver(w.marker(consume.TypeSnapshotCompleted, scope, s))
 	}
 }
 
 func (w *world) enqueue(op consume.Op, o thing, snapshot string) {
 	key := o.namespace + "/" + o.name
 	w.queued[key] = append(w.queued[key], &consume.Event{
-		ID: fmt.Sprint(o.uid, "/", o.rv, "/", op, "/", snapshot), Source: "/kubernetes/x", APIVersion: "v1", Resource: "pods",
+		ID: fmt.Sprint(o.uid, "/", o.rv, "/", op, "/", snapshot, w.suffix()), Source: "/kubernetes/x", APIVersion: "v1", Resource: "pods",
 		Op: op, Namespace: o.namespace, Name: o.name, UID: o.uid, Sequence: fmt.Sprintf("%020d", o.rv),
 		Data: &consume.Data{Op: op, Snapshot: snapshot},
 	})
@@ -236,6 +318,9 @@ func (w *world) deliver(e *consume.Event) {
 	}
 	got, want := w.tracker.Apply(e), w.model.apply(e)
 	if diff := gocmp.Diff(want, got); diff != "" {
+		for i, e := range w.log {
+			w.t.Logf("%d %s %s/%s news: %t", i+1, e.ID, e.Namespace, e.Name, w.model.news[i])
+		}
 		w.t.Fatalf("record %d, %s: -model +tracker\n%s", len(w.log), e.ID, diff)
 	}
 	if diff := gocmp.Diff(slices.SortedFunc(maps.Values(w.model.alive), byName), slices.SortedFunc(w.tracker.All(), byName)); diff != "" {
@@ -243,13 +328,20 @@ func (w *world) deliver(e *consume.Event) {
 	}
 }
 
+// version is a history and a sequence, as text that can be compared.
+type version string
+
+func versionOf(e *consume.Event) version {
+	return version(fmt.Sprintf("%010d %s", e.History(), e.Sequence))
+}
+
 // model goes by the contract and forgets nothing.
 type model struct {
 	log     []*consume.Event
 	news    []bool
-	highest map[string]uint64
-	deleted map[string]bool
+	highest map[string]version // by uid
 	alive   map[string]consume.Object
+	swept   map[string]bool // by uid: not alive, as a snapshot has shown
 }
 
 func (m *model) apply(e *consume.Event) consume.Verdict {
@@ -262,23 +354,26 @@ func (m *model) apply(e *consume.Event) consume.Verdict {
 	case e.Stream != nil:
 	case e.Op == consume.Deleted:
 		delete(m.alive, e.UID)
-		m.deleted[e.UID] = true
+		delete(m.swept, e.UID)
 	default:
 		for uid, o := range m.alive { // the name is another's now
 			if uid != e.UID && o.Namespace == e.Namespace && o.Name == e.Name {
 				v.Gone = append(v.Gone, o)
 				delete(m.alive, uid)
+				m.highest[uid] = max(m.highest[uid], versionOf(e))
 			}
 		}
+		delete(m.swept, e.UID)
 		m.alive[e.UID] = consume.Object{Source: e.Source, Resource: "pods", Namespace: e.Namespace, Name: e.Name, UID: e.UID}
 	}
 	if v.News && e.Data != nil {
-		m.highest[e.UID] = number(e.Sequence)
+		m.highest[e.UID] = versionOf(e)
 	}
 	return v
 }
 
-// isNews: a copy never is, and of an object only what is above all before.
+// isNews: a copy never is, of an object only what is above all before, and of one that is not known any more only what is
+// above the snapshots that have shown it.
 func (m *model) isNews(e *consume.Event) bool {
 	if slices.ContainsFunc(m.log, func(o *consume.Event) bool { return o.ID == e.ID }) {
 		return false
@@ -286,27 +381,69 @@ func (m *model) isNews(e *consume.Event) bool {
 	if e.Stream != nil {
 		return true
 	}
-	highest, known := m.highest[e.UID]
-	return !known || number(e.Sequence) > highest
+	reading := ""
+	if e.Op == consume.Read {
+		reading = m.reading(e)
+	}
+	if highest, known := m.highest[e.UID]; known && versionOf(e) <= highest {
+		if versionOf(e) < highest || !m.swept[e.UID] || reading == "" {
+			return false // else a sweep was wrong: it is still there, as it was
+		}
+	}
+	if _, alive := m.alive[e.UID]; alive {
+		return true
+	}
+	for _, o := range m.alive {
+		if o.Namespace == e.Namespace && o.Name == e.Name && versionOf(e) < m.highest[o.UID] {
+			return false // the name has been another's since
+		}
+	}
+	return !slices.ContainsFunc(m.log, func(o *consume.Event) bool {
+		return o.Type == consume.TypeSnapshotCompleted && o.Scope != reading && within(o.Scope, e.Namespace) && versionOf(e) <= versionOf(o)
+	})
 }
 
-// sweep: what of the scope was neither read by the snapshot nor changed since its start. A later start of the scope
-// makes the end of an earlier one impossible here, as with the agent.
+// reading is the scope of the snapshot that a read belongs to, as long as that is under way.
+func (m *model) reading(e *consume.Event) (scope string) {
+	underWay := map[string]string{}
+	for i, o := range m.log {
+		switch {
+		case o.Type == consume.TypeSnapshotStarted && m.news[i]:
+			underWay[o.Scope] = o.Stream.Snapshot
+		case o.Type == consume.TypeSnapshotCompleted && underWay[o.Scope] == o.Stream.Snapshot:
+			delete(underWay, o.Scope)
+		}
+	}
+	for s, id := range underWay {
+		if e.Data.Snapshot == id {
+			scope = s
+		}
+	}
+	return scope
+}
+
+// sweep: what of the scope was neither read nor changed since the snapshot was taken. That a later one has read it is good
+// enough.
 func (m *model) sweep(completed *consume.Event) []consume.Object {
 	start := slices.IndexFunc(m.log, func(e *consume.Event) bool {
 		return e.Type == consume.TypeSnapshotStarted && e.Scope == completed.Scope && e.Stream.Snapshot == completed.Stream.Snapshot
 	})
-	touched := map[string]bool{}
+	touched, later := map[string]bool{}, map[string]bool{}
 	for i, e := range m.log[start:] {
-		if e.Data != nil && (e.Op == consume.Read && e.Data.Snapshot == completed.Stream.Snapshot || e.Op != consume.Read && m.news[start+i]) {
+		if e.Type == consume.TypeSnapshotStarted {
+			later[e.Stream.Snapshot] = later[e.Stream.Snapshot] || m.news[start+i]
+		}
+		if e.Data != nil && (e.Op == consume.Read && later[e.Data.Snapshot] ||
+			e.Op != consume.Read && m.news[start+i] && versionOf(e) > versionOf(completed)) {
 			touched[e.UID] = true
 		}
 	}
 	var gone []consume.Object
 	for uid, o := range m.alive {
-		if "pods/"+o.Namespace == completed.Scope && !touched[uid] {
+		if within(completed.Scope, o.Namespace) && !touched[uid] {
 			gone = append(gone, o)
 			delete(m.alive, uid)
+			m.swept[uid] = true
 		}
 	}
 	slices.SortFunc(gone, byName)

@@ -11,7 +11,7 @@ import (
 )
 
 // stateVersion is the version of a Tracker's JSON.
-const stateVersion = 1
+const stateVersion = 2
 
 type trackerState struct {
 	Version   int             `json:"version"`
@@ -29,30 +29,46 @@ type resourceState struct {
 	Scopes   []scopeState `json:"scopes,omitempty"`
 }
 
+type pointState struct {
+	History  uint32 `json:"history,omitempty"`
+	Sequence uint64 `json:"sequence,omitempty"`
+}
+
 type liveState struct {
+	pointState
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	Sequence  uint64 `json:"sequence,omitempty"`
 	Touched   uint64 `json:"touched,omitempty"`
 }
 
 type deadState struct {
-	UID      string    `json:"uid"`
-	Sequence uint64    `json:"sequence,omitempty"`
-	At       time.Time `json:"at"`
-	Deleted  bool      `json:"deleted,omitempty"`
+	pointState
+	UID     string    `json:"uid"`
+	At      time.Time `json:"at"`
+	Deleted bool      `json:"deleted,omitempty"`
 }
 
 type scopeState struct {
-	Scope    string   `json:"scope"`
-	Snapshot string   `json:"snapshot,omitempty"`
-	Started  uint64   `json:"started,omitempty"`
-	Version  uint64   `json:"version,omitempty"`
-	Past     []string `json:"past,omitempty"`
-	Floor    uint64   `json:"floor,omitempty"`
-	Gap      string   `json:"gap,omitempty"`
+	Scope    string         `json:"scope"`
+	Snapshot string         `json:"snapshot,omitempty"`
+	Started  uint64         `json:"started,omitempty"`
+	Version  pointState     `json:"version,omitzero"`
+	Past     []string       `json:"past,omitempty"`
+	Floor    pointState     `json:"floor,omitzero"`
+	Gaps     []string       `json:"gaps,omitempty"`
+	Progress *progressState `json:"progress,omitempty"`
 }
+
+type progressState struct {
+	pointState
+	Time            time.Time `json:"time"`
+	ResourceVersion string    `json:"resourceVersion"`
+}
+
+func (p point) state() pointState { return pointState{p.history, p.seq} }
+
+func (s pointState) point() point { return point{s.History, s.Sequence} }
 
 // MarshalJSON is all that the Tracker knows, to be saved together with the position in the stream. It may be saved
 // earlier than the position: records that are applied again are copies.
@@ -62,15 +78,19 @@ func (t Tracker) MarshalJSON() ([]byte, error) {
 		rs := resourceState{Source: key.source, Resource: key.resource, Now: r.now, Pruned: r.pruned}
 		for _, uid := range slices.Sorted(maps.Keys(r.live)) {
 			o := r.live[uid]
-			rs.Live = append(rs.Live, liveState{uid, o.name.namespace, o.name.name, o.seq, o.touched})
+			rs.Live = append(rs.Live, liveState{o.at.state(), uid, o.name.namespace, o.name.name, o.touched})
 		}
 		for _, uid := range slices.Sorted(maps.Keys(r.dead)) {
 			d := r.dead[uid]
-			rs.Dead = append(rs.Dead, deadState{uid, d.seq, d.at, d.deleted})
+			rs.Dead = append(rs.Dead, deadState{d.at.state(), uid, d.when, d.deleted})
 		}
 		for _, name := range slices.Sorted(maps.Keys(r.scopes)) {
 			s := r.scopes[name]
-			rs.Scopes = append(rs.Scopes, scopeState{name, s.snapshot, s.started, s.version, s.past, s.floor, s.gap})
+			saved := scopeState{name, s.snapshot, s.started, s.version.state(), s.past, s.floor.state(), s.gaps, nil}
+			if p := s.progress; !p.Time.IsZero() {
+				saved.Progress = &progressState{s.reached.state(), p.Time, p.ResourceVersion}
+			}
+			rs.Scopes = append(rs.Scopes, saved)
 		}
 		st.Resources = append(st.Resources, rs)
 	}
@@ -95,19 +115,23 @@ func (t *Tracker) UnmarshalJSON(saved []byte) error {
 		r.now, r.pruned = rs.Now, rs.Pruned
 		for _, o := range rs.Live {
 			n := name{o.Namespace, o.Name}
-			r.live[o.UID], r.names[n] = &liveObject{name: n, seq: o.Sequence, touched: o.Touched}, o.UID
+			r.live[o.UID], r.names[n] = &liveObject{name: n, at: o.point(), touched: o.Touched}, o.UID
 		}
 		if len(r.names) != len(r.live) {
 			return fmt.Errorf("read the state of a tracker: two objects of %s have one name", rs.Resource)
 		}
 		for _, d := range rs.Dead {
-			r.dead[d.UID] = deadObject{seq: d.Sequence, at: d.At, deleted: d.Deleted}
+			r.dead[d.UID] = deadObject{at: d.point(), when: d.At, deleted: d.Deleted}
 		}
 		for _, s := range rs.Scopes {
-			r.scopes[s.Scope] = &scope{
-				snapshot: s.Snapshot, started: s.Started, version: s.Version, past: s.Past,
-				floor: s.Floor, gap: s.Gap,
+			known := &scope{
+				snapshot: s.Snapshot, started: s.Started, version: s.Version.point(), past: s.Past,
+				floor: s.Floor.point(), gaps: s.Gaps,
 			}
+			if p := s.Progress; p != nil {
+				known.progress, known.reached = Progress{p.Time, p.ResourceVersion, p.History}, p.point()
+			}
+			r.scopes[s.Scope] = known
 		}
 		resources[resourceKey{rs.Source, rs.Resource}] = r
 	}

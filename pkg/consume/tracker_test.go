@@ -20,9 +20,9 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 //
 //	c web/1 @10            an object's event: op, name/uid, sequence; namespace shop
 //	r web/1 @10 S1         read by snapshot S1
-//	started S1 @20 · completed S1 @20 · gap rewound · +2h   time passes
+//	started S1 @20 · completed S1 @20 · gap rewound · progress @20 · +2h   time passes
 //
-// Behind "=>": "-" no news, "news", "gone a/1,b/2" (with "-" before it where it is no news).
+// h1 on any of them: its history. // Behind "=>": "-" no news, "news", "gone a/1,b/2" (with "-" before it where it is no news).
 func script(t *testing.T, tr *consume.Tracker, lines string) {
 	t.Helper()
 	now, source := noon, "/kubernetes/a"
@@ -45,6 +45,8 @@ func script(t *testing.T, tr *consume.Tracker, lines string) {
 				e.Namespace = x[len("ns="):]
 			case strings.HasPrefix(x, "api="):
 				e.APIVersion = x[len("api="):]
+			case len(x) == 2 && x[0] == 'h':
+				e.ID = "/" + x
 			}
 		}
 		switch f[0] {
@@ -52,8 +54,10 @@ func script(t *testing.T, tr *consume.Tracker, lines string) {
 			e.Type = consume.TypePrefix + "snapshot." + f[0]
 			e.Stream = &consume.Stream{Snapshot: f[1], ResourceVersion: e.ResourceVersion}
 		case "gap":
-			e.Type, e.ID = consume.TypeGap, "gap/"+f[1]
-			e.Stream = &consume.Stream{Reason: f[1]}
+			e.Type, e.ID = consume.TypeGap, "gap/"+f[1]+e.ID
+			e.Stream = &consume.Stream{Reason: consume.GapReason(f[1])}
+		case "progress":
+			e.Type, e.Stream = consume.TypeProgress, &consume.Stream{ResourceVersion: e.ResourceVersion}
 		case "later":
 			e.Type = consume.TypePrefix + "unheard-of"
 		default:
@@ -236,24 +240,87 @@ func TestTracker(t *testing.T) {
 			completed S1 @20 scope=pods/team-?,!team-a?labelSelector=a=b => gone c/3
 			started S2 @30 scope=pods/team-?,!team-b => news
 			completed S2 @30 scope=pods/team-?,!team-b => news`,
-		"rewound": `
+		"a snapshot goes on, while another one of a part of it is taken": `
+			c a/1 @5 => news
+			c b/2 @5 ns=other => news
+			c c/3 @6 => news
+			started S1 @20 => news
+			r a/1 @5 S1 => -
+			started S2 @22 scope=pods/shop => news
+			r a/1 @5 S2 => -
+			started S1 @20 => -
+			started S2 @22 scope=pods/shop => -
+			r a/1 @5 S2 => -
+			completed S2 @22 scope=pods/shop => gone c/3
+			r b/2 @5 S1 ns=other => -
+			completed S1 @20 => news
+			started S2 @22 scope=pods/shop => -
+			completed S2 @22 scope=pods/shop => -`,
+		"a snapshot goes on behind its end, which the agent does not remember": `
+			started S1 @20 => news
+			r a/1 @5 S1 => news
+			completed S1 @20 => news
+			c b/2 @21 => news
+			started S1 @20 => -
+			r a/1 @5 S1 => -
+			completed S1 @20 => -`,
+		"gaps are told once": `
+			c a/1 @50 => news
+			gap expired => news
+			gap expired => -
+			u a/1 @49 => -
+			gap checkpoint-lost => news
+			u a/1 @60 => news`,
+		"restored": `
 			c a/1 @50 => news
 			c b/2 @51 => news
 			d b/2 @52 => news
-			gap expired => news
-			u a/1 @49 => -
-			gap rewound => news
-			gap rewound => -
-			u a/1 @30 => news
-			u a/1 @30 => -
-			c b/2 @25 => news
-			gap rewound => -
-			u a/1 @30 => -`,
-		"rewound, under another scope than before": `
-			started S1 @60 => news
-			completed S1 @60 => news
-			gap rewound scope=pods/shop => news
-			c a/1 @20 => news`,
+			c c/3 @53 => news
+			started S1 @55 => news
+			r a/1 @50 S1 => -
+			r c/3 @53 S1 => -
+			completed S1 @55 => news
+			gap rewound h1 => news
+			gap rewound h1 => -
+			u a/1 @56 => news
+			u a/1 @56 => -
+			started S2 @25 h1 => news
+			r a/1 @20 S2 h1 => news
+			u a/1 @56 => -
+			r b/2 @21 S2 h1 => news
+			d b/2 @52 => -
+			d b/2 @26 h1 => news
+			d b/2 @26 h1 => -
+			started S1 @55 => -`,
+		"restored twice": `
+			c a/1 @50 => news
+			d a/1 @51 => news
+			r a/1 @50 S2 h1 => news
+			d a/1 @51 h1 => news
+			r a/1 @50 S3 h2 => news
+			d a/1 @51 h1 => -
+			r a/1 @50 S2 h1 => -
+			c a/1 @50 => -
+			u a/1 @40 h2 => -
+			u a/1 @52 h2 => news`,
+		"a name, restored": `
+			c a/1 @50 => news
+			d a/1 @60 => news
+			c a/2 @61 => news
+			r a/1 @50 S2 h1 => gone a/2
+			u a/2 @99 => -
+			d a/2 @99 => -`,
+		"restored, and what is not known any more": `
+			started S2 @20 h1 => news
+			completed S2 @20 h1 => news
+			u a/1 @90 => -
+			c a/1 @19 h1 => -
+			c a/1 @21 h1 => news`,
+		"restored, with versions that cannot be compared": `
+			c a/1 => news
+			u a/1 h1 => news
+			u a/1 => -
+			u a/1 h1 => news`,
 		"restored, or made anew under the old name, while no agent knew": `
 			c a/1 @50 => news
 			started S1 @60 => news
@@ -266,6 +333,14 @@ func TestTracker(t *testing.T) {
 			completed S2 @20 => gone b/2
 			u a/1 @25 => news
 			started S1 @60 => -`,
+		"by an agent that has forgotten how often etcd was restored": `
+			started S1 @60 h2 => news
+			r a/1 @50 S1 h2 => news
+			completed S1 @60 h2 => news
+			started S2 @90 => news
+			r a/1 @50 S2 => news
+			completed S2 @90 => news
+			u a/1 @95 => news`,
 		"a start that comes later than it is remembered": `
 			started S1 @60 => news
 			r a/1 @50 S1 => news
@@ -325,13 +400,68 @@ func TestTrackerState(t *testing.T) {
 		t.Errorf("%d objects in %s: %v", back.Rules.Len(), saved, err)
 	}
 	for saved, want := range map[string]string{
-		`{"version":2}`: "read the state of a tracker: its version is 2, want 1: start over from a snapshot",
+		`{"version":1}`: "read the state of a tracker: its version is 1, want 2: start over from a snapshot",
 		`[]`:            "read the state of a tracker: json: cannot unmarshal array",
-		`{"version":1,"resources":[{"resource":"pods","live":[{"uid":"1","name":"a"},{"uid":"2","name":"a"}]}]}`: "two objects of pods have one name",
+		`{"version":2,"resources":[{"resource":"pods","live":[{"uid":"1","name":"a"},{"uid":"2","name":"a"}]}]}`: "two objects of pods have one name",
 	} {
 		var tr consume.Tracker
 		if err := json.Unmarshal([]byte(saved), &tr); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %s", saved, err, want)
+		}
+	}
+}
+
+func TestTrackerProgress(t *testing.T) {
+	var tr consume.Tracker
+	expect := func(scope, want string) {
+		t.Helper()
+		got := "none"
+		if p, ok := tr.Progress("/kubernetes/a", scope); ok {
+			got = fmt.Sprintf("%s @%s h%d", p.Time.Format("04:05"), p.ResourceVersion, p.History)
+		}
+		if got != want {
+			t.Errorf("progress of %s: %s, want %s", scope, got, want)
+		}
+	}
+	expect("pods", "none")
+	script(t, &tr, `
+		started S1 @20 => news
+		completed S1 @20 => news`)
+	expect("pods", "none")
+	script(t, &tr, `
+		progress @20 => news
+		+1m
+		progress @20 => news
+		progress @7 scope=pods/team-?,!team-a?labelSelector=a=b => news
+		progress @9 source=/kubernetes/b => news
+		c a/1 @30 => news
+		+-1m
+		progress @19 => -`)
+	expect("pods", "01:03 @20 h0")
+	expect("pods/team-?,!team-a?labelSelector=a=b", "01:04 @7 h0")
+	expect("pods/shop", "none")
+	script(t, &tr, `
+		+5m
+		progress @18 => news`) // of an agent that was killed before it remembered what it had said
+	expect("pods", "05:02 @20 h0")
+	script(t, &tr, `
+		+6m
+		gap rewound h1 => news
+		progress @10 h1 => news`)
+	expect("pods", "06:03 @10 h1")
+	script(t, &tr, `
+		+7m
+		started S2 @5 => news`)
+	expect("pods", "06:03 @ h0")
+}
+
+func TestEventHistory(t *testing.T) {
+	for id, want := range map[string]uint32{
+		"pods/7c0e/48211": 0, "pods/7c0e/48211/h1": 1, "pods/7c0e/d/h12": 12, "pods/7c0e/5/r/S-5/h3": 3, "pods/gap/7-5/h2": 2,
+		"pods/h5/7": 0, "pods/7c0e/5/h": 0, "": 0, "pods/7c0e/5/h99999999999": 0,
+	} {
+		if got := (&consume.Event{ID: id}).History(); got != want {
+			t.Errorf("%s: %d, want %d", id, got, want)
 		}
 	}
 }

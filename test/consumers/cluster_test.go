@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -23,6 +24,7 @@ type cluster struct {
 	name   string
 	scopes []*scope
 
+	history uint32 // restores of etcd
 	rv      uint64
 	uids    int
 	objects map[string]*fact // by uid
@@ -33,7 +35,6 @@ type cluster struct {
 	clock    int64
 	told     map[string]*fact // by uid: what the agent knows and has sent
 	records  []record
-	fence    int // copies are made of records from here on only: of those before an etcd restore none can be told from news
 }
 
 // fact is one version of an object. Immutable.
@@ -167,7 +168,7 @@ func (c *cluster) send(d *object.Delta) {
 		return
 	}
 	c.clock += 1e6
-	d.Observed = c.clock
+	d.Observed, d.History = c.clock, c.history
 	var ev encode.Event
 	if err := c.encoder.Encode(&ev, d); err != nil {
 		c.t.Fatal(err)
@@ -189,12 +190,12 @@ func (c *cluster) send(d *object.Delta) {
 }
 
 func (c *cluster) stream(s *scope, ev object.StreamEvent) {
-	ev.Resource, ev.Scope = s.resource, s.name
+	ev.Resource, ev.Scope, ev.History = s.resource, s.name, c.history
 	c.send(&object.Delta{Stream: &ev})
 }
 
 // relist is what an agent does that has lost a stretch of history: it announces the gap, and infers.
-func (c *cluster) relist(s *scope, from uint64, reason string) {
+func (c *cluster) relist(s *scope, from uint64, reason object.GapReason) {
 	c.stream(s, object.StreamEvent{Kind: object.Gap, From: from, To: c.rv, Reason: reason})
 	at := c.rv
 	for _, f := range of(c.told, s, true) {
@@ -215,8 +216,8 @@ func (c *cluster) relist(s *scope, from uint64, reason string) {
 	}
 }
 
-// snapshot is what an agent does that knows nothing: it reads all there is, while changes go on. Not whole: it dies on
-// the way.
+// snapshot is what an agent does that knows nothing: it reads all there is, while changes go on. It is restarted on the way
+// and goes on, or, not whole, it dies.
 func (c *cluster) snapshot(s *scope, whole bool) {
 	for _, f := range of(c.told, s, false) {
 		delete(c.told, f.ref.UID)
@@ -224,11 +225,13 @@ func (c *cluster) snapshot(s *scope, whole bool) {
 	id, at := fmt.Sprintf("20261120T%06dZ-%d", c.clock/1e6%1e6, c.rv), c.rv
 	due := of(c.objects, s, true)
 	total := len(due)
-	c.stream(s, object.StreamEvent{Kind: object.SnapshotStarted, Snapshot: id, ResourceVersion: at, Objects: total})
+	started := object.StreamEvent{Kind: object.SnapshotStarted, Snapshot: id, ResourceVersion: at, Objects: total}
+	c.stream(s, started)
 	c.rng.Shuffle(len(due), func(i, j int) { due[i], due[j] = due[j], due[i] })
+	var done []*fact
 	read := func(i int) {
 		f := due[i]
-		due = slices.Delete(due, i, i+1)
+		due, done = slices.Delete(due, i, i+1), append(done, f)
 		c.send(&object.Delta{Op: object.Read, Ref: f.ref, After: f.body, ResourceVersion: f.rv, Snapshot: id})
 	}
 	for len(due) > 0 {
@@ -237,6 +240,15 @@ func (c *cluster) snapshot(s *scope, whole bool) {
 		}
 		if c.rng.IntN(4) == 0 {
 			c.late()
+		}
+		if c.rng.IntN(12) == 0 {
+			c.stream(s, started)
+			for _, f := range done {
+				if c.objects[f.ref.UID] == f && c.rng.IntN(2) == 0 {
+					due = append(due, f)
+				}
+			}
+			done = nil
 		}
 		if c.rng.IntN(3) > 0 {
 			read(0)
@@ -255,6 +267,29 @@ func (c *cluster) snapshot(s *scope, whole bool) {
 	}
 }
 
+// part is a snapshot on demand of one namespace of a scope, by an agent that knows all.
+func (c *cluster) part(s *scope) {
+	namespace := s.namespaces[c.rng.IntN(len(s.namespaces))]
+	if namespace == "" {
+		return
+	}
+	part := *s
+	part.name = s.resource.String() + "/" + namespace
+	if _, selector, ok := strings.Cut(s.name, "?labelSelector="); ok {
+		part.name += "?labelSelector=" + selector
+	}
+	at := object.StreamEvent{Kind: object.SnapshotStarted, Snapshot: fmt.Sprintf("part-%d-%d", c.clock, c.rv), ResourceVersion: c.rv}
+	c.stream(&part, at)
+	for _, f := range of(c.told, s, true) {
+		if f.ref.Namespace() == namespace {
+			c.send(&object.Delta{Op: object.Read, Ref: f.ref, After: f.body, ResourceVersion: f.rv, Snapshot: at.Snapshot})
+			at.Objects++
+		}
+	}
+	at.Kind = object.SnapshotCompleted
+	c.stream(&part, at)
+}
+
 // save keeps a backup of etcd.
 func (c *cluster) save() {
 	c.backup = &cluster{rv: c.rv, objects: map[string]*fact{}}
@@ -263,29 +298,30 @@ func (c *cluster) save() {
 	}
 }
 
-// restore takes etcd back to its backup. resourceVersions and ids come again, with other content.
+// restore takes etcd back to its backup. resourceVersions come again, with other content.
 func (c *cluster) restore() {
 	if c.backup == nil || c.backup.rv == c.rv {
 		return
 	}
 	from := c.rv
 	c.rv, c.objects, c.backup = c.backup.rv, c.backup.objects, nil
-	c.fence = len(c.records)
+	c.history++
 	for _, s := range c.scopes {
-		c.relist(s, from, "rewound")
+		c.stream(s, object.StreamEvent{Kind: object.Gap, From: from, To: c.rv, Reason: object.Rewound})
+		c.snapshot(s, true)
 	}
 }
 
 // copies sends the last records once more, in order, as an agent does that has died before it saved how far it was.
 func (c *cluster) copies() {
-	n := c.rng.IntN(min(40, len(c.records)-c.fence) + 1)
+	n := c.rng.IntN(min(40, len(c.records)) + 1)
 	c.records = append(c.records, c.records[len(c.records)-n:]...)
 }
 
 // late sends one record of any time once more.
 func (c *cluster) late() {
-	if n := len(c.records) - c.fence; n > 0 {
-		c.records = append(c.records, c.records[c.fence+c.rng.IntN(n)])
+	if n := len(c.records); n > 0 {
+		c.records = append(c.records, c.records[c.rng.IntN(n)])
 	}
 }
 

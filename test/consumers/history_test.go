@@ -33,7 +33,7 @@ func history(t testing.TB, seed uint64, cut bool) ([]record, map[string]row) {
 		c.late()
 		if cut {
 			n := len(c.records) / 2
-			c.records, c.fence = c.records[n:], max(0, c.fence-n)
+			c.records = c.records[n:]
 			c.snapshots()
 		}
 	}
@@ -81,7 +81,7 @@ func (c *cluster) step() {
 		from := c.rv
 		unseen()
 		if from != c.rv {
-			c.relist(s, from, "expired")
+			c.relist(s, from, object.Expired)
 		}
 	case 2: // The agent was away, and knows nothing any more.
 		for _, s = range c.scopes {
@@ -103,6 +103,10 @@ func (c *cluster) step() {
 		c.save()
 	case 16:
 		c.restore()
+	case 17, 18:
+		c.part(s)
+	case 19:
+		c.stream(s, object.StreamEvent{Kind: object.Progress, ResourceVersion: c.rv})
 	default:
 		c.send(c.change(s))
 	}

@@ -16,9 +16,10 @@ export class Table {
   }
 
   #object(event) {
-    const { source, uid, op, namespace = "", name, sequence = "", data } = event;
+    const { source, uid, op, namespace = "", name, data } = event;
     const group = event.apiversion.includes("/") ? "." + event.apiversion.split("/")[0] : "";
-    const row = { source, uid, resource: event.resource + group, namespace, name, sequence, position: 0, object: data.after };
+    const version = versionOf(event);
+    const row = { source, uid, resource: event.resource + group, namespace, name, version, position: 0, object: data.after };
 
     const key = `${source} ${uid}`;
     const known = this.rows.get(key);
@@ -28,9 +29,9 @@ export class Table {
     if (known && op === "r") known.position = row.position; // It exists, even where that is no news.
 
     const last = known ?? this.gone.get(key);
-    if (last && sequence && sequence <= last.sequence) {
+    if (last && version && version <= last.version) {
       // A copy, or late. But a snapshot may read again what had left the selection, as it was then.
-      if (known || op !== "r" || !shown || sequence < last.sequence) return [];
+      if (known || op !== "r" || !shown || version < last.version) return [];
     }
     if ("dl".includes(op)) {
       this.rows.delete(key);
@@ -46,7 +47,7 @@ export class Table {
 
   #stream({ source, id, type, scope, data }) {
     const kind = type.replace("dev.kubecdc.", "");
-    if (!["snapshot.started", "snapshot.completed", "gap"].includes(kind) || this.#heard.has(`${source} ${id}`)) return [];
+    if (!["snapshot.started", "snapshot.completed"].includes(kind) || this.#heard.has(`${source} ${id}`)) return [];
     remember(this.#heard, `${source} ${id}`, true);
     const key = `${source} ${scope}`;
     const reading = this.#reading.get(key);
@@ -55,10 +56,6 @@ export class Table {
     } else if (kind === "snapshot.completed" && reading?.snapshot === data.snapshot) {
       this.#reading.delete(key);
       return this.#sweep(source, scope, reading.position);
-    } else if (kind === "gap" && data.reason === "rewound") { // Sequences begin again below.
-      for (const row of [...this.rows.values(), ...this.gone.values()]) {
-        if (covers(source, scope, row)) row.sequence = "";
-      }
     }
     return [];
   }
@@ -72,6 +69,12 @@ export class Table {
     }
     return swept.map(([, row]) => ({ what: "swept", row }));
   }
+}
+
+// The sequence, behind the number of restores of etcd that the id ends in: sequences begin again below after one.
+function versionOf({ id, sequence }) {
+  const history = /\/h([0-9]+)$/.exec(id)?.[1] ?? "0";
+  return sequence ? `${history.padStart(10, "0")} ${sequence}` : "";
 }
 
 // Whether a scope ("pods", "pods/shop", "configmaps/*,!kube-*?labelSelector=a=b") covers a row.

@@ -12,7 +12,7 @@ class Row:
     resource: str  # "deployments.apps", "pods"
     namespace: str
     name: str
-    sequence: str  # the highest seen
+    version: str  # the highest seen: history and sequence
     position: int  # of the last event that changed it, or read it for a snapshot under way
     object: dict | None
 
@@ -34,8 +34,8 @@ class Table:
         op, data = event.get_extension("op"), event.get_data()
         resource, group = event.get_extension("resource"), event.get_extension("apiversion").rpartition("/")[0]
         resource += "." + group if group else ""
-        sequence = event.get_extension("sequence") or ""
-        row = Row(resource, event.get_extension("namespace") or "", event.get_extension("name"), sequence, 0, data.get("after"))
+        version = version_of(event)
+        row = Row(resource, event.get_extension("namespace") or "", event.get_extension("name"), version, 0, data.get("after"))
 
         key = (event.get_source(), event.get_extension("uid"))
         known = self.rows.get(key)
@@ -45,9 +45,9 @@ class Table:
             known.position = row.position  # It exists, even where that is no news.
 
         last = known or self.gone.get(key)
-        if last and sequence and sequence <= last.sequence:
+        if last and version and version <= last.version:
             # A copy, or late. But a snapshot may read again what had left the selection, as it was then.
-            if known or op != "r" or not shown or sequence < last.sequence:
+            if known or op != "r" or not shown or version < last.version:
                 return []
         if op in ("d", "l"):
             self.rows.pop(key, None)
@@ -61,7 +61,7 @@ class Table:
 
     def _stream(self, event):
         kind, data, source = event.get_type().removeprefix("dev.kubecdc."), event.get_data(), event.get_source()
-        if kind not in ("snapshot.started", "snapshot.completed", "gap") or (source, event.get_id()) in self.heard:
+        if kind not in ("snapshot.started", "snapshot.completed") or (source, event.get_id()) in self.heard:
             return []
         remember(self.heard, (source, event.get_id()), None)
         scope = (source, event.get_extension("scope"))
@@ -69,9 +69,6 @@ class Table:
             self.reading[scope] = (data["snapshot"], self.position)
         elif kind == "snapshot.completed" and self.reading.get(scope, (None,))[0] == data["snapshot"]:
             return self._sweep(scope, self.reading.pop(scope)[1])
-        elif kind == "gap" and data.get("reason") == "rewound":  # Sequences begin again below.
-            for row in (row for rows in (self.rows, self.gone) for key, row in rows.items() if covers(scope, key, row)):
-                row.sequence = ""
         return []
 
     def _sweep(self, scope, started):
@@ -80,6 +77,13 @@ class Table:
         for key in swept:
             remember(self.gone, key, self.rows.pop(key))
         return [("swept", self.gone[key]) for key in swept]
+
+
+def version_of(event):
+    """The sequence, behind the number of restores of etcd that the id ends in: sequences begin again below after one."""
+    history = re.search(r"/h([0-9]+)$", event.get_id())
+    sequence = event.get_extension("sequence")
+    return f"{int(history[1]) if history else 0:010} {sequence}" if sequence else ""
 
 
 def covers(scope, key, row):

@@ -1,0 +1,158 @@
+package publish_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish"
+)
+
+func TestHeard(t *testing.T) {
+	at := time.Date(2026, 11, 20, 15, 0, 0, 123456789, time.UTC)
+	stream := func(s object.StreamEvent) *object.Delta {
+		s.Resource = pods
+		at = at.Add(time.Minute)
+		return &object.Delta{Stream: &s, Observed: at.UnixNano()}
+	}
+	for _, mode := range []encode.Mode{encode.Structured, encode.Binary} {
+		t.Run(string(mode), func(t *testing.T) {
+			s := startServer(t, t.TempDir(), -1)
+			js := admin(t, s.ClientURL())
+			// Not ours: nobody may read it directly.
+			config := jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"kubecdc.>"}, Discard: jetstream.DiscardNew}
+			found, err := js.CreateStream(t.Context(), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := run(t, testConfig(s.ClientURL()))
+			e := encode.New(encode.Options{Cluster: "prod-eu-1", ClusterUID: "11e0", Mode: mode})
+			expect := func(resource *object.Resource, want publish.Heard, there bool) {
+				t.Helper()
+				got, ok, err := r.Heard(t.Context(), resource)
+				if err != nil || ok != there {
+					t.Fatalf("heard: %v, %v, want %v", ok, err, there)
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("-want +got\n%s", diff)
+				}
+			}
+			expect(pods, publish.Heard{}, false)
+
+			// Of several scopes, the last one to speak counts.
+			for _, tc := range []struct {
+				delta *object.Delta
+				want  publish.Heard
+			}{
+				{
+					stream(object.StreamEvent{Kind: object.SnapshotStarted, Scope: "pods/shop", Snapshot: "s1", ResourceVersion: 700}),
+					publish.Heard{Scope: "pods/shop", ResourceVersion: 700},
+				},
+				{
+					stream(object.StreamEvent{Kind: object.SnapshotCompleted, Scope: "pods?labelSelector=team in (\"a b\",ü%)", Snapshot: "s1", ResourceVersion: 690}),
+					publish.Heard{Scope: "pods?labelSelector=team in (\"a b\",ü%)", ResourceVersion: 690},
+				},
+				{
+					stream(object.StreamEvent{Kind: object.Progress, Scope: "pods/h3", ResourceVersion: 710}),
+					publish.Heard{Scope: "pods/h3", ResourceVersion: 710},
+				},
+				{
+					stream(object.StreamEvent{Kind: object.Gap, Scope: "pods", From: 710, To: 820, Reason: object.Expired}),
+					publish.Heard{Scope: "pods", ResourceVersion: 820},
+				},
+				{
+					stream(object.StreamEvent{Kind: object.Gap, Scope: "pods", From: 820, Reason: "forbidden"}),
+					publish.Heard{Scope: "pods", ResourceVersion: 820},
+				},
+				{
+					stream(object.StreamEvent{Kind: object.Gap, Scope: "pods", From: 820, To: 300, Reason: object.Rewound, History: 12}),
+					publish.Heard{Scope: "pods", ResourceVersion: 300, History: 12},
+				},
+				{
+					stream(object.StreamEvent{Kind: object.Progress, Scope: "pods", ResourceVersion: 310, History: 12}),
+					publish.Heard{Scope: "pods", ResourceVersion: 310, History: 12},
+				},
+			} {
+				var ev encode.Event
+				if err := e.Encode(&ev, tc.delta); err != nil {
+					t.Fatal(err)
+				}
+				if err := r.Publish(t.Context(), &ev); err != nil {
+					t.Fatal(err)
+				}
+				tc.want.At = time.Unix(0, tc.delta.Observed).UTC()
+				expect(pods, tc.want, true)
+			}
+			expect(&object.Resource{Group: "apps", Version: "v1", Name: "deployments"}, publish.Heard{}, false)
+
+			// What cannot be read is no witness.
+			for _, foreign := range []string{
+				`hello`, `{}`, `{"type":"dev.kubecdc.progress","scope":"pods","data":{"resourceVersion":"x"}}`,
+				`{"type":"dev.kubecdc.progress","data":{"resourceVersion":"1"}}`, `{"type":"dev.kubecdc.object.read","scope":"pods","data":{"resourceVersion":"1"}}`,
+			} {
+				if _, err := js.Publish(t.Context(), "kubecdc.prod-eu-1.stream.core.pods", []byte(foreign)); err != nil {
+					t.Fatal(err)
+				}
+				expect(pods, publish.Heard{}, false)
+			}
+			if err := found.Purge(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			expect(pods, publish.Heard{}, false)
+			if err := js.DeleteStream(t.Context(), "KUBECDC"); err != nil {
+				t.Fatal(err)
+			}
+			expect(pods, publish.Heard{}, false)
+		})
+	}
+}
+
+// Whoever asks before there is a bus waits, and is told by the stream that was there.
+func TestHeardWaitsForTheBus(t *testing.T) {
+	dir := t.TempDir()
+	s := startServer(t, dir, -1)
+	port := portOf(s)
+	r := run(t, testConfig(s.ClientURL()))
+	var ev encode.Event
+	progress := &object.StreamEvent{Kind: object.Progress, Resource: pods, Scope: "pods", ResourceVersion: 7}
+	if err := encode.New(encode.Options{Cluster: "prod-eu-1"}).Encode(&ev, &object.Delta{Stream: progress}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Publish(t.Context(), &ev); err != nil {
+		t.Fatal(err)
+	}
+	stop(s)
+
+	gone := errors.New("no time")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, gone)
+	defer cancel()
+	if _, _, err := r.Heard(ctx, pods); !errors.Is(err, gone) {
+		t.Errorf("without a server: %v, want %v", err, gone)
+	}
+
+	type answer struct {
+		version uint64
+		ok      bool
+		err     error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		h, ok, err := r.Heard(t.Context(), pods)
+		answers <- answer{h.ResourceVersion, ok, err}
+	}()
+	startServer(t, dir, port)
+	if got, want := <-answers, (answer{version: 7, ok: true}); got != want {
+		t.Errorf("once the server is back: %+v, want %+v", got, want)
+	}
+
+	r.stop()
+	if _, _, err := r.Heard(t.Context(), pods); !errors.Is(err, publish.ErrClosed) {
+		t.Errorf("after the end: %v, want %v", err, publish.ErrClosed)
+	}
+}
