@@ -28,6 +28,7 @@ type version struct {
 	value     string
 	deleted   bool
 	before    *version // nil: the name was free
+	written   string   // when, in managedFields; "": told by rv
 }
 
 func (v *version) key() string { return v.namespace + "/" + v.name }
@@ -40,9 +41,13 @@ func (v *version) JSON(inList bool, rv uint64) string {
 	}
 	l, _ := json.Marshal(v.labels)
 	name, _ := json.Marshal(v.name)
+	written := v.written
+	if written == "" {
+		written = fmt.Sprintf("2026-11-20T15:%02d:%02dZ", v.rv/60%60, v.rv%60)
+	}
 	return fmt.Sprintf(`{%s"metadata":{"name":%s,"namespace":%q,"uid":%q,"resourceVersion":"%d","labels":%s,`+
 		`"managedFields":[{"manager":"m-%s","operation":"Update","apiVersion":"v1","time":%q,"fieldsType":"FieldsV1","fieldsV1":{"f:data":{}}}]},`+
-		`"data":{"value":%q}}`, head, name, v.namespace, v.uid, rv, l, v.value, fmt.Sprintf("2026-11-20T15:%02d:%02dZ", v.rv/60%60, v.rv%60), v.value)
+		`"data":{"value":%q}}`, head, name, v.namespace, v.uid, rv, l, v.value, written, v.value)
 }
 
 // apiServer serves configmaps from a history that it keeps whole, with the faults that a test asks for.
@@ -184,10 +189,11 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
 		return
 	}
-	_, named := selectedFields.RequiresExactMatch("metadata.name")
+	_, question := selectedFields.RequiresExactMatch("metadata.name")
+	question = question || q.Get("limit") == "1"
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !named {
+	if !question {
 		s.lists++
 	}
 	at, offset := s.rv, 0
@@ -256,7 +262,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 	}
 	sent := 0
 	for next := 0; r.Context().Err() == nil; {
-		if next == len(s.history) {
+		if next >= len(s.history) {
 			s.changed.Wait()
 			continue
 		}

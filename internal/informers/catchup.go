@@ -2,59 +2,10 @@ package informers
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/object"
 )
-
-// snapshot counts the reads of one snapshot that the bus has acknowledged. completed must follow the last of them: it
-// is what lets a consumer sweep.
-type snapshot struct {
-	id   string
-	rv   uint64
-	sent int // under the store's mu
-
-	mu     sync.Mutex
-	acked  int
-	sealed bool // sent is final
-	total  int
-	done   chan struct{} // closed when all are acknowledged
-}
-
-func newSnapshot(id string, rv uint64) *snapshot {
-	return &snapshot{id: id, rv: rv, done: make(chan struct{})}
-}
-
-// Acked implements object.Acker for reads.
-func (s *snapshot) Acked(*object.Delta) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.acked++
-	s.finish()
-}
-
-// seal says how many reads there are in all. Called once.
-func (s *snapshot) seal(total int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sealed, s.total = true, total
-	s.finish()
-}
-
-// unacknowledged is how many of sent reads the bus has not acknowledged.
-func (s *snapshot) unacknowledged(sent int) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return sent - s.acked
-}
-
-// finish closes done once everything is acknowledged. A delta is acknowledged once, so it happens once.
-func (s *snapshot) finish() {
-	if s.sealed && s.acked == s.total {
-		close(s.done)
-	}
-}
 
 // acknowledged is an object.Acker for a single delta.
 type acknowledged chan struct{}
@@ -63,63 +14,140 @@ type acknowledged chan struct{}
 func (a acknowledged) Acked(*object.Delta) { close(a) }
 
 // catchUp is the cursor: it announces each list, opens the gate for live deltas, and sends what is due in key order with
-// the room that they leave. It returns when ctx ends.
-func (s *store) catchUp(ctx context.Context) {
-	var completed <-chan struct{}
+// the room that they leave. Snapshots are its work too. every is how often one is due, 0: never. It returns when ctx ends.
+func (s *store) catchUp(ctx context.Context, every time.Duration) {
+	var completing *snapshot      // all of its reads are sent
+	var completed <-chan struct{} // all are acknowledged
+	again := newAlarm(every)
+	defer again.stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-completed:
 			completed = nil
-			if s.complete(ctx) != nil {
+			if s.complete(ctx, completing) != nil {
 				return
 			}
-			continue
 		case <-s.wake:
+		case r := <-s.requests:
+			r.answer <- s.begin(r.scope, r.namespace)
+		case <-again.c:
+			again.rang()
+			s.begin(s.scope, "") // refused while there is other work: then a minute later
 		}
 		if s.announceLists(ctx) != nil || s.sendDue(ctx) != nil {
 			return
 		}
 		s.mu.Lock()
-		sent := s.loaded && !s.listing && s.next == len(s.order)
-		// Sealed once: a further wake finds it sealed, and completed set.
-		if snap := s.snapshot; snap != nil && completed == nil && sent {
-			completed = snap.done
-			snap.seal(snap.sent)
+		sent := s.loaded && s.listing == notListing && len(s.announce) == 0 && s.next == len(s.order)
+		if sent {
+			for _, b := range s.barriers {
+				b.pass()
+			}
+			s.barriers = nil
 		}
+		if s.snapshot != completing {
+			completing, completed = nil, nil // history was lost, and another one has taken its place
+		}
+		if s.snapshot != nil && completing == nil && sent {
+			completing, completed = s.snapshot, s.snapshot.done
+			completing.seal()
+		}
+		if !s.began.IsZero() {
+			again.at(s.began.Add(every))
+		}
+		idle := sent && s.snapshot == nil
 		s.mu.Unlock()
-		if sent && completed == nil {
-			s.catchUpEnded() // no snapshot: nothing to wait for
+		if idle {
+			s.catchUpEnded()
 		}
 	}
 }
 
-// announceLists sends the stream events of the lists since, each after the one before it was acknowledged, and opens
-// the gate if no further list has begun meanwhile.
-func (s *store) announceLists(ctx context.Context) error {
+// alarm is a timer that is set again and again; one of 0 never rings.
+type alarm struct {
+	every time.Duration
+	c     <-chan time.Time
+	timer *time.Timer
+	set   time.Time // for when; zero: it is not set
+}
+
+func newAlarm(every time.Duration) *alarm { return &alarm{every: every} }
+
+func (a *alarm) rang() { a.set = time.Time{} }
+
+func (a *alarm) at(t time.Time) {
+	if a.every <= 0 || t.Equal(a.set) {
+		return
+	}
+	a.stop()
+	// One that is long due, at a start, or could not begin, waits a moment.
+	a.timer, a.set = time.NewTimer(max(time.Until(t), min(a.every, time.Minute))), t
+	a.c = a.timer.C
+}
+
+func (a *alarm) stop() {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}
+
+// announceLists has the notices of the lists since sent, each after the one before it was acknowledged, and opens the gate
+// if no further list has begun meanwhile.
+func (s *store) announceLists(parent context.Context) error {
+	ctx, cancel := context.WithCancel(parent)
+	defer cancel()
 	for {
 		s.mu.Lock()
-		if s.listing {
+		if s.listing != notListing {
 			s.mu.Unlock()
 			return nil // endList wakes the cursor again
 		}
 		if len(s.announce) == 0 {
-			if !s.open {
+			if !s.open && s.loaded {
 				close(s.gate)
 				s.open = true
 			}
 			s.mu.Unlock()
 			return nil
 		}
-		ev := s.announce[0]
+		n := s.announce[0]
+		s.interrupt = cancel
 		s.mu.Unlock()
 
-		if err := s.sendStream(ctx, ev); err != nil {
-			return err
+		if n.prepare != nil {
+			if err := n.prepare(ctx); err != nil {
+				if parent.Err() != nil {
+					return err
+				}
+				continue // a new list has begun
+			}
 		}
 		s.mu.Lock()
-		s.announce = s.announce[1:]
+		if s.listing != notListing || len(s.announce) == 0 || s.announce[0] != n {
+			s.mu.Unlock()
+			continue // a new list has begun
+		}
+		var ev *object.StreamEvent
+		if n.event != nil {
+			ev = n.event()
+			ev.History = s.history
+		}
+		s.mu.Unlock()
+
+		if ev != nil {
+			if err := s.sendStream(parent, ev); err != nil {
+				return err
+			}
+		}
+		s.mu.Lock()
+		if len(s.announce) > 0 && s.announce[0] == n { // else a new list has begun, and another notice takes its place
+			s.announce = s.announce[1:]
+			if n.done != nil {
+				n.done()
+			}
+		}
 		s.mu.Unlock()
 	}
 }
@@ -141,22 +169,6 @@ func (s *store) sendStream(ctx context.Context, ev *object.StreamEvent) error {
 	}
 }
 
-// complete says that the snapshot in progress is on the bus.
-func (s *store) complete(ctx context.Context) error {
-	s.mu.Lock()
-	snap := s.snapshot
-	s.snapshot = nil
-	s.mu.Unlock()
-	err := s.sendStream(ctx, &object.StreamEvent{
-		Kind: object.SnapshotCompleted, Resource: s.resource, Scope: s.scope,
-		Snapshot: snap.id, ResourceVersion: snap.rv, Objects: snap.total,
-	})
-	if err == nil {
-		s.catchUpEnded()
-	}
-	return err
-}
-
 // catchUpEnded notes that all that the first list made due is on the bus.
 func (s *store) catchUpEnded() {
 	s.mu.Lock()
@@ -175,7 +187,7 @@ func (s *store) progress() (objects, pending int, caughtUp bool) {
 	defer s.mu.Unlock()
 	pending = s.due
 	if s.snapshot != nil {
-		pending += s.snapshot.unacknowledged(s.snapshot.sent)
+		pending += s.snapshot.reads.Outstanding()
 	}
 	return len(s.objects), pending, s.caughtUp
 }
@@ -241,7 +253,7 @@ func (s *store) offerDue(gone verdict) (offer, *object.Ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for range offerBatch {
-		if s.listing || len(s.announce) > 0 {
+		if s.listing != notListing || len(s.announce) > 0 {
 			return offeredAll, nil
 		}
 		if s.next == len(s.order) {
@@ -250,21 +262,23 @@ func (s *store) offerDue(gone verdict) (offer, *object.Ref) {
 		}
 		key := s.order[s.next]
 		op := object.Deleted
-		if prior := s.prior[key]; s.selected != nil && prior != nil && s.objects[key].last == nil {
-			if gone.ref != prior.Ref {
-				return offerNeedsVerdict, prior.Ref
+		if ref := s.needsVerdict(key); ref != nil && s.selected != nil {
+			if gone.ref != ref {
+				return offerNeedsVerdict, ref
 			}
 			op = gone.op
 		}
-		d := s.nextDue(key, op)
+		d, rest := s.nextDue(key, op)
 		if d != nil {
+			receipt := s.expectAck(key, d)
 			if !s.lane.TryPut(key, heldBytes(d), d) {
+				receipt.Withdraw()
 				return offerRefused, nil
 			}
 			s.metrics.count(d)
 		}
-		s.settle(key, d)
-		if s.objects[key].due == dueNothing {
+		s.settle(key, rest)
+		if rest == nil {
 			s.next++
 		}
 	}

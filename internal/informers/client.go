@@ -32,6 +32,7 @@ type client struct {
 	host      string // the URL, for people: without the password
 	lists     *rest.RESTClient
 	watches   *rest.RESTClient
+	watching  *rest.Config // of watches
 	discovery *discovery.DiscoveryClient
 }
 
@@ -71,7 +72,7 @@ func newClient(config *rest.Config) (*client, error) {
 		return nil, fmt.Errorf("client for %s: %w", host, err)
 	}
 
-	c := &client{host: host}
+	c := &client{host: host, watching: watches}
 	if c.lists, err = rest.UnversionedRESTClientForConfigAndClient(lists, listClient); err != nil {
 		return nil, fmt.Errorf("client for %s: %w", host, err)
 	}
@@ -120,6 +121,30 @@ func (c *client) list(ctx context.Context, r *object.Resource, namespace string,
 func (c *client) watch(ctx context.Context, r *object.Resource, namespace string, o metav1.ListOptions) (io.ReadCloser, error) {
 	o.Watch = true
 	return stream(ctx, c.watches, r, namespace, o)
+}
+
+// watchAlone is watch on a connection of its own, which ends with the watch. It may lead to another API server behind the
+// same address.
+func (c *client) watchAlone(ctx context.Context, r *object.Resource, namespace string, o metav1.ListOptions) (io.ReadCloser, error) {
+	t := httpTransport(c.watches.Client.Transport)
+	if t == nil {
+		return c.watch(ctx, r, namespace, o) // whose connections those are, only their owner knows
+	}
+	// Credentials, and client certificates that are rotated, stay as they are: the former are in the wrappers, which are made
+	// anew, the latter in TLSClientConfig and DialContext.
+	t = t.Clone()
+	t.DisableKeepAlives = true
+	// A clone hands its HTTP/2 connections to the pool of the original, until it gets one of its own here.
+	rt, err := rest.HTTPWrappersForConfig(c.watching, utilnet.SetTransportDefaults(t))
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", c.host, err)
+	}
+	alone, err := rest.UnversionedRESTClientForConfigAndClient(c.watching, &http.Client{Transport: rt})
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", c.host, err)
+	}
+	o.Watch = true
+	return stream(ctx, alone, r, namespace, o)
 }
 
 func stream(ctx context.Context, c *rest.RESTClient, r *object.Resource, namespace string, o metav1.ListOptions) (io.ReadCloser, error) {

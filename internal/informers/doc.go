@@ -12,6 +12,17 @@
 //     the Delta and put it into the informer's lane of the queue. No call returns an error, since the reflector would log
 //     it and go on, which is an event lost; a call blocks, or the agent stops.
 //
+// # History
+//
+// A list is of one of three kinds (listing.go): fresh, where nothing is known; of the objects as they were at the
+// checkpoint (resume.go); or again, where the watch could not go on and the objects are compared with the last-known ones.
+// What differs then is a debt (debt.go): the way from the version that was sent last to the one that the list shows, as
+// far as asking for each version in between finds it (walkback.go). Whether history is still the one that was followed is
+// asked whenever a connection had broken (probe.go): an etcd that was restored gives resourceVersions a second time.
+//
+// What the bus has acknowledged is kept in ledgers (position.go): the checkpoint is the resourceVersion up to which all of
+// history is acknowledged, and the key up to which a snapshot's reads are.
+//
 // # Invariants
 //
 //   - Between the API server's TCP stream and the queue there is one event, and read buffers of a bounded size.
@@ -20,15 +31,20 @@
 //   - What has to be sent because of a list is catch-up: it is sent in key order with the room that live deltas leave,
 //     and always before a live delta of the same key.
 //   - No live delta and no catch-up passes the stream event that announces it (snapshot.started, gap) before the bus has
-//     acknowledged that one.
+//     acknowledged that one; and snapshot.started is sent once the checkpoint from which it can be continued is saved.
+//   - The checkpoint passes an event of the watch only when all of its deltas are acknowledged, and a gap only when all that
+//     a relist made due behind it is. Nothing advances it past an event that the store has not taken: bookmarks, and events of
+//     objects that are not captured, go through the reflector like the others.
 //   - An object's bytes are stripped before anything holds them.
 //
 // # Goroutines
 //
 // Per set: discovery, one that logs what must not be read, and until the first snapshot of every resource is on the bus
-// one that waits for that (Captured).
-// Per informer: the reflector (which calls the store), the watch's reader, the catch-up cursor. All end with the
-// context of Run, and Run returns after they have. One informer's errors stop no other.
+// one that waits for that (Captured). For each scope that the last run had and this one has not: one that says farewell
+// (selection.go).
+// Per informer: the reflector (which calls the store), the watch's reader, the catch-up cursor, which also sends snapshots,
+// and the one that tells progress. All end with the context of Run, and Run returns after they have. One informer's errors
+// stop no other.
 //
 // The package never encodes, publishes, or buffers without a bound.
 package informers

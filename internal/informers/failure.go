@@ -196,7 +196,7 @@ func reason(err error) string {
 		return "too_many_requests"
 	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
 		return "expired"
-	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
+	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), errors.Is(err, errSilent):
 		return "timeout"
 	case apierrors.IsInternalError(err), apierrors.IsServiceUnavailable(err):
 		return "server_error"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,34 +20,45 @@ import (
 
 // informer observes one resource in one scope. It is the reflector's ListerWatcher (list.go, watch.go).
 type informer struct {
-	client     *client
-	resource   *object.Resource
-	namespace  string            // the only one, "" for all
-	namespaces func(string) bool // of those, which are taken
-	labels     string
-	fields     string
-	scope      string
-	snapshots  SnapshotMode
-	cutter     *object.Cutter
-	lane       Lane
-	listSlots  chan struct{} // shared: bounds how many lists run at a time
-	outage     *outage       // shared
-	denials    *denials      // shared
-	progressed func()        // told when the first snapshot may be complete, or impossible
-	log        *slog.Logger
-	metrics    *metrics
+	client   *client
+	resource *object.Resource
+	selection
+	scope         string
+	ignored       func(*object.Ref) bool // what is never captured
+	snapshots     SnapshotMode
+	cutter        *object.Cutter
+	lane          Lane
+	every         time.Duration // between snapshots, 0: never
+	progressEvery time.Duration
+	listSlots     chan struct{} // shared: bounds how many lists run at a time
+	walkSlots     chan struct{} // shared: bounds how many versions are asked for at a time
+	hear          func(ctx context.Context, r *object.Resource) (Heard, bool, error)
+	outage        *outage  // shared
+	denials       *denials // shared
+	progressed    func()   // told when the first snapshot may be complete, or impossible
+	log           *slog.Logger
+	metrics       *metrics
 
 	store      *store
 	state      state
 	dictionary dictionary
-	readers    crew          // watch readers and lists, which the reflector starts and does not wait for
-	delivered  atomic.Uint64 // resourceVersion up to which everything is in the store
+	readers    crew        // watch readers and lists, which the reflector starts and does not wait for
+	rewound    atomic.Bool // the watch found that etcd was restored
+	ended      chan struct{}
+
+	// Of the goroutine that lists.
+	resume  *origin // where to begin, nil: no (more)
+	resumed *origin // where it began
+	asked   bool    // the bus was asked what it has heard
+	heard   *Heard  // and has
 }
 
 // run observes until ctx ends. Everything it started has ended when it returns.
 func (i *informer) run(ctx context.Context) {
-	var cursor sync.WaitGroup
-	cursor.Go(func() { i.store.catchUp(ctx) })
+	defer close(i.ended)
+	var others sync.WaitGroup
+	others.Go(func() { i.store.catchUp(ctx, i.every) })
+	others.Go(func() { i.tellProgress(ctx) })
 	logger := klog.FromContext(ctx)
 	reflector := cache.NewReflectorWithOptions(i, nil, &reflectorStore{ctx: ctx, store: i.store, informer: i}, cache.ReflectorOptions{
 		Name: i.scope, TypeDescription: i.resource.String(), Logger: &logger,
@@ -56,7 +68,7 @@ func (i *informer) run(ctx context.Context) {
 	})
 	reflector.RunWithContext(ctx)
 	i.readers.wait()
-	cursor.Wait()
+	others.Wait()
 }
 
 // errEnded is for those that the reflector starts after it has ended.
@@ -109,6 +121,14 @@ func (r *reflectorStore) Update(obj any) error { return r.apply(watch.Modified, 
 
 // Delete implements cache.ReflectorStore.
 func (r *reflectorStore) Delete(obj any) error { return r.apply(watch.Deleted, obj) }
+
+// Bookmark implements cache.ReflectorBookmarkStore.
+func (r *reflectorStore) Bookmark(resourceVersion string) error {
+	if rv, err := strconv.ParseUint(resourceVersion, 10, 64); err == nil { // the watch has seen to it
+		r.store.advance(rv)
+	}
+	return nil
+}
 
 // Replace implements cache.ReflectorStore. The list is in the store already (ListWithContext).
 func (*reflectorStore) Replace([]any, string) error { return nil }

@@ -18,14 +18,17 @@ import (
 // pageSize is the number of objects asked for at a time.
 const pageSize = 500
 
+// errRestart says that the list must be begun again, as another kind of list.
+var errRestart = errors.New("begin the list again")
+
 // List implements cache.ListerWatcher; the reflector calls ListWithContext.
 func (i *informer) List(o metav1.ListOptions) (runtime.Object, error) {
 	return i.ListWithContext(context.Background(), o)
 }
 
-// ListWithContext loads the store with a fresh list, page by page, until one succeeds, and returns an empty list that
-// carries its resourceVersion. The options are the reflector's guess (resourceVersion 0 would make the server ignore
-// the limit) and not used.
+// ListWithContext loads the store, page by page, until it succeeds, and returns an empty list that carries the
+// resourceVersion to watch from. The options are the reflector's guess (resourceVersion 0 would make the server ignore the
+// limit) and not used.
 func (i *informer) ListWithContext(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
 	// The reflector lists in a goroutine that it does not wait for.
 	if !i.readers.enter() {
@@ -33,16 +36,17 @@ func (i *informer) ListWithContext(ctx context.Context, _ metav1.ListOptions) (r
 	}
 	defer i.readers.leave()
 
-	cause := "start"
-	if i.state.synced() {
-		cause = "expired"
-	}
-	b := newBackoff()
+	b, retry := newBackoff(), false
 	for {
+		rv, cause, err := i.load(ctx)
+		if retry {
+			cause = "retry"
+		}
 		i.metrics.lists.WithLabelValues(cause).Inc()
-		rv, err := i.load(ctx)
+		if errors.Is(err, errRestart) {
+			continue
+		}
 		if err == nil {
-			i.delivered.Store(rv)
 			i.metrics.synced.Set(1)
 			i.state.listed()
 			i.recovered()
@@ -52,7 +56,7 @@ func (i *informer) ListWithContext(ctx context.Context, _ metav1.ListOptions) (r
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		cause = "retry"
+		retry = true
 		delay := b.next(err)
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || errors.Is(err, errRefused) {
 			delay = max(delay, time.Second) // nothing that the next instant mends
@@ -64,21 +68,116 @@ func (i *informer) ListWithContext(ctx context.Context, _ metav1.ListOptions) (r
 	}
 }
 
-// load reads one list into the store and has it announced. The store is told to begin again if it fails half-way.
-func (i *informer) load(ctx context.Context) (uint64, error) {
+// load reads one list into the store, of the kind that is called for, and has announced what comes of it. cause is why, for
+// the metric. The store is told to begin again if it fails half-way.
+func (i *informer) load(ctx context.Context) (rv uint64, cause string, err error) {
 	select {
 	case i.listSlots <- struct{}{}:
 		defer func() { <-i.listSlots }()
 	case <-ctx.Done():
-		return 0, context.Cause(ctx)
+		return 0, "start", context.Cause(ctx)
 	}
 	i.state.setReading(true)
 	defer i.state.setReading(false)
-	relist := i.state.synced()
-	i.store.beginList()
-	loaded := 0
-	r := i.newReader()
-	o := metav1.ListOptions{Limit: pageSize, LabelSelector: i.labels, FieldSelector: i.fields}
+	if i.rewound.Swap(false) {
+		i.restart(object.Rewound)
+	}
+	switch {
+	case i.store.isLoaded():
+		rv, err = i.loadAgain(ctx)
+		return rv, "expired", err
+	case i.resume != nil:
+		rv, err = i.loadCheckpoint(ctx)
+		return rv, "resume", err
+	default:
+		rv, err = i.loadFresh(ctx)
+		return rv, "start", err
+	}
+}
+
+// restart gives up what is known of history.
+func (i *informer) restart(reason object.GapReason) {
+	i.resume = nil
+	i.store.restart(lost{from: i.store.reached(), since: i.since(), reason: reason})
+}
+
+// loadFresh reads the objects as they are now, of which nothing is known.
+func (i *informer) loadFresh(ctx context.Context) (uint64, error) {
+	if err := i.askBus(ctx); err != nil {
+		return 0, err
+	}
+	i.store.beginList(listFresh)
+	var snap *snapshot
+	if i.snapshots != SnapshotNever {
+		snap = &snapshot{} // its resourceVersion is known at the end of the list
+	}
+	rv, err := i.pages(ctx, metav1.ListOptions{}, func(o *object.Object, _ *object.Scanned) { i.store.load(o, snap) })
+	if err != nil {
+		return 0, err
+	}
+	i.missed(rv)
+	var notices []*notice
+	if l := i.store.losing(); l != nil {
+		notices = append(notices, i.store.gap(rv, nil))
+		i.log.Warn("history is lost: a gap is announced, and the objects are read anew", "scope", i.scope,
+			"from_rv", l.from, "to_rv", rv, "reason", l.reason, "since", l.since)
+	}
+	if snap == nil {
+		notices = append(notices, &notice{prepare: i.store.adopt})
+	} else {
+		*snap = *newSnapshot(i.scope, "", rv, time.Now())
+		notices = append(notices, i.store.started(snap))
+		i.log.Debug("snapshot started", "scope", i.scope, "snapshot", snap.id, "rv", rv)
+	}
+	i.store.endList(rv, snap, notices...)
+	return rv, nil
+}
+
+// loadAgain reads the objects as they are now and compares them with the last-known ones: the watch could not go on.
+func (i *informer) loadAgain(ctx context.Context) (uint64, error) {
+	l := lost{from: i.store.reached(), since: i.since(), reason: object.Expired}
+	i.store.beginList(listAgain)
+	rv, err := i.pages(ctx, metav1.ListOptions{}, i.store.compare)
+	if err != nil {
+		return 0, err
+	}
+	if rv < l.from || i.store.wentBack() {
+		i.restart(object.Rewound)
+		return 0, errRestart
+	}
+	if rv == l.from && i.store.losing() == nil {
+		i.store.endList(rv, nil) // nothing happened in between
+		return rv, nil
+	}
+	i.store.loses(l)
+	i.store.endList(rv, nil, i.store.gap(rv, func(ctx context.Context) (bool, error) { return i.walk(ctx, rv) }))
+	return rv, nil
+}
+
+// walk looks for what history can still tell of the gap up to the list at to, and tells if it is all.
+func (i *informer) walk(ctx context.Context, to uint64) (whole bool, err error) {
+	l, changed := i.store.changes()
+	began := time.Now()
+	byKey, whole, err := i.walkBack(ctx, i.walkSlots, l.from, to, changed)
+	if err != nil {
+		return false, err
+	}
+	versions := i.store.found(byKey)
+	level := i.log.Info
+	if !whole {
+		level = i.log.Warn
+	}
+	level("history was lost on the watch, and looked for by lists", "scope", i.scope, "from_rv", l.from, "to_rv", to,
+		"reason", l.reason, "since", l.since, "changed", len(changed), "versions_found", versions, "recovered", whole,
+		"took", time.Since(began))
+	return whole, nil
+}
+
+// pages reads one list of the scope, page by page, and returns its resourceVersion. take gets each object, and its metadata,
+// which it must not keep.
+func (i *informer) pages(ctx context.Context, o metav1.ListOptions, take func(o *object.Object, m *object.Scanned)) (uint64, error) {
+	o.Limit, o.LabelSelector, o.FieldSelector = pageSize, i.labels, i.fields
+	r, loaded := i.newReader(), 0
 	var rv uint64
 	for {
 		meta, err := i.page(ctx, i.namespace, o, func(raw []byte) error {
@@ -87,7 +186,7 @@ func (i *informer) load(ctx context.Context) (uint64, error) {
 				return nil
 			}
 			if err == nil {
-				i.store.load(obs.object, i.snapshots != SnapshotNever)
+				take(obs.object, r.scanned)
 				loaded++
 			}
 			return err
@@ -103,20 +202,16 @@ func (i *informer) load(ctx context.Context) (uint64, error) {
 			return 0, fmt.Errorf("list: page at resourceVersion %d after pages at %d", at, rv)
 		}
 		rv = at
+		i.state.heard(time.Now())
 		if meta.RemainingItemCount > 0 {
 			i.state.expect(loaded + int(meta.RemainingItemCount))
 		}
 		if meta.Continue == "" {
-			break
+			return rv, nil
 		}
-		o.Continue = meta.Continue
+		// The token holds the resourceVersion.
+		o.Continue, o.ResourceVersion, o.ResourceVersionMatch = meta.Continue, "", ""
 	}
-	if relist {
-		i.announceGap(rv)
-	} else {
-		i.announceSnapshot(rv)
-	}
-	return rv, nil
 }
 
 // page reads one page of a list in namespace ("": all), item by item.
@@ -139,43 +234,4 @@ func (i *informer) page(ctx context.Context, namespace string, o metav1.ListOpti
 			return object.ListMeta{}, fmt.Errorf("list: %w", err)
 		}
 	}
-}
-
-// announceSnapshot completes the first list.
-func (i *informer) announceSnapshot(rv uint64) {
-	if i.snapshots == SnapshotNever {
-		i.store.endList(rv, nil, nil)
-		return
-	}
-	snap := newSnapshot(time.Now().UTC().Format("20060102T150405Z")+"-"+object.FormatVersion(rv), rv)
-	i.store.endList(rv, func(objects int) *object.StreamEvent {
-		return &object.StreamEvent{
-			Kind: object.SnapshotStarted, Resource: i.resource, Scope: i.scope,
-			Snapshot: snap.id, ResourceVersion: rv, Objects: objects,
-		}
-	}, snap)
-	i.log.Debug("snapshot started", "scope", i.scope, "snapshot", snap.id, "rv", rv)
-}
-
-// announceGap completes a list after history was lost.
-func (i *informer) announceGap(rv uint64) {
-	gap := &object.StreamEvent{
-		Kind: object.Gap, Resource: i.resource, Scope: i.scope,
-		From: i.delivered.Load(), To: rv, Since: i.state.lastSeen(), Reason: "expired",
-	}
-	if rv < gap.From {
-		gap.Reason = "rewound"
-	}
-	if rv == gap.From {
-		i.store.endList(rv, nil, nil) // nothing happened in between
-		return
-	}
-	due := 0
-	i.store.endList(rv, func(objects int) *object.StreamEvent {
-		due = objects
-		return gap
-	}, nil)
-	i.metrics.gaps.WithLabelValues(gap.Reason).Inc()
-	i.log.Warn("history was lost: a gap is announced and the state brought up to date", "scope", i.scope,
-		"from_rv", gap.From, "to_rv", gap.To, "reason", gap.Reason, "since", gap.Since, "inferred", due)
 }

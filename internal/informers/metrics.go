@@ -1,6 +1,8 @@
 package informers
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
@@ -15,6 +17,7 @@ type vectors struct {
 	heldBytes *prometheus.GaugeVec
 	lists     *prometheus.CounterVec
 	watches   *prometheus.CounterVec
+	retries   *prometheus.CounterVec
 	errors    *prometheus.CounterVec
 	gaps      *prometheus.CounterVec
 	blocked   *prometheus.GaugeVec
@@ -32,11 +35,12 @@ func newVectors(reg prometheus.Registerer) *vectors {
 	}
 	return &vectors{
 		deltas:    counter("kubecdc_informer_deltas_total", "Deltas formed, by op (c, u, d, r, e, l, or stream).", "op"),
-		skipped:   counter("kubecdc_informer_skipped_total", "Watch events not taken, by reason (namespace: excluded by the selection; known: a version that was taken before).", "reason"),
+		skipped:   counter("kubecdc_informer_skipped_total", "Watch events not taken, by reason (excluded: by the selection of namespaces, or the agent's own; known: a version that was taken before).", "reason"),
 		objects:   gauge("kubecdc_informer_objects", "Last-known objects."),
 		heldBytes: gauge("kubecdc_informer_held_bytes", "Compressed bytes of last-known objects."),
-		lists:     counter("kubecdc_informer_lists_total", "Lists begun, by cause (start, expired, retry).", "cause"),
-		watches:   counter("kubecdc_informer_watches_total", "HTTP watches ended, by cause (closed, error, blocked, expired).", "cause"),
+		lists:     counter("kubecdc_informer_lists_total", "Lists begun, by cause (start, resume, expired, retry).", "cause"),
+		watches:   counter("kubecdc_informer_watches_total", "HTTP watches ended, by cause (closed, error, blocked, silent, expired, rewound).", "cause"),
+		retries:   counter("kubecdc_informer_expired_retries_total", "Expired watches tried again on a connection of their own, by result (found: history was there; expired; failed).", "result"),
 		errors:    counter("kubecdc_informer_errors_total", "Requests that failed and are retried, by reason.", "reason"),
 		gaps:      counter("kubecdc_informer_gaps_total", "Gaps in the history that could be read, by reason.", "reason"),
 		blocked:   gauge("kubecdc_informer_blocked", "1 while the watch is ended because the queue is full."),
@@ -48,21 +52,21 @@ func newVectors(reg prometheus.Registerer) *vectors {
 type metrics struct {
 	deltas                                        map[object.Op]prometheus.Counter
 	stream                                        prometheus.Counter
-	skippedNamespace, skippedKnown                prometheus.Counter
+	skippedExcluded, skippedKnown                 prometheus.Counter
 	objects, heldBytes, blocked, synced, lastSeen prometheus.Gauge
-	lists, watches, errors, gaps                  *prometheus.CounterVec
+	lists, watches, errors, gaps, expiredRetries  *prometheus.CounterVec
 }
 
 func (v *vectors) of(scope string) *metrics {
 	l := prometheus.Labels{"scope": scope}
 	m := &metrics{
 		deltas: map[object.Op]prometheus.Counter{},
-		stream: v.deltas.WithLabelValues(scope, "stream"), skippedNamespace: v.skipped.WithLabelValues(scope, "namespace"),
+		stream: v.deltas.WithLabelValues(scope, "stream"), skippedExcluded: v.skipped.WithLabelValues(scope, "excluded"),
 		skippedKnown: v.skipped.WithLabelValues(scope, "known"),
 		objects:      v.objects.With(l), heldBytes: v.heldBytes.With(l), blocked: v.blocked.With(l), synced: v.synced.With(l),
 		lastSeen: v.lastEvent.With(l),
 		lists:    v.lists.MustCurryWith(l), watches: v.watches.MustCurryWith(l),
-		errors: v.errors.MustCurryWith(l), gaps: v.gaps.MustCurryWith(l),
+		errors: v.errors.MustCurryWith(l), gaps: v.gaps.MustCurryWith(l), expiredRetries: v.retries.MustCurryWith(l),
 	}
 	for _, op := range []object.Op{object.Created, object.Updated, object.Deleted, object.Read, object.Entered, object.Left} {
 		m.deltas[op] = v.deltas.WithLabelValues(scope, string(rune(op)))
@@ -77,4 +81,31 @@ func (m *metrics) count(d *object.Delta) {
 		return
 	}
 	m.deltas[d.Op].Inc()
+}
+
+// silences collects the age of each informer's last sign of life, at the time of the scrape.
+type silences struct {
+	set  *Set
+	desc *prometheus.Desc
+}
+
+func newSilences(s *Set) *silences {
+	return &silences{set: s, desc: prometheus.NewDesc("kubecdc_informer_silence_seconds",
+		"Age of the API server's last sign of life (a frame, a watch that was opened, a page of a list); 0 while the watch is ended because the queue is full.",
+		[]string{"scope"}, nil)}
+}
+
+// Describe implements prometheus.Collector.
+func (c *silences) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
+
+// Collect implements prometheus.Collector.
+func (c *silences) Collect(out chan<- prometheus.Metric) {
+	now := time.Now()
+	c.set.mu.Lock()
+	defer c.set.mu.Unlock()
+	for scope, i := range c.set.informers {
+		if d, ok := i.state.silence(now); ok {
+			out <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, d.Seconds(), scope)
+		}
+	}
 }

@@ -53,14 +53,17 @@ type reader struct {
 	// prev is the object made before this one. The store may not have it yet, since the reflector takes it while the
 	// next one is read; older ones it has.
 	prev *object.Object
+
+	// scanned is the metadata of the object that was read last.
+	scanned *object.Scanned
 }
 
 func (i *informer) newReader() *reader {
 	return &reader{informer: i, scanner: object.NewScanner(i.cutter)}
 }
 
-// errExcluded says that an object lies in a namespace that the selection leaves out.
-var errExcluded = errors.New("namespace excluded")
+// errExcluded says that an object lies in a namespace that the selection leaves out, or is the agent's own.
+var errExcluded = errors.New("excluded")
 
 // read strips and packs one object. raw is not kept. withChangedBy: changedBy is wanted (watch events).
 func (r *reader) read(raw []byte, withChangedBy bool) (*observed, error) {
@@ -69,7 +72,7 @@ func (r *reader) read(raw []byte, withChangedBy bool) (*observed, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.out = out
+	r.out, r.scanned = out, m
 	o := &observed{at: time.Now().UnixNano()}
 	rv, err := strconv.ParseUint(string(m.ResourceVersion), 10, 64)
 	if err != nil || rv == 0 {
@@ -83,6 +86,9 @@ func (r *reader) read(raw []byte, withChangedBy bool) (*observed, error) {
 		return o, errExcluded
 	}
 	ref, since := i.store.ref(m.Namespace, m.Name, m.UID, &r.key)
+	if i.ignored(ref) {
+		return o, errExcluded
+	}
 	if p := r.prev; p != nil && p.Ref.UID == ref.UID && p.Ref.Key == ref.Key {
 		ref, since = p.Ref, p.Managed
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -122,6 +123,28 @@ func (r *recorder) wait(t *testing.T, want ...string) {
 	}
 	if err != nil || strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Fatalf("deltas (%v):\n  %s\nwant:\n  %s", err, strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+// waitPerName is wait where what comes of different names, or of the stream, may come in any order.
+func (r *recorder) waitPerName(t *testing.T, want ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	err := r.until(ctx, func() bool { return len(r.deltas) >= len(want) })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var got []string
+	for _, d := range r.deltas {
+		got = append(got, short(d))
+	}
+	byName := func(a, b string) int {
+		return strings.Compare(strings.Fields(a)[1], strings.Fields(b)[1])
+	}
+	slices.SortStableFunc(got, byName)
+	slices.SortStableFunc(want, byName)
+	if err != nil || !slices.Equal(got, want) {
+		t.Fatalf("deltas by name (%v):\n  %s\nwant:\n  %s", err, strings.Join(got, "\n  "), strings.Join(want, "\n  "))
 	}
 }
 

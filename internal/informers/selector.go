@@ -1,10 +1,12 @@
 package informers
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,38 +22,54 @@ import (
 // errNotTold says that the server will never tell: that version is gone, or it cannot be asked in this way.
 var errNotTold = errors.New("the API server cannot tell")
 
+// question is about the name of ref: which object had it at rv (0: which has it now)? selected: one that the scope's
+// selectors take, else none.
+type question struct {
+	ref      *object.Ref
+	rv       uint64
+	selected bool
+}
+
+// found is the answer to a question.
+type found struct {
+	object *object.Object
+	// managers are the entries of its managedFields: the version before it, which tells changedBy, is asked for later.
+	managers *object.Scanned
+	outside  bool // of the scope's selectors
+}
+
 // before implements selected.
 func (i *informer) before(ctx context.Context, o *object.Object) (was *object.Object, told, ok bool) {
 	if o.ResourceVersion < 2 {
 		return nil, false, true // at 0, the server would answer with what is now
 	}
-	was, err := i.named(ctx, o.Ref, o.ResourceVersion-1)
-	if was != nil && was.Ref.UID != o.Ref.UID {
-		was = nil // another object had the name
+	f, err := i.answer(ctx, question{ref: o.Ref, rv: o.ResourceVersion - 1}, i.ask)
+	if f != nil && f.object.Ref.UID == o.Ref.UID { // else another object had the name
+		was = f.object
 	}
 	return was, err == nil, ctx.Err() == nil
 }
 
 // exists implements selected.
 func (i *informer) exists(ctx context.Context, ref *object.Ref, rv uint64) (exists, told, ok bool) {
-	o, err := i.named(ctx, ref, rv)
-	return o != nil && o.Ref.UID == ref.UID, err == nil, ctx.Err() == nil
+	f, err := i.answer(ctx, question{ref: ref, rv: rv}, i.ask)
+	return f != nil && f.object.Ref.UID == ref.UID, err == nil, ctx.Err() == nil
 }
 
-// named reads the object of ref's name as it was at rv (0: as it is now), nil where there was none. It retries what may
-// pass. Any error is final: errNotTold or a refusal, or the end of ctx.
-func (i *informer) named(ctx context.Context, ref *object.Ref, rv uint64) (*object.Object, error) {
+// answer has ask answer q, nil where no object had the name. It retries what may pass. Any error is final: errNotTold or a
+// refusal, or the end of ctx.
+func (i *informer) answer(ctx context.Context, q question, ask func(context.Context, question) (*found, error)) (*found, error) {
 	b, failed := newBackoff(), false
 	for {
-		o, err := i.askFor(ctx, ref, rv)
+		f, err := ask(ctx, q)
 		if err == nil && failed {
 			i.recovered()
 		}
 		if err == nil || ctx.Err() != nil || errors.Is(err, errNotTold) {
-			return o, err
+			return f, err
 		}
 		delay := b.next(err)
-		i.failed(ctx, "ask", fmt.Errorf("%s at resourceVersion %d: %w", ref.Key, rv, err), delay)
+		i.failed(ctx, "ask", fmt.Errorf("%s at resourceVersion %d: %w", q.ref.Key, q.rv, err), delay)
 		if neverTold(err) {
 			return nil, err
 		}
@@ -73,22 +91,29 @@ func neverTold(err error) bool {
 	return code >= 400 && code < 500 && code != http.StatusTooManyRequests && code != http.StatusUnauthorized
 }
 
-// askFor asks once.
-func (i *informer) askFor(ctx context.Context, ref *object.Ref, rv uint64) (o *object.Object, err error) {
-	opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", ref.Name()).String()}
-	if rv != 0 {
-		opts.ResourceVersion, opts.ResourceVersionMatch = object.FormatVersion(rv), metav1.ResourceVersionMatchExact
+// ask asks once.
+func (i *informer) ask(ctx context.Context, q question) (*found, error) {
+	opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", q.ref.Name()).String()}
+	if q.selected {
+		opts.LabelSelector = i.labels
+		if i.fields != "" {
+			opts.FieldSelector += "," + i.fields
+		}
+	}
+	if q.rv != 0 {
+		opts.ResourceVersion, opts.ResourceVersionMatch = object.FormatVersion(q.rv), metav1.ResourceVersionMatchExact
 	}
 	r := i.newReader()
+	var f *found
 	foreign := false
-	meta, err := i.page(ctx, ref.Namespace(), opts, func(raw []byte) error {
+	meta, err := i.page(ctx, q.ref.Namespace(), opts, func(raw []byte) error {
 		obs, err := r.read(raw, false)
 		switch {
-		case errors.Is(err, errExcluded), err == nil && obs.object.Ref.Key != ref.Key:
+		case errors.Is(err, errExcluded), err == nil && obs.object.Ref.Key != q.ref.Key:
 			foreign = true
 			return nil
 		case err == nil:
-			o = obs.object
+			f = &found{object: obs.object, managers: keepManagers(r.scanned)}
 		}
 		return err
 	})
@@ -97,8 +122,20 @@ func (i *informer) askFor(ctx context.Context, ref *object.Ref, rv uint64) (o *o
 		return nil, errNotTold
 	case err != nil:
 		return nil, err
-	case foreign || rv != 0 && meta.ResourceVersion != object.FormatVersion(rv):
+	case foreign, q.rv != 0 && (meta.ResourceVersion != object.FormatVersion(q.rv) || f != nil && f.object.ResourceVersion > q.rv):
 		return nil, errNotTold // a server that does not know the field selector, or not Exact
 	}
-	return o, nil
+	return f, nil
+}
+
+// keepManagers copies the managers of what a Scanner has read.
+func keepManagers(m *object.Scanned) *object.Scanned {
+	kept := &object.Scanned{Managers: slices.Clone(m.Managers)}
+	for k := range kept.Managers {
+		f := &kept.Managers[k]
+		for _, text := range []*[]byte{&f.Manager, &f.Operation, &f.Subresource, &f.Time} {
+			*text = bytes.Clone(*text)
+		}
+	}
+	return kept
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -31,6 +33,9 @@ const (
 // server nor hold hundreds of pages.
 const concurrentLists = 8
 
+// concurrentWalks bounds how many versions are asked for at a time while history is looked for by lists.
+const concurrentWalks = 8
+
 const (
 	rediscoverEvery    = 30 * time.Second
 	rediscoverUnserved = 5 * time.Second // while a resource that the selection names is not served
@@ -38,13 +43,47 @@ const (
 
 // Options are what a Set needs.
 type Options struct {
-	Config     *rest.Config
-	Rules      []Rule
-	Strip      []string // paths, see object.NewCutter
-	Snapshot   SnapshotMode
-	Lane       func(name string) Lane // an informer's end of the queue; name is its scope
+	Config   *rest.Config
+	Rules    []Rule
+	Strip    []string // paths, see object.NewCutter
+	Snapshot SnapshotMode
+	Every    time.Duration // how often a snapshot is taken again, 0: never
+	// Match makes patterns of namespaces, as a checkpoint has kept them, tell which namespaces are taken. nil: all are.
+	Match  func(patterns []string) func(namespace string) bool
+	Ignore []Name                 // objects that are never captured: the agent's own
+	Memory Memory                 // nil: nothing is remembered from one run to the next
+	Lane   func(name string) Lane // an informer's end of the queue; name is its scope
+	// Heard is the last stream event of a resource that the bus has; false: it has none. What may pass it retries until ctx
+	// ends, which is its only error. nil: the bus cannot be asked.
+	Heard      func(ctx context.Context, r *object.Resource) (Heard, bool, error)
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
+}
+
+// Name names an object.
+type Name struct {
+	Group, Resource, Namespace, Name string
+}
+
+// Heard is a stream event that the bus has.
+type Heard struct {
+	Scope           string
+	ResourceVersion uint64 // up to which it speaks; of a gap: its end
+	History         uint32
+	At              time.Time
+}
+
+// Memory remembers where each scope is, from one run to the next.
+type Memory interface {
+	// Scopes is what the last run left, by scope.
+	Scopes() map[string]checkpoint.Scope
+	// Track has position asked whenever something is saved; ok is false as long as there is nothing to resume from. It must
+	// not block. A later Track of the same scope takes the place of an earlier one.
+	Track(scope string, position func() (p checkpoint.Position, ok bool))
+	// Forget drops a scope.
+	Forget(scope string)
+	// Flush returns nil once what was tracked at the time of the call is saved. What may pass it retries until ctx ends.
+	Flush(ctx context.Context) error
 }
 
 // Set runs the informers of a selection.
@@ -55,6 +94,7 @@ type Set struct {
 	secrets *object.Cutter
 	vectors *vectors
 	slots   chan struct{}
+	walks   chan struct{}
 	outage  *outage
 	denials *denials
 
@@ -62,7 +102,8 @@ type Set struct {
 	progressed chan struct{} // of one element: an informer has come further since the last look
 
 	mu         sync.Mutex
-	informers  map[string]*running // by scope
+	informers  map[string]*running         // by scope
+	origins    map[string]checkpoint.Scope // where scopes without an informer were left, by this run or the last one
 	unserved   []string
 	unknown    []string // group versions that the last discovery could not tell
 	discovered bool
@@ -73,7 +114,8 @@ type Set struct {
 type running struct {
 	*informer
 	cancel context.CancelFunc
-	done   chan struct{} // closed when it has ended
+	done   chan struct{}     // closed when it has ended
+	after  []<-chan struct{} // closed when it may begin
 }
 
 // New checks the options. It starts nothing and asks nothing.
@@ -92,11 +134,16 @@ func New(o Options) (*Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("strip of secrets: %w", err)
 	}
-	return &Set{
-		o: o, client: c, cutter: cutter, secrets: secrets, vectors: newVectors(o.Registerer),
+	if o.Match == nil {
+		o.Match = func([]string) func(string) bool { return func(string) bool { return true } }
+	}
+	s := &Set{
+		o: o, walks: make(chan struct{}, concurrentWalks), client: c, cutter: cutter, secrets: secrets, vectors: newVectors(o.Registerer),
 		slots: make(chan struct{}, concurrentLists), outage: &outage{log: o.Log}, denials: newDenials(o.Log), informers: map[string]*running{},
 		captured: make(chan struct{}), progressed: make(chan struct{}, 1),
-	}, nil
+	}
+	o.Registerer.MustRegister(newSilences(s))
+	return s, nil
 }
 
 // ClusterUID reads the uid of namespace kube-system. What may pass it retries, and tells failed of each time; it returns
@@ -126,6 +173,12 @@ func (s *Set) ClusterUID(ctx context.Context, failed func(err error, retryIn tim
 func (s *Set) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	began := time.Now()
+	s.mu.Lock()
+	s.origins = map[string]checkpoint.Scope{}
+	if s.o.Memory != nil {
+		s.origins = maps.Clone(s.o.Memory.Scopes())
+	}
+	s.mu.Unlock()
 	g.Go(func() error {
 		s.awaitCapture(ctx, began)
 		return nil
@@ -138,7 +191,7 @@ func (s *Set) Run(ctx context.Context) error {
 		b := newBackoff()
 		for {
 			wait := rediscoverEvery
-			chosen, err := s.discover(ctx)
+			chosen, parting, err := s.discover(ctx)
 			switch {
 			case ctx.Err() != nil:
 				return nil
@@ -150,13 +203,21 @@ func (s *Set) Run(ctx context.Context) error {
 			default:
 				b = newBackoff()
 				s.outage.end(time.Now())
-				for _, i := range s.add(chosen) {
+				for _, i := range chosen {
 					ictx, cancel := context.WithCancel(ctx)
 					i.cancel = cancel
 					g.Go(func() error {
 						defer close(i.done)
 						defer cancel()
-						i.run(ictx)
+						if i.mayBegin(ictx) {
+							i.run(ictx)
+						}
+						return nil
+					})
+				}
+				for _, f := range parting {
+					g.Go(func() error {
+						f.run(ctx)
 						return nil
 					})
 				}
@@ -221,19 +282,23 @@ func (s *Set) awaitCapture(ctx context.Context, began time.Time) {
 	close(s.captured)
 }
 
-// discover asks what is served, ends informers of versions that are no longer, and chooses what has none yet.
-func (s *Set) discover(ctx context.Context) ([]chosen, error) {
+// discover asks what is served, ends informers of versions that are no longer, and makes informers for what has none yet.
+// parting are scopes that the last run had and this one has not.
+func (s *Set) discover(ctx context.Context) (begin []*running, parting []*farewell, err error) {
 	all, unknown, err := discover(ctx, s.client.discovery)
 	if err != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.failure = err
-		return nil, err
+		return nil, nil, err
 	}
 	for _, i := range s.outdated(all, unknown) {
 		s.o.Log.Warn("a resource is served in another version now: its informer begins anew", "scope", i.scope, "version", i.resource.Version)
 		i.cancel()
 		<-i.done
+		if p, ok := i.position(); ok {
+			s.origins[i.scope] = p.Scope
+		}
 	}
 
 	s.mu.Lock()
@@ -252,7 +317,8 @@ func (s *Set) discover(ctx context.Context) ([]chosen, error) {
 		s.o.Log.Warn("some API groups cannot be discovered now", "groups", unknown)
 	}
 	s.discovered, s.failure, s.unserved, s.unknown = true, nil, unserved, unknown
-	return out, nil
+	begin = s.add(out)
+	return begin, s.part(all, unknown, begin), nil
 }
 
 // outdated takes those informers out of the set whose resource is served, but no longer in their version or as their
@@ -276,7 +342,8 @@ func (s *Set) anyUnserved() bool {
 	return len(s.unserved) > 0
 }
 
-// add makes informers for what has none yet. A resource that is no longer served keeps its informer, which retries.
+// add makes informers for what has none yet. A resource that is no longer served keeps its informer, which retries. The
+// caller holds mu.
 func (s *Set) add(all []chosen) []*running {
 	var out []*running
 	for _, c := range all {
@@ -298,29 +365,57 @@ func (s *Set) add(all []chosen) []*running {
 func (s *Set) addScope(out []*running, c chosen, namespace string, patterns []string) []*running {
 	resource := &c.resource
 	scope := scopeName(resource, patterns, c.rule.LabelSelector, c.rule.FieldSelector)
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.informers[scope] != nil {
 		return out
 	}
+	i := s.newInformer(resource, scope, selection{
+		namespace: namespace, namespaces: c.rule.Namespaces, patterns: patterns, labels: c.rule.LabelSelector, fields: c.rule.FieldSelector,
+	})
+	s.begins(i)
+	if s.o.Memory != nil {
+		s.o.Memory.Track(scope, i.position)
+	}
+	r := &running{informer: i, done: make(chan struct{})}
+	s.informers[scope] = r
+	return append(out, r)
+}
+
+// selection is which objects of a resource an informer observes.
+type selection struct {
+	namespace  string            // the only one, "" for all
+	namespaces func(string) bool // of those, which are taken
+	patterns   []string          // as configured, none: all
+	labels     string
+	fields     string
+}
+
+func (s *Set) newInformer(resource *object.Resource, scope string, sel selection) *informer {
 	i := &informer{
-		client: s.client, resource: resource, namespace: namespace, namespaces: c.rule.Namespaces,
-		labels: c.rule.LabelSelector, fields: c.rule.FieldSelector, scope: scope,
-		snapshots: s.o.Snapshot, cutter: s.cutter, lane: s.o.Lane(scope), listSlots: s.slots, log: s.o.Log,
-		metrics: s.vectors.of(scope), outage: s.outage, denials: s.denials, progressed: s.lookAgain,
+		client: s.client, resource: resource, selection: sel, scope: scope, ignored: s.ignored,
+		snapshots: s.o.Snapshot, every: s.o.Every, cutter: s.cutter, lane: s.o.Lane(scope), listSlots: s.slots, walkSlots: s.walks, log: s.o.Log,
+		metrics: s.vectors.of(scope), outage: s.outage, denials: s.denials, progressed: s.lookAgain, hear: s.o.Heard,
+		progressEvery: progressEvery, ended: make(chan struct{}),
 	}
 	if resource.Group == "" && resource.Name == "secrets" {
 		i.cutter = s.secrets
 	}
-	var sel selected
+	var selects selected
 	if i.hasSelector() {
-		sel = i
+		selects = i
 	}
-	i.store = newStore(resource, scope, i.lane, sel, i.metrics)
+	i.store = newStore(resource, scope, i.lane, selects, i.metrics)
 	i.store.progressed = s.lookAgain
-	r := &running{informer: i, done: make(chan struct{})}
-	s.informers[scope] = r
-	return append(out, r)
+	if s.o.Memory != nil {
+		i.store.save = s.o.Memory.Flush
+	}
+	return i
+}
+
+// ignored tells if an object is the agent's own.
+func (s *Set) ignored(ref *object.Ref) bool {
+	return slices.ContainsFunc(s.o.Ignore, func(n Name) bool {
+		return n.Resource == ref.Resource.Name && n.Group == ref.Resource.Group && n.Name == ref.Name() && n.Namespace == ref.Namespace()
+	})
 }
 
 // discoveredAll is nil once it is known what there is to observe.
@@ -359,13 +454,14 @@ func (s *Set) Status() []Status {
 
 // Ready is nil once resources are discovered and every informer that can has loaded its first list. A resource that is
 // forbidden, not served, cannot be captured or keeps failing in a way of its own does not hold back the others: it shows
-// in Status.
+// in Status. Later it is nil as long as none of those that were loaded is stale.
 func (s *Set) Ready() error {
 	if err := s.discoveredAll(); err != nil {
 		return err
 	}
 	var waiting []string
-	for _, st := range s.Status() {
+	all := s.Status()
+	for _, st := range all {
 		if !st.Synced && st.holdsBack() {
 			waiting = append(waiting, st.Scope)
 		}
@@ -373,5 +469,5 @@ func (s *Set) Ready() error {
 	if len(waiting) > 0 {
 		return fmt.Errorf("first list not loaded yet: %v", waiting)
 	}
-	return nil
+	return noneStale(all)
 }

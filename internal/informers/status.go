@@ -1,6 +1,7 @@
 package informers
 
 import (
+	"fmt"
 	"sync"
 	"time"
 )
@@ -15,6 +16,7 @@ const (
 	PhaseWatching Phase = "watching" // live
 	PhaseBlocked  Phase = "blocked"  // the queue is full; the watch goes on when there is room
 	PhaseFailing  Phase = "failing"  // retried with backoff
+	PhaseStale    Phase = "stale"    // silent, or failing, for so long that what is known may be out of date
 	PhaseUnserved Phase = "unserved" // named by the selection, not served by the API server
 )
 
@@ -24,9 +26,10 @@ type Status struct {
 	Resource string // as kubectl names it: deployments.apps
 	Phase    Phase
 	Synced   bool      // a list has been loaded
+	Stale    bool      // the phase is stale
 	Error    string    // why it is failing
 	Reason   string    // the class of Error, as in the metrics
-	LastSeen time.Time // last event or bookmark, zero: none yet
+	LastSeen time.Time // last event, bookmark or list, zero: none yet
 	Failures int       // in a row
 
 	Objects  int  // last-known objects; so far, while the first list is loaded
@@ -55,6 +58,28 @@ func hopeless(reason string) bool {
 	return reason == "forbidden" || reason == "not_found" || reason == "refused"
 }
 
+const (
+	// staleAfter is for how long an informer may fail, or be silent where there are bookmarks: one a minute.
+	staleAfter = 3 * time.Minute
+	// staleWithoutBookmarks is for how long it may be silent where there are none. A watch lasts up to 10 min, and that the next
+	// one is opened is a sign of life.
+	staleWithoutBookmarks = 12 * time.Minute
+)
+
+// noneStale is nil if no informer is stale.
+func noneStale(all []Status) error {
+	var stale []string
+	for _, st := range all {
+		if st.Stale {
+			stale = append(stale, st.Scope)
+		}
+	}
+	if len(stale) > 0 {
+		return fmt.Errorf("no sign of life from the API server for too long: %v", stale)
+	}
+	return nil
+}
+
 // state is the mutable part of an informer's status.
 type state struct {
 	mu      sync.Mutex
@@ -63,17 +88,14 @@ type state struct {
 	expects int
 	blocked bool
 	err     error
-	fails   int // requests that failed since one succeeded
-	last    time.Time
+	fails   int       // requests that failed since one succeeded
+	failing time.Time // since when, while err is set
+	last    time.Time // event, bookmark or list
+	life    time.Time // last sign of life: also a watch that was opened, a page of a list
+	marks   bool      // the watches have bookmarks
 
 	warned       time.Time
 	warnedReason string
-}
-
-func (s *state) synced() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.sync
 }
 
 func (s *state) listed() {
@@ -110,6 +132,28 @@ func (s *state) seen(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last = at
+	if at.After(s.life) {
+		s.life = at
+	}
+}
+
+func (s *state) heard(at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.life = at
+}
+
+// bookmarked notes that the watches have bookmarks, sendsBookmarks tells it.
+func (s *state) bookmarked() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.marks = true
+}
+
+func (s *state) sendsBookmarks() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.marks
 }
 
 func (s *state) lastSeen() time.Time {
@@ -118,10 +162,38 @@ func (s *state) lastSeen() time.Time {
 	return s.last
 }
 
-func (s *state) setBlocked(b bool) {
+func (s *state) setBlocked(b bool, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.blocked = b
+	if !b {
+		s.life = now // it could not have been heard before
+	}
+}
+
+// stale tells if what is known may be out of date. What does not wait for the API server is not stale, nor what an
+// administrator has to mend first. The caller holds mu.
+func (s *state) stale(now time.Time) bool {
+	switch {
+	case !s.sync, s.reading, s.blocked:
+		return false
+	case s.err != nil:
+		return !hopeless(reason(s.err)) && now.Sub(s.failing) > staleAfter
+	case s.marks:
+		return now.Sub(s.life) > staleAfter
+	default:
+		return now.Sub(s.life) > staleWithoutBookmarks
+	}
+}
+
+// silence is the age of the last sign of life, 0 while the queue is full; false: there was none yet.
+func (s *state) silence(now time.Time) (time.Duration, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.blocked || s.life.IsZero() {
+		return 0, s.blocked
+	}
+	return max(0, now.Sub(s.life)), true
 }
 
 // fail notes err, of class r; warn tells if it is time to log it: it is of another class than the last one logged, or a
@@ -129,6 +201,9 @@ func (s *state) setBlocked(b bool) {
 func (s *state) fail(err error, r string, now time.Time) (warn bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.err == nil {
+		s.failing = now
+	}
 	s.err = err
 	s.fails++
 	window := warnEvery
@@ -152,9 +227,15 @@ func (i *informer) status() Status {
 		Scope: i.scope, Resource: i.resource.String(), Synced: s.sync, LastSeen: s.last, Phase: PhaseWatching,
 		Objects: objects, Expected: s.expects, Pending: pending, Captured: caughtUp,
 	}
+	if s.err != nil {
+		out.Error, out.Reason, out.Failures = s.err.Error(), reason(s.err), s.fails
+	}
+	out.Stale = s.stale(time.Now())
 	switch {
+	case out.Stale:
+		out.Phase = PhaseStale
 	case s.err != nil:
-		out.Phase, out.Error, out.Reason, out.Failures = PhaseFailing, s.err.Error(), reason(s.err), s.fails
+		out.Phase = PhaseFailing
 	case !s.sync && !s.reading:
 		out.Phase = PhaseWaiting
 	case !s.sync:
@@ -163,4 +244,13 @@ func (i *informer) status() Status {
 		out.Phase = PhaseBlocked
 	}
 	return out
+}
+
+// alive tells if nothing of the scope can have happened without the informer's knowledge for longer than a minute or so:
+// what a progress event claims.
+func (i *informer) alive(now time.Time) bool {
+	s := &i.state
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sync && s.err == nil && !s.stale(now)
 }

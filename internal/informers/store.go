@@ -2,13 +2,12 @@ package informers
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -22,16 +21,17 @@ type Lane interface {
 	Roomy(ctx context.Context) error
 }
 
-// deltaOverhead is about what a queued delta holds besides compressed bytes, in bytes: Delta, Object and queue item.
-const deltaOverhead = 320
+// deltaOverhead is about what a queued delta holds besides compressed bytes, in bytes: Delta, Object, receipt and queue
+// item.
+const deltaOverhead = 368
 
 // due says what of an entry has still to be sent because of a list.
 type due uint8
 
 const (
 	dueNothing  due = iota
-	dueRead         // part of a snapshot, never sent
-	dueInferred     // differs from what was sent last (prior), found by comparing lists
+	dueRead         // part of a snapshot
+	dueInferred     // differs from what was sent last: store.debts has the way
 )
 
 // entry is what the store knows of one key.
@@ -42,11 +42,14 @@ type entry struct {
 
 // store holds the last-known objects of one informer and forms its deltas.
 //
-// last is written by the reflector's goroutine only (lists and watches follow one another there); due and prior by it
-// and by the catch-up cursor, under mu. Who takes something due does so under mu: the cursor puts it into the queue
-// before it unlocks (TryPut does not block), the reflector unlocks, and puts it in front of its live delta. In both
-// cases no one else can put a delta of that key in between: the reflector is one goroutine, and what is taken is no
-// longer due for the cursor.
+// last is written by the reflector's goroutine only (lists and watches follow one another there); due and debts by it and
+// by the catch-up cursor, under mu. Who takes something due does so under mu: the cursor puts it into the queue before it
+// unlocks (TryPut does not block), the reflector unlocks, and puts it in front of its live delta. In both cases no one
+// else can put a delta of that key in between: the reflector is one goroutine, and what is taken is no longer due for the
+// cursor.
+//
+// A snapshot of what the store holds begins while no live event is between the two (turn): its read would pass the delta
+// that is still to be put.
 type store struct {
 	lane     Lane
 	selected selected
@@ -56,28 +59,49 @@ type store struct {
 	prefix   string // of the keys of all objects
 	now      func() time.Time
 
+	turn sync.Mutex // held while a live event is applied; before mu
+
 	mu      sync.Mutex
 	objects map[string]entry
-	prior   map[string]*object.Object // of entries that are dueInferred: what was sent last; none: nothing was
-	held    int                       // compressed bytes of last-known objects
-	due     int                       // entries that are due
+	debts   map[string]*debt // of entries that are dueInferred
+	held    int              // compressed bytes of last-known objects
+	due     int              // entries that are due
+	state   uint64           // fingerprint of all last-known objects
+	rv      uint64           // resourceVersion up to which everything is in the store
+	history uint32           // restores of etcd so far
 
-	listing  bool // a list is being loaded: the cursor rests
-	loaded   bool // a list has been loaded once
-	unseen   map[string]struct{}
-	listRV   uint64
-	order    []string // keys that are due, sorted, from next on
-	next     int
-	announce []*object.StreamEvent // to be acknowledged before what is due behind it
-	gate     chan struct{}         // closed: open. Live deltas wait for it.
-	open     bool
-	snapshot *snapshot // the one in progress
-	caughtUp bool      // all that the first list made due is on the bus
+	// How far the bus has acknowledged (position.go).
+	ledger   *checkpoint.Ledger[mark]
+	barriers []*barrier // relists whose deltas are not all sent
+	adopted  bool       // ledger and snapshot are what a restart goes on from; else it is previous
+	previous *checkpoint.Position
+	began    time.Time // of the last snapshot of the whole scope
+
+	listing   listing // what the list that is being loaded is for; the cursor rests
+	loaded    bool    // a list has been loaded
+	unseen    map[string]struct{}
+	listRV    uint64
+	backwards bool // the list shows an older version than one that was seen
+	// listState is state when the list was begun, also where it is begun again.
+	listState uint64
+	lost      *lost  // history that is gone and of which no gap event tells yet
+	gaps      uint64 // gap events that the bus has acknowledged
+	order     []string
+	next      int           // in order: keys that are due, sorted, from here on
+	announce  []*notice     // to be acknowledged before what is due behind it
+	gate      chan struct{} // closed: open. Live deltas wait for it.
+	open      bool
+	snapshot  *snapshot // the one that is not on the bus to its end
+	caughtUp  bool      // all that the first list made due is on the bus
+
+	save         func(ctx context.Context) error // has the position saved; nil: nothing is remembered
+	lastSnapshot time.Time                       // in the id of the last one that was asked for
 
 	progressed func() // told when caughtUp becomes true, without mu
 
 	interrupt context.CancelFunc // ends what the cursor waits for; nil: it has not begun
 	wake      chan struct{}
+	requests  chan *request // for snapshots; not buffered
 }
 
 // selected answers what became of an object under a selector. nil: there is no selector, DELETED means deleted. It asks
@@ -93,8 +117,8 @@ type selected interface {
 func newStore(resource *object.Resource, scope string, lane Lane, sel selected, m *metrics) *store {
 	return &store{
 		lane: lane, selected: sel, metrics: m, resource: resource, scope: scope, prefix: resource.String() + "/", now: time.Now,
-		objects: map[string]entry{}, prior: map[string]*object.Object{},
-		gate: make(chan struct{}), wake: make(chan struct{}, 1), progressed: func() {},
+		objects: map[string]entry{}, debts: map[string]*debt{}, ledger: newLedger(mark{}),
+		gate: make(chan struct{}), wake: make(chan struct{}, 1), requests: make(chan *request), progressed: func() {},
 	}
 }
 
@@ -119,18 +143,20 @@ func (s *store) ref(namespace, name, uid []byte, scratch *[]byte) (*object.Ref, 
 
 // apply takes one live event. It blocks until everything it makes due is in the queue, or ctx ends.
 func (s *store) apply(ctx context.Context, typ watch.EventType, o *observed) {
-	if !s.passGate(ctx) {
+	if !s.takeTurn(ctx) {
 		return
 	}
-	key := o.object.Ref.Key
+	defer s.turn.Unlock()
+	key, version := o.object.Ref.Key, o.object.ResourceVersion
 	s.mu.Lock()
 	last := s.objects[key].last
 	s.mu.Unlock()
 	same := last != nil && last.Ref.UID == o.object.Ref.UID
-	if same && (o.object.ResourceVersion < last.ResourceVersion || o.object.ResourceVersion == last.ResourceVersion && typ != watch.Deleted) {
+	if same && (version < last.ResourceVersion || version == last.ResourceVersion && typ != watch.Deleted) {
 		// A server that replays: this version, or a later one, is on its way already. A deletion may carry the version of
 		// what it deletes, where a server does not give it one of its own.
 		s.metrics.skippedKnown.Inc()
+		s.advance(version)
 		return
 	}
 	live, ok := s.live(ctx, typ, last, o)
@@ -139,21 +165,38 @@ func (s *store) apply(ctx context.Context, typ watch.EventType, o *observed) {
 	}
 
 	s.mu.Lock()
-	deltas := s.takeDue(key, o.object.Ref.UID, live)
+	deltas := s.takeDue(key, o.object.Ref.UID)
+	state := s.state
 	switch {
 	case typ != watch.Deleted:
 		s.set(key, entry{last: o.object})
 	case same || last == nil:
 		s.set(key, entry{})
 	}
+	s.rv = max(s.rv, version)
+	for n, d := range live {
+		m := mark{}
+		if n == len(live)-1 { // before that, the event is not done with
+			m = mark{rv: version, state: s.state ^ state}
+		}
+		d.History, d.Acker = s.history, s.ledger.Add(m)
+	}
 	s.mu.Unlock()
 
-	for _, d := range deltas {
+	for _, d := range append(deltas, live...) {
 		s.metrics.count(d)
 		if s.lane.Put(ctx, key, heldBytes(d), d) != nil {
 			return // the agent stops: what was not taken is read again from the checkpoint or a list
 		}
 	}
+}
+
+// advance notes that there is nothing of the scope up to version but what was applied.
+func (s *store) advance(version uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rv = max(s.rv, version)
+	s.ledger.Advance(mark{rv: version})
 }
 
 // live forms the deltas of one live event against the last-known object; false: ctx ended before they could be told.
@@ -210,82 +253,42 @@ func (s *store) live(ctx context.Context, typ watch.EventType, last *object.Obje
 	return []*object.Delta{d}, true
 }
 
-// takeDue puts what catch-up still owes for key in front of its live deltas, and owes it no longer. uid is that of the
-// live object. The caller holds mu.
-func (s *store) takeDue(key, uid string, live []*object.Delta) []*object.Delta {
-	e := s.objects[key]
-	if e.due == dueNothing {
-		return live
+// takeDue takes what catch-up still owes for key, to be put in front of a live delta, and owes it no longer. uid is that
+// of the live object. The caller holds mu.
+func (s *store) takeDue(key, uid string) []*object.Delta {
+	if s.objects[key].due == dueNothing {
+		return nil
 	}
 	gone := object.Deleted
-	if p := s.prior[key]; s.selected != nil && p != nil && p.Ref.UID == uid {
+	if d := s.debts[key]; s.selected != nil && d != nil && d.latestUID() == uid {
 		gone = object.Left // the list missed it, and it is here again: it had left the selector
 	}
 	var out []*object.Delta
 	for {
-		d := s.nextDue(key, gone)
-		s.settle(key, d)
-		if d == nil {
-			return append(out, live...)
+		d, rest := s.nextDue(key, gone)
+		if d != nil {
+			s.expectAck("", d) // the cursor is elsewhere
+			out = append(out, d)
 		}
-		out = append(out, d)
-	}
-}
-
-// nextDue forms the next delta that a key owes because of a list, nil where it owes nothing (more). The caller holds mu.
-func (s *store) nextDue(key string, gone object.Op) *object.Delta {
-	e, prior := s.objects[key], s.prior[key]
-	d := &object.Delta{Observed: s.now().UnixNano(), After: e.last}
-	switch {
-	case e.due == dueNothing || e.last == nil && prior == nil:
-		return nil
-	case e.due == dueRead:
-		d.Op, d.Ref, d.ResourceVersion = object.Read, e.last.Ref, e.last.ResourceVersion
-		d.Snapshot, d.Acker = s.snapshot.id, s.snapshot
-		return d
-	case e.last == nil || prior != nil && prior.Ref.UID != e.last.Ref.UID:
-		d.Op, d.Ref, d.Before, d.After = object.Deleted, prior.Ref, prior, nil
-		d.ResourceVersion, d.Previous = s.listRV, prior.ResourceVersion
-		if e.last == nil {
-			d.Op = gone
+		s.settle(key, rest)
+		if rest == nil {
+			return out
 		}
-	case prior == nil:
-		d.Op, d.Ref, d.ResourceVersion = object.Created, e.last.Ref, e.last.ResourceVersion
-		if s.selected != nil {
-			d.Op = object.Entered
-		}
-	case prior.ResourceVersion == e.last.ResourceVersion:
-		return nil
-	default:
-		d.Op, d.Ref, d.Before = object.Updated, e.last.Ref, prior
-		d.ResourceVersion, d.Previous = e.last.ResourceVersion, prior.ResourceVersion
 	}
-	d.Inferred = true
-	return d
-}
-
-// settle notes that d, formed by nextDue, is on its way (nil: there was nothing to send). The caller holds mu.
-func (s *store) settle(key string, d *object.Delta) {
-	e := s.objects[key]
-	delete(s.prior, key)
-	if d != nil && d.Op == object.Read {
-		s.snapshot.sent++
-	}
-	if d != nil && d.Op == object.Deleted && e.last != nil {
-		return // the object that has the name now is still due
-	}
-	e.due = dueNothing
-	s.set(key, e)
 }
 
 // set writes an entry, and forgets a key that has neither an object nor anything due. The caller holds mu.
 func (s *store) set(key string, e entry) {
 	old := s.objects[key]
-	if old.last != nil {
-		s.held -= old.last.HeldBytes()
-	}
-	if e.last != nil {
-		s.held += e.last.HeldBytes()
+	if old.last != e.last {
+		if old.last != nil {
+			s.held -= old.last.HeldBytes()
+			s.state ^= fingerprint(old.last)
+		}
+		if e.last != nil {
+			s.held += e.last.HeldBytes()
+			s.state ^= fingerprint(e.last)
+		}
 	}
 	if old.due != dueNothing {
 		s.due--
@@ -302,101 +305,23 @@ func (s *store) set(key string, e entry) {
 	s.metrics.heldBytes.Set(float64(s.held))
 }
 
-// passGate waits until the stream event that announces the last list is acknowledged.
-func (s *store) passGate(ctx context.Context) bool {
-	s.mu.Lock()
-	gate := s.gate
-	s.mu.Unlock()
-	select {
-	case <-gate:
-		return true
-	default:
-	}
-	select {
-	case <-gate:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// beginList prepares for a list: from here on until endList, load is called for each object of it. A list that failed
-// half-way is begun again.
-func (s *store) beginList() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.listing = true
-	if s.interrupt != nil {
-		s.interrupt()
-	}
-	if s.open {
-		s.gate, s.open = make(chan struct{}), false
-	}
-	s.unseen = make(map[string]struct{}, len(s.objects))
-	for key := range s.objects {
-		s.unseen[key] = struct{}{}
-	}
-}
-
-// load takes one object of a list. read: a snapshot of objects that were never sent.
-func (s *store) load(o *object.Object, read bool) {
-	key := o.Ref.Key
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.unseen, key)
-	e, known := s.objects[key]
-	switch {
-	case !s.loaded && read:
-		s.set(key, entry{last: o, due: dueRead})
-	case !s.loaded:
-		s.set(key, entry{last: o})
-	case !known:
-		s.set(key, entry{last: o, due: dueInferred})
-	case e.last != nil && e.last.Ref.UID == o.Ref.UID && e.last.ResourceVersion == o.ResourceVersion:
-		// nothing new
-	case e.due == dueNothing:
-		s.prior[key] = e.last
-		s.set(key, entry{last: o, due: dueInferred})
-	default:
-		s.set(key, entry{last: o, due: e.due})
-	}
-}
-
-// endList completes a list at resourceVersion rv: what it missed is gone, what it changed is due. announce is the
-// stream event that has to be acknowledged first, made of the number of objects that are due; nil: none.
-func (s *store) endList(rv uint64, announce func(objects int) *object.StreamEvent, snap *snapshot) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key := range s.unseen {
-		switch e := s.objects[key]; {
-		case !s.loaded || e.due == dueRead:
-			s.set(key, entry{}) // never sent: nobody has to hear that it is gone
-		case e.due == dueNothing:
-			s.prior[key] = e.last
-			s.set(key, entry{due: dueInferred})
-		case s.prior[key] == nil:
-			s.set(key, entry{})
-		default:
-			s.set(key, entry{due: dueInferred})
+// takeTurn waits until the stream event that announces the last list is acknowledged, and takes the turn; false: ctx
+// ended first. The turn is not held meanwhile: a snapshot that begins needs it to shut the gate.
+func (s *store) takeTurn(ctx context.Context) bool {
+	for {
+		s.turn.Lock()
+		s.mu.Lock()
+		gate, open := s.gate, s.open
+		s.mu.Unlock()
+		if open {
+			return true
 		}
-	}
-	s.unseen, s.listing, s.loaded, s.listRV = nil, false, true, rv
-	if snap != nil {
-		s.snapshot = snap
-	}
-	s.order, s.next = s.order[:0], 0
-	for key, e := range s.objects {
-		if e.due != dueNothing {
-			s.order = append(s.order, key)
+		s.turn.Unlock()
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return false
 		}
-	}
-	slices.SortFunc(s.order, strings.Compare)
-	if announce != nil {
-		s.announce = append(s.announce, announce(len(s.order)))
-	}
-	select {
-	case s.wake <- struct{}{}:
-	default: // it is awake: it looks at the state, not at the number of wakes
 	}
 }
 

@@ -26,14 +26,28 @@ const (
 	watchTimeout = 5 * time.Minute
 	// watchGrace is how much longer it may last until it is taken for dead.
 	watchGrace = 30 * time.Second
+	// watchEarly is how much earlier it may end and still have ended in time: clocks differ.
+	watchEarly = 5 * time.Second
 	// shortWatch is how long an HTTP watch must have lasted for the next one to be opened at once.
 	shortWatch = time.Second
+	// watchSilence is how long an HTTP watch may take to open; and, on a resource whose watches have sent bookmarks (one a
+	// minute), how long it may say nothing. Without a word it also waits for a resourceVersion that does not exist yet.
+	watchSilence = 150 * time.Second
+	// freshTries is how many times an expired watch is tried again on a connection of its own: behind the same address may be
+	// another API server, whose history goes back further.
+	freshTries = 3
 	// reopenAfter is how long a watch that was ended because it was blocked waits for room at most.
 	reopenAfter = 5 * time.Second
 )
 
-// errBlocked ends an HTTP watch whose events nobody takes.
-var errBlocked = errors.New("watch blocked by a full queue")
+var (
+	// errBlocked ends an HTTP watch whose events nobody takes.
+	errBlocked = errors.New("watch blocked by a full queue")
+	// errSilent ends an HTTP watch on which nothing comes although something should.
+	errSilent = errors.New("the API server says nothing")
+	// errRewound ends an HTTP watch on a history that is not the one which was followed so far.
+	errRewound = errors.New("history went on elsewhere: etcd was restored")
+)
 
 // Watch implements cache.ListerWatcher; the reflector calls WatchWithContext.
 func (i *informer) Watch(o metav1.ListOptions) (watch.Interface, error) {
@@ -63,7 +77,9 @@ func (i *informer) WatchWithContext(ctx context.Context, o metav1.ListOptions) (
 type liveWatch struct {
 	informer *informer
 	reader   *reader
-	rv       string // of the last event that the reflector took
+	rv       string         // of the last event that the reflector took
+	witness  *object.Object // the last that it took of those that were there at their version, nil: none yet
+	doubtful bool           // the history behind the API server may be another one since
 
 	// result is not buffered: that the reflector takes an event means that it is done with the one before.
 	// It is never closed: the reflector would list again.
@@ -83,16 +99,29 @@ func (w *liveWatch) ResultChan() <-chan watch.Event { return w.result }
 func (w *liveWatch) run(ctx context.Context) {
 	i := w.informer
 	b := newBackoff()
+	expired := 0 // in a row
 	for ctx.Err() == nil {
-		got, err := w.follow(ctx)
+		fresh := expired > 0
+		got, err := w.follow(ctx, fresh)
 		long := got.lasted > shortWatch
 		if got.objects > 0 || long {
 			b = newBackoff()
 		}
-		var status apierrors.APIStatus
-		switch {
-		case ctx.Err() != nil:
+		if got.objects > 0 || long && !isGone(err) {
+			expired = 0
+		}
+		if ctx.Err() != nil {
 			return
+		}
+		if fresh {
+			i.metrics.expiredRetries.WithLabelValues(got.result(err)).Inc()
+		}
+		// An API server that has come back may have come back with another history. A watch on which nothing came may have
+		// waited for a resourceVersion that its history has not reached.
+		if !errors.Is(err, errBlocked) && (!got.whole || got.frames == 0) {
+			w.doubtful = true
+		}
+		switch {
 		case errors.Is(err, errBlocked):
 			i.metrics.watches.WithLabelValues("blocked").Inc()
 			// Not for ever: a queue that others keep full has a share for this resource, but only for one who asks.
@@ -103,11 +132,30 @@ func (w *liveWatch) run(ctx context.Context) {
 				return // the queue is closed
 			}
 			i.setBlocked(false)
-		case errors.As(err, &status) && status.Status().Code == http.StatusGone:
-			i.metrics.watches.WithLabelValues("expired").Inc()
-			s := status.Status()
-			w.send(ctx, watch.Event{Type: watch.Error, Object: &s})
+		case errors.Is(err, errRewound), isGone(err) && w.rewound(ctx):
+			i.metrics.watches.WithLabelValues("rewound").Inc()
+			i.rewound.Store(true)
+			w.surface(ctx, &apierrors.NewResourceExpired(errRewound.Error()).ErrStatus)
 			return
+		case isGone(err):
+			i.metrics.watches.WithLabelValues("expired").Inc()
+			if expired == freshTries {
+				var status apierrors.APIStatus
+				errors.As(err, &status)
+				s := status.Status()
+				w.surface(ctx, &s)
+				return
+			}
+			if expired == 0 {
+				b = newBackoff() // history goes on: no time is to be lost
+			}
+			expired++
+			if !b.wait(ctx, nil) {
+				return
+			}
+		case errors.Is(err, errSilent):
+			i.metrics.watches.WithLabelValues("silent").Inc()
+			i.log.Debug("a watch was silent for too long: it is opened again", "scope", i.scope, "rv", w.rv, "silent_for", watchSilence)
 		case err == nil:
 			i.metrics.watches.WithLabelValues("closed").Inc()
 			// The server ends every watch now and then; one that does it all the time is not to be hammered.
@@ -125,56 +173,112 @@ func (w *liveWatch) run(ctx context.Context) {
 	}
 }
 
-// followed is what came of one HTTP watch.
-type followed struct {
-	objects int           // events that are no bookmarks
-	lasted  time.Duration // since the server agreed to it
+// isGone tells the one error that the reflector hears of: it lists again.
+func isGone(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code == http.StatusGone
 }
 
-// follow opens one HTTP watch and hands its events on until it ends. A nil error: it ended cleanly.
-func (w *liveWatch) follow(parent context.Context) (got followed, err error) {
+// surface has the reflector list again.
+func (w *liveWatch) surface(ctx context.Context, s *metav1.Status) {
+	w.send(ctx, watch.Event{Type: watch.Error, Object: s})
+}
+
+// followed is what came of one HTTP watch.
+type followed struct {
+	frames  int
+	objects int           // frames that are no bookmarks
+	lasted  time.Duration // since the server agreed to it
+	whole   bool          // it ended when it was asked to
+}
+
+// result is what came of a watch on a connection of its own, for a metric's label.
+func (f *followed) result(err error) string {
+	switch {
+	case f.frames > 0:
+		return "found"
+	case isGone(err):
+		return "expired"
+	case err == nil, f.lasted > shortWatch:
+		return "found"
+	default:
+		return "failed"
+	}
+}
+
+// follow opens one HTTP watch and hands its events on until it ends. A nil error: it ended cleanly. fresh: on a connection
+// of its own.
+func (w *liveWatch) follow(parent context.Context, fresh bool) (got followed, err error) {
 	i := w.informer
 	timeout := watchTimeout + rand.N(watchTimeout)
 	seconds := int64(timeout.Seconds())
 	// A server that is gone without a word does not keep to the timeout that it was asked for.
 	ctx, cancel := context.WithTimeout(parent, timeout+watchGrace)
 	defer cancel()
-	body, err := i.client.watch(ctx, i.resource, i.namespace, metav1.ListOptions{
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	silence := time.AfterFunc(watchSilence, func() { end(errSilent) })
+	defer silence.Stop()
+	open := i.client.watch
+	if fresh {
+		open = i.client.watchAlone
+	}
+	body, err := open(ctx, i.resource, i.namespace, metav1.ListOptions{
 		ResourceVersion: w.rv, LabelSelector: i.labels, FieldSelector: i.fields,
 		AllowWatchBookmarks: true, TimeoutSeconds: &seconds,
 	})
+	silence.Stop()
 	if err != nil {
+		if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
+			err = fmt.Errorf("open watch: %w for %v", cause, watchSilence)
+		}
 		return got, err
 	}
 	defer body.Close()
 	opened := time.Now()
 	defer func() { got.lasted = time.Since(opened) }()
+	i.state.heard(opened)
 	i.recovered()
+	if w.rewound(ctx) {
+		return got, errRewound
+	}
 	frames := object.NewFrames(body, maxObject)
 	for {
-		typ, raw, err := frames.Next()
-		if errors.Is(err, io.EOF) || ctx.Err() != nil {
-			return got, nil
+		if i.state.sendsBookmarks() {
+			silence.Reset(watchSilence)
 		}
-		if err != nil {
+		typ, raw, err := frames.Next()
+		silence.Stop() // what follows may take its time
+		switch {
+		case errors.Is(context.Cause(ctx), errSilent):
+			return got, errSilent
+		case errors.Is(err, io.EOF):
+			got.whole = time.Since(opened) > timeout-watchEarly
+			return got, nil
+		case ctx.Err() != nil:
+			return got, nil
+		case err != nil:
 			return got, fmt.Errorf("watch: %w", err)
 		}
+		i.state.heard(time.Now())
 		ev, err := w.event(string(typ), raw)
-		if errors.Is(err, errExcluded) {
-			i.metrics.skippedNamespace.Inc()
-			w.advance(ev)
+		switch {
+		case errors.Is(err, errExcluded):
+			// It takes its place among the others: history up to there is none of the store's business.
+			i.metrics.skippedExcluded.Inc()
+			ev.Type = watch.Bookmark
 			got.objects++
-			continue
-		}
-		if err != nil {
+		case err != nil:
 			return got, err
+		case ev.Type == watch.Bookmark:
+			i.state.bookmarked()
+		default:
+			got.objects++
 		}
+		got.frames++
 		// An event that was read is delivered, however long that takes: the timeout is for a silent server.
 		if err := w.deliver(parent, ev, body); err != nil {
 			return got, err
-		}
-		if ev.Type != watch.Bookmark {
-			got.objects++
 		}
 	}
 }
@@ -235,15 +339,15 @@ func (w *liveWatch) deliver(ctx context.Context, ev watch.Event, body io.Closer)
 	return errBlocked
 }
 
-// advance notes that history up to ev is in the store, or none of its business.
+// advance notes that the reflector has taken ev.
 func (w *liveWatch) advance(ev watch.Event) {
 	o, ok := ev.Object.(*observed)
 	if !ok {
 		return
 	}
 	w.rv = o.rv
-	if rv, err := strconv.ParseUint(o.rv, 10, 64); err == nil {
-		w.informer.delivered.Store(rv)
+	if ev.Type == watch.Added || ev.Type == watch.Modified {
+		w.witness = o.object
 	}
 	w.informer.seen(time.Unix(0, o.at))
 }
@@ -260,7 +364,7 @@ func (w *liveWatch) send(ctx context.Context, ev watch.Event) bool {
 
 // setBlocked shows that the watch rests because the queue is full: it is not stale.
 func (i *informer) setBlocked(blocked bool) {
-	i.state.setBlocked(blocked)
+	i.state.setBlocked(blocked, time.Now())
 	v := 0.0
 	if blocked {
 		v = 1

@@ -1,0 +1,153 @@
+package informers
+
+import "github.com/kubecdc/kubecdc/internal/object"
+
+// debt is what a key owes because of a relist: the way from the version that was sent last to the one that the list shows.
+// It is not changed but for the walk back, which adds to it.
+type debt struct {
+	from    *object.Object // sent last, nil: there was none
+	outside bool           // from was not sent: it is not in the selection
+	way     []link         // versions behind from, ascending
+	last    link           // how the list's version follows them; its object and version are the entry's and the list's
+
+	// What the walk back has still to be made from, for a gap that is not announced yet.
+	base     *object.Object
+	managers *object.Scanned // of the list's version, nil: not kept
+	gap      uint64          // store.gaps when it was made: the gap before that one is announced
+}
+
+// link is a version and how it follows the one before it.
+type link struct {
+	step
+	linked bool // without a hole: there was no version in between
+}
+
+// latestUID is the uid of the object that had the name before the list, "" where there was none.
+func (d *debt) latestUID() string {
+	latest := d.from
+	if n := len(d.way); n > 0 {
+		latest = d.way[n-1].object
+	}
+	if latest == nil {
+		return ""
+	}
+	return latest.Ref.UID
+}
+
+// needsVerdict tells if the next that the key owes is that the list missed it. The caller holds mu.
+func (s *store) needsVerdict(key string) *object.Ref {
+	d := s.debts[key]
+	if d == nil || d.from == nil || d.outside || len(d.way) > 0 || d.last.linked || s.objects[key].last != nil {
+		return nil
+	}
+	return d.from.Ref
+}
+
+// nextDue forms the next delta that a key owes because of a list, nil where it owes none (any more), and what it owes then,
+// nil: nothing. gone is what became of an object that the list missed, as far as walking back has not told. The caller
+// holds mu.
+func (s *store) nextDue(key string, gone object.Op) (*object.Delta, *debt) {
+	e := s.objects[key]
+	switch e.due {
+	case dueNothing:
+		return nil, nil
+	case dueRead:
+		return &object.Delta{
+			Op: object.Read, Ref: e.last.Ref, After: e.last, ResourceVersion: e.last.ResourceVersion, Snapshot: s.snapshot.id,
+			History: s.history, Observed: s.now().UnixNano(),
+		}, nil
+	case dueInferred:
+	}
+	rest := *s.debts[key]
+	for {
+		to, op, final := rest.last, gone, len(rest.way) == 0
+		if final {
+			to.object, to.rv = e.last, s.listRV
+			if e.last != nil {
+				to.rv = e.last.ResourceVersion
+			}
+		} else {
+			to, op = rest.way[0], object.Deleted
+		}
+		d, arrived := s.between(rest.from, rest.outside, to, op)
+		switch {
+		case !arrived:
+			rest.from, rest.outside = nil, false
+		case final:
+			return d, nil
+		default:
+			rest.from, rest.outside, rest.way = to.object, to.outside, rest.way[1:]
+		}
+		if d != nil {
+			return d, &rest
+		}
+	}
+}
+
+// between forms the delta of one link, nil where nothing of it is to be sent. arrived is false where it leads to the
+// deletion before a creation only: another object had the name.
+func (s *store) between(from *object.Object, outside bool, to link, gone object.Op) (d *object.Delta, arrived bool) {
+	d = &object.Delta{
+		Inferred: !to.linked, ResourceVersion: to.rv, ChangedBy: to.changedBy, History: s.history, Observed: s.now().UnixNano(),
+	}
+	if from != nil {
+		d.Ref, d.Before, d.Previous = from.Ref, from, from.ResourceVersion
+	}
+	switch {
+	case from != nil && (to.object == nil || to.object.Ref.UID != from.Ref.UID):
+		d.Op, d.ChangedBy = gone, nil
+		arrived = to.object == nil
+		if !arrived {
+			d.Op = object.Deleted
+		}
+		if !to.linked {
+			d.ResourceVersion = s.listRV // gone at or before
+		}
+		if outside {
+			d = nil
+		}
+		return d, arrived
+	case to.object == nil:
+		return nil, true
+	}
+	d.Ref, d.After = to.object.Ref, to.object
+	switch {
+	case from != nil && from.ResourceVersion == to.object.ResourceVersion, to.outside && (from == nil || outside):
+		return nil, true
+	case to.outside:
+		d.Op, d.After, d.ChangedBy = object.Left, nil, nil
+	case from == nil:
+		d.Op = object.Created
+		if s.selected != nil && !to.linked {
+			d.Op = object.Entered // whether it was created or changed into the selector is not known
+		}
+	case outside:
+		d.Op = object.Entered
+	default:
+		d.Op = object.Updated
+	}
+	return d, true
+}
+
+// settle notes that what nextDue formed is on its way, and that the key owes rest. The caller holds mu.
+func (s *store) settle(key string, rest *debt) {
+	if rest != nil {
+		s.debts[key] = rest
+		return
+	}
+	delete(s.debts, key)
+	s.set(key, entry{last: s.objects[key].last})
+}
+
+// expectAck has the acknowledgement of something due noted where it belongs. cursor is the key up to which all reads are on
+// the bus then, "" where it comes out of turn. The caller holds mu, and may take it back.
+func (s *store) expectAck(cursor string, d *object.Delta) interface{ Withdraw() } {
+	if d.Op == object.Read {
+		r := s.snapshot.reads.Add(cursor)
+		d.Acker = r
+		return r
+	}
+	r := s.barriers[len(s.barriers)-1].deltas.Add(struct{}{})
+	d.Acker = r
+	return r
+}

@@ -1,0 +1,65 @@
+package informers
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// WalkBack walks names in namespace shop back from to to from, as an informer of the set's first rule over configmaps does
+// between two lists, and shows what it finds by name: "12 uid-1 m-12, 14 gone; m-17", the last being who made what the list
+// shows. It asks once for each name at from, and once at to, before it begins.
+func WalkBack(ctx context.Context, s *Set, slots chan struct{}, requests int64, d time.Duration, from, to uint64, names ...string) (map[string]string, bool, error) {
+	resource := object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}
+	i := s.addScope(nil, chosen{resource: resource, rule: &s.o.Rules[0]}, "", nil)[0].informer
+	var changed []change
+	for _, name := range names {
+		q := question{ref: object.NewRef(&resource, "shop", name, ""), rv: from, selected: true}
+		prior, err := i.ask(ctx, q)
+		if err != nil {
+			return nil, false, err
+		}
+		q.rv = to
+		last, err := i.ask(ctx, q)
+		if err != nil {
+			return nil, false, err
+		}
+		c := change{key: q.ref.Key}
+		if prior != nil {
+			c.prior = prior.object
+		}
+		if last != nil {
+			c.last, c.managers = last.object, last.managers
+		}
+		changed = append(changed, c)
+	}
+	found, whole, err := i.walkWithin(ctx, slots, requests, d, from, to, changed)
+	shown := map[string]string{}
+	for key, w := range found {
+		var steps []string
+		for k := range w.steps {
+			steps = append(steps, w.steps[k].String()+by(w.steps[k].changedBy))
+		}
+		text := strings.Join(steps, ", ")
+		if w.changedBy != nil {
+			text += ";" + by(w.changedBy)
+		}
+		shown[key[strings.LastIndexByte(key, '/')+1:]] = text
+	}
+	return shown, whole, err
+}
+
+// by names the managers of a changedBy, each behind a space.
+func by(changedBy []byte) (names string) {
+	var entries []struct{ Manager string }
+	if changedBy != nil && json.Unmarshal(changedBy, &entries) != nil {
+		return " " + string(changedBy)
+	}
+	for _, e := range entries {
+		names += " " + e.Manager
+	}
+	return names
+}

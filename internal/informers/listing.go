@@ -1,0 +1,319 @@
+package informers
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// listing is what a list is for.
+type listing uint8
+
+const (
+	notListing listing = iota
+	listFresh          // nothing is known: the objects are loaded, and read
+	listResume         // the objects as they were at the checkpoint, which have been sent
+	listAgain          // history was lost: compared with the last-known objects
+)
+
+// lost is history that is gone and of which no gap event tells yet.
+type lost struct {
+	from   uint64    // resourceVersion up to which there is no hole
+	since  time.Time // the last sign of life then
+	reason object.GapReason
+}
+
+// notice is what comes before what a list made due: prepare is called, then event is sent and acknowledged, then done
+// called. Any may be nil. event and done are called under mu; event nil: nothing is sent.
+type notice struct {
+	prepare func(ctx context.Context) error
+	event   func() *object.StreamEvent
+	done    func()
+	gap     bool // of lost history: where more is lost before it is acknowledged, the next one tells of both
+}
+
+// beginList prepares for a list: from here on until endList, load (listAgain: compare) is called for each object of it. A list that failed
+// half-way is begun again.
+func (s *store) beginList(kind listing) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listing == notListing {
+		s.listState = s.state
+	}
+	s.listing = kind
+	if s.interrupt != nil {
+		s.interrupt()
+	}
+	s.shutGate()
+	if kind != listAgain {
+		s.forget()
+		return
+	}
+	s.announce = slices.DeleteFunc(s.announce, func(n *notice) bool { return n.gap })
+	s.unseen, s.backwards = make(map[string]struct{}, len(s.objects)), false
+	for key := range s.objects {
+		s.unseen[key] = struct{}{}
+	}
+}
+
+// shutGate keeps live deltas back until every notice is acknowledged. The caller holds mu.
+func (s *store) shutGate() {
+	if s.open {
+		s.gate, s.open = make(chan struct{}), false
+	}
+}
+
+// forget drops what is known of objects, and what was to be sent of it. The checkpoint stays where it is until another one
+// is adopted. The caller holds mu.
+func (s *store) forget() {
+	s.objects, s.debts = map[string]entry{}, map[string]*debt{}
+	s.held, s.due, s.state, s.rv = 0, 0, 0, 0
+	s.ledger, s.barriers = newLedger(mark{}), nil
+	s.order, s.next, s.announce, s.snapshot = nil, 0, nil, nil
+	s.loaded = false
+}
+
+// restart has the next list be a fresh one: what the API server tells is another history, or begins behind a hole that
+// cannot be compared. What was acknowledged so far stays the checkpoint until a new snapshot takes its place.
+func (s *store) restart(l lost) {
+	p, known := s.position()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known {
+		s.previous = &p
+	}
+	s.adopted, s.loaded, s.caughtUp = false, false, false
+	s.lose(l)
+	if l.reason == object.Rewound {
+		s.history++
+	}
+}
+
+// loses is lose for those who do not hold mu.
+func (s *store) loses(l lost) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lose(l)
+}
+
+// wentBack tells if the list shows an older version than one that was seen: etcd was restored.
+func (s *store) wentBack() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.backwards
+}
+
+// losing is the history that is lost and not announced, nil: none.
+func (s *store) losing() *lost {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lost
+}
+
+// isLoaded tells if there is anything to compare a list with.
+func (s *store) isLoaded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.loaded
+}
+
+// reached is the resourceVersion up to which everything is in the store. While a list is read again, it is the one before.
+func (s *store) reached() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rv
+}
+
+// objectsState is the fingerprint of the objects.
+func (s *store) objectsState() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state
+}
+
+// knowHistory notes that there have been that many restores of etcd at least.
+func (s *store) knowHistory(n uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.history = max(s.history, n)
+}
+
+// changes are the names to walk back for the gap that is about to be announced.
+func (s *store) changes() (lost, []change) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []change
+	for key, d := range s.debts {
+		if d.gap == s.gaps {
+			out = append(out, change{key: key, prior: d.base, last: s.objects[key].last, managers: d.managers})
+		}
+	}
+	return *s.lost, out
+}
+
+// found adds to the debts what walking back has found, and counts the versions.
+func (s *store) found(byKey map[string]walked) (versions int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, w := range byKey {
+		d := s.debts[key]
+		if d == nil || d.gap != s.gaps {
+			continue
+		}
+		way := slices.Clone(d.way)
+		for n, st := range w.steps {
+			way = append(way, link{step: st, linked: w.whole || n > 0})
+		}
+		versions += len(w.steps)
+		s.debts[key] = &debt{
+			from: d.from, outside: d.outside, way: way, base: d.base, gap: d.gap,
+			last: link{step: step{changedBy: w.changedBy}, linked: w.whole || len(w.steps) > 0},
+		}
+	}
+	return versions
+}
+
+// lose notes that history is gone. What was lost before, and not announced, is a part of it. The caller holds mu.
+func (s *store) lose(l lost) {
+	if s.lost != nil {
+		l.from, l.since = s.lost.from, s.lost.since
+	}
+	s.lost = &l
+}
+
+// gap is the notice that history up to rv was lost; walk finds what it can of it, and tells if that is all. nil: it was not
+// looked for.
+func (s *store) gap(rv uint64, walk func(ctx context.Context) (bool, error)) *notice {
+	recovered := false
+	n := &notice{gap: true}
+	if walk != nil {
+		n.prepare = func(ctx context.Context) (err error) {
+			recovered, err = walk(ctx)
+			return err
+		}
+	}
+	n.event = func() *object.StreamEvent {
+		l := s.lost
+		s.metrics.gaps.WithLabelValues(string(l.reason)).Inc()
+		return &object.StreamEvent{
+			Kind: object.Gap, Resource: s.resource, Scope: s.scope, From: l.from, To: rv, Since: l.since, Reason: l.reason, Recovered: recovered,
+		}
+	}
+	n.done = func() {
+		s.lost = nil
+		s.gaps++
+	}
+	return n
+}
+
+// load takes one object of a list of which nothing was known. snap is the snapshot that it belongs to, nil: it is not read.
+func (s *store) load(o *object.Object, snap *snapshot) {
+	key := o.Ref.Key
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := entry{last: o}
+	if snap.takes(o) {
+		e.due = dueRead
+	}
+	s.set(key, e)
+}
+
+// compare takes one object of a list that is read because history was lost. m is not kept.
+func (s *store) compare(o *object.Object, m *object.Scanned) {
+	key := o.Ref.Key
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.unseen, key)
+	e, known := s.objects[key]
+	switch {
+	case known && e.last != nil && e.last.Ref.UID == o.Ref.UID && e.last.ResourceVersion == o.ResourceVersion:
+		// nothing new
+	case e.due == dueRead:
+		s.set(key, entry{last: o, due: dueRead})
+	default:
+		if known && e.last != nil && e.last.Ref.UID == o.Ref.UID && o.ResourceVersion < e.last.ResourceVersion {
+			s.backwards = true
+		}
+		s.differs(key, e)
+		if d := s.debts[key]; len(s.debts) <= walkRequests { // the first ones are walked back
+			d.managers = keepManagers(m)
+		}
+		s.set(key, entry{last: o, due: dueInferred})
+	}
+}
+
+// differs notes that a list shows key otherwise than e does. The caller holds mu.
+func (s *store) differs(key string, e entry) {
+	d := s.debts[key]
+	switch {
+	case d == nil:
+		s.debts[key] = &debt{from: e.last, base: e.last, gap: s.gaps}
+	case d.gap < s.gaps:
+		// Its gap is announced: what that list showed is a version to send before this list's.
+		to := d.last
+		to.object, to.rv = e.last, s.listRV
+		if e.last != nil {
+			to.rv = e.last.ResourceVersion
+		}
+		s.debts[key] = &debt{from: d.from, outside: d.outside, way: append(slices.Clone(d.way), to), base: e.last, gap: s.gaps}
+	default:
+		// No event told of that list: it counts for nothing.
+	}
+}
+
+// endList completes a list at resourceVersion rv: what it missed is gone, what it changed is due. snap is the snapshot that
+// is to be sent, nil: none. notices are what comes first.
+func (s *store) endList(rv uint64, snap *snapshot, notices ...*notice) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listing == listAgain {
+		for key := range s.unseen {
+			switch e := s.objects[key]; {
+			case e.due == dueRead:
+				s.set(key, entry{}) // never sent: nobody has to hear that it is gone
+				s.snapshot.objects--
+			case e.last != nil:
+				s.differs(key, e)
+				s.set(key, entry{due: dueInferred})
+			}
+		}
+		s.barriers = append(s.barriers, newBarrier(s.ledger.Add(mark{rv: rv, state: s.state ^ s.listState})))
+	} else {
+		s.ledger = newLedger(mark{rv: rv, state: s.state})
+		s.adopted = s.listing == listResume
+	}
+	s.unseen, s.listing, s.loaded, s.listRV, s.rv = nil, notListing, true, rv, rv
+	s.line()
+	if snap != nil {
+		s.snapshot = snap
+		if !snap.resumed {
+			snap.objects = len(s.order)
+			s.began = s.now()
+			s.lastSnapshot = s.began
+		}
+	}
+	s.announce = append(notices, s.announce...) // a gap comes before a snapshot that is not announced yet
+	s.wakeCursor()
+}
+
+// line puts what is due in order. The caller holds mu.
+func (s *store) line() {
+	s.order, s.next = s.order[:0], 0
+	for key, e := range s.objects {
+		if e.due != dueNothing {
+			s.order = append(s.order, key)
+		}
+	}
+	slices.SortFunc(s.order, strings.Compare)
+}
+
+// wakeCursor has the cursor look at what there is to do.
+func (s *store) wakeCursor() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // it is awake: it looks at the state, not at the number of wakes
+	}
+}

@@ -1,0 +1,87 @@
+package informers
+
+import (
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// mark is a point of history: the resourceVersion, and what has changed in the fingerprint of all objects on the way to it.
+type mark struct{ rv, state uint64 }
+
+func newLedger(at mark) *checkpoint.Ledger[mark] {
+	return checkpoint.NewLedger(at, func(earlier, later mark) mark {
+		return mark{max(earlier.rv, later.rv), earlier.state ^ later.state}
+	})
+}
+
+// barrier keeps the checkpoint in front of a gap until all that the relist behind it made due is acknowledged: a restart
+// must find the gap again, and compare again.
+type barrier struct {
+	receipt *checkpoint.Receipt[mark]
+	deltas  *checkpoint.Ledger[struct{}]
+}
+
+func newBarrier(receipt *checkpoint.Receipt[mark]) *barrier {
+	return &barrier{receipt: receipt, deltas: newCount()}
+}
+
+// newCount is a ledger of which only matters when all is acknowledged.
+func newCount() *checkpoint.Ledger[struct{}] {
+	return checkpoint.NewLedger(struct{}{}, func(a, _ struct{}) struct{} { return a })
+}
+
+// pass lets the checkpoint pass once what was sent is acknowledged. Nothing more will be sent.
+func (b *barrier) pass() {
+	b.deltas.Seal(func() { b.receipt.Acked(nil) })
+}
+
+// fingerprint is of one version of one object. Those of all objects are combined by exclusive or: their order does not
+// matter, and one is taken out as it is put in.
+func fingerprint(o *object.Object) uint64 {
+	const offset, prime = 14695981039346656037, 1099511628211 // FNV-1a
+	h := uint64(offset)
+	for i := range len(o.Ref.UID) {
+		h = (h ^ uint64(o.Ref.UID[i])) * prime
+	}
+	// What differs in the lowest bits only has to differ in all of them: splitmix64's finalizer.
+	h ^= o.ResourceVersion * 0x9e3779b97f4a7c15
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	return h ^ h>>31
+}
+
+// position is what a restart goes on from; false: it would begin anew. It does not block.
+func (s *store) position() (checkpoint.Position, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.adopted {
+		if s.previous == nil {
+			return checkpoint.Position{}, false
+		}
+		return *s.previous, true
+	}
+	m, acked := s.ledger.Mark()
+	p := checkpoint.Position{Acked: acked}
+	p.ResourceVersion, p.State, p.History, p.SnapshotBegan = m.rv, m.state, s.history, s.began
+	if snap := s.snapshot; snap != nil {
+		cursor, reads := snap.reads.Mark()
+		p.Acked += reads
+		p.Snapshot = &checkpoint.Snapshot{
+			ID: snap.id, ResourceVersion: snap.rv, Objects: snap.objects, Namespace: snap.namespace, Cursor: cursor,
+		}
+	}
+	return p, true
+}
+
+// position is that of the store with what the informer observes.
+func (i *informer) position() (checkpoint.Position, bool) {
+	p, ok := i.store.position()
+	if !ok {
+		return p, false
+	}
+	r := i.resource
+	p.Group, p.Version, p.Resource, p.Kind, p.Namespaced = r.Group, r.Version, r.Name, r.Kind, r.Namespaced
+	p.Namespaces, p.LabelSelector, p.FieldSelector = i.patterns, i.labels, i.fields
+	p.LastSeen = i.state.lastSeen()
+	return p, true
+}

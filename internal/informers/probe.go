@@ -1,0 +1,90 @@
+package informers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// An etcd that is restored from a copy goes on elsewhere: what was seen after the copy was made has never happened there,
+// and its resourceVersions are given a second time, to something else. No request fails because of it. What
+// kube-apiserver 1.36 answers for a resourceVersion that its history has not reached (yet):
+//
+//   - WATCH: 200, and then nothing, no bookmark either, until the timeout; the events between are left out, those behind it
+//     come. The same with and without a watch cache.
+//   - LIST Exact: 504, reason Timeout, "Too large resource version", with a watch cache after 3 s, without (and for a name)
+//     at once. A lagging API server answers the same.
+//   - LIST NotOlderThan: waits for it for 3 s, then the same 504; without a watch cache at once.
+//   - LIST without resourceVersion: 200, at what is the last one now: the only answer that tells the two apart.
+//
+// And for one that etcd has compacted: with a watch cache LIST Exact and WATCH may still be served from it, without one
+// LIST is 410, and WATCH is 200 and an ERROR frame of 410.
+
+// probeTimeout bounds the questions about history: a watch waits for their answers.
+const probeTimeout = 10 * time.Second
+
+// rewound tells if the history behind the API server is not the one that was followed so far. It asks only in doubt. Where
+// the API server does not answer, nothing is claimed, and the doubt remains for the next watch.
+func (w *liveWatch) rewound(ctx context.Context) bool {
+	if !w.doubtful {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	i := w.informer
+	since, err := strconv.ParseUint(w.rv, 10, 64)
+	if err != nil {
+		return false
+	}
+	now, err := i.latest(ctx)
+	same := now >= since
+	if err == nil && same && w.witness != nil {
+		var told bool
+		same, told, err = i.sameHistory(ctx, w.witness)
+		same = same || !told
+	}
+	if err != nil {
+		i.noteError("probe", err)
+		w.doubtful = !neverTold(err)
+		return false
+	}
+	w.doubtful = false
+	return !same
+}
+
+// latest is the resourceVersion now, as etcd has it.
+func (i *informer) latest(ctx context.Context) (uint64, error) {
+	meta, err := i.page(ctx, i.namespace, metav1.ListOptions{Limit: 1, LabelSelector: i.labels, FieldSelector: i.fields},
+		func([]byte) error { return nil })
+	if err != nil {
+		return 0, err
+	}
+	rv, err := strconv.ParseUint(meta.ResourceVersion, 10, 64)
+	if err != nil || rv == 0 {
+		return 0, fmt.Errorf("%w: its list has the resourceVersion %q, which is not a number", errRefused, meta.ResourceVersion)
+	}
+	return rv, nil
+}
+
+// sameHistory tells if o, a version that was seen, is part of the history behind the API server. told is false where that
+// history does not go back so far, or may not be asked. uid and resourceVersion are not enough: after a restore, an
+// object of the copy is changed again, and may get the same ones. Then its managedFields were written at another time.
+func (i *informer) sameHistory(ctx context.Context, o *object.Object) (same, told bool, err error) {
+	f, err := i.ask(ctx, question{ref: o.Ref, rv: o.ResourceVersion})
+	switch {
+	case errors.Is(err, errNotTold), err != nil && neverTold(err):
+		return false, false, nil
+	case err != nil:
+		return false, false, err
+	case f == nil:
+		return false, true, nil
+	}
+	is := f.object
+	return is.Ref.UID == o.Ref.UID && is.ResourceVersion == o.ResourceVersion && is.Managed == o.Managed, true, nil
+}

@@ -1,0 +1,183 @@
+package informers_test
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// restore takes the server back to resourceVersion rv, as a copy of etcd does.
+func (s *apiServer) restore(rv uint64) {
+	s.do(func() {
+		s.history = slices.DeleteFunc(s.history, func(v *version) bool { return v.rv > rv })
+		s.rv = rv
+		clear(s.now)
+		for _, v := range s.history {
+			if s.now[v.key()] = v; v.deleted {
+				delete(s.now, v.key())
+			}
+		}
+		s.uids += 100
+	})
+}
+
+// An etcd that was restored has another history: it must not be taken for a continuation of the one before.
+func TestRestoredHistoryIsFound(t *testing.T) {
+	for name, c := range map[string]struct {
+		meanwhile func(s *apiServer) // after the restore
+		clean     bool               // the watch ends as one does, but early
+		silent    bool               // no connection breaks
+		fault     func(w http.ResponseWriter, r *http.Request) bool
+		code      int // of the failure that breaks one, 0: 503
+		rewound   bool
+	}{
+		"behind":              {meanwhile: func(*apiServer) {}, rewound: true},
+		"behind, not a word":  {meanwhile: func(*apiServer) {}, silent: true, rewound: true},
+		"ahead, a clean end":  {meanwhile: func(s *apiServer) { putMany(s, "other", 10) }, clean: true, rewound: true},
+		"ahead, another name": {meanwhile: func(s *apiServer) { putMany(s, "other", 10) }, rewound: true},
+		"ahead, the same uid": {meanwhile: func(s *apiServer) {
+			s.do(func() { s.rv++ })
+			putMany(s, "cm", 10)
+		}, rewound: true},
+		"ahead, the same uid and resourceVersion, written at another time": {meanwhile: func(s *apiServer) {
+			v := s.put("cm", "x", nil)
+			s.do(func() { v.written = "2026-11-21T09:00:00Z" })
+			putMany(s, "other", 10)
+		}, rewound: true},
+		"ahead, and the watch is expired": {code: http.StatusGone, meanwhile: func(s *apiServer) { putMany(s, "other", 10) }, rewound: true},
+		"ahead, nobody can tell": {meanwhile: func(s *apiServer) { putMany(s, "other", 10) }, fault: func(w http.ResponseWriter, r *http.Request) bool {
+			exact := r.URL.Query().Get("resourceVersionMatch") == "Exact"
+			if exact {
+				fail(w, http.StatusGone, metav1.StatusReasonExpired)
+			}
+			return exact
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, _, on := newLinkedServer(t, false)
+				s.onWatch(func(_ int, w http.ResponseWriter, r *http.Request) bool {
+					if c.silent {
+						say(w, bookmark(101))
+						<-r.Context().Done()
+					}
+					return c.silent
+				})
+				s.put("cm", "1", nil)
+				backup := s.rv
+				_, rec, reg := start(t, s, on)
+				rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1")
+				switch {
+				case c.silent:
+					pass(time.Second)
+					s.do(func() { s.fault = nil })
+					s.restore(backup - 1)
+					c.meanwhile(s)
+				case c.clean:
+					s.do(func() { s.frames, s.after = 1, "" })
+					s.put("cm", "2", nil)
+					pass(time.Second)
+					s.restore(backup)
+					c.meanwhile(s)
+				default:
+					s.put("cm", "2", nil)
+					rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1", "u cm uid-1 1→2")
+					s.do(func() {
+						s.fault = func(w http.ResponseWriter, _ *http.Request) bool {
+							fail(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
+							return true
+						}
+					})
+					s.CloseClientConnections()
+					s.restore(backup)
+					c.meanwhile(s)
+					s.do(func() { s.fault = c.fault })
+					s.failOnce(cmp.Or(c.code, http.StatusServiceUnavailable), metav1.StatusReasonExpired)
+				}
+				pass(3 * time.Minute)
+				lists, _, _ := s.counts()
+				found := labelled(t, reg, "kubecdc_informer_watches_total", "rewound")
+				gaps := labelled(t, reg, "kubecdc_informer_gaps_total", "rewound")
+				if c.rewound != (found == 1) || c.rewound != (lists > 1) || gaps != found {
+					t.Errorf("%v watches found it, %d lists, %v gaps; want it to be found: %t", found, lists, gaps, c.rewound)
+				}
+			})
+		})
+	}
+}
+
+// failOnce has the next watch fail.
+func (s *apiServer) failOnce(code int, reason metav1.StatusReason) {
+	s.do(func() {
+		others, failed := s.fault, false
+		s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+			now := false
+			s.do(func() {
+				now = !failed && r.URL.Query().Get("watch") != ""
+				failed = failed || now
+			})
+			if now {
+				fail(w, code, reason)
+			}
+			return now || others != nil && others(w, r)
+		}
+	})
+}
+
+func putMany(s *apiServer, name string, n int) {
+	for i := range n {
+		s.put(name, fmt.Sprint("after ", i), nil)
+	}
+}
+
+// Where the question about history fails, the watch goes on, and nothing is listed again.
+func TestHistoryCannotBeAsked(t *testing.T) {
+	for name, answer := range map[string]func(w http.ResponseWriter, r *http.Request){
+		"unavailable": func(w http.ResponseWriter, _ *http.Request) {
+			fail(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
+		},
+		"forbidden": func(w http.ResponseWriter, _ *http.Request) {
+			fail(w, http.StatusForbidden, metav1.StatusReasonForbidden)
+		},
+		"no answer": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, _, on := newLinkedServer(t, false)
+				s.put("cm", "1", nil)
+				set, rec, _ := start(t, s, on)
+				want := []string{"snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1"}
+				rec.wait(t, want...)
+				want = append(want, "u cm uid-1 1→2")
+				s.put("cm", "2", nil)
+				rec.wait(t, want...)
+				s.do(func() {
+					s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+						probe := r.URL.Query().Get("limit") == "1"
+						if probe {
+							answer(w, r)
+						}
+						return probe
+					}
+				})
+				s.failOnce(http.StatusInternalServerError, metav1.StatusReasonInternalError)
+				s.CloseClientConnections()
+				s.put("cm", "3", nil)
+				pass(15 * time.Second)
+				rec.wait(t, append(want, "u cm uid-1 2→3")...)
+				if lists, _, _ := s.counts(); lists != 1 {
+					t.Errorf("%d lists, want 1", lists)
+				}
+				if st := set.Status()[0]; st.Error != "" {
+					t.Errorf("%+v", st)
+				}
+			})
+		})
+	}
+}

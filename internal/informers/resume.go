@@ -1,0 +1,152 @@
+package informers
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// origin is what an informer begins with.
+type origin struct {
+	checkpoint.Scope
+	// inherited tells that it is of another selection of the same resource: nothing of this scope was sent.
+	inherited bool
+}
+
+// loadCheckpoint rebuilds the last-known objects as they were at the checkpoint: they have been sent, up to the cursor of a
+// snapshot. The watch goes on from there. Where that cannot be, history begins anew (errRestart).
+func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
+	c := i.resume
+	if err := i.askBus(ctx); err != nil {
+		return 0, err
+	}
+	// Of a resourceVersion in the future only a list without one tells if it is a lagging API server or a restored etcd.
+	now, err := i.latest(ctx)
+	switch {
+	case err != nil:
+		return 0, err
+	case now < c.ResourceVersion, i.heard != nil && (i.heard.ResourceVersion > now || i.heard.History > c.History):
+		return 0, i.giveUp(object.Rewound)
+	}
+
+	snap, notices := i.snapshotBehind(c)
+	i.store.beginList(listResume)
+	rv, err := i.pages(ctx, metav1.ListOptions{
+		ResourceVersion: object.FormatVersion(c.ResourceVersion), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
+	}, func(o *object.Object, _ *object.Scanned) { i.store.load(o, snap) })
+	switch {
+	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
+		return 0, i.giveUp(object.Compacted)
+	case cannotTell(err):
+		return 0, i.giveUp(object.Expired)
+	case err != nil:
+		return 0, err
+	case rv != c.ResourceVersion: // a server that does not know Exact
+		return 0, i.giveUp(object.Expired)
+	case !c.inherited && i.store.objectsState() != c.State:
+		return 0, i.giveUp(object.Rewound)
+	}
+	if c.Version != i.resource.Version || c.Kind != i.resource.Kind {
+		// The same objects, in another form: before is not what the last after was.
+		i.store.loses(lost{from: rv, since: c.LastSeen, reason: object.SelectionChanged})
+		notices = append([]*notice{i.store.gap(rv, func(context.Context) (bool, error) { return true, nil })}, notices...)
+	}
+	i.store.endList(rv, snap, notices...)
+	i.resume, i.resumed = nil, c
+	i.log.Info("resumed", "scope", i.scope, "rv", rv, "last_seen", c.LastSeen)
+	return rv, nil
+}
+
+// snapshotBehind is the snapshot to send of the objects at a checkpoint, nil: none, and what comes first.
+func (i *informer) snapshotBehind(c *origin) (*snapshot, []*notice) {
+	switch {
+	case i.snapshots == SnapshotNever:
+		return nil, nil
+	case c.inherited, i.snapshots == SnapshotAlways, i.asked && i.heard == nil: // nothing of it is on the bus
+		snap := newSnapshot(i.scope, "", c.ResourceVersion, time.Now())
+		return snap, []*notice{i.store.started(snap)}
+	case c.Snapshot == nil:
+		return nil, nil
+	}
+	scope := i.scope
+	if c.Snapshot.Namespace != "" {
+		scope = scopeName(i.resource, []string{c.Snapshot.Namespace}, i.labels, i.fields)
+	}
+	snap := resumeSnapshot(scope, c.Snapshot)
+	if snap.cursor == "" { // nobody knows if it was announced
+		return snap, []*notice{i.store.started(snap)}
+	}
+	return snap, nil
+}
+
+// since is when there was the last sign of life behind which history may be lost.
+func (i *informer) since() time.Time {
+	if c := i.resumed; c != nil && c.ResourceVersion == i.store.reached() {
+		return c.LastSeen
+	}
+	return i.state.lastSeen()
+}
+
+// giveUp begins history anew behind the checkpoint.
+func (i *informer) giveUp(reason object.GapReason) error {
+	c := i.resume
+	i.resume = nil
+	l := lost{from: c.ResourceVersion, since: c.LastSeen, reason: reason}
+	if h := i.heard; reason == object.Rewound && h != nil && h.ResourceVersion > l.from {
+		l.from, l.since = h.ResourceVersion, h.At // the checkpoint is as old as the copy of etcd
+	}
+	i.store.restart(l)
+	return errRestart
+}
+
+// cannotTell tells refusals of an Exact list that asking again does not change.
+func cannotTell(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	code := status.Status().Code
+	return code == http.StatusBadRequest || code == http.StatusMethodNotAllowed || code == http.StatusUnprocessableEntity
+}
+
+// askBus asks the bus, once, what it has heard of the resource.
+func (i *informer) askBus(ctx context.Context) error {
+	if i.hear == nil || i.asked {
+		return nil
+	}
+	h, ok, err := i.hear(ctx, i.resource)
+	if err != nil {
+		return err
+	}
+	i.asked = true
+	if ok {
+		i.heard = &h
+		i.store.knowHistory(h.History)
+	}
+	return nil
+}
+
+// missed compares a fresh list at rv with what the bus has heard: without a checkpoint, or with one that was restored along
+// with etcd, only the bus knows that there was more.
+func (i *informer) missed(rv uint64) {
+	h := i.heard
+	i.heard = nil // once
+	if h == nil || i.store.losing() != nil {
+		return
+	}
+	switch l := (lost{from: h.ResourceVersion, since: h.At}); {
+	case h.ResourceVersion > rv:
+		l.reason = object.Rewound
+		i.store.restart(l)
+	case h.Scope == i.scope:
+		l.reason = object.CheckpointLost
+		i.store.restart(l)
+	}
+}

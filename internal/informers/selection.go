@@ -1,0 +1,233 @@
+package informers
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// begins gives an informer what is known of its scope. Where only other scopes of its resource are known, the selection was
+// changed: then it begins where the one that is furthest behind was left, so that no change of an object that both select
+// is lost, and reads all of its objects. The caller holds mu.
+func (s *Set) begins(i *informer) {
+	if c, ok := s.origins[i.scope]; ok {
+		delete(s.origins, i.scope)
+		i.resume = &origin{Scope: c}
+		i.store.previous = &checkpoint.Position{Scope: c}
+		i.store.history, i.store.began, i.store.lastSnapshot = c.History, c.SnapshotBegan, c.SnapshotBegan
+		return
+	}
+	for _, c := range s.origins {
+		if c.Group != i.resource.Group || c.Resource != i.resource.Name {
+			continue
+		}
+		i.store.history = max(i.store.history, c.History)
+		if i.resume == nil || c.ResourceVersion < i.resume.ResourceVersion {
+			i.resume = &origin{Scope: c, inherited: true}
+		}
+	}
+}
+
+// mayBegin waits until scopes that the informer takes the place of have said farewell; false: ctx ended first.
+func (r *running) mayBegin(ctx context.Context) bool {
+	for _, c := range r.after {
+		select {
+		case <-c:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// farewell tells of a scope that the last run observed and this one does not: the objects that no scope observes any more
+// have left.
+type farewell struct {
+	*informer // of the old scope
+	from      checkpoint.Scope
+	heirs     []*running // of the same resource
+	memory    Memory
+	done      chan struct{}
+}
+
+// part finds scopes of the last run that are no longer selected although they are served, and has the informers that take
+// their place wait for them. The caller holds mu.
+func (s *Set) part(all []served, unknown []string, begin []*running) []*farewell {
+	var out []*farewell
+	for scope, c := range s.origins {
+		r := &object.Resource{Group: c.Group, Version: c.Version, Name: c.Resource, Kind: c.Kind, Namespaced: c.Namespaced}
+		current, ok := currentVersion(all, r)
+		if !ok || len(unknown) > 0 {
+			continue // not served, or not known: it may come back
+		}
+		delete(s.origins, scope)
+		sel := selection{namespaces: s.o.Match(c.Namespaces), patterns: c.Namespaces, labels: c.LabelSelector, fields: c.FieldSelector}
+		if len(c.Namespaces) == 1 && scope == scopeName(r, c.Namespaces, c.LabelSelector, c.FieldSelector) && isName(c.Namespaces[0]) {
+			sel.namespace = c.Namespaces[0]
+		}
+		f := &farewell{informer: s.newInformer(current, scope, sel), from: c, memory: s.o.Memory, done: make(chan struct{})}
+		f.store.history = c.History
+		for _, i := range s.informers {
+			if i.resource.Group == c.Group && i.resource.Name == c.Resource {
+				f.heirs = append(f.heirs, i)
+			}
+		}
+		for _, i := range begin {
+			if slices.Contains(f.heirs, i) {
+				i.after = append(i.after, f.done)
+			}
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// currentVersion is the resource as it is served.
+func currentVersion(all []served, r *object.Resource) (*object.Resource, bool) {
+	for _, s := range all {
+		if s.group == r.Group && s.name == r.Name {
+			for v := range s.versions {
+				if s.versions[v] == *r {
+					return r, true
+				}
+			}
+			return &s.versions[0], true
+		}
+	}
+	return nil, false
+}
+
+// isName tells a namespace from a pattern.
+func isName(pattern string) bool {
+	for _, c := range pattern {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return false
+		}
+	}
+	return true
+}
+
+// run says farewell. What may pass it retries until ctx ends; then the next run says it.
+func (f *farewell) run(ctx context.Context) {
+	defer close(f.done)
+	b := newBackoff()
+	for {
+		err := f.say(ctx)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		delay := b.next(err)
+		f.failed(ctx, "list", err, delay)
+		if !sleep(ctx, delay) {
+			return
+		}
+	}
+}
+
+func (f *farewell) say(ctx context.Context) error {
+	told, err := f.collect(ctx)
+	if err != nil {
+		return err
+	}
+	// What leaves has to be later than all that was ever said of it.
+	now, err := f.latest(ctx)
+	for ; err == nil && now <= f.from.ResourceVersion; now, err = f.latest(ctx) {
+		if !sleep(ctx, time.Second) {
+			return context.Cause(ctx)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	s := f.store
+	gap := &object.StreamEvent{
+		Kind: object.Gap, Resource: f.resource, Scope: f.scope, History: s.history, From: f.from.ResourceVersion, To: now,
+		Since: f.from.LastSeen, Reason: object.SelectionChanged,
+	}
+	s.metrics.gaps.WithLabelValues(string(gap.Reason)).Inc()
+	if err := s.sendStream(ctx, gap); err != nil {
+		return err
+	}
+	left := 0
+	if told {
+		if left, err = s.leave(ctx, now); err != nil {
+			return err
+		}
+	} else if f.snapshots != SnapshotNever { // an empty snapshot: nothing of this scope is known any more
+		snap := newSnapshot(f.scope, "", now, s.now())
+		for _, kind := range []object.StreamKind{object.SnapshotStarted, object.SnapshotCompleted} {
+			ev := snap.event(kind, f.resource)
+			ev.History = s.history
+			if err := s.sendStream(ctx, ev); err != nil {
+				return err
+			}
+		}
+	}
+	f.memory.Forget(f.scope)
+	f.log.Info("a scope of the last run is no longer selected", "scope", f.scope, "left", left, "objects_known", told)
+	return nil
+}
+
+// collect loads the objects that the scope had at its checkpoint and no other scope has; told is false where history does
+// not go back so far, or may not be read.
+func (f *farewell) collect(ctx context.Context) (told bool, err error) {
+	f.store.beginList(listResume)
+	exactly := metav1.ListOptions{
+		ResourceVersion: object.FormatVersion(f.from.ResourceVersion), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
+	}
+	rv, err := f.pages(ctx, exactly, func(o *object.Object, _ *object.Scanned) { f.store.load(o, nil) })
+	if err != nil || rv != f.from.ResourceVersion {
+		return false, passing(err)
+	}
+	for _, heir := range f.heirs {
+		rv, err := heir.pages(ctx, exactly, func(o *object.Object, _ *object.Scanned) {
+			f.store.mu.Lock()
+			defer f.store.mu.Unlock()
+			f.store.set(o.Ref.Key, entry{})
+		})
+		if err != nil || rv != f.from.ResourceVersion {
+			return false, passing(err)
+		}
+	}
+	return true, nil
+}
+
+// passing is err where asking again may help.
+func passing(err error) error {
+	if err == nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsForbidden(err) || cannotTell(err) ||
+		errors.Is(err, errRefused) {
+		return nil
+	}
+	return err
+}
+
+// leave sends that every object of the store has left at resourceVersion rv, and waits until that is on the bus. Nobody else
+// uses the store.
+func (s *store) leave(ctx context.Context, rv uint64) (int, error) {
+	all := newCount()
+	for key, e := range s.objects {
+		d := &object.Delta{
+			Op: object.Left, Inferred: true, Ref: e.last.Ref, Before: e.last, ResourceVersion: rv, Previous: e.last.ResourceVersion,
+			History: s.history, Observed: s.now().UnixNano(), Acker: all.Add(struct{}{}),
+		}
+		s.metrics.count(d)
+		if err := s.lane.Put(ctx, key, heldBytes(d), d); err != nil {
+			return 0, err
+		}
+	}
+	done := make(chan struct{})
+	all.Seal(func() { close(done) })
+	select {
+	case <-done:
+		return len(s.objects), nil
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+}

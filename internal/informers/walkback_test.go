@@ -1,0 +1,390 @@
+package informers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// fact is one change of a name in a history that a test made up.
+type fact struct {
+	rv      uint64
+	uid     string
+	deleted bool
+	outside bool
+	found   *found // nil where deleted
+}
+
+// past is the history of one name. It answers questions until its budget is spent.
+type past struct {
+	facts    []fact
+	lo, hi   uint64 // nothing outside of it may be asked
+	budget   int
+	requests int
+	entries  []string // managedFields of the object that has the name
+}
+
+var configMaps = &object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}
+
+// put adds a version, managed by all who managed the ones before it and by m-<rv>.
+func (p *past) put(rv uint64, uid string, outside bool) {
+	p.entries = append(p.entries, fmt.Sprintf(`{"manager":"m-%d","operation":"Update","time":"2026-11-20T%02d:%02d:%02dZ"}`,
+		rv, rv/3600%24, rv/60%60, rv%60))
+	raw := fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"cm","namespace":"shop","uid":%q,"resourceVersion":"%d","managedFields":[%s]}}`,
+		uid, rv, strings.Join(p.entries, ","))
+	json, m, err := object.NewScanner(nil).Scan(nil, []byte(raw), "", "")
+	if err != nil {
+		panic(err)
+	}
+	p.facts = append(p.facts, fact{rv: rv, uid: uid, outside: outside, found: &found{
+		object: object.New(object.NewRef(configMaps, "shop", "cm", uid), rv, m.Managed, nil, json), managers: keepManagers(m),
+	}})
+}
+
+func (p *past) delete(rv uint64, uid string) {
+	p.entries = nil
+	p.facts = append(p.facts, fact{rv: rv, uid: uid, deleted: true})
+}
+
+// at is what there was at rv, nil: nothing.
+func (p *past) at(rv uint64) *fact {
+	for k := range slices.Backward(p.facts) {
+		if f := &p.facts[k]; f.rv <= rv {
+			if f.deleted {
+				return nil
+			}
+			return f
+		}
+	}
+	return nil
+}
+
+// inside is what there was of it in the scope.
+func (p *past) inside(rv uint64) *object.Object {
+	if f := p.at(rv); f != nil && !f.outside {
+		return f.found.object
+	}
+	return nil
+}
+
+func (p *past) ask(ctx context.Context, q question) (*found, error) {
+	if q.rv < p.lo || q.rv > p.hi || q.ref.Key != "configmaps/shop/cm" {
+		return nil, fmt.Errorf("asked of %s at %d, between %d and %d", q.ref.Key, q.rv, p.lo, p.hi)
+	}
+	if p.requests >= p.budget {
+		return nil, errNotTold
+	}
+	p.requests++
+	f := p.at(q.rv)
+	if f == nil || q.selected && f.outside {
+		return nil, ctx.Err()
+	}
+	copied := *f.found
+	return &copied, ctx.Err()
+}
+
+// change is what two lists show of it.
+func (p *past) change(from, to uint64) *change {
+	c := &change{key: "configmaps/shop/cm", prior: p.inside(from), last: p.inside(to)}
+	if c.last != nil {
+		c.managers = p.at(to).found.managers
+	}
+	return c
+}
+
+// walk walks c back from to to from.
+func (p *past) walk(ctx context.Context, from, to uint64, selects bool, c *change) (walked, error) {
+	p.lo, p.hi = from, to
+	if c.prior != nil {
+		p.lo = max(from, c.prior.ResourceVersion)
+	}
+	return (&walker{asker: p, from: from, to: to, selects: selects}).walk(ctx, c)
+}
+
+func (s *step) String() string {
+	switch {
+	case s.object == nil:
+		return fmt.Sprintf("%d gone", s.rv)
+	case s.outside:
+		return fmt.Sprintf("%d %s outside", s.rv, s.object.Ref.UID)
+	default:
+		return fmt.Sprintf("%d %s", s.rv, s.object.Ref.UID)
+	}
+}
+
+func texts(steps []step) (out []string) {
+	for k := range steps {
+		out = append(out, steps[k].String())
+	}
+	return out
+}
+
+func (f *fact) String() string {
+	switch {
+	case f.deleted:
+		return fmt.Sprintf("%d gone", f.rv)
+	case f.outside:
+		return fmt.Sprintf("%d %s outside", f.rv, f.uid)
+	default:
+		return fmt.Sprintf("%d %s", f.rv, f.uid)
+	}
+}
+
+// history is a past written down: "3 a" (object a changed at 3), "5 a out" (it did not match the selectors then), "9 a gone".
+func history(text string) *past {
+	p := &past{budget: unlimited}
+	for _, line := range strings.Split(text, ", ") {
+		f := strings.Fields(line)
+		rv, err := strconv.ParseUint(f[0], 10, 64)
+		if err != nil {
+			panic(err)
+		}
+		if strings.HasSuffix(line, "gone") {
+			p.delete(rv, f[1])
+		} else {
+			p.put(rv, f[1], strings.HasSuffix(line, "out"))
+		}
+	}
+	return p
+}
+
+const unlimited = 1 << 30
+
+func TestWalkBack(t *testing.T) {
+	for _, tt := range []struct {
+		name, history string
+		from, to      uint64
+		want          string
+		requests      int
+	}{
+		{"one change", "3 a, 20 a", 10, 30, "", 1},
+		{"five changes", "3 a, 12 a, 14 a, 17 a, 21 a, 29 a", 10, 30, "12 a, 14 a, 17 a, 21 a", 5},
+		{"neighbours ask for nothing", "3 a, 11 a", 10, 30, "", 0},
+		{"created", "12 a, 14 a", 10, 30, "12 a", 2},
+		{"deleted", "3 a, 12 a, 17 a gone", 10, 30, "12 a, 17 gone", 5},
+		{"deleted untouched", "3 a, 17 a gone", 10, 30, "17 gone", 4},
+		{"created again", "3 a, 12 a gone, 14 b, 18 b", 10, 30, "12 gone, 14 b", 4},
+		{"created again twice", "3 a, 12 a gone, 14 b, 18 b gone, 20 c", 10, 30, "12 gone, 14 b, 18 gone", 8},
+		{"came and went", "3 a, 12 a gone, 21 b, 22 b gone, 29 c", 10, 30, "12 gone", 5},
+		{"another uid at once", "3 a, 12 a gone, 12 b, 14 b", 10, 30, "12 gone, 12 b", 2},
+		{"entered", "3 a out, 12 a out, 14 a, 17 a", 10, 30, "3 a outside, 12 a outside, 14 a", 5},
+		{"entered, untouched before", "3 a out, 14 a", 10, 30, "3 a outside", 2},
+		{"created outside", "12 a out, 13 a out, 14 a out, 17 a", 10, 30, "12 a outside, 14 a outside", 8},
+		{"left", "3 a, 12 a, 14 a out, 16 a out, 18 a out", 10, 30, "12 a, 14 a outside, 18 a outside", 7},
+		{"left and deleted", "3 a, 14 a out, 16 a gone", 10, 30, "14 a outside, 16 gone", 7},
+		{"flapping", "3 a, 12 a out, 14 a, 16 a out, 18 a", 10, 30, "12 a outside, 14 a, 16 a outside", 6},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := history(tt.history)
+			w, err := p.walk(t.Context(), tt.from, tt.to, strings.Contains(tt.history, "out"), p.change(tt.from, tt.to))
+			got := texts(w.steps)
+			if err != nil || !w.whole || strings.Join(got, ", ") != tt.want || p.requests != tt.requests {
+				t.Errorf("%q, whole %t, %d requests, error %v; want %q in %d", got, w.whole, p.requests, err, tt.want, tt.requests)
+			}
+		})
+	}
+}
+
+// What is remembered and what the API server tells may belong to different histories: then nothing is made up.
+func TestWalkBackThroughAnotherHistory(t *testing.T) {
+	p := history("3 a, 12 a, 14 a")
+	stranger := history("5 z")
+	for _, tt := range []struct {
+		name, want string
+		change     *change
+	}{
+		{"another object was there", "12 a", &change{prior: stranger.inside(5), last: p.inside(14)}},
+		{"nothing was there", "12 a", &change{last: p.inside(14)}},
+		{"nothing has changed since", "", &change{prior: stranger.inside(5), last: p.inside(3)}},
+		{"known from later than the end", "", &change{prior: history("20 z").inside(20)}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w, err := p.walk(t.Context(), 10, 20, false, tt.change)
+			if got := texts(w.steps); err != nil || w.whole || strings.Join(got, ", ") != tt.want {
+				t.Errorf("%q, whole %t, error %v; want %q, not whole", got, w.whole, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestWalkBackEnds(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stopped := errors.New("stopped")
+	cancel(stopped)
+	p := history("3 a, 12 a, 14 a")
+	if w, err := p.walk(ctx, 10, 20, false, p.change(10, 20)); !errors.Is(err, stopped) {
+		t.Errorf("%+v, %v, want the cause of the end", w, err)
+	}
+}
+
+// What a walk costs in a long gap.
+func TestWalkBackCost(t *testing.T) {
+	p := history("3 a, 1234 a gone")
+	if w, err := p.walk(t.Context(), 10, 2010, false, p.change(10, 2010)); err != nil || !w.whole || p.requests != 11 {
+		t.Errorf("a deletion within 2,000 revisions: %+v, %v in %d requests, want 11", w, err, p.requests)
+	}
+	p = history("3 a, 111 a, 400 a, 900 a, 1300 a, 1999 a")
+	if w, err := p.walk(t.Context(), 10, 2010, false, p.change(10, 2010)); err != nil || !w.whole || p.requests != 5 {
+		t.Errorf("five versions within 2,000 revisions: %+v, %v in %d requests, want 5", w, err, p.requests)
+	}
+}
+
+// Whatever the history of a name, its gap and the budget: the walk finds nothing that was not there, leaves out nothing
+// above the lowest version that it found but what no request can find, and with budget enough it comes to the end.
+func TestWalkBackProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		selects := rapid.Bool().Draw(t, "selects")
+		p := drawPast(t, selects)
+		end := p.facts[len(p.facts)-1].rv + 20
+		from := rapid.Uint64Range(1, end).Draw(t, "from")
+		to := rapid.Uint64Range(from, end).Draw(t, "to")
+		p.budget = unlimited
+		if rapid.Bool().Draw(t, "bounded") {
+			p.budget = rapid.IntRange(0, 30).Draw(t, "budget")
+		}
+		c := p.change(from, to)
+		if c.prior != nil {
+			// A gap may begin below what is known of an object: then it begins for the object where that was.
+			from = rapid.Uint64Range(1, from).Draw(t, "gap")
+		}
+		w, err := p.walk(t.Context(), from, to, selects, c)
+		from = p.lo
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.prior == nil && c.last == nil || c.prior == c.last {
+			if !w.whole && c.last == nil || len(w.steps) > 0 {
+				t.Fatalf("steps %v where nothing changed", w.steps)
+			}
+			return
+		}
+		if p.budget == unlimited && !w.whole {
+			t.Fatal("not whole")
+		}
+		p.check(t, c, &w, from, to)
+	})
+}
+
+func drawPast(t *rapid.T, selects bool) *past {
+	p := &past{}
+	rv, uid, uids := uint64(1), "", 0
+	for range rapid.IntRange(1, 40).Draw(t, "changes") {
+		rv += rapid.Uint64Range(1, 6).Draw(t, "pause")
+		outside := selects && rapid.Bool().Draw(t, "outside")
+		op := rapid.IntRange(0, 9).Draw(t, "op")
+		switch {
+		case uid == "":
+			uids++
+			uid = fmt.Sprintf("u%d", uids)
+			p.put(rv, uid, outside)
+		case op < 3:
+			p.delete(rv, uid)
+			uid = ""
+		case op == 3: // no etcd does so, an aggregated API may
+			p.delete(rv, uid)
+			uids++
+			uid = fmt.Sprintf("u%d", uids)
+			p.put(rv, uid, outside)
+		default:
+			p.put(rv, uid, outside)
+		}
+	}
+	return p
+}
+
+// check compares what was found with what was.
+func (p *past) check(t *rapid.T, c *change, w *walked, from, to uint64) {
+	var truth []fact // ascending; the first may be what was outside at from
+	lastUID := ""
+	if c.last != nil {
+		lastUID = c.last.Ref.UID
+	}
+	for _, f := range p.facts {
+		base := c.prior == nil && !f.deleted && p.at(from) != nil && p.at(from).rv == f.rv && p.at(from).uid == f.uid
+		shown := c.last != nil && f.found != nil && f.found.object == c.last
+		if (f.rv > from || base) && f.rv <= to && !shown {
+			truth = append(truth, f)
+		}
+	}
+	fail := func(format string, args ...any) {
+		var facts []string
+		for k := range truth {
+			facts = append(facts, truth[k].String())
+		}
+		t.Fatalf("%s\nfrom %d to %d, whole %t\ntruth %q\nfound %q", fmt.Sprintf(format, args...), from, to, w.whole, facts, texts(w.steps))
+	}
+
+	// Each step is true, and in order.
+	seen := make([]bool, len(truth))
+	next := 0
+	for k := range w.steps {
+		s := &w.steps[k]
+		for next < len(truth) && truth[next].String() != s.String() {
+			next++
+		}
+		if next == len(truth) {
+			fail("%s was not, or not in this place", s)
+		}
+		seen[next] = true
+		next++
+	}
+
+	// Nothing is missing but what cannot be found, or need not.
+	first := slices.Index(seen, true)
+	if w.whole {
+		first = 0
+	} else if first < 0 {
+		first = len(truth)
+	}
+	outside := func(k int, uid string) bool {
+		return k >= 0 && k < len(truth) && !truth[k].deleted && truth[k].outside && truth[k].uid == uid
+	}
+	for k := first; k < len(truth); k++ {
+		f := &truth[k]
+		missed := true // of this object, all
+		for j := first; j < len(truth); j++ {
+			missed = missed && (truth[j].uid != f.uid || !seen[j])
+		}
+		unknowable := missed && f.uid != lastUID && (c.prior == nil || f.uid != c.prior.Ref.UID)
+		amidst := outside(k, f.uid) && outside(k-1, f.uid) && outside(k+1, f.uid)
+		if !seen[k] && !unknowable && !amidst {
+			fail("%s is missing", f)
+		}
+	}
+
+	// changedBy names who made a version, and nobody before, wherever the version below is known. A walk that ended for want of
+	// requests may know that there was none.
+	named := func(what string, changedBy []byte, rv uint64, must bool) {
+		if changedBy == nil && !must {
+			return
+		}
+		if !strings.HasPrefix(string(changedBy), fmt.Sprintf(`[{"manager":"m-%d",`, rv)) {
+			fail("%s has changedBy %s", what, changedBy)
+		}
+	}
+	for k := range w.steps {
+		s := &w.steps[k]
+		if s.object == nil || s.rv <= from {
+			if s.changedBy != nil {
+				fail("%s has changedBy %s", s, s.changedBy)
+			}
+			continue
+		}
+		named(s.String(), s.changedBy, s.rv, k > 0 || w.whole)
+	}
+	if c.last != nil {
+		named("the last", w.changedBy, c.last.ResourceVersion, len(w.steps) > 0 || w.whole)
+	}
+	if most := 3*(len(truth)+2) + (len(truth)+1)*bits.Len64(to-from); p.requests > most {
+		fail("%d requests", p.requests)
+	}
+}
