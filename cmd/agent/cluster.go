@@ -26,6 +26,8 @@ import (
 type cluster struct {
 	rest *rest.Config
 	from string // "context dev of /home/ann/.kube/config"
+
+	namespace string // of the pod that this is, "": it is none, or not one of the cluster
 }
 
 // host is the API server's URL without credentials.
@@ -54,11 +56,14 @@ func findCluster(f *runFlags) (*cluster, error) {
 		return nil, noCluster(err, &raw, name, files)
 	}
 	c.UserAgent = "kubecdc/" + version
-	from := "the pod's service account"
 	if context := raw.Contexts[name]; context != nil {
-		from = "context " + name + " of " + cmp.Or(context.LocationOfOrigin, files)
+		return &cluster{rest: c, from: "context " + name + " of " + cmp.Or(context.LocationOfOrigin, files)}, nil
 	}
-	return &cluster{rest: c, from: from}, nil
+	namespace, _, err := loader.Namespace()
+	if err != nil {
+		return nil, fmt.Errorf("namespace of the pod: %w", err)
+	}
+	return &cluster{rest: c, from: "the pod's service account", namespace: namespace}, nil
 }
 
 // noCluster says why a kubeconfig leads to no cluster, and what can be done.

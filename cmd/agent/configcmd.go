@@ -216,6 +216,8 @@ type summary struct {
 	Watch   []watchedRule `json:"watch"`
 	Bus     busSummary    `json:"bus"`
 	Off     []string      `json:"off"` // keys
+
+	checkpoint string // where, for people; "": nowhere
 }
 
 type watchedRule struct {
@@ -237,7 +239,7 @@ type busSummary struct {
 }
 
 func summarize(f *config.File) *summary {
-	s := &summary{Cluster: f.Cluster, Bus: summarizeBus(&f.Bus), Off: []string{}}
+	s := &summary{Cluster: f.Cluster, Bus: summarizeBus(&f.Bus), checkpoint: summarizeCheckpoint(f.Config), Off: []string{}}
 	for i := range f.Watch {
 		r := &f.Watch[i]
 		s.Watch = append(s.Watch, watchedRule{
@@ -252,6 +254,7 @@ func summarize(f *config.File) *summary {
 		{"snapshot", f.Snapshot.Mode != config.SnapshotNever},
 		{"event.before", f.Event.Before},
 		{"event.patch", f.Event.Patch},
+		{"checkpoint", remembers(f.Config)},
 		{"leaderElection", f.LeaderElection.Enabled},
 		{"tracing", f.Tracing.Enabled},
 	} {
@@ -279,6 +282,18 @@ func summarizeBus(b *config.Bus) busSummary {
 		s.storage = fmt.Sprintf("created where it is missing (kept %s, %s, replicas: %d)", age, size, n.Stream.Replicas)
 	}
 	return s
+}
+
+func summarizeCheckpoint(c *config.Config) string {
+	switch {
+	case !remembers(c):
+		return ""
+	case c.Checkpoint.File != nil:
+		return "file " + c.Checkpoint.File.Path
+	case c.Checkpoint.ConfigMap != nil:
+		return fmt.Sprintf("ConfigMap %s of namespace %s", c.Checkpoint.ConfigMap.Name, c.Checkpoint.ConfigMap.Namespace)
+	}
+	return "ConfigMap " + config.DefaultCheckpoint + " for an agent in a pod, else a file of its own"
 }
 
 func patterns(list []config.ResourcePattern) []string {
@@ -310,6 +325,9 @@ func (s *summary) write(w io.Writer) {
 	table.add("to", s.Bus.String())
 	if s.Bus.Subject != "" {
 		table.add("subjects", s.Bus.Subject)
+	}
+	if s.checkpoint != "" {
+		table.add("resumes", "from "+s.checkpoint)
 	}
 	table.add("off", orText(strings.Join(s.Off, ", "), "nothing"))
 	table.flush()

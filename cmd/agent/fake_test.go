@@ -86,6 +86,9 @@ func launch(t *testing.T, args ...string) *command {
 	c := &command{stderr: &buffer{}, ended: make(chan struct{})}
 	cmd := exec.Command(kubecdc, args...)
 	cmd.Stderr = c.stderr
+	if os.Getenv("XDG_DATA_HOME") == "" { // what it keeps is not kept in the home of who runs the test
+		cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+t.TempDir())
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

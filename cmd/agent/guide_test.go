@@ -85,7 +85,7 @@ func TestHintsForAnEmbeddedJetStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		log, _ := newLogger(config.Default().Log, &terminal.Output{Writer: &buffer{}})
-		local, err := startLocalBus(t.Context(), dataDir, uidA, c, log)
+		local, err := startLocalBus(t.Context(), dataDir, uidA, "http://127.0.0.1:8080", c, log)
 		if err != nil {
 			t.Fatal(err)
 		}

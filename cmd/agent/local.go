@@ -16,19 +16,42 @@ import (
 	"github.com/kubecdc/kubecdc/internal/localbus"
 )
 
-// startLocalBus starts the bus of an agent that was given none. dataDir "": a directory for each cluster.
-func startLocalBus(ctx context.Context, dataDir, uid string, c *cluster, log *slog.Logger) (*localbus.Bus, error) {
-	if dataDir == "" {
-		root, err := localbus.DefaultRoot(os.Getenv)
-		if err != nil {
-			return nil, err
-		}
-		if !filepath.IsLocal(uid) || filepath.Base(uid) != uid {
-			return nil, fmt.Errorf("the API server says that the uid of namespace kube-system is %q, which cannot name a directory: name one with --data-dir", uid)
-		}
-		dataDir = filepath.Join(root, uid)
+// dataDirectory is where an agent without a bus keeps records: what was named, or a directory for each cluster.
+func dataDirectory(named string, uid func() (string, error)) (string, error) {
+	if named != "" {
+		return filepath.Abs(named)
 	}
-	b, err := localbus.Start(ctx, localbus.Options{Dir: dataDir, Cluster: uid, APIServer: withoutUser(serverURL(c.rest)), Log: log})
+	root, err := localbus.DefaultRoot(os.Getenv)
+	if err != nil {
+		return "", err
+	}
+	id, err := uid()
+	if err != nil {
+		return "", err
+	}
+	if err := namesDirectory(id); err != nil {
+		return "", fmt.Errorf("%w: name one with --data-dir", err)
+	}
+	return filepath.Join(root, id), nil
+}
+
+// namesDirectory is nil where a cluster's uid can be a name in a directory.
+func namesDirectory(uid string) error {
+	if !filepath.IsLocal(uid) || filepath.Base(uid) != uid {
+		return fmt.Errorf("the API server says that the uid of namespace kube-system is %q, which cannot name a directory", uid)
+	}
+	return nil
+}
+
+// startLocalBus starts the bus of an agent that was given none. agent is the URL of its HTTP server.
+func startLocalBus(ctx context.Context, dataDir, uid, agent string, c *cluster, log *slog.Logger) (*localbus.Bus, error) {
+	dataDir, err := dataDirectory(dataDir, func() (string, error) { return uid, nil })
+	if err != nil {
+		return nil, err
+	}
+	b, err := localbus.Start(ctx, localbus.Options{
+		Dir: dataDir, Cluster: uid, APIServer: withoutUser(serverURL(c.rest)), Agent: agent, Log: log,
+	})
 	if err != nil {
 		return nil, err
 	}

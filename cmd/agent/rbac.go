@@ -8,10 +8,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/queue"
+	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/rbac"
 )
 
@@ -28,8 +28,9 @@ func newRBACCommand(stdout, stderr io.Writer) *cobra.Command {
 		Use:   "rbac",
 		Short: "Print the smallest ClusterRole and Roles for a configuration",
 		Long: "Print what the agent has to be allowed for a configuration (without --config: the default one) and nothing\n" +
-			"more, with the bindings for its ServiceAccount: list and watch of what is captured, and get of the namespace\n" +
-			"kube-system, whose uid names the cluster.\n\n" +
+			"more, with the bindings for its ServiceAccount: list and watch of what is captured, get of the namespace\n" +
+			"kube-system, whose uid names the cluster, and get, update and create of the ConfigMap with the checkpoint, where\n" +
+			"it is kept in one.\n\n" +
 			"Where a rule of the configuration names its namespaces plainly, each gets a Role; globs and exclusions need a\n" +
 			"ClusterRole. A wildcard stays one, unless a cluster is asked what it serves (--discover). Comments say where RBAC\n" +
 			"cannot be as narrow as the configuration is.\n\n" +
@@ -94,15 +95,18 @@ func printRBAC(ctx context.Context, f *rbacFlags, stdin io.Reader, stdout, stder
 	return m.WriteYAML(stdout)
 }
 
+// idleSet is a Set that answers questions about the cluster and never runs.
+func idleSet(cfg *config.Config, rc *rest.Config) (*informers.Set, error) {
+	return newSet(cfg, informers.Options{Config: rc, Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
+}
+
 // discoverSelected asks the cluster what it serves and lets the agent's own informers choose.
 func discoverSelected(ctx context.Context, cfg *config.Config, f *runFlags) (_ *rbac.Discovery, host string, _ error) {
 	rc, err := restConfig(f)
 	if err != nil {
 		return nil, "", err
 	}
-	reg, log := prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
-	q := queue.New[*object.Delta](queue.Options{Events: cfg.Queue.Events, Bytes: int64(cfg.Queue.Bytes)}, reg)
-	set, err := newSet(cfg, rc, q, log, reg)
+	set, err := idleSet(cfg, rc)
 	if err != nil {
 		return nil, "", usageError{err}
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/kubecdc/kubecdc/internal/config"
@@ -63,7 +62,14 @@ every user of this machine can read the records. Where that is too much, run a
 NATS server with accounts and name it with --bus or --config.
 
 SIGTERM and Ctrl-C end the watches and drain the queue within --grace; a second
-one ends the process at once. What the bus has acknowledged is kept in any case.`,
+one ends the process at once. What the bus has acknowledged is kept in any case.
+
+Started again, also after a crash, the agent goes on where the acknowledgements
+end: what changed meanwhile is sent as it happened, for as long as the API server
+has that history. What it remembers for this is the checkpoint ('kubecdc
+checkpoint show'): beside the records of the embedded JetStream, else in a pod
+the ConfigMap kubecdc-checkpoint, else a file for each cluster and bus below
+~/.local/share/kubecdc/checkpoints, or what the configuration names.`,
 		Example: `  kubecdc run                                  # the current context, into a JetStream of its own
   kubecdc run --context prod --bus nats://nats.example:4222
   kubecdc run --bus stdout: | jq .subject
@@ -138,17 +144,16 @@ type bus struct {
 	publish.Publisher
 	run   func(context.Context) error // keeps the connection until its context ends
 	ready func() error
+	// heard is the last stream event of a resource that the bus has; nil: it cannot be asked.
+	heard func(context.Context, *object.Resource) (publish.Heard, bool, error)
 }
 
 func newBus(cfg *config.Config, cluster string, stdout io.Writer, log *slog.Logger, m *publish.Metrics) (*bus, error) {
 	if cfg.Bus.Stdout != nil {
 		return &bus{
 			Publisher: publish.NewStdout(stdout),
-			run: func(ctx context.Context) error {
-				<-ctx.Done()
-				return nil
-			},
-			ready: func() error { return nil },
+			run:       untilEnded,
+			ready:     func() error { return nil },
 		}, nil
 	}
 	c := cfg.Bus.NATS
@@ -163,14 +168,18 @@ func newBus(cfg *config.Config, cluster string, stdout io.Writer, log *slog.Logg
 	if err != nil {
 		return nil, fmt.Errorf("bus.nats: %w", err)
 	}
-	return &bus{Publisher: n, run: n.Run, ready: n.Ready}, nil
+	return &bus{Publisher: n, run: n.Run, ready: n.Ready, heard: n.Heard}, nil
 }
 
-// newSet makes the informers of the configuration's rules.
-func newSet(cfg *config.Config, rc *rest.Config, q *queue.Queue[*object.Delta], log *slog.Logger, reg prometheus.Registerer) (*informers.Set, error) {
-	o := informers.Options{
-		Config: rc, Strip: cfg.Strip, Snapshot: informers.SnapshotMode(cfg.Snapshot.Mode), Log: log, Registerer: reg,
-		Lane: func(name string) informers.Lane { return q.Lane(name) },
+// newSet makes the informers of the configuration's rules. The rest of the options is what is there already.
+func newSet(cfg *config.Config, o informers.Options) (*informers.Set, error) {
+	o.Strip, o.Snapshot, o.Every = cfg.Strip, informers.SnapshotMode(cfg.Snapshot.Mode), cfg.Snapshot.Every.Duration
+	o.Match = func(patterns []string) func(string) bool {
+		namespaces := make(config.Namespaces, len(patterns))
+		for i, p := range patterns {
+			namespaces[i] = config.NamespacePattern(p)
+		}
+		return namespaces.Match
 	}
 	for _, r := range cfg.Watch {
 		rule := informers.Rule{
@@ -210,10 +219,9 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 	klog.SetSlogLogger(log)
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	q := queue.New[*object.Delta](queue.Options{Events: cfg.Queue.Events, Bytes: int64(cfg.Queue.Bytes)}, reg)
-	set, err := newSet(cfg, cluster.rest, q, log, reg)
-	if err != nil {
-		return usageError{err}
+	c := &capture{cfg: cfg, flags: f, cluster: cluster, stdout: stdout, log: log, reg: reg, metrics: publish.NewMetrics(reg)}
+	if err := c.prepare(); err != nil {
+		return err
 	}
 	listener, err := listen(ctx, cfg.Server.Address, f.config != "")
 	if err != nil {
@@ -223,14 +231,12 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 	log.Info("kubecdc starts", "version", version, "api_server", cluster.host(), "from", cluster.from,
 		"server_address", listener.Addr().String())
 
-	c := &capture{
-		cfg: cfg, flags: f, cluster: cluster, stdout: stdout, log: log, reg: reg, metrics: publish.NewMetrics(reg), queue: q, set: set,
-	}
+	c.server = "http://" + listener.Addr().String()
 	// Records that go to the same terminal would be drawn over.
 	if people && (cfg.Bus.Stdout == nil || !terminal.Detect(stdout, os.Getenv).Interactive) {
-		c.guide = &guide{out: out, set: set, queue: q}
+		c.guide = &guide{out: out, set: c.set, queue: c.queue}
 	}
-	server := newServer(reg, set, probe{"informers", set.Ready}, probe{"bus", c.busReady})
+	server := newServer(reg, c.set, probe{"informers", c.set.Ready}, probe{"bus", c.busReady})
 	g, all := errgroup.WithContext(context.WithoutCancel(ctx))
 	serving, stopServing := context.WithCancel(all)
 	g.Go(func() error { return serve(serving, server, listener) })
@@ -255,9 +261,42 @@ type capture struct {
 	metrics *publish.Metrics
 	queue   *queue.Queue[*object.Delta]
 	set     *informers.Set
+	server  string // URL of the HTTP server
 	guide   *guide // nil: nobody looks on
 
-	bus atomic.Pointer[bus] // nil until the API server has told the cluster's uid
+	// Both are there once the API server has told the cluster's uid, and before the set runs.
+	bus    atomic.Pointer[bus]
+	memory *memory // nil: nothing is remembered from one run to the next
+}
+
+// prepare makes the stages that need to know nothing of the cluster.
+func (c *capture) prepare() error {
+	c.queue = queue.New[*object.Delta](queue.Options{Events: c.cfg.Queue.Events, Bytes: int64(c.cfg.Queue.Bytes)}, c.reg)
+	o := informers.Options{
+		Config: c.cluster.rest, Log: c.log, Registerer: c.reg, Ignore: ignored(c.flags, c.cfg, c.cluster),
+		Lane: func(name string) informers.Lane { return c.queue.Lane(name) },
+	}
+	if remembers(c.cfg) {
+		c.memory = &memory{}
+		o.Memory = c.memory
+	}
+	if c.cfg.Bus.NATS != nil {
+		o.Heard = c.heard
+	}
+	var err error
+	if c.set, err = newSet(c.cfg, o); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+// known is the cluster for those who may have to find it first.
+func (c *capture) known() (*cluster, error) { return c.cluster, nil }
+
+// heard asks the bus, which is there when the set runs.
+func (c *capture) heard(ctx context.Context, r *object.Resource) (informers.Heard, bool, error) {
+	h, ok, err := c.bus.Load().heard(ctx, r)
+	return informers.Heard(h), ok, err
 }
 
 func (c *capture) busReady() error {
@@ -279,7 +318,7 @@ func (c *capture) run(ctx context.Context) (err error) {
 	}
 	var local *localbus.Bus
 	if c.flags.embedded() {
-		if local, err = startLocalBus(ctx, c.flags.dataDir, uid, c.cluster, c.log); err != nil {
+		if local, err = startLocalBus(ctx, c.flags.dataDir, uid, c.server, c.cluster, c.log); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -300,18 +339,36 @@ func (c *capture) run(ctx context.Context) (err error) {
 		b.run = beside(b.run, local.Wait)
 	}
 	c.bus.Store(b)
+	if err := c.remember(ctx, uid, name); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
 	encoder := encode.New(encode.Options{
 		Cluster: name, ClusterUID: uid, Mode: encode.Mode(c.cfg.Event.Mode), Before: c.cfg.Event.Before, Patch: c.cfg.Event.Patch,
 	})
 	pump := publish.NewPump(c.queue, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value },
 		encoder, b, publish.DefaultWorkers, c.log, c.metrics)
-	s := stages{observe: c.set.Run, waiting: c.queue.Len, closeQueue: c.queue.Close, pump: pump.Run, bus: b.run}
+	s := stages{
+		observe: c.set.Run, waiting: c.queue.Len, drained: c.queue.Drained, finish: c.set.Finish, closeQueue: c.queue.Close,
+		pump: pump.Run, remember: untilEnded, bus: b.run,
+	}
+	if c.memory != nil {
+		s.remember = keep(c.memory.Keeper)
+	}
 	if c.guide != nil {
 		hints := hintsFor(c.cfg, local, c.flags)
 		s.observe = beside(c.set.Run, func(ctx context.Context) error { c.guide.capturing(ctx, hints); return nil })
 		s.draining = c.guide.draining
 	}
 	return runStages(ctx, c.flags.grace, s, c.log)
+}
+
+// untilEnded is a stage that has nothing to do.
+func untilEnded(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
 }
 
 // beside runs a and b at a time. When one fails the other is ended.
@@ -327,15 +384,19 @@ func beside(a, b func(context.Context) error) func(context.Context) error {
 // stages are what runs at a time, in the order in which a delta passes them.
 type stages struct {
 	observe    func(context.Context) error
-	waiting    func() int // how much is in the queue
+	waiting    func() int                  // how much is in the queue
+	drained    func(context.Context) error // waits until nothing is
+	finish     func(context.Context) error // tells the bus how far all has come, once it is drained
 	closeQueue func()
 	draining   func(context.Context)       // shows how far the drain is, until its context ends; may be nil
 	pump       func(context.Context) error // ends when the queue is closed and empty
+	remember   func(context.Context) error // saves the checkpoint until its context ends, and then for the last time
 	bus        func(context.Context) error
 }
 
-// runStages runs until ctx ends; then it ends the stages one after the other: the watches, the queue once it is drained
-// or grace is over, the connection to the bus. A stage that fails ends all of them.
+// runStages runs until ctx ends; then it ends the stages one after the other: the watches; the queue, once it is drained and
+// the bus has been told how far all has come, or grace is over; the checkpoint, which remembers it; the connection to the
+// bus. A stage that fails ends all of them.
 func runStages(ctx context.Context, grace time.Duration, s stages, log *slog.Logger) error {
 	g, all := errgroup.WithContext(context.WithoutCancel(ctx))
 	observing, stopObserving := context.WithCancel(all)
@@ -346,28 +407,42 @@ func runStages(ctx context.Context, grace time.Duration, s stages, log *slog.Log
 	})()
 	pumping, stopPumping := context.WithCancelCause(all)
 	defer stopPumping(nil)
+	remembering, stopRemembering := context.WithCancel(all)
+	defer stopRemembering()
 	connected, disconnect := context.WithCancel(all)
 	defer disconnect()
 
 	g.Go(func() error {
 		err := s.observe(observing)
 		log.Info("watches ended, draining the queue", "events", s.waiting(), "grace", grace)
-		s.closeQueue()
 		over := time.AfterFunc(grace, func() { stopPumping(errGrace) })
 		defer over.Stop()
 		if s.draining != nil {
-			s.draining(connected)
+			g.Go(func() error {
+				s.draining(remembering)
+				return nil
+			})
 		}
-		<-connected.Done() // drained, or failed
+		if s.drained(pumping) == nil {
+			if err := s.finish(pumping); err != nil && pumping.Err() == nil {
+				log.Warn("the bus could not be told how far all has come", "err", err)
+			}
+		}
+		s.closeQueue()
+		<-remembering.Done() // drained, or failed
 		return err
 	})
 	g.Go(func() error {
-		defer disconnect()
+		defer stopRemembering()
 		err := s.pump(pumping)
 		if errors.Is(err, publish.ErrClosed) {
 			return nil // the bus has failed, and its own error says why
 		}
 		return err
+	})
+	g.Go(func() error {
+		defer disconnect()
+		return s.remember(remembering)
 	})
 	g.Go(func() error { return s.bus(connected) })
 	err := g.Wait()

@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"k8s.io/client-go/rest"
 
@@ -41,6 +40,15 @@ func (d *diary) untilEnded(name string) func(context.Context) error {
 	}
 }
 
+// never is a queue that is not drained.
+func never(ctx context.Context) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// none is nothing to tell.
+func none(context.Context) error { return nil }
+
 func TestStagesEndOneAfterTheOther(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	var d diary
@@ -49,18 +57,27 @@ func TestStagesEndOneAfterTheOther(t *testing.T) {
 	stop()
 	err := runStages(ctx, time.Minute, stages{
 		observe: d.untilEnded("observe"),
-		waiting: func() int { return 0 }, closeQueue: func() { d.add("queue closed"); close(closed) },
-		pump: func(context.Context) error {
-			<-closed
-			d.add("pump drained")
+		waiting: func() int { return 0 },
+		drained: func(context.Context) error {
+			d.add("drained")
 			return nil
 		},
-		bus: d.untilEnded("bus"),
+		finish: func(context.Context) error {
+			d.add("finished")
+			return nil
+		},
+		closeQueue: func() { d.add("queue closed"); close(closed) },
+		pump: func(context.Context) error {
+			<-closed
+			d.add("pump ended")
+			return nil
+		},
+		remember: d.untilEnded("checkpoint"), bus: d.untilEnded("bus"),
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"observe ended", "queue closed", "pump drained", "bus ended"}; !slices.Equal(d.entries, want) {
+	if want := []string{"observe ended", "drained", "finished", "queue closed", "pump ended", "checkpoint ended", "bus ended"}; !slices.Equal(d.entries, want) {
 		t.Errorf("got %q, want %q", d.entries, want)
 	}
 }
@@ -72,12 +89,12 @@ func TestGraceEndsADrain(t *testing.T) {
 		stop()
 		begin := time.Now()
 		err := runStages(ctx, 20*time.Second, stages{
-			observe: d.untilEnded("observe"), waiting: func() int { return 0 }, closeQueue: func() {},
+			observe: d.untilEnded("observe"), waiting: func() int { return 0 }, drained: never, finish: none, closeQueue: func() {},
 			pump: func(ctx context.Context) error {
 				<-ctx.Done()
 				return context.Cause(ctx)
 			},
-			bus: d.untilEnded("bus"),
+			remember: d.untilEnded("checkpoint"), bus: d.untilEnded("bus"),
 		}, slog.New(slog.DiscardHandler))
 		if !errors.Is(err, errGrace) || time.Since(begin) != 20*time.Second {
 			t.Errorf("got %v after %v, want the end of the grace period after 20 s", err, time.Since(begin))
@@ -90,12 +107,46 @@ func TestAFailingStageEndsAll(t *testing.T) {
 	var d diary
 	failure := errors.New("the stream would lose events")
 	err := runStages(t.Context(), time.Minute, stages{
-		observe: d.untilEnded("observe"), waiting: func() int { return 0 }, closeQueue: func() {}, pump: d.untilEnded("pump"),
-		bus: func(context.Context) error { return failure },
+		observe: d.untilEnded("observe"), waiting: func() int { return 0 }, drained: never, finish: none, closeQueue: func() {}, pump: d.untilEnded("pump"),
+		remember: d.untilEnded("checkpoint"), bus: func(context.Context) error { return failure },
 	}, slog.New(slog.DiscardHandler))
 	if !errors.Is(err, failure) {
 		t.Errorf("got %v, want %v", err, failure)
 	}
+}
+
+// A checkpoint that another agent has written ends this one: two would take turns in losing history.
+func TestAConflictOfCheckpointsEndsAll(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	var d diary
+	conflict := errors.New("somebody else has written it")
+	err := runStages(t.Context(), time.Minute, stages{
+		observe: d.untilEnded("observe"), waiting: func() int { return 0 }, drained: never, finish: none, closeQueue: func() {},
+		pump: d.untilEnded("pump"), remember: func(context.Context) error { return conflict }, bus: d.untilEnded("bus"),
+	}, slog.New(slog.DiscardHandler))
+	if !errors.Is(err, conflict) {
+		t.Errorf("got %v, want %v", err, conflict)
+	}
+	slices.Sort(d.entries)
+	if want := []string{"bus ended", "observe ended", "pump ended"}; !slices.Equal(d.entries, want) {
+		t.Errorf("got %q, want %q", d.entries, want)
+	}
+}
+
+// What is drained is remembered also where the bus is not told any more within the grace period.
+func TestTheCheckpointIsSavedWhenGraceIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d diary
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		err := runStages(ctx, 20*time.Second, stages{
+			observe: d.untilEnded("observe"), waiting: func() int { return 1 }, drained: none, finish: never, closeQueue: func() {},
+			pump: never, remember: d.untilEnded("checkpoint"), bus: d.untilEnded("bus"),
+		}, slog.New(slog.DiscardHandler))
+		if !errors.Is(err, errGrace) || !slices.Contains(d.entries, "checkpoint ended") {
+			t.Errorf("got %v after %q", err, d.entries)
+		}
+	})
 }
 
 // A bus that fails ends the pump before it has ended itself: what it says is what matters.
@@ -105,11 +156,12 @@ func TestTheErrorOfAFailedBusIsTold(t *testing.T) {
 		failure := errors.New("the disk is full")
 		closed := make(chan struct{})
 		err := runStages(t.Context(), time.Minute, stages{
-			observe: d.untilEnded("observe"), waiting: func() int { return 1 }, closeQueue: func() {},
+			observe: d.untilEnded("observe"), waiting: func() int { return 1 }, drained: never, finish: none, closeQueue: func() {},
 			pump: func(context.Context) error {
 				<-closed
 				return fmt.Errorf("publish pods/1: %w", publish.ErrClosed)
 			},
+			remember: untilEnded,
 			bus: func(context.Context) error {
 				close(closed)
 				synctest.Wait() // the pump has ended
@@ -133,7 +185,7 @@ func TestLoggedHostHoldsNoPassword(t *testing.T) {
 		}
 	}
 	// One that cannot be read is not repeated.
-	if _, err := newSet(config.Default(), &rest.Config{Host: "admin:hunter2@[::1"}, nil, slog.New(slog.DiscardHandler), prometheus.NewRegistry()); err == nil || strings.Contains(err.Error(), "hunter2") {
+	if _, err := idleSet(config.Default(), &rest.Config{Host: "admin:hunter2@[::1"}); err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("got %v", err)
 	}
 }

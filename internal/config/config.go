@@ -19,6 +19,7 @@ type Config struct {
 	Event          Event          `yaml:"event"`
 	Queue          Queue          `yaml:"queue"`
 	Bus            Bus            `yaml:"bus"`
+	Checkpoint     Checkpoint     `yaml:"checkpoint"`
 	Mode           Mode           `yaml:"mode"`
 	LeaderElection LeaderElection `yaml:"leaderElection"`
 	Server         Server         `yaml:"server"`
@@ -67,6 +68,8 @@ func (RedactionMode) Values() []string { return names(RedactRemove) }
 // Snapshot says when the objects that exist are read and sent.
 type Snapshot struct {
 	Mode SnapshotMode `yaml:"mode"`
+	// Every is after what time it is taken again, 0: never. What a file leaves out is 24h where that is allowed, see settle.
+	Every Duration `yaml:"every"`
 }
 
 // SnapshotMode is when a snapshot is sent at start.
@@ -152,6 +155,30 @@ func (Discard) Values() []string { return names(DiscardNew, DiscardOld) }
 
 // Stdout is the bus that prints JSON lines.
 type Stdout struct{}
+
+// Checkpoint is where the agent remembers how far it has come. Neither: where that is best by itself, which the agent
+// decides when it knows where it runs.
+type Checkpoint struct {
+	ConfigMap *CheckpointConfigMap `yaml:"configMap,omitempty"`
+	File      *CheckpointFile      `yaml:"file,omitempty"`
+}
+
+// CheckpointConfigMap is a ConfigMap of the cluster that is captured.
+type CheckpointConfigMap struct {
+	Namespace string `yaml:"namespace"`
+	Name      string `yaml:"name"`
+}
+
+// DefaultCheckpoint is the name of the ConfigMap where the file gives none.
+const DefaultCheckpoint = "kubecdc-checkpoint"
+
+// prepare gives the ConfigMap its default; the keys of the file are laid over it.
+func (m *CheckpointConfigMap) prepare() { *m = CheckpointConfigMap{Name: DefaultCheckpoint} }
+
+// CheckpointFile is a file of the machine that the agent runs on.
+type CheckpointFile struct {
+	Path string `yaml:"path"` // absolute
+}
 
 // Mode is what part of a cluster an agent watches.
 type Mode string
@@ -241,7 +268,7 @@ func Default() *Config {
 			`metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]`,
 		},
 		Redaction: Redaction{Secrets: true, Mode: RedactRemove},
-		Snapshot:  Snapshot{Mode: SnapshotInitial},
+		Snapshot:  Snapshot{Mode: SnapshotInitial, Every: Duration{defaultEvery}},
 		Event:     Event{Mode: EventStructured, Before: true, Patch: true},
 		Queue:     Queue{Events: 131072, Bytes: 64 << 20},
 		Bus:       Bus{NATS: &nats},
@@ -249,6 +276,31 @@ func Default() *Config {
 		Server:    Server{Address: ":8080"},
 		Log:       Log{Level: LogInfo, Format: LogAuto},
 	}
+}
+
+// defaultEvery is how often a snapshot is taken again.
+const defaultEvery = 24 * time.Hour
+
+// settle gives what depends on other keys its default where the file, which has what written tells, does not have it.
+func (c *Config) settle(written func(path string) bool) {
+	if written("snapshot.every") {
+		return
+	}
+	every := &c.Snapshot.Every.Duration
+	if age := c.expiry(); age > 0 {
+		*every = min(*every, age/2)
+	}
+	if least := Limits()["snapshot.every"].Low.number(); c.Snapshot.Mode == SnapshotNever || int64(*every) < least {
+		*every = 0
+	}
+}
+
+// expiry is the age at which records are deleted, as far as the file says it; 0: it does not, or for ever.
+func (c *Config) expiry() time.Duration {
+	if n := c.Bus.NATS; n != nil && n.Stream.Create {
+		return n.Stream.MaxAge.Duration
+	}
+	return 0
 }
 
 func defaultNATS() NATS {

@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -87,7 +88,7 @@ func row(t *testing.T, e *entry) string {
 	t.Helper()
 	value := ""
 	switch {
-	case e.path == "watch[].resources":
+	case slices.Contains(required(), e.path):
 		value = "required"
 	case e.value != nil:
 		value = code(inWords(t, e.value))

@@ -48,6 +48,10 @@ func ParseFile(data []byte, name string, checks ...Check) (*File, error) {
 	c := Default()
 	d := newDecoder(data, name, os.LookupEnv)
 	d.decode(c)
+	c.settle(func(path string) bool {
+		_, ok := d.places[path]
+		return ok
+	})
 	errs := d.errs
 	for _, e := range c.problems() {
 		// What could not be read was left at its default or empty: a second complaint about it would mislead.

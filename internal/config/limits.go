@@ -33,6 +33,7 @@ func (d Duration) number() int64 { return int64(d.Duration) }
 func Limits() map[string]Limit {
 	const day = 24 * time.Hour
 	return map[string]Limit{
+		"snapshot.every":                  {Low: Duration{time.Minute}, High: Duration{100 * 365 * day}, Zero: true},
 		"queue.events":                    {Low: count(1), High: count(1 << 24)},
 		"queue.bytes":                     {Low: Bytes(64 << 10), High: Bytes(1 << 40)},
 		"bus.nats.stream.replicas":        {Low: count(1), High: count(5)},

@@ -33,8 +33,8 @@ func (e *entry) parent() string {
 
 var (
 	keyLine       = regexp.MustCompile(`^( *)(- )?([a-zA-Z]+):(?: (.*))?$`)
-	commentedLine = regexp.MustCompile(`^( *)# ([a-zA-Z]+): (.*?)(?:   # not yet)?$`)
-	commentLine   = regexp.MustCompile(`^ *# ?(.*)$`)
+	commentedLine = regexp.MustCompile(`^( *)# ( *)([a-zA-Z]+):(?: (.*?))?(?:   # not yet)?$`)
+	commentLine   = regexp.MustCompile(`^ *# ?(?: +# )?(.*)$`) // within what is commented out, too
 )
 
 // prose reads keys and what is said about them from the default file, in its order. The first comment is about the file.
@@ -82,10 +82,12 @@ func prose(t *testing.T) (file string, entries []entry) {
 			add(len(m[1]), m[2] != "", m[3], "")
 			continue
 		}
-		if m := commentedLine.FindStringSubmatch(line); m != nil &&
-			slices.Contains(known, strings.TrimPrefix(within(len(m[1]))+"."+m[2], ".")) {
-			add(len(m[1]), false, m[2], m[3])
-			continue
+		if m := commentedLine.FindStringSubmatch(line); m != nil {
+			indent := len(m[1]) + len(m[2])
+			if slices.Contains(known, strings.TrimPrefix(within(indent)+"."+m[3], ".")) {
+				add(indent, false, m[3], m[4])
+				continue
+			}
 		}
 		if m := commentLine.FindStringSubmatch(line); m != nil {
 			comment = append(comment, m[1])
@@ -127,8 +129,10 @@ func reference(t *testing.T) []entry {
 		}
 	}
 	walk(reflect.TypeFor[config.Config](), reflect.ValueOf(*config.Default()), "")
-	delete(values, "apiVersion")        // has to be written
-	delete(values, "watch[].resources") // has to be written
+	for _, path := range required() {
+		delete(values, path)
+	}
+	values["checkpoint.configMap.name"] = config.DefaultCheckpoint
 
 	planned := map[string]config.Planned{}
 	for _, p := range config.PlannedKeys() {
@@ -144,8 +148,8 @@ func reference(t *testing.T) []entry {
 		if p, ok := planned[e.path]; ok {
 			e.planned = &p
 		}
-		// What works is not commented out, or comparing the file with Default would mean nothing.
-		if e.planned == nil && e.example != "" && e.path != "bus.stdout" {
+		// What works is not commented out, or comparing the file with Default would mean nothing. A choice is an exception.
+		if e.planned == nil && e.example != "" && e.path != "bus.stdout" && !strings.HasPrefix(e.path, "checkpoint.") {
 			t.Errorf("%s has %s in a comment only", defaultFile, e.path)
 		}
 		if e.prose == "" {
@@ -163,6 +167,11 @@ func reference(t *testing.T) []entry {
 		}
 	}
 	return entries
+}
+
+// required are the keys that have to be written where the mapping that they are in is.
+func required() []string {
+	return []string{"apiVersion", "watch[].resources", "checkpoint.configMap.namespace", "checkpoint.file.path"}
 }
 
 // choices are the values of a key that has to be one of a few.

@@ -184,6 +184,12 @@ func makeSchema(t *testing.T) []byte {
 			one := uint64(1)
 			s.MinProperties, s.MaxProperties = &one, &one
 			types(s, "object") // nothing is no bus
+		case "checkpoint":
+			s.MaxProperties = new(uint64)
+			*s.MaxProperties = 1
+		case "checkpoint.configMap", "checkpoint.file":
+			types(s, "object") // nothing is no place
+			s.Required = []string{map[string]string{"configMap": "namespace", "file": "path"}[e.key]}
 		case "bus.nats.url":
 			server := ` *(` + strings.Join(config.ServerSchemes(), "|") + `)://[^@,:/ ][^@,]*`
 			s.Pattern = `^` + server + `(,` + server + `)*$|` + variable
@@ -281,6 +287,9 @@ var onlyValidate = map[string]string{
 	"overlap-selector":      "rules that depend on each other",
 	"overlap-unknown-group": "rules that depend on each other",
 	"overlap-versions":      "rules that depend on each other",
+	"every-max-age":         "keys that depend on each other",
+	"every-never":           "keys that depend on each other",
+	"every-too-often":       "how long a duration is",
 	"selectors":             "the grammar of selectors",
 	"wrong-group":           "which groups Kubernetes serves a resource in",
 }

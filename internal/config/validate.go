@@ -36,11 +36,12 @@ func (c *Config) problems() []*Error {
 	list = append(list, validateWatch(c.Watch, root("watch"))...)
 	list = append(list, validateStrip(c.Strip, root("strip"))...)
 	list = append(list, c.Redaction.validate(root("redaction"))...)
-	list = append(list, inEnum(root("snapshot").Child("mode"), c.Snapshot.Mode)...)
+	list = append(list, c.validateSnapshot(root("snapshot"))...)
 	list = append(list, inEnum(root("event").Child("mode"), c.Event.Mode)...)
 	list = append(list, inLimit(root("queue").Child("events"), count(c.Queue.Events))...)
 	list = append(list, inLimit(root("queue").Child("bytes"), c.Queue.Bytes)...)
 	list = append(list, c.Bus.validate(root("bus"))...)
+	list = append(list, c.Checkpoint.validate(root("checkpoint"))...)
 	list = append(list, inEnum(root("mode"), c.Mode)...)
 	list = append(list, staysOff(root("leaderElection").Child("enabled"), c.LeaderElection.Enabled)...)
 	list = append(list, validateAddress(c.Server.Address, root("server").Child("address"))...)
@@ -238,6 +239,55 @@ func (r *Redaction) validate(path *field.Path) field.ErrorList {
 	}
 	return append(list, inEnum(path.Child("mode"), r.Mode)...)
 }
+
+func (c *Config) validateSnapshot(path *field.Path) field.ErrorList {
+	list := inEnum(path.Child("mode"), c.Snapshot.Mode)
+	every, at := c.Snapshot.Every, path.Child("every")
+	switch wrong, age := inLimit(at, every), c.expiry(); {
+	case len(wrong) > 0:
+		list = append(list, wrong...)
+	case every.Duration == 0:
+	case c.Snapshot.Mode == SnapshotNever:
+		list = append(list, field.Invalid(at, every, "must be 0s where snapshot.mode is never; leave it out"))
+	case age > 0 && every.Duration >= age:
+		list = append(list, field.Invalid(at, every, fmt.Sprintf("must be less than bus.nats.stream.maxAge (%v), or what did not change "+
+			"since would be on the bus no longer; write 0s for never", Duration{age})))
+	}
+	return list
+}
+
+func (c *Checkpoint) validate(path *field.Path) field.ErrorList {
+	switch {
+	case c.ConfigMap != nil && c.File != nil:
+		return field.ErrorList{field.Forbidden(path, "must name one place only, got configMap and file")}
+	case c.ConfigMap != nil:
+		return c.ConfigMap.validate(path.Child("configMap"))
+	case c.File != nil && !absolutePath.MatchString(c.File.Path):
+		return field.ErrorList{field.Invalid(path.Child("file", "path"), c.File.Path,
+			"must be an absolute path, such as /var/lib/kubecdc/checkpoint.json: another start would not find it from another directory")}
+	}
+	return nil
+}
+
+func (m *CheckpointConfigMap) validate(path *field.Path) field.ErrorList {
+	var list field.ErrorList
+	if !namespaceName.MatchString(m.Namespace) {
+		list = append(list, field.Invalid(path.Child("namespace"), m.Namespace, "must be the name of a namespace: at most 63 of "+
+			`a-z, 0-9 and "-", beginning and ending with a letter or digit`))
+	}
+	if !configMapName.MatchString(m.Name) {
+		list = append(list, field.Invalid(path.Child("name"), m.Name, "must be what a ConfigMap can be called: at most 253 of "+
+			`a-z, 0-9, "-" and ".", beginning and ending with a letter or digit`))
+	}
+	return list
+}
+
+var (
+	absolutePath = regexp.MustCompile(`^(/|[A-Za-z]:[/\\])`)
+	// A namespace is a DNS label, a ConfigMap's name a DNS subdomain (RFC 1123).
+	namespaceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	configMapName = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`)
+)
 
 func (b *Bus) validate(path *field.Path) field.ErrorList {
 	switch {

@@ -71,14 +71,6 @@ func (i *informer) ListWithContext(ctx context.Context, _ metav1.ListOptions) (r
 // load reads one list into the store, of the kind that is called for, and has announced what comes of it. cause is why, for
 // the metric. The store is told to begin again if it fails half-way.
 func (i *informer) load(ctx context.Context) (rv uint64, cause string, err error) {
-	select {
-	case i.listSlots <- struct{}{}:
-		defer func() { <-i.listSlots }()
-	case <-ctx.Done():
-		return 0, "start", context.Cause(ctx)
-	}
-	i.state.setReading(true)
-	defer i.state.setReading(false)
 	if i.rewound.Swap(false) {
 		i.restart(object.Rewound)
 	}
@@ -103,15 +95,11 @@ func (i *informer) restart(reason object.GapReason) {
 
 // loadFresh reads the objects as they are now, of which nothing is known.
 func (i *informer) loadFresh(ctx context.Context) (uint64, error) {
-	if err := i.askBus(ctx); err != nil {
-		return 0, err
-	}
 	i.store.beginList(listFresh)
-	var snap *snapshot
-	if i.snapshots != SnapshotNever {
-		snap = &snapshot{} // its resourceVersion is known at the end of the list
+	rv, err := i.pages(ctx, metav1.ListOptions{}, i.store.load)
+	if err == nil {
+		err = i.askBus(ctx)
 	}
-	rv, err := i.pages(ctx, metav1.ListOptions{}, func(o *object.Object, _ *object.Scanned) { i.store.load(o, snap) })
 	if err != nil {
 		return 0, err
 	}
@@ -122,10 +110,11 @@ func (i *informer) loadFresh(ctx context.Context) (uint64, error) {
 		i.log.Warn("history is lost: a gap is announced, and the objects are read anew", "scope", i.scope,
 			"from_rv", l.from, "to_rv", rv, "reason", l.reason, "since", l.since)
 	}
-	if snap == nil {
+	var snap *snapshot
+	if i.snapshots == SnapshotNever {
 		notices = append(notices, &notice{prepare: i.store.adopt})
 	} else {
-		*snap = *newSnapshot(i.scope, "", rv, time.Now())
+		snap = newSnapshot(i.scope, "", rv, time.Now())
 		notices = append(notices, i.store.started(snap))
 		i.log.Debug("snapshot started", "scope", i.scope, "snapshot", snap.id, "rv", rv)
 	}
@@ -176,6 +165,14 @@ func (i *informer) walk(ctx context.Context, to uint64) (whole bool, err error) 
 // pages reads one list of the scope, page by page, and returns its resourceVersion. take gets each object, and its metadata,
 // which it must not keep.
 func (i *informer) pages(ctx context.Context, o metav1.ListOptions, take func(o *object.Object, m *object.Scanned)) (uint64, error) {
+	select {
+	case i.listSlots <- struct{}{}:
+		defer func() { <-i.listSlots }()
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+	i.state.setReading(true)
+	defer i.state.setReading(false)
 	o.Limit, o.LabelSelector, o.FieldSelector = pageSize, i.labels, i.fields
 	r, loaded := i.newReader(), 0
 	var rv uint64

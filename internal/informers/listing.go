@@ -209,16 +209,11 @@ func (s *store) gap(rv uint64, walk func(ctx context.Context) (bool, error)) *no
 	return n
 }
 
-// load takes one object of a list of which nothing was known. snap is the snapshot that it belongs to, nil: it is not read.
-func (s *store) load(o *object.Object, snap *snapshot) {
-	key := o.Ref.Key
+// load takes one object of a list, of which nothing was known.
+func (s *store) load(o *object.Object, _ *object.Scanned) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := entry{last: o}
-	if snap.takes(o) {
-		e.due = dueRead
-	}
-	s.set(key, e)
+	s.set(o.Ref.Key, entry{last: o})
 }
 
 // compare takes one object of a list that is read because history was lost. m is not kept.
@@ -286,17 +281,32 @@ func (s *store) endList(rv uint64, snap *snapshot, notices ...*notice) {
 		s.adopted = s.listing == listResume
 	}
 	s.unseen, s.listing, s.loaded, s.listRV, s.rv = nil, notListing, true, rv, rv
-	s.line()
-	if snap != nil {
-		s.snapshot = snap
-		if !snap.resumed {
-			snap.objects = len(s.order)
-			s.began = s.now()
-			s.lastSnapshot = s.began
-		}
+	if snap == nil {
+		s.line()
+	} else {
+		s.send(snap)
 	}
 	s.announce = append(notices, s.announce...) // a gap comes before a snapshot that is not announced yet
 	s.wakeCursor()
+}
+
+// send makes the reads of a snapshot due. The caller holds mu.
+func (s *store) send(snap *snapshot) {
+	for key, e := range s.objects {
+		if snap.takes(e.last) {
+			s.set(key, entry{last: e.last, due: dueRead})
+		}
+	}
+	s.line()
+	s.snapshot = snap
+	if snap.resumed {
+		return
+	}
+	snap.objects = len(s.order)
+	s.lastSnapshot = snap.began
+	if snap.namespace == "" {
+		s.began = snap.began
+	}
 }
 
 // line puts what is due in order. The caller holds mu.

@@ -24,35 +24,36 @@ type origin struct {
 // snapshot. The watch goes on from there. Where that cannot be, history begins anew (errRestart).
 func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	c := i.resume
-	if err := i.askBus(ctx); err != nil {
-		return 0, err
-	}
 	// Of a resourceVersion in the future only a list without one tells if it is a lagging API server or a restored etcd.
 	now, err := i.latest(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		return 0, err
-	case now < c.ResourceVersion, i.heard != nil && (i.heard.ResourceVersion > now || i.heard.History > c.History):
-		return 0, i.giveUp(object.Rewound)
 	}
-
-	snap, notices := i.snapshotBehind(c)
+	if now < c.ResourceVersion {
+		return 0, i.giveUp(ctx, object.Rewound)
+	}
 	i.store.beginList(listResume)
 	rv, err := i.pages(ctx, metav1.ListOptions{
 		ResourceVersion: object.FormatVersion(c.ResourceVersion), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
-	}, func(o *object.Object, _ *object.Scanned) { i.store.load(o, snap) })
+	}, i.store.load)
 	switch {
 	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
-		return 0, i.giveUp(object.Compacted)
-	case cannotTell(err):
-		return 0, i.giveUp(object.Expired)
+		return 0, i.giveUp(ctx, object.Compacted)
+	case cannotTell(err), err == nil && rv != c.ResourceVersion: // a server that does not know Exact
+		return 0, i.giveUp(ctx, object.Expired)
 	case err != nil:
 		return 0, err
-	case rv != c.ResourceVersion: // a server that does not know Exact
-		return 0, i.giveUp(object.Expired)
 	case !c.inherited && i.store.objectsState() != c.State:
-		return 0, i.giveUp(object.Rewound)
+		return 0, i.giveUp(ctx, object.Rewound)
 	}
+	if err := i.askBus(ctx); err != nil {
+		return 0, err
+	}
+	if h := i.heard; h != nil && (h.ResourceVersion > now || h.History > c.History) {
+		return 0, i.giveUp(ctx, object.Rewound)
+	}
+
+	snap, notices := i.snapshotBehind(c)
 	if c.Version != i.resource.Version || c.Kind != i.resource.Kind {
 		// The same objects, in another form: before is not what the last after was.
 		i.store.loses(lost{from: rv, since: c.LastSeen, reason: object.SelectionChanged})
@@ -60,7 +61,8 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	}
 	i.store.endList(rv, snap, notices...)
 	i.resume, i.resumed = nil, c
-	i.log.Info("resumed", "scope", i.scope, "rv", rv, "last_seen", c.LastSeen)
+	i.state.setResumed()
+	i.log.Debug("resumed", "scope", i.scope, "rv", rv, "last_seen", c.LastSeen)
 	return rv, nil
 }
 
@@ -95,7 +97,10 @@ func (i *informer) since() time.Time {
 }
 
 // giveUp begins history anew behind the checkpoint.
-func (i *informer) giveUp(reason object.GapReason) error {
+func (i *informer) giveUp(ctx context.Context, reason object.GapReason) error {
+	if err := i.askBus(ctx); err != nil { // it may have heard of more restores
+		return err
+	}
 	c := i.resume
 	i.resume = nil
 	l := lost{from: c.ResourceVersion, since: c.LastSeen, reason: reason}

@@ -182,7 +182,7 @@ func (f *farewell) collect(ctx context.Context) (told bool, err error) {
 	exactly := metav1.ListOptions{
 		ResourceVersion: object.FormatVersion(f.from.ResourceVersion), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
 	}
-	rv, err := f.pages(ctx, exactly, func(o *object.Object, _ *object.Scanned) { f.store.load(o, nil) })
+	rv, err := f.pages(ctx, exactly, f.store.load)
 	if err != nil || rv != f.from.ResourceVersion {
 		return false, passing(err)
 	}

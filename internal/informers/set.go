@@ -259,7 +259,7 @@ func (s *Set) awaitCapture(ctx context.Context, began time.Time) {
 			break
 		}
 	}
-	objects, missing := 0, 0
+	objects, missing, resumed := 0, 0, 0
 	resources := map[string]bool{}
 	for _, st := range s.Status() {
 		if !st.Captured {
@@ -268,15 +268,21 @@ func (s *Set) awaitCapture(ctx context.Context, began time.Time) {
 		}
 		objects += st.Objects
 		resources[st.Resource] = true
+		if st.Resumed {
+			resumed++
+		}
 	}
 	attrs := []any{"resources", len(resources), "objects", objects, "took", time.Since(began)}
 	if missing > 0 {
 		attrs = append(attrs, "not_captured", missing)
 	}
 	s.denials.flush() // what is missing is said before that the rest is complete
-	if s.o.Snapshot == SnapshotNever {
+	switch {
+	case resumed > 0:
+		s.o.Log.Info("resumed where the last run ended, waiting for changes", append(attrs, "scopes_resumed", resumed)...)
+	case s.o.Snapshot == SnapshotNever:
 		s.o.Log.Info("all resources are loaded, waiting for changes", attrs...)
-	} else {
+	default:
 		s.o.Log.Info("first snapshot complete, waiting for changes", attrs...)
 	}
 	close(s.captured)

@@ -18,6 +18,7 @@ type snapshot struct {
 	scope     string
 	namespace string // the only one, "": all of the scope
 	rv        uint64
+	began     time.Time
 	objects   int // to be read in all, under the store's mu
 
 	reads *checkpoint.Ledger[string] // its mark is the key up to which all are acknowledged
@@ -31,7 +32,7 @@ type snapshot struct {
 
 func newSnapshot(scope, namespace string, rv uint64, began time.Time) *snapshot {
 	return &snapshot{
-		id: began.UTC().Format("20060102T150405Z") + "-" + object.FormatVersion(rv), scope: scope, namespace: namespace, rv: rv,
+		id: began.UTC().Format("20060102T150405Z") + "-" + object.FormatVersion(rv), scope: scope, namespace: namespace, rv: rv, began: began,
 		reads: newCursor(""), done: make(chan struct{}),
 	}
 }
@@ -48,10 +49,10 @@ func newCursor(at string) *checkpoint.Ledger[string] {
 	return checkpoint.NewLedger(at, func(a, b string) string { return max(a, b) })
 }
 
-// takes tells if an object of a list is to be read. A nil snapshot takes none.
+// takes tells if an object is to be read.
 func (s *snapshot) takes(o *object.Object) bool {
 	switch {
-	case s == nil, s.namespace != "" && o.Ref.Namespace() != s.namespace:
+	case s.namespace != "" && o.Ref.Namespace() != s.namespace:
 		return false
 	case s.resumed:
 		return o.Ref.Key > s.cursor && o.ResourceVersion <= s.rv
@@ -153,19 +154,8 @@ func (s *store) begin(scope, namespace string) begun {
 	if next := s.lastSnapshot.Add(time.Second); began.Before(next) {
 		began = next
 	}
-	s.lastSnapshot = began
 	snap := newSnapshot(scope, namespace, s.rv, began)
-	for key, e := range s.objects {
-		if snap.takes(e.last) {
-			s.set(key, entry{last: e.last, due: dueRead})
-		}
-	}
-	s.line()
-	snap.objects = len(s.order)
-	s.snapshot = snap
-	if namespace == "" {
-		s.began = began
-	}
+	s.send(snap)
 	s.shutGate()
 	s.announce = append(s.announce, s.started(snap))
 	return begun{started: Started{Scope: scope, Snapshot: snap.id, Objects: snap.objects}}

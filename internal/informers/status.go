@@ -35,6 +35,7 @@ type Status struct {
 	Objects  int  // last-known objects; so far, while the first list is loaded
 	Expected int  // how many the first list will have loaded, where the API server tells; 0 once it is
 	Pending  int  // deltas that a list made due: reads not acknowledged yet, inferred ones not handed to the queue yet
+	Resumed  bool // it went on from the checkpoint
 	Captured bool // the first snapshot is on the bus, to its last read and its snapshot.completed
 }
 
@@ -86,6 +87,7 @@ type state struct {
 	sync    bool
 	reading bool // a list is being loaded
 	expects int
+	resumed bool
 	blocked bool
 	err     error
 	fails   int       // requests that failed since one succeeded
@@ -102,6 +104,12 @@ func (s *state) listed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sync, s.expects = true, 0
+}
+
+func (s *state) setResumed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.resumed = true
 }
 
 func (s *state) setReading(r bool) {
@@ -225,7 +233,7 @@ func (i *informer) status() Status {
 	defer s.mu.Unlock()
 	out := Status{
 		Scope: i.scope, Resource: i.resource.String(), Synced: s.sync, LastSeen: s.last, Phase: PhaseWatching,
-		Objects: objects, Expected: s.expects, Pending: pending, Captured: caughtUp,
+		Objects: objects, Expected: s.expects, Pending: pending, Captured: caughtUp, Resumed: s.resumed,
 	}
 	if s.err != nil {
 		out.Error, out.Reason, out.Failures = s.err.Error(), reason(s.err), s.fails

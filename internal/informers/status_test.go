@@ -106,7 +106,7 @@ func TestStatusOfAFirstSnapshot(t *testing.T) {
 			t.Errorf("%s: captured is %t", what, !want.Captured)
 		}
 	}
-	shows("the first page", informers.Status{Phase: informers.PhaseListing, Objects: 3, Expected: 7, Pending: 3})
+	shows("the first page", informers.Status{Phase: informers.PhaseListing, Objects: 3, Expected: 7})
 	close(secondPage)
 	shows("the list is read", informers.Status{Phase: informers.PhaseWatching, Synced: true, Objects: 7, Pending: 7})
 	rec.setRoom(3) // snapshot.started, and two reads

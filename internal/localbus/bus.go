@@ -35,6 +35,7 @@ type Options struct {
 	Dir       string // made if it does not exist
 	Cluster   string // uid
 	APIServer string // URL, for people; without credentials
+	Agent     string // URL of the agent's own HTTP server, for commands that look for it
 	Log       *slog.Logger
 
 	FirstPort int    // tried first. 0: 4222, which every NATS client tries by default

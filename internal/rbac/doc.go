@@ -6,6 +6,7 @@
 //   - LIST and WATCH of what is captured, in all namespaces or, where a rule names its namespaces literally, in each of
 //     them. The questions under a selector (LIST of one name, Exact) are LISTs of the same resource.
 //   - GET of the namespace kube-system, whose uid names the cluster.
+//   - GET, UPDATE and CREATE of the ConfigMap with the checkpoint, where it is kept in one.
 //   - discovery, which the ClusterRole system:discovery gives to everyone who is authenticated.
 //
 // # Invariants

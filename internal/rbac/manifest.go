@@ -141,11 +141,45 @@ func New(c *config.Config, o Options, d *Discovery) *Manifests {
 		rules[a.namespace] = append(rules[a.namespace], r)
 	}
 
+	if kept := checkpoint(c, o); kept != nil {
+		if !slices.Contains(namespaces, kept.Namespace) {
+			namespaces = append(namespaces, kept.Namespace)
+			slices.Sort(namespaces)
+		}
+		rules[kept.Namespace] = append(rules[kept.Namespace], checkpointRules(c, kept)...)
+	}
+
 	m := &Manifests{Notes: n.notes}
 	for _, ns := range namespaces {
 		m.Objects = append(m.Objects, role(o, ns, rules[ns]), binding(o, ns))
 	}
 	return m
+}
+
+// checkpoint is the ConfigMap that an agent in a pod of the ServiceAccount keeps its checkpoint in, nil: in none.
+func checkpoint(c *config.Config, o Options) *config.CheckpointConfigMap {
+	switch {
+	case c.Checkpoint.ConfigMap != nil:
+		return c.Checkpoint.ConfigMap
+	case c.Checkpoint.File != nil || c.Bus.Stdout != nil:
+		return nil
+	}
+	return &config.CheckpointConfigMap{Namespace: o.Namespace, Name: config.DefaultCheckpoint}
+}
+
+// checkpointRules are what reading and writing the ConfigMap takes. Who may create objects of a kind may do so under any
+// name: RBAC does not know it yet when it decides.
+func checkpointRules(c *config.Config, kept *config.CheckpointConfigMap) []Rule {
+	notes := []string{"The checkpoint."}
+	if c.Checkpoint.ConfigMap == nil {
+		notes = []string{"The checkpoint of an agent in a pod. (The configuration names none, and outside of a pod it is a file: " +
+			"then neither this rule nor the next is needed.)"}
+	}
+	configMaps := Rule{APIGroups: []string{""}, Resources: []string{"configmaps"}}
+	readWrite, create := configMaps, configMaps
+	readWrite.Notes, readWrite.ResourceNames, readWrite.Verbs = notes, []string{kept.Name}, []string{"get", "update"}
+	create.Notes, create.Verbs = []string{"RBAC knows no name of what is created: this is for the first checkpoint."}, []string{"create"}
+	return []Rule{readWrite, create}
 }
 
 // role is the ClusterRole, or the Role of a namespace.

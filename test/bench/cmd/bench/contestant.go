@@ -75,8 +75,9 @@ bus:
   nats:
     url: %s
     stream: {name: %s, create: false}
+checkpoint: {file: {path: %q}}
 server: {address: "%s"}
-`, record.Cluster, r.sinkURL, record.Stream, address)
+`, record.Cluster, r.sinkURL, record.Stream, filepath.Join(r.dir, "checkpoint.json"), address)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,323 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/terminal"
+)
+
+// checkpointPatience is how long a command waits for an API server that it has to ask.
+const checkpointPatience = 15 * time.Second
+
+func newCheckpointCommand(stdout, stderr io.Writer) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "checkpoint",
+		Short: "Show where a restart would resume, or have it start over",
+		Long: `Show what an agent remembers from one run to the next: for each scope (what one informer observes) the resourceVersion
+up to which all is on the bus. A restart goes on there. Or have it start over.
+
+Where the checkpoint is depends on how the agent is run: give these commands the same --config, --bus, --data-dir,
+--kubeconfig and --context.`,
+		Example: "  kubecdc checkpoint show\n" +
+			"  kubecdc checkpoint reset deployments.apps",
+		Args: oneOfItsCommands,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newCheckpointShowCommand(stdout, stderr), newCheckpointResetCommand(stdout, stderr))
+	return cmd
+}
+
+func addCheckpointFlags(cmd *cobra.Command, f *runFlags) {
+	cmd.Flags().StringVar(&f.config, "config", "", "configuration `file` of the agent")
+	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file`; default: $KUBECONFIG, ~/.kube/config, or in a pod its service account")
+	cmd.Flags().StringVar(&f.context, "context", "", "`name` of the kubeconfig's context")
+	cmd.Flags().StringVar(&f.bus, "bus", "", "`URL` of the bus, where the agent is run with one")
+	cmd.Flags().StringVar(&f.dataDir, "data-dir", "", "`directory` of the embedded JetStream, where the agent is run with one")
+}
+
+func newCheckpointShowCommand(stdout, stderr io.Writer) *cobra.Command {
+	var f runFlags
+	var output string
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Show where a restart would resume",
+		Long: `Show where the checkpoint is, of which cluster and bus, when it was saved, and for each scope: the resourceVersion up to
+which all is on the bus, how many restores of etcd the scope has lived through (HISTORY), the snapshot that is not
+complete with the object up to which it is on the bus, and when the API server last gave a sign of life. The agent may
+run: it saves what changed every 5 seconds.`,
+		Example: "  kubecdc checkpoint show\n" +
+			"  kubecdc checkpoint show --config kubecdc.yaml -o json | jq .checkpoint.scopes",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "table" && output != "json" {
+				return usageError{fmt.Errorf("--output: must be table or json, got %q", output)}
+			}
+			k, err := openCheckpoint(cmd.Context(), &f, stderr)
+			if err != nil {
+				return err
+			}
+			defer k.close()
+			d, err := checkpoint.Read(k.ctx, k.store)
+			if err != nil {
+				return k.explain(err)
+			}
+			if output == "json" {
+				return printJSON(stdout, struct {
+					Place      string               `json:"place"`
+					Checkpoint *checkpoint.Document `json:"checkpoint"` // null: there is none
+				}{k.store.String(), d})
+			}
+			showCheckpoint(stdout, k.store.String(), d, time.Now())
+			return nil
+		},
+	}
+	addCheckpointFlags(cmd, &f)
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "`format`: table or json")
+	completeWords(cmd, "output", "table", "json")
+	return cmd
+}
+
+func newCheckpointResetCommand(stdout, stderr io.Writer) *cobra.Command {
+	var f runFlags
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "reset [RESOURCE]",
+		Short: "Forget where a restart would resume",
+		Long: `Forget where a restart would resume: all of the checkpoint, or what it has of one resource. The next start of the agent
+takes a new snapshot of it, behind a gap that tells consumers that the changes in between are not known. A checkpoint
+that is damaged, or of another cluster or bus, is reset in the same way.
+
+Stop the agent first. A checkpoint in a file refuses to be reset while an agent uses it; one in a ConfigMap cannot tell,
+and the agent ends when it notices.
+
+RESOURCE is written as for kubectl, or is a scope as 'kubecdc checkpoint show' prints it. At a terminal it is asked for
+confirmation, unless --yes is given.`,
+		Example: "  kubecdc checkpoint reset\n" +
+			"  kubecdc checkpoint reset deployments.apps --config kubecdc.yaml --yes",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usageError{errors.New("checkpoint reset: name one resource, such as deployments.apps, or none for all")}
+			}
+			return nil
+		},
+		ValidArgsFunction: completeResources,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			resource := strings.Join(args, "")
+			if resource != "" && !strings.ContainsAny(resource, "/?") {
+				var err error
+				if resource, err = resourceNamed(resource); err != nil {
+					return usageError{fmt.Errorf("checkpoint reset: %w", err)}
+				}
+			}
+			k, err := openCheckpoint(cmd.Context(), &f, stderr)
+			if err != nil {
+				return err
+			}
+			defer k.close()
+			if !yes && !confirmed(resource, k.store.String(), cmd.InOrStdin(), stderr) {
+				return errors.New("checkpoint reset: nothing was changed")
+			}
+			removed, err := checkpoint.Reset(k.ctx, k.store, resource)
+			if err != nil {
+				return k.explain(err)
+			}
+			k.sayReset(stdout, resource, removed)
+			return nil
+		},
+	}
+	addCheckpointFlags(cmd, &f)
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return cmd
+}
+
+// kept is a checkpoint for a command.
+type kept struct {
+	ctx   context.Context //nolint:containedctx // that of one command, with its patience
+	close func()
+	store checkpoint.Store
+	cfg   *config.Config
+	where place
+}
+
+// openCheckpoint finds the checkpoint of the agent that is run with these flags.
+func openCheckpoint(ctx context.Context, f *runFlags, stderr io.Writer) (*kept, error) {
+	return openCheckpointWithin(ctx, checkpointPatience, f, stderr)
+}
+
+func openCheckpointWithin(ctx context.Context, patience time.Duration, f *runFlags, stderr io.Writer) (*kept, error) {
+	cfg, err := loadConfig(f)
+	if err != nil {
+		return nil, err
+	}
+	if !remembers(cfg) {
+		return nil, usageError{errors.New("with the bus stdout no checkpoint is kept, unless the configuration names a place for it: checkpoint")}
+	}
+	var found *cluster
+	find := func() (*cluster, error) {
+		if found != nil {
+			return found, nil
+		}
+		var err error
+		found, err = findCluster(f)
+		return found, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
+	k := &kept{ctx: ctx, close: cancel, cfg: cfg}
+	k.where, err = placeOf(f, cfg, find, func() (string, error) {
+		c, err := find()
+		if err != nil {
+			return "", err
+		}
+		return askUID(ctx, cfg, c, stderr)
+	})
+	if err == nil {
+		k.store, err = k.where.store(find)
+	}
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	if k.where.configMap != nil {
+		slow := time.AfterFunc(silence, func() { fmt.Fprintf(stderr, "kubecdc: waiting for the API server %s\n", found.host()) })
+		k.close = func() {
+			slow.Stop()
+			cancel()
+		}
+	}
+	return k, nil
+}
+
+// askUID asks which cluster it is. The place of a checkpoint that nobody named depends on it.
+func askUID(ctx context.Context, cfg *config.Config, c *cluster, stderr io.Writer) (string, error) {
+	set, err := idleSet(cfg, c.rest)
+	if err != nil {
+		return "", usageError{err}
+	}
+	uid, err := c.uid(ctx, set, slog.New(terminal.NewHandler(terminal.Detect(stderr, os.Getenv), slog.LevelWarn)))
+	if err != nil && ctx.Err() != nil {
+		return "", fmt.Errorf("where the checkpoint is depends on the cluster, and the API server %s (%s) has not told which it is: %w; "+
+			"with --data-dir, or with a configuration that names its place, it need not be asked", c.host(), c.from, context.Cause(ctx))
+	}
+	return uid, err
+}
+
+// explain is an error with the reason why ctx has ended.
+func (k *kept) explain(err error) error {
+	if k.ctx.Err() != nil {
+		return fmt.Errorf("%s: %w", k.store, context.Cause(k.ctx))
+	}
+	return err
+}
+
+// confirmed asks a person; where there is none, the call is all that is to be had.
+func confirmed(resource, place string, stdin io.Reader, stderr io.Writer) bool {
+	in, ok := stdin.(*os.File)
+	if !ok || !terminal.Detect(in, os.Getenv).Interactive || !terminal.Detect(stderr, os.Getenv).Interactive {
+		return true
+	}
+	what := "all"
+	if resource != "" {
+		what = resource
+	}
+	fmt.Fprintf(stderr, "Forget how far %s of %s has come? [y/N] ", what, place)
+	line, _ := bufio.NewReader(in).ReadString('\n') // what was not read is not yes
+	answer := strings.ToLower(strings.TrimSpace(line))
+	return answer == "y" || answer == "yes"
+}
+
+// sayReset says what was done, and what comes of it.
+func (k *kept) sayReset(w io.Writer, resource string, removed []string) {
+	what := "all that is captured"
+	if resource != "" {
+		what = strings.Join(removed, ", ")
+	}
+	switch {
+	case resource != "":
+		fmt.Fprintf(w, "%s: forgotten is %s.\n", k.store, what)
+	case len(removed) == 0:
+		fmt.Fprintf(w, "%s: removed; there was nothing in it to resume from.\n", k.store)
+	default:
+		fmt.Fprintf(w, "%s: removed; forgotten are %d scopes.\n", k.store, len(removed))
+	}
+	if k.cfg.Snapshot.Mode == config.SnapshotNever {
+		fmt.Fprintf(w, "The next start captures of %s what changes from then on (snapshot.mode: never).\n", what)
+	} else {
+		fmt.Fprintf(w, "The next start takes a new snapshot of %s.\n", what)
+	}
+	if k.where.configMap != nil {
+		fmt.Fprintln(w, "An agent that runs now ends when it notices.")
+	}
+}
+
+// showCheckpoint prints a table for a person.
+func showCheckpoint(w io.Writer, place string, d *checkpoint.Document, now time.Time) {
+	if d == nil {
+		fmt.Fprintf(w, "%s: no checkpoint yet. The next start begins anew.\n", place)
+		return
+	}
+	about := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintf(about, "kept in\t%s\n", place)
+	cluster := d.ClusterUID
+	if d.Cluster != d.ClusterUID {
+		cluster = fmt.Sprintf("%s (uid %s)", d.Cluster, d.ClusterUID)
+	}
+	fmt.Fprintf(about, "cluster\t%s\n", cluster)
+	fmt.Fprintf(about, "bus\t%s\n", d.Bus)
+	fmt.Fprintf(about, "saved\t%s (%s ago)\n", d.Saved.Local().Format(time.DateTime), age(now.Sub(d.Saved)))
+	_ = about.Flush() // a terminal that is gone hears nothing
+	if len(d.Scopes) == 0 {
+		fmt.Fprintln(w, "\nIt holds no scope yet.")
+		return
+	}
+	fmt.Fprintln(w)
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "SCOPE\tRESOURCEVERSION\tHISTORY\tSNAPSHOT\tLAST SEEN")
+	for _, name := range slices.Sorted(maps.Keys(d.Scopes)) {
+		s := d.Scopes[name]
+		seen := "-"
+		if !s.LastSeen.IsZero() {
+			seen = age(now.Sub(s.LastSeen)) + " ago"
+		}
+		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%s\n", name, s.ResourceVersion, s.History, unfinished(s.Snapshot), seen)
+	}
+	_ = table.Flush()
+}
+
+// unfinished is a snapshot that is being sent.
+func unfinished(s *checkpoint.Snapshot) string {
+	switch {
+	case s == nil:
+		return "-"
+	case s.Cursor == "":
+		return fmt.Sprintf("%s: nothing of %d objects yet", s.ID, s.Objects)
+	}
+	return fmt.Sprintf("%s: up to %s, of %d objects", s.ID, s.Cursor, s.Objects)
+}
+
+// age is a duration in the unit that matters, as kubectl shows ages.
+func age(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	}
+	return fmt.Sprintf("%dd", d/(24*time.Hour))
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubecdc/kubecdc/internal/config"
+)
+
+// defaultAgent is where an agent listens unless it is told otherwise.
+const defaultAgent = "http://127.0.0.1:8080"
+
+// answerWithin is how long an agent may take to begin snapshots: a live event that waits for room comes first.
+const answerWithin = time.Minute
+
+type snapshotFlags struct{ agent, namespace, output string }
+
+func newSnapshotCommand(stdout, stderr io.Writer) *cobra.Command {
+	var f snapshotFlags
+	cmd := &cobra.Command{
+		Use:   "snapshot [RESOURCE]",
+		Short: "Have the running agent send all objects once more",
+		Long: `Have the running agent send its objects once more, as read events between the markers of a snapshot: all of them, those
+of one resource, or of one namespace. Changes go on meanwhile; no object is read older than it was sent. The command
+returns when the snapshots have begun. One that is in progress already is not begun again: its id is told.
+
+RESOURCE is written as for kubectl: pods, deploy, deployments.apps, widgets.example.com.
+
+The agent answers on its own machine alone, at server.address. Without --agent it is the one 'kubecdc run' of this
+machine that runs with an embedded JetStream, or ` + strings.TrimPrefix(defaultAgent, "http://") + `. In a pod: kubectl exec, or kubectl port-forward.`,
+		Example: `  kubecdc snapshot                                  # all that is captured
+  kubecdc snapshot deployments.apps
+  kubecdc snapshot cm -n shop
+  kubectl exec -n kubecdc deploy/kubecdc -- kubecdc snapshot pods`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usageError{errors.New("snapshot: name one resource, such as deployments.apps, or none for all")}
+			}
+			return nil
+		},
+		ValidArgsFunction: completeResources,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.output != "text" && f.output != "json" {
+				return usageError{fmt.Errorf("--output: must be text or json, got %q", f.output)}
+			}
+			request := snapshotRequest{Namespace: f.namespace}
+			if len(args) == 1 {
+				var err error
+				if request.Resource, err = resourceNamed(args[0]); err != nil {
+					return usageError{fmt.Errorf("snapshot: %w", err)}
+				}
+			}
+			agent, err := f.find()
+			if err != nil {
+				return usageError{err}
+			}
+			return snapshot(cmd.Context(), agent, request, f.output, stdout, stderr)
+		},
+	}
+	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", "", "only objects of this `namespace`")
+	cmd.Flags().StringVar(&f.agent, "agent", "", "`URL` of the agent's HTTP server (default: that of a kubecdc that runs here, else "+defaultAgent+")")
+	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "`format`: text or json")
+	completeWords(cmd, "output", "text", "json")
+	return cmd
+}
+
+// resourceNamed is what a person means, as an agent calls it: in whichever version.
+func resourceNamed(text string) (string, error) {
+	r, err := config.FindResource(text)
+	r.Version = ""
+	return r.String(), err
+}
+
+// find is the URL of the agent.
+func (f *snapshotFlags) find() (string, error) {
+	if f.agent != "" {
+		agent := f.agent
+		if !strings.Contains(agent, "://") {
+			agent = "http://" + agent
+		}
+		if u, err := url.Parse(agent); err != nil || u.Scheme != "http" || u.Host == "" {
+			return "", fmt.Errorf("--agent: must be http://host:port, got %q", f.agent)
+		}
+		return strings.TrimSuffix(agent, "/"), nil
+	}
+	up := running()
+	if len(up) > 1 {
+		lines := make([]string, len(up))
+		for i, a := range up {
+			lines[i] = fmt.Sprintf("  %s of %s", a.Agent, a.APIServer)
+		}
+		return "", fmt.Errorf("%d agents run here; name one with --agent:\n%s", len(up), strings.Join(lines, "\n"))
+	}
+	if len(up) == 1 {
+		return cmp.Or(up[0].Agent, defaultAgent), nil
+	}
+	return defaultAgent, nil
+}
+
+// snapshot asks the agent, and prints what it has begun.
+func snapshot(ctx context.Context, agent string, request snapshotRequest, output string, stdout, stderr io.Writer) error {
+	slow := time.AfterFunc(silence, func() { fmt.Fprintf(stderr, "kubecdc: waiting for the agent at %s\n", agent) })
+	defer slow.Stop()
+	a, err := askSnapshot(ctx, agent, request)
+	if ctx.Err() != nil {
+		return errors.New("snapshot: interrupted; what has begun goes on")
+	}
+	if err != nil {
+		return err
+	}
+	if output == "json" {
+		if err := printJSON(stdout, a); err != nil {
+			return err
+		}
+	} else {
+		a.write(stdout)
+	}
+	if len(a.Errors) > 0 {
+		return fmt.Errorf("the agent at %s: %s", agent, strings.Join(a.Errors, "\n  "))
+	}
+	return nil
+}
+
+func askSnapshot(ctx context.Context, agent string, request snapshotRequest) (*snapshotAnswer, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	body, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, agent+"/snapshot", bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	// A proxy of the environment is not on this machine.
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(r)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, fmt.Errorf("the agent at %s has not answered within %v: what has begun goes on; 'kubecdc tail --op snapshot' shows it", agent, answerWithin)
+	case err != nil:
+		return nil, fmt.Errorf("no agent answers at %s: start one (kubecdc run), or say where it is (--agent http://host:port, its server.address): %w",
+			agent, withoutRequest(err))
+	}
+	defer response.Body.Close()
+	a := new(snapshotAnswer)
+	if err := json.NewDecoder(io.LimitReader(response.Body, 16<<20)).Decode(a); err != nil || response.Header.Get("Content-Type") != "application/json" {
+		return nil, fmt.Errorf("what listens at %s answers %s: it is no agent, or one of a release without snapshots on demand: say where it is with --agent",
+			agent, response.Status)
+	}
+	return a, nil
+}
+
+// write says what has begun, a line each.
+func (a *snapshotAnswer) write(w io.Writer) {
+	if len(a.Snapshots) == 0 {
+		return
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "SCOPE\tSNAPSHOT\tOBJECTS\tSTATUS")
+	for _, s := range a.Snapshots {
+		status := "begun"
+		if s.Running {
+			status = "in progress already"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%d\t%s\n", s.Scope, s.Snapshot, s.Objects, status)
+	}
+	_ = table.Flush() // a terminal that is gone hears nothing
+}
