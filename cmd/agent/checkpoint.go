@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
@@ -76,7 +78,12 @@ func placeOf(f *runFlags, cfg *config.Config, cluster func() (*cluster, error), 
 	if err == nil {
 		err = namesDirectory(id)
 	}
-	sum := sha256.Sum256([]byte(cfg.Bus.NATS.URL + "\n" + busIdentity(f, cfg) + "\n" + cfg.Cluster))
+	servers := strings.Split(cfg.Bus.NATS.URL, ",")
+	for i, s := range servers {
+		servers[i] = strings.TrimSuffix(strings.TrimSpace(s), "/")
+	}
+	slices.Sort(servers)
+	sum := sha256.Sum256([]byte(strings.Join(servers, ",") + "\n" + busIdentity(f, cfg) + "\n" + cfg.Cluster))
 	return place{file: filepath.Join(root, "checkpoints", fmt.Sprintf("%s-%x.json", id, sum[:6]))}, err
 }
 
