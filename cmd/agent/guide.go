@@ -47,6 +47,8 @@ func items(all []informers.Status) []terminal.Item {
 			it.State = terminal.Sending
 		case st.Phase == informers.PhaseListing:
 			it.State, it.Sent = terminal.Reading, 0
+		default: // it waits, for its turn or for the bus
+			it.Sent = 0
 		}
 		it.Problem = strings.ReplaceAll(st.Reason, "_", " ")
 		if st.Phase == informers.PhaseUnserved {

@@ -18,6 +18,10 @@ import (
 // pageSize is the number of objects asked for at a time.
 const pageSize = 500
 
+// oldList is when a list is too old to be watched from for sure: it is read again where the bus has kept it waiting for so
+// long, rather than have a gap behind it.
+const oldList = 30 * time.Second
+
 // errRestart says that the list must be begun again, as another kind of list.
 var errRestart = errors.New("begin the list again")
 
@@ -97,11 +101,15 @@ func (i *informer) restart(reason object.GapReason) {
 func (i *informer) loadFresh(ctx context.Context) (uint64, error) {
 	i.store.beginList(listFresh)
 	rv, err := i.pages(ctx, metav1.ListOptions{}, i.store.load)
-	if err == nil {
-		err = i.askBus(ctx)
-	}
 	if err != nil {
 		return 0, err
+	}
+	listed := time.Now()
+	if err := i.askBus(ctx); err != nil {
+		return 0, err
+	}
+	if time.Since(listed) > oldList {
+		return 0, errRestart
 	}
 	i.missed(rv)
 	var notices []*notice

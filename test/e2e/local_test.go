@@ -384,17 +384,39 @@ func TestAtATerminal(t *testing.T) {
 	}
 }
 
-// TestASecondInterruptEndsAtOnce has a bus that never takes what is to be drained.
+// TestASecondInterruptEndsAtOnce has a bus that is gone when the queue is to be drained.
 func TestASecondInterruptEndsAtOnce(t *testing.T) {
 	p := sharedPlane(t)
-	proc, screen, typed := newHome(t).atTerminal(t, p, "--bus", "nats://127.0.0.1:1", "--grace", "1h")
-	shows(t, screen, `(?s)WARN bus cannot be reached.*connection refused`)
-	shows(t, screen, `[1-9]\d* objects`)
+	bus := startBusProcess(t)
+	proc, screen, typed := newHome(t).atTerminal(t, p, "--bus", bus.URL, "--grace", "1h")
+	shows(t, screen, `first snapshot complete`)
+	bus.kill()
+	shows(t, screen, `(?s)WARN .*bus`)
+	p.newNamespace(t, "second-interrupt")
 	interrupt(t, typed)
 	shows(t, screen, `(?s)told again, the process ends at once.*draining the queue events=[1-9]`)
 	interrupt(t, typed)
 	err := proc.wait(time.Minute)
 	if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGINT {
 		t.Errorf("ended with %v, want the signal's default", err)
+	}
+}
+
+// TestABusThatIsAwayAtTheStart is waited for: what is read meanwhile is sent when it comes, and no history is lost by it.
+func TestABusThatIsAwayAtTheStart(t *testing.T) {
+	p := sharedPlane(t)
+	bus := startBusProcess(t)
+	bus.kill()
+	proc, screen, typed := newHome(t).atTerminal(t, p, "--bus", bus.URL)
+	shows(t, screen, `(?s)WARN bus cannot be reached.*connection refused`)
+	shows(t, screen, `[1-9]\d* objects`)
+	bus.start(t)
+	shows(t, screen, `first snapshot complete`)
+	interrupt(t, typed)
+	if err := proc.wait(time.Minute); err != nil {
+		t.Errorf("after Ctrl-C: %v", err)
+	}
+	if strings.Contains(screen(), "history") {
+		t.Error("history is said to be lost")
 	}
 }
