@@ -22,6 +22,10 @@ FUZZTIME ?= 30s
 PKG      ?= ./internal/object
 BENCH    ?= .
 
+# test-faults: how many, and what they are drawn from (default: the time; printed)
+FAULTS     ?= 200
+FAULT_SEED ?=
+
 .PHONY: help
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -34,6 +38,11 @@ build: ## Build the agent: bin/kubecdc
 test: control-plane ## Run all tests, those against a real API server and JetStream included
 	$(GOTEST) ./...
 	cd test && $(GOTEST) -timeout 30m -p 1 ./...
+
+.PHONY: test-faults
+test-faults: control-plane ## Do FAULTS (200) bad things in a row to a running agent, drawn from FAULT_SEED, and the long tests of resuming (half an hour)
+	cd test && FAULTS=$(FAULTS) $(if $(FAULT_SEED),FAULT_SEED=$(FAULT_SEED)) go test -v -count=1 -timeout 3h \
+		-run '^Test(Faults|Restart|QuietAgent|KilledInsideSnapshot|APIServers|CompactedWhileDown|Snapshot(OnDemand|Every)|BlackholedWatch|Checkpoint|ReplacedWhileDown|Rewound|DefinitionChanged|ServedVersionChanged|SelectionChanged)$$' ./e2e
 
 .PHONY: race
 race: control-plane ## Run all tests with the race detector, the agent under test included (needs a C compiler)
@@ -78,8 +87,9 @@ dist: build ## Write what a release has besides the binary: manual pages and com
 	bin/kubecdc completion powershell > dist/completions/kubecdc.ps1
 
 .PHONY: docs
-docs: ## Check that the commented configuration and the reference are current and that links between documents lead somewhere
+docs: ## Check that configuration, references and guarantees are current and that links between documents lead somewhere
 	go test -count=1 -run '^Test(Default|Docs|Schema|Reference|AsyncAPI)' ./internal/config ./cmd/agent ./pkg/consume
+	cd test && go test -count=1 -run '^TestGuarantees' ./walk
 	@bad=0; for file in *.md docs/*.md docs/*/*.md; do [[ -e $$file ]] || continue; \
 		while read -r link; do \
 			[[ -z $$link || -e $$(dirname "$$file")/$$link ]] || { echo "$$file: no such file: $$link"; bad=1; }; \

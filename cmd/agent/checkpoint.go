@@ -182,8 +182,13 @@ func sayResumption(log *slog.Logger, store checkpoint.Store, keeper *checkpoint.
 func keep(keeper *checkpoint.Keeper) func(context.Context) error {
 	return func(ctx context.Context) error {
 		err := keeper.Run(ctx)
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSave)
+		last, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), lastSave, fmt.Errorf("it took longer than %v", lastSave))
 		defer cancel()
-		return cmp.Or(err, keeper.Close(last)) // after a conflict, both say the same
+		closed := keeper.Close(last)
+		if closed != nil && err == nil && last.Err() != nil {
+			closed = fmt.Errorf("%w; nothing is lost: the next start goes on from the one before, and sends again, with the same ids, "+
+				"what has come since", closed)
+		}
+		return cmp.Or(err, closed)
 	}
 }

@@ -71,10 +71,11 @@ run: it saves what changed every 5 seconds.`,
 			if err != nil {
 				return err
 			}
-			defer k.close()
-			d, err := checkpoint.Read(k.ctx, k.store)
+			ctx, done := k.patiently(cmd.Context(), stderr)
+			defer done()
+			d, err := checkpoint.Read(ctx, k.store)
 			if err != nil {
-				return k.explain(err)
+				return k.explain(ctx, err)
 			}
 			if output == "json" {
 				return printJSON(stdout, struct {
@@ -128,13 +129,14 @@ confirmation, unless --yes is given.`,
 			if err != nil {
 				return err
 			}
-			defer k.close()
-			if !yes && !confirmed(resource, k.store.String(), cmd.InOrStdin(), stderr) {
+			if !yes && !confirmed(cmd.Context(), resource, k.store.String(), cmd.InOrStdin(), stderr) {
 				return errors.New("checkpoint reset: nothing was changed")
 			}
-			removed, err := checkpoint.Reset(k.ctx, k.store, resource)
+			ctx, done := k.patiently(cmd.Context(), stderr)
+			defer done()
+			removed, err := checkpoint.Reset(ctx, k.store, resource)
 			if err != nil {
-				return k.explain(err)
+				return k.explain(ctx, err)
 			}
 			k.sayReset(stdout, resource, removed)
 			return nil
@@ -147,11 +149,11 @@ confirmation, unless --yes is given.`,
 
 // kept is a checkpoint for a command.
 type kept struct {
-	ctx   context.Context //nolint:containedctx // that of one command, with its patience
-	close func()
-	store checkpoint.Store
-	cfg   *config.Config
-	where place
+	store    checkpoint.Store
+	cfg      *config.Config
+	where    place
+	host     string // of the API server that it is kept in, "": in none
+	patience time.Duration
 }
 
 // openCheckpoint finds the checkpoint of the agent that is run with these flags.
@@ -176,30 +178,44 @@ func openCheckpointWithin(ctx context.Context, patience time.Duration, f *runFla
 		found, err = findCluster(f)
 		return found, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
-	k := &kept{ctx: ctx, close: cancel, cfg: cfg}
+	k := &kept{cfg: cfg, patience: patience}
 	k.where, err = placeOf(f, cfg, find, func() (string, error) {
 		c, err := find()
 		if err != nil {
 			return "", err
 		}
+		ctx, cancel := k.within(ctx)
+		defer cancel()
 		return askUID(ctx, cfg, c, stderr)
 	})
 	if err == nil {
 		k.store, err = k.where.store(find)
 	}
 	if err != nil {
-		cancel()
 		return nil, err
 	}
 	if k.where.configMap != nil {
-		slow := time.AfterFunc(silence, func() { fmt.Fprintf(stderr, "kubecdc: waiting for the API server %s\n", found.host()) })
-		k.close = func() {
-			slow.Stop()
-			cancel()
-		}
+		k.host = found.host()
 	}
 	return k, nil
+}
+
+// within bounds how long the API server is waited for.
+func (k *kept) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, k.patience, fmt.Errorf("no answer within %v", k.patience))
+}
+
+// patiently is within, and says what is waited for. A person who is asked something first is not hurried by it.
+func (k *kept) patiently(ctx context.Context, stderr io.Writer) (_ context.Context, done func()) {
+	ctx, cancel := k.within(ctx)
+	if k.host == "" {
+		return ctx, cancel
+	}
+	slow := time.AfterFunc(silence, func() { fmt.Fprintf(stderr, "kubecdc: waiting for the API server %s\n", k.host) })
+	return ctx, func() {
+		slow.Stop()
+		cancel()
+	}
 }
 
 // askUID asks which cluster it is. The place of a checkpoint that nobody named depends on it.
@@ -217,15 +233,15 @@ func askUID(ctx context.Context, cfg *config.Config, c *cluster, stderr io.Write
 }
 
 // explain is an error with the reason why ctx has ended.
-func (k *kept) explain(err error) error {
-	if k.ctx.Err() != nil {
-		return fmt.Errorf("%s: %w", k.store, context.Cause(k.ctx))
+func (k *kept) explain(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: %w", k.store, context.Cause(ctx))
 	}
 	return err
 }
 
-// confirmed asks a person; where there is none, the call is all that is to be had.
-func confirmed(resource, place string, stdin io.Reader, stderr io.Writer) bool {
+// confirmed asks a person; where there is none, the call is all that is to be had. Ctrl-C is no.
+func confirmed(ctx context.Context, resource, place string, stdin io.Reader, stderr io.Writer) bool {
 	in, ok := stdin.(*os.File)
 	if !ok || !terminal.Detect(in, os.Getenv).Interactive || !terminal.Detect(stderr, os.Getenv).Interactive {
 		return true
@@ -235,9 +251,20 @@ func confirmed(resource, place string, stdin io.Reader, stderr io.Writer) bool {
 		what = resource
 	}
 	fmt.Fprintf(stderr, "Forget how far %s of %s has come? [y/N] ", what, place)
-	line, _ := bufio.NewReader(in).ReadString('\n') // what was not read is not yes
-	answer := strings.ToLower(strings.TrimSpace(line))
-	return answer == "y" || answer == "yes"
+	// A read from a terminal cannot be interrupted: after Ctrl-C it ends with the process.
+	lines := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(in).ReadString('\n') // what was not read is not yes
+		lines <- line
+	}()
+	select {
+	case line := <-lines:
+		answer := strings.ToLower(strings.TrimSpace(line))
+		return answer == "y" || answer == "yes"
+	case <-ctx.Done():
+		fmt.Fprintln(stderr)
+		return false
+	}
 }
 
 // sayReset says what was done, and what comes of it.

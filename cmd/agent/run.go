@@ -412,6 +412,7 @@ func runStages(ctx context.Context, grace time.Duration, s stages, log *slog.Log
 	connected, disconnect := context.WithCancel(all)
 	defer disconnect()
 
+	var drained atomic.Bool
 	g.Go(func() error {
 		err := s.observe(observing)
 		log.Info("watches ended, draining the queue", "events", s.waiting(), "grace", grace)
@@ -424,8 +425,9 @@ func runStages(ctx context.Context, grace time.Duration, s stages, log *slog.Log
 			})
 		}
 		if s.drained(pumping) == nil {
-			if err := s.finish(pumping); err != nil && pumping.Err() == nil {
-				log.Warn("the bus could not be told how far all has come", "err", err)
+			drained.Store(true)
+			if err := s.finish(pumping); err != nil && all.Err() == nil {
+				log.Warn("all changes are on the bus, but not the progress events that say so", "err", err)
 			}
 		}
 		s.closeQueue()
@@ -435,8 +437,11 @@ func runStages(ctx context.Context, grace time.Duration, s stages, log *slog.Log
 	g.Go(func() error {
 		defer stopRemembering()
 		err := s.pump(pumping)
-		if errors.Is(err, publish.ErrClosed) {
+		switch {
+		case errors.Is(err, publish.ErrClosed):
 			return nil // the bus has failed, and its own error says why
+		case errors.Is(err, errGrace) && drained.Load():
+			return nil // what waits are words about progress: no change is missing
 		}
 		return err
 	})

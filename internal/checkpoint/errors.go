@@ -50,7 +50,7 @@ func (e *Error) Unwrap() []error {
 }
 
 const (
-	startOver = "start over with 'kubecdc checkpoint reset'"
+	startOver = "start over with 'kubecdc checkpoint reset', given the agent's flags"
 	orElse    = "name another checkpoint in the configuration, or " + startOver
 	oneAgent  = "see to it that one agent uses it, or name another checkpoint in the configuration"
 )

@@ -256,7 +256,7 @@ func TestErrorsNameThePlaceAndWhatToDo(t *testing.T) {
 	}
 	_, err := checkpoint.Read(t.Context(), checkpoint.OpenFile(path))
 	want := "checkpoint file " + path + ": it is damaged: its content does not fit its sha256 (it was cut short, or edited): " +
-		"put back a copy of it, or start over with 'kubecdc checkpoint reset'"
+		"put back a copy of it, or start over with 'kubecdc checkpoint reset', given the agent's flags"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

@@ -42,10 +42,10 @@ func (s *store) catchUp(ctx context.Context, every time.Duration) {
 		s.mu.Lock()
 		sent := s.loaded && s.listing == notListing && len(s.announce) == 0 && s.next == len(s.order)
 		if sent {
-			for _, b := range s.barriers {
-				b.pass()
+			if s.barrier != nil {
+				s.barrier.pass()
+				s.barrier = nil
 			}
-			s.barriers = nil
 		}
 		if s.snapshot != completing {
 			completing, completed = nil, nil // history was lost, and another one has taken its place
@@ -58,8 +58,13 @@ func (s *store) catchUp(ctx context.Context, every time.Duration) {
 			again.at(s.began.Add(every))
 		}
 		idle := sent && s.snapshot == nil
+		sweep := idle && s.sweep
 		s.mu.Unlock()
-		if idle {
+		switch {
+		case sweep:
+			s.begin(s.scope, "")
+			s.wakeCursor()
+		case idle:
 			s.catchUpEnded()
 		}
 	}
@@ -95,9 +100,7 @@ func (a *alarm) stop() {
 
 // announceLists has the notices of the lists since sent, each after the one before it was acknowledged, and opens the gate
 // if no further list has begun meanwhile.
-func (s *store) announceLists(parent context.Context) error {
-	ctx, cancel := context.WithCancel(parent)
-	defer cancel()
+func (s *store) announceLists(ctx context.Context) error {
 	for {
 		s.mu.Lock()
 		if s.listing != notListing {
@@ -113,19 +116,24 @@ func (s *store) announceLists(parent context.Context) error {
 			return nil
 		}
 		n := s.announce[0]
+		prepared, cancel := context.WithCancel(ctx)
 		s.interrupt = cancel
 		s.mu.Unlock()
 
+		var err error
 		if n.prepare != nil {
-			if err := n.prepare(ctx); err != nil {
-				if parent.Err() != nil {
-					return err
-				}
-				continue // a new list has begun
-			}
+			err = n.prepare(prepared)
+		}
+		interrupted := prepared.Err() != nil
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil && !interrupted: // nothing can be saved any more: the agent ends
+			return err
 		}
 		s.mu.Lock()
-		if s.listing != notListing || len(s.announce) == 0 || s.announce[0] != n {
+		if interrupted || s.listing != notListing || len(s.announce) == 0 || s.announce[0] != n {
 			s.mu.Unlock()
 			continue // a new list has begun
 		}
@@ -137,7 +145,7 @@ func (s *store) announceLists(parent context.Context) error {
 		s.mu.Unlock()
 
 		if ev != nil {
-			if err := s.sendStream(parent, ev); err != nil {
+			if err := s.sendStream(ctx, ev); err != nil {
 				return err
 			}
 		}

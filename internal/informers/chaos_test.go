@@ -197,6 +197,11 @@ func faults(t *testing.T, seed uint64, selector string) {
 		case 2:
 			note("gone at %d", s.now1())
 			s.gone(s.now1())
+			if rng.IntN(3) == 0 { // long enough for the watch to give up, whatever is under way then
+				write(rng.IntN(6))
+				s.gone(s.now1())
+				wait(ctx, time.Second)
+			}
 		case 3:
 			s.CloseClientConnections()
 		case 4:
@@ -246,9 +251,9 @@ func faults(t *testing.T, seed uint64, selector string) {
 		return slices.ContainsFunc(b.record, func(d *object.Delta) bool { return d.Stream == nil && d.Ref.UID == last.uid })
 	})
 	eventually(t, "the rest to be on record", func() bool {
+		st := l.set.Status() // without the lock: the store has its own while it puts
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		st := l.set.Status()
 		return b.waiting == 0 && len(st) == 1 && st[0].Pending == 0 && st[0].Captured
 	})
 	l.end()
@@ -292,7 +297,7 @@ func check(s *apiServer, record []*object.Delta, selector string) (problems []st
 	}
 	var gaps []gap
 	first := uint64(0)
-	seen := map[string]bool{}
+	seen := map[string]string{} // content by id
 	type state struct {
 		value  string
 		rv     uint64
@@ -323,10 +328,14 @@ func check(s *apiServer, record []*object.Delta, selector string) (problems []st
 		case object.Read:
 			id += "/r/" + d.Snapshot
 		}
-		if seen[id] {
+		content := fmt.Sprint(short(d), d.ResourceVersion, d.Previous)
+		if was, ok := seen[id]; ok {
+			if was != content && !d.Inferred && !strings.HasPrefix(was, "~") { // what was found once may be seen at another time
+				fault("%s is the id of %s, and of %s", id, was, content)
+			}
 			continue
 		}
-		seen[id] = true
+		seen[id] = content
 		recorded[id] = string(rune(d.Op))
 		if d.Inferred {
 			recorded[id] = "~" + recorded[id]
@@ -361,6 +370,17 @@ func check(s *apiServer, record []*object.Delta, selector string) (problems []st
 			}
 		}
 		return last != nil && !last.deleted
+	}
+	for uid, name := range consumed(record) {
+		if n := slices.IndexFunc(s.history, func(v *version) bool { return v.uid == uid }); n < 0 || s.now[s.history[n].key()] == nil ||
+			s.now[s.history[n].key()].uid != uid || !matches(s.now[s.history[n].key()]) {
+			fault("%s %s lives on for whoever reads the record", name, uid)
+		}
+	}
+	for _, v := range s.now {
+		if _, known := consumed(record)[v.uid]; matches(v) && !known {
+			fault("%s %s does not exist for whoever reads the record", v.name, v.uid)
+		}
 	}
 	for _, d := range record {
 		if d.Stream != nil || d.Inferred || d.Previous == 0 {
@@ -407,4 +427,43 @@ func check(s *apiServer, record []*object.Delta, selector string) (problems []st
 		}
 	}
 	return problems
+}
+
+// consumed is the state that a consumer has at the end, names by uid: what is not above the highest resourceVersion of its
+// object, or below that of another which has the name now, is late; a completed snapshot sweeps.
+func consumed(record []*object.Delta) map[string]string {
+	names, highest, touched, holder := map[string]string{}, map[string]uint64{}, map[string]int{}, map[string]string{}
+	started := map[string]int{}
+	for n, d := range record {
+		if ev := d.Stream; ev != nil {
+			switch begin, known := started[ev.Snapshot]; {
+			case ev.Kind == object.SnapshotStarted && !known:
+				started[ev.Snapshot] = n
+			case ev.Kind == object.SnapshotCompleted && known:
+				for uid := range names {
+					if touched[uid] < begin {
+						delete(names, uid)
+					}
+				}
+			}
+			continue
+		}
+		uid, name := d.Ref.UID, d.Ref.Name()
+		if other := holder[name]; other != uid && names[other] != "" && highest[other] > d.ResourceVersion {
+			continue
+		}
+		touched[uid] = n
+		if d.ResourceVersion < highest[uid] || d.ResourceVersion == highest[uid] && d.Op != object.Read {
+			continue
+		}
+		highest[uid] = d.ResourceVersion
+		if holder[name] != uid {
+			delete(names, holder[name])
+		}
+		holder[name] = uid
+		if names[uid] = name; d.Op == object.Deleted || d.Op == object.Left {
+			delete(names, uid)
+		}
+	}
+	return names
 }

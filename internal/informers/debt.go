@@ -1,6 +1,9 @@
 package informers
 
-import "github.com/kubecdc/kubecdc/internal/object"
+import (
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
 
 // debt is what a key owes because of a relist: the way from the version that was sent last to the one that the list shows.
 // It is not changed but for the walk back, which adds to it.
@@ -12,6 +15,7 @@ type debt struct {
 
 	// What the walk back has still to be made from, for a gap that is not announced yet.
 	base     *object.Object
+	told     int             // links of way that belong to gaps which are announced
 	managers *object.Scanned // of the list's version, nil: not kept
 	gap      uint64          // store.gaps when it was made: the gap before that one is announced
 }
@@ -141,13 +145,40 @@ func (s *store) settle(key string, rest *debt) {
 
 // expectAck has the acknowledgement of something due noted where it belongs. cursor is the key up to which all reads are on
 // the bus then, "" where it comes out of turn. The caller holds mu, and may take it back.
-func (s *store) expectAck(cursor string, d *object.Delta) interface{ Withdraw() } {
+func (s *store) expectAck(cursor string, d *object.Delta) receipts {
+	var r receipts
 	if d.Op == object.Read {
-		r := s.snapshot.reads.Add(cursor)
-		d.Acker = r
-		return r
+		r.read = s.snapshot.reads.Add(cursor)
 	}
-	r := s.barriers[len(s.barriers)-1].deltas.Add(struct{}{})
+	if s.barrier != nil { // also of a read: it may be all that tells of what the relist found
+		r.barrier = s.barrier.due.Add(struct{}{})
+	}
 	d.Acker = r
 	return r
+}
+
+// receipts are where the acknowledgement of something due is noted; either may be nil.
+type receipts struct {
+	read    *checkpoint.Receipt[string]
+	barrier *checkpoint.Receipt[struct{}]
+}
+
+// Acked implements object.Acker.
+func (r receipts) Acked(d *object.Delta) {
+	if r.read != nil {
+		r.read.Acked(d)
+	}
+	if r.barrier != nil {
+		r.barrier.Acked(d)
+	}
+}
+
+// Withdraw takes back that an acknowledgement is expected.
+func (r receipts) Withdraw() {
+	if r.read != nil {
+		r.read.Withdraw()
+	}
+	if r.barrier != nil {
+		r.barrier.Withdraw()
+	}
 }

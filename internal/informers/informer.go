@@ -49,8 +49,10 @@ type informer struct {
 	// Of the goroutine that lists.
 	resume  *origin // where to begin, nil: no (more)
 	resumed *origin // where it began
-	asked   bool    // the bus was asked what it has heard
-	heard   *Heard  // and has
+	// replayed is the resourceVersion up to which the run before may have told what is told again.
+	replayed uint64
+	asked    bool   // the bus was asked what it has heard
+	heard    *Heard // and has
 }
 
 // run observes until ctx ends. Everything it started has ended when it returns.

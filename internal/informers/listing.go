@@ -24,6 +24,7 @@ type lost struct {
 	from   uint64    // resourceVersion up to which there is no hole
 	since  time.Time // the last sign of life then
 	reason object.GapReason
+	untold bool // walking back cannot tell all of it
 }
 
 // notice is what comes before what a list made due: prepare is called, then event is sent and acknowledged, then done
@@ -40,6 +41,11 @@ type notice struct {
 func (s *store) beginList(kind listing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.enterList(kind)
+}
+
+// enterList is beginList for those who hold mu.
+func (s *store) enterList(kind listing) {
 	if s.listing == notListing {
 		s.listState = s.state
 	}
@@ -53,7 +59,7 @@ func (s *store) beginList(kind listing) {
 		return
 	}
 	s.announce = slices.DeleteFunc(s.announce, func(n *notice) bool { return n.gap })
-	s.unseen, s.backwards = make(map[string]struct{}, len(s.objects)), false
+	s.unseen, s.backwards, s.unread = make(map[string]struct{}, len(s.objects)), false, false
 	for key := range s.objects {
 		s.unseen[key] = struct{}{}
 	}
@@ -71,13 +77,14 @@ func (s *store) shutGate() {
 func (s *store) forget() {
 	s.objects, s.debts = map[string]entry{}, map[string]*debt{}
 	s.held, s.due, s.state, s.rv = 0, 0, 0, 0
-	s.ledger, s.barriers = newLedger(mark{}), nil
+	s.ledger, s.barrier = newLedger(mark{}), nil
 	s.order, s.next, s.announce, s.snapshot = nil, 0, nil, nil
 	s.loaded = false
 }
 
-// restart has the next list be a fresh one: what the API server tells is another history, or begins behind a hole that
-// cannot be compared. What was acknowledged so far stays the checkpoint until a new snapshot takes its place.
+// restart begins a fresh list: what the API server tells is another history, or begins behind a hole that cannot be compared.
+// What was acknowledged so far stays the checkpoint until a new snapshot takes its place. What was to be sent is given up at
+// once: it is of the old history, and the acknowledgement of an earlier gap must not pass for that of this one.
 func (s *store) restart(l lost) {
 	p, known := s.position()
 	s.mu.Lock()
@@ -85,11 +92,10 @@ func (s *store) restart(l lost) {
 	if known {
 		s.previous = &p
 	}
-	s.adopted, s.loaded, s.caughtUp = false, false, false
+	s.adopted, s.caughtUp = false, false
+	l.untold = true
 	s.lose(l)
-	if l.reason == object.Rewound {
-		s.history++
-	}
+	s.enterList(listFresh)
 }
 
 // loses is lose for those who do not hold mu.
@@ -104,6 +110,13 @@ func (s *store) wentBack() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.backwards
+}
+
+// wantSweep has a snapshot follow what is due.
+func (s *store) wantSweep() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sweep = true
 }
 
 // losing is the history that is lost and not announced, nil: none.
@@ -163,13 +176,13 @@ func (s *store) found(byKey map[string]walked) (versions int) {
 		if d == nil || d.gap != s.gaps {
 			continue
 		}
-		way := slices.Clone(d.way)
+		way := slices.Clone(d.way[:d.told]) // an earlier walk, whose gap was not announced, counts for nothing
 		for n, st := range w.steps {
 			way = append(way, link{step: st, linked: w.whole || n > 0})
 		}
 		versions += len(w.steps)
 		s.debts[key] = &debt{
-			from: d.from, outside: d.outside, way: way, base: d.base, gap: d.gap,
+			from: d.from, outside: d.outside, way: way, base: d.base, told: d.told, gap: d.gap,
 			last: link{step: step{changedBy: w.changedBy}, linked: w.whole || len(w.steps) > 0},
 		}
 	}
@@ -178,8 +191,14 @@ func (s *store) found(byKey map[string]walked) (versions int) {
 
 // lose notes that history is gone. What was lost before, and not announced, is a part of it. The caller holds mu.
 func (s *store) lose(l lost) {
-	if s.lost != nil {
-		l.from, l.since = s.lost.from, s.lost.since
+	if l.reason == object.Rewound {
+		s.history++
+	}
+	if was := s.lost; was != nil {
+		if was.untold && l.reason != object.Rewound { // the graver of both
+			l.reason = was.reason
+		}
+		l.from, l.since, l.untold = was.from, was.since, l.untold || was.untold
 	}
 	s.lost = &l
 }
@@ -199,12 +218,14 @@ func (s *store) gap(rv uint64, walk func(ctx context.Context) (bool, error)) *no
 		l := s.lost
 		s.metrics.gaps.WithLabelValues(string(l.reason)).Inc()
 		return &object.StreamEvent{
-			Kind: object.Gap, Resource: s.resource, Scope: s.scope, From: l.from, To: rv, Since: l.since, Reason: l.reason, Recovered: recovered,
+			Kind: object.Gap, Resource: s.resource, Scope: s.scope, From: l.from, To: rv, Since: l.since, Reason: l.reason,
+			Recovered: recovered && !l.untold,
 		}
 	}
 	n.done = func() {
 		s.lost = nil
 		s.gaps++
+		s.adopted, s.previous = true, nil
 	}
 	return n
 }
@@ -225,18 +246,19 @@ func (s *store) compare(o *object.Object, m *object.Scanned) {
 	e, known := s.objects[key]
 	switch {
 	case known && e.last != nil && e.last.Ref.UID == o.Ref.UID && e.last.ResourceVersion == o.ResourceVersion:
-		// nothing new
+		return // nothing new
 	case e.due == dueRead:
+		s.unread = true
 		s.set(key, entry{last: o, due: dueRead})
 	default:
-		if known && e.last != nil && e.last.Ref.UID == o.Ref.UID && o.ResourceVersion < e.last.ResourceVersion {
-			s.backwards = true
-		}
 		s.differs(key, e)
 		if d := s.debts[key]; len(s.debts) <= walkRequests { // the first ones are walked back
 			d.managers = keepManagers(m)
 		}
 		s.set(key, entry{last: o, due: dueInferred})
+	}
+	if o.ResourceVersion <= s.rv { // up to there, everything was in the store
+		s.backwards = true
 	}
 }
 
@@ -253,7 +275,8 @@ func (s *store) differs(key string, e entry) {
 		if e.last != nil {
 			to.rv = e.last.ResourceVersion
 		}
-		s.debts[key] = &debt{from: d.from, outside: d.outside, way: append(slices.Clone(d.way), to), base: e.last, gap: s.gaps}
+		way := append(slices.Clone(d.way), to)
+		s.debts[key] = &debt{from: d.from, outside: d.outside, way: way, base: e.last, told: len(way), gap: s.gaps}
 	default:
 		// No event told of that list: it counts for nothing.
 	}
@@ -270,15 +293,22 @@ func (s *store) endList(rv uint64, snap *snapshot, notices ...*notice) {
 			case e.due == dueRead:
 				s.set(key, entry{}) // never sent: nobody has to hear that it is gone
 				s.snapshot.objects--
+				s.unread = true
 			case e.last != nil:
 				s.differs(key, e)
 				s.set(key, entry{due: dueInferred})
 			}
 		}
-		s.barriers = append(s.barriers, newBarrier(s.ledger.Add(mark{rv: rv, state: s.state ^ s.listState})))
+		if s.barrier == nil {
+			s.barrier = &barrier{due: newCount()}
+		}
+		s.barrier.receipts = append(s.barrier.receipts, s.ledger.Add(mark{rv: rv, state: s.state ^ s.listState}))
+		if s.lost != nil {
+			s.lost.untold = s.lost.untold || s.unread
+		}
 	} else {
 		s.ledger = newLedger(mark{rv: rv, state: s.state})
-		s.adopted = s.listing == listResume
+		s.adopted = s.listing == listResume && s.lost == nil // else once the gap is acknowledged
 	}
 	s.unseen, s.listing, s.loaded, s.listRV, s.rv = nil, notListing, true, rv, rv
 	if snap == nil {
@@ -301,6 +331,9 @@ func (s *store) send(snap *snapshot) {
 	s.snapshot = snap
 	if snap.resumed {
 		return
+	}
+	if snap.namespace == "" {
+		s.sweep = false
 	}
 	snap.objects = len(s.order)
 	s.lastSnapshot = snap.began

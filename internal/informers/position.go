@@ -15,14 +15,11 @@ func newLedger(at mark) *checkpoint.Ledger[mark] {
 }
 
 // barrier keeps the checkpoint in front of a gap until all that the relist behind it made due is acknowledged: a restart
-// must find the gap again, and compare again.
+// must find the gap again, and compare again. Relists that follow before all is sent share it: what the first one made due
+// goes out behind the last one.
 type barrier struct {
-	receipt *checkpoint.Receipt[mark]
-	deltas  *checkpoint.Ledger[struct{}]
-}
-
-func newBarrier(receipt *checkpoint.Receipt[mark]) *barrier {
-	return &barrier{receipt: receipt, deltas: newCount()}
+	receipts []*checkpoint.Receipt[mark] // one for each relist
+	due      *checkpoint.Ledger[struct{}]
 }
 
 // newCount is a ledger of which only matters when all is acknowledged.
@@ -32,7 +29,11 @@ func newCount() *checkpoint.Ledger[struct{}] {
 
 // pass lets the checkpoint pass once what was sent is acknowledged. Nothing more will be sent.
 func (b *barrier) pass() {
-	b.deltas.Seal(func() { b.receipt.Acked(nil) })
+	b.due.Seal(func() {
+		for _, r := range b.receipts {
+			r.Acked(nil)
+		}
+	})
 }
 
 // fingerprint is of one version of one object. Those of all objects are combined by exclusive or: their order does not
@@ -63,7 +64,7 @@ func (s *store) position() (checkpoint.Position, bool) {
 	m, acked := s.ledger.Mark()
 	p := checkpoint.Position{Acked: acked}
 	p.ResourceVersion, p.State, p.History, p.SnapshotBegan = m.rv, m.state, s.history, s.began
-	if snap := s.snapshot; snap != nil {
+	if snap := s.snapshot; snap != nil && m.rv >= snap.rv { // else it is not announced: a restart begins none
 		cursor, reads := snap.reads.Mark()
 		p.Acked += reads
 		p.Snapshot = &checkpoint.Snapshot{
@@ -76,8 +77,8 @@ func (s *store) position() (checkpoint.Position, bool) {
 // position is that of the store with what the informer observes.
 func (i *informer) position() (checkpoint.Position, bool) {
 	p, ok := i.store.position()
-	if !ok {
-		return p, false
+	if !ok || p.Resource != "" { // the checkpoint that it began with: it may be of another version of the resource
+		return p, ok
 	}
 	r := i.resource
 	p.Group, p.Version, p.Resource, p.Kind, p.Namespaced = r.Group, r.Version, r.Name, r.Kind, r.Namespaced

@@ -72,10 +72,30 @@ func (i *informer) latest(ctx context.Context) (uint64, error) {
 	return rv, nil
 }
 
-// sameHistory tells if o, a version that was seen, is part of the history behind the API server. told is false where that
-// history does not go back so far, or may not be asked. uid and resourceVersion are not enough: after a restore, an
-// object of the copy is changed again, and may get the same ones. Then its managedFields were written at another time.
-func (i *informer) sameHistory(ctx context.Context, o *object.Object) (same, told bool, err error) {
+// witness is a version that was seen, by which history is known again.
+type witness struct {
+	object *object.Object
+	gone   bool // it was deleted with its version
+}
+
+// newest is of the last-known object that was changed last, nil: there is none.
+func (s *store) newest() *witness {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out *witness
+	for _, e := range s.objects {
+		if e.last != nil && (out == nil || e.last.ResourceVersion > out.object.ResourceVersion) {
+			out = &witness{object: e.last}
+		}
+	}
+	return out
+}
+
+// sameHistory tells if what was seen is part of the history behind the API server. told is false where that history does
+// not go back so far, or may not be asked. uid and resourceVersion are not enough: after a restore, an object of the copy
+// is changed again, and may get the same ones. Then its managedFields were written at another time.
+func (i *informer) sameHistory(ctx context.Context, w *witness) (same, told bool, err error) {
+	o := w.object
 	f, err := i.ask(ctx, question{ref: o.Ref, rv: o.ResourceVersion})
 	switch {
 	case errors.Is(err, errNotTold), err != nil && neverTold(err):
@@ -83,7 +103,9 @@ func (i *informer) sameHistory(ctx context.Context, o *object.Object) (same, tol
 	case err != nil:
 		return false, false, err
 	case f == nil:
-		return false, true, nil
+		return w.gone, true, nil
+	case w.gone: // or the server gives deletions no version of their own
+		return false, f.object.ResourceVersion != o.ResourceVersion, nil
 	}
 	is := f.object
 	return is.Ref.UID == o.Ref.UID && is.ResourceVersion == o.ResourceVersion && is.Managed == o.Managed, true, nil

@@ -112,6 +112,59 @@ func TestRestoredHistoryIsFound(t *testing.T) {
 	}
 }
 
+// What was only listed, and what was deleted, tells another history too.
+func TestRestoredHistoryIsFoundWithoutAnUpdate(t *testing.T) {
+	for name, c := range map[string]struct {
+		before func(s *apiServer) // after the copy was made, before the agent starts
+		after  func(s *apiServer) // while the agent watches
+		want   []string
+	}{
+		"listed": {
+			before: func(s *apiServer) { s.put("cm", "2", nil) },
+			want:   []string{"snapshot.started 1", "r cm uid-1 -→2", "snapshot.completed 1"},
+		},
+		"deleted": {
+			after: func(s *apiServer) { s.delete("cm") },
+			want:  []string{"snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1", "d cm uid-1 1→-"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, _, on := newLinkedServer(t, false)
+				s.put("cm", "1", nil)
+				backup := s.rv
+				if c.before != nil {
+					c.before(s)
+				}
+				_, rec, reg := start(t, s, on)
+				rec.wait(t, c.want[:3]...)
+				if c.after != nil {
+					c.after(s)
+					rec.wait(t, c.want...)
+				}
+				pass(time.Second) // the watch is open
+				down := true
+				s.do(func() {
+					s.fault = func(w http.ResponseWriter, _ *http.Request) bool {
+						if down {
+							fail(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
+						}
+						return down
+					}
+				})
+				s.CloseClientConnections()
+				s.restore(backup)
+				putMany(s, "other", 10)
+				s.do(func() { down = false })
+				pass(3 * time.Minute)
+				if got := labelled(t, reg, "kubecdc_informer_watches_total", "rewound"); got != 1 {
+					t.Errorf("found %v times, want once", got)
+				}
+			})
+		})
+	}
+}
+
 // failOnce has the next watch fail.
 func (s *apiServer) failOnce(code int, reason metav1.StatusReason) {
 	s.do(func() {

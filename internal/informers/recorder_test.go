@@ -24,7 +24,8 @@ type recorder struct {
 	deltas []*object.Delta
 	room   int // how many more it takes
 
-	held    bool // reads are not acknowledged
+	held    bool                       // deltas of objects are not acknowledged
+	holds   func(d *object.Delta) bool // nor are these; nil: none
 	unacked []*object.Delta
 }
 
@@ -37,7 +38,7 @@ func (r *recorder) take(d *object.Delta) {
 	r.deltas = append(r.deltas, d)
 	switch {
 	case d.Acker == nil:
-	case r.held && d.Stream == nil:
+	case r.held && d.Stream == nil, r.holds != nil && r.holds(d):
 		r.unacked = append(r.unacked, d)
 	default:
 		d.Acker.Acked(d)
@@ -64,7 +65,7 @@ func (r *recorder) acknowledge() {
 	for _, d := range r.unacked {
 		d.Acker.Acked(d)
 	}
-	r.held, r.unacked = false, nil
+	r.held, r.holds, r.unacked = false, nil, nil
 }
 
 // until waits for cond, which runs under the lock.

@@ -30,7 +30,7 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	if now < c.ResourceVersion {
-		return 0, i.giveUp(ctx, object.Rewound)
+		return 0, i.giveUp(ctx, now, object.Rewound)
 	}
 	i.store.beginList(listResume)
 	rv, err := i.pages(ctx, metav1.ListOptions{
@@ -38,19 +38,19 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	}, i.store.load)
 	switch {
 	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
-		return 0, i.giveUp(ctx, object.Compacted)
+		return 0, i.giveUp(ctx, now, object.Compacted)
 	case cannotTell(err), err == nil && rv != c.ResourceVersion: // a server that does not know Exact
-		return 0, i.giveUp(ctx, object.Expired)
+		return 0, i.giveUp(ctx, now, object.Expired)
 	case err != nil:
 		return 0, err
 	case !c.inherited && i.store.objectsState() != c.State:
-		return 0, i.giveUp(ctx, object.Rewound)
+		return 0, i.giveUp(ctx, now, object.Rewound)
 	}
 	if err := i.askBus(ctx); err != nil {
 		return 0, err
 	}
-	if h := i.heard; h != nil && (h.ResourceVersion > now || h.History > c.History) {
-		return 0, i.giveUp(ctx, object.Rewound)
+	if i.heardMore(now) {
+		return 0, i.giveUp(ctx, now, object.Rewound)
 	}
 
 	snap, notices := i.snapshotBehind(c)
@@ -60,7 +60,7 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 		notices = append([]*notice{i.store.gap(rv, func(context.Context) (bool, error) { return true, nil })}, notices...)
 	}
 	i.store.endList(rv, snap, notices...)
-	i.resume, i.resumed = nil, c
+	i.resume, i.resumed, i.replayed = nil, c, now
 	i.state.setResumed()
 	i.log.Debug("resumed", "scope", i.scope, "rv", rv, "last_seen", c.LastSeen)
 	return rv, nil
@@ -96,10 +96,27 @@ func (i *informer) since() time.Time {
 	return i.state.lastSeen()
 }
 
+// heardMore tells if the bus has heard of what was never there, now being the last resourceVersion: etcd was restored, and the
+// checkpoint along with it.
+func (i *informer) heardMore(now uint64) bool {
+	h := i.heard
+	return h != nil && (h.ResourceVersion > now || h.History > i.resume.History)
+}
+
 // giveUp begins history anew behind the checkpoint.
-func (i *informer) giveUp(ctx context.Context, reason object.GapReason) error {
+func (i *informer) giveUp(ctx context.Context, now uint64, reason object.GapReason) error {
 	if err := i.askBus(ctx); err != nil { // it may have heard of more restores
 		return err
+	}
+	if i.heardMore(now) {
+		reason = object.Rewound // whatever else is the matter
+	}
+	if h := i.heard; h != nil {
+		known := h.History
+		if reason == object.Rewound && h.Scope != i.scope && known > 0 {
+			known-- // another scope was sooner to tell of this restore: it gets the same number
+		}
+		i.store.knowHistory(known)
 	}
 	c := i.resume
 	i.resume = nil
@@ -133,7 +150,6 @@ func (i *informer) askBus(ctx context.Context) error {
 	i.asked = true
 	if ok {
 		i.heard = &h
-		i.store.knowHistory(h.History)
 	}
 	return nil
 }
@@ -146,12 +162,13 @@ func (i *informer) missed(rv uint64) {
 	if h == nil || i.store.losing() != nil {
 		return
 	}
-	switch l := (lost{from: h.ResourceVersion, since: h.At}); {
+	i.store.knowHistory(h.History)
+	switch l := (lost{from: h.ResourceVersion, since: h.At, untold: true}); {
 	case h.ResourceVersion > rv:
 		l.reason = object.Rewound
-		i.store.restart(l)
+		i.store.loses(l)
 	case h.Scope == i.scope:
 		l.reason = object.CheckpointLost
-		i.store.restart(l)
+		i.store.loses(l)
 	}
 }

@@ -22,6 +22,7 @@ func (s *Set) begins(i *informer) {
 		i.resume = &origin{Scope: c}
 		i.store.previous = &checkpoint.Position{Scope: c}
 		i.store.history, i.store.began, i.store.lastSnapshot = c.History, c.SnapshotBegan, c.SnapshotBegan
+		i.state.last = c.LastSeen
 		return
 	}
 	for _, c := range s.origins {
@@ -53,7 +54,7 @@ type farewell struct {
 	*informer // of the old scope
 	from      checkpoint.Scope
 	heirs     []*running // of the same resource
-	memory    Memory
+	memory    Memory     // nil: nothing is remembered
 	done      chan struct{}
 }
 
@@ -132,13 +133,10 @@ func (f *farewell) run(ctx context.Context) {
 }
 
 func (f *farewell) say(ctx context.Context) error {
-	told, err := f.collect(ctx)
-	if err != nil {
-		return err
-	}
-	// What leaves has to be later than all that was ever said of it.
+	s := f.store
 	now, err := f.latest(ctx)
-	for ; err == nil && now <= f.from.ResourceVersion; now, err = f.latest(ctx) {
+	// What leaves has to be later than all that was ever said of it.
+	for ; err == nil && now == f.from.ResourceVersion; now, err = f.latest(ctx) {
 		if !sleep(ctx, time.Second) {
 			return context.Cause(ctx)
 		}
@@ -146,7 +144,14 @@ func (f *farewell) say(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s := f.store
+	told := false
+	if now > f.from.ResourceVersion {
+		if told, err = f.collect(ctx, now); err != nil {
+			return err
+		}
+	} else { // etcd was restored
+		s.history = f.from.History + 1
+	}
 	gap := &object.StreamEvent{
 		Kind: object.Gap, Resource: f.resource, Scope: f.scope, History: s.history, From: f.from.ResourceVersion, To: now,
 		Since: f.from.LastSeen, Reason: object.SelectionChanged,
@@ -170,30 +175,35 @@ func (f *farewell) say(ctx context.Context) error {
 			}
 		}
 	}
-	f.memory.Forget(f.scope)
+	if f.memory != nil {
+		f.memory.Forget(f.scope)
+	}
 	f.log.Info("a scope of the last run is no longer selected", "scope", f.scope, "left", left, "objects_known", told)
 	return nil
 }
 
-// collect loads the objects that the scope had at its checkpoint and no other scope has; told is false where history does
-// not go back so far, or may not be read.
-func (f *farewell) collect(ctx context.Context) (told bool, err error) {
+// collect loads the objects that the scope had at its checkpoint and no other scope had then, or has now: of one that another
+// scope has come to take, that scope says so, at a resourceVersion that is not above now. told is false where history does not
+// go back so far, or may not be read.
+func (f *farewell) collect(ctx context.Context, now uint64) (told bool, err error) {
 	f.store.beginList(listResume)
-	exactly := metav1.ListOptions{
-		ResourceVersion: object.FormatVersion(f.from.ResourceVersion), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
+	exactly := func(rv uint64) metav1.ListOptions {
+		return metav1.ListOptions{ResourceVersion: object.FormatVersion(rv), ResourceVersionMatch: metav1.ResourceVersionMatchExact}
 	}
-	rv, err := f.pages(ctx, exactly, f.store.load)
+	rv, err := f.pages(ctx, exactly(f.from.ResourceVersion), f.store.load)
 	if err != nil || rv != f.from.ResourceVersion {
 		return false, passing(err)
 	}
 	for _, heir := range f.heirs {
-		rv, err := heir.pages(ctx, exactly, func(o *object.Object, _ *object.Scanned) {
-			f.store.mu.Lock()
-			defer f.store.mu.Unlock()
-			f.store.set(o.Ref.Key, entry{})
-		})
-		if err != nil || rv != f.from.ResourceVersion {
-			return false, passing(err)
+		for _, at := range []uint64{f.from.ResourceVersion, now} {
+			rv, err := heir.pages(ctx, exactly(at), func(o *object.Object, _ *object.Scanned) {
+				f.store.mu.Lock()
+				defer f.store.mu.Unlock()
+				f.store.set(o.Ref.Key, entry{})
+			})
+			if err != nil || rv != at {
+				return false, passing(err)
+			}
 		}
 	}
 	return true, nil

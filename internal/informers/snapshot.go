@@ -89,6 +89,14 @@ func (s *store) adopt(ctx context.Context) error {
 	return s.save(ctx)
 }
 
+// acknowledgedTo tells if every delta up to rv is on the bus.
+func (s *store) acknowledgedTo(rv uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m, _ := s.ledger.Mark()
+	return m.rv >= rv
+}
+
 // complete says that a snapshot is on the bus.
 func (s *store) complete(ctx context.Context, snap *snapshot) error {
 	s.mu.Lock()
@@ -146,7 +154,7 @@ func (s *store) begin(scope, namespace string) begun {
 		return begun{started: Started{Scope: s.snapshot.scope, Snapshot: s.snapshot.id, Objects: s.snapshot.objects, Running: true}}
 	case !s.loaded || s.listing != notListing:
 		return begun{err: errNotLoaded}
-	case s.due > 0 || len(s.announce) > 0:
+	case s.due > 0 || len(s.announce) > 0 || s.barrier != nil:
 		return begun{err: errCatchUp}
 	}
 	// Ids of one scope differ by the second, should nothing else have happened.
@@ -157,7 +165,18 @@ func (s *store) begin(scope, namespace string) begun {
 	snap := newSnapshot(scope, namespace, s.rv, began)
 	s.send(snap)
 	s.shutGate()
-	s.announce = append(s.announce, s.started(snap))
+	n := s.started(snap)
+	n.prepare = func(ctx context.Context) error {
+		// A restart from below the snapshot's resourceVersion would complete it before it has sent again what lies between:
+		// a consumer would sweep what was created there.
+		for !s.acknowledgedTo(snap.rv) {
+			if !sleep(ctx, time.Millisecond) {
+				return context.Cause(ctx)
+			}
+		}
+		return s.adopt(ctx)
+	}
+	s.announce = append(s.announce, n)
 	return begun{started: Started{Scope: scope, Snapshot: snap.id, Objects: snap.objects}}
 }
 

@@ -72,8 +72,8 @@ type store struct {
 
 	// How far the bus has acknowledged (position.go).
 	ledger   *checkpoint.Ledger[mark]
-	barriers []*barrier // relists whose deltas are not all sent
-	adopted  bool       // ledger and snapshot are what a restart goes on from; else it is previous
+	barrier  *barrier // of relists whose deltas are not all sent, nil: there are none
+	adopted  bool     // ledger and snapshot are what a restart goes on from; else it is previous
 	previous *checkpoint.Position
 	began    time.Time // of the last snapshot of the whole scope
 
@@ -81,7 +81,8 @@ type store struct {
 	loaded    bool    // a list has been loaded
 	unseen    map[string]struct{}
 	listRV    uint64
-	backwards bool // the list shows an older version than one that was seen
+	backwards bool // the list shows a version that should have been seen before
+	unread    bool // the list shows another version of an object whose read is due: nobody hears of those in between
 	// listState is state when the list was begun, also where it is begun again.
 	listState uint64
 	lost      *lost  // history that is gone and of which no gap event tells yet
@@ -92,6 +93,7 @@ type store struct {
 	gate      chan struct{} // closed: open. Live deltas wait for it.
 	open      bool
 	snapshot  *snapshot // the one that is not on the bus to its end
+	sweep     bool      // another one is to follow
 	caughtUp  bool      // all that the first list made due is on the bus
 
 	save         func(ctx context.Context) error // has the position saved; nil: nothing is remembered

@@ -33,7 +33,7 @@ import (
 const (
 	// walkRequests and walkFor bound what bringing one informer's gap to light may cost the API server, in requests and in
 	// time. What is not found by then is inferred.
-	walkRequests = 2000
+	walkRequests = 10_000
 	walkFor      = 30 * time.Second
 	// walkNames is how many names are walked at a time.
 	walkNames = 8

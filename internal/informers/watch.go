@@ -59,7 +59,7 @@ func (i *informer) Watch(o metav1.ListOptions) (watch.Interface, error) {
 func (i *informer) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &liveWatch{
-		informer: i, reader: i.newReader(), rv: o.ResourceVersion, result: make(chan watch.Event), cancel: cancel,
+		informer: i, reader: i.newReader(), rv: o.ResourceVersion, witness: i.store.newest(), result: make(chan watch.Event), cancel: cancel,
 		patience: time.NewTimer(0),
 	}
 	if !i.readers.enter() {
@@ -77,9 +77,9 @@ func (i *informer) WatchWithContext(ctx context.Context, o metav1.ListOptions) (
 type liveWatch struct {
 	informer *informer
 	reader   *reader
-	rv       string         // of the last event that the reflector took
-	witness  *object.Object // the last that it took of those that were there at their version, nil: none yet
-	doubtful bool           // the history behind the API server may be another one since
+	rv       string   // of the last event that the reflector took
+	witness  *witness // of the last that it took, or that was listed; nil: none yet
+	doubtful bool     // the history behind the API server may be another one since
 
 	// result is not buffered: that the reflector takes an event means that it is done with the one before.
 	// It is never closed: the reflector would list again.
@@ -346,8 +346,11 @@ func (w *liveWatch) advance(ev watch.Event) {
 		return
 	}
 	w.rv = o.rv
-	if ev.Type == watch.Added || ev.Type == watch.Modified {
-		w.witness = o.object
+	switch {
+	case ev.Type == watch.Added, ev.Type == watch.Modified:
+		w.witness = &witness{object: o.object}
+	case ev.Type == watch.Deleted && !w.informer.hasSelector(): // else it may live on
+		w.witness = &witness{object: o.object, gone: true}
 	}
 	w.informer.seen(time.Unix(0, o.at))
 }

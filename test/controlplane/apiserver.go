@@ -31,20 +31,28 @@ func (c *Cluster) tokenFile() string { return filepath.Join(c.dir, "tokens.csv")
 func (c *Cluster) startNewAPIServer(ctx context.Context, bin binaries, i int) error {
 	s := &apiServer{}
 	c.apiServers = append(c.apiServers, s)
+	etcd := ""
+	if c.opts.EtcdFor != nil {
+		var err error
+		if etcd, err = c.opts.EtcdFor(i, c.etcdURL); err != nil {
+			return fmt.Errorf("etcd for API server %d: %w", i, err)
+		}
+	}
+	etcd = cmp.Or(etcd, c.etcdURL)
 	return onFreePort(ctx, func(port int) error {
 		s.url = fmt.Sprintf("https://127.0.0.1:%d", port)
 		s.args = func(extra []string) []string {
-			return bin.apiServer(append(c.apiServerFlags(port), extra...))
+			return bin.apiServer(append(c.apiServerFlags(port, etcd), extra...))
 		}
 		s.component = newComponent(c.dir, fmt.Sprintf("kube-apiserver-%d", i), s.args(c.opts.APIServerArgs))
 		return c.StartAPIServer(ctx, i)
 	})
 }
 
-func (c *Cluster) apiServerFlags(port int) []string {
+func (c *Cluster) apiServerFlags(port int, etcd string) []string {
 	o := c.opts
 	flags := []string{
-		"--etcd-servers=" + c.etcdURL,
+		"--etcd-servers=" + etcd,
 		"--bind-address=127.0.0.1",
 		"--advertise-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", port),

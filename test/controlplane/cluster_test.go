@@ -1,13 +1,16 @@
 package controlplane_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/proxy"
 )
 
 var (
@@ -217,6 +221,48 @@ func TestCompactionEndsHistory(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestServerWithEtcdOfItsOwn has the second server reach etcd through a proxy, and cuts it off there.
+func TestServerWithEtcdOfItsOwn(t *testing.T) {
+	var lagging *proxy.Proxy
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var wg sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		wg.Wait()
+	})
+	cluster := start(t, controlplane.Options{
+		APIServers: 2, NoControllerManager: true,
+		EtcdFor: func(i int, endpoint string) (string, error) {
+			if i == 0 {
+				return "", nil
+			}
+			p, err := proxy.Listen(strings.TrimPrefix(endpoint, "http://"))
+			if err != nil {
+				return "", err
+			}
+			lagging = p
+			wg.Go(func() {
+				if err := p.Run(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+			return "http://" + p.Addr(), nil
+		},
+	})
+	first, second := client(t, cluster.ConfigFor(0, controlplane.Admin)), client(t, cluster.ConfigFor(1, controlplane.Admin))
+	create(t, first, configMap("seen", "a"))
+	wantValue(t, second, "seen", "a")
+	lagging.Hold(true)
+	create(t, first, configMap("unseen", "b"))
+	short, cancelShort := context.WithTimeout(t.Context(), time.Second)
+	defer cancelShort()
+	if _, err := second.Resource(configMaps).Namespace("default").Get(short, "unseen", metav1.GetOptions{}); err == nil {
+		t.Error("the second server reaches etcd through a proxy that holds everything back")
+	}
+	lagging.Hold(false)
+	wantValue(t, second, "unseen", "b")
 }
 
 func TestKubeconfigStandsAlone(t *testing.T) {

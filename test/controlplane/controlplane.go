@@ -50,6 +50,11 @@ type Options struct {
 	// 0: 6000, ten times the upstream default, so that writers in tests do not meet a 429.
 	MaxRequestsInflight int
 
+	// EtcdFor is where API server i finds etcd, instead of at the endpoint: a proxy that a test can cut, for a server that
+	// lags behind the others. It is called once for each server, before its first start. Nil, or an answer of "": the
+	// endpoint.
+	EtcdFor func(i int, endpoint string) (string, error)
+
 	// Fsync makes etcd durable against a crash of the machine, and writers slow. Killing etcd loses nothing either way.
 	Fsync bool
 

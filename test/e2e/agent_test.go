@@ -79,6 +79,7 @@ type agentConfig struct {
 	Snapshot   string // "" is initial.
 	Bus        *bus   // Nil is stdout.
 	Kubeconfig string // "" is the admin's.
+	Checkpoint string // YAML, the value of checkpoint. "" is a file of this agent's, "{}" leaves it to the agent.
 	Extra      string // More YAML, at the top level.
 	File       string // A whole configuration instead; its server.address and bus are replaced.
 }
@@ -89,6 +90,9 @@ type agent struct {
 	url    string
 	log    string    // The file with its stderr.
 	stdout io.Reader // Of an agent without a bus.
+
+	argv   []string
+	killed bool // By the test: however it ended is no fault.
 }
 
 // startAgent starts an agent and stops it when the test ends, which it has to survive with exit code 0.
@@ -105,6 +109,9 @@ func startAgent(t testing.TB, p *plane, c agentConfig) *agent {
 	if c.Snapshot == "" {
 		c.Snapshot = "initial"
 	}
+	if c.Checkpoint == "" {
+		c.Checkpoint = fmt.Sprintf("{file: {path: %q}}", filepath.Join(dir, "checkpoint.json"))
+	}
 	if c.Kubeconfig == "" {
 		c.Kubeconfig = p.kubeconfig
 	}
@@ -115,9 +122,10 @@ watch:
 snapshot: {mode: %s}
 bus:
   %s
+checkpoint: %s
 server: {address: %q}
 %s
-`, clusterName, c.Watch, c.Snapshot, destination, address, c.Extra)
+`, clusterName, c.Watch, c.Snapshot, destination, c.Checkpoint, address, c.Extra)
 	args := []string{"--kubeconfig", c.Kubeconfig}
 	if c.File != "" {
 		config = strings.Replace(c.File, `":8080"`, strconv.Quote(address), 1)
@@ -133,7 +141,9 @@ server: {address: %q}
 		t.Fatal(err)
 	}
 	defer stderr.Close() // The process has its own.
-	cmd := exec.Command(buildAgent(t), append([]string{"run", "--config", file}, args...)...)
+	a.argv = append([]string{buildAgent(t), "run", "--config", file}, args...)
+	cmd := exec.Command(a.argv[0], a.argv[1:]...)
+	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+dir) // Where it keeps what it was given no place for.
 	cmd.Stderr = stderr
 	if c.Bus == nil {
 		r, w, err := os.Pipe()
@@ -158,7 +168,7 @@ func (a *agent) finish(t testing.TB) {
 		if err := a.stop(time.Minute); err != nil {
 			t.Errorf("agent, asked to stop: %v", err)
 		}
-	} else if a.err != nil {
+	} else if a.err != nil && !a.killed {
 		t.Errorf("agent: %v", a.err)
 	}
 	log, err := os.ReadFile(a.log)

@@ -9,6 +9,13 @@
 // revision is etcd's value plus the resourceVersion; TestTruth does not take that for granted but proves it with a stock
 // watch beside the agent (served).
 //
+// # Faults
+//
+// TestFaults does one bad thing after the other to an agent and to those it talks to, as drawn from a seed (allFaults), over
+// proxies that stand wherever two of them talk (stage). Over several lives of an agent the truth is the same, except that
+// snapshots come in again (livesView) and that gap events say what could not be read: judge excuses what they cover, and
+// judgeLives sees to it that nothing is called lost without a reason.
+//
 // # Goroutines and processes
 //
 // A plane runs its control plane's processes and one goroutine that reads etcd's history, an agent is a process and the
@@ -19,4 +26,6 @@
 //
 //	KUBECDC_E2E_RACE=1      builds the agent with the race detector
 //	KUBECDC_E2E_AGENT=path  takes this binary instead of building one
+//	FAULTS=n                is how many faults TestFaults has (12), and includes the tests that take minutes
+//	FAULT_SEED=n            draws the same faults as the run that printed it
 package e2e

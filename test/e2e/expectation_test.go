@@ -22,6 +22,10 @@ type expectation struct {
 	// after a deletion.
 	Prev, Next *version
 
+	// SnapshotID is that of a read, and Optional whether the snapshot was given up.
+	SnapshotID string
+	Optional   bool
+
 	// index counts the expectations of the key.
 	index int
 }
@@ -30,18 +34,27 @@ type expectation struct {
 type snapshot struct {
 	ID  string
 	Rev uint64
+	// Abandoned: another snapshot took its place before it was completed.
+	Abandoned bool
 }
 
 // view is what an agent was told to observe.
 type view struct {
 	// Snapshot is that of the scope that the object is in; false: it is in none.
 	Snapshot func(objectKey) (snapshot, bool)
+	// Later are further snapshots of that scope, in the order in which they began. Nil: there are none.
+	Later func(objectKey) []snapshot
 	// Selects is the label selector; nil selects everything.
 	Selects func(labels map[string]string) bool
 	// NoReads is snapshot.mode never.
 	NoReads bool
 	// Until is the last revision that counts; 0: all count.
 	Until uint64
+	// History is how many restores of etcd there were before.
+	History uint64
+	// Forgotten is up to where etcd was compacted: whether an object entered a selector or was created, left it or was
+	// deleted, may not be told there.
+	Forgotten uint64
 }
 
 func (v view) counts(rev uint64) bool { return v.Until == 0 || rev <= v.Until }
@@ -67,7 +80,7 @@ func expectObject(key objectKey, versions []*version, snap snapshot, v view) []e
 	}
 	var list []expectation
 	add := func(op, id string, rev uint64, prev, next *version) {
-		e := expectation{ID: id, Op: op, Key: key, Rev: rev, Prev: prev, Next: next, index: len(list)}
+		e := expectation{ID: id + historyEnd(v.History), Op: op, Key: key, Rev: rev, Prev: prev, Next: next, index: len(list)}
 		if next != nil {
 			e.UID = next.UID
 		} else {
@@ -78,11 +91,29 @@ func expectObject(key objectKey, versions []*version, snap snapshot, v view) []e
 
 	var current *version // Nil: no such object.
 	readDone := false
+	addRead := func(seen *version, snap snapshot) {
+		add(read, readID(seen, snap.ID), seen.Rev, nil, seen)
+		e := &list[len(list)-1]
+		e.SnapshotID, e.Optional = snap.ID, snap.Abandoned
+	}
 	readOnce := func(seen *version) {
 		if !readDone && !v.NoReads && selects(seen) {
-			add(read, readID(seen, snap.ID), seen.Rev, nil, seen)
+			addRead(seen, snap)
 		}
 		readDone = true
+	}
+	var later []snapshot
+	if v.Later != nil {
+		later = v.Later(key)
+	}
+	// readAgain is for the snapshots taken before rev, at which seen ceased to be the last version; 0: it is the last.
+	readAgain := func(seen *version, rev uint64) {
+		for len(later) > 0 && (rev == 0 || later[0].Rev < rev) {
+			if selects(seen) {
+				addRead(seen, later[0])
+			}
+			later = later[1:]
+		}
 	}
 	for _, next := range versions {
 		if !v.counts(next.Rev) {
@@ -96,6 +127,7 @@ func expectObject(key objectKey, versions []*version, snap snapshot, v view) []e
 			continue
 		}
 		readOnce(prev)
+		readAgain(prev, next.Rev)
 		switch was, is := selects(prev), selects(current); {
 		case is && prev == nil:
 			add(created, changeID(current), next.Rev, nil, current)
@@ -110,6 +142,7 @@ func expectObject(key objectKey, versions []*version, snap snapshot, v view) []e
 		}
 	}
 	readOnce(current)
+	readAgain(current, 0)
 	return list
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -31,8 +32,11 @@ type rbacCase struct {
 	flags  []string // of kubecdc rbac; "--config" is added where there are none
 	writes []string // resources, see written; in namespace rbac-shop
 	roles  []string // the roles that are printed, as kind/namespace
-	rules  int      // in all of them; 0: at least as many as there are roles
+	rules  int      // in all of them, two of which are for the checkpoint; 0: at least as many as there are roles
 }
+
+// rbacCheckpoint is where an agent in a pod of rbac-bank has its checkpoint. These agents are in none, and have to be told.
+const rbacCheckpoint = "{configMap: {namespace: rbac-bank, name: kubecdc-checkpoint}}"
 
 func rbacCases(p *plane) []rbacCase {
 	const all = `
@@ -41,11 +45,11 @@ func rbacCases(p *plane) []rbacCase {
 	return []rbacCase{
 		{
 			name: "defaults", watch: all, flags: []string{}, writes: []string{"configmaps", "secrets", widgets},
-			roles: []string{"ClusterRole/"}, rules: 2,
+			roles: []string{"ClusterRole/", "Role/rbac-bank"}, rules: 4,
 		},
 		{
 			name: "discovered", watch: all, flags: []string{"--kubeconfig", p.kubeconfig}, writes: []string{"configmaps", "secrets", widgets},
-			roles: []string{"ClusterRole/"},
+			roles: []string{"ClusterRole/", "Role/rbac-bank"},
 		},
 		{
 			name: "few", watch: `
@@ -53,14 +57,14 @@ func rbacCases(p *plane) []rbacCase {
 - resources: [widgets]
 - resources: ["*.coordination.k8s.io"]`,
 			writes: []string{"configmaps", widgets, "events"},
-			roles:  []string{"ClusterRole/"}, rules: 5, // "", apps, coordination.k8s.io, widgets of every group, get
+			roles:  []string{"ClusterRole/", "Role/rbac-bank"}, rules: 7, // "", apps, coordination.k8s.io, widgets of every group, get
 		},
 		{
 			name: "namespaces", watch: `
 - resources: [configmaps, secrets, widgets.e2e.kubecdc.dev]
   namespaces: [rbac-shop, rbac-bank]`,
 			writes: []string{"configmaps", "secrets", widgets},
-			roles:  []string{"ClusterRole/", "Role/rbac-bank", "Role/rbac-shop"}, rules: 5,
+			roles:  []string{"ClusterRole/", "Role/rbac-bank", "Role/rbac-shop"}, rules: 7,
 		},
 		{
 			name: "selectors", watch: `
@@ -73,7 +77,7 @@ func rbacCases(p *plane) []rbacCase {
   fieldSelector: metadata.name=written
   namespaces: [rbac-shop]`,
 			writes: []string{"configmaps", widgets, "secrets"},
-			roles:  []string{"ClusterRole/", "Role/rbac-shop"}, rules: 5,
+			roles:  []string{"ClusterRole/", "Role/rbac-bank", "Role/rbac-shop"}, rules: 7,
 		},
 	}
 }
@@ -108,7 +112,7 @@ func (c rbacCase) test(t *testing.T, p *plane, log *auditLog) {
 	account := "kubecdc-" + c.name
 	user := "system:serviceaccount:rbac-bank:" + account
 	config := filepath.Join(t.TempDir(), "kubecdc.yaml")
-	if err := os.WriteFile(config, []byte("apiVersion: kubecdc.dev/v1\nwatch:"+c.watch+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte("apiVersion: kubecdc.dev/v1\nwatch:"+c.watch+"\ncheckpoint: "+rbacCheckpoint+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	args := append([]string{"rbac", "--name", account, "--service-account", "rbac-bank/" + account}, c.flags...)
@@ -145,8 +149,9 @@ func (c rbacCase) test(t *testing.T, p *plane, log *auditLog) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.forgetCheckpoint(t)
 	log.skip()
-	a := startAgent(t, p, agentConfig{Watch: c.watch, Bus: bus, Kubeconfig: kubeconfig})
+	a := startAgent(t, p, agentConfig{Watch: c.watch, Bus: bus, Kubeconfig: kubeconfig, Checkpoint: rbacCheckpoint})
 	a.ready(t)
 	for _, resource := range c.writes {
 		p.changeWritten(t, resource)
@@ -191,6 +196,7 @@ func (c rbacCase) test(t *testing.T, p *plane, log *auditLog) {
 			}
 			p.replaceRules(t, r, slices.Delete(slices.Clone(r.Rules), i, i+1))
 			p.awaitReview(t, user, r.atomsOf(rule)[0], false)
+			p.forgetCheckpoint(t)
 			log.skip()
 			p.runUntilRefused(t, config, kubeconfig, log, user)
 		}
@@ -415,6 +421,14 @@ func awaitWritten(t *testing.T, sub *nats.Subscription, resource string) {
 	}
 	if !strings.HasPrefix(ops, "c") || len(ops) < 4 {
 		t.Errorf("%s: operations %q", subject, ops)
+	}
+}
+
+// forgetCheckpoint has the next agent make its checkpoint.
+func (p *plane) forgetCheckpoint(t *testing.T) {
+	t.Helper()
+	if err := p.api.remove(t.Context(), collection("configmaps", "rbac-bank")+"/kubecdc-checkpoint"); err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
 	}
 }
 

@@ -37,6 +37,15 @@ const (
 	progress          = "progress"
 )
 
+// The reasons of gaps.
+const (
+	expired          = "expired"
+	compacted        = "compacted"
+	rewound          = "rewound"
+	selectionChanged = "selection-changed"
+	checkpointLost   = "checkpoint-lost"
+)
+
 // presence is how a member of data is there: not known, does not exist, or an object.
 type presence int
 
@@ -57,6 +66,8 @@ type record struct {
 	UID      string
 	Rev      uint64
 	PrevRev  uint64
+	History  uint64    // As the id has it: how many restores of etcd there were before.
+	Stored   time.Time // Zero where the bus does not tell.
 
 	Before, After             presence
 	BeforeDigest, AfterDigest digest
@@ -118,6 +129,7 @@ type message struct {
 	Subject  string
 	Header   map[string][]string // Nil where the bus has none.
 	Body     []byte
+	Stored   time.Time // Zero where the bus does not tell.
 }
 
 // envelope is the structured mode of the contract.
@@ -186,7 +198,7 @@ type remembered struct {
 }
 
 func (r *reader) read(m message) record {
-	rec := record{Position: m.Position}
+	rec := record{Position: m.Position, Stored: m.Stored}
 	problem := func(format string, args ...any) {
 		rec.Problems = append(rec.Problems, fmt.Sprintf(format, args...))
 	}
@@ -199,6 +211,9 @@ func (r *reader) read(m message) record {
 		return rec
 	}
 	rec.ID = e.ID
+	if i := strings.LastIndex(e.ID, "/h"); i >= 0 {
+		rec.History, _ = strconv.ParseUint(e.ID[i+2:], 10, 64) // 0 where it is something else.
+	}
 	if !r.Shallow {
 		// The SDK is the oracle for what a CloudEvent is.
 		var ce event.Event
@@ -245,17 +260,19 @@ func (r *reader) readStreamEvent(rec *record, kind string, e *envelope, m messag
 	}
 	switch kind {
 	case snapshotStarted, snapshotCompleted:
-		want("id", e.ID, e.Scope+"/"+rec.Snapshot+"/"+strings.TrimPrefix(kind, "snapshot."))
+		want("id", e.ID, e.Scope+"/"+rec.Snapshot+"/"+strings.TrimPrefix(kind, "snapshot.")+historyEnd(rec.History))
 		if rec.Snapshot == "" || rec.Rev == 0 {
 			problem("%s without snapshot or resourceVersion", kind)
 		}
 	case gap:
-		want("id", e.ID, fmt.Sprintf("%s/gap/%d-%d", e.Scope, rec.From, rec.To))
-		if rec.From == 0 || rec.To < rec.From || rec.Reason == "" || e.Data.Since == "" || e.Data.Recovered == nil {
+		want("id", e.ID, fmt.Sprintf("%s/gap/%d-%d%s", e.Scope, rec.From, rec.To, historyEnd(rec.History)))
+		if rec.From == 0 || rec.To < rec.From && rec.Reason != rewound || rec.Reason == "" || e.Data.Since == "" || e.Data.Recovered == nil {
 			problem("gap that does not say from where to where, since when, why, and whether recovered: %.300s", m.Body)
 		}
 	case progress:
-		want("id", e.ID, fmt.Sprintf("%s/progress/%d", e.Scope, rec.Rev))
+		// The second in which it was sent makes it news where nothing changes.
+		at, _ := time.Parse(time.RFC3339Nano, e.Time) // Checked above.
+		want("id", e.ID, fmt.Sprintf("%s/progress/%d/%d%s", e.Scope, rec.Rev, at.Unix(), historyEnd(rec.History)))
 		if rec.Rev == 0 {
 			problem("progress without resourceVersion")
 		}
@@ -320,7 +337,7 @@ func (r *reader) readObjectEvent(rec *record, e *envelope, m message, problem fu
 			problem("read without snapshot")
 		}
 	}
-	want("id", e.ID, resource+"/"+e.UID+"/"+end)
+	want("id", e.ID, resource+"/"+e.UID+"/"+end+historyEnd(rec.History))
 	if m.Subject != "" {
 		want("NATS subject", m.Subject, strings.Join([]string{
 			"kubecdc", escape(r.Cluster), "object", subjectGroup(group), escape(e.Resource), escape(namespace), escape(e.Name),
@@ -411,6 +428,14 @@ func parseRev(member, text string, problem func(string, ...any)) uint64 {
 		problem("%s: %v", member, err)
 	}
 	return rev
+}
+
+// historyEnd is how ids of a history end: the first one's are plain.
+func historyEnd(history uint64) string {
+	if history == 0 {
+		return ""
+	}
+	return "/h" + formatRev(history)
 }
 
 func formatRev(rev uint64) string { return strconv.FormatUint(rev, 10) }

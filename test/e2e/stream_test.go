@@ -121,7 +121,7 @@ func (s *stream) consumeFrom(ctx context.Context, r *reader, last *uint64) error
 			s.add(record{Position: sequence, Problems: []string{fmt.Sprintf("the stream goes from sequence %d to %d", *last, sequence)}}, 0)
 		}
 		*last = sequence
-		s.add(r.read(message{Position: sequence, Subject: msg.Subject(), Header: msg.Headers(), Body: msg.Data()}), len(msg.Data()))
+		s.add(r.read(message{Position: sequence, Subject: msg.Subject(), Header: msg.Headers(), Body: msg.Data(), Stored: meta.Timestamp}), len(msg.Data()))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // fault is one way in which the bus differs from what it should hold.
@@ -37,6 +38,8 @@ type verdict struct {
 	Records    int // Object events, without duplicates.
 	Duplicates int
 	Inferred   int
+	Untold     int // Deltas under a selector of which nobody could tell what they were.
+	Swept      int // Objects of which the end of a snapshot says that they are gone.
 	InGaps     int // Expected records that a gap event accounts for.
 	Gaps       []record
 	Faults     []fault
@@ -45,11 +48,13 @@ type verdict struct {
 }
 
 // judge compares the records, in stream order, with what is wanted. Gap events excuse what is missing between their two
-// revisions; inferred deltas and the final state are then judged instead.
+// revisions, those that say recovered only what appeared and vanished between them; inferred deltas and the final state are
+// then judged instead.
 func judge(want map[objectKey][]expectation, records []record, v view) verdict {
 	j := &judgement{
+		want:   want,
 		byID:   make(map[string]*expectation),
-		seen:   make(map[string]bool, len(records)),
+		seen:   make(map[string]*record, len(records)),
 		states: make(map[objectKey]*state),
 	}
 	for _, list := range want {
@@ -73,8 +78,9 @@ func compareKeys(a, b objectKey) int {
 
 type judgement struct {
 	verdict
+	want   map[objectKey][]expectation
 	byID   map[string]*expectation
-	seen   map[string]bool
+	seen   map[string]*record // The first copy of each.
 	states map[objectKey]*state
 }
 
@@ -84,9 +90,11 @@ type state struct {
 	rev   uint64 // Of the last record.
 	uid   string
 	// after is the last record's: present, or absent behind left and null behind deleted.
-	after  presence
-	digest digest
-	gaps   int // How many gaps there had been.
+	after    presence
+	digest   digest
+	gaps     int // How many gaps there had been.
+	position uint64
+	snapshot string // That it was last read in.
 }
 
 func (j *judgement) fault(rec *record, kind, format string, args ...any) *fault {
@@ -100,15 +108,21 @@ func (j *judgement) record(rec *record, v view) {
 	for _, p := range rec.Problems {
 		j.fault(rec, "contract", "%s: %s", rec.ID, p)
 	}
-	if j.seen[rec.ID] {
+	if first := j.seen[rec.ID]; first != nil {
 		j.Duplicates++
+		j.duplicate(rec, first)
 		return
 	}
-	j.seen[rec.ID] = true
-	if rec.Stream != "" {
-		if rec.Stream == gap {
-			j.Gaps = append(j.Gaps, *rec)
-		}
+	j.seen[rec.ID] = rec
+	switch rec.Stream {
+	case "":
+	case gap:
+		j.Gaps = append(j.Gaps, *rec)
+		return
+	case snapshotCompleted:
+		j.sweep(rec)
+		return
+	default:
 		return
 	}
 	e := j.byID[rec.ID]
@@ -121,6 +135,19 @@ func (j *judgement) record(rec *record, v view) {
 		j.Inferred++
 	}
 	if e == nil {
+		if e = j.inferredGone(rec); e != nil && j.seen[e.ID] != nil {
+			j.Duplicates++ // The agent of an older checkpoint did not know that the bus had it leave.
+			return
+		}
+	}
+	untold := rec.Inferred && rec.Rev <= v.Forgotten && j.gapAround(rec.Key, rec.Rev) == nil
+	if e == nil && untold {
+		if e = j.untoldDeletion(rec); e != nil && j.seen[e.ID] != nil {
+			j.Duplicates++ // The bus knew better.
+			return
+		}
+	}
+	if e == nil {
 		j.fault(rec, "unexpected", "op %s, id %s: etcd knows no such change", rec.Op, rec.ID)
 		return
 	}
@@ -128,35 +155,58 @@ func (j *judgement) record(rec *record, v view) {
 	if s != nil && e.index <= s.index {
 		j.fault(rec, "order", "op %s comes after the record of revision %d", rec.Op, s.rev)
 	}
-	if rec.Inferred {
+	switch {
+	case untold:
+		j.untold(rec, e)
+	case rec.Inferred:
 		j.inferred(rec, e, s)
-	} else {
+	default:
 		j.seenOnWatch(rec, e)
 	}
 	j.chain(rec, s)
-	j.states[rec.Key] = &state{
+	next := &state{
 		index: e.index, rev: rec.Rev, uid: rec.UID, after: rec.After, digest: rec.AfterDigest, gaps: j.gapsOf(rec.Key),
+		position: rec.Position, snapshot: rec.Snapshot,
+	}
+	if s != nil && next.snapshot == "" {
+		next.snapshot = s.snapshot
+	}
+	j.states[rec.Key] = next
+}
+
+// duplicate holds a further copy against the first one. Whoever infers may start from an older state than the bus had:
+// then only the object has to be the same.
+func (j *judgement) duplicate(rec, first *record) {
+	switch {
+	case rec.Op != first.Op && !rec.Inferred && !first.Inferred || rec.Stream != first.Stream:
+		j.fault(rec, "duplicate", "%s: op is %s%s, that of the first copy %s%s", rec.ID, rec.Op, rec.Stream, first.Op, first.Stream)
+	case rec.After != first.After || rec.AfterDigest != first.AfterDigest:
+		j.fault(rec, "duplicate", "%s: after is not that of the first copy", rec.ID)
+	case rec.Inferred || first.Inferred:
+	case rec.Rev != first.Rev || rec.PrevRev != first.PrevRev || rec.Before != first.Before || rec.BeforeDigest != first.BeforeDigest:
+		j.fault(rec, "duplicate", "%s: differs from the first copy", rec.ID)
+	}
+	if !rec.Stored.IsZero() && rec.Stored.Sub(first.Stored) < duplicateWindow {
+		j.fault(rec, "duplicate", "%s: both copies are within %s of each other", rec.ID, duplicateWindow)
 	}
 }
 
-func (j *judgement) gapsOf(key objectKey) int {
-	n := 0
-	for i := range j.Gaps {
-		if j.Gaps[i].Scope.has(key) {
-			n++
-		}
-	}
-	return n
-}
+// duplicateWindow is that of the stream that the agent makes.
+const duplicateWindow = 2 * time.Minute
 
-// gapAround is the gap in which the change happened, nil if none.
-func (j *judgement) gapAround(key objectKey, rev uint64) *record {
-	for i := range j.Gaps {
-		if g := &j.Gaps[i]; g.Scope.has(key) && g.From < rev && rev <= g.To {
-			return g
+// sweep applies the contract's rule for the end of a snapshot: what of the scope was neither read nor changed in between
+// does not exist.
+func (j *judgement) sweep(completed *record) {
+	started := j.seen[strings.TrimSuffix(completed.ID, "/completed"+historyEnd(completed.History))+"/started"+historyEnd(completed.History)]
+	if started == nil {
+		return // judgeSnapshots has something to say about that.
+	}
+	for key, s := range j.states {
+		if s.after == present && s.position < started.Position && s.snapshot != completed.Snapshot && completed.Scope.has(key) {
+			s.after, s.digest = null, digest{}
+			j.Swept++
 		}
 	}
-	return nil
 }
 
 // seenOnWatch judges a record that claims to be one change of the history.
@@ -193,7 +243,8 @@ func (j *judgement) seenOnWatch(rec *record, e *expectation) {
 	j.content(rec, "before", rec.Before, before, rec.BeforeDigest, e.Prev)
 	j.content(rec, "after", rec.After, after, rec.AfterDigest, e.Next)
 	if (e.Op == created || e.Op == updated) && rec.Op == e.Op {
-		if err := saysChangedBy(e.Prev, e.Next, rec.ChangedBy); err != nil {
+		found := rec.ChangedBy == nil && j.gapAround(rec.Key, rec.Rev) != nil // Not known of every version that was found.
+		if err := saysChangedBy(e.Prev, e.Next, rec.ChangedBy); err != nil && !found {
 			j.fault(rec, "changedBy", "op %s: %v", rec.Op, err)
 		}
 		j.Changers += len(changedBy(e.Prev, e.Next))
@@ -211,45 +262,23 @@ func (j *judgement) content(rec *record, member string, got, want presence, dige
 	}
 }
 
-// inferred judges a record that a comparison of lists gave: it leads from what the consumer knew to a version that was.
-func (j *judgement) inferred(rec *record, e *expectation, s *state) {
-	g := j.gapAround(rec.Key, e.Rev)
-	if g == nil {
-		j.fault(rec, "inferred", "op %s is inferred, and no gap event before it has revision %d in it", rec.Op, e.Rev)
-		return
-	}
-	known := s != nil && s.after == present
-	switch rec.Op {
-	case deleted:
-		if !known || s.uid != rec.UID {
-			j.fault(rec, "inferred", "deletion of an object that the bus does not know")
-		}
-		if rec.Rev < e.Rev || rec.Rev > g.To {
-			j.fault(rec, "inferred", "deletion at %d, but it was at %d and the gap ends at %d", rec.Rev, e.Rev, g.To)
-		}
-		j.content(rec, "after", rec.After, null, rec.AfterDigest, nil)
-	case created, updated, entered:
-		if known != (rec.Op == updated) {
-			j.fault(rec, "inferred", "op %s, but whether the bus knows the object is %t", rec.Op, known)
-		}
-		if rec.Op == updated && known && s.uid != rec.UID {
-			j.fault(rec, "inferred", "update of %s from an object with the uid %s", rec.UID, s.uid)
-		}
-		j.content(rec, "after", rec.After, present, rec.AfterDigest, e.Next)
-	case left:
-		j.content(rec, "after", rec.After, absent, rec.AfterDigest, nil)
-	default:
-		j.fault(rec, "inferred", "op %s cannot be inferred", rec.Op)
-	}
-	if known && rec.Op != created && rec.PrevRev != s.rev {
-		j.fault(rec, "previousResourceVersion", "inferred op %s: previousResourceVersion is %d, the last record has %d", rec.Op, rec.PrevRev, s.rev)
-	}
-}
-
 // chain compares a record with the one before it, as a consumer would who has nothing but the bus. A gap in between
-// breaks the chain, except for inferred deltas, which start from what was known.
+// breaks the chain, except for inferred deltas, which start from what was known: on the bus, or where the gap begins.
 func (j *judgement) chain(rec *record, s *state) {
 	if s == nil || (s.gaps != j.gapsOf(rec.Key) && !rec.Inferred) {
+		return
+	}
+	if g := j.gapAround(rec.Key, rec.Rev); rec.Inferred && g != nil && s.gaps != j.gapsOf(rec.Key) {
+		base := j.at(rec.Key, g.From)
+		if (base == nil || base.UID != rec.UID) && (rec.Op == created || rec.Op == entered) ||
+			base != nil && rec.Before == present && rec.BeforeDigest == base.Digest {
+			return
+		}
+	}
+	if rec.Op == read { // Of a later snapshot: a stream event lies between, yet nothing happened.
+		if s.after != present || rec.AfterDigest != s.digest {
+			j.fault(rec, "chain", "read of revision %d, after the bus had revision %d (%s)", rec.Rev, s.rev, s.after)
+		}
 		return
 	}
 	switch {
@@ -269,10 +298,10 @@ func (j *judgement) end(list []expectation) {
 	s := j.states[key]
 	for i := range list {
 		e := &list[i]
-		if j.seen[e.ID] {
+		if j.seen[e.ID] != nil {
 			continue
 		}
-		if j.gapAround(key, e.Rev) != nil {
+		if j.excused(e) {
 			j.InGaps++
 			continue
 		}
@@ -281,7 +310,7 @@ func (j *judgement) end(list []expectation) {
 	}
 
 	last := &list[len(list)-1]
-	if j.seen[last.ID] || (s == nil && last.Op == deleted) {
+	if j.seen[last.ID] != nil && s != nil && s.index == last.index || s == nil && (last.Op == deleted || last.Op == left || last.Optional) {
 		return
 	}
 	rec := &record{Key: key, Rev: last.Rev}
@@ -293,73 +322,4 @@ func (j *judgement) end(list []expectation) {
 	case !gone && (s.after != present || s.digest != last.Next.Digest):
 		j.fault(rec, "final state", "on the bus it is %s, revision %d", s.after, s.rev)
 	}
-}
-
-// judgeSnapshots checks the marks of the snapshots: each object is read between started and completed, nothing of a
-// scope comes before started, and the counts are right.
-func judgeSnapshots(records []record) []fault {
-	type marks struct {
-		started, completed *record
-		reads              int
-	}
-	var faults []fault
-	add := func(rec *record, format string, args ...any) {
-		faults = append(faults, fault{
-			Kind: "snapshot", Key: rec.Key, Rev: rec.Rev, Position: rec.Position, Text: fmt.Sprintf(format, args...),
-		})
-	}
-	scopes := make(map[string]*marks) // By scope and snapshot.
-	seen := make(map[string]bool, len(records))
-	find := func(rec *record) *marks {
-		for _, m := range scopes {
-			if m.started.Scope.has(rec.Key) && (rec.Op != read || m.started.Snapshot == rec.Snapshot) {
-				return m
-			}
-		}
-		return nil
-	}
-	for i := range records {
-		rec := &records[i]
-		if seen[rec.ID] {
-			continue
-		}
-		seen[rec.ID] = true
-		id := rec.Scope.Text + "\n" + rec.Snapshot
-		switch {
-		case rec.Stream == snapshotStarted:
-			scopes[id] = &marks{started: rec}
-		case rec.Stream == snapshotCompleted:
-			m := scopes[id]
-			if m == nil {
-				add(rec, "completed before started: %s", rec.ID)
-				continue
-			}
-			m.completed = rec
-			if rec.Objects != m.reads || m.started.Objects != m.reads {
-				add(rec, "%s: started says %d objects, completed %d, there are %d reads", rec.Scope.Text, m.started.Objects, rec.Objects, m.reads)
-			}
-			if rec.Rev != m.started.Rev {
-				add(rec, "%s: started at revision %d, completed at %d", rec.Scope.Text, m.started.Rev, rec.Rev)
-			}
-		case rec.Stream != "":
-		default:
-			m := find(rec)
-			if m == nil {
-				add(rec, "op %s, %s, before snapshot.started", rec.Op, rec.ID)
-				continue
-			}
-			if rec.Op == read {
-				m.reads++
-				if m.completed != nil {
-					add(rec, "%s read after snapshot.completed", rec.ID)
-				}
-			}
-		}
-	}
-	for _, m := range scopes {
-		if m.completed == nil {
-			add(m.started, "%s has no snapshot.completed", m.started.ID)
-		}
-	}
-	return faults
 }

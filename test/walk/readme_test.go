@@ -72,6 +72,12 @@ func TestREADME(t *testing.T) {
 			s.shows(line, `"type":"dev.kubecdc.object.created"`)
 			s.end(line)
 		},
+		"bin/kubecdc checkpoint show": func(line string) {
+			s.has(line, s.shell(line), "deployments.apps", "checkpoint")
+		},
+		"bin/kubecdc snapshot deployments.apps -n shop": func(line string) {
+			s.has(line, s.shell(line), "deployments.apps/shop")
+		},
 		"bin/kubecdc config default > kubecdc.yaml": func(line string) {
 			s.shell(line)
 			s.shell("grep -q 'nats://127.0.0.1:4222' kubecdc.yaml")

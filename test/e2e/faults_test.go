@@ -1,0 +1,178 @@
+package e2e_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/kubecdc/kubecdc/test/controlplane"
+)
+
+// number is an environment variable's, or another where it is not set.
+func number(t testing.TB, name string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s=%q: %v", name, text, err)
+	}
+	return n
+}
+
+// faultsTold is the outcome of TestFaults for machines, one line of JSON.
+type faultsTold struct {
+	Seed       uint64         `json:"seed"`
+	Faults     int            `json:"faults"`
+	ByKind     map[string]int `json:"byKind"`
+	Seconds    int            `json:"seconds"`
+	Revisions  int            `json:"revisions"`
+	Expected   int            `json:"expected"`
+	Records    int            `json:"records"`
+	Duplicates int            `json:"duplicates"`
+	Snapshots  int            `json:"snapshots"`
+	Gaps       int            `json:"gaps"`
+	Recovered  int            `json:"gapsRecovered"`
+	Inferred   int            `json:"inferred"`
+	Swept      int            `json:"swept"`
+	InGaps     int            `json:"inGaps"`
+	Wrong      map[string]int `json:"wrong"` // By kind, all that should be none.
+	Missing    int            `json:"missing"`
+}
+
+// TestFaults has writers change objects all the time, does one bad thing after the other to the agent and to those it talks
+// to, and then holds the stream against etcd's history: what history could still tell has to be there, once, in order and
+// as it was, and what it could not has to be covered by a gap event.
+//
+//	FAULTS=200 FAULT_SEED=7 go test -v -run TestFaults ./e2e
+func TestFaults(t *testing.T) {
+	const objects = 1200 // Three pages of ConfigMaps.
+	n := number(t, "FAULTS", 12)
+	if testing.Short() {
+		n = min(n, 6)
+	}
+	seed := number(t, "FAULT_SEED", uint64(time.Now().UnixNano()%1_000_000))
+	t.Logf("FAULT_SEED=%d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	schedule := draw(allFaults(), int(n), rng)
+	resources, selected := []string{"configmaps", "secrets"}, []string{widgets}
+	namespaces := []string{"faults-a", "faults-b"}
+
+	s := newStage(t, 2, rng)
+	for _, ns := range namespaces {
+		s.newNamespace(t, ns)
+	}
+	s.makeMany(t, namespaces[0], "still", objects)
+	sw := &steadyWriters{every: 40 * time.Millisecond}
+	for i := range s.APIServers() {
+		a, err := newAPI(s.ConfigFor(i, controlplane.Admin))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sw.apis = append(sw.apis, a)
+	}
+	begin := time.Now()
+	var steps []func(*writers) func(context.Context) error
+	for _, ns := range namespaces {
+		steps = append(steps,
+			func(ws *writers) func(context.Context) error { return ws.writer("cm", ns, 25).configMaps },
+			func(ws *writers) func(context.Context) error { return ws.writer("secret", ns, 15).secrets },
+			func(ws *writers) func(context.Context) error { return ws.writer("w", ns, 25).labelled },
+		)
+	}
+	stopWriting := sw.run(t, steps...)
+
+	// Its first snapshot is slow, so that it is killed there for sure.
+	s.busProxy.Delay(5 * time.Millisecond)
+	s.begin(t, agentConfig{Watch: `
+  - resources: [configmaps, secrets]
+  - resources: [` + widgets + `]
+    labelSelector: team=payments
+`, Extra: "queue: {events: 512}"})
+	s.stream.started(t, "configmaps")
+	s.agent.crash()
+	s.busProxy.Delay(0)
+	s.agent.again(t)
+
+	told := faultsTold{Seed: seed, Faults: len(schedule), ByKind: make(map[string]int), Wrong: make(map[string]int)}
+	for i, k := range schedule {
+		s.pause(t, 100*time.Millisecond, 1200*time.Millisecond)
+		t.Logf("fault %d of %d at %s: %s", i+1, len(schedule), time.Since(begin).Round(time.Second), k.name)
+		k.do(t, s)
+		told.ByKind[k.name]++
+		if s.agent.ended() {
+			t.Fatalf("the agent has ended by itself: %v", s.agent.err)
+		}
+	}
+	stopWriting()
+	got, faults := s.conclude(t, 30*time.Second, nil, resources, selected)
+	if s.agent.ended() {
+		t.Errorf("the agent has ended by itself: %v", s.agent.err)
+	}
+	report(t, s.plane, s.stream, faults)
+	s.tellStory(t, faults, resources, selected)
+
+	told.Seconds = int(time.Since(begin).Seconds())
+	told.Revisions = s.history.count(append(resources, selected...)...)
+	told.Expected, told.Records, told.Duplicates = got.Expected, got.Records, got.Duplicates
+	told.Inferred, told.Swept, told.InGaps = got.Inferred, got.Swept, got.InGaps
+	told.Gaps = len(got.Gaps)
+	for i := range got.Gaps {
+		if got.Gaps[i].Recovered {
+			told.Recovered++
+		}
+	}
+	told.Snapshots = len(snapshotsOf(s.stream.all(), 0))
+	for _, f := range faults {
+		told.Wrong[f.Kind]++
+	}
+	told.Missing = told.Wrong["missing"]
+	told.tell(t, sw)
+}
+
+// tell prints the outcome as a table and as one line of JSON.
+func (f *faultsTold) tell(t testing.TB, sw *steadyWriters) {
+	t.Helper()
+	kinds := slices.SortedFunc(maps.Keys(f.ByKind), func(a, b string) int {
+		return cmp.Or(cmp.Compare(f.ByKind[b], f.ByKind[a]), cmp.Compare(a, b))
+	})
+	table := ""
+	for _, kind := range kinds {
+		table += fmt.Sprintf("  %4d  %s\n", f.ByKind[kind], kind)
+	}
+	t.Logf(`seed %d: %d faults in %d s
+%s  writers: %d steps, %d of them without an answer
+  revisions %d, records expected %d, on the bus %d, duplicates %d
+  snapshots %d, gaps %d (recovered %d), inferred %d, swept %d, in gaps %d
+  missing %d, out of order %d, breaks in the chain %d, contents that differ %d, other faults %d`,
+		f.Seed, f.Faults, f.Seconds, table, sw.steps.Load(), sw.failed.Load(),
+		f.Revisions, f.Expected, f.Records, f.Duplicates,
+		f.Snapshots, f.Gaps, f.Recovered, f.Inferred, f.Swept, f.InGaps,
+		f.Missing, f.Wrong["order"], f.Wrong["chain"], f.Wrong["before"]+f.Wrong["after"], f.others())
+	line, err := json.Marshal(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Printf("\n%s\n", line)
+}
+
+// others is what is wrong besides what the table names.
+func (f *faultsTold) others() int {
+	n := 0
+	for kind, count := range f.Wrong {
+		if !slices.Contains([]string{"missing", "order", "chain", "before", "after"}, kind) {
+			n += count
+		}
+	}
+	return n
+}

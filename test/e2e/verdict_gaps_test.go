@@ -1,0 +1,164 @@
+package e2e_test
+
+func (j *judgement) gapsOf(key objectKey) int {
+	n := 0
+	for i := range j.Gaps {
+		if j.Gaps[i].Scope.has(key) {
+			n++
+		}
+	}
+	return n
+}
+
+// gapAround is the last gap in which the change happened, nil if none.
+func (j *judgement) gapAround(key objectKey, rev uint64) *record {
+	for i := len(j.Gaps) - 1; i >= 0; i-- {
+		if g := &j.Gaps[i]; g.Scope.has(key) && g.From < rev && rev <= g.To {
+			return g
+		}
+	}
+	return nil
+}
+
+// at is the version that there was at a revision and that the agent could know of, nil if none.
+func (j *judgement) at(key objectKey, rev uint64) *version {
+	var last *version
+	for i := range j.want[key] {
+		switch e := &j.want[key][i]; {
+		case e.Rev > rev:
+			return last
+		case e.Op == left:
+			last = nil
+		default:
+			last = e.Next
+		}
+	}
+	return last
+}
+
+// excused tells whether a gap event accounts for a record that is missing.
+func (j *judgement) excused(e *expectation) bool {
+	if e.Op == read {
+		return e.Optional || j.cutShort(e)
+	}
+	for i := range j.Gaps {
+		g := &j.Gaps[i]
+		if !g.Scope.has(e.Key) || e.Rev <= g.From || e.Rev > g.To {
+			continue
+		}
+		if !g.Recovered {
+			return true
+		}
+		from, to := j.at(e.Key, g.From), j.at(e.Key, g.To)
+		if (from == nil || from.UID != e.UID) && (to == nil || to.UID != e.UID) {
+			return true
+		}
+	}
+	return false
+}
+
+// cutShort tells whether a gap came between the begin of the read's snapshot and its end: what changed in the gap was not
+// necessarily read before.
+func (j *judgement) cutShort(e *expectation) bool {
+	for i := range j.Gaps {
+		g := &j.Gaps[i]
+		if !g.Scope.has(e.Key) {
+			continue
+		}
+		started := j.seen[g.Scope.Text+"/"+e.SnapshotID+"/started"+historyEnd(g.History)]
+		completed := j.seen[g.Scope.Text+"/"+e.SnapshotID+"/completed"+historyEnd(g.History)]
+		if started != nil && started.Position < g.Position && (completed == nil || g.Position < completed.Position) {
+			now := j.at(e.Key, g.To)
+			return now == nil || now.Rev != e.Rev
+		}
+	}
+	return false
+}
+
+// inferred judges a record that a comparison of lists gave: it leads from what the consumer knew to a version that was.
+func (j *judgement) inferred(rec *record, e *expectation, s *state) {
+	g := j.gapAround(rec.Key, e.Rev)
+	if g == nil {
+		j.fault(rec, "inferred", "op %s is inferred, and no gap event before it has revision %d in it", rec.Op, e.Rev)
+		return
+	}
+	known := s != nil && s.after == present
+	// Its agent may have known less than the bus: no more than what there was where the gap begins.
+	switch base := j.at(rec.Key, g.From); {
+	case base != nil && (!known || s.rev != base.Rev) && rec.PrevRev == base.Rev:
+		known, s = true, &state{rev: base.Rev, uid: base.UID, after: present, digest: base.Digest}
+		j.content(rec, "before", rec.Before, present, rec.BeforeDigest, base)
+	case rec.PrevRev == 0 && (base == nil || base.UID != rec.UID): // Nothing, or what it has said to be deleted.
+		known = false
+	}
+	switch rec.Op {
+	case deleted:
+		if !known || s.uid != rec.UID {
+			j.fault(rec, "inferred", "deletion of an object that the bus does not know")
+		}
+		if rec.Rev < e.Rev || rec.Rev > g.To {
+			j.fault(rec, "inferred", "deletion at %d, but it was at %d and the gap ends at %d", rec.Rev, e.Rev, g.To)
+		}
+		j.content(rec, "after", rec.After, null, rec.AfterDigest, nil)
+	case left:
+		j.content(rec, "after", rec.After, absent, rec.AfterDigest, nil)
+	case created, updated, entered:
+		if known != (rec.Op == updated) {
+			j.fault(rec, "inferred", "op %s, but whether the bus knows the object is %t", rec.Op, known)
+		}
+		if rec.Op == updated && known && s.uid != rec.UID {
+			j.fault(rec, "inferred", "update of %s from an object with the uid %s", rec.UID, s.uid)
+		}
+		j.content(rec, "after", rec.After, present, rec.AfterDigest, e.Next)
+	default:
+		j.fault(rec, "inferred", "op %s cannot be inferred", rec.Op)
+	}
+	if known && rec.Op != created && rec.PrevRev != s.rev {
+		j.fault(rec, "previousResourceVersion", "inferred op %s: previousResourceVersion is %d, the last record has %d", rec.Op, rec.PrevRev, s.rev)
+	}
+}
+
+// untoldDeletion is the expectation that an object was deleted, for a record which says no more than that it left.
+func (j *judgement) untoldDeletion(rec *record) *expectation {
+	for i := range j.want[rec.Key] {
+		if e := &j.want[rec.Key][i]; rec.Op == left && e.Op == deleted && e.UID == rec.UID && e.Rev == rec.Rev {
+			return e
+		}
+	}
+	return nil
+}
+
+// untold judges a record of a change of which nobody could tell what it was.
+func (j *judgement) untold(rec *record, e *expectation) {
+	j.Untold++
+	switch {
+	case rec.Op == left && (e.Op == left || e.Op == deleted):
+		j.seen[e.ID] = rec
+		j.content(rec, "before", rec.Before, present, rec.BeforeDigest, e.Prev)
+		j.content(rec, "after", rec.After, absent, rec.AfterDigest, nil)
+	case rec.Op == entered && (e.Op == entered || e.Op == created):
+		j.content(rec, "before", rec.Before, absent, rec.BeforeDigest, nil)
+		j.content(rec, "after", rec.After, present, rec.AfterDigest, e.Next)
+	default:
+		j.fault(rec, "inferred", "op %s is inferred, want %s", rec.Op, e.Op)
+	}
+}
+
+// inferredGone is the expectation that an object left the selector, for a record which says that a list did not have the
+// object any more: it left, or left and was deleted outside, as of the list. Nil where it did not leave.
+func (j *judgement) inferredGone(rec *record) *expectation {
+	g := j.gapAround(rec.Key, rec.Rev)
+	if !rec.Inferred || rec.Op != left && rec.Op != deleted || g == nil {
+		return nil
+	}
+	var last *expectation
+	for i := range j.want[rec.Key] {
+		if e := &j.want[rec.Key][i]; e.UID == rec.UID && e.Rev <= rec.Rev {
+			last = e
+		}
+	}
+	if last == nil || last.Op != left || last.Rev <= g.From {
+		return nil
+	}
+	return last
+}

@@ -1,0 +1,343 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// dialTimeout bounds the dialling of a backend, all of which are on this machine.
+const dialTimeout = 5 * time.Second
+
+// Proxy forwards connections. Its methods are safe for concurrent use; each takes effect at once, on the connections that
+// are there, too, unless it says otherwise.
+type Proxy struct {
+	listener *net.TCPListener
+	backends []string
+
+	mu        sync.Mutex
+	conns     map[*conn]struct{}
+	closed    bool
+	preferred int
+	dropped   map[int]bool
+	refusing  bool
+	held      chan struct{} // closed when Hold ends; nil: it is not on
+	delay     time.Duration
+	accepted  int
+}
+
+// conn is a connection with its two ends.
+type conn struct {
+	client  *net.TCPConn
+	server  *net.TCPConn // nil until it is dialled
+	backend int
+	cut     chan struct{} // closed when it is over
+	left    int64         // bytes that may still go to the client; -1: any number
+}
+
+// Listen opens a port of 127.0.0.1 for backends, each "host:port". Run serves it.
+func Listen(backends ...string) (*Proxy, error) {
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return nil, fmt.Errorf("proxy for %v: %w", backends, err)
+	}
+	return &Proxy{listener: l, backends: backends, conns: map[*conn]struct{}{}, dropped: map[int]bool{}}, nil
+}
+
+// Addr is where it listens, "127.0.0.1:port".
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// Run forwards until ctx ends.
+func (p *Proxy) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	stop := context.AfterFunc(ctx, func() {
+		p.listener.Close()
+		p.mu.Lock()
+		p.closed = true
+		p.mu.Unlock()
+		p.Cut()
+	})
+	defer stop()
+	g.Go(func() error {
+		for {
+			client, err := p.listener.AcceptTCP()
+			if ctx.Err() != nil {
+				return nil
+			}
+			if err != nil {
+				return fmt.Errorf("proxy for %v: %w", p.backends, err)
+			}
+			if c := p.admit(client); c != nil {
+				g.Go(func() error {
+					p.serve(ctx, c)
+					return nil
+				})
+			}
+		}
+	})
+	return g.Wait()
+}
+
+// admit is nil for a connection that is refused, which it then ends.
+func (p *Proxy) admit(client *net.TCPConn) *conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.accepted++
+	if p.refusing || p.closed {
+		reset(client)
+		return nil
+	}
+	c := &conn{client: client, backend: -1, cut: make(chan struct{}), left: -1}
+	p.conns[c] = struct{}{}
+	return c
+}
+
+// order is the backends as they are tried: the preferred one first, and none that is dropped.
+func (p *Proxy) order() []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var list []int
+	for n := range p.backends {
+		if i := (p.preferred + n) % len(p.backends); !p.dropped[i] {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+func (p *Proxy) serve(ctx context.Context, c *conn) {
+	defer p.end(c, true)
+	if !p.pass(c) || !p.dial(ctx, c) {
+		return
+	}
+	var wg sync.WaitGroup
+	var up, down bool
+	wg.Go(func() { up = p.copy(c, c.server, c.client, false) })
+	wg.Go(func() { down = p.copy(c, c.client, c.server, true) })
+	wg.Wait()
+	if up && down {
+		p.end(c, false)
+	}
+}
+
+// dial connects to the first backend that answers.
+func (p *Proxy) dial(ctx context.Context, c *conn) bool {
+	for _, i := range p.order() {
+		d := net.Dialer{Timeout: dialTimeout}
+		server, err := d.DialContext(ctx, "tcp", p.backends[i])
+		if err != nil {
+			continue
+		}
+		p.mu.Lock()
+		_, open := p.conns[c]
+		if open {
+			c.server, c.backend = server.(*net.TCPConn), i
+		}
+		p.mu.Unlock()
+		if !open {
+			reset(server.(*net.TCPConn))
+		}
+		return open
+	}
+	return false
+}
+
+// copy forwards one direction until an end closes it, which is true if that was in good order, or the connection is cut.
+func (p *Proxy) copy(c *conn, to, from *net.TCPConn, down bool) bool {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			if !p.pass(c) {
+				return false
+			}
+			allowed := n
+			if down {
+				allowed = p.take(c, n)
+			}
+			if _, err := to.Write(buffer[:allowed]); err != nil || allowed < n {
+				p.end(c, true)
+				return false
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return p.pass(c) && to.CloseWrite() == nil
+		}
+		if err != nil {
+			p.end(c, true)
+			return false
+		}
+	}
+}
+
+// take is how many of n bytes may go to the client.
+func (p *Proxy) take(c *conn, n int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.left < 0 {
+		return n
+	}
+	n = int(min(int64(n), c.left))
+	c.left -= int64(n)
+	return n
+}
+
+// pass waits as long as Hold and Delay say; it is false once the connection is cut.
+func (p *Proxy) pass(c *conn) bool {
+	p.mu.Lock()
+	delay := p.delay
+	p.mu.Unlock()
+	if delay > 0 {
+		timer := time.NewTimer(delay)
+		defer timer.Stop()
+		select {
+		case <-c.cut:
+			return false
+		case <-timer.C:
+		}
+	}
+	for {
+		p.mu.Lock()
+		held := p.held
+		p.mu.Unlock()
+		if held == nil {
+			return !isClosed(c)
+		}
+		select {
+		case <-c.cut:
+			return false
+		case <-held:
+		}
+	}
+}
+
+func isClosed(c *conn) bool {
+	select {
+	case <-c.cut:
+		return true
+	default:
+		return false
+	}
+}
+
+// end closes both ends, unless they are closed already.
+func (p *Proxy) end(c *conn, hard bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.endLocked(c, hard)
+}
+
+func (p *Proxy) endLocked(c *conn, hard bool) {
+	if _, ok := p.conns[c]; !ok {
+		return
+	}
+	delete(p.conns, c)
+	close(c.cut)
+	for _, end := range []*net.TCPConn{c.client, c.server} {
+		switch {
+		case end == nil:
+		case hard:
+			reset(end)
+		default:
+			_ = end.Close()
+		}
+	}
+}
+
+// reset closes a connection so that the other end gets an error, not an end of file. What that end has not read yet is lost,
+// as it is when a machine goes.
+func reset(c *net.TCPConn) {
+	_ = c.SetLinger(0) // Both fail only on a connection that is closed.
+	_ = c.Close()
+}
+
+// Cut resets all connections.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		p.endLocked(c, true)
+	}
+}
+
+// Refuse makes new connections end at once; those that are there stay.
+func (p *Proxy) Refuse(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refusing = on
+}
+
+// Hold forwards nothing any more, while connections stay open and new ones are accepted: a black hole. Off, all goes on.
+func (p *Proxy) Hold(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case on && p.held == nil:
+		p.held = make(chan struct{})
+	case !on && p.held != nil:
+		close(p.held)
+		p.held = nil
+	}
+}
+
+// Delay holds up every piece that is forwarded, in both directions, for d.
+func (p *Proxy) Delay(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = d
+}
+
+// Truncate lets each connection that is there forward n more bytes to its client; the byte behind them resets it.
+func (p *Proxy) Truncate(n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		c.left = n
+	}
+}
+
+// Prefer makes new connections try backend i first, then the others in their order.
+func (p *Proxy) Prefer(i int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.preferred = i
+}
+
+// Drop resets the connections to backend i and makes none until Restore.
+func (p *Proxy) Drop(i int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dropped[i] = true
+	for c := range p.conns {
+		if c.backend == i {
+			p.endLocked(c, true)
+		}
+	}
+}
+
+// Restore takes Drop back.
+func (p *Proxy) Restore(i int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.dropped, i)
+}
+
+// Accepted is how many connections have come in, with those that were refused.
+func (p *Proxy) Accepted() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.accepted
+}
+
+// Open is how many connections there are.
+func (p *Proxy) Open() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.conns)
+}
