@@ -49,6 +49,8 @@ type informer struct {
 	// Of the goroutine that lists.
 	resume  *origin // where to begin, nil: no (more)
 	resumed *origin // where it began
+	// forgotten tells that nothing of the resource was remembered.
+	forgotten bool
 	// replayed is the resourceVersion up to which the run before may have told what is told again.
 	replayed uint64
 	asked    bool   // the bus was asked what it has heard

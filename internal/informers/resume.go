@@ -167,7 +167,7 @@ func (i *informer) missed(rv uint64) {
 	case h.ResourceVersion > rv:
 		l.reason = object.Rewound
 		i.store.loses(l)
-	case h.Scope == i.scope:
+	case h.Scope == i.scope || i.forgotten: // the bus tells of the last scope only, and there may be others
 		l.reason = object.CheckpointLost
 		i.store.loses(l)
 	}

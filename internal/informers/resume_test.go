@@ -370,7 +370,10 @@ func TestResumeBusKnowsMore(t *testing.T) {
 			remembered: true, heard: informers.Heard{Scope: "configmaps", ResourceVersion: 90, History: 3}, history: 4, want: "gap 0 rewound",
 		},
 		"lost and restored": {heard: informers.Heard{Scope: "configmaps", ResourceVersion: 500, History: 1}, history: 2, want: "gap 0 rewound"},
-		"lost":              {heard: informers.Heard{Scope: "configmaps", ResourceVersion: 90, History: 1}, history: 1, want: "gap 0 checkpoint-lost"},
+		"lost, of several scopes": {
+			heard: informers.Heard{Scope: "configmaps/other", ResourceVersion: 90, History: 1}, history: 1, want: "gap 0 checkpoint-lost",
+		},
+		"lost": {heard: informers.Heard{Scope: "configmaps", ResourceVersion: 90, History: 1}, history: 1, want: "gap 0 checkpoint-lost"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, m := newAPIServer(t), newMemory()

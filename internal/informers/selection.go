@@ -8,29 +8,37 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// begins gives an informer what is known of its scope. Where only other scopes of its resource are known, the selection was
-// changed: then it begins where the one that is furthest behind was left, so that no change of an object that both select
-// is lost, and reads all of its objects. The caller holds mu.
+// begins gives an informer what is known of its scope. The caller holds mu.
 func (s *Set) begins(i *informer) {
-	if c, ok := s.origins[i.scope]; ok {
-		delete(s.origins, i.scope)
-		i.resume = &origin{Scope: c}
-		i.store.previous = &checkpoint.Position{Scope: c}
-		i.store.history, i.store.began, i.store.lastSnapshot = c.History, c.SnapshotBegan, c.SnapshotBegan
-		i.state.last = c.LastSeen
+	history, known := s.remembered[schema.GroupResource{Group: i.resource.Group, Resource: i.resource.Name}]
+	i.store.history, i.forgotten = history, !known
+	c, ok := s.origins[i.scope]
+	if !ok {
 		return
 	}
-	for _, c := range s.origins {
-		if c.Group != i.resource.Group || c.Resource != i.resource.Name {
-			continue
-		}
-		i.store.history = max(i.store.history, c.History)
-		if i.resume == nil || c.ResourceVersion < i.resume.ResourceVersion {
+	delete(s.origins, i.scope)
+	i.resume = &origin{Scope: c}
+	i.store.previous = &checkpoint.Position{Scope: c}
+	i.store.history, i.store.began, i.store.lastSnapshot = c.History, c.SnapshotBegan, c.SnapshotBegan
+	i.state.last = c.LastSeen
+}
+
+// inherit gives those that begin and have no checkpoint one of their resource that no informer goes on from: the selection
+// was changed. They begin where the scope that is furthest behind was left, so that no change of an object that both select is
+// lost, and read all of their objects. The caller holds mu.
+func (s *Set) inherit(begin []*running) {
+	for _, i := range begin {
+		for _, c := range s.origins {
+			if i.resume != nil && (!i.resume.inherited || i.resume.ResourceVersion <= c.ResourceVersion) ||
+				c.Group != i.resource.Group || c.Resource != i.resource.Name {
+				continue
+			}
 			i.resume = &origin{Scope: c, inherited: true}
 		}
 	}

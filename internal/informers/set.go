@@ -102,8 +102,9 @@ type Set struct {
 	progressed chan struct{} // of one element: an informer has come further since the last look
 
 	mu         sync.Mutex
-	informers  map[string]*running         // by scope
-	origins    map[string]checkpoint.Scope // where scopes without an informer were left, by this run or the last one
+	informers  map[string]*running             // by scope
+	origins    map[string]checkpoint.Scope     // where scopes without an informer were left, by this run or the last one
+	remembered map[schema.GroupResource]uint32 // of what the last run observed: the history number
 	unserved   []string
 	unknown    []string // group versions that the last discovery could not tell
 	discovered bool
@@ -177,6 +178,11 @@ func (s *Set) Run(ctx context.Context) error {
 	s.origins = map[string]checkpoint.Scope{}
 	if s.o.Memory != nil {
 		s.origins = maps.Clone(s.o.Memory.Scopes())
+	}
+	s.remembered = map[schema.GroupResource]uint32{}
+	for _, c := range s.origins {
+		gr := schema.GroupResource{Group: c.Group, Resource: c.Resource}
+		s.remembered[gr] = max(s.remembered[gr], c.History)
 	}
 	s.mu.Unlock()
 	g.Go(func() error {
@@ -324,6 +330,7 @@ func (s *Set) discover(ctx context.Context) (begin []*running, parting []*farewe
 	}
 	s.discovered, s.failure, s.unserved, s.unknown = true, nil, unserved, unknown
 	begin = s.add(out)
+	s.inherit(begin)
 	return begin, s.part(all, unknown, begin), nil
 }
 
