@@ -117,8 +117,10 @@ type livesJudgement struct {
 type scopeLives struct {
 	scope     scope
 	snapshots map[string]*snapshotMarks
-	last      string  // The snapshot that began last.
-	lost      *record // The last gap that was not recovered since then.
+	last      string // The snapshot that began last.
+	// The last gap since then. Also behind one that was recovered the agent takes a snapshot where the run before it may
+	// have told of more than the checkpoint remembers.
+	lost *record
 }
 
 type snapshotMarks struct {
@@ -213,9 +215,7 @@ func (l *livesJudgement) completed(rec *record) {
 }
 
 func (l *livesJudgement) gap(rec *record) {
-	if !rec.Recovered {
-		l.of(rec.Scope).lost = rec
-	}
+	l.of(rec.Scope).lost = rec
 	if rec.Reason == rewound || rec.Reason == selectionChanged || rec.Reason == checkpointLost {
 		return // Not for etcd's history to tell.
 	}

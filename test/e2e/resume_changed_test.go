@@ -217,8 +217,9 @@ func TestServedVersionChanged(t *testing.T) {
 			t.Errorf("gap %s, %s, recovered %t", rec.ID, rec.Reason, rec.Recovered)
 		}
 	}
-	if slices.Contains(ops, read) || !slices.Contains(ops, gap) {
-		t.Errorf("records behind the restart: %v, want a gap, for before is no longer in the form of the last after, and no reads", ops)
+	// A definition that was changed ends every watch with a 410: behind that gap there may be a snapshot.
+	if len(ops) == 0 || ops[0] != gap {
+		t.Errorf("records behind the restart: %v, want a gap first, for before is no longer in the form of the last after", ops)
 	}
 }
 

@@ -38,6 +38,7 @@ type verdict struct {
 	Records    int // Object events, without duplicates.
 	Duplicates int
 	Inferred   int
+	Late       int // Versions of earlier holders of a name that a later walk over a gap found.
 	Untold     int // Deltas under a selector of which nobody could tell what they were.
 	Swept      int // Objects of which the end of a snapshot says that they are gone.
 	InGaps     int // Expected records that a gap event accounts for.
@@ -152,6 +153,13 @@ func (j *judgement) record(rec *record, v view) {
 		return
 	}
 	s := j.states[rec.Key]
+	if s != nil && e.index <= s.index && e.UID != s.uid && j.gapAround(rec.Key, rec.Rev) != nil {
+		// A second walk over a gap found an earlier holder of the name that the first had missed. The order of each object
+		// holds, and whoever goes by the highest revision of a name's holder is not misled.
+		j.Late++
+		j.seenOnWatch(rec, e)
+		return
+	}
 	if s != nil && e.index <= s.index {
 		j.fault(rec, "order", "op %s comes after the record of revision %d", rec.Op, s.rev)
 	}
