@@ -169,8 +169,8 @@ func (s *store) begin(scope, namespace string) begun {
 	n.prepare = func(ctx context.Context) error {
 		// A restart from below the snapshot's resourceVersion would complete it before it has sent again what lies between:
 		// a consumer would sweep what was created there.
-		for !s.acknowledgedTo(snap.rv) {
-			if !sleep(ctx, time.Millisecond) {
+		for wait := time.Millisecond; !s.acknowledgedTo(snap.rv); wait = min(2*wait, 100*time.Millisecond) {
+			if !sleep(ctx, wait) {
 				return context.Cause(ctx)
 			}
 		}

@@ -153,9 +153,10 @@ func (j *judgement) record(rec *record, v view) {
 		return
 	}
 	s := j.states[rec.Key]
-	if s != nil && e.index <= s.index && e.UID != s.uid && j.gapAround(rec.Key, rec.Rev) != nil {
-		// A second walk over a gap found an earlier holder of the name that the first had missed. The order of each object
-		// holds, and whoever goes by the highest revision of a name's holder is not misled.
+	if g := j.gapAround(rec.Key, rec.Rev); s != nil && e.index <= s.index && g != nil && (e.UID != s.uid || strings.Contains(g.Scope.Text, "?")) {
+		// Behind a crash, a second walk over a gap, or a watch that goes back further, told of an earlier holder of the name that
+		// the first had missed; under a selector, of a time in which the object matched. Whoever goes by the highest revision is
+		// not misled.
 		j.Late++
 		j.seenOnWatch(rec, e)
 		return
