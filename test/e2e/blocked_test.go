@@ -299,8 +299,9 @@ func TestHistoryLostWhileBlocked(t *testing.T) {
 				if g.Reason != "expired" && g.Reason != "compacted" {
 					t.Errorf("gap with reason %q, want expired or compacted", g.Reason)
 				}
-				if g.Recovered && got.InGaps > 0 {
-					t.Errorf("a gap says that all was recovered, and %d records are missing in it", got.InGaps)
+				// Those that came and went inside, nobody can tell.
+				if g.Recovered && got.InGaps > 2*objects {
+					t.Errorf("a gap says that all was recovered, and %d records are missing in it, of %d objects that came and went", got.InGaps, objects)
 				}
 			}
 			if len(got.Gaps) == 0 && !tc.recoverable {
