@@ -113,22 +113,19 @@ func (r *recorder) Roomy(ctx context.Context) error {
 // wait waits until the recorded deltas are, in their short form, those of want.
 func (r *recorder) wait(t *testing.T, want ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	err := r.until(ctx, func() bool { return len(r.deltas) >= len(want) })
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var got []string
-	for _, d := range r.deltas {
-		got = append(got, short(d))
-	}
-	if err != nil || strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Fatalf("deltas (%v):\n  %s\nwant:\n  %s", err, strings.Join(got, "\n  "), strings.Join(want, "\n  "))
-	}
+	r.compare(t, want, func([]string) {})
 }
 
 // waitPerName is wait where what comes of different names, or of the stream, may come in any order.
 func (r *recorder) waitPerName(t *testing.T, want ...string) {
+	t.Helper()
+	r.compare(t, want, func(all []string) {
+		slices.SortStableFunc(all, func(a, b string) int { return strings.Compare(strings.Fields(a)[1], strings.Fields(b)[1]) })
+	})
+}
+
+// compare waits for as many deltas as are wanted, and compares them once both are in order.
+func (r *recorder) compare(t *testing.T, want []string, order func([]string)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -139,13 +136,10 @@ func (r *recorder) waitPerName(t *testing.T, want ...string) {
 	for _, d := range r.deltas {
 		got = append(got, short(d))
 	}
-	byName := func(a, b string) int {
-		return strings.Compare(strings.Fields(a)[1], strings.Fields(b)[1])
-	}
-	slices.SortStableFunc(got, byName)
-	slices.SortStableFunc(want, byName)
+	order(got)
+	order(want)
 	if err != nil || !slices.Equal(got, want) {
-		t.Fatalf("deltas by name (%v):\n  %s\nwant:\n  %s", err, strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+		t.Fatalf("deltas (%v):\n  %s\nwant:\n  %s", err, strings.Join(got, "\n  "), strings.Join(want, "\n  "))
 	}
 }
 
