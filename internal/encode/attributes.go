@@ -39,10 +39,11 @@ func (e *Encoder) objectAttributes(ev *Event, d *object.Delta) {
 	ev.Type = ev.put("type", append(v, verb(d.Op)...))
 	v = appendPath(ev.values, res, ref.Namespace())
 	v = append(v, '/')
-	ev.put("subject", appendPathSegment(v, ref.Name()))
+	name := shortName(ref.Name())
+	ev.put("subject", appendPathSegment(v, name))
 	e.putCommon(ev, d, res, objectSchema)
 	ev.putText("namespace", ref.Namespace())
-	ev.putText("name", ref.Name())
+	ev.putText("name", name)
 	ev.putText("uid", ref.UID)
 	ev.put("op", append(ev.values, byte(d.Op)))
 	ev.putVersion(d.ResourceVersion)
@@ -125,6 +126,9 @@ func appendStreamID(dst []byte, d *object.Delta) []byte {
 	case object.Gap:
 		dst = strconv.AppendUint(append(dst, "gap/"...), s.From, 10)
 		dst = strconv.AppendUint(append(dst, '-'), s.To, 10)
+		if s.Letter != "" { // several may lie between the same versions. It ends in the history, if at all
+			return appendText(append(dst, '/'), s.Letter)
+		}
 	case object.Progress:
 		// The time makes each one news, also where nothing changes and the version stays.
 		dst = strconv.AppendUint(append(dst, "progress/"...), s.ResourceVersion, 10)
@@ -155,7 +159,7 @@ func (e *Encoder) appendObjectKey(dst []byte, ref *object.Ref) []byte {
 	dst = append(appendText(dst, group), '/')
 	dst = append(appendText(dst, ref.Resource.Name), '/')
 	dst = append(appendText(dst, namespace), '/')
-	return appendText(dst, ref.Name())
+	return appendText(dst, shortName(ref.Name()))
 }
 
 func verb(op object.Op) string {

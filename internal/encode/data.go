@@ -9,7 +9,10 @@ import (
 
 // appendObjectData appends the data of an object event. A member that is null says "does not exist", one that is left out
 // "not known", or not asked for.
-func (e *Encoder) appendObjectData(dst []byte, ev *Event, d *object.Delta) ([]byte, error) {
+func (e *Encoder) appendObjectData(dst []byte, ev *Event, d *object.Delta, s *shortening) ([]byte, error) {
+	if s == nil {
+		s = &shortening{}
+	}
 	dst = append(dst, `{"op":"`...)
 	dst = append(dst, byte(d.Op), '"')
 	dst = appendVersion(dst, `,"resourceVersion":"`, d.ResourceVersion)
@@ -26,12 +29,22 @@ func (e *Encoder) appendObjectData(dst []byte, ev *Event, d *object.Delta) ([]by
 	// is, and where it moves to a larger array these slices keep the old one.
 	var before, after []byte
 	var err error
+	sendBefore := e.o.Before && d.Op != object.Created && d.Op != object.Read && d.Before != nil
+	if sendBefore && s.leave(ev, "before", s.before) {
+		sendBefore = false
+	}
+	sendAfter := d.Op != object.Deleted && d.Op != object.Left
+	if sendAfter && s.leave(ev, "after", s.after) {
+		sendAfter = false
+	}
 	patch := e.o.Patch && (d.Op == object.Updated || d.Op == object.Entered) && d.Before != nil
+	if patch && s.leave(ev, "patch", s.patch) {
+		patch = false
+	}
 	switch {
 	case d.Op == object.Created:
 		dst = append(dst, `,"before":null`...)
-	case d.Op == object.Read || d.Before == nil:
-	case e.o.Before:
+	case sendBefore:
 		dst = append(dst, `,"before":`...)
 		from := len(dst)
 		if dst, err = d.Before.AppendJSON(dst); err != nil {
@@ -44,11 +57,10 @@ func (e *Encoder) appendObjectData(dst []byte, ev *Event, d *object.Delta) ([]by
 		}
 		before = ev.before
 	}
-	switch d.Op {
-	case object.Deleted:
+	switch {
+	case d.Op == object.Deleted:
 		dst = append(dst, `,"after":null`...)
-	case object.Left:
-	default:
+	case sendAfter:
 		dst = append(dst, `,"after":`...)
 		from := len(dst)
 		if dst, err = d.After.AppendJSON(dst); err != nil {
@@ -62,15 +74,15 @@ func (e *Encoder) appendObjectData(dst []byte, ev *Event, d *object.Delta) ([]by
 			return dst, err
 		}
 	}
-	if len(d.ChangedBy) > 0 {
+	if len(d.ChangedBy) > 0 && !s.leave(ev, "changedBy", s.all() && len(d.ChangedBy) > maxChangedBy) {
 		dst = append(dst, `,"changedBy":`...)
 		dst = append(dst, d.ChangedBy...)
 	}
-	return append(dst, '}'), nil
+	return append(s.appendData(dst, ev), '}'), nil
 }
 
 // appendStreamData appends the data of a stream event.
-func (e *Encoder) appendStreamData(dst []byte, _ *Event, d *object.Delta) ([]byte, error) {
+func (e *Encoder) appendStreamData(dst []byte, _ *Event, d *object.Delta, _ *shortening) ([]byte, error) {
 	s := d.Stream
 	start := len(dst)
 	switch s.Kind {
@@ -90,6 +102,10 @@ func (e *Encoder) appendStreamData(dst []byte, _ *Event, d *object.Delta) ([]byt
 		if s.Reason != "" {
 			dst = append(dst, `,"reason":`...)
 			dst = appendQuoted(dst, string(s.Reason))
+		}
+		if s.Letter != "" {
+			dst = append(dst, `,"deadLetter":`...)
+			dst = appendQuoted(dst, s.Letter)
 		}
 		dst = append(dst, `,"recovered":`...)
 		dst = strconv.AppendBool(dst, s.Recovered)

@@ -52,10 +52,12 @@ var (
 )
 
 // Encode makes ev the event of d, reusing ev's buffers; after an error ev is not to be used but for another Encode.
-func (e *Encoder) Encode(ev *Event, d *object.Delta) error {
+func (e *Encoder) Encode(ev *Event, d *object.Delta) error { return e.into(ev, d, e.o.Mode, nil) }
+
+func (e *Encoder) into(ev *Event, d *object.Delta, mode Mode, s *shortening) error {
 	ev.Reset()
 	ev.Delta = d
-	if err := e.encode(ev, d); err != nil {
+	if err := e.encode(ev, d, mode, s); err != nil {
 		switch {
 		case d.Stream != nil:
 			return fmt.Errorf("encode %s %s: %w", d.Stream.Kind, d.Stream.Scope, err)
@@ -67,7 +69,7 @@ func (e *Encoder) Encode(ev *Event, d *object.Delta) error {
 	return nil
 }
 
-func (e *Encoder) encode(ev *Event, d *object.Delta) error {
+func (e *Encoder) encode(ev *Event, d *object.Delta, mode Mode, s *shortening) error {
 	if e.o.Cluster == "" {
 		return errNoCluster
 	}
@@ -75,16 +77,17 @@ func (e *Encoder) encode(ev *Event, d *object.Delta) error {
 	if d.Stream != nil {
 		check, attributes, data = checkStream, e.streamAttributes, e.appendStreamData
 	}
-	if err := check(d); err != nil {
+	if err := check(d, s); err != nil {
 		return err
 	}
 	attributes(ev, d)
+	s.attributes(ev)
 
 	var err error
-	if e.o.Mode == Binary {
+	if mode == Binary {
 		ev.ContentType = dataType
 		ev.Attributes = ev.attributes
-		ev.Body, err = data(ev.Body, ev, d)
+		ev.Body, err = data(ev.Body, ev, d, s)
 		return err
 	}
 	ev.ContentType = structuredType
@@ -98,13 +101,13 @@ func (e *Encoder) encode(ev *Event, d *object.Delta) error {
 		body = append(body, `",`...)
 	}
 	body = append(body, `"data":`...)
-	body, err = data(body, ev, d)
+	body, err = data(body, ev, d, s)
 	ev.Body = append(body, '}')
 	return err
 }
 
-// checkObject holds a delta against the contract's table: what an event of its op must have.
-func checkObject(d *object.Delta) error {
+// checkObject holds a delta against the contract's table: what an event of its op must have, less what is left out.
+func checkObject(d *object.Delta, s *shortening) error {
 	var before, after, version bool
 	switch d.Op {
 	case object.Created, object.Read, object.Entered:
@@ -125,9 +128,9 @@ func checkObject(d *object.Delta) error {
 		return errNoUID
 	case version && d.ResourceVersion == 0:
 		return errNoVersion
-	case before && d.Before == nil:
+	case before && d.Before == nil && !s.all():
 		return errNoBefore
-	case after && d.After == nil:
+	case after && d.After == nil && !s.all():
 		return errNoAfter
 	case d.Op == object.Read && d.Snapshot == "":
 		return errNoSnapshot
@@ -135,7 +138,7 @@ func checkObject(d *object.Delta) error {
 	return nil
 }
 
-func checkStream(d *object.Delta) error {
+func checkStream(d *object.Delta, _ *shortening) error {
 	s := d.Stream
 	switch {
 	case s.Resource == nil:

@@ -75,6 +75,10 @@ func deltas() map[string]*object.Delta {
 		}
 		ds["gap-"+string(reason)] = &object.Delta{Stream: &gap}
 	}
+	ds["gap-dead-letter"] = &object.Delta{Stream: &object.StreamEvent{
+		Kind: object.Gap, Resource: deployments, Scope: "deployments.apps", From: 48007, To: 48211, Reason: object.DeadLetter,
+		Letter: "deployments.apps/" + web.UID + "/48211",
+	}}
 	for _, d := range ds {
 		d.Observed = observed.UnixNano()
 	}
@@ -110,21 +114,26 @@ func TestEncodeGolden(t *testing.T) {
 				if err := encode.New(o).Encode(&ev, d); err != nil {
 					t.Fatal(err)
 				}
-				var b bytes.Buffer
-				fmt.Fprintf(&b, "content type: %s\nkey: %s\n", ev.ContentType, ev.PartitionKey)
-				for _, a := range ev.Attributes {
-					fmt.Fprintf(&b, "%s: %s\n", a.Name, a.Value)
-				}
-				b.WriteByte('\n')
-				if err := json.Indent(&b, ev.Body, "", " "); err != nil {
-					t.Fatalf("%v in %s", err, ev.Body)
-				}
-				b.WriteByte('\n')
-				golden(t, fmt.Sprintf("%s.%s.txt", name, mode), b.Bytes())
-				checkBySDK(t, &ev)
+				goldenEvent(t, name, mode, &ev)
 			})
 		}
 	}
+}
+
+func goldenEvent(t *testing.T, name string, mode encode.Mode, ev *encode.Event) {
+	t.Helper()
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "content type: %s\nkey: %s\n", ev.ContentType, ev.PartitionKey)
+	for _, a := range ev.Attributes {
+		fmt.Fprintf(&b, "%s: %s\n", a.Name, a.Value)
+	}
+	b.WriteByte('\n')
+	if err := json.Indent(&b, ev.Body, "", " "); err != nil {
+		t.Fatalf("%v in %s", err, ev.Body)
+	}
+	b.WriteByte('\n')
+	golden(t, fmt.Sprintf("%s.%s.txt", name, mode), b.Bytes())
+	checkBySDK(t, ev)
 }
 
 // The attributes and the compact form, letter by letter, as the contract shows them.
@@ -228,6 +237,7 @@ func TestEncodeIDs(t *testing.T) {
 		"snapshot-completed": "pods/shop?labels=team%3Dpayments/20261120T150000-1/completed",
 		"gap":                "deployments.apps/gap/48300-52017",
 		"gap-rewound":        "deployments.apps/gap/48300-31000/h1",
+		"gap-dead-letter":    "deployments.apps/gap/48007-48211/deployments.apps" + uid + "48211",
 		"progress":           "clusterroles.rbac.authorization.k8s.io/progress/52100/1795186800",
 
 		"created-history":            "deployments.apps" + uid + "48007/h2",

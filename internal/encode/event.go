@@ -32,6 +32,9 @@ type Event struct {
 	// Body is the whole event in structured mode, its data in binary mode.
 	Body []byte
 
+	// Truncated are the members of data that EncodeShort has left out, as data.truncated lists them; nil: none.
+	Truncated []string
+
 	attributes []Attribute
 	values     []byte // of the attributes
 	before     []byte // an object that the patch needs and the body does not
@@ -55,6 +58,16 @@ func (ev *Event) Reset() {
 		before:     reuse(ev.before),
 		differ:     ev.differ,
 	}
+}
+
+// Size is what a bus has to take, in bytes, and what its limit is compared with: the body, and in binary mode the names and
+// values of the attributes. A binding that escapes values makes them a little larger.
+func (ev *Event) Size() int {
+	n := len(ev.Body)
+	for i := range ev.Attributes {
+		n += len(ev.Attributes[i].Name) + len(ev.Attributes[i].Value)
+	}
+	return n
 }
 
 func reuse(b []byte) []byte {

@@ -37,6 +37,9 @@ type Delta struct {
 	// Snapshot is the id of the snapshot that a Read belongs to.
 	Snapshot string
 
+	// Scope names the scope that the delta belongs to, as in StreamEvent: a gap behind a dead letter is told of it.
+	Scope string
+
 	// Stream is set on a stream event; then of the above only Observed is.
 	Stream *StreamEvent
 
@@ -70,6 +73,7 @@ const (
 	Rewound          GapReason = "rewound"           // etcd was restored: history went on elsewhere
 	SelectionChanged GapReason = "selection-changed" // the configuration, or the version in which the resource is served
 	CheckpointLost   GapReason = "checkpoint-lost"   // the bus has more than the agent remembers
+	DeadLetter       GapReason = "dead-letter"       // the event of a change is in the dead letters
 )
 
 // StreamEvent tells consumers about the stream itself.
@@ -89,4 +93,5 @@ type StreamEvent struct {
 	Since     time.Time // gap: when the last sign of life before it was seen
 	Reason    GapReason // gap
 	Recovered bool      // gap: of every object that there was at one of its ends, all versions inside it were found
+	Letter    string    // gap, DeadLetter: the id of the event that is in the dead letters
 }
