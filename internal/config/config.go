@@ -19,6 +19,10 @@ type Config struct {
 	Event          Event          `yaml:"event"`
 	Queue          Queue          `yaml:"queue"`
 	Bus            Bus            `yaml:"bus"`
+	Oversize       []Oversize     `yaml:"oversize"`   // what an event that is too large gives up, in this order
+	ClaimCheck     ClaimCheck     `yaml:"claimCheck"` // where the whole of it is kept
+	DeadLetter     DeadLetter     `yaml:"deadLetter"` // where it goes when the bus refuses it for good
+	Relay          []Relay        `yaml:"relay"`
 	Checkpoint     Checkpoint     `yaml:"checkpoint"`
 	Mode           Mode           `yaml:"mode"`
 	LeaderElection LeaderElection `yaml:"leaderElection"`
@@ -87,9 +91,10 @@ func (SnapshotMode) Values() []string { return names(SnapshotInitial, SnapshotAl
 
 // Event is the shape of events.
 type Event struct {
-	Mode   EventMode `yaml:"mode"`
-	Before bool      `yaml:"before"` // carry the object as it was
-	Patch  bool      `yaml:"patch"`  // carry the RFC 6902 patch from before to after
+	Mode     EventMode `yaml:"mode"`
+	Before   bool      `yaml:"before"`   // carry the object as it was
+	Patch    bool      `yaml:"patch"`    // carry the RFC 6902 patch from before to after
+	MaxBytes Bytes     `yaml:"maxBytes"` // body and attributes of the largest event that is sent
 }
 
 // EventMode is a content mode of CloudEvents.
@@ -109,52 +114,6 @@ type Queue struct {
 	Events int   `yaml:"events"` // deltas
 	Bytes  Bytes `yaml:"bytes"`  // of objects, as held: compressed
 }
-
-// Bus is where records go. Validate insists on exactly one that is not nil. A `bus` in the file replaces the default
-// one, it is not laid over it.
-type Bus struct {
-	NATS   *NATS   `yaml:"nats,omitempty"`
-	Stdout *Stdout `yaml:"stdout,omitempty"`
-}
-
-// prepare empties the default bus, so that a file which names another one does not end up with two.
-func (b *Bus) prepare() { *b = Bus{} }
-
-// NATS is a JetStream.
-type NATS struct {
-	URL     string     `yaml:"url"`     // several servers of one cluster are separated by commas
-	Subject string     `yaml:"subject"` // template; package publish knows its syntax
-	Stream  NATSStream `yaml:"stream"`
-}
-
-// prepare gives NATS its defaults; the keys of the file are laid over them.
-func (n *NATS) prepare() { *n = defaultNATS() }
-
-// NATSStream is the stream that takes the records. All but Name only matters where Create is set.
-type NATSStream struct {
-	Name            string   `yaml:"name"`
-	Create          bool     `yaml:"create"` // create it where it does not exist
-	Replicas        int      `yaml:"replicas"`
-	MaxAge          Duration `yaml:"maxAge"`   // 0: for ever
-	MaxBytes        Bytes    `yaml:"maxBytes"` // 0: not bounded
-	Discard         Discard  `yaml:"discard"`
-	DuplicateWindow Duration `yaml:"duplicateWindow"`
-}
-
-// Discard is what a stream does when it is full.
-type Discard string
-
-// What a full stream does.
-const (
-	DiscardNew Discard = "new" // it refuses records: backpressure
-	DiscardOld Discard = "old" // it drops the oldest: silent loss, refused where the stream is bounded
-)
-
-// Values are both policies.
-func (Discard) Values() []string { return names(DiscardNew, DiscardOld) }
-
-// Stdout is the bus that prints JSON lines.
-type Stdout struct{}
 
 // Checkpoint is where the agent remembers how far it has come. Neither: where that is best by itself, which the agent
 // decides when it knows where it runs.
@@ -254,6 +213,7 @@ type Tracing struct {
 // Default is what holds where a file says nothing; configs/kubecdc.yaml says the same with comments. It is valid.
 func Default() *Config {
 	nats := defaultNATS()
+	store := defaultObjectStore()
 	return &Config{
 		APIVersion: APIVersion,
 		Watch: []Rule{{
@@ -267,53 +227,59 @@ func Default() *Config {
 			"metadata.managedFields",
 			`metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]`,
 		},
-		Redaction: Redaction{Secrets: true, Mode: RedactRemove},
-		Snapshot:  Snapshot{Mode: SnapshotInitial, Every: Duration{defaultEvery}},
-		Event:     Event{Mode: EventStructured, Before: true, Patch: true},
-		Queue:     Queue{Events: 131072, Bytes: 64 << 20},
-		Bus:       Bus{NATS: &nats},
-		Mode:      ModeCluster,
-		Server:    Server{Address: ":8080"},
-		Log:       Log{Level: LogInfo, Format: LogAuto},
+		Redaction:  Redaction{Secrets: true, Mode: RedactRemove},
+		Snapshot:   Snapshot{Mode: SnapshotInitial, Every: Duration{mostEvery}},
+		Event:      Event{Mode: EventStructured, Before: true, Patch: true, MaxBytes: 900 << 10},
+		Queue:      Queue{Events: 131072, Bytes: 64 << 20},
+		Bus:        Bus{NATS: &nats},
+		Oversize:   []Oversize{OversizePatch, OversizeBefore, OversizeReference},
+		ClaimCheck: ClaimCheck{ObjectStore: &store},
+		DeadLetter: DeadLetter{Subject: DefaultDeadSubject},
+		Mode:       ModeCluster,
+		Server:     Server{Address: ":8080"},
+		Log:        Log{Level: LogInfo, Format: LogAuto},
 	}
 }
 
-// defaultEvery is how often a snapshot is taken again.
-const defaultEvery = 24 * time.Hour
+// mostEvery is how often a snapshot is taken again where nothing makes it more often.
+const mostEvery = 24 * time.Hour
 
 // settle gives what depends on other keys its default where the file, which has what written tells, does not have it.
 func (c *Config) settle(written func(path string) bool) {
-	if written("snapshot.every") {
-		return
+	if !written("claimCheck") {
+		c.ClaimCheck = c.Bus.defaultClaimCheck()
 	}
-	every := &c.Snapshot.Every.Duration
-	if age := c.expiry(); age > 0 {
-		*every = min(*every, age/2)
+	if !written("oversize") {
+		c.Oversize = c.defaultOversize()
 	}
-	if least := Limits()["snapshot.every"].Low.number(); c.Snapshot.Mode == SnapshotNever || int64(*every) < least {
-		*every = 0
+	if !written("deadLetter") {
+		c.DeadLetter = c.Bus.defaultDeadLetter()
+	}
+	if !written("snapshot.every") {
+		c.Snapshot.Every = c.defaultEvery()
 	}
 }
 
-// expiry is the age at which records are deleted, as far as the file says it; 0: it does not, or for ever.
-func (c *Config) expiry() time.Duration {
-	if n := c.Bus.NATS; n != nil && n.Stream.Create {
-		return n.Stream.MaxAge.Duration
+// defaultEvery is how often a snapshot is taken again where the file does not say.
+func (c *Config) defaultEvery() Duration {
+	every := mostEvery
+	if age, _ := c.expiry(); age > 0 {
+		every = min(every, age/2)
 	}
-	return 0
+	if least := Limits()["snapshot.every"].Low.number(); c.Snapshot.Mode == SnapshotNever || int64(every) < least {
+		return Duration{}
+	}
+	return Duration{every}
 }
 
-func defaultNATS() NATS {
-	return NATS{
-		URL:     "nats://127.0.0.1:4222",
-		Subject: "kubecdc.{cluster}.object.{group}.{resource}.{namespace}.{name}",
-		Stream: NATSStream{
-			Name:            "KUBECDC",
-			Create:          true,
-			Replicas:        1,
-			MaxAge:          Duration{7 * 24 * time.Hour},
-			Discard:         DiscardNew,
-			DuplicateWindow: Duration{2 * time.Minute},
-		},
+// expiry is the age at which records are deleted, as far as the file says it, and the key that does; 0: it does not, or
+// for ever.
+func (c *Config) expiry() (age time.Duration, key string) {
+	switch n, k := c.Bus.NATS, c.Bus.Kafka; {
+	case n != nil && n.Stream.Create:
+		return n.Stream.MaxAge.Duration, "bus.nats.stream.maxAge"
+	case k != nil && k.Create != nil:
+		return k.Create.retention(), "bus.kafka.create.config." + retentionMillis
 	}
+	return 0, ""
 }

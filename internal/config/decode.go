@@ -5,6 +5,7 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
+	"iter"
 	"reflect"
 	"regexp"
 	"strconv"
@@ -158,6 +159,8 @@ func (d *decoder) value(n ast.Node, v reflect.Value, path string) {
 		d.mapping(n, v, path)
 	case reflect.Slice:
 		d.list(n, v, path)
+	case reflect.Map:
+		d.dictionary(n, v, path)
 	case reflect.String:
 		d.text(n, v, path)
 	case reflect.Bool:
@@ -203,32 +206,13 @@ func (d *decoder) text(n ast.Node, v reflect.Value, path string) {
 }
 
 func (d *decoder) mapping(n ast.Node, v reflect.Value, path string) {
-	var pairs []*ast.MappingValueNode
-	switch t := n.(type) {
-	case *ast.MappingNode:
-		pairs = t.Values
-	case *ast.MappingValueNode:
-		pairs = []*ast.MappingValueNode{t}
-	case *ast.NullNode: // "server:" with all its keys commented out
-	default:
-		d.fail(start(n), path, "must be a mapping%s, got %s", keysOf(v.Type()), describe(n))
-		return
-	}
 	fields := map[string]reflect.Value{}
 	known := keys(v.Type())
 	for i, name := range known {
 		fields[name] = v.Field(i)
 	}
-	for _, pair := range pairs {
+	for at, pair := range d.pairs(n, path, keysOf(v.Type())) {
 		tok := pair.Key.GetToken()
-		if pair.Key.IsMergeKey() {
-			d.fail(tok, path, "merge keys (<<) are not supported, anchors (&) and aliases (*) are")
-			continue
-		}
-		at := shorten(mask(tok.Value))
-		if path != "" {
-			at = path + "." + at
-		}
 		if field, ok := fields[tok.Value]; ok {
 			if isEmpty(pair.Value) {
 				d.mark(tok, at)
@@ -241,6 +225,58 @@ func (d *decoder) mapping(n ast.Node, v reflect.Value, path string) {
 		} else if !p.isOff(d.resolve(pair.Value, at)) {
 			d.fail(tok, at, "%s", p.refusal())
 		}
+	}
+}
+
+// pairs are the keys of a mapping with their paths, and what they hold. keys, of those that it may have, is said where it is
+// no mapping.
+func (d *decoder) pairs(n ast.Node, path, keys string) iter.Seq2[string, *ast.MappingValueNode] {
+	return func(yield func(string, *ast.MappingValueNode) bool) {
+		var pairs []*ast.MappingValueNode
+		switch t := n.(type) {
+		case *ast.MappingNode:
+			pairs = t.Values
+		case *ast.MappingValueNode:
+			pairs = []*ast.MappingValueNode{t}
+		case *ast.NullNode: // "server:" with all its keys commented out
+		default:
+			d.fail(start(n), path, "must be a mapping%s, got %s", keys, describe(n))
+		}
+		for _, pair := range pairs {
+			tok := pair.Key.GetToken()
+			if pair.Key.IsMergeKey() {
+				d.fail(tok, path, "merge keys (<<) are not supported, anchors (&) and aliases (*) are")
+				continue
+			}
+			at := shorten(mask(tok.Value))
+			if path != "" {
+				at = path + "." + at
+			}
+			if !yield(at, pair) {
+				return
+			}
+		}
+	}
+}
+
+// dictionary reads a mapping whose keys are names from elsewhere. What they hold is text, also where YAML would make a
+// number of it.
+func (d *decoder) dictionary(n ast.Node, v reflect.Value, path string) {
+	dictionary := reflect.MakeMap(v.Type())
+	for at, pair := range d.pairs(n, path, "") {
+		held := d.resolve(pair.Value, at)
+		if isEmpty(held) {
+			d.fail(pair.Key.GetToken(), at, "must be text or a number, got nothing; write a value or leave it out")
+			continue
+		}
+		d.mark(start(held), at)
+		if s, ok := d.scalar(held, at, "text or a number"); ok {
+			dictionary.SetMapIndex(reflect.ValueOf(pair.Key.GetToken().Value), reflect.ValueOf(s))
+		}
+	}
+	v.SetZero()
+	if dictionary.Len() > 0 {
+		v.Set(dictionary)
 	}
 }
 

@@ -110,10 +110,11 @@ func excerpt(lines []string, line, column int) string {
 }
 
 // secret is what may be a password or a token: its first group is shown, the second is not. In turn: what a key of that
-// name holds; a query; the user part of a URL, also of one whose scheme or slashes were forgotten; and a port that is no
+// name holds; what a key for a file holds that is no path; a query; the user part of a URL, also of one whose scheme or slashes were forgotten; and a port that is no
 // number, for that is what is left where the host was forgotten.
-var secret = regexp.MustCompile(`(?i)((?:password|passwd|token|seed)["']? *: *)(\S.*)` +
-	`|([?&][a-z_-]+=)([^\s"']+)` +
+var secret = regexp.MustCompile(`(?i)((?:password|passwd|token|seed|secret|authorization|api-?key)["']? *: *)(\S.*)` +
+	`|((?:password|token|secret|seed|creds|url|headers|key)file["']? *: *\[? *["']?)([^\s/"'$\[].*)` +
+	`|([?&#][a-z_-]+=)([^\s"']+)` +
 	`|((?:\burl["']? *: *["']?)?(?:[a-z]+:)?//|\burl["']? *: *["']?)(.*@)` +
 	`|()([^\s"']+@)` +
 	`|(//[^\s"'/:,\[]*:)([0-9]*[^\s"'/:,?#0-9$}\]][^\s"',]*)`)

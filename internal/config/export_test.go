@@ -6,8 +6,21 @@ var (
 	ServerSchemes = serverSchemes
 )
 
+// Prepare gives v, a pointer, what a file is laid over, where that is not its zero value.
+func Prepare(v any) {
+	if p, ok := v.(prepares); ok {
+		p.prepare()
+	}
+}
+
+// General is the path under which something is known that is said of a key.
+var General = general
+
 // Identity matches the paths that cannot be stripped.
 func Identity() string { return identity.String() }
+
+// AbsolutePath matches paths that begin with the root.
+func AbsolutePath() string { return absolutePath.String() }
 
 // Patterns are the regular expressions of texts that have one, by path.
 func Patterns() map[string]string {
@@ -16,8 +29,16 @@ func Patterns() map[string]string {
 		"watch[].namespaces[]":           namespacePattern.String(),
 		"strip[]":                        fieldPath.String(),
 		"bus.nats.stream.name":           streamName.String(),
+		"claimCheck.objectStore.bucket":  bucketName.String(),
+		"claimCheck.directory.path":      absolutePath.String(),
+		"deadLetter.subject":             deadSubject.String(),
+		"deadLetter.topic":               deadTopic.String(),
+		"relay[].name":                   relayName.String(),
 		"checkpoint.configMap.namespace": namespaceName.String(),
 		"checkpoint.configMap.name":      configMapName.String(),
 		"checkpoint.file.path":           absolutePath.String(),
 	}
 }
+
+// TopicsMeet reports whether two templates can make the same topic.
+func TopicsMeet(a, b string) bool { return topicsMeet(a, b) }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -33,12 +34,18 @@ func (d Duration) number() int64 { return int64(d.Duration) }
 func Limits() map[string]Limit {
 	const day = 24 * time.Hour
 	return map[string]Limit{
-		"snapshot.every":                  {Low: Duration{time.Minute}, High: Duration{100 * 365 * day}, Zero: true},
-		"queue.events":                    {Low: count(1), High: count(1 << 24)},
-		"queue.bytes":                     {Low: Bytes(64 << 10), High: Bytes(1 << 40)},
-		"bus.nats.stream.replicas":        {Low: count(1), High: count(5)},
-		"bus.nats.stream.maxAge":          {Low: Duration{time.Second}, High: Duration{100 * 365 * day}, Zero: true},
-		"bus.nats.stream.duplicateWindow": {Low: Duration{100 * time.Millisecond}, High: Duration{day}},
+		"snapshot.every":                     {Low: Duration{time.Minute}, High: Duration{100 * 365 * day}, Zero: true},
+		"event.maxBytes":                     {Low: Bytes(64 << 10), High: Bytes(64 << 20)},
+		"queue.events":                       {Low: count(1), High: count(1 << 24)},
+		"queue.bytes":                        {Low: Bytes(64 << 10), High: Bytes(1 << 40)},
+		"bus.nats.stream.replicas":           {Low: count(1), High: count(5)},
+		"bus.nats.stream.maxAge":             {Low: Duration{time.Second}, High: Duration{100 * 365 * day}, Zero: true},
+		"bus.nats.stream.duplicateWindow":    {Low: Duration{100 * time.Millisecond}, High: Duration{day}},
+		"bus.kafka.create.partitions":        {Low: count(1), High: count(10000)},
+		"bus.kafka.create.replicationFactor": {Low: count(1), High: count(100)},
+		"bus.http.batch":                     {Low: count(1), High: count(1000)},
+		"bus.http.timeout":                   {Low: Duration{100 * time.Millisecond}, High: Duration{10 * time.Minute}},
+		"claimCheck.http.timeout":            {Low: Duration{100 * time.Millisecond}, High: Duration{10 * time.Minute}},
 	}
 }
 
@@ -53,13 +60,21 @@ func (l Limit) String() string {
 
 // inLimit compares got with the limit of its path.
 func inLimit(path *field.Path, got number) field.ErrorList {
-	l := Limits()[path.String()]
+	l := Limits()[general(path.String())]
 	n := got.number()
 	if l.Zero && n == 0 || l.Low.number() <= n && n <= l.High.number() {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(path, got, "must be "+l.String())}
 }
+
+// general is the path under which something is known that is said of a key: a relay sends to the same kinds of bus as the
+// agent.
+func general(path string) string {
+	return relayedBus.ReplaceAllString(indexes.ReplaceAllString(path, "[]"), "bus.$1")
+}
+
+var relayedBus = regexp.MustCompile(`^relay\[\]\.to\.(nats|kafka|http|stdout)\b`)
 
 // Enum is a text that has to be one of a few.
 type Enum interface{ Values() []string }

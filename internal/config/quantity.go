@@ -93,7 +93,7 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 	case err != nil:
 		return fmt.Errorf("%s, got %s%s", bytesForm, show(string(text)), meantBytes(string(text)))
 	}
-	*b = Bytes(int64(n) * size) //nolint:gosec // n was compared with MaxInt64/size above
+	*b = Bytes(int64(n) * size) // n was compared with MaxInt64/size above
 	return nil
 }
 

@@ -33,7 +33,7 @@ func (e *entry) parent() string {
 
 var (
 	keyLine       = regexp.MustCompile(`^( *)(- )?([a-zA-Z]+):(?: (.*))?$`)
-	commentedLine = regexp.MustCompile(`^( *)# ( *)([a-zA-Z]+):(?: (.*?))?(?:   # not yet)?$`)
+	commentedLine = regexp.MustCompile(`^( *)# ( *)(- )?([a-zA-Z]+):(?: (.*?))?(?:   # not yet)?$`)
 	commentLine   = regexp.MustCompile(`^ *# ?(?: +# )?(.*)$`) // within what is commented out, too
 )
 
@@ -84,8 +84,12 @@ func prose(t *testing.T) (file string, entries []entry) {
 		}
 		if m := commentedLine.FindStringSubmatch(line); m != nil {
 			indent := len(m[1]) + len(m[2])
-			if slices.Contains(known, strings.TrimPrefix(within(indent)+"."+m[3], ".")) {
-				add(indent, false, m[3], m[4])
+			parent := within(indent)
+			if m[3] != "" {
+				parent += "[]"
+			}
+			if slices.Contains(known, strings.TrimPrefix(parent+"."+m[4], ".")) {
+				add(indent, m[3] != "", m[4], m[5])
 				continue
 			}
 		}
@@ -109,7 +113,7 @@ func reference(t *testing.T) []entry {
 	var walk func(typ reflect.Type, v reflect.Value, path string)
 	walk = func(typ reflect.Type, v reflect.Value, path string) {
 		types[path] = typ
-		if v.IsValid() && (typ.Kind() != reflect.Pointer && typ.Kind() != reflect.Struct || isText(typ)) {
+		if v.IsValid() && (typ.Kind() != reflect.Pointer && typ.Kind() != reflect.Struct && typ.Kind() != reflect.Map || isText(typ)) {
 			values[path] = asJSON(v)
 		}
 		switch {
@@ -117,10 +121,13 @@ func reference(t *testing.T) []entry {
 		case typ.Kind() == reflect.Pointer:
 			if v.IsValid() && v.IsNil() {
 				v = reflect.New(typ.Elem())
+				config.Prepare(v.Interface())
 			}
 			walk(typ.Elem(), v.Elem(), path)
 		case typ.Kind() == reflect.Slice:
-			walk(typ.Elem(), reflect.Zero(typ.Elem()), path+"[]")
+			item := reflect.New(typ.Elem())
+			config.Prepare(item.Interface())
+			walk(typ.Elem(), item.Elem(), path+"[]")
 		case typ.Kind() == reflect.Struct:
 			for i := range typ.NumField() {
 				name, _, _ := strings.Cut(typ.Field(i).Tag.Get("yaml"), ",")
@@ -132,8 +139,11 @@ func reference(t *testing.T) []entry {
 	for _, path := range required() {
 		delete(values, path)
 	}
-	values["checkpoint.configMap.name"] = config.DefaultCheckpoint
-
+	for path, v := range values { // to name nothing is no choice
+		if v == "" && choice.MatchString(path) {
+			delete(values, path)
+		}
+	}
 	planned := map[string]config.Planned{}
 	for _, p := range config.PlannedKeys() {
 		if p.Value == "" {
@@ -149,7 +159,7 @@ func reference(t *testing.T) []entry {
 			e.planned = &p
 		}
 		// What works is not commented out, or comparing the file with Default would mean nothing. A choice is an exception.
-		if e.planned == nil && e.example != "" && e.path != "bus.stdout" && !strings.HasPrefix(e.path, "checkpoint.") {
+		if e.planned == nil && e.example != "" && !choice.MatchString(e.path) {
 			t.Errorf("%s has %s in a comment only", defaultFile, e.path)
 		}
 		if e.prose == "" {
@@ -169,9 +179,16 @@ func reference(t *testing.T) []entry {
 	return entries
 }
 
+// choice matches the keys of mappings that are not there by default.
+var choice = regexp.MustCompile(`^(bus\.(stdout|kafka|http|nats\.auth|nats\.tls)|checkpoint\.|claimCheck\.(directory|http)|deadLetter\.(topic|url)|relay\[\]\.)`)
+
 // required are the keys that have to be written where the mapping that they are in is.
 func required() []string {
-	return []string{"apiVersion", "watch[].resources", "checkpoint.configMap.namespace", "checkpoint.file.path"}
+	return []string{
+		"apiVersion", "watch[].resources", "bus.kafka.brokers", "bus.kafka.sasl.mechanism", "bus.kafka.sasl.oauth.tokenURL",
+		"bus.kafka.sasl.oauth.clientID", "bus.kafka.sasl.oauth.clientSecretFile", "bus.http.url", "claimCheck.directory.path",
+		"claimCheck.http.url", "relay[].name", "relay[].to", "checkpoint.configMap.namespace", "checkpoint.file.path",
+	}
 }
 
 // choices are the values of a key that has to be one of a few.
@@ -253,7 +270,7 @@ func typeInWords(typ reflect.Type) string {
 		return typeInWords(typ.Elem())
 	case reflect.Slice:
 		return "list of " + typeInWords(typ.Elem()) + "s"
-	case reflect.Struct:
+	case reflect.Struct, reflect.Map:
 		return "mapping"
 	case reflect.Bool:
 		return "true or false"

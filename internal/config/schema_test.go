@@ -65,6 +65,10 @@ func schemaOf(typ reflect.Type, path string) *jsonschema.Schema {
 		types(s, "object", "null")
 		s.Properties = jsonschema.NewProperties()
 		s.AdditionalProperties = jsonschema.FalseSchema
+	case typ.Kind() == reflect.Map:
+		types(s, "object", "null")
+		s.AdditionalProperties = &jsonschema.Schema{}
+		types(s.AdditionalProperties, "string", "number", "boolean")
 	case typ.Kind() == reflect.Slice:
 		s.Type, s.Items = "array", schemaOf(typ.Elem(), path+"[]")
 		s.UniqueItems = typ.Elem().Kind() != reflect.Struct || isText(typ.Elem())
@@ -155,6 +159,8 @@ func makeSchema(t *testing.T) []byte {
 	for _, e := range reference(t) {
 		var s *jsonschema.Schema
 		switch on, isFixed := fixed(e.path); {
+		case config.General(e.path) != e.path: // written as another key
+			s = &jsonschema.Schema{Ref: "#/properties/" + strings.ReplaceAll(config.General(e.path), ".", "/properties/")}
 		case e.planned != nil:
 			s = schemaOfPlanned(t, e.planned)
 		case isFixed:
@@ -173,7 +179,6 @@ func makeSchema(t *testing.T) []byte {
 			s.MinItems = new(uint64)
 			*s.MinItems = 1
 			s.Items.Type, s.Items.Extras = "object", nil
-			s.Items.Required = []string{"resources"}
 			mappings["watch[]"] = s.Items
 		case "watch[].resources":
 			s.MinItems = new(uint64)
@@ -184,12 +189,36 @@ func makeSchema(t *testing.T) []byte {
 			one := uint64(1)
 			s.MinProperties, s.MaxProperties = &one, &one
 			types(s, "object") // nothing is no bus
-		case "checkpoint":
+		case "checkpoint", "claimCheck", "deadLetter":
 			s.MaxProperties = new(uint64)
 			*s.MaxProperties = 1
-		case "checkpoint.configMap", "checkpoint.file":
-			types(s, "object") // nothing is no place
-			s.Required = []string{map[string]string{"configMap": "namespace", "file": "path"}[e.key]}
+		case "relay":
+			s.Items.Type, s.Items.Extras = "object", nil
+			mappings["relay[]"] = s.Items
+		case "relay[].to", "relay[].to.slack":
+			types(s, "object")
+			one := uint64(1)
+			s.MinProperties = &one
+			if s.MaxProperties = &one; e.key == "slack" {
+				two := uint64(2) // a token and a channel
+				s.MaxProperties = &two
+				s.DependentRequired = map[string][]string{"tokenFile": {"channel"}, "channel": {"tokenFile"}}
+			}
+		case "bus.nats.auth":
+			two := uint64(2) // a user and a password
+			s.MaxProperties = &two
+			s.DependentRequired = map[string][]string{"user": {"passwordFile"}, "passwordFile": {"user"}}
+		case "bus.http.url", "bus.kafka.sasl.oauth.tokenURL", "claimCheck.http.url", "deadLetter.url":
+			s.Pattern = `^https?://[^@/#? ]+(/[^#]*)?(\?[^#]*)?$|` + variable
+			keyword(s, "patternErrorMessage", "must be a URL such as https://host/path, without user and password")
+		case "bus.kafka.topic":
+			one := uint64(1)
+			s.MinLength = &one
+		case "bus.kafka.brokers":
+			s.MinItems = new(uint64)
+			*s.MinItems = 1
+			s.Items.Pattern = `^[^@/, ]+:[0-9]{1,5}$|` + variable
+			keyword(s.Items, "patternErrorMessage", "must be host:port")
 		case "bus.nats.url":
 			server := ` *(` + strings.Join(config.ServerSchemes(), "|") + `)://[^@,:/ ][^@,]*`
 			s.Pattern = `^` + server + `(,` + server + `)*$|` + variable
@@ -198,8 +227,23 @@ func makeSchema(t *testing.T) []byte {
 			s.Pattern = `:[0-9]{1,5}$|` + variable
 			keyword(s, "patternErrorMessage", "must be host:port or :port")
 		}
+		if strings.HasSuffix(e.path, "File") && e.typ != nil {
+			s.Pattern = config.AbsolutePath() + "|^$|" + variable
+			keyword(s, "patternErrorMessage", "must be the absolute path of a file")
+		}
+		if together, ok := map[string]string{"certFile": "keyFile", "keyFile": "certFile"}[e.key]; ok && e.typ != nil {
+			m := mappings[e.parent()]
+			if m.DependentRequired == nil {
+				m.DependentRequired = map[string][]string{}
+			}
+			m.DependentRequired[e.key] = []string{together}
+		}
 		if s.Properties != nil {
 			mappings[e.path] = s
+			needed(s, e.path)
+		}
+		if s.Items != nil && s.Items.Properties != nil {
+			needed(s.Items, e.path+"[]")
 		}
 		mappings[e.parent()].Properties.Set(e.key, s)
 	}
@@ -211,6 +255,27 @@ func makeSchema(t *testing.T) []byte {
 		t.Fatal(err)
 	}
 	return out.Bytes()
+}
+
+// needed says which keys of a mapping cannot be left out, and that then it cannot be empty.
+func needed(s *jsonschema.Schema, path string) {
+	for _, r := range required() {
+		if parent, key, ok := cutLast(r); ok && parent == path {
+			s.Required = append(s.Required, key)
+		}
+	}
+	if s.Required != nil {
+		types(s, "object")
+	}
+}
+
+// cutLast is the path of a mapping, and a key in it.
+func cutLast(path string) (parent, key string, ok bool) {
+	i := strings.LastIndexByte(path, '.')
+	if i < 0 {
+		return "", path, false
+	}
+	return path[:i], path[i+1:], true
 }
 
 // TestSchema: the published schema is the one that types and comments make.
@@ -273,25 +338,47 @@ func TestSchemaTakesGoodFiles(t *testing.T) {
 
 // onlyValidate lists the files whose errors no schema can tell, and why.
 var onlyValidate = map[string]string{
-	"cluster-scoped":        "that nodes have no namespace",
-	"dollar":                "variables",
-	"variable-unset":        "variables",
-	"variables":             "variables",
-	"merge-key":             "of YAML: gone once it is read",
-	"tag":                   "of YAML: gone once it is read",
-	"second-document":       "of YAML: each document is valid",
-	"two-documents":         "of YAML: each document is valid",
-	"never-matches":         "rules that depend on each other",
-	"overlap-namespaces":    "rules that depend on each other",
-	"overlap-same":          "rules that depend on each other",
-	"overlap-selector":      "rules that depend on each other",
-	"overlap-unknown-group": "rules that depend on each other",
-	"overlap-versions":      "rules that depend on each other",
-	"every-max-age":         "keys that depend on each other",
-	"every-never":           "keys that depend on each other",
-	"every-too-often":       "how long a duration is",
-	"selectors":             "the grammar of selectors",
-	"wrong-group":           "which groups Kubernetes serves a resource in",
+	"cluster-scoped":            "that nodes have no namespace",
+	"dollar":                    "variables",
+	"variable-unset":            "variables",
+	"variables":                 "variables",
+	"merge-key":                 "of YAML: gone once it is read",
+	"tag":                       "of YAML: gone once it is read",
+	"second-document":           "of YAML: each document is valid",
+	"two-documents":             "of YAML: each document is valid",
+	"never-matches":             "rules that depend on each other",
+	"overlap-namespaces":        "rules that depend on each other",
+	"overlap-same":              "rules that depend on each other",
+	"overlap-selector":          "rules that depend on each other",
+	"overlap-unknown-group":     "rules that depend on each other",
+	"overlap-versions":          "rules that depend on each other",
+	"event-max-bytes":           "how large a size is",
+	"http-port":                 "how large a port is",
+	"relay-slack-by-http":       "whose URL it is",
+	"claim-check-object-store":  "keys that depend on each other",
+	"dead-letter-kafka":         "keys that depend on each other",
+	"dead-letter-kind":          "keys that depend on each other",
+	"dead-letter-same-topic":    "keys that depend on each other",
+	"dead-letter-same-url":      "keys that depend on each other",
+	"dead-letter-stdout":        "keys that depend on each other",
+	"http-batch-binary":         "keys that depend on each other",
+	"http-tls-plain":            "keys that depend on each other",
+	"kafka-create-numbers":      "keys that depend on each other",
+	"kafka-every-retention":     "keys that depend on each other",
+	"kafka-message-bytes":       "keys that depend on each other",
+	"kafka-sasl-oauth-none":     "keys that depend on each other",
+	"kafka-sasl-oauth-two":      "keys that depend on each other",
+	"oversize-claim-check-none": "keys that depend on each other",
+	"oversize-reference":        "keys that depend on each other",
+	"relay-of-http":             "keys that depend on each other",
+	"relay-into-topics":         "keys that depend on each other",
+	"relay-to-itself-kafka":     "keys that depend on each other",
+	"relay-to-itself":           "keys that depend on each other",
+	"every-max-age":             "keys that depend on each other",
+	"every-never":               "keys that depend on each other",
+	"every-too-often":           "how long a duration is",
+	"selectors":                 "the grammar of selectors",
+	"wrong-group":               "which groups Kubernetes serves a resource in",
 }
 
 // TestSchemaRefusesBadFiles: what an editor can tell, it tells.

@@ -30,15 +30,21 @@ func keysOf(t reflect.Type) string {
 func unknownField(name, parent string, known []string) string {
 	parent = indexes.ReplaceAllString(parent, "[]")
 	near := slices.Clone(known)
-	var elsewhere []string
+	var elsewhere, below []string
 	for _, p := range allPaths() {
 		i := strings.LastIndexByte(p, '.')
 		switch within, key := p[:max(0, i)], p[i+1:]; {
 		case within == parent && !slices.Contains(near, key):
 			near = append(near, key) // planned: what is said when it is written right is of more use
-		case key == name:
+		case key == name && general(p) == p:
 			elsewhere = append(elsewhere, p)
+			if strings.HasPrefix(p, parent+".") {
+				below = append(below, p)
+			}
 		}
+	}
+	if len(below) == 1 {
+		elsewhere = below
 	}
 	switch likely := nearest(name, near); {
 	case likely != "":
@@ -58,6 +64,7 @@ func allPaths() []string {
 	walk = func(t reflect.Type, path string) {
 		switch {
 		case reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
+		case general(path) != path: // it has the keys of another
 		case t.Kind() == reflect.Pointer:
 			walk(t.Elem(), path)
 		case t.Kind() == reflect.Slice:

@@ -12,7 +12,7 @@ import (
 // ignored; when it begins to work it leaves the list. An index of a list is written [].
 type Planned struct {
 	Path string
-	What string // what it would do: "publishing to Kafka"
+	What string // what it would do: "leader election"
 
 	// Value is the one value that is refused; "": the key is.
 	Value string
@@ -31,13 +31,6 @@ func PlannedKeys() []Planned {
 		{Path: "noise", What: "leaving out known noise", Off: "[]"},
 		{Path: "redaction.mode", Value: "hash", What: "redacting by a keyed hash"},
 		{Path: "redaction.keyFile", What: "redacting by a keyed hash", Off: `""`},
-		{Path: "event.maxBytes", What: "bounding the size of an event"},
-		{Path: "bus.nats.auth", What: "authentication to NATS"},
-		{Path: "bus.nats.tls", What: "certificates of one's own for NATS"},
-		{Path: "bus.kafka", What: "publishing to Kafka"},
-		{Path: "bus.http", What: "publishing over HTTP"},
-		{Path: "oversize", What: "shortening events that are too large", Off: "[]"},
-		{Path: "deadLetter", What: "dead letters"},
 		{Path: "mode", Value: "node", What: "an agent on each node"},
 		{Path: "leaderElection.enabled", Value: "true", What: "leader election"},
 		{Path: "leaderElection.lease", What: "leader election"},

@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"net"
-	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -38,9 +37,14 @@ func (c *Config) problems() []*Error {
 	list = append(list, c.Redaction.validate(root("redaction"))...)
 	list = append(list, c.validateSnapshot(root("snapshot"))...)
 	list = append(list, inEnum(root("event").Child("mode"), c.Event.Mode)...)
+	list = append(list, inLimit(root("event").Child("maxBytes"), c.Event.MaxBytes)...)
 	list = append(list, inLimit(root("queue").Child("events"), count(c.Queue.Events))...)
 	list = append(list, inLimit(root("queue").Child("bytes"), c.Queue.Bytes)...)
-	list = append(list, c.Bus.validate(root("bus"))...)
+	list = append(list, c.validateBus(root("bus"))...)
+	list = append(list, c.validateOversize(root("oversize"))...)
+	list = append(list, c.validateClaimCheck(root("claimCheck"))...)
+	list = append(list, c.validateDeadLetter(root("deadLetter"))...)
+	list = append(list, c.validateRelays(root("relay"))...)
 	list = append(list, c.Checkpoint.validate(root("checkpoint"))...)
 	list = append(list, inEnum(root("mode"), c.Mode)...)
 	list = append(list, staysOff(root("leaderElection").Child("enabled"), c.LeaderElection.Enabled)...)
@@ -77,12 +81,7 @@ func validateWatch(rules []Rule, path *field.Path) field.ErrorList {
 		list = append(list, unique(r.Resources, at.Child("resources"))...)
 		list = append(list, unique(r.Except, at.Child("except"))...)
 		list = append(list, unique(r.Namespaces, at.Child("namespaces"))...)
-		if len(r.Namespaces) > 0 && !slices.ContainsFunc(r.Namespaces, func(p NamespacePattern) bool {
-			return !strings.HasPrefix(string(p), "!")
-		}) {
-			list = append(list, field.Required(at.Child("namespaces"),
-				`can never match: it only excludes; add "*" for all the others`))
-		}
+		list = append(list, r.Namespaces.validate(at.Child("namespaces"))...)
 		if _, err := labels.Parse(r.LabelSelector); err != nil {
 			list = append(list, field.Invalid(at.Child("labelSelector"), r.LabelSelector,
 				"must be a label selector such as team=payments or \"tier in (web, db)\": "+flatten(err)))
@@ -94,6 +93,15 @@ func validateWatch(rules []Rule, path *field.Path) field.ErrorList {
 		list = append(list, validateOrder(rules, j, path)...)
 	}
 	return list
+}
+
+// validate finds that nothing is left.
+func (n Namespaces) validate(path *field.Path) field.ErrorList {
+	excludes := func(p NamespacePattern) bool { return strings.HasPrefix(string(p), "!") }
+	if len(n) == 0 || slices.ContainsFunc(n, func(p NamespacePattern) bool { return !excludes(p) }) {
+		return nil
+	}
+	return field.ErrorList{field.Required(path, `can never match: it only excludes; add "*" for all the others`)}
 }
 
 // validateScope finds resources without namespaces in a rule for some namespaces only.
@@ -243,15 +251,16 @@ func (r *Redaction) validate(path *field.Path) field.ErrorList {
 func (c *Config) validateSnapshot(path *field.Path) field.ErrorList {
 	list := inEnum(path.Child("mode"), c.Snapshot.Mode)
 	every, at := c.Snapshot.Every, path.Child("every")
-	switch wrong, age := inLimit(at, every), c.expiry(); {
+	age, key := c.expiry()
+	switch wrong := inLimit(at, every); {
 	case len(wrong) > 0:
 		list = append(list, wrong...)
 	case every.Duration == 0:
 	case c.Snapshot.Mode == SnapshotNever:
 		list = append(list, field.Invalid(at, every, "must be 0s where snapshot.mode is never; leave it out"))
 	case age > 0 && every.Duration >= age:
-		list = append(list, field.Invalid(at, every, fmt.Sprintf("must be less than bus.nats.stream.maxAge (%v), or what did not change "+
-			"since would be on the bus no longer; write 0s for never", Duration{age})))
+		list = append(list, field.Invalid(at, every, fmt.Sprintf("must be less than %s (%v), or what did not change "+
+			"since would be on the bus no longer; write 0s for never", key, Duration{age})))
 	}
 	return list
 }
@@ -288,86 +297,6 @@ var (
 	namespaceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 	configMapName = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`)
 )
-
-func (b *Bus) validate(path *field.Path) field.ErrorList {
-	switch {
-	case b.NATS == nil && b.Stdout == nil:
-		return field.ErrorList{field.Required(path, "must name one bus, nats or stdout, got none")}
-	case b.NATS != nil && b.Stdout != nil:
-		return field.ErrorList{field.Forbidden(path, "must name one bus only, got nats and stdout")}
-	case b.NATS != nil:
-		return b.NATS.validate(path.Child("nats"))
-	}
-	return nil
-}
-
-func (n *NATS) validate(path *field.Path) field.ErrorList {
-	list := validateServers(n.URL, path.Child("url"))
-	if n.Subject == "" {
-		list = append(list, field.Required(path.Child("subject"), "must not be empty"))
-	}
-	s, at := n.Stream, path.Child("stream")
-	if !streamName.MatchString(s.Name) {
-		list = append(list, field.Invalid(at.Child("name"), s.Name,
-			`must be 1 to 255 printable characters without spaces and none of . * > " / \`))
-	}
-	list = append(list, inLimit(at.Child("replicas"), count(s.Replicas))...)
-	list = append(list, inLimit(at.Child("maxAge"), s.MaxAge)...)
-	if s.MaxBytes < 0 {
-		list = append(list, field.Invalid(at.Child("maxBytes"), s.MaxBytes, "must not be negative"))
-	}
-	list = append(list, inEnum(at.Child("discard"), s.Discard)...)
-	if s.Discard == DiscardOld && s.MaxBytes > 0 {
-		list = append(list, field.Invalid(at.Child("discard"), s.Discard,
-			"must be new where maxBytes bounds the stream, or records would be dropped silently"))
-	}
-	return append(list, inLimit(at.Child("duplicateWindow"), s.DuplicateWindow)...)
-}
-
-var streamName = regexp.MustCompile(`^[!#-)+,\-0-=?-\[\]-~]{1,255}$`)
-
-// validateServers never repeats the URL: its user part may be a password.
-func validateServers(servers string, path *field.Path) field.ErrorList {
-	var list field.ErrorList
-	all := strings.Split(servers, ",")
-	for i, server := range all {
-		which := ""
-		if len(all) > 1 {
-			which = fmt.Sprintf("server %d ", i+1)
-		}
-		if what := wrongServer(strings.TrimSpace(server)); what != "" {
-			list = append(list, field.Forbidden(path,
-				"must be nats://host:port, or several servers of one cluster separated by commas: "+which+what))
-		}
-	}
-	return list
-}
-
-// wrongServer says what is wrong with the URL of a server, without repeating anything of it.
-func wrongServer(server string) string {
-	scheme, _, ok := strings.Cut(server, "://")
-	u, err := url.Parse(server)
-	switch {
-	case server == "":
-		return "is empty"
-	case !ok:
-		return "has no scheme, write nats:// before it"
-	case !slices.Contains(serverSchemes(), scheme):
-		return "has another scheme than " + strings.Join(serverSchemes(), ", ")
-	case err != nil: // url.Error repeats the URL
-		return "cannot be read; write a host, a colon and a number behind ://"
-	case u.User != nil:
-		return "has a user or a password in it; leave them out: secrets will come only from files, " +
-			"and authentication to NATS is not yet supported"
-	case u.RawQuery != "" || u.Fragment != "":
-		return "has a ? or a # in it; end it with the port"
-	case u.Hostname() == "":
-		return "has no host"
-	}
-	return ""
-}
-
-func serverSchemes() []string { return []string{"nats", "tls", "ws", "wss"} }
 
 func validateAddress(address string, path *field.Path) field.ErrorList {
 	_, port, err := net.SplitHostPort(address)

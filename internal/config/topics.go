@@ -1,0 +1,74 @@
+package config
+
+import "strings"
+
+// topicsMeet reports whether two templates of Kafka topics can make the same topic, in the same cluster of Kubernetes.
+// Placeholders are never empty; only {group} can have dots in it.
+func topicsMeet(a, b string) bool { return meet(symbols(a), symbols(b), map[[2]int]bool{}) }
+
+// inCluster is a template with the name of the cluster in it, if it has one.
+func (c *Config) inCluster(template string) string {
+	if c.Cluster == "" {
+		return template
+	}
+	return strings.ReplaceAll(template, "{cluster}", c.Cluster)
+}
+
+// symbol is a byte of a topic, any byte, or any number of any bytes.
+type symbol struct {
+	literal byte // 0: any
+	noDot   bool // any but a dot
+	many    bool
+}
+
+func symbols(template string) []symbol {
+	var s []symbol
+	for len(template) > 0 {
+		name, rest, ok := strings.Cut(strings.TrimPrefix(template, "{"), "}")
+		switch {
+		case !ok || template[0] != '{' || name == "cluster": // the same in both
+			s = append(s, symbol{literal: template[0]})
+			template = template[1:]
+		default:
+			one := symbol{noDot: name != "group"}
+			s = append(s, one, symbol{noDot: one.noDot, many: true})
+			template = rest
+		}
+	}
+	return s
+}
+
+// meet reports whether a and b have a text in common. seen are the pairs of lengths that have been looked at, in vain.
+func meet(a, b []symbol, seen map[[2]int]bool) bool {
+	at := [2]int{len(a), len(b)}
+	if seen[at] {
+		return false
+	}
+	seen[at] = true
+	if len(a) == 0 && len(b) == 0 || len(a) > 0 && a[0].many && meet(a[1:], b, seen) || len(b) > 0 && b[0].many && meet(a, b[1:], seen) {
+		return true
+	}
+	if len(a) == 0 || len(b) == 0 || !a[0].shares(b[0]) {
+		return false
+	}
+	if !a[0].many {
+		a = a[1:]
+	}
+	if !b[0].many {
+		b = b[1:]
+	}
+	return meet(a, b, seen)
+}
+
+// shares reports whether there is a byte that both stand for.
+func (s symbol) shares(t symbol) bool {
+	switch {
+	case s.literal != 0 && t.literal != 0:
+		return s.literal == t.literal
+	case s.literal == '.':
+		return !t.noDot
+	case t.literal == '.':
+		return !s.noDot
+	}
+	return true
+}
