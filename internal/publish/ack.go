@@ -12,6 +12,8 @@ import (
 type outcome struct {
 	kind      outcomeKind
 	duplicate bool   // acked: the stream had the event already
+	tooLarge  bool   // refused: a smaller one would be taken
+	cut       bool   // retry: the connection was lost while the event was on its way
 	reason    string // retry: label of the metric; one of the reason constants
 	detail    string // retry and refused: what the server said
 }
@@ -37,8 +39,7 @@ const (
 	reasonOtherStream  = "other_stream"  // acknowledged by another stream than the configured one
 	reasonRejected     = "rejected"      // any other error of the server
 	reasonMalformed    = "malformed"     // no JetStream acknowledgement at all
-	reasonEncode       = "encode"        // the event could not be made (the pump's)
-	reasonRefused      = "refused"       // the bus refused the event (the pump's)
+	reasonHeld         = "held"          // not sent: another event is sent alone (not counted)
 )
 
 // JetStream's error codes (nats-server, server/errors.json).
@@ -122,7 +123,7 @@ func readError(code, errCode int, description string) outcome {
 	o := outcome{detail: description}
 	switch errCode {
 	case codeMessageTooBig, codeHeadersTooBig:
-		o.kind = refused
+		o.kind, o.tooLarge = refused, true
 	case codeStoreFailed:
 		o.reason = reasonStore
 		if strings.HasPrefix(description, "maximum ") { // "maximum bytes exceeded", messages, messages per subject

@@ -1,34 +1,21 @@
 package publish
 
 import (
+	"context"
+	"crypto/x509"
 	"errors"
-	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
 
-// NATSAuth names the files that hold credentials; at most one kind. They are read again at each connect, but for the
-// seed, which is read once.
-type NATSAuth struct {
-	CredsFile    string // a user's JWT and seed
-	User         string // with PasswordFile
-	PasswordFile string
-	TokenFile    string
-	NKeySeedFile string
-}
-
-// NATSTLS names the files of TLS. With any of them set, the connection must be encrypted.
-type NATSTLS struct {
-	CAFile   string // certificates to trust, instead of the system's
-	CertFile string // with KeyFile: the client's certificate
-	KeyFile  string
-}
-
-// options are those of the connection. gone is closed when it is closed for good.
+// options are those of a connection. gone is closed when it is closed for good.
 func (n *NATS) options(gone chan<- struct{}) ([]nats.Option, error) {
 	opts := []nats.Option{
 		nats.Name("kubecdc " + n.cfg.Cluster),
@@ -38,7 +25,7 @@ func (n *NATS) options(gone chan<- struct{}) ([]nats.Option, error) {
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
 		nats.IgnoreAuthErrorAbort(), // a password may be on its way
-		nats.CustomReconnectDelay(dialBackoff().delay),
+		nats.CustomReconnectDelay(n.beforeReconnect),
 		// Nothing is kept for later while there is no connection: what waits, waits in Publish, in order.
 		nats.ReconnectBufSize(-1),
 		nats.FlusherTimeout(flushTimeout),
@@ -49,68 +36,113 @@ func (n *NATS) options(gone chan<- struct{}) ([]nats.Option, error) {
 		nats.ReconnectHandler(func(*nats.Conn) { n.requestCheck() }),
 		nats.DisconnectErrHandler(n.onDown),
 		nats.ClosedHandler(func(*nats.Conn) { close(gone) }),
-		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {
-			if suppressed, ok := n.window.first("reconnect"); ok && !n.closed.Load() {
-				n.log.Warn("bus cannot be reached, trying on", "servers", n.servers, "err", errText(n.dialer.why(err)), "suppressed", suppressed)
-			}
-		}),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { n.trouble(n.dialer.why(err)) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if netErr := net.Error(nil); errors.As(err, &netErr) {
 				return // the connection is lost, and onDown says so
 			}
-			if suppressed, ok := n.window.first("async: " + kindOf(err)); ok {
+			if kind, _ := n.diagnose(err); kind == troubleAuth {
+				n.trouble(err)
+				return
+			}
+			suppressed, ok := n.window.first("async: " + kindOf(err))
+			switch {
+			case !ok:
+			case errors.Is(err, nats.ErrPermissionViolation):
+				n.log.Error("the user may not do on the bus what the agent must", "servers", n.servers, "err", err.Error(),
+					"advice", "grant it, docs/buses/nats.md lists what is needed; events that it holds up wait", "suppressed", suppressed)
+			default:
 				n.log.Warn("error on the connection to the bus", "servers", n.servers, "err", errText(err), "suppressed", suppressed)
 			}
 		}),
 	}
-	auth, err := n.cfg.Auth.options(n)
+	credentials, nkey, err := n.cfg.Auth.option(n.cfg.Key, n.trouble)
 	if err != nil {
 		return nil, err
 	}
-	opts = append(opts, auth...)
-	if t := n.cfg.TLS; t.CAFile != "" {
-		opts = append(opts, nats.RootCAs(t.CAFile))
-	}
-	if t := n.cfg.TLS; t.CertFile != "" {
-		opts = append(opts, nats.ClientCert(t.CertFile, t.KeyFile))
-	}
-	return opts, nil
-}
-
-func (a *NATSAuth) options(n *NATS) ([]nats.Option, error) {
-	var opts []nats.Option
-	if a.CredsFile != "" {
-		opts = append(opts, nats.UserCredentials(a.CredsFile))
-	}
-	if a.User != "" {
-		opts = append(opts, nats.UserInfoHandler(func() (string, string) { return a.User, n.secret(a.PasswordFile) }))
-	}
-	if a.TokenFile != "" {
-		opts = append(opts, nats.TokenHandler(func() string { return n.secret(a.TokenFile) }))
-	}
-	if a.NKeySeedFile != "" {
-		o, err := nats.NkeyOptionFromSeed(a.NKeySeedFile)
-		if err != nil {
-			return nil, fmt.Errorf("read nkey seed: %w", err)
-		}
-		opts = append(opts, o)
-	}
-	if len(opts) > 1 {
-		return nil, errors.New("more than one kind of credentials")
-	}
-	return opts, nil
-}
-
-// secret reads a file anew at each connect, so that a secret can be changed. Failing that, the server will refuse us, and
-// we try on.
-func (n *NATS) secret(file string) string {
-	b, err := os.ReadFile(file)
+	n.seedOf.Store(&nkey)
+	secure, err := n.cfg.TLS.option(n.cfg.Key)
 	if err != nil {
-		if suppressed, ok := n.window.first("secret"); ok {
-			n.log.Error("credentials cannot be read", "err", err, "suppressed", suppressed)
+		return nil, err
+	}
+	return append(opts, credentials, secure), nil
+}
+
+// beforeReconnect is called by nats.go when it has tried all servers in vain, without its lock.
+func (n *NATS) beforeReconnect(failures int) time.Duration {
+	if nc := n.conn.Load(); nc != nil && !nc.IsConnected() {
+		n.trouble(n.dialer.why(nc.LastError()))
+	}
+	if n.cfg.Auth.changed(n.seedOf.Load()) {
+		select {
+		case n.renew <- struct{}{}:
+		default:
 		}
 	}
-	return strings.TrimRight(string(b), "\r\n")
+	return dialBackoff().delay(failures)
+}
+
+// What keeps a connection from standing.
+const (
+	troubleNetwork = "network"
+	troubleAuth    = "credentials"
+	troubleTLS     = "tls"
+)
+
+// trouble says, the first time in each window for each kind of it, why there is no connection, and keeps it for Ready.
+func (n *NATS) trouble(err error) {
+	if n.closed.Load() || err == nil {
+		return
+	}
+	kind, advice := n.diagnose(err)
+	why := err.Error()
+	if advice != "" {
+		why += ": " + advice
+	}
+	n.why.Store(&why)
+	level := slog.LevelWarn
+	if kind != troubleNetwork {
+		level = slog.LevelError // it does not pass by itself
+	}
+	if suppressed, ok := n.window.first("reconnect: " + kind); ok {
+		n.log.Log(context.Background(), level, "bus cannot be reached, trying on", "servers", n.servers, "err", err.Error(), "advice", advice,
+			"suppressed", suppressed)
+	}
+}
+
+// diagnose tells what to do about an error of connecting.
+func (n *NATS) diagnose(err error) (kind, advice string) {
+	key := n.cfg.Key
+	var (
+		hostname  x509.HostnameError
+		authority x509.UnknownAuthorityError
+		invalid   x509.CertificateInvalidError
+		socket    *net.OpError
+		file      *os.PathError
+		unusable  *credentialsError
+	)
+	switch {
+	case errors.As(err, &unusable):
+		return troubleAuth, "put it right, it is read again at each attempt"
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthRevoked), errors.Is(err, nats.ErrAuthExpired),
+		errors.Is(err, nats.ErrAccountAuthExpired), errors.Is(err, nats.ErrNkeysNotSupported):
+		return troubleAuth, n.cfg.Auth.advice(key)
+	case errors.As(err, &hostname):
+		return troubleTLS, "the server's certificate is for other names: use one of them in " + key + ".url"
+	case errors.As(err, &authority):
+		return troubleTLS, "the authority of the server's certificate is not trusted: name it in " + key + ".tls.caFile"
+	case errors.As(err, &invalid):
+		return troubleTLS, "the server's certificate is not valid: have it replaced, and see that the clocks agree"
+	case errors.As(err, &socket) && (socket.Op == "remote error" || errors.Is(err, nats.ErrTLS) && !socket.Timeout()),
+		errors.Is(err, nats.ErrTLS) && errors.Is(err, io.EOF):
+		// TLS 1.3 tells of it after the handshake, and whoever writes then may see no more of it than a broken pipe.
+		return troubleTLS, "the server does not accept this client's certificate, or wants one: see " + key + ".tls.certFile and " + key + ".tls.keyFile, and what authorities the server trusts"
+	case errors.Is(err, nats.ErrSecureConnWanted):
+		return troubleTLS, "the server offers no TLS: leave out " + key + ".tls and tls:// in " + key + ".url, or configure it on the server"
+	case errors.As(err, &file), errors.Is(err, nats.ErrTLS):
+		return troubleTLS, "see " + key + ".tls"
+	}
+	return troubleNetwork, ""
 }
 
 // serversOf lists the hosts of a comma-separated list of URLs, for the log. Errors do not quote what may be a secret.
@@ -122,8 +154,8 @@ func serversOf(urls string) (string, error) {
 			s = "nats://" + s
 		}
 		u, err := url.Parse(s)
-		if err != nil {
-			return "", fmt.Errorf("url: %w", withoutURL(err))
+		if err != nil { // it may quote the password: what stands before a '/' or '#' in it looks like a port
+			return "", errors.New("url: not a list of nats://host:port: in a user and a password, write characters like / # ? , % as %2F %23 %3F %2C %25")
 		}
 		if u.Host == "" {
 			return "", errors.New("url: no host")

@@ -47,16 +47,24 @@ func newWaiter(index int) *waiter {
 	return w
 }
 
-// load makes the waiter ready for the first attempt to publish ev.
-func (w *waiter) load(n *NATS, ev *encode.Event) {
+// load makes the waiter ready for the first attempt to publish ev, as a dead letter or as what it is.
+func (w *waiter) load(n *NATS, ev *encode.Event, dead bool) {
 	w.mu.Lock()
 	w.call++
 	w.mu.Unlock()
 
 	// One string holds subject, message id and first reply subject.
-	b := n.subjects.Append(w.buf[:0], ev.Delta)
+	b := w.buf[:0]
+	if dead {
+		b = append(b, n.dead...)
+	} else {
+		b = n.subjects.Append(b, ev.Delta)
+	}
 	endOfSubject := len(b)
 	b = appendMsgID(b, ev.Source, ev.ID)
+	if dead {
+		b = append(b, deadLetterSuffix...)
+	}
 	endOfID := len(b)
 	b = w.appendReply(b, n.inbox, 1)
 	w.buf = b
@@ -176,6 +184,13 @@ func (w *waiter) disarm() (outcome, bool) {
 	}
 	// Whoever cleared waiting has sent, or is between clearing and sending, which does not block.
 	return <-w.done, true
+}
+
+// onItsWay tells whether an outcome is due.
+func (w *waiter) onItsWay() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.waiting
 }
 
 // answer hands over what the server said to an attempt of a call.

@@ -4,13 +4,14 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // Metrics are those of a pump and its publisher, which share them.
 type Metrics struct {
-	events     *prometheus.CounterVec
-	bytes      prometheus.Counter
-	duration   prometheus.Histogram
-	retries    *prometheus.CounterVec
-	duplicates prometheus.Counter
-	connected  prometheus.Gauge
-	parked     prometheus.Gauge
+	events      *prometheus.CounterVec
+	bytes       prometheus.Counter
+	duration    prometheus.Histogram
+	retries     *prometheus.CounterVec
+	duplicates  prometheus.Counter
+	connected   prometheus.Gauge
+	oversize    *prometheus.CounterVec
+	deadLetters *prometheus.CounterVec
 }
 
 // NewMetrics registers with reg, unless that is nil.
@@ -41,13 +42,23 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "kubecdc_publish_connected",
 			Help: "1 while a connection to the bus stands and its stream has been checked.",
 		}),
-		parked: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "kubecdc_publish_parked_events",
-			Help: "Events that could not be encoded or were refused, and are tried again; each holds up its object.",
-		}),
+		oversize: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubecdc_publish_oversize_events_total",
+			Help: "Events that were too large for the bus and are on it shortened, by the last that they gave up: patch, before, or reference (the whole is in the claim store).",
+		}, []string{"given_up"}),
+		deadLetters: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubecdc_publish_dead_letters_total",
+			Help: "Events that are in the dead letters and not on the bus, by reason: too_large, refused or encode. An alert: consumers find a gap in their place.",
+		}, []string{"reason"}),
+	}
+	for _, step := range []string{GiveUpPatch, GiveUpBefore, Reference} { // there from the beginning: an alert sees the first
+		m.oversize.WithLabelValues(step)
+	}
+	for _, reason := range []string{letterTooLarge, letterRefused, letterEncode} {
+		m.deadLetters.WithLabelValues(reason)
 	}
 	if reg != nil {
-		reg.MustRegister(m.events, m.bytes, m.duration, m.retries, m.duplicates, m.connected, m.parked)
+		reg.MustRegister(m.events, m.bytes, m.duration, m.retries, m.duplicates, m.connected, m.oversize, m.deadLetters)
 	}
 	return m
 }

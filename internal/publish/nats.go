@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +11,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 )
@@ -45,7 +44,17 @@ type NATSConfig struct {
 	Stream        Stream
 	MaxEventBytes int // the largest event that will be published: stream and server must take it
 	Auth          NATSAuth
-	TLS           NATSTLS
+	TLS           *TLS // nil: as the URL's scheme and the server ask for, with the system's authorities
+
+	// DeadLetter is the subject of dead letters, a template with {cluster} as its only placeholder; "": there are none.
+	DeadLetter string
+	// DeadLetterOptional: a stream that exists and does not take DeadLetter is used without. Else it is refused.
+	DeadLetterOptional bool
+
+	// Key is where the configuration describes this bus, for advice: "" is "bus.nats".
+	Key string
+	// FullAdvice is what to do when the stream is full, in place of the general advice.
+	FullAdvice string
 
 	// InFlight bounds the calls of Publish that are on their way; further ones wait their turn. 0: DefaultInFlight. At
 	// least the number of workers, or some will always wait.
@@ -61,7 +70,9 @@ type NATS struct {
 	metrics  *Metrics
 	subjects *Subjects
 	acks     ackReader
-	servers  string // for the log
+	servers  string      // for the log
+	dead     string      // subject of dead letters; "": none
+	deadOff  atomic.Bool // the stream does not take it
 
 	inbox   string
 	waiters []*waiter
@@ -71,8 +82,14 @@ type NATS struct {
 	conn   atomic.Pointer[nats.Conn]
 	gate   *gate
 	closed atomic.Bool
-	wake   chan struct{} // room for one: the stream is to be checked; a full one says so already. Never closed.
-	window window
+	why    atomic.Pointer[string] // why there is no connection, or no stream; nil: not known, or there is
+	renew  chan struct{}          // room for one: the connection must be made anew, with other credentials. Never closed.
+
+	seedOf atomic.Pointer[string] // public key of the seed that the connection uses; "": it uses none
+
+	quarantine *quarantine
+	wake       chan struct{} // room for one: the stream is to be checked; a full one says so already. Never closed.
+	window     window
 }
 
 // NewNATS checks the configuration and returns a publisher that Run connects.
@@ -85,6 +102,12 @@ func NewNATS(cfg NATSConfig, log *slog.Logger, m *Metrics) (*NATS, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.Key == "" {
+		cfg.Key = "bus.nats"
+	}
+	if err := cfg.Auth.valid(); err != nil {
+		return nil, err
+	}
 	if cfg.Stream.Name == "" {
 		cfg.Stream.Name = DefaultStream
 	}
@@ -92,7 +115,7 @@ func NewNATS(cfg NATSConfig, log *slog.Logger, m *Metrics) (*NATS, error) {
 		return nil, fmt.Errorf("stream name %q: must not contain spaces, quotes, dots, wildcards or slashes", cfg.Stream.Name)
 	}
 	if cfg.Stream.DiscardOld && cfg.Stream.MaxBytes > 0 {
-		return nil, fmt.Errorf("stream %s: would lose events silently as configured: discard old with maxBytes drops records that nobody may have read: set bus.nats.stream.discard to new", cfg.Stream.Name)
+		return nil, fmt.Errorf("stream %s: would lose events silently as configured: discard old with maxBytes drops records that nobody may have read: set %s.stream.discard to new", cfg.Stream.Name, cfg.Key)
 	}
 	if cfg.InFlight <= 0 {
 		cfg.InFlight = DefaultInFlight
@@ -115,6 +138,17 @@ func NewNATS(cfg NATSConfig, log *slog.Logger, m *Metrics) (*NATS, error) {
 		free:     make(chan *waiter, cfg.InFlight),
 		gate:     newGate(),
 		wake:     make(chan struct{}, 1),
+		renew:    make(chan struct{}, 1),
+
+		quarantine: newQuarantine(),
+	}
+	if cfg.DeadLetter != "" {
+		if n.dead, err = DeadLetterSubject(cfg.DeadLetter, cfg.Cluster); err != nil {
+			return nil, err
+		}
+		if p := subjects.Patterns(); anyCovers(p, n.dead) {
+			return nil, fmt.Errorf("dead-letter subject %q: is one of the events' own (%s): consumers of those would get it: name another one", cfg.DeadLetter, strings.Join(p, ", "))
+		}
 	}
 	for i := range n.waiters {
 		n.waiters[i] = newWaiter(i)
@@ -123,23 +157,29 @@ func NewNATS(cfg NATSConfig, log *slog.Logger, m *Metrics) (*NATS, error) {
 	return n, nil
 }
 
-// Ready returns nil while a connection stands whose stream has been checked.
+// Ready returns nil while a connection stands whose stream has been checked. Its error says what keeps it from that, and
+// what to do about it.
 func (n *NATS) Ready() error {
 	if open, _ := n.gate.isOpen(); !open || n.closed.Load() {
+		if why := n.why.Load(); why != nil {
+			return fmt.Errorf("not connected to %s: %s", n.servers, *why)
+		}
 		return fmt.Errorf("not connected to %s, or stream %s not checked yet", n.servers, n.cfg.Stream.Name)
 	}
 	return nil
 }
 
 // Publish implements Publisher. It waits for Run to have connected.
-func (n *NATS) Publish(ctx context.Context, ev *encode.Event) error {
+func (n *NATS) Publish(ctx context.Context, ev *encode.Event) error { return n.publish(ctx, ev, false) }
+
+func (n *NATS) publish(ctx context.Context, ev *encode.Event, dead bool) error {
 	w, err := n.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer n.release(w)
-	w.load(n, ev)
-	timeouts, busy := 0, 0
+	w.load(n, ev, dead)
+	timeouts, busy, cuts := 0, 0, 0
 	for attempt := uint64(1); ; attempt++ {
 		if err := n.gate.wait(ctx); err != nil {
 			return err
@@ -147,7 +187,13 @@ func (n *NATS) Publish(ctx context.Context, ev *encode.Event) error {
 		if n.closed.Load() {
 			return ErrClosed
 		}
-		o := n.try(ctx, w, attempt, timeouts)
+		var o outcome
+		if cuts < suspectAfter {
+			o = n.try(ctx, w, attempt, timeouts, false)
+		} else {
+			cuts = 0
+			o = n.alone(ctx, w, &attempt, timeouts)
+		}
 		switch o.kind {
 		case acked:
 			if o.duplicate {
@@ -155,13 +201,29 @@ func (n *NATS) Publish(ctx context.Context, ev *encode.Event) error {
 			}
 			return nil
 		case refused:
-			return fmt.Errorf("publish %s to %s: %w: %s", ev.ID, w.subject, ErrRefused, o.detail)
+			kind := ErrRefused
+			if o.tooLarge {
+				kind = ErrTooLarge
+			}
+			return fmt.Errorf("publish %s to %s: %w: %s", ev.ID, w.subject, kind, o.detail)
 		case ended:
 			if n.closed.Load() {
 				return ErrClosed
 			}
 			return context.Cause(ctx)
 		case retry:
+		}
+		if o.reason == reasonHeld {
+			if err := n.quarantine.wait(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		switch {
+		case o.cut:
+			cuts++
+		case o.reason != reasonConnection: // the server lives with the event
+			cuts = 0
 		}
 		n.noteRetry(w, ev, attempt, &o)
 		delay := busyBackoff()
@@ -202,14 +264,22 @@ func (n *NATS) release(w *waiter) {
 	n.free <- w // there is room for all
 }
 
-// try sends the message once and waits for what becomes of it.
-func (n *NATS) try(ctx context.Context, w *waiter, attempt uint64, timeouts int) outcome {
+// try sends the message once and waits for what becomes of it. alone: nobody else sends.
+func (n *NATS) try(ctx context.Context, w *waiter, attempt uint64, timeouts int, alone bool) outcome {
 	if attempt > 1 {
 		w.msg.Reply = string(w.appendReply(nil, n.inbox, attempt))
 	}
 	// A server that is slow, with a stalled disk say, must not get all messages again and again.
 	timeout := min(n.cfg.AckTimeout<<min(timeouts, 10), max(maxAckTimeout, n.cfg.AckTimeout))
 	w.arm(ctx, attempt, timeout)
+	// Whoever sends alone turns the quarantine on, and then looks who waits: it sees us, or we see it.
+	if !alone && n.quarantine.on.Load() {
+		w.sent()
+		if o, ok := w.disarm(); ok && o.kind == acked {
+			return o
+		}
+		return outcome{reason: reasonHeld}
+	}
 	err := n.conn.Load().PublishMsg(&w.msg)
 	w.sent()
 	if err != nil {
@@ -232,7 +302,9 @@ func (n *NATS) try(ctx context.Context, w *waiter, attempt uint64, timeouts int)
 // sendError tells what an error of PublishMsg means.
 func (n *NATS) sendError(err error) outcome {
 	switch {
-	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrBadHeaderMsg):
+	case errors.Is(err, nats.ErrMaxPayload):
+		return outcome{kind: refused, tooLarge: true, detail: err.Error()}
+	case errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrBadHeaderMsg):
 		return outcome{kind: refused, detail: err.Error()}
 	case errors.Is(err, nats.ErrConnectionClosed) && n.closed.Load():
 		return outcome{kind: ended}
@@ -249,8 +321,11 @@ func (n *NATS) noteRetry(w *waiter, ev *encode.Event, attempt uint64, o *outcome
 		return // connection state is logged where it changes
 	case reasonNoResponders:
 		n.requestCheck()
-	case reasonStreamFull, reasonLimit:
-		level, advice = slog.LevelError, "the stream is full, events wait: raise its limits or shorten its max_age"
+	case reasonLimit:
+		level, advice = slog.LevelError, "a limit of the account or the server is reached, events wait: raise it, or free what other streams use"
+	case reasonStreamFull:
+		level, advice = slog.LevelError, cmp.Or(n.cfg.FullAdvice,
+			"the stream is full, events wait: raise its limits (nats stream edit "+n.cfg.Stream.Name+" --max-bytes=…) or shorten its max_age")
 	case reasonOtherStream:
 		level, advice = slog.LevelError, "another stream takes the subject: see that only one does"
 	}
@@ -258,116 +333,6 @@ func (n *NATS) noteRetry(w *waiter, ev *encode.Event, attempt uint64, o *outcome
 		n.log.Log(context.Background(), level, "event is published again", "reason", o.reason, "advice", advice, "detail", o.detail,
 			"stream", n.cfg.Stream.Name, "event_id", string(ev.ID), "subject", w.subject, "attempt", attempt,
 			"suppressed", suppressed)
-	}
-}
-
-// Run connects, checks the stream, creates it where told to, and keeps the connection until ctx ends; then it returns
-// nil. A bus that is not there yet is no error: Run says so and goes on trying. It returns an error that wraps ErrStream
-// where the stream would lose events silently, and another where credentials or certificates cannot be read.
-//
-// End ctx only after the last call of Publish has returned: those that have not then return ErrClosed. Call it once.
-func (n *NATS) Run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	n.dialer = &dialer{ctx: ctx, timeout: dialTimeout}
-	gone := make(chan struct{}) // closed by nats.go's last callback
-	options, err := n.options(gone)
-	if err != nil {
-		n.shutdown()
-		return err
-	}
-	g.Go(func() error { return n.sweep(ctx) })
-	g.Go(func() error {
-		// Everything below may stand in a socket: this is what frees it.
-		<-ctx.Done()
-		n.closed.Store(true) // so that it is not taken for a loss
-		n.dialer.Break()
-		return nil
-	})
-	g.Go(func() error {
-		nc, err := nats.Connect(n.cfg.URL, options...)
-		if err != nil {
-			n.shutdown()
-			return fmt.Errorf("connect to %s: %w", n.servers, withoutURL(err))
-		}
-		defer func() {
-			n.shutdown()
-			n.dialer.Break() // or Close may wait for a socket
-			nc.Close()
-			<-gone
-			n.shutdown() // for those that began to wait in between
-		}()
-		return n.supervise(ctx, nc, gone)
-	})
-	return g.Wait()
-}
-
-// supervise checks the stream whenever asked to, and opens the gate when it is in order.
-func (n *NATS) supervise(ctx context.Context, nc *nats.Conn, gone <-chan struct{}) error {
-	if _, err := nc.Subscribe(n.inbox+".*", n.onAck); err != nil {
-		return fmt.Errorf("subscribe to acknowledgements: %w", err)
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
-	n.conn.Store(nc)
-	if !nc.IsConnected() {
-		if _, ok := n.window.first("reconnect"); ok {
-			n.log.Warn("bus cannot be reached yet, trying on", "servers", n.servers, "err", errText(n.dialer.why(nc.LastError())))
-		}
-	}
-	for failures := 0; ; {
-		select {
-		case <-n.wake:
-		case <-ctx.Done():
-			return nil
-		case <-gone:
-			return fmt.Errorf("connection to %s closed: %w", n.servers, nc.LastError())
-		}
-		_, epoch := n.gate.isOpen()
-		if !nc.IsConnected() {
-			continue // whoever reconnects wakes us
-		}
-		switch err := n.check(ctx, nc, js); {
-		case ctx.Err() != nil:
-			return nil
-		case err == nil:
-			failures = 0
-			if n.gate.unlock(epoch) {
-				n.metrics.connected.Set(1)
-				n.log.Info("connected to bus", "server", nc.ConnectedAddr(), "stream", n.cfg.Stream.Name)
-			}
-		case errors.Is(err, ErrStream):
-			return err
-		default:
-			failures++
-			if suppressed, ok := n.window.first("check"); ok {
-				n.log.Warn("stream cannot be checked, trying on", "stream", n.cfg.Stream.Name, "err", errText(err),
-					"suppressed", suppressed)
-			}
-			if sleep(ctx, checkBackoff().delay(failures)) != nil {
-				return nil
-			}
-			n.requestCheck()
-		}
-	}
-}
-
-// check looks at server and stream.
-func (n *NATS) check(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) error {
-	if !nc.HeadersSupported() {
-		return fmt.Errorf("%w: server %s does not know headers: it must be nats-server 2.2 or later", ErrStream, nc.ConnectedServerVersion())
-	}
-	if need := n.cfg.MaxEventBytes + headRoom; nc.MaxPayload() < int64(need) {
-		return fmt.Errorf("%w: the server's max_payload is %d bytes, and an event may need %d: raise it, or lower event.maxBytes", ErrStream, nc.MaxPayload(), need)
-	}
-	return n.stream(ctx, js)
-}
-
-func (n *NATS) requestCheck() {
-	select {
-	case n.wake <- struct{}{}:
-	default:
 	}
 }
 
@@ -414,7 +379,7 @@ func (n *NATS) onDown(_ *nats.Conn, err error) {
 		n.log.Warn("connection to bus lost, reconnecting", "servers", n.servers, "err", errText(err))
 	}
 	for _, w := range n.waiters {
-		w.fail(outcome{reason: reasonConnection, detail: "connection lost"})
+		w.fail(outcome{reason: reasonConnection, cut: true, detail: "connection lost"})
 	}
 }
 

@@ -2,7 +2,6 @@ package publish
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -27,6 +26,31 @@ type Source[I any] interface {
 // back however often it is tried. Safe for concurrent use.
 type Encoder interface {
 	Encode(ev *encode.Event, d *object.Delta) error
+	// EncodeShort leaves members out; with all of them the event fits into encode.MaxShort.
+	EncodeShort(ev *encode.Event, d *object.Delta, s encode.Short) error
+	// EncodeWhole is Encode in structured mode.
+	EncodeWhole(ev *encode.Event, d *object.Delta) error
+}
+
+// What an event that is too large gives up; see PumpOptions.Oversize.
+const (
+	GiveUpPatch  = "patch"
+	GiveUpBefore = "before"
+	// Reference puts the whole event into the claim store; the one on the bus says where that is, and has neither object.
+	Reference = "reference"
+)
+
+// PumpOptions say what becomes of events that the bus does not take as they are.
+type PumpOptions struct {
+	Workers       int // how many events are on their way to the bus at once; 0: DefaultWorkers
+	MaxEventBytes int // an event that is larger, as encode.Event.Size has it, is too large; 0: the bus says what is
+	// Oversize is what an event that is too large gives up, one after the other until the bus takes it: GiveUpPatch,
+	// GiveUpBefore, Reference.
+	Oversize []string
+	// Claims takes the whole of events that are too large. nil: no reference can be made.
+	Claims ClaimStore
+	// DeadLetters takes what the bus refuses for good. nil: such an event ends the pump with an error.
+	DeadLetters Publisher
 }
 
 // Pump moves deltas from a source to a bus.
@@ -35,51 +59,36 @@ type Pump[I any] struct {
 	delta     func(I) *object.Delta
 	encoder   Encoder
 	publisher Publisher
-	workers   int
+	o         PumpOptions
 	log       *slog.Logger
 	metrics   *Metrics
 	window    window
-	lot       *lot[I]
+	scopes    keyLock // held while a stream event of the scope is published
 }
 
 // DefaultWorkers is how many events are on their way to the bus at once.
 const DefaultWorkers = 256
 
-// NewPump returns a pump with that many workers; 0 is DefaultWorkers. delta is what an item of the source holds.
-func NewPump[I any](source Source[I], delta func(I) *object.Delta, encoder Encoder, publisher Publisher, workers int, log *slog.Logger, m *Metrics) *Pump[I] {
-	if workers <= 0 {
-		workers = DefaultWorkers
+// NewPump returns a pump. delta is what an item of the source holds.
+func NewPump[I any](source Source[I], delta func(I) *object.Delta, encoder Encoder, publisher Publisher, o PumpOptions, log *slog.Logger, m *Metrics) *Pump[I] {
+	if o.Workers <= 0 {
+		o.Workers = DefaultWorkers
 	}
 	if m == nil {
 		m = NewMetrics(nil)
 	}
-	return &Pump[I]{
-		source: source, delta: delta, encoder: encoder, publisher: publisher, workers: workers, log: log, metrics: m,
-		lot: newLot[I](),
-	}
+	return &Pump[I]{source: source, delta: delta, encoder: encoder, publisher: publisher, o: o, log: log, metrics: m}
 }
 
 // Run pumps until the source is closed and empty, which is how to drain, or ctx ends, which is when a drain's grace
-// period is over: what is on its way then is given up, unacknowledged. It returns an error where events were left over,
-// refused ones or given up ones, and where the bus is gone for good.
+// period is over: what is on its way then is given up, unacknowledged. It returns an error where it had to give up
+// something, where an event is refused and there are no dead letters to take it, and where the bus is gone for good.
 func (p *Pump[I]) Run(ctx context.Context) error {
-	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		defer p.lot.close() // no worker is left to park anything
-		workers, wctx := errgroup.WithContext(gctx)
-		for range p.workers {
-			workers.Go(func() error { return p.work(wctx) })
-		}
-		return workers.Wait()
-	})
-	g.Go(func() error { return p.retryParked(gctx) })
-	err := g.Wait()
-	left := p.lot.len()
-	p.metrics.parked.Set(0)
-	if err == nil && left > 0 {
-		err = fmt.Errorf("%d events could not be published and stay unacknowledged", left)
+	workers, wctx := errgroup.WithContext(ctx)
+	for range p.o.Workers {
+		workers.Go(func() error { return p.work(wctx) })
 	}
-	return err
+	return workers.Wait()
 }
 
 func (p *Pump[I]) work(ctx context.Context) error {
@@ -90,33 +99,32 @@ func (p *Pump[I]) work(ctx context.Context) error {
 		if err != nil {
 			return nil // closed and empty, or over
 		}
-		if err := p.move(ctx, &ev, item, 1); err != nil {
+		if err := p.move(ctx, &ev, item); err != nil {
 			return err
 		}
 	}
 }
 
-// move encodes and publishes one delta. What cannot be published is parked, so that the worker is free for others, and
-// keeps its place in the source, so that its object's later deltas wait. An error ends the pump.
-func (p *Pump[I]) move(ctx context.Context, ev *encode.Event, item I, attempt int) error {
+// move brings one delta onto the bus: whole, shortened, or as a dead letter and a gap. An error ends the pump, and the delta
+// stays unacknowledged: the next run comes to it again.
+func (p *Pump[I]) move(ctx context.Context, ev *encode.Event, item I) error {
 	d := p.delta(item)
-	if err := p.encoder.Encode(ev, d); err != nil {
-		p.park(item, d, attempt, reasonEncode, err)
-		return nil
-	}
-	start := time.Now()
-	if err := p.publisher.Publish(ctx, ev); err != nil {
-		if errors.Is(err, ErrRefused) {
-			p.park(item, d, attempt, reasonRefused, err)
-			return nil
+	if d.Stream != nil {
+		// A gap behind a dead letter has the same key, and may come from another worker.
+		unlock, err := p.scopes.lock(ctx, d.Stream.Scope)
+		if err != nil {
+			return fmt.Errorf("publish %s of %s: %w", d.Stream.Kind, d.Stream.Scope, err)
 		}
-		return fmt.Errorf("publish %s: %w", ev.ID, err)
+		defer unlock()
 	}
-	p.metrics.duration.Observe(time.Since(start).Seconds())
-	p.metrics.bytes.Add(float64(len(ev.Body)))
-	p.metrics.events.WithLabelValues(resourceOf(d).String()).Inc()
-	if attempt > 1 {
-		p.metrics.parked.Dec()
+	if err := p.encoder.Encode(ev, d); err != nil {
+		if err := p.unencodable(ctx, ev, d, err); err != nil {
+			return err
+		}
+	} else if err := p.offer(ctx, ev); err != nil {
+		if err := p.refused(ctx, ev, d, err); err != nil {
+			return err
+		}
 	}
 	if d.Acker != nil {
 		d.Acker.Acked(d)
@@ -125,41 +133,31 @@ func (p *Pump[I]) move(ctx context.Context, ev *encode.Event, item I, attempt in
 	return nil
 }
 
+// offer publishes ev, unless it is larger than it may be.
+func (p *Pump[I]) offer(ctx context.Context, ev *encode.Event) error {
+	if err := p.checkSize(ev); err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := p.publisher.Publish(ctx, ev); err != nil {
+		return err
+	}
+	p.metrics.duration.Observe(time.Since(start).Seconds())
+	p.metrics.bytes.Add(float64(len(ev.Body)))
+	p.metrics.events.WithLabelValues(resourceOf(ev.Delta).String()).Inc()
+	return nil
+}
+
+func (p *Pump[I]) checkSize(ev *encode.Event) error {
+	if size := ev.Size(); p.o.MaxEventBytes > 0 && size > p.o.MaxEventBytes {
+		return fmt.Errorf("%w: it has %d bytes, and event.maxBytes is %d", ErrTooLarge, size, p.o.MaxEventBytes)
+	}
+	return nil
+}
+
 func resourceOf(d *object.Delta) *object.Resource {
 	if d.Stream != nil {
 		return d.Stream.Resource
 	}
 	return d.Ref.Resource
-}
-
-// park puts an item aside until its next attempt. The log has the first of each resource and reason per window.
-func (p *Pump[I]) park(item I, d *object.Delta, attempt int, reason string, err error) {
-	if attempt == 1 {
-		p.metrics.parked.Inc()
-	}
-	p.metrics.retries.WithLabelValues(reason).Inc()
-	r := resourceOf(d)
-	if suppressed, ok := p.window.first(reason + " " + r.String()); ok {
-		attrs := []any{"reason", reason, "resource", r.String(), "rv", d.ResourceVersion, "attempt", attempt, "err", err, "suppressed", suppressed}
-		if d.Ref != nil {
-			attrs = append(attrs, "namespace", d.Ref.Namespace(), "name", d.Ref.Name())
-		}
-		p.log.Error("event cannot be published, its object waits", attrs...)
-	}
-	p.lot.add(parked[I]{item: item, attempt: attempt + 1, due: time.Now().Add(parkBackoff().delay(attempt))})
-}
-
-// retryParked is one worker for all that is parked: an attempt is short unless the bus is away, and then all wait.
-func (p *Pump[I]) retryParked(ctx context.Context) error {
-	var ev encode.Event
-	for {
-		ev.Reset()
-		next, ok := p.lot.take(ctx)
-		if !ok {
-			return nil
-		}
-		if err := p.move(ctx, &ev, next.item, next.attempt); err != nil {
-			return err
-		}
-	}
 }

@@ -66,16 +66,16 @@ func (s *Stream) config(subjects []string) jetstream.StreamConfig {
 
 // refusals lists why a stream so configured would lose events silently or could not take them, each with what to do.
 // A maxAge alone is the retention that someone chose, and no reason.
-func refusals(c *jetstream.StreamConfig, patterns []string, maxEvent int) []string {
+func refusals(c *jetstream.StreamConfig, patterns []string, maxEvent int, key string) []string {
 	var why []string
 	refuse := func(format string, args ...any) { why = append(why, fmt.Sprintf(format, args...)) }
 	edit := "nats stream edit " + c.Name + " "
 
 	switch {
 	case c.Sealed:
-		refuse("it is sealed and takes no more messages: name another stream in bus.nats.stream.name")
+		refuse("it is sealed and takes no more messages: name another stream in %s.stream.name", key)
 	case c.Mirror != nil:
-		refuse("it is a mirror of stream %s, which takes no messages of its own: publish to that one, or name another stream in bus.nats.stream.name", c.Mirror.Name)
+		refuse("it is a mirror of stream %s, which takes no messages of its own: publish to that one, or name another stream in %s.stream.name", c.Mirror.Name, key)
 	}
 	if c.Retention != jetstream.LimitsPolicy {
 		refuse("its retention is %s, so records go as soon as consumers have, or have not, asked for them: create it with --retention=limits", strings.ToLower(c.Retention.String()))
@@ -84,7 +84,7 @@ func refusals(c *jetstream.StreamConfig, patterns []string, maxEvent int) []stri
 		refuse("it has no_ack set, so nobody learns whether a record was stored: %s--ack", edit)
 	}
 	if c.AllowMsgCounter {
-		refuse("it counts (allow_msg_counter) and takes nothing but increments: name another stream in bus.nats.stream.name")
+		refuse("it counts (allow_msg_counter) and takes nothing but increments: name another stream in %s.stream.name", key)
 	}
 	if c.Discard == jetstream.DiscardOld {
 		var bounds []string
@@ -148,14 +148,14 @@ func differences(got, want *jetstream.StreamConfig) []string {
 
 // stream makes sure that the configured stream is there and loses nothing. An error that wraps ErrStream is final.
 func (n *NATS) stream(ctx context.Context, js jetstream.JetStream) error {
-	want := n.cfg.Stream.config(n.subjects.Capture())
+	want := n.cfg.Stream.config(n.capture())
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	s, err := js.Stream(ctx, want.Name)
 	created := false
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if !n.cfg.Stream.Create {
-			return fmt.Errorf("stream %s does not exist, and bus.nats.stream.create is not set", want.Name)
+			return fmt.Errorf("stream %s does not exist, and %s.stream.create is not set", want.Name, n.cfg.Key)
 		}
 		s, err = js.CreateStream(ctx, want)
 		created = err == nil
@@ -170,13 +170,17 @@ func (n *NATS) stream(ctx context.Context, js jetstream.JetStream) error {
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled),
 		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return fmt.Errorf("look up stream %s: the server has no JetStream, or none yet: start it with one (nats-server -js), or name another server: %w", want.Name, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("look up stream %s: no answer within %s: is its leader up, and may the user publish to $JS.API.STREAM.INFO.%s and subscribe to _INBOX.>? %w",
+			want.Name, apiTimeout, want.Name, err)
 	case err != nil:
 		return fmt.Errorf("look up stream %s: %w", want.Name, err)
 	}
 	got := s.CachedInfo().Config
-	if why := refusals(&got, n.subjects.Patterns(), n.cfg.MaxEventBytes); len(why) > 0 {
+	if why := refusals(&got, n.patterns(), n.cfg.MaxEventBytes, n.cfg.Key); len(why) > 0 {
 		return fmt.Errorf("%w: %s:\n  - %s", ErrStream, want.Name, strings.Join(why, "\n  - "))
 	}
+	n.noteDeadLetters(got.Subjects)
 	switch d := differences(&got, &want); {
 	case created:
 		n.log.Info("stream created", "stream", want.Name, "subjects", want.Subjects, "replicas", want.Replicas,
@@ -195,9 +199,9 @@ func (n *NATS) creationError(name string, err error) error {
 	if api := new(jetstream.APIError); errors.As(err, &api) {
 		switch api.ErrorCode {
 		case codeReplicas:
-			advice = ": set bus.nats.stream.replicas to 1, or use a cluster"
+			advice = ": set " + n.cfg.Key + ".stream.replicas to 1, or use a cluster"
 		case codeOverlap:
-			advice = ": another stream takes these subjects; name it in bus.nats.stream.name, or change bus.nats.subject"
+			advice = ": another stream takes these subjects; name it in " + n.cfg.Key + ".stream.name, or change " + n.cfg.Key + ".subject"
 		case codeInvalidConfig:
 		default:
 			return fmt.Errorf("create stream %s: %w", name, err)

@@ -1,0 +1,482 @@
+package publish_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish"
+)
+
+// cutOff closes the connection without an answer.
+func cutOff(w http.ResponseWriter) {
+	c, _, err := http.NewResponseController(w).Hijack()
+	if err == nil {
+		_ = c.(*net.TCPConn).SetLinger(0)
+		_ = c.Close()
+	}
+}
+
+// A request that makes the receiver close the connection is refused, but only once others were answered in between.
+func TestHTTPCutAgainAndAgainIsRefused(t *testing.T) {
+	for _, batch := range []int{1, 10} {
+		t.Run(fmt.Sprintf("batch-%d", batch), func(t *testing.T) {
+			var poisoned atomic.Int64
+			url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				b, _ := io.ReadAll(r.Body)
+				if strings.Contains(string(b), "poison") {
+					poisoned.Add(1)
+					cutOff(w)
+				}
+			})
+			r := runHTTP(t, publish.HTTPConfig{URL: url, Batch: batch})
+			done := make(chan error, 1)
+			go func() { done <- r.Publish(t.Context(), event("bad", 1, `{"poison":1}`)) }()
+			// Nobody else is answered: it is not refused, however often.
+			wait(t, "six cuts", func() bool { return poisoned.Load() >= 6 })
+			select {
+			case err := <-done:
+				t.Fatalf("refused while nobody else was answered: %v", err)
+			default:
+			}
+			if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-done; !errors.Is(err, publish.ErrRefused) || errors.Is(err, publish.ErrTooLarge) || !strings.Contains(err.Error(), "cuts the connection") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// A receiver that is down for all is never taken for one that refuses; the events get through when it is back.
+func TestHTTPReceiverThatIsDown(t *testing.T) {
+	var down atomic.Bool
+	var cuts atomic.Int64
+	down.Store(true)
+	box := new(inbox)
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if down.Load() {
+			cuts.Add(1)
+			cutOff(w)
+			return
+		}
+		box.keep(nil)
+	})
+	r := runHTTP(t, publish.HTTPConfig{URL: url})
+	var wg sync.WaitGroup
+	for k := range 20 {
+		wg.Go(func() {
+			if err := r.Publish(t.Context(), event(fmt.Sprintf("web-%d", k), 1, `{}`)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait(t, "many cuts", func() bool { return cuts.Load() > 100 })
+	if err := r.Ready(); err == nil {
+		t.Error("ready, though no request gets through")
+	}
+	down.Store(false)
+	wg.Wait()
+	if err := r.Ready(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHTTPReceiverThatCannotBeConnectedTo(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	_ = l.Close()
+	r := runHTTP(t, publish.HTTPConfig{URL: "http://" + addr})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Publish(ctx, event("web-1", 1, `{}`)) }()
+	wait(t, "not ready", func() bool { return r.Ready() != nil })
+	if r.metric(t, "kubecdc_publish_connected", "") != 0 || r.metric(t, "kubecdc_publish_retries_total", "connection") < 5 {
+		t.Error("metrics do not show it")
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if got := lines(r.log.String(), "event is published again"); got != 1 {
+		t.Errorf("%d lines in the log, want one in its window", got)
+	}
+}
+
+// 429 and 503 hold up everybody, and one request at a time looks whether it is over.
+func TestHTTPThrottledReceiverIsNotHammered(t *testing.T) {
+	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			var storm, over atomic.Bool
+			var refused, inStorm, most atomic.Int64
+			arrived := make(chan struct{}, 1000)
+			all := make(chan struct{})
+			url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				if over.Load() {
+					return
+				}
+				if storm.Load() {
+					most.Store(max(most.Load(), inStorm.Add(1)))
+					defer inStorm.Add(-1)
+				} else {
+					arrived <- struct{}{}
+					<-all
+				}
+				refused.Add(1)
+				w.WriteHeader(status)
+			})
+			r := runHTTP(t, publish.HTTPConfig{URL: url})
+			var wg sync.WaitGroup
+			for k := range 50 {
+				wg.Go(func() {
+					if err := r.Publish(t.Context(), event(fmt.Sprintf("web-%d", k), 1, `{}`)); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			for range 50 {
+				<-arrived // all are on their way
+			}
+			storm.Store(true)
+			close(all)
+			wait(t, "probes", func() bool { return refused.Load() >= 53 })
+			over.Store(true)
+			wg.Wait()
+			if most.Load() != 1 {
+				t.Errorf("%d probes at once", most.Load())
+			}
+		})
+	}
+}
+
+func TestHTTPRetryAfterIsHonoured(t *testing.T) {
+	var at [2]time.Time
+	var n atomic.Int64
+	url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		i := n.Add(1)
+		at[i-1] = time.Now()
+		if i == 1 {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	})
+	r := runHTTP(t, publish.HTTPConfig{URL: url})
+	if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil {
+		t.Fatal(err)
+	}
+	if at[1].Before(at[0].Add(900 * time.Millisecond)) { // what the receiver asked for, and no bound on how long it took
+		t.Error("it was asked again too early")
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	now := time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)
+	type result struct {
+		D  time.Duration
+		OK bool
+	}
+	for value, want := range map[string]result{
+		"":                               {},
+		"0":                              {0, true},
+		" 17 ":                           {17 * time.Second, true},
+		"-1":                             {},
+		"1.5":                            {},
+		"soon":                           {},
+		"86400":                          {5 * time.Minute, true},
+		"99999999999999999999":           {},
+		"Fri, 20 Nov 2026 15:00:30 GMT":  {30 * time.Second, true},
+		"Fri, 20 Nov 2026 14:00:00 GMT":  {0, true},
+		"Fri, 20 Nov 2027 15:00:00 GMT":  {5 * time.Minute, true},
+		"Friday, 20-Nov-26 15:00:05 GMT": {5 * time.Second, true},
+	} {
+		d, ok := publish.RetryAfter(value, now)
+		if diff := cmp.Diff(want, result{d, ok}); diff != "" {
+			t.Errorf("%q: %s", value, diff)
+		}
+	}
+}
+
+// A receiver that takes the request and does not answer, or whose answer's body never ends.
+func TestHTTPReceiverThatHangs(t *testing.T) {
+	var n atomic.Int64
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if n.Add(1) == 1 {
+			<-r.Context().Done()
+			return
+		}
+		w.WriteHeader(http.StatusOK)
+		for r.Context().Err() == nil { // until the publisher has had enough
+			_, _ = w.Write([]byte("ok "))
+			_ = http.NewResponseController(w).Flush()
+		}
+	})
+	r := runHTTP(t, publish.HTTPConfig{URL: url, Timeout: 100 * time.Millisecond})
+	if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil {
+		t.Fatal(err)
+	}
+	if r.metric(t, "kubecdc_publish_retries_total", "timeout") != 1 {
+		t.Error("no timeout was counted")
+	}
+}
+
+// Whoever ends ctx, or Run, gets its call back, whatever the receiver does.
+func TestHTTPEnds(t *testing.T) {
+	for _, batch := range []int{1, 10} {
+		arrived := make(chan struct{}, 10)
+		url := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			arrived <- struct{}{}
+			<-r.Context().Done()
+		})
+		r := runHTTP(t, publish.HTTPConfig{URL: url, Batch: batch, InFlight: 1})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		errs := make(chan error, 3)
+		go func() { errs <- r.Publish(ctx, event("web-1", 1, `{}`)) }()
+		<-arrived
+		go func() { errs <- r.Publish(ctx, event("web-2", 1, `{}`)) }()
+		cause := errors.New("the grace period is over")
+		cancel(cause)
+		for range 2 {
+			if err := <-errs; !errors.Is(err, cause) {
+				t.Errorf("got %v", err)
+			}
+		}
+		go func() { errs <- r.Publish(t.Context(), event("web-3", 1, `{}`)) }()
+		<-arrived
+		r.stop()
+		if err := <-errs; !errors.Is(err, publish.ErrClosed) {
+			t.Errorf("got %v", err)
+		}
+		if err := r.Publish(t.Context(), event("web-4", 1, `{}`)); !errors.Is(err, publish.ErrClosed) || r.Ready() == nil {
+			t.Errorf("after Run: %v", err)
+		}
+	}
+}
+
+// A call that has returned does not have its event read any more: the receiver never gets one that was written over.
+func TestHTTPEventIsNotReadAfterPublish(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
+	proceed, got := make(chan struct{}), make(chan string, 1)
+	accepted := make(chan struct{})
+	wg.Go(func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = c.Close() }()
+		close(accepted)
+		<-proceed // nothing was read so far: the sockets' buffers are full
+		b, _ := io.ReadAll(c)
+		got <- string(b)
+	})
+	r := runHTTP(t, publish.HTTPConfig{URL: "http://" + l.Addr().String()})
+	ev := event("web-1", 1, strings.Repeat("a", 32<<20))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Publish(ctx, ev) }()
+	<-accepted
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	for i := range ev.Body {
+		ev.Body[i] = 'b'
+	}
+	close(proceed)
+	head, body, _ := strings.Cut(<-got, "\r\n\r\n")
+	if strings.Contains(body, "b") || len(body) == len(ev.Body) {
+		t.Errorf("the receiver has %d bytes, some of the next event, behind %q", len(body), head)
+	}
+}
+
+// What the receiver repeats of our credentials, and of the event, is in no log and no error.
+func TestHTTPSecretsAreNotQuoted(t *testing.T) {
+	dir := t.TempDir()
+	token, headers := filepath.Join(dir, "token"), filepath.Join(dir, "headers")
+	if err := errors.Join(os.WriteFile(token, []byte("tok3n-s3cret"), 0o600), os.WriteFile(headers, []byte("X-Api-Key: k3y \"s3cret\"\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var status atomic.Int64
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		switch s := status.Add(1); s {
+		case 1, 2, 3:
+			w.Header().Set("Location", "https://else.example/"+r.Header.Get("X-Api-Key"))
+			w.WriteHeader([]int{401, 500, 302}[s-1])
+		default:
+			w.WriteHeader(http.StatusBadRequest)
+		}
+		_, _ = fmt.Fprintf(w, "%s: %v %s %s: %s%s", strings.Repeat("-", 150), r.Header["X-Api-Key"], r.Header["Authorization"],
+			strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), b, strings.Repeat("x", 10000))
+	})
+	r := runHTTP(t, publish.HTTPConfig{URL: url, TokenFile: token, HeadersFile: headers})
+	err := r.Publish(t.Context(), event("web-1", 1, `{"password":"hunter2-hunter2"}`))
+	if !errors.Is(err, publish.ErrRefused) {
+		t.Fatal(err)
+	}
+	for _, text := range []string{err.Error(), r.log.String()} {
+		if strings.Contains(text, "s3cret") || strings.Contains(text, "hunter2") || !strings.Contains(text, "REDACTED") {
+			t.Error(text)
+		}
+	}
+}
+
+// Both files are read again when they change, and what cannot be read is not replaced by what was read before.
+func TestHTTPCredentialsChange(t *testing.T) {
+	dir := t.TempDir()
+	token, headers := filepath.Join(dir, "token"), filepath.Join(dir, "headers")
+	write := func(path, content string) {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(token, "one")
+	write(headers, "X-Key: a")
+	var seen atomic.Value
+	url := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		seen.Store(r.Header.Get("Authorization") + " " + r.Header.Get("X-Key"))
+	})
+	r := runHTTP(t, publish.HTTPConfig{URL: url, TokenFile: token, HeadersFile: headers})
+	expect := func(want string) {
+		t.Helper()
+		if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil || seen.Load() != want {
+			t.Errorf("got %v, error %v, want %s", seen.Load(), err, want)
+		}
+	}
+	expect("Bearer one a")
+	expect("Bearer one a")
+	write(token, "two") // same size, perhaps the same time
+	expect("Bearer two a")
+	write(headers, "X-Key: b")
+	expect("Bearer two b")
+	if err := os.Remove(token); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	seen.Store("")
+	go func() { done <- r.Publish(t.Context(), event("web-1", 1, `{}`)) }()
+	wait(t, "it is missed", func() bool { return strings.Contains(r.log.String(), "tokenFile: stat "+token) })
+	if seen.Load() != "" {
+		t.Error("sent with a token that is gone")
+	}
+	write(token, "three")
+	if err := <-done; err != nil || seen.Load() != "Bearer three b" {
+		t.Errorf("got %v, %v", seen.Load(), err)
+	}
+}
+
+// Whatever the receiver does at random, each object's events arrive in order, and all of them.
+func TestHTTPOrderSurvivesFaults(t *testing.T) {
+	for seed := range uint64(4) {
+		for _, batch := range []int{1, 16} {
+			t.Run(fmt.Sprintf("seed-%d-batch-%d", seed, batch), func(t *testing.T) {
+				var mu sync.Mutex
+				rnd := rand.New(rand.NewPCG(seed, 1))
+				got := map[string][]int{}
+				take := func(b string) {
+					mu.Lock()
+					defer mu.Unlock()
+					for _, one := range strings.FieldsFunc(b, func(r rune) bool { return strings.ContainsRune(`[]",`, r) }) {
+						var name string
+						var rv int
+						if _, err := fmt.Sscanf(one, "%s %d", &name, &rv); err != nil {
+							t.Errorf("%q: %v", one, err)
+						}
+						got[name] = append(got[name], rv)
+					}
+				}
+				url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+					mu.Lock()
+					dice := rnd.IntN(40)
+					mu.Unlock()
+					if r.Close && dice < 2 {
+						dice = 20 // it was cut before: the next cuts would rightly be a refusal
+					}
+					if dice == 0 {
+						cutOff(w) // before the body
+						return
+					}
+					b, err := io.ReadAll(r.Body)
+					if err != nil {
+						return
+					}
+					if dice > 4 || dice == 1 {
+						take(string(b))
+					}
+					switch dice {
+					case 1: // it has them, and the answer is lost
+						cutOff(w)
+					case 2:
+						w.Header().Set("Retry-After", "0")
+						w.WriteHeader(http.StatusServiceUnavailable)
+					case 3:
+						w.WriteHeader(http.StatusInternalServerError)
+					case 4:
+						<-r.Context().Done()
+					}
+				})
+				r := runHTTP(t, publish.HTTPConfig{URL: url, Batch: batch, Timeout: 200 * time.Millisecond})
+				q, bus := newQueue(), namedBus{new(fakeBus)}
+				done := make(chan error, 1)
+				go func() {
+					done <- publish.NewPump(q, value, bus, r, publish.PumpOptions{Workers: 16}, discard, nil).Run(t.Context())
+				}()
+				const keys, versions = 20, 10
+				for rv := range versions {
+					for k := range keys {
+						bus.put(t, q, fmt.Sprintf("web-%d", k), rv+1)
+					}
+				}
+				q.Close()
+				if err := <-done; err != nil {
+					t.Fatal(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				want := []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
+				for k := range keys {
+					name := fmt.Sprintf("web-%d", k)
+					if d := cmp.Diff(want, slices.Compact(got[name])); d != "" {
+						t.Errorf("%s: %v", name, got[name])
+					}
+				}
+			})
+		}
+	}
+}
+
+// namedBus encodes events whose body is a JSON string of name and version.
+type namedBus struct{ *fakeBus }
+
+func (b namedBus) Encode(ev *encode.Event, d *object.Delta) error {
+	err := b.fakeBus.Encode(ev, d)
+	ev.ContentType = "application/cloudevents+json"
+	ev.Body = fmt.Appendf(ev.Body[:0], "%q", fmt.Sprintf("%s %d", d.Ref.Name(), d.ResourceVersion))
+	return err
+}

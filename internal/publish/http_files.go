@@ -1,0 +1,172 @@
+package publish
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// settled is how old a file's change must be for its time to tell it from the next one: clocks of file systems tick
+// every few milliseconds, or every second.
+const settled = 2 * time.Second
+
+// stamp tells whether a file is still the one that was read.
+type stamp struct {
+	info os.FileInfo // nil: none was read
+	sure bool        // another change would have another time
+}
+
+// stampOf looks at a file, following symbolic links: a mounted Secret is one whose target is exchanged.
+func stampOf(path string) (stamp, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return stamp{}, err
+	}
+	return stamp{info: info, sure: time.Since(info.ModTime()) > settled}, nil
+}
+
+func (s stamp) same(now stamp) bool {
+	return s.info != nil && s.sure && os.SameFile(s.info, now.info) && s.info.ModTime().Equal(now.info.ModTime()) && s.info.Size() == now.info.Size()
+}
+
+// credentials are the headers of headersFile and tokenFile. They are read again when a file has changed; until it can be
+// read again, there are none: what was withdrawn from the disk is not sent any more.
+type credentials struct {
+	headersFile, tokenFile string
+
+	mu     sync.Mutex
+	stamps [2]stamp
+	header http.Header // of the last reading, not changed any more
+	hidden []string    // what must not appear in a log
+}
+
+// read returns the headers, which are not to be changed, and what must not appear in a log.
+func (c *credentials) read() (header http.Header, hidden []string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var now [2]stamp
+	same := c.header != nil
+	for i, path := range []string{c.headersFile, c.tokenFile} {
+		if path == "" {
+			continue
+		}
+		if now[i], err = stampOf(path); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", [...]string{"headersFile", "tokenFile"}[i], err)
+		}
+		same = same && c.stamps[i].same(now[i])
+	}
+	if same {
+		return c.header, c.hidden, nil
+	}
+	c.header = nil
+	header, err = c.load()
+	if err != nil {
+		return nil, nil, err
+	}
+	c.header, c.stamps, c.hidden = header, now, nil
+	for _, values := range header {
+		for _, v := range values {
+			// Authorization: Basic abc, and a receiver that repeats abc.
+			c.hidden = append(c.hidden, v)
+			for _, word := range strings.Fields(v) {
+				if len(word) >= 8 {
+					c.hidden = append(c.hidden, word)
+				}
+			}
+		}
+	}
+	slices.SortFunc(c.hidden, func(a, b string) int { return len(b) - len(a) }) // or a short one would hide a part of a long one
+	header["User-Agent"] = append(header["User-Agent"], "kubecdc")[:1]
+	return c.header, c.hidden, nil
+}
+
+func (c *credentials) load() (http.Header, error) {
+	header := http.Header{}
+	if c.headersFile != "" {
+		b, err := os.ReadFile(c.headersFile)
+		if err != nil {
+			return nil, fmt.Errorf("headersFile: %w", err)
+		}
+		if err := parseHeaders(header, b); err != nil {
+			return nil, fmt.Errorf("headersFile %s: %w", c.headersFile, err)
+		}
+	}
+	if c.tokenFile == "" {
+		return header, nil
+	}
+	b, err := os.ReadFile(c.tokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("tokenFile: %w", err)
+	}
+	token := strings.TrimSpace(string(b))
+	switch {
+	case token == "":
+		return nil, fmt.Errorf("tokenFile %s: is empty", c.tokenFile)
+	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
+		return nil, fmt.Errorf("tokenFile %s: must hold one token without spaces, on one line", c.tokenFile)
+	case header.Get("Authorization") != "":
+		return nil, fmt.Errorf("headersFile %s sets Authorization, and tokenFile %s does so too: keep one", c.headersFile, c.tokenFile)
+	}
+	header.Set("Authorization", "Bearer "+token)
+	return header, nil
+}
+
+// parseHeaders reads lines "Name: value"; empty ones and those that begin with # are skipped. Errors name the line, and do
+// not quote it.
+func parseHeaders(header http.Header, b []byte) error {
+	number := 0
+	for line := range bytes.Lines(b) {
+		number++
+		text := strings.TrimSpace(string(line))
+		if text == "" || text[0] == '#' {
+			continue
+		}
+		name, value, ok := strings.Cut(text, ":")
+		value = strings.TrimSpace(value)
+		err := checkHeader(name, value)
+		if !ok {
+			err = errors.New(`must be "Name: value"`)
+		}
+		if err != nil {
+			return fmt.Errorf("line %d: %w", number, err)
+		}
+		header.Add(name, value)
+	}
+	return nil
+}
+
+func checkHeader(name, value string) error {
+	const token = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" // RFC 9110, section 5.6.2
+	switch {
+	case name == "" || strings.Trim(name, token) != "" || strings.ContainsAny(name, " \t"):
+		return errors.New("the name before the colon must consist of letters, digits and dashes")
+	case value == "":
+		return errors.New("no value behind the colon")
+	case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
+		return errors.New("the value must not contain control characters")
+	}
+	canonical := http.CanonicalHeaderKey(name)
+	switch {
+	case strings.HasPrefix(canonical, "Ce-"):
+		return fmt.Errorf("%s: headers ce-… are the event's attributes", canonical)
+	case isReserved(canonical):
+		return fmt.Errorf("%s: is set with each request, and cannot be configured", canonical)
+	}
+	return nil
+}
+
+func isReserved(canonical string) bool {
+	switch canonical {
+	case "Content-Type", "Content-Length", "Content-Encoding", "Transfer-Encoding", "Host", "Connection", "Keep-Alive",
+		"Proxy-Connection", "Te", "Trailer", "Upgrade", "Expect", "Idempotency-Key", "X-Idempotency-Key":
+		// The last two would make net/http send a request twice by itself.
+		return true
+	}
+	return false
+}

@@ -1,0 +1,96 @@
+package publish
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	tlsTimeout      = 10 * time.Second
+	idleTimeout     = 30 * time.Second // shorter than what most receivers grant: who closes first does not race
+	tcpKeepAlive    = 15 * time.Second
+	maxAnswerHeader = 64 << 10
+)
+
+// links are the connections to a receiver: those that requests share, and those of one request each. They are begun anew
+// when the file of certificates to trust has other content; the client's certificate is read in each handshake.
+type links struct {
+	tls  *TLS
+	idle int // connections to keep
+	// buffer is how many bytes a connection gathers before it writes. The body comes through it (a payload is no bytes.Reader,
+	// which net/http would write as a whole), and net/http's 4 KiB are two writes for most events, 30 for a batch.
+	buffer int
+
+	mu     sync.Mutex
+	roots  []byte // content of the caFile that they trust
+	shared *http.Transport
+	own    *http.Transport
+}
+
+func (l *links) pick(own bool) (*http.Transport, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.refresh(); err != nil {
+		return nil, err
+	}
+	if own {
+		return l.own, nil
+	}
+	return l.shared, nil
+}
+
+// refresh looks at the caFile: it is a few kilobytes, and in the page cache. While it cannot be used, nothing is sent, on
+// connections that stand either.
+func (l *links) refresh() error {
+	var roots []byte
+	if l.tls != nil && l.tls.CAFile != "" {
+		b, err := os.ReadFile(l.tls.CAFile)
+		if err != nil {
+			return fmt.Errorf("tls: read caFile: %w", err)
+		}
+		roots = b
+	}
+	if l.shared != nil && bytes.Equal(roots, l.roots) {
+		return nil
+	}
+	config, err := l.tls.Config()
+	if err != nil {
+		return err
+	}
+	if l.shared != nil {
+		// Those that are in use end when they have been idle for a while.
+		l.shared.CloseIdleConnections()
+	}
+	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: tcpKeepAlive}
+	// Not a DialTLSContext, which is not asked where a proxy stands between.
+	l.shared = &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            dialer.DialContext,
+		TLSClientConfig:        config,
+		TLSHandshakeTimeout:    tlsTimeout,
+		ForceAttemptHTTP2:      true,
+		MaxIdleConns:           l.idle,
+		MaxIdleConnsPerHost:    l.idle,
+		IdleConnTimeout:        idleTimeout,
+		WriteBufferSize:        l.buffer,
+		MaxResponseHeaderBytes: maxAnswerHeader,
+		DisableCompression:     true, // what errors quote should be readable, and acknowledgements are empty
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingInterval, PingTimeout: dialTimeout},
+	}
+	l.own = l.shared.Clone()
+	l.own.DisableKeepAlives = true
+	l.roots = roots
+	return nil
+}
+
+func (l *links) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.shared.CloseIdleConnections()
+	l.own.CloseIdleConnections()
+}

@@ -1,0 +1,49 @@
+package publish
+
+import (
+	"bytes"
+	"strings"
+)
+
+const (
+	redacted   = "REDACTED"
+	sharedRun  = 16 // bytes of an answer that stand in the event too: an echo
+	shownEvent = "…"
+)
+
+// excerpt is what an error may quote of an answer's body: its first printable bytes, without the credentials that were
+// sent, and without longer pieces of the event, which a receiver may hand back in its complaint.
+func excerpt(text []byte, hidden []string, event []byte) string {
+	s := clean(string(text), hidden)
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		n := 0
+		for i+max(n+1, sharedRun) <= len(s) && bytes.Contains(event, []byte(s[i:i+max(n+1, sharedRun)])) {
+			n = max(n+1, sharedRun)
+		}
+		if n > 0 {
+			b.WriteString(shownEvent)
+			i += n
+			continue
+		}
+		b.WriteByte(s[i])
+		i++
+	}
+	return b.String()
+}
+
+// clean takes credentials out of text, and puts a space for what is not printable ASCII. Credentials go first, and only
+// then is it cut: a cut one would not be found any more.
+func clean(text string, hidden []string) string {
+	for _, secret := range hidden {
+		text = strings.ReplaceAll(text, secret, redacted)
+	}
+	printable := strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f {
+			return ' '
+		}
+		return r
+	}, text[:min(len(text), 2*errorBytes)])
+	printable = strings.Join(strings.Fields(printable), " ")
+	return printable[:min(len(printable), errorBytes)]
+}

@@ -1,0 +1,206 @@
+package publish
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/segmentio/kafka-go/sasl"
+	saslplain "github.com/segmentio/kafka-go/sasl/plain"
+	"github.com/segmentio/kafka-go/sasl/scram"
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/clientcredentials"
+)
+
+// SASL is who the agent is to a Kafka cluster. Passwords and tokens come from files, which are read again at each
+// connection.
+type SASL struct {
+	Mechanism    string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER
+	User         string // with PasswordFile, of PLAIN and SCRAM
+	PasswordFile string
+	TokenFile    string // of OAUTHBEARER, unless OAuth is set; a sidecar may keep the token fresh
+	OAuth        *OAuth
+}
+
+// OAuth is where OAUTHBEARER's tokens come from: the client-credentials endpoint of an authorization server (RFC 6749,
+// section 4.4). A token is used until shortly before its end.
+type OAuth struct {
+	TokenURL         string
+	ClientID         string
+	ClientSecretFile string
+	Scopes           []string
+	CAFile           string // to trust for TokenURL, instead of the system's
+}
+
+const (
+	tokenTimeout = 10 * time.Second // to get a token
+	tokenMargin  = 30 * time.Second // a token that ends within this is not used any more
+)
+
+// mechanism checks s and returns kafka-go's view of it; nil is none.
+func (s *SASL) mechanism() (sasl.Mechanism, error) {
+	if s == nil {
+		return nil, nil
+	}
+	switch s.Mechanism {
+	case "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512":
+		if s.User == "" || s.PasswordFile == "" {
+			return nil, fmt.Errorf("sasl: %s needs user and passwordFile", s.Mechanism)
+		}
+		return saslPassword{s}, nil
+	case "OAUTHBEARER":
+		if (s.TokenFile == "") == (s.OAuth == nil) {
+			return nil, errors.New("sasl: OAUTHBEARER needs tokenFile or oauth, and not both")
+		}
+		if o := s.OAuth; o != nil && (o.TokenURL == "" || o.ClientID == "" || o.ClientSecretFile == "") {
+			return nil, errors.New("sasl: oauth needs tokenURL, clientID and clientSecretFile")
+		}
+		return &saslBearer{sasl: s}, nil
+	}
+	return nil, fmt.Errorf("sasl: mechanism %q: must be PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER", s.Mechanism)
+}
+
+// readSecret reads a file that holds one secret; line ends at its end do not count. Errors name the file alone.
+func readSecret(what, file string) (string, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", what, err)
+	}
+	secret := strings.TrimRight(string(b), "\r\n")
+	if secret == "" {
+		return "", fmt.Errorf("read %s: %s is empty", what, file)
+	}
+	return secret, nil
+}
+
+// saslPassword is PLAIN (RFC 4616) and SCRAM (RFC 5802).
+type saslPassword struct{ *SASL }
+
+func (p saslPassword) Name() string { return p.Mechanism }
+
+func (p saslPassword) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
+	secret, err := readSecret("sasl passwordFile", p.PasswordFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	var m sasl.Mechanism
+	switch p.Mechanism {
+	case "SCRAM-SHA-256":
+		m, err = scram.Mechanism(scram.SHA256, p.User, secret)
+	case "SCRAM-SHA-512":
+		m, err = scram.Mechanism(scram.SHA512, p.User, secret)
+	default:
+		m = saslplain.Mechanism{Username: p.User, Password: secret}
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("sasl: user or password cannot be used with %s: SASLprep (RFC 4013) forbids a character in it", p.Mechanism)
+	}
+	return m.Start(ctx)
+}
+
+// saslBearer is OAUTHBEARER (RFC 7628).
+type saslBearer struct {
+	sasl *SASL
+
+	mu    sync.Mutex // held while a token is fetched: one is enough for all connections
+	token *oauth2.Token
+}
+
+func (b *saslBearer) Name() string { return "OAUTHBEARER" }
+
+func (b *saslBearer) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
+	token, err := b.current(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range len(token) {
+		if c := token[i]; c <= ' ' || c >= 0x7f { // RFC 6750, section 2.1: and \x01 ends the field
+			return nil, nil, fmt.Errorf("sasl: the token has a character that none may have, at byte %d: see %s", i, b.source())
+		}
+	}
+	// No authzid: the broker takes the name from the token.
+	return bearerExchange{b}, []byte("n,,\x01auth=Bearer " + token + "\x01\x01"), nil
+}
+
+func (b *saslBearer) source() string {
+	if b.sasl.OAuth != nil {
+		return b.sasl.OAuth.TokenURL
+	}
+	return b.sasl.TokenFile
+}
+
+func (b *saslBearer) current(ctx context.Context) (string, error) {
+	o := b.sasl.OAuth
+	if o == nil {
+		return readSecret("sasl tokenFile", b.sasl.TokenFile)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if t := b.token; t != nil && (t.Expiry.IsZero() || time.Until(t.Expiry) > tokenMargin) {
+		return t.AccessToken, nil
+	}
+	secret, err := readSecret("sasl clientSecretFile", o.ClientSecretFile)
+	if err != nil {
+		return "", err
+	}
+	trust, err := (&TLS{CAFile: o.CAFile}).Config()
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
+	defer cancel()
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: trust, DisableKeepAlives: true}
+	c := clientcredentials.Config{ClientID: o.ClientID, ClientSecret: secret, TokenURL: o.TokenURL, Scopes: o.Scopes}
+	t, err := c.Token(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: transport}))
+	if err != nil {
+		return "", fmt.Errorf("sasl: get a token from %s as client %s: %w", o.TokenURL, o.ClientID, tokenError(err))
+	}
+	b.token = t
+	return t.AccessToken, nil
+}
+
+// tokenError takes what the server sent, which may repeat a secret, out of an error of x/oauth2; the code and the status
+// remain.
+func tokenError(err error) error {
+	r := new(oauth2.RetrieveError)
+	switch {
+	case !errors.As(err, &r):
+		return withoutURL(err)
+	case r.ErrorCode != "" && len(r.ErrorCode) < 64: // invalid_client, invalid_scope: RFC 6749, section 5.2
+		return fmt.Errorf("%s, error %q", r.Response.Status, r.ErrorCode)
+	default:
+		return errors.New(r.Response.Status)
+	}
+}
+
+// forget lets go of a token that a broker has refused, so that the next connection gets another one.
+func (b *saslBearer) forget() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.token = nil
+}
+
+type bearerExchange struct{ b *saslBearer }
+
+// Next hears an empty challenge where the broker has taken the token, and JSON where not (RFC 7628, section 3.2.2). The
+// client's answer to that would only be met by the end of the connection, so it is ended here.
+func (x bearerExchange) Next(_ context.Context, challenge []byte) (bool, []byte, error) {
+	if len(challenge) == 0 {
+		return true, nil, nil
+	}
+	x.b.forget()
+	var refusal struct{ Status, Scope string }
+	if json.Unmarshal(challenge, &refusal) != nil || refusal.Status == "" {
+		refusal.Status = "no reason given"
+	}
+	if refusal.Scope != "" {
+		refusal.Status += ", scope " + refusal.Scope
+	}
+	return false, nil, fmt.Errorf("%w: the broker refuses the token of %s: %.200q", errAuthentication, x.b.source(), refusal.Status)
+}

@@ -1,0 +1,222 @@
+package publish
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// DefaultTopic is the template of the topic where none is configured.
+const DefaultTopic = "kubecdc.{cluster}"
+
+// maxTopic is the most that a topic's name may have (org.apache.kafka.common.internals.Topic).
+const maxTopic = 249
+
+// Topics says which topic an event goes to: a template, compiled.
+type Topics struct {
+	parts []part
+}
+
+// NewTopics compiles a topic template; "" is DefaultTopic. Placeholders are {cluster}, {group}, {resource} and
+// {namespace}; cluster is the value of the first. Topics are made of A-Za-z0-9._- and at most 249 bytes long. A group keeps
+// its dots; the core group is "core", the namespace of a cluster-scoped object "_".
+func NewTopics(template, cluster string) (*Topics, error) {
+	return newTopics(template, cluster, true)
+}
+
+func newTopics(template, cluster string, placeholders bool) (*Topics, error) {
+	if template == "" {
+		template = DefaultTopic
+	}
+	if cluster == "" {
+		return nil, errors.New("topic template: the cluster has no name")
+	}
+	parts, err := compileTopic(template, cluster, placeholders)
+	if err != nil {
+		return nil, fmt.Errorf("topic template %q: %w", template, err)
+	}
+	return &Topics{parts: parts}, nil
+}
+
+func compileTopic(template, cluster string, placeholders bool) ([]part, error) {
+	var parts []part
+	var literal strings.Builder
+	shortest := 0
+	for i := 0; i < len(template); {
+		if c := template[i]; c != '{' {
+			if !topicByte(c) {
+				return nil, fmt.Errorf("at byte %d: character %q: a topic is made of A-Z a-z 0-9 . _ -", i, c)
+			}
+			literal.WriteByte(c)
+			i++
+			continue
+		}
+		end := strings.IndexByte(template[i:], '}')
+		if end < 0 {
+			return nil, fmt.Errorf("at byte %d: { without }", i)
+		}
+		switch name := template[i+1 : i+end]; {
+		case name == "cluster":
+			for j := range len(cluster) {
+				if !topicByte(cluster[j]) {
+					return nil, fmt.Errorf("at byte %d: the cluster's name %q has character %q at byte %d: a topic is made of A-Z a-z 0-9 . _ -", i, cluster, cluster[j], j)
+				}
+			}
+			literal.WriteString(cluster)
+		case placeholders && (name == "group" || name == "resource" || name == "namespace"):
+			if literal.Len() == 0 && len(parts) > 0 {
+				return nil, fmt.Errorf("at byte %d: {%s} directly behind another placeholder: two objects might share a topic by accident", i, name)
+			}
+			if literal.Len() > 0 {
+				parts = append(parts, part{text: literal.String()})
+				shortest += literal.Len()
+				literal.Reset()
+			}
+			parts = append(parts, part{field: fields()[name]})
+			shortest++
+		case placeholders:
+			return nil, fmt.Errorf("at byte %d: unknown placeholder {%s}, known are {cluster}, {group}, {resource} and {namespace}", i, name)
+		default:
+			return nil, fmt.Errorf("at byte %d: unknown placeholder {%s}, known is {cluster}: one topic takes all of them", i, name)
+		}
+		i += end + 1
+	}
+	if literal.Len() > 0 {
+		parts = append(parts, part{text: literal.String()})
+		shortest += literal.Len()
+	}
+	if len(parts) == 1 && (parts[0].text == "." || parts[0].text == "..") {
+		return nil, fmt.Errorf("a topic cannot be called %q", parts[0].text)
+	}
+	if shortest > maxTopic {
+		return nil, fmt.Errorf("makes topics of %d bytes and more, allowed are %d", shortest, maxTopic)
+	}
+	return parts, nil
+}
+
+func topicByte(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-'
+}
+
+// Append appends the topic of d's event to dst. A stream event's is that of a cluster-scoped object of its resource; see
+// Match for the others that it goes to.
+func (t *Topics) Append(dst []byte, d *object.Delta) []byte {
+	r, namespace := (*object.Resource)(nil), ""
+	if d.Stream != nil {
+		r = d.Stream.Resource
+	} else {
+		r, namespace = d.Ref.Resource, d.Ref.Namespace()
+	}
+	for i := range t.parts {
+		switch t.parts[i].field {
+		case fieldGroup:
+			if r.Group == "" {
+				dst = append(dst, "core"...)
+			} else {
+				dst = append(dst, r.Group...)
+			}
+		case fieldResource:
+			dst = append(dst, r.Name...)
+		case fieldNamespace:
+			if namespace == "" {
+				dst = append(dst, '_')
+			} else {
+				dst = append(dst, namespace...)
+			}
+		default:
+			dst = append(dst, t.parts[i].text...)
+		}
+	}
+	return dst
+}
+
+// Fixed is the one topic that all events go to, false where the template makes several.
+func (t *Topics) Fixed() (string, bool) {
+	if len(t.parts) == 1 && t.parts[0].field == fieldLiteral {
+		return t.parts[0].text, true
+	}
+	return "", false
+}
+
+// Varies reports whether objects of one resource go to topics of their namespaces.
+func (t *Topics) Varies() bool {
+	for i := range t.parts {
+		if t.parts[i].field == fieldNamespace {
+			return true
+		}
+	}
+	return false
+}
+
+// Match reports whether the template may have made a topic, for a resource where r is not nil. It is for who lists
+// topics. Where a group's dots stand next to a literal dot, a topic may match that was made for another resource: then its
+// readers see stream events that name another resource, and none is missed.
+func (t *Topics) Match(topic string, r *object.Resource) bool {
+	return matchTopic(t.parts, topic, r)
+}
+
+func matchTopic(parts []part, topic string, r *object.Resource) bool {
+	if len(parts) == 0 {
+		return topic == ""
+	}
+	p := parts[0]
+	literal := p.text
+	switch {
+	case p.field == fieldLiteral:
+	case r != nil && p.field == fieldGroup:
+		if literal = r.Group; literal == "" {
+			literal = "core"
+		}
+	case r != nil && p.field == fieldResource:
+		literal = r.Name
+	default:
+		for n := 1; n <= len(topic); n++ {
+			// A namespace is a DNS label, or "_"; a resource's name is one too. Only a group has dots.
+			if p.field != fieldGroup && topic[n-1] == '.' {
+				return false
+			}
+			if matchTopic(parts[1:], topic[n:], r) {
+				return true
+			}
+		}
+		return false
+	}
+	rest, ok := strings.CutPrefix(topic, literal)
+	return ok && matchTopic(parts[1:], rest, r)
+}
+
+// partitionOf is the partition that Java's default partitioner gives a key:
+// toPositive(murmur2(key)) % partitions (org.apache.kafka.clients.producer.internals.BuiltInPartitioner).
+func partitionOf(key []byte, partitions int) int {
+	return int(murmur2(key)&0x7fffffff) % partitions
+}
+
+// murmur2 is org.apache.kafka.common.utils.Utils.murmur2.
+func murmur2(key []byte) uint32 {
+	const m, r = 0x5bd1e995, 24
+	h := 0x9747b28c ^ uint32(len(key))
+	for ; len(key) >= 4; key = key[4:] {
+		k := uint32(key[0]) | uint32(key[1])<<8 | uint32(key[2])<<16 | uint32(key[3])<<24
+		k *= m
+		k ^= k >> r
+		k *= m
+		h *= m
+		h ^= k
+	}
+	switch len(key) {
+	case 3:
+		h ^= uint32(key[2]) << 16
+		fallthrough
+	case 2:
+		h ^= uint32(key[1]) << 8
+		fallthrough
+	case 1:
+		h ^= uint32(key[0])
+		h *= m
+	}
+	h ^= h >> 13
+	h *= m
+	return h ^ h>>15
+}

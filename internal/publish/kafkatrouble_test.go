@@ -1,0 +1,240 @@
+package publish_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish"
+)
+
+// delete deletes a topic with all its records.
+func (m *model) delete(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.topics, name)
+}
+
+// A topic that is deleted and not created again, that of a namespace for instance, does not hold the stream events of
+// the others, nor does it keep the publisher from being ready once nobody asks for it.
+func TestKafkaDeletedTopicHoldsNoStreamEvents(t *testing.T) {
+	m := newModel(1)
+	m.topic("dead.prod-eu-1", 1)
+	for _, name := range []string{"cdc.pods.shop", "cdc.pods.going", "cdc.pods.unseen"} {
+		m.topic(name, 2)
+	}
+	cfg := kafkaConfig(m.addrs...)
+	cfg.Topic = "cdc.{resource}.{namespace}"
+	k := runKafka(t, cfg, m, func(k *publish.Kafka) { k.SetAbsentToBeGone(4) })
+	wait(t, "ready", func() bool { return k.Ready() == nil })
+	services := streamEvent(object.SnapshotStarted) // so that topics are listed
+	services.Delta.Stream.Resource = &object.Resource{Version: "v1", Name: "services", Kind: "Service", Namespaced: true}
+	m.topic("cdc.services.shop", 1)
+	if err := k.Publish(t.Context(), services); err != nil {
+		t.Fatal(err)
+	}
+	m.delete("cdc.pods.unseen")
+	if err := k.Publish(t.Context(), streamEvent(object.SnapshotStarted)); err != nil {
+		t.Fatal(err)
+	}
+	m.delete("cdc.pods.going")
+	if err := k.Publish(t.Context(), streamEvent(object.SnapshotCompleted)); err != nil {
+		t.Fatal(err)
+	}
+	for p := range 2 {
+		if log := m.logOf("cdc.pods.shop", p); len(log) != 2 {
+			t.Errorf("partition %d has %d records, want 2", p, len(log))
+		}
+	}
+	// With it came back what nobody waits for: it is not stored, and the next one is.
+	m.topic("cdc.pods.going", 2)
+	if err := k.Publish(t.Context(), streamEvent(object.Progress)); err != nil {
+		t.Fatal(err)
+	}
+	for p := range 2 {
+		log := m.logOf("cdc.pods.going", p)
+		if len(log) == 0 || log[len(log)-1].value != string(object.Progress) {
+			t.Errorf("partition %d of the topic that came back: %v", p, log)
+		}
+	}
+	wait(t, "ready again", func() bool { return k.Ready() == nil })
+}
+
+// A partition that is in trouble is in trouble, whatever the others are.
+func TestKafkaReadyIsAboutEachPartition(t *testing.T) {
+	m := newModel(1)
+	m.topic("dead.prod-eu-1", 1)
+	topic := m.topic("kubecdc.prod-eu-1", 2)
+	sick := topic.partitions[0]
+	m.fault = func(p *modelPartition) (f fault) {
+		if p == sick {
+			f.code = kafka.NotEnoughReplicas
+		}
+		return f
+	}
+	k := runKafka(t, kafkaConfig(m.addrs...), m)
+	keys := [2]string{}
+	for i := 0; keys[0] == "" || keys[1] == ""; i++ {
+		key := "k" + strconv.Itoa(i)
+		keys[publish.PartitionOf([]byte(key), 2)] = key
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := k.Publish(t.Context(), keyed(keys[0], 1)); err != nil {
+			t.Error(err)
+		}
+	})
+	wait(t, "trouble", func() bool { return k.Ready() != nil && strings.Contains(k.Ready().Error(), "partition 0") })
+	if err := k.Publish(t.Context(), keyed(keys[1], 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Ready(); err == nil {
+		t.Error("ready while one partition takes nothing")
+	}
+	m.mu.Lock()
+	sick = nil
+	m.mu.Unlock()
+	wg.Wait()
+	wait(t, "ready", func() bool { return k.Ready() == nil })
+}
+
+// Where events wait for partitions that are not there any more, the publisher is not ready.
+func TestKafkaShrunkTopicIsNotReady(t *testing.T) {
+	m := newModel(1)
+	m.topic("dead.prod-eu-1", 1)
+	m.topic("kubecdc.prod-eu-1", 3)
+	k := runKafka(t, kafkaConfig(m.addrs...), m)
+	wait(t, "ready", func() bool { return k.Ready() == nil })
+	m.topic("kubecdc.prod-eu-1", 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() { _ = k.Publish(ctx, keyed("k"+strconv.Itoa(i), 1)) })
+	}
+	wait(t, "advice", func() bool { return k.Ready() != nil && strings.Contains(k.Ready().Error(), "restart the agent") })
+	m.topic("kubecdc.prod-eu-1", 3)
+	wg.Go(func() { _ = k.Publish(ctx, keyed("again", 1)) })
+	wait(t, "ready again", func() bool { return k.Ready() == nil })
+	cancel()
+	wg.Wait()
+}
+
+// What a broker answers that has just started is nobody's fault.
+func TestKafkaFreshBrokerIsNoError(t *testing.T) {
+	m := newModel(1)
+	m.topic("dead.prod-eu-1", 1)
+	m.topic("kubecdc.prod-eu-1", 1)
+	m.denied = kafka.GroupLoadInProgress
+	m.undescribed = kafka.UnsupportedVersion // and where it cannot tell its topics' configuration, it is used as it is
+	k := runKafka(t, kafkaConfig(m.addrs...), m)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := k.Publish(t.Context(), keyed("a", 1)); err != nil {
+			t.Error(err)
+		}
+	})
+	wait(t, "it is tried again", func() bool { return strings.Contains(k.log.String(), "get a producer id") })
+	if log := k.log.String(); strings.Contains(log, "ERROR") || k.Ready() != nil {
+		t.Errorf("ready: %v, log:\n%s", k.Ready(), log)
+	}
+	m.mu.Lock()
+	m.denied = 0
+	m.mu.Unlock()
+	wg.Wait()
+}
+
+// Batches that are refused since the topic's bound was lowered make smaller ones, of all partitions together as small as
+// needed; they grow again.
+func TestKafkaBatchesShrinkAndGrow(t *testing.T) {
+	m := newModel(1)
+	m.topic("dead.prod-eu-1", 1)
+	m.topic("kubecdc.prod-eu-1", 1)
+	k := runKafka(t, kafkaConfig(m.addrs...), m)
+	wait(t, "ready", func() bool { return k.Ready() == nil })
+	first := k.MaxBatch("kubecdc.prod-eu-1")
+	k.block(t, m)
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			ev := keyed("k"+strconv.Itoa(i), 1)
+			var b strings.Builder
+			for b.Len() < 40<<10 {
+				b.WriteString(strconv.FormatUint(rand.Uint64(), 36))
+			}
+			ev.Body = []byte(b.String())
+			if err := k.Publish(t.Context(), ev); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	m.mu.Lock()
+	m.config["max.message.bytes"] = "200000"
+	m.mu.Unlock()
+	k.unblock(t, m)
+	wg.Wait()
+	low := k.MaxBatch("kubecdc.prod-eu-1")
+	if low >= first || low < 100_000 {
+		t.Errorf("from %d bytes to %d, want some above 100,000", first, low)
+	}
+	for range 10 {
+		k.Grow("kubecdc.prod-eu-1")
+	}
+	if got := k.MaxBatch("kubecdc.prod-eu-1"); got != first {
+		t.Errorf("%d bytes, want %d again", got, first)
+	}
+}
+
+func TestKafkaBrokerWithPasswordIsNotShown(t *testing.T) {
+	_, err := publish.NewKafka(kafkaConfig("agent:s3cret@kafka:9092"), discard, nil)
+	if err == nil || strings.Contains(err.Error(), "s3cret") || errors.Is(err, publish.ErrStream) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A topic that grows is written to in its new partitions, and stream events go there too.
+func TestKafkaTopicGrows(t *testing.T) {
+	m := newModel(1)
+	m.topic("dead.prod-eu-1", 1)
+	m.topic("kubecdc.prod-eu-1", 1)
+	k := runKafka(t, kafkaConfig(m.addrs...), m)
+	if err := k.Publish(t.Context(), keyed("a", 1)); err != nil {
+		t.Fatal(err)
+	}
+	m.mu.Lock()
+	topic := m.topics["kubecdc.prod-eu-1"]
+	for range 2 {
+		topic.partitions = append(topic.partitions, &modelPartition{producers: map[int64]*modelProducer{}})
+	}
+	failed := false
+	m.fault = func(*modelPartition) fault { // so that the cluster is looked at
+		if failed {
+			return fault{}
+		}
+		failed = true
+		return fault{code: kafka.LeaderNotAvailable}
+	}
+	m.mu.Unlock()
+	if err := k.Publish(t.Context(), keyed("b", 1)); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "it is seen", func() bool { return strings.Contains(k.log.String(), "topic has grown") })
+	if err := k.Publish(t.Context(), streamEvent(object.SnapshotStarted)); err != nil {
+		t.Fatal(err)
+	}
+	for p := range 3 {
+		log := m.logOf("kubecdc.prod-eu-1", p)
+		if len(log) == 0 || log[len(log)-1].value != string(object.SnapshotStarted) {
+			t.Errorf("partition %d: %v", p, log)
+		}
+	}
+	if err := k.Ready(); err != nil {
+		t.Error(err)
+	}
+}

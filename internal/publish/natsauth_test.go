@@ -1,0 +1,480 @@
+package publish_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
+)
+
+// operated configures a server by an operator's JWT, with one account that has JetStream, and makes users of it.
+type operated struct {
+	account  nkeys.KeyPair
+	operator *jwt.OperatorClaims
+	resolver *server.MemAccResolver
+}
+
+func newOperated(tb testing.TB) *operated {
+	tb.Helper()
+	operator, account, system := newKey(tb, nkeys.CreateOperator), newKey(tb, nkeys.CreateAccount), newKey(tb, nkeys.CreateAccount)
+	o := &operated{account: account, operator: jwt.NewOperatorClaims(public(tb, operator)), resolver: new(server.MemAccResolver)}
+	o.operator.SystemAccount = public(tb, system)
+	if _, err := o.operator.Encode(operator); err != nil {
+		tb.Fatal(err)
+	}
+	for _, key := range []nkeys.KeyPair{account, system} {
+		claims := jwt.NewAccountClaims(public(tb, key))
+		if key == account {
+			claims.Limits.JetStreamLimits = jwt.JetStreamLimits{DiskStorage: -1, MemoryStorage: -1, Streams: -1, Consumer: -1}
+		}
+		token, err := claims.Encode(operator)
+		if err == nil {
+			err = o.resolver.Store(public(tb, key), token)
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return o
+}
+
+func (o *operated) configure(opts *server.Options) {
+	opts.TrustedOperators, opts.AccountResolver, opts.SystemAccount = []*jwt.OperatorClaims{o.operator}, o.resolver, o.operator.SystemAccount
+}
+
+// creds is a user's file, as nsc writes it, and the two secrets in it.
+func (o *operated) creds(tb testing.TB, change ...func(*jwt.UserClaims)) (file, token, seed string) {
+	tb.Helper()
+	user := newKey(tb, nkeys.CreateUser)
+	claims := jwt.NewUserClaims(public(tb, user))
+	for _, c := range change {
+		c(claims)
+	}
+	token, err := claims.Encode(o.account)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	b, err := jwt.FormatUserConfig(token, []byte(seedOf(tb, user)))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return string(b), token, seedOf(tb, user)
+}
+
+func newKey(tb testing.TB, create func() (nkeys.KeyPair, error)) nkeys.KeyPair {
+	tb.Helper()
+	key, err := create()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return key
+}
+
+func public(tb testing.TB, key nkeys.KeyPair) string {
+	tb.Helper()
+	p, err := key.PublicKey()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
+func seedOf(tb testing.TB, key nkeys.KeyPair) string {
+	tb.Helper()
+	s, err := key.Seed()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return string(s)
+}
+
+// write replaces a file as a mounted Secret does: all at once.
+func write(tb testing.TB, file, content string) {
+	tb.Helper()
+	if err := os.WriteFile(file+".new", []byte(content), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// way is a way of authentication: how the server is configured, and what is in the file with the right and a wrong secret.
+type way struct {
+	name         string
+	server       func(*server.Options)
+	auth         func(file string) publish.NATSAuth
+	right, wrong string
+	malformed    string // "": there is no such thing
+	secrets      []string
+	advice       string
+	unusable     string
+}
+
+func ways(t *testing.T) []way {
+	t.Helper()
+	o, others := newOperated(t), newOperated(t)
+	creds, token, seed := o.creds(t)
+	foreign, foreignToken, foreignSeed := others.creds(t)
+	user, stranger := newKey(t, nkeys.CreateUser), newKey(t, nkeys.CreateUser)
+	return []way{
+		{
+			name: "password", right: "correct-horse", wrong: "battery-staple",
+			server:   func(o *server.Options) { o.Username, o.Password = "agent", "correct-horse" },
+			auth:     func(f string) publish.NATSAuth { return publish.NATSAuth{User: "agent", PasswordFile: f} },
+			secrets:  []string{"correct-horse", "battery-staple"},
+			advice:   "the server refuses the credentials for user agent in FILE (bus.nats.auth.passwordFile): put the right ones there, they are read again at each attempt",
+			unusable: "bus.nats.auth.passwordFile FILE: ",
+		},
+		{
+			name: "token", right: "open-sesame", wrong: "open-barley",
+			server:   func(o *server.Options) { o.Authorization = "open-sesame" },
+			auth:     func(f string) publish.NATSAuth { return publish.NATSAuth{TokenFile: f} },
+			secrets:  []string{"open-sesame", "open-barley"},
+			advice:   "the server refuses the credentials in FILE (bus.nats.auth.tokenFile): put the right ones there, they are read again at each attempt",
+			unusable: "bus.nats.auth.tokenFile FILE: ",
+		},
+		{
+			name: "nkey", right: seedOf(t, user), wrong: seedOf(t, stranger), malformed: "SUnotaseed",
+			server:   func(o *server.Options) { o.Nkeys = []*server.NkeyUser{{Nkey: public(t, user)}} },
+			auth:     func(f string) publish.NATSAuth { return publish.NATSAuth{NKeySeedFile: f} },
+			secrets:  []string{seedOf(t, user), seedOf(t, stranger), "SUnotaseed"},
+			advice:   "the server refuses the credentials in FILE (bus.nats.auth.nkeySeedFile): put the right ones there, they are read again at each attempt",
+			unusable: "bus.nats.auth.nkeySeedFile FILE: ",
+		},
+		{
+			name: "creds", right: creds, wrong: foreign, malformed: "-----BEGIN NATS USER JWT-----\nnotajwt\n------END NATS USER JWT------\n",
+			server:   o.configure,
+			auth:     func(f string) publish.NATSAuth { return publish.NATSAuth{CredsFile: f} },
+			secrets:  []string{token, seed, foreignToken, foreignSeed, "notajwt"},
+			advice:   "the server refuses the credentials in FILE (bus.nats.auth.credsFile): put the right ones there, they are read again at each attempt",
+			unusable: "bus.nats.auth.credsFile FILE: ",
+		},
+	}
+}
+
+// The file holds the wrong secret, then none, then the right one, and once it is exchanged, another right one: nothing is
+// restarted. No secret is in any log.
+func TestCredentialsAreReadAgainAndNeverLogged(t *testing.T) {
+	for _, w := range ways(t) {
+		t.Run(w.name, func(t *testing.T) {
+			s := startServer(t, t.TempDir(), -1, w.server)
+			file := filepath.Join(t.TempDir(), "secret")
+			write(t, file, w.wrong+"\n")
+			cfg := testConfig("nats://" + s.Addr().String())
+			cfg.Auth = w.auth(file)
+			r := run(t, cfg)
+			attempts := func(n uint64) {
+				t.Helper()
+				before := connections(t, s)
+				wait(t, "attempts to connect", func() bool { return connections(t, s) >= before+n })
+			}
+			attempts(3)
+			advice := strings.ReplaceAll(w.advice, "FILE", file)
+			wait(t, "Ready to say what is wrong", func() bool { return strings.Contains(fmt.Sprint(r.Ready()), advice) })
+			if got := lines(r.log.String(), "bus cannot be reached"); got != 1 || !strings.Contains(r.log.String(), advice) {
+				t.Errorf("got %d lines about the refusal, want 1 with %q:\n%s", got, advice, r.log)
+			}
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+			wait(t, "Ready to name the missing file", func() bool { return strings.Contains(fmt.Sprint(r.Ready()), file) })
+			write(t, file, w.right+"\n")
+			if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Ready(); err != nil {
+				t.Error(err)
+			}
+			for _, secret := range w.secrets {
+				if strings.Contains(r.log.String(), secret) {
+					t.Errorf("the log holds the secret %s:\n%s", secret, r.log)
+				}
+			}
+		})
+	}
+}
+
+func connections(t *testing.T, s *server.Server) uint64 {
+	t.Helper()
+	v, err := s.Varz(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v.TotalConnections
+}
+
+func TestCredentialsThatCannotBeUsedEndRun(t *testing.T) {
+	for _, w := range ways(t) {
+		dir := t.TempDir()
+		for _, c := range []struct{ name, content, want string }{
+			{"missing", "", "cannot be read: no such file or directory"},
+			{"empty", "\n", "is empty"},
+			{"malformed", w.malformed, "holds no "},
+		} {
+			if c.name == "malformed" && c.content == "" {
+				continue
+			}
+			t.Run(w.name+" "+c.name, func(t *testing.T) {
+				file := filepath.Join(dir, c.name)
+				if c.name != "missing" {
+					write(t, file, c.content)
+				}
+				cfg := testConfig("nats://127.0.0.1:1")
+				cfg.Auth = w.auth(file)
+				r := run(t, cfg)
+				<-r.done
+				want := strings.ReplaceAll(w.unusable, "FILE", file) + c.want
+				if r.err == nil || !strings.HasPrefix(r.err.Error(), want) {
+					t.Errorf("got  %v\nwant %s", r.err, want)
+				}
+				for _, secret := range w.secrets {
+					if strings.Contains(fmt.Sprint(r.err, r.log), secret) {
+						t.Errorf("the secret %s is in the error or the log: %v\n%s", secret, r.err, r.log)
+					}
+				}
+			})
+		}
+	}
+	for _, auth := range []publish.NATSAuth{{User: "u"}, {PasswordFile: "/p"}, {TokenFile: "/t", CredsFile: "/c"}} {
+		cfg := testConfig("nats://127.0.0.1:1")
+		cfg.Auth = auth
+		if _, err := publish.NewNATS(cfg, discard, nil); err == nil || !strings.HasPrefix(err.Error(), "auth: ") {
+			t.Errorf("%+v: got %v", auth, err)
+		}
+	}
+}
+
+func TestServerThatWantsCredentialsWhereThereAreNone(t *testing.T) {
+	s := startServer(t, t.TempDir(), -1, func(o *server.Options) { o.Username, o.Password = "agent", "correct-horse" })
+	cfg := testConfig("nats://" + s.Addr().String())
+	cfg.Key = "relay[0].to.nats"
+	r := run(t, cfg)
+	want := "the server wants credentials, or others than those in relay[0].to.nats.url: set relay[0].to.nats.auth"
+	wait(t, "Ready to say so", func() bool { return strings.Contains(fmt.Sprint(r.Ready()), want) })
+}
+
+// A user's JWT that expires takes the connection with it; the next one is in the file by then.
+func TestCredentialsThatExpireAreExchanged(t *testing.T) {
+	o := newOperated(t)
+	s := startServer(t, t.TempDir(), -1, o.configure)
+	file := filepath.Join(t.TempDir(), "creds")
+	short, _, _ := o.creds(t, func(c *jwt.UserClaims) { c.Expires = time.Now().Add(2 * time.Second).Unix() })
+	write(t, file, short)
+	cfg := testConfig("nats://" + s.Addr().String())
+	cfg.Auth.CredsFile = file
+	r := run(t, cfg)
+	if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "the refusal of the expired ones", func() bool { return strings.Contains(fmt.Sprint(r.Ready()), "bus.nats.auth.credsFile") })
+	long, _, _ := o.creds(t)
+	write(t, file, long)
+	if err := r.Publish(t.Context(), event("web-1", 2, `{}`)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// authority issues certificates.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  string
+}
+
+func newAuthority(tb testing.TB, name string) *authority {
+	tb.Helper()
+	a := &authority{}
+	a.pem, _ = a.issue(tb, name, nil)
+	return a
+}
+
+// issue makes a certificate for an address, or the authority's own, with its key.
+func (a *authority) issue(tb testing.TB, name string, ip net.IP) (cert, key string) {
+	tb.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, BasicConstraintsValid: true,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	if ip != nil {
+		c.IPAddresses = []net.IP{ip}
+	}
+	parent, signer := a.cert, a.key
+	if parent == nil {
+		c.IsCA = true
+		parent, signer, a.key = c, k, k
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, parent, &k.PublicKey, signer)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if a.cert == nil {
+		if a.cert, err = x509.ParseCertificate(der); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	b, err := x509.MarshalECPrivateKey(k)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: b}))
+}
+
+// secured is a server whose certificates can be exchanged while it runs.
+type secured struct {
+	config atomic.Pointer[tls.Config]
+}
+
+func (s *secured) use(tb testing.TB, server, clients *authority, ip net.IP) {
+	tb.Helper()
+	cert, key := server.issue(tb, "server", ip)
+	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	if clients != nil {
+		c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
+		c.ClientCAs.AddCert(clients.cert)
+	}
+	s.config.Store(c)
+}
+
+func (s *secured) configure(o *server.Options) {
+	o.TLSTimeout = 5
+	o.TLSConfig = &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.config.Load(), nil },
+	}
+}
+
+func loopback() net.IP { return net.IPv4(127, 0, 0, 1) }
+
+// Server and client change their certificates, and the authorities that they trust, one after the other; each new
+// connection is made with what is on the disk then.
+func TestCertificatesAreRotated(t *testing.T) {
+	first, second := newAuthority(t, "first"), newAuthority(t, "second")
+	var tlsServer secured
+	tlsServer.use(t, first, first, loopback())
+	s := startServer(t, t.TempDir(), -1, tlsServer.configure)
+	p := startProxy(t, s.Addr().String())
+
+	dir := t.TempDir()
+	files := publish.TLS{CAFile: filepath.Join(dir, "ca.crt"), CertFile: filepath.Join(dir, "tls.crt"), KeyFile: filepath.Join(dir, "tls.key")}
+	trust := func(a *authority) { write(t, files.CAFile, a.pem) }
+	show := func(a *authority) {
+		cert, key := a.issue(t, "agent", nil)
+		write(t, files.CertFile, cert)
+		write(t, files.KeyFile, key)
+	}
+	trust(first)
+	show(first)
+	cfg := testConfig(p.url())
+	cfg.TLS = &files
+	r := run(t, cfg)
+	version := 0
+	publishes := func() {
+		t.Helper()
+		version++
+		if err := r.Publish(t.Context(), event("web-1", version, `{}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says := func(want string) {
+		t.Helper()
+		wait(t, "Ready to say "+want, func() bool { return strings.Contains(fmt.Sprint(r.Ready()), want) })
+	}
+	publishes()
+
+	tlsServer.use(t, second, first, loopback())
+	p.cut()
+	says("name it in bus.nats.tls.caFile")
+	trust(second)
+	publishes()
+
+	tlsServer.use(t, second, second, loopback())
+	p.cut()
+	says("bus.nats.tls.certFile")
+	show(second)
+	publishes()
+
+	if err := os.Remove(files.CAFile); err != nil {
+		t.Fatal(err)
+	}
+	p.cut()
+	says(files.CAFile)
+	trust(second)
+	publishes()
+
+	tlsServer.use(t, second, second, net.IPv4(127, 0, 0, 9))
+	p.cut()
+	says("the server's certificate is for other names")
+	tlsServer.use(t, second, second, loopback())
+	publishes()
+	if got := lines(r.log.String(), "bus cannot be reached"); got != 1 {
+		t.Errorf("got %d lines about TLS within a minute, want 1", got)
+	}
+}
+
+func TestTLSThatDoesNotMatchTheServer(t *testing.T) {
+	a := newAuthority(t, "a")
+	var tlsServer secured
+	tlsServer.use(t, a, a, loopback())
+	secure := startServer(t, t.TempDir(), -1, tlsServer.configure)
+	plain := startServer(t, t.TempDir(), -1)
+	ca := filepath.Join(t.TempDir(), "ca.crt")
+	write(t, ca, a.pem)
+	for _, c := range []struct {
+		name string
+		url  string
+		tls  *publish.TLS
+		want string
+	}{
+		{"authority unknown", "nats://" + secure.Addr().String(), nil, "name it in bus.nats.tls.caFile"},
+		{"no certificate to show", "nats://" + secure.Addr().String(), &publish.TLS{CAFile: ca}, "see bus.nats.tls.certFile and bus.nats.tls.keyFile"},
+		{"server without TLS", "nats://" + plain.Addr().String(), &publish.TLS{CAFile: ca}, "the server offers no TLS"},
+		{"server without TLS, by URL", "tls://" + plain.Addr().String(), nil, "the server offers no TLS"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := testConfig(c.url)
+			cfg.TLS = c.tls
+			r := run(t, cfg)
+			wait(t, "Ready to say what is wrong", func() bool { return strings.Contains(fmt.Sprint(r.Ready()), c.want) })
+			wait(t, "the log to say it", func() bool { return strings.Contains(r.log.String(), c.want) })
+		})
+	}
+	cfg := testConfig("nats://127.0.0.1:1")
+	cfg.TLS = &publish.TLS{CAFile: filepath.Join(t.TempDir(), "none")}
+	r := run(t, cfg)
+	<-r.done
+	if r.err == nil || !strings.HasPrefix(r.err.Error(), "bus.nats.tls: read caFile: open "+cfg.TLS.CAFile) {
+		t.Errorf("a missing file at the start: got %v", r.err)
+	}
+}

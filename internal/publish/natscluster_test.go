@@ -1,0 +1,109 @@
+package publish_test
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
+)
+
+// startCluster starts a JetStream of three servers.
+func startCluster(t *testing.T) []*server.Server {
+	t.Helper()
+	const size = 3
+	// Each has to know where the others are before they are there.
+	var routes []*url.URL
+	ports := make([]int, size)
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ports[i] = l.Addr().(*net.TCPAddr).Port
+		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
+		l.Close()
+	}
+	servers := make([]*server.Server, size)
+	for i := range servers {
+		opts := &server.Options{
+			ServerName: fmt.Sprintf("n%d", i), Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
+			Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: ports[i]}, Routes: routes,
+		}
+		s, err := server.NewServer(opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Start()
+		t.Cleanup(func() { stop(s) })
+		servers[i] = s
+	}
+	for _, s := range servers {
+		if !s.ReadyForConnections(20 * time.Second) {
+			t.Fatal("a server does not come up")
+		}
+	}
+	wait(t, "the cluster to have a leader", func() bool {
+		for _, s := range servers {
+			if s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == size {
+				return true
+			}
+		}
+		return false
+	})
+	return servers
+}
+
+// The stream's leader steps down again and again, and once its server goes away.
+func TestClusterWhoseLeaderSteps(t *testing.T) {
+	const keys, versions, steps = 32, 150, 10
+	servers := startCluster(t)
+	var urls []string
+	for _, s := range servers {
+		urls = append(urls, s.ClientURL())
+	}
+	cfg := testConfig(strings.Join(urls, ","))
+	cfg.Stream.Replicas = len(servers)
+	cfg.AckTimeout = time.Second
+	r := run(t, cfg)
+	wait(t, "the stream to be there", func() bool { return r.Ready() == nil })
+
+	js := admin(t, strings.Join(urls, ","))
+	if s, err := js.Stream(t.Context(), publish.DefaultStream); err != nil || s.CachedInfo().Config.Replicas != len(servers) {
+		t.Fatalf("the stream is not replicated: %v", err)
+	}
+	leader := func() string {
+		s, err := js.Stream(t.Context(), publish.DefaultStream)
+		if err != nil || s.CachedInfo().Cluster == nil {
+			return ""
+		}
+		return s.CachedInfo().Cluster.Leader
+	}
+	l := startLoad(t, r, keys, versions)
+	for i := range steps {
+		l.reach(t, i+1, steps+2)
+		before := leader()
+		// Between two leaders nobody answers.
+		wait(t, "another leader", func() bool {
+			_, err := js.Conn().Request("$JS.API.STREAM.LEADER.STEPDOWN."+publish.DefaultStream, nil, time.Second)
+			now := leader()
+			return (err == nil || now != before) && now != ""
+		})
+	}
+	l.reach(t, steps+1, steps+2)
+	gone := leader()
+	for _, s := range servers {
+		if s.Name() == gone {
+			stop(s)
+		}
+	}
+	l.wg.Wait()
+	wait(t, "a leader that answers", func() bool { now := leader(); return now != "" && now != gone })
+	l.check(t, strings.Join(urls, ","))
+}

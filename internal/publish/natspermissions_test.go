@@ -1,0 +1,109 @@
+package publish_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish"
+)
+
+// leastPermissions are those of docs/buses/nats.md, as a server reads them.
+func leastPermissions(t *testing.T) *server.Permissions {
+	t.Helper()
+	b, err := os.ReadFile("../../docs/buses/nats.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(b), "```\nauthorization {")
+	block, _, _ = strings.Cut(block, "```")
+	file := filepath.Join(t.TempDir(), "nats.conf")
+	write(t, file, "authorization {"+block)
+	options, err := server.ProcessConfigFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return options.Users[0].Permissions
+}
+
+func restricted(p *server.Permissions) func(*server.Options) {
+	return func(o *server.Options) {
+		o.Users = []*server.User{{Username: "agent", Password: "secret", Permissions: p}}
+	}
+}
+
+func TestLeastPermissionsSuffice(t *testing.T) {
+	s := startServer(t, t.TempDir(), -1, restricted(leastPermissions(t)))
+	p := startProxy(t, s.Addr().String())
+	p.poisoned("hemlock")
+	cfg := testConfig("nats://agent:secret@" + strings.TrimPrefix(p.url(), "nats://"))
+	cfg.DeadLetter = "kubecdc.{cluster}.dead"
+	r := run(t, cfg)
+	if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil {
+		t.Fatal(err)
+	}
+	var ev encode.Event
+	progress := &object.StreamEvent{Kind: object.Progress, Resource: pods, Scope: "pods", ResourceVersion: 7}
+	if err := encode.New(encode.Options{Cluster: "prod-eu-1"}).Encode(&ev, &object.Delta{Stream: progress}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Publish(t.Context(), &ev); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := r.Heard(t.Context(), pods); !ok || err != nil {
+		t.Errorf("heard: %v, %v", ok, err)
+	}
+	if err := r.Publish(t.Context(), event("web-1", 2, `hemlock`)); err == nil {
+		t.Error("an event that cuts the connection is taken")
+	}
+	if err := r.DeadLetters().Publish(t.Context(), event("web-1", 2, `{}`)); err != nil {
+		t.Error(err)
+	}
+	store, err := publish.NewObjectStore(r.NATS, publish.ObjectStoreConfig{Bucket: "KUBECDC_LARGE", Create: true}, r.log.logger(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, body := range []string{strings.Repeat("x", 300<<10), "y"} { // the second replaces the first
+		if _, err := store.Put(t.Context(), "whole", "application/json", []byte(body)); err != nil {
+			t.Error(err)
+		}
+	}
+	if log := strings.ToLower(r.log.String()); strings.Contains(log, "permission") {
+		t.Errorf("the log tells of permissions that are missing:\n%s", r.log)
+	}
+}
+
+// Each missing one is named in the log, with what to do.
+func TestMissingPermissionIsLogged(t *testing.T) {
+	for _, missing := range []string{"kubecdc.prod-eu-1.>", "$JS.API.STREAM.INFO.KUBECDC"} {
+		permissions := leastPermissions(t)
+		var rest []string
+		for _, p := range permissions.Publish.Allow {
+			if p != missing {
+				rest = append(rest, p)
+			}
+		}
+		permissions.Publish.Allow = rest
+		s := startServer(t, t.TempDir(), -1, restricted(permissions))
+		cfg := testConfig("nats://agent:secret@" + s.Addr().String())
+		cfg.AckTimeout = 50 * time.Millisecond
+		r := run(t, cfg)
+		done := make(chan error, 1)
+		go func() { done <- r.Publish(t.Context(), event("web-1", 1, `{}`)) }()
+		wait(t, "a line that names it", func() bool {
+			log := r.log.String()
+			return strings.Contains(log, "the user may not do on the bus what the agent must") &&
+				strings.Contains(log, strings.TrimSuffix(missing, ">")) && strings.Contains(log, "docs/buses/nats.md")
+		})
+		r.stop()
+		if err := <-done; err == nil {
+			t.Errorf("without %s: published", missing)
+		}
+	}
+}

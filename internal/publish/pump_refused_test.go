@@ -1,0 +1,619 @@
+package publish_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"pgregory.net/rapid"
+
+	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+var allOversize = []string{publish.GiveUpPatch, publish.GiveUpBefore, publish.Reference}
+
+func newEncoder(mode encode.Mode) *encode.Encoder {
+	return encode.New(encode.Options{Cluster: "prod-eu-1", ClusterUID: "11e0", Mode: mode, Before: true, Patch: true})
+}
+
+// journal is what has happened, in order: "bus <event>", "dead <event>", "ack <name>/<rv>".
+type journal struct {
+	mu      sync.Mutex
+	entries []string
+	events  map[string]*consume.Event // by entry
+	claims  map[string][]byte         // by name
+}
+
+func newJournal() *journal {
+	return &journal{events: map[string]*consume.Event{}, claims: map[string][]byte{}}
+}
+
+func (j *journal) add(entry string, e *consume.Event) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.entries = append(j.entries, entry)
+	j.events[entry] = e
+}
+
+// Acked implements object.Acker.
+func (j *journal) Acked(d *object.Delta) {
+	if d.Stream != nil {
+		j.add("ack "+string(d.Stream.Kind), nil)
+		return
+	}
+	j.add(fmt.Sprintf("ack %s/%d", d.Ref.Name(), d.ResourceVersion), nil)
+}
+
+// recorder is a Publisher that refuses as told and writes down the rest.
+type recorder struct {
+	j      *journal
+	name   string
+	refuse func(e *consume.Event, size int) error
+}
+
+func (r *recorder) Publish(_ context.Context, ev *encode.Event) error {
+	e, err := read(ev)
+	if err != nil {
+		return err
+	}
+	if r.refuse != nil {
+		if err := r.refuse(e, ev.Size()); err != nil {
+			return fmt.Errorf("publish %s: %w", ev.ID, err)
+		}
+	}
+	r.j.add(r.name+" "+describe(e), e)
+	return nil
+}
+
+// read is the event as a consumer has it.
+func read(ev *encode.Event) (*consume.Event, error) {
+	header := map[string][]string{"content-type": {ev.ContentType}}
+	for _, a := range ev.Attributes {
+		header["ce-"+a.Name] = []string{string(a.Value)}
+	}
+	return consume.FromMessage(header, slices.Clone(ev.Body))
+}
+
+// describe is "web-1/7", "web-1/7 without patch", "gap <dead letter>", "progress".
+func describe(e *consume.Event) string {
+	if e.Data == nil {
+		kind := strings.TrimPrefix(e.Type, consume.TypePrefix)
+		if e.Stream.DeadLetter != "" {
+			return kind + " " + e.Stream.DeadLetter
+		}
+		return kind
+	}
+	s := e.Name + "/" + e.ResourceVersion
+	if len(e.Data.Truncated) > 0 {
+		s += " without " + strings.Join(e.Data.Truncated, ",")
+	}
+	return s
+}
+
+// claimStore keeps claims in memory.
+type claimStore struct {
+	j   *journal
+	err func(name string) error
+}
+
+func (c *claimStore) Put(_ context.Context, name, contentType string, body []byte) (string, error) {
+	if c.err != nil {
+		if err := c.err(name); err != nil {
+			return "", err
+		}
+	}
+	if contentType != "application/cloudevents+json" {
+		return "", errors.New("the content type is " + contentType)
+	}
+	c.j.mu.Lock()
+	defer c.j.mu.Unlock()
+	c.j.claims[name] = slices.Clone(body)
+	return "claim:" + name, nil
+}
+
+// change is an update of a pod, of about so many bytes in each object; all of its text changes.
+func change(j *journal, name string, rv, size int) *object.Delta {
+	ref := object.NewRef(pods, "shop", name, "uid-"+name)
+	doc := func(rv int, c string) *object.Object {
+		return object.New(ref, uint64(rv), 0, nil, fmt.Appendf(nil, `{"kind":"Pod","metadata":{"name":%q,"resourceVersion":"%d"},"text":%q}`, name, rv, strings.Repeat(c, size)))
+	}
+	return &object.Delta{
+		Op: object.Updated, Ref: ref, Scope: "pods/shop", Before: doc(rv-1, "a"), After: doc(rv, "b"), ResourceVersion: uint64(rv), Previous: uint64(rv - 1),
+		Observed: 1, Acker: j,
+	}
+}
+
+// pumpAll moves the deltas and returns what Run did.
+func pumpAll(tb testing.TB, bus publish.Publisher, o publish.PumpOptions, mode encode.Mode, reg *prometheus.Registry, log *logBuffer, ds ...*object.Delta) error {
+	tb.Helper()
+	q := newQueue()
+	for _, d := range ds {
+		key := "stream:pods/shop"
+		if d.Stream == nil {
+			key = d.Ref.Key
+		}
+		if err := q.Lane("pods").Put(tb.Context(), key, 1, d); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	q.Close()
+	if reg == nil {
+		reg = prometheus.NewRegistry()
+	}
+	if log == nil {
+		log = new(logBuffer)
+	}
+	return publish.NewPump(q, value, newEncoder(mode), bus, o, log.logger(), publish.NewMetrics(reg)).Run(tb.Context())
+}
+
+func tooLarge(limit int) func(*consume.Event, int) error {
+	return func(_ *consume.Event, size int) error {
+		if size > limit {
+			return fmt.Errorf("%w: more than %d bytes", publish.ErrTooLarge, limit)
+		}
+		return nil
+	}
+}
+
+// An update of 10 KB has about 20 KB with both objects and 30 KB with its patch.
+func TestOversizeIsGivenUpInOrder(t *testing.T) {
+	for _, tc := range []struct {
+		limit    int
+		oversize []string
+		want     string
+		counted  string
+	}{
+		{40_000, allOversize, "bus web-1/7", ""},
+		{25_000, allOversize, "bus web-1/7 without patch", "patch"},
+		{15_000, allOversize, "bus web-1/7 without before,patch", "before"},
+		{5_000, allOversize, "bus web-1/7 without before,after,patch", "reference"},
+		{25_000, []string{publish.GiveUpBefore, publish.GiveUpPatch}, "bus web-1/7 without before", "before"},
+		{15_000, []string{publish.GiveUpBefore, publish.GiveUpPatch}, "bus web-1/7 without before,patch", "patch"},
+		{25_000, []string{publish.Reference, publish.GiveUpPatch}, "bus web-1/7 without before,after,patch", "reference"},
+	} {
+		for _, own := range []bool{false, true} { // the pump's limit, or one that only the bus knows
+			for _, mode := range []encode.Mode{encode.Structured, encode.Binary} {
+				t.Run(fmt.Sprintf("%d %v own=%t %s", tc.limit, tc.oversize, own, mode), func(t *testing.T) {
+					j, reg, log := newJournal(), prometheus.NewRegistry(), new(logBuffer)
+					bus := &recorder{j: j, name: "bus"}
+					o := publish.PumpOptions{Oversize: tc.oversize, Claims: &claimStore{j: j}}
+					if own {
+						o.MaxEventBytes = tc.limit
+					} else {
+						bus.refuse = tooLarge(tc.limit)
+					}
+					d := change(j, "web-1", 7, 10_000)
+					if err := pumpAll(t, bus, o, mode, reg, log, d); err != nil {
+						t.Fatal(err)
+					}
+					if diff := cmp.Diff([]string{tc.want, "ack web-1/7"}, j.entries); diff != "" {
+						t.Fatal(diff)
+					}
+					e, m := j.events[tc.want], &running{reg: reg}
+					for _, step := range allOversize {
+						want := 0.0
+						if step == tc.counted {
+							want = 1
+						}
+						if got := m.metric(t, "kubecdc_publish_oversize_events_total", step); got != want {
+							t.Errorf("%s was counted %v times, want %v", step, got, want)
+						}
+					}
+					if tc.counted == "" && log.String() != "" || tc.counted != "" && lines(log.String(), "given_up="+tc.counted) != 1 {
+						t.Errorf("log:\n%s", log)
+					}
+					if tc.counted != publish.Reference {
+						if e.DataRef != "" || len(j.claims) != 0 {
+							t.Errorf("reference %q, %d claims", e.DataRef, len(j.claims))
+						}
+						return
+					}
+					checkClaim(t, j, e, d)
+				})
+			}
+		}
+	}
+}
+
+// checkClaim holds a claim against the whole event.
+func checkClaim(tb testing.TB, j *journal, e *consume.Event, d *object.Delta) {
+	tb.Helper()
+	var whole encode.Event
+	if err := newEncoder(encode.Structured).Encode(&whole, d); err != nil {
+		tb.Fatal(err)
+	}
+	body := j.claims[strings.TrimPrefix(e.DataRef, "claim:")]
+	if e.Data.DataRef != e.DataRef || string(body) != string(whole.Body) {
+		tb.Errorf("reference %s (in data %s) leads to %d bytes, want %d", e.DataRef, e.Data.DataRef, len(body), len(whole.Body))
+	}
+}
+
+// What has nothing to give up is not published in vain.
+func TestOversizeSkipsWhatIsNotThere(t *testing.T) {
+	j := newJournal()
+	offered := 0
+	bus := &recorder{j: j, name: "bus", refuse: func(e *consume.Event, size int) error {
+		offered++
+		return tooLarge(5_000)(e, size)
+	}}
+	d := change(j, "web-1", 7, 10_000)
+	d.Op, d.Before, d.Previous = object.Created, nil, 0
+	if err := pumpAll(t, bus, publish.PumpOptions{Oversize: allOversize, Claims: &claimStore{j: j}}, encode.Structured, nil, nil, d); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"bus web-1/7 without after", "ack web-1/7"}, j.entries); diff != "" || offered != 2 {
+		t.Errorf("offered %d times\n%s", offered, diff)
+	}
+}
+
+const letterID = "pods/uid-web-1/7"
+
+func TestDeadLetters(t *testing.T) {
+	refused := fmt.Errorf("%w: HTTP 422", publish.ErrRefused)
+	for name, tc := range map[string]struct {
+		oversize  []string
+		claims    error
+		bus, dead func(*consume.Event, int) error // refusals; of the bus but for stream events
+		damage    func(*object.Delta)
+		letter    string
+		reason    string // the beginning of the attribute
+		reference bool
+	}{
+		"refused": {
+			oversize: allOversize,
+			bus:      func(*consume.Event, int) error { return refused },
+			letter:   "web-1/7", reason: "refused: publish " + letterID + ": the bus refuses the event: HTTP 422",
+		},
+		"refused, and too large for the dead letters": {
+			bus: func(*consume.Event, int) error { return refused }, dead: tooLarge(15_000),
+			letter: "web-1/7 without before,patch", reason: "refused: ",
+		},
+		"too large, and nothing may be given up": {
+			bus: tooLarge(25_000), letter: "web-1/7", reason: "too_large: publish " + letterID + ": the bus refuses the event: it is too large: more than 25000 bytes",
+		},
+		"too large without patch and before": {
+			oversize: allOversize[:2], bus: tooLarge(5_000), dead: tooLarge(5_000), letter: "web-1/7 without before,after,patch", reason: "too_large: ",
+		},
+		"too large, and no place for the whole": {
+			oversize: allOversize, claims: publish.ErrRefused, bus: tooLarge(5_000), dead: tooLarge(15_000),
+			letter: "web-1/7 without before,patch", reason: "too_large: ",
+		},
+		"too large whatever is given up": {
+			oversize: allOversize, bus: tooLarge(50), letter: "web-1/7 without before,after,patch", reason: "too_large: ", reference: true,
+		},
+		"shortened, and then refused": {
+			oversize: allOversize,
+			bus: func(e *consume.Event, size int) error {
+				if err := tooLarge(15_000)(e, size); err != nil {
+					return err
+				}
+				return refused
+			},
+			letter: "web-1/7 without before,patch", reason: "refused: ",
+		},
+		"cannot be made": {
+			damage: func(d *object.Delta) { d.After = object.New(d.Ref, 7, 0, nil, []byte(`{"x" }`)) },
+			letter: "web-1/7 without before,after,patch", reason: "encode: encode pods/shop/web-1 rv=7: patch: malformed JSON",
+		},
+	} {
+		for _, mode := range []encode.Mode{encode.Structured, encode.Binary} {
+			t.Run(name+" "+string(mode), func(t *testing.T) {
+				j, reg, log := newJournal(), prometheus.NewRegistry(), new(logBuffer)
+				bus := &recorder{j: j, name: "bus", refuse: func(e *consume.Event, size int) error {
+					if e.Data == nil || tc.bus == nil || e.ResourceVersion != "7" {
+						return nil
+					}
+					return tc.bus(e, size)
+				}}
+				o := publish.PumpOptions{Oversize: tc.oversize, DeadLetters: &recorder{j: j, name: "dead", refuse: tc.dead}, Claims: &claimStore{j: j, err: func(string) error { return tc.claims }}}
+				d, next := change(j, "web-1", 7, 10_000), change(j, "web-1", 8, 10)
+				d.History = 3
+				if tc.damage != nil {
+					tc.damage(d)
+				}
+				if err := pumpAll(t, bus, o, mode, reg, log, d, next); err != nil {
+					t.Fatal(err)
+				}
+				want := []string{"dead " + tc.letter, "bus gap " + letterID + "/h3", "ack web-1/7", "bus web-1/8", "ack web-1/8"}
+				if diff := cmp.Diff(want, j.entries); diff != "" {
+					t.Fatal(diff)
+				}
+				letter, gap := j.events[want[0]], j.events[want[1]]
+				if !strings.HasPrefix(letter.DeadLetterReason, strings.ReplaceAll(tc.reason, letterID, letterID+"/h3")) || letter.ID != gap.Stream.DeadLetter {
+					t.Errorf("dead letter %s because %q", letter.ID, letter.DeadLetterReason)
+				}
+				if tc.reference != (letter.DataRef != "") {
+					t.Errorf("reference %q", letter.DataRef)
+				}
+				if diff := cmp.Diff(&consume.Stream{FromResourceVersion: "6", ToResourceVersion: "7", Since: time.Unix(0, 0).UTC(), Reason: consume.ReasonDeadLetter, DeadLetter: letter.ID}, gap.Stream); diff != "" {
+					t.Error(diff)
+				}
+				if gap.Scope != "pods/shop" || gap.ID != "pods/shop/gap/6-7/"+letterID+"/h3" || gap.History() != 3 {
+					t.Errorf("gap %s of %s", gap.ID, gap.Scope)
+				}
+				label, _, _ := strings.Cut(tc.reason, ":")
+				if got := (&running{reg: reg}).metric(t, "kubecdc_publish_dead_letters_total", label); got != 1 {
+					t.Errorf("%v dead letters of reason %s were counted", got, label)
+				}
+				if lines(log.String(), "level=ERROR") != 1 || lines(log.String(), "namespace=shop name=web-1 rv=7") == 0 {
+					t.Errorf("log:\n%s", log)
+				}
+			})
+		}
+	}
+}
+
+func TestNoDeadLettersEndThePump(t *testing.T) {
+	refused := fmt.Errorf("%w: HTTP 422", publish.ErrRefused)
+	progress := func(j *journal) *object.Delta {
+		return &object.Delta{Stream: &object.StreamEvent{Kind: object.Progress, Resource: pods, Scope: "pods/shop", ResourceVersion: 9}, Acker: j}
+	}
+	for name, tc := range map[string]struct {
+		bus, dead func(*consume.Event, int) error // dead nil: there are none
+		delta     func(*journal) *object.Delta
+		want      []string // in the error
+	}{
+		"refused": {
+			bus: func(*consume.Event, int) error { return refused }, want: []string{letterID, "HTTP 422", "set deadLetter in the configuration"},
+		},
+		"too large": {
+			bus: tooLarge(10), want: []string{letterID, "it is too large", "set deadLetter in the configuration", "claimCheck"},
+		},
+		"cannot be made": {
+			delta: func(j *journal) *object.Delta {
+				d := change(j, "web-1", 7, 10)
+				d.After = object.New(d.Ref, 7, 0, nil, []byte(`{"x" }`))
+				return d
+			},
+			want: []string{letterID, "malformed JSON", "set deadLetter in the configuration"},
+		},
+		"cannot be told at all": {
+			dead: tooLarge(1 << 20),
+			delta: func(j *journal) *object.Delta {
+				d := change(j, "web-1", 7, 10)
+				d.Ref.UID = ""
+				return d
+			},
+			want: []string{"pods/shop/web-1", "no uid"},
+		},
+		"the dead letters refuse it too": {
+			bus:  func(*consume.Event, int) error { return refused },
+			dead: func(*consume.Event, int) error { return fmt.Errorf("%w: no such topic", publish.ErrRefused) },
+			want: []string{letterID, "HTTP 422", "the dead letters do not take it", "no such topic"},
+		},
+		"the dead letters are gone": {
+			bus:  func(*consume.Event, int) error { return refused },
+			dead: func(*consume.Event, int) error { return publish.ErrClosed },
+			want: []string{letterID, publish.ErrClosed.Error()},
+		},
+		"the gap is refused": {
+			bus:  func(e *consume.Event, _ int) error { return refused },
+			dead: tooLarge(1 << 20), want: []string{"pods/shop/gap/6-7", "HTTP 422"},
+		},
+		"a stream event": {
+			bus: func(*consume.Event, int) error { return refused }, dead: tooLarge(1 << 20), delta: progress,
+			want: []string{"pods/shop/progress/9", "HTTP 422"},
+		},
+		"a stream event that is too large": {
+			bus: tooLarge(10), dead: tooLarge(1 << 20), delta: progress, want: []string{"pods/shop/progress/9", "it is too large"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := newJournal()
+			o := publish.PumpOptions{Workers: 1, Oversize: allOversize[:2]}
+			if tc.dead != nil {
+				o.DeadLetters = &recorder{j: j, name: "dead", refuse: tc.dead}
+			}
+			d := change(j, "web-1", 7, 10)
+			if tc.delta != nil {
+				d = tc.delta(j)
+			}
+			err := pumpAll(t, &recorder{j: j, name: "bus", refuse: tc.bus}, o, encode.Structured, nil, nil, d)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("got %v, want %s in it", err, want)
+				}
+			}
+			for _, entry := range j.entries {
+				if strings.HasPrefix(entry, "ack ") {
+					t.Errorf("%s, though it is not on the bus", entry)
+				}
+			}
+		})
+	}
+}
+
+// A claim store that is gone for good ends the pump: nothing else tells that the agent is about to end.
+func TestClosedClaimStoreEndsThePump(t *testing.T) {
+	j := newJournal()
+	o := publish.PumpOptions{Oversize: allOversize, MaxEventBytes: 5_000, Claims: &claimStore{j: j, err: func(string) error { return publish.ErrClosed }}, DeadLetters: &recorder{j: j, name: "dead"}}
+	if err := pumpAll(t, &recorder{j: j, name: "bus"}, o, encode.Structured, nil, nil, change(j, "web-1", 7, 10_000)); !errors.Is(err, publish.ErrClosed) || len(j.entries) > 0 {
+		t.Errorf("got %v, journal %v", err, j.entries)
+	}
+}
+
+// A read of a snapshot that goes to the dead letters is told of before its acknowledgement, which snapshot.completed waits for;
+// a read of the next snapshot is another gap.
+func TestDeadLetterOfASnapshot(t *testing.T) {
+	j := newJournal()
+	var ds []*object.Delta
+	for _, snapshot := range []string{"s1", "s2"} {
+		d := change(j, "web-1", 7, 10)
+		d.Op, d.Before, d.Previous, d.Snapshot, d.Scope = object.Read, nil, 0, snapshot, ""
+		ds = append(ds, d)
+	}
+	bus := &recorder{j: j, name: "bus", refuse: func(e *consume.Event, _ int) error {
+		if e.Data != nil {
+			return publish.ErrRefused
+		}
+		return nil
+	}}
+	if err := pumpAll(t, bus, publish.PumpOptions{DeadLetters: &recorder{j: j, name: "dead"}}, encode.Structured, nil, nil, ds...); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"dead web-1/7", "bus gap " + letterID + "/r/s1", "ack web-1/7",
+		"dead web-1/7", "bus gap " + letterID + "/r/s2", "ack web-1/7",
+	}
+	if diff := cmp.Diff(want, j.entries); diff != "" {
+		t.Error(diff)
+	}
+	if gap := j.events[want[1]]; gap.ID != "pods/gap/0-7/"+letterID+"/r/s1" || gap.Scope != "pods" {
+		t.Errorf("gap %s of %q", gap.ID, gap.Scope)
+	}
+}
+
+// Publisher's contract: there are never two calls for one key, also where gaps behind dead letters meet each other and
+// stream events of their scope.
+func TestOneStreamEventOfAScopeAtATime(t *testing.T) {
+	j := newJournal()
+	var mu sync.Mutex
+	var under int
+	var most int
+	entered := make(chan struct{}, 100)
+	bus := publisherFunc(func(ctx context.Context, ev *encode.Event) error {
+		if ev.Delta.Stream == nil {
+			return publish.ErrRefused
+		}
+		mu.Lock()
+		under++
+		most = max(most, under)
+		mu.Unlock()
+		entered <- struct{}{}
+		for range 1000 { // others have the time to come
+			runtime.Gosched()
+		}
+		mu.Lock()
+		under--
+		mu.Unlock()
+		return nil
+	})
+	ds := []*object.Delta{{Stream: &object.StreamEvent{Kind: object.Progress, Resource: pods, Scope: "pods/shop", ResourceVersion: 9}, Acker: j}}
+	for i := range 20 {
+		ds = append(ds, change(j, fmt.Sprintf("web-%d", i), 7, 10))
+	}
+	if err := pumpAll(t, bus, publish.PumpOptions{Workers: 20, DeadLetters: &recorder{j: j, name: "dead"}}, encode.Structured, nil, nil, ds...); err != nil {
+		t.Fatal(err)
+	}
+	if most != 1 || len(entered) != 21 {
+		t.Errorf("%d stream events, %d at a time", len(entered), most)
+	}
+}
+
+// Whatever is too large, poisoned or out of reach: each delta ends as exactly one of the whole event, a shortened one, or a dead
+// letter and a gap, in order per object, and is acknowledged after that.
+func TestEveryDeltaEndsOnce(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		j := newJournal()
+		mode := rapid.SampledFrom([]encode.Mode{encode.Structured, encode.Binary}).Draw(rt, "mode")
+		o := publish.PumpOptions{
+			Workers:       rapid.IntRange(1, 8).Draw(rt, "workers"),
+			MaxEventBytes: rapid.SampledFrom([]int{0, 3_000, 30_000}).Draw(rt, "own limit"),
+			Oversize:      rapid.SampledFrom([][]string{nil, allOversize[:1], allOversize[:2], allOversize, {"before", "patch"}, {"reference"}}).Draw(rt, "oversize"),
+		}
+		limit := rapid.SampledFrom([]int{2_500, 10_000, 1 << 20}).Draw(rt, "limit of the bus")
+		if rapid.Bool().Draw(rt, "claims") {
+			lost := rapid.Bool().Draw(rt, "claims refused")
+			o.Claims = &claimStore{j: j, err: func(name string) error {
+				if lost && name[0] < '8' {
+					return publish.ErrRefused
+				}
+				return nil
+			}}
+		}
+		poisoned := map[string]bool{}
+		var ds []*object.Delta
+		want := map[string][]string{} // by name: versions
+		for _, name := range []string{"a", "b", "c"} {
+			for rv := range rapid.IntRange(0, 4).Draw(rt, "changes of "+name) {
+				d := change(j, name, rv+2, rapid.SampledFrom([]int{10, 1_000, 5_000, 20_000}).Draw(rt, "size"))
+				switch rapid.IntRange(0, 5).Draw(rt, "poison") {
+				case 0:
+					poisoned[fmt.Sprintf("%s/%d", name, d.ResourceVersion)] = true
+				case 1:
+					d.After = object.New(d.Ref, d.ResourceVersion, 0, nil, []byte(`{"x" }`))
+				}
+				ds = append(ds, d)
+				want[name] = append(want[name], fmt.Sprint(d.ResourceVersion))
+			}
+		}
+		bus := &recorder{j: j, name: "bus", refuse: func(e *consume.Event, size int) error {
+			if e.Data != nil && poisoned[e.Name+"/"+e.ResourceVersion] {
+				return publish.ErrRefused
+			}
+			return tooLarge(limit)(e, size)
+		}}
+		o.DeadLetters = &recorder{j: j, name: "dead", refuse: tooLarge(limit)}
+		if err := pumpAll(t, bus, o, mode, nil, nil, ds...); err != nil {
+			rt.Fatal(err)
+		}
+
+		got := map[string][]string{}
+		letters := map[string]string{} // a letter whose gap is to come: "name/version" by id
+		due := map[string]bool{}       // what the acknowledgement is still to come of
+		end := func(object string) {
+			if due[object] {
+				rt.Fatalf("%s ended twice", object)
+			}
+			due[object] = true
+		}
+		for _, entry := range j.entries {
+			e := j.events[entry]
+			switch kind, rest, _ := strings.Cut(entry, " "); {
+			case kind == "ack":
+				if !due[rest] {
+					rt.Fatalf("%s is acknowledged before it has ended", rest)
+				}
+				delete(due, rest)
+				name, version, _ := strings.Cut(rest, "/")
+				got[name] = append(got[name], version)
+			case kind == "dead":
+				if letters[e.ID] != "" || e.DeadLetterReason == "" {
+					rt.Fatalf("%s again, or without a reason", entry)
+				}
+				letters[e.ID] = e.Name + "/" + e.ResourceVersion
+			case e.Data == nil:
+				object := letters[e.Stream.DeadLetter]
+				if object == "" {
+					rt.Fatalf("%s without a letter", entry)
+				}
+				end(object)
+			case letters[e.ID] != "" || poisoned[e.Name+"/"+e.ResourceVersion]:
+				rt.Fatalf("%s is on the bus and a dead letter", entry)
+			default:
+				end(e.Name + "/" + e.ResourceVersion)
+				if e.DataRef != "" {
+					body := j.claims[strings.TrimPrefix(e.DataRef, "claim:")]
+					var whole struct{ ID string }
+					if err := json.Unmarshal(body, &whole); err != nil || whole.ID != e.ID {
+						rt.Fatalf("%s refers to %q, %v", entry, whole.ID, err)
+					}
+				} else if slices.Contains(e.Data.Truncated, "after") {
+					rt.Fatalf("%s has nothing, and no reference", entry)
+				}
+			}
+		}
+		if len(due) > 0 {
+			rt.Fatalf("not acknowledged: %v", slices.Collect(maps.Keys(due)))
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			rt.Fatal(diff)
+		}
+	})
+}
