@@ -58,7 +58,7 @@ func (s *store) nextDue(key string, gone object.Op) (*object.Delta, *debt) {
 	case dueRead:
 		return &object.Delta{
 			Op: object.Read, Ref: e.last.Ref, After: e.last, ResourceVersion: e.last.ResourceVersion, Snapshot: s.snapshot.id,
-			History: s.history, Observed: s.now().UnixNano(),
+			History: s.history, Observed: s.now().UnixNano(), Scope: s.scope,
 		}, nil
 	case dueInferred:
 	}
@@ -92,7 +92,8 @@ func (s *store) nextDue(key string, gone object.Op) (*object.Delta, *debt) {
 // deletion before a creation only: another object had the name.
 func (s *store) between(from *object.Object, outside bool, to link, gone object.Op) (d *object.Delta, arrived bool) {
 	d = &object.Delta{
-		Inferred: !to.linked, ResourceVersion: to.rv, ChangedBy: to.changedBy, History: s.history, Observed: s.now().UnixNano(),
+		Inferred: !to.linked, ResourceVersion: to.rv, ChangedBy: to.changedBy, Scope: s.scope, History: s.history,
+		Observed: s.now().UnixNano(),
 	}
 	if from != nil {
 		d.Ref, d.Before, d.Previous = from.Ref, from, from.ResourceVersion

@@ -63,3 +63,8 @@ func by(changedBy []byte) (names string) {
 	}
 	return names
 }
+
+// NewHearing is how a Set asks the bus for its scopes.
+func NewHearing(hear func(context.Context, *object.Resource) (Heard, bool, error)) func(context.Context, *object.Resource, string) (Heard, bool, error) {
+	return newHearing(hear).of
+}

@@ -32,10 +32,10 @@ type informer struct {
 	progressEvery time.Duration
 	listSlots     chan struct{} // shared: bounds how many lists run at a time
 	walkSlots     chan struct{} // shared: bounds how many versions are asked for at a time
-	hear          func(ctx context.Context, r *object.Resource) (Heard, bool, error)
-	outage        *outage  // shared
-	denials       *denials // shared
-	progressed    func()   // told when the first snapshot may be complete, or impossible
+	hearing       *hearing      // nil: the bus cannot be asked
+	outage        *outage       // shared
+	denials       *denials      // shared
+	progressed    func()        // told when the first snapshot may be complete, or impossible
 	log           *slog.Logger
 	metrics       *metrics
 

@@ -34,6 +34,9 @@ const unbounded = 1 << 30
 func newRecorder() *recorder { return &recorder{room: unbounded, change: make(chan struct{})} }
 
 func (r *recorder) take(d *object.Delta) {
+	if d.Stream == nil && d.Scope == "" {
+		panic("a delta without a scope: a gap behind its dead letter could not be told")
+	}
 	r.room--
 	r.deltas = append(r.deltas, d)
 	switch {

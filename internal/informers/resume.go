@@ -140,10 +140,10 @@ func cannotTell(err error) bool {
 
 // askBus asks the bus, once, what it has heard of the resource.
 func (i *informer) askBus(ctx context.Context) error {
-	if i.hear == nil || i.asked {
+	if i.hearing == nil || i.asked {
 		return nil
 	}
-	h, ok, err := i.hear(ctx, i.resource)
+	h, ok, err := i.hearing.of(ctx, i.resource, i.scope)
 	if err != nil {
 		return err
 	}

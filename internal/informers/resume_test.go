@@ -2,6 +2,7 @@ package informers_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -394,6 +395,38 @@ func TestResumeBusKnowsMore(t *testing.T) {
 				t.Errorf("history %d, want %d", got, tc.history)
 			}
 		})
+	}
+}
+
+// What one scope of a resource has said in this run is not the word of a run before for another, however late that asks. A
+// scope that begins again asks anew.
+func TestScopesHearTheSame(t *testing.T) {
+	said := 0
+	hear := informers.NewHearing(func(_ context.Context, r *object.Resource) (informers.Heard, bool, error) {
+		said++
+		if said == 1 {
+			return informers.Heard{}, false, errors.New("not yet")
+		}
+		return informers.Heard{Scope: r.Name + "/x", ResourceVersion: uint64(said)}, said > 2, nil
+	})
+	configMaps, pods := &object.Resource{Name: "configmaps"}, &object.Resource{Name: "pods"}
+	for _, tc := range []struct {
+		resource *object.Resource
+		scope    string
+		rv       uint64
+		ok, err  bool
+	}{
+		{resource: configMaps, scope: "configmaps/x", err: true},
+		{resource: configMaps, scope: "configmaps/x", rv: 2},
+		{resource: configMaps, scope: "configmaps/y", rv: 2}, // as x, which may have said something since
+		{resource: configMaps, scope: "configmaps/x", rv: 3, ok: true},
+		{resource: configMaps, scope: "configmaps/z", rv: 2},
+		{resource: pods, scope: "pods", rv: 4, ok: true},
+	} {
+		h, ok, err := hear(t.Context(), tc.resource, tc.scope)
+		if h.ResourceVersion != tc.rv || ok != tc.ok || (err != nil) != tc.err {
+			t.Errorf("%s hears of %d (%t), %v; want %d (%t)", tc.scope, h.ResourceVersion, ok, err, tc.rv, tc.ok)
+		}
 	}
 }
 

@@ -233,7 +233,7 @@ func (s *store) leave(ctx context.Context, rv uint64) (int, error) {
 	for key, e := range s.objects {
 		d := &object.Delta{
 			Op: object.Left, Inferred: true, Ref: e.last.Ref, Before: e.last, ResourceVersion: rv, Previous: e.last.ResourceVersion,
-			History: s.history, Observed: s.now().UnixNano(), Acker: all.Add(struct{}{}),
+			History: s.history, Observed: s.now().UnixNano(), Scope: s.scope, Acker: all.Add(struct{}{}),
 		}
 		s.metrics.count(d)
 		if err := s.lane.Put(ctx, key, heldBytes(d), d); err != nil {

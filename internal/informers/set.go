@@ -97,6 +97,7 @@ type Set struct {
 	walks   chan struct{}
 	outage  *outage
 	denials *denials
+	hearing *hearing
 
 	captured   chan struct{} // closed when the first snapshot of every resource is on the bus
 	progressed chan struct{} // of one element: an informer has come further since the last look
@@ -142,6 +143,9 @@ func New(o Options) (*Set, error) {
 		o: o, walks: make(chan struct{}, concurrentWalks), client: c, cutter: cutter, secrets: secrets, vectors: newVectors(o.Registerer),
 		slots: make(chan struct{}, concurrentLists), outage: &outage{log: o.Log}, denials: newDenials(o.Log), informers: map[string]*running{},
 		captured: make(chan struct{}), progressed: make(chan struct{}, 1),
+	}
+	if o.Heard != nil {
+		s.hearing = newHearing(o.Heard)
 	}
 	o.Registerer.MustRegister(newSilences(s))
 	return s, nil
@@ -406,7 +410,7 @@ func (s *Set) newInformer(resource *object.Resource, scope string, sel selection
 	i := &informer{
 		client: s.client, resource: resource, selection: sel, scope: scope, ignored: s.ignored,
 		snapshots: s.o.Snapshot, every: s.o.Every, cutter: s.cutter, lane: s.o.Lane(scope), listSlots: s.slots, walkSlots: s.walks, log: s.o.Log,
-		metrics: s.vectors.of(scope), outage: s.outage, denials: s.denials, progressed: s.lookAgain, hear: s.o.Heard,
+		metrics: s.vectors.of(scope), outage: s.outage, denials: s.denials, progressed: s.lookAgain, hearing: s.hearing,
 		progressEvery: progressEvery, ended: make(chan struct{}),
 	}
 	if resource.Group == "" && resource.Name == "secrets" {

@@ -23,7 +23,7 @@ type Lane interface {
 
 // deltaOverhead is about what a queued delta holds besides compressed bytes, in bytes: Delta, Object, receipt and queue
 // item.
-const deltaOverhead = 368
+const deltaOverhead = 384
 
 // due says what of an entry has still to be sent because of a list.
 type due uint8
@@ -204,7 +204,7 @@ func (s *store) advance(version uint64) {
 // live forms the deltas of one live event against the last-known object; false: ctx ended before they could be told.
 func (s *store) live(ctx context.Context, typ watch.EventType, last *object.Object, o *observed) ([]*object.Delta, bool) {
 	now := o.object
-	d := &object.Delta{Ref: now.Ref, ResourceVersion: now.ResourceVersion, Observed: o.at, ChangedBy: o.changedBy}
+	d := &object.Delta{Ref: now.Ref, Scope: s.scope, ResourceVersion: now.ResourceVersion, Observed: o.at, ChangedBy: o.changedBy}
 	if typ == watch.Deleted {
 		d.Op, d.Before, d.ChangedBy = object.Deleted, now, nil
 		if last != nil && last.Ref.UID == now.Ref.UID {
@@ -229,7 +229,7 @@ func (s *store) live(ctx context.Context, typ watch.EventType, last *object.Obje
 	case last != nil:
 		// The name was taken again and the deletion in between not shown. Two facts, two deltas.
 		gone := &object.Delta{
-			Op: object.Deleted, Inferred: true, Ref: last.Ref, Before: last,
+			Op: object.Deleted, Inferred: true, Ref: last.Ref, Before: last, Scope: s.scope,
 			ResourceVersion: now.ResourceVersion, Previous: last.ResourceVersion, Observed: o.at,
 		}
 		d.Op = object.Created

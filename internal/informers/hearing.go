@@ -1,0 +1,63 @@
+package informers
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// hearing asks the bus what it has heard of a resource, once for all scopes of the resource that begin in this run: one that
+// asked a moment later would hear what its sibling has said meanwhile, and take it for the word of a run before. No scope
+// says anything before it has the answer. A scope that asks again, because its resource went and came back, asks anew.
+type hearing struct {
+	hear func(ctx context.Context, r *object.Resource) (Heard, bool, error)
+
+	mu        sync.Mutex
+	resources map[schema.GroupResource]*heardOf
+}
+
+type heardOf struct {
+	asking chan struct{}   // held by whoever asks. Never closed.
+	scopes map[string]bool // that have asked
+	heard  Heard
+	ok     bool
+}
+
+func newHearing(hear func(ctx context.Context, r *object.Resource) (Heard, bool, error)) *hearing {
+	return &hearing{hear: hear, resources: map[schema.GroupResource]*heardOf{}}
+}
+
+// of is the answer for a scope. Its error is that of the bus, or the cause of ctx.
+func (h *hearing) of(ctx context.Context, r *object.Resource, scope string) (Heard, bool, error) {
+	name := schema.GroupResource{Group: r.Group, Resource: r.Name}
+	h.mu.Lock()
+	o := h.resources[name]
+	if o == nil {
+		o = &heardOf{asking: make(chan struct{}, 1), scopes: map[string]bool{}}
+		h.resources[name] = o
+	}
+	h.mu.Unlock()
+	select {
+	case o.asking <- struct{}{}:
+		defer func() { <-o.asking }()
+	case <-ctx.Done():
+		return Heard{}, false, context.Cause(ctx)
+	}
+	again := o.scopes[scope]
+	if len(o.scopes) > 0 && !again {
+		o.scopes[scope] = true
+		return o.heard, o.ok, nil
+	}
+	heard, ok, err := h.hear(ctx, r)
+	if err != nil {
+		return Heard{}, false, err
+	}
+	if !again {
+		o.heard, o.ok = heard, ok
+	}
+	o.scopes[scope] = true
+	return heard, ok, nil
+}
