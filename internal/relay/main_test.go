@@ -1,0 +1,343 @@
+package relay_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/kubecdc/kubecdc/internal/relay"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if code == 0 {
+		// A server that is shut down while it makes a stream leaves these two of its own behind.
+		if err := goleak.Find(
+			goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*fileStore).flushStreamStateLoop"),
+			goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"),
+		); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// bus is a JetStream with a stream, as an agent makes it.
+type bus struct {
+	tb  testing.TB
+	url string
+	js  jetstream.JetStream
+}
+
+func newBus(tb testing.TB) *bus {
+	tb.Helper()
+	s, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: tb.TempDir(), NoSigs: true, NoLog: true,
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s.Start()
+	if !s.ReadyForConnections(20 * time.Second) {
+		tb.Fatal("server does not come up")
+	}
+	tb.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	b := &bus{tb, s.ClientURL(), js}
+	b.create()
+	return b
+}
+
+func (b *bus) create() {
+	b.tb.Helper()
+	if _, err := b.js.CreateStream(b.tb.Context(), jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"kubecdc.>"}}); err != nil {
+		b.tb.Fatal(err)
+	}
+}
+
+func (b *bus) send(records ...string) {
+	b.tb.Helper()
+	for _, r := range records {
+		if _, err := b.js.Publish(b.tb.Context(), "kubecdc.test", []byte(r)); err != nil {
+			b.tb.Fatal(err)
+		}
+	}
+}
+
+func (b *bus) source(name string, start relay.Start) *relay.JetStream {
+	b.tb.Helper()
+	s, err := relay.NewJetStream(relay.JetStreamConfig{Relay: name, URL: b.url, Start: start}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		b.tb.Fatal(err)
+	}
+	return s
+}
+
+// event is the record of an update; rv is its version.
+func event(namespace, name string, rv int) string { return eventOf("updated", namespace, name, rv) }
+
+func eventOf(verb, namespace, name string, rv int) string {
+	before, after := fmt.Sprintf(`{"metadata":{"name":%q,"resourceVersion":"%d"},"data":{"n":"%d"}}`, name, rv-1, rv-1),
+		fmt.Sprintf(`{"metadata":{"name":%q,"resourceVersion":"%d"},"data":{"n":"%d"}}`, name, rv, rv)
+	switch verb {
+	case "created":
+		before = "null"
+	case "deleted":
+		after = "null"
+	}
+	op := verb[:1]
+	return fmt.Sprintf(`{"specversion":"1.0","id":"configmaps/uid-%[2]s-%[3]s/%[4]d","source":"/kubernetes/prod","type":"dev.kubecdc.object.%[1]s",`+
+		`"subject":"/api/v1/namespaces/%[2]s/configmaps/%[3]s","time":"2026-11-20T15:00:00.000000000Z","cluster":"prod","apiversion":"v1",`+
+		`"kind":"ConfigMap","resource":"configmaps","namespace":%[2]q,"name":%[3]q,"uid":"uid-%[2]s-%[3]s","op":%[5]q,`+
+		`"resourceversion":"%[4]d","sequence":"%020[4]d","partitionkey":"prod/core/configmaps/%[2]s/%[3]s",`+
+		`"data":{"op":%[5]q,"resourceVersion":"%[4]d","before":%[6]s,"after":%[7]s,`+
+		`"changedBy":[{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T15:00:00Z"}]}}`,
+		verb, namespace, name, rv, op, before, after)
+}
+
+// streamEvent is the record of an event about the stream.
+func streamEvent(kind string, rv int) string {
+	return fmt.Sprintf(`{"specversion":"1.0","id":"configmaps/%[1]s/%[2]d","source":"/kubernetes/prod","type":"dev.kubecdc.%[1]s",`+
+		`"time":"2026-11-20T15:00:00Z","apiversion":"v1","kind":"ConfigMap","resource":"configmaps","scope":"configmaps",`+
+		`"data":{"snapshot":"s1","resourceVersion":"%[2]d"}}`, kind, rv)
+}
+
+// target collects what is delivered.
+type target struct {
+	workers int
+	before  func(ctx context.Context, r *relay.Record) error // nil: nothing
+
+	mu       sync.Mutex
+	got      []*relay.Record
+	inFlight map[string]bool
+	wrong    []string
+	changed  chan struct{}
+}
+
+func newTarget() *target {
+	return &target{workers: 16, inFlight: map[string]bool{}, changed: make(chan struct{}, 1)}
+}
+
+func (t *target) Deliver(ctx context.Context, r *relay.Record) error {
+	key := r.Event.PartitionKey
+	t.mu.Lock()
+	if key != "" && t.inFlight[key] {
+		t.wrong = append(t.wrong, "two of "+key+" at a time")
+	}
+	t.inFlight[key] = true
+	t.mu.Unlock()
+	defer func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.inFlight, key)
+	}()
+	if t.before != nil {
+		if err := t.before(ctx, r); err != nil {
+			return err
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.got = append(t.got, r)
+	select {
+	case t.changed <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func (t *target) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+func (t *target) Ready() error { return nil }
+func (t *target) Stream() bool { return true }
+func (t *target) Workers() int { return t.workers }
+
+// ids are those of the events that were delivered so far.
+func (t *target) ids() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := make([]string, len(t.got))
+	for i, r := range t.got {
+		out[i] = r.Event.ID
+	}
+	return out
+}
+
+// wait waits until n events have been delivered.
+func (t *target) wait(tb testing.TB, n int) {
+	tb.Helper()
+	deadline := time.After(60 * time.Second)
+	for {
+		if len(t.ids()) >= n {
+			return
+		}
+		select {
+		case <-t.changed:
+		case <-deadline:
+			tb.Fatalf("delivered: %d of %d", len(t.ids()), n)
+		}
+	}
+}
+
+// checkOrder checks that versions of each object only grow but for copies of what was delivered before.
+func (t *target) checkOrder(tb testing.TB) {
+	tb.Helper()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, w := range t.wrong {
+		tb.Error(w)
+	}
+	last := map[string]string{}
+	for _, r := range t.got {
+		e := r.Event
+		if e.Sequence == "" {
+			continue
+		}
+		if e.Sequence < last[e.UID] {
+			tb.Errorf("%s came behind %s", e.ID, last[e.UID])
+		}
+		last[e.UID] = e.Sequence
+	}
+}
+
+// running is a relay that runs.
+type running struct {
+	cancel context.CancelFunc
+	done   chan error
+}
+
+func start(tb testing.TB, o relay.Options) *running {
+	tb.Helper()
+	return startLogging(tb, o, slog.New(slog.DiscardHandler))
+}
+
+func startLogging(tb testing.TB, o relay.Options, log *slog.Logger) *running {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(tb.Context())
+	r := &running{cancel, make(chan error, 1)}
+	go func() { r.done <- relay.New(o, log, nil).Run(ctx) }()
+	tb.Cleanup(func() {
+		if r.done != nil {
+			_ = r.stop() // of a test that has failed
+		}
+	})
+	return r
+}
+
+// stop ends the relay and returns its error.
+func (r *running) stop() error {
+	r.cancel()
+	err := <-r.done
+	r.done = nil
+	return err
+}
+
+// wait waits until it has ended by itself.
+func (r *running) wait(tb testing.TB) error {
+	tb.Helper()
+	select {
+	case err := <-r.done:
+		r.done = nil
+		return err
+	case <-time.After(60 * time.Second):
+		tb.Fatal("relay does not end")
+		return nil
+	}
+}
+
+// unsaved is a source whose cursor cannot be saved: what a crash leaves behind.
+type unsaved struct{ relay.Source }
+
+func (unsaved) Save(context.Context, []relay.Mark) error { return errors.New("not saved") }
+
+// memory is a source of records in memory.
+type memory struct {
+	records []*relay.Record
+	mu      sync.Mutex
+	saved   map[relay.Place]uint64
+}
+
+func (m *memory) Open(context.Context) error { return nil }
+
+func (m *memory) Next(ctx context.Context) (*relay.Record, error) {
+	if len(m.records) == 0 {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	r := m.records[0]
+	m.records = m.records[1:]
+	return r, nil
+}
+
+func (m *memory) Save(_ context.Context, marks []relay.Mark) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.saved == nil {
+		m.saved = map[relay.Place]uint64{}
+	}
+	for _, mark := range marks {
+		m.saved[mark.Place] = mark.Position
+	}
+	return nil
+}
+
+func (m *memory) Behind(context.Context, []relay.Mark) (uint64, error) { return 0, nil }
+func (m *memory) Ready() error                                         { return nil }
+func (m *memory) Close() error                                         { return nil }
+
+// copyOf is a record in a partition of a topic with that many of them.
+func copyOf(tb testing.TB, partition, partitions int, offset uint64, raw string) *relay.Record {
+	tb.Helper()
+	e, err := consume.Parse([]byte(raw))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return &relay.Record{Place: relay.Place{Name: "t", Partition: partition}, Position: offset, Event: e, Copies: partitions}
+}
+
+// logBuffer collects what is logged.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *logBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }

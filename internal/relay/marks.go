@@ -1,0 +1,176 @@
+package relay
+
+import (
+	"context"
+	"sync"
+)
+
+// maxAhead is how many records may have been read, or delivered, beyond the first that has not been: each costs memory, and
+// after a crash all of them come again.
+const maxAhead = 65536
+
+// marks are the low-water marks of a relay, and what is on its way beyond them.
+type marks struct {
+	mu      sync.Mutex
+	windows map[logID]*window
+	ahead   int            // slots in all windows
+	busy    map[string]int // records on their way, by resource
+	changed chan struct{}  // room for one: something is done. Only the reader waits. Never closed.
+}
+
+// logID is a Place but for when it was created: the youngest counts.
+type logID struct {
+	name      string
+	partition int
+}
+
+// window is what has been read of one place beyond its mark.
+type window struct {
+	place Place
+	slots []*slot // oldest first; slots[head] is not done
+	head  int
+	last  uint64 // position of what has been read last
+	mark  uint64
+	any   bool // mark is one
+	dirty bool // mark is not what has been saved
+}
+
+// slot is one record, or a run of records that are done.
+type slot struct {
+	window   *window
+	position uint64
+	resource string
+	done     bool
+}
+
+func newMarks() *marks {
+	return &marks{windows: map[logID]*window{}, busy: map[string]int{}, changed: make(chan struct{}, 1)}
+}
+
+// stuck tells that too much has been read beyond a mark, and nothing that is on its way will change that.
+func (m *marks) stuck() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ahead >= maxAhead && len(m.busy) == 0
+}
+
+// add takes in a record that has been read. It waits while too much is on its way.
+func (m *marks) add(ctx context.Context, r *Record) (*slot, error) {
+	m.mu.Lock()
+	for m.ahead >= maxAhead && len(m.busy) > 0 {
+		m.mu.Unlock()
+		if err := m.wait(ctx); err != nil {
+			return nil, err
+		}
+		m.mu.Lock()
+	}
+	defer m.mu.Unlock()
+	id := logID{r.Name, r.Partition}
+	w := m.windows[id]
+	if w == nil || !w.place.Created.Equal(r.Created) || r.Position <= w.last {
+		// The first of it; or another stream; or reading began anew, and what is still on its way comes again. What becomes of
+		// that no longer moves the mark, which would otherwise run ahead of the copies.
+		if w != nil {
+			m.ahead -= len(w.slots) - w.head
+		}
+		w = &window{place: r.Place}
+		m.windows[id] = w
+	}
+	s := &slot{window: w, position: r.Position}
+	w.last = r.Position
+	w.slots = append(w.slots, s)
+	m.ahead++
+	return s, nil
+}
+
+// begin says that a record is on its way to the target.
+func (m *marks) begin(s *slot, resource string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s.resource = resource
+	m.busy[resource]++
+}
+
+// done says that a record needs nothing any more.
+func (m *marks) done(s *slot) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s.done {
+		return
+	}
+	s.done = true
+	if s.resource != "" {
+		if m.busy[s.resource]--; m.busy[s.resource] == 0 {
+			delete(m.busy, s.resource)
+		}
+	}
+	w := s.window
+	current := m.windows[logID{w.place.Name, w.place.Partition}] == w
+	for w.head < len(w.slots) && w.slots[w.head].done {
+		w.mark, w.any, w.dirty = w.slots[w.head].position, true, true
+		w.slots[w.head] = nil
+		w.head++
+		if current {
+			m.ahead--
+		}
+	}
+	if w.head == len(w.slots) {
+		w.slots, w.head = w.slots[:0], 0
+	} else if w.head > 1024 && w.head > len(w.slots)/2 {
+		w.slots = append(w.slots[:0], w.slots[w.head:]...)
+		w.head = 0
+	}
+	select {
+	case m.changed <- struct{}{}:
+	default:
+	}
+}
+
+// idle waits until no record of the resource is on its way.
+func (m *marks) idle(ctx context.Context, resource string) error {
+	for {
+		m.mu.Lock()
+		n := m.busy[resource]
+		m.mu.Unlock()
+		if n == 0 {
+			return nil
+		}
+		if err := m.wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (m *marks) wait(ctx context.Context) error {
+	select {
+	case <-m.changed:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// all are the marks; dirty: only those that have not been saved.
+func (m *marks) all(dirty bool) []Mark {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []Mark
+	for _, w := range m.windows {
+		if w.any && (w.dirty || !dirty) {
+			out = append(out, Mark{w.place, w.mark})
+		}
+	}
+	return out
+}
+
+// saved says that these marks have been.
+func (m *marks) saved(saved []Mark) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range saved {
+		w := m.windows[logID{s.Name, s.Partition}]
+		if w != nil && w.mark == s.Position && w.place.Created.Equal(s.Created) {
+			w.dirty = false
+		}
+	}
+}

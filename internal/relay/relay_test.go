@@ -1,0 +1,537 @@
+package relay_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/relay"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+func TestOrderPerObjectSurvivesATargetThatFails(t *testing.T) {
+	b, to := newBus(t), newTarget()
+	to.before = func(ctx context.Context, _ *relay.Record) error {
+		for rand.IntN(3) == 0 { // an attempt that has failed
+			runtime.Gosched()
+		}
+		return ctx.Err()
+	}
+	const objects, versions = 20, 50
+	for v := range versions {
+		for o := range objects {
+			b.send(event("shop", fmt.Sprintf("web-%d", o), v+1))
+		}
+	}
+	r := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: to})
+	to.wait(t, objects*versions)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	to.checkOrder(t)
+	if n := len(to.ids()); n != objects*versions {
+		t.Errorf("delivered: %d, want %d", n, objects*versions)
+	}
+}
+
+func TestCursorGoesOnWhereItEnded(t *testing.T) {
+	b, to := newBus(t), newTarget()
+	b.send(event("shop", "a", 1))
+	first := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: to})
+	to.wait(t, 1)
+	if err := first.stop(); err != nil {
+		t.Fatal(err)
+	}
+	b.send(event("shop", "a", 2))
+	var log logBuffer
+	source, err := relay.NewJetStream(relay.JetStreamConfig{Relay: "r", URL: b.url, Start: relay.Beginning}, log.logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := start(t, relay.Options{Name: "r", Source: source, Target: to})
+	to.wait(t, 2)
+	if err := second.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if log.String() != "" {
+		t.Errorf("a start after an end in order has nothing to say, got:\n%s", &log)
+	}
+	if diff := cmp.Diff([]string{"configmaps/uid-shop-a/1", "configmaps/uid-shop-a/2"}, to.ids()); diff != "" {
+		t.Errorf("delivered (-want +got):\n%s", diff)
+	}
+	at, err := b.source("r", relay.Live).Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at[0].At != 2 || at[0].Behind != 0 || at[0].Holder == "" {
+		t.Errorf("status: %+v", at)
+	}
+}
+
+// A crash between the delivery and the saving of the cursor.
+func TestCrashBeforeTheCursorIsSavedLosesNothing(t *testing.T) {
+	b, to := newBus(t), newTarget()
+	for v := range 100 {
+		b.send(event("shop", fmt.Sprintf("web-%d", v%7), v+1))
+	}
+	crashed := start(t, relay.Options{Name: "r", Source: unsaved{b.source("r", relay.Beginning)}, Target: to})
+	to.wait(t, 60)
+	if err := crashed.stop(); err != nil {
+		t.Fatal(err)
+	}
+	delivered := len(to.ids())
+	again := newTarget()
+	r := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: again})
+	again.wait(t, 100)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	again.checkOrder(t)
+	ids := again.ids()
+	slices.Sort(ids)
+	if n := len(slices.Compact(ids)); n != 100 {
+		t.Errorf("delivered after the crash: %d different events (and %d before it), want 100", n, delivered)
+	}
+}
+
+func TestLiveStartIsKeptThoughNothingWasDelivered(t *testing.T) {
+	b, to := newBus(t), newTarget()
+	b.send(event("shop", "old", 1))
+	first := relay.New(relay.Options{Name: "r", Source: b.source("r", relay.Live), Target: to}, slog.New(slog.DiscardHandler), nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- first.Run(ctx) }()
+	waitFor(t, func() bool { return first.Ready() == nil })
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	b.send(event("shop", "new", 2)) // while it is away
+	second := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Live), Target: to})
+	to.wait(t, 1)
+	if err := second.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"configmaps/uid-shop-new/2"}, to.ids()); diff != "" {
+		t.Errorf("delivered (-want +got):\n%s", diff)
+	}
+}
+
+func TestLiveStartBeforeTheStreamIsMadeLeavesNothingOut(t *testing.T) {
+	b, to := newBus(t), newTarget()
+	if err := b.js.DeleteStream(t.Context(), "KUBECDC"); err != nil {
+		t.Fatal(err)
+	}
+	var log logBuffer
+	source, err := relay.NewJetStream(relay.JetStreamConfig{Relay: "r", URL: b.url, Start: relay.Live}, log.logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, relay.Options{Name: "r", Source: source, Target: to})
+	waitFor(t, func() bool { return strings.Contains(log.String(), "there is no stream") })
+	b.create()
+	b.send(event("shop", "a", 1), event("shop", "b", 2)) // before the relay looks again
+	to.wait(t, 2)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSlowTargetHoldsNobodyBack(t *testing.T) {
+	b, slow, quick := newBus(t), newTarget(), newTarget()
+	release := make(chan struct{})
+	slow.before = func(ctx context.Context, _ *relay.Record) error {
+		select {
+		case <-release:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	rs := start(t, relay.Options{Name: "slow", Source: b.source("slow", relay.Beginning), Target: slow})
+	rq := start(t, relay.Options{Name: "quick", Source: b.source("quick", relay.Beginning), Target: quick})
+	const n = 5000
+	for v := range n { // the bus takes what the relay cannot
+		b.send(event("shop", fmt.Sprintf("web-%d", v%100), v+1))
+	}
+	quick.wait(t, n)
+	if got := len(slow.ids()); got != 0 {
+		t.Errorf("slow target has %d", got)
+	}
+	close(release)
+	slow.wait(t, n)
+	slow.checkOrder(t)
+	for _, r := range []*running{rs, rq} {
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestMatchDecidesWhatIsRelayed(t *testing.T) {
+	b, to := newBus(t), newTarget()
+	b.send(event("shop", "a", 1), event("kitchen", "a", 2), "no JSON", `{"specversion":"1.0"}`,
+		strings.Replace(event("shop", "dead", 3), `"cluster"`, `"deadletterreason":"too large","cluster"`, 1), event("shop", "b", 4))
+	var log logBuffer
+	r := startLogging(t, relay.Options{
+		Name: "r", Source: b.source("r", relay.Beginning), Target: to,
+		Match: func(e *consume.Event) bool { return e.Namespace == "shop" },
+	}, log.logger())
+	to.wait(t, 2)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	ids := to.ids()
+	slices.Sort(ids)
+	if diff := cmp.Diff([]string{"configmaps/uid-shop-a/1", "configmaps/uid-shop-b/4"}, ids); diff != "" {
+		t.Errorf("delivered (-want +got):\n%s", diff)
+	}
+	if !strings.Contains(log.String(), "stream KUBECDC, record 3") {
+		t.Errorf("log does not say which record cannot be read:\n%s", &log)
+	}
+	at, err := b.source("r", relay.Live).Status(t.Context())
+	if err != nil || at[0].At != 6 {
+		t.Errorf("cursor is not behind what was filtered: %+v, %v", at, err)
+	}
+}
+
+func TestRefusedRecordStopsOrIsSkipped(t *testing.T) {
+	b := newBus(t)
+	b.send(event("shop", "a", 1), event("shop", "poisoned", 2), event("shop", "c", 3))
+	refuse := func(_ context.Context, r *relay.Record) error {
+		if r.Event.Name == "poisoned" {
+			return fmt.Errorf("%w: it is poisoned", publish.ErrRefused)
+		}
+		return nil
+	}
+	for _, refused := range []relay.Refused{relay.Stop, relay.Skip} {
+		t.Run(string(refused), func(t *testing.T) {
+			to := newTarget()
+			to.before = refuse
+			var log logBuffer
+			name := string(refused)
+			r := startLogging(t, relay.Options{Name: name, Source: b.source(name, relay.Beginning), Target: to, Refused: refused}, log.logger())
+			if refused == relay.Stop {
+				err := r.wait(t)
+				if !errors.Is(err, publish.ErrRefused) || !strings.Contains(err.Error(), "relay stop: stream KUBECDC, record 2") {
+					t.Errorf("error: %v", err)
+				}
+				at, err := b.source(name, relay.Live).Status(t.Context())
+				if err != nil || at[0].At != 1 {
+					t.Errorf("cursor: %+v, %v, want it before the record that was refused", at, err)
+				}
+				return
+			}
+			to.wait(t, 2)
+			if err := r.stop(); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(log.String(), "skipped") || !strings.Contains(log.String(), "record 2") {
+				t.Errorf("log:\n%s", &log)
+			}
+		})
+	}
+}
+
+func TestSecondRelayOfANameTakesOver(t *testing.T) {
+	b, to := newBus(t), newTarget()
+	b.send(event("shop", "a", 1))
+	first := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: to})
+	to.wait(t, 1)
+	to2 := newTarget()
+	second := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: to2})
+	waitFor(t, func() bool { // only a record makes the first look at once
+		b.send(event("shop", "b", 2))
+		return len(to2.ids()) > 0
+	})
+	err := first.wait(t)
+	if !errors.Is(err, relay.ErrElsewhere) || !strings.Contains(err.Error(), "taken over on") {
+		t.Errorf("error of the first: %v", err)
+	}
+	if err := second.stop(); err != nil {
+		t.Errorf("error of the second: %v", err)
+	}
+}
+
+func TestStreamEventsKeepTheirPlace(t *testing.T) {
+	b, to := newBus(t), newTarget()
+	to.before = func(context.Context, *relay.Record) error {
+		for range rand.IntN(50) {
+			runtime.Gosched()
+		}
+		return nil
+	}
+	b.send(streamEvent("snapshot.started", 1))
+	for o := range 200 {
+		b.send(eventOf("read", "shop", fmt.Sprintf("web-%d", o), o+1))
+	}
+	b.send(streamEvent("snapshot.completed", 1))
+	for o := range 200 {
+		b.send(event("shop", fmt.Sprintf("web-%d", o), o+300))
+	}
+	r := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: to})
+	to.wait(t, 402)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	ids := to.ids()
+	if ids[0] != "configmaps/snapshot.started/1" || ids[201] != "configmaps/snapshot.completed/1" {
+		t.Errorf("started is number %d, completed %d", slices.Index(ids, "configmaps/snapshot.started/1"), slices.Index(ids, "configmaps/snapshot.completed/1"))
+	}
+}
+
+// A Kafka topic has a copy of an event about the stream in each partition.
+func TestCompletedWaitsForTheLastPartition(t *testing.T) {
+	to := newTarget()
+	m := &memory{records: []*relay.Record{
+		copyOf(t, 0, 2, 0, streamEvent("progress", 5)), // its copy in partition 1 came before the start
+		copyOf(t, 0, 2, 1, streamEvent("snapshot.started", 10)),
+		copyOf(t, 1, 2, 0, streamEvent("snapshot.started", 10)),
+		copyOf(t, 0, 2, 2, streamEvent("snapshot.completed", 11)),
+		copyOf(t, 0, 2, 3, streamEvent("progress", 12)),
+		copyOf(t, 0, 2, 4, streamEvent("progress", 13)),
+		copyOf(t, 1, 2, 1, eventOf("read", "shop", "a", 9)),
+		copyOf(t, 1, 2, 2, streamEvent("snapshot.completed", 11)),
+		copyOf(t, 1, 2, 3, streamEvent("progress", 12)),
+		copyOf(t, 1, 2, 4, streamEvent("progress", 13)),
+	}}
+	r := start(t, relay.Options{Name: "r", Source: m, Target: to})
+	to.wait(t, 6)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"configmaps/snapshot.started/10", "configmaps/snapshot.started/10", "configmaps/uid-shop-a/9",
+		"configmaps/snapshot.completed/11", "configmaps/progress/12", "configmaps/progress/13",
+	}
+	if diff := cmp.Diff(want, to.ids()); diff != "" {
+		t.Errorf("delivered (-want +got):\n%s", diff)
+	}
+	if got := m.saved[relay.Place{Name: "t", Partition: 0}]; got != 4 {
+		t.Errorf("mark of partition 0: %d, want 4: what was never completed holds it", got)
+	}
+}
+
+func TestCompletedWaitsForAllTopicsOfItsResource(t *testing.T) {
+	in := func(topic string, r *relay.Record) *relay.Record {
+		r.Name = topic
+		return r
+	}
+	to := newTarget()
+	m := &memory{records: []*relay.Record{
+		in("a", copyOf(t, 0, 4, 0, streamEvent("snapshot.completed", 11))),
+		in("a", copyOf(t, 1, 4, 0, streamEvent("snapshot.completed", 11))),
+		in("b", copyOf(t, 0, 4, 0, eventOf("read", "shop", "b", 9))),
+		in("b", copyOf(t, 0, 4, 1, streamEvent("snapshot.completed", 11))),
+		in("b", copyOf(t, 1, 4, 0, eventOf("read", "shop", "c", 10))),
+		in("b", copyOf(t, 1, 4, 1, streamEvent("snapshot.completed", 11))),
+	}}
+	r := start(t, relay.Options{Name: "r", Source: m, Target: to})
+	to.wait(t, 3)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if got := to.ids(); len(got) != 3 || got[2] != "configmaps/snapshot.completed/11" {
+		t.Errorf("delivered %v, want two objects and then completed, once", got)
+	}
+	for place, want := range map[relay.Place]uint64{{Name: "a"}: 0, {Name: "a", Partition: 1}: 0, {Name: "b"}: 1, {Name: "b", Partition: 1}: 1} {
+		if got, ok := m.saved[place]; !ok || got != want {
+			t.Errorf("mark of %s/%d: %d, %t, want %d", place.Name, place.Partition, got, ok, want)
+		}
+	}
+}
+
+func TestStreamMadeAnewIsReadFromItsBeginning(t *testing.T) {
+	b, to := newBus(t), newTarget()
+	b.send(event("shop", "a", 1), event("shop", "a", 2), event("shop", "a", 3))
+	r := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: to})
+	to.wait(t, 3)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.js.DeleteStream(t.Context(), "KUBECDC"); err != nil {
+		t.Fatal(err)
+	}
+	b.create()
+	b.send(event("shop", "b", 11), event("shop", "b", 12), event("shop", "b", 13), event("shop", "b", 14))
+	var log logBuffer
+	again := newTarget()
+	source, err := relay.NewJetStream(relay.JetStreamConfig{Relay: "r", URL: b.url}, log.logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r = start(t, relay.Options{Name: "r", Source: source, Target: again})
+	again.wait(t, 4)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log.String(), "created anew") {
+		t.Errorf("log:\n%s", &log)
+	}
+	at, err := b.source("r", relay.Live).Status(t.Context())
+	if err != nil || at[0].At != 4 || at[0].Problem != "" {
+		t.Errorf("cursor: %+v, %v", at, err)
+	}
+}
+
+func TestRecordsThatAreGoneAreSaid(t *testing.T) {
+	b, to := newBus(t), newTarget()
+	b.send(event("shop", "a", 1))
+	r := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: to})
+	to.wait(t, 1)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	b.send(event("shop", "a", 2), event("shop", "a", 3), event("shop", "a", 4))
+	s, err := b.js.Stream(t.Context(), "KUBECDC")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Purge(t.Context(), jetstream.WithPurgeSequence(4)); err != nil {
+		t.Fatal(err)
+	}
+	var log logBuffer
+	r = startLogging(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: to}, log.logger())
+	to.wait(t, 2)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log.String(), "from=2 to=3") {
+		t.Errorf("log does not say what is missing:\n%s", &log)
+	}
+}
+
+func TestCursorInAnotherStreamIsAnError(t *testing.T) {
+	b, to := newBus(t), newTarget()
+	b.send(event("shop", "a", 1))
+	r := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: to})
+	to.wait(t, 1)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"other.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	source, err := relay.NewJetStream(relay.JetStreamConfig{Relay: "r", URL: b.url, Stream: "OTHER"}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = start(t, relay.Options{Name: "r", Source: source, Target: to}).wait(t)
+	if err == nil || !strings.Contains(err.Error(), "is one in stream KUBECDC") {
+		t.Errorf("error: %v", err)
+	}
+}
+
+func TestBinaryRecordIsWrittenAsAStructuredLine(t *testing.T) {
+	b := newBus(t)
+	e, err := consume.Parse([]byte(event("shop", "a", 7)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := nats.NewMsg("kubecdc.test")
+	m.Header["content-type"] = []string{"application/json"}
+	for name, value := range map[string]string{
+		"specversion": "1.0", "id": e.ID, "source": e.Source, "type": e.Type, "cluster": e.Cluster, "apiversion": e.APIVersion, "kind": e.Kind,
+		"resource": e.Resource, "namespace": e.Namespace, "name": e.Name, "uid": e.UID, "op": "u", "resourceversion": "7",
+	} {
+		m.Header["ce-"+name] = []string{value}
+	}
+	m.Data = []byte(`{"op":"u","resourceVersion":"7","before":{"a":1},"after":{"a":2}}`)
+	if _, err := b.js.PublishMsg(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	pr, pw := io.Pipe()
+	defer pr.Close()
+	r := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: relay.NewWriter(pw)})
+	got, err := consume.NewLines(pr).Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if got.ID != e.ID || !bytes.Equal(got.Data.After, []byte(`{"a":2}`)) {
+		t.Errorf("line: %+v", got)
+	}
+}
+
+func TestRelayToAnotherJetStream(t *testing.T) {
+	b, other := newBus(t), newBus(t)
+	if err := other.js.DeleteStream(t.Context(), "KUBECDC"); err != nil {
+		t.Fatal(err)
+	}
+	raw := []string{streamEvent("snapshot.started", 1), event("shop", "a", 1), event("shop", "a", 2), streamEvent("snapshot.completed", 1)}
+	b.send(raw...)
+	to, err := publish.NewNATS(publish.NATSConfig{URL: other.url, Cluster: "prod", Stream: publish.Stream{Create: true}}, slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: relay.NewBus(to, 0)})
+	waitFor(t, func() bool {
+		s, err := other.js.Stream(t.Context(), "KUBECDC")
+		return err == nil && s.CachedInfo().State.Msgs == uint64(len(raw))
+	})
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := other.js.Stream(t.Context(), "KUBECDC")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{
+		"kubecdc.prod.stream.core.configmaps", "kubecdc.prod.object.core.configmaps.shop.a", "kubecdc.prod.object.core.configmaps.shop.a",
+		"kubecdc.prod.stream.core.configmaps",
+	} {
+		m, err := s.GetMsg(t.Context(), uint64(i+1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Subject != want || string(m.Data) != raw[i] {
+			t.Errorf("record %d: subject %s, want %s; body is what was read: %t", i+1, m.Subject, want, string(m.Data) == raw[i])
+		}
+	}
+}
+
+func TestTargetThatFailsForGoodEndsTheRelayWithItsError(t *testing.T) {
+	b, other := newBus(t), newBus(t)
+	if _, err := other.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "QUEUE", Subjects: []string{"q.>"}, Retention: jetstream.WorkQueuePolicy}); err != nil {
+		t.Fatal(err)
+	}
+	b.send(event("shop", "a", 1))
+	to, err := publish.NewNATS(publish.NATSConfig{URL: other.url, Cluster: "prod", Subject: "q.{namespace}", Stream: publish.Stream{Name: "QUEUE"}}, slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: relay.NewBus(to, 0)}).wait(t)
+	if !errors.Is(err, publish.ErrStream) {
+		t.Errorf("error: %v", err)
+	}
+}
+
+func waitFor(tb testing.TB, done func() bool) {
+	tb.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(60 * time.Second)
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			tb.Fatal("waited for too long")
+		}
+	}
+}
