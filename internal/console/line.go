@@ -89,18 +89,19 @@ func (p *Printer) event(e *consume.Event) {
 	}
 	change := p.change(e)
 	if p.opts.View == Diff {
-		p.tail(p.remarks(e.Data, nil), e.Data.ChangedBy)
+		p.tail(p.remarks(e, nil), e.Data.ChangedBy)
 		p.detail(e, change)
 		return
 	}
 	text := p.scratch[:0]
 	switch {
+	case e.DeadLetterReason != "": // there is nothing more important
 	case change.problem != "":
 		text = append(text, change.problem...)
 	case change.known:
 		text = p.brief(text)
 	}
-	text = p.remarks(e.Data, text)
+	text = p.remarks(e, text)
 	p.scratch = text
 	p.tail(text, e.Data.ChangedBy)
 }
@@ -173,7 +174,8 @@ func (p *Printer) who(by []consume.Change) string {
 }
 
 // remarks appends what else is to be known about an object's event.
-func (p *Printer) remarks(d *consume.Data, dst []byte) []byte {
+func (p *Printer) remarks(e *consume.Event, dst []byte) []byte {
+	d := e.Data
 	add := func(text ...string) {
 		if len(dst) > 0 {
 			dst = append(dst, ' ')
@@ -183,6 +185,9 @@ func (p *Printer) remarks(d *consume.Data, dst []byte) []byte {
 			dst = appendClean(dst, t)
 		}
 		dst = append(dst, ')')
+	}
+	if e.DeadLetterReason != "" {
+		add("dead letter, not on the bus: ", e.DeadLetterReason)
 	}
 	switch d.Op {
 	case consume.Entered:

@@ -72,10 +72,15 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 
 func connectAdvice(err error) string {
 	switch {
-	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked),
+		errors.Is(err, nats.ErrAccountAuthExpired), errors.Is(err, nats.ErrNkeysNotSupported):
 		return ": the server wants other credentials"
 	case errors.Is(err, nats.ErrSecureConnRequired):
 		return ": the server wants TLS, use tls://"
+	case errors.Is(err, nats.ErrSecureConnWanted):
+		return ": the server offers no TLS, use nats:// and no certificates"
+	case errors.Is(err, nats.ErrTLS):
+		return ": the authority of the server's certificate must be trusted, and the server may want a certificate of the client"
 	}
 	return ": check that a NATS server listens there"
 }
@@ -92,8 +97,8 @@ func withoutUser(urls string) (string, error) {
 			s = "nats://" + s
 		}
 		u, err := url.Parse(s)
-		if err != nil {
-			return "", fmt.Errorf("url: %w", withoutURL(err))
+		if err != nil { // it may quote the password: what stands before a '/' or '#' in it looks like a port
+			return "", errors.New("url: want nats://host:port: in a user and a password, write characters like / # ? , % as %2F %23 %3F %2C %25")
 		}
 		if u.Host == "" {
 			return "", errors.New("url: no host in it, want nats://host:port")

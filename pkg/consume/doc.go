@@ -34,7 +34,11 @@
 //	Entered  maybe nil   object    began to match the selector of the agent's configuration
 //	Left     last state  nil       ceased to match it, and lives on
 //
-// An agent may send before and patch or not, as it is configured. What an oversize event leaves out Data.Truncated names.
+// An agent may send before and patch or not, as it is configured. What an event that is too large for the bus leaves out
+// Data.Truncated names; where Event.DataRef is set, Whole fetches all of it. An event that the bus does not take at all is in
+// its place a gap of ReasonDeadLetter; the event itself is among the dead letters, in NATS on another subject of the same
+// stream: pass over what has a DeadLetterReason, Tracker does.
+//
 // Types of events, attributes and members that a later agent adds are no error: an event of an unknown type has neither Data
 // nor Stream.
 //

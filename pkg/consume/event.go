@@ -43,7 +43,7 @@ const (
 	ReasonSelectionChanged GapReason = "selection-changed" // the configuration, or the version in which the resource is served
 	ReasonCheckpointLost   GapReason = "checkpoint-lost"   // the agent did not know any more where it had been
 	ReasonForbidden        GapReason = "forbidden"         // the agent was not allowed to read
-	ReasonDeadLetter       GapReason = "dead-letter"       // events went to the dead letters
+	ReasonDeadLetter       GapReason = "dead-letter"       // one event went to the dead letters: Stream.DeadLetter is its ID
 )
 
 // Event is one CloudEvent of kubecdc. What an event does not have is zero. An Event owns its memory: it stays as it is
@@ -75,6 +75,11 @@ type Event struct {
 	Epoch           string
 	TraceParent     string
 
+	// DataRef is a URI of the whole event, where this one was shortened to fit on the bus: see Whole. "": there is none.
+	DataRef string
+	// DeadLetterReason is why a record among the dead letters is one; "" on the bus.
+	DeadLetterReason string
+
 	// Extensions are the attributes that this version does not know; nil: there are none.
 	Extensions map[string]string
 
@@ -100,11 +105,13 @@ type Data struct {
 	Patch json.RawMessage `json:"patch,omitempty"`
 
 	ChangedBy []Change `json:"changedBy,omitempty"`
-	Snapshot  string   `json:"snapshot,omitempty"`  // of a Read
-	Inferred  bool     `json:"inferred,omitempty"`  // found by comparing lists, not seen on a watch
-	Skipped   int      `json:"skipped,omitempty"`   // versions withheld by filters since the object's last event
-	Truncated []string `json:"truncated,omitempty"` // what an oversize event left out
-	DataRef   string   `json:"dataref,omitempty"`   // where the whole is
+	Snapshot  string   `json:"snapshot,omitempty"` // of a Read
+	Inferred  bool     `json:"inferred,omitempty"` // found by comparing lists, not seen on a watch
+	Skipped   int      `json:"skipped,omitempty"`  // versions withheld by filters since the object's last event
+	// Truncated is what was left out so that the bus would take the event: of before, after, patch and changedBy. What is
+	// named there is nil here, whatever the table of ops says.
+	Truncated []string `json:"truncated,omitempty"`
+	DataRef   string   `json:"dataref,omitempty"` // as Event.DataRef
 }
 
 // Change says who changed an object, from its managedFields.
@@ -124,6 +131,7 @@ type Stream struct {
 	ToResourceVersion   string    `json:"toResourceVersion,omitempty"`   // gap
 	Since               time.Time `json:"since,omitzero"`                // gap
 	Reason              GapReason `json:"reason,omitempty"`              // gap
+	DeadLetter          string    `json:"deadLetter,omitempty"`          // gap, ReasonDeadLetter: the ID of the event among the dead letters
 	// Recovered, of a gap: of each object that existed at one of its ends, every version inside it was found and follows.
 	// Of what both came and went inside it, nobody can tell.
 	Recovered bool `json:"recovered,omitempty"`

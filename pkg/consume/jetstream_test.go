@@ -346,7 +346,8 @@ func TestOpenJetStreamErrors(t *testing.T) {
 	}{
 		{"no URL", consume.JetStreamOptions{}, "connect to NATS: neither a URL nor a connection is given"},
 		{"no host", consume.JetStreamOptions{URL: "nats://"}, "connect to NATS: url: no host in it, want nats://host:port"},
-		{"not a URL", consume.JetStreamOptions{URL: "nats://u:secret@h:x"}, `connect to NATS: url: invalid port`},
+		{"not a URL", consume.JetStreamOptions{URL: "nats://u:secret@h:x"}, `connect to NATS: url: want nats://host:port`},
+		{"a password with a slash", consume.JetStreamOptions{URL: "nats://u:secret/x@h:4222"}, `connect to NATS: url: want nats://host:port`},
 		{
 			"nobody there",
 			consume.JetStreamOptions{URL: "nats://u:secret@" + nobody},

@@ -172,6 +172,8 @@ func (e *Event) MarshalJSON() ([]byte, error) {
 		{"partitionkey", e.PartitionKey},
 		{"epoch", e.Epoch},
 		{"traceparent", e.TraceParent},
+		{"dataref", e.DataRef},
+		{"deadletterreason", e.DeadLetterReason},
 	} {
 		put(a.name, a.value)
 	}

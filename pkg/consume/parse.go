@@ -166,6 +166,10 @@ func (e *Event) attribute(name []byte, specversion *string) *string {
 		return &e.Epoch
 	case "traceparent":
 		return &e.TraceParent
+	case "dataref":
+		return &e.DataRef
+	case "deadletterreason":
+		return &e.DeadLetterReason
 	}
 	return nil
 }
@@ -227,7 +231,7 @@ type rawData struct {
 
 	op, resourceVersion, previousResourceVersion, before, after, patch, changedBy, snapshot []byte
 	inferred, skipped, truncated, dataref                                                   []byte
-	objects, fromResourceVersion, toResourceVersion, since, reason, recovered               []byte
+	objects, fromResourceVersion, toResourceVersion, since, reason, deadLetter, recovered   []byte
 }
 
 // read reads the value that m is at.
@@ -283,6 +287,8 @@ func (d *rawData) member(name []byte) *[]byte {
 		return &d.since
 	case "reason":
 		return &d.reason
+	case "deadLetter":
+		return &d.deadLetter
 	case "recovered":
 		return &d.recovered
 	}
@@ -415,6 +421,7 @@ func (d *rawData) stream() (*Stream, error) {
 		ToResourceVersion:   dec.text("toResourceVersion", d.toResourceVersion),
 		Since:               dec.time("since", d.since),
 		Reason:              GapReason(dec.text("reason", d.reason)),
+		DeadLetter:          dec.text("deadLetter", d.deadLetter),
 		Recovered:           dec.boolean("recovered", d.recovered),
 	}, dec.err
 }

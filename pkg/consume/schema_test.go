@@ -52,6 +52,8 @@ var texts = map[string]string{
 	"epoch":           "Counts the leaders, where there is leader election.",
 	"traceparent":     "The W3C trace context, where there is one.",
 
+	"deadletterreason": "Why a record among the dead letters is one: too_large, refused or encode, a colon, and the words of the bus.",
+
 	"resourceVersion":         "The resourceVersion: of the change, at which the snapshot was taken, or up to which all is in the stream (progress).",
 	"previousResourceVersion": "The version of the object that was observed before.",
 	"before":                  "The object before. null: it did not exist; absent: not known.",
@@ -61,13 +63,14 @@ var texts = map[string]string{
 	"snapshot":                "The id of the snapshot.",
 	"inferred":                "Found by comparing lists, not seen on a watch.",
 	"skipped":                 "How many versions of the object filters have withheld since its last event.",
-	"truncated":               "What an oversize event leaves out.",
-	"dataref":                 "Where the whole event is.",
+	"truncated":               "What is left out so that the bus takes the event: of before, after, patch, changedBy.",
+	"dataref":                 "URI of the whole event (structured mode), where this one leaves out what is too large for the bus.",
 	"objects":                 "started: objects to be read; completed: objects that were read.",
 	"fromResourceVersion":     "The last version before the gap.",
 	"toResourceVersion":       "The first version behind the gap.",
 	"since":                   "When the last sign of life before the gap was seen.",
 	"reason":                  "Why history could not be read: expired, compacted, rewound (etcd was restored: sequences begin again below, under ids that end in a higher /h<n>), selection-changed, checkpoint-lost, forbidden, dead-letter. More may be added.",
+	"deadLetter":              "dead-letter: the id of the event that is among the dead letters instead.",
 	"recovered":               "Whether of each object that existed at one end of the gap all versions inside it were found.",
 	"manager":                 "The name under which it was changed.",
 	"operation":               "How.",
@@ -193,6 +196,8 @@ func objectDocument(t *testing.T) *schema {
 	state := func() []*schema { return []*schema{{Type: "object"}, {Type: "null"}} }
 	member(data, "op").Enum = enum("c", "u", "d", "r", "e", "l")
 	member(data, "before").AnyOf, member(data, "after").AnyOf = state(), state()
+	member(data, "truncated").Items.Enum = enum("before", "after", "patch", "changedBy")
+	member(data, "dataref").Format = "uri-reference"
 	patch := member(data, "patch")
 	patch.Type = "array"
 	patch.Items = obj("op", &schema{Enum: enum("add", "remove", "replace", "move", "copy", "test")},
@@ -226,6 +231,7 @@ func objectDocument(t *testing.T) *schema {
 		"apiversion", "kind", "resource", "name", "uid", "op", "partitionkey")
 	member(event, "id").Pattern = `^[^/]+/[^/]+/([0-9]+(/r/.+)?|d)(/h[0-9]+)?$`
 	member(event, "op").Enum = enum("c", "u", "d", "r", "e", "l")
+	member(event, "dataref").Format = "uri-reference"
 	member(event, "resourceversion").Pattern = "^[1-9][0-9]*$"
 	member(event, "sequence").Pattern = "^[0-9]{20}$"
 	var types []string
@@ -256,7 +262,7 @@ func streamDocument(t *testing.T) *schema {
 	}
 	zero := json.Number("0")
 	member(data, "objects").Minimum = zero
-	event := attributes(t, allFields("Namespace", "Name", "UID", "Op"),
+	event := attributes(t, allFields("Namespace", "Name", "UID", "Op", "DataRef", "DeadLetterReason"),
 		"id", "source", "type", "subject", "time", "datacontenttype", "dataschema", "cluster", "clusteruid",
 		"apiversion", "kind", "resource", "scope", "partitionkey")
 	member(event, "sequence").Pattern = "^[0-9]{20}$"
@@ -396,6 +402,10 @@ func TestSchemasRefuse(t *testing.T) {
 		{"updated", []string{"data", "resourceVersion"}, json.Number("48211")},
 		{"updated", []string{"data", "changedBy"}, []any{"kubectl"}},
 		{"updated", []string{"data", "inferred"}, "true"},
+		{"short-updated-reference", []string{"data", "truncated"}, absent},
+		{"short-updated-reference", []string{"data", "truncated"}, []any{"spec"}},
+		{"short-updated-reference", []string{"data", "dataref"}, "http://[::1"},
+		{"short-updated-reference", []string{"dataref"}, ""},
 		{"created", []string{"data", "before"}, map[string]any{}},
 		{"deleted", []string{"data", "after"}, map[string]any{}},
 		{"read", []string{"data", "snapshot"}, absent},

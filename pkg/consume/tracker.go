@@ -23,8 +23,8 @@ type Verdict struct {
 	// News: the event says something that no event before it has said. Else it is a copy, or comes too late, and is to be
 	// ignored. Gone counts all the same.
 	News bool
-	// Gone are objects that exist no more, although no event says so of them: the sweep after a snapshot, or another
-	// object that has the name now. Sorted by namespace, name and uid.
+	// Gone are objects that exist no more, although no event says so of them: the sweep after a snapshot, another object
+	// that has the name now, or a deletion that is among the dead letters. Sorted by namespace, name and uid.
 	Gone []Object
 }
 
@@ -42,6 +42,8 @@ const DefaultForget = time.Hour
 //     interrupted for good: the agent takes another. One that the agent goes on with after a restart is started again under
 //     the same id, and is the same snapshot. Snapshots may come at any time, also of a part of what is watched: then their
 //     scope is that part.
+//   - An object whose event is among the dead letters (a gap of ReasonDeadLetter says so) exists, and a sweep spares it,
+//     unless that is its deletion: then it is gone. What else the letter says the Tracker does not know.
 //   - A name belongs to one object at a time: when another uid has it, the one before is gone.
 //
 // What belongs to a scope is told by cluster, resource and namespace, since the events of objects name no scope. So
@@ -141,9 +143,12 @@ type Progress struct {
 // pastIDs is how many snapshots a scope remembers, and how many gaps.
 const pastIDs = 8
 
-// Apply says what e means. Events of a kind that this version does not know are news.
+// Apply says what e means. Events of a kind that this version does not know are news. A dead letter is none, and tells
+// nothing: it is no part of the stream, and its event may come yet, whole.
 func (t *Tracker) Apply(e *Event) Verdict {
 	switch {
+	case e.DeadLetterReason != "":
+		return Verdict{}
 	case e.Data != nil:
 		return t.object(e)
 	case e.Stream != nil:
@@ -384,6 +389,10 @@ func (t *Tracker) stream(e *Event) Verdict {
 		if at.history < s.version.history || !remember(&s.gaps, e.ID) {
 			return Verdict{}
 		}
+		if e.Stream.DeadLetter != "" {
+			at.seq = max(at.seq, sequence(e.Stream.ToResourceVersion))
+			return Verdict{News: true, Gone: r.letter(key, e.Stream.DeadLetter, at, t.clock)}
+		}
 	case TypeProgress:
 		if !e.Time.After(s.progress.Time) {
 			return Verdict{}
@@ -434,6 +443,27 @@ func (r *resource) sweep(key resourceKey, scope string, s *scope) []Object {
 	slices.SortFunc(gone, func(a, b Object) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
 	})
+	return gone
+}
+
+// letter applies what the id of a dead letter says of the object that it names. The object is gone if that is its deletion;
+// else it exists, and a sweep spares it: the snapshot has found it, or it has changed since, and only the event is missing.
+func (r *resource) letter(key resourceKey, id string, at point, clock uint64) []Object {
+	_, rest, _ := strings.Cut(id, "/")
+	uid, version, _ := strings.Cut(rest, "/")
+	o := r.live[uid]
+	switch {
+	case o == nil, at.history < o.at.history:
+		return nil
+	case version != "d" && !strings.HasPrefix(version, "d/"):
+		o.touched = max(o.touched, clock)
+		return nil
+	}
+	if at.compare(o.at) < 0 {
+		at = o.at
+	}
+	gone := []Object{key.object(strings.Clone(uid), o.name)}
+	r.bury(gone[0].UID, at, true)
 	return gone
 }
 
