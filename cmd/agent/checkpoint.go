@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -78,12 +77,7 @@ func placeOf(f *runFlags, cfg *config.Config, cluster func() (*cluster, error), 
 	if err == nil {
 		err = namesDirectory(id)
 	}
-	servers := strings.Split(cfg.Bus.NATS.URL, ",")
-	for i, s := range servers {
-		servers[i] = strings.TrimSuffix(strings.TrimSpace(s), "/")
-	}
-	slices.Sort(servers)
-	sum := sha256.Sum256([]byte(strings.Join(servers, ",") + "\n" + busIdentity(f, cfg) + "\n" + cfg.Cluster))
+	sum := sha256.Sum256([]byte(strings.Join(busServers(&cfg.Bus), ",") + "\n" + busIdentity(f, cfg) + "\n" + cfg.Cluster))
 	return place{file: filepath.Join(root, "checkpoints", fmt.Sprintf("%s-%x.json", id, sum[:6]))}, err
 }
 
@@ -110,16 +104,20 @@ func ignored(f *runFlags, cfg *config.Config, c *cluster) []informers.Name {
 
 // busIdentity tells one destination of records from another. The embedded JetStream is that of its directory, whichever port
 // it gets. Servers are not part of it: they get other names, and one more, and have the same stream. A stream that has heard
-// nothing of a resource gets a snapshot of it anyway.
+// nothing of a resource gets a snapshot of it anyway. Of Kafka the same holds for brokers; whoever moves to another cluster of
+// brokers resets the checkpoint. An HTTP receiver is its URL, without what may be a secret in it.
 func busIdentity(f *runFlags, cfg *config.Config) string {
-	n := cfg.Bus.NATS
-	switch {
-	case n == nil:
-		return "stdout"
+	switch b := &cfg.Bus; {
 	case f.embedded():
 		return "the embedded JetStream"
+	case b.NATS != nil:
+		return fmt.Sprintf("NATS, stream %s, subjects %s", b.NATS.Stream.Name, b.NATS.Subject)
+	case b.Kafka != nil:
+		return "Kafka, topic " + b.Kafka.Topic
+	case b.HTTP != nil:
+		return "HTTP, " + receiver(b.HTTP.URL)
 	}
-	return fmt.Sprintf("NATS, stream %s, subjects %s", n.Stream.Name, n.Subject)
+	return "stdout"
 }
 
 // memory is a keeper that is there when the informers run, but not when they are made.

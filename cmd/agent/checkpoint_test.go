@@ -99,6 +99,36 @@ func TestEachBusHasACheckpoint(t *testing.T) {
 	}
 }
 
+// As of buses other than NATS.
+func TestEachBusOfItsKindHasACheckpoint(t *testing.T) {
+	t.Setenv("XDG_DATA_HOME", t.TempDir())
+	seen := map[string]string{}
+	for name, url := range map[string]string{
+		"Kafka": "kafka://a:9092,b:9092/t", "Kafka, turned round": "kafka://b:9092,a:9092/t", "Kafka, another topic": "kafka://a:9092,b:9092/u",
+		"Kafka elsewhere": "kafka://c:9092/t", "HTTP": "https://a/x?key=1", "HTTP, another key": "https://a/x?key=2", "HTTP, another path": "https://a/y",
+		"NATS": "nats://a:4222",
+	} {
+		f := &runFlags{bus: url}
+		cfg, err := loadConfig(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := placeOf(f, cfg, func() (*cluster, error) { return &cluster{}, nil }, func() (string, error) { return uidA, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, _, _ := strings.Cut(name, ",")
+		for other, file := range seen {
+			same := strings.HasPrefix(name, "Kafka") && strings.HasPrefix(other, "Kafka") && !strings.Contains(name+other, "topic") && !strings.Contains(name+other, "elsewhere") ||
+				strings.HasPrefix(other, first) && first == "HTTP" && !strings.Contains(name+other, "path")
+			if same != (file == p.file) {
+				t.Errorf("%s: %s, %s: %s", name, p.file, other, file)
+			}
+		}
+		seen[name] = p.file
+	}
+}
+
 func TestNoPlaceForACheckpoint(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", "")
 	t.Setenv("HOME", "")
@@ -118,6 +148,25 @@ func TestABusIsItsStream(t *testing.T) {
 	}
 	if got := busIdentity(&runFlags{}, cfg); got != "the embedded JetStream" {
 		t.Errorf("embedded: got %q", got)
+	}
+	for url, want := range map[string]string{
+		"kafka://a:9092,b:9092/kubecdc.{cluster}":      "Kafka, topic kubecdc.{cluster}",
+		"https://events.example.com":                   "HTTP, https://events.example.com",
+		"https://events.example.com/?key=hunter2":      "HTTP, https://events.example.com",
+		"https://events.example.com/hunter2?k=hunter2": "HTTP, https://events.example.com/… (175e4ae0)",
+		"stdout:": "stdout",
+	} {
+		f := &runFlags{bus: url}
+		cfg, err := loadConfig(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := busIdentity(f, cfg); got != want {
+			t.Errorf("%s: got %q, want %q", url, got, want)
+		}
+		if name := busName(f, &cfg.Bus); strings.Contains(name, "hunter2") {
+			t.Errorf("%s: for the log it is %q", url, name)
+		}
 	}
 }
 

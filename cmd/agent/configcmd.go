@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -124,21 +123,41 @@ func readConfig(stdin io.Reader, file string) (data []byte, name string, err err
 	return data, name, nil
 }
 
-// checkSubject is what the publisher has to say about a configuration.
-func checkSubject(c *config.Config) []*config.Error {
-	if c.Bus.NATS == nil {
-		return nil
+// checkTemplates is what the publishers have to say about the templates of subjects and topics, those of relays too.
+func checkTemplates(c *config.Config) []*config.Error {
+	errs := checkTemplate(c.Bus.NATS, c.Bus.Kafka, "bus", clusterName(c))
+	for i := range c.Relay {
+		to := &c.Relay[i].To
+		errs = append(errs, checkTemplate(to.NATS, to.Kafka, fmt.Sprintf("relay[%d].to", i), clusterName(c))...)
 	}
-	if _, err := publish.NewSubjects(c.Bus.NATS.Subject, clusterName(c)); err != nil {
-		reason := err
-		if inner := errors.Unwrap(err); inner != nil {
-			reason = inner // without the template, which the excerpt shows
-		}
-		return []*config.Error{{
-			Path: "bus.nats.subject", Message: fmt.Sprintf("must be a template such as %s: %v", publish.DefaultSubject, reason),
-		}}
+	if s := c.DeadLetter.Subject; s != "" {
+		_, err := publish.DeadLetterSubject(s, clusterName(c))
+		errs = append(errs, wrongTemplate("deadLetter.subject", config.DefaultDeadSubject, err)...)
+	}
+	return errs
+}
+
+func checkTemplate(n *config.NATS, k *config.Kafka, path, cluster string) []*config.Error {
+	switch {
+	case n != nil:
+		_, err := publish.NewSubjects(n.Subject, cluster)
+		return wrongTemplate(path+".nats.subject", publish.DefaultSubject, err)
+	case k != nil:
+		_, err := publish.NewTopics(k.Topic, cluster)
+		return wrongTemplate(path+".kafka.topic", publish.DefaultTopic, err)
 	}
 	return nil
+}
+
+// wrongTemplate is nothing where err is nil.
+func wrongTemplate(path, example string, err error) []*config.Error {
+	if err == nil {
+		return nil
+	}
+	if inner := errors.Unwrap(err); inner != nil {
+		err = inner // without the template, which the excerpt shows
+	}
+	return []*config.Error{{Path: path, Message: fmt.Sprintf("must be a template such as %s: %v", example, err)}}
 }
 
 // clusterName is the configured name, or a stand-in as long as the uid that it will be.
@@ -167,7 +186,7 @@ func checkConfigs(stdin io.Reader, stdout io.Writer, files []string, asJSON bool
 		result := checked{File: name}
 		var f *config.File
 		if err == nil {
-			f, err = config.ParseFile(data, name, checkSubject)
+			f, err = config.ParseFile(data, name, checkTemplates)
 		}
 		var invalid config.Errors
 		var unread *os.PathError
@@ -208,156 +227,6 @@ func (c *checked) write(w io.Writer) {
 	for _, d := range c.Doubts {
 		fmt.Fprintf(w, "Note: %v\n", d)
 	}
-}
-
-// summary is what a configuration does, in short.
-type summary struct {
-	Cluster string        `json:"cluster"` // "": the UID of namespace kube-system
-	Watch   []watchedRule `json:"watch"`
-	Bus     busSummary    `json:"bus"`
-	Off     []string      `json:"off"` // keys
-
-	checkpoint string // where, for people; "": nowhere
-}
-
-type watchedRule struct {
-	Line       int      `json:"line,omitempty"`
-	Resources  []string `json:"resources"`
-	Except     []string `json:"except,omitempty"`
-	Namespaces []string `json:"namespaces,omitempty"`
-	Labels     string   `json:"labelSelector,omitempty"`
-	Fields     string   `json:"fieldSelector,omitempty"`
-}
-
-type busSummary struct {
-	Kind    string `json:"kind"` // the key under bus
-	URL     string `json:"url,omitempty"`
-	Stream  string `json:"stream,omitempty"`
-	Subject string `json:"subject,omitempty"`
-
-	storage string
-}
-
-func summarize(f *config.File) *summary {
-	s := &summary{Cluster: f.Cluster, Bus: summarizeBus(&f.Bus), checkpoint: summarizeCheckpoint(f.Config), Off: []string{}}
-	for i := range f.Watch {
-		r := &f.Watch[i]
-		s.Watch = append(s.Watch, watchedRule{
-			Line: f.Line(fmt.Sprintf("watch[%d]", i)), Resources: patterns(r.Resources), Except: patterns(r.Except),
-			Namespaces: namespaces(r.Namespaces), Labels: r.LabelSelector, Fields: r.FieldSelector,
-		})
-	}
-	for _, o := range []struct {
-		key string
-		on  bool
-	}{
-		{"snapshot", f.Snapshot.Mode != config.SnapshotNever},
-		{"event.before", f.Event.Before},
-		{"event.patch", f.Event.Patch},
-		{"checkpoint", remembers(f.Config)},
-		{"leaderElection", f.LeaderElection.Enabled},
-		{"tracing", f.Tracing.Enabled},
-	} {
-		if !o.on {
-			s.Off = append(s.Off, o.key)
-		}
-	}
-	return s
-}
-
-func summarizeBus(b *config.Bus) busSummary {
-	n := b.NATS
-	if n == nil {
-		return busSummary{Kind: "stdout"}
-	}
-	s := busSummary{Kind: "nats", URL: n.URL, Stream: n.Stream.Name, Subject: n.Subject, storage: "which has to exist"}
-	if n.Stream.Create {
-		age, size := "for ever", "of any size"
-		if n.Stream.MaxAge.Duration > 0 {
-			age = n.Stream.MaxAge.String()
-		}
-		if n.Stream.MaxBytes > 0 {
-			size = "up to " + n.Stream.MaxBytes.String()
-		}
-		s.storage = fmt.Sprintf("created where it is missing (kept %s, %s, replicas: %d)", age, size, n.Stream.Replicas)
-	}
-	return s
-}
-
-func summarizeCheckpoint(c *config.Config) string {
-	switch {
-	case !remembers(c):
-		return ""
-	case c.Checkpoint.File != nil:
-		return "file " + c.Checkpoint.File.Path
-	case c.Checkpoint.ConfigMap != nil:
-		return fmt.Sprintf("ConfigMap %s of namespace %s", c.Checkpoint.ConfigMap.Name, c.Checkpoint.ConfigMap.Namespace)
-	}
-	return "ConfigMap " + config.DefaultCheckpoint + " for an agent in a pod, else a file of its own"
-}
-
-func patterns(list []config.ResourcePattern) []string {
-	var names []string
-	for _, p := range list {
-		names = append(names, p.String())
-	}
-	return names
-}
-
-func namespaces(list config.Namespaces) []string {
-	var names []string
-	for _, n := range list {
-		names = append(names, string(n))
-	}
-	return names
-}
-
-func (s *summary) write(w io.Writer) {
-	table := newFacts(w)
-	table.add("cluster", orText(s.Cluster, "the UID of namespace kube-system"))
-	for i, r := range s.Watch {
-		key := "watch"
-		if i > 0 {
-			key = ""
-		}
-		table.add(key, r.String())
-	}
-	table.add("to", s.Bus.String())
-	if s.Bus.Subject != "" {
-		table.add("subjects", s.Bus.Subject)
-	}
-	if s.checkpoint != "" {
-		table.add("resumes", "from "+s.checkpoint)
-	}
-	table.add("off", orText(strings.Join(s.Off, ", "), "nothing"))
-	table.flush()
-}
-
-// String is the rule in words.
-func (r watchedRule) String() string {
-	s := strings.Join(r.Resources, ", ")
-	if s == "*" {
-		s = "all that the API server serves"
-	}
-	for _, part := range []struct{ words, value string }{
-		{"except", strings.Join(r.Except, ", ")},
-		{"in namespaces", strings.Join(r.Namespaces, ", ")},
-		{"with labels", r.Labels},
-		{"with fields", r.Fields},
-	} {
-		if part.value != "" {
-			s += ", " + part.words + " " + part.value
-		}
-	}
-	return s
-}
-
-// String is the bus in words.
-func (b busSummary) String() string {
-	if b.Kind == "stdout" {
-		return "standard output, as JSON lines"
-	}
-	return fmt.Sprintf("%s, stream %s, %s", b.URL, b.Stream, b.storage)
 }
 
 // facts prints aligned lines of a name and what there is to say about it.

@@ -32,16 +32,16 @@ func TestConfigFilesAreThoseOfTheRepository(t *testing.T) {
 
 // A template that the publisher would refuse is refused with its place, and the default one is not.
 func TestSubjectIsChecked(t *testing.T) {
-	if errs := checkSubject(config.Default()); errs != nil {
+	if errs := checkTemplates(config.Default()); errs != nil {
 		t.Errorf("default: %v", errs)
 	}
 	c := config.Default()
 	c.Bus.NATS.Subject = "{name}.kubecdc"
-	if errs := checkSubject(c); len(errs) != 1 || errs[0].Path != "bus.nats.subject" {
+	if errs := checkTemplates(c); len(errs) != 1 || errs[0].Path != "bus.nats.subject" {
 		t.Errorf("got %v", errs)
 	}
 	c.Bus = config.Bus{Stdout: &config.Stdout{}}
-	if errs := checkSubject(c); errs != nil {
+	if errs := checkTemplates(c); errs != nil {
 		t.Errorf("stdout: %v", errs)
 	}
 }

@@ -46,7 +46,7 @@ func newConfigExplainCommand() *cobra.Command {
 					return err
 				}
 			}
-			f, err := config.ParseFile(data, name, checkSubject)
+			f, err := config.ParseFile(data, name, checkTemplates)
 			if err != nil {
 				return err
 			}
@@ -80,7 +80,8 @@ type fate struct {
 	Stripped      []string `json:"stripped"`
 	Redacted      []string `json:"redacted"`
 	Bus           string   `json:"bus"`
-	Subject       string   `json:"subject,omitempty"` // pattern with * where it varies
+	Subject       string   `json:"subject,omitempty"` // template
+	Topic         string   `json:"topic,omitempty"`   // template
 	Example       string   `json:"example,omitempty"`
 	StreamEvents  string   `json:"streamEvents,omitempty"`
 
@@ -141,13 +142,25 @@ func fateOf(c *config.Config, rule *config.Rule, r config.Resource) (*fate, erro
 		// Whatever is configured; see Set in internal/informers.
 		x.Redacted = []string{"data", "stringData", `metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]`}
 	}
-	if c.Bus.NATS == nil {
-		return x, nil
-	}
+	var names func(d *object.Delta) string // of subject or topic
 	cluster := orText(c.Cluster, "CLUSTER-UID")
-	subjects, err := publish.NewSubjects(c.Bus.NATS.Subject, cluster)
-	if err != nil {
-		return nil, err
+	switch b := &c.Bus; {
+	case b.NATS != nil:
+		subjects, err := publish.NewSubjects(b.NATS.Subject, cluster)
+		if err != nil {
+			return nil, err
+		}
+		x.Subject = b.NATS.Subject
+		names = func(d *object.Delta) string { return string(subjects.Append(nil, d)) }
+	case b.Kafka != nil:
+		topics, err := publish.NewTopics(b.Kafka.Topic, cluster)
+		if err != nil {
+			return nil, err
+		}
+		x.Topic = b.Kafka.Topic
+		names = func(d *object.Delta) string { return string(topics.Append(nil, d)) }
+	default:
+		return x, nil
 	}
 	resource := &object.Resource{Group: r.Group, Name: r.Name}
 	namespace := exampleNamespace(rule)
@@ -155,9 +168,12 @@ func fateOf(c *config.Config, rule *config.Rule, r config.Resource) (*fate, erro
 		namespace = ""
 	}
 	ref := object.NewRef(resource, namespace, "example", "")
-	x.Subject = c.Bus.NATS.Subject
-	x.Example = string(subjects.Append(nil, &object.Delta{Ref: ref}))
-	x.StreamEvents = string(subjects.Append(nil, &object.Delta{Stream: &object.StreamEvent{Resource: resource}}))
+	x.Example = names(&object.Delta{Ref: ref})
+	if x.Subject != "" {
+		x.StreamEvents = names(&object.Delta{Stream: &object.StreamEvent{Resource: resource}})
+	} else {
+		x.StreamEvents = "every partition of its topics"
+	}
 	return x, nil
 }
 
@@ -197,8 +213,12 @@ func (e *explanation) write(w io.Writer) {
 	table.add("stripped", orText(strings.Join(e.Stripped, ", "), "nothing"))
 	table.add("redacted", orText(strings.Join(e.Redacted, ", "), "nothing"))
 	table.add("to", e.Bus)
-	if e.Subject != "" {
-		table.add("subject", e.Subject)
+	if e.Example != "" {
+		if e.Subject != "" {
+			table.add("subject", e.Subject)
+		} else {
+			table.add("topic", e.Topic)
+		}
 		table.add("for example", e.Example)
 		table.add("stream events", e.StreamEvents)
 	}

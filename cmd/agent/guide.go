@@ -69,15 +69,22 @@ func (g *guide) draining(ctx context.Context) {
 // hint is something to type, and what for.
 type hint struct{ command, purpose string }
 
-// hintsFor is what can be typed to see the records of an agent. local may be nil.
-func hintsFor(cfg *config.Config, local *localbus.Bus, f *runFlags) []hint {
-	if cfg.Bus.NATS == nil {
-		return nil
+// hintsFor is what can be typed to see the records of an agent. name is that of the cluster, local may be nil.
+func hintsFor(cfg *config.Config, name string, local *localbus.Bus, f *runFlags) []hint {
+	if k := cfg.Bus.Kafka; k != nil {
+		return kafkaHints(k, name)
+	}
+	n := cfg.Bus.NATS
+	if n == nil {
+		return nil // standard output is seen, and what an HTTP receiver does with records is known there
 	}
 	tail := "kubecdc tail"
-	// What tail finds by itself is the bus of an agent that keeps its records in the default place.
-	if local == nil || f.dataDir != "" {
-		tail += " --bus " + cfg.Bus.NATS.URL
+	switch {
+	case (n.Auth != config.NATSAuth{} || n.TLS != nil) && f.config != "":
+		tail += " --config " + f.config
+	case local == nil || f.dataDir != "":
+		// What tail finds by itself is the bus of an agent that keeps its records in the default place.
+		tail += " --bus " + n.URL
 	}
 	hints := []hint{
 		{tail, "each change as it happens"},
@@ -88,6 +95,22 @@ func hintsFor(cfg *config.Config, local *localbus.Bus, f *runFlags) []hint {
 		hints = append(hints, hint{"nats sub --server " + local.URL() + " 'kubecdc.>'", "the records themselves, for any NATS client"})
 	}
 	return hints
+}
+
+// kafkaHints are for kcat, which everybody who has Kafka can get. What it needs to know of encryption and users is
+// more than a hint.
+func kafkaHints(k *config.Kafka, name string) []hint {
+	if k.TLS != nil || k.SASL != nil {
+		return nil
+	}
+	kcat, topic := "kcat -b "+strings.Join(k.Brokers, ","), strings.ReplaceAll(k.Topic, "{cluster}", name)
+	if strings.Contains(topic, "{") {
+		return []hint{{kcat + " -L", "which topics there are"}}
+	}
+	return []hint{
+		{kcat + " -C -o end -t " + topic, "each change as it happens"},
+		{kcat + " -C -e -t " + topic, "all that the topic holds"},
+	}
 }
 
 func showHints(out *terminal.Output, hints []hint) {

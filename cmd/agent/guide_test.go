@@ -54,11 +54,46 @@ In another terminal:
 
 `,
 		},
-		"stdout": {config.Bus{Stdout: &config.Stdout{}}, runFlags{bus: "stdout:"}, ""},
+		"a bus that asks who one is": {
+			config.Bus{NATS: &config.NATS{URL: "tls://nats.example:4222", TLS: &config.TLS{}}},
+			runFlags{config: "kubecdc.yaml"},
+			`
+In another terminal:
+
+  kubecdc tail --config kubecdc.yaml              each change as it happens
+  kubecdc tail --config kubecdc.yaml --diff       what changed, and who changed it
+  kubecdc tail --config kubecdc.yaml --since 1h   the last hour again
+
+`,
+		},
+		"Kafka": {
+			config.Bus{Kafka: &config.Kafka{Brokers: []string{"a:9092", "b:9092"}, Topic: "kubecdc.{cluster}"}},
+			runFlags{},
+			`
+In another terminal:
+
+  kcat -b a:9092,b:9092 -C -o end -t kubecdc.prod   each change as it happens
+  kcat -b a:9092,b:9092 -C -e -t kubecdc.prod       all that the topic holds
+
+`,
+		},
+		"Kafka with a topic for each resource": {
+			config.Bus{Kafka: &config.Kafka{Brokers: []string{"a:9092"}, Topic: "{cluster}.{resource}"}},
+			runFlags{},
+			`
+In another terminal:
+
+  kcat -b a:9092 -L   which topics there are
+
+`,
+		},
+		"Kafka that asks who one is": {config.Bus{Kafka: &config.Kafka{Brokers: []string{"a:9092"}, TLS: &config.TLS{}}}, runFlags{}, ""},
+		"HTTP":                       {config.Bus{HTTP: &config.HTTP{URL: "https://events.example.com/"}}, runFlags{}, ""},
+		"stdout":                     {config.Bus{Stdout: &config.Stdout{}}, runFlags{bus: "stdout:"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b buffer
-			showHints(&terminal.Output{Writer: &b}, hintsFor(&config.Config{Bus: test.bus}, nil, &test.flags))
+			showHints(&terminal.Output{Writer: &b}, hintsFor(&config.Config{Bus: test.bus}, "prod", nil, &test.flags))
 			if diff := cmp.Diff(test.want, b.String()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -91,7 +126,7 @@ func TestHintsForAnEmbeddedJetStream(t *testing.T) {
 		}
 		cfg := config.Default()
 		cfg.Bus.NATS.URL = local.URL()
-		got := hintsFor(cfg, local, &runFlags{dataDir: dataDir})
+		got := hintsFor(cfg, "prod", local, &runFlags{dataDir: dataDir})
 		if err := local.Close(); err != nil {
 			t.Fatal(err)
 		}

@@ -43,7 +43,8 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubecdc",
 		Short: "Change data capture for Kubernetes",
-		Long: "kubecdc captures every change of a Kubernetes cluster and publishes it as a CloudEvent to NATS JetStream.\n\n" +
+		Long: "kubecdc captures every change of a Kubernetes cluster and publishes it as a CloudEvent to NATS JetStream, Kafka or an\n" +
+			"HTTP endpoint.\n\n" +
 			"To begin: 'kubecdc run' beside a kubeconfig, and 'kubecdc tail --diff' in another terminal.\n\n" +
 			"Exit codes: 0; 1: it failed; 2: it was called or configured wrongly.",
 		SilenceErrors: true,
@@ -54,7 +55,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newRunCommand(stdout, stderr), newTailCommand(stdout, stderr), newSnapshotCommand(stdout, stderr),
+	root.AddCommand(newRunCommand(stdout, stderr), newTailCommand(stdout, stderr), newRelayCommand(stdout, stderr), newSnapshotCommand(stdout, stderr),
 		newCheckpointCommand(stdout, stderr), newConfigCommand(), newRBACCommand(stdout, stderr), newVersionCommand(), newCompletionCommand(), newManCommand())
 	setCompletion(root)
 	return root

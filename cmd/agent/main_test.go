@@ -2,7 +2,9 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -19,19 +21,54 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{Dir: "testdata/script", RequireExplicitExec: true})
 }
 
-// The configuration that README shows has to be one.
-func TestReadmeConfiguration(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
+// The configurations that README and the documentation show have to be some: whole, or in part, or what stands below the bus
+// that a document is about. What has a kind is for Kubernetes.
+func TestConfigurationsOfTheDocumentation(t *testing.T) {
+	var files []string
+	for _, pattern := range []string{"../../README.md", "../../docs/*.md", "../../docs/buses/*.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
 	}
-	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(readme, -1)
-	if len(blocks) == 0 {
-		t.Fatal("README shows no configuration")
-	}
-	for _, b := range blocks {
-		if _, err := config.Parse(b[1], "README.md"); err != nil {
-			t.Error(err)
+	shown := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(text, -1) {
+			if regexp.MustCompile("(?m)^kind:").Match(b[1]) {
+				continue
+			}
+			shown++
+			part := string(b[1])
+			if !strings.Contains(part, "apiVersion:") {
+				part = "apiVersion: kubecdc.dev/v1\n" + part
+			}
+			_, err := config.Parse([]byte(part), filepath.Base(file), checkTemplates)
+			if err != nil {
+				if _, below := config.Parse([]byte(belowBus(file, string(b[1]))), filepath.Base(file), checkTemplates); below == nil {
+					continue
+				}
+				t.Error(err)
+			}
 		}
 	}
+	if shown < 2 {
+		t.Errorf("%d configurations found", shown)
+	}
+}
+
+// belowBus is a configuration with some keys of the bus that the document is named for.
+func belowBus(file, keys string) string {
+	kind := strings.TrimSuffix(filepath.Base(file), ".md")
+	below := "    " + strings.ReplaceAll(strings.TrimSpace(keys), "\n", "\n    ")
+	if needed := map[string]string{"kafka": "brokers: [\"kafka:9092\"]", "http": "url: https://events.example.com/"}[kind]; needed != "" {
+		if key, _, _ := strings.Cut(needed, ":"); !strings.Contains(below, "    "+key+":") {
+			below += "\n    " + needed
+		}
+	}
+	return "apiVersion: kubecdc.dev/v1\nbus:\n  " + kind + ":\n" + below + "\n"
 }

@@ -8,8 +8,10 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"strings"
+	"os/signal"
+	"slices"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,11 +27,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/queue"
+	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
-
-// maxEventBytes is the largest event that stream and server must take.
-const maxEventBytes = 900 << 10
 
 // errGrace ends a drain that takes too long.
 var errGrace = errors.New("the grace period is over")
@@ -49,8 +49,11 @@ func newRunCommand(stdout, stderr io.Writer) *cobra.Command {
 		Short: "Run the agent",
 		Long: `Run the agent: capture the changes of a cluster and publish them.
 
-With --config, the file says what is captured and where it goes. Without, all
-resources but Events and Leases are captured ('kubecdc config default').
+With --config, the file says what is captured and where it goes: to NATS
+JetStream, Kafka, an HTTP endpoint or standard output. Without, all resources but
+Events and Leases are captured ('kubecdc config default'). --bus takes the place
+of the bus in the file, and keeps what that says about a bus of its kind. Relays
+of the file run beside the agent.
 
 With neither --config nor --bus, records go to a JetStream in the agent's own
 process: a NATS server on 127.0.0.1:4222, or the next free port, that any NATS
@@ -72,6 +75,7 @@ the ConfigMap kubecdc-checkpoint, else a file for each cluster and bus below
 ~/.local/share/kubecdc/checkpoints, or what the configuration names.`,
 		Example: `  kubecdc run                                  # the current context, into a JetStream of its own
   kubecdc run --context prod --bus nats://nats.example:4222
+  kubecdc run --bus kafka://kafka-0:9092,kafka-1:9092/kubecdc
   kubecdc run --bus stdout: | jq .subject
   kubecdc run --config kubecdc.yaml`,
 		Args: cobra.NoArgs,
@@ -80,7 +84,7 @@ the ConfigMap kubecdc-checkpoint, else a file for each cluster and bus below
 	cmd.Flags().StringVar(&f.config, "config", "", "configuration `file`")
 	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file`; default: $KUBECONFIG, ~/.kube/config, or in a pod its service account")
 	cmd.Flags().StringVar(&f.context, "context", "", "`name` of the kubeconfig's context")
-	cmd.Flags().StringVar(&f.bus, "bus", "", "`URL` of the bus instead of the configured one: nats://host:port or stdout:")
+	cmd.Flags().StringVar(&f.bus, "bus", "", "`URL` of the bus instead of the configured one: nats://host:port, kafka://host:port/topic, http(s)://host/path or stdout:")
 	cmd.Flags().StringVar(&f.dataDir, "data-dir", "", "`directory` of the embedded JetStream, without --config and --bus")
 	cmd.Flags().DurationVar(&f.grace, "grace", 20*time.Second, "how long a shutdown may drain")
 	return cmd
@@ -95,7 +99,7 @@ func loadConfig(f *runFlags) (*config.Config, error) {
 	if f.config != "" {
 		var err error
 		var invalid config.Errors
-		if cfg, err = config.Load(f.config, checkSubject); errors.As(err, &invalid) {
+		if cfg, err = config.Load(f.config, checkTemplates); errors.As(err, &invalid) {
 			return nil, err
 		} else if err != nil {
 			return nil, usageError{err} // the file cannot be read
@@ -104,19 +108,18 @@ func loadConfig(f *runFlags) (*config.Config, error) {
 	if f.bus == "" {
 		return cfg, nil
 	}
-	scheme, _, _ := strings.Cut(f.bus, ":") // several servers of one cluster, separated by commas, are no URL
-	switch scheme {
-	case "nats", "tls":
-		if cfg.Bus.NATS == nil {
-			cfg.Bus = config.Default().Bus
-		}
-		cfg.Bus.NATS.URL, cfg.Bus.Stdout = f.bus, nil
-	case "stdout":
-		cfg.Bus = config.Bus{Stdout: &config.Stdout{}}
-	default:
-		return nil, usageError{errors.New("--bus: not yet supported: anything but nats://host:port (several separated by commas) or stdout")}
+	b, err := flagBus(f.bus, &cfg.Bus)
+	if err != nil {
+		return nil, err
 	}
-	return cfg, cfg.Validate()
+	cfg.UseBus(b)
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if errs := checkTemplates(cfg); len(errs) > 0 {
+		return nil, config.Errors(errs)
+	}
+	return cfg, nil
 }
 
 // newLogger writes to out. people tells that it does so for people.
@@ -137,38 +140,6 @@ func readableDurations(_ []string, a slog.Attr) slog.Attr {
 		return slog.String(a.Key, a.Value.Duration().String())
 	}
 	return a
-}
-
-// bus is a publisher and what else the agent needs of it.
-type bus struct {
-	publish.Publisher
-	run   func(context.Context) error // keeps the connection until its context ends
-	ready func() error
-	// heard is the last stream event of a resource that the bus has; nil: it cannot be asked.
-	heard func(context.Context, *object.Resource) (publish.Heard, bool, error)
-}
-
-func newBus(cfg *config.Config, cluster string, stdout io.Writer, log *slog.Logger, m *publish.Metrics) (*bus, error) {
-	if cfg.Bus.Stdout != nil {
-		return &bus{
-			Publisher: publish.NewStdout(stdout),
-			run:       untilEnded,
-			ready:     func() error { return nil },
-		}, nil
-	}
-	c := cfg.Bus.NATS
-	n, err := publish.NewNATS(publish.NATSConfig{
-		URL: c.URL, Cluster: cluster, Subject: c.Subject, MaxEventBytes: maxEventBytes,
-		Stream: publish.Stream{
-			Name: c.Stream.Name, Create: c.Stream.Create, Replicas: c.Stream.Replicas, MaxAge: c.Stream.MaxAge.Duration,
-			MaxBytes: int64(c.Stream.MaxBytes), DiscardOld: c.Stream.Discard == config.DiscardOld,
-			DuplicateWindow: c.Stream.DuplicateWindow.Duration,
-		},
-	}, log, m)
-	if err != nil {
-		return nil, fmt.Errorf("bus.nats: %w", err)
-	}
-	return &bus{Publisher: n, run: n.Run, ready: n.Ready, heard: n.Heard}, nil
 }
 
 // newSet makes the informers of the configuration's rules. The rest of the options is what is there already.
@@ -219,7 +190,10 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 	klog.SetSlogLogger(log)
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	c := &capture{cfg: cfg, flags: f, cluster: cluster, stdout: stdout, log: log, reg: reg, metrics: publish.NewMetrics(reg)}
+	c := &capture{
+		cfg: cfg, flags: f, cluster: cluster, stdout: stdout, log: log, reg: reg, metrics: publish.NewMetrics(reg),
+		relays: newRelayHost(cfg.Relay, log),
+	}
 	if err := c.prepare(); err != nil {
 		return err
 	}
@@ -229,14 +203,14 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 	}
 	defer listener.Close()
 	log.Info("kubecdc starts", "version", version, "api_server", cluster.host(), "from", cluster.from,
-		"server_address", listener.Addr().String())
+		"bus", busName(f, &cfg.Bus), "server_address", listener.Addr().String())
 
 	c.server = "http://" + listener.Addr().String()
 	// Records that go to the same terminal would be drawn over.
-	if people && (cfg.Bus.Stdout == nil || !terminal.Detect(stdout, os.Getenv).Interactive) {
+	if people && (!printsRecords(cfg) || !terminal.Detect(stdout, os.Getenv).Interactive) {
 		c.guide = &guide{out: out, set: c.set, queue: c.queue}
 	}
-	server := newServer(reg, c.set, probe{"informers", c.set.Ready}, probe{"bus", c.busReady})
+	server := newServer(reg, c.set, append([]probe{{name: "informers", ready: c.set.Ready}, {name: "bus", ready: c.busReady}}, c.relays.probes()...)...)
 	g, all := errgroup.WithContext(context.WithoutCancel(ctx))
 	serving, stopServing := context.WithCancel(all)
 	g.Go(func() error { return serve(serving, server, listener) })
@@ -250,6 +224,11 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 	return g.Wait()
 }
 
+// printsRecords tells that records go to standard output, from the agent or from a relay beside it.
+func printsRecords(cfg *config.Config) bool {
+	return cfg.Bus.Stdout != nil || slices.ContainsFunc(cfg.Relay, func(r config.Relay) bool { return r.To.Stdout != nil })
+}
+
 // capture is the agent without its HTTP server, which is there before the API server is.
 type capture struct {
 	cfg     *config.Config
@@ -261,8 +240,9 @@ type capture struct {
 	metrics *publish.Metrics
 	queue   *queue.Queue[*object.Delta]
 	set     *informers.Set
-	server  string // URL of the HTTP server
-	guide   *guide // nil: nobody looks on
+	server  string     // URL of the HTTP server
+	guide   *guide     // nil: nobody looks on
+	relays  *relayHost // nil: there are none
 
 	// Both are there once the API server has told the cluster's uid, and before the set runs.
 	bus    atomic.Pointer[bus]
@@ -331,7 +311,7 @@ func (c *capture) run(ctx context.Context) (err error) {
 		c.cfg.Bus.NATS.URL = local.URL()
 	}
 	name := cmp.Or(c.cfg.Cluster, uid)
-	b, err := newBus(c.cfg, name, c.stdout, c.log, c.metrics)
+	b, err := newBus(c.cfg, name, c.flags.embedded(), c.stdout, c.log, c.metrics)
 	if err != nil {
 		return usageError{err}
 	}
@@ -349,7 +329,7 @@ func (c *capture) run(ctx context.Context) (err error) {
 		Cluster: name, ClusterUID: uid, Mode: encode.Mode(c.cfg.Event.Mode), Before: c.cfg.Event.Before, Patch: c.cfg.Event.Patch,
 	})
 	pump := publish.NewPump(c.queue, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value },
-		encoder, b, publish.DefaultWorkers, c.log, c.metrics)
+		encoder, b, b.pumpOptions(c.cfg), c.log, c.metrics)
 	s := stages{
 		observe: c.set.Run, waiting: c.queue.Len, drained: c.queue.Drained, finish: c.set.Finish, closeQueue: c.queue.Close,
 		pump: pump.Run, remember: untilEnded, bus: b.run,
@@ -358,11 +338,35 @@ func (c *capture) run(ctx context.Context) (err error) {
 		s.remember = keep(c.memory.Keeper)
 	}
 	if c.guide != nil {
-		hints := hintsFor(c.cfg, local, c.flags)
+		hints := hintsFor(c.cfg, name, local, c.flags)
 		s.observe = beside(c.set.Run, func(ctx context.Context) error { c.guide.capturing(ctx, hints); return nil })
 		s.draining = c.guide.draining
 	}
-	return runStages(ctx, c.flags.grace, s, c.log)
+	return c.beside(ctx, name, func(ctx context.Context) error { return runStages(ctx, c.flags.grace, s, c.log) })
+}
+
+// beside runs the relays of the configuration while run runs. When ctx ends both end: relays need no queue to be drained, what
+// they have not delivered is on the bus.
+func (c *capture) beside(ctx context.Context, cluster string, run func(context.Context) error) error {
+	if c.relays == nil {
+		return run(ctx)
+	}
+	if printsRecords(c.cfg) {
+		signal.Ignore(syscall.SIGPIPE) // a pipe that nobody reads any more must fail the relay, not end the agent
+	}
+	m := relay.NewMetrics(c.reg)
+	relaying, stop := context.WithCancel(ctx)
+	defer stop()
+	var g errgroup.Group
+	g.Go(func() error {
+		c.relays.run(relaying, func(r *config.Relay) (runner, error) { return newRelay(c.cfg, r, cluster, c.stdout, c.log, m) })
+		return nil
+	})
+	g.Go(func() error {
+		defer stop()
+		return run(ctx)
+	})
+	return g.Wait()
 }
 
 // untilEnded is a stage that has nothing to do.

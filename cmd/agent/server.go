@@ -20,6 +20,7 @@ import (
 type probe struct {
 	name  string
 	ready func() error
+	aside bool // it is shown, and the agent is ready without it
 }
 
 // newServer serves /metrics, /healthz and /readyz, and takes orders at /snapshot from its own machine.
@@ -34,7 +35,9 @@ func newServer(reg *prometheus.Registry, set *informers.Set, probes ...probe) *h
 		code := http.StatusOK
 		for _, p := range probes {
 			if err := p.ready(); err != nil {
-				code = http.StatusServiceUnavailable
+				if !p.aside {
+					code = http.StatusServiceUnavailable
+				}
 				fmt.Fprintf(&b, "[-] %s: %v\n", p.name, err)
 			} else {
 				fmt.Fprintf(&b, "[+] %s: ok\n", p.name)

@@ -22,10 +22,11 @@ import (
 )
 
 type tailFlags struct {
-	bus, stream, since, output string
-	diff, untilNow             bool
-	limit                      int
-	selection                  console.Selection
+	bus, config, creds, tlsCA string
+	stream, since, output     string
+	diff, untilNow            bool
+	limit                     int
+	selection                 console.Selection
 }
 
 func newTailCommand(stdout, stderr io.Writer) *cobra.Command {
@@ -35,6 +36,9 @@ func newTailCommand(stdout, stderr io.Writer) *cobra.Command {
 		Short: "Show the events of a bus as they come",
 		Long: `Show the events of a bus, as they come or from the past, a line each: when, what happened, to which object, what
 changed and who did it. It reads any JetStream that kubecdc publishes to, and files of JSON lines.
+
+Where the server asks who is there: --config takes URL, stream, credentials and certificates from the agent's
+configuration, --creds and --tls-ca name files; --bus goes with either.
 
 Resources are named as for kubectl: plural, singular, kind or short name (pods, pod, Pod, po), with a group where need
 be (deployments.apps); short names of custom resources are not known. Names and the namespace may have * ? [a-z].
@@ -54,6 +58,8 @@ yaml and by --op progress. Colours: NO_COLOR and CLICOLOR_FORCE are heeded. Time
   kubecdc tail deploy,cm -n shop --diff             # what changes in Deployments and ConfigMaps of a namespace
   kubecdc tail pods -l app=web --op deleted --since 1h
   kubecdc tail deploy/web --since all --until-now -o yaml
+  kubecdc tail --config kubecdc.yaml                # the bus that the agent of this file publishes to
+  kubecdc tail --bus tls://nats.example:4222 --creds reader.creds
   kubecdc tail --bus file:events.jsonl --diff | less -R
   kubecdc run --config F --bus stdout: | kubecdc tail --bus -`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -68,7 +74,10 @@ yaml and by --op progress. Colours: NO_COLOR and CLICOLOR_FORCE are heeded. Time
 	fl.StringSliceVar(&f.selection.Ops, "op", nil, "only these `operations`: "+strings.Join(console.Kinds(), ", ")+"; or c, u, d, r, e, l")
 	fl.StringVar(&f.bus, "bus", "", "`URL` of the bus: nats://host:port, tls://host:port, file:PATH, or - for standard input\n"+
 		"(default: the bus of a kubecdc that runs here, else "+defaultURL+")")
-	fl.StringVar(&f.stream, "stream", consume.DefaultStream, "`name` of the JetStream stream")
+	fl.StringVar(&f.config, "config", "", "read the bus of this configuration `file`: bus.nats with its stream, credentials and certificates")
+	fl.StringVar(&f.creds, "creds", "", "`file` with a NATS user's credentials, as nsc writes them")
+	fl.StringVar(&f.tlsCA, "tls-ca", "", "`file` with the certificates of authorities to trust, instead of the system's; asks for TLS")
+	fl.StringVar(&f.stream, "stream", "", "`name` of the JetStream stream (default: that of --config, else "+consume.DefaultStream+")")
 	fl.StringVar(&f.since, "since", "", "begin in the past: a `time` (2026-11-20T15:00:00Z), how long ago (90s, 1h, 7d), or all")
 	fl.BoolVar(&f.untilNow, "until-now", false, "end where the stream ends, instead of waiting for more; without --since: show all")
 	fl.BoolVar(&f.untilNow, "no-follow", false, "the same as --until-now")
@@ -184,14 +193,13 @@ func (f *tailFlags) open(ctx context.Context, stdin io.Reader, stderr io.Writer)
 	if err != nil {
 		return nil, usageError{err}
 	}
-	bus := f.bus
-	if bus == "" {
-		bus = defaultBus()
-		noteOthers(stderr)
+	c, err := f.connection(stderr)
+	if err != nil {
+		return nil, err
 	}
-	scheme, rest, _ := strings.Cut(bus, ":")
+	scheme, rest, _ := strings.Cut(c.url, ":")
 	switch {
-	case bus == "-" || bus == "stdin:":
+	case c.url == "-" || c.url == "stdin:":
 		return linesSource("standard input", io.NopCloser(stdin), at), nil
 	case scheme == "file":
 		name := strings.TrimPrefix(rest, "//")
@@ -200,12 +208,12 @@ func (f *tailFlags) open(ctx context.Context, stdin io.Reader, stderr io.Writer)
 			return nil, fmt.Errorf("--bus file:%s: %w", name, errors.Unwrap(err))
 		}
 		return linesSource(name, file, at), nil
-	case slices.Contains([]string{"nats", "tls", "ws", "wss"}, scheme):
+	case slices.Contains([]string{"nats", "tls", "ws", "wss"}, scheme), f.bus == "": // the configuration has been validated
 	default:
 		return nil, usageError{errors.New("--bus: want nats://host:port (several separated by commas), tls://host:port, file:PATH, or - for standard input")}
 	}
 	o := consume.JetStreamOptions{
-		URL: bus, Stream: f.stream, StopAtEnd: f.untilNow,
+		URL: c.url, Options: c.options, Stream: c.stream, StopAtEnd: f.untilNow,
 	}
 	sayInterruptions(&o, stderr)
 	switch {
@@ -215,7 +223,11 @@ func (f *tailFlags) open(ctx context.Context, stdin io.Reader, stderr io.Writer)
 		o.Start = consume.Since(at)
 	}
 	r, err := consume.OpenJetStream(ctx, o)
-	if err != nil && ctx.Err() == nil && f.bus == "" {
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case refusesCredentials(err):
+		return nil, fmt.Errorf("%w\n%s", err, c.advice)
+	case f.bus == "" && f.config == "":
 		return nil, fmt.Errorf("%w\nNo kubecdc with a bus of its own runs here; start one (kubecdc run), or say where the bus is (--bus nats://host:port)", err)
 	}
 	if err != nil {

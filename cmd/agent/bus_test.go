@@ -1,0 +1,159 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/terminal"
+)
+
+// Each bus is made as the file says, with its dead letters and its place for large events.
+func TestBuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		file   string
+		kind   string
+		claims string
+		dead   string // "<nil>": none
+		pump   string
+		logged string
+	}{
+		"NATS by default": {
+			kind: "*publish.NATS", claims: "*publish.ObjectStore", dead: "publish.deadLetters", pump: "921600 [patch before reference]",
+		},
+		"NATS without anything": {
+			file: "bus: {nats: {auth: {credsFile: /c}, tls: {}}}\nclaimCheck: {}\ndeadLetter: {}\nevent: {maxBytes: 1MiB}\n",
+			kind: "*publish.NATS", claims: "<nil>", dead: "<nil>", pump: "1048576 [patch before]",
+		},
+		"Kafka whose topics exist": {
+			file: "bus: {kafka: {brokers: [\"kafka:9092\"]}}\n",
+			kind: "*publish.Kafka", claims: "<nil>", dead: "<nil>", pump: "921600 [patch before]",
+		},
+		"Kafka with all that there is": {
+			file: "bus:\n  kafka:\n    brokers: [\"kafka:9092\"]\n    create: {config: {retention.ms: -1}}\n    tls: {}\n" +
+				"    sasl: {mechanism: OAUTHBEARER, oauth: {tokenURL: \"https://l/\", clientID: c, clientSecretFile: /s}}\n" +
+				"claimCheck: {directory: {path: /large}}\n",
+			kind: "*publish.Kafka", claims: "*publish.ClaimDirectory", dead: "publish.deadTopic", pump: "921600 [patch before reference]",
+		},
+		"Kafka and a password that everybody sees": {
+			file: "bus: {kafka: {brokers: [\"127.0.0.1:9092\", \"kafka:9092\"], sasl: {mechanism: PLAIN, user: u, passwordFile: /p}}}\n",
+			kind: "*publish.Kafka", claims: "<nil>", dead: "<nil>", pump: "921600 [patch before]", logged: "unencrypted",
+		},
+		"Kafka here": {
+			file: "bus: {kafka: {brokers: [\"127.0.0.1:9092\", \"[::1]:9092\", \"localhost:9092\"], sasl: {mechanism: PLAIN, user: u, passwordFile: /p}}}\n",
+			kind: "*publish.Kafka", claims: "<nil>", dead: "<nil>", pump: "921600 [patch before]",
+		},
+		"HTTP": {
+			file: "bus: {http: {url: \"https://e/\", batch: 10, tls: {}}}\ndeadLetter: {url: \"https://e/dead\"}\noversize: [before]\n",
+			kind: "*publish.HTTP", claims: "<nil>", dead: "*publish.HTTP", pump: "921600 [before]",
+		},
+		"HTTP and its files": {
+			file: "bus: {http: {url: \"https://e/\"}}\nclaimCheck: {http: {url: \"https://f/\"}}\n",
+			kind: "*publish.HTTP", claims: "*publish.ClaimHTTP", dead: "<nil>", pump: "921600 [patch before reference]",
+		},
+		"stdout": {
+			file: "bus: {stdout: {}}\n",
+			kind: "*publish.Stdout", claims: "<nil>", dead: "<nil>", pump: "0 [patch before]",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, err := config.Parse([]byte("apiVersion: kubecdc.dev/v1\n"+c.file), "f.yaml", checkTemplates)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var logged buffer
+			log, _ := newLogger(cfg.Log, &terminal.Output{Writer: &logged})
+			b, err := newBus(cfg, "prod", false, &buffer{}, log, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := b.pumpOptions(cfg)
+			for what, s := range map[string][2]string{
+				"bus":          {c.kind, fmt.Sprintf("%T", b.Publisher)},
+				"claim check":  {c.claims, fmt.Sprintf("%T", b.claims)},
+				"of the pump":  {c.claims, fmt.Sprintf("%T", o.Claims)},
+				"dead letters": {c.dead, fmt.Sprintf("%T", o.DeadLetters)},
+				"given up":     {c.pump, fmt.Sprint(o.MaxEventBytes, " ", o.Oversize)},
+			} {
+				if s[0] != s[1] {
+					t.Errorf("%s: want %s, got %s", what, s[0], s[1])
+				}
+			}
+			if c.logged == "" != (logged.String() == "") || !strings.Contains(logged.String(), c.logged) {
+				t.Errorf("logged: %s", logged.String())
+			}
+			if heard := b.heard != nil; heard != (cfg.Bus.NATS != nil) {
+				t.Errorf("asked what it has heard: %v", heard)
+			}
+		})
+	}
+}
+
+// --bus takes the place of the bus in the file, and keeps what that has about a bus of its kind.
+func TestBusOfFlag(t *testing.T) {
+	file := map[string]string{
+		"nats":  "bus: {nats: {url: \"tls://n:4222\", stream: {name: S}, auth: {credsFile: /c}}}\n",
+		"kafka": "bus: {kafka: {brokers: [\"k:9092\"], topic: t, tls: {}, create: {partitions: 3}}}\n",
+		"http":  "bus: {http: {url: \"https://e/\", batch: 5, tokenFile: /t}}\ndeadLetter: {url: \"https://e/dead\"}\n",
+	}
+	for name, c := range map[string]struct{ file, flag, want string }{
+		"nothing, NATS":     {"", "nats://a:4222,nats://b:4222", "nats nats://a:4222,nats://b:4222 KUBECDC {    }; [patch before reference]; store true; {kubecdc.{cluster}.dead  }"},
+		"NATS, NATS":        {file["nats"], "nats://a:4222", "nats nats://a:4222 S {/c    }; [patch before reference]; store true; {kubecdc.{cluster}.dead  }"},
+		"NATS, Kafka":       {file["nats"], "kafka://a:9092,b:9092/x", "kafka [a:9092 b:9092] x zstd create false; [patch before]; store false; {  }"},
+		"Kafka, Kafka":      {file["kafka"], "kafka://a:9092", "kafka [a:9092] t zstd create true; [patch before]; store false; { kubecdc.{cluster}.dead }"},
+		"Kafka, HTTP":       {file["kafka"], "http://e:8080/x", "http http://e:8080/x 1 30s ; [patch before]; store false; {  }"},
+		"HTTP, HTTP":        {file["http"], "https://other/", "http https://other/ 5 30s /t; [patch before]; store false; {  https://e/dead}"},
+		"HTTP, NATS":        {file["http"], "nats://a:4222", "nats nats://a:4222 KUBECDC {    }; [patch before reference]; store true; {kubecdc.{cluster}.dead  }"},
+		"HTTP, stdout":      {file["http"], "stdout:", "stdout; [patch before]; store false; {  }"},
+		"own order, stdout": {"oversize: [reference, before]\n", "stdout", "stdout; [before]; store false; {  }"},
+	} {
+		cfg, err := config.Parse([]byte("apiVersion: kubecdc.dev/v1\n"+c.file), "f.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := flagBus(c.flag, &cfg.Bus)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.UseBus(b)
+		if err := cfg.Validate(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		var got string
+		switch {
+		case cfg.Bus.NATS != nil:
+			got = fmt.Sprint("nats ", cfg.Bus.NATS.URL, " ", cfg.Bus.NATS.Stream.Name, " ", cfg.Bus.NATS.Auth)
+		case cfg.Bus.Kafka != nil:
+			got = fmt.Sprint("kafka ", cfg.Bus.Kafka.Brokers, " ", cfg.Bus.Kafka.Topic, " ", cfg.Bus.Kafka.Compression, " create ", cfg.Bus.Kafka.Create != nil)
+		case cfg.Bus.HTTP != nil:
+			got = fmt.Sprint("http ", cfg.Bus.HTTP.URL, " ", cfg.Bus.HTTP.Batch, " ", cfg.Bus.HTTP.Timeout, " ", cfg.Bus.HTTP.TokenFile)
+		case cfg.Bus.Stdout != nil:
+			got = "stdout"
+		}
+		got += fmt.Sprintf("; %v; store %v; %v", cfg.Oversize, cfg.ClaimCheck.ObjectStore != nil, cfg.DeadLetter)
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// A file of secrets that is not there ends the agent before anything is captured, and is named.
+func TestBusWithoutItsFiles(t *testing.T) {
+	for _, bus := range []string{
+		"{http: {url: \"https://e/\", tokenFile: /none/token}}",
+		"{http: {url: \"https://e/\", tls: {caFile: /none/token}}}",
+		"{stdout: {}}\nclaimCheck: {http: {url: \"https://f/\", tokenFile: /none/token}}",
+	} {
+		cfg, err := config.Parse([]byte("apiVersion: kubecdc.dev/v1\nbus: "+bus+"\n"), "f.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := newBus(cfg, "prod", false, &buffer{}, slog.New(slog.DiscardHandler), nil); err == nil || !strings.Contains(err.Error(), "/none/token") {
+			t.Errorf("%s: %v", bus, err)
+		}
+	}
+}

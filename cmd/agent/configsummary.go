@@ -1,0 +1,316 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/kubecdc/kubecdc/internal/config"
+)
+
+// summary is what a configuration does, in short.
+type summary struct {
+	Cluster string        `json:"cluster"` // "": the UID of namespace kube-system
+	Watch   []watchedRule `json:"watch"`
+	Bus     busSummary    `json:"bus"`
+	Refused refusals      `json:"refused"`
+	Relays  []relayed     `json:"relays,omitempty"`
+	Off     []string      `json:"off"` // keys
+
+	checkpoint string // where, for people; "": nowhere
+}
+
+type watchedRule struct {
+	Line       int      `json:"line,omitempty"`
+	Resources  []string `json:"resources"`
+	Except     []string `json:"except,omitempty"`
+	Namespaces []string `json:"namespaces,omitempty"`
+	Labels     string   `json:"labelSelector,omitempty"`
+	Fields     string   `json:"fieldSelector,omitempty"`
+}
+
+type busSummary struct {
+	Kind    string   `json:"kind"`          // the key under bus
+	URL     string   `json:"url,omitempty"` // without a query
+	Stream  string   `json:"stream,omitempty"`
+	Subject string   `json:"subject,omitempty"`
+	Brokers []string `json:"brokers,omitempty"`
+	Topic   string   `json:"topic,omitempty"`
+
+	storage string
+	secured []string // how, in words
+}
+
+// refusals are what becomes of events that the bus does not take.
+type refusals struct {
+	MaxEventBytes int64    `json:"maxEventBytes"`
+	GivenUp       []string `json:"givenUp"`              // by what is larger, in this order
+	ClaimCheck    string   `json:"claimCheck,omitempty"` // where the whole is kept
+	DeadLetter    string   `json:"deadLetter,omitempty"` // a subject, topic or URL; "": the agent ends
+}
+
+// relayed is a relay in short.
+type relayed struct {
+	Name string `json:"name"`
+	To   string `json:"to"` // the key under to
+}
+
+func summarize(f *config.File) *summary {
+	s := &summary{
+		Cluster: f.Cluster, Bus: summarizeBus(&f.Bus), Refused: summarizeRefused(f.Config), Relays: summarizeRelays(f.Config),
+		checkpoint: summarizeCheckpoint(f.Config), Off: []string{},
+	}
+	for i := range f.Watch {
+		r := &f.Watch[i]
+		s.Watch = append(s.Watch, watchedRule{
+			Line: f.Line(fmt.Sprintf("watch[%d]", i)), Resources: patterns(r.Resources), Except: patterns(r.Except),
+			Namespaces: namespaces(r.Namespaces), Labels: r.LabelSelector, Fields: r.FieldSelector,
+		})
+	}
+	for _, o := range []struct {
+		key string
+		on  bool
+	}{
+		{"snapshot", f.Snapshot.Mode != config.SnapshotNever},
+		{"event.before", f.Event.Before},
+		{"event.patch", f.Event.Patch},
+		{"checkpoint", remembers(f.Config)},
+		{"leaderElection", f.LeaderElection.Enabled},
+		{"tracing", f.Tracing.Enabled},
+	} {
+		if !o.on {
+			s.Off = append(s.Off, o.key)
+		}
+	}
+	return s
+}
+
+func summarizeBus(b *config.Bus) busSummary {
+	switch {
+	case b.NATS != nil:
+		n := b.NATS
+		s := busSummary{Kind: "nats", URL: n.URL, Stream: n.Stream.Name, Subject: n.Subject, storage: summarizeStream(&n.Stream)}
+		s.secure(n.TLS, "")
+		if way := natsUser(&n.Auth); way != "" {
+			s.secured = append(s.secured, way)
+		}
+		return s
+	case b.Kafka != nil:
+		k := b.Kafka
+		s := busSummary{Kind: "kafka", Brokers: k.Brokers, Topic: k.Topic, storage: "topics have to exist"}
+		if c := k.Create; c != nil {
+			s.storage = fmt.Sprintf("topics are created where they are missing (partitions: %d, replicas: %d)", c.Partitions, c.ReplicationFactor)
+		}
+		s.secure(k.TLS, "")
+		if k.SASL != nil {
+			s.secured = append(s.secured, string(k.SASL.Mechanism))
+		}
+		return s
+	case b.HTTP != nil:
+		h := b.HTTP
+		s := busSummary{Kind: "http", URL: withoutQuery(h.URL), storage: "an event in each request"}
+		if h.Batch > 1 {
+			s.storage = fmt.Sprintf("up to %d events in each request", h.Batch)
+		}
+		s.secure(h.TLS, "https")
+		return s
+	}
+	return busSummary{Kind: "stdout"}
+}
+
+// secure says how a connection is encrypted, and proven. scheme is that of a URL which says so already.
+func (b *busSummary) secure(t *config.TLS, scheme string) {
+	switch {
+	case t == nil:
+	case t.CertFile != "":
+		b.secured = append(b.secured, "TLS with a certificate of its own")
+	case scheme == "" || t.CAFile != "":
+		b.secured = append(b.secured, "TLS")
+	}
+}
+
+// natsUser is how the agent says who it is.
+func natsUser(a *config.NATSAuth) string {
+	switch {
+	case a.CredsFile != "":
+		return "credentials " + a.CredsFile
+	case a.User != "":
+		return "user " + a.User
+	case a.TokenFile != "":
+		return "a token"
+	case a.NKeySeedFile != "":
+		return "an NKey"
+	}
+	return ""
+}
+
+func summarizeStream(c *config.NATSStream) string {
+	if !c.Create {
+		return "which has to exist"
+	}
+	age, size := "for ever", "of any size"
+	if c.MaxAge.Duration > 0 {
+		age = c.MaxAge.String()
+	}
+	if c.MaxBytes > 0 {
+		size = "up to " + c.MaxBytes.String()
+	}
+	return fmt.Sprintf("created where it is missing (kept %s, %s, replicas: %d)", age, size, c.Replicas)
+}
+
+func summarizeRefused(c *config.Config) refusals {
+	r := refusals{MaxEventBytes: int64(c.Event.MaxBytes), GivenUp: []string{}, DeadLetter: cmp.Or(c.DeadLetter.Subject, c.DeadLetter.Topic)}
+	for _, o := range c.Oversize {
+		r.GivenUp = append(r.GivenUp, string(o))
+	}
+	switch k := &c.ClaimCheck; {
+	case k.ObjectStore != nil:
+		r.ClaimCheck = "object store " + k.ObjectStore.Bucket
+	case k.Directory != nil:
+		r.ClaimCheck = "directory " + k.Directory.Path
+	case k.HTTP != nil:
+		r.ClaimCheck = withoutQuery(k.HTTP.URL)
+	}
+	if c.DeadLetter.URL != "" {
+		r.DeadLetter = withoutQuery(c.DeadLetter.URL)
+	}
+	return r
+}
+
+func summarizeRelays(c *config.Config) []relayed {
+	var all []relayed
+	for i := range c.Relay {
+		r := relayed{Name: c.Relay[i].Name}
+		switch t := &c.Relay[i].To; {
+		case t.Slack != nil:
+			r.To = "slack"
+		case t.HTTP != nil:
+			r.To = "http"
+		case t.NATS != nil:
+			r.To = "nats"
+		case t.Kafka != nil:
+			r.To = "kafka"
+		default:
+			r.To = "stdout"
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+func summarizeCheckpoint(c *config.Config) string {
+	switch {
+	case !remembers(c):
+		return ""
+	case c.Checkpoint.File != nil:
+		return "file " + c.Checkpoint.File.Path
+	case c.Checkpoint.ConfigMap != nil:
+		return fmt.Sprintf("ConfigMap %s of namespace %s", c.Checkpoint.ConfigMap.Name, c.Checkpoint.ConfigMap.Namespace)
+	}
+	return "ConfigMap " + config.DefaultCheckpoint + " for an agent in a pod, else a file of its own"
+}
+
+func patterns(list []config.ResourcePattern) []string {
+	var names []string
+	for _, p := range list {
+		names = append(names, p.String())
+	}
+	return names
+}
+
+func namespaces(list config.Namespaces) []string {
+	var names []string
+	for _, n := range list {
+		names = append(names, string(n))
+	}
+	return names
+}
+
+func (s *summary) write(w io.Writer) {
+	table := newFacts(w)
+	table.add("cluster", orText(s.Cluster, "the UID of namespace kube-system"))
+	for i, r := range s.Watch {
+		key := "watch"
+		if i > 0 {
+			key = ""
+		}
+		table.add(key, r.String())
+	}
+	table.add("to", s.Bus.String())
+	if s.Bus.Subject != "" {
+		table.add("subjects", s.Bus.Subject)
+	}
+	if s.Bus.Topic != "" {
+		table.add("topics", s.Bus.Topic)
+	}
+	if s.Bus.Kind != "stdout" { // which takes what there is
+		table.add("too large", s.Refused.tooLarge())
+		table.add("refused", orText(s.Refused.DeadLetter, "ends the agent: there is no deadLetter"))
+	}
+	for i, r := range s.Relays {
+		key := "relays"
+		if i > 0 {
+			key = ""
+		}
+		table.add(key, r.Name+", to "+r.To)
+	}
+	if s.checkpoint != "" {
+		table.add("resumes", "from "+s.checkpoint)
+	}
+	table.add("off", orText(strings.Join(s.Off, ", "), "nothing"))
+	table.flush()
+}
+
+// String is the rule in words.
+func (r watchedRule) String() string {
+	s := strings.Join(r.Resources, ", ")
+	if s == "*" {
+		s = "all that the API server serves"
+	}
+	for _, part := range []struct{ words, value string }{
+		{"except", strings.Join(r.Except, ", ")},
+		{"in namespaces", strings.Join(r.Namespaces, ", ")},
+		{"with labels", r.Labels},
+		{"with fields", r.Fields},
+	} {
+		if part.value != "" {
+			s += ", " + part.words + " " + part.value
+		}
+	}
+	return s
+}
+
+// String is the bus in words.
+func (b busSummary) String() string {
+	var s string
+	switch b.Kind {
+	case "nats":
+		s = fmt.Sprintf("%s, stream %s, %s", b.URL, b.Stream, b.storage)
+	case "kafka":
+		s = fmt.Sprintf("Kafka %s, %s", strings.Join(b.Brokers, ","), b.storage)
+	case "http":
+		s = b.URL + ", " + b.storage
+	default:
+		return "standard output, as JSON lines"
+	}
+	if len(b.secured) > 0 {
+		s += ", with " + strings.Join(b.secured, " and ")
+	}
+	return s
+}
+
+// tooLarge is in words what becomes of events that are larger than events may be.
+func (r *refusals) tooLarge() string {
+	size := config.Bytes(r.MaxEventBytes).String()
+	if len(r.GivenUp) == 0 {
+		return "above " + size + ": refused"
+	}
+	words := make([]string, len(r.GivenUp))
+	for i, w := range r.GivenUp {
+		if words[i] = w; w == string(config.OversizeReference) {
+			words[i] = "all but a reference (" + r.ClaimCheck + ")"
+		}
+	}
+	return "above " + size + ": gives up " + strings.Join(words, ", then ")
+}

@@ -1,0 +1,287 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/relay"
+	"github.com/kubecdc/kubecdc/internal/terminal"
+)
+
+type relayFlags struct {
+	config, cluster                      string
+	bus, stream, to, name, start, refuse string
+	namespaces, ops                      []string
+}
+
+// given tells that a relay is described by flags.
+func (f *relayFlags) given() bool {
+	return f.bus != "" || f.stream != "" || f.to != "" || f.name != "" || f.start != "" || f.refuse != "" || len(f.namespaces) > 0 || len(f.ops) > 0
+}
+
+const targets = "stdout:, http(s)://host/path, slack:FILE, nats://host:port or kafka://host:port/topic"
+
+func newRelayCommand(stdout, stderr io.Writer) *cobra.Command {
+	var f relayFlags
+	cmd := &cobra.Command{
+		Use:   "relay {--config FILE [NAME...] | --bus URL --to TARGET --name NAME [RESOURCE[,RESOURCE...]]}",
+		Short: "Send records from a bus on to HTTP, Slack, stdout or another bus",
+		Long: `Send records from a JetStream stream or Kafka topics on to somewhere else: to a receiver of CloudEvents over HTTP, a
+channel of Slack, standard output, or another JetStream or Kafka. In order per object, each at least once, and only
+those that are asked for.
+
+A relay remembers under its name how far it has delivered, on the bus it reads from: in the key-value bucket
+kubecdc-relay of JetStream, or as the consumer group kubecdc-relay-NAME of Kafka. A receiver that is slow or away holds
+back neither the agent nor other relays; as long as the bus keeps the records, nothing is lost. Run a relay of one name
+once: on JetStream the one that was started last takes over, and the other ends.
+
+With --config, the relays of the file's list "relay" are run, or those that are named, and the file's bus is what they
+read; /metrics and /readyz are served at its server.address. 'kubecdc run' with the same file runs them beside the
+agent: then do not run them here too.
+
+Without it, flags describe one. Resources are written as in the file: deployments.apps, pods, '*.networking.k8s.io'.
+Slack's target is a file that holds the URL of an incoming webhook, which is a secret.`,
+		Example: `  kubecdc relay --config kubecdc.yaml
+  kubecdc relay --config kubecdc.yaml slack-payments
+  kubecdc relay --bus nats://127.0.0.1:4222 --to slack:/etc/kubecdc/webhook --name deploys deployments.apps --op updated
+  kubecdc relay --bus kafka://kafka-0:9092/kubecdc.prod --to https://hooks.example/kubecdc --name hook
+  kubecdc relay --bus nats://127.0.0.1:4222 --to stdout: --name audit --start beginning >> audit.jsonl
+  kubecdc relay status --config kubecdc.yaml`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runRelays(cmd.Context(), &f, args, stdout, stderr)
+		},
+	}
+	fl := cmd.Flags()
+	addRelayFlags(cmd, &f)
+	fl.StringVar(&f.to, "to", "", "`target`: "+targets)
+	fl.StringVar(&f.name, "name", "", "`name` of the relay, under which it goes on where it ended")
+	fl.StringVar(&f.start, "start", "", "`where` to begin the first time: live or beginning (default live)")
+	fl.StringVar(&f.refuse, "refused", "", "`what` becomes of a record that the target refuses for good: stop or skip (default stop)")
+	fl.StringSliceVarP(&f.namespaces, "namespace", "n", nil, "only objects in these `namespaces`; patterns, ! before one excludes")
+	fl.StringSliceVar(&f.ops, "op", nil, "only these `operations`: "+strings.Join(config.Operation("").Values(), ", "))
+	completeWords(cmd, "start", config.RelayStart("").Values()...)
+	completeWords(cmd, "refused", config.RelayRefused("").Values()...)
+	completeWords(cmd, "op", config.Operation("").Values()...)
+	cmd.AddCommand(newRelayStatusCommand(stdout))
+	return cmd
+}
+
+// addRelayFlags adds those that say what is read.
+func addRelayFlags(cmd *cobra.Command, f *relayFlags) {
+	cmd.Flags().StringVar(&f.config, "config", "", "configuration `file`")
+	cmd.Flags().StringVar(&f.cluster, "cluster", "", "only records of this `cluster`, and {cluster} in topics and subjects (default: that of the file)")
+	cmd.Flags().StringVar(&f.bus, "bus", "", "`URL` of the bus to read: nats://host:port, tls://host:port or kafka://host:port/topic")
+	cmd.Flags().StringVar(&f.stream, "stream", "", "`name` of the JetStream stream (default KUBECDC)")
+}
+
+// load is the configuration, with the relays that are meant and no others.
+func (f *relayFlags) load(args []string) (*config.Config, error) {
+	switch {
+	case f.config != "" && f.given():
+		return nil, usageError{errors.New("--config has all that is to be known about relays: leave out the other flags, and name those of the file that are meant")}
+	case f.config == "":
+		return f.describe(args)
+	}
+	cfg, err := config.Load(f.config, checkTemplates)
+	var invalid config.Errors
+	switch {
+	case errors.As(err, &invalid):
+		return nil, err
+	case err != nil:
+		return nil, usageError{err} // the file cannot be read
+	case len(cfg.Relay) == 0:
+		return nil, usageError{fmt.Errorf("%s: has no relays: list them under the key relay, see docs/relay.md", f.config)}
+	}
+	if f.cluster != "" {
+		cfg.Cluster = f.cluster
+	}
+	if len(args) == 0 {
+		return cfg, nil
+	}
+	var meant []config.Relay
+	for _, name := range args {
+		i := slices.IndexFunc(cfg.Relay, func(r config.Relay) bool { return r.Name == name })
+		if i < 0 {
+			names := make([]string, len(cfg.Relay))
+			for k := range cfg.Relay {
+				names[k] = cfg.Relay[k].Name
+			}
+			return nil, usageError{fmt.Errorf("%s: has no relay %q, there are %s", f.config, name, strings.Join(names, ", "))}
+		}
+		if !slices.ContainsFunc(meant, func(r config.Relay) bool { return r.Name == name }) {
+			meant = append(meant, cfg.Relay[i])
+		}
+	}
+	cfg.Relay = meant
+	return cfg, nil
+}
+
+// describe makes a configuration of flags.
+func (f *relayFlags) describe(args []string) (*config.Config, error) {
+	for _, needed := range []struct{ flag, value string }{{"bus", f.bus}, {"to", f.to}, {"name", f.name}} {
+		if needed.value == "" {
+			return nil, usageError{fmt.Errorf("--%s is missing: want --config FILE, or --bus URL --to TARGET --name NAME", needed.flag)}
+		}
+	}
+	cfg := config.Default()
+	cfg.Cluster = f.cluster
+	b, err := flagBus(f.bus, &config.Bus{})
+	if err != nil || b.NATS == nil && b.Kafka == nil {
+		return nil, usageError{errors.New("--bus: must be nats://host:port, tls://host:port or kafka://host:port/topic: a relay reads what a bus keeps")}
+	}
+	if f.stream != "" {
+		if b.NATS == nil {
+			return nil, usageError{errors.New("--stream is one of JetStream: leave it out, or name a NATS server with --bus")}
+		}
+		b.NATS.Stream.Name = f.stream
+	}
+	cfg.UseBus(b)
+	r := config.Relay{Name: f.name, Start: config.RelayLive, Refused: config.RelayStop}
+	if f.start != "" {
+		r.Start = config.RelayStart(f.start)
+	}
+	if f.refuse != "" {
+		r.Refused = config.RelayRefused(f.refuse)
+	}
+	if r.To, err = relayTarget(f.to); err != nil {
+		return nil, err
+	}
+	for _, arg := range args {
+		for text := range strings.SplitSeq(arg, ",") {
+			var p config.ResourcePattern
+			if err := p.UnmarshalText([]byte(text)); err != nil {
+				return nil, usageError{fmt.Errorf("%q: %w", text, err)}
+			}
+			r.Resources = append(r.Resources, p)
+		}
+	}
+	for _, text := range f.namespaces {
+		var p config.NamespacePattern
+		if err := p.UnmarshalText([]byte(text)); err != nil {
+			return nil, usageError{fmt.Errorf("--namespace: %w", err)}
+		}
+		r.Namespaces = append(r.Namespaces, p)
+	}
+	for _, op := range f.ops {
+		r.Operations = append(r.Operations, config.Operation(op))
+	}
+	cfg.Relay = []config.Relay{r}
+	if err := cfg.Validate(); err != nil {
+		return nil, usageError{err}
+	}
+	if errs := checkTemplates(cfg); len(errs) > 0 {
+		return nil, usageError{config.Errors(errs)}
+	}
+	return cfg, nil
+}
+
+// relayTarget reads --to.
+func relayTarget(to string) (config.RelayTarget, error) {
+	if name, ok := strings.CutPrefix(to, "slack:"); ok && name != "" && !strings.HasPrefix(name, "http") {
+		name, err := filepath.Abs(name)
+		if err != nil {
+			return config.RelayTarget{}, fmt.Errorf("--to: %w", err)
+		}
+		return config.RelayTarget{Slack: &config.Slack{URLFile: name}}, nil
+	}
+	b, err := flagBus(to, &config.Bus{})
+	if err != nil {
+		return config.RelayTarget{}, usageError{errors.New("--to: must be " + targets)} // it is not repeated: it may be a secret
+	}
+	return config.RelayTarget{HTTP: b.HTTP, NATS: b.NATS, Kafka: b.Kafka, Stdout: b.Stdout}, nil
+}
+
+// runRelays runs relays until ctx ends, or the only one fails.
+func runRelays(ctx context.Context, f *relayFlags, args []string, stdout, stderr io.Writer) error {
+	cfg, err := f.load(args)
+	if err != nil {
+		return err
+	}
+	// Else a pipe that nobody reads any more would end the process by the signal, before the cursor is saved.
+	signal.Ignore(syscall.SIGPIPE)
+	log, _ := newLogger(cfg.Log, terminal.Detect(stderr, os.Getenv))
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	metrics := relay.NewMetrics(reg)
+	open := func(r *config.Relay) (runner, error) { return newRelay(cfg, r, cfg.Cluster, stdout, log, metrics) }
+	var only runner
+	for i := range cfg.Relay { // what is configured wrongly is told at once
+		if only, err = open(&cfg.Relay[i]); err != nil {
+			return usageError{err}
+		}
+	}
+	if f.config == "" {
+		return only.Run(ctx)
+	}
+	host := newRelayHost(cfg.Relay, log)
+	probes := host.probes()
+	if len(cfg.Relay) == 1 {
+		probes = []probe{{name: "relay " + cfg.Relay[0].Name, ready: only.Ready}}
+	}
+	run := func(ctx context.Context) error {
+		if len(cfg.Relay) == 1 {
+			return only.Run(ctx)
+		}
+		host.run(ctx, open) // one that fails must not end the others
+		return nil
+	}
+	listener, err := listen(ctx, cfg.Server.Address, true)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	log.Info("kubecdc relays", "version", version, "relays", len(cfg.Relay), "server_address", listener.Addr().String())
+	g, all := errgroup.WithContext(context.WithoutCancel(ctx))
+	serving, stopServing := context.WithCancel(all)
+	g.Go(func() error { return serve(serving, newRelayServer(reg, probes), listener) })
+	g.Go(func() error {
+		defer stopServing()
+		relaying, stop := context.WithCancel(ctx)
+		defer stop()
+		defer context.AfterFunc(all, stop)() // the server has failed
+		return run(relaying)
+	})
+	return g.Wait()
+}
+
+// newRelayServer serves /metrics, /healthz and /readyz of a process that only relays.
+func newRelayServer(reg *prometheus.Registry, probes []probe) *http.Server {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "ok")
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		var b strings.Builder
+		code := http.StatusOK
+		for _, p := range probes {
+			if err := p.ready(); err != nil {
+				code = http.StatusServiceUnavailable
+				fmt.Fprintf(&b, "[-] %s: %v\n", p.name, err)
+			} else {
+				fmt.Fprintf(&b, "[+] %s: ok\n", p.name)
+			}
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.WriteHeader(code)
+		fmt.Fprint(w, b.String())
+	})
+	return &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+}

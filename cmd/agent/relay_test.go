@@ -1,0 +1,298 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// relaying is a kubecdc relay that runs.
+type relaying struct {
+	out, complaints *terminalOf
+	stop            context.CancelFunc
+	ended           chan int
+}
+
+func startRelay(t *testing.T, args ...string) *relaying {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	r := &relaying{newTerminal(), newTerminal(), stop, make(chan int, 1)}
+	go func() { r.ended <- run(ctx, append([]string{"relay"}, args...), r.out, r.complaints) }()
+	t.Cleanup(stop)
+	return r
+}
+
+// end ends it and returns its exit code.
+func (r *relaying) end(t *testing.T) int {
+	t.Helper()
+	r.stop()
+	select {
+	case code := <-r.ended:
+		return code
+	case <-time.After(30 * time.Second):
+		t.Fatalf("does not end: %s", r.complaints)
+		return 0
+	}
+}
+
+// relayedNames are the names of the objects whose events were written.
+func relayedNames(out string) string {
+	var names []string
+	for line := range strings.Lines(out) {
+		e, err := consume.Parse([]byte(strings.TrimRight(line, "\n")))
+		if err != nil {
+			names = append(names, err.Error())
+			continue
+		}
+		names = append(names, e.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+func webs(from, to int) string {
+	var out []string
+	for n := from; n <= to; n++ {
+		out = append(out, fmt.Sprintf("web-%d", n))
+	}
+	return strings.Join(out, " ")
+}
+
+func TestRelayByFlagsGoesOnWhereItEnded(t *testing.T) {
+	s := startServer(t, t.TempDir(), -1)
+	publishAll(t, s.ClientURL(), 1, 3)
+	args := []string{"--bus", s.ClientURL(), "--to", "stdout:", "--name", "audit", "--start", "beginning", "pods"}
+	first := startRelay(t, args...)
+	first.out.waitFor(t, "what was there", func(got string) bool { return relayedNames(got) == webs(1, 3) })
+	if code := first.end(t); code != exitOK {
+		t.Fatalf("exit code %d: %s", code, first.complaints)
+	}
+	publishAll(t, s.ClientURL(), 4, 5)
+	second := startRelay(t, args...)
+	second.out.waitFor(t, "what came meanwhile", func(got string) bool { return relayedNames(got) == webs(4, 5) })
+	if code := second.end(t); code != exitOK {
+		t.Fatalf("exit code %d: %s", code, second.complaints)
+	}
+	publishAll(t, s.ClientURL(), 6, 6)
+
+	var out, complaints bytes.Buffer
+	if code := run(t.Context(), []string{"relay", "status", "--bus", s.ClientURL(), "--name", "audit", "-o", "json"}, &out, &complaints); code != exitOK {
+		t.Fatalf("exit code %d: %s", code, &complaints)
+	}
+	var status []relayStatus
+	if err := json.Unmarshal(out.Bytes(), &status); err != nil {
+		t.Fatal(err)
+	}
+	if c := status[0].Cursors[0]; c.At != 5 || c.Behind != 1 || c.Place != "KUBECDC" {
+		t.Errorf("status: %s", &out)
+	}
+	out.Reset()
+	if code := run(t.Context(), []string{"relay", "status", "--bus", s.ClientURL(), "--name", "other"}, &out, &complaints); code != exitOK || !strings.Contains(out.String(), "it has not been started yet") {
+		t.Errorf("exit code %d:\n%s", code, &out)
+	}
+}
+
+// Relays of a file: each gets what it asks for, and one whose receiver refuses does not hold up the others.
+func TestRelaysOfAFile(t *testing.T) {
+	s := startServer(t, t.TempDir(), -1)
+	var mu sync.Mutex
+	var got []string
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		e, bad := consume.Parse(body)
+		if err != nil || bad != nil {
+			http.Error(w, "no event", http.StatusBadRequest)
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		got = append(got, e.Name)
+	}))
+	defer receiver.Close()
+	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "never", http.StatusUnprocessableEntity)
+	}))
+	defer refusing.Close()
+	file := filepath.Join(t.TempDir(), "kubecdc.yaml")
+	text := fmt.Sprintf(`apiVersion: kubecdc.dev/v1
+bus: {nats: {url: %q}}
+server: {address: "127.0.0.1:0"}
+log: {format: text}
+relay:
+  - {name: hook, start: beginning, to: {http: {url: %q}}}
+  - {name: refused, start: beginning, to: {http: {url: %q}}}
+  - {name: lines, start: beginning, namespaces: ["web-*"], to: {stdout: {}}}
+  - {name: deleted, start: beginning, operations: [deleted], to: {stdout: {}}}
+`, s.ClientURL(), receiver.URL, refusing.URL)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	publishAll(t, s.ClientURL(), 1, 3)
+	r := startRelay(t, "--config", file)
+	r.complaints.waitFor(t, "the failure of one", func(log string) bool {
+		return strings.Contains(log, "relay=refused") && strings.Contains(log, "refuses event")
+	})
+	publishAll(t, s.ClientURL(), 4, 4)
+	waitUntil(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(got) == 4
+	})
+	if code := r.end(t); code != exitOK {
+		t.Errorf("exit code %d: %s", code, r.complaints)
+	}
+	if n := r.out.String(); n != "" {
+		t.Errorf("what nobody asked for: %s", n)
+	}
+
+	// One of them alone ends with its error.
+	alone := startRelay(t, "--config", file, "refused")
+	select {
+	case code := <-alone.ended:
+		if code != exitFailed || !strings.Contains(alone.complaints.String(), "kubecdc: relay refused: stream KUBECDC, record ") || !strings.Contains(alone.complaints.String(), ": the target refuses event") {
+			t.Errorf("exit code %d: %s", code, alone.complaints)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("does not end")
+	}
+}
+
+func waitUntil(t *testing.T, done func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(30 * time.Second)
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("waited for too long")
+		}
+	}
+}
+
+func TestRelayMatchesWhatItIsToldTo(t *testing.T) {
+	parse := func(text string) *consume.Event {
+		e, err := consume.Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	object := func(apiVersion, resource, namespace, verb string) *consume.Event {
+		return parse(fmt.Sprintf(`{"specversion":"1.0","id":"i","source":"/kubernetes/prod","type":"dev.kubecdc.object.%s","cluster":"prod","apiversion":%q,"resource":%q,"namespace":%q,"name":"n","uid":"u","op":%q,"data":{"op":%q,"resourceVersion":"1"}}`,
+			verb, apiVersion, resource, namespace, verb[:1], verb[:1]))
+	}
+	progress := parse(`{"specversion":"1.0","id":"i","source":"/kubernetes/prod","type":"dev.kubecdc.progress","cluster":"prod","apiversion":"apps/v1","resource":"deployments","scope":"deployments.apps","data":{"resourceVersion":"1"}}`)
+	pattern := func(text string) config.ResourcePattern {
+		var p config.ResourcePattern
+		if err := p.UnmarshalText([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	deployments := config.Relay{Resources: []config.ResourcePattern{pattern("deployments.apps")}, Namespaces: config.Namespaces{"shop", "team-*", "!team-x"}}
+	updates := config.Relay{Operations: []config.Operation{config.Updated}}
+	for _, c := range []struct {
+		name    string
+		relay   config.Relay
+		cluster string
+		event   *consume.Event
+		want    bool
+	}{
+		{"all", config.Relay{}, "", object("v1", "pods", "shop", "updated"), true},
+		{"the cluster", config.Relay{}, "prod", object("v1", "pods", "shop", "updated"), true},
+		{"another cluster", config.Relay{}, "test", object("v1", "pods", "shop", "updated"), false},
+		{"resource and namespace", deployments, "", object("apps/v1", "deployments", "team-y", "updated"), true},
+		{"another namespace", deployments, "", object("apps/v1", "deployments", "team-x", "updated"), false},
+		{"another group", deployments, "", object("other/v1", "deployments", "shop", "updated"), false},
+		{"another resource", deployments, "", object("apps/v1", "replicasets", "shop", "updated"), false},
+		{"about the stream", deployments, "", progress, true},
+		{"an operation", updates, "", object("v1", "pods", "", "updated"), true},
+		{"another operation", updates, "", object("v1", "pods", "", "deleted"), false},
+		{"about the stream, where operations are named", updates, "", progress, false},
+	} {
+		if got := matchRelay(&c.relay, c.cluster)(c.event); got != c.want {
+			t.Errorf("%s: %t, want %t", c.name, got, c.want)
+		}
+	}
+}
+
+func TestRelayServerTellsOfEachRelay(t *testing.T) {
+	ready := func() error { return nil }
+	broken := func() error { return fmt.Errorf("not connected") }
+	for _, c := range []struct {
+		probes []probe
+		code   int
+		body   string
+	}{
+		{[]probe{{name: "relay a", ready: ready}}, http.StatusOK, "[+] relay a: ok\n"},
+		{[]probe{{name: "relay a", ready: ready}, {name: "relay b", ready: broken, aside: true}}, http.StatusServiceUnavailable, "[+] relay a: ok\n[-] relay b: not connected\n"},
+	} {
+		w := httptest.NewRecorder()
+		newRelayServer(prometheus.NewRegistry(), c.probes).Handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil))
+		if w.Code != c.code || w.Body.String() != c.body {
+			t.Errorf("%d: %s", w.Code, w.Body)
+		}
+	}
+}
+
+// A relay reads with the credentials of the file's bus, and tries on with those that are put there in place of wrong ones.
+func TestRelayReadsWithCredentials(t *testing.T) {
+	s, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true, Username: "relay", Password: "right-s3cr3t",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	if !s.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the server does not come up")
+	}
+	address := s.Addr().String()
+	publishAll(t, "nats://relay:right-s3cr3t@"+address, 1, 2)
+	dir := t.TempDir()
+	password, file := filepath.Join(dir, "password"), filepath.Join(dir, "kubecdc.yaml")
+	text := fmt.Sprintf(`apiVersion: kubecdc.dev/v1
+bus: {nats: {url: "nats://%s", auth: {user: relay, passwordFile: %q}}}
+server: {address: "127.0.0.1:0"}
+relay:
+  - {name: lines, start: beginning, to: {stdout: {}}}
+`, address, password)
+	for name, content := range map[string]string{password: "wrong-s3cr3t\n", file: text} {
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := startRelay(t, "--config", file)
+	r.complaints.waitFor(t, "that the bus refuses it", func(log string) bool { return strings.Contains(strings.ToLower(log), "authorization") })
+	if err := os.WriteFile(password, []byte("right-s3cr3t\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.out.waitFor(t, "what was there", func(got string) bool { return relayedNames(got) == webs(1, 2) })
+	if code := r.end(t); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+	if strings.Contains(r.complaints.String(), "s3cr3t") {
+		t.Errorf("a secret is in the log:\n%s", r.complaints)
+	}
+}

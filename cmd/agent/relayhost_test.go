@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/terminal"
+)
+
+// fakeRelay runs as often as it is opened, and fails at first.
+type fakeRelay struct {
+	failures int64 // left
+	runs     atomic.Int64
+	times    chan time.Time
+}
+
+func (f *fakeRelay) Ready() error { return nil }
+
+func (f *fakeRelay) Run(ctx context.Context) error {
+	f.times <- time.Now()
+	if f.runs.Add(1) <= f.failures {
+		return errors.New("the receiver is gone for good")
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// A relay that fails is run again, ever later, and shown; the others do not notice.
+func TestRelayHostRunsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var logged buffer
+		log, _ := newLogger(config.Default().Log, &terminal.Output{Writer: &logged})
+		h := newRelayHost([]config.Relay{{Name: "good"}, {Name: "bad"}, {Name: "unopened"}}, log)
+		bad := &fakeRelay{failures: 3, times: make(chan time.Time, 10)}
+		good := &fakeRelay{times: make(chan time.Time, 10)}
+		open := func(r *config.Relay) (runner, error) {
+			switch r.Name {
+			case "good":
+				return good, nil
+			case "bad":
+				return bad, nil
+			}
+			return nil, errors.New("no such bus")
+		}
+		ready := func() map[string]error {
+			all := map[string]error{}
+			for _, p := range h.probes() {
+				if !p.aside {
+					t.Errorf("%s makes the agent unready", p.name)
+				}
+				all[p.name] = p.ready()
+			}
+			return all
+		}
+		if err := ready()["relay good"]; !errors.Is(err, errRelayWaits) {
+			t.Errorf("before the start: %v", err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		began := time.Now()
+		go func() {
+			defer close(ended)
+			h.run(ctx, open)
+		}()
+		synctest.Wait()
+		if r := ready(); r["relay good"] != nil || r["relay bad"] == nil || !strings.Contains(r["relay bad"].Error(), "gone for good") || r["relay unopened"] == nil {
+			t.Errorf("after the first failure: %v", r)
+		}
+		for i, want := range []time.Duration{0, 5 * time.Second, 15 * time.Second, 35 * time.Second} {
+			if got := (<-bad.times).Sub(began); got != want {
+				t.Errorf("run %d after %v, want %v", i+1, got, want)
+			}
+		}
+		synctest.Wait()
+		if r := ready(); r["relay bad"] != nil {
+			t.Errorf("once it runs: %v", r)
+		}
+		stop()
+		<-ended
+		if n := good.runs.Load(); n != 1 {
+			t.Errorf("the good one ran %d times", n)
+		}
+		if got := strings.Count(logged.String(), `"relay":"bad"`); got != 3 {
+			t.Errorf("%d lines about the bad one, want 3:\n%s", got, logged.String())
+		}
+	})
+}
+
+// What is aside is shown in /readyz, and does not make the agent unready.
+func TestReadyWithoutRelay(t *testing.T) {
+	set, err := idleSet(config.Default(), &rest.Config{Host: "http://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	failing := func() error { return errors.New("no receiver") }
+	for _, aside := range []bool{true, false} {
+		w := httptest.NewRecorder()
+		newServer(prometheus.NewRegistry(), set, probe{"relay x", failing, aside}).Handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", http.NoBody))
+		want := http.StatusServiceUnavailable
+		if aside {
+			want = http.StatusOK
+		}
+		if w.Code != want || !strings.HasPrefix(w.Body.String(), "[-] relay x: no receiver\n") {
+			t.Errorf("aside %v: %d %s", aside, w.Code, w.Body)
+		}
+	}
+}
+
+// An agent hosts its relays: a record that comes to the bus goes on, one relay that cannot be is shown, and the agent is ready.
+func TestRunHostsRelays(t *testing.T) {
+	nats := startServer(t, t.TempDir(), -1)
+	received := make(chan string, 10)
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body) // what was cut off is another text than the one that is waited for
+		received <- string(body)
+	}))
+	defer receiver.Close()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "kubecdc.yaml")
+	if err := os.WriteFile(file, fmt.Appendf(nil, `apiVersion: kubecdc.dev/v1
+cluster: c
+bus: {nats: {url: %q}}
+checkpoint: {file: {path: %q}}
+server: {address: "127.0.0.1:0"}
+relay:
+  - {name: hook, start: beginning, operations: [updated], to: {http: {url: %q}}}
+  - {name: broken, to: {http: {url: "http://127.0.0.1:1/", tokenFile: /none/token}}}
+`, nats.ClientURL(), filepath.Join(dir, "checkpoint.json"), receiver.URL), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	agent := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidA, nil).URL), "--config", file)
+	address := agent.says(t, `"msg":"kubecdc starts".*"bus":"NATS nats://127.0.0.1:[0-9]+, stream KUBECDC","server_address":"([^"]+)"`)[1]
+	agent.says(t, "connected to bus")
+	agent.says(t, `"level":"ERROR","msg":"relay has failed, and is started again; records wait on the bus meanwhile","relay":"broken"`)
+
+	publishAll(t, nats.ClientURL(), 1, 2)
+	for range 2 {
+		select {
+		case body := <-received:
+			if !strings.Contains(body, `"id":"pods/u/`) {
+				t.Errorf("received %s", body)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("nothing is relayed:\n%s", agent.stderr)
+		}
+	}
+	var answer string
+	deadline := time.After(30 * time.Second)
+	for tick := time.NewTicker(10 * time.Millisecond); ; {
+		response, err := http.Get("http://" + address + "/readyz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer = string(body); response.StatusCode == http.StatusOK && strings.Contains(answer, "[+] relay hook: ok\n[-] relay broken: ") {
+			break
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("/readyz: %d\n%s", response.StatusCode, answer)
+		}
+	}
+	if code := agent.stop(); code != exitOK {
+		t.Errorf("exit code %d after Ctrl-C:\n%s", code, agent.stderr)
+	}
+}

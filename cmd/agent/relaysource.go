@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/relay"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// newRelay makes one relay of the configuration, which is run once. cluster is the name of the cluster whose records it
+// relays; "": those of every one that the bus has.
+func newRelay(cfg *config.Config, r *config.Relay, cluster string, stdout io.Writer, log *slog.Logger, m *relay.Metrics) (*relay.Relay, error) {
+	source, err := relaySource(cfg, r, cluster, log)
+	if err != nil {
+		return nil, fmt.Errorf("relay %s: %w", r.Name, err)
+	}
+	target, err := newRelayTarget(cfg, &r.To, cluster, stdout, log.With("relay", r.Name))
+	if err != nil {
+		return nil, fmt.Errorf("relay %s: to: %w", r.Name, err)
+	}
+	return relay.New(relay.Options{
+		Name: r.Name, Source: source, Target: target, Match: matchRelay(r, cluster), Refused: relay.Refused(r.Refused),
+	}, log, m), nil
+}
+
+// cursorReader is a source whose cursor can be looked at.
+type cursorReader interface {
+	relay.Source
+	Status(ctx context.Context) ([]relay.Position, error)
+}
+
+// relaySource is the bus of the configuration as what a relay reads.
+func relaySource(cfg *config.Config, r *config.Relay, cluster string, log *slog.Logger) (cursorReader, error) {
+	switch b := &cfg.Bus; {
+	case b.NATS != nil:
+		options, err := publish.ConnectOptions("bus.nats", publish.NATSAuth(b.NATS.Auth), tlsConfig(b.NATS.TLS))
+		if err != nil {
+			return nil, err
+		}
+		return relay.NewJetStream(relay.JetStreamConfig{
+			Relay: r.Name, URL: b.NATS.URL, Options: options, Stream: b.NATS.Stream.Name, Start: relay.Start(r.Start),
+		}, log)
+	case b.Kafka != nil:
+		c := kafkaConfig(b.Kafka, cluster, 0)
+		dialer, err := publish.KafkaDialer(&c)
+		if err != nil {
+			return nil, fmt.Errorf("bus.kafka: %w", err)
+		}
+		source, err := relay.NewKafka(relay.KafkaConfig{
+			Relay: r.Name, Brokers: c.Brokers, Topic: c.Topic, Cluster: cluster, Except: cfg.DeadLetter.Topic,
+			Start: relay.Start(r.Start), Dialer: dialer,
+		}, log)
+		if err != nil {
+			return nil, withClusterAdvice(fmt.Errorf("bus.kafka: %w", err), cluster)
+		}
+		return source, nil
+	}
+	return nil, errors.New("reads the bus, which has to be nats or kafka: http and stdout keep nothing that could be read")
+}
+
+// withClusterAdvice says what to do where a template needs the name of a cluster.
+func withClusterAdvice(err error, cluster string) error {
+	if cluster != "" {
+		return err
+	}
+	return fmt.Errorf("%w: set cluster in the file, or --cluster (where the agent has none, it is the uid of namespace kube-system)", err)
+}
+
+// newRelayTarget is where a relay sends records.
+func newRelayTarget(cfg *config.Config, to *config.RelayTarget, cluster string, stdout io.Writer, log *slog.Logger) (relay.Target, error) {
+	maxBytes := int(cfg.Event.MaxBytes)
+	switch {
+	case to.Slack != nil:
+		return relay.NewSlack(relay.SlackConfig{URLFile: to.Slack.URLFile, TokenFile: to.Slack.TokenFile, Channel: to.Slack.Channel}, log)
+	case to.HTTP != nil:
+		h, err := publish.NewHTTP(httpConfig(to.HTTP), log, nil)
+		if err != nil {
+			return nil, err
+		}
+		return relay.NewBus(h, max(relay.DefaultWorkers, 2*to.HTTP.Batch)), nil // one batch is filled while another is sent
+	case to.NATS != nil:
+		c := natsConfig(to.NATS, cluster, maxBytes)
+		c.Key = "to.nats"
+		n, err := publish.NewNATS(c, log, nil)
+		if err != nil {
+			return nil, withClusterAdvice(err, cluster)
+		}
+		return relay.NewBus(n, 0), nil
+	case to.Kafka != nil:
+		k, err := publish.NewKafka(kafkaConfig(to.Kafka, cluster, maxBytes), log, nil)
+		if err != nil {
+			return nil, withClusterAdvice(err, cluster)
+		}
+		return relay.NewBus(k, 0), nil
+	}
+	return relay.NewWriter(stdout), nil
+}
+
+// matchRelay tells which events a relay is asked for. Those about the stream come with their resource's, unless operations are
+// named: with some operations left out, they would say what does not hold.
+func matchRelay(r *config.Relay, cluster string) func(*consume.Event) bool {
+	return func(e *consume.Event) bool {
+		if cluster != "" && e.Cluster != "" && e.Cluster != cluster {
+			return false
+		}
+		group := e.Group()
+		version := strings.TrimPrefix(strings.TrimPrefix(e.APIVersion, group), "/")
+		if !r.Takes(group, version, e.Resource) {
+			return false
+		}
+		if e.Data == nil {
+			return len(r.Operations) == 0
+		}
+		if !r.Namespaces.Match(e.Namespace) {
+			return false
+		}
+		return len(r.Operations) == 0 || slices.Contains(r.Operations, config.Operation(strings.TrimPrefix(e.Type, consume.TypePrefix+"object.")))
+	}
+}

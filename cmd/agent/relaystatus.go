@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubecdc/kubecdc/internal/relay"
+)
+
+// relayPatience is how long a bus may take to say where cursors are.
+const relayPatience = 15 * time.Second
+
+// relayStatus is where a relay is.
+type relayStatus struct {
+	Name    string           `json:"name"`
+	Cursors []relay.Position `json:"cursors"`
+}
+
+func newRelayStatusCommand(stdout io.Writer) *cobra.Command {
+	var f relayFlags
+	var output string
+	cmd := &cobra.Command{
+		Use:   "status {--config FILE [NAME...] | --bus URL --name NAME}",
+		Short: "Show how far relays have come",
+		Long: `Show for each relay, and with Kafka for each partition, up to which record all is delivered (POSITION), how many records
+the bus has beyond it (BEHIND), and on JetStream when and by which host that was saved. The relays may run: they save
+every second what has moved.`,
+		Example: "  kubecdc relay status --config kubecdc.yaml\n" +
+			"  kubecdc relay status --config kubecdc.yaml -o json | jq '.[].cursors[].behind'",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if output != "table" && output != "json" {
+				return usageError{fmt.Errorf("--output: must be table or json, got %q", output)}
+			}
+			if f.config == "" {
+				f.to = "stdout:" // it matters not
+			}
+			return showRelays(cmd.Context(), &f, args, output, stdout)
+		},
+	}
+	addRelayFlags(cmd, &f)
+	cmd.Flags().StringVar(&f.name, "name", "", "`name` of the relay")
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "`format`: table or json")
+	completeWords(cmd, "output", "table", "json")
+	return cmd
+}
+
+func showRelays(ctx context.Context, f *relayFlags, args []string, output string, stdout io.Writer) error {
+	cfg, err := f.load(args)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, relayPatience)
+	defer cancel()
+	all := make([]relayStatus, 0, len(cfg.Relay))
+	for i := range cfg.Relay {
+		r := &cfg.Relay[i]
+		source, err := relaySource(cfg, r, cfg.Cluster, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return usageError{fmt.Errorf("relay %s: %w", r.Name, err)}
+		}
+		cursors, err := source.Status(ctx)
+		_ = source.Close() // nothing has been opened
+		if err != nil {
+			return fmt.Errorf("relay %s: %w", r.Name, err)
+		}
+		all = append(all, relayStatus{r.Name, cursors})
+	}
+	if output == "json" {
+		return printJSON(stdout, all)
+	}
+	w := tabwriter.NewWriter(stdout, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(w, "NAME\tPLACE\tPOSITION\tBEHIND\tSAVED\tHOST\tNOTE")
+	for _, s := range all {
+		for _, c := range s.Cursors {
+			saved, host := "-", "-"
+			if !c.Updated.IsZero() {
+				saved = c.Updated.Local().Format(time.DateTime)
+			}
+			if c.Holder != "" {
+				host = c.Holder
+			}
+			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", s.Name, c.Place, c.At, c.Behind, saved, host, c.Problem)
+		}
+	}
+	return w.Flush()
+}
