@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -72,52 +71,21 @@ func deltas(t testing.TB) []*object.Delta {
 // structured mode by plain JSON. The two modes must say the same.
 func published(t testing.TB, mode encode.Mode) ([]record, []event) {
 	t.Helper()
-	o := encode.Options{Cluster: "prod eu/1", ClusterUID: "11e0c3a4-7d0b-4c0e-9a53-3a1f5e0f6a77", Mode: mode, Before: true, Patch: true}
 	b := startBus(t)
-	b.publish(t, o, deltas(t)...)
+	b.publish(t, options(mode), deltas(t)...)
 	records := b.records(t)
 	if len(records) != len(deltas(t)) {
 		t.Fatalf("%d records of %d deltas", len(records), len(deltas(t)))
 	}
-	var events []event
-	o.Mode = encode.Structured
-	for _, d := range deltas(t) {
-		var ev encode.Event
-		if err := encode.New(o).Encode(&ev, d); err != nil {
-			t.Fatal(err)
-		}
-		var members map[string]any
-		if err := json.Unmarshal(ev.Body, &members); err != nil {
-			t.Fatal(err)
-		}
-		e := event{Attributes: map[string]string{}, Data: members["data"]}
-		delete(members, "data")
-		for name, value := range members {
-			e.Attributes[name] = value.(string)
-		}
-		events = append(events, e)
-	}
-	return records, events
+	return records, wanted(t)
 }
 
 // TestSDKs has the SDKs parse what a server has of each kind of event.
 func TestSDKs(t *testing.T) {
-	for _, sdk := range []struct {
-		name      string
-		argv      func(t testing.TB) []string
-		precision time.Duration // of its times
-		decodes   bool          // the percent-encoding of attributes in binary mode
-	}{
-		{"python", func(t testing.TB) []string {
-			return []string{filepath.Join(python.dir(t), "venv", "bin", "python"), "testdata/sdk.py"}
-		}, time.Microsecond, true},
-		{"javascript", func(t testing.TB) []string {
-			return []string{"node", filepath.Join(nodeModules(t, "testdata"), "sdk.mjs")}
-		}, time.Millisecond, false},
-	} {
+	for _, sdk := range sdks {
 		for _, mode := range []encode.Mode{encode.Structured, encode.Binary} {
 			t.Run(sdk.name+"/"+string(mode), func(t *testing.T) {
-				argv := sdk.argv(t)
+				argv := sdk.argv(t, "sdk")
 				records, want := published(t, mode)
 				got := parse(t, argv, records)
 				if len(got) != len(want) {
@@ -137,13 +105,23 @@ func TestSDKs(t *testing.T) {
 // parse lets a program of testdata parse records.
 func parse(t testing.TB, argv []string, records []record) []event {
 	t.Helper()
-	var in bytes.Buffer
+	var lines []any
 	for _, r := range records {
 		headers := map[string]string{}
 		for name, values := range r.Header {
 			headers[name] = values[0]
 		}
-		line, err := json.Marshal(map[string]any{"headers": headers, "body": string(r.Body)})
+		lines = append(lines, map[string]any{"headers": headers, "body": string(r.Body)})
+	}
+	return parseLines(t, argv, lines)
+}
+
+// parseLines hands a program a line of JSON for each record, and reads one for each event.
+func parseLines(t testing.TB, argv []string, lines []any) []event {
+	t.Helper()
+	var in bytes.Buffer
+	for _, l := range lines {
+		line, err := json.Marshal(l)
 		if err != nil {
 			t.Fatal(err)
 		}

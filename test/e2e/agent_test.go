@@ -75,13 +75,13 @@ func removeAgent() {
 
 // agentConfig is what differs between the agents of the tests.
 type agentConfig struct {
-	Watch      string // YAML, the value of watch.
-	Snapshot   string // "" is initial.
-	Bus        *bus   // Nil is stdout.
-	Kubeconfig string // "" is the admin's.
-	Checkpoint string // YAML, the value of checkpoint. "" is a file of this agent's, "{}" leaves it to the agent.
-	Extra      string // More YAML, at the top level.
-	File       string // A whole configuration instead; its server.address and bus are replaced.
+	Watch      string      // YAML, the value of watch.
+	Snapshot   string      // "" is initial.
+	Bus        destination // Nil is stdout.
+	Kubeconfig string      // "" is the admin's.
+	Checkpoint string      // YAML, the value of checkpoint. "" is a file of this agent's, "{}" leaves it to the agent.
+	Extra      string      // More YAML, at the top level.
+	File       string      // A whole configuration instead; its server.address and bus are replaced.
 }
 
 // agent is the agent as a process of its own.
@@ -104,7 +104,7 @@ func startAgent(t testing.TB, p *plane, c agentConfig) *agent {
 	a.url = "http://" + address
 	destination := "stdout: {}"
 	if c.Bus != nil {
-		destination = fmt.Sprintf("nats: {url: %q, stream: {create: true}}", c.Bus.URL)
+		destination = c.Bus.config()
 	}
 	if c.Snapshot == "" {
 		c.Snapshot = "initial"
@@ -129,7 +129,7 @@ server: {address: %q}
 	args := []string{"--kubeconfig", c.Kubeconfig}
 	if c.File != "" {
 		config = strings.Replace(c.File, `":8080"`, strconv.Quote(address), 1)
-		args = append(args, "--bus", c.Bus.URL)
+		args = append(args, "--bus", c.Bus.(*bus).URL)
 	}
 	file := filepath.Join(dir, "kubecdc.yaml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {

@@ -16,9 +16,13 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// bus is a NATS server with a JetStream.
+// bus is a NATS server with a JetStream, or a cluster of them.
 type bus struct {
-	URL string
+	URL string // Of a cluster: those of all servers, separated by commas.
+
+	replicas int    // Of the stream that the agent makes; 0 is 1.
+	more     string // More of bus.nats, YAML as in a flow mapping.
+	options  []nats.Option
 
 	process *process // Nil: it runs in this process.
 	port    int
@@ -38,7 +42,13 @@ func busOptions(port int, dir string) *server.Options {
 // startBus runs a server in this process.
 func startBus(t testing.TB) *bus {
 	t.Helper()
-	s, err := server.NewServer(busOptions(server.RANDOM_PORT, t.TempDir()))
+	return &bus{URL: startServer(t, busOptions(server.RANDOM_PORT, t.TempDir())).ClientURL()}
+}
+
+// startServer runs a server in this process until the test ends.
+func startServer(t testing.TB, o *server.Options) *server.Server {
+	t.Helper()
+	s, err := server.NewServer(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +60,7 @@ func startBus(t testing.TB) *bus {
 	if !s.ReadyForConnections(30 * time.Second) {
 		t.Fatal("NATS server is not ready")
 	}
-	return &bus{URL: s.ClientURL()}
+	return s
 }
 
 // asBus makes this test binary a NATS server: "<port> <directory>".
@@ -132,7 +142,10 @@ func (b *bus) kill() { b.process.kill() }
 // connect is a client's connection that survives what is done to the server.
 func (b *bus) connect(t testing.TB) *nats.Conn {
 	t.Helper()
-	conn, err := nats.Connect(b.URL, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.Timeout(10*time.Second))
+	options := append([]nats.Option{
+		nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond), nats.Timeout(10 * time.Second),
+	}, b.options...)
+	conn, err := nats.Connect(b.URL, options...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,11 +18,16 @@ func checkIdle(t testing.TB, p *plane, s *stream, v view, idle time.Duration, re
 	v.Until = p.now(t)
 	want := expect(p.history.of(resources...), v)
 	s.waitFor(t, want, idle)
+	if s.laneOf != nil || len(s.buried()) > 0 { // There is more than one place to read.
+		settled(t, 500*time.Millisecond, 10*time.Second, func() uint64 { return uint64(len(s.all()) + len(s.buried())) })
+	}
 	records := s.all()
-	got := judge(want, records, v)
+	v.Dead = s.buried()
+	got := s.judge(want, records, v)
 	report(t, p, s, got.Faults)
+	report(t, p, s, s.judgeLetters())
 	if !v.NoReads {
-		report(t, p, s, judgeSnapshots(records))
+		report(t, p, s, s.judgeSnapshots(records))
 	}
 	return got
 }

@@ -1,5 +1,5 @@
-// Package e2e proves the agent from the outside: a real API server with a real etcd beneath it, a real JetStream, and
-// the agent as a process of its own that knows nothing of the tests. It has no code besides its tests.
+// Package e2e proves the agent from the outside: a real API server with a real etcd beneath it, a real bus, and the agent as
+// a process of its own that knows nothing of the tests. It has no code besides its tests.
 //
 // # The oracle
 //
@@ -8,6 +8,15 @@
 // the bus (expectation). The verdict compares these with the records that are there. What the API server serves at a
 // revision is etcd's value plus the resourceVersion; TestTruth does not take that for granted but proves it with a stock
 // watch beside the agent (served).
+//
+// # Buses
+//
+// A destination is a bus, and how it is read by a client that is not the agent's: JetStream, alone or as a cluster of three
+// (nats.go), Kafka (kafka-go, partition by partition) and an HTTP receiver (the CloudEvents SDK). Where a bus keeps order
+// only within several lanes, as Kafka does in partitions, each lane is judged like a stream of its own, against what is wanted
+// of the objects that belong there; nothing is asked of the order between lanes, but each has to have all stream events
+// (lanes). What is too large for the bus is fetched by its reference and judged as a whole; what is in the dead letters is
+// missing on the bus, and just that may be, if a gap event says so (letter).
 //
 // # Faults
 //
@@ -28,4 +37,6 @@
 //	KUBECDC_E2E_AGENT=path  takes this binary instead of building one
 //	FAULTS=n                is how many faults TestFaults has (12), and includes the tests that take minutes
 //	FAULT_SEED=n            draws the same faults as the run that printed it
+//	KUBECDC_KAFKA=require   fails the tests of Kafka where no broker can be had; skip: skips them everywhere
+//	NODES=n                 is how many brokers the tests of Kafka have (1)
 package e2e

@@ -55,6 +55,8 @@ type view struct {
 	// Forgotten is up to where etcd was compacted: whether an object entered a selector or was created, left it or was
 	// deleted, may not be told there.
 	Forgotten uint64
+	// Dead are the ids that went to the dead letters, with their objects.
+	Dead map[string]objectKey
 }
 
 func (v view) counts(rev uint64) bool { return v.Until == 0 || rev <= v.Until }

@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"fmt"
-	"net"
 	"os/exec"
 	"testing"
 	"time"
@@ -59,15 +58,14 @@ func (p *process) wait(d time.Duration) error {
 	}
 }
 
-// freePort is a port of 127.0.0.1 that was free a moment ago.
+// freePort is a port of 127.0.0.1 that was free a moment ago, and that no client's connection takes.
 func freePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := child.FreePort(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return port
 }
 
 func mib(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -44,6 +43,7 @@ const (
 	rewound          = "rewound"
 	selectionChanged = "selection-changed"
 	checkpointLost   = "checkpoint-lost"
+	deadLetter       = "dead-letter"
 )
 
 // presence is how a member of data is there: not known, does not exist, or an object.
@@ -59,7 +59,8 @@ func (p presence) String() string { return [...]string{"absent", "null", "an obj
 
 // record is what the tests need of a record on the bus. Positions count the records as they lie in the stream.
 type record struct {
-	Position uint64 // JetStream's sequence, or the number of the line.
+	Position uint64 // JetStream's sequence, one more than Kafka's offset, the number of the line or of the arrival.
+	Lane     int    // Of a bus that keeps order only in each of several lanes: Kafka's partition. Else 0.
 	ID       string
 	Op       string // "" for a stream event
 	Key      objectKey
@@ -74,6 +75,8 @@ type record struct {
 	Inferred                  bool
 	Snapshot                  string
 	ChangedBy                 []managed // Sorted; nil where absent.
+	Truncated                 []string  // What was given up because the event was too large.
+	Ref                       string    // Where the whole event is. What is above is then the whole event's.
 
 	Stream    string // The kind of a stream event, else "".
 	Scope     scope
@@ -81,6 +84,7 @@ type record struct {
 	Reason    string
 	Recovered bool
 	Objects   int
+	Letter    string // Of a gap behind a dead letter: the id of the event that is there.
 
 	// Problems are offences against the contract that one record shows by itself.
 	Problems []string
@@ -126,7 +130,9 @@ func (s scope) has(key objectKey) bool {
 // message is a record as the bus has it.
 type message struct {
 	Position uint64
-	Subject  string
+	Lane     int
+	Subject  string              // NATS'; "" elsewhere.
+	Key      string              // Kafka's; "" elsewhere.
 	Header   map[string][]string // Nil where the bus has none.
 	Body     []byte
 	Stored   time.Time // Zero where the bus does not tell.
@@ -155,6 +161,8 @@ type envelope struct {
 	Sequence        string       `json:"sequence"`
 	PartitionKey    string       `json:"partitionkey"`
 	Scope           string       `json:"scope"`
+	DataRef         string       `json:"dataref"`
+	DeadReason      string       `json:"deadletterreason"`
 	Data            envelopeData `json:"data"`
 }
 
@@ -169,12 +177,15 @@ type envelopeData struct {
 	Inferred                bool            `json:"inferred"`
 	Snapshot                string          `json:"snapshot"`
 	Objects                 int             `json:"objects"`
+	Truncated               []string        `json:"truncated"`
+	DataRef                 string          `json:"dataref"`
 
 	FromResourceVersion string `json:"fromResourceVersion"`
 	ToResourceVersion   string `json:"toResourceVersion"`
 	Since               string `json:"since"`
 	Reason              string `json:"reason"`
 	Recovered           *bool  `json:"recovered"`
+	DeadLetter          string `json:"deadLetter"`
 }
 
 // reader turns messages into records and checks each against the contract. Not safe for concurrent use.
@@ -186,6 +197,10 @@ type reader struct {
 	// Shallow leaves out what costs most, the patch and the CloudEvents SDK: for tests with very many records, which
 	// have other things to show.
 	Shallow bool
+	// MayTruncate: events may lack what made them too large for the bus.
+	MayTruncate bool
+	// Whole fetches a whole event, in structured mode, by the reference that stands for it. Nil: there may be none.
+	Whole func(ref string) ([]byte, error)
 
 	// last remembers the bytes of each object's last version with their digest: before is mostly the previous after,
 	// byte for byte.
@@ -198,7 +213,7 @@ type remembered struct {
 }
 
 func (r *reader) read(m message) record {
-	rec := record{Position: m.Position, Stored: m.Stored}
+	rec := record{Position: m.Position, Lane: m.Lane, Stored: m.Stored}
 	problem := func(format string, args ...any) {
 		rec.Problems = append(rec.Problems, fmt.Sprintf(format, args...))
 	}
@@ -236,13 +251,14 @@ func (r *reader) read(m message) record {
 	if _, err := time.Parse(time.RFC3339Nano, e.Time); err != nil {
 		problem("time: %v", err)
 	}
-	if m.Header != nil {
+	if m.Subject != "" {
 		want("header Nats-Msg-Id", first(m.Header["Nats-Msg-Id"]), msgID(e.Source, e.ID))
 	}
 	if kind, ok := strings.CutPrefix(e.Type, typePrefix); ok && !strings.HasPrefix(kind, "object.") {
 		r.readStreamEvent(&rec, kind, &e, m, problem, want)
 	} else {
 		r.readObjectEvent(&rec, &e, m, problem, want)
+		r.readShortened(&rec, &e, problem)
 	}
 	return rec
 }
@@ -251,7 +267,7 @@ func (r *reader) readStreamEvent(rec *record, kind string, e *envelope, m messag
 	rec.Stream = kind
 	rec.Scope = parseScope(e.Scope)
 	rec.Snapshot, rec.Reason, rec.Objects = e.Data.Snapshot, e.Data.Reason, e.Data.Objects
-	rec.Recovered = e.Data.Recovered != nil && *e.Data.Recovered
+	rec.Recovered, rec.Letter = e.Data.Recovered != nil && *e.Data.Recovered, e.Data.DeadLetter
 	rec.Rev = parseRev("data.resourceVersion", e.Data.ResourceVersion, problem)
 	rec.From = parseRev("data.fromResourceVersion", e.Data.FromResourceVersion, problem)
 	rec.To = parseRev("data.toResourceVersion", e.Data.ToResourceVersion, problem)
@@ -265,8 +281,16 @@ func (r *reader) readStreamEvent(rec *record, kind string, e *envelope, m messag
 			problem("%s without snapshot or resourceVersion", kind)
 		}
 	case gap:
-		want("id", e.ID, fmt.Sprintf("%s/gap/%d-%d%s", e.Scope, rec.From, rec.To, historyEnd(rec.History)))
-		if rec.From == 0 || rec.To < rec.From && rec.Reason != rewound || rec.Reason == "" || e.Data.Since == "" || e.Data.Recovered == nil {
+		letter := ""
+		if rec.Letter != "" {
+			letter = "/" + rec.Letter
+		}
+		if (rec.Letter != "") != (rec.Reason == deadLetter) {
+			problem("gap with reason %s and dead letter %q", rec.Reason, rec.Letter)
+		}
+		want("id", e.ID, fmt.Sprintf("%s/gap/%d-%d%s%s", e.Scope, rec.From, rec.To, letter, historyEnd(rec.History)))
+		known := e.Data.Since != "" && (rec.From != 0 || rec.Letter != "") // A dead letter may be an object's first event.
+		if !known || rec.To < rec.From && rec.Reason != rewound || rec.Reason == "" || e.Data.Recovered == nil {
 			problem("gap that does not say from where to where, since when, why, and whether recovered: %.300s", m.Body)
 		}
 	case progress:
@@ -282,6 +306,9 @@ func (r *reader) readStreamEvent(rec *record, kind string, e *envelope, m messag
 	plural, group := objectKey{Resource: rec.Scope.Resource}.split()
 	if m.Subject != "" {
 		want("NATS subject", m.Subject, "kubecdc."+escape(r.Cluster)+".stream."+subjectGroup(group)+"."+escape(plural))
+	}
+	if m.Key != "" {
+		want("key", m.Key, e.PartitionKey+"/"+strconv.Itoa(m.Lane))
 	}
 	if !strings.HasSuffix(e.Subject, "/"+plural) {
 		problem("subject is %q, want the path of %s", e.Subject, rec.Scope.Resource)
@@ -327,6 +354,9 @@ func (r *reader) readObjectEvent(rec *record, e *envelope, m message, problem fu
 	want("subject", e.Subject, url+"/"+e.Resource+"/"+e.Name)
 	partition := r.Cluster + "/" + coreGroup(group) + "/" + e.Resource + "/" + namespace + "/" + e.Name
 	want("partitionkey", e.PartitionKey, partition)
+	if m.Key != "" {
+		want("key", m.Key, partition)
+	}
 	end := formatRev(rec.Rev)
 	switch op {
 	case deleted:
@@ -392,6 +422,9 @@ func (r *reader) object(rec *record, e *envelope, member string, raw json.RawMes
 // checkPatch applies the patch to before, which has to give after.
 func checkPatch(rec *record, data *envelopeData, problem func(string, ...any)) {
 	if rec.Op != updated || rec.Before != present || rec.After != present {
+		return
+	}
+	if len(data.Patch) == 0 && slices.Contains(data.Truncated, "patch") {
 		return
 	}
 	if len(data.Patch) == 0 {
@@ -481,37 +514,4 @@ func escape(s string) string {
 		return b.String()
 	}
 	return b.String()[:keep] + fmt.Sprintf("~%x", sha256.Sum256([]byte(s)))
-}
-
-// needles are texts that must not be found: the marks that planted Secret values begin with.
-type needles [][]byte
-
-// newNeedles looks for the mark as it is and inside any base64 text. There it is seen in one of three ways, depending on
-// how many bytes stand before it; the characters at the ends that hold bits of the neighbours are left out.
-func newNeedles(mark string) needles {
-	n := needles{[]byte(mark)}
-	for before := range 3 {
-		text := base64.StdEncoding.EncodeToString(append(make([]byte, before), mark...))
-		start, end := (before*8+5)/6, (before+len(mark))*8/6
-		n = append(n, []byte(text[start:end]))
-	}
-	return n
-}
-
-func (n needles) in(m message) []string {
-	var found []string
-	look := func(where string, text []byte) {
-		for _, needle := range n {
-			if i := bytes.Index(text, needle); i >= 0 {
-				found = append(found, fmt.Sprintf("a Secret's value in the %s, at byte %d: %.80q", where, i, text[max(0, i-20):]))
-				return
-			}
-		}
-	}
-	look("body", m.Body)
-	look("subject", []byte(m.Subject))
-	for name, values := range m.Header {
-		look("header "+name, []byte(name+": "+strings.Join(values, ",")))
-	}
-	return slices.Clip(found)
 }

@@ -36,18 +36,14 @@ func explain(t testing.TB, p *plane, s *stream, f fault) string {
 	if err != nil {
 		return err.Error()
 	}
-	if s == nil || s.js == nil {
+	if s == nil || s.body == nil {
 		return "the record cannot be read again"
 	}
-	js, err := s.js.Stream(t.Context(), streamName)
+	body, err := s.body(t.Context(), f.Lane, f.Position)
 	if err != nil {
 		return err.Error()
 	}
-	msg, err := js.GetMsg(t.Context(), f.Position)
-	if err != nil {
-		return err.Error()
-	}
-	event, err := decodeObject(msg.Data)
+	event, err := decodeObject(body)
 	if err != nil {
 		return err.Error()
 	}

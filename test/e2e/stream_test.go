@@ -16,13 +16,20 @@ import (
 // streamName is the agent's default.
 const streamName = "KUBECDC"
 
-// stream is all records on the bus so far. A goroutine of its own reads them as they come.
+// stream is all records on the bus so far. Goroutines of its own read them as they come.
 type stream struct {
-	js jetstream.JetStream // Nil where the bus is stdout.
+	js jetstream.JetStream // Nil where the bus is another.
+	// body is the record once more, in structured mode; nil where the bus does not keep it.
+	body func(ctx context.Context, lane int, position uint64) ([]byte, error)
+	// laneOf is where a bus of several lanes puts an object; nil: it has one.
+	laneOf func(objectKey) int
+	// lanes is how many there are, once the first record has been read.
+	lanes func() int
 
 	mu      sync.Mutex
 	records []record
 	seen    map[string]bool
+	letters map[string]letter // By id.
 	bytes   int64
 	latest  time.Time // When the last record was read.
 	err     error
@@ -35,15 +42,30 @@ func readStream(t testing.TB, b *bus, r *reader) *stream {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stream{js: js, seen: make(map[string]bool), latest: time.Now()}
+	s := newStream()
+	s.js, s.body = js, func(ctx context.Context, _ int, position uint64) ([]byte, error) {
+		stream, err := js.Stream(ctx, streamName)
+		if err != nil {
+			return nil, err
+		}
+		msg, err := stream.GetMsg(ctx, position)
+		if err != nil {
+			return nil, err
+		}
+		return msg.Data, nil
+	}
 	s.run(t, func(ctx context.Context) error { return s.consume(ctx, r) })
 	return s
+}
+
+func newStream() *stream {
+	return &stream{seen: make(map[string]bool), letters: make(map[string]letter), latest: time.Now()}
 }
 
 // readLines reads records as the stdout bus prints them, one in a line.
 func readLines(t testing.TB, lines io.Reader, r *reader) *stream {
 	t.Helper()
-	s := &stream{seen: make(map[string]bool), latest: time.Now()}
+	s := newStream()
 	s.run(t, func(context.Context) error {
 		scanner := bufio.NewScanner(lines)
 		scanner.Buffer(nil, 16<<20)
@@ -96,7 +118,8 @@ func (s *stream) consumeFrom(ctx context.Context, r *reader, last *uint64) error
 	if err != nil {
 		return err
 	}
-	messages, err := consumer.Messages()
+	// A pull that a new leader knows nothing of is missed soon.
+	messages, err := consumer.Messages(jetstream.PullExpiry(2*time.Second), jetstream.PullHeartbeat(time.Second))
 	if err != nil {
 		return err
 	}
@@ -121,7 +144,12 @@ func (s *stream) consumeFrom(ctx context.Context, r *reader, last *uint64) error
 			s.add(record{Position: sequence, Problems: []string{fmt.Sprintf("the stream goes from sequence %d to %d", *last, sequence)}}, 0)
 		}
 		*last = sequence
-		s.add(r.read(message{Position: sequence, Subject: msg.Subject(), Header: msg.Headers(), Body: msg.Data(), Stored: meta.Timestamp}), len(msg.Data()))
+		m := message{Position: sequence, Subject: msg.Subject(), Header: msg.Headers(), Body: msg.Data(), Stored: meta.Timestamp}
+		if m.Subject == deadSubject() {
+			s.bury(r.readLetter(m))
+			continue
+		}
+		s.add(r.read(m), len(m.Body))
 	}
 }
 
@@ -130,6 +158,9 @@ func (s *stream) add(rec record, bytes int) {
 	defer s.mu.Unlock()
 	s.records = append(s.records, rec)
 	s.seen[rec.ID] = true
+	if rec.Letter != "" {
+		s.seen[rec.Letter] = true // It will not come any more.
+	}
 	s.bytes += int64(bytes)
 	s.latest = time.Now()
 }

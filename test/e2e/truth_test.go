@@ -83,9 +83,9 @@ func TestTruth(t *testing.T) {
 	took := time.Since(begin)
 
 	records := s.all()
-	got := judge(want, records, v)
+	got := s.judge(want, records, v)
 	report(t, p, s, got.Faults)
-	report(t, p, s, judgeSnapshots(records))
+	report(t, p, s, s.judgeSnapshots(records))
 	report(t, p, s, stock.compare(t, history, until))
 	if len(got.Gaps) > 0 || got.Inferred > 0 {
 		t.Errorf("%d gaps and %d inferred deltas, where no history was lost", len(got.Gaps), got.Inferred)

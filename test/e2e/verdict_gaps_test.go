@@ -1,9 +1,18 @@
 package e2e_test
 
+// covers tells whether a gap may be one of the object's. That behind a dead letter is of the dead letter's object alone,
+// though the whole scope hears of it.
+func (j *judgement) covers(g *record, key objectKey) bool {
+	if g.Reason == deadLetter {
+		return j.dead[g.Letter] == key && g.Scope.has(key)
+	}
+	return g.Scope.has(key)
+}
+
 func (j *judgement) gapsOf(key objectKey) int {
 	n := 0
 	for i := range j.Gaps {
-		if j.Gaps[i].Scope.has(key) {
+		if j.covers(&j.Gaps[i], key) {
 			n++
 		}
 	}
@@ -13,7 +22,7 @@ func (j *judgement) gapsOf(key objectKey) int {
 // gapAround is the last gap in which the change happened, nil if none.
 func (j *judgement) gapAround(key objectKey, rev uint64) *record {
 	for i := len(j.Gaps) - 1; i >= 0; i-- {
-		if g := &j.Gaps[i]; g.Scope.has(key) && g.From < rev && rev <= g.To {
+		if g := &j.Gaps[i]; j.covers(g, key) && g.From < rev && rev <= g.To {
 			return g
 		}
 	}
@@ -38,12 +47,15 @@ func (j *judgement) at(key objectKey, rev uint64) *version {
 
 // excused tells whether a gap event accounts for a record that is missing.
 func (j *judgement) excused(e *expectation) bool {
+	if _, dead := j.dead[e.ID]; dead {
+		return j.gapOfDead(e)
+	}
 	if e.Op == read {
 		return e.Optional || j.cutShort(e)
 	}
 	for i := range j.Gaps {
 		g := &j.Gaps[i]
-		if !g.Scope.has(e.Key) || e.Rev <= g.From || e.Rev > g.To {
+		if g.Reason == deadLetter || !g.Scope.has(e.Key) || e.Rev <= g.From || e.Rev > g.To {
 			continue
 		}
 		if !g.Recovered {
@@ -57,12 +69,22 @@ func (j *judgement) excused(e *expectation) bool {
 	return false
 }
 
+// gapOfDead tells whether a gap says that this record is missing, which went to the dead letters.
+func (j *judgement) gapOfDead(e *expectation) bool {
+	for i := range j.Gaps {
+		if g := &j.Gaps[i]; g.Letter == e.ID && g.Scope.has(e.Key) && (e.Op == deleted || g.To == e.Rev) {
+			return true
+		}
+	}
+	return false
+}
+
 // cutShort tells whether a gap came between the begin of the read's snapshot and its end: what changed in the gap was not
 // necessarily read before.
 func (j *judgement) cutShort(e *expectation) bool {
 	for i := range j.Gaps {
 		g := &j.Gaps[i]
-		if !g.Scope.has(e.Key) {
+		if g.Reason == deadLetter || !g.Scope.has(e.Key) {
 			continue
 		}
 		started := j.seen[g.Scope.Text+"/"+e.SnapshotID+"/started"+historyEnd(g.History)]

@@ -4,29 +4,64 @@ import (
 	"fmt"
 )
 
+// snapshotJudgement checks the marks of the snapshots. On a bus of several lanes each lane has the marks of its own.
+type snapshotJudgement struct {
+	scopes map[string]*scopeMarks // By scope and snapshot.
+	faults []fault
+}
+
+type scopeMarks struct {
+	started, completed *record // Of the lane that was read last.
+	reads              int     // In all lanes.
+}
+
 // judgeSnapshots checks the marks of the snapshots: each object is read between started and completed, nothing of a
 // scope comes before started, and the counts are right.
-func judgeSnapshots(records []record) []fault {
-	type marks struct {
-		started, completed *record
-		reads              int
-	}
-	var faults []fault
-	add := func(rec *record, format string, args ...any) {
-		faults = append(faults, fault{
-			Kind: "snapshot", Key: rec.Key, Rev: rec.Rev, Position: rec.Position, Text: fmt.Sprintf(format, args...),
-		})
-	}
-	scopes := make(map[string]*marks) // By scope and snapshot.
-	seen := make(map[string]bool, len(records))
-	find := func(rec *record) *marks {
-		for _, m := range scopes {
-			if m.started.Scope.has(rec.Key) && (rec.Op != read || m.started.Snapshot == rec.Snapshot) {
-				return m
-			}
+func judgeSnapshots(lanes ...[]record) []fault { return judgeSnapshotsWith(nil, lanes...) }
+
+// judgeSnapshotsWith is judgeSnapshots where some reads are in the dead letters.
+func judgeSnapshotsWith(letters []letter, lanes ...[]record) []fault {
+	j := &snapshotJudgement{scopes: make(map[string]*scopeMarks)}
+	for _, records := range lanes {
+		for _, m := range j.scopes {
+			m.started, m.completed = nil, nil
 		}
-		return nil
+		j.lane(records)
 	}
+	for i := range letters {
+		if m := j.find(&letters[i].record); m != nil && letters[i].Op == read {
+			m.reads++
+		}
+	}
+	for _, m := range j.scopes {
+		if m.completed == nil {
+			continue // Said of the lane.
+		}
+		if rec := m.completed; rec.Objects != m.reads || m.started.Objects != m.reads {
+			j.add(rec, "%s: started says %d objects, completed %d, there are %d reads", rec.Scope.Text, m.started.Objects, rec.Objects, m.reads)
+		}
+	}
+	return j.faults
+}
+
+func (j *snapshotJudgement) add(rec *record, format string, args ...any) {
+	j.faults = append(j.faults, fault{
+		Kind: "snapshot", Key: rec.Key, Rev: rec.Rev, Position: rec.Position, Lane: rec.Lane, Text: fmt.Sprintf(format, args...),
+	})
+}
+
+// find is the marks of the snapshot that the record belongs to, as far as this lane has told.
+func (j *snapshotJudgement) find(rec *record) *scopeMarks {
+	for _, m := range j.scopes {
+		if m.started != nil && m.started.Scope.has(rec.Key) && (rec.Op != read || m.started.Snapshot == rec.Snapshot) {
+			return m
+		}
+	}
+	return nil
+}
+
+func (j *snapshotJudgement) lane(records []record) {
+	seen := make(map[string]bool, len(records))
 	for i := range records {
 		rec := &records[i]
 		if seen[rec.ID] {
@@ -36,39 +71,45 @@ func judgeSnapshots(records []record) []fault {
 		id := rec.Scope.Text + "\n" + rec.Snapshot
 		switch {
 		case rec.Stream == snapshotStarted:
-			scopes[id] = &marks{started: rec}
+			if j.scopes[id] == nil {
+				j.scopes[id] = &scopeMarks{}
+			}
+			j.scopes[id].started = rec
 		case rec.Stream == snapshotCompleted:
-			m := scopes[id]
-			if m == nil {
-				add(rec, "completed before started: %s", rec.ID)
-				continue
-			}
-			m.completed = rec
-			if rec.Objects != m.reads || m.started.Objects != m.reads {
-				add(rec, "%s: started says %d objects, completed %d, there are %d reads", rec.Scope.Text, m.started.Objects, rec.Objects, m.reads)
-			}
-			if rec.Rev != m.started.Rev {
-				add(rec, "%s: started at revision %d, completed at %d", rec.Scope.Text, m.started.Rev, rec.Rev)
-			}
+			j.completed(rec, j.scopes[id])
 		case rec.Stream != "":
 		default:
-			m := find(rec)
-			if m == nil {
-				add(rec, "op %s, %s, before snapshot.started", rec.Op, rec.ID)
-				continue
-			}
-			if rec.Op == read {
-				m.reads++
-				if m.completed != nil {
-					add(rec, "%s read after snapshot.completed", rec.ID)
-				}
-			}
+			j.object(rec)
 		}
 	}
-	for _, m := range scopes {
-		if m.completed == nil {
-			add(m.started, "%s has no snapshot.completed", m.started.ID)
+	for _, m := range j.scopes {
+		if m.started != nil && m.completed == nil {
+			j.add(m.started, "%s has no snapshot.completed", m.started.ID)
 		}
 	}
-	return faults
+}
+
+func (j *snapshotJudgement) completed(rec *record, m *scopeMarks) {
+	if m == nil || m.started == nil {
+		j.add(rec, "completed before started: %s", rec.ID)
+		return
+	}
+	m.completed = rec
+	if rec.Rev != m.started.Rev {
+		j.add(rec, "%s: started at revision %d, completed at %d", rec.Scope.Text, m.started.Rev, rec.Rev)
+	}
+}
+
+func (j *snapshotJudgement) object(rec *record) {
+	m := j.find(rec)
+	if m == nil {
+		j.add(rec, "op %s, %s, before snapshot.started", rec.Op, rec.ID)
+		return
+	}
+	if rec.Op == read {
+		m.reads++
+		if m.completed != nil {
+			j.add(rec, "%s read after snapshot.completed", rec.ID)
+		}
+	}
 }

@@ -15,6 +15,7 @@ type fault struct {
 	Key      objectKey
 	Rev      uint64
 	Position uint64 // Of the record, 0 where there is none.
+	Lane     int
 	Text     string
 	// Content is set where a record's object differs: "before" or "after", and the revision that it should be.
 	Content    string
@@ -25,6 +26,9 @@ func (f fault) String() string {
 	s := fmt.Sprintf("%s: %s revision %d", f.Kind, f.Key, f.Rev)
 	if f.Position != 0 {
 		s += fmt.Sprintf(", record %d", f.Position)
+		if f.Lane != 0 {
+			s += fmt.Sprintf(" of lane %d", f.Lane)
+		}
 	}
 	if f.Text != "" {
 		s += ": " + f.Text
@@ -42,13 +46,14 @@ type verdict struct {
 	Untold     int // Deltas under a selector of which nobody could tell what they were.
 	Swept      int // Objects of which the end of a snapshot says that they are gone.
 	InGaps     int // Expected records that a gap event accounts for.
+	Shortened  int // Records without before, because they would have been too large.
 	Gaps       []record
 	Faults     []fault
 
 	Changers, ChangersTold int // Entries of changedBy that the rule gives, and that events have.
 }
 
-// judge compares the records, in stream order, with what is wanted. Gap events excuse what is missing between their two
+// judge compares the records of one lane, in its order, with what is wanted. Gap events excuse what is missing between their two
 // revisions, those that say recovered only what appeared and vanished between them; inferred deltas and the final state are
 // then judged instead.
 func judge(want map[objectKey][]expectation, records []record, v view) verdict {
@@ -57,6 +62,7 @@ func judge(want map[objectKey][]expectation, records []record, v view) verdict {
 		byID:   make(map[string]*expectation),
 		seen:   make(map[string]*record, len(records)),
 		states: make(map[objectKey]*state),
+		dead:   v.Dead,
 	}
 	for _, list := range want {
 		for i := range list {
@@ -83,6 +89,7 @@ type judgement struct {
 	byID   map[string]*expectation
 	seen   map[string]*record // The first copy of each.
 	states map[objectKey]*state
+	dead   map[string]objectKey
 }
 
 // state is what a consumer knows of an object.
@@ -100,7 +107,7 @@ type state struct {
 
 func (j *judgement) fault(rec *record, kind, format string, args ...any) *fault {
 	j.Faults = append(j.Faults, fault{
-		Kind: kind, Key: rec.Key, Rev: rec.Rev, Position: rec.Position, Text: fmt.Sprintf(format, args...),
+		Kind: kind, Key: rec.Key, Rev: rec.Rev, Position: rec.Position, Lane: rec.Lane, Text: fmt.Sprintf(format, args...),
 	})
 	return &j.Faults[len(j.Faults)-1]
 }
@@ -263,6 +270,8 @@ func (j *judgement) seenOnWatch(rec *record, e *expectation) {
 
 func (j *judgement) content(rec *record, member string, got, want presence, digest digest, v *version) {
 	switch {
+	case member == "before" && got == absent && rec.Ref == "" && slices.Contains(rec.Truncated, member):
+		j.Shortened++
 	case got != want:
 		j.fault(rec, member, "op %s: %s is %s, want %s", rec.Op, member, got, want)
 	case got == present && digest != v.Digest:
@@ -295,10 +304,21 @@ func (j *judgement) chain(rec *record, s *state) {
 		if rec.Op != created && rec.Op != entered {
 			j.fault(rec, "chain", "op %s follows a record after which the object was %s", rec.Op, s.after)
 		}
+	case rec.Before == absent && rec.Ref == "" && slices.Contains(rec.Truncated, "before"):
 	case rec.Before != present || rec.BeforeDigest != s.digest:
 		j.fault(rec, "chain", "op %s: before (%s, %s) is not the after of the record before it, revision %d (%s)",
 			rec.Op, rec.Before, rec.BeforeDigest, s.rev, s.digest)
 	}
+}
+
+// last is the last expectation that could be met on the bus: behind it are only dead letters. Nil: there is none.
+func (j *judgement) last(list []expectation) *expectation {
+	for i := len(list) - 1; i >= 0; i-- {
+		if _, dead := j.dead[list[i].ID]; !dead {
+			return &list[i]
+		}
+	}
+	return nil
 }
 
 // end judges what is missing, and the state in which the bus leaves the object.
@@ -318,7 +338,10 @@ func (j *judgement) end(list []expectation) {
 		j.fault(rec, "missing", "no record of op %s, id %s", e.Op, e.ID)
 	}
 
-	last := &list[len(list)-1]
+	last := j.last(list)
+	if last == nil {
+		return
+	}
 	if j.seen[last.ID] != nil && s != nil && s.index == last.index || s == nil && (last.Op == deleted || last.Op == left || last.Optional) {
 		return
 	}

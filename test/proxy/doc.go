@@ -1,6 +1,6 @@
 // Package proxy is a TCP proxy for tests that hurts those who talk through it: it cuts and refuses connections, swallows what
 // is sent, delays it, breaks it off in the middle, and leads to another backend. It knows nothing of what it carries, so
-// that TLS passes through.
+// that TLS passes through; a [Filter] may.
 //
 //	p, err := proxy.Listen("127.0.0.1:6443", "127.0.0.1:6444")
 //	if err != nil { … }

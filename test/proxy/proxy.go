@@ -29,6 +29,7 @@ type Proxy struct {
 	refusing  bool
 	held      chan struct{} // closed when Hold ends; nil: it is not on
 	delay     time.Duration
+	inspect   func() Filter
 	accepted  int
 }
 
@@ -39,6 +40,9 @@ type conn struct {
 	backend int
 	cut     chan struct{} // closed when it is over
 	left    int64         // bytes that may still go to the client; -1: any number
+
+	looking sync.Mutex // its filter sees one piece at a time
+	filter  Filter     // nil: none
 }
 
 // Listen opens a port of 127.0.0.1 for backends, each "host:port". Run serves it.
@@ -94,6 +98,9 @@ func (p *Proxy) admit(client *net.TCPConn) *conn {
 		return nil
 	}
 	c := &conn{client: client, backend: -1, cut: make(chan struct{}), left: -1}
+	if p.inspect != nil {
+		c.filter = p.inspect()
+	}
 	p.conns[c] = struct{}{}
 	return c
 }
@@ -157,6 +164,10 @@ func (p *Proxy) copy(c *conn, to, from *net.TCPConn, down bool) bool {
 			if !p.pass(c) {
 				return false
 			}
+			if !c.admits(down, buffer[:n]) {
+				p.end(c, true)
+				return false
+			}
 			allowed := n
 			if down {
 				allowed = p.take(c, n)
@@ -174,6 +185,15 @@ func (p *Proxy) copy(c *conn, to, from *net.TCPConn, down bool) bool {
 			return false
 		}
 	}
+}
+
+func (c *conn) admits(down bool, piece []byte) bool {
+	if c.filter == nil {
+		return true
+	}
+	c.looking.Lock()
+	defer c.looking.Unlock()
+	return c.filter(down, piece)
 }
 
 // take is how many of n bytes may go to the client.
@@ -300,6 +320,13 @@ func (p *Proxy) Truncate(n int64) {
 	for c := range p.conns {
 		c.left = n
 	}
+}
+
+// Inspect gives each connection that comes from now on a filter of its own, made by filter; nil: none.
+func (p *Proxy) Inspect(filter func() Filter) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.inspect = filter
 }
 
 // Prefer makes new connections try backend i first, then the others in their order.

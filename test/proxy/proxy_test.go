@@ -208,6 +208,40 @@ func TestTruncate(t *testing.T) {
 	hear(t, fresh, "abcdef")
 }
 
+func TestInspect(t *testing.T) {
+	p := start(t, echo(t, "a"))
+	old, _ := dial(t, p)
+	p.Inspect(proxy.CutAt([]byte("poison")))
+	say(t, old, "poison") // From before.
+	hear(t, old, "poison")
+	c, _ := dial(t, p)
+	for _, harmless := range []string{"poi", "oni", "oison", "pois"} {
+		say(t, c, harmless)
+		hear(t, c, harmless)
+	}
+	say(t, c, "onx")
+	wantReset(t, c)
+	p.Inspect(func() proxy.Filter { return func(down bool, _ []byte) bool { return !down } })
+	c, err := net.DialTCP("tcp", nil, addr(t, p))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	deadline(t, c, 10*time.Second)
+	wantReset(t, c) // For it would say its name.
+	p.Inspect(nil)
+	dial(t, p)
+}
+
+func addr(t *testing.T, p *proxy.Proxy) *net.TCPAddr {
+	t.Helper()
+	a, err := net.ResolveTCPAddr("tcp", p.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
 func TestBackends(t *testing.T) {
 	p := start(t, echo(t, "a"), echo(t, "b"))
 	first, name := dial(t, p)

@@ -23,6 +23,7 @@ func TestREADME(t *testing.T) {
 	byCI := map[string]string{
 		"make demo":                 "DEMO_SECONDS=30 make demo",
 		"make test":                 "make test",
+		"make test-kafka":           "make test-kafka",
 		"DEMO_SECONDS=30 make demo": "DEMO_SECONDS=30 make demo",
 		"KUBECONFIG_DEMO=~/.kube/config make demo": "make test", // test/demo follows a cluster that is not its own
 	}

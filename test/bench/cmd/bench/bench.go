@@ -18,6 +18,7 @@ type bench struct {
 	quick, keep bool
 	sections    []string
 	contestants []contestant
+	busNames    []string // those of --buses; none: the sections
 	pods        int
 	updates     int
 	repeat      int

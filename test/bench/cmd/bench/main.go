@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,21 +47,38 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "bench:", err)
 		return exitUsage
 	}
-	report, err := b.all(ctx)
-	if len(report.Runs) > 0 {
-		if output == "json" {
-			e := json.NewEncoder(stdout)
-			e.SetIndent("", "  ")
-			err = errors.Join(err, e.Encode(report))
-		} else {
-			err = errors.Join(err, report.print(stdout))
-		}
-	}
-	if err != nil {
+	if err = b.measure(ctx, output, stdout); err != nil {
 		fmt.Fprintln(stderr, "bench:", err)
 		return exitFailed
 	}
 	return 0
+}
+
+// measure does what was asked for and prints what there is, also where an error ended it early.
+func (b *bench) measure(ctx context.Context, output string, stdout io.Writer) error {
+	var report interface{ print(w io.Writer) error }
+	var err error
+	if len(b.busNames) > 0 {
+		var r *BusReport
+		if r, err = b.buses(ctx, b.busNames); r != nil && len(r.Buses) > 0 {
+			report = r
+		}
+	} else {
+		var r *Report
+		if r, err = b.all(ctx); len(r.Runs) > 0 {
+			report = r
+		}
+	}
+	switch {
+	case report == nil:
+		return err
+	case output == "json":
+		e := json.NewEncoder(stdout)
+		e.SetIndent("", "  ")
+		return errors.Join(err, e.Encode(report))
+	default:
+		return errors.Join(err, report.print(stdout))
+	}
 }
 
 // sections in the order in which they run.
@@ -70,14 +88,15 @@ func parse(args []string, stderr io.Writer) (*bench, string, error) {
 	b := &bench{stderr: stderr, began: time.Now()}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	var output, only, against string
+	var output, only, against, ways string
 	flags.BoolVar(&b.quick, "quick", false, "throughput only, about two minutes")
 	flags.StringVar(&b.agent, "agent", filepath.Join("..", "bin", "kubecdc"), "the kubecdc binary, as make build leaves it")
 	flags.StringVar(&output, "o", "table", "table or json")
 	flags.StringVar(&only, "only", "", "sections to run, of "+strings.Join(sections, ",")+" (default all)")
 	flags.StringVar(&against, "contestants", "", "contestants to run, of "+everyone+" (default all)")
+	flags.StringVar(&ways, "buses", "", "instead of all else, the way to each bus beside its client used bare: all, or of "+strings.Join(busNames, ","))
 	flags.IntVar(&b.pods, "pods", 1000, "pods, where their number is not what is measured")
-	flags.IntVar(&b.updates, "updates", 0, "updates per run (default 50000, 30000 with --quick)")
+	flags.IntVar(&b.updates, "updates", 0, "updates per run (default 50000, 30000 with --quick, 20000 with --buses)")
 	flags.IntVar(&b.repeat, "repeat", 0, "repetitions of which the median counts (default 3, 2 with --quick)")
 	flags.StringVar(&b.dir, "dir", "", "where the bus keeps its files for the time being (default the system's; 2 GB)")
 	flags.BoolVar(&b.keep, "keep", false, "keep the directories of the runs, for their logs")
@@ -104,6 +123,13 @@ func parse(args []string, stderr io.Writer) (*bench, string, error) {
 		if !slices.Contains(sections, s) {
 			return nil, "", fmt.Errorf("--only: %q is none of %s", s, strings.Join(sections, ","))
 		}
+	}
+	if ways != "" {
+		var err error
+		if b.busNames, err = chooseBuses(ways); err != nil {
+			return nil, "", err
+		}
+		b.updates = cmp.Or(b.updates, 20_000)
 	}
 	if b.updates == 0 {
 		b.updates = pick(b.quick, 30_000, 50_000)

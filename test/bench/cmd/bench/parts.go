@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kubecdc/kubecdc/test/bench/baseline"
+	"github.com/kubecdc/kubecdc/test/bench/buses"
 	"github.com/kubecdc/kubecdc/test/bench/feed"
 	"github.com/kubecdc/kubecdc/test/bench/sink"
 	"github.com/kubecdc/kubecdc/test/bench/splice"
@@ -20,7 +21,7 @@ import (
 // parts are sub-commands that the command starts itself with, so that each part is a process of its own. Feed and sink
 // announce where they can be reached in a line of JSON.
 var parts = map[string]func(context.Context, []string, io.Writer) error{
-	"feed": runFeed, "sink": runSink, "baseline": runBaseline, "splice": runSplice,
+	"feed": runFeed, "sink": runSink, "baseline": runBaseline, "splice": runSplice, "receive": runReceive,
 }
 
 type feedAddress struct {
@@ -80,6 +81,10 @@ func runSink(ctx context.Context, args []string, stdout io.Writer) error {
 		return err
 	}
 	return sink.Run(ctx, *dir, func(url string) error { return announce(stdout, sinkAddress{URL: url}) })
+}
+
+func runReceive(ctx context.Context, _ []string, stdout io.Writer) error {
+	return buses.Receive(ctx, func(url string) error { return announce(stdout, sinkAddress{URL: url}) })
 }
 
 func runBaseline(ctx context.Context, args []string, _ io.Writer) error {

@@ -1,0 +1,145 @@
+package buses
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish"
+)
+
+// maxEventBytes is the agent's default.
+const maxEventBytes = 900 << 10
+
+// publisher is what all buses have.
+type publisher interface {
+	publish.Publisher
+	Run(ctx context.Context) error
+	Ready() error
+}
+
+// Server is where to publish to.
+type Server struct {
+	NATS  string   // URL
+	Kafka []string // brokers
+	HTTP  string   // URL
+	// Name is that of the stream or topic, which must not exist.
+	Name string
+	// Batch is how many events an HTTP request may hold.
+	Batch int
+}
+
+// inFlight is how many requests of HTTP are on their way at once: with batches fewer, so that there is something to batch.
+func (s *Server) inFlight() int {
+	if s.Batch > 1 {
+		return 4
+	}
+	return publish.DefaultWorkers
+}
+
+// workers is how many events are on their way at once, as in the agent.
+func (s *Server) workers() int {
+	if len(s.Kafka) > 0 {
+		return publish.KafkaWorkers
+	}
+	return publish.DefaultWorkers
+}
+
+func (s *Server) publisher(log *slog.Logger) (publisher, error) {
+	switch {
+	case s.NATS != "":
+		return publish.NewNATS(publish.NATSConfig{
+			URL: s.NATS, Cluster: cluster, Stream: publish.Stream{Name: s.Name, Create: true}, MaxEventBytes: maxEventBytes,
+		}, log, nil)
+	case len(s.Kafka) > 0:
+		return publish.NewKafka(publish.KafkaConfig{
+			Brokers: s.Kafka, Cluster: cluster, Topic: s.Name, Compression: "zstd", MaxEventBytes: maxEventBytes,
+			Create: &publish.KafkaTopic{Partitions: partitions, ReplicationFactor: 1},
+		}, log, nil)
+	default:
+		return publish.NewHTTP(publish.HTTPConfig{URL: s.HTTP, Batch: s.Batch, InFlight: s.inFlight()}, log, nil)
+	}
+}
+
+// Ours sends the workload as the agent does and returns how long that took, from the first event until the last one was
+// acknowledged.
+func Ours(ctx context.Context, s *Server, w *Workload) (time.Duration, error) {
+	return withPublisher(ctx, s, func(ctx context.Context, p publisher) error {
+		pump := publish.NewPump(newSource(w), func(it item) *object.Delta { return it.delta }, encoder(), p,
+			publish.PumpOptions{MaxEventBytes: maxEventBytes, Workers: s.workers()}, slog.New(slog.DiscardHandler), nil)
+		return pump.Run(ctx)
+	})
+}
+
+// Publisher is Ours with events that were encoded beforehand, as Bare has them: what is left is the publisher.
+func Publisher(ctx context.Context, s *Server, w *Workload) (time.Duration, error) {
+	return withPublisher(ctx, s, func(ctx context.Context, p publisher) error {
+		src := newSource(w)
+		g, ctx := errgroup.WithContext(ctx)
+		for range s.workers() {
+			g.Go(func() error {
+				for {
+					it, err := src.Get(ctx)
+					if err != nil {
+						return nil // all are handed out, or over
+					}
+					if err := p.Publish(ctx, it.event); err != nil {
+						return err
+					}
+					src.Done(it)
+				}
+			})
+		}
+		return g.Wait()
+	})
+}
+
+// withPublisher measures how long send takes once there is a publisher that is ready.
+func withPublisher(ctx context.Context, s *Server, send func(context.Context, publisher) error) (took time.Duration, err error) {
+	p, err := s.publisher(slog.New(slog.DiscardHandler))
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return p.Run(ctx) })
+	g.Go(func() error {
+		defer cancel()
+		if err := ready(ctx, p); err != nil {
+			return err
+		}
+		begin := time.Now()
+		err := send(ctx, p)
+		took = time.Since(begin)
+		return err
+	})
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return 0, err
+	}
+	if took == 0 {
+		return 0, fmt.Errorf("ended before the last event: %w", context.Cause(ctx))
+	}
+	return took, nil
+}
+
+// ready waits until the publisher is.
+func ready(ctx context.Context, p publisher) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if err := p.Ready(); err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}

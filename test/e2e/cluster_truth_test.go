@@ -1,0 +1,24 @@
+package e2e_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestTruthCluster has the leader of a JetStream of three nodes step down again and again.
+func TestTruthCluster(t *testing.T) {
+	b := startBusCluster(t)
+	conn := b.connect(t)
+	var steps atomic.Int64
+	run := &busTruth{
+		To: b, Namespace: "truth-cluster", Revisions: revisions(6_000),
+		Trouble: func(ctx context.Context) error { return stepDown(ctx, conn, 400*time.Millisecond, &steps) },
+	}
+	run.run(t, sharedPlane(t))
+	if steps.Load() == 0 {
+		t.Error("no leader has stepped down")
+	}
+	t.Logf("%d leaders stepped down", steps.Load())
+}

@@ -1,0 +1,33 @@
+package e2e_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kubecdc/kubecdc/test/kafka"
+)
+
+// TestKafkaTruth kills the leader of a partition again and again. With NODES=1 that is the only broker, which comes back.
+func TestKafkaTruth(t *testing.T) {
+	kafka.Require(t)
+	for _, tc := range []struct{ name, event string }{
+		{"structured", ""},
+		{"binary", "event: {mode: binary}"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			k := startKafka(t, kafka.Options{Nodes: kafkaNodes(t)})
+			var kills atomic.Int64
+			run := &busTruth{
+				To: k, Namespace: "truth-kafka-" + tc.name, Revisions: revisions(6_000), Extra: tc.event,
+				Trouble: func(ctx context.Context) error { return k.killLeader(ctx, &kills) },
+				Enough:  func() bool { return kills.Load() >= 3 },
+			}
+			got := run.run(t, sharedPlane(t))
+			if got.Duplicates > 0 {
+				t.Errorf("%d duplicates, of a producer that is idempotent", got.Duplicates)
+			}
+			t.Logf("%d leaders killed", kills.Load())
+		})
+	}
+}

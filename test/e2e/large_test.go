@@ -1,0 +1,308 @@
+package e2e_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubecdc/kubecdc/test/kafka"
+)
+
+// largeSizes are texts of ConfigMaps, for events of 128 KiB: what fits into any, what fits twice but not three times (before,
+// after and patch), what fits once, and what fits into none. An API server takes up to 1 MiB of data.
+var largeSizes = []int{500, 46 << 10, 100 << 10, 300 << 10, 900 << 10}
+
+// noise is a text that compression makes little smaller.
+func noise(size int) string {
+	var b strings.Builder
+	for b.Len() < size {
+		b.WriteString(rand.Text())
+	}
+	return b.String()
+}
+
+// large is one step of a writer of ConfigMaps, many of them too large for the bus.
+func (w *writer) large(ctx context.Context) error {
+	all := collection("configmaps", w.namespace)
+	name := w.name()
+	uri := all + "/" + name
+	w.n++
+	text := noise(largeSizes[w.rng.IntN(len(largeSizes))])
+	cm := obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta(name), "data": obj{"text": text}}
+	var err error
+	switch w.rng.IntN(8) {
+	case 0, 1, 2:
+		_, err = w.api.create(ctx, all, cm)
+	case 3:
+		_, err = w.api.replace(ctx, uri, cm)
+	case 4, 5, 6: // A small change of what may be large.
+		_, err = w.api.mergePatch(ctx, uri, obj{"data": obj{"step": fmt.Sprint(w.n)}})
+	case 7:
+		err = w.api.remove(ctx, uri)
+	}
+	return err
+}
+
+// largeRun is a short TestTruth with large objects between small ones.
+type largeRun struct {
+	busTruth
+	Steps int // Of the writers of large objects.
+}
+
+func (l *largeRun) run(t *testing.T, p *plane) verdict {
+	t.Helper()
+	p.newNamespace(t, l.Namespace)
+	// Other agents of this plane have no large objects to tell of.
+	defer func() {
+		if err := p.api.remove(context.WithoutCancel(t.Context()), collection("configmaps", l.Namespace)); err != nil {
+			t.Errorf("remove what is large: %v", err)
+		}
+	}()
+	// One that is too large from the beginning, for the snapshot.
+	all := collection("configmaps", l.Namespace)
+	create := func(name string, size int) {
+		cm := obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta(name), "data": obj{"text": noise(size)}}
+		if _, err := p.api.create(t.Context(), all, cm); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create("first", 400<<10)
+	l.There, l.Reader = true, l.reader(p)
+	l.begin(t, p)
+	// Once each of what can be given up, whatever the writers' luck is.
+	for name, change := range map[string]struct {
+		size int
+		data obj
+	}{
+		"patch":     {46 << 10, obj{"text": noise(46 << 10)}},
+		"before":    {100 << 10, obj{"step": "1"}},
+		"reference": {300 << 10, obj{"step": "1"}},
+	} {
+		create(name, change.size)
+		if _, err := p.api.mergePatch(t.Context(), all+"/"+name, obj{"data": change.data}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var steps atomic.Int64
+	ws := &writers{api: p.api, done: func() bool { return steps.Load() >= int64(l.Steps) }}
+	each := func(step func(context.Context) error) func(context.Context) error {
+		return func(ctx context.Context) error {
+			steps.Add(1)
+			return step(ctx)
+		}
+	}
+	ws.run(t,
+		each(ws.writer("large0", l.Namespace, 6).large), each(ws.writer("large1", l.Namespace, 6).large),
+		ws.writer("small", l.Namespace, 10).configMaps, ws.writer("widget", l.Namespace, 10).widgets,
+	)
+	return l.judge(t, p)
+}
+
+func (l *largeRun) reader(p *plane) *reader {
+	r := p.reader()
+	r.MayTruncate = true
+	if l.Reader != nil {
+		r.Whole = l.Reader.Whole
+	}
+	return r
+}
+
+// givenUp is how many events went without something, by what that was, as the agent counts.
+func (a *agent) givenUp(t testing.TB) map[string]float64 {
+	t.Helper()
+	counts := make(map[string]float64)
+	for _, what := range []string{"patch", "before", "reference"} {
+		n, err := a.metric(t.Context(), "kubecdc_publish_oversize_events_total", `given_up="`+what+`"`)
+		if err == nil { // Else there was none.
+			counts[what] = n
+		}
+	}
+	return counts
+}
+
+// TestLarge sends objects of up to 900 KiB over buses that take much less, with each way to do so.
+func TestLarge(t *testing.T) {
+	p := sharedPlane(t)
+	const limit = 128 << 10
+	steps := 160
+	if testing.Short() {
+		steps = 60
+	}
+	small := func(t *testing.T) *bus {
+		o := busOptions(server.RANDOM_PORT, t.TempDir())
+		// The event and what the agent leaves for headers.
+		o.MaxPayload = limit + 16<<10
+		return &bus{URL: startServer(t, o).ClientURL()}
+	}
+	event := fmt.Sprintf("event: {maxBytes: %d}\n", limit)
+
+	t.Run("nats, object store", func(t *testing.T) {
+		b := small(t)
+		store := objectStore{b: b, t: t}
+		run := &largeRun{Steps: steps, busTruth: busTruth{
+			To: b, Namespace: "large-store", Extra: event, Reader: &reader{Whole: store.get},
+		}}
+		got := run.run(t, p)
+		gave := run.agent.givenUp(t)
+		if gave["patch"] == 0 || gave["before"] == 0 || gave["reference"] == 0 {
+			t.Errorf("given up: %v, want some of each", gave)
+		}
+		if len(run.stream.buried()) > 0 {
+			t.Errorf("%d dead letters, where all can be put aside", len(run.stream.buried()))
+		}
+		t.Logf("given up: %v; %d records without before", gave, got.Shortened)
+	})
+	t.Run("nats, dead letters", func(t *testing.T) {
+		run := &largeRun{Steps: steps, busTruth: busTruth{
+			To: small(t), Namespace: "large-dead", Letters: true,
+			Extra: event + "claimCheck: {}\noversize: [patch, before]",
+		}}
+		run.run(t, p)
+		if len(run.stream.buried()) == 0 {
+			t.Error("no dead letters, where much is too large and cannot be put aside")
+		}
+		for _, l := range run.stream.dead() {
+			if !strings.HasPrefix(l.Why, "too_large") {
+				t.Errorf("reason %q", l.Why)
+			}
+		}
+		t.Logf("given up: %v; %d dead letters", run.agent.givenUp(t), len(run.stream.buried()))
+	})
+	t.Run("http, directory", func(t *testing.T) {
+		h := startReceiver(t, nil)
+		h.limit = limit // Of which the agent knows nothing.
+		dir := t.TempDir()
+		run := &largeRun{Steps: steps, busTruth: busTruth{
+			To: h, Namespace: "large-http", Reader: &reader{Whole: readClaim},
+			Extra: fmt.Sprintf("claimCheck: {directory: {path: %q}}\n", dir),
+		}}
+		run.run(t, p)
+		gave := run.agent.givenUp(t)
+		if gave["patch"] == 0 || gave["before"] == 0 || gave["reference"] == 0 {
+			t.Errorf("given up: %v, want some of each", gave)
+		}
+		t.Logf("given up: %v", gave)
+	})
+	t.Run("http, dead letters", func(t *testing.T) {
+		h, dead := startReceiver(t, nil), startReceiver(t, nil)
+		h.limit = limit
+		run := &largeRun{Steps: steps, busTruth: busTruth{
+			To: &withLetters{receiver: h, dead: dead}, Namespace: "large-http-dead", Letters: true,
+			Extra: fmt.Sprintf("deadLetter: {url: %q}\n", dead.URL),
+		}}
+		run.run(t, p)
+		if len(run.stream.buried()) == 0 {
+			t.Error("no dead letters, where much is too large and cannot be put aside")
+		}
+		t.Logf("given up: %v; %d dead letters", run.agent.givenUp(t), len(run.stream.buried()))
+	})
+}
+
+// TestKafkaLarge is TestLarge for a topic whose limit is lower than events are large.
+func TestKafkaLarge(t *testing.T) {
+	kafka.Require(t)
+	p := sharedPlane(t)
+	const limit = 128 << 10
+	event := fmt.Sprintf("event: {maxBytes: %d}\n", limit)
+	start := func(t *testing.T) *kafkaBus {
+		k := startKafka(t, kafka.Options{})
+		k.settings = fmt.Sprintf("max.message.bytes: %q", fmt.Sprint(limit+64<<10))
+		return k
+	}
+	steps := 160
+	if testing.Short() {
+		steps = 60
+	}
+	t.Run("directory", func(t *testing.T) {
+		run := &largeRun{Steps: steps, busTruth: busTruth{
+			To: start(t), Namespace: "large-kafka", Reader: &reader{Whole: readClaim},
+			Extra: event + fmt.Sprintf("claimCheck: {directory: {path: %q}}\n", t.TempDir()),
+		}}
+		run.run(t, p)
+		gave := run.agent.givenUp(t)
+		if gave["patch"] == 0 || gave["before"] == 0 || gave["reference"] == 0 {
+			t.Errorf("given up: %v, want some of each", gave)
+		}
+		t.Logf("given up: %v", gave)
+	})
+	t.Run("dead letters", func(t *testing.T) {
+		run := &largeRun{Steps: steps, busTruth: busTruth{
+			To: start(t), Namespace: "large-kafka-dead", Letters: true, Extra: event,
+		}}
+		run.run(t, p)
+		if len(run.stream.buried()) == 0 {
+			t.Error("no dead letters, where much is too large and cannot be put aside")
+		}
+		t.Logf("given up: %v; %d dead letters", run.agent.givenUp(t), len(run.stream.buried()))
+	})
+}
+
+// objectStore reads events that were put aside with the client of NATS.
+type objectStore struct {
+	b  *bus
+	t  testing.TB
+	js jetstream.JetStream
+}
+
+func (o *objectStore) get(ref string) ([]byte, error) {
+	at, err := url.Parse(ref)
+	if err != nil {
+		return nil, err
+	}
+	if at.Scheme != "nats-obj" {
+		return nil, fmt.Errorf("the scheme is not nats-obj")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if o.js == nil {
+		conn, err := nats.Connect(o.b.URL)
+		if err != nil {
+			return nil, err
+		}
+		o.t.Cleanup(conn.Close)
+		if o.js, err = jetstream.New(conn); err != nil {
+			return nil, err
+		}
+	}
+	store, err := o.js.ObjectStore(ctx, at.Host)
+	if err != nil {
+		return nil, err
+	}
+	return store.GetBytes(ctx, strings.TrimPrefix(at.Path, "/"))
+}
+
+// readClaim reads events that were put aside as files.
+func readClaim(ref string) ([]byte, error) {
+	path, ok := strings.CutPrefix(ref, "file://")
+	if !ok {
+		return nil, errors.New("the scheme is not file")
+	}
+	return os.ReadFile(path)
+}
+
+// withLetters is a receiver with another for its dead letters.
+type withLetters struct {
+	*receiver
+	dead *receiver
+}
+
+func (w *withLetters) read(t testing.TB, r *reader) *stream {
+	t.Helper()
+	s := w.receiver.read(t, r)
+	own := *r // Not safe for concurrent use.
+	s.run(t, func(ctx context.Context) error {
+		return w.dead.each(ctx, func(m message) { s.bury(own.readLetter(m)) })
+	})
+	return s
+}

@@ -1,0 +1,256 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+)
+
+// askTimeout bounds one question to a node, which may have been paused.
+const askTimeout = 10 * time.Second
+
+// dial connects to a node from the inside. Nothing runs in the background, and nothing is cached: what is asked for over it
+// is so now.
+func (n *Node) dial(ctx context.Context) (*kafkago.Conn, error) {
+	dialer := &kafkago.Dialer{Timeout: askTimeout, ClientID: "kubecdc-test"}
+	conn, err := dialer.DialContext(ctx, "tcp", n.address(inside))
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.SetDeadline(time.Now().Add(askTimeout)); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}
+
+func (n *Node) ready(ctx context.Context, nodes int) error {
+	conn, err := n.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	brokers, err := conn.Brokers()
+	if err != nil {
+		return err
+	}
+	if len(brokers) < nodes || !slices.ContainsFunc(brokers, func(b kafkago.Broker) bool { return b.ID == n.id() }) {
+		return fmt.Errorf("it knows these nodes: %v", brokers)
+	}
+	return nil
+}
+
+// anyone asks one running node after the other until one has an answer.
+func (c *Cluster) anyone(ctx context.Context, ask func(*kafkago.Conn) error) error {
+	err := errors.New("no node runs")
+	for _, n := range c.nodes {
+		if !n.Running() {
+			continue
+		}
+		var conn *kafkago.Conn
+		if conn, err = n.dial(ctx); err != nil {
+			continue
+		}
+		err = ask(conn)
+		conn.Close()
+		if err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// until asks again and again until ask returns nil.
+func until(ctx context.Context, what string, ask func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ask()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w; last: %w", what, context.Cause(ctx), err)
+		case <-tick.C:
+		}
+	}
+}
+
+// CreateTopic makes a topic with as many replicas as the cluster's default, and returns when all partitions have leaders.
+func (c *Cluster) CreateTopic(ctx context.Context, topic string, partitions int, config map[string]string) error {
+	spec := kafkago.TopicConfig{Topic: topic, NumPartitions: partitions, ReplicationFactor: min(3, len(c.nodes))}
+	for name, value := range config {
+		spec.ConfigEntries = append(spec.ConfigEntries, kafkago.ConfigEntry{ConfigName: name, ConfigValue: value})
+	}
+	err := until(ctx, "create topic "+topic, func() error {
+		err := c.anyone(ctx, func(conn *kafkago.Conn) error {
+			err := conn.CreateTopics(spec)
+			if errors.Is(err, kafkago.TopicAlreadyExists) {
+				return nil
+			}
+			return err
+		})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for p := range partitions {
+		// The nodes know who leads before the leader does, so it is asked something that only a leader answers.
+		err := until(ctx, fmt.Sprintf("leader of %s/%d", topic, p), func() error {
+			leader, err := c.Leader(ctx, topic, p)
+			if err != nil {
+				return err
+			}
+			conn, err := c.nodes[leader].dialPartition(ctx, topic, p)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			_, _, err = conn.ReadOffsets()
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Partitions of a topic, as one node knows them now, in order.
+func (c *Cluster) Partitions(ctx context.Context, topic string) ([]kafkago.Partition, error) {
+	var all []kafkago.Partition
+	err := c.anyone(ctx, func(conn *kafkago.Conn) (err error) {
+		all, err = conn.ReadPartitions(topic)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("partitions of topic %s: %w", topic, err)
+	}
+	slices.SortFunc(all, func(a, b kafkago.Partition) int { return a.ID - b.ID })
+	return all, nil
+}
+
+// Leader is the index of the node that leads the partition; while there is none, or one that does not run, it waits.
+func (c *Cluster) Leader(ctx context.Context, topic string, partition int) (int, error) {
+	leader := -1
+	err := until(ctx, fmt.Sprintf("leader of %s/%d", topic, partition), func() error {
+		all, err := c.Partitions(ctx, topic)
+		if err != nil {
+			return err
+		}
+		if partition >= len(all) {
+			return fmt.Errorf("the topic has %d partitions", len(all))
+		}
+		leader = all[partition].Leader.ID - 1
+		if leader < 0 || leader >= len(c.nodes) || !c.nodes[leader].Running() {
+			return errors.New("no leader")
+		}
+		return nil
+	})
+	return leader, err
+}
+
+// WaitInSync returns when every partition of the topic has all its replicas in sync: another node may be killed then
+// without a partition that cannot be written to.
+func (c *Cluster) WaitInSync(ctx context.Context, topic string) error {
+	return until(ctx, "replicas of "+topic, func() error {
+		all, err := c.Partitions(ctx, topic)
+		if err != nil {
+			return err
+		}
+		for _, p := range all {
+			if p.Error != nil || len(p.Isr) < len(p.Replicas) {
+				return fmt.Errorf("partition %d: %d of %d in sync: %w", p.ID, len(p.Isr), len(p.Replicas), p.Error)
+			}
+		}
+		return nil
+	})
+}
+
+// Records are all records of a topic, by partition, as they lie there when it is called.
+func (c *Cluster) Records(ctx context.Context, topic string) ([][]kafkago.Message, error) {
+	partitions, err := c.Partitions(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	all := make([][]kafkago.Message, len(partitions))
+	for _, p := range partitions {
+		err := until(ctx, fmt.Sprintf("read %s/%d", topic, p.ID), func() error {
+			leader, err := c.Leader(ctx, topic, p.ID)
+			if err != nil {
+				return err
+			}
+			all[p.ID], err = c.nodes[leader].records(ctx, topic, p.ID)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// dialPartition is for a node that leads the partition.
+func (n *Node) dialPartition(ctx context.Context, topic string, partition int) (*kafkago.Conn, error) {
+	dialer := &kafkago.Dialer{Timeout: askTimeout, ClientID: "kubecdc-test"}
+	leader := kafkago.Broker{Host: "127.0.0.1", Port: n.ports[inside], ID: n.id()}
+	conn, err := dialer.DialPartition(ctx, "tcp", n.address(inside), kafkago.Partition{Topic: topic, ID: partition, Leader: leader})
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.SetDeadline(time.Now().Add(readyTimeout)); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}
+
+func (n *Node) records(ctx context.Context, topic string, partition int) ([]kafkago.Message, error) {
+	conn, err := n.dialPartition(ctx, topic, partition)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	first, last, err := conn.ReadOffsets()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Seek(first, kafkago.SeekAbsolute); err != nil {
+		return nil, err
+	}
+	var all []kafkago.Message
+	for next := first; next < last; {
+		batch := conn.ReadBatchWith(kafkago.ReadBatchConfig{MinBytes: 1, MaxBytes: 16 << 20, MaxWait: 100 * time.Millisecond})
+		for {
+			m, err := batch.ReadMessage()
+			if err != nil {
+				break
+			}
+			if m.Offset < next { // A batch is read from its beginning, wherever the position in it is.
+				continue
+			}
+			next = m.Offset + 1
+			if m.Offset < last {
+				all = append(all, m)
+			}
+		}
+		err := batch.Close()
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+		if next >= last {
+			break
+		}
+		// What was deleted or compacted leaves no record, so the position may have moved further than the last one.
+		offset, _ := conn.Offset()
+		next = max(next, offset)
+	}
+	return all, nil
+}

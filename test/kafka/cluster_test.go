@@ -1,0 +1,241 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/kubecdc/kubecdc/test/kafka"
+)
+
+const topic = "objects"
+
+// nodes is how many a test of leaders has: NODES of the environment.
+func nodes(t testing.TB) int {
+	t.Helper()
+	n, err := strconv.Atoi(orElse(os.Getenv("NODES"), "1"))
+	if err != nil || n < 1 {
+		t.Fatalf("NODES=%q: want a number", os.Getenv("NODES"))
+	}
+	return n
+}
+
+func orElse(value, otherwise string) string {
+	if value == "" {
+		return otherwise
+	}
+	return value
+}
+
+// write stores a record under a key in one partition by a connection to its leader, and tries again while there is none.
+func write(t testing.TB, c *kafka.Cluster, partition int, key, value string) {
+	t.Helper()
+	eventually(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		conn, err := kafkago.DialLeader(ctx, "tcp", c.Brokers()[firstRunning(c)], topic, partition)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_, err = conn.WriteMessages(kafkago.Message{Key: []byte(key), Value: []byte(value), Headers: []kafkago.Header{{Key: "h", Value: []byte(key)}}})
+		return err
+	})
+}
+
+func firstRunning(c *kafka.Cluster) int {
+	for i := range c.Nodes() {
+		if c.Node(i).Running() {
+			return i
+		}
+	}
+	return 0
+}
+
+// lines are a topic's records as text, by partition.
+func lines(t testing.TB, c *kafka.Cluster) [][]string {
+	t.Helper()
+	partitions, err := c.Records(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all [][]string
+	for _, records := range partitions {
+		var one []string
+		for _, r := range records {
+			one = append(one, fmt.Sprintf("%s=%s", r.Key, r.Value))
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// eventually polls until done returns nil, and fails the test when it has not after a minute.
+func eventually(t testing.TB, done func() error) {
+	t.Helper()
+	timeout := time.NewTimer(time.Minute)
+	defer timeout.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := done()
+		if err == nil {
+			return
+		}
+		select {
+		case <-timeout.C:
+			t.Fatalf("still not so: %v", err)
+		case <-tick.C:
+		}
+	}
+}
+
+func TestClusterKeepsItsRecordsWhenNodesAreKilled(t *testing.T) {
+	c := kafka.Start(t, kafka.Options{Nodes: nodes(t)})
+	if err := c.CreateTopic(t.Context(), topic, 2, map[string]string{"retention.ms": "86400000"}); err != nil {
+		t.Fatal(err)
+	}
+	write(t, c, 0, "a", "1")
+	write(t, c, 1, "b", "2")
+	before := c.Brokers()
+	for i := range 2 {
+		leader, err := c.Leader(t.Context(), topic, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := c.Node(leader)
+		pid := n.PID()
+		if i == 0 {
+			n.Kill()
+		} else {
+			n.Stop()
+		}
+		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) || n.Running() || n.PID() != 0 {
+			t.Fatalf("node %d: process %d is still there: %v", leader, pid, err)
+		}
+		if c.Nodes() > 1 {
+			write(t, c, 0, "a", fmt.Sprint("while node ", i, " is away")) // Another one leads.
+		}
+		if err := n.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.WaitInSync(t.Context(), topic); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(before, c.Brokers()); diff != "" {
+		t.Errorf("other addresses after restarts (-before +after):\n%s", diff)
+	}
+	want := [][]string{{"a=1"}, {"b=2"}}
+	if c.Nodes() > 1 {
+		want[0] = append(want[0], "a=while node 0 is away", "a=while node 1 is away")
+	}
+	if diff := cmp.Diff(want, lines(t, c)); diff != "" {
+		t.Errorf("records (-want +got):\n%s", diff)
+	}
+}
+
+func TestPausedNodeDoesNotAnswer(t *testing.T) {
+	c := kafka.Start(t, kafka.Options{})
+	n := c.Node(0)
+	if err := n.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	// The signal reaches one thread after the other, so the first question may still be answered.
+	eventually(t, func() error {
+		dialer := &kafkago.Dialer{Timeout: 10 * time.Second}
+		conn, err := dialer.DialContext(t.Context(), "tcp", c.Brokers()[0]) // The kernel accepts for it.
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if err := conn.SetDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Brokers(); err == nil {
+			return errors.New("a paused node has answered")
+		}
+		return nil
+	})
+	if err := n.Continue(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CreateTopic(t.Context(), topic, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestClientsAreSentToTheAdvertisedAddress: a client that knows the proxy only gets to the leader through it.
+func TestClientsAreSentToTheAdvertisedAddress(t *testing.T) {
+	kafka.Require(t)
+	asked := map[kafka.Listener]string{}
+	c := kafka.Start(t, kafka.Options{
+		Properties: map[string]string{"message.max.bytes": "4096"},
+		Advertise: func(node int, l kafka.Listener, addr string) (string, error) {
+			asked[l] = addr
+			return "127.0.0.1:1", nil // Nobody is there.
+		},
+	})
+	if err := c.CreateTopic(t.Context(), topic, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"127.0.0.1:1"}, c.Brokers()); diff != "" {
+		t.Error(diff)
+	}
+	// Through where it listens, a client learns the address that was advertised.
+	conn, err := kafkago.DialContext(t.Context(), "tcp", asked[kafka.Plain])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	partitions, err := conn.ReadPartitions(topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := partitions[0].Leader; got.Host != "127.0.0.1" || got.Port != 1 {
+		t.Errorf("the leader is at %s:%d, want 127.0.0.1:1", got.Host, got.Port)
+	}
+	// A property of the test's is in force.
+	leader, err := kafkago.DialLeader(t.Context(), "tcp", c.Inside()[0], topic, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer leader.Close()
+	if _, err := leader.WriteMessages(kafkago.Message{Value: make([]byte, 8192)}); !errors.Is(err, kafkago.MessageSizeTooLarge) {
+		t.Errorf("write 8 KiB: %v, want %v", err, kafkago.MessageSizeTooLarge)
+	}
+}
+
+func TestFailedStartShowsTheLogAndLeavesNothing(t *testing.T) {
+	kafka.Require(t)
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	c, err := kafka.New(t.Context(), kafka.Options{Properties: map[string]string{"num.io.threads": "none"}, Output: io.Discard})
+	if err == nil {
+		c.Stop()
+		t.Fatal("started")
+	}
+	for _, want := range []string{"Kafka node 0", "num.io.threads"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error lacks %q: %v", want, err)
+		}
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}

@@ -1,0 +1,268 @@
+package kafka
+
+import (
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/filelock"
+	"github.com/kubecdc/kubecdc/test/process"
+)
+
+//go:embed testdata/pom.xml
+var pom []byte
+
+//go:embed testdata/log4j2.properties
+var logging []byte
+
+const (
+	// The plugin's version is a pin like those of the jars.
+	copyDependencies = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+
+	oldestJava = 17 // what brokers of Kafka 4 run on
+
+	// layout changes whenever install leaves other files than before.
+	layout = "1"
+
+	progressEvery = 15 * time.Second
+)
+
+// Available is nil where a broker can be started: a JDK, and where the jars are not in the cache yet, Maven. What it
+// returns otherwise says which is missing.
+func Available() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	version, err := javaVersion(ctx)
+	if err != nil {
+		return err
+	}
+	dir, err := cacheDir(version)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(dir, "installed")); err == nil {
+		return nil
+	}
+	if _, err := exec.LookPath("mvn"); err != nil {
+		return errors.New("no mvn: Kafka's jars come by Maven")
+	}
+	return nil
+}
+
+var majorVersion = regexp.MustCompile(`version "(\d+)`)
+
+// javaVersion is what java says of itself.
+func javaVersion(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "java", "-version").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("no JDK %d: %w", oldestJava, err)
+	}
+	m := majorVersion.FindSubmatch(out)
+	if m == nil {
+		return "", fmt.Errorf("no JDK %d: java -version says %q", oldestJava, out)
+	}
+	if major, _ := strconv.Atoi(string(m[1])); major < oldestJava {
+		return "", fmt.Errorf("no JDK %d: java is version %s", oldestJava, m[1])
+	}
+	return string(out), nil
+}
+
+// cacheDir has a name that changes with whatever its files were made from: an archive of loaded classes is of one JVM.
+func cacheDir(java string) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("cache directory: %w", err)
+	}
+	sum := sha256.New()
+	for _, part := range []string{layout, copyDependencies, java, string(pom), string(logging)} {
+		fmt.Fprintln(sum, len(part), part)
+	}
+	return filepath.Join(cache, "kubecdc", fmt.Sprintf("kafka-%x", sum.Sum(nil)[:8])), nil
+}
+
+// installation is a directory of the cache.
+type installation struct{ dir string }
+
+func (i installation) path(name string) string { return filepath.Join(i.dir, name) }
+
+// java is a command line of the JVM, complete up to the class and its arguments.
+func (i installation) java(flags ...string) []string {
+	argv := []string{"java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"}
+	argv = append(argv, flags...)
+	return append(argv, "-Dlog4j2.configurationFile="+i.path("log4j2.properties"), "-Dlog4j2.disableJmx=true", "@"+i.path("classpath"))
+}
+
+// Install copies the jars unless they are there. What it does goes to w; nothing if there is nothing to do.
+func Install(ctx context.Context, w io.Writer) error {
+	_, err := install(ctx, w)
+	return err
+}
+
+// install makes the directory unless it is there. Several processes may do so at once: one works, the others wait.
+func install(ctx context.Context, w io.Writer) (installation, error) {
+	version, err := javaVersion(ctx)
+	if err != nil {
+		return installation{}, err
+	}
+	dir, err := cacheDir(version)
+	if err != nil {
+		return installation{}, err
+	}
+	in := installation{dir: dir}
+	if _, err := os.Stat(in.path("installed")); err == nil {
+		return in, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return installation{}, fmt.Errorf("cache directory: %w", err)
+	}
+	unlock, err := lock(ctx, dir+".lock", w)
+	if err != nil {
+		return installation{}, err
+	}
+	defer unlock()
+	if _, err := os.Stat(in.path("installed")); err == nil { // Whoever had the lock has done it.
+		return in, nil
+	}
+	start := time.Now()
+	if err := in.fill(ctx, w); err != nil {
+		return installation{}, fmt.Errorf("install Kafka: %w", err)
+	}
+	fmt.Fprintf(w, "kafka: installed in %s: %s\n", time.Since(start).Round(time.Second), dir)
+	return in, nil
+}
+
+// lock waits as long as another process installs.
+func lock(ctx context.Context, path string, w io.Writer) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	start, said := time.Now(), time.Time{}
+	for {
+		err := filelock.Wait(ctx, f)
+		if err == nil {
+			return func() { _ = f.Close() }, nil
+		}
+		if ctx.Err() != nil || !errors.Is(err, filelock.ErrLocked) {
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), context.Cause(ctx), f.Close())
+		}
+		if time.Since(said) >= progressEvery {
+			said = time.Now()
+			fmt.Fprintf(w, "kafka: another process installs Kafka, waiting (%s)\n", time.Since(start).Round(time.Second))
+		}
+	}
+}
+
+// fill makes the files; the last one says that all are there.
+func (i installation) fill(ctx context.Context, w io.Writer) error {
+	if err := os.RemoveAll(i.dir); err != nil { // Of a run that was cut off.
+		return err
+	}
+	if err := os.MkdirAll(i.path("jars"), 0o755); err != nil {
+		return err
+	}
+	for name, text := range map[string][]byte{"pom.xml": pom, "log4j2.properties": logging} {
+		if err := os.WriteFile(i.path(name), text, 0o644); err != nil {
+			return err
+		}
+	}
+	// -q leaves only errors. From where they come is Maven's own configuration.
+	err := i.run(ctx, w, "mvn", "-q", "-B", "-f", i.path("pom.xml"), copyDependencies,
+		"-DincludeScope=runtime", "-DoutputDirectory="+i.path("jars"))
+	if err != nil {
+		return err
+	}
+	jars, err := filepath.Glob(i.path("jars/*.jar"))
+	if err != nil {
+		return err
+	}
+	if len(jars) == 0 {
+		return errors.New("mvn copied no jar")
+	}
+	slices.Sort(jars) // The archive of classes holds for one order only.
+	classpath := "-cp " + strconv.Quote(strings.Join(jars, string(os.PathListSeparator))) + "\n"
+	if err := os.WriteFile(i.path("classpath"), []byte(classpath), 0o644); err != nil {
+		return err
+	}
+	if err := i.format(ctx, w); err != nil {
+		return err
+	}
+	if err := i.archive(ctx); err != nil {
+		return err
+	}
+	return os.WriteFile(i.path("installed"), nil, 0o644)
+}
+
+// format keeps what Kafka's own tool writes into a new data directory, which is a second's work of a JVM: the features that
+// a new cluster begins with. What else it writes is which node's it is, see node.format.
+func (i installation) format(ctx context.Context, w io.Writer) error {
+	data, config := i.path("format"), i.path("format.properties")
+	defer func() { _ = os.RemoveAll(data) }()
+	text := properties(map[string]string{
+		"process.roles": "broker,controller", "node.id": "1", "controller.quorum.voters": "1@127.0.0.1:1",
+		"listeners": "CONTROLLER://127.0.0.1:1,CLIENT://127.0.0.1:2", "controller.listener.names": "CONTROLLER",
+		"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,CLIENT:PLAINTEXT", "inter.broker.listener.name": "CLIENT",
+		"log.dirs": data,
+	})
+	if err := os.WriteFile(config, text, 0o644); err != nil {
+		return err
+	}
+	argv := append(i.java(), "kafka.tools.StorageTool", "format", "--cluster-id", clusterID, "--config", config)
+	if err := i.run(ctx, w, argv...); err != nil {
+		return err
+	}
+	return os.Rename(filepath.Join(data, bootstrap), i.path(bootstrap))
+}
+
+// archive runs a node once, which leaves an archive of the classes that it has loaded.
+func (i installation) archive(ctx context.Context) error {
+	dir := i.path("archive")
+	defer func() { _ = os.RemoveAll(dir) }()
+	c, err := start(ctx, i, Options{Dir: dir, flags: []string{"-XX:ArchiveClassesAtExit=" + i.path(classes)}})
+	if err != nil {
+		return err
+	}
+	defer c.Stop()
+	c.Node(0).Stop()
+	if _, err := os.Stat(i.path(classes)); err != nil {
+		// It only saves time: a JVM that has no archives runs the broker all the same.
+		if !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// run says that it is at it when it takes longer than a second, and then every 15 seconds.
+func (i installation) run(ctx context.Context, w io.Writer, argv ...string) error {
+	log := i.path(filepath.Base(argv[0]) + ".log")
+	child, err := process.Start(process.Spec{Name: argv[0], Argv: argv, Log: log})
+	if err != nil {
+		return err
+	}
+	begin, next := time.Now(), time.NewTimer(time.Second)
+	defer next.Stop()
+	for {
+		select {
+		case <-child.Done():
+			return child.Stop(time.Second) // How it ended.
+		case <-ctx.Done():
+			child.Kill()
+			return fmt.Errorf("%s: %w", argv[0], context.Cause(ctx))
+		case <-next.C:
+			next.Reset(progressEvery)
+			fmt.Fprintf(w, "kafka: installing, once: %s (%s)\n", argv[0], time.Since(begin).Round(time.Second))
+		}
+	}
+}

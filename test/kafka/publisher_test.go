@@ -1,0 +1,283 @@
+package kafka_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/test/kafka"
+	"github.com/kubecdc/kubecdc/test/proxy"
+)
+
+// startPublisher is a publisher on its own topic, which it creates.
+func startPublisher(t *testing.T, cfg publish.KafkaConfig) *agent {
+	t.Helper()
+	cfg.Cluster, cfg.MaxEventBytes = "c", 512<<10
+	a := &agent{log: new(logText)}
+	var err error
+	if a.Kafka, err = publish.NewKafka(cfg, slog.New(slog.NewTextHandler(a.log, nil)), nil); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("run: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("the publisher's log:\n%s", a.log)
+		}
+	})
+	return a
+}
+
+// version is event n of the object called key; every seventh is large and does not compress.
+func version(key string, n int) *encode.Event {
+	body := strconv.Itoa(n)
+	if n%7 == 0 {
+		var b strings.Builder
+		b.WriteString(body + " ")
+		for b.Len() < 100<<10 {
+			b.WriteString(strconv.FormatUint(rand.Uint64(), 36))
+		}
+		body = b.String()
+	}
+	pods := &object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}
+	return &encode.Event{
+		Delta:        &object.Delta{Op: object.Updated, Ref: object.NewRef(pods, "shop", key, "uid-"+key), Observed: time.Now().UnixNano()},
+		ID:           fmt.Appendf(nil, "pods/%s/%d", key, n),
+		PartitionKey: []byte(key),
+		ContentType:  "application/cloudevents+json",
+		Body:         []byte(body),
+	}
+}
+
+// publishVersions publishes n versions of each of keys objects, those of one in order, and counts in done.
+func publishVersions(t *testing.T, a *agent, keys, n int, done *atomic.Int64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	var wg sync.WaitGroup
+	for k := range keys {
+		wg.Go(func() {
+			for i := 1; i <= n; i++ {
+				if err := a.Publish(ctx, version("k"+strconv.Itoa(k), i)); err != nil {
+					t.Error(err)
+					return
+				}
+				done.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// checkVersions reads a topic: each object's versions are there, in order, once.
+func checkVersions(t *testing.T, c *kafka.Cluster, topic string, keys, n int) {
+	t.Helper()
+	partitions, err := c.Records(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := map[string]int{}
+	for p, records := range partitions {
+		for _, r := range records {
+			text, _, _ := strings.Cut(string(r.Value), " ")
+			got, err := strconv.Atoi(text)
+			if err != nil || got != last[string(r.Key)]+1 {
+				t.Errorf("partition %d, offset %d: %s: version %s follows %d", p, r.Offset, r.Key, text, last[string(r.Key)])
+			}
+			last[string(r.Key)] = got
+		}
+	}
+	if len(last) != keys {
+		t.Errorf("%d objects, want %d", len(last), keys)
+	}
+	for key, got := range last {
+		if got != n {
+			t.Errorf("%s ends with version %d, want %d", key, got, n)
+		}
+	}
+}
+
+// Every compression is one that the broker and librdkafka read.
+func TestPublisherCompresses(t *testing.T) {
+	c := kafka.Start(t, kafka.Options{})
+	for _, compression := range []string{"zstd", "lz4", "snappy", "gzip", "none"} {
+		a := startPublisher(t, publish.KafkaConfig{
+			Brokers: c.Brokers(), Topic: "compressed-" + compression, Compression: compression,
+			Create: &publish.KafkaTopic{Partitions: 3, ReplicationFactor: 1, Config: map[string]string{"retention.ms": "-1"}},
+		})
+		publishVersions(t, a, 8, 30, new(atomic.Int64))
+		checkVersions(t, c, "compressed-"+compression, 8, 30)
+		if kcat, err := exec.LookPath("kcat"); err == nil {
+			out, err := exec.CommandContext(t.Context(), kcat, "-C", "-q", "-e", "-b", c.Brokers()[0], "-t", "compressed-"+compression, "-o", "beginning", "-f", "%k %h\n").CombinedOutput()
+			if err != nil || strings.Count(string(out), "content-type=application/cloudevents+json") != 240 {
+				t.Errorf("%s: kcat reads otherwise: %v: %.500s", compression, err, out)
+			}
+		}
+	}
+}
+
+// Answers are lost with their connections, after the broker has stored what was sent: nothing is there twice.
+func TestPublisherLosesAnswers(t *testing.T) {
+	var p *proxy.Proxy
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	c := kafka.Start(t, kafka.Options{Advertise: func(_ int, _ kafka.Listener, addr string) (string, error) {
+		if p != nil {
+			return p.Addr(), nil
+		}
+		var err error
+		if p, err = proxy.Listen(addr); err != nil {
+			return "", err
+		}
+		go func() { ended <- p.Run(ctx) }()
+		return p.Addr(), nil
+	}})
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("proxy: %v", err)
+		}
+	})
+	a := startPublisher(t, publish.KafkaConfig{
+		Brokers: []string{p.Addr()}, Topic: "lost", Create: &publish.KafkaTopic{Partitions: 3, ReplicationFactor: 1},
+	})
+	var done atomic.Int64
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := int64(1); done.Load() < 12*60*9/10 && t.Context().Err() == nil; i++ {
+			p.Cut()
+			eventually(t, func() error {
+				if done.Load() < min(i*12, 12*60*9/10) {
+					return fmt.Errorf("%d acknowledged", done.Load())
+				}
+				return nil
+			})
+		}
+	})
+	publishVersions(t, a, 12, 60, &done)
+	wg.Wait()
+	checkVersions(t, c, "lost", 12, 60)
+}
+
+// The leader of a partition is killed again and again. With one node that is the whole cluster.
+func TestPublisherSurvivesItsLeaders(t *testing.T) {
+	n := nodes(t)
+	c := kafka.Start(t, kafka.Options{Nodes: n})
+	a := startPublisher(t, publish.KafkaConfig{
+		Brokers: c.Brokers(), Topic: "led", Create: &publish.KafkaTopic{Partitions: 3, ReplicationFactor: min(n, 3)},
+	})
+	const keys, versions, kills = 12, 400, 4
+	var done atomic.Int64
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := range kills {
+			eventually(t, func() error {
+				if done.Load() < int64((i+1)*keys*versions/(kills+2)) {
+					return fmt.Errorf("%d acknowledged", done.Load())
+				}
+				return nil
+			})
+			leader, err := c.Leader(t.Context(), "led", i%3)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			c.Node(leader).Kill()
+			if err := c.Node(leader).Start(t.Context()); err != nil {
+				t.Error(err)
+				return
+			}
+			if err := c.WaitInSync(t.Context(), "led"); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	publishVersions(t, a, keys, versions, &done)
+	wg.Wait()
+	checkVersions(t, c, "led", keys, versions)
+}
+
+// deleteTopic deletes a topic and waits until the cluster has forgotten it.
+func deleteTopic(t *testing.T, c *kafka.Cluster, topic string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	pool := &kafkago.Transport{Context: ctx}
+	defer pool.CloseIdleConnections()
+	client := &kafkago.Client{Addr: kafkago.TCP(c.Brokers()...), Transport: pool}
+	res, err := client.DeleteTopics(t.Context(), &kafkago.DeleteTopicsRequest{Topics: []string{topic}})
+	if err == nil {
+		err = res.Errors[topic]
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if _, err := c.Partitions(t.Context(), topic); err == nil {
+			return fmt.Errorf("topic %s is there still", topic)
+		}
+		return nil
+	})
+}
+
+// A topic that is deleted is created again where the publisher may; where not, stream events do not wait for it.
+func TestPublisherSurvivesDeletedTopics(t *testing.T) {
+	c := kafka.Start(t, kafka.Options{})
+	for _, topic := range []string{"cdc.shop", "cdc.going"} {
+		if err := c.CreateTopic(t.Context(), topic, 2, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := startPublisher(t, publish.KafkaConfig{Brokers: c.Brokers(), Topic: "cdc.{namespace}"})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	pods := &object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}
+	for i, kind := range []object.StreamKind{object.SnapshotStarted, object.SnapshotCompleted} {
+		if i == 1 {
+			deleteTopic(t, c, "cdc.going")
+		}
+		if err := a.Publish(ctx, &encode.Event{
+			Delta: &object.Delta{Stream: &object.StreamEvent{Kind: kind, Resource: pods, Scope: "pods"}, Observed: time.Now().UnixNano()},
+			ID:    []byte(kind), PartitionKey: []byte("pods"), ContentType: "application/cloudevents+json", Body: []byte(kind),
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	partitions, err := c.Records(ctx, "cdc.shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p, records := range partitions {
+		if len(records) != 2 {
+			t.Errorf("partition %d has %d records, want 2", p, len(records))
+		}
+	}
+
+	a = startPublisher(t, publish.KafkaConfig{Brokers: c.Brokers(), Topic: "again", Create: &publish.KafkaTopic{Partitions: 2, ReplicationFactor: 1}})
+	publishVersions(t, a, 4, 20, new(atomic.Int64))
+	deleteTopic(t, c, "again")
+	publishVersions(t, a, 4, 20, new(atomic.Int64))
+	checkVersions(t, c, "again", 4, 20)
+	if !strings.Contains(a.log.String(), "it is created again") {
+		t.Error("the log does not say that records are gone")
+	}
+}

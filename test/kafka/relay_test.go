@@ -1,0 +1,307 @@
+package kafka_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/kubecdc/kubecdc/test/kafka"
+)
+
+const relayed = "kubecdc.prod"
+
+// relayEvent is the record of an update of an object, or, without a name, of an event about the stream.
+func relayEvent(typ, name string, rv int) kafkago.Message {
+	e := map[string]any{
+		"specversion": "1.0", "source": "/kubernetes/prod", "type": "dev.kubecdc." + typ, "cluster": "prod",
+		"apiversion": "v1", "kind": "ConfigMap", "resource": "configmaps",
+	}
+	key := "configmaps"
+	if name == "" {
+		e["id"], e["scope"] = fmt.Sprintf("configmaps/%s/%d", typ, rv), "configmaps"
+		e["data"] = map[string]any{"snapshot": "s1", "resourceVersion": fmt.Sprint(rv)}
+	} else {
+		key = "prod/core/configmaps/shop/" + name
+		e["id"], e["uid"], e["namespace"], e["name"], e["op"] = fmt.Sprintf("configmaps/%s/%d", name, rv), name, "shop", name, "u"
+		e["resourceversion"], e["sequence"], e["partitionkey"] = fmt.Sprint(rv), fmt.Sprintf("%020d", rv), key
+		e["data"] = map[string]any{"op": "u", "resourceVersion": fmt.Sprint(rv)}
+	}
+	raw, err := json.Marshal(e)
+	if err != nil {
+		return kafkago.Message{}
+	}
+	return kafkago.Message{
+		Key: []byte(key), Value: raw,
+		Headers: []kafkago.Header{{Key: "content-type", Value: []byte("application/cloudevents+json; charset=UTF-8")}},
+	}
+}
+
+// relayLine is what a relay has written.
+type relayLine struct {
+	ID, Type, Name, Sequence string
+}
+
+// relayProcess is a kubecdc relay that runs.
+type relayProcess struct {
+	cmd    *exec.Cmd
+	stderr bytes.Buffer
+	ended  chan struct{}
+
+	mu    sync.Mutex
+	lines []relayLine
+}
+
+func buildAgent(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubecdc")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./cmd/agent")
+	build.Dir = filepath.Join("..", "..")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the agent: %v\n%s", err, out)
+	}
+	return path
+}
+
+func startRelay(t *testing.T, binary string, args ...string) *relayProcess {
+	t.Helper()
+	p := &relayProcess{cmd: exec.CommandContext(t.Context(), binary, append([]string{"relay"}, args...)...), ended: make(chan struct{})}
+	p.cmd.Stderr = &p.stderr
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.ended)
+		r := bufio.NewReader(stdout)
+		for {
+			raw, err := r.ReadBytes('\n')
+			var l relayLine
+			if err == nil && json.Unmarshal(raw, &l) == nil {
+				p.mu.Lock()
+				p.lines = append(p.lines, l)
+				p.mu.Unlock()
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		p.end(os.Kill)
+		if t.Failed() {
+			t.Logf("log of the relay:\n%s", &p.stderr)
+		}
+	})
+	return p
+}
+
+// end ends it and waits for it.
+func (p *relayProcess) end(s os.Signal) {
+	if p.cmd.ProcessState != nil {
+		return
+	}
+	_ = p.cmd.Process.Signal(s)
+	<-p.ended
+	_ = p.cmd.Wait() // how it has ended, the test tells by its lines
+}
+
+func (p *relayProcess) got() []relayLine {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.lines)
+}
+
+// objects are the ids of objects' events, each once.
+func (p *relayProcess) objects() map[string]bool {
+	ids := map[string]bool{}
+	for _, l := range p.got() {
+		if l.Name != "" {
+			ids[l.ID] = true
+		}
+	}
+	return ids
+}
+
+func (p *relayProcess) checkOrder(t *testing.T) {
+	t.Helper()
+	last := map[string]string{}
+	for _, l := range p.got() {
+		if l.Name != "" && l.Sequence <= last[l.Name] {
+			t.Errorf("%s came behind %s", l.ID, last[l.Name])
+		}
+		last[l.Name] = max(last[l.Name], l.Sequence)
+	}
+}
+
+// A relay reads a topic, is killed and started again, and goes on: nothing is missing, and each object's versions are in order.
+func TestRelayGoesOnBehindItsGroup(t *testing.T) {
+	c := kafka.Start(t, kafka.Options{Nodes: nodes(t)})
+	const partitions, objects, versions = 3, 12, 40
+	if err := c.CreateTopic(t.Context(), relayed, partitions, nil); err != nil {
+		t.Fatal(err)
+	}
+	writer := &kafkago.Writer{
+		Addr: kafkago.TCP(c.Brokers()...), Topic: relayed, Balancer: kafkago.Murmur2Balancer{}, RequiredAcks: kafkago.RequireAll,
+		BatchTimeout: time.Millisecond,
+	}
+	transport := &kafkago.Transport{MetadataTTL: time.Second}
+	writer.Transport = transport
+	t.Cleanup(func() {
+		_ = writer.Close()
+		transport.CloseIdleConnections()
+	})
+	write := func(from, to int) {
+		t.Helper()
+		var ms []kafkago.Message
+		for v := from; v < to; v++ {
+			for o := range objects {
+				ms = append(ms, relayEvent("object.updated", fmt.Sprintf("web-%d", o), v))
+			}
+		}
+		eventually(t, func() error { return writer.WriteMessages(t.Context(), ms...) })
+	}
+	// everywhere writes an event about the stream to each partition, as the agent does.
+	everywhere := func(typ string, rv int) {
+		t.Helper()
+		for p := range partitions {
+			eventually(t, func() error {
+				conn, err := kafkago.DialLeader(t.Context(), "tcp", c.Brokers()[0], relayed, p)
+				if err != nil {
+					return err
+				}
+				defer conn.Close()
+				_, err = conn.WriteMessages(relayEvent(typ, "", rv))
+				return err
+			})
+		}
+	}
+	binary := buildAgent(t)
+	args := []string{"--bus", "kafka://" + strings.Join(c.Brokers(), ",") + "/" + relayed, "--to", "stdout:", "--name", "audit", "--start", "beginning"}
+
+	everywhere("snapshot.started", 1)
+	write(1, versions/2)
+	everywhere("snapshot.completed", versions)
+	first := startRelay(t, binary, args...)
+	eventually(t, func() error {
+		if n := len(first.objects()); n < objects*(versions/2-1) {
+			return fmt.Errorf("%d events of objects", n)
+		}
+		if !slices.ContainsFunc(first.got(), func(l relayLine) bool { return l.Type == "dev.kubecdc.snapshot.completed" }) {
+			return fmt.Errorf("no snapshot.completed")
+		}
+		return nil
+	})
+	first.checkOrder(t)
+	var completed, behind int
+	for i, l := range first.got() {
+		if l.Type == "dev.kubecdc.snapshot.completed" {
+			completed++
+			behind = len(first.got()) - 1 - i
+		}
+	}
+	if completed != 1 || behind != 0 {
+		t.Errorf("snapshot.completed came %d times, and %d events behind it: want it once, behind all", completed, behind)
+	}
+	first.end(os.Kill)
+
+	write(versions/2, versions)
+	second := startRelay(t, binary, args...)
+	want := func() error {
+		ids := second.objects()
+		for v := versions / 2; v < versions; v++ {
+			for o := range objects {
+				if !ids[fmt.Sprintf("configmaps/web-%d/%d", o, v)] {
+					return fmt.Errorf("version %d of web-%d is missing", v, o)
+				}
+			}
+		}
+		return nil
+	}
+	eventually(t, want)
+	second.checkOrder(t)
+	second.end(syscall.SIGTERM) // it saves how far it has come
+
+	status := func() string {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, binary, "relay", "status", "--bus", args[1], "--name", "audit", "-o", "json")
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err, string(out))
+		}
+		return string(out)
+	}
+	if text := status(); strings.Count(text, `"behind": 0`) != partitions {
+		t.Errorf("status after all was delivered:\n%s", text)
+	}
+	write(versions, versions+1)
+	third := startRelay(t, binary, args...)
+	eventually(t, func() error {
+		if n := len(third.objects()); n < objects {
+			return fmt.Errorf("%d events of objects", n)
+		}
+		return nil
+	})
+	if n := len(third.got()); n != objects {
+		t.Errorf("after an end in order, %d events came: want only the %d new ones", n, objects)
+	}
+}
+
+// A live start leaves out what was there before, also where nothing was delivered before the next start.
+func TestRelayBeginsLive(t *testing.T) {
+	c := kafka.Start(t, kafka.Options{})
+	if err := c.CreateTopic(t.Context(), relayed, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	put := func(rv int) {
+		t.Helper()
+		conn, err := kafkago.DialLeader(t.Context(), "tcp", c.Brokers()[0], relayed, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := conn.WriteMessages(relayEvent("object.updated", "web", rv)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(1)
+	binary := buildAgent(t)
+	args := []string{"--bus", "kafka://" + c.Brokers()[0] + "/" + relayed, "--to", "stdout:", "--name", "live"}
+	first := startRelay(t, binary, args...)
+	eventually(t, func() error {
+		cmd := exec.CommandContext(t.Context(), binary, "relay", "status", "--bus", args[1], "--name", "live", "-o", "json")
+		if out, err := cmd.Output(); err != nil || !bytes.Contains(out, []byte(`"position": 1`)) {
+			return fmt.Errorf("%s %w", out, err)
+		}
+		return nil
+	})
+	first.end(os.Kill)
+	put(2)
+	second := startRelay(t, binary, args...)
+	eventually(t, func() error {
+		if len(second.got()) == 0 {
+			return io.ErrNoProgress
+		}
+		return nil
+	})
+	if got := second.got(); got[0].ID != "configmaps/web/2" || len(first.got()) != 0 {
+		t.Errorf("delivered first: %v, then: %v", first.got(), got)
+	}
+}

@@ -1,0 +1,320 @@
+package kafka_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/test/kafka"
+)
+
+// agent is a publisher as the agent has it, with its log.
+type agent struct {
+	*publish.Kafka
+	log *logText
+}
+
+// logText is a log that is read while it is written.
+type logText struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// runAgent runs a publisher for the length of the test. Its log, however detailed, must have none of the secrets.
+func runAgent(t *testing.T, cfg publish.KafkaConfig, secrets ...string) *agent {
+	t.Helper()
+	cfg.Cluster, cfg.Topic, cfg.MaxEventBytes = "c", cmp.Or(cfg.Topic, topic), 512<<10
+	a := &agent{log: new(logText)}
+	var err error
+	a.Kafka, err = publish.NewKafka(cfg, slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug})), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("run: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("the publisher's log:\n%s", a.log)
+		}
+		noSecrets(t, a.log.String(), secrets)
+	})
+	return a
+}
+
+func noSecrets(t *testing.T, text string, secrets []string) {
+	t.Helper()
+	for _, secret := range secrets {
+		if secret != "" && strings.Contains(text, secret) {
+			t.Errorf("a secret is in it: %s", text)
+		}
+	}
+}
+
+// publish hands one event over, made by the agent's encoder, and returns when the broker has acknowledged it.
+func (a *agent) publish(ctx context.Context, name string) error {
+	pods := &object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}
+	ref := object.NewRef(pods, "shop", name, "uid-of-"+name)
+	doc := object.New(ref, 7, 0, nil, fmt.Appendf(nil, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"resourceVersion":"7"}}`, name))
+	var ev encode.Event
+	d := &object.Delta{Op: object.Created, Ref: ref, After: doc, ResourceVersion: 7, Observed: time.Now().UnixNano()}
+	if err := encode.New(encode.Options{Cluster: "c"}).Encode(&ev, d); err != nil {
+		return err
+	}
+	return a.Publish(ctx, &ev)
+}
+
+func write1(t testing.TB, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func copyFile(t testing.TB, from, to string) {
+	t.Helper()
+	text, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write1(t, to, string(text))
+}
+
+// issuer is a client-credentials endpoint (RFC 6749, section 4.4) that gives tokens to who knows the secret.
+func issuer(t *testing.T, s *kafka.Security, secret string) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		id, got, ok := r.BasicAuth()
+		if !ok {
+			id, got = r.FormValue("client_id"), r.FormValue("client_secret")
+		}
+		if id != "agent" || got != secret || r.FormValue("grant_type") != "client_credentials" || r.FormValue("scope") != "write" {
+			w.WriteHeader(http.StatusUnauthorized)
+			// Some servers repeat what they were sent.
+			_ = json.NewEncoder(w).Encode(map[string]string{"error": "invalid_client", "error_description": "no such secret: " + got})
+			return
+		}
+		token, err := s.Token("agent", time.Hour)
+		if err != nil {
+			t.Error(err)
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"access_token": token, "token_type": "Bearer", "expires_in": 3600})
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
+// TestSecurity has the publisher refused with a wrong secret, file or certificate, and let in as soon as the file is
+// put right: no restart, a clear error in between, and no secret in the log or the error.
+func TestSecurity(t *testing.T) {
+	c := kafka.Start(t, kafka.Options{Secure: true})
+	if err := c.CreateTopic(t.Context(), topic, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	s := c.Security()
+	strangers, err := kafka.NewSecurity(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const wrong = "no-such-secret"
+	trust := &publish.TLS{CAFile: s.CAFile}
+
+	// A door opens when right has been called; before, wrong has. Each has files of its own.
+	type door struct {
+		listener     kafka.Listener
+		config       publish.KafkaConfig
+		wrong, right func()
+		says         []string // in the log while it is wrong
+		secrets      []string
+	}
+	doors := map[string]func(t *testing.T, dir string) door{
+		"tls": func(t *testing.T, dir string) door {
+			ca := filepath.Join(dir, "ca.crt")
+			return door{
+				listener: kafka.TLS, config: publish.KafkaConfig{TLS: &publish.TLS{CAFile: ca}},
+				wrong: func() { copyFile(t, strangers.CAFile, ca) }, right: func() { copyFile(t, s.CAFile, ca) },
+				says: []string{"certificate", "caFile"},
+			}
+		},
+		"mutual tls": func(t *testing.T, dir string) door {
+			cert, key := filepath.Join(dir, "client.crt"), filepath.Join(dir, "client.key")
+			return door{
+				listener: kafka.MutualTLS, config: publish.KafkaConfig{TLS: &publish.TLS{CAFile: s.CAFile, CertFile: cert, KeyFile: key}},
+				wrong: func() { copyFile(t, strangers.CertFile, cert); copyFile(t, strangers.KeyFile, key) },
+				right: func() { copyFile(t, s.CertFile, cert); copyFile(t, s.KeyFile, key) },
+				says:  []string{"certificate", "certFile"},
+			}
+		},
+	}
+	for _, over := range []struct {
+		name     string
+		listener kafka.Listener
+		tls      *publish.TLS
+	}{{"", kafka.SASL, nil}, {" over tls", kafka.SASLTLS, trust}} {
+		for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"} {
+			doors[mechanism+over.name] = func(t *testing.T, dir string) door {
+				file := filepath.Join(dir, "password")
+				return door{
+					listener: over.listener, config: publish.KafkaConfig{TLS: over.tls, SASL: &publish.SASL{Mechanism: mechanism, User: s.User, PasswordFile: file}},
+					wrong: func() { write1(t, file, wrong) }, right: func() { write1(t, file, s.Password+"\n") },
+					says: []string{"authenticate with " + mechanism, "passwordFile"}, secrets: []string{s.Password, wrong},
+				}
+			}
+		}
+		doors["OAUTHBEARER, token file"+over.name] = func(t *testing.T, dir string) door {
+			file := filepath.Join(dir, "token")
+			stale, err := s.Token("agent", -time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fresh, err := s.Token("agent", time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return door{
+				listener: over.listener, config: publish.KafkaConfig{TLS: over.tls, SASL: &publish.SASL{Mechanism: "OAUTHBEARER", TokenFile: file}},
+				wrong: func() { write1(t, file, stale) }, right: func() { write1(t, file, fresh+"\n") },
+				says: []string{"refuses the token", file}, secrets: []string{stale, fresh},
+			}
+		}
+		doors["OAUTHBEARER, endpoint"+over.name] = func(t *testing.T, dir string) door {
+			const secret = "the-client's-secret"
+			server, file := issuer(t, s, secret), filepath.Join(dir, "secret")
+			return door{
+				listener: over.listener,
+				config: publish.KafkaConfig{TLS: over.tls, SASL: &publish.SASL{Mechanism: "OAUTHBEARER", OAuth: &publish.OAuth{
+					TokenURL: server.URL, ClientID: "agent", ClientSecretFile: file, Scopes: []string{"write"},
+				}}},
+				wrong: func() { write1(t, file, wrong) }, right: func() { write1(t, file, secret) },
+				says: []string{"401", "invalid_client"}, secrets: []string{secret, wrong},
+			}
+		}
+	}
+	published := map[string]bool{}
+	t.Run("doors", func(t *testing.T) {
+		for name, open := range doors {
+			published[eventName(name)] = true
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				door := open(t, t.TempDir())
+				door.wrong()
+				door.config.Brokers = c.BrokersAt(door.listener)
+				a := runAgent(t, door.config, door.secrets...)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				acked := make(chan error, 1)
+				go func() { acked <- a.publish(ctx, eventName(name)) }()
+				eventually(t, func() error {
+					ready := a.Ready()
+					if ready == nil {
+						t.Fatal("ready, with a wrong secret")
+					}
+					noSecrets(t, ready.Error(), door.secrets)
+					said := a.log.String()
+					if !strings.Contains(said, "level=ERROR") {
+						return fmt.Errorf("no error in the log: %s", said)
+					}
+					for _, want := range door.says {
+						if !strings.Contains(said, want) {
+							return fmt.Errorf("the log lacks %q: %s", want, said)
+						}
+					}
+					return nil
+				})
+				select {
+				case err := <-acked:
+					t.Fatalf("published with a wrong secret: %v", err)
+				default:
+				}
+				door.right()
+				if err := <-acked; err != nil {
+					t.Fatal(err)
+				}
+				eventually(t, a.Ready)
+			})
+		}
+	})
+	// They are there, once each.
+	records, err := c.Records(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range records[0] {
+		_, name, _ := strings.Cut(string(r.Key), "/shop/")
+		if !published[name] {
+			t.Errorf("record %s: not published, or twice", r.Key)
+		}
+		delete(published, name)
+	}
+	if len(published) > 0 {
+		t.Errorf("not there: %v", published)
+	}
+}
+
+func eventName(door string) string {
+	return strings.ToLower(strings.NewReplacer(" ", "-", ",", "").Replace(door))
+}
+
+// TestRotatedCertificates replaces the authority, the nodes' certificates and the client's while the publisher runs.
+func TestRotatedCertificates(t *testing.T) {
+	c := kafka.Start(t, kafka.Options{Secure: true})
+	if err := c.CreateTopic(t.Context(), topic, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	s := c.Security()
+	a := runAgent(t, publish.KafkaConfig{
+		Brokers: c.BrokersAt(kafka.MutualTLS), TLS: &publish.TLS{CAFile: s.CAFile, CertFile: s.CertFile, KeyFile: s.KeyFile},
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	for i := range 3 {
+		if err := a.publish(ctx, fmt.Sprint("rotation-", i)); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Renew(); err != nil {
+			t.Fatal(err)
+		}
+		c.Node(0).Kill()
+		if err := c.Node(0).Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.publish(ctx, "rotation-3"); err != nil {
+		t.Fatal(err)
+	}
+	got := lines(t, c)[0]
+	if len(got) != 4 {
+		t.Errorf("%d records, want 4: %q", len(got), got)
+	}
+}
