@@ -26,6 +26,9 @@ BENCH    ?= .
 FAULTS     ?= 200
 FAULT_SEED ?=
 
+# test-kafka: how many Kafka nodes a test of leaders has
+NODES ?= 1
+
 .PHONY: help
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -35,17 +38,23 @@ build: ## Build the agent: bin/kubecdc
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kubecdc ./cmd/agent
 
 .PHONY: test
-test: control-plane ## Run all tests, those against a real API server and JetStream included
-	$(GOTEST) ./...
-	cd test && $(GOTEST) -timeout 30m -p 1 ./...
+test: control-plane kafka ## Run all tests, those against a real API server, JetStream and (with JDK 17 and Maven) Kafka included
+	failed=0; $(GOTEST) ./... || failed=1; cd test && $(GOTEST) -timeout 30m -p 1 ./... || failed=1; exit $$failed
 
 .PHONY: test-faults
 test-faults: control-plane ## Do FAULTS (200) bad things in a row to a running agent, drawn from FAULT_SEED, and the long tests of resuming (half an hour)
 	cd test && FAULTS=$(FAULTS) $(if $(FAULT_SEED),FAULT_SEED=$(FAULT_SEED)) go test -v -count=1 -timeout 3h \
 		-run '^Test(Faults|Restart|QuietAgent|KilledInsideSnapshot|APIServers|CompactedWhileDown|Snapshot(OnDemand|Every)|BlackholedWatch|Checkpoint|ReplacedWhileDown|Rewound|DefinitionChanged|ServedVersionChanged|SelectionChanged)$$' ./e2e
 
+.PHONY: test-kafka
+test-kafka: export KUBECDC_KAFKA = require
+test-kafka: export NODES := $(NODES)
+test-kafka: control-plane kafka ## Run the tests against real Kafka brokers, and fail where none can be had; NODES=3 for a cluster of three
+	cd test && $(GOTEST) -count=1 -timeout 30m -p 1 ./kafka/...
+	cd test && $(GOTEST) -count=1 -timeout 30m -p 1 -run Kafka ./consumers ./e2e
+
 .PHONY: race
-race: control-plane ## Run all tests with the race detector, the agent under test included (needs a C compiler)
+race: control-plane kafka ## Run all tests with the race detector, the agent under test included (needs a C compiler)
 	$(GOTEST) -race ./...
 	cd test && KUBECDC_E2E_RACE=1 $(GOTEST) -race -short -timeout 45m -p 1 ./...
 
@@ -66,6 +75,10 @@ bench: build ## Measure the agent beside its baselines, and every stage alone (l
 .PHONY: bench-quick
 bench-quick: build ## Measure the agent beside its baselines, two minutes' worth
 	cd test && go run ./bench/cmd/bench --quick
+
+.PHONY: bench-buses
+bench-buses: ## Measure the way to each bus beside its client used bare, in some minutes
+	cd test && go run ./bench/cmd/bench --buses all
 
 .PHONY: demo
 demo: ## See a cluster change: a real control plane, the agent and tail in this terminal, or your own cluster with KUBECONFIG_DEMO
@@ -115,6 +128,10 @@ profile: ## Profile the benchmarks BENCH of package PKG; profiles go to .cache/p
 .PHONY: control-plane
 control-plane: ## Build etcd, kube-apiserver and kube-controller-manager for the tests (minutes, once)
 	cd test && go run ./controlplane/cmd/controlplane --build-only
+
+.PHONY: kafka
+kafka: ## Install Kafka for the tests, where there are a JDK 17 and Maven (seconds, once), and say where not
+	@cd test && go run ./kafka/cmd/kafka --install-only
 
 .PHONY: clean
 clean: ## Remove what was built here: bin, dist and .cache

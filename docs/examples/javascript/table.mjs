@@ -12,6 +12,7 @@ export class Table {
   // Takes the next event; returns what it changed: [{ what, row }].
   apply(event) {
     this.#position++;
+    if (event.deadletterreason) return []; // Among the dead letters, and no part of the stream: a gap says so.
     return event.op ? this.#object(event) : this.#stream(event);
   }
 
@@ -47,8 +48,9 @@ export class Table {
 
   #stream({ source, id, type, scope, data }) {
     const kind = type.replace("dev.kubecdc.", "");
-    if (!["snapshot.started", "snapshot.completed"].includes(kind) || this.#heard.has(`${source} ${id}`)) return [];
+    if (!["snapshot.started", "snapshot.completed", "gap"].includes(kind) || this.#heard.has(`${source} ${id}`)) return [];
     remember(this.#heard, `${source} ${id}`, true);
+    if (kind === "gap") return data.deadLetter ? this.#letter(source, data.deadLetter) : [];
     const key = `${source} ${scope}`;
     const reading = this.#reading.get(key);
     if (kind === "snapshot.started") {
@@ -57,6 +59,20 @@ export class Table {
       this.#reading.delete(key);
       return this.#sweep(source, scope, reading.position);
     }
+    return [];
+  }
+
+  // The event of that id is among the dead letters: the object exists, unless the event is its deletion.
+  #letter(source, id) {
+    const [, uid, version] = id.split("/");
+    const key = `${source} ${uid}`;
+    const row = this.rows.get(key);
+    if (row && version === "d") {
+      this.rows.delete(key);
+      remember(this.gone, key, row);
+      return [{ what: "deleted", row }];
+    }
+    if (row) row.position = this.#position;
     return [];
   }
 

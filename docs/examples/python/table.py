@@ -28,6 +28,8 @@ class Table:
     def apply(self, event):
         """Takes the next event; returns what it changed: [(what, row)]."""
         self.position += 1
+        if event.get_extension("deadletterreason"):
+            return []  # Among the dead letters, and no part of the stream: a gap says so.
         return self._object(event) if event.get_extension("op") else self._stream(event)
 
     def _object(self, event):
@@ -61,14 +63,27 @@ class Table:
 
     def _stream(self, event):
         kind, data, source = event.get_type().removeprefix("dev.kubecdc."), event.get_data(), event.get_source()
-        if kind not in ("snapshot.started", "snapshot.completed") or (source, event.get_id()) in self.heard:
+        if kind not in ("snapshot.started", "snapshot.completed", "gap") or (source, event.get_id()) in self.heard:
             return []
         remember(self.heard, (source, event.get_id()), None)
+        if kind == "gap":
+            return self._letter(source, data["deadLetter"]) if "deadLetter" in data else []
         scope = (source, event.get_extension("scope"))
         if kind == "snapshot.started":
             self.reading[scope] = (data["snapshot"], self.position)
         elif kind == "snapshot.completed" and self.reading.get(scope, (None,))[0] == data["snapshot"]:
             return self._sweep(scope, self.reading.pop(scope)[1])
+        return []
+
+    def _letter(self, source, id):
+        """The event of that id is among the dead letters: the object exists, unless the event is its deletion."""
+        _, uid, version = id.split("/")[:3]
+        row = self.rows.get((source, uid))
+        if row and version == "d":
+            remember(self.gone, (source, uid), self.rows.pop((source, uid)))
+            return [("deleted", row)]
+        if row:
+            row.position = self.position
         return []
 
     def _sweep(self, scope, started):
