@@ -142,20 +142,34 @@ type CheckpointFile struct {
 // Mode is what part of a cluster an agent watches.
 type Mode string
 
-// ModeCluster is one agent for all of a cluster.
-const ModeCluster Mode = "cluster"
+// What part an agent watches.
+const (
+	ModeCluster   Mode = "cluster"   // all of the cluster
+	ModeNode      Mode = "node"      // what belongs to the node that it runs on
+	ModeCompanion Mode = "companion" // all but what agents on the nodes watch
+)
 
-// Values are the modes of this release.
-func (Mode) Values() []string { return names(ModeCluster) }
+// Values are all modes.
+func (Mode) Values() []string { return names(ModeCluster, ModeNode, ModeCompanion) }
 
-// LeaderElection is accepted switched off only.
+// LeaderElection is how several agents see to it that one of them works. The durations are those of client-go's
+// leaderelection.
 type LeaderElection struct {
-	Enabled bool `yaml:"enabled"`
+	Enabled       bool     `yaml:"enabled"`
+	Lease         string   `yaml:"lease"`         // its name
+	Namespace     string   `yaml:"namespace"`     // "": that of the pod
+	LeaseDuration Duration `yaml:"leaseDuration"` // how long others wait for a leader that is silent
+	RenewDeadline Duration `yaml:"renewDeadline"` // how long a leader writes to the bus that cannot renew the Lease
+	RetryPeriod   Duration `yaml:"retryPeriod"`   // between two looks at the Lease
 }
 
-// Server is the agent's own HTTP server: /metrics, /healthz, /readyz.
+// DefaultLease is the name of the Lease where the file gives none.
+const DefaultLease = "kubecdc"
+
+// Server is the agent's own HTTP server: /metrics, /healthz, /readyz, /status.
 type Server struct {
 	Address string `yaml:"address"` // host:port, as for net.Listen; port 0: a free one
+	Pprof   bool   `yaml:"pprof"`   // /debug/pprof, for the agent's own machine
 }
 
 // Log is how the agent logs.
@@ -205,9 +219,13 @@ const (
 // Values are all formats.
 func (LogFormat) Values() []string { return names(LogAuto, LogJSON, LogText) }
 
-// Tracing is accepted switched off only.
+// Tracing is where spans of the agent's own work are sent.
 type Tracing struct {
-	Enabled bool `yaml:"enabled"`
+	Enabled     bool   `yaml:"enabled"`
+	Endpoint    string `yaml:"endpoint"`    // URL of an OTLP/HTTP receiver, without /v1/traces
+	SampleRatio Ratio  `yaml:"sampleRatio"` // the part of the events that is traced
+	HeadersFile string `yaml:"headersFile,omitempty"`
+	TLS         *TLS   `yaml:"tls,omitempty"`
 }
 
 // Default is what holds where a file says nothing; configs/kubecdc.yaml says the same with comments. It is valid.
@@ -236,8 +254,13 @@ func Default() *Config {
 		ClaimCheck: ClaimCheck{ObjectStore: &store},
 		DeadLetter: DeadLetter{Subject: DefaultDeadSubject},
 		Mode:       ModeCluster,
-		Server:     Server{Address: ":8080"},
-		Log:        Log{Level: LogInfo, Format: LogAuto},
+		LeaderElection: LeaderElection{
+			Lease:         DefaultLease,
+			LeaseDuration: Duration{6 * time.Second}, RenewDeadline: Duration{4 * time.Second}, RetryPeriod: Duration{time.Second},
+		},
+		Server:  Server{Address: ":8080"},
+		Log:     Log{Level: LogInfo, Format: LogAuto},
+		Tracing: Tracing{Endpoint: "http://127.0.0.1:4318", SampleRatio: 0.01},
 	}
 }
 
@@ -246,6 +269,7 @@ const mostEvery = 24 * time.Hour
 
 // settle gives what depends on other keys its default where the file, which has what written tells, does not have it.
 func (c *Config) settle(written func(path string) bool) {
+	c.settleNode(written)
 	if !written("claimCheck") {
 		c.ClaimCheck = c.Bus.defaultClaimCheck()
 	}

@@ -35,8 +35,10 @@ func Patterns() map[string]string {
 		"deadLetter.topic":               deadTopic.String(),
 		"relay[].name":                   relayName.String(),
 		"checkpoint.configMap.namespace": namespaceName.String(),
-		"checkpoint.configMap.name":      configMapName.String(),
+		"checkpoint.configMap.name":      subdomain.String(),
 		"checkpoint.file.path":           absolutePath.String(),
+		"leaderElection.lease":           subdomain.String(),
+		"leaderElection.namespace":       "^$|" + namespaceName.String(),
 	}
 }
 

@@ -45,6 +45,9 @@ func Limits() map[string]Limit {
 		"bus.kafka.create.replicationFactor": {Low: count(1), High: count(100)},
 		"bus.http.batch":                     {Low: count(1), High: count(1000)},
 		"bus.http.timeout":                   {Low: Duration{100 * time.Millisecond}, High: Duration{10 * time.Minute}},
+		"leaderElection.leaseDuration":       {Low: Duration{time.Second}, High: Duration{time.Hour}},
+		"leaderElection.renewDeadline":       {Low: Duration{500 * time.Millisecond}, High: Duration{time.Hour}},
+		"leaderElection.retryPeriod":         {Low: Duration{100 * time.Millisecond}, High: Duration{time.Hour}},
 		"claimCheck.http.timeout":            {Low: Duration{100 * time.Millisecond}, High: Duration{10 * time.Minute}},
 	}
 }

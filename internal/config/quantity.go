@@ -119,3 +119,21 @@ func (b Bytes) String() string {
 	}
 	return strconv.FormatInt(int64(b), 10)
 }
+
+// Ratio is a part of a whole, from 0 to 1.
+type Ratio float64
+
+// UnmarshalText reads a decimal number.
+func (r *Ratio) UnmarshalText(text []byte) error {
+	v, err := strconv.ParseFloat(string(text), 64)
+	if percent, ok := strings.CutSuffix(string(text), "%"); ok {
+		if p, err := strconv.ParseFloat(strings.TrimSpace(percent), 64); err == nil && p >= 0 && p <= 100 {
+			return fmt.Errorf("must be a number from 0 to 1, got %s: write %v", show(string(text)), p/100)
+		}
+	}
+	if err != nil || !(v >= 0 && v <= 1) { // not a number is neither
+		return fmt.Errorf("must be a number from 0 to 1, got %s", show(string(text)))
+	}
+	*r = Ratio(v)
+	return nil
+}

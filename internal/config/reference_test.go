@@ -180,7 +180,7 @@ func reference(t *testing.T) []entry {
 }
 
 // choice matches the keys of mappings that are not there by default.
-var choice = regexp.MustCompile(`^(bus\.(stdout|kafka|http|nats\.auth|nats\.tls)|checkpoint\.|claimCheck\.(directory|http)|deadLetter\.(topic|url)|relay\[\]\.)`)
+var choice = regexp.MustCompile(`^(bus\.(stdout|kafka|http|nats\.auth|nats\.tls)|checkpoint\.|claimCheck\.(directory|http)|deadLetter\.(topic|url)|tracing\.(headersFile|tls)|relay\[\]\.)`)
 
 // required are the keys that have to be written where the mapping that they are in is.
 func required() []string {
@@ -262,6 +262,8 @@ func typeInWords(typ reflect.Type) string {
 		return "duration"
 	case typ == reflect.TypeFor[config.Bytes]():
 		return "size"
+	case typ == reflect.TypeFor[config.Ratio]():
+		return "number from 0 to 1"
 	case typ == reflect.TypeFor[config.ResourcePattern]():
 		return "resource"
 	}

@@ -52,6 +52,11 @@ func schemaOf(typ reflect.Type, path string) *jsonschema.Schema {
 		s.Pattern = `^[0-9]+(KiB|MiB|GiB|TiB)?$|` + variable
 		s.Minimum = "0"
 		keyword(s, "patternErrorMessage", "must be a number of bytes such as 65536, 64MiB or 20GiB")
+	case typ == reflect.TypeFor[config.Ratio]():
+		types(s, "number", "string")
+		s.Pattern = `^(0?\.[0-9]+|0|1|1\.0*)$|` + variable
+		s.Minimum, s.Maximum = "0", "1"
+		keyword(s, "patternErrorMessage", "must be a number from 0 to 1")
 	case typ == reflect.TypeFor[config.ResourcePattern]():
 		s.Type, s.Pattern = "string", `^(\*|[a-z]([-a-z0-9]*[a-z0-9])?)(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\.?$|`+variable
 		keyword(s, "patternErrorMessage", "must be a resource such as pods, deployments.apps or *.networking.k8s.io")
@@ -208,7 +213,7 @@ func makeSchema(t *testing.T) []byte {
 			two := uint64(2) // a user and a password
 			s.MaxProperties = &two
 			s.DependentRequired = map[string][]string{"user": {"passwordFile"}, "passwordFile": {"user"}}
-		case "bus.http.url", "bus.kafka.sasl.oauth.tokenURL", "claimCheck.http.url", "deadLetter.url":
+		case "bus.http.url", "bus.kafka.sasl.oauth.tokenURL", "claimCheck.http.url", "deadLetter.url", "tracing.endpoint":
 			s.Pattern = `^https?://[^@/#? ]+(/[^#]*)?(\?[^#]*)?$|` + variable
 			keyword(s, "patternErrorMessage", "must be a URL such as https://host/path, without user and password")
 		case "bus.kafka.topic":
@@ -341,6 +346,8 @@ var onlyValidate = map[string]string{
 	"cluster-scoped":            "that nodes have no namespace",
 	"dollar":                    "variables",
 	"variable-unset":            "variables",
+	"mode-node":                 "keys that depend on each other",
+	"mode-node-all":             "keys that depend on each other",
 	"variables":                 "variables",
 	"merge-key":                 "of YAML: gone once it is read",
 	"tag":                       "of YAML: gone once it is read",
@@ -361,6 +368,7 @@ var onlyValidate = map[string]string{
 	"dead-letter-same-topic":    "keys that depend on each other",
 	"dead-letter-same-url":      "keys that depend on each other",
 	"dead-letter-stdout":        "keys that depend on each other",
+	"leader-election-order":     "keys that depend on each other",
 	"http-batch-binary":         "keys that depend on each other",
 	"http-tls-plain":            "keys that depend on each other",
 	"kafka-create-numbers":      "keys that depend on each other",

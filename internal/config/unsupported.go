@@ -31,11 +31,6 @@ func PlannedKeys() []Planned {
 		{Path: "noise", What: "leaving out known noise", Off: "[]"},
 		{Path: "redaction.mode", Value: "hash", What: "redacting by a keyed hash"},
 		{Path: "redaction.keyFile", What: "redacting by a keyed hash", Off: `""`},
-		{Path: "mode", Value: "node", What: "an agent on each node"},
-		{Path: "leaderElection.enabled", Value: "true", What: "leader election"},
-		{Path: "leaderElection.lease", What: "leader election"},
-		{Path: "tracing.enabled", Value: "true", What: "tracing"},
-		{Path: "tracing.endpoint", What: "tracing", Off: `""`},
 	}
 }
 

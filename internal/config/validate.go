@@ -33,6 +33,7 @@ func (c *Config) problems() []*Error {
 			`must be at most 128 letters, digits, "-", "_" or ".", beginning and ending with a letter or digit`))
 	}
 	list = append(list, validateWatch(c.Watch, root("watch"))...)
+	list = append(list, c.validateNode(root("watch"))...)
 	list = append(list, validateStrip(c.Strip, root("strip"))...)
 	list = append(list, c.Redaction.validate(root("redaction"))...)
 	list = append(list, c.validateSnapshot(root("snapshot"))...)
@@ -47,11 +48,12 @@ func (c *Config) problems() []*Error {
 	list = append(list, c.validateRelays(root("relay"))...)
 	list = append(list, c.Checkpoint.validate(root("checkpoint"))...)
 	list = append(list, inEnum(root("mode"), c.Mode)...)
-	list = append(list, staysOff(root("leaderElection").Child("enabled"), c.LeaderElection.Enabled)...)
+	list = append(list, c.LeaderElection.validate(root("leaderElection"))...)
+	list = append(list, c.validatePlaces(root("leaderElection").Child("enabled"))...)
 	list = append(list, validateAddress(c.Server.Address, root("server").Child("address"))...)
 	list = append(list, inEnum(root("log").Child("level"), c.Log.Level)...)
 	list = append(list, inEnum(root("log").Child("format"), c.Log.Format)...)
-	list = append(list, staysOff(root("tracing").Child("enabled"), c.Tracing.Enabled)...)
+	list = append(list, c.Tracing.validate(root("tracing"))...)
 
 	errs := make([]*Error, len(list))
 	for i, e := range list {
@@ -284,7 +286,7 @@ func (m *CheckpointConfigMap) validate(path *field.Path) field.ErrorList {
 		list = append(list, field.Invalid(path.Child("namespace"), m.Namespace, "must be the name of a namespace: at most 63 of "+
 			`a-z, 0-9 and "-", beginning and ending with a letter or digit`))
 	}
-	if !configMapName.MatchString(m.Name) {
+	if !subdomain.MatchString(m.Name) {
 		list = append(list, field.Invalid(path.Child("name"), m.Name, "must be what a ConfigMap can be called: at most 253 of "+
 			`a-z, 0-9, "-" and ".", beginning and ending with a letter or digit`))
 	}
@@ -293,10 +295,60 @@ func (m *CheckpointConfigMap) validate(path *field.Path) field.ErrorList {
 
 var (
 	absolutePath = regexp.MustCompile(`^(/|[A-Za-z]:[/\\])`)
-	// A namespace is a DNS label, a ConfigMap's name a DNS subdomain (RFC 1123).
+	// A namespace is a DNS label, the name of a ConfigMap or a Lease a DNS subdomain (RFC 1123).
 	namespaceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
-	configMapName = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`)
+	subdomain     = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`)
 )
+
+func (l *LeaderElection) validate(path *field.Path) field.ErrorList {
+	var list field.ErrorList
+	if !subdomain.MatchString(l.Lease) {
+		list = append(list, field.Invalid(path.Child("lease"), l.Lease, "must be what a Lease can be called: at most 253 of "+
+			`a-z, 0-9, "-" and ".", beginning and ending with a letter or digit`))
+	}
+	if l.Namespace != "" && !namespaceName.MatchString(l.Namespace) {
+		list = append(list, field.Invalid(path.Child("namespace"), l.Namespace, "must be the name of a namespace: at most 63 of "+
+			`a-z, 0-9 and "-", beginning and ending with a letter or digit`))
+	}
+	list = append(list, inLimit(path.Child("leaseDuration"), l.LeaseDuration)...)
+	list = append(list, inLimit(path.Child("renewDeadline"), l.RenewDeadline)...)
+	list = append(list, inLimit(path.Child("retryPeriod"), l.RetryPeriod)...)
+	if len(list) > 0 {
+		return list
+	}
+	// The order is client-go's, its jitter included (leaderelection.NewLeaderElector). A leader that is not sure any more
+	// has to be silent before another one begins.
+	if l.RenewDeadline.Duration >= l.LeaseDuration.Duration {
+		list = append(list, field.Invalid(path.Child("renewDeadline"), l.RenewDeadline, fmt.Sprintf(
+			"must be less than leaseDuration (%v): a leader has to be silent before another one begins", l.LeaseDuration)))
+	}
+	if float64(l.RetryPeriod.Duration)*1.2 >= float64(l.RenewDeadline.Duration) {
+		list = append(list, field.Invalid(path.Child("retryPeriod"), l.RetryPeriod, fmt.Sprintf(
+			"must be less than renewDeadline (%v) by a sixth or more: the Lease has to be renewed in time", l.RenewDeadline)))
+	}
+	return list
+}
+
+// validatePlaces finds a checkpoint that several agents, of which one works, cannot hand to one another.
+func (c *Config) validatePlaces(path *field.Path) field.ErrorList {
+	switch {
+	case !c.LeaderElection.Enabled:
+	case c.Mode == ModeNode:
+		return field.ErrorList{field.Forbidden(path, "must be false where mode is node: there is one agent for each node, and none takes the place of another")}
+	case c.Checkpoint.File != nil:
+		return field.ErrorList{field.Forbidden(path, "needs a checkpoint that all replicas can read and write: name a configMap in checkpoint, or leave checkpoint out")}
+	}
+	return nil
+}
+
+func (t *Tracing) validate(path *field.Path) field.ErrorList {
+	list := validateEndpoint(t.Endpoint, path.Child("endpoint"))
+	list = append(list, secretFile(path.Child("headersFile"), t.HeadersFile)...)
+	if t.TLS != nil && strings.HasPrefix(t.Endpoint, "http://") {
+		list = append(list, field.Forbidden(path.Child("tls"), "is of no use where the endpoint begins with http://; write https:// there, or leave it out"))
+	}
+	return append(list, t.TLS.validate(path.Child("tls"))...)
+}
 
 func validateAddress(address string, path *field.Path) field.ErrorList {
 	_, port, err := net.SplitHostPort(address)
@@ -311,14 +363,6 @@ func validateAddress(address string, path *field.Path) field.ErrorList {
 
 func unsupported(path *field.Path, what string) *field.Error {
 	return field.Forbidden(path, "not yet supported: "+what)
-}
-
-// staysOff refuses a switch whose other position is planned.
-func staysOff(path *field.Path, on bool) field.ErrorList {
-	if what, ok := notYetValue(path.String(), "true"); on && ok {
-		return field.ErrorList{unsupported(path, what+"; write false")}
-	}
-	return nil
 }
 
 func unique[T ~string | ResourcePattern](items []T, path *field.Path) field.ErrorList {
