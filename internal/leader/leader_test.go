@@ -1,0 +1,545 @@
+package leader_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/kubecdc/kubecdc/internal/leader"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	duration = 6 * time.Second
+	deadline = 4 * time.Second
+	retry    = time.Second
+)
+
+var errAway = errors.New("connection refused")
+
+// agent is an elector that runs.
+type agent struct {
+	*leader.Elector
+	log  *logBuffer
+	stop context.CancelFunc
+	end  chan error // of Run
+}
+
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func start(t *testing.T, name string, c *leader.Client, now func() leader.Instant) *agent {
+	t.Helper()
+	log := new(logBuffer)
+	a := &agent{log: log, end: make(chan error, 1)}
+	a.Elector = leader.NewWith(leader.Options{
+		Namespace: "kubecdc", Name: "kubecdc", Identity: name, LeaseDuration: duration, RenewDeadline: deadline, RetryPeriod: retry,
+		Log: slog.New(slog.NewTextHandler(log, nil)),
+	}, c, now)
+	ctx, stop := context.WithCancel(t.Context())
+	a.stop = stop
+	go func() { a.end <- a.Run(ctx) }()
+	return a
+}
+
+// passes tells if the fence lets pass now.
+func (a *agent) passes() bool {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	return a.Fence().Pass(ended) == nil
+}
+
+// took waits until a leads, and says how long that was.
+func (a *agent) took(t *testing.T) (leader.Term, time.Duration) {
+	t.Helper()
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	term, err := a.Wait(ctx)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, a.log)
+	}
+	return term, time.Since(began)
+}
+
+func pass(d time.Duration) { <-time.After(d) }
+
+// In a bubble of synctest, time is its own.
+func bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, f)
+}
+
+func TestTheFirstCreatesTheLease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := new(leader.Server)
+		a := start(t, "a", &leader.Client{Server: s}, nil)
+		if err := a.Ready(); err == nil || !strings.Contains(err.Error(), "has not told of the Lease kubecdc/kubecdc yet") {
+			t.Errorf("ready before the Lease was seen: %v", err)
+		}
+		term, took := a.took(t)
+		if term.Epoch != 2 || took != duration || !a.passes() {
+			t.Errorf("epoch %d after %v, passes: %t", term.Epoch, took, a.passes())
+		}
+		b := start(t, "b", &leader.Client{Server: s}, nil)
+		pass(time.Minute)
+		if st := b.Status(); b.Ready() != nil || st.String() != "standby, a leads" || b.passes() {
+			t.Errorf("%v, %v, passes: %t", b.Ready(), st, b.passes())
+		}
+		if st := a.Status(); st.String() != "leads, epoch 2" || a.Ready() != nil {
+			t.Errorf("%v, %v", st, a.Ready())
+		}
+		spec := s.Spec()
+		if age := time.Since(spec.RenewTime.Time); spec.HolderIdentity != "a" || spec.LeaseDurationSeconds != 6 || age > retry || spec.LeaseTransitions != 1 {
+			t.Errorf("%+v", spec)
+		}
+		end(t, a, b)
+	})
+}
+
+// end ends agents in order.
+func end(t *testing.T, agents ...*agent) {
+	t.Helper()
+	for _, a := range agents {
+		a.stop()
+		if err := <-a.end; err != nil && !errors.Is(err, leader.ErrLost) {
+			t.Error(err)
+		}
+	}
+}
+
+func TestReleasedLeaseIsTakenWithinAMoment(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := new(leader.Server)
+		a := start(t, "a", &leader.Client{Server: s}, nil)
+		a.took(t)
+		b := start(t, "b", &leader.Client{Server: s}, nil)
+		pass(10 * time.Second)
+		a.stop()
+		if err := <-a.end; err != nil || !a.passes() {
+			t.Fatalf("%v, passes before it is given back: %t", err, a.passes())
+		}
+		if err := a.Release(t.Context()); err != nil || a.passes() {
+			t.Fatalf("%v, passes: %t", err, a.passes())
+		}
+		if err := a.Fence().Pass(t.Context()); !errors.Is(err, leader.ErrLost) {
+			t.Errorf("Pass behind Release: %v", err)
+		}
+		if term, took := b.took(t); term.Epoch != 3 || took > retry {
+			t.Errorf("epoch %d after %v", term.Epoch, took)
+		}
+		end(t, b)
+	})
+}
+
+// A leader that is killed is silent from one moment to the next.
+func TestKilledLeaderIsFollowed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := new(leader.Server)
+		a := start(t, "a", &leader.Client{Server: s}, nil)
+		a.took(t)
+		b := start(t, "b", &leader.Client{Server: s}, nil)
+		pass(10 * time.Second)
+		end(t, a)
+		if term, took := b.took(t); term.Epoch != 3 || took > duration+retry {
+			t.Errorf("epoch %d after %v", term.Epoch, took)
+		}
+		end(t, b)
+	})
+}
+
+// wall is a client whose way to the server can be cut.
+func wall(s *leader.Server) (c *leader.Client, cut func(bool)) {
+	var mu sync.Mutex
+	var away bool
+	return &leader.Client{Server: s, Before: func(context.Context, string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if away {
+			return errAway
+		}
+		return nil
+	}}, func(c bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		away = c
+	}
+}
+
+func TestPartitionedLeaderIsSilentBeforeAnotherBegins(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := new(leader.Server)
+		c, cut := wall(s)
+		a := start(t, "a", c, nil)
+		a.took(t)
+		b := start(t, "b", &leader.Client{Server: s}, nil)
+		pass(10 * time.Second)
+		cut(true)
+		began := time.Now()
+		for a.passes() {
+			if b.passes() {
+				t.Fatal("both pass")
+			}
+			pass(10 * time.Millisecond)
+		}
+		silent := time.Since(began)
+		if silent > deadline {
+			t.Errorf("it passes for %v without an API server", silent)
+		}
+		if err := a.Ready(); err == nil || !strings.Contains(err.Error(), "publishing pauses: connection refused") {
+			t.Errorf("ready: %v", err)
+		}
+		if term, _ := b.took(t); term.Epoch != 3 || time.Since(began) > duration+retry || time.Since(began) < silent {
+			t.Errorf("epoch %d after %v", term.Epoch, time.Since(began))
+		}
+		blocked := make(chan error, 1)
+		go func() { blocked <- a.Fence().Pass(t.Context()) }()
+		cut(false)
+		if err := <-a.end; !errors.Is(err, leader.ErrLost) || !strings.Contains(err.Error(), `"b" holds the Lease`) {
+			t.Errorf("Run: %v", err)
+		}
+		if err := <-blocked; !errors.Is(err, leader.ErrLost) {
+			t.Errorf("a call that waited: %v", err)
+		}
+		if err := a.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if spec := s.Spec(); spec.HolderIdentity != "b" {
+			t.Errorf("the lost leader has taken the Lease back: %+v", spec)
+		}
+		end(t, b)
+	})
+}
+
+// An API server that is away for all is no change of leaders: the fence opens again, in the same term.
+func TestLeaderGoesOnWhereNobodyHasLed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := new(leader.Server)
+		c, cut := wall(s)
+		a := start(t, "a", c, nil)
+		a.took(t)
+		for _, away := range []time.Duration{3 * time.Second, 15 * time.Second, 10 * time.Minute} {
+			cut(true)
+			pass(away)
+			if a.passes() != (away < deadline) {
+				t.Errorf("away for %v: passes: %t", away, a.passes())
+			}
+			blocked := make(chan error, 1)
+			go func() { blocked <- a.Fence().Pass(t.Context()) }()
+			cut(false)
+			began := time.Now()
+			if err := <-blocked; err != nil || time.Since(began) > retry {
+				t.Errorf("away for %v: Pass after %v: %v", away, time.Since(began), err)
+			}
+			pass(5 * time.Second)
+		}
+		if st := a.Status(); st.Epoch != 2 || !st.Leading || a.Ready() != nil || strings.Count(a.log.String(), "publishing pauses") != 2 ||
+			strings.Count(a.log.String(), "publishing goes on") != 2 {
+			t.Errorf("%+v\n%s", st, a.log)
+		}
+		end(t, a)
+	})
+}
+
+// The standby's own absence must not shorten its wait, nor make it give up.
+func TestStandbyWithoutAnAPIServer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := new(leader.Server)
+		a := start(t, "a", &leader.Client{Server: s}, nil)
+		a.took(t)
+		c, cut := wall(s)
+		b := start(t, "b", c, nil)
+		pass(5 * time.Second)
+		cut(true)
+		pass(time.Hour)
+		if b.Ready() != nil || b.passes() {
+			t.Errorf("%v, passes: %t", b.Ready(), b.passes())
+		}
+		cut(false)
+		for range 1000 {
+			pass(10 * time.Millisecond)
+			if b.passes() {
+				t.Fatal("both pass")
+			}
+		}
+		end(t, a, b)
+	})
+}
+
+func TestDeletedLease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := new(leader.Server)
+		a := start(t, "a", &leader.Client{Server: s}, nil)
+		a.took(t)
+		end(t, a)
+		b := start(t, "b", &leader.Client{Server: s}, nil)
+		b.took(t)
+		c := start(t, "c", &leader.Client{Server: s}, nil)
+		pass(5 * time.Second)
+
+		// It comes back, as it was, and nobody else leads.
+		s.Delete()
+		for range 200 {
+			pass(50 * time.Millisecond)
+			if !b.passes() || c.passes() {
+				t.Fatalf("passes: %t, the standby's: %t", b.passes(), c.passes())
+			}
+		}
+		if spec := s.Spec(); spec == nil || spec.HolderIdentity != "b" || spec.LeaseTransitions != 2 {
+			t.Errorf("%+v", spec)
+		}
+
+		// Its holder is gone too.
+		end(t, b)
+		s.Delete()
+		if term, took := c.took(t); took < duration || took > duration+2*retry || term.Epoch != 4 {
+			t.Errorf("epoch %d after %v", term.Epoch, took)
+		}
+		end(t, c)
+	})
+}
+
+// Where the Lease was deleted while its holder could not see it, nobody knows who has led in between.
+func TestDeletedUnseen(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := new(leader.Server)
+		c, cut := wall(s)
+		a := start(t, "a", c, nil)
+		a.took(t)
+		cut(true)
+		s.Delete()
+		pass(deadline + retry)
+		cut(false)
+		if err := <-a.end; !errors.Is(err, leader.ErrLost) || !strings.Contains(err.Error(), "deleted") {
+			t.Error(err)
+		}
+	})
+}
+
+func TestEditedLease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := new(leader.Server)
+		a := start(t, "a", &leader.Client{Server: s}, nil)
+		a.took(t)
+		b := start(t, "b", &leader.Client{Server: s}, nil)
+		pass(5 * time.Second)
+		for name, edit := range map[string]func(*leader.Spec){
+			"a label":           nil,
+			"the holder's name": func(s *leader.Spec) { s.HolderIdentity = "" },
+		} {
+			s.Edit(edit)
+			for range 100 {
+				pass(50 * time.Millisecond)
+				if !a.passes() || b.passes() {
+					t.Fatalf("%s: passes: %t, the standby's: %t", name, a.passes(), b.passes())
+				}
+			}
+		}
+		s.Edit(func(s *leader.Spec) { s.HolderIdentity = "somebody" })
+		if err := <-a.end; !errors.Is(err, leader.ErrLost) {
+			t.Error(err)
+		}
+		end(t, b)
+	})
+}
+
+// An answer that is lost is no other agent's doing.
+func TestLostAnswers(t *testing.T) {
+	for _, verb := range []string{"create", "update"} {
+		t.Run(verb, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := new(leader.Server)
+				if verb == "update" {
+					first := start(t, "first", &leader.Client{Server: s}, nil)
+					first.took(t)
+					end(t, first)
+				}
+				lost := 0
+				c := &leader.Client{Server: s, After: func(_ context.Context, v string) error {
+					if v == verb && lost < 2 {
+						lost++
+						return errAway
+					}
+					return nil
+				}}
+				a := start(t, "a", c, nil)
+				term, took := a.took(t)
+				want := map[string]uint64{"create": 2, "update": 3}[verb]
+				if term.Epoch != want || took > duration+3*retry || lost == 0 {
+					t.Errorf("epoch %d after %v, %d lost", term.Epoch, took, lost)
+				}
+				lost = 0
+				pass(10 * time.Second)
+				if !a.passes() {
+					t.Error("it does not pass")
+				}
+				end(t, a)
+			})
+		})
+	}
+}
+
+// What counts is when a renewal was sent: an answer that is late shortens its validity.
+func TestLateAnswers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := new(leader.Server)
+		var late time.Duration
+		c := &leader.Client{Server: s, After: func(ctx context.Context, _ string) error {
+			select {
+			case <-time.After(late):
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}}
+		a := start(t, "a", c, nil)
+		a.took(t)
+		late = 1900 * time.Millisecond
+		for range 3000 {
+			pass(10 * time.Millisecond)
+			if !a.passes() {
+				t.Fatalf("it does not pass\n%s", a.log)
+			}
+		}
+		late = time.Hour // no answer at all, though all is carried out
+		began := time.Now()
+		for a.passes() {
+			pass(10 * time.Millisecond)
+		}
+		if d := time.Since(began); d > deadline {
+			t.Errorf("it passes for %v without an answer", d)
+		}
+		late = 0
+		pass(3 * time.Second)
+		if !a.passes() || a.Status().Epoch != 2 {
+			t.Errorf("passes: %t, %+v", a.passes(), a.Status())
+		}
+		end(t, a)
+	})
+}
+
+// A machine that is suspended has a monotonic clock that stands still; its wall clock tells.
+func TestWallClock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var suspended, set time.Duration
+		base := time.Now()
+		clock := func() leader.Instant {
+			mu.Lock()
+			defer mu.Unlock()
+			d := time.Since(base)
+			return leader.Instant{Mono: int64(d - suspended), Wall: int64(d + set)}
+		}
+		c, cut := wall(new(leader.Server))
+		a := start(t, "a", c, clock)
+		a.took(t)
+		cut(true)
+		for _, jump := range []time.Duration{time.Hour, -time.Hour, 0} {
+			mu.Lock()
+			set = jump
+			mu.Unlock()
+			if a.passes() != (jump == 0) {
+				t.Errorf("the wall clock is set by %v: passes: %t", jump, a.passes())
+			}
+		}
+		pass(deadline + retry)
+		mu.Lock()
+		suspended = deadline + retry // it knows nothing of what passed
+		mu.Unlock()
+		if a.passes() {
+			t.Error("it passes after the machine was suspended")
+		}
+		mu.Lock()
+		suspended = 0
+		mu.Unlock()
+		cut(false)
+		pass(2 * time.Second)
+		if !a.passes() {
+			t.Error("it does not pass again")
+		}
+		end(t, a)
+	})
+}
+
+func TestPassWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := start(t, "a", &leader.Client{Server: new(leader.Server)}, nil)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errAway)
+		defer cancel()
+		if err := a.Fence().Pass(ctx); !errors.Is(err, errAway) {
+			t.Errorf("before it leads: %v", err)
+		}
+		if _, err := a.Wait(ctx); !errors.Is(err, errAway) {
+			t.Errorf("Wait: %v", err)
+		}
+		if err := a.Fence().Pass(t.Context()); err != nil {
+			t.Error(err)
+		}
+		end(t, a)
+	})
+}
+
+func TestOptions(t *testing.T) {
+	good := leader.Options{Namespace: "n", Name: "l", Identity: "i", LeaseDuration: duration, RenewDeadline: deadline, RetryPeriod: retry}
+	got := map[string]string{}
+	for name, change := range map[string]func(*leader.Options){
+		"no namespace": func(o *leader.Options) { o.Namespace = "" },
+		"no identity":  func(o *leader.Options) { o.Identity = "" },
+		"order":        func(o *leader.Options) { o.RenewDeadline = duration },
+	} {
+		o := good
+		change(&o)
+		_, err := leader.New(o)
+		got[name] = fmt.Sprint(err)
+	}
+	want := map[string]string{
+		"no namespace": "leader election: the Lease needs a namespace and a name, and its holder an identity",
+		"no identity":  "leader election: the Lease needs a namespace and a name, and its holder an identity",
+		"order":        "leader election: it must be that 0 < retryPeriod (1s) < renewDeadline (6s) < leaseDuration (6s)",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func BenchmarkPass(b *testing.B) {
+	c := &leader.Client{Server: new(leader.Server)}
+	e := leader.NewWith(leader.Options{
+		Namespace: "n", Name: "l", Identity: "i", LeaseDuration: 3 * time.Hour, RenewDeadline: 2 * time.Hour, RetryPeriod: time.Hour,
+		Log: slog.New(slog.DiscardHandler),
+	}, c, nil)
+	leader.Renew(e)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if e.Fence().Pass(b.Context()) != nil {
+				b.Fail()
+			}
+		}
+	})
+}
