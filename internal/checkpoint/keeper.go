@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,6 +20,9 @@ import (
 const (
 	// saveEvery is how often it is seen if there is something to save.
 	saveEvery = 5 * time.Second
+	// saveFirst is when that is seen for the first time: agents that live for seconds only, one after the other, must not begin
+	// at the same place for ever, until history from there is gone.
+	saveFirst = time.Second
 	// saveProgressEvery is how often resourceVersions are saved that moved without an acknowledgement: by bookmarks, mostly.
 	saveProgressEvery = time.Minute
 	// warnEvery is how often it is logged that the checkpoint cannot be saved.
@@ -42,9 +47,14 @@ type Keeper struct {
 	loaded map[string]Scope // what was there
 	saved  time.Time        // when that was saved
 
+	loadedEpoch uint64 // of whoever saved that
+
 	saving chan struct{} // of one element: who puts it in saves, alone; it guards the fields of saver
 	saver  saver
 	failed chan struct{} // closed once failure is set
+
+	lastSaved atomic.Int64          // when something was saved, in Unix nanoseconds
+	trouble   atomic.Pointer[error] // why the last attempt to read or save failed
 
 	mu        sync.Mutex
 	tracks    map[string]*track
@@ -97,7 +107,17 @@ func NewKeeper(s Store, id Identity, log *slog.Logger, reg prometheus.Registerer
 
 // Load locks the checkpoint and reads it. It is called once, before all others; unless it fails, Close has to follow. What
 // may pass it retries until ctx ends; everything else is an *Error.
-func (k *Keeper) Load(ctx context.Context) (err error) {
+//
+// It is for an agent without an election. Where there was one before, the last leader's epoch stays in what is saved, for the next.
+func (k *Keeper) Load(ctx context.Context) error {
+	err := k.load(ctx)
+	k.id.Epoch = k.loadedEpoch
+	return err
+}
+
+// load is Load for a keeper that may follow any leader.
+func (k *Keeper) load(ctx context.Context) (err error) {
+	k.id.Epoch = math.MaxUint64
 	unlock, err := k.store.Lock(ctx)
 	if err != nil {
 		return err
@@ -113,11 +133,14 @@ func (k *Keeper) Load(ctx context.Context) (err error) {
 	}
 	k.unlock = unlock
 	k.saver = saver{durable: map[string]Position{}, last: time.Now()}
+	k.metrics.allSaved()
+	k.trouble.Store(nil)
 	if d == nil {
 		return nil
 	}
-	k.loaded, k.saved, k.saver.base = d.Scopes, d.Saved, version{d.Writer, d.Save}
+	k.loaded, k.loadedEpoch, k.saved, k.saver.base = d.Scopes, d.Epoch, d.Saved, version{d.Writer, d.Save}
 	k.metrics.lastSave.Set(float64(d.Saved.Unix()))
+	k.lastSaved.Store(d.Saved.UnixNano())
 	for name, scope := range d.Scopes {
 		k.positions[name] = Position{Scope: scope}
 	}
@@ -185,21 +208,26 @@ func (k *Keeper) Flush(ctx context.Context) error {
 	return k.save(ctx, need, moved)
 }
 
-// Run saves what has changed, at most every 5 s (where only resourceVersions moved: every minute), until ctx ends. It
-// returns an error when nothing can be saved any more, mostly ErrConflict, which has to end the agent: two that write in
+// Run saves what has changed after a second, and then at most every 5 s (where only resourceVersions moved: every minute),
+// until ctx ends. It returns an error when nothing can be saved any more, mostly ErrConflict, which has to end the agent: two that write in
 // turns would each forget what the other has sent.
 func (k *Keeper) Run(ctx context.Context) error {
+	first := time.NewTimer(saveFirst)
+	defer first.Stop()
 	tick := time.NewTicker(saveEvery)
 	defer tick.Stop()
 	for {
+		least := news
 		select {
 		case <-ctx.Done():
 			return k.failedWith()
 		case <-k.failed:
 			return k.failedWith()
+		case <-first.C:
+			least = moved
 		case <-tick.C:
-			_ = k.save(ctx, 0, news) // what fails for good closes failed, all else is tried again
 		}
+		_ = k.save(ctx, 0, least) // what fails for good closes failed, all else is tried again
 	}
 }
 
@@ -270,6 +298,8 @@ func (k *Keeper) attempt(ctx context.Context, least change) error {
 	case what >= moved:
 		return nil // whoever flushes has to look again
 	}
+	k.metrics.allSaved()
+	k.trouble.Store(nil)
 	k.mu.Lock()
 	k.kept = look
 	k.mu.Unlock()
@@ -407,6 +437,7 @@ func (k *Keeper) wrote(d *Document, size int) {
 	k.metrics.saves.WithLabelValues("ok").Inc()
 	k.metrics.bytes.Set(float64(size))
 	k.metrics.lastSave.SetToCurrentTime()
+	k.lastSaved.Store(time.Now().UnixNano())
 }
 
 // conflict says more than the store can.
@@ -440,6 +471,7 @@ func (k *Keeper) fail(err error) {
 
 // warn logs err, once in a window. The caller saves, or is the only one there is.
 func (k *Keeper) warn(ctx context.Context, doing string, err error, delay time.Duration) {
+	k.trouble.Store(&err)
 	s, now := &k.saver, time.Now()
 	if s.failing.IsZero() {
 		s.failing = now

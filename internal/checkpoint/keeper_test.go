@@ -535,7 +535,6 @@ func TestLoadOfAnother(t *testing.T) {
 			func(d *checkpoint.Document) { d.Bus = "nats://other:4222 stream X" }, checkpoint.ErrForeign,
 			`it is of the records on nats://other:4222 stream X, this is nats://nats:4222 stream KUBECDC: name another checkpoint`,
 		},
-		"epoch":  {func(d *checkpoint.Document) { d.Epoch = 3 }, checkpoint.ErrEpoch, "the leader of epoch 3 has written it, this one is of epoch 0"},
 		"format": {func(d *checkpoint.Document) { d.FormatVersion = 2 }, checkpoint.ErrFormat, "use the kubecdc that wrote it"},
 	} {
 		t.Run(name, func(t *testing.T) {

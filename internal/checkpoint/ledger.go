@@ -126,6 +126,16 @@ func (l *Ledger[M]) Mark() (mark M, acked uint64) {
 	return l.mark, l.acked
 }
 
+// Oldest is the mark of the first entry that is not acknowledged; false: all are.
+func (l *Ledger[M]) Oldest() (mark M, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.first == nil {
+		return mark, false
+	}
+	return l.first.mark, true
+}
+
 // Outstanding is how many entries are not acknowledged.
 func (l *Ledger[M]) Outstanding() int {
 	l.mu.Lock()

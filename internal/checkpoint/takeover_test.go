@@ -1,0 +1,173 @@
+package checkpoint_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
+)
+
+// takeOver is a keeper that has taken over what s keeps, for the leader of that epoch by the election.
+func takeOver(t *testing.T, s checkpoint.Store, epoch uint64) (*checkpoint.Keeper, uint64) {
+	t.Helper()
+	k := checkpoint.NewKeeper(s, us, slog.New(slog.DiscardHandler), nil)
+	epoch, err := k.TakeOver(t.Context(), epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k, epoch
+}
+
+func TestTakeOver(t *testing.T) {
+	s := newAPIServer(t)
+	first, epoch := takeOver(t, s.store(t), 2)
+	if epoch != 2 || len(first.Scopes()) != 0 || !first.Saved().IsZero() {
+		t.Errorf("epoch %d, %v", epoch, first.Scopes())
+	}
+	if d, err := checkpoint.Read(t.Context(), s.store(t)); err != nil || d == nil || d.Epoch != 2 {
+		t.Fatalf("before anything is published: %+v, %v", d, err)
+	}
+	pods := informerAt(10, 10)
+	first.Track("pods", pods.position)
+	if err := first.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	second, epoch := takeOver(t, s.store(t), 3)
+	if d := cmp.Diff(map[string]uint64{"pods": 10}, rvs(second.Scopes())); epoch != 3 || d != "" {
+		t.Errorf("epoch %d\n%s", epoch, d)
+	}
+	pods.set(20, 20)
+	if err := first.Flush(t.Context()); !errors.Is(err, checkpoint.ErrEpoch) {
+		t.Errorf("the leader before saves: %v", err)
+	}
+	if err := first.Close(t.Context()); err != nil { // Run has told why
+		t.Error(err)
+	}
+	there, err := checkpoint.Read(t.Context(), s.store(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(map[string]uint64{"pods": 10}, rvs(there.Scopes)); there.Epoch != 3 || d != "" {
+		t.Errorf("epoch %d\n%s", there.Epoch, d)
+	}
+	second.Track("pods", pods.position)
+	if err := second.Flush(t.Context()); err != nil {
+		t.Error(err)
+	}
+
+	// Somebody has deleted the Lease, and the election counts anew.
+	if _, epoch = takeOver(t, s.store(t), 1); epoch != 4 {
+		t.Errorf("epoch %d", epoch)
+	}
+	// Election is turned off, and on again.
+	alone := newKeeper(t, s.store(t))
+	pods.set(30, 30)
+	alone.Track("pods", pods.position)
+	if err := alone.Flush(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if again, epoch := takeOver(t, s.store(t), 1); epoch != 5 || again.Scopes()["pods"].ResourceVersion != 30 {
+		t.Errorf("epoch %d, %v", epoch, again.Scopes())
+	}
+}
+
+// behind lets something happen before the first save.
+type behind struct {
+	checkpoint.Store
+	happen func()
+}
+
+func (b *behind) Save(ctx context.Context, data []byte) error {
+	if happen := b.happen; happen != nil {
+		b.happen = nil
+		happen()
+	}
+	return b.Store.Save(ctx, data)
+}
+
+// A save of the leader before that is on its way while the next one takes over is either read by it, or refused.
+func TestTakeOverMeetsALateSave(t *testing.T) {
+	s := newAPIServer(t)
+	first, _ := takeOver(t, s.store(t), 1)
+	pods := informerAt(10, 10)
+	first.Track("pods", pods.position)
+	if err := first.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	store := &behind{Store: s.store(t), happen: func() {
+		pods.set(20, 20)
+		if err := first.Flush(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}}
+	second, epoch := takeOver(t, store, 2)
+	if rv := second.Scopes()["pods"].ResourceVersion; epoch != 2 || rv != 20 {
+		t.Errorf("epoch %d, at %d", epoch, rv)
+	}
+	pods.set(30, 30)
+	if err := first.Flush(t.Context()); !errors.Is(err, checkpoint.ErrEpoch) {
+		t.Errorf("the leader before saves: %v", err)
+	}
+}
+
+// A place that is away is waited for; the epoch counts only once it is saved.
+func TestTakeOverWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := new(memory)
+		m.lose(errors.New("connection reset"))
+		type result struct {
+			epoch uint64
+			err   error
+		}
+		done := make(chan result, 1)
+		k := checkpoint.NewKeeper(m, us, slog.New(slog.DiscardHandler), nil)
+		go func() {
+			epoch, err := k.TakeOver(t.Context(), 7)
+			done <- result{epoch, err}
+		}()
+		synctest.Wait()
+		select {
+		case r := <-done:
+			t.Fatalf("%+v before it is saved", r)
+		default:
+		}
+		m.lose(nil)
+		if r := <-done; r.epoch != 7 || r.err != nil {
+			t.Errorf("%+v", r)
+		}
+		if err := k.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errors.New("told to stop"))
+		m.fail(errors.New("away"))
+		if _, err := checkpoint.NewKeeper(m, us, slog.New(slog.DiscardHandler), nil).TakeOver(ctx, 8); err == nil || err.Error() != "told to stop" {
+			t.Errorf("after the end of ctx: %v", err)
+		}
+	})
+}
+
+// Agents of which each lives for two seconds come forward all the same, also where only resourceVersions move.
+func TestShortLivedAgentsComeForward(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &memory{}
+		for i := range uint64(5) {
+			k := newKeeper(t, m)
+			stop := run(t, k)
+			if got := k.Scopes()["pods"].ResourceVersion; i > 0 && got != i {
+				t.Fatalf("agent %d begins at %d, want %d, where the one before it was", i, got, i)
+			}
+			k.Track("pods", informerAt(i+1, 0).position)
+			<-time.After(2 * time.Second)
+			_ = stop() // and it is not closed: it has been killed
+			m.locked = false
+		}
+	})
+}
