@@ -2,6 +2,7 @@ package encode
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -42,13 +43,22 @@ func (e *Encoder) objectAttributes(ev *Event, d *object.Delta) {
 	name := shortName(ref.Name())
 	ev.put("subject", appendPathSegment(v, name))
 	e.putCommon(ev, d, res, objectSchema)
+	if selects(d.Scope) {
+		ev.putText("scope", d.Scope)
+	}
 	ev.putText("namespace", ref.Namespace())
 	ev.putText("name", name)
 	ev.putText("uid", ref.UID)
 	ev.put("op", append(ev.values, byte(d.Op)))
 	ev.putVersion(d.ResourceVersion)
 	ev.PartitionKey = ev.put("partitionkey", e.appendObjectKey(ev.values, ref))
+	ev.putText("epoch", e.epoch)
+	e.trace(ev)
 }
+
+// selects tells if a scope has a selector: then its name alone says which objects belong to it, and their events have to
+// say it. Resource and namespace, which tell the others, are attributes anyway.
+func selects(scope string) bool { return strings.Contains(scope, "Selector=") }
 
 // streamAttributes are those of a stream event, in the same order, with the scope in place of the object.
 func (e *Encoder) streamAttributes(ev *Event, d *object.Delta) {
@@ -67,6 +77,7 @@ func (e *Encoder) streamAttributes(ev *Event, d *object.Delta) {
 	}
 	v = append(appendText(ev.values, e.o.Cluster), '/')
 	ev.PartitionKey = ev.put("partitionkey", appendText(v, s.Scope))
+	ev.putText("epoch", e.epoch)
 }
 
 // putCommon adds what lies between subject and scope or namespace.
@@ -109,8 +120,11 @@ func appendObjectID(dst []byte, d *object.Delta) []byte {
 		return appendHistory(append(dst, 'd'), d.History)
 	}
 	dst = strconv.AppendUint(dst, d.ResourceVersion, 10)
-	if d.Op == object.Read {
+	switch d.Op {
+	case object.Read:
 		dst = appendText(append(dst, "/r/"...), d.Snapshot)
+	case object.Left: // another scope may have entered with the same version
+		dst = append(dst, "/l"...)
 	}
 	return appendHistory(dst, d.History)
 }

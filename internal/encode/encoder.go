@@ -3,6 +3,7 @@ package encode
 import (
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -23,12 +24,18 @@ type Options struct {
 	Mode       Mode   // "": Structured
 	Before     bool   // send the object before
 	Patch      bool   // send the patch
+	Epoch      uint64 // of the leader; 0: there is no election, and events have no epoch
+	// SampleRatio is the part of object events that are traced, from 0 to 1; which ones, their ids say.
+	SampleRatio float64
 }
 
 // Encoder encodes deltas. It is immutable and safe for concurrent use.
 type Encoder struct {
 	o      Options
 	source string
+	epoch  string // "": none
+
+	rejected uint64 // see trace
 }
 
 // New returns an Encoder.
@@ -36,7 +43,11 @@ func New(o Options) *Encoder {
 	if o.Cluster == "" {
 		o.Cluster = o.ClusterUID
 	}
-	return &Encoder{o: o, source: string(appendPathSegment([]byte("/kubernetes/"), o.Cluster))}
+	e := &Encoder{o: o, source: string(appendPathSegment([]byte("/kubernetes/"), o.Cluster)), rejected: rejected(o.SampleRatio)}
+	if o.Epoch > 0 {
+		e.epoch = strconv.FormatUint(o.Epoch, 10)
+	}
+	return e
 }
 
 // These errors tell which rule of the contract a delta breaks.

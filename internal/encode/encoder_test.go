@@ -60,6 +60,7 @@ func deltas() map[string]*object.Delta {
 		"entered":                {Op: object.Entered, Ref: pod, After: version(pod, 310, `{}`), ResourceVersion: 310},
 		"entered-before-known":   {Op: object.Entered, Ref: pod, Before: version(pod, 305, `{"x":1}`), After: version(pod, 310, `{}`), ResourceVersion: 310, Previous: 305},
 		"left":                   {Op: object.Left, Ref: pod, Before: version(pod, 310, `{}`), ResourceVersion: 320, Previous: 310},
+		"entered-at-node":        {Op: object.Entered, Ref: pod, Before: version(pod, 310, `{}`), After: version(pod, 320, `{"spec":{"nodeName":"n1"}}`), ResourceVersion: 320, Previous: 310, Scope: "pods?fieldSelector=spec.nodeName=n1"},
 		"left-inferred":          {Op: object.Left, Inferred: true, Ref: pod, Before: version(pod, 310, `{}`), ResourceVersion: 320, Previous: 310},
 		"snapshot-started":       {Stream: &object.StreamEvent{Kind: object.SnapshotStarted, Resource: deployments, Scope: "deployments.apps", Snapshot: "20261120T150000-1", ResourceVersion: 48007, Objects: 0}},
 		"snapshot-completed":     {Stream: &object.StreamEvent{Kind: object.SnapshotCompleted, Resource: pods, Scope: "pods/shop?labels=team%3Dpayments", Snapshot: "20261120T150000-1", ResourceVersion: 48007, Objects: 12}},
@@ -231,8 +232,8 @@ func TestEncodeIDs(t *testing.T) {
 		"deleted-inferred":   "pods" + uid + "d",
 		"read":               "deployments.apps" + uid + "48007/r/20261120T150000-1",
 		"entered":            "pods" + uid + "310",
-		"left":               "pods" + uid + "320",
-		"left-inferred":      "pods" + uid + "320",
+		"left":               "pods" + uid + "320/l",
+		"left-inferred":      "pods" + uid + "320/l",
 		"snapshot-started":   "deployments.apps/20261120T150000-1/started",
 		"snapshot-completed": "pods/shop?labels=team%3Dpayments/20261120T150000-1/completed",
 		"gap":                "deployments.apps/gap/48300-52017",
@@ -245,7 +246,7 @@ func TestEncodeIDs(t *testing.T) {
 		"deleted-history":            "deployments.apps" + uid + "d/h2",
 		"read-history":               "deployments.apps" + uid + "48007/r/20261120T150000-1/h2",
 		"entered-history":            "pods" + uid + "310/h2",
-		"left-history":               "pods" + uid + "320/h2",
+		"left-history":               "pods" + uid + "320/l/h2",
 		"snapshot-started-history":   "deployments.apps/20261120T150000-1/started/h2",
 		"snapshot-completed-history": "pods/shop?labels=team%3Dpayments/20261120T150000-1/completed/h2",
 		"progress-history":           "clusterroles.rbac.authorization.k8s.io/progress/52100/1795186800/h2",
@@ -490,3 +491,41 @@ var (
 	_ binding.Message               = (*binaryMessage)(nil)
 	_ binding.MessageMetadataReader = (*binaryMessage)(nil)
 )
+
+// Where there is a leader, every event says of which epoch it is; else none does.
+func TestEncodeEpoch(t *testing.T) {
+	for name, d := range deltas() {
+		for _, mode := range []encode.Mode{encode.Structured, encode.Binary} {
+			for epoch, want := range map[uint64]string{0: "", 7: "7", 1<<64 - 1: "18446744073709551615"} {
+				o := full
+				o.Mode, o.Epoch = mode, epoch
+				var ev encode.Event
+				if err := encode.New(o).Encode(&ev, d); err != nil {
+					t.Fatal(err)
+				}
+				if got := epochOf(t, &ev); got != want {
+					t.Errorf("%s, %s: epoch %q, want %q", name, mode, got, want)
+				}
+			}
+		}
+	}
+}
+
+// epochOf is the attribute of an event in either mode.
+func epochOf(t *testing.T, ev *encode.Event) string {
+	t.Helper()
+	for _, a := range ev.Attributes {
+		if a.Name == "epoch" {
+			return string(a.Value)
+		}
+	}
+	if len(ev.Attributes) > 0 {
+		return ""
+	}
+	var read event.Event // as the SDK has it
+	if err := json.Unmarshal(ev.Body, &read); err != nil {
+		t.Fatal(err)
+	}
+	epoch, _ := read.Extensions()["epoch"].(string)
+	return epoch
+}

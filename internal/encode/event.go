@@ -32,6 +32,9 @@ type Event struct {
 	// Body is the whole event in structured mode, its data in binary mode.
 	Body []byte
 
+	// Trace is the context that the attribute traceparent has.
+	Trace Trace
+
 	// Truncated are the members of data that EncodeShort has left out, as data.truncated lists them; nil: none.
 	Truncated []string
 

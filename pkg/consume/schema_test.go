@@ -48,7 +48,7 @@ var texts = map[string]string{
 	"resourceversion": "The resourceVersion of the change.",
 	"sequence":        "The resourceVersion padded with zeros to 20 digits; left out where that is not numeric. Keep the highest per uid and ignore what is not above it.",
 	"partitionkey":    "The same for all events of one object, or of one scope.",
-	"scope":           "What the informer watches: resource, namespaces, selectors.",
+	"scope":           "What the informer watches: resource, namespaces, selectors. An event of an object has it where the scope has a selector.",
 	"epoch":           "Counts the leaders, where there is leader election.",
 	"traceparent":     "The W3C trace context, where there is one.",
 
@@ -226,10 +226,10 @@ func objectDocument(t *testing.T) *schema {
 		data.AllOf = append(data.AllOf, &schema{If: obj("op", constant(row.op)), Then: then})
 	}
 
-	event := attributes(t, allFields("Scope"),
+	event := attributes(t, allFields(),
 		"id", "source", "type", "subject", "time", "datacontenttype", "dataschema", "cluster", "clusteruid",
 		"apiversion", "kind", "resource", "name", "uid", "op", "partitionkey")
-	member(event, "id").Pattern = `^[^/]+/[^/]+/([0-9]+(/r/.+)?|d)(/h[0-9]+)?$`
+	member(event, "id").Pattern = `^[^/]+/[^/]+/([0-9]+(/r/.+|/l)?|d)(/h[0-9]+)?$`
 	member(event, "op").Enum = enum("c", "u", "d", "r", "e", "l")
 	member(event, "dataref").Format = "uri-reference"
 	member(event, "resourceversion").Pattern = "^[1-9][0-9]*$"

@@ -46,9 +46,11 @@ const DefaultForget = time.Hour
 //     unless that is its deletion: then it is gone. What else the letter says the Tracker does not know.
 //   - A name belongs to one object at a time: when another uid has it, the one before is gone.
 //
-// What belongs to a scope is told by cluster, resource and namespace, since the events of objects name no scope. So
-// scopes of one resource in one cluster that differ in their selectors alone sweep each other's objects: the agent's
-// configuration does not allow them, and streams of two such agents need a Tracker each.
+// What belongs to a scope is told by cluster, resource and namespace, and where it has selectors by the scope that the last
+// event of the object names. So several agents may share a stream of which each observes a part of a resource, as the agents
+// on the nodes of a cluster do. An object that passes from one scope to another has left the one and entered the other with
+// the same sequence, and exists whichever of the two comes first: one scope's word that an object has left it is no news where
+// the object is another's. (An event that names no scope is taken for one of any.)
 //
 // A Tracker holds about 0.3 KB for each object that exists. A deleted one it remembers for Forget, so that a late copy does
 // not bring it back, and beyond that a completed snapshot does: what it does not know and is not above the snapshot's
@@ -76,6 +78,8 @@ type resource struct {
 	names  map[name]string        // of live ones: the uid
 	dead   map[string]deadObject  // by uid; pruned
 	scopes map[string]*scope
+	// parts are the same scopes by their selectors, which are "" where there are none.
+	parts map[string]map[string]*scope
 
 	now    time.Time // the newest time of an event
 	pruned time.Time // dead was pruned last
@@ -107,12 +111,14 @@ type liveObject struct {
 	name    name
 	at      point  // the highest seen
 	touched uint64 // the clock when it was read or changed last
+	part    string // selectors of the scope that has told of it; "": it may be any
 }
 
 type deadObject struct {
 	at      point
 	when    time.Time // the resource's time when it went
 	deleted bool      // not swept or left: it is deleted once
+	part    string    // as in liveObject
 }
 
 // scope is what is known of one informer, or of the part of it that a snapshot was taken of.
@@ -218,6 +224,7 @@ func (t *Tracker) resource(e *Event) (resourceKey, *resource) {
 func newResource() *resource {
 	return &resource{
 		live: map[string]*liveObject{}, names: map[name]string{}, dead: map[string]deadObject{}, scopes: map[string]*scope{},
+		parts: map[string]map[string]*scope{},
 	}
 }
 
@@ -231,6 +238,9 @@ func (t *Tracker) object(e *Event) Verdict {
 	if !r.isNews(e, at, o) {
 		if e.Op == Read && o != nil {
 			o.touched = max(o.touched, touched) // a new snapshot has read what is known already
+			if at == o.at && r.reads(e) {
+				o.part = r.part(e)
+			}
 		}
 		return Verdict{}
 	}
@@ -239,7 +249,7 @@ func (t *Tracker) object(e *Event) Verdict {
 		if o != nil && at.compare(o.at) < 0 {
 			at = o.at
 		}
-		r.bury(e.UID, at, e.Op == Deleted)
+		r.bury(e.UID, at, e.Op == Deleted, r.part(e))
 		return v
 	}
 	n := name{e.Namespace, e.Name}
@@ -249,7 +259,7 @@ func (t *Tracker) object(e *Event) Verdict {
 		if last.compare(at) < 0 {
 			last = at
 		}
-		r.bury(other, last, true)
+		r.bury(other, last, true, r.live[other].part)
 	}
 	if o == nil {
 		o = &liveObject{name: n}
@@ -259,7 +269,7 @@ func (t *Tracker) object(e *Event) Verdict {
 	if o.at.compare(at) < 0 {
 		o.at = at
 	}
-	o.touched = max(o.touched, touched)
+	o.touched, o.part = max(o.touched, touched), r.part(e)
 	return v
 }
 
@@ -267,15 +277,21 @@ func isEnd(op Op) bool { return op == Deleted || op == Left }
 
 // isNews is the rule of the highest sequence. o is the object as it is known, nil where it is not among those that exist.
 func (r *resource) isNews(e *Event, at point, o *liveObject) bool {
+	part, again := selectorsOf(e.Scope), false
 	if dead, ok := r.dead[e.UID]; ok {
-		if e.Op == Read && at == dead.at && !dead.deleted && r.reads(e) {
-			return true // what had left a selection that is wider now, as it was then
-		}
-		if at.notAbove(dead.at) || dead.deleted && e.Op == Deleted && at.history == dead.at.history {
+		same := at == dead.at && !dead.deleted
+		switch {
+		case same && e.Op == Read && r.reads(e): // what had left a selection that is wider now, as it was then
+			again = true
+		case same && e.Op == Entered && part != dead.part: // it has left another scope for this one
+		case at.notAbove(dead.at) || dead.deleted && e.Op == Deleted && at.history == dead.at.history:
 			return false
 		}
 	}
 	if o != nil {
+		if e.Op == Left && part != o.part && part != "" && o.part != "" {
+			return false // it is another scope's already
+		}
 		// Some API servers let a deletion have the version of what it deletes.
 		return !at.notAbove(o.at) || at == o.at && isEnd(e.Op)
 	}
@@ -283,7 +299,10 @@ func (r *resource) isNews(e *Event, at point, o *liveObject) bool {
 	if other, taken := r.names[name{e.Namespace, e.Name}]; taken && at.below(r.live[other].at) {
 		return false // another object has taken the name since
 	}
-	for scope, s := range r.scopes {
+	if again {
+		return true
+	}
+	for scope, s := range r.scopesOf(e) {
 		// What was there at the floor and is not known any more has gone since. Only a snapshot that is under way may hold
 		// what that one did not, where filters have been changed.
 		if at.notAbove(s.floor) && contains(scope, e.Namespace) && (e.Op != Read || e.Data.Snapshot != s.snapshot) {
@@ -295,7 +314,7 @@ func (r *resource) isNews(e *Event, at point, o *liveObject) bool {
 
 // reads tells whether a read belongs to a snapshot that is under way.
 func (r *resource) reads(e *Event) bool {
-	for _, s := range r.scopes {
+	for _, s := range r.scopesOf(e) {
 		if s.snapshot == e.Data.Snapshot && s.snapshot != "" {
 			return true
 		}
@@ -309,7 +328,7 @@ func (r *resource) reads(e *Event) bool {
 func (r *resource) touched(e *Event, at point, clock uint64) uint64 {
 	var last uint64
 	reading := false
-	for scope, s := range r.scopes {
+	for scope, s := range r.scopesOf(e) {
 		if s.snapshot == "" || !contains(scope, e.Namespace) {
 			continue
 		}
@@ -325,9 +344,9 @@ func (r *resource) touched(e *Event, at point, clock uint64) uint64 {
 }
 
 // bury moves an object to the dead.
-func (r *resource) bury(uid string, at point, deleted bool) {
+func (r *resource) bury(uid string, at point, deleted bool, part string) {
 	r.remove(uid)
-	r.dead[uid] = deadObject{at: at, when: r.now, deleted: deleted}
+	r.dead[uid] = deadObject{at: at, when: r.now, deleted: deleted, part: part}
 }
 
 func (r *resource) remove(uid string) {
@@ -363,7 +382,7 @@ func (t *Tracker) stream(e *Event) Verdict {
 	s := r.scopes[e.Scope]
 	if s == nil {
 		s = &scope{}
-		r.scopes[strings.Clone(e.Scope)] = s
+		r.scope(strings.Clone(e.Scope), s)
 	}
 	switch id, at := e.Stream.Snapshot, versionOf(e); e.Type {
 	case TypeSnapshotStarted:
@@ -430,57 +449,20 @@ func remember(past *[]string, id string) bool {
 func (r *resource) sweep(key resourceKey, scope string, s *scope) []Object {
 	var gone []Object
 	for uid, o := range r.live {
-		if o.touched >= s.started || !contains(scope, o.name.namespace) {
+		if o.touched >= s.started || !o.in(scope) {
 			continue
 		}
 		gone = append(gone, key.object(uid, o.name))
 		if s.floor.seq > 0 && o.at.compare(s.floor) <= 0 {
 			r.remove(uid)
 		} else {
-			r.bury(uid, o.at, false)
+			r.bury(uid, o.at, false, o.part)
 		}
 	}
 	slices.SortFunc(gone, func(a, b Object) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
 	})
 	return gone
-}
-
-// letter applies what the id of a dead letter says of the object that it names. The object is gone if that is its deletion;
-// else it exists, and a sweep spares it: the snapshot has found it, or it has changed since, and only the event is missing.
-func (r *resource) letter(key resourceKey, id string, at point, clock uint64) []Object {
-	_, rest, _ := strings.Cut(id, "/")
-	uid, version, _ := strings.Cut(rest, "/")
-	o := r.live[uid]
-	switch {
-	case o == nil, at.history < o.at.history:
-		return nil
-	case version != "d" && !strings.HasPrefix(version, "d/"):
-		o.touched = max(o.touched, clock)
-		return nil
-	}
-	if at.compare(o.at) < 0 {
-		at = o.at
-	}
-	gone := []Object{key.object(strings.Clone(uid), o.name)}
-	r.bury(gone[0].UID, at, true)
-	return gone
-}
-
-// rewind forgets the versions of a scope: etcd was restored, or the cluster made anew, by somebody whom no agent has seen,
-// and what had been deleted may be back. The versions of other scopes go too: what this one holds may have belonged to one
-// of them, under an earlier configuration.
-func (r *resource) rewind(name string) {
-	for _, o := range r.live {
-		if contains(name, o.name.namespace) {
-			o.at = point{}
-		}
-	}
-	clear(r.dead)
-	for _, s := range r.scopes {
-		s.version, s.floor, s.reached = point{}, point{}, point{}
-		s.progress = Progress{Time: s.progress.Time}
-	}
 }
 
 // versionOf is the version of which an event about the stream speaks.

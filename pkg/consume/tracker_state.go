@@ -40,6 +40,7 @@ type liveState struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	Touched   uint64 `json:"touched,omitempty"`
+	Part      string `json:"part,omitempty"`
 }
 
 type deadState struct {
@@ -47,6 +48,7 @@ type deadState struct {
 	UID     string    `json:"uid"`
 	At      time.Time `json:"at"`
 	Deleted bool      `json:"deleted,omitempty"`
+	Part    string    `json:"part,omitempty"`
 }
 
 type scopeState struct {
@@ -78,11 +80,11 @@ func (t Tracker) MarshalJSON() ([]byte, error) {
 		rs := resourceState{Source: key.source, Resource: key.resource, Now: r.now, Pruned: r.pruned}
 		for _, uid := range slices.Sorted(maps.Keys(r.live)) {
 			o := r.live[uid]
-			rs.Live = append(rs.Live, liveState{o.at.state(), uid, o.name.namespace, o.name.name, o.touched})
+			rs.Live = append(rs.Live, liveState{o.at.state(), uid, o.name.namespace, o.name.name, o.touched, o.part})
 		}
 		for _, uid := range slices.Sorted(maps.Keys(r.dead)) {
 			d := r.dead[uid]
-			rs.Dead = append(rs.Dead, deadState{d.at.state(), uid, d.when, d.deleted})
+			rs.Dead = append(rs.Dead, deadState{d.at.state(), uid, d.when, d.deleted, d.part})
 		}
 		for _, name := range slices.Sorted(maps.Keys(r.scopes)) {
 			s := r.scopes[name]
@@ -115,13 +117,13 @@ func (t *Tracker) UnmarshalJSON(saved []byte) error {
 		r.now, r.pruned = rs.Now, rs.Pruned
 		for _, o := range rs.Live {
 			n := name{o.Namespace, o.Name}
-			r.live[o.UID], r.names[n] = &liveObject{name: n, at: o.point(), touched: o.Touched}, o.UID
+			r.live[o.UID], r.names[n] = &liveObject{name: n, at: o.point(), touched: o.Touched, part: o.Part}, o.UID
 		}
 		if len(r.names) != len(r.live) {
 			return fmt.Errorf("read the state of a tracker: two objects of %s have one name", rs.Resource)
 		}
 		for _, d := range rs.Dead {
-			r.dead[d.UID] = deadObject{at: d.point(), when: d.At, deleted: d.Deleted}
+			r.dead[d.UID] = deadObject{at: d.point(), when: d.At, deleted: d.Deleted, part: d.Part}
 		}
 		for _, s := range rs.Scopes {
 			known := &scope{
@@ -131,7 +133,7 @@ func (t *Tracker) UnmarshalJSON(saved []byte) error {
 			if p := s.Progress; p != nil {
 				known.progress, known.reached = Progress{p.Time, p.ResourceVersion, p.History}, p.point()
 			}
-			r.scopes[s.Scope] = known
+			r.scope(s.Scope, known)
 		}
 		resources[resourceKey{rs.Source, rs.Resource}] = r
 	}

@@ -20,7 +20,8 @@ export class Table {
     const { source, uid, op, namespace = "", name, data } = event;
     const group = event.apiversion.includes("/") ? "." + event.apiversion.split("/")[0] : "";
     const version = versionOf(event);
-    const row = { source, uid, resource: event.resource + group, namespace, name, version, position: 0, object: data.after };
+    const part = selectors(event.scope ?? "");
+    const row = { source, uid, resource: event.resource + group, namespace, name, version, position: 0, object: data.after, part };
 
     const key = `${source} ${uid}`;
     const known = this.rows.get(key);
@@ -29,10 +30,13 @@ export class Table {
     row.position = shown ? this.#position : (known?.position ?? 0);
     if (known && op === "r") known.position = row.position; // It exists, even where that is no news.
 
+    if (known && op === "l" && part && known.part && part !== known.part) return []; // Another scope's already.
     const last = known ?? this.gone.get(key);
     if (last && version && version <= last.version) {
-      // A copy, or late. But a snapshot may read again what had left the selection, as it was then.
-      if (known || op !== "r" || !shown || version < last.version) return [];
+      // A copy, or late. But a snapshot may read again what had left the selection, as it was then, and another scope may have
+      // it since.
+      const again = (op === "r" && shown) || (op === "e" && part !== last.part);
+      if (known || !again || version < last.version) return [];
     }
     if ("dl".includes(op)) {
       this.rows.delete(key);
@@ -95,12 +99,18 @@ function versionOf({ id, sequence }) {
 
 // Whether a scope ("pods", "pods/shop", "configmaps/*,!kube-*?labelSelector=a=b") covers a row.
 function covers(source, scope, row) {
-  const [resource, patterns] = scope.split(/\?(?:label|field)Selector=/)[0].split("/");
-  if (source !== row.source || resource !== row.resource) return false;
+  const part = selectors(scope);
+  const [resource, patterns] = scope.slice(0, scope.length - part.length).split("/");
+  if (source !== row.source || resource !== row.resource || (part && row.part && part !== row.part)) return false;
   if (!patterns || !row.namespace) return true;
   const glob = (p) => new RegExp(`^${p.replace("!", "").replaceAll("*", ".*").replaceAll("?", ".")}$`);
   const matching = patterns.split(",").filter((p) => glob(p).test(row.namespace));
   return matching.length > 0 && !matching.some((p) => p.startsWith("!"));
+}
+
+// What of a scope only the API server can apply: "?labelSelector=a=b".
+function selectors(scope) {
+  return /\?(?:label|field)Selector=.*/.exec(scope)?.[0] ?? "";
 }
 
 function remember(known, key, value) {

@@ -15,6 +15,7 @@ class Row:
     version: str  # the highest seen: history and sequence
     position: int  # of the last event that changed it, or read it for a snapshot under way
     object: dict | None
+    part: str = ""  # selectors of the scope that it was last heard of in
 
 
 class Table:
@@ -37,7 +38,8 @@ class Table:
         resource, group = event.get_extension("resource"), event.get_extension("apiversion").rpartition("/")[0]
         resource += "." + group if group else ""
         version = version_of(event)
-        row = Row(resource, event.get_extension("namespace") or "", event.get_extension("name"), version, 0, data.get("after"))
+        part = selectors(event.get_extension("scope") or "")
+        row = Row(resource, event.get_extension("namespace") or "", event.get_extension("name"), version, 0, data.get("after"), part)
 
         key = (event.get_source(), event.get_extension("uid"))
         known = self.rows.get(key)
@@ -46,10 +48,14 @@ class Table:
         if known and op == "r":
             known.position = row.position  # It exists, even where that is no news.
 
+        if known and op == "l" and part and known.part and part != known.part:
+            return []  # It has passed to another scope, whose word came first.
         last = known or self.gone.get(key)
         if last and version and version <= last.version:
-            # A copy, or late. But a snapshot may read again what had left the selection, as it was then.
-            if known or op != "r" or not shown or version < last.version:
+            # A copy, or late. But a snapshot may read again what had left the selection, as it was then, and another scope may
+            # have it since.
+            again = op == "r" and shown or op == "e" and part != last.part
+            if known or not again or version < last.version:
                 return []
         if op in ("d", "l"):
             self.rows.pop(key, None)
@@ -103,13 +109,20 @@ def version_of(event):
 
 def covers(scope, key, row):
     """Whether a scope ("pods", "pods/shop", "configmaps/*,!kube-*?labelSelector=a=b") covers a row."""
-    resource, _, patterns = re.split(r"\?(?:label|field)Selector=", scope[1])[0].partition("/")
-    if scope[0] != key[0] or resource != row.resource:
+    part = selectors(scope[1])
+    resource, _, patterns = scope[1].removesuffix(part).partition("/")
+    if scope[0] != key[0] or resource != row.resource or (part and row.part and part != row.part):
         return False
     if not patterns or not row.namespace:
         return True
     matching = [p for p in patterns.split(",") if fnmatchcase(row.namespace, p.removeprefix("!"))]
     return bool(matching) and not any(p.startswith("!") for p in matching)
+
+
+def selectors(scope):
+    """What of a scope only the API server can apply: "?labelSelector=a=b"."""
+    found = re.search(r"\?(?:label|field)Selector=.*", scope)
+    return found[0] if found else ""
 
 
 def remember(known, key, value):

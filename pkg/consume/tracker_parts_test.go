@@ -1,0 +1,250 @@
+package consume_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// Agents on nodes and their companion share a stream. None has a word about what another observes.
+func TestTrackerOfParts(t *testing.T) {
+	const (
+		unbound = " scope=pods?fieldSelector=spec.nodeName="
+		n1      = " scope=pods?fieldSelector=spec.nodeName=n1"
+		n2      = " scope=pods?fieldSelector=spec.nodeName=n2"
+	)
+	for name, lines := range map[string]string{
+		"left first": `
+			c web/1 @10` + unbound + ` => news
+			l web/1 @12` + unbound + ` => news
+			e web/1 @12` + n1 + ` => news
+			l web/1 @12` + unbound + ` => -
+			e web/1 @12` + n1 + ` => -
+			u web/1 @13` + n1 + ` => news`,
+		"entered first": `
+			c web/1 @10` + unbound + ` => news
+			e web/1 @12` + n1 + ` => news
+			u web/1 @13` + n1 + ` => news
+			l web/1 @12` + unbound + ` => -
+			e web/1 @12` + n1 + ` => -`,
+		"entered before it was created": `
+			e web/1 @12` + n1 + ` => news
+			c web/1 @10` + unbound + ` => -
+			l web/1 @12` + unbound + ` => -
+			d web/1 @14` + n1 + ` => news
+			l web/1 @12` + unbound + ` => -
+			e web/1 @12` + n1 + ` => -`,
+		"left late, and inferred": `
+			c web/1 @10` + unbound + ` => news
+			e web/1 @12` + n1 + ` => news
+			l web/1 @30` + unbound + ` => -
+			u web/1 @14` + n1 + ` => news`,
+		"a snapshot of one node": `
+			c web/1 @10` + n1 + ` => news
+			c api/2 @11` + n2 + ` => news
+			c job/3 @12` + unbound + ` => news
+			started S1 @20` + n1 + ` => news
+			completed S1 @20` + n1 + ` => gone web/1
+			u api/2 @15` + n2 + ` => news
+			e db/4 @18` + n2 + ` => news
+			started S2 @30` + n2 + ` => news
+			r db/4 @18 S2` + n2 + ` => -
+			completed S2 @30` + n2 + ` => gone api/2
+			l job/3 @19` + unbound + ` => news`,
+		"swept by the companion, entered late": `
+			c web/1 @10` + unbound + ` => news
+			started S1 @20` + unbound + ` => news
+			completed S1 @20` + unbound + ` => gone web/1
+			e web/1 @12` + n1 + ` => news
+			c web/1 @10` + unbound + ` => -`,
+		"moved to another node": `
+			c web/1 @10` + n1 + ` => news
+			c web/2 @15` + n2 + ` => gone web/1
+			d web/1 @14` + n1 + ` => -
+			c web/1 @10` + n1 + ` => -`,
+		"read by its node as it was bound": `
+			c web/1 @10` + unbound + ` => news
+			l web/1 @12` + unbound + ` => news
+			started S1 @20` + n1 + ` => news
+			r web/1 @12 S1` + n1 + ` => news
+			completed S1 @20` + n1 + ` => news`,
+		"of one agent before": `
+			c web/1 @10 => news
+			c api/2 @11 => news
+			started S1 @20` + n1 + ` => news
+			r web/1 @10 S1` + n1 + ` => -
+			completed S1 @20` + n1 + ` => gone api/2
+			started S2 @21` + n2 + ` => news
+			r api/2 @11 S2` + n2 + ` => news
+			completed S2 @21` + n2 + ` => news`,
+		"of one agent again": `
+			c web/1 @10` + n1 + ` => news
+			c api/2 @11` + n2 + ` => news
+			started S1 @20 => news
+			r web/1 @10 S1 => -
+			completed S1 @20 => gone api/2`,
+	} {
+		t.Run(name, func(t *testing.T) { script(t, &consume.Tracker{}, lines) })
+	}
+}
+
+// A Tracker reads what agents on two nodes and their companion say of Pods that are made, bound, changed and deleted, each
+// agent's words in order and those of different agents in any, with late copies, and snapshots of each of the three. In the end
+// it knows the Pods that there are.
+func TestTrackerOfPartsModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &nodesWorld{t: t, pods: map[string]*nodePod{}, queued: map[string][]*consume.Event{}, tracker: &consume.Tracker{}}
+		t.Repeat(map[string]func(*rapid.T){
+			"create": func(*rapid.T) { w.create() },
+			"bind":   func(*rapid.T) { w.bind() },
+			"change": func(*rapid.T) { w.change(false) },
+			"delete": func(*rapid.T) { w.change(true) },
+			"snapshot": func(t *rapid.T) {
+				w.snapshot(rapid.SampledFrom([]string{"", "n1", "n2"}).Draw(t, "node"))
+			},
+			"send":  func(t *rapid.T) { w.send() },
+			"again": func(t *rapid.T) { w.again() },
+			"save": func(t *rapid.T) {
+				saved, err := json.Marshal(w.tracker)
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.tracker = &consume.Tracker{}
+				if err := json.Unmarshal(saved, w.tracker); err != nil {
+					t.Fatal(err)
+				}
+			},
+		})
+		for len(w.queued) > 0 {
+			w.send()
+		}
+		var want []consume.Object
+		for _, p := range w.pods {
+			want = append(want, consume.Object{Source: "/kubernetes/x", Resource: "pods", Namespace: "shop", Name: p.name, UID: p.uid})
+		}
+		slices.SortFunc(want, byName)
+		if diff := gocmp.Diff(want, slices.SortedFunc(w.tracker.All(), byName)); diff != "" {
+			t.Fatalf("-there is +known\n%s", diff)
+		}
+	})
+}
+
+type nodePod struct {
+	name, uid, node string
+	rv              uint64
+}
+
+type nodesWorld struct {
+	t       *rapid.T
+	rv      uint64
+	ids     int
+	pods    map[string]*nodePod // by name
+	queued  map[string][]*consume.Event
+	log     []*consume.Event
+	tracker *consume.Tracker
+}
+
+// say queues an event of the agent of a node, "" is the companion.
+func (w *nodesWorld) say(node string, e *consume.Event) {
+	w.ids++
+	e.Source, e.APIVersion, e.Resource = "/kubernetes/x", "v1", "pods"
+	e.Scope = "pods?fieldSelector=spec.nodeName=" + node
+	if e.ID == "" {
+		e.ID = fmt.Sprint(w.ids)
+	}
+	w.queued[node] = append(w.queued[node], e)
+}
+
+func (w *nodesWorld) tell(node string, op consume.Op, p *nodePod, snapshot string) {
+	w.say(node, &consume.Event{
+		Op: op, Namespace: "shop", Name: p.name, UID: p.uid, Sequence: fmt.Sprintf("%020d", p.rv),
+		Data: &consume.Data{Op: op, Snapshot: snapshot},
+	})
+}
+
+func (w *nodesWorld) create() {
+	name := rapid.SampledFrom([]string{"x", "y", "z"}).Draw(w.t, "name")
+	if w.pods[name] != nil {
+		return
+	}
+	w.rv++
+	p := &nodePod{name: name, uid: fmt.Sprint("uid-", w.rv), node: rapid.SampledFrom([]string{"", "n1", "n2"}).Draw(w.t, "node"), rv: w.rv}
+	w.pods[name] = p
+	w.tell(p.node, consume.Created, p, "")
+}
+
+func (w *nodesWorld) bind() {
+	for _, name := range slices.Sorted(maps.Keys(w.pods)) {
+		if p := w.pods[name]; p.node == "" {
+			w.rv++
+			p.rv = w.rv
+			w.tell("", consume.Left, p, "")
+			p.node = rapid.SampledFrom([]string{"n1", "n2"}).Draw(w.t, "node")
+			w.tell(p.node, consume.Entered, p, "")
+			return
+		}
+	}
+}
+
+func (w *nodesWorld) change(remove bool) {
+	if len(w.pods) == 0 {
+		return
+	}
+	p := w.pods[rapid.SampledFrom(slices.Sorted(maps.Keys(w.pods))).Draw(w.t, "pod")]
+	w.rv++
+	p.rv = w.rv
+	op := consume.Updated
+	if remove {
+		op = consume.Deleted
+		delete(w.pods, p.name)
+	}
+	w.tell(p.node, op, p, "")
+}
+
+// snapshot is one of a scope, whole: what lies before it has been said.
+func (w *nodesWorld) snapshot(node string) {
+	w.rv++
+	id := fmt.Sprint("S", w.rv)
+	marker := func(typ string) {
+		w.say(node, &consume.Event{
+			Type: typ, ID: "pods?" + node + "/" + id + typ, Sequence: fmt.Sprintf("%020d", w.rv),
+			Stream: &consume.Stream{Snapshot: id, ResourceVersion: fmt.Sprint(w.rv)},
+		})
+	}
+	marker(consume.TypeSnapshotStarted)
+	for _, name := range slices.Sorted(maps.Keys(w.pods)) {
+		if p := w.pods[name]; p.node == node {
+			w.tell(node, consume.Read, p, id)
+		}
+	}
+	marker(consume.TypeSnapshotCompleted)
+}
+
+func (w *nodesWorld) send() {
+	if len(w.queued) == 0 {
+		return
+	}
+	node := rapid.SampledFrom(slices.Sorted(maps.Keys(w.queued))).Draw(w.t, "agent")
+	e := w.queued[node][0]
+	if w.queued[node] = w.queued[node][1:]; len(w.queued[node]) == 0 {
+		delete(w.queued, node)
+	}
+	e.Time = noon.Add(time.Duration(len(w.log)) * time.Second)
+	w.log = append(w.log, e)
+	w.tracker.Apply(e)
+}
+
+// again is a late copy.
+func (w *nodesWorld) again() {
+	if len(w.log) > 0 {
+		w.tracker.Apply(w.log[rapid.IntRange(0, len(w.log)-1).Draw(w.t, "copy of")])
+	}
+}
