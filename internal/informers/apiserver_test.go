@@ -238,6 +238,7 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
 func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	selector, _ := labels.Parse(q.Get("labelSelector"))
+	selectedFields, _ := fields.ParseSelector(q.Get("fieldSelector"))
 	rv, _ := strconv.ParseUint(q.Get("resourceVersion"), 10, 64)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -269,7 +270,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 		v := s.history[next]
 		next++
 		typ := selectedType(v, selector)
-		if v.rv <= rv || typ == "" {
+		if v.rv <= rv || typ == "" || !selectedFields.Matches(fields.Set{"metadata.name": v.name}) {
 			continue
 		}
 		if s.frames > 0 && sent == s.frames {

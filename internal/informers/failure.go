@@ -180,7 +180,12 @@ func (i *informer) noteError(doing string, err error) {
 	i.metrics.errors.WithLabelValues(doing + "_" + reason(err)).Inc()
 }
 
-// reason is err's class, for a metric's label.
+// reasons are the classes of failures.
+func reasons() []string {
+	return []string{"refused", "not_found", "forbidden", "unauthorized", "too_many_requests", "expired", "timeout", "server_error", "network", "other"}
+}
+
+// reason is err's class, one of reasons, for a metric's label.
 func reason(err error) string {
 	var netErr net.Error
 	switch {

@@ -49,6 +49,8 @@ type informer struct {
 	// Of the goroutine that lists.
 	resume  *origin // where to begin, nil: no (more)
 	resumed *origin // where it began
+	// shared tells that other agents observe other parts of the resource, and speak of it on the bus.
+	shared bool
 	// forgotten tells that nothing of the resource was remembered.
 	forgotten bool
 	// replayed is the resourceVersion up to which the run before may have told what is told again.

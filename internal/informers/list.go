@@ -60,6 +60,7 @@ func (i *informer) ListWithContext(ctx context.Context, _ metav1.ListOptions) (r
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
+		err = i.explained(err)
 		retry = true
 		delay := b.next(err)
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || errors.Is(err, errRefused) {
@@ -105,13 +106,14 @@ func (i *informer) loadFresh(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	listed := time.Now()
-	if err := i.askBus(ctx); err != nil {
+	now, err := i.askBus(ctx, rv)
+	if err != nil {
 		return 0, err
 	}
 	if time.Since(listed) > oldList {
 		return 0, errRestart
 	}
-	i.missed(rv)
+	i.missed(now)
 	var notices []*notice
 	if l := i.store.losing(); l != nil {
 		notices = append(notices, i.store.gap(rv, nil))

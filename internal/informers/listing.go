@@ -216,11 +216,12 @@ func (s *store) gap(rv uint64, walk func(ctx context.Context) (bool, error)) *no
 	}
 	n.event = func() *object.StreamEvent {
 		l := s.lost
-		s.metrics.gaps.WithLabelValues(string(l.reason)).Inc()
-		return &object.StreamEvent{
+		ev := &object.StreamEvent{
 			Kind: object.Gap, Resource: s.resource, Scope: s.scope, From: l.from, To: rv, Since: l.since, Reason: l.reason,
 			Recovered: recovered && !l.untold,
 		}
+		s.metrics.gap(ev)
+		return ev
 	}
 	n.done = func() {
 		s.lost = nil
@@ -302,7 +303,7 @@ func (s *store) endList(rv uint64, snap *snapshot, notices ...*notice) {
 		if s.barrier == nil {
 			s.barrier = &barrier{due: newCount()}
 		}
-		s.barrier.receipts = append(s.barrier.receipts, s.ledger.Add(mark{rv: rv, state: s.state ^ s.listState}))
+		s.barrier.receipts = append(s.barrier.receipts, s.ledger.Add(mark{rv: rv, state: s.state ^ s.listState, since: s.now().UnixNano()}))
 		if s.lost != nil {
 			s.lost.untold = s.lost.untold || s.unread
 		}

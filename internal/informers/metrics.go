@@ -1,6 +1,7 @@
 package informers
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,15 +35,15 @@ func newVectors(reg prometheus.Registerer) *vectors {
 		return f.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"scope"})
 	}
 	return &vectors{
-		deltas:    counter("kubecdc_informer_deltas_total", "Deltas formed, by op (c, u, d, r, e, l, or stream).", "op"),
+		deltas:    counter("kubecdc_informer_deltas_total", "Deltas formed, by op (c created, u updated, d deleted, r read, e entered, l left, stream: an event about the stream).", "op"),
 		skipped:   counter("kubecdc_informer_skipped_total", "Watch events not taken, by reason (excluded: by the selection of namespaces, or the agent's own; known: a version that was taken before).", "reason"),
 		objects:   gauge("kubecdc_informer_objects", "Last-known objects."),
 		heldBytes: gauge("kubecdc_informer_held_bytes", "Compressed bytes of last-known objects."),
-		lists:     counter("kubecdc_informer_lists_total", "Lists begun, by cause (start, resume, expired, retry).", "cause"),
+		lists:     counter("kubecdc_informer_lists_total", "Lists of all objects, by cause (start; resume: from the checkpoint; expired: the API server had no history to watch on; retry: the one before failed).", "cause"),
 		watches:   counter("kubecdc_informer_watches_total", "HTTP watches ended, by cause (closed, error, blocked, silent, expired, rewound).", "cause"),
 		retries:   counter("kubecdc_informer_expired_retries_total", "Expired watches tried again on a connection of their own, by result (found: history was there; expired; failed).", "result"),
-		errors:    counter("kubecdc_informer_errors_total", "Requests that failed and are retried, by reason.", "reason"),
-		gaps:      counter("kubecdc_informer_gaps_total", "Gaps in the history that could be read, by reason.", "reason"),
+		errors:    counter("kubecdc_informer_errors_total", "Requests that failed and are made again, by reason: what was done and the class of the failure, such as list_forbidden or watch_network.", "reason"),
+		gaps:      counter("kubecdc_informer_gaps_total", "Spans of history that could not be read, by reason (expired, compacted, rewound, selection-changed, checkpoint-lost); recovered is true where all of its changes were found all the same.", "reason", "recovered"),
 		blocked:   gauge("kubecdc_informer_blocked", "1 while the watch is ended because the queue is full."),
 		synced:    gauge("kubecdc_informer_synced", "1 once a list has been loaded."),
 		lastEvent: gauge("kubecdc_informer_last_event_timestamp_seconds", "When the last event or bookmark came."),
@@ -68,6 +69,19 @@ func (v *vectors) of(scope string) *metrics {
 		lists:    v.lists.MustCurryWith(l), watches: v.watches.MustCurryWith(l),
 		errors: v.errors.MustCurryWith(l), gaps: v.gaps.MustCurryWith(l), expiredRetries: v.retries.MustCurryWith(l),
 	}
+	// There from the beginning: who takes an increase sees the first.
+	for _, cause := range []string{"start", "resume", "expired", "retry"} {
+		m.lists.WithLabelValues(cause)
+	}
+	for _, cause := range []string{"closed", "error", "blocked", "silent", "expired", "rewound"} {
+		m.watches.WithLabelValues(cause)
+	}
+	for _, g := range []object.GapReason{object.Expired, object.Compacted, object.Rewound, object.CheckpointLost} {
+		m.gaps.WithLabelValues(string(g), "false")
+	}
+	for _, g := range []object.GapReason{object.Expired, object.SelectionChanged} {
+		m.gaps.WithLabelValues(string(g), "true")
+	}
 	for _, op := range []object.Op{object.Created, object.Updated, object.Deleted, object.Read, object.Entered, object.Left} {
 		m.deltas[op] = v.deltas.WithLabelValues(scope, string(rune(op)))
 	}
@@ -83,29 +97,74 @@ func (m *metrics) count(d *object.Delta) {
 	m.deltas[d.Op].Inc()
 }
 
-// silences collects the age of each informer's last sign of life, at the time of the scrape.
-type silences struct {
-	set  *Set
-	desc *prometheus.Desc
+// gap counts a span of history that could not be read. ev is the event that tells of it.
+func (m *metrics) gap(ev *object.StreamEvent) {
+	m.gaps.WithLabelValues(string(ev.Reason), strconv.FormatBool(ev.Recovered)).Inc()
 }
 
-func newSilences(s *Set) *silences {
-	return &silences{set: s, desc: prometheus.NewDesc("kubecdc_informer_silence_seconds",
-		"Age of the API server's last sign of life (a frame, a watch that was opened, a page of a list); 0 while the watch is ended because the queue is full.",
-		[]string{"scope"}, nil)}
+// conditions collects how each informer is at the time of the scrape.
+type conditions struct {
+	set                           *Set
+	silence, lag, pending, scopes *prometheus.Desc
+}
+
+func newConditions(s *Set) *conditions {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	return &conditions{
+		set: s,
+		silence: desc("kubecdc_informer_silence_seconds",
+			"Watch age: time since the API server's last sign of life (a frame, a watch that was opened, a page of a list); 0 while the watch is ended because the queue is full.", "scope"),
+		lag: desc("kubecdc_informer_lag_seconds",
+			"For how long the oldest change that the bus has not acknowledged is known; 0: it has acknowledged all.", "scope"),
+		pending: desc("kubecdc_informer_pending_deltas",
+			"What a list made due and is not on the bus yet: reads of a snapshot, and changes that a relist inferred.", "scope"),
+		scopes: desc("kubecdc_informer_scopes",
+			"Scopes by phase (waiting, listing, watching, blocked, failing, stale, unserved), and those that are failing by the class of the failure.", "phase", "reason"),
+	}
 }
 
 // Describe implements prometheus.Collector.
-func (c *silences) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
+func (c *conditions) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.silence, c.lag, c.pending, c.scopes} {
+		out <- d
+	}
+}
 
 // Collect implements prometheus.Collector.
-func (c *silences) Collect(out chan<- prometheus.Metric) {
+func (c *conditions) Collect(out chan<- prometheus.Metric) {
+	gauge := func(desc *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
+	}
 	now := time.Now()
-	c.set.mu.Lock()
-	defer c.set.mu.Unlock()
-	for scope, i := range c.set.informers {
+	for _, i := range c.set.observing() {
 		if d, ok := i.state.silence(now); ok {
-			out <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, d.Seconds(), scope)
+			gauge(c.silence, d.Seconds(), i.scope)
 		}
+		gauge(c.lag, i.store.lag().Seconds(), i.scope)
+		_, pending, _ := i.store.progress()
+		gauge(c.pending, float64(pending), i.scope)
+	}
+	type class struct {
+		phase  Phase
+		reason string
+	}
+	counts := map[class]int{}
+	for _, p := range []Phase{PhaseWaiting, PhaseListing, PhaseWatching, PhaseBlocked, PhaseStale, PhaseUnserved} {
+		counts[class{p, ""}] = 0
+	}
+	for _, r := range reasons() {
+		counts[class{PhaseFailing, r}] = 0
+	}
+	for _, st := range c.set.Status() {
+		k := class{phase: st.Phase}
+		if st.Phase == PhaseFailing {
+			k.reason = st.Reason
+		}
+		counts[k]++
+	}
+	for k, n := range counts {
+		gauge(c.scopes, float64(n), string(k.phase), k.reason)
 	}
 }

@@ -29,7 +29,7 @@ func (s *Set) Plan(ctx context.Context) (*Plan, error) {
 	}
 	out, unserved := choose(s.o.Rules, all, len(unknown) == 0, map[schema.GroupResource]bool{})
 	p := &Plan{Unserved: unserved, Unknown: unknown}
-	for _, c := range out {
+	for _, c := range s.observed(out) {
 		for i := range s.o.Rules {
 			if c.rule == &s.o.Rules[i] {
 				p.Resources = append(p.Resources, Planned{Resource: c.resource, Rule: i})

@@ -1,16 +1,21 @@
 package informers
 
 import (
+	"time"
+
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
 // mark is a point of history: the resourceVersion, and what has changed in the fingerprint of all objects on the way to it.
-type mark struct{ rv, state uint64 }
+type mark struct {
+	rv, state uint64
+	since     int64 // when what has to be acknowledged was observed, in Unix nanoseconds
+}
 
 func newLedger(at mark) *checkpoint.Ledger[mark] {
 	return checkpoint.NewLedger(at, func(earlier, later mark) mark {
-		return mark{max(earlier.rv, later.rv), earlier.state ^ later.state}
+		return mark{rv: max(earlier.rv, later.rv), state: earlier.state ^ later.state, since: earlier.since}
 	})
 }
 
@@ -49,6 +54,24 @@ func fingerprint(o *object.Object) uint64 {
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb
 	return h ^ h>>31
+}
+
+// size is how many bytes the last-known objects take.
+func (s *store) size() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held
+}
+
+// lag is for how long the oldest change that the bus has not acknowledged is known, 0: it has all.
+func (s *store) lag() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m, ok := s.ledger.Oldest()
+	if !ok {
+		return 0
+	}
+	return max(0, s.now().Sub(time.Unix(0, m.since)))
 }
 
 // position is what a restart goes on from; false: it would begin anew. It does not block.

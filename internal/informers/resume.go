@@ -18,6 +18,8 @@ type origin struct {
 	checkpoint.Scope
 	// inherited tells that it is of another selection of the same resource: nothing of this scope was sent.
 	inherited bool
+	// lost is what was not observed before, nil: nothing.
+	lost *lost
 }
 
 // loadCheckpoint rebuilds the last-known objects as they were at the checkpoint: they have been sent, up to the cursor of a
@@ -46,7 +48,7 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	case !c.inherited && i.store.objectsState() != c.State:
 		return 0, i.giveUp(ctx, now, object.Rewound)
 	}
-	if err := i.askBus(ctx); err != nil {
+	if now, err = i.askBus(ctx, now); err != nil {
 		return 0, err
 	}
 	if i.heardMore(now) {
@@ -54,7 +56,11 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	}
 
 	snap, notices := i.snapshotBehind(c)
-	if c.Version != i.resource.Version || c.Kind != i.resource.Kind {
+	switch {
+	case c.lost != nil:
+		i.store.loses(*c.lost)
+		notices = append([]*notice{i.store.gap(rv, nil)}, notices...)
+	case c.Version != i.resource.Version || c.Kind != i.resource.Kind:
 		// The same objects, in another form: before is not what the last after was.
 		i.store.loses(lost{from: rv, since: c.LastSeen, reason: object.SelectionChanged})
 		notices = append([]*notice{i.store.gap(rv, func(context.Context) (bool, error) { return true, nil })}, notices...)
@@ -105,7 +111,8 @@ func (i *informer) heardMore(now uint64) bool {
 
 // giveUp begins history anew behind the checkpoint.
 func (i *informer) giveUp(ctx context.Context, now uint64, reason object.GapReason) error {
-	if err := i.askBus(ctx); err != nil { // it may have heard of more restores
+	now, err := i.askBus(ctx, now) // it may have heard of more restores
+	if err != nil {
 		return err
 	}
 	if i.heardMore(now) {
@@ -138,25 +145,32 @@ func cannotTell(err error) bool {
 	return code == http.StatusBadRequest || code == http.StatusMethodNotAllowed || code == http.StatusUnprocessableEntity
 }
 
-// askBus asks the bus, once, what it has heard of the resource.
-func (i *informer) askBus(ctx context.Context) error {
-	if i.hearing == nil || i.asked {
-		return nil
+// askBus asks the bus, once, what it has heard of the resource. now is the last resourceVersion as it was known before; what
+// it returns is at least that of which the bus has heard, unless etcd was restored: another agent, of another part of the
+// resource, may have come further between the two questions.
+func (i *informer) askBus(ctx context.Context, now uint64) (uint64, error) {
+	if i.hearing == nil {
+		return now, nil
 	}
-	h, ok, err := i.hearing.of(ctx, i.resource, i.scope)
-	if err != nil {
-		return err
+	if !i.asked {
+		h, ok, err := i.hearing.of(ctx, i.resource, i.scope)
+		if err != nil {
+			return 0, err
+		}
+		i.asked = true
+		if ok {
+			i.heard = &h
+		}
 	}
-	i.asked = true
-	if ok {
-		i.heard = &h
+	if i.heard == nil || i.heard.ResourceVersion <= now {
+		return now, nil
 	}
-	return nil
+	return i.latest(ctx)
 }
 
-// missed compares a fresh list at rv with what the bus has heard: without a checkpoint, or with one that was restored along
-// with etcd, only the bus knows that there was more.
-func (i *informer) missed(rv uint64) {
+// missed compares now, the last resourceVersion, with what the bus has heard: without a checkpoint, or with one that was
+// restored along with etcd, only the bus knows that there was more.
+func (i *informer) missed(now uint64) {
 	h := i.heard
 	i.heard = nil // once
 	if h == nil || i.store.losing() != nil {
@@ -164,10 +178,10 @@ func (i *informer) missed(rv uint64) {
 	}
 	i.store.knowHistory(h.History)
 	switch l := (lost{from: h.ResourceVersion, since: h.At, untold: true}); {
-	case h.ResourceVersion > rv:
+	case h.ResourceVersion > now:
 		l.reason = object.Rewound
 		i.store.loses(l)
-	case h.Scope == i.scope || i.forgotten: // the bus tells of the last scope only, and there may be others
+	case h.Scope == i.scope || i.forgotten && !i.shared: // the bus tells of the last scope only, and there may be others
 		l.reason = object.CheckpointLost
 		i.store.loses(l)
 	}

@@ -538,6 +538,8 @@ func TestFinishTellsProgress(t *testing.T) {
 	l.wait(t, "snapshot.started 0", "snapshot.completed 0")
 	last := s.put("a", "1", nil).rv
 	l.wait(t, "snapshot.started 0", "snapshot.completed 0", "c a uid-1 -→1")
+	// Completed is acknowledged before its informer books that.
+	eventually(t, "the snapshot to be complete", func() bool { return l.set.Status()[0].Captured })
 	l.end()
 	if err := l.set.Finish(t.Context()); err != nil {
 		t.Fatal(err)

@@ -14,6 +14,22 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
+// selection is which objects of a resource an informer observes.
+type selection struct {
+	namespace  string            // the only one, "" for all
+	namespaces func(string) bool // of those, which are taken
+	patterns   []string          // as configured, none: all
+	labels     string
+	fields     string
+}
+
+// ignored tells if an object is the agent's own.
+func (s *Set) ignored(ref *object.Ref) bool {
+	return slices.ContainsFunc(s.o.Ignore, func(n Name) bool {
+		return n.Resource == ref.Resource.Name && n.Group == ref.Resource.Group && n.Name == ref.Name() && n.Namespace == ref.Namespace()
+	})
+}
+
 // begins gives an informer what is known of its scope. The caller holds mu.
 func (s *Set) begins(i *informer) {
 	history, known := s.remembered[schema.GroupResource{Group: i.resource.Group, Resource: i.resource.Name}]
@@ -77,6 +93,11 @@ func (s *Set) part(all []served, unknown []string, begin []*running) []*farewell
 			continue // not served, or not known: it may come back
 		}
 		delete(s.origins, scope)
+		if s.o.Part != nil && s.foreign(&c) {
+			s.o.Log.Info("a scope of the last run is observed by others now", "scope", scope)
+			s.o.Memory.Forget(scope)
+			continue
+		}
 		sel := selection{namespaces: s.o.Match(c.Namespaces), patterns: c.Namespaces, labels: c.LabelSelector, fields: c.FieldSelector}
 		if len(c.Namespaces) == 1 && scope == scopeName(r, c.Namespaces, c.LabelSelector, c.FieldSelector) && isName(c.Namespaces[0]) {
 			sel.namespace = c.Namespaces[0]
@@ -164,7 +185,7 @@ func (f *farewell) say(ctx context.Context) error {
 		Kind: object.Gap, Resource: f.resource, Scope: f.scope, History: s.history, From: f.from.ResourceVersion, To: now,
 		Since: f.from.LastSeen, Reason: object.SelectionChanged,
 	}
-	s.metrics.gaps.WithLabelValues(string(gap.Reason)).Inc()
+	s.metrics.gap(gap)
 	if err := s.sendStream(ctx, gap); err != nil {
 		return err
 	}

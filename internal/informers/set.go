@@ -49,10 +49,14 @@ type Options struct {
 	Snapshot SnapshotMode
 	Every    time.Duration // how often a snapshot is taken again, 0: never
 	// Match makes patterns of namespaces, as a checkpoint has kept them, tell which namespaces are taken. nil: all are.
-	Match  func(patterns []string) func(namespace string) bool
-	Ignore []Name                 // objects that are never captured: the agent's own
-	Memory Memory                 // nil: nothing is remembered from one run to the next
-	Lane   func(name string) Lane // an informer's end of the queue; name is its scope
+	Match func(patterns []string) func(namespace string) bool
+	// Part is what an agent that observes a part of a cluster takes of a resource, within what the rules take. nil: all.
+	Part func(group, resource string) Part
+	// Departed has the set look after what nodes that are gone have left. Its Part is that of the companion.
+	Departed bool
+	Ignore   []Name                 // objects that are never captured: the agent's own
+	Memory   Memory                 // nil: nothing is remembered from one run to the next
+	Lane     func(name string) Lane // an informer's end of the queue; name is its scope
 	// Heard is the last stream event of a resource that the bus has; false: it has none. What may pass it retries until ctx
 	// ends, which is its only error. nil: the bus cannot be asked.
 	Heard      func(ctx context.Context, r *object.Resource) (Heard, bool, error)
@@ -98,6 +102,8 @@ type Set struct {
 	outage  *outage
 	denials *denials
 	hearing *hearing
+	// departures looks after nodes that are gone, nil: nobody does.
+	departures *departures
 
 	captured   chan struct{} // closed when the first snapshot of every resource is on the bus
 	progressed chan struct{} // of one element: an informer has come further since the last look
@@ -147,7 +153,10 @@ func New(o Options) (*Set, error) {
 	if o.Heard != nil {
 		s.hearing = newHearing(o.Heard)
 	}
-	o.Registerer.MustRegister(newSilences(s))
+	if o.Departed {
+		s.departures = newDepartures(s)
+	}
+	o.Registerer.MustRegister(newConditions(s))
 	return s, nil
 }
 
@@ -197,6 +206,9 @@ func (s *Set) Run(ctx context.Context) error {
 		s.denials.run(ctx)
 		return nil
 	})
+	if s.departures != nil {
+		g.Go(func() error { return s.departures.run(ctx) })
+	}
 	g.Go(func() error {
 		b := newBackoff()
 		for {
@@ -215,7 +227,9 @@ func (s *Set) Run(ctx context.Context) error {
 				s.outage.end(time.Now())
 				for _, i := range chosen {
 					ictx, cancel := context.WithCancel(ctx)
+					s.mu.Lock()
 					i.cancel = cancel
+					s.mu.Unlock()
 					g.Go(func() error {
 						defer close(i.done)
 						defer cancel()
@@ -333,8 +347,9 @@ func (s *Set) discover(ctx context.Context) (begin []*running, parting []*farewe
 		s.o.Log.Warn("some API groups cannot be discovered now", "groups", unknown)
 	}
 	s.discovered, s.failure, s.unserved, s.unknown = true, nil, unserved, unknown
-	begin = s.add(out)
+	begin = s.add(s.observed(out))
 	s.inherit(begin)
+	begin = append(begin, s.follow(all)...)
 	return begin, s.part(all, unknown, begin), nil
 }
 
@@ -381,29 +396,19 @@ func (s *Set) add(all []chosen) []*running {
 
 func (s *Set) addScope(out []*running, c chosen, namespace string, patterns []string) []*running {
 	resource := &c.resource
-	scope := scopeName(resource, patterns, c.rule.LabelSelector, c.rule.FieldSelector)
+	sel := selection{
+		namespace: namespace, namespaces: c.rule.Namespaces, patterns: patterns, labels: c.rule.LabelSelector, fields: c.rule.FieldSelector,
+	}
+	if !s.narrow(resource, &sel) {
+		return out
+	}
+	scope := scopeName(resource, sel.patterns, sel.labels, sel.fields)
 	if s.informers[scope] != nil {
 		return out
 	}
-	i := s.newInformer(resource, scope, selection{
-		namespace: namespace, namespaces: c.rule.Namespaces, patterns: patterns, labels: c.rule.LabelSelector, fields: c.rule.FieldSelector,
-	})
-	s.begins(i)
-	if s.o.Memory != nil {
-		s.o.Memory.Track(scope, i.position)
-	}
-	r := &running{informer: i, done: make(chan struct{})}
-	s.informers[scope] = r
-	return append(out, r)
-}
-
-// selection is which objects of a resource an informer observes.
-type selection struct {
-	namespace  string            // the only one, "" for all
-	namespaces func(string) bool // of those, which are taken
-	patterns   []string          // as configured, none: all
-	labels     string
-	fields     string
+	i := s.newInformer(resource, scope, sel)
+	i.shared = s.partOf(resource).FieldSelector != ""
+	return append(out, s.enroll(i))
 }
 
 func (s *Set) newInformer(resource *object.Resource, scope string, sel selection) *informer {
@@ -428,13 +433,6 @@ func (s *Set) newInformer(resource *object.Resource, scope string, sel selection
 	return i
 }
 
-// ignored tells if an object is the agent's own.
-func (s *Set) ignored(ref *object.Ref) bool {
-	return slices.ContainsFunc(s.o.Ignore, func(n Name) bool {
-		return n.Resource == ref.Resource.Name && n.Group == ref.Resource.Group && n.Name == ref.Name() && n.Namespace == ref.Namespace()
-	})
-}
-
 // discoveredAll is nil once it is known what there is to observe.
 func (s *Set) discoveredAll() error {
 	s.mu.Lock()
@@ -447,6 +445,13 @@ func (s *Set) discoveredAll() error {
 	default:
 		return errors.New("resources are not discovered yet")
 	}
+}
+
+// observing are the informers that there are.
+func (s *Set) observing() []*running {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.informers))
 }
 
 // Status is how each informer is doing, sorted by scope.
@@ -484,7 +489,7 @@ func (s *Set) Ready() error {
 		}
 	}
 	if len(waiting) > 0 {
-		return fmt.Errorf("first list not loaded yet: %v", waiting)
+		return fmt.Errorf("first list not loaded yet: %s", few(waiting))
 	}
 	return noneStale(all)
 }

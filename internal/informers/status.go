@@ -25,12 +25,15 @@ type Status struct {
 	Scope    string
 	Resource string // as kubectl names it: deployments.apps
 	Phase    Phase
-	Synced   bool      // a list has been loaded
-	Stale    bool      // the phase is stale
-	Error    string    // why it is failing
-	Reason   string    // the class of Error, as in the metrics
-	LastSeen time.Time // last event, bookmark or list, zero: none yet
-	Failures int       // in a row
+	Synced   bool          // a list has been loaded
+	Stale    bool          // the phase is stale
+	Error    string        // why it is failing
+	Reason   string        // the class of Error, as in the metrics
+	LastSeen time.Time     // last event, bookmark or list, zero: none yet
+	Failures int           // in a row
+	Silence  time.Duration // since the API server's last sign of life, 0: none yet, or the queue is full
+	Lag      time.Duration // for how long the oldest change that the bus has not acknowledged is known, 0: it has all
+	Held     int           // compressed bytes of the last-known objects
 
 	Objects  int  // last-known objects; so far, while the first list is loaded
 	Expected int  // how many the first list will have loaded, where the API server tells; 0 once it is
@@ -67,6 +70,15 @@ const (
 	staleWithoutBookmarks = 12 * time.Minute
 )
 
+// few names the first of many scopes.
+func few(scopes []string) string {
+	const named = 10
+	if more := len(scopes) - named; more > 0 {
+		return fmt.Sprintf("%v and %d more", scopes[:named], more)
+	}
+	return fmt.Sprint(scopes)
+}
+
 // noneStale is nil if no informer is stale.
 func noneStale(all []Status) error {
 	var stale []string
@@ -76,7 +88,7 @@ func noneStale(all []Status) error {
 		}
 	}
 	if len(stale) > 0 {
-		return fmt.Errorf("no sign of life from the API server for too long: %v", stale)
+		return fmt.Errorf("no sign of life from the API server for too long: %s", few(stale))
 	}
 	return nil
 }
@@ -228,17 +240,22 @@ func (s *state) fail(err error, r string, now time.Time) (warn bool) {
 // status is how the informer is doing.
 func (i *informer) status() Status {
 	objects, pending, caughtUp := i.store.progress()
+	held, lag, now := i.store.size(), i.store.lag(), time.Now()
 	s := &i.state
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := Status{
 		Scope: i.scope, Resource: i.resource.String(), Synced: s.sync, LastSeen: s.last, Phase: PhaseWatching,
 		Objects: objects, Expected: s.expects, Pending: pending, Captured: caughtUp, Resumed: s.resumed,
+		Lag: lag, Held: held,
+	}
+	if !s.blocked && !s.life.IsZero() {
+		out.Silence = max(0, now.Sub(s.life))
 	}
 	if s.err != nil {
 		out.Error, out.Reason, out.Failures = s.err.Error(), reason(s.err), s.fails
 	}
-	out.Stale = s.stale(time.Now())
+	out.Stale = s.stale(now)
 	switch {
 	case out.Stale:
 		out.Phase = PhaseStale

@@ -98,7 +98,10 @@ func TestStatusOfAFirstSnapshot(t *testing.T) {
 		eventually(t, what, func() bool {
 			got = set.Status()
 			for i := range got {
-				got[i].LastSeen = time.Time{}
+				if got[i].Held == 0 && got[i].Objects > 0 {
+					t.Errorf("%d objects take no room", got[i].Objects)
+				}
+				got[i].LastSeen, got[i].Silence, got[i].Lag, got[i].Held = time.Time{}, 0, 0, 0
 			}
 			return cmp.Equal(got, []informers.Status{want})
 		})
@@ -304,4 +307,24 @@ func TestCapturedBesideAResourceThatAlwaysFails(t *testing.T) {
 	if diff := cmp.Diff(want, log.lines(t, "scope", "resources", "not_captured")); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// A change waits from when it was observed until the bus has acknowledged it, whatever else it has acknowledged.
+func TestLagIsOfTheOldestChange(t *testing.T) {
+	s := newAPIServer(t)
+	set, rec, _ := start(t, s, nil)
+	eventually(t, "to be captured", func() bool { return captured(set) })
+	if lag := set.Status()[0].Lag; lag != 0 {
+		t.Errorf("nothing waits, and the lag is %v", lag)
+	}
+	rec.mu.Lock()
+	rec.held = true
+	rec.mu.Unlock()
+	s.put("a", "1", nil)
+	eventually(t, "a change to wait", func() bool { return set.Status()[0].Lag > 20*time.Millisecond })
+	was := set.Status()[0].Lag
+	s.put("b", "1", nil)
+	eventually(t, "the lag to grow", func() bool { return set.Status()[0].Lag > was })
+	rec.acknowledge()
+	eventually(t, "the lag to be gone", func() bool { return set.Status()[0].Lag == 0 })
 }

@@ -177,9 +177,9 @@ func (s *store) apply(ctx context.Context, typ watch.EventType, o *observed) {
 	}
 	s.rv = max(s.rv, version)
 	for n, d := range live {
-		m := mark{}
+		m := mark{since: d.Observed}
 		if n == len(live)-1 { // before that, the event is not done with
-			m = mark{rv: version, state: s.state ^ state}
+			m.rv, m.state = version, s.state^state
 		}
 		d.History, d.Acker = s.history, s.ledger.Add(m)
 	}

@@ -4,8 +4,8 @@ import "time"
 
 // State returns, as of one moment, what the queue holds.
 func (q *Queue[T]) State() (events, inFlight int, bytes int64) {
-	s := q.stats()
-	return s.events, s.inflight, s.bytes
+	s := q.Stats()
+	return s.Events, s.Inflight, s.Bytes
 }
 
 // SetKeyShare replaces the 256 items of a key by a number that a model can reach.
@@ -26,4 +26,4 @@ func (q *Queue[T]) Waiting() (puts, gets, rooms, keys int) {
 }
 
 // Blocked returns the time that Puts have waited so far.
-func (q *Queue[T]) Blocked() time.Duration { return q.stats().blocked }
+func (q *Queue[T]) Blocked() time.Duration { return q.Stats().Blocked }

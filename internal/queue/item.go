@@ -14,6 +14,8 @@ type Item[T any] struct {
 	next *Item[T]
 	// older links the items of a lane that are free to be handed out, oldest first (Lane.fresh).
 	older *Item[T]
+	// earlier and later link all items that hold a slot, in the order of admission: the first has waited for longest.
+	earlier, later *Item[T]
 
 	bytes int64
 	seq   uint64 // order of admission, over all lanes

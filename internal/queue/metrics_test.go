@@ -1,8 +1,11 @@
 package queue_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -47,8 +50,48 @@ kubecdc_queue_events 3
 # HELP kubecdc_queue_inflight Events of the queue that are with a worker: not yet acknowledged by the bus.
 # TYPE kubecdc_queue_inflight gauge
 kubecdc_queue_inflight 1
+# HELP kubecdc_queue_oldest_seconds For how long the oldest event in the queue is known and the bus has not acknowledged it; 0: the queue is empty.
+# TYPE kubecdc_queue_oldest_seconds gauge
+kubecdc_queue_oldest_seconds 0
 `
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}
+}
+
+// The oldest is the one that was taken first of those whose slot is not free, in whichever order they are done.
+func TestAgeOfTheOldest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg := prometheus.NewPedanticRegistry()
+		q := queue.New[time.Time](queue.Options{Events: 10, Bytes: 100}, reg)
+		q.AgeBy(func(since time.Time) time.Time { return since })
+		var items []*queue.Item[time.Time]
+		for _, key := range []string{"a", "b", "c", "d"} {
+			<-time.After(time.Minute)
+			if err := q.Lane(key).Put(t.Context(), key, 7, time.Now()); err != nil {
+				t.Fatal(err)
+			}
+			it, err := q.Get(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			items = append(items, it)
+		}
+		for _, step := range []struct {
+			done int
+			want time.Duration
+		}{{-1, 3 * time.Minute}, {2, 3 * time.Minute}, {0, 2 * time.Minute}, {1, 0}, {3, 0}} {
+			if step.done >= 0 {
+				q.Done(items[step.done])
+			}
+			want := fmt.Sprintf(`
+# HELP kubecdc_queue_oldest_seconds For how long the oldest event in the queue is known and the bus has not acknowledged it; 0: the queue is empty.
+# TYPE kubecdc_queue_oldest_seconds gauge
+kubecdc_queue_oldest_seconds %v
+`, step.want.Seconds())
+			if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "kubecdc_queue_oldest_seconds"); err != nil {
+				t.Errorf("after the end of %d: %v", step.done, err)
+			}
+		}
+	})
 }

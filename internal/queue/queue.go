@@ -27,6 +27,7 @@ type Queue[T any] struct {
 	maxEvents int
 	maxBytes  int64
 	keyShare  uint16
+	since     func(T) time.Time // see AgeBy
 
 	waiters sync.Pool // of *waiter[T]
 
@@ -48,6 +49,8 @@ type Queue[T any] struct {
 	rooms waitList[T]
 	pass  uint64 // number of the last admission pass
 
+	first, last *Item[T] // of all that hold a slot, by admission
+
 	blocked time.Duration // of Puts that no longer wait
 	drained chan struct{} // made for calls of Drained, closed when the queue is empty
 }
@@ -61,7 +64,7 @@ func New[T any](o Options, reg prometheus.Registerer) *Queue[T] {
 		lanes:     map[string]*Lane[T]{},
 		keys:      map[string]*Item[T]{},
 	}
-	newMetrics(reg, q.stats, q.maxEvents, q.maxBytes)
+	newMetrics(reg, q.Stats, q.maxEvents, q.maxBytes)
 	return q
 }
 
@@ -119,6 +122,7 @@ func (q *Queue[T]) Done(it *Item[T]) {
 		panic("queue: Done of an item that is not in flight")
 	}
 	it.state = outside
+	q.unlink(it)
 	q.events--
 	q.bytes -= it.bytes
 	it.lane.events--
@@ -181,11 +185,43 @@ func (q *Queue[T]) Drained(ctx context.Context) error {
 	}
 }
 
+// AgeBy tells since when a value waits, for the metric of the oldest. It is called before the queue is used.
+func (q *Queue[T]) AgeBy(since func(T) time.Time) { q.since = since }
+
+// Stats is the state of a queue at one moment.
+type Stats struct {
+	Events   int           // that hold a slot
+	Inflight int           // of those, with a worker
+	Bytes    int64         // held
+	Blocked  time.Duration // that Puts waited for room, summed over calls
+	Oldest   time.Duration // age of the item that holds its slot for longest, as AgeBy has it; 0: there is none
+	Waiting  int           // Puts that wait for room
+}
+
+// Stats looks at the queue.
+func (q *Queue[T]) Stats() Stats {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s := Stats{Events: q.events, Inflight: q.events - q.queued, Bytes: q.bytes, Blocked: q.blocked}
+	// Puts that still wait count as well: one that is blocked for an hour has to show during that hour.
+	for w := q.puts.first; w != nil; w = w.next {
+		s.Blocked += time.Since(w.since)
+		s.Waiting++
+	}
+	if q.first != nil && q.since != nil {
+		s.Oldest = max(0, time.Since(q.since(q.first.Value)))
+	}
+	return s
+}
+
+// Bounds are the bounds of the queue.
+func (q *Queue[T]) Bounds() (events int, bytes int64) { return q.maxEvents, q.maxBytes }
+
 // Len returns the number of items that hold a slot, waiting or in flight.
-func (q *Queue[T]) Len() int { return q.stats().events }
+func (q *Queue[T]) Len() int { return q.Stats().Events }
 
 // Bytes returns what the items that hold a slot were counted as.
-func (q *Queue[T]) Bytes() int64 { return q.stats().bytes }
+func (q *Queue[T]) Bytes() int64 { return q.Stats().Bytes }
 
 // add takes it in, at the end of its key. youngest is q.keys[it.key].
 func (q *Queue[T]) add(it, youngest *Item[T]) {
@@ -193,6 +229,7 @@ func (q *Queue[T]) add(it, youngest *Item[T]) {
 	q.seq++
 	it.seq = q.seq
 	it.state = waiting
+	q.link(it)
 	q.events++
 	q.queued++
 	q.bytes += it.bytes
@@ -249,4 +286,29 @@ func (q *Queue[T]) enqueue(l *Lane[T]) {
 		q.readyEnd.next = l
 	}
 	q.readyEnd = l
+}
+
+// link appends it to all that hold a slot, unlink takes it out.
+func (q *Queue[T]) link(it *Item[T]) {
+	it.earlier = q.last
+	if q.last == nil {
+		q.first = it
+	} else {
+		q.last.later = it
+	}
+	q.last = it
+}
+
+func (q *Queue[T]) unlink(it *Item[T]) {
+	if it.earlier == nil {
+		q.first = it.later
+	} else {
+		it.earlier.later = it.later
+	}
+	if it.later == nil {
+		q.last = it.earlier
+	} else {
+		it.later.earlier = it.earlier
+	}
+	it.earlier, it.later = nil, nil // the caller may keep the item, and must not thereby keep the others
 }

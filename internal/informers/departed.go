@@ -1,0 +1,369 @@
+package informers
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// A node that is gone takes its agent along, and what becomes of its Pods is for nobody to see: they are deleted some time
+// later. So the set of the companion follows which Nodes there are, by an informer whose deltas go no further, but for the
+// deletions of Nodes. When one is deleted, the scope of its agent is taken over until it is empty: by an informer that begins
+// with the objects as they were right before that deletion.
+
+const (
+	// departedFor is for how long at least a node is looked after: a Pod may be bound to it by somebody who does not know yet.
+	departedFor = 2 * time.Minute
+	// departedLook is how often it is looked if a node that is gone has left anything.
+	departedLook = 2 * time.Second
+	// departedAtOnce is how many deletions of Nodes may wait to be heeded; then the watch on Nodes waits.
+	departedAtOnce = 256
+	// unknownVersion stands for the resourceVersion up to which the agent of a node that is gone has come: any.
+	unknownVersion = 1
+)
+
+func newDepartures(s *Set) *departures {
+	return &departures{set: s, lasts: departedFor, heard: make(chan *departure, departedAtOnce)}
+}
+
+// departures takes over what belongs to nodes that are gone.
+type departures struct {
+	set      *Set
+	lasts    time.Duration       // for how long at least
+	lane     Lane                // for the deletions of Nodes
+	heard    chan *departure     // of Nodes that go and come. Never closed; a store call waits while it is full
+	taken    map[string]*taken   // by node; under the set's mu
+	resource *object.Resource    // Nodes
+	scopeOf  func(string) string // of one node's Node
+}
+
+// departure is the deletion of a Node, or that one was made.
+type departure struct {
+	node  string
+	back  bool
+	at    uint64
+	since time.Time // there was nothing of it before
+	both  *both
+}
+
+// taken is what was taken over of one node.
+type taken struct {
+	since    time.Time
+	scopes   []*running
+	returned bool // the Node was made again: its own agent observes it
+}
+
+// both tells inner once Acked and done were called.
+type both struct {
+	inner object.Acker
+	left  atomic.Int32
+}
+
+func (b *both) Acked(d *object.Delta) {
+	if b.left.Add(-1) == 0 && b.inner != nil {
+		b.inner.Acked(d)
+	}
+}
+
+// Put implements Lane. Deltas of Nodes go no further than here, but for deletions.
+func (d *departures) Put(ctx context.Context, key string, bytes int, delta *object.Delta) error {
+	forward, heard := d.look(delta)
+	if heard != nil {
+		select {
+		case d.heard <- heard:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	if forward != nil {
+		return d.lane.Put(ctx, key, bytes, forward)
+	}
+	acknowledge(delta)
+	return nil
+}
+
+// TryPut implements Lane. It may have a deletion heeded twice, which changes nothing.
+func (d *departures) TryPut(key string, bytes int, delta *object.Delta) bool {
+	forward, heard := d.look(delta)
+	if heard != nil {
+		select {
+		case d.heard <- heard:
+		default:
+			return false
+		}
+	}
+	if forward != nil {
+		return d.lane.TryPut(key, bytes, forward)
+	}
+	acknowledge(delta)
+	return true
+}
+
+func acknowledge(d *object.Delta) {
+	if d.Acker != nil {
+		d.Acker.Acked(d)
+	}
+}
+
+// Roomy implements Lane.
+func (d *departures) Roomy(ctx context.Context) error { return d.lane.Roomy(ctx) }
+
+// look is what is sent of a delta, and what is to be heeded; nil: nothing. The checkpoint of the Nodes passes a deletion once
+// it is on the bus, and the scopes that are taken over because of it are remembered.
+func (d *departures) look(delta *object.Delta) (*object.Delta, *departure) {
+	switch {
+	case delta.Stream != nil:
+		return nil, nil
+	case delta.Op == object.Created:
+		return nil, &departure{node: delta.Ref.Name(), back: true}
+	case delta.Op != object.Deleted:
+		return nil, nil
+	}
+	name := delta.Ref.Name()
+	b := &both{inner: delta.Acker}
+	b.left.Store(2)
+	forward := *delta
+	forward.Scope, forward.Acker = d.scopeOf(name), b
+	return &forward, &departure{node: name, at: delta.ResourceVersion, since: createdAt(delta.Before), both: b}
+}
+
+// createdAt is when the object was made, zero where that cannot be told.
+func createdAt(o *object.Object) time.Time {
+	var meta struct {
+		Metadata struct {
+			CreationTimestamp time.Time `json:"creationTimestamp"`
+		} `json:"metadata"`
+	}
+	if o != nil {
+		raw, err := o.AppendJSON(nil)
+		if err != nil || json.Unmarshal(raw, &meta) != nil {
+			return time.Time{}
+		}
+	}
+	return meta.Metadata.CreationTimestamp
+}
+
+// follow makes the informer that follows which Nodes there are, once. The caller holds mu.
+func (s *Set) follow(all []served) []*running {
+	d := s.departures
+	if d == nil || d.taken != nil || len(s.partlyObserved()) == 0 {
+		return nil
+	}
+	r, ok := currentVersion(all, &object.Resource{Version: "v1", Name: "nodes", Kind: "Node"})
+	if !ok {
+		return nil
+	}
+	d.taken, d.resource = map[string]*taken{}, r
+	d.lane = s.o.Lane(r.String())
+	d.scopeOf = func(node string) string { return scopeName(r, nil, "", "metadata.name="+node) }
+	i := s.newInformer(r, r.String(), selection{namespaces: func(string) bool { return true }})
+	i.snapshots, i.every, i.hearing, i.lane, i.store.lane = SnapshotNever, 0, nil, d, d
+	out := []*running{s.enroll(i)}
+	return append(out, s.resumeTaken()...)
+}
+
+// enroll adds an informer to the set. The caller holds mu.
+func (s *Set) enroll(i *informer) *running {
+	s.begins(i)
+	if s.o.Memory != nil {
+		s.o.Memory.Track(i.scope, i.position)
+	}
+	r := &running{informer: i, done: make(chan struct{})}
+	s.informers[i.scope] = r
+	return r
+}
+
+// partlyObserved are the informers of what no node has: their scopes, with the name of a node, are those of its agent. The caller
+// holds mu.
+func (s *Set) partlyObserved() (out []*running) {
+	for _, i := range s.informers {
+		if p := s.partOf(i.resource); p.FieldSelector != "" && strings.HasSuffix(i.fields, p.FieldSelector) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// resumeTaken goes on with what the last run had taken over. The caller holds mu.
+func (s *Set) resumeTaken() (out []*running) {
+	for _, of := range s.partlyObserved() {
+		for scope, c := range s.origins {
+			node, ok := strings.CutPrefix(c.FieldSelector, of.fields)
+			if !ok || node == "" || scope != scopeName(of.resource, of.patterns, of.labels, c.FieldSelector) {
+				continue
+			}
+			r := s.enroll(s.departed(of, node))
+			t := s.departures.taken[node]
+			if t == nil {
+				t = &taken{since: time.Now()}
+				s.departures.taken[node] = t
+			}
+			t.scopes = append(t.scopes, r)
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// departed makes an informer of what a node has, of the resource of which another observes what no node has.
+func (s *Set) departed(of *running, node string) *informer {
+	sel := of.selection
+	sel.fields += node
+	i := s.newInformer(of.resource, scopeName(of.resource, sel.patterns, sel.labels, sel.fields), sel)
+	i.shared, i.lane, i.store.lane = true, of.lane, of.lane
+	return i
+}
+
+// takeOver begins to observe what a node that is gone has left.
+func (s *Set) takeOver(g *departure) []*running {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.departures.taken[g.node]; t != nil {
+		t.since, t.returned = time.Now(), false
+		return nil
+	}
+	t := &taken{since: time.Now()}
+	s.departures.taken[g.node] = t
+	for _, of := range s.partlyObserved() {
+		i := s.departed(of, g.node)
+		of.store.mu.Lock()
+		i.store.history = of.store.history
+		of.store.mu.Unlock()
+		r := s.enroll(i)
+		// Whatever is remembered of the scope by now: what the agent of the node has told since is not known.
+		i.resume = &origin{
+			Scope: checkpoint.Scope{
+				Group: i.resource.Group, Version: i.resource.Version, Resource: i.resource.Name, Kind: i.resource.Kind,
+				Namespaced: i.resource.Namespaced, ResourceVersion: g.at - 1, History: i.store.history, LastSeen: g.since,
+			},
+			inherited: true,
+			lost:      &lost{from: unknownVersion, since: g.since, reason: object.CheckpointLost, untold: true},
+		}
+		t.scopes = append(t.scopes, r)
+	}
+	s.o.Log.Info("a node is gone: what it has left is observed from here", "node", g.node, "rv", g.at, "scopes", len(t.scopes))
+	return t.scopes
+}
+
+// run heeds departures until ctx ends, and ends what is no longer needed.
+func (d *departures) run(ctx context.Context) error {
+	var g errgroup.Group
+	tick := time.NewTicker(departedLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return g.Wait()
+		case heard := <-d.heard:
+			if heard.back {
+				d.set.returned(heard.node)
+				continue
+			}
+			begin := d.set.takeOver(heard)
+			for _, r := range begin {
+				ictx, cancel := context.WithCancel(ctx)
+				d.set.mu.Lock()
+				r.cancel = cancel
+				d.set.mu.Unlock()
+				g.Go(func() error {
+					defer close(r.done)
+					defer cancel()
+					r.run(ictx)
+					return nil
+				})
+			}
+			g.Go(func() error {
+				// The Nodes' checkpoint must not pass before this one is there.
+				for slices.ContainsFunc(begin, func(r *running) bool { return !r.store.isAdopted() }) {
+					if !sleep(ctx, departedLook/20) {
+						return nil
+					}
+				}
+				heard.both.Acked(nil)
+				return nil
+			})
+		case <-tick.C:
+			d.end(ctx)
+		}
+	}
+}
+
+// returned notes that a node is there again.
+func (s *Set) returned(node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.departures.taken[node]; t != nil {
+		t.returned = true
+	}
+}
+
+// isAdopted tells if there is a position of the store's own to go on from.
+func (s *store) isAdopted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.adopted
+}
+
+// end ends the informers of nodes that are back, or that have nothing left.
+func (d *departures) end(ctx context.Context) {
+	s := d.set
+	s.mu.Lock()
+	var over []*running
+	for node, t := range d.taken {
+		empty := !slices.ContainsFunc(t.scopes, func(r *running) bool { return !r.store.isEmpty() })
+		if slices.ContainsFunc(t.scopes, func(r *running) bool { return r.cancel == nil }) {
+			continue // not begun yet
+		}
+		if !t.returned && (!empty || time.Since(t.since) < d.lasts) {
+			continue
+		}
+		over = append(over, t.scopes...)
+		delete(d.taken, node)
+		s.o.Log.Info("a node that was gone is not observed from here any more", "node", node, "returned", t.returned)
+	}
+	s.mu.Unlock()
+	for _, r := range over {
+		if r.store.tellProgress(ctx) != nil {
+			return // the set ends
+		}
+		s.mu.Lock()
+		cancel := r.cancel
+		s.mu.Unlock()
+		cancel()
+		<-r.done
+		if s.o.Memory != nil {
+			s.o.Memory.Forget(r.scope)
+		}
+		s.mu.Lock()
+		delete(s.informers, r.scope)
+		s.mu.Unlock()
+		s.vectors.forget(r.scope)
+	}
+}
+
+// isEmpty tells if nothing is there, nor on its way to the bus.
+func (s *store) isEmpty() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, outstanding := s.ledger.Oldest()
+	return s.adopted && s.caughtUp && len(s.objects) == 0 && !outstanding
+}
+
+// forget ends the series of a scope.
+func (v *vectors) forget(scope string) {
+	l := prometheus.Labels{"scope": scope}
+	for _, vec := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
+		v.deltas, v.skipped, v.objects, v.heldBytes, v.lists, v.watches, v.retries, v.errors, v.gaps, v.blocked, v.synced, v.lastEvent,
+	} {
+		vec.DeletePartialMatch(l)
+	}
+}

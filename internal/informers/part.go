@@ -1,0 +1,71 @@
+package informers
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// Part narrows what a rule takes of a resource to the part of the cluster that an agent observes. The zero value leaves it
+// as it is.
+type Part struct {
+	None          bool   // nothing of it
+	FieldSelector string // beside the rule's own
+	Namespace     string // the only one, "": all that the rule takes
+}
+
+// partOf is what is observed of a resource.
+func (s *Set) partOf(r *object.Resource) Part {
+	if s.o.Part == nil {
+		return Part{}
+	}
+	return s.o.Part(r.Group, r.Name)
+}
+
+// narrow makes a rule's selection of a resource that of the agent's part of the cluster; false: nothing is left of it.
+func (s *Set) narrow(r *object.Resource, sel *selection) bool {
+	p := s.partOf(r)
+	if p.None {
+		return false
+	}
+	if p.Namespace != "" {
+		if sel.namespace != "" && sel.namespace != p.Namespace || !sel.namespaces(p.Namespace) {
+			return false
+		}
+		sel.namespace, sel.patterns = p.Namespace, []string{p.Namespace}
+	}
+	switch {
+	case p.FieldSelector == "":
+	case sel.fields == "":
+		sel.fields = p.FieldSelector
+	default:
+		sel.fields += "," + p.FieldSelector
+	}
+	return true
+}
+
+// foreign tells of a scope that the last run observed that it is of another part of the cluster: of another node, or of all
+// nodes. What is in it others observe now, and this agent must not say that it has left.
+func (s *Set) foreign(c *checkpoint.Scope) bool {
+	p := s.partOf(&object.Resource{Group: c.Group, Name: c.Resource})
+	return p.None || !strings.HasSuffix(","+c.FieldSelector, ","+p.FieldSelector)
+}
+
+// explained says what to do where the API server cannot find what belongs to the part.
+func (i *informer) explained(err error) error {
+	if !i.shared || !apierrors.IsBadRequest(err) {
+		return err
+	}
+	return fmt.Errorf("%w: the API server does not find it by %s: make that a selectable field of its definition, or watch it in mode cluster or companion: %w",
+		errRefused, i.fields, err)
+}
+
+// observed are those of which something is.
+func (s *Set) observed(all []chosen) []chosen {
+	return slices.DeleteFunc(slices.Clone(all), func(c chosen) bool { return s.partOf(&c.resource).None })
+}
