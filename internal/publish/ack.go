@@ -16,6 +16,7 @@ type outcome struct {
 	cut       bool   // retry: the connection was lost while the event was on its way
 	reason    string // retry: label of the metric; one of the reason constants
 	detail    string // retry and refused: what the server said
+	err       error  // fenced: it wraps ErrFenced
 }
 
 type outcomeKind byte
@@ -25,6 +26,7 @@ const (
 	acked                      // the stream has the event
 	refused                    // the bus will never take it
 	ended                      // ctx has ended, or the publisher was closed
+	fenced                     // this process may not publish any more
 )
 
 // Why an event is published once more; values of the label reason.

@@ -17,6 +17,13 @@ import (
 type ClaimDirectory struct {
 	path  string
 	retry *claimRetry
+	fence *fencing
+}
+
+// Behind has f asked before each file. It returns c, and is called before Put.
+func (c *ClaimDirectory) Behind(f Fence) *ClaimDirectory {
+	c.fence = newFencing(f)
+	return c
 }
 
 // NewClaimDirectory checks that path is absolute. The directory is made, for its user and group alone, when the first file
@@ -32,7 +39,10 @@ func NewClaimDirectory(path string, log *slog.Logger, m *Metrics) (*ClaimDirecto
 // Put implements ClaimStore: the file <name>.json is there with all of body, or as it was before. ref is its file URL.
 func (c *ClaimDirectory) Put(ctx context.Context, name, _ string, body []byte) (string, error) {
 	file := filepath.Join(c.path, name+".json")
-	err := c.retry.do(ctx, name, func(context.Context) error {
+	err := c.retry.do(ctx, name, func(ctx context.Context) error {
+		if err := c.fence.pass(ctx); err != nil {
+			return err
+		}
 		err := c.write(file, body)
 		if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.ENOTDIR) {
 			return fmt.Errorf("%w: %w: see that the agent may write to it", ErrRefused, err)
@@ -75,6 +85,9 @@ func (c *ClaimDirectory) write(file string, body []byte) (err error) {
 	}
 	if err != nil {
 		return err
+	}
+	if c.fence.shut() {
+		return errShut
 	}
 	if err := os.Rename(f.Name(), file); err != nil {
 		return err

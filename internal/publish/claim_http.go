@@ -18,6 +18,7 @@ type ClaimHTTPConfig struct {
 	HeadersFile string        // as in HTTPConfig
 	TokenFile   string        // as in HTTPConfig
 	TLS         *TLS
+	Fence       Fence // as in HTTPConfig
 }
 
 // ClaimHTTP is a claim store behind HTTP: a PUT of the whole event that is answered by 2xx, once it is durable. So WebDAV
@@ -28,6 +29,7 @@ type ClaimHTTP struct {
 	credentials *credentials
 	links       *links
 	retry       *claimRetry
+	fence       *fencing
 }
 
 // NewClaimHTTP checks the configuration and reads the files that it names.
@@ -42,8 +44,9 @@ func NewClaimHTTP(cfg ClaimHTTPConfig, log *slog.Logger, m *Metrics) (*ClaimHTTP
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = httpTimeout
 	}
+	fence := newFencing(cfg.Fence)
 	c := &ClaimHTTP{
-		endpoint: u, timeout: cfg.Timeout, links: &links{tls: cfg.TLS, idle: 1},
+		endpoint: u, timeout: cfg.Timeout, fence: fence, links: &links{tls: cfg.TLS, idle: 1, fence: fence},
 		credentials: &credentials{headersFile: cfg.HeadersFile, tokenFile: cfg.TokenFile},
 		retry:       newClaimRetry("claim store "+originOf(u), log, m),
 	}
@@ -72,6 +75,9 @@ func (c *ClaimHTTP) Put(ctx context.Context, name, contentType string, body []by
 
 // put makes one request, on a connection of its own: they are rare, and none is left standing.
 func (c *ClaimHTTP) put(ctx context.Context, to *url.URL, contentType string, body []byte) error {
+	if err := c.fence.pass(ctx); err != nil {
+		return err
+	}
 	header, hidden, err := c.credentials.read()
 	if err != nil {
 		return err
@@ -88,7 +94,11 @@ func (c *ClaimHTTP) put(ctx context.Context, to *url.URL, contentType string, bo
 		Method: http.MethodPut, URL: to, Host: to.Host, Header: header.Clone(), Body: p.reader(), ContentLength: int64(len(body)),
 	}).WithContext(ctx)
 	req.Header.Set("Content-Type", contentType)
+	broken := c.fence.broken()
 	res, err := transport.RoundTrip(req)
+	if err != nil && c.fence.broken() != broken {
+		return errShut
+	}
 	if err != nil {
 		return withoutURL(err)
 	}

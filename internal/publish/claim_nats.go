@@ -83,9 +83,13 @@ func (o *ObjectStore) Put(ctx context.Context, name, contentType string, body []
 
 func (o *ObjectStore) put(ctx context.Context, name, contentType string, body []byte) error {
 	js, err := o.nats.JetStream(ctx)
+	if err == nil {
+		err = o.nats.fence.pass(ctx)
+	}
 	if err != nil {
 		return err
 	}
+	o.nats.dialer.guarded.Load().carry()
 	connected, done := o.nats.gate.during(ctx)
 	defer done()
 	bucket, err := o.bucket(connected, js)

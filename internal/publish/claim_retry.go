@@ -25,7 +25,7 @@ func newClaimRetry(where string, log *slog.Logger, m *Metrics) *claimRetry {
 	return &claimRetry{where: where, log: log, metrics: m}
 }
 
-// do calls attempt until it returns nil, an error that wraps ErrRefused or ErrClosed, or ctx ends.
+// do calls attempt until it returns nil, an error that wraps ErrRefused, ErrClosed or ErrFenced, or ctx ends.
 func (r *claimRetry) do(ctx context.Context, name string, attempt func(ctx context.Context) error) error {
 	for failures := 1; ; failures++ {
 		err := attempt(ctx)
@@ -34,10 +34,13 @@ func (r *claimRetry) do(ctx context.Context, name string, attempt func(ctx conte
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.Is(err, ErrRefused), errors.Is(err, ErrClosed):
+		case errors.Is(err, ErrRefused), errors.Is(err, ErrClosed), errors.Is(err, ErrFenced):
 			return fmt.Errorf("put %s into %s: %w", name, r.where, err)
+		case errors.Is(err, errShut):
+			continue // the attempt waits at the fence
 		}
 		r.metrics.retries.WithLabelValues(reasonClaim).Inc()
+		noteFailure(ctx, reasonClaim)
 		if suppressed, ok := r.window.first("claim"); ok {
 			r.log.Error("the claim store does not take an event that is too large for the bus, its object waits", "store", r.where,
 				"object", name, "attempt", failures, "err", err, "suppressed", suppressed)

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,6 +17,8 @@ import (
 type dialer struct {
 	ctx     context.Context //nolint:containedctx // ends all dialling: nats.go's CustomDialer has none
 	timeout time.Duration
+	fencing *fencing              // nil: connections are not guarded
+	guarded atomic.Pointer[guard] // the latest connection: nats.go writes to it, or is about to. nil: it is not guarded
 
 	mu     sync.Mutex
 	cancel context.CancelFunc // of the dialling that is under way
@@ -29,7 +32,18 @@ func (d *dialer) Dial(network, addr string) (net.Conn, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.failed = err
-	return conn, err
+	if err != nil || d.fencing == nil {
+		return conn, err
+	}
+	g := d.fencing.guard(conn, false)
+	d.guarded.Store(g)
+	return g, nil
+}
+
+// broke tells if the latest connection was broken since the fence was shut.
+func (d *dialer) broke() bool {
+	g := d.guarded.Load()
+	return g != nil && g.broke.Load()
 }
 
 // why is the cause of err, an error of nats.go, which tells only that it found no server.

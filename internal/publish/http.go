@@ -45,6 +45,8 @@ type HTTPConfig struct {
 	// one of them is what fills the next.
 	InFlight int
 
+	// Fence is asked before each request, and before each write to a socket. nil: everything passes.
+	Fence Fence
 	// DeadLetterURL is where DeadLetters publishes to; "": nowhere. Credentials (the two files above, the client's
 	// certificate) go only to the origin of URL: same scheme, host and port.
 	DeadLetterURL string
@@ -75,6 +77,7 @@ type HTTP struct {
 
 	credentials *credentials
 	links       *links
+	fence       *fencing
 	throttle    throttle
 	slots       chan struct{} // holds one for each request that is on its way without a batch; when full, calls wait. Never closed
 	batcher     *batcher      // nil: no batches
@@ -102,7 +105,7 @@ func NewHTTP(cfg HTTPConfig, log *slog.Logger, m *Metrics) (*HTTP, error) {
 	if err != nil || cfg.DeadLetterURL == "" {
 		return h, err
 	}
-	other := HTTPConfig{URL: cfg.DeadLetterURL, Timeout: cfg.Timeout}
+	other := HTTPConfig{URL: cfg.DeadLetterURL, Timeout: cfg.Timeout, Fence: cfg.Fence}
 	u, err := parseEndpoint(cfg.DeadLetterURL)
 	switch {
 	case err != nil:
@@ -143,7 +146,9 @@ func newHTTP(cfg HTTPConfig, key string, log *slog.Logger, m *Metrics) (*HTTP, e
 		credentials: &credentials{headersFile: cfg.HeadersFile, tokenFile: cfg.TokenFile},
 		links:       &links{tls: cfg.TLS, idle: singles, buffer: singleBuffer},
 		slots:       make(chan struct{}, singles),
+		fence:       newFencing(cfg.Fence),
 	}
+	h.links.fence = h.fence
 	if cfg.Batch > 1 {
 		if cfg.InFlight == 0 {
 			cfg.InFlight = httpBatchFlights
@@ -293,6 +298,8 @@ func (h *HTTP) Publish(ctx context.Context, ev *encode.Event) error {
 			return fmt.Errorf("publish %s to %s: %w: %s", ev.ID, h.origin, ErrRefused, r.detail)
 		case httpTooLarge:
 			return fmt.Errorf("publish %s to %s: %w: %s", ev.ID, h.origin, ErrTooLarge, r.detail)
+		case httpFenced:
+			return fmt.Errorf("publish %s to %s: %w", ev.ID, h.origin, r.err)
 		case httpEnded, httpAgain, httpRetry:
 		}
 		if err := h.over(ctx); err != nil {
@@ -302,6 +309,7 @@ func (h *HTTP) Publish(ctx context.Context, ev *encode.Event) error {
 			continue // not its fault: the batch was refused, or whoever sent it has gone
 		}
 		h.noteRetry(ev, attempt, &r)
+		noteFailure(ctx, r.reason)
 		if r.shut {
 			failures = 0
 			continue // the throttle holds it
@@ -364,13 +372,36 @@ func (h *HTTP) attempt(ctx context.Context, c *httpCall) httpResult {
 	if !ok {
 		return httpResult{kind: httpEnded}
 	}
+	r := h.blocked(ctx)
+	if r != nil {
+		h.throttle.leave(pass, r)
+		return *r
+	}
 	contentType, body := c.ev.ContentType, c.ev.Body
 	if structured && h.batcher != nil { // who takes batches may take nothing else
 		contentType, body = batchType, slices.Concat([]byte{'['}, body, []byte{']'})
 	}
-	r := h.post(ctx, contentType, c.ev.Attributes, body, c.suspect)
-	h.throttle.leave(pass, &r)
-	return r
+	sent := h.post(ctx, contentType, c.ev.Attributes, body, c.suspect)
+	h.throttle.leave(pass, &sent)
+	return sent
+}
+
+// blocked waits at the fence; nil: a request may be made now.
+func (h *HTTP) blocked(ctx context.Context) *httpResult {
+	if h.fence == nil {
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(h.life, func() { cancel(ErrClosed) })()
+	err := h.fence.pass(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return &httpResult{kind: httpEnded}
+	}
+	return &httpResult{kind: httpFenced, err: err}
 }
 
 // noteRetry counts, and logs the first of its kind in each window.
@@ -414,7 +445,7 @@ func (h *HTTP) noteHealth(kind httpKind) {
 			return
 		}
 		ready = false
-	case httpEnded, httpAgain:
+	case httpEnded, httpAgain, httpFenced:
 		return
 	default:
 		h.failures.Store(0)

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -25,6 +26,7 @@ type links struct {
 	// buffer is how many bytes a connection gathers before it writes. The body comes through it (a payload is no bytes.Reader,
 	// which net/http would write as a whole), and net/http's 4 KiB are two writes for most events, 30 for a batch.
 	buffer int
+	fence  *fencing // nil: connections are not guarded
 
 	mu     sync.Mutex
 	roots  []byte // content of the caFile that they trust
@@ -70,7 +72,7 @@ func (l *links) refresh() error {
 	// Not a DialTLSContext, which is not asked where a proxy stands between.
 	l.shared = &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            dialer.DialContext,
+		DialContext:            l.dial(dialer),
 		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    tlsTimeout,
 		ForceAttemptHTTP2:      true,
@@ -93,4 +95,18 @@ func (l *links) close() {
 	defer l.mu.Unlock()
 	l.shared.CloseIdleConnections()
 	l.own.CloseIdleConnections()
+}
+
+// dial is how connections are made. All that is written to them belongs to an event, but for greetings.
+func (l *links) dial(d *net.Dialer) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	if l.fence == nil {
+		return d.DialContext
+	}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := d.DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return l.fence.guard(conn, true), nil
+	}
 }

@@ -48,8 +48,9 @@ const (
 	httpRefused
 	httpTooLarge
 	httpRetry
-	httpAgain // a retry that is neither counted nor waited for
-	httpEnded // ctx has ended
+	httpAgain  // a retry that is neither counted nor waited for
+	httpEnded  // ctx has ended
+	httpFenced // this process may not publish any more
 )
 
 // httpResult is what became of a request.
@@ -58,6 +59,7 @@ type httpResult struct {
 	reason string        // httpRetry: label of the metric
 	status int           // 0: no answer
 	detail string        // never a secret
+	err    error         // httpFenced: it wraps ErrFenced
 	shut   bool          // httpRetry: it is about the receiver, not about this request; all wait
 	wait   time.Duration // shut: as long as the receiver asks for; 0: it does not say
 	own    bool          // the connection was the request's own
@@ -98,8 +100,13 @@ func (h *HTTP) exchange(ctx context.Context, contentType string, attributes []en
 		// net/http uses it only where the receiver has surely seen nothing of the request.
 		GetBody: func() (io.ReadCloser, error) { return p.reader(), nil },
 	}).WithContext(ctx)
+	broken := h.fence.broken()
 	res, err := transport.RoundTrip(req) // not Client.Do: no redirects, no cookies
 	p.detach()
+	if err != nil && h.fence.broken() != broken {
+		// By ourselves, since the fence was shut: this connection, or another one at the same time, which does no harm.
+		return httpResult{kind: httpAgain}
+	}
 	if err != nil {
 		return h.judgeError(ctx, err)
 	}
@@ -121,7 +128,12 @@ func (h *HTTP) postBatch(ctx context.Context, take func() (body []byte, events i
 		return httpResult{kind: httpEnded}
 	}
 	r := httpResult{kind: httpEnded}
-	if body, events := take(); events > 0 {
+	if shut := h.blocked(ctx); shut != nil {
+		r = *shut
+		if r.kind == httpFenced {
+			take() // they have to hear of it
+		}
+	} else if body, events := take(); events > 0 {
 		r = h.post(ctx, batchType, nil, body, false)
 	}
 	h.throttle.leave(pass, &r)

@@ -41,6 +41,7 @@ type KafkaConfig struct {
 	TLS           *TLS // nil: none
 	SASL          *SASL
 	DeadLetter    string // topic of what is refused, {cluster} allowed; "": none
+	Fence         Fence  // asked before each batch, and before each write of one to the socket; nil: everything passes
 }
 
 // Kafka publishes to topics of a Kafka cluster, as an idempotent producer of its own. See doc.go's part on it for how.
@@ -52,6 +53,7 @@ type Kafka struct {
 	topicNames *Topics
 	deadTopic  string
 	net        kafka.RoundTripper
+	fence      *fencing
 	window     window
 
 	absentToBeGone int32 // see the constant
@@ -116,9 +118,10 @@ func NewKafka(cfg KafkaConfig, log *slog.Logger, m *Metrics) (*Kafka, error) {
 	if m == nil {
 		m = NewMetrics(nil)
 	}
+	fence := newFencing(cfg.Fence)
 	k := &Kafka{
-		cfg: cfg, log: log, metrics: m, codec: codec, topicNames: names, deadTopic: dead,
-		net:     newKafkaNet(cfg.TLS, mechanism, kafkaClientID),
+		cfg: cfg, log: log, metrics: m, codec: codec, topicNames: names, deadTopic: dead, fence: fence,
+		net:     newKafkaNet(cfg.TLS, mechanism, kafkaClientID, fence),
 		look:    make(chan struct{}, 1),
 		ended:   make(chan struct{}),
 		topics:  map[string]*topic{},

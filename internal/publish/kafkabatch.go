@@ -50,6 +50,12 @@ type record struct {
 	time      int64  // milliseconds since 1970
 	done      chan error
 	abandoned atomic.Bool // nobody waits for it any more; then it is not used again
+
+	// Of an event that is traced: why its batches were sent again. Whoever sends them appends, whoever waits reads when done has
+	// been told.
+	traced   bool
+	failed   []Failure
+	failures int
 }
 
 // load copies ev by the Kafka binding of CloudEvents (1.0.2): attributes are headers, in binary mode, and the media type of
@@ -82,8 +88,20 @@ func (r *record) load(ev *encode.Event, key []byte, tombstones bool) {
 		b = binary.AppendVarint(b, 0)  // no headers
 	}
 	r.buf = b
+	r.traced, r.failed, r.failures = ev.Trace.Sampled(), r.failed[:0], 0
 	if r.time = time.Now().UnixMilli(); d != nil && d.Observed > 0 {
 		r.time = d.Observed / int64(time.Millisecond)
+	}
+}
+
+// noteFailure notes why a batch with r is sent again.
+func (r *record) noteFailure(reason string) {
+	if !r.traced {
+		return
+	}
+	r.failures++
+	if len(r.failed) < maxFailures {
+		r.failed = append(r.failed, Failure{At: time.Now(), Reason: reason})
 	}
 }
 

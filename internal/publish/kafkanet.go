@@ -13,6 +13,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/apiversions"
+	"github.com/segmentio/kafka-go/protocol/rawproduce"
 	"github.com/segmentio/kafka-go/protocol/saslauthenticate"
 	"github.com/segmentio/kafka-go/protocol/saslhandshake"
 	"github.com/segmentio/kafka-go/sasl"
@@ -43,6 +44,7 @@ type kafkaNet struct {
 	dial      func(ctx context.Context, network, addr string) (net.Conn, error)
 	mechanism sasl.Mechanism
 	clientID  string
+	fence     *fencing // nil: connections are not guarded
 
 	mu      sync.Mutex
 	brokers map[string]*brokerConns // by address; as many as a cluster has had
@@ -58,13 +60,14 @@ type brokerConns struct {
 // kafkaConn is a connection that one request at a time is on.
 type kafkaConn struct {
 	*protocol.Conn
+	guard *guard // what it writes to; nil: it is not guarded
 	used  time.Time
 	ends  time.Time // when the broker wants another authentication (KIP-368); zero: never
 	spent bool      // it cannot be used again
 }
 
-func newKafkaNet(t *TLS, m sasl.Mechanism, clientID string) *kafkaNet {
-	return &kafkaNet{dial: kafkaDial(t), mechanism: m, clientID: clientID, brokers: map[string]*brokerConns{}}
+func newKafkaNet(t *TLS, m sasl.Mechanism, clientID string, f *fencing) *kafkaNet {
+	return &kafkaNet{dial: kafkaDial(t), mechanism: m, clientID: clientID, fence: f, brokers: map[string]*brokerConns{}}
 }
 
 // kafkaDial is how all connections to brokers are made: the files of t are read for each.
@@ -230,7 +233,12 @@ func (n *kafkaNet) connect(ctx context.Context, addr string) (c *kafkaConn, err 
 			_ = conn.Close()
 		}
 	}()
-	c = &kafkaConn{Conn: protocol.NewConn(&greeted{Conn: conn}, n.clientID)}
+	c = new(kafkaConn)
+	if n.fence != nil {
+		c.guard = n.fence.guard(conn, false)
+		conn = c.guard
+	}
+	c.Conn = protocol.NewConn(&greeted{Conn: conn}, n.clientID)
 	r, err := c.exchange(ctx, new(apiversions.Request))
 	if err != nil {
 		return nil, fmt.Errorf("%s: ask for its versions: %w", addr, notKafka(err))
@@ -337,6 +345,10 @@ func (c *kafkaConn) exchange(ctx context.Context, req protocol.Message) (protoco
 		return nil, context.Cause(ctx)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	if c.guard != nil {
+		_, produces := req.(*rawproduce.Request)
+		c.guard.carries.Store(produces) // one request at a time is on it
+	}
 	res, err := c.RoundTrip(req)
 	if !stop() && err == nil {
 		c.spent = true // the answer has come, but the deadline is set, or about to be
@@ -344,6 +356,8 @@ func (c *kafkaConn) exchange(ctx context.Context, req protocol.Message) (protoco
 	switch {
 	case err == nil:
 		return res, nil
+	case c.guard != nil && c.guard.broke.Load():
+		return nil, errShut
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("no answer: %w", context.Cause(ctx))
 	case isCut(err):

@@ -97,6 +97,7 @@ func (p *partition) await(ctx context.Context, r *record, mayGo bool) error {
 	for {
 		select {
 		case err := <-r.done:
+			noteFailures(ctx, r.failed, r.failures)
 			p.k.releaseRecord(r)
 			return err
 		case <-ctx.Done():
@@ -197,6 +198,9 @@ func (p *partition) deliver(ctx context.Context, records []*record) (rest []*rec
 			continue
 		case ctx.Err() != nil:
 			return records
+		case errors.Is(err, ErrFenced):
+			finish(records, err)
+			return nil
 		case errors.Is(err, errAbandoned):
 			finish(records[:n], err)
 			records = records[n:]
@@ -206,6 +210,7 @@ func (p *partition) deliver(ctx context.Context, records []*record) (rest []*rec
 				p.topic.shrink(sizeOf(records[:n]))
 			}
 			p.k.metrics.retries.WithLabelValues(reasonSplit).Inc()
+			noteFailureOf(records[:n], reasonSplit)
 			n /= 2
 		default:
 			finish(records[:1], err)
@@ -217,6 +222,12 @@ func (p *partition) deliver(ctx context.Context, records []*record) (rest []*rec
 		p.nextEpoch()
 	}
 	return nil
+}
+
+func noteFailureOf(records []*record, reason string) {
+	for _, r := range records {
+		r.noteFailure(reason)
+	}
 }
 
 func sizeOf(records []*record) int64 {
@@ -253,8 +264,16 @@ func (p *partition) send(ctx context.Context, records []*record) error {
 		b.stamp(p.producer)
 		seen := p.k.view()
 		alive, err := p.attempt(ctx, seen, b.set, cuts > 0)
-		if ctx.Err() != nil && err != nil {
+		switch {
+		case ctx.Err() != nil && err != nil:
 			return context.Cause(ctx)
+		case errors.Is(err, ErrFenced):
+			return err
+		case errors.Is(err, errShut):
+			if abandoned(records) {
+				return errAbandoned
+			}
+			continue // half of it may be there, which is nothing
 		}
 		v, reason, advice := verdictStored, "", ""
 		if err != nil {
@@ -302,6 +321,7 @@ func (p *partition) send(ctx context.Context, records []*record) error {
 		}
 		failures++
 		p.note(err, reason, advice, failures)
+		noteFailureOf(records, reason)
 		if err := p.k.pause(ctx, seen, produceBackoff().delay(failures)); err != nil {
 			return err
 		}
@@ -312,6 +332,9 @@ func (p *partition) send(ctx context.Context, records []*record) error {
 func (p *partition) attempt(ctx context.Context, seen *view, set []byte, witnessed bool) (alive bool, err error) {
 	leader, err := seen.leader(p.topic.name, p.index)
 	if err != nil {
+		return false, err
+	}
+	if err := p.k.fence.pass(ctx); err != nil {
 		return false, err
 	}
 	req := &rawproduce.Request{
@@ -372,6 +395,7 @@ func (p *partition) identify(ctx context.Context, records []*record) error {
 		}
 		_, reason, advice := judgeKafka(err)
 		p.note(fmt.Errorf("get a producer id: %w", err), reason, advice, failures)
+		noteFailureOf(records, reason)
 		if err := p.k.pause(ctx, seen, produceBackoff().delay(failures)); err != nil {
 			return err
 		}

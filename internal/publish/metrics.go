@@ -1,17 +1,47 @@
 package publish
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
 
 // Metrics are those of a pump and its publisher, which share them.
 type Metrics struct {
 	events      *prometheus.CounterVec
 	bytes       prometheus.Counter
 	duration    prometheus.Histogram
+	lag         prometheus.Histogram
 	retries     *prometheus.CounterVec
 	duplicates  prometheus.Counter
 	connected   prometheus.Gauge
 	oversize    *prometheus.CounterVec
 	deadLetters *prometheus.CounterVec
+}
+
+// retryReasons are the reasons of retries, of every bus.
+func retryReasons() []string {
+	return []string{
+		reasonTimeout, reasonConnection, reasonNoResponders, reasonStreamFull, reasonLimit, reasonStore, reasonUnavailable, reasonOtherStream,
+		reasonRejected, reasonMalformed, reasonClaim, reasonCut, reasonThrottled, reasonServerError, reasonUnauthorized, reasonProxy, reasonNotFound,
+		reasonRedirect, reasonCredentials, reasonTLS, reasonUnexpected, reasonLeader, reasonReplicas, reasonStorage, reasonAuthorization,
+		reasonSequence, reasonSplit, reasonBroker,
+	}
+}
+
+// observe counts an event that the bus acknowledged; start is when it was handed over.
+func (m *Metrics) observe(ev *encode.Event, start time.Time) {
+	now := time.Now()
+	m.duration.Observe(now.Sub(start).Seconds())
+	m.bytes.Add(float64(len(ev.Body)))
+	d := ev.Delta
+	m.events.WithLabelValues(resourceOf(d).String()).Inc()
+	if d.Stream == nil && d.Op != object.Read && !d.Inferred {
+		m.lag.Observe(max(0, float64(now.UnixNano()-d.Observed)/1e9))
+	}
 }
 
 // NewMetrics registers with reg, unless that is nil.
@@ -30,9 +60,14 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help:    "Time from the hand-over of an event to the bus until its acknowledgement, retries included.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
 		}),
+		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "kubecdc_publish_lag_seconds",
+			Help:    "Time from when the agent observed a live change until the bus acknowledged its event.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600},
+		}),
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubecdc_publish_retries_total",
-			Help: "Attempts that failed and are made again, by reason; stream_full is backpressure.",
+			Help: "Attempts that failed and are made again, by reason; those of the other kinds of bus stay 0. stream_full and throttled are backpressure.",
 		}, []string{"reason"}),
 		duplicates: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kubecdc_publish_duplicates_total",
@@ -54,11 +89,50 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	for _, step := range []string{GiveUpPatch, GiveUpBefore, Reference} { // there from the beginning: an alert sees the first
 		m.oversize.WithLabelValues(step)
 	}
+	for _, reason := range retryReasons() {
+		m.retries.WithLabelValues(reason)
+	}
 	for _, reason := range []string{letterTooLarge, letterRefused, letterEncode} {
 		m.deadLetters.WithLabelValues(reason)
 	}
 	if reg != nil {
-		reg.MustRegister(m.events, m.bytes, m.duration, m.retries, m.duplicates, m.connected, m.oversize, m.deadLetters)
+		reg.MustRegister(m.events, m.bytes, m.duration, m.lag, m.retries, m.duplicates, m.connected, m.oversize, m.deadLetters)
 	}
 	return m
+}
+
+// Totals are sums since the process began.
+type Totals struct {
+	Events, Bytes uint64 // acknowledged
+	Retries       uint64 // attempts that failed and were made again
+	Duplicates    uint64 // acknowledged as copies
+	Shortened     uint64 // events that were too large
+	DeadLetters   uint64
+}
+
+// Totals adds up what is counted.
+func (m *Metrics) Totals() Totals {
+	return Totals{
+		Events: total(m.events), Bytes: total(m.bytes), Retries: total(m.retries), Duplicates: total(m.duplicates),
+		Shortened: total(m.oversize), DeadLetters: total(m.deadLetters),
+	}
+}
+
+// total is the sum of the counters of c.
+func total(c prometheus.Collector) uint64 {
+	reg := prometheus.NewRegistry()
+	if reg.Register(c) != nil {
+		return 0 // no collector of this package
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		return 0
+	}
+	sum := 0.0
+	for _, f := range families {
+		for _, one := range f.GetMetric() {
+			sum += one.GetCounter().GetValue()
+		}
+	}
+	return uint64(sum)
 }

@@ -56,6 +56,9 @@ type NATSConfig struct {
 	// FullAdvice is what to do when the stream is full, in place of the general advice.
 	FullAdvice string
 
+	// Fence is asked before each message, and before each write of one to the socket. nil: everything passes.
+	Fence Fence
+
 	// InFlight bounds the calls of Publish that are on their way; further ones wait their turn. 0: DefaultInFlight. At
 	// least the number of workers, or some will always wait.
 	InFlight int
@@ -81,6 +84,7 @@ type NATS struct {
 	dialer *dialer
 	conn   atomic.Pointer[nats.Conn]
 	gate   *gate
+	fence  *fencing
 	closed atomic.Bool
 	why    atomic.Pointer[string] // why there is no connection, or no stream; nil: not known, or there is
 	renew  chan struct{}          // room for one: the connection must be made anew, with other credentials. Never closed.
@@ -137,6 +141,7 @@ func NewNATS(cfg NATSConfig, log *slog.Logger, m *Metrics) (*NATS, error) {
 		waiters:  make([]*waiter, cfg.InFlight),
 		free:     make(chan *waiter, cfg.InFlight),
 		gate:     newGate(),
+		fence:    newFencing(cfg.Fence),
 		wake:     make(chan struct{}, 1),
 		renew:    make(chan struct{}, 1),
 
@@ -206,6 +211,8 @@ func (n *NATS) publish(ctx context.Context, ev *encode.Event, dead bool) error {
 				kind = ErrTooLarge
 			}
 			return fmt.Errorf("publish %s to %s: %w: %s", ev.ID, w.subject, kind, o.detail)
+		case fenced:
+			return fmt.Errorf("publish %s: %w", ev.ID, o.err)
 		case ended:
 			if n.closed.Load() {
 				return ErrClosed
@@ -226,6 +233,7 @@ func (n *NATS) publish(ctx context.Context, ev *encode.Event, dead bool) error {
 			cuts = 0
 		}
 		n.noteRetry(w, ev, attempt, &o)
+		noteFailure(ctx, o.reason)
 		delay := busyBackoff()
 		switch o.reason {
 		case reasonTimeout:
@@ -266,6 +274,12 @@ func (n *NATS) release(w *waiter) {
 
 // try sends the message once and waits for what becomes of it. alone: nobody else sends.
 func (n *NATS) try(ctx context.Context, w *waiter, attempt uint64, timeouts int, alone bool) outcome {
+	if err := n.fence.pass(ctx); err != nil {
+		if ctx.Err() != nil {
+			return outcome{kind: ended}
+		}
+		return outcome{kind: fenced, err: err}
+	}
 	if attempt > 1 {
 		w.msg.Reply = string(w.appendReply(nil, n.inbox, attempt))
 	}
@@ -280,6 +294,7 @@ func (n *NATS) try(ctx context.Context, w *waiter, attempt uint64, timeouts int,
 		}
 		return outcome{reason: reasonHeld}
 	}
+	n.dialer.guarded.Load().carry()
 	err := n.conn.Load().PublishMsg(&w.msg)
 	w.sent()
 	if err != nil {
@@ -378,8 +393,9 @@ func (n *NATS) onDown(_ *nats.Conn, err error) {
 		n.metrics.connected.Set(0)
 		n.log.Warn("connection to bus lost, reconnecting", "servers", n.servers, "err", errText(err))
 	}
+	cut := !n.dialer.broke() // else we have broken it ourselves, and no event is to blame
 	for _, w := range n.waiters {
-		w.fail(outcome{reason: reasonConnection, cut: true, detail: "connection lost"})
+		w.fail(outcome{reason: reasonConnection, cut: cut, detail: "connection lost"})
 	}
 }
 

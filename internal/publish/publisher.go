@@ -13,8 +13,8 @@ import (
 // Publish returns nil only after the bus has acknowledged ev. What may pass, a bus that is away, slow or full, it
 // retries by itself, with backoff, until ctx ends; then it returns the cause of ctx, and whether the bus has the event
 // is not known: publishing it again is safe, a second copy carries the same id. Earlier it returns only an error that
-// wraps ErrRefused (the bus refuses this event for good; ErrTooLarge, which wraps it, where a smaller one would do), or any
-// other error once the bus is gone for good. Errors say why, and hold neither secrets nor what is in the event's body: the
+// wraps ErrRefused (the bus refuses this event for good; ErrTooLarge, which wraps it, where a smaller one would do), one that
+// wraps ErrFenced, or any other error once the bus is gone for good. Errors say why, and hold neither secrets nor what is in the event's body: the
 // dead letter shows them.
 //
 // Safe for concurrent use; callers never have two calls in flight for one key, which is what keeps an object's events

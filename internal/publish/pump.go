@@ -51,6 +51,8 @@ type PumpOptions struct {
 	Claims ClaimStore
 	// DeadLetters takes what the bus refuses for good. nil: such an event ends the pump with an error.
 	DeadLetters Publisher
+	// Tracer is told of the events that are traced. nil: nobody is.
+	Tracer Tracer
 }
 
 // Pump moves deltas from a source to a bus.
@@ -117,19 +119,42 @@ func (p *Pump[I]) move(ctx context.Context, ev *encode.Event, item I) error {
 		}
 		defer unlock()
 	}
-	if err := p.encoder.Encode(ev, d); err != nil {
-		if err := p.unencodable(ctx, ev, d, err); err != nil {
-			return err
-		}
-	} else if err := p.offer(ctx, ev); err != nil {
-		if err := p.refused(ctx, ev, d, err); err != nil {
-			return err
-		}
+	if err := p.carry(ctx, ev, d); err != nil {
+		return err
 	}
 	if d.Acker != nil {
 		d.Acker.Acked(d)
 	}
 	p.source.Done(item)
+	return nil
+}
+
+// carry encodes d and brings it onto the bus, and tells the tracer of it.
+func (p *Pump[I]) carry(ctx context.Context, ev *encode.Event, d *object.Delta) error {
+	if p.o.Tracer == nil {
+		return p.deliver(ctx, ev, d, p.encoder.Encode(ev, d))
+	}
+	taken := time.Now()
+	err := p.encoder.Encode(ev, d)
+	if !ev.Trace.Sampled() {
+		return p.deliver(ctx, ev, d, err)
+	}
+	c := newCapture(ev, taken)
+	c.step(StepEncode, taken, ev.Size(), err)
+	err = p.deliver(c.within(ctx), ev, d, err)
+	c.End, c.Err = time.Now(), err
+	p.o.Tracer.Captured(c)
+	return err
+}
+
+// deliver brings onto the bus what Encode has made of d, or what is to be had instead; failure is its error.
+func (p *Pump[I]) deliver(ctx context.Context, ev *encode.Event, d *object.Delta, failure error) error {
+	if failure != nil {
+		return p.unencodable(ctx, ev, d, failure)
+	}
+	if err := p.offer(ctx, ev); err != nil {
+		return p.refused(ctx, ev, d, err)
+	}
 	return nil
 }
 
@@ -139,13 +164,21 @@ func (p *Pump[I]) offer(ctx context.Context, ev *encode.Event) error {
 		return err
 	}
 	start := time.Now()
-	if err := p.publisher.Publish(ctx, ev); err != nil {
+	err := p.publisher.Publish(ctx, ev)
+	p.step(ctx, offered(ev), start, ev.Size(), err)
+	if err != nil {
 		return err
 	}
-	p.metrics.duration.Observe(time.Since(start).Seconds())
-	p.metrics.bytes.Add(float64(len(ev.Body)))
-	p.metrics.events.WithLabelValues(resourceOf(ev.Delta).String()).Inc()
+	p.metrics.observe(ev, start)
 	return nil
+}
+
+// offered is what offer does with ev.
+func offered(ev *encode.Event) string {
+	if ev.Delta.Stream != nil {
+		return StepGap
+	}
+	return StepPublish
 }
 
 func (p *Pump[I]) checkSize(ev *encode.Event) error {

@@ -78,7 +78,9 @@ func (p *Pump[I]) claim(ctx context.Context, ev *encode.Event, d *object.Delta) 
 	if err := p.encoder.EncodeWhole(ev, d); err != nil {
 		return "", err
 	}
+	start := time.Now()
 	ref, err := p.o.Claims.Put(ctx, claimName(ev), ev.ContentType, ev.Body)
+	p.step(ctx, StepClaim, start, len(ev.Body), err)
 	ev.Truncated = truncated
 	return ref, err
 }
@@ -142,7 +144,10 @@ func (p *Pump[I]) letter(ctx context.Context, ev *encode.Event) error {
 	if err := p.checkSize(ev); err != nil {
 		return err
 	}
-	return p.o.DeadLetters.Publish(ctx, ev)
+	start := time.Now()
+	err := p.o.DeadLetters.Publish(ctx, ev)
+	p.step(ctx, StepDeadLetter, start, ev.Size(), err)
+	return err
 }
 
 // gap says on the bus that the event of d is missing there. ev is that event, and is used for the gap.

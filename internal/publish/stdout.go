@@ -13,6 +13,8 @@ import (
 
 // Stdout publishes structured events as JSON lines. It takes each line that the writer took for acknowledged.
 type Stdout struct {
+	fence *fencing
+
 	mu   sync.Mutex
 	w    io.Writer
 	line []byte
@@ -22,14 +24,35 @@ type Stdout struct {
 // NewStdout returns a publisher that writes to w.
 func NewStdout(w io.Writer) *Stdout { return &Stdout{w: w} }
 
+// Behind has f asked before each line. It returns s, and is called before Publish.
+func (s *Stdout) Behind(f Fence) *Stdout {
+	s.fence = newFencing(f)
+	return s
+}
+
 // Publish writes ev as one line, in one call of Write, which ctx does not interrupt. An error of the writer (the reader
 // of a pipe has gone, the disk is full) is final: half a line may have been written, and every further call fails.
 func (s *Stdout) Publish(ctx context.Context, ev *encode.Event) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	for {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := s.fence.pass(ctx); err != nil {
+			return fmt.Errorf("publish %s: %w", ev.ID, err)
+		}
+		if err := s.write(ev); err != errShut { //nolint:errorlint // it is not wrapped
+			return err
+		}
 	}
+}
+
+// write is one attempt, errShut: the fence was shut while others wrote.
+func (s *Stdout) write(ev *encode.Event) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.fence.shut() {
+		return errShut
+	}
 	if s.err != nil {
 		return s.err
 	}

@@ -45,3 +45,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	return m
 }
+
+// begin has the relay's metrics there before something happens: who takes an increase sees the first.
+func (m *Metrics) begin(name string) {
+	for _, v := range []*prometheus.CounterVec{m.delivered, m.missed} {
+		v.WithLabelValues(name)
+	}
+	for _, reason := range []string{passedFilter, passedUnreadable, passedRefused, passedTombstone} {
+		m.passed.WithLabelValues(name, reason)
+	}
+	m.behind.WithLabelValues(name)
+	m.up.WithLabelValues(name)
+}

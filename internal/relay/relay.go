@@ -81,6 +81,7 @@ func New(o Options, log *slog.Logger, m *Metrics) *Relay {
 		m = NewMetrics(nil)
 	}
 	q := queue.New[delivery](queue.Options{Events: queueEvents, Bytes: queueBytes}, nil)
+	m.begin(o.Name)
 	return &Relay{
 		o: o, log: log.With("relay", o.Name), metrics: m, queue: q, lane: q.Lane(o.Name), marks: newMarks(),
 	}

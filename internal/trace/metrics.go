@@ -1,0 +1,36 @@
+package trace
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Why spans are dropped.
+const (
+	dropQueue       = "queue_full"  // the collector is slower than spans come
+	dropUnreachable = "unreachable" // the collector has not taken them in time
+	dropRefused     = "refused"     // the collector does not want them
+	dropShutdown    = "shutdown"    // the agent has ended before
+)
+
+type metrics struct {
+	exported prometheus.Counter
+	dropped  *prometheus.CounterVec
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		exported: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubecdc_trace_spans_exported_total",
+			Help: "Spans that the collector has taken.",
+		}),
+		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubecdc_trace_spans_dropped_total",
+			Help: "Spans that the collector has not got, by reason: queue_full, unreachable, refused or shutdown. Events are not concerned.",
+		}, []string{"reason"}),
+	}
+	for _, reason := range []string{dropQueue, dropUnreachable, dropRefused, dropShutdown} {
+		m.dropped.WithLabelValues(reason)
+	}
+	if reg != nil {
+		reg.MustRegister(m.exported, m.dropped)
+	}
+	return m
+}

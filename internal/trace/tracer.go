@@ -1,0 +1,245 @@
+package trace
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	collector "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
+	spans "go.opentelemetry.io/proto/slim/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
+)
+
+const (
+	queueLength    = 2048 // captures that wait; beyond that they are dropped
+	batchLength    = 256  // captures in one request
+	lingerTime     = 2 * time.Second
+	requestTimeout = 10 * time.Second
+	giveUpAfter    = 30 * time.Second // of a batch that the collector does not take for now
+	flushTimeout   = 2 * time.Second  // at the end
+	warnEvery      = time.Minute
+
+	// Between attempts, doubled each time.
+	firstPause   = 500 * time.Millisecond
+	longestPause = 8 * time.Second
+)
+
+// path is where a collector takes traces (OTLP specification, "OTLP/HTTP Request").
+const path = "v1/traces"
+
+// Config says where spans go and what they say of the agent.
+type Config struct {
+	Endpoint    string       // URL of the collector, without /v1/traces
+	HeadersFile string       // as publish.HTTPConfig's
+	TLS         *publish.TLS // nil: as the URL says
+
+	Version    string // of the agent
+	Instance   string // which of several agents: the pod's name
+	Cluster    string // name
+	ClusterUID string
+
+	System      string // messaging.system: "nats", "kafka"; "": the bus is no messaging system
+	Destination string // messaging.destination.name: the stream, the topic
+}
+
+// Tracer implements publish.Tracer.
+type Tracer struct {
+	cfg      Config
+	resource *spans.ResourceSpans // without spans
+	receiver *publish.Receiver
+	// queue is written by any worker and read by Run. A full one drops. It is never closed.
+	queue   chan *publish.Capture
+	log     *slog.Logger
+	metrics *metrics
+	warned  time.Time // of Run's goroutine
+}
+
+// New checks the configuration and reads the files that it names.
+func New(cfg Config, log *slog.Logger, reg prometheus.Registerer) (*Tracer, error) {
+	receiver, err := publish.NewReceiver(publish.ReceiverConfig{
+		URL: addPath(cfg.Endpoint), Timeout: requestTimeout, HeadersFile: cfg.HeadersFile, TLS: cfg.TLS,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("collector of traces: %w", err)
+	}
+	return &Tracer{
+		cfg: cfg, resource: newResource(&cfg), receiver: receiver, queue: make(chan *publish.Capture, queueLength),
+		log: log, metrics: newMetrics(reg),
+	}, nil
+}
+
+// addPath is the URL that spans are posted to.
+func addPath(endpoint string) string {
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Host == "" {
+		return endpoint // whoever looks at it next says what is wrong
+	}
+	return u.JoinPath(path).String()
+}
+
+// Captured implements publish.Tracer.
+func (t *Tracer) Captured(c *publish.Capture) {
+	select {
+	case t.queue <- c:
+	default:
+		t.drop(dropQueue, spansOf(c))
+	}
+}
+
+func (t *Tracer) drop(reason string, n int) {
+	t.metrics.dropped.WithLabelValues(reason).Add(float64(n))
+}
+
+// Run sends what comes until ctx ends, and what is left then, for flushTimeout at most. It never fails.
+func (t *Tracer) Run(ctx context.Context) error {
+	defer t.receiver.Close()
+	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(flushTimeout, stop) })()
+	for {
+		batch := t.gather(ctx)
+		if len(batch) == 0 {
+			return nil
+		}
+		t.send(sending, ctx.Done(), batch)
+	}
+}
+
+// gather waits for a batch to be full, or for lingerTime from its first capture on. Once ctx has ended it returns what there is.
+func (t *Tracer) gather(ctx context.Context) []*publish.Capture {
+	var batch []*publish.Capture
+	var linger <-chan time.Time
+	for len(batch) < batchLength {
+		select {
+		case c := <-t.queue:
+			batch = append(batch, c)
+			if linger == nil {
+				linger = time.After(lingerTime)
+			}
+		case <-linger:
+			return batch
+		case <-ctx.Done():
+			select {
+			case c := <-t.queue:
+				batch = append(batch, c)
+				continue
+			default:
+				return batch
+			}
+		}
+	}
+	return batch
+}
+
+// errLater says that the collector may take the same request later.
+var errLater = errors.New("it may be tried again")
+
+// send makes requests until the collector has taken the batch, or does not want it, or giveUpAfter is over. Once ending is closed
+// there is one more attempt.
+func (t *Tracer) send(ctx context.Context, ending <-chan struct{}, batch []*publish.Capture) {
+	body, n, err := t.encode(batch)
+	if err != nil {
+		t.give(dropRefused, n, err)
+		return
+	}
+	begin := time.Now()
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		last := ended(ending)
+		after, err := t.attempt(ctx, body, n)
+		wait := max(pause, after)
+		switch {
+		case err == nil:
+			return
+		case !errors.Is(err, errLater):
+			t.give(dropRefused, n, err)
+			return
+		case last:
+			t.give(dropShutdown, n, err)
+			return
+		case time.Since(begin)+wait > giveUpAfter:
+			t.give(dropUnreachable, n, err)
+			return
+		}
+		select {
+		case <-time.After(wait):
+		case <-ending:
+		}
+	}
+}
+
+func ended(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// attempt makes one request of n spans. after is how long the collector wants to be left alone.
+func (t *Tracer) attempt(ctx context.Context, body []byte, n int) (after time.Duration, err error) {
+	a, err := t.receiver.Post(ctx, http.Header{"Content-Type": {"application/x-protobuf"}, "Content-Encoding": {"gzip"}}, body)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%w: %w", errLater, err)
+	case a.Status >= 200 && a.Status < 300:
+		t.accepted(a.Body, n)
+		return 0, nil
+	case a.Status == http.StatusTooManyRequests, a.Status == http.StatusBadGateway, a.Status == http.StatusServiceUnavailable,
+		a.Status == http.StatusGatewayTimeout: // OTLP specification, "Failures"
+		return a.RetryAfter, fmt.Errorf("%w: it answers %d", errLater, a.Status)
+	}
+	// Not its words: they may repeat a credential.
+	return 0, fmt.Errorf("it answers %d %s", a.Status, http.StatusText(a.Status))
+}
+
+// accepted counts what the collector has taken; it may say that it has left out some (OTLP specification, "Partial Success").
+func (t *Tracer) accepted(answer []byte, n int) {
+	var r collector.ExportTraceServiceResponse
+	rejected := 0
+	if proto.Unmarshal(answer, &r) == nil {
+		rejected = int(min(max(r.GetPartialSuccess().GetRejectedSpans(), 0), int64(n)))
+	}
+	t.metrics.exported.Add(float64(n - rejected))
+	if rejected > 0 {
+		t.give(dropRefused, rejected, errors.New("it has taken the others of the same request"))
+	}
+}
+
+// give counts what is dropped, and logs the first in each window.
+func (t *Tracer) give(reason string, n int, err error) {
+	t.drop(reason, n)
+	if time.Since(t.warned) < warnEvery {
+		return
+	}
+	t.warned = time.Now()
+	t.log.Warn("spans are dropped, events are not concerned", "collector", t.receiver.String(), "reason", reason, "spans", n, "err", err)
+}
+
+// encode is a request's body, and how many spans are in it.
+func (t *Tracer) encode(batch []*publish.Capture) (body []byte, n int, err error) {
+	scope := &spans.ScopeSpans{Scope: t.resource.ScopeSpans[0].Scope}
+	for _, c := range batch {
+		scope.Spans = t.appendSpans(scope.Spans, c)
+	}
+	raw, err := proto.Marshal(&collector.ExportTraceServiceRequest{ResourceSpans: []*spans.ResourceSpans{{
+		Resource: t.resource.Resource, SchemaUrl: t.resource.SchemaUrl, ScopeSpans: []*spans.ScopeSpans{scope},
+	}}})
+	if err != nil {
+		return nil, len(scope.Spans), err
+	}
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, err = z.Write(raw)
+	err = errors.Join(err, z.Close())
+	return b.Bytes(), len(scope.Spans), err
+}
