@@ -25,14 +25,15 @@ type bus struct {
 	// deadLetters takes what the bus refuses for good; nil: nothing does, and such an event ends the agent.
 	deadLetters publish.Publisher
 	claims      publish.ClaimStore // keeps events that are too large; nil: there is none
+	fence       publish.Fence      // nil: everything passes
 }
 
 // embeddedFull is what to do when the embedded JetStream is full.
 const embeddedFull = "there is no room for records on the disk of --data-dir, events wait: make room there, or run with another directory or a bus"
 
-// newBus makes the bus of the configuration. embedded tells that it is the agent's own.
-func newBus(cfg *config.Config, cluster string, embedded bool, stdout io.Writer, log *slog.Logger, m *publish.Metrics) (*bus, error) {
-	b := &bus{run: untilEnded, ready: func() error { return nil }}
+// newBus makes the bus of the configuration. embedded tells that it is the agent's own. All that is written to it passes fence first.
+func newBus(cfg *config.Config, cluster string, embedded bool, stdout io.Writer, fence publish.Fence, log *slog.Logger, m *publish.Metrics) (*bus, error) {
+	b := &bus{run: untilEnded, ready: func() error { return nil }, fence: fence}
 	var jetStream *publish.NATS
 	var err error
 	switch c := &cfg.Bus; {
@@ -43,18 +44,18 @@ func newBus(cfg *config.Config, cluster string, embedded bool, stdout io.Writer,
 	case c.HTTP != nil:
 		err = b.openHTTP(cfg, log, m)
 	default:
-		b.Publisher = publish.NewStdout(stdout)
+		b.Publisher = publish.NewStdout(stdout).Behind(fence)
 	}
 	if err != nil {
 		return nil, err
 	}
-	b.claims, err = newClaims(&cfg.ClaimCheck, jetStream, log, m)
+	b.claims, err = newClaims(&cfg.ClaimCheck, jetStream, fence, log, m)
 	return b, err
 }
 
 func (b *bus) openNATS(cfg *config.Config, cluster string, embedded bool, log *slog.Logger, m *publish.Metrics) (*publish.NATS, error) {
 	c := natsConfig(cfg.Bus.NATS, cluster, int(cfg.Event.MaxBytes))
-	c.DeadLetter = cfg.DeadLetter.Subject
+	c.DeadLetter, c.Fence = cfg.DeadLetter.Subject, b.fence
 	c.DeadLetterOptional = c.DeadLetter == config.DefaultDeadSubject
 	if embedded {
 		c.FullAdvice = embeddedFull
@@ -82,7 +83,7 @@ func natsConfig(n *config.NATS, cluster string, maxEventBytes int) publish.NATSC
 
 func (b *bus) openHTTP(cfg *config.Config, log *slog.Logger, m *publish.Metrics) error {
 	c := httpConfig(cfg.Bus.HTTP)
-	c.DeadLetterURL = cfg.DeadLetter.URL
+	c.DeadLetterURL, c.Fence = cfg.DeadLetter.URL, b.fence
 	h, err := publish.NewHTTP(c, log, m)
 	if err != nil {
 		return fmt.Errorf("bus.http: %w", err)
@@ -108,7 +109,7 @@ func tlsConfig(c *config.TLS) *publish.TLS {
 }
 
 // newClaims opens the place for events that are too large; nil: there is none. jetStream is the bus, where it is one.
-func newClaims(c *config.ClaimCheck, jetStream *publish.NATS, log *slog.Logger, m *publish.Metrics) (publish.ClaimStore, error) {
+func newClaims(c *config.ClaimCheck, jetStream *publish.NATS, fence publish.Fence, log *slog.Logger, m *publish.Metrics) (publish.ClaimStore, error) {
 	var store publish.ClaimStore
 	var err error
 	switch {
@@ -117,11 +118,14 @@ func newClaims(c *config.ClaimCheck, jetStream *publish.NATS, log *slog.Logger, 
 			Bucket: c.ObjectStore.Bucket, Create: c.ObjectStore.Create, MaxBytes: int64(c.ObjectStore.MaxBytes),
 		}, log, m)
 	case c.Directory != nil:
-		store, err = publish.NewClaimDirectory(c.Directory.Path, log, m)
+		var dir *publish.ClaimDirectory
+		if dir, err = publish.NewClaimDirectory(c.Directory.Path, log, m); err == nil {
+			store = dir.Behind(fence)
+		}
 	case c.HTTP != nil:
 		store, err = publish.NewClaimHTTP(publish.ClaimHTTPConfig{
 			URL: c.HTTP.URL, Timeout: c.HTTP.Timeout.Duration, HeadersFile: c.HTTP.HeadersFile, TokenFile: c.HTTP.TokenFile,
-			TLS: tlsConfig(c.HTTP.TLS),
+			TLS: tlsConfig(c.HTTP.TLS), Fence: fence,
 		}, log, m)
 	}
 	if err != nil {

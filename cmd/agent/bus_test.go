@@ -67,7 +67,7 @@ func TestBuses(t *testing.T) {
 			}
 			var logged buffer
 			log, _ := newLogger(cfg.Log, &terminal.Output{Writer: &logged})
-			b, err := newBus(cfg, "prod", false, &buffer{}, log, nil)
+			b, err := newBus(cfg, "prod", false, &buffer{}, nil, log, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -152,7 +152,7 @@ func TestBusWithoutItsFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := newBus(cfg, "prod", false, &buffer{}, slog.New(slog.DiscardHandler), nil); err == nil || !strings.Contains(err.Error(), "/none/token") {
+		if _, err := newBus(cfg, "prod", false, &buffer{}, nil, slog.New(slog.DiscardHandler), nil); err == nil || !strings.Contains(err.Error(), "/none/token") {
 			t.Errorf("%s: %v", bus, err)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 func (b *bus) openKafka(cfg *config.Config, cluster string, log *slog.Logger, m *publish.Metrics) error {
 	c := kafkaConfig(cfg.Bus.Kafka, cluster, int(cfg.Event.MaxBytes))
-	c.DeadLetter = cfg.DeadLetter.Topic
+	c.DeadLetter, c.Fence = cfg.DeadLetter.Topic, b.fence
 	k, err := publish.NewKafka(c, log, m)
 	if err != nil {
 		return fmt.Errorf("bus.kafka: %w", err)

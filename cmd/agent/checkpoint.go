@@ -123,32 +123,39 @@ func busIdentity(f *runFlags, cfg *config.Config) string {
 // memory is a keeper that is there when the informers run, but not when they are made.
 type memory struct{ *checkpoint.Keeper }
 
-// remember opens and reads the checkpoint. The error of a ctx that has ended is its cause.
-func (c *capture) remember(ctx context.Context, uid, name string) error {
+// remember opens and reads the checkpoint. Where there is an election, epoch is what that gives, and the checkpoint is taken over:
+// the epoch is returned that its records have from now on. The error of a ctx that has ended is its cause.
+func (c *capture) remember(ctx context.Context, uid, name string, epoch uint64) (uint64, error) {
 	if c.memory == nil {
 		c.log.Info("no checkpoint is kept, every start begins anew", "advice", "where that is not enough, name a place for it in the configuration: checkpoint")
-		return nil
+		return epoch, nil
 	}
 	kept, err := placeOf(c.flags, c.cfg, c.known, func() (string, error) { return uid, nil })
 	if err != nil {
-		return err
+		return 0, err
 	}
 	store, err := kept.store(c.known)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	keeper := checkpoint.NewKeeper(store, checkpoint.Identity{ClusterUID: uid, Cluster: name, Bus: busIdentity(c.flags, c.cfg)}, c.log, c.reg)
 	slow := time.AfterFunc(silence, func() { c.log.Info("reading the checkpoint", "kept_in", store.String()) })
 	defer slow.Stop()
-	if err := keeper.Load(ctx); err != nil {
+	if epoch == 0 {
+		err = keeper.Load(ctx)
+	} else {
+		epoch, err = keeper.TakeOver(ctx, epoch)
+	}
+	if err != nil {
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return 0, context.Cause(ctx)
 		}
-		return err // says where
+		return 0, err // says where
 	}
 	c.memory.Keeper = keeper
+	c.report.keeper.Store(keeper)
 	sayResumption(c.log, store, keeper, c.cfg.Snapshot.Mode)
-	return nil
+	return epoch, nil
 }
 
 // sayResumption logs where the checkpoint is, and what it holds.

@@ -73,6 +73,7 @@ type explanation struct {
 
 // fate is an explanation of what is captured.
 type fate struct {
+	Part          string   `json:"part,omitempty"`       // what the mode takes of it, in words
 	Namespaces    []string `json:"namespaces,omitempty"` // none: all
 	LabelSelector string   `json:"labelSelector,omitempty"`
 	FieldSelector string   `json:"fieldSelector,omitempty"`
@@ -100,6 +101,8 @@ func explain(f *config.File, r config.Resource, stdout io.Writer, asJSON bool) e
 	e := explanation{Resource: r.String(), Captured: v.Rule >= 0, File: f.Name}
 	index := v.Rule
 	switch {
+	case v.Rule >= 0 && f.Part(r.Group, r.Name, "").None:
+		e.Captured, e.Why = false, "mode "+string(f.Mode)+" leaves it out: "+partInWords(f.Config, r.Group, r.Name)
 	case v.Rule >= 0:
 		e.Why = fmt.Sprintf("watch[%d] names it as %s", v.Rule, f.Watch[v.Rule].Resources[v.Pattern])
 		var err error
@@ -128,6 +131,7 @@ func explain(f *config.File, r config.Resource, stdout io.Writer, asJSON bool) e
 
 func fateOf(c *config.Config, rule *config.Rule, r config.Resource) (*fate, error) {
 	x := &fate{
+		Part:       partInWords(c, r.Group, r.Name),
 		Namespaces: namespaces(rule.Namespaces), LabelSelector: rule.LabelSelector, FieldSelector: rule.FieldSelector,
 		Operations: []string{"created", "updated", "deleted"}, Stripped: append([]string{}, c.Strip...), Redacted: []string{},
 		Bus: summarizeBus(&c.Bus).String(), clusterScoped: r.ClusterScoped,
@@ -135,7 +139,7 @@ func fateOf(c *config.Config, rule *config.Rule, r config.Resource) (*fate, erro
 	if c.Snapshot.Mode != config.SnapshotNever {
 		x.Operations = append(x.Operations, "read")
 	}
-	if rule.LabelSelector != "" || rule.FieldSelector != "" {
+	if rule.LabelSelector != "" || rule.FieldSelector != "" || x.Part != "" {
 		x.Operations = append(x.Operations, "entered", "left")
 	}
 	if r.Group == "" && r.Name == "secrets" {
@@ -202,6 +206,9 @@ func (e *explanation) write(w io.Writer) {
 		return
 	}
 	table := newFacts(w)
+	if e.Part != "" {
+		table.add("part", e.Part)
+	}
 	table.add("namespaces", orText(strings.Join(e.Namespaces, ", "), everyNamespace(e.clusterScoped)))
 	if e.LabelSelector != "" {
 		table.add("labels", e.LabelSelector)

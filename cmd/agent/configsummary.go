@@ -16,7 +16,8 @@ type summary struct {
 	Bus     busSummary    `json:"bus"`
 	Refused refusals      `json:"refused"`
 	Relays  []relayed     `json:"relays,omitempty"`
-	Off     []string      `json:"off"` // keys
+	Off     []string      `json:"off"`            // keys
+	Mode    string        `json:"mode,omitempty"` // "": cluster
 
 	checkpoint string // where, for people; "": nowhere
 }
@@ -60,6 +61,9 @@ func summarize(f *config.File) *summary {
 	s := &summary{
 		Cluster: f.Cluster, Bus: summarizeBus(&f.Bus), Refused: summarizeRefused(f.Config), Relays: summarizeRelays(f.Config),
 		checkpoint: summarizeCheckpoint(f.Config), Off: []string{},
+	}
+	if f.Mode != config.ModeCluster {
+		s.Mode = string(f.Mode)
 	}
 	for i := range f.Watch {
 		r := &f.Watch[i]
@@ -230,6 +234,13 @@ func namespaces(list config.Namespaces) []string {
 func (s *summary) write(w io.Writer) {
 	table := newFacts(w)
 	table.add("cluster", orText(s.Cluster, "the UID of namespace kube-system"))
+	switch config.Mode(s.Mode) {
+	case config.ModeNode:
+		table.add("mode", "node: what belongs to the node that NODE_NAME names")
+	case config.ModeCompanion:
+		table.add("mode", "companion: Pods that no node has yet, no Nodes, and the rest as in mode cluster")
+	case config.ModeCluster:
+	}
 	for i, r := range s.Watch {
 		key := "watch"
 		if i > 0 {

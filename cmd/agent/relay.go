@@ -5,18 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
@@ -220,7 +218,7 @@ func runRelays(ctx context.Context, f *relayFlags, args []string, stdout, stderr
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	metrics := relay.NewMetrics(reg)
-	open := func(r *config.Relay) (runner, error) { return newRelay(cfg, r, cfg.Cluster, stdout, log, metrics) }
+	open := func(r *config.Relay) (runner, error) { return newRelay(cfg, r, cfg.Cluster, stdout, nil, log, metrics) }
 	var only runner
 	for i := range cfg.Relay { // what is configured wrongly is told at once
 		if only, err = open(&cfg.Relay[i]); err != nil {
@@ -250,7 +248,7 @@ func runRelays(ctx context.Context, f *relayFlags, args []string, stdout, stderr
 	log.Info("kubecdc relays", "version", version, "relays", len(cfg.Relay), "server_address", listener.Addr().String())
 	g, all := errgroup.WithContext(context.WithoutCancel(ctx))
 	serving, stopServing := context.WithCancel(all)
-	g.Go(func() error { return serve(serving, newRelayServer(reg, probes), listener) })
+	g.Go(func() error { return serve(serving, newRelayServer(reg, log, probes), listener) })
 	g.Go(func() error {
 		defer stopServing()
 		relaying, stop := context.WithCancel(ctx)
@@ -261,27 +259,10 @@ func runRelays(ctx context.Context, f *relayFlags, args []string, stdout, stderr
 	return g.Wait()
 }
 
-// newRelayServer serves /metrics, /healthz and /readyz of a process that only relays.
-func newRelayServer(reg *prometheus.Registry, probes []probe) *http.Server {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, "ok")
-	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		var b strings.Builder
-		code := http.StatusOK
-		for _, p := range probes {
-			if err := p.ready(); err != nil {
-				code = http.StatusServiceUnavailable
-				fmt.Fprintf(&b, "[-] %s: %v\n", p.name, err)
-			} else {
-				fmt.Fprintf(&b, "[+] %s: ok\n", p.name)
-			}
-		}
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		w.WriteHeader(code)
-		fmt.Fprint(w, b.String())
-	})
-	return &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+// newRelayServer serves /metrics, /healthz and /readyz of a process that only relays: it is ready when all relays are.
+func newRelayServer(reg *prometheus.Registry, log *slog.Logger, probes []probe) *httpServer {
+	for i := range probes {
+		probes[i].aside = false
+	}
+	return newServer(serverOptions{registry: reg, log: log, checks: newChecks(probes...)})
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -245,7 +246,7 @@ func TestRelayServerTellsOfEachRelay(t *testing.T) {
 		{[]probe{{name: "relay a", ready: ready}, {name: "relay b", ready: broken, aside: true}}, http.StatusServiceUnavailable, "[+] relay a: ok\n[-] relay b: not connected\n"},
 	} {
 		w := httptest.NewRecorder()
-		newRelayServer(prometheus.NewRegistry(), c.probes).Handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil))
+		newRelayServer(prometheus.NewRegistry(), slog.New(slog.DiscardHandler), c.probes).Handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil))
 		if w.Code != c.code || w.Body.String() != c.body {
 			t.Errorf("%d: %s", w.Code, w.Body)
 		}

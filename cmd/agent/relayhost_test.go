@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -110,7 +111,9 @@ func TestReadyWithoutRelay(t *testing.T) {
 	failing := func() error { return errors.New("no receiver") }
 	for _, aside := range []bool{true, false} {
 		w := httptest.NewRecorder()
-		newServer(prometheus.NewRegistry(), set, probe{"relay x", failing, aside}).Handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", http.NoBody))
+		newServer(serverOptions{
+			registry: prometheus.NewRegistry(), checks: newChecks(probe{name: "relay x", ready: failing, aside: aside}), set: set,
+		}).Handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", http.NoBody))
 		want := http.StatusServiceUnavailable
 		if aside {
 			want = http.StatusOK
@@ -171,7 +174,7 @@ relay:
 		if err != nil {
 			t.Fatal(err)
 		}
-		if answer = string(body); response.StatusCode == http.StatusOK && strings.Contains(answer, "[+] relay hook: ok\n[-] relay broken: ") {
+		if answer = string(body); response.StatusCode == http.StatusOK && regexp.MustCompile(`\[\+\] relay hook: ok.*\n\[-\] relay broken: `).MatchString(answer) {
 			break
 		}
 		select {

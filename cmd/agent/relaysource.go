@@ -17,7 +17,7 @@ import (
 
 // newRelay makes one relay of the configuration, which is run once. cluster is the name of the cluster whose records it
 // relays; "": those of every one that the bus has.
-func newRelay(cfg *config.Config, r *config.Relay, cluster string, stdout io.Writer, log *slog.Logger, m *relay.Metrics) (*relay.Relay, error) {
+func newRelay(cfg *config.Config, r *config.Relay, cluster string, stdout io.Writer, fence publish.Fence, log *slog.Logger, m *relay.Metrics) (*relay.Relay, error) {
 	source, err := relaySource(cfg, r, cluster, log)
 	if err != nil {
 		return nil, fmt.Errorf("relay %s: %w", r.Name, err)
@@ -25,6 +25,9 @@ func newRelay(cfg *config.Config, r *config.Relay, cluster string, stdout io.Wri
 	target, err := newRelayTarget(cfg, &r.To, cluster, stdout, log.With("relay", r.Name))
 	if err != nil {
 		return nil, fmt.Errorf("relay %s: to: %w", r.Name, err)
+	}
+	if fence != nil {
+		target = fenced{target, fence}
 	}
 	return relay.New(relay.Options{
 		Name: r.Name, Source: source, Target: target, Match: matchRelay(r, cluster), Refused: relay.Refused(r.Refused),

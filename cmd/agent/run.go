@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -23,6 +22,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/leader"
 	"github.com/kubecdc/kubecdc/internal/localbus"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
@@ -30,9 +30,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
-
-// errGrace ends a drain that takes too long.
-var errGrace = errors.New("the grace period is over")
 
 type runFlags struct {
 	config, kubeconfig, context, bus, dataDir string
@@ -134,8 +131,11 @@ func newLogger(c config.Log, out *terminal.Output) (log *slog.Logger, people boo
 	return slog.New(slog.NewJSONHandler(out, o)), false
 }
 
-// readableDurations writes "20s" where JSON would have 20000000000.
+// readableDurations writes "20s" where JSON would have 20000000000, and no advice where there is none.
 func readableDurations(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == "advice" && a.Value.String() == "" {
+		return slog.Attr{}
+	}
 	if a.Value.Kind() == slog.KindDuration {
 		return slog.String(a.Key, a.Value.Duration().String())
 	}
@@ -144,6 +144,7 @@ func readableDurations(_ []string, a slog.Attr) slog.Attr {
 
 // newSet makes the informers of the configuration's rules. The rest of the options is what is there already.
 func newSet(cfg *config.Config, o informers.Options) (*informers.Set, error) {
+	o.Part, o.Departed = partOf(cfg), cfg.Mode == config.ModeCompanion
 	o.Strip, o.Snapshot, o.Every = cfg.Strip, informers.SnapshotMode(cfg.Snapshot.Mode), cfg.Snapshot.Every.Duration
 	o.Match = func(patterns []string) func(string) bool {
 		namespaces := make(config.Namespaces, len(patterns))
@@ -210,7 +211,9 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 	if people && (!printsRecords(cfg) || !terminal.Detect(stdout, os.Getenv).Interactive) {
 		c.guide = &guide{out: out, set: c.set, queue: c.queue}
 	}
-	server := newServer(reg, c.set, append([]probe{{name: "informers", ready: c.set.Ready}, {name: "bus", ready: c.busReady}}, c.relays.probes()...)...)
+	server := newServer(serverOptions{
+		registry: reg, log: log, checks: c.report.checks, beat: c.report.beat, set: c.set, status: c.report.look, pprof: cfg.Server.Pprof,
+	})
 	g, all := errgroup.WithContext(context.WithoutCancel(ctx))
 	serving, stopServing := context.WithCancel(all)
 	g.Go(func() error { return serve(serving, server, listener) })
@@ -243,8 +246,10 @@ type capture struct {
 	server  string     // URL of the HTTP server
 	guide   *guide     // nil: nobody looks on
 	relays  *relayHost // nil: there are none
+	report  *reporter
+	elector *leader.Elector // nil: there is no election
 
-	// Both are there once the API server has told the cluster's uid, and before the set runs.
+	// Both are there once the API server has told the cluster's uid, and this agent leads, and before the set runs.
 	bus    atomic.Pointer[bus]
 	memory *memory // nil: nothing is remembered from one run to the next
 }
@@ -252,6 +257,11 @@ type capture struct {
 // prepare makes the stages that need to know nothing of the cluster.
 func (c *capture) prepare() error {
 	c.queue = queue.New[*object.Delta](queue.Options{Events: c.cfg.Queue.Events, Bytes: int64(c.cfg.Queue.Bytes)}, c.reg)
+	c.queue.AgeBy(func(d *object.Delta) time.Time { return time.Unix(0, d.Observed) })
+	var err error
+	if c.elector, err = c.newElector(); err != nil {
+		return usageError{err}
+	}
 	o := informers.Options{
 		Config: c.cluster.rest, Log: c.log, Registerer: c.reg, Ignore: ignored(c.flags, c.cfg, c.cluster),
 		Lane: func(name string) informers.Lane { return c.queue.Lane(name) },
@@ -263,9 +273,18 @@ func (c *capture) prepare() error {
 	if c.cfg.Bus.NATS != nil {
 		o.Heard = c.heard
 	}
-	var err error
+	if lease, ok := c.leaseName(); ok {
+		o.Ignore = append(o.Ignore, lease)
+	}
+	if err := checkNode(c.cfg, os.Getenv); err != nil {
+		return usageError{err}
+	}
 	if c.set, err = newSet(c.cfg, o); err != nil {
 		return usageError{err}
+	}
+	c.report = newReporter(c)
+	if c.elector != nil {
+		c.report.elects(c.elector)
 	}
 	return nil
 }
@@ -286,8 +305,8 @@ func (c *capture) busReady() error {
 	return errors.New("not connected to yet: the API server has to tell the cluster's uid first")
 }
 
-// run captures until ctx ends and the queue is drained.
-func (c *capture) run(ctx context.Context) (err error) {
+// run captures, once this agent leads, until ctx ends and the queue is drained.
+func (c *capture) run(ctx context.Context) error {
 	uid, err := c.cluster.uid(ctx, c.set, c.log)
 	if ctx.Err() != nil {
 		c.log.Info("told to stop before the API server has answered, kubecdc ends")
@@ -296,6 +315,11 @@ func (c *capture) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	return c.elect(ctx, func(ctx context.Context, epoch uint64) error { return c.lead(ctx, uid, epoch) })
+}
+
+// lead is run for the agent that leads, or the only one there is: then epoch is 0.
+func (c *capture) lead(ctx context.Context, uid string, epoch uint64) (err error) {
 	var local *localbus.Bus
 	if c.flags.embedded() {
 		if local, err = startLocalBus(ctx, c.flags.dataDir, uid, c.server, c.cluster, c.log); err != nil {
@@ -311,7 +335,8 @@ func (c *capture) run(ctx context.Context) (err error) {
 		c.cfg.Bus.NATS.URL = local.URL()
 	}
 	name := cmp.Or(c.cfg.Cluster, uid)
-	b, err := newBus(c.cfg, name, c.flags.embedded(), c.stdout, c.log, c.metrics)
+	c.report.identity.Store(&identity{name, uid})
+	b, err := newBus(c.cfg, name, c.flags.embedded(), c.stdout, c.fence(), c.log, c.metrics)
 	if err != nil {
 		return usageError{err}
 	}
@@ -319,17 +344,24 @@ func (c *capture) run(ctx context.Context) (err error) {
 		b.run = beside(b.run, local.Wait)
 	}
 	c.bus.Store(b)
-	if err := c.remember(ctx, uid, name); err != nil {
+	if epoch, err = c.remember(ctx, uid, name, epoch); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
+	tracer, err := newTracer(c.cfg, name, uid, c.log, c.reg)
+	if err != nil {
+		return usageError{err}
+	}
 	encoder := encode.New(encode.Options{
 		Cluster: name, ClusterUID: uid, Mode: encode.Mode(c.cfg.Event.Mode), Before: c.cfg.Event.Before, Patch: c.cfg.Event.Patch,
+		Epoch: epoch, SampleRatio: sampleRatio(&c.cfg.Tracing),
 	})
+	options := b.pumpOptions(c.cfg)
+	traced(b, &options, tracer)
 	pump := publish.NewPump(c.queue, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value },
-		encoder, b, b.pumpOptions(c.cfg), c.log, c.metrics)
+		encoder, b, options, c.log, c.metrics)
 	s := stages{
 		observe: c.set.Run, waiting: c.queue.Len, drained: c.queue.Drained, finish: c.set.Finish, closeQueue: c.queue.Close,
 		pump: pump.Run, remember: untilEnded, bus: b.run,
@@ -359,7 +391,9 @@ func (c *capture) beside(ctx context.Context, cluster string, run func(context.C
 	defer stop()
 	var g errgroup.Group
 	g.Go(func() error {
-		c.relays.run(relaying, func(r *config.Relay) (runner, error) { return newRelay(c.cfg, r, cluster, c.stdout, c.log, m) })
+		c.relays.run(relaying, func(r *config.Relay) (runner, error) {
+			return newRelay(c.cfg, r, cluster, c.stdout, c.fence(), c.log, m)
+		})
 		return nil
 	})
 	g.Go(func() error {
@@ -367,99 +401,4 @@ func (c *capture) beside(ctx context.Context, cluster string, run func(context.C
 		return run(ctx)
 	})
 	return g.Wait()
-}
-
-// untilEnded is a stage that has nothing to do.
-func untilEnded(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
-}
-
-// beside runs a and b at a time. When one fails the other is ended.
-func beside(a, b func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		g, ctx := errgroup.WithContext(ctx)
-		g.Go(func() error { return a(ctx) })
-		g.Go(func() error { return b(ctx) })
-		return g.Wait()
-	}
-}
-
-// stages are what runs at a time, in the order in which a delta passes them.
-type stages struct {
-	observe    func(context.Context) error
-	waiting    func() int                  // how much is in the queue
-	drained    func(context.Context) error // waits until nothing is
-	finish     func(context.Context) error // tells the bus how far all has come, once it is drained
-	closeQueue func()
-	draining   func(context.Context)       // shows how far the drain is, until its context ends; may be nil
-	pump       func(context.Context) error // ends when the queue is closed and empty
-	remember   func(context.Context) error // saves the checkpoint until its context ends, and then for the last time
-	bus        func(context.Context) error
-}
-
-// runStages runs until ctx ends; then it ends the stages one after the other: the watches; the queue, once it is drained and
-// the bus has been told how far all has come, or grace is over; the checkpoint, which remembers it; the connection to the
-// bus. A stage that fails ends all of them.
-func runStages(ctx context.Context, grace time.Duration, s stages, log *slog.Logger) error {
-	g, all := errgroup.WithContext(context.WithoutCancel(ctx))
-	observing, stopObserving := context.WithCancel(all)
-	defer stopObserving()
-	defer context.AfterFunc(ctx, func() {
-		log.Info("told to stop, ending the watches; told again, the process ends at once")
-		stopObserving()
-	})()
-	pumping, stopPumping := context.WithCancelCause(all)
-	defer stopPumping(nil)
-	remembering, stopRemembering := context.WithCancel(all)
-	defer stopRemembering()
-	connected, disconnect := context.WithCancel(all)
-	defer disconnect()
-
-	var drained atomic.Bool
-	g.Go(func() error {
-		err := s.observe(observing)
-		log.Info("watches ended, draining the queue", "events", s.waiting(), "grace", grace)
-		over := time.AfterFunc(grace, func() { stopPumping(errGrace) })
-		defer over.Stop()
-		if s.draining != nil {
-			g.Go(func() error {
-				s.draining(remembering)
-				return nil
-			})
-		}
-		if s.drained(pumping) == nil {
-			drained.Store(true)
-			if err := s.finish(pumping); err != nil && all.Err() == nil {
-				log.Warn("all changes are on the bus, but not the progress events that say so", "err", err)
-			}
-		}
-		s.closeQueue()
-		<-remembering.Done() // drained, or failed
-		return err
-	})
-	g.Go(func() error {
-		defer stopRemembering()
-		err := s.pump(pumping)
-		switch {
-		case errors.Is(err, publish.ErrClosed):
-			return nil // the bus has failed, and its own error says why
-		case errors.Is(err, errGrace) && drained.Load():
-			return nil // what waits are words about progress: no change is missing
-		}
-		return err
-	})
-	g.Go(func() error {
-		defer disconnect()
-		return s.remember(remembering)
-	})
-	g.Go(func() error { return s.bus(connected) })
-	err := g.Wait()
-	switch {
-	case errors.Is(err, errGrace):
-		return fmt.Errorf("%w: within %s the bus has not taken all, %d events are not on it", errGrace, grace, s.waiting())
-	case err == nil:
-		log.Info("drained, kubecdc ends")
-	}
-	return err
 }

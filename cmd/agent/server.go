@@ -2,145 +2,155 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
 )
 
-// probe is what /readyz asks. A nil error: ready.
-type probe struct {
-	name  string
-	ready func() error
-	aside bool // it is shown, and the agent is ready without it
+// httpServer is the HTTP server of an agent, or of a process that only relays.
+type httpServer struct {
+	*http.Server
+	checks *checks
+	pulse  *pulse
 }
 
-// newServer serves /metrics, /healthz and /readyz, and takes orders at /snapshot from its own machine.
-func newServer(reg *prometheus.Registry, set *informers.Set, probes ...probe) *http.Server {
+// serverOptions are what it shows.
+type serverOptions struct {
+	registry *prometheus.Registry
+	log      *slog.Logger
+	checks   *checks
+	beat     func()          // see pulse
+	set      *informers.Set  // nil: there are no informers
+	status   func() statuses // nil: there is none
+	pprof    bool
+}
+
+// newServer serves /metrics, /healthz, /readyz and /status, and to its own machine /snapshot and /debug/pprof.
+func newServer(o serverOptions) *httpServer {
+	s := &httpServer{checks: o.checks, pulse: newPulse(o.log, o.beat)}
+	o.registry.MustRegister(o.checks, newBuildInfo())
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, "ok")
-	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		var b strings.Builder
-		code := http.StatusOK
-		for _, p := range probes {
-			if err := p.ready(); err != nil {
-				if !p.aside {
-					code = http.StatusServiceUnavailable
-				}
-				fmt.Fprintf(&b, "[-] %s: %v\n", p.name, err)
-			} else {
-				fmt.Fprintf(&b, "[+] %s: ok\n", p.name)
-			}
-		}
-		for _, s := range set.Status() {
-			fmt.Fprintf(&b, "    %s: %s", s.Scope, s.Phase)
-			if s.Error != "" {
-				fmt.Fprintf(&b, ": %s", s.Error)
-			}
-			b.WriteByte('\n')
-		}
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		w.WriteHeader(code)
-		fmt.Fprint(w, b.String())
-	})
-	mux.Handle("POST /snapshot", fromHere(takeSnapshot(set)))
-	return &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-}
-
-// snapshotRequest is what POST /snapshot takes.
-type snapshotRequest struct {
-	Resource  string `json:"resource"`  // "deployments.apps"; "": every one
-	Namespace string `json:"namespace"` // "": every one
-}
-
-// snapshotAnswer is what it answers.
-type snapshotAnswer struct {
-	Snapshots []startedSnapshot `json:"snapshots"`
-	Errors    []string          `json:"errors,omitempty"` // of scopes that could not begin, or why there is none
-}
-
-type startedSnapshot struct {
-	Scope    string `json:"scope"`
-	Snapshot string `json:"snapshot"` // its id, which its events carry
-	Objects  int    `json:"objects"`
-	Running  bool   `json:"running"` // it was in progress already
-}
-
-// takeSnapshot begins snapshots. It answers once they have begun.
-func takeSnapshot(set *informers.Set) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var request snapshotRequest
-		body := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4<<10))
-		body.DisallowUnknownFields()
-		if err := body.Decode(&request); err != nil {
-			answer(w, http.StatusBadRequest, &snapshotAnswer{Errors: []string{fmt.Sprintf("the request cannot be read: %v", err)}})
-			return
-		}
-		started, err := set.Snapshot(r.Context(), request.Resource, request.Namespace)
-		a := &snapshotAnswer{Snapshots: make([]startedSnapshot, len(started))}
-		for i, s := range started {
-			a.Snapshots[i] = startedSnapshot(s)
-		}
-		code := http.StatusOK
-		if err != nil {
-			a.Errors = strings.Split(err.Error(), "\n") // a line for each scope
-			if loading := set.Ready(); len(started) == 0 && loading != nil {
-				a.Errors, code = []string{fmt.Sprintf("it is still loading: %v", loading)}, http.StatusServiceUnavailable
-			} else if len(started) == 0 {
-				code = http.StatusNotFound
-			}
-		}
-		answer(w, code, a)
-	})
-}
-
-func answer(w http.ResponseWriter, code int, a *snapshotAnswer) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_ = printJSON(w, a) // whoever is gone hears nothing
-}
-
-// fromHere lets pass what comes from this machine: kubectl exec and kubectl port-forward do. A browser on it is not to be
-// used by a page of somebody else: not from another origin (http.CrossOriginProtection), and not by a name of that page's
-// own which leads here (DNS rebinding).
-func fromHere(h http.Handler) http.Handler {
-	var origin http.CrossOriginProtection
-	h = origin.Handler(h)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isLoopback(r.RemoteAddr) || !isLoopback(r.Host) {
-			answer(w, http.StatusForbidden, &snapshotAnswer{Errors: []string{"only asked from the agent's own machine: use kubectl exec or kubectl port-forward"}})
-			return
-		}
-		h.ServeHTTP(w, r)
-	})
-}
-
-// isLoopback tells if an address, with or without a port, is one of this machine alone.
-func isLoopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		host = strings.Trim(address, "[]")
+	mux.Handle("GET /metrics", promhttp.HandlerFor(o.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", s.healthz)
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { readyz(w, r, o.checks, o.set) })
+	if o.set != nil {
+		mux.Handle("POST /snapshot", fromHere(takeSnapshot(o.set)))
 	}
-	return host == "localhost" || net.ParseIP(host).IsLoopback()
+	if o.status != nil {
+		mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) { showStatus(w, r, o.status) })
+	}
+	if o.pprof {
+		serveProfiles(mux)
+	}
+	s.Server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	return s
+}
+
+// newBuildInfo is the metric that tells which release runs.
+func newBuildInfo() prometheus.Collector {
+	v := buildVersions()
+	g := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "kubecdc_build_info", Help: "1, with what the agent was built from.",
+		ConstLabels: prometheus.Labels{"version": v.Version, "commit": v.Commit, "go_version": v.Go},
+	})
+	g.Set(1)
+	return g
+}
+
+// healthz says if a restart would help.
+func (s *httpServer) healthz(w http.ResponseWriter, _ *http.Request) {
+	if err := s.pulse.alive(); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	fmt.Fprintln(w, "ok")
+}
+
+// maxShown is how many scopes /readyz shows: those with a problem first, where there are more.
+const maxShown = 100
+
+// readyz says if the agent is ready, and why not.
+func readyz(w http.ResponseWriter, r *http.Request, c *checks, set *informers.Set) {
+	now := time.Now()
+	ready := c.look(now)
+	code := http.StatusOK
+	if !ready.Ready {
+		code = http.StatusServiceUnavailable
+	}
+	if wantsJSON(r) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_ = printJSON(w, &ready) // whoever is gone hears nothing
+		return
+	}
+	b := []byte(ready.text(now))
+	if set != nil && !ready.Standby {
+		b = appendScopes(b, set.Status())
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = w.Write(b)
+}
+
+// wantsJSON tells if a request asks for JSON, with ?o=json or by its Accept header.
+func wantsJSON(r *http.Request) bool {
+	if o := r.URL.Query().Get("o"); o != "" {
+		return o == "json"
+	}
+	return strings.Contains(r.Header.Get("Accept"), "application/json")
+}
+
+func appendScopes(b []byte, all []informers.Status) []byte {
+	more := len(all) - maxShown
+	if more > 0 {
+		slices.SortStableFunc(all, worseFirst)
+		all = all[:maxShown]
+	}
+	for i := range all {
+		st := &all[i]
+		b = fmt.Appendf(b, "    %s: %s", st.Scope, st.Phase)
+		if st.Error != "" {
+			b = fmt.Appendf(b, ": %s", st.Error)
+		}
+		b = append(b, '\n')
+	}
+	if more > 0 {
+		b = fmt.Appendf(b, "    and %d more: /status has all\n", more)
+	}
+	return b
 }
 
 // serve serves on l until ctx ends.
-func serve(ctx context.Context, s *http.Server, l net.Listener) error {
+func serve(ctx context.Context, s *httpServer, l net.Listener) error {
+	g, ctx := errgroup.WithContext(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() }) // what is being answered is cut off
 	defer stop()
-	if err := s.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve metrics and probes: %w", err)
+	g.Go(func() error {
+		s.checks.watch(ctx)
+		return nil
+	})
+	if s.pulse.beat != nil {
+		g.Go(func() error {
+			s.pulse.watch(ctx)
+			return nil
+		})
 	}
-	return nil
+	g.Go(func() error {
+		if err := s.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve metrics and probes: %w", err)
+		}
+		return nil
+	})
+	return g.Wait()
 }

@@ -2,14 +2,12 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -18,9 +16,6 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/config"
 )
-
-// defaultAgent is where an agent listens unless it is told otherwise.
-const defaultAgent = "http://127.0.0.1:8080"
 
 // answerWithin is how long an agent may take to begin snapshots: a live event that waits for room comes first.
 const answerWithin = time.Minute
@@ -62,7 +57,7 @@ machine that runs with an embedded JetStream, or ` + strings.TrimPrefix(defaultA
 					return usageError{fmt.Errorf("snapshot: %w", err)}
 				}
 			}
-			agent, err := f.find()
+			agent, err := findAgent(f.agent)
 			if err != nil {
 				return usageError{err}
 			}
@@ -81,32 +76,6 @@ func resourceNamed(text string) (string, error) {
 	r, err := config.FindResource(text)
 	r.Version = ""
 	return r.String(), err
-}
-
-// find is the URL of the agent.
-func (f *snapshotFlags) find() (string, error) {
-	if f.agent != "" {
-		agent := f.agent
-		if !strings.Contains(agent, "://") {
-			agent = "http://" + agent
-		}
-		if u, err := url.Parse(agent); err != nil || u.Scheme != "http" || u.Host == "" {
-			return "", fmt.Errorf("--agent: must be http://host:port, got %q", f.agent)
-		}
-		return strings.TrimSuffix(agent, "/"), nil
-	}
-	up := running()
-	if len(up) > 1 {
-		lines := make([]string, len(up))
-		for i, a := range up {
-			lines[i] = fmt.Sprintf("  %s of %s", a.Agent, a.APIServer)
-		}
-		return "", fmt.Errorf("%d agents run here; name one with --agent:\n%s", len(up), strings.Join(lines, "\n"))
-	}
-	if len(up) == 1 {
-		return cmp.Or(up[0].Agent, defaultAgent), nil
-	}
-	return defaultAgent, nil
 }
 
 // snapshot asks the agent, and prints what it has begun.
@@ -145,21 +114,17 @@ func askSnapshot(ctx context.Context, agent string, request snapshotRequest) (*s
 		return nil, err
 	}
 	r.Header.Set("Content-Type", "application/json")
-	// A proxy of the environment is not on this machine.
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Do(r)
+	response, err := agentClient().Do(r)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, fmt.Errorf("the agent at %s has not answered within %v: what has begun goes on; 'kubecdc tail --op snapshot' shows it", agent, answerWithin)
 	case err != nil:
-		return nil, fmt.Errorf("no agent answers at %s: start one (kubecdc run), or say where it is (--agent http://host:port, its server.address): %w",
-			agent, withoutRequest(err))
+		return nil, noAgent(agent, err)
 	}
 	defer response.Body.Close()
 	a := new(snapshotAnswer)
 	if err := json.NewDecoder(io.LimitReader(response.Body, 16<<20)).Decode(a); err != nil || response.Header.Get("Content-Type") != "application/json" {
-		return nil, fmt.Errorf("what listens at %s answers %s: it is no agent, or one of a release without snapshots on demand: say where it is with --agent",
-			agent, response.Status)
+		return nil, notThat(agent, response.Status, "snapshots on demand")
 	}
 	return a, nil
 }

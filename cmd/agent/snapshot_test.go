@@ -114,23 +114,30 @@ func TestOrdersComeFromHere(t *testing.T) {
 // The agent of this machine is found, whichever port it has got; of several, one has to be named.
 func TestTheAgentOfThisMachineIsFound(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
-	if agent, err := (&snapshotFlags{}).find(); agent != defaultAgent || err != nil {
+	if agent, err := findAgent(""); agent != defaultAgent || err != nil {
 		t.Errorf("got %s, %v", agent, err)
 	}
 	first := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidA, nil).URL))
 	address := first.says(t, `"server_address":"([^"]+)"`)[1]
 	first.says(t, "connected to bus")
-	if agent, err := (&snapshotFlags{}).find(); agent != "http://"+address || err != nil {
+	if agent, err := findAgent(""); agent != "http://"+address || err != nil {
 		t.Errorf("got %s, %v, want %s", agent, err, address)
 	}
-	var stderr bytes.Buffer
-	if code := run(t.Context(), []string{"snapshot", "pods"}, io.Discard, &stderr); code != exitFailed || !regexp.MustCompile(`the agent at http://.*: pods is not captured`).MatchString(stderr.String()) {
-		t.Errorf("exit code %d, %s", code, &stderr)
+	// Until it has discovered what there is, it is loading.
+	var answer string
+	waitUntil(t, func() bool {
+		var stderr bytes.Buffer
+		code := run(t.Context(), []string{"snapshot", "pods"}, io.Discard, &stderr)
+		answer = stderr.String()
+		return code == exitFailed && !strings.Contains(answer, "still loading")
+	})
+	if !regexp.MustCompile(`the agent at ` + regexp.QuoteMeta("http://"+address) + `: pods is not captured`).MatchString(answer) {
+		t.Error(answer)
 	}
 
 	second := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidB, nil).URL))
 	second.says(t, "connected to bus")
-	if _, err := (&snapshotFlags{}).find(); err == nil || !strings.Contains(err.Error(), "2 agents run here; name one with --agent:\n") || !strings.Contains(err.Error(), "http://"+address+" of ") {
+	if _, err := findAgent(""); err == nil || !strings.Contains(err.Error(), "2 agents run here; name one with --agent:\n") || !strings.Contains(err.Error(), "http://"+address+" of ") {
 		t.Errorf("got %v", err)
 	}
 }

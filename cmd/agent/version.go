@@ -37,7 +37,7 @@ func newVersionCommand() *cobra.Command {
 			if err := validateOutput(output); err != nil {
 				return err
 			}
-			v := versions{Version: version, Commit: revision(), Go: runtime.Version(), ClientGo: moduleVersion("k8s.io/client-go")}
+			v := buildVersions()
 			if output == "json" {
 				e := json.NewEncoder(cmd.OutOrStdout())
 				e.SetIndent("", "  ")
@@ -51,6 +51,11 @@ func newVersionCommand() *cobra.Command {
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "`format`: text or json")
 	completeWords(cmd, "output", "text", "json")
 	return cmd
+}
+
+// buildVersions are those of this binary.
+func buildVersions() versions {
+	return versions{Version: version, Commit: revision(), Go: runtime.Version(), ClientGo: moduleVersion("k8s.io/client-go")}
 }
 
 func revision() string {

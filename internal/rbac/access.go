@@ -105,6 +105,19 @@ func (n *needs) add(j int, a access, namespaced bool) {
 	if (a.group == "" || a.group == "*") && (a.resource == "secrets" || a.resource == "*") {
 		a.notes = append(a.notes, "Who may list Secrets may read their values; kubecdc drops these as it reads.")
 	}
+	switch p := n.config.Part(a.group, a.resource, "NODE_NAME"); {
+	case p.None:
+		return // another agent takes it
+	case n.config.Mode == config.ModeNode && p.Namespace != "":
+		names, literal = []string{p.Namespace}, true
+		fallthrough
+	case n.config.Mode == config.ModeNode:
+		a.notes = append(a.notes, fmt.Sprintf("RBAC knows no field selectors: the agent of each node reads what belongs to that "+
+			"(%s), and may read the rest.", p.FieldSelector))
+	case p.FieldSelector != "":
+		a.notes = append(a.notes, fmt.Sprintf("RBAC knows no field selectors: the companion reads what no node has (%s), and may read "+
+			"the rest.", p.FieldSelector))
+	}
 	if !literal {
 		if namespaced && !rule.Namespaces.All() {
 			a.notes = append(a.notes, fmt.Sprintf("RBAC has no globs: the namespaces of watch[%d] (%s) are chosen by kubecdc, and "+

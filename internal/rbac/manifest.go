@@ -1,6 +1,7 @@
 package rbac
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -116,6 +117,13 @@ func New(c *config.Config, o Options, d *Discovery) *Manifests {
 		}
 	}
 
+	// Whatever the pattern is that takes them: "*" in some namespaces too.
+	if c.Mode == config.ModeCompanion && slices.ContainsFunc(c.Watch, func(r config.Rule) bool { return r.Takes("", "v1", "pods") }) {
+		n.access = append(n.access, &access{
+			resource: "nodes", notes: []string{"Which nodes go, and leave Pods behind that no agent observes any more."},
+		})
+	}
+
 	rules := map[string][]Rule{"": {{
 		Notes:     []string{"Its uid names the cluster."},
 		APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{"kube-system"}, Verbs: []string{"get"},
@@ -141,12 +149,18 @@ func New(c *config.Config, o Options, d *Discovery) *Manifests {
 		rules[a.namespace] = append(rules[a.namespace], r)
 	}
 
-	if kept := checkpoint(c, o); kept != nil {
-		if !slices.Contains(namespaces, kept.Namespace) {
-			namespaces = append(namespaces, kept.Namespace)
+	add := func(namespace string, more []Rule) {
+		if !slices.Contains(namespaces, namespace) {
+			namespaces = append(namespaces, namespace)
 			slices.Sort(namespaces)
 		}
-		rules[kept.Namespace] = append(rules[kept.Namespace], checkpointRules(c, kept)...)
+		rules[namespace] = append(rules[namespace], more...)
+	}
+	if kept := checkpoint(c, o); kept != nil {
+		add(kept.Namespace, checkpointRules(c, kept))
+	}
+	if e := &c.LeaderElection; e.Enabled {
+		add(cmp.Or(e.Namespace, o.Namespace), leaseRules(e.Lease))
 	}
 
 	m := &Manifests{Notes: n.notes}
@@ -180,6 +194,15 @@ func checkpointRules(c *config.Config, kept *config.CheckpointConfigMap) []Rule 
 	readWrite.Notes, readWrite.ResourceNames, readWrite.Verbs = notes, []string{kept.Name}, []string{"get", "update"}
 	create.Notes, create.Verbs = []string{"RBAC knows no name of what is created: this is for the first checkpoint."}, []string{"create"}
 	return []Rule{readWrite, create}
+}
+
+// leaseRules are what leading, and standing by, takes. A Lease is never deleted.
+func leaseRules(name string) []Rule {
+	leases := Rule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}}
+	renew, create := leases, leases
+	renew.Notes, renew.ResourceNames, renew.Verbs = []string{"The Lease, whose holder writes to the bus."}, []string{name}, []string{"get", "update"}
+	create.Notes, create.Verbs = []string{"RBAC knows no name of what is created: this is for the first start, and for when somebody has deleted the Lease."}, []string{"create"}
+	return []Rule{renew, create}
 }
 
 // role is the ClusterRole, or the Role of a namespace.

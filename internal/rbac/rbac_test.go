@@ -141,6 +141,20 @@ func TestCheckpoint(t *testing.T) {
 	}
 }
 
+// A Lease needs access of its own, in the namespace that it is in.
+func TestLeaderElection(t *testing.T) {
+	for _, c := range []struct{ name, watch, more string }{
+		{"lease", `- {resources: [pods]}`, "leaderElection: {enabled: true}"},
+		{"lease-elsewhere", `- {resources: [leases.coordination.k8s.io], namespaces: [a]}`, "leaderElection: {enabled: true, namespace: a, lease: mine}\nbus: {stdout: {}}"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := rbac.New(parseWith(t, c.watch, c.more), options(t), nil)
+			m.Header = []string{"Of " + c.watch + ", " + strings.ReplaceAll(c.more, "\n", ", ")}
+			golden(t, c.name, m)
+		})
+	}
+}
+
 // sameAsJSON reads both forms with parsers of others.
 func sameAsJSON(t rapid.TB, m *rbac.Manifests) {
 	t.Helper()

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/validate/content"
+
+	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/informers"
+)
+
+// nodeNameEnv has the name of the node that the agent's pod runs on, from the downward API (spec.nodeName).
+const nodeNameEnv = "NODE_NAME"
+
+// checkNode finds that an agent in mode node does not know its node.
+func checkNode(cfg *config.Config, getenv func(string) string) error {
+	if cfg.Mode != config.ModeNode {
+		return nil
+	}
+	switch name := getenv(nodeNameEnv); {
+	case name == "":
+		return errors.New("mode node: the environment variable NODE_NAME has to be the name of the node that the agent runs on; " +
+			"in a pod it comes from the downward API: valueFrom: {fieldRef: {fieldPath: spec.nodeName}}")
+	case len(content.IsDNS1123Subdomain(name)) > 0:
+		return fmt.Errorf("mode node: the environment variable NODE_NAME has to be the name of a node, got %q", name)
+	}
+	return nil
+}
+
+// partOf is what the agent takes of each resource, nil: all that its rules take.
+func partOf(cfg *config.Config) func(group, resource string) informers.Part {
+	if cfg.Mode == config.ModeCluster {
+		return nil
+	}
+	node := os.Getenv(nodeNameEnv)
+	return func(group, resource string) informers.Part { return informers.Part(cfg.Part(group, resource, node)) }
+}
+
+// partInWords is what an agent of the mode takes of a resource, for people; "": all of it.
+func partInWords(cfg *config.Config, group, resource string) string {
+	p := cfg.Part(group, resource, "$"+nodeNameEnv)
+	switch {
+	case p.None:
+		return "nothing: the agents on the nodes take it"
+	case cfg.Mode == config.ModeCompanion && p.FieldSelector != "":
+		return "those that no node has yet: the agents on the nodes take the others"
+	case p.FieldSelector == "":
+		return ""
+	}
+	words := "those with " + strings.Replace(p.FieldSelector, `\`, "", 1)
+	if p.Namespace != "" {
+		words += " in namespace " + p.Namespace
+	}
+	return words
+}

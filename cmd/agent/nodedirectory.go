@@ -1,0 +1,87 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+func newNodeDirectoryCommand() *cobra.Command {
+	var owner string
+	cmd := &cobra.Command{
+		Use:   "node-directory DIR",
+		Short: "Make the directory on a node in which an agent keeps its checkpoint",
+		Long: `Make the directory on a node in which an agent keeps its checkpoint (mode: node), for its
+user alone, and give it and the checkpoint in it to that user.
+
+A directory that the kubelet makes for a hostPath belongs to root, and the agent
+does not run as root: an init container that does calls this before it.`,
+		Example: `  kubecdc node-directory /var/lib/kubecdc --owner 65532:65532`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 || !filepath.IsAbs(args[0]) {
+				return usageError{errors.New("node-directory: name one directory by its absolute path, such as /var/lib/kubecdc")}
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			uid, gid, err := parseOwner(owner)
+			if err != nil {
+				return usageError{fmt.Errorf("node-directory: --owner: %w", err)}
+			}
+			return makeNodeDirectory(args[0], uid, gid)
+		},
+	}
+	cmd.Flags().StringVar(&owner, "owner", "65532:65532", "`user` and group by their numbers, UID:GID")
+	return cmd
+}
+
+func parseOwner(text string) (uid, gid int, err error) {
+	user, group, both := strings.Cut(text, ":")
+	u, err := strconv.ParseUint(user, 10, 31)
+	g := u
+	if err == nil && both {
+		g, err = strconv.ParseUint(group, 10, 31)
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("must be a user and a group by their numbers, such as 65532:65532, got %q", text)
+	}
+	return int(u), int(g), nil
+}
+
+// makeNodeDirectory makes dir for the user alone, and gives the files in it, which an agent has left that ran as another
+// user, to that user too. It follows no link: whoever can write there is not trusted with files elsewhere.
+func makeNodeDirectory(dir string, uid, gid int) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("node-directory: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("node-directory: %w", err)
+	}
+	defer func() { _ = root.Close() }() // nothing was written
+	d, err := root.Open(".")
+	if err != nil {
+		return fmt.Errorf("node-directory: %w", err)
+	}
+	defer func() { _ = d.Close() }()
+	entries, err := d.ReadDir(-1)
+	if err != nil {
+		return fmt.Errorf("node-directory: %w", err)
+	}
+	for _, e := range entries {
+		if e.Type().IsRegular() {
+			if err := root.Lchown(e.Name(), uid, gid); err != nil {
+				return fmt.Errorf("node-directory: %w", err)
+			}
+		}
+	}
+	if err := errors.Join(d.Chown(uid, gid), d.Chmod(0o700)); err != nil {
+		return fmt.Errorf("node-directory: %s: %w", dir, err)
+	}
+	return nil
+}

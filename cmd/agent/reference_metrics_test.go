@@ -1,0 +1,337 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"log/slog"
+	"maps"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/leader"
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/queue"
+	"github.com/kubecdc/kubecdc/internal/relay"
+	"github.com/kubecdc/kubecdc/internal/trace"
+)
+
+const metricsFile = "../../docs/metrics.md"
+
+// metric is what there is to say of one.
+type metric struct {
+	name, kind, help string
+	labels           []string
+}
+
+// collected takes what the packages register.
+type collected struct {
+	t   *testing.T
+	all map[string]metric
+}
+
+func (c *collected) Register(m prometheus.Collector) error {
+	c.t.Helper()
+	kinds := map[string]string{}
+	reg := prometheus.NewRegistry()
+	if err := reg.Register(m); err != nil {
+		return err
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		return err
+	}
+	for _, f := range families {
+		kinds[f.GetName()] = strings.ToLower(f.GetType().String())
+	}
+	descs := make(chan *prometheus.Desc, 100)
+	m.Describe(descs)
+	close(descs)
+	for d := range descs {
+		parts := regexp.MustCompile(`^Desc\{fqName: "([^"]*)", help: (".*"), constLabels: \{(.*?)\}, variableLabels: \{(.*?)\}`).FindStringSubmatch(d.String())
+		if parts == nil {
+			c.t.Fatalf("no description: %s", d)
+		}
+		one := metric{name: parts[1], kind: kinds[parts[1]]}
+		if _, err := fmt.Sscanf(parts[2], "%q", &one.help); err != nil {
+			c.t.Fatal(err)
+		}
+		for _, l := range regexp.MustCompile(`([a-z_]+)="`).FindAllStringSubmatch(parts[3], -1) {
+			one.labels = append(one.labels, l[1])
+		}
+		if parts[4] != "" {
+			one.labels = append(one.labels, strings.Split(parts[4], ",")...)
+		}
+		if one.kind == "" { // it has no sample yet
+			switch m.(type) {
+			case *prometheus.CounterVec:
+				one.kind = "counter"
+			case *prometheus.HistogramVec:
+				one.kind = "histogram"
+			default: // vectors, and collectors of our own
+				one.kind = "gauge"
+			}
+		}
+		if _, twice := c.all[one.name]; twice {
+			c.t.Errorf("%s is registered twice", one.name)
+		}
+		c.all[one.name] = one
+	}
+	return nil
+}
+
+func (c *collected) MustRegister(all ...prometheus.Collector) {
+	for _, m := range all {
+		if err := c.Register(m); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+func (c *collected) Unregister(prometheus.Collector) bool { return false }
+
+// everyMetric is what an agent can have.
+func everyMetric(t *testing.T) map[string]metric {
+	t.Helper()
+	reg := &collected{t: t, all: map[string]metric{}}
+	log := slog.New(slog.DiscardHandler)
+	rc := &rest.Config{Host: "http://127.0.0.1:1"}
+	reg.MustRegister(newChecks(), newBuildInfo())
+	if _, err := newSet(config.Default(), informers.Options{Config: rc, Log: log, Registerer: reg}); err != nil {
+		t.Fatal(err)
+	}
+	queue.New[*object.Delta](queue.Options{Events: 1, Bytes: 1}, reg)
+	publish.NewMetrics(reg)
+	checkpoint.NewKeeper(checkpoint.OpenFile("none"), checkpoint.Identity{}, log, reg)
+	if _, err := leader.New(leader.Options{
+		Config: rc, Namespace: "n", Name: "l", Identity: "i", LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second,
+		Log: log, Registerer: reg,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := trace.New(trace.Config{Endpoint: "http://127.0.0.1:1"}, log, reg); err != nil {
+		t.Fatal(err)
+	}
+	relay.NewMetrics(reg)
+	return reg.all
+}
+
+// docs/metrics.md says what the packages register, and what GET /status answers.
+func TestReferenceMetricsAreCurrent(t *testing.T) {
+	all := everyMetric(t)
+	got := metricsReference(t, all)
+	for name := range advice() {
+		if _, ok := all[name]; !ok {
+			t.Errorf("advice about %s, which is no metric", name)
+		}
+	}
+	if *update {
+		if err := os.WriteFile(metricsFile, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(metricsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := gocmp.Diff(string(want), got); diff != "" {
+		t.Errorf("docs/metrics.md is not what the agent has; write it anew with 'go test ./cmd/agent -run Reference -update' (-file +agent):\n%s", diff)
+	}
+}
+
+// advice is what to do with a metric, where its name and its help do not tell.
+func advice() map[string]string {
+	return map[string]string{
+		"kubecdc_agent_ready":                           "Alert where it is 0 for some minutes; `kubecdc status` says why.",
+		"kubecdc_agent_check_ok":                        "`queue` is 0 while the queue is full and `checkpoint` while it cannot be saved; the agent is ready all the same.",
+		"kubecdc_build_info":                            "Join it to see which release a graph is of.",
+		"kubecdc_informer_silence_seconds":              "Below 70 where the API server sends bookmarks (all resources but few). Above 180 the scope is stale, and what consumers know of it may be out of date.",
+		"kubecdc_informer_lag_seconds":                  "The delay of a resource's consumers that is the agent's or the bus's. It grows with a bus that is away, and with one object that the bus does not take.",
+		"kubecdc_informer_scopes":                       "`sum(…{phase=\"failing\",reason=\"forbidden\"}) > 0`: a permission is missing, `kubecdc rbac` prints the role.",
+		"kubecdc_informer_gaps_total":                   "Alert on any increase with `recovered=\"false\"`: consumers have to read anew what they keep.",
+		"kubecdc_informer_lists_total":                  "`expired` comes with a restart of the API server or a changed CRD; many of them come with an agent or a bus that is too slow.",
+		"kubecdc_informer_watches_total":                "`closed` is normal: API servers end a watch after 5 to 10 minutes. `blocked` is backpressure.",
+		"kubecdc_informer_held_bytes":                   "With the queue's bytes, most of what the agent needs; see performance.md.",
+		"kubecdc_informer_pending_deltas":               "It falls to 0 as a snapshot goes out.",
+		"kubecdc_queue_oldest_seconds":                  "The age of the oldest unacknowledged event. Alert at a fraction of etcd's compaction interval (5 min by default): where the agent restarts, what is older than that is behind a gap.",
+		"kubecdc_queue_blocked_seconds_total":           "Its rate is how many informers stand still on average.",
+		"kubecdc_queue_events":                          "Divide by kubecdc_queue_capacity_events, and bytes by capacity_bytes: whichever is nearer to 1 is full first.",
+		"kubecdc_publish_lag_seconds":                   "The whole way through the agent, waiting in the queue included.",
+		"kubecdc_publish_duration_seconds":              "The bus alone.",
+		"kubecdc_publish_connected":                     "It is 0 for good with standard output, which is no connection; kubecdc_agent_check_ok{check=\"bus\"} holds for every bus.",
+		"kubecdc_publish_duplicates_total":              "Copies after a crash or a lost answer; consumers do not see those that it counts.",
+		"kubecdc_checkpoint_age_seconds":                "Below 5 in a quiet cluster and 65 at most. Alert above 180: a restart goes back that far.",
+		"kubecdc_checkpoint_bytes":                      "A ConfigMap holds 1 MiB, compressed.",
+		"kubecdc_checkpoint_saves_total":                "`conflict` ends the agent: two of them write one checkpoint.",
+		"kubecdc_leader":                                "Exactly one agent has 1. Alert where the sum is 0 for longer than 15 s.",
+		"kubecdc_relay_behind_records":                  "Alert where it grows for an hour.",
+		"kubecdc_relay_missed_total":                    "Let the bus keep records for longer than a receiver may be away.",
+		"kubecdc_informer_last_event_timestamp_seconds": "A quiet resource has none for long; kubecdc_informer_silence_seconds tells silence from death.",
+	}
+}
+
+// metricGroups are the sections, by the word behind kubecdc_.
+func metricGroups() [][2]string {
+	return [][2]string{
+		{"agent", "The agent"},
+		{"build", ""},
+		{"informer", "Informers: what comes from the API server"},
+		{"queue", "The queue"},
+		{"publish", "Publishing: what goes to the bus"},
+		{"checkpoint", "The checkpoint"},
+		{"leader", "Leader election"},
+		{"trace", "Tracing"},
+		{"relay", "Relays"},
+	}
+}
+
+func metricsReference(t *testing.T, all map[string]metric) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString(`<!-- Written by go test ./cmd/agent -run Reference -update from the metrics that the agent registers. -->
+
+# Metrics, probes and status
+
+The agent serves, at ` + "`server.address`" + `:
+
+| path | what |
+|---|---|
+| ` + "`/metrics`" + ` | the metrics below, as text |
+| ` + "`/healthz`" + ` | 200 unless a restart would help: the agent's own locks cannot be had for a minute. A bus or an API server that is away is waited for, and is no reason. For a livenessProbe, and for a startupProbe: it answers as soon as the agent runs |
+| ` + "`/readyz`" + ` | 200 once all that can be listed is, and the bus is connected; 503 with the reasons else. A line for each check, for how long it has been so, and a line for each scope (at most 100, those with a problem first). ` + "`?o=json`" + `, or ` + "`Accept: application/json`" + `, for programs. A standby is ready |
+| ` + "`/status`" + ` | JSON: all of it, [below](#status). ` + "`kubecdc status`" + ` shows it. ` + "`?scopes=N`" + ` for more scopes than 1,000, or fewer |
+| ` + "`/snapshot`" + ` | takes orders of ` + "`kubecdc snapshot`" + `, from the agent's own machine (or pod) alone |
+| ` + "`/debug/pprof/`" + ` | with ` + "`server.pprof: true`" + `: profiles for ` + "`go tool pprof`" + `, to the agent's own machine alone: ` + "`kubectl port-forward`" + ` comes from there |
+
+None of these has a Secret's value, a password, or any part of an object but its resource, its namespace and its name in an error.
+
+Of labels, ` + "`scope`" + ` (what one informer observes: a resource, perhaps namespaces and selectors) and ` + "`resource`" + ` are as many as are watched;
+all others have the few values that are named. Counters that may stay 0 for long are there from the beginning, so that the first
+increase is seen. Besides these there are those of the process (` + "`process_*`" + `) and of Go (` + "`go_*`" + `; ` + "`go_gc_gomemlimit_bytes`" + ` is GOMEMLIMIT).
+`)
+	done := 0
+	for _, group := range metricGroups() {
+		if group[1] != "" {
+			fmt.Fprintf(&b, "\n## %s\n\n| metric | type | labels | |\n|---|---|---|---|\n", group[1])
+		}
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			if name != "kubecdc_"+group[0] && !strings.HasPrefix(name, "kubecdc_"+group[0]+"_") {
+				continue
+			}
+			m := all[name]
+			done++
+			labels := make([]string, len(m.labels))
+			for i, l := range m.labels {
+				labels[i] = "`" + l + "`"
+			}
+			text := m.help
+			if a := advice()[name]; a != "" {
+				text += " *" + a + "*"
+			}
+			fmt.Fprintf(&b, "| `%s` | %s%s | %s | %s |\n", name, m.kind, unitOf(name), strings.Join(labels, ", "), strings.ReplaceAll(text, "|", "\\|"))
+		}
+	}
+	if done != len(all) {
+		t.Errorf("%d of %d metrics have a section", done, len(all))
+	}
+	b.WriteString("\n## Status\n\nWhat `GET /status` answers. Times are in RFC 3339, durations in seconds, sizes in bytes.\n\n| field | type | |\n|---|---|---|\n")
+	writeFields(t, &b, "", reflect.TypeFor[statuses](), structComments(t))
+	return b.String()
+}
+
+// unitOf is the unit of a metric, as its name has it.
+func unitOf(name string) string {
+	name = strings.TrimSuffix(name, "_total")
+	switch {
+	case strings.HasSuffix(name, "_timestamp_seconds"):
+		return ", Unix time"
+	case strings.HasSuffix(name, "_seconds"):
+		return ", seconds"
+	case strings.HasSuffix(name, "_bytes"):
+		return ", bytes"
+	}
+	return ""
+}
+
+// writeFields describes the JSON of a type.
+func writeFields(t *testing.T, b *strings.Builder, path string, of reflect.Type, comments map[string]string) {
+	t.Helper()
+	for f := range of.Fields() {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "" || name == "-" {
+			continue
+		}
+		typ, kind, below := f.Type, "", reflect.Type(nil)
+		if typ.Kind() == reflect.Pointer {
+			typ = typ.Elem()
+		}
+		full := path + name
+		switch {
+		case typ == reflect.TypeFor[time.Time]():
+			kind = "time"
+		case typ.Kind() == reflect.Struct:
+			kind, below = "object", typ
+		case typ.Kind() == reflect.Slice:
+			kind, below, full = "array", typ.Elem(), full+"[]"
+		case typ.Kind() == reflect.Map:
+			kind = "object: numbers by name"
+		case typ.Kind() == reflect.String:
+			kind = "string"
+		case typ.Kind() == reflect.Bool:
+			kind = "boolean"
+		default:
+			kind = "number"
+		}
+		if options != "" {
+			kind += ", may be missing"
+		}
+		fmt.Fprintf(b, "| `%s` | %s | %s |\n", full, kind, comments[of.Name()+"."+f.Name])
+		if below != nil {
+			writeFields(t, b, full+".", below, comments)
+		}
+	}
+}
+
+// structComments are the comments beside the fields of this package's structs, by "type.field".
+func structComments(t *testing.T) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, file := range []string{"status.go", "checks.go"} {
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok {
+				return true
+			}
+			st, ok := spec.Type.(*ast.StructType)
+			if !ok {
+				return true
+			}
+			for _, field := range st.Fields.List {
+				for _, name := range field.Names {
+					out[spec.Name.Name+"."+name.Name] = strings.TrimSpace(strings.ReplaceAll(cmp.Or(field.Comment.Text(), field.Doc.Text()), "\n", " "))
+				}
+			}
+			return true
+		})
+	}
+	return out
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/terminal"
+)
+
+// reporter says how a capture is, to /readyz, /status and /metrics, also while its parts come to be.
+type reporter struct {
+	capture *capture
+	checks  *checks
+	began   time.Time
+	bus     string // in words, without secrets
+
+	identity atomic.Pointer[identity]          // nil: the API server has not told yet
+	keeper   atomic.Pointer[checkpoint.Keeper] // nil: none is kept, or it is not read yet
+}
+
+// identity is what the API server tells of a cluster.
+type identity struct{ name, uid string }
+
+// unsavedFor is how long the checkpoint may not be saved before it is said to be wrong: where only resourceVersions have
+// moved, it is saved every minute.
+const unsavedFor = 2 * time.Minute
+
+func newReporter(c *capture) *reporter {
+	r := &reporter{capture: c, began: time.Now(), bus: busName(c.flags, &c.cfg.Bus)}
+	r.checks = newChecks(append([]probe{
+		{name: "informers", ready: c.set.Ready, detail: r.scopes},
+		{name: "bus", ready: c.busReady},
+		{name: "queue", ready: r.room, aside: true, detail: r.filled},
+		{name: "checkpoint", ready: r.saved, aside: true, detail: r.place},
+	}, c.relays.probes()...)...)
+	return r
+}
+
+// elects has it ask e who leads.
+func (r *reporter) elects(e election) { r.checks.election = e }
+
+// beat takes the locks that all stages need.
+func (r *reporter) beat() {
+	r.capture.queue.Len()
+	r.capture.set.Status()
+}
+
+// scopes is how many there are, and how many of them are not well.
+func (r *reporter) scopes() string {
+	all := r.capture.set.Status()
+	text := terminal.Count(len(all)) + " scopes"
+	phases := map[string]int{}
+	for i := range all {
+		if severity(all[i].Phase) > 0 {
+			phases[string(all[i].Phase)]++
+		}
+	}
+	for _, p := range slices.Sorted(maps.Keys(phases)) {
+		text += ", " + terminal.Count(phases[p]) + " " + p
+	}
+	return text
+}
+
+// room is nil while no informer waits for it.
+func (r *reporter) room() error {
+	if s := r.capture.queue.Stats(); s.Waiting > 0 {
+		return fmt.Errorf("full, %s: %d informers wait for room, which the bus makes", r.filled(), s.Waiting)
+	}
+	return nil
+}
+
+func (r *reporter) filled() string {
+	q := r.queue()
+	return fmt.Sprintf("%s of %s events, %s of %s", terminal.Count(q.Events), terminal.Count(q.MaxEvents), size(q.Bytes), size(q.MaxBytes))
+}
+
+// saved is nil while the checkpoint is saved as it should be.
+func (r *reporter) saved() error {
+	if r.capture.memory == nil {
+		return nil
+	}
+	k := r.keeper.Load()
+	if k == nil {
+		return errors.New("not read yet")
+	}
+	switch s := k.State(); {
+	case s.Trouble != nil:
+		return fmt.Errorf("%s cannot be reached, a restart would go back to what was so %s ago: %w", whereOf(s), span(s.Unsaved), s.Trouble)
+	case s.Unsaved > unsavedFor:
+		return fmt.Errorf("%s has not been saved for %s", whereOf(s), span(s.Unsaved))
+	}
+	return nil
+}
+
+func (r *reporter) place() string {
+	k := r.keeper.Load()
+	if k == nil {
+		return "none is kept"
+	}
+	s := k.State()
+	if s.Saved.IsZero() {
+		return whereOf(s) + ", not saved yet"
+	}
+	return fmt.Sprintf("%s, saved %s ago", whereOf(s), span(time.Since(s.Saved)))
+}
+
+// whereOf is where the checkpoint is, for those who know that it is one.
+func whereOf(s checkpoint.State) string { return strings.TrimPrefix(s.Where, "checkpoint ") }
+
+func (r *reporter) queue() queueStatus {
+	s := r.capture.queue.Stats()
+	q := queueStatus{
+		Events: s.Events, Bytes: s.Bytes, InFlight: s.Inflight, Waiting: s.Waiting,
+		OldestSeconds: s.Oldest.Seconds(), BlockedSeconds: s.Blocked.Seconds(),
+	}
+	q.MaxEvents, q.MaxBytes = r.capture.queue.Bounds()
+	return q
+}
+
+// look is how all is now.
+func (r *reporter) look() statuses {
+	c, now := r.capture, time.Now()
+	ready := r.checks.look(now)
+	s := statuses{
+		Version: version, Mode: string(c.cfg.Mode), Cluster: c.cfg.Cluster, APIServer: c.cluster.host(), Started: r.began, Now: now,
+		Ready: ready.Ready, Standby: ready.Standby, Checks: ready.Checks, Queue: r.queue(), Scopes: []scopeStatus{},
+		Bus: busStatus{Name: r.bus},
+	}
+	if id := r.identity.Load(); id != nil {
+		s.Cluster, s.ClusterUID = id.name, id.uid
+	}
+	if e := r.checks.election; e != nil {
+		l := e.Status()
+		s.Leader = &leaderStatus{Leading: l.Leading, Paused: l.Paused, Holder: l.Holder, Epoch: l.Epoch}
+	}
+	for _, k := range ready.Checks {
+		if k.Name == "bus" {
+			s.Bus.Connected, s.Bus.Since = k.OK, k.Since
+			if !k.OK {
+				s.Bus.Problem = k.Detail
+			}
+		}
+	}
+	if k := r.keeper.Load(); k != nil {
+		state := k.State()
+		s.Checkpoint = &keptStatus{Place: whereOf(state), UnsavedSeconds: state.Unsaved.Seconds()}
+		if !state.Saved.IsZero() {
+			s.Checkpoint.Saved = &state.Saved
+		}
+		if state.Trouble != nil {
+			s.Checkpoint.Problem = state.Trouble.Error()
+		}
+	}
+	s.Published = publishedStatus(c.metrics.Totals())
+	if !ready.Standby {
+		s.addScopes(c.set.Status())
+	}
+	return s
+}
+
+// size is a number of bytes as people read it.
+func size(n int64) string {
+	const unit = 1024
+	if n < unit {
+		return fmt.Sprintf("%d B", n)
+	}
+	v, names := float64(n)/unit, []string{"KiB", "MiB", "GiB", "TiB"}
+	for v >= unit && len(names) > 1 {
+		v, names = v/unit, names[1:]
+	}
+	if v < 10 {
+		return fmt.Sprintf("%.1f %s", v, names[0])
+	}
+	return fmt.Sprintf("%.0f %s", v, names[0])
+}

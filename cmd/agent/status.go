@@ -1,0 +1,178 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/informers"
+)
+
+// statuses is what GET /status answers: how the agent is, for people, for 'kubecdc status' and for programs. It holds no secret.
+type statuses struct {
+	Version    string           `json:"version"`
+	Mode       string           `json:"mode"` // cluster, node or companion
+	Cluster    string           `json:"cluster,omitempty"`
+	ClusterUID string           `json:"clusterUID,omitempty"` // "": the API server has not told it yet
+	APIServer  string           `json:"apiServer"`
+	Started    time.Time        `json:"started"`
+	Now        time.Time        `json:"now"`
+	Ready      bool             `json:"ready"`
+	Standby    bool             `json:"standby"` // another agent leads; of what follows there are only the checks and the leader
+	Checks     []check          `json:"checks"`  // as in /readyz
+	Leader     *leaderStatus    `json:"leader,omitempty"`
+	Bus        busStatus        `json:"bus"`
+	Queue      queueStatus      `json:"queue"`
+	Checkpoint *keptStatus      `json:"checkpoint,omitempty"`
+	Published  publishedStatus  `json:"published"`
+	Informers  informersSummary `json:"informers"`
+	Scopes     []scopeStatus    `json:"scopes"`        // those with a problem first
+	Omitted    int              `json:"scopesOmitted"` // how many there are beyond these: ?scopes=N takes more
+}
+
+// leaderStatus is there with leader election.
+type leaderStatus struct {
+	Leading bool   `json:"leading"`
+	Paused  bool   `json:"paused,omitempty"` // the Lease could not be renewed in time: nothing is published
+	Holder  string `json:"holder,omitempty"`
+	Epoch   uint64 `json:"epoch"`
+}
+
+type busStatus struct {
+	Name      string    `json:"name"`
+	Connected bool      `json:"connected"`
+	Since     time.Time `json:"since"` // it has been so
+	Problem   string    `json:"problem,omitempty"`
+}
+
+type queueStatus struct {
+	Events         int     `json:"events"` // waiting, or sent and not acknowledged
+	MaxEvents      int     `json:"maxEvents"`
+	Bytes          int64   `json:"bytes"`
+	MaxBytes       int64   `json:"maxBytes"`
+	InFlight       int     `json:"inFlight"`       // of the events, on their way to the bus
+	Waiting        int     `json:"waiting"`        // informers that wait for room
+	OldestSeconds  float64 `json:"oldestSeconds"`  // for how long the oldest is known
+	BlockedSeconds float64 `json:"blockedSeconds"` // that informers have waited so far, summed
+}
+
+type keptStatus struct {
+	Place          string     `json:"place"`
+	Saved          *time.Time `json:"saved,omitempty"`
+	UnsavedSeconds float64    `json:"unsavedSeconds"` // for how long there has been something to save
+	Problem        string     `json:"problem,omitempty"`
+}
+
+// publishedStatus counts since the agent began.
+type publishedStatus struct {
+	Events      uint64 `json:"events"` // that the bus has acknowledged
+	Bytes       uint64 `json:"bytes"`
+	Retries     uint64 `json:"retries"`    // attempts that failed and were made again
+	Duplicates  uint64 `json:"duplicates"` // acknowledged as copies of what the bus has
+	Shortened   uint64 `json:"shortened"`  // were too large for the bus
+	DeadLetters uint64 `json:"deadLetters"`
+}
+
+type informersSummary struct {
+	Scopes   int            `json:"scopes"`
+	Phases   map[string]int `json:"phases"`
+	Objects  int            `json:"objects"`
+	Bytes    int64          `json:"bytes"`    // of the last-known objects, compressed
+	Pending  int            `json:"pending"`  // as in a scope, summed
+	Problems int            `json:"problems"` // scopes that are stale, failing, unserved or blocked
+}
+
+// scopeStatus is how one informer is.
+type scopeStatus struct {
+	Scope          string     `json:"scope"`
+	Resource       string     `json:"resource"`
+	Phase          string     `json:"phase"`
+	Seen           *time.Time `json:"seen,omitempty"` // the last event, bookmark or list
+	SilenceSeconds float64    `json:"silenceSeconds"` // the watch's age: since the API server's last sign of life
+	LagSeconds     float64    `json:"lagSeconds"`     // for how long the oldest change that is not acknowledged is known
+	Objects        int        `json:"objects"`
+	Bytes          int        `json:"bytes"`
+	Pending        int        `json:"pending"` // reads of a snapshot and inferred changes that are not on the bus yet
+	Resumed        bool       `json:"resumed,omitempty"`
+	Failures       int        `json:"failures,omitempty"` // in a row
+	Reason         string     `json:"reason,omitempty"`   // the class of the error
+	Error          string     `json:"error,omitempty"`
+}
+
+const (
+	// defaultScopes is how many scopes are answered unless the question says how many.
+	defaultScopes = 1000
+	// maxScopes bounds what is asked for.
+	maxScopes = 100_000
+)
+
+// showStatus answers /status.
+func showStatus(w http.ResponseWriter, r *http.Request, look func() statuses) {
+	most := defaultScopes
+	if text := r.FormValue("scopes"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 || n > maxScopes {
+			http.Error(w, fmt.Sprintf("scopes: must be between 0 and %d, got %q", maxScopes, text), http.StatusBadRequest)
+			return
+		}
+		most = n
+	}
+	s := look()
+	s.keep(most)
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_ = printJSON(w, &s) // whoever is gone hears nothing
+}
+
+// keep leaves the first n scopes.
+func (s *statuses) keep(n int) {
+	if more := len(s.Scopes) - n; more > 0 {
+		s.Scopes, s.Omitted = s.Scopes[:n], more
+	}
+}
+
+// addScopes sums all up, and has those with a problem first.
+func (s *statuses) addScopes(all []informers.Status) {
+	slices.SortStableFunc(all, worseFirst)
+	s.Informers = informersSummary{Scopes: len(all), Phases: map[string]int{}}
+	s.Scopes = make([]scopeStatus, len(all))
+	for i := range all {
+		st := &all[i]
+		s.Informers.Phases[string(st.Phase)]++
+		s.Informers.Objects += st.Objects
+		s.Informers.Bytes += int64(st.Held)
+		s.Informers.Pending += st.Pending
+		if severity(st.Phase) > 0 {
+			s.Informers.Problems++
+		}
+		out := &s.Scopes[i]
+		*out = scopeStatus{
+			Scope: st.Scope, Resource: st.Resource, Phase: string(st.Phase), SilenceSeconds: st.Silence.Seconds(), LagSeconds: st.Lag.Seconds(),
+			Objects: st.Objects, Bytes: st.Held, Pending: st.Pending, Resumed: st.Resumed, Failures: st.Failures, Reason: st.Reason, Error: st.Error,
+		}
+		if !st.LastSeen.IsZero() {
+			out.Seen = &st.LastSeen
+		}
+	}
+}
+
+// severity is how much a phase asks for a person; 0: not at all.
+func severity(p informers.Phase) int {
+	switch p {
+	case informers.PhaseStale:
+		return 4
+	case informers.PhaseFailing:
+		return 3
+	case informers.PhaseUnserved:
+		return 2
+	case informers.PhaseBlocked:
+		return 1
+	}
+	return 0
+}
+
+// worseFirst orders by severity, as a comparison.
+func worseFirst(a, b informers.Status) int { return cmp.Compare(severity(b.Phase), severity(a.Phase)) }

@@ -1,0 +1,274 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/terminal"
+)
+
+// agentInTrouble is an agent as it may answer, with scopes of every kind.
+func agentInTrouble() statuses {
+	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	ago := func(d time.Duration) *time.Time { t := now.Add(-d); return &t }
+	s := statuses{
+		Version: "v1.2.3", Mode: "cluster", Cluster: "prod", ClusterUID: "8d6f", APIServer: "https://10.0.0.1:443",
+		Started: now.Add(-51 * time.Hour), Now: now,
+		Checks: []check{
+			{Name: "leader", OK: true, Since: now.Add(-51 * time.Hour)},
+			{Name: "informers", Detail: "no sign of life from the API server for too long: [nodes]", Since: now.Add(-200 * time.Second)},
+			{Name: "bus", OK: true, Since: now.Add(-3 * time.Hour)},
+			{Name: "queue", Detail: "full", Aside: true, Since: now.Add(-4 * time.Second)},
+		},
+		Leader:     &leaderStatus{Leading: true, Holder: "kubecdc-0", Epoch: 4},
+		Bus:        busStatus{Name: "NATS nats://nats:4222, stream KUBECDC", Connected: true, Since: now.Add(-3 * time.Hour)},
+		Queue:      queueStatus{Events: 1234, MaxEvents: 100_000, Bytes: 5 << 20, MaxBytes: 64 << 20, InFlight: 256, Waiting: 2, OldestSeconds: 12.4},
+		Checkpoint: &keptStatus{Place: "ConfigMap kubecdc/kubecdc-checkpoint", Saved: ago(3 * time.Second)},
+		Published:  publishedStatus{Events: 12_345_678, Bytes: 3 << 30, Retries: 3, DeadLetters: 1},
+	}
+	s.addScopes([]informers.Status{
+		{Scope: "configmaps", Resource: "configmaps", Phase: informers.PhaseWatching, Synced: true, LastSeen: *ago(time.Minute), Silence: 59 * time.Second, Lag: 250 * time.Millisecond, Objects: 4321, Held: 3 << 20, Pending: 17, Resumed: true},
+		{Scope: "nodes", Resource: "nodes", Phase: informers.PhaseStale, Synced: true, LastSeen: *ago(time.Hour), Silence: time.Hour, Objects: 12, Held: 2048},
+		{Scope: "secrets", Resource: "secrets", Phase: informers.PhaseFailing, Failures: 7, Reason: "forbidden", Error: `list: Get "https://10.0.0.1:443/api/v1/secrets?limit=500": secrets is forbidden` + "\x1b[2J"},
+	})
+	return s
+}
+
+func TestStatusIsShown(t *testing.T) {
+	const scopes = `SCOPE        PHASE      WATCH     LAG   OBJECTS      KEPT   PENDING   PROBLEM
+nodes        stale       1h0m       -        12   2.0 KiB         0
+secrets      failing        -       -         0       0 B         0   list: secrets is forbidden\x1b[2J
+configmaps   watching     59s   250ms     4,321   3.0 MiB        17
+`
+	const head = `kubecdc v1.2.3, cluster prod (8d6f), https://10.0.0.1:443, up 2d3h: not ready
+! informers: no sign of life from the API server for too long: [nodes] (for 3m20s)
+! queue: full (for 4s)
+leader      this agent, epoch 4
+bus         NATS nats://nats:4222, stream KUBECDC: connected for 3h0m
+queue       1,234 of 100,000 events, 5.0 MiB of 64 MiB; 256 with the bus, the oldest known for 12s; 2 informers wait for room
+checkpoint  ConfigMap kubecdc/kubecdc-checkpoint, saved 3s ago
+published   12,345,678 events, 3.0 GiB; 3 retries; 1 dead letters
+watching    3 scopes: 1 failing, 1 stale, 1 watching; 4,333 objects kept in 3.0 MiB; 17 pending
+
+`
+	var asked []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.String())
+		showStatus(w, r, agentInTrouble)
+	}))
+	defer s.Close()
+	show := func(args ...string) string {
+		t.Helper()
+		var stdout, stderr bytes.Buffer
+		if code := run(t.Context(), append([]string{"status", "--agent", s.URL}, args...), &stdout, &stderr); code != exitOK || stderr.Len() > 0 {
+			t.Errorf("%q: exit code %d, %s", args, code, &stderr)
+		}
+		return stdout.String()
+	}
+	if diff := cmp.Diff(head+scopes, trimLines(show())); diff != "" {
+		t.Errorf("text (-want +got):\n%s", diff)
+	}
+	if got := show("-o", "wide"); !strings.Contains(got, "LAST EVENT   RESUMED   FAILURES   PROBLEM\n") || !regexp.MustCompile(`configmaps .* 1m0s ago   yes +0\n`).MatchString(trimLines(got)) {
+		t.Error(got)
+	}
+	var got statuses
+	if err := json.Unmarshal([]byte(show("-o", "json")), &got); err != nil || len(got.Scopes) != 3 || got.Scopes[0].Scope != "nodes" || got.Leader.Epoch != 4 {
+		t.Errorf("%v: %+v", err, got)
+	}
+	if want := []string{"/status?scopes=100", "/status?scopes=100000", "/status?scopes=100000"}; !cmp.Equal(want, asked) {
+		t.Errorf("asked for %q, want %q", asked, want)
+	}
+	// A standby says who leads, and nothing of what it does not do.
+	standby := agentInTrouble()
+	standby.Ready, standby.Standby, standby.Leader, standby.Checks = true, true, &leaderStatus{Holder: "kubecdc-1", Epoch: 5}, nil
+	if got := textOf(standby.lines(false, nil)); got != "kubecdc v1.2.3, cluster prod (8d6f), https://10.0.0.1:443, up 2d3h: standing by\nleader      kubecdc-1, epoch 5; this agent stands by\n" {
+		t.Error(got)
+	}
+	// Rates are between two looks.
+	before, after := agentInTrouble(), agentInTrouble()
+	after.Now, after.Published.Events = before.Now.Add(2*time.Second), before.Published.Events+3000
+	if got := textOf(after.lines(false, &before)); !strings.Contains(got, "; 1,500/s now;") {
+		t.Error(got)
+	}
+}
+
+func textOf(lines []terminal.Line) string {
+	var b strings.Builder
+	for _, l := range lines {
+		for _, s := range l {
+			b.WriteString(s.Text)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// trimLines is text without what ends a line unseen.
+func trimLines(text string) string { return regexp.MustCompile(`(?m) +$`).ReplaceAllString(text, "") }
+
+func TestStatusOfWhatIsNoAgent(t *testing.T) {
+	for name, handler := range map[string]http.HandlerFunc{
+		"another server": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") },
+		"an old agent":   http.NotFound,
+	} {
+		s := httptest.NewServer(handler)
+		var stderr bytes.Buffer
+		if code := run(t.Context(), []string{"status", "--agent", s.URL}, io.Discard, &stderr); code != exitFailed || !strings.Contains(stderr.String(), "it is no agent, or one of a release without a status") {
+			t.Errorf("%s: exit code %d, %s", name, code, &stderr)
+		}
+		s.Close()
+	}
+}
+
+// How many scopes are answered is bounded, and those with a problem are among them.
+func TestStatusIsBounded(t *testing.T) {
+	all := make([]informers.Status, 20_000)
+	for i := range all {
+		all[i] = informers.Status{Scope: fmt.Sprintf("pods/ns-%05d", i), Resource: "pods", Phase: informers.PhaseWatching}
+	}
+	all[19_000].Phase = informers.PhaseFailing
+	look := func() (s statuses) {
+		s.addScopes(append([]informers.Status(nil), all...))
+		return s
+	}
+	for query, want := range map[string]int{"": defaultScopes, "?scopes=0": 0, "?scopes=7": 7, "?scopes=100000": 20_000} {
+		w := httptest.NewRecorder()
+		showStatus(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/status"+query, http.NoBody), look)
+		var got statuses
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Scopes) != want || got.Omitted != len(all)-want || got.Informers.Scopes != len(all) || got.Informers.Problems != 1 || want > 0 && got.Scopes[0].Scope != "pods/ns-19000" {
+			t.Errorf("%q: %d scopes, %d omitted, %+v", query, len(got.Scopes), got.Omitted, got.Informers)
+		}
+	}
+	for _, query := range []string{"?scopes=-1", "?scopes=x", "?scopes=100001"} {
+		w := httptest.NewRecorder()
+		if showStatus(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/status"+query, http.NoBody), look); w.Code != http.StatusBadRequest {
+			t.Errorf("%q: %d", query, w.Code)
+		}
+	}
+	lines := strings.Split(string(appendScopes(nil, append([]informers.Status(nil), all...))), "\n")
+	if len(lines) != maxShown+2 || lines[0] != "    pods/ns-19000: failing" || lines[maxShown] != "    and 19900 more: /status has all" {
+		t.Errorf("%d lines: %s … %s", len(lines), lines[0], lines[len(lines)-2])
+	}
+}
+
+// What a running agent serves: every metric of it is documented and named well, and its status is whole, without a secret.
+func TestWhatARunningAgentServes(t *testing.T) {
+	nats := startServer(t, t.TempDir(), -1)
+	dir := t.TempDir()
+	file := writeFile(t, filepath.Join(dir, "kubecdc.yaml"), fmt.Sprintf(`apiVersion: kubecdc.dev/v1
+cluster: c
+bus: {nats: {url: %q}}
+checkpoint: {file: {path: %q}}
+server: {address: "127.0.0.1:0", pprof: true}
+relay:
+  - {name: hook, to: {http: {url: "http://127.0.0.1:1/h00k-s3cret"}}}
+`, nats.ClientURL(), filepath.Join(dir, "checkpoint.json")))
+	agent := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidA, nil).URL), "--config", file)
+	url := "http://" + agent.says(t, `"server_address":"([^"]+)"`)[1]
+	agent.says(t, "connected to bus")
+	get := func(path string) string {
+		t.Helper()
+		r, err := http.Get(url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(body), "s3cret") {
+			t.Errorf("%s tells a secret:\n%s", path, body)
+		}
+		return string(body)
+	}
+	waitUntil(t, func() bool { return strings.Contains(get("/readyz?o=json"), `"ready": true`) })
+
+	metrics := get("/metrics")
+	problems, err := promlint.New(strings.NewReader(metrics)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if strings.HasPrefix(p.Metric, "kubecdc_") {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
+	documented, err := os.ReadFile(metricsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile(`(?m)^# TYPE (kubecdc_\S+)`).FindAllStringSubmatch(metrics, -1)
+	if len(names) < 25 {
+		t.Errorf("%d metrics", len(names))
+	}
+	for _, n := range names {
+		if !strings.Contains(string(documented), "| `"+n[1]+"` |") {
+			t.Errorf("%s is not in docs/metrics.md", n[1])
+		}
+	}
+	for _, want := range []string{
+		"kubecdc_agent_ready 1\n", `kubecdc_agent_check_ok{check="bus"} 1`, `kubecdc_agent_check_ok{check="relay hook"}`, "kubecdc_queue_oldest_seconds 0\n",
+		`kubecdc_checkpoint_saves_total{result="conflict"} 0`, `kubecdc_publish_dead_letters_total{reason="refused"} 0`,
+		`kubecdc_publish_retries_total{reason="stream_full"} 0`, `kubecdc_relay_missed_total{relay="hook"} 0`,
+	} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("there is no %s", want)
+		}
+	}
+
+	var s statuses
+	if err := json.Unmarshal([]byte(get("/status")), &s); err != nil {
+		t.Fatal(err)
+	}
+	if !s.Ready || s.Standby || s.Leader != nil || s.Cluster != "c" || s.ClusterUID != uidA || !s.Bus.Connected ||
+		s.Checkpoint == nil || !strings.HasSuffix(s.Checkpoint.Place, "checkpoint.json") || s.Queue.MaxEvents == 0 {
+		t.Errorf("%+v", s)
+	}
+	if got := get("/healthz"); got != "ok\n" {
+		t.Errorf("/healthz: %s", got)
+	}
+	if got := get("/debug/pprof/"); !strings.Contains(got, "\nheap\n") {
+		t.Errorf("profiles: %s", got)
+	}
+	if got := get("/debug/pprof/goroutine?debug=1"); !strings.HasPrefix(got, "goroutine profile:") {
+		t.Errorf("goroutines: %.200s", got)
+	}
+	if got := get("/debug/pprof/profile?seconds=0.1"); !strings.HasPrefix(got, "\x1f\x8b") {
+		t.Errorf("no profile: %.200q", got)
+	}
+	if got := get("/debug/pprof/profile?seconds=3601"); !strings.HasPrefix(got, "seconds: must be above 0 and at most 300") {
+		t.Errorf("got %.200q", got)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/debug/pprof/heap", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = "kubecdc.kubecdc.svc:8080"
+	if response, err := http.DefaultClient.Do(r); err != nil || response.StatusCode != http.StatusForbidden {
+		t.Errorf("from elsewhere: %v, %v", response, err)
+	}
+	if code := agent.stop(); code != exitOK {
+		t.Errorf("exit code %d:\n%s", code, agent.stderr)
+	}
+	if strings.Contains(agent.stderr.String(), "s3cret") {
+		t.Errorf("a secret is in the log:\n%s", agent.stderr)
+	}
+}

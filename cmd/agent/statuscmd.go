@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubecdc/kubecdc/internal/terminal"
+)
+
+const (
+	// statusWithin is how long an agent may take to say how it is.
+	statusWithin = 10 * time.Second
+	// watchEvery is how often --watch asks.
+	watchEvery = time.Second
+	// shownScopes is how many scopes the table has unless it is wide.
+	shownScopes = 100
+)
+
+type statusFlags struct {
+	agent, output string
+	watch         bool
+}
+
+func newStatusCommand(stdout, stderr io.Writer) *cobra.Command {
+	var f statusFlags
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show how the running agent is: watches, lag, queue, bus",
+		Long: `Show how the running agent is: if it leads or stands by, its bus, its queue, its checkpoint, and a line for each scope
+(what one informer observes), those with a problem first:
+
+  PHASE    waiting (for its turn to list), listing, watching, blocked (the queue is full), failing (it is tried again),
+           stale (silent or failing for so long that what is known may be out of date), unserved
+  WATCH    age of the API server's last sign of life: below 70s where it sends bookmarks, once a minute
+  LAG      for how long the oldest change is known that the bus has not acknowledged; -: it has acknowledged all
+  OBJECTS  last-known objects, KEPT what they take in memory
+  PENDING  reads of a snapshot, or changes found by comparing lists, that are not on the bus yet
+
+The first ` + strconv.Itoa(shownScopes) + ` scopes are shown, with -o wide all of them, and how each began and failed. -o json is what the
+agent answers at /status.
+
+Without --agent it is the one 'kubecdc run' of this machine that runs with an embedded JetStream, or
+` + strings.TrimPrefix(defaultAgent, "http://") + `. In a pod: kubectl exec, or kubectl port-forward. Exit code 1: no agent answers.`,
+		Example: `  kubecdc status
+  kubecdc status --watch
+  kubectl exec -n kubecdc deploy/kubecdc -- kubecdc status
+  kubecdc status -o json | jq '.scopes[] | select(.lagSeconds > 60) | .scope'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch f.output {
+			case "text", "wide", "json":
+			default:
+				return usageError{fmt.Errorf("--output: must be text, wide or json, got %q", f.output)}
+			}
+			agent, err := findAgent(f.agent)
+			if err != nil {
+				return usageError{err}
+			}
+			s := &statusView{agent: agent, output: f.output, out: terminal.Detect(stdout, os.Getenv)}
+			slow := time.AfterFunc(silence, func() { fmt.Fprintf(stderr, "kubecdc: waiting for the agent at %s\n", agent) })
+			first, err := s.ask(cmd.Context())
+			slow.Stop()
+			switch {
+			case err != nil && cmd.Context().Err() != nil:
+				return errors.New("status: interrupted")
+			case err != nil:
+				return err
+			case f.watch:
+				s.watch(cmd.Context(), first)
+				return nil
+			}
+			return s.print(first)
+		},
+	}
+	cmd.Flags().StringVar(&f.agent, "agent", "", "`URL` of the agent's HTTP server (default: that of a kubecdc that runs here, else "+defaultAgent+")")
+	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "`format`: text, wide or json")
+	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "show it anew every second until interrupted")
+	completeWords(cmd, "output", "text", "wide", "json")
+	return cmd
+}
+
+// statusView asks an agent how it is, and shows that.
+type statusView struct {
+	agent, output string
+	out           *terminal.Output
+}
+
+// ask asks once.
+func (v *statusView) ask(ctx context.Context) (*statuses, error) {
+	ctx, cancel := context.WithTimeout(ctx, statusWithin)
+	defer cancel()
+	most := maxScopes
+	if v.output == "text" {
+		most = shownScopes
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, v.agent+"/status?scopes="+strconv.Itoa(most), http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	response, err := agentClient().Do(r)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, fmt.Errorf("the agent at %s has not answered within %v", v.agent, statusWithin)
+	case err != nil:
+		return nil, noAgent(v.agent, err)
+	}
+	defer response.Body.Close()
+	s := new(statuses)
+	if response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != "application/json" {
+		return nil, notThat(v.agent, response.Status, "a status")
+	}
+	if err := json.NewDecoder(io.LimitReader(response.Body, 256<<20)).Decode(s); err != nil {
+		return nil, fmt.Errorf("the answer of the agent at %s breaks off: %w", v.agent, err)
+	}
+	return s, nil
+}
+
+func (v *statusView) print(s *statuses) error {
+	if v.output == "json" {
+		return printJSON(v.out, s)
+	}
+	var text []byte
+	for _, l := range s.lines(v.output == "wide", nil) {
+		text = v.out.AppendLine(text, l)
+	}
+	_, err := v.out.Write(text)
+	return err
+}
+
+// watch shows first, and then what the agent answers, until ctx ends. An agent that does not answer any more is waited for.
+func (v *statusView) watch(ctx context.Context, first *statuses) {
+	if v.output == "json" { // a document each time
+		tick := time.NewTicker(watchEvery)
+		defer tick.Stop()
+		for s := first; ; {
+			if s != nil && v.print(s) != nil {
+				return // nobody reads it
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			s, _ = v.ask(ctx) // what cannot be asked is not printed
+		}
+	}
+	var before *statuses
+	last := first
+	terminal.NewBoard(v.out, watchEvery, func(ctx context.Context) []terminal.Line {
+		if first != nil {
+			first = nil
+			return last.lines(v.output == "wide", nil)
+		}
+		s, err := v.ask(ctx)
+		if err != nil {
+			return append([]terminal.Line{{{Style: terminal.Red, Text: "! " + err.Error()}}}, last.lines(v.output == "wide", nil)...)
+		}
+		before, last = last, s
+		return last.lines(v.output == "wide", before)
+	}).Run(ctx)
+}

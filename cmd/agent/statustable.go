@@ -1,0 +1,256 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/terminal"
+)
+
+// lines are the status for people. before is an earlier one, which rates are counted from; nil: there is none.
+func (s *statuses) lines(wide bool, before *statuses) []terminal.Line {
+	out := []terminal.Line{s.headline()}
+	for _, k := range s.Checks {
+		if !k.OK {
+			look := terminal.Red
+			if k.Aside {
+				look = terminal.Yellow
+			}
+			out = append(out, terminal.Line{{Style: look, Text: fmt.Sprintf("! %s: %s (for %s)", k.Name, k.Detail, span(s.Now.Sub(k.Since)))}})
+		}
+	}
+	add := func(name, text string) {
+		out = append(out, terminal.Line{{Style: terminal.Dim, Text: fmt.Sprintf("%-12s", name)}, {Text: text}})
+	}
+	if s.Leader != nil {
+		add("leader", s.leading())
+	}
+	if s.Standby {
+		return out // it does nothing else
+	}
+	add("bus", s.onBus())
+	add("queue", s.queued())
+	add("checkpoint", s.remembered())
+	add("published", s.published(before))
+	add("watching", s.watching())
+	if len(s.Scopes) == 0 {
+		return out
+	}
+	out = append(out, nil)
+	out = append(out, s.table(wide)...)
+	if s.Omitted > 0 {
+		out = append(out, terminal.Line{{Style: terminal.Dim, Text: fmt.Sprintf("and %s more: -o wide", terminal.Count(s.Omitted))}})
+	}
+	return out
+}
+
+func (s *statuses) headline() terminal.Line {
+	state, look := "ready", terminal.Green
+	switch {
+	case s.Standby && s.Ready:
+		state, look = "standing by", terminal.Cyan
+	case !s.Ready:
+		state, look = "not ready", terminal.Red
+	}
+	what := "kubecdc " + s.Version
+	if s.Mode != "" && s.Mode != "cluster" {
+		what += ", mode " + s.Mode
+	}
+	switch {
+	case s.Cluster != "" && s.Cluster != s.ClusterUID && s.ClusterUID != "":
+		what += ", cluster " + s.Cluster + " (" + s.ClusterUID + ")"
+	case s.Cluster != "":
+		what += ", cluster " + s.Cluster
+	}
+	return terminal.Line{{Style: terminal.Bold, Text: what}, {Text: fmt.Sprintf(", %s, up %s: ", s.APIServer, span(s.Now.Sub(s.Started)))}, {Style: look, Text: state}}
+}
+
+func (s *statuses) leading() string {
+	l := s.Leader
+	switch {
+	case l.Paused:
+		return fmt.Sprintf("this agent, epoch %d, but it cannot renew its Lease: publishing pauses", l.Epoch)
+	case l.Leading:
+		return fmt.Sprintf("this agent, epoch %d", l.Epoch)
+	}
+	return fmt.Sprintf("%s, epoch %d; this agent stands by", cmp.Or(l.Holder, "nobody"), l.Epoch)
+}
+
+func (s *statuses) onBus() string {
+	state := "not connected"
+	if s.Bus.Connected {
+		state = "connected"
+	}
+	return fmt.Sprintf("%s: %s for %s", s.Bus.Name, state, span(s.Now.Sub(s.Bus.Since)))
+}
+
+func (s *statuses) queued() string {
+	q := &s.Queue
+	text := fmt.Sprintf("%s of %s events, %s of %s", terminal.Count(q.Events), terminal.Count(q.MaxEvents), size(q.Bytes), size(q.MaxBytes))
+	if q.Events > 0 {
+		text += fmt.Sprintf("; %s with the bus, the oldest known for %s", terminal.Count(q.InFlight), briefly(q.OldestSeconds))
+	}
+	if q.Waiting > 0 {
+		text += fmt.Sprintf("; %s informers wait for room", terminal.Count(q.Waiting))
+	}
+	return text
+}
+
+func (s *statuses) remembered() string {
+	switch c := s.Checkpoint; {
+	case c == nil:
+		return "none"
+	case c.Saved == nil:
+		return c.Place + ", not saved yet"
+	default:
+		return fmt.Sprintf("%s, saved %s ago", c.Place, span(s.Now.Sub(*c.Saved)))
+	}
+}
+
+func (s *statuses) published(before *statuses) string {
+	p := &s.Published
+	text := fmt.Sprintf("%s events, %s", terminal.Count(int(p.Events)), size(int64(p.Bytes)))
+	if before != nil {
+		if passed := s.Now.Sub(before.Now).Seconds(); passed > 0 && p.Events >= before.Published.Events {
+			text += fmt.Sprintf("; %s/s now", terminal.Count(int(float64(p.Events-before.Published.Events)/passed+0.5)))
+		}
+	}
+	for _, c := range []struct {
+		n    uint64
+		what string
+	}{{p.Retries, "retries"}, {p.Duplicates, "copies"}, {p.Shortened, "shortened"}, {p.DeadLetters, "dead letters"}} {
+		if c.n > 0 {
+			text += fmt.Sprintf("; %s %s", terminal.Count(int(c.n)), c.what)
+		}
+	}
+	return text
+}
+
+func (s *statuses) watching() string {
+	i := &s.Informers
+	text := terminal.Count(i.Scopes) + " scopes"
+	if i.Scopes > 0 {
+		var phases []string
+		for _, p := range slices.Sorted(maps.Keys(i.Phases)) {
+			phases = append(phases, terminal.Count(i.Phases[p])+" "+p)
+		}
+		text += ": " + strings.Join(phases, ", ")
+	}
+	text += fmt.Sprintf("; %s objects kept in %s", terminal.Count(i.Objects), size(i.Bytes))
+	if i.Pending > 0 {
+		text += fmt.Sprintf("; %s pending", terminal.Count(i.Pending))
+	}
+	return text
+}
+
+// table is a line for each scope, below a head.
+func (s *statuses) table(wide bool) []terminal.Line {
+	head := []string{"SCOPE", "PHASE", "WATCH", "LAG", "OBJECTS", "KEPT", "PENDING"}
+	if wide {
+		head = append(head, "LAST EVENT", "RESUMED", "FAILURES")
+	}
+	right := map[int]bool{2: true, 3: true, 4: true, 5: true, 6: true, 7: true, 9: true}
+	rows := make([][]string, 0, len(s.Scopes))
+	problems := false
+	for i := range s.Scopes {
+		rows = append(rows, s.row(&s.Scopes[i], wide))
+		problems = problems || s.Scopes[i].Error != ""
+	}
+	widths := make([]int, len(head))
+	for _, r := range append([][]string{head}, rows...) {
+		for c := range head {
+			widths[c] = max(widths[c], utf8.RuneCountInString(r[c]))
+		}
+	}
+	pad := func(c int, text string, last bool) string {
+		space := strings.Repeat(" ", widths[c]-utf8.RuneCountInString(text))
+		switch {
+		case right[c]:
+			text = space + text
+		case !last:
+			text += space
+		}
+		if !last {
+			text += "   "
+		}
+		return text
+	}
+	line := func(cells []string, look terminal.Style, phase terminal.Style, problem string) terminal.Line {
+		var l terminal.Line
+		for c := range head {
+			style := look
+			if c == 1 {
+				style = phase
+			}
+			l = append(l, terminal.Span{Style: style, Text: pad(c, cells[c], c == len(head)-1 && problem == "")})
+		}
+		if problem != "" {
+			l = append(l, terminal.Span{Style: phase, Text: problem})
+		}
+		return l
+	}
+	about := ""
+	if problems {
+		about = "PROBLEM"
+	}
+	out := []terminal.Line{line(head, terminal.Dim, terminal.Dim, about)}
+	for i, r := range rows {
+		out = append(out, line(r, terminal.Plain, lookOf(informers.Phase(s.Scopes[i].Phase)), withoutRequests(s.Scopes[i].Error)))
+	}
+	return out
+}
+
+func (s *statuses) row(sc *scopeStatus, wide bool) []string {
+	watch := "-"
+	if sc.Seen != nil && sc.Phase != string(informers.PhaseBlocked) {
+		watch = span(time.Duration(sc.SilenceSeconds * float64(time.Second)))
+	}
+	lag := "-"
+	if sc.LagSeconds > 0 {
+		lag = briefly(sc.LagSeconds)
+	}
+	cells := []string{sc.Scope, sc.Phase, watch, lag, terminal.Count(sc.Objects), size(int64(sc.Bytes)), terminal.Count(sc.Pending)}
+	if wide {
+		seen, resumed := "-", "no"
+		if sc.Seen != nil {
+			seen = span(s.Now.Sub(*sc.Seen)) + " ago"
+		}
+		if sc.Resumed {
+			resumed = "yes"
+		}
+		cells = append(cells, seen, resumed, strconv.Itoa(sc.Failures))
+	}
+	return cells
+}
+
+// withoutRequests is an error without the URLs that were asked: the scope says as much.
+func withoutRequests(text string) string {
+	return regexp.MustCompile(`\b[A-Z][a-z]+ "https?://[^"]*": `).ReplaceAllString(text, "")
+}
+
+func lookOf(p informers.Phase) terminal.Style {
+	switch severity(p) {
+	case 0:
+		return terminal.Green
+	case 1, 2:
+		return terminal.Yellow
+	}
+	return terminal.Red
+}
+
+// briefly is a number of seconds as people say it; below one second it has milliseconds.
+func briefly(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	if d < time.Second {
+		return strconv.FormatInt(d.Milliseconds(), 10) + "ms"
+	}
+	return span(d)
+}
