@@ -1,0 +1,170 @@
+{{/* The pod of a component: {root, component}. */}}
+{{- define "kubecdc.pod" -}}
+{{- $root := .root -}}
+{{- $v := $root.Values -}}
+{{- $node := eq .component "node" -}}
+{{- $fullname := include "kubecdc.fullname" $root -}}
+{{- $onNode := and $node (eq $v.node.checkpoint "hostPath") -}}
+{{- $resources := ternary $v.node.resources $v.resources $node -}}
+{{- $env := list -}}
+{{- range $v.extraEnv -}}{{- $env = append $env .name -}}{{- end -}}
+metadata:
+  labels:
+    {{- merge (include "kubecdc.selectorLabels" $root | fromYaml) (dict "app.kubernetes.io/component" .component) $v.commonLabels $v.podLabels | toYaml | nindent 4 }}
+  annotations:
+    kubectl.kubernetes.io/default-container: kubecdc
+    {{- /* What the agent reads once, when it starts. */}}
+    checksum/config: {{ include "kubecdc.config" . | sha256sum }}
+    {{- with $v.podAnnotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  serviceAccountName: {{ include "kubecdc.serviceAccount" . | quote }}
+  automountServiceAccountToken: true
+  enableServiceLinks: false
+  {{- with $v.imagePullSecrets }}
+  imagePullSecrets:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with (ternary (default $v.priorityClassName $v.node.priorityClassName) $v.priorityClassName $node) }}
+  priorityClassName: {{ . | quote }}
+  {{- end }}
+  terminationGracePeriodSeconds: {{ int $v.terminationGracePeriodSeconds }}
+  securityContext:
+    runAsNonRoot: true
+    runAsUser: 65532
+    runAsGroup: 65532
+    fsGroup: 65532
+    fsGroupChangePolicy: OnRootMismatch
+    seccompProfile:
+      type: RuntimeDefault
+  {{- if $onNode }}
+  initContainers:
+    {{- /* The kubelet makes the directory for root, and fsGroup means nothing to a hostPath. */}}
+    - name: directory
+      image: {{ include "kubecdc.image" $root | quote }}
+      imagePullPolicy: {{ $v.image.pullPolicy }}
+      args: ["node-directory", "/var/lib/kubecdc", "--owner", "65532:65532"]
+      securityContext:
+        runAsNonRoot: false
+        runAsUser: 0
+        runAsGroup: 0
+        allowPrivilegeEscalation: false
+        readOnlyRootFilesystem: true
+        capabilities:
+          drop: [ALL]
+          add: [CHOWN, DAC_OVERRIDE, FOWNER]
+      resources:
+        {{- toYaml $resources | nindent 8 }}
+      volumeMounts:
+        - name: checkpoint
+          mountPath: /var/lib/kubecdc
+  {{- end }}
+  containers:
+    - name: kubecdc
+      image: {{ include "kubecdc.image" $root | quote }}
+      imagePullPolicy: {{ $v.image.pullPolicy }}
+      args:
+        - run
+        - --config=/etc/kubecdc/kubecdc.yaml
+        - --grace={{ int $v.grace }}s
+        {{- range $v.extraArgs }}
+        - {{ . | quote }}
+        {{- end }}
+      securityContext:
+        allowPrivilegeEscalation: false
+        readOnlyRootFilesystem: true
+        capabilities:
+          drop: [ALL]
+      env:
+        - name: POD_NAME
+          valueFrom:
+            fieldRef:
+              fieldPath: metadata.name
+        - name: POD_NAMESPACE
+          valueFrom:
+            fieldRef:
+              fieldPath: metadata.namespace
+        - name: NODE_NAME
+          valueFrom:
+            fieldRef:
+              fieldPath: spec.nodeName
+        {{- with dig "limits" "memory" "" ($resources | default dict) }}
+        {{- if not (has "GOMEMLIMIT" $env) }}
+        - name: GOMEMLIMIT
+          {{- with include "kubecdc.gomemlimit" . }}
+          value: {{ . | quote }}
+          {{- else }}
+          valueFrom:
+            resourceFieldRef:
+              resource: limits.memory
+          {{- end }}
+        {{- end }}
+        {{- end }}
+        {{- with $v.extraEnv }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      ports:
+        - name: metrics
+          containerPort: {{ include "kubecdc.port" $root }}
+          protocol: TCP
+      {{- range $probe, $path := dict "startup" "/healthz" "liveness" "/healthz" "readiness" "/readyz" }}
+      {{- with get $v.probes $probe }}
+      {{ $probe }}Probe:
+        httpGet:
+          path: {{ $path }}
+          port: metrics
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- end }}
+      {{- with $resources }}
+      resources:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      volumeMounts:
+        - name: config
+          mountPath: /etc/kubecdc
+          readOnly: true
+        {{- if $onNode }}
+        - name: checkpoint
+          mountPath: /var/lib/kubecdc
+        {{- end }}
+        {{- range $i, $secret := $v.secrets }}
+        - name: secret-{{ $i }}
+          mountPath: {{ default (printf "/var/run/secrets/kubecdc/%s" .name) .mountPath | quote }}
+          readOnly: true
+        {{- end }}
+        {{- with $v.extraVolumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+  volumes:
+    - name: config
+      configMap:
+        name: {{ printf "%s%s" $fullname ($node | ternary "-node" "") | quote }}
+    {{- if $onNode }}
+    - name: checkpoint
+      hostPath:
+        path: {{ default (printf "/var/lib/kubecdc/%s/%s" $root.Release.Namespace $fullname) $v.node.hostPath | quote }}
+        type: DirectoryOrCreate
+    {{- end }}
+    {{- range $i, $secret := $v.secrets }}
+    - name: secret-{{ $i }}
+      secret:
+        secretName: {{ .name | quote }}
+        {{- /* 0440: the agent's group, by fsGroup. */}}
+        defaultMode: 288
+        {{- with .items }}
+        items:
+          {{- range $key, $file := . }}
+          - key: {{ $key | quote }}
+            path: {{ $file | quote }}
+          {{- end }}
+        {{- end }}
+        {{- if .optional }}
+        optional: true
+        {{- end }}
+    {{- end }}
+    {{- with $v.extraVolumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+{{- end -}}

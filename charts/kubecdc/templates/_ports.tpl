@@ -1,0 +1,35 @@
+{{/* All URLs and addresses that a configuration names: {nats: […], …}. */}}
+{{- define "kubecdc.addresses" -}}
+{{- $c := include "kubecdc.config" (dict "root" . "component" "agent") | fromYaml -}}
+{{- $found := list -}}
+{{- $targets := list $c.bus -}}
+{{- range $c.relay -}}{{- $targets = append $targets .to -}}{{- end -}}
+{{- range $bus := $targets -}}
+{{- if hasKey $bus "nats" -}}
+{{- range splitList "," (($bus.nats | default dict).url | default "nats://127.0.0.1:4222") -}}{{- $found = append $found (trim .) -}}{{- end -}}
+{{- end -}}
+{{- with $bus.kafka -}}
+{{- range .brokers -}}{{- $found = append $found (printf "kafka://%s" .) -}}{{- end -}}
+{{- with dig "sasl" "oauth" "tokenURL" "" . -}}{{- $found = append $found . -}}{{- end -}}
+{{- end -}}
+{{- with $bus.http -}}{{- $found = append $found .url -}}{{- end -}}
+{{- if $bus.slack -}}{{- $found = append $found "https://slack.com" -}}{{- end -}}
+{{- end -}}
+{{- with dig "http" "url" "" ($c.claimCheck | default dict) -}}{{- $found = append $found . -}}{{- end -}}
+{{- with dig "url" "" ($c.deadLetter | default dict) -}}{{- $found = append $found . -}}{{- end -}}
+{{- if dig "enabled" false ($c.tracing | default dict) -}}{{- $found = append $found (default "http://127.0.0.1:4318" $c.tracing.endpoint) -}}{{- end -}}
+{{- toJson $found -}}
+{{- end -}}
+
+{{/* Their ports; that of the scheme where none is written. */}}
+{{- define "kubecdc.ports" -}}
+{{- $ports := list -}}
+{{- $known := dict "nats" 4222 "tls" 4222 "ws" 80 "wss" 443 "kafka" 9092 "http" 80 "https" 443 -}}
+{{- range include "kubecdc.addresses" . | fromJsonArray -}}
+{{- $scheme := regexFind "^[a-z]+" . -}}
+{{- $host := regexReplaceAll "^[a-z]+://([^/?#]*).*$" . "${1}" -}}
+{{- $port := regexFind ":[0-9]+$" $host | trimPrefix ":" -}}
+{{- $ports = append $ports (default (get $known $scheme) $port | int) -}}
+{{- end -}}
+{{- $ports | uniq | toJson -}}
+{{- end -}}

@@ -1,0 +1,83 @@
+{{/* What the schema cannot see. Each says what to do. */}}
+{{- define "kubecdc.validate" -}}
+{{- $v := .Values -}}
+{{- $root := . -}}
+{{- $c := $v.config | default dict -}}
+{{- $bus := include "kubecdc.bus" . | fromYaml -}}
+{{- if not $bus -}}
+{{- fail "\n\nkubecdc needs to know where events go. Set one of\n  --set bus.nats.url=nats://nats.messaging:4222\n  --set bus.kafka.brokers={kafka-0.kafka:9092}\n  --set bus.http.url=https://events.example.com/kubecdc\nor have a NATS server beside it for a first try:\n  --set nats.enabled=true\n" -}}
+{{- end -}}
+{{- if gt (len $bus) 1 -}}
+{{- fail (printf "bus: there must be exactly one, got %s (bus is laid over config.bus%s)" (keys $bus | sortAlpha | join ", ") ($v.nats.enabled | ternary ", and nats.enabled sets bus.nats" "")) -}}
+{{- end -}}
+{{- if and (hasKey $bus "kafka") (not (dig "kafka" "brokers" nil $bus)) -}}
+{{- fail "bus.kafka.brokers: name some, as --set 'bus.kafka.brokers={kafka-0.kafka:9092}'" -}}
+{{- end -}}
+{{- if and (hasKey $bus "http") (not (dig "http" "url" "" $bus)) -}}
+{{- fail "bus.http.url: say where events are sent, as --set bus.http.url=https://events.example.com/kubecdc" -}}
+{{- end -}}
+{{- range include "kubecdc.addresses" . | fromJsonArray -}}
+{{- if regexMatch "://[^/?#]*@" . -}}
+{{- fail (printf "a URL at %s has a user or a password in it: name those in files (auth, headersFile, tokenFile), from `secrets`" (regexReplaceAll "^.*@" . "")) -}}
+{{- end -}}
+{{- end -}}
+{{- $election := dig "leaderElection" "enabled" true $c -}}
+{{- if and (gt (int $v.replicas) 1) (not $election) -}}
+{{- fail "replicas: without leader election (config.leaderElection.enabled: false) there must be one, or each event is sent by all" -}}
+{{- end -}}
+{{- if and (dig "checkpoint" "file" nil $c) $election (ne $v.mode "node") -}}
+{{- fail "config.checkpoint.file: replicas need a checkpoint that all of them see: leave it out for a ConfigMap, or set replicas: 1 and config.leaderElection.enabled: false" -}}
+{{- end -}}
+{{- if lt (int $v.terminationGracePeriodSeconds) (add (int $v.grace) 10 | int) -}}
+{{- fail (printf "terminationGracePeriodSeconds: must be at least grace + 10 s (%d), for the last checkpoint and the Lease, got %d" (add (int $v.grace) 10) (int $v.terminationGracePeriodSeconds)) -}}
+{{- end -}}
+{{- $address := dig "server" "address" ":8080" $c | toString -}}
+{{- if not (regexMatch "^(0\\.0\\.0\\.0|\\[::\\])?:[1-9][0-9]*$" $address) -}}
+{{- fail (printf "config.server.address: must be :PORT, so that probes and Prometheus reach it, got %q" $address) -}}
+{{- end -}}
+{{- if and $v.serviceMonitor.enabled $v.podMonitor.enabled -}}
+{{- fail "serviceMonitor and podMonitor: enable one of them, or Prometheus counts everything twice" -}}
+{{- end -}}
+{{- if and $v.serviceMonitor.enabled (not $v.service.enabled) -}}
+{{- fail "serviceMonitor: needs service.enabled, or take podMonitor" -}}
+{{- end -}}
+{{- $mounts := dict "/etc/kubecdc" "config" -}}
+{{- range $v.secrets -}}
+{{- $path := default (printf "/var/run/secrets/kubecdc/%s" .name) .mountPath -}}
+{{- if hasKey $mounts $path -}}{{- fail (printf "secrets: %s is mounted at %s, where %s is: give it a mountPath of its own" .name $path (get $mounts $path)) -}}{{- end -}}
+{{- if or (hasPrefix "/etc/kubecdc/" $path) -}}{{- fail (printf "secrets: %s cannot be mounted at %s, inside of the read-only directory with the configuration" .name $path) -}}{{- end -}}
+{{- $_ := set $mounts $path .name -}}
+{{- end -}}
+{{- range $v.extraEnv -}}
+{{- if has .name (list "POD_NAME" "POD_NAMESPACE" "NODE_NAME") -}}{{- fail (printf "extraEnv: %s is set by the chart" .name) -}}{{- end -}}
+{{- end -}}
+{{- if $v.rbac.create -}}
+{{- range $i, $rule := $c.watch -}}
+{{- range $text := concat (.resources | default list) (.except | default list) (.namespaces | default list) (list (.fieldSelector | default "")) -}}
+{{- if contains "$" (toString $text) -}}
+{{- fail (printf "config.watch[%d]: the roles are made from it, and what %s stands for is not known here: write it out, or set rbac.create: false and apply what `kubecdc rbac` prints" $i $text) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if has $v.mode (list "node" "both") -}}
+{{- if not (include "kubecdc.watch" (dict "root" . "component" "node") | fromYamlArray) -}}
+{{- fail "mode: no rule of config.watch takes pods or nodes, so that agents on nodes have nothing to do: set mode: cluster" -}}
+{{- end -}}
+{{- if and $c.relay (not (has "agent" (include "kubecdc.components" . | fromJsonArray))) -}}
+{{- fail "config.relay: is hosted by the companion, which there is not, because no rule of config.watch takes pods: run `kubecdc relay` by itself" -}}
+{{- end -}}
+{{- end -}}
+{{- if eq $v.mode "node" -}}
+{{- $known := include "kubecdc.known" . | fromJson -}}
+{{- $local := list "pods" "nodes" "csinodes" "leases" "resourceslices" -}}
+{{- range $i, $rule := $c.watch -}}
+{{- $parsed := include "kubecdc.rule" (dict "rule" $rule "known" $known) | fromJson -}}
+{{- range $parsed.resources -}}
+{{- if or (and (eq .resource "*") .any) (and (hasKey $known .resource) (not (has .resource $local))) -}}
+{{- fail (printf "config.watch[%d].resources: the API server cannot tell which %s belong to a node: set mode: both, where the companion takes them, or leave them out" $i (eq .resource "*" | ternary "of all resources" .text)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
