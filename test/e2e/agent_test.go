@@ -81,6 +81,7 @@ type agentConfig struct {
 	Kubeconfig string      // "" is the admin's.
 	Checkpoint string      // YAML, the value of checkpoint. "" is a file of this agent's, "{}" leaves it to the agent.
 	Extra      string      // More YAML, at the top level.
+	Env        []string    // More of the environment, each KEY=value.
 	File       string      // A whole configuration instead; its server.address and bus are replaced.
 }
 
@@ -144,6 +145,7 @@ server: {address: %q}
 	a.argv = append([]string{buildAgent(t), "run", "--config", file}, args...)
 	cmd := exec.Command(a.argv[0], a.argv[1:]...)
 	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+dir) // Where it keeps what it was given no place for.
+	cmd.Env = append(cmd.Env, c.Env...)
 	cmd.Stderr = stderr
 	if c.Bus == nil {
 		r, w, err := os.Pipe()

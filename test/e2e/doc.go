@@ -36,6 +36,7 @@
 //	KUBECDC_E2E_RACE=1      builds the agent with the race detector
 //	KUBECDC_E2E_AGENT=path  takes this binary instead of building one
 //	FAULTS=n                is how many faults TestFaults has (12), and includes the tests that take minutes
+//	FAILOVERS=n             is how often TestFailover takes the lead from an agent in each way (2)
 //	FAULT_SEED=n            draws the same faults as the run that printed it
 //	KUBECDC_KAFKA=require   fails the tests of Kafka where no broker can be had; skip: skips them everywhere
 //	NODES=n                 is how many brokers the tests of Kafka have (1)

@@ -1,5 +1,7 @@
 package e2e_test
 
+import "time"
+
 // The values of op, as in the contract.
 const (
 	created = "c"
@@ -55,6 +57,8 @@ type view struct {
 	// Forgotten is up to where etcd was compacted: whether an object entered a selector or was created, left it or was
 	// deleted, may not be told there.
 	Forgotten uint64
+	// Window is the stream's duplicate window; 0: duplicateWindow.
+	Window time.Duration
 	// Dead are the ids that went to the dead letters, with their objects.
 	Dead map[string]objectKey
 }
@@ -140,7 +144,7 @@ func expectObject(key objectKey, versions []*version, snap snapshot, v view) []e
 		case was && current == nil:
 			add(deleted, deleteID(prev), next.Rev, prev, nil)
 		case was:
-			add(left, changeID(current), next.Rev, prev, current)
+			add(left, leftID(current), next.Rev, prev, current)
 		}
 	}
 	readOnce(current)
@@ -151,6 +155,8 @@ func expectObject(key objectKey, versions []*version, snap snapshot, v view) []e
 func id(v *version, end string) string { return v.Key.Resource + "/" + v.UID + "/" + end }
 
 func changeID(v *version) string { return id(v, formatRev(v.Rev)) }
+
+func leftID(v *version) string { return changeID(v) + "/l" }
 
 func deleteID(v *version) string { return id(v, "d") }
 

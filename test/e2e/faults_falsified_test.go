@@ -283,7 +283,7 @@ func TestOracleKnowsWhatNobodyCanTell(t *testing.T) {
 		data := e["data"].(map[string]any)
 		switch e["op"] {
 		case deleted: // Left, as far as anybody knows.
-			e["id"], e["op"], e["type"] = "configmaps/1/3", left, typePrefix+"object.left"
+			e["id"], e["op"], e["type"] = "configmaps/1/3/l", left, typePrefix+"object.left"
 			data["op"], data["inferred"] = left, true
 			delete(data, "after")
 		case created:

@@ -121,8 +121,9 @@ type stage struct {
 	stream   *stream
 	rng      *rand.Rand
 
-	checkpoint string // The agent's file.
-	changed    int    // How many objects change has changed.
+	checkpoint string        // The agent's file.
+	changed    int           // How many objects change has changed.
+	window     time.Duration // The stream's duplicate window; 0: that of the agent's default.
 
 	losses []loss
 }
@@ -361,6 +362,7 @@ func (s *stage) conclude(t testing.TB, idle time.Duration, asked func(*record) b
 		if judged != count {
 			judged = count
 			want, v := s.wants(records, until, resources, selected)
+			v.Window = s.window
 			for _, x := range s.losses {
 				if x.Final {
 					v.Forgotten = max(v.Forgotten, x.Rev)

@@ -20,6 +20,7 @@ var prefixes = map[string]string{
 	"/registry/secrets/":                      "secrets",
 	"/registry/serviceaccounts/":              "serviceaccounts",
 	"/registry/pods/":                         "pods",
+	"/registry/minions/":                      "nodes",
 	"/registry/events/":                       "events",
 	"/registry/deployments/":                  "deployments.apps",
 	"/registry/replicasets/":                  "replicasets.apps",
@@ -114,7 +115,10 @@ func isDelete(ev *clientv3.Event) bool { return ev.Type == clientv3.EventTypeDel
 func resourceOf(key string) (string, objectKey) {
 	for prefix, resource := range prefixes {
 		if rest, ok := strings.CutPrefix(key, prefix); ok {
-			namespace, name, _ := strings.Cut(rest, "/")
+			namespace, name, namespaced := strings.Cut(rest, "/")
+			if !namespaced {
+				namespace, name = "", rest
+			}
 			return resource, objectKey{Resource: resource, Namespace: namespace, Name: name}
 		}
 	}
@@ -125,7 +129,7 @@ func resourceOf(key string) (string, objectKey) {
 func etcdKey(key objectKey) string {
 	for prefix, resource := range prefixes {
 		if resource == key.Resource {
-			return prefix + key.Namespace + "/" + key.Name
+			return prefix + strings.TrimPrefix(key.Namespace+"/"+key.Name, "/")
 		}
 	}
 	return ""

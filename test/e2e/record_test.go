@@ -69,6 +69,7 @@ type record struct {
 	PrevRev  uint64
 	History  uint64    // As the id has it: how many restores of etcd there were before.
 	Stored   time.Time // Zero where the bus does not tell.
+	Epoch    uint64    // Of the leader that has written it; 0 where there is no election.
 
 	Before, After             presence
 	BeforeDigest, AfterDigest digest
@@ -163,6 +164,7 @@ type envelope struct {
 	Scope           string       `json:"scope"`
 	DataRef         string       `json:"dataref"`
 	DeadReason      string       `json:"deadletterreason"`
+	Epoch           string       `json:"epoch"`
 	Data            envelopeData `json:"data"`
 }
 
@@ -199,6 +201,8 @@ type reader struct {
 	Shallow bool
 	// MayTruncate: events may lack what made them too large for the bus.
 	MayTruncate bool
+	// Elected: the agents have a leader, whose epoch each event has to carry. Else none may.
+	Elected bool
 	// Whole fetches a whole event, in structured mode, by the reference that stands for it. Nil: there may be none.
 	Whole func(ref string) ([]byte, error)
 
@@ -248,6 +252,9 @@ func (r *reader) read(m message) record {
 	want("datacontenttype", e.DataContentType, "application/json")
 	want("cluster", e.Cluster, r.Cluster)
 	want("clusteruid", e.ClusterUID, r.ClusterUID)
+	if rec.Epoch = parseRev("epoch", e.Epoch, problem); r.Elected != (rec.Epoch > 0) || e.Epoch != "" && e.Epoch != formatRev(rec.Epoch) {
+		problem("epoch is %q, and whether there is a leader is %t", e.Epoch, r.Elected)
+	}
 	if _, err := time.Parse(time.RFC3339Nano, e.Time); err != nil {
 		problem("time: %v", err)
 	}
@@ -331,6 +338,9 @@ func (r *reader) readObjectEvent(rec *record, e *envelope, m message, problem fu
 		resource += "." + group
 	}
 	rec.Op, rec.UID = op, e.UID
+	if e.Scope != "" { // Where it has a selector.
+		rec.Scope = parseScope(e.Scope)
+	}
 	rec.Key = objectKey{Resource: resource, Namespace: e.Namespace, Name: e.Name}
 	rec.Rev = parseRev("resourceversion", e.ResourceVersion, problem)
 	rec.PrevRev = parseRev("data.previousResourceVersion", e.Data.PreviousResourceVersion, problem)
@@ -361,6 +371,8 @@ func (r *reader) readObjectEvent(rec *record, e *envelope, m message, problem fu
 	switch op {
 	case deleted:
 		end = "d"
+	case left:
+		end += "/l"
 	case read:
 		end += "/r/" + rec.Snapshot
 		if rec.Snapshot == "" {

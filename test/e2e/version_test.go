@@ -30,6 +30,7 @@ type version struct {
 	Deleted bool
 	UID     string // Of a deletion: the object that is gone.
 	Labels  map[string]string
+	Node    string // Of a Pod: that it is bound to.
 	Digest  digest // Zero for a deletion.
 	Managed []managed
 }
@@ -87,6 +88,9 @@ func newVersion(resource string, rev uint64, obj map[string]any) (*version, erro
 		if err != nil {
 			return nil, fmt.Errorf("%s: managedFields: %w", v.Key, err)
 		}
+	}
+	if spec, ok := obj["spec"].(map[string]any); ok {
+		v.Node, _ = spec["nodeName"].(string)
 	}
 	v.Digest = digestOf(obj)
 	return v, nil

@@ -16,6 +16,7 @@ type Spec struct {
 	Name string
 	Argv []string
 	Env  []string // added to the environment
+	Dir  string   // where it runs; "": in the caller's working directory
 	// Log is the file for its standard error, and for its output where it does not announce itself.
 	Log string
 	// Announces says that it prints one line, and no more, when it can be used.
@@ -49,7 +50,7 @@ func Start(spec Spec) (*Child, error) {
 	if spec.Stderr != nil {
 		cmd.Stderr = spec.Stderr
 	}
-	cmd.Env = append(os.Environ(), spec.Env...)
+	cmd.Env, cmd.Dir = append(os.Environ(), spec.Env...), spec.Dir
 	c := &Child{Spec: spec, cmd: cmd, done: make(chan struct{})}
 	if spec.Announces {
 		output, child, err := os.Pipe()

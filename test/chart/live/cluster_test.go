@@ -1,0 +1,107 @@
+//go:build linux
+
+package live_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TestRunCluster installs the chart as its README says, and nothing else, and sees its two agents at work: through an
+// upgrade, a rollback and to the end.
+func TestRunCluster(t *testing.T) {
+	before := w.everything(t)
+	n := w.startNodes(t, site{})
+	w.namespace(t, "kubecdc-run", "restricted")
+	w.namespace(t, "shop-run", "restricted")
+	w.mustHelm(t, "install", "kubecdc", w.chart, "--namespace", "kubecdc-run", "--set", defaultURL, "--wait", "--timeout", "120s")
+	pods := w.ready(t, "kubecdc-run", "agent", 2)
+	leader := n.leader(t, pods)
+	status, err := n.ask(t, &pods[1-leader], "/readyz?verbose")
+	if err != nil || !strings.Contains(status, pods[leader].Name) {
+		t.Errorf("/readyz of the standby (%v) does not name the leader %s:\n%s", err, pods[leader].Name, status)
+	}
+	if metrics, err := n.ask(t, &pods[leader], "/metrics"); err != nil || !strings.Contains(metrics, "kubecdc_") {
+		t.Errorf("/metrics: %v\n%.300s", err, metrics)
+	}
+	account := pods[0].Spec.ServiceAccountName
+	// As NOTES.txt has it.
+	table, err := n.Exec(t.Context(), "kubecdc-run", pods[leader].Name, "/kubecdc", "status")
+	if err != nil || !strings.Contains(string(table), "configmaps") {
+		t.Errorf("kubecdc status in the pod: %v\n%s", err, table)
+	}
+
+	// Every version is on the bus once, whatever helm does meanwhile.
+	writing, stop := context.WithCancel(t.Context())
+	defer stop()
+	var g errgroup.Group
+	var written *writer
+	g.Go(func() error {
+		var err error
+		written, err = w.write(writing, "shop-run", "written")
+		return err
+	})
+	w.mustHelm(t, "upgrade", "kubecdc", w.chart, "--namespace", "kubecdc-run", "--reuse-values", "--set", "config.log.level=debug",
+		"--wait", "--timeout", "120s")
+	for _, p := range w.ready(t, "kubecdc-run", "agent", 2) {
+		if p.Name == pods[0].Name || p.Name == pods[1].Name {
+			t.Errorf("%s has outlived the upgrade", p.Name)
+		}
+	}
+	w.mustHelm(t, "rollback", "kubecdc", "1", "--namespace", "kubecdc-run", "--wait", "--timeout", "120s")
+	n.leader(t, w.ready(t, "kubecdc-run", "agent", 2))
+	stop()
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	n.whole(t, written)
+
+	// As docs/operations.md has it: the agents end before what they may do is taken from them.
+	w.scale(t, "kubecdc-run", 0)
+	w.ready(t, "kubecdc-run", "agent", 0)
+	w.mustHelm(t, "uninstall", "kubecdc", "--namespace", "kubecdc-run", "--wait", "--timeout", "120s")
+	n.ended(t, "kubecdc-run", 6, true)
+	w.audit.nothingRefused(t, "kubecdc-run", account)
+	// What the agent itself has made stays.
+	left := []string{
+		"ConfigMap kubecdc-run/kubecdc-checkpoint", "Lease.coordination.k8s.io kubecdc-run/kubecdc", "ConfigMap shop-run/written",
+	}
+	w.nothingLeft(t, before, left)
+
+	// The next release goes on where this one has ended.
+	meanwhile, stop := context.WithCancel(t.Context())
+	ticks := time.AfterFunc(time.Second, stop)
+	defer ticks.Stop()
+	between, err := w.write(meanwhile, "shop-run", "between")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.mustHelm(t, "install", "kubecdc", w.chart, "--namespace", "kubecdc-run", "--set", defaultURL, "--wait", "--timeout", "120s")
+	n.leader(t, w.ready(t, "kubecdc-run", "agent", 2))
+	n.whole(t, between)
+	n.whole(t, written)
+
+	// Uninstalled while they run, the agents lose their roles before they can save and say so, but they end in time, and a
+	// new release misses nothing.
+	w.mustHelm(t, "uninstall", "kubecdc", "--namespace", "kubecdc-run", "--wait", "--timeout", "120s")
+	w.ready(t, "kubecdc-run", "agent", 0)
+	n.ended(t, "kubecdc-run", 8, false)
+	w.nothingLeft(t, before, append(left, "ConfigMap shop-run/between"))
+}
+
+// scale the release's Deployment.
+func (w *world) scale(t *testing.T, namespace string, replicas int) {
+	t.Helper()
+	patch := fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)
+	_, err := w.client.AppsV1().Deployments(namespace).Patch(t.Context(), "kubecdc", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

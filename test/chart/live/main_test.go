@@ -1,0 +1,174 @@
+package live_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/klog/v2"
+
+	"github.com/kubecdc/kubecdc/test/chart"
+	"github.com/kubecdc/kubecdc/test/controlplane"
+)
+
+// world is what all tests share.
+type world struct {
+	*controlplane.Cluster
+	dir        string
+	kubeconfig string
+	audit      *auditLog
+	config     *rest.Config
+	client     kubernetes.Interface
+	dynamic    dynamic.Interface
+	mapper     meta.ResettableRESTMapper
+	helm       string
+	chart      string
+	agent      string // the binary
+
+	natsOnce sync.Once
+	natsPath string
+	natsErr  error
+}
+
+var w *world
+
+func TestMain(m *testing.M) {
+	// What client-go has to say about requests that end with their test is of no interest.
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	defer cancel()
+	var err error
+	w, err = newWorld(ctx)
+	if w != nil {
+		defer w.stop()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chart:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {level: Metadata, userGroups: ["system:serviceaccounts"]}
+- {level: None}
+`
+
+func newWorld(ctx context.Context) (_ *world, err error) {
+	begin := time.Now()
+	say := func(what string) {
+		fmt.Fprintf(os.Stderr, "chart: %s (%s)\n", what, time.Since(begin).Round(time.Second))
+	}
+	w := &world{}
+	if w.dir, err = os.MkdirTemp("", "kubecdc-chart-"); err != nil {
+		return nil, err
+	}
+	if w.chart, err = chart.Dir(); err != nil {
+		return w, err
+	}
+	if w.helm, err = chart.Helm(ctx, os.Stderr); err != nil {
+		return w, err
+	}
+	say("building the agent")
+	if w.agent = os.Getenv("KUBECDC_E2E_AGENT"); w.agent == "" {
+		w.agent = filepath.Join(w.dir, "kubecdc")
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", w.agent, "./cmd/agent")
+		cmd.Dir = filepath.Join(w.chart, "..", "..")
+		cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return w, fmt.Errorf("build the agent: %w\n%s", err, out)
+		}
+	}
+	say("starting a control plane")
+	policy := filepath.Join(w.dir, "policy.yaml")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+		return w, err
+	}
+	w.audit = &auditLog{path: filepath.Join(w.dir, "audit.log")}
+	w.Cluster, err = controlplane.Start(ctx, controlplane.Options{
+		APIServerArgs: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + w.audit.path},
+	})
+	if err != nil {
+		return w, err
+	}
+	w.kubeconfig = filepath.Join(w.dir, "kubeconfig")
+	if err := w.WriteKubeconfig(w.kubeconfig, controlplane.Admin); err != nil {
+		return w, err
+	}
+	w.config = w.Config(controlplane.Admin)
+	if w.client, err = kubernetes.NewForConfig(w.config); err != nil {
+		return w, err
+	}
+	if w.dynamic, err = dynamic.NewForConfig(w.config); err != nil {
+		return w, err
+	}
+	d, err := discovery.NewDiscoveryClientForConfig(w.config)
+	if err != nil {
+		return w, err
+	}
+	w.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(d))
+	say("installing the resources of the Prometheus operator")
+	if err := w.installMonitoring(ctx); err != nil {
+		return w, fmt.Errorf("resources of the Prometheus operator: %w", err)
+	}
+	say("ready")
+	return w, nil
+}
+
+func (w *world) stop() {
+	if w.Cluster != nil {
+		w.Stop()
+	}
+	_ = os.RemoveAll(w.dir)
+}
+
+// poll is how often a condition is looked at.
+const poll = 50 * time.Millisecond
+
+// eventually waits until cond returns nil and fails the test when it has not within d.
+func eventually(t testing.TB, d time.Duration, cond func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	for {
+		err := cond()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("after %s: %v", d, err)
+		case <-tick.C:
+		}
+	}
+}
+
+func ignoreExists(err error) error {
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}

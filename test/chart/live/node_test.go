@@ -1,0 +1,150 @@
+//go:build linux
+
+package live_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TestRunNode installs the chart with an agent on each node and a companion, and follows a Pod from its creation to a node
+// and to its end.
+func TestRunNode(t *testing.T) {
+	for _, c := range []struct {
+		name, level string
+		args        []string
+		checkpoints []string // what is left of the agents on the nodes
+	}{
+		{"node", "privileged", []string{"--set", "mode=node"}, nil},
+		{"both", "privileged", []string{"--set", "mode=both"}, nil},
+		{
+			"restricted", "restricted",
+			[]string{"--set", "mode=node,node.checkpoint=configMap"},
+			[]string{"kubecdc-checkpoint-node-1", "kubecdc-checkpoint-node-2"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) { testNode(t, c.name, c.level, c.args, c.checkpoints) })
+	}
+}
+
+func testNode(t *testing.T, name, level string, args, checkpoints []string) {
+	before := w.everything(t)
+	n := w.startNodes(t, site{})
+	namespace, shop := "kubecdc-"+name, "shop-"+name
+	w.namespace(t, namespace, level)
+	w.namespace(t, shop, "restricted")
+	all := []string{"install", "kubecdc", w.chart, "--namespace", namespace, "--set", defaultURL, "--wait", "--timeout", "120s"}
+	w.mustHelm(t, append(all, args...)...)
+	agents := w.ready(t, namespace, "node", 2)
+	companions := w.ready(t, namespace, "agent", 2)
+	n.leader(t, companions)
+	on := []string{agents[0].Spec.NodeName, agents[1].Spec.NodeName}
+	if slices.Sort(on); !slices.Equal(on, []string{"node-1", "node-2"}) {
+		t.Errorf("agents are on %v", on)
+	}
+	for _, node := range on {
+		_, err := os.Stat(n.HostPath(node, fmt.Sprintf("/var/lib/kubecdc/%s/kubecdc/checkpoint.json", namespace)))
+		if level == "privileged" && err != nil {
+			// It is saved when it has changed, every few seconds.
+			eventually(t, 30*time.Second, func() error {
+				_, err := os.Stat(n.HostPath(node, fmt.Sprintf("/var/lib/kubecdc/%s/kubecdc/checkpoint.json", namespace)))
+				return err
+			})
+		}
+	}
+
+	// A Pod without a node, which then gets one.
+	pods := w.client.CoreV1().Pods(shop)
+	yes, no, user := true, false, int64(65532)
+	made, err := pods.Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "waits", Labels: map[string]string{"app": "waits"}},
+		Spec: corev1.PodSpec{
+			SchedulingGates: []corev1.PodSchedulingGate{{Name: "kubecdc.dev/test"}},
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot: &yes, RunAsUser: &user, SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			},
+			Containers: []corev1.Container{{
+				Name: "c", Image: "ghcr.io/kubecdc/kubecdc:any", Command: []string{"/kubecdc"}, Args: []string{"version"},
+				SecurityContext: &corev1.SecurityContext{
+					AllowPrivilegeEscalation: &no, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				},
+			}},
+			RestartPolicy: corev1.RestartPolicyNever,
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pods.Patch(t.Context(), made.Name, types.JSONPatchType, []byte(`[{"op":"remove","path":"/spec/schedulingGates"}]`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 30*time.Second, func() error {
+		p, err := pods.Get(t.Context(), made.Name, metav1.GetOptions{})
+		if err == nil && p.Status.Phase != corev1.PodSucceeded {
+			err = fmt.Errorf("pod is %s on %q", p.Status.Phase, p.Spec.NodeName)
+		}
+		return err
+	})
+	if err := pods.Delete(t.Context(), made.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ops := n.operations(t, shop, made.Name)
+	if want := "c"; !strings.HasPrefix(ops, want) || strings.Count(ops, "l") != 1 || strings.Count(ops, "e") != 1 || strings.Count(ops, "d") != 1 {
+		t.Errorf("operations of a pod: %q; want one created, left, entered and deleted", ops)
+	}
+
+	w.mustHelm(t, "upgrade", "kubecdc", w.chart, "--namespace", namespace, "--reuse-values", "--set", "config.log.level=debug",
+		"--wait", "--timeout", "180s")
+	eventually(t, time.Minute, func() error {
+		for _, p := range w.ready(t, namespace, "node", 2) {
+			if p.Name == agents[0].Name || p.Name == agents[1].Name {
+				return fmt.Errorf("%s has outlived the upgrade so far", p.Name)
+			}
+		}
+		return nil
+	})
+	w.ready(t, namespace, "agent", 2)
+
+	n.ended(t, namespace, 4, true)
+	w.audit.nothingRefused(t, namespace, agents[0].Spec.ServiceAccountName)
+	w.audit.nothingRefused(t, namespace, companions[0].Spec.ServiceAccountName)
+
+	w.mustHelm(t, "uninstall", "kubecdc", "--namespace", namespace, "--wait", "--timeout", "120s")
+	w.ready(t, namespace, "agent", 0)
+	w.ready(t, namespace, "node", 0)
+	n.ended(t, namespace, 8, false)
+	left := []string{"ConfigMap " + namespace + "/kubecdc-companion-checkpoint", "Lease.coordination.k8s.io " + namespace + "/kubecdc"}
+	for _, name := range checkpoints {
+		left = append(left, "ConfigMap "+namespace+"/"+name)
+	}
+	w.nothingLeft(t, before, left)
+}
+
+// operations on the Pod, in the order in which they are on the bus, up to its deletion.
+func (n *nodes) operations(t *testing.T, namespace, name string) string {
+	t.Helper()
+	sub := n.subscribe(t, n.bus.ClientURL(), fmt.Sprintf("kubecdc.*.object.core.pods.%s.%s", namespace, name))
+	var ops string
+	deadline := time.Now().Add(30 * time.Second)
+	for !strings.Contains(ops, "d") || strings.Count(ops, "l") == 0 {
+		m, err := sub.NextMsg(time.Until(deadline))
+		if err != nil {
+			t.Fatalf("operations so far: %q: %v", ops, err)
+		}
+		var ev struct{ Op string }
+		if err := json.Unmarshal(m.Data, &ev); err != nil {
+			t.Fatal(err)
+		}
+		ops += ev.Op
+	}
+	return ops
+}

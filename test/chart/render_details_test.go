@@ -1,0 +1,280 @@
+package chart_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubecdc/kubecdc/test/chart"
+)
+
+const someBus = "bus.nats.url=nats://nats.messaging:4222"
+
+// values is the path of a file of the matrix.
+func values(name string) string { return filepath.Join("values", name+".yaml") }
+
+// configOf is the configuration of the Deployment's agents, or of those on the nodes where there is none.
+func configOf(t *testing.T, all []object) object {
+	t.Helper()
+	return workloads(t, all)[0].config
+}
+
+// The ports that agents may reach are those of the configuration, and no other.
+func TestNetworkPolicyPorts(t *testing.T) {
+	h := newHelm(t)
+	for name, want := range map[string][]int{
+		"kafka":           {9093},
+		"http":            {443, 8443},
+		"networkpolicy":   {443, 8080, 4318},
+		"relay":           {4222, 443, 9093},
+		"both-everything": {4222, 8088},
+		"nats-trial":      {4222},
+	} {
+		t.Run(name, func(t *testing.T) {
+			policy := ofKind(h.objects(t, release, "--values", values(name)), "NetworkPolicy")[0]
+			egress := items(policy, "spec", "egress")
+			var got []int
+			for _, p := range items(egress[2], "ports") { // behind DNS and the API server
+				got = append(got, int(at(p, "port").(float64)))
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// What bus says counts over config.bus, also where it is false or 0, and null takes away.
+func TestBusIsLaidOverConfig(t *testing.T) {
+	c := configOf(t, newHelm(t).objects(t, release, "--values", values("overlay")))
+	want := object{"nats": object{
+		"url":    "nats://nats.messaging:4222",
+		"stream": object{"create": false, "maxBytes": 0.0, "name": "CHANGES"},
+	}}
+	if diff := cmp.Diff(any(want), c["bus"]); diff != "" {
+		t.Error(diff)
+	}
+	if every := at(c, "snapshot", "every"); every != "0s" {
+		t.Errorf("snapshot.every is %v", every)
+	}
+}
+
+// Numbers stay numbers, and text that looks like one stays text: Helm has only floating point for both.
+func TestNumbersAndText(t *testing.T) {
+	h := newHelm(t)
+	all := h.objects(t, release, "--values", values("extra"))
+	w := workloads(t, all)[0]
+	for _, want := range []string{"events: 1000000\n", "bytes: 134217728\n"} {
+		if !strings.Contains(w.file, want) {
+			t.Errorf("no %q in\n%s", want, w.file)
+		}
+	}
+	if got := at(w.pod, "metadata", "annotations", "example.com/team"); got != "42" {
+		t.Errorf("an annotation that is text became %v", got)
+	}
+	all = h.objects(t, "2nd.release", "--values", values("fullname"))
+	if got := configOf(t, all)["cluster"]; got != "0042" {
+		t.Errorf("cluster is %v", got)
+	}
+	for _, o := range all {
+		if name := text(o, "metadata", "name"); !strings.HasPrefix(strings.TrimPrefix(name, namespace+":"), "kubecdc-123") {
+			t.Errorf("%s is called %q", o["kind"], name)
+		}
+	}
+}
+
+// GOMEMLIMIT is 90 % of the limit, however that is written.
+func TestMemoryLimit(t *testing.T) {
+	h := newHelm(t)
+	for limit, want := range map[string]string{
+		`"1Gi"`: "966367641", `"512Mi"`: "483183820", `"1.5G"`: "1350000000", "1000000000": "900000000", `"2000k"`: "1800000", `"1Ti"`: "989560464998",
+	} {
+		all := h.objects(t, release, "--set", someBus, "--set-json", "resources.limits.memory="+limit)
+		if env := workloads(t, all)[0].env(); !slices.Contains(env, "GOMEMLIMIT="+want) {
+			t.Errorf("of %s: %v, want %s", limit, env, want)
+		}
+	}
+	// Written as nobody does, the kubelet tells it.
+	all := h.objects(t, release, "--set", someBus, "--set-json", `resources.limits.memory="1e9"`)
+	env := items(workloads(t, all)[0].container, "env")
+	if got := text(env[len(env)-1], "valueFrom", "resourceFieldRef", "resource"); got != "limits.memory" {
+		t.Errorf("of 1e9: %v", env)
+	}
+	all = h.objects(t, release, "--set", someBus, "--set-json", "resources.limits=null")
+	for _, e := range items(workloads(t, all)[0].container, "env") {
+		if text(e, "name") == "GOMEMLIMIT" {
+			t.Errorf("without a limit: %v", e)
+		}
+	}
+}
+
+// A change of what the agent reads once rolls its pods; one of what it does not read leaves them alone.
+func TestConfigurationRollsPods(t *testing.T) {
+	h := newHelm(t)
+	sum := func(args ...string) string {
+		pod := workloads(t, h.objects(t, release, append([]string{"--set", someBus}, args...)...))[0].pod
+		return text(pod, "metadata", "annotations", "checksum/config")
+	}
+	before := sum()
+	if after := sum("--set", "config.log.level=debug"); after == before {
+		t.Error("the level of the log changed and the pods would stay as they are")
+	}
+	if after := sum("--set", "replicas=5", "--set", "service.port=9000"); after != before {
+		t.Error("the number of replicas changed and all pods would be made anew")
+	}
+}
+
+// install gives the manifests of an installation and the notes that helm prints behind it.
+func (h *helm) install(t *testing.T, name string, args ...string) (all []object, notes string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), h.path, append([]string{
+		"install", name, h.chart, "--namespace", namespace, "--dry-run=client",
+	}, args...)...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(t.TempDir(), "none"))
+	out, err := cmd.Output()
+	_, printed, _ := strings.Cut(string(out), "MANIFEST:\n")
+	manifests, notes, found := strings.Cut(printed, "NOTES:\n")
+	if err != nil || !found {
+		t.Fatalf("helm install --dry-run=client: %v\n%s", err, out)
+	}
+	return parse(t, manifests), notes
+}
+
+// NOTES warn where the roles allow everything, and only there.
+func TestNotesSayWhatIsAllowed(t *testing.T) {
+	h := newHelm(t)
+	for _, f := range valuesFiles(t, "values") {
+		t.Run(f.name, func(t *testing.T) {
+			all, said := h.install(t, f.release(), "--values", f.path)
+			var everything bool
+			for _, kind := range []string{"ClusterRole", "Role"} {
+				for _, o := range ofKind(all, kind) {
+					for _, r := range items(o, "rules") {
+						everything = everything || slices.Contains(items(r, "apiGroups"), "*") && slices.Contains(items(r, "resources"), "*")
+					}
+				}
+			}
+			configured := slices.Contains([]string{"everything", "everything-in-namespaces", "both-everything", "both-in-namespaces"}, f.name)
+			if everything != configured {
+				t.Errorf("the roles allow everything: %v, and config.watch has \"*\": %v", everything, configured)
+			}
+			if warned := strings.Contains(said, "(*/*)"); warned != everything {
+				t.Errorf("the roles allow everything: %v, and NOTES say so: %v\n%s", everything, warned, said)
+			}
+			if strings.Contains(said, "%!") || strings.Contains(said, "<no value>") || strings.Contains(said, "<nil>") {
+				t.Errorf("a template went wrong:\n%s", said)
+			}
+		})
+	}
+}
+
+// In mode both, each rule's pods and Nodes are the agents' on the nodes; the companion has the rules as they are written.
+func TestRulesOfModes(t *testing.T) {
+	h := newHelm(t)
+	for _, c := range []struct{ mode, watch, node, companion string }{
+		{"both", `[{"resources":["*"],"except":["events"]}]`, `[{"resources":["pods","nodes"]}]`, `[{"resources":["*"],"except":["events"]}]`},
+		{"both", `[{"resources":["*"],"except":["nodes"]}]`, `[{"resources":["pods"]}]`, `[{"resources":["*"],"except":["nodes"]}]`},
+		{
+			"both", `[{"resources":["*.v1."],"namespaces":["shop"],"labelSelector":"a=b"},{"resources":["nodes.v1."]}]`,
+			`[{"resources":["pods"],"namespaces":["shop"],"labelSelector":"a=b"},{"resources":["nodes.v1."]}]`,
+			`[{"resources":["*.v1."],"namespaces":["shop"],"labelSelector":"a=b"},{"resources":["nodes.v1."]}]`,
+		},
+		{"both", `[{"resources":["nodes","services"]}]`, `[{"resources":["nodes"]}]`, `[{"resources":["nodes","services"]}]`},
+		{"node", `[]`, `[{"resources":["pods","nodes"]}]`, `[{"resources":["pods"]}]`},
+		{"node", `[{"resources":["nodes"]}]`, `[{"resources":["nodes"]}]`, ``},
+		{
+			"node", `[{"resources":["pods","rollouts.example.com"],"namespaces":["*","!x"]}]`, `[{"resources":["pods","rollouts.example.com"],"namespaces":["*","!x"]}]`,
+			`[{"resources":["pods"],"namespaces":["*","!x"]}]`,
+		},
+	} {
+		t.Run(c.mode+strconv.Quote(c.watch), func(t *testing.T) {
+			got := map[string]any{}
+			for _, w := range workloads(t, h.objects(t, release, "--set", someBus, "--set", "mode="+c.mode, "--set-json", "config.watch="+c.watch)) {
+				got[text(w.config, "mode")] = w.config["watch"]
+			}
+			want := map[string]any{}
+			for mode, watch := range map[string]string{"node": c.node, "companion": c.companion} {
+				if watch == "" {
+					continue
+				}
+				var rules any
+				if err := yaml.Unmarshal([]byte(watch), &rules); err != nil {
+					t.Fatal(err)
+				}
+				want[mode] = rules
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// The alerts and the dashboard are in the release as they are in the chart, braces of their own included.
+func TestMonitoringAssets(t *testing.T) {
+	all := newHelm(t).objects(t, release, "--values", values("monitors"))
+	dir, err := chart.Dir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rules object
+	readYAML(t, filepath.Join(dir, "monitoring", "rules.yaml"), &rules)
+	if diff := cmp.Diff(rules["groups"], at(ofKind(all, "PrometheusRule")[0], "spec", "groups")); diff != "" || rules["groups"] == nil {
+		t.Errorf("rules (-chart +release):\n%s", diff)
+	}
+	renamed := newHelm(t).objects(t, release, "--values", values("monitors"), "--set", "fullnameOverride=changes")
+	if alerts := string(indented(t, ofKind(renamed, "PrometheusRule"))); !strings.Contains(alerts, ".*changes.*") || strings.Contains(alerts, ".*kubecdc.*") {
+		t.Errorf("rules of a release that is called changes ask for other jobs:\n%s", alerts)
+	}
+	var want, got object
+	readYAML(t, filepath.Join(dir, "monitoring", "dashboard.json"), &want)
+	if err := yaml.Unmarshal([]byte(text(named(all, "ConfigMap", "kubecdc-dashboard"), "data", "kubecdc.json")), &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" || len(want) == 0 {
+		t.Errorf("dashboard (-chart +release):\n%s", diff)
+	}
+}
+
+// Everything else that is in the chart's directory is in its package, and is what the tests saw.
+func TestPackage(t *testing.T) {
+	h := newHelm(t)
+	dir := t.TempDir()
+	out, err := exec.CommandContext(t.Context(), h.path, "package", h.chart, "--destination", dir).CombinedOutput()
+	if err != nil {
+		t.Fatalf("helm package: %v\n%s", err, out)
+	}
+	packages, err := filepath.Glob(filepath.Join(dir, "kubecdc-*.tgz"))
+	if err != nil || len(packages) != 1 {
+		t.Fatal(packages, err)
+	}
+	packed := &helm{path: h.path, chart: packages[0]}
+	for _, name := range []string{"defaults", "monitors", "nats-trial"} {
+		want, err := h.template(t.Context(), release, "--values", values(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := packed.template(t.Context(), release, "--values", values(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-directory +package):\n%s", name, diff)
+		}
+	}
+	info, err := os.Stat(packages[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A release's Secret has at most 1 MiB, the package in it, in base64.
+	if info.Size() > 300<<10 {
+		t.Errorf("the package has %d bytes", info.Size())
+	}
+}

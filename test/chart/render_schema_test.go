@@ -1,0 +1,201 @@
+package chart_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/test/chart"
+)
+
+var update = flag.Bool("update", false, "write the generated files of the chart anew")
+
+const (
+	configSchema = "../../configs/kubecdc.schema.json"
+	ownSchema    = "testdata/values.schema.yaml"
+)
+
+type schema = map[string]any
+
+// generated compares a file of the chart with what it has to be.
+func generated(t *testing.T, name string, want []byte) {
+	t.Helper()
+	dir, err := chart.Dir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, name)
+	if *update {
+		if err := os.WriteFile(file, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s is not current (-want +got), write it anew with: cd test && go test ./chart -run Schema -update\n%s", name, diff)
+	}
+}
+
+func indented(t *testing.T, v any) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func readYAML(t *testing.T, file string, into any) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err == nil {
+		err = yaml.Unmarshal(data, into)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+}
+
+// The values are the configuration file and what Kubernetes needs.
+func TestSchemaOfValues(t *testing.T) {
+	var own, file schema
+	readYAML(t, ownSchema, &own)
+	readYAML(t, configSchema, &file)
+	delete(own, "$defs") // the file's anchors, resolved where they are used
+
+	properties := file["properties"].(schema)
+	delete(properties, "apiVersion") // the chart sets them
+	delete(properties, "mode")
+	delete(properties["watch"].(schema), "minItems") // empty: the chart's default
+	moved(file, "#/properties/", "#/properties/config/properties/")
+	bus := properties["bus"].(schema)
+	withoutRequired(bus)         // either part may have it
+	delete(bus, "minProperties") // of both together the template says that there has to be one
+	delete(bus, "maxProperties")
+	quietly(file)
+	bus["type"] = []any{"object", "null"}
+
+	values := own["properties"].(schema)
+	values["config"] = schema{
+		"type": []any{"object", "null"}, "additionalProperties": false, "properties": properties,
+	}
+	values["bus"] = schema{"$ref": "#/properties/config/properties/bus"}
+	describe(t, values)
+	generated(t, "values.schema.json", indented(t, own))
+}
+
+// moved renames what references point to.
+func moved(v any, from, to string) {
+	switch v := v.(type) {
+	case schema:
+		if ref, ok := v["$ref"].(string); ok {
+			v["$ref"] = strings.Replace(ref, from, to, 1)
+		}
+		for _, inner := range v {
+			moved(inner, from, to)
+		}
+	case []any:
+		for _, inner := range v {
+			moved(inner, from, to)
+		}
+	}
+}
+
+// withoutRequired lets the keys of the buses be in two places.
+func withoutRequired(bus schema) {
+	for _, kind := range bus["properties"].(schema) {
+		delete(kind.(schema), "required")
+	}
+}
+
+var scheme = regexp.MustCompile(`^\^ ?\*?(\([a-z|]+\)|https\?)://`)
+
+// quietly lets any URL pass that has a scheme: helm prints what it refuses, and a URL may have a password in it. The
+// template refuses that without a word of it.
+func quietly(v any) {
+	switch v := v.(type) {
+	case schema:
+		if pattern, ok := v["pattern"].(string); ok {
+			if begin := scheme.FindString(pattern); begin != "" {
+				v["pattern"] = begin + `|\$`
+			}
+		}
+		for _, inner := range v {
+			quietly(inner)
+		}
+	case []any:
+		for _, inner := range v {
+			quietly(inner)
+		}
+	}
+}
+
+var comment = regexp.MustCompile(`(?m)^( *)# -- ((?:.*\n)(?: *# .*\n)*)([ \t]*)([A-Za-z]+):`)
+
+// describe says of each key what values.yaml says above it.
+func describe(t *testing.T, values schema) {
+	t.Helper()
+	dir, err := chart.Dir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent := regexp.MustCompile(`(?m)^([a-zA-Z]+):`)
+	described := 0
+	for _, at := range comment.FindAllSubmatchIndex(text, -1) {
+		part := func(i int) string { return string(text[at[2*i]:at[2*i+1]]) }
+		words := strings.Fields(strings.ReplaceAll(regexp.MustCompile(`(?m)^ *# @default.*$`).ReplaceAllString(part(2), ""), "# ", " "))
+		in, key := values, part(4)
+		if part(3) != "" {
+			above := parent.FindAllSubmatch(text[:at[0]], -1)
+			in = values[string(above[len(above)-1][1])].(schema)["properties"].(schema)
+		}
+		s, ok := in[key].(schema)
+		if !ok {
+			t.Errorf("values.yaml has the key %s, and %s has not", key, ownSchema)
+			continue
+		}
+		copied := schema{"description": strings.Join(words, " ")} // anchors share a value
+		for k, v := range s {
+			if _, said := s["description"]; !said || k != "description" {
+				copied[k] = v
+			}
+		}
+		in[key] = copied
+		described++
+	}
+	if described < len(values)-3 {
+		t.Errorf("%d keys of values.yaml have a comment, of %d", described, len(values))
+	}
+}
+
+// The groups of resources that are written without one, for the roles.
+func TestSchemaOfResources(t *testing.T) {
+	groups := map[string][]string{}
+	for _, name := range config.ResourceNames() {
+		var p config.ResourcePattern
+		if err := p.UnmarshalText([]byte(name)); err != nil {
+			t.Fatal(err)
+		}
+		groups[name] = p.Groups()
+	}
+	generated(t, "files/resources.json", indented(t, groups))
+}

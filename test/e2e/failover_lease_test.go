@@ -1,0 +1,166 @@
+package e2e_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubecdc/kubecdc/test/controlplane"
+)
+
+// TestLeaderPausedBriefly stops a leader for less than its Lease lasts, also so long that it may not write any more before it
+// has renewed it: it leads on, and no other ever does.
+func TestLeaderPausedBriefly(t *testing.T) {
+	t.Parallel()
+	e := newElection(t, sharedPlane(t), "failover-brief")
+	e.timing = ", leaseDuration: 20s, renewDeadline: 3s, retryPeriod: 1s"
+	e.begin(t, 2)
+	leader := e.leader(t)
+	for _, d := range []time.Duration{500 * time.Millisecond, 2 * time.Second, 5 * time.Second} {
+		leader.freeze(t)
+		pass(t.Context(), d)
+		leader.thaw(t)
+		e.told(t)
+		e.leader(t)
+	}
+	told, terms := e.judgeTerms(t, "paused briefly")
+	if len(terms) != 1 || told.Duplicates != 0 {
+		t.Errorf("%d leaders and %d duplicates, want one and none", len(terms), told.Duplicates)
+	}
+	if leader.ended() {
+		t.Errorf("the leader has ended: %v", leader.err)
+	}
+	told.tell(t)
+}
+
+// TestLeaderSurvivesAPIServers takes the only API server away, for less time than the Lease lasts, and for more. Nobody can
+// take the Lease meanwhile: a leader alone stops writing, and leads on when the API server is back. With a standby either
+// may lead then.
+func TestLeaderSurvivesAPIServers(t *testing.T) {
+	t.Parallel()
+	p := startPlane(t, controlplane.Options{NoControllerManager: true})
+	for _, n := range []int{1, 2} {
+		t.Run(fmt.Sprint("agents ", n), func(t *testing.T) {
+			e := newElection(t, p, fmt.Sprint("failover-server-", n))
+			e.begin(t, n)
+			first := e.leader(t)
+			for _, away := range []time.Duration{3 * time.Second, 15 * time.Second} {
+				e.pause(t, time.Second, 2*time.Second)
+				e.StopAPIServer(0)
+				pass(t.Context(), away)
+				e.startServer(t, 0)
+				e.led(t, n)
+				e.told(t)
+			}
+			told, terms := e.judgeTerms(t, fmt.Sprint("API server away, agents: ", n))
+			if n == 1 && (len(terms) != 1 || first.ended()) {
+				t.Errorf("%d leaders, the first has ended %t; want the one, and that it goes on", len(terms), first.ended())
+			}
+			if told.Duplicates != 0 && len(terms) == 1 {
+				t.Errorf("%d duplicates of the one leader", told.Duplicates)
+			}
+			told.tell(t)
+		})
+	}
+}
+
+// led waits until one agent leads and the others, of n, stand by. Those that have ended because another leads are started
+// again.
+func (e *election) led(t testing.TB, n int) {
+	t.Helper()
+	eventually(t, time.Minute, func() error {
+		leading, standing := 0, 0
+		for _, c := range e.agents {
+			if c.ended() {
+				if n == 1 {
+					t.Fatalf("the only agent has ended: %v", c.err)
+				}
+				c.again(t)
+			}
+			if leads, err := c.leads(t.Context()); err == nil && leads {
+				leading++
+			}
+			if c.standby(t.Context()) == nil {
+				standing++
+			}
+		}
+		if leading != 1 || standing != n-1 {
+			return fmt.Errorf("of %d agents %d lead and %d stand by", n, leading, standing)
+		}
+		return nil
+	})
+}
+
+// TestLeaseDeleted has somebody delete the Lease: while an agent leads, and when none does. A new Lease knows nothing of the
+// leaders before: the epoch goes on from the checkpoint.
+func TestLeaseDeleted(t *testing.T) {
+	t.Parallel()
+	e := newElection(t, sharedPlane(t), "failover-deleted")
+	e.begin(t, 2)
+	next := func() {
+		t.Helper()
+		leader, epoch := e.leader(t), e.epoch()
+		leader.crash()
+		e.after(t, epoch)
+		leader.again(t)
+		e.standsBy(t, leader)
+	}
+	next()
+	next()
+	before := e.epoch()
+	e.unlease(t)
+	eventually(t, time.Minute, func() error {
+		_, err := e.plane.api.get(t.Context(), e.lease())
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+		return err
+	})
+	e.led(t, 2)
+	e.told(t)
+	t.Logf("epoch %d before the Lease was deleted, %d behind it", before, e.epoch())
+	next()
+
+	leader, epoch := e.leader(t), e.epoch()
+	leader.crash()
+	e.unlease(t)
+	e.after(t, epoch)
+	leader.again(t)
+	e.standsBy(t, leader)
+
+	told, terms := e.judgeTerms(t, "Lease deleted")
+	if len(terms) != 5 {
+		t.Errorf("%d leaders, want five: who leads keeps the lead", len(terms))
+	}
+	told.tell(t)
+}
+
+// TestStandbyAway takes the API server from a standby for longer than the Lease lasts: it does not take that for a leader that
+// is gone, and stands by again.
+func TestStandbyAway(t *testing.T) {
+	t.Parallel()
+	e := newElection(t, sharedPlane(t), "failover-away")
+	e.begin(t, 2)
+	leader, other := e.agents[0], e.agents[1]
+	other.api.Refuse(true)
+	other.api.Cut()
+	e.told(t)
+	if other.ended() {
+		t.Errorf("the standby has ended: %v", other.err)
+	}
+	if leads, err := leader.leads(t.Context()); err != nil || !leads {
+		t.Errorf("the leader leads %t: %v", leads, err)
+	}
+	pass(t.Context(), 7*time.Second) // More than the Lease lasts without being seen.
+	if leads, err := other.leads(t.Context()); err != nil || leads {
+		t.Errorf("a standby that has not seen the Lease for longer than it lasts leads %t: %v", leads, err)
+	}
+	other.api.Refuse(false)
+	e.standsBy(t, other)
+	told, terms := e.judgeTerms(t, "standby away")
+	if len(terms) != 1 || told.Duplicates != 0 {
+		t.Errorf("%d leaders and %d duplicates, want one and none", len(terms), told.Duplicates)
+	}
+}

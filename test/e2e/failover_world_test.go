@@ -1,0 +1,353 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubecdc/kubecdc/test/proxy"
+)
+
+// shortWindow is the least duplicate window that a stream can have: it takes copies that the default would hide.
+const shortWindow = 100 * time.Millisecond
+
+// candidBus is a bus that shows copies.
+type candidBus struct{ *bus }
+
+func (b candidBus) config() string {
+	return fmt.Sprintf("nats: {url: %q, stream: {create: true, duplicateWindow: %s}}", b.URL, shortWindow)
+}
+
+// election is agents of which one leads, with one Lease, one checkpoint and one bus, and writers.
+type election struct {
+	*stage
+	namespace string // Of what is written and captured.
+	own       string // Of the Lease and the checkpoint.
+	timing    string // More of leaderElection, YAML as in a flow mapping. "" are the default's timings.
+	agents    []*candidate
+	late      map[uint64]uint64 // What records may come late, for judgeEpochs.
+	writers   *steadyWriters
+	stop      func() // Ends the writers.
+}
+
+// candidate is an agent that may lead.
+type candidate struct {
+	*agent
+	api  *proxy.Proxy // Between it and the API server.
+	heal func()       // Takes back what refuse did.
+}
+
+const (
+	leaseName      = "agents"
+	checkpointName = "agents-checkpoint"
+)
+
+// newElection makes the namespaces, with some objects, and the bus. Nobody stands yet.
+func newElection(t testing.TB, p *plane, name string) *election {
+	t.Helper()
+	e := &election{
+		stage:     &stage{plane: p, rng: luck(), bus: startBusProcess(t), window: shortWindow},
+		namespace: name, own: name + "-own", writers: &steadyWriters{every: 40 * time.Millisecond, apis: []*api{p.api}},
+		late: make(map[uint64]uint64),
+	}
+	e.newNamespace(t, e.namespace)
+	e.newNamespace(t, e.own)
+	e.makeMany(t, e.namespace, "still", 300)
+	// As one who has given it back leaves it. Where there is none, the first agent waits for as long as a Lease lasts.
+	free := obj{
+		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta(leaseName), "spec": obj{"holderIdentity": "", "leaseDurationSeconds": 1},
+	}
+	if _, err := p.api.create(t.Context(), collection("leases.coordination.k8s.io", e.own), free); err != nil {
+		t.Fatal(err)
+	}
+	r := p.reader()
+	r.Elected = true
+	e.stream = readStream(t, e.bus, r)
+	return e
+}
+
+// watch is what the agents capture. The Lease and the checkpoint are where they look, and must not be on the bus.
+func (e *election) watch() string {
+	return fmt.Sprintf(`
+  - resources: [configmaps]
+    namespaces: [%[1]s]
+  - resources: [%[2]s]
+    namespaces: [%[1]s]
+    labelSelector: team=payments
+  - resources: [leases.coordination.k8s.io]
+    namespaces: [%[3]s]
+`, e.namespace, widgets, e.own)
+}
+
+// join starts an agent that stands for election.
+func (e *election) join(t testing.TB) *candidate {
+	t.Helper()
+	c := &candidate{api: runProxy(t, hostPort(e.APIServerURL(0)))}
+	c.agent = startAgent(t, e.plane, agentConfig{
+		Watch: e.watch(), Bus: candidBus{e.bus}, Kubeconfig: kubeconfigVia(t, e.plane, c.api),
+		Checkpoint: fmt.Sprintf("{configMap: {namespace: %s, name: %s}}", e.own, checkpointName),
+		Extra:      fmt.Sprintf("leaderElection: {enabled: true, lease: %s, namespace: %s%s}", leaseName, e.own, e.timing),
+	})
+	t.Cleanup(func() { // Before it is asked to end.
+		_ = c.cmd.Process.Signal(syscall.SIGCONT) // Fails only if it has ended.
+		c.api.Refuse(false)
+		c.api.Hold(false)
+	})
+	e.agents = append(e.agents, c)
+	return c
+}
+
+// write has writers change objects until stop is called.
+func (e *election) write(t testing.TB) {
+	t.Helper()
+	e.stop = e.writers.run(t,
+		func(ws *writers) func(context.Context) error { return ws.writer("cm", e.namespace, 25).configMaps },
+		func(ws *writers) func(context.Context) error { return ws.writer("other", e.namespace, 25).configMaps },
+		func(ws *writers) func(context.Context) error { return ws.writer("third", e.namespace, 25).configMaps },
+		func(ws *writers) func(context.Context) error { return ws.writer("w", e.namespace, 25).labelled },
+	)
+}
+
+// begin has n agents stand for election, waits until one leads and has told what there is, and has writers begin.
+func (e *election) begin(t testing.TB, n int) {
+	t.Helper()
+	e.join(t)
+	e.leader(t)
+	e.stream.completed(t, "configmaps", widgets, "leases.coordination.k8s.io")
+	e.write(t)
+	for range n - 1 {
+		e.standsBy(t, e.join(t))
+	}
+}
+
+// leads tells if the agent says that it leads.
+func (c *candidate) leads(ctx context.Context) (bool, error) {
+	value, err := c.metric(ctx, "kubecdc_leader")
+	return value == 1, err
+}
+
+// standby is nil if the agent says that it stands by, and is ready.
+func (c *candidate) standby(ctx context.Context) error {
+	text, err := c.get(ctx, "/readyz")
+	if err == nil && !strings.Contains(text, "[+] leader: standby") {
+		err = fmt.Errorf("it does not stand by: %s", text)
+	}
+	return err
+}
+
+// leader waits until one of the agents leads, and no other says so.
+func (e *election) leader(t testing.TB) (leader *candidate) {
+	t.Helper()
+	eventually(t, time.Minute, func() error {
+		leader = nil
+		for i, c := range e.agents {
+			if c.ended() {
+				if !c.killed {
+					return fmt.Errorf("agent %d has ended: %w", i, c.err)
+				}
+				continue
+			}
+			switch leads, err := c.leads(t.Context()); {
+			case err != nil:
+				return err
+			case leads && leader != nil:
+				return errors.New("two agents say that they lead")
+			case leads:
+				leader = c
+			}
+		}
+		if leader == nil {
+			return errors.New("nobody leads")
+		}
+		return nil
+	})
+	return leader
+}
+
+func (e *election) standsBy(t testing.TB, c *candidate) {
+	t.Helper()
+	eventually(t, time.Minute, func() error {
+		if c.ended() {
+			t.Fatalf("it has ended, and is to stand by: %v", c.err)
+		}
+		return c.standby(t.Context())
+	})
+}
+
+// deposed waits until an agent that led has found out that another leads, upon which it ends with exit code 1, and starts it
+// again, as a kubelet would.
+func (e *election) deposed(t testing.TB, c *candidate) {
+	t.Helper()
+	err := c.wait(time.Minute)
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Fatalf("the leader that was deposed: %v, want exit code 1", err)
+	}
+	c.again(t)
+	e.standsBy(t, c)
+}
+
+// leaderBut waits until another agent leads.
+func (e *election) leaderBut(t testing.TB, was *candidate) {
+	t.Helper()
+	eventually(t, time.Minute, func() error {
+		for _, c := range e.agents {
+			if c == was {
+				continue
+			}
+			if leads, err := c.leads(t.Context()); err == nil && leads {
+				return nil
+			}
+		}
+		return errors.New("no other agent leads")
+	})
+}
+
+// fill has the stream take no more records, until drain.
+func (e *election) fill(t testing.TB) {
+	t.Helper()
+	e.bound(t, func(s *jetstream.StreamInfo) {
+		s.Config.Discard, s.Config.MaxMsgs = jetstream.DiscardNew, int64(s.State.Msgs)
+	})
+}
+
+func (e *election) drain(t testing.TB) {
+	t.Helper()
+	e.bound(t, func(s *jetstream.StreamInfo) { s.Config.MaxMsgs = -1 })
+}
+
+func (e *election) bound(t testing.TB, change func(*jetstream.StreamInfo)) {
+	t.Helper()
+	s, err := e.stream.js.Stream(t.Context(), streamName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info := s.CachedInfo()
+	change(info)
+	if _, err := e.stream.js.UpdateStream(t.Context(), info.Config); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// epoch is the latest on the bus.
+func (e *election) epoch() uint64 {
+	var latest uint64
+	for _, rec := range e.stream.all() {
+		latest = max(latest, rec.Epoch)
+	}
+	return latest
+}
+
+// after waits for a record of an epoch later than this one.
+func (e *election) after(t testing.TB, epoch uint64) {
+	t.Helper()
+	eventually(t, time.Minute, func() error {
+		if now := e.epoch(); now <= epoch {
+			return fmt.Errorf("the bus has no record of an epoch later than %d", epoch)
+		}
+		return nil
+	})
+}
+
+// told waits until something is on the bus that was written after the call, while writers write.
+func (e *election) told(t testing.TB) {
+	t.Helper()
+	rev := e.now(t)
+	eventually(t, time.Minute, func() error {
+		for _, rec := range slices.Backward(e.stream.all()) {
+			if rec.Stream == "" && rec.Rev > rev {
+				return nil
+			}
+		}
+		return fmt.Errorf("the bus has nothing behind revision %d", rev)
+	})
+}
+
+// remembered waits until the leader has saved how far it is, which it does every 5 s. One that is gone before has repeated what
+// the one before it told, and moved nothing on: some of those in a row, and the history that they need is gone.
+func (e *election) remembered(t testing.TB) {
+	t.Helper()
+	key := objectKey{Resource: "configmaps", Namespace: e.own, Name: checkpointName}
+	before := len(e.history.of("configmaps")[key])
+	eventually(t, time.Minute, func() error {
+		if len(e.history.of("configmaps")[key]) == before {
+			return errors.New("the checkpoint is not saved")
+		}
+		return nil
+	})
+}
+
+// lease is where the Lease is.
+func (e *election) lease() string {
+	return collection("leases.coordination.k8s.io", e.own) + "/" + leaseName
+}
+
+// unlease deletes the Lease, as somebody who knows no better.
+func (e *election) unlease(t testing.TB) {
+	t.Helper()
+	if err := e.plane.api.remove(t.Context(), e.lease()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// holder is who has the Lease, as it says.
+func (e *election) holder(t testing.TB) string {
+	t.Helper()
+	raw, err := e.plane.api.get(t.Context(), e.lease())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lease struct {
+		Spec struct{ HolderIdentity string }
+	}
+	if err := json.Unmarshal(raw, &lease); err != nil {
+		t.Fatal(err)
+	}
+	return lease.Spec.HolderIdentity
+}
+
+// refuse has the API server refuse a holder's renewals of the Lease, and nothing else. heal takes it back.
+func (e *election) refuse(t testing.TB, holder string) (heal func()) {
+	t.Helper()
+	const (
+		policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+		bindings = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+	)
+	name := e.own + ".kubecdc.dev"
+	heal = func() {
+		ctx := context.WithoutCancel(t.Context())
+		if err := errors.Join(e.plane.api.remove(ctx, bindings+"/"+name), e.plane.api.remove(ctx, policies+"/"+name)); err != nil {
+			t.Error(err)
+		}
+	}
+	create := func(collection, kind string, spec obj) {
+		_, err := e.plane.api.create(t.Context(), collection, obj{
+			"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": meta(name), "spec": spec,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	create(policies, "ValidatingAdmissionPolicy", obj{
+		"failurePolicy": "Fail",
+		"matchConstraints": obj{
+			"namespaceSelector": obj{"matchLabels": obj{"kubernetes.io/metadata.name": e.own}},
+			"resourceRules": []obj{{
+				"apiGroups": []string{"coordination.k8s.io"}, "apiVersions": []string{"v1"}, "resources": []string{"leases"},
+				"operations": []string{"UPDATE"},
+			}},
+		},
+		"validations": []obj{{"expression": fmt.Sprintf("object.spec.holderIdentity != %q", holder)}},
+	})
+	create(bindings, "ValidatingAdmissionPolicyBinding", obj{"policyName": name, "validationActions": []string{"Deny"}})
+	return heal
+}

@@ -1,0 +1,147 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// pod makes a Pod on a node.
+func (f *fleet) pod(t *testing.T, name, node string) {
+	t.Helper()
+	spec := obj{"containers": []obj{{"name": "c", "image": "none.invalid/c"}}, "nodeName": node}
+	if _, err := f.plane.api.create(t.Context(), collection("pods", f.namespace), obj{
+		"apiVersion": "v1", "kind": "Pod", "metadata": meta(name), "spec": spec,
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *fleet) label(t *testing.T, pod, value string) {
+	t.Helper()
+	uri := collection("pods", f.namespace) + "/" + pod
+	if _, err := f.plane.api.mergePatch(t.Context(), uri, obj{"metadata": obj{"labels": obj{"step": value}}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *fleet) remove(t *testing.T, pod string) {
+	t.Helper()
+	if err := f.plane.api.remove(t.Context(), collection("pods", f.namespace)+"/"+pod+"?gracePeriodSeconds=0"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNodeIsGone has a node go with its agent, and its Node deleted later, as it happens when a machine dies: what is left of it is
+// deleted while no agent of its own looks on. The companion tells of it, and of the Node's deletion.
+func TestNodeIsGone(t *testing.T) {
+	p := sharedPlane(t)
+	f := startFleet(t, p, "gone", 3)
+	s := readStream(t, f.bus, p.reader())
+	f.snapshots(t, s)
+	node := f.nodes[1]
+	for i := range 6 {
+		f.pod(t, fmt.Sprint("left-", i), node)
+		f.pod(t, fmt.Sprint("kept-", i), f.nodes[0])
+	}
+	told := foretell(p.history.of("pods", "nodes"), f.namespace, f.snapshots(t, s), p.now(t))
+	s.waitTold(t, told, 20*time.Second)
+
+	f.agents[node].crash()
+	f.label(t, "left-0", "unseen")
+	f.remove(t, "left-1") // Nor this: a sweep has to tell.
+	if err := p.api.remove(t.Context(), "/api/v1/nodes/"+node); err != nil {
+		t.Fatal(err)
+	}
+	gone := p.now(t)
+	f.label(t, "left-2", "seen")
+	f.remove(t, "left-3")
+	scope := podsOf + node
+	began := func() (from, to uint64) {
+		for _, rec := range s.all() {
+			switch {
+			case rec.Stream == gap && rec.Scope.Text == scope && rec.Reason == checkpointLost:
+				from = rec.To
+			case rec.Stream == snapshotCompleted && rec.Scope.Text == scope:
+				to = rec.Rev
+			}
+		}
+		return from, to
+	}
+	eventually(t, 30*time.Second, func() error {
+		if from, to := began(); from == 0 || to != from {
+			return fmt.Errorf("the companion has not taken over: gap to %d, snapshot at %d", from, to)
+		}
+		return nil
+	})
+	// A companion that is killed goes on with it.
+	f.companion.crash()
+	f.label(t, "left-4", "away")
+	f.companion.again(t)
+	f.remove(t, "left-4")
+	f.remove(t, "left-0")
+
+	until := p.now(t)
+	at, _ := began()
+	if at >= gone {
+		t.Errorf("the companion begins at %d, the Node was deleted at %d", at, gone)
+	}
+	want := make(map[string]bool)
+	for id, w := range foretell(p.history.of("pods", "nodes"), f.namespace, map[string]uint64{scope: at, nodeObject + node: at}, until) {
+		want[id] = true
+		if w.op == deleted && w.scope == nodeObject+node && w.rev != gone {
+			t.Errorf("the Node was deleted at %d, want %d", w.rev, gone)
+		}
+	}
+	if len(want) < 6 {
+		t.Fatalf("only %d events are wanted: %v", len(want), want)
+	}
+	eventually(t, 30*time.Second, func() error {
+		missing := len(want)
+		for _, rec := range s.all() {
+			if want[rec.ID] && rec.Op != read {
+				missing--
+			}
+		}
+		if missing > 0 {
+			return fmt.Errorf("%d of %d events are not on the bus", missing, len(want))
+		}
+		return nil
+	})
+	for _, rec := range s.all() {
+		for _, problem := range rec.Problems {
+			t.Errorf("record %d, %s: %s", rec.Position, rec.ID, problem)
+		}
+		if rec.Stream == gap && rec.Scope.Text != scope {
+			t.Errorf("gap in %s, though nothing was lost there", rec.Scope.Text)
+		}
+	}
+	f.compareTable(t, s)
+
+	// The machine comes back, and with it its agent: the companion leaves the node to it.
+	f.addNode(t, node)
+	f.agents[node].again(t)
+	eventually(t, 30*time.Second, func() error {
+		status, err := f.companion.get(context.WithoutCancel(t.Context()), "/readyz?verbose")
+		if err == nil {
+			_, err = f.companion.metric(t.Context(), "kubecdc_informer_synced", `scope="`+scope+`"`)
+			if err == nil {
+				return errors.New("the companion still observes the node: " + status)
+			}
+		}
+		return nil
+	})
+	f.pod(t, "left-9", node)
+	f.agents[node].ready(t)
+	eventually(t, 30*time.Second, func() error {
+		for _, rec := range s.all() {
+			if rec.Key.Name == "left-9" && rec.Op == created && rec.Scope.Text == scope {
+				return nil
+			}
+		}
+		return errors.New("the agent of the node has not told of a new Pod")
+	})
+	f.compareTable(t, s)
+}

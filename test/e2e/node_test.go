@@ -1,0 +1,439 @@
+package e2e_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+const (
+	podsOfNoNode = "pods?fieldSelector=spec.nodeName="
+	podsOf       = podsOfNoNode
+	nodeObject   = "nodes?fieldSelector=metadata.name="
+)
+
+// fleet is an agent on each of some simulated nodes, and their companion.
+type fleet struct {
+	plane     *plane
+	bus       *bus
+	namespace string
+	nodes     []string
+	agents    map[string]*agent // By node.
+	companion *agent
+}
+
+func startFleet(t *testing.T, p *plane, namespace string, nodes int) *fleet {
+	t.Helper()
+	p.newNamespace(t, namespace)
+	f := &fleet{plane: p, bus: startBus(t), namespace: namespace, agents: map[string]*agent{}}
+	for i := range nodes {
+		name := fmt.Sprintf("%s-%02d", namespace, i)
+		f.nodes = append(f.nodes, name)
+		f.addNode(t, name)
+		t.Cleanup(func() { _ = p.api.remove(context.WithoutCancel(t.Context()), "/api/v1/nodes/"+name) }) // Gone already, or nobody's any more.
+	}
+	f.companion = startAgent(t, p, agentConfig{Bus: f.bus, Watch: "  - resources: [pods]", Extra: "mode: companion"})
+	for _, name := range f.nodes {
+		f.agents[name] = f.startOn(t, name)
+	}
+	for _, a := range f.all() {
+		a.ready(t)
+	}
+	return f
+}
+
+func (f *fleet) addNode(t *testing.T, name string) {
+	t.Helper()
+	node := obj{"apiVersion": "v1", "kind": "Node", "metadata": meta(name)}
+	if _, err := f.plane.api.create(t.Context(), "/api/v1/nodes", node); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *fleet) startOn(t *testing.T, node string) *agent {
+	t.Helper()
+	return startAgent(t, f.plane, agentConfig{
+		Bus: f.bus, Watch: "  - resources: [pods, nodes]", Extra: "mode: node", Env: []string{"NODE_NAME=" + node},
+	})
+}
+
+// all are the agents, the companion first.
+func (f *fleet) all() []*agent {
+	all := []*agent{f.companion}
+	for _, node := range f.nodes {
+		if a := f.agents[node]; a != nil {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// rss is how much memory the agents hold, each.
+func (f *fleet) rss(t *testing.T) []int64 {
+	t.Helper()
+	var list []int64
+	for _, a := range f.all() {
+		raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(a.pid()), "statm"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages, err := strconv.ParseInt(strings.Fields(string(raw))[1], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, pages*int64(os.Getpagesize()))
+	}
+	slices.Sort(list)
+	return list
+}
+
+// told is a record that one agent of a fleet has to have sent.
+type told struct {
+	id, op, scope string
+	rev           uint64
+	prev, next    *version
+}
+
+// foretell derives from etcd's history what the agents of all nodes and the companion have to say of Pods and Nodes behind the
+// snapshots of their scopes, which are given by their resourceVersions.
+func foretell(history map[objectKey][]*version, namespace string, snapshots map[string]uint64, until uint64) map[string]told {
+	want := make(map[string]told)
+	for key, versions := range history {
+		if key.Namespace != namespace && (key.Resource != "nodes" || !strings.HasPrefix(key.Name, namespace+"-")) {
+			continue
+		}
+		var prev *version
+		for _, next := range versions {
+			if next.Rev > until {
+				break
+			}
+			for _, w := range foretellChange(key, prev, next) {
+				if at, ok := snapshots[w.scope]; ok && next.Rev > at {
+					want[w.id] = w
+				}
+			}
+			if prev = next; next.Deleted {
+				prev = nil
+			}
+		}
+	}
+	return want
+}
+
+func foretellChange(key objectKey, prev, next *version) []told {
+	scopeOf := func(v *version) string {
+		if key.Resource == "nodes" {
+			return nodeObject + key.Name
+		}
+		return podsOf + v.Node
+	}
+	switch {
+	case next.Deleted:
+		return []told{{deleteID(prev), deleted, scopeOf(prev), next.Rev, prev, nil}}
+	case prev == nil:
+		return []told{{changeID(next), created, scopeOf(next), next.Rev, nil, next}}
+	case scopeOf(prev) == scopeOf(next):
+		return []told{{changeID(next), updated, scopeOf(next), next.Rev, prev, next}}
+	default:
+		return []told{
+			{leftID(next), left, scopeOf(prev), next.Rev, prev, nil},
+			{changeID(next), entered, scopeOf(next), next.Rev, prev, next},
+		}
+	}
+}
+
+// compareTold holds the records of a fleet against what its agents had to say, and returns how many are copies.
+func compareTold(t *testing.T, want map[string]told, records []record, until uint64) (copies int) {
+	t.Helper()
+	type place struct {
+		scope string
+		key   objectKey
+	}
+	seen := make(map[string]bool)
+	last := make(map[place]uint64) // The highest revision.
+	faults := make(map[string]int)
+	fault := func(kind, format string, args ...any) {
+		if faults[kind]++; faults[kind] <= most {
+			t.Errorf(kind+": "+format, args...)
+		}
+	}
+	for i := range records {
+		rec := &records[i]
+		for _, p := range rec.Problems {
+			fault("contract", "record %d, %s: %s", rec.Position, rec.ID, p)
+		}
+		switch {
+		case rec.Stream == gap:
+			fault("gap", "record %d, %s, %s, though no history was lost", rec.Position, rec.ID, rec.Reason)
+			continue
+		case rec.Stream != "" || rec.Op == read || rec.Rev > until:
+			continue
+		}
+		w, ok := want[rec.ID]
+		switch {
+		case !ok:
+			fault("unexpected", "record %d, %s, %s of scope %s: etcd knows no such change", rec.Position, rec.ID, rec.Op, rec.Scope.Text)
+			continue
+		case rec.Op != w.op || rec.Scope.Text != w.scope || rec.Rev != w.rev || rec.Inferred:
+			fault("wrong", "record %d, %s: %s of scope %q at %d (inferred: %t), want %s of %q at %d", rec.Position, rec.ID, rec.Op,
+				rec.Scope.Text, rec.Rev, rec.Inferred, w.op, w.scope, w.rev)
+		case w.prev != nil && (rec.Before != present || rec.BeforeDigest != w.prev.Digest):
+			fault("before", "record %d, %s %s: is not revision %d", rec.Position, rec.Op, rec.ID, w.prev.Rev)
+		case w.next != nil && (rec.After != present || rec.AfterDigest != w.next.Digest):
+			fault("after", "record %d, %s %s: is not revision %d", rec.Position, rec.Op, rec.ID, w.next.Rev)
+		}
+		if seen[rec.ID] {
+			copies++
+			continue
+		}
+		seen[rec.ID] = true
+		at := place{rec.Scope.Text, rec.Key}
+		if rec.Rev < last[at] {
+			fault("order", "record %d, %s comes behind revision %d of its scope", rec.Position, rec.ID, last[at])
+		}
+		last[at] = max(last[at], rec.Rev)
+	}
+	for id, w := range want {
+		if !seen[id] {
+			fault("missing", "%s %s of scope %s at revision %d", w.op, id, w.scope, w.rev)
+		}
+	}
+	if len(faults) > 0 {
+		t.Errorf("faults by kind: %v", faults)
+	}
+	return copies
+}
+
+// waitTold waits until all is on the bus, or nothing comes any more.
+func (s *stream) waitTold(t *testing.T, want map[string]told, idle time.Duration) {
+	t.Helper()
+	list := make([]expectation, 0, len(want))
+	for id := range want {
+		list = append(list, expectation{ID: id})
+	}
+	s.waitFor(t, map[objectKey][]expectation{{}: list}, idle)
+}
+
+// podWriter makes, binds, changes, moves and deletes Pods.
+type podWriter struct {
+	*writer
+	nodes  []string
+	bound  map[string]bool // Not there: it does not exist.
+	counts *podCounts
+}
+
+type podCounts struct{ bornBound, bound, moved, deleted, deletedUnbound atomic.Int64 }
+
+func (w *podWriter) node() string { return w.nodes[w.rng.IntN(len(w.nodes))] }
+
+func (w *podWriter) step(ctx context.Context) error {
+	all := collection("pods", w.namespace)
+	name := w.name()
+	uri := all + "/" + name
+	w.n++
+	make := func(node string) error {
+		spec := obj{"containers": []obj{{"name": "c", "image": "none.invalid/c:" + fmt.Sprint(w.n)}}}
+		if node != "" {
+			spec["nodeName"] = node
+			w.counts.bornBound.Add(1)
+		}
+		_, err := w.api.create(ctx, all, obj{"apiVersion": "v1", "kind": "Pod", "metadata": meta(name), "spec": spec})
+		w.bound[name] = node != ""
+		return err
+	}
+	bind := func() error {
+		target := obj{"apiVersion": "v1", "kind": "Node", "name": w.node()}
+		_, err := w.api.create(ctx, uri+"/binding", obj{"apiVersion": "v1", "kind": "Binding", "metadata": meta(name), "target": target})
+		w.bound[name] = true
+		w.counts.bound.Add(1)
+		return err
+	}
+	remove := func() error {
+		if !w.bound[name] {
+			w.counts.deletedUnbound.Add(1)
+		}
+		delete(w.bound, name)
+		w.counts.deleted.Add(1)
+		return w.api.remove(ctx, uri+"?gracePeriodSeconds=0")
+	}
+	bound, exists := w.bound[name]
+	luck := w.rng.IntN(10)
+	switch {
+	case !exists && luck < 3: // As a static Pod is.
+		return make(w.node())
+	case !exists:
+		if err := make(""); err != nil || luck < 6 {
+			return err // It is bound later, or never.
+		}
+		return bind()
+	case luck == 0:
+		return remove()
+	case luck == 1: // Moved: deleted, and made again under the same name on another node.
+		if err := remove(); err != nil {
+			return err
+		}
+		w.counts.moved.Add(1)
+		return make(w.node())
+	case !bound && luck < 6:
+		return bind()
+	case luck < 4:
+		_, err := w.api.mergePatch(ctx, uri, obj{"metadata": obj{"labels": obj{"step": fmt.Sprint(w.n)}}})
+		return err
+	default:
+		_, err := w.api.mergePatch(ctx, uri+"/status", obj{"status": obj{"phase": "Running", "message": w.text()}})
+		return err
+	}
+}
+
+// TestNodes has an agent on each of 50 simulated nodes and their companion observe Pods that are made, bound, changed, moved
+// and deleted under load, while agents are killed and restarted. What all of them say together is each version of each Pod
+// once, and each binding as the word of two.
+func TestNodes(t *testing.T) {
+	nodes, revisions := 50, 5_000
+	if testing.Short() {
+		nodes, revisions = 12, 1_200
+	}
+	p := sharedPlane(t)
+	began := time.Now()
+	f := startFleet(t, p, "fleet", nodes)
+	s := readStream(t, f.bus, p.reader())
+	snapshots := f.snapshots(t, s)
+	up := time.Since(began)
+
+	// What shows that a snapshot of one node sweeps nothing of another's.
+	count := func() int { return p.history.count("pods", "nodes") }
+	from, writing := count(), time.Now()
+	written := func() int { return count() - from }
+	ws := &writers{api: p.api, done: func() bool { return written() >= revisions }}
+	counts := &podCounts{}
+	var steps []func(context.Context) error
+	for i := range 8 {
+		w := &podWriter{writer: ws.writer(fmt.Sprint("pod", i), f.namespace, 100), nodes: f.nodes, bound: map[string]bool{}, counts: counts}
+		steps = append(steps, w.step)
+	}
+	restarts := 0
+	var unrest sync.WaitGroup
+	unrest.Go(func() { restarts = f.unsettle(t, written, revisions) })
+	ws.run(t, steps...)
+	unrest.Wait()
+	wrote := time.Since(writing)
+
+	settled(t, 500*time.Millisecond, 20*time.Second, p.history.latestRevision)
+	until := p.now(t)
+	want := foretell(p.history.of("pods", "nodes"), f.namespace, snapshots, until)
+	s.waitTold(t, want, 20*time.Second)
+	all := time.Since(writing)
+	records := s.all()
+	copies := compareTold(t, want, records, until)
+	f.compareTable(t, s)
+	if counts.bornBound.Load() == 0 || counts.bound.Load() == 0 || counts.moved.Load() == 0 || counts.deletedUnbound.Load() == 0 {
+		t.Errorf("not everything came up: %+v", counts)
+	}
+	rss := f.rss(t)
+	t.Logf("%d agents up in %s; %d revisions in %s, %d restarts; %d pods made bound, %d bound later, %d moved, %d deleted (%d unbound)",
+		nodes+1, up.Round(time.Millisecond), written(), wrote.Round(time.Millisecond), restarts, counts.bornBound.Load(),
+		counts.bound.Load(), counts.moved.Load(), counts.deleted.Load(), counts.deletedUnbound.Load())
+	t.Logf("%d records expected, %d on the bus, %d copies, all there after %s; memory of an agent: median %s, largest %s; %s",
+		len(want), len(records), copies, all.Round(time.Millisecond), mib(rss[len(rss)/2]), mib(rss[len(rss)-1]), countOps(records))
+}
+
+// snapshots waits until each scope has its first snapshot on the bus, and returns the resourceVersions, by scope.
+func (f *fleet) snapshots(t *testing.T, s *stream) map[string]uint64 {
+	t.Helper()
+	found := make(map[string]uint64)
+	eventually(t, time.Minute, func() error {
+		for _, rec := range s.all() {
+			if rec.Stream == snapshotCompleted && found[rec.Scope.Text] == 0 {
+				found[rec.Scope.Text] = rec.Rev
+			}
+		}
+		if missing := 1 + 2*len(f.nodes) - len(found); missing > 0 {
+			return fmt.Errorf("%d snapshots are not on the bus", missing)
+		}
+		return nil
+	})
+	return found
+}
+
+// unsettle kills and restarts agents while there is load, and returns how many.
+func (f *fleet) unsettle(t *testing.T, written func() int, revisions int) (restarts int) {
+	for round := 1; round <= 5; round++ {
+		err := await(t.Context(), time.Minute, func() error {
+			if n := written(); n < round*revisions/7 {
+				return fmt.Errorf("%d revisions are written", n)
+			}
+			return nil
+		})
+		if err != nil {
+			return restarts
+		}
+		victims := f.all()[round*2 : round*2+2]
+		if round%2 == 0 {
+			victims = append(victims, f.companion)
+		}
+		for i, a := range victims {
+			if i%2 == 0 {
+				a.crash()
+			} else if err := a.stop(time.Minute); err != nil {
+				t.Errorf("agent, asked to stop: %v", err)
+			}
+			a.again(t)
+			restarts++
+		}
+	}
+	return restarts
+}
+
+// compareTable compares the Pods that a consumer of the stream knows with those that there are.
+func (f *fleet) compareTable(t *testing.T, s *stream) {
+	t.Helper()
+	var tracker consume.Tracker
+	for _, rec := range s.all() {
+		body, err := s.body(t.Context(), rec.Lane, rec.Position)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := consume.Parse(body)
+		if err != nil {
+			t.Fatalf("record %d: %v", rec.Position, err)
+		}
+		tracker.Apply(e)
+	}
+	known := make(map[string]bool)
+	for o := range tracker.All() {
+		if o.Resource == "pods" && o.Namespace == f.namespace {
+			known[o.Name+" "+o.UID] = true
+		}
+	}
+	there := make(map[string]bool)
+	for _, v := range f.plane.listAt(t, "pods", f.plane.now(t)) {
+		if v.Key.Namespace == f.namespace {
+			there[v.Key.Name+" "+v.UID] = true
+		}
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(there), cmp.Compare) {
+		if !known[name] {
+			t.Errorf("pod %s exists, and a consumer does not know it", name)
+		}
+	}
+	for name := range known {
+		if !there[name] {
+			t.Errorf("a consumer knows pod %s, which does not exist", name)
+		}
+	}
+	if len(there) == 0 {
+		t.Error("there are no pods to compare")
+	}
+}

@@ -1,0 +1,50 @@
+package e2e_test
+
+import (
+	"testing"
+	"time"
+)
+
+// update ends an agent as a rolling update does: SIGTERM, upon which it has to end in good order.
+func (c *candidate) update(t testing.TB) {
+	t.Helper()
+	if err := c.agent.stop(time.Minute); err != nil {
+		t.Errorf("agent, asked to stop: %v", err)
+	}
+	c.killed = true // It is gone, as it should be.
+}
+
+// TestRollingUpdate exchanges the agents of a Deployment under load: with maxSurge 1 the new one stands by until the old one
+// has released the Lease, with Recreate it is started when the old one is gone. Nothing is lost, and nothing is there twice.
+func TestRollingUpdate(t *testing.T) {
+	t.Parallel()
+	const rounds = 3
+	for _, how := range []struct {
+		name  string
+		surge bool
+	}{{"surge", true}, {"recreate", false}} {
+		t.Run(how.name, func(t *testing.T) {
+			t.Parallel()
+			e := newElection(t, sharedPlane(t), "rolling-"+how.name)
+			e.begin(t, 1)
+			for range rounds {
+				old, epoch := e.leader(t), e.epoch()
+				e.pause(t, 500*time.Millisecond, 2*time.Second)
+				if how.surge {
+					e.standsBy(t, e.join(t))
+					old.update(t)
+				} else {
+					old.update(t)
+					e.join(t)
+				}
+				e.after(t, epoch)
+			}
+			told, terms := e.judgeTerms(t, "rolling update, "+how.name)
+			told.Rounds = rounds
+			if told.Duplicates != 0 || len(terms) != rounds+1 {
+				t.Errorf("%d duplicates and %d leaders, want none and %d", told.Duplicates, len(terms), rounds+1)
+			}
+			told.tell(t)
+		})
+	}
+}

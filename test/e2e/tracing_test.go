@@ -1,0 +1,228 @@
+package e2e_test
+
+import (
+	"compress/gzip"
+	"encoding/hex"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	collector "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// traces is a collector of OpenTelemetry: OTLP over HTTPS, with a credential.
+type traces struct {
+	*httptest.Server
+	caFile, headersFile string
+
+	mu       sync.Mutex
+	roots    map[string]string // traceparent of each root span → the event's id
+	children map[string]int    // by the traceparent of the parent
+	faults   []string
+}
+
+func startTraces(t *testing.T) *traces {
+	t.Helper()
+	dir := t.TempDir()
+	c := &traces{
+		caFile: filepath.Join(dir, "ca.crt"), headersFile: filepath.Join(dir, "headers"),
+		roots: map[string]string{}, children: map[string]int{},
+	}
+	c.Server = httptest.NewTLSServer(http.HandlerFunc(c.serve))
+	t.Cleanup(c.Close)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate().Raw})
+	for path, content := range map[string][]byte{c.caFile: ca, c.headersFile: []byte("X-Api-Key: " + secretMark + "\n")} {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+// config is YAML, the value of tracing.
+func (c *traces) config(ratio string) string {
+	return fmt.Sprintf("{enabled: true, endpoint: %q, sampleRatio: %s, headersFile: %q, tls: {caFile: %q}}", c.URL, ratio, c.headersFile, c.caFile)
+}
+
+func (c *traces) serve(w http.ResponseWriter, r *http.Request) {
+	if err := c.take(r); err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.faults = append(c.faults, err.Error())
+		http.Error(w, err.Error(), http.StatusBadRequest)
+	}
+}
+
+func (c *traces) take(r *http.Request) error {
+	if r.URL.Path != "/v1/traces" || r.Header.Get("X-Api-Key") != secretMark {
+		return fmt.Errorf("%s with key %q", r.URL.Path, r.Header.Get("X-Api-Key"))
+	}
+	z, err := gzip.NewReader(r.Body)
+	if err != nil {
+		return err
+	}
+	raw, err := io.ReadAll(z)
+	if err != nil {
+		return err
+	}
+	var req collector.ExportTraceServiceRequest
+	if err := proto.Unmarshal(raw, &req); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, rs := range req.ResourceSpans {
+		for _, ss := range rs.ScopeSpans {
+			for _, s := range ss.Spans {
+				trace := "00-" + hex.EncodeToString(s.TraceId) + "-"
+				if len(s.ParentSpanId) > 0 {
+					c.children[trace+hex.EncodeToString(s.ParentSpanId)+"-01"]++
+					continue
+				}
+				id := ""
+				for _, a := range s.Attributes {
+					if a.Key == "cloudevents.event_id" {
+						id = a.Value.GetStringValue()
+					}
+				}
+				c.roots[trace+hex.EncodeToString(s.SpanId)+"-01"] = id
+			}
+		}
+	}
+	return nil
+}
+
+// parents are the ids of the events on the bus that carry a traceparent, by that, and how many object events there are.
+func parents(t *testing.T, b *bus) (byParent map[string]string, objects int) {
+	t.Helper()
+	conn, err := nats.Connect(b.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.Stream(t.Context(), streamName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	byParent = map[string]string{}
+	for seq := uint64(1); seq <= s.CachedInfo().State.LastSeq; seq++ {
+		m, err := s.GetMsg(t.Context(), seq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := consume.FromMessage(m.Header, m.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Data != nil {
+			objects++
+		}
+		if e.TraceParent != "" {
+			byParent[e.TraceParent] = e.ID
+		}
+	}
+	return byParent, objects
+}
+
+// TestTracing has half of the events traced, in both content modes: each traceparent on the bus is a span at the collector,
+// and the other way round. Then the collector goes away, and nobody misses it.
+func TestTracing(t *testing.T) {
+	const objects = 20
+	p := sharedPlane(t)
+	for _, mode := range []string{"structured", "binary"} {
+		t.Run(mode, func(t *testing.T) {
+			namespace := "tracing-" + mode
+			p.newNamespace(t, namespace)
+			c, bus := startTraces(t), startBus(t)
+			a := startAgent(t, p, agentConfig{
+				Bus: bus, Watch: fmt.Sprintf("  - {resources: [configmaps], namespaces: [%s]}", namespace),
+				Extra: fmt.Sprintf("event: {mode: %s}\ntracing: %s", mode, c.config("0.5")),
+			})
+			a.ready(t)
+			p.makeConfigMaps(t, namespace, "traced", objects)
+			p.changeConfigMaps(t, namespace, "traced", objects)
+			complete := func() {
+				if mode != "structured" { // the oracle knows records of that mode
+					return
+				}
+				s := readStream(t, bus, p.reader())
+				got := check(t, p, s, viewOf(s.completed(t, "configmaps")), "configmaps")
+				got.noGaps(t)
+			}
+			complete()
+			var want map[string]string
+			var all int
+			eventually(t, time.Minute, func() error {
+				// Each is made and updated, every third deleted, and every sixth made again.
+				if want, all = parents(t, bus); all < objects+objects+(objects+2)/3+(objects+5)/6 {
+					return fmt.Errorf("%d events have come", all)
+				}
+				return nil
+			})
+			if len(want) == 0 || len(want) >= all {
+				t.Fatalf("%d of %d events are traced, want about half of them", len(want), all)
+			}
+			eventually(t, 30*time.Second, func() error {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				if len(c.roots) < len(want) {
+					return fmt.Errorf("%d traces have come, want %d", len(c.roots), len(want))
+				}
+				return nil
+			})
+			c.mu.Lock()
+			roots := maps.Clone(c.roots)
+			for parent, n := range c.children {
+				if n < 3 || roots[parent] == "" { // queue, encode, publish
+					t.Errorf("%d spans below %s, whose event is %q", n, parent, roots[parent])
+				}
+			}
+			if len(c.children) != len(roots) || len(c.faults) > 0 {
+				t.Errorf("%d roots, %d with children; %v", len(roots), len(c.children), c.faults)
+			}
+			c.mu.Unlock()
+			if diff := cmp.Diff(want, roots); diff != "" {
+				t.Errorf("events by traceparent, -on the bus +at the collector:\n%s", diff)
+			}
+
+			c.Close() // before the agent ends, which has to say that it drops spans, and end with code 0
+			p.makeConfigMaps(t, namespace, "untraced", objects)
+			complete()
+			eventually(t, time.Minute, func() error {
+				if _, now := parents(t, bus); now < all+objects {
+					return fmt.Errorf("%d events have come behind %d, want %d", now-all, all, objects)
+				}
+				return nil
+			})
+			if err := a.stop(time.Minute); err != nil {
+				t.Errorf("the agent, without its collector: %v", err)
+			}
+			log, err := os.ReadFile(a.log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(log), "spans are dropped") {
+				t.Error("the log has no word of spans that are dropped")
+			}
+		})
+	}
+}

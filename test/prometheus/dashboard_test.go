@@ -1,0 +1,142 @@
+package prometheus_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const dashboardFile = "../../charts/kubecdc/monitoring/dashboard.json"
+
+// source is where a query of the dashboard goes.
+type source struct {
+	Type string `json:"type"`
+	UID  string `json:"uid"`
+}
+
+// variable is one that is chosen at the top of the dashboard.
+type variable struct {
+	Name       string `json:"name"`
+	Type       string `json:"type"`
+	Datasource source `json:"datasource"`
+	Definition string `json:"definition"`
+	AllValue   string `json:"allValue"`
+}
+
+// panel is a panel or, without targets, a row.
+type panel struct {
+	ID          int    `json:"id"`
+	Type        string `json:"type"`
+	Title       string `json:"title"`
+	Description string `json:"description"`
+	Datasource  source `json:"datasource"`
+	Grid        struct {
+		X, Y, W, H int
+	} `json:"gridPos"`
+	Targets []struct {
+		RefID      string `json:"refId"`
+		Datasource source `json:"datasource"`
+		Expr       string `json:"expr"`
+		Legend     string `json:"legendFormat"`
+	} `json:"targets"`
+	Field struct {
+		Defaults struct {
+			Unit string `json:"unit"`
+		} `json:"defaults"`
+	} `json:"fieldConfig"`
+}
+
+// dashboard is what of Grafana's model matters here.
+type dashboard struct {
+	UID           string `json:"uid"`
+	SchemaVersion int    `json:"schemaVersion"`
+	Templating    struct {
+		List []variable `json:"list"`
+	} `json:"templating"`
+	Panels []panel `json:"panels"`
+}
+
+func readDashboard(t *testing.T) dashboard {
+	t.Helper()
+	text, err := os.ReadFile(dashboardFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d dashboard
+	if err := json.Unmarshal(text, &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// TestDashboard looks at what Grafana needs of it, and a person.
+func TestDashboard(t *testing.T) {
+	d := readDashboard(t)
+	if d.UID != "kubecdc" || d.SchemaVersion < 36 { // Grafana 10 writes 36 to 39, and moves what is older
+		t.Errorf("uid %q, schemaVersion %d", d.UID, d.SchemaVersion)
+	}
+	var names []string
+	for _, v := range d.Templating.List {
+		names = append(names, v.Name)
+	}
+	if want := []string{"datasource", "namespace", "job", "instance"}; !slices.Equal(names, want) {
+		t.Errorf("variables %v, want %v", names, want)
+	}
+	ids := map[int]string{}
+	taken := map[[2]int]string{} // cells of the grid
+	for i, p := range d.Panels {
+		if other, ok := ids[p.ID]; ok || p.ID == 0 {
+			t.Errorf("panel %q has id %d, as %q", p.Title, p.ID, other)
+		}
+		ids[p.ID] = p.Title
+		for x := p.Grid.X; x < p.Grid.X+p.Grid.W; x++ {
+			for y := p.Grid.Y; y < p.Grid.Y+p.Grid.H; y++ {
+				if other, ok := taken[[2]int{x, y}]; ok || x >= 24 {
+					t.Fatalf("panel %q at %d, %d: beyond the grid or on %q", p.Title, x, y, other)
+				}
+				taken[[2]int{x, y}] = p.Title
+			}
+		}
+		if i == 0 && p.Type != "row" {
+			t.Errorf("panel %q is in no row", p.Title)
+		}
+		if p.Type == "row" {
+			continue
+		}
+		if p.Title == "" || !strings.HasSuffix(p.Description, ".") || p.Field.Defaults.Unit == "" || len(p.Targets) == 0 || p.Datasource.UID != "${datasource}" {
+			t.Errorf("panel %q: description %q, unit %q, %d queries, data source %v", p.Title, p.Description, p.Field.Defaults.Unit, len(p.Targets), p.Datasource)
+		}
+		refs := map[string]bool{}
+		for _, target := range p.Targets {
+			if refs[target.RefID] || target.Datasource != (source{"prometheus", "${datasource}"}) {
+				t.Errorf("panel %q: query %s twice, or data source %v", p.Title, target.RefID, target.Datasource)
+			}
+			refs[target.RefID] = true
+			// Each selector goes by what was chosen.
+			selectors := strings.Count(target.Expr, "{")
+			if selectors == 0 || strings.Count(target.Expr, `{namespace=~"$namespace", job=~"$job", instance=~"$instance"`) != selectors {
+				t.Errorf("panel %q: %s does not select by namespace, job and instance", p.Title, target.Expr)
+			}
+		}
+	}
+}
+
+// leftover is a variable that was not replaced.
+var leftover = regexp.MustCompile(`\$\w+|\$\{`)
+
+// substitute does to a query what Grafana does, where the dashboard shows an hour and everything is chosen.
+func substitute(expr string, chosen map[string]string) (string, error) {
+	pairs := []string{"$__rate_interval", "15s", "$__range", "1h", "$__interval", "5s"}
+	for name, value := range chosen {
+		pairs = append(pairs, "$"+name, value)
+	}
+	expr = strings.NewReplacer(pairs...).Replace(expr)
+	if left := leftover.FindString(expr); left != "" {
+		return "", fmt.Errorf("%s: what is %s?", expr, left)
+	}
+	return expr, nil
+}

@@ -1,0 +1,403 @@
+package prometheus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubecdc/kubecdc/test/prometheus"
+)
+
+// TestMonitoring has a real Prometheus scrape real agents: at work nothing alerts and every panel has data, and each trouble
+// that is made has its alert.
+func TestMonitoring(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a control plane, two agents and a Prometheus")
+	}
+	w := newWorld(t)
+	var g errgroup.Group
+	loading, stop := context.WithCancel(t.Context())
+	defer func() {
+		stop()
+		if err := g.Wait(); err != nil {
+			t.Error(err)
+		}
+	}()
+	g.Go(func() error { return w.load(loading) })
+
+	t.Run("panels", func(t *testing.T) { everyPanelHasData(t, w) })
+	t.Run("metrics", func(t *testing.T) { everyMetricIsThere(t, w) })
+	t.Run("rules", func(t *testing.T) { rulesAreEvaluated(t, w) })
+	t.Run("quiet", func(t *testing.T) { nothingAlerts(t, w) })
+	for _, trouble := range []struct {
+		name string
+		make func(*testing.T, *world)
+	}{
+		{"refused record", refuseARecord},
+		{"full stream", fillTheStream},
+		{"bus away", stopTheBus},
+		{"history lost", loseHistory},
+		{"no leader", leadElsewhere},
+		{"forbidden", forbid},
+	} {
+		if !t.Run(trouble.name, func(t *testing.T) { trouble.make(t, w) }) {
+			return // the next begins with a world that is well
+		}
+	}
+}
+
+// refuseARecord has the relay's receiver refuse what it gets for good.
+func refuseARecord(t *testing.T, w *world) {
+	w.receiver.refuses.Store(true)
+	alerts(t, w, "KubecdcRelaySkipped")
+	w.receiver.refuses.Store(false)
+}
+
+// fillTheStream has the stream take no more.
+func fillTheStream(t *testing.T, w *world) {
+	conn, err := nats.Connect(w.bus.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := func(bytes int64) {
+		t.Helper()
+		stream, err := js.Stream(t.Context(), "KUBECDC")
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := stream.CachedInfo().Config
+		if config.MaxBytes = bytes; bytes == 0 {
+			config.MaxBytes = int64(stream.CachedInfo().State.Bytes) + 64<<10
+		}
+		if _, err := js.UpdateStream(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit(0)
+	alerts(t, w, "KubecdcRefused")
+	limit(-1)
+}
+
+// stopTheBus lets the agents be without their bus until it alerts.
+func stopTheBus(t *testing.T, w *world) {
+	w.bus.stop()
+	want := []string{"KubecdcBusUnreachable", "KubecdcNotReady", "KubecdcOldestUnacknowledged"}
+	alerts(t, w, want...)
+	w.bus.start(t)
+	passes(t, w, want...)
+}
+
+// loseHistory has etcd compacted while no agent is there.
+func loseHistory(t *testing.T, w *world) {
+	w.killAgents()
+	alerts(t, w, "KubecdcAbsent", "KubecdcDown") // the load goes on meanwhile
+	revision, err := w.cluster.Revision(t.Context())
+	if err == nil {
+		err = w.cluster.Compact(t.Context(), revision)
+	}
+	if err == nil {
+		err = w.cluster.RestartAPIServer(t.Context(), 0) // its cache may still have what etcd has not
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.startAgents(t)
+	alerts(t, w, "KubecdcGap")
+	passes(t, w, "KubecdcAbsent", "KubecdcDown", "KubecdcNoLeader")
+}
+
+// leadElsewhere has somebody hold the Lease who does nothing.
+func leadElsewhere(t *testing.T, w *world) {
+	w.killAgents()
+	lease, err := w.leases().Get(t.Context(), "kubecdc", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease.Object["spec"] = map[string]any{"holderIdentity": "nobody", "leaseDurationSeconds": int64(3600)}
+	if _, err := w.leases().Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.startAgents(t)
+	alerts(t, w, "KubecdcNoLeader")
+	if err := w.leases().Delete(t.Context(), "kubecdc", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	passes(t, w, "KubecdcNoLeader", "KubecdcAbsent")
+}
+
+// forbid lets the agents read nothing but what has no group.
+func forbid(t *testing.T, w *world) {
+	w.killAgents()
+	w.permit(t, "")
+	w.startAgents(t)
+	alerts(t, w, "KubecdcForbidden")
+	w.permit(t, "*")
+	passes(t, w, "KubecdcForbidden")
+}
+
+// everyPanelHasData asks each query of the dashboard as Grafana would.
+func everyPanelHasData(t *testing.T, w *world) {
+	d := readDashboard(t)
+	chosen := map[string]string{}
+	eventually(t, time.Minute, func() error {
+		for _, v := range d.Templating.List {
+			if v.Type != "query" {
+				continue
+			}
+			values, err := valuesOf(t.Context(), w.Server, v, chosen)
+			if err != nil {
+				return err
+			}
+			chosen[v.Name] = strings.Join(values, "|")
+		}
+		if n := len(strings.Split(chosen["instance"], "|")); n != len(w.agents) {
+			return fmt.Errorf("%d agents to choose from, want %d", n, len(w.agents))
+		}
+		return nil
+	})
+	// What panels show while all is well. Nobody could tell no data from nothing wrong.
+	well := map[string]float64{
+		"Agents": 2, "Not ready": 0, "Not captured": 0, "Gaps, 24 h": 0, "Dead letters, 24 h": 0,
+		"Dead letters": 0, "Too large": 0, "Gaps": 0, "Missed": 0, "Up": 1, "Failing, by reason": 0,
+	}
+	queries := 0
+	eventually(t, 2*time.Minute, func() error {
+		var wrong []error
+		queries = 0
+		for _, p := range d.Panels {
+			for _, target := range p.Targets {
+				queries++
+				expr, err := substitute(target.Expr, chosen)
+				if err != nil {
+					t.Fatal(err)
+				}
+				samples, err := w.Query(t.Context(), expr)
+				if err != nil {
+					t.Fatalf("panel %q: %v", p.Title, err)
+				}
+				if len(samples) == 0 {
+					wrong = append(wrong, fmt.Errorf("panel %q: no data: %s", p.Title, expr))
+				}
+				for _, s := range samples {
+					if want, ok := well[p.Title]; ok && s.Value != want {
+						wrong = append(wrong, fmt.Errorf("panel %q: %v is %v, want %v: %s", p.Title, s.Metric, s.Value, want, expr))
+					}
+					if !s.Finite() {
+						wrong = append(wrong, fmt.Errorf("panel %q: %v is %v: %s", p.Title, s.Metric, s.Value, expr))
+					}
+					for _, m := range shownLabel.FindAllStringSubmatch(target.Legend, -1) {
+						if _, ok := s.Metric[m[1]]; !ok && len(s.Metric) > 0 {
+							wrong = append(wrong, fmt.Errorf("panel %q: its legend shows %s, which is not in %v", p.Title, m[1], s.Metric))
+						}
+					}
+				}
+			}
+		}
+		return errors.Join(wrong...)
+	})
+	for title := range well {
+		if !slices.ContainsFunc(d.Panels, func(p panel) bool { return p.Title == title }) {
+			t.Errorf("there is no panel %q", title)
+		}
+	}
+	if queries < 40 {
+		t.Errorf("only %d queries in the dashboard", queries)
+	}
+	t.Logf("%d queries of %d panels and rows have data", queries, len(d.Panels))
+}
+
+// shownLabel is a label in a legend.
+var shownLabel = regexp.MustCompile(`\{\{(\w+)\}\}`)
+
+var labelValues = regexp.MustCompile(`^label_values\((.*), (\w+)\)$`)
+
+// valuesOf are what there is to choose from.
+func valuesOf(ctx context.Context, s *prometheus.Server, v variable, chosen map[string]string) ([]string, error) {
+	m := labelValues.FindStringSubmatch(v.Definition)
+	if m == nil {
+		return nil, fmt.Errorf("variable %s: %q is not label_values(metric, label)", v.Name, v.Definition)
+	}
+	expr, err := substitute(m[1], chosen)
+	if err != nil {
+		return nil, err
+	}
+	samples, err := s.Query(ctx, fmt.Sprintf("count by (%s) (%s)", m[2], expr))
+	if err != nil {
+		return nil, err
+	}
+	var values []string
+	for _, sample := range samples {
+		if value := sample.Metric[m[2]]; value != "" {
+			values = append(values, value)
+		}
+	}
+	if len(values) == 0 {
+		return nil, fmt.Errorf("variable %s: nothing to choose from: %s", v.Name, v.Definition)
+	}
+	return values, nil
+}
+
+var (
+	// metricName is the name of a metric in an expression.
+	metricName = regexp.MustCompile(`\b(?:kubecdc|process|go)_\w+`)
+	// selector is a metric with what its labels have to be.
+	selector = regexp.MustCompile(`\b(kubecdc_\w+)\{([^}]*)\}`)
+	matcher  = regexp.MustCompile(`(\w+)\s*(=|=~|!=|!~)\s*"([^"]*)"`)
+)
+
+// everyMetricIsThere looks in what the agents say of themselves for each metric, and each value of a label, that rules and
+// dashboard name: a query for what does not exist has no data, and an alert on it never fires.
+func everyMetricIsThere(t *testing.T, w *world) {
+	exprs := map[string]string{}
+	for name, r := range allRules(t) {
+		exprs["alert "+name] = r.Expr
+	}
+	for _, p := range readDashboard(t).Panels {
+		for _, target := range p.Targets {
+			exprs["panel "+p.Title+" "+target.RefID] = target.Expr
+		}
+	}
+	documented, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := 0
+	for where, expr := range exprs {
+		for _, name := range metricName.FindAllString(expr, -1) {
+			names++
+			family := strings.TrimSuffix(name, "_bucket")
+			if strings.HasPrefix(name, "kubecdc_") && !regexp.MustCompile(`\b`+family+`\b`).Match(documented) {
+				t.Errorf("%s: docs/metrics.md knows no metric %s", where, family)
+			}
+			// What comes with the first failure is not there yet.
+			if name == "kubecdc_informer_errors_total" || name == "kubecdc_informer_expired_retries_total" {
+				continue
+			}
+			if samples, err := w.Query(t.Context(), "count("+name+")"); err != nil || len(samples) == 0 {
+				t.Errorf("%s: no agent has a metric %s (%v)", where, name, err)
+			}
+		}
+		for _, s := range selector.FindAllStringSubmatch(expr, -1) {
+			for _, m := range matcher.FindAllStringSubmatch(s[2], -1) {
+				if strings.Contains(m[3], "$") {
+					continue // chosen at the top
+				}
+				for value := range strings.SplitSeq(m[3], "|") {
+					query := fmt.Sprintf("count(%s{%s=%q})", s[1], m[1], value)
+					if samples, err := w.Query(t.Context(), query); err != nil || len(samples) == 0 {
+						t.Errorf("%s: nothing is ever selected by %s{%s=%q} (%v)", where, s[1], m[1], value, err)
+					}
+				}
+			}
+		}
+	}
+	if names < 60 {
+		t.Errorf("only %d metrics found in rules and dashboard", names)
+	}
+}
+
+// rulesAreEvaluated sees that Prometheus takes each rule.
+func rulesAreEvaluated(t *testing.T, w *world) {
+	eventually(t, time.Minute, func() error {
+		rules, err := w.Rules(t.Context())
+		if err != nil {
+			return err
+		}
+		if want := len(allRules(t)); len(rules) != want {
+			return fmt.Errorf("%d rules, want %d", len(rules), want)
+		}
+		for _, r := range rules {
+			if r.Health != "ok" {
+				return fmt.Errorf("%s: %s %s", r.Name, r.Health, r.LastError)
+			}
+		}
+		return nil
+	})
+}
+
+// nothingAlerts sees that no alert fires, nor stays pending: a machine that is busy may be late once.
+func nothingAlerts(t *testing.T, w *world) {
+	const looks = 10
+	pending := map[string]int{}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for range looks {
+		<-tick.C
+		all, err := w.Alerts(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range all {
+			id := fmt.Sprint(a.Labels)
+			pending[id]++
+			if a.State == "firing" || pending[id] == looks {
+				t.Errorf("%s %s: %v: %s", a.Labels["alertname"], a.State, a.Labels, a.Annotations["description"])
+			}
+		}
+	}
+}
+
+// names of the alerts that are pending or firing.
+func names(t *testing.T, w *world) []string {
+	t.Helper()
+	all, err := w.Alerts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, a := range all {
+		out = append(out, a.Labels["alertname"])
+		if strings.Contains(a.Annotations["description"], "<no value>") || strings.Contains(a.Annotations["description"], "{{") {
+			t.Errorf("%s: %s", a.Labels["alertname"], a.Annotations["description"])
+		}
+	}
+	return out
+}
+
+// alerts waits until the alerts are pending or firing; for how long each is pending, the rule unit tests see to.
+func alerts(t *testing.T, w *world, want ...string) {
+	t.Helper()
+	seen := map[string]bool{}
+	eventually(t, 2*time.Minute, func() error {
+		got := names(t, w)
+		for _, name := range got {
+			seen[name] = true
+		}
+		for _, name := range want {
+			if !slices.Contains(got, name) {
+				return fmt.Errorf("no %s, but %v", name, got)
+			}
+		}
+		return nil
+	})
+}
+
+// passes waits until none of the alerts is pending or firing.
+func passes(t *testing.T, w *world, alerts ...string) {
+	t.Helper()
+	eventually(t, 2*time.Minute, func() error {
+		got := names(t, w)
+		for _, name := range alerts {
+			if slices.Contains(got, name) {
+				return fmt.Errorf("still %s", name)
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,362 @@
+package prometheus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/process"
+	"github.com/kubecdc/kubecdc/test/prometheus"
+)
+
+// Labels of the agents' target, as a monitor of the Prometheus operator gives them.
+const (
+	namespace = "kubecdc"
+	job       = "kubecdc-agent"
+)
+
+// world is all that there is to watch: a cluster, a JetStream, two agents of which one leads, with a relay and its receiver,
+// and a Prometheus that scrapes them and has the chart's rules.
+type world struct {
+	*prometheus.Server
+
+	cluster    *controlplane.Cluster
+	kubeconfig string
+	client     dynamic.Interface
+	bus        *busServer
+	receiver   *receiver
+	agents     []*agent
+}
+
+// agent is a process of kubecdc run.
+type agent struct {
+	address string // of its HTTP server
+	spec    process.Spec
+	child   *process.Child
+}
+
+// busServer is a JetStream that can be stopped and started again.
+type busServer struct {
+	options server.Options
+	server  *server.Server
+}
+
+// receiver takes what the relay sends, or refuses it.
+type receiver struct {
+	*httptest.Server
+
+	refuses atomic.Bool
+}
+
+// newWorld starts all of it; it ends with the test.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	prometheus.Require(t)
+	cluster, err := controlplane.Start(t.Context(), controlplane.Options{NoControllerManager: true, CompactionInterval: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Stop)
+	w := &world{cluster: cluster, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"), bus: newBus(t), receiver: newReceiver(t)}
+	if err := cluster.WriteKubeconfig(w.kubeconfig, controlplane.Restricted); err != nil {
+		t.Fatal(err)
+	}
+	if w.client, err = dynamic.NewForConfig(cluster.Config(controlplane.Admin)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, time.Minute, func() error {
+		_, err := w.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Get(t.Context(), "kube-system", metav1.GetOptions{})
+		return err
+	})
+	w.bind(t)
+	w.permit(t, "*")
+	binary := buildAgent(t)
+	o := prometheus.Options{Scrape: []prometheus.Scrape{{Job: job, Labels: map[string]string{"namespace": namespace}}}}
+	for range 2 {
+		a := w.newAgent(t, binary)
+		w.agents = append(w.agents, a)
+		o.Scrape[0].Targets = append(o.Scrape[0].Targets, a.address)
+	}
+	rules, err := filepath.Abs(rulesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Rules = []string{rules}
+	w.Server = prometheus.Start(t, o)
+	w.startAgents(t)
+	for _, a := range w.agents {
+		eventually(t, time.Minute, func() error { return a.ready(t.Context()) })
+	}
+	return w
+}
+
+const role = "agent"
+
+// clusterRoles and clusterRoleBindings.
+func (w *world) rbac(resource string) dynamic.ResourceInterface {
+	return w.client.Resource(schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: resource})
+}
+
+func (w *world) apply(t *testing.T, into dynamic.ResourceInterface, object map[string]any) {
+	t.Helper()
+	u := &unstructured.Unstructured{Object: object}
+	if _, err := into.Apply(t.Context(), u.GetName(), u, metav1.ApplyOptions{FieldManager: "test", Force: true}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bind gives the agents their role.
+func (w *world) bind(t *testing.T) {
+	t.Helper()
+	w.apply(t, w.rbac("clusterrolebindings"), map[string]any{
+		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": map[string]any{"name": role},
+		"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+		"subjects": []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": controlplane.Restricted}},
+	})
+}
+
+// permit says what the agents may read in the API groups, "" for those of Kubernetes without a name; besides it there is
+// what they need for themselves.
+func (w *world) permit(t *testing.T, groups ...any) {
+	t.Helper()
+	rule := func(groups, resources, verbs []any) any {
+		return map[string]any{"apiGroups": groups, "resources": resources, "verbs": verbs}
+	}
+	w.apply(t, w.rbac("clusterroles"), map[string]any{
+		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": map[string]any{"name": role},
+		"rules": []any{
+			rule(groups, []any{"*"}, []any{"get", "list", "watch"}),
+			rule([]any{"", "coordination.k8s.io"}, []any{"configmaps", "leases"}, []any{"get", "create", "update"}),
+		},
+	})
+}
+
+func newBus(t *testing.T) *busServer {
+	t.Helper()
+	port, err := process.FreePort(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &busServer{options: server.Options{
+		Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true, JetStreamMaxStore: 1 << 30,
+	}}
+	b.start(t)
+	t.Cleanup(b.stop)
+	return b
+}
+
+func (b *busServer) url() string { return "nats://127.0.0.1:" + strconv.Itoa(b.options.Port) }
+
+// start starts the server, or starts it again with what it had.
+func (b *busServer) start(t *testing.T) {
+	t.Helper()
+	o := b.options
+	s, err := server.NewServer(&o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	b.server = s
+	if !s.ReadyForConnections(30 * time.Second) {
+		t.Fatal("NATS server is not ready")
+	}
+}
+
+func (b *busServer) stop() {
+	b.server.Shutdown()
+	b.server.WaitForShutdown()
+}
+
+func newReceiver(t *testing.T) *receiver {
+	t.Helper()
+	r := &receiver{}
+	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body) // whoever has gone gets no answer
+		if r.refuses.Load() {
+			w.WriteHeader(http.StatusBadRequest)
+		}
+	}))
+	t.Cleanup(r.Close)
+	return r
+}
+
+// buildAgent is the path of the agent's binary.
+func buildAgent(t *testing.T) string {
+	t.Helper()
+	if path := os.Getenv("KUBECDC_E2E_AGENT"); path != "" {
+		return path
+	}
+	path := filepath.Join(t.TempDir(), "kubecdc")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./cmd/agent")
+	cmd.Dir = filepath.Join("..", "..")
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the agent: %v\n%s", err, out)
+	}
+	return path
+}
+
+func (w *world) newAgent(t *testing.T, binary string) *agent {
+	t.Helper()
+	port, err := process.FreePort(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &agent{address: "127.0.0.1:" + strconv.Itoa(port)}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "kubecdc.yaml")
+	config := fmt.Sprintf(`apiVersion: kubecdc.dev/v1
+cluster: monitored
+watch:
+  - resources: ["*"]
+    except: [events, leases.coordination.k8s.io]
+bus: {nats: {url: %q}}
+checkpoint: {configMap: {namespace: default, name: kubecdc-checkpoint}}
+leaderElection: {enabled: true, namespace: default}
+relay:
+  - name: search
+    resources: [configmaps]
+    refused: skip
+    to: {http: {url: %q}}
+server: {address: %q}
+`, w.bus.url(), w.receiver.URL, a.address)
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.spec = process.Spec{
+		Name: "kubecdc " + a.address, Log: filepath.Join(dir, "log"), Dir: dir,
+		Argv: []string{binary, "run", "--config", file, "--kubeconfig", w.kubeconfig},
+		Env:  []string{"GOMEMLIMIT=460MiB"}, // as the chart does
+	}
+	t.Cleanup(func() {
+		if a.child == nil {
+			return
+		}
+		if t.Failed() {
+			t.Log(a.child.Failed(errors.New("end of its log")))
+		}
+		a.child.Kill()
+	})
+	return a
+}
+
+func (a *agent) start(t *testing.T) {
+	t.Helper()
+	var err error
+	if a.child, err = process.Start(a.spec); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (a *agent) get(ctx context.Context, path string) (string, error) {
+	select {
+	case <-a.child.Done():
+		return "", a.child.Failed(errors.New("has ended"))
+	default:
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.address+path, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	req.Close = true // no connection outlives the test
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", path, resp.Status, body)
+	}
+	return string(body), err
+}
+
+func (a *agent) ready(ctx context.Context) error {
+	_, err := a.get(ctx, "/readyz")
+	return err
+}
+
+// killAgents ends them as a crash does.
+func (w *world) killAgents() {
+	for _, a := range w.agents {
+		a.child.Kill()
+	}
+}
+
+func (w *world) startAgents(t *testing.T) {
+	t.Helper()
+	for _, a := range w.agents {
+		a.start(t)
+	}
+}
+
+// leases of namespace default.
+func (w *world) leases() dynamic.ResourceInterface {
+	return w.client.Resource(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}).Namespace("default")
+}
+
+// configMaps of namespace default.
+func (w *world) configMaps() dynamic.ResourceInterface {
+	return w.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace("default")
+}
+
+// write changes one of ten ConfigMaps.
+func (w *world) write(ctx context.Context, n int) error {
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "load-" + strconv.Itoa(n%10)},
+		"data": map[string]any{"n": strconv.Itoa(n)},
+	}}
+	_, err := w.configMaps().Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: "load", Force: true})
+	return err
+}
+
+// load changes objects, some thirty times a second, until ctx ends. While the API server is away, it goes on trying.
+func (w *world) load(ctx context.Context) error {
+	tick := time.NewTicker(30 * time.Millisecond)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		_ = w.write(ctx, n) // that there is load, the panels tell
+	}
+}
+
+// eventually polls until done returns nil, and fails the test when it has not after d.
+func eventually(t *testing.T, d time.Duration, done func() error) {
+	t.Helper()
+	timeout := time.NewTimer(d)
+	defer timeout.Stop()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := done()
+		if err == nil {
+			return
+		}
+		select {
+		case <-timeout.C:
+			t.Fatalf("still not so after %v: %v", d, err)
+		case <-tick.C:
+		}
+	}
+}
