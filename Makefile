@@ -13,9 +13,12 @@ GOTEST ?= go test
 
 GOLANGCI_LINT_VERSION := v2.15.0
 GOFUMPT_VERSION       := v0.12.0
+HELM_DOCS_VERSION     := v1.14.2
+ACTIONLINT_VERSION    := v1.7.12
 TOOLS         := $(CURDIR)/.cache/bin
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 GOFUMPT       := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)
+HELM_DOCS     := $(TOOLS)/helm-docs-$(HELM_DOCS_VERSION)
 
 # fuzz and profile
 FUZZTIME ?= 30s
@@ -25,6 +28,13 @@ BENCH    ?= .
 # test-faults: how many, and what they are drawn from (default: the time; printed)
 FAULTS     ?= 200
 FAULT_SEED ?=
+
+# test-failover: how often the lead is taken from an agent in each way
+FAILOVERS ?= 20
+
+# What takes more than Go, and has targets of its own: helm and root, Prometheus, buildah.
+APART := ./chart/... ./kubelet/... ./prometheus/... ./image/...
+TESTS  = $$(go list ./... | grep -vxFf <(go list $(APART)))
 
 # test-kafka: how many Kafka nodes a test of leaders has
 NODES ?= 1
@@ -38,13 +48,18 @@ build: ## Build the agent: bin/kubecdc
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kubecdc ./cmd/agent
 
 .PHONY: test
-test: control-plane kafka ## Run all tests, those against a real API server, JetStream and (with JDK 17 and Maven) Kafka included
-	failed=0; $(GOTEST) ./... || failed=1; cd test && $(GOTEST) -timeout 30m -p 1 ./... || failed=1; exit $$failed
+test: control-plane kafka ## Run all tests that need no more than Go (and, for Kafka, JDK 17 and Maven), those against a real API server and JetStream included
+	failed=0; $(GOTEST) ./... || failed=1; cd test && $(GOTEST) -timeout 40m -p 1 $(TESTS) || failed=1; exit $$failed
 
 .PHONY: test-faults
 test-faults: control-plane ## Do FAULTS (200) bad things in a row to a running agent, drawn from FAULT_SEED, and the long tests of resuming (half an hour)
 	cd test && FAULTS=$(FAULTS) $(if $(FAULT_SEED),FAULT_SEED=$(FAULT_SEED)) go test -v -count=1 -timeout 3h \
 		-run '^Test(Faults|Restart|QuietAgent|KilledInsideSnapshot|APIServers|CompactedWhileDown|Snapshot(OnDemand|Every)|BlackholedWatch|Checkpoint|ReplacedWhileDown|Rewound|DefinitionChanged|ServedVersionChanged|SelectionChanged)$$' ./e2e
+
+.PHONY: test-failover
+test-failover: control-plane ## Take the lead from an agent in five ways, FAILOVERS (20) times each, under load; and rolling updates
+	cd test && FAILOVERS=$(FAILOVERS) go test -v -count=1 -timeout 2h \
+		-run '^Test(Failover|FailoverOfThree|Leader.*|LeaseDeleted|StandbyAway|RollingUpdate.*)$$' ./e2e
 
 .PHONY: test-kafka
 test-kafka: export KUBECDC_KAFKA = require
@@ -56,7 +71,7 @@ test-kafka: control-plane kafka ## Run the tests against real Kafka brokers, and
 .PHONY: race
 race: control-plane kafka ## Run all tests with the race detector, the agent under test included (needs a C compiler)
 	$(GOTEST) -race ./...
-	cd test && KUBECDC_E2E_RACE=1 $(GOTEST) -race -short -timeout 45m -p 1 ./...
+	cd test && KUBECDC_E2E_RACE=1 $(GOTEST) -race -short -timeout 45m -p 1 $(TESTS)
 
 .PHONY: lint
 lint: $(GOLANGCI_LINT) $(GOFUMPT) ## Check formatting, lint the agent and its tests (test/cluster is only formatted: linting it takes all of Kubernetes)
@@ -66,6 +81,7 @@ lint: $(GOLANGCI_LINT) $(GOFUMPT) ## Check formatting, lint the agent and its te
 		if [[ -n $$named ]]; then echo "name these packages for what they are about: $$named"; exit 1; fi
 	$(GOLANGCI_LINT) run ./...
 	cd test && $(GOLANGCI_LINT) run --config ../.golangci.yml ./...
+	cd image && $(GOLANGCI_LINT) run --config ../.golangci.yml ./...
 
 .PHONY: bench
 bench: build ## Measure the agent beside its baselines, and every stage alone (long)
@@ -99,11 +115,46 @@ dist: build ## Write what a release has besides the binary: manual pages and com
 	bin/kubecdc completion fish > dist/completions/kubecdc.fish
 	bin/kubecdc completion powershell > dist/completions/kubecdc.ps1
 
+.PHONY: helm
+helm: ## Build the helm that the chart is tested with (minutes, once)
+	@cd test && go run ./chart/cmd/helm >/dev/null
+
+HELM_DOCS_RUN = $(HELM_DOCS) --chart-search-root charts/kubecdc --chart-to-generate charts/kubecdc --sort-values-order file --skip-version-footer -l warning
+
+.PHONY: chart
+chart: export KUBECDC_CHART = require
+chart: control-plane helm $(HELM_DOCS) ## Check the chart: lint, what it renders, and install, run, upgrade and remove it on a real API server (Linux, root)
+	@$(HELM_DOCS_RUN) --dry-run | diff charts/kubecdc/README.md - || { echo 'charts/kubecdc/README.md is not current, run: make chart-readme'; exit 1; }
+	cd test && $(GOTEST) -count=1 -timeout 30m -p 1 ./kubelet ./chart/...
+
+.PHONY: chart-readme
+chart-readme: $(HELM_DOCS) ## Write charts/kubecdc/README.md from the values' comments
+	$(HELM_DOCS_RUN)
+
+.PHONY: monitoring
+monitoring: export KUBECDC_PROMETHEUS = require
+monitoring: control-plane ## Check alerts and dashboard with a real Prometheus, which Debian's packages provide
+	cd test && $(GOTEST) -count=1 -timeout 20m ./prometheus
+
+.PHONY: image
+image: ## Build the image for amd64 and arm64 with buildah: dist/kubecdc-image.tar, and what is in it (SBOM)
+	image/build $(VERSION) $(COMMIT)
+
+.PHONY: test-image
+test-image: export KUBECDC_IMAGE = require
+test-image: ## Build the image twice, compare, look inside and run it (Linux, root, buildah)
+	cd test && $(GOTEST) -count=1 -timeout 30m ./image
+
+.PHONY: release-check
+release-check: ## Check the recipe of a release and its workflow
+	cd release && $(GOTEST) -count=1 ./...
+	go run github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT_VERSION) .github/workflows/release.yaml
+
 .PHONY: docs
 docs: ## Check that configuration, references and guarantees are current and that links between documents lead somewhere
 	go test -count=1 -run '^Test(Default|Docs|Schema|Reference|AsyncAPI)' ./internal/config ./cmd/agent ./pkg/consume
 	cd test && go test -count=1 -run '^TestGuarantees' ./walk
-	@bad=0; for file in *.md docs/*.md docs/*/*.md; do [[ -e $$file ]] || continue; \
+	@bad=0; for file in *.md docs/*.md docs/*/*.md charts/*/*.md; do [[ -e $$file ]] || continue; \
 		while read -r link; do \
 			[[ -z $$link || -e $$(dirname "$$file")/$$link ]] || { echo "$$file: no such file: $$link"; bad=1; }; \
 		done < <(grep -oE '\]\([^)]+\)' "$$file" | sed -E 's/^\]\(//; s/\)$$//; s/#.*//; /^[a-z]+:/d' || true); \
@@ -143,6 +194,12 @@ $(GOLANGCI_LINT):
 	@mkdir -p $(TOOLS)/tmp
 	@GOBIN=$(TOOLS)/tmp GOFLAGS= go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 	@mv $(TOOLS)/tmp/golangci-lint $@
+
+$(HELM_DOCS):
+	@echo "installing helm-docs $(HELM_DOCS_VERSION)"
+	@mkdir -p $(TOOLS)/tmp
+	@GOBIN=$(TOOLS)/tmp GOFLAGS= go install github.com/norwoodj/helm-docs/cmd/helm-docs@$(HELM_DOCS_VERSION)
+	@mv $(TOOLS)/tmp/helm-docs $@
 
 $(GOFUMPT):
 	@echo "installing gofumpt $(GOFUMPT_VERSION)"
