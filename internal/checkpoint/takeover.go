@@ -11,12 +11,19 @@ import (
 // greater than that of all before it. That is saved before TakeOver returns, so that a save of the leader before meets a conflict,
 // finds the epoch, and is refused (ErrEpoch), also one that is on its way. epoch is what the election gives; where the checkpoint
 // knows a later one (somebody has deleted the Lease) it goes on from there.
-func (k *Keeper) TakeOver(ctx context.Context, epoch uint64) (uint64, error) {
+//
+// pass is the fence of the elected: what it returns but nil ends TakeOver. It is asked between the look at the checkpoint and the save,
+// which needs that nobody has saved in between. So a leader that stood still, and finds the epoch of the one after it, does not take
+// that for an old one, and the checkpoint away from whoever leads.
+func (k *Keeper) TakeOver(ctx context.Context, epoch uint64, pass func(context.Context) error) (uint64, error) {
 	b := newBackoff()
 	for {
 		k.loaded, k.loadedEpoch, k.saved, k.positions = nil, 0, time.Time{}, map[string]Position{}
 		if err := k.load(ctx); err != nil {
 			return 0, err
+		}
+		if err := pass(ctx); err != nil {
+			return 0, errors.Join(err, k.unlock())
 		}
 		k.id.Epoch = max(epoch, k.loadedEpoch+1)
 		if err := k.claim(ctx); err == nil {

@@ -13,11 +13,14 @@ import (
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 )
 
+// open is a fence that always passes.
+func open(context.Context) error { return nil }
+
 // takeOver is a keeper that has taken over what s keeps, for the leader of that epoch by the election.
 func takeOver(t *testing.T, s checkpoint.Store, epoch uint64) (*checkpoint.Keeper, uint64) {
 	t.Helper()
 	k := checkpoint.NewKeeper(s, us, slog.New(slog.DiscardHandler), nil)
-	epoch, err := k.TakeOver(t.Context(), epoch)
+	epoch, err := k.TakeOver(t.Context(), epoch, open)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,6 +120,40 @@ func TestTakeOverMeetsALateSave(t *testing.T) {
 	}
 }
 
+// slowLook lets something happen before each look.
+type slowLook struct {
+	checkpoint.Store
+	happen func()
+}
+
+func (s *slowLook) Load(ctx context.Context) ([]byte, error) {
+	s.happen()
+	return s.Store.Load(ctx)
+}
+
+// A leader that stood still while it took over, and looks when another one leads, leaves the checkpoint to that one: by its epoch alone
+// it could be of a Lease that was deleted.
+func TestTakeOverByALeaderNoMore(t *testing.T) {
+	s := newAPIServer(t)
+	errLost := errors.New("not the leader any more")
+	var second *checkpoint.Keeper
+	store := &slowLook{Store: s.store(t), happen: func() { second, _ = takeOver(t, s.store(t), 6) }}
+	fence := func(context.Context) error {
+		if second != nil {
+			return errLost
+		}
+		return nil
+	}
+	first := checkpoint.NewKeeper(store, us, slog.New(slog.DiscardHandler), nil)
+	if epoch, err := first.TakeOver(t.Context(), 5, fence); !errors.Is(err, errLost) {
+		t.Errorf("epoch %d, %v", epoch, err)
+	}
+	second.Track("pods", informerAt(10, 10).position)
+	if err := second.Flush(t.Context()); err != nil {
+		t.Errorf("who leads saves: %v", err)
+	}
+}
+
 // A place that is away is waited for; the epoch counts only once it is saved.
 func TestTakeOverWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -129,7 +166,7 @@ func TestTakeOverWaits(t *testing.T) {
 		done := make(chan result, 1)
 		k := checkpoint.NewKeeper(m, us, slog.New(slog.DiscardHandler), nil)
 		go func() {
-			epoch, err := k.TakeOver(t.Context(), 7)
+			epoch, err := k.TakeOver(t.Context(), 7, open)
 			done <- result{epoch, err}
 		}()
 		synctest.Wait()
@@ -148,7 +185,7 @@ func TestTakeOverWaits(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("told to stop"))
 		m.fail(errors.New("away"))
-		if _, err := checkpoint.NewKeeper(m, us, slog.New(slog.DiscardHandler), nil).TakeOver(ctx, 8); err == nil || err.Error() != "told to stop" {
+		if _, err := checkpoint.NewKeeper(m, us, slog.New(slog.DiscardHandler), nil).TakeOver(ctx, 8, open); err == nil || err.Error() != "told to stop" {
 			t.Errorf("after the end of ctx: %v", err)
 		}
 	})

@@ -109,6 +109,13 @@ func (f *Fence) shut(why error) {
 	f.wake()
 }
 
+// ended is why it never passes again, nil: it may.
+func (f *Fence) ended() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.over
+}
+
 func (f *Fence) wake() {
 	close(f.changed)
 	f.changed = make(chan struct{})

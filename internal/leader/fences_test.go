@@ -260,7 +260,9 @@ func scenario(t *testing.T, seed uint64, long time.Duration) (terms, passes, pau
 	}
 	synctest.Wait()
 	for _, a := range agents {
-		_ = <-a.end
+		if err := <-a.end; err != nil && !errors.Is(err, leader.ErrLost) {
+			t.Error(err)
+		}
 	}
 	return len(holders), passes, paused
 }

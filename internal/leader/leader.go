@@ -21,7 +21,7 @@ type Options struct {
 	Namespace, Name string // of the Lease
 	Identity        string // of this process alone: no other one, and no later one, may have it
 
-	LeaseDuration time.Duration // for how long others keep away from a Lease that is not renewed; the Lease has it in whole seconds
+	LeaseDuration time.Duration // for how long others keep away from a Lease that is not renewed; the Lease has it in whole seconds, 2 or more
 	RenewDeadline time.Duration // for how long the fence passes without a renewal
 	RetryPeriod   time.Duration // between two looks, and two renewals
 
@@ -39,6 +39,7 @@ type Status struct {
 	Seen    bool   // the API server has told of the Lease once
 	Leading bool   // this process holds it
 	Paused  bool   // it does, and may not write: the Lease could not be renewed in time
+	Over    error  // why it may never write again, and is about to end; nil: it may, now or when it leads
 	Holder  string // who holds it, as of the last look; "": nobody
 	Epoch   uint64 // of the holder
 	Err     error  // of the last request; nil: it was answered
@@ -114,13 +115,16 @@ func (e *Elector) Status() Status {
 	e.mu.Lock()
 	s := e.status
 	e.mu.Unlock()
-	s.Paused = s.Leading && !e.fence.open()
+	s.Over = e.fence.ended()
+	s.Paused = s.Leading && s.Over == nil && !e.fence.open()
 	return s
 }
 
 // String is the status in words: "standby, kubecdc-7d9f_X leads".
 func (s *Status) String() string {
 	switch {
+	case s.Over != nil:
+		return "has led, and ends"
 	case s.Leading:
 		return fmt.Sprintf("leads, epoch %d", s.Epoch)
 	case s.Holder == "":
@@ -134,6 +138,8 @@ func (s *Status) String() string {
 func (e *Elector) Ready() error {
 	s := e.Status()
 	switch {
+	case s.Over != nil:
+		return fmt.Errorf("this agent ends, and stands by when it is started again: %w", s.Over)
 	case s.Paused:
 		return fmt.Errorf("the Lease %s/%s could not be renewed within %v, publishing pauses: %w", e.o.Namespace, e.o.Name, e.o.RenewDeadline, orUnknown(s.Err))
 	case !s.Seen:
@@ -200,7 +206,7 @@ func (e *Elector) Release(ctx context.Context) error {
 	for range 2 {
 		l := *e.held
 		l.Spec = leaseSpec{
-			LeaseDurationSeconds: 1, RenewTime: e.stamp(), AcquireTime: l.Spec.AcquireTime, LeaseTransitions: l.Spec.LeaseTransitions,
+			LeaseDurationSeconds: released, RenewTime: e.stamp(), AcquireTime: l.Spec.AcquireTime, LeaseTransitions: l.Spec.LeaseTransitions,
 			Strategy: l.Spec.Strategy, PreferredHolder: l.Spec.PreferredHolder,
 		}
 		if _, err = e.leases.update(ctx, &l); err == nil {
@@ -272,5 +278,11 @@ func (e *Elector) age() float64 {
 
 func epochOf(s *leaseSpec) uint64 { return uint64(max(s.LeaseTransitions, 0)) + 1 }
 
-// seconds is LeaseDuration as the Lease has it.
-func (e *Elector) seconds() int64 { return int64(math.Ceil(e.o.LeaseDuration.Seconds())) }
+// released is leaseDurationSeconds of a Lease that was given back, as client-go writes it.
+const released = 1
+
+// seconds is LeaseDuration as the Lease has it. It is never that of one that was given back: without a holder's name, which somebody
+// may have removed, it would look like one.
+func (e *Elector) seconds() int64 {
+	return max(int64(math.Ceil(e.o.LeaseDuration.Seconds())), released+1)
+}

@@ -4,15 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/kubecdc/kubecdc/internal/leader"
@@ -55,12 +54,15 @@ func (l *logBuffer) String() string {
 
 func start(t *testing.T, name string, c *leader.Client, now func() leader.Instant) *agent {
 	t.Helper()
-	log := new(logBuffer)
-	a := &agent{log: log, end: make(chan error, 1)}
-	a.Elector = leader.NewWith(leader.Options{
-		Namespace: "kubecdc", Name: "kubecdc", Identity: name, LeaseDuration: duration, RenewDeadline: deadline, RetryPeriod: retry,
-		Log: slog.New(slog.NewTextHandler(log, nil)),
-	}, c, now)
+	return startWith(t, name, leader.Options{LeaseDuration: duration, RenewDeadline: deadline, RetryPeriod: retry}, c, now)
+}
+
+// startWith is start with other durations.
+func startWith(t *testing.T, name string, o leader.Options, c *leader.Client, now func() leader.Instant) *agent {
+	t.Helper()
+	a := &agent{log: new(logBuffer), end: make(chan error, 1)}
+	o.Namespace, o.Name, o.Identity, o.Log = "kubecdc", "kubecdc", name, slog.New(slog.NewTextHandler(a.log, nil))
+	a.Elector = leader.NewWith(o, c, now)
 	ctx, stop := context.WithCancel(t.Context())
 	a.stop = stop
 	go func() { a.end <- a.Run(ctx) }()
@@ -98,10 +100,15 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 func TestTheFirstCreatesTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := new(leader.Server)
-		a := start(t, "a", &leader.Client{Server: s}, nil)
+		asked := make(chan struct{})
+		a := start(t, "a", &leader.Client{Server: s, Before: func(context.Context, string) error {
+			<-asked
+			return nil
+		}}, nil)
 		if err := a.Ready(); err == nil || !strings.Contains(err.Error(), "has not told of the Lease kubecdc/kubecdc yet") {
 			t.Errorf("ready before the Lease was seen: %v", err)
 		}
+		close(asked)
 		term, took := a.took(t)
 		if term.Epoch != 2 || took != duration || !a.passes() {
 			t.Errorf("epoch %d after %v, passes: %t", term.Epoch, took, a.passes())
@@ -379,10 +386,10 @@ func TestLostAnswers(t *testing.T) {
 					first.took(t)
 					end(t, first)
 				}
-				lost := 0
+				var lost atomic.Int64
 				c := &leader.Client{Server: s, After: func(_ context.Context, v string) error {
-					if v == verb && lost < 2 {
-						lost++
+					if v == verb && lost.Load() < 2 {
+						lost.Add(1)
 						return errAway
 					}
 					return nil
@@ -390,10 +397,10 @@ func TestLostAnswers(t *testing.T) {
 				a := start(t, "a", c, nil)
 				term, took := a.took(t)
 				want := map[string]uint64{"create": 2, "update": 3}[verb]
-				if term.Epoch != want || took > duration+3*retry || lost == 0 {
-					t.Errorf("epoch %d after %v, %d lost", term.Epoch, took, lost)
+				if term.Epoch != want || took > duration+3*retry || lost.Load() == 0 {
+					t.Errorf("epoch %d after %v, %d lost", term.Epoch, took, lost.Load())
 				}
-				lost = 0
+				lost.Store(0)
 				pass(10 * time.Second)
 				if !a.passes() {
 					t.Error("it does not pass")
@@ -408,10 +415,10 @@ func TestLostAnswers(t *testing.T) {
 func TestLateAnswers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := new(leader.Server)
-		var late time.Duration
+		var late atomic.Int64 // nanoseconds
 		c := &leader.Client{Server: s, After: func(ctx context.Context, _ string) error {
 			select {
-			case <-time.After(late):
+			case <-time.After(time.Duration(late.Load())):
 				return nil
 			case <-ctx.Done():
 				return context.Cause(ctx)
@@ -419,14 +426,14 @@ func TestLateAnswers(t *testing.T) {
 		}}
 		a := start(t, "a", c, nil)
 		a.took(t)
-		late = 1900 * time.Millisecond
+		late.Store(int64(1900 * time.Millisecond))
 		for range 3000 {
 			pass(10 * time.Millisecond)
 			if !a.passes() {
 				t.Fatalf("it does not pass\n%s", a.log)
 			}
 		}
-		late = time.Hour // no answer at all, though all is carried out
+		late.Store(int64(time.Hour)) // no answer at all, though all is carried out
 		began := time.Now()
 		for a.passes() {
 			pass(10 * time.Millisecond)
@@ -434,112 +441,11 @@ func TestLateAnswers(t *testing.T) {
 		if d := time.Since(began); d > deadline {
 			t.Errorf("it passes for %v without an answer", d)
 		}
-		late = 0
+		late.Store(0)
 		pass(3 * time.Second)
 		if !a.passes() || a.Status().Epoch != 2 {
 			t.Errorf("passes: %t, %+v", a.passes(), a.Status())
 		}
 		end(t, a)
-	})
-}
-
-// A machine that is suspended has a monotonic clock that stands still; its wall clock tells.
-func TestWallClock(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var suspended, set time.Duration
-		base := time.Now()
-		clock := func() leader.Instant {
-			mu.Lock()
-			defer mu.Unlock()
-			d := time.Since(base)
-			return leader.Instant{Mono: int64(d - suspended), Wall: int64(d + set)}
-		}
-		c, cut := wall(new(leader.Server))
-		a := start(t, "a", c, clock)
-		a.took(t)
-		cut(true)
-		for _, jump := range []time.Duration{time.Hour, -time.Hour, 0} {
-			mu.Lock()
-			set = jump
-			mu.Unlock()
-			if a.passes() != (jump == 0) {
-				t.Errorf("the wall clock is set by %v: passes: %t", jump, a.passes())
-			}
-		}
-		pass(deadline + retry)
-		mu.Lock()
-		suspended = deadline + retry // it knows nothing of what passed
-		mu.Unlock()
-		if a.passes() {
-			t.Error("it passes after the machine was suspended")
-		}
-		mu.Lock()
-		suspended = 0
-		mu.Unlock()
-		cut(false)
-		pass(2 * time.Second)
-		if !a.passes() {
-			t.Error("it does not pass again")
-		}
-		end(t, a)
-	})
-}
-
-func TestPassWaits(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a := start(t, "a", &leader.Client{Server: new(leader.Server)}, nil)
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errAway)
-		defer cancel()
-		if err := a.Fence().Pass(ctx); !errors.Is(err, errAway) {
-			t.Errorf("before it leads: %v", err)
-		}
-		if _, err := a.Wait(ctx); !errors.Is(err, errAway) {
-			t.Errorf("Wait: %v", err)
-		}
-		if err := a.Fence().Pass(t.Context()); err != nil {
-			t.Error(err)
-		}
-		end(t, a)
-	})
-}
-
-func TestOptions(t *testing.T) {
-	good := leader.Options{Namespace: "n", Name: "l", Identity: "i", LeaseDuration: duration, RenewDeadline: deadline, RetryPeriod: retry}
-	got := map[string]string{}
-	for name, change := range map[string]func(*leader.Options){
-		"no namespace": func(o *leader.Options) { o.Namespace = "" },
-		"no identity":  func(o *leader.Options) { o.Identity = "" },
-		"order":        func(o *leader.Options) { o.RenewDeadline = duration },
-	} {
-		o := good
-		change(&o)
-		_, err := leader.New(o)
-		got[name] = fmt.Sprint(err)
-	}
-	want := map[string]string{
-		"no namespace": "leader election: the Lease needs a namespace and a name, and its holder an identity",
-		"no identity":  "leader election: the Lease needs a namespace and a name, and its holder an identity",
-		"order":        "leader election: it must be that 0 < retryPeriod (1s) < renewDeadline (6s) < leaseDuration (6s)",
-	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
-	}
-}
-
-func BenchmarkPass(b *testing.B) {
-	c := &leader.Client{Server: new(leader.Server)}
-	e := leader.NewWith(leader.Options{
-		Namespace: "n", Name: "l", Identity: "i", LeaseDuration: 3 * time.Hour, RenewDeadline: 2 * time.Hour, RetryPeriod: time.Hour,
-		Log: slog.New(slog.DiscardHandler),
-	}, c, nil)
-	leader.Renew(e)
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			if e.Fence().Pass(b.Context()) != nil {
-				b.Fail()
-			}
-		}
 	})
 }

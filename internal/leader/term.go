@@ -46,7 +46,7 @@ func (e *Elector) standBy(ctx context.Context) (next time.Duration, err error) {
 	free := time.Duration(0)
 	switch {
 	case l.Spec.HolderIdentity == e.o.Identity: // we have taken it, and heard no answer
-	case l.Spec.HolderIdentity == "" && l.Spec.LeaseDurationSeconds <= 1: // given back
+	case l.Spec.HolderIdentity == "" && l.Spec.LeaseDurationSeconds == released: // given back
 	default:
 		// Whoever leads may have another configuration: the longer duration counts.
 		free = max(l.Spec.duration(), e.o.LeaseDuration) - seen.since(e.since)
@@ -157,6 +157,9 @@ func (e *Elector) restore(ctx context.Context, l *lease) (next time.Duration, er
 	sent := e.now()
 	created, err := e.leases.create(writing, l)
 	switch {
+	case err == nil && !e.fence.open():
+		// It took long. Somebody may have placed the Lease and led, and then it was deleted once more. Nobody renews what is created.
+		return 0, e.lost("the Lease was deleted, and it took too long to create it again: another agent may have led")
 	case err == nil:
 		e.renewed(created, sent)
 		e.o.Log.Warn("somebody has deleted the Lease: it is there again, as it was")
