@@ -73,14 +73,17 @@ func (c *Config) settleNode(written func(path string) bool) {
 	}
 }
 
-// validateNode refuses what belongs to no node, in mode node.
+// validateNode refuses what belongs to no node, in mode node, and selectors which that of the mode contradicts.
 func (c *Config) validateNode(path *field.Path) field.ErrorList {
-	if c.Mode != ModeNode {
-		return nil
-	}
 	var list field.ErrorList
 	for i := range c.Watch {
 		rule, at := &c.Watch[i], path.Index(i)
+		if why := c.selectsNode(rule); why != "" {
+			list = append(list, field.Forbidden(at.Child("fieldSelector"), why))
+		}
+		if c.Mode != ModeNode {
+			continue
+		}
 		for j, p := range rule.Resources {
 			if why := p.nowhere(); why != "" {
 				list = append(list, field.Forbidden(at.Child("resources").Index(j), why))
@@ -89,16 +92,24 @@ func (c *Config) validateNode(path *field.Path) field.ErrorList {
 					fmt.Sprintf("can never match: of Leases those in namespace %s belong to nodes, which the rule's namespaces leave out", ns)))
 			}
 		}
-		if s, err := fields.ParseSelector(rule.FieldSelector); err == nil {
-			for _, r := range s.Requirements() {
-				if r.Field == byNodeName {
-					list = append(list, field.Forbidden(at.Child("fieldSelector"),
-						"must not name spec.nodeName where mode is node: the agent adds the name of its node by itself"))
-				}
-			}
-		}
 	}
 	return list
+}
+
+// selectsNode says why a rule must not name the node of what it takes; "": it does not, or may.
+func (c *Config) selectsNode(rule *Rule) string {
+	why := ""
+	switch {
+	case c.Mode == ModeNode:
+		why = "must not name spec.nodeName where mode is node: the agent adds the name of its node by itself"
+	case c.Mode == ModeCompanion && rule.Takes("", "v1", "pods"):
+		why = "must not name spec.nodeName of pods where mode is companion: it takes those that no node has yet, and agents on the nodes the others"
+	}
+	s, err := fields.ParseSelector(rule.FieldSelector)
+	if err != nil || !slices.ContainsFunc(s.Requirements(), func(r fields.Requirement) bool { return r.Field == byNodeName }) {
+		return ""
+	}
+	return why
 }
 
 // nodeLocal are the resources of Kubernetes itself that an agent on a node can ask for by the node's name.

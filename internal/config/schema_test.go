@@ -346,6 +346,7 @@ var onlyValidate = map[string]string{
 	"cluster-scoped":            "that nodes have no namespace",
 	"dollar":                    "variables",
 	"variable-unset":            "variables",
+	"mode-companion":            "keys that depend on each other",
 	"mode-node":                 "keys that depend on each other",
 	"mode-node-all":             "keys that depend on each other",
 	"variables":                 "variables",

@@ -36,6 +36,9 @@ func (v *version) key() string { return v.namespace + "/" + v.name }
 // JSON is the object as an API server writes it; in a list it has no kind and apiVersion.
 func (v *version) JSON(inList bool, rv uint64) string {
 	head := `"kind":"ConfigMap","apiVersion":"v1",`
+	if v.namespace == "" {
+		head = `"kind":"Node","apiVersion":"v1",`
+	}
 	if inList {
 		head = ""
 	}
@@ -69,6 +72,7 @@ type apiServer struct {
 	after  string
 
 	lists, watches, ended int
+	nodes                 bool // Nodes are served too: what has no namespace
 }
 
 func newAPIServer(t *testing.T) *apiServer {
@@ -83,9 +87,13 @@ func (s *apiServer) config() *rest.Config { return &rest.Config{Host: s.URL} }
 
 // put creates or updates an object and returns its version.
 func (s *apiServer) put(name, value string, l map[string]string) *version {
+	return s.putIn("shop", name, value, l)
+}
+
+func (s *apiServer) putIn(namespace, name, value string, l map[string]string) *version {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v := &version{namespace: "shop", name: name, labels: l, value: value}
+	v := &version{namespace: namespace, name: name, labels: l, value: value}
 	if was := s.now[v.key()]; was != nil {
 		v.uid, v.before = was.uid, was
 	} else {
@@ -96,10 +104,12 @@ func (s *apiServer) put(name, value string, l map[string]string) *version {
 	return s.add(v)
 }
 
-func (s *apiServer) delete(name string) *version {
+func (s *apiServer) delete(name string) *version { return s.deleteIn("shop", name) }
+
+func (s *apiServer) deleteIn(namespace, name string) *version {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	was := s.now["shop/"+name]
+	was := s.now[namespace+"/"+name]
 	if was == nil {
 		return nil
 	}
@@ -166,11 +176,15 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	case "/apis":
 		fmt.Fprint(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`)
 	case "/api/v1":
-		fmt.Fprint(w, `{"kind":"APIResourceList","groupVersion":"v1","resources":[`+
+		nodes := ""
+		if s.nodes {
+			nodes = `{"name":"nodes","singularName":"","namespaced":false,"kind":"Node","verbs":["list","watch"]},`
+		}
+		fmt.Fprint(w, `{"kind":"APIResourceList","groupVersion":"v1","resources":[`+nodes+
 			`{"name":"configmaps","singularName":"","namespaced":true,"kind":"ConfigMap","verbs":["list","watch"]},`+
 			`{"name":"secrets","singularName":"","namespaced":true,"kind":"Secret","verbs":["list","watch"]},`+
 			`{"name":"bindings","singularName":"","namespaced":true,"kind":"Binding","verbs":["create"]}]}`)
-	case "/api/v1/configmaps", "/api/v1/namespaces/shop/configmaps", "/api/v1/namespaces/other/configmaps":
+	case "/api/v1/nodes", "/api/v1/configmaps", "/api/v1/namespaces/shop/configmaps", "/api/v1/namespaces/other/configmaps":
 		if r.URL.Query().Get("watch") != "" {
 			s.watch(w, r)
 		} else {
@@ -218,7 +232,7 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
 	}
 	var items []string
 	for _, k := range slices.Sorted(maps.Keys(state)) {
-		if v := state[k]; !v.deleted && selector.Matches(labels.Set(v.labels)) && selectedFields.Matches(fields.Set{"metadata.name": v.name}) {
+		if v := state[k]; !v.deleted && v.servedAt(r) && selector.Matches(labels.Set(v.labels)) && selectedFields.Matches(fields.Set{"metadata.name": v.name}) {
 			items = append(items, v.JSON(true, v.rv))
 		}
 	}
@@ -270,7 +284,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 		v := s.history[next]
 		next++
 		typ := selectedType(v, selector)
-		if v.rv <= rv || typ == "" || !selectedFields.Matches(fields.Set{"metadata.name": v.name}) {
+		if v.rv <= rv || typ == "" || !v.servedAt(r) || !selectedFields.Matches(fields.Set{"metadata.name": v.name}) {
 			continue
 		}
 		if s.frames > 0 && sent == s.frames {
@@ -291,6 +305,11 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+}
+
+// servedAt tells a Node from a ConfigMap.
+func (v *version) servedAt(r *http.Request) bool {
+	return (v.namespace == "") == (r.URL.Path == "/api/v1/nodes")
 }
 
 // selectedType is what an API server makes of a change under a selector, "" for nothing.

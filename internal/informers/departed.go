@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
@@ -32,17 +31,19 @@ const (
 )
 
 func newDepartures(s *Set) *departures {
-	return &departures{set: s, lasts: departedFor, heard: make(chan *departure, departedAtOnce)}
+	return &departures{set: s, lasts: departedFor, every: departedLook, heard: make(chan *departure, departedAtOnce)}
 }
 
 // departures takes over what belongs to nodes that are gone.
 type departures struct {
 	set      *Set
 	lasts    time.Duration       // for how long at least
+	every    time.Duration       // between looks if a node has left anything
 	lane     Lane                // for the deletions of Nodes
 	heard    chan *departure     // of Nodes that go and come. Never closed; a store call waits while it is full
 	taken    map[string]*taken   // by node; under the set's mu
 	resource *object.Resource    // Nodes
+	nodes    *store              // those that there are
 	scopeOf  func(string) string // of one node's Node
 }
 
@@ -165,8 +166,9 @@ func (s *Set) follow(all []served) []*running {
 	d.taken, d.resource = map[string]*taken{}, r
 	d.lane = s.o.Lane(r.String())
 	d.scopeOf = func(node string) string { return scopeName(r, nil, "", "metadata.name="+node) }
-	i := s.newInformer(r, r.String(), selection{namespaces: func(string) bool { return true }})
-	i.snapshots, i.every, i.hearing, i.lane, i.store.lane = SnapshotNever, 0, nil, d, d
+	i := s.newInformer(r, r.String(), selection{namespaces: func(string) bool { return true }}, d)
+	i.snapshots, i.every, i.hearing, i.silent = SnapshotNever, 0, nil, true
+	d.nodes = i.store
 	out := []*running{s.enroll(i)}
 	return append(out, s.resumeTaken()...)
 }
@@ -218,28 +220,27 @@ func (s *Set) resumeTaken() (out []*running) {
 func (s *Set) departed(of *running, node string) *informer {
 	sel := of.selection
 	sel.fields += node
-	i := s.newInformer(of.resource, scopeName(of.resource, sel.patterns, sel.labels, sel.fields), sel)
-	i.shared, i.lane, i.store.lane = true, of.lane, of.lane
+	i := s.newInformer(of.resource, scopeName(of.resource, sel.patterns, sel.labels, sel.fields), sel, of.lane)
+	i.shared = true
 	return i
 }
 
-// takeOver begins to observe what a node that is gone has left.
-func (s *Set) takeOver(g *departure) []*running {
+// takeOver has what a node that is gone has left observed, by those of scopes that begin.
+func (s *Set) takeOver(g *departure) (begin, scopes []*running) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t := s.departures.taken[g.node]; t != nil {
 		t.since, t.returned = time.Now(), false
-		return nil
+		return nil, t.scopes
 	}
 	t := &taken{since: time.Now()}
 	s.departures.taken[g.node] = t
 	for _, of := range s.partlyObserved() {
 		i := s.departed(of, g.node)
-		of.store.mu.Lock()
-		i.store.history = of.store.history
-		of.store.mu.Unlock()
 		r := s.enroll(i)
-		// Whatever is remembered of the scope by now: what the agent of the node has told since is not known.
+		// Whatever is remembered of the scope by now: etcd may have been restored since, and what the agent of the node has
+		// told is not known.
+		i.store.history = of.store.historyNow()
 		i.resume = &origin{
 			Scope: checkpoint.Scope{
 				Group: i.resource.Group, Version: i.resource.Version, Resource: i.resource.Name, Kind: i.resource.Kind,
@@ -251,13 +252,20 @@ func (s *Set) takeOver(g *departure) []*running {
 		t.scopes = append(t.scopes, r)
 	}
 	s.o.Log.Info("a node is gone: what it has left is observed from here", "node", g.node, "rv", g.at, "scopes", len(t.scopes))
-	return t.scopes
+	return t.scopes, t.scopes
+}
+
+// historyNow is the number of the history that the store is in.
+func (s *store) historyNow() uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.history
 }
 
 // run heeds departures until ctx ends, and ends what is no longer needed.
 func (d *departures) run(ctx context.Context) error {
 	var g errgroup.Group
-	tick := time.NewTicker(departedLook)
+	tick := time.NewTicker(d.every)
 	defer tick.Stop()
 	for {
 		select {
@@ -268,7 +276,7 @@ func (d *departures) run(ctx context.Context) error {
 				d.set.returned(heard.node)
 				continue
 			}
-			begin := d.set.takeOver(heard)
+			begin, scopes := d.set.takeOver(heard)
 			for _, r := range begin {
 				ictx, cancel := context.WithCancel(ctx)
 				d.set.mu.Lock()
@@ -282,9 +290,9 @@ func (d *departures) run(ctx context.Context) error {
 				})
 			}
 			g.Go(func() error {
-				// The Nodes' checkpoint must not pass before this one is there.
-				for slices.ContainsFunc(begin, func(r *running) bool { return !r.store.isAdopted() }) {
-					if !sleep(ctx, departedLook/20) {
+				// The Nodes' checkpoint must not pass before these are there, or no longer needed.
+				for _, r := range scopes {
+					if !r.isTaken(ctx, d.every/20) {
 						return nil
 					}
 				}
@@ -306,6 +314,22 @@ func (s *Set) returned(node string) {
 	}
 }
 
+// isTaken waits until there is a checkpoint of the scope's own, or the scope has ended because its node is back; false: ctx
+// ended first.
+func (r *running) isTaken(ctx context.Context, look time.Duration) bool {
+	for !r.store.isAdopted() {
+		select {
+		case <-r.done:
+			return true
+		default:
+		}
+		if !sleep(ctx, look) {
+			return false
+		}
+	}
+	return true
+}
+
 // isAdopted tells if there is a position of the store's own to go on from.
 func (s *store) isAdopted() bool {
 	s.mu.Lock()
@@ -319,11 +343,17 @@ func (d *departures) end(ctx context.Context) {
 	s.mu.Lock()
 	var over []*running
 	for node, t := range d.taken {
-		empty := !slices.ContainsFunc(t.scopes, func(r *running) bool { return !r.store.isEmpty() })
 		if slices.ContainsFunc(t.scopes, func(r *running) bool { return r.cancel == nil }) {
 			continue // not begun yet
 		}
-		if !t.returned && (!empty || time.Since(t.since) < d.lasts) {
+		if !t.returned {
+			if time.Since(t.since) < d.lasts {
+				continue
+			}
+			// It may have come back where no event told: while this agent was away, or etcd was restored.
+			t.returned = d.nodes.has(node)
+		}
+		if !t.returned && slices.ContainsFunc(t.scopes, func(r *running) bool { return !r.store.isEmpty() }) {
 			continue
 		}
 		over = append(over, t.scopes...)
@@ -347,7 +377,17 @@ func (d *departures) end(ctx context.Context) {
 		delete(s.informers, r.scope)
 		s.mu.Unlock()
 		s.vectors.forget(r.scope)
+		if s.hearing != nil {
+			s.hearing.forget(r.resource, r.scope)
+		}
 	}
+}
+
+// has tells if there is a cluster-scoped object of that name.
+func (s *store) has(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.objects[s.prefix+name].last != nil
 }
 
 // isEmpty tells if nothing is there, nor on its way to the bus.
@@ -356,14 +396,4 @@ func (s *store) isEmpty() bool {
 	defer s.mu.Unlock()
 	_, outstanding := s.ledger.Oldest()
 	return s.adopted && s.caughtUp && len(s.objects) == 0 && !outstanding
-}
-
-// forget ends the series of a scope.
-func (v *vectors) forget(scope string) {
-	l := prometheus.Labels{"scope": scope}
-	for _, vec := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
-		v.deltas, v.skipped, v.objects, v.heldBytes, v.lists, v.watches, v.retries, v.errors, v.gaps, v.blocked, v.synced, v.lastEvent,
-	} {
-		vec.DeletePartialMatch(l)
-	}
 }

@@ -30,6 +30,19 @@ func newHearing(hear func(ctx context.Context, r *object.Resource) (Heard, bool,
 	return &hearing{hear: hear, resources: map[schema.GroupResource]*heardOf{}}
 }
 
+// forget drops a scope that has ended for good.
+func (h *hearing) forget(r *object.Resource, scope string) {
+	h.mu.Lock()
+	o := h.resources[schema.GroupResource{Group: r.Group, Resource: r.Name}]
+	h.mu.Unlock()
+	if o == nil {
+		return
+	}
+	o.asking <- struct{}{}
+	delete(o.scopes, scope)
+	<-o.asking
+}
+
 // of is the answer for a scope. Its error is that of the bus, or the cause of ctx.
 func (h *hearing) of(ctx context.Context, r *object.Resource, scope string) (Heard, bool, error) {
 	name := schema.GroupResource{Group: r.Group, Resource: r.Name}

@@ -51,6 +51,8 @@ type informer struct {
 	resumed *origin // where it began
 	// shared tells that other agents observe other parts of the resource, and speak of it on the bus.
 	shared bool
+	// silent tells that what is observed is for the set itself: nothing of it is captured.
+	silent bool
 	// forgotten tells that nothing of the resource was remembered.
 	forgotten bool
 	// replayed is the resourceVersion up to which the run before may have told what is told again.

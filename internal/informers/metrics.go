@@ -24,29 +24,43 @@ type vectors struct {
 	blocked   *prometheus.GaugeVec
 	synced    *prometheus.GaugeVec
 	lastEvent *prometheus.GaugeVec
+
+	all []interface { // of the above
+		DeletePartialMatch(labels prometheus.Labels) int
+	}
 }
 
 func newVectors(reg prometheus.Registerer) *vectors {
-	f := promauto.With(reg)
+	f, v := promauto.With(reg), &vectors{}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return f.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append([]string{"scope"}, labels...))
+		vec := f.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append([]string{"scope"}, labels...))
+		v.all = append(v.all, vec)
+		return vec
 	}
 	gauge := func(name, help string) *prometheus.GaugeVec {
-		return f.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"scope"})
+		vec := f.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"scope"})
+		v.all = append(v.all, vec)
+		return vec
 	}
-	return &vectors{
-		deltas:    counter("kubecdc_informer_deltas_total", "Deltas formed, by op (c created, u updated, d deleted, r read, e entered, l left, stream: an event about the stream).", "op"),
-		skipped:   counter("kubecdc_informer_skipped_total", "Watch events not taken, by reason (excluded: by the selection of namespaces, or the agent's own; known: a version that was taken before).", "reason"),
-		objects:   gauge("kubecdc_informer_objects", "Last-known objects."),
-		heldBytes: gauge("kubecdc_informer_held_bytes", "Compressed bytes of last-known objects."),
-		lists:     counter("kubecdc_informer_lists_total", "Lists of all objects, by cause (start; resume: from the checkpoint; expired: the API server had no history to watch on; retry: the one before failed).", "cause"),
-		watches:   counter("kubecdc_informer_watches_total", "HTTP watches ended, by cause (closed, error, blocked, silent, expired, rewound).", "cause"),
-		retries:   counter("kubecdc_informer_expired_retries_total", "Expired watches tried again on a connection of their own, by result (found: history was there; expired; failed).", "result"),
-		errors:    counter("kubecdc_informer_errors_total", "Requests that failed and are made again, by reason: what was done and the class of the failure, such as list_forbidden or watch_network.", "reason"),
-		gaps:      counter("kubecdc_informer_gaps_total", "Spans of history that could not be read, by reason (expired, compacted, rewound, selection-changed, checkpoint-lost); recovered is true where all of its changes were found all the same.", "reason", "recovered"),
-		blocked:   gauge("kubecdc_informer_blocked", "1 while the watch is ended because the queue is full."),
-		synced:    gauge("kubecdc_informer_synced", "1 once a list has been loaded."),
-		lastEvent: gauge("kubecdc_informer_last_event_timestamp_seconds", "When the last event or bookmark came."),
+	v.deltas = counter("kubecdc_informer_deltas_total", "Deltas formed, by op (c created, u updated, d deleted, r read, e entered, l left, stream: an event about the stream).", "op")
+	v.skipped = counter("kubecdc_informer_skipped_total", "Watch events not taken, by reason (excluded: by the selection of namespaces, or the agent's own; known: a version that was taken before).", "reason")
+	v.objects = gauge("kubecdc_informer_objects", "Last-known objects.")
+	v.heldBytes = gauge("kubecdc_informer_held_bytes", "Compressed bytes of last-known objects.")
+	v.lists = counter("kubecdc_informer_lists_total", "Lists of all objects, by cause (start; resume: from the checkpoint; expired: the API server had no history to watch on; retry: the one before failed).", "cause")
+	v.watches = counter("kubecdc_informer_watches_total", "HTTP watches ended, by cause (closed, error, blocked, silent, expired, rewound).", "cause")
+	v.retries = counter("kubecdc_informer_expired_retries_total", "Expired watches tried again on a connection of their own, by result (found: history was there; expired; failed).", "result")
+	v.errors = counter("kubecdc_informer_errors_total", "Requests that failed and are made again, by reason: what was done and the class of the failure, such as list_forbidden or watch_network.", "reason")
+	v.gaps = counter("kubecdc_informer_gaps_total", "Spans of history that could not be read, by reason (expired, compacted, rewound, selection-changed, checkpoint-lost); recovered is true where all of its changes were found all the same.", "reason", "recovered")
+	v.blocked = gauge("kubecdc_informer_blocked", "1 while the watch is ended because the queue is full.")
+	v.synced = gauge("kubecdc_informer_synced", "1 once a list has been loaded.")
+	v.lastEvent = gauge("kubecdc_informer_last_event_timestamp_seconds", "When the last event or bookmark came.")
+	return v
+}
+
+// forget ends the series of a scope.
+func (v *vectors) forget(scope string) {
+	for _, vec := range v.all {
+		vec.DeletePartialMatch(prometheus.Labels{"scope": scope})
 	}
 }
 

@@ -171,7 +171,7 @@ func valueOf(o *object.Object) string {
 		Metadata         struct{ ManagedFields []any }
 		Data             struct{ Value string }
 	}
-	if err := json.Unmarshal(b, &v); err != nil || v.Kind != "ConfigMap" || v.APIVersion != "v1" || v.Metadata.ManagedFields != nil {
+	if err := json.Unmarshal(b, &v); err != nil || v.Kind != "ConfigMap" && v.Kind != "Node" || v.APIVersion != "v1" || v.Metadata.ManagedFields != nil {
 		return fmt.Sprintf("(%v: %s)", err, b)
 	}
 	return v.Data.Value

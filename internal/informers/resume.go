@@ -128,6 +128,9 @@ func (i *informer) giveUp(ctx context.Context, now uint64, reason object.GapReas
 	c := i.resume
 	i.resume = nil
 	l := lost{from: c.ResourceVersion, since: c.LastSeen, reason: reason}
+	if c.lost != nil { // nor is known what was told before it
+		l.from, l.untold = c.lost.from, true
+	}
 	if h := i.heard; reason == object.Rewound && h != nil && h.ResourceVersion > l.from {
 		l.from, l.since = h.ResourceVersion, h.At // the checkpoint is as old as the copy of etcd
 	}

@@ -102,7 +102,7 @@ func (s *Set) part(all []served, unknown []string, begin []*running) []*farewell
 		if len(c.Namespaces) == 1 && scope == scopeName(r, c.Namespaces, c.LabelSelector, c.FieldSelector) && isName(c.Namespaces[0]) {
 			sel.namespace = c.Namespaces[0]
 		}
-		f := &farewell{informer: s.newInformer(current, scope, sel), from: c, memory: s.o.Memory, done: make(chan struct{})}
+		f := &farewell{informer: s.newInformer(current, scope, sel, s.o.Lane(scope)), from: c, memory: s.o.Memory, done: make(chan struct{})}
 		f.store.history = c.History
 		for _, i := range s.informers {
 			if i.resource.Group == c.Group && i.resource.Name == c.Resource {

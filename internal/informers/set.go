@@ -406,15 +406,15 @@ func (s *Set) addScope(out []*running, c chosen, namespace string, patterns []st
 	if s.informers[scope] != nil {
 		return out
 	}
-	i := s.newInformer(resource, scope, sel)
+	i := s.newInformer(resource, scope, sel, s.o.Lane(scope))
 	i.shared = s.partOf(resource).FieldSelector != ""
 	return append(out, s.enroll(i))
 }
 
-func (s *Set) newInformer(resource *object.Resource, scope string, sel selection) *informer {
+func (s *Set) newInformer(resource *object.Resource, scope string, sel selection, lane Lane) *informer {
 	i := &informer{
 		client: s.client, resource: resource, selection: sel, scope: scope, ignored: s.ignored,
-		snapshots: s.o.Snapshot, every: s.o.Every, cutter: s.cutter, lane: s.o.Lane(scope), listSlots: s.slots, walkSlots: s.walks, log: s.o.Log,
+		snapshots: s.o.Snapshot, every: s.o.Every, cutter: s.cutter, lane: lane, listSlots: s.slots, walkSlots: s.walks, log: s.o.Log,
 		metrics: s.vectors.of(scope), outage: s.outage, denials: s.denials, progressed: s.lookAgain, hearing: s.hearing,
 		progressEvery: progressEvery, ended: make(chan struct{}),
 	}

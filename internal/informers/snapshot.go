@@ -187,6 +187,9 @@ func (s *Set) Snapshot(ctx context.Context, resource, namespace string) ([]Start
 	var all []*running
 	names := map[string]bool{}
 	for _, i := range s.informers {
+		if i.silent {
+			continue
+		}
 		names[i.resource.String()] = true
 		if (resource == "" || resource == i.resource.String()) && i.observes(namespace) {
 			all = append(all, i)

@@ -155,6 +155,35 @@ func TestLeaderElection(t *testing.T) {
 	}
 }
 
+// Agents on nodes, and their companion, read through field selectors, which RBAC does not know. The companion follows which Nodes
+// there are wherever it takes Pods, whatever the pattern that takes them, and only there.
+func TestModes(t *testing.T) {
+	const node, companion = "mode: node\ncheckpoint: {file: {path: /c.json}}", "mode: companion\ncheckpoint: {file: {path: /c.json}}"
+	for _, c := range []struct{ name, watch, more string }{
+		{"node", `- {resources: [pods, nodes]}`, node},
+		{"node-others", `- {resources: [csinodes, leases.coordination.k8s.io, resourceslices.resource.k8s.io, widgets.example.com]}
+- {resources: [pods], namespaces: [shop]}`, node},
+		{"companion", `- {resources: [pods, nodes, deployments]}`, companion},
+		{"companion-all-in-namespace", `- {resources: ["*"], namespaces: [shop]}`, companion},
+		{"companion-all", `- {resources: ["*"]}`, companion},
+		{"companion-no-pods", `- {resources: [deployments, nodes]}
+- {resources: ["*.v1."], except: [pods], namespaces: [shop]}`, companion},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := rbac.New(parseWith(t, c.watch, c.more), options(t), nil)
+			m.Header = []string{"Of " + strings.ReplaceAll(c.watch, "\n", " ") + ", " + strings.ReplaceAll(c.more, "\n", ", ")}
+			golden(t, "mode-"+c.name, m)
+		})
+	}
+	t.Run("companion-discovered", func(t *testing.T) {
+		served := &rbac.Discovery{Resources: []rbac.Resource{
+			{Resource: "pods", Namespaced: true}, {Resource: "nodes"}, {Group: "apps", Resource: "deployments", Namespaced: true},
+		}}
+		m := rbac.New(parseWith(t, `- {resources: ["*"]}`, companion), options(t), served)
+		golden(t, "mode-companion-discovered", m)
+	})
+}
+
 // sameAsJSON reads both forms with parsers of others.
 func sameAsJSON(t rapid.TB, m *rbac.Manifests) {
 	t.Helper()

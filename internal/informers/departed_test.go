@@ -1,0 +1,391 @@
+package informers_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// ConfigMaps stand for Pods here: that of a node has the node's name, and of what no node has there is none.
+const (
+	unbound = "configmaps?fieldSelector=metadata.name="
+	nodes   = "nodes"
+)
+
+// nodeObject is the scope in which the agent of a node observes its Node.
+func nodeObject(name string) string { return "nodes?fieldSelector=metadata.name=" + name }
+
+// companion is a run of the set that looks after what nodes that are gone have left.
+type companion struct {
+	*life
+	reg *prometheus.Registry
+}
+
+func startCompanion(t *testing.T, s *apiServer, m *memory, change func(*informers.Options, *recorder)) *companion {
+	t.Helper()
+	reg := prometheus.NewPedanticRegistry()
+	l := live(t, s, m, func(o *informers.Options, rec *recorder) {
+		o.Departed, o.Registerer = true, reg
+		o.Part = func(_, resource string) informers.Part {
+			if resource == "nodes" {
+				return informers.Part{None: true}
+			}
+			return informers.Part{FieldSelector: "metadata.name="}
+		}
+		if change != nil {
+			change(o, rec)
+		}
+	})
+	eventually(t, "to be ready", func() bool { return captured(l.set) && l.set.Ready() == nil && len(l.set.Status()) >= 2 })
+	return &companion{life: l, reg: reg}
+}
+
+// cluster is an API server with Nodes, each with one ConfigMap.
+func cluster(t *testing.T, names ...string) *apiServer {
+	t.Helper()
+	s := newAPIServer(t)
+	s.nodes = true
+	for _, name := range names {
+		s.putIn("", name, "node", nil)
+		s.put(name, "1", nil)
+	}
+	return s
+}
+
+// waitScope waits until the deltas of one scope are those of want.
+func (c *companion) waitScope(t *testing.T, scope string, want ...string) {
+	t.Helper()
+	var got []string
+	eventually(t, fmt.Sprintf("%s to have %q", scope, want), func() bool {
+		got = nil
+		for _, d := range c.ofScope(scope) {
+			if d.Stream == nil || d.Stream.Kind != object.Progress {
+				got = append(got, short(d))
+			}
+		}
+		return len(got) >= len(want)
+	})
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("%s: -want +got\n%s", scope, diff)
+	}
+}
+
+func (c *companion) ofScope(scope string) (list []*object.Delta) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, d := range c.deltas {
+		if d.Scope == scope || d.Stream != nil && d.Stream.Scope == scope {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+// nothingLeft checks that of scopes that were taken over nothing is kept: no informer, no place in the checkpoint, no series.
+func (c *companion) nothingLeft(t *testing.T, m *memory) {
+	t.Helper()
+	want := []string{unbound, nodes}
+	eventually(t, "only the companion's own scopes to be observed", func() bool { return len(c.set.Status()) == len(want) })
+	kept := func() []string {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return slices.Sorted(maps.Keys(m.tracked))
+	}
+	eventually(t, "only they to be tracked", func() bool { return slices.Equal(kept(), want) })
+	eventually(t, "only they to be in the metrics", func() bool {
+		families, err := c.reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, series := range f.GetMetric() {
+				for _, l := range series.GetLabel() {
+					if l.GetName() == "scope" && !slices.Contains(want, l.GetValue()) {
+						return false
+					}
+				}
+			}
+		}
+		return true
+	})
+}
+
+// nodesReach waits until the checkpoint of the Nodes has passed rv.
+func nodesReach(t *testing.T, m *memory, rv uint64) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("the Nodes' checkpoint to pass %d", rv), func() bool {
+		_ = m.Flush(t.Context())
+		c, ok := m.saved(nodes)
+		return ok && c.ResourceVersion >= rv
+	})
+}
+
+// refuse has the lists of one node's objects fail.
+func (s *apiServer) refuse(node string, code int, reason metav1.StatusReason) {
+	s.do(func() {
+		s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+			q := r.URL.Query()
+			if r.URL.Path != "/api/v1/configmaps" || q.Get("watch") != "" || q.Get("fieldSelector") != "metadata.name="+node {
+				return false
+			}
+			fail(w, code, reason)
+			return true
+		}
+	})
+}
+
+func takenOver(objects ...string) []string {
+	all := []string{"gap 0 checkpoint-lost", fmt.Sprintf("snapshot.started %d", len(objects))}
+	return append(append(all, objects...), fmt.Sprintf("snapshot.completed %d", len(objects)))
+}
+
+// What a node that is gone has left is told until there is nothing more, and nothing of it is kept then.
+func TestDepartedNode(t *testing.T) {
+	s, m := cluster(t, "n1", "n2"), newMemory()
+	c := startCompanion(t, s, m, nil)
+	s.put("n1", "2", nil)
+	gone := s.deleteIn("", "n1").rv
+	scope := unbound + "n1"
+	want := takenOver("r n1 uid-2 -→2")
+	c.waitScope(t, scope, want...)
+	c.waitScope(t, nodeObject("n1"), "d n1 uid-1 node→-")
+	c.waitScope(t, nodes)
+	if g := c.ofScope(scope)[0].Stream; g.From != 1 || g.To != gone-1 {
+		t.Errorf("the gap is from %d to %d, want from 1 to %d: right before the deletion", g.From, g.To, gone-1)
+	}
+	s.put("n1", "3", nil)
+	s.put("n2", "2", nil) // Its own agent tells that.
+	c.waitScope(t, scope, append(want, "u n1 uid-2 2→3")...)
+	nodesReach(t, m, gone)
+	if _, err := c.set.Snapshot(t.Context(), "nodes", ""); err == nil {
+		t.Error("a snapshot of Nodes began, which the companion does not capture")
+	}
+	last := s.delete("n1").rv
+	c.waitScope(t, scope, append(want, "u n1 uid-2 2→3", "d n1 uid-2 3→-")...)
+	c.nothingLeft(t, m)
+	told := c.ofScope(scope)
+	if p := told[len(told)-1].Stream; p == nil || p.Kind != object.Progress || p.ResourceVersion < last {
+		t.Errorf("the last word on %s is %s, want progress up to %d", scope, short(told[len(told)-1]), last)
+	}
+	for _, d := range c.deltas {
+		if d.Scope == unbound+"n2" {
+			t.Errorf("%s is of a node that is there", short(d))
+		}
+	}
+}
+
+// A Node that is made again has an agent of its own: it is left to that one, whatever there is on it, also when it goes once more.
+func TestDepartedNodeReturns(t *testing.T) {
+	s, m := cluster(t, "n1"), newMemory()
+	c := startCompanion(t, s, m, nil)
+	scope := unbound + "n1"
+	want := takenOver("r n1 uid-2 -→1")
+	for range 2 {
+		gone := s.deleteIn("", "n1").rv
+		c.waitScope(t, scope, want...)
+		nodesReach(t, m, gone)
+		back := s.putIn("", "n1", "node", nil).rv
+		c.nothingLeft(t, m)
+		nodesReach(t, m, back)
+		want = append(want, want[:4]...)
+	}
+}
+
+// A Node that comes back before the API server could say what it had left: nothing waits for that any more.
+func TestDepartedNodeReturnsTooSoon(t *testing.T) {
+	s, m := cluster(t, "n1"), newMemory()
+	c := startCompanion(t, s, m, nil)
+	s.refuse("n1", http.StatusForbidden, metav1.StatusReasonForbidden)
+	gone := s.deleteIn("", "n1").rv
+	scope := unbound + "n1"
+	eventually(t, "the refusal to show", func() bool {
+		return slices.ContainsFunc(c.set.Status(), func(st informers.Status) bool { return st.Scope == scope && st.Reason == "forbidden" })
+	})
+	_ = m.Flush(t.Context())
+	if p, _ := m.saved(nodes); p.ResourceVersion >= gone {
+		t.Errorf("the Nodes' checkpoint is at %d, and nothing is remembered of the deletion at %d", p.ResourceVersion, gone)
+	}
+	back := s.putIn("", "n1", "node", nil).rv
+	c.nothingLeft(t, m)
+	nodesReach(t, m, back)
+}
+
+// Errors that pass are waited out.
+func TestDepartedNodeBehindErrors(t *testing.T) {
+	s, m := cluster(t, "n1"), newMemory()
+	c := startCompanion(t, s, m, nil)
+	s.refuse("n1", http.StatusInternalServerError, metav1.StatusReasonInternalError)
+	s.deleteIn("", "n1")
+	scope := unbound + "n1"
+	eventually(t, "the failure to show", func() bool {
+		return slices.ContainsFunc(c.set.Status(), func(st informers.Status) bool { return st.Scope == scope && st.Reason == "server_error" })
+	})
+	s.put("n1", "2", nil)
+	s.do(func() { s.fault = nil })
+	c.waitScope(t, scope, append(takenOver("r n1 uid-2 -→1"), "u n1 uid-2 1→2")...)
+}
+
+// History that does not go back to the deletion: the gap still claims nothing of what was before.
+func TestDepartedNodeCompacted(t *testing.T) {
+	s, m := cluster(t, "n1"), newMemory()
+	c := startCompanion(t, s, m, nil)
+	s.do(func() {
+		s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+			q := r.URL.Query()
+			if q.Get("fieldSelector") != "metadata.name=n1" || q.Get("resourceVersionMatch") != "Exact" {
+				return false
+			}
+			fail(w, http.StatusGone, metav1.StatusReasonExpired)
+			return true
+		}
+	})
+	gone := s.deleteIn("", "n1").rv
+	scope := unbound + "n1"
+	c.waitScope(t, scope, "gap 0 compacted", "snapshot.started 1", "r n1 uid-2 -→1", "snapshot.completed 1")
+	if g := c.ofScope(scope)[0].Stream; g.From != 1 || g.To < gone || g.Recovered {
+		t.Errorf("the gap is from %d to %d (recovered: %t), want from 1 to %d or above", g.From, g.To, g.Recovered, gone)
+	}
+}
+
+// What is taken over is of the history that the companion is in, also where it has heard of restores in this run only.
+func TestDepartedNodeInARestoredHistory(t *testing.T) {
+	s, m := cluster(t, "n1"), newMemory()
+	c := startCompanion(t, s, m, func(o *informers.Options, _ *recorder) {
+		o.Heard = func(context.Context, *object.Resource) (informers.Heard, bool, error) {
+			return informers.Heard{Scope: unbound + "n2", ResourceVersion: 100, History: 3}, true, nil
+		}
+	})
+	s.deleteIn("", "n1")
+	scope := unbound + "n1"
+	c.waitScope(t, scope, takenOver("r n1 uid-2 -→1")...)
+	for _, d := range c.ofScope(scope) {
+		if d.Stream == nil && d.History != 3 || d.Stream != nil && d.Stream.History != 3 {
+			t.Errorf("%s is not of history 3: %+v", short(d), d)
+		}
+	}
+}
+
+// A companion that ends before what it takes over is saved hears of the deletion again. Behind that it goes on with the scope,
+// and tells what has changed meanwhile.
+func TestDepartedNodeAndRestart(t *testing.T) {
+	s, m := cluster(t, "n1"), newMemory()
+	first := startCompanion(t, s, m, func(_ *informers.Options, rec *recorder) {
+		rec.holds = func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.Gap }
+	})
+	nodesReach(t, m, 1) // The Nodes are loaded, and where is saved.
+	gone := s.deleteIn("", "n1").rv
+	scope := unbound + "n1"
+	first.waitScope(t, scope, "gap 0 checkpoint-lost")
+	first.waitScope(t, nodeObject("n1"), "d n1 uid-1 node→-")
+	_ = m.Flush(t.Context())
+	first.end()
+	if p, _ := m.saved(nodes); p.ResourceVersion >= gone {
+		t.Fatalf("the Nodes' checkpoint has passed %d before what was taken over is saved", gone)
+	}
+
+	second := startCompanion(t, s, m, nil)
+	second.waitScope(t, nodeObject("n1"), "d n1 uid-1 node→-")
+	second.waitScope(t, scope, takenOver("r n1 uid-2 -→1")...)
+	nodesReach(t, m, gone)
+	eventually(t, "the snapshot to be done with", func() bool {
+		_ = m.Flush(t.Context())
+		p, ok := m.saved(scope)
+		return ok && p.Snapshot == nil
+	})
+	second.end()
+	s.put("n1", "2", nil)
+
+	third := startCompanion(t, s, m, nil)
+	third.waitScope(t, nodeObject("n1"))
+	third.waitScope(t, scope, "u n1 uid-2 1→2")
+	s.delete("n1")
+	third.waitScope(t, scope, "u n1 uid-2 1→2", "d n1 uid-2 2→-")
+	third.nothingLeft(t, m)
+}
+
+// A Node that came back while nobody could see it: its own agent observes it all the same.
+func TestDepartedNodeReturnsUnseen(t *testing.T) {
+	s, m := cluster(t, "n1"), newMemory()
+	first := startCompanion(t, s, m, nil)
+	gone := s.deleteIn("", "n1").rv
+	scope := unbound + "n1"
+	first.waitScope(t, scope, takenOver("r n1 uid-2 -→1")...)
+	nodesReach(t, m, gone)
+	eventually(t, "the scope to be saved", func() bool {
+		_ = m.Flush(t.Context())
+		_, ok := m.saved(scope)
+		return ok
+	})
+	first.end()
+	s.putIn("", "n1", "node", nil)
+	s.compact()
+	second := startCompanion(t, s, m, nil)
+	second.nothingLeft(t, m)
+	if _, ok := s.now["shop/n1"]; !ok {
+		t.Fatal("the node was left because it was empty")
+	}
+}
+
+// Half of a cluster goes at once.
+func TestManyDepartedNodes(t *testing.T) {
+	var names []string
+	for i := range 40 {
+		names = append(names, fmt.Sprintf("n%d", i))
+	}
+	s, m := cluster(t, names...), newMemory()
+	c := startCompanion(t, s, m, nil)
+	for _, name := range names {
+		s.deleteIn("", name)
+	}
+	for n, name := range names {
+		c.waitScope(t, unbound+name, takenOver(fmt.Sprintf("r %s uid-%d -→1", name, 2*n+2))...)
+	}
+	if len(c.set.Status()) != len(names)+2 {
+		t.Errorf("%d scopes are observed, want %d", len(c.set.Status()), len(names)+2)
+	}
+	for _, name := range names {
+		s.delete(name)
+	}
+	for n, name := range names {
+		uid := fmt.Sprintf("uid-%d", 2*n+2)
+		c.waitScope(t, unbound+name, append(takenOver(fmt.Sprintf("r %s %s -→1", name, uid)), fmt.Sprintf("d %s %s 1→-", name, uid))...)
+		c.waitScope(t, nodeObject(name), fmt.Sprintf("d %s uid-%d node→-", name, 2*n+1))
+	}
+	c.nothingLeft(t, m)
+}
+
+// Nobody is asked for Nodes where a cluster is observed whole.
+func TestNoNodesAreFollowedForAWholeCluster(t *testing.T) {
+	s, m := cluster(t, "n1"), newMemory()
+	asked := make(chan string, 1)
+	s.fault = func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.HasPrefix(r.URL.Path, "/api/v1/nodes") {
+			select {
+			case asked <- r.URL.String():
+			default:
+			}
+		}
+		return false
+	}
+	l := live(t, s, m, nil)
+	eventually(t, "to be ready", func() bool { return captured(l.set) && l.set.Ready() == nil })
+	s.deleteIn("", "n1")
+	s.put("n1", "2", nil)
+	l.wait(t, "snapshot.started 1", "r n1 uid-2 -→1", "snapshot.completed 1", "u n1 uid-2 1→2")
+	select {
+	case url := <-asked:
+		t.Errorf("asked for %s", url)
+	default:
+	}
+}
