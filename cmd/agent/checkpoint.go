@@ -144,7 +144,7 @@ func (c *capture) remember(ctx context.Context, uid, name string, epoch uint64) 
 	if epoch == 0 {
 		err = keeper.Load(ctx)
 	} else {
-		epoch, err = keeper.TakeOver(ctx, epoch)
+		epoch, err = keeper.TakeOver(ctx, epoch, c.elector.Fence().Pass)
 	}
 	if err != nil {
 		if ctx.Err() != nil {

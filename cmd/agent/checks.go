@@ -83,7 +83,7 @@ func (c *checks) look(now time.Time) readiness {
 		status := c.election.Status()
 		k := c.note("leader", c.election.Ready(), status.String(), now)
 		k.words = k.Detail
-		r.Ready, r.Standby, r.Checks = k.OK, !status.Leading, append(r.Checks, k)
+		r.Ready, r.Standby, r.Checks = k.OK, !status.Leading && status.Over == nil, append(r.Checks, k)
 		if r.Standby {
 			return r
 		}

@@ -2,9 +2,13 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/leader"
 )
 
@@ -136,4 +141,62 @@ func TestHealthOfAnAgentThatHangs(t *testing.T) {
 			t.Errorf("once it goes on: %d", got)
 		}
 	})
+}
+
+// Who asks and does not read is cut off; a profile, which is only begun, is not.
+func TestWhoDoesNotReadIsCutOff(t *testing.T) {
+	all := make([]informers.Status, 50_000) // more than the sockets hold
+	for i := range all {
+		all[i] = informers.Status{Scope: fmt.Sprintf("configmaps/namespace-%05d", i), Phase: informers.PhaseWatching}
+	}
+	s := newServer(serverOptions{
+		registry: prometheus.NewRegistry(), log: slog.New(slog.DiscardHandler), checks: newChecks(), pprof: true,
+		status: func() (st statuses) {
+			st.addScopes(slices.Clone(all))
+			return st
+		},
+	})
+	if s.WriteTimeout != readWithin || s.IdleTimeout != idleWithin {
+		t.Errorf("timeouts %v and %v", s.WriteTimeout, s.IdleTimeout)
+	}
+	s.WriteTimeout = 200 * time.Millisecond
+	closed := make(chan struct{}, 10)
+	s.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			closed <- struct{}{}
+		}
+	}
+	l, err := listen(t.Context(), "127.0.0.1:0", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	defer func() {
+		if err := errors.Join(s.Close(), <-served); !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	}()
+	var d net.Dialer
+	conn, err := d.DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "GET /status?scopes=100000 HTTP/1.1\r\nHost: agent\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-closed:
+	case <-time.After(time.Minute):
+		t.Error("the connection of one who does not read is there still")
+	}
+	r, err := http.Get("http://" + l.Addr().String() + "/debug/pprof/trace?seconds=0.5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	if b, err := io.ReadAll(r.Body); err != nil || r.StatusCode != http.StatusOK || len(b) == 0 {
+		t.Errorf("%s, %d bytes, %v", r.Status, len(b), err)
+	}
 }

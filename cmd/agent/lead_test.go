@@ -3,9 +3,16 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,7 +20,9 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/leader"
 	"github.com/kubecdc/kubecdc/internal/relay"
+	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 // electing is a capture with an election, outside of a pod.
@@ -100,5 +109,104 @@ func TestRelaysDeliverOnlyWhileLeading(t *testing.T) {
 	f.err = errors.New("another leads")
 	if err := target.Deliver(t.Context(), new(relay.Record)); !errors.Is(err, f.err) || r.delivered != 1 {
 		t.Errorf("%d delivered, %v", r.delivered, err)
+	}
+}
+
+// A fence that is shut while a receiver refuses stops the next attempt, not just the next record.
+func TestRelayedRequestsPassTheFence(t *testing.T) {
+	f := new(atomicFence)
+	requests := make(chan struct{}, 100)
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		f.shut.Store(true)
+		w.WriteHeader(http.StatusServiceUnavailable)
+		requests <- struct{}{}
+	}))
+	defer receiver.Close()
+	h := config.DefaultHTTP()
+	h.URL = receiver.URL
+	target, err := newRelayTarget(config.Default(), &config.RelayTarget{HTTP: h}, "c", io.Discard, f, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	running, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- target.Run(running) }()
+	event, err := consume.Parse(podRecord(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := target.Deliver(t.Context(), &relay.Record{Event: event}); !errors.Is(err, leader.ErrLost) {
+		t.Errorf("Deliver: %v", err)
+	}
+	if n := len(requests); n != 1 {
+		t.Errorf("%d requests, want the first alone", n)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// atomicFence is shut for good when it is told to be.
+type atomicFence struct{ shut atomic.Bool }
+
+func (f *atomicFence) Pass(context.Context) error {
+	if f.shut.Load() {
+		return leader.ErrLost
+	}
+	return nil
+}
+
+// A deposed leader has not yet ended when it is asked: it is neither ready nor a standby.
+func TestDeposedLeaderIsNotReady(t *testing.T) {
+	c := newChecks()
+	c.election = &deposed{}
+	r := c.look(time.Now())
+	if r.Ready || r.Standby || !strings.Contains(r.text(time.Now()), "[-] leader: this agent ends") {
+		t.Errorf("%+v\n%s", r, r.text(time.Now()))
+	}
+}
+
+// deposed is the election of a leader that another one has followed.
+type deposed struct{}
+
+func (*deposed) Status() leader.Status { return leader.Status{Seen: true, Over: leader.ErrLost} }
+func (*deposed) Ready() error          { return fmt.Errorf("this agent ends: %w", leader.ErrLost) }
+
+// elsewhere is a relay whose cursor is taken each time.
+type elsewhere struct{ runs atomic.Int64 }
+
+func (e *elsewhere) Ready() error { return nil }
+
+func (e *elsewhere) Run(context.Context) error {
+	e.runs.Add(1)
+	return fmt.Errorf("%w: on another host", relay.ErrElsewhere)
+}
+
+// Where leaders follow one another, the one before may take a relay's cursor late. It is taken back, once.
+func TestRelayTakesItsCursorBack(t *testing.T) {
+	for name, test := range map[string]struct {
+		fence *atomicFence
+		shut  bool
+		want  int64
+	}{
+		"no election":   {nil, false, 1},
+		"leads":         {new(atomicFence), false, 2},
+		"does not lead": {new(atomicFence), true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newRelayHost([]config.Relay{{Name: "r"}}, slog.New(slog.DiscardHandler))
+				if test.fence != nil {
+					test.fence.shut.Store(test.shut)
+					h.fence = test.fence
+				}
+				e := new(elsewhere)
+				h.run(t.Context(), func(*config.Relay) (runner, error) { return e, nil }) // until it gives up
+				if n := e.runs.Load(); n != test.want || h.probes()[0].ready() == nil {
+					t.Errorf("it ran %d times, want %d; ready: %v", n, test.want, h.probes()[0].ready())
+				}
+			})
+		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
 )
@@ -74,6 +75,7 @@ func fromHere(h http.Handler) http.Handler {
 			answer(w, http.StatusForbidden, &snapshotAnswer{Errors: []string{"only asked from the agent's own machine: use kubectl exec or kubectl port-forward"}})
 			return
 		}
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // a profile takes minutes; a test's recorder has none
 		h.ServeHTTP(w, r)
 	})
 }

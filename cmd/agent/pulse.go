@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -21,42 +23,50 @@ const (
 // pulse tells if the agent is alive, for /healthz: a restart must help, and nothing else must be taken for it. A bus or an
 // API server that is away is waited for, in whatever state the agent is then, and no restart brings it back. What only a
 // restart cures is a deadlock, and one among the stages ends at the locks of the queue and of the informers: a beat takes
-// them. Time in which the process was stopped, between two beats, does not count.
+// them. How long it takes is counted in ticks that this process has seen, and not by a clock: time in which the process was
+// stopped, or had no processor, is no sign of a deadlock.
 type pulse struct {
-	log   *slog.Logger
-	beat  func() // takes the locks
-	began time.Time
-	in    atomic.Int64 // since when a beat is under way, in nanoseconds since began; 0: none is
-	once  sync.Once
+	log    *slog.Logger
+	beat   func()       // takes the locks
+	missed atomic.Int64 // ticks since the beat that is under way began
+	once   sync.Once
 }
 
-func newPulse(log *slog.Logger, beat func()) *pulse {
-	return &pulse{log: log, beat: beat, began: time.Now()}
-}
+func newPulse(log *slog.Logger, beat func()) *pulse { return &pulse{log: log, beat: beat} }
 
 // watch feels the pulse until ctx ends. It does not return while a beat hangs.
 func (p *pulse) watch(ctx context.Context) {
+	var g errgroup.Group
+	defer func() { _ = g.Wait() }() // a beat has no error
 	tick := time.NewTicker(beatEvery)
 	defer tick.Stop()
+	var over chan struct{} // closed when the beat is; nil: none is under way
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-over:
+			over = nil
+			p.missed.Store(0)
 		case <-tick.C:
+			if over != nil {
+				p.missed.Add(1)
+				continue
+			}
+			done := make(chan struct{})
+			over = done
+			g.Go(func() error {
+				defer close(done)
+				p.beat()
+				return nil
+			})
 		}
-		p.in.Store(max(1, int64(time.Since(p.began))))
-		p.beat()
-		p.in.Store(0)
 	}
 }
 
 // alive is nil unless a beat hangs.
 func (p *pulse) alive() error {
-	in := p.in.Load()
-	if in == 0 {
-		return nil
-	}
-	hangs := time.Since(p.began) - time.Duration(in)
+	hangs := time.Duration(p.missed.Load()) * beatEvery
 	if hangs < hangsAfter {
 		return nil
 	}

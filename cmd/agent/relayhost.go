@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/leader"
+	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
@@ -34,6 +36,7 @@ type runner interface {
 type relayHost struct {
 	log    *slog.Logger
 	pause  time.Duration // the first
+	fence  publish.Fence // passed before each start; nil: there is no election
 	relays []*hostedRelay
 }
 
@@ -103,9 +106,12 @@ func (h *relayHost) run(ctx context.Context, open func(*config.Relay) (runner, e
 // keep runs one relay again and again until ctx ends.
 func (h *relayHost) keep(ctx context.Context, r *hostedRelay, open func(*config.Relay) (runner, error)) {
 	pause := h.pause
+	// A leader that stood still as its relay started may take the cursor once more when another one leads, before it notices. It ends
+	// then, and the cursor is taken back: once, since whoever takes it again is no leader of before.
+	takesBack := h.fence != nil
 	for {
 		began := time.Now()
-		running, err := open(r.cfg)
+		running, err := h.open(ctx, r.cfg, open)
 		if err == nil {
 			r.set(running, nil)
 			err = running.Run(ctx)
@@ -116,12 +122,18 @@ func (h *relayHost) keep(ctx context.Context, r *hostedRelay, open func(*config.
 			}
 			return
 		}
-		if errors.Is(err, relay.ErrElsewhere) { // started again, it would take the cursor back, and the two would take turns for ever
+		elsewhere := errors.Is(err, relay.ErrElsewhere)
+		switch {
+		case errors.Is(err, leader.ErrLost): // the agent ends, and says why
+			r.set(nil, err)
+			return
+		case elsewhere && takesBack:
+			takesBack = false
+		case elsewhere: // started again, it would take the cursor back, and the two would take turns for ever
 			r.set(nil, err)
 			h.log.Error("relay is run elsewhere too, and ends here: run a relay of one name once", "relay", r.cfg.Name, "err", err)
 			return
-		}
-		if err == nil {
+		case err == nil:
 			err = errors.New("it ended by itself")
 		}
 		if time.Since(began) >= mostRelayPause {
@@ -138,4 +150,14 @@ func (h *relayHost) keep(ctx context.Context, r *hostedRelay, open func(*config.
 		}
 		pause = min(2*pause, mostRelayPause)
 	}
+}
+
+// open makes a relay, once this agent may write. Its first act is to take the cursor from whoever has it.
+func (h *relayHost) open(ctx context.Context, r *config.Relay, open func(*config.Relay) (runner, error)) (runner, error) {
+	if h.fence != nil {
+		if err := h.fence.Pass(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return open(r)
 }

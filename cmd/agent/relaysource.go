@@ -22,12 +22,9 @@ func newRelay(cfg *config.Config, r *config.Relay, cluster string, stdout io.Wri
 	if err != nil {
 		return nil, fmt.Errorf("relay %s: %w", r.Name, err)
 	}
-	target, err := newRelayTarget(cfg, &r.To, cluster, stdout, log.With("relay", r.Name))
+	target, err := newRelayTarget(cfg, &r.To, cluster, stdout, fence, log.With("relay", r.Name))
 	if err != nil {
 		return nil, fmt.Errorf("relay %s: to: %w", r.Name, err)
-	}
-	if fence != nil {
-		target = fenced{target, fence}
 	}
 	return relay.New(relay.Options{
 		Name: r.Name, Source: source, Target: target, Match: matchRelay(r, cluster), Refused: relay.Refused(r.Refused),
@@ -77,28 +74,39 @@ func withClusterAdvice(err error, cluster string) error {
 	return fmt.Errorf("%w: set cluster in the file, or --cluster (where the agent has none, it is the uid of namespace kube-system)", err)
 }
 
-// newRelayTarget is where a relay sends records.
-func newRelayTarget(cfg *config.Config, to *config.RelayTarget, cluster string, stdout io.Writer, log *slog.Logger) (relay.Target, error) {
-	maxBytes := int(cfg.Event.MaxBytes)
+// newRelayTarget is where a relay sends records. Each record, and each request of a bus, passes fence first.
+func newRelayTarget(cfg *config.Config, to *config.RelayTarget, cluster string, stdout io.Writer, fence publish.Fence, log *slog.Logger) (relay.Target, error) {
+	target, err := openRelayTarget(to, cluster, int(cfg.Event.MaxBytes), stdout, fence, log)
+	if err != nil || fence == nil {
+		return target, err
+	}
+	return fenced{target, fence}, nil
+}
+
+func openRelayTarget(to *config.RelayTarget, cluster string, maxBytes int, stdout io.Writer, fence publish.Fence, log *slog.Logger) (relay.Target, error) {
 	switch {
 	case to.Slack != nil:
 		return relay.NewSlack(relay.SlackConfig{URLFile: to.Slack.URLFile, TokenFile: to.Slack.TokenFile, Channel: to.Slack.Channel}, log)
 	case to.HTTP != nil:
-		h, err := publish.NewHTTP(httpConfig(to.HTTP), log, nil)
+		c := httpConfig(to.HTTP)
+		c.Fence = fence
+		h, err := publish.NewHTTP(c, log, nil)
 		if err != nil {
 			return nil, err
 		}
 		return relay.NewBus(h, max(relay.DefaultWorkers, 2*to.HTTP.Batch)), nil // one batch is filled while another is sent
 	case to.NATS != nil:
 		c := natsConfig(to.NATS, cluster, maxBytes)
-		c.Key = "to.nats"
+		c.Key, c.Fence = "to.nats", fence
 		n, err := publish.NewNATS(c, log, nil)
 		if err != nil {
 			return nil, withClusterAdvice(err, cluster)
 		}
 		return relay.NewBus(n, 0), nil
 	case to.Kafka != nil:
-		k, err := publish.NewKafka(kafkaConfig(to.Kafka, cluster, maxBytes), log, nil)
+		c := kafkaConfig(to.Kafka, cluster, maxBytes)
+		c.Fence = fence
+		k, err := publish.NewKafka(c, log, nil)
 		if err != nil {
 			return nil, withClusterAdvice(err, cluster)
 		}

@@ -389,6 +389,7 @@ func (c *capture) beside(ctx context.Context, cluster string, run func(context.C
 	m := relay.NewMetrics(c.reg)
 	relaying, stop := context.WithCancel(ctx)
 	defer stop()
+	c.relays.fence = c.fence()
 	var g errgroup.Group
 	g.Go(func() error {
 		c.relays.run(relaying, func(r *config.Relay) (runner, error) {

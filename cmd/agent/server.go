@@ -36,6 +36,12 @@ type serverOptions struct {
 	pprof    bool
 }
 
+// Whoever does not read what was asked for, or asks nothing more, must not hold memory and a connection for ever.
+const (
+	readWithin = time.Minute // not where fromHere lifts it
+	idleWithin = 2 * time.Minute
+)
+
 // newServer serves /metrics, /healthz, /readyz and /status, and to its own machine /snapshot and /debug/pprof.
 func newServer(o serverOptions) *httpServer {
 	s := &httpServer{checks: o.checks, pulse: newPulse(o.log, o.beat)}
@@ -53,7 +59,7 @@ func newServer(o serverOptions) *httpServer {
 	if o.pprof {
 		serveProfiles(mux)
 	}
-	s.Server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	s.Server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: readWithin, IdleTimeout: idleWithin}
 	return s
 }
 

@@ -38,7 +38,7 @@ machine that runs with an embedded JetStream, or ` + strings.TrimPrefix(defaultA
 		Example: `  kubecdc snapshot                                  # all that is captured
   kubecdc snapshot deployments.apps
   kubecdc snapshot cm -n shop
-  kubectl exec -n kubecdc deploy/kubecdc -- kubecdc snapshot pods`,
+  kubectl exec -n kubecdc deploy/kubecdc -- /kubecdc snapshot pods`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usageError{errors.New("snapshot: name one resource, such as deployments.apps, or none for all")}

@@ -53,7 +53,7 @@ Without --agent it is the one 'kubecdc run' of this machine that runs with an em
 ` + strings.TrimPrefix(defaultAgent, "http://") + `. In a pod: kubectl exec, or kubectl port-forward. Exit code 1: no agent answers.`,
 		Example: `  kubecdc status
   kubecdc status --watch
-  kubectl exec -n kubecdc deploy/kubecdc -- kubecdc status
+  kubectl exec -n kubecdc deploy/kubecdc -- /kubecdc status
   kubecdc status -o json | jq '.scopes[] | select(.lagSeconds > 60) | .scope'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

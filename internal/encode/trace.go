@@ -8,8 +8,8 @@ import (
 
 // Trace is the trace context of an event (W3C Trace Context, level 1). The zero value: the event is not traced.
 //
-// It is made of the sha256 of source + "\n" + id, so that each copy of an event, also of another agent or after a restart, is the
-// same to the byte, and so is its trace: ID is the beginning of the sum that JetStream's Nats-Msg-Id is the beginning of.
+// It is made of the sha256 of source + "\n" + id, so that each copy of an event, also of another agent or after a restart, has the
+// same trace: ID is the beginning of the sum that JetStream's Nats-Msg-Id is the beginning of.
 type Trace struct {
 	ID   [16]byte
 	Span [8]byte // the event's way from the API server to the bus; consumers' spans hang on it

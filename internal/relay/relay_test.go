@@ -437,6 +437,7 @@ func TestCursorInAnotherStreamIsAnError(t *testing.T) {
 }
 
 func TestBinaryRecordIsWrittenAsAStructuredLine(t *testing.T) {
+	const traceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01" // whoever reads it hangs spans on it
 	b := newBus(t)
 	e, err := consume.Parse([]byte(event("shop", "a", 7)))
 	if err != nil {
@@ -447,6 +448,7 @@ func TestBinaryRecordIsWrittenAsAStructuredLine(t *testing.T) {
 	for name, value := range map[string]string{
 		"specversion": "1.0", "id": e.ID, "source": e.Source, "type": e.Type, "cluster": e.Cluster, "apiversion": e.APIVersion, "kind": e.Kind,
 		"resource": e.Resource, "namespace": e.Namespace, "name": e.Name, "uid": e.UID, "op": "u", "resourceversion": "7",
+		"traceparent": traceParent, "epoch": "3",
 	} {
 		m.Header["ce-"+name] = []string{value}
 	}
@@ -464,7 +466,7 @@ func TestBinaryRecordIsWrittenAsAStructuredLine(t *testing.T) {
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if got.ID != e.ID || !bytes.Equal(got.Data.After, []byte(`{"a":2}`)) {
+	if got.ID != e.ID || !bytes.Equal(got.Data.After, []byte(`{"a":2}`)) || got.TraceParent != traceParent || got.Epoch != "3" {
 		t.Errorf("line: %+v", got)
 	}
 }

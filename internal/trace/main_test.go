@@ -153,6 +153,7 @@ func newTracer(t *testing.T, cfg trace.Config) *running {
 	if r.Tracer, err = trace.New(cfg, slog.New(slog.NewTextHandler(&r.log, nil)), r.reg); err != nil {
 		t.Fatal(err)
 	}
+	r.SetFlush(time.Minute)
 	return r
 }
 

@@ -58,6 +58,7 @@ type Tracer struct {
 	receiver *publish.Receiver
 	// queue is written by any worker and read by Run. A full one drops. It is never closed.
 	queue   chan *publish.Capture
+	flush   time.Duration // flushTimeout
 	log     *slog.Logger
 	metrics *metrics
 	warned  time.Time // of Run's goroutine
@@ -73,7 +74,7 @@ func New(cfg Config, log *slog.Logger, reg prometheus.Registerer) (*Tracer, erro
 	}
 	return &Tracer{
 		cfg: cfg, resource: newResource(&cfg), receiver: receiver, queue: make(chan *publish.Capture, queueLength),
-		log: log, metrics: newMetrics(reg),
+		flush: flushTimeout, log: log, metrics: newMetrics(reg),
 	}, nil
 }
 
@@ -104,7 +105,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 	defer t.receiver.Close()
 	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(flushTimeout, stop) })()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(t.flush, stop) })()
 	for {
 		batch := t.gather(ctx)
 		if len(batch) == 0 {
