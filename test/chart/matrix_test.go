@@ -70,11 +70,13 @@ func TestMatrix(t *testing.T) {
 	}
 	for _, f := range files {
 		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
 			if _, err := chart.Lint(t.Context(), h.path, "--values", f.path, "--namespace", namespace); err != nil {
 				t.Error(err)
 			}
-			all := h.objects(t, f.release(), "--values", f.path)
+			all, notes := h.install(t, f.release(), "--values", f.path)
 			checkNames(t, all)
+			checkNotes(t, all, f.name, notes)
 			found := workloads(t, all)
 			if len(found) == 0 {
 				t.Fatal("nothing runs an agent")
@@ -85,6 +87,29 @@ func TestMatrix(t *testing.T) {
 				checkRoles(t, a, all, w)
 			}
 		})
+	}
+}
+
+// checkNotes: they warn where the roles allow everything, and only there.
+func checkNotes(t *testing.T, all []object, name, notes string) {
+	t.Helper()
+	var everything bool
+	for _, o := range append(ofKind(all, "ClusterRole"), ofKind(all, "Role")...) {
+		for _, r := range items(o, "rules") {
+			everything = everything || slices.Contains(items(r, "apiGroups"), any("*")) && slices.Contains(items(r, "resources"), any("*"))
+		}
+	}
+	configured := slices.Contains([]string{"everything", "everything-in-namespaces", "both-everything", "both-in-namespaces"}, name)
+	if everything != configured {
+		t.Errorf("the roles allow everything: %v, and config.watch has \"*\": %v", everything, configured)
+	}
+	if warned := strings.Contains(notes, "(*/*)"); warned != everything {
+		t.Errorf("the roles allow everything: %v, and NOTES say so: %v\n%s", everything, warned, notes)
+	}
+	for _, wrong := range []string{"%!", "<no value>", "<nil>"} {
+		if strings.Contains(notes, wrong) {
+			t.Errorf("a template went wrong:\n%s", notes)
+		}
 	}
 }
 
@@ -188,6 +213,10 @@ func argument(t *testing.T, w *workload, prefix string) string {
 func checkMemory(t *testing.T, w *workload) {
 	t.Helper()
 	limit := text(w.container, "resources", "limits", "memory")
+	// docs/operations.md, sizing: an agent that captures little, and the queue while the bus is away.
+	if q, err := resource.ParseQuantity(limit); err == nil && at(w.config, "queue", "bytes") == nil && q.Value()*9/10 < (50+64)<<20 {
+		t.Errorf("%s has a limit of %s, of which 90 %% are not enough for 50 MiB and a full queue of 64 MiB", w.name(), limit)
+	}
 	for _, e := range items(w.container, "env") {
 		if text(e, "name") != "GOMEMLIMIT" || strings.HasSuffix(text(e, "value"), "B") {
 			continue // or it is the user's
@@ -323,6 +352,7 @@ func TestMatrixRefused(t *testing.T) {
 	h := newHelm(t)
 	for _, f := range valuesFiles(t, filepath.Join("values", "wrong")) {
 		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
 			want := f.head["want"]
 			out, err := h.template(t.Context(), release, "--values", f.path)
 			if err == nil {

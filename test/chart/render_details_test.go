@@ -115,6 +115,26 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
+// NOTES warn of a limit that a full queue does not fit under.
+func TestMemoryForQueue(t *testing.T) {
+	h := newHelm(t)
+	for _, c := range []struct{ set, want string }{
+		{"mode=both", ""},
+		{"resources.limits.memory=96Mi", "make it at least 127Mi"},
+		{"resources.limits.memory=128Mi", ""},
+		{"resources.limits.memory=96Mi,config.queue.bytes=16MiB", ""},
+		{"resources.limits.memory=96Mi,config.queue.bytes=16777216", ""},
+		{"config.queue.bytes=1GiB", "resources.limits.memory is 512Mi"},
+		{"mode=node,node.resources.limits.memory=100Mi", "node.resources.limits.memory is 100Mi"},
+		{"resources.limits=null,config.queue.bytes=1GiB", ""},
+	} {
+		_, notes := h.install(t, release, "--set", someBus, "--set", c.set)
+		if warned := strings.Contains(notes, "limits.memory"); warned != (c.want != "") || !strings.Contains(notes, c.want) {
+			t.Errorf("%s: want %q in\n%s", c.set, c.want, notes)
+		}
+	}
+}
+
 // A change of what the agent reads once rolls its pods; one of what it does not read leaves them alone.
 func TestConfigurationRollsPods(t *testing.T) {
 	h := newHelm(t)
@@ -145,34 +165,6 @@ func (h *helm) install(t *testing.T, name string, args ...string) (all []object,
 		t.Fatalf("helm install --dry-run=client: %v\n%s", err, out)
 	}
 	return parse(t, manifests), notes
-}
-
-// NOTES warn where the roles allow everything, and only there.
-func TestNotesSayWhatIsAllowed(t *testing.T) {
-	h := newHelm(t)
-	for _, f := range valuesFiles(t, "values") {
-		t.Run(f.name, func(t *testing.T) {
-			all, said := h.install(t, f.release(), "--values", f.path)
-			var everything bool
-			for _, kind := range []string{"ClusterRole", "Role"} {
-				for _, o := range ofKind(all, kind) {
-					for _, r := range items(o, "rules") {
-						everything = everything || slices.Contains(items(r, "apiGroups"), "*") && slices.Contains(items(r, "resources"), "*")
-					}
-				}
-			}
-			configured := slices.Contains([]string{"everything", "everything-in-namespaces", "both-everything", "both-in-namespaces"}, f.name)
-			if everything != configured {
-				t.Errorf("the roles allow everything: %v, and config.watch has \"*\": %v", everything, configured)
-			}
-			if warned := strings.Contains(said, "(*/*)"); warned != everything {
-				t.Errorf("the roles allow everything: %v, and NOTES say so: %v\n%s", everything, warned, said)
-			}
-			if strings.Contains(said, "%!") || strings.Contains(said, "<no value>") || strings.Contains(said, "<nil>") {
-				t.Errorf("a template went wrong:\n%s", said)
-			}
-		})
-	}
 }
 
 // In mode both, each rule's pods and Nodes are the agents' on the nodes; the companion has the rules as they are written.

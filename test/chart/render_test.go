@@ -173,14 +173,9 @@ type agent struct{ path string }
 
 func buildAgent(t *testing.T) *agent {
 	t.Helper()
-	if path := os.Getenv("KUBECDC_E2E_AGENT"); path != "" {
-		return &agent{path}
-	}
-	path := filepath.Join(t.TempDir(), "kubecdc")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./cmd/agent")
-	cmd.Dir = filepath.Join("..", "..")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the agent: %v\n%s", err, out)
+	path, err := chart.Agent(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
 	}
 	return &agent{path}
 }

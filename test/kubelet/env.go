@@ -74,8 +74,7 @@ func (p *pod) value(ctx context.Context, c *corev1.Container, e corev1.EnvVar, b
 		v, err := p.field(from.FieldRef.FieldPath)
 		return v, err == nil, err
 	case from.ResourceFieldRef != nil:
-		v, err := limit(c, from.ResourceFieldRef)
-		return v, err == nil, err
+		return limit(c, from.ResourceFieldRef), true, nil
 	case from.ConfigMapKeyRef != nil:
 		data, err := p.configMap(ctx, from.ConfigMapKeyRef.Name, from.ConfigMapKeyRef.Optional)
 		return pick(data, err, from.ConfigMapKeyRef.Key, from.ConfigMapKeyRef.Optional)
@@ -117,7 +116,7 @@ func (p *pod) field(path string) (string, error) {
 }
 
 // limit is a resource of the container in units of the divisor, rounded up; the node's where there is none.
-func limit(c *corev1.Container, ref *corev1.ResourceFieldSelector) (string, error) {
+func limit(c *corev1.Container, ref *corev1.ResourceFieldSelector) string {
 	kind, name, _ := strings.Cut(ref.Resource, ".")
 	list := c.Resources.Limits
 	if kind == "requests" {
@@ -132,9 +131,9 @@ func limit(c *corev1.Container, ref *corev1.ResourceFieldSelector) (string, erro
 		divisor = resource.MustParse("1")
 	}
 	if name == "cpu" {
-		return fmt.Sprint(int64(math.Ceil(float64(q.MilliValue()) / float64(divisor.MilliValue())))), nil
+		return fmt.Sprint(int64(math.Ceil(float64(q.MilliValue()) / float64(divisor.MilliValue()))))
 	}
-	return fmt.Sprint(int64(math.Ceil(float64(q.Value()) / float64(divisor.Value())))), nil
+	return fmt.Sprint(int64(math.Ceil(float64(q.Value()) / float64(divisor.Value()))))
 }
 
 var reference = regexp.MustCompile(`\$\$|\$\([A-Za-z_.-][A-Za-z0-9_.-]*\)`)

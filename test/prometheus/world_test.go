@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -94,17 +95,31 @@ func newWorld(t *testing.T) *world {
 		w.agents = append(w.agents, a)
 		o.Scrape[0].Targets = append(o.Scrape[0].Targets, a.address)
 	}
-	rules, err := filepath.Abs(rulesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.Rules = []string{rules}
+	o.Rules = []string{soonRules(t)}
 	w.Server = prometheus.Start(t, o)
 	w.startAgents(t)
 	for _, a := range w.agents {
 		eventually(t, time.Minute, func() error { return a.ready(t.Context()) })
 	}
 	return w
+}
+
+// soonRules is a copy of the chart's rules by which an event is old sooner.
+func soonRules(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(rulesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const old, soon = "kubecdc_queue_oldest_seconds > 60", "kubecdc_queue_oldest_seconds > 15"
+	if strings.Count(string(text), old) != 1 {
+		t.Fatalf("%s: %q is not there, or twice", rulesFile, old)
+	}
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(file, []byte(strings.Replace(string(text), old, soon, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 const role = "agent"
@@ -327,17 +342,27 @@ func (w *world) write(ctx context.Context, n int) error {
 	return err
 }
 
-// load changes objects, some thirty times a second, until ctx ends. While the API server is away, it goes on trying.
+// load changes objects, some thirty times a second, until ctx ends. While the API server is away, it goes on trying. The error
+// is that of the last write, where none has succeeded.
 func (w *world) load(ctx context.Context) error {
 	tick := time.NewTicker(30 * time.Millisecond)
 	defer tick.Stop()
+	written := false
+	var last error
 	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():
+			if !written {
+				return fmt.Errorf("there was no load: %w", last)
+			}
 			return nil
 		case <-tick.C:
 		}
-		_ = w.write(ctx, n) // that there is load, the panels tell
+		if err := w.write(ctx, n); err == nil {
+			written = true
+		} else {
+			last = err
+		}
 	}
 }
 

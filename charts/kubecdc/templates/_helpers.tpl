@@ -64,6 +64,22 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 {{- end -}}
 
+{{/*
+The memory limit in Mi that an agent has to have at least, for 90 % of it to hold the process and a full queue: nothing where
+{root, resources} has more, has none, or cannot be told.
+*/}}
+{{- define "kubecdc.memoryWanted" -}}
+{{- $queue := dig "queue" "bytes" "64MiB" (.root.Values.config | default dict) -}}
+{{- $queue = kindIs "float64" $queue | ternary (printf "%.0f" (toString $queue | float64)) (toString $queue) -}}
+{{- $limit := include "kubecdc.gomemlimit" (dig "limits" "memory" "" (.resources | default dict)) -}}
+{{- if and $limit (regexMatch "^[0-9]+([KMGT]iB)?$" $queue) -}}
+{{- $unit := regexFind "[A-Za-z]+$" $queue -}}
+{{- $factor := get (dict "" 1 "KiB" 1024 "MiB" 1048576 "GiB" 1073741824 "TiB" 1099511627776) $unit -}}
+{{- $wanted := addf (mulf (trimSuffix $unit $queue | float64) $factor) (mulf 50 1048576) -}}
+{{- if lt (float64 $limit) $wanted -}}{{- divf $wanted 0.9 1048576 | ceil | int64 -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The port of the agents' HTTP server. */}}
 {{- define "kubecdc.port" -}}
 {{- $address := dig "server" "address" ":8080" (.Values.config | default dict) | toString -}}

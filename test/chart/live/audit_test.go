@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
+	"slices"
 	"testing"
 )
 
@@ -48,21 +50,28 @@ func (l *auditLog) of(t testing.TB, user string) []request {
 	return out
 }
 
+// refused are the user's requests that were refused, each once, and how many there were of all.
+func (l *auditLog) refused(t testing.TB, namespace, account string) (refused []string, asked int) {
+	t.Helper()
+	all := l.of(t, fmt.Sprintf("system:serviceaccount:%s:%s", namespace, account))
+	for _, r := range all {
+		if code := r.ResponseStatus.Code; code == http.StatusUnauthorized || code == http.StatusForbidden {
+			refused = append(refused, fmt.Sprintf("%d: %s %s", code, r.Verb, r.RequestURI))
+		}
+	}
+	slices.Sort(refused)
+	return slices.Compact(refused), len(all)
+}
+
 // nothingRefused fails the test unless the user has asked for something and was refused nothing.
 func (l *auditLog) nothingRefused(t testing.TB, namespace, account string) {
 	t.Helper()
-	user := fmt.Sprintf("system:serviceaccount:%s:%s", namespace, account)
-	asked := l.of(t, user)
-	if len(asked) == 0 {
-		t.Errorf("%s has asked the API server for nothing", user)
+	refused, asked := l.refused(t, namespace, account)
+	if asked == 0 {
+		t.Errorf("%s/%s has asked the API server for nothing", namespace, account)
 	}
-	seen := map[string]bool{}
-	for _, r := range asked {
-		what := fmt.Sprintf("%s %s", r.Verb, r.RequestURI)
-		if code := r.ResponseStatus.Code; (code == 401 || code == 403) && !seen[what] {
-			seen[what] = true
-			t.Errorf("%s was refused (%d): %s", user, code, what)
-		}
+	for _, what := range refused {
+		t.Errorf("%s/%s was refused: %s", namespace, account, what)
 	}
-	t.Logf("%s: %d requests, %d refused", user, len(asked), len(seen))
+	t.Logf("%s/%s: %d requests, %d refused", namespace, account, asked, len(refused))
 }

@@ -5,11 +5,13 @@ package live_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -24,10 +26,14 @@ func TestRunCluster(t *testing.T) {
 	w.mustHelm(t, "install", "kubecdc", w.chart, "--namespace", "kubecdc-run", "--set", defaultURL, "--wait", "--timeout", "120s")
 	pods := w.ready(t, "kubecdc-run", "agent", 2)
 	leader := n.leader(t, pods)
-	status, err := n.ask(t, &pods[1-leader], "/readyz?verbose")
-	if err != nil || !strings.Contains(status, pods[leader].Name) {
-		t.Errorf("/readyz of the standby (%v) does not name the leader %s:\n%s", err, pods[leader].Name, status)
-	}
+	// The standby looks at the Lease each second.
+	eventually(t, 30*time.Second, func() error {
+		status, err := n.ask(t, &pods[1-leader], "/readyz?verbose")
+		if err == nil && !strings.Contains(status, pods[leader].Name) {
+			err = fmt.Errorf("/readyz of the standby does not name the leader %s:\n%s", pods[leader].Name, status)
+		}
+		return err
+	})
 	if metrics, err := n.ask(t, &pods[leader], "/metrics"); err != nil || !strings.Contains(metrics, "kubecdc_") {
 		t.Errorf("/metrics: %v\n%.300s", err, metrics)
 	}
@@ -63,7 +69,7 @@ func TestRunCluster(t *testing.T) {
 	}
 	n.whole(t, written)
 
-	// As docs/operations.md has it: the agents end before what they may do is taken from them.
+	// As the chart's README has it: the agents end before what they may do is taken from them.
 	w.scale(t, "kubecdc-run", 0)
 	w.ready(t, "kubecdc-run", "agent", 0)
 	w.mustHelm(t, "uninstall", "kubecdc", "--namespace", "kubecdc-run", "--wait", "--timeout", "120s")
@@ -94,6 +100,53 @@ func TestRunCluster(t *testing.T) {
 	w.ready(t, "kubecdc-run", "agent", 0)
 	n.ended(t, "kubecdc-run", 8, false)
 	w.nothingLeft(t, before, append(left, "ConfigMap shop-run/between"))
+}
+
+// TestRunWithoutRule takes one rule from the chart's role before the agent runs: what the other tests look for in the audit
+// log is found there, and the agent says what it lacks.
+func TestRunWithoutRule(t *testing.T) {
+	const namespace = "kubecdc-rule"
+	w.namespace(t, namespace, "restricted")
+	w.mustHelm(t, "install", "kubecdc", w.chart, "--namespace", namespace, "--set", defaultURL, "--set", "replicas=1",
+		"--set-json", `config.watch=[{"resources":["services"]},{"resources":["deployments.apps"]}]`)
+	roles := w.client.RbacV1().ClusterRoles()
+	role, err := roles.Get(t.Context(), namespace+":kubecdc", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := len(role.Rules)
+	role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "deployments") })
+	if len(role.Rules) != before-1 {
+		t.Fatalf("rules of the role: %v; want one for deployments", role.Rules)
+	}
+	if role, err = roles.Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	n := w.startNodes(t, site{})
+	eventually(t, time.Minute, func() error {
+		refused, asked := w.audit.refused(t, namespace, "kubecdc")
+		if len(refused) == 0 {
+			return fmt.Errorf("%d requests, none of them refused, and the role is %v", asked, role.Rules)
+		}
+		for _, what := range refused {
+			if !strings.HasPrefix(what, "403: ") || !strings.Contains(what, "/apis/apps/v1/deployments") {
+				t.Errorf("refused: %s; want deployments alone", what)
+			}
+		}
+		return nil
+	})
+	pods, err := w.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(pods.Items) != 1 {
+		t.Fatalf("%d pods: %v", len(pods.Items), err)
+	}
+	eventually(t, time.Minute, func() error {
+		if said := n.Log(namespace, pods.Items[0].Name); !strings.Contains(said, "forbidden") || !strings.Contains(said, "deployments") {
+			return fmt.Errorf("the log does not say that deployments are forbidden:\n%s", said)
+		}
+		return nil
+	})
+	w.mustHelm(t, "uninstall", "kubecdc", "--namespace", namespace, "--wait", "--timeout", "120s")
+	w.ready(t, namespace, "agent", 0)
 }
 
 // scale the release's Deployment.

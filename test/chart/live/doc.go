@@ -4,7 +4,7 @@
 //
 //	TestManifests   everything that the chart renders, over ../values, is what the API server takes
 //	TestRelease     install, upgrade, rollback, uninstall, two releases side by side
-//	TestRun         a release at work, in each mode
+//	TestRun         a release at work, in each mode; and one whose role lacks a rule, which the audit log tells
 //
 // KUBECDC_CHART=require fails where parts cannot be run (no Linux, not root) instead of skipping.
 package live

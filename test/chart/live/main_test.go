@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -91,14 +90,8 @@ func newWorld(ctx context.Context) (_ *world, err error) {
 		return w, err
 	}
 	say("building the agent")
-	if w.agent = os.Getenv("KUBECDC_E2E_AGENT"); w.agent == "" {
-		w.agent = filepath.Join(w.dir, "kubecdc")
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", w.agent, "./cmd/agent")
-		cmd.Dir = filepath.Join(w.chart, "..", "..")
-		cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return w, fmt.Errorf("build the agent: %w\n%s", err, out)
-		}
+	if w.agent, err = chart.Agent(ctx, w.dir); err != nil {
+		return w, err
 	}
 	say("starting a control plane")
 	policy := filepath.Join(w.dir, "policy.yaml")

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,8 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-
-	"github.com/kubecdc/kubecdc/test/chart"
 )
 
 // matrix is the files of ../values.
@@ -37,53 +36,24 @@ func matrix(t *testing.T) []string {
 	return files
 }
 
-func TestLint(t *testing.T) {
-	for _, file := range append(matrix(t), "") {
-		args := []string{"--set", "bus.nats.url=nats://nats.messaging:4222"}
-		if file != "" {
-			args = []string{"--values", file}
-		}
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
-			if _, err := chart.Lint(t.Context(), w.helm, args...); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
 // TestManifests applies everything that the chart renders: an unknown field, a value that validation refuses, a Pod that
 // admission refuses, fails. What is applied is deleted again.
 func TestManifests(t *testing.T) {
+	var mu sync.Mutex
 	kinds := map[string]int{}
-	for i, file := range matrix(t) {
-		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
-		t.Run(name, func(t *testing.T) {
-			namespace := fmt.Sprintf("matrix-%d", i)
-			text := w.mustHelm(t, "template", name, w.chart, "--values", file, "--namespace", namespace,
-				"--api-versions", "monitoring.coreos.com/v1")
-			rendered := objects(t, text)
-			level := "restricted"
-			for _, o := range rendered {
-				if usesHostPath(t, o) {
-					level = "privileged"
+	t.Run("values", func(t *testing.T) {
+		for i, file := range matrix(t) {
+			t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+				t.Parallel()
+				rendered := w.manifests(t, file, fmt.Sprintf("matrix-%d", i))
+				mu.Lock()
+				defer mu.Unlock()
+				for _, o := range rendered {
+					kinds[o.GetKind()]++
 				}
-			}
-			w.namespace(t, namespace, level)
-			for _, o := range rendered {
-				if o.GetNamespace() != "" && o.GetNamespace() != namespace {
-					w.someNamespace(t, o.GetNamespace())
-				}
-			}
-			for _, o := range rendered {
-				kinds[o.GetKind()]++
-				w.applyStrictly(t, o)
-			}
-			for _, o := range rendered {
-				w.podOf(t, o, namespace, level)
-				filesResolve(t, o, rendered)
-			}
-		})
-	}
+			})
+		}
+	})
 	t.Logf("applied: %v", kinds)
 	for _, kind := range []string{
 		"Deployment", "DaemonSet", "ConfigMap", "Service", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
@@ -93,6 +63,34 @@ func TestManifests(t *testing.T) {
 			t.Errorf("no file of ../values renders a %s", kind)
 		}
 	}
+}
+
+// manifests of the file's values, which were applied in the namespace.
+func (w *world) manifests(t *testing.T, file, namespace string) []*unstructured.Unstructured {
+	t.Helper()
+	name := strings.TrimSuffix(filepath.Base(file), ".yaml")
+	rendered := objects(t, w.mustHelm(t, "template", name, w.chart, "--values", file, "--namespace", namespace,
+		"--api-versions", "monitoring.coreos.com/v1"))
+	level := "restricted"
+	for _, o := range rendered {
+		if usesHostPath(t, o) {
+			level = "privileged"
+		}
+	}
+	w.namespace(t, namespace, level)
+	for _, o := range rendered {
+		if o.GetNamespace() != "" && o.GetNamespace() != namespace {
+			w.someNamespace(t, o.GetNamespace())
+		}
+	}
+	for _, o := range rendered {
+		w.applyStrictly(t, o)
+	}
+	for _, o := range rendered {
+		w.podOf(t, o, namespace, level)
+		filesResolve(t, o, rendered)
+	}
+	return rendered
 }
 
 // filesResolve looks for every file that the configuration of the object's Pod names: it has to be on a volume that is

@@ -118,6 +118,18 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 	w.audit.nothingRefused(t, namespace, agents[0].Spec.ServiceAccountName)
 	w.audit.nothingRefused(t, namespace, companions[0].Spec.ServiceAccountName)
 
+	if checkpoints != nil {
+		// As the chart's README has it, for those that need a role for their checkpoint.
+		w.scale(t, namespace, 0)
+		foreground := metav1.DeletePropagationForeground
+		err := w.client.AppsV1().DaemonSets(namespace).Delete(t.Context(), "kubecdc-node", metav1.DeleteOptions{PropagationPolicy: &foreground})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.ready(t, namespace, "agent", 0)
+		w.ready(t, namespace, "node", 0)
+		n.ended(t, namespace, 8, true)
+	}
 	w.mustHelm(t, "uninstall", "kubecdc", "--namespace", namespace, "--wait", "--timeout", "120s")
 	w.ready(t, namespace, "agent", 0)
 	w.ready(t, namespace, "node", 0)
