@@ -8,6 +8,7 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"crypto/x509"
+	"debug/elf"
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
@@ -198,6 +199,7 @@ func inspect(t *testing.T, l layout, d descriptor, dist string) {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 	authorities(t, filepath.Join(root, "etc/ssl/certs/ca-certificates.crt"))
+	machine(t, filepath.Join(root, "kubecdc"), img.Architecture)
 	listed(t, filepath.Join(dist, "kubecdc-linux-"+img.Architecture+".cdx.json"), filepath.Join(root, "kubecdc"))
 	if img.Architecture == runtime.GOARCH && img.OS == runtime.GOOS {
 		t.Run("run", func(t *testing.T) { execute(t, root, &img.Config) })
@@ -268,6 +270,24 @@ func authorities(t *testing.T, file string) {
 	}
 	if len(names) < 50 || !names["ISRG Root X1"] || !names["DigiCert Global Root G2"] {
 		t.Errorf("%d authorities; Let's Encrypt's is one: %v, DigiCert's: %v", len(names), names["ISRG Root X1"], names["DigiCert Global Root G2"])
+	}
+}
+
+// machine checks that a binary is for an architecture, whatever the image says of itself, and needs nothing but itself.
+func machine(t *testing.T, file, arch string) {
+	t.Helper()
+	b, err := elf.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if want := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[arch]; b.Machine != want {
+		t.Errorf("the binary is for %v, want %v", b.Machine, want)
+	}
+	for _, p := range b.Progs {
+		if p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC {
+			t.Errorf("the binary is not static: it has %v", p.Type)
+		}
 	}
 }
 

@@ -21,10 +21,14 @@ const root = "../.."
 func TestREADME(t *testing.T) {
 	// What CI runs itself, and by what.
 	byCI := map[string]string{
-		"make demo":                 "DEMO_SECONDS=30 make demo",
-		"make test":                 "make test",
-		"make test-kafka":           "make test-kafka",
-		"DEMO_SECONDS=30 make demo": "DEMO_SECONDS=30 make demo",
+		"make demo":       "DEMO_SECONDS=30 make demo",
+		"make test":       "make test",
+		"make test-kafka": "make test-kafka",
+		"make image":      "make test-image",
+		// They are run as they stand, but for the bus's address, against a real API server (test/chart/live TestRunCluster).
+		"helm install kubecdc charts/kubecdc --namespace kubecdc --create-namespace --set bus.nats.url=nats://nats.messaging:4222": "make chart",
+		"kubectl exec -n kubecdc deploy/kubecdc -- /kubecdc status":                                                                "make chart",
+		"DEMO_SECONDS=30 make demo":                "DEMO_SECONDS=30 make demo",
 		"KUBECONFIG_DEMO=~/.kube/config make demo": "make test", // test/demo follows a cluster that is not its own
 	}
 	readme := read(t, "README.md")
