@@ -39,6 +39,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c := counter{out: stdout, running: map[string]string{}, failed: map[string]bool{}}
 	readErr := c.read(pipe)
 	err = cmd.Wait()
+	for _, reason := range c.reasons {
+		fmt.Fprint(stdout, reason) // once more, where it is found: above it stand the logs of what was tested
+	}
 	fmt.Fprintf(stdout, "%d passed, %d failed, %d skipped\n", c.pass, c.fail, c.skip)
 	if err := errors.Join(readErr, c.save(os.Getenv("GOTEST_COUNTS"))); err != nil {
 		fmt.Fprintln(stderr, "gotest:", err)
@@ -68,6 +71,7 @@ type counter struct {
 	pass, fail, skip int
 	running          map[string]string // output of tests that have not ended, shown only where they fail
 	failed           map[string]bool   // packages with a failed test
+	reasons          []string          // why tests have failed
 }
 
 func (c *counter) read(r io.Reader) error {
@@ -126,7 +130,20 @@ func (c *counter) testEnded(e event) {
 		c.fail++
 		c.failed[e.Package] = true
 		fmt.Fprint(c.out, c.running[key])
+		c.reasons = append(c.reasons, reason(c.running[key]))
 	}
+}
+
+// reason is a test's output without the log lines of what it tests: at most the last 20 lines of it.
+func reason(output string) string {
+	var lines []string
+	for line := range strings.Lines(output) {
+		if text := strings.TrimSpace(line); !strings.HasPrefix(text, `{"time":`) && !strings.HasPrefix(text, "=== ") {
+			lines = append(lines, line)
+		}
+	}
+	const most = 20
+	return strings.Join(lines[max(0, len(lines)-most):], "")
 }
 
 func (c *counter) packageEnded(e event) {
