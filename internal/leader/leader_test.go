@@ -184,14 +184,15 @@ func TestKilledLeaderIsFollowed(t *testing.T) {
 func wall(s *leader.Server) (c *leader.Client, cut func(bool)) {
 	var mu sync.Mutex
 	var away bool
-	return &leader.Client{Server: s, Before: func(context.Context, string) error {
+	client := &leader.Client{Server: s, Before: func(context.Context, string) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if away {
 			return errAway
 		}
 		return nil
-	}}, func(c bool) {
+	}}
+	return client, func(c bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		away = c
