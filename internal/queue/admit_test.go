@@ -1,0 +1,254 @@
+package queue_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/kubecdc/kubecdc/internal/queue"
+)
+
+func TestLaneKeepsToHalfWhileOthersWait(t *testing.T) {
+	for name, o := range map[string]queue.Options{
+		"events": {Events: 8, Bytes: 1000},
+		"bytes":  {Events: 1000, Bytes: 80},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, o, func(f *fixture) {
+				for i := range 8 {
+					f.put("events", fmt.Sprint("e", i), 10)
+				}
+				if f.Len() != 8 {
+					t.Fatalf("a lane alone was let have %d of 8", f.Len())
+				}
+				f.put("events", "e8", 10)
+				f.put("pods", "p0", 10)
+				f.put("pods", "p1", 10)
+				f.put("pods", "p2", 10)
+				f.log = nil
+
+				// e8 came first, but its lane is above half.
+				f.pass()
+				f.pass()
+				f.expect("got e0", "put p0", "got e1", "put p1")
+				f.pass() // the turn of pods
+				f.expect("got p0", "put p2")
+				// Nobody else waits now.
+				f.pass()
+				f.expect("got e2", "put e8")
+			})
+		})
+	}
+}
+
+func TestLaneWithinHalfIsServedByArrival(t *testing.T) {
+	inBubble(t, queue.Options{Events: 8, Bytes: 1000}, func(f *fixture) {
+		for i := range 4 {
+			f.put("events", fmt.Sprint("e", i), 10)
+			f.put("pods", fmt.Sprint("p", i), 10)
+		}
+		f.pass()
+		f.put("pods", "p4", 10)
+		f.put("events", "e4", 10) // after e0 went, within half; pods are not
+		f.put("events", "e5", 10)
+		f.expect("put e0", "put p0", "put e1", "put p1", "put e2", "put p2", "put e3", "put p3", "got e0", "put p4")
+		f.pass()
+		f.expect("got p0", "put e4")
+		f.pass()
+		f.expect("got e1", "put e5")
+	})
+}
+
+// Two lanes that are each above half of another bound must not wait for each other.
+func TestSharesDoNotDeadlock(t *testing.T) {
+	inBubble(t, queue.Options{Events: 8, Bytes: 100}, func(f *fixture) {
+		f.put("configmaps", "large", 70)
+		for i := range 7 {
+			f.put("events", fmt.Sprint("e", i), 0)
+		}
+		f.put("configmaps", "c1", 20)
+		f.put("events", "e7", 0)
+		f.log = nil
+		for range 3 {
+			f.get()
+		}
+		f.done("e0")
+		f.expect("got large", "got e0", "got e1", "put c1")
+		f.done("e1")
+		f.expect("put e7")
+	})
+}
+
+func TestKeyHolds256(t *testing.T) {
+	inBubble(t, queue.Options{Events: 10000, Bytes: 10000}, func(f *fixture) {
+		for i := range 256 {
+			f.put("pods", fmt.Sprint("stuck#", i), 1)
+		}
+		f.log = nil
+		f.get()
+		f.put("pods", "stuck#256", 1)
+		f.put("pods", "stuck#257", 1)
+		f.expect("got stuck#0")
+
+		// Nobody else is held up by that: not its lane, not another one, not catch-up, not a watch to be opened again.
+		f.put("pods", "other", 1)
+		f.put("nodes", "node", 1)
+		f.expect("put other", "put node")
+		if !f.tryPut("nodes", "caught-up", 1) {
+			t.Error("TryPut: refused for the sake of a Put that waits for its key")
+		}
+		f.roomy("nodes")
+		f.expect("roomy nodes: <nil>")
+
+		// It can do nothing for that key.
+		if f.tryPut("nodes", "stuck#258", 1) {
+			t.Error("TryPut: went past the key's share")
+		}
+		f.roomy("nodes")
+		f.expect()
+		f.done("stuck#0")
+		f.expect("put stuck#256")
+		for range 5 {
+			f.get()
+		}
+		f.expect("got stuck#1", "got node", "got other", "got caught-up")
+		f.done("stuck#1")
+		f.expect("got stuck#2", "put stuck#257")
+		f.done("stuck#2")
+		f.expect("roomy nodes: <nil>")
+	})
+}
+
+func TestOversizePassesAlone(t *testing.T) {
+	inBubble(t, queue.Options{Events: 8, Bytes: 100}, func(f *fixture) {
+		f.put("pods", "a", 10)
+		f.put("nodes", "b", 10)
+		f.put("configmaps", "huge", 101)
+		f.put("pods", "c", 0) // would fit, but must not overtake
+		f.expect("put a", "put b")
+		if f.tryPut("nodes", "read", 0) {
+			t.Error("TryPut: overtook")
+		}
+		f.pass()
+		f.expect("got a")
+		f.pass()
+		f.expect("got b", "put huge")
+		f.get()
+		f.expect("got huge")
+		if f.tryPut("nodes", "read", 0) {
+			t.Error("TryPut: joined it")
+		}
+		f.done("huge")
+		f.expect("put c")
+	})
+}
+
+// An item larger than half, of a lane that is never empty: its share lets it wait, but not for ever.
+func TestLargeItemOfABusyLane(t *testing.T) {
+	inBubble(t, queue.Options{Events: 8, Bytes: 100}, func(f *fixture) {
+		f.put("configmaps", "c0", 10)
+		f.put("pods", "p0", 40)
+		f.put("pods", "p1", 40)
+		f.put("configmaps", "large", 60)
+		f.put("configmaps", "c1", 1) // stays behind it
+		f.put("pods", "p2", 30)
+		f.put("pods", "p3", 30)
+		f.expect("put c0", "put p0", "put p1")
+		f.pass() // configmaps hold nothing any more: large is first in line, by arrival
+		f.expect("got c0")
+		f.pass()
+		f.expect("got p0", "put large")
+		f.pass()
+		f.expect("got p1", "put c1", "put p2") // p2 before c1, but nobody waits within half by then
+		f.pass()
+		f.expect("got large", "put p3")
+	})
+}
+
+func TestSmallItemsDoNotStarveALargeOne(t *testing.T) {
+	inBubble(t, queue.Options{Events: 100, Bytes: 100}, func(f *fixture) {
+		for i := range 10 {
+			f.put("pods", fmt.Sprint("p", i), 10)
+		}
+		f.put("nodes", "large", 30)
+		for i := range 5 {
+			f.put(fmt.Sprint("lane", i), fmt.Sprint("small", i), 1)
+		}
+		f.log = nil
+		for range 3 {
+			f.pass()
+		}
+		f.expect("got p0", "got p1", "got p2", "put large")
+	})
+}
+
+func TestCatchUpTakesWhatLiveLeaves(t *testing.T) {
+	for name, o := range map[string]queue.Options{
+		"events": {Events: 8, Bytes: 1000},
+		"bytes":  {Events: 1000, Bytes: 80},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, o, func(f *fixture) {
+				for i := range 5 {
+					if took := f.tryPut("pods", fmt.Sprint("r", i), 10); took != (i < 4) {
+						t.Fatalf("TryPut at %d of 8: %v", i, took)
+					}
+				}
+				f.roomy("pods")
+				f.roomy("nodes")
+				f.pass() // 3 of 8: below half, but those who wait are woken together, further down
+				f.expect("got r0")
+				f.roomy("leases")
+				f.expect("roomy leases: <nil>")
+				f.pass()
+				f.expect("got r1", "roomy nodes: <nil>", "roomy pods: <nil>")
+			})
+		})
+	}
+}
+
+func TestCatchUpNeverGoesBeforeLive(t *testing.T) {
+	inBubble(t, queue.Options{Events: 8, Bytes: 100}, func(f *fixture) {
+		f.put("pods", "p0", 40)
+		f.put("nodes", "live", 70)
+		if f.tryPut("leases", "read", 1) {
+			t.Error("TryPut: took room that a live delta waits for")
+		}
+		f.roomy("leases")
+		f.expect("put p0")
+		f.pass()
+		f.expect("got p0", "put live")
+		f.pass()
+		f.expect("got live", "roomy leases: <nil>")
+	})
+}
+
+// A loop of TryPut and Roomy must not spin on a value for which half a queue is too little.
+func TestRoomyWaitsForWhatWasRefused(t *testing.T) {
+	inBubble(t, queue.Options{Events: 8, Bytes: 100}, func(f *fixture) {
+		f.put("pods", "p0", 30)
+		if f.tryPut("nodes", "large", 80) {
+			t.Fatal("TryPut: out of bounds")
+		}
+		f.roomy("nodes")
+		f.roomy("leases")
+		f.expect("put p0", "roomy leases: <nil>")
+		f.pass()
+		f.expect("got p0", "roomy nodes: <nil>")
+		if !f.tryPut("nodes", "large", 80) {
+			t.Error("TryPut: refused after Roomy")
+		}
+	})
+}
+
+// The live delta of an object whose catch-up was refused sends both. Then nothing is left to wait for.
+func TestRoomyForgetsWhatWasPut(t *testing.T) {
+	inBubble(t, queue.Options{Events: 8, Bytes: 100}, func(f *fixture) {
+		f.put("pods", "p0", 30)
+		if f.tryPut("nodes", "n#read", 80) {
+			t.Fatal("TryPut: out of bounds")
+		}
+		f.roomy("nodes")
+		f.put("nodes", "n#live", 1)
+		f.expect("put p0", "put n#live", "roomy nodes: <nil>")
+	})
+}
