@@ -1,6 +1,9 @@
-// Command gotest stands in for `go test` in CI: the same arguments, about the same output, the same exit code. Besides,
-// it appends "passed failed skipped" to the file that GOTEST_COUNTS names. Subtests count; so does, as one failure, a
-// package that fails without a failing test (it does not build, or its process ended early).
+// Command gotest stands in for `go test` in CI: the same arguments, about the same output. Besides, it appends
+// "passed failed skipped" to the file that GOTEST_COUNTS names. Subtests count; so does, as one failure, a package that fails
+// without a failing test (it does not build, or its process ended early).
+//
+// Where few tests fail, each of them is run once more, alone: one that passes then is shown as flaky and counts as passed. What
+// a race detector, a leak or a panic has shown is not asked a second time.
 package main
 
 import (
@@ -25,6 +28,27 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	c := newCounter(stdout)
+	code, err := c.run(ctx, args, stderr)
+	if err == nil && ctx.Err() == nil {
+		code = c.again(ctx, args, stderr, code)
+	}
+	for _, f := range c.failures {
+		fmt.Fprint(stdout, reason(f.output)) // once more, where it is found: above it stand the logs of what was tested
+	}
+	fmt.Fprintf(stdout, "%d passed, %d failed, %d skipped\n", c.pass, c.fail, c.skip)
+	if err := errors.Join(err, c.save(os.Getenv("GOTEST_COUNTS"))); err != nil {
+		fmt.Fprintln(stderr, "gotest:", err)
+		return 1
+	}
+	if code == 0 && c.fail > 0 {
+		return 1
+	}
+	return code
+}
+
+// run runs go test and counts. It returns its exit code.
+func (c *counter) run(ctx context.Context, args []string, stderr io.Writer) (int, error) {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Stderr = stderr
@@ -33,28 +57,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		err = cmd.Start()
 	}
 	if err != nil {
-		fmt.Fprintln(stderr, "gotest:", err)
-		return 1
+		return 1, err
 	}
-	c := counter{out: stdout, running: map[string]string{}, failed: map[string]bool{}}
-	readErr := c.read(pipe)
-	err = cmd.Wait()
-	for _, reason := range c.reasons {
-		fmt.Fprint(stdout, reason) // once more, where it is found: above it stand the logs of what was tested
-	}
-	fmt.Fprintf(stdout, "%d passed, %d failed, %d skipped\n", c.pass, c.fail, c.skip)
-	if err := errors.Join(readErr, c.save(os.Getenv("GOTEST_COUNTS"))); err != nil {
-		fmt.Fprintln(stderr, "gotest:", err)
-		return 1
-	}
+	err = c.read(pipe)
 	var exit *exec.ExitError
-	switch {
-	case errors.As(err, &exit) && exit.ExitCode() > 0:
-		return exit.ExitCode()
-	case err != nil, c.fail > 0:
-		return 1
+	switch waited := cmd.Wait(); {
+	case errors.As(waited, &exit) && exit.ExitCode() > 0:
+		return exit.ExitCode(), err
+	case waited != nil:
+		return 1, errors.Join(err, waited)
 	}
-	return 0
+	return 0, err
 }
 
 // event is a line of `go test -json`, see `go doc test2json`.
@@ -71,7 +84,15 @@ type counter struct {
 	pass, fail, skip int
 	running          map[string]string // output of tests that have not ended, shown only where they fail
 	failed           map[string]bool   // packages with a failed test
-	reasons          []string          // why tests have failed
+	failures         []failure
+	broken           bool // a package has failed without a failing test
+}
+
+// failure is a test that has failed.
+type failure struct{ pkg, test, output string }
+
+func newCounter(out io.Writer) *counter {
+	return &counter{out: out, running: map[string]string{}, failed: map[string]bool{}}
 }
 
 func (c *counter) read(r io.Reader) error {
@@ -130,7 +151,7 @@ func (c *counter) testEnded(e event) {
 		c.fail++
 		c.failed[e.Package] = true
 		fmt.Fprint(c.out, c.running[key])
-		c.reasons = append(c.reasons, reason(c.running[key]))
+		c.failures = append(c.failures, failure{e.Package, e.Test, c.running[key]})
 	}
 }
 
@@ -151,6 +172,7 @@ func (c *counter) packageEnded(e event) {
 		return
 	}
 	c.fail++
+	c.broken = true
 	for key, output := range c.running { // what ran when the process ended
 		if strings.HasPrefix(key, e.Package+" ") {
 			fmt.Fprint(c.out, output)
