@@ -176,3 +176,90 @@ func BenchmarkPack(b *testing.B) {
 		}
 	}
 }
+
+func BenchmarkRedact(b *testing.B) {
+	for _, bc := range []struct {
+		sample string
+		paths  []string
+		hashed bool
+	}{
+		{"secret", object.SecretPaths(false), false},
+		{"secret", object.SecretPaths(true), true},
+		{"pod", []string{"spec.containers[*].env[*].value"}, false},
+		{"pod", []string{"spec.containers[*].env[*].value"}, true},
+	} {
+		raw := sample(b, bc.sample)
+		how, mac := "remove", (*object.MAC)(nil)
+		if bc.hashed {
+			how, mac = "hash", newMAC(b, testKey, false)
+		}
+		s := object.NewScanner(redacting(b, stripped(b), mac, bc.paths...))
+		dst := make([]byte, 0, 2*len(raw))
+		b.Run(bc.sample+"/"+how, func(b *testing.B) {
+			b.SetBytes(int64(len(raw)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, _, err := s.Scan(dst, raw, "", ""); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkSameBut(b *testing.B) {
+	before := stripSample(b, "pod")
+	ready := bytes.Replace(before, []byte(`"phase":"`), []byte(`"phase":"X`), 1)
+	image := bytes.Replace(before, []byte(`"image":"`), []byte(`"image":"x`), 1)
+	if bytes.Equal(ready, before) || bytes.Equal(image, before) {
+		b.Fatal("the sample has no phase or image")
+	}
+	status := mask(b, "metadata.resourceVersion", "status")
+	for _, bc := range []struct {
+		name  string
+		after []byte
+		mask  *object.Mask
+		want  bool
+	}{
+		{"nothing changed", before, status, true},
+		{"status changed, masked", ready, status, true},
+		{"status changed", ready, nil, false},
+		{"spec changed", image, status, false},
+	} {
+		b.Run(bc.name, func(b *testing.B) {
+			b.SetBytes(int64(len(before)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if same, err := object.SameBut(before, bc.after, bc.mask); err != nil || same != bc.want {
+					b.Fatal(same, err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkPeek(b *testing.B) {
+	raw := sample(b, "pod")
+	var h object.Head
+	phase, err := object.NewPath("status.phase")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, f := range map[string]func() error{
+		"peek": func() error { return h.Peek(raw) },
+		"locate": func() error {
+			_, err := object.Locate(raw, phase)
+			return err
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(raw)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := f(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,77 +1,46 @@
 package object
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"unicode/utf8"
 )
 
-// maxSegments bounds the length of a path, and with it the recursion of a Scanner.
-const maxSegments = 64
-
-// Cutter is a compiled set of paths to be cut from objects. Immutable; nil cuts nothing.
+// Cutter is a compiled set of paths to be cut from objects, and of paths whose values are replaced (see Redact).
+// Immutable; nil cuts nothing.
 type Cutter struct {
-	root  *node
-	paths []string
-}
-
-// node is what the paths have in common up to one point: a prefix tree.
-type node struct {
-	cut     bool // a path ends here; then members and each do not matter
-	members []edge
-	each    *node // [*]
-}
-
-type edge struct {
-	name string
-	node *node
-}
-
-// PathError says where a path is wrong.
-type PathError struct {
-	Path   string
-	Column int // in bytes, from 1
-	Msg    string
-}
-
-func (e *PathError) Error() string {
-	return fmt.Sprintf("path %q: column %d: %s", e.Path, e.Column, e.Msg)
+	root   *node
+	paths  []string // cut
+	hashed []string // replaced by what mac makes of them
+	mac    *MAC     // nil where hashed is empty
 }
 
 // NewCutter compiles paths: member names joined by dots, ["…"] with a JSON string for a name that is not plain, [*]
-// for every element of an array:
+// for each element of an array and each member of an object:
 //
 //	metadata.managedFields
 //	metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]
 //	spec.containers[*].env[*].value
+//	data[*]
 //
 // A path that names nothing in an object cuts nothing. What identifies an object (kind, apiVersion, metadata and its
 // name, namespace, uid and resourceVersion) cannot be cut. All that is wrong is returned at once, a *PathError each.
 func NewCutter(paths []string) (*Cutter, error) {
-	c := &Cutter{root: &node{}, paths: slices.Clone(paths)}
-	var errs []error
-	for _, path := range paths {
-		segments, err := parsePath(path)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		c.root.add(segments)
-	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	return c, nil
+	return newCutter(slices.Clone(paths), nil, nil)
 }
 
 // With is a Cutter that cuts paths too; c is unchanged, and may be nil.
 func (c *Cutter) With(paths ...string) (*Cutter, error) {
-	return NewCutter(append(c.Paths(), paths...))
+	if c == nil {
+		return NewCutter(paths)
+	}
+	return newCutter(append(c.Paths(), paths...), c.hashed, c.mac)
 }
 
-// Paths are the paths as they were given.
+// Paths are the paths that are cut, as they were given.
 func (c *Cutter) Paths() []string {
 	if c == nil {
 		return nil
@@ -79,11 +48,81 @@ func (c *Cutter) Paths() []string {
 	return slices.Clone(c.paths)
 }
 
-func (n *node) add(segments []segment) {
+func newCutter(paths, hashed []string, mac *MAC) (*Cutter, error) {
+	c := &Cutter{paths: paths, hashed: hashed, mac: mac}
+	root := &node{}
+	var errs []error
+	add := func(path string, f fate) {
+		segments, err := parsePath(path)
+		if err == nil && identifies(segments) {
+			err = &PathError{Path: path, Column: 1, Msg: "identifies the object and cannot be cut"}
+		}
+		if err != nil {
+			errs = append(errs, err)
+			return
+		}
+		root.add(segments, f)
+	}
+	for _, path := range paths {
+		add(path, removed)
+	}
+	for _, path := range hashed {
+		add(path, replaced)
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	var err error
+	c.root, err = root.compile()
+	return c, err
+}
+
+// Fingerprint names all that c does to an object: what it cuts, what it replaces and with which key. Two Cutters of one
+// fingerprint make the same bytes of any object; how their paths were written or ordered does not count. "" is nothing.
+func (c *Cutter) Fingerprint() string {
+	if c == nil || c.root.idle() {
+		return ""
+	}
+	h := sha256.New()
+	if c.root.hashes {
+		fmt.Fprintf(h, "%s %s %v\n", macFormat, c.mac.long, c.mac.acrossObjects)
+	}
+	h.Write(c.root.appendCanonical(nil))
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// fate is what becomes of a value.
+type fate uint8
+
+const (
+	kept fate = iota
+	replaced
+	removed // wins over replaced
+)
+
+// node is what the paths have in common up to one point: a prefix tree.
+type node struct {
+	fate    fate // of a value here; where it is not kept, members and each are empty
+	hashes  bool // this or a node below is replaced
+	members []edge
+	each    *node // [*]; of an object's members for those that are not among members
+}
+
+type edge struct {
+	name string
+	node *node
+}
+
+// maxNodes bounds a compiled tree. Only many [*] beside many names, level after level, make so many.
+const maxNodes = 1 << 14
+
+var errTooManyNodes = errors.New("too many paths with [*] beside names")
+
+func (n *node) add(segments []segment, f fate) {
 	for _, s := range segments {
 		n = n.grow(s)
 	}
-	n.cut = true
+	n.fate = max(n.fate, f)
 }
 
 func (n *node) grow(s segment) *node {
@@ -93,13 +132,63 @@ func (n *node) grow(s segment) *node {
 		}
 		return n.each
 	}
-	if child := n.member([]byte(s.name)); child != nil {
-		return child
+	for i := range n.members {
+		if n.members[i].name == s.name {
+			return n.members[i].node
+		}
 	}
 	child := &node{}
 	n.members = append(n.members, edge{s.name, child})
 	return child
 }
+
+// compile is a tree of its own in which a member is found under one node only: what [*] says of it is said under its name
+// too. Whatever lies below a value that is not kept is left out.
+func (n *node) compile() (*node, error) {
+	left := maxNodes
+	c := compile(&left, n)
+	if left < 0 {
+		return nil, errTooManyNodes
+	}
+	return c, nil
+}
+
+// compile makes one node of several that stand for the same values.
+func compile(left *int, from ...*node) *node {
+	n := &node{}
+	if *left--; *left < 0 {
+		return n
+	}
+	var each []*node
+	names := map[string][]*node{}
+	for _, f := range from {
+		n.fate = max(n.fate, f.fate)
+		if f.each != nil {
+			each = append(each, f.each)
+		}
+		for _, e := range f.members {
+			names[e.name] = append(names[e.name], e.node)
+		}
+	}
+	n.hashes = n.fate == replaced
+	if n.fate != kept {
+		return n
+	}
+	if len(each) > 0 {
+		n.each = compile(left, each...)
+		n.hashes = n.each.hashes
+	}
+	for name, nodes := range names {
+		child := compile(left, append(nodes, each...)...)
+		n.members = append(n.members, edge{name, child})
+		n.hashes = n.hashes || child.hashes
+	}
+	slices.SortFunc(n.members, func(a, b edge) int { return cmp.Compare(a.name, b.name) })
+	return n
+}
+
+// idle tells whether nothing happens to values here and below.
+func (n *node) idle() bool { return n.fate == kept && n.each == nil && len(n.members) == 0 }
 
 // member is the node of one member of an object, nil where no path goes on there.
 func (n *node) member(name []byte) *node {
@@ -111,96 +200,28 @@ func (n *node) member(name []byte) *node {
 			return n.members[i].node
 		}
 	}
-	return nil
+	return n.each
 }
 
-// segment is one step of a path.
-type segment struct {
-	name string
-	each bool
-}
-
-func parsePath(path string) ([]segment, error) {
-	fail := func(at int, format string, args ...any) ([]segment, error) {
-		return nil, &PathError{Path: path, Column: at + 1, Msg: fmt.Sprintf(format, args...)}
+// appendCanonical appends what the tree does to objects, the same for all trees that do the same.
+func (n *node) appendCanonical(dst []byte) []byte {
+	switch n.fate {
+	case removed:
+		return append(dst, '-')
+	case replaced:
+		return append(dst, '#')
 	}
-	if !utf8.ValidString(path) {
-		return fail(0, "not valid UTF-8")
+	dst = append(dst, '{')
+	var each []byte
+	if n.each != nil {
+		each = n.each.appendCanonical(nil)
+		dst = append(append(dst, '*'), each...)
 	}
-	var segments []segment
-	for i := 0; i < len(path) || len(segments) == 0; {
-		if len(segments) == maxSegments {
-			return fail(i, "more than %d names", maxSegments)
+	for _, e := range n.members {
+		// A name of which nothing else is said than of every name.
+		if member := e.node.appendCanonical(nil); string(member) != string(each) {
+			dst = append(appendString(dst, e.name), member...)
 		}
-		if i < len(path) && path[i] == '[' {
-			s, end, msg := parseBracket(path, i)
-			if msg != "" {
-				return fail(end, "%s", msg)
-			}
-			if s.each && len(segments) == 0 {
-				return fail(i, "an object is not an array: a path starts with a name")
-			}
-			segments, i = append(segments, s), end
-			continue
-		}
-		if len(segments) > 0 {
-			if path[i] != '.' {
-				return fail(i, "expected . or [ after ]")
-			}
-			i++
-		}
-		end := i
-		for end < len(path) && plain(path[end]) {
-			end++
-		}
-		switch {
-		case end < len(path) && path[end] == '*':
-			return fail(end, "every element of an array is written [*]")
-		case end < len(path) && path[end] != '.' && path[end] != '[':
-			return fail(end, `a name with this character is written ["…"]`)
-		case end == i:
-			return fail(i, "expected a name")
-		}
-		segments, i = append(segments, segment{name: path[i:end]}), end
 	}
-	if identifies(segments) {
-		return fail(0, "identifies the object and cannot be cut")
-	}
-	return segments, nil
-}
-
-// parseBracket reads [*] or ["name"] at path[i]. Where msg is not empty, end is where it is wrong.
-func parseBracket(path string, i int) (s segment, end int, msg string) {
-	rest := path[i+1:]
-	switch {
-	case strings.HasPrefix(rest, "*]"):
-		return segment{each: true}, i + 3, ""
-	case strings.HasPrefix(rest, `"`):
-		end = skipString([]byte(path), i+2)
-		if end < 0 {
-			if end = ^end; end == len(path) {
-				return s, end, `expected "]`
-			}
-			return s, end, "not part of a JSON string"
-		}
-		if !strings.HasPrefix(path[end:], "]") {
-			return s, end, "expected ]"
-		}
-		return segment{name: string(AppendUnescaped(nil, []byte(path[i+2:end-1])))}, end + 1, ""
-	default:
-		return s, i + 1, `expected [*] or ["name"]`
-	}
-}
-
-// plain tells whether a name may hold c without being quoted.
-func plain(c byte) bool {
-	return c > ' ' && c != 0x7f && !strings.ContainsRune(`.[]*"'`, rune(c))
-}
-
-func identifies(segments []segment) bool {
-	if len(segments) == 1 {
-		return slices.Contains([]string{"kind", "apiVersion", "metadata"}, segments[0].name)
-	}
-	return len(segments) == 2 && segments[0].name == "metadata" && !segments[1].each &&
-		slices.Contains([]string{"name", "namespace", "uid", "resourceVersion"}, segments[1].name)
+	return append(dst, '}')
 }

@@ -21,7 +21,7 @@ func TestNewCutterErrors(t *testing.T) {
 		{"a.", 3, "expected a name"},
 		{"a..b", 3, "expected a name"},
 		{"a.[*]", 3, "expected a name"},
-		{"[*]", 1, "an object is not an array"},
+		{"[*]", 1, "a path starts with a name"},
 		{"a.*", 3, "[*]"},
 		{"a[0]", 3, `expected [*] or ["name"]`},
 		{"a['x']", 3, `expected [*] or ["name"]`},

@@ -30,6 +30,9 @@ type Delta struct {
 	ResourceVersion uint64
 	// Previous is the resourceVersion observed before, 0 where there was none.
 	Previous uint64
+	// Skipped counts the versions of the object that filters withheld since its last delta that was sent, 0 where none were. An
+	// informer knows it for its own lifetime only.
+	Skipped uint32
 	// Observed is when the agent saw it, in nanoseconds since 1970.
 	Observed int64
 	// ChangedBy is a ready JSON array of {manager, operation, time}, nil where not known.
@@ -74,6 +77,8 @@ const (
 	SelectionChanged GapReason = "selection-changed" // the configuration, or the version in which the resource is served
 	CheckpointLost   GapReason = "checkpoint-lost"   // the bus has more than the agent remembers
 	DeadLetter       GapReason = "dead-letter"       // the event of a change is in the dead letters
+	// ContentChanged: what is stripped or redacted, or the key, is not what it was. Nothing is missing; an object reads otherwise.
+	ContentChanged GapReason = "content-changed"
 )
 
 // StreamEvent tells consumers about the stream itself.

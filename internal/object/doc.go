@@ -2,8 +2,10 @@
 // object's JSON without ever building a tree of it.
 //
 // An object's way through the package: Frames finds it in a watch stream and Items in a page of a list, a Scanner
-// reads the metadata that the pipeline needs and cuts what is stripped in one pass over the bytes, and a Codec packs
-// what is left into the few hundred bytes that an Object holds for as long as it is the last known one.
+// reads the metadata that the pipeline needs, cuts what is stripped and replaces what is redacted in one pass over the
+// bytes, and a Codec packs what is left into the few hundred bytes that an Object holds for as long as it is the last known
+// one. Where several rules may take an object, Head.Peek and Locate read what they ask for before that. Filters compare
+// two versions of an object by SameBut and SameAt.
 //
 // Invariants:
 //   - What Scan returns is one valid JSON object, exactly as strictly as encoding/json.Valid has it, so that it can be
@@ -11,6 +13,9 @@
 //     leave the inside of an object to Scan.
 //   - Names are compared as encoding/json decodes them (escapes, invalid UTF-8, the last of duplicates), so what is cut
 //     is gone for every reader, however it was written.
+//   - A value that is redacted is in nothing that Scan returns, so neither an Object nor a Codec's sample ever holds it: in
+//     its place stands nothing, or what a MAC makes of it. A MAC's key is in nothing that is printed.
+//   - Cutters of one Fingerprint make the same bytes of an object.
 //   - A version of an object has the same bytes whether it was listed or watched.
 //   - An Object and a Codec are immutable and may be shared; Scanner, Frames and Items belong to one goroutine, and
 //     what they return is valid until their next call only.

@@ -27,21 +27,25 @@ func (r *Resource) APIVersion() string {
 	return r.Group + "/" + r.Version
 }
 
-// Ref is the identity of one object, shared by all versions of it that are held. There is one for each last-known object,
-// so it is kept small: namespace and name are parts of the key.
+// Ref is the identity of one object, shared by all versions of it that are held and that one rule takes. There is one for each
+// last-known object, so it is kept small: namespace and name are parts of the key.
 type Ref struct {
 	Resource *Resource
 	Key      string // "deployments.apps/namespace/name", or "nodes/name" where the resource is cluster-scoped
 	UID      string
 
+	// Clause is which of the rules of its informer takes these versions: an index that means something to the informer only.
+	Clause uint16
+
 	// Key[at:at+space] is the namespace, what follows it and its slash is the name.
-	at, space uint32
+	at    uint16
+	space uint32
 }
 
 // NewRef is the identity of an object; namespace is "" where the resource is cluster-scoped.
 func NewRef(r *Resource, namespace, name, uid string) *Ref {
 	prefix := r.String() + "/"
-	ref := &Ref{Resource: r, Key: prefix + name, UID: uid, at: uint32(len(prefix)), space: uint32(len(namespace))}
+	ref := &Ref{Resource: r, Key: prefix + name, UID: uid, at: uint16(len(prefix)), space: uint32(len(namespace))}
 	if namespace != "" {
 		ref.Key = prefix + namespace + "/" + name
 	}
@@ -49,14 +53,14 @@ func NewRef(r *Resource, namespace, name, uid string) *Ref {
 }
 
 // Namespace is "" where the resource is cluster-scoped.
-func (r *Ref) Namespace() string { return r.Key[r.at : r.at+r.space] }
+func (r *Ref) Namespace() string { return r.Key[r.at : uint32(r.at)+r.space] }
 
 // Name is the object's name within its namespace.
 func (r *Ref) Name() string {
 	if r.space == 0 {
 		return r.Key[r.at:]
 	}
-	return r.Key[r.at+r.space+1:]
+	return r.Key[uint32(r.at)+r.space+1:]
 }
 
 // Object is one version of one object: its JSON, less what is stripped, as compressed by a Codec. Immutable, so that

@@ -104,7 +104,9 @@ type Scanner struct {
 	m       Scanned
 	scratch []byte // texts that had to be unescaped
 	splice  []byte
-	err     error // why a walk has ended, where it is not the syntax
+	err     error   // why a walk has ended, where it is not the syntax
+	hasher  *hasher // nil where nothing is replaced
+	path    []byte  // where the walk is, as far as paths with something to replace go
 }
 
 // NewScanner is a Scanner that cuts what c says. A nil c cuts nothing.
@@ -112,6 +114,9 @@ func NewScanner(c *Cutter) *Scanner {
 	s := &Scanner{}
 	if c != nil {
 		s.cut = c.root
+		if s.cut.hashes {
+			s.hasher = newHasher(c.mac)
+		}
 	}
 	return s
 }
@@ -129,8 +134,8 @@ func (s *Scanner) Scan(dst, raw []byte, kind, apiVersion string) (out []byte, m 
 	}
 	s.raw, s.dst, s.err = raw, dst, nil
 	s.m = Scanned{Managers: s.m.Managers[:0]}
-	s.scratch = s.scratch[:0]
-	defer func() { s.raw, s.dst = nil, nil }() // may be large, and are the caller's
+	s.scratch, s.path = s.scratch[:0], s.path[:0]
+	defer s.forget()
 
 	start := skipSpace(raw, 0)
 	if start == len(raw) {
@@ -148,9 +153,20 @@ func (s *Scanner) Scan(dst, raw []byte, kind, apiVersion string) (out []byte, m 
 		return dst, nil, syntaxError(raw, end)
 	}
 	out = append(s.dst, raw[s.copied:end]...)
+	if s.hasher != nil {
+		s.hasher.fill(out, s.m.UID)
+	}
 	out = s.spliceType(out, len(dst), kind, apiVersion)
 	s.m.Managed = s.m.stamp()
 	return out, &s.m, nil
+}
+
+// forget lets go of what may be large, and is the caller's.
+func (s *Scanner) forget() {
+	s.raw, s.dst = nil, nil
+	if s.hasher != nil {
+		s.hasher.reset()
+	}
 }
 
 // spliceType adds kind and apiVersion to the object at out[at:] where it lacks them.
@@ -280,7 +296,7 @@ func (s *Scanner) value(i int, n *node, r role, depth int) int {
 		return ^i
 	}
 	switch {
-	case c == '{' && (n != nil && n.members != nil || r == theObject || r == metadata || r == managedField):
+	case c == '{' && (n != nil && (n.members != nil || n.each != nil) || r == theObject || r == metadata || r == managedField):
 		return s.object(i, n, r, depth+1)
 	case c == '[' && (n != nil && n.each != nil || r == managedFields):
 		return s.array(i, n, r, depth+1)

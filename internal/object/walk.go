@@ -6,7 +6,7 @@ func (s *Scanner) object(i int, n *node, r role, depth int) int {
 		return ^i
 	}
 	i++
-	g := gap{end: i}
+	g, here := gap{end: i}, len(s.path)
 	i = skipSpace(s.raw, i)
 	if i < len(s.raw) && s.raw[i] == '}' {
 		return i + 1
@@ -25,6 +25,9 @@ func (s *Scanner) object(i int, n *node, r role, depth int) int {
 		mark := len(s.scratch)
 		name := s.text(s.raw[at+1 : i-1])
 		child, what := n.member(name), r.member(name)
+		if child != nil && child.hashes {
+			s.path = appendName(s.path[:here], name) // over what the member before has left
+		}
 		s.scratch = s.scratch[:mark]
 		if i = skipColon(s.raw, i); i < 0 {
 			return i
@@ -53,7 +56,11 @@ func (s *Scanner) array(i int, n *node, r role, depth int) int {
 	if n != nil {
 		child = n.each
 	}
+	here := len(s.path)
 	for more := 0; more >= 0; {
+		if child != nil && child.hashes {
+			s.path = append(s.path[:here], "[*]"...)
+		}
 		what := nothing
 		if r == managedFields && i < len(s.raw) && s.raw[i] == '{' {
 			what = managedField
@@ -73,16 +80,22 @@ type gap struct {
 	kept bool // something has been kept
 }
 
-// element walks one value of a container, and cuts it, with its name, where a path ends here.
+// element walks one value of a container. Where a path ends here it cuts it, with its name, or replaces it.
 func (s *Scanner) element(i int, n *node, r role, depth int, g *gap) int {
-	if n == nil || !n.cut {
+	if n == nil || n.fate == kept {
 		if i = s.value(i, n, r, depth); i >= 0 {
 			g.end, g.kept = i, true
 		}
 		return i
 	}
 	// Inside of what is cut nothing is to be cut, but the pipeline may want to read it.
+	start := i
 	if i = s.value(i, nil, r, depth); i < 0 {
+		return i
+	}
+	if n.fate == replaced {
+		s.replace(start, i)
+		g.end, g.kept = i, true
 		return i
 	}
 	if s.copied < g.end {

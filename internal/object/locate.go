@@ -1,0 +1,190 @@
+package object
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+)
+
+// Path is a compiled path to values of an object, written as for NewCutter. Immutable.
+type Path struct {
+	segments []segment
+	text     string
+}
+
+// NewPath compiles a path; what identifies an object may be one. An error is a *PathError.
+func NewPath(path string) (*Path, error) {
+	segments, err := parsePath(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Path{segments, path}, nil
+}
+
+// String is the path as it was given.
+func (p *Path) String() string { return p.text }
+
+// Locate is the value that path names in doc, a JSON object, as it stands there; nil where there is none. Of members of one
+// name the last counts; where [*] names several values it is the first. What it need not look at is not checked.
+func Locate(doc []byte, path *Path) ([]byte, error) {
+	p := pair{a: cursor{b: doc}}
+	c := &p.a
+	at := p.find(c, skipSpace(doc, 0), path.segments)
+	if at >= 0 {
+		c.i = at
+		p.skip(c, 0)
+	}
+	if err := p.err(); err != nil || at < 0 {
+		return nil, err
+	}
+	return doc[at:c.i:c.i], nil
+}
+
+// SameAt tells whether two objects in JSON, as Scan has made them, are the same in all values that path names: in those, and
+// in which there are. Values are compared as by SameBut; elements of an array are compared by where they stand, members
+// of an object by name.
+func SameAt(a, b []byte, path *Path) (bool, error) {
+	p := pair{a: cursor{b: a}, b: cursor{b: b}}
+	same := p.sameAt(skipSpace(a, 0), skipSpace(b, 0), path.segments)
+	if err := p.err(); err != nil {
+		return false, err
+	}
+	return same, nil
+}
+
+// find is where the first value that segments name inside the one at i begins, -1 where there is none.
+func (p *pair) find(c *cursor, i int, segments []segment) int {
+	if len(segments) == 0 {
+		return i
+	}
+	if !segments[0].each {
+		if i = p.named(c, i, &segments[0]); i < 0 {
+			return -1
+		}
+		return p.find(c, i, segments[1:])
+	}
+	found := -1
+	p.each(c, i, func(at int) bool {
+		found = p.find(c, at, segments[1:])
+		return found < 0
+	})
+	return found
+}
+
+// named is where the value of the last member of that name begins, -1 where the value at i is no object or has none.
+func (p *pair) named(c *cursor, i int, s *segment) int {
+	found := -1
+	if i >= len(c.b) || c.b[i] != '{' {
+		return found
+	}
+	c.i = i
+	for more := c.first('}'); more && c.member(); more = c.next('}') {
+		if string(c.text()) == s.name {
+			found = c.i
+			if s.quoted != nil && !c.maySay(s.quoted) {
+				return found
+			}
+		}
+		if !p.skip(c, 1) {
+			break
+		}
+	}
+	if c.bad != 0 {
+		return -1
+	}
+	return found
+}
+
+// maySay tells whether a name may come in what is left of the document, as it is quoted or spelled with \u. To look for that
+// is much faster than to read on.
+func (c *cursor) maySay(quoted []byte) bool {
+	rest := c.b[min(c.i, len(c.b)):]
+	return bytes.Contains(rest, quoted) || bytes.Contains(rest, []byte(`\u`))
+}
+
+// each calls do with where each element, or member's value, of the container at i begins, until it returns false.
+func (p *pair) each(c *cursor, i int, do func(at int) bool) {
+	if i >= len(c.b) || c.b[i] != '{' && c.b[i] != '[' {
+		return
+	}
+	closing := c.b[i] + 2
+	c.i = i
+	for more := c.first(closing); more; more = c.next(closing) {
+		if closing == '}' && !c.member() {
+			return
+		}
+		at := c.i
+		if !p.skip(c, 1) {
+			return
+		}
+		end := c.i
+		if !do(at) || c.bad != 0 {
+			return
+		}
+		c.i = end
+	}
+}
+
+// sameAt compares what segments name inside the values at i and j; -1 is a value that there is not.
+func (p *pair) sameAt(i, j int, segments []segment) bool {
+	a, b := &p.a, &p.b
+	switch {
+	case i < 0 || j < 0:
+		return (i < 0 || p.find(a, i, segments) < 0) && (j < 0 || p.find(b, j, segments) < 0)
+	case len(segments) == 0:
+		a.i, b.i = i, j
+		return p.value(nil, 0, true)
+	case !segments[0].each:
+		return p.sameAt(p.named(a, i, &segments[0]), p.named(b, j, &segments[0]), segments[1:])
+	}
+	as, bs := p.elements(a, i), p.elements(b, j)
+	x, y := 0, 0
+	for x < len(as) || y < len(bs) {
+		i, j = -1, -1
+		order := 0
+		switch {
+		case y == len(bs):
+			order = -1
+		case x == len(as):
+			order = 1
+		default:
+			order = cmp.Or(bytes.Compare(as[x].name, bs[y].name), cmp.Compare(as[x].index, bs[y].index))
+		}
+		if order <= 0 {
+			i = as[x].value
+			x++
+		}
+		if order >= 0 {
+			j = bs[y].value
+			y++
+		}
+		if !p.sameAt(i, j, segments[1:]) {
+			return false
+		}
+	}
+	return a.bad == 0 && b.bad == 0
+}
+
+// elements are the elements of an array in their order, or the members of an object by name, the last of each.
+func (p *pair) elements(c *cursor, i int) []member {
+	var all []member
+	p.each(c, i, func(at int) bool {
+		m := member{value: at, index: len(all)}
+		if c.b[i] == '{' {
+			m.name, m.index = c.kept(), -1
+		}
+		all = append(all, m)
+		return true
+	})
+	if len(all) == 0 || c.b[i] == '[' {
+		return all
+	}
+	slices.SortStableFunc(all, func(x, y member) int { return bytes.Compare(x.name, y.name) })
+	last := all[:0]
+	for k := range all {
+		if k+1 == len(all) || !bytes.Equal(all[k].name, all[k+1].name) {
+			last = append(last, all[k])
+		}
+	}
+	return last
+}

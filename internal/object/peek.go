@@ -1,0 +1,119 @@
+package object
+
+// Head is what a selection asks of an object before it is scanned. Texts are unescaped, nil where the object has none, and
+// alias the bytes that were read or memory of their own.
+type Head struct {
+	Namespace, Name []byte
+	Labels          Labels
+}
+
+// Labels are the labels of an object. They serve as labels.Labels of k8s.io/apimachinery.
+type Labels []Label
+
+// Label is one label of an object.
+type Label struct{ Name, Value []byte }
+
+// Lookup is a label's value, and whether the object has it.
+func (l Labels) Lookup(name string) (value string, exists bool) {
+	for i := len(l) - 1; i >= 0; i-- { // of those of one name the last counts
+		if string(l[i].Name) == name {
+			return string(l[i].Value), true
+		}
+	}
+	return "", false
+}
+
+// Has tells whether the object has a label.
+func (l Labels) Has(name string) bool {
+	_, exists := l.Lookup(name)
+	return exists
+}
+
+// Get is a label's value, "" where the object does not have it.
+func (l Labels) Get(name string) string {
+	value, _ := l.Lookup(name)
+	return value
+}
+
+// Peek reads h of an object in JSON, before Scan does. Of members of one name the last counts: it reads on as long as there
+// may be another metadata. What has a wrong type is passed over: Scan says so, and of what is behind. An error says where
+// the JSON is wrong.
+func (h *Head) Peek(raw []byte) error {
+	*h = Head{Labels: h.Labels[:0]}
+	p := pair{a: cursor{b: raw, i: skipSpace(raw, 0)}}
+	h.object(&p)
+	return p.err()
+}
+
+func (h *Head) object(p *pair) {
+	c := &p.a
+	if c.i >= len(c.b) || c.b[c.i] != '{' {
+		p.skip(c, 0)
+		return
+	}
+	for more := c.first('}'); more && c.member(); more = c.next('}') {
+		if string(c.text()) == "metadata" {
+			*h = Head{Labels: h.Labels[:0]}
+			if c.i < len(c.b) && c.b[c.i] == '{' {
+				h.metadata(p)
+				if !c.maySay([]byte(`"metadata"`)) {
+					return
+				}
+				continue
+			}
+		}
+		if !p.skip(c, 1) {
+			return
+		}
+	}
+}
+
+func (h *Head) metadata(p *pair) {
+	c := &p.a
+	for more := c.first('}'); more && c.member(); more = c.next('}') {
+		switch string(c.text()) {
+		case "namespace":
+			h.Namespace = p.readText(2)
+		case "name":
+			h.Name = p.readText(2)
+		case "labels":
+			h.Labels = h.Labels[:0]
+			if c.i < len(c.b) && c.b[c.i] == '{' {
+				h.labels(p)
+				continue
+			}
+			p.skip(c, 2)
+		default:
+			p.skip(c, 2)
+		}
+		if c.bad != 0 {
+			return
+		}
+	}
+}
+
+func (h *Head) labels(p *pair) {
+	c := &p.a
+	for more := c.first('}'); more && c.member(); more = c.next('}') {
+		name := c.kept()
+		value := p.readText(3)
+		if c.bad != 0 {
+			return
+		}
+		h.Labels = append(h.Labels, Label{name, value})
+	}
+}
+
+// readText is the text of the string at hand, which it passes over; nil where the value is none.
+func (p *pair) readText(depth int) []byte {
+	c := &p.a
+	i := c.i
+	if !p.skip(c, depth) || c.b[i] != '"' {
+		return nil
+	}
+	text := c.b[i+1 : c.i-1 : c.i-1]
+	if escaped(text) {
+		text = AppendUnescaped(nil, text)
+	}
+	return text
+}

@@ -1,0 +1,326 @@
+package object
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+)
+
+// Mask names parts of objects that a comparison does not look at. Immutable; nil masks nothing.
+type Mask struct{ root *node }
+
+// NewMask compiles paths as NewCutter does; what identifies an object may be among them. All that is wrong is returned at
+// once, a *PathError each.
+func NewMask(paths ...string) (*Mask, error) {
+	root := &node{}
+	var errs []error
+	for _, path := range paths {
+		segments, err := parsePath(path)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		root.add(segments, removed)
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	root, err := root.compile()
+	return &Mask{root}, err
+}
+
+func (m *Mask) node() *node {
+	if m == nil || m.root.idle() {
+		return nil
+	}
+	return m.root
+}
+
+// SameBut tells whether two JSON values, such as Scan has made, are the same but for what mask names: members may
+// be in another order, white space and escapes do not count, numbers are the same if they are written alike. What is masked
+// is as if it were not there: whether an object has such a member does not matter, whether there is the object around it does.
+//
+// In the common case it allocates nothing. Where an object has two members of one name it may find a difference that a
+// reader of the last one does not see, never the other way round. An error says where the JSON is wrong; a difference
+// found before that is told without one.
+func SameBut(a, b []byte, mask *Mask) (bool, error) {
+	var p pair
+	p.a, p.b = cursor{b: a, i: skipSpace(a, 0)}, cursor{b: b, i: skipSpace(b, 0)}
+	same := p.value(mask.node(), 0, true)
+	if err := p.err(); err != nil {
+		return false, err
+	}
+	return same, nil
+}
+
+// cursor is a place in a document.
+type cursor struct {
+	b       []byte
+	i       int
+	bad     int    // the complement of where b is wrong, 0 where it is not
+	name    []byte // of the member at hand, as it is written
+	scratch []byte // for names and texts with escapes
+}
+
+// pair walks two documents in step. The methods return false where they differ, or one is wrong.
+type pair struct {
+	a, b  cursor
+	stack nesting
+}
+
+func (p *pair) err() error {
+	for _, c := range []*cursor{&p.a, &p.b} {
+		if c.bad != 0 {
+			return syntaxError(c.b, c.bad)
+		}
+	}
+	return nil
+}
+
+// at goes on to i, which may be the complement of where the document is wrong.
+func (c *cursor) at(i int) bool {
+	if i < 0 {
+		c.bad = i
+		return false
+	}
+	c.i = i
+	return true
+}
+
+// first enters a container, and tells whether it has an element.
+func (c *cursor) first(closing byte) bool {
+	c.i = skipSpace(c.b, c.i+1)
+	if c.i < len(c.b) && c.b[c.i] == closing {
+		c.i++
+		return false
+	}
+	return true
+}
+
+// next goes on behind an element. It returns false at the container's end, which it leaves, and where something is wrong.
+func (c *cursor) next(closing byte) bool {
+	i := skipSpace(c.b, c.i)
+	switch {
+	case c.bad != 0:
+		return false
+	case i >= len(c.b):
+		return c.at(^i)
+	case c.b[i] == closing:
+		c.i = i + 1
+		return false
+	case c.b[i] != ',':
+		return c.at(^i)
+	}
+	c.i = skipSpace(c.b, i+1)
+	return true
+}
+
+// member reads a member's name and goes on to its value.
+func (c *cursor) member() bool {
+	start := c.i
+	if start >= len(c.b) || c.b[start] != '"' {
+		return c.at(^start)
+	}
+	end := skipString(c.b, start+1)
+	if end < 0 {
+		return c.at(end)
+	}
+	c.name = c.b[start+1 : end-1]
+	return c.at(skipColon(c.b, end))
+}
+
+// text is the name of the member at hand, valid until the next call.
+func (c *cursor) text() []byte {
+	if !escaped(c.name) {
+		return c.name
+	}
+	c.scratch = AppendUnescaped(c.scratch[:0], c.name)
+	return c.scratch
+}
+
+// kept is the name of the member at hand for longer.
+func (c *cursor) kept() []byte {
+	if !escaped(c.name) {
+		return c.name
+	}
+	return AppendUnescaped(nil, c.name)
+}
+
+// value compares the values at hand, of which n says what is masked inside. whole: that they are the same byte for byte is
+// likely enough to look.
+func (p *pair) value(n *node, depth int, whole bool) bool {
+	a, b := &p.a, &p.b
+	if a.i >= len(a.b) {
+		return a.at(^a.i)
+	}
+	if b.i >= len(b.b) {
+		return b.at(^b.i)
+	}
+	kind := a.b[a.i]
+	if n == nil && whole {
+		end := p.stack.skip(a.b, a.i, depth)
+		if end < 0 {
+			return a.at(end)
+		}
+		value := a.b[a.i:end]
+		if bytes.HasPrefix(b.b[b.i:], value) && !goesOn(kind, b.b[b.i+len(value):]) {
+			a.i, b.i = end, b.i+len(value)
+			return true
+		}
+		whole = false // each level looking again would be once per level of nesting
+	}
+	switch other := b.b[b.i]; {
+	case kind == '{':
+		return other == '{' && p.object(n, depth+1, whole)
+	case kind == '[':
+		return other == '[' && p.array(n, depth+1, whole)
+	case kind == '"':
+		return other == '"' && p.text()
+	case other == '{' || other == '[' || other == '"':
+		return false
+	}
+	i, j := a.i, b.i
+	return a.at(skipScalar(a.b, i)) && b.at(skipScalar(b.b, j)) && bytes.Equal(a.b[i:a.i], b.b[j:b.i])
+}
+
+// goesOn tells whether rest goes on with the number that the bytes before it are.
+func goesOn(kind byte, rest []byte) bool {
+	if kind != '-' && (kind < '0' || kind > '9') || len(rest) == 0 {
+		return false
+	}
+	switch c := rest[0]; c {
+	case '.', 'e', 'E':
+		return true
+	default:
+		return c >= '0' && c <= '9'
+	}
+}
+
+// text compares two strings.
+func (p *pair) text() bool {
+	a, b := &p.a, &p.b
+	i, j := a.i+1, b.i+1
+	if !a.at(skipString(a.b, i)) || !b.at(skipString(b.b, j)) {
+		return false
+	}
+	x, y := a.b[i:a.i-1], b.b[j:b.i-1]
+	if bytes.Equal(x, y) {
+		return true
+	}
+	if !escaped(x) && !escaped(y) {
+		return false
+	}
+	a.scratch, b.scratch = AppendUnescaped(a.scratch[:0], x), AppendUnescaped(b.scratch[:0], y)
+	return bytes.Equal(a.scratch, b.scratch)
+}
+
+// skip passes over the value at hand.
+func (p *pair) skip(c *cursor, depth int) bool { return c.at(p.stack.skip(c.b, c.i, depth)) }
+
+func (p *pair) array(n *node, depth int, whole bool) bool {
+	var each *node
+	if n != nil {
+		each = n.each
+	}
+	if each != nil && each.fate != kept { // whatever they hold
+		return p.skip(&p.a, depth-1) && p.skip(&p.b, depth-1)
+	}
+	more, other := p.a.first(']'), p.b.first(']')
+	for more && other {
+		if !p.value(each, depth, whole) {
+			return false
+		}
+		more, other = p.a.next(']'), p.b.next(']')
+	}
+	return more == other && p.a.bad == 0 && p.b.bad == 0
+}
+
+func (p *pair) object(n *node, depth int, whole bool) bool {
+	a, b := p.a.i, p.b.i
+	more, other := p.a.first('}'), p.b.first('}')
+	for {
+		more, other = more && p.unmasked(&p.a, n, depth), other && p.unmasked(&p.b, n, depth)
+		switch {
+		case p.a.bad != 0 || p.b.bad != 0:
+			return false
+		case !more && !other:
+			return true
+		case !more || !other:
+			return false
+		case !bytes.Equal(p.a.name, p.b.name) && !bytes.Equal(p.a.text(), p.b.text()):
+			p.a.i, p.b.i = a, b
+			return p.unordered(n, depth, whole)
+		}
+		var child *node
+		if n != nil {
+			child = n.member(p.a.text())
+		}
+		if !p.value(child, depth, whole) {
+			return false
+		}
+		more, other = p.a.next('}'), p.b.next('}')
+	}
+}
+
+// unmasked goes on to the value of the next member that is not masked, from the name of the next one. It returns false at
+// the object's end, which it leaves, and where something is wrong.
+func (p *pair) unmasked(c *cursor, n *node, depth int) bool {
+	for c.member() {
+		if n == nil {
+			return true
+		}
+		if child := n.member(c.text()); child == nil || child.fate == kept {
+			return true
+		}
+		if !p.skip(c, depth) || !c.next('}') {
+			return false
+		}
+	}
+	return false
+}
+
+// member is one member of an object whose members are in another order, or an element of an array.
+type member struct {
+	name  []byte
+	index int // of an element
+	value int // where it begins
+}
+
+// unordered compares two objects from their braces on, whatever the order of their members.
+func (p *pair) unordered(n *node, depth int, whole bool) bool {
+	as, ok := p.members(&p.a, n, depth)
+	if !ok {
+		return false
+	}
+	bs, ok := p.members(&p.b, n, depth)
+	if !ok || len(as) != len(bs) {
+		return false
+	}
+	aEnd, bEnd := p.a.i, p.b.i
+	for i := range as {
+		if !bytes.Equal(as[i].name, bs[i].name) {
+			return false
+		}
+	}
+	for i := range as {
+		p.a.i, p.b.i = as[i].value, bs[i].value
+		if !p.value(n.member(as[i].name), depth, whole) {
+			return false
+		}
+	}
+	p.a.i, p.b.i = aEnd, bEnd
+	return true
+}
+
+// members are the members of the object at hand that are not masked, by name; those of one name in their order.
+func (p *pair) members(c *cursor, n *node, depth int) ([]member, bool) {
+	var members []member
+	for more := c.first('}'); more && p.unmasked(c, n, depth); more = c.next('}') {
+		members = append(members, member{name: c.kept(), value: c.i})
+		if !p.skip(c, depth) {
+			break
+		}
+	}
+	slices.SortStableFunc(members, func(x, y member) int { return bytes.Compare(x.name, y.name) })
+	return members, c.bad == 0
+}
