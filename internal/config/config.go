@@ -14,6 +14,7 @@ type Config struct {
 	Cluster        string         `yaml:"cluster"` // "": the UID of namespace kube-system
 	Watch          []Rule         `yaml:"watch"`
 	Strip          []string       `yaml:"strip"` // paths, see object.NewCutter
+	Noise          []Noise        `yaml:"noise"`
 	Redaction      Redaction      `yaml:"redaction"`
 	Snapshot       Snapshot       `yaml:"snapshot"`
 	Event          Event          `yaml:"event"`
@@ -31,14 +32,19 @@ type Config struct {
 	Tracing        Tracing        `yaml:"tracing"`
 }
 
-// Rule says which objects are taken. In this release a resource is taken whole by the first rule whose Resources name
-// it; Validate refuses a later rule that hopes for the rest of it.
+// Rule says which objects are taken, and what is sent of them. Rules are tried in order, for each object by itself: the
+// first one whose Resources name its resource, and whose Namespaces and selectors it is within, takes it.
 type Rule struct {
 	Resources     []ResourcePattern `yaml:"resources"`
 	Except        []ResourcePattern `yaml:"except,omitempty"`
 	Namespaces    Namespaces        `yaml:"namespaces,omitempty"`    // none: all, and cluster-scoped objects
 	LabelSelector string            `yaml:"labelSelector,omitempty"` // as kubectl's --selector
 	FieldSelector string            `yaml:"fieldSelector,omitempty"` // as kubectl's --field-selector
+
+	Operations []Operation `yaml:"operations,omitempty"` // of Created, Updated and Deleted those that are sent; none: all
+	Where      string      `yaml:"where,omitempty"`      // CEL, sent only where it holds; "": always
+	OnError    OnError     `yaml:"onError,omitempty"`    // "": there is no Where
+	Redact     []string    `yaml:"redact,omitempty"`     // paths, see object.NewCutter
 }
 
 // Takes reports whether the rule names the resource and does not except it. Group is "" for the core group.
@@ -54,20 +60,54 @@ func (r *Rule) Takes(group, version, resource string) bool {
 	return matches(r.Resources) && !matches(r.Except)
 }
 
-// Redaction says how values that must not leave the cluster are treated. There is one way in this release.
+// OnError is what becomes of a change whose Where cannot be evaluated.
+type OnError string
+
+// What becomes of it. Either way it is counted.
+const (
+	OnErrorSend OnError = "send"
+	OnErrorDrop OnError = "drop"
+)
+
+// Values are both.
+func (OnError) Values() []string { return names(OnErrorSend, OnErrorDrop) }
+
+// Noise is a ready-made filter: updates that tell nobody anything. What each withholds is said in docs/filters.md.
+type Noise string
+
+// The ready-made filters.
+const (
+	NoiseStatusOnly        Noise = "status-only"
+	NoiseLeaseHeartbeats   Noise = "lease-heartbeats"
+	NoiseNodeHeartbeats    Noise = "node-heartbeats"
+	NoiseManagedFieldsOnly Noise = "managed-fields-only"
+	NoiseEndpointsChurn    Noise = "endpoints-churn"
+)
+
+// Values are all of them.
+func (Noise) Values() []string {
+	return names(NoiseStatusOnly, NoiseLeaseHeartbeats, NoiseNodeHeartbeats, NoiseManagedFieldsOnly, NoiseEndpointsChurn)
+}
+
+// Redaction says how values that must not leave the cluster are treated.
 type Redaction struct {
-	Secrets bool          `yaml:"secrets"`
-	Mode    RedactionMode `yaml:"mode"`
+	Secrets       bool          `yaml:"secrets"` // those of Secrets are redacted, beside what rules name
+	Mode          RedactionMode `yaml:"mode"`
+	KeyFile       string        `yaml:"keyFile"`       // of the hash
+	AcrossObjects bool          `yaml:"acrossObjects"` // a value has the same hash wherever it stands
 }
 
 // RedactionMode is what takes the place of a redacted value.
 type RedactionMode string
 
-// RedactRemove leaves out what is redacted.
-const RedactRemove RedactionMode = "remove"
+// What takes its place.
+const (
+	RedactRemove RedactionMode = "remove" // nothing
+	RedactHash   RedactionMode = "hash"   // a keyed hash: it tells that the value changed, and not what it is
+)
 
-// Values are the modes of this release.
-func (RedactionMode) Values() []string { return names(RedactRemove) }
+// Values are both.
+func (RedactionMode) Values() []string { return names(RedactRemove, RedactHash) }
 
 // Snapshot says when the objects that exist are read and sent.
 type Snapshot struct {
@@ -270,6 +310,14 @@ const mostEvery = 24 * time.Hour
 // settle gives what depends on other keys its default where the file, which has what written tells, does not have it.
 func (c *Config) settle(written func(path string) bool) {
 	c.settleNode(written)
+	for i := range c.Watch {
+		if r := &c.Watch[i]; r.Where != "" && r.OnError == "" {
+			r.OnError = OnErrorSend
+		}
+	}
+	if c.Redaction.KeyFile != "" && !written("redaction.mode") {
+		c.Redaction.Mode = RedactHash
+	}
 	if !written("claimCheck") {
 		c.ClaimCheck = c.Bus.defaultClaimCheck()
 	}

@@ -196,6 +196,8 @@ func TestPasswordNotShown(t *testing.T) {
 		`{nats: {}}` + "\nrelay: [{name: a, to: {slack: {urlFile: \"https://hooks.slack.com/services/hunter2\"}}}]",
 		`{nats: {}}` + "\nrelay: [{name: a, to: {slack: {tokenFile: xoxb-hunter2, channel: c}}}]",
 		`{nats: {}}` + "\nrelay: [{name: a, to: {slack: {token: xoxb-hunter2}}}]",
+		`{nats: {}}` + "\nredaction: {keyFile: hunter2}",
+		`{nats: {}}` + "\nredaction: {mode: hash, keyFile: [hunter2], key: hunter2, secret: hunter2}",
 		`{nats: {}}` + "\nclaimCheck: {http: {url: \"https://kubecdc:hunter2@files/\"}}",
 		`{nats: {}}` + "\ndeadLetter: {url: \"https://kubecdc:hunter2@files/\"}",
 	} {

@@ -19,8 +19,7 @@ import (
 )
 
 // decoder lays a YAML document over a Config. goccy/go-yaml parses; the walk over its tree is ours, because its own
-// strict decoding ends at the first error, cannot tell a key that is planned from one that is wrong, and forgets where
-// values came from, which Validate's errors want to point at.
+// strict decoding ends at the first error, and forgets where values came from, which Validate's errors want to point at.
 type decoder struct {
 	data   []byte
 	name   string
@@ -28,18 +27,17 @@ type decoder struct {
 	lookup func(string) (string, bool)
 
 	anchors map[string]ast.Node
-	places  map[string]place // where the value (of an empty mapping or list: the key) of a path is
+	places  map[string]place  // where the value (of an empty mapping or list: the key) of a path is
+	texts   map[string]string // scalars, by path, that hold no variable
 	errs    Errors
 }
-
-type place struct{ line, column int }
 
 func newDecoder(data []byte, name string, lookup func(string) (string, bool)) *decoder {
 	data = bytes.TrimPrefix(data, []byte("\uFEFF"))                                                   // the byte order mark that some Windows editors begin a file with
 	lines := strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(data)), "\n") // as YAML has it
 	return &decoder{
 		data: data, name: name, lines: lines, lookup: lookup,
-		anchors: map[string]ast.Node{}, places: map[string]place{},
+		anchors: map[string]ast.Node{}, places: map[string]place{}, texts: map[string]string{},
 	}
 }
 
@@ -220,11 +218,7 @@ func (d *decoder) mapping(n ast.Node, v reflect.Value, path string) {
 			d.value(pair.Value, field, at)
 			continue
 		}
-		if p, ok := notYet(at); !ok {
-			d.fail(tok, at, "%s", unknownField(tok.Value, path, known))
-		} else if !p.isOff(d.resolve(pair.Value, at)) {
-			d.fail(tok, at, "%s", p.refusal())
-		}
+		d.fail(tok, at, "%s", unknownField(tok.Value, path, known))
 	}
 }
 
@@ -315,6 +309,9 @@ func (d *decoder) scalar(n ast.Node, path, want string) (string, bool) {
 	if err != nil {
 		d.fail(n.GetToken(), path, "%v", err)
 		return "", false
+	}
+	if _, ok := d.texts[path]; !ok && s == expanded {
+		d.texts[path] = s
 	}
 	return expanded, true
 }
@@ -437,16 +434,4 @@ func (d *decoder) fail(tok *token.Token, path, format string, args ...any) {
 	}
 	e.File, e.excerpt = d.name, excerpt(d.lines, e.Line, e.Column)
 	d.errs = append(d.errs, e)
-}
-
-// locate gives an error of Validate the place of its path in the file, or that of what the path is part of.
-func (d *decoder) locate(e *Error) *Error {
-	for path := e.Path; path != ""; path = path[:max(0, strings.LastIndexAny(path, ".["))] {
-		if at, ok := d.places[path]; ok {
-			e.Line, e.Column = at.line, at.column
-			break
-		}
-	}
-	e.File, e.excerpt = d.name, excerpt(d.lines, e.Line, e.Column)
-	return e
 }

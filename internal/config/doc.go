@@ -6,15 +6,13 @@
 // comes from a file, with line, column and excerpt.
 //
 // Invariants:
-//   - No key is ignored. A key that the contract has and this release cannot do is "not yet supported", unless its value
-//     is the one that says what this release does anyway ("noise: []"); every other one that is not here is "unknown
-//     field".
+//   - No key is ignored: one that is not here is an "unknown field".
 //   - What Load and Parse return without an error has passed Validate.
 //   - ${NAME} is expanded inside scalar values only, after parsing: what a variable holds never changes the structure.
 //   - No secret is held: secrets come from files that the configuration names.
 //
 // What is said about a key to people has one source each: what it means stands in the comments of configs/kubecdc.yaml;
-// its type, default, choice and range here ([Default], [Enum], [Limits], [PlannedKeys]). Tests make configs/kubecdc.schema.json
+// its type, default, choice and range here ([Default], [Enum], [Limits]). Tests make configs/kubecdc.schema.json
 // and docs/configuration.md of both; "go test ./internal/config -update" writes them.
 //
 // It starts no goroutine, opens no connection and knows nothing of what is served by a cluster.

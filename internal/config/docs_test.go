@@ -35,7 +35,7 @@ func makeDocs(t *testing.T) string {
 		if top.parent() != "" {
 			continue
 		}
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n", top.key, sentence(t, &top))
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n", top.key, markdown(top.prose))
 		if facts := facts(t, &top); len(facts) > 0 {
 			fmt.Fprintf(&b, "\n%s\n", strings.Join(facts, " · "))
 		}
@@ -52,24 +52,11 @@ func makeDocs(t *testing.T) string {
 	return b.String()
 }
 
-// sentence is what is said about a key.
-func sentence(t *testing.T, e *entry) string {
-	t.Helper()
-	if e.planned == nil {
-		return markdown(e.prose)
-	}
-	s := "**Not yet supported.** " + markdown(e.prose)
-	if e.planned.Off != "" {
-		s += " Until then only " + code(e.planned.Off) + " is allowed."
-	}
-	return s + " Will be written as " + code(e.key+": "+e.example) + "."
-}
-
 // facts are type, default and what is allowed of a key that has no table.
 func facts(t *testing.T, e *entry) []string {
 	t.Helper()
 	var list []string
-	if e.planned == nil && typeInWords(e.typ) != "mapping" {
+	if typeInWords(e.typ) != "mapping" {
 		list = append(list, "Type: "+typeInWords(e.typ))
 		if e.path == "apiVersion" {
 			list = append(list, "required: "+code(config.APIVersion))
@@ -93,7 +80,7 @@ func row(t *testing.T, e *entry) string {
 	case e.value != nil:
 		value = code(inWords(t, e.value))
 	}
-	meaning := sentence(t, e)
+	meaning := markdown(e.prose)
 	if a := allowed(e); a != "" {
 		meaning += " Allowed: " + a + "."
 	}

@@ -60,6 +60,11 @@ type Error struct {
 	Path    string `json:"path,omitempty"`   // "watch[0].namespaces[1]"; "" for a syntax error
 	Message string `json:"message"`          // "must be between 1 and 5, got 7"
 
+	// TextLine and TextColumn, both from 1, are where in the text that Path holds the error is, for a [Check] that knows
+	// it. 0: it is about all of the text.
+	TextLine   int `json:"-"`
+	TextColumn int `json:"-"`
+
 	excerpt string
 }
 

@@ -57,8 +57,7 @@ func FindResource(text string) (Resource, error) {
 
 // Verdict is what the rules of a configuration say about one resource.
 type Verdict struct {
-	Rule    int // index of the rule that takes it; -1: none does
-	Pattern int // index in its Resources
+	Taking []Taking // the rules that can take objects of it, in the order in which they are tried; none: it is not taken
 
 	// Where no rule takes it: the first rule that names it and leaves it out all the same, -1 where none names it. Then
 	// Except is the index in that rule's Except, or -1 where it is the rule's namespaces that leave it out.
@@ -66,9 +65,15 @@ type Verdict struct {
 	Except    int
 }
 
-// Explain says which rule takes the resource.
+// Taking is a rule that can take objects of a resource.
+type Taking struct {
+	Rule    int // index in Watch
+	Pattern int // index in its Resources
+}
+
+// Explain says which rules take the resource.
 func (c *Config) Explain(r Resource) Verdict {
-	v := Verdict{Rule: -1, Pattern: -1, Excluding: -1, Except: -1}
+	v, o := Verdict{Excluding: -1, Except: -1}, orderOf(c.Watch)
 	names := func(p ResourcePattern) bool {
 		if r.Version == "" {
 			p.Version = "" // whichever version is served may be the pattern's
@@ -83,30 +88,58 @@ func (c *Config) Explain(r Resource) Verdict {
 		}
 		except := slices.IndexFunc(rule.Except, func(p ResourcePattern) bool { return p.Match(r.Group, r.Version, r.Name) })
 		if except < 0 && !(r.ClusterScoped && !rule.Namespaces.Match("")) {
-			v.Rule, v.Pattern = i, at
-			return v
+			_, nothing := o.takenBefore(i, span{resource: r.Name, version: r.Version, groups: []string{r.Group}})
+			if !nothing {
+				v.Taking = append(v.Taking, Taking{Rule: i, Pattern: at})
+			}
+			continue
 		}
 		if v.Excluding < 0 {
 			v.Excluding, v.Except = i, except
 		}
 	}
+	if len(v.Taking) > 0 {
+		v.Excluding, v.Except = -1, -1
+	}
 	return v
 }
 
-// Doubts are what is valid and may not be what was meant, each with its place in the file.
-func (f *File) Doubts() []*Error {
-	var list []*Error
+// Doubts are what is valid and may not be what was meant, each with its place in the file; more are what other packages know of it.
+func (f *File) Doubts(more ...Check) []*Error {
+	var list Errors
+	doubt := func(path, why string) {
+		if why == "" {
+			return
+		}
+		at := f.places[path]
+		list = append(list, &Error{File: f.Name, Line: at.line, Column: at.column, Path: path, Message: why})
+	}
 	for i := range f.Watch {
-		for name, patterns := range map[string][]ResourcePattern{"resources": f.Watch[i].Resources, "except": f.Watch[i].Except} {
-			for j, p := range patterns {
-				if why := p.doubt(); why != "" {
-					path := fmt.Sprintf("watch[%d].%s[%d]", i, name, j)
-					at := f.places[path]
-					list = append(list, &Error{File: f.Name, Line: at.line, Column: at.column, Path: path, Message: why})
-				}
-			}
+		for j, p := range f.Watch[i].Resources {
+			doubt(fmt.Sprintf("watch[%d].resources[%d]", i, j), p.doubt())
+		}
+		for j, p := range f.Watch[i].Except {
+			doubt(fmt.Sprintf("watch[%d].except[%d]", i, j), p.doubt())
 		}
 	}
-	Errors(list).sort()
+	for i, n := range f.Noise {
+		if n == NoiseStatusOnly {
+			doubt(fmt.Sprintf("noise[%d]", i), "status-only withholds what a status alone tells, of every resource: that a Pod has failed, that a "+
+				"Deployment is ready, that a Job is done")
+		}
+	}
+	if !f.Redaction.Secrets && f.takesSecrets() {
+		doubt("redaction.secrets", "the values of Secrets are sent as they are, to everyone who can read the bus; write true to redact them")
+	}
+	for _, check := range more {
+		for _, e := range check(f.Config) {
+			doubt(e.Path, e.Message)
+		}
+	}
+	list.sort()
 	return list
+}
+
+func (c *Config) takesSecrets() bool {
+	return slices.ContainsFunc(c.Watch, func(r Rule) bool { return r.Takes("", "v1", "secrets") })
 }

@@ -1,6 +1,8 @@
 package config_test
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -59,23 +61,38 @@ watch:
     except: [replicasets, controllerrevisions.v1beta1.apps]
   - resources: ["*.networking.k8s.io"]
     namespaces: ["team-*"]
-  - resources: [nodes]
+  - resources: [nodes, services]
     namespaces: ["*"]
+  - resources: [widgets.example.com, replicasets, "*.batch"]
+    except: [jobs]
+    labelSelector: team=payments
+  - resources: ["*.example.com", replicasets]
+    namespaces: ["*", "!shop"]
 `), "f")
 	if err != nil {
 		t.Fatal(err)
 	}
+	none := func(excluding, except int) config.Verdict {
+		return config.Verdict{Excluding: excluding, Except: except}
+	}
+	by := func(rules ...config.Taking) config.Verdict {
+		return config.Verdict{Taking: rules, Excluding: -1, Except: -1}
+	}
 	for text, want := range map[string]config.Verdict{
-		"services":    {Rule: 0, Pattern: 0, Excluding: -1, Except: -1},
-		"deployments": {Rule: 1, Pattern: 0, Excluding: -1, Except: -1},
-		"hpa":         {Rule: 1, Pattern: 1, Excluding: -1, Except: -1},
-		"horizontalpodautoscalers.v1.autoscaling": {Rule: -1, Pattern: -1, Excluding: -1, Except: -1},
-		"replicasets":         {Rule: -1, Pattern: -1, Excluding: 1, Except: 0},
-		"controllerrevisions": {Rule: 1, Pattern: 0, Excluding: -1, Except: -1}, // only one of its versions is excepted
-		"ingresses":           {Rule: 2, Pattern: 0, Excluding: -1, Except: -1},
-		"ingressclasses":      {Rule: -1, Pattern: -1, Excluding: 2, Except: -1}, // has no namespace
-		"nodes":               {Rule: 3, Pattern: 0, Excluding: -1, Except: -1},
-		"pods":                {Rule: -1, Pattern: -1, Excluding: -1, Except: -1},
+		"services":    by(config.Taking{Rule: 0}, config.Taking{Rule: 3, Pattern: 1}),
+		"deployments": by(config.Taking{Rule: 1}),
+		"hpa":         by(config.Taking{Rule: 1, Pattern: 1}),
+		"horizontalpodautoscalers.v1.autoscaling": none(-1, -1),
+		"replicasets":         by(config.Taking{Rule: 4, Pattern: 1}, config.Taking{Rule: 5, Pattern: 1}),
+		"controllerrevisions": by(config.Taking{Rule: 1}), // only one of its versions is excepted
+		"ingresses":           by(config.Taking{Rule: 2}),
+		"ingressclasses":      none(2, -1), // has no namespace
+		"nodes":               by(config.Taking{Rule: 3}),
+		"pods":                none(-1, -1),
+		"cronjobs":            by(config.Taking{Rule: 4, Pattern: 2}),
+		"jobs":                none(4, 0),
+		"widgets.example.com": by(config.Taking{Rule: 4}, config.Taking{Rule: 5}),
+		"gadgets.example.com": by(config.Taking{Rule: 5}),
 	} {
 		r, err := config.FindResource(text)
 		if err != nil {
@@ -92,6 +109,9 @@ func TestDoubts(t *testing.T) {
 watch:
   - resources: [pods, deploymnets, widgets, widgets.example.com, "*.app", "*.apps"]
     except: [replicsets]
+  - resources: [secrets]
+noise: [node-heartbeats, status-only]
+redaction: {secrets: false}
 `), "f")
 	if err != nil {
 		t.Fatal(err)
@@ -106,6 +126,8 @@ watch:
 			"write its group behind it (widgets.example.com) to mean one only",
 		`f:3:66: watch[0].resources[4]: Kubernetes has no group app, and those of custom resources have a dot in their names`,
 		"f:4:14: watch[0].except[0]: Kubernetes has no resource replicsets, did you mean replicasets.apps?",
+		"f:6:26: noise[1]: status-only withholds what a status alone tells, of every resource: that a Pod has failed, that a Deployment is ready, that a Job is done",
+		"f:7:22: redaction.secrets: the values of Secrets are sent as they are, to everyone who can read the bus; write true to redact them",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -130,5 +152,45 @@ func TestChecks(t *testing.T) {
 	_, err = config.Parse([]byte("apiVersion: kubecdc.dev/v1\nbus: {}\n"), "f", check)
 	if err == nil || !strings.Contains(err.Error(), "must name one bus") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestChecksInsideText: what is wrong in the middle of a text is shown there, however the text is written; where that cannot be
+// followed, it is the place of the text.
+func TestChecksInsideText(t *testing.T) {
+	const column = 4 // of "X", which is in every text below
+	for _, tt := range []struct {
+		name, where  string
+		line, column int // in the text
+		want         string
+	}{
+		{"plain", `op X "u"`, 1, column, "f:4:15"},
+		{"quoted", `'op X "u"'`, 1, column, "f:4:16"},
+		{"at the end", `op X`, 1, 5, "f:4:16"},
+		{"beyond the end", `op X`, 1, 9, "f:4:12"},
+		{"no such line", `op X`, 2, 1, "f:4:12"},
+		{"wide characters", `name == "ö" X`, 1, 13, "f:4:24"},
+		{"escaped before", `"\x6fp X \"u\""`, 1, column, "f:4:12"},
+		{"escaped behind", `"op X \"u\""`, 1, column, "f:4:16"},
+		{"literal", "|\n      op X\n", 1, column, "f:5:10"},
+		{"literal, second line", "|-\n      op ||\n        is X\n", 2, 6, "f:6:12"},
+		{"folded", ">-\n      op ||\n      is X\n", 1, 10, "f:6:10"},
+		{"folded plain", "op ||\n      is X", 1, 10, "f:5:10"},
+		{"variable", `op ${KUBECDC_TEST_PATCH} X`, 1, column, "f:4:12"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			setVariables(t)
+			check := func(*config.Config) []*config.Error {
+				return []*config.Error{{Path: "watch[0].where", Message: "here", TextLine: tt.line, TextColumn: tt.column}}
+			}
+			_, err := config.Parse([]byte("apiVersion: kubecdc.dev/v1\nwatch:\n  - resources: [pods]\n    where: "+tt.where+"\n"), "f", check)
+			var wrong *config.Error
+			if !errors.As(err, &wrong) {
+				t.Fatalf("got %v", err)
+			}
+			if got := fmt.Sprintf("%s:%d:%d", wrong.File, wrong.Line, wrong.Column); got != tt.want {
+				t.Errorf("got %v, want %s", err, tt.want)
+			}
+		})
 	}
 }

@@ -16,7 +16,7 @@ func Prepare(v any) {
 // General is the path under which something is known that is said of a key.
 var General = general
 
-// Identity matches the paths that cannot be stripped.
+// Identity matches the paths that can be neither stripped nor redacted.
 func Identity() string { return identity.String() }
 
 // AbsolutePath matches paths that begin with the root.
@@ -28,6 +28,7 @@ func Patterns() map[string]string {
 		"cluster":                        clusterName.String(),
 		"watch[].namespaces[]":           namespacePattern.String(),
 		"strip[]":                        fieldPath.String(),
+		"watch[].redact[]":               fieldPath.String(),
 		"bus.nats.stream.name":           streamName.String(),
 		"claimCheck.objectStore.bucket":  bucketName.String(),
 		"claimCheck.directory.path":      absolutePath.String(),
@@ -44,3 +45,8 @@ func Patterns() map[string]string {
 
 // TopicsMeet reports whether two templates can make the same topic.
 func TopicsMeet(a, b string) bool { return topicsMeet(a, b) }
+
+// TakenBefore tells whether rules before rule j take all that it names as p.
+func TakenBefore(rules []Rule, j int, p ResourcePattern) (by []int, all bool) {
+	return orderOf(rules).takenBefore(j, p.span())
+}

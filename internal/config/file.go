@@ -17,7 +17,8 @@ type File struct {
 func (f *File) Line(path string) int { return f.places[path].line }
 
 // Check is what another package knows to be wrong with values that it will be given. It runs on what has passed Validate;
-// Path and Message of what it returns are enough, the place in the file is found.
+// Path and Message of what it returns are enough (TextLine and TextColumn point into a longer text), the place in the file is
+// found.
 type Check func(*Config) []*Error
 
 // maxFileBytes is far above any configuration. It bounds the time and the depth of recursion that a YAML parser can be

@@ -65,3 +65,17 @@ func (n Namespaces) Literal() ([]string, bool) {
 	}
 	return names, len(names) > 0
 }
+
+// covers reports whether every namespace that m means is meant by n, too; false where that cannot be told.
+func (n Namespaces) covers(m Namespaces) bool {
+	if n.All() {
+		return true
+	}
+	if names, ok := m.Literal(); ok {
+		return !slices.ContainsFunc(names, func(name string) bool { return !n.Match(name) })
+	}
+	if len(n) != len(m) {
+		return false
+	}
+	return !slices.ContainsFunc(m, func(p NamespacePattern) bool { return !slices.Contains(n, p) })
+}

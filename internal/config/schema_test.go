@@ -114,43 +114,6 @@ func oneOf[T any](values []T) *jsonschema.Schema {
 	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{choice, {Type: "string", Pattern: variable}}}
 }
 
-// schemaOfPlanned lets an editor say why the key is refused, and neither know nor propose it otherwise.
-func schemaOfPlanned(t *testing.T, p *config.Planned) *jsonschema.Schema {
-	t.Helper()
-	s := &jsonschema.Schema{Deprecated: true}
-	message := "not yet supported: " + p.What
-	if p.Off == "" {
-		s.Enum = []any{}
-		keyword(s, "enum", []any{}) // nothing is right
-	} else {
-		var off any
-		if err := yaml.Unmarshal([]byte(p.Off), &off); err != nil {
-			t.Fatal(err)
-		}
-		s.Enum = []any{off}
-		if off == "0s" {
-			s.Enum = append(s.Enum, 0)
-		}
-		message += "; leave it out or write " + p.Off
-	}
-	keyword(s, "errorMessage", message)
-	keyword(s, "doNotSuggest", true)
-	return s
-}
-
-// fixed are the switches with one position.
-func fixed(path string) (value, ok bool) {
-	if path == "redaction.secrets" {
-		return true, true
-	}
-	for _, p := range config.PlannedKeys() {
-		if p.Path == path && p.Value == "true" {
-			return false, true
-		}
-	}
-	return false, false
-}
-
 func makeSchema(t *testing.T) []byte {
 	t.Helper()
 	root := schemaOf(reflect.TypeFor[config.Config](), "")
@@ -163,20 +126,13 @@ func makeSchema(t *testing.T) []byte {
 	mappings := map[string]*jsonschema.Schema{"": root}
 	for _, e := range reference(t) {
 		var s *jsonschema.Schema
-		switch on, isFixed := fixed(e.path); {
+		switch {
 		case config.General(e.path) != e.path: // written as another key
 			s = &jsonschema.Schema{Ref: "#/properties/" + strings.ReplaceAll(config.General(e.path), ".", "/properties/")}
-		case e.planned != nil:
-			s = schemaOfPlanned(t, e.planned)
-		case isFixed:
-			s = oneOf([]bool{on})
 		default:
 			s = schemaOf(e.typ, e.path)
 		}
 		s.Description, s.Default = e.prose, e.value
-		if e.planned != nil {
-			s.Description = "Not yet supported. " + s.Description
-		}
 		switch e.path {
 		case "apiVersion":
 			s = &jsonschema.Schema{Enum: []any{config.APIVersion}, Description: e.prose}
@@ -185,10 +141,17 @@ func makeSchema(t *testing.T) []byte {
 			*s.MinItems = 1
 			s.Items.Type, s.Items.Extras = "object", nil
 			mappings["watch[]"] = s.Items
+			s.Items.DependentRequired = map[string][]string{"onError": {"where"}}
+		case "watch[].operations":
+			var words []string
+			for _, o := range config.Choosable() {
+				words = append(words, string(o))
+			}
+			s.Items = oneOf(words)
 		case "watch[].resources":
 			s.MinItems = new(uint64)
 			*s.MinItems = 1
-		case "strip":
+		case "strip", "watch[].redact":
 			s.Items.Not = &jsonschema.Schema{Pattern: config.Identity()}
 		case "bus":
 			one := uint64(1)
@@ -232,11 +195,11 @@ func makeSchema(t *testing.T) []byte {
 			s.Pattern = `:[0-9]{1,5}$|` + variable
 			keyword(s, "patternErrorMessage", "must be host:port or :port")
 		}
-		if strings.HasSuffix(e.path, "File") && e.typ != nil {
+		if strings.HasSuffix(e.path, "File") {
 			s.Pattern = config.AbsolutePath() + "|^$|" + variable
 			keyword(s, "patternErrorMessage", "must be the absolute path of a file")
 		}
-		if together, ok := map[string]string{"certFile": "keyFile", "keyFile": "certFile"}[e.key]; ok && e.typ != nil {
+		if together, ok := map[string]string{"certFile": "keyFile", "keyFile": "certFile"}[e.key]; ok && strings.HasSuffix(e.parent(), "tls") {
 			m := mappings[e.parent()]
 			if m.DependentRequired == nil {
 				m.DependentRequired = map[string][]string{}
@@ -355,10 +318,13 @@ var onlyValidate = map[string]string{
 	"second-document":           "of YAML: each document is valid",
 	"two-documents":             "of YAML: each document is valid",
 	"never-matches":             "rules that depend on each other",
-	"overlap-namespaces":        "rules that depend on each other",
-	"overlap-same":              "rules that depend on each other",
-	"overlap-selector":          "rules that depend on each other",
-	"overlap-unknown-group":     "rules that depend on each other",
+	"never-matches-together":    "rules that depend on each other",
+	"never-matches-within":      "rules that depend on each other",
+	"field-selectors-events":    "rules that depend on each other",
+	"field-selectors":           "rules that depend on each other",
+	"redaction-across":          "keys that depend on each other",
+	"redaction-hash":            "keys that depend on each other",
+	"redaction-key":             "keys that depend on each other",
 	"overlap-versions":          "rules that depend on each other",
 	"event-max-bytes":           "how large a size is",
 	"http-port":                 "how large a port is",

@@ -4,7 +4,6 @@ import (
 	"encoding"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 )
 
@@ -29,14 +28,10 @@ func keysOf(t reflect.Type) string {
 // unknownField says what may have been meant by a key that is not known at its place.
 func unknownField(name, parent string, known []string) string {
 	parent = indexes.ReplaceAllString(parent, "[]")
-	near := slices.Clone(known)
 	var elsewhere, below []string
 	for _, p := range allPaths() {
 		i := strings.LastIndexByte(p, '.')
-		switch within, key := p[:max(0, i)], p[i+1:]; {
-		case within == parent && !slices.Contains(near, key):
-			near = append(near, key) // planned: what is said when it is written right is of more use
-		case key == name && general(p) == p:
+		if key := p[i+1:]; key == name && general(p) == p {
 			elsewhere = append(elsewhere, p)
 			if strings.HasPrefix(p, parent+".") {
 				below = append(below, p)
@@ -46,7 +41,7 @@ func unknownField(name, parent string, known []string) string {
 	if len(below) == 1 {
 		elsewhere = below
 	}
-	switch likely := nearest(name, near); {
+	switch likely := nearest(name, known); {
 	case likely != "":
 		return fmt.Sprintf("unknown field, did you mean %s?", likely)
 	case len(elsewhere) == 1:
@@ -57,7 +52,7 @@ func unknownField(name, parent string, known []string) string {
 	return "unknown field, known here: " + strings.Join(known, ", ")
 }
 
-// allPaths are the paths of all keys, planned ones too, as they are written in unsupported.go.
+// allPaths are the paths of all keys. An index of a list is written [].
 func allPaths() []string {
 	var paths []string
 	var walk func(t reflect.Type, path string)
@@ -78,11 +73,6 @@ func allPaths() []string {
 		}
 	}
 	walk(reflect.TypeFor[Config](), "")
-	for _, p := range PlannedKeys() {
-		if p.Value == "" {
-			paths = append(paths, p.Path)
-		}
-	}
 	return paths
 }
 

@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -34,7 +32,8 @@ func (c *Config) problems() []*Error {
 	}
 	list = append(list, validateWatch(c.Watch, root("watch"))...)
 	list = append(list, c.validateNode(root("watch"))...)
-	list = append(list, validateStrip(c.Strip, root("strip"))...)
+	list = append(list, validatePaths(c.Strip, root("strip"), "cut")...)
+	list = append(list, validateNoise(c.Noise, root("noise"))...)
 	list = append(list, c.Redaction.validate(root("redaction"))...)
 	list = append(list, c.validateSnapshot(root("snapshot"))...)
 	list = append(list, inEnum(root("event").Child("mode"), c.Event.Mode)...)
@@ -68,187 +67,6 @@ func (c *Config) problems() []*Error {
 // clusterName leaves out what would have to be escaped somewhere: it is part of CloudEvents' source, of the partition
 // key and of subjects.
 var clusterName = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,126}[A-Za-z0-9])?)?$`)
-
-func validateWatch(rules []Rule, path *field.Path) field.ErrorList {
-	var list field.ErrorList
-	if len(rules) == 0 {
-		return append(list, field.Required(path, "must have at least one rule, such as {resources: [pods]}"))
-	}
-	for j := range rules {
-		r, at := &rules[j], path.Index(j)
-		if len(r.Resources) == 0 {
-			list = append(list, field.Required(at.Child("resources"), "must name at least one resource, such as pods"))
-		}
-		list = append(list, r.validateScope(at.Child("resources"))...)
-		list = append(list, unique(r.Resources, at.Child("resources"))...)
-		list = append(list, unique(r.Except, at.Child("except"))...)
-		list = append(list, unique(r.Namespaces, at.Child("namespaces"))...)
-		list = append(list, r.Namespaces.validate(at.Child("namespaces"))...)
-		if _, err := labels.Parse(r.LabelSelector); err != nil {
-			list = append(list, field.Invalid(at.Child("labelSelector"), r.LabelSelector,
-				"must be a label selector such as team=payments or \"tier in (web, db)\": "+flatten(err)))
-		}
-		if _, err := fields.ParseSelector(r.FieldSelector); err != nil {
-			list = append(list, field.Invalid(at.Child("fieldSelector"), r.FieldSelector,
-				"must be a field selector such as spec.nodeName=n1 or status.phase!=Running: "+flatten(err)))
-		}
-		list = append(list, validateOrder(rules, j, path)...)
-	}
-	return list
-}
-
-// validate finds that nothing is left.
-func (n Namespaces) validate(path *field.Path) field.ErrorList {
-	excludes := func(p NamespacePattern) bool { return strings.HasPrefix(string(p), "!") }
-	if len(n) == 0 || slices.ContainsFunc(n, func(p NamespacePattern) bool { return !excludes(p) }) {
-		return nil
-	}
-	return field.ErrorList{field.Required(path, `can never match: it only excludes; add "*" for all the others`)}
-}
-
-// validateScope finds resources without namespaces in a rule for some namespaces only.
-func (r *Rule) validateScope(path *field.Path) field.ErrorList {
-	var list field.ErrorList
-	for i, p := range r.Resources {
-		b := builtinOf(p.Resource)
-		if b != nil && b.cluster && slices.Equal(p.Groups(), b.groups) && !r.Namespaces.Match("") {
-			list = append(list, field.Forbidden(path.Index(i), fmt.Sprintf(
-				"can never match: %s have no namespace, the rule takes some namespaces only; give %[1]s a rule of their own", p)))
-		}
-	}
-	return list
-}
-
-// validateOrder finds what rule j can never take because rules before it take it first. Since a resource is taken whole
-// by the first rule that names it, an earlier rule which takes a part of a resource leaves nothing of it either; that
-// is a limit of this release and said as one.
-func validateOrder(rules []Rule, j int, path *field.Path) field.ErrorList {
-	var list field.ErrorList
-	for k, q := range rules[j].Resources {
-		list = append(list, validatePattern(rules, j, q.span(), path, path.Index(j).Child("resources").Index(k))...)
-	}
-	return list
-}
-
-// validatePattern is validateOrder for one pattern of rule j.
-func validatePattern(rules []Rule, j int, q span, path, at *field.Path) field.ErrorList {
-	except := rules[j].Except
-	for n, e := range except {
-		if e.span().covers(q) {
-			return field.ErrorList{field.Forbidden(at,
-				fmt.Sprintf("can never match: %s excepts it", path.Index(j).Child("except").Index(n)))}
-		}
-	}
-	var list field.ErrorList
-	for i := range j {
-		parts := rules[i].takesOf(q, except)
-		if len(parts) == 0 {
-			continue
-		}
-		switch limits := rules[i].limits(); {
-		case len(limits) > 0:
-			all := slices.ContainsFunc(parts, func(p span) bool { return p.anyVersion().covers(q.anyVersion()) })
-			names := joined(parts)
-			cure := fmt.Sprintf("add %s to %s", names, path.Index(j).Child("except"))
-			switch {
-			case all && rules[i].names(q.resource):
-				cure = fmt.Sprintf("name %s in one rule only", names)
-			case all:
-				cure = fmt.Sprintf("add %s to %s", names, path.Index(i).Child("except"))
-			}
-			list = append(list, unsupported(at, fmt.Sprintf("%s takes %s in part (%s), and what it leaves of a resource "+
-				"cannot be taken by a later rule; %s", path.Index(i), names, strings.Join(limits, ", "), cure)))
-		case slices.ContainsFunc(parts, func(p span) bool { return p.covers(q) }) && !rules[i].exceptsOf(q):
-			return append(list, field.Forbidden(at, fmt.Sprintf("can never match: %s takes %s", path.Index(i), q)))
-		}
-	}
-	return list
-}
-
-// takesOf returns the parts of s, less except, that the rule takes.
-func (r *Rule) takesOf(s span, except []ResourcePattern) []span {
-	var parts []span
-	for _, p := range r.Resources {
-		x, ok := p.span().intersect(s)
-		excepted := func(e ResourcePattern) bool { return e.span().covers(x) }
-		switch {
-		case !ok, slices.ContainsFunc(r.Except, excepted), slices.ContainsFunc(except, excepted):
-		case x.covers(s):
-			return []span{x}
-		default:
-			parts = append(parts, x)
-		}
-	}
-	return parts
-}
-
-// names reports whether the rule names the resource itself, not by a wildcard.
-func (r *Rule) names(resource string) bool {
-	return slices.ContainsFunc(r.Resources, func(p ResourcePattern) bool { return p.Resource == resource })
-}
-
-func joined(spans []span) string {
-	names := make([]string, len(spans))
-	for i, s := range spans {
-		names[i] = s.String()
-	}
-	return strings.Join(names, ", ")
-}
-
-// exceptsOf reports whether the rule leaves out anything of s.
-func (r *Rule) exceptsOf(s span) bool {
-	return slices.ContainsFunc(r.Except, func(e ResourcePattern) bool {
-		_, ok := e.span().intersect(s)
-		return ok
-	})
-}
-
-// limits names what makes the rule take a part of a resource only.
-func (r *Rule) limits() []string {
-	var limits []string
-	if !r.Namespaces.All() {
-		limits = append(limits, "namespaces")
-	}
-	if r.LabelSelector != "" {
-		limits = append(limits, "labelSelector")
-	}
-	if r.FieldSelector != "" {
-		limits = append(limits, "fieldSelector")
-	}
-	return limits
-}
-
-// validateStrip refuses to cut what identifies an object, and what is no path.
-func validateStrip(strip []string, path *field.Path) field.ErrorList {
-	list := unique(strip, path)
-	for i, s := range strip {
-		switch at := path.Index(i); {
-		case !fieldPath.MatchString(s):
-			list = append(list, field.Invalid(at, s, "must be a path such as metadata.managedFields, "+
-				`metadata.annotations["example.com/note"] or spec.containers[*].env`))
-		case identity.MatchString(s):
-			list = append(list, field.Invalid(at, s, "must not cut what identifies an object"))
-		}
-	}
-	return list
-}
-
-var (
-	// fieldPath is what object.NewCutter takes: names, ["names"] as JSON strings, and [*] for all elements of a list.
-	fieldPath = regexp.MustCompile(`^[^\x00-\x20\x7f.\[\]*"']+(` +
-		`\.[^\x00-\x20\x7f.\[\]*"']+|\[\*\]|\["([^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"\])*$`)
-	identity = regexp.MustCompile(`^(apiVersion|kind|metadata(\.(name|namespace|uid|resourceVersion)|` +
-		`\["(name|namespace|uid|resourceVersion)"\])?)$`)
-)
-
-func (r *Redaction) validate(path *field.Path) field.ErrorList {
-	var list field.ErrorList
-	if !r.Secrets {
-		list = append(list, field.Invalid(path.Child("secrets"), r.Secrets,
-			"must be true: the values of Secrets never leave the cluster"))
-	}
-	return append(list, inEnum(path.Child("mode"), r.Mode)...)
-}
 
 func (c *Config) validateSnapshot(path *field.Path) field.ErrorList {
 	list := inEnum(path.Child("mode"), c.Snapshot.Mode)
@@ -359,10 +177,6 @@ func validateAddress(address string, path *field.Path) field.ErrorList {
 		return field.ErrorList{field.Invalid(path, address, "must be host:port or :port, with a port from 0 to 65535")}
 	}
 	return nil
-}
-
-func unsupported(path *field.Path, what string) *field.Error {
-	return field.Forbidden(path, "not yet supported: "+what)
 }
 
 func unique[T ~string | ResourcePattern](items []T, path *field.Path) field.ErrorList {

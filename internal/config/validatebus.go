@@ -128,7 +128,7 @@ func secretFile(path *field.Path, file string) field.ErrorList {
 func fileNames() map[string]string {
 	return map[string]string{
 		"credsfile": "nats.creds", "nkeyseedfile": "nats.nk", "urlfile": "webhook", "headersfile": "headers",
-		"clientsecretfile": "client-secret", "passwordfile": "password", "tokenfile": "token",
+		"clientsecretfile": "client-secret", "keyfile": "redaction.key", "passwordfile": "password", "tokenfile": "token",
 	}
 }
 

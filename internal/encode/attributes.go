@@ -143,6 +143,9 @@ func appendStreamID(dst []byte, d *object.Delta) []byte {
 		if s.Letter != "" { // several may lie between the same versions. It ends in the history, if at all
 			return appendText(append(dst, '/'), s.Letter)
 		}
+		if s.Reason == object.ContentChanged { // where it stands, there may be a gap of another reason too
+			dst = append(append(dst, '/'), object.ContentChanged...)
+		}
 	case object.Progress:
 		// The time makes each one news, also where nothing changes and the version stays.
 		dst = strconv.AppendUint(append(dst, "progress/"...), s.ResourceVersion, 10)

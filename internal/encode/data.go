@@ -17,6 +17,10 @@ func (e *Encoder) appendObjectData(dst []byte, ev *Event, d *object.Delta, s *sh
 	dst = append(dst, byte(d.Op), '"')
 	dst = appendVersion(dst, `,"resourceVersion":"`, d.ResourceVersion)
 	dst = appendVersion(dst, `,"previousResourceVersion":"`, d.Previous)
+	if d.Skipped > 0 {
+		dst = append(dst, `,"skipped":`...)
+		dst = strconv.AppendUint(dst, uint64(d.Skipped), 10)
+	}
 	if d.Inferred {
 		dst = append(dst, `,"inferred":true`...)
 	}

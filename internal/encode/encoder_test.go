@@ -53,6 +53,8 @@ func deltas() map[string]*object.Delta {
 		"created":                {Op: object.Created, Ref: web, After: version(web, 48007, `{"replicas":3}`), ResourceVersion: 48007, ChangedBy: changedBy},
 		"created-inferred":       {Op: object.Created, Inferred: true, Ref: pod, After: version(pod, 300, `{}`), ResourceVersion: 300},
 		"updated":                {Op: object.Updated, Ref: web, Before: version(web, 48007, `{"replicas":3}`), After: version(web, 48211, `{"replicas":5}`), ResourceVersion: 48211, Previous: 48007, ChangedBy: changedBy},
+		"updated-skipped":        {Op: object.Updated, Ref: web, Before: version(web, 48007, `{"replicas":3}`), After: version(web, 48211, `{"replicas":5}`), ResourceVersion: 48211, Previous: 48007, Skipped: 12},
+		"deleted-skipped":        {Op: object.Deleted, Inferred: true, Ref: web, Before: version(web, 48211, `{"replicas":5}`), ResourceVersion: 48300, Previous: 48211, Skipped: 1},
 		"updated-cluster-scoped": {Op: object.Updated, Ref: role, Before: version(role, 7, `{"a/b":["x"]}`), After: version(role, 9, `{"a/b":["x","y"]}`), ResourceVersion: 9, Previous: 7},
 		"deleted":                {Op: object.Deleted, Ref: web, Before: version(web, 48211, `{"replicas":5}`), ResourceVersion: 48300, Previous: 48211},
 		"deleted-inferred":       {Op: object.Deleted, Inferred: true, Ref: pod, Before: version(pod, 300, `{}`), ResourceVersion: 48400, Previous: 300},
@@ -68,11 +70,14 @@ func deltas() map[string]*object.Delta {
 		"gap-open":               {Stream: &object.StreamEvent{Kind: object.Gap, Resource: pods, Scope: "pods", From: 48300, Reason: "forbidden"}},
 		"progress":               {Stream: &object.StreamEvent{Kind: object.Progress, Resource: roles, Scope: "clusterroles.rbac.authorization.k8s.io", ResourceVersion: 52100}},
 	}
-	for _, reason := range []object.GapReason{object.Compacted, object.Rewound, object.SelectionChanged, object.CheckpointLost} {
+	for _, reason := range []object.GapReason{object.Compacted, object.Rewound, object.SelectionChanged, object.CheckpointLost, object.ContentChanged} {
 		gap := *ds["gap"].Stream
-		gap.Reason, gap.Recovered = reason, false
-		if reason == object.Rewound {
+		gap.Reason, gap.Recovered = reason, reason == object.ContentChanged
+		switch reason {
+		case object.Rewound:
 			gap.To, gap.History = 31000, 1
+		case object.ContentChanged:
+			gap.To = gap.From
 		}
 		ds["gap-"+string(reason)] = &object.Delta{Stream: &gap}
 	}
@@ -225,21 +230,22 @@ func TestEncodeMembers(t *testing.T) {
 func TestEncodeIDs(t *testing.T) {
 	const uid = "/7c0e8a42-51f0-4f7e-9d6f-6d0b6b3f2a01/"
 	for name, want := range map[string]string{
-		"created":            "deployments.apps" + uid + "48007",
-		"created-inferred":   "pods" + uid + "300",
-		"updated":            "deployments.apps" + uid + "48211",
-		"deleted":            "deployments.apps" + uid + "d",
-		"deleted-inferred":   "pods" + uid + "d",
-		"read":               "deployments.apps" + uid + "48007/r/20261120T150000-1",
-		"entered":            "pods" + uid + "310",
-		"left":               "pods" + uid + "320/l",
-		"left-inferred":      "pods" + uid + "320/l",
-		"snapshot-started":   "deployments.apps/20261120T150000-1/started",
-		"snapshot-completed": "pods/shop?labels=team%3Dpayments/20261120T150000-1/completed",
-		"gap":                "deployments.apps/gap/48300-52017",
-		"gap-rewound":        "deployments.apps/gap/48300-31000/h1",
-		"gap-dead-letter":    "deployments.apps/gap/48007-48211/deployments.apps" + uid + "48211",
-		"progress":           "clusterroles.rbac.authorization.k8s.io/progress/52100/1795186800",
+		"created":             "deployments.apps" + uid + "48007",
+		"created-inferred":    "pods" + uid + "300",
+		"updated":             "deployments.apps" + uid + "48211",
+		"deleted":             "deployments.apps" + uid + "d",
+		"deleted-inferred":    "pods" + uid + "d",
+		"read":                "deployments.apps" + uid + "48007/r/20261120T150000-1",
+		"entered":             "pods" + uid + "310",
+		"left":                "pods" + uid + "320/l",
+		"left-inferred":       "pods" + uid + "320/l",
+		"snapshot-started":    "deployments.apps/20261120T150000-1/started",
+		"snapshot-completed":  "pods/shop?labels=team%3Dpayments/20261120T150000-1/completed",
+		"gap":                 "deployments.apps/gap/48300-52017",
+		"gap-rewound":         "deployments.apps/gap/48300-31000/h1",
+		"gap-dead-letter":     "deployments.apps/gap/48007-48211/deployments.apps" + uid + "48211",
+		"gap-content-changed": "deployments.apps/gap/48300-48300/content-changed",
+		"progress":            "clusterroles.rbac.authorization.k8s.io/progress/52100/1795186800",
 
 		"created-history":            "deployments.apps" + uid + "48007/h2",
 		"updated-history":            "deployments.apps" + uid + "48211/h2",

@@ -31,8 +31,8 @@
 //	Updated  object      object    was changed; Patch says where, ChangedBy by whom
 //	Deleted  last state  null      was deleted
 //	Read     nil         object    was there when a snapshot was taken
-//	Entered  maybe nil   object    began to match the selector of the agent's configuration
-//	Left     last state  nil       ceased to match it, and lives on
+//	Entered  maybe nil   object    began to match the selectors of a rule
+//	Left     last state  nil       ceased to match them, and lives on
 //
 // An agent may send before and patch or not, as it is configured. What an event that is too large for the bus leaves out
 // Data.Truncated names; where Event.DataRef is set, Whole fetches all of it. An event that the bus does not take at all is in

@@ -16,8 +16,8 @@ const (
 	Updated Op = "u"
 	Deleted Op = "d"
 	Read    Op = "r" // existed when a snapshot was taken
-	Entered Op = "e" // began to match a selector that the API server applies
-	Left    Op = "l" // ceased to match it; the object still exists
+	Entered Op = "e" // began to match the selectors of a rule
+	Left    Op = "l" // ceased to match them; the object still exists
 )
 
 // TypePrefix begins the type of every event of kubecdc.
@@ -36,12 +36,17 @@ type GapReason string
 
 // The reasons of gaps. What follows a gap depends on what could be done about it: the versions inside it, deltas found by
 // comparing lists, or a snapshot; the rules are the same behind each of them.
+//
+// Behind ReasonContentChanged nothing is missing, and nothing follows because of it: what is stripped or redacted of the
+// objects, or the key of the redaction, is not what it was, so the next Before of an object may differ from the After that came
+// last.
 const (
 	ReasonExpired          GapReason = "expired"           // the API server no longer had it
 	ReasonCompacted        GapReason = "compacted"         // etcd no longer had it
 	ReasonRewound          GapReason = "rewound"           // etcd was restored: see Event.History
 	ReasonSelectionChanged GapReason = "selection-changed" // the configuration, or the version in which the resource is served
 	ReasonCheckpointLost   GapReason = "checkpoint-lost"   // the agent did not know any more where it had been
+	ReasonContentChanged   GapReason = "content-changed"   // objects read otherwise: strip, redaction or its key was changed
 	ReasonForbidden        GapReason = "forbidden"         // the agent was not allowed to read
 	ReasonDeadLetter       GapReason = "dead-letter"       // one event went to the dead letters: Stream.DeadLetter is its ID
 )
@@ -107,7 +112,10 @@ type Data struct {
 	ChangedBy []Change `json:"changedBy,omitempty"`
 	Snapshot  string   `json:"snapshot,omitempty"` // of a Read
 	Inferred  bool     `json:"inferred,omitempty"` // found by comparing lists, not seen on a watch
-	Skipped   int      `json:"skipped,omitempty"`  // versions withheld by filters since the object's last event
+	// Skipped counts the versions that filters have withheld since the object's last event: Before is the last of them, not
+	// the After that came last. Behind a stream event of the scope the count may be missing or too low: an agent that starts
+	// anew does not know what was withheld before.
+	Skipped int `json:"skipped,omitempty"`
 	// Truncated is what was left out so that the bus would take the event: of before, after, patch and changedBy. What is
 	// named there is nil here, whatever the table of ops says.
 	Truncated []string `json:"truncated,omitempty"`

@@ -1,0 +1,150 @@
+package config
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func validateWatch(rules []Rule, path *field.Path) field.ErrorList {
+	var list field.ErrorList
+	if len(rules) == 0 {
+		return append(list, field.Required(path, "must have at least one rule, such as {resources: [pods]}"))
+	}
+	order := orderOf(rules)
+	for j := range rules {
+		r, at := &rules[j], path.Index(j)
+		if len(r.Resources) == 0 {
+			list = append(list, field.Required(at.Child("resources"), "must name at least one resource, such as pods"))
+		}
+		list = append(list, r.validateScope(at.Child("resources"))...)
+		list = append(list, unique(r.Resources, at.Child("resources"))...)
+		list = append(list, unique(r.Except, at.Child("except"))...)
+		list = append(list, unique(r.Namespaces, at.Child("namespaces"))...)
+		list = append(list, r.Namespaces.validate(at.Child("namespaces"))...)
+		if _, err := labels.Parse(r.LabelSelector); err != nil {
+			list = append(list, field.Invalid(at.Child("labelSelector"), r.LabelSelector,
+				"must be a label selector such as team=payments or \"tier in (web, db)\": "+flatten(err)))
+		}
+		if _, err := fields.ParseSelector(r.FieldSelector); err != nil {
+			list = append(list, field.Invalid(at.Child("fieldSelector"), r.FieldSelector,
+				"must be a field selector such as spec.nodeName=n1 or status.phase!=Running: "+flatten(err)))
+		}
+		list = append(list, r.validateSent(at)...)
+		list = append(list, order.validate(j, path)...)
+		list = append(list, order.validateFields(j, path)...)
+	}
+	return list
+}
+
+// validate finds that nothing is left.
+func (n Namespaces) validate(path *field.Path) field.ErrorList {
+	excludes := func(p NamespacePattern) bool { return strings.HasPrefix(string(p), "!") }
+	if len(n) == 0 || slices.ContainsFunc(n, func(p NamespacePattern) bool { return !excludes(p) }) {
+		return nil
+	}
+	return field.ErrorList{field.Required(path, `can never match: it only excludes; add "*" for all the others`)}
+}
+
+// validateScope finds resources without namespaces in a rule for some namespaces only.
+func (r *Rule) validateScope(path *field.Path) field.ErrorList {
+	var list field.ErrorList
+	for i, p := range r.Resources {
+		b := builtinOf(p.Resource)
+		if b != nil && b.cluster && slices.Equal(p.Groups(), b.groups) && !r.Namespaces.Match("") {
+			list = append(list, field.Forbidden(path.Index(i), fmt.Sprintf(
+				"can never match: %s have no namespace, the rule takes some namespaces only; give %[1]s a rule of their own", p)))
+		}
+	}
+	return list
+}
+
+// validateSent is validateWatch for what is sent of the objects that the rule takes.
+func (r *Rule) validateSent(path *field.Path) field.ErrorList {
+	list := unique(r.Operations, path.Child("operations"))
+	for i, o := range r.Operations {
+		at := path.Child("operations").Index(i)
+		switch {
+		case slices.Contains(Choosable(), o):
+		case slices.Contains(o.Values(), string(o)):
+			list = append(list, field.Invalid(at, string(o), "must be created, updated or deleted: read, entered and left are always sent, "+
+				"because what consumers know to exist hangs on them"))
+		default:
+			list = append(list, field.Invalid(at, string(o), "must be one of created, updated, deleted"+meant(string(o), names(Choosable()...))))
+		}
+	}
+	switch {
+	case r.OnError == "":
+	case r.Where == "":
+		list = append(list, field.Forbidden(path.Child("onError"), "is of no use without where; leave it out"))
+	default:
+		list = append(list, inEnum(path.Child("onError"), r.OnError)...)
+	}
+	return append(list, validatePaths(r.Redact, path.Child("redact"), "redact")...)
+}
+
+// Choosable are the operations that a rule can leave out. The others tell what exists, and are always sent.
+func Choosable() []Operation { return []Operation{Created, Updated, Deleted} }
+
+// validateNoise finds names of filters that there are not.
+func validateNoise(noise []Noise, path *field.Path) field.ErrorList {
+	list := unique(noise, path)
+	for i, n := range noise {
+		if !slices.Contains(n.Values(), string(n)) {
+			list = append(list, field.Invalid(path.Index(i), string(n), "must be "+oneOf(n)+meant(string(n), n.Values())))
+		}
+	}
+	return list
+}
+
+// meant is ", did you mean …?", and nothing where no word is near.
+func meant(word string, words []string) string {
+	if near := nearest(strings.ReplaceAll(word, "_", "-"), words); near != "" {
+		return " (did you mean " + near + "?)"
+	}
+	return ""
+}
+
+// validatePaths refuses to cut or redact what identifies an object, and what is no path. verb is what is done to it.
+func validatePaths(paths []string, path *field.Path, verb string) field.ErrorList {
+	list := unique(paths, path)
+	for i, s := range paths {
+		switch at := path.Index(i); {
+		case !fieldPath.MatchString(s):
+			list = append(list, field.Invalid(at, s, "must be a path such as metadata.managedFields, "+
+				`metadata.annotations["example.com/note"] or spec.containers[*].env`))
+		case identity.MatchString(s):
+			list = append(list, field.Invalid(at, s, "must not "+verb+" what identifies an object"))
+		}
+	}
+	return list
+}
+
+var (
+	// fieldPath is what object.NewCutter takes: names, ["names"] as JSON strings, and [*] for all elements of a list or
+	// members of a mapping.
+	fieldPath = regexp.MustCompile(`^[^\x00-\x20\x7f.\[\]*"']+(` +
+		`\.[^\x00-\x20\x7f.\[\]*"']+|\[\*\]|\["([^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"\])*$`)
+	identity = regexp.MustCompile(`^(apiVersion|kind|metadata(\.(name|namespace|uid|resourceVersion)|` +
+		`\["(name|namespace|uid|resourceVersion)"\]|\[\*\])?)$`)
+)
+
+func (r *Redaction) validate(path *field.Path) field.ErrorList {
+	list := inEnum(path.Child("mode"), r.Mode)
+	list = append(list, secretFile(path.Child("keyFile"), r.KeyFile)...)
+	switch {
+	case r.Mode == RedactHash && r.KeyFile == "":
+		list = append(list, field.Forbidden(path.Child("mode"), "hash needs a key: name the file that holds it in keyFile, such as /etc/kubecdc/redaction.key"))
+	case r.Mode == RedactRemove && r.KeyFile != "":
+		list = append(list, field.Forbidden(path.Child("keyFile"), "is of no use where mode is remove; write mode: hash, or leave keyFile out"))
+	}
+	if r.AcrossObjects && r.Mode == RedactRemove {
+		list = append(list, field.Forbidden(path.Child("acrossObjects"), "is of no use where mode is remove: what is removed has no hash to compare"))
+	}
+	return list
+}

@@ -1,0 +1,219 @@
+package filter
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/ext"
+	"cel.dev/cel-go/interpreter"
+)
+
+const (
+	// hidden is the variable that holds the evaluation, and ask the function of it that changed and changedOnly become. No
+	// expression can name them.
+	hidden = "@delta"
+	ask    = "@ask"
+
+	// maxExpression is how long an expression may be, in characters.
+	maxExpression = 16 << 10
+	// maxCost limits one evaluation, in CEL's units: some milliseconds, where strings are made in loops some tens of them.
+	maxCost = 100_000
+	// bytesPerCost is what comparing objects costs: about as much time as other things of that cost.
+	bytesPerCost = 64
+)
+
+// expression is a compiled one. It is safe for concurrent use.
+type expression struct {
+	program   cel.Program
+	questions []question
+
+	env     *cel.Env
+	checked *cel.Ast
+}
+
+// compile type-checks an expression. Its errors are *ExpressionError, joined where there are several.
+func compile(text string) (*expression, error) {
+	x := &expression{}
+	env, err := cel.NewEnv(
+		cel.Variable("op", cel.StringType),
+		cel.Variable("before", cel.DynType),
+		cel.Variable("after", cel.DynType),
+		cel.Variable("resource", cel.StringType),
+		cel.Variable(namespaceVariable, cel.StringType),
+		cel.Variable("name", cel.StringType),
+		cel.Variable("labels", cel.MapType(cel.StringType, cel.StringType)),
+		cel.Variable(hidden, cel.DynType),
+		cel.Function(ask, cel.Overload(ask, []*cel.Type{cel.DynType, cel.IntType}, cel.BoolType, cel.BinaryBinding(x.answer))),
+		cel.Macros(
+			cel.GlobalVarArgMacro("changed", x.macro(func(paths []string) (question, error) {
+				if len(paths) != 1 {
+					return nil, errors.New(`changed takes one path, as in changed("spec")`)
+				}
+				return newChanged(paths[0])
+			})),
+			cel.GlobalVarArgMacro("changedOnly", x.macro(func(paths []string) (question, error) {
+				if len(paths) == 0 {
+					return nil, errors.New(`changedOnly takes paths, as in changedOnly("status", "metadata.annotations")`)
+				}
+				return newChangedOnly(paths)
+			})),
+		),
+		cel.OptionalTypes(),
+		ext.Strings(),
+		cel.CrossTypeNumericComparisons(true),
+		cel.DefaultUTCTimeZone(true),
+		cel.ParserExpressionSizeLimit(maxExpression),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("prepare CEL: %w", err)
+	}
+	checked, issues := env.Compile(withNamespace(text))
+	if issues.Err() != nil {
+		return nil, expressionErrors(issues.Errors())
+	}
+	if t := checked.OutputType(); !t.IsExactType(cel.BoolType) {
+		msg := fmt.Sprintf("is of type %s, not bool", t)
+		if t.IsExactType(cel.DynType) {
+			msg = "may be of any type, not only bool: compare it with something, as in after.spec.paused == true"
+		}
+		return nil, &ExpressionError{Line: 1, Column: 1, Message: msg}
+	}
+	x.env, x.checked = env, checked
+	if x.program, err = env.Program(checked,
+		cel.EvalOptions(cel.OptOptimize),
+		cel.CostLimit(maxCost),
+		cel.CostTracking(costs{}),
+	); err != nil {
+		// What is left after the check are constants that cannot be: a regular expression, a number.
+		return nil, &ExpressionError{Line: 1, Column: 1, Message: err.Error()}
+	}
+	return x, nil
+}
+
+// macro makes a call with literal paths a question, and the call that asks it.
+func (x *expression) macro(make func(paths []string) (question, error)) cel.MacroFactory {
+	return func(h cel.MacroExprFactory, _ ast.Expr, args []ast.Expr) (ast.Expr, *common.Error) {
+		var paths []string
+		for _, arg := range args {
+			path, ok := literal(arg)
+			if !ok {
+				return nil, h.NewError(arg.ID(), `a path is written in quotes, as in changed("spec")`)
+			}
+			paths = append(paths, path)
+		}
+		q, err := make(paths)
+		if err != nil {
+			var wrong *pathError
+			if errors.As(err, &wrong) {
+				return nil, h.NewError(args[wrong.index].ID(), wrong.Error())
+			}
+			return nil, h.NewError(h.NewIdent(hidden).ID(), err.Error()) // at the call
+		}
+		x.questions = append(x.questions, q)
+		return h.NewCall(ask, h.NewIdent(hidden), h.NewLiteral(types.Int(len(x.questions)-1))), nil
+	}
+}
+
+func literal(e ast.Expr) (string, bool) {
+	if e.Kind() != ast.LiteralKind {
+		return "", false
+	}
+	s, ok := e.AsLiteral().(types.String)
+	return string(s), ok
+}
+
+// answer is the function ask: each question is answered once for a delta.
+func (x *expression) answer(delta, number ref.Val) ref.Val {
+	e, ok := delta.(*evaluation)
+	i, okay := number.(types.Int)
+	if !ok || !okay || i < 0 || int(i) >= len(e.answers) {
+		return types.NewErr("no such overload")
+	}
+	if e.compared = e.answers[i] == unasked; e.compared {
+		before, after, err := e.both()
+		if err != nil {
+			return types.WrapErr(err)
+		}
+		e.answers[i] = no
+		if yea, err := x.questions[i].ask(before, after); err != nil {
+			return types.WrapErr(err)
+		} else if yea {
+			e.answers[i] = yes
+		}
+	}
+	return types.Bool(e.answers[i] == yes)
+}
+
+// costs tells what ask costs: the objects that are compared.
+type costs struct{}
+
+// CallCost implements cost.ActualCostEstimator.
+func (costs) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 {
+	if function != ask || len(args) == 0 {
+		return nil
+	}
+	e, ok := args[0].(*evaluation)
+	if !ok {
+		return nil
+	}
+	cost := uint64(1)
+	if e.compared {
+		cost += uint64(len(e.before.raw)+len(e.after.raw)) / bytesPerCost
+	}
+	return &cost
+}
+
+// holds evaluates the expression.
+func (x *expression) holds(e *evaluation) (bool, error) {
+	out, _, err := x.program.Eval(e)
+	if err != nil {
+		return false, err
+	}
+	b, ok := out.(types.Bool)
+	if !ok {
+		return false, errNoBool
+	}
+	return bool(b), nil
+}
+
+var errNoBool = errors.New("not a bool")
+
+// kindOf tells an error without its words, which may hold values of the object.
+func kindOf(err error) string {
+	var cancelled interpreter.EvalCancelledError
+	switch text := err.Error(); {
+	case errors.As(err, &cancelled):
+		return "cost"
+	case errors.Is(err, errJSON):
+		return "object"
+	case strings.HasPrefix(text, "no such key"), strings.HasPrefix(text, "no such attribute"):
+		return "no_such_key"
+	case strings.HasPrefix(text, "no such overload"), strings.HasPrefix(text, "unsupported"):
+		return "type"
+	case strings.HasPrefix(text, "index out of bounds"):
+		return "index"
+	}
+	return "other"
+}
+
+func expressionErrors(found []*cel.Error) error {
+	var errs []error
+	for _, e := range found {
+		message, _, _ := strings.Cut(e.Message, " (in container")
+		message = strings.ReplaceAll(strings.TrimPrefix(message, "Syntax error: "), namespaceVariable, "namespace")
+		if strings.HasPrefix(message, "undeclared reference to") {
+			message += `; there are op, before, after, resource, namespace, name, labels, changed("path") and changedOnly("path", …)`
+		}
+		errs = append(errs, &ExpressionError{Line: max(e.Location.Line(), 1), Column: max(e.Location.Column(), 0) + 1, Message: message})
+	}
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return errors.Join(errs...)
+}

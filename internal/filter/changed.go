@@ -1,0 +1,71 @@
+package filter
+
+import (
+	"errors"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// bookkeeping changes with each write, whatever is written.
+func bookkeeping() []string {
+	return []string{"metadata.resourceVersion", "metadata.generation", "metadata.managedFields"}
+}
+
+// question is something to be found out about the JSON before and after, each nil where there is none. It is safe for concurrent
+// use.
+type question interface {
+	ask(before, after []byte) (bool, error)
+}
+
+// changedOnly is whether two objects differ in nothing but the paths, and bookkeeping.
+type changedOnly struct{ but *comparison }
+
+func newChangedOnly(paths []string) (question, error) {
+	first := len(bookkeeping())
+	but, err := newComparison(append(bookkeeping(), paths...))
+	var wrong *pathError
+	if errors.As(err, &wrong) {
+		return nil, &pathError{wrong.index - first, wrong.err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &changedOnly{but}, nil
+}
+
+func (c *changedOnly) ask(before, after []byte) (bool, error) {
+	if before == nil || after == nil {
+		return false, nil
+	}
+	return c.but.same(before, after)
+}
+
+// changed is whether two objects differ in what a path names: also where one of them has no such value, or does not exist.
+type changed struct{ path *object.Path }
+
+func newChanged(path string) (question, error) {
+	p, err := object.NewPath(path)
+	if err != nil {
+		return nil, &pathError{0, err}
+	}
+	return &changed{p}, nil
+}
+
+func (c *changed) ask(before, after []byte) (bool, error) {
+	if before == nil {
+		before = []byte("{}")
+	}
+	if after == nil {
+		after = []byte("{}")
+	}
+	same, err := object.SameAt(before, after, c.path)
+	return !same, damaged(err)
+}
+
+// damaged is an error about the JSON of an object without what is in it.
+func damaged(err error) error {
+	if err != nil {
+		return errJSON
+	}
+	return nil
+}

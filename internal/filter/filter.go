@@ -1,0 +1,221 @@
+package filter
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// Options say what is sent. The zero value withholds nothing.
+type Options struct {
+	// Operations are those of "created", "updated" and "deleted" that are sent; none: all. What is read, entered or left
+	// is always sent.
+	Operations []string
+	// Where is a CEL expression; what it does not hold for is withheld. "": it holds.
+	Where string
+	// OnError is what becomes of a delta for which Where cannot be evaluated: "send" or "drop"; "": send.
+	OnError string
+	// Noise are names of ready-made filters, see NoiseNames.
+	Noise []string
+	// Removes tells whether redaction removes values from objects of the resource, in place of hashing them. A change of
+	// such a value alone looks like no change at all, and is not to be taken for noise. nil: from Secrets.
+	Removes func(r *object.Resource) bool
+	// Rule names the rule in metrics and in the log: "watch[0]".
+	Rule    string
+	Log     *slog.Logger // nil: nothing is logged
+	Metrics *Metrics     // nil: nothing is counted
+}
+
+// The reasons for which a delta is withheld; that of noise is "noise:" and the name of the filter.
+const (
+	ReasonOperations = "operations"
+	ReasonWhere      = "where" // it does not hold
+	ReasonError      = "error" // it cannot be evaluated, and OnError is drop
+	reasonNoise      = "noise:"
+)
+
+// warnEvery is how often a rule's errors are logged.
+const warnEvery = time.Minute
+
+// Filter is the filter of one rule. It is immutable and safe for concurrent use.
+type Filter struct {
+	withheld []object.Op // by operations
+	noise    []*noise
+	where    *expression // nil: none
+	drop     bool        // what cannot be evaluated
+	removes  func(r *object.Resource) bool
+
+	rule   string
+	log    *slog.Logger
+	errors prometheus.Counter
+	warned atomic.Int64 // when, in nanoseconds since 1970
+
+	pool sync.Pool // of *evaluation
+}
+
+// New compiles the filter of a rule. All that is wrong is returned at once; an expression's errors are *ExpressionError.
+func New(o Options) (*Filter, error) {
+	f := &Filter{rule: o.Rule, log: o.Log, removes: o.Removes}
+	var errs []error
+	if len(o.Operations) > 0 {
+		for _, op := range []struct {
+			name string
+			op   object.Op
+		}{{"created", object.Created}, {"updated", object.Updated}, {"deleted", object.Deleted}} {
+			if !slices.Contains(o.Operations, op.name) {
+				f.withheld = append(f.withheld, op.op)
+			}
+		}
+		for _, name := range o.Operations {
+			if name != "created" && name != "updated" && name != "deleted" {
+				errs = append(errs, fmt.Errorf("operation %q: want created, updated or deleted", name))
+			}
+		}
+	}
+	for _, name := range o.Noise {
+		n, err := newNoise(name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		f.noise = append(f.noise, n)
+	}
+	switch o.OnError {
+	case "", "send":
+	case "drop":
+		f.drop = true
+	default:
+		errs = append(errs, fmt.Errorf("onError %q: want send or drop", o.OnError))
+	}
+	if o.Where != "" {
+		var err error
+		if f.where, err = compile(o.Where); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	if f.removes == nil {
+		f.removes = func(r *object.Resource) bool { return r.Group == "" && r.Name == "secrets" }
+	}
+	if f.where != nil {
+		f.errors = o.Metrics.of(o.Rule)
+	}
+	if f.log == nil {
+		f.log = slog.New(slog.DiscardHandler)
+	}
+	f.pool.New = func() any { return &evaluation{} }
+	return f, nil
+}
+
+// For is what the filter does to one resource; nil: it withholds nothing of it. (A nil *Resourced in an interface is not nil:
+// look before it is put into one.)
+func (f *Filter) For(r *object.Resource) *Resourced {
+	if f == nil {
+		return nil
+	}
+	x := &Resourced{f: f, resource: r.String()}
+	removes := f.removes(r)
+	for _, n := range f.noise {
+		if mask := n.maskOf(r, removes); mask != nil {
+			x.noise = append(x.noise, mask)
+		}
+	}
+	if len(f.withheld) == 0 && len(x.noise) == 0 && f.where == nil {
+		return nil
+	}
+	return x
+}
+
+// Resourced is a Filter as it is for one resource. It is safe for concurrent use.
+type Resourced struct {
+	f        *Filter
+	resource string
+	noise    []*masked
+}
+
+// Withholds is the reason for which d is withheld, "" where it is sent. A stream event always is.
+func (x *Resourced) Withholds(d *object.Delta) (reason string) {
+	if d.Stream != nil {
+		return ""
+	}
+	if slices.Contains(x.f.withheld, d.Op) {
+		return ReasonOperations
+	}
+	noise := len(x.noise) > 0 && d.Op == object.Updated && d.Before != nil && d.After != nil
+	if !noise && x.f.where == nil {
+		return ""
+	}
+	e := x.f.pool.Get().(*evaluation)
+	defer x.f.pool.Put(e)
+	e.begin(d, x.f.where)
+	defer e.end()
+	if noise {
+		for _, n := range x.noise {
+			if n.takes(e) {
+				return n.reason
+			}
+		}
+	}
+	if x.f.where == nil {
+		return ""
+	}
+	sent, err := x.f.where.holds(e)
+	switch {
+	case err != nil:
+		return x.failed(d, err)
+	case !sent:
+		return ReasonWhere
+	}
+	return ""
+}
+
+// failed counts an expression that could not be evaluated, and logs the first in each window.
+func (x *Resourced) failed(d *object.Delta, err error) string {
+	f := x.f
+	f.errors.Inc()
+	reason, what := "", "send"
+	if f.drop {
+		reason, what = ReasonError, "drop"
+	}
+	now, last := time.Now().UnixNano(), f.warned.Load()
+	if (last == 0 || now-last >= int64(warnEvery)) && f.warned.CompareAndSwap(last, now) {
+		f.log.Warn("where could not be evaluated for a change; further ones of this rule are counted, and logged once a minute",
+			"rule", f.rule, "resource", x.resource, "namespace", d.Ref.Namespace(), "name", d.Ref.Name(), "op", string(d.Op),
+			"error_kind", kindOf(err), "on_error", what)
+	}
+	return reason
+}
+
+// ExpressionError says where an expression is wrong.
+type ExpressionError struct {
+	Line, Column int // from 1; of characters
+	Message      string
+}
+
+func (e *ExpressionError) Error() string {
+	if e.Line == 1 {
+		return fmt.Sprintf("column %d: %s", e.Column, e.Message)
+	}
+	return fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, e.Message)
+}
+
+// NoiseNames are the names of the ready-made filters, sorted.
+func NoiseNames() []string {
+	var names []string
+	for i := range noises() {
+		names = append(names, noises()[i].name)
+	}
+	slices.SortFunc(names, strings.Compare)
+	return names
+}

@@ -1,0 +1,32 @@
+package filter
+
+import (
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/types"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// NeverHolds tells that the filter's expression holds for no delta of an op, whatever the object is: what nobody may have meant.
+// False where that cannot be told from the op alone, and where there is no expression.
+func (f *Filter) NeverHolds(op object.Op) bool {
+	if f.where == nil {
+		return false
+	}
+	program, err := f.where.env.Program(f.where.checked, cel.EvalOptions(cel.OptPartialEval), cel.CostLimit(maxCost))
+	if err != nil {
+		return false
+	}
+	var unknown []*cel.AttributePatternType
+	for _, v := range f.where.env.Variables() {
+		if v.Name() != "op" {
+			unknown = append(unknown, cel.AttributePattern(v.Name()))
+		}
+	}
+	vars, err := cel.PartialVars(map[string]any{"op": string(op)}, unknown...)
+	if err != nil {
+		return false
+	}
+	out, _, err := program.Eval(vars)
+	return err == nil && out == types.False
+}

@@ -1,0 +1,320 @@
+package filter
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"reflect"
+	"strconv"
+
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// errJSON is JSON that is not what the API server writes. Objects have been checked when they came in.
+var errJSON = errors.New("damaged object")
+
+// valueOf is a JSON value as CEL sees it. Objects and arrays are opened level by level, when they are looked into. It keeps raw.
+func valueOf(raw []byte) ref.Val {
+	if len(raw) == 0 {
+		return types.WrapErr(errJSON)
+	}
+	switch raw[0] {
+	case '{':
+		return &mapping{raw: raw}
+	case '[':
+		return &listing{raw: raw}
+	case '"':
+		s, _ := object.Text(raw)
+		return types.String(s)
+	case 't':
+		return types.True
+	case 'f':
+		return types.False
+	case 'n':
+		return types.NullValue
+	}
+	return numberOf(raw)
+}
+
+// numberOf is a number: an int where it is written as one and fits, else a double. CEL compares the two by value.
+func numberOf(raw []byte) ref.Val {
+	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
+		return types.Int(n)
+	}
+	x, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil && !math.IsInf(x, 0) {
+		return types.WrapErr(errJSON)
+	}
+	return types.Double(x)
+}
+
+// mapping is a JSON object: a map of strings. It implements traits.Mapper, and belongs to one goroutine.
+type mapping struct {
+	raw    []byte
+	opened bool
+	fields []field
+	index  map[string]int // where there are many
+}
+
+type field struct {
+	name  string
+	raw   []byte
+	value ref.Val // nil: not yet asked for
+}
+
+// many is from where on an index beats looking through all fields.
+const many = 16
+
+func (m *mapping) open() {
+	if m.opened {
+		return
+	}
+	m.opened = true
+	doc := object.NewMembers(m.raw)
+	if !doc.Enter('{') {
+		return
+	}
+	for name, ok := doc.Next(); ok; name, ok = doc.Next() {
+		at := m.at(string(name))
+		if at < 0 { // else the last of duplicates counts
+			at = len(m.fields)
+			m.fields = append(m.fields, field{name: string(name)})
+			if m.index != nil {
+				m.index[string(name)] = at
+			} else if at == many {
+				m.index = make(map[string]int, 2*many)
+				for i := range m.fields {
+					m.index[m.fields[i].name] = i
+				}
+			}
+		}
+		m.fields[at].raw = doc.Value()
+	}
+}
+
+func (m *mapping) at(name string) int {
+	if m.index != nil {
+		if at, ok := m.index[name]; ok {
+			return at
+		}
+		return -1
+	}
+	for i := range m.fields {
+		if m.fields[i].name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+func (m *mapping) valueAt(i int) ref.Val {
+	f := &m.fields[i]
+	if f.value == nil {
+		f.value = valueOf(f.raw)
+	}
+	return f.value
+}
+
+// Find implements traits.Mapper.
+func (m *mapping) Find(key ref.Val) (ref.Val, bool) {
+	name, ok := key.(types.String)
+	if !ok {
+		return nil, false // there are no other keys
+	}
+	m.open()
+	at := m.at(string(name))
+	if at < 0 {
+		return nil, false
+	}
+	return m.valueAt(at), true
+}
+
+// Get implements traits.Indexer.
+func (m *mapping) Get(key ref.Val) ref.Val {
+	if v, ok := m.Find(key); ok {
+		return v
+	}
+	return types.NewErr("no such key: %v", key)
+}
+
+// Contains implements traits.Container.
+func (m *mapping) Contains(key ref.Val) ref.Val {
+	_, ok := m.Find(key)
+	return types.Bool(ok)
+}
+
+// Size implements traits.Sizer.
+func (m *mapping) Size() ref.Val {
+	m.open()
+	return types.Int(len(m.fields))
+}
+
+// Iterator implements traits.Iterable, over the names.
+func (m *mapping) Iterator() traits.Iterator {
+	m.open()
+	names := make([]string, len(m.fields))
+	for i := range m.fields {
+		names[i] = m.fields[i].name
+	}
+	return types.NewStringList(types.DefaultTypeAdapter, names).Iterator()
+}
+
+// Equal implements ref.Val.
+func (m *mapping) Equal(other ref.Val) ref.Val {
+	if o, ok := other.(*mapping); ok && bytes.Equal(m.raw, o.raw) {
+		return types.True
+	}
+	o, ok := other.(traits.Mapper)
+	if !ok || m.Size().Equal(o.Size()) != types.True {
+		return types.False
+	}
+	for i := range m.fields {
+		v, found := o.Find(types.String(m.fields[i].name))
+		if !found || types.Equal(m.valueAt(i), v) != types.True {
+			return types.False
+		}
+	}
+	return types.True
+}
+
+// Type implements ref.Val.
+func (*mapping) Type() ref.Type { return types.MapType }
+
+// Value implements ref.Val.
+func (m *mapping) Value() any { return m.whole().Value() }
+
+// ConvertToType implements ref.Val.
+func (m *mapping) ConvertToType(t ref.Type) ref.Val { return m.whole().ConvertToType(t) }
+
+// ConvertToNative implements ref.Val.
+func (m *mapping) ConvertToNative(t reflect.Type) (any, error) { return m.whole().ConvertToNative(t) }
+
+// whole is the map as CEL's library has it.
+func (m *mapping) whole() traits.Mapper {
+	m.open()
+	all := make(map[ref.Val]ref.Val, len(m.fields))
+	for i := range m.fields {
+		all[types.String(m.fields[i].name)] = m.valueAt(i)
+	}
+	return types.NewRefValMap(types.DefaultTypeAdapter, all)
+}
+
+// listing is a JSON array. It implements traits.Lister, and belongs to one goroutine.
+type listing struct {
+	raw      []byte
+	opened   bool
+	elements []field // without names
+}
+
+func (l *listing) open() {
+	if l.opened {
+		return
+	}
+	l.opened = true
+	doc := object.NewMembers(l.raw)
+	if !doc.Enter('[') {
+		return
+	}
+	for doc.NextElement() {
+		l.elements = append(l.elements, field{raw: doc.Value()})
+	}
+}
+
+func (l *listing) valueAt(i int) ref.Val {
+	e := &l.elements[i]
+	if e.value == nil {
+		e.value = valueOf(e.raw)
+	}
+	return e.value
+}
+
+func (l *listing) values() []ref.Val {
+	l.open()
+	out := make([]ref.Val, len(l.elements))
+	for i := range l.elements {
+		out[i] = l.valueAt(i)
+	}
+	return out
+}
+
+// Get implements traits.Indexer.
+func (l *listing) Get(index ref.Val) ref.Val {
+	i, err := types.GetOrError(index)
+	if err != nil {
+		return types.ValOrErr(index, "%v", err)
+	}
+	l.open()
+	if i < 0 || i >= len(l.elements) {
+		return types.NewErr("index out of bounds: %d", i)
+	}
+	return l.valueAt(i)
+}
+
+// Contains implements traits.Container.
+func (l *listing) Contains(value ref.Val) ref.Val {
+	if types.IsUnknownOrError(value) {
+		return types.ValOrErr(value, "no such overload")
+	}
+	l.open()
+	for i := range l.elements {
+		if types.Equal(value, l.valueAt(i)) == types.True {
+			return types.True
+		}
+	}
+	return types.False
+}
+
+// Size implements traits.Sizer.
+func (l *listing) Size() ref.Val {
+	l.open()
+	return types.Int(len(l.elements))
+}
+
+// Iterator implements traits.Iterable.
+func (l *listing) Iterator() traits.Iterator { return l.whole().Iterator() }
+
+// Add implements traits.Adder.
+func (l *listing) Add(other ref.Val) ref.Val { return l.whole().Add(other) }
+
+// Equal implements ref.Val.
+func (l *listing) Equal(other ref.Val) ref.Val {
+	if o, ok := other.(*listing); ok && bytes.Equal(l.raw, o.raw) {
+		return types.True
+	}
+	o, ok := other.(traits.Lister)
+	if !ok || l.Size().Equal(o.Size()) != types.True {
+		return types.False
+	}
+	for i := range l.elements {
+		if types.Equal(l.valueAt(i), o.Get(types.Int(i))) != types.True {
+			return types.False
+		}
+	}
+	return types.True
+}
+
+// Type implements ref.Val.
+func (*listing) Type() ref.Type { return types.ListType }
+
+// Value implements ref.Val.
+func (l *listing) Value() any { return l.whole().Value() }
+
+// ConvertToType implements ref.Val.
+func (l *listing) ConvertToType(t ref.Type) ref.Val { return l.whole().ConvertToType(t) }
+
+// ConvertToNative implements ref.Val.
+func (l *listing) ConvertToNative(t reflect.Type) (any, error) { return l.whole().ConvertToNative(t) }
+
+func (l *listing) whole() traits.Lister {
+	return types.NewRefValList(types.DefaultTypeAdapter, l.values())
+}
+
+// String keeps what is in an object out of anything that is printed.
+func (*mapping) String() string { return "a map" }
+
+// String is as that of a mapping.
+func (*listing) String() string { return "a list" }
