@@ -64,17 +64,6 @@ type Keeper struct {
 	failure   error               // nothing is saved any more
 }
 
-// saver is what saving takes.
-type saver struct {
-	durable  map[string]Position // what is kept, nil: unknown, as the outcome of the last attempt is
-	base     version             // of what is kept, as far as is known
-	attempts uint64              // to save
-	last     time.Time           // when something was saved, or seen to need none
-	accepted bool                // something was saved: what refuses now did accept before
-	failing  time.Time           // since when attempts fail, zero: they do not
-	warned   time.Time           // when that was logged
-}
-
 // track is one that tells a position.
 type track struct {
 	position func() (Position, bool)
@@ -259,6 +248,9 @@ func (k *Keeper) save(ctx context.Context, need uint64, least change) error {
 		if failure != nil || done {
 			return failure
 		}
+		if rest := k.saver.rest(); need > 0 && rest > 0 && !sleep(ctx, rest) {
+			return fmt.Errorf("save the checkpoint: %w", context.Cause(ctx))
+		}
 		err := k.attempt(ctx, least)
 		switch {
 		case err == nil:
@@ -286,7 +278,11 @@ func (k *Keeper) attempt(ctx context.Context, least change) error {
 	}
 	switch what := compare(s.durable, positions); {
 	case what >= least:
-		if err := k.write(ctx, positions); err != nil {
+		began := time.Now()
+		err := k.write(ctx, positions)
+		s.written = time.Now()
+		s.took = s.written.Sub(began)
+		if err != nil {
 			s.durable = nil // either of both
 			return err
 		}

@@ -325,6 +325,44 @@ func TestFlushIsShared(t *testing.T) {
 	})
 }
 
+// Scopes by the thousand that begin one after the other, each with a Flush, do not have all of them written all the time.
+func TestFlushLeavesTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const (
+			n     = 1000
+			each  = time.Millisecond
+			write = 10 * time.Millisecond
+		)
+		m := &memory{delay: write}
+		k := newKeeper(t, m)
+		var g sync.WaitGroup
+		for i := range n {
+			<-time.After(each)
+			scope := fmt.Sprintf("scope-%d", i)
+			k.Track(scope, informerAt(uint64(i+1), 0).position)
+			began := time.Now()
+			g.Go(func() {
+				if err := k.Flush(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(began); took > 11*write { // a write that has begun, the time behind it, and its own
+					t.Errorf("%s was saved after %v", scope, took)
+				}
+			})
+		}
+		g.Wait()
+		if saves, _ := m.counts(); saves > n/50+2 {
+			t.Errorf("%d saves of %v each within %v", saves, write, n*each)
+		}
+		if got := len(m.there(t)); got != n {
+			t.Errorf("%d scopes are saved", got)
+		}
+		if err := k.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Run's look at resourceVersions that only moved saves nothing: it must not count for one who flushes them.
 func TestFlushBesideRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

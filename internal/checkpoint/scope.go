@@ -14,6 +14,15 @@ type Scope struct {
 	LabelSelector string   `json:"labelSelector,omitempty"`
 	FieldSelector string   `json:"fieldSelector,omitempty"`
 
+	// Clauses are what each of several rules takes; none: there is one, and the above is all of it.
+	Clauses []Clause `json:"clauses,omitempty"`
+	// Redact are the paths that any of the rules redacts.
+	Redact []string `json:"redact,omitempty"`
+	// Content names what is cut and redacted, and how; "": an older release has written this.
+	Content string `json:"content,omitempty"`
+	// Filtered tells that some of what happened may have been withheld, and that how much it was is not kept.
+	Filtered bool `json:"filtered,omitempty"`
+
 	// ResourceVersion is the highest below or at which every delta of the scope is acknowledged by the bus.
 	ResourceVersion uint64 `json:"resourceVersion,string"`
 	// History counts the restores of etcd that the scope has lived through.
@@ -28,6 +37,13 @@ type Scope struct {
 	Snapshot *Snapshot `json:"snapshot,omitempty"`
 	// SnapshotBegan is when the last snapshot of the whole scope was begun, zero: there was none.
 	SnapshotBegan time.Time `json:"snapshotBegan,omitzero"`
+}
+
+// Clause is what one rule takes of the objects of a scope.
+type Clause struct {
+	Namespaces    []string `json:"namespaces,omitempty"` // patterns, none: all
+	LabelSelector string   `json:"labelSelector,omitempty"`
+	FieldSelector string   `json:"fieldSelector,omitempty"`
 }
 
 // Snapshot is one that is being sent, in the order of keys.

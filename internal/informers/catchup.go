@@ -139,8 +139,9 @@ func (s *store) announceLists(ctx context.Context) error {
 		}
 		var ev *object.StreamEvent
 		if n.event != nil {
-			ev = n.event()
-			ev.History = s.history
+			if ev = n.event(); ev != nil {
+				ev.History = s.history
+			}
 		}
 		s.mu.Unlock()
 
@@ -279,11 +280,19 @@ func (s *store) offerDue(gone verdict) (offer, *object.Ref) {
 		d, rest := s.nextDue(key, op)
 		if d != nil {
 			receipt := s.expectAck(key, d)
-			if !s.lane.TryPut(key, heldBytes(d), d) {
+			skipped, sent := s.pass(d, s.objects[key].skipped)
+			switch {
+			case !sent:
+				if d.Op == object.Read {
+					s.snapshot.objects--
+				}
+			case !s.lane.TryPut(key, heldBytes(d), d):
 				receipt.Withdraw()
 				return offerRefused, nil
+			default:
+				s.metrics.count(d)
 			}
-			s.metrics.count(d)
+			s.skip(key, skipped)
 		}
 		s.settle(key, rest)
 		if rest == nil {

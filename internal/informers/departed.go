@@ -165,8 +165,13 @@ func (s *Set) follow(all []served) []*running {
 	}
 	d.taken, d.resource = map[string]*taken{}, r
 	d.lane = s.o.Lane(r.String())
-	d.scopeOf = func(node string) string { return scopeName(r, nil, "", "metadata.name="+node) }
-	i := s.newInformer(r, r.String(), selection{namespaces: func(string) bool { return true }}, d)
+	d.scopeOf = func(node string) string { return scopeName(r, nil, "", "metadata.name="+node, "") }
+	sel, err := s.sel.plain(r)
+	if err != nil {
+		s.o.Log.Error("nodes that go cannot be followed", "err", err)
+		return nil
+	}
+	i := s.newInformer(r, r.String(), sel, d)
 	i.snapshots, i.every, i.hearing, i.silent = SnapshotNever, 0, nil, true
 	d.nodes = i.store
 	out := []*running{s.enroll(i)}
@@ -176,12 +181,17 @@ func (s *Set) follow(all []served) []*running {
 // enroll adds an informer to the set. The caller holds mu.
 func (s *Set) enroll(i *informer) *running {
 	s.begins(i)
+	s.track(i)
+	r := &running{informer: i, done: make(chan struct{}), after: s.bidding(i.resource)}
+	s.informers[i.scope] = r
+	return r
+}
+
+// track has the position of an informer remembered. A farewell to the same scope, which has it forgotten, comes in between.
+func (s *Set) track(i *informer) {
 	if s.o.Memory != nil {
 		s.o.Memory.Track(i.scope, i.position)
 	}
-	r := &running{informer: i, done: make(chan struct{})}
-	s.informers[i.scope] = r
-	return r
 }
 
 // partlyObserved are the informers of what no node has: their scopes, with the name of a node, are those of its agent. The caller
@@ -200,7 +210,9 @@ func (s *Set) resumeTaken() (out []*running) {
 	for _, of := range s.partlyObserved() {
 		for scope, c := range s.origins {
 			node, ok := strings.CutPrefix(c.FieldSelector, of.fields)
-			if !ok || node == "" || scope != scopeName(of.resource, of.patterns, of.labels, c.FieldSelector) {
+			sel := of.selection
+			sel.fields = c.FieldSelector
+			if !ok || node == "" || scope != sel.name(of.resource) {
 				continue
 			}
 			r := s.enroll(s.departed(of, node))
@@ -220,7 +232,7 @@ func (s *Set) resumeTaken() (out []*running) {
 func (s *Set) departed(of *running, node string) *informer {
 	sel := of.selection
 	sel.fields += node
-	i := s.newInformer(of.resource, scopeName(of.resource, sel.patterns, sel.labels, sel.fields), sel, of.lane)
+	i := s.newInformer(of.resource, sel.name(of.resource), sel, of.lane)
 	i.shared = true
 	return i
 }

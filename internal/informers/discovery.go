@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -34,6 +33,10 @@ type Rule struct {
 	AllNamespaces bool
 	LabelSelector string
 	FieldSelector string
+	// Redact are paths whose values go no further than the buffer that they are read into, see object.Cutter.Redact.
+	Redact []string
+	// Filter tells what is withheld of a resource. nil, or where it returns nil: nothing.
+	Filter func(r *object.Resource) Filter
 }
 
 func (r *Rule) match(group, version, resource string) bool {
@@ -55,10 +58,10 @@ type served struct {
 	versions    []object.Resource
 }
 
-// chosen is a resource and the rule that takes it.
+// chosen is a resource and the rules that can take its objects, in order.
 type chosen struct {
 	resource object.Resource
-	rule     *Rule
+	rules    []*Rule
 }
 
 // discover asks what the API server serves. failed names group versions that could not be told: unknown, not gone.
@@ -114,29 +117,38 @@ func discover(ctx context.Context, d *discovery.DiscoveryClient) (out []served, 
 	return out, failed, nil
 }
 
-// choose lets the rules take what is served, in order: the first rule that matches a resource takes it, no object is
-// taken under two names, and a resource is read in its preferred version unless a rule asks for another. unserved are the
-// patterns without a wildcard that match nothing.
+// choose lets the rules take what is served: a resource is observed if a rule can take objects of it, in its preferred version
+// unless the first of these rules asks for another. unserved are the patterns without a wildcard that match nothing.
 //
-// taken are the resources that have an informer already. While discovery is incomplete, a name that is only an alias is
-// not chosen: the group that it is an alias of may be what could not be told.
+// No object is taken under two names: of a resource that two groups serve, the first name that a rule matches is chosen, and a
+// rule that matches the other one means the same objects. While discovery is incomplete, a name that is only an alias is not
+// chosen: the group that it is an alias of may be what could not be told. taken are the names under which resources are
+// observed already.
 func choose(rules []Rule, all []served, complete bool, taken map[schema.GroupResource]bool) (out []chosen, unserved []string) {
-	for gr := range maps.Clone(taken) {
-		markTaken(taken, gr)
-	}
+	index := map[schema.GroupResource]int{} // in out, by all names
 	for i := range rules {
 		rule := &rules[i]
 		for _, s := range all {
 			gr := schema.GroupResource{Group: s.group, Resource: s.name}
 			v := slices.IndexFunc(s.versions, func(r object.Resource) bool { return rule.match(r.Group, r.Version, r.Name) })
-			if v < 0 || taken[gr] || !s.versions[v].Namespaced && !rule.AllNamespaces {
+			if v < 0 || !s.versions[v].Namespaced && !rule.AllNamespaces {
 				continue
 			}
-			if _, alias := aliases()[gr]; alias && !complete {
+			if at, ok := index[gr]; ok {
+				c := &out[at]
+				// Under another name, a rule takes the objects unless it leaves them out under this one.
+				if !slices.Contains(c.rules, rule) && (c.is(gr) || !rule.excepts(&c.resource)) {
+					c.rules = append(c.rules, rule)
+				}
 				continue
 			}
-			markTaken(taken, gr)
-			out = append(out, chosen{resource: s.versions[v], rule: rule})
+			if _, alias := aliases()[gr]; alias && !complete && !taken[gr] || !taken[gr] && anyTaken(taken, gr) {
+				continue
+			}
+			for _, name := range names(gr) {
+				index[name] = len(out)
+			}
+			out = append(out, chosen{resource: s.versions[v], rules: []*Rule{rule}})
 		}
 		for _, p := range rule.Resources {
 			if !strings.Contains(p.String(), "*") && !anyServed(p, all) {
@@ -147,14 +159,29 @@ func choose(rules []Rule, all []served, complete bool, taken map[schema.GroupRes
 	return out, unserved
 }
 
-// markTaken marks a resource and its other names.
-func markTaken(taken map[schema.GroupResource]bool, gr schema.GroupResource) {
-	taken[gr] = true
+// is tells if the resource was chosen under that name.
+func (c *chosen) is(gr schema.GroupResource) bool {
+	return c.resource.Group == gr.Group && c.resource.Name == gr.Resource
+}
+
+func (r *Rule) excepts(o *object.Resource) bool {
+	return slices.ContainsFunc(r.Except, func(p Pattern) bool { return p.Match(o.Group, o.Version, o.Name) })
+}
+
+// names are the names under which the objects of a resource are served.
+func names(gr schema.GroupResource) []schema.GroupResource {
+	out := []schema.GroupResource{gr}
 	for alias, canonical := range aliases() {
 		if gr == alias || gr == canonical {
-			taken[alias], taken[canonical] = true, true
+			return []schema.GroupResource{alias, canonical}
 		}
 	}
+	return out
+}
+
+// anyTaken tells if the objects of a resource are observed under any name.
+func anyTaken(taken map[schema.GroupResource]bool, gr schema.GroupResource) bool {
+	return slices.ContainsFunc(names(gr), func(n schema.GroupResource) bool { return taken[n] })
 }
 
 // serves tells if r is served as it is named: in that version, as that kind.

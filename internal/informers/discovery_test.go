@@ -58,7 +58,7 @@ func TestChoose(t *testing.T) {
 			want:  []string{"v1 pods"},
 		},
 		{
-			name: "the first rule takes a resource, except leaves it to the next",
+			name: "every rule that can take objects of a resource, except leaves it to the next",
 			rules: []Rule{
 				{Resources: []Pattern{named("*")}, Except: []Pattern{named("pods")}, AllNamespaces: true},
 				{Resources: []Pattern{named("pods"), named("nodes")}, AllNamespaces: true},
@@ -87,7 +87,7 @@ func TestChoose(t *testing.T) {
 			name:  "what has an informer under its other name",
 			rules: []Rule{{Resources: []Pattern{named("*")}}},
 			taken: map[schema.GroupResource]bool{{Group: "events.k8s.io", Resource: "events"}: true},
-			want:  []string{"v1 pods", "apps/v1 deployments"},
+			want:  []string{"v1 pods", "apps/v1 deployments", "events.k8s.io/v1 events"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -4,7 +4,9 @@
 // # Path
 //
 // A Set discovers the resources that a selection names and runs one informer per resource (per namespace where the
-// selection lists namespaces literally). An informer is client-go's Reflector between two ends of our own:
+// selection lists namespaces literally), however many rules take objects of it. Of one rule the API server applies the
+// selectors; of several, the agent tells for each version which rule takes it, before anything is copied (clauses.go): what
+// is redacted hangs on it. An informer is client-go's Reflector between two ends of our own:
 //
 //   - source lists page by page straight into the store, and gives the reflector one watch that outlives the HTTP
 //     watches beneath it: only a 410 (history gone) reaches the reflector, which then lists again;
@@ -23,6 +25,18 @@
 // What the bus has acknowledged is kept in ledgers (position.go): the checkpoint is the resourceVersion up to which all of
 // history is acknowledged, and the key up to which a snapshot's reads are.
 //
+// # What is not sent
+//
+// A rule's filter sees each delta right before it would be put into the queue, live or catch-up (filter.go). What it withholds is
+// acknowledged at once; how many versions of an object that were, its next delta tells. That is known for the lifetime of an
+// informer: behind it a stream event comes first.
+//
+// What is cut and redacted is the content of a scope (content.go). The checkpoint keeps its name: where it is another one at a
+// restart, a gap in which nothing is missing comes first.
+//
+// A new selection is taken while the set runs (reload.go): an informer that has to change comes to rest, and another one goes
+// on where all that it sent is acknowledged, as after a restart.
+//
 // # Invariants
 //
 //   - Between the API server's TCP stream and the queue there is one event, and read buffers of a bounded size.
@@ -35,11 +49,11 @@
 //   - The checkpoint passes an event of the watch only when all of its deltas are acknowledged, and a gap only when all that
 //     a relist made due behind it is. Nothing advances it past an event that the store has not taken: bookmarks, and events of
 //     objects that are not captured, go through the reflector like the others.
-//   - An object's bytes are stripped before anything holds them.
+//   - An object's bytes are stripped and redacted before anything holds them; a version that no rule takes, as all rules do.
 //
 // # Goroutines
 //
-// Per set: discovery, one that logs what must not be read, and until the first snapshot of every resource is on the bus
+// Per set: discovery, one that takes new selections, one that logs what must not be read, and until the first snapshot of every resource is on the bus
 // one that waits for that (Captured). For each scope that the last run had and this one has not: one that says farewell
 // (selection.go).
 // Per informer: the reflector (which calls the store), the watch's reader, the catch-up cursor, which also sends snapshots,

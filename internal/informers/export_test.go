@@ -14,7 +14,7 @@ import (
 // shows. It asks once for each name at from, and once at to, before it begins.
 func WalkBack(ctx context.Context, s *Set, slots chan struct{}, requests int64, d time.Duration, from, to uint64, names ...string) (map[string]string, bool, error) {
 	resource := object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}
-	i := s.addScope(nil, chosen{resource: resource, rule: &s.o.Rules[0]}, "", nil)[0].informer
+	i := s.add([]chosen{{resource: resource, rules: []*Rule{&s.sel.Rules[0]}}})[0].informer
 	var changed []change
 	for _, name := range names {
 		q := question{ref: object.NewRef(&resource, "shop", name, ""), rv: from, selected: true}

@@ -26,7 +26,6 @@ type informer struct {
 	scope         string
 	ignored       func(*object.Ref) bool // what is never captured
 	snapshots     SnapshotMode
-	cutter        *object.Cutter
 	lane          Lane
 	every         time.Duration // between snapshots, 0: never
 	progressEvery time.Duration
@@ -45,6 +44,8 @@ type informer struct {
 	readers    crew        // watch readers and lists, which the reflector starts and does not wait for
 	rewound    atomic.Bool // the watch found that etcd was restored
 	ended      chan struct{}
+
+	life
 
 	// Of the goroutine that lists.
 	resume  *origin // where to begin, nil: no (more)
@@ -109,7 +110,10 @@ func (c *crew) wait() {
 }
 
 // hasSelector tells if the API server decides by selectors what belongs to the scope.
-func (i *informer) hasSelector() bool { return i.labels != "" || i.fields != "" }
+func (s *selection) hasSelector() bool { return s.labels != "" || s.fields != "" }
+
+// selects tells if an object can begin or cease to belong to the scope while it exists.
+func (s *selection) selects() bool { return s.hasSelector() || s.union != "" }
 
 // IsWatchListSemanticsUnSupported keeps the reflector from streaming its first list: it is read page by page.
 func (*informer) IsWatchListSemanticsUnSupported() bool { return true }
@@ -152,13 +156,27 @@ func (r *reflectorStore) apply(typ watch.EventType, obj any) error {
 	return nil
 }
 
-// scopeName names resource, namespace and selectors of an informer, for stream events and metrics.
-func scopeName(r *object.Resource, namespaces []string, labels, fields string) string {
-	var b strings.Builder
-	b.WriteString(r.String())
+// scopeName names resource, namespace and selectors of an informer, for stream events and metrics. union is what several rules
+// take: "pods?any=shop?labelSelector=team=payments|team-*".
+func scopeName(r *object.Resource, namespaces []string, labels, fields, union string) string {
+	name := r.String()
 	if len(namespaces) > 0 {
-		b.WriteString("/" + strings.Join(namespaces, ","))
+		name += "/" + strings.Join(namespaces, ",")
 	}
+	selectors := selectorsName(labels, fields)
+	switch {
+	case union == "":
+		return name + selectors
+	case selectors == "":
+		return name + "?any=" + union
+	default:
+		return name + selectors + "&any=" + union
+	}
+}
+
+// selectorsName is "?labelSelector=app=web&fieldSelector=metadata.name=a", "" without any.
+func selectorsName(labels, fields string) string {
+	var b strings.Builder
 	sep := byte('?')
 	for _, s := range []struct{ name, value string }{{"labelSelector", labels}, {"fieldSelector", fields}} {
 		if s.value != "" {

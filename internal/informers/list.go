@@ -64,10 +64,10 @@ func (i *informer) ListWithContext(ctx context.Context, _ metav1.ListOptions) (r
 		retry = true
 		delay := b.next(err)
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || errors.Is(err, errRefused) {
-			delay = max(delay, time.Second) // nothing that the next instant mends
+			delay = i.patience(err, delay)
 		}
 		i.failed(ctx, "list", err, delay)
-		if !sleep(ctx, delay) {
+		if !i.pause(ctx, delay) {
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -79,7 +79,13 @@ func (i *informer) load(ctx context.Context) (rv uint64, cause string, err error
 	if i.rewound.Swap(false) {
 		i.restart(object.Rewound)
 	}
+	if at, gone := i.isBuried(); gone {
+		return 0, "gone", i.loadNothing(ctx, at)
+	}
 	switch {
+	case i.resume == nil && i.born != 0:
+		rv, err = i.loadBirth(ctx)
+		return rv, "birth", err
 	case i.store.isLoaded():
 		rv, err = i.loadAgain(ctx)
 		return rv, "expired", err
@@ -194,7 +200,7 @@ func (i *informer) pages(ctx context.Context, o metav1.ListOptions, take func(o 
 	for {
 		meta, err := i.page(ctx, i.namespace, o, func(raw []byte) error {
 			obs, err := r.read(raw, false)
-			if errors.Is(err, errExcluded) {
+			if errors.Is(err, errExcluded) || err == nil && obs.outside {
 				return nil
 			}
 			if err == nil {

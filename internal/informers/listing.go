@@ -28,7 +28,7 @@ type lost struct {
 }
 
 // notice is what comes before what a list made due: prepare is called, then event is sent and acknowledged, then done
-// called. Any may be nil. event and done are called under mu; event nil: nothing is sent.
+// called. Any may be nil. event and done are called under mu; event nil, or what it returns: nothing is sent.
 type notice struct {
 	prepare func(ctx context.Context) error
 	event   func() *object.StreamEvent

@@ -14,6 +14,7 @@ import (
 type vectors struct {
 	deltas    *prometheus.CounterVec
 	skipped   *prometheus.CounterVec
+	withheld  *prometheus.CounterVec
 	objects   *prometheus.GaugeVec
 	heldBytes *prometheus.GaugeVec
 	lists     *prometheus.CounterVec
@@ -43,14 +44,15 @@ func newVectors(reg prometheus.Registerer) *vectors {
 		return vec
 	}
 	v.deltas = counter("kubecdc_informer_deltas_total", "Deltas formed, by op (c created, u updated, d deleted, r read, e entered, l left, stream: an event about the stream).", "op")
-	v.skipped = counter("kubecdc_informer_skipped_total", "Watch events not taken, by reason (excluded: by the selection of namespaces, or the agent's own; known: a version that was taken before).", "reason")
+	v.skipped = counter("kubecdc_informer_skipped_total", "Watch events not taken, by reason (excluded: no rule takes the object, or it is the agent's own; known: a version that was taken before).", "reason")
+	v.withheld = counter("kubecdc_informer_withheld_total", "Deltas that a rule withheld, by reason (operations, where, error: where could not be evaluated; noise:<name>).", "reason")
 	v.objects = gauge("kubecdc_informer_objects", "Last-known objects.")
 	v.heldBytes = gauge("kubecdc_informer_held_bytes", "Compressed bytes of last-known objects.")
-	v.lists = counter("kubecdc_informer_lists_total", "Lists of all objects, by cause (start; resume: from the checkpoint; expired: the API server had no history to watch on; retry: the one before failed).", "cause")
+	v.lists = counter("kubecdc_informer_lists_total", "Lists of all objects, by cause (start; birth: of a resource that was defined while the agent watched; gone: none, it is not defined any more; resume: from the checkpoint; expired: the API server had no history to watch on; retry: the one before failed).", "cause")
 	v.watches = counter("kubecdc_informer_watches_total", "HTTP watches ended, by cause (closed, error, blocked, silent, expired, rewound).", "cause")
 	v.retries = counter("kubecdc_informer_expired_retries_total", "Expired watches tried again on a connection of their own, by result (found: history was there; expired; failed).", "result")
 	v.errors = counter("kubecdc_informer_errors_total", "Requests that failed and are made again, by reason: what was done and the class of the failure, such as list_forbidden or watch_network.", "reason")
-	v.gaps = counter("kubecdc_informer_gaps_total", "Spans of history that could not be read, by reason (expired, compacted, rewound, selection-changed, checkpoint-lost); recovered is true where all of its changes were found all the same.", "reason", "recovered")
+	v.gaps = counter("kubecdc_informer_gaps_total", "Spans of history that could not be read, by reason (expired, compacted, rewound, selection-changed, checkpoint-lost, content-changed: none is missing); recovered is true where all of its changes were found all the same.", "reason", "recovered")
 	v.blocked = gauge("kubecdc_informer_blocked", "1 while the watch is ended because the queue is full.")
 	v.synced = gauge("kubecdc_informer_synced", "1 once a list has been loaded.")
 	v.lastEvent = gauge("kubecdc_informer_last_event_timestamp_seconds", "When the last event or bookmark came.")
@@ -70,6 +72,7 @@ type metrics struct {
 	skippedExcluded, skippedKnown                 prometheus.Counter
 	objects, heldBytes, blocked, synced, lastSeen prometheus.Gauge
 	lists, watches, errors, gaps, expiredRetries  *prometheus.CounterVec
+	withheld                                      *prometheus.CounterVec
 }
 
 func (v *vectors) of(scope string) *metrics {
@@ -80,11 +83,12 @@ func (v *vectors) of(scope string) *metrics {
 		skippedKnown: v.skipped.WithLabelValues(scope, "known"),
 		objects:      v.objects.With(l), heldBytes: v.heldBytes.With(l), blocked: v.blocked.With(l), synced: v.synced.With(l),
 		lastSeen: v.lastEvent.With(l),
+		withheld: v.withheld.MustCurryWith(l),
 		lists:    v.lists.MustCurryWith(l), watches: v.watches.MustCurryWith(l),
 		errors: v.errors.MustCurryWith(l), gaps: v.gaps.MustCurryWith(l), expiredRetries: v.retries.MustCurryWith(l),
 	}
 	// There from the beginning: who takes an increase sees the first.
-	for _, cause := range []string{"start", "resume", "expired", "retry"} {
+	for _, cause := range []string{"start", "birth", "resume", "expired", "retry"} {
 		m.lists.WithLabelValues(cause)
 	}
 	for _, cause := range []string{"closed", "error", "blocked", "silent", "expired", "rewound"} {
@@ -93,7 +97,7 @@ func (v *vectors) of(scope string) *metrics {
 	for _, g := range []object.GapReason{object.Expired, object.Compacted, object.Rewound, object.CheckpointLost} {
 		m.gaps.WithLabelValues(string(g), "false")
 	}
-	for _, g := range []object.GapReason{object.Expired, object.SelectionChanged} {
+	for _, g := range []object.GapReason{object.Expired, object.SelectionChanged, object.ContentChanged} {
 		m.gaps.WithLabelValues(string(g), "true")
 	}
 	for _, op := range []object.Op{object.Created, object.Updated, object.Deleted, object.Read, object.Entered, object.Left} {

@@ -27,6 +27,7 @@ type observed struct {
 
 	rv        string
 	object    *object.Object // nil for a bookmark
+	outside   bool           // no clause takes it; then object has no content where it comes of a watch
 	changedBy []byte
 	at        int64 // when it was read, in nanoseconds since 1970
 }
@@ -46,7 +47,9 @@ func (o *observed) DeepCopyObject() runtime.Object { return o }
 // reader makes objects of raw JSON. For one goroutine.
 type reader struct {
 	informer *informer
-	scanner  *object.Scanner
+	live     bool              // it reads a watch
+	scanners []*object.Scanner // one for each clause, and one for what none takes; nil: not needed yet
+	peeked   peeked
 	out      []byte
 	key      []byte
 
@@ -59,21 +62,43 @@ type reader struct {
 }
 
 func (i *informer) newReader() *reader {
-	return &reader{informer: i, scanner: object.NewScanner(i.cutter)}
+	return &reader{informer: i, scanners: make([]*object.Scanner, len(i.clauses)+1)}
 }
 
-// errExcluded says that an object lies in a namespace that the selection leaves out, or is the agent's own.
+// scanner is the one that cuts and redacts as a clause does, or (outside) as all of them do.
+func (r *reader) scanner(clause uint16) *object.Scanner {
+	n, cutter := int(clause), r.informer.rest
+	if clause == outside {
+		n = len(r.informer.clauses)
+	} else {
+		cutter = r.informer.clauses[n].cutter
+	}
+	if r.scanners[n] == nil {
+		r.scanners[n] = object.NewScanner(cutter)
+	}
+	return r.scanners[n]
+}
+
+// errExcluded says that an object lies in a namespace that every rule leaves out, or is the agent's own.
 var errExcluded = errors.New("excluded")
 
 // read strips and packs one object. raw is not kept. withChangedBy: changedBy is wanted (watch events).
 func (r *reader) read(raw []byte, withChangedBy bool) (*observed, error) {
 	i := r.informer
-	out, m, err := r.scanner.Scan(r.out[:0], raw, i.resource.Kind, i.resource.APIVersion())
+	var clause uint16
+	excluded := false
+	if i.several() { // what is redacted hangs on the clause: it has to be known before anything is copied
+		if err := r.peeked.look(raw); err != nil {
+			return nil, err
+		}
+		clause, excluded = i.route(&r.peeked)
+	}
+	out, m, err := r.scanner(clause).Scan(r.out[:0], raw, i.resource.Kind, i.resource.APIVersion())
 	if err != nil {
 		return nil, err
 	}
 	r.out, r.scanned = out, m
-	o := &observed{at: time.Now().UnixNano()}
+	o := &observed{at: time.Now().UnixNano(), outside: clause == outside}
 	rv, err := strconv.ParseUint(string(m.ResourceVersion), 10, 64)
 	if err != nil || rv == 0 {
 		return nil, fmt.Errorf("%w: %s has the resourceVersion %q, which is not a number", errRefused, m.Name, m.ResourceVersion)
@@ -82,15 +107,22 @@ func (r *reader) read(raw []byte, withChangedBy bool) (*observed, error) {
 		return nil, fmt.Errorf("%w: an object (name %q) has no uid or name", errRefused, m.Name)
 	}
 	o.rv = string(m.ResourceVersion)
-	if i.resource.Namespaced && !i.namespaces(string(m.Namespace)) {
+	if excluded || !i.several() && i.resource.Namespaced && !i.namespaces(string(m.Namespace)) {
 		return o, errExcluded
 	}
-	ref, since := i.store.ref(m.Namespace, m.Name, m.UID, &r.key)
+	ref, since := i.store.ref(m.Namespace, m.Name, m.UID, clause, &r.key)
 	if i.ignored(ref) {
 		return o, errExcluded
 	}
 	if p := r.prev; p != nil && p.Ref.UID == ref.UID && p.Ref.Key == ref.Key {
-		ref, since = p.Ref, p.Managed
+		if since = p.Managed; p.Ref.Clause == clause {
+			ref = p.Ref
+		}
+	}
+	if o.outside && r.live { // that it is outside is all that matters
+		o.object = object.New(ref, rv, m.Managed, nil, nil)
+		r.prev = o.object
+		return o, nil
 	}
 	if withChangedBy {
 		o.changedBy = m.AppendChangedBy(nil, since)

@@ -27,28 +27,6 @@ func (s *Set) partOf(r *object.Resource) Part {
 	return s.o.Part(r.Group, r.Name)
 }
 
-// narrow makes a rule's selection of a resource that of the agent's part of the cluster; false: nothing is left of it.
-func (s *Set) narrow(r *object.Resource, sel *selection) bool {
-	p := s.partOf(r)
-	if p.None {
-		return false
-	}
-	if p.Namespace != "" {
-		if sel.namespace != "" && sel.namespace != p.Namespace || !sel.namespaces(p.Namespace) {
-			return false
-		}
-		sel.namespace, sel.patterns = p.Namespace, []string{p.Namespace}
-	}
-	switch {
-	case p.FieldSelector == "":
-	case sel.fields == "":
-		sel.fields = p.FieldSelector
-	default:
-		sel.fields += "," + p.FieldSelector
-	}
-	return true
-}
-
 // foreign tells of a scope that the last run observed that it is of another part of the cluster: of another node, or of all
 // nodes. What is in it others observe now, and this agent must not say that it has left.
 func (s *Set) foreign(c *checkpoint.Scope) bool {

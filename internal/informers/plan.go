@@ -2,6 +2,7 @@ package informers
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -15,10 +16,10 @@ type Plan struct {
 	Unknown   []string // group versions that discovery could not tell
 }
 
-// Planned is a resource and the index of the rule that takes it.
+// Planned is a resource and the indices of the rules that can take its objects, in order.
 type Planned struct {
 	Resource object.Resource
-	Rule     int
+	Rules    []int
 }
 
 // Plan asks the API server what it serves, once, and lets the rules take it as Run does. It starts nothing.
@@ -27,14 +28,19 @@ func (s *Set) Plan(ctx context.Context) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, unserved := choose(s.o.Rules, all, len(unknown) == 0, map[schema.GroupResource]bool{})
+	s.mu.Lock()
+	sel := s.sel
+	s.mu.Unlock()
+	out, unserved := choose(sel.Rules, all, len(unknown) == 0, map[schema.GroupResource]bool{})
 	p := &Plan{Unserved: unserved, Unknown: unknown}
 	for _, c := range s.observed(out) {
-		for i := range s.o.Rules {
-			if c.rule == &s.o.Rules[i] {
-				p.Resources = append(p.Resources, Planned{Resource: c.resource, Rule: i})
+		planned := Planned{Resource: c.resource}
+		for i := range sel.Rules {
+			if slices.Contains(c.rules, &sel.Rules[i]) {
+				planned.Rules = append(planned.Rules, i)
 			}
 		}
+		p.Resources = append(p.Resources, planned)
 	}
 	return p, nil
 }

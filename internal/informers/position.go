@@ -106,6 +106,8 @@ func (i *informer) position() (checkpoint.Position, bool) {
 	r := i.resource
 	p.Group, p.Version, p.Resource, p.Kind, p.Namespaced = r.Group, r.Version, r.Name, r.Kind, r.Namespaced
 	p.Namespaces, p.LabelSelector, p.FieldSelector = i.patterns, i.labels, i.fields
+	p.Clauses, p.Redact, p.Content = i.kept(), i.redacted, i.content
+	p.Filtered = i.store.filtered.Load()
 	p.LastSeen = i.state.lastSeen()
 	return p, true
 }

@@ -197,10 +197,13 @@ func start(t *testing.T, s *apiServer, change func(*informers.Options)) (*inform
 	rec, reg := newRecorder(), prometheus.NewPedanticRegistry()
 	o := informers.Options{
 		Config: s.config(),
-		Rules: []informers.Rule{{
-			Resources: []informers.Pattern{pattern("configmaps")}, Namespaces: func(string) bool { return true }, AllNamespaces: true,
-		}},
-		Strip:      []string{"metadata.managedFields"},
+		Selection: informers.Selection{
+			Rules: []informers.Rule{{
+				Resources: []informers.Pattern{pattern("configmaps")}, Namespaces: func(string) bool { return true }, AllNamespaces: true,
+			}},
+			Strip:   []string{"metadata.managedFields"},
+			Secrets: true,
+		},
 		Snapshot:   informers.SnapshotInitial,
 		Lane:       func(string) informers.Lane { return rec },
 		Log:        slog.New(slog.NewTextHandler(testLog{t}, nil)),

@@ -18,6 +18,8 @@ type origin struct {
 	checkpoint.Scope
 	// inherited tells that it is of another selection of the same resource: nothing of this scope was sent.
 	inherited bool
+	// continued tells that this run has left it there, and that the bus has all it has said.
+	continued bool
 	// lost is what was not observed before, nil: nothing.
 	lost *lost
 }
@@ -56,6 +58,7 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	}
 
 	snap, notices := i.snapshotBehind(c)
+	whole := func(context.Context) (bool, error) { return true, nil }
 	switch {
 	case c.lost != nil:
 		i.store.loses(*c.lost)
@@ -63,7 +66,15 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	case c.Version != i.resource.Version || c.Kind != i.resource.Kind:
 		// The same objects, in another form: before is not what the last after was.
 		i.store.loses(lost{from: rv, since: c.LastSeen, reason: object.SelectionChanged})
-		notices = append([]*notice{i.store.gap(rv, func(context.Context) (bool, error) { return true, nil })}, notices...)
+		notices = append([]*notice{i.store.gap(rv, whole)}, notices...)
+	case !c.inherited && c.Content != "" && c.Content != i.content:
+		i.store.loses(lost{from: rv, since: c.LastSeen, reason: object.ContentChanged})
+		notices = append([]*notice{i.store.gap(rv, whole)}, notices...)
+	case len(notices) == 0 && (c.Filtered || i.store.filtered.Load()):
+		// How many versions are withheld since the last that was sent is not known any more. Behind a stream event nobody expects it.
+		notices = []*notice{{event: func() *object.StreamEvent {
+			return &object.StreamEvent{Kind: object.Progress, Resource: i.resource, Scope: i.scope, ResourceVersion: rv}
+		}}}
 	}
 	i.store.endList(rv, snap, notices...)
 	i.resume, i.resumed, i.replayed = nil, c, now
@@ -77,7 +88,7 @@ func (i *informer) snapshotBehind(c *origin) (*snapshot, []*notice) {
 	switch {
 	case i.snapshots == SnapshotNever:
 		return nil, nil
-	case c.inherited, i.snapshots == SnapshotAlways, i.asked && i.heard == nil: // nothing of it is on the bus
+	case c.inherited, !c.continued && (i.snapshots == SnapshotAlways || i.asked && i.heard == nil): // nothing of it is on the bus
 		snap := newSnapshot(i.scope, "", c.ResourceVersion, time.Now())
 		return snap, []*notice{i.store.started(snap)}
 	case c.Snapshot == nil:
@@ -85,7 +96,7 @@ func (i *informer) snapshotBehind(c *origin) (*snapshot, []*notice) {
 	}
 	scope := i.scope
 	if c.Snapshot.Namespace != "" {
-		scope = scopeName(i.resource, []string{c.Snapshot.Namespace}, i.labels, i.fields)
+		scope = i.nameIn(i.resource, c.Snapshot.Namespace)
 	}
 	snap := resumeSnapshot(scope, c.Snapshot)
 	if snap.cursor == "" { // nobody knows if it was announced

@@ -83,10 +83,13 @@ func live(t *testing.T, s *apiServer, m *memory, change func(*informers.Options,
 	rec := newRecorder()
 	o := informers.Options{
 		Config: s.config(),
-		Rules: []informers.Rule{{
-			Resources: []informers.Pattern{pattern("configmaps")}, Namespaces: func(string) bool { return true }, AllNamespaces: true,
-		}},
-		Strip: []string{"metadata.managedFields"}, Snapshot: informers.SnapshotInitial, Memory: m,
+		Selection: informers.Selection{
+			Rules: []informers.Rule{{
+				Resources: []informers.Pattern{pattern("configmaps")}, Namespaces: func(string) bool { return true }, AllNamespaces: true,
+			}},
+			Strip: []string{"metadata.managedFields"},
+		},
+		Snapshot: informers.SnapshotInitial, Memory: m,
 		Lane: func(string) informers.Lane { return rec },
 		Log:  slog.New(slog.NewTextHandler(testLog{t}, nil)), Registerer: prometheus.NewPedanticRegistry(),
 	}

@@ -19,8 +19,14 @@ type selection struct {
 	namespace  string            // the only one, "" for all
 	namespaces func(string) bool // of those, which are taken
 	patterns   []string          // as configured, none: all
-	labels     string
+	labels     string            // the selectors that the API server applies
 	fields     string
+	clauses    []clause // what each rule takes, in order; never empty
+	union      string   // what several clauses take together, "": everything, or there is one
+
+	rest     *object.Cutter // of objects that no clause takes
+	redacted []string       // what any clause redacts
+	content  string         // names what is done to objects: another name, another content
 }
 
 // ignored tells if an object is the agent's own.
@@ -36,10 +42,12 @@ func (s *Set) begins(i *informer) {
 	i.store.history, i.forgotten = history, !known
 	c, ok := s.origins[i.scope]
 	if !ok {
+		s.beginsBorn(i)
 		return
 	}
 	delete(s.origins, i.scope)
-	i.resume = &origin{Scope: c}
+	i.resume = &origin{Scope: c, continued: s.continued[i.scope]}
+	delete(s.continued, i.scope)
 	i.store.previous = &checkpoint.Position{Scope: c}
 	i.store.history, i.store.began, i.store.lastSnapshot = c.History, c.SnapshotBegan, c.SnapshotBegan
 	i.state.last = c.LastSeen
@@ -79,6 +87,7 @@ type farewell struct {
 	from      checkpoint.Scope
 	heirs     []*running // of the same resource
 	memory    Memory     // nil: nothing is remembered
+	gone      uint64     // the resourceVersion at which the resource is not defined any more, 0: it is
 	done      chan struct{}
 }
 
@@ -92,16 +101,20 @@ func (s *Set) part(all []served, unknown []string, begin []*running) []*farewell
 		if !ok || len(unknown) > 0 {
 			continue // not served, or not known: it may come back
 		}
-		delete(s.origins, scope)
 		if s.o.Part != nil && s.foreign(&c) {
 			s.o.Log.Info("a scope of the last run is observed by others now", "scope", scope)
-			s.o.Memory.Forget(scope)
+			delete(s.origins, scope)
+			if s.o.Memory != nil {
+				s.o.Memory.Forget(scope)
+			}
 			continue
 		}
-		sel := selection{namespaces: s.o.Match(c.Namespaces), patterns: c.Namespaces, labels: c.LabelSelector, fields: c.FieldSelector}
-		if len(c.Namespaces) == 1 && scope == scopeName(r, c.Namespaces, c.LabelSelector, c.FieldSelector) && isName(c.Namespaces[0]) {
-			sel.namespace = c.Namespaces[0]
+		sel, err := s.sel.restored(current, scope, &c, s.o.Match)
+		if err != nil {
+			s.o.Log.Error("a scope of the last run cannot be told to have ended", "scope", scope, "err", err)
+			continue
 		}
+		delete(s.origins, scope)
 		f := &farewell{informer: s.newInformer(current, scope, sel, s.o.Lane(scope)), from: c, memory: s.o.Memory, done: make(chan struct{})}
 		f.store.history = c.History
 		for _, i := range s.informers {
@@ -115,6 +128,7 @@ func (s *Set) part(all []served, unknown []string, begin []*running) []*farewell
 			}
 		}
 		out = append(out, f)
+		s.farewells = append(s.farewells, f)
 	}
 	return out
 }
@@ -162,6 +176,9 @@ func (f *farewell) run(ctx context.Context) {
 }
 
 func (f *farewell) say(ctx context.Context) error {
+	if f.gone != 0 {
+		return f.sayGone(ctx)
+	}
 	s := f.store
 	now, err := f.latest(ctx)
 	// What leaves has to be later than all that was ever said of it.
@@ -207,6 +224,8 @@ func (f *farewell) say(ctx context.Context) error {
 	if f.memory != nil {
 		f.memory.Forget(f.scope)
 	}
+	s.metrics.objects.Set(0)
+	s.metrics.heldBytes.Set(0)
 	f.log.Info("a scope of the last run is no longer selected", "scope", f.scope, "left", left, "objects_known", told)
 	return nil
 }

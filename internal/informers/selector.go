@@ -15,6 +15,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
+// Where several rules take objects of a resource, the agent sees all of them and tells itself which rule takes a version.
+//
 // Under a selector that the API server applies, its ADDED may mean "matches now" and its DELETED "no longer matches".
 // Only history tells: LIST of the object's name, without the selector, Exact at that resourceVersion or at the one
 // before it. Every revision of etcd is a resourceVersion of every resource, so "the one before" always exists.
@@ -22,8 +24,8 @@ import (
 // errNotTold says that the server will never tell: that version is gone, or it cannot be asked in this way.
 var errNotTold = errors.New("the API server cannot tell")
 
-// question is about the name of ref: which object had it at rv (0: which has it now)? selected: one that the scope's
-// selectors take, else none.
+// question is about the name of ref: which object had it at rv (0: which has it now)? selected: one that the selectors take
+// which the API server applies, else none.
 type question struct {
 	ref      *object.Ref
 	rv       uint64
@@ -35,7 +37,7 @@ type found struct {
 	object *object.Object
 	// managers are the entries of its managedFields: the version before it, which tells changedBy, is asked for later.
 	managers *object.Scanned
-	outside  bool // of the scope's selectors
+	outside  bool // no rule of the scope takes it; as far as the API server applies selectors, whoever asks has to find out
 }
 
 // before implements selected.
@@ -52,6 +54,9 @@ func (i *informer) before(ctx context.Context, o *object.Object) (was *object.Ob
 
 // exists implements selected.
 func (i *informer) exists(ctx context.Context, ref *object.Ref, rv uint64) (exists, told, ok bool) {
+	if rv == 0 && i.vanished.Load() != 0 {
+		return false, true, true // nothing lives on without its definition
+	}
 	f, err := i.answer(ctx, question{ref: ref, rv: rv}, i.ask)
 	return f != nil && f.object.Ref.UID == ref.UID, err == nil, ctx.Err() == nil
 }
@@ -113,7 +118,7 @@ func (i *informer) ask(ctx context.Context, q question) (*found, error) {
 			foreign = true
 			return nil
 		case err == nil:
-			f = &found{object: obs.object, managers: keepManagers(r.scanned)}
+			f = &found{object: obs.object, managers: keepManagers(r.scanned), outside: obs.outside}
 		}
 		return err
 	})

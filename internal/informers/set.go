@@ -43,9 +43,9 @@ const (
 
 // Options are what a Set needs.
 type Options struct {
-	Config   *rest.Config
-	Rules    []Rule
-	Strip    []string // paths, see object.NewCutter
+	Config *rest.Config
+	// Selection is what is observed at the start, until Reload.
+	Selection
 	Snapshot SnapshotMode
 	Every    time.Duration // how often a snapshot is taken again, 0: never
 	// Match makes patterns of namespaces, as a checkpoint has kept them, tell which namespaces are taken. nil: all are.
@@ -94,24 +94,33 @@ type Memory interface {
 type Set struct {
 	o       Options
 	client  *client
-	cutter  *object.Cutter
-	secrets *object.Cutter
 	vectors *vectors
 	slots   chan struct{}
 	walks   chan struct{}
 	outage  *outage
 	denials *denials
 	hearing *hearing
+	// definitions follows what is defined that is not Kubernetes' own.
+	definitions *definitions
 	// departures looks after nodes that are gone, nil: nobody does.
 	departures *departures
 
 	captured   chan struct{} // closed when the first snapshot of every resource is on the bus
 	progressed chan struct{} // of one element: an informer has come further since the last look
 
+	reloads chan *reload  // not buffered: Run takes them
+	ended   chan struct{} // closed when Run has
+	looking sync.Mutex    // held while it is decided what is observed; before mu
+
 	mu         sync.Mutex
+	sel        *selecting
+	ran        bool                            // Run was called
 	informers  map[string]*running             // by scope
 	origins    map[string]checkpoint.Scope     // where scopes without an informer were left, by this run or the last one
+	continued  map[string]bool                 // of origins, those that this run left with nothing on its way: nothing is said again
 	remembered map[schema.GroupResource]uint32 // of what the last run observed: the history number
+	farewells  []*farewell                     // some may be said
+	served     []served                        // by the last discovery
 	unserved   []string
 	unknown    []string // group versions that the last discovery could not tell
 	discovered bool
@@ -132,27 +141,22 @@ func New(o Options) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	cutter, err := object.NewCutter(o.Strip)
+	sel, err := newSelecting(o.Selection)
 	if err != nil {
-		return nil, fmt.Errorf("strip: %w", err)
-	}
-	// Whatever is configured, a Secret's values go no further than the buffer they are read into.
-	secrets, err := cutter.With("data", "stringData", "metadata.managedFields",
-		`metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]`)
-	if err != nil {
-		return nil, fmt.Errorf("strip of secrets: %w", err)
+		return nil, err
 	}
 	if o.Match == nil {
 		o.Match = func([]string) func(string) bool { return func(string) bool { return true } }
 	}
 	s := &Set{
-		o: o, walks: make(chan struct{}, concurrentWalks), client: c, cutter: cutter, secrets: secrets, vectors: newVectors(o.Registerer),
+		o: o, walks: make(chan struct{}, concurrentWalks), client: c, sel: sel, vectors: newVectors(o.Registerer),
 		slots: make(chan struct{}, concurrentLists), outage: &outage{log: o.Log}, denials: newDenials(o.Log), informers: map[string]*running{},
-		captured: make(chan struct{}), progressed: make(chan struct{}, 1),
+		captured: make(chan struct{}), progressed: make(chan struct{}, 1), reloads: make(chan *reload), ended: make(chan struct{}),
 	}
 	if o.Heard != nil {
 		s.hearing = newHearing(o.Heard)
 	}
+	s.definitions = newDefinitions(s)
 	if o.Departed {
 		s.departures = newDepartures(s)
 	}
@@ -186,11 +190,13 @@ func (s *Set) ClusterUID(ctx context.Context, failed func(err error, retryIn tim
 // Run discovers and observes until ctx ends. Everything it started has ended when it returns. It is called once.
 func (s *Set) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
+	defer close(s.ended)
 	began := time.Now()
 	s.mu.Lock()
-	s.origins = map[string]checkpoint.Scope{}
+	s.ran = true
+	s.origins, s.continued = map[string]checkpoint.Scope{}, map[string]bool{}
 	if s.o.Memory != nil {
-		s.origins = maps.Clone(s.o.Memory.Scopes())
+		maps.Copy(s.origins, s.o.Memory.Scopes())
 	}
 	s.remembered = map[schema.GroupResource]uint32{}
 	for _, c := range s.origins {
@@ -210,6 +216,18 @@ func (s *Set) Run(ctx context.Context) error {
 		g.Go(func() error { return s.departures.run(ctx) })
 	}
 	g.Go(func() error {
+		return s.definitions.run(ctx, func(begin []*running) { s.launch(ctx, g, begin) })
+	})
+	g.Go(func() error {
+		s.takeReloads(ctx, func(begin []*running, parting []*farewell) {
+			s.launch(ctx, g, begin)
+			bid(ctx, g, parting)
+			s.definitions.rulesChanged()
+		})
+		return nil
+	})
+	g.Go(func() error {
+		s.definitions.await(ctx)
 		b := newBackoff()
 		for {
 			wait := rediscoverEvery
@@ -225,37 +243,48 @@ func (s *Set) Run(ctx context.Context) error {
 			default:
 				b = newBackoff()
 				s.outage.end(time.Now())
-				for _, i := range chosen {
-					ictx, cancel := context.WithCancel(ctx)
-					s.mu.Lock()
-					i.cancel = cancel
-					s.mu.Unlock()
-					g.Go(func() error {
-						defer close(i.done)
-						defer cancel()
-						if i.mayBegin(ictx) {
-							i.run(ictx)
-						}
-						return nil
-					})
-				}
-				for _, f := range parting {
-					g.Go(func() error {
-						f.run(ctx)
-						return nil
-					})
-				}
+				s.launch(ctx, g, append(chosen, s.bear()...))
+				bid(ctx, g, parting)
 				s.lookAgain()
 				if s.anyUnserved() {
 					wait = rediscoverUnserved
 				}
 			}
-			if !sleep(ctx, wait) {
+			if !s.definitions.rest(ctx, wait) {
 				return nil
 			}
 		}
 	})
 	return g.Wait()
+}
+
+// launch runs informers in g until ctx ends, or they are cancelled.
+func (s *Set) launch(ctx context.Context, g *errgroup.Group, begin []*running) {
+	for _, i := range begin {
+		ictx, cancel := context.WithCancel(ctx)
+		s.mu.Lock()
+		i.cancel = cancel
+		s.mu.Unlock()
+		g.Go(func() error {
+			defer close(i.done)
+			defer cancel()
+			if i.mayBegin(ictx) {
+				s.track(i.informer)
+				i.run(ictx)
+			}
+			return nil
+		})
+	}
+}
+
+// bid says farewells in g.
+func bid(ctx context.Context, g *errgroup.Group, parting []*farewell) {
+	for _, f := range parting {
+		g.Go(func() error {
+			f.run(ctx)
+			return nil
+		})
+	}
 }
 
 // Captured is closed once the first snapshot of every resource is on the bus (snapshot.mode never: once every resource
@@ -273,13 +302,14 @@ func (s *Set) lookAgain() {
 
 // awaitCapture closes captured when it is time to, and returns then.
 func (s *Set) awaitCapture(ctx context.Context, began time.Time) {
+	var waiting *running
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.progressed:
 		}
-		if s.discoveredAll() == nil && !slices.ContainsFunc(s.Status(), func(st Status) bool { return st.holdsBack() }) {
+		if s.discoveredAll() == nil && !s.heldBack(&waiting) {
 			break
 		}
 	}
@@ -315,6 +345,8 @@ func (s *Set) awaitCapture(ctx context.Context, began time.Time) {
 // discover asks what is served, ends informers of versions that are no longer, and makes informers for what has none yet.
 // parting are scopes that the last run had and this one has not.
 func (s *Set) discover(ctx context.Context) (begin []*running, parting []*farewell, err error) {
+	s.looking.Lock() // a new selection waits
+	defer s.looking.Unlock()
 	all, unknown, err := discover(ctx, s.client.discovery)
 	if err != nil {
 		s.mu.Lock()
@@ -322,6 +354,8 @@ func (s *Set) discover(ctx context.Context) (begin []*running, parting []*farewe
 		s.failure = err
 		return nil, nil, err
 	}
+	s.definitions.notice(ctx, all)
+	s.nudgeServed(all)
 	for _, i := range s.outdated(all, unknown) {
 		s.o.Log.Warn("a resource is served in another version now: its informer begins anew", "scope", i.scope, "version", i.resource.Version)
 		i.cancel()
@@ -333,11 +367,7 @@ func (s *Set) discover(ctx context.Context) (begin []*running, parting []*farewe
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	taken := map[schema.GroupResource]bool{}
-	for _, i := range s.informers {
-		taken[schema.GroupResource{Group: i.resource.Group, Resource: i.resource.Name}] = true
-	}
-	out, unserved := choose(s.o.Rules, all, len(unknown) == 0, taken)
+	out, unserved := choose(s.sel.Rules, all, len(unknown) == 0, s.taken())
 	for _, u := range unserved {
 		if !slices.Contains(s.unserved, u) {
 			s.o.Log.Warn("a resource of the selection is not served, looking for it again", "resource", u, "every", rediscoverUnserved)
@@ -346,11 +376,11 @@ func (s *Set) discover(ctx context.Context) (begin []*running, parting []*farewe
 	if len(unknown) > 0 && !slices.Equal(unknown, s.unknown) {
 		s.o.Log.Warn("some API groups cannot be discovered now", "groups", unknown)
 	}
-	s.discovered, s.failure, s.unserved, s.unknown = true, nil, unserved, unknown
+	s.discovered, s.failure, s.unserved, s.unknown, s.served = true, nil, unserved, unknown, all
 	begin = s.add(s.observed(out))
 	s.inherit(begin)
 	begin = append(begin, s.follow(all)...)
-	return begin, s.part(all, unknown, begin), nil
+	return begin, append(s.part(all, unknown, begin), s.partGone(all, unknown)...), nil
 }
 
 // outdated takes those informers out of the set whose resource is served, but no longer in their version or as their
@@ -360,7 +390,7 @@ func (s *Set) outdated(all []served, unknown []string) []*running {
 	defer s.mu.Unlock()
 	var out []*running
 	for scope, i := range s.informers {
-		if servesOther(all, i.resource) && !slices.Contains(unknown, i.resource.APIVersion()) {
+		if servesOther(all, i.resource) && i.vanished.Load() == 0 && !slices.Contains(unknown, i.resource.APIVersion()) {
 			out = append(out, i)
 			delete(s.informers, scope)
 		}
@@ -374,58 +404,15 @@ func (s *Set) anyUnserved() bool {
 	return len(s.unserved) > 0
 }
 
-// add makes informers for what has none yet. A resource that is no longer served keeps its informer, which retries. The
-// caller holds mu.
-func (s *Set) add(all []chosen) []*running {
-	var out []*running
-	for _, c := range all {
-		if len(c.rule.Names) == 0 || !c.resource.Namespaced {
-			patterns := c.rule.Patterns
-			if !c.resource.Namespaced {
-				patterns = nil
-			}
-			out = s.addScope(out, c, "", patterns)
-			continue
-		}
-		for _, ns := range c.rule.Names {
-			out = s.addScope(out, c, ns, []string{ns})
-		}
-	}
-	return out
-}
-
-func (s *Set) addScope(out []*running, c chosen, namespace string, patterns []string) []*running {
-	resource := &c.resource
-	sel := selection{
-		namespace: namespace, namespaces: c.rule.Namespaces, patterns: patterns, labels: c.rule.LabelSelector, fields: c.rule.FieldSelector,
-	}
-	if !s.narrow(resource, &sel) {
-		return out
-	}
-	scope := scopeName(resource, sel.patterns, sel.labels, sel.fields)
-	if s.informers[scope] != nil {
-		return out
-	}
-	i := s.newInformer(resource, scope, sel, s.o.Lane(scope))
-	i.shared = s.partOf(resource).FieldSelector != ""
-	return append(out, s.enroll(i))
-}
-
 func (s *Set) newInformer(resource *object.Resource, scope string, sel selection, lane Lane) *informer {
 	i := &informer{
 		client: s.client, resource: resource, selection: sel, scope: scope, ignored: s.ignored,
-		snapshots: s.o.Snapshot, every: s.o.Every, cutter: s.cutter, lane: lane, listSlots: s.slots, walkSlots: s.walks, log: s.o.Log,
+		snapshots: s.o.Snapshot, every: s.o.Every, lane: lane, listSlots: s.slots, walkSlots: s.walks, log: s.o.Log,
 		metrics: s.vectors.of(scope), outage: s.outage, denials: s.denials, progressed: s.lookAgain, hearing: s.hearing,
-		progressEvery: progressEvery, ended: make(chan struct{}),
+		progressEvery: progressEvery, ended: make(chan struct{}), life: life{prodded: make(chan struct{}, 1)},
 	}
-	if resource.Group == "" && resource.Name == "secrets" {
-		i.cutter = s.secrets
-	}
-	var selects selected
-	if i.hasSelector() {
-		selects = i
-	}
-	i.store = newStore(resource, scope, i.lane, selects, i.metrics)
+	i.store = newStore(resource, scope, i.lane, i, i.metrics)
+	i.store.filter(newFilters(resource, sel.clauses))
 	i.store.progressed = s.lookAgain
 	if s.o.Memory != nil {
 		i.store.save = s.o.Memory.Flush

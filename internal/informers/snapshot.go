@@ -238,7 +238,7 @@ func (i *informer) snapshot(ctx context.Context, namespace string) (Started, err
 		r.namespace = "" // the scope has no other
 	}
 	if r.namespace != "" {
-		r.scope = scopeName(i.resource, []string{namespace}, i.labels, i.fields)
+		r.scope = i.nameIn(i.resource, namespace)
 	}
 	i.store.mu.Lock()
 	snap := i.store.snapshot

@@ -279,3 +279,28 @@ func (i *informer) alive(now time.Time) bool {
 	defer s.mu.Unlock()
 	return s.sync && s.err == nil && !s.stale(now)
 }
+
+// heldBack tells if an informer is waited for. waiting is one that was, and is looked at first: a thousand informers that tell of
+// their progress would have all thousand looked at each time. Which one is the next is random (the order of a map): so few looks at
+// all of them are needed until there is none.
+func (s *Set) heldBack(waiting **running) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	holds := func(i *running) bool {
+		if i == nil || s.informers[i.scope] != i {
+			return false
+		}
+		st := i.status()
+		return st.holdsBack()
+	}
+	if holds(*waiting) {
+		return true
+	}
+	for _, i := range s.informers {
+		if holds(i) {
+			*waiting = i
+			return true
+		}
+	}
+	return false
+}

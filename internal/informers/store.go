@@ -3,6 +3,7 @@ package informers
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/watch"
@@ -37,7 +38,9 @@ const (
 // entry is what the store knows of one key.
 type entry struct {
 	last *object.Object // the last-known object, nil where a list has missed it and that is still to be sent
-	due  due
+	// skipped counts the versions withheld since the last one that was sent. set keeps it, as long as there is an object.
+	skipped uint32
+	due     due
 }
 
 // store holds the last-known objects of one informer and forms its deltas.
@@ -53,11 +56,15 @@ type entry struct {
 type store struct {
 	lane     Lane
 	selected selected
+	pushed   bool // the API server applies selectors: its ADDED and DELETED may speak of them
+	several  bool // the agent applies selectors: it sees objects that no rule takes
 	metrics  *metrics
 	resource *object.Resource
 	scope    string
 	prefix   string // of the keys of all objects
 	now      func() time.Time
+	filters  atomic.Pointer[filters]
+	filtered atomic.Bool // some may have withheld something
 
 	turn sync.Mutex // held while a live event is applied; before mu
 
@@ -87,11 +94,13 @@ type store struct {
 	listState uint64
 	lost      *lost  // history that is gone and of which no gap event tells yet
 	gaps      uint64 // gap events that the bus has acknowledged
+	buried    bool   // the resource is gone: nothing more will come
 	order     []string
 	next      int           // in order: keys that are due, sorted, from here on
 	announce  []*notice     // to be acknowledged before what is due behind it
 	gate      chan struct{} // closed: open. Live deltas wait for it.
 	open      bool
+	resting   bool      // no live delta passes any more
 	snapshot  *snapshot // the one that is not on the bus to its end
 	sweep     bool      // another one is to follow
 	caughtUp  bool      // all that the first list made due is on the bus
@@ -106,8 +115,8 @@ type store struct {
 	requests  chan *request // for snapshots; not buffered
 }
 
-// selected answers what became of an object under a selector. nil: there is no selector, DELETED means deleted. It asks
-// until the server answers, or cannot tell any more (told is false); ok is false where ctx ended first. A store call
+// selected answers what became of an object under selectors, the API server's or the agent's. nil: there are none, what a list
+// misses is deleted. It asks until the server answers, or cannot tell any more (told is false); ok is false where ctx ended first. A store call
 // blocks meanwhile as it does on a full queue: the watch is ended, and goes on later from there.
 type selected interface {
 	// before tells what o was right before its version: outside of the selector, or not at all (nil).
@@ -116,17 +125,21 @@ type selected interface {
 	exists(ctx context.Context, ref *object.Ref, rv uint64) (exists, told, ok bool)
 }
 
-func newStore(resource *object.Resource, scope string, lane Lane, sel selected, m *metrics) *store {
+func newStore(resource *object.Resource, scope string, lane Lane, i *informer, m *metrics) *store {
+	var sel selected
+	if i.selects() {
+		sel = i
+	}
 	return &store{
-		lane: lane, selected: sel, metrics: m, resource: resource, scope: scope, prefix: resource.String() + "/", now: time.Now,
+		lane: lane, selected: sel, pushed: i.hasSelector(), several: i.union != "", metrics: m, resource: resource, scope: scope, prefix: resource.String() + "/", now: time.Now,
 		objects: map[string]entry{}, debts: map[string]*debt{}, ledger: newLedger(mark{}),
 		gate: make(chan struct{}), wake: make(chan struct{}, 1), requests: make(chan *request), progressed: func() {},
 	}
 }
 
-// ref finds the identity that the store holds for a name and uid, and when its last-known version was managed. Else it
-// makes a new one. The arguments are not kept; scratch is reused.
-func (s *store) ref(namespace, name, uid []byte, scratch *[]byte) (*object.Ref, object.Stamp) {
+// ref finds the identity that the store holds for a name and uid under a clause, and when its last-known version was managed.
+// Else it makes a new one. The arguments are not kept; scratch is reused.
+func (s *store) ref(namespace, name, uid []byte, clause uint16, scratch *[]byte) (*object.Ref, object.Stamp) {
 	k := append((*scratch)[:0], s.prefix...)
 	k = append(k, namespace...)
 	if len(namespace) > 0 {
@@ -137,10 +150,15 @@ func (s *store) ref(namespace, name, uid []byte, scratch *[]byte) (*object.Ref, 
 	s.mu.Lock()
 	last := s.objects[string(k)].last
 	s.mu.Unlock()
+	var managed object.Stamp
 	if last != nil && last.Ref.UID == string(uid) {
-		return last.Ref, last.Managed
+		if managed = last.Managed; last.Ref.Clause == clause {
+			return last.Ref, managed
+		}
 	}
-	return object.NewRef(s.resource, string(namespace), string(name), string(uid)), 0
+	ref := object.NewRef(s.resource, string(namespace), string(name), string(uid))
+	ref.Clause = clause
+	return ref, managed
 }
 
 // apply takes one live event. It blocks until everything it makes due is in the queue, or ctx ends.
@@ -165,14 +183,20 @@ func (s *store) apply(ctx context.Context, typ watch.EventType, o *observed) {
 	if !ok {
 		return
 	}
+	if len(live) == 0 { // none of the rules takes the object, nor took it
+		s.metrics.skippedExcluded.Inc()
+		s.advance(version)
+		return
+	}
 
 	s.mu.Lock()
+	skipped := s.objects[key].skipped
 	deltas := s.takeDue(key, o.object.Ref.UID)
 	state := s.state
 	switch {
-	case typ != watch.Deleted:
+	case typ != watch.Deleted && !o.outside:
 		s.set(key, entry{last: o.object})
-	case same || last == nil:
+	case same || last == nil || o.outside:
 		s.set(key, entry{})
 	}
 	s.rv = max(s.rv, version)
@@ -185,11 +209,30 @@ func (s *store) apply(ctx context.Context, typ watch.EventType, o *observed) {
 	}
 	s.mu.Unlock()
 
+	// Until the turn is given back, nobody else counts what is withheld of this key.
+	next := skipped
 	for _, d := range append(deltas, live...) {
+		var sent bool
+		if next, sent = s.pass(d, next); !sent {
+			continue
+		}
 		s.metrics.count(d)
 		if s.lane.Put(ctx, key, heldBytes(d), d) != nil {
 			return // the agent stops: what was not taken is read again from the checkpoint or a list
 		}
+	}
+	if next != skipped {
+		s.mu.Lock()
+		s.skip(key, next)
+		s.mu.Unlock()
+	}
+}
+
+// skip notes how many versions of key are withheld. The caller holds mu.
+func (s *store) skip(key string, n uint32) {
+	if e, ok := s.objects[key]; ok {
+		e.skipped = n
+		s.objects[key] = e
 	}
 }
 
@@ -201,16 +244,28 @@ func (s *store) advance(version uint64) {
 	s.ledger.Advance(mark{rv: version})
 }
 
-// live forms the deltas of one live event against the last-known object; false: ctx ended before they could be told.
+// live forms the deltas of one live event against the last-known object, none where no rule takes the object, or took it;
+// false: ctx ended before they could be told.
 func (s *store) live(ctx context.Context, typ watch.EventType, last *object.Object, o *observed) ([]*object.Delta, bool) {
 	now := o.object
+	same := last != nil && last.Ref.UID == now.Ref.UID
 	d := &object.Delta{Ref: now.Ref, Scope: s.scope, ResourceVersion: now.ResourceVersion, Observed: o.at, ChangedBy: o.changedBy}
-	if typ == watch.Deleted {
-		d.Op, d.Before, d.ChangedBy = object.Deleted, now, nil
-		if last != nil && last.Ref.UID == now.Ref.UID {
-			d.Before, d.Previous = last, last.ResourceVersion
+	// Two facts, two deltas: the name was taken again, and the deletion in between not shown.
+	gone := func() *object.Delta {
+		return &object.Delta{
+			Op: object.Deleted, Inferred: true, Ref: last.Ref, Before: last, Scope: s.scope,
+			ResourceVersion: now.ResourceVersion, Previous: last.ResourceVersion, Observed: o.at,
 		}
-		if s.selected != nil {
+	}
+	switch {
+	case typ == watch.Deleted && o.outside && !same:
+		return nil, true
+	case typ == watch.Deleted:
+		d.Op, d.Before, d.ChangedBy = object.Deleted, now, nil
+		if same {
+			d.Ref, d.Before, d.Previous = last.Ref, last, last.ResourceVersion
+		}
+		if s.pushed {
 			exists, told, ok := s.selected.exists(ctx, now.Ref, now.ResourceVersion)
 			if !ok {
 				return nil, false
@@ -220,21 +275,30 @@ func (s *store) live(ctx context.Context, typ watch.EventType, last *object.Obje
 			}
 		}
 		return []*object.Delta{d}, true
+	case o.outside && last == nil:
+		return nil, true
+	case o.outside && same: // it has changed, and no rule takes it as it is now
+		d.Op, d.Ref, d.Before, d.Previous, d.ChangedBy = object.Left, last.Ref, last, last.ResourceVersion, nil
+		return []*object.Delta{d}, true
+	case o.outside:
+		return []*object.Delta{gone()}, true
 	}
 
 	d.After = now
+	// A MODIFIED of what is not known: the version before was there, and no rule took it.
+	entered := s.several && typ == watch.Modified
 	switch {
-	case last != nil && last.Ref.UID == now.Ref.UID:
+	case same:
 		d.Op, d.Before, d.Previous = object.Updated, last, last.ResourceVersion
 	case last != nil:
-		// The name was taken again and the deletion in between not shown. Two facts, two deltas.
-		gone := &object.Delta{
-			Op: object.Deleted, Inferred: true, Ref: last.Ref, Before: last, Scope: s.scope,
-			ResourceVersion: now.ResourceVersion, Previous: last.ResourceVersion, Observed: o.at,
-		}
 		d.Op = object.Created
-		return []*object.Delta{gone, d}, true
-	case s.selected == nil:
+		if entered {
+			d.Op, d.ChangedBy = object.Entered, nil
+		}
+		return []*object.Delta{gone(), d}, true
+	case entered:
+		d.Op, d.ChangedBy = object.Entered, nil // compared with no version before, it would name all managers there ever were
+	case !s.pushed:
 		d.Op = object.Created
 	default:
 		was, told, ok := s.selected.before(ctx, now)
@@ -282,6 +346,7 @@ func (s *store) takeDue(key, uid string) []*object.Delta {
 // set writes an entry, and forgets a key that has neither an object nor anything due. The caller holds mu.
 func (s *store) set(key string, e entry) {
 	old := s.objects[key]
+	e.skipped = old.skipped
 	if old.last != e.last {
 		if old.last != nil {
 			s.held -= old.last.HeldBytes()
@@ -313,12 +378,16 @@ func (s *store) takeTurn(ctx context.Context) bool {
 	for {
 		s.turn.Lock()
 		s.mu.Lock()
-		gate, open := s.gate, s.open
+		gate, open, resting := s.gate, s.open, s.resting
 		s.mu.Unlock()
-		if open {
+		if open && !resting {
 			return true
 		}
 		s.turn.Unlock()
+		if resting { // for good: the informer is about to be ended
+			<-ctx.Done()
+			return false
+		}
 		select {
 		case <-gate:
 		case <-ctx.Done():

@@ -79,7 +79,7 @@ func (i *informer) walkWithin(ctx context.Context, slots chan struct{}, requests
 ) (byKey map[string]walked, whole bool, err error) {
 	b := &budget{informer: i, slots: slots, until: time.Now().Add(d)}
 	b.left.Store(requests)
-	w := &walker{asker: b, from: from, to: to, selects: i.hasSelector()}
+	w := &walker{asker: b, from: from, to: to, selects: i.selects(), pushed: i.hasSelector()}
 	slices.SortFunc(changed, func(a, b change) int { return strings.Compare(a.key, b.key) })
 	results := make([]walked, len(changed))
 	g, ctx := errgroup.WithContext(ctx)
@@ -137,6 +137,7 @@ type walker struct {
 	asker
 	from, to uint64
 	selects  bool // the scope has selectors
+	pushed   bool // which the API server applies, at least some of them
 }
 
 // walk walks one name back. The only error is the end of ctx.
@@ -233,7 +234,7 @@ func (d *descent) at(ctx context.Context, rv uint64) (*found, error) {
 		return &found{object: d.prior}, nil
 	case rv <= d.from && !d.selects:
 		return nil, nil
-	case rv > d.from && d.selects: // inside is the likelier
+	case rv > d.from && d.pushed: // inside is the likelier
 		q.selected = true
 		if f, err := d.ask(ctx, q); f != nil || err != nil {
 			return f, err
@@ -241,8 +242,8 @@ func (d *descent) at(ctx context.Context, rv uint64) (*found, error) {
 		q.selected = false
 	}
 	f, err := d.ask(ctx, q)
-	if f != nil {
-		f.outside = d.selects
+	if f != nil && d.pushed {
+		f.outside = true
 	}
 	return f, err
 }
@@ -265,12 +266,12 @@ func (d *descent) deletion(ctx context.Context, absent uint64) error {
 		}
 	}
 	d.steps = append(d.steps, step{rv: absent})
-	if d.selects && !d.isPrior(f.object) {
+	if d.pushed && !d.isPrior(f.object) {
 		inside, err := d.ask(ctx, question{ref: d.ref, rv: there, selected: true})
 		if err != nil {
 			return err
 		}
-		f.outside = inside == nil
+		f.outside = inside == nil || inside.outside
 	}
 	return d.take(f)
 }

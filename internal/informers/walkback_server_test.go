@@ -47,7 +47,7 @@ func newWalk(t *testing.T, names ...string) *walk {
 func (w *walk) run(ctx context.Context, t *testing.T) (map[string]string, bool, error) {
 	t.Helper()
 	set, err := informers.New(informers.Options{
-		Config: w.config(), Rules: []informers.Rule{w.rule}, Strip: []string{"metadata.managedFields"},
+		Config: w.config(), Selection: informers.Selection{Rules: []informers.Rule{w.rule}, Strip: []string{"metadata.managedFields"}},
 		Lane: func(string) informers.Lane { return newRecorder() }, Log: slog.New(slog.NewTextHandler(testLog{t}, nil)),
 		Registerer: prometheus.NewPedanticRegistry(),
 	})

@@ -30,6 +30,7 @@ type past struct {
 	lo, hi   uint64 // nothing outside of it may be asked
 	budget   int
 	requests int
+	agent    bool     // the selectors are the agent's: every answer tells if it is outside
 	entries  []string // managedFields of the object that has the name
 }
 
@@ -89,6 +90,7 @@ func (p *past) ask(ctx context.Context, q question) (*found, error) {
 		return nil, ctx.Err()
 	}
 	copied := *f.found
+	copied.outside = p.agent && f.outside
 	return &copied, ctx.Err()
 }
 
@@ -107,7 +109,7 @@ func (p *past) walk(ctx context.Context, from, to uint64, selects bool, c *chang
 	if c.prior != nil {
 		p.lo = max(from, c.prior.ResourceVersion)
 	}
-	return (&walker{asker: p, from: from, to: to, selects: selects}).walk(ctx, c)
+	return (&walker{asker: p, from: from, to: to, selects: selects, pushed: selects && !p.agent}).walk(ctx, c)
 }
 
 func (s *step) String() string {
@@ -244,6 +246,7 @@ func TestWalkBackProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		selects := rapid.Bool().Draw(t, "selects")
 		p := drawPast(t, selects)
+		p.agent = selects && rapid.Bool().Draw(t, "agent")
 		end := p.facts[len(p.facts)-1].rv + 20
 		from := rapid.Uint64Range(1, end).Draw(t, "from")
 		to := rapid.Uint64Range(from, end).Draw(t, "to")

@@ -62,6 +62,7 @@ func (i *informer) WatchWithContext(ctx context.Context, o metav1.ListOptions) (
 		informer: i, reader: i.newReader(), rv: o.ResourceVersion, witness: i.store.newest(), result: make(chan watch.Event), cancel: cancel,
 		patience: time.NewTimer(0),
 	}
+	w.reader.live = true
 	if !i.readers.enter() {
 		cancel()
 		return nil, errEnded
@@ -99,6 +100,7 @@ func (w *liveWatch) ResultChan() <-chan watch.Event { return w.result }
 func (w *liveWatch) run(ctx context.Context) {
 	i := w.informer
 	b := newBackoff()
+	i.clean.Store(false)
 	expired := 0 // in a row
 	for ctx.Err() == nil {
 		fresh := expired > 0
@@ -121,7 +123,15 @@ func (w *liveWatch) run(ctx context.Context) {
 		if !errors.Is(err, errBlocked) && (!got.whole || got.frames == 0) {
 			w.doubtful = true
 		}
+		over := i.isOver(err)
+		if !over {
+			i.clean.Store(err == nil)
+		}
 		switch {
+		case over:
+			i.metrics.watches.WithLabelValues("closed").Inc()
+			w.surface(ctx, &apierrors.NewResourceExpired("the resource is not defined any more").ErrStatus)
+			return
 		case errors.Is(err, errBlocked):
 			i.metrics.watches.WithLabelValues("blocked").Inc()
 			// Not for ever: a queue that others keep full has a share for this resource, but only for one who asks.
@@ -166,7 +176,7 @@ func (w *liveWatch) run(ctx context.Context) {
 			i.metrics.watches.WithLabelValues("error").Inc()
 			delay := b.next(err)
 			i.failed(ctx, "watch", err, delay)
-			if !sleep(ctx, delay) {
+			if !i.pause(ctx, delay) {
 				return
 			}
 		}

@@ -1,0 +1,346 @@
+package informers
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// A resource whose CustomResourceDefinition was deleted has no objects any more. The API server deletes them first, and ends
+// their watch a moment later; so the informer goes on until it is told that the resource is not served, and what its watch has
+// not told of by then is inferred, behind a gap. Only then, and when all of it is on the bus, it is ended and forgotten.
+//
+// That a resource is not served says nothing by itself: its versions may be unserved for a while, another server may be away.
+
+// buryLook is how often it is looked if all of a resource that is gone is on the bus.
+const buryLook = 50 * time.Millisecond
+
+// burials ends what is gone.
+type burials struct {
+	set   *Set
+	begin func([]*running)
+	wg    sync.WaitGroup // ends with the context that add was given
+}
+
+func (b *burials) wait() { b.wg.Wait() }
+
+// add ends the informers of the resource whose definition, of that name, was gone at rv.
+func (b *burials) add(ctx context.Context, name string, rv uint64) {
+	s := b.set
+	s.mu.Lock()
+	var all []*running
+	for _, i := range s.informers {
+		if i.resource.String() == name && !i.silent {
+			all = append(all, i)
+		}
+	}
+	s.mu.Unlock()
+	for _, r := range all {
+		again := func() bool { return s.definitions.isEstablished(name) }
+		if r.vanished.Load() != 0 || r.store.reached() >= rv && again() {
+			continue // or it has listed what came later
+		}
+		r.again.Store(&again)
+		r.vanished.Store(rv)
+		r.prod()
+		s.o.Log.Info("the definition of a resource is deleted: its informer ends once all is told", "scope", r.scope, "rv", rv)
+		b.wg.Go(func() {
+			if b.bury(ctx, r) || r.vanished.Load() == 0 {
+				b.begin(s.bear()) // what has the name now
+			} else if ctx.Err() == nil && r.hasEnded() {
+				b.add(ctx, name, rv) // another informer has taken its place
+			}
+		})
+	}
+}
+
+// bury waits until all of what is gone is on the bus, and forgets it; false: ctx ended first, or it lives on.
+func (b *burials) bury(ctx context.Context, r *running) bool {
+	s := b.set
+	for r.vanished.Load() != 0 && !r.store.isSettled() {
+		if r.livesOn() {
+			return false
+		}
+		if r.hasEnded() || !sleep(ctx, buryLook) {
+			return false
+		}
+	}
+	if r.vanished.Load() == 0 {
+		return false
+	}
+	if r.store.tellProgress(ctx) != nil {
+		return false // the set ends
+	}
+	s.mu.Lock()
+	cancel := r.cancel
+	s.mu.Unlock()
+	if cancel == nil {
+		return false // it was settled: it has begun
+	}
+	cancel()
+	<-r.done
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.informers[r.scope] != r {
+		return false
+	}
+	gr := schema.GroupResource{Group: r.resource.Group, Resource: r.resource.Name}
+	s.remembered[gr] = max(s.remembered[gr], r.store.historyNow())
+	delete(s.informers, r.scope)
+	if s.o.Memory != nil {
+		s.o.Memory.Forget(r.scope)
+	}
+	s.vectors.forget(r.scope)
+	if s.hearing != nil {
+		s.hearing.forget(r.resource, r.scope)
+	}
+	s.o.Log.Info("a resource is gone, and all of it is told", "scope", r.scope)
+	return true
+}
+
+// life is what an informer knows of the life of its resource.
+type life struct {
+	prodded chan struct{} // of one element: what is waited for may be there
+	// vanished is the resourceVersion at which the resource's definition was deleted, 0: it was not.
+	vanished atomic.Uint64
+	again    atomic.Pointer[func() bool] // tells if it is defined again; nil: it was not deleted
+	deciding sync.Mutex                  // held while it is decided if the informer lives on
+	decided  bool                        // it does not
+	clean    atomic.Bool                 // the last watch ended as it should
+
+	// Of the goroutine that lists: the resourceVersion at which the resource was established, behind which its first object
+	// is, and when that was seen; 0: it is not known, or done with.
+	born   uint64
+	bornAt time.Time
+}
+
+// patience is for how long to wait until a list is tried again that failed with err, and would be tried after delay: nothing
+// mends within an instant what is not served or not permitted. But what was defined just now is served soon.
+func (i *informer) patience(err error, delay time.Duration) time.Duration {
+	if i.born != 0 && apierrors.IsNotFound(err) {
+		return delay
+	}
+	return max(delay, time.Second)
+}
+
+// prod ends the waiting for the next try.
+func (i *informer) prod() {
+	select {
+	case i.prodded <- struct{}{}:
+	default: // it will try at once
+	}
+}
+
+// pause waits for d, or until it is prodded; false: ctx ended first.
+func (i *informer) pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-i.prodded:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// nudge has the informers of a resource that fail try again at once: its definition has changed.
+func (s *Set) nudge(name string) {
+	s.prodWhere(func(r *object.Resource) bool { return r.String() == name })
+}
+
+// nudgeGroup is nudge for the resources of an APIService.
+func (s *Set) nudgeGroup(service string) {
+	s.prodWhere(func(r *object.Resource) bool { return r.Version+"."+r.Group == service })
+}
+
+// nudgeServed is nudge for what is served.
+func (s *Set) nudgeServed(all []served) {
+	if s.definitions == nil {
+		return
+	}
+	s.prodWhere(func(r *object.Resource) bool { return !ownGroup(r.Group) && serves(all, r) })
+}
+
+func (s *Set) prodWhere(is func(r *object.Resource) bool) {
+	for _, i := range s.observing() {
+		if is(i.resource) && i.state.isFailing() {
+			i.prod()
+		}
+	}
+}
+
+// isFailing tells if requests fail for a reason that a definition may mend.
+func (s *state) isFailing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err != nil && !apierrors.IsForbidden(s.err) && !apierrors.IsTooManyRequests(s.err)
+}
+
+// isOver tells if a watch that has ended with err shows that its resource, of which the definition is deleted, is not served
+// any more. It may be served again by now, under another definition: then the watch has expired.
+func (i *informer) isOver(err error) bool {
+	return i.vanished.Load() != 0 && (apierrors.IsNotFound(err) || isGone(err))
+}
+
+// isBuried decides if the resource is gone: then at is the resourceVersion for which that is known.
+func (i *informer) isBuried() (at uint64, gone bool) {
+	if i.livesOn() {
+		return 0, false
+	}
+	i.deciding.Lock()
+	defer i.deciding.Unlock()
+	at = i.vanished.Load()
+	i.decided = at != 0
+	return at, i.decided
+}
+
+// livesOn tells if the resource was defined again before the informer had ended: the API server goes on with an open watch then,
+// or the objects were listed since. All that was deleted is told of, and what came later is told in the order of history: it is as
+// if the definition had never gone.
+func (i *informer) livesOn() bool {
+	i.deciding.Lock()
+	defer i.deciding.Unlock()
+	gone, again := i.vanished.Load(), i.again.Load()
+	if gone == 0 || i.decided || i.store.reached() < gone || !(*again)() {
+		return false
+	}
+	i.vanished.Store(0)
+	i.prod()
+	return true
+}
+
+// loadNothing takes it that there are no objects any more, and waits until ctx ends: nobody has to watch.
+func (i *informer) loadNothing(ctx context.Context, at uint64) error {
+	s := i.store
+	at = max(at, s.reached())
+	switch {
+	case s.isLoaded():
+		from := s.reached()
+		s.beginList(listAgain)
+		switch {
+		case i.clean.Load() && s.losing() == nil && s.isDeserted():
+			s.endList(at, nil) // the watch has told all
+		default:
+			s.loses(lost{from: from, since: i.since(), reason: object.Expired})
+			s.endList(at, nil, s.gap(at, nil))
+		}
+	case i.resume != nil: // nothing is known of the objects at the checkpoint
+		i.giveUpGone(at)
+	default: // nothing was ever sent of it
+		s.beginList(listFresh)
+		s.endList(at, nil)
+	}
+	s.bury()
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// giveUpGone gives up what the checkpoint holds: at resourceVersion at there is nothing.
+func (i *informer) giveUpGone(at uint64) {
+	c := i.resume
+	i.resume = nil
+	i.store.restart(lost{from: c.ResourceVersion, since: c.LastSeen, reason: object.Expired})
+	i.store.beginList(listFresh)
+	notices := []*notice{i.store.gap(at, nil)}
+	var snap *snapshot
+	if i.snapshots != SnapshotNever {
+		snap = newSnapshot(i.scope, "", at, time.Now())
+		notices = append(notices, i.store.started(snap))
+	}
+	i.store.endList(at, snap, notices...)
+}
+
+// bury notes that nothing more will come.
+func (s *store) bury() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.buried = true
+}
+
+// isDeserted tells if there is no object, nor anything due of one.
+func (s *store) isDeserted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.objects) == 0
+}
+
+// isSettled tells if nothing more will come, and all that came is on the bus.
+func (s *store) isSettled() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, outstanding := s.ledger.Oldest()
+	return s.buried && s.caughtUp && len(s.objects) == 0 && s.snapshot == nil && s.barrier == nil && len(s.announce) == 0 && !outstanding
+}
+
+// partGone finds scopes of the last run whose resource is not defined any more, and says farewell to them. The caller holds mu.
+func (s *Set) partGone(all []served, unknown []string) (out []*farewell) {
+	if len(unknown) > 0 {
+		return nil
+	}
+	for scope, c := range s.origins {
+		r := &object.Resource{Group: c.Group, Version: c.Version, Name: c.Resource, Kind: c.Kind, Namespaced: c.Namespaced}
+		if _, ok := currentVersion(all, r); ok {
+			continue
+		}
+		at, gone := s.definitions.isGone(r)
+		if !gone {
+			continue
+		}
+		delete(s.origins, scope)
+		f := s.farewellOf(scope, &c, r)
+		f.gone = at
+		out = append(out, f)
+	}
+	slices.SortFunc(out, func(a, b *farewell) int { return strings.Compare(a.scope, b.scope) })
+	return out
+}
+
+// farewellOf is that to a scope of which nothing can be read any more.
+func (s *Set) farewellOf(scope string, c *checkpoint.Scope, r *object.Resource) *farewell {
+	f := &farewell{
+		informer: s.newInformer(r, scope, selection{namespaces: s.o.Match(c.Namespaces), patterns: c.Namespaces}, s.o.Lane(scope)),
+		from:     *c, memory: s.o.Memory, done: make(chan struct{}),
+	}
+	f.store.history = c.History
+	return f
+}
+
+// sayGone says farewell to a scope whose resource is gone: nothing is known of what was in it, and nothing is there.
+func (f *farewell) sayGone(ctx context.Context) error {
+	s := f.store
+	if f.gone <= f.from.ResourceVersion { // etcd was restored
+		s.history = f.from.History + 1
+	}
+	gap := &object.StreamEvent{
+		Kind: object.Gap, Resource: f.resource, Scope: f.scope, History: s.history, From: f.from.ResourceVersion, To: f.gone,
+		Since: f.from.LastSeen, Reason: object.Expired,
+	}
+	s.metrics.gap(gap)
+	if err := s.sendStream(ctx, gap); err != nil {
+		return err
+	}
+	if f.snapshots != SnapshotNever {
+		snap := newSnapshot(f.scope, "", f.gone, s.now())
+		for _, kind := range []object.StreamKind{object.SnapshotStarted, object.SnapshotCompleted} {
+			ev := snap.event(kind, f.resource)
+			ev.History = s.history
+			if err := s.sendStream(ctx, ev); err != nil {
+				return err
+			}
+		}
+	}
+	f.memory.Forget(f.scope)
+	f.log.Info("the resource of a scope of the last run is not defined any more", "scope", f.scope, "rv", f.gone)
+	return nil
+}

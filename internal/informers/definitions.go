@@ -1,0 +1,497 @@
+package informers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// What is not Kubernetes' own comes and goes while the set runs: CustomResourceDefinitions, and APIs that other servers
+// serve (APIServices). The set follows both, by watches of its own, of which it keeps names and uids: what is defined is
+// observed from its birth (births.go), what is defined no longer is ended (burials.go), and whatever changes has discovery
+// look at once. Discovery remains as a check, and is all there is where these two may not be read.
+
+const (
+	// wakeSettles is for how long changes are gathered before discovery looks.
+	wakeSettles = 100 * time.Millisecond
+	// discoverApart is how far discoveries are apart at least, however much changes.
+	discoverApart = time.Second
+	// echoes is how many times discovery looks again, discoverApart apart, behind a change: what is served follows what is
+	// defined after a moment.
+	echoes = 3
+	// knownWithin is how long the first discovery waits to learn which definitions there are.
+	knownWithin = 10 * time.Second
+	// noticedWithin is how long a discovery waits for the definition of what it has found to come on the watch.
+	noticedWithin = 5 * time.Second
+)
+
+// definition is a CustomResourceDefinition, as far as it matters here.
+type definition struct {
+	uid         string
+	established bool
+	born        uint64    // its resourceVersion when it was established, 0: that was not seen, or is dealt with
+	since       time.Time // when that was seen
+	served      *served   // what it serves, while born is not 0
+}
+
+// apiService is an APIService.
+type apiService struct {
+	aggregated bool // another server serves it
+	available  bool
+	generation int64
+}
+
+// definitions are those that there are.
+type definitions struct {
+	set     *Set
+	woken   chan struct{} // of one element: discovery is to look
+	known   chan struct{} // closed when it is known what there is, or that nobody tells
+	once    sync.Once     // closes known
+	changed chan struct{} // of one element: the rules are others
+	last    time.Time     // of discovery's goroutine: when it looked last
+	echo    int           // and how many times it is to look again
+
+	mu       sync.Mutex
+	moved    chan struct{}          // closed and replaced when what is below changes
+	crds     map[string]*definition // by name: plural.group
+	at       uint64                 // resourceVersion of the list that began it, 0: it is not known what there is
+	services map[string]apiService  // by name: version.group
+	listing  map[string]string      // uids of the definitions of a list that is being read, by name
+	early    bool                   // nothing was known before: what the list has was there
+}
+
+func newDefinitions(s *Set) *definitions {
+	return &definitions{
+		set: s, woken: make(chan struct{}, 1), known: make(chan struct{}), changed: make(chan struct{}, 1), moved: make(chan struct{}),
+		crds: map[string]*definition{}, services: map[string]apiService{}, early: true,
+	}
+}
+
+// run follows definitions until ctx ends. begin begins the informers of what is born.
+func (d *definitions) run(ctx context.Context, begin func([]*running)) error {
+	for !d.set.takesForeign() {
+		d.isKnown()
+		select {
+		case <-d.changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	b := &burials{set: d.set, begin: begin}
+	defer b.wait()
+	crds := &lookout{
+		client: d.set.client, log: d.set.o.Log,
+		resource: object.Resource{Group: "apiextensions.k8s.io", Version: "v1", Name: "customresourcedefinitions"},
+		// Schemas may make megabytes of a list of a thousand: names and uids will do. The watch is of whole objects.
+		accept: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+		begin:  d.beginList, item: d.listed, failed: d.isKnown,
+		end: func(rv uint64) {
+			for name, at := range d.endList(rv) {
+				b.add(ctx, name, at)
+			}
+		},
+		event: func(typ watch.EventType, raw []byte) error {
+			gone, name, rv, err := d.defined(typ, raw)
+			if err != nil {
+				return err
+			}
+			if gone {
+				b.add(ctx, name, rv)
+			} else {
+				d.set.nudge(name)
+			}
+			begin(d.set.bear())
+			d.wake()
+			return nil
+		},
+	}
+	services := &lookout{
+		client: d.set.client, log: d.set.o.Log,
+		resource: object.Resource{Group: "apiregistration.k8s.io", Version: "v1", Name: "apiservices"},
+		accept:   "application/json",
+		item:     func(raw []byte) error { return d.service(watch.Added, raw) },
+		event:    d.service,
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { services.run(ctx) })
+	crds.run(ctx)
+	wg.Wait()
+	return nil
+}
+
+// rulesChanged has it looked again if definitions matter.
+func (d *definitions) rulesChanged() {
+	select {
+	case d.changed <- struct{}{}:
+	default: // it will look
+	}
+}
+
+// isKnown says that it is known what there is, or that it cannot be known now.
+func (d *definitions) isKnown() { d.once.Do(func() { close(d.known) }) }
+
+// wake has discovery look soon.
+func (d *definitions) wake() {
+	select {
+	case d.woken <- struct{}{}:
+	default: // it will
+	}
+}
+
+// await waits until it is known which definitions there are: what is discovered before that could not be told from what is
+// born.
+func (d *definitions) await(ctx context.Context) {
+	t := time.NewTimer(knownWithin)
+	defer t.Stop()
+	select {
+	case <-d.known:
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	d.last = time.Now()
+}
+
+// rest waits until it is time to discover again: after wait, or sooner where something has changed; false: ctx ended first.
+func (d *definitions) rest(ctx context.Context, wait time.Duration) bool {
+	if d.echo > 0 {
+		wait = min(wait, discoverApart)
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		d.echo = max(0, d.echo-1)
+	case <-d.woken:
+		d.echo = echoes
+		if !sleep(ctx, max(wakeSettles, discoverApart-time.Since(d.last))) {
+			return false
+		}
+		select {
+		case <-d.woken: // gathered
+		default:
+		}
+	}
+	d.last = time.Now()
+	return true
+}
+
+// touch tells those who wait that something is different. The caller holds mu.
+func (d *definitions) touch() {
+	close(d.moved)
+	d.moved = make(chan struct{})
+}
+
+func (d *definitions) beginList() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.listing = map[string]string{}
+}
+
+// listed takes the metadata of one definition of a list.
+func (d *definitions) listed(raw []byte) error {
+	var m metav1.PartialObjectMetadata
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return fmt.Errorf("definition: %w", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.listing[m.Name] = string(m.UID)
+	return nil
+}
+
+// endList takes a list at resourceVersion rv and returns what is gone by then. Of what is new nobody has seen the birth.
+func (d *definitions) endList(rv uint64) (gone map[string]uint64) {
+	d.mu.Lock()
+	gone = map[string]uint64{}
+	for name, was := range d.crds {
+		if d.listing[name] != was.uid {
+			gone[name] = rv
+			delete(d.crds, name)
+		}
+	}
+	for name, uid := range d.listing {
+		if d.crds[name] == nil {
+			d.crds[name] = &definition{uid: uid, established: true}
+		}
+	}
+	again := !d.early
+	d.listing, d.at, d.early = nil, rv, false
+	d.touch()
+	d.mu.Unlock()
+	d.isKnown()
+	if again {
+		d.wake()
+	}
+	return gone
+}
+
+// customResource is what a CustomResourceDefinition says of what it defines.
+type customResource struct {
+	Metadata struct {
+		Name            string `json:"name"`
+		UID             string `json:"uid"`
+		ResourceVersion uint64 `json:"resourceVersion,string"`
+	} `json:"metadata"`
+	Spec struct {
+		Group string `json:"group"`
+		Scope string `json:"scope"`
+		Names struct {
+			Plural string `json:"plural"`
+			Kind   string `json:"kind"`
+		} `json:"names"`
+		Versions []struct {
+			Name   string `json:"name"`
+			Served bool   `json:"served"`
+		} `json:"versions"`
+	} `json:"spec"`
+	Status struct {
+		Conditions []struct {
+			Type   string `json:"type"`
+			Status string `json:"status"`
+		} `json:"conditions"`
+	} `json:"status"`
+}
+
+func (c *customResource) established() bool {
+	for _, cond := range c.Status.Conditions {
+		if cond.Type == "Established" {
+			return cond.Status == "True"
+		}
+	}
+	return false
+}
+
+// served is what the API server serves of it, the preferred version first: as discovery will say a moment later.
+func (c *customResource) served() *served {
+	out := &served{group: c.Spec.Group, name: c.Spec.Names.Plural}
+	for _, v := range c.Spec.Versions {
+		if v.Served {
+			out.versions = append(out.versions, object.Resource{
+				Group: c.Spec.Group, Version: v.Name, Name: c.Spec.Names.Plural, Kind: c.Spec.Names.Kind, Namespaced: c.Spec.Scope == "Namespaced",
+			})
+		}
+	}
+	slices.SortStableFunc(out.versions, func(a, b object.Resource) int { return version.CompareKubeAwareVersionStrings(b.Version, a.Version) })
+	return out
+}
+
+// defined takes one event of a definition. gone: it is deleted, at rv.
+func (d *definitions) defined(typ watch.EventType, raw []byte) (gone bool, name string, rv uint64, err error) {
+	var c customResource
+	if err := json.Unmarshal(raw, &c); err != nil {
+		return false, "", 0, fmt.Errorf("definition: %w", err)
+	}
+	name, rv = c.Metadata.Name, c.Metadata.ResourceVersion
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	defer d.touch()
+	if typ == watch.Deleted {
+		delete(d.crds, name)
+		return true, name, rv, nil
+	}
+	was := d.crds[name]
+	if was == nil || was.uid != c.Metadata.UID {
+		was = &definition{uid: c.Metadata.UID}
+		d.crds[name] = was
+	}
+	if !was.established && c.established() {
+		was.established, was.born, was.since = true, rv, time.Now()
+	}
+	if was.born != 0 {
+		was.served = c.served()
+	}
+	return false, name, rv, nil
+}
+
+// service takes one event, or item of a list, of APIServices.
+func (d *definitions) service(typ watch.EventType, raw []byte) error {
+	var a struct {
+		Metadata struct {
+			Name       string `json:"name"`
+			Generation int64  `json:"generation"`
+		} `json:"metadata"`
+		Spec struct {
+			Service *struct{} `json:"service"`
+		} `json:"spec"`
+		Status struct {
+			Conditions []struct {
+				Type   string `json:"type"`
+				Status string `json:"status"`
+			} `json:"conditions"`
+		} `json:"status"`
+	}
+	if err := json.Unmarshal(raw, &a); err != nil {
+		return fmt.Errorf("APIService: %w", err)
+	}
+	now := apiService{aggregated: a.Spec.Service != nil, generation: a.Metadata.Generation}
+	for _, c := range a.Status.Conditions {
+		now.available = now.available || c.Type == "Available" && c.Status == "True"
+	}
+	d.mu.Lock()
+	was, known := d.services[a.Metadata.Name]
+	if typ == watch.Deleted {
+		delete(d.services, a.Metadata.Name)
+	} else {
+		d.services[a.Metadata.Name] = now
+	}
+	different := typ == watch.Deleted || !known || was != now
+	if different {
+		d.touch()
+	}
+	begun := d.at != 0
+	d.mu.Unlock()
+	if different && begun {
+		d.wake()
+		if now.aggregated && now.available {
+			d.set.nudgeGroup(a.Metadata.Name)
+		}
+	}
+	return nil
+}
+
+// isAggregated tells if another server serves a group version. The caller holds mu.
+func (d *definitions) isAggregated(r *object.Resource) bool {
+	return d.services[r.Version+"."+r.Group].aggregated
+}
+
+// notice waits until the definitions of what was discovered have come on the watch, too: then it is known since when there is
+// something of them. It asks for those of which nothing is known.
+func (d *definitions) notice(ctx context.Context, all []served) {
+	var missing []*object.Resource
+	d.mu.Lock()
+	if d.at != 0 {
+		for i := range all {
+			r := &all[i].versions[0]
+			if !ownGroup(r.Group) && !d.isAggregated(r) && d.crds[r.String()] == nil {
+				missing = append(missing, r)
+			}
+		}
+	}
+	d.mu.Unlock()
+	if len(missing) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, noticedWithin)
+	defer cancel()
+	for _, r := range missing {
+		if !d.isDefined(ctx, r.String()) {
+			continue
+		}
+		for {
+			d.mu.Lock()
+			known, moved := d.crds[r.String()] != nil && d.crds[r.String()].established, d.moved
+			d.mu.Unlock()
+			if known {
+				break
+			}
+			select {
+			case <-moved:
+			case <-ctx.Done():
+				return // it is read as if it had always been there
+			}
+		}
+	}
+}
+
+// isDefined asks the API server for a definition.
+func (d *definitions) isDefined(ctx context.Context, name string) bool {
+	l := &lookout{
+		client: d.set.client, accept: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+		resource: object.Resource{Group: "apiextensions.k8s.io", Version: "v1", Name: "customresourcedefinitions"},
+	}
+	found := false
+	l.item = func([]byte) error { found = true; return nil }
+	_, err := l.page(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()})
+	return err == nil && found
+}
+
+// isEstablished tells if there is a definition of that name, which is served.
+func (d *definitions) isEstablished(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := d.crds[name]
+	return c != nil && c.established
+}
+
+// bornAt is the resourceVersion behind which the first object of a resource can be, and when that was seen; 0: it is not known.
+func (d *definitions) bornAt(r *object.Resource) (uint64, time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c := d.crds[r.String()]; c != nil {
+		return c.born, c.since
+	}
+	return 0, time.Time{}
+}
+
+// isGone tells, of a resource that is not served, that there is no definition of it: at is the resourceVersion for which that
+// is known. One that another server serves may come back.
+func (d *definitions) isGone(r *object.Resource) (at uint64, gone bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.at == 0 || ownGroup(r.Group) || d.crds[r.String()] != nil {
+		return 0, false
+	}
+	for name, s := range d.services {
+		if _, group, _ := strings.Cut(name, "."); group == r.Group && s.aggregated {
+			return 0, false
+		}
+	}
+	return d.at, true
+}
+
+// ownGroup tells the groups that the API server itself serves.
+func ownGroup(group string) bool {
+	switch group {
+	case "", "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "apps", "authentication.k8s.io",
+		"authorization.k8s.io", "autoscaling", "batch", "certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io",
+		"extensions", "flowcontrol.apiserver.k8s.io", "internal.apiserver.k8s.io", "networking.k8s.io", "node.k8s.io", "policy",
+		"rbac.authorization.k8s.io", "resource.k8s.io", "scheduling.k8s.io", "storage.k8s.io", "storagemigration.k8s.io":
+		return true
+	}
+	return false
+}
+
+// TakesForeign tells if a pattern can name what is not Kubernetes' own: custom resources, and those that other API servers
+// serve. An agent that takes such resources watches CustomResourceDefinitions and APIServices.
+func TakesForeign(p Pattern) bool {
+	resource, group, _ := strings.Cut(p.String(), ".")
+	in := "v1"
+	if v, rest, _ := strings.Cut(group, "."); isVersion(v) {
+		in, group = v, rest
+	}
+	switch {
+	case group != "":
+		return !ownGroup(group)
+	case strings.HasSuffix(p.String(), "."):
+		return false // the core group
+	case resource == "*":
+		resource = "any"
+	}
+	return p.Match("foreign.invalid", in, resource)
+}
+
+// isVersion tells a version from the first label of a group.
+func isVersion(s string) bool { return len(s) > 1 && s[0] == 'v' && s[1] >= '0' && s[1] <= '9' }
+
+// takesForeign tells if any rule can take what is not Kubernetes' own.
+func (s *Set) takesForeign() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.partOf(&object.Resource{Group: "foreign.invalid", Name: "any"}).None {
+		return false
+	}
+	return slices.ContainsFunc(s.sel.Rules, func(r Rule) bool { return slices.ContainsFunc(r.Resources, TakesForeign) })
+}

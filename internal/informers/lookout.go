@@ -1,0 +1,196 @@
+package informers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// lookoutDenied is how often a lookout asks again what it may not read, or what is not served.
+const lookoutDenied = 5 * time.Minute
+
+// lookout follows a cluster-scoped resource for the set's own use: it keeps nothing and sends nothing. Who uses it keeps what is
+// needed.
+type lookout struct {
+	client   *client
+	log      *slog.Logger
+	resource object.Resource
+	accept   string // the media types of lists
+	// begin is called before a list, item for each object of it, end behind it, with its resourceVersion; event for each event of
+	// the watch behind it. raw is not kept. failed is called when a list has failed. All but item and event may be nil.
+	begin  func()
+	item   func(raw []byte) error
+	end    func(rv uint64)
+	event  func(typ watch.EventType, raw []byte) error
+	failed func()
+
+	denied bool // it was said that it may not be read
+}
+
+// run follows until ctx ends.
+func (l *lookout) run(ctx context.Context) {
+	b := newBackoff()
+	for ctx.Err() == nil {
+		rv, err := l.list(ctx)
+		if err == nil {
+			b = newBackoff()
+			l.denied = false
+			err = l.watches(ctx, rv)
+		} else if l.failed != nil {
+			l.failed()
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		delay := b.next(err)
+		switch {
+		case isGone(err):
+		case apierrors.IsForbidden(err):
+			delay = lookoutDenied
+			if !l.denied {
+				l.log.Warn("not permitted to watch what is defined: new resources are found by discovery alone, and their first objects are "+
+					"read rather than told of as created; grant list and watch on the resource ('kubecdc rbac' prints the role that is needed)",
+					"resource", l.resource.String(), "every", rediscoverEvery, "err", err)
+			}
+			l.denied = true
+		case apierrors.IsNotFound(err):
+			delay = lookoutDenied
+		default:
+			l.log.Debug("cannot watch what is defined, retrying", "resource", l.resource.String(), "err", err, "retry_in", delay)
+		}
+		if !sleep(ctx, delay) {
+			return
+		}
+	}
+}
+
+// list reads all objects.
+func (l *lookout) list(ctx context.Context) (rv uint64, err error) {
+	if l.begin != nil {
+		l.begin()
+	}
+	o := metav1.ListOptions{Limit: pageSize}
+	for {
+		meta, err := l.page(ctx, o)
+		if err != nil {
+			return 0, err
+		}
+		if rv, err = strconv.ParseUint(meta.ResourceVersion, 10, 64); err != nil || rv == 0 {
+			return 0, fmt.Errorf("%w: its list has the resourceVersion %q, which is not a number", errRefused, meta.ResourceVersion)
+		}
+		if o.Continue = meta.Continue; o.Continue == "" {
+			break
+		}
+	}
+	if l.end != nil {
+		l.end(rv)
+	}
+	return rv, nil
+}
+
+// page reads one page of a list.
+func (l *lookout) page(ctx context.Context, o metav1.ListOptions) (object.ListMeta, error) {
+	body, err := l.client.lists.Get().AbsPath(path(&l.resource, "")).SetHeader("Accept", l.accept).
+		SpecificallyVersionedParams(&o, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).Stream(ctx)
+	if err != nil {
+		return object.ListMeta{}, err
+	}
+	defer body.Close()
+	items := object.NewItems(body, maxObject)
+	for {
+		raw, err := items.Next()
+		if errors.Is(err, io.EOF) {
+			return items.Meta(), nil
+		}
+		if err == nil {
+			err = l.item(raw)
+		}
+		if err != nil {
+			return object.ListMeta{}, fmt.Errorf("list %s: %w", l.resource.String(), err)
+		}
+	}
+}
+
+// watches follows one HTTP watch after the other from rv. Its error says that a list is needed, or that ctx ended.
+func (l *lookout) watches(ctx context.Context, rv uint64) error {
+	b := newBackoff()
+	for {
+		opened := time.Now()
+		err := l.watch(ctx, &rv)
+		if ctx.Err() != nil || isGone(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+			return err
+		}
+		if time.Since(opened) > shortWatch {
+			b = newBackoff()
+		}
+		if !b.wait(ctx, err) {
+			return context.Cause(ctx)
+		}
+		// Who was away may have come back with another history.
+		meta, err := (&lookout{client: l.client, resource: l.resource, accept: l.accept, item: func([]byte) error { return nil }}).
+			page(ctx, metav1.ListOptions{Limit: 1})
+		if now, perr := strconv.ParseUint(meta.ResourceVersion, 10, 64); err == nil && perr == nil && now < rv {
+			return apierrors.NewResourceExpired(errRewound.Error())
+		}
+	}
+}
+
+// watch follows one HTTP watch. rv moves along. A nil error: it ended cleanly.
+func (l *lookout) watch(ctx context.Context, rv *uint64) error {
+	timeout := watchTimeout + rand.N(watchTimeout)
+	seconds := int64(timeout.Seconds())
+	ctx, cancel := context.WithTimeout(ctx, timeout+watchGrace)
+	defer cancel()
+	body, err := l.client.watch(ctx, &l.resource, "", metav1.ListOptions{
+		ResourceVersion: object.FormatVersion(*rv), AllowWatchBookmarks: true, TimeoutSeconds: &seconds,
+	})
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	frames := object.NewFrames(body, maxObject)
+	for {
+		typ, raw, err := frames.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("watch %s: %w", l.resource.String(), err)
+		}
+		switch t := watch.EventType(typ); t {
+		case watch.Error:
+			var s metav1.Status
+			if err := json.Unmarshal(raw, &s); err != nil {
+				return fmt.Errorf("error frame: %w", err)
+			}
+			return &apierrors.StatusError{ErrStatus: s}
+		case watch.Added, watch.Modified, watch.Deleted:
+			if err := l.event(t, raw); err != nil {
+				return err
+			}
+		case watch.Bookmark:
+		}
+		var m struct {
+			Metadata struct {
+				ResourceVersion uint64 `json:"resourceVersion,string"`
+			} `json:"metadata"`
+		}
+		if err := json.Unmarshal(raw, &m); err != nil {
+			return fmt.Errorf("watch %s: %w", l.resource.String(), err)
+		}
+		*rv = m.Metadata.ResourceVersion
+	}
+}

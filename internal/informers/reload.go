@@ -1,0 +1,305 @@
+package informers
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// A new selection is taken while the set runs. Of each scope one of four things becomes:
+//
+//   - it is as it was, at most other filters apply: its informer goes on;
+//   - the same objects are taken, but other rules take them, or they are cut and redacted otherwise: the informer comes to
+//     rest, and another one goes on from there, as after a restart of the agent;
+//   - it is no longer selected: its informer comes to rest, and a farewell is said (selection.go);
+//   - it is new: it begins as at a start.
+//
+// To come to rest is to take nothing more from the watch, and to wait until the bus has acknowledged all that was sent: then
+// nothing is lost, and nothing is said twice. An informer whose list is still being read has sent nothing that would have to be
+// waited for, and ends in the middle of it.
+
+// settleLook is how often it is looked if an informer has come to rest.
+const settleLook = 5 * time.Millisecond
+
+// reload is a selection that is to take the place of the one that there is.
+type reload struct {
+	sel  *selecting
+	done chan error // buffered
+}
+
+// Reload has sel take the place of the selection that there is. It returns nil once that is so, while what is new is being
+// read. An error says what is wrong with sel, and nothing has changed, or it is the cause of ctx: then sel is taken as soon as
+// what it ends has come to rest. A set that does not run yet begins with sel. Calls follow one another.
+func (s *Set) Reload(ctx context.Context, sel Selection) error {
+	next, err := newSelecting(sel)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	ran := s.ran
+	if !ran {
+		s.sel = next
+	}
+	s.mu.Unlock()
+	if !ran {
+		return nil
+	}
+	r := &reload{sel: next, done: make(chan error, 1)}
+	select {
+	case s.reloads <- r:
+	case <-s.ended:
+		return errEnded
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	select {
+	case err := <-r.done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// takeReloads takes one selection after the other until ctx ends. begin begins informers, and farewells.
+func (s *Set) takeReloads(ctx context.Context, begin func([]*running, []*farewell)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case r := <-s.reloads:
+			r.done <- s.reload(ctx, r.sel, begin)
+		}
+	}
+}
+
+// wanted is a scope of a selection.
+type wanted struct {
+	selection
+	resource *object.Resource
+}
+
+// reload takes sel. An error is that of ctx, or says what is wrong with sel before anything has changed.
+func (s *Set) reload(ctx context.Context, sel *selecting, begin func([]*running, []*farewell)) error {
+	s.looking.Lock() // discovery waits
+	defer s.looking.Unlock()
+	s.mu.Lock()
+	all, unknown := s.served, s.unknown
+	if !s.discovered { // nothing runs yet
+		s.sel = sel
+		s.mu.Unlock()
+		return nil
+	}
+	s.mu.Unlock()
+	if now, un, err := discover(ctx, s.client.discovery); err == nil {
+		all, unknown = now, un
+	}
+
+	s.mu.Lock()
+	chosen, unserved := choose(sel.Rules, s.withObserved(all), len(unknown) == 0, s.taken())
+	chosen = s.observed(chosen)
+	want, err := s.want(sel, chosen)
+	if err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	s.sel = sel // what is born from here on is observed as it says
+	var resting []*running
+	for scope, i := range s.informers {
+		w, ok := want[scope]
+		switch {
+		case i.silent:
+		case ok && i.takesAs(&w):
+			i.store.filter(newFilters(i.resource, w.clauses))
+		default:
+			resting = append(resting, i)
+		}
+	}
+	s.mu.Unlock()
+
+	var g errgroup.Group
+	for _, i := range resting {
+		g.Go(func() error { return s.settle(ctx, i) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+
+	s.mu.Lock()
+	for _, i := range resting {
+		if s.informers[i.scope] != i {
+			continue // its resource has gone meanwhile
+		}
+		delete(s.informers, i.scope)
+		_, again := want[i.scope]
+		if p, ok := i.position(); ok {
+			s.origins[i.scope], s.continued[i.scope] = p.Scope, again
+		}
+		if !again {
+			s.vectors.forget(i.scope)
+		}
+	}
+	s.served, s.unknown, s.unserved = all, unknown, unserved
+	added := s.add(chosen)
+	s.inherit(added)
+	parting := s.part(all, unknown, added)
+	s.mu.Unlock()
+	begin(added, parting)
+	s.lookAgain()
+	return nil
+}
+
+// want are the scopes that a selection asks for, by name. The caller holds mu.
+func (s *Set) want(sel *selecting, chosen []chosen) (map[string]wanted, error) {
+	out := map[string]wanted{}
+	for n := range chosen {
+		c := &chosen[n]
+		part := s.partOf(&c.resource)
+		sels, err := s.scopesOf(sel, c)
+		if err != nil {
+			return nil, err
+		}
+		for _, one := range sels {
+			out[one.name(&c.resource)] = wanted{one, &c.resource}
+			if s.departures == nil || part.FieldSelector == "" {
+				continue
+			}
+			for node := range s.departures.taken { // what is taken over follows
+				of := one
+				of.fields += node
+				out[of.name(&c.resource)] = wanted{of, &c.resource}
+			}
+		}
+	}
+	return out, nil
+}
+
+// takesAs tells that an informer takes the objects that are wanted, by the same rules in the same order, and makes the same of
+// them.
+func (i *informer) takesAs(w *wanted) bool {
+	was, is := i.resource, w.resource
+	// It stays in its version, unless the rules ask for another one: discovery sees to one that is no longer served.
+	sameResource := *was == *is || was.Kind == is.Kind && was.Namespaced == is.Namespaced &&
+		w.clauses[0].rule.match(was.Group, was.Version, was.Name)
+	return sameResource && i.content == w.content && slices.EqualFunc(i.clauses, w.clauses, func(a, b clause) bool {
+		return a.limits() == b.limits()
+	})
+}
+
+// taken are the resources that have an informer. The caller holds mu.
+func (s *Set) taken() map[schema.GroupResource]bool {
+	out := map[schema.GroupResource]bool{}
+	for _, i := range s.informers {
+		out[schema.GroupResource{Group: i.resource.Group, Resource: i.resource.Name}] = true
+	}
+	return out
+}
+
+// withObserved are those that are served, and those that are not any more and have an informer, which waits for them. The caller
+// holds mu.
+func (s *Set) withObserved(all []served) []served {
+	out := slices.Clone(all)
+	for _, i := range s.informers {
+		r := i.resource
+		if !slices.ContainsFunc(out, func(o served) bool { return o.group == r.Group && o.name == r.Name }) {
+			out = append(out, served{group: r.Group, name: r.Name, versions: []object.Resource{*r}})
+		}
+	}
+	return out
+}
+
+// settle brings an informer to rest: it has ended then, and all it has sent is on the bus. Its error is the cause of ctx.
+func (s *Set) settle(ctx context.Context, r *running) error {
+	r.store.rest()
+	for !r.store.settled() && !r.hasEnded() || !s.hasBegun(r) {
+		if !sleep(ctx, settleLook) {
+			return context.Cause(ctx)
+		}
+	}
+	r.cancel()
+	<-r.done
+	for r.store.underway() > 0 { // reads that went on meanwhile
+		if !sleep(ctx, settleLook) {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// hasBegun tells that an informer can be ended.
+func (s *Set) hasBegun(r *running) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return r.cancel != nil
+}
+
+func (r *running) hasEnded() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// rest has the store take no live event any more, for good. One that is being applied is brought to its end.
+func (s *store) rest() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.resting = true
+}
+
+// settled tells, of a store that rests, that nothing is on its way to the bus that a position would not know of.
+func (s *store) settled() bool {
+	if !s.turn.TryLock() {
+		return false // an event is being applied
+	}
+	defer s.turn.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.loaded || s.listing != notListing {
+		return s.inFlight() == 0
+	}
+	return len(s.announce) == 0 && s.ledger.Outstanding() == 0
+}
+
+// underway is how many deltas of objects were handed to the queue and are not acknowledged.
+func (s *store) underway() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.inFlight()
+}
+
+// inFlight is underway for those who hold mu. What waits for a relist to be sent as a whole is none.
+func (s *store) inFlight() int {
+	n := s.ledger.Outstanding()
+	if b := s.barrier; b != nil {
+		n += b.due.Outstanding() - len(b.receipts)
+	}
+	if s.snapshot != nil {
+		n += s.snapshot.reads.Outstanding()
+	}
+	return n
+}
+
+// bidding are the farewells of a resource that are not said yet. The caller holds mu.
+func (s *Set) bidding(r *object.Resource) (out []<-chan struct{}) {
+	s.farewells = slices.DeleteFunc(s.farewells, func(f *farewell) bool {
+		select {
+		case <-f.done:
+			return true
+		default:
+			return false
+		}
+	})
+	for _, f := range s.farewells {
+		if f.resource.Group == r.Group && f.resource.Name == r.Name {
+			out = append(out, f.done)
+		}
+	}
+	return out
+}
