@@ -186,7 +186,7 @@ func checkConfigs(stdin io.Reader, stdout io.Writer, files []string, asJSON bool
 		result := checked{File: name}
 		var f *config.File
 		if err == nil {
-			f, err = config.ParseFile(data, name, checkTemplates)
+			f, err = config.ParseFile(data, name, checkTemplates, checkSent)
 		}
 		var invalid config.Errors
 		var unread *os.PathError
@@ -200,7 +200,7 @@ func checkConfigs(stdin io.Reader, stdout io.Writer, files []string, asJSON bool
 		case err != nil:
 			return err
 		default:
-			result.Valid, result.Doubts, result.Summary = true, f.Doubts(), summarize(f)
+			result.Valid, result.Doubts, result.Summary = true, f.Doubts(doubtExpressions), summarize(f)
 			if !asJSON {
 				result.write(stdout)
 			}

@@ -3,11 +3,13 @@ package main
 import (
 	"bytes"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/filter"
 )
 
 // What the command prints is, byte for byte, what stands in the repository.
@@ -43,5 +45,42 @@ func TestSubjectIsChecked(t *testing.T) {
 	c.Bus = config.Bus{Stdout: &config.Stdout{}}
 	if errs := checkTemplates(c); errs != nil {
 		t.Errorf("stdout: %v", errs)
+	}
+}
+
+// What is wrong with a path or an expression is refused with its place in the text, and the default has nothing of the kind.
+func TestSentIsChecked(t *testing.T) {
+	if errs := checkSent(config.Default()); errs != nil {
+		t.Errorf("default: %v", errs)
+	}
+	type place struct {
+		Path         string
+		Line, Column int
+	}
+	c := config.Default()
+	c.Strip = []string{"spec", `metadata["n\u0061me"]`} // config knows the name as it is written
+	c.Watch[0].Redact = []string{`metadata["uid"]`}
+	c.Watch[0].Where = "op == \"u\" &&\n  chnged(\"spec\")"
+	var got []place
+	for _, e := range checkSent(c) {
+		got = append(got, place{e.Path, e.TextLine, e.TextColumn})
+	}
+	want := []place{{"strip[1]", 1, 1}, {"watch[0].redact[0]", 1, 1}, {"watch[0].where", 2, 3}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// The names of ready-made filters are those that there are.
+func TestNoiseIsThatOfFilters(t *testing.T) {
+	names := config.Noise("").Values()
+	slices.Sort(names)
+	if diff := cmp.Diff(filter.NoiseNames(), names); diff != "" {
+		t.Errorf("(-filters +configuration):\n%s", diff)
+	}
+	for _, n := range names {
+		if _, err := filter.New(filter.Options{Noise: []string{n}}); err != nil {
+			t.Error(err)
+		}
 	}
 }

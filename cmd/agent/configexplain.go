@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,10 +19,10 @@ func newConfigExplainCommand() *cobra.Command {
 	var file, output string
 	cmd := &cobra.Command{
 		Use:   "explain RESOURCE",
-		Short: "Say which rule takes a resource, and what becomes of its changes",
-		Long: "Say which rule of a configuration (without --config: of the default one) takes a resource, or why none does, and\n" +
-			"what becomes of its changes. RESOURCE is written as for kubectl: pods, deploy, deployments.apps,\n" +
-			"widgets.example.com. No cluster is asked: whether it serves the resource is not known here.",
+		Short: "Say which rules take a resource, and what becomes of its changes",
+		Long: "Say which rules of a configuration (without --config: of the default one) take objects of a resource, in the order in\n" +
+			"which they are tried, or why none does, and what becomes of their changes. RESOURCE is written as for kubectl: pods,\n" +
+			"deploy, deployments.apps, widgets.example.com. No cluster is asked: whether it serves the resource is not known here.",
 		Example: "  kubecdc config explain deployments.apps --config kubecdc.yaml\n" +
 			"  kubecdc config explain secrets\n" +
 			"  kubecdc config explain widgets.example.com -o json | jq .captured",
@@ -46,7 +47,7 @@ func newConfigExplainCommand() *cobra.Command {
 					return err
 				}
 			}
-			f, err := config.ParseFile(data, name, checkTemplates)
+			f, err := config.ParseFile(data, name, checkTemplates, checkSent)
 			if err != nil {
 				return err
 			}
@@ -65,26 +66,42 @@ type explanation struct {
 	Captured bool   `json:"captured"`
 	Why      string `json:"why"`
 	File     string `json:"file"`
-	Rule     *int   `json:"rule,omitempty"` // index in watch
-	Line     int    `json:"line,omitempty"`
 
+	ExcludedBy *ruleAt  `json:"excludedBy,omitempty"` // the rule that names it and leaves it out
+	Rules      []taking `json:"rules,omitempty"`      // in the order in which they are tried
 	*fate
 }
 
-// fate is an explanation of what is captured.
-type fate struct {
-	Part          string   `json:"part,omitempty"`       // what the mode takes of it, in words
+type ruleAt struct {
+	Rule int `json:"rule"` // index in watch
+	Line int `json:"line,omitempty"`
+}
+
+// taking is what a rule takes and sends of a resource.
+type taking struct {
+	ruleAt
+	Pattern string `json:"pattern"` // by which it names the resource
+
 	Namespaces    []string `json:"namespaces,omitempty"` // none: all
 	LabelSelector string   `json:"labelSelector,omitempty"`
 	FieldSelector string   `json:"fieldSelector,omitempty"`
 	Operations    []string `json:"operations"`
+	Where         string   `json:"where,omitempty"`
+	OnError       string   `json:"onError,omitempty"`
 	Stripped      []string `json:"stripped"`
 	Redacted      []string `json:"redacted"`
-	Bus           string   `json:"bus"`
-	Subject       string   `json:"subject,omitempty"` // template
-	Topic         string   `json:"topic,omitempty"`   // template
-	Example       string   `json:"example,omitempty"`
-	StreamEvents  string   `json:"streamEvents,omitempty"`
+	Noise         []string `json:"noise"`
+	Example       string   `json:"example,omitempty"` // a subject or topic
+}
+
+// fate is what is the same for all rules.
+type fate struct {
+	Part         string `json:"part,omitempty"` // what the mode takes of it, in words
+	Redaction    string `json:"redaction"`      // what takes the place of what is redacted: remove or hash
+	Bus          string `json:"bus"`
+	Subject      string `json:"subject,omitempty"` // template
+	Topic        string `json:"topic,omitempty"`   // template
+	StreamEvents string `json:"streamEvents,omitempty"`
 
 	clusterScoped bool
 }
@@ -98,15 +115,13 @@ func everyNamespace(clusterScoped bool) string {
 
 func explain(f *config.File, r config.Resource, stdout io.Writer, asJSON bool) error {
 	v := f.Explain(r)
-	e := explanation{Resource: r.String(), Captured: v.Rule >= 0, File: f.Name}
-	index := v.Rule
+	e := explanation{Resource: r.String(), File: f.Name}
+	place := func(rule int) ruleAt { return ruleAt{Rule: rule, Line: f.Line(fmt.Sprintf("watch[%d]", rule))} }
 	switch {
-	case v.Rule >= 0 && f.Part(r.Group, r.Name, "").None:
-		e.Captured, e.Why = false, "mode "+string(f.Mode)+" leaves it out: "+partInWords(f.Config, r.Group, r.Name)
-	case v.Rule >= 0:
-		e.Why = fmt.Sprintf("watch[%d] names it as %s", v.Rule, f.Watch[v.Rule].Resources[v.Pattern])
-		var err error
-		if e.fate, err = fateOf(f.Config, &f.Watch[v.Rule], r); err != nil {
+	case len(v.Taking) > 0 && f.Part(r.Group, r.Name, "").None:
+		e.Why = "mode " + string(f.Mode) + " leaves it out: " + partInWords(f.Config, r.Group, r.Name)
+	case len(v.Taking) > 0:
+		if err := e.captured(f.Config, v.Taking, r, place); err != nil {
 			return err
 		}
 	case v.Excluding < 0:
@@ -116,11 +131,9 @@ func explain(f *config.File, r config.Resource, stdout io.Writer, asJSON bool) e
 	default:
 		e.Why = fmt.Sprintf("watch[%d] takes some namespaces only, and %s have none; give them a rule of their own", v.Excluding, r)
 	}
-	if index < 0 {
-		index = v.Excluding
-	}
-	if index >= 0 {
-		e.Rule, e.Line = &index, f.Line(fmt.Sprintf("watch[%d]", index))
+	if v.Excluding >= 0 {
+		at := place(v.Excluding)
+		e.ExcludedBy = &at
 	}
 	if asJSON {
 		return printJSON(stdout, e)
@@ -129,24 +142,65 @@ func explain(f *config.File, r config.Resource, stdout io.Writer, asJSON bool) e
 	return nil
 }
 
-func fateOf(c *config.Config, rule *config.Rule, r config.Resource) (*fate, error) {
-	x := &fate{
-		Part:       partInWords(c, r.Group, r.Name),
-		Namespaces: namespaces(rule.Namespaces), LabelSelector: rule.LabelSelector, FieldSelector: rule.FieldSelector,
-		Operations: []string{"created", "updated", "deleted"}, Stripped: append([]string{}, c.Strip...), Redacted: []string{},
-		Bus: summarizeBus(&c.Bus).String(), clusterScoped: r.ClusterScoped,
+// captured says what is sent of a resource that rules take.
+func (e *explanation) captured(c *config.Config, rules []config.Taking, r config.Resource, place func(int) ruleAt) error {
+	e.Captured, e.fate = true, &fate{
+		Part: partInWords(c, r.Group, r.Name), Redaction: string(c.Redaction.Mode), Bus: summarizeBus(&c.Bus).String(), clusterScoped: r.ClusterScoped,
+	}
+	if e.Why = fmt.Sprintf("watch[%d] names it as %s", rules[0].Rule, c.Watch[rules[0].Rule].Resources[rules[0].Pattern]); len(rules) > 1 {
+		e.Why = fmt.Sprintf("by the first of %d rules that matches the object", len(rules))
+	}
+	resource := &object.Resource{Group: r.Group, Name: r.Name}
+	example, err := e.names(c, resource)
+	if err != nil {
+		return err
+	}
+	for _, t := range rules {
+		rule := &c.Watch[t.Rule]
+		x := taking{
+			ruleAt: place(t.Rule), Pattern: rule.Resources[t.Pattern].String(), Namespaces: namespaces(rule.Namespaces),
+			LabelSelector: rule.LabelSelector, FieldSelector: rule.FieldSelector, Operations: e.operations(c, rules, rule),
+			Where: rule.Where, OnError: string(rule.OnError),
+		}
+		x.Stripped, x.Redacted = withheldOf(c, rule, r)
+		if x.Noise, err = noiseOf(c, rule, resource); err != nil {
+			return err
+		}
+		namespace := exampleNamespace(rule)
+		if r.ClusterScoped {
+			namespace = ""
+		}
+		x.Example = example(namespace)
+		e.Rules = append(e.Rules, x)
+	}
+	return nil
+}
+
+// operations are those that can be sent of what a rule takes.
+func (e *explanation) operations(c *config.Config, rules []config.Taking, rule *config.Rule) []string {
+	var list []string
+	for _, o := range config.Choosable() {
+		if len(rule.Operations) == 0 || slices.Contains(rule.Operations, o) {
+			list = append(list, string(o))
+		}
 	}
 	if c.Snapshot.Mode != config.SnapshotNever {
-		x.Operations = append(x.Operations, "read")
+		list = append(list, string(config.Read))
 	}
-	if rule.LabelSelector != "" || rule.FieldSelector != "" || x.Part != "" {
-		x.Operations = append(x.Operations, "entered", "left")
+	selects := func(r *config.Rule) bool { return r.LabelSelector != "" || r.FieldSelector != "" }
+	stays := slices.ContainsFunc(rules, func(t config.Taking) bool { // with another rule, when it ceases to match this one
+		other := &c.Watch[t.Rule]
+		return !selects(other) && (other.Namespaces.All() || slices.Equal(other.Namespaces, rule.Namespaces))
+	})
+	if e.Part != "" || selects(rule) && !stays {
+		list = append(list, string(config.Entered), string(config.Left))
 	}
-	if r.Group == "" && r.Name == "secrets" {
-		// Whatever is configured; see Set in internal/informers.
-		x.Redacted = []string{"data", "stringData", `metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]`}
-	}
-	var names func(d *object.Delta) string // of subject or topic
+	return list
+}
+
+// names fills in subject or topic. What it returns is that of an object in a namespace, "" where the bus has none.
+func (e *explanation) names(c *config.Config, r *object.Resource) (example func(namespace string) string, err error) {
+	var name func(d *object.Delta) string
 	cluster := orText(c.Cluster, "CLUSTER-UID")
 	switch b := &c.Bus; {
 	case b.NATS != nil:
@@ -154,31 +208,21 @@ func fateOf(c *config.Config, rule *config.Rule, r config.Resource) (*fate, erro
 		if err != nil {
 			return nil, err
 		}
-		x.Subject = b.NATS.Subject
-		names = func(d *object.Delta) string { return string(subjects.Append(nil, d)) }
+		name = func(d *object.Delta) string { return string(subjects.Append(nil, d)) }
+		e.Subject, e.StreamEvents = b.NATS.Subject, name(&object.Delta{Stream: &object.StreamEvent{Resource: r}})
 	case b.Kafka != nil:
 		topics, err := publish.NewTopics(b.Kafka.Topic, cluster)
 		if err != nil {
 			return nil, err
 		}
-		x.Topic = b.Kafka.Topic
-		names = func(d *object.Delta) string { return string(topics.Append(nil, d)) }
+		name = func(d *object.Delta) string { return string(topics.Append(nil, d)) }
+		e.Topic, e.StreamEvents = b.Kafka.Topic, "every partition of its topics"
 	default:
-		return x, nil
+		return func(string) string { return "" }, nil
 	}
-	resource := &object.Resource{Group: r.Group, Name: r.Name}
-	namespace := exampleNamespace(rule)
-	if r.ClusterScoped {
-		namespace = ""
-	}
-	ref := object.NewRef(resource, namespace, "example", "")
-	x.Example = names(&object.Delta{Ref: ref})
-	if x.Subject != "" {
-		x.StreamEvents = names(&object.Delta{Stream: &object.StreamEvent{Resource: resource}})
-	} else {
-		x.StreamEvents = "every partition of its topics"
-	}
-	return x, nil
+	return func(namespace string) string {
+		return name(&object.Delta{Ref: object.NewRef(r, namespace, "example", "")})
+	}, nil
 }
 
 // exampleNamespace is one that the rule takes, or a word in its place.
@@ -197,37 +241,92 @@ func (e *explanation) write(w io.Writer) {
 	if e.Captured {
 		what = "captured"
 	}
-	place := ""
-	if e.Line > 0 {
-		place = fmt.Sprintf(" (%s:%d)", e.File, e.Line)
-	}
-	fmt.Fprintf(w, "%s: %s, %s%s\n", e.Resource, what, e.Why, place)
-	if e.fate == nil {
-		return
-	}
-	table := newFacts(w)
-	if e.Part != "" {
-		table.add("part", e.Part)
-	}
-	table.add("namespaces", orText(strings.Join(e.Namespaces, ", "), everyNamespace(e.clusterScoped)))
-	if e.LabelSelector != "" {
-		table.add("labels", e.LabelSelector)
-	}
-	if e.FieldSelector != "" {
-		table.add("fields", e.FieldSelector)
-	}
-	table.add("operations", strings.Join(e.Operations, ", "))
-	table.add("stripped", orText(strings.Join(e.Stripped, ", "), "nothing"))
-	table.add("redacted", orText(strings.Join(e.Redacted, ", "), "nothing"))
-	table.add("to", e.Bus)
-	if e.Example != "" {
-		if e.Subject != "" {
-			table.add("subject", e.Subject)
-		} else {
-			table.add("topic", e.Topic)
+	fmt.Fprintf(w, "%s: %s, %s%s\n", e.Resource, what, e.Why, e.place())
+	for i := range e.Rules {
+		t := &e.Rules[i]
+		table := newFacts(w)
+		if len(e.Rules) > 1 {
+			fmt.Fprintf(w, "\nwatch[%d] names it as %s (%s:%d)\n", t.Rule, t.Pattern, e.File, t.Line)
 		}
-		table.add("for example", e.Example)
-		table.add("stream events", e.StreamEvents)
+		t.add(table, e.fate)
+		if len(e.Rules) > 1 {
+			t.exemplify(table)
+		} else {
+			e.add(table, t.exemplify)
+		}
+		table.flush()
 	}
-	table.flush()
+	if len(e.Rules) > 1 {
+		fmt.Fprintln(w, "\nwhichever takes it")
+		table := newFacts(w)
+		e.add(table, func(facts) {})
+		table.flush()
+	}
+}
+
+// place is where the one rule stands that decides.
+func (e *explanation) place() string {
+	at := e.ExcludedBy
+	if len(e.Rules) == 1 {
+		at = &e.Rules[0].ruleAt
+	}
+	if at == nil || at.Line == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%s:%d)", e.File, at.Line)
+}
+
+func (t *taking) add(table facts, f *fate) {
+	table.add("namespaces", orText(strings.Join(t.Namespaces, ", "), everyNamespace(f.clusterScoped)))
+	if t.LabelSelector != "" {
+		table.add("labels", t.LabelSelector)
+	}
+	if t.FieldSelector != "" {
+		table.add("fields", t.FieldSelector)
+	}
+	table.add("operations", strings.Join(t.Operations, ", "))
+	if t.Where != "" {
+		table.add("where", strings.Join(strings.Fields(t.Where), " "))
+		table.add("on error", t.OnError)
+	}
+	table.add("stripped", orText(strings.Join(t.Stripped, ", "), "nothing"))
+	redacted := "nothing"
+	if len(t.Redacted) > 0 {
+		redacted = strings.Join(t.Redacted, ", ") + " (" + redactionInWords(f.Redaction) + ")"
+	}
+	table.add("redacted", redacted)
+	table.add("noise", orText(strings.Join(t.Noise, ", "), "none is left out"))
+}
+
+// exemplify adds the subject or topic of an object that the rule takes.
+func (t *taking) exemplify(table facts) {
+	if t.Example != "" {
+		table.add("for example", t.Example)
+	}
+}
+
+// add adds what is the same for all rules, and an example where it belongs.
+func (f *fate) add(table facts, exemplify func(facts)) {
+	if f.Part != "" {
+		table.add("part", f.Part)
+	}
+	table.add("to", f.Bus)
+	switch {
+	case f.Subject != "":
+		table.add("subject", f.Subject)
+	case f.Topic != "":
+		table.add("topic", f.Topic)
+	}
+	exemplify(table)
+	if f.StreamEvents != "" {
+		table.add("stream events", f.StreamEvents)
+	}
+}
+
+// redactionInWords is what becomes of what is redacted.
+func redactionInWords(mode string) string {
+	if mode == string(config.RedactHash) {
+		return "replaced by a keyed hash"
+	}
+	return "removed"
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/kubecdc/kubecdc/internal/config"
@@ -13,6 +14,8 @@ import (
 type summary struct {
 	Cluster string        `json:"cluster"` // "": the UID of namespace kube-system
 	Watch   []watchedRule `json:"watch"`
+	Noise   []string      `json:"noise,omitempty"` // what is left out of it
+	Redacts redacts       `json:"redaction"`
 	Bus     busSummary    `json:"bus"`
 	Refused refusals      `json:"refused"`
 	Relays  []relayed     `json:"relays,omitempty"`
@@ -29,6 +32,17 @@ type watchedRule struct {
 	Namespaces []string `json:"namespaces,omitempty"`
 	Labels     string   `json:"labelSelector,omitempty"`
 	Fields     string   `json:"fieldSelector,omitempty"`
+	Operations []string `json:"operations,omitempty"` // none: all
+	Where      string   `json:"where,omitempty"`
+	OnError    string   `json:"onError,omitempty"`
+	Redact     []string `json:"redact,omitempty"`
+}
+
+// redacts is what becomes of values that must not leave the cluster.
+type redacts struct {
+	Secrets       bool   `json:"secrets"`
+	Mode          string `json:"mode"`
+	AcrossObjects bool   `json:"acrossObjects,omitempty"`
 }
 
 type busSummary struct {
@@ -67,11 +81,20 @@ func summarize(f *config.File) *summary {
 	}
 	for i := range f.Watch {
 		r := &f.Watch[i]
-		s.Watch = append(s.Watch, watchedRule{
+		w := watchedRule{
 			Line: f.Line(fmt.Sprintf("watch[%d]", i)), Resources: patterns(r.Resources), Except: patterns(r.Except),
 			Namespaces: namespaces(r.Namespaces), Labels: r.LabelSelector, Fields: r.FieldSelector,
-		})
+			Where: r.Where, OnError: string(r.OnError), Redact: r.Redact,
+		}
+		for _, o := range r.Operations {
+			w.Operations = append(w.Operations, string(o))
+		}
+		s.Watch = append(s.Watch, w)
 	}
+	for _, n := range f.Noise {
+		s.Noise = append(s.Noise, string(n))
+	}
+	s.Redacts = redacts{Secrets: f.Redaction.Secrets, Mode: string(f.Redaction.Mode), AcrossObjects: f.Redaction.AcrossObjects}
 	for _, o := range []struct {
 		key string
 		on  bool
@@ -248,6 +271,10 @@ func (s *summary) write(w io.Writer) {
 		}
 		table.add(key, r.String())
 	}
+	if len(s.Noise) > 0 {
+		table.add("noise", "not sent: "+strings.Join(s.Noise, ", "))
+	}
+	table.add("redacted", s.redacted())
 	table.add("to", s.Bus.String())
 	if s.Bus.Subject != "" {
 		table.add("subjects", s.Bus.Subject)
@@ -284,12 +311,42 @@ func (r watchedRule) String() string {
 		{"in namespaces", strings.Join(r.Namespaces, ", ")},
 		{"with labels", r.Labels},
 		{"with fields", r.Fields},
+		{"only", strings.Join(r.Operations, ", ")},
+		{"where", strings.Join(strings.Fields(r.Where), " ") + r.failing()},
+		{"redacting", strings.Join(r.Redact, ", ")},
 	} {
 		if part.value != "" {
 			s += ", " + part.words + " " + part.value
 		}
 	}
 	return s
+}
+
+// redacted is in words what of the objects is redacted, and how.
+func (s *summary) redacted() string {
+	var what []string
+	if s.Redacts.Secrets {
+		what = append(what, "the values of Secrets")
+	}
+	if slices.ContainsFunc(s.Watch, func(r watchedRule) bool { return len(r.Redact) > 0 }) {
+		what = append(what, "what the rules name")
+	}
+	if len(what) == 0 {
+		return "nothing, not even the values of Secrets"
+	}
+	how := redactionInWords(s.Redacts.Mode)
+	if s.Redacts.AcrossObjects {
+		how += ", equal for equal values"
+	}
+	return strings.Join(what, " and ") + ": " + how
+}
+
+// failing says that changes are dropped whose expression fails.
+func (r watchedRule) failing() string {
+	if r.OnError == string(config.OnErrorDrop) {
+		return " (not sent if that fails)"
+	}
+	return ""
 }
 
 // String is the bus in words.

@@ -28,8 +28,9 @@ func newRBACCommand(stdout, stderr io.Writer) *cobra.Command {
 		Use:   "rbac",
 		Short: "Print the smallest ClusterRole and Roles for a configuration",
 		Long: "Print what the agent has to be allowed for a configuration (without --config: the default one) and nothing\n" +
-			"more, with the bindings for its ServiceAccount: list and watch of what is captured, get of the namespace\n" +
-			"kube-system, whose uid names the cluster, and get, update and create of the ConfigMap with the checkpoint, where\n" +
+			"more, with the bindings for its ServiceAccount: list and watch of what is captured, and of what is defined\n" +
+			"(CustomResourceDefinitions, APIServices) where that may be resources which are not Kubernetes' own; get of the\n" +
+			"namespace kube-system, whose uid names the cluster, and get, update and create of the ConfigMap with the checkpoint, where\n" +
 			"it is kept in one.\n\n" +
 			"Where a rule of the configuration names its namespaces plainly, each gets a Role; globs and exclusions need a\n" +
 			"ClusterRole. A wildcard stays one, unless a cluster is asked what it serves (--discover). Comments say where RBAC\n" +
@@ -64,6 +65,7 @@ func printRBAC(ctx context.Context, f *rbacFlags, stdin io.Reader, stdout, stder
 	if err != nil {
 		return usageError{err}
 	}
+	o.Foreign = func(p config.ResourcePattern) bool { return informers.TakesForeign(p) }
 	cfg, source := config.Default(), "the default configuration"
 	if f.config != "" {
 		var data []byte
@@ -97,7 +99,9 @@ func printRBAC(ctx context.Context, f *rbacFlags, stdin io.Reader, stdout, stder
 
 // idleSet is a Set that answers questions about the cluster and never runs.
 func idleSet(cfg *config.Config, rc *rest.Config) (*informers.Set, error) {
-	return newSet(cfg, informers.Options{Config: rc, Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
+	idle := *cfg
+	idle.Redaction = config.Redaction{Mode: config.RedactRemove} // without its key
+	return newSet(&loaded{Config: &idle}, informers.Options{Config: rc, Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()}, nil)
 }
 
 // discoverSelected asks the cluster what it serves and lets the agent's own informers choose.
@@ -118,7 +122,7 @@ func discoverSelected(ctx context.Context, cfg *config.Config, f *runFlags) (_ *
 	d := &rbac.Discovery{Unserved: plan.Unserved, Unknown: plan.Unknown}
 	for _, p := range plan.Resources {
 		r := p.Resource
-		d.Resources = append(d.Resources, rbac.Resource{Group: r.Group, Resource: r.Name, Namespaced: r.Namespaced, Rule: p.Rule})
+		d.Resources = append(d.Resources, rbac.Resource{Group: r.Group, Resource: r.Name, Namespaced: r.Namespaced, Rules: p.Rules})
 	}
 	return d, host, nil
 }

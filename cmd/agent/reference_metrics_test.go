@@ -22,6 +22,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/filter"
 	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/leader"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -112,7 +113,8 @@ func everyMetric(t *testing.T) map[string]metric {
 	log := slog.New(slog.DiscardHandler)
 	rc := &rest.Config{Host: "http://127.0.0.1:1"}
 	reg.MustRegister(newChecks(), newBuildInfo())
-	if _, err := newSet(config.Default(), informers.Options{Config: rc, Log: log, Registerer: reg}); err != nil {
+	newReloadMetrics(reg)
+	if _, err := newSet(&loaded{Config: config.Default()}, informers.Options{Config: rc, Log: log, Registerer: reg}, filter.NewMetrics(reg)); err != nil {
 		t.Fatal(err)
 	}
 	queue.New[*object.Delta](queue.Options{Events: 1, Bytes: 1}, reg)
@@ -159,6 +161,8 @@ func advice() map[string]string {
 	return map[string]string{
 		"kubecdc_agent_ready":                           "Alert where it is 0 for some minutes; `kubecdc status` says why.",
 		"kubecdc_agent_check_ok":                        "`queue` is 0 while the queue is full and `checkpoint` while it cannot be saved; the agent is ready all the same.",
+		"kubecdc_config_last_reload_successful":         "Alert where it is 0 for minutes: what is in force is not what the file says, and a restart would fail, or change more than a reload may. `kubecdc status` says why.",
+		"kubecdc_config_info":                           "`count(count by (sha256) (…)) > 1`: agents that should have the same configuration do not.",
 		"kubecdc_build_info":                            "Join it to see which release a graph is of.",
 		"kubecdc_informer_silence_seconds":              "Below 70 where the API server sends bookmarks (all resources but few). Above 180 the scope is stale, and what consumers know of it may be out of date.",
 		"kubecdc_informer_lag_seconds":                  "The delay of a resource's consumers that is the agent's or the bus's. It grows with a bus that is away, and with one object that the bus does not take.",
@@ -190,7 +194,9 @@ func metricGroups() [][2]string {
 	return [][2]string{
 		{"agent", "The agent"},
 		{"build", ""},
+		{"config", "The configuration file, where there is one"},
 		{"informer", "Informers: what comes from the API server"},
+		{"filter", "Filters: what is withheld on purpose"},
 		{"queue", "The queue"},
 		{"publish", "Publishing: what goes to the bus"},
 		{"checkpoint", "The checkpoint"},
@@ -286,6 +292,8 @@ func writeFields(t *testing.T, b *strings.Builder, path string, of reflect.Type,
 			kind = "time"
 		case typ.Kind() == reflect.Struct:
 			kind, below = "object", typ
+		case typ.Kind() == reflect.Slice && typ.Elem().Kind() == reflect.String:
+			kind = "array of strings"
 		case typ.Kind() == reflect.Slice:
 			kind, below, full = "array", typ.Elem(), full+"[]"
 		case typ.Kind() == reflect.Map:

@@ -97,7 +97,7 @@ func (f *relayFlags) load(args []string) (*config.Config, error) {
 	case f.config == "":
 		return f.describe(args)
 	}
-	cfg, err := config.Load(f.config, checkTemplates)
+	cfg, err := config.Load(f.config, checkTemplates, checkSent)
 	var invalid config.Errors
 	switch {
 	case errors.As(err, &invalid):

@@ -33,12 +33,16 @@ const unsavedFor = 2 * time.Minute
 
 func newReporter(c *capture) *reporter {
 	r := &reporter{capture: c, began: time.Now(), bus: busName(c.flags, &c.cfg.Bus)}
-	r.checks = newChecks(append([]probe{
+	probes := []probe{
 		{name: "informers", ready: c.set.Ready, detail: r.scopes},
 		{name: "bus", ready: c.busReady},
 		{name: "queue", ready: r.room, aside: true, detail: r.filled},
 		{name: "checkpoint", ready: r.saved, aside: true, detail: r.place},
-	}, c.relays.probes()...)...)
+	}
+	if c.reload != nil {
+		probes = append(probes, probe{name: "config", ready: c.reload.ok, aside: true, detail: c.reload.detail})
+	}
+	r.checks = newChecks(append(probes, c.relays.probes()...)...)
 	return r
 }
 
@@ -156,6 +160,9 @@ func (r *reporter) look() statuses {
 		if state.Trouble != nil {
 			s.Checkpoint.Problem = state.Trouble.Error()
 		}
+	}
+	if c.reload != nil {
+		s.Config = c.reload.status()
 	}
 	s.Published = publishedStatus(c.metrics.Totals())
 	if !ready.Standby {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/filter"
 	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/leader"
 	"github.com/kubecdc/kubecdc/internal/localbus"
@@ -61,6 +63,12 @@ them. It listens on the loopback interface only and asks nobody who they are:
 every user of this machine can read the records. Where that is too much, run a
 NATS server with accounts and name it with --bus or --config.
 
+A file that changes while the agent runs is taken within seconds, and on SIGHUP at
+once: what it says of watch, strip, noise, redaction and log.level, without a
+restart, and for what stays without loss or repetition. A file that is wrong, or
+that changes any other key, is refused: the one before stays in force, and the
+log, 'kubecdc status' and a metric say so.
+
 SIGTERM and Ctrl-C end the watches and drain the queue within --grace; a second
 one ends the process at once. What the bus has acknowledged is kept in any case.
 
@@ -89,21 +97,49 @@ the ConfigMap kubecdc-checkpoint, else a file for each cluster and bus below
 
 // loadConfig reads the file, if there is one, and lays the flags over it.
 func loadConfig(f *runFlags) (*config.Config, error) {
-	if f.dataDir != "" && !f.embedded() {
-		return nil, usageError{errors.New("--data-dir is where the embedded JetStream keeps records, and that runs only without --config and --bus: leave out one or the other")}
+	if f.config == "" {
+		return overlaid(f, config.Default())
 	}
-	cfg := config.Default()
-	if f.config != "" {
-		var err error
-		var invalid config.Errors
-		if cfg, err = config.Load(f.config, checkTemplates); errors.As(err, &invalid) {
-			return nil, err
-		} else if err != nil {
-			return nil, usageError{err} // the file cannot be read
-		}
+	data, err := readConfigFile(f)
+	if err != nil {
+		return nil, err
 	}
+	return parseConfig(f, data)
+}
+
+// readConfigFile reads the content of the file that there is.
+func readConfigFile(f *runFlags) ([]byte, error) {
+	if f.dataDir != "" {
+		return nil, errDataDir()
+	}
+	data, err := os.ReadFile(f.config)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("read configuration: %w", err)}
+	}
+	return data, nil
+}
+
+// errDataDir is for a --data-dir beside another bus.
+func errDataDir() error {
+	return usageError{errors.New("--data-dir is where the embedded JetStream keeps records, and that runs only without --config and --bus: leave out one or the other")}
+}
+
+// parseConfig is loadConfig of a file whose content is there already.
+func parseConfig(f *runFlags, data []byte) (*config.Config, error) {
+	cfg, err := config.Parse(data, f.config, checkTemplates, checkSent)
+	if err != nil {
+		return nil, err
+	}
+	return overlaid(f, cfg)
+}
+
+// overlaid lays the flags over a configuration.
+func overlaid(f *runFlags, cfg *config.Config) (*config.Config, error) {
 	if f.bus == "" {
 		return cfg, nil
+	}
+	if f.dataDir != "" {
+		return nil, errDataDir()
 	}
 	b, err := flagBus(f.bus, &cfg.Bus)
 	if err != nil {
@@ -121,12 +157,17 @@ func loadConfig(f *runFlags) (*config.Config, error) {
 
 // newLogger writes to out. people tells that it does so for people.
 func newLogger(c config.Log, out *terminal.Output) (log *slog.Logger, people bool) {
-	o := &slog.HandlerOptions{Level: c.Level.Slog(), ReplaceAttr: readableDurations}
+	return newLeveledLogger(c, c.Level.Slog(), out)
+}
+
+// newLeveledLogger is newLogger with a level that may change.
+func newLeveledLogger(c config.Log, level slog.Leveler, out *terminal.Output) (log *slog.Logger, people bool) {
+	o := &slog.HandlerOptions{Level: level, ReplaceAttr: readableDurations}
 	switch {
 	case c.Format == config.LogText:
 		return slog.New(slog.NewTextHandler(out, o)), false
 	case c.Format == config.LogAuto && out.Interactive:
-		return slog.New(terminal.NewHandler(out, c.Level.Slog())), true
+		return slog.New(terminal.NewHandler(out, level)), true
 	}
 	return slog.New(slog.NewJSONHandler(out, o)), false
 }
@@ -142,52 +183,21 @@ func readableDurations(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// newSet makes the informers of the configuration's rules. The rest of the options is what is there already.
-func newSet(cfg *config.Config, o informers.Options) (*informers.Set, error) {
-	o.Part, o.Departed = partOf(cfg), cfg.Mode == config.ModeCompanion
-	o.Strip, o.Snapshot, o.Every = cfg.Strip, informers.SnapshotMode(cfg.Snapshot.Mode), cfg.Snapshot.Every.Duration
-	o.Match = func(patterns []string) func(string) bool {
-		namespaces := make(config.Namespaces, len(patterns))
-		for i, p := range patterns {
-			namespaces[i] = config.NamespacePattern(p)
-		}
-		return namespaces.Match
-	}
-	for _, r := range cfg.Watch {
-		rule := informers.Rule{
-			Namespaces: r.Namespaces.Match, AllNamespaces: r.Namespaces.Match(""),
-			LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector,
-		}
-		for _, p := range r.Resources {
-			rule.Resources = append(rule.Resources, p)
-		}
-		for _, p := range r.Except {
-			rule.Except = append(rule.Except, p)
-		}
-		if names, ok := r.Namespaces.Literal(); ok {
-			rule.Names = names
-		} else if !r.Namespaces.All() {
-			for _, p := range r.Namespaces {
-				rule.Patterns = append(rule.Patterns, string(p))
-			}
-		}
-		o.Rules = append(o.Rules, rule)
-	}
-	return informers.New(o)
-}
-
 // runAgent wires the stages and runs them until ctx ends and the queue is drained, or one of them fails for good.
 func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error {
-	cfg, err := loadConfig(f)
+	first, err := load(f)
 	if err != nil {
 		return err
 	}
+	cfg := first.Config
 	cluster, err := findCluster(f)
 	if err != nil {
 		return err
 	}
 	out := terminal.Detect(stderr, os.Getenv)
-	log, people := newLogger(cfg.Log, out)
+	level := new(slog.LevelVar)
+	level.Set(cfg.Log.Level.Slog())
+	log, people := newLeveledLogger(cfg.Log, level, out)
 	klog.SetSlogLogger(log)
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -195,7 +205,14 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 		cfg: cfg, flags: f, cluster: cluster, stdout: stdout, log: log, reg: reg, metrics: publish.NewMetrics(reg),
 		relays: newRelayHost(cfg.Relay, log),
 	}
-	if err := c.prepare(); err != nil {
+	if f.config != "" {
+		c.reload = newReloader(first, f, log, level, reg)
+		hup := make(chan os.Signal, 1) // full: it has been asked for already
+		signal.Notify(hup, syscall.SIGHUP)
+		defer signal.Stop(hup)
+		c.reload.hup = hup
+	}
+	if err := c.prepare(first); err != nil {
 		return err
 	}
 	listener, err := listen(ctx, cfg.Server.Address, f.config != "")
@@ -205,6 +222,7 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 	defer listener.Close()
 	log.Info("kubecdc starts", "version", version, "api_server", cluster.host(), "from", cluster.from,
 		"bus", busName(f, &cfg.Bus), "server_address", listener.Addr().String())
+	first.say(log)
 
 	c.server = "http://" + listener.Addr().String()
 	// Records that go to the same terminal would be drawn over.
@@ -222,7 +240,10 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 		capturing, stop := context.WithCancel(ctx)
 		defer stop()
 		defer context.AfterFunc(all, stop)() // the server has failed
-		return c.run(capturing)
+		if c.reload == nil {
+			return c.run(capturing)
+		}
+		return beside(c.run, c.reload.run)(capturing)
 	})
 	return g.Wait()
 }
@@ -241,12 +262,14 @@ type capture struct {
 	log     *slog.Logger
 	reg     *prometheus.Registry
 	metrics *publish.Metrics
+	filters *filter.Metrics
 	queue   *queue.Queue[*object.Delta]
 	set     *informers.Set
 	server  string     // URL of the HTTP server
 	guide   *guide     // nil: nobody looks on
 	relays  *relayHost // nil: there are none
 	report  *reporter
+	reload  *reloader       // nil: there is no file
 	elector *leader.Elector // nil: there is no election
 
 	// Both are there once the API server has told the cluster's uid, and this agent leads, and before the set runs.
@@ -255,7 +278,7 @@ type capture struct {
 }
 
 // prepare makes the stages that need to know nothing of the cluster.
-func (c *capture) prepare() error {
+func (c *capture) prepare(first *loaded) error {
 	c.queue = queue.New[*object.Delta](queue.Options{Events: c.cfg.Queue.Events, Bytes: int64(c.cfg.Queue.Bytes)}, c.reg)
 	c.queue.AgeBy(func(d *object.Delta) time.Time { return time.Unix(0, d.Observed) })
 	var err error
@@ -279,8 +302,15 @@ func (c *capture) prepare() error {
 	if err := checkNode(c.cfg, os.Getenv); err != nil {
 		return usageError{err}
 	}
-	if c.set, err = newSet(c.cfg, o); err != nil {
+	c.filters = filter.NewMetrics(c.reg)
+	if c.set, err = newSet(first, o, c.filters); err != nil {
 		return usageError{err}
+	}
+	if c.reload != nil {
+		c.reload.take = c.take
+		if c.elector != nil {
+			c.reload.standby = func() bool { return !c.elector.Status().Leading }
+		}
 	}
 	c.report = newReporter(c)
 	if c.elector != nil {

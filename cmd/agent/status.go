@@ -21,9 +21,10 @@ type statuses struct {
 	Started    time.Time        `json:"started"`
 	Now        time.Time        `json:"now"`
 	Ready      bool             `json:"ready"`
-	Standby    bool             `json:"standby"` // another agent leads; of what follows there are only the checks and the leader
+	Standby    bool             `json:"standby"` // another agent leads; of what follows there are only the checks, the leader and the configuration
 	Checks     []check          `json:"checks"`  // as in /readyz
 	Leader     *leaderStatus    `json:"leader,omitempty"`
+	Config     *configStatus    `json:"config,omitempty"` // there is none without a file
 	Bus        busStatus        `json:"bus"`
 	Queue      queueStatus      `json:"queue"`
 	Checkpoint *keptStatus      `json:"checkpoint,omitempty"`
@@ -39,6 +40,16 @@ type leaderStatus struct {
 	Paused  bool   `json:"paused,omitempty"` // the Lease could not be renewed in time: nothing is published
 	Holder  string `json:"holder,omitempty"`
 	Epoch   uint64 `json:"epoch"`
+}
+
+// configStatus is the configuration file, a standby's too.
+type configStatus struct {
+	File     string     `json:"file"`
+	SHA256   string     `json:"sha256"`             // of the content that is in force
+	Since    time.Time  `json:"since"`              // it has been in force
+	Taking   *time.Time `json:"taking,omitempty"`   // since when a changed file is being taken
+	Problems []string   `json:"problems,omitempty"` // why the file, as it is now, is not in force
+	Refused  *time.Time `json:"refused,omitempty"`  // when that was found
 }
 
 type busStatus struct {

@@ -33,6 +33,12 @@ func (s *statuses) lines(wide bool, before *statuses) []terminal.Line {
 	if s.Leader != nil {
 		add("leader", s.leading())
 	}
+	if s.Config != nil {
+		add("config", s.configured())
+		for _, p := range s.Config.Problems {
+			out = append(out, terminal.Line{{Style: terminal.Yellow, Text: strings.Repeat(" ", 12) + p}})
+		}
+	}
 	if s.Standby {
 		return out // it does nothing else
 	}
@@ -82,6 +88,18 @@ func (s *statuses) leading() string {
 		return fmt.Sprintf("this agent, epoch %d", l.Epoch)
 	}
 	return fmt.Sprintf("%s, epoch %d; this agent stands by", cmp.Or(l.Holder, "nobody"), l.Epoch)
+}
+
+func (s *statuses) configured() string {
+	c := s.Config
+	text := fmt.Sprintf("%s, sha256 %s, in force for %s", c.File, short(c.SHA256), span(s.Now.Sub(c.Since)))
+	switch {
+	case c.Taking != nil:
+		text += fmt.Sprintf("; the changed file is being taken for %s", span(s.Now.Sub(*c.Taking)))
+	case c.Refused != nil:
+		text += fmt.Sprintf("; the changed file is refused for %s:", span(s.Now.Sub(*c.Refused)))
+	}
+	return text
 }
 
 func (s *statuses) onBus() string {

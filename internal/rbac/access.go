@@ -3,6 +3,7 @@ package rbac
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -37,51 +38,145 @@ func compare(a, b *access) int {
 // needs collects accesses.
 type needs struct {
 	config *config.Config
-	events bool // an earlier rule takes events, which are the same objects in both of their groups
 	access []*access
 	notes  []string // about what no rule of RBAC stands for
 }
 
-// ofPatterns adds what rule j needs for those of its patterns that are wanted, as far as the patterns alone tell.
-func (n *needs) ofPatterns(j int, wanted func(config.ResourcePattern) bool) {
-	rule := &n.config.Watch[j]
-	eventGroup, takesEvents := eventGroup(rule)
-	for _, p := range rule.Resources {
-		if !wanted(p) {
-			continue
-		}
-		groups, note := p.Groups(), ""
+// class is a set of resources that patterns name: one, all of a group, those of a name in every group, or all.
+type class struct {
+	group    string // "*": every one
+	resource string // "*": every one
+}
+
+// meet is what is in both, and false where that is nothing.
+func (c class) meet(d class) (class, bool) {
+	both := func(a, b string) (string, bool) {
 		switch {
-		case p.Resource == "*" && groups == nil:
-			groups = []string{"*"}
-			note = fmt.Sprintf("watch[%d] takes every resource, also what is defined later; kubecdc rbac --discover writes out "+
-				"what a cluster serves now instead.", j)
-		case p.Resource == "*":
-			note = fmt.Sprintf("watch[%d] takes every resource of the group, also what is defined later.", j)
-		case groups == nil:
-			groups = []string{"*"}
-			note = fmt.Sprintf("watch[%d] gives no group for %s, which Kubernetes itself does not serve: it is taken from "+
-				"every group. %[2]s.<group> would narrow this.", j, p.Resource)
+		case a == "*":
+			return b, true
+		case b == "*", a == b:
+			return a, true
 		}
-		for _, g := range groups {
-			if p.Resource != "*" && excepts(rule, g, p.Resource) {
+		return "", false
+	}
+	g, ok := both(c.group, d.group)
+	r, too := both(c.resource, d.resource)
+	return class{g, r}, ok && too
+}
+
+// within tells if all of c is in d.
+func (c class) within(d class) bool {
+	m, ok := c.meet(d)
+	return ok && m == c
+}
+
+// clusterScoped tells of a resource that it is known to have objects without a namespace.
+func clusterScoped(c class) bool {
+	r, err := config.FindResource(c.resource)
+	return err == nil && r.ClusterScoped && r.Name == c.resource && r.Group == c.group
+}
+
+// classes are those of a pattern in rule j, less what that rule excepts and the second name of events.
+func (n *needs) classes(j int, p config.ResourcePattern) []class {
+	groups := p.Groups()
+	if groups == nil {
+		groups = []string{"*"}
+	}
+	var out []class
+	for _, g := range groups {
+		if p.Resource == "events" && isEventGroup(g) {
+			taken, ok := n.eventGroup()
+			if !ok || len(groups) == 1 && !n.config.Watch[j].Takes(g, "v1", "events") {
 				continue
 			}
-			if p.Resource == "events" && isEventGroup(g) && (n.events || g != eventGroup) {
-				continue
-			}
-			var notes []string
-			if note != "" {
-				notes = append(notes, note)
-			}
-			if except := exceptions(rule, p); len(except) > 0 {
-				notes = append(notes, fmt.Sprintf("RBAC has no exclusions: what watch[%d] excepts (%s) is allowed here and "+
-					"left out by kubecdc.", j, join(except)))
-			}
-			n.add(j, access{group: g, resource: p.Resource, notes: notes}, true)
+			g = taken
+		}
+		c := class{g, p.Resource}
+		if (c.resource == "*" || !excepts(&n.config.Watch[j], c)) && !slices.Contains(out, c) {
+			out = append(out, c)
 		}
 	}
-	n.events = n.events || takesEvents
+	return out
+}
+
+// ofPatterns adds what the rules need for those of their patterns that are wanted, as far as the patterns alone tell.
+func (n *needs) ofPatterns(wanted func(config.ResourcePattern) bool) {
+	var all []class
+	notes := map[class][]string{}
+	for j := range n.config.Watch {
+		for _, p := range n.config.Watch[j].Resources {
+			if !wanted(p) {
+				continue
+			}
+			for _, c := range n.classes(j, p) {
+				all = append(all, c)
+				notes[c] = union(notes[c], n.beyondPattern(j, p))
+			}
+		}
+	}
+	// What two patterns have in common is read by one informer for both of their rules, and that may need more than each of them.
+	for _, a := range slices.Clone(all) {
+		for _, b := range slices.Clone(all) {
+			if c, ok := a.meet(b); ok {
+				all = append(all, c)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b class) int {
+		return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.resource, b.resource))
+	})
+	for _, c := range slices.Compact(all) {
+		n.add(n.takers(c), access{group: c.group, resource: c.resource, notes: notes[c]}, !clusterScoped(c))
+	}
+}
+
+// takers are the rules that can take what is in a class, by their patterns.
+func (n *needs) takers(c class) []int {
+	var out []int
+	for j := range n.config.Watch {
+		rule := &n.config.Watch[j]
+		if clusterScoped(c) && !rule.Namespaces.Match("") {
+			continue
+		}
+		if slices.ContainsFunc(rule.Resources, func(p config.ResourcePattern) bool {
+			return slices.ContainsFunc(n.classes(j, p), c.within)
+		}) && !excepts(rule, c) {
+			out = append(out, j)
+		}
+	}
+	return out
+}
+
+// beyondPattern says what pattern p of rule j makes RBAC allow beyond what is read.
+func (n *needs) beyondPattern(j int, p config.ResourcePattern) []string {
+	rule := &n.config.Watch[j]
+	var notes []string
+	switch {
+	case p.Resource == "*" && p.Groups() == nil:
+		notes = append(notes, fmt.Sprintf("watch[%d] takes every resource, also what is defined later; kubecdc rbac --discover writes out "+
+			"what a cluster serves now instead.", j))
+	case p.Resource == "*":
+		notes = append(notes, fmt.Sprintf("watch[%d] takes every resource of the group, also what is defined later.", j))
+	case p.Groups() == nil:
+		notes = append(notes, fmt.Sprintf("watch[%d] gives no group for %s, which Kubernetes itself does not serve: it is taken from "+
+			"every group. %[2]s.<group> would narrow this.", j, p.Resource))
+	}
+	if except := exceptions(rule, p); len(except) > 0 {
+		notes = append(notes, fmt.Sprintf("RBAC has no exclusions: what watch[%d] excepts (%s) is allowed here and "+
+			"left out by kubecdc.", j, join(except)))
+	}
+	return notes
+}
+
+// eventGroup is that of the two groups in which the agent reads events, which are the same objects in both: the one in which the
+// first rule takes them that does.
+func (n *needs) eventGroup() (group string, takes bool) {
+	for j := range n.config.Watch {
+		if g, ok := eventGroup(&n.config.Watch[j]); ok {
+			return g, true
+		}
+	}
+	return "", false
 }
 
 // eventGroup is that of the two in which the agent reads events where the rule takes them: the first.
@@ -96,41 +191,110 @@ func eventGroup(r *config.Rule) (group string, takes bool) {
 
 func isEventGroup(g string) bool { return g == "" || g == "events.k8s.io" }
 
-// add adds a for rule j, in its namespaces.
-func (n *needs) add(j int, a access, namespaced bool) {
-	rule := &n.config.Watch[j]
-	names, literal := rule.Namespaces.Literal()
-	a.name = onlyName(rule)
-	a.notes = append(a.notes, beyondSelectors(j, rule, a.name)...)
-	if (a.group == "" || a.group == "*") && (a.resource == "secrets" || a.resource == "*") {
-		a.notes = append(a.notes, "Who may list Secrets may read their values; kubecdc drops these as it reads.")
-	}
-	switch p := n.config.Part(a.group, a.resource, "NODE_NAME"); {
-	case p.None:
-		return // another agent takes it
-	case n.config.Mode == config.ModeNode && p.Namespace != "":
-		names, literal = []string{p.Namespace}, true
-		fallthrough
-	case n.config.Mode == config.ModeNode:
-		a.notes = append(a.notes, fmt.Sprintf("RBAC knows no field selectors: the agent of each node reads what belongs to that "+
-			"(%s), and may read the rest.", p.FieldSelector))
-	case p.FieldSelector != "":
-		a.notes = append(a.notes, fmt.Sprintf("RBAC knows no field selectors: the companion reads what no node has (%s), and may read "+
-			"the rest.", p.FieldSelector))
-	}
-	if !literal {
-		if namespaced && !rule.Namespaces.All() {
-			a.notes = append(a.notes, fmt.Sprintf("RBAC has no globs: the namespaces of watch[%d] (%s) are chosen by kubecdc, and "+
-				"all are allowed. Plain names would give a Role for each.", j, join(rule.Namespaces)))
-		}
-		n.access = append(n.access, &a)
+// add adds a for the rules that can take it, in their namespaces: in each one of them where all of the rules name theirs plainly,
+// else in all. namespaced is false where its objects have no namespace.
+func (n *needs) add(rules []int, a access, namespaced bool) {
+	if rules = n.reachable(rules, namespaced); len(rules) == 0 {
 		return
 	}
-	for _, ns := range names {
+	if (a.group == "" || a.group == "*") && (a.resource == "secrets" || a.resource == "*") {
+		note := "Who may list Secrets may read their values; kubecdc drops these as it reads."
+		if !n.config.Redaction.Secrets {
+			note = "Who may list Secrets may read their values, and kubecdc sends them: redaction.secrets is false."
+		}
+		a.notes = append(a.notes, note)
+	}
+	within, literal := map[string][]int{}, true
+	for _, j := range rules {
+		names, ok := n.config.Watch[j].Namespaces.Literal()
+		literal = literal && ok
+		for _, ns := range names {
+			within[ns] = append(within[ns], j)
+		}
+	}
+	part := n.config.Part(a.group, a.resource, "NODE_NAME")
+	switch {
+	case part.None:
+		return // another agent takes it
+	case n.config.Mode == config.ModeNode:
+		if part.Namespace != "" {
+			within, literal = map[string][]int{part.Namespace: rules}, true
+		}
+		a.notes = append(a.notes, fmt.Sprintf("RBAC knows no field selectors: the agent of each node reads what belongs to that "+
+			"(%s), and may read the rest.", part.FieldSelector))
+	case part.FieldSelector != "":
+		a.notes = append(a.notes, fmt.Sprintf("RBAC knows no field selectors: the companion reads what no node has (%s), and may read "+
+			"the rest.", part.FieldSelector))
+	}
+	if !literal {
+		within = map[string][]int{"": rules}
+	}
+	for _, ns := range slices.Sorted(maps.Keys(within)) {
 		in := a
-		in.namespace, in.notes = ns, slices.Clone(a.notes)
+		of := within[ns]
+		if ns != "" {
+			of = n.reachable(of, false) // the namespace is no limit within it
+		}
+		in.namespace, in.name, in.notes = ns, n.onlyName(of), slices.Clone(a.notes)
+		for _, j := range of {
+			rule := &n.config.Watch[j]
+			in.notes = append(in.notes, beyondSelectors(j, rule, in.name)...)
+			_, plainly := rule.Namespaces.Literal()
+			switch {
+			case ns != "" || !namespaced || rule.Namespaces.All():
+			case plainly:
+				in.notes = append(in.notes, fmt.Sprintf("watch[%d] names its namespaces (%s), but another rule takes the same resources in others: they "+
+					"are read for both at a time.", j, join(rule.Namespaces)))
+			default:
+				in.notes = append(in.notes, fmt.Sprintf("RBAC has no globs: the namespaces of watch[%d] (%s) are chosen by kubecdc, and "+
+					"all are allowed. Plain names would give a Role for each.", j, join(rule.Namespaces)))
+			}
+		}
 		n.access = append(n.access, &in)
 	}
+}
+
+// reachable are those of the rules that can take anything of a resource which all of them name: none behind one without limits,
+// and of those with the same limits the first.
+func (n *needs) reachable(rules []int, namespaced bool) []int {
+	var out []int
+	seen := map[[3]string]bool{}
+	for _, j := range rules {
+		rule := &n.config.Watch[j]
+		limits := [3]string{join(rule.Namespaces), rule.LabelSelector, rule.FieldSelector}
+		if !namespaced || rule.Namespaces.All() {
+			limits[0] = ""
+		}
+		if seen[limits] {
+			continue
+		}
+		seen[limits] = true
+		out = append(out, j)
+		if limits == [3]string{} {
+			break
+		}
+	}
+	return out
+}
+
+// onlyName is the one name that the API server is asked for where all of the rules are read at a time, "": there are more. Of
+// several rules it applies the field selector that all have, and the agent the rest.
+func (n *needs) onlyName(rules []int) string {
+	first := &n.config.Watch[rules[0]]
+	for _, j := range rules[1:] {
+		if n.config.Watch[j].FieldSelector != first.FieldSelector || !ofMetadata(first.FieldSelector) {
+			return ""
+		}
+	}
+	return onlyName(first)
+}
+
+// ofMetadata tells a field selector that every resource has the fields of.
+func ofMetadata(selector string) bool {
+	s, err := fields.ParseSelector(selector)
+	return err == nil && !slices.ContainsFunc(s.Requirements(), func(r fields.Requirement) bool {
+		return r.Field != "metadata.name" && r.Field != "metadata.namespace"
+	})
 }
 
 // reduced is what is needed without what something else of it covers, in order.
@@ -149,10 +313,14 @@ func (n *needs) reduced() []*access {
 	})
 }
 
-// excepts tells if the rule leaves the resource out whatever its version.
-func excepts(r *config.Rule, group, resource string) bool {
+// excepts tells if the rule leaves all of the class out, whatever the version.
+func excepts(r *config.Rule, c class) bool {
 	return slices.ContainsFunc(r.Except, func(e config.ResourcePattern) bool {
-		return e.Version == "" && e.Match(group, "", resource)
+		if e.Version != "" {
+			return false
+		}
+		groups := e.Groups()
+		return (groups == nil || slices.Contains(groups, c.group)) && (e.Resource == "*" || e.Resource == c.resource)
 	})
 }
 

@@ -4,7 +4,10 @@
 // What the agent asks an API server for decides, and nothing else does:
 //
 //   - LIST and WATCH of what is captured, in all namespaces or, where a rule names its namespaces literally, in each of
-//     them. The questions under a selector (LIST of one name, Exact) are LISTs of the same resource.
+//     them. Where several rules can take a resource, one informer reads it for all of them: in the namespaces that any of them
+//     names, or in all, and under what selectors they have in common. The questions under a selector (LIST of one name,
+//     Exact) are LISTs of the same resource.
+//   - LIST and WATCH of CustomResourceDefinitions and APIServices, where a rule can take what Kubernetes itself does not serve.
 //   - GET of the namespace kube-system, whose uid names the cluster.
 //   - GET, UPDATE and CREATE of the ConfigMap with the checkpoint, where it is kept in one.
 //   - discovery, which the ClusterRole system:discovery gives to everyone who is authenticated.

@@ -21,6 +21,9 @@ type Options struct {
 	Name           string // of the roles and bindings
 	Namespace      string // of the ServiceAccount
 	ServiceAccount string
+	// Foreign tells if a pattern can name what Kubernetes itself does not serve. Where a rule does, the agent follows what is
+	// defined. nil: none can.
+	Foreign func(config.ResourcePattern) bool
 }
 
 // NewOptions checks what the API server would refuse. The ServiceAccount is written as NAMESPACE/NAME.
@@ -42,12 +45,12 @@ type Discovery struct {
 	Unknown   []string // group versions of which it was not told what they serve
 }
 
-// Resource is a resource that is served and the index of the rule that takes it.
+// Resource is a resource that is served and the indexes of the rules that can take objects of it, in order.
 type Resource struct {
 	Group      string
 	Resource   string
 	Namespaced bool
-	Rule       int
+	Rules      []int
 }
 
 // Manifests are objects for the API server, and what to say about them.
@@ -99,11 +102,7 @@ type Subject struct {
 // New derives the manifests for a valid configuration. Without a discovery (nil) wildcards stay wildcards.
 func New(c *config.Config, o Options, d *Discovery) *Manifests {
 	n := &needs{config: c}
-	for j := range c.Watch {
-		n.ofPatterns(j, func(p config.ResourcePattern) bool {
-			return d == nil || slices.Contains(d.Unserved, p.String())
-		})
-	}
+	n.ofPatterns(func(p config.ResourcePattern) bool { return d == nil || slices.Contains(d.Unserved, p.String()) })
 	if d != nil {
 		if len(d.Unknown) > 0 {
 			n.notes = append(n.notes, fmt.Sprintf("The API server could not tell what %s serves: rules for it may be missing.",
@@ -113,7 +112,7 @@ func New(c *config.Config, o Options, d *Discovery) *Manifests {
 			n.notes = append(n.notes, fmt.Sprintf("%s is not served now; it is allowed for the time when it is.", u))
 		}
 		for _, r := range d.Resources {
-			n.add(r.Rule, access{group: r.Group, resource: r.Resource}, r.Namespaced)
+			n.add(r.Rules, access{group: r.Group, resource: r.Resource}, r.Namespaced)
 		}
 	}
 
@@ -122,6 +121,14 @@ func New(c *config.Config, o Options, d *Discovery) *Manifests {
 		n.access = append(n.access, &access{
 			resource: "nodes", notes: []string{"Which nodes go, and leave Pods behind that no agent observes any more."},
 		})
+	}
+
+	if o.Foreign != nil && slices.ContainsFunc(c.Watch, func(r config.Rule) bool { return slices.ContainsFunc(r.Resources, o.Foreign) }) {
+		n.access = append(n.access,
+			&access{group: "apiextensions.k8s.io", resource: "customresourcedefinitions", notes: []string{
+				"What is defined: custom resources are told of from their birth to their end.",
+			}},
+			&access{group: "apiregistration.k8s.io", resource: "apiservices", notes: []string{"And what other API servers serve."}})
 	}
 
 	rules := map[string][]Rule{"": {{

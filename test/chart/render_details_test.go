@@ -135,7 +135,7 @@ func TestMemoryForQueue(t *testing.T) {
 	}
 }
 
-// A change of what the agent reads once rolls its pods; one of what it does not read leaves them alone.
+// A change of what the agent reads once rolls its pods; one of what it takes while it runs, or does not read, leaves them alone.
 func TestConfigurationRollsPods(t *testing.T) {
 	h := newHelm(t)
 	sum := func(args ...string) string {
@@ -143,8 +143,22 @@ func TestConfigurationRollsPods(t *testing.T) {
 		return text(pod, "metadata", "annotations", "checksum/config")
 	}
 	before := sum()
-	if after := sum("--set", "config.log.level=debug"); after == before {
-		t.Error("the level of the log changed and the pods would stay as they are")
+	for _, fixed := range []string{"config.log.format=text", "config.queue.events=5000", "bus.nats.stream.name=X", "config.snapshot.every=1h"} {
+		if after := sum("--set", fixed); after == before {
+			t.Errorf("%s changed and the pods would stay as they are", fixed)
+		}
+	}
+	for _, live := range []string{
+		"config.log.level=debug", `config.watch=[{"resources":["pods"]}]`, `config.noise=["status-only"]`, `config.strip=["metadata.labels"]`,
+		`config.redaction={"secrets":true,"mode":"remove"}`,
+	} {
+		flag := "--set"
+		if strings.ContainsAny(live, "[{") {
+			flag = "--set-json"
+		}
+		if after := sum(flag, live); after != before {
+			t.Errorf("%s changed, which a running agent takes, and its pods would be made anew", live)
+		}
 	}
 	if after := sum("--set", "replicas=5", "--set", "service.port=9000"); after != before {
 		t.Error("the number of replicas changed and all pods would be made anew")
@@ -177,6 +191,15 @@ func TestRulesOfModes(t *testing.T) {
 			"both", `[{"resources":["*.v1."],"namespaces":["shop"],"labelSelector":"a=b"},{"resources":["nodes.v1."]}]`,
 			`[{"resources":["pods"],"namespaces":["shop"],"labelSelector":"a=b"},{"resources":["nodes.v1."]}]`,
 			`[{"resources":["*.v1."],"namespaces":["shop"],"labelSelector":"a=b"},{"resources":["nodes.v1."]}]`,
+		},
+		// Rules are tried in order for each object: a later one is for what is left.
+		{
+			"both", `[{"resources":["pods"],"labelSelector":"a=b"},{"resources":["*"]}]`,
+			`[{"resources":["pods"],"labelSelector":"a=b"},{"resources":["pods","nodes"]}]`, `[{"resources":["pods"],"labelSelector":"a=b"},{"resources":["*"]}]`,
+		},
+		{
+			"both", `[{"resources":["pods","nodes"]},{"resources":["*"]}]`, `[{"resources":["pods","nodes"]}]`,
+			`[{"resources":["pods","nodes"]},{"resources":["*"]}]`,
 		},
 		{"both", `[{"resources":["nodes","services"]}]`, `[{"resources":["nodes"]}]`, `[{"resources":["nodes","services"]}]`},
 		{"node", `[]`, `[{"resources":["pods","nodes"]}]`, `[{"resources":["pods"]}]`},

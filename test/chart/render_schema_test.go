@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -190,12 +191,20 @@ func describe(t *testing.T, values schema) {
 // The groups of resources that are written without one, for the roles.
 func TestSchemaOfResources(t *testing.T) {
 	groups := map[string][]string{}
+	var clusterScoped []string
 	for _, name := range config.ResourceNames() {
 		var p config.ResourcePattern
 		if err := p.UnmarshalText([]byte(name)); err != nil {
 			t.Fatal(err)
 		}
 		groups[name] = p.Groups()
+		if r, err := config.FindResource(name); err != nil {
+			t.Fatal(err)
+		} else if r.ClusterScoped {
+			clusterScoped = append(clusterScoped, name)
+		}
 	}
+	slices.Sort(clusterScoped)
 	generated(t, "files/resources.json", indented(t, groups))
+	generated(t, "files/cluster-scoped.json", indented(t, clusterScoped))
 }

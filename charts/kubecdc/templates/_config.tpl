@@ -56,7 +56,7 @@ none: every one.
 {{- if regexMatch "^!\\*+$" $n -}}{{- $excludes = true -}}{{- end -}}
 {{- end -}}
 {{- $clusterwide := or (not $namespaces) (and $everywhere (not $excludes)) -}}
-{{- dict "resources" $resources "except" $except "namespaces" $namespaces "literal" (and $literal (gt (len $namespaces) 0)) "clusterwide" $clusterwide "fieldSelector" (.rule.fieldSelector | default "" | toString) | toJson -}}
+{{- dict "resources" $resources "except" $except "namespaces" $namespaces "literal" (and $literal (gt (len $namespaces) 0)) "clusterwide" $clusterwide "labelSelector" (.rule.labelSelector | default "" | toString) "fieldSelector" (.rule.fieldSelector | default "" | toString) | toJson -}}
 {{- end -}}
 
 {{/* The resources that Kubernetes itself serves, and the groups they are in. */}}
@@ -66,7 +66,7 @@ none: every one.
 
 {{/*
 What a component watches: {root, component}. In mode both, what belongs to a node is left to the agents on the nodes: pods and
-nodes, by the first rule that takes them; the companion has all rules. In mode node it has those for pods, as the agents
+nodes, by the rules that take them; the companion has all rules. In mode node it has those for pods, as the agents
 on the nodes do.
 */}}
 {{- define "kubecdc.watch" -}}
@@ -87,17 +87,21 @@ on the nodes do.
 {{- toYaml $watch -}}
 {{- else -}}
 {{- $known := include "kubecdc.known" $root | fromJson -}}
-{{- $taken := dict -}}{{- $rules := list -}}
+{{- $seen := dict -}}{{- $rules := list -}}
 {{- range $rule := $watch -}}
 {{- $parsed := include "kubecdc.rule" (dict "rule" $rule "known" $known) | fromJson -}}
 {{- $resources := list -}}
 {{- range $name := $only -}}
 {{- $can := or (ne $name "nodes") $parsed.clusterwide -}}
-{{- if and $can (not (hasKey $taken $name)) (include "kubecdc.takes" (dict "rule" $parsed "group" "" "version" "v1" "resource" $name)) -}}
-{{- $_ := set $taken $name true -}}
+{{- if and $can (include "kubecdc.takes" (dict "rule" $parsed "group" "" "version" "v1" "resource" $name)) -}}
+{{- /* A later rule takes what one before leaves. */ -}}
+{{- $before := get $seen $name | default list -}}
+{{- if include "kubecdc.reachable" (dict "rules" (append $before $parsed) "namespaced" (ne $name "nodes")) | fromJsonArray | len | eq (len (append $before $parsed)) -}}
+{{- $_ := set $seen $name (append $before $parsed) -}}
 {{- $text := $name -}}
 {{- range $parsed.resources -}}{{- if eq .resource $name -}}{{- $text = .text -}}{{- end -}}{{- end -}}
 {{- $resources = append $resources $text -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- if $resources -}}

@@ -13,8 +13,10 @@ metadata:
     {{- merge (include "kubecdc.selectorLabels" $root | fromYaml) (dict "app.kubernetes.io/component" .component) $v.commonLabels $v.podLabels | toYaml | nindent 4 }}
   annotations:
     kubectl.kubernetes.io/default-container: kubecdc
-    {{- /* What the agent reads once, when it starts. */}}
-    checksum/config: {{ include "kubecdc.config" . | sha256sum }}
+    {{- /* What the agent reads once, when it starts. The rest it takes while it runs. */}}
+    {{- $fixed := omit (include "kubecdc.config" . | fromYaml) "watch" "strip" "noise" "redaction" }}
+    {{- if kindIs "map" $fixed.log }}{{- $_ := set $fixed "log" (omit $fixed.log "level") }}{{- if not $fixed.log }}{{- $fixed = omit $fixed "log" }}{{- end }}{{- end }}
+    checksum/config: {{ toYaml $fixed | sha256sum }}
     {{- with $v.podAnnotations }}
     {{- toYaml . | nindent 4 }}
     {{- end }}

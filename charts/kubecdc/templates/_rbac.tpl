@@ -7,47 +7,98 @@ ClusterRole. The tests compare the two for every set of values.
 {{- $component := .component -}}
 {{- $c := include "kubecdc.config" . | fromYaml -}}
 {{- $known := include "kubecdc.known" $root | fromJson -}}
+{{- $clusterScoped := $root.Files.Get "files/cluster-scoped.json" | fromJsonArray -}}
 {{- $access := dict -}}
-{{- $events := false -}}
-{{- $pods := false -}}
-{{- range $rule := $c.watch -}}
-{{- $r := include "kubecdc.rule" (dict "rule" $rule "known" $known) | fromJson -}}
-{{- $q := dict "rule" $r "version" "v1" "resource" "events" -}}
-{{- $eventGroup := "" -}}{{- $takesEvents := true -}}
-{{- if not (include "kubecdc.takes" (set $q "group" "")) -}}
-{{- $takesEvents = not (not (include "kubecdc.takes" (set $q "group" "events.k8s.io"))) -}}
-{{- if $takesEvents -}}{{- $eventGroup = "events.k8s.io" -}}{{- end -}}
+{{- $pods := false -}}{{- $foreign := false -}}
+{{- $rules := list -}}
+{{- range $c.watch -}}
+{{- $rules = append $rules (include "kubecdc.rule" (dict "rule" . "known" $known) | fromJson) -}}
 {{- end -}}
-{{- $only := include "kubecdc.onlyName" $r.fieldSelector -}}
-{{- $namespaces := ternary $r.namespaces (list "") $r.literal -}}
+{{- /* Events are the same objects in two groups, and read in the one in which the first rule takes them. */ -}}
+{{- $takesEvents := false -}}{{- $eventGroup := "" -}}
+{{- range $r := $rules -}}
+{{- range $group := list "" "events.k8s.io" -}}
+{{- if and (not $takesEvents) (include "kubecdc.takes" (dict "rule" $r "group" $group "version" "v1" "resource" "events")) -}}
+{{- $takesEvents = true -}}{{- $eventGroup = $group -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- /* What each rule's patterns stand for: classes of group and resource. */ -}}
+{{- $classes := dict -}}{{- $of := list -}}
+{{- range $r := $rules -}}
+{{- $own := dict -}}
 {{- if include "kubecdc.takes" (dict "rule" $r "group" "" "version" "v1" "resource" "pods") -}}{{- $pods = true -}}{{- end -}}
 {{- range $p := $r.resources -}}
+{{- if include "kubecdc.foreign" $p -}}{{- $foreign = true -}}{{- end -}}
 {{- range $group := ternary (list "*") $p.groups $p.any -}}
 {{- $wanted := true -}}
-{{- if ne $p.resource "*" -}}
-{{- range $r.except -}}
-{{- if and (not .version) (include "kubecdc.matches" (dict "pattern" . "group" $group "version" "" "resource" $p.resource)) -}}{{- $wanted = false -}}{{- end -}}
+{{- if and (eq $p.resource "events") (has $group (list "" "events.k8s.io")) -}}
+{{- if not $takesEvents -}}{{- $wanted = false -}}
+{{- else if and (eq (len $p.groups) 1) (not (include "kubecdc.takes" (dict "rule" $r "group" $group "version" "v1" "resource" "events"))) -}}{{- $wanted = false -}}
 {{- end -}}
+{{- $group = $eventGroup -}}
 {{- end -}}
-{{- if and (eq $p.resource "events") (has $group (list "" "events.k8s.io")) (or $events (ne $group $eventGroup)) -}}{{- $wanted = false -}}{{- end -}}
-{{- if and (eq $component "agent") (ne $root.Values.mode "cluster") (eq $p.resource "nodes") (eq $group "") -}}{{- $wanted = false -}}{{- end -}}
+{{- if and (ne $p.resource "*") (include "kubecdc.excepts" (dict "rule" $r "group" $group "resource" $p.resource)) -}}{{- $wanted = false -}}{{- end -}}
 {{- if $wanted -}}
+{{- $_ := set $own (printf "%s\t%s" $group $p.resource) (dict "group" $group "resource" $p.resource) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $classes = merge $classes $own -}}
+{{- $of = append $of $own -}}
+{{- end -}}
+{{- /* What two of them have in common is read by one informer for both of their rules. */ -}}
+{{- $all := deepCopy $classes -}}
+{{- range $a := $classes -}}
+{{- range $b := $classes -}}
+{{- $group := ternary $b.group $a.group (eq $a.group "*") -}}
+{{- $resource := ternary $b.resource $a.resource (eq $a.resource "*") -}}
+{{- if and (has $b.group (list "*" $group)) (has $b.resource (list "*" $resource)) -}}
+{{- $_ := set $all (printf "%s\t%s" $group $resource) (dict "group" $group "resource" $resource) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $class := $all -}}
+{{- $namespaced := not (and (has $class.resource $clusterScoped) (has $class.group (get $known $class.resource))) -}}
+{{- $takers := list -}}
+{{- range $j, $r := $rules -}}
+{{- $takes := false -}}
+{{- range $own := index $of $j -}}
+{{- if and (has $own.group (list "*" $class.group)) (has $own.resource (list "*" $class.resource)) -}}{{- $takes = true -}}{{- end -}}
+{{- end -}}
+{{- if and $takes (or $namespaced $r.clusterwide) (not (include "kubecdc.excepts" (dict "rule" $r "group" $class.group "resource" $class.resource))) -}}
+{{- $takers = append $takers $r -}}
+{{- end -}}
+{{- end -}}
+{{- $takers = include "kubecdc.reachable" (dict "rules" $takers "namespaced" $namespaced) | fromJsonArray -}}
+{{- if and (eq $component "agent") (ne $root.Values.mode "cluster") (eq $class.resource "nodes") (eq $class.group "") -}}{{- $takers = list -}}{{- end -}}
+{{- if $takers -}}
+{{- $within := dict -}}{{- $literal := true -}}
+{{- range $r := $takers -}}
+{{- if not $r.literal -}}{{- $literal = false -}}{{- end -}}
+{{- range $r.namespaces -}}{{- $_ := set $within . (append (get $within . | default list) $r) -}}{{- end -}}
+{{- end -}}
+{{- if not $literal -}}{{- $within = dict "" $takers -}}{{- end -}}
 {{- /* Of Leases, those in kube-node-lease belong to nodes. */ -}}
-{{- $lease := and (eq $component "node") (eq $p.resource "leases") (eq $group "coordination.k8s.io") -}}
-{{- range $namespace := ternary (list "kube-node-lease") $namespaces $lease -}}
-{{- $_ := set $access (printf "%s\t%s\t%s\t%s" $namespace $group $only $p.resource) (dict "namespace" $namespace "group" $group "name" $only "resource" $p.resource) -}}
+{{- if and (eq $component "node") (eq $class.resource "leases") (eq $class.group "coordination.k8s.io") -}}{{- $within = dict "kube-node-lease" $takers -}}{{- end -}}
+{{- range $namespace, $in := $within -}}
+{{- if $namespace -}}{{- $in = include "kubecdc.reachable" (dict "rules" $in "namespaced" false) | fromJsonArray -}}{{- end -}}
+{{- $only := include "kubecdc.onlyNameOf" (dict "rules" $in) -}}
+{{- $_ := set $access (printf "%s\t%s\t%s\t%s" $namespace $class.group $only $class.resource) (dict "namespace" $namespace "group" $class.group "name" $only "resource" $class.resource) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- end -}}
-{{- if $takesEvents -}}{{- $events = true -}}{{- end -}}
+{{- if $foreign -}}
+{{- /* What is defined, and no longer, is followed. */ -}}
+{{- $_ := set $access "\tapiextensions.k8s.io\t\tcustomresourcedefinitions" (dict "namespace" "" "group" "apiextensions.k8s.io" "name" "" "resource" "customresourcedefinitions") -}}
+{{- $_ := set $access "\tapiregistration.k8s.io\t\tapiservices" (dict "namespace" "" "group" "apiregistration.k8s.io" "name" "" "resource" "apiservices") -}}
 {{- end -}}
 {{- if and $pods (eq $component "agent") (ne $root.Values.mode "cluster") -}}
 {{- /* The companion follows which nodes go. */ -}}
 {{- $_ := set $access "\t\t\tnodes" (dict "namespace" "" "group" "" "name" "" "resource" "nodes") -}}
 {{- end -}}
 {{- $kubeSystem := dict "apiGroups" (list "") "resources" (list "namespaces") "resourceNames" (list "kube-system") "verbs" (list "get") -}}
-{{- $rules := dict "" (list $kubeSystem) -}}
+{{- $rules = dict "" (list $kubeSystem) -}}
 {{- $last := "" -}}
 {{- range $key := keys $access | sortAlpha -}}
 {{- $b := get $access $key -}}
@@ -102,6 +153,59 @@ nor what is no name of a path.
 {{- end -}}
 {{- end -}}
 {{- if and $only (not (regexMatch "[/%\\\\]" $only)) (not (has $only (list "." ".."))) -}}{{- $only -}}{{- end -}}
+{{- end -}}
+
+{{/* The one name that the API server is asked for where all of the rules are read at a time: {rules}. */}}
+{{- define "kubecdc.onlyNameOf" -}}
+{{- $selector := (first .rules).fieldSelector -}}
+{{- $same := true -}}
+{{- range rest .rules -}}
+{{- if ne .fieldSelector $selector -}}{{- $same = false -}}{{- end -}}
+{{- end -}}
+{{- if gt (len .rules) 1 -}}
+{{- range $term := splitList "," $selector -}}
+{{- if not (regexMatch "^metadata\\.(name|namespace)!?=" $term) -}}{{- $same = false -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if $same -}}{{- include "kubecdc.onlyName" $selector -}}{{- end -}}
+{{- end -}}
+
+{{/*
+Those of the rules, which name one resource, that can take anything of it: {rules, namespaced}. None behind one without
+limits, and of those with the same limits the first.
+*/}}
+{{- define "kubecdc.reachable" -}}
+{{- $namespaced := .namespaced -}}
+{{- $out := list -}}{{- $seen := dict -}}{{- $whole := false -}}
+{{- range $r := .rules -}}
+{{- $everywhere := or (not $namespaced) (not $r.namespaces) (and $r.clusterwide (has "*" $r.namespaces)) -}}
+{{- $limits := printf "%s\t%s\t%s" (ternary "" (join "," $r.namespaces) $everywhere) $r.labelSelector $r.fieldSelector -}}
+{{- if and (not $whole) (not (hasKey $seen $limits)) -}}
+{{- $out = append $out $r -}}
+{{- $_ := set $seen $limits true -}}
+{{- $whole = eq $limits "\t\t" -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $out -}}
+{{- end -}}
+
+{{/* Tells if a rule leaves all of a class out, whatever the version: {rule (parsed), group, resource}. "1" or nothing. */}}
+{{- define "kubecdc.excepts" -}}
+{{- $group := .group -}}{{- $resource := .resource -}}{{- $out := "" -}}
+{{- range .rule.except -}}
+{{- if and (not .version) (or .any (has $group .groups)) (has .resource (list "*" $resource)) -}}{{- $out = "1" -}}{{- end -}}
+{{- end -}}
+{{- $out -}}
+{{- end -}}
+
+{{/* Tells if a pattern (parsed) can name what Kubernetes itself does not serve. "1" or nothing. */}}
+{{- define "kubecdc.foreign" -}}
+{{- if .any -}}1
+{{- else -}}
+{{- range .groups -}}
+{{- if not (has . (list "" "admissionregistration.k8s.io" "apiextensions.k8s.io" "apiregistration.k8s.io" "apps" "authentication.k8s.io" "authorization.k8s.io" "autoscaling" "batch" "certificates.k8s.io" "coordination.k8s.io" "discovery.k8s.io" "events.k8s.io" "extensions" "flowcontrol.apiserver.k8s.io" "internal.apiserver.k8s.io" "networking.k8s.io" "node.k8s.io" "policy" "rbac.authorization.k8s.io" "resource.k8s.io" "scheduling.k8s.io" "storage.k8s.io" "storagemigration.k8s.io")) -}}1{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Tells if all resources of all groups are allowed. "1" or nothing. */}}

@@ -54,7 +54,7 @@ func TestRunCluster(t *testing.T) {
 		written, err = w.write(writing, "shop-run", "written")
 		return err
 	})
-	w.mustHelm(t, "upgrade", "kubecdc", w.chart, "--namespace", "kubecdc-run", "--reuse-values", "--set", "config.log.level=debug",
+	w.mustHelm(t, "upgrade", "kubecdc", w.chart, "--namespace", "kubecdc-run", "--reuse-values", "--set", "config.queue.events=5000",
 		"--wait", "--timeout", "120s")
 	for _, p := range w.ready(t, "kubecdc-run", "agent", 2) {
 		if p.Name == pods[0].Name || p.Name == pods[1].Name {

@@ -102,7 +102,7 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 		t.Errorf("operations of a pod: %q; want one created, left, entered and deleted", ops)
 	}
 
-	w.mustHelm(t, "upgrade", "kubecdc", w.chart, "--namespace", namespace, "--reuse-values", "--set", "config.log.level=debug",
+	w.mustHelm(t, "upgrade", "kubecdc", w.chart, "--namespace", namespace, "--reuse-values", "--set", "config.queue.events=5000",
 		"--wait", "--timeout", "180s")
 	eventually(t, time.Minute, func() error {
 		for _, p := range w.ready(t, namespace, "node", 2) {

@@ -31,13 +31,13 @@ func TestRelease(t *testing.T) {
 	}
 	first, other := w.checksum(t, left), w.checksum(t, right)
 
-	w.mustHelm(t, "upgrade", "kubecdc", w.chart, "--namespace", "left-shop", "--reuse-values", "--set", "config.log.level=debug")
+	w.mustHelm(t, "upgrade", "kubecdc", w.chart, "--namespace", "left-shop", "--reuse-values", "--set", "config.queue.events=5000")
 	changed := w.deployed(t, "left-shop")
 	second := w.checksum(t, changed)
 	if first == second {
 		t.Error("an upgrade with another configuration has not changed the annotation checksum/config")
 	}
-	if text := w.configText(t, changed); !strings.Contains(text, "level: debug") {
+	if text := w.configText(t, changed); !strings.Contains(text, "events: 5000") {
 		t.Errorf("configuration after the upgrade:\n%s", text)
 	}
 	if again := w.checksum(t, w.deployed(t, "right-shop")); again != other {

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	// reloadEvery is how often the configuration file is read. What has changed is taken when two readings in a row are the same:
+	// it may be being written.
+	reloadEvery = 2 * time.Second
+	// reloadSoon is the time between those two where somebody has asked for it.
+	reloadSoon = 100 * time.Millisecond
+	// reloadSlow is how long nothing needs to be said of a configuration that is being taken.
+	reloadSlow = 10 * time.Second
+)
+
+// reloader has a running agent take its configuration file anew when that has changed, or on SIGHUP. A file that is wrong changes
+// nothing: it is said what is wrong, and the one before stays in force.
+type reloader struct {
+	flags *runFlags
+	// take has the informers go on with what is given. An error: they go on as before.
+	take    func(ctx context.Context, next *loaded) (scopesDiff, error)
+	standby func() bool // another agent leads; nil: there is no election
+	log     *slog.Logger
+	level   *slog.LevelVar
+	metrics *reloadMetrics
+	hup     <-chan os.Signal // of one element: to be asked twice is to be asked; nil: nobody asks
+
+	mu    sync.Mutex
+	state reloadState
+}
+
+// reloadState is what is shown.
+type reloadState struct {
+	force    *loaded
+	since    time.Time // it has been in force
+	taking   time.Time // since when another one is being taken, zero: none is
+	problems []string  // why the file, as it is now, is not in force; none: it is
+	tried    time.Time // when that was found
+}
+
+// scopesDiff counts scopes by what a new selection has done to them.
+type scopesDiff struct{ begun, ended, kept int }
+
+// result is what has become of a changed file, as the metric has it.
+type result string
+
+const (
+	resultApplied   result = "applied"
+	resultRefused   result = "refused"   // it is wrong, or changes what needs a restart
+	resultUnchanged result = "unchanged" // it means what is in force
+	resultFailed    result = "failed"    // it could not be read, or the informers could not take it
+)
+
+func newReloader(first *loaded, f *runFlags, log *slog.Logger, level *slog.LevelVar, reg prometheus.Registerer) *reloader {
+	r := &reloader{flags: f, log: log, level: level, metrics: newReloadMetrics(reg)}
+	r.state = reloadState{force: first, since: time.Now()}
+	r.metrics.inForce(first.hash, r.state.since)
+	return r
+}
+
+// look is what is shown now.
+func (r *reloader) look() reloadState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state
+}
+
+// ok is an error where the file, as it is now, is not in force.
+func (r *reloader) ok() error {
+	s := r.look()
+	if len(s.problems) == 0 {
+		return nil
+	}
+	more := ""
+	if n := len(s.problems) - 1; n > 0 {
+		more = fmt.Sprintf(" (and %d more)", n)
+	}
+	return fmt.Errorf("%s was changed and is not in force, the one before is: %s%s", r.flags.config, s.problems[0], more)
+}
+
+func (r *reloader) detail() string {
+	s := r.look()
+	if !s.taking.IsZero() {
+		return fmt.Sprintf("the changed %s is being taken for %s", r.flags.config, span(time.Since(s.taking)))
+	}
+	return fmt.Sprintf("%s, sha256 %s", r.flags.config, short(s.force.hash))
+}
+
+// short is as much of a hash as people compare.
+func short(hash string) string { return hash[:min(12, len(hash))] }
+
+// run follows the file until ctx ends.
+func (r *reloader) run(ctx context.Context) error {
+	if i, err := os.Stat(r.flags.config); err == nil && !i.Mode().IsRegular() {
+		r.log.Info("the configuration is no regular file: it is read once", "config", r.flags.config)
+		r.cannot(ctx)
+		return nil
+	}
+	// Of the last reading that was looked into, and of the last one. Nothing has been: it may have changed since it was loaded.
+	decided, before := "", ""
+	keys, asked := keysOf(r.look().force), false
+	for {
+		wait := reloadEvery
+		if asked {
+			wait = reloadSoon
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-r.hup:
+			asked = true
+		case <-timer.C:
+		}
+		timer.Stop()
+		now := readConfigured(r.flags.config, keys)
+		if now.sum != before || now.sum == decided && !asked {
+			before = now.sum
+			continue
+		}
+		keys = r.decide(ctx, now, asked)
+		asked = false
+		// What a refused file names as its key is followed too: it may be what is missing.
+		decided = readConfigured(r.flags.config, keys).sumIf(now)
+		before = decided
+	}
+}
+
+// cannot tells whoever asks.
+func (r *reloader) cannot(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.hup:
+			r.log.Warn("asked to read the configuration again, but it is no regular file: restart the agent", "config", r.flags.config)
+		}
+	}
+}
+
+// decide takes what was read, or says why not. It returns the keys to follow from now on.
+func (r *reloader) decide(ctx context.Context, now reading, asked bool) (keys []string) {
+	began, force := time.Now(), r.look().force
+	next, problems := r.consider(now)
+	keys = keysOf(force, next)
+	if problems != nil {
+		outcome := resultRefused
+		if now.err != nil {
+			outcome = resultFailed
+		}
+		r.refuse(outcome, problems, hashOf(now.data))
+		return keys
+	}
+	changes := changedKeys(force.Config, next.Config)
+	if !slices.Equal(force.key, next.key) && !slices.Contains(changes, "redaction.keyFile") {
+		changes = append(changes, "redaction.keyFile (its content)")
+	}
+	needRestart := fixed(changes)
+	switch {
+	case len(needRestart) > 0:
+		r.refuse(resultRefused, []string{strings.Join(needRestart, ", ") + ": cannot be changed while the agent runs: restart the agent, or take the change back"}, next.hash)
+		return keys
+	case len(changes) == 0:
+		r.unchanged(next, asked)
+		return keys
+	}
+	r.taking(began)
+	slow := time.AfterFunc(reloadSlow, func() {
+		r.log.Warn("the changed configuration is not in force yet: what was read until now has to be on the bus first", "config", r.flags.config)
+	})
+	scopes, err := r.take(ctx, next)
+	slow.Stop()
+	r.taking(time.Time{})
+	switch {
+	case ctx.Err() != nil:
+		return keys
+	case err != nil:
+		r.refuse(resultFailed, []string{err.Error()}, next.hash)
+		return keys
+	}
+	r.level.Set(next.Log.Level.Slog())
+	r.nowInForce(next, resultApplied)
+	attrs := []any{
+		"config", r.flags.config, "sha256", short(next.hash), "changed", changes, "rules", len(next.Watch),
+		"scopes_begun", scopes.begun, "scopes_ended", scopes.ended, "scopes_kept", scopes.kept, "took", time.Since(began),
+	}
+	if r.standby != nil && r.standby() {
+		attrs = append(attrs, "standby", "it is followed when this agent leads")
+	}
+	r.log.Info("the changed configuration is in force", attrs...)
+	next.say(r.log)
+	return keysOf(next)
+}
+
+// consider reads the configuration that was found. problems say why it cannot be in force; next may be there all the same.
+func (r *reloader) consider(now reading) (next *loaded, problems []string) {
+	if now.err != nil {
+		return nil, []string{fmt.Sprintf("read configuration: %v", now.err)}
+	}
+	next, err := loadFrom(r.flags, now.data)
+	if err != nil {
+		return next, complaints(err)
+	}
+	if _, err := next.mac(); err != nil {
+		return next, []string{err.Error()}
+	}
+	return next, nil
+}
+
+// refuse keeps what is in force. What was said of the same file is not said again.
+func (r *reloader) refuse(outcome result, problems []string, hash string) {
+	r.mu.Lock()
+	known := slices.Equal(r.state.problems, problems)
+	r.state.problems = problems
+	if !known {
+		r.state.tried = time.Now()
+	}
+	r.mu.Unlock()
+	r.metrics.done(outcome)
+	if known {
+		return
+	}
+	const advice = "mend the file: 'kubecdc config check' tells what is wrong with it"
+	r.log.Error("the changed configuration is not taken, the one before stays in force", "config", r.flags.config, "result", string(outcome),
+		"sha256", short(hash), "problems", len(problems), "advice", advice)
+	for _, p := range problems {
+		r.log.Error("why the changed configuration is not taken", "config", r.flags.config, "err", p)
+	}
+}
+
+// unchanged is for a file that means what is in force. Nobody is told of what nobody asked for.
+func (r *reloader) unchanged(next *loaded, asked bool) {
+	s := r.look()
+	if s.force.hash == next.hash && len(s.problems) == 0 && !asked {
+		return
+	}
+	r.nowInForce(next, resultUnchanged)
+	r.log.Info("the configuration file means what is in force: nothing changes", "config", r.flags.config, "sha256", short(next.hash))
+}
+
+func (r *reloader) nowInForce(next *loaded, outcome result) {
+	now := time.Now()
+	r.mu.Lock()
+	if outcome == resultApplied {
+		r.state.since = now
+	}
+	r.state.force, r.state.problems, r.state.tried = next, nil, time.Time{}
+	r.mu.Unlock()
+	r.metrics.done(outcome)
+	r.metrics.inForce(next.hash, now)
+}
+
+func (r *reloader) taking(since time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state.taking = since
+}
+
+func (r *reloader) status() *configStatus {
+	s := r.look()
+	out := &configStatus{File: r.flags.config, SHA256: s.force.hash, Since: s.since, Problems: s.problems}
+	if !s.taking.IsZero() {
+		out.Taking = &s.taking
+	}
+	if len(s.problems) > 0 {
+		out.Refused = &s.tried
+	}
+	return out
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/kubecdc/kubecdc/internal/config"
+)
+
+// loaded is a configuration with what it was read from.
+type loaded struct {
+	*config.Config
+
+	hash string // sha256 of the file's content in hex, "": there is no file
+	key  []byte // content of redaction.keyFile, nil: there is none
+}
+
+// load reads the configuration and the key that it names.
+func load(f *runFlags) (*loaded, error) {
+	if f.config == "" {
+		cfg, err := loadConfig(f)
+		return &loaded{Config: cfg}, err
+	}
+	data, err := readConfigFile(f)
+	if err != nil {
+		return nil, err
+	}
+	return loadFrom(f, data)
+}
+
+// loadFrom is load of a file whose content is there already. Where the key is what is wrong, the rest is returned with the error.
+func loadFrom(f *runFlags, data []byte) (*loaded, error) {
+	cfg, err := parseConfig(f, data)
+	if err != nil {
+		return nil, err
+	}
+	l := &loaded{Config: cfg, hash: hashOf(data)}
+	if l.key, err = readKey(cfg.Redaction.KeyFile); err != nil {
+		return l, usageError{err}
+	}
+	return l, nil
+}
+
+// What is far above any configuration, and any key.
+const (
+	maxConfigBytes = 1 << 20
+	maxKeyBytes    = 64 << 10
+)
+
+// readKey reads the key that values are hashed with, without the newline that an editor or echo puts behind it. Path "": there is
+// none. An error names the file and has nothing of its content.
+func readKey(path string) ([]byte, error) {
+	if path == "" {
+		return nil, nil
+	}
+	key, err := readUpTo(path, maxKeyBytes)
+	if err != nil {
+		return nil, fmt.Errorf("redaction.keyFile: %w", err)
+	}
+	if n := len(key); n > 0 && key[n-1] == '\n' {
+		key = key[:n-1]
+	}
+	return key, nil
+}
+
+// readUpTo reads a file of at most n bytes. To open what is no regular file might take for ever.
+func readUpTo(path string, n int64) ([]byte, error) {
+	if i, err := os.Stat(path); err == nil && !i.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	data, err := io.ReadAll(io.LimitReader(f, n+1))
+	if err == nil && int64(len(data)) > n {
+		err = fmt.Errorf("%s is larger than %d bytes", path, n)
+	}
+	return data, err
+}
+
+func hashOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// reading is what was found at one time in the configuration file and in the keys that it names, or named.
+type reading struct {
+	data []byte // of the configuration
+	err  error  // why it could not be read
+	sum  string // the same for the same content, of the keys too
+}
+
+// readConfigured reads by path: what a ConfigMap's volume has is a symlink to a symlink, which is swapped.
+func readConfigured(file string, keys []string) reading {
+	var r reading
+	r.data, r.err = readUpTo(file, maxConfigBytes)
+	sum := sha256.New()
+	add := func(data []byte, err error) {
+		if err != nil {
+			data = []byte(err.Error())
+		}
+		fmt.Fprintf(sum, "%t %d ", err == nil, len(data))
+		sum.Write(data)
+	}
+	add(r.data, r.err)
+	for _, k := range keys {
+		add(readUpTo(k, maxKeyBytes))
+	}
+	r.sum = hex.EncodeToString(sum.Sum(nil))
+	return r
+}
+
+// sumIf is the sum of the reading where the configuration is as in r, else "".
+func (r reading) sumIf(as reading) string {
+	if (r.err == nil) != (as.err == nil) || !bytes.Equal(r.data, as.data) {
+		return ""
+	}
+	return r.sum
+}
+
+// keysOf are the files of keys that the configurations name.
+func keysOf(all ...*loaded) []string {
+	var keys []string
+	for _, l := range all {
+		if l != nil && l.Redaction.KeyFile != "" {
+			keys = append(keys, l.Redaction.KeyFile)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// complaints are the errors of a configuration, one each, without the lines of the file that they are about.
+func complaints(err error) []string {
+	var invalid config.Errors
+	if !errors.As(err, &invalid) {
+		return []string{err.Error()}
+	}
+	const most = 20
+	var out []string
+	for i, e := range invalid {
+		if i == most {
+			return append(out, fmt.Sprintf("and %d more: kubecdc config check shows all", len(invalid)-most))
+		}
+		text := e.Message
+		if e.Path != "" {
+			text = e.Path + ": " + text
+		}
+		if e.Line > 0 {
+			text = fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, text)
+		}
+		out = append(out, text)
+	}
+	return out
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// reloadMetrics are there where there is a file.
+type reloadMetrics struct {
+	reloads    *prometheus.CounterVec
+	successful prometheus.Gauge
+	last       prometheus.Gauge
+	info       *prometheus.GaugeVec
+}
+
+func newReloadMetrics(reg prometheus.Registerer) *reloadMetrics {
+	m := &reloadMetrics{
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubecdc_config_reloads_total",
+			Help: "How often the configuration file was looked into after it had changed, or on SIGHUP, by what has become of it: applied, refused " +
+				"(it is wrong, or changes what needs a restart), unchanged (it means what is in force), failed (it could not be read or taken).",
+		}, []string{"result"}),
+		successful: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kubecdc_config_last_reload_successful",
+			Help: "1 where the configuration file, as it was last looked into, is in force; 0 where it was refused or failed, and the one before is.",
+		}),
+		last: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kubecdc_config_last_reload_success_timestamp_seconds",
+			Help: "When the configuration file was last found to be in force, or came to be: at the start, or by a reload.",
+		}),
+		info: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubecdc_config_info", Help: "1, with the sha256 of the configuration file that is in force: the same for agents that have the same.",
+		}, []string{"sha256"}),
+	}
+	for _, r := range []result{resultApplied, resultRefused, resultUnchanged, resultFailed} {
+		m.reloads.WithLabelValues(string(r))
+	}
+	reg.MustRegister(m.reloads, m.successful, m.last, m.info)
+	return m
+}
+
+func (m *reloadMetrics) done(r result) {
+	m.reloads.WithLabelValues(string(r)).Inc()
+	if r == resultRefused || r == resultFailed {
+		m.successful.Set(0)
+	}
+}
+
+// inForce is for the file that is in force since at.
+func (m *reloadMetrics) inForce(hash string, at time.Time) {
+	m.successful.Set(1)
+	m.last.Set(float64(at.UnixNano()) / 1e9)
+	m.info.Reset()
+	m.info.WithLabelValues(hash).Set(1)
+}

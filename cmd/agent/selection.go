@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/filter"
+	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// mac is what redacted values are replaced with, nil: nothing takes their place.
+func (l *loaded) mac() (*object.MAC, error) {
+	if l.Redaction.Mode != config.RedactHash {
+		return nil, nil
+	}
+	m, err := object.NewMAC(l.key, l.Redaction.AcrossObjects)
+	if err != nil {
+		return nil, fmt.Errorf("redaction.keyFile: %s: %w", l.Redaction.KeyFile, err)
+	}
+	return m, nil
+}
+
+// say tells what of the configuration a person should know to be so.
+func (l *loaded) say(log *slog.Logger) {
+	if !l.Redaction.Secrets {
+		log.Warn("the values of Secrets are sent as they are: redaction.secrets is false",
+			"advice", "leave redaction.secrets out of the configuration, or set it to true; what was sent until then stays on the bus")
+	}
+	if m, err := l.mac(); err == nil && m != nil {
+		log.Info("redacted values are replaced by keyed hashes", "key_id", m.ID(), "across_objects", l.Redaction.AcrossObjects)
+	}
+}
+
+// selectionOf is what informers observe, and send of it.
+func selectionOf(l *loaded, log *slog.Logger, m *filter.Metrics) (informers.Selection, error) {
+	mac, err := l.mac()
+	if err != nil {
+		return informers.Selection{}, err
+	}
+	s := informers.Selection{Strip: l.Strip, Secrets: l.Redaction.Secrets, MAC: mac}
+	for i := range l.Watch {
+		rule, err := ruleOf(l, i, log, m)
+		if err != nil {
+			return informers.Selection{}, err
+		}
+		s.Rules = append(s.Rules, rule)
+	}
+	return s, nil
+}
+
+// ruleOf is rule i of the configuration for informers.
+func ruleOf(l *loaded, i int, log *slog.Logger, m *filter.Metrics) (informers.Rule, error) {
+	r := &l.Watch[i]
+	rule := informers.Rule{
+		Namespaces: r.Namespaces.Match, AllNamespaces: r.Namespaces.Match(""),
+		LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector, Redact: r.Redact,
+	}
+	for _, p := range r.Resources {
+		rule.Resources = append(rule.Resources, p)
+	}
+	for _, p := range r.Except {
+		rule.Except = append(rule.Except, p)
+	}
+	if names, ok := r.Namespaces.Literal(); ok {
+		rule.Names = names
+	} else if !r.Namespaces.All() {
+		for _, p := range r.Namespaces {
+			rule.Patterns = append(rule.Patterns, string(p))
+		}
+	}
+	o := filter.Options{
+		Where: r.Where, OnError: string(r.OnError), Rule: fmt.Sprintf("watch[%d]", i), Log: log, Metrics: m,
+		Removes: func(res *object.Resource) bool {
+			secret := res.Group == "" && res.Name == "secrets" && l.Redaction.Secrets
+			return l.Redaction.Mode == config.RedactRemove && (secret || len(r.Redact) > 0)
+		},
+	}
+	for _, op := range r.Operations {
+		o.Operations = append(o.Operations, string(op))
+	}
+	for _, n := range l.Noise {
+		o.Noise = append(o.Noise, string(n))
+	}
+	f, err := filter.New(o)
+	if err != nil {
+		return informers.Rule{}, fmt.Errorf("%s: %w", o.Rule, err)
+	}
+	rule.Filter = func(res *object.Resource) informers.Filter {
+		if x := f.For(res); x != nil { // a nil pointer in the interface would be none
+			return x
+		}
+		return nil
+	}
+	return rule, nil
+}
+
+// newSet makes the informers of a configuration. The rest of the options is what is there already.
+func newSet(l *loaded, o informers.Options, m *filter.Metrics) (*informers.Set, error) {
+	s, err := selectionOf(l, o.Log, m)
+	if err != nil {
+		return nil, err
+	}
+	o.Selection = s
+	o.Part, o.Departed = partOf(l.Config), l.Mode == config.ModeCompanion
+	o.Snapshot, o.Every = informers.SnapshotMode(l.Snapshot.Mode), l.Snapshot.Every.Duration
+	o.Match = func(patterns []string) func(string) bool {
+		namespaces := make(config.Namespaces, len(patterns))
+		for i, p := range patterns {
+			namespaces[i] = config.NamespacePattern(p)
+		}
+		return namespaces.Match
+	}
+	return informers.New(o)
+}
+
+// take has the informers go on with another selection.
+func (c *capture) take(ctx context.Context, next *loaded) (scopesDiff, error) {
+	s, err := selectionOf(next, c.log, c.filters)
+	if err != nil {
+		return scopesDiff{}, err
+	}
+	before := scopesOf(c.set)
+	if err := c.set.Reload(ctx, s); err != nil {
+		return scopesDiff{}, err
+	}
+	var d scopesDiff
+	after := scopesOf(c.set)
+	for scope := range after {
+		if before[scope] {
+			d.kept++
+		} else {
+			d.begun++
+		}
+	}
+	d.ended = len(before) - d.kept
+	return d, nil
+}
+
+// scopesOf are the scopes that are observed now.
+func scopesOf(s *informers.Set) map[string]bool {
+	all := map[string]bool{}
+	for _, st := range s.Status() {
+		if st.Phase != informers.PhaseUnserved {
+			all[st.Scope] = true
+		}
+	}
+	return all
+}
