@@ -18,6 +18,9 @@ const (
 // detail appends what has changed, in context, below the event's line.
 func (p *Printer) detail(e *consume.Event, c change) {
 	d := e.Data
+	if d.Skipped > 0 {
+		p.note(0, "("+withheld(d.Skipped)+")")
+	}
 	switch {
 	case c.problem != "":
 		p.note(0, c.problem)
@@ -34,6 +37,7 @@ func (p *Printer) detail(e *consume.Event, c change) {
 
 // row appends one line of a difference: the sign in the third column, the text behind it.
 func (p *Printer) row(sign byte, indent int, text string) {
+	text = p.shorten(text)
 	lead := appendSpaces(append(p.lead[:0], ' ', ' ', sign, ' '), indent)
 	p.lead = lead
 	p.put(signStyle(sign), string(lead)+text)
@@ -181,6 +185,10 @@ func (p *Printer) leaf(n *node, indent int) {
 		}
 		p.value('~', n, n.after, indent)
 	case changed:
+		if text := p.redactedChange(n.before, n.after); text != "" {
+			p.row('~', indent, nameOf(n)+p.fold(text, 4+indent+width(nameOf(n))))
+			return
+		}
 		if isString(n.before) && isString(n.after) {
 			before, after := unquote(n.before), unquote(n.after)
 			if bytes.IndexByte(before, '\n') >= 0 || bytes.IndexByte(after, '\n') >= 0 {
@@ -230,6 +238,7 @@ func (p *Printer) value(sign byte, n *node, value []byte, indent int) {
 // fold cuts a value that has no room behind taken columns, and says how much is missing.
 func (p *Printer) fold(text string, taken int) string {
 	limit := p.width
+	text = p.shorten(text)
 	if limit == 0 || width(text)+taken <= limit {
 		return text
 	}

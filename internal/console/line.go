@@ -199,7 +199,13 @@ func (p *Printer) remarks(e *consume.Event, dst []byte) []byte {
 		add("inferred")
 	}
 	if d.Skipped > 0 {
-		add(strconv.Itoa(d.Skipped), " withheld before")
+		switch {
+		case p.opts.View == Diff: // below, where there is room
+		case p.opts.Wide:
+			add(withheld(d.Skipped))
+		default:
+			add(strconv.Itoa(d.Skipped), " withheld before")
+		}
 	}
 	if len(d.Truncated) > 0 {
 		add("too large: without ", strings.Join(d.Truncated, ", "))
@@ -316,6 +322,10 @@ func (p *Printer) briefNodes(dst []byte, from int, nodes []node) []byte {
 		dst = p.appendPath(dst, path)
 		switch n.kind {
 		case changed:
+			if text := p.redactedChange(n.before, n.after); text != "" {
+				dst = append(append(dst, ' '), text...)
+				break
+			}
 			if isString(n.before) && isString(n.after) {
 				before, after := splitLines(unquote(n.before)), splitLines(unquote(n.after))
 				if len(before) > 1 || len(after) > 1 {
@@ -425,7 +435,7 @@ func (p *Printer) appendShort(dst, value []byte) []byte {
 	}
 	from := len(dst)
 	if isString(value) {
-		dst = appendClean(dst, unquote(value))
+		dst = append(dst, p.shorten(string(appendClean(nil, unquote(value))))...)
 		if len(dst) == from {
 			dst = append(dst, `""`...)
 		}
@@ -479,11 +489,4 @@ func appendFlow(dst, value []byte, depth int) []byte {
 		dst = appendFlow(dst, ms[k].value, depth-1)
 	}
 	return append(dst, value[0]+2)
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
 }

@@ -16,6 +16,9 @@ func (p *Printer) stream(e *consume.Event) {
 		word = "snapshot"
 	case consume.TypeGap:
 		word, style = "GAP", alarm
+		if e.Stream != nil && e.Stream.Reason == consume.ReasonContentChanged {
+			style = terminal.Yellow // nothing is missing
+		}
 	case consume.TypeProgress:
 		word = "progress"
 	}
@@ -71,15 +74,21 @@ func (p *Printer) streamText(kind string, s *consume.Stream) []string {
 	case consume.TypeGap:
 		parts = append(parts, gapReason(s.Reason))
 		span := version("from rv ", s.FromResourceVersion) + version(" to rv ", s.ToResourceVersion)
+		if s.FromResourceVersion != "" && s.FromResourceVersion == s.ToResourceVersion {
+			span = version("at rv ", s.FromResourceVersion)
+		}
 		if !s.Since.IsZero() {
 			span += s.Since.In(p.opts.Location).Format(" since " + time.DateTime)
 		}
 		if span != "" {
 			parts = append(parts, strings.TrimPrefix(span, " "))
 		}
-		if s.Recovered {
+		switch {
+		case s.Reason == consume.ReasonContentChanged && s.Recovered:
+			parts = append(parts, "nothing is missing")
+		case s.Recovered:
 			parts = append(parts, "all versions in between were found")
-		} else {
+		default:
 			parts = append(parts, "versions in between are missing")
 		}
 	}
@@ -110,6 +119,8 @@ func gapReason(reason consume.GapReason) string {
 		return "selection-changed: the agent captures other objects now"
 	case consume.ReasonCheckpointLost:
 		return "checkpoint-lost: the agent did not know any more where it had been"
+	case consume.ReasonContentChanged:
+		return "content-changed: strip, redaction or its key was changed"
 	case consume.ReasonForbidden:
 		return "forbidden: the agent was not allowed to read"
 	case consume.ReasonDeadLetter:

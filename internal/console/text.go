@@ -94,3 +94,15 @@ func appendCount(dst []byte, n int) []byte {
 	rest := max(n%1000, -(n % 1000))
 	return append(dst, byte('0'+rest/100), byte('0'+rest/10%10), byte('0'+rest%10))
 }
+
+// withheld says that n versions of an object were withheld right before an event.
+func withheld(n int) string {
+	return strconv.Itoa(n) + plural(n, " version", " versions") + " withheld before this"
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}

@@ -1,0 +1,79 @@
+package console
+
+import "strings"
+
+const (
+	redactedPrefix = "hmac-sha256:"
+	keyIDLength    = 8  // hexadecimal digits
+	leastMAC       = 22 // characters of base64url: 16 bytes
+	shownMAC       = 6  // of them: enough to tell two of them apart by eye
+)
+
+// redacted takes apart what stands in the place of a redacted value: "hmac-sha256:<key id>:<mac>". What follows it is rest.
+func redacted(text string) (keyID, mac, rest string, ok bool) {
+	body, ok := strings.CutPrefix(text, redactedPrefix)
+	if !ok || len(body) < keyIDLength+1+leastMAC || body[keyIDLength] != ':' || strings.Trim(body[:keyIDLength], "0123456789abcdef") != "" {
+		return "", "", "", false
+	}
+	keyID, mac = body[:keyIDLength], body[keyIDLength+1:]
+	end := 0
+	for end < len(mac) && inBase64URL(mac[end]) {
+		end++
+	}
+	return keyID, mac[:end], mac[end:], end >= leastMAC
+}
+
+func inBase64URL(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_'
+}
+
+// isRedacted tells if a value, in JSON, is all that is left of a redacted one, and by which key.
+func isRedacted(value []byte) (keyID string, ok bool) {
+	if !isString(value) {
+		return "", false
+	}
+	keyID, _, rest, ok := redacted(string(unquote(value)))
+	return keyID, ok && rest == ""
+}
+
+// shorten leaves of the MACs in text what people can compare.
+func (p *Printer) shorten(text string) string {
+	if p.opts.Wide || !strings.Contains(text, redactedPrefix) {
+		return text
+	}
+	var out strings.Builder
+	for {
+		at := strings.Index(text, redactedPrefix)
+		if at < 0 {
+			out.WriteString(text)
+			return out.String()
+		}
+		keyID, mac, rest, ok := redacted(text[at:])
+		if !ok {
+			end := at + len(redactedPrefix)
+			out.WriteString(text[:end])
+			text = text[end:]
+			continue
+		}
+		out.WriteString(text[:at])
+		out.WriteString(redactedPrefix + keyID + ":" + mac[:shownMAC] + ellipsis)
+		text = rest
+	}
+}
+
+// redactedChange says what can be said where both values are redacted: that it has changed, or that another key makes it impossible
+// to tell. "" where they are not, or where everything was asked for.
+func (p *Printer) redactedChange(before, after []byte) string {
+	if p.opts.Wide {
+		return ""
+	}
+	was, ok := isRedacted(before)
+	is, also := isRedacted(after)
+	switch {
+	case !ok || !also:
+		return ""
+	case was != is:
+		return "redacted with another key (" + redactedPrefix + was + ":" + ellipsis + "→" + is + ":" + ellipsis + ")"
+	}
+	return "changed (" + redactedPrefix + is + ":" + ellipsis + ")"
+}
