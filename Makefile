@@ -29,12 +29,19 @@ BENCH    ?= .
 FAULTS     ?= 200
 FAULT_SEED ?=
 
+# test-selection: how many, and the seed of the first
+SELECTIONS     ?= 50
+SELECTION_SEED ?=
+
 # test-failover: how often the lead is taken from an agent in each way
 FAILOVERS ?= 20
 
 # What takes more than Go, and has targets of its own: helm and root, Prometheus, buildah.
 APART := ./chart/... ./kubelet/... ./prometheus/... ./image/...
 TESTS  = $$(go list ./... | grep -vxFf <(go list $(APART)))
+
+# The control plane's own tests have nothing of the agent in them; with the race detector it runs beneath those of ./e2e.
+RACED  = $$(go list ./... | grep -vxFf <(go list $(APART) ./controlplane/...))
 
 # test-kafka: how many Kafka nodes a test of leaders has
 NODES ?= 1
@@ -56,6 +63,11 @@ test-faults: control-plane ## Do FAULTS (200) bad things in a row to a running a
 	cd test && FAULTS=$(FAULTS) $(if $(FAULT_SEED),FAULT_SEED=$(FAULT_SEED)) go test -v -count=1 -timeout 3h \
 		-run '^Test(Faults|Restart|QuietAgent|KilledInsideSnapshot|APIServers|CompactedWhileDown|Snapshot(OnDemand|Every)|BlackholedWatch|Checkpoint|ReplacedWhileDown|Rewound|DefinitionChanged|ServedVersionChanged|SelectionChanged)$$' ./e2e
 
+.PHONY: test-selection
+test-selection: control-plane ## Tell agents what to send in SELECTIONS (50) ways, drawn from SELECTION_SEED, and compare with what the rules say (ten minutes)
+	cd test && SELECTIONS=$(SELECTIONS) $(if $(SELECTION_SEED),SELECTION_SEED=$(SELECTION_SEED)) go test -v -count=1 -timeout 2h \
+		-run '^Test(Selection(Oracle|Content)?|PlantedSecrets|Haystack|RedactionHash)$$' ./e2e
+
 .PHONY: test-failover
 test-failover: control-plane ## Take the lead from an agent in five ways, FAILOVERS (20) times each, under load; and rolling updates
 	cd test && FAILOVERS=$(FAILOVERS) go test -v -count=1 -timeout 2h \
@@ -71,7 +83,7 @@ test-kafka: control-plane kafka ## Run the tests against real Kafka brokers, and
 .PHONY: race
 race: control-plane kafka ## Run all tests with the race detector, the agent under test included (needs a C compiler)
 	$(GOTEST) -race ./...
-	cd test && KUBECDC_E2E_RACE=1 $(GOTEST) -race -short -timeout 45m -p 1 $(TESTS)
+	cd test && KUBECDC_E2E_RACE=1 $(GOTEST) -race -short -timeout 45m -p 1 $(RACED)
 
 .PHONY: lint
 lint: $(GOLANGCI_LINT) $(GOFUMPT) ## Check formatting, lint the agent and its tests (test/cluster is only formatted: linting it takes all of Kubernetes)
@@ -95,6 +107,14 @@ bench-quick: build ## Measure the agent beside its baselines, two minutes' worth
 .PHONY: bench-buses
 bench-buses: ## Measure the way to each bus beside its client used bare, in some minutes
 	cd test && go run ./bench/cmd/bench --buses all
+
+.PHONY: bench-crds
+bench-crds: build ## Measure a start with 1,000 custom resources on a real control plane beside a stock informer, in about ten minutes
+	cd test && go run ./bench/cmd/bench --only crds
+
+.PHONY: bench-filters
+bench-filters: build ## Measure what filters cost, alone and within the agent
+	cd test && go run ./bench/cmd/bench --only filters
 
 .PHONY: demo
 demo: ## See a cluster change: a real control plane, the agent and tail in this terminal, or your own cluster with KUBECONFIG_DEMO

@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"strings"
 )
 
 // lastApplied is what kubectl apply keeps in the object: for a Secret, its values once more.
@@ -76,6 +78,11 @@ func unstripped(obj map[string]any) []string {
 // digestOf strips obj and digests the rest.
 func digestOf(obj map[string]any) digest {
 	strip(obj)
+	if version, _ := obj["apiVersion"].(string); strings.HasPrefix(version, churnGroup+"/") {
+		// Etcd has each object in the version that was stored when it was written, the agent reads all in one.
+		obj = maps.Clone(obj)
+		obj["apiVersion"] = churnGroup
+	}
 	canonical, err := json.Marshal(obj) // Sorts the members.
 	if err != nil {
 		panic(err) // It was decoded from JSON.

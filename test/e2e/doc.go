@@ -18,6 +18,14 @@
 // (lanes). What is too large for the bus is fetched by its reference and judged as a whole; what is in the dead letters is
 // missing on the bus, and just that may be, if a gap event says so (letter).
 //
+// # Selections
+//
+// TestSelection draws configurations (picked), each with rules in order per object, filters, redaction and what is stripped. Two
+// things are written of each selector, expression and path: the text for the agent, and what it means, in Go, over etcd's values as
+// encoding/json decodes them (choose). Nothing of the agent's code takes part. The records have to be just those, with the
+// contents and the counts of what was withheld. TestPlantedSecrets looks for values, and parts of them, in everything that leaves
+// an agent (haystack).
+//
 // # Faults
 //
 // TestFaults does one bad thing after the other to an agent and to those it talks to, as drawn from a seed (allFaults), over
@@ -37,6 +45,8 @@
 //	KUBECDC_E2E_AGENT=path  takes this binary instead of building one
 //	FAULTS=n                is how many faults TestFaults has (12), and includes the tests that take minutes
 //	FAILOVERS=n             is how often TestFailover takes the lead from an agent in each way (2)
+//	SELECTIONS=n            is how many configurations TestSelection draws (5)
+//	SELECTION_SEED=n        is the seed of the first of them (1); each further one has the next
 //	FAULT_SEED=n            draws the same faults as the run that printed it
 //	KUBECDC_KAFKA=require   fails the tests of Kafka where no broker can be had; skip: skips them everywhere
 //	NODES=n                 is how many brokers the tests of Kafka have (1)

@@ -179,6 +179,17 @@ func (w *fakeWorld) mark(resource, kind string, rev uint64, objects int) map[str
 	return e
 }
 
+// contentChanged is the gap that comes first where what is cut or redacted is not what it was.
+func (w *fakeWorld) contentChanged(resource string, from, to uint64) map[string]any {
+	plural, group := objectKey{Resource: resource}.split()
+	e := w.envelope(fmt.Sprintf("%s/gap/%d-%d/content-changed", resource, from, to), gap, fakePath(group)+"/"+plural, map[string]any{
+		"fromResourceVersion": formatRev(from), "toResourceVersion": formatRev(to),
+		"since": "2026-11-20T15:00:00Z", "reason": contentChanged, "recovered": true,
+	})
+	e["scope"] = resource
+	return e
+}
+
 func fakePath(group string) string {
 	if group == "" {
 		return "/api/v1"

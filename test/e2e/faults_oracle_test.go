@@ -215,6 +215,9 @@ func (l *livesJudgement) completed(rec *record) {
 }
 
 func (l *livesJudgement) gap(rec *record) {
+	if rec.Reason == contentChanged {
+		return // Nothing is missing.
+	}
 	l.of(rec.Scope).lost = rec
 	if rec.Reason == rewound || rec.Reason == selectionChanged || rec.Reason == checkpointLost {
 		return // Not for etcd's history to tell.

@@ -113,6 +113,12 @@ func isDelete(ev *clientv3.Event) bool { return ev.Type == clientv3.EventTypeDel
 
 // resourceOf is the resource and the object of a key of etcd, "" where the tests do not look at it.
 func resourceOf(key string) (string, objectKey) {
+	if rest, ok := strings.CutPrefix(key, "/registry/"+churnGroup+"/"); ok {
+		plural, rest, _ := strings.Cut(rest, "/")
+		namespace, name, _ := strings.Cut(rest, "/")
+		resource := plural + "." + churnGroup
+		return resource, objectKey{Resource: resource, Namespace: namespace, Name: name}
+	}
 	for prefix, resource := range prefixes {
 		if rest, ok := strings.CutPrefix(key, prefix); ok {
 			namespace, name, namespaced := strings.Cut(rest, "/")
@@ -127,6 +133,9 @@ func resourceOf(key string) (string, objectKey) {
 
 // etcdKey is the opposite of resourceOf.
 func etcdKey(key objectKey) string {
+	if plural, group := key.split(); group == churnGroup {
+		return "/registry/" + group + "/" + plural + "/" + key.Namespace + "/" + key.Name
+	}
 	for prefix, resource := range prefixes {
 		if resource == key.Resource {
 			return prefix + strings.TrimPrefix(key.Namespace+"/"+key.Name, "/")

@@ -117,6 +117,14 @@ func TestOracleSeesEachFault(t *testing.T) {
 		{"previousResourceVersion", edit(updated, func(e map[string]any) {
 			data(e)["previousResourceVersion"] = "7"
 		}), "previousResourceVersion"},
+		{"skipped", edit(updated, func(e map[string]any) { data(e)["skipped"] = 2 }), "skipped"},
+		{"skipped nothing", edit(updated, func(e map[string]any) { data(e)["skipped"] = 0 }), "contract"},
+		{"content-changed that spans revisions", func(t *testing.T, e []map[string]any) []map[string]any {
+			return append(e, w.contentChanged("configmaps", 590, 600))
+		}, "contract"},
+		{"content-changed", func(t *testing.T, e []map[string]any) []map[string]any {
+			return append(e, w.contentChanged("configmaps", 600, 600))
+		}, ""},
 		{"resourceVersion of a deletion", edit(deleted, func(e map[string]any) {
 			e["resourceversion"], e["sequence"], data(e)["resourceVersion"] = "599", fmt.Sprintf("%020d", 599), "599"
 		}), "resourceVersion"},

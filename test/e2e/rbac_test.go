@@ -57,14 +57,31 @@ func rbacCases(p *plane) []rbacCase {
 - resources: [widgets]
 - resources: ["*.coordination.k8s.io"]`,
 			writes: []string{"configmaps", widgets, "events"},
-			roles:  []string{"ClusterRole/", "Role/rbac-bank"}, rules: 7, // "", apps, coordination.k8s.io, widgets of every group, get
+			// "", apps, coordination.k8s.io, widgets of every group, what is defined (two), get
+			roles: []string{"ClusterRole/", "Role/rbac-bank"}, rules: 9,
 		},
 		{
 			name: "namespaces", watch: `
 - resources: [configmaps, secrets, widgets.e2e.kubecdc.dev]
   namespaces: [rbac-shop, rbac-bank]`,
 			writes: []string{"configmaps", "secrets", widgets},
-			roles:  []string{"ClusterRole/", "Role/rbac-bank", "Role/rbac-shop"}, rules: 7,
+			roles:  []string{"ClusterRole/", "Role/rbac-bank", "Role/rbac-shop"}, rules: 9,
+		},
+		{
+			// One informer reads for all rules that can take a resource.
+			name: "several", watch: `
+- resources: [configmaps, secrets]
+  namespaces: [rbac-shop]
+  labelSelector: team=payments
+- resources: [configmaps, widgets.e2e.kubecdc.dev]
+  namespaces: [rbac-shop, rbac-bank]
+  fieldSelector: metadata.name=written
+- resources: [services]
+  namespaces: [rbac-shop]
+- resources: [services]
+  fieldSelector: metadata.name=written`,
+			writes: []string{"configmaps", "secrets", widgets},
+			roles:  []string{"ClusterRole/", "Role/rbac-bank", "Role/rbac-shop"}, rules: 10,
 		},
 		{
 			name: "selectors", watch: `
@@ -77,7 +94,7 @@ func rbacCases(p *plane) []rbacCase {
   fieldSelector: metadata.name=written
   namespaces: [rbac-shop]`,
 			writes: []string{"configmaps", widgets, "secrets"},
-			roles:  []string{"ClusterRole/", "Role/rbac-bank", "Role/rbac-shop"}, rules: 7,
+			roles:  []string{"ClusterRole/", "Role/rbac-bank", "Role/rbac-shop"}, rules: 9,
 		},
 	}
 }

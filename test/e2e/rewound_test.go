@@ -99,6 +99,7 @@ func TestRewound(t *testing.T) {
 		{"agent down, the new history is longer", false, true, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel() // Most of it is waiting, and each has a control plane of its own.
 			s := stageOn(t, startPlane(t, controlplane.Options{NoControllerManager: true}), luck())
 			s.newNamespace(t, namespace)
 			s.makeMany(t, namespace, "old", 150)

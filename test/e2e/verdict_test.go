@@ -258,6 +258,9 @@ func (j *judgement) seenOnWatch(rec *record, e *expectation) {
 	if rec.PrevRev != prevRev {
 		j.fault(rec, "previousResourceVersion", "op %s: previousResourceVersion is %d, want %d", rec.Op, rec.PrevRev, prevRev)
 	}
+	if rec.Skipped != 0 {
+		j.fault(rec, "skipped", "op %s: skipped is %d, where nothing is withheld", rec.Op, rec.Skipped)
+	}
 	j.content(rec, "before", rec.Before, before, rec.BeforeDigest, e.Prev)
 	j.content(rec, "after", rec.After, after, rec.AfterDigest, e.Next)
 	if (e.Op == created || e.Op == updated) && rec.Op == e.Op {

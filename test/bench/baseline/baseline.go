@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
@@ -47,6 +50,39 @@ type change struct {
 func Run(ctx context.Context, config *rest.Config, busURL string) error {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
+	return run(ctx, config, busURL, []schema.GroupVersionResource{{Version: "v1", Resource: "pods"}}, func() error { return nil })
+}
+
+// RunGroups publishes changes of all resources in the groups whose name ends in suffix until ctx ends, then waits for what is
+// under way. The client is configured as it comes: with client-go's limits. synced is called once all of them are known.
+func RunGroups(ctx context.Context, config *rest.Config, busURL, suffix string, synced func() error) error {
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return err
+	}
+	lists, err := client.ServerPreferredResourcesWithContext(ctx)
+	if err != nil {
+		return fmt.Errorf("discover resources: %w", err)
+	}
+	var resources []schema.GroupVersionResource
+	for _, l := range lists {
+		gv, err := schema.ParseGroupVersion(l.GroupVersion)
+		if err != nil {
+			return fmt.Errorf("discover resources: %w", err)
+		}
+		if !strings.HasSuffix(gv.Group, suffix) {
+			continue
+		}
+		for _, r := range l.APIResources {
+			if slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch") {
+				resources = append(resources, gv.WithResource(r.Name))
+			}
+		}
+	}
+	return run(ctx, config, busURL, resources, synced)
+}
+
+func run(ctx context.Context, config *rest.Config, busURL string, resources []schema.GroupVersionResource, synced func() error) error {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return err
@@ -70,24 +106,33 @@ func Run(ctx context.Context, config *rest.Config, busURL string) error {
 	if err != nil {
 		return err
 	}
-	publish := func(before, after *unstructured.Unstructured) {
-		if err := send(ctx, js, before, after); err != nil && ctx.Err() == nil {
+	publish := func(r schema.GroupVersionResource, before, after *unstructured.Unstructured) {
+		if err := send(ctx, js, r, before, after); err != nil && ctx.Err() == nil {
 			fail(err)
 		}
 	}
 	factory := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
-	informer := factory.ForResource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Informer()
-	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(o any) { publish(nil, o.(*unstructured.Unstructured)) },
-		UpdateFunc: func(before, after any) {
-			publish(before.(*unstructured.Unstructured), after.(*unstructured.Unstructured))
-		},
-	})
-	if err != nil {
-		return err
+	for _, r := range resources {
+		_, err = factory.ForResource(r).Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: func(o any) { publish(r, nil, o.(*unstructured.Unstructured)) },
+			UpdateFunc: func(before, after any) {
+				publish(r, before.(*unstructured.Unstructured), after.(*unstructured.Unstructured))
+			},
+		})
+		if err != nil {
+			return err
+		}
 	}
 	factory.Start(ctx.Done())
 	defer factory.Shutdown()
+	for r, ok := range factory.WaitForCacheSync(ctx.Done()) {
+		if !ok && ctx.Err() == nil {
+			return fmt.Errorf("informer of %v has not synced", r)
+		}
+	}
+	if err := synced(); err != nil {
+		return err
+	}
 	select {
 	case err := <-failures:
 		return err
@@ -101,11 +146,15 @@ func Run(ctx context.Context, config *rest.Config, busURL string) error {
 	}
 }
 
-func send(ctx context.Context, js jetstream.JetStream, before, after *unstructured.Unstructured) error {
+func send(ctx context.Context, js jetstream.JetStream, r schema.GroupVersionResource, before, after *unstructured.Unstructured) error {
+	path := "/api/v1"
+	if r.Group != "" {
+		path = "/apis/" + r.Group + "/" + r.Version
+	}
 	e := event{
 		SpecVersion: "1.0", Source: record.Source, Type: "dev.kubecdc.object.updated", Op: "u",
-		ID:      record.ID(string(after.GetUID()), after.GetResourceVersion(), 'u'),
-		Subject: "/api/v1/namespaces/" + after.GetNamespace() + "/pods/" + after.GetName(),
+		ID:      record.IDOf(r.Group, r.Resource, string(after.GetUID()), after.GetResourceVersion()),
+		Subject: path + "/namespaces/" + after.GetNamespace() + "/" + r.Resource + "/" + after.GetName(),
 		Time:    time.Now().UTC().Format(time.RFC3339Nano), DataContentType: "application/json",
 		Namespace: after.GetNamespace(), Name: after.GetName(), UID: string(after.GetUID()),
 		ResourceVersion: after.GetResourceVersion(),
@@ -121,7 +170,7 @@ func send(ctx context.Context, js jetstream.JetStream, before, after *unstructur
 		return fmt.Errorf("encode %s: %w", e.ID, err)
 	}
 	for {
-		_, err := js.PublishAsync(record.Subject(e.Namespace, e.Name), data, jetstream.WithMsgID(e.ID),
+		_, err := js.PublishAsync(record.SubjectOf(r.Group, r.Resource, e.Namespace, e.Name), data, jetstream.WithMsgID(e.ID),
 			jetstream.WithStallWait(time.Second))
 		if !errors.Is(err, jetstream.ErrTooManyStalledMsgs) {
 			return err

@@ -20,6 +20,7 @@ type bench struct {
 	contestants []contestant
 	busNames    []string // those of --buses; none: the sections
 	pods        int
+	crds        int // definitions of the section of that name
 	updates     int
 	repeat      int
 	dir         string

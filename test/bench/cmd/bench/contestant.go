@@ -58,28 +58,38 @@ func (b *bench) choose(names string) ([]contestant, error) {
 
 // agentCommand runs the agent with its defaults. The stream is there already, the same for every contestant.
 func (b *bench) agentCommand(r *rig) ([]string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // for a free port
+	address, err := freeAddress()
 	if err != nil {
 		return nil, err
 	}
-	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		return nil, err
+	return b.agentArguments(r.dir, r.kubeconfig, r.sinkURL, address, []string{"pods"}, "")
+}
+
+func freeAddress() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
 	}
-	config := filepath.Join(r.dir, "kubecdc.yaml")
+	return listener.Addr().String(), listener.Close()
+}
+
+// agentArguments are the agent's command line. Its configuration, with no more than has to be said, is written to dir. extra goes
+// below the rule.
+func (b *bench) agentArguments(dir, kubeconfig, sinkURL, address string, resources []string, extra string) ([]string, error) {
+	config := filepath.Join(dir, "kubecdc.yaml")
 	text := fmt.Sprintf(`apiVersion: kubecdc.dev/v1
 cluster: %s
 watch:
-  - resources: [pods]
-bus:
+  - resources: ["%s"]
+%sbus:
   nats:
     url: %s
     stream: {name: %s, create: false}
 checkpoint: {file: {path: %q}}
 server: {address: "%s"}
-`, record.Cluster, r.sinkURL, record.Stream, filepath.Join(r.dir, "checkpoint.json"), address)
+`, record.Cluster, strings.Join(resources, `", "`), extra, sinkURL, record.Stream, filepath.Join(dir, "checkpoint.json"), address)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	return []string{b.agent, "run", "--config", config, "--kubeconfig", r.kubeconfig}, nil
+	return []string{b.agent, "run", "--config", config, "--kubeconfig", kubeconfig}, nil
 }

@@ -58,12 +58,23 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func (b *bench) measure(ctx context.Context, output string, stdout io.Writer) error {
 	var report interface{ print(w io.Writer) error }
 	var err error
-	if len(b.busNames) > 0 {
+	switch {
+	case len(b.busNames) > 0:
 		var r *BusReport
 		if r, err = b.buses(ctx, b.busNames); r != nil && len(r.Buses) > 0 {
 			report = r
 		}
-	} else {
+	case slices.Equal(b.sections, []string{crds}):
+		var r *DefinitionsReport
+		if r, err = b.definitions(ctx); r != nil && len(r.Runs) > 0 {
+			report = r
+		}
+	case slices.Equal(b.sections, []string{filters}):
+		var r *FilterReport
+		if r, err = b.filters(ctx); r != nil && len(r.Costs) > 0 {
+			report = r
+		}
+	default:
 		var r *Report
 		if r, err = b.all(ctx); len(r.Runs) > 0 {
 			report = r
@@ -81,6 +92,12 @@ func (b *bench) measure(ctx context.Context, output string, stdout io.Writer) er
 	}
 }
 
+// Sections that are asked for alone: they have reports of their own.
+const (
+	crds    = "crds"    // a start where there are many custom resources
+	filters = "filters" // what filters cost
+)
+
 // sections in the order in which they run.
 var sections = []string{"throughput", "scale", "heap", "blocked", "latency"}
 
@@ -92,10 +109,11 @@ func parse(args []string, stderr io.Writer) (*bench, string, error) {
 	flags.BoolVar(&b.quick, "quick", false, "throughput only, about two minutes")
 	flags.StringVar(&b.agent, "agent", filepath.Join("..", "bin", "kubecdc"), "the kubecdc binary, as make build leaves it")
 	flags.StringVar(&output, "o", "table", "table or json")
-	flags.StringVar(&only, "only", "", "sections to run, of "+strings.Join(sections, ",")+" (default all)")
+	flags.StringVar(&only, "only", "", "sections to run, of "+strings.Join(sections, ",")+" (default all), or "+crds+" or "+filters+" alone")
 	flags.StringVar(&against, "contestants", "", "contestants to run, of "+everyone+" (default all)")
 	flags.StringVar(&ways, "buses", "", "instead of all else, the way to each bus beside its client used bare: all, or of "+strings.Join(busNames, ","))
 	flags.IntVar(&b.pods, "pods", 1000, "pods, where their number is not what is measured")
+	flags.IntVar(&b.crds, "crds", 1000, "definitions of --only crds")
 	flags.IntVar(&b.updates, "updates", 0, "updates per run (default 50000, 30000 with --quick, 20000 with --buses)")
 	flags.IntVar(&b.repeat, "repeat", 0, "repetitions of which the median counts (default 3, 2 with --quick)")
 	flags.StringVar(&b.dir, "dir", "", "where the bus keeps its files for the time being (default the system's; 2 GB)")
@@ -120,8 +138,8 @@ func parse(args []string, stderr io.Writer) (*bench, string, error) {
 		b.sections = strings.Split(only, ",")
 	}
 	for _, s := range b.sections {
-		if !slices.Contains(sections, s) {
-			return nil, "", fmt.Errorf("--only: %q is none of %s", s, strings.Join(sections, ","))
+		if !slices.Contains(sections, s) && only != crds && only != filters {
+			return nil, "", fmt.Errorf("--only: %q is none of %s; %s and %s go alone", s, strings.Join(sections, ","), crds, filters)
 		}
 	}
 	if ways != "" {
@@ -134,6 +152,9 @@ func parse(args []string, stderr io.Writer) (*bench, string, error) {
 	if b.updates == 0 {
 		b.updates = pick(b.quick, 30_000, 50_000)
 	}
+	if b.repeat == 0 && only == crds {
+		b.repeat = 2 // and once more while the API server refuses
+	}
 	if b.repeat == 0 {
 		b.repeat = pick(b.quick, 2, 3)
 	}
@@ -145,9 +166,9 @@ func parse(args []string, stderr io.Writer) (*bench, string, error) {
 	return b, output, err
 }
 
-func pick(quick bool, yes, no int) int {
-	if quick {
-		return yes
+func pick[T any](yes bool, this, that T) T {
+	if yes {
+		return this
 	}
-	return no
+	return that
 }

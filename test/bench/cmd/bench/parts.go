@@ -87,10 +87,11 @@ func runReceive(ctx context.Context, _ []string, stdout io.Writer) error {
 	return buses.Receive(ctx, func(url string) error { return announce(stdout, sinkAddress{URL: url}) })
 }
 
-func runBaseline(ctx context.Context, args []string, _ io.Writer) error {
+func runBaseline(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("bench baseline", flag.ContinueOnError)
 	kubeconfig := flags.String("kubeconfig", "", "how to connect to the API server")
 	bus := flags.String("bus", "", "URL of the bus")
+	groups := flags.String("groups", "", "instead of pods, all resources in groups with this suffix; it announces when they are known")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -98,7 +99,15 @@ func runBaseline(ctx context.Context, args []string, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return baseline.Run(ctx, config, *bus)
+	if *groups == "" {
+		return baseline.Run(ctx, config, *bus)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return collectOnOrder(ctx) })
+	g.Go(func() error {
+		return baseline.RunGroups(ctx, config, *bus, *groups, func() error { return announce(stdout, struct{}{}) })
+	})
+	return g.Wait()
 }
 
 func runSplice(ctx context.Context, args []string, _ io.Writer) error {

@@ -1,0 +1,4 @@
+package definitions
+
+// Read is read, for tests.
+var Read = read

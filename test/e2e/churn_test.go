@@ -1,0 +1,255 @@
+package e2e_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubecdc/kubecdc/test/controlplane"
+)
+
+// churnPlane is a control plane without others who write, and with the namespaces of the churners.
+func churnPlane(t *testing.T) *plane {
+	t.Helper()
+	p := startPlane(t, controlplane.Options{NoControllerManager: true})
+	p.newNamespace(t, "churn-a")
+	p.newNamespace(t, "churn-b")
+	return p
+}
+
+const churnWatch = `  - resources: ["*.` + churnGroup + `"]`
+
+// TestBirth defines a resource while the agent watches: its first objects are created, not read, also the one that is gone
+// before the agent can have listed it, and nothing is a gap.
+func TestBirth(t *testing.T) {
+	p := churnPlane(t)
+	bus := startBus(t)
+	a := startAgent(t, p, agentConfig{Bus: bus, Watch: churnWatch})
+	a.ready(t)
+	s := readStream(t, bus, p.reader())
+
+	k := newKind(p, "apples")
+	for round := range 2 { // And once more under the same name.
+		if err := k.define(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c := &churner{kind: k}
+		c.rng = rand.New(rand.NewPCG(uint64(round), 42))
+		all := k.collection("churn-a")
+		for _, name := range []string{"short", "long"} {
+			eventually(t, time.Minute, func() error { // It is served a moment later.
+				_, err := p.api.create(t.Context(), all, c.object(name))
+				return err
+			})
+		}
+		if err := p.api.remove(t.Context(), all+"/short"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.api.mergePatch(t.Context(), all+"/long", obj{"spec": obj{"n": 7}}); err != nil {
+			t.Fatal(err)
+		}
+		starts := startsOf(t, s, []*kind{k})
+		v := churnView(starts)
+		s.waitFor(t, expect(p.history.of(k.resource()), v), 30*time.Second)
+		if round == 0 {
+			if err := k.undefine(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			p.now(t)
+			s.waitFor(t, expect(p.history.of(k.resource()), v), 30*time.Second)
+			eventually(t, time.Minute, func() error { // It is forgotten.
+				n, err := a.metric(t.Context(), "kubecdc_informer_scopes")
+				if err == nil && n != 0 {
+					err = fmt.Errorf("%v scopes are observed, where nothing is defined", n)
+				}
+				return err
+			})
+		}
+	}
+
+	v := churnView(startsOf(t, s, []*kind{k}))
+	v.Until = p.now(t)
+	want := expect(p.history.of(k.resource()), v)
+	s.waitFor(t, want, 30*time.Second)
+	records := s.all()
+	got := s.judge(want, records, v)
+	report(t, p, s, got.Faults)
+	report(t, p, s, s.judgeSnapshots(records))
+	if len(got.Gaps) > 0 || got.Inferred > 0 {
+		t.Errorf("%d gaps and %d inferred deltas, where all was seen from birth to end", len(got.Gaps), got.Inferred)
+	}
+	var ops []string
+	for i := range records {
+		if records[i].Op != "" {
+			ops = append(ops, records[i].Key.Name+" "+records[i].Op)
+		}
+	}
+	slices.Sort(ops)
+	one := []string{"long c", "long c", "long d", "long u", "long u", "short c", "short c", "short d", "short d"}
+	if !slices.Equal(ops, one) {
+		t.Errorf("the bus has %q, want %q", ops, one)
+	}
+	if err := a.stop(time.Minute); err != nil {
+		t.Errorf("agent: %v", err)
+	}
+}
+
+// TestChurn has fifty custom resources defined, changed, deleted and defined again under writers that never rest, and compares
+// the stream with etcd's history.
+func TestChurn(t *testing.T) {
+	const resources, before, rounds, atOnce = 50, 5, 2, 8
+	p := churnPlane(t)
+	var kinds []*kind
+	for n := range resources {
+		kinds = append(kinds, newKind(p, fmt.Sprintf("things%02d", n)))
+	}
+	old := kinds[:before] // There before the agent.
+	for _, k := range old {
+		if err := k.define(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c := &churner{kind: k, rng: rand.New(rand.NewPCG(1, 42))}
+		eventually(t, time.Minute, func() error {
+			_, err := p.api.create(t.Context(), k.collection("churn-a"), c.object("first"))
+			return err
+		})
+	}
+	bus := startBus(t)
+	a := startAgent(t, p, agentConfig{Bus: bus, Watch: churnWatch})
+	s := readStream(t, bus, p.reader())
+	s.completed(t, old[0].resource())
+	a.ready(t)
+
+	begin := time.Now()
+	g, ctx := errgroup.WithContext(t.Context())
+	g.SetLimit(atOnce)
+	for n, k := range kinds {
+		g.Go(func() error {
+			stop := k.write(ctx, 2, 25*time.Millisecond)
+			for round := range rounds {
+				if round > 0 || n >= before {
+					if err := k.define(ctx); err != nil {
+						return err
+					}
+				}
+				if err := k.written(ctx, 20); err != nil {
+					return err
+				}
+				if n%2 == 0 { // Another storage version, and another preferred one.
+					if err := k.change(ctx, crdVersion("v1", true, false), crdVersion("v2", true, true)); err != nil {
+						return err
+					}
+					if err := k.written(ctx, 20); err != nil {
+						return err
+					}
+				}
+				if n%10 == 4 { // The old version is not served any more.
+					if err := k.change(ctx, crdVersion("v1", false, false), crdVersion("v2", true, true)); err != nil {
+						return err
+					}
+					k.writes("v2")
+					if err := k.written(ctx, 20); err != nil {
+						return err
+					}
+				}
+				if n%10 == 1 { // Nothing is served for a while: that deletes nothing.
+					if err := k.change(ctx, crdVersion("v1", false, true)); err != nil {
+						return err
+					}
+					if err := k.unserved(ctx); err != nil {
+						return err
+					}
+					if err := k.change(ctx, crdVersion("v1", true, true)); err != nil {
+						return err
+					}
+					if err := k.written(ctx, 20); err != nil {
+						return err
+					}
+				}
+				if round < rounds-1 || n%3 == 0 { // While it is written to.
+					if err := k.undefine(ctx); err != nil {
+						return err
+					}
+				}
+			}
+			return stop()
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	churned := time.Since(begin)
+
+	var names []string
+	for _, k := range kinds {
+		names = append(names, k.resource())
+	}
+	v := churnView(startsOf(t, s, kinds))
+	v.Until = p.now(t)
+	want := expect(p.history.of(names...), v)
+	s.waitFor(t, want, 30*time.Second)
+	v = churnView(startsOf(t, s, kinds)) // One may have come since.
+	v.Until = p.now(t)
+	want = expect(p.history.of(names...), v)
+	records := s.all()
+	got := s.judge(want, records, v)
+	report(t, p, s, got.Faults)
+	report(t, p, s, s.judgeSnapshots(records))
+
+	starts := startsOf(t, s, kinds)
+	var late []time.Duration
+	reads, kept := 0, 0
+	for n, k := range kinds {
+		for i, at := range k.established {
+			if n < before && i == 0 {
+				continue
+			}
+			// Where it was defined again before its informer had ended, that one may have gone on.
+			born := slices.IndexFunc(starts[k.resource()], func(rec record) bool {
+				return rec.Rev > k.defined[i] && (i+1 == len(k.defined) || rec.Rev < k.defined[i+1])
+			})
+			if born < 0 {
+				kept++
+				continue
+			}
+			late = append(late, max(0, starts[k.resource()][born].Stored.Sub(at)))
+		}
+	}
+	for i := range records {
+		if records[i].Op == read && !slices.ContainsFunc(old, func(k *kind) bool { return k.resource() == records[i].Key.Resource }) {
+			reads++
+		}
+	}
+	if reads > 0 {
+		t.Errorf("%d objects were read of what was defined while the agent watched", reads)
+	}
+	whole := 0
+	for i := range got.Gaps {
+		for _, start := range starts[got.Gaps[i].Scope.Resource] {
+			if start.Rev == got.Gaps[i].From {
+				whole--
+			}
+		}
+	}
+	whole += len(late)
+	slices.Sort(late)
+	recovered := 0
+	for i := range got.Gaps {
+		if got.Gaps[i].Recovered {
+			recovered++
+		}
+	}
+	t.Logf("%d resources defined %d times, changed and deleted for %s, %d revisions of their objects; %d records expected, %d on the bus (%s), %d duplicates; "+
+		"%d gaps (%d recovered), %d records inside them, %d inferred; %d of %d births without a gap, %d informers went on",
+		resources, len(late)+kept+before, churned.Round(time.Millisecond), p.history.count(names...), got.Expected, got.Records, countOps(records), got.Duplicates,
+		len(got.Gaps), recovered, got.InGaps, got.Inferred, whole, len(late), kept)
+	t.Logf("from established to the first record of the resource: median %s, worst %s",
+		late[len(late)/2].Round(time.Millisecond), late[len(late)-1].Round(time.Millisecond))
+	if err := a.stop(time.Minute); err != nil {
+		t.Errorf("agent: %v", err)
+	}
+}

@@ -1,0 +1,278 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// churnGroup is the group of the resources that come and go. Of its objects apiVersion does not count (digestOf).
+const churnGroup = "churn.e2e.kubecdc.dev"
+
+const crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+// kind is one custom resource that comes and goes.
+type kind struct {
+	plane  *plane
+	plural string
+	// version is the one that is written to.
+	version atomic.Pointer[string]
+
+	// Of the goroutine that defines it.
+	defined     []uint64    // The resourceVersion of each definition as it was made.
+	established []time.Time // When it was seen to be.
+}
+
+func newKind(p *plane, plural string) *kind {
+	k := &kind{plane: p, plural: plural}
+	k.writes("v1")
+	return k
+}
+
+func (k *kind) writes(version string) { k.version.Store(&version) }
+
+func (k *kind) resource() string { return k.plural + "." + churnGroup }
+
+func (k *kind) collection(namespace string) string {
+	return "/apis/" + churnGroup + "/" + *k.version.Load() + "/namespaces/" + namespace + "/" + k.plural
+}
+
+// version is one of a definition.
+func crdVersion(name string, served, storage bool) obj {
+	return obj{
+		"name": name, "served": served, "storage": storage,
+		"schema": obj{"openAPIV3Schema": obj{
+			"type": "object", "properties": obj{"spec": obj{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+		}},
+	}
+}
+
+// define makes the definition and waits until it is established.
+func (k *kind) define(ctx context.Context) error {
+	crd := obj{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": obj{"name": k.resource()},
+		"spec": obj{
+			"group": churnGroup, "scope": "Namespaced",
+			"names":    obj{"plural": k.plural, "singular": k.plural + "x", "kind": "K" + k.plural, "listKind": "K" + k.plural + "List"},
+			"versions": []obj{crdVersion("v1", true, true)},
+		},
+	}
+	k.writes("v1")
+	raw, err := k.plane.api.create(ctx, crds, crd)
+	if err != nil {
+		return fmt.Errorf("define %s: %w", k.plural, err)
+	}
+	var made struct {
+		Metadata struct {
+			ResourceVersion uint64 `json:"resourceVersion,string"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(raw, &made); err != nil {
+		return fmt.Errorf("define %s: %w", k.plural, err)
+	}
+	k.defined = append(k.defined, made.Metadata.ResourceVersion)
+	return await(ctx, time.Minute, func() error {
+		raw, err := k.plane.api.get(ctx, crds+"/"+k.resource())
+		if err != nil {
+			return err
+		}
+		var c struct {
+			Status struct {
+				Conditions []struct{ Type, Status string }
+			}
+		}
+		if err := json.Unmarshal(raw, &c); err != nil {
+			return err
+		}
+		for _, cond := range c.Status.Conditions {
+			if cond.Type == "Established" && cond.Status == "True" {
+				k.established = append(k.established, time.Now())
+				return nil
+			}
+		}
+		return fmt.Errorf("%s is not established", k.plural)
+	})
+}
+
+// change gives the definition other versions.
+func (k *kind) change(ctx context.Context, versions ...obj) error {
+	_, err := k.plane.api.mergePatch(ctx, crds+"/"+k.resource(), obj{"spec": obj{"versions": versions}})
+	if err != nil {
+		return fmt.Errorf("change %s: %w", k.plural, err)
+	}
+	return nil
+}
+
+// written waits for n more revisions of objects.
+func (k *kind) written(ctx context.Context, n int) error {
+	want := k.plane.history.count(k.resource()) + n
+	return await(ctx, time.Minute, func() error {
+		if have := k.plane.history.count(k.resource()); have < want {
+			return fmt.Errorf("%s has %d revisions of %d", k.plural, have, want)
+		}
+		return nil
+	})
+}
+
+// unserved waits until the API server does not know the resource.
+func (k *kind) unserved(ctx context.Context) error {
+	return await(ctx, time.Minute, func() error {
+		if _, err := k.plane.api.get(ctx, k.collection("churn-a")); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("%s is still served: %v", k.plural, err)
+		}
+		return nil
+	})
+}
+
+// undefine deletes the definition and waits until it is gone, and all objects with it.
+func (k *kind) undefine(ctx context.Context) error {
+	if err := k.plane.api.remove(ctx, crds+"/"+k.resource()); err != nil {
+		return fmt.Errorf("undefine %s: %w", k.plural, err)
+	}
+	return await(ctx, 2*time.Minute, func() error {
+		if _, err := k.plane.api.get(ctx, crds+"/"+k.resource()); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("%s is still there: %v", k.plural, err)
+		}
+		return nil
+	})
+}
+
+// churner writes to a resource that may not be there.
+type churner struct {
+	*kind
+	rng       *rand.Rand
+	namespace string
+	n         int
+}
+
+func (c *churner) object(name string) obj {
+	c.n++
+	return obj{
+		"apiVersion": churnGroup + "/" + *c.version.Load(), "kind": "K" + c.plural, "metadata": obj{"name": name, "labels": obj{"n": fmt.Sprint(c.n)}},
+		"spec": obj{"n": c.n, "text": fmt.Sprintf("%d \"quoted\" é %x", c.n, c.rng.Uint64())},
+	}
+}
+
+// step changes an object, and forgives that there may be no such resource.
+func (c *churner) step(ctx context.Context) error {
+	api, all := c.plane.api, c.collection(c.namespace)
+	name := fmt.Sprint("o-", c.rng.IntN(6))
+	uri := all + "/" + name
+	var err error
+	switch c.rng.IntN(7) {
+	case 0, 1:
+		_, err = api.create(ctx, all, c.object(name))
+	case 2, 3:
+		_, err = api.mergePatch(ctx, uri, obj{"spec": obj{"n": c.rng.IntN(1000), "more": nil}})
+	case 4:
+		o := c.object(name)
+		delete(o["metadata"].(obj), "labels")
+		_, err = api.apply(ctx, uri, "red", o)
+	case 5:
+		err = api.remove(ctx, uri)
+	case 6: // It came and went.
+		if _, err = api.create(ctx, all, c.object(name)); err == nil {
+			err = api.remove(ctx, uri)
+		}
+	}
+	if churnTolerable(err) || ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// churnTolerable forgives what an API server answers to who writes to a resource that is being defined, changed or deleted: that
+// such a write has taken place or not, etcd tells.
+func churnTolerable(err error) bool {
+	var uerr *url.Error
+	return tolerable(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsForbidden(err) || apierrors.IsServiceUnavailable(err) ||
+		apierrors.IsInternalError(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsInvalid(err) ||
+		errors.As(err, &uerr)
+}
+
+// write has n writers write until stop is called, which returns their first error. Each pauses now and then, so that the
+// resources share the machine.
+func (k *kind) write(ctx context.Context, n int, pace time.Duration) (stop func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	errs := make([]error, n)
+	for i := range n {
+		wg.Go(func() {
+			seed := uint64(i)
+			for _, c := range k.plural {
+				seed = seed*131 + uint64(c)
+			}
+			c := &churner{kind: k, rng: rand.New(rand.NewPCG(seed, 42)), namespace: []string{"churn-a", "churn-b"}[i%2]}
+			tick := time.NewTicker(pace)
+			defer tick.Stop()
+			for {
+				if err := c.step(ctx); err != nil {
+					errs[i] = err
+					return
+				}
+				select {
+				case <-tick.C:
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	}
+	return func() error {
+		cancel()
+		wg.Wait()
+		return errors.Join(errs...)
+	}
+}
+
+// startsOf waits until the bus has the start of a snapshot of each kind, and returns all that there are, by resource, in order.
+func startsOf(t *testing.T, s *stream, kinds []*kind) map[string][]record {
+	t.Helper()
+	var out map[string][]record
+	eventually(t, time.Minute, func() error {
+		out = map[string][]record{}
+		seen := map[string]bool{}
+		for _, rec := range s.all() {
+			if rec.Stream == snapshotStarted && !seen[rec.ID] {
+				seen[rec.ID] = true
+				out[rec.Scope.Resource] = append(out[rec.Scope.Resource], rec)
+			}
+		}
+		for _, k := range kinds {
+			if len(out[k.resource()]) == 0 {
+				return fmt.Errorf("the bus has no snapshot of %s", k.resource())
+			}
+		}
+		return nil
+	})
+	return out
+}
+
+// churnView is what an agent sees whose scopes began with these snapshots.
+func churnView(starts map[string][]record) view {
+	of := func(key objectKey) (out []snapshot) {
+		for _, rec := range starts[key.Resource] {
+			out = append(out, snapshot{ID: rec.Snapshot, Rev: rec.Rev})
+		}
+		return out
+	}
+	return view{
+		Snapshot: func(key objectKey) (snapshot, bool) {
+			all := of(key)
+			if len(all) == 0 {
+				return snapshot{}, false
+			}
+			return all[0], true
+		},
+		Later: func(key objectKey) []snapshot { return of(key)[1:] },
+	}
+}

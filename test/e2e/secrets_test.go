@@ -1,0 +1,494 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubecdc/kubecdc/test/controlplane"
+)
+
+const (
+	vaults    = "vaults." + widgetsGroup
+	plantedIn = "planted"
+)
+
+// planted is objects with values that must not be seen, and what looks for them.
+type planted struct {
+	*plane
+	hay *haystack
+	n   int
+	// where is in which place each value was planted.
+	where map[string]string
+	// last is the revision in which each object was written last.
+	last map[objectKey]uint64
+}
+
+// value is one more, planted in a place. It holds what is escaped differently wherever it is written.
+func (p *planted) value(where string) string {
+	v := "\"" + rand.Text() + "\" <é>+/" + rand.Text()
+	p.hay.plant(v)
+	p.where[v] = where
+	return v
+}
+
+// rules redact what is no Secret.
+const plantedRules = `
+  - resources: [secrets]
+    namespaces: [planted]
+  - resources: [deployments.apps]
+    namespaces: [planted]
+    where: 'op != "u" || int(after.spec.template.spec.containers[0].env[0].value) > 0'
+    redact: ["spec.template.spec.containers[*].env[*].value"]
+  - resources: [configmaps]
+    namespaces: [planted]
+    labelSelector: app=planted
+    redact: ["data.token", "binaryData[*]"]
+  - resources: [configmaps]
+    namespaces: [planted]
+    redact: ["data.token", "binaryData[*]"]
+  - resources: [` + vaults + `]
+    namespaces: [planted]
+    redact: ["spec.tokens[*]", "spec.entries[*].value", "spec.keyed[*]"]
+`
+
+// openRules take the same and redact nothing.
+const openRules = `
+  - resources: [secrets, deployments.apps, configmaps, ` + vaults + `]
+    namespaces: [planted]
+`
+
+// step writes a secret of each kind anew, with n telling the names apart.
+func (p *planted) step(t *testing.T, name string, large int) {
+	t.Helper()
+	p.n++
+	put := func(resource string, o obj) {
+		t.Helper()
+		o["metadata"].(obj)["name"] = name
+		o = applied(o)
+		if resource == "configmaps" {
+			o["data"].(obj)["text"] = noise(large) // An annotation has no room for it.
+		}
+		all := collection(resource, plantedIn)
+		raw, err := p.api.create(t.Context(), all, o)
+		if apierrors.IsAlreadyExists(err) {
+			raw, err = p.api.mergePatch(t.Context(), all+"/"+name, o)
+		}
+		p.wrote(t, resource, raw, err)
+	}
+	put("secrets", obj{
+		"apiVersion": "v1", "kind": "Secret", "metadata": obj{},
+		"stringData": obj{"password": p.value("stringData"), "json": `{"a":"` + p.value("stringData, JSON") + `"}`},
+	})
+	put("configmaps", obj{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": obj{"labels": obj{"app": []string{"planted", "other"}[p.n%2]}},
+		"data": obj{"token": p.value("data.token"), "step": fmt.Sprint(p.n)},
+	})
+	env := []obj{{"name": "A", "value": p.value("env")}, {"name": "B", "value": p.value("env")}}
+	labels := obj{"app": name}
+	put("deployments.apps", obj{
+		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": obj{},
+		"spec": obj{
+			"replicas": 1, "selector": obj{"matchLabels": labels},
+			"template": obj{"metadata": obj{"labels": labels}, "spec": obj{"containers": []obj{{"name": "web", "image": "x", "env": env}}}},
+		},
+	})
+	vault := obj{
+		"apiVersion": widgetsGroup + "/v1", "kind": "Vault", "metadata": meta(name),
+		"spec": obj{
+			// managedFields has the members of sets and the keys of lists, with their values.
+			"tokens": []string{p.value("set")}, "keyed": []obj{{"key": p.value("list key"), "step": p.n}},
+			"entries": []obj{{"value": p.value("entry"), "step": p.n}},
+		},
+	}
+	raw, err := p.api.apply(t.Context(), collection(vaults, plantedIn)+"/"+name, "planter", vault)
+	p.wrote(t, vaults, raw, err)
+}
+
+// wrote notes what the API server has answered.
+func (p *planted) wrote(t *testing.T, resource string, raw []byte, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := readVersion(resource, 0, raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.last[v.Key] = v.Rev
+}
+
+// remove deletes what is of one name.
+func (p *planted) remove(t *testing.T, name string) {
+	t.Helper()
+	for _, resource := range []string{"secrets", "configmaps", "deployments.apps", vaults} {
+		if err := p.api.remove(t.Context(), collection(resource, plantedIn)+"/"+name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// plant makes what there is before any agent.
+func plant(t *testing.T) *planted {
+	t.Helper()
+	p := &planted{
+		// Without a watch cache, the API server forgets when etcd does.
+		plane: startPlane(t, controlplane.Options{NoControllerManager: true, Uncached: []string{"secrets", "configmaps", "deployments.apps", vaults}}),
+		hay:   newHaystack(), where: make(map[string]string), last: make(map[objectKey]uint64),
+	}
+	p.newNamespace(t, plantedIn)
+	crd := obj{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": obj{"name": vaults},
+		"spec": obj{
+			"group": widgetsGroup, "scope": "Namespaced",
+			"names": obj{"plural": "vaults", "singular": "vault", "kind": "Vault", "listKind": "VaultList"},
+			"versions": []obj{{"name": "v1", "served": true, "storage": true, "schema": obj{"openAPIV3Schema": obj{
+				"type": "object", "properties": obj{"spec": obj{"type": "object", "properties": obj{
+					"tokens":  obj{"type": "array", "x-kubernetes-list-type": "set", "items": obj{"type": "string"}},
+					"entries": obj{"type": "array", "items": obj{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+					"keyed": obj{
+						"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": []string{"key"},
+						"items": obj{"type": "object", "required": []string{"key"}, "properties": obj{
+							"key": obj{"type": "string"}, "step": obj{"type": "integer"},
+						}},
+					},
+				}}},
+			}}}},
+		},
+	}
+	if _, err := p.api.create(t.Context(), "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, time.Minute, func() error {
+		_, err := p.api.get(t.Context(), collection(vaults, plantedIn))
+		return err
+	})
+	p.step(t, "first", 100)
+	p.step(t, "large-first", 300<<10)
+	return p
+}
+
+// leak is an agent of which everything that leaves it is kept, by where it went.
+type leak struct {
+	*agent
+	*planted
+	stream     *stream
+	bus        *bus // Nil: stdout.
+	checkpoint string
+	out        map[string][]byte
+	traces     *rawTraces
+
+	mu     sync.Mutex
+	stdout bytes.Buffer
+}
+
+// Write is stdout's.
+func (l *leak) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stdout.Write(text)
+}
+
+// watch starts an agent.
+func (p *planted) watch(t *testing.T, rules, extra string, to *bus) *leak {
+	t.Helper()
+	l := &leak{
+		planted: p, out: make(map[string][]byte), checkpoint: filepath.Join(t.TempDir(), "checkpoint.json"), bus: to, traces: startRawTraces(t),
+	}
+	c := agentConfig{
+		Watch: rules, Checkpoint: fmt.Sprintf("{file: {path: %q}}", l.checkpoint),
+		Extra: fmt.Sprintf("log: {level: debug}\ntracing: {enabled: true, endpoint: %q, sampleRatio: 1}\nnoise: [managed-fields-only]\n", l.traces.URL) + extra,
+	}
+	// What is in the events is for the search to tell.
+	r := &reader{Cluster: clusterName, ClusterUID: p.uid, Shallow: true, MayTruncate: true}
+	if to != nil {
+		c.Bus = to
+		l.agent = startAgent(t, p.plane, c)
+		l.stream = readStream(t, to, r)
+	} else {
+		l.agent = startAgent(t, p.plane, c)
+		t.Cleanup(func() { l.agent.finish(t) }) // Before the reader is waited for.
+		l.stream = readLines(t, io.TeeReader(l.agent.stdout, l), r)
+		t.Cleanup(func() { _ = l.agent.stop(time.Minute) }) // So that there is an end to read; finish says how it was.
+	}
+	return l
+}
+
+// look keeps what can be asked of a running agent.
+func (l *leak) look(t *testing.T) {
+	t.Helper()
+	for _, path := range []string{"/metrics", "/status", "/readyz", "/healthz", "/"} {
+		text, err := l.agent.get(t.Context(), path)
+		if err != nil {
+			text += err.Error()
+		}
+		l.out["GET "+path] = append(l.out["GET "+path], text...)
+	}
+}
+
+// command keeps what a command prints.
+func (l *leak) command(t *testing.T, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, buildAgent(t), args...)
+	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+t.TempDir())
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%s: %v\n%.500s", strings.Join(args, " "), err, out)
+	}
+	l.out[strings.Join(args, " ")] = out
+}
+
+// collect keeps what is left in files and on the bus.
+func (l *leak) collect(t *testing.T) {
+	t.Helper()
+	for name, path := range map[string]string{"log": l.agent.log, "checkpoint": l.checkpoint} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Error(err)
+		}
+		l.out[name] = text
+	}
+	l.out["traces"] = l.traces.bytes()
+	if l.bus == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.out["stdout"] = bytes.Clone(l.stdout.Bytes())
+		return
+	}
+	conn, err := nats.Connect(l.bus.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := js.StreamNames(t.Context())
+	for name := range names.Name() {
+		l.collectStream(t, js, name)
+	}
+	if err := names.Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// collectStream keeps every message of a stream: records, dead letters, what is put aside.
+func (l *leak) collectStream(t *testing.T, js jetstream.JetStream, name string) {
+	t.Helper()
+	s, err := js.Stream(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := s.CachedInfo().State
+	for seq := max(1, state.FirstSeq); seq <= state.LastSeq; seq++ {
+		m, err := s.GetMsg(t.Context(), seq)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue // Rolled up: what is put aside has one message of its own to tell of it.
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		where := "stream " + name
+		if m.Subject == deadSubject() {
+			where = "dead letters"
+		}
+		l.out["headers"] = fmt.Appendf(l.out["headers"], "%s %v\n", m.Subject, m.Header)
+		l.out[where] = append(l.out[where], m.Data...) // In a row: a value may lie over the border of two chunks.
+	}
+}
+
+// settle waits until the agent has told of all that was written.
+func (l *leak) settle(t *testing.T) {
+	t.Helper()
+	eventually(t, 2*time.Minute, func() error {
+		if l.agent.ended() {
+			t.Fatalf("the agent has ended: %v", l.agent.err)
+		}
+		l.stream.mu.Lock()
+		defer l.stream.mu.Unlock()
+		told := make(map[objectKey]uint64)
+		for i := range l.stream.records {
+			rec := &l.stream.records[i]
+			told[rec.Key] = max(told[rec.Key], rec.Rev)
+		}
+		for _, letter := range l.stream.letters {
+			told[letter.Key] = max(told[letter.Key], letter.Rev)
+		}
+		for key, rev := range l.last {
+			if told[key] < rev {
+				return fmt.Errorf("%s is told of up to revision %d, want %d", key, told[key], rev)
+			}
+		}
+		return nil
+	})
+	l.look(t)
+}
+
+// TestPlantedSecrets plants values wherever Secrets and what is redacted can have them, has agents see all that can happen to
+// them, and looks for the values, or a part of them, in everything that leaves the agents. So that it is known to find what is
+// there, one of them redacts nothing.
+func TestPlantedSecrets(t *testing.T) {
+	p := plant(t)
+	small := func() *bus { // What is large does not fit.
+		o := busOptions(server.RANDOM_PORT, t.TempDir())
+		o.MaxPayload = 144 << 10
+		return &bus{URL: startServer(t, o).ClientURL()}
+	}
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte(rand.Text()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const limit = "event: {maxBytes: 131072}\n"
+	hash := fmt.Sprintf("redaction: {mode: hash, keyFile: %q}\n", key)
+	agents := map[string]*leak{
+		// With nothing stripped, redaction alone keeps back what says values once more.
+		"removed":      p.watch(t, plantedRules, limit+"strip: []\n", small()),
+		"hashed":       p.watch(t, plantedRules, limit+hash+"strip: []\n", small()),
+		"dead letters": p.watch(t, plantedRules, limit+hash+"claimCheck: {}\noversize: [patch, before]\n", small()),
+		"stdout":       p.watch(t, plantedRules, "", nil),
+		"open":         p.watch(t, openRules, limit+"redaction: {secrets: false}\n", small()),
+	}
+	const large = 300 << 10
+	each := func(do func(l *leak)) {
+		for _, l := range agents {
+			do(l)
+		}
+	}
+	settle := func() { each(func(l *leak) { l.settle(t) }) }
+	again := func(end func(l *leak), meanwhile func()) {
+		each(func(l *leak) {
+			if l.bus != nil {
+				end(l)
+			}
+		})
+		meanwhile()
+		each(func(l *leak) {
+			if l.bus != nil {
+				l.agent.again(t)
+			}
+		})
+		settle()
+	}
+	settle()
+	for i := range 3 {
+		p.step(t, fmt.Sprint("live-", i%2), 100)
+		p.step(t, "large", large)
+	}
+	p.remove(t, "live-0")
+	settle()
+	// Resumed from the checkpoint.
+	again(func(l *leak) { l.agent.crash() }, func() {
+		p.step(t, "live-1", 100)
+		p.step(t, "large", large)
+	})
+	// History is lost: a gap, and another snapshot.
+	again(func(l *leak) {
+		if err := l.agent.stop(time.Minute); err != nil {
+			t.Error(err)
+		}
+	}, func() {
+		p.step(t, "live-1", 100)
+		p.step(t, "born-in-the-gap", large)
+		p.now(t)
+		if err := p.Compact(t.Context(), int64(p.now(t))); err != nil {
+			t.Fatal(err)
+		}
+	})
+	p.step(t, "live-1", 100)
+	settle()
+	each(func(l *leak) {
+		if l.bus == nil {
+			return
+		}
+		for _, how := range [][]string{{"--diff"}, {"-o", "yaml"}, {"-o", "json"}, {"-o", "wide"}} {
+			l.command(t, append([]string{"tail", "--bus", l.bus.URL, "--until-now", "--since", "all"}, how...)...)
+		}
+		l.command(t, "status", "--agent", l.agent.url)
+	})
+	each(func(l *leak) {
+		if err := l.agent.stop(time.Minute); err != nil {
+			t.Error(err)
+		}
+		l.collect(t)
+	})
+
+	for name, l := range agents {
+		t.Run(name, func(t *testing.T) {
+			if name == "open" {
+				l.finds(t)
+			} else {
+				l.findsNothing(t)
+			}
+			if gaps := bytes.Count(l.out["stream "+streamName], []byte(`"reason":"compacted"`)); l.bus != nil && gaps == 0 {
+				t.Error("no history was lost: this part of the test shows nothing")
+			}
+		})
+	}
+	for _, place := range []string{"dead letters"} {
+		if len(agents["dead letters"].out[place]) == 0 {
+			t.Errorf("nothing in the %s: this part of the test shows nothing", place)
+		}
+	}
+}
+
+// findsNothing looks for what was planted in everything that has left the agent.
+func (l *leak) findsNothing(t *testing.T) {
+	t.Helper()
+	total := 0
+	for _, where := range slices.Sorted(maps.Keys(l.out)) {
+		if f := l.hay.find(l.out[where]); f != "" {
+			t.Errorf("%s: a planted value: %s", where, f)
+		}
+		total += len(l.out[where])
+	}
+	t.Logf("%d values, looked for in %s: %v", len(l.hay.values), mib(int64(total)), slices.Sorted(maps.Keys(l.out)))
+}
+
+// finds is findsNothing for an agent that was told to redact nothing: each value is in its records, and still in none of what
+// tells of its work.
+func (l *leak) finds(t *testing.T) {
+	t.Helper()
+	var records []byte
+	for where, text := range l.out {
+		switch {
+		case strings.HasPrefix(where, "stream "):
+			records = append(records, text...)
+		case strings.HasPrefix(where, "tail "):
+		default:
+			if f := l.hay.find(text); f != "" {
+				t.Errorf("%s: a planted value: %s", where, f)
+			}
+		}
+	}
+	found := l.hay.found(records)
+	missed := make(map[string]int)
+	for v := range l.hay.values {
+		if !found[v] {
+			missed[l.where[v]]++
+		}
+	}
+	if len(missed) > 0 {
+		t.Errorf("the search does not find what is there: %v", missed)
+	}
+	t.Logf("%d of %d values found where nothing is redacted", len(found), len(l.hay.values))
+}
