@@ -53,7 +53,7 @@ func compileAgent(ctx context.Context, dir *string) (string, error) {
 	}
 	path := filepath.Join(*dir, "kubecdc")
 	args := []string{"build", "-o", path}
-	if os.Getenv("KUBECDC_E2E_RACE") == "1" {
+	if racing() {
 		args = append(args, "-race")
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, "./cmd/agent")...)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -135,7 +134,7 @@ func TestBlockedBus(t *testing.T) {
 		block   func(*testing.T, *bus)
 		unblock func(*testing.T, *bus)
 	}{
-		{"stopped", 50_000, false, func(t *testing.T, b *bus) { b.freeze(t) }, func(t *testing.T, b *bus) { b.thaw(t) }},
+		{"stopped", 25_000, false, func(t *testing.T, b *bus) { b.freeze(t) }, func(t *testing.T, b *bus) { b.thaw(t) }},
 		{"killed", 15_000, true, func(_ *testing.T, b *bus) { b.kill() }, func(t *testing.T, b *bus) { b.start(t) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -150,8 +149,7 @@ func TestBlockedBus(t *testing.T) {
 func blockedBus(t *testing.T, updates int, random bool, block, unblock func(*testing.T, *bus)) {
 	const namespace = "blocked"
 	servers, observed, idle := 3, 1, 2
-	racing := os.Getenv("KUBECDC_E2E_RACE") == "1"
-	if racing { // The race detector's memory says nothing about the agent's: nothing is compared.
+	if racing() { // The race detector's memory says nothing about the agent's: nothing is compared.
 		servers, observed, idle = 1, 0, 0
 	}
 	resources := []string{"configmaps", "events"}
@@ -205,7 +203,7 @@ func blockedBus(t *testing.T, updates int, random bool, block, unblock func(*tes
 	t.Logf("resident memory: agent %s + %s; API server of the agent %s + %s, of nobody %s + %s: because of the agent %s (live heap %s)",
 		mib(m.first["agent"]), mib(m.growth("agent")), mib(m.first["observed"]), mib(m.growth("observed")),
 		mib(m.first["idle"]), mib(m.growth("idle")), mib(attributable), mib(heapGrowth))
-	if racing {
+	if racing() {
 		return
 	}
 	if g := m.growth("agent"); g > mostGrowth {
@@ -222,6 +220,7 @@ func blockedBus(t *testing.T, updates int, random bool, block, unblock func(*tes
 // TestHistoryLostWhileBlocked has the history go while the bus is blocked. What happened in between may be lost, but the
 // agent has to say so, and to lead every object to the state that it is in.
 func TestHistoryLostWhileBlocked(t *testing.T) {
+	notRacing(t)
 	const (
 		namespace = "lost"
 		objects   = 120

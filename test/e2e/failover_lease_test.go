@@ -39,6 +39,7 @@ func TestLeaderPausedBriefly(t *testing.T) {
 // take the Lease meanwhile: a leader alone stops writing, and leads on when the API server is back. With a standby either
 // may lead then.
 func TestLeaderSurvivesAPIServers(t *testing.T) {
+	notRacing(t)
 	t.Parallel()
 	p := startPlane(t, controlplane.Options{NoControllerManager: true})
 	for _, n := range []int{1, 2} {

@@ -28,6 +28,18 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// racing tells that the agent under test has the race detector in it.
+func racing() bool { return os.Getenv("KUBECDC_E2E_RACE") == "1" }
+
+// notRacing skips a test of minutes whose flows others go through under the race detector: TestFaults, and those of
+// internal/informers and internal/leader.
+func notRacing(t *testing.T) {
+	t.Helper()
+	if racing() {
+		t.Skip("it takes minutes, and what it does is raced elsewhere: TestFaults, internal/informers, internal/leader")
+	}
+}
+
 // manyAtATime lets more tests run at a time than there are processors, unless somebody has said how many: those that may mostly
 // wait, for a Lease that ends.
 func manyAtATime() {

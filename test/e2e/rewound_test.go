@@ -85,6 +85,7 @@ func ofHistory(records []record, history uint64) []record {
 
 // TestRewound restores etcd from a copy, so that resourceVersions are given a second time, to other contents.
 func TestRewound(t *testing.T) {
+	notRacing(t)
 	const namespace, own = "rewound", "own-checkpoint"
 	for _, tc := range []struct {
 		name      string
