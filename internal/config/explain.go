@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -121,6 +122,13 @@ func (f *File) Doubts(more ...Check) []*Error {
 		for j, p := range f.Watch[i].Except {
 			doubt(fmt.Sprintf("watch[%d].except[%d]", i, j), p.doubt())
 		}
+		for j, p := range f.Watch[i].Redact {
+			at := fmt.Sprintf("watch[%d].redact[%d]", i, j)
+			doubt(at, f.Watch[i].dotted(p))
+			if m := podList.FindStringSubmatch(p); m != nil {
+				doubt(at, fmt.Sprintf("names nothing where %s is a list, as it is in Pods; write %[1]s[*]", m[2]))
+			}
+		}
 	}
 	for i, n := range f.Noise {
 		if n == NoiseStatusOnly {
@@ -139,6 +147,20 @@ func (f *File) Doubts(more ...Check) []*Error {
 	list.sort()
 	return list
 }
+
+// dotted doubts a path to a key with dots in it, and without quotes: it names nothing where values are texts, and nothing is redacted.
+func (r *Rule) dotted(path string) string {
+	m := dottedKey.FindStringSubmatch(path)
+	if m == nil || !r.Takes("", "v1", "configmaps") && !r.Takes("", "v1", "secrets") {
+		return ""
+	}
+	return fmt.Sprintf(`names nothing in ConfigMaps and Secrets, whose values are texts; a key with dots in it is written %s["%s"]`, m[1], m[2])
+}
+
+// podList finds lists of Pods, and of templates of Pods, in a path that goes on as if they were mappings.
+var podList = regexp.MustCompile(`(^|\.)(containers|initContainers|ephemeralContainers|env|envFrom|volumes|imagePullSecrets)(\.|\[")`)
+
+var dottedKey = regexp.MustCompile(`^(data|stringData|binaryData)\.([^.\[]+\.[^\[]+)$`)
 
 func (c *Config) takesSecrets() bool {
 	return slices.ContainsFunc(c.Watch, func(r Rule) bool { return r.Takes("", "v1", "secrets") })

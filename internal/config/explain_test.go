@@ -110,6 +110,7 @@ watch:
   - resources: [pods, deploymnets, widgets, widgets.example.com, "*.app", "*.apps"]
     except: [replicsets]
   - resources: [secrets]
+    redact: [data.tls.key, 'data["tls.key"]', "data[*]", "spec.containers.env[*].value", "spec.containers[*].env[*].value"]
 noise: [node-heartbeats, status-only]
 redaction: {secrets: false}
 `), "f")
@@ -126,8 +127,10 @@ redaction: {secrets: false}
 			"write its group behind it (widgets.example.com) to mean one only",
 		`f:3:66: watch[0].resources[4]: Kubernetes has no group app, and those of custom resources have a dot in their names`,
 		"f:4:14: watch[0].except[0]: Kubernetes has no resource replicsets, did you mean replicasets.apps?",
-		"f:6:26: noise[1]: status-only withholds what a status alone tells, of every resource: that a Pod has failed, that a Deployment is ready, that a Job is done",
-		"f:7:22: redaction.secrets: the values of Secrets are sent as they are, to everyone who can read the bus; write true to redact them",
+		`f:6:14: watch[1].redact[0]: names nothing in ConfigMaps and Secrets, whose values are texts; a key with dots in it is written data["tls.key"]`,
+		"f:6:58: watch[1].redact[3]: names nothing where containers is a list, as it is in Pods; write containers[*]",
+		"f:7:26: noise[1]: status-only withholds what a status alone tells, of every resource: that a Pod has failed, that a Deployment is ready, that a Job is done",
+		"f:8:22: redaction.secrets: the values of Secrets are sent as they are, to everyone who can read the bus; write true to redact them",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

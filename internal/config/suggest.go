@@ -44,6 +44,8 @@ func unknownField(name, parent string, known []string) string {
 	switch likely := nearest(name, known); {
 	case likely != "":
 		return fmt.Sprintf("unknown field, did you mean %s?", likely)
+	case len(elsewhere) == 1 && elsewhere[0] == name:
+		return fmt.Sprintf("unknown field here, %s is a key of the whole file: write it at the beginning of a line", name)
 	case len(elsewhere) == 1:
 		return fmt.Sprintf("unknown field, did you mean %s?", elsewhere[0])
 	case len(known) == 0:

@@ -58,7 +58,9 @@ func (e *Encoder) objectAttributes(ev *Event, d *object.Delta) {
 
 // selects tells if a scope has a selector: then its name alone says which objects belong to it, and their events have to
 // say it. Resource and namespace, which tell the others, are attributes anyway.
-func selects(scope string) bool { return strings.Contains(scope, "Selector=") }
+func selects(scope string) bool {
+	return strings.Contains(scope, "Selector=") || strings.Contains(scope, "?any=")
+}
 
 // streamAttributes are those of a stream event, in the same order, with the scope in place of the object.
 func (e *Encoder) streamAttributes(ev *Event, d *object.Delta) {

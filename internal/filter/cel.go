@@ -8,6 +8,7 @@ import (
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common"
 	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/ext"
@@ -140,33 +141,55 @@ func (x *expression) answer(delta, number ref.Val) ref.Val {
 		if err != nil {
 			return types.WrapErr(err)
 		}
-		e.answers[i] = no
-		if yea, err := x.questions[i].ask(before, after); err != nil {
-			return types.WrapErr(err)
-		} else if yea {
+		yea, err := x.questions[i].ask(before, after)
+		if err != nil {
+			return types.WrapErr(err) // and once more where it is asked again
+		}
+		if e.answers[i] = no; yea {
 			e.answers[i] = yes
 		}
 	}
 	return types.Bool(e.answers[i] == yes)
 }
 
-// costs tells what ask costs: the objects that are compared.
+// costs tells what ask costs, and the operators that read a whole object or array: CEL counts their members alone, or one for all.
 type costs struct{}
 
 // CallCost implements cost.ActualCostEstimator.
 func (costs) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 {
-	if function != ask || len(args) == 0 {
-		return nil
+	read := 0
+	switch function {
+	case ask:
+		e, ok := args[0].(*evaluation)
+		if !ok {
+			return nil
+		}
+		if e.compared {
+			read = len(e.before.raw) + len(e.after.raw)
+		}
+	case operators.Equals, operators.NotEquals, operators.Add:
+		read = sizeOf(args[0]) + sizeOf(args[1])
+	case operators.In:
+		if list, ok := args[1].(*listing); ok {
+			read = len(list.raw)
+		}
 	}
-	e, ok := args[0].(*evaluation)
-	if !ok {
-		return nil
+	if function != ask && read == 0 {
+		return nil // as CEL has it
 	}
-	cost := uint64(1)
-	if e.compared {
-		cost += uint64(len(e.before.raw)+len(e.after.raw)) / bytesPerCost
-	}
+	cost := 1 + uint64(read)/bytesPerCost
 	return &cost
+}
+
+// sizeOf is how many bytes an object or array of JSON has; 0 of all else.
+func sizeOf(v ref.Val) int {
+	switch v := v.(type) {
+	case *mapping:
+		return len(v.raw)
+	case *listing:
+		return len(v.raw)
+	}
+	return 0
 }
 
 // holds evaluates the expression.

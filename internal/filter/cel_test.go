@@ -199,6 +199,8 @@ func TestWhereIsWrong(t *testing.T) {
 		`changedOnly()`:                      `column 12: changedOnly takes paths`,
 		`changed("spec..x")`:                 `column 9: path "spec..x": at its character 6: expected a name`,
 		`changedOnly("a", "b[")`:             `column 18: path "b[": at its character 3: expected [*] or ["name"]`,
+		`changed("metadata.labels.a.b/c")`:   `column 9: path "metadata.labels.a.b/c": at its character 1: names nothing: a name with dots`,
+		`changedOnly("metadata.labels.a.b")`: `column 13: path "metadata.labels.a.b": at its character 1: names nothing: a name with dots`,
 		`changed("*")`:                       `column 9: path "*": at its character 1: each element, or member, is written [*]`,
 		`name.matches("(")`:                  "column 1: ",
 		strings.Repeat("!", 20<<10) + "true": "column 1: ",
@@ -247,6 +249,32 @@ func TestWhereCostsTooMuch(t *testing.T) {
 	x := resourced(t, filter.Options{Where: `after.list.all(a, a != "none")`, OnError: "drop"}, deployments)
 	if got := x.Withholds(d); got != "" {
 		t.Errorf("1,000 comparisons: %q", got)
+	}
+}
+
+// An operator that reads all of an object or array costs what there is to read, not one: 500 of these take seconds where they are
+// large.
+func TestWhereCostsOfWholeValues(t *testing.T) {
+	of := func(x string) string {
+		var list []string
+		for i := range 1000 {
+			list = append(list, fmt.Sprintf(`{"name":"n%d","value":%d}`, i, i))
+		}
+		return `{"metadata":{},"times":[` + strings.Repeat("1,", 499) + `1],"spec":{"list":[` + strings.Join(list, ",") + `],"x":"` + x + `"}}`
+	}
+	d := delta(object.Updated, of("1"), of("2"))
+	for _, what := range []string{
+		`before.spec != after.spec`,
+		`!(before.spec == after.spec)`,
+		`!(after.spec in before.spec.list)`,
+		`(after.spec.list + after.spec.list).size() > 1`,
+	} {
+		for where, want := range map[string]string{what: "", `after.times.all(i, ` + what + `)`: filter.ReasonError} {
+			x := resourced(t, filter.Options{Where: where, OnError: "drop"}, deployments)
+			if got := x.Withholds(d); got != want {
+				t.Errorf("%s: %q, want %q", where, got, want)
+			}
+		}
 	}
 }
 

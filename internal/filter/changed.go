@@ -21,6 +21,11 @@ type question interface {
 type changedOnly struct{ but *comparison }
 
 func newChangedOnly(paths []string) (question, error) {
+	for i, path := range paths {
+		if err := object.CheckPath(path); err != nil {
+			return nil, &pathError{i, err}
+		}
+	}
 	first := len(bookkeeping())
 	but, err := newComparison(append(bookkeeping(), paths...))
 	var wrong *pathError
@@ -44,6 +49,9 @@ func (c *changedOnly) ask(before, after []byte) (bool, error) {
 type changed struct{ path *object.Path }
 
 func newChanged(path string) (question, error) {
+	if err := object.CheckPath(path); err != nil {
+		return nil, &pathError{0, err}
+	}
 	p, err := object.NewPath(path)
 	if err != nil {
 		return nil, &pathError{0, err}

@@ -26,7 +26,7 @@ type Cutter struct {
 //	spec.containers[*].env[*].value
 //	data[*]
 //
-// A path that names nothing in an object cuts nothing. What identifies an object (kind, apiVersion, metadata and its
+// A path that names nothing in an object cuts nothing; one that can name nothing in any (see CheckPath) is refused. What identifies an object (kind, apiVersion, metadata and its
 // name, namespace, uid and resourceVersion) cannot be cut. All that is wrong is returned at once, a *PathError each.
 func NewCutter(paths []string) (*Cutter, error) {
 	return newCutter(slices.Clone(paths), nil, nil)
@@ -54,8 +54,12 @@ func newCutter(paths, hashed []string, mac *MAC) (*Cutter, error) {
 	var errs []error
 	add := func(path string, f fate) {
 		segments, err := parsePath(path)
-		if err == nil && identifies(segments) {
+		switch {
+		case err != nil:
+		case identifies(segments):
 			err = &PathError{Path: path, Column: 1, Msg: "identifies the object and cannot be cut"}
+		default:
+			err = insideText(path, segments)
 		}
 		if err != nil {
 			errs = append(errs, err)

@@ -37,6 +37,9 @@ func TestNewCutterErrors(t *testing.T) {
 		{"metadata", 1, "identifies the object"},
 		{`metadata["n\u0061me"]`, 1, "identifies the object"},
 		{strings.Repeat("a.", 64) + "a", 128, "more than 64"},
+		{"metadata.annotations.example.com/owner", 1, `is written metadata.annotations["example.com/owner"]`},
+		{"metadata.labels.app.kubernetes.io/name", 1, `is written metadata.labels["app.kubernetes.io/name"]`},
+		{`metadata.labels["app"][*]`, 1, "labels are texts"},
 	} {
 		_, err := object.NewCutter([]string{tc.path})
 		var bad *object.PathError

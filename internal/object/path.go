@@ -115,6 +115,32 @@ func plain(c byte) bool {
 	return c > ' ' && c != 0x7f && !strings.ContainsRune(`.[]*"'`, rune(c))
 }
 
+// CheckPath finds fault with a path that is well written and names nothing in any object: a label's or an annotation's name with
+// dots in it, and without quotes. Its error is a *PathError.
+func CheckPath(path string) error {
+	segments, err := parsePath(path)
+	if err != nil {
+		return err
+	}
+	return insideText(path, segments)
+}
+
+// insideText refuses paths into labels and annotations, which are texts.
+func insideText(path string, segments []segment) error {
+	if len(segments) < 4 || segments[0].name != "metadata" || segments[1].name != "labels" && segments[1].name != "annotations" {
+		return nil
+	}
+	var names []string
+	for _, s := range segments[2:] {
+		if s.each {
+			return &PathError{Path: path, Column: 1, Msg: "names nothing: " + segments[1].name + " are texts"}
+		}
+		names = append(names, s.name)
+	}
+	return &PathError{Path: path, Column: 1, Msg: fmt.Sprintf("names nothing: a name with dots in it is written metadata.%s[%s]",
+		segments[1].name, appendString(nil, strings.Join(names, ".")))}
+}
+
 func identifies(segments []segment) bool {
 	if len(segments) == 1 {
 		return slices.Contains([]string{"kind", "apiVersion", "metadata"}, segments[0].name)

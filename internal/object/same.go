@@ -236,9 +236,9 @@ func (p *pair) array(n *node, depth int, whole bool) bool {
 }
 
 func (p *pair) object(n *node, depth int, whole bool) bool {
-	a, b := p.a.i, p.b.i
 	more, other := p.a.first('}'), p.b.first('}')
 	for {
+		a, b := p.a.i, p.b.i
 		more, other = more && p.unmasked(&p.a, n, depth), other && p.unmasked(&p.b, n, depth)
 		switch {
 		case p.a.bad != 0 || p.b.bad != 0:
@@ -248,7 +248,7 @@ func (p *pair) object(n *node, depth int, whole bool) bool {
 		case !more || !other:
 			return false
 		case !bytes.Equal(p.a.name, p.b.name) && !bytes.Equal(p.a.text(), p.b.text()):
-			p.a.i, p.b.i = a, b
+			p.a.i, p.b.i = a, b // what lies before is the same: to look at it again would be once more per level
 			return p.unordered(n, depth, whole)
 		}
 		var child *node
@@ -286,7 +286,7 @@ type member struct {
 	value int // where it begins
 }
 
-// unordered compares two objects from their braces on, whatever the order of their members.
+// unordered compares what is left of two objects from the names of members on, whatever their order.
 func (p *pair) unordered(n *node, depth int, whole bool) bool {
 	as, ok := p.members(&p.a, n, depth)
 	if !ok {
@@ -312,10 +312,10 @@ func (p *pair) unordered(n *node, depth int, whole bool) bool {
 	return true
 }
 
-// members are the members of the object at hand that are not masked, by name; those of one name in their order.
+// members are those from the name at hand on that are not masked, by name; those of one name in their order.
 func (p *pair) members(c *cursor, n *node, depth int) ([]member, bool) {
 	var members []member
-	for more := c.first('}'); more && p.unmasked(c, n, depth); more = c.next('}') {
+	for more := true; more && p.unmasked(c, n, depth); more = c.next('}') {
 		members = append(members, member{name: c.kept(), value: c.i})
 		if !p.skip(c, depth) {
 			break

@@ -240,6 +240,14 @@ func TestTracker(t *testing.T) {
 			completed S1 @20 scope=pods/team-?,!team-a?labelSelector=a=b => gone c/3
 			started S2 @30 scope=pods/team-?,!team-b => news
 			completed S2 @30 scope=pods/team-?,!team-b => news`,
+		"a scope that several rules make": `
+			c a/1 @5 scope=pods?any=shop?labelSelector=a=b|team-* => news
+			c b/2 @5 ns=team-x scope=pods?any=shop?labelSelector=a=b|team-* => news
+			c c/3 @5 scope=pods?labelSelector=c=d => news
+			started S1 @20 scope=pods/shop?any=shop?labelSelector=a=b|team-* => news
+			completed S1 @20 scope=pods/shop?any=shop?labelSelector=a=b|team-* => gone a/1
+			started S2 @30 scope=pods?any=shop?labelSelector=a=b|team-* => news
+			completed S2 @30 scope=pods?any=shop?labelSelector=a=b|team-* => gone b/2`,
 		"a snapshot goes on, while another one of a part of it is taken": `
 			c a/1 @5 => news
 			c b/2 @5 ns=other => news
