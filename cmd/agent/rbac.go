@@ -30,8 +30,8 @@ func newRBACCommand(stdout, stderr io.Writer) *cobra.Command {
 		Long: "Print what the agent has to be allowed for a configuration (without --config: the default one) and nothing\n" +
 			"more, with the bindings for its ServiceAccount: list and watch of what is captured, and of what is defined\n" +
 			"(CustomResourceDefinitions, APIServices) where that may be resources which are not Kubernetes' own; get of the\n" +
-			"namespace kube-system, whose uid names the cluster, and get, update and create of the ConfigMap with the checkpoint, where\n" +
-			"it is kept in one.\n\n" +
+			"namespace kube-system, whose uid names the cluster, and get, update and create of the ConfigMap with the\n" +
+			"checkpoint, where it is kept in one.\n\n" +
 			"Where a rule of the configuration names its namespaces plainly, each gets a Role; globs and exclusions need a\n" +
 			"ClusterRole. A wildcard stays one, unless a cluster is asked what it serves (--discover). Comments say where RBAC\n" +
 			"cannot be as narrow as the configuration is.\n\n" +

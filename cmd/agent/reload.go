@@ -78,7 +78,7 @@ func (r *reloader) look() reloadState {
 // ok is an error where the file, as it is now, is not in force.
 func (r *reloader) ok() error {
 	s := r.look()
-	if len(s.problems) == 0 {
+	if len(s.problems) == 0 || !s.taking.IsZero() { // what was wrong with a file before is no matter any more
 		return nil
 	}
 	more := ""
@@ -125,14 +125,22 @@ func (r *reloader) run(ctx context.Context) error {
 		}
 		timer.Stop()
 		now := readConfigured(r.flags.config, keys)
-		if now.sum != before || now.sum == decided && !asked {
-			before = now.sum
+		if sum := now.sum(keys); sum != before || sum == decided && !asked {
+			before = sum
 			continue
 		}
-		keys = r.decide(ctx, now, asked)
+		next, problems := r.consider(now)
+		if following := keysOf(r.look().force, next); !now.follows(following) { // nor may a key that is new be half written
+			keys, decided = following, ""
+			before = readConfigured(r.flags.config, keys).sum(keys)
+			continue
+		}
+		r.decide(ctx, now, next, problems, asked)
 		asked = false
-		// What a refused file names as its key is followed too: it may be what is missing.
-		decided = readConfigured(r.flags.config, keys).sumIf(now)
+		// What a refused file names as its key is followed too: it may be what is missing. What has changed while this was taken is
+		// not what was decided.
+		keys = keysOf(r.look().force, next)
+		decided = now.sum(keys)
 		before = decided
 	}
 }
@@ -149,18 +157,16 @@ func (r *reloader) cannot(ctx context.Context) {
 	}
 }
 
-// decide takes what was read, or says why not. It returns the keys to follow from now on.
-func (r *reloader) decide(ctx context.Context, now reading, asked bool) (keys []string) {
+// decide takes next, or says why not.
+func (r *reloader) decide(ctx context.Context, now reading, next *loaded, problems []string, asked bool) {
 	began, force := time.Now(), r.look().force
-	next, problems := r.consider(now)
-	keys = keysOf(force, next)
 	if problems != nil {
-		outcome := resultRefused
 		if now.err != nil {
-			outcome = resultFailed
+			r.refuse(refusal{resultFailed, problems, "", "the agent has to be able to read the file", asked})
+			return
 		}
-		r.refuse(outcome, problems, hashOf(now.data))
-		return keys
+		r.refuse(refusal{resultRefused, problems, hashOf(now.data), "mend the file: 'kubecdc config check' tells what is wrong with it", asked})
+		return
 	}
 	changes := changedKeys(force.Config, next.Config)
 	if !slices.Equal(force.key, next.key) && !slices.Contains(changes, "redaction.keyFile") {
@@ -169,25 +175,29 @@ func (r *reloader) decide(ctx context.Context, now reading, asked bool) (keys []
 	needRestart := fixed(changes)
 	switch {
 	case len(needRestart) > 0:
-		r.refuse(resultRefused, []string{strings.Join(needRestart, ", ") + ": cannot be changed while the agent runs: restart the agent, or take the change back"}, next.hash)
-		return keys
+		r.refuse(refusal{
+			resultRefused,
+			[]string{strings.Join(needRestart, ", ") + ": cannot be changed while the agent runs: restart the agent, or take the change back"},
+			next.hash, "restart the agent to have all of the file in force: the rest of it is not taken either", asked,
+		})
+		return
 	case len(changes) == 0:
 		r.unchanged(next, asked)
-		return keys
+		return
 	}
 	r.taking(began)
 	slow := time.AfterFunc(reloadSlow, func() {
-		r.log.Warn("the changed configuration is not in force yet: what was read until now has to be on the bus first", "config", r.flags.config)
+		r.log.Warn("the changed configuration is not in force yet: it waits until what was read is on the bus, or for the API server", "config", r.flags.config)
 	})
 	scopes, err := r.take(ctx, next)
 	slow.Stop()
 	r.taking(time.Time{})
 	switch {
 	case ctx.Err() != nil:
-		return keys
+		return
 	case err != nil:
-		r.refuse(resultFailed, []string{err.Error()}, next.hash)
-		return keys
+		r.refuse(refusal{resultFailed, []string{err.Error()}, next.hash, "SIGHUP has it tried again", asked})
+		return
 	}
 	r.level.Set(next.Log.Level.Slog())
 	r.nowInForce(next, resultApplied)
@@ -200,7 +210,6 @@ func (r *reloader) decide(ctx context.Context, now reading, asked bool) (keys []
 	}
 	r.log.Info("the changed configuration is in force", attrs...)
 	next.say(r.log)
-	return keysOf(next)
 }
 
 // consider reads the configuration that was found. problems say why it cannot be in force; next may be there all the same.
@@ -208,7 +217,7 @@ func (r *reloader) consider(now reading) (next *loaded, problems []string) {
 	if now.err != nil {
 		return nil, []string{fmt.Sprintf("read configuration: %v", now.err)}
 	}
-	next, err := loadFrom(r.flags, now.data)
+	next, err := loadFrom(r.flags, now.data, now.key)
 	if err != nil {
 		return next, complaints(err)
 	}
@@ -218,23 +227,31 @@ func (r *reloader) consider(now reading) (next *loaded, problems []string) {
 	return next, nil
 }
 
-// refuse keeps what is in force. What was said of the same file is not said again.
-func (r *reloader) refuse(outcome result, problems []string, hash string) {
+// refusal is why a file is not taken.
+type refusal struct {
+	outcome  result
+	problems []string
+	hash     string // of the file, "": it could not be read
+	advice   string
+	asked    bool // somebody waits for the answer
+}
+
+// refuse keeps what is in force. What was said of the same file is said again only to those who ask.
+func (r *reloader) refuse(f refusal) {
 	r.mu.Lock()
-	known := slices.Equal(r.state.problems, problems)
-	r.state.problems = problems
+	known := slices.Equal(r.state.problems, f.problems)
+	r.state.problems = f.problems
 	if !known {
 		r.state.tried = time.Now()
 	}
 	r.mu.Unlock()
-	r.metrics.done(outcome)
-	if known {
+	r.metrics.done(f.outcome)
+	if known && !f.asked {
 		return
 	}
-	const advice = "mend the file: 'kubecdc config check' tells what is wrong with it"
-	r.log.Error("the changed configuration is not taken, the one before stays in force", "config", r.flags.config, "result", string(outcome),
-		"sha256", short(hash), "problems", len(problems), "advice", advice)
-	for _, p := range problems {
+	r.log.Error("the changed configuration is not taken, the one before stays in force", "config", r.flags.config, "result", string(f.outcome),
+		"sha256", short(f.hash), "problems", len(f.problems), "advice", f.advice)
+	for _, p := range f.problems {
 		r.log.Error("why the changed configuration is not taken", "config", r.flags.config, "err", p)
 	}
 }
@@ -269,12 +286,12 @@ func (r *reloader) taking(since time.Time) {
 
 func (r *reloader) status() *configStatus {
 	s := r.look()
-	out := &configStatus{File: r.flags.config, SHA256: s.force.hash, Since: s.since, Problems: s.problems}
-	if !s.taking.IsZero() {
+	out := &configStatus{File: r.flags.config, SHA256: s.force.hash, Since: s.since}
+	switch {
+	case !s.taking.IsZero():
 		out.Taking = &s.taking
-	}
-	if len(s.problems) > 0 {
-		out.Refused = &s.tried
+	case len(s.problems) > 0:
+		out.Problems, out.Refused = s.problems, &s.tried
 	}
 	return out
 }

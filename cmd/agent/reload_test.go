@@ -28,8 +28,9 @@ type reloading struct {
 	*reloader
 
 	dir   string
-	taken []*loaded // what the informers were given
-	err   error     // what they say to the next one
+	taken []*loaded     // what the informers were given
+	err   error         // what they say to the next one
+	holds chan struct{} // they take nothing until it is closed; nil: at once
 	log   bytes.Buffer
 	hups  chan os.Signal
 	turn  int
@@ -55,7 +56,14 @@ func newReloading(t *testing.T, content string) *reloading {
 	log := slog.New(slog.NewJSONHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	r.reloader = newReloader(first, f, log, new(slog.LevelVar), prometheus.NewRegistry())
 	r.hup = r.hups
-	r.take = func(_ context.Context, next *loaded) (scopesDiff, error) {
+	r.take = func(ctx context.Context, next *loaded) (scopesDiff, error) {
+		if r.holds != nil {
+			select {
+			case <-r.holds:
+			case <-ctx.Done():
+				return scopesDiff{}, context.Cause(ctx)
+			}
+		}
 		if r.err != nil {
 			return scopesDiff{}, r.err
 		}
@@ -341,6 +349,95 @@ func TestReloadFollowsTheKey(t *testing.T) {
 		write(hashKey + "2")
 		r.pass()
 		r.expect(t, [4]float64{2, 3, 1}, true)
+	})
+}
+
+// A key that is rotated while the selection before is still being taken, for as long as the bus is away, is taken after it.
+func TestReloadTakesAKeyThatChangesMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		key := filepath.Join(t.TempDir(), "key")
+		write := func(content string) {
+			t.Helper()
+			if err := os.WriteFile(key, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(hashKey)
+		r := newReloading(t, reloadBase+"redaction: {keyFile: "+key+"}\n")
+		r.holds = make(chan struct{})
+		write(hashKey + "2")
+		r.pass()
+		if s := r.status(); s.Taking == nil || s.Refused != nil || !strings.Contains(r.detail(), "is being taken for ") {
+			t.Fatalf("it is not being taken: %+v", s)
+		}
+		write(hashKey + "3")
+		r.pass()
+		close(r.holds)
+		r.pass()
+		r.expect(t, [4]float64{2}, true)
+		if got := string(r.taken[len(r.taken)-1].key); got != hashKey+"3" {
+			t.Errorf("the key in force is not the one in the file")
+		}
+	})
+}
+
+// Told to stop while the bus is away, the agent does not wait until a selection is taken, nor calls it refused.
+func TestReloadEndsWhileItTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReloading(t, reloadBase)
+		r.holds = make(chan struct{}) // until the end, which newReloading waits for
+		r.swap(t, reloadBase+"watch: [{resources: [pods]}]\n")
+		r.pass()
+		if r.status().Taking == nil {
+			t.Error("it is not being taken")
+		}
+		t.Cleanup(func() { r.expect(t, [4]float64{}, true) })
+		<-time.After(2 * reloadSlow)
+		synctest.Wait()
+		if n := strings.Count(r.log.String(), "the changed configuration is not in force yet"); n != 1 {
+			t.Errorf("said %d times that it takes long:\n%s", n, &r.log)
+		}
+	})
+}
+
+// A key that the file names anew is not taken half written, as the file is not.
+func TestReloadWaitsUntilANewKeyIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		key := filepath.Join(t.TempDir(), "key")
+		r := newReloading(t, reloadBase)
+		r.swap(t, reloadBase+"redaction: {keyFile: "+key+"}\n")
+		for n := len(hashKey) - 4; n <= len(hashKey); n++ {
+			if err := os.WriteFile(key, []byte(hashKey[:n]), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(reloadEvery)
+			synctest.Wait()
+		}
+		r.pass()
+		r.expect(t, [4]float64{1}, true)
+		if len(r.taken) != 1 || string(r.taken[0].key) != hashKey {
+			t.Errorf("taken %d times, with part of the key", len(r.taken))
+		}
+	})
+}
+
+// Who asks is answered, also where nothing is new; what a restart would mend is not said to be mended in the file.
+func TestReloadAnswersWhoAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReloading(t, reloadBase)
+		r.swap(t, reloadBase+"queue: {events: 5000}\n")
+		r.pass()
+		if text := r.log.String(); strings.Contains(text, "config check") || !strings.Contains(text, `"advice":"restart the agent`) {
+			t.Errorf("the advice is wrong:\n%s", text)
+		}
+		r.log.Reset()
+		r.pass()
+		if r.log.Len() > 0 {
+			t.Errorf("said again:\n%s", &r.log)
+		}
+		r.hups <- syscall.SIGHUP
+		r.pass()
+		r.expect(t, [4]float64{0, 2}, false, "queue.events: cannot be changed while the agent runs")
 	})
 }
 

@@ -31,19 +31,25 @@ func load(f *runFlags) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	return loadFrom(f, data)
+	return loadFrom(f, data, readKeyFile)
 }
 
-// loadFrom is load of a file whose content is there already. Where the key is what is wrong, the rest is returned with the error.
-func loadFrom(f *runFlags, data []byte) (*loaded, error) {
+// loadFrom is load of a file whose content is there already, and whose key read reads. Where the key is what is wrong, the rest is
+// returned with the error.
+func loadFrom(f *runFlags, data []byte, read func(path string) ([]byte, error)) (*loaded, error) {
 	cfg, err := parseConfig(f, data)
 	if err != nil {
 		return nil, err
 	}
 	l := &loaded{Config: cfg, hash: hashOf(data)}
-	if l.key, err = readKey(cfg.Redaction.KeyFile); err != nil {
-		return l, usageError{err}
+	if cfg.Redaction.KeyFile == "" {
+		return l, nil
 	}
+	if l.key, err = read(cfg.Redaction.KeyFile); err != nil {
+		return l, usageError{fmt.Errorf("redaction.keyFile: %w", err)}
+	}
+	// Without the newline that an editor or echo puts behind it.
+	l.key = bytes.TrimSuffix(l.key, []byte{'\n'})
 	return l, nil
 }
 
@@ -53,21 +59,8 @@ const (
 	maxKeyBytes    = 64 << 10
 )
 
-// readKey reads the key that values are hashed with, without the newline that an editor or echo puts behind it. Path "": there is
-// none. An error names the file and has nothing of its content.
-func readKey(path string) ([]byte, error) {
-	if path == "" {
-		return nil, nil
-	}
-	key, err := readUpTo(path, maxKeyBytes)
-	if err != nil {
-		return nil, fmt.Errorf("redaction.keyFile: %w", err)
-	}
-	if n := len(key); n > 0 && key[n-1] == '\n' {
-		key = key[:n-1]
-	}
-	return key, nil
-}
+// readKeyFile reads a key that values are hashed with. An error names the file and has nothing of its content.
+func readKeyFile(path string) ([]byte, error) { return readUpTo(path, maxKeyBytes) }
 
 // readUpTo reads a file of at most n bytes. To open what is no regular file might take for ever.
 func readUpTo(path string, n int64) ([]byte, error) {
@@ -93,37 +86,63 @@ func hashOf(data []byte) string {
 
 // reading is what was found at one time in the configuration file and in the keys that it names, or named.
 type reading struct {
-	data []byte // of the configuration
-	err  error  // why it could not be read
-	sum  string // the same for the same content, of the keys too
+	fileContent // of the configuration
+
+	keys map[string]fileContent // by path
+}
+
+// fileContent is that of a file, or why it could not be read.
+type fileContent struct {
+	data []byte
+	err  error
 }
 
 // readConfigured reads by path: what a ConfigMap's volume has is a symlink to a symlink, which is swapped.
 func readConfigured(file string, keys []string) reading {
-	var r reading
+	r := reading{keys: map[string]fileContent{}}
 	r.data, r.err = readUpTo(file, maxConfigBytes)
-	sum := sha256.New()
-	add := func(data []byte, err error) {
-		if err != nil {
-			data = []byte(err.Error())
-		}
-		fmt.Fprintf(sum, "%t %d ", err == nil, len(data))
-		sum.Write(data)
+	for _, path := range keys {
+		var k fileContent
+		k.data, k.err = readKeyFile(path)
+		r.keys[path] = k
 	}
-	add(r.data, r.err)
-	for _, k := range keys {
-		add(readUpTo(k, maxKeyBytes))
-	}
-	r.sum = hex.EncodeToString(sum.Sum(nil))
 	return r
 }
 
-// sumIf is the sum of the reading where the configuration is as in r, else "".
-func (r reading) sumIf(as reading) string {
-	if (r.err == nil) != (as.err == nil) || !bytes.Equal(r.data, as.data) {
-		return ""
+// sum is the same for the same content of the configuration and of these keys, which were read.
+func (r reading) sum(keys []string) string {
+	sum := sha256.New()
+	add := func(c fileContent) {
+		text := c.data
+		if c.err != nil {
+			text = []byte(c.err.Error())
+		}
+		fmt.Fprintf(sum, "%t %d ", c.err == nil, len(text))
+		sum.Write(text)
 	}
-	return r.sum
+	add(r.fileContent)
+	for _, path := range keys {
+		add(r.keys[path])
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// key is what was read of a key. One that was not is read now.
+func (r reading) key(path string) ([]byte, error) {
+	if k, ok := r.keys[path]; ok {
+		return k.data, k.err
+	}
+	return readKeyFile(path)
+}
+
+// follows tells that all of the keys were read.
+func (r reading) follows(keys []string) bool {
+	for _, path := range keys {
+		if _, ok := r.keys[path]; !ok {
+			return false
+		}
+	}
+	return true
 }
 
 // keysOf are the files of keys that the configurations name.

@@ -243,7 +243,10 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 		if c.reload == nil {
 			return c.run(capturing)
 		}
-		return beside(c.run, c.reload.run)(capturing)
+		return beside(func(ctx context.Context) error {
+			defer stop() // nothing is left to reload
+			return c.run(ctx)
+		}, c.reload.run)(capturing)
 	})
 	return g.Wait()
 }

@@ -36,9 +36,9 @@ func newStatusCommand(stdout, stderr io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show how the running agent is: watches, lag, queue, bus",
-		Long: `Show how the running agent is: if it leads or stands by, which configuration is in force and if a changed one is refused,
-its bus, its queue, its checkpoint, and a line for each scope
-(what one informer observes), those with a problem first:
+		Long: `Show how the running agent is: if it leads or stands by, which configuration is in force and if a changed one
+is refused, its bus, its queue, its checkpoint, and a line for each scope (what one informer observes), those with a
+problem first:
 
   PHASE    waiting (for its turn to list), listing, watching, blocked (the queue is full), failing (it is tried again),
            stale (silent or failing for so long that what is known may be out of date), unserved

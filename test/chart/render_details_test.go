@@ -135,6 +135,26 @@ func TestMemoryForQueue(t *testing.T) {
 	}
 }
 
+// NOTES say what a rule leaves out, and that the values of Secrets are sent where they are; else that they are not.
+func TestNotesSayWhatIsSent(t *testing.T) {
+	h := newHelm(t)
+	const sent, redacts = "the values are sent as they are", "kubecdc redacts those"
+	for _, c := range []struct{ set, want, not string }{
+		{"config.log.level=debug", "captures", sent},
+		{"config.redaction.secrets=true", "captures", sent},
+		{"config.redaction.secrets=false", sent, redacts},
+		{`config.watch[0].resources={*}`, redacts, sent},
+		{`config.watch[0].resources={*},config.redaction.secrets=false`, sent, redacts},
+		{`config.watch[0].resources={pods},config.watch[0].operations={created,deleted}`, "pods, only created, deleted", sent},
+		{`config.watch[0].resources={pods},config.watch[0].where=name != "x"`, `pods, where name != "x"`, sent},
+	} {
+		_, notes := h.install(t, release, "--set", someBus, "--set", c.set)
+		if !strings.Contains(notes, c.want) || strings.Contains(notes, c.not) {
+			t.Errorf("%s: want %q and not %q in\n%s", c.set, c.want, c.not, notes)
+		}
+	}
+}
+
 // A change of what the agent reads once rolls its pods; one of what it takes while it runs, or does not read, leaves them alone.
 func TestConfigurationRollsPods(t *testing.T) {
 	h := newHelm(t)

@@ -189,6 +189,7 @@ func everyPanelHasData(t *testing.T, w *world) {
 	well := map[string]float64{
 		"Agents": 2, "Not ready": 0, "Not captured": 0, "Gaps, 24 h": 0, "Dead letters, 24 h": 0,
 		"Dead letters": 0, "Too large": 0, "Gaps": 0, "Missed": 0, "Up": 1, "Failing, by reason": 0,
+		"Configuration reloads": 0,
 	}
 	queries := 0
 	eventually(t, patience, func() error {

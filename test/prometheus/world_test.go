@@ -240,6 +240,8 @@ func (w *world) newAgent(t *testing.T, binary string) *agent {
 	config := fmt.Sprintf(`apiVersion: kubecdc.dev/v1
 cluster: monitored
 watch:
+  - resources: [configmaps]
+    where: name != "load-9"
   - resources: ["*"]
     except: [events, leases.coordination.k8s.io]
 bus: {nats: {url: %q}}
