@@ -29,6 +29,7 @@ type version struct {
 	deleted   bool
 	before    *version // nil: the name was free
 	written   string   // when, in managedFields; "": told by rv
+	bookmark  bool     // no version, but word of how far history has come
 }
 
 func (v *version) key() string { return v.namespace + "/" + v.name }
@@ -184,7 +185,7 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 			`{"name":"configmaps","singularName":"","namespaced":true,"kind":"ConfigMap","verbs":["list","watch"]},`+
 			`{"name":"secrets","singularName":"","namespaced":true,"kind":"Secret","verbs":["list","watch"]},`+
 			`{"name":"bindings","singularName":"","namespaced":true,"kind":"Binding","verbs":["create"]}]}`)
-	case "/api/v1/nodes", "/api/v1/configmaps", "/api/v1/namespaces/shop/configmaps", "/api/v1/namespaces/other/configmaps":
+	case "/api/v1/nodes", "/api/v1/namespaces", "/api/v1/configmaps", "/api/v1/namespaces/shop/configmaps", "/api/v1/namespaces/other/configmaps":
 		if r.URL.Query().Get("watch") != "" {
 			s.watch(w, r)
 		} else {
@@ -227,6 +228,9 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
 	for _, v := range s.history {
 		if v.rv > at {
 			break
+		}
+		if v.bookmark {
+			continue
 		}
 		state[v.key()] = v
 	}
@@ -284,6 +288,11 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 		v := s.history[next]
 		next++
 		typ := selectedType(v, selector)
+		if v.bookmark && v.rv > rv {
+			fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d"}}}`+"\n", v.rv)
+			flush()
+			continue
+		}
 		if v.rv <= rv || typ == "" || !v.servedAt(r) || !selectedFields.Matches(fields.Set{"metadata.name": v.name}) {
 			continue
 		}
@@ -307,9 +316,19 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// servedAt tells a Node from a ConfigMap.
+// servedAt tells a ConfigMap, in the namespace that is asked for, from what has no namespace: a Node, or a Namespace.
 func (v *version) servedAt(r *http.Request) bool {
-	return (v.namespace == "") == (r.URL.Path == "/api/v1/nodes")
+	if path, ok := strings.CutPrefix(r.URL.Path, "/api/v1/namespaces/"); ok {
+		return v.namespace == strings.TrimSuffix(path, "/configmaps")
+	}
+	return (v.namespace == "") == (r.URL.Path == "/api/v1/nodes" || r.URL.Path == "/api/v1/namespaces")
+}
+
+// bookmark has all watches told how far history has come.
+func (s *apiServer) bookmark() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.add(&version{bookmark: true})
 }
 
 // selectedType is what an API server makes of a change under a selector, "" for nothing.

@@ -4,38 +4,26 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"sync/atomic"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
 // A resource that is defined while the set watches definitions is observed from its birth: the resourceVersion at which its
-// CustomResourceDefinition was established. Behind it there was no object, so what is found is created, not read:
+// CustomResourceDefinition was made. Behind it there was no object, so what is found is created, not read:
 //
-//	E (established) ───────────── R (list) ──▶ watch
+//	E (definition) ────────────── R (list) ──▶ watch
 //	 nothing      E+1  E+2  …  R
 //
 // A watch from E is refused as a rule: the API server begins to keep history of a resource when it is first asked for it. So
-// the objects are listed at once, and the few revisions in between are looked at one by one, each an Exact list of the whole
-// resource: then also an object that came and went is told of, and no gap announced. Where there are too many, the names that
-// the list has are walked back (walkback.go), and a gap tells that it is so.
+// the objects are listed at once, and the few revisions in between are looked at one by one (revisions.go). Where there are too many,
+// the names that the list has are walked back (walkback.go), and a gap tells that it is so.
 //
-// A snapshot of no objects, at E, goes first: it is complete from there, and whatever a consumer still has of an earlier
+// Not when it was established: the API server takes objects a moment before it says so. A snapshot of no objects, at E, goes first: it is complete from there, and whatever a consumer still has of an earlier
 // resource of that name is gone.
-
-const (
-	// birthRevisions is how many revisions between birth and list are looked at one by one at most.
-	birthRevisions = 256
-	// birthObjects is how many objects these lists may have in all.
-	birthObjects = 50_000
-)
 
 // bear makes informers of what was defined while the set watched, and has not got any. What is still being ended under that
 // name is waited for.
@@ -92,6 +80,9 @@ func (d *definitions) delivered(all []served) {
 // beginsBorn has an informer of which nothing is remembered begin at the birth of its resource, where that is known.
 func (s *Set) beginsBorn(i *informer) {
 	i.born, i.bornAt = s.definitions.bornAt(i.resource)
+	if rv, at := s.namespaces.bornAt(i.resource, i.namespace); rv > i.born {
+		i.born, i.bornAt = rv, at
+	}
 }
 
 // loadBirth reads a resource behind whose birth there was nothing of it.
@@ -132,195 +123,16 @@ func (i *informer) loadBirth(ctx context.Context) (uint64, error) {
 	if rv == from && i.store.losing() == nil {
 		i.store.endList(rv, nil)
 	} else {
-		i.store.loses(lost{from: from, since: i.bornAt, reason: object.Expired})
-		i.store.endList(rv, nil, i.birth(from, rv))
+		i.store.loses(lost{from: from, since: i.bornAt, reason: object.Expired, quiet: true})
+		i.store.endList(rv, nil, i.gapUnlessWhole(rv, func(ctx context.Context) (bool, bool, error) {
+			whole, recovered, err := i.find(ctx, rv)
+			if err == nil && !whole {
+				i.log.Info("a resource was read a while after its birth: objects that came and went in between are not known", "scope", i.scope,
+					"from_rv", from, "to_rv", rv, "recovered", recovered)
+			}
+			return whole, recovered, err
+		}))
 	}
 	i.born = 0
 	return rv, nil
-}
-
-// birth is the notice before what came into being between from and the list at to: none, if all is found of it, else a gap.
-func (i *informer) birth(from, to uint64) *notice {
-	whole := false
-	n := i.store.gap(to, func(ctx context.Context) (recovered bool, err error) {
-		whole, recovered, err = i.findSince(ctx, from, to)
-		return recovered, err
-	})
-	gap := n.event
-	n.event = func() *object.StreamEvent {
-		if whole && !i.store.lost.untold {
-			return nil
-		}
-		return gap()
-	}
-	return n
-}
-
-// findSince looks for what history tells behind from, where there was nothing, up to the list at to. whole: nothing is missing.
-// recovered: but for objects that came and went.
-func (i *informer) findSince(ctx context.Context, from, to uint64) (whole, recovered bool, err error) {
-	l, changed := i.store.changes()
-	began := time.Now()
-	if l.from == from && to-from <= birthRevisions && !i.selects() {
-		byKey, ok, err := i.everyRevision(ctx, from, to)
-		if err != nil {
-			return false, false, err
-		}
-		if ok {
-			if versions, ok := i.store.foundAll(byKey); ok {
-				i.log.Debug("a resource was read from its birth", "scope", i.scope, "from_rv", from, "to_rv", to, "versions", versions,
-					"took", time.Since(began))
-				return true, true, nil
-			}
-		}
-	}
-	byKey, recovered, err := i.walkBack(ctx, i.walkSlots, l.from, to, changed)
-	if err != nil {
-		return false, false, err
-	}
-	versions := i.store.found(byKey)
-	i.log.Info("a resource was read a while after its birth: objects that came and went in between are not known", "scope", i.scope,
-		"from_rv", l.from, "to_rv", to, "changed", len(changed), "versions_found", versions, "recovered", recovered, "took", time.Since(began))
-	return false, recovered, nil
-}
-
-// glimpse is what there was at one revision.
-type glimpse struct {
-	uids     map[string]string // by key
-	object   *object.Object    // that was written at this revision, nil: none
-	managers *object.Scanned   // its managers
-}
-
-// everyRevision tells of each name what became of it behind from, up to to, by looking at each revision. told is false where
-// that cannot be, or would take too much. Its only error is the end of ctx.
-func (i *informer) everyRevision(parent context.Context, from, to uint64) (byKey map[string][]step, told bool, err error) {
-	ctx, cancel := context.WithTimeout(parent, walkFor)
-	defer cancel()
-	glimpses := make([]*glimpse, to-from)
-	var objects atomic.Int64
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(walkNames)
-	for n := range glimpses {
-		g.Go(func() (err error) {
-			glimpses[n], err = i.glimpseAt(gctx, from+1+uint64(n), &objects)
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
-		if parent.Err() != nil {
-			return nil, false, context.Cause(parent)
-		}
-		i.log.Debug("cannot look at each revision since the birth of a resource", "scope", i.scope, "err", err)
-		return nil, false, nil
-	}
-	return steps(from, glimpses), true, nil
-}
-
-// steps makes of what there was at each revision behind from, what became of each name.
-func steps(from uint64, glimpses []*glimpse) map[string][]step {
-	byKey := map[string][]step{}
-	before := map[string]string{}
-	for n, now := range glimpses {
-		rv := from + 1 + uint64(n)
-		for key := range before {
-			if _, ok := now.uids[key]; !ok {
-				byKey[key] = append(byKey[key], step{rv: rv})
-			}
-		}
-		if o := now.object; o != nil {
-			way := byKey[o.Ref.Key]
-			var was object.Stamp
-			if len(way) > 0 {
-				if last := way[len(way)-1].object; last != nil && last.Ref.UID == o.Ref.UID {
-					was = last.Managed
-				}
-			}
-			byKey[o.Ref.Key] = append(way, step{rv: rv, object: o, changedBy: now.managers.AppendChangedBy(nil, was)})
-		}
-		before = now.uids
-	}
-	return byKey
-}
-
-// glimpseAt reads what there was at a revision. objects counts them over all revisions.
-func (i *informer) glimpseAt(ctx context.Context, rv uint64, objects *atomic.Int64) (*glimpse, error) {
-	b := newBackoff()
-	for {
-		out, err := i.glimpseOnce(ctx, rv, objects)
-		if err == nil || neverTold(err) || ctx.Err() != nil || apierrors.IsResourceExpired(err) {
-			return out, err
-		}
-		i.noteError("ask", err)
-		if !b.wait(ctx, err) {
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
-func (i *informer) glimpseOnce(ctx context.Context, rv uint64, objects *atomic.Int64) (*glimpse, error) {
-	select {
-	case i.walkSlots <- struct{}{}:
-		defer func() { <-i.walkSlots }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	r := i.newReader()
-	out := &glimpse{uids: map[string]string{}}
-	meta, err := i.page(ctx, i.namespace, metav1.ListOptions{
-		Limit: pageSize, ResourceVersion: object.FormatVersion(rv), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
-	}, func(raw []byte) error {
-		obs, err := r.read(raw, false)
-		switch {
-		case obs != nil && obs.object == nil:
-			return nil // excluded
-		case err != nil:
-			return err
-		case objects.Add(1) > birthObjects:
-			return errNotTold
-		}
-		o := obs.object
-		out.uids[o.Ref.Key] = o.Ref.UID
-		if o.ResourceVersion == rv {
-			out.object, out.managers = o, keepManagers(r.scanned)
-		}
-		return nil
-	})
-	if err == nil && (meta.Continue != "" || meta.ResourceVersion != object.FormatVersion(rv)) {
-		err = errNotTold // too many, or a server that does not know Exact
-	}
-	return out, err
-}
-
-// foundAll makes due what was found of each name at each revision, and counts the versions; false: it does not lead to what the
-// list has.
-func (s *store) foundAll(byKey map[string][]step) (versions int, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key, e := range s.objects {
-		way := byKey[key]
-		if e.last == nil || len(way) == 0 || way[len(way)-1].object == nil || way[len(way)-1].rv != e.last.ResourceVersion {
-			return 0, false
-		}
-	}
-	for key, steps := range byKey {
-		if e := s.objects[key]; e.last == nil && steps[len(steps)-1].object != nil {
-			return 0, false
-		}
-		var way []link
-		for _, st := range steps {
-			way = append(way, link{step: st, linked: true})
-			if st.object != nil {
-				versions++
-			}
-		}
-		e := s.objects[key]
-		d := &debt{gap: s.gaps, way: way, last: link{linked: true}}
-		if e.last != nil {
-			d.last, d.way = way[len(way)-1], way[:len(way)-1]
-		}
-		s.debts[key] = d
-		s.set(key, entry{last: e.last, due: dueInferred})
-	}
-	s.line()
-	return versions, true
 }

@@ -57,7 +57,9 @@ func (b *burials) add(ctx context.Context, name string, rv uint64) {
 			if b.bury(ctx, r) || r.vanished.Load() == 0 {
 				b.begin(s.bear()) // what has the name now
 			} else if ctx.Err() == nil && r.hasEnded() {
-				b.add(ctx, name, rv) // another informer has taken its place
+				s.looking.Lock() // who ended it gives it a successor before that is released
+				defer s.looking.Unlock()
+				b.add(ctx, name, rv)
 			}
 		})
 	}
@@ -77,6 +79,11 @@ func (b *burials) bury(ctx context.Context, r *running) bool {
 	if r.vanished.Load() == 0 {
 		return false
 	}
+	return s.conclude(ctx, r)
+}
+
+// conclude ends and forgets an informer of which all is on the bus; false: the set ends first, or it is not the set's any more.
+func (s *Set) conclude(ctx context.Context, r *running) bool {
 	if r.store.tellProgress(ctx) != nil {
 		return false // the set ends
 	}
@@ -115,12 +122,51 @@ type life struct {
 	again    atomic.Pointer[func() bool] // tells if it is defined again; nil: it was not deleted
 	deciding sync.Mutex                  // held while it is decided if the informer lives on
 	decided  bool                        // it does not
-	clean    atomic.Bool                 // the last watch ended as it should
+	// edition counts how many times the definition was changed, as far as that was seen.
+	edition atomic.Uint32
+	ending  atomic.Pointer[context.CancelCauseFunc] // ends the HTTP watch that there is, nil: none
+	// clean is one more than the edition that the last HTTP watch began with, if it ended as it should, else 0.
+	clean    atomic.Uint32
+	orphaned atomic.Bool // it is vanished because its namespace is: no watch ends for that
+	// aggregated tells that another server serves the resource, or did so when this was known last. servedBy tells if one does
+	// now; nil: nobody can be asked.
+	aggregated atomic.Bool
+	servedBy   func() (another, known bool)
 
 	// Of the goroutine that lists: the resourceVersion at which the resource was established, behind which its first object
 	// is, and when that was seen; 0: it is not known, or done with.
-	born   uint64
-	bornAt time.Time
+	born     uint64
+	bornAt   time.Time
+	listedAs uint32 // edition when the last list was begun
+}
+
+// isCustom tells if a definition stands behind the resource, as far as is known.
+func (i *informer) isCustom() bool { return !ownGroup(i.resource.Group) && !i.isAggregated() }
+
+// watchEnded notes how an HTTP watch has ended.
+func (l *life) watchEnded(edition uint32, err error) {
+	if err != nil {
+		l.clean.Store(0)
+		return
+	}
+	l.clean.Store(edition + 1)
+}
+
+// toldAll tells if the watch has told all that became of the objects: it ended as it should, and they are all gone. Behind a
+// changed definition it may have ended before.
+func (i *informer) toldAll() bool {
+	return i.clean.Load() == i.edition.Load()+1 && !i.orphaned.Load() && i.store.losing() == nil && i.store.isDeserted()
+}
+
+// isAggregated tells if another server serves the resource, as far as that is known. That it is registered no more does not
+// change that: it may come back. It does not block.
+func (l *life) isAggregated() bool {
+	if l.servedBy != nil {
+		if another, known := l.servedBy(); known {
+			l.aggregated.Store(another)
+		}
+	}
+	return l.aggregated.Load()
 }
 
 // patience is for how long to wait until a list is tried again that failed with err, and would be tried after delay: nothing
@@ -190,7 +236,7 @@ func (s *state) isFailing() bool {
 // isOver tells if a watch that has ended with err shows that its resource, of which the definition is deleted, is not served
 // any more. It may be served again by now, under another definition: then the watch has expired.
 func (i *informer) isOver(err error) bool {
-	return i.vanished.Load() != 0 && (apierrors.IsNotFound(err) || isGone(err))
+	return i.vanished.Load() != 0 && (apierrors.IsNotFound(err) || isGone(err) || i.orphaned.Load() && apierrors.IsForbidden(err))
 }
 
 // isBuried decides if the resource is gone: then at is the resourceVersion for which that is known.
@@ -229,11 +275,12 @@ func (i *informer) loadNothing(ctx context.Context, at uint64) error {
 		from := s.reached()
 		s.beginList(listAgain)
 		switch {
-		case i.clean.Load() && s.losing() == nil && s.isDeserted():
+		case i.toldAll():
 			s.endList(at, nil) // the watch has told all
 		default:
-			s.loses(lost{from: from, since: i.since(), reason: object.Expired})
-			s.endList(at, nil, s.gap(at, nil))
+			s.loses(lost{from: from, since: i.since(), reason: object.Expired, quiet: i.isCustom()})
+			// Where it is defined again in the same versions, etcd's history may still be read.
+			s.endList(at, nil, i.gapUnlessWhole(at, func(ctx context.Context) (bool, bool, error) { return i.find(ctx, at) }))
 		}
 	case i.resume != nil: // nothing is known of the objects at the checkpoint
 		i.giveUpGone(at)
@@ -285,13 +332,10 @@ func (s *store) isSettled() bool {
 
 // partGone finds scopes of the last run whose resource is not defined any more, and says farewell to them. The caller holds mu.
 func (s *Set) partGone(all []served, unknown []string) (out []*farewell) {
-	if len(unknown) > 0 {
-		return nil
-	}
 	for scope, c := range s.origins {
 		r := &object.Resource{Group: c.Group, Version: c.Version, Name: c.Resource, Kind: c.Kind, Namespaced: c.Namespaced}
-		if _, ok := currentVersion(all, r); ok {
-			continue
+		if _, ok := currentVersion(all, r); ok || c.Aggregated || !told(unknown, c.Group) {
+			continue // or it may come back
 		}
 		at, gone := s.definitions.isGone(r)
 		if !gone {

@@ -280,12 +280,9 @@ func (s *store) offerDue(gone verdict) (offer, *object.Ref) {
 		d, rest := s.nextDue(key, op)
 		if d != nil {
 			receipt := s.expectAck(key, d)
-			skipped, sent := s.pass(d, s.objects[key].skipped)
+			skipped, sent := s.passDue(d, s.objects[key].skipped)
 			switch {
 			case !sent:
-				if d.Op == object.Read {
-					s.snapshot.objects--
-				}
 			case !s.lane.TryPut(key, heldBytes(d), d):
 				receipt.Withdraw()
 				return offerRefused, nil

@@ -207,18 +207,18 @@ func (s *selecting) inNamespaces(r *object.Resource, clauses []clause, part Part
 func (s *selecting) over(r *object.Resource, namespace string, clauses []clause, part Part) (selection, error) {
 	sel := selection{namespace: namespace, clauses: slices.Clone(clauses)}
 	first := &sel.clauses[0]
-	sel.namespaces = func(ns string) bool {
-		return slices.ContainsFunc(sel.clauses, func(c clause) bool { return c.namespaces(ns) })
-	}
 	if namespace != "" {
 		sel.patterns = []string{namespace}
 	}
 	if len(sel.clauses) == 1 {
-		sel.labels, sel.fields = first.labels, first.fields
+		sel.labels, sel.fields, sel.namespaces = first.labels, first.fields, first.namespaces
 		if namespace == "" {
 			sel.patterns = first.patternsOf()
 		}
 	} else {
+		sel.namespaces = func(ns string) bool {
+			return slices.ContainsFunc(sel.clauses, func(c clause) bool { return c.namespaces(ns) })
+		}
 		// What they make of objects must be one thing then: the version from before a selector took the object belongs to no rule.
 		common := alike(sel.clauses)
 		if common && !slices.ContainsFunc(sel.clauses, func(c clause) bool { return c.labels != first.labels }) {
@@ -327,5 +327,10 @@ func (s *Set) add(all []chosen) []*running {
 
 // scopesOf are what informers observe of a resource, as sel has it. The caller holds mu.
 func (s *Set) scopesOf(sel *selecting, c *chosen) ([]selection, error) {
+	if names, split := s.namespaces.of(&c.resource); split {
+		if clauses, whole := s.namespaces.whole(sel, c); whole {
+			return sel.inNamespaces(&c.resource, clauses, Part{}, names...)
+		}
+	}
 	return sel.selections(&c.resource, c.rules, s.partOf(&c.resource))
 }

@@ -1,6 +1,7 @@
 package informers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -39,17 +40,14 @@ const (
 // definition is a CustomResourceDefinition, as far as it matters here.
 type definition struct {
 	uid         string
+	generation  int64
+	storage     string // the version in which objects are stored, "": not known
+	ending      bool   // it is being deleted
 	established bool
-	born        uint64    // its resourceVersion when it was established, 0: that was not seen, or is dealt with
+	made        uint64    // its first resourceVersion, 0: it was there before
+	born        uint64    // the same once it is established, 0 also where that is dealt with
 	since       time.Time // when that was seen
 	served      *served   // what it serves, while born is not 0
-}
-
-// apiService is an APIService.
-type apiService struct {
-	aggregated bool // another server serves it
-	available  bool
-	generation int64
 }
 
 // definitions are those that there are.
@@ -57,7 +55,6 @@ type definitions struct {
 	set     *Set
 	woken   chan struct{} // of one element: discovery is to look
 	known   chan struct{} // closed when it is known what there is, or that nobody tells
-	once    sync.Once     // closes known
 	changed chan struct{} // of one element: the rules are others
 	last    time.Time     // of discovery's goroutine: when it looked last
 	echo    int           // and how many times it is to look again
@@ -67,8 +64,11 @@ type definitions struct {
 	crds     map[string]*definition // by name: plural.group
 	at       uint64                 // resourceVersion of the list that began it, 0: it is not known what there is
 	services map[string]apiService  // by name: version.group
-	listing  map[string]string      // uids of the definitions of a list that is being read, by name
-	early    bool                   // nothing was known before: what the list has was there
+	registry map[string]bool        // names of a list of APIServices that is being read
+	// crdsTold and servicesTold: it is known which there are, or that this cannot be known now. servicesKnown: the former.
+	crdsTold, servicesTold, servicesKnown bool
+	listing                               map[string]definition // those of a list that is being read, by name
+	early                                 bool                  // nothing was known before: what the list has was there
 }
 
 func newDefinitions(s *Set) *definitions {
@@ -81,7 +81,8 @@ func newDefinitions(s *Set) *definitions {
 // run follows definitions until ctx ends. begin begins the informers of what is born.
 func (d *definitions) run(ctx context.Context, begin func([]*running)) error {
 	for !d.set.takesForeign() {
-		d.isKnown()
+		d.tells(&d.crdsTold)
+		d.tells(&d.servicesTold)
 		select {
 		case <-d.changed:
 		case <-ctx.Done():
@@ -95,20 +96,27 @@ func (d *definitions) run(ctx context.Context, begin func([]*running)) error {
 		resource: object.Resource{Group: "apiextensions.k8s.io", Version: "v1", Name: "customresourcedefinitions"},
 		// Schemas may make megabytes of a list of a thousand: names and uids will do. The watch is of whole objects.
 		accept: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
-		begin:  d.beginList, item: d.listed, failed: d.isKnown,
+		begin:  d.beginList, item: d.listed, failed: func() { d.tells(&d.crdsTold) },
 		end: func(rv uint64) {
-			for name, at := range d.endList(rv) {
+			gone, changed := d.endList(rv)
+			for _, name := range changed {
+				d.set.newEdition(name, true)
+			}
+			for name, at := range gone {
 				b.add(ctx, name, at)
 			}
 		},
 		event: func(typ watch.EventType, raw []byte) error {
-			gone, name, rv, err := d.defined(typ, raw)
-			if err != nil {
+			name, rv, became, err := d.defined(typ, raw)
+			switch {
+			case err != nil:
 				return err
-			}
-			if gone {
+			case became == definitionGone:
 				b.add(ctx, name, rv)
-			} else {
+			case became != definitionSame:
+				d.set.newEdition(name, became == definitionStored)
+				fallthrough
+			default:
 				d.set.nudge(name)
 			}
 			begin(d.set.bear())
@@ -116,15 +124,8 @@ func (d *definitions) run(ctx context.Context, begin func([]*running)) error {
 			return nil
 		},
 	}
-	services := &lookout{
-		client: d.set.client, log: d.set.o.Log,
-		resource: object.Resource{Group: "apiregistration.k8s.io", Version: "v1", Name: "apiservices"},
-		accept:   "application/json",
-		item:     func(raw []byte) error { return d.service(watch.Added, raw) },
-		event:    d.service,
-	}
 	var wg sync.WaitGroup
-	wg.Go(func() { services.run(ctx) })
+	wg.Go(func() { d.servicesLookout().run(ctx) })
 	crds.run(ctx)
 	wg.Wait()
 	return nil
@@ -138,8 +139,16 @@ func (d *definitions) rulesChanged() {
 	}
 }
 
-// isKnown says that it is known what there is, or that it cannot be known now.
-func (d *definitions) isKnown() { d.once.Do(func() { close(d.known) }) }
+// tells notes that it is known which definitions (APIServices) there are, or that this cannot be known now.
+func (d *definitions) tells(told *bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !*told {
+		if *told = true; d.crdsTold && d.servicesTold {
+			close(d.known)
+		}
+	}
+}
 
 // wake has discovery look soon.
 func (d *definitions) wake() {
@@ -197,7 +206,7 @@ func (d *definitions) touch() {
 func (d *definitions) beginList() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.listing = map[string]string{}
+	d.listing = map[string]definition{}
 }
 
 // listed takes the metadata of one definition of a list.
@@ -208,42 +217,59 @@ func (d *definitions) listed(raw []byte) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.listing[m.Name] = string(m.UID)
+	d.listing[m.Name] = definition{uid: string(m.UID), generation: m.Generation, ending: m.DeletionTimestamp != nil, established: true}
 	return nil
 }
 
-// endList takes a list at resourceVersion rv and returns what is gone by then. Of what is new nobody has seen the birth.
-func (d *definitions) endList(rv uint64) (gone map[string]uint64) {
+// endList takes a list at resourceVersion rv and returns what is gone by then, and what has changed. Of what is new nobody has seen
+// the birth.
+func (d *definitions) endList(rv uint64) (gone map[string]uint64, changed []string) {
 	d.mu.Lock()
 	gone = map[string]uint64{}
 	for name, was := range d.crds {
-		if d.listing[name] != was.uid {
+		if d.listing[name].uid != was.uid {
 			gone[name] = rv
 			delete(d.crds, name)
 		}
 	}
-	for name, uid := range d.listing {
-		if d.crds[name] == nil {
-			d.crds[name] = &definition{uid: uid, established: true}
+	for name, now := range d.listing {
+		if was := d.crds[name]; was == nil {
+			d.crds[name] = &now
+		} else if was.follows(&now) {
+			changed = append(changed, name)
 		}
 	}
 	again := !d.early
 	d.listing, d.at, d.early = nil, rv, false
 	d.touch()
 	d.mu.Unlock()
-	d.isKnown()
+	d.tells(&d.crdsTold)
 	if again {
 		d.wake()
 	}
-	return gone
+	return gone, changed
+}
+
+// follows takes what is known of a definition now, and tells if what it defines has changed. That it is to be deleted is a
+// generation, too. Where that has changed twice at once, it is taken for a change.
+func (d *definition) follows(now *definition) (changed bool) {
+	same := d.generation
+	if now.ending && !d.ending {
+		same++
+	}
+	changed = now.generation > same
+	d.generation, d.ending, d.storage = now.generation, now.ending, now.storage
+	return changed
 }
 
 // customResource is what a CustomResourceDefinition says of what it defines.
 type customResource struct {
 	Metadata struct {
-		Name            string `json:"name"`
-		UID             string `json:"uid"`
-		ResourceVersion uint64 `json:"resourceVersion,string"`
+		Name              string  `json:"name"`
+		UID               string  `json:"uid"`
+		ResourceVersion   uint64  `json:"resourceVersion,string"`
+		Generation        int64   `json:"generation"`
+		DeletionTimestamp *string `json:"deletionTimestamp"`
 	} `json:"metadata"`
 	Spec struct {
 		Group string `json:"group"`
@@ -253,8 +279,9 @@ type customResource struct {
 			Kind   string `json:"kind"`
 		} `json:"names"`
 		Versions []struct {
-			Name   string `json:"name"`
-			Served bool   `json:"served"`
+			Name    string `json:"name"`
+			Served  bool   `json:"served"`
+			Storage bool   `json:"storage"`
 		} `json:"versions"`
 	} `json:"spec"`
 	Status struct {
@@ -274,6 +301,16 @@ func (c *customResource) established() bool {
 	return false
 }
 
+// storage is the version in which objects are stored.
+func (c *customResource) storage() string {
+	for _, v := range c.Spec.Versions {
+		if v.Storage {
+			return v.Name
+		}
+	}
+	return ""
+}
+
 // served is what the API server serves of it, the preferred version first: as discovery will say a moment later.
 func (c *customResource) served() *served {
 	out := &served{group: c.Spec.Group, name: c.Spec.Names.Plural}
@@ -288,83 +325,57 @@ func (c *customResource) served() *served {
 	return out
 }
 
-// defined takes one event of a definition. gone: it is deleted, at rv.
-func (d *definitions) defined(typ watch.EventType, raw []byte) (gone bool, name string, rv uint64, err error) {
+// what became of a definition by an event
+type became uint8
+
+const (
+	definitionSame became = iota
+	definitionChanged
+	definitionStored // changed: objects are stored in another version
+	definitionGone
+)
+
+// defined takes one event of a definition: its name, resourceVersion, and what became of it.
+func (d *definitions) defined(typ watch.EventType, raw []byte) (name string, rv uint64, what became, err error) {
 	var c customResource
 	if err := json.Unmarshal(raw, &c); err != nil {
-		return false, "", 0, fmt.Errorf("definition: %w", err)
+		return "", 0, definitionSame, fmt.Errorf("definition: %w", err)
 	}
 	name, rv = c.Metadata.Name, c.Metadata.ResourceVersion
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	defer d.touch()
+	d.at = max(d.at, rv)
 	if typ == watch.Deleted {
 		delete(d.crds, name)
-		return true, name, rv, nil
+		return name, rv, definitionGone, nil
+	}
+	now := definition{
+		uid: c.Metadata.UID, generation: c.Metadata.Generation, ending: c.Metadata.DeletionTimestamp != nil, storage: c.storage(),
 	}
 	was := d.crds[name]
-	if was == nil || was.uid != c.Metadata.UID {
-		was = &definition{uid: c.Metadata.UID}
+	if was == nil || was.uid != now.uid {
+		if typ == watch.Added {
+			now.made = rv
+		}
+		was = &now
 		d.crds[name] = was
+	} else {
+		stored := was.storage
+		switch changed := was.follows(&now); {
+		case changed && stored != now.storage: // where that was not known, a watch is opened once too often
+			what = definitionStored
+		case changed:
+			what = definitionChanged
+		}
 	}
 	if !was.established && c.established() {
-		was.established, was.born, was.since = true, rv, time.Now()
+		was.established, was.born, was.since = true, cmp.Or(was.made, rv), time.Now()
 	}
 	if was.born != 0 {
 		was.served = c.served()
 	}
-	return false, name, rv, nil
-}
-
-// service takes one event, or item of a list, of APIServices.
-func (d *definitions) service(typ watch.EventType, raw []byte) error {
-	var a struct {
-		Metadata struct {
-			Name       string `json:"name"`
-			Generation int64  `json:"generation"`
-		} `json:"metadata"`
-		Spec struct {
-			Service *struct{} `json:"service"`
-		} `json:"spec"`
-		Status struct {
-			Conditions []struct {
-				Type   string `json:"type"`
-				Status string `json:"status"`
-			} `json:"conditions"`
-		} `json:"status"`
-	}
-	if err := json.Unmarshal(raw, &a); err != nil {
-		return fmt.Errorf("APIService: %w", err)
-	}
-	now := apiService{aggregated: a.Spec.Service != nil, generation: a.Metadata.Generation}
-	for _, c := range a.Status.Conditions {
-		now.available = now.available || c.Type == "Available" && c.Status == "True"
-	}
-	d.mu.Lock()
-	was, known := d.services[a.Metadata.Name]
-	if typ == watch.Deleted {
-		delete(d.services, a.Metadata.Name)
-	} else {
-		d.services[a.Metadata.Name] = now
-	}
-	different := typ == watch.Deleted || !known || was != now
-	if different {
-		d.touch()
-	}
-	begun := d.at != 0
-	d.mu.Unlock()
-	if different && begun {
-		d.wake()
-		if now.aggregated && now.available {
-			d.set.nudgeGroup(a.Metadata.Name)
-		}
-	}
-	return nil
-}
-
-// isAggregated tells if another server serves a group version. The caller holds mu.
-func (d *definitions) isAggregated(r *object.Resource) bool {
-	return d.services[r.Version+"."+r.Group].aggregated
+	return name, rv, what, nil
 }
 
 // notice waits until the definitions of what was discovered have come on the watch, too: then it is known since when there is
@@ -441,7 +452,7 @@ func (d *definitions) bornAt(r *object.Resource) (uint64, time.Time) {
 func (d *definitions) isGone(r *object.Resource) (at uint64, gone bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.at == 0 || ownGroup(r.Group) || d.crds[r.String()] != nil {
+	if d.at == 0 || !d.servicesKnown || ownGroup(r.Group) || d.crds[r.String()] != nil {
 		return 0, false
 	}
 	for name, s := range d.services {

@@ -166,16 +166,27 @@ func (s *Set) follow(all []served) []*running {
 	d.taken, d.resource = map[string]*taken{}, r
 	d.lane = s.o.Lane(r.String())
 	d.scopeOf = func(node string) string { return scopeName(r, nil, "", "metadata.name="+node, "") }
-	sel, err := s.sel.plain(r)
+	return append(s.followNodes(), s.resumeTaken()...)
+}
+
+// followNodes makes the informer of follow, and makes it anew where Nodes are redacted otherwise. The caller holds mu.
+func (s *Set) followNodes() []*running {
+	d := s.departures
+	sel, err := s.sel.plain(d.resource)
 	if err != nil {
 		s.o.Log.Error("nodes that go cannot be followed", "err", err)
 		return nil
 	}
-	i := s.newInformer(r, r.String(), sel, d)
+	i := s.newInformer(d.resource, d.resource.String(), sel, d)
 	i.snapshots, i.every, i.hearing, i.silent = SnapshotNever, 0, nil, true
 	d.nodes = i.store
-	out := []*running{s.enroll(i)}
-	return append(out, s.resumeTaken()...)
+	return []*running{s.enroll(i)}
+}
+
+// redactsAs tells that what is observed for the set itself has the same content under sel.
+func (i *informer) redactsAs(sel *selecting) bool {
+	plain, err := sel.plain(i.resource)
+	return err == nil && plain.content == i.content
 }
 
 // enroll adds an informer to the set. The caller holds mu.
@@ -233,6 +244,7 @@ func (s *Set) departed(of *running, node string) *informer {
 	sel := of.selection
 	sel.fields += node
 	i := s.newInformer(of.resource, sel.name(of.resource), sel, of.lane)
+	i.store.filter(*of.store.filters.Load()) // a new selection may have others than its clauses
 	i.shared = true
 	return i
 }
@@ -261,6 +273,7 @@ func (s *Set) takeOver(g *departure) (begin, scopes []*running) {
 			inherited: true,
 			lost:      &lost{from: unknownVersion, since: g.since, reason: object.CheckpointLost, untold: true},
 		}
+		r.heir = true
 		t.scopes = append(t.scopes, r)
 	}
 	s.o.Log.Info("a node is gone: what it has left is observed from here", "node", g.node, "rv", g.at, "scopes", len(t.scopes))
@@ -314,6 +327,13 @@ func (d *departures) run(ctx context.Context) error {
 		case <-tick.C:
 			d.end(ctx)
 		}
+	}
+}
+
+// drop forgets an informer that was taken over and has ended, for another one to take its place. The caller holds the set's mu.
+func (d *departures) drop(r *running) {
+	for _, t := range d.taken {
+		t.scopes = slices.DeleteFunc(slices.Clone(t.scopes), func(o *running) bool { return o == r })
 	}
 }
 

@@ -52,6 +52,25 @@ func aliases() map[schema.GroupResource]schema.GroupResource {
 	}
 }
 
+// told tells if discovery has told of a group; unknown are the group versions of which it has not. An aggregated API that is away,
+// for weeks perhaps, is no reason to wait with all others.
+func told(unknown []string, group string) bool {
+	return !slices.ContainsFunc(unknown, func(gv string) bool {
+		parsed, err := schema.ParseGroupVersion(gv)
+		return err != nil || parsed.Group == group
+	})
+}
+
+// aliasesTold tells if discovery has told of all groups that serve objects under two names.
+func aliasesTold(unknown []string) bool {
+	for alias, canonical := range aliases() {
+		if !told(unknown, alias.Group) || !told(unknown, canonical.Group) {
+			return false
+		}
+	}
+	return true
+}
+
 // served is a resource that can be listed and watched, with the versions that serve it, the preferred one first.
 type served struct {
 	group, name string
@@ -121,9 +140,9 @@ func discover(ctx context.Context, d *discovery.DiscoveryClient) (out []served, 
 // unless the first of these rules asks for another. unserved are the patterns without a wildcard that match nothing.
 //
 // No object is taken under two names: of a resource that two groups serve, the first name that a rule matches is chosen, and a
-// rule that matches the other one means the same objects. While discovery is incomplete, a name that is only an alias is not
-// chosen: the group that it is an alias of may be what could not be told. taken are the names under which resources are
-// observed already.
+// rule that matches the other one means the same objects. While discovery has not told of all groups that serve objects under two
+// names (complete), a name that is only an alias is not chosen: the group that it is an alias of may be what could not be told.
+// taken are the names under which resources are observed already.
 func choose(rules []Rule, all []served, complete bool, taken map[schema.GroupResource]bool) (out []chosen, unserved []string) {
 	index := map[schema.GroupResource]int{} // in out, by all names
 	for i := range rules {

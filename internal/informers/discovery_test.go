@@ -113,6 +113,32 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+// What discovery cannot tell of an aggregated API that is away holds back nothing else.
+func TestTold(t *testing.T) {
+	for _, test := range []struct {
+		unknown     string
+		of, aliases bool // example.com
+	}{
+		{"metrics.k8s.io/v1beta1", true, true},
+		{"example.com/v2", false, true},
+		{"v1", true, false},
+		{"events.k8s.io/v1", true, false},
+		{"networking.k8s.io/v1", true, false},
+		{"not/a/group", false, false},
+	} {
+		unknown := []string{test.unknown}
+		if got := told(unknown, "example.com"); got != test.of {
+			t.Errorf("%s unknown: told of example.com: %t", test.unknown, got)
+		}
+		if got := aliasesTold(unknown); got != test.aliases {
+			t.Errorf("%s unknown: told of all aliases: %t", test.unknown, got)
+		}
+	}
+	if !told(nil, "") || !aliasesTold(nil) {
+		t.Error("nothing is unknown, and something is not told of")
+	}
+}
+
 // An informer whose version is no longer served begins anew in another one; what discovery cannot tell is left alone.
 func TestOutdated(t *testing.T) {
 	old := &object.Resource{Group: "example.com", Version: "v1beta1", Name: "widgets", Kind: "Widget"}

@@ -38,6 +38,14 @@ func (s *store) filter(f filters) {
 	}
 }
 
+// told notes that nobody expects any more to hear of what was withheld so far.
+func (s *store) told() {
+	s.filtered.Store(false)
+	if f := s.filters.Load(); f != nil && *f != nil {
+		s.filtered.Store(true)
+	}
+}
+
 // withheld tells why a delta is not sent, "": it is. The rule that takes the object as it is now decides, or that took it where
 // it is no more. The caller does not need mu.
 func (s *store) withheld(d *object.Delta) string {
@@ -72,4 +80,12 @@ func (s *store) pass(d *object.Delta, skipped uint32) (next uint32, ok bool) {
 		return skipped, false
 	}
 	return skipped + 1, false
+}
+
+// passDue is pass for what a list made due. A read that is withheld is none of its snapshot's. The caller holds mu.
+func (s *store) passDue(d *object.Delta, skipped uint32) (next uint32, ok bool) {
+	if next, ok = s.pass(d, skipped); !ok && d.Op == object.Read {
+		s.snapshot.objects--
+	}
+	return next, ok
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -235,4 +236,66 @@ func valueBefore(v *version) string {
 		return "-"
 	}
 	return v.before.value
+}
+
+// What is withheld behind a deletion that a relist has found is counted, where a live event takes it along.
+func TestWithheldBehindADebt(t *testing.T) {
+	s, m := newAPIServer(t), newMemory()
+	s.put("a", "1", nil)
+	l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(filtered("c")) })
+	l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+	passed := func(v *version) {
+		t.Helper()
+		eventually(t, "the checkpoint to pass", func() bool {
+			_ = m.Flush(t.Context())
+			c, _ := m.saved("configmaps")
+			return c.ResourceVersion >= v.rv && c.Snapshot == nil
+		})
+	}
+	noise := s.put("a", "noise", nil)
+	passed(noise)
+	l.setRoom(1) // for the gap
+	s.gone(noise.rv + 1)
+	s.delete("a")
+	s.CloseClientConnections()
+	eventually(t, "the gap", func() bool { return l.has("gap 0 expired") })
+	s.put("a", "1", nil)
+	s.put("b", "1", nil) // waits behind it
+	eventually(t, "the watch to wait", func() bool { return l.set.Status()[0].Phase == informers.PhaseBlocked })
+	l.setRoom(unbounded)
+	passed(s.put("a", "2", nil))
+	got := l.skips()
+	slices.Sort(got)
+	if d := cmp.Diff([]string{"d a uid-1 noise→- +1", "r a uid-1 -→1 +0", "u a uid-2 1→2 +1"}, got); d != "" {
+		t.Errorf("deltas with what was skipped (-want +got):\n%s", d)
+	}
+}
+
+// Where nothing is withheld any more, what was is forgotten once a stream event behind it is acknowledged, and not before.
+func TestNoLongerFiltered(t *testing.T) {
+	s, m := newAPIServer(t), newMemory()
+	s.put("a", "1", nil)
+	l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(filtered("")) })
+	saved := func(what string, cond func(c checkpoint.Scope) bool) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			_ = m.Flush(t.Context())
+			c, ok := m.saved("configmaps")
+			return ok && cond(c)
+		})
+	}
+	l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+	last := s.put("a", "noise", nil)
+	saved("what is withheld to be passed", func(c checkpoint.Scope) bool {
+		return c.ResourceVersion == last.rv && c.Snapshot == nil && c.Filtered
+	})
+	l.end()
+	for _, acknowledged := range []bool{false, true} {
+		l := live(t, s, m, func(_ *informers.Options, r *recorder) {
+			r.holds = func(d *object.Delta) bool { return d.Stream != nil && !acknowledged }
+		})
+		l.wait(t, "progress 0")
+		saved("what is still to be said", func(c checkpoint.Scope) bool { return c.Filtered != acknowledged })
+		l.end()
+	}
 }

@@ -17,6 +17,7 @@ type hearing struct {
 
 	mu        sync.Mutex
 	resources map[schema.GroupResource]*heardOf
+	parted    map[schema.GroupResource]bool // of which this run has said a farewell
 }
 
 type heardOf struct {
@@ -27,7 +28,20 @@ type heardOf struct {
 }
 
 func newHearing(hear func(ctx context.Context, r *object.Resource) (Heard, bool, error)) *hearing {
-	return &hearing{hear: hear, resources: map[schema.GroupResource]*heardOf{}}
+	return &hearing{hear: hear, resources: map[schema.GroupResource]*heardOf{}, parted: map[schema.GroupResource]bool{}}
+}
+
+// part tells that this run says a farewell of the resource: what the bus has heard of it then is no word of a run before.
+func (h *hearing) part(r *object.Resource) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.parted[schema.GroupResource{Group: r.Group, Resource: r.Name}] = true
+}
+
+func (h *hearing) hasParted(r *object.Resource) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.parted[schema.GroupResource{Group: r.Group, Resource: r.Name}]
 }
 
 // forget drops a scope that has ended for good.

@@ -29,12 +29,13 @@ type informer struct {
 	lane          Lane
 	every         time.Duration // between snapshots, 0: never
 	progressEvery time.Duration
-	listSlots     chan struct{} // shared: bounds how many lists run at a time
-	walkSlots     chan struct{} // shared: bounds how many versions are asked for at a time
-	hearing       *hearing      // nil: the bus cannot be asked
-	outage        *outage       // shared
-	denials       *denials      // shared
-	progressed    func()        // told when the first snapshot may be complete, or impossible
+	listSlots     chan struct{}   // shared: bounds how many lists run at a time
+	walkSlots     chan struct{}   // shared: bounds how many versions are asked for at a time
+	hearing       *hearing        // nil: the bus cannot be asked
+	outage        *outage         // shared
+	denials       *denials        // shared
+	denied        func(*informer) // told when a list was forbidden, before progressed is
+	progressed    func()          // told when the first snapshot may be complete, or impossible
 	log           *slog.Logger
 	metrics       *metrics
 

@@ -66,6 +66,9 @@ func (i *informer) ListWithContext(ctx context.Context, _ metav1.ListOptions) (r
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || errors.Is(err, errRefused) {
 			delay = i.patience(err, delay)
 		}
+		if apierrors.IsForbidden(err) {
+			i.denied(i)
+		}
 		i.failed(ctx, "list", err, delay)
 		if !i.pause(ctx, delay) {
 			return nil, context.Cause(ctx)
@@ -79,6 +82,7 @@ func (i *informer) load(ctx context.Context) (rv uint64, cause string, err error
 	if i.rewound.Swap(false) {
 		i.restart(object.Rewound)
 	}
+	i.listedAs = i.edition.Load()
 	if at, gone := i.isBuried(); gone {
 		return 0, "gone", i.loadNothing(ctx, at)
 	}
@@ -140,7 +144,7 @@ func (i *informer) loadFresh(ctx context.Context) (uint64, error) {
 
 // loadAgain reads the objects as they are now and compares them with the last-known ones: the watch could not go on.
 func (i *informer) loadAgain(ctx context.Context) (uint64, error) {
-	l := lost{from: i.store.reached(), since: i.since(), reason: object.Expired}
+	l := lost{from: i.store.reached(), since: i.since(), reason: object.Expired, quiet: i.isCustom()}
 	i.store.beginList(listAgain)
 	rv, err := i.pages(ctx, metav1.ListOptions{}, i.store.compare)
 	if err != nil {
@@ -160,27 +164,8 @@ func (i *informer) loadAgain(ctx context.Context) (uint64, error) {
 		i.store.wantSweep()
 	}
 	i.store.loses(l)
-	i.store.endList(rv, nil, i.store.gap(rv, func(ctx context.Context) (bool, error) { return i.walk(ctx, rv) }))
+	i.store.endList(rv, nil, i.gapUnlessWhole(rv, func(ctx context.Context) (bool, bool, error) { return i.find(ctx, rv) }))
 	return rv, nil
-}
-
-// walk looks for what history can still tell of the gap up to the list at to, and tells if it is all.
-func (i *informer) walk(ctx context.Context, to uint64) (whole bool, err error) {
-	l, changed := i.store.changes()
-	began := time.Now()
-	byKey, whole, err := i.walkBack(ctx, i.walkSlots, l.from, to, changed)
-	if err != nil {
-		return false, err
-	}
-	versions := i.store.found(byKey)
-	level := i.log.Info
-	if !whole {
-		level = i.log.Warn
-	}
-	level("history was lost on the watch, and looked for by lists", "scope", i.scope, "from_rv", l.from, "to_rv", to,
-		"reason", l.reason, "since", l.since, "changed", len(changed), "versions_found", versions, "recovered", whole,
-		"took", time.Since(began))
-	return whole, nil
 }
 
 // pages reads one list of the scope, page by page, and returns its resourceVersion. take gets each object, and its metadata,
@@ -196,6 +181,7 @@ func (i *informer) pages(ctx context.Context, o metav1.ListOptions, take func(o 
 	defer i.state.setReading(false)
 	o.Limit, o.LabelSelector, o.FieldSelector = pageSize, i.labels, i.fields
 	r, loaded := i.newReader(), 0
+	r.lean = true
 	var rv uint64
 	for {
 		meta, err := i.page(ctx, i.namespace, o, func(raw []byte) error {

@@ -25,6 +25,7 @@ type lost struct {
 	since  time.Time // the last sign of life then
 	reason object.GapReason
 	untold bool // walking back cannot tell all of it
+	quiet  bool // nobody has to hear of it where all of it is found
 }
 
 // notice is what comes before what a list made due: prepare is called, then event is sent and acknowledged, then done
@@ -198,7 +199,7 @@ func (s *store) lose(l lost) {
 		if was.untold && l.reason != object.Rewound { // the graver of both
 			l.reason = was.reason
 		}
-		l.from, l.since, l.untold = was.from, was.since, l.untold || was.untold
+		l.from, l.since, l.untold, l.quiet = was.from, was.since, l.untold || was.untold, l.quiet && was.quiet
 	}
 	s.lost = &l
 }

@@ -316,8 +316,8 @@ func TestWatchThatNeverOpens(t *testing.T) {
 			}
 			return number == 1
 		})
+		s.put("cm", "1", nil) // Before the list, whose watch never opens.
 		set, rec, _ := start(t, s, on)
-		s.put("cm", "1", nil)
 		rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1")
 		s.put("cm", "2", nil)
 		pass(152 * time.Second)

@@ -36,8 +36,10 @@ type lookout struct {
 	end    func(rv uint64)
 	event  func(typ watch.EventType, raw []byte) error
 	failed func()
+	absent func() // as failed, where the resource is not served
 
-	denied bool // it was said that it may not be read
+	refused func(err error) // says that it may not be read; nil: that is said as of what is defined
+	denied  bool            // that was said
 }
 
 // run follows until ctx ends.
@@ -49,8 +51,13 @@ func (l *lookout) run(ctx context.Context) {
 			b = newBackoff()
 			l.denied = false
 			err = l.watches(ctx, rv)
-		} else if l.failed != nil {
-			l.failed()
+		} else {
+			if l.absent != nil && apierrors.IsNotFound(err) {
+				l.absent()
+			}
+			if l.failed != nil {
+				l.failed()
+			}
 		}
 		if ctx.Err() != nil {
 			return
@@ -60,7 +67,11 @@ func (l *lookout) run(ctx context.Context) {
 		case isGone(err):
 		case apierrors.IsForbidden(err):
 			delay = lookoutDenied
-			if !l.denied {
+			switch {
+			case l.denied:
+			case l.refused != nil:
+				l.refused(err)
+			default:
 				l.log.Warn("not permitted to watch what is defined: new resources are found by discovery alone, and their first objects are "+
 					"read rather than told of as created; grant list and watch on the resource ('kubecdc rbac' prints the role that is needed)",
 					"resource", l.resource.String(), "every", rediscoverEvery, "err", err)

@@ -27,7 +27,7 @@ type observed struct {
 
 	rv        string
 	object    *object.Object // nil for a bookmark
-	outside   bool           // no clause takes it; then object has no content where it comes of a watch
+	outside   bool           // no clause takes it; then object has no content, unless it is an answer to a question
 	changedBy []byte
 	at        int64 // when it was read, in nanoseconds since 1970
 }
@@ -47,7 +47,7 @@ func (o *observed) DeepCopyObject() runtime.Object { return o }
 // reader makes objects of raw JSON. For one goroutine.
 type reader struct {
 	informer *informer
-	live     bool              // it reads a watch
+	lean     bool              // of what no clause takes, the content is not wanted
 	scanners []*object.Scanner // one for each clause, and one for what none takes; nil: not needed yet
 	peeked   peeked
 	out      []byte
@@ -119,7 +119,7 @@ func (r *reader) read(raw []byte, withChangedBy bool) (*observed, error) {
 			ref = p.Ref
 		}
 	}
-	if o.outside && r.live { // that it is outside is all that matters
+	if o.outside && r.lean { // that it is outside is all that matters
 		o.object = object.New(ref, rv, m.Managed, nil, nil)
 		r.prev = o.object
 		return o, nil

@@ -31,7 +31,7 @@ func (s *Set) Plan(ctx context.Context) (*Plan, error) {
 	s.mu.Lock()
 	sel := s.sel
 	s.mu.Unlock()
-	out, unserved := choose(sel.Rules, all, len(unknown) == 0, map[schema.GroupResource]bool{})
+	out, unserved := choose(sel.Rules, all, aliasesTold(unknown), map[schema.GroupResource]bool{})
 	p := &Plan{Unserved: unserved, Unknown: unknown}
 	for _, c := range s.observed(out) {
 		planned := Planned{Resource: c.resource}

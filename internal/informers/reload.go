@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -21,10 +22,15 @@ import (
 //
 // To come to rest is to take nothing more from the watch, and to wait until the bus has acknowledged all that was sent: then
 // nothing is lost, and nothing is said twice. An informer whose list is still being read has sent nothing that would have to be
-// waited for, and ends in the middle of it.
+// waited for, and ends in the middle of it; but one that takes the place of another scope comes to say what became of its objects
+// first, as long as it can.
 
-// settleLook is how often it is looked if an informer has come to rest.
-const settleLook = 5 * time.Millisecond
+// settleLook is how soon it is looked if an informer has come to rest, and settleLookMax how seldom: there may be hundreds, and
+// a bus that is down.
+const (
+	settleLook    = 5 * time.Millisecond
+	settleLookMax = 200 * time.Millisecond
+)
 
 // reload is a selection that is to take the place of the one that there is.
 type reload struct {
@@ -92,15 +98,17 @@ func (s *Set) reload(ctx context.Context, sel *selecting, begin func([]*running,
 	if !s.discovered { // nothing runs yet
 		s.sel = sel
 		s.mu.Unlock()
+		s.definitions.rulesChanged()
 		return nil
 	}
 	s.mu.Unlock()
 	if now, un, err := discover(ctx, s.client.discovery); err == nil {
 		all, unknown = now, un
 	}
+	s.namespaces.widen(ctx)
 
 	s.mu.Lock()
-	chosen, unserved := choose(sel.Rules, s.withObserved(all), len(unknown) == 0, s.taken())
+	chosen, unserved := choose(sel.Rules, s.withObserved(all), aliasesTold(unknown), s.taken())
 	chosen = s.observed(chosen)
 	want, err := s.want(sel, chosen)
 	if err != nil {
@@ -112,7 +120,9 @@ func (s *Set) reload(ctx context.Context, sel *selecting, begin func([]*running,
 	for scope, i := range s.informers {
 		w, ok := want[scope]
 		switch {
+		case i.silent && i.redactsAs(sel):
 		case i.silent:
+			resting = append(resting, i)
 		case ok && i.takesAs(&w):
 			i.store.filter(newFilters(i.resource, w.clauses))
 		default:
@@ -130,22 +140,43 @@ func (s *Set) reload(ctx context.Context, sel *selecting, begin func([]*running,
 	}
 
 	s.mu.Lock()
+	var inherited []checkpoint.Scope // what informers that have not begun were to go on from
 	for _, i := range resting {
 		if s.informers[i.scope] != i {
 			continue // its resource has gone meanwhile
 		}
 		delete(s.informers, i.scope)
 		_, again := want[i.scope]
-		if p, ok := i.position(); ok {
-			s.origins[i.scope], s.continued[i.scope] = p.Scope, again
+		again = again || i.silent
+		switch p, ok := i.position(); {
+		case ok:
+			s.origins[i.scope] = p.Scope
+			// One that has not got as far as that has not told what a run tells at its start.
+			s.continued[i.scope] = again && (i.resume == nil || i.resume.continued)
+		case i.resume != nil && i.resume.lost == nil:
+			inherited = append(inherited, i.resume.Scope)
+			fallthrough
+		default:
+			if !again && s.o.Memory != nil {
+				s.o.Memory.Forget(i.scope)
+			}
 		}
 		if !again {
 			s.vectors.forget(i.scope)
 		}
+		if s.departures != nil {
+			s.departures.drop(i)
+		}
 	}
 	s.served, s.unknown, s.unserved = all, unknown, unserved
 	added := s.add(chosen)
-	s.inherit(added)
+	s.inherit(added, inherited...)
+	if slices.ContainsFunc(resting, func(i *running) bool { return i.silent }) {
+		added = append(added, s.followNodes()...)
+	}
+	if s.departures != nil && s.departures.taken != nil {
+		added = append(added, s.resumeTaken()...)
+	}
 	parting := s.part(all, unknown, added)
 	s.mu.Unlock()
 	begin(added, parting)
@@ -215,19 +246,46 @@ func (s *Set) withObserved(all []served) []served {
 // settle brings an informer to rest: it has ended then, and all it has sent is on the bus. Its error is the cause of ctx.
 func (s *Set) settle(ctx context.Context, r *running) error {
 	r.store.rest()
-	for !r.store.settled() && !r.hasEnded() || !s.hasBegun(r) {
-		if !sleep(ctx, settleLook) {
-			return context.Cause(ctx)
-		}
+	err := awaits(ctx, func() bool {
+		return s.hasBegun(r) && (r.hasEnded() || r.store.settled() && (!s.isHeir(r) || r.store.isAdopted()))
+	})
+	if err != nil {
+		return err
 	}
 	r.cancel()
 	<-r.done
-	for r.store.underway() > 0 { // reads that went on meanwhile
-		if !sleep(ctx, settleLook) {
+	// Reads may have gone on meanwhile. Of what others have ended, nothing is waited for.
+	return awaits(ctx, func() bool { return r.store.underway() == 0 || !s.has(r) })
+}
+
+// awaits looks until cond is true. Its error is the cause of ctx.
+func awaits(ctx context.Context, cond func() bool) error {
+	for wait := settleLook; !cond(); wait = min(2*wait, settleLookMax) {
+		if !sleep(ctx, wait) {
 			return context.Cause(ctx)
 		}
 	}
 	return nil
+}
+
+// isHeir tells that an informer takes the place of another scope, and is about to say what became of its objects: nobody else
+// would. One that cannot, since its list fails or that of a farewell before it, is not waited for.
+func (s *Set) isHeir(r *running) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !r.heir || r.state.hasFailed() {
+		return false
+	}
+	return !slices.ContainsFunc(s.farewells, func(f *farewell) bool {
+		return slices.Contains(r.after, (<-chan struct{})(f.done)) && f.state.hasFailed()
+	})
+}
+
+// has tells that an informer is in the set.
+func (s *Set) has(r *running) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.informers[r.scope] == r
 }
 
 // hasBegun tells that an informer can be ended.

@@ -238,6 +238,48 @@ func TestReloadResources(t *testing.T) {
 	})
 }
 
+// What comes back in the run that said its farewell has a gap that says so: no checkpoint was lost.
+func TestReloadComesBack(t *testing.T) {
+	s := newAPIServer(t)
+	s.nodes = true
+	s.put("a", "1", nil)
+	s.putIn("", "node", "1", nil)
+	nodes := rule(func(r *informers.Rule) { r.Resources = []informers.Pattern{pattern("nodes")} })
+	l := live(t, s, newMemory(), func(o *informers.Options, r *recorder) {
+		o.Rules = []informers.Rule{rule(nil), nodes}
+		o.Heard = func(_ context.Context, res *object.Resource) (informers.Heard, bool, error) { return r.heard(res) }
+	})
+	eventually(t, "to be captured", func() bool { return captured(l.set) })
+	s.put("a", "2", nil) // what leaves is later than all that was said of it
+	l.reload(t, selection(rule(nil)))
+	ofNodes := func() []string {
+		return slices.DeleteFunc(l.streams(), func(e string) bool { return !strings.HasPrefix(e, "nodes ") })
+	}
+	eventually(t, "the farewell", func() bool { return len(ofNodes()) == 3 })
+	s.put("a", "3", nil)
+	l.reload(t, selection(rule(nil), nodes))
+	want := []string{
+		"nodes snapshot.started 1", "nodes snapshot.completed 1", "nodes gap 0 selection-changed",
+		"nodes gap 0 selection-changed", "nodes snapshot.started 1", "nodes snapshot.completed 1",
+	}
+	eventually(t, "all to be told of nodes", func() bool { return len(ofNodes()) >= len(want) })
+	if d := cmp.Diff(want, ofNodes()); d != "" {
+		t.Errorf("stream events (-want +got):\n%s", d)
+	}
+}
+
+// heard is what the bus answers that has all that was recorded.
+func (r *recorder) heard(of *object.Resource) (informers.Heard, bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, d := range slices.Backward(r.deltas) {
+		if e := d.Stream; e != nil && e.Resource.Name == of.Name {
+			return informers.Heard{Scope: e.Scope, ResourceVersion: max(e.ResourceVersion, e.To), History: e.History, At: time.Now()}, true, nil
+		}
+	}
+	return informers.Heard{}, false, nil
+}
+
 // A selection that is widened and narrowed: the objects that both take are not lost in between.
 func TestReloadNamespaces(t *testing.T) {
 	s := newAPIServer(t)

@@ -65,6 +65,7 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 		notices = append([]*notice{i.store.gap(rv, nil)}, notices...)
 	case c.Version != i.resource.Version || c.Kind != i.resource.Kind:
 		// The same objects, in another form: before is not what the last after was.
+		i.edition.Add(1)
 		i.store.loses(lost{from: rv, since: c.LastSeen, reason: object.SelectionChanged})
 		notices = append([]*notice{i.store.gap(rv, whole)}, notices...)
 	case !c.inherited && c.Content != "" && c.Content != i.content:
@@ -72,7 +73,8 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 		notices = append([]*notice{i.store.gap(rv, whole)}, notices...)
 	case len(notices) == 0 && (c.Filtered || i.store.filtered.Load()):
 		// How many versions are withheld since the last that was sent is not known any more. Behind a stream event nobody expects it.
-		notices = []*notice{{event: func() *object.StreamEvent {
+		i.store.filtered.Store(true) // also where nothing is withheld any more: the next run has to say it, unless this one has
+		notices = []*notice{{done: i.store.told, event: func() *object.StreamEvent {
 			return &object.StreamEvent{Kind: object.Progress, Resource: i.resource, Scope: i.scope, ResourceVersion: rv}
 		}}}
 	}
@@ -197,6 +199,9 @@ func (i *informer) missed(now uint64) {
 		i.store.loses(l)
 	case h.Scope == i.scope || i.forgotten && !i.shared: // the bus tells of the last scope only, and there may be others
 		l.reason = object.CheckpointLost
+		if i.hearing.hasParted(i.resource) { // nothing was lost: it was not selected for a while
+			l.reason = object.SelectionChanged
+		}
 		i.store.loses(l)
 	}
 }

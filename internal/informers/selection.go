@@ -3,6 +3,7 @@ package informers
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -51,19 +52,20 @@ func (s *Set) begins(i *informer) {
 	i.store.previous = &checkpoint.Position{Scope: c}
 	i.store.history, i.store.began, i.store.lastSnapshot = c.History, c.SnapshotBegan, c.SnapshotBegan
 	i.state.last = c.LastSeen
+	i.aggregated.Store(c.Aggregated)
 }
 
 // inherit gives those that begin and have no checkpoint one of their resource that no informer goes on from: the selection
 // was changed. They begin where the scope that is furthest behind was left, so that no change of an object that both select is
-// lost, and read all of their objects. The caller holds mu.
-func (s *Set) inherit(begin []*running) {
+// lost, and read all of their objects. others are such scopes beside the origins. The caller holds mu.
+func (s *Set) inherit(begin []*running, others ...checkpoint.Scope) {
 	for _, i := range begin {
-		for _, c := range s.origins {
+		for _, c := range append(slices.Collect(maps.Values(s.origins)), others...) {
 			if i.resume != nil && (!i.resume.inherited || i.resume.ResourceVersion <= c.ResourceVersion) ||
 				c.Group != i.resource.Group || c.Resource != i.resource.Name {
 				continue
 			}
-			i.resume = &origin{Scope: c, inherited: true}
+			i.resume, i.heir = &origin{Scope: c, inherited: true}, true
 		}
 	}
 }
@@ -85,9 +87,9 @@ func (r *running) mayBegin(ctx context.Context) bool {
 type farewell struct {
 	*informer // of the old scope
 	from      checkpoint.Scope
-	heirs     []*running // of the same resource
-	memory    Memory     // nil: nothing is remembered
-	gone      uint64     // the resourceVersion at which the resource is not defined any more, 0: it is
+	heirs     func() []*running // of the same resource, as it is observed now
+	memory    Memory            // nil: nothing is remembered
+	gone      uint64            // the resourceVersion at which the resource is not defined any more, 0: it is
 	done      chan struct{}
 }
 
@@ -98,7 +100,7 @@ func (s *Set) part(all []served, unknown []string, begin []*running) []*farewell
 	for scope, c := range s.origins {
 		r := &object.Resource{Group: c.Group, Version: c.Version, Name: c.Resource, Kind: c.Kind, Namespaced: c.Namespaced}
 		current, ok := currentVersion(all, r)
-		if !ok || len(unknown) > 0 {
+		if !ok || !aliasesTold(unknown) || !told(unknown, c.Group) {
 			continue // not served, or not known: it may come back
 		}
 		if s.o.Part != nil && s.foreign(&c) {
@@ -117,13 +119,9 @@ func (s *Set) part(all []served, unknown []string, begin []*running) []*farewell
 		delete(s.origins, scope)
 		f := &farewell{informer: s.newInformer(current, scope, sel, s.o.Lane(scope)), from: c, memory: s.o.Memory, done: make(chan struct{})}
 		f.store.history = c.History
-		for _, i := range s.informers {
-			if i.resource.Group == c.Group && i.resource.Name == c.Resource {
-				f.heirs = append(f.heirs, i)
-			}
-		}
+		f.heirs = func() []*running { return s.of(f.resource) }
 		for _, i := range begin {
-			if slices.Contains(f.heirs, i) {
+			if i.observesOf(f.resource) {
 				i.after = append(i.after, f.done)
 			}
 		}
@@ -131,6 +129,16 @@ func (s *Set) part(all []served, unknown []string, begin []*running) []*farewell
 		s.farewells = append(s.farewells, f)
 	}
 	return out
+}
+
+// of are the informers of a resource.
+func (s *Set) of(r *object.Resource) []*running {
+	return slices.DeleteFunc(s.observing(), func(i *running) bool { return !i.observesOf(r) })
+}
+
+// observesOf tells that an informer is of a resource, in whatever version.
+func (i *informer) observesOf(r *object.Resource) bool {
+	return i.resource.Group == r.Group && i.resource.Name == r.Name
 }
 
 // currentVersion is the resource as it is served.
@@ -180,9 +188,9 @@ func (f *farewell) say(ctx context.Context) error {
 		return f.sayGone(ctx)
 	}
 	s := f.store
-	now, err := f.latest(ctx)
+	now, err := f.newest(ctx)
 	// What leaves has to be later than all that was ever said of it.
-	for ; err == nil && now == f.from.ResourceVersion; now, err = f.latest(ctx) {
+	for ; err == nil && now == f.from.ResourceVersion; now, err = f.newest(ctx) {
 		if !sleep(ctx, time.Second) {
 			return context.Cause(ctx)
 		}
@@ -205,6 +213,9 @@ func (f *farewell) say(ctx context.Context) error {
 	s.metrics.gap(gap)
 	if err := s.sendStream(ctx, gap); err != nil {
 		return err
+	}
+	if f.hearing != nil {
+		f.hearing.part(f.resource)
 	}
 	left := 0
 	if told {
@@ -242,7 +253,7 @@ func (f *farewell) collect(ctx context.Context, now uint64) (told bool, err erro
 	if err != nil || rv != f.from.ResourceVersion {
 		return false, passing(err)
 	}
-	for _, heir := range f.heirs {
+	for _, heir := range f.heirs() {
 		for _, at := range []uint64{f.from.ResourceVersion, now} {
 			rv, err := heir.pages(ctx, exactly(at), func(o *object.Object, _ *object.Scanned) {
 				f.store.mu.Lock()

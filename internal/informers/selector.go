@@ -92,6 +92,9 @@ func neverTold(err error) bool {
 	if !errors.As(err, &status) {
 		return errors.Is(err, errRefused)
 	}
+	if apierrors.IsStoreReadError(err) { // it is stored in a version that is not defined any more
+		return true
+	}
 	code := status.Status().Code
 	return code >= 400 && code < 500 && code != http.StatusTooManyRequests && code != http.StatusUnauthorized
 }

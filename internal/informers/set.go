@@ -102,6 +102,8 @@ type Set struct {
 	hearing *hearing
 	// definitions follows what is defined that is not Kubernetes' own.
 	definitions *definitions
+	// namespaces are followed where a resource may be read in some of them only.
+	namespaces *namespaces
 	// departures looks after nodes that are gone, nil: nobody does.
 	departures *departures
 
@@ -133,6 +135,7 @@ type running struct {
 	cancel context.CancelFunc
 	done   chan struct{}     // closed when it has ended
 	after  []<-chan struct{} // closed when it may begin
+	heir   bool              // it goes on from where another scope was left
 }
 
 // New checks the options. It starts nothing and asks nothing.
@@ -156,7 +159,7 @@ func New(o Options) (*Set, error) {
 	if o.Heard != nil {
 		s.hearing = newHearing(o.Heard)
 	}
-	s.definitions = newDefinitions(s)
+	s.definitions, s.namespaces = newDefinitions(s), newNamespaces(s)
 	if o.Departed {
 		s.departures = newDepartures(s)
 	}
@@ -223,6 +226,14 @@ func (s *Set) Run(ctx context.Context) error {
 			s.launch(ctx, g, begin)
 			bid(ctx, g, parting)
 			s.definitions.rulesChanged()
+			s.namespaces.rulesChanged()
+		})
+		return nil
+	})
+	g.Go(func() error {
+		s.namespaces.run(ctx, func(begin []*running, parting []*farewell) {
+			s.launch(ctx, g, begin)
+			bid(ctx, g, parting)
 		})
 		return nil
 	})
@@ -356,18 +367,22 @@ func (s *Set) discover(ctx context.Context) (begin []*running, parting []*farewe
 	}
 	s.definitions.notice(ctx, all)
 	s.nudgeServed(all)
-	for _, i := range s.outdated(all, unknown) {
-		s.o.Log.Warn("a resource is served in another version now: its informer begins anew", "scope", i.scope, "version", i.resource.Version)
-		i.cancel()
-		<-i.done
-		if p, ok := i.position(); ok {
-			s.origins[i.scope] = p.Scope
-		}
+	if err := s.namespaces.recall(ctx, all, aliasesTold(unknown)); err != nil {
+		return nil, nil, err
+	}
+	outdated := s.outdated(all, unknown)
+	if err := s.conclusions(ctx, outdated); err != nil {
+		return nil, nil, err
 	}
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out, unserved := choose(s.sel.Rules, all, len(unknown) == 0, s.taken())
+	for _, i := range outdated {
+		if p, ok := i.position(); ok {
+			s.origins[i.scope] = p.Scope
+		}
+	}
+	out, unserved := choose(s.sel.Rules, all, aliasesTold(unknown), s.taken())
 	for _, u := range unserved {
 		if !slices.Contains(s.unserved, u) {
 			s.o.Log.Warn("a resource of the selection is not served, looking for it again", "resource", u, "every", rediscoverUnserved)
@@ -409,8 +424,9 @@ func (s *Set) newInformer(resource *object.Resource, scope string, sel selection
 		client: s.client, resource: resource, selection: sel, scope: scope, ignored: s.ignored,
 		snapshots: s.o.Snapshot, every: s.o.Every, lane: lane, listSlots: s.slots, walkSlots: s.walks, log: s.o.Log,
 		metrics: s.vectors.of(scope), outage: s.outage, denials: s.denials, progressed: s.lookAgain, hearing: s.hearing,
-		progressEvery: progressEvery, ended: make(chan struct{}), life: life{prodded: make(chan struct{}, 1)},
+		denied: s.namespaces.deny, progressEvery: progressEvery, ended: make(chan struct{}), life: life{prodded: make(chan struct{}, 1)},
 	}
+	i.servedBy = func() (bool, bool) { return s.definitions.aggregates(resource) }
 	i.store = newStore(resource, scope, i.lane, i, i.metrics)
 	i.store.filter(newFilters(resource, sel.clauses))
 	i.store.progressed = s.lookAgain
@@ -449,6 +465,7 @@ func (s *Set) Status() []Status {
 	for _, i := range s.informers {
 		out = append(out, i.status())
 	}
+	out = append(out, s.namespaces.statuses()...)
 	for _, u := range s.unserved {
 		out = append(out, Status{Scope: u, Resource: u, Phase: PhaseUnserved})
 	}
@@ -475,7 +492,7 @@ func (s *Set) Ready() error {
 			waiting = append(waiting, st.Scope)
 		}
 	}
-	if len(waiting) > 0 {
+	if waiting = append(waiting, s.namespaces.deciding()...); len(waiting) > 0 {
 		return fmt.Errorf("first list not loaded yet: %s", few(waiting))
 	}
 	return noneStale(all)

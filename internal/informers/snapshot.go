@@ -241,10 +241,13 @@ func (i *informer) snapshot(ctx context.Context, namespace string) (Started, err
 		r.scope = i.nameIn(i.resource, namespace)
 	}
 	i.store.mu.Lock()
-	snap := i.store.snapshot
+	snap, objects := i.store.snapshot, 0
+	if snap != nil {
+		objects = snap.objects
+	}
 	i.store.mu.Unlock()
 	if snap != nil { // the cursor may be busy with it for long
-		return Started{Scope: snap.scope, Snapshot: snap.id, Objects: snap.objects, Running: true}, nil
+		return Started{Scope: snap.scope, Snapshot: snap.id, Objects: objects, Running: true}, nil
 	}
 	select {
 	case i.store.requests <- r:

@@ -148,6 +148,13 @@ func (s *state) recovered() bool {
 	return failed
 }
 
+// hasFailed tells that the last request failed.
+func (s *state) hasFailed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err != nil
+}
+
 func (s *state) seen(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -293,7 +300,7 @@ func (s *Set) heldBack(waiting **running) bool {
 		st := i.status()
 		return st.holdsBack()
 	}
-	if holds(*waiting) {
+	if len(s.namespaces.undecided) > 0 || holds(*waiting) {
 		return true
 	}
 	for _, i := range s.informers {

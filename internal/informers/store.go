@@ -190,8 +190,7 @@ func (s *store) apply(ctx context.Context, typ watch.EventType, o *observed) {
 	}
 
 	s.mu.Lock()
-	skipped := s.objects[key].skipped
-	deltas := s.takeDue(key, o.object.Ref.UID)
+	deltas, next := s.takeDue(key, o.object.Ref.UID)
 	state := s.state
 	switch {
 	case typ != watch.Deleted && !o.outside:
@@ -207,21 +206,23 @@ func (s *store) apply(ctx context.Context, typ watch.EventType, o *observed) {
 		}
 		d.History, d.Acker = s.history, s.ledger.Add(m)
 	}
+	noted := s.objects[key].skipped
 	s.mu.Unlock()
 
 	// Until the turn is given back, nobody else counts what is withheld of this key.
-	next := skipped
-	for _, d := range append(deltas, live...) {
-		var sent bool
-		if next, sent = s.pass(d, next); !sent {
-			continue
+	for n, d := range append(deltas, live...) {
+		if n >= len(deltas) {
+			var sent bool
+			if next, sent = s.pass(d, next); !sent {
+				continue
+			}
 		}
 		s.metrics.count(d)
 		if s.lane.Put(ctx, key, heldBytes(d), d) != nil {
 			return // the agent stops: what was not taken is read again from the checkpoint or a list
 		}
 	}
-	if next != skipped {
+	if next != noted {
 		s.mu.Lock()
 		s.skip(key, next)
 		s.mu.Unlock()
@@ -319,26 +320,30 @@ func (s *store) live(ctx context.Context, typ watch.EventType, last *object.Obje
 	return []*object.Delta{d}, true
 }
 
-// takeDue takes what catch-up still owes for key, to be put in front of a live delta, and owes it no longer. uid is that
-// of the live object. The caller holds mu.
-func (s *store) takeDue(key, uid string) []*object.Delta {
-	if s.objects[key].due == dueNothing {
-		return nil
+// takeDue takes what catch-up still owes for key and is sent, to be put in front of a live delta, and owes it no longer. skipped
+// is how many versions of key are withheld behind it. uid is that of the live object. The caller holds mu.
+func (s *store) takeDue(key, uid string) (out []*object.Delta, skipped uint32) {
+	e := s.objects[key]
+	skipped = e.skipped
+	if e.due == dueNothing {
+		return nil, skipped
 	}
 	gone := object.Deleted
 	if d := s.debts[key]; s.selected != nil && d != nil && d.latestUID() == uid {
 		gone = object.Left // the list missed it, and it is here again: it had left the selector
 	}
-	var out []*object.Delta
 	for {
 		d, rest := s.nextDue(key, gone)
 		if d != nil {
 			s.expectAck("", d) // the cursor is elsewhere
-			out = append(out, d)
+			var sent bool
+			if skipped, sent = s.passDue(d, skipped); sent {
+				out = append(out, d)
+			}
 		}
 		s.settle(key, rest)
 		if rest == nil {
-			return out
+			return out, skipped
 		}
 	}
 }

@@ -45,6 +45,8 @@ var (
 	errBlocked = errors.New("watch blocked by a full queue")
 	// errSilent ends an HTTP watch on which nothing comes although something should.
 	errSilent = errors.New("the API server says nothing")
+	// errEdition ends an HTTP watch behind which objects are stored in another version: nothing comes on it any more.
+	errEdition = errors.New("the objects are stored in another version")
 	// errRewound ends an HTTP watch on a history that is not the one which was followed so far.
 	errRewound = errors.New("history went on elsewhere: etcd was restored")
 )
@@ -60,9 +62,9 @@ func (i *informer) WatchWithContext(ctx context.Context, o metav1.ListOptions) (
 	ctx, cancel := context.WithCancel(ctx)
 	w := &liveWatch{
 		informer: i, reader: i.newReader(), rv: o.ResourceVersion, witness: i.store.newest(), result: make(chan watch.Event), cancel: cancel,
-		patience: time.NewTimer(0),
+		patience: time.NewTimer(0), edition: i.listedAs,
 	}
-	w.reader.live = true
+	w.reader.lean = true
 	if !i.readers.enter() {
 		cancel()
 		return nil, errEnded
@@ -80,6 +82,7 @@ type liveWatch struct {
 	reader   *reader
 	rv       string   // of the last event that the reflector took
 	witness  *witness // of the last that it took, or that was listed; nil: none yet
+	edition  uint32   // of the definition, when the last HTTP watch that told anything was opened, or the list begun
 	doubtful bool     // the history behind the API server may be another one since
 
 	// result is not buffered: that the reflector takes an event means that it is done with the one before.
@@ -100,7 +103,7 @@ func (w *liveWatch) ResultChan() <-chan watch.Event { return w.result }
 func (w *liveWatch) run(ctx context.Context) {
 	i := w.informer
 	b := newBackoff()
-	i.clean.Store(false)
+	i.clean.Store(0)
 	expired := 0 // in a row
 	for ctx.Err() == nil {
 		fresh := expired > 0
@@ -125,7 +128,7 @@ func (w *liveWatch) run(ctx context.Context) {
 		}
 		over := i.isOver(err)
 		if !over {
-			i.clean.Store(err == nil)
+			i.watchEnded(got.edition, err)
 		}
 		switch {
 		case over:
@@ -149,7 +152,8 @@ func (w *liveWatch) run(ctx context.Context) {
 			return
 		case isGone(err):
 			i.metrics.watches.WithLabelValues("expired").Inc()
-			if expired == freshTries {
+			// Behind a changed definition every API server has begun its history anew.
+			if expired == freshTries || w.edition != i.edition.Load() {
 				var status apierrors.APIStatus
 				errors.As(err, &status)
 				s := status.Status()
@@ -163,6 +167,8 @@ func (w *liveWatch) run(ctx context.Context) {
 			if !b.wait(ctx, nil) {
 				return
 			}
+		case errors.Is(err, errEdition):
+			i.metrics.watches.WithLabelValues("closed").Inc()
 		case errors.Is(err, errSilent):
 			i.metrics.watches.WithLabelValues("silent").Inc()
 			i.log.Debug("a watch was silent for too long: it is opened again", "scope", i.scope, "rv", w.rv, "silent_for", watchSilence)
@@ -200,6 +206,7 @@ type followed struct {
 	objects int           // frames that are no bookmarks
 	lasted  time.Duration // since the server agreed to it
 	whole   bool          // it ended when it was asked to
+	edition uint32        // of the definition, when the server agreed to it
 }
 
 // result is what came of a watch on a connection of its own, for a metric's label.
@@ -227,6 +234,8 @@ func (w *liveWatch) follow(parent context.Context, fresh bool) (got followed, er
 	defer cancel()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
+	i.ending.Store(&end)
+	defer i.ending.Store(nil)
 	silence := time.AfterFunc(watchSilence, func() { end(errSilent) })
 	defer silence.Stop()
 	open := i.client.watch
@@ -239,6 +248,9 @@ func (w *liveWatch) follow(parent context.Context, fresh bool) (got followed, er
 	})
 	silence.Stop()
 	if err != nil {
+		if errors.Is(context.Cause(ctx), errEdition) {
+			return got, errEdition
+		}
 		if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
 			err = fmt.Errorf("open watch: %w for %v", cause, watchSilence)
 		}
@@ -246,6 +258,7 @@ func (w *liveWatch) follow(parent context.Context, fresh bool) (got followed, er
 	}
 	defer body.Close()
 	opened := time.Now()
+	got.edition = i.edition.Load()
 	defer func() { got.lasted = time.Since(opened) }()
 	i.state.heard(opened)
 	i.recovered()
@@ -262,6 +275,8 @@ func (w *liveWatch) follow(parent context.Context, fresh bool) (got followed, er
 		switch {
 		case errors.Is(context.Cause(ctx), errSilent):
 			return got, errSilent
+		case errors.Is(context.Cause(ctx), errEdition):
+			return got, errEdition
 		case errors.Is(err, io.EOF):
 			got.whole = time.Since(opened) > timeout-watchEarly
 			return got, nil
@@ -286,6 +301,7 @@ func (w *liveWatch) follow(parent context.Context, fresh bool) (got followed, er
 			got.objects++
 		}
 		got.frames++
+		w.edition = got.edition
 		// An event that was read is delivered, however long that takes: the timeout is for a silent server.
 		if err := w.deliver(parent, ev, body); err != nil {
 			return got, err

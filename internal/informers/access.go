@@ -1,0 +1,387 @@
+package informers
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+const (
+	// reviewsAtOnce is how many reviews run at a time.
+	reviewsAtOnce = 8
+	// reviewsAgain is how many of those that were denied are asked for again within rediscoverEvery: where most namespaces are
+	// those of others, the API server is not to be asked about all of them all the time.
+	reviewsAgain = 256
+	// reviewTimeout bounds one review.
+	reviewTimeout = 30 * time.Second
+)
+
+// access is what the API server says of a resource in one namespace.
+type access struct {
+	scope   string // that is observed, or would be; "": it is not known, or no rule takes it
+	allowed bool   // list and watch are, or were in the last run
+	asked   time.Time
+}
+
+// inquiry is a question: may the resource be read in the namespace?
+type inquiry struct {
+	resource  object.Resource
+	namespace string // "": in all
+	asked     time.Time
+	allowed   bool // the answer
+}
+
+// ask asks the API server of one verb. Its error may pass.
+func (q *inquiry) ask(ctx context.Context, c *client, verb string) (allowed bool, err error) {
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+		"spec": map[string]any{"resourceAttributes": map[string]string{
+			"verb": verb, "group": q.resource.Group, "resource": q.resource.Name, "namespace": q.namespace,
+		}},
+	})
+	if err != nil {
+		return false, fmt.Errorf("review access to %s: %w", q.resource.String(), err)
+	}
+	var review struct {
+		Status struct {
+			Allowed bool `json:"allowed"`
+		} `json:"status"`
+	}
+	result := c.lists.Post().AbsPath("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").SetHeader("Accept", "application/json").
+		SetHeader("Content-Type", "application/json").Timeout(reviewTimeout).Body(body).Do(ctx)
+	raw, err := result.Raw()
+	if err != nil {
+		err = result.Error()
+	}
+	switch {
+	case err == nil:
+		err = json.Unmarshal(raw, &review)
+	case neverTold(err):
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("review access to %s in namespace %q: %w", q.resource.String(), q.namespace, err)
+	}
+	return review.Status.Allowed, nil
+}
+
+// askAll answers questions.
+func (n *namespaces) askAll(ctx context.Context, all []inquiry) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(reviewsAtOnce)
+	for k := range all {
+		g.Go(func() (err error) {
+			q := &all[k]
+			if q.allowed, err = q.ask(ctx, n.set.client, "list"); q.allowed && err == nil {
+				q.allowed, err = q.ask(ctx, n.set.client, "watch")
+			}
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// review looks again and again where resources may be read, until ctx ends.
+func (n *namespaces) review(ctx context.Context, begin func([]*running, []*farewell)) {
+	b := newBackoff()
+	for {
+		wait, err := n.look(ctx, begin)
+		if err == nil {
+			b = newBackoff()
+		} else if ctx.Err() == nil {
+			wait = b.next(err)
+			n.set.o.Log.Debug("cannot tell in which namespaces resources may be read, retrying", "err", err, "retry_in", wait)
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-t.C:
+		case <-n.woken:
+			t.Stop()
+			sleep(ctx, wakeSettles)
+		}
+	}
+}
+
+// look asks what has to be asked, and has observed what is allowed. It returns when to look again.
+func (n *namespaces) look(ctx context.Context, begin func([]*running, []*farewell)) (time.Duration, error) {
+	questions, wait := n.questions()
+	if questions == nil {
+		return wait, nil // it is not known what there is
+	}
+	if err := n.askAll(ctx, questions); err != nil {
+		return 0, err
+	}
+	s := n.set
+	s.mu.Lock()
+	for k := range questions {
+		q := &questions[k]
+		t := n.resources[groupResource(&q.resource)]
+		if t == nil || t.access[q.namespace] == nil {
+			continue // the rules are others
+		}
+		a := t.access[q.namespace]
+		a.asked, a.allowed = time.Now(), a.allowed || q.allowed
+	}
+	s.mu.Unlock()
+	if err := n.observe(ctx, begin); err != nil {
+		return 0, err
+	}
+	n.decided()
+	return wait, nil
+}
+
+// questions are those that are to be asked now, nil where it is not known which namespaces there are; and when to ask again.
+func (n *namespaces) questions() ([]inquiry, time.Duration) {
+	s := n.set
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n.there == nil {
+		return nil, rediscoverEvery
+	}
+	now, wait := time.Now(), rediscoverEvery
+	out, again := []inquiry{}, []inquiry{}
+	for _, c := range s.chosenOf(s.served, aliasesTold(s.unknown), func(gr schema.GroupResource) bool { return n.resources[gr] != nil }) {
+		t := n.resources[groupResource(&c.resource)]
+		clauses, whole := n.whole(s.sel, &c)
+		if !whole {
+			continue
+		}
+		for name, ns := range n.there {
+			a := t.access[name]
+			if !slices.ContainsFunc(clauses, func(c clause) bool { return c.namespaces(name) }) {
+				continue
+			}
+			if a == nil {
+				a = &access{}
+				t.access[name] = a
+			}
+			if a.scope == "" {
+				sels, err := s.sel.inNamespaces(&c.resource, clauses, Part{}, name)
+				if err != nil {
+					continue // it is logged where it is to be observed
+				}
+				a.scope = sels[0].name(&c.resource)
+			}
+			q := inquiry{resource: c.resource, namespace: name, asked: a.asked}
+			young := ns.born != 0 && now.Sub(ns.since) < youngFor
+			switch {
+			case a.allowed:
+			case a.asked.IsZero(), young:
+				out = append(out, q)
+			case now.Sub(a.asked) >= rediscoverEvery:
+				again = append(again, q)
+			}
+			if !a.allowed && young {
+				wait = reviewSoon
+			}
+		}
+		for name, a := range t.access {
+			if n.there[name] == nil && s.informers[a.scope] == nil {
+				delete(t.access, name)
+			}
+		}
+	}
+	slices.SortFunc(again, func(a, b inquiry) int {
+		return cmp.Or(a.asked.Compare(b.asked), cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.resource.String(), b.resource.String()))
+	})
+	if len(again) > reviewsAgain {
+		again = again[:reviewsAgain]
+	}
+	return append(out, again...), wait
+}
+
+// observe makes informers for what is allowed. Those that were refused the whole resource end.
+func (n *namespaces) observe(ctx context.Context, begin func([]*running, []*farewell)) error {
+	s := n.set
+	s.looking.Lock() // discovery and a new selection wait
+	defer s.looking.Unlock()
+	s.mu.Lock()
+	refused := n.split()
+	s.mu.Unlock()
+	for _, r := range refused {
+		if err := s.settle(ctx, r); err != nil {
+			return err
+		}
+	}
+
+	s.mu.Lock()
+	born := map[schema.GroupResource]*informer{}
+	var inherited []checkpoint.Scope // what they were to go on from
+	for _, r := range refused {
+		if s.informers[r.scope] != r {
+			continue
+		}
+		delete(s.informers, r.scope)
+		s.denials.drop(r.scope)
+		switch p, ok := r.position(); {
+		case ok:
+			s.origins[r.scope] = p.Scope
+		case r.resume != nil && r.resume.lost == nil:
+			inherited = append(inherited, r.resume.Scope)
+			fallthrough
+		default:
+			if s.o.Memory != nil {
+				s.o.Memory.Forget(r.scope)
+			}
+		}
+		s.vectors.forget(r.scope)
+		born[groupResource(r.resource)] = r.informer
+	}
+	added := s.add(s.chosenOf(s.served, aliasesTold(s.unknown), func(gr schema.GroupResource) bool { return n.resources[gr] != nil }))
+	s.inherit(added, inherited...)
+	var scopes []string
+	for _, r := range added {
+		// The resource may be as young as its namespace.
+		if of := born[groupResource(r.resource)]; of != nil && r.resume == nil && of.born > r.born {
+			r.born, r.bornAt = of.born, of.bornAt
+		}
+		scopes = append(scopes, r.scope)
+	}
+	if slices.Sort(scopes); len(scopes) > 0 {
+		s.o.Log.Info("namespaces are observed each by itself", "count", len(scopes), "scopes", few(scopes))
+	}
+	parting := s.part(s.served, s.unknown, added)
+	s.mu.Unlock()
+	begin(added, parting)
+	s.lookAgain()
+	return nil
+}
+
+// split finds resources that are allowed somewhere, and not observed in each namespace by itself yet, and returns the informers that
+// were refused them. The caller holds mu.
+func (n *namespaces) split() (refused []*running) {
+	for gr, t := range n.resources {
+		var allowed []string
+		for name, a := range t.access {
+			if a.allowed {
+				allowed = append(allowed, name)
+			}
+		}
+		if t.split || len(allowed) == 0 {
+			continue
+		}
+		var those []*running
+		loaded := false
+		for _, r := range n.set.informers {
+			if groupResource(r.resource) == gr && r.namespace == "" {
+				those = append(those, r)
+				loaded = loaded || r.store.isLoaded()
+			}
+		}
+		if loaded {
+			delete(n.resources, gr) // it is allowed by now
+			continue
+		}
+		t.split = true
+		refused = append(refused, those...)
+		slices.Sort(allowed)
+		n.set.o.Log.Warn("not permitted to read a resource in all namespaces: it is observed in those where that is allowed; for more, grant list "+
+			"and watch on it in other namespaces, or in the whole cluster ('kubecdc rbac', with the same --config, prints that role) and restart",
+			"resource", t.resource.String(), "namespaces", few(allowed), "not_permitted", len(t.access)-len(allowed))
+	}
+	return refused
+}
+
+// recall finds resources that the last run observed in each namespace by itself, of those that are served, and asks if they may
+// be read as a whole by now. Without that, they would be given up, and begun anew.
+func (n *namespaces) recall(ctx context.Context, all []served, complete bool) error {
+	s := n.set
+	s.mu.Lock()
+	known := map[schema.GroupResource][]*access{}
+	names := map[*access]string{}
+	for scope, c := range s.origins {
+		if gr := (schema.GroupResource{Group: c.Group, Resource: c.Resource}); c.Namespaced && len(c.Namespaces) == 1 && isName(c.Namespaces[0]) &&
+			n.resources[gr] == nil {
+			a := &access{scope: scope, allowed: true}
+			known[gr], names[a] = append(known[gr], a), c.Namespaces[0]
+		}
+	}
+	var questions []inquiry
+	for _, c := range s.chosenOf(all, complete, func(gr schema.GroupResource) bool { return known[gr] != nil }) {
+		if _, whole := n.whole(s.sel, &c); whole {
+			questions = append(questions, inquiry{resource: c.resource})
+		}
+	}
+	s.mu.Unlock()
+	if err := n.askAll(ctx, questions); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, q := range questions {
+		if q.allowed {
+			continue
+		}
+		gr := groupResource(&q.resource)
+		t := &tenancy{resource: q.resource, split: true, access: map[string]*access{}}
+		for _, a := range known[gr] {
+			t.access[names[a]] = a
+		}
+		n.resources[gr] = t
+		n.once.Do(func() { close(n.needed) })
+		signal(n.woken)
+	}
+	return nil
+}
+
+// widen asks which resources may be read as a whole by now: a new selection observes them so.
+func (n *namespaces) widen(ctx context.Context) {
+	s := n.set
+	var questions []inquiry
+	s.mu.Lock()
+	for _, t := range n.resources {
+		questions = append(questions, inquiry{resource: t.resource})
+	}
+	s.mu.Unlock()
+	if n.askAll(ctx, questions) != nil {
+		return // it stays as it is
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, q := range questions {
+		if q.allowed {
+			delete(n.resources, groupResource(&q.resource))
+		}
+	}
+}
+
+// drop takes back that a scope is forbidden, where that is not logged yet.
+func (d *denials) drop(scope string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for verb, scopes := range d.scopes {
+		d.scopes[verb] = slices.DeleteFunc(scopes, func(s string) bool { return s == scope })
+		if len(d.scopes[verb]) == 0 {
+			delete(d.scopes, verb)
+			delete(d.errs, verb)
+		}
+	}
+}
+
+// newest is the last resourceVersion, also where only heirs may ask for it: they are in other namespaces.
+func (f *farewell) newest(ctx context.Context) (uint64, error) {
+	rv, err := f.latest(ctx)
+	if !apierrors.IsForbidden(err) {
+		return rv, err
+	}
+	for _, heir := range f.heirs() {
+		if rv, err := heir.latest(ctx); err == nil {
+			return rv, nil
+		}
+	}
+	return 0, err
+}

@@ -1,0 +1,284 @@
+package informers_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// tenants has an API server permit ConfigMaps in some namespaces only. Namespaces are what it has without a namespace.
+type tenants struct {
+	*apiServer
+
+	guard   sync.Mutex
+	allowed map[string]bool // by namespace, "": in all
+	closed  bool            // namespaces may not be read
+}
+
+func newTenants(t *testing.T, allowed ...string) *tenants {
+	s := &tenants{apiServer: newAPIServer(t), allowed: map[string]bool{}}
+	for _, ns := range allowed {
+		s.allowed[ns] = true
+	}
+	s.fault = s.refuse
+	return s
+}
+
+func (s *tenants) allow(namespace string, is bool) {
+	s.guard.Lock()
+	defer s.guard.Unlock()
+	s.allowed[namespace] = is
+}
+
+func (s *tenants) refuse(w http.ResponseWriter, r *http.Request) bool {
+	s.guard.Lock()
+	defer s.guard.Unlock()
+	switch path, ok := strings.CutSuffix(r.URL.Path, "/configmaps"); {
+	case ok:
+		namespace := strings.TrimPrefix(strings.TrimPrefix(path, "/api/v1"), "/namespaces/")
+		if s.allowed[namespace] || s.allowed[""] {
+			return false
+		}
+		fail(w, http.StatusForbidden, metav1.StatusReasonForbidden)
+	case r.URL.Path == "/api/v1/namespaces" && s.closed:
+		fail(w, http.StatusForbidden, metav1.StatusReasonForbidden)
+	case r.URL.Path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews":
+		var review struct {
+			Spec struct {
+				ResourceAttributes struct{ Verb, Group, Resource, Namespace string }
+			}
+		}
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Spec.ResourceAttributes.Resource != "configmaps" {
+			fail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
+			return true
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprintf(w, `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":%t}}`,
+			s.allowed[review.Spec.ResourceAttributes.Namespace] || s.allowed[""])
+	default:
+		return false
+	}
+	return true
+}
+
+// globs has the rule take namespaces by a pattern: all that begin so.
+func globs(prefix string) func(*informers.Options, *recorder) {
+	return func(o *informers.Options, _ *recorder) {
+		o.Rules[0].Patterns, o.Rules[0].AllNamespaces = []string{prefix + "*"}, prefix == ""
+		o.Rules[0].Namespaces = func(ns string) bool { return strings.HasPrefix(ns, prefix) }
+		if prefix == "" {
+			o.Rules[0].Patterns = nil
+		}
+	}
+}
+
+// phases are "scope phase reason" of each status.
+func phases(set *informers.Set) (out []string) {
+	for _, st := range set.Status() {
+		out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s %s", st.Scope, st.Phase, st.Reason)))
+	}
+	return out
+}
+
+func (l *life) awaitPhases(t *testing.T, want ...string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("status %q", want), func() bool {
+		got := phases(l.set)
+		return slices.Equal(got, want)
+	})
+}
+
+// Where only some namespaces are allowed, each is observed by itself; the next run goes on so, and says nothing again.
+func TestOnlySomeNamespacesAllowed(t *testing.T) {
+	s, m := newTenants(t, "shop"), newMemory()
+	for _, ns := range []string{"shop", "other"} {
+		s.putIn("", ns, "", nil)
+		s.putIn(ns, "cm", "1", nil)
+	}
+	first := live(t, s.apiServer, m, globs(""))
+	first.wait(t, "snapshot.started 1", "r cm uid-2 -→1", "snapshot.completed 1")
+	first.awaitPhases(t, "configmaps/other failing forbidden", "configmaps/shop watching")
+	<-first.set.Captured()
+	if err := first.set.Ready(); err != nil {
+		t.Errorf("not ready: %v", err)
+	}
+	s.putIn("other", "cm", "2", nil)
+	s.put("cm", "2", nil)
+	first.wait(t, "snapshot.started 1", "r cm uid-2 -→1", "snapshot.completed 1", "u cm uid-2 1→2")
+	if err := m.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	first.end()
+
+	s.put("cm", "3", nil)
+	second := live(t, s.apiServer, m, globs(""))
+	second.wait(t, "u cm uid-2 2→3")
+	second.awaitPhases(t, "configmaps/other failing forbidden", "configmaps/shop watching")
+	s.allow("other", true)
+	s.allow("", true) // which is for a reload to find
+	second.reload(t, selection(informers.Rule{
+		Resources: []informers.Pattern{pattern("configmaps")}, Namespaces: func(string) bool { return true }, AllNamespaces: true,
+	}))
+	s.put("cm", "4", nil) // a farewell waits for something that is later
+	second.awaitPhases(t, "configmaps watching")
+}
+
+// Where the last run was allowed all namespaces, its scope is told to have ended, and the namespaces that are allowed go on from
+// there.
+func TestNotAllNamespacesAllowedAnyMore(t *testing.T) {
+	s, m := newTenants(t, ""), newMemory()
+	for _, ns := range []string{"shop", "other"} {
+		s.putIn("", ns, "", nil)
+		s.putIn(ns, ns, "1", nil)
+	}
+	first := live(t, s.apiServer, m, globs(""))
+	first.waitPerName(t, "snapshot.started 2", "snapshot.completed 2", "r other uid-4 -→1", "r shop uid-2 -→1")
+	if err := m.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	first.end()
+
+	s.allow("", false)
+	s.allow("shop", true)
+	s.put("shop", "2", nil)
+	s.put("shop", "3", nil)
+	second := live(t, s.apiServer, m, globs(""))
+	second.awaitPhases(t, "configmaps/other failing forbidden", "configmaps/shop watching")
+	second.waitPerName(t, "gap 0 selection-changed", "snapshot.started 0", "snapshot.completed 0",
+		"snapshot.started 1", "snapshot.completed 1", "r shop uid-2 -→1", "u shop uid-2 1→2", "u shop uid-2 2→3")
+	streams := second.streams()
+	if want := "configmaps gap 0 selection-changed"; streams[0] != want {
+		t.Errorf("%q comes first, want %q", streams[0], want)
+	}
+	eventually(t, "the old scope is forgotten", func() bool {
+		if err := m.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, old := m.saved("configmaps")
+		_, known := m.saved("configmaps/shop")
+		return known && !old
+	})
+}
+
+// A new selection takes other namespaces of those that are allowed, and lets go of the rest.
+func TestReloadWhereOnlySomeNamespacesAreAllowed(t *testing.T) {
+	s, m := newTenants(t, "shop", "other"), newMemory()
+	for _, ns := range []string{"shop", "other"} {
+		s.putIn("", ns, "", nil)
+		s.putIn(ns, ns, "1", nil)
+	}
+	l := live(t, s.apiServer, m, globs("s"))
+	l.wait(t, "snapshot.started 1", "r shop uid-2 -→1", "snapshot.completed 1")
+	rule := func(prefix string) informers.Rule {
+		return informers.Rule{
+			Resources: []informers.Pattern{pattern("configmaps")}, Patterns: []string{prefix + "*"},
+			Namespaces: func(ns string) bool { return strings.HasPrefix(ns, prefix) },
+		}
+	}
+	plain := func(r informers.Rule) informers.Selection {
+		sel := selection(r)
+		sel.Secrets = false
+		return sel
+	}
+	l.reload(t, plain(rule("s"))) // nothing else
+	s.put("shop", "2", nil)
+	l.wait(t, "snapshot.started 1", "r shop uid-2 -→1", "snapshot.completed 1", "u shop uid-2 1→2")
+	l.awaitPhases(t, "configmaps/shop watching")
+
+	l.reload(t, plain(rule("o")))
+	s.put("shop", "3", nil) // a farewell waits for something that is later
+	l.awaitPhases(t, "configmaps/other watching")
+	l.waitPerName(t, "snapshot.started 1", "snapshot.completed 1", "snapshot.started 1", "snapshot.completed 1", "gap 0 selection-changed",
+		"r shop uid-2 -→1", "u shop uid-2 1→2", "~l shop uid-2 2→-", "r other uid-4 -→1")
+}
+
+// A namespace that comes is told from its birth, one that goes is told to its end, and forgotten: whether its watch tells how far
+// history has come, or cannot be opened again.
+func TestNamespaceComesAndGoes(t *testing.T) {
+	for _, told := range []bool{true, false} {
+		t.Run(fmt.Sprintf("told=%t", told), func(t *testing.T) {
+			s, m := newTenants(t, "other"), newMemory()
+			s.putIn("", "other", "", nil)
+			s.putIn("", "unseen", "", nil) // no rule takes it
+			l := live(t, s.apiServer, m, func(o *informers.Options, r *recorder) {
+				globs("")(o, r)
+				o.Rules[0].Patterns = []string{"*", "!unseen"}
+				o.Rules[0].Namespaces = func(ns string) bool { return ns != "unseen" }
+			})
+			l.awaitPhases(t, "configmaps/other watching")
+			l.wait(t, "snapshot.started 0", "snapshot.completed 0")
+
+			s.putIn("", "shop", "", nil)
+			s.put("cm", "1", nil)
+			s.put("short", "1", nil)
+			s.delete("short")
+			s.allow("shop", true)
+			want := []string{
+				"snapshot.started 0", "snapshot.completed 0", "snapshot.started 0", "snapshot.completed 0",
+				"c cm uid-4 -→1", "c short uid-5 -→1", "d short uid-5 1→-",
+			}
+			l.waitPerName(t, want...)
+			l.awaitPhases(t, "configmaps/other watching", "configmaps/shop watching")
+
+			s.delete("cm")
+			want = append(want, "d cm uid-4 1→-")
+			l.waitPerName(t, slices.Clone(want)...)
+			s.allow("shop", false)
+			s.deleteIn("", "shop")
+			if told {
+				s.bookmark()
+			} else {
+				s.CloseClientConnections()
+			}
+			l.awaitPhases(t, "configmaps/other watching")
+			eventually(t, "the scope is forgotten", func() bool {
+				if err := m.Flush(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				_, known := m.saved("configmaps/shop")
+				return !known
+			})
+			gaps := 0
+			for _, e := range l.streams() {
+				if strings.Contains(e, "gap") {
+					gaps++
+				}
+			}
+			if told && gaps > 0 || !told && gaps != 1 {
+				t.Errorf("%d gaps: %q", gaps, l.streams())
+			}
+
+			// And again, under the same name.
+			s.putIn("", "shop", "", nil)
+			s.put("cm", "2", nil)
+			s.allow("shop", true)
+			l.awaitPhases(t, "configmaps/other watching", "configmaps/shop watching")
+			eventually(t, "the new object", func() bool {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				return slices.ContainsFunc(l.deltas, func(d *object.Delta) bool { return short(d) == "c cm uid-7 -→2" })
+			})
+		})
+	}
+}
+
+// Where namespaces may not be read either, the resource is forbidden, and nothing waits for it.
+func TestNamespacesForbidden(t *testing.T) {
+	s := newTenants(t, "shop")
+	s.closed = true
+	s.putIn("", "shop", "", nil)
+	l := live(t, s.apiServer, newMemory(), globs("s"))
+	l.awaitPhases(t, "configmaps/s* failing forbidden")
+	<-l.set.Captured()
+	eventually(t, "ready", func() bool { return l.set.Ready() == nil })
+}

@@ -1,0 +1,153 @@
+package informers
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// What is in a namespace is deleted before the namespace is. So a scope of a namespace that has gone at a resourceVersion is
+// complete when its watch has come so far: an event or a bookmark has told it. Then it is ended and forgotten. Who may read it was
+// told by the namespace, too: a watch that ends before cannot be opened again. Then the objects that are still known are inferred to
+// be deleted, behind a gap.
+
+// orphanLook is how often it is looked if all of a namespace that has gone is on the bus.
+const orphanLook = 250 * time.Millisecond
+
+// orphan is an informer whose namespace has gone.
+type orphan struct {
+	*running
+	at   uint64 // resourceVersion of the namespace's deletion
+	back bool   // there is one of that name again
+}
+
+// endOrphans ends the scopes of namespaces that have gone, until ctx ends.
+func (n *namespaces) endOrphans(ctx context.Context) {
+	ends := map[*running]uint64{} // the resourceVersion to come to
+	for {
+		all := n.orphans()
+		if len(all) == 0 {
+			clear(ends)
+			select {
+			case <-n.left:
+			case <-ctx.Done():
+				return
+			}
+			continue
+		}
+		for _, o := range all {
+			if n.isOver(ctx, o, ends) {
+				n.end(ctx, o)
+			}
+		}
+		if !sleep(ctx, orphanLook) {
+			return
+		}
+	}
+}
+
+// orphans are the informers whose namespace is not there, or was not.
+func (n *namespaces) orphans() (out []orphan) {
+	s := n.set
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n.there == nil {
+		return nil
+	}
+	for _, r := range s.informers {
+		t := n.resources[groupResource(r.resource)]
+		if r.namespace == "" || t == nil || !t.split || r.cancel == nil || r.hasEnded() {
+			continue
+		}
+		back := n.there[r.namespace] != nil
+		if back && !r.orphaned.Load() {
+			continue
+		}
+		at, ok := n.gone[r.namespace]
+		if !ok {
+			at = n.listed
+		}
+		out = append(out, orphan{running: r, at: at, back: back})
+	}
+	return out
+}
+
+// isOver tells if all of a namespace that has gone is on the bus. Where the watch cannot tell any more, it has the informer give up.
+func (n *namespaces) isOver(ctx context.Context, o orphan, ends map[*running]uint64) bool {
+	if o.back {
+		if o.vanished.Load() == 0 || o.livesOn() {
+			o.orphaned.Store(false)
+			return false
+		}
+		return o.store.isSettled()
+	}
+	to, ok := ends[o.running]
+	if !ok {
+		if to, ok = n.endOf(ctx, o); !ok {
+			return false
+		}
+		ends[o.running] = to
+	}
+	if o.store.reached() >= to && o.store.isEmpty() || o.store.isSettled() {
+		return true
+	}
+	if o.vanished.Load() == 0 && o.state.isForbidden() {
+		again := func() bool {
+			n.set.mu.Lock()
+			defer n.set.mu.Unlock()
+			return n.there[o.namespace] != nil
+		}
+		o.orphaned.Store(true)
+		o.again.Store(&again)
+		o.vanished.Store(to)
+		o.prod()
+	}
+	return false
+}
+
+// endOf is the resourceVersion by which all of a namespace that has gone was deleted. A resource that may have another etcd tells
+// that in a namespace where it may be asked; false: nowhere.
+func (n *namespaces) endOf(ctx context.Context, o orphan) (uint64, bool) {
+	s := n.set
+	s.mu.Lock()
+	comparable := n.isComparable(o.resource)
+	var siblings []*running
+	for _, r := range s.informers {
+		if groupResource(r.resource) == groupResource(o.resource) {
+			siblings = append(siblings, r)
+		}
+	}
+	s.mu.Unlock()
+	if comparable {
+		return o.at, true
+	}
+	for _, r := range siblings {
+		ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+		rv, err := r.latest(ctx)
+		cancel()
+		if err == nil {
+			return rv, true
+		}
+	}
+	return 0, false
+}
+
+// end ends and forgets an informer.
+func (n *namespaces) end(ctx context.Context, o orphan) {
+	s := n.set
+	s.mu.Lock()
+	if t := n.resources[groupResource(o.resource)]; t != nil {
+		delete(t.access, o.namespace) // of one that comes again, it is asked again
+	}
+	s.mu.Unlock()
+	s.conclude(ctx, o.running)
+	signal(n.woken)
+}
+
+// isForbidden tells if requests fail because they are not permitted.
+func (s *state) isForbidden() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err != nil && apierrors.IsForbidden(s.err)
+}
