@@ -46,8 +46,11 @@ func (b *burials) add(ctx context.Context, name string, rv uint64) {
 	s.mu.Unlock()
 	for _, r := range all {
 		again := func() bool { return s.definitions.isEstablished(name) }
-		if r.vanished.Load() != 0 || r.store.reached() >= rv && again() {
-			continue // or it has listed what came later
+		if r.vanishedAgain(rv) {
+			continue
+		}
+		if r.store.reached() >= rv && again() {
+			continue // it has listed what came later
 		}
 		r.again.Store(&again)
 		r.vanished.Store(rv)
@@ -68,7 +71,7 @@ func (b *burials) add(ctx context.Context, name string, rv uint64) {
 // bury waits until all of what is gone is on the bus, and forgets it; false: ctx ended first, or it lives on.
 func (b *burials) bury(ctx context.Context, r *running) bool {
 	s := b.set
-	for r.vanished.Load() != 0 && !r.store.isSettled() {
+	for r.vanished.Load() != 0 && (r.buriedAt.Load() < r.vanished.Load() || !r.store.isSettled()) {
 		if r.livesOn() {
 			return false
 		}
@@ -119,6 +122,8 @@ type life struct {
 	prodded chan struct{} // of one element: what is waited for may be there
 	// vanished is the resourceVersion at which the resource's definition was deleted, 0: it was not.
 	vanished atomic.Uint64
+	// buriedAt is the resourceVersion up to which it was told that there is nothing any more.
+	buriedAt atomic.Uint64
 	again    atomic.Pointer[func() bool] // tells if it is defined again; nil: it was not deleted
 	deciding sync.Mutex                  // held while it is decided if the informer lives on
 	decided  bool                        // it does not
@@ -156,6 +161,22 @@ func (l *life) watchEnded(edition uint32, err error) {
 // changed definition it may have ended before.
 func (i *informer) toldAll() bool {
 	return i.clean.Load() == i.edition.Load()+1 && !i.orphaned.Load() && i.store.losing() == nil && i.store.isDeserted()
+}
+
+// vanishedAgain tells if the resource is being ended already. While it was, one of that name may have come and gone at rv.
+func (l *life) vanishedAgain(rv uint64) bool {
+	l.deciding.Lock() // it may live on
+	defer l.deciding.Unlock()
+	was := l.vanished.Load()
+	if was != 0 && rv > was {
+		l.edition.Add(1) // what the watch has told is not all
+		l.vanished.Store(rv)
+		select {
+		case l.prodded <- struct{}{}:
+		default: // it will look
+		}
+	}
+	return was != 0
 }
 
 // isAggregated tells if another server serves the resource, as far as that is known. That it is registered no more does not
@@ -289,8 +310,22 @@ func (i *informer) loadNothing(ctx context.Context, at uint64) error {
 		s.endList(at, nil)
 	}
 	s.bury()
-	<-ctx.Done()
-	return context.Cause(ctx)
+	i.buriedAt.Store(at)
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-i.prodded:
+		}
+		if to := i.vanished.Load(); to > at { // what came and went meanwhile
+			from := at
+			at = to
+			s.beginList(listAgain)
+			s.loses(lost{from: from, since: i.since(), reason: object.Expired, quiet: i.isCustom()})
+			s.endList(at, nil, i.gapUnlessWhole(at, func(ctx context.Context) (bool, bool, error) { return i.find(ctx, at) }))
+			i.buriedAt.Store(at)
+		}
+	}
 }
 
 // giveUpGone gives up what the checkpoint holds: at resourceVersion at there is nothing.

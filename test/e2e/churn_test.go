@@ -102,6 +102,8 @@ func TestBirth(t *testing.T) {
 // the stream with etcd's history.
 func TestChurn(t *testing.T) {
 	const resources, before, rounds, atOnce = 50, 5, 2, 8
+	hasty := func(n int) bool { return n%5 == 3 }    // Deleted right behind a change.
+	renewed := func(n int) bool { return n%10 == 4 } // Served in another version: as behind a restart, objects may be read again.
 	p := churnPlane(t)
 	var kinds []*kind
 	for n := range resources {
@@ -139,7 +141,7 @@ func TestChurn(t *testing.T) {
 				if err := k.written(ctx, 20); err != nil {
 					return err
 				}
-				if n%2 == 0 { // Another storage version, and another preferred one.
+				if n%2 == 0 || hasty(n) { // Another storage version, and another preferred one.
 					if err := k.change(ctx, crdVersion("v1", true, false), crdVersion("v2", true, true)); err != nil {
 						return err
 					}
@@ -147,7 +149,7 @@ func TestChurn(t *testing.T) {
 						return err
 					}
 				}
-				if n%10 == 4 { // The old version is not served any more.
+				if renewed(n) { // The old version is not served any more.
 					if err := k.change(ctx, crdVersion("v1", false, false), crdVersion("v2", true, true)); err != nil {
 						return err
 					}
@@ -170,6 +172,11 @@ func TestChurn(t *testing.T) {
 						return err
 					}
 				}
+				if !hasty(n) { // Else it goes while the agent may still be reading what it missed: nobody can read it then.
+					if err := k.told(ctx, s); err != nil {
+						return err
+					}
+				}
 				if round < rounds-1 || n%3 == 0 { // While it is written to.
 					if err := k.undefine(ctx); err != nil {
 						return err
@@ -188,15 +195,10 @@ func TestChurn(t *testing.T) {
 	for _, k := range kinds {
 		names = append(names, k.resource())
 	}
-	v := churnView(startsOf(t, s, kinds))
-	v.Until = p.now(t)
-	want := expect(p.history.of(names...), v)
-	s.waitFor(t, want, 30*time.Second)
-	v = churnView(startsOf(t, s, kinds)) // One may have come since.
-	v.Until = p.now(t)
-	want = expect(p.history.of(names...), v)
-	records := s.all()
-	got := s.judge(want, records, v)
+	until := p.now(t)
+	records, got := s.arrived(t, kinds, func(v view) map[objectKey][]expectation {
+		return expect(p.history.of(names...), v)
+	}, until)
 	report(t, p, s, got.Faults)
 	report(t, p, s, s.judgeSnapshots(records))
 
@@ -210,7 +212,7 @@ func TestChurn(t *testing.T) {
 			}
 			// Where it was defined again before its informer had ended, that one may have gone on.
 			born := slices.IndexFunc(starts[k.resource()], func(rec record) bool {
-				return rec.Rev > k.defined[i] && (i+1 == len(k.defined) || rec.Rev < k.defined[i+1])
+				return rec.Rev >= k.defined[i] && (i+1 == len(k.defined) || rec.Rev < k.defined[i+1])
 			})
 			if born < 0 {
 				kept++
@@ -220,7 +222,8 @@ func TestChurn(t *testing.T) {
 		}
 	}
 	for i := range records {
-		if records[i].Op == read && !slices.ContainsFunc(old, func(k *kind) bool { return k.resource() == records[i].Key.Resource }) {
+		n := slices.IndexFunc(kinds, func(k *kind) bool { return k.resource() == records[i].Key.Resource })
+		if records[i].Op == read && n >= before && !renewed(n) {
 			reads++
 		}
 	}
@@ -237,11 +240,18 @@ func TestChurn(t *testing.T) {
 	}
 	whole += len(late)
 	slices.Sort(late)
-	recovered := 0
+	recovered, lost := 0, 0
 	for i := range got.Gaps {
-		if got.Gaps[i].Recovered {
+		n := slices.IndexFunc(kinds, func(k *kind) bool { return k.resource() == got.Gaps[i].Scope.Resource })
+		switch {
+		case got.Gaps[i].Recovered:
 			recovered++
+		case !hasty(n):
+			lost++
 		}
+	}
+	if lost > resources/4 { // One that a slow machine is to blame for is excused.
+		t.Errorf("%d gaps in which something may be missing, of resources that were not deleted before the agent could read them", lost)
 	}
 	t.Logf("%d resources defined %d times, changed and deleted for %s, %d revisions of their objects; %d records expected, %d on the bus (%s), %d duplicates; "+
 		"%d gaps (%d recovered), %d records inside them, %d inferred; %d of %d births without a gap, %d informers went on",

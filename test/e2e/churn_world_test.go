@@ -20,6 +20,9 @@ const churnGroup = "churn.e2e.kubecdc.dev"
 
 const crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
+// churnPatience is for how long one condition is waited for: fifty resources at once are much for a small machine.
+const churnPatience = 3 * time.Minute
+
 // kind is one custom resource that comes and goes.
 type kind struct {
 	plane  *plane
@@ -80,7 +83,7 @@ func (k *kind) define(ctx context.Context) error {
 		return fmt.Errorf("define %s: %w", k.plural, err)
 	}
 	k.defined = append(k.defined, made.Metadata.ResourceVersion)
-	return await(ctx, time.Minute, func() error {
+	return await(ctx, churnPatience, func() error {
 		raw, err := k.plane.api.get(ctx, crds+"/"+k.resource())
 		if err != nil {
 			return err
@@ -115,7 +118,7 @@ func (k *kind) change(ctx context.Context, versions ...obj) error {
 // written waits for n more revisions of objects.
 func (k *kind) written(ctx context.Context, n int) error {
 	want := k.plane.history.count(k.resource()) + n
-	return await(ctx, time.Minute, func() error {
+	return await(ctx, churnPatience, func() error {
 		if have := k.plane.history.count(k.resource()); have < want {
 			return fmt.Errorf("%s has %d revisions of %d", k.plural, have, want)
 		}
@@ -123,11 +126,30 @@ func (k *kind) written(ctx context.Context, n int) error {
 	})
 }
 
+// told waits until the bus has what was written last.
+func (k *kind) told(ctx context.Context, s *stream) error {
+	rev, err := k.plane.history.revision(ctx)
+	if err != nil {
+		return err
+	}
+	seen := 0
+	return await(ctx, churnPatience, func() error {
+		all := s.all()
+		for i := range all[seen:] {
+			if rec := &all[seen+i]; rec.Key.Resource == k.resource() && rec.Rev >= rev {
+				return nil
+			}
+		}
+		seen = len(all)
+		return fmt.Errorf("the bus has nothing of %s from revision %d on", k.plural, rev)
+	})
+}
+
 // unserved waits until the API server does not know the resource.
 func (k *kind) unserved(ctx context.Context) error {
-	return await(ctx, time.Minute, func() error {
+	return await(ctx, churnPatience, func() error {
 		if _, err := k.plane.api.get(ctx, k.collection("churn-a")); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("%s is still served: %v", k.plural, err)
+			return errors.Join(fmt.Errorf("%s is still served", k.plural), err)
 		}
 		return nil
 	})
@@ -138,9 +160,9 @@ func (k *kind) undefine(ctx context.Context) error {
 	if err := k.plane.api.remove(ctx, crds+"/"+k.resource()); err != nil {
 		return fmt.Errorf("undefine %s: %w", k.plural, err)
 	}
-	return await(ctx, 2*time.Minute, func() error {
+	return await(ctx, churnPatience, func() error {
 		if _, err := k.plane.api.get(ctx, crds+"/"+k.resource()); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("%s is still there: %v", k.plural, err)
+			return errors.Join(fmt.Errorf("%s is still there", k.plural), err)
 		}
 		return nil
 	})
@@ -237,6 +259,16 @@ func (k *kind) write(ctx context.Context, n int, pace time.Duration) (stop func(
 // startsOf waits until the bus has the start of a snapshot of each kind, and returns all that there are, by resource, in order.
 func startsOf(t *testing.T, s *stream, kinds []*kind) map[string][]record {
 	t.Helper()
+	var resources []string
+	for _, k := range kinds {
+		resources = append(resources, k.resource())
+	}
+	return startsOfResources(t, s, resources...)
+}
+
+// startsOfResources is startsOf for resources by name.
+func startsOfResources(t *testing.T, s *stream, resources ...string) map[string][]record {
+	t.Helper()
 	var out map[string][]record
 	eventually(t, time.Minute, func() error {
 		out = map[string][]record{}
@@ -247,9 +279,9 @@ func startsOf(t *testing.T, s *stream, kinds []*kind) map[string][]record {
 				out[rec.Scope.Resource] = append(out[rec.Scope.Resource], rec)
 			}
 		}
-		for _, k := range kinds {
-			if len(out[k.resource()]) == 0 {
-				return fmt.Errorf("the bus has no snapshot of %s", k.resource())
+		for _, resource := range resources {
+			if len(out[resource]) == 0 {
+				return fmt.Errorf("the bus has no snapshot of %s", resource)
 			}
 		}
 		return nil
@@ -275,4 +307,30 @@ func churnView(starts map[string][]record) view {
 		},
 		Later: func(key objectKey) []snapshot { return of(key)[1:] },
 	}
+}
+
+// arrived waits until the bus has all that is to come, but for what a gap accounts for: such a record never comes, and the progress of
+// fifty scopes never ceases to. It returns the records and what the oracle says of them.
+func (s *stream) arrived(t *testing.T, kinds []*kind, want func(view) map[objectKey][]expectation, until uint64) (records []record, got verdict) {
+	t.Helper()
+	look := func() error {
+		v := churnView(startsOf(t, s, kinds)) // One may have come since.
+		v.Until = until
+		records = s.all()
+		got = s.judge(want(v), records, v)
+		for _, f := range got.Faults {
+			if f.Kind == "missing" || f.Kind == "final state" {
+				return fmt.Errorf("%v", f)
+			}
+		}
+		return nil
+	}
+	tick := time.NewTicker(time.Second) // To judge is work.
+	defer tick.Stop()
+	for begin := time.Now(); time.Since(begin) < churnPatience; <-tick.C {
+		if look() == nil {
+			return records, got
+		}
+	}
+	return records, got
 }

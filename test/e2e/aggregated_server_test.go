@@ -1,0 +1,385 @@
+package e2e_test
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	mathrand "math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+const (
+	extensionNamespace = "annex"
+	apiServices        = "/apis/apiregistration.k8s.io/v1/apiservices"
+)
+
+// extension is an API server that the cluster's aggregates: it serves one resource, notes, in one namespace, and keeps all that
+// became of it. Its resourceVersions are its own. It goes and comes back, and its history is the truth.
+type extension struct {
+	plane *plane
+	group string
+	// exact tells that it answers lists at any resourceVersion. Else it takes no notice of one, nor of a selector, as simple servers do.
+	exact bool
+	port  int
+	cert  tls.Certificate
+
+	server   *http.Server
+	serving  sync.WaitGroup
+	rng      *mathrand.Rand
+	versions map[objectKey][]*version
+
+	mu      sync.Mutex
+	rv      uint64
+	changes []extensionChange // Ascending.
+	objects map[string]obj    // Those that there are.
+	floor   uint64            // Watches go back to there.
+	moved   chan struct{}     // Closed and replaced with each change.
+}
+
+// extensionChange is what a watch tells.
+type extensionChange struct {
+	rv        uint64
+	typ, name string
+	object    json.RawMessage
+}
+
+// newExtension makes a server that does not serve yet. Its first object has the resourceVersion behind rv.
+func newExtension(t testing.TB, p *plane, group string, exact bool, rv uint64) *extension {
+	t.Helper()
+	ca, caKey, _, err := issue("authority", nil, nil, x509.ExtKeyUsageAny)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key, _, err := issue("annex", ca, caKey, x509.ExtKeyUsageServerAuth)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &extension{
+		plane: p, group: group, exact: exact, port: freePort(t), rv: rv, floor: rv, rng: mathrand.New(mathrand.NewPCG(rv, 42)),
+		cert:     tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key},
+		versions: map[objectKey][]*version{}, objects: map[string]obj{}, moved: make(chan struct{}),
+	}
+	t.Cleanup(e.stop)
+	return e
+}
+
+func (e *extension) resource() string { return "notes." + e.group }
+
+// start serves until stop.
+func (e *extension) start(t testing.TB) {
+	t.Helper()
+	var listener net.Listener
+	eventually(t, time.Minute, func() (err error) {
+		listener, err = (&net.ListenConfig{}).Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", e.port))
+		return err
+	})
+	e.server = &http.Server{
+		Handler: e, ReadHeaderTimeout: time.Minute, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{e.cert}, NextProtos: []string{"h2", "http/1.1"}},
+	}
+	server := e.server
+	e.serving.Go(func() { _ = server.ServeTLS(listener, "", "") }) // Ends with stop.
+}
+
+// stop ends the server with all its connections, as a crash does.
+func (e *extension) stop() {
+	if e.server != nil {
+		_ = e.server.Close()
+	}
+	e.serving.Wait()
+}
+
+// forget has watches begin at what there is now, as after a restart: who comes with an older resourceVersion gets a 410.
+func (e *extension) forget() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.floor = e.rv
+}
+
+// churn makes n changes to a few objects. The first of them is to one that is never deleted.
+func (e *extension) churn(t testing.TB, n int) {
+	t.Helper()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.put(t, "kept")
+	for range n - 1 {
+		name := fmt.Sprint("note-", e.rng.IntN(6))
+		switch there := e.objects[name] != nil; {
+		case there && e.rng.IntN(4) == 0:
+			e.remove(t, name)
+		case there && e.rng.IntN(5) == 0: // Another one of that name.
+			e.remove(t, name)
+			e.put(t, name)
+		default:
+			e.put(t, name)
+		}
+	}
+}
+
+// put creates or changes an object. The caller holds mu.
+func (e *extension) put(t testing.TB, name string) {
+	t.Helper()
+	typ, uid := "MODIFIED", ""
+	if was := e.objects[name]; was != nil {
+		uid = was["metadata"].(obj)["uid"].(string)
+	} else {
+		typ, uid = "ADDED", rand.Text()
+	}
+	e.rv++
+	o := obj{
+		"apiVersion": e.group + "/v1", "kind": "Note",
+		"metadata": obj{
+			"name": name, "namespace": extensionNamespace, "uid": uid, "resourceVersion": formatRev(e.rv), "labels": obj{"n": fmt.Sprint(e.rv)},
+			"managedFields": []obj{{"manager": "annex", "operation": "Update", "time": time.Now().UTC().Format(time.RFC3339)}},
+		},
+		"spec": obj{"text": fmt.Sprintf("%d \"quoted\" é", e.rng.IntN(1000))},
+	}
+	e.objects[name] = o
+	raw := e.tell(t, typ, name, o)
+	v, err := readVersion(e.resource(), 0, raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.versions[v.Key] = append(e.versions[v.Key], v)
+}
+
+// remove deletes an object. The caller holds mu.
+func (e *extension) remove(t testing.TB, name string) {
+	t.Helper()
+	e.rv++
+	o := maps.Clone(e.objects[name])
+	meta := maps.Clone(o["metadata"].(obj))
+	meta["resourceVersion"] = formatRev(e.rv)
+	o["metadata"] = meta
+	delete(e.objects, name)
+	e.tell(t, "DELETED", name, o)
+	key := objectKey{Resource: e.resource(), Namespace: extensionNamespace, Name: name}
+	e.versions[key] = append(e.versions[key], &version{Key: key, Rev: e.rv, Deleted: true, UID: meta["uid"].(string)})
+}
+
+// tell tells those who watch. The caller holds mu.
+func (e *extension) tell(t testing.TB, typ, name string, o obj) []byte {
+	t.Helper()
+	raw, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.changes = append(e.changes, extensionChange{rv: e.rv, typ: typ, name: name, object: raw})
+	close(e.moved)
+	e.moved = make(chan struct{})
+	return raw
+}
+
+// now is the last resourceVersion.
+func (e *extension) now() uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.rv
+}
+
+// history is all that there was.
+func (e *extension) history() map[objectKey][]*version {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	out := maps.Clone(e.versions)
+	for key := range out {
+		out[key] = slices.Clone(out[key])
+	}
+	return out
+}
+
+// ServeHTTP implements http.Handler.
+func (e *extension) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	root := "/apis/" + e.group + "/v1"
+	switch req.URL.Path {
+	case root:
+		e.answer(w, http.StatusOK, obj{
+			"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": e.group + "/v1", "resources": []obj{{
+				"name": "notes", "singularName": "note", "kind": "Note", "namespaced": true, "verbs": []string{"get", "list", "watch"},
+			}},
+		})
+	case root + "/notes", root + "/namespaces/" + extensionNamespace + "/notes":
+		e.read(w, req)
+	default:
+		e.refuse(w, http.StatusNotFound, "NotFound", "the server does not serve "+req.URL.Path)
+	}
+}
+
+func (e *extension) answer(w http.ResponseWriter, code int, o obj) {
+	w.Header().Set("Content-Type", mimeJSON)
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(o) // Whoever asked may have gone.
+}
+
+func (e *extension) refuse(w http.ResponseWriter, code int, reason, message string) {
+	e.answer(w, code, e.status(code, reason, message))
+}
+
+func (e *extension) status(code int, reason, message string) obj {
+	return obj{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message}
+}
+
+// read answers a list or a watch.
+func (e *extension) read(w http.ResponseWriter, req *http.Request) {
+	q := req.URL.Query()
+	at, err := strconv.ParseUint(q.Get("resourceVersion"), 10, 64)
+	if q.Get("resourceVersion") != "" && err != nil {
+		e.refuse(w, http.StatusBadRequest, "BadRequest", err.Error())
+		return
+	}
+	if watch := q.Get("watch"); watch == "1" || watch == "true" {
+		e.watch(w, req, at)
+		return
+	}
+	e.mu.Lock()
+	now, all := e.rv, e.changes
+	e.mu.Unlock()
+	name := ""
+	if e.exact {
+		name = strings.TrimPrefix(q.Get("fieldSelector"), "metadata.name=")
+	}
+	if e.exact && q.Get("resourceVersionMatch") == "Exact" {
+		if at > now {
+			e.refuse(w, http.StatusGatewayTimeout, "Timeout", "Too large resource version")
+			return
+		}
+		now = at
+	}
+	items := map[string]json.RawMessage{}
+	for _, c := range all {
+		if c.rv > now || name != "" && c.name != name {
+			continue
+		}
+		if items[c.name] = c.object; c.typ == "DELETED" {
+			delete(items, c.name)
+		}
+	}
+	list := make([]json.RawMessage, 0, len(items))
+	for _, name := range slices.Sorted(maps.Keys(items)) {
+		list = append(list, items[name])
+	}
+	e.answer(w, http.StatusOK, obj{
+		"kind": "NoteList", "apiVersion": e.group + "/v1", "metadata": obj{"resourceVersion": formatRev(now)}, "items": list,
+	})
+}
+
+// watch tells of all changes behind a resourceVersion, until the client leaves or its time is up.
+func (e *extension) watch(w http.ResponseWriter, req *http.Request, from uint64) {
+	ctx := req.Context()
+	if seconds, err := strconv.Atoi(req.URL.Query().Get("timeoutSeconds")); err == nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(seconds)*time.Second)
+		defer cancel()
+	}
+	e.mu.Lock()
+	floor := e.floor
+	e.mu.Unlock()
+	if from < floor {
+		e.refuse(w, http.StatusGone, "Expired", fmt.Sprintf("too old resource version: %d (%d)", from, floor))
+		return
+	}
+	w.Header().Set("Content-Type", mimeJSON)
+	w.WriteHeader(http.StatusOK)
+	out := http.NewResponseController(w)
+	for {
+		e.mu.Lock()
+		all, moved := e.changes, e.moved
+		e.mu.Unlock()
+		for _, c := range all {
+			if c.rv <= from {
+				continue
+			}
+			if err := json.NewEncoder(w).Encode(obj{"type": c.typ, "object": c.object}); err != nil {
+				return
+			}
+			from = c.rv
+		}
+		if err := out.Flush(); err != nil {
+			return
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (e *extension) service() string { return apiServices + "/v1." + e.group }
+
+// register has the cluster serve what the extension does, and waits until it finds it available.
+func (e *extension) register(t testing.TB) {
+	t.Helper()
+	_, err := e.plane.api.create(t.Context(), apiServices, obj{
+		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": obj{"name": "v1." + e.group},
+		"spec": obj{
+			"group": e.group, "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 15, "insecureSkipTLSVerify": true,
+			"service": obj{"name": "annex", "namespace": extensionNamespace, "port": e.port},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.available(t, "True")
+}
+
+// available waits until the cluster finds it so.
+func (e *extension) available(t testing.TB, want string) {
+	t.Helper()
+	var last time.Time
+	eventually(t, 2*time.Minute, func() error {
+		if time.Since(last) > 250*time.Millisecond { // A change has it looked at once; else it is every 30 s.
+			last = time.Now()
+			if _, err := e.plane.api.mergePatch(t.Context(), e.service(), obj{"metadata": obj{"annotations": obj{"look": last.String()}}}); err != nil {
+				return err
+			}
+		}
+		raw, err := e.plane.api.get(t.Context(), e.service())
+		if err != nil {
+			return err
+		}
+		var s struct {
+			Status struct {
+				Conditions []struct{ Type, Status, Message string }
+			}
+		}
+		if err := json.Unmarshal(raw, &s); err != nil {
+			return err
+		}
+		for _, c := range s.Status.Conditions {
+			if c.Type == "Available" && c.Status == want {
+				return nil
+			}
+		}
+		return fmt.Errorf("APIService v1.%s: not yet Available=%s: %+v", e.group, want, s.Status.Conditions)
+	})
+}
+
+// unregister deletes the APIService and waits until nothing of it is served.
+func (e *extension) unregister(t testing.TB) {
+	t.Helper()
+	if err := e.plane.api.remove(t.Context(), e.service()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, time.Minute, func() error {
+		if _, err := e.plane.api.get(t.Context(), "/apis/"+e.group+"/v1/notes"); !apierrors.IsNotFound(err) {
+			return errors.Join(errors.New(e.resource()+" is still known"), err)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,281 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kubecdc/kubecdc/test/controlplane"
+)
+
+// annex is an agent on a cluster that aggregates other API servers.
+type annex struct {
+	*plane
+	*stream
+	agent      *agent
+	extensions []*extension
+	beats      int
+	spells     map[*extension][]spell
+}
+
+// spell is a time in which an extension was away: its resourceVersions when it went, and when it came back.
+type spell struct{ From, To uint64 }
+
+// beat changes what the cluster's own API server has, and waits for the record of it.
+func (x *annex) beat(t *testing.T) {
+	t.Helper()
+	x.beats++
+	name := fmt.Sprint("beat-", x.beats)
+	for _, o := range []obj{
+		{"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta(name)},
+		{"apiVersion": "v1", "kind": "Event", "metadata": meta(name), "involvedObject": obj{"namespace": extensionNamespace}},
+	} {
+		if _, err := x.api.create(t.Context(), collection(strings.ToLower(o["kind"].(string))+"s", extensionNamespace), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, resource := range []string{"configmaps", "events.events.k8s.io"} {
+		eventually(t, time.Minute, func() error {
+			key := objectKey{Resource: resource, Namespace: extensionNamespace, Name: name}
+			if !slices.ContainsFunc(x.all(), func(r record) bool { return r.Key == key && (r.Op == created || r.Op == read) }) {
+				return fmt.Errorf("no record of %s", key)
+			}
+			return nil
+		})
+	}
+}
+
+// told waits until who has read the bus knows what the extensions have.
+func (x *annex) told(t *testing.T) {
+	t.Helper()
+	eventually(t, time.Minute, func() error {
+		for _, e := range x.extensions {
+			if err := sameState(stateOf(x.all(), e.resource()), e.history(), math.MaxUint64); err != nil {
+				return fmt.Errorf("%s: %w", e.group, err)
+			}
+		}
+		return nil
+	})
+}
+
+// away has the extensions go, changes what they have, and has them come back. While they are away, nothing is said of what they
+// have, and all else goes on.
+func (x *annex) away(t *testing.T, what, refusal string, leave, comeBack func(e *extension)) {
+	t.Helper()
+	x.told(t)
+	from := len(x.all())
+	refused := make([]float64, len(x.extensions))
+	errorsOf := func(e *extension) float64 {
+		n, err := x.agent.metric(t.Context(), "kubecdc_informer_errors_total", fmt.Sprintf("scope=%q", e.resource()), fmt.Sprintf("reason=%q", refusal))
+		if err != nil {
+			return 0 // There was none yet.
+		}
+		return n
+	}
+	for n, e := range x.extensions {
+		refused[n] = errorsOf(e)
+		e.stop()
+		leave(e)
+		from := e.now()
+		e.churn(t, 20)
+		x.spells[e] = append(x.spells[e], spell{from, e.now()})
+	}
+	if refusal != "" { // The agent has noticed.
+		eventually(t, time.Minute, func() error {
+			for n, e := range x.extensions {
+				if errorsOf(e) <= refused[n] {
+					return fmt.Errorf("no watch of %s was refused: %s", e.resource(), refusal)
+				}
+			}
+			return nil
+		})
+	}
+	x.beat(t)
+	for _, r := range x.all()[from:] {
+		for _, e := range x.extensions {
+			if r.Key.Resource == e.resource() || r.Scope.Resource == e.resource() && r.Stream != progress {
+				t.Errorf("%s: while %s is away, the bus has %s%s, id %s", what, e.resource(), r.Op, r.Stream, r.ID)
+			}
+		}
+	}
+	for _, e := range x.extensions {
+		e.start(t)
+		comeBack(e)
+	}
+	back := time.Now()
+	x.told(t)
+	t.Logf("%s: all that changed meanwhile is told %s after the cluster has found it", what, time.Since(back).Round(time.Millisecond))
+	for _, e := range x.extensions {
+		e.churn(t, 20)
+	}
+	x.told(t)
+}
+
+// TestAggregated has two API servers that the cluster aggregates go and come back: unavailable, unregistered, and unregistered while
+// the agent is not there either. That they are away deletes nothing; what changed meanwhile is told, and where history is lost, a gap
+// says so. What the two know themselves is the truth.
+func TestAggregated(t *testing.T) {
+	p := startPlane(t, controlplane.Options{NoControllerManager: true})
+	p.newNamespace(t, extensionNamespace)
+	if _, err := p.api.create(t.Context(), collection("services", extensionNamespace), obj{
+		"apiVersion": "v1", "kind": "Service", "metadata": meta("annex"), "spec": obj{"type": "ExternalName", "externalName": "127.0.0.1"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	// One counts from below etcd's revisions, one from above: they have nothing to do with each other.
+	exact := newExtension(t, p, "exact.annex.e2e.kubecdc.dev", true, 5_000_000)
+	plain := newExtension(t, p, "plain.annex.e2e.kubecdc.dev", false, 10)
+	x := &annex{plane: p, extensions: []*extension{exact, plain}, spells: map[*extension][]spell{}}
+	for _, e := range x.extensions {
+		e.churn(t, 10)
+		e.start(t)
+		e.register(t)
+	}
+	apples := newKind(p, "apples")
+	if err := apples.define(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	bus := startBus(t)
+	x.agent = startAgent(t, p, agentConfig{
+		Bus: bus, Watch: fmt.Sprintf("  - resources: [configmaps]\n    namespaces: [%s]\n"+
+			"  - resources: [events.events.k8s.io]\n"+
+			"  - resources: [\"*.%s\", \"*.%s\", \"*.%s\"]", extensionNamespace, exact.group, plain.group, churnGroup),
+	})
+	x.agent.ready(t)
+	x.stream = readStream(t, bus, p.reader())
+	starts := x.completed(t, "configmaps", exact.resource(), plain.resource(), apples.resource())
+	stop := writeOn(t, p)
+	defer stop()
+	for _, e := range x.extensions {
+		e.churn(t, 30)
+	}
+
+	x.away(t, "unavailable", "watch_server_error",
+		func(e *extension) { e.available(t, "False") }, func(e *extension) { e.available(t, "True") })
+	x.away(t, "unregistered", "watch_not_found",
+		func(e *extension) { e.unregister(t) }, func(e *extension) {
+			e.forget()
+			e.register(t)
+		})
+	x.told(t)
+	if err := x.agent.stop(time.Minute); err != nil {
+		t.Fatalf("agent: %v", err)
+	}
+	if err := apples.undefine(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	x.away(t, "one unavailable, one unregistered, and the agent restarted", "",
+		func(e *extension) {
+			if e == exact {
+				e.available(t, "False")
+				return
+			}
+			e.unregister(t)
+			x.agent.again(t)
+			x.agent.ready(t)
+			// That one is unavailable keeps nobody from seeing that the definition of another resource is gone.
+			eventually(t, time.Minute, func() error {
+				if n := len(startsOfResources(t, x.stream, apples.resource())[apples.resource()]); n != 2 {
+					return fmt.Errorf("the bus has %d snapshots of %s, which was deleted", n, apples.resource())
+				}
+				return nil
+			})
+			if err := x.agent.stop(time.Minute); err != nil {
+				t.Fatalf("agent: %v", err)
+			}
+			x.agent.again(t) // What is not served at one start is not forgotten at the next.
+			x.agent.ready(t)
+		}, func(e *extension) {
+			if e == exact {
+				e.available(t, "True")
+			} else {
+				e.register(t)
+			}
+		})
+	stop()
+
+	// What comes back with all its history is followed as if nothing had been. Where a watch cannot go on, lists tell what was
+	// missed; where they cannot either, the gap says that it is lost.
+	x.judge(t, exact.resource(), exact.history(), churnView(startsOfResources(t, x.stream, exact.resource())),
+		lostSpell{spell: x.spells[exact][1], Recovered: true})
+	x.judge(t, plain.resource(), plain.history(), churnView(startsOfResources(t, x.stream, plain.resource())),
+		lostSpell{spell: x.spells[plain][1]}, lostSpell{spell: x.spells[plain][2]})
+	if n := len(startsOfResources(t, x.stream, exact.resource())[exact.resource()]); n != 1 {
+		t.Errorf("%s was read %d times", exact.resource(), n)
+	}
+	v := viewOf(starts)
+	v.Until = p.now(t)
+	x.judge(t, "configmaps", p.history.of("configmaps"), v)
+	if err := x.agent.stop(time.Minute); err != nil {
+		t.Errorf("agent: %v", err)
+	}
+}
+
+// lostSpell is a gap as it has to be.
+type lostSpell struct {
+	spell
+	Recovered bool
+}
+
+// judge compares what the bus has of a resource with its history.
+func (x *annex) judge(t *testing.T, resource string, history map[objectKey][]*version, v view, lost ...lostSpell) {
+	t.Helper()
+	want := expect(history, v)
+	if len(lost) == 0 {
+		x.waitFor(t, want, 30*time.Second)
+	}
+	records := slices.DeleteFunc(slices.Clone(x.all()), func(r record) bool {
+		return r.Key.Resource != resource && r.Scope.Resource != resource
+	})
+	got := judge(want, records, v)
+	report(t, x.plane, x.stream, got.Faults)
+	report(t, x.plane, x.stream, judgeSnapshots(records))
+	var gaps []lostSpell
+	for i := range got.Gaps {
+		g := &got.Gaps[i]
+		gaps = append(gaps, lostSpell{spell{g.From, g.To}, g.Recovered})
+		if g.Reason != expired {
+			t.Errorf("%s: gap from %d to %d: %s", resource, g.From, g.To, g.Reason)
+		}
+	}
+	if !slices.Equal(gaps, lost) {
+		t.Errorf("%s: gaps %+v, want %+v", resource, gaps, lost)
+	}
+	t.Logf("%s: %d records expected, %d on the bus (%s), %d gaps, %d records inside them, %d inferred", resource, got.Expected, got.Records,
+		countOps(records), len(got.Gaps), got.InGaps, got.Inferred)
+}
+
+// writeOn changes a ConfigMap all the time, until stop is called.
+func writeOn(t *testing.T, p *plane) (stop func()) {
+	t.Helper()
+	all := collection("configmaps", extensionNamespace)
+	if _, err := p.api.create(t.Context(), all, obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta("busy")}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(25 * time.Millisecond)
+		defer tick.Stop()
+		for n := 0; ; n++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if _, err := p.api.mergePatch(ctx, all+"/busy", obj{"data": obj{"n": fmt.Sprint(n)}}); err != nil && ctx.Err() == nil {
+				t.Errorf("writer: %v", err)
+				return
+			}
+		}
+	})
+	return sync.OnceFunc(func() {
+		cancel()
+		wg.Wait()
+	})
+}
