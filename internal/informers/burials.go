@@ -98,6 +98,9 @@ func (s *Set) conclude(ctx context.Context, r *running) bool {
 	}
 	cancel()
 	<-r.done
+	if r.tellMissed(ctx) != nil {
+		return false // the set ends
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.informers[r.scope] != r {
@@ -115,6 +118,20 @@ func (s *Set) conclude(ctx context.Context, r *running) bool {
 	}
 	s.o.Log.Info("a resource is gone, and all of it is told", "scope", r.scope)
 	return true
+}
+
+// tellMissed tells of a resource of the same name that came and went while the informer was coming to its end.
+func (r *running) tellMissed(ctx context.Context) error {
+	from, to := r.buriedAt.Load(), r.vanished.Load()
+	if to <= from {
+		return nil
+	}
+	gap := &object.StreamEvent{
+		Kind: object.Gap, Resource: r.resource, Scope: r.scope, History: r.store.historyNow(), From: from, To: to,
+		Since: r.state.lastSeen(), Reason: object.Expired,
+	}
+	r.metrics.gap(gap)
+	return r.store.sendStream(ctx, gap)
 }
 
 // life is what an informer knows of the life of its resource.
@@ -305,6 +322,10 @@ func (i *informer) loadNothing(ctx context.Context, at uint64) error {
 		}
 	case i.resume != nil: // nothing is known of the objects at the checkpoint
 		i.giveUpGone(at)
+	case i.born != 0 && i.born < at: // gone before it was listed: what it had, nobody has seen
+		s.beginList(listFresh)
+		s.loses(lost{from: i.born, since: i.bornAt, reason: object.Expired, untold: true})
+		s.endList(at, nil, s.gap(at, nil))
 	default: // nothing was ever sent of it
 		s.beginList(listFresh)
 		s.endList(at, nil)

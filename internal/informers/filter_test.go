@@ -181,13 +181,15 @@ func TestFarewellRedacts(t *testing.T) {
 	s.put("other", "1", nil)
 	second := live(t, s, m, func(o *informers.Options, _ *recorder) {
 		o.Rules[0].Resources = []informers.Pattern{pattern("secrets")}
-		s.fault = func(w http.ResponseWriter, r *http.Request) bool {
-			if strings.HasSuffix(r.URL.Path, "/secrets") {
-				fail(w, http.StatusForbidden, "Forbidden")
-				return true
+		s.do(func() {
+			s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+				if strings.HasSuffix(r.URL.Path, "/secrets") {
+					fail(w, http.StatusForbidden, "Forbidden")
+					return true
+				}
+				return false
 			}
-			return false
-		}
+		})
 	})
 	second.wait(t, "gap 0 selection-changed", "~l a uid-1 →-")
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -31,6 +32,7 @@ type informer struct {
 	progressEvery time.Duration
 	listSlots     chan struct{}   // shared: bounds how many lists run at a time
 	walkSlots     chan struct{}   // shared: bounds how many versions are asked for at a time
+	lookups       *rate.Limiter   // shared: bounds how many revisions are looked at one by one
 	hearing       *hearing        // nil: the bus cannot be asked
 	outage        *outage         // shared
 	denials       *denials        // shared

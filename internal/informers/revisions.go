@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -23,7 +24,15 @@ const (
 	eachRevisions = 1024
 	// eachObjects is how many objects these lists may have in all.
 	eachObjects = 50_000
+	// lookupsAMinute is how many revisions are looked at in a minute over all informers. Behind an API server that was restarted
+	// each of a thousand resources would look at each revision, and there is little to be found.
+	lookupsAMinute = 10_000
 )
+
+// newLookups is what bounds them.
+func newLookups() *rate.Limiter {
+	return rate.NewLimiter(rate.Every(time.Minute/lookupsAMinute), lookupsAMinute)
+}
 
 // gapUnlessWhole is the notice of the gap before what became of the objects up to the list at to. None is announced where find
 // says that nothing is missing, and nothing else was lost meanwhile. find is called again where a new list has come between.
@@ -48,7 +57,7 @@ func (i *informer) gapUnlessWhole(to uint64, find func(ctx context.Context) (who
 func (i *informer) find(ctx context.Context, to uint64) (whole, recovered bool, err error) {
 	l, changed := i.store.changes()
 	began := time.Now()
-	if l.quiet && l.from < to && to-l.from <= eachRevisions && !i.selects() {
+	if l.quiet && l.from < to && to-l.from <= eachRevisions && !i.selects() && i.lookups.AllowN(began, int(to-l.from)) {
 		byKey, told, err := i.everyRevision(ctx, l.from, to, changed)
 		if err != nil {
 			return false, false, err

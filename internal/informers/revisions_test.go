@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -138,5 +139,19 @@ func TestFoundAll(t *testing.T) {
 				t.Errorf("owes %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+func TestLookupsAreBounded(t *testing.T) {
+	l, now := newLookups(), time.Unix(1_800_000_000, 0)
+	allowed := 0
+	for l.AllowN(now, eachRevisions) {
+		allowed += eachRevisions
+	}
+	if allowed > lookupsAMinute || allowed < lookupsAMinute-eachRevisions {
+		t.Errorf("%d at once, want about %d", allowed, lookupsAMinute)
+	}
+	if l.AllowN(now.Add(time.Second), eachRevisions) || !l.AllowN(now.Add(time.Minute), eachRevisions) {
+		t.Error("they do not come back within a minute")
 	}
 }

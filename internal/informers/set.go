@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
@@ -97,6 +98,7 @@ type Set struct {
 	vectors *vectors
 	slots   chan struct{}
 	walks   chan struct{}
+	lookups *rate.Limiter
 	outage  *outage
 	denials *denials
 	hearing *hearing
@@ -152,7 +154,7 @@ func New(o Options) (*Set, error) {
 		o.Match = func([]string) func(string) bool { return func(string) bool { return true } }
 	}
 	s := &Set{
-		o: o, walks: make(chan struct{}, concurrentWalks), client: c, sel: sel, vectors: newVectors(o.Registerer),
+		o: o, walks: make(chan struct{}, concurrentWalks), lookups: newLookups(), client: c, sel: sel, vectors: newVectors(o.Registerer),
 		slots: make(chan struct{}, concurrentLists), outage: &outage{log: o.Log}, denials: newDenials(o.Log), informers: map[string]*running{},
 		captured: make(chan struct{}), progressed: make(chan struct{}, 1), reloads: make(chan *reload), ended: make(chan struct{}),
 	}
@@ -422,7 +424,7 @@ func (s *Set) anyUnserved() bool {
 func (s *Set) newInformer(resource *object.Resource, scope string, sel selection, lane Lane) *informer {
 	i := &informer{
 		client: s.client, resource: resource, selection: sel, scope: scope, ignored: s.ignored,
-		snapshots: s.o.Snapshot, every: s.o.Every, lane: lane, listSlots: s.slots, walkSlots: s.walks, log: s.o.Log,
+		snapshots: s.o.Snapshot, every: s.o.Every, lane: lane, listSlots: s.slots, walkSlots: s.walks, lookups: s.lookups, log: s.o.Log,
 		metrics: s.vectors.of(scope), outage: s.outage, denials: s.denials, progressed: s.lookAgain, hearing: s.hearing,
 		denied: s.namespaces.deny, progressEvery: progressEvery, ended: make(chan struct{}), life: life{prodded: make(chan struct{}, 1)},
 	}

@@ -119,10 +119,14 @@ func allFaults() []faultKind {
 				s.api.Cut() // It comes back to the one that lags.
 			}
 			s.pause(t, time.Second, 4*time.Second)
-			if s.rng.IntN(2) == 0 {
+			cut := s.rng.IntN(2) == 0
+			if cut {
 				s.etcd[i].Cut()
 			}
 			s.etcd[i].Hold(false)
+			if cut { // It may have to read etcd anew then, and has no history of before.
+				s.losses = append(s.losses, loss{Rev: s.now(t)})
+			}
 		}},
 		{"API server killed", 4, func(t testing.TB, s *stage) {
 			i := s.rng.IntN(2)
