@@ -46,7 +46,10 @@ func (b *burials) add(ctx context.Context, name string, rv uint64) {
 	s.mu.Unlock()
 	for _, r := range all {
 		again := func() bool { return s.definitions.isEstablished(name) }
-		if r.vanishedAgain(rv) {
+		if was := r.vanishedAgain(rv); was != 0 {
+			if !s.has(r) { // it has been forgotten meanwhile, and did not see this
+				b.wg.Go(func() { _, _ = r.tellMissed(ctx, was) }) // or the set ends
+			}
 			continue
 		}
 		if r.store.reached() >= rv && again() {
@@ -68,6 +71,28 @@ func (b *burials) add(ctx context.Context, name string, rv uint64) {
 	}
 }
 
+// unheard finds what has an informer although it is neither served nor defined: it began after its definition was deleted.
+// Discovery found it before. The caller holds the set's mu.
+func (s *Set) unheard(all []served, unknown []string) {
+	for _, i := range s.informers {
+		if _, ok := currentVersion(all, i.resource); ok || i.silent || i.vanished.Load() != 0 || !told(unknown, i.resource.Group) || !i.isCustom() {
+			continue
+		}
+		if at, gone := s.definitions.isGone(i.resource); gone {
+			select {
+			case s.definitions.unheard <- vanished{i.resource.String(), at}:
+			default: // the next discovery finds it again
+			}
+		}
+	}
+}
+
+// vanished is a resource whose definition was gone at a resourceVersion.
+type vanished struct {
+	name string
+	at   uint64
+}
+
 // bury waits until all of what is gone is on the bus, and forgets it; false: ctx ended first, or it lives on.
 func (b *burials) bury(ctx context.Context, r *running) bool {
 	s := b.set
@@ -79,15 +104,17 @@ func (b *burials) bury(ctx context.Context, r *running) bool {
 			return false
 		}
 	}
-	if r.vanished.Load() == 0 {
-		return false
+	if told := min(r.buriedAt.Load(), r.vanished.Load()); told != 0 {
+		return s.conclude(ctx, r, told)
 	}
-	return s.conclude(ctx, r)
+	return false
 }
 
-// conclude ends and forgets an informer of which all is on the bus; false: the set ends first, or it is not the set's any more.
-func (s *Set) conclude(ctx context.Context, r *running) bool {
-	if r.store.tellProgress(ctx) != nil {
+// conclude ends and forgets an informer of which all up to the deletion at told is on the bus; false: the set ends first, or it is
+// not the set's any more.
+func (s *Set) conclude(ctx context.Context, r *running, told uint64) bool {
+	err := r.store.tellProgress(ctx)
+	if err != nil {
 		return false // the set ends
 	}
 	s.mu.Lock()
@@ -98,13 +125,40 @@ func (s *Set) conclude(ctx context.Context, r *running) bool {
 	}
 	cancel()
 	<-r.done
-	if r.tellMissed(ctx) != nil {
-		return false // the set ends
+	for {
+		if told, err = r.tellMissed(ctx, told); err != nil {
+			return false // the set ends
+		}
+		switch s.dismiss(r, told) {
+		case dismissed:
+			s.o.Log.Info("a resource is gone, and all of it is told", "scope", r.scope)
+			return true
+		case notOurs:
+			return false
+		case moreCame:
+		}
 	}
+}
+
+// dismissal is what came of forgetting an informer.
+type dismissal uint8
+
+const (
+	dismissed dismissal = iota
+	notOurs             // it is not the set's any more
+	moreCame            // another resource of that name came and went meanwhile
+)
+
+// dismiss forgets an informer that has told all up to the deletion at told.
+func (s *Set) dismiss(r *running, told uint64) dismissal {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.informers[r.scope] != r {
-		return false
+	switch {
+	case s.informers[r.scope] != r:
+		s.mu.Unlock()
+		return notOurs
+	case r.vanished.Load() > told:
+		s.mu.Unlock()
+		return moreCame
 	}
 	gr := schema.GroupResource{Group: r.resource.Group, Resource: r.resource.Name}
 	s.remembered[gr] = max(s.remembered[gr], r.store.historyNow())
@@ -113,25 +167,26 @@ func (s *Set) conclude(ctx context.Context, r *running) bool {
 		s.o.Memory.Forget(r.scope)
 	}
 	s.vectors.forget(r.scope)
-	if s.hearing != nil {
+	s.mu.Unlock()
+	if s.hearing != nil { // it may be asking the bus
 		s.hearing.forget(r.resource, r.scope)
 	}
-	s.o.Log.Info("a resource is gone, and all of it is told", "scope", r.scope)
-	return true
+	return dismissed
 }
 
-// tellMissed tells of a resource of the same name that came and went while the informer was coming to its end.
-func (r *running) tellMissed(ctx context.Context) error {
-	from, to := r.buriedAt.Load(), r.vanished.Load()
-	if to <= from {
-		return nil
+// tellMissed tells of a resource of the same name that came and went behind told, while the informer was coming to its end, and
+// returns up to where all is told. Its error is the cause of ctx.
+func (r *running) tellMissed(ctx context.Context, told uint64) (uint64, error) {
+	to := r.vanished.Load()
+	if to <= told {
+		return told, nil
 	}
 	gap := &object.StreamEvent{
-		Kind: object.Gap, Resource: r.resource, Scope: r.scope, History: r.store.historyNow(), From: from, To: to,
+		Kind: object.Gap, Resource: r.resource, Scope: r.scope, History: r.store.historyNow(), From: told, To: to,
 		Since: r.state.lastSeen(), Reason: object.Expired,
 	}
 	r.metrics.gap(gap)
-	return r.store.sendStream(ctx, gap)
+	return to, r.store.sendStream(ctx, gap)
 }
 
 // life is what an informer knows of the life of its resource.
@@ -180,11 +235,12 @@ func (i *informer) toldAll() bool {
 	return i.clean.Load() == i.edition.Load()+1 && !i.orphaned.Load() && i.store.losing() == nil && i.store.isDeserted()
 }
 
-// vanishedAgain tells if the resource is being ended already. While it was, one of that name may have come and gone at rv.
-func (l *life) vanishedAgain(rv uint64) bool {
+// vanishedAgain tells from which resourceVersion on the resource is being ended already, 0: it is not. While it was, one of that
+// name may have come and gone at rv.
+func (l *life) vanishedAgain(rv uint64) (was uint64) {
 	l.deciding.Lock() // it may live on
 	defer l.deciding.Unlock()
-	was := l.vanished.Load()
+	was = l.vanished.Load()
 	if was != 0 && rv > was {
 		l.edition.Add(1) // what the watch has told is not all
 		l.vanished.Store(rv)
@@ -193,7 +249,7 @@ func (l *life) vanishedAgain(rv uint64) bool {
 		default: // it will look
 		}
 	}
-	return was != 0
+	return was
 }
 
 // isAggregated tells if another server serves the resource, as far as that is known. That it is registered no more does not
@@ -205,70 +261,6 @@ func (l *life) isAggregated() bool {
 		}
 	}
 	return l.aggregated.Load()
-}
-
-// patience is for how long to wait until a list is tried again that failed with err, and would be tried after delay: nothing
-// mends within an instant what is not served or not permitted. But what was defined just now is served soon.
-func (i *informer) patience(err error, delay time.Duration) time.Duration {
-	if i.born != 0 && apierrors.IsNotFound(err) {
-		return delay
-	}
-	return max(delay, time.Second)
-}
-
-// prod ends the waiting for the next try.
-func (i *informer) prod() {
-	select {
-	case i.prodded <- struct{}{}:
-	default: // it will try at once
-	}
-}
-
-// pause waits for d, or until it is prodded; false: ctx ended first.
-func (i *informer) pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-i.prodded:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// nudge has the informers of a resource that fail try again at once: its definition has changed.
-func (s *Set) nudge(name string) {
-	s.prodWhere(func(r *object.Resource) bool { return r.String() == name })
-}
-
-// nudgeGroup is nudge for the resources of an APIService.
-func (s *Set) nudgeGroup(service string) {
-	s.prodWhere(func(r *object.Resource) bool { return r.Version+"."+r.Group == service })
-}
-
-// nudgeServed is nudge for what is served.
-func (s *Set) nudgeServed(all []served) {
-	if s.definitions == nil {
-		return
-	}
-	s.prodWhere(func(r *object.Resource) bool { return !ownGroup(r.Group) && serves(all, r) })
-}
-
-func (s *Set) prodWhere(is func(r *object.Resource) bool) {
-	for _, i := range s.observing() {
-		if is(i.resource) && i.state.isFailing() {
-			i.prod()
-		}
-	}
-}
-
-// isFailing tells if requests fail for a reason that a definition may mend.
-func (s *state) isFailing() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err != nil && !apierrors.IsForbidden(s.err) && !apierrors.IsTooManyRequests(s.err)
 }
 
 // isOver tells if a watch that has ended with err shows that its resource, of which the definition is deleted, is not served
@@ -401,6 +393,7 @@ func (s *Set) partGone(all []served, unknown []string) (out []*farewell) {
 		f := s.farewellOf(scope, &c, r)
 		f.gone = at
 		out = append(out, f)
+		s.farewells = append(s.farewells, f)
 	}
 	slices.SortFunc(out, func(a, b *farewell) int { return strings.Compare(a.scope, b.scope) })
 	return out
@@ -419,9 +412,7 @@ func (s *Set) farewellOf(scope string, c *checkpoint.Scope, r *object.Resource) 
 // sayGone says farewell to a scope whose resource is gone: nothing is known of what was in it, and nothing is there.
 func (f *farewell) sayGone(ctx context.Context) error {
 	s := f.store
-	if f.gone <= f.from.ResourceVersion { // etcd was restored
-		s.history = f.from.History + 1
-	}
+	f.gone = max(f.gone, f.from.ResourceVersion+1) // the scope may have come further than the definitions
 	gap := &object.StreamEvent{
 		Kind: object.Gap, Resource: f.resource, Scope: f.scope, History: s.history, From: f.from.ResourceVersion, To: f.gone,
 		Since: f.from.LastSeen, Reason: object.Expired,
@@ -440,7 +431,9 @@ func (f *farewell) sayGone(ctx context.Context) error {
 			}
 		}
 	}
-	f.memory.Forget(f.scope)
+	if f.memory != nil {
+		f.memory.Forget(f.scope)
+	}
 	f.log.Info("the resource of a scope of the last run is not defined any more", "scope", f.scope, "rv", f.gone)
 	return nil
 }

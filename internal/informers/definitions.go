@@ -56,6 +56,7 @@ type definitions struct {
 	woken   chan struct{} // of one element: discovery is to look
 	known   chan struct{} // closed when it is known what there is, or that nobody tells
 	changed chan struct{} // of one element: the rules are others
+	unheard chan vanished // whose deletion nobody took note of; what finds no room is found again
 	last    time.Time     // of discovery's goroutine: when it looked last
 	echo    int           // and how many times it is to look again
 
@@ -73,7 +74,7 @@ type definitions struct {
 
 func newDefinitions(s *Set) *definitions {
 	return &definitions{
-		set: s, woken: make(chan struct{}, 1), known: make(chan struct{}), changed: make(chan struct{}, 1), moved: make(chan struct{}),
+		set: s, woken: make(chan struct{}, 1), known: make(chan struct{}), changed: make(chan struct{}, 1), unheard: make(chan vanished, 16), moved: make(chan struct{}),
 		crds: map[string]*definition{}, services: map[string]apiService{}, early: true,
 	}
 }
@@ -126,6 +127,16 @@ func (d *definitions) run(ctx context.Context, begin func([]*running)) error {
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { d.servicesLookout().run(ctx) })
+	wg.Go(func() {
+		for {
+			select {
+			case v := <-d.unheard:
+				b.add(ctx, v.name, v.at)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
 	crds.run(ctx)
 	wg.Wait()
 	return nil

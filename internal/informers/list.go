@@ -158,13 +158,14 @@ func (i *informer) loadAgain(ctx context.Context) (uint64, error) {
 		i.store.endList(rv, nil) // nothing happened in between
 		return rv, nil
 	}
+	i.store.loses(l)
+	gap := i.gapUnlessWhole(rv, func(ctx context.Context) (bool, bool, error) { return i.find(ctx, rv) })
 	if l.from < i.replayed && i.snapshots != SnapshotNever {
 		// The run before may have told of versions behind the checkpoint that neither end of the gap shows, such as an object
 		// that came and went: only a snapshot's sweep takes it away again.
-		i.store.wantSweep()
+		i.store.sweepBehind(gap)
 	}
-	i.store.loses(l)
-	i.store.endList(rv, nil, i.gapUnlessWhole(rv, func(ctx context.Context) (bool, bool, error) { return i.find(ctx, rv) }))
+	i.store.endList(rv, nil, gap)
 	return rv, nil
 }
 

@@ -113,11 +113,14 @@ func (s *store) wentBack() bool {
 	return s.backwards
 }
 
-// wantSweep has a snapshot follow what is due.
-func (s *store) wantSweep() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sweep = true
+// sweepBehind has a snapshot follow what is due behind a gap, if that is announced.
+func (s *store) sweepBehind(gap *notice) {
+	event := gap.event
+	gap.event = func() *object.StreamEvent { // under mu
+		ev := event()
+		s.sweep = s.sweep || ev != nil
+		return ev
+	}
 }
 
 // losing is the history that is lost and not announced, nil: none.

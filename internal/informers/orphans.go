@@ -141,7 +141,7 @@ func (n *namespaces) end(ctx context.Context, o orphan) {
 		delete(t.access, o.namespace) // of one that comes again, it is asked again
 	}
 	s.mu.Unlock()
-	s.conclude(ctx, o.running)
+	s.conclude(ctx, o.running, o.vanished.Load())
 	signal(n.woken)
 }
 

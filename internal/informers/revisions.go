@@ -24,6 +24,8 @@ const (
 	eachRevisions = 1024
 	// eachObjects is how many objects these lists may have in all.
 	eachObjects = 50_000
+	// objectsALookup is how many objects cost as much as a revision.
+	objectsALookup = 50
 	// lookupsAMinute is how many revisions are looked at in a minute over all informers. Behind an API server that was restarted
 	// each of a thousand resources would look at each revision, and there is little to be found.
 	lookupsAMinute = 10_000
@@ -57,7 +59,7 @@ func (i *informer) gapUnlessWhole(to uint64, find func(ctx context.Context) (who
 func (i *informer) find(ctx context.Context, to uint64) (whole, recovered bool, err error) {
 	l, changed := i.store.changes()
 	began := time.Now()
-	if l.quiet && l.from < to && to-l.from <= eachRevisions && !i.selects() && i.lookups.AllowN(began, int(to-l.from)) {
+	if l.quiet && !i.selects() && i.mayLookUp(began, l.from, to) {
 		byKey, told, err := i.everyRevision(ctx, l.from, to, changed)
 		if err != nil {
 			return false, false, err
@@ -83,6 +85,23 @@ func (i *informer) find(ctx context.Context, to uint64) (whole, recovered bool, 
 		"reason", l.reason, "since", l.since, "changed", len(changed), "versions_found", versions, "recovered", recovered,
 		"took", time.Since(began))
 	return false, recovered, nil
+}
+
+// mayLookUp tells if each revision behind from, up to to, may be looked at.
+func (i *informer) mayLookUp(at time.Time, from, to uint64) bool {
+	if from >= to || to-from > eachRevisions {
+		return false
+	}
+	revisions := int(to - from)
+	objects := revisions * i.store.population()
+	return objects <= eachObjects && i.lookups.AllowN(at, revisions+objects/objectsALookup)
+}
+
+// population is how many objects there are.
+func (s *store) population() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.objects)
 }
 
 // glimpse is what there was at one revision.

@@ -58,6 +58,9 @@ func (i *informer) exists(ctx context.Context, ref *object.Ref, rv uint64) (exis
 		return false, true, true // nothing lives on without its definition
 	}
 	f, err := i.answer(ctx, question{ref: ref, rv: rv}, i.ask)
+	if i.vanished.Load() != 0 && apierrors.IsNotFound(err) {
+		return false, true, true
+	}
 	return f != nil && f.object.Ref.UID == ref.UID, err == nil, ctx.Err() == nil
 }
 

@@ -397,6 +397,7 @@ func (s *Set) discover(ctx context.Context) (begin []*running, parting []*farewe
 	begin = s.add(s.observed(out))
 	s.inherit(begin)
 	begin = append(begin, s.follow(all)...)
+	s.unheard(all, unknown)
 	return begin, append(s.part(all, unknown, begin), s.partGone(all, unknown)...), nil
 }
 

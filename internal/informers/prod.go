@@ -1,0 +1,85 @@
+package informers
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// patience is for how long to wait until a list is tried again that failed with err, and would be tried after delay: nothing
+// mends within an instant what is not served or not permitted. But what was defined just now is served soon.
+func (i *informer) patience(err error, delay time.Duration) time.Duration {
+	if i.born != 0 && apierrors.IsNotFound(err) {
+		return delay
+	}
+	return max(delay, time.Second)
+}
+
+// prod ends the waiting for the next try.
+func (i *informer) prod() {
+	select {
+	case i.prodded <- struct{}{}:
+	default: // it will try at once
+	}
+}
+
+// pause waits for d, or until it is prodded; false: ctx ended first.
+func (i *informer) pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-i.prodded:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// nudge has the informers of a resource that fail try again at once: its definition has changed.
+func (s *Set) nudge(name string) {
+	s.prodWhere(func(r *object.Resource) bool { return r.String() == name })
+}
+
+// nudgeGroup is nudge for the resources of an APIService.
+func (s *Set) nudgeGroup(service string) {
+	s.prodWhere(func(r *object.Resource) bool { return r.Version+"."+r.Group == service })
+}
+
+// nudgeServed is nudge for what is served, and was not.
+func (s *Set) nudgeServed(all []served) {
+	if s.definitions == nil {
+		return
+	}
+	for _, i := range s.observing() {
+		if !ownGroup(i.resource.Group) && serves(all, i.resource) && i.state.isUnserved() {
+			i.prod()
+		}
+	}
+}
+
+func (s *Set) prodWhere(is func(r *object.Resource) bool) {
+	for _, i := range s.observing() {
+		if is(i.resource) && i.state.isFailing() {
+			i.prod()
+		}
+	}
+}
+
+// isUnserved tells if the resource was not served when it was asked for.
+func (s *state) isUnserved() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return apierrors.IsNotFound(s.err)
+}
+
+// isFailing tells if requests fail for a reason that a definition may mend.
+func (s *state) isFailing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err != nil && !apierrors.IsForbidden(s.err) && !apierrors.IsTooManyRequests(s.err)
+}
