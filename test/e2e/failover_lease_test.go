@@ -49,11 +49,16 @@ func TestLeaderSurvivesAPIServers(t *testing.T) {
 			first := e.leader(t)
 			for _, away := range []time.Duration{3 * time.Second, 15 * time.Second} {
 				e.pause(t, time.Second, 2*time.Second)
+				gone := time.Now()
 				e.StopAPIServer(0)
 				pass(t.Context(), away)
 				e.startServer(t, 0)
+				e.away = max(e.away, time.Since(gone))
 				e.led(t, n)
 				e.told(t)
+			}
+			for i := range e.losses { // It may have gone again while somebody looked for what had happened meanwhile.
+				e.losses[i].Final = true
 			}
 			told, terms := e.judgeTerms(t, fmt.Sprint("API server away, agents: ", n))
 			if n == 1 && (len(terms) != 1 || first.ended()) {

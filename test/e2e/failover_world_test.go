@@ -36,7 +36,8 @@ type election struct {
 	agents    []*candidate
 	late      map[uint64]uint64 // What records may come late, for judgeEpochs.
 	writers   *steadyWriters
-	stop      func() // Ends the writers.
+	stop      func()        // Ends the writers.
+	away      time.Duration // For how long the API server was, at most: nobody can publish what it does not tell.
 }
 
 // candidate is an agent that may lead.
