@@ -225,6 +225,15 @@ func (i *informer) page(ctx context.Context, namespace string, o metav1.ListOpti
 	if err != nil {
 		return object.ListMeta{}, err
 	}
+	meta, err := readItems(body, each)
+	if err != nil {
+		return object.ListMeta{}, fmt.Errorf("list: %w", err)
+	}
+	return meta, nil
+}
+
+// readItems reads the body of a list, item by item, and closes it.
+func readItems(body io.ReadCloser, each func(raw []byte) error) (object.ListMeta, error) {
 	defer body.Close()
 	items := object.NewItems(body, maxObject)
 	for {
@@ -236,7 +245,7 @@ func (i *informer) page(ctx context.Context, namespace string, o metav1.ListOpti
 			err = each(raw)
 		}
 		if err != nil {
-			return object.ListMeta{}, fmt.Errorf("list: %w", err)
+			return object.ListMeta{}, err
 		}
 	}
 }

@@ -119,20 +119,11 @@ func (l *lookout) page(ctx context.Context, o metav1.ListOptions) (object.ListMe
 	if err != nil {
 		return object.ListMeta{}, err
 	}
-	defer body.Close()
-	items := object.NewItems(body, maxObject)
-	for {
-		raw, err := items.Next()
-		if errors.Is(err, io.EOF) {
-			return items.Meta(), nil
-		}
-		if err == nil {
-			err = l.item(raw)
-		}
-		if err != nil {
-			return object.ListMeta{}, fmt.Errorf("list %s: %w", l.resource.String(), err)
-		}
+	meta, err := readItems(body, l.item)
+	if err != nil {
+		return object.ListMeta{}, fmt.Errorf("list %s: %w", l.resource.String(), err)
 	}
+	return meta, nil
 }
 
 // watches follows one HTTP watch after the other from rv. Its error says that a list is needed, or that ctx ended.
