@@ -108,6 +108,7 @@ func (r *reloading) swap(t *testing.T, content string) {
 
 // pass lets as much time pass as it may take until a change is looked into.
 func (r *reloading) pass() {
+	r.look() // its lock orders what the test did before what the reloader does next: a bubble's timers do not
 	<-time.After(3 * reloadEvery)
 	synctest.Wait()
 }
