@@ -6,9 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"golang.org/x/sync/errgroup"
@@ -39,6 +39,7 @@ type inquiry struct {
 	resource  object.Resource
 	namespace string // "": in all
 	asked     time.Time
+	answered  bool
 	allowed   bool // the answer
 }
 
@@ -76,16 +77,22 @@ func (q *inquiry) ask(ctx context.Context, c *client, verb string) (allowed bool
 	return review.Status.Allowed, nil
 }
 
-// askAll answers questions.
+// askAll answers questions until one of them cannot be answered: that is its error. Those before it are answered.
 func (n *namespaces) askAll(ctx context.Context, all []inquiry) error {
-	g, ctx := errgroup.WithContext(ctx)
+	var g errgroup.Group
+	var failed atomic.Bool
 	g.SetLimit(reviewsAtOnce)
 	for k := range all {
 		g.Go(func() (err error) {
+			if failed.Load() {
+				return nil // the error is that of another
+			}
 			q := &all[k]
 			if q.allowed, err = q.ask(ctx, n.set.client, "list"); q.allowed && err == nil {
 				q.allowed, err = q.ask(ctx, n.set.client, "watch")
 			}
+			q.answered = err == nil
+			failed.CompareAndSwap(false, err != nil)
 			return err
 		})
 	}
@@ -96,10 +103,11 @@ func (n *namespaces) askAll(ctx context.Context, all []inquiry) error {
 func (n *namespaces) review(ctx context.Context, begin func([]*running, []*farewell)) {
 	b := newBackoff()
 	for {
-		wait, err := n.look(ctx, begin)
-		if err == nil {
+		wait, further, err := n.look(ctx, begin)
+		if err == nil || further {
 			b = newBackoff()
-		} else if ctx.Err() == nil {
+		}
+		if err != nil && ctx.Err() == nil {
 			wait = b.next(err)
 			n.set.o.Log.Debug("cannot tell in which namespaces resources may be read, retrying", "err", err, "retry_in", wait)
 		}
@@ -116,32 +124,35 @@ func (n *namespaces) review(ctx context.Context, begin func([]*running, []*farew
 	}
 }
 
-// look asks what has to be asked, and has observed what is allowed. It returns when to look again.
-func (n *namespaces) look(ctx context.Context, begin func([]*running, []*farewell)) (time.Duration, error) {
+// look asks what has to be asked, and has observed what is allowed. It returns when to look again. further: where it failed, it has
+// answers that it had not before.
+func (n *namespaces) look(ctx context.Context, begin func([]*running, []*farewell)) (again time.Duration, further bool, err error) {
 	questions, wait := n.questions()
 	if questions == nil {
-		return wait, nil // it is not known what there is
+		return wait, false, nil // it is not known what there is
 	}
-	if err := n.askAll(ctx, questions); err != nil {
-		return 0, err
-	}
+	err = n.askAll(ctx, questions)
 	s := n.set
 	s.mu.Lock()
 	for k := range questions {
 		q := &questions[k]
 		t := n.resources[groupResource(&q.resource)]
-		if t == nil || t.access[q.namespace] == nil {
-			continue // the rules are others
+		if t == nil || t.access[q.namespace] == nil || !q.answered {
+			continue // the rules are others, or it is to be asked again
 		}
+		further = true
 		a := t.access[q.namespace]
 		a.asked, a.allowed = time.Now(), a.allowed || q.allowed
 	}
 	s.mu.Unlock()
-	if err := n.observe(ctx, begin); err != nil {
-		return 0, err
+	if err == nil {
+		err = n.observe(ctx, begin)
+	}
+	if err != nil {
+		return 0, further, err
 	}
 	n.decided()
-	return wait, nil
+	return wait, further, nil
 }
 
 // questions are those that are to be asked now, nil where it is not known which namespaces there are; and when to ask again.
@@ -198,6 +209,10 @@ func (n *namespaces) questions() ([]inquiry, time.Duration) {
 	slices.SortFunc(again, func(a, b inquiry) int {
 		return cmp.Or(a.asked.Compare(b.asked), cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.resource.String(), b.resource.String()))
 	})
+	if now.Sub(n.again) < rediscoverEvery {
+		return out, wait // namespaces come, and who is young is asked about often
+	}
+	n.again = now
 	if len(again) > reviewsAgain {
 		again = again[:reviewsAgain]
 	}
@@ -219,7 +234,6 @@ func (n *namespaces) observe(ctx context.Context, begin func([]*running, []*fare
 	}
 
 	s.mu.Lock()
-	born := map[schema.GroupResource]*informer{}
 	var inherited []checkpoint.Scope // what they were to go on from
 	for _, r := range refused {
 		if s.informers[r.scope] != r {
@@ -239,16 +253,12 @@ func (n *namespaces) observe(ctx context.Context, begin func([]*running, []*fare
 			}
 		}
 		s.vectors.forget(r.scope)
-		born[groupResource(r.resource)] = r.informer
 	}
 	added := s.add(s.chosenOf(s.served, aliasesTold(s.unknown), func(gr schema.GroupResource) bool { return n.resources[gr] != nil }))
 	s.inherit(added, inherited...)
+	bequeath(refused, added)
 	var scopes []string
 	for _, r := range added {
-		// The resource may be as young as its namespace.
-		if of := born[groupResource(r.resource)]; of != nil && r.resume == nil && of.born > r.born {
-			r.born, r.bornAt = of.born, of.bornAt
-		}
 		scopes = append(scopes, r.scope)
 	}
 	if slices.Sort(scopes); len(scopes) > 0 {
@@ -370,18 +380,4 @@ func (d *denials) drop(scope string) {
 			delete(d.errs, verb)
 		}
 	}
-}
-
-// newest is the last resourceVersion, also where only heirs may ask for it: they are in other namespaces.
-func (f *farewell) newest(ctx context.Context) (uint64, error) {
-	rv, err := f.latest(ctx)
-	if !apierrors.IsForbidden(err) {
-		return rv, err
-	}
-	for _, heir := range f.heirs() {
-		if rv, err := heir.latest(ctx); err == nil {
-			return rv, nil
-		}
-	}
-	return 0, err
 }

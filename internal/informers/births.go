@@ -85,6 +85,18 @@ func (s *Set) beginsBorn(i *informer) {
 	}
 }
 
+// bequeath has those that begin, and have nothing to go on from, begin at the birth that others of their resource were to begin at:
+// they have ended before their first list. The caller holds mu.
+func bequeath(ended, begin []*running) {
+	for _, r := range begin {
+		for _, of := range ended {
+			if r.resume == nil && of.observesOf(r.resource) && (of.namespace == "" || of.namespace == r.namespace) && of.born > r.born {
+				r.born, r.bornAt = of.born, of.bornAt
+			}
+		}
+	}
+}
+
 // loadBirth reads a resource behind whose birth there was nothing of it.
 func (i *informer) loadBirth(ctx context.Context) (uint64, error) {
 	from := i.born

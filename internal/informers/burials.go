@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -390,23 +389,13 @@ func (s *Set) partGone(all []served, unknown []string) (out []*farewell) {
 			continue
 		}
 		delete(s.origins, scope)
-		f := s.farewellOf(scope, &c, r)
+		f := s.farewellOf(scope, &c, r, selection{namespaces: s.o.Match(c.Namespaces), patterns: c.Namespaces})
 		f.gone = at
 		out = append(out, f)
 		s.farewells = append(s.farewells, f)
 	}
 	slices.SortFunc(out, func(a, b *farewell) int { return strings.Compare(a.scope, b.scope) })
 	return out
-}
-
-// farewellOf is that to a scope of which nothing can be read any more.
-func (s *Set) farewellOf(scope string, c *checkpoint.Scope, r *object.Resource) *farewell {
-	f := &farewell{
-		informer: s.newInformer(r, scope, selection{namespaces: s.o.Match(c.Namespaces), patterns: c.Namespaces}, s.o.Lane(scope)),
-		from:     *c, memory: s.o.Memory, done: make(chan struct{}),
-	}
-	f.store.history = c.History
-	return f
 }
 
 // sayGone says farewell to a scope whose resource is gone: nothing is known of what was in it, and nothing is there.

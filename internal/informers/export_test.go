@@ -52,9 +52,12 @@ func WalkBack(ctx context.Context, s *Set, slots chan struct{}, requests int64, 
 	return shown, whole, err
 }
 
-// HastenDepartures has a set that looks after nodes that are gone do so for no longer than a test lasts.
-func HastenDepartures(s *Set) {
-	s.departures.lasts, s.departures.every = 100*time.Millisecond, 10*time.Millisecond
+// Hasten has a set wait no longer than a test lasts: for lists that are not answered, for farewells, for nodes that are gone.
+func Hasten(s *Set) {
+	s.slots.after, s.patience = 500*time.Millisecond, time.Second
+	if s.departures != nil {
+		s.departures.lasts, s.departures.every = 100*time.Millisecond, 10*time.Millisecond
+	}
 }
 
 // by names the managers of a changedBy, each behind a space.
@@ -73,3 +76,6 @@ func by(changedBy []byte) (names string) {
 func NewHearing(hear func(context.Context, *object.Resource) (Heard, bool, error)) func(context.Context, *object.Resource, string) (Heard, bool, error) {
 	return newHearing(hear).of
 }
+
+// ConcurrentLists is how many lists run at a time.
+const ConcurrentLists = concurrentLists

@@ -30,7 +30,7 @@ type informer struct {
 	lane          Lane
 	every         time.Duration // between snapshots, 0: never
 	progressEvery time.Duration
-	listSlots     chan struct{}   // shared: bounds how many lists run at a time
+	listSlots     *slots          // shared: bounds how many lists run at a time
 	walkSlots     chan struct{}   // shared: bounds how many versions are asked for at a time
 	lookups       *rate.Limiter   // shared: bounds how many revisions are looked at one by one
 	hearing       *hearing        // nil: the bus cannot be asked

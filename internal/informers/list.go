@@ -171,21 +171,21 @@ func (i *informer) loadAgain(ctx context.Context) (uint64, error) {
 
 // pages reads one list of the scope, page by page, and returns its resourceVersion. take gets each object, and its metadata,
 // which it must not keep.
-func (i *informer) pages(ctx context.Context, o metav1.ListOptions, take func(o *object.Object, m *object.Scanned)) (uint64, error) {
-	select {
-	case i.listSlots <- struct{}{}:
-		defer func() { <-i.listSlots }()
-	case <-ctx.Done():
-		return 0, context.Cause(ctx)
+func (i *informer) pages(ctx context.Context, o metav1.ListOptions, take func(o *object.Object, m *object.Scanned)) (rv uint64, err error) {
+	slot, err := i.listSlots.take(ctx, i.resource.Group)
+	if err != nil {
+		return 0, err
 	}
+	defer func() { slot.done(err == nil) }()
 	i.state.setReading(true)
 	defer i.state.setReading(false)
 	o.Limit, o.LabelSelector, o.FieldSelector = pageSize, i.labels, i.fields
 	r, loaded := i.newReader(), 0
 	r.lean = true
-	var rv uint64
 	for {
+		slot.asks()
 		meta, err := i.page(ctx, i.namespace, o, func(raw []byte) error {
+			slot.answered()
 			obs, err := r.read(raw, false)
 			if errors.Is(err, errExcluded) || err == nil && obs.outside {
 				return nil

@@ -46,6 +46,7 @@ type namespaces struct {
 	gone      map[string]uint64     // at which resourceVersion
 	resources map[schema.GroupResource]*tenancy
 	undecided map[schema.GroupResource]bool // may not be read, and nothing more is known
+	again     time.Time                     // when those that were denied were asked about again
 
 	listing map[string]string // of the lookout's goroutine: uids by name
 }

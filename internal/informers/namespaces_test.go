@@ -22,6 +22,8 @@ type tenants struct {
 	guard   sync.Mutex
 	allowed map[string]bool // by namespace, "": in all
 	closed  bool            // namespaces may not be read
+	reviews int             // that were asked for; every second one fails where failing
+	failing bool
 }
 
 func newTenants(t *testing.T, allowed ...string) *tenants {
@@ -59,6 +61,10 @@ func (s *tenants) refuse(w http.ResponseWriter, r *http.Request) bool {
 		}
 		if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Spec.ResourceAttributes.Resource != "configmaps" {
 			fail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
+			return true
+		}
+		if s.reviews++; s.failing && s.reviews%2 == 0 {
+			fail(w, http.StatusInternalServerError, metav1.StatusReasonInternalError)
 			return true
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -131,6 +137,25 @@ func TestOnlySomeNamespacesAllowed(t *testing.T) {
 	}))
 	s.put("cm", "4", nil) // a farewell waits for something that is later
 	second.awaitPhases(t, "configmaps watching")
+}
+
+// What was answered is not asked again because of what was not.
+func TestAccessReviewsFail(t *testing.T) {
+	const namespaces = 50
+	s, m := newTenants(t, "shop"), newMemory()
+	s.failing = true
+	s.putIn("", "shop", "", nil)
+	s.put("cm", "1", nil)
+	for n := range namespaces {
+		s.putIn("", fmt.Sprintf("not-ours-%d", n), "", nil)
+	}
+	l := live(t, s.apiServer, m, globs(""))
+	l.wait(t, "snapshot.started 1", "r cm uid-2 -→1", "snapshot.completed 1")
+	s.guard.Lock()
+	defer s.guard.Unlock()
+	if most := 2*(namespaces+2) + 1; s.reviews > most {
+		t.Errorf("%d reviews of %d namespaces, want %d at most: half of them failed", s.reviews, namespaces+1, most)
+	}
 }
 
 // Where the last run was allowed all namespaces, its scope is told to have ended, and the namespaces that are allowed go on from

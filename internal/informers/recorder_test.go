@@ -171,7 +171,8 @@ func valueOf(o *object.Object) string {
 		Metadata         struct{ ManagedFields []any }
 		Data             struct{ Value string }
 	}
-	if err := json.Unmarshal(b, &v); err != nil || v.Kind != "ConfigMap" && v.Kind != "Node" || v.APIVersion != "v1" || v.Metadata.ManagedFields != nil {
+	known := []string{"ConfigMap v1", "Node v1", "Widget shop.test/v1"}
+	if err := json.Unmarshal(b, &v); err != nil || !slices.Contains(known, v.Kind+" "+v.APIVersion) || v.Metadata.ManagedFields != nil {
 		return fmt.Sprintf("(%v: %s)", err, b)
 	}
 	return v.Data.Value

@@ -171,6 +171,7 @@ func (s *Set) reload(ctx context.Context, sel *selecting, begin func([]*running,
 	s.served, s.unknown, s.unserved = all, unknown, unserved
 	added := s.add(chosen)
 	s.inherit(added, inherited...)
+	bequeath(resting, added)
 	if slices.ContainsFunc(resting, func(i *running) bool { return i.silent }) {
 		added = append(added, s.followNodes()...)
 	}

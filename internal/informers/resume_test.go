@@ -100,9 +100,7 @@ func live(t *testing.T, s *apiServer, m *memory, change func(*informers.Options,
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.Departed {
-		informers.HastenDepartures(set)
-	}
+	informers.Hasten(set)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- set.Run(ctx) }()

@@ -30,10 +30,6 @@ const (
 	SnapshotNever   SnapshotMode = "never"   // nothing
 )
 
-// concurrentLists bounds how many lists run at a time: a start over hundreds of resources must neither hammer the API
-// server nor hold hundreds of pages.
-const concurrentLists = 8
-
 // concurrentWalks bounds how many versions are asked for at a time while history is looked for by lists.
 const concurrentWalks = 8
 
@@ -96,7 +92,7 @@ type Set struct {
 	o       Options
 	client  *client
 	vectors *vectors
-	slots   chan struct{}
+	slots   *slots
 	walks   chan struct{}
 	lookups *rate.Limiter
 	outage  *outage
@@ -108,6 +104,7 @@ type Set struct {
 	namespaces *namespaces
 	// departures looks after nodes that are gone, nil: nobody does.
 	departures *departures
+	patience   time.Duration // of farewells
 
 	captured   chan struct{} // closed when the first snapshot of every resource is on the bus
 	progressed chan struct{} // of one element: an informer has come further since the last look
@@ -155,8 +152,9 @@ func New(o Options) (*Set, error) {
 	}
 	s := &Set{
 		o: o, walks: make(chan struct{}, concurrentWalks), lookups: newLookups(), client: c, sel: sel, vectors: newVectors(o.Registerer),
-		slots: make(chan struct{}, concurrentLists), outage: &outage{log: o.Log}, denials: newDenials(o.Log), informers: map[string]*running{},
+		slots: newSlots(), outage: &outage{log: o.Log}, denials: newDenials(o.Log), informers: map[string]*running{},
 		captured: make(chan struct{}), progressed: make(chan struct{}, 1), reloads: make(chan *reload), ended: make(chan struct{}),
+		patience: farewellPatience,
 	}
 	if o.Heard != nil {
 		s.hearing = newHearing(o.Heard)
@@ -396,6 +394,7 @@ func (s *Set) discover(ctx context.Context) (begin []*running, parting []*farewe
 	s.discovered, s.failure, s.unserved, s.unknown, s.served = true, nil, unserved, unknown, all
 	begin = s.add(s.observed(out))
 	s.inherit(begin)
+	bequeath(outdated, begin)
 	begin = append(begin, s.follow(all)...)
 	s.unheard(all, unknown)
 	return begin, append(s.part(all, unknown, begin), s.partGone(all, unknown)...), nil

@@ -1,0 +1,213 @@
+package informers_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// customs has an API server serve widgets.shop.test, with the history of its ConfigMaps, as long as they are defined.
+type customs struct {
+	*apiServer
+
+	frames  []frame                                                      // of a watch on definitions; under mu
+	defined bool                                                         // under mu
+	refused atomic.Pointer[func(w http.ResponseWriter, r *http.Request)] // answers what asks for widgets; nil: they are served
+}
+
+// frame is one of a watch.
+type frame struct {
+	rv   uint64
+	text string
+}
+
+func newCustoms(t *testing.T) *customs {
+	s := &customs{apiServer: newAPIServer(t)}
+	s.fault = s.answer
+	return s
+}
+
+// refuse has requests for widgets fail; 0: no longer.
+func (s *customs) refuse(code int, reason metav1.StatusReason) {
+	if code == 0 {
+		s.refused.Store(nil)
+		return
+	}
+	answer := func(w http.ResponseWriter, _ *http.Request) { fail(w, code, reason) }
+	s.refused.Store(&answer)
+}
+
+// define makes the definition of widgets, or (false) deletes it.
+func (s *customs) define(is bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rv++
+	s.defined = is
+	typ := "ADDED"
+	if !is {
+		typ = "DELETED"
+	}
+	s.frames = append(s.frames, frame{s.rv, fmt.Sprintf(`{"type":%q,"object":{"metadata":{"name":"widgets.shop.test","uid":"crd","resourceVersion":"%d","generation":1},`+
+		`"spec":{"group":"shop.test","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v1","served":true,"storage":true}]},`+
+		`"status":{"conditions":[{"type":"Established","status":"True"}]}}}`+"\n", typ, s.rv)})
+	s.changed.Broadcast()
+}
+
+func (s *customs) answer(w http.ResponseWriter, r *http.Request) bool {
+	s.mu.Lock()
+	defined, rv := s.defined, s.rv
+	s.mu.Unlock()
+	refused := s.refused.Load()
+	switch {
+	case r.URL.Path == "/apis/apiextensions.k8s.io/v1/customresourcedefinitions":
+		if r.URL.Query().Get("watch") != "" {
+			s.watchDefinitions(w, r)
+			return true
+		}
+		w.Header().Set("Content-Type", "application/json")
+		items := ""
+		if defined {
+			items = `{"metadata":{"name":"widgets.shop.test","uid":"crd","resourceVersion":"1","generation":1}}`
+		}
+		fmt.Fprintf(w, `{"metadata":{"resourceVersion":"%d"},"items":[%s]}`, rv, items)
+	case strings.HasPrefix(r.URL.Path, "/apis/shop.test/v1/") && defined && refused != nil:
+		(*refused)(w, r)
+	case !defined || !strings.HasPrefix(r.URL.Path, "/apis"):
+		return false
+	case r.URL.Path == "/apis":
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"shop.test","versions":[{"groupVersion":"shop.test/v1","version":"v1"}],`+
+			`"preferredVersion":{"groupVersion":"shop.test/v1","version":"v1"}}]}`)
+	case r.URL.Path == "/apis/shop.test/v1":
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"kind":"APIResourceList","groupVersion":"shop.test/v1","resources":[`+
+			`{"name":"widgets","singularName":"widget","namespaced":true,"kind":"Widget","verbs":["list","watch"]}]}`)
+	case r.URL.Path == "/apis/shop.test/v1/widgets":
+		r.URL.Path = "/api/v1/configmaps"
+		return false
+	default:
+		return false
+	}
+	return true
+}
+
+func (s *customs) watchDefinitions(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	done := make(chan struct{})
+	defer close(done)
+	go func() { // Wait wakes up when the client is gone
+		select {
+		case <-r.Context().Done():
+			s.changed.Broadcast()
+		case <-done:
+		}
+	}()
+	rv, _ := strconv.ParseUint(r.URL.Query().Get("resourceVersion"), 10, 64)
+	w.WriteHeader(http.StatusOK)
+	w.(http.Flusher).Flush()
+	for next := 0; r.Context().Err() == nil; {
+		if next >= len(s.frames) {
+			s.changed.Wait()
+			continue
+		}
+		if f := s.frames[next]; f.rv > rv {
+			fmt.Fprint(w, f.text)
+			w.(http.Flusher).Flush()
+		}
+		next++
+	}
+}
+
+// widgets is a rule over them.
+func widgets(change func(*informers.Rule)) informers.Rule {
+	return rule(func(r *informers.Rule) {
+		r.Resources = []informers.Pattern{written{text: "widgets.shop.test"}}
+		if change != nil {
+			change(r)
+		}
+	})
+}
+
+func takes(rules ...informers.Rule) func(*informers.Options, *recorder) {
+	return func(o *informers.Options, _ *recorder) { o.Rules = rules }
+}
+
+// What was defined while the set watched is told from its birth also where other rules take it before it could be listed.
+func TestReloadBeforeTheFirstListOfABirth(t *testing.T) {
+	s, m := newCustoms(t), newMemory()
+	away := make(chan struct{}) // the bus
+	l := live(t, s.apiServer, m, func(o *informers.Options, r *recorder) {
+		takes(widgets(nil))(o, r)
+		o.Heard = func(ctx context.Context, _ *object.Resource) (informers.Heard, bool, error) {
+			select {
+			case <-away:
+				return informers.Heard{}, false, nil
+			case <-ctx.Done():
+				return informers.Heard{}, false, context.Cause(ctx)
+			}
+		}
+	})
+	l.awaitPhases(t, "widgets.shop.test unserved")
+	s.define(true)
+	s.put("a", "1", nil)
+	l.awaitPhases(t, "widgets.shop.test waiting")
+	l.reload(t, selection(widgets(redacted("metadata.labels"))))
+	s.put("a", "2", nil)
+	close(away)
+	l.waitPerName(t, "snapshot.started 0", "snapshot.completed 0", "c a uid-1 -→1", "u a uid-1 1→2")
+}
+
+// The farewell to a scope whose objects cannot be read any more is said without them.
+func TestFarewellToWhatCannotBeRead(t *testing.T) {
+	for name, away := range map[string]func(s *customs){
+		"gone":      func(s *customs) { s.define(false) },
+		"forbidden": func(s *customs) { s.refuse(http.StatusForbidden, metav1.StatusReasonForbidden) },
+		"unserved":  func(s *customs) { s.refuse(http.StatusNotFound, metav1.StatusReasonNotFound) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, m := newCustoms(t), newMemory()
+			s.define(true)
+			s.put("a", "1", nil)
+			l := live(t, s.apiServer, m, func(o *informers.Options, r *recorder) {
+				takes(rule(func(r *informers.Rule) { r.LabelSelector = "none=here" }), widgets(nil))(o, r)
+			})
+			l.waitPerName(t, "snapshot.started 0", "snapshot.completed 0", "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+			s.refuse(http.StatusInternalServerError, metav1.StatusReasonInternalError)
+			l.reload(t, selection(rule(func(r *informers.Rule) { r.LabelSelector = "none=here" }), widgets(inNamespaces("none"))))
+			away(s)
+			s.put("b", "1", nil) // a farewell waits for something that is later
+			eventually(t, "the scope to be forgotten", func() bool {
+				if err := m.Flush(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				_, known := m.saved("widgets.shop.test")
+				return !known
+			})
+			var of []string
+			for _, e := range l.streams() {
+				if strings.HasPrefix(e, "widgets.shop.test ") {
+					of = append(of, strings.TrimPrefix(e, "widgets.shop.test "))
+				}
+			}
+			reason := "selection-changed"
+			if name == "gone" {
+				reason = "expired"
+			}
+			want := []string{"snapshot.started 1", "snapshot.completed 1", "gap 0 " + reason, "snapshot.started 0", "snapshot.completed 0"}
+			if diff := cmp.Diff(want, of); diff != "" {
+				t.Errorf("stream events (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,270 @@
+package informers
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// farewellPatience is for how long a farewell asks again for what is not served, or may not be read: a role that is rolled out with
+// the configuration often takes the permission along with the resource.
+const farewellPatience = time.Minute
+
+// farewell tells of a scope that the last run observed and this one does not: the objects that no scope observes any more
+// have left.
+type farewell struct {
+	*informer // of the old scope
+	from      checkpoint.Scope
+	heirs     func() []*running // of the same resource, as it is observed now
+	memory    Memory            // nil: nothing is remembered
+	gone      uint64            // the resourceVersion at which the resource is not defined any more, 0: it is
+	isGone    func() (at uint64, gone bool)
+	elsewhere func() []*running // of other resources of the same etcd; nil: that cannot be told
+	patience  time.Duration     // see farewellPatience
+	blind     bool              // the objects cannot be read any more
+	done      chan struct{}
+}
+
+// part finds scopes of the last run that are no longer selected although they are served, and has the informers that take
+// their place wait for them. The caller holds mu.
+func (s *Set) part(all []served, unknown []string, begin []*running) []*farewell {
+	var out []*farewell
+	for scope, c := range s.origins {
+		r := &object.Resource{Group: c.Group, Version: c.Version, Name: c.Resource, Kind: c.Kind, Namespaced: c.Namespaced}
+		current, ok := currentVersion(all, r)
+		if !ok || !aliasesTold(unknown) || !told(unknown, c.Group) {
+			continue // not served, or not known: it may come back
+		}
+		if s.o.Part != nil && s.foreign(&c) {
+			s.o.Log.Info("a scope of the last run is observed by others now", "scope", scope)
+			delete(s.origins, scope)
+			if s.o.Memory != nil {
+				s.o.Memory.Forget(scope)
+			}
+			continue
+		}
+		sel, err := s.sel.restored(current, scope, &c, s.o.Match)
+		if err != nil {
+			s.o.Log.Error("a scope of the last run cannot be told to have ended", "scope", scope, "err", err)
+			continue
+		}
+		delete(s.origins, scope)
+		f := s.farewellOf(scope, &c, current, sel)
+		for _, i := range begin {
+			if i.observesOf(f.resource) {
+				i.after = append(i.after, f.done)
+			}
+		}
+		out = append(out, f)
+		s.farewells = append(s.farewells, f)
+	}
+	return out
+}
+
+// farewellOf is that to a scope, as c left it. sel is what of the resource it observed.
+func (s *Set) farewellOf(scope string, c *checkpoint.Scope, r *object.Resource, sel selection) *farewell {
+	f := &farewell{
+		informer: s.newInformer(r, scope, sel, s.o.Lane(scope)), from: *c, memory: s.o.Memory, patience: s.patience, done: make(chan struct{}),
+		heirs:  func() []*running { return s.of(r) },
+		isGone: func() (uint64, bool) { return s.definitions.isGone(r) },
+	}
+	if inMainEtcd(r) && !c.Aggregated {
+		f.elsewhere = func() []*running {
+			return slices.DeleteFunc(s.observing(), func(o *running) bool { return !inMainEtcd(o.resource) || o.isAggregated() })
+		}
+	}
+	f.store.history = c.History
+	return f
+}
+
+// inMainEtcd tells that a resource, if no other server serves it, is in the etcd that most are in: events may have one of their own.
+func inMainEtcd(r *object.Resource) bool { return !ownGroup(r.Group) || r.Name != "events" }
+
+// run says farewell. What may pass it retries until ctx ends; then the next run says it.
+func (f *farewell) run(ctx context.Context) {
+	defer close(f.done)
+	b := newBackoff()
+	var since time.Time // the objects cannot be read; zero: they can
+	for {
+		err := f.say(ctx)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		switch {
+		case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
+			since = time.Time{}
+		case since.IsZero():
+			since = time.Now()
+		case time.Since(since) > f.patience:
+			f.blind = true
+		}
+		if at, gone := f.isGone(); gone && apierrors.IsNotFound(err) {
+			f.gone = at
+			continue
+		}
+		delay := b.next(err)
+		f.cannotSay(ctx, err, delay)
+		if !sleep(ctx, delay) {
+			return
+		}
+	}
+}
+
+// cannotSay is failed. That something may not be read which nobody selects any more is no news.
+func (f *farewell) cannotSay(ctx context.Context, err error, delay time.Duration) {
+	if !apierrors.IsForbidden(err) {
+		f.failed(ctx, "list", err, delay)
+		return
+	}
+	f.noteError("list", err)
+	f.state.fail(err, reason(err), time.Now())
+	f.log.Debug("not permitted to read a scope that is no longer selected, retrying", "scope", f.scope, "err", err, "retry_in", delay)
+}
+
+func (f *farewell) say(ctx context.Context) error {
+	if f.gone != 0 {
+		return f.sayGone(ctx)
+	}
+	s := f.store
+	now, err := f.newest(ctx)
+	// What leaves has to be later than all that was ever said of it.
+	for ; err == nil && now == f.from.ResourceVersion; now, err = f.newest(ctx) {
+		if !sleep(ctx, time.Second) {
+			return context.Cause(ctx)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	told := false
+	switch {
+	case now < f.from.ResourceVersion: // etcd was restored
+		s.history = f.from.History + 1
+	case !f.blind:
+		if told, err = f.collect(ctx, now); err != nil {
+			return err
+		}
+	}
+	gap := &object.StreamEvent{
+		Kind: object.Gap, Resource: f.resource, Scope: f.scope, History: s.history, From: f.from.ResourceVersion, To: now,
+		Since: f.from.LastSeen, Reason: object.SelectionChanged,
+	}
+	s.metrics.gap(gap)
+	if err := s.sendStream(ctx, gap); err != nil {
+		return err
+	}
+	if f.hearing != nil {
+		f.hearing.part(f.resource)
+	}
+	left := 0
+	if told {
+		if left, err = s.leave(ctx, now); err != nil {
+			return err
+		}
+	} else if f.snapshots != SnapshotNever { // an empty snapshot: nothing of this scope is known any more
+		snap := newSnapshot(f.scope, "", now, s.now())
+		for _, kind := range []object.StreamKind{object.SnapshotStarted, object.SnapshotCompleted} {
+			ev := snap.event(kind, f.resource)
+			ev.History = s.history
+			if err := s.sendStream(ctx, ev); err != nil {
+				return err
+			}
+		}
+	}
+	if f.memory != nil {
+		f.memory.Forget(f.scope)
+	}
+	s.metrics.objects.Set(0)
+	s.metrics.heldBytes.Set(0)
+	f.log.Info("a scope of the last run is no longer selected", "scope", f.scope, "left", left, "objects_known", told)
+	return nil
+}
+
+// collect loads the objects that the scope had at its checkpoint and no other scope had then, or has now: of one that another
+// scope has come to take, that scope says so, at a resourceVersion that is not above now. told is false where history does not
+// go back so far, or may not be read.
+func (f *farewell) collect(ctx context.Context, now uint64) (told bool, err error) {
+	f.store.beginList(listResume)
+	exactly := func(rv uint64) metav1.ListOptions {
+		return metav1.ListOptions{ResourceVersion: object.FormatVersion(rv), ResourceVersionMatch: metav1.ResourceVersionMatchExact}
+	}
+	rv, err := f.pages(ctx, exactly(f.from.ResourceVersion), f.store.load)
+	if err != nil || rv != f.from.ResourceVersion {
+		return false, passing(err)
+	}
+	for _, heir := range f.heirs() {
+		for _, at := range []uint64{f.from.ResourceVersion, now} {
+			rv, err := heir.pages(ctx, exactly(at), func(o *object.Object, _ *object.Scanned) {
+				f.store.mu.Lock()
+				defer f.store.mu.Unlock()
+				f.store.set(o.Ref.Key, entry{})
+			})
+			if err != nil || rv != at {
+				return false, passing(err)
+			}
+		}
+	}
+	return true, nil
+}
+
+// passing is err where asking again may help.
+func passing(err error) error {
+	if err == nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsForbidden(err) || cannotTell(err) ||
+		errors.Is(err, errRefused) {
+		return nil
+	}
+	return err
+}
+
+// leave sends that every object of the store has left at resourceVersion rv, and waits until that is on the bus. Nobody else
+// uses the store.
+func (s *store) leave(ctx context.Context, rv uint64) (int, error) {
+	all := newCount()
+	for key, e := range s.objects {
+		d := &object.Delta{
+			Op: object.Left, Inferred: true, Ref: e.last.Ref, Before: e.last, ResourceVersion: rv, Previous: e.last.ResourceVersion,
+			History: s.history, Observed: s.now().UnixNano(), Scope: s.scope, Acker: all.Add(struct{}{}),
+		}
+		s.metrics.count(d)
+		if err := s.lane.Put(ctx, key, heldBytes(d), d); err != nil {
+			return 0, err
+		}
+	}
+	done := make(chan struct{})
+	all.Seal(func() { close(done) })
+	select {
+	case <-done:
+		return len(s.objects), nil
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+}
+
+// newest is the last resourceVersion, also where only heirs may ask for it: they are in other namespaces. Where the objects cannot be
+// read any more, other resources tell it, or it is taken for the one behind the last that is known.
+func (f *farewell) newest(ctx context.Context) (uint64, error) {
+	rv, err := f.latest(ctx)
+	if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+		return rv, err
+	}
+	others := f.heirs()
+	if f.blind && f.elsewhere != nil {
+		others = append(others, f.elsewhere()...)
+	}
+	for _, r := range others {
+		if rv, err := r.latest(ctx); err == nil {
+			return rv, nil
+		}
+	}
+	if f.blind && f.elsewhere == nil {
+		return f.from.ResourceVersion + 1, nil
+	}
+	return 0, err
+}
