@@ -124,7 +124,7 @@ snapshot: {mode: %s}
 bus:
   %s
 checkpoint: %s
-server: {address: %q}
+server: {address: %q, pprof: true}
 %s
 `, clusterName, c.Watch, c.Snapshot, destination, c.Checkpoint, address, c.Extra)
 	args := []string{"--kubeconfig", c.Kubeconfig}
@@ -166,6 +166,7 @@ server: {address: %q}
 // finish stops the agent if that has not been done, and looks at what it leaves behind.
 func (a *agent) finish(t testing.TB) {
 	t.Helper()
+	a.explain(t)
 	if !a.ended() {
 		if err := a.stop(time.Minute); err != nil {
 			t.Errorf("agent, asked to stop: %v", err)
@@ -188,6 +189,19 @@ func (a *agent) finish(t testing.TB) {
 	if t.Failed() {
 		lines := strings.Split(strings.TrimSpace(string(log)), "\n")
 		t.Logf("end of the agent's log:\n%s", strings.Join(lines[max(0, len(lines)-30):], "\n"))
+	}
+}
+
+// explain logs, where the test has failed, what the agent that runs says of itself, and what it is doing.
+func (a *agent) explain(t testing.TB) {
+	if !t.Failed() || a.ended() || a.url == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, path := range []string{"/readyz", "/status", "/debug/pprof/goroutine?debug=1"} {
+		text, err := a.get(ctx, path)
+		t.Logf("%s of the agent (%v):\n%s", path, err, text)
 	}
 }
 

@@ -278,9 +278,9 @@ func (e *election) told(t testing.TB) {
 func (e *election) remembered(t testing.TB) {
 	t.Helper()
 	key := objectKey{Resource: "configmaps", Namespace: e.own, Name: checkpointName}
-	before := len(e.history.of("configmaps")[key])
+	before := e.history.ofObject(key)
 	eventually(t, time.Minute, func() error {
-		if len(e.history.of("configmaps")[key]) == before {
+		if e.history.ofObject(key) == before {
 			return errors.New("the checkpoint is not saved")
 		}
 		return nil

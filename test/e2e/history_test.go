@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,10 +32,10 @@ type history struct {
 	client *clientv3.Client
 
 	mu       sync.Mutex
-	versions map[objectKey][]*version
-	counts   map[string]int // Of versions and deletions, by resource.
-	latest   uint64         // The last revision with a change of these resources.
-	reached  uint64         // The last revision seen.
+	versions map[string]map[objectKey][]*version // By resource.
+	counts   map[string]int                      // Of versions and deletions, by resource.
+	latest   uint64                              // The last revision with a change of these resources.
+	reached  uint64                              // The last revision seen.
 	err      error
 }
 
@@ -47,7 +46,7 @@ func openHistory(endpoint string) (*history, error) {
 	if err != nil {
 		return nil, fmt.Errorf("etcd client: %w", err)
 	}
-	return &history{client: client, versions: make(map[objectKey][]*version), counts: make(map[string]int)}, nil
+	return &history{client: client, versions: make(map[string]map[objectKey][]*version), counts: make(map[string]int)}, nil
 }
 
 // run follows etcd until ctx ends.
@@ -94,7 +93,7 @@ func (h *history) add(ev *clientv3.Event) error {
 		return nil
 	}
 	if v == nil {
-		list := h.versions[object]
+		list := h.versions[resource][object]
 		if len(list) == 0 || list[len(list)-1].Deleted {
 			return fmt.Errorf("etcd %s at %d: deletion of what there was not", key, rev)
 		}
@@ -103,7 +102,10 @@ func (h *history) add(ev *clientv3.Event) error {
 	if v.Key != object {
 		return fmt.Errorf("etcd %s at %d has the object %s", key, rev, v.Key)
 	}
-	h.versions[object] = append(h.versions[object], v)
+	if h.versions[resource] == nil {
+		h.versions[resource] = make(map[objectKey][]*version)
+	}
+	h.versions[resource][object] = append(h.versions[resource][object], v)
 	h.counts[resource]++
 	h.latest = max(h.latest, rev)
 	return nil
@@ -176,9 +178,18 @@ func (h *history) catchUp(ctx context.Context) (uint64, error) {
 func (h *history) of(resources ...string) map[objectKey][]*version {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	all := maps.Clone(h.versions)
-	maps.DeleteFunc(all, func(k objectKey, _ []*version) bool { return !slices.Contains(resources, k.Resource) })
+	all := make(map[objectKey][]*version)
+	for _, resource := range resources {
+		maps.Copy(all, h.versions[resource])
+	}
 	return all
+}
+
+// ofObject is how many versions and deletions of one object there are so far: cheap enough to be looked at again and again.
+func (h *history) ofObject(key objectKey) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.versions[key.Resource][key])
 }
 
 // count is how many versions and deletions of some resources there are so far.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -84,28 +85,29 @@ func TestReload(t *testing.T) {
 	all := append([]string{"secrets", "deployments.apps"}, stay...)
 	count := p.history.count(all...)
 	written := func() int { return p.history.count(all...) - count }
-	swapped := 0
+	var swapped atomic.Int64
 	var at []uint64 // Revisions at which a selection was in force.
-	ws := &writers{api: p.api, done: func() bool { return swapped == 2 && written() >= revisions }}
+	ws := &writers{api: p.api, done: func() bool { return swapped.Load() == 2 && written() >= revisions }}
 	// swap is one step of the one who changes the configuration: at a third, and at two thirds.
 	swap := func(ctx context.Context) error {
+		n := int(swapped.Load())
 		due := func() error {
-			if swapped == 2 && !ws.done() || written() < revisions*(swapped+1)/3 {
+			if n == 2 && !ws.done() || written() < revisions*(n+1)/3 {
 				return errors.New("not yet")
 			}
 			return nil
 		}
-		if await(ctx, time.Second, due) != nil || swapped == 2 {
+		if await(ctx, time.Second, due) != nil || n == 2 {
 			return nil // Called again.
 		}
 		watch := []string{
 			"  - resources: [" + widgets + "]\n  - resources: [configmaps]\n  - resources: [deployments]",
 			"  - resources: [configmaps]\n    labelSelector: no=such\n  - resources: [configmaps, " + widgets + ", secrets]",
-		}[swapped]
+		}[n]
 		if err := a.swap(watch); err != nil {
 			return err
 		}
-		if err := a.applied(ctx, swapped+1); err != nil {
+		if err := a.applied(ctx, n+1); err != nil {
 			return err
 		}
 		rev, err := p.history.revision(ctx)
@@ -113,7 +115,7 @@ func TestReload(t *testing.T) {
 			return err
 		}
 		at = append(at, rev)
-		swapped++
+		swapped.Add(1)
 		return nil
 	}
 	steps := []func(context.Context) error{swap}
