@@ -88,6 +88,9 @@ func ruleOf(l *loaded, i int, log *slog.Logger, m *filter.Metrics) (informers.Ru
 	if err != nil {
 		return informers.Rule{}, fmt.Errorf("%s: %w", o.Rule, err)
 	}
+	if r.Where != "" {
+		rule.Where = o.OnError + ": " + r.Where
+	}
 	rule.Filter = func(res *object.Resource) informers.Filter {
 		if x := f.For(res); x != nil { // a nil pointer in the interface would be none
 			return x

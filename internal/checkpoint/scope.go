@@ -22,6 +22,8 @@ type Scope struct {
 	Content string `json:"content,omitempty"`
 	// Filtered tells that some of what happened may have been withheld, and that how much it was is not kept.
 	Filtered bool `json:"filtered,omitempty"`
+	// Where names what withholds objects as a whole, "": nothing does.
+	Where string `json:"where,omitempty"`
 	// Aggregated tells that another server serves the resource, by an APIService: where it is not served, its objects live on.
 	Aggregated bool `json:"aggregated,omitempty"`
 

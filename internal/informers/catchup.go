@@ -254,14 +254,22 @@ const (
 	offerNeedsVerdict              // the server has to be asked about ref first
 )
 
-// offerBatch bounds how many deltas are put under one hold of mu, so that live deltas do not wait for a whole snapshot.
-const offerBatch = 256
+// offerBatch bounds how many deltas are put under one hold of mu, and offerFor for how long, so that live deltas do not wait for a
+// whole snapshot.
+const (
+	offerBatch = 256
+	offerFor   = 10 * time.Millisecond
+)
 
 // offerDue puts what is due into the queue, in key order, as long as there is room.
 func (s *store) offerDue(gone verdict) (offer, *object.Ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for range offerBatch {
+	began := time.Now()
+	for n := range offerBatch {
+		if n > 0 && s.filters.Load() != nil && time.Since(began) > offerFor { // an expression may take as long for one
+			return offeredSome, nil
+		}
 		if s.listing != notListing || len(s.announce) > 0 {
 			return offeredAll, nil
 		}

@@ -269,6 +269,7 @@ func (d *definition) follows(now *definition) (changed bool) {
 		same++
 	}
 	changed = now.generation > same
+	d.established = d.established || now.established // while nobody watched
 	d.generation, d.ending, d.storage = now.generation, now.ending, now.storage
 	return changed
 }

@@ -244,7 +244,7 @@ func (s *Set) departed(of *running, node string) *informer {
 	sel := of.selection
 	sel.fields += node
 	i := s.newInformer(of.resource, sel.name(of.resource), sel, of.lane)
-	i.store.filter(*of.store.filters.Load()) // a new selection may have others than its clauses
+	i.store.filter(of.store.filters.Load()) // a new selection may have others than its clauses
 	i.shared = true
 	return i
 }

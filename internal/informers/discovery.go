@@ -37,6 +37,8 @@ type Rule struct {
 	Redact []string
 	// Filter tells what is withheld of a resource. nil, or where it returns nil: nothing.
 	Filter func(r *object.Resource) Filter
+	// Where names what of Filter withholds objects as a whole, reads included; "": it tells of each object that there is.
+	Where string
 }
 
 func (r *Rule) match(group, version, resource string) bool {

@@ -147,6 +147,7 @@ func (f *farewell) say(ctx context.Context) error {
 	switch {
 	case now < f.from.ResourceVersion: // etcd was restored
 		s.history = f.from.History + 1
+	case f.from.Where != "": // what was kept back is not told now
 	case !f.blind:
 		if told, err = f.collect(ctx, now); err != nil {
 			return err

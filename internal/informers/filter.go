@@ -1,6 +1,9 @@
 package informers
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"math"
 
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -12,36 +15,71 @@ type Filter interface {
 	Withholds(d *object.Delta) (reason string)
 }
 
-// filters are those of a scope's clauses, by the index of the clause. nil: nothing is withheld.
-type filters []Filter
+// filters are those of a scope. nil: nothing is withheld.
+type filters struct {
+	of []Filter // by the index of the clause
+	// where names what withholds objects as a whole, "": nothing does.
+	where string
+}
 
 // newFilters are those of the clauses, nil where none has one.
-func newFilters(r *object.Resource, clauses []clause) filters {
-	out, any := make(filters, len(clauses)), false
+func newFilters(r *object.Resource, clauses []clause) *filters {
+	out, some := &filters{of: make([]Filter, len(clauses))}, false
+	h, whole := sha256.New(), false
 	for n := range clauses {
-		if rule := clauses[n].rule; rule != nil && rule.Filter != nil {
-			out[n] = rule.Filter(r)
-			any = any || out[n] != nil
+		rule := clauses[n].rule
+		if rule == nil {
+			continue
+		}
+		if rule.Filter != nil {
+			out.of[n] = rule.Filter(r)
+			some = some || out.of[n] != nil
+		}
+		if rule.Where != "" {
+			whole = true
+			fmt.Fprintf(h, "%d %s\n", n, rule.Where) // a hash never fails
 		}
 	}
-	if !any {
+	if whole {
+		out.where = hex.EncodeToString(h.Sum(nil)[:8])
+	}
+	if !some {
 		return nil
 	}
 	return out
 }
 
-// filter has the filters of the scope replaced. What was withheld so far stays counted.
-func (s *store) filter(f filters) {
-	s.filters.Store(&f)
+// filter has the filters of the scope replaced. What was withheld so far stays counted. anew: other objects are withheld as a whole
+// than before.
+func (s *store) filter(f *filters) (anew bool) {
+	was := s.where()
+	s.filters.Store(f)
 	if f != nil {
 		s.filtered.Store(true)
 	}
+	return s.where() != was
+}
+
+// where names what withholds objects as a whole, "": nothing does.
+func (s *store) where() string {
+	if f := s.filters.Load(); f != nil {
+		return f.where
+	}
+	return ""
+}
+
+// tellAnew has a snapshot begin as soon as it can, unless the one of the start is still to come.
+func (s *store) tellAnew() {
+	s.mu.Lock()
+	s.sweep = s.sweep || s.loaded
+	s.mu.Unlock()
+	s.wakeCursor()
 }
 
 // told notes that nobody expects any more to hear of what was withheld so far.
 func (s *store) told() {
 	s.filtered.Store(false)
-	if f := s.filters.Load(); f != nil && *f != nil {
+	if s.filters.Load() != nil {
 		s.filtered.Store(true)
 	}
 }
@@ -50,15 +88,15 @@ func (s *store) told() {
 // it is no more. The caller does not need mu.
 func (s *store) withheld(d *object.Delta) string {
 	f := s.filters.Load()
-	if f == nil || *f == nil {
+	if f == nil {
 		return ""
 	}
 	o := d.After
 	if o == nil {
 		o = d.Before
 	}
-	if n := int(o.Ref.Clause); n < len(*f) && (*f)[n] != nil {
-		return (*f)[n].Withholds(d)
+	if n := int(o.Ref.Clause); n < len(f.of) && f.of[n] != nil {
+		return f.of[n].Withholds(d)
 	}
 	return ""
 }

@@ -128,7 +128,7 @@ func (n *namespaces) endList(rv uint64) {
 		delete(n.gone, name)
 	}
 	for name := range was {
-		if n.there[name] == nil {
+		if n.there[name] == nil && n.set.observesNamespace(name) {
 			n.gone[name] = rv
 		}
 	}
@@ -155,8 +155,10 @@ func (n *namespaces) event(typ watch.EventType, raw []byte) error {
 	switch was := n.there[name]; {
 	case typ == watch.Deleted:
 		delete(n.there, name)
-		n.gone[name] = rv
-		signal(n.left)
+		if n.set.observesNamespace(name) {
+			n.gone[name] = rv
+			signal(n.left)
+		}
 	case was == nil || was.uid != m.Metadata.UID:
 		now := &namespace{uid: m.Metadata.UID}
 		if typ == watch.Added {
@@ -167,6 +169,16 @@ func (n *namespaces) event(typ watch.EventType, raw []byte) error {
 		signal(n.woken)
 	}
 	return nil
+}
+
+// observesNamespace tells that there is an informer of that namespace alone. The caller holds mu.
+func (s *Set) observesNamespace(name string) bool {
+	for _, i := range s.informers {
+		if i.namespace == name {
+			return true
+		}
+	}
+	return false
 }
 
 // deny takes it that the list of an informer was forbidden.

@@ -107,7 +107,7 @@ func (i *informer) position() (checkpoint.Position, bool) {
 	p.Group, p.Version, p.Resource, p.Kind, p.Namespaced = r.Group, r.Version, r.Name, r.Kind, r.Namespaced
 	p.Namespaces, p.LabelSelector, p.FieldSelector = i.patterns, i.labels, i.fields
 	p.Clauses, p.Redact, p.Content = i.kept(), i.redacted, i.content
-	p.Filtered = i.store.filtered.Load()
+	p.Filtered, p.Where = i.store.filtered.Load(), i.store.where()
 	p.Aggregated = i.isAggregated()
 	p.LastSeen = i.state.lastSeen()
 	return p, true

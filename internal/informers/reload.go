@@ -14,7 +14,8 @@ import (
 
 // A new selection is taken while the set runs. Of each scope one of four things becomes:
 //
-//   - it is as it was, at most other filters apply: its informer goes on;
+//   - it is as it was, at most other filters apply: its informer goes on (where others withhold objects as a whole, a snapshot
+//     tells of those that there are);
 //   - the same objects are taken, but other rules take them, or they are cut and redacted otherwise: the informer comes to
 //     rest, and another one goes on from there, as after a restart of the agent;
 //   - it is no longer selected: its informer comes to rest, and a farewell is said (selection.go);
@@ -108,7 +109,7 @@ func (s *Set) reload(ctx context.Context, sel *selecting, begin func([]*running,
 	s.namespaces.widen(ctx)
 
 	s.mu.Lock()
-	chosen, unserved := choose(sel.Rules, s.withObserved(all), aliasesTold(unknown), s.taken())
+	chosen, unserved := choose(sel.Rules, s.withObserved(all), aliasesTold(unknown), s.stillTaken(sel))
 	chosen = s.observed(chosen)
 	want, err := s.want(sel, chosen)
 	if err != nil {
@@ -124,7 +125,9 @@ func (s *Set) reload(ctx context.Context, sel *selecting, begin func([]*running,
 		case i.silent:
 			resting = append(resting, i)
 		case ok && i.takesAs(&w):
-			i.store.filter(newFilters(i.resource, w.clauses))
+			if i.store.filter(newFilters(i.resource, w.clauses)) && i.snapshots != SnapshotNever {
+				i.store.tellAnew()
+			}
 		default:
 			resting = append(resting, i)
 		}
@@ -220,6 +223,18 @@ func (i *informer) takesAs(w *wanted) bool {
 	return sameResource && i.content == w.content && slices.EqualFunc(i.clauses, w.clauses, func(a, b clause) bool {
 		return a.limits() == b.limits()
 	})
+}
+
+// stillTaken are those of taken that a rule of sel names as they are taken. The caller holds mu.
+func (s *Set) stillTaken(sel *selecting) map[schema.GroupResource]bool {
+	out := map[schema.GroupResource]bool{}
+	for _, i := range s.informers {
+		r := i.resource
+		if slices.ContainsFunc(sel.Rules, func(rule Rule) bool { return rule.match(r.Group, r.Version, r.Name) }) {
+			out[groupResource(r)] = true
+		}
+	}
+	return out
 }
 
 // taken are the resources that have an informer. The caller holds mu.

@@ -90,7 +90,7 @@ func (i *informer) snapshotBehind(c *origin) (*snapshot, []*notice) {
 	switch {
 	case i.snapshots == SnapshotNever:
 		return nil, nil
-	case c.inherited, !c.continued && (i.snapshots == SnapshotAlways || i.asked && i.heard == nil): // nothing of it is on the bus
+	case c.inherited, c.Where != i.store.where(), !c.continued && (i.snapshots == SnapshotAlways || i.asked && i.heard == nil): // nothing of it is on the bus, or not all
 		snap := newSnapshot(i.scope, "", c.ResourceVersion, time.Now())
 		return snap, []*notice{i.store.started(snap)}
 	case c.Snapshot == nil:
@@ -101,6 +101,7 @@ func (i *informer) snapshotBehind(c *origin) (*snapshot, []*notice) {
 		scope = i.nameIn(i.resource, c.Snapshot.Namespace)
 	}
 	snap := resumeSnapshot(scope, c.Snapshot)
+	snap.filtered = c.Filtered
 	if snap.cursor == "" { // nobody knows if it was announced
 		return snap, []*notice{i.store.started(snap)}
 	}

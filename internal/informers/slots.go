@@ -16,6 +16,8 @@ const (
 	concurrentLists = 8
 	// concurrentLate bounds how many lists of groups that do not answer begin at a time.
 	concurrentLate = 2
+	// lateAtOnce is how many lists may be under way without a slot.
+	lateAtOnce = 32
 	// lateAfter is when a list is late that is not answered.
 	lateAfter = 5 * time.Second
 )
@@ -27,6 +29,7 @@ type slots struct {
 
 	mu     sync.Mutex
 	groups map[string]bool // that are late
+	alone  int             // lists without a slot
 }
 
 func newSlots() *slots {
@@ -39,10 +42,8 @@ func newSlots() *slots {
 type slot struct {
 	of    *slots
 	group string
-	timer *time.Timer // runs while an answer is awaited
-
-	mu   sync.Mutex
-	held chan struct{} // nil: it was given back
+	timer *time.Timer   // runs while an answer is awaited
+	held  chan struct{} // nil: it was given back; under the slots' mu
 }
 
 // take waits for a slot. Its error is the cause of ctx.
@@ -59,6 +60,8 @@ func (s *slots) take(ctx context.Context, group string) (*slot, error) {
 		return nil, context.Cause(ctx)
 	}
 	l := &slot{of: s, group: group, held: from}
+	s.mu.Lock() // it may be late before it is returned
+	defer s.mu.Unlock()
 	l.timer = time.AfterFunc(s.after, l.isLate)
 	return l, nil
 }
@@ -66,11 +69,17 @@ func (s *slots) take(ctx context.Context, group string) (*slot, error) {
 // isLate gives back what a list holds of which no answer has come.
 func (l *slot) isLate() {
 	l.of.mu.Lock()
-	l.of.groups[l.group] = true
-	l.of.mu.Unlock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.giveBack()
+	defer l.of.mu.Unlock()
+	switch {
+	case l.held == nil:
+	case l.of.alone == lateAtOnce:
+		l.timer.Reset(l.of.after)
+	default:
+		l.of.groups[l.group] = true
+		l.of.alone++
+		<-l.held
+		l.held = nil
+	}
 }
 
 // answered notes that the server has answered, asks that it is asked for more.
@@ -80,20 +89,15 @@ func (l *slot) asks()     { l.timer.Reset(l.of.after) }
 // done ends the list. ok: it was read.
 func (l *slot) done(ok bool) {
 	l.timer.Stop()
+	l.of.mu.Lock()
+	defer l.of.mu.Unlock()
 	if ok {
-		l.of.mu.Lock()
 		delete(l.of.groups, l.group)
-		l.of.mu.Unlock()
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.giveBack()
-}
-
-// giveBack is for those who hold mu.
-func (l *slot) giveBack() {
-	if l.held != nil {
-		<-l.held
-		l.held = nil
+	if l.held == nil {
+		l.of.alone--
+		return
 	}
+	<-l.held
+	l.held = nil
 }

@@ -28,6 +28,8 @@ type snapshot struct {
 	// the bus. (The delta of what has changed is acknowledged below the checkpoint, and the read of that object before it.)
 	resumed bool
 	cursor  string
+	// filtered: a change may have been withheld, before the read of that object was on the bus.
+	filtered bool
 }
 
 func newSnapshot(scope, namespace string, rv uint64, began time.Time) *snapshot {
@@ -55,7 +57,7 @@ func (s *snapshot) takes(o *object.Object) bool {
 	case s.namespace != "" && o.Ref.Namespace() != s.namespace:
 		return false
 	case s.resumed:
-		return o.Ref.Key > s.cursor && o.ResourceVersion <= s.rv
+		return o.Ref.Key > s.cursor && (s.filtered || o.ResourceVersion <= s.rv)
 	}
 	return true
 }

@@ -1,0 +1,158 @@
+package informers_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// without withholds all that has a value which begins so.
+type without string
+
+func (w without) Withholds(d *object.Delta) string {
+	o := d.After
+	if o == nil {
+		o = d.Before
+	}
+	if strings.HasPrefix(valueOf(o), string(w)) {
+		return "where"
+	}
+	return ""
+}
+
+// keepsBack has a rule send nothing of what has a value that begins so.
+func keepsBack(value string) func(*informers.Rule) {
+	return func(r *informers.Rule) {
+		r.Where = "value != " + value
+		r.Filter = func(*object.Resource) informers.Filter { return without(value) }
+	}
+}
+
+// atMark waits until the checkpoint has come to rv.
+func (l *life) atMark(t *testing.T, m *memory, rv uint64) {
+	t.Helper()
+	eventually(t, "the checkpoint to come so far", func() bool {
+		_ = m.Flush(t.Context())
+		c, _ := m.saved("configmaps")
+		return c.ResourceVersion == rv
+	})
+}
+
+// A change that was withheld before the read of its object was on the bus does not take the place of that read.
+func TestWithheldBehindAnUnacknowledgedRead(t *testing.T) {
+	for name, onDemand := range map[string]bool{"at the start": false, "on demand": true} {
+		t.Run(name, func(t *testing.T) {
+			s, m := newAPIServer(t), newMemory()
+			s.put("a", "1", nil)
+			s.put("b", "1", nil)
+			first := live(t, s, m, func(o *informers.Options, rec *recorder) {
+				rec.held = !onDemand
+				o.Rules[0] = rule(filtered(""))
+			})
+			want := []string{"snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→1"}
+			if onDemand {
+				want = append(want, "snapshot.completed 2")
+				first.wait(t, want...)
+				first.mu.Lock()
+				first.held = true
+				first.mu.Unlock()
+				if _, err := first.set.Snapshot(t.Context(), "", ""); err != nil {
+					t.Fatal(err)
+				}
+				want = append(want, want[:3]...)
+			}
+			first.wait(t, want...)
+			first.atMark(t, m, s.put("b", "noise", nil).rv)
+			first.end()
+			second := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(filtered("")) })
+			second.waitPerName(t, "snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→noise", "snapshot.completed 2")
+		})
+	}
+}
+
+// What is kept back as a whole is told by a snapshot once it is not any more, and what was told before is not part of one that keeps
+// it back: by a reload, and by a restart.
+func TestOtherObjectsAreKeptBack(t *testing.T) {
+	for name, reload := range map[string]bool{"reload": true, "restart": false} {
+		t.Run(name, func(t *testing.T) {
+			s, m := newAPIServer(t), newMemory()
+			s.put("a", "1", nil)
+			last := s.put("b", "hidden", nil)
+			rules := func(r informers.Rule) func(*informers.Options, *recorder) {
+				return func(o *informers.Options, _ *recorder) { o.Rules[0] = r }
+			}
+			l := live(t, s, m, rules(rule(keepsBack("hidden"))))
+			told := []string{"snapshot.started 2", "r a uid-1 -→1", "snapshot.completed 1"}
+			l.waitPerName(t, told...)
+			next := func(r informers.Rule, want ...string) {
+				t.Helper()
+				if reload {
+					l.reload(t, selection(r))
+					told = append(told, want...)
+				} else {
+					l.atMark(t, m, last.rv)
+					l.end()
+					l, told = live(t, s, m, rules(r)), want
+				}
+				l.waitPerName(t, told...)
+			}
+			next(rule(nil), "snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→hidden", "snapshot.completed 2")
+			next(rule(keepsBack("1")), "snapshot.started 2", "r b uid-2 -→hidden", "snapshot.completed 1")
+		})
+	}
+}
+
+// A farewell does not tell what was kept back as a whole.
+func TestFarewellKeepsBack(t *testing.T) {
+	s, m := newAPIServer(t), newMemory()
+	s.put("a", "1", nil)
+	s.put("b", "hidden", nil)
+	l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(keepsBack("hidden")) })
+	l.waitPerName(t, "snapshot.started 2", "r a uid-1 -→1", "snapshot.completed 1")
+	l.reload(t, selection(rule(inNamespaces("other"))))
+	s.put("c", "1", nil) // a farewell waits for something that is later
+	l.waitPerName(t, "snapshot.started 2", "r a uid-1 -→1", "snapshot.completed 1",
+		"gap 0 selection-changed", "snapshot.started 0", "snapshot.completed 0", "snapshot.started 0", "snapshot.completed 0")
+}
+
+// A resource that is asked for by its other name is observed under that at once.
+func TestReloadToTheOtherName(t *testing.T) {
+	s, m := newEvents(t), newMemory()
+	named := func(p informers.Pattern) informers.Rule {
+		return rule(func(r *informers.Rule) { r.Resources = []informers.Pattern{p} })
+	}
+	l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = named(pattern("events")) })
+	l.awaitPhases(t, "events watching")
+	l.reload(t, selection(named(written{text: "events.events.k8s.io"})))
+	if got := l.set.Status(); len(got) != 1 || got[0].Scope != "events.events.k8s.io" {
+		t.Errorf("observed are %v", phases(l.set))
+	}
+}
+
+// newEvents has an API server serve events, under both of their names.
+func newEvents(t *testing.T) *apiServer {
+	s := newAPIServer(t)
+	list := `{"name":"events","singularName":"event","namespaced":true,"kind":"Event","verbs":["list","watch"]}]}`
+	answers := map[string]string{
+		"/api/v1": `{"kind":"APIResourceList","groupVersion":"v1","resources":[` + list,
+		"/apis": `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"events.k8s.io","versions":[{"groupVersion":"events.k8s.io/v1","version":"v1"}],` +
+			`"preferredVersion":{"groupVersion":"events.k8s.io/v1","version":"v1"}}]}`,
+		"/apis/events.k8s.io/v1": `{"kind":"APIResourceList","groupVersion":"events.k8s.io/v1","resources":[` + list,
+	}
+	s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+		if text := answers[r.URL.Path]; text != "" {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, text)
+			return true
+		}
+		if strings.HasSuffix(r.URL.Path, "/events") {
+			r.URL.Path = "/api/v1/configmaps"
+		}
+		return false
+	}
+	return s
+}
