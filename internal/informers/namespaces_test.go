@@ -153,7 +153,7 @@ func TestAccessReviewsFail(t *testing.T) {
 	l.wait(t, "snapshot.started 1", "r cm uid-2 -→1", "snapshot.completed 1")
 	s.guard.Lock()
 	defer s.guard.Unlock()
-	if most := 2*(namespaces+2) + 1; s.reviews > most {
+	if most := 3 * (namespaces + 1); s.reviews > most {
 		t.Errorf("%d reviews of %d namespaces, want %d at most: half of them failed", s.reviews, namespaces+1, most)
 	}
 }
