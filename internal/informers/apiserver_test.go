@@ -345,3 +345,10 @@ func selectedType(v *version, selector labels.Selector) string {
 		return ""
 	}
 }
+
+// uidOf is the uid of a ConfigMap that is there.
+func (s *apiServer) uidOf(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now["shop/"+name].uid
+}

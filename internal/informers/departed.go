@@ -45,6 +45,7 @@ type departures struct {
 	resource *object.Resource    // Nodes
 	nodes    *store              // those that there are
 	scopeOf  func(string) string // of one node's Node
+	told     atomic.Pointer[tellable]
 }
 
 // departure is the deletion of a Node, or that one was made.
@@ -132,9 +133,13 @@ func (d *departures) look(delta *object.Delta) (*object.Delta, *departure) {
 	name := delta.Ref.Name()
 	b := &both{inner: delta.Acker}
 	b.left.Store(2)
-	forward := *delta
-	forward.Scope, forward.Acker = d.scopeOf(name), b
-	return &forward, &departure{node: name, at: delta.ResourceVersion, since: createdAt(delta.Before), both: b}
+	forward := d.told.Load().forward(delta)
+	if forward == nil {
+		b.left.Store(1)
+	} else {
+		forward.Scope, forward.Acker = d.scopeOf(name), b
+	}
+	return forward, &departure{node: name, at: delta.ResourceVersion, since: createdAt(delta.Before), both: b}
 }
 
 // createdAt is when the object was made, zero where that cannot be told.
@@ -173,6 +178,9 @@ func (s *Set) follow(all []served) []*running {
 func (s *Set) followNodes() []*running {
 	d := s.departures
 	sel, err := s.sel.plain(d.resource)
+	if err == nil {
+		err = s.tellNodes()
+	}
 	if err != nil {
 		s.o.Log.Error("nodes that go cannot be followed", "err", err)
 		return nil

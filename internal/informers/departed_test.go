@@ -37,6 +37,7 @@ func startCompanion(t *testing.T, s *apiServer, m *memory, change func(*informer
 	reg := prometheus.NewPedanticRegistry()
 	l := live(t, s, m, func(o *informers.Options, rec *recorder) {
 		o.Departed, o.Registerer = true, reg
+		o.Rules = append(o.Rules, rule(func(r *informers.Rule) { r.Resources = []informers.Pattern{pattern("nodes")} }))
 		o.Part = func(_, resource string) informers.Part {
 			if resource == "nodes" {
 				return informers.Part{None: true}
@@ -387,5 +388,33 @@ func TestNoNodesAreFollowedForAWholeCluster(t *testing.T) {
 	case url := <-asked:
 		t.Errorf("asked for %s", url)
 	default:
+	}
+}
+
+// Of a Node that goes, what the rules take of Nodes is told, and nothing else; what it has left is looked after all the same.
+func TestDepartedNodeOfNoRule(t *testing.T) {
+	s, m := cluster(t, "n1", "n2", "n3"), newMemory()
+	yes := map[string]string{"told": "yes"}
+	s.putIn("", "n2", "node", yes)
+	s.putIn("", "n3", "node", yes)
+	ofNodes := func(change func(*informers.Rule)) informers.Rule {
+		return rule(func(r *informers.Rule) {
+			r.Resources, r.LabelSelector = []informers.Pattern{pattern("nodes")}, "told=yes"
+			change(r)
+		})
+	}
+	c := startCompanion(t, s, m, func(o *informers.Options, _ *recorder) {
+		o.Rules = []informers.Rule{rule(nil), ofNodes(func(*informers.Rule) {})}
+	})
+	for _, name := range []string{"n1", "n2"} {
+		gone := s.deleteIn("", name)
+		c.waitScope(t, unbound+name, takenOver(fmt.Sprintf("r %s %s -→1", name, s.uidOf(name)))...)
+		nodesReach(t, m, gone.rv)
+	}
+	c.reload(t, selection(rule(nil), ofNodes(filtered("d"))))
+	nodesReach(t, m, s.deleteIn("", "n3").rv)
+	c.waitScope(t, nodeObject("n2"), "d n2 uid-3 node→-")
+	for _, name := range []string{"n1", "n3"} {
+		c.waitScope(t, nodeObject(name))
 	}
 }

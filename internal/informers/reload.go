@@ -117,6 +117,9 @@ func (s *Set) reload(ctx context.Context, sel *selecting, begin func([]*running,
 		return err
 	}
 	s.sel = sel // what is born from here on is observed as it says
+	if err := s.tellNodes(); err != nil {
+		s.o.Log.Error("nodes that go are told as before", "err", err)
+	}
 	var resting []*running
 	for scope, i := range s.informers {
 		w, ok := want[scope]
