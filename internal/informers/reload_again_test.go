@@ -73,6 +73,34 @@ func TestReloadTwice(t *testing.T) {
 	})
 }
 
+// Snapshots that follow one another within a second are told apart: the bus knows reads by them.
+func TestReloadSnapshotsDiffer(t *testing.T) {
+	s, m := newAPIServer(t), newMemory()
+	s.put("a", "1", map[string]string{"colour": "red"})
+	l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(selected("colour=red", "")) })
+	l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+	l.reload(t, selection(rule(nil)))
+	s.put("b", "1", nil) // a farewell waits for something that is later
+	<-l.set.Captured()
+	ids := map[string]int{}
+	eventually(t, "both snapshots", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		clear(ids)
+		reads := 0
+		for _, d := range l.deltas {
+			if d.Op == object.Read && d.Stream == nil && d.Ref.Name() == "a" {
+				ids[d.Snapshot]++
+				reads++
+			}
+		}
+		return reads == 2
+	})
+	if len(ids) != 2 {
+		t.Errorf("two snapshots have the ids %v", ids)
+	}
+}
+
 // Where a selection is taken before the first list is loaded, the snapshot of a start is still to be sent.
 func TestReloadBeforeTheFirstList(t *testing.T) {
 	s, m := newAPIServer(t), newMemory()

@@ -32,9 +32,11 @@ type snapshot struct {
 	filtered bool
 }
 
+// newSnapshot begins one. Its id is in those of its reads: another scope of the resource may have begun one at the same resourceVersion
+// within the same second, and the bus knows what it has by its id.
 func newSnapshot(scope, namespace string, rv uint64, began time.Time) *snapshot {
 	return &snapshot{
-		id: began.UTC().Format("20060102T150405Z") + "-" + object.FormatVersion(rv), scope: scope, namespace: namespace, rv: rv, began: began,
+		id: began.UTC().Format("20060102T150405.000Z") + "-" + object.FormatVersion(rv), scope: scope, namespace: namespace, rv: rv, began: began,
 		reads: newCursor(""), done: make(chan struct{}),
 	}
 }

@@ -199,7 +199,7 @@ func (a *agent) explain(t testing.TB) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	for _, path := range []string{"/readyz", "/status", "/debug/pprof/goroutine?debug=1"} {
+	for _, path := range []string{"/readyz", "/debug/pprof/goroutine?debug=1"} {
 		text, err := a.get(ctx, path)
 		t.Logf("%s of the agent (%v):\n%s", path, err, text)
 	}

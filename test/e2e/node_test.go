@@ -44,7 +44,7 @@ func startFleet(t *testing.T, p *plane, namespace string, nodes int) *fleet {
 		f.addNode(t, name)
 		t.Cleanup(func() { _ = p.api.remove(context.WithoutCancel(t.Context()), "/api/v1/nodes/"+name) }) // Gone already, or nobody's any more.
 	}
-	f.companion = startAgent(t, p, agentConfig{Bus: f.bus, Watch: "  - resources: [pods]", Extra: "mode: companion"})
+	f.companion = startAgent(t, p, agentConfig{Bus: f.bus, Watch: "  - resources: [pods, nodes]", Extra: "mode: companion"})
 	for _, name := range f.nodes {
 		f.agents[name] = f.startOn(t, name)
 	}

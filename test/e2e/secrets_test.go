@@ -83,6 +83,8 @@ func (p *planted) step(t *testing.T, name string, large int) {
 		t.Helper()
 		o["metadata"].(obj)["name"] = name
 		o = applied(o)
+		annotations := o["metadata"].(obj)["annotations"].(obj)
+		annotations["kapp.k14s.io/original"] = annotations[lastApplied] // Another tool keeps it there.
 		if resource == "configmaps" {
 			o["data"].(obj)["text"] = noise(large) // An annotation has no room for it.
 		}
