@@ -121,15 +121,19 @@ func (q *Queue[T]) unblock(w *waiter[T]) {
 }
 
 // settle brings the queue to rest after any change: whoever can go on now is woken, nobody else. After it, no Put waits
-// that could be admitted, and no Get waits while an item is free to be handed out.
+// that could be admitted, and no Get waits while an item is free to be handed out and its lane may have another worker.
 func (q *Queue[T]) settle() {
 	for w := q.nextPut(); w != nil; w = q.nextPut() {
 		q.add(w.item, q.keys[w.item.key])
 		q.finish(&q.puts, w, nil)
 	}
-	for q.gets.first != nil && q.ready != nil {
+	for !q.gets.empty() {
+		it := q.take()
+		if it == nil {
+			break
+		}
 		w := q.gets.last // the one that came last has the warmest stack; one that is left waiting has nothing to lose
-		w.item = q.take()
+		w.item = it
 		q.finish(&q.gets, w, nil)
 	}
 	if q.closed && q.queued == 0 {
@@ -137,64 +141,63 @@ func (q *Queue[T]) settle() {
 			q.finish(&q.gets, q.gets.first, ErrClosed)
 		}
 	}
-	if !q.rooms.empty() && q.below(3, 8) && !q.wanted() {
+	if !q.rooms.empty() && !q.wanted() {
 		for w := q.rooms.first; w != nil; {
 			next := w.next
-			if w.lane.curable() {
+			if w.lane.roomy(perFree - 1) {
 				q.finish(&q.rooms, w, nil)
 			}
 			w = next
 		}
 	}
-	if q.drained != nil && q.events == 0 {
+	if q.drained != nil && q.held.events == 0 {
 		close(q.drained)
 		q.drained = nil
 	}
 }
 
-// nextPut returns the waiting Put that is to be let in now, or nil:
-//
-//  1. A Put whose key is full is passed over; it waits for its key, not for room.
-//  2. A Put that would bring its lane above half of a bound stands back behind every lane that stays within, and with
-//     it all later Puts of its lane, so that they keep their order.
-//  3. The first Put of those left gets the room, or keeps all behind it waiting: a smaller one that slipped by would
-//     take the room that the larger one is waiting for, again and again.
-//  4. When no Put is left within its lane's share, nobody waits that a share would protect. Then the first of those
-//     above it gets the room.
-//
-// A lane that holds nothing is always within its share, so that no item is too large for it; and an empty queue fits
-// any item, so that none is too large for the queue.
+// nextPut returns the waiting Put that is to be let in now, or nil.
 //
 // settle asks again from the start after each Put, since that may change what stands against another; the list is only as
-// long as there are informers blocked, and in a full queue its first Put ends the walk.
+// long as there are informers blocked.
 func (q *Queue[T]) nextPut() *waiter[T] {
-	q.pass++
-	var above *waiter[T]
-	for w := q.puts.first; w != nil; w = w.next {
-		if w.keyFull {
-			continue
-		}
-		if w.lane.pass != q.pass && !w.lane.exceeds(w.item.bytes) {
-			return q.ifFits(w)
-		}
-		w.lane.pass = q.pass
-		if above == nil {
-			above = w
-		}
-	}
-	return q.ifFits(above)
-}
-
-func (q *Queue[T]) ifFits(w *waiter[T]) *waiter[T] {
+	w := q.firstPut()
 	if w == nil || !q.fits(w.item.bytes) {
 		return nil
 	}
 	return w
 }
 
+// firstPut returns the waiting Put that the next room is for, or nil:
+//
+//  1. A Put whose key is full is passed over; it waits for its key, not for room.
+//  2. So is a Put for which its lane holds too much for what is free, and with it all later Puts of its lane, so that they
+//     keep their order.
+//  3. The first Put of those left gets the room, or keeps all behind it waiting: a smaller one that slipped by would
+//     take the room that the larger one is waiting for, again and again.
+//
+// A lane that holds nothing never holds too much, so that no item is too large for it; and an empty queue fits any item, so
+// that none is too large for the queue.
+func (q *Queue[T]) firstPut() *waiter[T] {
+	q.pass++
+	for w := q.puts.first; w != nil; w = w.next {
+		switch {
+		case w.keyFull || w.lane.pass == q.pass:
+		case w.lane.exceeds(w.item.bytes):
+			w.lane.pass = q.pass
+		default:
+			return w
+		}
+	}
+	return nil
+}
+
+// wanted reports whether a Put waits for room that any other would take from it.
+func (q *Queue[T]) wanted() bool { return q.firstPut() != nil }
+
 // fits reports whether the bounds have room for an item of this size. An empty queue has, for any.
 func (q *Queue[T]) fits(size int64) bool {
-	return q.events == 0 || q.events < q.maxEvents && size <= q.maxBytes-q.bytes
+	return q.held.events == 0 || q.held.events < q.bound.events && size <= q.bound.bytes-q.held.bytes
 }
 
 // full reports whether the key whose youngest item is given has used up its share.
@@ -212,22 +215,37 @@ func (q *Queue[T]) setKeyFull(key string, full bool) {
 	}
 }
 
-// exceeds reports whether one more item of this size brings the lane above half of a bound.
-func (l *Lane[T]) exceeds(size int64) bool {
-	return l.events > 0 && (l.events >= l.q.maxEvents/2 || size > l.q.maxBytes/2-l.bytes)
+// held is what somebody holds of the queue.
+type held struct {
+	events int
+	bytes  int64
 }
 
-// below reports whether the queue is filled below num/den of both bounds.
-func (q *Queue[T]) below(num, den int64) bool {
-	return int64(q.events)*den < int64(q.maxEvents)*num && q.bytes*den < q.maxBytes*num
-}
+func (h *held) add(size int64)    { h.events, h.bytes = h.events+1, h.bytes+size }
+func (h *held) remove(size int64) { h.events, h.bytes = h.events-1, h.bytes-size }
 
-// wanted reports whether a Put waits for room, rather than for its key.
-func (q *Queue[T]) wanted() bool {
-	for w := q.puts.first; w != nil; w = w.next {
-		if !w.keyFull {
-			return true
-		}
+// within reports whether a lane that holds h of what all hold together would, with one more item, hold no more than n times
+// what is then free of bound. A lane that holds nothing would.
+func (h held) within(n int64, all, bound held, size int64) bool {
+	if h.events == 0 {
+		return true
 	}
-	return false
+	events, bytes := int64(bound.events-all.events-1), bound.bytes-all.bytes
+	return size <= bytes && int64(h.events)+1 <= n*events && h.bytes+size <= n*(bytes-size)
+}
+
+// exceeds reports whether one more item of this size is too much for the lane: it would hold more than perFree times what is
+// left free.
+func (l *Lane[T]) exceeds(size int64) bool {
+	return !l.held.within(perFree, l.q.held, l.q.bound, size)
+}
+
+// roomy reports whether the lane may take what TryPut has refused last, or an item of no size, as catch-up, with no more than n times of
+// what is left free: of the queue, and of the half of it that is for catch-up.
+func (l *Lane[T]) roomy(n int64) bool {
+	q := l.q
+	half := held{q.bound.events / 2, q.bound.bytes / 2}
+	size := l.refused.bytes
+	return l.held.within(n, q.held, q.bound, size) && l.caught.within(n, q.caught, half, size) &&
+		(!l.refused.set || q.fits(size) && !q.full(q.keys[l.refused.key]))
 }

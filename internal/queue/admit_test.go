@@ -7,74 +7,75 @@ import (
 	"github.com/kubecdc/kubecdc/internal/queue"
 )
 
-func TestLaneKeepsToHalfWhileOthersWait(t *testing.T) {
+func TestLaneLeavesHalfOfWhatItHolds(t *testing.T) {
 	for name, o := range map[string]queue.Options{
-		"events": {Events: 8, Bytes: 1000},
-		"bytes":  {Events: 1000, Bytes: 80},
+		"events": {Events: 9, Bytes: 1000},
+		"bytes":  {Events: 1000, Bytes: 90},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, o, func(f *fixture) {
 				for i := range 8 {
 					f.put("events", fmt.Sprint("e", i), 10)
 				}
-				if f.Len() != 8 {
-					t.Fatalf("a lane alone was let have %d of 8", f.Len())
+				if f.Len() != 6 {
+					t.Fatalf("a lane alone was let have %d of 9, want 6", f.Len())
 				}
-				f.put("events", "e8", 10)
+				f.log = nil
 				f.put("pods", "p0", 10)
 				f.put("pods", "p1", 10)
 				f.put("pods", "p2", 10)
-				f.log = nil
+				f.put("nodes", "n0", 10)
+				f.expect("put p0", "put p1", "put n0") // p2 would leave nothing to others
 
-				// e8 came first, but its lane is above half.
+				// e6 came first, but its lane holds too much still.
 				f.pass()
+				f.expect("got e0")
 				f.pass()
-				f.expect("got e0", "put p0", "got e1", "put p1")
-				f.pass() // the turn of pods
 				f.expect("got p0", "put p2")
-				// Nobody else waits now.
 				f.pass()
-				f.expect("got e2", "put e8")
+				f.expect("got n0")
+				f.pass()
+				f.expect("got e1")
+				f.pass()
+				f.expect("got p1", "put e6")
 			})
 		})
 	}
 }
 
-func TestLaneWithinHalfIsServedByArrival(t *testing.T) {
+// The room that there is goes by order of arrival, but for those whose lane holds too much.
+func TestRoomGoesByArrival(t *testing.T) {
 	inBubble(t, queue.Options{Events: 8, Bytes: 1000}, func(f *fixture) {
-		for i := range 4 {
+		for i := range 5 {
 			f.put("events", fmt.Sprint("e", i), 10)
 			f.put("pods", fmt.Sprint("p", i), 10)
 		}
+		f.expect("put e0", "put p0", "put e1", "put p1", "put e2", "put p2") // a fourth would leave one slot
 		f.pass()
-		f.put("pods", "p4", 10)
-		f.put("events", "e4", 10) // after e0 went, within half; pods are not
-		f.put("events", "e5", 10)
-		f.expect("put e0", "put p0", "put e1", "put p1", "put e2", "put p2", "put e3", "put p3", "got e0", "put p4")
+		f.expect("got e0", "put e3")
 		f.pass()
-		f.expect("got p0", "put e4")
+		f.expect("got p0", "put p3")
 		f.pass()
-		f.expect("got e1", "put e5")
+		f.expect("got e1", "put e4")
 	})
 }
 
-// Two lanes that are each above half of another bound must not wait for each other.
+// Lanes that hold much, each of another bound, do not wait for each other.
 func TestSharesDoNotDeadlock(t *testing.T) {
 	inBubble(t, queue.Options{Events: 8, Bytes: 100}, func(f *fixture) {
-		f.put("configmaps", "large", 70)
-		for i := range 7 {
+		f.put("configmaps", "large", 60)
+		for i := range 6 {
 			f.put("events", fmt.Sprint("e", i), 0)
 		}
 		f.put("configmaps", "c1", 20)
-		f.put("events", "e7", 0)
-		f.log = nil
+		f.expect("put large", "put e0", "put e1", "put e2", "put e3")
 		for range 3 {
 			f.get()
 		}
 		f.done("e0")
-		f.expect("got large", "got e0", "got e1", "put c1")
-		f.done("e1")
-		f.expect("put e7")
+		f.expect("got large", "got e0", "got e1", "put e4")
+		f.done("large")
+		f.expect("put c1", "put e5")
 	})
 }
 
@@ -142,34 +143,32 @@ func TestOversizePassesAlone(t *testing.T) {
 	})
 }
 
-// An item larger than half, of a lane that is never empty: its share lets it wait, but not for ever.
+// An item that is too much for a lane which is never empty: its lane waits behind it, and thereby empties.
 func TestLargeItemOfABusyLane(t *testing.T) {
-	inBubble(t, queue.Options{Events: 8, Bytes: 100}, func(f *fixture) {
-		f.put("configmaps", "c0", 10)
-		f.put("pods", "p0", 40)
-		f.put("pods", "p1", 40)
-		f.put("configmaps", "large", 60)
-		f.put("configmaps", "c1", 1) // stays behind it
-		f.put("pods", "p2", 30)
-		f.put("pods", "p3", 30)
-		f.expect("put c0", "put p0", "put p1")
-		f.pass() // configmaps hold nothing any more: large is first in line, by arrival
+	inBubble(t, queue.Options{Events: 16, Bytes: 100}, func(f *fixture) {
+		f.put("configmaps", "c0", 1)
+		f.put("configmaps", "c1", 1)
+		f.put("configmaps", "large", 80)
+		f.put("configmaps", "c2", 1) // stays behind it
+		f.put("pods", "p0", 10)      // does not
+		f.expect("put c0", "put c1", "put p0")
+		f.pass()
 		f.expect("got c0")
 		f.pass()
-		f.expect("got p0", "put large")
+		f.expect("got p0")
 		f.pass()
-		f.expect("got p1", "put c1", "put p2") // p2 before c1, but nobody waits within half by then
+		f.expect("got c1", "put large")
 		f.pass()
-		f.expect("got large", "put p3")
+		f.expect("got large", "put c2")
 	})
 }
 
 func TestSmallItemsDoNotStarveALargeOne(t *testing.T) {
 	inBubble(t, queue.Options{Events: 100, Bytes: 100}, func(f *fixture) {
-		for i := range 10 {
+		for i := range 6 {
 			f.put("pods", fmt.Sprint("p", i), 10)
 		}
-		f.put("nodes", "large", 30)
+		f.put("nodes", "large", 70)
 		for i := range 5 {
 			f.put(fmt.Sprint("lane", i), fmt.Sprint("small", i), 1)
 		}
@@ -181,26 +180,37 @@ func TestSmallItemsDoNotStarveALargeOne(t *testing.T) {
 	})
 }
 
-func TestCatchUpTakesWhatLiveLeaves(t *testing.T) {
+func TestCatchUpHasHalf(t *testing.T) {
 	for name, o := range map[string]queue.Options{
-		"events": {Events: 8, Bytes: 1000},
-		"bytes":  {Events: 1000, Bytes: 80},
+		"events": {Events: 18, Bytes: 1000},
+		"bytes":  {Events: 1000, Bytes: 180},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, o, func(f *fixture) {
-				for i := range 5 {
-					if took := f.tryPut("pods", fmt.Sprint("r", i), 10); took != (i < 4) {
-						t.Fatalf("TryPut at %d of 8: %v", i, took)
+				for i := range 8 { // of the half, a lane alone has two thirds
+					if took := f.tryPut("pods", fmt.Sprint("r", i), 10); took != (i < 6) {
+						t.Fatalf("TryPut at %d of 18: %v", i, took)
+					}
+				}
+				for i := range 3 { // and leaves the rest to others
+					if took := f.tryPut("nodes", fmt.Sprint("n", i), 10); took != (i < 2) {
+						t.Fatalf("TryPut of another lane at %d of 18: %v", 6+i, took)
 					}
 				}
 				f.roomy("pods")
-				f.roomy("nodes")
-				f.pass() // 3 of 8: below half, but those who wait are woken together, further down
-				f.expect("got r0")
 				f.roomy("leases")
 				f.expect("roomy leases: <nil>")
+				f.put("pods", "live", 10) // has the other half
+				f.expect("put live")
+				f.pass() // those who wait are woken together, further down
+				f.expect("got r0")
 				f.pass()
-				f.expect("got r1", "roomy nodes: <nil>", "roomy pods: <nil>")
+				f.expect("got n0")
+				f.pass()
+				f.pass()
+				f.expect("got r1", "got n1")
+				f.pass()
+				f.expect("got r2", "roomy pods: <nil>")
 			})
 		})
 	}
@@ -216,9 +226,7 @@ func TestCatchUpNeverGoesBeforeLive(t *testing.T) {
 		f.roomy("leases")
 		f.expect("put p0")
 		f.pass()
-		f.expect("got p0", "put live")
-		f.pass()
-		f.expect("got live", "roomy leases: <nil>")
+		f.expect("got p0", "put live", "roomy leases: <nil>")
 	})
 }
 

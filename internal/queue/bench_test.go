@@ -33,7 +33,7 @@ func BenchmarkPath(b *testing.B) {
 	for _, workers := range []int{1, 64, 512} {
 		b.Run(fmt.Sprintf("workers=%d/queue", workers), func(b *testing.B) {
 			b.ReportAllocs()
-			q := queue.New[*payload](queue.Options{Events: 131072, Bytes: 64 << 20}, nil)
+			q := queue.New[*payload](queue.Options{Events: 131072, Bytes: 64 << 20, Workers: workers}, nil)
 			runPath(b, lanes, workers, func(ctx context.Context, lane, n int) {
 				l := q.Lane(fmt.Sprint(lane))
 				for i := range n {
@@ -123,7 +123,7 @@ func BenchmarkPutGetDone(b *testing.B) {
 	for name, depth := range map[string]int{"empty": 0, "100000 queued": 100000} {
 		b.Run(name, func(b *testing.B) {
 			ctx := b.Context()
-			q := queue.New[*payload](queue.Options{Events: 131072, Bytes: 64 << 20}, nil)
+			q := queue.New[*payload](queue.Options{Events: 1 << 18, Bytes: 64 << 20}, nil)
 			l := q.Lane("pods")
 			keys := benchKeys(1, 110000)[0]
 			for i := range depth {
@@ -181,7 +181,7 @@ func BenchmarkMemory(b *testing.B) {
 			keys := benchKeys(1, n/perKey)[0]
 			for b.Loop() {
 				before := heap()
-				q := queue.New[*payload](queue.Options{Events: 131072, Bytes: 64 << 20}, nil)
+				q := queue.New[*payload](queue.Options{Events: 1 << 18, Bytes: 64 << 20}, nil)
 				l := q.Lane("pods")
 				for i := range n {
 					if err := l.Put(ctx, keys[i%len(keys)], 1, nil); err != nil {

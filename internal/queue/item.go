@@ -21,6 +21,8 @@ type Item[T any] struct {
 	seq   uint64 // order of admission, over all lanes
 	n     uint16 // items of the key, waiting or in flight; kept on the youngest only
 	state state
+
+	caught bool // catch-up
 }
 
 // Key returns the key that the item was put under.

@@ -5,17 +5,18 @@ import (
 	"time"
 )
 
-// Lane is one producer's way into the queue: the unit of shares (at most half of each bound while other lanes wait for
-// room) and of the round-robin in which Get serves. It is safe for concurrent use.
+// Lane is one producer's way into the queue: the unit of shares (no more than twice what is free: of each bound, and of the
+// workers) and of the round-robin in which Get serves. It is safe for concurrent use.
 type Lane[T any] struct {
 	q    *Queue[T]
 	name string
 
 	// All below is guarded by q.mu.
 
-	events int // waiting and in flight
-	bytes  int64
-	closed bool
+	held     held // waiting and in flight
+	caught   held // of that, catch-up
+	inFlight int
+	closed   bool
 
 	// An item is free to be handed out when it is the oldest of its key and none of the key is in flight. One that is
 	// free from the start goes to the end of fresh, which is thereby sorted by age. One that becomes free when its
@@ -29,7 +30,7 @@ type Lane[T any] struct {
 	next *Lane[T] // in Queue.ready
 	pass uint64   // last admission pass that found a waiter of this lane above the lane's share
 
-	// refused is what TryPut last refused for a reason that room below half does not cure; Roomy waits for it.
+	// refused is what TryPut refused last, and has not come in since; Roomy waits for room for it.
 	refused struct {
 		set   bool
 		key   string
@@ -57,7 +58,7 @@ func (l *Lane[T]) Put(ctx context.Context, key string, bytes int, v T) error {
 		q.mu.Unlock()
 		return ErrClosed
 	}
-	if q.puts.empty() && q.fits(it.bytes) {
+	if q.puts.empty() && q.fits(it.bytes) && !l.exceeds(it.bytes) {
 		if youngest := q.keys[key]; !q.full(youngest) {
 			q.add(it, youngest)
 			q.settle()
@@ -75,37 +76,34 @@ func (l *Lane[T]) Put(ctx context.Context, key string, bytes int, v T) error {
 	return q.wait(ctx, w)
 }
 
-// TryPut takes v as catch-up, in the room that live deltas leave: the queue is below half of both bounds, no Put waits
-// for room, and neither the key's share nor a bound stands against it. It never blocks, and reports whether v was
-// taken; after false, Roomy waits until trying again is worth it.
+// TryPut takes v as catch-up, in the room that live deltas leave: no Put waits for room, neither the key's share nor a bound
+// stands against it, and the lane holds no more than twice what is left free, of the queue and of the half of it that
+// is for catch-up. It never blocks, and reports whether v was taken; after false, Roomy waits until trying again is worth it.
 //
-// A Put that waits only for its key's share does not wait for room: one stuck key stops its own lane's live deltas,
-// not the catch-up of the others.
+// A Put that waits only for its key, or because its lane holds too much, does not wait for room: a lane that is stuck stops
+// its own deltas, not the catch-up of the others.
 func (l *Lane[T]) TryPut(key string, bytes int, v T) bool {
 	q := l.q
 	size := int64(max(bytes, 0))
 
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed || l.closed || !q.below(1, 2) || q.wanted() {
+	if q.closed || l.closed {
 		return false
 	}
-	youngest := q.keys[key]
-	if !q.fits(size) || q.full(youngest) {
-		l.refused.set, l.refused.key, l.refused.bytes = true, key, size
+	l.refused.set, l.refused.key, l.refused.bytes = true, key, size
+	if q.wanted() || !l.roomy(perFree) {
 		return false
 	}
-	l.refused.set, l.refused.key = false, ""
-	q.add(&Item[T]{Value: v, key: key, lane: l, bytes: size}, youngest)
+	q.add(&Item[T]{Value: v, key: key, lane: l, bytes: size, caught: true}, q.keys[key])
 	q.settle()
 	return true
 }
 
-// Roomy blocks until TryPut on this lane is likely to succeed. It returns at once when the queue is below half of both
-// bounds and no Put waits for room; otherwise it blocks until the queue is below three eighths of both and no Put waits
-// for room. The distance between the two is what keeps every freed slot at the border from waking every caller. If the
-// lane's last TryPut was refused for its key's share or its size, Roomy waits for that too, so that a loop of TryPut and
-// Roomy never spins.
+// Roomy blocks until TryPut on this lane is likely to succeed. It returns at once when TryPut would take what it has refused
+// last, or, if it has refused nothing, something small. Otherwise it blocks until that leaves free as much as the lane then
+// holds, instead of half of it. The distance between the two is what keeps every freed slot at the border from waking every
+// caller. Since the lane's last refusal counts, a loop of TryPut and Roomy never spins.
 //
 // It returns context.Cause(ctx) when ctx ended first, or ErrClosed when the queue or the lane was closed.
 func (l *Lane[T]) Roomy(ctx context.Context) error {
@@ -118,7 +116,7 @@ func (l *Lane[T]) Roomy(ctx context.Context) error {
 		q.mu.Unlock()
 		return ErrClosed
 	}
-	if q.below(1, 2) && !q.wanted() && l.curable() {
+	if !q.wanted() && l.roomy(perFree) {
 		q.mu.Unlock()
 		return nil
 	}
@@ -154,13 +152,15 @@ func (l *Lane[T]) Close() {
 	q.settle()
 }
 
-// curable reports whether what TryPut last refused would be taken now, given room below half.
-func (l *Lane[T]) curable() bool {
-	return !l.refused.set || l.q.fits(l.refused.bytes) && !l.q.full(l.q.keys[l.refused.key])
-}
-
 // isReady reports whether the lane has an item to hand out, and so stands in Queue.ready.
 func (l *Lane[T]) isReady() bool { return l.fresh != nil || len(l.released) > 0 }
+
+// crowds reports whether one more worker would be too many for the lane. One it may always have: else a few workers would
+// be too few for any.
+func (l *Lane[T]) crowds() bool {
+	q := l.q
+	return q.workers > 0 && l.inFlight > 0 && l.inFlight+1 > perFree*(q.workers-q.inFlight()-1)
+}
 
 // oldest takes out the oldest item that is free to be handed out. The lane must have one.
 func (l *Lane[T]) oldest() *Item[T] {

@@ -19,6 +19,7 @@ import (
 type model struct {
 	maxEvents, keyShare int
 	maxBytes            int
+	workers             int // 0: not known
 	closed              bool
 
 	held  []*modelItem // in the order taken; gone with Done
@@ -33,7 +34,7 @@ type model struct {
 type modelLane struct {
 	name    string
 	real    *queue.Lane[int]
-	refused *modelItem // what TryPut refused though there was room
+	refused *modelItem // what TryPut refused, until something of its key comes in
 }
 
 type modelItem struct {
@@ -41,6 +42,7 @@ type modelItem struct {
 	lane     *modelLane
 	key      string
 	bytes    int
+	caught   bool // catch-up
 	inFlight bool
 }
 
@@ -54,18 +56,25 @@ type modelRoom struct {
 	lane *modelLane
 }
 
-func (m *model) bytes(of *modelLane) (n int) {
+// all is what is held, of one lane and of catch-up alone, where asked for.
+func (m *model) all(of *modelLane, caught bool) (events, bytes int) {
 	for _, it := range m.held {
-		if of == nil || it.lane == of {
-			n += it.bytes
+		if (of == nil || it.lane == of) && (it.caught || !caught) {
+			events++
+			bytes += it.bytes
 		}
 	}
-	return n
+	return events, bytes
 }
 
-func (m *model) events(of *modelLane) (n int) {
+func (m *model) bytes() int {
+	_, bytes := m.all(nil, false)
+	return bytes
+}
+
+func (m *model) flying(of *modelLane) (n int) {
 	for _, it := range m.held {
-		if it.lane == of {
+		if it.inFlight && (of == nil || it.lane == of) {
 			n++
 		}
 	}
@@ -83,24 +92,43 @@ func (m *model) keyFull(key string) bool {
 }
 
 func (m *model) fits(bytes int) bool {
-	return len(m.held) == 0 || len(m.held) < m.maxEvents && m.bytes(nil)+bytes <= m.maxBytes
+	return len(m.held) == 0 || len(m.held) < m.maxEvents && m.bytes()+bytes <= m.maxBytes
 }
 
-func (m *model) withinShare(it *modelItem) bool {
-	events, bytes := m.events(it.lane), m.bytes(it.lane)
-	return events == 0 || 2*(events+1) <= m.maxEvents && 2*(bytes+it.bytes) <= m.maxBytes
+// leaves tells whether with one more item the lane holds no more than n times of what that leaves free: of everything, or of the
+// half that is for catch-up.
+func (m *model) leaves(l *modelLane, bytes, n int, caught bool) bool {
+	maxEvents, maxBytes := m.maxEvents, m.maxBytes
+	if caught {
+		maxEvents, maxBytes = maxEvents/2, maxBytes/2
+	}
+	laneEvents, laneBytes := m.all(l, caught)
+	allEvents, allBytes := m.all(nil, caught)
+	freeEvents, freeBytes := maxEvents-allEvents-1, maxBytes-allBytes-bytes
+	return laneEvents == 0 || freeBytes >= 0 && laneEvents+1 <= n*freeEvents && laneBytes+bytes <= n*freeBytes
 }
 
-func (m *model) wanted() bool {
-	return slices.ContainsFunc(m.puts, func(p *modelPut) bool { return !m.keyFull(p.key) })
+func (m *model) wanted() bool { return m.firstPut() != nil }
+
+func (m *model) roomy(l *modelLane, n int) bool {
+	it := l.refused
+	if it == nil {
+		it = &modelItem{}
+	} else if !m.fits(it.bytes) || m.keyFull(it.key) {
+		return false
+	}
+	return !m.wanted() && m.leaves(l, it.bytes, n, false) && m.leaves(l, it.bytes, n, true)
 }
 
-func (m *model) below(num, den int) bool {
-	return len(m.held)*den < m.maxEvents*num && m.bytes(nil)*den < m.maxBytes*num
-}
-
-func (m *model) roomy(l *modelLane, num, den int) bool {
-	return m.below(num, den) && !m.wanted() && (l.refused == nil || m.fits(l.refused.bytes) && !m.keyFull(l.refused.key))
+// next returns the lane that is to be served, or nil.
+func (m *model) next() *modelLane {
+	for _, l := range m.turn {
+		mine := m.flying(l)
+		if idle := m.workers - m.flying(nil) - 1; m.workers == 0 || mine == 0 || mine+1 <= 2*idle {
+			return l
+		}
+	}
+	return nil
 }
 
 // free returns the item that the lane would hand out, or nil.
@@ -133,47 +161,36 @@ func (m *model) take(it *modelItem) {
 }
 
 func (m *model) handOut() *modelItem {
-	l := m.turn[0]
+	l := m.next()
 	it := m.free(l)
 	it.inFlight = true
-	m.turn = m.turn[1:]
+	m.turn = slices.DeleteFunc(m.turn, func(other *modelLane) bool { return other == l })
 	m.lineUp()
 	return it
 }
 
-// nextPut returns the waiting Put that is to be let in now, or nil.
-func (m *model) nextPut() *modelPut {
-	var candidates []*modelPut // those that wait for room
+// firstPut returns the waiting Put that the next room is for, or nil.
+func (m *model) firstPut() *modelPut {
+	passed := map[*modelLane]bool{} // lanes with a Put that is too much: later Puts stay behind it
 	for _, p := range m.puts {
-		if !m.keyFull(p.key) {
-			candidates = append(candidates, p)
+		switch {
+		case m.keyFull(p.key) || passed[p.lane]:
+		case m.leaves(p.lane, p.bytes, 2, false):
+			return p
+		default:
+			passed[p.lane] = true
 		}
 	}
-	var first *modelPut
-	passed := map[*modelLane]bool{} // lanes with a Put above the share: later Puts stay behind it
-	for _, p := range candidates {
-		if m.withinShare(p.modelItem) && !passed[p.lane] {
-			first = p
-			break
-		}
-		passed[p.lane] = true
-	}
-	if first == nil && len(candidates) > 0 {
-		first = candidates[0]
-	}
-	if first == nil || !m.fits(first.bytes) {
-		return nil
-	}
-	return first
+	return nil
 }
 
 func (m *model) settle() {
-	for p := m.nextPut(); p != nil; p = m.nextPut() {
+	for p := m.firstPut(); p != nil && m.fits(p.bytes); p = m.firstPut() {
 		m.puts = slices.DeleteFunc(m.puts, func(other *modelPut) bool { return other == p })
 		m.take(p.modelItem)
 		m.outcome("call %d: put %d: <nil>", p.call, p.id)
 	}
-	for m.gets > 0 && len(m.turn) > 0 {
+	for m.gets > 0 && m.next() != nil {
 		m.gets--
 		m.outcome("got %d", m.handOut().id)
 	}
@@ -183,7 +200,7 @@ func (m *model) settle() {
 		}
 	}
 	m.rooms = slices.DeleteFunc(m.rooms, func(r *modelRoom) bool {
-		ok := m.roomy(r.lane, 3, 8)
+		ok := m.roomy(r.lane, 1)
 		if ok {
 			m.outcome("call %d: roomy: <nil>", r.call)
 		}
@@ -253,8 +270,9 @@ func playModel(t *rapid.T) {
 		maxEvents: rapid.IntRange(1, 12).Draw(t, "max events"),
 		maxBytes:  rapid.IntRange(1, 100).Draw(t, "max bytes"),
 		keyShare:  rapid.IntRange(1, 4).Draw(t, "key share"),
+		workers:   rapid.IntRange(0, 6).Draw(t, "workers"),
 	}
-	q := queue.New[int](queue.Options{Events: m.maxEvents, Bytes: int64(m.maxBytes)}, nil)
+	q := queue.New[int](queue.Options{Events: m.maxEvents, Bytes: int64(m.maxBytes), Workers: m.workers}, nil)
 	q.SetKeyShare(m.keyShare)
 
 	lanes := map[string]*modelLane{}
@@ -361,9 +379,9 @@ func playModel(t *rapid.T) {
 		}
 
 		events, flying, bytes := q.State()
-		if events != len(m.held) || flying != len(inFlight) || bytes != int64(m.bytes(nil)) {
+		if events != len(m.held) || flying != len(inFlight) || bytes != int64(m.bytes()) {
 			fatalf("holds %d events (%d in flight), %d bytes; want %d (%d), %d",
-				events, flying, bytes, len(m.held), len(inFlight), m.bytes(nil))
+				events, flying, bytes, len(m.held), len(inFlight), m.bytes())
 		}
 		if events > m.maxEvents || bytes > int64(m.maxBytes) && events > 1 {
 			fatalf("out of bounds: %d events, %d bytes", events, bytes)
@@ -398,12 +416,9 @@ func playModel(t *rapid.T) {
 			it := drawItem()
 			ids++
 			want := false
-			if !m.closed && m.below(1, 2) && !m.wanted() {
-				if m.keyFull(it.key) || !m.fits(it.bytes) {
-					it.lane.refused = it
-				} else {
-					want = true
-					it.lane.refused = nil
+			if !m.closed {
+				it.caught, it.lane.refused = true, it
+				if want = m.roomy(it.lane, 2); want {
 					m.take(it)
 				}
 			}
@@ -419,7 +434,7 @@ func playModel(t *rapid.T) {
 			switch {
 			case m.closed:
 				m.outcome("call %d: roomy: %v", id, queue.ErrClosed)
-			case m.roomy(l, 1, 2):
+			case m.roomy(l, 2):
 				m.outcome("call %d: roomy: <nil>", id)
 			default:
 				m.rooms = append(m.rooms, &modelRoom{id, l})
@@ -470,7 +485,7 @@ func playModel(t *rapid.T) {
 		rest()
 	}
 	for len(m.held) > 0 {
-		if len(m.turn) > 0 {
+		if m.next() != nil {
 			get()
 		} else {
 			done(slices.Min(slices.Collect(maps.Keys(inFlight))))

@@ -16,18 +16,29 @@ var ErrClosed = errors.New("queue: closed")
 // maxPerKey is how many items one key may hold, waiting and in flight.
 const maxPerKey = 256
 
-// Options are the bounds. A value below 1 counts as 1.
+// perFree is how much a lane may hold, of slots, bytes and workers, for what is left free of them.
+//
+// A lane whose items do not come back (its topic is missing, say) would else hold everything in the end, and stop all
+// others. A fixed share would leave most of it unused while one lane alone has work. With this bound, that of dynamic
+// thresholds in switches with a shared buffer, one lane alone has at most two thirds. k lanes whose items do not come back
+// leave one part in 2k+1 to the others if they fill up together, and one in 3^k if one fills up after the other.
+const perFree = 2
+
+// Options are the bounds. A value of Events or Bytes below 1 counts as 1.
 type Options struct {
 	Events int   // items, waiting and in flight
 	Bytes  int64 // what Put counted for them
+	// Workers is how many callers of Get there are at once, each of which gives its item to Done before it comes again. No lane
+	// has more than two of them for each that is free, but each may have one. 0: lanes are not bounded so.
+	Workers int
 }
 
 // Queue is a bounded queue of values under keys. It is safe for concurrent use.
 type Queue[T any] struct {
-	maxEvents int
-	maxBytes  int64
-	keyShare  uint16
-	since     func(T) time.Time // see AgeBy
+	bound    held
+	keyShare uint16
+	workers  int               // 0: not known
+	since    func(T) time.Time // see AgeBy
 
 	waiters sync.Pool // of *waiter[T]
 
@@ -36,9 +47,9 @@ type Queue[T any] struct {
 	keys   map[string]*Item[T] // per key that holds items: the youngest of them
 	closed bool
 
-	events int // waiting and in flight
-	queued int // waiting
-	bytes  int64
+	held   held // waiting and in flight
+	caught held // of that, catch-up
+	queued int  // waiting
 	seq    uint64
 
 	// ready lists the lanes that have an item to hand out, in the order in which they are served.
@@ -58,13 +69,13 @@ type Queue[T any] struct {
 // New returns an empty queue that registers its metrics with reg, unless that is nil.
 func New[T any](o Options, reg prometheus.Registerer) *Queue[T] {
 	q := &Queue[T]{
-		maxEvents: max(o.Events, 1),
-		maxBytes:  min(max(o.Bytes, 1), math.MaxInt64/8), // below multiplies by up to 8
-		keyShare:  maxPerKey,
-		lanes:     map[string]*Lane[T]{},
-		keys:      map[string]*Item[T]{},
+		bound:    held{max(o.Events, 1), min(max(o.Bytes, 1), math.MaxInt64/8)}, // within multiplies by up to perFree
+		keyShare: maxPerKey,
+		workers:  max(o.Workers, 0),
+		lanes:    map[string]*Lane[T]{},
+		keys:     map[string]*Item[T]{},
 	}
-	newMetrics(reg, q.Stats, q.maxEvents, q.maxBytes)
+	newMetrics(reg, q.Stats, q.bound.events, q.bound.bytes)
 	return q
 }
 
@@ -81,7 +92,7 @@ func (q *Queue[T]) Lane(name string) *Lane[T] {
 }
 
 // Get hands out the oldest item of the lane whose turn it is, among those whose key has none in flight, and blocks until
-// there is one. Every item that Get returns must be given to Done.
+// there is one whose lane has not too many of the workers (Options.Workers). Every item that Get returns must be given to Done.
 //
 // It returns context.Cause(ctx) when ctx ended first, and ErrClosed when the queue is closed and nothing waits in it any
 // more; items may then still be in flight, with other callers.
@@ -90,8 +101,7 @@ func (q *Queue[T]) Get(ctx context.Context) (*Item[T], error) {
 		return nil, context.Cause(ctx)
 	}
 	q.mu.Lock()
-	if q.ready != nil {
-		it := q.take()
+	if it := q.take(); it != nil {
 		q.mu.Unlock()
 		return it, nil
 	}
@@ -123,10 +133,13 @@ func (q *Queue[T]) Done(it *Item[T]) {
 	}
 	it.state = outside
 	q.unlink(it)
-	q.events--
-	q.bytes -= it.bytes
-	it.lane.events--
-	it.lane.bytes -= it.bytes
+	q.held.remove(it.bytes)
+	it.lane.held.remove(it.bytes)
+	if it.caught {
+		q.caught.remove(it.bytes)
+		it.lane.caught.remove(it.bytes)
+	}
+	it.lane.inFlight--
 
 	youngest := it
 	if it.next != it {
@@ -168,7 +181,7 @@ func (q *Queue[T]) Close() {
 // context.Cause(ctx).
 func (q *Queue[T]) Drained(ctx context.Context) error {
 	q.mu.Lock()
-	if q.events == 0 {
+	if q.held.events == 0 {
 		q.mu.Unlock()
 		return nil
 	}
@@ -202,7 +215,7 @@ type Stats struct {
 func (q *Queue[T]) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	s := Stats{Events: q.events, Inflight: q.events - q.queued, Bytes: q.bytes, Blocked: q.blocked}
+	s := Stats{Events: q.held.events, Inflight: q.inFlight(), Bytes: q.held.bytes, Blocked: q.blocked}
 	// Puts that still wait count as well: one that is blocked for an hour has to show during that hour.
 	for w := q.puts.first; w != nil; w = w.next {
 		s.Blocked += time.Since(w.since)
@@ -215,7 +228,7 @@ func (q *Queue[T]) Stats() Stats {
 }
 
 // Bounds are the bounds of the queue.
-func (q *Queue[T]) Bounds() (events int, bytes int64) { return q.maxEvents, q.maxBytes }
+func (q *Queue[T]) Bounds() (events int, bytes int64) { return q.bound.events, q.bound.bytes }
 
 // Len returns the number of items that hold a slot, waiting or in flight.
 func (q *Queue[T]) Len() int { return q.Stats().Events }
@@ -230,13 +243,16 @@ func (q *Queue[T]) add(it, youngest *Item[T]) {
 	it.seq = q.seq
 	it.state = waiting
 	q.link(it)
-	q.events++
 	q.queued++
-	q.bytes += it.bytes
-	l.events++
-	l.bytes += it.bytes
+	q.held.add(it.bytes)
+	l.held.add(it.bytes)
+	if it.caught {
+		q.caught.add(it.bytes)
+		l.caught.add(it.bytes)
+	}
 	if l.refused.set && l.refused.key == it.key {
-		l.refused.set, l.refused.key = false, "" // the key goes on without the value that was refused
+		// The key goes on, with the value that was refused or without.
+		l.refused.set, l.refused.key, l.refused.bytes = false, "", 0
 	}
 
 	q.keys[it.key] = it
@@ -262,21 +278,37 @@ func (q *Queue[T]) add(it, youngest *Item[T]) {
 	l.freshEnd = it
 }
 
-// take hands out an item of the lane whose turn it is, and puts the lane at the end of the line. There must be one.
+// take hands out an item of the first lane in line that has not too many of the workers, and puts that lane at the end of
+// the line. It returns nil when there is none: those that were passed over keep their place.
 func (q *Queue[T]) take() *Item[T] {
+	var before *Lane[T]
 	l := q.ready
-	q.ready, l.next = l.next, nil
-	if q.ready == nil {
-		q.readyEnd = nil
+	for l != nil && l.crowds() {
+		before, l = l, l.next
 	}
+	if l == nil {
+		return nil
+	}
+	if before == nil {
+		q.ready = l.next
+	} else {
+		before.next = l.next
+	}
+	if q.readyEnd == l {
+		q.readyEnd = before
+	}
+	l.next = nil
 	it := l.oldest()
 	it.state = inFlight
 	q.queued--
+	l.inFlight++
 	if l.isReady() {
 		q.enqueue(l)
 	}
 	return it
 }
+
+func (q *Queue[T]) inFlight() int { return q.held.events - q.queued }
 
 // enqueue puts the lane, which is not there, at the end of the line to be served.
 func (q *Queue[T]) enqueue(l *Lane[T]) {

@@ -147,26 +147,28 @@ func (f *fixture) expect(want ...string) {
 
 func TestSlotIsHeldUntilDone(t *testing.T) {
 	for name, o := range map[string]queue.Options{
-		"events": {Events: 2, Bytes: 1000},
-		"bytes":  {Events: 1000, Bytes: 20},
+		"events": {Events: 5, Bytes: 1000},
+		"bytes":  {Events: 1000, Bytes: 50},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, o, func(f *fixture) {
-				f.put("pods", "a", 10)
-				f.put("pods", "b", 10)
-				f.put("pods", "c", 10)
-				f.expect("put a", "put b")
-				f.get()
-				f.get()
-				f.expect("got a", "got b")
-				if f.Len() != 2 || f.Bytes() != 20 {
-					t.Errorf("holds %d events, %d bytes; want 2, 20", f.Len(), f.Bytes())
+				for _, v := range []string{"a", "b", "c", "d"} { // of five, a lane alone has three
+					f.put("pods", v, 10)
+				}
+				f.expect("put a", "put b", "put c")
+				for range 3 {
+					f.get()
+				}
+				f.expect("got a", "got b", "got c")
+				if f.Len() != 3 || f.Bytes() != 30 {
+					t.Errorf("holds %d events, %d bytes; want 3, 30", f.Len(), f.Bytes())
 				}
 				f.done("b")
-				f.expect("put c")
+				f.expect("put d")
 				f.done("a")
+				f.done("c")
 				f.pass()
-				f.expect("got c")
+				f.expect("got d")
 				if f.Len() != 0 || f.Bytes() != 0 {
 					t.Errorf("holds %d events, %d bytes; want none", f.Len(), f.Bytes())
 				}
@@ -280,6 +282,7 @@ func TestWaitersEndWithTheirContext(t *testing.T) {
 		f.log = nil
 		f.ctx, end = context.WithCancelCause(all)
 		f.put("nodes", "first", 60)
+		f.tryPut("leases", "large", 60)
 		f.roomy("leases")
 		f.ctx = all
 		f.put("nodes", "second", 40) // fits, but first was first
@@ -312,7 +315,7 @@ func TestEndedContextIsNotServed(t *testing.T) {
 }
 
 func TestCloseRunsDry(t *testing.T) {
-	inBubble(t, queue.Options{Events: 3, Bytes: 100}, func(f *fixture) {
+	inBubble(t, queue.Options{Events: 5, Bytes: 100}, func(f *fixture) {
 		for _, v := range []string{"a#1", "a#2", "b"} {
 			f.put("pods", v, 1)
 		}

@@ -1,0 +1,171 @@
+package queue_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/kubecdc/kubecdc/internal/queue"
+)
+
+// TestStuckLanesStopNoOther has some lanes whose items do not come back until the end, as where a topic is missing. One
+// after the other, they push all they have into the queue, live or as catch-up, and take all workers that they get. What
+// others have goes through meanwhile: live deltas, and catch-up, also much more of them than the queue holds. At the end everything comes out, in order.
+func TestStuckLanesStopNoOther(t *testing.T) {
+	for _, tc := range []struct{ stuck, workers, events int }{
+		{stuck: 1, workers: 2, events: 32},
+		{stuck: 1, workers: 3, events: 32},
+		{stuck: 1, workers: 512, events: 2048},
+		{stuck: 5, workers: 256, events: 2048},
+		{stuck: 5, workers: 512, events: 2048},
+	} {
+		for _, how := range []string{"live", "catch-up", "both"} {
+			t.Run(fmt.Sprintf("%d of %d workers, %s", tc.stuck, tc.workers, how), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { stuckLanes(t, tc.stuck, tc.workers, tc.events, how) })
+			})
+		}
+	}
+}
+
+func stuckLanes(t *testing.T, stuck, workers, events int, how string) {
+	q := queue.New[int](queue.Options{Events: events, Bytes: 1 << 20, Workers: workers}, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	mended := make(chan struct{})
+
+	var (
+		mu    sync.Mutex
+		next  = map[string]int{} // per key
+		total int
+	)
+	var working, pushing sync.WaitGroup
+	for range workers {
+		working.Go(func() {
+			for {
+				it, err := q.Get(ctx)
+				if err != nil {
+					return
+				}
+				if strings.HasPrefix(it.Key(), "stuck") {
+					select {
+					case <-mended:
+					case <-ctx.Done():
+					}
+				}
+				mu.Lock()
+				if want := next[it.Key()]; it.Value != want {
+					t.Errorf("%s: item %d, want %d", it.Key(), it.Value, want)
+				}
+				next[it.Key()]++
+				total++
+				mu.Unlock()
+				q.Done(it)
+			}
+		})
+	}
+	out := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return total
+	}
+
+	// push sends rounds of items under as many keys.
+	push := func(lane string, keys, rounds int, catchUp bool) {
+		l := q.Lane(lane)
+		for i := range keys * rounds {
+			key := fmt.Sprint(lane, "/", catchUp, "/", i%keys)
+			for catchUp && !l.TryPut(key, 1, i/keys) {
+				if err := l.Roomy(ctx); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			if !catchUp {
+				if err := l.Put(ctx, key, 1, i/keys); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}
+	}
+	more := events // of each lane: with two rounds, twice what the queue holds
+	for i := range stuck {
+		if how != "catch-up" {
+			pushing.Go(func() { push(fmt.Sprint("stuck-", i), more, 2, false) })
+		}
+		if how != "live" {
+			pushing.Go(func() { push(fmt.Sprint("stuck-", i), more, 2, true) })
+		}
+		synctest.Wait() // one lane after the other: each has all that those before it have left
+	}
+	if out() != 0 {
+		t.Fatalf("%d items are out before all is mended", out())
+	}
+
+	pushing.Go(func() { push("configmaps", 100, 2*events/100+1, false) })
+	pushing.Go(func() { push("nodes", 100, 2*events/100+1, true) })
+	synctest.Wait()
+	well := 2 * 100 * (2*events/100 + 1)
+	if out() != well {
+		t.Errorf("%d of %d items of lanes that are well have come out", out(), well)
+	}
+
+	close(mended)
+	pushing.Wait()
+	q.Close()
+	if err := q.Drained(ctx); err != nil {
+		t.Error(err)
+	}
+	working.Wait()
+	pushed := 2 * more * stuck
+	if how == "both" {
+		pushed *= 2
+	}
+	if want := well + pushed; out() != want {
+		t.Errorf("%d items are out at the end, want %d", out(), want)
+	}
+}
+
+// A lane alone has two of three workers, and each lane may have one, as long as there is one.
+func TestWorkersOfALane(t *testing.T) {
+	for workers, want := range map[int]int{0: 100, 1: 1, 2: 1, 3: 2, 4: 2, 6: 4, 8: 5, 90: 60} {
+		t.Run(fmt.Sprint(workers), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := queue.New[int](queue.Options{Events: 1000, Bytes: 1000, Workers: workers}, nil)
+				for i := range 100 {
+					if err := q.Lane("pods").Put(t.Context(), fmt.Sprint(i), 1, i); err != nil {
+						t.Fatal(err)
+					}
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				var callers sync.WaitGroup
+				for range cmp.Or(workers, 100) {
+					callers.Go(func() {
+						if _, err := q.Get(ctx); err != nil && !errors.Is(err, context.Canceled) {
+							t.Error(err)
+						}
+					})
+				}
+				synctest.Wait()
+				if got := q.Stats().Inflight; got != want {
+					t.Errorf("%d in flight, want %d", got, want)
+				}
+				if err := q.Lane("nodes").Put(t.Context(), "node", 1, 100); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				if got := q.Stats().Inflight; workers > 1 && got != want+1 {
+					t.Errorf("%d in flight with one of another lane, want %d", got, want+1)
+				}
+				cancel()
+				callers.Wait()
+			})
+		})
+	}
+}
