@@ -33,6 +33,7 @@ const (
 type expression struct {
 	program   cel.Program
 	questions []question
+	asks      []Ask // what each question is
 
 	env     *cel.Env
 	checked *cel.Ast
@@ -116,7 +117,8 @@ func (x *expression) macro(make func(paths []string) (question, error)) cel.Macr
 			}
 			return nil, h.NewError(h.NewIdent(hidden).ID(), err.Error()) // at the call
 		}
-		x.questions = append(x.questions, q)
+		_, only := q.(*changedOnly)
+		x.questions, x.asks = append(x.questions, q), append(x.asks, Ask{Only: only, Paths: paths})
 		return h.NewCall(ask, h.NewIdent(hidden), h.NewLiteral(types.Int(len(x.questions)-1))), nil
 	}
 }

@@ -169,6 +169,29 @@ func TestWhere(t *testing.T) {
 	}
 }
 
+// A name in backticks is a member's as it is written, also where it has namespace in it; around it, and where a backtick is but part of
+// a string or of a comment, namespace is the variable.
+func TestNamesInBackticks(t *testing.T) {
+	d := delta(object.Created, "", `{"metadata":{"namespace":"shop","labels":{"app/namespace":"x","namespace":"y","a.namespace-b":"z"}}}`)
+	for _, where := range []string{
+		"after.metadata.labels.`app/namespace` == 'x'",
+		"namespace == 'shop' && after.metadata.labels.`app/namespace` + namespace + after.metadata.labels.`a.namespace-b` == 'xshopz'",
+		"after.metadata.labels.`namespace` == 'y' && has(after.metadata.labels.`app/namespace`)",
+		"after.metadata.?labels.?`app/namespace`.orValue('') == 'x'",
+		"labels.`app/namespace` == 'x' && namespace == 'shop'",
+		"'`' + namespace == '`shop' && namespace != '`'",
+		"r'`' + \"\"\"`\"\"\" + namespace == '``shop' && b'`' != b'' // `\n && namespace == 'shop'",
+	} {
+		x := resourced(t, filter.Options{Where: where, OnError: "drop"}, deployments)
+		if got := x.Withholds(d); got != "" {
+			t.Errorf("%s: withheld: %s", where, got)
+		}
+	}
+	if _, err := filter.New(filter.Options{Where: "after.`namespace == 'x'"}); err == nil {
+		t.Error("a backtick that is not closed is no error")
+	}
+}
+
 // counted is the value of the only metric.
 func counted(t *testing.T, reg *prometheus.Registry) int {
 	t.Helper()

@@ -1,6 +1,8 @@
 package filter
 
 import (
+	"slices"
+
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/types"
 
@@ -29,4 +31,18 @@ func (f *Filter) NeverHolds(op object.Op) bool {
 	}
 	out, _, err := program.Eval(vars)
 	return err == nil && out == types.False
+}
+
+// Ask is a call in an expression: of changedOnly, or of changed, with its paths.
+type Ask struct {
+	Only  bool
+	Paths []string
+}
+
+// Asks are the calls in the filter's expression, in the order in which CEL comes across them.
+func (f *Filter) Asks() []Ask {
+	if f.where == nil {
+		return nil
+	}
+	return slices.Clone(f.where.asks)
 }

@@ -6,8 +6,8 @@ import "strings"
 // errors tell the right column.
 const namespaceVariable = "__nmspc__"
 
-// withNamespace makes each namespace in an expression that is a variable what CEL takes for one. Strings, comments, and what
-// follows a dot stay as they are.
+// withNamespace makes each namespace in an expression that is a variable what CEL takes for one. Strings, comments, names in
+// backticks, and what follows a dot stay as they are.
 func withNamespace(text string) string {
 	if !strings.Contains(text, "namespace") {
 		return text
@@ -19,6 +19,12 @@ func withNamespace(text string) string {
 		case c == '"' || c == '\'':
 			i = stringEnd(text, i, false)
 			dot = false
+		case c == '`': // a name that no word can be, as a label's is: nothing is escaped within
+			i, dot = i+1, false
+			for i < len(b) && b[i] != '`' {
+				i++
+			}
+			i++
 		case c == '/' && strings.HasPrefix(text[i:], "//"):
 			for i < len(b) && b[i] != '\n' {
 				i++

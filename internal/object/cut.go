@@ -81,6 +81,27 @@ func newCutter(paths, hashed []string, mac *MAC) (*Cutter, error) {
 	return c, err
 }
 
+// Removes tells that c cuts all that a path can name, in any object: nothing is left to be seen there. False for what is no path.
+func (c *Cutter) Removes(path string) bool {
+	segments, err := parsePath(path)
+	if err != nil || c == nil {
+		return false
+	}
+	return c.root.removes(segments)
+}
+
+func (n *node) removes(segments []segment) bool {
+	switch {
+	case n == nil:
+		return false
+	case n.fate != kept || len(segments) == 0:
+		return n.fate == removed
+	case segments[0].each:
+		return n.each.removes(segments[1:]) // what is cut of each is cut under a name, too: see compile
+	}
+	return n.member([]byte(segments[0].name)).removes(segments[1:])
+}
+
 // Fingerprint names all that c does to an object: what it cuts, what it replaces and with which key. Two Cutters of one
 // fingerprint make the same bytes of any object; how their paths were written or ordered does not count. "" is nothing.
 func (c *Cutter) Fingerprint() string {

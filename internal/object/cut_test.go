@@ -93,3 +93,23 @@ func TestCutterWith(t *testing.T) {
 		t.Error("no error for a bad path")
 	}
 }
+
+// TestRemoves: of what a path names, nothing is left where all of it is cut, or something around it.
+func TestRemoves(t *testing.T) {
+	c := redacting(t, cutter(t, "data", "spec.template.spec", "list[*].value", "map[*]", `labels["a/b"]`, "some.a", "some[*].x"), newMAC(t, testKey, false), "status")
+	for path, want := range map[string]bool{
+		"data": true, "data.a": true, "data[*]": true, `data["a.b"][*].c`: true, "data2": false,
+		"spec": false, "spec.template": false, "spec.template.spec": true, "spec.template.spec.containers[*].image": true, "spec.template[*]": false,
+		"list": false, "list[*]": false, "list[*].value": true, "list[*].value.x": true, "list.value": false, "list[*].name": false,
+		"map": false, "map.a": true, "map[*]": true, `labels["a/b"]`: true, "labels.a": false,
+		"some": false, "some[*]": false, "some[*].x": true, "some.a.y": true, "some.b.y": false,
+		"status": false, object.ManagedFields: true, object.LastApplied: true, "metadata": false, "a..b": false,
+	} {
+		if got := c.Removes(path); got != want {
+			t.Errorf("%s: %v", path, got)
+		}
+	}
+	if (*object.Cutter)(nil).Removes("data") {
+		t.Error("no Cutter removes data")
+	}
+}

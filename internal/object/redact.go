@@ -14,14 +14,32 @@ import (
 	"slices"
 )
 
-// What an object says a second time, and where a value that is redacted elsewhere could hide.
+// What an object says a second time.
 const (
 	ManagedFields = "metadata.managedFields"
 	LastApplied   = `metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]`
 )
 
+// Copies are the paths at which a value that is redacted elsewhere could hide: ManagedFields, LastApplied, and the annotations in
+// which tools other than kubectl keep the object as they wrote it, or what they changed of it, plain or packed. Redact cuts them.
+func Copies() []string {
+	return []string{
+		ManagedFields,
+		LastApplied,
+		`metadata.annotations["kapp.k14s.io/original"]`,
+		`metadata.annotations["kapp.k14s.io/original-diff"]`,
+		`metadata.annotations["kapp.k14s.io/original-diff-full"]`,
+		`metadata.annotations["objectset.rio.cattle.io/applied"]`,                  // wrangler: Rancher, k3s
+		`metadata.annotations["banzaicloud.com/last-applied"]`,                     // k8s-objectmatcher, in many operators
+		`metadata.annotations["kopf.zalando.org/last-handled-configuration"]`,      // operators in Python
+		`metadata.annotations["metacontroller.k8s.io/last-applied-configuration"]`, // Metacontroller
+		`metadata.annotations["app.oam.dev/last-applied-configuration"]`,           // KubeVela
+		`metadata.annotations["qbec.io/last-applied"]`,
+	}
+}
+
 // SecretPaths are the paths that hold the values of a Secret. Where they are removed (hashed is false) so are their
-// names. Redact takes LastApplied and ManagedFields beside them.
+// names. Redact takes Copies beside them.
 func SecretPaths(hashed bool) []string {
 	if hashed {
 		return []string{"data[*]", "stringData[*]"}
@@ -32,8 +50,7 @@ func SecretPaths(hashed bool) []string {
 // Redact is a Cutter that besides withholds what the paths name: with a nil mac it is removed, else each value is
 // replaced by what mac makes of it. Whatever is not null is a value: an object or array that a path names is replaced
 // whole. A null says that there is none, and stays. Where paths overlap the shorter one counts; of two that name the same,
-// removing wins. LastApplied and ManagedFields, which repeat values, are removed. Without paths it is c, which is unchanged
-// and may be nil.
+// removing wins. Copies are removed. Without paths it is c, which is unchanged and may be nil.
 //
 // Paths are written, and errors are, as for NewCutter.
 func (c *Cutter) Redact(paths []string, mac *MAC) (*Cutter, error) {
@@ -41,9 +58,9 @@ func (c *Cutter) Redact(paths []string, mac *MAC) (*Cutter, error) {
 		return c, nil
 	}
 	if mac == nil {
-		return c.With(append(slices.Clone(paths), LastApplied, ManagedFields)...)
+		return c.With(append(Copies(), paths...)...)
 	}
-	cut, hashed := append(c.Paths(), LastApplied, ManagedFields), slices.Clone(paths)
+	cut, hashed := append(c.Paths(), Copies()...), slices.Clone(paths)
 	if c != nil {
 		if c.mac != nil && c.mac != mac {
 			return nil, errors.New("redact: one object, two keys")

@@ -108,7 +108,7 @@ func redacted(tb testing.TB, raw json.RawMessage, rules []rule, uid, path string
 // rulesOf are the rules of a Cutter that cuts and replaces paths; what Redact cuts besides among them.
 func rulesOf(tb testing.TB, cut, replaced []string) []rule {
 	var rules []rule
-	for _, path := range slices.Concat(cut, []string{lastApplied, "metadata.managedFields"}) {
+	for _, path := range slices.Concat(cut, object.Copies()) {
 		rules = append(rules, rule{steps(tb, path), true})
 	}
 	for _, path := range replaced {

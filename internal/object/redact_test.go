@@ -88,6 +88,34 @@ func TestRedactRemoves(t *testing.T) {
 	}
 }
 
+// TestRedactCutsCopies: a value that kubectl or another tool has put into an annotation leaves in none, whatever becomes of it where
+// it belongs, of a Secret or of another object. What only looks like one of these annotations stays.
+func TestRedactCutsCopies(t *testing.T) {
+	names := []string{
+		"kubectl.kubernetes.io/last-applied-configuration", "kapp.k14s.io/original", "kapp.k14s.io/original-diff", "kapp.k14s.io/original-diff-full",
+		"objectset.rio.cattle.io/applied", "banzaicloud.com/last-applied", "kopf.zalando.org/last-handled-configuration",
+		"metacontroller.k8s.io/last-applied-configuration", "app.oam.dev/last-applied-configuration", "qbec.io/last-applied",
+	}
+	in, want := `{"metadata":{"uid":"u","annotations":{"kapp.k14s.io/original-diff-md5":"d","a":"b"`, ""
+	want = in + `}},"type":"x"}`
+	for _, name := range names {
+		in += `,"` + name + `":"{\"data\":\"hunter2\"}"`
+	}
+	in += `}},"type":"x"}`
+	mac := newMAC(t, testKey, false)
+	for what, c := range map[string]*object.Cutter{
+		"a Secret, removed": redacting(t, nil, nil, object.SecretPaths(false)...), "a Secret, hashed": redacting(t, nil, mac, object.SecretPaths(true)...),
+		"a path, removed": redacting(t, nil, nil, "spec.x"), "a path, hashed": redacting(t, cutter(t, "status"), mac, "spec.x"),
+	} {
+		if diff := cmp.Diff(want, scan(t, c, in)); diff != "" {
+			t.Errorf("%s: %s", what, diff)
+		}
+	}
+	if got := scan(t, cutter(t, "spec.x"), in); got != in {
+		t.Errorf("where nothing is redacted: %s", got)
+	}
+}
+
 func TestRedactReplaces(t *testing.T) {
 	mac := newMAC(t, testKey, false)
 	value := func(path, value string) string { return `"` + macOf(testKey, "u-1", path, value) + `"` }
@@ -307,7 +335,7 @@ func TestFingerprint(t *testing.T) {
 		{"a.b, one name", []*object.Cutter{cutter(t, `["a.b"]`)}},
 		{"a[*]", []*object.Cutter{cutter(t, "a[*]"), cutter(t, "a[*]", "a.b"), cutter(t, "a.b", "a[*]", "a.b.c")}},
 		{"a[*].x", []*object.Cutter{cutter(t, "a[*].x"), cutter(t, "a[*].x", "a.b.x")}},
-		{"removed", []*object.Cutter{redacting(t, nil, nil, "a"), cutter(t, "a", object.LastApplied, object.ManagedFields), redacting(t, cutter(t, object.ManagedFields), nil, "a")}},
+		{"removed", []*object.Cutter{redacting(t, nil, nil, "a"), cutter(t, append(object.Copies(), "a")...), redacting(t, cutter(t, object.ManagedFields), nil, "a")}},
 		{"replaced", []*object.Cutter{
 			redacting(t, nil, mac, "a"), redacting(t, nil, newMAC(t, testKey, false), "a", "a.b"),
 			redacting(t, cutter(t, object.LastApplied), mac, "a"), redacting(t, redacting(t, nil, mac, "a"), mac, "a"),
