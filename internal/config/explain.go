@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/fields"
 )
 
 // Resource is one resource as a person names it.
@@ -123,12 +125,9 @@ func (f *File) Doubts(more ...Check) []*Error {
 			doubt(fmt.Sprintf("watch[%d].except[%d]", i, j), p.doubt())
 		}
 		for j, p := range f.Watch[i].Redact {
-			at := fmt.Sprintf("watch[%d].redact[%d]", i, j)
-			doubt(at, f.Watch[i].dotted(p))
-			if m := podList.FindStringSubmatch(p); m != nil {
-				doubt(at, fmt.Sprintf("names nothing where %s is a list, as it is in Pods; write %[1]s[*]", m[2]))
-			}
+			doubt(fmt.Sprintf("watch[%d].redact[%d]", i, j), f.Watch[i].DoubtPath(p))
 		}
+		doubt(fmt.Sprintf("watch[%d].fieldSelector", i), f.Watch[i].doubtFields())
 	}
 	for i, n := range f.Noise {
 		if n == NoiseStatusOnly {
@@ -148,13 +147,31 @@ func (f *File) Doubts(more ...Check) []*Error {
 	return list
 }
 
-// dotted doubts a path to a key with dots in it, and without quotes: it names nothing where values are texts, and nothing is redacted.
-func (r *Rule) dotted(path string) string {
-	m := dottedKey.FindStringSubmatch(path)
-	if m == nil || !r.Takes("", "v1", "configmaps") && !r.Takes("", "v1", "secrets") {
+// DoubtPath is why a path may name nothing in the objects that the rule takes, "" where nothing speaks for that: a key with dots in
+// it, and without quotes, where values are texts, or a list without [*].
+func (r *Rule) DoubtPath(path string) string {
+	if m := dottedKey.FindStringSubmatch(path); m != nil && (r.Takes("", "v1", "configmaps") || r.Takes("", "v1", "secrets")) {
+		return fmt.Sprintf(`names nothing in ConfigMaps and Secrets, whose values are texts; a key with dots in it is written %s["%s"]`, m[1], m[2])
+	}
+	if m := podList.FindStringSubmatch(path); m != nil {
+		return fmt.Sprintf("names nothing where %s is a list, as it is in Pods; write %[1]s[*]", m[2])
+	}
+	return ""
+}
+
+// doubtFields doubts a selector by a field that a few resources have, in a rule for many: the API server refuses it for all others.
+func (r *Rule) doubtFields() string {
+	selector, err := fields.ParseSelector(r.FieldSelector)
+	if err != nil || !slices.ContainsFunc(r.Resources, func(p ResourcePattern) bool { return p.Resource == "*" }) {
 		return ""
 	}
-	return fmt.Sprintf(`names nothing in ConfigMaps and Secrets, whose values are texts; a key with dots in it is written %s["%s"]`, m[1], m[2])
+	for _, d := range demandsOnFields(selector) {
+		if d.key != "metadata.name" && d.key != "metadata.namespace" {
+			return fmt.Sprintf("most resources cannot be selected by %s: the API server refuses to list them so, and nothing of them is sent; name "+
+				"the resources that can", d.key)
+		}
+	}
+	return ""
 }
 
 // podList finds lists of Pods, and of templates of Pods, in a path that goes on as if they were mappings.

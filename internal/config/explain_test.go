@@ -111,6 +111,12 @@ watch:
     except: [replicsets]
   - resources: [secrets]
     redact: [data.tls.key, 'data["tls.key"]', "data[*]", "spec.containers.env[*].value", "spec.containers[*].env[*].value"]
+  - resources: [nodes, "*.example.com"]
+    fieldSelector: metadata.name=a,status.phase=Running
+  - resources: ["*.example.org"]
+    fieldSelector: metadata.namespace!=b,metadata.name=a
+  - resources: [jobs]
+    fieldSelector: status.successful=1
 noise: [node-heartbeats, status-only]
 redaction: {secrets: false}
 `), "f")
@@ -129,8 +135,10 @@ redaction: {secrets: false}
 		"f:4:14: watch[0].except[0]: Kubernetes has no resource replicsets, did you mean replicasets.apps?",
 		`f:6:14: watch[1].redact[0]: names nothing in ConfigMaps and Secrets, whose values are texts; a key with dots in it is written data["tls.key"]`,
 		"f:6:58: watch[1].redact[3]: names nothing where containers is a list, as it is in Pods; write containers[*]",
-		"f:7:26: noise[1]: status-only withholds what a status alone tells, of every resource: that a Pod has failed, that a Deployment is ready, that a Job is done",
-		"f:8:22: redaction.secrets: the values of Secrets are sent as they are, to everyone who can read the bus; write true to redact them",
+		"f:8:20: watch[2].fieldSelector: most resources cannot be selected by status.phase: the API server refuses to list them so, and " +
+			"nothing of them is sent; name the resources that can",
+		"f:13:26: noise[1]: status-only withholds what a status alone tells, of every resource: that a Pod has failed, that a Deployment is ready, that a Job is done",
+		"f:14:22: redaction.secrets: the values of Secrets are sent as they are, to everyone who can read the bus; write true to redact them",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -66,6 +66,20 @@ func (n Namespaces) Literal() ([]string, bool) {
 	return names, len(names) > 0
 }
 
+// excludes reports whether p is a pattern with `!` that leaves nothing of what another one, without, matches; false where that cannot
+// be told.
+//
+// A glob that matches another one as if that were a name matches its names, too: each of its wildcards falls to a `*`. But a `?` is
+// one character, and the other's `*` any number of them.
+func (p NamespacePattern) excludes(other NamespacePattern) bool {
+	glob, excludes := strings.CutPrefix(string(p), "!")
+	if !excludes || strings.Contains(glob, "?") && strings.Contains(string(other), "*") {
+		return false
+	}
+	ok, err := path.Match(glob, string(other))
+	return ok && err == nil
+}
+
 // covers reports whether every namespace that m means is meant by n, too; false where that cannot be told.
 func (n Namespaces) covers(m Namespaces) bool {
 	if n.All() {

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -135,8 +136,13 @@ func (c *Config) validateTarget(t *RelayTarget, path *field.Path) field.ErrorLis
 		}
 	case t.NATS != nil:
 		list = t.NATS.validate(path.Child("nats"))
-		if b := c.Bus.NATS; b != nil && b.Stream.Name == t.NATS.Stream.Name && shared(strings.Split(b.URL, ","), strings.Split(t.NATS.URL, ",")) {
-			list = append(list, field.Forbidden(path.Child("nats"), "is the bus itself: the relay would read what it has written; name another server or stream"))
+		if b := c.Bus.NATS; b != nil && shared(strings.Split(b.URL, ","), strings.Split(t.NATS.URL, ",")) {
+			switch {
+			case b.Stream.Name == t.NATS.Stream.Name:
+				list = append(list, field.Forbidden(path.Child("nats"), "is the bus itself: the relay would read what it has written; name another server, or a stream of another account"))
+			case reflect.DeepEqual(b.Auth, t.NATS.Auth) && reflect.DeepEqual(b.TLS, t.NATS.TLS):
+				list = append(list, field.Forbidden(path.Child("nats"), "is on the server of the bus and in its account, where the stream of the bus takes these subjects; name another server, or the auth of another account"))
+			}
 		}
 	case t.Kafka != nil:
 		list = t.Kafka.validate(path.Child("kafka"), c.Event.MaxBytes)

@@ -27,14 +27,7 @@ func validateWatch(rules []Rule, path *field.Path) field.ErrorList {
 		list = append(list, unique(r.Except, at.Child("except"))...)
 		list = append(list, unique(r.Namespaces, at.Child("namespaces"))...)
 		list = append(list, r.Namespaces.validate(at.Child("namespaces"))...)
-		if _, err := labels.Parse(r.LabelSelector); err != nil {
-			list = append(list, field.Invalid(at.Child("labelSelector"), r.LabelSelector,
-				"must be a label selector such as team=payments or \"tier in (web, db)\": "+flatten(err)))
-		}
-		if _, err := fields.ParseSelector(r.FieldSelector); err != nil {
-			list = append(list, field.Invalid(at.Child("fieldSelector"), r.FieldSelector,
-				"must be a field selector such as spec.nodeName=n1 or status.phase!=Running: "+flatten(err)))
-		}
+		list = append(list, r.validateSelectors(at)...)
 		list = append(list, r.validateSent(at)...)
 		list = append(list, order.validate(j, path)...)
 		list = append(list, order.validateFields(j, path)...)
@@ -44,11 +37,42 @@ func validateWatch(rules []Rule, path *field.Path) field.ErrorList {
 
 // validate finds that nothing is left.
 func (n Namespaces) validate(path *field.Path) field.ErrorList {
-	excludes := func(p NamespacePattern) bool { return strings.HasPrefix(string(p), "!") }
-	if len(n) == 0 || slices.ContainsFunc(n, func(p NamespacePattern) bool { return !excludes(p) }) {
-		return nil
+	var list field.ErrorList
+	included := 0
+	for i, p := range n {
+		if p == "" || strings.HasPrefix(string(p), "!") { // "": it could not be read
+			continue
+		}
+		included++
+		if by := slices.IndexFunc(n, func(e NamespacePattern) bool { return e.excludes(p) }); by >= 0 {
+			list = append(list, field.Forbidden(path.Index(i), fmt.Sprintf("can never match: %s excludes it", path.Index(by))))
+		}
 	}
-	return field.ErrorList{field.Required(path, `can never match: it only excludes; add "*" for all the others`)}
+	switch {
+	case len(n) > 0 && included == 0 && !slices.Contains(n, ""):
+		return field.ErrorList{field.Required(path, `can never match: it only excludes; add "*" for all the others`)}
+	case len(list) < included:
+		return nil // of what is left, objects are taken
+	}
+	return list
+}
+
+// validateSelectors finds selectors that are none, and those that select nothing.
+func (r *Rule) validateSelectors(path *field.Path) field.ErrorList {
+	var list field.ErrorList
+	if s, err := labels.Parse(r.LabelSelector); err != nil {
+		list = append(list, field.Invalid(path.Child("labelSelector"), r.LabelSelector,
+			"must be a label selector such as team=payments or \"tier in (web, db)\": "+flatten(err)))
+	} else if key := contradiction(demandsOnLabels(s)); key != "" {
+		list = append(list, field.Forbidden(path.Child("labelSelector"), "can never match: no object meets all that it asks of "+key))
+	}
+	if s, err := fields.ParseSelector(r.FieldSelector); err != nil {
+		list = append(list, field.Invalid(path.Child("fieldSelector"), r.FieldSelector,
+			"must be a field selector such as spec.nodeName=n1 or status.phase!=Running: "+flatten(err)))
+	} else if key := contradiction(demandsOnFields(s)); key != "" {
+		list = append(list, field.Forbidden(path.Child("fieldSelector"), "can never match: no object meets all that it asks of "+key))
+	}
+	return list
 }
 
 // validateScope finds resources without namespaces in a rule for some namespaces only.
