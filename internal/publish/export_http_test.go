@@ -16,3 +16,6 @@ func (h *HTTP) Waiting() int {
 func RetryAfter(value string, now time.Time) (time.Duration, bool) {
 	return retryAfter(http.Header{"Retry-After": {value}}, now)
 }
+
+// Hurry makes tries of one event follow one another at once, nearly. Call it before the first Publish.
+func (h *HTTP) Hurry() { h.pause = backoff{first: time.Millisecond, limit: 20 * time.Millisecond} }

@@ -26,8 +26,6 @@ const (
 	notReadyAfter    = 5 // failed requests in a row
 )
 
-func requestBackoff() backoff { return backoff{first: 100 * time.Millisecond, limit: 10 * time.Second} }
-
 // HTTPConfig says where an HTTP publisher publishes to.
 type HTTPConfig struct {
 	URL string // http or https. Its path and query may be a secret: they are never logged
@@ -62,11 +60,22 @@ type HTTPConfig struct {
 // # A request that kills
 //
 // Some receivers do not say no, they close the connection, or a proxy before them does. A connection may also be cut
-// because a receiver is restarted, or had stood idle for too long. To tell them apart, a request whose connection was cut
-// without an answer is sent again on a connection that it shares with none. If five of these in a row are cut too, and the
-// receiver has answered another request in between, the event counts as refused. A receiver that is merely down answers
-// nobody, and so is never taken for one that refuses. With fewer than five, a way to the receiver that loses one answer in
-// ten would refuse one event in a thousand; with five it is one in a million.
+// because a receiver is restarted, takes no more connections, or had stood idle for too long. To tell them apart, a request whose
+// connection was cut without an answer is sent again on a connection that it shares with none, then, with HTTP/1, on
+// whichever there is, and so on in turns. If five of its own are cut, and before each the receiver has answered three other
+// requests on connections of their own (events that come anyway are sent on such ones for it), the event counts as refused.
+//
+// Nothing counts while others fare no better: when more than one in twenty was cut itself, on a connection of its own, and
+// answered later, the count begins anew. So a receiver that is down, one that comes back, and one that takes no further connection are
+// never taken for one that refuses. Where each connection is cut with a probability of p, whatever it carries, a run of five such
+// cuts has one of (p(1-p)³)⁵: one in 480,000 for 1 in 10, and one in 75,000 at the worst p. With HTTP/1 the requests in between
+// have to be cut too.
+//
+// # A request that is not let in
+//
+// 403 and 404 are mostly about the sender and the address, and pass when these are put right. But a firewall for applications also
+// says so to one event because of what it holds. An event that is answered so ten times, with three others acknowledged
+// before each, counts as refused, by the same rules. 401 and 407 are about credentials, and are tried again for ever.
 type HTTP struct {
 	cfg      HTTPConfig
 	endpoint *url.URL
@@ -84,8 +93,13 @@ type HTTP struct {
 	dead        *HTTP         // nil: none
 	isDead      bool          // it is another's dead
 
-	answers  atomic.Int64 // requests that the receiver answered, whatever it said
 	failures atomic.Int64 // requests in a row that failed
+
+	cuts        tally        // fine: what was answered on a connection of its own, whatever the receiver said
+	denials     tally        // fine: 2xx
+	controls    atomic.Int64 // requests that are still wanted on connections of their own, to show that these work
+	multiplexed atomic.Bool  // requests share connections: HTTP/2
+	pause       backoff      // between two requests for one event
 
 	life context.Context //nolint:containedctx // ends with Run: it frees the calls that are on their way
 	end  context.CancelFunc
@@ -143,10 +157,11 @@ func newHTTP(cfg HTTPConfig, key string, log *slog.Logger, m *Metrics) (*HTTP, e
 	}
 	h := &HTTP{
 		cfg: cfg, endpoint: u, origin: originOf(u), log: log, metrics: m,
-		credentials: &credentials{headersFile: cfg.HeadersFile, tokenFile: cfg.TokenFile},
+		credentials: &credentials{headersFile: cfg.HeadersFile, tokenFile: cfg.TokenFile, endpoint: secretsOf(u)},
 		links:       &links{tls: cfg.TLS, idle: singles, buffer: singleBuffer},
 		slots:       make(chan struct{}, singles),
 		fence:       newFencing(cfg.Fence),
+		pause:       backoff{first: 100 * time.Millisecond, limit: 10 * time.Second},
 	}
 	h.links.fence = h.fence
 	if cfg.Batch > 1 {
@@ -265,32 +280,17 @@ func (h *HTTP) enter() bool {
 	return true
 }
 
-// httpCall is one call of Publish.
-type httpCall struct {
-	ev    *encode.Event
-	alone bool // never in a batch again: one that held it failed
-	// suspect: its connection was cut without an answer; until it is answered it goes on connections of its own.
-	suspect bool
-	cuts    int   // of connections of its own
-	answers int64 // HTTP.answers at the first of them
-}
-
-// cutsAlone is how many connections of its own a request must have cut in a row to count as refused.
-const cutsAlone = 5
-
 // Publish implements Publisher.
 func (h *HTTP) Publish(ctx context.Context, ev *encode.Event) error {
 	if !h.enter() {
 		return ErrClosed
 	}
 	defer h.calls.Done()
-	c := httpCall{ev: ev}
+	c := httpCall{}
 	for attempt, failures := 1, 0; ; attempt++ {
-		r := h.attempt(ctx, &c)
+		r := h.attempt(ctx, ev, &c)
 		c.alone = c.alone || r.alone
-		if r.kind == httpRetry {
-			h.suspect(&c, &r)
-		}
+		h.judge(&c, &r)
 		switch r.kind {
 		case httpAcked:
 			return nil
@@ -314,8 +314,11 @@ func (h *HTTP) Publish(ctx context.Context, ev *encode.Event) error {
 			failures = 0
 			continue // the throttle holds it
 		}
+		if r.cut && !r.own {
+			continue // on a connection of its own, at once
+		}
 		failures++
-		if !await(ctx, h.life.Done(), nil, requestBackoff().delay(failures)) {
+		if !await(ctx, h.life.Done(), nil, h.pause.delay(failures)) {
 			return h.over(ctx)
 		}
 	}
@@ -332,33 +335,11 @@ func (h *HTTP) over(ctx context.Context) error {
 	return nil
 }
 
-// suspect counts what was cut, and makes a refusal of it. See HTTP.
-func (h *HTTP) suspect(c *httpCall, r *httpResult) {
-	if !r.cut {
-		if r.status != 0 {
-			c.suspect, c.cuts = false, 0
-		}
-		return
-	}
-	if !r.own {
-		c.suspect, c.alone = true, true
-		return
-	}
-	answers := h.answers.Load()
-	if c.cuts == 0 {
-		c.answers = answers
-	}
-	c.cuts++
-	if c.cuts >= cutsAlone && answers > c.answers {
-		*r = httpResult{kind: httpRefused, detail: "the receiver cuts the connection right after this request, on a connection of its own too, and answers others: " + r.detail}
-	}
-}
-
 // attempt sends the event once, alone or with others.
-func (h *HTTP) attempt(ctx context.Context, c *httpCall) httpResult {
-	structured := len(c.ev.Attributes) == 0
+func (h *HTTP) attempt(ctx context.Context, ev *encode.Event, c *httpCall) httpResult {
+	structured := len(ev.Attributes) == 0
 	if h.batcher != nil && !c.alone && structured {
-		return h.batcher.send(ctx, c.ev.Body)
+		return h.batcher.send(ctx, ev.Body)
 	}
 	select {
 	case h.slots <- struct{}{}:
@@ -377,11 +358,11 @@ func (h *HTTP) attempt(ctx context.Context, c *httpCall) httpResult {
 		h.throttle.leave(pass, r)
 		return *r
 	}
-	contentType, body := c.ev.ContentType, c.ev.Body
+	contentType, body := ev.ContentType, ev.Body
 	if structured && h.batcher != nil { // who takes batches may take nothing else
 		contentType, body = batchType, slices.Concat([]byte{'['}, body, []byte{']'})
 	}
-	sent := h.post(ctx, contentType, c.ev.Attributes, body, c.suspect)
+	sent := h.post(ctx, contentType, ev.Attributes, body, c.own || c.cut.count == 0 && h.control())
 	h.throttle.leave(pass, &sent)
 	return sent
 }
@@ -410,13 +391,13 @@ func (h *HTTP) noteRetry(ev *encode.Event, attempt int, r *httpResult) {
 	level, advice := slog.LevelError, ""
 	switch r.reason {
 	case reasonUnauthorized:
-		advice = "the receiver does not accept the credentials: see headersFile, tokenFile or tls.certFile"
+		advice = "the receiver does not accept the credentials: see headersFile, tokenFile or tls.certFile; where it goes on to answer 403 to this event and takes others, the event counts as refused"
 	case reasonProxy:
 		advice = "the proxy wants credentials: see HTTP_PROXY and HTTPS_PROXY"
 	case reasonNotFound:
-		advice = "the receiver does not know the path: see url"
+		advice = "the receiver does not know the path: see url; where it goes on to answer so to this event and takes others, the event counts as refused"
 	case reasonRedirect:
-		advice = "redirects are not followed: write the address that the receiver names as url"
+		advice = "redirects are not followed: write the address that the receiver names as url; its path is not logged"
 	case reasonCredentials:
 		advice = "see that the file can be read and is in order; it is read again at each attempt"
 	case reasonTLS:

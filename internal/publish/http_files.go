@@ -39,6 +39,7 @@ func (s stamp) same(now stamp) bool {
 // read again, there are none: what was withdrawn from the disk is not sent any more.
 type credentials struct {
 	headersFile, tokenFile string
+	endpoint               []string // secretsOf it
 
 	mu     sync.Mutex
 	stamps [2]stamp
@@ -69,13 +70,13 @@ func (c *credentials) read() (header http.Header, hidden []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	c.header, c.stamps, c.hidden = header, now, nil
+	c.header, c.stamps, c.hidden = header, now, slices.Clone(c.endpoint)
 	for _, values := range header {
 		for _, v := range values {
 			// Authorization: Basic abc, and a receiver that repeats abc.
 			c.hidden = append(c.hidden, v)
 			for _, word := range strings.Fields(v) {
-				if len(word) >= 8 {
+				if len(word) >= wordBytes {
 					c.hidden = append(c.hidden, word)
 				}
 			}

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -108,12 +109,18 @@ func (h *HTTP) exchange(ctx context.Context, contentType string, attributes []en
 		return httpResult{kind: httpAgain}
 	}
 	if err != nil {
-		return h.judgeError(ctx, err)
+		return h.judgeError(ctx, err, hidden)
 	}
 	defer func() { _ = res.Body.Close() }()
-	h.answers.Add(1)
+	if own {
+		h.cuts.fine.Add(1)
+	}
+	if res.ProtoMajor > 1 {
+		h.multiplexed.Store(true)
+	}
 	timer.Reset(drainTime)
 	if res.StatusCode/100 == 2 {
+		h.denials.fine.Add(1)
 		_, _ = io.CopyN(io.Discard, res.Body, drainBytes)
 		return httpResult{kind: httpAcked, status: res.StatusCode}
 	}
@@ -134,7 +141,7 @@ func (h *HTTP) postBatch(ctx context.Context, take func() (body []byte, events i
 			take() // they have to hear of it
 		}
 	} else if body, events := take(); events > 0 {
-		r = h.post(ctx, batchType, nil, body, false)
+		r = h.post(ctx, batchType, nil, body, h.control())
 	}
 	h.throttle.leave(pass, &r)
 	return r
@@ -184,7 +191,8 @@ func judgeAnswer(res *http.Response, text string, hidden []string) httpResult {
 	case s >= 300 && s < 400:
 		r.reason = reasonRedirect
 		if to, err := url.Parse(res.Header.Get("Location")); err == nil && to.Host != "" {
-			r.detail = fmt.Sprintf("status %d, to %s", s, clean(to.Scheme+"://"+to.Host+to.Path, hidden))
+			// Often to the path that was asked for, with a slash.
+			r.detail = fmt.Sprintf("status %d, to %s", s, clean(to.Scheme+"://"+to.Host, hidden))
 		}
 	case s >= 400 && s < 500:
 		r.kind = httpRefused
@@ -197,7 +205,7 @@ func judgeAnswer(res *http.Response, text string, hidden []string) httpResult {
 }
 
 // judgeError tells what a request without an answer means.
-func (h *HTTP) judgeError(ctx context.Context, err error) httpResult {
+func (h *HTTP) judgeError(ctx context.Context, err error, hidden []string) httpResult {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errSlow) {
 		return httpResult{kind: httpEnded}
 	}
@@ -215,6 +223,9 @@ func (h *HTTP) judgeError(ctx context.Context, err error) httpResult {
 		r.reason = reasonTimeout
 	default:
 		r.reason, r.cut = reasonCut, true
+		// Behind a quotation mark: an answer that is no HTTP, perhaps what was sent.
+		said, _, _ := strings.Cut(r.detail, ` "`)
+		r.detail = clean(said, hidden)
 	}
 	return r
 }

@@ -272,7 +272,7 @@ func TestHTTPStatus(t *testing.T) {
 		{status: 200},
 		{status: 202},
 		{status: 204},
-		{status: 307, header: [2]string{"Location", "https://elsewhere.example/in?key=s3cret"}, reason: "redirect", log: "status 307, to https://elsewhere.example/in\""},
+		{status: 307, header: [2]string{"Location", "https://elsewhere.example/in?key=s3cret"}, reason: "redirect", log: "status 307, to https://elsewhere.example\""},
 		{status: 401, reason: "unauthorized", log: "tokenFile"},
 		{status: 403, reason: "unauthorized", log: "tokenFile"},
 		{status: 404, reason: "not_found", log: "see url"},

@@ -2,6 +2,8 @@ package publish
 
 import (
 	"bytes"
+	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -9,6 +11,7 @@ const (
 	redacted   = "REDACTED"
 	sharedRun  = 16 // bytes of an answer that stand in the event too: an echo
 	shownEvent = "…"
+	wordBytes  = 8 // at least: a part of a secret that is hidden where it stands alone
 )
 
 // excerpt is what an error may quote of an answer's body: its first printable bytes, without the credentials that were
@@ -30,6 +33,35 @@ func excerpt(text []byte, hidden []string, event []byte) string {
 		i++
 	}
 	return b.String()
+}
+
+// secretsOf is what must not appear in a log of a URL: path and query, as they are sent and as a receiver may read them; each
+// value of the query, and longer parts of the path.
+func secretsOf(u *url.URL) []string {
+	var all []string
+	if path := u.EscapedPath(); path != "/" {
+		all = append(all, path, strings.TrimRight(path, "/"))
+		for part := range strings.SplitSeq(path, "/") {
+			if len(part) >= wordBytes {
+				all = append(all, part)
+			}
+		}
+	}
+	all = append(all, u.RawQuery)
+	for pair := range strings.SplitSeq(u.RawQuery, "&") {
+		_, value, _ := strings.Cut(pair, "=")
+		all = append(all, value)
+	}
+	for _, s := range all[:len(all):len(all)] {
+		// A plus sign means a space in queries, and itself in paths.
+		for _, read := range []func(string) (string, error){url.PathUnescape, url.QueryUnescape} {
+			if plain, err := read(s); err == nil {
+				all = append(all, plain)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.DeleteFunc(slices.Compact(all), func(s string) bool { return s == "" })
 }
 
 // clean takes credentials out of text, and puts a space for what is not printable ASCII. Credentials go first, and only
