@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -53,13 +54,14 @@ type ObjectStoreConfig struct {
 
 // ObjectStore is a claim store in JetStream, on the connection of a NATS publisher.
 type ObjectStore struct {
-	nats  *NATS
-	cfg   ObjectStoreConfig
-	retry *claimRetry
+	nats    *NATS
+	cfg     ObjectStoreConfig
+	retry   *claimRetry
+	checked atomic.Bool // the bucket was compared with the stream
 }
 
 // NewObjectStore checks the configuration. A bucket that is created has the replicas of n's stream, and keeps objects for a day
-// longer than that keeps records.
+// longer than that keeps records, whatever was configured for the stream. One that exists with less is warned of.
 func NewObjectStore(n *NATS, cfg ObjectStoreConfig, log *slog.Logger, m *Metrics) (*ObjectStore, error) {
 	if cfg.Bucket == "" {
 		return nil, errors.New("object store: no name of a bucket")
@@ -194,23 +196,30 @@ func (o *ObjectStore) bucket(ctx context.Context, js jetstream.JetStream) (jetst
 	defer cancel()
 	bucket, err := js.ObjectStore(ctx, o.cfg.Bucket)
 	switch {
-	case err == nil:
+	case err == nil && o.checked.Load():
 		return bucket, nil
+	case err == nil:
+		return bucket, o.check(ctx, js, bucket)
 	case !errors.Is(err, jetstream.ErrBucketNotFound):
 		return nil, o.final(err)
 	case !o.cfg.Create:
 		return nil, fmt.Errorf("%w: there is no bucket %s, and claimCheck.objectStore.create is not set: nats object add %s", ErrRefused, o.cfg.Bucket, o.cfg.Bucket)
 	}
-	s := &o.nats.cfg.Stream
+	// As the stream is, not as it was configured: one that exists is used as it is.
+	s, err := js.Stream(ctx, o.nats.cfg.Stream.Name)
+	if err != nil {
+		return nil, fmt.Errorf("look up stream %s, to make bucket %s like it: %w", o.nats.cfg.Stream.Name, o.cfg.Bucket, err)
+	}
+	records := s.CachedInfo().Config
 	c := jetstream.ObjectStoreConfig{
 		Bucket:      o.cfg.Bucket,
 		Description: "Events of Kubernetes objects that are too large for the bus, put here by kubecdc",
 		Storage:     jetstream.FileStorage,
-		Replicas:    max(s.Replicas, 1),
+		Replicas:    max(records.Replicas, 1),
 		MaxBytes:    o.cfg.MaxBytes,
 	}
-	if s.MaxAge > 0 {
-		c.TTL = s.MaxAge + bucketGrace
+	if records.MaxAge > 0 {
+		c.TTL = records.MaxAge + bucketGrace
 	}
 	bucket, err = js.CreateObjectStore(ctx, c)
 	if errors.Is(err, jetstream.ErrBucketExists) { // somebody was faster
@@ -219,6 +228,38 @@ func (o *ObjectStore) bucket(ctx context.Context, js jetstream.JetStream) (jetst
 		o.retry.log.Info("bucket created", "bucket", o.cfg.Bucket, "replicas", c.Replicas, "max_age", c.TTL, "max_bytes", c.MaxBytes)
 	}
 	return bucket, o.final(err)
+}
+
+// check warns of a bucket that keeps objects for less long than the stream keeps the records that refer to them, or in fewer copies. It
+// does so once: what is in the bucket is not ours to judge again with each object.
+func (o *ObjectStore) check(ctx context.Context, js jetstream.JetStream, bucket jetstream.ObjectStore) error {
+	status, err := bucket.Status(ctx)
+	if err != nil {
+		return o.final(err)
+	}
+	s, err := js.Stream(ctx, o.nats.cfg.Stream.Name)
+	if err != nil {
+		return fmt.Errorf("look up stream %s, to compare bucket %s with it: %w", o.nats.cfg.Stream.Name, o.cfg.Bucket, err)
+	}
+	records := s.CachedInfo().Config
+	if o.checked.Swap(true) {
+		return nil
+	}
+	edit := "nats stream edit " + o.stream()
+	if ttl := status.TTL(); ttl > 0 && (records.MaxAge == 0 || ttl < records.MaxAge) {
+		advice := edit + " --max-age=-1"
+		if records.MaxAge > 0 {
+			advice = edit + " --max-age=" + (records.MaxAge + bucketGrace).String()
+		}
+		o.retry.log.Warn("bucket keeps large events for less long than the stream keeps the records that refer to them: later their dataref leads nowhere",
+			"bucket", o.cfg.Bucket, "max_age", ttl, "stream", records.Name, "stream_max_age", records.MaxAge, "advice", advice)
+	}
+	if copies := status.Replicas(); copies < records.Replicas {
+		o.retry.log.Warn("bucket has fewer replicas than the stream: large events are lost, or wait, with servers that the stream does without",
+			"bucket", o.cfg.Bucket, "replicas", copies, "stream", records.Name, "stream_replicas", records.Replicas,
+			"advice", fmt.Sprintf("%s --replicas=%d", edit, records.Replicas))
+	}
+	return nil
 }
 
 // codeSealed is JetStream's for a stream that was sealed (nats-server, server/errors.json).

@@ -175,18 +175,99 @@ func TestObjectStoreLeavesABucketAsItIs(t *testing.T) {
 	checkBucket(t, js, time.Hour, 1)
 }
 
+// A bucket is made like the stream that is there, not like the one that was configured; one that is there already and is
+// less than the stream is warned of, once.
+func TestObjectStoreFollowsTheStream(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, tc := range []struct {
+		name                 string
+		existing, configured time.Duration // of the stream; 0: for ever
+		bucket               time.Duration // of one that exists; 0: none does
+		want                 time.Duration // of the bucket
+		warned               bool
+	}{
+		{name: "longer", existing: 90 * day, configured: 7 * day, want: 91 * day},
+		{name: "shorter", existing: day, configured: 7 * day, want: 2 * day},
+		{name: "for ever", existing: 0, configured: 7 * day, want: 0},
+		{name: "not configured", existing: 90 * day, configured: 0, want: 91 * day},
+		{name: "bucket with less", existing: 90 * day, configured: 7 * day, bucket: 8 * day, want: 8 * day, warned: true},
+		{name: "bucket with less than for ever", existing: 0, configured: 7 * day, bucket: 8 * day, want: 8 * day, warned: true},
+		{name: "bucket with as much", existing: 90 * day, configured: 7 * day, bucket: 90 * day, want: 90 * day},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := startServer(t, t.TempDir(), -1)
+			js := admin(t, s.ClientURL())
+			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+				Name: "KUBECDC", Subjects: []string{"kubecdc.>"}, MaxAge: tc.existing, Discard: jetstream.DiscardNew,
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if tc.bucket != 0 {
+				if _, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: bucketName, TTL: tc.bucket, Storage: jetstream.FileStorage}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cfg := testConfig(s.ClientURL())
+			cfg.Stream.MaxAge = tc.configured
+			r := run(t, cfg)
+			store := newObjectStore(t, r, publish.ObjectStoreConfig{Bucket: bucketName, Create: true})
+			for range 2 {
+				if _, err := store.Put(t.Context(), "c0ffee", "text/plain", []byte("x")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			checkBucket(t, js, tc.want, 1)
+			warnings := 0
+			if tc.warned {
+				warnings = 1
+			}
+			if got := lines(r.log.String(), "dataref leads nowhere"); got != warnings {
+				t.Errorf("warned %d times, want %d:\n%s", got, warnings, r.log.String())
+			}
+		})
+	}
+}
+
+// So it is with replicas.
+func TestObjectStoreHasTheReplicasOfTheStream(t *testing.T) {
+	var urls []string
+	for _, s := range startCluster(t) {
+		urls = append(urls, s.ClientURL())
+	}
+	js := admin(t, strings.Join(urls, ","))
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "KUBECDC", Subjects: []string{"kubecdc.>"}, Replicas: 3, Discard: jetstream.DiscardNew,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "LESS", Storage: jetstream.FileStorage}); err != nil {
+		t.Fatal(err)
+	}
+	r := run(t, testConfig(strings.Join(urls, ","))) // which has one
+	for bucket, want := range map[string]int{bucketName: 3, "LESS": 1} {
+		store := newObjectStore(t, r, publish.ObjectStoreConfig{Bucket: bucket, Create: true})
+		if _, err := store.Put(t.Context(), "c0ffee", "text/plain", []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		s, err := js.Stream(t.Context(), "OBJ_"+bucket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.CachedInfo().Config.Replicas; got != want {
+			t.Errorf("bucket %s has %d replicas, want %d", bucket, got, want)
+		}
+	}
+	if got := lines(r.log.String(), "bucket has fewer replicas than the stream"); got != 1 {
+		t.Errorf("warned %d times of the bucket that was there:\n%s", got, r.log.String())
+	}
+}
+
 func TestObjectStoreRefusals(t *testing.T) {
 	s := startServer(t, t.TempDir(), -1)
 	r := run(t, testConfig(s.ClientURL()))
 	_, err := newObjectStore(t, r, publish.ObjectStoreConfig{Bucket: bucketName}).Put(t.Context(), "c0ffee", "text/plain", []byte("x"))
 	if !errors.Is(err, publish.ErrRefused) || !strings.Contains(err.Error(), "nats object add KUBECDC_LARGE") {
 		t.Errorf("no bucket: %v", err)
-	}
-	cfg := testConfig(s.ClientURL())
-	cfg.Stream.Replicas = 3 // of a stream that is there with one
-	_, err = newObjectStore(t, run(t, cfg), publish.ObjectStoreConfig{Bucket: bucketName, Create: true}).Put(t.Context(), "c0ffee", "text/plain", []byte("x"))
-	if !errors.Is(err, publish.ErrRefused) || !strings.Contains(err.Error(), "replicas") {
-		t.Errorf("three replicas on one server: %v", err)
 	}
 	for _, name := range []string{"", "a.b", "a b", "ä"} {
 		if _, err := publish.NewObjectStore(r.NATS, publish.ObjectStoreConfig{Bucket: name}, discard, nil); err == nil {

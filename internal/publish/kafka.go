@@ -149,12 +149,18 @@ func NewKafka(cfg KafkaConfig, log *slog.Logger, m *Metrics) (*Kafka, error) {
 // End ctx only after the last call of Publish has returned: those that have not then return ErrClosed. Call it once.
 func (k *Kafka) Run(ctx context.Context) error {
 	defer k.shutdown()
-	if _, err := k.cfg.TLS.Config(); err != nil {
+	if err := k.Check(); err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return k.manage(ctx, g) })
 	return g.Wait()
+}
+
+// Check returns what Run would end with at once: a file of TLS that cannot be used. It connects to nobody.
+func (k *Kafka) Check() error {
+	_, err := k.cfg.TLS.Config()
+	return err
 }
 
 func (k *Kafka) shutdown() {

@@ -22,6 +22,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol/metadata"
 	"github.com/segmentio/kafka-go/protocol/produce"
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
+	"github.com/segmentio/kafka-go/protocol/saslauthenticate"
+	"github.com/segmentio/kafka-go/protocol/saslhandshake"
 )
 
 // model is a Kafka cluster as far as an idempotent producer can tell: leaders, producers' epochs and sequences with the
@@ -40,6 +42,8 @@ type model struct {
 	config map[string]string
 	// denied is answered to requests for a producer id.
 	denied kafka.Error
+	// login answers to what clients authenticate with; nil: they need not.
+	login func(initial string) kafka.Error
 	// undescribed is answered to requests for a topic's configuration.
 	undescribed kafka.Error
 
@@ -149,10 +153,14 @@ func (m *model) serve(broker int, req kafka.Request) (kafka.Response, error) {
 	switch req := req.(type) {
 	case *apiversions.Request:
 		res := new(apiversions.Response)
-		for key, v := range map[protocol.ApiKey]int16{protocol.Produce: 8, protocol.Metadata: 8, protocol.ApiVersions: 2, protocol.CreateTopics: 4, protocol.InitProducerId: 4, protocol.DescribeConfigs: 3} {
+		for key, v := range map[protocol.ApiKey]int16{protocol.Produce: 8, protocol.Metadata: 8, protocol.ApiVersions: 2, protocol.CreateTopics: 4, protocol.InitProducerId: 4, protocol.DescribeConfigs: 3, protocol.SaslHandshake: 1, protocol.SaslAuthenticate: 1} {
 			res.ApiKeys = append(res.ApiKeys, apiversions.ApiKeyResponse{ApiKey: int16(key), MaxVersion: v})
 		}
 		return res, nil
+	case *saslhandshake.Request:
+		return new(saslhandshake.Response), nil
+	case *saslauthenticate.Request:
+		return &saslauthenticate.Response{ErrorCode: int16(m.login(string(req.AuthBytes)))}, nil
 	case *metadata.Request:
 		return m.metadata(req), nil
 	case *createtopics.Request:

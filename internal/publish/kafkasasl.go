@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -108,14 +109,15 @@ func (p saslPassword) Start(ctx context.Context) (sasl.StateMachine, []byte, err
 type saslBearer struct {
 	sasl *SASL
 
-	mu    sync.Mutex // held while a token is fetched: one is enough for all connections
-	token *oauth2.Token
+	mu      sync.Mutex // held while a token is fetched: one is enough for all connections
+	token   *oauth2.Token
+	unheard []*bearerExchange // those that no broker has answered; of a connection each
 }
 
 func (b *saslBearer) Name() string { return "OAUTHBEARER" }
 
 func (b *saslBearer) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
-	token, err := b.current(ctx)
+	x, token, err := b.begin(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -125,7 +127,7 @@ func (b *saslBearer) Start(ctx context.Context) (sasl.StateMachine, []byte, erro
 		}
 	}
 	// No authzid: the broker takes the name from the token.
-	return bearerExchange{b}, []byte("n,,\x01auth=Bearer " + token + "\x01\x01"), nil
+	return x, []byte("n,,\x01auth=Bearer " + token + "\x01\x01"), nil
 }
 
 func (b *saslBearer) source() string {
@@ -135,23 +137,46 @@ func (b *saslBearer) source() string {
 	return b.sasl.TokenFile
 }
 
-func (b *saslBearer) current(ctx context.Context) (string, error) {
-	o := b.sasl.OAuth
-	if o == nil {
-		return readSecret("sasl tokenFile", b.sasl.TokenFile)
+// begin begins an exchange with a token, that of the file or one that is worth trying. ctx is that of the making of a
+// connection.
+func (b *saslBearer) begin(ctx context.Context) (*bearerExchange, string, error) {
+	x := &bearerExchange{b: b, over: ctx.Err}
+	if b.sasl.OAuth == nil {
+		token, err := readSecret("sasl tokenFile", b.sasl.TokenFile)
+		return x, token, err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if t := b.token; t != nil && (t.Expiry.IsZero() || time.Until(t.Expiry) > tokenMargin) {
-		return t.AccessToken, nil
+	// A broker that refuses by an error code, or ends the connection, is nothing that an exchange hears of: the connection is
+	// given up, and ctx ends, without Next.
+	b.unheard = slices.DeleteFunc(b.unheard, func(x *bearerExchange) bool {
+		over := x.over() != nil
+		if over {
+			b.forget(x.token)
+		}
+		return over
+	})
+	if t := b.token; t == nil || !t.Expiry.IsZero() && time.Until(t.Expiry) <= tokenMargin {
+		t, err := b.sasl.OAuth.fetch(ctx)
+		if err != nil {
+			return nil, "", err
+		}
+		b.token = t
 	}
+	x.token = b.token
+	b.unheard = append(b.unheard, x)
+	return x, x.token.AccessToken, nil
+}
+
+// fetch gets a token from the authorization server.
+func (o *OAuth) fetch(ctx context.Context) (*oauth2.Token, error) {
 	secret, err := readSecret("sasl clientSecretFile", o.ClientSecretFile)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	trust, err := (&TLS{CAFile: o.CAFile}).Config()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
 	defer cancel()
@@ -159,10 +184,9 @@ func (b *saslBearer) current(ctx context.Context) (string, error) {
 	c := clientcredentials.Config{ClientID: o.ClientID, ClientSecret: secret, TokenURL: o.TokenURL, Scopes: o.Scopes}
 	t, err := c.Token(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: transport}))
 	if err != nil {
-		return "", fmt.Errorf("sasl: get a token from %s as client %s: %w", o.TokenURL, o.ClientID, tokenError(err))
+		return nil, fmt.Errorf("sasl: get a token from %s as client %s: %w", o.TokenURL, o.ClientID, tokenError(err))
 	}
-	b.token = t
-	return t.AccessToken, nil
+	return t, nil
 }
 
 // tokenError takes what the server sent, which may repeat a secret, out of an error of x/oauth2; the code and the status
@@ -179,22 +203,37 @@ func tokenError(err error) error {
 	}
 }
 
-// forget lets go of a token that a broker has refused, so that the next connection gets another one.
-func (b *saslBearer) forget() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.token = nil
+// forget lets go of a token that a broker has refused, so that the next connection gets another one. With b.mu.
+func (b *saslBearer) forget(t *oauth2.Token) {
+	if b.token == t { // else another connection has seen to it
+		b.token = nil
+	}
 }
 
-type bearerExchange struct{ b *saslBearer }
+// bearerExchange is that of one connection.
+type bearerExchange struct {
+	b     *saslBearer
+	token *oauth2.Token // nil: of the file
+	over  func() error  // not nil: the connection is made or given up
+}
+
+// heard says that the broker has answered.
+func (x *bearerExchange) heard(refused bool) {
+	x.b.mu.Lock()
+	defer x.b.mu.Unlock()
+	x.b.unheard = slices.DeleteFunc(x.b.unheard, func(o *bearerExchange) bool { return o == x })
+	if refused {
+		x.b.forget(x.token)
+	}
+}
 
 // Next hears an empty challenge where the broker has taken the token, and JSON where not (RFC 7628, section 3.2.2). The
 // client's answer to that would only be met by the end of the connection, so it is ended here.
-func (x bearerExchange) Next(_ context.Context, challenge []byte) (bool, []byte, error) {
-	if len(challenge) == 0 {
+func (x *bearerExchange) Next(_ context.Context, challenge []byte) (bool, []byte, error) {
+	refused := len(challenge) > 0
+	if x.heard(refused); !refused {
 		return true, nil, nil
 	}
-	x.b.forget()
 	var refusal struct{ Status, Scope string }
 	if json.Unmarshal(challenge, &refusal) != nil || refusal.Status == "" {
 		refusal.Status = "no reason given"

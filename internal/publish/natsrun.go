@@ -19,7 +19,7 @@ func (n *NATS) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	n.dialer = &dialer{ctx: ctx, timeout: dialTimeout, fencing: n.fence}
 	// What is wrong with the files now is wrong with the configuration; later they may be in the midst of an exchange.
-	if _, err := n.options(nil); err != nil {
+	if err := n.Check(); err != nil {
 		n.shutdown()
 		return err
 	}
@@ -50,6 +50,12 @@ func (n *NATS) Run(ctx context.Context) error {
 		}
 	})
 	return g.Wait()
+}
+
+// Check returns what Run would end with at once: a file of credentials or TLS that cannot be used. It connects to nobody.
+func (n *NATS) Check() error {
+	_, err := n.options(nil)
+	return err
 }
 
 // errGone says that a connection is closed for good, and the next one may do better.

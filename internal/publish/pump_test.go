@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
@@ -105,6 +106,56 @@ func TestPumpEndsWithTheGracePeriod(t *testing.T) {
 	if len(bus.acked) != 0 || q.Len() != 1 {
 		t.Error("an event that was given up counts as acknowledged")
 	}
+}
+
+// A resource that the bus does not take, as where its topic is missing, has not all of the workers: others go through. Once the
+// bus takes it, all of it goes through too.
+func TestPumpGoesOnBesideABlockedResource(t *testing.T) {
+	const blocked = 600
+	synctest.Test(t, func(t *testing.T) {
+		q := queue.New[*object.Delta](queue.Options{Events: 2000, Bytes: 1 << 20, Workers: publish.KafkaWorkers}, nil)
+		bus, made := new(fakeBus), make(chan struct{})
+		publisher := publisherFunc(func(ctx context.Context, ev *encode.Event) error {
+			if strings.HasPrefix(string(ev.ID), "web-") {
+				select {
+				case <-made:
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
+			}
+			return bus.Publish(ctx, ev)
+		})
+		done := make(chan error, 1)
+		go func() {
+			done <- publish.NewPump(q, value, bus, publisher, publish.PumpOptions{Workers: publish.KafkaWorkers}, discard, nil).Run(t.Context())
+		}()
+		for i := range blocked {
+			bus.put(t, q, fmt.Sprint("web-", i), 1)
+		}
+		synctest.Wait()
+		for i := range 10 {
+			d := event("settings", i+1, "").Delta
+			d.Acker = bus
+			if err := q.Lane("configmaps").Put(t.Context(), "configmaps/shop/settings", 1, d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		bus.mu.Lock()
+		got := len(bus.acked)
+		bus.mu.Unlock()
+		if got != 10 {
+			t.Errorf("%d of 10 events of another resource are acknowledged", got)
+		}
+		close(made)
+		q.Close()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if got := len(bus.acked); got != blocked+10 {
+			t.Errorf("%d events are acknowledged at the end, want %d", got, blocked+10)
+		}
+	})
 }
 
 type publisherFunc func(context.Context, *encode.Event) error

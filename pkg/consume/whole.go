@@ -19,7 +19,7 @@ var ErrReference = errors.New("not a reference into JetStream's object store")
 // Whole is the event that e was before it was shortened to fit on the bus, from JetStream's object store, where
 // Event.DataRef says. An event without a reference is returned as it is, also where Data.Truncated names what it lacks:
 // nobody has kept that. So is one whose whole was removed: jetstream.ErrObjectNotFound, which the error wraps, says that the bucket
-// has it no more (it keeps it for a day longer than the stream keeps records).
+// has it no more (one that the agent has made keeps it for a day longer than the stream kept records at that time).
 func Whole(ctx context.Context, js jetstream.JetStream, e *Event) (*Event, error) {
 	if e.DataRef == "" {
 		return e, nil
