@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -53,17 +54,29 @@ type Kafka struct {
 	pool   *kafka.Transport // the client's
 	group  string
 
-	reader     atomic.Pointer[kafka.Reader]
-	problem    atomic.Pointer[error]           // why it is not open
-	anew       atomic.Bool                     // an offset of the group is beyond its partition's end
-	began      atomic.Pointer[map[logID]int64] // where the group's reading began
-	partitions map[string]int                  // by topic; Next's, as all below
-	looked     time.Time                       // when topics were looked up
-	beyond     int                             // how often in a row offsets were found beyond the end of their partitions
+	reading    atomic.Pointer[reading]
+	problem    atomic.Pointer[error] // why it is not open
+	partitions map[string]int        // by topic; Next's, as all below
+	looked     time.Time             // when topics were looked up
+	beyond     int                   // how often in a row offsets were found beyond the end of their partitions
 	next       map[logID]uint64
 	missed     []error
 	pending    *kafka.Message      // has been fetched, and an error goes before it
 	asked      map[logID]time.Time // when a hole was asked about
+}
+
+// reading is one time that the topics are read, from the group's offsets on.
+type reading struct {
+	number int // Place.Reading of its records
+	reader *kafka.Reader
+	began  map[logID]int64 // where it began
+	over   atomic.Bool     // what was read is beyond the end of its partition: Next begins anew
+}
+
+// own are the marks of this reading. Those of an earlier one are not to be saved any more: the partition may be another one
+// by now, and what is not saved comes again.
+func (r *reading) own(marks []Mark) []Mark {
+	return slices.DeleteFunc(slices.Clone(marks), func(m Mark) bool { return m.Reading != r.number })
 }
 
 // NewKafka checks the configuration and returns a source that Open connects.
@@ -133,7 +146,8 @@ func (s *Kafka) begin(ctx context.Context) error {
 		s.cfg.Start = Beginning // there is nothing that a live start would leave out
 		return fmt.Errorf("no topic is there yet for %q: the agent makes it where it is told to (bus.kafka.create), or create it", s.cfg.Topic)
 	}
-	if err := s.settle(ctx, partitions); err != nil {
+	began, err := s.settle(ctx, partitions)
+	if err != nil {
 		return err
 	}
 	topics := make([]string, 0, len(partitions))
@@ -142,12 +156,17 @@ func (s *Kafka) begin(ctx context.Context) error {
 	}
 	s.cfg.Start = Beginning // it has begun: what has no offset from now on comes after that
 	s.partitions, s.looked = partitions, time.Now()
-	s.reader.Store(kafka.NewReader(kafka.ReaderConfig{
+	r := &reading{number: 1, began: began}
+	if before := s.reading.Load(); before != nil {
+		r.number = before.number + 1
+	}
+	r.reader = kafka.NewReader(kafka.ReaderConfig{
 		Brokers: s.cfg.Brokers, GroupID: s.group, GroupTopics: topics, Dialer: s.cfg.Dialer,
 		QueueCapacity: fetchAhead, MinBytes: 1, MaxBytes: fetchBytes, MaxWait: time.Second,
 		StartOffset: kafka.FirstOffset, WatchPartitionChanges: true,
 		SessionTimeout: sessionTimeout, ReadBackoffMax: time.Second, MaxAttempts: 3,
-	}))
+	})
+	s.reading.Store(r)
 	return nil
 }
 
@@ -176,7 +195,7 @@ func (s *Kafka) Next(ctx context.Context) (*Record, error) {
 		}
 		m := s.pending
 		if s.pending = nil; m == nil {
-			if s.anew.Swap(false) {
+			if s.reading.Load().over.Load() {
 				if err := s.reopen(ctx); err != nil {
 					return nil, err
 				}
@@ -187,7 +206,7 @@ func (s *Kafka) Next(ctx context.Context) (*Record, error) {
 				}
 			}
 			limited, cancel := context.WithTimeout(ctx, checkInterval)
-			fetched, err := s.reader.Load().FetchMessage(limited)
+			fetched, err := s.reading.Load().reader.FetchMessage(limited)
 			cancel()
 			switch {
 			case ctx.Err() != nil:
@@ -262,7 +281,7 @@ func (s *Kafka) lookAgain(ctx context.Context) error {
 
 // reopen leaves the group and begins anew, where it has come to.
 func (s *Kafka) reopen(ctx context.Context) error {
-	if err := s.reader.Load().Close(); err != nil {
+	if err := s.reading.Load().reader.Close(); err != nil {
 		s.note("close", err)
 	}
 	return s.Open(ctx)
@@ -270,7 +289,8 @@ func (s *Kafka) reopen(ctx context.Context) error {
 
 func (s *Kafka) record(m *kafka.Message) *Record {
 	r := &Record{
-		Place: Place{Name: m.Topic, Partition: m.Partition}, Position: uint64(m.Offset), Copies: 1,
+		Place:    Place{Name: m.Topic, Partition: m.Partition, Reading: s.reading.Load().number},
+		Position: uint64(m.Offset), Copies: 1,
 	}
 	if len(m.Value) > 0 {
 		r.Event, r.Err = fromKafka(m)
@@ -318,6 +338,8 @@ func fromKafka(m *kafka.Message) (*consume.Event, error) {
 // Save implements Source. A partition that has gone to another relay of the group by now is moved back by it at most:
 // records come again.
 func (s *Kafka) Save(ctx context.Context, marks []Mark) error {
+	r := s.reading.Load()
+	marks = r.own(marks)
 	if len(marks) == 0 {
 		return nil
 	}
@@ -325,12 +347,13 @@ func (s *Kafka) Save(ctx context.Context, marks []Mark) error {
 	for i, m := range marks {
 		ms[i] = kafka.Message{Topic: m.Name, Partition: m.Partition, Offset: int64(m.Position)}
 	}
-	return s.reader.Load().CommitMessages(ctx, ms...)
+	// By the reader of these marks: had another one been begun meanwhile, this one would be closed, and refuse.
+	return r.reader.CommitMessages(ctx, ms...)
 }
 
 // Ready implements Source.
 func (s *Kafka) Ready() error {
-	if s.reader.Load() == nil {
+	if s.reading.Load() == nil {
 		if p := s.problem.Load(); p != nil {
 			return *p
 		}
@@ -342,8 +365,8 @@ func (s *Kafka) Ready() error {
 // Close implements Source.
 func (s *Kafka) Close() error {
 	var err error
-	if r := s.reader.Load(); r != nil {
-		err = r.Close()
+	if r := s.reading.Load(); r != nil {
+		err = r.reader.Close()
 	}
 	s.pool.CloseIdleConnections()
 	return err

@@ -37,16 +37,17 @@ func (s *Kafka) look(ctx context.Context, partitions map[string]int) (map[logID]
 			list.Topics[topic] = append(list.Topics[topic], kafka.FirstOffsetOf(p), kafka.LastOffsetOf(p))
 		}
 	}
-	there, err := s.client.ListOffsets(ctx, list)
-	if err != nil {
-		return nil, fmt.Errorf("look up offsets: %w", err)
-	}
+	// The group's first: the other way round, what is delivered in between would look like an offset beyond the end.
 	held, err := s.client.OffsetFetch(ctx, fetch)
 	if err == nil {
 		err = held.Error
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look up the offsets of group %s (may this user read it?): %w", s.group, err)
+	}
+	there, err := s.client.ListOffsets(ctx, list)
+	if err != nil {
+		return nil, fmt.Errorf("look up offsets: %w", err)
 	}
 	out := map[logID]offsets{}
 	for topic, ps := range there.Topics {
@@ -71,16 +72,17 @@ func (s *Kafka) look(ctx context.Context, partitions map[string]int) (map[logID]
 }
 
 // settle sets the group's offsets where it has none at all and is to begin with what comes; where it has some, a partition
-// without one is new and is read from its beginning. What the group has not read and is gone is missed.
-func (s *Kafka) settle(ctx context.Context, partitions map[string]int) error {
+// without one is new and is read from its beginning. What the group has not read and is gone is missed. began is where reading
+// begins.
+func (s *Kafka) settle(ctx context.Context, partitions map[string]int) (began map[logID]int64, err error) {
 	found, err := s.look(ctx, partitions)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := s.comeBack(ctx, found); err != nil {
-		return err
+		return nil, err
 	}
-	began := map[logID]int64{}
+	began = map[logID]int64{}
 	known := false
 	ends := map[string][]kafka.OffsetCommit{}
 	s.missed = nil
@@ -90,28 +92,35 @@ func (s *Kafka) settle(ctx context.Context, partitions map[string]int) error {
 		ends[id.name] = append(ends[id.name], kafka.OffsetCommit{Partition: id.partition, Offset: o.last})
 		if o.committed >= 0 && o.committed < o.first {
 			s.missed = append(s.missed, missedOffsets(id, uint64(o.committed), uint64(o.first)))
+			delete(s.next, id) // else Next would miss them once more
 		}
 	}
-	s.began.Store(&began) // from here on it is only read: Behind does, beside
 	if known || s.cfg.Start != Live {
-		return nil
+		return began, nil
 	}
 	if err := s.setOffsets(ctx, ends); err != nil {
-		return err
+		return nil, err
 	}
 	s.log.Info("relay begins", "group", s.group, "start", string(s.cfg.Start))
-	return nil
+	return began, nil
 }
 
 // beyondEnough is how often in a row an offset has to be beyond the end: a new leader may not know the end yet.
 const beyondEnough = 3
 
 // comeBack sets offsets that are beyond the end of their partition to its beginning. The topic has been made anew, or has
-// lost records; reading would wait in silence until there are as many again, and pass over them.
+// lost records; reading would wait in silence until there are as many again, and pass over them. The group's offset goes with a
+// topic that is deleted: then it is what has been read that tells.
 func (s *Kafka) comeBack(ctx context.Context, found map[logID]offsets) error {
 	begins := map[string][]kafka.OffsetCommit{}
+	came := func(id logID) int64 {
+		if at := found[id].committed; at >= 0 {
+			return at
+		}
+		return int64(s.next[id])
+	}
 	for id, o := range found {
-		if o.committed > o.last {
+		if came(id) > o.last {
 			begins[id.name] = append(begins[id.name], kafka.OffsetCommit{Partition: id.partition, Offset: o.first})
 		}
 	}
@@ -130,7 +139,7 @@ func (s *Kafka) comeBack(ctx context.Context, found map[logID]offsets) error {
 		for _, p := range ps {
 			id := logID{topic, p.Partition}
 			s.log.Error("partition ends before the cursor: the topic has been created anew, or has lost records; the relay begins at the partition's beginning, and what the former one still held does not reach the target",
-				"topic", topic, "partition", p.Partition, "cursor", found[id].committed, "end", found[id].last, "position", p.Offset)
+				"topic", topic, "partition", p.Partition, "cursor", came(id), "end", found[id].last, "position", p.Offset)
 			o := found[id]
 			o.committed = o.first
 			found[id] = o
@@ -162,6 +171,7 @@ func missedOffsets(id logID, from, first uint64) error {
 
 // Behind implements Source.
 func (s *Kafka) Behind(ctx context.Context, marks []Mark) (uint64, error) {
+	r := s.reading.Load()
 	partitions, err := s.find(ctx)
 	if err != nil {
 		return 0, err
@@ -171,16 +181,16 @@ func (s *Kafka) Behind(ctx context.Context, marks []Mark) (uint64, error) {
 		return 0, err
 	}
 	// The group's offset goes with a topic that is deleted; where reading has come to tells that it is another one.
-	n, began := uint64(0), s.began.Load()
+	n := uint64(0)
 	for id, o := range found {
 		n += o.behind()
-		if began != nil && (*began)[id] > o.last {
-			s.anew.Store(true) // Next sees to it
+		if max(o.committed, r.began[id]) > o.last {
+			r.over.Store(true) // Next sees to it
 		}
 	}
-	for _, m := range marks {
+	for _, m := range r.own(marks) {
 		if o, ok := found[logID{m.Name, m.Partition}]; ok && m.Position >= uint64(o.last) {
-			s.anew.Store(true)
+			r.over.Store(true)
 		}
 	}
 	return n, nil

@@ -42,10 +42,11 @@ type bus struct {
 	js  jetstream.JetStream
 }
 
-func newBus(tb testing.TB) *bus {
+// newBus makes one; without users anybody may do all, and else the first is the test's.
+func newBus(tb testing.TB, users ...*server.User) *bus {
 	tb.Helper()
 	s, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: tb.TempDir(), NoSigs: true, NoLog: true,
+		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: tb.TempDir(), NoSigs: true, NoLog: true, Users: users,
 	})
 	if err != nil {
 		tb.Fatal(err)
@@ -58,7 +59,11 @@ func newBus(tb testing.TB) *bus {
 		s.Shutdown()
 		s.WaitForShutdown()
 	})
-	nc, err := nats.Connect(s.ClientURL())
+	var options []nats.Option
+	if len(users) > 0 {
+		options = append(options, nats.UserInfo(users[0].Username, users[0].Password))
+	}
+	nc, err := nats.Connect(s.ClientURL(), options...)
 	if err != nil {
 		tb.Fatal(err)
 	}

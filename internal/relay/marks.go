@@ -18,7 +18,7 @@ type marks struct {
 	changed chan struct{}  // room for one: something is done. Only the reader waits. Never closed.
 }
 
-// logID is a Place but for when it was created: the youngest counts.
+// logID is a Place but for when it was created or reading it began: the youngest counts.
 type logID struct {
 	name      string
 	partition int
@@ -67,7 +67,7 @@ func (m *marks) add(ctx context.Context, r *Record) (*slot, error) {
 	defer m.mu.Unlock()
 	id := logID{r.Name, r.Partition}
 	w := m.windows[id]
-	if w == nil || !w.place.Created.Equal(r.Created) || r.Position <= w.last {
+	if w == nil || !w.place.equal(r.Place) || r.Position <= w.last {
 		// The first of it; or another stream; or reading began anew, and what is still on its way comes again. What becomes of
 		// that no longer moves the mark, which would otherwise run ahead of the copies.
 		if w != nil {
@@ -169,7 +169,7 @@ func (m *marks) saved(saved []Mark) {
 	defer m.mu.Unlock()
 	for _, s := range saved {
 		w := m.windows[logID{s.Name, s.Partition}]
-		if w != nil && w.mark == s.Position && w.place.Created.Equal(s.Created) {
+		if w != nil && w.mark == s.Position && w.place.equal(s.Place) {
 			w.dirty = false
 		}
 	}

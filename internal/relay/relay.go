@@ -355,11 +355,12 @@ func (r *Relay) keep(ctx context.Context) error {
 	}
 }
 
-// save saves the marks that have moved; all: those that have not too, which tells whether the cursor is still ours. Its
-// error is ErrElsewhere; others pass.
-func (r *Relay) save(ctx context.Context, all bool) error {
-	marks := r.marks.all(!all)
-	if len(marks) == 0 && !all {
+// save saves the marks that have moved; check: also where none has, which tells whether the cursor is still ours. Those that
+// have not moved are not saved again: what is there now may be another's, or of a topic that was made anew. Its error is
+// ErrElsewhere; others pass.
+func (r *Relay) save(ctx context.Context, check bool) error {
+	marks := r.marks.all(true)
+	if len(marks) == 0 && !check {
 		return nil
 	}
 	err := r.o.Source.Save(ctx, marks)

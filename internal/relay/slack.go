@@ -30,7 +30,11 @@ type SlackConfig struct {
 	Every  time.Duration // between two messages; 0: a second, which is what Slack takes
 }
 
-const slackTimeout = 30 * time.Second
+const (
+	slackTimeout = 30 * time.Second
+	// maxRetryAfter bounds what Slack may ask for: a wrong number must not silence the relay.
+	maxRetryAfter = 5 * time.Minute
+)
 
 // Slack writes events into a channel of Slack, for people. One message at a time goes out; events that wait for it
 // are gathered into the next. Each file is read again for each message.
@@ -219,10 +223,11 @@ func (s *Slack) send(ctx context.Context, sections []*section) error {
 		}
 		var limited *slack.RateLimitedError
 		if errors.As(err, &limited) {
+			wait := min(max(limited.RetryAfter, s.cfg.Every), maxRetryAfter)
 			if suppressed, ok := s.notes.first("rate limit"); ok {
-				s.log.Warn("slack asks to wait", "retry_after", limited.RetryAfter, "suppressed", suppressed)
+				s.log.Warn("slack asks to wait", "retry_after", limited.RetryAfter, "wait", wait, "suppressed", suppressed)
 			}
-			if err := sleep(ctx, max(limited.RetryAfter, s.cfg.Every)); err != nil {
+			if err := sleep(ctx, wait); err != nil {
 				return err
 			}
 			continue

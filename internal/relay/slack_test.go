@@ -314,6 +314,24 @@ func TestSlackRateLimitIsHeeded(t *testing.T) {
 	}
 }
 
+// A day that Slack asks for by mistake is no day of silence.
+func TestSlackIsNotWaitedForForLong(t *testing.T) {
+	s := newStandIn(t)
+	s.answer = func(int, message) (int, http.Header, string) {
+		return http.StatusTooManyRequests, http.Header{"Retry-After": {"86400"}}, ""
+	}
+	log := &logBuffer{}
+	m := &memory{records: []*relay.Record{copyOf(t, 0, 1, 0, event("shop", "web", 7))}}
+	r := startLogging(t, relay.Options{Name: "r", Source: m, Target: newSlack(t, s.webhook(t), log.logger()), Grace: time.Millisecond}, log.logger())
+	waitFor(t, func() bool { return strings.Contains(log.String(), "slack asks to wait") })
+	if err := r.stop(); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(log.String(), "retry_after=24h0m0s wait=5m0s") {
+		t.Errorf("log:\n%s", log)
+	}
+}
+
 func TestSlackGathersWhatWaits(t *testing.T) {
 	s := newStandIn(t)
 	var records []string

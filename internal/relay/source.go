@@ -28,6 +28,12 @@ type Place struct {
 	Partition int    // 0 on JetStream
 	// Created tells a stream from one of the same name that was there before; zero on Kafka.
 	Created time.Time
+	// Reading counts how often reading has begun anew at what is saved, on Kafka: nothing that was delivered before counts.
+	Reading int
+}
+
+func (p Place) equal(o Place) bool {
+	return p.Name == o.Name && p.Partition == o.Partition && p.Created.Equal(o.Created) && p.Reading == o.Reading
 }
 
 // Record is what a source hands out.
@@ -63,8 +69,9 @@ type Mark struct {
 //
 // Open connects and takes the cursor, and tries until that is done or ctx ends; another error is for good. Next returns the
 // next record; its error is a *consume.MissedError where records are gone, and the next call goes on behind them; another one
-// is for good. A record that was returned before may come again, with those behind it. Save stores marks; its error wraps
-// ErrElsewhere where the cursor is somebody else's now, other errors pass. Behind is how many records lie behind the marks.
+// is for good. A record that was returned before may come again, with those behind it. Save stores marks, those that have
+// moved; with and without any, its error wraps ErrElsewhere where the cursor is somebody else's now, other errors pass. Behind
+// is how many records lie behind the marks.
 //
 // Next and Close belong to one goroutine, the others may be called beside it.
 type Source interface {

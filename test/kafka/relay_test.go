@@ -58,7 +58,7 @@ type relayLine struct {
 // relayProcess is a kubecdc relay that runs.
 type relayProcess struct {
 	cmd    *exec.Cmd
-	stderr bytes.Buffer
+	stderr relayLog
 	ended  chan struct{}
 
 	mu    sync.Mutex

@@ -1,0 +1,74 @@
+package relay_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/kubecdc/kubecdc/internal/relay"
+)
+
+// leastPermissions are those of a relay in docs/buses/nats.md, as a server reads them.
+func leastPermissions(t *testing.T) *server.Permissions {
+	t.Helper()
+	raw, err := os.ReadFile("../../docs/buses/nats.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := bytes.Cut(raw, []byte("<!-- a relay -->\n```\n"))
+	block, _, _ = bytes.Cut(block, []byte("```"))
+	file := filepath.Join(t.TempDir(), "nats.conf")
+	text := "authorization { users = [{ user: relay, password: secret\n" + string(block) + "}] }\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	options, err := server.ProcessConfigFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return options.Users[0].Permissions
+}
+
+// What the documentation says that a relay needs on NATS is enough, for the cursor too, which is made, taken again and shown.
+func TestLeastPermissionsOfARelaySuffice(t *testing.T) {
+	b := newBus(t, &server.User{Username: "all", Password: "secret"}, &server.User{Username: "relay", Password: "secret", Permissions: leastPermissions(t)})
+	log := &logBuffer{}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log of the relays:\n%s", log)
+		}
+	})
+	source := func() *relay.JetStream {
+		s, err := relay.NewJetStream(relay.JetStreamConfig{
+			Relay: "r", URL: b.url, Options: []nats.Option{nats.UserInfo("relay", "secret")}, Start: relay.Beginning,
+		}, log.logger())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	for rv := 1; rv < 4; rv++ {
+		b.send(event("shop", "web", rv))
+		to := newTarget()
+		r := startLogging(t, relay.Options{Name: "r", Source: source(), Target: to}, log.logger())
+		to.wait(t, 1)
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(to.ids()); n != 1 {
+			t.Errorf("start %d: %d events, want the new one", rv, n)
+		}
+	}
+	ps, err := source().Status(t.Context())
+	if err != nil || len(ps) != 1 || ps[0].At != 3 {
+		t.Errorf("status: %v, %v", ps, err)
+	}
+	if strings.Contains(strings.ToLower(log.String()), "permission") {
+		t.Errorf("the log tells of permissions that are missing:\n%s", log)
+	}
+}
