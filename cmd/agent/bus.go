@@ -18,6 +18,7 @@ import (
 // bus is a publisher and what else the agent needs of it.
 type bus struct {
 	publish.Publisher
+	check func() error                // what run would end with at once
 	run   func(context.Context) error // keeps the connection until its context ends
 	ready func() error
 	// heard is the last stream event of a resource that the bus has; nil: it cannot be asked.
@@ -31,9 +32,9 @@ type bus struct {
 // embeddedFull is what to do when the embedded JetStream is full.
 const embeddedFull = "there is no room for records on the disk of --data-dir, events wait: make room there, or run with another directory or a bus"
 
-// newBus makes the bus of the configuration. embedded tells that it is the agent's own. All that is written to it passes fence first.
+// newBus makes the bus of the configuration, and starts nothing. embedded tells that it is the agent's own. All that is written to it passes fence first.
 func newBus(cfg *config.Config, cluster string, embedded bool, stdout io.Writer, fence publish.Fence, log *slog.Logger, m *publish.Metrics) (*bus, error) {
-	b := &bus{run: untilEnded, ready: func() error { return nil }, fence: fence}
+	b := &bus{check: func() error { return nil }, run: untilEnded, ready: func() error { return nil }, fence: fence}
 	var jetStream *publish.NATS
 	var err error
 	switch c := &cfg.Bus; {
@@ -64,7 +65,7 @@ func (b *bus) openNATS(cfg *config.Config, cluster string, embedded bool, log *s
 	if err != nil {
 		return nil, fmt.Errorf("bus.nats: %w", err)
 	}
-	b.Publisher, b.run, b.ready, b.heard, b.deadLetters = n, n.Run, n.Ready, n.Heard, n.DeadLetters()
+	b.Publisher, b.check, b.run, b.ready, b.heard, b.deadLetters = n, n.Check, n.Run, n.Ready, n.Heard, n.DeadLetters()
 	return n, nil
 }
 
@@ -134,12 +135,17 @@ func newClaims(c *config.ClaimCheck, jetStream *publish.NATS, fence publish.Fenc
 	return store, nil
 }
 
+// workers is how many events are on their way to the bus at once. The queue shares them out, the pump has them.
+func workers(cfg *config.Config) int {
+	if cfg.Bus.Kafka != nil {
+		return publish.KafkaWorkers
+	}
+	return publish.DefaultWorkers
+}
+
 // pumpOptions say what becomes of events that the bus does not take.
 func (b *bus) pumpOptions(cfg *config.Config) publish.PumpOptions {
-	o := publish.PumpOptions{MaxEventBytes: int(cfg.Event.MaxBytes), Claims: b.claims, DeadLetters: b.deadLetters}
-	if cfg.Bus.Kafka != nil {
-		o.Workers = publish.KafkaWorkers
-	}
+	o := publish.PumpOptions{Workers: workers(cfg), MaxEventBytes: int(cfg.Event.MaxBytes), Claims: b.claims, DeadLetters: b.deadLetters}
 	if cfg.Bus.Stdout != nil {
 		o.MaxEventBytes = 0 // it takes what there is; an event that is shortened for nothing would be a loss
 	}

@@ -21,7 +21,7 @@ func (b *bus) openKafka(cfg *config.Config, cluster string, log *slog.Logger, m 
 		log.Warn("the secret goes to the brokers unencrypted, whoever listens to the network has it: name bus.kafka.tls, or a SCRAM mechanism",
 			"mechanism", string(cfg.Bus.Kafka.SASL.Mechanism))
 	}
-	b.Publisher, b.run, b.ready, b.deadLetters = k, k.Run, k.Ready, k.DeadLetters()
+	b.Publisher, b.check, b.run, b.ready, b.deadLetters = k, k.Check, k.Run, k.Ready, k.DeadLetters()
 	return nil
 }
 

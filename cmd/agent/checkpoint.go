@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/informers"
@@ -123,22 +125,43 @@ func busIdentity(f *runFlags, cfg *config.Config) string {
 // memory is a keeper that is there when the informers run, but not when they are made.
 type memory struct{ *checkpoint.Keeper }
 
+// newKeeper makes the keeper of the checkpoint, and reads nothing. reg may be nil.
+func (c *capture) newKeeper(id *identity, reg prometheus.Registerer) (checkpoint.Store, *checkpoint.Keeper, error) {
+	kept, err := placeOf(c.flags, c.cfg, c.known, func() (string, error) { return id.uid, nil })
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := kept.store(c.known)
+	if err != nil {
+		return nil, nil, err
+	}
+	whose := checkpoint.Identity{ClusterUID: id.uid, Cluster: id.name, Bus: busIdentity(c.flags, c.cfg)}
+	return store, checkpoint.NewKeeper(store, whose, c.log, reg), nil
+}
+
+// resumable is the error with which remember would refuse the checkpoint that is there now. It changes nothing.
+func (c *capture) resumable(ctx context.Context, id *identity) error {
+	if c.memory == nil {
+		return nil
+	}
+	_, keeper, err := c.newKeeper(id, nil) // its metrics are those of the leader
+	if err != nil {
+		return err
+	}
+	return keeper.Check(ctx)
+}
+
 // remember opens and reads the checkpoint. Where there is an election, epoch is what that gives, and the checkpoint is taken over:
 // the epoch is returned that its records have from now on. The error of a ctx that has ended is its cause.
-func (c *capture) remember(ctx context.Context, uid, name string, epoch uint64) (uint64, error) {
+func (c *capture) remember(ctx context.Context, id *identity, epoch uint64) (uint64, error) {
 	if c.memory == nil {
 		c.log.Info("no checkpoint is kept, every start begins anew", "advice", "where that is not enough, name a place for it in the configuration: checkpoint")
 		return epoch, nil
 	}
-	kept, err := placeOf(c.flags, c.cfg, c.known, func() (string, error) { return uid, nil })
+	store, keeper, err := c.newKeeper(id, c.reg)
 	if err != nil {
 		return 0, err
 	}
-	store, err := kept.store(c.known)
-	if err != nil {
-		return 0, err
-	}
-	keeper := checkpoint.NewKeeper(store, checkpoint.Identity{ClusterUID: uid, Cluster: name, Bus: busIdentity(c.flags, c.cfg)}, c.log, c.reg)
 	slow := time.AfterFunc(silence, func() { c.log.Info("reading the checkpoint", "kept_in", store.String()) })
 	defer slow.Stop()
 	if epoch == 0 {

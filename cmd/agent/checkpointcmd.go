@@ -32,8 +32,12 @@ func newCheckpointCommand(stdout, stderr io.Writer) *cobra.Command {
 up to which all is on the bus. A restart goes on there. Or have it start over.
 
 Where the checkpoint is depends on how the agent is run: give these commands the same --config, --bus, --data-dir,
---kubeconfig and --context.`,
+--kubeconfig and --context. Without --config and --bus it is that of an agent with a JetStream of its own. Of a Helm
+release the configuration is in a ConfigMap, which --config - takes from standard input; it says where the checkpoint
+is. For an agent in a pod whose configuration does not, that is the ConfigMap kubecdc-checkpoint of its namespace: name
+it (checkpoint.configMap) in the configuration that these commands are given outside of the pod.`,
 		Example: "  kubecdc checkpoint show\n" +
+			"  kubectl get configmap -n kubecdc kubecdc -o jsonpath='{.data.kubecdc\\.yaml}' | kubecdc checkpoint show --config -\n" +
 			"  kubecdc checkpoint reset deployments.apps",
 		Args: oneOfItsCommands,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -43,7 +47,7 @@ Where the checkpoint is depends on how the agent is run: give these commands the
 }
 
 func addCheckpointFlags(cmd *cobra.Command, f *runFlags) {
-	cmd.Flags().StringVar(&f.config, "config", "", "configuration `file` of the agent")
+	cmd.Flags().StringVar(&f.config, "config", "", "configuration `file` of the agent, - for standard input")
 	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file`; default: $KUBECONFIG, ~/.kube/config, or in a pod its service account")
 	cmd.Flags().StringVar(&f.context, "context", "", "`name` of the kubeconfig's context")
 	cmd.Flags().StringVar(&f.bus, "bus", "", "`URL` of the bus, where the agent is run with one")
@@ -67,6 +71,7 @@ run: it saves what changed every 5 seconds.`,
 			if output != "table" && output != "json" {
 				return usageError{fmt.Errorf("--output: must be table or json, got %q", output)}
 			}
+			f.stdin = cmd.InOrStdin()
 			k, err := openCheckpoint(cmd.Context(), &f, stderr)
 			if err != nil {
 				return err
@@ -84,6 +89,9 @@ run: it saves what changed every 5 seconds.`,
 				}{k.store.String(), d})
 			}
 			showCheckpoint(stdout, k.store.String(), d, time.Now())
+			if d == nil && f.embedded() {
+				fmt.Fprintln(stdout, notOfThisAgent)
+			}
 			return nil
 		},
 	}
@@ -101,7 +109,7 @@ func newCheckpointResetCommand(stdout, stderr io.Writer) *cobra.Command {
 		Short: "Forget where a restart would resume",
 		Long: `Forget where a restart would resume: all of the checkpoint, or what it has of one resource. The next start of the agent
 takes a new snapshot of it, behind a gap that tells consumers that the changes in between are not known. A checkpoint
-that is damaged, or of another cluster or bus, is reset in the same way.
+that is damaged, or of another cluster or bus, is reset in the same way. Where there is none, the exit code is 1.
 
 Stop the agent first. A checkpoint in a file refuses to be reset while an agent uses it; one in a ConfigMap cannot tell,
 and the agent ends when it notices.
@@ -109,7 +117,8 @@ and the agent ends when it notices.
 RESOURCE is written as for kubectl, or is a scope as 'kubecdc checkpoint show' prints it. At a terminal it is asked for
 confirmation, unless --yes is given.`,
 		Example: "  kubecdc checkpoint reset\n" +
-			"  kubecdc checkpoint reset deployments.apps --config kubecdc.yaml --yes",
+			"  kubecdc checkpoint reset deployments.apps --config kubecdc.yaml --yes\n" +
+			"  kubectl get configmap -n kubecdc kubecdc -o jsonpath='{.data.kubecdc\\.yaml}' | kubecdc checkpoint reset --config -",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usageError{errors.New("checkpoint reset: name one resource, such as deployments.apps, or none for all")}
@@ -125,6 +134,7 @@ confirmation, unless --yes is given.`,
 					return usageError{fmt.Errorf("checkpoint reset: %w", err)}
 				}
 			}
+			f.stdin = cmd.InOrStdin()
 			k, err := openCheckpoint(cmd.Context(), &f, stderr)
 			if err != nil {
 				return err
@@ -277,7 +287,7 @@ func (k *kept) sayReset(w io.Writer, resource string, removed []string) {
 	case resource != "":
 		fmt.Fprintf(w, "%s: forgotten is %s.\n", k.store, what)
 	case len(removed) == 0:
-		fmt.Fprintf(w, "%s: removed; there was nothing in it to resume from.\n", k.store)
+		fmt.Fprintf(w, "%s: removed; nothing in it could be resumed from.\n", k.store)
 	default:
 		fmt.Fprintf(w, "%s: removed; forgotten are %d scopes.\n", k.store, len(removed))
 	}
@@ -290,6 +300,9 @@ func (k *kept) sayReset(w io.Writer, resource string, removed []string) {
 		fmt.Fprintln(w, "An agent that runs now ends when it notices.")
 	}
 }
+
+// notOfThisAgent is for those who look for the checkpoint of another agent than they have named.
+const notOfThisAgent = "That is where an agent with a JetStream of its own keeps it; of one that is run with --config or --bus it is elsewhere: give them to this command."
 
 // showCheckpoint prints a table for a person.
 func showCheckpoint(w io.Writer, place string, d *checkpoint.Document, now time.Time) {

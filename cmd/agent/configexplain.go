@@ -98,6 +98,8 @@ type taking struct {
 type fate struct {
 	Part         string `json:"part,omitempty"` // what the mode takes of it, in words
 	Redaction    string `json:"redaction"`      // what takes the place of what is redacted: remove or hash
+	Before       bool   `json:"before"`         // events carry the object as it was
+	Patch        bool   `json:"patch"`          // and the patch from that to what it is
 	Bus          string `json:"bus"`
 	Subject      string `json:"subject,omitempty"` // template
 	Topic        string `json:"topic,omitempty"`   // template
@@ -145,7 +147,8 @@ func explain(f *config.File, r config.Resource, stdout io.Writer, asJSON bool) e
 // captured says what is sent of a resource that rules take.
 func (e *explanation) captured(c *config.Config, rules []config.Taking, r config.Resource, place func(int) ruleAt) error {
 	e.Captured, e.fate = true, &fate{
-		Part: partInWords(c, r.Group, r.Name), Redaction: string(c.Redaction.Mode), Bus: summarizeBus(&c.Bus).String(), clusterScoped: r.ClusterScoped,
+		Part: partInWords(c, r.Group, r.Name), Redaction: string(c.Redaction.Mode), Before: c.Event.Before, Patch: c.Event.Patch,
+		Bus: summarizeBus(&c.Bus).String(), clusterScoped: r.ClusterScoped,
 	}
 	if e.Why = fmt.Sprintf("watch[%d] names it as %s", rules[0].Rule, c.Watch[rules[0].Rule].Resources[rules[0].Pattern]); len(rules) > 1 {
 		e.Why = fmt.Sprintf("by the first of %d rules that matches the object", len(rules))
@@ -310,6 +313,7 @@ func (f *fate) add(table facts, exemplify func(facts)) {
 	if f.Part != "" {
 		table.add("part", f.Part)
 	}
+	table.add("events", f.carried())
 	table.add("to", f.Bus)
 	switch {
 	case f.Subject != "":
@@ -321,6 +325,19 @@ func (f *fate) add(table facts, exemplify func(facts)) {
 	if f.StreamEvents != "" {
 		table.add("stream events", f.StreamEvents)
 	}
+}
+
+// carried is what events have of the object, where they are not too large for it.
+func (f *fate) carried() string {
+	switch {
+	case f.Before && f.Patch:
+		return "with before, after and patch"
+	case f.Before:
+		return "with before and after, without patch"
+	case f.Patch:
+		return "with after and patch, without before"
+	}
+	return "with after, without before and patch"
 }
 
 // redactionInWords is what becomes of what is redacted.

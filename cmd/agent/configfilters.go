@@ -60,7 +60,8 @@ func checkExpressions(c *config.Config) []*config.Error {
 	return errs
 }
 
-// doubtExpressions finds expressions that never send what tells which objects exist.
+// doubtExpressions finds expressions that never send what tells which objects exist, or nothing at all, and those that look where
+// nothing is.
 func doubtExpressions(c *config.Config) []*config.Error {
 	var doubts []*config.Error
 	for i := range c.Watch {
@@ -69,8 +70,13 @@ func doubtExpressions(c *config.Config) []*config.Error {
 		if err != nil || r.Where == "" {
 			continue // an error is told by checkSent
 		}
-		doubt := func(why string) {
-			doubts = append(doubts, &config.Error{Path: fmt.Sprintf("watch[%d].where", i), Message: why})
+		doubt := func(format string, args ...any) {
+			doubts = append(doubts, &config.Error{Path: fmt.Sprintf("watch[%d].where", i), Message: fmt.Sprintf(format, args...)})
+		}
+		ops := []object.Op{object.Created, object.Updated, object.Deleted, object.Read, object.Entered, object.Left}
+		if !slices.ContainsFunc(ops, func(op object.Op) bool { return !f.NeverHolds(op) }) {
+			doubt("never holds: nothing is sent of what the rule takes")
+			continue
 		}
 		if c.Snapshot.Mode != config.SnapshotNever && f.NeverHolds(object.Read) {
 			doubt(`never holds for op "r": no snapshot tells of the objects that exist; write op == "r" || (…) to send them`)
@@ -78,8 +84,63 @@ func doubtExpressions(c *config.Config) []*config.Error {
 		if (r.LabelSelector != "" || r.FieldSelector != "") && f.NeverHolds(object.Left) {
 			doubt(`never holds for op "l": nothing tells that an object has ceased to match the rule's selectors; write op == "l" || (…) to send that`)
 		}
+		doubtAsks(c, i, f.Asks(), doubt)
 	}
 	return doubts
+}
+
+// doubtAsks finds paths of rule i's expression that may name nothing, and questions that do not see what redaction removes.
+func doubtAsks(c *config.Config, i int, asks []filter.Ask, doubt func(format string, args ...any)) {
+	r := &c.Watch[i]
+	secrets := config.Resource{Name: "secrets"}
+	takesSecrets := slices.ContainsFunc(c.Explain(secrets).Taking, func(t config.Taking) bool { return t.Rule == i })
+	everywhere, ofSecrets := withoutRemoved(c, r, config.Resource{}), withoutRemoved(c, r, secrets)
+	told := map[string]bool{}
+	unseen := false
+	for _, ask := range asks {
+		unseen = unseen || ask.Only
+		call := "changed"
+		if ask.Only {
+			call = "changedOnly"
+		}
+		for _, path := range ask.Paths {
+			call := fmt.Sprintf("%s(%q)", call, path)
+			if told[call] {
+				continue
+			}
+			told[call] = true
+			switch why := r.DoubtPath(path); {
+			case why != "":
+				doubt("%s: the path %s", call, why)
+			case ask.Only: // told below, once
+			case everywhere.Removes(path):
+				doubt("%s is never true: this is stripped, or removed by redaction", call)
+			case takesSecrets && ofSecrets.Removes(path):
+				doubt("%s is never true of Secrets, whose values redaction removes; with redaction.mode hash it shows that they change", call)
+			}
+		}
+	}
+	_, redacted := withheldOf(c, r, config.Resource{})
+	if takesSecrets {
+		_, redacted = withheldOf(c, r, secrets)
+	}
+	if unseen && len(redacted) > 0 && c.Redaction.Mode == config.RedactRemove {
+		doubt("changedOnly is true also of an update that changes nothing but what redaction removes (%s); with redaction.mode hash it shows "+
+			"that this changes", strings.Join(redacted, ", "))
+	}
+}
+
+// withoutRemoved cuts what nothing is left of, in the objects of a resource that a rule takes.
+func withoutRemoved(c *config.Config, rule *config.Rule, r config.Resource) *object.Cutter {
+	removed, redacted := withheldOf(c, rule, r)
+	if c.Redaction.Mode == config.RedactRemove {
+		removed = union(removed, redacted...)
+	}
+	cutter, err := object.NewCutter(removed)
+	if err != nil {
+		return nil // an error is told by checkSent
+	}
+	return cutter
 }
 
 var undeclared = regexp.MustCompile(`^undeclared reference to '([^']+)'`)
@@ -146,7 +207,7 @@ func withheldOf(c *config.Config, rule *config.Rule, r config.Resource) (strippe
 	}
 	redacted = union(redacted, rule.Redact...)
 	if len(redacted) > 0 {
-		stripped = union(stripped, object.ManagedFields, object.LastApplied)
+		stripped = union(stripped, object.Copies()...)
 	}
 	return stripped, redacted
 }

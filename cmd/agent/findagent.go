@@ -5,21 +5,29 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 )
 
 // defaultAgent is where an agent listens unless it is told otherwise.
 const defaultAgent = "http://127.0.0.1:8080"
 
+// agentVariable names the agent where --agent does not. The chart sets it in its pods, to the port that it has the agent listen on.
+const agentVariable = "KUBECDC_AGENT"
+
 // findAgent is the URL of the HTTP server of the agent that is named, else of the one of this machine.
 func findAgent(named string) (string, error) {
+	option := "--agent"
+	if named == "" {
+		named, option = os.Getenv(agentVariable), agentVariable
+	}
 	if named != "" {
 		agent := named
 		if !strings.Contains(agent, "://") {
 			agent = "http://" + agent
 		}
 		if u, err := url.Parse(agent); err != nil || u.Scheme != "http" || u.Host == "" {
-			return "", fmt.Errorf("--agent: must be http://host:port, got %q", named)
+			return "", fmt.Errorf("%s: must be http://host:port, got %q", option, named)
 		}
 		return strings.TrimSuffix(agent, "/"), nil
 	}

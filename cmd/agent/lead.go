@@ -73,6 +73,19 @@ func (c *capture) fence() publish.Fence {
 	return c.elector.Fence()
 }
 
+// eligible is the error with which this agent would end as soon as it leads. Who stands by counts as ready, and an update that has
+// such an agent ends the one that works: so whoever could not lead must not stand by. It changes nothing, at the bus or elsewhere. What
+// may pass, as an API server that is away, it waits for, and nobody stands by meanwhile.
+func (c *capture) eligible(ctx context.Context, id *identity, b *bus) error {
+	if c.elector == nil {
+		return nil // this one leads now
+	}
+	if err := b.check(); err != nil {
+		return err
+	}
+	return c.resumable(ctx, id)
+}
+
 // elect stands by until this agent leads, and then runs lead, whose ctx ends with ctx or when another agent leads. When lead has
 // returned, with everything drained and remembered, the Lease is given back.
 func (c *capture) elect(ctx context.Context, lead func(ctx context.Context, epoch uint64) error) error {

@@ -31,11 +31,14 @@ import (
 	"github.com/kubecdc/kubecdc/internal/queue"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/internal/trace"
 )
 
 type runFlags struct {
 	config, kubeconfig, context, bus, dataDir string
 	grace                                     time.Duration
+
+	stdin io.Reader // what the configuration "-" is; nil: that is a file like others
 }
 
 // embedded tells that the agent has no bus but its own.
@@ -111,6 +114,14 @@ func loadConfig(f *runFlags) (*config.Config, error) {
 func readConfigFile(f *runFlags) ([]byte, error) {
 	if f.dataDir != "" {
 		return nil, errDataDir()
+	}
+	if f.config == "-" && f.stdin != nil {
+		f.config = "standard input" // to those who say what is wrong with it
+		data, err := io.ReadAll(f.stdin)
+		if err != nil {
+			return nil, usageError{fmt.Errorf("read configuration: %w", err)}
+		}
+		return data, nil
 	}
 	data, err := os.ReadFile(f.config)
 	if err != nil {
@@ -275,14 +286,16 @@ type capture struct {
 	reload  *reloader       // nil: there is no file
 	elector *leader.Elector // nil: there is no election
 
-	// Both are there once the API server has told the cluster's uid, and this agent leads, and before the set runs.
+	// Both are there before the set runs: the bus once the API server has told the cluster's uid, what is in memory once this agent leads.
 	bus    atomic.Pointer[bus]
 	memory *memory // nil: nothing is remembered from one run to the next
 }
 
 // prepare makes the stages that need to know nothing of the cluster.
 func (c *capture) prepare(first *loaded) error {
-	c.queue = queue.New[*object.Delta](queue.Options{Events: c.cfg.Queue.Events, Bytes: int64(c.cfg.Queue.Bytes)}, c.reg)
+	c.queue = queue.New[*object.Delta](queue.Options{
+		Events: c.cfg.Queue.Events, Bytes: int64(c.cfg.Queue.Bytes), Workers: workers(c.cfg),
+	}, c.reg)
 	c.queue.AgeBy(func(d *object.Delta) time.Time { return time.Unix(0, d.Observed) })
 	var err error
 	if c.elector, err = c.newElector(); err != nil {
@@ -339,7 +352,7 @@ func (c *capture) busReady() error {
 }
 
 // run captures, once this agent leads, until ctx ends and the queue is drained.
-func (c *capture) run(ctx context.Context) error {
+func (c *capture) run(ctx context.Context) (err error) {
 	uid, err := c.cluster.uid(ctx, c.set, c.log)
 	if ctx.Err() != nil {
 		c.log.Info("told to stop before the API server has answered, kubecdc ends")
@@ -348,11 +361,8 @@ func (c *capture) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.elect(ctx, func(ctx context.Context, epoch uint64) error { return c.lead(ctx, uid, epoch) })
-}
-
-// lead is run for the agent that leads, or the only one there is: then epoch is 0.
-func (c *capture) lead(ctx context.Context, uid string, epoch uint64) (err error) {
+	id := &identity{cmp.Or(c.cfg.Cluster, uid), uid}
+	c.report.identity.Store(id)
 	var local *localbus.Bus
 	if c.flags.embedded() {
 		if local, err = startLocalBus(ctx, c.flags.dataDir, uid, c.server, c.cluster, c.log); err != nil {
@@ -367,9 +377,7 @@ func (c *capture) lead(ctx context.Context, uid string, epoch uint64) (err error
 		}()
 		c.cfg.Bus.NATS.URL = local.URL()
 	}
-	name := cmp.Or(c.cfg.Cluster, uid)
-	c.report.identity.Store(&identity{name, uid})
-	b, err := newBus(c.cfg, name, c.flags.embedded(), c.stdout, c.fence(), c.log, c.metrics)
+	b, err := newBus(c.cfg, id.name, c.flags.embedded(), c.stdout, c.fence(), c.log, c.metrics)
 	if err != nil {
 		return usageError{err}
 	}
@@ -377,22 +385,45 @@ func (c *capture) lead(ctx context.Context, uid string, epoch uint64) (err error
 		b.run = beside(b.run, local.Wait)
 	}
 	c.bus.Store(b)
-	if epoch, err = c.remember(ctx, uid, name, epoch); err != nil {
+	tracer, err := newTracer(c.cfg, id.name, id.uid, c.log, c.reg)
+	if err != nil {
+		return usageError{err}
+	}
+	if err := c.eligible(ctx, id, b); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
-	tracer, err := newTracer(c.cfg, name, uid, c.log, c.reg)
+	return c.elect(ctx, func(ctx context.Context, epoch uint64) error {
+		return c.lead(ctx, epoch, &station{id, local, b, tracer})
+	})
+}
+
+// station is what lead needs, and what is made before: only who could lead stands by. Nothing of it is started.
+type station struct {
+	*identity
+	local  *localbus.Bus // nil: the bus is not the agent's own. That alone runs: it has no election.
+	bus    *bus
+	tracer *trace.Tracer // nil: tracing is off
+}
+
+// lead is run for the agent that leads, or the only one there is: then epoch is 0.
+func (c *capture) lead(ctx context.Context, epoch uint64, at *station) error {
+	epoch, err := c.remember(ctx, at.identity, epoch)
 	if err != nil {
-		return usageError{err}
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
 	}
+	b := at.bus
 	encoder := encode.New(encode.Options{
-		Cluster: name, ClusterUID: uid, Mode: encode.Mode(c.cfg.Event.Mode), Before: c.cfg.Event.Before, Patch: c.cfg.Event.Patch,
+		Cluster: at.name, ClusterUID: at.uid, Mode: encode.Mode(c.cfg.Event.Mode), Before: c.cfg.Event.Before, Patch: c.cfg.Event.Patch,
 		Epoch: epoch, SampleRatio: sampleRatio(&c.cfg.Tracing),
 	})
 	options := b.pumpOptions(c.cfg)
-	traced(b, &options, tracer)
+	traced(b, &options, at.tracer)
 	pump := publish.NewPump(c.queue, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value },
 		encoder, b, options, c.log, c.metrics)
 	s := stages{
@@ -403,11 +434,11 @@ func (c *capture) lead(ctx context.Context, uid string, epoch uint64) (err error
 		s.remember = keep(c.memory.Keeper)
 	}
 	if c.guide != nil {
-		hints := hintsFor(c.cfg, name, local, c.flags)
+		hints := hintsFor(c.cfg, at.name, at.local, c.flags)
 		s.observe = beside(c.set.Run, func(ctx context.Context) error { c.guide.capturing(ctx, hints); return nil })
 		s.draining = c.guide.draining
 	}
-	return c.beside(ctx, name, func(ctx context.Context) error { return runStages(ctx, c.flags.grace, s, c.log) })
+	return c.beside(ctx, at.name, func(ctx context.Context) error { return runStages(ctx, c.flags.grace, s, c.log) })
 }
 
 // beside runs the relays of the configuration while run runs. When ctx ends both end: relays need no queue to be drained, what

@@ -33,8 +33,9 @@ returns when the snapshots have begun. One that is in progress already is not be
 
 RESOURCE is written as for kubectl: pods, deploy, deployments.apps, widgets.example.com.
 
-The agent answers on its own machine alone, at server.address. Without --agent it is the one 'kubecdc run' of this
-machine that runs with an embedded JetStream, or ` + strings.TrimPrefix(defaultAgent, "http://") + `. In a pod: kubectl exec, or kubectl port-forward.`,
+The agent answers on its own machine alone, at server.address. Without --agent it is the one at $` + agentVariable + `, which
+the chart sets in its pods, else the one 'kubecdc run' of this machine that runs with an embedded JetStream, or
+` + strings.TrimPrefix(defaultAgent, "http://") + `. In a pod: kubectl exec, or kubectl port-forward.`,
 		Example: `  kubecdc snapshot                                  # all that is captured
   kubecdc snapshot deployments.apps
   kubecdc snapshot cm -n shop
@@ -65,7 +66,7 @@ machine that runs with an embedded JetStream, or ` + strings.TrimPrefix(defaultA
 		},
 	}
 	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", "", "only objects of this `namespace`")
-	cmd.Flags().StringVar(&f.agent, "agent", "", "`URL` of the agent's HTTP server (default: that of a kubecdc that runs here, else "+defaultAgent+")")
+	cmd.Flags().StringVar(&f.agent, "agent", "", "`URL` of the agent's HTTP server (default: $"+agentVariable+", else that of a kubecdc that runs here, else "+defaultAgent+")")
 	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "`format`: text or json")
 	completeWords(cmd, "output", "text", "json")
 	return cmd

@@ -142,6 +142,21 @@ func TestTheAgentOfThisMachineIsFound(t *testing.T) {
 	}
 }
 
+// In a pod of the chart the environment has the agent's port; what is named on the command line counts more.
+func TestTheAgentOfThePodIsFound(t *testing.T) {
+	t.Setenv("XDG_DATA_HOME", t.TempDir())
+	t.Setenv("KUBECDC_AGENT", "127.0.0.1:9090")
+	for named, want := range map[string]string{"": "http://127.0.0.1:9090", "http://127.0.0.1:1": "http://127.0.0.1:1"} {
+		if agent, err := findAgent(named); agent != want || err != nil {
+			t.Errorf("named %q: got %s, %v, want %s", named, agent, err, want)
+		}
+	}
+	t.Setenv("KUBECDC_AGENT", "ftp://nowhere")
+	if _, err := findAgent(""); err == nil || !strings.HasPrefix(err.Error(), "KUBECDC_AGENT: must be http://host:port") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // An agent that cannot reach its API server has nothing to read yet.
 func TestAnAgentThatIsLoading(t *testing.T) {
 	api := fakeAPI(t, "", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })

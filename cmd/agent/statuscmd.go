@@ -50,8 +50,9 @@ problem first:
 The first ` + strconv.Itoa(shownScopes) + ` scopes are shown, with -o wide all of them, and how each began and failed. -o json is what the
 agent answers at /status.
 
-Without --agent it is the one 'kubecdc run' of this machine that runs with an embedded JetStream, or
-` + strings.TrimPrefix(defaultAgent, "http://") + `. In a pod: kubectl exec, or kubectl port-forward. Exit code 1: no agent answers.`,
+Without --agent it is the one at $` + agentVariable + `, which the chart sets in its pods, else the one 'kubecdc run' of this
+machine that runs with an embedded JetStream, or ` + strings.TrimPrefix(defaultAgent, "http://") + `. In a pod: kubectl exec, or kubectl port-forward.
+Exit code 1: no agent answers.`,
 		Example: `  kubecdc status
   kubecdc status --watch
   kubectl exec -n kubecdc deploy/kubecdc -- /kubecdc status
@@ -83,7 +84,7 @@ Without --agent it is the one 'kubecdc run' of this machine that runs with an em
 			return s.print(first)
 		},
 	}
-	cmd.Flags().StringVar(&f.agent, "agent", "", "`URL` of the agent's HTTP server (default: that of a kubecdc that runs here, else "+defaultAgent+")")
+	cmd.Flags().StringVar(&f.agent, "agent", "", "`URL` of the agent's HTTP server (default: $"+agentVariable+", else that of a kubecdc that runs here, else "+defaultAgent+")")
 	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "`format`: text, wide or json")
 	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "show it anew every second until interrupted")
 	completeWords(cmd, "output", "text", "wide", "json")

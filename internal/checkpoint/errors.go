@@ -20,7 +20,7 @@ var (
 	ErrTooLarge = errors.New("too large")
 	// ErrRefused: whoever keeps it does not accept the request, and will not until somebody changes something there.
 	ErrRefused = errors.New("refused")
-	// ErrNoScope: nothing in it is of the resource that was named.
+	// ErrNoScope: nothing in it is of the resource that was named, or nothing is there at all.
 	ErrNoScope = errors.New("no such scope")
 )
 

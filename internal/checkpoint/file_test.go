@@ -240,11 +240,11 @@ func TestReset(t *testing.T) {
 	})
 	t.Run("none there", func(t *testing.T) {
 		s := checkpoint.OpenFile(filepath.Join(t.TempDir(), "checkpoint.json"))
-		if removed, err := checkpoint.Reset(t.Context(), s, ""); removed != nil || err != nil {
-			t.Errorf("of all: %q, %v", removed, err)
-		}
-		if _, err := checkpoint.Reset(t.Context(), s, "pods"); !errors.Is(err, checkpoint.ErrNoScope) {
-			t.Errorf("of one resource: %v, want ErrNoScope", err)
+		for _, resource := range []string{"", "pods"} {
+			removed, err := checkpoint.Reset(t.Context(), s, resource)
+			if removed != nil || !errors.Is(err, checkpoint.ErrNoScope) || !strings.Contains(err.Error(), "there is none, and nothing is forgotten: ") {
+				t.Errorf("of %q: %q, %v, want ErrNoScope", resource, removed, err)
+			}
 		}
 	})
 }

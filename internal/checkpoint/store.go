@@ -39,7 +39,8 @@ func Read(ctx context.Context, s Store) (*Document, error) {
 // Reset takes all scopes of a resource out of the checkpoint, so that the next run begins anew with them, and returns their
 // names. The resource is written as kubectl does ("pods", "deployments.apps"), or is the name of a scope; "" removes
 // everything, what is damaged too, and returns the names that could be read. ErrLocked: an agent runs; where a place cannot
-// be locked, a running agent ends with ErrConflict when it saves next. ErrNoScope: the checkpoint has nothing of the resource.
+// be locked, a running agent ends with ErrConflict when it saves next. ErrNoScope: the checkpoint has nothing of the resource, or
+// there is none.
 func Reset(ctx context.Context, s Store, resource string) (removed []string, err error) {
 	unlock, err := s.Lock(ctx)
 	if err != nil {
@@ -52,6 +53,9 @@ func Reset(ctx context.Context, s Store, resource string) (removed []string, err
 		if err != nil && !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrFormat) {
 			return nil, err
 		}
+		if d == nil && err == nil {
+			return nil, none(s)
+		}
 		if d != nil {
 			removed = slices.Sorted(maps.Keys(d.Scopes))
 		}
@@ -61,7 +65,7 @@ func Reset(ctx context.Context, s Store, resource string) (removed []string, err
 		return nil, err
 	}
 	if d == nil {
-		return nil, noScope(s, resource, nil)
+		return nil, none(s)
 	}
 	if removed = d.scopesOf(resource); len(removed) == 0 {
 		return nil, noScope(s, resource, d.Scopes)
@@ -97,6 +101,13 @@ func (s *Scope) resource() string {
 		return s.Resource
 	}
 	return s.Resource + "." + s.Group
+}
+
+func none(s Store) error {
+	return &Error{
+		Kind: ErrNoScope, Where: s.String(), What: "there is none, and nothing is forgotten",
+		Remedy: "if the agent has been running, it keeps its checkpoint elsewhere: give this command the agent's --config, --bus and --data-dir",
+	}
 }
 
 func noScope(s Store, resource string, scopes map[string]Scope) error {

@@ -4,8 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
+
+// Check is the error with which Load or TakeOver would refuse what is kept now. It locks nothing and changes nothing, neither what is
+// kept nor the keeper: it is for an agent that stands by. What may pass it retries until ctx ends; everything else is an *Error.
+func (k *Keeper) Check(ctx context.Context) error {
+	k.id.Epoch = math.MaxUint64 // any leader may have written it
+	_, err := k.read(ctx)
+	return err
+}
 
 // TakeOver is Load for an agent that has been elected: it takes the checkpoint from whoever had it, and returns its epoch, which is
 // greater than that of all before it. That is saved before TakeOver returns, so that a save of the leader before meets a conflict,
