@@ -220,8 +220,9 @@ func (n *needs) add(rules []int, a access, namespaced bool) {
 		if part.Namespace != "" {
 			within, literal = map[string][]int{part.Namespace: rules}, true
 		}
-		a.notes = append(a.notes, fmt.Sprintf("RBAC knows no field selectors: the agent of each node reads what belongs to that "+
-			"(%s), and may read the rest.", part.FieldSelector))
+		// The same for all, or resources that share a rule have it twice.
+		a.notes = append(a.notes, "RBAC knows no field selectors: the agent of each node reads what belongs to that node, and may read "+
+			"the rest.")
 	case part.FieldSelector != "":
 		a.notes = append(a.notes, fmt.Sprintf("RBAC knows no field selectors: the companion reads what no node has (%s), and may read "+
 			"the rest.", part.FieldSelector))

@@ -82,9 +82,10 @@ func TestMatrix(t *testing.T) {
 				t.Fatal("nothing runs an agent")
 			}
 			for _, w := range found {
-				a.run(t, w.file, w.env(), "config", "check", "-")
+				env := append(w.env(), f.head["env"]) // what Secrets have
+				a.run(t, w.file, env, "config", "check", "-")
 				checkPod(t, all, w)
-				checkRoles(t, a, all, w)
+				checkRoles(t, a, env, all, w)
 			}
 		})
 	}
@@ -297,7 +298,7 @@ func filesOf(v any) []string {
 }
 
 // checkRoles compares the roles of the workload's ServiceAccount with what `kubecdc rbac` prints for its configuration.
-func checkRoles(t *testing.T, a *agent, all []object, w *workload) {
+func checkRoles(t *testing.T, a *agent, env []string, all []object, w *workload) {
 	t.Helper()
 	account := text(w.pod, "spec", "serviceAccountName")
 	component := text(w.pod, "metadata", "labels", "app.kubernetes.io/component")
@@ -312,7 +313,7 @@ func checkRoles(t *testing.T, a *agent, all []object, w *workload) {
 			}
 		}
 	}
-	printed := a.run(t, w.file, w.env(), "rbac", "--config", "-", "--name", name, "--service-account", namespace+"/"+account, "-o", "json")
+	printed := a.run(t, w.file, env, "rbac", "--config", "-", "--name", name, "--service-account", namespace+"/"+account, "-o", "json")
 	var want struct{ Items []object }
 	if err := json.Unmarshal([]byte(printed), &want); err != nil {
 		t.Fatal(err)

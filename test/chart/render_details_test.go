@@ -36,6 +36,8 @@ func TestNetworkPolicyPorts(t *testing.T) {
 		"relay":           {4222, 443, 9093},
 		"both-everything": {4222, 8088},
 		"nats-trial":      {4222},
+		// A variable has it: extraEgress says which.
+		"webhook-in-secret": {443},
 	} {
 		t.Run(name, func(t *testing.T) {
 			policy := ofKind(h.objects(t, release, "--values", values(name)), "NetworkPolicy")[0]
@@ -131,6 +133,36 @@ func TestMemoryForQueue(t *testing.T) {
 		_, notes := h.install(t, release, "--set", someBus, "--set", c.set)
 		if warned := strings.Contains(notes, "limits.memory"); warned != (c.want != "") || !strings.Contains(notes, c.want) {
 			t.Errorf("%s: want %q in\n%s", c.set, c.want, notes)
+		}
+	}
+}
+
+// NOTES name where events go without what may be a secret in it: the path of a webhook, a query.
+func TestNotesTellNoSecret(t *testing.T) {
+	h := newHelm(t)
+	for set, want := range map[string]string{
+		"bus.http.url=https://hooks.example.com:8443/services/T000/XXSECRETXX?key=XXSECRETXX":          "sends it to https://hooks.example.com:8443.",
+		"bus.http.url=https://hooks.example.com?key=XXSECRETXX":                                        "sends it to https://hooks.example.com.",
+		"bus.http.url=https://[::1]/XXSECRETXX":                                                        "sends it to https://[::1].",
+		"bus.http.url=https://user:XXSECRET/XX@hooks.example.com":                                      "sends it to https://user.",
+		`bus.http.url=${BASE}/XXSECRETXX`:                                                              "sends it to ${BASE}.",
+		`bus.nats.url=wss://nats.example.com/XXSECRETXX\,tls://nats-1.example.com:4223?key=XXSECRETXX`: "NATS JetStream at wss://nats.example.com, tls://nats-1.example.com:4223.",
+		"bus.nats.stream.name=CHANGES":                                                                 "NATS JetStream at nats://127.0.0.1:4222.",
+	} {
+		_, notes := h.install(t, release, "--set", set)
+		if !strings.Contains(notes, want) || strings.Contains(notes, "SECRET") {
+			t.Errorf("%s: want %q and no secret in\n%s", set, want, notes)
+		}
+	}
+}
+
+// What the agent is asked by kubectl exec is asked at its own port.
+func TestAgentIsFoundInItsPod(t *testing.T) {
+	for set, want := range map[string]string{"mode=both": "KUBECDC_AGENT=127.0.0.1:8080", "config.server.address=:9090": "KUBECDC_AGENT=127.0.0.1:9090"} {
+		for _, w := range workloads(t, newHelm(t).objects(t, release, "--set", someBus, "--set", set)) {
+			if env := w.env(); !slices.Contains(env, want) {
+				t.Errorf("%s: %s has %v, want %s", set, w.name(), env, want)
+			}
 		}
 	}
 }
@@ -252,21 +284,12 @@ func TestRulesOfModes(t *testing.T) {
 	}
 }
 
-// The alerts and the dashboard are in the release as they are in the chart, braces of their own included.
-func TestMonitoringAssets(t *testing.T) {
+// The dashboard is in the release as it is in the chart, braces of its own included.
+func TestDashboardOfRelease(t *testing.T) {
 	all := newHelm(t).objects(t, release, "--values", values("monitors"))
 	dir, err := chart.Dir()
 	if err != nil {
 		t.Fatal(err)
-	}
-	var rules object
-	readYAML(t, filepath.Join(dir, "monitoring", "rules.yaml"), &rules)
-	if diff := cmp.Diff(rules["groups"], at(ofKind(all, "PrometheusRule")[0], "spec", "groups")); diff != "" || rules["groups"] == nil {
-		t.Errorf("rules (-chart +release):\n%s", diff)
-	}
-	renamed := newHelm(t).objects(t, release, "--values", values("monitors"), "--set", "fullnameOverride=changes")
-	if alerts := string(indented(t, ofKind(renamed, "PrometheusRule"))); !strings.Contains(alerts, ".*changes.*") || strings.Contains(alerts, ".*kubecdc.*") {
-		t.Errorf("rules of a release that is called changes ask for other jobs:\n%s", alerts)
 	}
 	var want, got object
 	readYAML(t, filepath.Join(dir, "monitoring", "dashboard.json"), &want)

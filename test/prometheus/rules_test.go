@@ -17,7 +17,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/prometheus"
 )
 
-const rulesFile = "../../charts/kubecdc/monitoring/rules.yaml"
+// rulesFiles are those of the chart: for all, and for where agents elect a leader.
+var rulesFiles = []string{"../../charts/kubecdc/monitoring/rules.yaml", "../../charts/kubecdc/monitoring/rules-election.yaml"}
 
 // rule is one of the rules, as Prometheus reads it.
 type rule struct {
@@ -36,17 +37,21 @@ type group struct {
 // readRules are the rules of the chart. A key that is not of rule is an error.
 func readRules(t *testing.T) []group {
 	t.Helper()
-	text, err := os.ReadFile(rulesFile)
-	if err != nil {
-		t.Fatal(err)
+	var groups []group
+	for _, name := range rulesFiles {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var file struct {
+			Groups []group `json:"groups"`
+		}
+		if err := yaml.UnmarshalStrict(text, &file); err != nil {
+			t.Fatal(err)
+		}
+		groups = append(groups, file.Groups...)
 	}
-	var file struct {
-		Groups []group `json:"groups"`
-	}
-	if err := yaml.UnmarshalStrict(text, &file); err != nil {
-		t.Fatal(err)
-	}
-	return file.Groups
+	return groups
 }
 
 // allRules are the rules by the name of their alert.
@@ -99,7 +104,7 @@ func readRuleTests(t *testing.T) ruleTests {
 
 func TestRulesAreValid(t *testing.T) {
 	tools := prometheus.Require(t)
-	out, err := exec.CommandContext(t.Context(), tools.Promtool, "check", "rules", rulesFile).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), tools.Promtool, append([]string{"check", "rules"}, rulesFiles...)...).CombinedOutput()
 	if err != nil {
 		t.Errorf("promtool check rules: %v\n%s", err, out)
 	}

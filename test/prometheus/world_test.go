@@ -95,7 +95,11 @@ func newWorld(t *testing.T) *world {
 		w.agents = append(w.agents, a)
 		o.Scrape[0].Targets = append(o.Scrape[0].Targets, a.address)
 	}
-	o.Rules = []string{soonRules(t)}
+	election, err := filepath.Abs(rulesFiles[1]) // Prometheus looks for it from its own directory
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Rules = []string{soonRules(t), election}
 	w.Server = prometheus.Start(t, o)
 	w.startAgents(t)
 	for _, a := range w.agents {
@@ -107,13 +111,13 @@ func newWorld(t *testing.T) *world {
 // soonRules is a copy of the chart's rules by which an event is old sooner.
 func soonRules(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(rulesFile)
+	text, err := os.ReadFile(rulesFiles[0])
 	if err != nil {
 		t.Fatal(err)
 	}
 	const old, soon = "kubecdc_queue_oldest_seconds > 60", "kubecdc_queue_oldest_seconds > 15"
 	if strings.Count(string(text), old) != 1 {
-		t.Fatalf("%s: %q is not there, or twice", rulesFile, old)
+		t.Fatalf("%s: %q is not there, or twice", rulesFiles[0], old)
 	}
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	if err := os.WriteFile(file, []byte(strings.Replace(string(text), old, soon, 1)), 0o600); err != nil {

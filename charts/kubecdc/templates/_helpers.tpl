@@ -69,9 +69,9 @@ The memory limit in Mi that an agent has to have at least, for 90 % of it to hol
 {root, resources} has more, has none, or cannot be told.
 */}}
 {{- define "kubecdc.memoryWanted" -}}
-{{- $queue := dig "queue" "bytes" "64MiB" (.root.Values.config | default dict) -}}
+{{- $queue := ((.root.Values.config).queue).bytes | default "64MiB" -}}
 {{- $queue = kindIs "float64" $queue | ternary (printf "%.0f" (toString $queue | float64)) (toString $queue) -}}
-{{- $limit := include "kubecdc.gomemlimit" (dig "limits" "memory" "" (.resources | default dict)) -}}
+{{- $limit := include "kubecdc.gomemlimit" (((.resources).limits).memory | default "") -}}
 {{- if and $limit (regexMatch "^[0-9]+([KMGT]iB)?$" $queue) -}}
 {{- $unit := regexFind "[A-Za-z]+$" $queue -}}
 {{- $factor := get (dict "" 1 "KiB" 1024 "MiB" 1048576 "GiB" 1073741824 "TiB" 1099511627776) $unit -}}
@@ -82,8 +82,16 @@ The memory limit in Mi that an agent has to have at least, for 90 % of it to hol
 
 {{/* The port of the agents' HTTP server. */}}
 {{- define "kubecdc.port" -}}
-{{- $address := dig "server" "address" ":8080" (.Values.config | default dict) | toString -}}
+{{- $address := ((.Values.config).server).address | default ":8080" | toString -}}
 {{- regexFind "[0-9]+$" $address -}}
+{{- end -}}
+
+{{/*
+Tells if agents elect a leader, which they do unless they are told not to: "1" or nothing. Here and below a key is looked up as
+(.a).b and not by dig, which fails where a is null: a mapping whose keys are all commented out.
+*/}}
+{{- define "kubecdc.election" -}}
+{{- if ne (((.Values.config).leaderElection).enabled | toString) "false" -}}1{{- end -}}
 {{- end -}}
 
 {{/* Components that there are: agent (the Deployment) and node (the DaemonSet). A companion without pods has nothing to do. */}}

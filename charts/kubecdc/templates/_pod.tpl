@@ -91,7 +91,10 @@ spec:
           valueFrom:
             fieldRef:
               fieldPath: spec.nodeName
-        {{- with dig "limits" "memory" "" ($resources | default dict) }}
+        {{- /* For status and snapshot, by kubectl exec. */}}
+        - name: KUBECDC_AGENT
+          value: "127.0.0.1:{{ include "kubecdc.port" $root }}"
+        {{- with (($resources).limits).memory }}
         {{- if not (has "GOMEMLIMIT" $env) }}
         - name: GOMEMLIMIT
           {{- with include "kubecdc.gomemlimit" . }}

@@ -131,7 +131,7 @@ ClusterRole. The tests compare the two for every set of values.
 {{- $create := dict "apiGroups" (list "") "resources" (list "configmaps") "verbs" (list "create") -}}
 {{- $_ := set $rules .namespace (concat (get $rules .namespace | default list) (list $known $create)) -}}
 {{- end -}}
-{{- if and (eq $component "agent") (dig "leaderElection" "enabled" false $c) -}}
+{{- if and (eq $component "agent") ($c.leaderElection).enabled -}}
 {{- $lease := $c.leaderElection -}}
 {{- $namespace := default $root.Release.Namespace $lease.namespace -}}
 {{- $hold := dict "apiGroups" (list "coordination.k8s.io") "resources" (list "leases") "resourceNames" (list $lease.lease) "verbs" (list "get" "update") -}}

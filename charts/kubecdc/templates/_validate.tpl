@@ -10,30 +10,37 @@
 {{- if gt (len $bus) 1 -}}
 {{- fail (printf "bus: there must be exactly one, got %s (bus is laid over config.bus%s)" (keys $bus | sortAlpha | join ", ") ($v.nats.enabled | ternary ", and nats.enabled sets bus.nats" "")) -}}
 {{- end -}}
-{{- if and (hasKey $bus "kafka") (not (dig "kafka" "brokers" nil $bus)) -}}
+{{- if and (hasKey $bus "kafka") (not ($bus.kafka).brokers) -}}
 {{- fail "bus.kafka.brokers: name some, as --set 'bus.kafka.brokers={kafka-0.kafka:9092}'" -}}
 {{- end -}}
-{{- if and (hasKey $bus "http") (not (dig "http" "url" "" $bus)) -}}
+{{- if and (hasKey $bus "http") (not ($bus.http).url) -}}
 {{- fail "bus.http.url: say where events are sent, as --set bus.http.url=https://events.example.com/kubecdc" -}}
 {{- end -}}
 {{- range include "kubecdc.addresses" . | fromJsonArray -}}
 {{- if regexMatch "://[^/?#]*@" . -}}
-{{- fail (printf "a URL at %s has a user or a password in it: name those in files (auth, headersFile, tokenFile), from `secrets`" (regexReplaceAll "^.*@" . "")) -}}
+{{- fail (printf "a URL at %s has a user or a password in it: name those in files (auth, headersFile, tokenFile), from `secrets`" (regexReplaceAll "^[a-z]+://[^/?#]*@" . "" | include "kubecdc.place")) -}}
 {{- end -}}
 {{- end -}}
-{{- $election := dig "leaderElection" "enabled" true $c -}}
+{{- $election := include "kubecdc.election" . -}}
 {{- if and (gt (int $v.replicas) 1) (not $election) -}}
 {{- fail "replicas: without leader election (config.leaderElection.enabled: false) there must be one, or each event is sent by all" -}}
 {{- end -}}
-{{- if and (dig "checkpoint" "file" nil $c) $election (ne $v.mode "node") -}}
+{{- if and ($c.checkpoint).file $election -}}
 {{- fail "config.checkpoint.file: replicas need a checkpoint that all of them see: leave it out for a ConfigMap, or set replicas: 1 and config.leaderElection.enabled: false" -}}
 {{- end -}}
 {{- if lt (int $v.terminationGracePeriodSeconds) (add (int $v.grace) 10 | int) -}}
 {{- fail (printf "terminationGracePeriodSeconds: must be at least grace + 10 s (%d), for the last checkpoint and the Lease, got %d" (add (int $v.grace) 10) (int $v.terminationGracePeriodSeconds)) -}}
 {{- end -}}
-{{- $address := dig "server" "address" ":8080" $c | toString -}}
+{{- $address := ($c.server).address | default ":8080" | toString -}}
 {{- if not (regexMatch "^(0\\.0\\.0\\.0|\\[::\\])?:[1-9][0-9]*$" $address) -}}
 {{- fail (printf "config.server.address: must be :PORT, so that probes and Prometheus reach it, got %q" $address) -}}
+{{- end -}}
+{{- if and $v.networkPolicy.enabled (not $v.networkPolicy.extraEgress) -}}
+{{- range include "kubecdc.ports" . | fromJsonArray -}}
+{{- if contains "$" . -}}
+{{- fail (printf "networkPolicy: what %s stands for is not known here, and so not the port: write the port behind it, or allow what it needs in networkPolicy.extraEgress" .) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- if and $v.serviceMonitor.enabled $v.podMonitor.enabled -}}
 {{- fail "serviceMonitor and podMonitor: enable one of them, or Prometheus counts everything twice" -}}
@@ -49,7 +56,7 @@
 {{- $_ := set $mounts $path .name -}}
 {{- end -}}
 {{- range $v.extraEnv -}}
-{{- if has .name (list "POD_NAME" "POD_NAMESPACE" "NODE_NAME") -}}{{- fail (printf "extraEnv: %s is set by the chart" .name) -}}{{- end -}}
+{{- if has .name (list "POD_NAME" "POD_NAMESPACE" "NODE_NAME" "KUBECDC_AGENT") -}}{{- fail (printf "extraEnv: %s is set by the chart" .name) -}}{{- end -}}
 {{- end -}}
 {{- if $v.rbac.create -}}
 {{- range $i, $rule := $c.watch -}}
@@ -61,6 +68,14 @@
 {{- end -}}
 {{- end -}}
 {{- if has $v.mode (list "node" "both") -}}
+{{- $known := include "kubecdc.known" . | fromJson -}}
+{{- range $i, $rule := $c.watch -}}
+{{- $parsed := include "kubecdc.rule" (dict "rule" $rule "known" $known) | fromJson -}}
+{{- $q := dict "rule" $parsed "group" "" "version" "v1" -}}
+{{- if and (regexMatch "(^|,)\\s*spec\\.nodeName\\s*[!=]" $parsed.fieldSelector) (or (eq $v.mode "node") (include "kubecdc.takes" (set $q "resource" "pods"))) -}}
+{{- fail (printf "config.watch[%d].fieldSelector: must not name spec.nodeName of pods in the modes node and both: each agent on a node takes those of its node, and the companion those that have none yet" $i) -}}
+{{- end -}}
+{{- end -}}
 {{- if not (include "kubecdc.watch" (dict "root" . "component" "node") | fromYamlArray) -}}
 {{- fail "mode: no rule of config.watch takes pods or nodes, so that agents on nodes have nothing to do: set mode: cluster" -}}
 {{- end -}}
