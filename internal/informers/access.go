@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -145,8 +146,8 @@ func (n *namespaces) look(ctx context.Context, begin func([]*running, []*farewel
 		a.asked, a.allowed = time.Now(), a.allowed || q.allowed
 	}
 	s.mu.Unlock()
-	if err == nil {
-		err = n.observe(ctx, begin)
+	if err == nil || !further { // what fails again and again does not hold up the rest
+		err = errors.Join(err, n.observe(ctx, begin))
 	}
 	if err != nil {
 		return 0, further, err

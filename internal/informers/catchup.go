@@ -58,7 +58,7 @@ func (s *store) catchUp(ctx context.Context, every time.Duration) {
 			again.at(s.began.Add(every))
 		}
 		idle := sent && s.snapshot == nil
-		sweep := idle && s.sweep
+		sweep := idle && (s.sweep || s.retells())
 		s.mu.Unlock()
 		switch {
 		case sweep:

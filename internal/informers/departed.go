@@ -86,10 +86,12 @@ func (d *departures) Put(ctx context.Context, key string, bytes int, delta *obje
 			return context.Cause(ctx)
 		}
 	}
-	if forward != nil {
+	switch {
+	case forward != nil:
 		return d.lane.Put(ctx, key, bytes, forward)
+	case heard == nil || heard.both == nil: // else who heeds it acknowledges
+		acknowledge(delta)
 	}
-	acknowledge(delta)
 	return nil
 }
 
@@ -103,10 +105,12 @@ func (d *departures) TryPut(key string, bytes int, delta *object.Delta) bool {
 			return false
 		}
 	}
-	if forward != nil {
+	switch {
+	case forward != nil:
 		return d.lane.TryPut(key, bytes, forward)
+	case heard == nil || heard.both == nil:
+		acknowledge(delta)
 	}
-	acknowledge(delta)
 	return true
 }
 

@@ -414,6 +414,9 @@ func TestDepartedNodeOfNoRule(t *testing.T) {
 	c.reload(t, selection(rule(nil), ofNodes(filtered("d"))))
 	nodesReach(t, m, s.deleteIn("", "n3").rv)
 	c.waitScope(t, nodeObject("n2"), "d n2 uid-3 node→-")
+	if n, same := informers.NodesOutstanding(c.set); n != 0 || !same {
+		t.Errorf("%d deltas of Nodes are outstanding, and what is acknowledged is what there is: %t", n, same)
+	}
 	for _, name := range []string{"n1", "n3"} {
 		c.waitScope(t, nodeObject(name))
 	}

@@ -1,6 +1,10 @@
 package informers
 
-import "github.com/kubecdc/kubecdc/internal/object"
+import (
+	"slices"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
 
 // tellable is what the rules have told of a resource that the set follows for its own use. nil: nothing.
 type tellable struct {
@@ -57,9 +61,12 @@ func (s *Set) tellNodes() error {
 		return nil
 	}
 	for n := range clauses {
-		if err := clauses[n].compile("", ""); err != nil {
+		c := &clauses[n]
+		if err := c.compile("", ""); err != nil {
 			return err
 		}
+		// Of other fields only the API server knows for sure what they are where they are not there: in doubt it is told.
+		c.terms = slices.DeleteFunc(c.terms, func(t term) bool { return t.path.String() != "metadata.name" })
 	}
 	d.told.Store(&tellable{
 		selection: selection{clauses: clauses, namespaces: allNamespaces}, filters: newFilters(d.resource, clauses), metrics: s.vectors.of(d.resource.String()),

@@ -77,5 +77,14 @@ func NewHearing(hear func(context.Context, *object.Resource) (Heard, bool, error
 	return newHearing(hear).of
 }
 
+// NodesOutstanding is how much of the Nodes that a set follows is not acknowledged; same: what is, is what is known of them.
+func NodesOutstanding(s *Set) (outstanding int, same bool) {
+	nodes := s.departures.nodes
+	m, _ := nodes.ledger.Mark()
+	nodes.mu.Lock()
+	defer nodes.mu.Unlock()
+	return nodes.ledger.Outstanding(), m.state == nodes.state
+}
+
 // ConcurrentLists is how many lists run at a time.
 const ConcurrentLists = concurrentLists

@@ -49,15 +49,14 @@ func newFilters(r *object.Resource, clauses []clause) *filters {
 	return out
 }
 
-// filter has the filters of the scope replaced. What was withheld so far stays counted. anew: other objects are withheld as a whole
-// than before.
-func (s *store) filter(f *filters) (anew bool) {
-	was := s.where()
+// filter has the filters of the scope replaced. What was withheld so far stays counted. Where others withhold objects as a whole than
+// before, a snapshot follows.
+func (s *store) filter(f *filters) {
 	s.filters.Store(f)
 	if f != nil {
 		s.filtered.Store(true)
 	}
-	return s.where() != was
+	s.wakeCursor()
 }
 
 // where names what withholds objects as a whole, "": nothing does.
@@ -68,12 +67,25 @@ func (s *store) where() string {
 	return ""
 }
 
-// tellAnew has a snapshot begin as soon as it can, unless the one of the start is still to come.
-func (s *store) tellAnew() {
+// retells tells that a snapshot is to follow: what was told was told by another condition. The caller holds mu.
+func (s *store) retells() bool { return s.snapshots && !s.buried && s.toldWhere != s.where() }
+
+// toldBy notes the condition by which the last run told of objects as a whole.
+func (s *store) toldBy(where string) {
 	s.mu.Lock()
-	s.sweep = s.sweep || s.loaded
-	s.mu.Unlock()
-	s.wakeCursor()
+	defer s.mu.Unlock()
+	s.toldWhere = where
+}
+
+// whereTold names the condition by which a restart takes it that objects were told. The caller holds mu.
+func (s *store) whereTold(shown *snapshot) string {
+	switch {
+	case !s.snapshots:
+		return s.where()
+	case shown != nil && shown.namespace == "":
+		return shown.where
+	}
+	return s.toldWhere
 }
 
 // told notes that nobody expects any more to hear of what was withheld so far.
@@ -124,6 +136,7 @@ func (s *store) pass(d *object.Delta, skipped uint32) (next uint32, ok bool) {
 func (s *store) passDue(d *object.Delta, skipped uint32) (next uint32, ok bool) {
 	if next, ok = s.pass(d, skipped); !ok && d.Op == object.Read {
 		s.snapshot.objects--
+		s.snapshot.withheld = append(s.snapshot.withheld, d.Ref.Key)
 	}
 	return next, ok
 }

@@ -337,6 +337,7 @@ func (s *store) send(snap *snapshot) {
 	if snap.resumed {
 		return
 	}
+	snap.where = s.where()
 	if snap.namespace == "" {
 		s.sweep = false
 	}

@@ -1,6 +1,7 @@
 package informers
 
 import (
+	"slices"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
@@ -87,11 +88,17 @@ func (s *store) position() (checkpoint.Position, bool) {
 	m, acked := s.ledger.Mark()
 	p := checkpoint.Position{Acked: acked}
 	p.ResourceVersion, p.State, p.History, p.SnapshotBegan = m.rv, m.state, s.history, s.began
-	if snap := s.snapshot; snap != nil && m.rv >= snap.rv { // else it is not announced: a restart begins none
+	shown := s.snapshot
+	if shown != nil && m.rv < shown.rv {
+		shown = nil // it is not announced: a restart begins none
+	}
+	p.Where = s.whereTold(shown)
+	if snap := shown; snap != nil {
 		cursor, reads := snap.reads.Mark()
 		p.Acked += reads
+		snap.withheld = slices.DeleteFunc(snap.withheld, func(key string) bool { return key <= cursor }) // those behind are withheld again
 		p.Snapshot = &checkpoint.Snapshot{
-			ID: snap.id, ResourceVersion: snap.rv, Objects: snap.objects, Namespace: snap.namespace, Cursor: cursor,
+			ID: snap.id, ResourceVersion: snap.rv, Objects: snap.objects + len(snap.withheld), Namespace: snap.namespace, Cursor: cursor,
 		}
 	}
 	return p, true
@@ -107,7 +114,7 @@ func (i *informer) position() (checkpoint.Position, bool) {
 	p.Group, p.Version, p.Resource, p.Kind, p.Namespaced = r.Group, r.Version, r.Name, r.Kind, r.Namespaced
 	p.Namespaces, p.LabelSelector, p.FieldSelector = i.patterns, i.labels, i.fields
 	p.Clauses, p.Redact, p.Content = i.kept(), i.redacted, i.content
-	p.Filtered, p.Where = i.store.filtered.Load(), i.store.where()
+	p.Filtered = i.store.filtered.Load()
 	p.Aggregated = i.isAggregated()
 	p.LastSeen = i.state.lastSeen()
 	return p, true

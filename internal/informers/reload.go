@@ -128,9 +128,7 @@ func (s *Set) reload(ctx context.Context, sel *selecting, begin func([]*running,
 		case i.silent:
 			resting = append(resting, i)
 		case ok && i.takesAs(&w):
-			if i.store.filter(newFilters(i.resource, w.clauses)) && i.snapshots != SnapshotNever {
-				i.store.tellAnew()
-			}
+			i.store.filter(newFilters(i.resource, w.clauses))
 		default:
 			resting = append(resting, i)
 		}

@@ -57,6 +57,7 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 		return 0, i.giveUp(ctx, now, object.Rewound)
 	}
 
+	i.store.toldBy(c.Where)
 	snap, notices := i.snapshotBehind(c)
 	whole := func(context.Context) (bool, error) { return true, nil }
 	switch {
@@ -101,7 +102,7 @@ func (i *informer) snapshotBehind(c *origin) (*snapshot, []*notice) {
 		scope = i.nameIn(i.resource, c.Snapshot.Namespace)
 	}
 	snap := resumeSnapshot(scope, c.Snapshot)
-	snap.filtered = c.Filtered
+	snap.filtered, snap.where = c.Filtered, c.Where
 	if snap.cursor == "" { // nobody knows if it was announced
 		return snap, []*notice{i.store.started(snap)}
 	}

@@ -431,7 +431,7 @@ func (s *Set) newInformer(resource *object.Resource, scope string, sel selection
 	i.servedBy = func() (bool, bool) { return s.definitions.aggregates(resource) }
 	i.store = newStore(resource, scope, i.lane, i, i.metrics)
 	i.store.filter(newFilters(resource, sel.clauses))
-	i.store.progressed = s.lookAgain
+	i.store.progressed, i.store.snapshots = s.lookAgain, s.o.Snapshot != SnapshotNever
 	if s.o.Memory != nil {
 		i.store.save = s.o.Memory.Flush
 	}

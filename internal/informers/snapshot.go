@@ -30,6 +30,8 @@ type snapshot struct {
 	cursor  string
 	// filtered: a change may have been withheld, before the read of that object was on the bus.
 	filtered bool
+	withheld []string // keys of reads that were withheld, and may be once more by a restart
+	where    string   // the condition by which it tells of objects as a whole
 }
 
 // newSnapshot begins one. Its id is in those of its reads: another scope of the resource may have begun one at the same resourceVersion
@@ -117,6 +119,9 @@ func (s *store) complete(ctx context.Context, snap *snapshot) error {
 	s.mu.Lock()
 	if s.snapshot == snap {
 		s.snapshot = nil
+		if snap.namespace == "" {
+			s.toldWhere = snap.where
+		}
 	}
 	s.mu.Unlock()
 	return nil

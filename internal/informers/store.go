@@ -103,8 +103,10 @@ type store struct {
 	resting   bool      // no live delta passes any more
 	snapshot  *snapshot // the one that is not on the bus to its end
 	sweep     bool      // another one is to follow
+	toldWhere string    // the condition by which the last one told of objects as a whole
 	caughtUp  bool      // all that the first list made due is on the bus
 
+	snapshots    bool                            // are taken
 	save         func(ctx context.Context) error // has the position saved; nil: nothing is remembered
 	lastSnapshot time.Time                       // in the id of the last one that was asked for
 

@@ -106,6 +106,67 @@ func TestOtherObjectsAreKeptBack(t *testing.T) {
 	}
 }
 
+// A snapshot that was to follow another condition follows it behind a restart, however far it had come.
+func TestOtherObjectsAreKeptBackAtARestart(t *testing.T) {
+	for name, change := range map[string]func(t *testing.T, s *apiServer, l *life){
+		"before it began": func(_ *testing.T, s *apiServer, l *life) {
+			l.mu.Lock()
+			l.held = true
+			l.mu.Unlock()
+			s.put("c", "2", nil)
+		},
+		"inside another one": func(t *testing.T, _ *apiServer, l *life) {
+			l.mu.Lock()
+			l.holds = func(d *object.Delta) bool { return d.Stream == nil && d.Ref.Name() == "c" }
+			l.mu.Unlock()
+			if _, err := l.set.Snapshot(t.Context(), "", ""); err != nil {
+				t.Fatal(err)
+			}
+			l.waitPerName(t, "snapshot.started 3", "r b uid-2 -→1", "r c uid-3 -→1", "snapshot.completed 2", "snapshot.started 3", "r b uid-2 -→1", "r c uid-3 -→1")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, m := newAPIServer(t), newMemory()
+			s.put("a", "hidden", nil)
+			s.put("b", "1", nil)
+			s.put("c", "1", nil)
+			first := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(keepsBack("hidden")) })
+			first.waitPerName(t, "snapshot.started 3", "r b uid-2 -→1", "r c uid-3 -→1", "snapshot.completed 2")
+			change(t, s, first)
+			first.reload(t, selection(rule(nil)))
+			if err := m.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			first.end()
+			second := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(nil) })
+			eventually(t, "what was kept back to be read", func() bool { return second.has("r a uid-1 -→hidden") })
+		})
+	}
+}
+
+// A snapshot that goes on behind a restart counts what it withholds once.
+func TestResumedSnapshotCountsWhatItWithholds(t *testing.T) {
+	s, m := newAPIServer(t), newMemory()
+	s.put("a", "1", nil)
+	var last uint64
+	for _, name := range []string{"b", "c", "d"} {
+		last = s.put(name, "hidden", nil).rv
+	}
+	first := live(t, s, m, func(o *informers.Options, rec *recorder) {
+		rec.held = true
+		o.Rules[0] = rule(keepsBack("hidden"))
+	})
+	first.wait(t, "snapshot.started 4", "r a uid-1 -→1")
+	eventually(t, "the rest to be withheld", func() bool {
+		_ = m.Flush(t.Context())
+		c, _ := m.saved("configmaps")
+		return c.ResourceVersion == last && c.Snapshot != nil && first.set.Status()[0].Pending == 1
+	})
+	first.end()
+	second := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(keepsBack("hidden")) })
+	second.wait(t, "snapshot.started 4", "r a uid-1 -→1", "snapshot.completed 1")
+}
+
 // A farewell does not tell what was kept back as a whole.
 func TestFarewellKeepsBack(t *testing.T) {
 	s, m := newAPIServer(t), newMemory()
