@@ -144,7 +144,7 @@ func (q *Queue[T]) settle() {
 	if !q.rooms.empty() && !q.wanted() {
 		for w := q.rooms.first; w != nil; {
 			next := w.next
-			if w.lane.roomy(perFree - 1) {
+			if !w.lane.waits() && w.lane.roomy(perFree-1) {
 				q.finish(&q.rooms, w, nil)
 			}
 			w = next
@@ -194,6 +194,10 @@ func (q *Queue[T]) firstPut() *waiter[T] {
 
 // wanted reports whether a Put waits for room that any other would take from it.
 func (q *Queue[T]) wanted() bool { return q.firstPut() != nil }
+
+// waits reports whether a Put of the lane waits because the lane holds too much for it. What it says is as of a wanted that was
+// false: only that looks at all who wait.
+func (l *Lane[T]) waits() bool { return l.pass == l.q.pass }
 
 // fits reports whether the bounds have room for an item of this size. An empty queue has, for any.
 func (q *Queue[T]) fits(size int64) bool {

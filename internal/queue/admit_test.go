@@ -1,7 +1,10 @@
 package queue_test
 
 import (
+	"context"
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/kubecdc/kubecdc/internal/queue"
@@ -228,6 +231,81 @@ func TestCatchUpNeverGoesBeforeLive(t *testing.T) {
 		f.pass()
 		f.expect("got p0", "put live", "roomy leases: <nil>")
 	})
+}
+
+// A live delta for which its lane holds too much goes in before more catch-up of that lane, however much there is of it.
+func TestCatchUpNeverGoesBeforeLiveOfItsLane(t *testing.T) {
+	inBubble(t, queue.Options{Events: 1000, Bytes: 900}, func(f *fixture) {
+		const reads = 100
+		var caughtUp atomic.Int64
+		pods, ctx := f.Lane("pods"), f.ctx
+		go func() {
+			for i := range reads {
+				for !pods.TryPut(fmt.Sprint("r", i), 10, fmt.Sprint("r", i)) {
+					if pods.Roomy(ctx) != nil {
+						return
+					}
+				}
+				caughtUp.Add(1)
+			}
+		}()
+		f.rest()
+		before := caughtUp.Load() // two thirds of the half
+		f.put("pods", "live", 450)
+		f.expect() // fits, but has to wait until no more than 150 bytes are held
+		if !f.tryPut("nodes", "n", 10) {
+			t.Error("TryPut of another lane: refused for the sake of a Put that waits for its own")
+		}
+		passed := 0
+		for ; !slices.Contains(f.log, "put live"); passed++ {
+			if caughtUp.Load() != before {
+				t.Fatalf("%d of %d reads have come in while a live delta of their lane waited", caughtUp.Load()-before, reads-before)
+			}
+			f.pass()
+		}
+		// Those who waited for it go on.
+		for ; passed < reads+2; passed++ {
+			f.pass()
+		}
+		if caughtUp.Load() != reads || f.Len() != 0 {
+			t.Errorf("%d of %d reads have come in, %d items are left", caughtUp.Load(), reads, f.Len())
+		}
+	})
+}
+
+// Roomy of a lane whose Put waits returns once that is in, or has given up.
+func TestRoomyWaitsForLiveOfItsLane(t *testing.T) {
+	for _, how := range []string{"in", "gives up"} {
+		t.Run(how, func(t *testing.T) {
+			inBubble(t, queue.Options{Events: 1000, Bytes: 90}, func(f *fixture) {
+				all := f.ctx
+				f.put("pods", "p0", 10)
+				f.put("pods", "p1", 10)
+				ctx, cancel := context.WithCancel(f.ctx)
+				f.ctx = ctx
+				f.put("pods", "live", 55)
+				f.ctx = all
+				if f.tryPut("pods", "read", 0) {
+					t.Error("TryPut: overtook a live delta of its lane")
+				}
+				f.roomy("pods")
+				f.expect("put p0", "put p1")
+				f.pass()
+				f.expect("got p0") // 10 bytes are held, and 55 more would leave only 25
+				if how == "gives up" {
+					cancel()
+					f.rest()
+					f.expect("put live: context canceled", "roomy pods: <nil>")
+					return
+				}
+				f.pass()
+				f.expect("got p1", "put live")
+				cancel()
+				f.pass()
+				f.expect("got live", "roomy pods: <nil>")
+			})
+		})
+	}
 }
 
 // A loop of TryPut and Roomy must not spin on a value for which half a queue is too little.

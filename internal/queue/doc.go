@@ -14,8 +14,9 @@
 //   - A key holds at most 256 items. A Put for it then waits, and lets all others pass.
 //   - A lane holds no more than twice what is left free, of each bound and of Options.Workers: two thirds, if it is alone. So a
 //     lane whose items do not come back stops no other: k of them leave one part in 2k+1, or, where each has filled up before
-//     the next one began, one in 3^k. A lane that holds nothing may put an item of any size, and one with nothing in flight may
-//     have one worker; so it takes as many stuck lanes as workers to stop everything.
+//     the next one began, one in 3^k. So with the usual bounds about six leave something to the
+//     rest, if they fill up one after the other. A lane that holds nothing may put an item of any size, and one with nothing in flight
+//     may have one worker, as long as there is one.
 //   - Puts that wait are let in by order of arrival, but for the two rules above. One that the bounds have no room for is
 //     not overtaken by a smaller one: it waits for what is held now, not for what comes later. So an item that needs the
 //     whole queue holds all other lanes up until what is in flight has been acknowledged, and one that is larger than what
@@ -23,7 +24,8 @@
 //   - Lanes with an item to hand out are served in turn, one item each, but for those that have too many of the workers: these
 //     keep their place. Within its turn a lane gives the oldest item whose key has none in flight.
 //   - Catch-up (TryPut) has half of both bounds, and the rule of twice what is free holds in that half too. It goes in only while
-//     no Put waits for room, so it never takes a slot that a live delta is waiting for.
+//     no Put waits for room, nor one of its own lane for the lane to hold less, so it never takes a slot that a live delta is waiting
+//     for.
 //   - A call ends with its context and leaves nothing behind. Should the context end at the very moment in which a waiting
 //     call is served, then either the call succeeds or nothing has happened.
 //

@@ -28,7 +28,7 @@ type Lane[T any] struct {
 	released byAge[T]
 
 	next *Lane[T] // in Queue.ready
-	pass uint64   // last admission pass that found a waiter of this lane above the lane's share
+	pass uint64   // last admission pass that found a Put of this lane above the lane's share
 
 	// refused is what TryPut refused last, and has not come in since; Roomy waits for room for it.
 	refused struct {
@@ -76,12 +76,13 @@ func (l *Lane[T]) Put(ctx context.Context, key string, bytes int, v T) error {
 	return q.wait(ctx, w)
 }
 
-// TryPut takes v as catch-up, in the room that live deltas leave: no Put waits for room, neither the key's share nor a bound
-// stands against it, and the lane holds no more than twice what is left free, of the queue and of the half of it that
-// is for catch-up. It never blocks, and reports whether v was taken; after false, Roomy waits until trying again is worth it.
+// TryPut takes v as catch-up, in the room that live deltas leave: no Put waits for room, and none of this lane for the lane to hold
+// less; neither the key's share nor a bound stands against it, and the lane holds no more than twice what is left free, of the
+// queue and of the half of it that is for catch-up. It never blocks, and reports whether v was taken; after false, Roomy waits
+// until trying again is worth it.
 //
 // A Put that waits only for its key, or because its lane holds too much, does not wait for room: a lane that is stuck stops
-// its own deltas, not the catch-up of the others.
+// its own deltas and its own catch-up, not those of others.
 func (l *Lane[T]) TryPut(key string, bytes int, v T) bool {
 	q := l.q
 	size := int64(max(bytes, 0))
@@ -92,7 +93,7 @@ func (l *Lane[T]) TryPut(key string, bytes int, v T) bool {
 		return false
 	}
 	l.refused.set, l.refused.key, l.refused.bytes = true, key, size
-	if q.wanted() || !l.roomy(perFree) {
+	if q.wanted() || l.waits() || !l.roomy(perFree) {
 		return false
 	}
 	q.add(&Item[T]{Value: v, key: key, lane: l, bytes: size, caught: true}, q.keys[key])
@@ -116,7 +117,7 @@ func (l *Lane[T]) Roomy(ctx context.Context) error {
 		q.mu.Unlock()
 		return ErrClosed
 	}
-	if !q.wanted() && l.roomy(perFree) {
+	if !q.wanted() && !l.waits() && l.roomy(perFree) {
 		q.mu.Unlock()
 		return nil
 	}

@@ -108,8 +108,6 @@ func (m *model) leaves(l *modelLane, bytes, n int, caught bool) bool {
 	return laneEvents == 0 || freeBytes >= 0 && laneEvents+1 <= n*freeEvents && laneBytes+bytes <= n*freeBytes
 }
 
-func (m *model) wanted() bool { return m.firstPut() != nil }
-
 func (m *model) roomy(l *modelLane, n int) bool {
 	it := l.refused
 	if it == nil {
@@ -117,7 +115,9 @@ func (m *model) roomy(l *modelLane, n int) bool {
 	} else if !m.fits(it.bytes) || m.keyFull(it.key) {
 		return false
 	}
-	return !m.wanted() && m.leaves(l, it.bytes, n, false) && m.leaves(l, it.bytes, n, true)
+	// Neither does a Put wait for room, nor one of this lane for the lane to hold less.
+	waits := slices.ContainsFunc(m.puts, func(p *modelPut) bool { return p.lane == l && !m.keyFull(p.key) })
+	return m.firstPut() == nil && !waits && m.leaves(l, it.bytes, n, false) && m.leaves(l, it.bytes, n, true)
 }
 
 // next returns the lane that is to be served, or nil.

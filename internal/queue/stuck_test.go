@@ -22,7 +22,7 @@ func TestStuckLanesStopNoOther(t *testing.T) {
 		{stuck: 1, workers: 3, events: 32},
 		{stuck: 1, workers: 512, events: 2048},
 		{stuck: 5, workers: 256, events: 2048},
-		{stuck: 5, workers: 512, events: 2048},
+		{stuck: 6, workers: 512, events: 8192},
 	} {
 		for _, how := range []string{"live", "catch-up", "both"} {
 			t.Run(fmt.Sprintf("%d of %d workers, %s", tc.stuck, tc.workers, how), func(t *testing.T) {
