@@ -233,7 +233,8 @@ func (h *helm) install(t *testing.T, name string, args ...string) (all []object,
 	return parse(t, manifests), notes
 }
 
-// In mode both, each rule's pods and Nodes are the agents' on the nodes; the companion has the rules as they are written.
+// In mode both, each rule's pods and Nodes are the agents' on the nodes; the companion has the rules as they are written. In mode node
+// it has what they take of pods and of Nodes, whose deletions it tells.
 func TestRulesOfModes(t *testing.T) {
 	h := newHelm(t)
 	for _, c := range []struct{ mode, watch, node, companion string }{
@@ -254,8 +255,17 @@ func TestRulesOfModes(t *testing.T) {
 			`[{"resources":["pods","nodes"]},{"resources":["*"]}]`,
 		},
 		{"both", `[{"resources":["nodes","services"]}]`, `[{"resources":["nodes"]}]`, `[{"resources":["nodes","services"]}]`},
-		{"node", `[]`, `[{"resources":["pods","nodes"]}]`, `[{"resources":["pods"]}]`},
+		{"node", `[]`, `[{"resources":["pods","nodes"]}]`, `[{"resources":["pods","nodes"]}]`},
 		{"node", `[{"resources":["nodes"]}]`, `[{"resources":["nodes"]}]`, ``},
+		{
+			"node", `[{"resources":["nodes.v1."],"labelSelector":"a=b","fieldSelector":"metadata.name=n1"},{"resources":["pods"],"namespaces":["x"]}]`,
+			`[{"resources":["nodes.v1."],"labelSelector":"a=b","fieldSelector":"metadata.name=n1"},{"resources":["pods"],"namespaces":["x"]}]`,
+			`[{"resources":["nodes.v1."],"labelSelector":"a=b","fieldSelector":"metadata.name=n1"},{"resources":["pods"],"namespaces":["x"]}]`,
+		},
+		{
+			"node", `[{"resources":["pods","nodes"],"except":["nodes"],"operations":["deleted"]}]`,
+			`[{"resources":["pods","nodes"],"except":["nodes"],"operations":["deleted"]}]`, `[{"resources":["pods"],"operations":["deleted"]}]`,
+		},
 		{
 			"node", `[{"resources":["pods","rollouts.example.com"],"namespaces":["*","!x"]}]`, `[{"resources":["pods","rollouts.example.com"],"namespaces":["*","!x"]}]`,
 			`[{"resources":["pods"],"namespaces":["*","!x"]}]`,

@@ -67,7 +67,8 @@ none: every one.
 {{/*
 What a component watches: {root, component}. In mode both, what belongs to a node is left to the agents on the nodes: pods and
 nodes, by the rules that take them; the companion has all rules. In mode node it has those for pods, as the agents
-on the nodes do.
+on the nodes do, and beside them those for nodes: of these it tells the deletions, which take the agents along. Where no rule
+takes pods there is no companion.
 */}}
 {{- define "kubecdc.watch" -}}
 {{- $root := .root -}}
@@ -79,11 +80,8 @@ on the nodes do.
 {{- else -}}{{- $watch = $root.Files.Get "files/watch.yaml" | fromYamlArray -}}
 {{- end -}}
 {{- end -}}
-{{- $only := list -}}
-{{- if and (eq $mode "both") (eq $component "node") -}}{{- $only = list "pods" "nodes" -}}
-{{- else if and (eq $mode "node") (eq $component "agent") -}}{{- $only = list "pods" -}}
-{{- end -}}
-{{- if not $only -}}
+{{- $companion := and (eq $mode "node") (eq $component "agent") -}}
+{{- if not (or $companion (and (eq $mode "both") (eq $component "node"))) -}}
 {{- toYaml $watch -}}
 {{- else -}}
 {{- $known := include "kubecdc.known" $root | fromJson -}}
@@ -91,7 +89,7 @@ on the nodes do.
 {{- range $rule := $watch -}}
 {{- $parsed := include "kubecdc.rule" (dict "rule" $rule "known" $known) | fromJson -}}
 {{- $resources := list -}}
-{{- range $name := $only -}}
+{{- range $name := list "pods" "nodes" -}}
 {{- $can := or (ne $name "nodes") $parsed.clusterwide -}}
 {{- if and $can (include "kubecdc.takes" (dict "rule" $parsed "group" "" "version" "v1" "resource" $name)) -}}
 {{- /* A later rule takes what one before leaves. */ -}}
@@ -108,6 +106,7 @@ on the nodes do.
 {{- $rules = append $rules (set (omit $rule "except") "resources" $resources) -}}
 {{- end -}}
 {{- end -}}
+{{- if and $companion (not (hasKey $seen "pods")) -}}{{- $rules = list -}}{{- end -}}
 {{- toYaml $rules -}}
 {{- end -}}
 {{- end -}}

@@ -32,7 +32,7 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
   "app.kubernetes.io/version" (.Chart.AppVersion | trunc 63)
   "app.kubernetes.io/managed-by" .Release.Service
   "app.kubernetes.io/part-of" "kubecdc" -}}
-{{- merge (include "kubecdc.selectorLabels" . | fromYaml) $own .Values.commonLabels | toYaml -}}
+{{- merge (include "kubecdc.selectorLabels" . | fromYaml) $own (.Values.commonLabels | default dict) | toYaml -}}
 {{- end -}}
 
 {{- define "kubecdc.serviceAccount" -}}

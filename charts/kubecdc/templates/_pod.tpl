@@ -10,7 +10,7 @@
 {{- range $v.extraEnv -}}{{- $env = append $env .name -}}{{- end -}}
 metadata:
   labels:
-    {{- merge (include "kubecdc.selectorLabels" $root | fromYaml) (dict "app.kubernetes.io/component" .component) $v.commonLabels $v.podLabels | toYaml | nindent 4 }}
+    {{- merge (include "kubecdc.selectorLabels" $root | fromYaml) (dict "app.kubernetes.io/component" .component) ($v.commonLabels | default dict) ($v.podLabels | default dict) | toYaml | nindent 4 }}
   annotations:
     kubectl.kubernetes.io/default-container: kubecdc
     {{- /* What the agent reads once, when it starts. The rest it takes while it runs. */}}
