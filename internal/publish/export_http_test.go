@@ -17,5 +17,16 @@ func RetryAfter(value string, now time.Time) (time.Duration, bool) {
 	return retryAfter(http.Header{"Retry-After": {value}}, now)
 }
 
-// Hurry makes tries of one event follow one another at once, nearly. Call it before the first Publish.
-func (h *HTTP) Hurry() { h.pause = backoff{first: time.Millisecond, limit: 20 * time.Millisecond} }
+// DeniedFor is deniedFor.
+const DeniedFor = deniedFor
+
+// Hurry makes tries of one event follow one another at once, nearly, and minutes pass in milliseconds. Call it before the first
+// Publish.
+func (h *HTTP) Hurry() {
+	h.pause = backoff{first: time.Millisecond, limit: 20 * time.Millisecond}
+	began := time.Now()
+	h.now = func() time.Time { return began.Add(10_000 * time.Since(began)) }
+}
+
+// Clock has h go by another clock. Call it before the first Publish.
+func (h *HTTP) Clock(now func() time.Time) { h.now = now }

@@ -61,21 +61,23 @@ type HTTPConfig struct {
 //
 // Some receivers do not say no, they close the connection, or a proxy before them does. A connection may also be cut
 // because a receiver is restarted, takes no more connections, or had stood idle for too long. To tell them apart, a request whose
-// connection was cut without an answer is sent again on a connection that it shares with none, then, with HTTP/1, on
-// whichever there is, and so on in turns. If five of its own are cut, and before each the receiver has answered three other
-// requests on connections of their own (events that come anyway are sent on such ones for it), the event counts as refused.
+// connection was cut without an answer is sent again on a connection that it shares with none, then on whichever there is, and so
+// on in turns; with HTTP/2, where others are cut with it, it goes on five of its own first. If five of its own are cut, and before
+// each but the first the receiver has answered three other requests on connections of their own (events that come anyway are sent on
+// such ones for it), the event counts as refused.
 //
 // Nothing counts while others fare no better: when more than one in twenty was cut itself, on a connection of its own, and
 // answered later, the count begins anew. So a receiver that is down, one that comes back, and one that takes no further connection are
 // never taken for one that refuses. Where each connection is cut with a probability of p, whatever it carries, a run of five such
-// cuts has one of (p(1-p)³)⁵: one in 480,000 for 1 in 10, and one in 75,000 at the worst p. With HTTP/1 the requests in between
+// cuts has one of p⁵(1-p)¹²: one in 350,000 for 1 in 10, and one in 30,000 at the worst p. With HTTP/1 the requests in between
 // have to be cut too.
 //
 // # A request that is not let in
 //
 // 403 and 404 are mostly about the sender and the address, and pass when these are put right. But a firewall for applications also
 // says so to one event because of what it holds. An event that is answered so ten times, with three others acknowledged
-// before each, counts as refused, by the same rules. 401 and 407 are about credentials, and are tried again for ever.
+// before each but the first, and for five minutes, counts as refused, by the same rules. 401 and 407 are about credentials, and are
+// tried again for ever.
 type HTTP struct {
 	cfg      HTTPConfig
 	endpoint *url.URL
@@ -100,6 +102,7 @@ type HTTP struct {
 	controls    atomic.Int64 // requests that are still wanted on connections of their own, to show that these work
 	multiplexed atomic.Bool  // requests share connections: HTTP/2
 	pause       backoff      // between two requests for one event
+	now         func() time.Time
 
 	life context.Context //nolint:containedctx // ends with Run: it frees the calls that are on their way
 	end  context.CancelFunc
@@ -162,6 +165,7 @@ func newHTTP(cfg HTTPConfig, key string, log *slog.Logger, m *Metrics) (*HTTP, e
 		slots:       make(chan struct{}, singles),
 		fence:       newFencing(cfg.Fence),
 		pause:       backoff{first: 100 * time.Millisecond, limit: 10 * time.Second},
+		now:         time.Now,
 	}
 	h.links.fence = h.fence
 	if cfg.Batch > 1 {
@@ -362,7 +366,7 @@ func (h *HTTP) attempt(ctx context.Context, ev *encode.Event, c *httpCall) httpR
 	if structured && h.batcher != nil { // who takes batches may take nothing else
 		contentType, body = batchType, slices.Concat([]byte{'['}, body, []byte{']'})
 	}
-	sent := h.post(ctx, contentType, ev.Attributes, body, c.own || c.cut.count == 0 && h.control())
+	sent := h.post(ctx, contentType, ev.Attributes, body, c.own > 0 || c.cut.count == 0 && h.control())
 	h.throttle.leave(pass, &sent)
 	return sent
 }

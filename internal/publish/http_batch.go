@@ -166,7 +166,7 @@ func (r httpResult) of(events int) httpResult {
 		return httpResult{kind: httpAgain, alone: true}
 	case httpRetry: // one of them may make the receiver fail: then the others must not wait for it
 		r.alone = !r.shut
-		r.own, r.status = false, 0 // nothing speaks against any one of them
+		r.status = 0 // nothing speaks against any one of them
 	case httpAcked, httpAgain, httpEnded, httpFenced:
 	}
 	return r

@@ -64,7 +64,7 @@ type httpResult struct {
 	shut   bool          // httpRetry: it is about the receiver, not about this request; all wait
 	wait   time.Duration // shut: as long as the receiver asks for; 0: it does not say
 	own    bool          // the connection was the request's own
-	alone  bool          // the event is to go without others from now on
+	alone  bool          // the event is to go without others from now on: the request held some
 	cut    bool          // that was closed without an answer
 }
 

@@ -1,16 +1,21 @@
 package publish_test
 
 import (
+	"context"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
@@ -165,6 +170,99 @@ func TestHTTPConnectionLimitRefusesNothing(t *testing.T) {
 	}
 }
 
+// connection is one that a receiver has accepted, the key of itself in the context of its requests.
+type connection struct {
+	net.Conn
+	first bool
+}
+
+// serveMultiplexed starts a receiver that speaks HTTP/2.
+func serveMultiplexed(t *testing.T, handler func(c connection, r *http.Request)) publish.HTTPConfig {
+	t.Helper()
+	var connections atomic.Int64
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		handler(r.Context().Value(connection{}).(connection), r)
+	}))
+	s.EnableHTTP2 = true
+	s.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(ctx, connection{}, connection{Conn: c, first: connections.Add(1) == 1})
+	}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return publish.HTTPConfig{URL: s.URL, TLS: &publish.TLS{CAFile: ca}}
+}
+
+// With HTTP/2 the connection that stands is served, and each new one is cut. When one request is cut on the former, its events get
+// through all the same, and so do those that are sent on new ones because of them: each of these goes back at once.
+func TestHTTPNewConnectionsCutHoldUpNothing(t *testing.T) {
+	for _, batch := range []int{1, 10} {
+		t.Run(fmt.Sprintf("batch-%d", batch), func(t *testing.T) {
+			var answered, cut atomic.Int64
+			cfg := serveMultiplexed(t, func(c connection, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				if !c.first {
+					cut.Add(1)
+					panic(http.ErrAbortHandler)
+				}
+				if answered.Add(1) == 20 {
+					panic(http.ErrAbortHandler) // this request alone
+				}
+			})
+			cfg.Batch = batch
+			r := runHTTP(t, cfg)
+			r.Hurry()
+			if err := r.Publish(t.Context(), event("first", 1, `{}`)); err != nil { // else many connections are made at once
+				t.Fatal(err)
+			}
+			waitFor, done := publishAll(t, r, 64, 50), make(chan struct{})
+			t.Cleanup(func() { <-done })
+			go func() { waitFor(); close(done) }()
+			wait(t, "every event to get through", func() bool {
+				select {
+				case <-done:
+					return true
+				default:
+					return false
+				}
+			})
+			// Of each event five times, and because of each but the first of these three others once.
+			if n, limit := cut.Load(), int64(batch*(5+4*3)); n == 0 || n > limit {
+				t.Errorf("%d requests were sent on connections of their own, want 1 to %d", n, limit)
+			}
+		})
+	}
+}
+
+// An event that kills with HTTP/2 is refused, and its few turns on the connection that the others share make none of them suspect.
+func TestHTTPCutAgainAndAgainIsRefusedWithHTTP2(t *testing.T) {
+	var poisoned atomic.Int64
+	r := runHTTP(t, serveMultiplexed(t, func(c connection, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		if strings.Contains(string(b), "poison") {
+			poisoned.Add(1)
+			_ = c.Close()
+		}
+	}))
+	r.Hurry()
+	if err := r.Publish(t.Context(), event("first", 1, `{}`)); err != nil { // else it is not known yet that requests share one
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- r.Publish(t.Context(), event("bad", 1, `{"poison":1}`)) }()
+	wait(t, "many cuts", func() bool { return poisoned.Load() >= 20 })
+	stop := others(t, r)
+	if err := <-done; !errors.Is(err, publish.ErrRefused) || !strings.Contains(err.Error(), "cuts the connection") {
+		t.Errorf("got %v", err)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A firewall that looks into requests and says 403, or 404, to one: that one is refused, but only once others were taken
 // in between.
 func TestHTTPDeniedAloneIsRefused(t *testing.T) {
@@ -202,6 +300,40 @@ func TestHTTPDeniedAloneIsRefused(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A gateway that lets in a namespace later than others has minutes for it.
+func TestHTTPDeniedForMinutesIsNotRefused(t *testing.T) {
+	var denied, later atomic.Int64
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		if strings.Contains(string(b), "namespace") {
+			denied.Add(1)
+			w.WriteHeader(http.StatusForbidden)
+		}
+	})
+	r := runHTTP(t, publish.HTTPConfig{URL: url})
+	r.Hurry()
+	began := time.Now()
+	r.Clock(func() time.Time { return began.Add(time.Duration(later.Load())) })
+	stop := others(t, r)
+	done := make(chan error, 1)
+	go func() { done <- r.Publish(t.Context(), event("new", 1, `{"namespace":"new"}`)) }()
+	for _, at := range []time.Duration{0, publish.DeniedFor - 1} {
+		later.Store(int64(at))
+		enough := denied.Load() + 40
+		wait(t, "many denials", func() bool { return denied.Load() >= enough || len(done) > 0 })
+		if len(done) > 0 {
+			t.Fatalf("refused %s after the first denial: %v", at, <-done)
+		}
+	}
+	later.Store(int64(publish.DeniedFor))
+	if err := <-done; !errors.Is(err, publish.ErrRefused) {
+		t.Errorf("got %v", err)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
 	}
 }
 
