@@ -410,15 +410,8 @@ func (f *farewell) sayGone(ctx context.Context) error {
 	if err := s.sendStream(ctx, gap); err != nil {
 		return err
 	}
-	if f.snapshots != SnapshotNever {
-		snap := newSnapshot(f.scope, "", f.gone, s.now())
-		for _, kind := range []object.StreamKind{object.SnapshotStarted, object.SnapshotCompleted} {
-			ev := snap.event(kind, f.resource)
-			ev.History = s.history
-			if err := s.sendStream(ctx, ev); err != nil {
-				return err
-			}
-		}
+	if err := f.sayNothingIsKnown(ctx, f.gone); err != nil {
+		return err
 	}
 	if f.memory != nil {
 		f.memory.Forget(f.scope)

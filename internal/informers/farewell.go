@@ -169,15 +169,8 @@ func (f *farewell) say(ctx context.Context) error {
 		if left, err = s.leave(ctx, now); err != nil {
 			return err
 		}
-	} else if f.snapshots != SnapshotNever { // an empty snapshot: nothing of this scope is known any more
-		snap := newSnapshot(f.scope, "", now, s.now())
-		for _, kind := range []object.StreamKind{object.SnapshotStarted, object.SnapshotCompleted} {
-			ev := snap.event(kind, f.resource)
-			ev.History = s.history
-			if err := s.sendStream(ctx, ev); err != nil {
-				return err
-			}
-		}
+	} else if err := f.sayNothingIsKnown(ctx, now); err != nil {
+		return err
 	}
 	if f.memory != nil {
 		f.memory.Forget(f.scope)
@@ -185,6 +178,22 @@ func (f *farewell) say(ctx context.Context) error {
 	s.metrics.objects.Set(0)
 	s.metrics.heldBytes.Set(0)
 	f.log.Info("a scope of the last run is no longer selected", "scope", f.scope, "left", left, "objects_known", told)
+	return nil
+}
+
+// sayNothingIsKnown sends an empty snapshot: nothing of this scope is known any more.
+func (f *farewell) sayNothingIsKnown(ctx context.Context, rv uint64) error {
+	if f.snapshots == SnapshotNever {
+		return nil
+	}
+	snap := newSnapshot(f.scope, "", rv, f.store.now())
+	for _, kind := range []object.StreamKind{object.SnapshotStarted, object.SnapshotCompleted} {
+		ev := snap.event(kind, f.resource)
+		ev.History = f.store.history
+		if err := f.store.sendStream(ctx, ev); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
