@@ -83,6 +83,7 @@ type agentConfig struct {
 	Extra      string      // More YAML, at the top level.
 	Env        []string    // More of the environment, each KEY=value.
 	File       string      // A whole configuration instead; its server.address and bus are replaced.
+	Binary     string      // "" is the agent of this tree.
 }
 
 // agent is the agent as a process of its own.
@@ -142,7 +143,10 @@ server: {address: %q, pprof: true}
 		t.Fatal(err)
 	}
 	defer stderr.Close() // The process has its own.
-	a.argv = append([]string{buildAgent(t), "run", "--config", file}, args...)
+	if c.Binary == "" {
+		c.Binary = buildAgent(t)
+	}
+	a.argv = append([]string{c.Binary, "run", "--config", file}, args...)
 	cmd := exec.Command(a.argv[0], a.argv[1:]...)
 	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+dir) // Where it keeps what it was given no place for.
 	cmd.Env = append(cmd.Env, c.Env...)

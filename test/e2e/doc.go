@@ -33,6 +33,11 @@
 // snapshots come in again (livesView) and that gap events say what could not be read: judge excuses what they cover, and
 // judgeLives sees to it that nothing is called lost without a reason.
 //
+// # Upgrades
+//
+// TestUpgrade runs the agent of an earlier commit (agentBefore), that of this tree and the earlier one again on one checkpoint. The first
+// run builds the earlier one and keeps it in the user's cache directory. Configurations of these tests use only keys that both know.
+//
 // # Goroutines and processes
 //
 // A plane runs its control plane's processes and one goroutine that reads etcd's history, an agent is a process and the

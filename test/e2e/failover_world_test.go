@@ -33,6 +33,7 @@ type election struct {
 	namespace string // Of what is written and captured.
 	own       string // Of the Lease and the checkpoint.
 	timing    string // More of leaderElection, YAML as in a flow mapping. "" are the default's timings.
+	binary    string // Of the agents that join. "" is that of this tree.
 	agents    []*candidate
 	late      map[uint64]uint64 // What records may come late, for judgeEpochs.
 	writers   *steadyWriters
@@ -94,7 +95,7 @@ func (e *election) join(t testing.TB) *candidate {
 	t.Helper()
 	c := &candidate{api: runProxy(t, hostPort(e.APIServerURL(0)))}
 	c.agent = startAgent(t, e.plane, agentConfig{
-		Watch: e.watch(), Bus: candidBus{e.bus}, Kubeconfig: kubeconfigVia(t, e.plane, c.api),
+		Watch: e.watch(), Bus: candidBus{e.bus}, Kubeconfig: kubeconfigVia(t, e.plane, c.api), Binary: e.binary,
 		Checkpoint: fmt.Sprintf("{configMap: {namespace: %s, name: %s}}", e.own, checkpointName),
 		Extra:      fmt.Sprintf("leaderElection: {enabled: true, lease: %s, namespace: %s%s}", leaseName, e.own, e.timing),
 	})

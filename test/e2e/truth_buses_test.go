@@ -27,6 +27,7 @@ type busTruth struct {
 	Reader *reader
 	// Letters: there may be dead letters.
 	Letters bool
+	Binary  string // Of the agent; "": that of this tree.
 
 	stream *stream
 	agent  *agent
@@ -58,7 +59,7 @@ func (b *busTruth) begin(t *testing.T, p *plane) {
 	}
 	b.stream = b.To.read(t, b.Reader)
 	b.agent = startAgent(t, p, agentConfig{
-		Bus: b.To, Extra: b.Extra,
+		Bus: b.To, Extra: b.Extra, Binary: b.Binary,
 		Watch: fmt.Sprintf("  - resources: [%s]\n    namespaces: [%s]", strings.Join(busResources, ", "), b.Namespace),
 	})
 	b.stream.started(t, busResources...)

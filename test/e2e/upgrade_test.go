@@ -1,0 +1,215 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubecdc/kubecdc/test/kafka"
+)
+
+// beforeCommit is the agent that an upgrade starts from.
+const beforeCommit = "d5d81c109715292d215417864e5f6fbe7840e254"
+
+// agentBefore is the path of the binary of beforeCommit. It is built once for each user of the machine. If the clone is shallow, the test
+// is skipped.
+func agentBefore(t testing.TB) string {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(cache, "kubecdc")
+	path := filepath.Join(dir, "agent-"+beforeCommit[:12])
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	requireCommit(t, beforeCommit)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	scratch := t.TempDir()
+	archive := filepath.Join(scratch, "src.tar")
+	command(t, filepath.Join("..", ".."), "git", "archive", "--output", archive, beforeCommit)
+	command(t, scratch, "tar", "-xf", archive)
+	building := fmt.Sprintf("%s.%d", path, os.Getpid()) // Renamed when it is whole: other tests may look for it.
+	command(t, scratch, "go", "build", "-trimpath", "-ldflags", "-X main.version=before", "-o", building, "./cmd/agent")
+	if err := os.Rename(building, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// requireCommit skips the test if the clone is too shallow to have the commit. A whole clone without it is an error in CI.
+func requireCommit(t testing.TB, commit string) {
+	t.Helper()
+	if _, err := git(t.Context(), "cat-file", "-e", commit+"^{commit}"); err == nil {
+		return
+	}
+	shallow, err := git(t.Context(), "rev-parse", "--is-shallow-repository")
+	if whole := err == nil && shallow == "false"; whole && os.Getenv("CI") != "" {
+		t.Fatalf("the clone is whole and has no commit %s, from which this test upgrades", commit)
+	}
+	t.Skipf("no commit %s, from which this test upgrades: run `git fetch --unshallow`", commit)
+}
+
+func git(ctx context.Context, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, "git", args...).CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+// command runs a program in a directory.
+func command(t testing.TB, dir, name string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(cmd.Args, " "), err, out)
+	}
+}
+
+// TestUpgrade replaces the agent of before with that of this tree, rolls back, and upgrades again, while writers change
+// objects. All of them use one checkpoint.
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	upgrade(t, &busTruth{To: startBus(t), Namespace: "upgrade"})
+}
+
+// TestKafkaUpgrade is TestUpgrade with Kafka.
+func TestKafkaUpgrade(t *testing.T) {
+	kafka.Require(t)
+	upgrade(t, &busTruth{To: startKafka(t, kafka.Options{Nodes: kafkaNodes(t)}), Namespace: "upgrade-kafka"})
+}
+
+func upgrade(t *testing.T, b *busTruth) {
+	t.Helper()
+	p, before, now := sharedPlane(t), agentBefore(t), buildAgent(t)
+	b.Binary = before
+	b.begin(t, p)
+	sw := &steadyWriters{every: 10 * time.Millisecond, apis: []*api{p.api}}
+	stopWriting := sw.run(t,
+		func(ws *writers) func(context.Context) error { return ws.writer("cm0", b.Namespace, 15).configMaps },
+		func(ws *writers) func(context.Context) error { return ws.writer("cm1", b.Namespace, 15).configMaps },
+		func(ws *writers) func(context.Context) error { return ws.writer("secret", b.Namespace, 15).secrets },
+		func(ws *writers) func(context.Context) error { return ws.writer("widget", b.Namespace, 15).widgets },
+		func(ws *writers) func(context.Context) error { return ws.writer("left", b.Namespace, 3).shared },
+		func(ws *writers) func(context.Context) error { return ws.writer("right", b.Namespace, 3).shared },
+	)
+	for i, binary := range []string{before, now, before, now} {
+		if i > 0 {
+			if err := b.agent.stop(time.Minute); err != nil {
+				t.Fatalf("agent %d, asked to stop: %v", i, err)
+			}
+			b.agent.argv[0] = binary
+			b.agent.again(t)
+		}
+		b.agent.ready(t)
+		b.runs(t, binary == before)
+		b.told(t, p)
+		b.saved(t)
+	}
+	stopWriting()
+	got := b.judge(t, p)
+	b.once(t, got)
+}
+
+// runs checks which of the two binaries answers.
+func (b *busTruth) runs(t testing.TB, before bool) {
+	t.Helper()
+	_, err := b.agent.metric(t.Context(), "kubecdc_build_info", `version="before"`)
+	if got := err == nil; got != before {
+		t.Fatalf("the binary of before runs: %t, want %t", got, before)
+	}
+}
+
+// told waits until each resource has an event on the bus of a change that was made after the call.
+func (b *busTruth) told(t testing.TB, p *plane) {
+	t.Helper()
+	rev := p.now(t)
+	eventually(t, time.Minute, func() error {
+		seen := make(map[string]bool)
+		for _, rec := range b.stream.all() {
+			if rec.Stream == "" && rec.Rev > rev {
+				seen[rec.Key.Resource] = true
+			}
+		}
+		for _, resource := range busResources {
+			if !seen[resource] {
+				return fmt.Errorf("the bus has no change of %s after revision %d", resource, rev)
+			}
+		}
+		return nil
+	})
+}
+
+// saved waits until the agent has saved its checkpoint once more.
+func (b *busTruth) saved(t testing.TB) {
+	t.Helper()
+	const name = "kubecdc_checkpoint_saves_total"
+	first, err := b.agent.metric(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, time.Minute, func() error {
+		n, err := b.agent.metric(t.Context(), name)
+		if err == nil && n <= first {
+			err = errors.New("the checkpoint is not saved")
+		}
+		return err
+	})
+}
+
+// once checks that each scope had one snapshot, no record was written twice, and no id has a history number.
+func (b *busTruth) once(t testing.TB, got verdict) {
+	t.Helper()
+	if got.Duplicates > 0 {
+		t.Errorf("%d duplicates, where every agent has drained its queue", got.Duplicates)
+	}
+	oneHistory(t, b.stream.all())
+}
+
+func oneHistory(t testing.TB, records []record) {
+	t.Helper()
+	for _, rec := range records {
+		if rec.History != 0 {
+			t.Errorf("%s has a history number: etcd was never restored", rec.ID)
+			break
+		}
+	}
+	for scope, n := range snapshotCounts(records) {
+		if n != 1 {
+			t.Errorf("%d snapshots of %s, want one", n, scope)
+		}
+	}
+}
+
+// TestUpgradeElected does what a rolling update of a Deployment does: the agent of this tree stands by until that of before releases the
+// Lease, and the other way round. The checkpoint is in a ConfigMap.
+func TestUpgradeElected(t *testing.T) {
+	t.Parallel()
+	e := newElection(t, sharedPlane(t), "upgrade-elected")
+	before := agentBefore(t)
+	e.binary = before
+	e.begin(t, 1)
+	for _, binary := range []string{"", before, ""} {
+		old, epoch := e.leader(t), e.epoch()
+		e.remembered(t)
+		e.binary = binary
+		e.standsBy(t, e.join(t))
+		old.update(t)
+		e.after(t, epoch)
+	}
+	told, terms := e.judgeTerms(t, "upgrade")
+	if told.Duplicates != 0 || len(terms) != 4 {
+		t.Errorf("%d duplicates and %d leaders, want none and 4", told.Duplicates, len(terms))
+	}
+	oneHistory(t, e.stream.all())
+	t.Log(&told)
+}
