@@ -75,6 +75,12 @@ type command struct {
 // launch starts a command. It ends with the test at the latest.
 func launch(t *testing.T, args ...string) *command {
 	t.Helper()
+	return launchInto(t, nil, nil, args...)
+}
+
+// launchInto is launch with other outputs; nil: none for stdout, what says reads for stderr.
+func launchInto(t *testing.T, stdout, stderr *os.File, args ...string) *command {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -86,6 +92,12 @@ func launch(t *testing.T, args ...string) *command {
 	c := &command{stderr: &buffer{}, ended: make(chan struct{})}
 	cmd := exec.Command(kubecdc, args...)
 	cmd.Stderr = c.stderr
+	if stdout != nil {
+		cmd.Stdout = stdout
+	}
+	if stderr != nil {
+		cmd.Stderr = stderr
+	}
 	if os.Getenv("XDG_DATA_HOME") == "" { // what it keeps is not kept in the home of who runs the test
 		cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+t.TempDir())
 	}

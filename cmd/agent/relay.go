@@ -214,7 +214,9 @@ func runRelays(ctx context.Context, f *relayFlags, args []string, stdout, stderr
 	}
 	// Else a pipe that nobody reads any more would end the process by the signal, before the cursor is saved.
 	signal.Ignore(syscall.SIGPIPE)
-	log, _ := newLogger(cfg.Log, terminal.Detect(stderr, os.Getenv))
+	out := terminal.Detect(stderr, os.Getenv)
+	out.Writer = newLogWriter(ctx, out.Writer)
+	log, _ := newLogger(cfg.Log, out)
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	metrics := relay.NewMetrics(reg)

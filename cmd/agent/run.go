@@ -206,6 +206,7 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 		return err
 	}
 	out := terminal.Detect(stderr, os.Getenv)
+	out.Writer = newLogWriter(ctx, out.Writer)
 	level := new(slog.LevelVar)
 	level.Set(cfg.Log.Level.Slog())
 	log, people := newLeveledLogger(cfg.Log, level, out)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -214,6 +216,47 @@ func TestStdoutLinesDoNotMix(t *testing.T) {
 	wg.Wait()
 	if got := strings.Count(b.String(), line+"\n"); got != 320 {
 		t.Errorf("got %d whole lines, want 320", got)
+	}
+}
+
+// A pipe that nobody reads holds up neither the call that writes nor those that wait for it, and no line is cut off by another.
+func TestStdoutThatNobodyReads(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	p := publish.NewStdout(w)
+	first, second := strings.Repeat("x", 1<<20), strings.Repeat("y", 1<<20) // more than a pipe holds
+	over := errors.New("over")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var calls errgroup.Group
+	for range 2 {
+		calls.Go(func() error {
+			if err := p.Publish(ctx, event("web-1", 1, first)); !errors.Is(err, over) {
+				return fmt.Errorf("got %w, want the cause of the context", err)
+			}
+			return nil
+		})
+	}
+	in := make([]byte, 1)
+	if _, err := io.ReadFull(r, in); err != nil { // one has begun
+		t.Fatal(err)
+	}
+	cancel(over)
+	if err := calls.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	calls.Go(func() error {
+		defer w.Close()
+		return p.Publish(t.Context(), event("web-1", 2, second))
+	})
+	rest, err := io.ReadAll(r)
+	if err := errors.Join(err, calls.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	if want := first + "\n" + second + "\n"; string(in)+string(rest) != want {
+		t.Errorf("got %d bytes, want each line whole, %d", len(rest)+1, len(want))
 	}
 }
 

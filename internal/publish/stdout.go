@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"sync"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 )
@@ -14,15 +13,16 @@ import (
 // Stdout publishes structured events as JSON lines. It takes each line that the writer took for acknowledged.
 type Stdout struct {
 	fence *fencing
+	w     io.Writer
 
-	mu   sync.Mutex
-	w    io.Writer
+	// turn holds an element while a line is written, also after the call that wrote it has returned. Its holder alone uses line and err.
+	turn chan struct{}
 	line []byte
 	err  error // of the writer; it stays
 }
 
 // NewStdout returns a publisher that writes to w.
-func NewStdout(w io.Writer) *Stdout { return &Stdout{w: w} }
+func NewStdout(w io.Writer) *Stdout { return &Stdout{w: w, turn: make(chan struct{}, 1)} }
 
 // Behind has f asked before each line. It returns s, and is called before Publish.
 func (s *Stdout) Behind(f Fence) *Stdout {
@@ -30,8 +30,11 @@ func (s *Stdout) Behind(f Fence) *Stdout {
 	return s
 }
 
-// Publish writes ev as one line, in one call of Write, which ctx does not interrupt. An error of the writer (the reader
-// of a pipe has gone, the disk is full) is final: half a line may have been written, and every further call fails.
+// Publish writes ev as one line, in one call of Write. An error of the writer (the reader of a pipe has gone, the disk is
+// full) is final: half a line may have been written, and every further call fails.
+//
+// When ctx ends, Publish returns although the reader of a pipe, or a stopped terminal, does not take the line. The call of Write stays
+// behind, because nothing can interrupt it, and no other line is written before it returns.
 func (s *Stdout) Publish(ctx context.Context, ev *encode.Event) error {
 	for {
 		if ctx.Err() != nil {
@@ -40,19 +43,34 @@ func (s *Stdout) Publish(ctx context.Context, ev *encode.Event) error {
 		if err := s.fence.pass(ctx); err != nil {
 			return fmt.Errorf("publish %s: %w", ev.ID, err)
 		}
-		if err := s.write(ev); err != errShut { //nolint:errorlint // it is not wrapped
+		select {
+		case s.turn <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if err := s.compose(ev); err != nil {
+			<-s.turn
 			return err
+		}
+		written := make(chan error, 1)
+		go func() { // it outlives the call where the write does not return
+			err := s.write()
+			<-s.turn
+			written <- err
+		}()
+		select {
+		case err := <-written:
+			if err != errShut { //nolint:errorlint // it is not wrapped
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
 }
 
-// write is one attempt, errShut: the fence was shut while others wrote.
-func (s *Stdout) write(ev *encode.Event) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.fence.shut() {
-		return errShut
-	}
+// compose makes the line of ev. The caller holds the turn.
+func (s *Stdout) compose(ev *encode.Event) error {
 	if s.err != nil {
 		return s.err
 	}
@@ -65,6 +83,14 @@ func (s *Stdout) write(ev *encode.Event) error {
 		s.line = b.Bytes()
 	}
 	s.line = append(s.line, '\n')
+	return nil
+}
+
+// write writes the line, unless the fence was shut meanwhile: then it returns errShut. The caller holds the turn.
+func (s *Stdout) write() error {
+	if s.fence.shut() {
+		return errShut
+	}
 	if _, err := s.w.Write(s.line); err != nil {
 		s.err = fmt.Errorf("publish to stdout: %w", err)
 	}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"time"
+)
+
+// lastWrite is how long a shutdown waits for a log line that is not taken.
+const lastWrite = time.Second
+
+// errNotTaken says that a line was given up.
+var errNotTaken = errors.New("standard error takes nothing")
+
+// logWriter writes to a pipe or a terminal, whose reader may have stopped. Until ctx ends it waits for the reader. From then on a line
+// that is not taken within lastWrite is given up, and so are all others until it is taken: the process ends without them.
+//
+// It is not safe for concurrent use.
+type logWriter struct {
+	ctx     context.Context //nolint:containedctx // io.Writer has none
+	w       io.Writer
+	written chan error // has room for one
+	pending bool       // a line was given up, and its Write has not returned
+}
+
+func newLogWriter(ctx context.Context, w io.Writer) *logWriter {
+	return &logWriter{ctx: ctx, w: w, written: make(chan error, 1)}
+}
+
+// Write implements io.Writer.
+func (l *logWriter) Write(p []byte) (int, error) {
+	if l.pending {
+		select {
+		case <-l.written: //nolint:errcheck // of a line that was given up
+			l.pending = false
+		default:
+			return 0, errNotTaken
+		}
+	}
+	line := slices.Clone(p) // the caller uses p again
+	go func() {             // it outlives the call where the write does not return
+		_, err := l.w.Write(line)
+		l.written <- err
+	}()
+	select {
+	case err := <-l.written:
+		return len(p), err
+	case <-l.ctx.Done():
+	}
+	over := time.NewTimer(lastWrite)
+	defer over.Stop()
+	select {
+	case err := <-l.written:
+		return len(p), err
+	case <-over.C:
+		l.pending = true
+		return 0, errNotTaken
+	}
+}
