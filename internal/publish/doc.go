@@ -64,8 +64,9 @@
 // all, everything on its way to any broker would have to come to rest first. A broker keeps its memory of producers by
 // partition anyway.
 //
-// (producer id, epoch, first sequence) names the bytes of one batch for ever. A batch is sent again as it is until the broker
-// answers. Whatever makes another batch of it, or gives it up, begins the next epoch, at sequence 0: a batch that is halved
+// (producer id, epoch, first sequence) names the records of one batch for ever. A batch is sent again as it is until the broker
+// answers. If the broker refuses its timestamps, it is sent again with others under the same sequence, because an earlier copy may
+// be stored: the broker looks at timestamps before it looks for copies (LogValidator). Whichever arrives first is stored. Whatever makes another batch of it, or gives it up, begins the next epoch, at sequence 0: a batch that is halved
 // since it is too large, an event that is refused, and a broker that does not know how to go on (OUT_OF_ORDER_SEQUENCE,
 // UNKNOWN_PRODUCER_ID). An idempotent producer raises its epoch by itself (KIP-360); at the end of epochs, and where a
 // broker knows a later one, it gets another id.

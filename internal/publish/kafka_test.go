@@ -117,8 +117,8 @@ func kafkaFaults(t *testing.T, seed int, copies, fenced, lateHits *atomic.Int64)
 		case 5:
 			f.code = []kafka.Error{
 				kafka.RequestTimedOut, kafka.KafkaStorageError, kafka.LeaderNotAvailable, kafka.MessageSizeTooLarge,
-				kafka.OutOfOrderSequenceNumber, kafka.UnknownProducerId,
-			}[rng.IntN(6)]
+				kafka.OutOfOrderSequenceNumber, kafka.UnknownProducerId, kafka.InvalidTimestamp,
+			}[rng.IntN(7)]
 		}
 		return f
 	}

@@ -128,6 +128,14 @@ func appendVarString(dst []byte, s string) []byte {
 	return append(dst, s...)
 }
 
+// restamp makes the present time the timestamp of records. Consumers find the time of an event in its attribute.
+func restamp(records []*record) {
+	now := time.Now().UnixMilli()
+	for _, r := range records {
+		r.time = now
+	}
+}
+
 // batch is the record set of one request: one record batch.
 type batch struct {
 	set   []byte // as it is sent

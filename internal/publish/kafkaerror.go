@@ -20,6 +20,7 @@ const (
 	reasonAuthorization = "authorization" // the user is not known, or may not
 	reasonSequence      = "sequence"      // the broker does not go on from where it was: another epoch, or producer id
 	reasonSplit         = "split"         // the batch was refused, its events are tried in smaller ones
+	reasonTimestamp     = "timestamp"     // the topic does not take records of that age
 	reasonBroker        = "broker"        // any other error
 )
 
@@ -27,12 +28,13 @@ const (
 type verdict byte
 
 const (
-	verdictRetry    verdict = iota // the very same bytes again
-	verdictStored                  // acknowledged
-	verdictEpoch                   // again, in the next epoch of the producer id
-	verdictProducer                // again, with another producer id
-	verdictTooLarge                // refused; a smaller batch may be taken
-	verdictRefused                 // refused; something in the batch is what the broker does not take
+	verdictRetry     verdict = iota // the very same bytes again
+	verdictStored                   // acknowledged
+	verdictTimestamp                // again, with the same sequence and the present time as timestamp
+	verdictEpoch                    // again, in the next epoch of the producer id
+	verdictProducer                 // again, with another producer id
+	verdictTooLarge                 // refused; a smaller batch may be taken
+	verdictRefused                  // refused; something in the batch is what the broker does not take
 )
 
 // judgeKafka tells what an error of a broker, or of the way to it, means for a batch. Advice is "" where nobody need act.
@@ -56,7 +58,9 @@ func judgeKafka(err error) (v verdict, reason, advice string) {
 		return verdictProducer, reasonSequence, ""
 	case kafka.MessageSizeTooLarge, kafka.RecordListTooLarge:
 		return verdictTooLarge, "", ""
-	case kafka.InvalidRecord, kafka.InvalidTimestamp, kafka.InvalidTopic, kafka.UnsupportedForMessageFormat, kafka.PolicyViolation:
+	case kafka.InvalidTimestamp:
+		return verdictTimestamp, reasonTimestamp, ""
+	case kafka.InvalidRecord, kafka.InvalidTopic, kafka.UnsupportedForMessageFormat, kafka.PolicyViolation:
 		return verdictRefused, "", ""
 	case kafka.UnsupportedCompressionType:
 		return verdictRetry, reasonBroker, "the broker does not know the compression: set bus.kafka.compression to gzip or none"
@@ -78,6 +82,8 @@ func judgeKafka(err error) (v verdict, reason, advice string) {
 	}
 	return verdictRetry, reasonBroker, "the broker's log may say more: it is retried until the bus has it"
 }
+
+const adviceOnClocks = "the topic refuses records with the agent's present time: compare the clocks of agent and broker, and see the topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms"
 
 const adviceOnSASL = "the broker does not accept who we are: check bus.kafka.sasl (mechanism, user and what is in passwordFile, tokenFile or clientSecretFile), and that the broker knows the user"
 

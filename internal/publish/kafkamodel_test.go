@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
@@ -263,7 +264,7 @@ func (m *model) produce(broker int, acks int16, topic string, partition int, set
 		i := rand.IntN(len(m.late))
 		c := m.late[i]
 		m.late = slices.Delete(m.late, i, i+1)
-		if to := m.topics[c.topic].partitions[c.partition]; to.leader == c.broker && to.append(c.batch, m.limit()) == 0 {
+		if to := m.topics[c.topic].partitions[c.partition]; to.leader == c.broker && to.append(c.batch, m.bounds()) == 0 {
 			m.lateHit++
 		}
 	}
@@ -277,7 +278,7 @@ func (m *model) produce(broker int, acks int16, topic string, partition int, set
 	if f.code != 0 {
 		return answer(f.code)
 	}
-	code := p.append(b, m.limit())
+	code := p.append(b, m.bounds())
 	switch {
 	case f.lostAfter:
 		if rand.IntN(2) == 0 { // and what carried it may carry it twice
@@ -290,18 +291,29 @@ func (m *model) produce(broker int, acks int16, topic string, partition int, set
 	return answer(code)
 }
 
-func (m *model) limit() int {
-	n, err := strconv.Atoi(m.config["max.message.bytes"])
-	if err != nil {
+// bounds are what a topic takes, as its configuration has it.
+type bounds struct{ size, before, after int }
+
+func (m *model) bounds() bounds {
+	get := func(key string) int {
+		if n, err := strconv.Atoi(m.config[key]); err == nil {
+			return n
+		}
 		return math.MaxInt
 	}
-	return n
+	return bounds{get("max.message.bytes"), get("message.timestamp.before.max.ms"), get("message.timestamp.after.max.ms")}
 }
 
 // append is what the leader does with a batch. Kafka tells a copy of one of the last five batches by its sequences alone.
-func (p *modelPartition) append(b modelBatch, limit int) kafka.Error {
-	if b.size > limit {
+// A batch is validated before that, with all of its records (LogValidator).
+func (p *modelPartition) append(b modelBatch, limits bounds) kafka.Error {
+	if b.size > limits.size {
 		return kafka.MessageSizeTooLarge
+	}
+	for i := range b.records {
+		if age := int(time.Now().UnixMilli() - b.records[i].time); age > limits.before || -age > limits.after {
+			return kafka.InvalidTimestamp
+		}
 	}
 	for i := range b.records {
 		if b.records[i].value == "poison" {

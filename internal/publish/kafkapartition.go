@@ -39,8 +39,8 @@ const (
 
 func produceBackoff() backoff { return backoff{first: 20 * time.Millisecond, limit: 2 * time.Second} }
 
-// producer is who writes to one partition, and how far it has come. (id, epoch, sequence) names the very bytes of one batch
-// for ever: what makes another batch of it begins another epoch.
+// producer is who writes to one partition, and how far it has come. (id, epoch, sequence) names the records of one batch
+// for ever, whatever their timestamps are: what makes another batch of them begins another epoch.
 type producer struct {
 	id       int64 // negative: none yet
 	epoch    int16
@@ -257,9 +257,19 @@ func (p *partition) send(ctx context.Context, records []*record) error {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	cuts, lost := 0, 0
+	outdated, stamped := false, false // the broker has refused the timestamps; they are of this attempt
 	for failures := 0; ; {
 		if err := p.identify(ctx, records); err != nil {
 			return err
+		}
+		if stamped = outdated; outdated {
+			// The broker looks at timestamps before it looks for copies, so an earlier attempt may be stored although this one was
+			// refused. Under the same sequence the broker takes the new batch for a copy of that one, in whatever order they arrive.
+			restamp(records)
+			if err := b.build(records, p.k.codec); err != nil {
+				return fmt.Errorf("%w: %w", ErrRefused, err)
+			}
+			outdated = false
 		}
 		b.stamp(p.producer)
 		seen := p.k.view()
@@ -303,6 +313,10 @@ func (p *partition) send(ctx context.Context, records []*record) error {
 		case verdictRefused:
 			p.k.clearTrouble(p.about)
 			return fmt.Errorf("%w: %w", ErrRefused, err)
+		case verdictTimestamp:
+			if outdated = true; stamped {
+				advice = adviceOnClocks
+			}
 		case verdictEpoch:
 			// With one batch on its way, a hole means that the broker has lost records which it had acknowledged, or all
 			// that it knew of the producer.
@@ -322,6 +336,9 @@ func (p *partition) send(ctx context.Context, records []*record) error {
 		failures++
 		p.note(err, reason, advice, failures)
 		noteFailureOf(records, reason)
+		if outdated && !stamped {
+			continue // nothing else is wrong
+		}
 		if err := p.k.pause(ctx, seen, produceBackoff().delay(failures)); err != nil {
 			return err
 		}
@@ -429,10 +446,12 @@ func (p *partition) note(err error, reason, advice string, attempt int) {
 	if reason == reasonLeader {
 		p.topic.missed.Store(true)
 	}
+	kind := "produce " + reason
 	if advice != "" {
+		kind += " with advice" // a line without advice does not suppress one with it
 		k.setTrouble(p.about, fmt.Errorf("topic %s, partition %d: %w", p.topic.name, p.index, err))
 	}
-	if suppressed, ok := k.window.first("produce " + reason); ok {
+	if suppressed, ok := k.window.first(kind); ok {
 		if reason == reasonSequence {
 			advice = "none, but look: the cluster may have lost records that it had acknowledged, by an unclean election of a leader for instance"
 		}

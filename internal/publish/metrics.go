@@ -28,7 +28,7 @@ func retryReasons() []string {
 		reasonTimeout, reasonConnection, reasonNoResponders, reasonStreamFull, reasonLimit, reasonStore, reasonUnavailable, reasonOtherStream,
 		reasonRejected, reasonMalformed, reasonClaim, reasonCut, reasonThrottled, reasonServerError, reasonUnauthorized, reasonProxy, reasonNotFound,
 		reasonRedirect, reasonCredentials, reasonTLS, reasonUnexpected, reasonLeader, reasonReplicas, reasonStorage, reasonAuthorization,
-		reasonSequence, reasonSplit, reasonBroker,
+		reasonSequence, reasonSplit, reasonTimestamp, reasonBroker,
 	}
 }
 

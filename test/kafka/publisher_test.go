@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -214,6 +215,38 @@ func TestPublisherSurvivesItsLeaders(t *testing.T) {
 	publishVersions(t, a, keys, versions, &done)
 	wg.Wait()
 	checkVersions(t, c, "led", keys, versions)
+}
+
+// The broker is away for longer than the topic lets records be old. What waited is stored all the same, with another timestamp.
+func TestPublisherReplacesOldTimestamps(t *testing.T) {
+	c := kafka.Start(t, kafka.Options{})
+	const oldest = 2 * time.Second
+	config := map[string]string{"message.timestamp.before.max.ms": strconv.FormatInt(oldest.Milliseconds(), 10)}
+	if err := c.CreateTopic(t.Context(), "aged", 2, config); err != nil {
+		t.Fatal(err)
+	}
+	a := startPublisher(t, publish.KafkaConfig{Brokers: c.Brokers(), Topic: "aged"})
+	eventually(t, a.Ready)
+	if err := c.Node(0).Pause(); err != nil {
+		t.Fatal(err)
+	}
+	paused := time.Now()
+	var wg sync.WaitGroup
+	wg.Go(func() { publishVersions(t, a, 50, 2, new(atomic.Int64)) })
+	eventually(t, func() error {
+		if time.Since(paused) < oldest+oldest/2 {
+			return errors.New("the outage is too short")
+		}
+		return nil
+	})
+	if err := c.Node(0).Continue(); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	checkVersions(t, c, "aged", 50, 2)
+	if log := a.log.String(); !strings.Contains(log, "reason=timestamp") || strings.Contains(log, "ERROR") {
+		t.Errorf("the log:\n%s", log)
+	}
 }
 
 // deleteTopic deletes a topic and waits until the cluster has forgotten it.
