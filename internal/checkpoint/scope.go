@@ -34,6 +34,9 @@ type Scope struct {
 	// State is a fingerprint of which objects there were at ResourceVersion, in which versions: a restored etcd may know the
 	// same resourceVersion with another content.
 	State uint64 `json:"state,string"`
+	// Ignored are the objects, as namespace/name, that State leaves out because they are the agent's own. Empty: none. nil: an
+	// older release wrote this, or the agent has no objects of this resource.
+	Ignored []string `json:"ignored,omitzero"`
 	// LastSeen is when the API server last gave a sign of life for the scope.
 	LastSeen time.Time `json:"lastSeen,omitzero"`
 

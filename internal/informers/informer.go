@@ -26,6 +26,7 @@ type informer struct {
 	selection
 	scope         string
 	ignored       func(*object.Ref) bool // what is never captured
+	ignores       []string               // the same as namespace/name, for the checkpoint; nil: nothing of the resource ever is
 	snapshots     SnapshotMode
 	lane          Lane
 	every         time.Duration // between snapshots, 0: never

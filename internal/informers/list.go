@@ -172,6 +172,11 @@ func (i *informer) loadAgain(ctx context.Context) (uint64, error) {
 // pages reads one list of the scope, page by page, and returns its resourceVersion. take gets each object, and its metadata,
 // which it must not keep.
 func (i *informer) pages(ctx context.Context, o metav1.ListOptions, take func(o *object.Object, m *object.Scanned)) (rv uint64, err error) {
+	return i.pagesBy(ctx, i.newReader(), o, take)
+}
+
+// pagesBy is pages with a given reader.
+func (i *informer) pagesBy(ctx context.Context, r *reader, o metav1.ListOptions, take func(o *object.Object, m *object.Scanned)) (rv uint64, err error) {
 	slot, err := i.listSlots.take(ctx, i.resource.Group)
 	if err != nil {
 		return 0, err
@@ -180,8 +185,8 @@ func (i *informer) pages(ctx context.Context, o metav1.ListOptions, take func(o 
 	i.state.setReading(true)
 	defer i.state.setReading(false)
 	o.Limit, o.LabelSelector, o.FieldSelector = pageSize, i.labels, i.fields
-	r, loaded := i.newReader(), 0
 	r.lean = true
+	loaded := 0
 	for {
 		slot.asks()
 		meta, err := i.page(ctx, i.namespace, o, func(raw []byte) error {

@@ -48,6 +48,7 @@ func (o *observed) DeepCopyObject() runtime.Object { return o }
 type reader struct {
 	informer *informer
 	lean     bool              // of what no clause takes, the content is not wanted
+	own      map[string]uint64 // gets the fingerprints of ignored objects of the scope, by namespace/name; nil: not wanted
 	scanners []*object.Scanner // one for each clause, and one for what none takes; nil: not needed yet
 	peeked   peeked
 	out      []byte
@@ -112,6 +113,9 @@ func (r *reader) read(raw []byte, withChangedBy bool) (*observed, error) {
 	}
 	ref, since := i.store.ref(m.Namespace, m.Name, m.UID, clause, &r.key)
 	if i.ignored(ref) {
+		if r.own != nil && !o.outside {
+			r.own[ownName(ref.Namespace(), ref.Name())] = fingerprintOf(ref, rv)
+		}
 		return o, errExcluded
 	}
 	if p := r.prev; p != nil && p.Ref.UID == ref.UID && p.Ref.Key == ref.Key {

@@ -44,14 +44,16 @@ func (b *barrier) pass() {
 
 // fingerprint is of one version of one object. Those of all objects are combined by exclusive or: their order does not
 // matter, and one is taken out as it is put in.
-func fingerprint(o *object.Object) uint64 {
+func fingerprint(o *object.Object) uint64 { return fingerprintOf(o.Ref, o.ResourceVersion) }
+
+func fingerprintOf(ref *object.Ref, rv uint64) uint64 {
 	const offset, prime = 14695981039346656037, 1099511628211 // FNV-1a
 	h := uint64(offset)
-	for i := range len(o.Ref.UID) {
-		h = (h ^ uint64(o.Ref.UID[i])) * prime
+	for i := range len(ref.UID) {
+		h = (h ^ uint64(ref.UID[i])) * prime
 	}
 	// What differs in the lowest bits only has to differ in all of them: splitmix64's finalizer.
-	h ^= o.ResourceVersion * 0x9e3779b97f4a7c15
+	h ^= rv * 0x9e3779b97f4a7c15
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb
 	return h ^ h>>31
@@ -116,6 +118,7 @@ func (i *informer) position() (checkpoint.Position, bool) {
 	p.Clauses, p.Redact, p.Content = i.kept(), i.redacted, i.content
 	p.Filtered = i.store.filtered.Load()
 	p.Aggregated = i.isAggregated()
+	p.Ignored = i.ignores
 	p.LastSeen = i.state.lastSeen()
 	return p, true
 }

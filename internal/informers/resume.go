@@ -37,7 +37,9 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 		return 0, i.giveUp(ctx, now, object.Rewound)
 	}
 	i.store.beginList(listResume)
-	rv, err := i.pages(ctx, metav1.ListOptions{
+	r := i.newReader()
+	r.own = map[string]uint64{}
+	rv, err := i.pagesBy(ctx, r, metav1.ListOptions{
 		ResourceVersion: object.FormatVersion(c.ResourceVersion), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
 	}, i.store.load)
 	switch {
@@ -47,7 +49,7 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 		return 0, i.giveUp(ctx, now, object.Expired)
 	case err != nil:
 		return 0, err
-	case !c.inherited && i.store.objectsState() != c.State:
+	case !c.inherited && !i.isStateOf(&c.Scope, r.own):
 		return 0, i.giveUp(ctx, now, object.Rewound)
 	}
 	if now, err = i.askBus(ctx, now); err != nil {

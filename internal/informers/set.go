@@ -423,7 +423,7 @@ func (s *Set) anyUnserved() bool {
 
 func (s *Set) newInformer(resource *object.Resource, scope string, sel selection, lane Lane) *informer {
 	i := &informer{
-		client: s.client, resource: resource, selection: sel, scope: scope, ignored: s.ignored,
+		client: s.client, resource: resource, selection: sel, scope: scope, ignored: s.ignored, ignores: s.ignores(resource),
 		snapshots: s.o.Snapshot, every: s.o.Every, lane: lane, listSlots: s.slots, walkSlots: s.walks, lookups: s.lookups, log: s.o.Log,
 		metrics: s.vectors.of(scope), outage: s.outage, denials: s.denials, progressed: s.lookAgain, hearing: s.hearing,
 		denied: s.namespaces.deny, progressEvery: progressEvery, ended: make(chan struct{}), life: life{prodded: make(chan struct{}, 1)},
