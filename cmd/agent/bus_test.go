@@ -33,6 +33,10 @@ func TestBuses(t *testing.T) {
 			file: "bus: {kafka: {brokers: [\"kafka:9092\"]}}\n",
 			kind: "*publish.Kafka", claims: "<nil>", dead: "<nil>", pump: "921600 [patch before]",
 		},
+		"Kafka with a topic for each namespace": {
+			file: "bus: {kafka: {brokers: [\"kafka:9092\"], topic: \"kubecdc.{cluster}.{namespace}\", create: {}}}\n",
+			kind: "*publish.Kafka", claims: "<nil>", dead: "publish.deadTopic", pump: "921600 [patch before]",
+		},
 		"Kafka with all that there is": {
 			file: "bus:\n  kafka:\n    brokers: [\"kafka:9092\"]\n    create: {config: {retention.ms: -1}}\n    tls: {}\n" +
 				"    sasl: {mechanism: OAUTHBEARER, oauth: {tokenURL: \"https://l/\", clientID: c, clientSecretFile: /s}}\n" +

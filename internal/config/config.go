@@ -325,7 +325,7 @@ func (c *Config) settle(written func(path string) bool) {
 		c.Oversize = c.defaultOversize()
 	}
 	if !written("deadLetter") {
-		c.DeadLetter = c.Bus.defaultDeadLetter()
+		c.DeadLetter = c.defaultDeadLetter(&c.Bus)
 	}
 	if !written("snapshot.every") {
 		c.Snapshot.Every = c.defaultEvery()

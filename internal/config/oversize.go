@@ -79,10 +79,13 @@ type DeadLetter struct {
 // prepare empties the default one, as Bus does.
 func (d *DeadLetter) prepare() { *d = DeadLetter{} }
 
-// Where dead letters go where the file does not say.
+// Where dead letters go if the file does not say.
 const (
 	DefaultDeadSubject = "kubecdc.{cluster}.dead"
 	DefaultDeadTopic   = "kubecdc.{cluster}.dead"
+	// SpareDeadTopic is the default if bus.kafka.topic may make DefaultDeadTopic, for a namespace called dead for instance. The
+	// names of namespaces, resources and groups do not begin with "_".
+	SpareDeadTopic = "kubecdc.{cluster}._dead"
 )
 
 // defaultClaimCheck is the one for a bus: JetStream has a store of its own, the others need to be told one.
@@ -95,10 +98,12 @@ func (b *Bus) defaultClaimCheck() ClaimCheck {
 }
 
 // defaultDeadLetter is the one for a bus. A topic that nobody has created takes none.
-func (b *Bus) defaultDeadLetter() DeadLetter {
+func (c *Config) defaultDeadLetter(b *Bus) DeadLetter {
 	switch {
 	case b.NATS != nil:
 		return DeadLetter{Subject: DefaultDeadSubject}
+	case b.Kafka != nil && b.Kafka.Create != nil && topicsMeet(c.inCluster(b.Kafka.Topic), c.inCluster(DefaultDeadTopic)):
+		return DeadLetter{Topic: SpareDeadTopic}
 	case b.Kafka != nil && b.Kafka.Create != nil:
 		return DeadLetter{Topic: DefaultDeadTopic}
 	}
@@ -122,9 +127,9 @@ func (c *Config) UseBus(b Bus) {
 	if c.ClaimCheck.ObjectStore != nil && b.NATS == nil || c.ClaimCheck.none() && former.NATS == nil {
 		c.ClaimCheck = b.defaultClaimCheck()
 	}
-	if d := c.DeadLetter; d == former.defaultDeadLetter() ||
+	if d := c.DeadLetter; d == c.defaultDeadLetter(&former) ||
 		d.Subject != "" && b.NATS == nil || d.Topic != "" && b.Kafka == nil || d.URL != "" && b.HTTP == nil {
-		c.DeadLetter = b.defaultDeadLetter()
+		c.DeadLetter = c.defaultDeadLetter(&b)
 	}
 	switch {
 	case wasDefault:
@@ -219,8 +224,9 @@ func (c *Config) validateDeadLetter(path *field.Path) field.ErrorList {
 	case d.Topic != "" && !deadTopic.MatchString(d.Topic):
 		list = append(list, field.Invalid(path.Child("topic"), d.Topic, "must be a topic such as "+DefaultDeadTopic+
 			`: at most 249 letters, digits, ".", "_" and "-"; {cluster} is the only placeholder`))
-	case d.Topic != "" && b.Kafka != nil && d.Topic == b.Kafka.Topic:
-		list = append(list, field.Invalid(path.Child("topic"), d.Topic, "must be another topic than that of the events (bus.kafka.topic)"))
+	case d.Topic != "" && b.Kafka != nil && topicsMeet(c.inCluster(d.Topic), c.inCluster(b.Kafka.Topic)):
+		list = append(list, field.Invalid(path.Child("topic"), d.Topic,
+			"must be another topic than those of the events (bus.kafka.topic), such as "+SpareDeadTopic))
 	case d.URL != "":
 		list = append(list, validateEndpoint(d.URL, path.Child("url"))...)
 		if b.HTTP != nil && d.URL == b.HTTP.URL {

@@ -334,6 +334,7 @@ var onlyValidate = map[string]string{
 	"claim-check-object-store":  "keys that depend on each other",
 	"dead-letter-kafka":         "keys that depend on each other",
 	"dead-letter-kind":          "keys that depend on each other",
+	"dead-letter-namespaces":    "keys that depend on each other",
 	"dead-letter-same-topic":    "keys that depend on each other",
 	"dead-letter-same-url":      "keys that depend on each other",
 	"dead-letter-stdout":        "keys that depend on each other",

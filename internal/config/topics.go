@@ -3,8 +3,19 @@ package config
 import "strings"
 
 // topicsMeet reports whether two templates of Kafka topics can make the same topic, in the same cluster of Kubernetes.
-// Placeholders are never empty; only {group} can have dots in it.
-func topicsMeet(a, b string) bool { return meet(symbols(a), symbols(b), map[[2]int]bool{}) }
+// Placeholders are never empty and begin with a letter or digit; only {group} can have dots in it. For a cluster-scoped object,
+// {namespace} is "_".
+func topicsMeet(a, b string) bool {
+	clusterScoped := func(template string) string { return strings.ReplaceAll(template, "{namespace}", "_") }
+	for _, a := range []string{a, clusterScoped(a)} {
+		for _, b := range []string{b, clusterScoped(b)} {
+			if meet(symbols(a), symbols(b), map[[2]int]bool{}) {
+				return true
+			}
+		}
+	}
+	return false
+}
 
 // inCluster is a template with the name of the cluster in it, if it has one.
 func (c *Config) inCluster(template string) string {
@@ -17,6 +28,7 @@ func (c *Config) inCluster(template string) string {
 // symbol is a byte of a topic, any byte, or any number of any bytes.
 type symbol struct {
 	literal byte // 0: any
+	begins  bool // any letter or digit
 	noDot   bool // any but a dot
 	many    bool
 }
@@ -30,8 +42,7 @@ func symbols(template string) []symbol {
 			s = append(s, symbol{literal: template[0]})
 			template = template[1:]
 		default:
-			one := symbol{noDot: name != "group"}
-			s = append(s, one, symbol{noDot: one.noDot, many: true})
+			s = append(s, symbol{begins: true, noDot: true}, symbol{noDot: name != "group", many: true})
 			template = rest
 		}
 	}
@@ -65,10 +76,18 @@ func (s symbol) shares(t symbol) bool {
 	switch {
 	case s.literal != 0 && t.literal != 0:
 		return s.literal == t.literal
+	case s.begins && t.literal != 0:
+		return alphanumeric(t.literal)
+	case t.begins && s.literal != 0:
+		return alphanumeric(s.literal)
 	case s.literal == '.':
 		return !t.noDot
 	case t.literal == '.':
 		return !s.noDot
 	}
 	return true
+}
+
+func alphanumeric(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }

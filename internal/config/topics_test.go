@@ -22,6 +22,13 @@ func TestTopicsMeet(t *testing.T) {
 		{"{group}-a", "{namespace}-b", false},
 		{"{namespace}", "x", true},
 		{"x{namespace}", "x", false},
+		{"kubecdc.{cluster}.{namespace}", "kubecdc.{cluster}.dead", true},
+		{"kubecdc.{cluster}.{namespace}", "kubecdc.{cluster}._dead", false},
+		{"kubecdc.{cluster}.{group}.{resource}", "kubecdc.{cluster}._dead", false},
+		{"kubecdc.{cluster}.{group}", "kubecdc.{cluster}._dead", false},
+		{"kubecdc.{cluster}.{namespace}", "kubecdc.{cluster}._", true},
+		{"{resource}.{namespace}", "pods._", true},
+		{"{resource}", "_", false},
 		{"{group}{resource}{group}{resource}{group}.a", "{group}{namespace}{group}{namespace}{group}.b", false},
 		{"", "", true},
 	} {

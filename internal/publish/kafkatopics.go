@@ -97,7 +97,11 @@ func compileTopic(template, cluster string, placeholders bool) ([]part, error) {
 }
 
 func topicByte(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-'
+	return alphanumeric(c) || c == '.' || c == '_' || c == '-'
+}
+
+func alphanumeric(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }
 
 // Append appends the topic of d's event to dst. A stream event's is that of a cluster-scoped object of its resource; see
@@ -172,6 +176,12 @@ func matchTopic(parts []part, topic string, r *object.Resource) bool {
 	case r != nil && p.field == fieldResource:
 		literal = r.Name
 	default:
+		if p.field == fieldNamespace && strings.HasPrefix(topic, "_") {
+			return matchTopic(parts[1:], topic[1:], r)
+		}
+		if topic == "" || !alphanumeric(topic[0]) {
+			return false
+		}
 		for n := 1; n <= len(topic); n++ {
 			// A namespace is a DNS label, or "_"; a resource's name is one too. Only a group has dots.
 			if p.field != fieldGroup && topic[n-1] == '.' {

@@ -48,6 +48,23 @@ func TestTopics(t *testing.T) {
 	}
 }
 
+// Names of namespaces, resources and groups begin with a letter or digit.
+func TestTopicsOfNobody(t *testing.T) {
+	for template, topic := range map[string]string{
+		"kubecdc.{cluster}.{namespace}": "kubecdc.prod-eu-1._dead",
+		"kubecdc.{cluster}.{resource}":  "kubecdc.prod-eu-1._",
+		"{group}.{resource}":            "kubecdc.prod-eu-1._dead",
+	} {
+		topics, err := publish.NewTopics(template, "prod-eu-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if topics.Match(topic, nil) || topics.Match(topic, pods) {
+			t.Errorf("%s makes %s", template, topic)
+		}
+	}
+}
+
 func TestTopicTemplateErrors(t *testing.T) {
 	for template, want := range map[string]string{
 		"a b":                    `at byte 1: character ' '`,
