@@ -368,4 +368,8 @@ func (k *Kafka) batch() *batch {
 	return new(batch)
 }
 
-func (k *Kafka) releaseBatch(b *batch) { k.batches.Put(b) }
+func (k *Kafka) releaseBatch(b *batch) {
+	if cap(b.set) <= maxKeptBatch {
+		k.batches.Put(b)
+	}
+}

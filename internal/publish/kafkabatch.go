@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -139,21 +140,34 @@ func restamp(records []*record) {
 // batch is the record set of one request: one record batch.
 type batch struct {
 	set   []byte // as it is sent
-	plain []byte // its records before compression
 	count int    // records of Kafka
 }
 
+// maxKeptBatch is how large a buffer is kept for the next batch: enough for the default limit of topics.
+const maxKeptBatch = 2 << 20
+
+// plains hold the records of a batch before compression, while it is built. A batch that waits for its leader has none.
+//
+//nolint:gochecknoglobals // spare memory, not state
+var plains = sync.Pool{New: func() any { return new([]byte) }}
+
 // build makes the batch of records but for producer and sequence, which stamp puts in.
 func (b *batch) build(records []*record, c *codec) error {
+	scratch := plains.Get().(*[]byte) // nothing else is put there
+	plain := (*scratch)[:0]
+	defer func() {
+		if *scratch = plain; cap(plain) <= maxKeptBatch {
+			plains.Put(scratch)
+		}
+	}()
 	b.count = 0
-	b.plain = b.plain[:0]
 	first := records[0].time
 	last := first
 	for _, r := range records {
 		last = max(last, r.time)
-		b.add(r.buf[:r.tombstone], r.time-first)
+		plain = b.add(plain, r.buf[:r.tombstone], r.time-first)
 		if r.tombstone < len(r.buf) {
-			b.add(r.buf[r.tombstone:], r.time-first)
+			plain = b.add(plain, r.buf[r.tombstone:], r.time-first)
 		}
 	}
 	if cap(b.set) < batchHead {
@@ -162,11 +176,11 @@ func (b *batch) build(records []*record, c *codec) error {
 	clear(b.set[:batchHead])
 	codecID := c.id
 	var err error
-	if b.set, err = c.append(b.set[:batchHead], b.plain); err != nil {
+	if b.set, err = c.append(b.set[:batchHead], plain); err != nil {
 		return fmt.Errorf("compress a batch with %s: %w", c.name, err)
 	}
-	if len(b.set)-batchHead >= len(b.plain) { // then it is no use
-		b.set, codecID = append(b.set[:batchHead], b.plain...), 0
+	if len(b.set)-batchHead >= len(plain) { // then it is no use
+		b.set, codecID = append(b.set[:batchHead], plain...), 0
 	}
 	if len(b.set) > math.MaxInt32 {
 		return fmt.Errorf("a batch of %d bytes", len(b.set))
@@ -184,16 +198,16 @@ func (b *batch) build(records []*record, c *codec) error {
 	return nil
 }
 
-// add appends one record of Kafka. body is what follows time and offset.
-func (b *batch) add(body []byte, since int64) {
+// add appends one record of Kafka to plain. body is what follows time and offset.
+func (b *batch) add(plain, body []byte, since int64) []byte {
 	var head [maxRecordHead]byte
 	h := append(head[:0], 0) // attributes: none
 	h = binary.AppendVarint(h, since)
 	h = binary.AppendVarint(h, int64(b.count))
-	b.plain = binary.AppendVarint(b.plain, int64(len(h)+len(body)))
-	b.plain = append(b.plain, h...)
-	b.plain = append(b.plain, body...)
 	b.count++
+	plain = binary.AppendVarint(plain, int64(len(h)+len(body)))
+	plain = append(plain, h...)
+	return append(plain, body...)
 }
 
 // stamp makes b the batch with that sequence of a producer. The same stamp gives the same bytes.
