@@ -143,9 +143,20 @@ func workers(cfg *config.Config) int {
 	return publish.DefaultWorkers
 }
 
+// copies is how many times the publisher holds an event until the bus has acknowledged it, the encoded event included.
+func copies(cfg *config.Config) int {
+	switch b := cfg.Bus; {
+	case b.Kafka != nil:
+		return publish.KafkaCopies
+	case b.HTTP != nil && b.HTTP.Batch > 1:
+		return 2 // the event, and the body of a request
+	}
+	return 1
+}
+
 // pumpOptions say what becomes of events that the bus does not take.
 func (b *bus) pumpOptions(cfg *config.Config) publish.PumpOptions {
-	o := publish.PumpOptions{Workers: workers(cfg), MaxEventBytes: int(cfg.Event.MaxBytes), Claims: b.claims, DeadLetters: b.deadLetters}
+	o := publish.PumpOptions{Workers: workers(cfg), Copies: copies(cfg), MaxEventBytes: int(cfg.Event.MaxBytes), Claims: b.claims, DeadLetters: b.deadLetters}
 	if cfg.Bus.Stdout != nil {
 		o.MaxEventBytes = 0 // it takes what there is; an event that is shortened for nothing would be a loss
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -31,7 +30,7 @@ type startedSnapshot struct {
 	Running  bool   `json:"running"` // it was in progress already
 }
 
-// takeSnapshot begins snapshots. It answers once they have begun, or are given up: 503 if none could begin.
+// takeSnapshot begins snapshots. It answers once they have begun.
 func takeSnapshot(set *informers.Set) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var request snapshotRequest
@@ -49,14 +48,9 @@ func takeSnapshot(set *informers.Set) http.Handler {
 		code := http.StatusOK
 		if err != nil {
 			a.Errors = strings.Split(err.Error(), "\n") // a line for each scope
-			loading := set.Ready()
-			switch {
-			case len(started) > 0:
-			case errors.Is(err, informers.ErrNotBegun):
-				code = http.StatusServiceUnavailable
-			case loading != nil:
+			if loading := set.Ready(); len(started) == 0 && loading != nil {
 				a.Errors, code = []string{fmt.Sprintf("it is still loading: %v", loading)}, http.StatusServiceUnavailable
-			default:
+			} else if len(started) == 0 {
 				code = http.StatusNotFound
 			}
 		}

@@ -296,7 +296,10 @@ type capture struct {
 func (c *capture) prepare(first *loaded) error {
 	c.queue = queue.New[*object.Delta](queue.Options{
 		Events: c.cfg.Queue.Events, Bytes: int64(c.cfg.Queue.Bytes), Workers: workers(c.cfg),
+		InFlightBytes: int64(c.cfg.Queue.InFlightBytes),
 	}, c.reg)
+	copies := copies(c.cfg)
+	c.queue.WeighBy(func(d *object.Delta) int64 { return publish.Weigh(d, copies) })
 	c.queue.AgeBy(func(d *object.Delta) time.Time { return time.Unix(0, d.Observed) })
 	var err error
 	if c.elector, err = c.newElector(); err != nil {

@@ -153,6 +153,9 @@ func (EventMode) Values() []string { return names(EventStructured, EventBinary) 
 type Queue struct {
 	Events int   `yaml:"events"` // deltas
 	Bytes  Bytes `yaml:"bytes"`  // of objects, as held: compressed
+
+	// InFlightBytes bounds the events between the queue and the bus's acknowledgement, as they are in memory.
+	InFlightBytes Bytes `yaml:"inFlightBytes"`
 }
 
 // Checkpoint is where the agent remembers how far it has come. Neither: where that is best by itself, which the agent
@@ -288,7 +291,7 @@ func Default() *Config {
 		Redaction:  Redaction{Secrets: true, Mode: RedactRemove},
 		Snapshot:   Snapshot{Mode: SnapshotInitial, Every: Duration{mostEvery}},
 		Event:      Event{Mode: EventStructured, Before: true, Patch: true, MaxBytes: 900 << 10},
-		Queue:      Queue{Events: 131072, Bytes: 64 << 20},
+		Queue:      Queue{Events: 131072, Bytes: 64 << 20, InFlightBytes: 32 << 20},
 		Bus:        Bus{NATS: &nats},
 		Oversize:   []Oversize{OversizePatch, OversizeBefore, OversizeReference},
 		ClaimCheck: ClaimCheck{ObjectStore: &store},

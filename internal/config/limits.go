@@ -38,6 +38,7 @@ func Limits() map[string]Limit {
 		"event.maxBytes":                     {Low: Bytes(64 << 10), High: Bytes(64 << 20)},
 		"queue.events":                       {Low: count(1), High: count(1 << 24)},
 		"queue.bytes":                        {Low: Bytes(64 << 10), High: Bytes(1 << 40)},
+		"queue.inFlightBytes":                {Low: Bytes(1 << 20), High: Bytes(1 << 40)},
 		"bus.nats.stream.replicas":           {Low: count(1), High: count(5)},
 		"bus.nats.stream.maxAge":             {Low: Duration{time.Second}, High: Duration{100 * 365 * day}, Zero: true},
 		"bus.nats.stream.duplicateWindow":    {Low: Duration{100 * time.Millisecond}, High: Duration{day}},

@@ -40,6 +40,7 @@ func (c *Config) problems() []*Error {
 	list = append(list, inLimit(root("event").Child("maxBytes"), c.Event.MaxBytes)...)
 	list = append(list, inLimit(root("queue").Child("events"), count(c.Queue.Events))...)
 	list = append(list, inLimit(root("queue").Child("bytes"), c.Queue.Bytes)...)
+	list = append(list, inLimit(root("queue").Child("inFlightBytes"), c.Queue.InFlightBytes)...)
 	list = append(list, c.validateBus(root("bus"))...)
 	list = append(list, c.validateOversize(root("oversize"))...)
 	list = append(list, c.validateClaimCheck(root("claimCheck"))...)

@@ -1,11 +1,15 @@
 package encode
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/object"
 )
+
+// patchRoom is room for the patch of most changes and for the names of members, in bytes.
+const patchRoom = 1 << 10
 
 // appendObjectData appends the data of an object event. A member that is null says "does not exist", one that is left out
 // "not known", or not asked for.
@@ -45,6 +49,15 @@ func (e *Encoder) appendObjectData(dst []byte, ev *Event, d *object.Delta, s *sh
 	if patch && s.leave(ev, "patch", s.patch) {
 		patch = false
 	}
+	// Room for both objects at once: otherwise the array is copied for the second one, and again for the patch.
+	room := len(d.ChangedBy) + patchRoom
+	if sendBefore {
+		room += d.Before.Size()
+	}
+	if sendAfter {
+		room += d.After.Size()
+	}
+	dst = slices.Grow(dst, room)
 	switch {
 	case d.Op == object.Created:
 		dst = append(dst, `,"before":null`...)

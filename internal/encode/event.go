@@ -63,6 +63,11 @@ func (ev *Event) Reset() {
 	}
 }
 
+// Footprint is how many bytes of memory the event's buffers hold.
+func (ev *Event) Footprint() int {
+	return cap(ev.Body) + cap(ev.values) + cap(ev.before)
+}
+
 // Size is what a bus has to take, in bytes, and what its limit is compared with: the body, and in binary mode the names and
 // values of the attributes. A binding that escapes values makes them a little larger.
 func (ev *Event) Size() int {

@@ -3,6 +3,7 @@ package object
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -115,6 +116,18 @@ func packRaw(json []byte) string {
 	b.WriteByte(packedRaw)
 	b.Write(json)
 	return b.String()
+}
+
+// unpackedSize is the length of the JSON that pack was given, 0 if packed is damaged.
+func unpackedSize(packed string) int {
+	if packed == "" {
+		return 0
+	}
+	if packed[0] == packedRaw {
+		return len(packed) - 1
+	}
+	size, _ := binary.Uvarint(unsafe.Slice(unsafe.StringData(packed), len(packed))[1:])
+	return int(min(size, math.MaxInt32))
 }
 
 // appendUnpacked appends the JSON that pack was given.

@@ -35,6 +35,9 @@ func TestCodecRoundTrip(t *testing.T) {
 		if o.HeldBytes() > len(json)+1 {
 			t.Fatalf("%d bytes hold %d", o.HeldBytes(), len(json))
 		}
+		if o.Size() != len(json) {
+			t.Fatalf("size %d, want %d", o.Size(), len(json))
+		}
 		clear(json) // nothing is kept of it
 		for i := range sample {
 			sample[i] = 0

@@ -50,6 +50,18 @@ type Delta struct {
 	Acker Acker
 }
 
+// Size is the length of the JSON of both objects, in bytes: about that of an event.
+func (d *Delta) Size() int {
+	n := len(d.ChangedBy)
+	if d.Before != nil {
+		n += d.Before.Size()
+	}
+	if d.After != nil {
+		n += d.After.Size()
+	}
+	return n
+}
+
 // Acker hears of acknowledged deltas. Acked is called once per delta, from any goroutine, and does not block.
 type Acker interface {
 	Acked(d *Delta)

@@ -87,6 +87,9 @@ func (o *Object) AppendJSON(dst []byte) ([]byte, error) {
 	return o.codec.appendUnpacked(dst, o.body)
 }
 
+// Size is the length of the object's JSON, in bytes.
+func (o *Object) Size() int { return unpackedSize(o.body) }
+
 // HeldBytes is what the compressed JSON occupies, in bytes.
 func (o *Object) HeldBytes() int { return len(o.body) }
 

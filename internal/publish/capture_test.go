@@ -214,4 +214,5 @@ func (s *endless) Get(context.Context) (*object.Delta, error) {
 	return s.d, nil
 }
 
-func (*endless) Done(*object.Delta) {}
+func (*endless) Done(*object.Delta)          {}
+func (*endless) Resize(*object.Delta, int64) {}

@@ -25,6 +25,9 @@ import (
 // batch, so more of them make larger batches. With DefaultWorkers the throughput is a fifth less.
 const KafkaWorkers = 2 * DefaultWorkers
 
+// KafkaCopies is how many times an event is held until it is acknowledged: as it was encoded, in its record, and in its batch.
+const KafkaCopies = 3
+
 // kafkaClientID is what brokers know us by, in quotas and logs.
 const kafkaClientID = "kubecdc"
 

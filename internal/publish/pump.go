@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -16,9 +17,11 @@ import (
 //
 // Get hands out an item and blocks until there is one; it never hands out two of one key before Done of the first. An
 // error says that the source is closed and nothing waits in it, or is the cause of ctx. Done gives back what Get handed
-// out, exactly once. Both are safe for concurrent use.
+// out, exactly once. Resize says how many bytes of memory an item takes that was handed out and has been encoded. All are safe
+// for concurrent use.
 type Source[I any] interface {
 	Get(ctx context.Context) (I, error)
+	Resize(item I, bytes int64)
 	Done(item I)
 }
 
@@ -43,6 +46,7 @@ const (
 // PumpOptions say what becomes of events that the bus does not take as they are.
 type PumpOptions struct {
 	Workers       int // how many events are on their way to the bus at once; 0: DefaultWorkers
+	Copies        int // of an event that the publisher holds until it is acknowledged, with the event itself; 0: 1
 	MaxEventBytes int // an event that is larger, as encode.Event.Size has it, is too large; 0: the bus says what is
 	// Oversize is what an event that is too large gives up, one after the other until the bus takes it: GiveUpPatch,
 	// GiveUpBefore, Reference.
@@ -66,6 +70,9 @@ type Pump[I any] struct {
 	metrics   *Metrics
 	window    window
 	scopes    keyLock // held while a stream event of the scope is published
+
+	// events are those of no worker. A worker that waits for a delta has none: hundreds of them would hold as many buffers.
+	events sync.Pool
 }
 
 // DefaultWorkers is how many events are on their way to the bus at once.
@@ -76,11 +83,32 @@ func NewPump[I any](source Source[I], delta func(I) *object.Delta, encoder Encod
 	if o.Workers <= 0 {
 		o.Workers = DefaultWorkers
 	}
+	o.Copies = max(o.Copies, 1)
 	if m == nil {
 		m = NewMetrics(nil)
 	}
-	return &Pump[I]{source: source, delta: delta, encoder: encoder, publisher: publisher, o: o, log: log, metrics: m}
+	p := &Pump[I]{source: source, delta: delta, encoder: encoder, publisher: publisher, o: o, log: log, metrics: m}
+	p.events.New = func() any { return new(encode.Event) }
+	return p
 }
+
+// deltaOverhead is about what an event of a delta takes besides its objects, in bytes.
+const deltaOverhead = 2 << 10
+
+// Weigh estimates how many bytes of memory d takes in flight with a publisher that holds this many copies of its event.
+func Weigh(d *object.Delta, copies int) int64 { return int64(copies) * int64(d.Size()+deltaOverhead) }
+
+// weigh corrects the estimate of Weigh for an event that turned out much larger or smaller. Small differences are not worth
+// the lock of the source.
+func (p *Pump[I]) weigh(item I, ev *encode.Event) {
+	estimated, actual := Weigh(ev.Delta, p.o.Copies), int64(p.o.Copies)*int64(ev.Footprint())
+	if actual > estimated+estimated/4+worthResizing || actual < estimated/2-worthResizing {
+		p.source.Resize(item, actual)
+	}
+}
+
+// worthResizing is by how many bytes an estimate may be wrong in any case.
+const worthResizing = 32 << 10
 
 // Run pumps until the source is closed and empty, which is how to drain, or ctx ends, which is when a drain's grace
 // period is over: what is on its way then is given up, unacknowledged. It returns an error where it had to give up
@@ -94,16 +122,17 @@ func (p *Pump[I]) Run(ctx context.Context) error {
 }
 
 func (p *Pump[I]) work(ctx context.Context) error {
-	var ev encode.Event
 	for {
-		ev.Reset()
 		item, err := p.source.Get(ctx)
 		if err != nil {
 			return nil // closed and empty, or over
 		}
-		if err := p.move(ctx, &ev, item); err != nil {
+		ev := p.events.Get().(*encode.Event) // nothing else is put there
+		if err := p.move(ctx, ev, item); err != nil {
 			return err
 		}
+		ev.Reset()
+		p.events.Put(ev)
 	}
 }
 
@@ -119,7 +148,7 @@ func (p *Pump[I]) move(ctx context.Context, ev *encode.Event, item I) error {
 		}
 		defer unlock()
 	}
-	if err := p.carry(ctx, ev, d); err != nil {
+	if err := p.carry(ctx, ev, item, d); err != nil {
 		return err
 	}
 	if d.Acker != nil {
@@ -130,12 +159,15 @@ func (p *Pump[I]) move(ctx context.Context, ev *encode.Event, item I) error {
 }
 
 // carry encodes d and brings it onto the bus, and tells the tracer of it.
-func (p *Pump[I]) carry(ctx context.Context, ev *encode.Event, d *object.Delta) error {
-	if p.o.Tracer == nil {
-		return p.deliver(ctx, ev, d, p.encoder.Encode(ev, d))
-	}
+func (p *Pump[I]) carry(ctx context.Context, ev *encode.Event, item I, d *object.Delta) error {
 	taken := time.Now()
 	err := p.encoder.Encode(ev, d)
+	if err == nil {
+		p.weigh(item, ev)
+	}
+	if p.o.Tracer == nil {
+		return p.deliver(ctx, ev, d, err)
+	}
 	if !ev.Trace.Sampled() {
 		return p.deliver(ctx, ev, d, err)
 	}

@@ -110,6 +110,46 @@ func TestPumpEndsWithTheGracePeriod(t *testing.T) {
 	}
 }
 
+// largeBus encodes events of a size that their deltas do not show, as those with a large patch.
+type largeBus struct {
+	*fakeBus
+	size int
+}
+
+func (b largeBus) Encode(ev *encode.Event, d *object.Delta) error {
+	err := b.fakeBus.Encode(ev, d)
+	ev.Body = append(ev.Body, make([]byte, b.size)...)
+	return err
+}
+
+// What an event counts as in flight is corrected once it is encoded; for a small difference the queue is not asked.
+func TestPumpTellsTheQueueHowLargeEventsAre(t *testing.T) {
+	for _, tc := range []struct {
+		size, copies int
+		least, most  int64
+	}{
+		{size: 100, copies: 3, least: 7, most: 7}, // the estimate stays
+		{size: 1 << 20, copies: 1, least: 1 << 20, most: 3 << 19},
+		{size: 1 << 20, copies: 3, least: 3 << 20, most: 9 << 19},
+	} {
+		var inFlight int64
+		q, bus := newQueue(), largeBus{new(fakeBus), tc.size}
+		q.WeighBy(func(*object.Delta) int64 { return 7 })
+		publisher := publisherFunc(func(context.Context, *encode.Event) error {
+			inFlight = q.Stats().InflightBytes
+			return nil
+		})
+		bus.put(t, q, "web-1", 1)
+		q.Close()
+		if err := publish.NewPump(q, value, bus, publisher, publish.PumpOptions{Workers: 1, Copies: tc.copies}, discard, nil).Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if inFlight < tc.least || inFlight > tc.most {
+			t.Errorf("an event of %d bytes, held %d times: %d bytes in flight, want %d to %d", tc.size, tc.copies, inFlight, tc.least, tc.most)
+		}
+	}
+}
+
 // A resource that the bus does not take, as where its topic is missing, has not all of the workers: others go through. Once the
 // bus takes it, all of it goes through too.
 func TestPumpGoesOnBesideABlockedResource(t *testing.T) {

@@ -12,6 +12,12 @@
 //     lanes they came through. With at most one unacknowledged record per object, no retry can reorder them on a bus.
 //   - What was taken is handed out, once. Nothing is merged, replaced or dropped.
 //   - A key holds at most 256 items. A Put for it then waits, and lets all others pass.
+//   - At most Options.InFlightBytes bytes are in flight, as WeighBy estimates them. Two exceptions: an item that is larger than the
+//     bound is handed out when nothing is in flight, and is then alone in flight; and Resize may exceed the bound, after which Get waits until
+//     it holds again. Get is the only place where room in flight is waited for, so no two callers can wait for each other.
+//   - The first item in line for which there is no room in flight keeps its place. Later lanes are served with no more than the bound
+//     less the size of that item, so it waits only for items that were in flight before it. If it is larger than the bound, nothing
+//     is served meanwhile.
 //   - A lane holds no more than twice what is left free, of each bound and of Options.Workers: two thirds, if it is alone. So a
 //     lane whose items do not come back stops no other: k of them leave one part in 2k+1, or, where each has filled up before
 //     the next one began, one in 3^k. So with the usual bounds about six leave something to the
@@ -21,8 +27,8 @@
 //     not overtaken by a smaller one: it waits for what is held now, not for what comes later. So an item that needs the
 //     whole queue holds all other lanes up until what is in flight has been acknowledged, and one that is larger than what
 //     stuck lanes leave until they go on.
-//   - Lanes with an item to hand out are served in turn, one item each, but for those that have too many of the workers: these
-//     keep their place. Within its turn a lane gives the oldest item whose key has none in flight.
+//   - Lanes with an item to hand out are served in turn, one item each, but for those that have too many of the workers or of the
+//     bytes in flight: these keep their place. Within its turn a lane gives the oldest item whose key has none in flight.
 //   - Catch-up (TryPut) has half of both bounds, and the rule of twice what is free holds in that half too. It goes in only while
 //     no Put waits for room, nor one of its own lane for the lane to hold less, so it never takes a slot that a live delta is waiting
 //     for.

@@ -17,10 +17,11 @@ type Item[T any] struct {
 	// earlier and later link all items that hold a slot, in the order of admission: the first has waited for longest.
 	earlier, later *Item[T]
 
-	bytes int64
-	seq   uint64 // order of admission, over all lanes
-	n     uint16 // items of the key, waiting or in flight; kept on the youngest only
-	state state
+	bytes  int64
+	weight weight
+	seq    uint64 // order of admission, over all lanes
+	n      uint16 // items of the key, waiting or in flight; kept on the youngest only
+	state  state
 
 	caught bool // catch-up
 }

@@ -13,10 +13,11 @@ type Lane[T any] struct {
 
 	// All below is guarded by q.mu.
 
-	held     held // waiting and in flight
-	caught   held // of that, catch-up
-	inFlight int
-	closed   bool
+	held        held // waiting and in flight
+	caught      held // of that, catch-up
+	inFlight    int
+	flightBytes int64 // bytes in flight
+	closed      bool
 
 	// An item is free to be handed out when it is the oldest of its key and none of the key is in flight. One that is
 	// free from the start goes to the end of fresh, which is thereby sorted by age. One that becomes free when its
@@ -51,7 +52,7 @@ func (l *Lane[T]) Put(ctx context.Context, key string, bytes int, v T) error {
 		return context.Cause(ctx)
 	}
 	q := l.q
-	it := &Item[T]{Value: v, key: key, lane: l, bytes: int64(max(bytes, 0))}
+	it := &Item[T]{Value: v, key: key, lane: l, bytes: int64(max(bytes, 0)), weight: weight{bytes: q.weighed(v)}}
 
 	q.mu.Lock()
 	if q.closed || l.closed {
@@ -96,7 +97,7 @@ func (l *Lane[T]) TryPut(key string, bytes int, v T) bool {
 	if q.wanted() || l.waits() || !l.roomy(perFree) {
 		return false
 	}
-	q.add(&Item[T]{Value: v, key: key, lane: l, bytes: size, caught: true}, q.keys[key])
+	q.add(&Item[T]{Value: v, key: key, lane: l, bytes: size, weight: weight{bytes: q.weighed(v)}, caught: true}, q.keys[key])
 	q.settle()
 	return true
 }
@@ -163,10 +164,19 @@ func (l *Lane[T]) crowds() bool {
 	return q.workers > 0 && l.inFlight > 0 && l.inFlight+1 > perFree*(q.workers-q.inFlight()-1)
 }
 
-// oldest takes out the oldest item that is free to be handed out. The lane must have one.
-func (l *Lane[T]) oldest() *Item[T] {
+// peek returns the oldest item that is free to be handed out. The lane must have one.
+func (l *Lane[T]) peek() *Item[T] {
 	it := l.fresh
 	if it == nil || len(l.released) > 0 && l.released[0].seq < it.seq {
+		return l.released[0]
+	}
+	return it
+}
+
+// oldest takes out what peek returns.
+func (l *Lane[T]) oldest() *Item[T] {
+	it := l.peek()
+	if it != l.fresh {
 		return l.released.pop()
 	}
 	l.fresh, it.older = it.older, nil

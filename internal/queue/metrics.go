@@ -7,12 +7,12 @@ import (
 
 // metrics are read from the queue when they are collected: the path of an item pays nothing for them.
 type metrics struct {
-	events, bytes, inflight, oldest prometheus.GaugeFunc
-	maxEvents, maxBytes             prometheus.Gauge
-	blocked                         prometheus.CounterFunc
+	events, bytes, inflight, inflightBytes, oldest prometheus.GaugeFunc
+	maxEvents, maxBytes, maxInflightBytes          prometheus.Gauge
+	blocked                                        prometheus.CounterFunc
 }
 
-func newMetrics(reg prometheus.Registerer, read func() Stats, maxEvents int, maxBytes int64) *metrics {
+func newMetrics(reg prometheus.Registerer, read func() Stats, bound held, inFlightBytes int64) *metrics {
 	f := promauto.With(reg)
 	gauge := func(name, help string) prometheus.GaugeOpts {
 		return prometheus.GaugeOpts{Namespace: "kubecdc", Subsystem: "queue", Name: name, Help: help}
@@ -24,16 +24,20 @@ func newMetrics(reg prometheus.Registerer, read func() Stats, maxEvents int, max
 			func() float64 { return float64(read().Bytes) }),
 		inflight: f.NewGaugeFunc(gauge("inflight", "Events of the queue that are with a worker: not yet acknowledged by the bus."),
 			func() float64 { return float64(read().Inflight) }),
+		inflightBytes: f.NewGaugeFunc(gauge("inflight_bytes", "Estimated memory of the events in flight, decoded and encoded, in bytes."),
+			func() float64 { return float64(read().InflightBytes) }),
 		oldest: f.NewGaugeFunc(gauge("oldest_seconds", "For how long the oldest event in the queue is known and the bus has not acknowledged it; 0: the queue is empty."),
 			func() float64 { return read().Oldest.Seconds() }),
-		maxEvents: f.NewGauge(gauge("capacity_events", "Bound of the queue in events.")),
-		maxBytes:  f.NewGauge(gauge("capacity_bytes", "Bound of the queue in bytes.")),
+		maxEvents:        f.NewGauge(gauge("capacity_events", "Bound of the queue in events.")),
+		maxBytes:         f.NewGauge(gauge("capacity_bytes", "Bound of the queue in bytes.")),
+		maxInflightBytes: f.NewGauge(gauge("capacity_inflight_bytes", "Bound of the bytes in flight (queue.inFlightBytes); 0: there is none.")),
 		blocked: f.NewCounterFunc(prometheus.CounterOpts{
 			Namespace: "kubecdc", Subsystem: "queue", Name: "blocked_seconds_total",
 			Help: "Time that informers spent waiting for room in the queue, summed over informers.",
 		}, func() float64 { return read().Blocked.Seconds() }),
 	}
-	m.maxEvents.Set(float64(maxEvents))
-	m.maxBytes.Set(float64(maxBytes))
+	m.maxEvents.Set(float64(bound.events))
+	m.maxBytes.Set(float64(bound.bytes))
+	m.maxInflightBytes.Set(float64(inFlightBytes))
 	return m
 }

@@ -15,7 +15,8 @@ import (
 
 func TestMetrics(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	q := queue.New[int](queue.Options{Events: 10, Bytes: 100}, reg)
+	q := queue.New[int](queue.Options{Events: 10, Bytes: 100, InFlightBytes: 60}, reg)
+	q.WeighBy(func(int) int64 { return 50 })
 	for i, key := range []string{"a", "b", "b"} {
 		if err := q.Lane("pods").Put(t.Context(), key, 7, i); err != nil {
 			t.Fatal(err)
@@ -44,12 +45,18 @@ kubecdc_queue_capacity_bytes 100
 # HELP kubecdc_queue_capacity_events Bound of the queue in events.
 # TYPE kubecdc_queue_capacity_events gauge
 kubecdc_queue_capacity_events 10
+# HELP kubecdc_queue_capacity_inflight_bytes Bound of the bytes in flight (queue.inFlightBytes); 0: there is none.
+# TYPE kubecdc_queue_capacity_inflight_bytes gauge
+kubecdc_queue_capacity_inflight_bytes 60
 # HELP kubecdc_queue_events Events that hold a slot of the queue: waiting, or sent and not yet acknowledged.
 # TYPE kubecdc_queue_events gauge
 kubecdc_queue_events 3
 # HELP kubecdc_queue_inflight Events of the queue that are with a worker: not yet acknowledged by the bus.
 # TYPE kubecdc_queue_inflight gauge
 kubecdc_queue_inflight 1
+# HELP kubecdc_queue_inflight_bytes Estimated memory of the events in flight, decoded and encoded, in bytes.
+# TYPE kubecdc_queue_inflight_bytes gauge
+kubecdc_queue_inflight_bytes 50
 # HELP kubecdc_queue_oldest_seconds For how long the oldest event in the queue is known and the bus has not acknowledged it; 0: the queue is empty.
 # TYPE kubecdc_queue_oldest_seconds gauge
 kubecdc_queue_oldest_seconds 0

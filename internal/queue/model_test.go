@@ -20,7 +20,10 @@ type model struct {
 	maxEvents, keyShare int
 	maxBytes            int
 	workers             int // 0: not known
+	maxFlying           int // bytes in flight; 0: not bounded
 	closed              bool
+
+	first *modelItem // that waits for room in flight while it is the first in line
 
 	held  []*modelItem // in the order taken; gone with Done
 	puts  []*modelPut  // waiting, in order of arrival
@@ -44,6 +47,8 @@ type modelItem struct {
 	bytes    int
 	caught   bool // catch-up
 	inFlight bool
+	weight   int        // in flight, in bytes
+	overtook *modelItem // model.first when it was handed out past that
 }
 
 type modelPut struct {
@@ -120,15 +125,52 @@ func (m *model) roomy(l *modelLane, n int) bool {
 	return m.firstPut() == nil && !waits && m.leaves(l, it.bytes, n, false) && m.leaves(l, it.bytes, n, true)
 }
 
-// next returns the lane that is to be served, or nil.
-func (m *model) next() *modelLane {
-	for _, l := range m.turn {
-		mine := m.flying(l)
-		if idle := m.workers - m.flying(nil) - 1; m.workers == 0 || mine == 0 || mine+1 <= 2*idle {
-			return l
+// weight is what is in flight in bytes, of one lane alone where asked for.
+func (m *model) weight(of *modelLane) (bytes int) {
+	for _, it := range m.held {
+		if it.inFlight && (of == nil || it.lane == of) {
+			bytes += it.weight
 		}
 	}
-	return nil
+	return bytes
+}
+
+// overtakers is what is in flight in bytes of what overtook the first in line.
+func (m *model) overtakers() (bytes int) {
+	for _, it := range m.held {
+		if it.inFlight && it.overtook != nil && it.overtook == m.first {
+			bytes += it.weight
+		}
+	}
+	return bytes
+}
+
+// next returns the item that is to be handed out, or nil, and whether it overtakes m.first.
+func (m *model) next() (next *modelItem, overtakes bool) {
+	var first *modelItem
+	for _, l := range m.turn {
+		it, mine := m.free(l), m.flying(l)
+		if idle := m.workers - m.flying(nil) - 1; m.workers > 0 && mine > 0 && mine+1 > 2*idle {
+			continue // it has too many workers
+		}
+		if m.maxFlying == 0 {
+			return it, false
+		}
+		left := m.maxFlying - m.weight(nil) - it.weight
+		switch {
+		case mine > 0 && (left < 0 || m.weight(l)+it.weight > 2*left): // it has too many bytes
+		case first != nil:
+			if left >= 0 && m.overtakers()+it.weight <= m.maxFlying-first.weight {
+				return it, true
+			}
+		case left >= 0 || m.flying(nil) == 0:
+			return it, false
+		default:
+			first = it
+			m.first = it
+		}
+	}
+	return nil, false
 }
 
 // free returns the item that the lane would hand out, or nil.
@@ -161,10 +203,12 @@ func (m *model) take(it *modelItem) {
 }
 
 func (m *model) handOut() *modelItem {
-	l := m.next()
-	it := m.free(l)
+	it, overtakes := m.next()
 	it.inFlight = true
-	m.turn = slices.DeleteFunc(m.turn, func(other *modelLane) bool { return other == l })
+	if overtakes {
+		it.overtook = m.first
+	}
+	m.turn = slices.DeleteFunc(m.turn, func(other *modelLane) bool { return other == it.lane })
 	m.lineUp()
 	return it
 }
@@ -190,7 +234,10 @@ func (m *model) settle() {
 		m.take(p.modelItem)
 		m.outcome("call %d: put %d: <nil>", p.call, p.id)
 	}
-	for m.gets > 0 && m.next() != nil {
+	for m.gets > 0 {
+		if next, _ := m.next(); next == nil {
+			break
+		}
 		m.gets--
 		m.outcome("got %d", m.handOut().id)
 	}
@@ -271,9 +318,15 @@ func playModel(t *rapid.T) {
 		maxBytes:  rapid.IntRange(1, 100).Draw(t, "max bytes"),
 		keyShare:  rapid.IntRange(1, 4).Draw(t, "key share"),
 		workers:   rapid.IntRange(0, 6).Draw(t, "workers"),
+		maxFlying: rapid.IntRange(0, 40).Draw(t, "max flying"),
 	}
-	q := queue.New[int](queue.Options{Events: m.maxEvents, Bytes: int64(m.maxBytes), Workers: m.workers}, nil)
+	q := queue.New[int](queue.Options{
+		Events: m.maxEvents, Bytes: int64(m.maxBytes), Workers: m.workers, InFlightBytes: int64(m.maxFlying),
+	}, nil)
 	q.SetKeyShare(m.keyShare)
+	weights := map[int]int{} // by id; of items that have not been put, too
+	q.WeighBy(func(id int) int64 { return int64(weights[id]) })
+	resized := false // some item in flight has grown: the bound may be exceeded
 
 	lanes := map[string]*modelLane{}
 	returned := make(chan string, 1000)
@@ -318,6 +371,8 @@ func playModel(t *rapid.T) {
 		it := &modelItem{lane: drawLane(), id: ids + 1}
 		it.key = rapid.SampledFrom([]string{"shared", it.lane.name + "/a", it.lane.name + "/b", it.lane.name + "/c"}).Draw(t, "key")
 		it.bytes = rapid.OneOf(rapid.IntRange(0, max(m.maxBytes/8, 1)), rapid.IntRange(0, m.maxBytes+m.maxBytes/4)).Draw(t, "bytes")
+		it.weight = rapid.OneOf(rapid.IntRange(1, max(m.maxFlying/4, 1)), rapid.IntRange(1, m.maxFlying+m.maxFlying/4+1)).Draw(t, "weight")
+		weights[it.id] = it.weight
 		return it
 	}
 
@@ -393,6 +448,13 @@ func playModel(t *rapid.T) {
 			}
 			keys[it.Key()] = true
 		}
+		if got := q.Stats().InflightBytes; got != int64(m.weight(nil)) {
+			fatalf("%d bytes in flight, want %d", got, m.weight(nil))
+		}
+		resized = resized && flying > 0
+		if m.maxFlying > 0 && !resized && m.weight(nil) > m.maxFlying && flying > 1 {
+			fatalf("out of bounds: %d bytes of %d items in flight", m.weight(nil), flying)
+		}
 		puts, gets, rooms, _ := q.Waiting()
 		if puts != len(m.puts) || gets != m.gets || rooms != len(m.rooms) {
 			fatalf("waiting: %d Put, %d Get, %d Roomy; want %d, %d, %d", puts, gets, rooms, len(m.puts), m.gets, len(m.rooms))
@@ -446,6 +508,16 @@ func playModel(t *rapid.T) {
 				done(rapid.SampledFrom(slices.Sorted(maps.Keys(inFlight))).Draw(t, "done"))
 			}
 		},
+		func() { // Resize
+			if len(inFlight) > 0 {
+				id := rapid.SampledFrom(slices.Sorted(maps.Keys(inFlight))).Draw(t, "resized")
+				bytes := rapid.IntRange(0, m.maxFlying+1).Draw(t, "resized to")
+				q.Resize(inFlight[id], int64(bytes))
+				it := m.held[slices.IndexFunc(m.held, func(it *modelItem) bool { return it.id == id })]
+				resized = resized || bytes > it.weight
+				it.weight = bytes
+			}
+		},
 		func() { // a caller gives up
 			if len(open) > 0 {
 				giveUp(rapid.SampledFrom(open).Draw(t, "gives up"))
@@ -472,10 +544,10 @@ func playModel(t *rapid.T) {
 			m.refuse(nil)
 		},
 	}
-	weights := []int{0, 0, 0, 0, 1, 1, 2, 3, 3, 3, 4, 4, 4, 4, 5, 6, 7}
+	choices := []int{0, 0, 0, 0, 1, 1, 2, 3, 3, 3, 4, 4, 4, 4, 5, 6, 7, 8}
 
 	for range rapid.IntRange(1, 150).Draw(t, "steps") {
-		actions[rapid.SampledFrom(weights).Draw(t, "action")]()
+		actions[rapid.SampledFrom(choices).Draw(t, "action")]()
 		rest()
 	}
 
@@ -485,7 +557,7 @@ func playModel(t *rapid.T) {
 		rest()
 	}
 	for len(m.held) > 0 {
-		if m.next() != nil {
+		if next, _ := m.next(); next != nil {
 			get()
 		} else {
 			done(slices.Min(slices.Collect(maps.Keys(inFlight))))

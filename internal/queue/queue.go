@@ -31,6 +31,9 @@ type Options struct {
 	// Workers is how many callers of Get there are at once, each of which gives its item to Done before it comes again. No lane
 	// has more than two of them for each that is free, but each may have one. 0: lanes are not bounded so.
 	Workers int
+	// InFlightBytes bounds the bytes in flight, as WeighBy and Resize count them; one item that is larger goes alone. 0: they
+	// are not bounded.
+	InFlightBytes int64
 }
 
 // Queue is a bounded queue of values under keys. It is safe for concurrent use.
@@ -39,6 +42,8 @@ type Queue[T any] struct {
 	keyShare uint16
 	workers  int               // 0: not known
 	since    func(T) time.Time // see AgeBy
+	weigh    func(T) int64     // see WeighBy
+	flight   flight
 
 	waiters sync.Pool // of *waiter[T]
 
@@ -74,8 +79,10 @@ func New[T any](o Options, reg prometheus.Registerer) *Queue[T] {
 		workers:  max(o.Workers, 0),
 		lanes:    map[string]*Lane[T]{},
 		keys:     map[string]*Item[T]{},
+		weigh:    func(T) int64 { return 0 },
+		flight:   flight{bound: min(max(o.InFlightBytes, 0), math.MaxInt64/8)},
 	}
-	newMetrics(reg, q.Stats, q.bound.events, q.bound.bytes)
+	newMetrics(reg, q.Stats, q.bound, q.flight.bound)
 	return q
 }
 
@@ -92,7 +99,8 @@ func (q *Queue[T]) Lane(name string) *Lane[T] {
 }
 
 // Get hands out the oldest item of the lane whose turn it is, among those whose key has none in flight, and blocks until
-// there is one whose lane has not too many of the workers (Options.Workers). Every item that Get returns must be given to Done.
+// there is one whose lane has not too many of the workers (Options.Workers) and that fits into what is free of
+// Options.InFlightBytes. Every item that Get returns must be given to Done.
 //
 // It returns context.Cause(ctx) when ctx ended first, and ErrClosed when the queue is closed and nothing waits in it any
 // more; items may then still be in flight, with other callers.
@@ -140,6 +148,7 @@ func (q *Queue[T]) Done(it *Item[T]) {
 		it.lane.caught.remove(it.bytes)
 	}
 	it.lane.inFlight--
+	q.flight.finish(&it.weight, &it.lane.flightBytes)
 
 	youngest := it
 	if it.next != it {
@@ -161,6 +170,21 @@ func (q *Queue[T]) Done(it *Item[T]) {
 	}
 	it.next = nil // the caller may keep the item, and must not thereby keep its successors
 	q.settle()
+}
+
+// Resize corrects what an item in flight counts as, once its size in memory is known. It never waits: if the item is larger
+// than WeighBy has it, the bound may be exceeded by the difference. Call it between Get and Done.
+func (q *Queue[T]) Resize(it *Item[T], bytes int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if it.lane.q != q || it.state != inFlight {
+		return
+	}
+	smaller := bytes < it.weight.bytes
+	q.flight.resize(&it.weight, &it.lane.flightBytes, max(bytes, 0))
+	if smaller {
+		q.settle()
+	}
 }
 
 // Close lets the queue run dry: Put, TryPut and Roomy fail from now on, those that wait return ErrClosed, and Get goes on
@@ -201,21 +225,26 @@ func (q *Queue[T]) Drained(ctx context.Context) error {
 // AgeBy tells since when a value waits, for the metric of the oldest. It is called before the queue is used.
 func (q *Queue[T]) AgeBy(since func(T) time.Time) { q.since = since }
 
+// WeighBy estimates how many bytes of memory a value needs while it is in flight; without it, none. It is called before the
+// queue is used.
+func (q *Queue[T]) WeighBy(weigh func(T) int64) { q.weigh = weigh }
+
 // Stats is the state of a queue at one moment.
 type Stats struct {
-	Events   int           // that hold a slot
-	Inflight int           // of those, with a worker
-	Bytes    int64         // held
-	Blocked  time.Duration // that Puts waited for room, summed over calls
-	Oldest   time.Duration // age of the item that holds its slot for longest, as AgeBy has it; 0: there is none
-	Waiting  int           // Puts that wait for room
+	Events        int           // that hold a slot
+	Inflight      int           // of those, with a worker
+	InflightBytes int64         // of those in flight, as WeighBy and Resize count them
+	Bytes         int64         // held
+	Blocked       time.Duration // that Puts waited for room, summed over calls
+	Oldest        time.Duration // age of the item that holds its slot for longest, as AgeBy has it; 0: there is none
+	Waiting       int           // Puts that wait for room
 }
 
 // Stats looks at the queue.
 func (q *Queue[T]) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	s := Stats{Events: q.held.events, Inflight: q.inFlight(), Bytes: q.held.bytes, Blocked: q.blocked}
+	s := Stats{Events: q.held.events, Inflight: q.inFlight(), InflightBytes: q.flight.bytes, Bytes: q.held.bytes, Blocked: q.blocked}
 	// Puts that still wait count as well: one that is blocked for an hour has to show during that hour.
 	for w := q.puts.first; w != nil; w = w.next {
 		s.Blocked += time.Since(w.since)
@@ -278,14 +307,10 @@ func (q *Queue[T]) add(it, youngest *Item[T]) {
 	l.freshEnd = it
 }
 
-// take hands out an item of the first lane in line that has not too many of the workers, and puts that lane at the end of
-// the line. It returns nil when there is none: those that were passed over keep their place.
+// take hands out an item and puts its lane at the end of the line. It returns nil when there is none to hand out: lanes that
+// were passed over keep their place.
 func (q *Queue[T]) take() *Item[T] {
-	var before *Lane[T]
-	l := q.ready
-	for l != nil && l.crowds() {
-		before, l = l, l.next
-	}
+	l, before, overtakes := q.nextLane()
 	if l == nil {
 		return nil
 	}
@@ -302,6 +327,7 @@ func (q *Queue[T]) take() *Item[T] {
 	it.state = inFlight
 	q.queued--
 	l.inFlight++
+	q.flight.start(&it.weight, &l.flightBytes, overtakes)
 	if l.isReady() {
 		q.enqueue(l)
 	}

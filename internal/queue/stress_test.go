@@ -23,14 +23,16 @@ func TestStress(t *testing.T) {
 		keys      = 5 // per producer
 		maxEvents = 64
 		maxBytes  = 4000
+		maxFlying = 800
 		keyShare  = 7
 	)
 	perKey := 200
 	if testing.Short() {
 		perKey = 60
 	}
-	q := queue.New[int](queue.Options{Events: maxEvents, Bytes: maxBytes}, nil)
+	q := queue.New[int](queue.Options{Events: maxEvents, Bytes: maxBytes, InFlightBytes: maxFlying}, nil)
 	q.SetKeyShare(keyShare)
+	q.WeighBy(func(n int) int64 { return int64(n * n % 90) })
 
 	type record struct {
 		inFlight atomic.Bool
@@ -100,6 +102,12 @@ func TestStress(t *testing.T) {
 					t.Errorf("out of bounds: %d events, %d bytes, %d in flight", events, bytes, flying)
 				} else if bytes > maxBytes {
 					lone.Add(1)
+				}
+				if s := q.Stats(); s.InflightBytes > maxFlying && s.Inflight > 1 {
+					t.Errorf("out of bounds: %d bytes of %d items in flight", s.InflightBytes, s.Inflight)
+				}
+				if rnd.IntN(4) == 0 { // never larger: the bound would not hold
+					q.Resize(it, int64(it.Value*it.Value%90/2))
 				}
 				for range rnd.IntN(3) {
 					runtime.Gosched()

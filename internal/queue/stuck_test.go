@@ -17,23 +17,27 @@ import (
 // after the other, they push all they have into the queue, live or as catch-up, and take all workers that they get. What
 // others have goes through meanwhile: live deltas, and catch-up, also much more of them than the queue holds. At the end everything comes out, in order.
 func TestStuckLanesStopNoOther(t *testing.T) {
-	for _, tc := range []struct{ stuck, workers, events int }{
+	for _, tc := range []struct{ stuck, workers, events, inFlight int }{
 		{stuck: 1, workers: 2, events: 32},
 		{stuck: 1, workers: 3, events: 32},
 		{stuck: 1, workers: 512, events: 2048},
 		{stuck: 5, workers: 256, events: 2048},
 		{stuck: 6, workers: 512, events: 8192},
+		// There are enough workers, and it is the bytes in flight that stuck lanes take.
+		{stuck: 1, workers: 256, events: 512, inFlight: 200},
+		{stuck: 4, workers: 256, events: 1024, inFlight: 2000},
 	} {
 		for _, how := range []string{"live", "catch-up", "both"} {
-			t.Run(fmt.Sprintf("%d of %d workers, %s", tc.stuck, tc.workers, how), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { stuckLanes(t, tc.stuck, tc.workers, tc.events, how) })
+			t.Run(fmt.Sprintf("%d of %d workers and %d bytes, %s", tc.stuck, tc.workers, tc.inFlight, how), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { stuckLanes(t, tc.stuck, tc.workers, tc.events, int64(tc.inFlight), how) })
 			})
 		}
 	}
 }
 
-func stuckLanes(t *testing.T, stuck, workers, events int, how string) {
-	q := queue.New[int](queue.Options{Events: events, Bytes: 1 << 20, Workers: workers}, nil)
+func stuckLanes(t *testing.T, stuck, workers, events int, inFlight int64, how string) {
+	q := queue.New[int](queue.Options{Events: events, Bytes: 1 << 20, Workers: workers, InFlightBytes: inFlight}, nil)
+	q.WeighBy(func(round int) int64 { return int64(10 + 10*(round%2)) })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	mended := make(chan struct{})

@@ -122,10 +122,12 @@ func TestMemoryForQueue(t *testing.T) {
 	h := newHelm(t)
 	for _, c := range []struct{ set, want string }{
 		{"mode=both", ""},
-		{"resources.limits.memory=96Mi", "make it at least 127Mi"},
-		{"resources.limits.memory=128Mi", ""},
-		{"resources.limits.memory=96Mi,config.queue.bytes=16MiB", ""},
-		{"resources.limits.memory=96Mi,config.queue.bytes=16777216", ""},
+		{"resources.limits.memory=128Mi", "make it at least 163Mi"},
+		{"resources.limits.memory=164Mi", ""},
+		{"resources.limits.memory=128Mi,config.queue.bytes=16MiB", ""},
+		{"resources.limits.memory=128Mi,config.queue.bytes=16777216", ""},
+		{"resources.limits.memory=128Mi,config.queue.inFlightBytes=1MiB", ""},
+		{"config.queue.inFlightBytes=1GiB", "resources.limits.memory is 512Mi"},
 		{"config.queue.bytes=1GiB", "resources.limits.memory is 512Mi"},
 		{"mode=node,node.resources.limits.memory=100Mi", "node.resources.limits.memory is 100Mi"},
 		{"resources.limits=null,config.queue.bytes=1GiB", ""},

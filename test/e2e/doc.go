@@ -53,6 +53,7 @@
 //	SELECTIONS=n            is how many configurations TestSelection draws (5)
 //	SELECTION_SEED=n        is the seed of the first of them (1); each further one has the next
 //	FAULT_SEED=n            draws the same faults as the run that printed it
+//	MEMORY=n                has TestMemory stop the bus for n seconds, with its largest loads
 //	KUBECDC_KAFKA=require   fails the tests of Kafka where no broker can be had; skip: skips them everywhere
 //	NODES=n                 is how many brokers the tests of Kafka have (1)
 package e2e

@@ -64,18 +64,28 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 {{- end -}}
 
+{{/* Bytes of a size in the configuration, {size, default}; nothing if it is written in another way. */}}
+{{- define "kubecdc.bytes" -}}
+{{- $size := .size | default .default -}}
+{{- $size = kindIs "float64" $size | ternary (printf "%.0f" (toString $size | float64)) (toString $size) -}}
+{{- if regexMatch "^[0-9]+([KMGT]iB)?$" $size -}}
+{{- $unit := regexFind "[A-Za-z]+$" $size -}}
+{{- $factor := get (dict "" 1 "KiB" 1024 "MiB" 1048576 "GiB" 1073741824 "TiB" 1099511627776) $unit -}}
+{{- mulf (trimSuffix $unit $size | float64) $factor | int64 -}}
+{{- end -}}
+{{- end -}}
+
 {{/*
-The memory limit in Mi that an agent has to have at least, for 90 % of it to hold the process and a full queue: nothing where
-{root, resources} has more, has none, or cannot be told.
+The memory limit in Mi that an agent needs at least, so that 90 % of it hold the process, a full queue and what is in flight: nothing if
+{root, resources} has more, has no limit, or has one that cannot be read.
 */}}
 {{- define "kubecdc.memoryWanted" -}}
-{{- $queue := ((.root.Values.config).queue).bytes | default "64MiB" -}}
-{{- $queue = kindIs "float64" $queue | ternary (printf "%.0f" (toString $queue | float64)) (toString $queue) -}}
+{{- $queue := (.root.Values.config).queue | default dict -}}
+{{- $waiting := include "kubecdc.bytes" (dict "size" $queue.bytes "default" "64MiB") -}}
+{{- $flying := include "kubecdc.bytes" (dict "size" $queue.inFlightBytes "default" "32MiB") -}}
 {{- $limit := include "kubecdc.gomemlimit" (((.resources).limits).memory | default "") -}}
-{{- if and $limit (regexMatch "^[0-9]+([KMGT]iB)?$" $queue) -}}
-{{- $unit := regexFind "[A-Za-z]+$" $queue -}}
-{{- $factor := get (dict "" 1 "KiB" 1024 "MiB" 1048576 "GiB" 1073741824 "TiB" 1099511627776) $unit -}}
-{{- $wanted := addf (mulf (trimSuffix $unit $queue | float64) $factor) (mulf 50 1048576) -}}
+{{- if and $limit $waiting $flying -}}
+{{- $wanted := addf (float64 $waiting) (float64 $flying) (mulf 50 1048576) -}}
 {{- if lt (float64 $limit) $wanted -}}{{- divf $wanted 0.9 1048576 | ceil | int64 -}}{{- end -}}
 {{- end -}}
 {{- end -}}

@@ -28,14 +28,16 @@ type History struct {
 }
 
 // NewHistory makes the history of n pods, without any updates yet.
-func NewHistory(n int) (*History, error) {
+func NewHistory(n int) (*History, error) { return newHistory(n, 0) }
+
+func newHistory(n, padding int) (*History, error) {
 	if n < 1 || n > MaxPods {
 		return nil, fmt.Errorf("pods: must be between 1 and %d, got %d", MaxPods, n)
 	}
 	h := &History{pods: n, released: make(chan struct{})}
 	for w := range workloads {
 		for variant, ready := range []bool{true, false} {
-			t, err := newTemplate(w, ready)
+			t, err := newTemplate(w, ready, padding)
 			if err != nil {
 				return nil, err
 			}

@@ -19,7 +19,9 @@ import (
 // Options of a Server.
 type Options struct {
 	Pods int
-	TLS  bool // HTTPS, which offers HTTP/2; else plain HTTP/1.1
+	// Padding is by how many bytes of text, which compresses to almost nothing, each pod is larger than usual.
+	Padding int
+	TLS     bool // HTTPS, which offers HTTP/2; else plain HTTP/1.1
 }
 
 // Server is the stand-in API server, and beside it, on an address of its own, what controls it.
@@ -40,7 +42,7 @@ type Server struct {
 // New binds two ports of 127.0.0.1 and makes the certificates. Nothing is served before Run, which also closes the
 // ports.
 func New(o Options) (*Server, error) {
-	h, err := NewHistory(o.Pods)
+	h, err := newHistory(o.Pods, o.Padding)
 	if err != nil {
 		return nil, err
 	}

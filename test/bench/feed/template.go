@@ -21,8 +21,8 @@ var occurrences = map[string]int{
 
 const typeMeta = `"kind":"Pod","apiVersion":"v1",`
 
-func newTemplate(w int, ready bool) (*template, error) {
-	text, err := pod(w, ready)
+func newTemplate(w int, ready bool, padding int) (*template, error) {
+	text, err := pod(w, ready, padding)
 	if err != nil {
 		return nil, fmt.Errorf("template of workload %d: %w", w, err)
 	}

@@ -3,6 +3,7 @@ package feed
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +32,9 @@ const (
 // SentAnnotation holds when the update was released, in nanoseconds since 1970: a subscriber at the far end subtracts.
 const SentAnnotation = "bench.kubecdc.dev/sent"
 
+// paddingAnnotation makes a pod as large as Options.Padding asks for.
+const paddingAnnotation = "bench.kubecdc.dev/padding"
+
 var (
 	words = [workloads]string{
 		"accounts", "billing", "catalogue", "checkout", "delivery", "frontend",
@@ -44,7 +48,7 @@ var (
 
 // pod is a pod of workload w as the API server would serve it, with holes where pods and versions differ.
 // Written with the API's own types so that the order of keys is the server's.
-func pod(w int, ready bool) ([]byte, error) {
+func pod(w int, ready bool, padding int) ([]byte, error) {
 	name := words[w]
 	hash := fmt.Sprintf("%08x%02d", 0x7c9f6d5b-w*0x01030507, 10+w)
 	born := metav1.NewTime(started.Add(time.Duration(w) * 17 * time.Minute))
@@ -85,6 +89,9 @@ func pod(w int, ready bool) ([]byte, error) {
 		},
 		Spec:   spec(w),
 		Status: status(w, ready, born, metav1.NewTime(changed)),
+	}
+	if padding > 0 {
+		p.Annotations[paddingAnnotation] = strings.Repeat("all work and no play makes Jack a dull boy; ", padding/44+1)[:padding]
 	}
 	return json.Marshal(p)
 }

@@ -1,0 +1,104 @@
+package queue
+
+// flight counts the bytes in flight of a queue and admits items to it.
+type flight struct {
+	bound int64 // 0: there is none
+	bytes int64 // in flight
+
+	// The first item in line for which there is no room waits for the items that were in flight before it. Meanwhile later
+	// lanes share what that item will leave free. They do not delay it, and they go on even if it waits for a stuck lane.
+	// first is the number of that item (Item.seq), overtaking the bytes in flight that overtook it.
+	first      uint64
+	overtaking int64
+}
+
+// weight is what an item counts as in flight.
+type weight struct {
+	bytes    int64  // as estimated, or as Resize has it
+	overtook uint64 // flight.first when it was handed out past that item; 0: it overtook none
+}
+
+// fits reports whether there is room for an item of that size. If nothing is in flight, there is room for any.
+func (f *flight) fits(bytes int64, empty bool) bool {
+	return f.bound == 0 || empty || bytes <= f.bound-f.bytes
+}
+
+// crowds reports whether a lane that has flying bytes in flight would have more than perFree times what an item of that size
+// leaves free.
+func (f *flight) crowds(flying, bytes int64) bool {
+	free := f.bound - f.bytes - bytes
+	return f.bound > 0 && (free < 0 || flying+bytes > perFree*free)
+}
+
+// overtakes reports whether an item of that size may be handed out while the first in line, of size first, waits for room.
+func (f *flight) overtakes(bytes, first int64) bool {
+	return f.fits(bytes, false) && f.overtaking+bytes <= f.bound-first
+}
+
+// wait notes the item that is the first in line and waits for room.
+func (f *flight) wait(item uint64) {
+	if f.first != item {
+		f.first, f.overtaking = item, 0
+	}
+}
+
+func (f *flight) start(it *weight, lane *int64, overtakes bool) {
+	f.bytes += it.bytes
+	*lane += it.bytes
+	if it.overtook = 0; overtakes {
+		it.overtook = f.first
+		f.overtaking += it.bytes
+	}
+}
+
+func (f *flight) resize(it *weight, lane *int64, bytes int64) {
+	more := bytes - it.bytes
+	it.bytes = bytes
+	f.bytes += more
+	*lane += more
+	if it.overtook != 0 && it.overtook == f.first {
+		f.overtaking += more
+	}
+}
+
+func (f *flight) finish(it *weight, lane *int64) {
+	f.resize(it, lane, 0)
+}
+
+// nextLane returns the lane that is to be served, the one before it in line, and whether its item overtakes the first in
+// line; nil if no item may be handed out.
+//
+//  1. A lane that has too many of the workers, or too many of the bytes in flight, is passed over. One with nothing in flight
+//     never has.
+//  2. The first lane of those left gets the room for its item. If there is not enough, the lane keeps its place and waits.
+//  3. Later lanes may then have what this item will leave free.
+//
+// A lane that waits at 2 has nothing in flight: item and lane fit together into the bound, or 1 had passed the lane over.
+func (q *Queue[T]) nextLane() (l, before *Lane[T], overtakes bool) {
+	var first *Item[T]
+	for l = q.ready; l != nil; before, l = l, l.next {
+		if first != nil && !q.flight.overtakes(1, first.weight.bytes) {
+			break
+		}
+		if l.crowds() {
+			continue
+		}
+		it := l.peek()
+		switch {
+		case l.inFlight > 0 && q.flight.crowds(l.flightBytes, it.weight.bytes):
+		case first != nil:
+			if q.flight.overtakes(it.weight.bytes, first.weight.bytes) {
+				return l, before, true
+			}
+		case q.flight.fits(it.weight.bytes, q.inFlight() == 0):
+			return l, before, false
+		default:
+			first = it
+			q.flight.wait(it.seq)
+		}
+	}
+	return nil, nil, false
+}
+
+// weighed is what v counts as in flight before it is encoded.
+func (q *Queue[T]) weighed(v T) int64 { return max(q.weigh(v), 0) }
