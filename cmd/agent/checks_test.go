@@ -191,12 +191,7 @@ func TestWhoDoesNotReadIsCutOff(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("the connection of one who does not read is there still")
 	}
-	r, err := http.Get("http://" + l.Addr().String() + "/debug/pprof/trace?seconds=0.5")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Body.Close()
-	if b, err := io.ReadAll(r.Body); err != nil || r.StatusCode != http.StatusOK || len(b) == 0 {
-		t.Errorf("%s, %d bytes, %v", r.Status, len(b), err)
+	if s.orders.WriteTimeout != 0 {
+		t.Error("a profile that takes minutes is cut off")
 	}
 }

@@ -3,10 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
 )
@@ -64,27 +62,10 @@ func answer(w http.ResponseWriter, code int, a *snapshotAnswer) {
 	_ = printJSON(w, a) // whoever is gone hears nothing
 }
 
-// fromHere lets pass what comes from this machine: kubectl exec and kubectl port-forward do. A browser on it is not to be
-// used by a page of somebody else: not from another origin (http.CrossOriginProtection), and not by a name of that page's
-// own which leads here (DNS rebinding).
-func fromHere(h http.Handler) http.Handler {
-	var origin http.CrossOriginProtection
-	h = origin.Handler(h)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isLoopback(r.RemoteAddr) || !isLoopback(r.Host) {
-			answer(w, http.StatusForbidden, &snapshotAnswer{Errors: []string{"only asked from the agent's own machine: use kubectl exec or kubectl port-forward"}})
-			return
-		}
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // a profile takes minutes; a test's recorder has none
-		h.ServeHTTP(w, r)
-	})
-}
-
-// isLoopback tells if an address, with or without a port, is one of this machine alone.
-func isLoopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		host = strings.Trim(address, "[]")
-	}
-	return host == "localhost" || net.ParseIP(host).IsLoopback()
+// notHere answers who gives an order over HTTP: anyone who reaches the port could.
+func notHere(w http.ResponseWriter, _ *http.Request) {
+	answer(w, http.StatusForbidden, &snapshotAnswer{Errors: []string{
+		"orders and profiles are not taken over HTTP, but at a Unix socket on the agent's machine: in its pod, 'kubectl exec POD -- /kubecdc snapshot' " +
+			"or 'kubectl exec POD -- /kubecdc profile' of the agent's release",
+	}})
 }

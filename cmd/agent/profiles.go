@@ -15,13 +15,13 @@ import (
 // mostProfiled is for how long a profile may be taken.
 const mostProfiled = 5 * time.Minute
 
-// serveProfiles serves what 'go tool pprof' and 'go tool trace' read, to the agent's own machine alone: profiles tell what is
-// in its memory. (net/http/pprof does the same, and serves it at http.DefaultServeMux for whoever imports it.)
+// serveProfiles serves what 'go tool pprof' and 'go tool trace' read. Profiles show what is in memory: mux must be that of the socket.
+// (net/http/pprof does the same, and serves it at http.DefaultServeMux for whoever imports it.)
 func serveProfiles(mux *http.ServeMux) {
 	for path, h := range map[string]http.HandlerFunc{
 		"{$}": listProfiles, "{name}": namedProfile, "profile": cpuProfile, "trace": executionTrace,
 	} {
-		mux.Handle("GET /debug/pprof/"+path, fromHere(h))
+		mux.Handle("GET /debug/pprof/"+path, h)
 	}
 }
 

@@ -222,8 +222,8 @@ The agent serves, at ` + "`server.address`" + `:
 | ` + "`/healthz`" + ` | 200 unless a restart would help: the agent's own locks cannot be had for a minute. A bus or an API server that is away is waited for, and is no reason. For a livenessProbe, and for a startupProbe: it answers as soon as the agent runs |
 | ` + "`/readyz`" + ` | 200 once all that can be listed is, and the bus is connected; 503 with the reasons else. A line for each check, for how long it has been so, and a line for each scope (at most 100, those with a problem first). ` + "`?o=json`" + `, or ` + "`Accept: application/json`" + `, for programs. A standby is ready |
 | ` + "`/status`" + ` | JSON: all of it, [below](#status). ` + "`kubecdc status`" + ` shows it. ` + "`?scopes=N`" + ` for more scopes than 1,000, or fewer |
-| ` + "`/snapshot`" + ` | takes orders of ` + "`kubecdc snapshot`" + `, from the agent's own machine (or pod) alone |
-| ` + "`/debug/pprof/`" + ` | with ` + "`server.pprof: true`" + `: profiles for ` + "`go tool pprof`" + `, to the agent's own machine alone: ` + "`kubectl port-forward`" + ` comes from there |
+
+Orders (` + "`kubecdc snapshot`, `kubecdc profile`" + `) are not taken over HTTP, but at a [Unix socket](operations.md#give-it-orders).
 
 None of these has a Secret's value, a password, or any part of an object but its resource, its namespace and its name in an error.
 

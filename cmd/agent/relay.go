@@ -250,7 +250,7 @@ func runRelays(ctx context.Context, f *relayFlags, args []string, stdout, stderr
 	log.Info("kubecdc relays", "version", version, "relays", len(cfg.Relay), "server_address", listener.Addr().String())
 	g, all := errgroup.WithContext(context.WithoutCancel(ctx))
 	serving, stopServing := context.WithCancel(all)
-	g.Go(func() error { return serve(serving, newRelayServer(reg, log, probes), listener) })
+	g.Go(func() error { return serve(serving, newRelayServer(reg, log, probes), listener, nil) })
 	g.Go(func() error {
 		defer stopServing()
 		relaying, stop := context.WithCancel(ctx)

@@ -132,7 +132,7 @@ func (r *reporter) look() statuses {
 	c, now := r.capture, time.Now()
 	ready := r.checks.look(now)
 	s := statuses{
-		Version: version, Mode: string(c.cfg.Mode), Cluster: c.cfg.Cluster, APIServer: c.cluster.host(), Started: r.began, Now: now,
+		Version: version, Mode: string(c.cfg.Mode), Cluster: c.cfg.Cluster, APIServer: c.cluster.host(), Started: r.began, Now: now, Socket: c.socket,
 		Ready: ready.Ready, Standby: ready.Standby, Checks: ready.Checks, Queue: r.queue(), Scopes: []scopeStatus{},
 		Bus: busStatus{Name: r.bus},
 	}

@@ -72,6 +72,10 @@ restart, and for what stays without loss or repetition. A file that is wrong, or
 that changes any other key, is refused: the one before stays in force, and the
 log, 'kubecdc status' and a metric say so.
 
+Orders ('kubecdc snapshot', 'kubecdc profile') are taken at a Unix socket that only
+this user and root can open: $` + socketVariable + `, or by default agent.sock, or the next
+free name, in $XDG_RUNTIME_DIR/kubecdc, or /tmp/kubecdc-<uid>.
+
 SIGTERM and Ctrl-C end the watches and drain the queue within --grace; a second
 one ends the process at once. What the bus has acknowledged is kept in any case.
 
@@ -232,8 +236,16 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 		return err
 	}
 	defer listener.Close()
+	orders, err := takeOrders(ctx, log)
+	if err != nil {
+		return err
+	}
+	if orders != nil {
+		defer func() { _ = orders.Close() }()
+		c.socket = orders.path
+	}
 	log.Info("kubecdc starts", "version", version, "api_server", cluster.host(), "from", cluster.from,
-		"bus", busName(f, &cfg.Bus), "server_address", listener.Addr().String())
+		"bus", busName(f, &cfg.Bus), "server_address", listener.Addr().String(), "socket", c.socket)
 	first.say(log)
 
 	c.server = "http://" + listener.Addr().String()
@@ -246,7 +258,7 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 	})
 	g, all := errgroup.WithContext(context.WithoutCancel(ctx))
 	serving, stopServing := context.WithCancel(all)
-	g.Go(func() error { return serve(serving, server, listener) })
+	g.Go(func() error { return serve(serving, server, listener, orders) })
 	g.Go(func() error {
 		defer stopServing()
 		capturing, stop := context.WithCancel(ctx)
@@ -281,6 +293,7 @@ type capture struct {
 	queue   *queue.Queue[*object.Delta]
 	set     *informers.Set
 	server  string     // URL of the HTTP server
+	socket  string     // where it takes orders; "": nowhere
 	guide   *guide     // nil: nobody looks on
 	relays  *relayHost // nil: there are none
 	report  *reporter

@@ -21,6 +21,7 @@ import (
 // httpServer is the HTTP server of an agent, or of a process that only relays.
 type httpServer struct {
 	*http.Server
+	orders *http.Server // at the socket
 	checks *checks
 	pulse  *pulse
 }
@@ -38,28 +39,33 @@ type serverOptions struct {
 
 // Whoever does not read what was asked for, or asks nothing more, must not hold memory and a connection for ever.
 const (
-	readWithin = time.Minute // not where fromHere lifts it
+	readWithin = time.Minute // not at the socket: a profile takes minutes
 	idleWithin = 2 * time.Minute
 )
 
-// newServer serves /metrics, /healthz, /readyz and /status, and to its own machine /snapshot and /debug/pprof.
+// newServer serves /metrics, /healthz, /readyz and /status, and at the socket /snapshot, /debug/pprof and /status.
 func newServer(o serverOptions) *httpServer {
 	s := &httpServer{checks: o.checks, pulse: newPulse(o.log, o.beat)}
 	o.registry.MustRegister(o.checks, newBuildInfo())
-	mux := http.NewServeMux()
+	mux, orders := http.NewServeMux(), http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", s.healthz)
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { readyz(w, r, o.checks, o.set) })
+	mux.HandleFunc("/snapshot", notHere)
+	mux.HandleFunc("/debug/pprof/", notHere)
 	if o.set != nil {
-		mux.Handle("POST /snapshot", fromHere(takeSnapshot(o.set)))
+		orders.Handle("POST /snapshot", takeSnapshot(o.set))
 	}
 	if o.status != nil {
-		mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) { showStatus(w, r, o.status) })
+		show := func(w http.ResponseWriter, r *http.Request) { showStatus(w, r, o.status) }
+		mux.HandleFunc("GET /status", show)
+		orders.HandleFunc("GET /status", show)
 	}
 	if o.pprof {
-		serveProfiles(mux)
+		serveProfiles(orders)
 	}
 	s.Server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: readWithin, IdleTimeout: idleWithin}
+	s.orders = &http.Server{Handler: orders, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: idleWithin}
 	return s
 }
 
@@ -137,11 +143,19 @@ func appendScopes(b []byte, all []informers.Status) []byte {
 	return b
 }
 
-// serve serves on l until ctx ends.
-func serve(ctx context.Context, s *httpServer, l net.Listener) error {
+// serve serves on l, and orders at the socket unless that is nil, until ctx ends.
+func serve(ctx context.Context, s *httpServer, l net.Listener, at *socket) error {
 	g, ctx := errgroup.WithContext(ctx)
-	stop := context.AfterFunc(ctx, func() { _ = s.Close() }) // what is being answered is cut off
+	stop := context.AfterFunc(ctx, func() { _, _ = s.Close(), s.orders.Close() }) // what is being answered is cut off
 	defer stop()
+	if at != nil {
+		g.Go(func() error {
+			if err := s.orders.Serve(at); err != nil && !errors.Is(err, http.ErrServerClosed) {
+				return fmt.Errorf("take orders: %w", err)
+			}
+			return nil
+		})
+	}
 	g.Go(func() error {
 		s.checks.watch(ctx)
 		return nil

@@ -33,9 +33,7 @@ returns when the snapshots have begun. One that is in progress already is not be
 
 RESOURCE is written as for kubectl: pods, deploy, deployments.apps, widgets.example.com.
 
-The agent answers on its own machine alone, at server.address. Without --agent it is the one at $` + agentVariable + `, which
-the chart sets in its pods, else the one 'kubecdc run' of this machine that runs with an embedded JetStream, or
-` + strings.TrimPrefix(defaultAgent, "http://") + `. In a pod: kubectl exec, or kubectl port-forward.`,
+` + aboutSocket,
 		Example: `  kubecdc snapshot                                  # all that is captured
   kubecdc snapshot deployments.apps
   kubecdc snapshot cm -n shop
@@ -58,18 +56,33 @@ the chart sets in its pods, else the one 'kubecdc run' of this machine that runs
 					return usageError{fmt.Errorf("snapshot: %w", err)}
 				}
 			}
-			agent, err := findAgent(f.agent)
+			at, err := findSocket(cmd.Context(), f.agent)
 			if err != nil {
-				return usageError{err}
+				return err
 			}
-			return snapshot(cmd.Context(), agent, request, f.output, stdout, stderr)
+			return snapshot(cmd.Context(), at, request, f.output, stdout, stderr)
 		},
 	}
 	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", "", "only objects of this `namespace`")
-	cmd.Flags().StringVar(&f.agent, "agent", "", "`URL` of the agent's HTTP server (default: $"+agentVariable+", else that of a kubecdc that runs here, else "+defaultAgent+")")
+	cmd.Flags().StringVar(&f.agent, "agent", "", agentOfOrders)
 	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "`format`: text or json")
 	completeWords(cmd, "output", "text", "json")
 	return cmd
+}
+
+// For all commands that give orders.
+const (
+	aboutSocket = `The agent takes orders at a Unix socket of its own machine, which only its own user and root can open:
+$` + socketVariable + `, which the chart sets in its pods. Without that variable, the command asks the agent's HTTP server for
+the socket: the server at $` + agentVariable + `, else the one of the 'kubecdc run' of this machine that runs with an embedded
+JetStream, or 127.0.0.1:8080. In a pod: kubectl exec.`
+	agentOfOrders = "`path` of the agent's socket, or URL of its HTTP server (default: $" + socketVariable + ", else the server at $" + agentVariable +
+		", else that of a kubecdc that runs here, else " + defaultAgent + ")"
+)
+
+// noSocket says that nobody takes orders at a socket.
+func noSocket(path string, err error) error {
+	return fmt.Errorf("no agent takes orders at %s: start one (kubecdc run), or name another with --agent: %w", path, withoutRequest(err))
 }
 
 // resourceNamed is what a person means, as an agent calls it: in whichever version.
@@ -110,17 +123,17 @@ func askSnapshot(ctx context.Context, agent string, request snapshotRequest) (*s
 	if err != nil {
 		return nil, err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, agent+"/snapshot", bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, orderHost+"/snapshot", bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	r.Header.Set("Content-Type", "application/json")
-	response, err := agentClient().Do(r)
+	response, err := socketClient(agent).Do(r)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, fmt.Errorf("the agent at %s has not answered within %v: what has begun goes on; 'kubecdc tail --op snapshot' shows it", agent, answerWithin)
 	case err != nil:
-		return nil, noAgent(agent, err)
+		return nil, noSocket(agent, err)
 	}
 	defer response.Body.Close()
 	a := new(snapshotAnswer)

@@ -20,6 +20,7 @@ type statuses struct {
 	APIServer  string           `json:"apiServer"`
 	Started    time.Time        `json:"started"`
 	Now        time.Time        `json:"now"`
+	Socket     string           `json:"socket,omitempty"` // path on the agent's machine at which it takes orders; "": nowhere
 	Ready      bool             `json:"ready"`
 	Standby    bool             `json:"standby"` // another agent leads; of what follows there are only the checks, the leader and the configuration
 	Checks     []check          `json:"checks"`  // as in /readyz

@@ -94,6 +94,7 @@ Exit code 1: no agent answers.`,
 // statusView asks an agent how it is, and shows that.
 type statusView struct {
 	agent, output string
+	socket        string // asked instead of the HTTP server at agent; "": that is asked
 	out           *terminal.Output
 }
 
@@ -109,10 +110,16 @@ func (v *statusView) ask(ctx context.Context) (*statuses, error) {
 	if err != nil {
 		return nil, err
 	}
-	response, err := agentClient().Do(r)
+	client := agentClient()
+	if v.socket != "" {
+		client = socketClient(v.socket)
+	}
+	response, err := client.Do(r)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, fmt.Errorf("the agent at %s has not answered within %v", v.agent, statusWithin)
+	case err != nil && v.socket != "":
+		return nil, withoutRequest(err)
 	case err != nil:
 		return nil, noAgent(v.agent, err)
 	}

@@ -212,7 +212,7 @@ const DefaultLease = "kubecdc"
 // Server is the agent's own HTTP server: /metrics, /healthz, /readyz, /status.
 type Server struct {
 	Address string `yaml:"address"` // host:port, as for net.Listen; port 0: a free one
-	Pprof   bool   `yaml:"pprof"`   // /debug/pprof, for the agent's own machine
+	Pprof   bool   `yaml:"pprof"`   // profiles, at the agent's Unix socket
 }
 
 // Log is how the agent logs.

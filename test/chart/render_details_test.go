@@ -158,12 +158,12 @@ func TestNotesTellNoSecret(t *testing.T) {
 	}
 }
 
-// What the agent is asked by kubectl exec is asked at its own port.
+// What the agent is asked by kubectl exec is asked at its own port, and orders are given at its socket, in a directory that it may write.
 func TestAgentIsFoundInItsPod(t *testing.T) {
 	for set, want := range map[string]string{"mode=both": "KUBECDC_AGENT=127.0.0.1:8080", "config.server.address=:9090": "KUBECDC_AGENT=127.0.0.1:9090"} {
 		for _, w := range workloads(t, newHelm(t).objects(t, release, "--set", someBus, "--set", set)) {
-			if env := w.env(); !slices.Contains(env, want) {
-				t.Errorf("%s: %s has %v, want %s", set, w.name(), env, want)
+			if env := w.env(); !slices.Contains(env, want) || !slices.Contains(env, "KUBECDC_SOCKET=/run/kubecdc/agent.sock") {
+				t.Errorf("%s: %s has %v, want %s and KUBECDC_SOCKET", set, w.name(), env, want)
 			}
 		}
 	}

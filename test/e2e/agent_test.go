@@ -203,10 +203,10 @@ func (a *agent) explain(t testing.TB) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	for _, path := range []string{"/readyz", "/debug/pprof/goroutine?debug=1"} {
-		text, err := a.get(ctx, path)
-		t.Logf("%s of the agent (%v):\n%s", path, err, text)
-	}
+	text, err := a.get(ctx, "/readyz")
+	t.Logf("/readyz of the agent (%v):\n%s", err, text)
+	goroutines, err := exec.CommandContext(ctx, a.argv[0], "profile", "goroutine", "--debug", "1", "--agent", a.url).CombinedOutput()
+	t.Logf("goroutines of the agent (%v):\n%s", err, goroutines)
 }
 
 // stop sends SIGTERM and returns how the process ended; after d it is killed.

@@ -5,8 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"strings"
+	"os/exec"
 	"testing"
 	"time"
 )
@@ -89,28 +88,17 @@ func TestSnapshotOnDemand(t *testing.T) {
 // snapshot has the agent take one, and returns the ids.
 func (a *agent) snapshot(t testing.TB, resource, namespace string) []string {
 	t.Helper()
-	body, err := json.Marshal(map[string]string{"resource": resource, "namespace": namespace})
+	out, err := exec.CommandContext(t.Context(), a.argv[0], "snapshot", resource, "-n", namespace, "-o", "json", "--agent", a.url).Output()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("kubecdc snapshot: %v, %s", err, out)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.url+"/snapshot", strings.NewReader(string(body)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", mimeJSON)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
 	var answer struct {
 		Snapshots []struct {
 			Snapshot string `json:"snapshot"`
 		} `json:"snapshots"`
-		Errors []string `json:"errors"`
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("POST /snapshot: %s, %v, %s", resp.Status, err, answer.Errors)
+	if err := json.Unmarshal(out, &answer); err != nil {
+		t.Fatal(err)
 	}
 	var ids []string
 	for _, started := range answer.Snapshots {

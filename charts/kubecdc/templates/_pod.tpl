@@ -91,9 +91,12 @@ spec:
           valueFrom:
             fieldRef:
               fieldPath: spec.nodeName
-        {{- /* For status and snapshot, by kubectl exec. */}}
+        {{- /* For status, by kubectl exec. */}}
         - name: KUBECDC_AGENT
           value: "127.0.0.1:{{ include "kubecdc.port" $root }}"
+        {{- /* For the agent, and for snapshot and profile, by kubectl exec. */}}
+        - name: KUBECDC_SOCKET
+          value: /run/kubecdc/agent.sock
         {{- with (($resources).limits).memory }}
         {{- if not (has "GOMEMLIMIT" $env) }}
         - name: GOMEMLIMIT
@@ -130,6 +133,8 @@ spec:
         - name: config
           mountPath: /etc/kubecdc
           readOnly: true
+        - name: run
+          mountPath: /run/kubecdc
         {{- if $onNode }}
         - name: checkpoint
           mountPath: /var/lib/kubecdc
@@ -146,6 +151,11 @@ spec:
     - name: config
       configMap:
         name: {{ printf "%s%s" $fullname ($node | ternary "-node" "") | quote }}
+    {{- /* The agent's socket; tmpfs, and no more than that. */}}
+    - name: run
+      emptyDir:
+        medium: Memory
+        sizeLimit: 1Mi
     {{- if $onNode }}
     - name: checkpoint
       hostPath:

@@ -56,7 +56,7 @@
 {{- $_ := set $mounts $path .name -}}
 {{- end -}}
 {{- range $v.extraEnv -}}
-{{- if has .name (list "POD_NAME" "POD_NAMESPACE" "NODE_NAME" "KUBECDC_AGENT") -}}{{- fail (printf "extraEnv: %s is set by the chart" .name) -}}{{- end -}}
+{{- if has .name (list "POD_NAME" "POD_NAMESPACE" "NODE_NAME" "KUBECDC_AGENT" "KUBECDC_SOCKET") -}}{{- fail (printf "extraEnv: %s is set by the chart" .name) -}}{{- end -}}
 {{- end -}}
 {{- if $v.rbac.create -}}
 {{- range $i, $rule := $c.watch -}}

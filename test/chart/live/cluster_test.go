@@ -43,6 +43,10 @@ func TestRunCluster(t *testing.T) {
 	if err != nil || !strings.Contains(string(table), "configmaps") {
 		t.Errorf("kubecdc status in the pod: %v\n%s", err, table)
 	}
+	begun, err := n.Exec(t.Context(), "kubecdc-run", pods[leader].Name, "/kubecdc", "snapshot", "configmaps")
+	if err != nil || !strings.Contains(string(begun), "configmaps") || !strings.Contains(string(begun), "begun") {
+		t.Errorf("kubecdc snapshot in the pod: %v\n%s", err, begun)
+	}
 
 	// Every version is on the bus once, whatever helm does meanwhile.
 	writing, stop := context.WithCancel(t.Context())

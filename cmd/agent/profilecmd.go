@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubecdc/kubecdc/internal/terminal"
+)
+
+func newProfileCommand(stdout io.Writer) *cobra.Command {
+	var agent string
+	var seconds float64
+	var debug int
+	cmd := &cobra.Command{
+		Use:   "profile NAME",
+		Short: "Take a profile of the running agent",
+		Long: `Take a profile of the running agent and write it to standard output, for 'go tool pprof', or with the name trace for
+'go tool trace'. The agent must run with server.pprof: true. NAME is one of Go's profiles, such as heap, goroutine or
+allocs, or profile (of the CPU) or trace, which take some seconds.
+
+` + aboutSocket,
+		Example: `  kubecdc profile heap > heap.pprof && go tool pprof heap.pprof
+  kubecdc profile profile --seconds 10 > cpu.pprof
+  kubectl exec -n kubecdc deploy/kubecdc -- /kubecdc profile goroutine --debug 1`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usageError{errors.New("profile: name one, such as heap, goroutine, profile (of the CPU) or trace")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if debug == 0 && terminal.Detect(stdout, os.Getenv).Interactive {
+				return usageError{errors.New("profile: a profile is binary: write it to a file, or choose text with --debug 1")}
+			}
+			at, err := findSocket(cmd.Context(), agent)
+			if err != nil {
+				return err
+			}
+			query := url.Values{}
+			if cmd.Flags().Changed("seconds") {
+				query.Set("seconds", strconv.FormatFloat(seconds, 'g', -1, 64))
+			}
+			if debug > 0 {
+				query.Set("debug", strconv.Itoa(debug))
+			}
+			return profile(cmd.Context(), at, args[0], query, stdout)
+		},
+	}
+	cmd.Flags().StringVar(&agent, "agent", "", agentOfOrders)
+	cmd.Flags().Float64Var(&seconds, "seconds", 0, "how many `seconds` of profile and trace, up to "+strconv.FormatFloat(mostProfiled.Seconds(), 'f', 0, 64)+" (default: 30 of profile, 1 of trace)")
+	cmd.Flags().IntVar(&debug, "debug", 0, "`level` of the text to write instead, of goroutine up to 2; 0: binary")
+	completeWords(cmd, "debug", "0", "1", "2")
+	return cmd
+}
+
+// profile copies one of the agent's profiles to w.
+func profile(ctx context.Context, socket, name string, query url.Values, w io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, mostProfiled+time.Minute)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, orderHost+"/debug/pprof/"+url.PathEscape(name)+"?"+query.Encode(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err := socketClient(socket).Do(r)
+	if err != nil {
+		return noSocket(socket, err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(response.Body, 1<<10)) // what has come of it
+		if response.StatusCode == http.StatusNotFound && !strings.Contains(string(text), "no such profile") {
+			return fmt.Errorf("the agent at %s serves no profiles: start it with server.pprof: true", socket)
+		}
+		return fmt.Errorf("the agent at %s: %s", socket, strings.TrimSpace(string(text)))
+	}
+	if _, err := io.Copy(w, response.Body); err != nil {
+		return fmt.Errorf("profile of the agent at %s: %w", socket, err)
+	}
+	return nil
+}

@@ -1,0 +1,37 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// socketDirectory returns the directory of sockets that have no place of their own, and makes it if need be: one that nobody
+// but this user can write to.
+func socketDirectory(getenv func(string) string) (string, error) {
+	dir := filepath.Join(os.TempDir(), "kubecdc-"+strconv.Itoa(os.Getuid()))
+	if runtime := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(runtime) { // the specification has relative paths ignored
+		dir = filepath.Join(runtime, "kubecdc")
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	info, err := os.Lstat(dir) // in a directory for all, it may be somebody else's
+	if err != nil {
+		return "", err
+	}
+	if s, ok := info.Sys().(*syscall.Stat_t); !ok || !info.IsDir() || info.Mode().Perm() != 0o700 || s.Uid != uint32(os.Getuid()) { //nolint:gosec // a uid fits
+		return "", fmt.Errorf("%s: must be a directory of user %d with mode 0700, and is %v: %w", dir, os.Getuid(), info.Mode(), fs.ErrPermission)
+	}
+	return dir, nil
+}
+
+// private has a socket that is not bound yet made with mode 0600. Where the system does not heed it, the mode is set once it is bound.
+func private(_, _ string, c syscall.RawConn) error {
+	return c.Control(func(fd uintptr) { _ = syscall.Fchmod(int(fd), 0o600) })
+}

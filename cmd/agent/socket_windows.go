@@ -1,0 +1,17 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// socketDirectory returns the directory of sockets that have no place of their own, below the user's own directory for
+// temporary files.
+func socketDirectory(func(string) string) (string, error) {
+	dir := filepath.Join(os.TempDir(), "kubecdc")
+	return dir, os.MkdirAll(dir, 0o700)
+}
+
+// private does nothing: access follows from the directory.
+func private(_, _ string, _ syscall.RawConn) error { return nil }
