@@ -17,6 +17,8 @@ type probe struct {
 	name  string
 	ready func() error
 	aside bool // it is shown, and the agent is ready without it
+	// lasts reports whether what is wrong has lasted for so long that the agent is not ready, although it is aside. nil: it never does.
+	lasts func() bool
 	// detail is more about what is ready, in a few words. It may be nil, or return "".
 	detail func() string
 }
@@ -95,7 +97,7 @@ func (c *checks) look(now time.Time) readiness {
 			detail = p.detail()
 		}
 		result := c.note(p.name, err, detail, now)
-		result.Aside = p.aside
+		result.Aside = p.aside && (err == nil || p.lasts == nil || !p.lasts())
 		r.Ready = r.Ready && (result.OK || p.aside)
 		r.Checks = append(r.Checks, result)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -28,7 +29,7 @@ type startedSnapshot struct {
 	Running  bool   `json:"running"` // it was in progress already
 }
 
-// takeSnapshot begins snapshots. It answers once they have begun.
+// takeSnapshot begins snapshots. It answers once they have begun, or are given up: 503 if none could begin.
 func takeSnapshot(set *informers.Set) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var request snapshotRequest
@@ -46,9 +47,14 @@ func takeSnapshot(set *informers.Set) http.Handler {
 		code := http.StatusOK
 		if err != nil {
 			a.Errors = strings.Split(err.Error(), "\n") // a line for each scope
-			if loading := set.Ready(); len(started) == 0 && loading != nil {
+			loading := set.Ready()
+			switch {
+			case len(started) > 0:
+			case errors.Is(err, informers.ErrNotBegun):
+				code = http.StatusServiceUnavailable
+			case loading != nil:
 				a.Errors, code = []string{fmt.Sprintf("it is still loading: %v", loading)}, http.StatusServiceUnavailable
-			} else if len(started) == 0 {
+			default:
 				code = http.StatusNotFound
 			}
 		}

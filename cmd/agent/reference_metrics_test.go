@@ -160,7 +160,7 @@ func TestReferenceMetricsAreCurrent(t *testing.T) {
 func advice() map[string]string {
 	return map[string]string{
 		"kubecdc_agent_ready":                           "Alert where it is 0 for some minutes; `kubecdc status` says why.",
-		"kubecdc_agent_check_ok":                        "`queue` is 0 while the queue is full and `checkpoint` while it cannot be saved; the agent is ready all the same.",
+		"kubecdc_agent_check_ok":                        "`queue` is 0 while the queue is full, and `checkpoint` while it cannot be saved. The agent stays ready with a full queue, and for the first minute in which the checkpoint cannot be saved.",
 		"kubecdc_config_last_reload_successful":         "Alert where it is 0 for minutes: what is in force is not what the file says, and a restart would fail, or change more than a reload may. `kubecdc status` says why.",
 		"kubecdc_config_info":                           "`count(count by (sha256) (…)) > 1`: agents that should have the same configuration do not.",
 		"kubecdc_build_info":                            "Join it to see which release a graph is of.",
@@ -220,7 +220,7 @@ The agent serves, at ` + "`server.address`" + `:
 |---|---|
 | ` + "`/metrics`" + ` | the metrics below, as text |
 | ` + "`/healthz`" + ` | 200 unless a restart would help: the agent's own locks cannot be had for a minute. A bus or an API server that is away is waited for, and is no reason. For a livenessProbe, and for a startupProbe: it answers as soon as the agent runs |
-| ` + "`/readyz`" + ` | 200 once all that can be listed is, and the bus is connected; 503 with the reasons else. A line for each check, for how long it has been so, and a line for each scope (at most 100, those with a problem first). ` + "`?o=json`" + `, or ` + "`Accept: application/json`" + `, for programs. A standby is ready |
+| ` + "`/readyz`" + ` | 200 once all that can be listed is, the bus is connected and the checkpoint can be saved (503 after a minute without a save); 503 with the reasons else. A line for each check, for how long it has been so, and a line for each scope (at most 100, those with a problem first). ` + "`?o=json`" + `, or ` + "`Accept: application/json`" + `, for programs. A standby is ready |
 | ` + "`/status`" + ` | JSON: all of it, [below](#status). ` + "`kubecdc status`" + ` shows it. ` + "`?scopes=N`" + ` for more scopes than 1,000, or fewer |
 
 Orders (` + "`kubecdc snapshot`, `kubecdc profile`" + `) are not taken over HTTP, but at a [Unix socket](operations.md#give-it-orders).

@@ -31,13 +31,16 @@ type identity struct{ name, uid string }
 // moved, it is saved every minute.
 const unsavedFor = 2 * time.Minute
 
+// unsavableFor is how long attempts to save the checkpoint may fail until the agent is not ready.
+const unsavableFor = time.Minute
+
 func newReporter(c *capture) *reporter {
 	r := &reporter{capture: c, began: time.Now(), bus: busName(c.flags, &c.cfg.Bus)}
 	probes := []probe{
 		{name: "informers", ready: c.set.Ready, detail: r.scopes},
 		{name: "bus", ready: c.busReady},
 		{name: "queue", ready: r.room, aside: true, detail: r.filled},
-		{name: "checkpoint", ready: r.saved, aside: true, detail: r.place},
+		{name: "checkpoint", ready: r.saved, aside: true, lasts: r.unsavable, detail: r.place},
 	}
 	if c.reload != nil {
 		probes = append(probes, probe{name: "config", ready: c.reload.ok, aside: true, detail: c.reload.detail})
@@ -94,12 +97,22 @@ func (r *reporter) saved() error {
 		return errors.New("not read yet")
 	}
 	switch s := k.State(); {
+	case s.Failing >= unsavableFor && s.Trouble == nil:
+		return fmt.Errorf("%s cannot be saved, the attempt hangs for %s: a restart resumes where the agent was %s ago", whereOf(s), span(s.Failing), span(s.Unsaved))
+	case s.Failing >= unsavableFor:
+		return fmt.Errorf("%s cannot be saved for %s, a restart resumes where the agent was %s ago: %w", whereOf(s), span(s.Failing), span(s.Unsaved), s.Trouble)
 	case s.Trouble != nil:
 		return fmt.Errorf("%s cannot be reached, a restart would go back to what was so %s ago: %w", whereOf(s), span(s.Unsaved), s.Trouble)
 	case s.Unsaved > unsavedFor:
 		return fmt.Errorf("%s has not been saved for %s", whereOf(s), span(s.Unsaved))
 	}
 	return nil
+}
+
+// unsavable reports whether attempts to save the checkpoint have failed for so long that the agent is not ready.
+func (r *reporter) unsavable() bool {
+	k := r.keeper.Load()
+	return k != nil && k.State().Failing >= unsavableFor
 }
 
 func (r *reporter) place() string {

@@ -31,6 +31,10 @@ func newSnapshotCommand(stdout, stderr io.Writer) *cobra.Command {
 of one resource, or of one namespace. Changes go on meanwhile; no object is read older than it was sent. The command
 returns when the snapshots have begun. One that is in progress already is not begun again: its id is told.
 
+A snapshot begins after the bus has acknowledged the changes before it and the checkpoint is saved. If that takes
+longer than 20 s, the agent gives the snapshot up and the command fails (exit code 1) with the reason. Changes do not
+wait for it.
+
 RESOURCE is written as for kubectl: pods, deploy, deployments.apps, widgets.example.com.
 
 ` + aboutSocket,

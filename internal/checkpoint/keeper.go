@@ -55,6 +55,8 @@ type Keeper struct {
 
 	lastSaved atomic.Int64          // when something was saved, in Unix nanoseconds
 	trouble   atomic.Pointer[error] // why the last attempt to read or save failed
+	began     time.Time
+	failing   atomic.Int64 // when the first attempt to save since the last success began, in nanoseconds since began; 0: there is none
 
 	mu        sync.Mutex
 	tracks    map[string]*track
@@ -88,7 +90,7 @@ const (
 // NewKeeper returns a keeper of the checkpoint in s. It reads nothing and starts nothing. reg may be nil.
 func NewKeeper(s Store, id Identity, log *slog.Logger, reg prometheus.Registerer) *Keeper {
 	return &Keeper{
-		store: s, id: id, writer: rand.Text(), log: log, metrics: newMetrics(reg),
+		store: s, id: id, writer: rand.Text(), log: log, metrics: newMetrics(reg), began: time.Now(),
 		saving: make(chan struct{}, 1), failed: make(chan struct{}),
 		tracks: map[string]*track{}, positions: map[string]Position{},
 	}
@@ -279,6 +281,7 @@ func (k *Keeper) attempt(ctx context.Context, least change) error {
 	switch what := compare(s.durable, positions); {
 	case what >= least:
 		began := time.Now()
+		k.failing.CompareAndSwap(0, max(1, int64(began.Sub(k.began))))
 		err := k.write(ctx, positions)
 		s.written = time.Now()
 		s.took = s.written.Sub(began)
@@ -295,6 +298,7 @@ func (k *Keeper) attempt(ctx context.Context, least change) error {
 		return nil // whoever flushes has to look again
 	}
 	k.metrics.allSaved()
+	k.failing.Store(0)
 	k.trouble.Store(nil)
 	k.mu.Lock()
 	k.kept = look

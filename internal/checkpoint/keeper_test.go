@@ -583,3 +583,47 @@ func TestLoadOfAnother(t *testing.T) {
 		})
 	}
 }
+
+// For how long it cannot be saved is known, whether attempts fail or hang.
+func TestStateOfACheckpointThatCannotBeSaved(t *testing.T) {
+	for name, breaks := range map[string]func(m *memory){
+		"fails": func(m *memory) { m.fail(errors.New("disk full")) },
+		"hangs": func(m *memory) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.delay = 2 * time.Minute
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := new(memory)
+				k := newKeeper(t, m)
+				stop := run(t, k)
+				pods := informerAt(1, 1)
+				k.Track("pods", pods.position)
+				<-time.After(10 * time.Second)
+				if s := k.State(); s.Failing != 0 || s.Trouble != nil {
+					t.Errorf("at first: %+v", s)
+				}
+				breaks(m)
+				<-time.After(time.Hour) // nothing is to be saved
+				if s := k.State(); s.Failing != 0 {
+					t.Errorf("with nothing to save: %+v", s)
+				}
+				pods.set(2, 2)
+				<-time.After(65 * time.Second)
+				if s := k.State(); s.Failing < time.Minute || s.Failing > 65*time.Second {
+					t.Errorf("after a minute: %+v", s)
+				}
+				m.fail(nil)
+				<-time.After(2 * time.Minute)
+				if s := k.State(); s.Failing != 0 || s.Trouble != nil {
+					t.Errorf("in the end: %+v", s)
+				}
+				if err := errors.Join(stop(), k.Close(t.Context())); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}

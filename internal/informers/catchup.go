@@ -2,6 +2,7 @@ package informers
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -14,12 +15,10 @@ type acknowledged chan struct{}
 func (a acknowledged) Acked(*object.Delta) { close(a) }
 
 // catchUp is the cursor: it announces each list, opens the gate for live deltas, and sends what is due in key order with
-// the room that they leave. Snapshots are its work too. every is how often one is due, 0: never. It returns when ctx ends.
-func (s *store) catchUp(ctx context.Context, every time.Duration) {
+// the room that they leave. It also begins the snapshots that are asked for, and sends them. It returns when ctx ends.
+func (s *store) catchUp(ctx context.Context) {
 	var completing *snapshot      // all of its reads are sent
 	var completed <-chan struct{} // all are acknowledged
-	again := newAlarm(every)
-	defer again.stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -31,10 +30,7 @@ func (s *store) catchUp(ctx context.Context, every time.Duration) {
 			}
 		case <-s.wake:
 		case r := <-s.requests:
-			r.answer <- s.begin(r.scope, r.namespace)
-		case <-again.c:
-			again.rang()
-			s.begin(s.scope, "") // refused while there is other work: then a minute later
+			s.begin(r)
 		}
 		if s.announceLists(ctx) != nil || s.sendDue(ctx) != nil {
 			return
@@ -54,17 +50,11 @@ func (s *store) catchUp(ctx context.Context, every time.Duration) {
 			completing, completed = s.snapshot, s.snapshot.done
 			completing.seal()
 		}
-		if !s.began.IsZero() {
-			again.at(s.began.Add(every))
-		}
 		idle := sent && s.snapshot == nil
-		sweep := idle && (s.sweep || s.retells())
+		sweep := s.sweep || s.retells()
 		s.mu.Unlock()
-		switch {
-		case sweep:
-			s.begin(s.scope, "")
-			s.wakeCursor()
-		case idle:
+		s.owe()
+		if idle && !sweep {
 			s.catchUpEnded()
 		}
 	}
@@ -116,58 +106,90 @@ func (s *store) announceLists(ctx context.Context) error {
 			return nil
 		}
 		n := s.announce[0]
-		prepared, cancel := context.WithCancel(ctx)
-		s.interrupt = cancel
 		s.mu.Unlock()
-
-		var err error
-		if n.prepare != nil {
-			err = n.prepare(prepared)
-		}
-		interrupted := prepared.Err() != nil
-		cancel()
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case err != nil && !interrupted: // nothing can be saved any more: the agent ends
+		if err := s.sendNotice(ctx, n); err != nil {
 			return err
 		}
-		s.mu.Lock()
-		if interrupted || s.listing != notListing || len(s.announce) == 0 || s.announce[0] != n {
-			s.mu.Unlock()
-			continue // a new list has begun
-		}
-		var ev *object.StreamEvent
-		if n.event != nil {
-			if ev = n.event(); ev != nil {
-				ev.History = s.history
-			}
-		}
-		s.mu.Unlock()
-
-		if ev != nil {
-			if err := s.sendStream(ctx, ev); err != nil {
-				return err
-			}
-		}
-		s.mu.Lock()
-		if len(s.announce) > 0 && s.announce[0] == n { // else a new list has begun, and another notice takes its place
-			s.announce = s.announce[1:]
-			if n.done != nil {
-				n.done()
-			}
-		}
-		s.mu.Unlock()
 	}
+}
+
+// sendNotice sends the first notice, unless a list begins meanwhile, or it begins a snapshot that is given up.
+func (s *store) sendNotice(ctx context.Context, n *notice) error {
+	limit, end := ctx, context.CancelFunc(func() {})
+	s.mu.Lock()
+	if n.begins != nil {
+		limit, end = context.WithTimeoutCause(ctx, gateWithin, fmt.Errorf("waited for %v", gateWithin))
+	}
+	defer end()
+	prepared, cancel := context.WithCancel(limit)
+	defer cancel()
+	s.interrupt = cancel
+	s.mu.Unlock()
+
+	var err error
+	if n.prepare != nil {
+		err = n.prepare(prepared)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	s.mu.Lock()
+	if !s.isFirst(n) {
+		s.mu.Unlock()
+		return nil // a new list has begun
+	}
+	switch {
+	case err != nil && n.begins != nil:
+		s.giveUp(n, err)
+		s.mu.Unlock()
+		return nil
+	case prepared.Err() != nil: // a list has begun, and ended
+		s.mu.Unlock()
+		return nil
+	case err != nil: // nothing can be saved any more: the agent ends
+		s.mu.Unlock()
+		return err
+	}
+	var ev *object.StreamEvent
+	if n.event != nil {
+		if ev = n.event(); ev != nil {
+			ev.History = s.history
+		}
+	}
+	n.sending = true
+	s.mu.Unlock()
+
+	sent := true
+	switch {
+	case ev == nil:
+	case n.begins != nil:
+		sent, err = s.sendStart(ctx, limit, n, ev)
+	default:
+		err = s.sendStream(ctx, ev)
+	}
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sent && len(s.announce) > 0 && s.announce[0] == n { // else a new list has begun, and another notice takes its place
+		s.announce = s.announce[1:]
+		if n.done != nil {
+			n.done()
+		}
+	}
+	return nil
+}
+
+// isFirst reports whether n is the notice to be sent now. The caller holds mu.
+func (s *store) isFirst(n *notice) bool {
+	return s.listing == notListing && len(s.announce) > 0 && s.announce[0] == n
 }
 
 // sendStream puts a stream event into the queue and waits until the bus has acknowledged it.
 func (s *store) sendStream(ctx context.Context, ev *object.StreamEvent) error {
-	acked := make(acknowledged)
-	d := &object.Delta{Stream: ev, Observed: s.now().UnixNano(), Acker: acked}
-	s.metrics.count(d)
-	// No object has such a key: names of resources hold no colon.
-	if err := s.lane.Put(ctx, "stream:"+s.scope, deltaOverhead, d); err != nil {
+	acked, err := s.putStream(ctx, ev)
+	if err != nil {
 		return err
 	}
 	select {
@@ -175,6 +197,26 @@ func (s *store) sendStream(ctx context.Context, ev *object.StreamEvent) error {
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+}
+
+// putStream puts a stream event into the queue. The channel is closed once the bus has acknowledged it.
+func (s *store) putStream(ctx context.Context, ev *object.StreamEvent) (acknowledged, error) {
+	acked := make(acknowledged)
+	d := &object.Delta{Stream: ev, Observed: s.now().UnixNano(), Acker: acked}
+	s.metrics.count(d)
+	// No object has such a key: names of resources hold no colon.
+	if err := s.lane.Put(ctx, "stream:"+s.scope, deltaOverhead, d); err != nil {
+		return nil, err
+	}
+	return acked, nil
+}
+
+// owe wakes takeSnapshots.
+func (s *store) owe() {
+	select {
+	case s.owed <- struct{}{}:
+	default: // it will look
 	}
 }
 

@@ -70,7 +70,8 @@ type informer struct {
 func (i *informer) run(ctx context.Context) {
 	defer close(i.ended)
 	var others sync.WaitGroup
-	others.Go(func() { i.store.catchUp(ctx, i.every) })
+	others.Go(func() { i.store.catchUp(ctx) })
+	others.Go(func() { i.takeSnapshots(ctx) })
 	others.Go(func() { i.tellProgress(ctx) })
 	logger := klog.FromContext(ctx)
 	reflector := cache.NewReflectorWithOptions(i, nil, &reflectorStore{ctx: ctx, store: i.store, informer: i}, cache.ReflectorOptions{

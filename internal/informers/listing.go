@@ -35,6 +35,10 @@ type notice struct {
 	event   func() *object.StreamEvent
 	done    func()
 	gap     bool // of lost history: where more is lost before it is acknowledged, the next one tells of both
+	// begins is a snapshot that is given up if it cannot begin in time, nil: there is none. sending: its start was handed to the queue.
+	// Both are under mu.
+	begins  *snapshot
+	sending bool
 }
 
 // beginList prepares for a list: from here on until endList, load (listAgain: compare) is called for each object of it. A list that failed
@@ -53,6 +57,13 @@ func (s *store) enterList(kind listing) {
 	s.listing = kind
 	if s.interrupt != nil {
 		s.interrupt()
+	}
+	if n := s.beginning(); n != nil {
+		if kind == listAgain && n.sending {
+			n.begins = nil // it stays
+		} else {
+			s.giveUp(n, errCatchUp)
+		}
 	}
 	s.shutGate()
 	if kind != listAgain {

@@ -300,16 +300,26 @@ func TestSnapshotWaitsForWhatLiesBefore(t *testing.T) {
 	l.hold(func(d *object.Delta) bool { return d.Op == object.Created })
 	s.put("x", "1", nil)
 	l.wait(t, "c x uid-2 -→1")
-	if _, err := l.set.Snapshot(t.Context(), "", ""); err != nil {
-		t.Fatal(err)
-	}
+	begun := make(chan error, 1)
+	go func() {
+		_, err := l.set.Snapshot(t.Context(), "", "")
+		begun <- err
+	}()
 	for range 10 {
 		_ = m.Flush(t.Context())
 		if c, _ := m.saved("configmaps"); c.Snapshot != nil && c.ResourceVersion < c.Snapshot.ResourceVersion {
 			t.Fatalf("a snapshot at %d is under way, and the checkpoint at %d", c.Snapshot.ResourceVersion, c.ResourceVersion)
 		}
 	}
+	select {
+	case err := <-begun:
+		t.Fatalf("the snapshot has begun: %v", err)
+	default:
+	}
 	l.wait(t, "c x uid-2 -→1")
 	l.acknowledge()
 	l.wait(t, "c x uid-2 -→1", "snapshot.started 2", "r a uid-1 -→1", "r x uid-2 -→1", "snapshot.completed 2")
+	if err := <-begun; err != nil {
+		t.Fatal(err)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
@@ -32,6 +33,13 @@ type snapshot struct {
 	filtered bool
 	withheld []string // keys of reads that were withheld, and may be once more by a restart
 	where    string   // the condition by which it tells of objects as a whole
+
+	// Of a snapshot of what the store holds, until its start is acknowledged.
+	request *request
+	before  struct { // what holds again if the snapshot is given up
+		began time.Time
+		sweep bool
+	}
 }
 
 // newSnapshot begins one. Its id is in those of its reads: another scope of the resource may have begun one at the same resourceVersion
@@ -95,12 +103,44 @@ func (s *store) adopt(ctx context.Context) error {
 	return s.save(ctx)
 }
 
-// acknowledgedTo tells if every delta up to rv is on the bus.
+// acknowledgedTo reports whether every delta up to rv is on the bus.
 func (s *store) acknowledgedTo(rv uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m, _ := s.ledger.Mark()
 	return m.rv >= rv
+}
+
+// awaitAcknowledged waits until every delta up to rv is on the bus.
+func (s *store) awaitAcknowledged(ctx context.Context, rv uint64) error {
+	for wait := time.Millisecond; !s.acknowledgedTo(rv); wait = min(2*wait, 100*time.Millisecond) {
+		if !sleep(ctx, wait) {
+			return fmt.Errorf("the bus has not acknowledged the changes before it: %w", context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// clearTheWay waits, while live deltas pass, for what a snapshot has to wait for once the gate is shut: that the bus acknowledges and
+// that the checkpoint can be saved. What is left to wait for then is what has come since.
+func (s *store) clearTheWay(ctx context.Context) error {
+	s.mu.Lock()
+	rv, orphan, err := s.rv, s.orphan, s.busy()
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if orphan != nil {
+		select {
+		case <-orphan:
+		case <-ctx.Done():
+			return fmt.Errorf("the bus has not acknowledged the start of the snapshot before it: %w", context.Cause(ctx))
+		}
+	}
+	if err := s.awaitAcknowledged(ctx, rv); err != nil || s.save == nil {
+		return err
+	}
+	return s.save(ctx)
 }
 
 // complete says that a snapshot is on the bus.
@@ -146,51 +186,135 @@ type begun struct {
 	err     error
 }
 
+const (
+	// beginWithin is how long a snapshot of what the store holds waits for the bus and the checkpoint while live deltas pass.
+	beginWithin = 20 * time.Second
+	// gateWithin is how long live deltas wait for a snapshot that begins. It is then given up.
+	gateWithin = 5 * time.Second
+)
+
+// ErrNotBegun says that a snapshot was given up because it could not begin in time. No change waits for it.
+var ErrNotBegun = errors.New("the snapshot cannot begin")
+
 var (
 	errNotLoaded = errors.New("its first list is not loaded yet: try again when it is")
 	errCatchUp   = errors.New("it is still catching up after a gap: try again in a moment")
 )
 
-// begin begins a snapshot of what the store holds, all of it or (scope names it) one namespace.
-func (s *store) begin(scope, namespace string) begun {
+// busy is why no snapshot of what the store holds can begin now, nil: it can. The caller holds mu.
+func (s *store) busy() error {
+	switch {
+	case !s.loaded || s.listing != notListing:
+		return errNotLoaded
+	case s.due > 0 || len(s.announce) > 0 || s.barrier != nil:
+		return errCatchUp
+	}
+	return nil
+}
+
+// begin begins a snapshot of what the store holds, all of it or (the request's scope names it) one namespace. The request is answered
+// when the start is acknowledged, or the snapshot given up.
+func (s *store) begin(r *request) {
 	// With the turn, every live delta of what the store holds is in the queue.
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.snapshot != nil:
-		return begun{started: Started{Scope: s.snapshot.scope, Snapshot: s.snapshot.id, Objects: s.snapshot.objects, Running: true}}
-	case !s.loaded || s.listing != notListing:
-		return begun{err: errNotLoaded}
-	case s.due > 0 || len(s.announce) > 0 || s.barrier != nil:
-		return begun{err: errCatchUp}
+	if snap := s.snapshot; snap != nil {
+		r.answer <- begun{started: Started{Scope: snap.scope, Snapshot: snap.id, Objects: snap.objects, Running: true}}
+		return
+	}
+	if err := s.busy(); err != nil {
+		r.answer <- begun{err: err}
+		return
 	}
 	// Ids of one scope differ by the second, should nothing else have happened.
 	began := s.now()
 	if next := s.lastSnapshot.Add(time.Second); began.Before(next) {
 		began = next
 	}
-	snap := newSnapshot(scope, namespace, s.rv, began)
+	snap := newSnapshot(r.scope, r.namespace, s.rv, began)
+	snap.request, snap.before.began, snap.before.sweep = r, s.began, s.sweep
 	s.send(snap)
 	s.shutGate()
 	n := s.started(snap)
+	n.begins = snap
 	n.prepare = func(ctx context.Context) error {
 		// A restart from below the snapshot's resourceVersion would complete it before it has sent again what lies between:
 		// a consumer would sweep what was created there.
-		for wait := time.Millisecond; !s.acknowledgedTo(snap.rv); wait = min(2*wait, 100*time.Millisecond) {
-			if !sleep(ctx, wait) {
-				return context.Cause(ctx)
-			}
+		if err := s.awaitAcknowledged(ctx, snap.rv); err != nil {
+			return err
 		}
 		return s.adopt(ctx)
 	}
+	n.done = func() {
+		r.answer <- begun{started: Started{Scope: r.scope, Snapshot: snap.id, Objects: snap.objects}}
+	}
 	s.announce = append(s.announce, n)
-	return begun{started: Started{Scope: scope, Snapshot: snap.id, Objects: snap.objects}}
+}
+
+// giveUp withdraws a snapshot that is about to begin: none of its reads was sent. The caller holds mu.
+func (s *store) giveUp(n *notice, err error) {
+	for key, e := range s.objects {
+		if e.due == dueRead {
+			s.set(key, entry{last: e.last})
+		}
+	}
+	s.line()
+	s.announce = slices.DeleteFunc(s.announce, func(other *notice) bool { return other == n })
+	snap := n.begins
+	n.begins, s.snapshot, s.began, s.sweep = nil, nil, snap.before.began, snap.before.sweep
+	snap.request.answer <- begun{err: fmt.Errorf("%w: %w", ErrNotBegun, err)}
+}
+
+// beginning is the notice of a snapshot that can still be given up, nil: there is none. The caller holds mu.
+func (s *store) beginning() *notice {
+	for _, n := range s.announce {
+		if n.begins != nil {
+			return n
+		}
+	}
+	return nil
+}
+
+// sendStart sends the start of a snapshot; sent: the bus has acknowledged it. If limit ends first, the snapshot is given up, unless a
+// list has begun meanwhile: that compares with the objects that are to be read, and the snapshot stays.
+func (s *store) sendStart(ctx, limit context.Context, n *notice, ev *object.StreamEvent) (sent bool, err error) {
+	acked, err := s.putStream(limit, ev)
+	if err == nil {
+		select {
+		case <-acked:
+			return true, nil
+		case <-limit.Done():
+			err = context.Cause(limit)
+		}
+	}
+	if ctx.Err() != nil {
+		return false, context.Cause(ctx)
+	}
+	s.mu.Lock()
+	given := n.begins != nil && s.listing == notListing
+	if given {
+		s.giveUp(n, fmt.Errorf("the bus has not acknowledged its start: %w", err))
+		if acked != nil {
+			// A start that is in the queue cannot be taken back: it comes late, and no end follows it.
+			s.orphan = acked
+		}
+	}
+	s.mu.Unlock()
+	if given || acked == nil {
+		return false, nil
+	}
+	select {
+	case <-acked:
+		return true, nil
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
 }
 
 // Snapshot has the objects of a resource ("pods", "deployments.apps"; "": all resources) in a namespace ("": all) read and
-// sent once more, while changes go on. It returns once each has begun, or was in progress.
+// sent once more, while changes go on. It returns once each has begun, was in progress, or was given up (ErrNotBegun).
 func (s *Set) Snapshot(ctx context.Context, resource, namespace string) ([]Started, error) {
 	s.mu.Lock()
 	var all []*running
@@ -221,15 +345,23 @@ func (s *Set) Snapshot(ctx context.Context, resource, namespace string) ([]Start
 		return nil, fmt.Errorf("%s is not captured; captured are: %v", what, known)
 	}
 	slices.SortFunc(all, func(a, b *running) int { return strings.Compare(a.scope, b.scope) })
+	// All at once: each waits for a save of the checkpoint, and shares it with the others.
+	begun, errs := make([]Started, len(all)), make([]error, len(all))
+	var wg sync.WaitGroup
+	for n, i := range all {
+		wg.Go(func() {
+			var err error
+			if begun[n], err = i.snapshot(ctx, namespace); err != nil {
+				errs[n] = fmt.Errorf("%s: %w", i.scope, err)
+			}
+		})
+	}
+	wg.Wait()
 	var out []Started
-	var errs []error
-	for _, i := range all {
-		started, err := i.snapshot(ctx, namespace)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", i.scope, err))
-			continue
+	for n, started := range begun {
+		if errs[n] == nil {
+			out = append(out, started)
 		}
-		out = append(out, started)
 	}
 	return out, errors.Join(errs...)
 }
@@ -240,8 +372,16 @@ func (i *informer) observes(namespace string) bool {
 		i.resource.Namespaced && (i.namespace == "" || i.namespace == namespace) && i.namespaces(namespace)
 }
 
-// snapshot asks the cursor for one.
+// snapshot asks the cursor for one. What cannot begin is given up and logged.
 func (i *informer) snapshot(ctx context.Context, namespace string) (Started, error) {
+	started, err := i.askSnapshot(ctx, namespace)
+	if errors.Is(err, ErrNotBegun) {
+		i.log.Warn("a snapshot cannot begin and is given up, changes go on", "scope", i.scope, "err", err)
+	}
+	return started, err
+}
+
+func (i *informer) askSnapshot(ctx context.Context, namespace string) (Started, error) {
 	r := &request{scope: i.scope, namespace: namespace, answer: make(chan begun, 1)}
 	if i.namespace == namespace {
 		r.namespace = "" // the scope has no other
@@ -258,17 +398,71 @@ func (i *informer) snapshot(ctx context.Context, namespace string) (Started, err
 	if snap != nil { // the cursor may be busy with it for long
 		return Started{Scope: snap.scope, Snapshot: snap.id, Objects: objects, Running: true}, nil
 	}
+	within, cancel := context.WithTimeoutCause(ctx, beginWithin, fmt.Errorf("waited for %v", beginWithin))
+	defer cancel()
+	err := i.store.clearTheWay(within)
+	if err == nil {
+		select {
+		case i.store.requests <- r:
+		case <-i.ended:
+			return Started{}, errEnded
+		case <-within.Done():
+			err = errCatchUp
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return Started{}, context.Cause(ctx)
+	case within.Err() != nil && err != nil:
+		return Started{}, fmt.Errorf("%w: %w", ErrNotBegun, err)
+	case err != nil:
+		return Started{}, err
+	}
 	select {
-	case i.store.requests <- r:
+	case b := <-r.answer:
+		return b.started, b.err
 	case <-i.ended:
 		return Started{}, errEnded
 	case <-ctx.Done():
 		return Started{}, context.Cause(ctx)
 	}
-	select {
-	case b := <-r.answer:
-		return b.started, b.err
-	case <-ctx.Done(): // it waits for a live event that waits for room
-		return Started{}, context.Cause(ctx)
+}
+
+// takeSnapshots takes those that are due, until ctx ends: every so often (0: never), and those that have to follow a gap or a changed
+// condition. One that cannot begin is tried again.
+func (i *informer) takeSnapshots(ctx context.Context) {
+	again := newAlarm(i.every)
+	defer again.stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.c:
+			again.rang()
+			_, _ = i.snapshot(ctx, "") // refused while there is other work: then a minute later
+		case <-i.store.owed:
+			for i.store.owesSnapshot() {
+				if _, err := i.snapshot(ctx, ""); err != nil && !sleep(ctx, beginWithin) {
+					return
+				}
+			}
+		}
+		if began := i.store.snapshotBegan(); !began.IsZero() {
+			again.at(began.Add(i.every))
+		}
 	}
+}
+
+// owesSnapshot reports whether a snapshot has to begin.
+func (s *store) owesSnapshot() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.snapshot == nil && s.busy() == nil && (s.sweep || s.retells())
+}
+
+// snapshotBegan is when the last snapshot of the whole scope began, zero: none has.
+func (s *store) snapshotBegan() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.began
 }

@@ -100,11 +100,12 @@ type store struct {
 	announce  []*notice     // to be acknowledged before what is due behind it
 	gate      chan struct{} // closed: open. Live deltas wait for it.
 	open      bool
-	resting   bool      // no live delta passes any more
-	snapshot  *snapshot // the one that is not on the bus to its end
-	sweep     bool      // another one is to follow
-	toldWhere string    // the condition by which the last one told of objects as a whole
-	caughtUp  bool      // all that the first list made due is on the bus
+	resting   bool         // no live delta passes any more
+	snapshot  *snapshot    // the one that is not on the bus to its end
+	sweep     bool         // another one is to follow
+	orphan    acknowledged // closed when the bus has the start of the last snapshot that was given up; nil: there is none
+	toldWhere string       // the condition by which the last one told of objects as a whole
+	caughtUp  bool         // all that the first list made due is on the bus
 
 	snapshots    bool                            // are taken
 	save         func(ctx context.Context) error // has the position saved; nil: nothing is remembered
@@ -115,6 +116,7 @@ type store struct {
 	interrupt context.CancelFunc // ends what the cursor waits for; nil: it has not begun
 	wake      chan struct{}
 	requests  chan *request // for snapshots; not buffered
+	owed      chan struct{} // of one element: takeSnapshots looks whether one is due
 }
 
 // selected answers what became of an object under selectors, the API server's or the agent's. nil: there are none, what a list
@@ -135,7 +137,7 @@ func newStore(resource *object.Resource, scope string, lane Lane, i *informer, m
 	return &store{
 		lane: lane, selected: sel, pushed: i.hasSelector(), several: i.union != "", metrics: m, resource: resource, scope: scope, prefix: resource.String() + "/", now: time.Now,
 		objects: map[string]entry{}, debts: map[string]*debt{}, ledger: newLedger(mark{}),
-		gate: make(chan struct{}), wake: make(chan struct{}, 1), requests: make(chan *request), progressed: func() {},
+		gate: make(chan struct{}), wake: make(chan struct{}, 1), requests: make(chan *request), owed: make(chan struct{}, 1), progressed: func() {},
 	}
 }
 

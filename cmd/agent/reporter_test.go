@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/queue"
+)
+
+// refusing is a place for a checkpoint, which refuses to save while err is set.
+type refusing struct {
+	checkpoint.Store
+
+	err atomic.Pointer[error]
+}
+
+func (*refusing) Lock(context.Context) (func() error, error) { return func() error { return nil }, nil }
+func (*refusing) Load(context.Context) ([]byte, error)       { return nil, nil }
+func (*refusing) String() string                             { return "checkpoint file /x" }
+
+func (s *refusing) Save(context.Context, []byte) error {
+	if err := s.err.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// A checkpoint that cannot be saved is shown at once, and makes the agent unready after a minute.
+func TestCheckpointThatCannotBeSavedIsNotReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(refusing)
+		keeper := checkpoint.NewKeeper(store, checkpoint.Identity{}, slog.New(slog.DiscardHandler), nil)
+		if err := keeper.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		set, err := idleSet(config.Default(), &rest.Config{Host: "http://127.0.0.1:1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newReporter(&capture{
+			cfg: config.Default(), flags: new(runFlags), set: set, memory: &memory{}, stdout: io.Discard,
+			queue: queue.New[*object.Delta](queue.Options{Events: 1, Bytes: 1, Workers: 1}, prometheus.NewRegistry()),
+		})
+		r.keeper.Store(keeper)
+		at := uint64(1)
+		keeper.Track("pods", func() (checkpoint.Position, bool) {
+			at++
+			return checkpoint.Position{Scope: checkpoint.Scope{Resource: "pods", ResourceVersion: at}, Acked: at}, true
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- keeper.Run(ctx) }()
+		look := func() *check {
+			ready := r.checks.look(time.Now())
+			for i := range ready.Checks {
+				if ready.Checks[i].Name == "checkpoint" {
+					return &ready.Checks[i]
+				}
+			}
+			t.Fatal("there is no such check")
+			return nil
+		}
+		<-time.After(10 * time.Second)
+		if k := look(); !k.OK {
+			t.Errorf("at first: %+v", k)
+		}
+		full := errors.New("disk full")
+		store.err.Store(&full)
+		<-time.After(20 * time.Second)
+		if k := look(); k.OK || !k.Aside || !strings.Contains(k.Detail, "disk full") {
+			t.Errorf("after some seconds: %+v", k)
+		}
+		<-time.After(50 * time.Second)
+		if k := look(); k.OK || k.Aside || !strings.HasPrefix(k.Detail, "file /x cannot be saved for 1m") || !strings.Contains(k.Detail, "disk full") {
+			t.Errorf("after a minute: %+v", k)
+		}
+		store.err.Store(nil)
+		<-time.After(20 * time.Second)
+		if k := look(); !k.OK {
+			t.Errorf("in the end: %+v", k)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
