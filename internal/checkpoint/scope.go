@@ -26,6 +26,8 @@ type Scope struct {
 	Where string `json:"where,omitempty"`
 	// Aggregated tells that another server serves the resource, by an APIService: where it is not served, its objects live on.
 	Aggregated bool `json:"aggregated,omitempty"`
+	// Definition is the uid of the CustomResourceDefinition of the resource. "": the resource is not known to have one.
+	Definition string `json:"definition,omitempty"`
 
 	// ResourceVersion is the highest below or at which every delta of the scope is acknowledged by the bus.
 	ResourceVersion uint64 `json:"resourceVersion,string"`

@@ -18,7 +18,9 @@ import (
 // their watch a moment later; so the informer goes on until it is told that the resource is not served, and what its watch has
 // not told of by then is inferred, behind a gap. Only then, and when all of it is on the bus, it is ended and forgotten.
 //
-// That a resource is not served says nothing by itself: its versions may be unserved for a while, another server may be away.
+// That a resource is not served says nothing by itself: its versions may be unserved for a while, another server may be away, or
+// the API server may have been restarted without the group. So a deletion is inferred only if the resource is known to come from a
+// definition, whose uid the checkpoint keeps, and that definition is known not to exist any more.
 
 // buryLook is how often it is looked if all of a resource that is gone is on the bus.
 const buryLook = 50 * time.Millisecond
@@ -74,10 +76,10 @@ func (b *burials) add(ctx context.Context, name string, rv uint64) {
 // Discovery found it before. The caller holds the set's mu.
 func (s *Set) unheard(all []served, unknown []string) {
 	for _, i := range s.informers {
-		if _, ok := currentVersion(all, i.resource); ok || i.silent || i.vanished.Load() != 0 || !told(unknown, i.resource.Group) || !i.isCustom() {
+		if _, ok := currentVersion(all, i.resource); ok || i.silent || i.vanished.Load() != 0 || !told(unknown, i.resource.Group) || i.isAggregated() {
 			continue
 		}
-		if at, gone := s.definitions.isGone(i.resource); gone {
+		if at, gone := s.definitions.isGone(i.resource, i.definitionUID()); gone {
 			select {
 			case s.definitions.unheard <- vanished{i.resource.String(), at}:
 			default: // the next discovery finds it again
@@ -208,6 +210,10 @@ type life struct {
 	// now; nil: nobody can be asked.
 	aggregated atomic.Bool
 	servedBy   func() (another, known bool)
+	// definition is the uid of the resource's definition, as far as it is known. definedBy returns that of the one that there
+	// is now, "": none; nil: nobody can be asked.
+	definition atomic.Pointer[string]
+	definedBy  func() string
 
 	// Of the goroutine that lists: the resourceVersion at which the resource was established, behind which its first object
 	// is, and when that was seen; 0: it is not known, or done with.
@@ -260,6 +266,22 @@ func (l *life) isAggregated() bool {
 		}
 	}
 	return l.aggregated.Load()
+}
+
+// definitionUID is the uid of the definition that the resource has, or had when it was known last. "": the resource is not
+// known to have one. It does not block.
+func (l *life) definitionUID() string {
+	known := l.definition.Load()
+	if l.definedBy != nil {
+		if uid := l.definedBy(); uid != "" && (known == nil || uid != *known) {
+			known = &uid
+			l.definition.Store(known)
+		}
+	}
+	if known == nil {
+		return ""
+	}
+	return *known
 }
 
 // isOver tells if a watch that has ended with err shows that its resource, of which the definition is deleted, is not served
@@ -384,8 +406,9 @@ func (s *Set) partGone(all []served, unknown []string) (out []*farewell) {
 		if _, ok := currentVersion(all, r); ok || c.Aggregated || !told(unknown, c.Group) {
 			continue // or it may come back
 		}
-		at, gone := s.definitions.isGone(r)
+		at, gone := s.definitions.isGone(r, c.Definition)
 		if !gone {
+			s.sayUnserved(scope)
 			continue
 		}
 		delete(s.origins, scope)
@@ -396,6 +419,16 @@ func (s *Set) partGone(all []served, unknown []string) (out []*farewell) {
 	}
 	slices.SortFunc(out, func(a, b *farewell) int { return strings.Compare(a.scope, b.scope) })
 	return out
+}
+
+// sayUnserved logs, once, that nothing is inferred from a resource of the last run that is not served. The caller holds mu.
+func (s *Set) sayUnserved(scope string) {
+	if s.saidUnserved[scope] {
+		return
+	}
+	s.saidUnserved[scope] = true
+	s.o.Log.Warn("a resource of the last run is not served now, and not known to come from a deleted CustomResourceDefinition: "+
+		"no deletion is inferred, and the scope resumes when the resource is served again", "scope", scope)
 }
 
 // sayGone says farewell to a scope whose resource is gone: nothing is known of what was in it, and nothing is there.

@@ -22,6 +22,7 @@ type customs struct {
 
 	frames  []frame                                                      // of a watch on definitions; under mu
 	defined bool                                                         // under mu
+	builtIn bool                                                         // there is no definition, although they are served; under mu
 	refused atomic.Pointer[func(w http.ResponseWriter, r *http.Request)] // answers what asks for widgets; nil: they are served
 }
 
@@ -65,7 +66,7 @@ func (s *customs) define(is bool) {
 
 func (s *customs) answer(w http.ResponseWriter, r *http.Request) bool {
 	s.mu.Lock()
-	defined, rv := s.defined, s.rv
+	defined, builtIn, rv := s.defined, s.builtIn, s.rv
 	s.mu.Unlock()
 	refused := s.refused.Load()
 	switch {
@@ -76,7 +77,7 @@ func (s *customs) answer(w http.ResponseWriter, r *http.Request) bool {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		items := ""
-		if defined {
+		if defined && !builtIn {
 			items = `{"metadata":{"name":"widgets.shop.test","uid":"crd","resourceVersion":"1","generation":1}}`
 		}
 		fmt.Fprintf(w, `{"metadata":{"resourceVersion":"%d"},"items":[%s]}`, rv, items)

@@ -35,6 +35,8 @@ const (
 	knownWithin = 10 * time.Second
 	// noticedWithin is how long a discovery waits for the definition of what it has found to come on the watch.
 	noticedWithin = 5 * time.Second
+	// deletedFor is for how long it is remembered that a definition was deleted: an informer of it may begin after that.
+	deletedFor = 10 * time.Minute
 )
 
 // definition is a CustomResourceDefinition, as far as it matters here.
@@ -63,6 +65,7 @@ type definitions struct {
 	mu       sync.Mutex
 	moved    chan struct{}          // closed and replaced when what is below changes
 	crds     map[string]*definition // by name: plural.group
+	deleted  map[string]time.Time   // names of definitions that were deleted, and not made again, while the set ran
 	at       uint64                 // resourceVersion of the list that began it, 0: it is not known what there is
 	services map[string]apiService  // by name: version.group
 	registry map[string]bool        // names of a list of APIServices that is being read
@@ -75,7 +78,7 @@ type definitions struct {
 func newDefinitions(s *Set) *definitions {
 	return &definitions{
 		set: s, woken: make(chan struct{}, 1), known: make(chan struct{}), changed: make(chan struct{}, 1), unheard: make(chan vanished, 16), moved: make(chan struct{}),
-		crds: map[string]*definition{}, services: map[string]apiService{}, early: true,
+		crds: map[string]*definition{}, deleted: map[string]time.Time{}, services: map[string]apiService{}, early: true,
 	}
 }
 
@@ -240,10 +243,11 @@ func (d *definitions) endList(rv uint64) (gone map[string]uint64, changed []stri
 	for name, was := range d.crds {
 		if d.listing[name].uid != was.uid {
 			gone[name] = rv
-			delete(d.crds, name)
+			d.remove(name)
 		}
 	}
 	for name, now := range d.listing {
+		delete(d.deleted, name)
 		if was := d.crds[name]; was == nil {
 			d.crds[name] = &now
 		} else if was.follows(&now) {
@@ -259,6 +263,28 @@ func (d *definitions) endList(rv uint64) (gone map[string]uint64, changed []stri
 		d.wake()
 	}
 	return gone, changed
+}
+
+// remove notes that a definition was deleted. The caller holds mu.
+func (d *definitions) remove(name string) {
+	delete(d.crds, name)
+	now := time.Now()
+	for of, at := range d.deleted {
+		if now.Sub(at) > deletedFor {
+			delete(d.deleted, of)
+		}
+	}
+	d.deleted[name] = now
+}
+
+// uidOf is the uid of the definition of a resource, "": there is none, or none is known.
+func (d *definitions) uidOf(r *object.Resource) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c := d.crds[r.String()]; c != nil && !d.isAggregated(r) {
+		return c.uid
+	}
+	return ""
 }
 
 // follows takes what is known of a definition now, and tells if what it defines has changed. That it is to be deleted is a
@@ -359,9 +385,10 @@ func (d *definitions) defined(typ watch.EventType, raw []byte) (name string, rv 
 	defer d.touch()
 	d.at = max(d.at, rv)
 	if typ == watch.Deleted {
-		delete(d.crds, name)
+		d.remove(name)
 		return name, rv, definitionGone, nil
 	}
+	delete(d.deleted, name)
 	now := definition{
 		uid: c.Metadata.UID, generation: c.Metadata.Generation, ending: c.Metadata.DeletionTimestamp != nil, storage: c.storage(),
 	}
@@ -459,12 +486,16 @@ func (d *definitions) bornAt(r *object.Resource) (uint64, time.Time) {
 	return 0, time.Time{}
 }
 
-// isGone tells, of a resource that is not served, that there is no definition of it: at is the resourceVersion for which that
-// is known. One that another server serves may come back.
-func (d *definitions) isGone(r *object.Resource) (at uint64, gone bool) {
+// isGone reports, of a resource that is not served, whether it came from a definition that does not exist any more: from the one
+// with that uid, or from one that was deleted while the set ran. at is the resourceVersion for which that is known. A resource that
+// another server serves may come back.
+func (d *definitions) isGone(r *object.Resource, uid string) (at uint64, gone bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.at == 0 || !d.servicesKnown || ownGroup(r.Group) || d.crds[r.String()] != nil {
+	if d.at == 0 || !d.servicesKnown || d.crds[r.String()] != nil {
+		return 0, false
+	}
+	if _, deleted := d.deleted[r.String()]; uid == "" && !deleted {
 		return 0, false
 	}
 	for name, s := range d.services {

@@ -70,10 +70,11 @@ func (s *Set) part(all []served, unknown []string, begin []*running) []*farewell
 
 // farewellOf is that to a scope, as c left it. sel is what of the resource it observed.
 func (s *Set) farewellOf(scope string, c *checkpoint.Scope, r *object.Resource, sel selection) *farewell {
+	uid := c.Definition
 	f := &farewell{
 		informer: s.newInformer(r, scope, sel, s.o.Lane(scope)), from: *c, memory: s.o.Memory, patience: s.patience, done: make(chan struct{}),
 		heirs:  func() []*running { return s.of(r) },
-		isGone: func() (uint64, bool) { return s.definitions.isGone(r) },
+		isGone: func() (uint64, bool) { return s.definitions.isGone(r, uid) },
 	}
 	if inMainEtcd(r) && !c.Aggregated {
 		f.elsewhere = func() []*running {

@@ -7,7 +7,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// ownGroup tells the groups that the API server itself serves.
+// ownGroup reports whether the API server itself serves a group. The list is that of one release of Kubernetes, so it decides what
+// is watched and which permissions that takes. It never decides whether objects were deleted (definitions.isGone).
 func ownGroup(group string) bool {
 	switch group {
 	case "", "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "apps", "authentication.k8s.io",

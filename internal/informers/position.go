@@ -117,7 +117,7 @@ func (i *informer) position() (checkpoint.Position, bool) {
 	p.Namespaces, p.LabelSelector, p.FieldSelector = i.patterns, i.labels, i.fields
 	p.Clauses, p.Redact, p.Content = i.kept(), i.redacted, i.content
 	p.Filtered = i.store.filtered.Load()
-	p.Aggregated = i.isAggregated()
+	p.Aggregated, p.Definition = i.isAggregated(), i.definitionUID()
 	p.Ignored = i.ignores
 	p.LastSeen = i.state.lastSeen()
 	return p, true

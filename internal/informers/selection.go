@@ -49,6 +49,9 @@ func (s *Set) begins(i *informer) {
 	i.store.history, i.store.began, i.store.lastSnapshot = c.History, c.SnapshotBegan, c.SnapshotBegan
 	i.state.last = c.LastSeen
 	i.aggregated.Store(c.Aggregated)
+	if c.Definition != "" {
+		i.definition.Store(&c.Definition)
+	}
 }
 
 // inherit gives those that begin and have no checkpoint one of their resource that no informer goes on from: the selection

@@ -120,12 +120,14 @@ type Set struct {
 	origins    map[string]checkpoint.Scope     // where scopes without an informer were left, by this run or the last one
 	continued  map[string]bool                 // of origins, those that this run left with nothing on its way: nothing is said again
 	remembered map[schema.GroupResource]uint32 // of what the last run observed: the history number
-	farewells  []*farewell                     // some may be said
-	served     []served                        // by the last discovery
-	unserved   []string
-	unknown    []string // group versions that the last discovery could not tell
-	discovered bool
-	failure    error // of the last discovery
+	// saidUnserved are scopes of the last run of which it was logged that their resource is not served.
+	saidUnserved map[string]bool
+	farewells    []*farewell // some may be said
+	served       []served    // by the last discovery
+	unserved     []string
+	unknown      []string // group versions that the last discovery could not tell
+	discovered   bool
+	failure      error // of the last discovery
 }
 
 // running is an informer with what ends it.
@@ -152,7 +154,7 @@ func New(o Options) (*Set, error) {
 	}
 	s := &Set{
 		o: o, walks: make(chan struct{}, concurrentWalks), lookups: newLookups(), client: c, sel: sel, vectors: newVectors(o.Registerer),
-		slots: newSlots(), outage: &outage{log: o.Log}, denials: newDenials(o.Log), informers: map[string]*running{},
+		slots: newSlots(), outage: &outage{log: o.Log}, denials: newDenials(o.Log), informers: map[string]*running{}, saidUnserved: map[string]bool{},
 		captured: make(chan struct{}), progressed: make(chan struct{}, 1), reloads: make(chan *reload), ended: make(chan struct{}),
 		patience: farewellPatience,
 	}
@@ -428,6 +430,7 @@ func (s *Set) newInformer(resource *object.Resource, scope string, sel selection
 		metrics: s.vectors.of(scope), outage: s.outage, denials: s.denials, progressed: s.lookAgain, hearing: s.hearing,
 		denied: s.namespaces.deny, progressEvery: progressEvery, ended: make(chan struct{}), life: life{prodded: make(chan struct{}, 1)},
 	}
+	i.definedBy = func() string { return s.definitions.uidOf(resource) }
 	i.servedBy = func() (bool, bool) { return s.definitions.aggregates(resource) }
 	i.store = newStore(resource, scope, i.lane, i, i.metrics)
 	i.store.filter(newFilters(resource, sel.clauses))

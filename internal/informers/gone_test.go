@@ -1,0 +1,93 @@
+package informers_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/kubecdc/kubecdc/internal/informers"
+)
+
+// serve has the API server itself serve widgets, or (false) not any more.
+func (s *customs) serve(is bool) {
+	s.do(func() { s.builtIn, s.defined = true, is })
+}
+
+// defineAnother makes another definition, which has discovery look.
+func (s *customs) defineAnother() {
+	s.do(func() {
+		s.rv++
+		s.frames = append(s.frames, frame{s.rv, fmt.Sprintf(`{"type":"ADDED","object":{"metadata":{"name":"gadgets.shop.test","uid":"another",`+
+			`"resourceVersion":"%d","generation":1}}}`+"\n", s.rv)})
+		s.changed.Broadcast()
+	})
+}
+
+// An API server that is restarted without a group of its own says nothing about the objects of that group.
+func TestGroupIsNotServedForAWhile(t *testing.T) {
+	for _, when := range []string{"over a restart", "while the set runs"} {
+		t.Run(when, func(t *testing.T) {
+			s, m := newCustoms(t), newMemory()
+			s.serve(true)
+			s.put("a", "1", nil)
+			l := live(t, s.apiServer, m, takes(widgets(nil)))
+			want := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
+			l.wait(t, want...)
+			_ = m.Flush(t.Context())
+			if when == "over a restart" {
+				l.end()
+				s.serve(false)
+				l, want = live(t, s.apiServer, m, takes(widgets(nil))), nil
+			} else {
+				s.serve(false)
+				s.defineAnother()
+				s.CloseClientConnections()
+			}
+			eventually(t, "it not to be served", func() bool {
+				for _, st := range l.set.Status() {
+					if st.Phase == informers.PhaseUnserved {
+						return true
+					}
+				}
+				return false
+			})
+			s.put("a", "2", nil)
+			s.serve(true)
+			l.wait(t, append(want, "u a uid-1 1→2")...)
+		})
+	}
+}
+
+// Nothing is inferred about a resource of which the checkpoint does not say that it came from a definition: an older release wrote
+// it.
+func TestDefinitionDeletedWhileDown(t *testing.T) {
+	for _, release := range []string{"new", "old"} {
+		t.Run("checkpoint of the "+release+" release", func(t *testing.T) {
+			s, m := newCustoms(t), newMemory()
+			s.define(true)
+			s.put("a", "1", nil)
+			l := live(t, s.apiServer, m, takes(widgets(nil)))
+			l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+			_ = m.Flush(t.Context())
+			l.end()
+			c, _ := m.saved("widgets.shop.test")
+			if c.Definition != "crd" {
+				t.Errorf("the checkpoint has the definition %q, want crd", c.Definition)
+			}
+			if release == "old" {
+				c.Definition = ""
+				m.scopes["widgets.shop.test"] = c
+			}
+			s.define(false)
+			l = live(t, s.apiServer, m, takes(widgets(nil)))
+			l.awaitPhases(t, "widgets.shop.test unserved")
+			if release == "new" {
+				l.wait(t, "gap 0 expired", "snapshot.started 0", "snapshot.completed 0")
+				return
+			}
+			l.end() // a farewell would have been begun by now
+			if _, kept := m.saved("widgets.shop.test"); !kept || len(l.deltas) > 0 {
+				t.Errorf("kept: %t, sent: %d deltas; want the scope kept, and nothing sent", kept, len(l.deltas))
+			}
+		})
+	}
+}
