@@ -95,8 +95,10 @@
 // stays until it is stored, refused, or nobody waits for it any more. A refused batch is halved until the event is alone. So is one
 // for which the connection is cut four times in a row while the broker answers on another one that stood before.
 //
-// A stream event goes to each partition of every topic that objects of its resource go to. With {namespace} in the template
-// these are the topics that exist then, by a list that is up to half a minute old, and all that this agent has used. The
+// A stream event goes to each partition of every topic that objects of its resource go to, but progress with {namespace} in the
+// template: see progressTopics. Gaps and snapshots' events wait for all partitions. Progress waits for progressWait; a partition
+// that does not have it then keeps it in its queue, before all later events, and gets no second one of the scope until it has it. With {namespace} in the template
+// these are the topics that exist then, by a list that is up to half a minute old, and all that this agent has in memory. The
 // readers of a topic that is born later see its snapshot's read events without snapshot.started, and its
 // snapshot.completed if it comes after the birth.
 //
@@ -126,8 +128,8 @@
 //
 // # Goroutines
 //
-// HTTP.Run: itself, and with batches the senders. Kafka.Run: one that looks at the cluster, and one for each partition that
-// is known; those that use a connection use it themselves. NATS.Run: itself, a sweeper (overdue acknowledgements, stuck
+// HTTP.Run: itself, and with batches the senders. Kafka.Run: one that looks at the cluster, and one for each partition of
+// a topic that is in memory; those that use a connection use it themselves. NATS.Run: itself, a sweeper (overdue acknowledgements, stuck
 // calls; every 100 ms while calls are on their way), one that breaks the connection at the end, one that connects and checks
 // the stream, and nats.go's own (reader, flusher, callbacks, the subscription's). Pump.Run: its workers. All have ended when
 // Run returns. net/http has two for each connection, which end moments after it is closed.

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/object"
 )
 
 // KafkaWorkers is how many events should be on their way to Kafka at once: what waits for a partition makes up its next
@@ -66,9 +67,10 @@ type Kafka struct {
 	look       chan struct{} // room for one: look at the cluster; a full one says so already. Never closed.
 	ended      chan struct{} // closed when Run has ended
 
-	mu      sync.Mutex
-	topics  map[string]*topic
-	trouble map[string]error // by topic, or topic and partition; "": the cluster
+	mu       sync.Mutex
+	topics   map[string]*topic
+	trouble  map[string]error     // by topic, or topic and partition; "": the cluster
+	progress map[string]time.Time // by source and scope: when a progress went to all topics of it
 
 	listing  chan struct{} // held by whoever reads or writes listed. Never closed.
 	listed   []string
@@ -128,7 +130,7 @@ func NewKafka(cfg KafkaConfig, log *slog.Logger, m *Metrics) (*Kafka, error) {
 		look:    make(chan struct{}, 1),
 		ended:   make(chan struct{}),
 		topics:  map[string]*topic{},
-		trouble: map[string]error{},
+		trouble: map[string]error{}, progress: map[string]time.Time{},
 		listing: make(chan struct{}, 1),
 
 		absentToBeGone: absentToBeGone,
@@ -137,10 +139,10 @@ func NewKafka(cfg KafkaConfig, log *slog.Logger, m *Metrics) (*Kafka, error) {
 	k.current.Store(&view{old: make(chan struct{})})
 	k.controller.Store(-1)
 	if name, ok := names.Fixed(); ok {
-		k.topicOf([]byte(name)).waiting++ // for ever: they are looked for before the first event
+		k.acquire([]byte(name)) // for ever: they are looked for before the first event
 	}
 	if dead != "" {
-		k.topicOf([]byte(dead)).waiting++
+		k.acquire([]byte(dead))
 	}
 	return k, nil
 }
@@ -231,7 +233,7 @@ func (k *Kafka) setTrouble(about string, err error) {
 func (k *Kafka) setTroubleOf(t *topic, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if t.waiting > 0 || t.partitions.Load() != nil {
+	if t.wanted() {
 		k.trouble[t.name] = err
 	}
 }
@@ -246,9 +248,12 @@ func (k *Kafka) clearTrouble(about string) {
 }
 
 // Publish implements Publisher. It waits for Run to have connected. A stream event it hands to every partition of every
-// topic that objects of its resource go to, and returns when all of them have it.
+// topic that objects of its resource go to, and returns when all of them have it; for progress see publishProgress.
 func (k *Kafka) Publish(ctx context.Context, ev *encode.Event) error {
-	if ev.Delta.Stream != nil {
+	switch d := ev.Delta; {
+	case d.Stream != nil && d.Stream.Kind == object.Progress:
+		return k.publishProgress(ctx, ev)
+	case d.Stream != nil:
 		return k.publishStream(ctx, ev)
 	}
 	var buf [maxTopic + 1]byte
@@ -259,7 +264,9 @@ func (k *Kafka) publishTo(ctx context.Context, ev *encode.Event, name []byte, to
 	if len(name) > maxTopic {
 		return fmt.Errorf("publish %s: %w: its topic would have %d bytes, Kafka allows %d: shorten bus.kafka.topic", ev.ID, ErrRefused, len(name), maxTopic)
 	}
-	t := k.topicOf(name)
+	t := k.acquire(name)
+	defer k.release(t)
+	t.written.Store(time.Now().UnixNano())
 	all, err := k.wait(ctx, t, false)
 	if err != nil {
 		return err
@@ -269,6 +276,9 @@ func (k *Kafka) publishTo(ctx context.Context, ev *encode.Event, name []byte, to
 	r.load(ev, ev.PartitionKey, tombstones)
 	if err := p.publish(ctx, r); err != nil {
 		return publishError(ev, p, err)
+	}
+	if k.topicNames.Varies() && t.name != k.deadTopic {
+		t.ledger.stored(ev)
 	}
 	return nil
 }
@@ -283,11 +293,13 @@ func publishError(ev *encode.Event, p *partition, err error) error {
 
 func (k *Kafka) publishStream(ctx context.Context, ev *encode.Event) error {
 	for {
-		topics, mayGo, err := k.streamTopics(ctx, ev.Delta)
+		names, mayGo, err := k.streamTopics(ctx, ev.Delta)
 		if err != nil {
 			return fmt.Errorf("publish %s: %w", ev.ID, err)
 		}
+		topics := k.acquireAll(names)
 		taken, err := k.publishEverywhere(ctx, ev, topics, mayGo)
+		k.releaseAll(topics)
 		if err != nil || taken {
 			return err
 		}
@@ -297,12 +309,7 @@ func (k *Kafka) publishStream(ctx context.Context, ev *encode.Event) error {
 // publishEverywhere publishes a stream event to every partition of topics. Where mayGo is set, a topic that is deleted
 // meanwhile need not have it; taken reports whether one has.
 func (k *Kafka) publishEverywhere(ctx context.Context, ev *encode.Event, topics []*topic, mayGo bool) (taken bool, err error) {
-	type sent struct {
-		p *partition
-		r *record
-	}
 	var all []sent
-	var key []byte
 	for _, t := range topics {
 		var partitions []*partition
 		if partitions, err = k.wait(ctx, t, mayGo); errors.Is(err, errTopicGone) {
@@ -310,13 +317,9 @@ func (k *Kafka) publishEverywhere(ctx context.Context, ev *encode.Event, topics 
 			continue
 		}
 		for i := 0; i < len(partitions) && err == nil; i++ {
-			p := partitions[i]
-			key = append(append(key[:0], ev.PartitionKey...), '/')
-			key = strconv.AppendInt(key, int64(p.index), 10)
-			r := k.record()
-			r.load(ev, key, false)
-			if err = p.enqueue(r); err == nil {
-				all = append(all, sent{p, r})
+			var s sent
+			if s, err = k.enqueueStream(ev, partitions[i]); err == nil {
+				all = append(all, s)
 			}
 		}
 		if err != nil {
@@ -333,6 +336,20 @@ func (k *Kafka) publishEverywhere(ctx context.Context, ev *encode.Event, topics 
 		}
 	}
 	return taken, err
+}
+
+// sent is a record that a partition has been handed.
+type sent struct {
+	p *partition
+	r *record
+}
+
+// enqueueStream hands a stream event to a partition, under the key of that partition.
+func (k *Kafka) enqueueStream(ev *encode.Event, p *partition) (sent, error) {
+	key := append(slices.Clone(ev.PartitionKey), '/')
+	r := k.record()
+	r.load(ev, strconv.AppendInt(key, int64(p.index), 10), false)
+	return sent{p, r}, p.enqueue(r)
 }
 
 // DeadLetters publishes to the topic of what is refused; nil: none is configured.

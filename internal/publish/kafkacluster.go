@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"sync/atomic"
@@ -49,14 +50,21 @@ func (v *view) leader(topic string, partition int32) (net.Addr, error) {
 	return addr, nil
 }
 
-// topic is one that we write to. It is never forgotten.
+// topic is one that we write to. It is forgotten when it has not been used for long, see evict.
 type topic struct {
 	name       string
 	ready      chan struct{} // closed when partitions is set
 	maxBatch   atomic.Int64  // bytes that a batch may have; less than ceiling after the broker has refused one
 	ceiling    atomic.Int64  // bytes
 	partitions atomic.Pointer[[]*partition]
-	waiting    int // calls that wait for ready: without any, a topic that is not is not looked for. Kafka.mu is held.
+	running    context.Context    //nolint:containedctx // its partitions run until it ends
+	end        context.CancelFunc // ends running; nil: it has not begun
+
+	// users are calls that hold it. Kafka.mu is held when it is raised, so with that and no users nobody holds it.
+	users   atomic.Int32
+	used    atomic.Int64 // when a call let go of it last, in nanoseconds since 1970
+	written atomic.Int64 // when a call had an event of an object for it last, the same; 0: never
+	ledger  progressLedger
 
 	gone   atomic.Bool  // it is not there, and not just for a moment
 	missed atomic.Bool  // a partition has looked for it in vain
@@ -96,20 +104,6 @@ func (k *Kafka) pause(ctx context.Context, seen *view, d time.Duration) error {
 	return nil
 }
 
-// topicOf is the topic of that name, which is looked up and made ready for writing if it is not yet.
-func (k *Kafka) topicOf(name []byte) *topic {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	t := k.topics[string(name)]
-	if t == nil {
-		t = &topic{name: string(name), ready: make(chan struct{})}
-		t.bound(defaultMaxBatch)
-		k.topics[t.name] = t
-		k.refresh()
-	}
-	return t
-}
-
 // bound says how many bytes a batch of t may have.
 func (t *topic) bound(n int64) {
 	n = min(n, largestBatch)
@@ -134,7 +128,7 @@ func (t *topic) grow() {
 	}
 }
 
-// wait waits until t can be written to; where mayGo is set, or until it is known not to be there: errTopicGone.
+// wait waits until t, which the caller has acquired, can be written to; where mayGo is set, or until it is known not to be there: errTopicGone.
 func (k *Kafka) wait(ctx context.Context, t *topic, mayGo bool) ([]*partition, error) {
 	if mayGo { // it was there when topics were listed, whatever was seen before that
 		t.absent.Store(0)
@@ -145,17 +139,7 @@ func (k *Kafka) wait(ctx context.Context, t *topic, mayGo bool) ([]*partition, e
 		return *t.partitions.Load(), nil
 	default:
 	}
-	k.mu.Lock()
-	t.waiting++
-	k.mu.Unlock()
 	k.refresh()
-	defer func() {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if t.waiting--; t.waiting == 0 && t.partitions.Load() == nil {
-			delete(k.trouble, t.name)
-		}
-	}()
 	look, stop := lookNowAndThen(mayGo)
 	defer stop()
 	for {
@@ -181,18 +165,6 @@ func lookNowAndThen(wanted bool) (<-chan time.Time, func()) {
 	}
 	t := time.NewTicker(topicPause)
 	return t.C, t.Stop
-}
-
-func (k *Kafka) wanted() []*topic {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	all := make([]*topic, 0, len(k.topics))
-	for _, t := range k.topics {
-		if t.waiting > 0 || t.partitions.Load() != nil {
-			all = append(all, t)
-		}
-	}
-	return all
 }
 
 // manage looks at the cluster whenever asked to, and every minute. It makes topics ready and starts their partitions in g.
@@ -246,6 +218,7 @@ func (k *Kafka) manage(ctx context.Context, g *errgroup.Group) error {
 			for _, t := range topics {
 				t.grow()
 			}
+			k.evict(time.Now())
 		case <-ctx.Done():
 			return nil
 		}
@@ -368,7 +341,11 @@ func (k *Kafka) arrange(ctx context.Context, g *errgroup.Group, topics []*topic,
 			k.clearTrouble(t.name)
 			k.open(ctx, g, t, len(f.Partitions))
 			close(t.ready)
-			k.log.Info("topic found", "topic", t.name, "partitions", len(f.Partitions))
+			level := slog.LevelInfo
+			if k.topicNames.Varies() && t.written.Load() == 0 && t.name != k.deadTopic {
+				level = slog.LevelDebug // a topic that is evicted comes back for progress again and again
+			}
+			k.log.Log(ctx, level, "topic found", "topic", t.name, "partitions", len(f.Partitions))
 		case len(f.Partitions) > len(*known):
 			k.open(ctx, g, t, len(f.Partitions))
 			k.log.Warn("topic has grown: objects move to other partitions, and a reader may see an object's later records before its earlier ones",
@@ -396,11 +373,14 @@ func (k *Kafka) open(ctx context.Context, g *errgroup.Group, t *topic, n int) {
 	var all []*partition
 	if known := t.partitions.Load(); known != nil {
 		all = slices.Clone(*known)
+	} else {
+		t.running, t.end = context.WithCancel(ctx)
 	}
+	running := t.running
 	for i := len(all); i < n; i++ {
 		p := &partition{k: k, topic: t, index: int32(i), about: fmt.Sprintf("%s/%d", t.name, i), wake: make(chan struct{}, 1), producer: producer{id: -1}}
 		all = append(all, p)
-		g.Go(func() error { return p.run(ctx) })
+		g.Go(func() error { return p.run(running) })
 	}
 	t.partitions.Store(&all)
 }
@@ -408,32 +388,32 @@ func (k *Kafka) open(ctx context.Context, g *errgroup.Group, t *topic, n int) {
 // streamTopics are those that a stream event goes to: all that objects of its resource go to. That of cluster-scoped
 // objects is one of them only where it exists, or where none does: some topic must take it. mayGo reports that a topic which
 // is deleted before it has the event need not have it.
-func (k *Kafka) streamTopics(ctx context.Context, d *object.Delta) (topics []*topic, mayGo bool, err error) {
+func (k *Kafka) streamTopics(ctx context.Context, d *object.Delta) (names []string, mayGo bool, err error) {
 	own := k.topicNames.Append(nil, d)
 	if len(own) > maxTopic {
 		return nil, false, fmt.Errorf("%w: its topic would have %d bytes, Kafka allows %d: shorten bus.kafka.topic", ErrRefused, len(own), maxTopic)
 	}
 	if !k.topicNames.Varies() {
-		return []*topic{k.topicOf(own)}, false, nil
+		return []string{string(own)}, false, nil
 	}
-	names, err := k.list(ctx)
+	all, err := k.list(ctx)
 	if err != nil {
 		return nil, false, err
 	}
-	for _, name := range names {
+	for _, name := range all {
 		if k.topicNames.Match(name, d.Stream.Resource) {
-			topics = append(topics, k.topicOf([]byte(name)))
+			names = append(names, name)
 		}
 	}
-	for _, t := range k.wanted() { // those that were born since, and not those that were deleted
-		if !slices.Contains(topics, t) && t.partitions.Load() != nil && !t.gone.Load() && k.topicNames.Match(t.name, d.Stream.Resource) {
-			topics = append(topics, t)
+	for _, t := range k.wanted() { // those that were created since, and not those that were deleted
+		if !slices.Contains(names, t.name) && t.partitions.Load() != nil && !t.gone.Load() && k.topicNames.Match(t.name, d.Stream.Resource) {
+			names = append(names, t.name)
 		}
 	}
-	if len(topics) == 0 {
-		return []*topic{k.topicOf(own)}, false, nil
+	if len(names) == 0 {
+		return []string{string(own)}, false, nil
 	}
-	return topics, k.cfg.Create == nil, nil // one that is missed is created again otherwise
+	return names, k.cfg.Create == nil, nil // one that is missed is created again otherwise
 }
 
 // list is all topics of the cluster, as of at most listAge ago.

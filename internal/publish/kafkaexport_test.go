@@ -1,6 +1,9 @@
 package publish
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/sasl"
 
@@ -14,10 +17,23 @@ func (k *Kafka) SetRoundTripper(rt kafka.RoundTripper) { k.net = rt }
 func (k *Kafka) SetAbsentToBeGone(n int32) { k.absentToBeGone = n }
 
 // MaxBatch is how many bytes a batch of a topic may have now.
-func (k *Kafka) MaxBatch(topic string) int64 { return k.topicOf([]byte(topic)).maxBatch.Load() }
+func (k *Kafka) MaxBatch(topic string) int64 { return k.known(topic).maxBatch.Load() }
 
 // Grow is what happens each minute to what MaxBatch returns.
-func (k *Kafka) Grow(topic string) { k.topicOf([]byte(topic)).grow() }
+func (k *Kafka) Grow(topic string) { k.known(topic).grow() }
+
+// Topics are the names of the topics that are in memory.
+func (k *Kafka) Topics() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Sorted(maps.Keys(k.topics))
+}
+
+func (k *Kafka) known(topic string) *topic {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.topics[topic]
+}
 
 // PartitionOf is the partition of a key.
 func PartitionOf(key []byte, partitions int) int { return partitionOf(key, partitions) }

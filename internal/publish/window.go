@@ -9,7 +9,7 @@ import (
 // logWindow is how long further log lines of one kind are held back after the first.
 const logWindow = time.Minute
 
-// window lets the first of each kind through per logWindow and counts the others. It keeps one entry per kind for ever:
+// window lets the first of each kind through per logWindow and counts the others. It keeps one entry per kind until forget:
 // kinds are a fixed few, or as many as there are resources.
 type window struct {
 	mu    sync.Mutex
@@ -41,6 +41,13 @@ func (w *window) first(kind string) (suppressed int, ok bool) {
 	suppressed = e.suppressed
 	e.suppressed, e.until = 0, now.Add(logWindow)
 	return suppressed, true
+}
+
+// forget drops the entry of a kind that does not come again.
+func (w *window) forget(kind string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.kinds, kind)
 }
 
 // backoff grows from first to limit by doubling, half of it random.

@@ -50,6 +50,9 @@ func (c *copies) come(r *Record, s *slot) (slots, late []*slot, complete bool) {
 		late = append(late, before) // a copy of the copy
 	}
 	h.partitions[id] = s
+	if r.Sparse {
+		late = append(late, s) // if it is lost with this process, the next one says more
+	}
 	if len(h.partitions) < r.Copies {
 		return nil, late, false
 	}

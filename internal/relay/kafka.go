@@ -297,6 +297,8 @@ func (s *Kafka) record(m *kafka.Message) *Record {
 	}
 	if r.Event != nil && r.Event.Stream != nil {
 		r.Copies = s.copies(m.Topic, r.Event)
+		// Once an hour it goes to all topics, else to those alone in which something has happened.
+		r.Sparse = r.Event.Type == consume.TypeProgress && s.topics.Varies()
 	}
 	return r
 }

@@ -326,6 +326,36 @@ func TestCompletedWaitsForTheLastPartition(t *testing.T) {
 	}
 }
 
+// From topics of namespaces, progress goes on when all topics have it. One that some of them have does not hold the cursor.
+func TestProgressOfSomeTopicsHoldsNothing(t *testing.T) {
+	in := func(topic string, r *relay.Record) *relay.Record {
+		r.Name, r.Sparse = topic, r.Event.Stream != nil
+		return r
+	}
+	to := newTarget()
+	m := &memory{records: []*relay.Record{
+		in("a", copyOf(t, 0, 2, 0, streamEvent("progress", 5))),
+		in("b", copyOf(t, 0, 2, 0, streamEvent("progress", 5))),
+		in("a", copyOf(t, 0, 2, 1, streamEvent("progress", 6))),
+		in("a", copyOf(t, 0, 2, 2, streamEvent("progress", 7))),
+		in("b", copyOf(t, 0, 2, 1, eventOf("read", "shop", "b", 8))),
+		in("a", copyOf(t, 0, 2, 3, streamEvent("progress", 9))),
+		in("b", copyOf(t, 0, 2, 2, streamEvent("progress", 9))),
+		in("a", copyOf(t, 0, 2, 4, streamEvent("progress", 10))),
+	}}
+	r := start(t, relay.Options{Name: "r", Source: m, Target: to})
+	to.wait(t, 3)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"configmaps/progress/5", "configmaps/uid-shop-b/8", "configmaps/progress/9"}, to.ids()); diff != "" {
+		t.Errorf("delivered (-want +got):\n%s", diff)
+	}
+	if got := m.saved[relay.Place{Name: "a"}]; got != 4 {
+		t.Errorf("mark of topic a: %d, want 4", got)
+	}
+}
+
 func TestCompletedWaitsForAllTopicsOfItsResource(t *testing.T) {
 	in := func(topic string, r *relay.Record) *relay.Record {
 		r.Name = topic

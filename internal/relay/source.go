@@ -47,6 +47,8 @@ type Record struct {
 
 	// Copies are how many partitions have a copy of an event about the stream: 1 on JetStream.
 	Copies int
+	// Sparse reports that there may be fewer: the cursor does not wait for the others.
+	Sparse bool
 	// Number counts the records that the relay has read: what is lower came earlier.
 	Number uint64
 }

@@ -139,9 +139,11 @@ type scope struct {
 
 // Progress is what the last progress event of a scope says.
 type Progress struct {
-	// Time is when the agent said so: it lives, and so does the watch on this scope. It says so each minute.
+	// Time is when the agent said so: it lives, and so does the watch on this scope. It says so each minute; on Kafka in a quiet
+	// topic of a namespace about once an hour.
 	Time time.Time
-	// ResourceVersion is the highest of which it was said: all changes up to it are in the stream, before that event.
+	// ResourceVersion is the highest of which it was said: all changes up to it are in the stream, before that event. On Kafka: all
+	// that go to the partition that this event was read from, so keep a Tracker for each.
 	ResourceVersion string
 	History         uint32 // see Event.History
 }
@@ -187,7 +189,7 @@ func (t *Tracker) All() iter.Seq[Object] {
 
 // Progress is the last progress of a scope, as in Event.Source and Event.Scope; false: there was none yet. It tells silence
 // from death: where nothing changes the agent still says each minute how far it is, and where it does not, for a few
-// minutes of the wall clock, it or the way to it is down.
+// minutes of the wall clock, it or the way to it is down. For a topic of a namespace on Kafka wait 65 minutes.
 func (t *Tracker) Progress(source, scope string) (Progress, bool) {
 	resource := scope
 	if i := strings.IndexAny(scope, "/?"); i >= 0 {

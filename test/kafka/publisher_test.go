@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -246,6 +247,92 @@ func TestPublisherReplacesOldTimestamps(t *testing.T) {
 	checkVersions(t, c, "aged", 50, 2)
 	if log := a.log.String(); !strings.Contains(log, "reason=timestamp") || strings.Contains(log, "ERROR") {
 		t.Errorf("the log:\n%s", log)
+	}
+}
+
+// sizes are numbers of the environment variable, or these.
+func sizes(t *testing.T, variable string, otherwise ...int) []int {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return otherwise
+	}
+	var all []int
+	for part := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(part)
+		if err != nil {
+			t.Fatalf("%s=%q: want numbers", variable, text)
+		}
+		all = append(all, n)
+	}
+	if len(all) != len(otherwise) {
+		t.Fatalf("%s=%q: want %d numbers", variable, text, len(otherwise))
+	}
+	return all
+}
+
+// Where nothing happens, a minute costs each scope a record in each partition of one topic, however many topics there are.
+// AT_REST=20,12,10 has 20 namespaces, 12 partitions and 10 scopes.
+func TestPublisherAtRest(t *testing.T) {
+	size := sizes(t, "AT_REST", 4, 3, 2)
+	namespaces, partitions, scopes := size[0], size[1], size[2]
+	c := kafka.Start(t, kafka.Options{})
+	a := startPublisher(t, publish.KafkaConfig{
+		Brokers: c.Brokers(), Topic: "rest.{namespace}", Create: &publish.KafkaTopic{Partitions: partitions, ReplicationFactor: 1},
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	publishEach := func(n int, event func(i int) *encode.Event) {
+		t.Helper()
+		var wg sync.WaitGroup
+		for i := range n {
+			wg.Go(func() {
+				if err := a.Publish(ctx, event(i)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	resource := func(i int) *object.Resource {
+		return &object.Resource{Version: "v1", Name: "r" + strconv.Itoa(i), Kind: "R", Namespaced: true}
+	}
+	publishEach(namespaces*scopes, func(i int) *encode.Event {
+		r := resource(i % scopes)
+		ev := version("o"+strconv.Itoa(i), 1)
+		ev.Delta.Ref, ev.Delta.Scope = object.NewRef(r, "n"+strconv.Itoa(i/scopes), "a", "uid"), r.Name
+		ev.Delta.ResourceVersion = 7
+		return ev
+	})
+	count := func() (records int) {
+		t.Helper()
+		for i := range namespaces {
+			all, err := c.Records(ctx, "rest.n"+strconv.Itoa(i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, one := range all {
+				records += len(one)
+			}
+		}
+		return records
+	}
+	before := count()
+	for minute, want := range []int{namespaces * partitions * scopes, partitions * scopes, partitions * scopes} {
+		publishEach(scopes, func(i int) *encode.Event {
+			r := resource(i)
+			stream := &object.StreamEvent{Kind: object.Progress, Resource: r, Scope: r.Name, ResourceVersion: 7}
+			return &encode.Event{
+				Delta: &object.Delta{Stream: stream, Observed: time.Now().UnixNano()}, ID: fmt.Appendf(nil, "%s/%d", r.Name, minute),
+				PartitionKey: []byte(r.Name), ContentType: "application/cloudevents+json", Body: []byte("progress"),
+			}
+		})
+		now := count()
+		t.Logf("minute %d: %d records", minute, now-before)
+		if now-before != want {
+			t.Errorf("minute %d: %d records, want %d", minute, now-before, want)
+		}
+		before = now
 	}
 }
 
