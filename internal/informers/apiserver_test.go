@@ -196,6 +196,11 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// isList reports whether a request is a list of objects or a probe, and no watch.
+func isList(r *http.Request) bool {
+	return strings.HasSuffix(r.URL.Path, "/configmaps") && r.URL.Query().Get("watch") == ""
+}
+
 func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	selector, _ := labels.Parse(q.Get("labelSelector"))

@@ -38,6 +38,9 @@ type lookout struct {
 	failed func()
 	absent func() // as failed, where the resource is not served
 
+	probed   time.Time // when it was asked last whether history is the one before
+	doubtful bool      // a watch has ended since
+
 	refused func(err error) // says that it may not be read; nil: that is said as of what is defined
 	denied  bool            // that was said
 }
@@ -142,12 +145,24 @@ func (l *lookout) watches(ctx context.Context, rv uint64) error {
 			return context.Cause(ctx)
 		}
 		// Who was away may have come back with another history.
-		meta, err := (&lookout{client: l.client, resource: l.resource, accept: l.accept, item: func([]byte) error { return nil }}).
-			page(ctx, metav1.ListOptions{Limit: 1})
-		if now, perr := strconv.ParseUint(meta.ResourceVersion, 10, 64); err == nil && perr == nil && now < rv {
+		l.doubtful = true
+		if time.Since(l.probed) >= probeEvery && l.rewound(ctx, rv) {
 			return apierrors.NewResourceExpired(errRewound.Error())
 		}
 	}
+}
+
+// rewound reports whether history has not come to rv. Where there is no answer, nothing is claimed, and the doubt remains.
+func (l *lookout) rewound(ctx context.Context, rv uint64) bool {
+	l.probed = time.Now()
+	meta, err := (&lookout{client: l.client, resource: l.resource, accept: l.accept, item: func([]byte) error { return nil }}).
+		page(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return false
+	}
+	now, err := listVersion(meta.ResourceVersion)
+	l.doubtful = err != nil
+	return err == nil && now < rv
 }
 
 // watch follows one HTTP watch. rv moves along. A nil error: it ended cleanly.
@@ -163,6 +178,7 @@ func (l *lookout) watch(ctx context.Context, rv *uint64) error {
 		return err
 	}
 	defer body.Close()
+	waited := false // an object has waited for a probe
 	frames := object.NewFrames(body, maxObject)
 	for {
 		typ, raw, err := frames.Next()
@@ -180,6 +196,10 @@ func (l *lookout) watch(ctx context.Context, rv *uint64) error {
 			}
 			return &apierrors.StatusError{ErrStatus: s}
 		case watch.Added, watch.Modified, watch.Deleted:
+			if l.doubtful && !waited && l.rewound(ctx, *rv) {
+				return apierrors.NewResourceExpired(errRewound.Error())
+			}
+			waited = true
 			if err := l.event(t, raw); err != nil {
 				return err
 			}

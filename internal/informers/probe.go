@@ -29,33 +29,68 @@ import (
 // probeTimeout bounds the questions about history: a watch waits for their answers.
 const probeTimeout = 10 * time.Second
 
-// rewound tells if the history behind the API server is not the one that was followed so far. It asks only in doubt. Where
-// the API server does not answer, nothing is claimed, and the doubt remains for the next watch.
-func (w *liveWatch) rewound(ctx context.Context) bool {
+// probeEvery is how often history is asked for at most while nothing happens: a watch that is closed all the time must not cost a list each
+// time. The first object on a watch that was not probed waits for a probe of its own.
+const probeEvery = time.Minute
+
+// probeDue reports whether a probe may be made although nothing happens.
+func (w *liveWatch) probeDue() bool { return time.Since(w.probed) >= probeEvery }
+
+// rewound reports whether the history behind the API server is not the one that was followed so far. It asks only in doubt. Where
+// the API server does not answer, nothing is claimed, and the doubt remains. thorough: it also asks what a single list cannot tell.
+func (w *liveWatch) rewound(ctx context.Context, thorough bool) bool {
 	if !w.doubtful {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
+	w.probed = time.Now()
+	same, settled, err := w.compare(ctx, thorough)
+	if err != nil {
+		w.informer.noteError("probe", err)
+		w.doubtful = !neverTold(err)
+		w.unanswered = time.Now()
+		return false
+	}
+	w.doubtful = !settled
+	return !same
+}
+
+// compare compares what was seen with what is there. settled: nothing more can be found out. Most often one list tells: the
+// resourceVersion now, and that the object which was seen last is as it was.
+func (w *liveWatch) compare(ctx context.Context, thorough bool) (same, settled bool, err error) {
 	i := w.informer
 	since, err := strconv.ParseUint(w.rv, 10, 64)
 	if err != nil {
-		return false
+		return true, true, nil
 	}
-	now, err := i.latest(ctx)
-	same := now >= since
-	if err == nil && same && w.witness != nil {
-		var told bool
-		same, told, err = i.sameHistory(ctx, w.witness)
-		same = same || !told
+	if err := i.lookups.Wait(ctx); err != nil {
+		return true, false, err
 	}
-	if err != nil {
-		i.noteError("probe", err)
-		w.doubtful = !neverTold(err)
-		return false
+	if w.witness == nil || w.witnessHidden {
+		now, err := i.latest(ctx)
+		return now >= since, true, err
 	}
-	w.doubtful = false
-	return !same
+	o := w.witness.object
+	f, now, err := i.look(ctx, question{ref: o.Ref}, metav1.ListOptions{Limit: 1})
+	switch {
+	case errors.Is(err, errNotTold), err != nil && neverTold(err):
+		w.witnessHidden = true
+		return w.compare(ctx, thorough)
+	case err != nil:
+		return true, false, err
+	case now < since:
+		return false, true, nil
+	case w.witness.gone && f == nil && !thorough:
+		return true, false, nil // it may have been deleted once more, in another history
+	case !w.witness.gone && f != nil && sameVersion(f.object, o):
+		return true, true, nil
+	}
+	if err := i.lookups.Wait(ctx); err != nil {
+		return true, false, err
+	}
+	same, told, err := i.sameHistory(ctx, w.witness)
+	return same || !told, true, err
 }
 
 // latest is the resourceVersion now, as etcd has it.
@@ -65,9 +100,14 @@ func (i *informer) latest(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	rv, err := strconv.ParseUint(meta.ResourceVersion, 10, 64)
+	return listVersion(meta.ResourceVersion)
+}
+
+// listVersion is the resourceVersion of a list.
+func listVersion(text string) (uint64, error) {
+	rv, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || rv == 0 {
-		return 0, fmt.Errorf("%w: its list has the resourceVersion %q, which is not a number", errRefused, meta.ResourceVersion)
+		return 0, fmt.Errorf("%w: its list has the resourceVersion %q, which is not a number", errRefused, text)
 	}
 	return rv, nil
 }
@@ -107,6 +147,10 @@ func (i *informer) sameHistory(ctx context.Context, w *witness) (same, told bool
 	case w.gone: // or the server gives deletions no version of their own
 		return false, f.object.ResourceVersion != o.ResourceVersion, nil
 	}
-	is := f.object
-	return is.Ref.UID == o.Ref.UID && is.ResourceVersion == o.ResourceVersion && is.Managed == o.Managed, true, nil
+	return sameVersion(f.object, o), true, nil
+}
+
+// sameVersion reports whether a and b are one version of one object.
+func sameVersion(a, b *object.Object) bool {
+	return a.Ref.UID == b.Ref.UID && a.ResourceVersion == b.ResourceVersion && a.Managed == b.Managed
 }

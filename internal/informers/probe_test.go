@@ -2,6 +2,7 @@ package informers_test
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubecdc/kubecdc/internal/informers"
 )
 
 // restore takes the server back to resourceVersion rv, as a copy of etcd does.
@@ -233,4 +236,139 @@ func TestHistoryCannotBeAsked(t *testing.T) {
 			})
 		})
 	}
+}
+
+// closing has each watch end after 10 s, and counts the lists, the probes among them.
+func (s *apiServer) closing() (lists func() int) {
+	n := 0
+	s.do(func() {
+		s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+			if isList(r) {
+				s.do(func() { n++ })
+			}
+			if r.URL.Query().Get("watch") == "" {
+				return false
+			}
+			ctx, cancel := context.WithTimeout(r.Context(), 10*time.Second)
+			defer cancel()
+			s.watch(w, r.WithContext(ctx))
+			return true
+		}
+	})
+	return func() (total int) {
+		s.do(func() { total, n = n, 0 })
+		return total
+	}
+}
+
+// Watches that are closed all the time cost a probe a minute as long as nothing happens.
+func TestClosedWatchesAtRestAreProbedOnceAMinute(t *testing.T) {
+	for name, change := range map[string]func(s *apiServer){
+		"an object": func(*apiServer) {},
+		"a deleted object": func(s *apiServer) {
+			s.put("gone", "1", nil)
+			s.delete("gone")
+		},
+		"the only object, deleted": func(s *apiServer) { s.delete("cm") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, _, on := newLinkedServer(t, false)
+				s.put("cm", "1", nil)
+				_, rec, _ := start(t, s, on)
+				rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1")
+				lists := s.closing()
+				change(s)
+				pass(2 * time.Minute)
+				s.CloseClientConnections()
+				pass(2 * time.Minute)
+				lists()
+				pass(10 * time.Minute)
+				if n := lists(); n < 9 || n > 10 {
+					t.Errorf("%d lists in 10 min, want one a minute", n)
+				}
+				if _, watches, _ := s.counts(); watches < 60 {
+					t.Errorf("%d watches: they are not closed all the time", watches)
+				}
+			})
+		})
+	}
+}
+
+// The first object on a watch that was opened again without a probe waits for it: restored history is not published as the one before.
+func TestRestoredHistoryOnAWatchWithoutProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _, on := newLinkedServer(t, false)
+		s.put("cm", "1", nil)
+		backup := s.rv
+		_, rec, reg := start(t, s, on)
+		rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1")
+		s.put("cm", "2", nil)
+		rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1", "u cm uid-1 1→2")
+		lists := s.closing()
+		s.CloseClientConnections()
+		pass(time.Second) // opened again, and probed
+		if n := lists(); n == 0 {
+			t.Fatal("the first watch that is opened again is not probed")
+		}
+		s.do(func() { // as by a copy of etcd that another one takes the place of at once
+			s.history = slices.DeleteFunc(s.history, func(v *version) bool { return v.rv > backup })
+			s.rv = backup
+			s.now["shop/cm"] = s.history[len(s.history)-1]
+		})
+		pass(22 * time.Second) // opened again twice
+		if n := lists(); n != 0 {
+			t.Fatalf("%d lists before there is an object: the watch was probed", n)
+		}
+		putMany(s, "cm", 3)
+		pass(3 * time.Minute)
+		if n := labelled(t, reg, "kubecdc_informer_gaps_total", "rewound"); n != 1 {
+			t.Errorf("%v gaps (rewound), want one", n)
+		}
+		rec.mu.Lock()
+		defer rec.mu.Unlock()
+		for _, d := range rec.deltas[4:] {
+			if d.Stream == nil && d.History == 0 {
+				t.Errorf("%s is published as a part of the history before", short(d))
+			}
+		}
+	})
+}
+
+// The same holds for what the set follows for its own use.
+func TestClosedWatchesOfDefinitionsAreProbedOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _, on := newLinkedServer(t, false)
+		lists, watches := 0, 0
+		s.do(func() {
+			s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+				switch {
+				case r.URL.Path != "/apis/apiextensions.k8s.io/v1/customresourcedefinitions":
+					return false
+				case r.URL.Query().Get("watch") != "":
+					s.do(func() { watches++ })
+					say(w)
+					select {
+					case <-time.After(10 * time.Second):
+					case <-r.Context().Done():
+					}
+				default:
+					s.do(func() { lists++ })
+					w.Header().Set("Content-Type", "application/json")
+					fmt.Fprint(w, `{"kind":"CustomResourceDefinitionList","apiVersion":"apiextensions.k8s.io/v1","metadata":{"resourceVersion":"100"},"items":[]}`)
+				}
+				return true
+			}
+		})
+		start(t, s, func(o *informers.Options) {
+			on(o)
+			o.Rules = append(o.Rules, widgets(nil))
+		})
+		pass(10 * time.Minute)
+		s.do(func() {
+			if lists < 9 || lists > 12 || watches < 50 {
+				t.Errorf("%d lists and %d watches in 10 min, want a list a minute", lists, watches)
+			}
+		})
+	})
 }

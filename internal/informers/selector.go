@@ -104,7 +104,13 @@ func neverTold(err error) bool {
 
 // ask asks once.
 func (i *informer) ask(ctx context.Context, q question) (*found, error) {
-	opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", q.ref.Name()).String()}
+	f, _, err := i.look(ctx, q, metav1.ListOptions{})
+	return f, err
+}
+
+// look is ask with options of the list, and its resourceVersion.
+func (i *informer) look(ctx context.Context, q question, opts metav1.ListOptions) (*found, uint64, error) {
+	opts.FieldSelector = fields.OneTermEqualSelector("metadata.name", q.ref.Name()).String()
 	if q.selected {
 		opts.LabelSelector = i.labels
 		if i.fields != "" {
@@ -130,13 +136,14 @@ func (i *informer) ask(ctx context.Context, q question) (*found, error) {
 	})
 	switch {
 	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
-		return nil, errNotTold
+		return nil, 0, errNotTold
 	case err != nil:
-		return nil, err
+		return nil, 0, err
 	case foreign, q.rv != 0 && (meta.ResourceVersion != object.FormatVersion(q.rv) || f != nil && f.object.ResourceVersion > q.rv):
-		return nil, errNotTold // a server that does not know the field selector, or not Exact
+		return nil, 0, errNotTold // a server that does not know the field selector, or not Exact
 	}
-	return f, nil
+	at, err := listVersion(meta.ResourceVersion)
+	return f, at, err
 }
 
 // keepManagers copies the managers of what a Scanner has read.

@@ -85,6 +85,10 @@ type liveWatch struct {
 	edition  uint32   // of the definition, when the last HTTP watch that told anything was opened, or the list begun
 	doubtful bool     // the history behind the API server may be another one since
 
+	probed        time.Time // when history was asked for last
+	unanswered    time.Time // when that had no answer
+	witnessHidden bool      // the API server does not tell of a single object
+
 	// result is not buffered: that the reflector takes an event means that it is done with the one before.
 	// It is never closed: the reflector would list again.
 	result chan watch.Event
@@ -145,7 +149,7 @@ func (w *liveWatch) run(ctx context.Context) {
 				return // the queue is closed
 			}
 			i.setBlocked(false)
-		case errors.Is(err, errRewound), isGone(err) && w.rewound(ctx):
+		case errors.Is(err, errRewound), isGone(err) && time.Since(w.unanswered) >= probeEvery && w.rewound(ctx, true):
 			i.metrics.watches.WithLabelValues("rewound").Inc()
 			i.rewound.Store(true)
 			w.surface(ctx, &apierrors.NewResourceExpired(errRewound.Error()).ErrStatus)
@@ -262,9 +266,10 @@ func (w *liveWatch) follow(parent context.Context, fresh bool) (got followed, er
 	defer func() { got.lasted = time.Since(opened) }()
 	i.state.heard(opened)
 	i.recovered()
-	if w.rewound(ctx) {
+	if w.probeDue() && w.rewound(ctx, false) {
 		return got, errRewound
 	}
+	waited := false // an object has waited for a probe
 	frames := object.NewFrames(body, maxObject)
 	for {
 		if i.state.sendsBookmarks() {
@@ -286,6 +291,17 @@ func (w *liveWatch) follow(parent context.Context, fresh bool) (got followed, er
 			return got, fmt.Errorf("watch: %w", err)
 		}
 		i.state.heard(time.Now())
+		switch watch.EventType(typ) {
+		case watch.Added, watch.Modified, watch.Deleted:
+			if !waited && w.rewound(ctx, true) {
+				return got, errRewound
+			}
+			waited = true
+		case watch.Bookmark:
+			if w.probeDue() && w.rewound(ctx, false) {
+				return got, errRewound
+			}
+		}
 		ev, err := w.event(string(typ), raw)
 		switch {
 		case errors.Is(err, errExcluded):
@@ -373,6 +389,7 @@ func (w *liveWatch) advance(ev watch.Event) {
 	}
 	w.rv = o.rv
 	switch {
+	case w.doubtful: // the one of the history before is kept until the doubt ends
 	case ev.Type == watch.Added, ev.Type == watch.Modified:
 		w.witness = &witness{object: o.object}
 	case ev.Type == watch.Deleted && !w.informer.hasSelector(): // else it may live on
