@@ -164,7 +164,7 @@ func advice() map[string]string {
 		"kubecdc_config_last_reload_successful":         "Alert where it is 0 for minutes: what is in force is not what the file says, and a restart would fail, or change more than a reload may. `kubecdc status` says why.",
 		"kubecdc_config_info":                           "`count(count by (sha256) (…)) > 1`: agents that should have the same configuration do not.",
 		"kubecdc_build_info":                            "Join it to see which release a graph is of.",
-		"kubecdc_informer_silence_seconds":              "Below 70 where the API server sends bookmarks (all resources but few). Above 180 the scope is stale, and what consumers know of it may be out of date.",
+		"kubecdc_informer_silence_seconds":              "Below 70 where the API server sends bookmarks (all resources but few). Above 180 the scope is stale, and what consumers know of it may be out of date. A scope whose list is not answered is stale too: alert on the phase, `kubecdc_informer_scopes{phase=\"stale\"} > 0`.",
 		"kubecdc_informer_lag_seconds":                  "The delay of a resource's consumers that is the agent's or the bus's. It grows with a bus that is away, and with one object that the bus does not take.",
 		"kubecdc_informer_scopes":                       "`sum(…{phase=\"failing\",reason=\"forbidden\"}) > 0`: a permission is missing, `kubecdc rbac` prints the role.",
 		"kubecdc_informer_gaps_total":                   "Alert on any increase with `recovered=\"false\"`: consumers have to read anew what they keep.",

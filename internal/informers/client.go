@@ -26,6 +26,17 @@ const watchReceiveBuffer = 256 << 10
 // uidTimeout bounds the request that all others wait for, should its connection be dead without a word.
 const uidTimeout = 30 * time.Second
 
+const (
+	// pageSilence is how long a page of a list may bring nothing. A kube-apiserver ends a list by itself after 60 s (--request-timeout), so
+	// its own words come first.
+	pageSilence = 150 * time.Second
+	// pageWithin is how long a page may take in all: 500 objects of the largest size that etcd takes by default, at 3 MB/s.
+	pageWithin = 5 * time.Minute
+)
+
+// errSlow ends the request for a page that takes too long, although something comes.
+var errSlow = errors.New("the API server does not come to an end")
+
 // client reads raw JSON from an API server. Lists and watches have transports of their own, so that the small receive
 // buffer of watches does not slow lists down.
 type client struct {
@@ -114,7 +125,66 @@ func path(r *object.Resource, namespace string) string {
 
 // list opens one page; the body is the caller's to read and to close. A refusal is an API Status error.
 func (c *client) list(ctx context.Context, r *object.Resource, namespace string, o metav1.ListOptions) (io.ReadCloser, error) {
-	return stream(ctx, c.lists, r, namespace, o)
+	return limited(ctx, func(ctx context.Context) (io.ReadCloser, error) { return stream(ctx, c.lists, r, namespace, o) })
+}
+
+// limited opens a page that has time limits: pageSilence for its first byte, and for each after it, and pageWithin for all. Time in which
+// the caller does not read counts against the second alone.
+func limited(ctx context.Context, open func(ctx context.Context) (io.ReadCloser, error)) (io.ReadCloser, error) {
+	ctx, end := context.WithCancelCause(ctx)
+	p := &page{
+		ctx: ctx, end: end,
+		silence: time.AfterFunc(pageSilence, func() { end(fmt.Errorf("%w for %v", errSilent, pageSilence)) }),
+		within:  time.AfterFunc(pageWithin, func() { end(fmt.Errorf("%w within %v", errSlow, pageWithin)) }),
+	}
+	body, err := open(ctx)
+	p.silence.Stop()
+	if err != nil {
+		err = p.why(err)
+		p.stop()
+		return nil, err
+	}
+	p.body = body
+	return p, nil
+}
+
+// page is the body of a page with time limits.
+type page struct {
+	ctx             context.Context //nolint:containedctx // of the request, whose body outlives the call that made it
+	end             context.CancelCauseFunc
+	silence, within *time.Timer
+	body            io.ReadCloser
+}
+
+// Read implements io.Reader.
+func (p *page) Read(b []byte) (int, error) {
+	p.silence.Reset(pageSilence)
+	n, err := p.body.Read(b)
+	p.silence.Stop()
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = p.why(err)
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (p *page) Close() error {
+	p.stop()
+	return p.body.Close()
+}
+
+func (p *page) stop() {
+	p.silence.Stop()
+	p.within.Stop()
+	p.end(nil)
+}
+
+// why is err, or the limit that has caused it.
+func (p *page) why(err error) error {
+	if cause := context.Cause(p.ctx); errors.Is(cause, errSilent) || errors.Is(cause, errSlow) {
+		return cause
+	}
+	return err
 }
 
 // watch opens an HTTP watch; the body is the caller's to read and to close. A refusal is an API Status error.

@@ -60,6 +60,9 @@ func (i *informer) failed(ctx context.Context, doing string, err error, delay ti
 	}
 }
 
+// unanswered reports whether err says that the API server has not answered, or not to the end.
+func unanswered(err error) bool { return errors.Is(err, errSilent) || errors.Is(err, errSlow) }
+
 // verb is the permission that doing takes.
 func verb(doing string) string {
 	if doing == "watch" {
@@ -201,7 +204,7 @@ func reason(err error) string {
 		return "too_many_requests"
 	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
 		return "expired"
-	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), errors.Is(err, errSilent):
+	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), unanswered(err):
 		return "timeout"
 	case apierrors.IsInternalError(err), apierrors.IsServiceUnavailable(err):
 		return "server_error"

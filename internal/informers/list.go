@@ -189,8 +189,10 @@ func (i *informer) pagesBy(ctx context.Context, r *reader, o metav1.ListOptions,
 	loaded := 0
 	for {
 		slot.asks()
+		i.state.asks(time.Now())
 		meta, err := i.page(ctx, i.namespace, o, func(raw []byte) error {
 			slot.answered()
+			i.state.goesOn(time.Now())
 			obs, err := r.read(raw, false)
 			if errors.Is(err, errExcluded) || err == nil && obs.outside {
 				return nil

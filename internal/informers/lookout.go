@@ -117,8 +117,10 @@ func (l *lookout) list(ctx context.Context) (rv uint64, err error) {
 
 // page reads one page of a list.
 func (l *lookout) page(ctx context.Context, o metav1.ListOptions) (object.ListMeta, error) {
-	body, err := l.client.lists.Get().AbsPath(path(&l.resource, "")).SetHeader("Accept", l.accept).
-		SpecificallyVersionedParams(&o, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).Stream(ctx)
+	body, err := limited(ctx, func(ctx context.Context) (io.ReadCloser, error) {
+		return l.client.lists.Get().AbsPath(path(&l.resource, "")).SetHeader("Accept", l.accept).
+			SpecificallyVersionedParams(&o, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).Stream(ctx)
+	})
 	if err != nil {
 		return object.ListMeta{}, err
 	}

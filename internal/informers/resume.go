@@ -29,10 +29,12 @@ type origin struct {
 func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	c := i.resume
 	// Of a resourceVersion in the future only a list without one tells if it is a lagging API server or a restored etcd.
+	i.state.asks(time.Now())
 	now, err := i.latest(ctx)
 	if err != nil {
 		return 0, err
 	}
+	i.state.heard(time.Now())
 	if now < c.ResourceVersion {
 		return 0, i.giveUp(ctx, now, object.Rewound)
 	}

@@ -485,13 +485,16 @@ func (s *Set) Status() []Status {
 
 // Ready is nil once resources are discovered and every informer that can has loaded its first list. A resource that is
 // forbidden, not served, cannot be captured or keeps failing in a way of its own does not hold back the others: it shows
-// in Status. Later it is nil as long as none of those that were loaded is stale.
+// in Status. It is not nil while one is stale.
 func (s *Set) Ready() error {
 	if err := s.discoveredAll(); err != nil {
 		return err
 	}
 	var waiting []string
 	all := s.Status()
+	if err := noneStale(all); err != nil {
+		return err
+	}
 	for _, st := range all {
 		if !st.Synced && st.holdsBack() {
 			waiting = append(waiting, st.Scope)
@@ -500,5 +503,5 @@ func (s *Set) Ready() error {
 	if waiting = append(waiting, s.namespaces.deciding()...); len(waiting) > 0 {
 		return fmt.Errorf("first list not loaded yet: %s", few(waiting))
 	}
-	return noneStale(all)
+	return nil
 }

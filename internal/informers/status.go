@@ -68,6 +68,8 @@ const (
 	// staleWithoutBookmarks is for how long it may be silent where there are none. A watch lasts up to 10 min, and that the next
 	// one is opened is a sign of life.
 	staleWithoutBookmarks = 12 * time.Minute
+	// staleUnanswered is for how long a list may wait for its next object, or page. Then it is also made again (pageSilence).
+	staleUnanswered = pageSilence
 )
 
 // few names the first of many scopes.
@@ -106,6 +108,7 @@ type state struct {
 	failing time.Time // since when, while err is set
 	last    time.Time // event, bookmark or list
 	life    time.Time // last sign of life: also a watch that was opened, a page of a list
+	waits   time.Time // since when a list waits for the API server, over all attempts that it has not answered; zero: none does
 	marks   bool      // the watches have bookmarks
 
 	warned       time.Time
@@ -158,7 +161,7 @@ func (s *state) hasFailed() bool {
 func (s *state) seen(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last = at
+	s.last, s.waits = at, time.Time{}
 	if at.After(s.life) {
 		s.life = at
 	}
@@ -167,7 +170,23 @@ func (s *state) seen(at time.Time) {
 func (s *state) heard(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.life = at
+	s.life, s.waits = at, time.Time{}
+}
+
+// asks notes that a list asks for a page.
+func (s *state) asks(at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waits.IsZero() {
+		s.waits = at
+	}
+}
+
+// goesOn notes that an object of a list has come, and that it waits for the next one.
+func (s *state) goesOn(at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waits = at
 }
 
 // bookmarked notes that the watches have bookmarks, sendsBookmarks tells it.
@@ -202,7 +221,11 @@ func (s *state) setBlocked(b bool, now time.Time) {
 // administrator has to mend first. The caller holds mu.
 func (s *state) stale(now time.Time) bool {
 	switch {
-	case !s.sync, s.reading, s.blocked:
+	case s.blocked:
+		return false
+	case !s.waits.IsZero() && now.Sub(s.waits) > staleUnanswered:
+		return true
+	case !s.sync, s.reading:
 		return false
 	case s.err != nil:
 		return !hopeless(reason(s.err)) && now.Sub(s.failing) > staleAfter
@@ -233,6 +256,9 @@ func (s *state) fail(err error, r string, now time.Time) (warn bool) {
 	}
 	s.err = err
 	s.fails++
+	if !unanswered(err) { // that it fails is an answer
+		s.waits = time.Time{}
+	}
 	window := warnEvery
 	if hopeless(r) {
 		window = warnHopelessEvery
