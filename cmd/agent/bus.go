@@ -96,7 +96,7 @@ func (b *bus) openHTTP(cfg *config.Config, log *slog.Logger, m *publish.Metrics)
 // httpConfig is what package publish wants to know of an HTTP receiver, also of one that a relay sends to.
 func httpConfig(h *config.HTTP) publish.HTTPConfig {
 	return publish.HTTPConfig{
-		URL: h.URL, Batch: h.Batch, Timeout: h.Timeout.Duration, HeadersFile: h.HeadersFile, TokenFile: h.TokenFile, TLS: tlsConfig(h.TLS),
+		URL: h.URL, Batch: h.Batch, Timeout: h.Timeout.Duration, HeadersFile: h.HeadersFile, TokenFile: h.TokenFile, Insecure: h.Insecure, TLS: tlsConfig(h.TLS),
 	}
 }
 
@@ -126,7 +126,7 @@ func newClaims(c *config.ClaimCheck, jetStream *publish.NATS, fence publish.Fenc
 	case c.HTTP != nil:
 		store, err = publish.NewClaimHTTP(publish.ClaimHTTPConfig{
 			URL: c.HTTP.URL, Timeout: c.HTTP.Timeout.Duration, HeadersFile: c.HTTP.HeadersFile, TokenFile: c.HTTP.TokenFile,
-			TLS: tlsConfig(c.HTTP.TLS), Fence: fence,
+			Insecure: c.HTTP.Insecure, TLS: tlsConfig(c.HTTP.TLS), Fence: fence,
 		}, log, m)
 	}
 	if err != nil {

@@ -44,7 +44,7 @@ func TestBuses(t *testing.T) {
 			kind: "*publish.Kafka", claims: "*publish.ClaimDirectory", dead: "publish.deadTopic", pump: "921600 [patch before reference]",
 		},
 		"Kafka and a password that everybody sees": {
-			file: "bus: {kafka: {brokers: [\"127.0.0.1:9092\", \"kafka:9092\"], sasl: {mechanism: PLAIN, user: u, passwordFile: /p}}}\n",
+			file: "bus: {kafka: {brokers: [\"127.0.0.1:9092\", \"kafka:9092\"], sasl: {mechanism: PLAIN, user: u, passwordFile: /p, insecure: true}}}\n",
 			kind: "*publish.Kafka", claims: "<nil>", dead: "<nil>", pump: "921600 [patch before]", logged: "unencrypted",
 		},
 		"Kafka here": {
@@ -105,13 +105,13 @@ func TestBusOfFlag(t *testing.T) {
 		"http":  "bus: {http: {url: \"https://e/\", batch: 5, tokenFile: /t}}\ndeadLetter: {url: \"https://e/dead\"}\n",
 	}
 	for name, c := range map[string]struct{ file, flag, want string }{
-		"nothing, NATS":     {"", "nats://a:4222,nats://b:4222", "nats nats://a:4222,nats://b:4222 KUBECDC {    }; [patch before reference]; store true; {kubecdc.{cluster}.dead  }"},
-		"NATS, NATS":        {file["nats"], "nats://a:4222", "nats nats://a:4222 S {/c    }; [patch before reference]; store true; {kubecdc.{cluster}.dead  }"},
+		"nothing, NATS":     {"", "nats://a:4222,nats://b:4222", "nats nats://a:4222,nats://b:4222 KUBECDC {     false}; [patch before reference]; store true; {kubecdc.{cluster}.dead  }"},
+		"NATS, NATS":        {file["nats"], "nats://a:4222", "nats nats://a:4222 S {/c     false}; [patch before reference]; store true; {kubecdc.{cluster}.dead  }"},
 		"NATS, Kafka":       {file["nats"], "kafka://a:9092,b:9092/x", "kafka [a:9092 b:9092] x zstd create false; [patch before]; store false; {  }"},
 		"Kafka, Kafka":      {file["kafka"], "kafka://a:9092", "kafka [a:9092] t zstd create true; [patch before]; store false; { kubecdc.{cluster}.dead }"},
 		"Kafka, HTTP":       {file["kafka"], "http://e:8080/x", "http http://e:8080/x 1 30s ; [patch before]; store false; {  }"},
 		"HTTP, HTTP":        {file["http"], "https://other/", "http https://other/ 5 30s /t; [patch before]; store false; {  https://e/dead}"},
-		"HTTP, NATS":        {file["http"], "nats://a:4222", "nats nats://a:4222 KUBECDC {    }; [patch before reference]; store true; {kubecdc.{cluster}.dead  }"},
+		"HTTP, NATS":        {file["http"], "nats://a:4222", "nats nats://a:4222 KUBECDC {     false}; [patch before reference]; store true; {kubecdc.{cluster}.dead  }"},
 		"HTTP, stdout":      {file["http"], "stdout:", "stdout; [patch before]; store false; {  }"},
 		"own order, stdout": {"oversize: [reference, before]\n", "stdout", "stdout; [before]; store false; {  }"},
 	} {

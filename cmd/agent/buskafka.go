@@ -35,10 +35,10 @@ func kafkaConfig(k *config.Kafka, cluster string, maxEventBytes int) publish.Kaf
 		c.Create = &publish.KafkaTopic{Partitions: k.Create.Partitions, ReplicationFactor: k.Create.ReplicationFactor, Config: k.Create.Config}
 	}
 	if s := k.SASL; s != nil {
-		c.SASL = &publish.SASL{Mechanism: string(s.Mechanism), User: s.User, PasswordFile: s.PasswordFile, TokenFile: s.TokenFile}
+		c.SASL = &publish.SASL{Mechanism: string(s.Mechanism), User: s.User, PasswordFile: s.PasswordFile, TokenFile: s.TokenFile, Insecure: s.Insecure}
 		if o := s.OAuth; o != nil {
 			c.SASL.OAuth = &publish.OAuth{
-				TokenURL: o.TokenURL, ClientID: o.ClientID, ClientSecretFile: o.ClientSecretFile, Scopes: o.Scopes, CAFile: o.CAFile,
+				TokenURL: o.TokenURL, ClientID: o.ClientID, ClientSecretFile: o.ClientSecretFile, Scopes: o.Scopes, CAFile: o.CAFile, Insecure: o.Insecure,
 			}
 		}
 	}

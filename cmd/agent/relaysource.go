@@ -41,7 +41,7 @@ type cursorReader interface {
 func relaySource(cfg *config.Config, r *config.Relay, cluster string, log *slog.Logger) (cursorReader, error) {
 	switch b := &cfg.Bus; {
 	case b.NATS != nil:
-		options, err := publish.ConnectOptions("bus.nats", publish.NATSAuth(b.NATS.Auth), tlsConfig(b.NATS.TLS))
+		options, err := publish.ConnectOptions("bus.nats", b.NATS.URL, publish.NATSAuth(b.NATS.Auth), tlsConfig(b.NATS.TLS))
 		if err != nil {
 			return nil, err
 		}

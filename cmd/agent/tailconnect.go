@@ -58,7 +58,7 @@ func (f *tailFlags) connection(stderr io.Writer) (*connection, error) {
 		key = "bus.nats"
 	}
 	var err error
-	c.options, err = publish.ConnectOptions(key, auth, secure)
+	c.options, err = publish.ConnectOptions(key, c.url, auth, secure)
 	return c, err
 }
 

@@ -19,7 +19,7 @@ func newTracer(cfg *config.Config, cluster, clusterUID string, log *slog.Logger,
 		return nil, nil
 	}
 	o := trace.Config{
-		Endpoint: c.Endpoint, HeadersFile: c.HeadersFile, TLS: tlsConfig(c.TLS),
+		Endpoint: c.Endpoint, HeadersFile: c.HeadersFile, Insecure: c.Insecure, TLS: tlsConfig(c.TLS),
 		Version: version, Cluster: cluster, ClusterUID: clusterUID,
 	}
 	o.Instance, _ = os.Hostname() // in a pod its name

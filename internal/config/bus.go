@@ -34,6 +34,7 @@ type NATSAuth struct {
 	PasswordFile string `yaml:"passwordFile,omitempty"`
 	TokenFile    string `yaml:"tokenFile,omitempty"`
 	NKeySeedFile string `yaml:"nkeySeedFile,omitempty"`
+	Insecure     bool   `yaml:"insecure,omitempty"` // the password or token may be sent unencrypted
 }
 
 // TLS is what a connection is encrypted and proven with. All empty: the system's authorities, and no certificate of
@@ -141,6 +142,7 @@ type SASL struct {
 	PasswordFile string    `yaml:"passwordFile,omitempty"` // with PLAIN and SCRAM
 	TokenFile    string    `yaml:"tokenFile,omitempty"`    // with OAUTHBEARER; the file is read again at each connection
 	OAuth        *OAuth    `yaml:"oauth,omitempty"`        // with OAUTHBEARER
+	Insecure     bool      `yaml:"insecure,omitempty"`     // the password or token may be sent unencrypted
 }
 
 // Mechanism is a SASL mechanism, as IANA has registered it.
@@ -165,7 +167,8 @@ type OAuth struct {
 	ClientID         string   `yaml:"clientID"`
 	ClientSecretFile string   `yaml:"clientSecretFile"`
 	Scopes           []string `yaml:"scopes,omitempty"`
-	CAFile           string   `yaml:"caFile,omitempty"` // the only authorities that are trusted; "": the system's
+	CAFile           string   `yaml:"caFile,omitempty"`   // the only authorities that are trusted; "": the system's
+	Insecure         bool     `yaml:"insecure,omitempty"` // the client's secret may be sent unencrypted
 }
 
 // HTTP is an endpoint that takes CloudEvents.
@@ -175,6 +178,7 @@ type HTTP struct {
 	Timeout     Duration `yaml:"timeout"` // of a request, from the first byte to the last
 	HeadersFile string   `yaml:"headersFile,omitempty"`
 	TokenFile   string   `yaml:"tokenFile,omitempty"` // bearer token
+	Insecure    bool     `yaml:"insecure,omitempty"`  // headers and token may be sent unencrypted
 	TLS         *TLS     `yaml:"tls,omitempty"`       // nil: the system's authorities where the URL is https
 }
 

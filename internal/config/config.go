@@ -268,6 +268,7 @@ type Tracing struct {
 	Endpoint    string `yaml:"endpoint"`    // URL of an OTLP/HTTP receiver, without /v1/traces
 	SampleRatio Ratio  `yaml:"sampleRatio"` // the part of the events that is traced
 	HeadersFile string `yaml:"headersFile,omitempty"`
+	Insecure    bool   `yaml:"insecure,omitempty"` // the headers may be sent unencrypted
 	TLS         *TLS   `yaml:"tls,omitempty"`
 }
 

@@ -62,6 +62,7 @@ type ClaimHTTP struct {
 	Timeout     Duration `yaml:"timeout"` // of a request, from the first byte to the last
 	HeadersFile string   `yaml:"headersFile,omitempty"`
 	TokenFile   string   `yaml:"tokenFile,omitempty"` // bearer token
+	Insecure    bool     `yaml:"insecure,omitempty"`  // as in HTTP
 	TLS         *TLS     `yaml:"tls,omitempty"`       // nil: the system's authorities where the URL is https
 }
 
@@ -181,6 +182,7 @@ func (c *Config) validateClaimCheck(path *field.Path) field.ErrorList {
 		list = append(list, validateEndpoint(k.HTTP.URL, at.Child("url"))...)
 		list = append(list, inLimit(at.Child("timeout"), k.HTTP.Timeout)...)
 		list = append(list, validateHTTPFiles(at, k.HTTP.URL, k.HTTP.HeadersFile, k.HTTP.TokenFile, k.HTTP.TLS)...)
+		list = append(list, validateHTTPSecrecy(at, "url", k.HTTP.URL, k.HTTP.HeadersFile, k.HTTP.TokenFile, k.HTTP.Insecure)...)
 	}
 	return list
 }

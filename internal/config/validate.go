@@ -163,6 +163,9 @@ func (c *Config) validatePlaces(path *field.Path) field.ErrorList {
 func (t *Tracing) validate(path *field.Path) field.ErrorList {
 	list := validateEndpoint(t.Endpoint, path.Child("endpoint"))
 	list = append(list, secretFile(path.Child("headersFile"), t.HeadersFile)...)
+	if t.Enabled {
+		list = append(list, validateHTTPSecrecy(path, "endpoint", t.Endpoint, t.HeadersFile, "", t.Insecure)...)
+	}
 	if t.TLS != nil && strings.HasPrefix(t.Endpoint, "http://") {
 		list = append(list, field.Forbidden(path.Child("tls"), "is of no use where the endpoint begins with http://; write https:// there, or leave it out"))
 	}

@@ -83,7 +83,11 @@ func (n *NATS) validate(path *field.Path) field.ErrorList {
 			"must be new where maxBytes bounds the stream, or records would be dropped silently"))
 	}
 	list = append(list, inLimit(at.Child("duplicateWindow"), s.DuplicateWindow)...)
-	list = append(list, n.Auth.validate(path.Child("auth"))...)
+	if wrong := n.Auth.validate(path.Child("auth")); len(wrong) > 0 {
+		list = append(list, wrong...)
+	} else {
+		list = append(list, n.validateSecrecy(path)...)
+	}
 	return append(list, n.TLS.validate(path.Child("tls"))...)
 }
 
@@ -203,6 +207,7 @@ func (h *HTTP) validate(path *field.Path, mode EventMode) field.ErrorList {
 		list = append(list, field.Invalid(path.Child("batch"), h.Batch, "must be 1 where event.mode is binary: a batch is made of structured events"))
 	}
 	list = append(list, inLimit(path.Child("timeout"), h.Timeout)...)
+	list = append(list, validateHTTPSecrecy(path, "url", h.URL, h.HeadersFile, h.TokenFile, h.Insecure)...)
 	return append(list, validateHTTPFiles(path, h.URL, h.HeadersFile, h.TokenFile, h.TLS)...)
 }
 
@@ -266,10 +271,13 @@ func (k *Kafka) validate(path *field.Path, maxEvent Bytes) field.ErrorList {
 		list = append(list, k.Create.validate(path.Child("create"), maxEvent)...)
 	}
 	list = append(list, k.TLS.validate(path.Child("tls"))...)
-	if k.SASL != nil {
-		list = append(list, k.SASL.validate(path.Child("sasl"))...)
+	if k.SASL == nil {
+		return list
 	}
-	return list
+	if wrong := k.SASL.validate(path.Child("sasl")); len(wrong) > 0 {
+		return append(list, wrong...)
+	}
+	return append(list, k.validateSecrecy(path)...)
 }
 
 func (k *Kafka) validateBrokers(path *field.Path) field.ErrorList {

@@ -17,6 +17,7 @@ type ClaimHTTPConfig struct {
 	Timeout     time.Duration // of a request; 0: 30 s
 	HeadersFile string        // as in HTTPConfig
 	TokenFile   string        // as in HTTPConfig
+	Insecure    bool          // as in HTTPConfig
 	TLS         *TLS
 	Fence       Fence // as in HTTPConfig
 }
@@ -50,6 +51,7 @@ func NewClaimHTTP(cfg ClaimHTTPConfig, log *slog.Logger, m *Metrics) (*ClaimHTTP
 		credentials: &credentials{headersFile: cfg.HeadersFile, tokenFile: cfg.TokenFile},
 		retry:       newClaimRetry("claim store "+originOf(u), log, m),
 	}
+	c.links.plaintext = c.credentials.inPlaintext(u, cfg.Insecure)
 	if _, _, err := c.credentials.read(); err != nil {
 		return nil, fmt.Errorf("claim store: %w", err)
 	}

@@ -122,6 +122,8 @@ func (n *NATS) diagnose(err error) (kind, advice string) {
 		unusable  *credentialsError
 	)
 	switch {
+	case errors.Is(err, ErrPlaintext):
+		return troubleAuth, "write tls:// in " + key + ".url, or set " + key + ".tls: {} or " + key + ".auth.insecure: true"
 	case errors.As(err, &unusable):
 		return troubleAuth, "put it right, it is read again at each attempt"
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthRevoked), errors.Is(err, nats.ErrAuthExpired),

@@ -15,10 +15,11 @@ import (
 // dialer gives a connection of nats.go a handle from beside. nats.go dials, shakes hands and writes under one lock: a
 // server that does not read holds up everybody who only wants to ask whether it is connected. Break frees them.
 type dialer struct {
-	ctx     context.Context //nolint:containedctx // ends all dialling: nats.go's CustomDialer has none
-	timeout time.Duration
-	fencing *fencing              // nil: connections are not guarded
-	guarded atomic.Pointer[guard] // the latest connection: nats.go writes to it, or is about to. nil: it is not guarded
+	ctx       context.Context //nolint:containedctx // ends all dialling: nats.go's CustomDialer has none
+	timeout   time.Duration
+	plaintext bool                  // secrets go out unencrypted, and must not leave this machine
+	fencing   *fencing              // nil: connections are not guarded
+	guarded   atomic.Pointer[guard] // the latest connection: nats.go writes to it, or is about to. nil: it is not guarded
 
 	mu     sync.Mutex
 	cancel context.CancelFunc // of the dialling that is under way
@@ -29,11 +30,17 @@ type dialer struct {
 // Dial implements nats.CustomDialer.
 func (d *dialer) Dial(network, addr string) (net.Conn, error) {
 	conn, err := d.dial(network, addr)
+	if err == nil && d.plaintext {
+		err = onLoopback(conn, addr)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.failed = err
-	if err != nil || d.fencing == nil {
-		return conn, err
+	if err != nil {
+		return nil, err
+	}
+	if d.fencing == nil {
+		return conn, nil
 	}
 	g := d.fencing.guard(conn, false)
 	d.guarded.Store(g)

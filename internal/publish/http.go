@@ -37,6 +37,7 @@ type HTTPConfig struct {
 	Timeout     time.Duration
 	HeadersFile string // lines "Name: value", sent with each request; read again when it has changed. "": none
 	TokenFile   string // a bearer token; read again when it has changed. "": none
+	Insecure    bool   // both may be sent unencrypted to another machine
 	TLS         *TLS   // nil with https: the system's certificates
 
 	// InFlight bounds the requests that are on their way. 0: DefaultWorkers; with Batch above 1: 4, because what waits for
@@ -128,7 +129,7 @@ func NewHTTP(cfg HTTPConfig, log *slog.Logger, m *Metrics) (*HTTP, error) {
 	case err != nil:
 		return nil, fmt.Errorf("dead letter url: %w", err)
 	case originOf(u) == h.origin:
-		other.HeadersFile, other.TokenFile, other.TLS = cfg.HeadersFile, cfg.TokenFile, cfg.TLS
+		other.HeadersFile, other.TokenFile, other.Insecure, other.TLS = cfg.HeadersFile, cfg.TokenFile, cfg.Insecure, cfg.TLS
 	case u.Scheme == "https" && cfg.TLS != nil:
 		other.TLS = &TLS{CAFile: cfg.TLS.CAFile}
 	}
@@ -167,7 +168,7 @@ func newHTTP(cfg HTTPConfig, key string, log *slog.Logger, m *Metrics) (*HTTP, e
 		pause:       backoff{first: 100 * time.Millisecond, limit: 10 * time.Second},
 		now:         time.Now,
 	}
-	h.links.fence = h.fence
+	h.links.fence, h.links.plaintext = h.fence, h.credentials.inPlaintext(u, cfg.Insecure)
 	if cfg.Batch > 1 {
 		if cfg.InFlight == 0 {
 			cfg.InFlight = httpBatchFlights

@@ -28,6 +28,8 @@ type links struct {
 	buffer int
 	fence  *fencing // nil: connections are not guarded
 
+	plaintext bool // secrets go out unencrypted, and must not leave this machine
+
 	mu     sync.Mutex
 	roots  []byte // content of the caFile that they trust
 	shared *http.Transport
@@ -99,11 +101,15 @@ func (l *links) close() {
 
 // dial is how connections are made. All that is written to them belongs to an event, but for greetings.
 func (l *links) dial(d *net.Dialer) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	dial := d.DialContext
+	if l.plaintext {
+		dial = loopbackOnly(dial)
+	}
 	if l.fence == nil {
-		return d.DialContext
+		return dial
 	}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := d.DialContext(ctx, network, addr)
+		conn, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}

@@ -126,7 +126,7 @@ func NewKafka(cfg KafkaConfig, log *slog.Logger, m *Metrics) (*Kafka, error) {
 	fence := newFencing(cfg.Fence)
 	k := &Kafka{
 		cfg: cfg, log: log, metrics: m, codec: codec, topicNames: names, deadTopic: dead, fence: fence,
-		net:     newKafkaNet(cfg.TLS, mechanism, kafkaClientID, fence),
+		net:     newKafkaNet(cfg.TLS, cfg.SASL, mechanism, kafkaClientID, fence),
 		look:    make(chan struct{}, 1),
 		ended:   make(chan struct{}),
 		topics:  map[string]*topic{},

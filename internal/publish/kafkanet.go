@@ -66,13 +66,16 @@ type kafkaConn struct {
 	spent bool      // it cannot be used again
 }
 
-func newKafkaNet(t *TLS, m sasl.Mechanism, clientID string, f *fencing) *kafkaNet {
-	return &kafkaNet{dial: kafkaDial(t), mechanism: m, clientID: clientID, fence: f, brokers: map[string]*brokerConns{}}
+func newKafkaNet(t *TLS, s *SASL, m sasl.Mechanism, clientID string, f *fencing) *kafkaNet {
+	return &kafkaNet{dial: kafkaDial(t, s), mechanism: m, clientID: clientID, fence: f, brokers: map[string]*brokerConns{}}
 }
 
-// kafkaDial is how all connections to brokers are made: the files of t are read for each.
-func kafkaDial(t *TLS) func(ctx context.Context, network, addr string) (net.Conn, error) {
+// kafkaDial is how all connections to brokers are made, those that the first ones name included: the files of t are read for each.
+func kafkaDial(t *TLS, s *SASL) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	d := net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
+	if s.inPlaintext(t) {
+		return loopbackOnly(d.DialContext)
+	}
 	return t.Dialer(d.DialContext)
 }
 
@@ -385,7 +388,7 @@ func KafkaDialer(cfg *KafkaConfig) (*kafka.Dialer, error) {
 		return nil, err
 	}
 	// Its field TLS would be read once; DialFunc reads the files for each connection.
-	return &kafka.Dialer{ClientID: kafkaClientID, Timeout: 2 * dialTimeout, DialFunc: kafkaDial(cfg.TLS), SASLMechanism: m}, nil
+	return &kafka.Dialer{ClientID: kafkaClientID, Timeout: 2 * dialTimeout, DialFunc: kafkaDial(cfg.TLS, cfg.SASL), SASLMechanism: m}, nil
 }
 
 // NewKafkaTransport is a transport for kafka-go's clients, with the TLS and the SASL of cfg. ctx ends what it runs.

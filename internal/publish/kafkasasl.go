@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -27,6 +28,7 @@ type SASL struct {
 	PasswordFile string
 	TokenFile    string // of OAUTHBEARER, unless OAuth is set; a sidecar may keep the token fresh
 	OAuth        *OAuth
+	Insecure     bool // the password of PLAIN, or the token, may be sent unencrypted to other machines
 }
 
 // OAuth is where OAUTHBEARER's tokens come from: the client-credentials endpoint of an authorization server (RFC 6749,
@@ -37,6 +39,7 @@ type OAuth struct {
 	ClientSecretFile string
 	Scopes           []string
 	CAFile           string // to trust for TokenURL, instead of the system's
+	Insecure         bool   // the client's secret may be sent unencrypted to another machine
 }
 
 const (
@@ -181,8 +184,15 @@ func (o *OAuth) fetch(ctx context.Context) (*oauth2.Token, error) {
 	ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
 	defer cancel()
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: trust, DisableKeepAlives: true}
+	if !o.Insecure && !strings.HasPrefix(o.TokenURL, "https:") {
+		transport.DialContext = loopbackOnly(new(net.Dialer).DialContext)
+	}
 	c := clientcredentials.Config{ClientID: o.ClientID, ClientSecret: secret, TokenURL: o.TokenURL, Scopes: o.Scopes}
-	t, err := c.Token(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: transport}))
+	t, err := c.Token(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{
+		Transport: transport,
+		// The secret is for this URL: another one may be anyone's, or without TLS.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}))
 	if err != nil {
 		return nil, fmt.Errorf("sasl: get a token from %s as client %s: %w", o.TokenURL, o.ClientID, tokenError(err))
 	}

@@ -16,6 +16,7 @@ type NATSAuth struct {
 	PasswordFile string
 	TokenFile    string
 	NKeySeedFile string
+	Insecure     bool // the password or token may be sent unencrypted to other machines
 }
 
 // credentialsError is about a file of credentials. It does not say what is in it.
@@ -135,8 +136,9 @@ func (a *NATSAuth) changed(nkey *string) bool {
 }
 
 // ConnectOptions are options of nats.go for a connection of one's own: credentials and certificates, read again at each
-// connect. key is where the configuration describes the bus, "" where none does. An error names the key and the file that cannot be used.
-func ConnectOptions(key string, auth NATSAuth, t *TLS) ([]nats.Option, error) {
+// connect, to the servers of urls. key is where the configuration describes the bus, "" where none does. An error names the key and the file
+// that cannot be used.
+func ConnectOptions(key, urls string, auth NATSAuth, t *TLS) ([]nats.Option, error) {
 	if err := auth.valid(); err != nil {
 		return nil, fmt.Errorf("%s.%w", key, err)
 	}
@@ -148,7 +150,11 @@ func ConnectOptions(key string, auth NATSAuth, t *TLS) ([]nats.Option, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []nats.Option{credentials, secure}, nil
+	options := []nats.Option{credentials, secure}
+	if auth.inPlaintext(urls, t) {
+		options = append(options, plainOption())
+	}
+	return options, nil
 }
 
 // option is that of TLS. The files are read again in each handshake.

@@ -17,7 +17,7 @@ import (
 // End ctx only after the last call of Publish has returned: those that have not then return ErrClosed. Call it once.
 func (n *NATS) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	n.dialer = &dialer{ctx: ctx, timeout: dialTimeout, fencing: n.fence}
+	n.dialer = &dialer{ctx: ctx, timeout: dialTimeout, fencing: n.fence, plaintext: n.cfg.Auth.inPlaintext(n.cfg.URL, n.cfg.TLS)}
 	// What is wrong with the files now is wrong with the configuration; later they may be in the midst of an exchange.
 	if err := n.Check(); err != nil {
 		n.shutdown()

@@ -15,6 +15,7 @@ type ReceiverConfig struct {
 	URL         string
 	Timeout     time.Duration // of a request
 	HeadersFile string        // as in HTTPConfig
+	Insecure    bool          // as in HTTPConfig
 	TLS         *TLS
 }
 
@@ -46,6 +47,7 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 	r := &Receiver{
 		endpoint: u, timeout: cfg.Timeout, credentials: &credentials{headersFile: cfg.HeadersFile}, links: &links{tls: cfg.TLS, idle: 1},
 	}
+	r.links.plaintext = r.credentials.inPlaintext(u, cfg.Insecure)
 	if _, _, err := r.credentials.read(); err != nil {
 		return nil, err
 	}

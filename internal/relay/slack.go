@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -263,6 +264,8 @@ func (s *Slack) post(ctx context.Context, blocks []slack.Block, text string) err
 		}
 		if u, err := url.Parse(address); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
 			return fmt.Errorf("%s does not hold a URL", s.cfg.URLFile)
+		} else if u.Scheme == "http" && u.Hostname() != "localhost" && !net.ParseIP(u.Hostname()).IsLoopback() {
+			return fmt.Errorf("the URL in %s begins with http://: it is a secret, and would be sent unencrypted: write https://", s.cfg.URLFile)
 		}
 		no := false
 		err = slack.PostWebhookCustomHTTPContext(ctx, address, s.client, &slack.WebhookMessage{

@@ -428,4 +428,11 @@ func TestSlackErrorsThatCanBeMendedAreTriedAgain(t *testing.T) {
 			t.Errorf("a secret is in the log:\n%s", log)
 		}
 	})
+	t.Run("without TLS", func(t *testing.T) { // the URL is the secret
+		log := &logBuffer{}
+		to := newSlack(t, relay.SlackConfig{URLFile: file(t, "http://hooks.invalid"+secretPath), Every: time.Millisecond}, log.logger())
+		m := &memory{records: []*relay.Record{copyOf(t, 0, 1, 0, event("shop", "web", 7))}}
+		startLogging(t, relay.Options{Name: "r", Source: m, Target: to, Grace: time.Millisecond}, log.logger())
+		waitFor(t, func() bool { return strings.Contains(log.String(), "would be sent unencrypted: write https://") })
+	})
 }

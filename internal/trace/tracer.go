@@ -40,6 +40,7 @@ const path = "v1/traces"
 type Config struct {
 	Endpoint    string       // URL of the collector, without /v1/traces
 	HeadersFile string       // as publish.HTTPConfig's
+	Insecure    bool         // as publish.HTTPConfig's
 	TLS         *publish.TLS // nil: as the URL says
 
 	Version    string // of the agent
@@ -67,7 +68,7 @@ type Tracer struct {
 // New checks the configuration and reads the files that it names.
 func New(cfg Config, log *slog.Logger, reg prometheus.Registerer) (*Tracer, error) {
 	receiver, err := publish.NewReceiver(publish.ReceiverConfig{
-		URL: addPath(cfg.Endpoint), Timeout: requestTimeout, HeadersFile: cfg.HeadersFile, TLS: cfg.TLS,
+		URL: addPath(cfg.Endpoint), Timeout: requestTimeout, HeadersFile: cfg.HeadersFile, Insecure: cfg.Insecure, TLS: cfg.TLS,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("collector of traces: %w", err)

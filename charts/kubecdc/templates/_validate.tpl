@@ -21,6 +21,14 @@
 {{- fail (printf "a URL at %s has a user or a password in it: name those in files (auth, headersFile, tokenFile), from `secrets`" (regexReplaceAll "^[a-z]+://[^/?#]*@" . "" | include "kubecdc.place")) -}}
 {{- end -}}
 {{- end -}}
+{{- include "kubecdc.secrecy" (dict "at" "bus" "to" $bus) -}}
+{{- range $i, $relay := $c.relay -}}
+{{- include "kubecdc.secrecy" (dict "at" (printf "config.relay[%d].to" $i) "to" ($relay.to | default dict)) -}}
+{{- end -}}
+{{- include "kubecdc.secrecy" (dict "at" "config.claimCheck" "to" (pick ($c.claimCheck | default dict) "http")) -}}
+{{- if ($c.tracing).enabled -}}
+{{- include "kubecdc.httpSecrecy" (dict "at" "config.tracing" "key" "endpoint" "of" $c.tracing) -}}
+{{- end -}}
 {{- $election := include "kubecdc.election" . -}}
 {{- if and (gt (int $v.replicas) 1) (not $election) -}}
 {{- fail "replicas: without leader election (config.leaderElection.enabled: false) there must be one, or each event is sent by all" -}}
@@ -94,5 +102,49 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Not empty where a URL, or host:port, leads to another machine without TLS. What a variable stands for is not known here. */}}
+{{- define "kubecdc.remote" -}}
+{{- if not (or (contains "$" .) (regexMatch "^(https|tls|wss)://" .) (regexMatch "^([a-z]+://)?(localhost|127\\.[0-9.]+|\\[::1\\])([:/].*)?$" .)) -}}true{{- end -}}
+{{- end -}}
+
+{{/* No password, token or client secret is sent unencrypted, unless that is permitted; kubecdc config check has the same rules: {at, to}, a
+bus or what is written like one. */}}
+{{- define "kubecdc.secrecy" -}}
+{{- $at := .at -}}
+{{- $nats := .to.nats | default dict -}}
+{{- $auth := $nats.auth | default dict -}}
+{{- if and (or $auth.passwordFile $auth.tokenFile) (not (eq (toString $auth.insecure) "true")) (not (kindIs "map" $nats.tls)) -}}
+{{- range splitList "," ($nats.url | default "nats://127.0.0.1:4222" | toString) -}}
+{{- if trim . | include "kubecdc.remote" -}}
+{{- fail (printf "%s.nats.auth.%s: would be sent unencrypted: insist on TLS with %s.nats.tls: {}, or with tls:// or wss:// in each url; or send it all the same with %s.nats.auth.insecure: true" $at (empty $auth.passwordFile | ternary "tokenFile" "passwordFile") $at $at) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $kafka := .to.kafka | default dict -}}
+{{- $sasl := $kafka.sasl | default dict -}}
+{{- if and (has $sasl.mechanism (list "PLAIN" "OAUTHBEARER")) (not (eq (toString $sasl.insecure) "true")) (not (kindIs "map" $kafka.tls)) -}}
+{{- range $kafka.brokers -}}
+{{- if toString . | include "kubecdc.remote" -}}
+{{- fail (printf "%s.kafka.sasl: the password or token would be sent unencrypted: insist on TLS with %s.kafka.tls: {}, or take a SCRAM mechanism; or send it all the same with %s.kafka.sasl.insecure: true" $at $at $at) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with $sasl.oauth -}}
+{{- if and (not (eq (toString .insecure) "true")) (toString .tokenURL | include "kubecdc.remote") -}}
+{{- fail (printf "%s.kafka.sasl.oauth.clientSecretFile: would be sent unencrypted: write https:// in tokenURL; or send it all the same with insecure: true beside it" $at) -}}
+{{- end -}}
+{{- end -}}
+{{- with .to.http -}}
+{{- include "kubecdc.httpSecrecy" (dict "at" (printf "%s.http" $at) "key" "url" "of" .) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The same for headers and tokens of HTTP: {at, key, of}. */}}
+{{- define "kubecdc.httpSecrecy" -}}
+{{- if and (or .of.headersFile .of.tokenFile) (not (eq (toString .of.insecure) "true")) (get .of .key | toString | include "kubecdc.remote") -}}
+{{- fail (printf "%s.%s: would be sent unencrypted: write https:// in %s.%s; or send it all the same with %s.insecure: true" .at (empty .of.tokenFile | ternary "headersFile" "tokenFile") .at .key .at) -}}
 {{- end -}}
 {{- end -}}

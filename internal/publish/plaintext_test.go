@@ -1,0 +1,233 @@
+package publish_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
+)
+
+const plaintextSecret = "s3cret-of-the-bus"
+
+// listenOutside listens at an address of this machine that is no loopback: to what dials, it is another machine.
+func listenOutside(t *testing.T) net.Listener {
+	t.Helper()
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addrs {
+		ip, ok := a.(*net.IPNet)
+		if !ok || !ip.IP.IsGlobalUnicast() {
+			continue
+		}
+		var c net.ListenConfig
+		if l, err := c.Listen(t.Context(), "tcp", net.JoinHostPort(ip.IP.String(), "0")); err == nil {
+			t.Cleanup(func() { _ = l.Close() })
+			return l
+		}
+	}
+	t.Skip("this machine has the loopback interface only")
+	return nil
+}
+
+func secretIn(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "secret")
+	write(t, file, plaintextSecret)
+	return file
+}
+
+// eavesdrop is what a NATS server without TLS is told first: "" if the client says nothing.
+func eavesdrop(t *testing.T, l net.Listener, info string) <-chan string {
+	t.Helper()
+	told := make(chan string, 100)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = fmt.Fprintf(conn, "INFO %s\r\n", info)
+			_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+			line, _ := bufio.NewReader(conn).ReadString('\n')
+			_ = conn.Close()
+			told <- line
+		}
+	}()
+	return told
+}
+
+// A password or token of NATS is sent to no other machine without TLS, unless that is permitted.
+func TestNATSSecretsInPlaintext(t *testing.T) {
+	file := secretIn(t)
+	for name, c := range map[string]struct {
+		auth publish.NATSAuth
+		url  string
+		tls  *publish.TLS
+		sent bool
+	}{
+		"password":     {auth: publish.NATSAuth{User: "u", PasswordFile: file}},
+		"token":        {auth: publish.NATSAuth{TokenFile: file}},
+		"in the URL":   {url: "nats://u:" + plaintextSecret + "@"},
+		"TLS wanted":   {auth: publish.NATSAuth{TokenFile: file}, tls: &publish.TLS{}}, // the server offers none
+		"permitted":    {auth: publish.NATSAuth{TokenFile: file, Insecure: true}, sent: true},
+		"by websocket": {auth: publish.NATSAuth{TokenFile: file}, url: "ws://"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := listenOutside(t)
+			told := eavesdrop(t, l, `{"server_id":"x","headers":true,"max_payload":1048576}`)
+			url := c.url
+			if url == "" {
+				url = "nats://"
+			}
+			url += l.Addr().String()
+			options, err := publish.ConnectOptions("bus.nats", url, c.auth, c.tls)
+			if err != nil {
+				t.Fatal(err)
+			}
+			nc, err := nats.Connect(url, append(options, nats.MaxReconnects(0))...)
+			if err == nil {
+				nc.Close()
+			}
+			if got := <-told; strings.Contains(got, plaintextSecret) != c.sent {
+				t.Errorf("told %q, and sent is to be %v: %v", got, c.sent, err)
+			}
+			if c.tls != nil || strings.Contains(c.url, "@") {
+				return // NewNATS has no such URL
+			}
+			cfg := testConfig(url)
+			cfg.Auth = c.auth
+			r := run(t, cfg)
+			if got := <-told; strings.Contains(got, plaintextSecret) != c.sent {
+				t.Errorf("the publisher told %q, and sent is to be %v", got, c.sent)
+			}
+			if !c.sent {
+				wait(t, "a line in the log that says why", func() bool { return strings.Contains(r.log.String(), "would be sent unencrypted") })
+			}
+		})
+	}
+}
+
+// The brokers that a cluster names are dialled as the first ones are: whatever they are called, no secret goes to another machine.
+func TestKafkaSecretsInPlaintext(t *testing.T) {
+	l := listenOutside(t)
+	file := secretIn(t)
+	for name, c := range map[string]struct {
+		sasl    *publish.SASL
+		refused bool
+	}{
+		"nobody":      {nil, false},
+		"PLAIN":       {&publish.SASL{Mechanism: "PLAIN", User: "u", PasswordFile: file}, true},
+		"permitted":   {&publish.SASL{Mechanism: "PLAIN", User: "u", PasswordFile: file, Insecure: true}, false},
+		"SCRAM":       {&publish.SASL{Mechanism: "SCRAM-SHA-256", User: "u", PasswordFile: file}, false},
+		"OAUTHBEARER": {&publish.SASL{Mechanism: "OAUTHBEARER", TokenFile: file}, true},
+	} {
+		d, err := publish.KafkaDialer(&publish.KafkaConfig{SASL: c.sasl})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := d.DialFunc(t.Context(), "tcp", l.Addr().String())
+		if err == nil {
+			_ = conn.Close()
+		}
+		if errors.Is(err, publish.ErrPlaintext) != c.refused {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+// The client's secret goes to its own URL alone, and there only over TLS.
+func TestOAuthSecretInPlaintext(t *testing.T) {
+	var asked, elsewhere atomic.Int64
+	outside := &httptest.Server{Listener: listenOutside(t), Config: &http.Server{
+		ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }),
+	}}
+	outside.Start()
+	defer outside.Close()
+	fetch := func(url string, insecure bool) error {
+		m, err := publish.KafkaMechanism(&publish.SASL{Mechanism: "OAUTHBEARER", OAuth: &publish.OAuth{
+			TokenURL: url, ClientID: "agent", ClientSecretFile: secretIn(t), Insecure: insecure,
+		}})
+		if err == nil {
+			_, _, err = m.Start(t.Context())
+		}
+		return err
+	}
+	if err := fetch(outside.URL, false); !errors.Is(err, publish.ErrPlaintext) || asked.Load() != 0 {
+		t.Errorf("got %v, asked %d times", err, asked.Load())
+	}
+	if err := fetch(outside.URL, true); errors.Is(err, publish.ErrPlaintext) || asked.Load() == 0 {
+		t.Errorf("permitted: got %v, asked %d times", err, asked.Load())
+	}
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
+	defer other.Close()
+	redirects := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
+	defer redirects.Close()
+	if err := fetch(redirects.URL, false); err == nil || elsewhere.Load() != 0 {
+		t.Errorf("redirected: got %v, and there were %d requests", err, elsewhere.Load())
+	}
+}
+
+// Headers and tokens of HTTP, of the claim store and of tracing.
+func TestHTTPSecretsInPlaintext(t *testing.T) {
+	var asked atomic.Int64
+	outside := &httptest.Server{Listener: listenOutside(t), Config: &http.Server{
+		ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }),
+	}}
+	outside.Start()
+	defer outside.Close()
+	headers := filepath.Join(t.TempDir(), "headers")
+	write(t, headers, "X-Key: "+plaintextSecret+"\n")
+	for _, insecure := range []bool{false, true} {
+		for name, send := range map[string]func(context.Context) (log fmt.Stringer, err error){
+			"receiver": func(ctx context.Context) (fmt.Stringer, error) {
+				r, err := publish.NewReceiver(publish.ReceiverConfig{URL: outside.URL, Timeout: time.Minute, HeadersFile: headers, Insecure: insecure})
+				if err == nil {
+					_, err = r.Post(ctx, nil, nil)
+				}
+				return new(logBuffer), err
+			},
+			"bus": func(ctx context.Context) (fmt.Stringer, error) {
+				r := runHTTP(t, publish.HTTPConfig{URL: outside.URL, TokenFile: secretIn(t), Insecure: insecure})
+				return r.log, r.Publish(ctx, event("web-1", 1, `{}`))
+			},
+			"claim store": func(ctx context.Context) (fmt.Stringer, error) {
+				log := new(logBuffer)
+				c, err := publish.NewClaimHTTP(publish.ClaimHTTPConfig{URL: outside.URL, HeadersFile: headers, Insecure: insecure}, log.logger(), publish.NewMetrics(nil))
+				if err == nil {
+					_, err = c.Put(ctx, "name", "text/plain", []byte("x"))
+				}
+				return log, err
+			},
+		} {
+			asked.Store(0)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			if !insecure {
+				cancel()
+				ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond) // they try on
+			}
+			log, err := send(ctx)
+			cancel()
+			if insecure != (err == nil) || insecure != (asked.Load() > 0) {
+				t.Errorf("%s, insecure %v: got %v, and %d requests", name, insecure, err, asked.Load())
+			}
+			if said := log.String() + fmt.Sprint(err); !insecure && !strings.Contains(said, publish.ErrPlaintext.Error()) {
+				t.Errorf("%s: it is not said why: %s", name, said)
+			}
+		}
+	}
+}
