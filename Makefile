@@ -36,6 +36,9 @@ SELECTION_SEED ?=
 # test-failover: how often the lead is taken from an agent in each way
 FAILOVERS ?= 20
 
+# test-log-identity: how often the stream, and the topic, is deleted and created again
+RECREATIONS ?= 50
+
 # What takes more than Go, and has targets of its own: helm and root, Prometheus, buildah.
 APART := ./chart/... ./kubelet/... ./prometheus/... ./image/...
 TESTS  = $$(go list ./... | grep -vxFf <(go list $(APART)))
@@ -72,6 +75,12 @@ test-selection: control-plane ## Tell agents what to send in SELECTIONS (50) way
 test-failover: control-plane ## Take the lead from an agent in five ways, FAILOVERS (20) times each, under load; and rolling updates
 	cd test && FAILOVERS=$(FAILOVERS) go test -v -count=1 -timeout 2h \
 		-run '^Test(Failover|FailoverOfThree|Leader.*|LeaseDeleted|StandbyAway|RollingUpdate.*)$$' ./e2e
+
+.PHONY: test-log-identity
+test-log-identity: export KUBECDC_KAFKA = require
+test-log-identity: control-plane kafka ## Delete and create the stream and the topic again, RECREATIONS (50) times under load, exchange and restore them
+	cd test && RECREATIONS=$(RECREATIONS) go test -v -count=1 -timeout 1h \
+		-run '^Test(StreamIs.*|TopicIsRecreated|KafkaIsExchanged)$$' ./e2e
 
 .PHONY: test-kafka
 test-kafka: export KUBECDC_KAFKA = require

@@ -23,6 +23,8 @@ type bus struct {
 	ready func() error
 	// heard is the last stream event of a resource that the bus has; nil: it cannot be asked.
 	heard func(context.Context, *object.Resource) (publish.Heard, bool, error)
+	// logs are the streams or topics of the bus; nil: it has none that can be told apart.
+	logs *publish.Logs
 	// deadLetters takes what the bus refuses for good; nil: nothing does, and such an event ends the agent.
 	deadLetters publish.Publisher
 	claims      publish.ClaimStore // keeps events that are too large; nil: there is none
@@ -66,6 +68,7 @@ func (b *bus) openNATS(cfg *config.Config, cluster string, embedded bool, log *s
 		return nil, fmt.Errorf("bus.nats: %w", err)
 	}
 	b.Publisher, b.check, b.run, b.ready, b.heard, b.deadLetters = n, n.Check, n.Run, n.Ready, n.Heard, n.DeadLetters()
+	b.logs = n.Logs()
 	return n, nil
 }
 

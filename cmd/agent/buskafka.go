@@ -22,6 +22,7 @@ func (b *bus) openKafka(cfg *config.Config, cluster string, log *slog.Logger, m 
 			"mechanism", string(cfg.Bus.Kafka.SASL.Mechanism))
 	}
 	b.Publisher, b.check, b.run, b.ready, b.deadLetters = k, k.Check, k.Run, k.Ready, k.DeadLetters()
+	b.logs = k.Logs()
 	return nil
 }
 

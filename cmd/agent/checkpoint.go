@@ -18,6 +18,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/localbus"
+	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
 // lastSave is how long the last save of a checkpoint may take, whatever is left of the grace period: what is drained is
@@ -106,8 +107,8 @@ func ignored(f *runFlags, cfg *config.Config, c *cluster) []informers.Name {
 
 // busIdentity tells one destination of records from another. The embedded JetStream is that of its directory, whichever port
 // it gets. Servers are not part of it: they get other names, and one more, and have the same stream. A stream that has heard
-// nothing of a resource gets a snapshot of it anyway. Of Kafka the same holds for brokers; whoever moves to another cluster of
-// brokers resets the checkpoint. An HTTP receiver is its URL, without what may be a secret in it.
+// nothing of a resource gets a snapshot of it anyway. Of Kafka the same holds for brokers. If another stream or another Kafka cluster
+// answers under the same name, publish.Logs notices. An HTTP receiver is its URL, without what may be a secret in it.
 func busIdentity(f *runFlags, cfg *config.Config) string {
 	switch b := &cfg.Bus; {
 	case f.embedded():
@@ -179,6 +180,34 @@ func (c *capture) remember(ctx context.Context, id *identity, epoch uint64) (uin
 	c.report.keeper.Store(keeper)
 	sayResumption(c.log, store, keeper, c.cfg.Snapshot.Mode)
 	return epoch, nil
+}
+
+// rememberLogs has logs compared with those of the last run, and saved with the checkpoint. nil: the bus has none.
+func (c *capture) rememberLogs(logs *publish.Logs) {
+	if logs == nil {
+		return
+	}
+	logs.OnReplaced(func(name, why string) {
+		c.log.Error("the log was replaced, or has lost records: each scope gets a gap and a snapshot", "log", name, "why", why)
+		c.set.Rebase()
+	})
+	if c.memory == nil {
+		return
+	}
+	kept, last := c.memory.Logs()
+	known := make([]publish.Log, len(kept))
+	for i := range kept {
+		known[i] = publish.Log(kept[i])
+	}
+	logs.Remember(known, last)
+	c.memory.TrackLogs(func() []checkpoint.Log {
+		known := logs.Known()
+		kept := make([]checkpoint.Log, len(known))
+		for i := range known {
+			kept[i] = checkpoint.Log(known[i])
+		}
+		return kept
+	})
 }
 
 // sayResumption logs where the checkpoint is, and what it holds.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
@@ -164,6 +165,9 @@ func (r *reporter) look() statuses {
 			}
 		}
 	}
+	if b := c.bus.Load(); b != nil && b.logs != nil {
+		s.Bus.Log = logStatusOf(b.logs.State())
+	}
 	if k := r.keeper.Load(); k != nil {
 		state := k.State()
 		s.Checkpoint = &keptStatus{Place: whereOf(state), UnsavedSeconds: state.Unsaved.Seconds()}
@@ -182,6 +186,14 @@ func (r *reporter) look() statuses {
 		s.addScopes(c.set.Status())
 	}
 	return s
+}
+
+func logStatusOf(s publish.LogsState) *logStatus {
+	out := &logStatus{Logs: s.Logs, Unknown: s.Unknown}
+	if s.Trouble != nil {
+		out.Problem = s.Trouble.Error()
+	}
+	return out
 }
 
 // size is a number of bytes as people read it.

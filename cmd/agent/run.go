@@ -329,6 +329,9 @@ func (c *capture) prepare(first *loaded) error {
 	if c.cfg.Bus.NATS != nil {
 		o.Heard = c.heard
 	}
+	if c.cfg.Bus.NATS != nil || c.cfg.Bus.Kafka != nil {
+		o.Replaced = c.replaced
+	}
 	if lease, ok := c.leaseName(); ok {
 		o.Ignore = append(o.Ignore, lease)
 	}
@@ -359,6 +362,11 @@ func (c *capture) known() (*cluster, error) { return c.cluster, nil }
 func (c *capture) heard(ctx context.Context, r *object.Resource) (informers.Heard, bool, error) {
 	h, ok, err := c.bus.Load().heard(ctx, r)
 	return informers.Heard(h), ok, err
+}
+
+// replaced asks the bus, which is there when the set runs.
+func (c *capture) replaced(r *object.Resource, namespace string) (number uint64, since time.Time) {
+	return c.bus.Load().logs.Last(r, namespace)
 }
 
 func (c *capture) busReady() error {
@@ -435,6 +443,7 @@ func (c *capture) lead(ctx context.Context, epoch uint64, at *station) error {
 		return err
 	}
 	b := at.bus
+	c.rememberLogs(b.logs)
 	encoder := encode.New(encode.Options{
 		Cluster: at.name, ClusterUID: at.uid, Mode: encode.Mode(c.cfg.Event.Mode), Before: c.cfg.Event.Before, Patch: c.cfg.Event.Patch,
 		Epoch: epoch, SampleRatio: sampleRatio(&c.cfg.Tracing),

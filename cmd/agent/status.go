@@ -54,10 +54,18 @@ type configStatus struct {
 }
 
 type busStatus struct {
-	Name      string    `json:"name"`
-	Connected bool      `json:"connected"`
-	Since     time.Time `json:"since"` // it has been so
-	Problem   string    `json:"problem,omitempty"`
+	Name      string     `json:"name"`
+	Connected bool       `json:"connected"`
+	Since     time.Time  `json:"since"` // it has been so
+	Problem   string     `json:"problem,omitempty"`
+	Log       *logStatus `json:"log,omitempty"` // there is none with HTTP and standard output
+}
+
+// logStatus is the stream, or the topics.
+type logStatus struct {
+	Logs    int    `json:"logs"`    // how many are known
+	Unknown int    `json:"unknown"` // of these: whose identity could not be read, so that a replacement may not be noticed
+	Problem string `json:"problem,omitempty"`
 }
 
 type queueStatus struct {

@@ -35,7 +35,7 @@ func agentInTrouble() statuses {
 			{Name: "queue", Detail: "full", Aside: true, Since: now.Add(-4 * time.Second)},
 		},
 		Leader:     &leaderStatus{Leading: true, Holder: "kubecdc-0", Epoch: 4},
-		Bus:        busStatus{Name: "NATS nats://nats:4222, stream KUBECDC", Connected: true, Since: now.Add(-3 * time.Hour)},
+		Bus:        busStatus{Name: "NATS nats://nats:4222, stream KUBECDC", Connected: true, Since: now.Add(-3 * time.Hour), Log: &logStatus{Logs: 1, Unknown: 1, Problem: "look up stream KUBECDC: timeout"}},
 		Queue:      queueStatus{Events: 1234, MaxEvents: 100_000, Bytes: 5 << 20, MaxBytes: 64 << 20, InFlight: 256, Waiting: 2, OldestSeconds: 12.4},
 		Checkpoint: &keptStatus{Place: "ConfigMap kubecdc/kubecdc-checkpoint", Saved: ago(3 * time.Second)},
 		Published:  publishedStatus{Events: 12_345_678, Bytes: 3 << 30, Retries: 3, DeadLetters: 1},
@@ -58,7 +58,7 @@ configmaps   watching     59s   250ms     4,321   3.0 MiB        17
 ! informers: no sign of life from the API server for too long: [nodes] (for 3m20s)
 ! queue: full (for 4s)
 leader      this agent, epoch 4
-bus         NATS nats://nats:4222, stream KUBECDC: connected for 3h0m
+bus         NATS nats://nats:4222, stream KUBECDC: connected for 3h0m; the identity of 1 of 1 logs is unknown: look up stream KUBECDC: timeout
 queue       1,234 of 100,000 events, 5.0 MiB of 64 MiB; 256 with the bus, the oldest known for 12s; 2 informers wait for room
 checkpoint  ConfigMap kubecdc/kubecdc-checkpoint, saved 3s ago
 published   12,345,678 events, 3.0 GiB; 3 retries; 1 dead letters

@@ -107,7 +107,14 @@ func (s *statuses) onBus() string {
 	if s.Bus.Connected {
 		state = "connected"
 	}
-	return fmt.Sprintf("%s: %s for %s", s.Bus.Name, state, span(s.Now.Sub(s.Bus.Since)))
+	text := fmt.Sprintf("%s: %s for %s", s.Bus.Name, state, span(s.Now.Sub(s.Bus.Since)))
+	if l := s.Bus.Log; l != nil && l.Unknown > 0 {
+		text += fmt.Sprintf("; the identity of %s of %s logs is unknown", terminal.Count(l.Unknown), terminal.Count(l.Logs))
+		if l.Problem != "" {
+			text += ": " + l.Problem
+		}
+	}
+	return text
 }
 
 func (s *statuses) queued() string {

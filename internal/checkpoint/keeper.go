@@ -43,9 +43,10 @@ type Keeper struct {
 	log     *slog.Logger
 	metrics *metrics
 
-	unlock func() error     // these are set by Load
-	loaded map[string]Scope // what was there
-	saved  time.Time        // when that was saved
+	unlock     func() error     // these are set by Load
+	loaded     map[string]Scope // what was there
+	loadedLogs []Log
+	saved      time.Time // when that was saved
 
 	loadedEpoch uint64 // of whoever saved that
 
@@ -59,6 +60,7 @@ type Keeper struct {
 	failing   atomic.Int64 // when the first attempt to save since the last success began, in nanoseconds since began; 0: there is none
 
 	mu        sync.Mutex
+	logs      func() []Log // nil: the bus has none, or has not told yet
 	tracks    map[string]*track
 	positions map[string]Position // as they were loaded, or told last
 	looks     uint64              // numbers the looks at what is tracked
@@ -130,6 +132,7 @@ func (k *Keeper) load(ctx context.Context) (err error) {
 		return nil
 	}
 	k.loaded, k.loadedEpoch, k.saved, k.saver.base = d.Scopes, d.Epoch, d.Saved, version{d.Writer, d.Save}
+	k.loadedLogs, k.saver.logs = d.Logs, d.Logs
 	k.metrics.lastSave.Set(float64(d.Saved.Unix()))
 	k.lastSaved.Store(d.Saved.UnixNano())
 	for name, scope := range d.Scopes {
@@ -274,22 +277,27 @@ func (k *Keeper) save(ctx context.Context, need uint64, least change) error {
 // attempt is one attempt of save.
 func (k *Keeper) attempt(ctx context.Context, least change) error {
 	look, positions := k.pull()
+	logs := k.pullLogs()
 	s := &k.saver
 	if time.Since(s.last) >= saveProgressEvery {
 		least = min(least, moved)
 	}
-	switch what := compare(s.durable, positions); {
+	what := compare(s.durable, positions)
+	if !sameLogs(s.logs, logs) {
+		what = news
+	}
+	switch {
 	case what >= least:
 		began := time.Now()
 		k.failing.CompareAndSwap(0, max(1, int64(began.Sub(k.began))))
-		err := k.write(ctx, positions)
+		err := k.write(ctx, positions, logs)
 		s.written = time.Now()
 		s.took = s.written.Sub(began)
 		if err != nil {
 			s.durable = nil // either of both
 			return err
 		}
-		s.durable, s.last = positions, time.Now()
+		s.durable, s.logs, s.last = positions, logs, time.Now()
 		if !s.failing.IsZero() {
 			k.log.Info("the checkpoint is saved again", "where", k.store.String(), "after", time.Since(s.failing))
 			s.failing, s.warned = time.Time{}, time.Time{}
@@ -384,14 +392,14 @@ func (p Position) compare(q Position) change {
 	return what
 }
 
-// write writes positions, and finds out what it means if somebody else has written.
-func (k *Keeper) write(ctx context.Context, positions map[string]Position) error {
+// write writes positions and logs, and finds out what it means if somebody else has written.
+func (k *Keeper) write(ctx context.Context, positions map[string]Position, logs []Log) error {
 	s := &k.saver
 	for range conflictRounds {
 		s.attempts++
 		d := Document{
 			FormatVersion: FormatVersion, Identity: k.id, Writer: k.writer, Save: s.attempts,
-			Saved: time.Now().UTC().Truncate(time.Second), Scopes: make(map[string]Scope, len(positions)),
+			Saved: time.Now().UTC().Truncate(time.Second), Logs: logs, Scopes: make(map[string]Scope, len(positions)),
 		}
 		for name, p := range positions {
 			d.Scopes[name] = p.Scope

@@ -5,6 +5,7 @@ import "time"
 // saver is what saving takes.
 type saver struct {
 	durable  map[string]Position // what is kept, nil: unknown, as the outcome of the last attempt is
+	logs     []Log               // that are kept with durable
 	base     version             // of what is kept, as far as is known
 	attempts uint64              // to save
 	last     time.Time           // when something was saved, or seen to need none

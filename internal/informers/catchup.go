@@ -97,6 +97,7 @@ func (s *store) announceLists(ctx context.Context) error {
 			s.mu.Unlock()
 			return nil // endList wakes the cursor again
 		}
+		s.announceRebase()
 		if len(s.announce) == 0 {
 			if !s.open && s.loaded {
 				close(s.gate)
@@ -312,7 +313,7 @@ func (s *store) offerDue(gone verdict) (offer, *object.Ref) {
 		if n > 0 && s.filters.Load() != nil && time.Since(began) > offerFor { // an expression may take as long for one
 			return offeredSome, nil
 		}
-		if s.listing != notListing || len(s.announce) > 0 {
+		if s.listing != notListing || len(s.announce) > 0 || s.log.owes() {
 			return offeredAll, nil
 		}
 		if s.next == len(s.order) {

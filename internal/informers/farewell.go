@@ -148,6 +148,7 @@ func (f *farewell) say(ctx context.Context) error {
 	switch {
 	case now < f.from.ResourceVersion: // etcd was restored
 		s.history = f.from.History + 1
+	case s.logReplaced(f.from.Log): // consumers may know of objects that are gone since
 	case f.from.Where != "": // what was kept back is not told now
 	case !f.blind:
 		if told, err = f.collect(ctx, now); err != nil {

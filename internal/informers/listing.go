@@ -39,6 +39,8 @@ type notice struct {
 	// Both are under mu.
 	begins  *snapshot
 	sending bool
+	rebase  bool      // of a log that was replaced
+	opens   *snapshot // whose start it tells; nil: it tells another thing
 }
 
 // beginList prepares for a list: from here on until endList, load (listAgain: compare) is called for each object of it. A list that failed

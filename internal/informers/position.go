@@ -90,6 +90,7 @@ func (s *store) position() (checkpoint.Position, bool) {
 	m, acked := s.ledger.Mark()
 	p := checkpoint.Position{Acked: acked}
 	p.ResourceVersion, p.State, p.History, p.SnapshotBegan = m.rv, m.state, s.history, s.began
+	p.Log = s.log.told
 	shown := s.snapshot
 	if shown != nil && m.rv < shown.rv {
 		shown = nil // it is not announced: a restart begins none

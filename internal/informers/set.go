@@ -56,7 +56,11 @@ type Options struct {
 	Lane     func(name string) Lane // an informer's end of the queue; name is its scope
 	// Heard is the last stream event of a resource that the bus has; false: it has none. What may pass it retries until ctx
 	// ends, which is its only error. nil: the bus cannot be asked.
-	Heard      func(ctx context.Context, r *object.Resource) (Heard, bool, error)
+	Heard func(ctx context.Context, r *object.Resource) (Heard, bool, error)
+	// Replaced is the number of the last replacement of a log that takes events of a resource in a namespace ("": any), 0: there was
+	// none; and when the log before it was last known to be whole, zero: not known. It does not block; Rebase has to be called when
+	// the number has changed. nil: the bus cannot tell one log from another.
+	Replaced   func(r *object.Resource, namespace string) (number uint64, since time.Time)
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -434,6 +438,7 @@ func (s *Set) newInformer(resource *object.Resource, scope string, sel selection
 	i.servedBy = func() (bool, bool) { return s.definitions.aggregates(resource) }
 	i.store = newStore(resource, scope, i.lane, i, i.metrics)
 	i.store.filter(newFilters(resource, sel.clauses))
+	i.store.followLog(s.logOf(resource, &i.selection))
 	i.store.progressed, i.store.snapshots = s.lookAgain, s.o.Snapshot != SnapshotNever
 	if s.o.Memory != nil {
 		i.store.save = s.o.Memory.Flush

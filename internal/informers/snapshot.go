@@ -86,10 +86,14 @@ func (s *snapshot) event(kind object.StreamKind, r *object.Resource) *object.Str
 // started is the notice that snap begins. Where it begins is saved first: of a snapshot that nobody remembers, a restart
 // would begin another one, and what has changed in between would be told by none of the two.
 func (s *store) started(snap *snapshot) *notice {
-	return &notice{
-		prepare: s.adopt,
-		event:   func() *object.StreamEvent { return snap.event(object.SnapshotStarted, s.resource) },
+	n := &notice{
+		prepare: s.adopt, opens: snap,
+		event: func() *object.StreamEvent { return snap.event(object.SnapshotStarted, s.resource) },
 	}
+	if snap.namespace == "" && !snap.resumed {
+		n.done = func() { s.log.told = max(s.log.told, s.log.announced) }
+	}
+	return n
 }
 
 // adopt makes what the store holds what a restart goes on from, and has it saved.
@@ -146,12 +150,12 @@ func (s *store) clearTheWay(ctx context.Context) error {
 // complete says that a snapshot is on the bus.
 func (s *store) complete(ctx context.Context, snap *snapshot) error {
 	s.mu.Lock()
-	current := s.snapshot == snap
+	current := s.snapshot == snap && !s.log.owes()
 	ev := snap.event(object.SnapshotCompleted, s.resource)
 	ev.History = s.history
 	s.mu.Unlock()
 	if !current {
-		return nil // history was lost meanwhile, and another one has taken its place
+		return nil // history, or the log, was lost meanwhile, and another one has taken its place
 	}
 	if err := s.sendStream(ctx, ev); err != nil {
 		return err
@@ -247,7 +251,11 @@ func (s *store) begin(r *request) {
 		}
 		return s.adopt(ctx)
 	}
+	told := n.done
 	n.done = func() {
+		if told != nil {
+			told()
+		}
 		r.answer <- begun{started: Started{Scope: r.scope, Snapshot: snap.id, Objects: snap.objects}}
 	}
 	s.announce = append(s.announce, n)

@@ -107,6 +107,7 @@ type store struct {
 	toldWhere string       // the condition by which the last one told of objects as a whole
 	caughtUp  bool         // all that the first list made due is on the bus
 
+	log          logState                        // rebase.go
 	snapshots    bool                            // are taken
 	save         func(ctx context.Context) error // has the position saved; nil: nothing is remembered
 	lastSnapshot time.Time                       // in the id of the last one that was asked for

@@ -87,7 +87,7 @@ const (
 	Compacted        GapReason = "compacted"         // etcd no longer had it
 	Rewound          GapReason = "rewound"           // etcd was restored: history went on elsewhere
 	SelectionChanged GapReason = "selection-changed" // the configuration, or the version in which the resource is served
-	CheckpointLost   GapReason = "checkpoint-lost"   // the bus has more than the agent remembers
+	CheckpointLost   GapReason = "checkpoint-lost"   // the bus has more than the agent remembers, or its log was replaced
 	DeadLetter       GapReason = "dead-letter"       // the event of a change is in the dead letters
 	// ContentChanged: what is stripped or redacted, or the key, is not what it was. Nothing is missing; an object reads otherwise.
 	ContentChanged GapReason = "content-changed"

@@ -12,6 +12,7 @@ import (
 type outcome struct {
 	kind      outcomeKind
 	duplicate bool   // acked: the stream had the event already
+	sequence  uint64 // acked: where the stream has the event, 0: not known
 	tooLarge  bool   // refused: a smaller one would be taken
 	cut       bool   // retry: the connection was lost while the event was on its way
 	reason    string // retry: label of the metric; one of the reason constants
@@ -84,8 +85,10 @@ func newAckReader(stream string) ackReader {
 // read decodes an answer. What looks exactly as the server writes it is read at a glance; everything else, a space or
 // another order of members, a duplicate, an error, a domain, goes through encoding/json.
 func (r *ackReader) read(m *nats.Msg) outcome {
-	if digits, ok := bytes.CutPrefix(m.Data, r.prefix); ok && isNumberAndBrace(digits) {
-		return outcome{kind: acked}
+	if digits, ok := bytes.CutPrefix(m.Data, r.prefix); ok {
+		if sequence, ok := numberAndBrace(digits); ok {
+			return outcome{kind: acked, sequence: sequence}
+		}
 	}
 	if len(m.Data) == 0 {
 		if status := m.Header.Get("Status"); status == "503" {
@@ -105,20 +108,22 @@ func (r *ackReader) read(m *nats.Msg) outcome {
 	case ack.Stream != r.stream:
 		return outcome{reason: reasonOtherStream, detail: "acknowledged by stream " + ack.Stream}
 	}
-	return outcome{kind: acked, duplicate: ack.Duplicate}
+	return outcome{kind: acked, duplicate: ack.Duplicate, sequence: ack.Seq}
 }
 
-func isNumberAndBrace(b []byte) bool {
+// numberAndBrace reads a positive number that ends in a closing brace.
+func numberAndBrace(b []byte) (number uint64, ok bool) {
 	n := len(b) - 1
-	if n < 1 || b[n] != '}' || b[0] == '0' {
-		return false
+	if n < 1 || n > 19 || b[n] != '}' || b[0] == '0' { // 19 digits fit into 64 bits
+		return 0, false
 	}
 	for _, c := range b[:n] {
 		if c < '0' || c > '9' {
-			return false
+			return 0, false
 		}
+		number = number*10 + uint64(c-'0')
 	}
-	return true
+	return number, true
 }
 
 func readError(code, errCode int, description string) outcome {

@@ -16,3 +16,12 @@ func (n *NATS) Sending() (sending int) {
 
 // Guard is c behind f, as publishers have their connections. carries: events have been handed over.
 func Guard(f Fence, c net.Conn, carries bool) net.Conn { return newFencing(f).guard(c, carries) }
+
+// TopicIDs reads an answer to Metadata that has topic ids.
+func TopicIDs(body []byte) (cluster string, ids map[string]string, err error) {
+	r, err := readTopicIDs(body)
+	if err != nil {
+		return "", nil, err
+	}
+	return r.cluster, r.topics, nil
+}

@@ -64,6 +64,8 @@ type Kafka struct {
 
 	current    atomic.Pointer[view]
 	controller atomic.Int32
+	logs       *Logs
+	logsDue    chan struct{} // room for one: look at the identity of topics; a full one says so already. Never closed.
 	look       chan struct{} // room for one: look at the cluster; a full one says so already. Never closed.
 	ended      chan struct{} // closed when Run has ended
 
@@ -128,6 +130,7 @@ func NewKafka(cfg KafkaConfig, log *slog.Logger, m *Metrics) (*Kafka, error) {
 		cfg: cfg, log: log, metrics: m, codec: codec, topicNames: names, deadTopic: dead, fence: fence,
 		net:     newKafkaNet(cfg.TLS, cfg.SASL, mechanism, kafkaClientID, fence),
 		look:    make(chan struct{}, 1),
+		logsDue: make(chan struct{}, 1),
 		ended:   make(chan struct{}),
 		topics:  map[string]*topic{},
 		trouble: map[string]error{}, progress: map[string]time.Time{},
@@ -135,6 +138,7 @@ func NewKafka(cfg KafkaConfig, log *slog.Logger, m *Metrics) (*Kafka, error) {
 
 		absentToBeGone: absentToBeGone,
 	}
+	k.logs = newLogs(k.takes)
 	k.cfg.Brokers = slices.Clone(cfg.Brokers)
 	k.current.Store(&view{old: make(chan struct{})})
 	k.controller.Store(-1)
@@ -159,6 +163,7 @@ func (k *Kafka) Run(ctx context.Context) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return k.manage(ctx, g) })
+	g.Go(func() error { return k.watchLogs(ctx) })
 	return g.Wait()
 }
 

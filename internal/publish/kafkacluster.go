@@ -194,6 +194,9 @@ func (k *Kafka) manage(ctx context.Context, g *errgroup.Group) error {
 				k.log.Log(ctx, levelOf(advice), "bus cannot be reached, trying on", "brokers", k.cfg.Brokers, "advice", advice, "err", err, "suppressed", suppressed)
 			}
 		} else {
+			if failures > 0 {
+				k.lookAtLogsSoon()
+			}
 			failures = 0
 			k.see(res)
 			k.clearTrouble("")
@@ -318,7 +321,9 @@ func (k *Kafka) arrange(ctx context.Context, g *errgroup.Group, topics []*topic,
 			}
 			continue
 		}
-		t.absent.Store(0)
+		if t.absent.Swap(0) > 0 {
+			k.lookAtLogsSoon()
+		}
 		t.gone.Store(false)
 		known := t.partitions.Load()
 		if known != nil {
@@ -378,11 +383,12 @@ func (k *Kafka) open(ctx context.Context, g *errgroup.Group, t *topic, n int) {
 	}
 	running := t.running
 	for i := len(all); i < n; i++ {
-		p := &partition{k: k, topic: t, index: int32(i), about: fmt.Sprintf("%s/%d", t.name, i), wake: make(chan struct{}, 1), producer: producer{id: -1}}
+		p := &partition{k: k, topic: t, index: int32(i), tail: k.tailOf(t.name, i), about: fmt.Sprintf("%s/%d", t.name, i), wake: make(chan struct{}, 1), producer: producer{id: -1}}
 		all = append(all, p)
 		g.Go(func() error { return p.run(running) })
 	}
 	t.partitions.Store(&all)
+	k.lookAtLogsSoon()
 }
 
 // streamTopics are those that a stream event goes to: all that objects of its resource go to. That of cluster-scoped

@@ -254,6 +254,9 @@ func (n *kafkaNet) connect(ctx context.Context, addr string) (c *kafkaConn, err 
 	for _, k := range res.ApiKeys {
 		key := protocol.ApiKey(k.ApiKey)
 		versions[key] = key.SelectVersion(k.MinVersion, k.MaxVersion)
+		if key == protocol.Metadata {
+			versions[metadataVersions] = k.MaxVersion
+		}
 	}
 	c.SetVersions(versions)
 	if n.mechanism != nil {

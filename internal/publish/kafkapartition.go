@@ -64,7 +64,10 @@ type partition struct {
 	pending []*record // in the order of their calls; bounded by the callers of Publish, who wait
 	closed  bool
 
-	producer producer // of run's goroutine
+	tail *tail // where the log ends
+
+	producer producer // of run's goroutine, as is stored
+	stored   int64    // the offset of the batch that was acknowledged last, negative: not told
 }
 
 // publish hands r to the partition and waits for what becomes of it.
@@ -258,6 +261,7 @@ func (p *partition) send(ctx context.Context, records []*record) error {
 	}
 	cuts, lost := 0, 0
 	outdated, stamped := false, false // the broker has refused the timestamps; they are of this attempt
+	mark := p.tail.mark()
 	for failures := 0; ; {
 		if err := p.identify(ctx, records); err != nil {
 			return err
@@ -303,6 +307,8 @@ func (p *partition) send(ctx context.Context, records []*record) error {
 		case verdictStored:
 			if err != nil {
 				p.k.metrics.duplicates.Add(float64(len(records)))
+			} else {
+				p.noteStored(mark, p.stored, b.count)
 			}
 			p.producer.advance(b.count)
 			p.k.clearTrouble(p.about)
@@ -381,6 +387,7 @@ func (p *partition) attempt(ctx context.Context, seen *view, set []byte, witness
 		return alive, errors.New("the broker's answer is about something else")
 	}
 	answer := &res.Topics[0].Partitions[0]
+	p.stored = answer.BaseOffset
 	message := answer.ErrorMessage
 	if len(answer.RecordErrors) > 0 && answer.RecordErrors[0].BatchIndexErrorMessage != "" {
 		message = answer.RecordErrors[0].BatchIndexErrorMessage
@@ -445,6 +452,7 @@ func (p *partition) note(err error, reason, advice string, attempt int) {
 	k.metrics.retries.WithLabelValues(reason).Inc()
 	if reason == reasonLeader {
 		p.topic.missed.Store(true)
+		k.lookAtLogsSoon()
 	}
 	kind := "produce " + reason
 	if advice != "" {

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/object"
 )
 
 // DefaultInFlight is how many calls of Publish may be on their way at once; see NATSConfig.InFlight.
@@ -87,7 +88,12 @@ type NATS struct {
 	fence  *fencing
 	closed atomic.Bool
 	why    atomic.Pointer[string] // why there is no connection, or no stream; nil: not known, or there is
-	renew  chan struct{}          // room for one: the connection must be made anew, with other credentials. Never closed.
+	logs   *Logs                  // of the one stream
+	tail   *tail                  // its end
+
+	lookAgain bool // soon, at the identity of the stream; of supervise's goroutine
+
+	renew chan struct{} // room for one: the connection must be made anew, with other credentials. Never closed.
 
 	seedOf atomic.Pointer[string] // public key of the seed that the connection uses; "": it uses none
 
@@ -147,6 +153,8 @@ func NewNATS(cfg NATSConfig, log *slog.Logger, m *Metrics) (*NATS, error) {
 
 		quarantine: newQuarantine(),
 	}
+	n.logs = newLogs(func(string, *object.Resource, string) bool { return true })
+	n.tail = n.logs.tail(cfg.Stream.Name, 0)
 	if cfg.DeadLetter != "" {
 		if n.dead, err = DeadLetterSubject(cfg.DeadLetter, cfg.Cluster); err != nil {
 			return nil, err
@@ -184,6 +192,7 @@ func (n *NATS) publish(ctx context.Context, ev *encode.Event, dead bool) error {
 	}
 	defer n.release(w)
 	w.load(n, ev, dead)
+	mark := n.tail.mark()
 	timeouts, busy, cuts := 0, 0, 0
 	for attempt := uint64(1); ; attempt++ {
 		if err := n.gate.wait(ctx); err != nil {
@@ -201,9 +210,7 @@ func (n *NATS) publish(ctx context.Context, ev *encode.Event, dead bool) error {
 		}
 		switch o.kind {
 		case acked:
-			if o.duplicate {
-				n.metrics.duplicates.Inc()
-			}
+			n.noteAck(mark, &o)
 			return nil
 		case refused:
 			kind := ErrRefused

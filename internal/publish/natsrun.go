@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -97,9 +98,20 @@ func (n *NATS) supervise(ctx context.Context, nc *nats.Conn, gone <-chan struct{
 	if !nc.IsConnected() {
 		n.trouble(n.dialer.why(nc.LastError()))
 	}
+	look := time.NewTimer(logAge)
+	defer look.Stop()
 	for failures := 0; ; {
+		look.Reset(logAge)
+		if n.lookAgain {
+			look.Reset(logPause)
+		}
 		select {
 		case <-n.wake:
+		case <-look.C:
+			if nc.IsConnected() {
+				n.lookAgain = n.lookAtLog(ctx, js)
+			}
+			continue
 		case <-ctx.Done():
 			return nil
 		case <-n.renew:

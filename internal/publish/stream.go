@@ -151,6 +151,7 @@ func (n *NATS) stream(ctx context.Context, js jetstream.JetStream) error {
 	want := n.cfg.Stream.config(n.capture())
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
+	seen := n.logs.look(want.Name)
 	s, err := js.Stream(ctx, want.Name)
 	created := false
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -176,6 +177,7 @@ func (n *NATS) stream(ctx context.Context, js jetstream.JetStream) error {
 	case err != nil:
 		return fmt.Errorf("look up stream %s: %w", want.Name, err)
 	}
+	n.lookAgain = n.noteLog(seen, s.CachedInfo())
 	got := s.CachedInfo().Config
 	if why := refusals(&got, n.patterns(), n.cfg.MaxEventBytes, n.cfg.Key); len(why) > 0 {
 		return fmt.Errorf("%w: %s:\n  - %s", ErrStream, want.Name, strings.Join(why, "\n  - "))

@@ -45,7 +45,7 @@ const (
 	ReasonCompacted        GapReason = "compacted"         // etcd no longer had it
 	ReasonRewound          GapReason = "rewound"           // etcd was restored: see Event.History
 	ReasonSelectionChanged GapReason = "selection-changed" // the configuration, or the version in which the resource is served
-	ReasonCheckpointLost   GapReason = "checkpoint-lost"   // the agent did not know any more where it had been
+	ReasonCheckpointLost   GapReason = "checkpoint-lost"   // the agent did not know any more where it had been, or the stream or topic was replaced
 	ReasonContentChanged   GapReason = "content-changed"   // objects read otherwise: strip, redaction or its key was changed
 	ReasonForbidden        GapReason = "forbidden"         // the agent was not allowed to read
 	ReasonDeadLetter       GapReason = "dead-letter"       // one event went to the dead letters: Stream.DeadLetter is its ID

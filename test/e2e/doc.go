@@ -49,6 +49,7 @@
 //	KUBECDC_E2E_RACE=1      builds the agent with the race detector
 //	KUBECDC_E2E_AGENT=path  takes this binary instead of building one
 //	FAULTS=n                is how many faults TestFaults has (12), and includes the tests that take minutes
+//	RECREATIONS=n           is how often the stream, and the topic, is deleted and created again under load (2)
 //	FAILOVERS=n             is how often TestFailover takes the lead from an agent in each way (2)
 //	SELECTIONS=n            is how many configurations TestSelection draws (5)
 //	SELECTION_SEED=n        is the seed of the first of them (1); each further one has the next

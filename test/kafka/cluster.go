@@ -47,6 +47,9 @@ type Options struct {
 	// again with other addresses if another process took a port in between. Nil, or an answer of "": at addr.
 	Advertise func(node int, listener Listener, addr string) (string, error)
 
+	// ClusterID is sixteen bytes in base64url; "" is the same for all.
+	ClusterID string
+
 	// Dir holds data, keys and logs and is kept by Stop. Empty: a new temporary directory, removed by Stop.
 	Dir string
 

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -171,7 +172,7 @@ func (n *Node) format() error {
 	_, _ = rand.Read(id[:])
 	id[0] &= 0x7f // Kafka wants no id that begins with a dash.
 	meta := properties(map[string]string{
-		"version": "1", "cluster.id": clusterID, "node.id": strconv.Itoa(n.id()),
+		"version": "1", "cluster.id": cmp.Or(n.cluster.opts.ClusterID, clusterID), "node.id": strconv.Itoa(n.id()),
 		"directory.id": base64.RawURLEncoding.EncodeToString(id[:]),
 	})
 	err = errors.Join(

@@ -1,0 +1,358 @@
+package publish
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+const (
+	// logAge is how often the identity of logs is read, whatever happens.
+	logAge = time.Minute
+	// logPause is the least time between two looks.
+	logPause = time.Second
+	// oddLooks is how many looks in a row must show a log that ends below what it has acknowledged, or that has an earlier identity
+	// again. A replica or a broker that lags behind may report either for a moment.
+	oddLooks = 3
+	// maxGone bounds the earlier identities of a log.
+	maxGone = 8
+	// maxLogs and maxEnds bound what is remembered: logs, and acknowledged positions of all logs. The logs that were used last are kept.
+	maxLogs = 500
+	maxEnds = 6000
+)
+
+// Log is what is known of one log: a stream of JetStream, or a topic of Kafka.
+type Log struct {
+	Name    string
+	Cluster string // of Kafka; "": not known
+	ID      string // a log that is created again has another one; "": not known
+	// Acked is by partition the position that follows the last acknowledged record: a log that ends below it has lost records.
+	Acked []uint64
+	// Replaced numbers the replacements of logs: that with which this log began, 0 for the first one that was seen.
+	Replaced uint64
+}
+
+// Logs compares the logs of a bus with what is remembered of them. A log is replaced if its identity has changed, or if it ends
+// below what it has acknowledged. It is safe for concurrent use.
+type Logs struct {
+	takes func(name string, r *object.Resource, namespace string) bool
+
+	mu       sync.Mutex
+	all      map[string]*trackedLog
+	last     uint64                 // the number of the last replacement
+	replaced func(name, why string) // called without mu
+	trouble  error                  // why an identity could not be read
+}
+
+// trackedLog is a log with what this run knows of it.
+type trackedLog struct {
+	Log            // without Acked
+	ends  []*tail  // by partition
+	odd   int      // looks in a row that showed it too short, or under an identity that it had before
+	gone  []string // identities that it had before in this run, the last ones
+	used  time.Time
+	whole time.Time // when a look last showed it as it should be, zero: not in this run
+	since time.Time // whole, when it was replaced
+}
+
+// newLogs returns Logs that know nothing. takes reports whether events of a resource in a namespace ("": any) may go to a log.
+func newLogs(takes func(name string, r *object.Resource, namespace string) bool) *Logs {
+	return &Logs{takes: takes, all: map[string]*trackedLog{}, replaced: func(string, string) {}}
+}
+
+// Remember continues with what an earlier run knew. last is the highest number of a replacement that anything refers to. It must
+// be called before the bus runs.
+func (l *Logs) Remember(all []Log, last uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last = max(l.last, last)
+	for _, k := range all {
+		l.last = max(l.last, k.Replaced)
+		t := l.of(k.Name)
+		t.Log, t.Acked = k, nil
+		for i, end := range k.Acked {
+			t.end(i).end.Store(end)
+		}
+	}
+}
+
+// OnReplaced has f called after each replacement, with the log and what shows that it is another one. It must be called before the
+// bus runs; f must not block.
+func (l *Logs) OnReplaced(f func(name, why string)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.replaced = f
+}
+
+// Known is what the next run has to remember.
+func (l *Logs) Known() []Log {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []Log
+	ends := 0
+	for _, t := range l.recent() {
+		k := t.Log
+		if ends += len(t.ends); ends <= maxEnds {
+			k.Acked = t.acked()
+		}
+		if k.ID != "" || k.Cluster != "" || k.Replaced > 0 || len(k.Acked) > 0 {
+			out = append(out, k)
+		}
+	}
+	slices.SortFunc(out, func(a, b Log) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// names are those of all logs.
+func (l *Logs) names() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.recent()
+	out := make([]string, len(all))
+	for i, t := range all {
+		out[i] = t.Name
+	}
+	return out
+}
+
+// recent are the logs that were seen last. The others are forgotten. The caller holds mu.
+func (l *Logs) recent() []*trackedLog {
+	all := make([]*trackedLog, 0, len(l.all))
+	for _, t := range l.all {
+		all = append(all, t)
+	}
+	slices.SortFunc(all, func(a, b *trackedLog) int { return cmp.Or(b.used.Compare(a.used), strings.Compare(a.Name, b.Name)) })
+	for len(all) > maxLogs {
+		delete(l.all, all[len(all)-1].Name)
+		all = all[:len(all)-1]
+	}
+	return all
+}
+
+// Last is the number of the last replacement of a log that takes events of the resource in the namespace ("": any), 0: there was
+// none; and when the log before it was last seen whole, zero: not in this run.
+func (l *Logs) Last(r *object.Resource, namespace string) (number uint64, since time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, t := range l.all {
+		if t.Replaced > number && l.takes(t.Name, r, namespace) {
+			number, since = t.Replaced, t.since
+		}
+	}
+	return number, since
+}
+
+// LogsState is how the logs are, for people.
+type LogsState struct {
+	Logs    int   // that are known
+	Unknown int   // of these: whose identity could not be read
+	Trouble error // why, nil: not known
+}
+
+// State is how the logs are.
+func (l *Logs) State() LogsState {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := LogsState{Logs: len(l.all), Trouble: l.trouble}
+	for _, t := range l.all {
+		if t.ID == "" {
+			s.Unknown++
+		}
+	}
+	return s
+}
+
+// of returns the log of that name. The caller holds mu.
+func (l *Logs) of(name string) *trackedLog {
+	t := l.all[name]
+	if t == nil {
+		t = &trackedLog{Log: Log{Name: name}, used: time.Now()}
+		l.all[name] = t
+	}
+	return t
+}
+
+func (t *trackedLog) end(partition int) *tail {
+	for len(t.ends) <= partition {
+		t.ends = append(t.ends, &tail{})
+	}
+	return t.ends[partition]
+}
+
+// acked is a copy of the acknowledged positions, nil: there are none.
+func (t *trackedLog) acked() []uint64 {
+	out := make([]uint64, len(t.ends))
+	for i, e := range t.ends {
+		out[i] = e.end.Load()
+	}
+	for len(out) > 0 && out[len(out)-1] == 0 {
+		out = out[:len(out)-1]
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+// tail returns the end of one partition of a log.
+func (l *Logs) tail(name string, partition int) *tail {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.of(name).end(partition)
+}
+
+// look is what was known of a log before it is asked about: positions that are acknowledged later prove nothing.
+type look struct {
+	name   string
+	acked  []uint64
+	number uint64
+}
+
+// look begins to look at a log.
+func (l *Logs) look(name string) look {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.of(name)
+	return look{name: name, acked: t.acked(), number: t.Replaced}
+}
+
+// unknownEnd is for a partition whose end could not be read.
+const unknownEnd = math.MaxUint64
+
+// found takes the outcome of a look: where the log ends, by partition, and its identity, as far as that is known. It reports whether
+// another look is needed soon.
+func (l *Logs) found(k look, cluster, id string, ends []uint64) (again bool) {
+	l.mu.Lock()
+	t := l.of(k.name)
+	if t.Replaced != k.number { // replaced meanwhile: the answer may be that of the log before
+		l.mu.Unlock()
+		return true
+	}
+	t.used = time.Now()
+	why := ""
+	switch {
+	case t.Cluster != "" && cluster != "" && t.Cluster != cluster:
+		why = fmt.Sprintf("it is in cluster %s, and was in cluster %s", cluster, t.Cluster)
+	case t.ID != "" && id != "" && t.ID != id:
+		why = fmt.Sprintf("its identity is %s, and was %s", id, t.ID)
+		if slices.Contains(t.gone, id) {
+			again = t.oddAgain()
+		}
+	case isShort(k.acked, ends):
+		why = "it has lost records that it had acknowledged"
+		again = t.oddAgain()
+	default:
+		t.Cluster, t.ID = cmp.Or(cluster, t.Cluster), cmp.Or(id, t.ID)
+		t.odd, t.whole = 0, t.used
+	}
+	if why == "" || again {
+		l.mu.Unlock()
+		return again
+	}
+	l.replace(t)
+	t.Cluster, t.ID = cluster, id
+	f := l.replaced
+	l.mu.Unlock()
+	f(k.name, why)
+	return false
+}
+
+// oddAgain counts a look that another one has to confirm, and reports whether it has to.
+func (t *trackedLog) oddAgain() bool {
+	t.odd++
+	return t.odd < oddLooks
+}
+
+// isShort reports whether a partition ends below what was acknowledged. Nil ends are not known.
+func isShort(acked, ends []uint64) bool {
+	if ends == nil {
+		return false
+	}
+	for i, a := range acked {
+		if a > 0 && (i >= len(ends) || ends[i] < a) {
+			return true
+		}
+	}
+	return false
+}
+
+// wentBack takes an acknowledgement at a position that a record before it had: the log has lost that one. m is where the record was
+// first sent.
+func (l *Logs) wentBack(name string, partition int, m tailMark) {
+	l.mu.Lock()
+	t := l.of(name)
+	if t.end(partition).era.Load() != m.era { // known already
+		l.mu.Unlock()
+		return
+	}
+	l.replace(t)
+	t.Cluster, t.ID = "", "" // the next look adopts what it finds
+	f := l.replaced
+	l.mu.Unlock()
+	f(name, "it has acknowledged a record at a position that an earlier one had")
+}
+
+// replace notes that a log was replaced. The caller holds mu.
+func (l *Logs) replace(t *trackedLog) {
+	l.last++
+	t.Replaced, t.odd, t.since = l.last, 0, t.whole
+	if t.ID != "" {
+		t.gone = append(t.gone[max(0, len(t.gone)+1-maxGone):], t.ID)
+	}
+	for _, e := range t.ends {
+		e.reset()
+	}
+}
+
+// failed notes why identities cannot be read, nil: they can.
+func (l *Logs) failed(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.trouble = err
+}
+
+// tail is the end of one partition of a log: the position that follows the last acknowledged record.
+type tail struct {
+	mu  sync.Mutex // held while era or end is written
+	era atomic.Uint64
+	end atomic.Uint64
+}
+
+// tailMark is a tail at one moment. What is acknowledged of a record that is first sent then lies behind end, unless the log was
+// replaced, or has lost records.
+type tailMark struct{ era, end uint64 }
+
+// mark returns the tail as it is. The era comes first: reset writes it last.
+func (t *tail) mark() tailMark { return tailMark{era: t.era.Load(), end: t.end.Load()} }
+
+// acked notes an acknowledgement of what was first sent at m and is stored from position first on, below end. It reports false if
+// something else was there.
+func (t *tail) acked(m tailMark, first, end uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.era.Load() != m.era: // perhaps of the log before
+		return true
+	case first < m.end:
+		return false
+	}
+	if end > t.end.Load() {
+		t.end.Store(end)
+	}
+	return true
+}
+
+// reset begins another era: nothing is acknowledged.
+func (t *tail) reset() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.end.Store(0)
+	t.era.Add(1)
+}

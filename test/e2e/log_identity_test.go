@@ -1,0 +1,483 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/kubecdc/kubecdc/test/kafka"
+)
+
+// recreations is how often the log is deleted and created again under load.
+func recreations(t testing.TB) int { return int(number(t, "RECREATIONS", 2)) }
+
+// logWorld is an agent, with writers that never rest, whose log is lost.
+type logWorld struct {
+	*plane
+	to        destination
+	namespace string
+	agent     *agent
+	stop      func() // of the writers
+}
+
+// beginLogWorld starts an agent behind objects that are there before it, and writers.
+func beginLogWorld(t *testing.T, to destination, namespace, extra string) *logWorld {
+	t.Helper()
+	p := sharedPlane(t)
+	w := &logWorld{plane: p, to: to, namespace: namespace}
+	p.newNamespace(t, namespace)
+	p.makeMany(t, namespace, "before", 300)
+	w.agent = startAgent(t, p, agentConfig{
+		Bus: to, Extra: extra, Watch: fmt.Sprintf("  - resources: [%s]\n    namespaces: [%s]", strings.Join(busResources, ", "), namespace),
+	})
+	sw := &steadyWriters{every: 20 * time.Millisecond, apis: []*api{p.api}}
+	w.stop = sw.run(t,
+		func(ws *writers) func(context.Context) error { return ws.writer("cm", namespace, 25).configMaps },
+		func(ws *writers) func(context.Context) error { return ws.writer("secret", namespace, 15).secrets },
+		func(ws *writers) func(context.Context) error { return ws.writer("widget", namespace, 15).widgets },
+	)
+	return w
+}
+
+// logVerdict is what a log that took the place of another one holds.
+type logVerdict struct {
+	verdict
+	Early int // Records that came before the gap of their scope.
+}
+
+// errNotYet is for a log on which something may still come.
+var errNotYet = errors.New("not yet")
+
+// judgeNew reads a log that has just taken the place of another one from its first record on, and holds it against all of etcd's
+// history: every revision is there or in a gap, the final state of each object is there, and each scope has a gap with a
+// snapshot behind it.
+func (w *logWorld) judgeNew(t *testing.T) logVerdict {
+	t.Helper()
+	s := w.to.read(t, w.reader())
+	var got logVerdict
+	var until uint64
+	err := await(t.Context(), 30*time.Second, func() error {
+		records := s.all()
+		if err := retold(records, s.lanes); err != nil {
+			return err
+		}
+		if until == 0 {
+			until = w.now(t)
+		}
+		got = w.judgeLog(s, records, until)
+		if len(got.Faults) > 0 {
+			return fmt.Errorf("%w: %d faults, %v, the first: %s", errNotYet, len(got.Faults), faultKinds(got.Faults), got.Faults[0])
+		}
+		return nil
+	})
+	if err != nil {
+		if len(got.Faults) > 0 {
+			report(t, w.plane, s, got.Faults)
+			w.tell(t, s.all(), until, got.Faults)
+		}
+		t.Fatalf("the new log (%s): %v", countOps(s.all()), err)
+	}
+	return got
+}
+
+// tell shows what the log has of the objects that some faults are of, and of their scopes, beside what etcd has.
+func (w *logWorld) tell(t *testing.T, records []record, until uint64, faults []fault) {
+	t.Helper()
+	for _, f := range faults[:min(2, len(faults))] {
+		var b strings.Builder
+		fmt.Fprintf(&b, "%s (until %d)\n", f, until)
+		for _, ver := range w.history.of(f.Key.Resource)[f.Key] {
+			if ver.Rev+300 > f.Rev && ver.Rev <= until {
+				fmt.Fprintf(&b, "  etcd: revision %d, deleted %t\n", ver.Rev, ver.Deleted)
+			}
+		}
+		for i := range records {
+			switch rec := &records[i]; {
+			case rec.Stream != "" && rec.Stream != progress && rec.Scope.has(f.Key):
+				fmt.Fprintf(&b, "  log %d/%d: %s %s at %d, %d to %d\n", rec.Lane, rec.Position, rec.Stream, rec.Snapshot, rec.Rev, rec.From, rec.To)
+			case rec.Key == f.Key && rec.Stream == "" && rec.Rev+300 > f.Rev && rec.Rev <= until:
+				fmt.Fprintf(&b, "  log %d/%d: %s %d, %s\n", rec.Lane, rec.Position, rec.Op, rec.Rev, rec.ID)
+			}
+		}
+		t.Log(b.String())
+	}
+}
+
+// retold is nil if each scope has a gap that says so, and a snapshot behind it that is completed, in every lane.
+func retold(records []record, count func() int) error {
+	type mark struct {
+		gap, started bool
+		completed    bool
+	}
+	marks := map[string]*mark{}
+	lanes := 1
+	if count != nil {
+		lanes = count()
+	}
+	for i := range records {
+		rec := &records[i]
+		if rec.Stream == "" {
+			continue
+		}
+		id := fmt.Sprint(rec.Scope.Text, rec.Lane)
+		m := marks[id]
+		if m == nil {
+			m = &mark{}
+			marks[id] = m
+		}
+		switch {
+		case rec.Stream == gap && rec.Reason == checkpointLost:
+			*m = mark{gap: true}
+		case rec.Stream == snapshotStarted && m.gap:
+			m.started, m.completed = true, false
+		case rec.Stream == snapshotCompleted && m.started:
+			m.completed = true
+		}
+	}
+	for lane := range lanes {
+		for _, resource := range busResources {
+			ok := false
+			for id, m := range marks {
+				ok = ok || strings.HasPrefix(id, resource) && strings.HasSuffix(id, fmt.Sprint(lane)) && m.completed
+			}
+			if !ok {
+				return fmt.Errorf("%w: no gap with a snapshot of %s in lane %d", errNotYet, resource, lane)
+			}
+		}
+	}
+	return nil
+}
+
+// judgeLog holds the records of a new log against history up to a revision.
+func (w *logWorld) judgeLog(s *stream, records []record, until uint64) logVerdict {
+	// A snapshot that was under way when the log was lost is not judged: it is given up.
+	begun := map[string]bool{}
+	for i := range records {
+		if records[i].Stream == snapshotStarted {
+			begun[records[i].Snapshot] = true
+		}
+	}
+	records = slices.DeleteFunc(slices.Clone(records), func(rec record) bool { return rec.Snapshot != "" && !begun[rec.Snapshot] })
+	all := snapshotsOf(records, 0)
+	v := view{
+		Until: until,
+		// Every revision has to be there from the first on. What is not has to be in a gap.
+		Snapshot: func(key objectKey) (snapshot, bool) { return snapshot{}, key.Namespace == w.namespace },
+		Later: func(key objectKey) []snapshot {
+			var list []snapshot
+			for _, b := range all {
+				if b.has(key) {
+					list = append(list, b.snapshot)
+				}
+			}
+			return list
+		},
+	}
+	got := logVerdict{verdict: s.judge(expect(w.history.of(busResources...), v), records, v)}
+	gaps := map[string]uint64{} // The position of the last one, by resource and lane.
+	at := func(resource string, lane int) string { return fmt.Sprint(resource, " ", lane) }
+	for i := range records {
+		if rec := &records[i]; rec.Stream == gap {
+			gaps[at(rec.Scope.Resource, rec.Lane)] = rec.Position
+		}
+	}
+	for i := range records {
+		if rec := &records[i]; rec.Stream == "" && rec.Position < gaps[at(rec.Key.Resource, rec.Lane)] {
+			got.Early++
+		}
+	}
+	// What the log has acknowledged before anybody knew that it is another one may have lost what came before it.
+	got.Faults = slices.DeleteFunc(got.Faults, func(f fault) bool {
+		return f.Kind == "chain" && f.Position < gaps[at(f.Key.Resource, f.Lane)]
+	})
+	return got
+}
+
+// TestStreamIsRecreated has an operator delete the stream under load, again and again. The agent creates it again, or the operator does.
+//
+//	RECREATIONS=50 go test -v -run 'TestStreamIsRecreated|TestTopicIsRecreated' ./e2e
+func TestStreamIsRecreated(t *testing.T) {
+	b := startBus(t)
+	w := beginLogWorld(t, b, "stream-recreated", "")
+	js, err := jetstream.New(b.connect(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.read(t, w.reader()).completed(t, busResources...)
+	w.recreate(t, func(t *testing.T, n int) {
+		old, err := js.Stream(t.Context(), streamName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := js.DeleteStream(t.Context(), streamName); err != nil {
+			t.Fatal(err)
+		}
+		if n%2 == 0 {
+			if _, err := js.CreateStream(t.Context(), old.CachedInfo().Config); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// TestTopicIsRecreated has an operator delete the topic under load and create it again, again and again.
+func TestTopicIsRecreated(t *testing.T) {
+	k := startKafka(t, kafka.Options{Nodes: kafkaNodes(t)})
+	w := beginLogWorld(t, k, "topic-recreated", "")
+	k.read(t, w.reader()).completed(t, busResources...)
+	w.recreate(t, func(t *testing.T, _ int) {
+		k.deleteTopic(t)
+		if err := k.CreateTopic(t.Context(), k.topic, k.partitions, nil); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// deleteTopic deletes the topic.
+func (k *kafkaBus) deleteTopic(t *testing.T) {
+	t.Helper()
+	client := &kafkago.Client{Addr: kafkago.TCP(k.Inside()...), Timeout: 10 * time.Second}
+	res, err := client.DeleteTopics(t.Context(), &kafkago.DeleteTopicsRequest{Topics: []string{k.topic}})
+	if err == nil {
+		err = res.Errors[k.topic]
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// recreate has the log replaced again and again, and judges each new one.
+func (w *logWorld) recreate(t *testing.T, replace func(t *testing.T, n int)) {
+	t.Helper()
+	var records, inGaps, early int
+	begin := time.Now()
+	n := recreations(t)
+	for i := range n {
+		ok := t.Run(fmt.Sprint(i), func(t *testing.T) {
+			replace(t, i)
+			got := w.judgeNew(t)
+			records, inGaps, early = records+got.Records, inGaps+got.InGaps, early+got.Early
+			if got.Early > 0 {
+				t.Logf("%d records before the gap", got.Early)
+			}
+		})
+		if !ok {
+			break
+		}
+	}
+	w.stop()
+	if t.Failed() {
+		return
+	}
+	t.Logf("%d recreations in %s: %d records on the new logs, %d of them before a gap; %d revisions in gaps; none missing",
+		n, time.Since(begin).Round(time.Second), records, early, inGaps)
+}
+
+// between has something done to the log while the agent is down, and judges the log that the next run finds.
+func (w *logWorld) between(t *testing.T, crash bool, do func()) {
+	t.Helper()
+	if crash {
+		w.agent.crash()
+	} else if err := w.agent.stop(time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	do()
+	w.agent.again(t)
+	got := w.judgeNew(t)
+	w.stop()
+	t.Logf("%d records on the log, %d of them before the gap; %d revisions in gaps", got.Records, got.Early, got.InGaps)
+}
+
+// TestStreamIsRecreatedWhileDown deletes the stream between two runs.
+func TestStreamIsRecreatedWhileDown(t *testing.T) {
+	for name, crash := range map[string]bool{"stopped": false, "killed": true} {
+		t.Run(name, func(t *testing.T) {
+			b := startBus(t)
+			w := beginLogWorld(t, b, "stream-down-"+name, "")
+			js, err := jetstream.New(b.connect(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.read(t, w.reader()).completed(t, busResources...)
+			w.agent.savedLogs(t)
+			w.between(t, crash, func() {
+				if err := js.DeleteStream(t.Context(), streamName); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+}
+
+// savedLogs waits until the checkpoint has the identity of a log.
+func (a *agent) savedLogs(t *testing.T) {
+	t.Helper()
+	eventually(t, 30*time.Second, func() error {
+		text, err := os.ReadFile(filepath.Join(filepath.Dir(a.log), "checkpoint.json"))
+		if err == nil && !(strings.Contains(string(text), `"logs"`) && strings.Contains(string(text), `"acked"`)) {
+			err = errors.New("the checkpoint has no log yet")
+		}
+		return err
+	})
+}
+
+// TestStreamIsRestored has the server of the stream come back with an older copy of its files, so with the same time of creation.
+func TestStreamIsRestored(t *testing.T) {
+	b := startBusProcess(t)
+	w := beginLogWorld(t, b, "stream-restored", "")
+	s := b.read(t, w.reader())
+	s.completed(t, busResources...)
+	for name, running := range map[string]bool{"while the agent is down": false, "while it runs": true} {
+		t.Run(name, func(t *testing.T) {
+			n := len(s.all())
+			b.kill()
+			backup := t.TempDir()
+			if err := os.CopyFS(backup, os.DirFS(b.dir)); err != nil {
+				t.Fatal(err)
+			}
+			b.start(t)
+			eventually(t, time.Minute, func() error {
+				if len(s.all()) < n+500 {
+					return errors.New("too few records behind the backup")
+				}
+				return nil
+			})
+			w.agent.savedLogs(t)
+			if !running {
+				if err := w.agent.stop(time.Minute); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.kill()
+			if err := os.RemoveAll(b.dir); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.CopyFS(b.dir, os.DirFS(backup)); err != nil {
+				t.Fatal(err)
+			}
+			b.start(t)
+			if !running {
+				w.agent.again(t)
+			}
+			got := w.judgeNew(t)
+			t.Logf("%d records on the log, %d of them before the gap; %d revisions in gaps", got.Records, got.Early, got.InGaps)
+		})
+	}
+	w.stop()
+}
+
+// TestKafkaIsExchanged has another Kafka cluster answer at the same address, as after a disaster.
+func TestKafkaIsExchanged(t *testing.T) {
+	kafka.Require(t)
+	f := startForwarder(t)
+	at := func(backend *string) func(int, kafka.Listener, string) (string, error) {
+		return func(_ int, l kafka.Listener, addr string) (string, error) {
+			if l != kafka.Plain {
+				return "", nil
+			}
+			*backend = addr
+			return f.listener.Addr().String(), nil
+		}
+	}
+	var first, second string
+	k := startKafka(t, kafka.Options{Advertise: at(&first)})
+	f.to(first)
+	w := beginLogWorld(t, k, "kafka-exchanged", "")
+	k.read(t, w.reader()).completed(t, busResources...)
+	w.agent.savedLogs(t)
+	other := startKafka(t, kafka.Options{Advertise: at(&second), ClusterID: "a3ViZWNkYy10ZXN0LTAwMQ"})
+	w.to = other
+	w.between(t, false, func() {
+		k.Stop()
+		f.to(second)
+	})
+}
+
+// forwarder listens at one address for one backend after the other.
+type forwarder struct {
+	listener net.Listener
+	backend  atomic.Pointer[string]
+	mu       sync.Mutex
+	conns    map[net.Conn]struct{}
+}
+
+func startForwarder(t *testing.T) *forwarder {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &forwarder{listener: l, conns: map[net.Conn]struct{}{}}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { f.forward(client) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		f.cut()
+		wg.Wait()
+	})
+	return f
+}
+
+func (f *forwarder) forward(client net.Conn) {
+	defer client.Close()
+	backend := f.backend.Load()
+	if backend == nil {
+		return
+	}
+	server, err := net.Dial("tcp", *backend)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	f.mu.Lock()
+	f.conns[client], f.conns[server] = struct{}{}, struct{}{}
+	f.mu.Unlock()
+	var wg sync.WaitGroup
+	for a, b := range map[net.Conn]net.Conn{client: server, server: client} {
+		wg.Go(func() {
+			_, _ = io.Copy(a, b)
+			_, _ = a.Close(), b.Close()
+		})
+	}
+	wg.Wait()
+	f.mu.Lock()
+	delete(f.conns, client)
+	delete(f.conns, server)
+	f.mu.Unlock()
+}
+
+// to has new connections go to a backend, and ends those that there are.
+func (f *forwarder) to(backend string) {
+	f.backend.Store(&backend)
+	f.cut()
+}
+
+func (f *forwarder) cut() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range slices.Collect(maps.Keys(f.conns)) {
+		_ = c.Close()
+	}
+}
