@@ -12,6 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/relay"
+	"github.com/kubecdc/kubecdc/internal/subjectfilter"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -45,8 +46,13 @@ func relaySource(cfg *config.Config, r *config.Relay, cluster string, log *slog.
 		if err != nil {
 			return nil, err
 		}
+		// Slack takes no stream events; without all operations they are not relayed.
+		filter, err := subjectfilter.New(b.NATS.Subject, objectsOf(r), len(r.Operations) == 0 && r.To.Slack == nil)
+		if err != nil {
+			return nil, fmt.Errorf("bus.nats.subject: %w", err)
+		}
 		return relay.NewJetStream(relay.JetStreamConfig{
-			Relay: r.Name, URL: b.NATS.URL, Options: options, Stream: b.NATS.Stream.Name, Start: relay.Start(r.Start),
+			Relay: r.Name, URL: b.NATS.URL, Options: options, Stream: b.NATS.Stream.Name, Start: relay.Start(r.Start), Filter: filter,
 		}, log)
 	case b.Kafka != nil:
 		c := kafkaConfig(b.Kafka, cluster, 0)
@@ -113,6 +119,33 @@ func openRelayTarget(to *config.RelayTarget, cluster string, maxBytes int, stdou
 		return relay.NewBus(k, 0), nil
 	}
 	return relay.NewWriter(stdout), nil
+}
+
+// objectsOf are the objects whose events a bus has to send for a relay, with the stream events of their resources: matchRelay is false for all
+// others.
+func objectsOf(r *config.Relay) []subjectfilter.Objects {
+	resources := []subjectfilter.Objects{{}}
+	if len(r.Resources) > 0 {
+		resources = nil
+	}
+	for _, p := range r.Resources {
+		o := subjectfilter.Objects{Groups: p.Groups()}
+		if p.Resource != "*" {
+			o.Resource = p.Resource
+		}
+		resources = append(resources, o)
+	}
+	namespaces, ok := r.Namespaces.Literal()
+	if !ok {
+		return resources
+	}
+	var out []subjectfilter.Objects
+	for _, o := range resources {
+		for _, o.Namespace = range namespaces {
+			out = append(out, o)
+		}
+	}
+	return out
 }
 
 // matchRelay tells which events a relay is asked for. Those about the stream come with their resource's, unless operations are

@@ -13,10 +13,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/console"
 	"github.com/kubecdc/kubecdc/internal/localbus"
+	"github.com/kubecdc/kubecdc/internal/subjectfilter"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -42,6 +44,7 @@ configuration, --creds and --tls-ca name files; --bus goes with either.
 
 Resources are named as for kubectl: plural, singular, kind or short name (pods, pod, Pod, po), with a group where need
 be (deployments.apps); short names of custom resources are not known. Names and the namespace may have * ? [a-z].
+JetStream sends only the records of the resources, the namespace and the names that are given.
 
 --diff shows below each line the fields that changed, with what they are in: "containers[app]" is the element of that
 name. Red and - is what was there before, green and + what is there now, yellow and ~ what is there now where the event
@@ -188,7 +191,7 @@ type source struct {
 }
 
 // open opens the bus.
-func (f *tailFlags) open(ctx context.Context, stdin io.Reader, stderr io.Writer) (*source, error) {
+func (f *tailFlags) open(ctx context.Context, wanted *console.Filter, stdin io.Reader, stderr io.Writer) (*source, error) {
 	at, all, err := f.start(time.Now())
 	if err != nil {
 		return nil, usageError{err}
@@ -214,6 +217,22 @@ func (f *tailFlags) open(ctx context.Context, stdin io.Reader, stderr io.Writer)
 	}
 	o := consume.JetStreamOptions{
 		URL: c.url, Options: c.options, Stream: c.stream, StopAtEnd: f.untilNow,
+	}
+	var objects []subjectfilter.Objects
+	for _, w := range wanted.Objects() {
+		objects = append(objects, subjectfilter.Objects(w))
+	}
+	filter, err := subjectfilter.New(c.subject, objects, true)
+	if err != nil {
+		return nil, fmt.Errorf("bus.nats.subject: %w", err)
+	}
+	if filter != nil {
+		o.ChooseSubjects = func(ctx context.Context, stream jetstream.Stream) []string {
+			if filter.Check(ctx, stream) != nil {
+				return nil // all is read, and filtered here
+			}
+			return filter.Subjects()
+		}
 	}
 	sayInterruptions(&o, stderr)
 	switch {
@@ -296,7 +315,7 @@ func tail(ctx context.Context, f *tailFlags, stdout, stderr io.Writer) error {
 	}
 	// Else writing to a pipe that nobody reads any more, as in "kubecdc tail | head", would end the process by the signal.
 	signal.Ignore(syscall.SIGPIPE)
-	src, err := f.open(ctx, os.Stdin, stderr)
+	src, err := f.open(ctx, t.filter, os.Stdin, stderr)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil

@@ -20,6 +20,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
+
+	"github.com/kubecdc/kubecdc/internal/console"
 )
 
 // terminalOf is what a tail prints, for those who wait for it.
@@ -483,7 +485,7 @@ func BenchmarkTailJetStream(b *testing.B) {
 			f.bus, f.stream, f.untilNow = s.ClientURL(), fill(b, b.N), true
 			t := newTailer(&f, io.Discard, io.Discard, b)
 			b.ResetTimer()
-			src, err := f.open(b.Context(), nil, io.Discard)
+			src, err := f.open(b.Context(), &console.Filter{}, nil, io.Discard)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -15,6 +15,7 @@ import (
 // connection is the bus to read.
 type connection struct {
 	url, stream string
+	subject     string        // template of the subjects; "": the default
 	options     []nats.Option // credentials and certificates
 	advice      string        // what to do where the server refuses the credentials
 }
@@ -30,6 +31,7 @@ func (f *tailFlags) connection(stderr io.Writer) (*connection, error) {
 			return nil, err
 		}
 		c.url, c.stream = cmp.Or(c.url, n.URL), cmp.Or(c.stream, n.Stream.Name)
+		c.subject = n.Subject
 		auth, secure = publish.NATSAuth(n.Auth), tlsConfig(n.TLS)
 	}
 	if f.creds != "" {

@@ -164,6 +164,55 @@ func readTarget(s string) (target, error) {
 	return t, nil
 }
 
+// Objects are objects that are asked for: all that agree with each field that is set.
+type Objects struct {
+	Groups    []string // nil: every one; "" is the core group
+	Resource  string   // plural; "": every one
+	Namespace string   // "": every one, and none
+	Name      string   // "": every one
+}
+
+// Objects returns the objects that a bus has to send, with the stream events of their resources: Match is false for all others.
+func (f *Filter) Objects() []Objects {
+	whole := Objects{Namespace: exactly(f.namespace)}
+	if len(f.targets) == 0 {
+		return []Objects{whole}
+	}
+	var out []Objects
+	for i := range f.targets {
+		t := &f.targets[i]
+		o := whole
+		plural, groups := expand(t.resource)
+		switch {
+		case t.resource == "":
+		case t.groups != nil:
+			o.Resource, o.Groups = plural, t.groups
+		case t.group != "":
+			o.Groups = []string{t.group}
+			if slices.Contains(groups, t.group) {
+				o.Resource = plural
+			} // else the word may be a kind, whose plural is not known
+		}
+		if t.names == nil || slices.ContainsFunc(t.names, func(name string) bool { return exactly(name) == "" }) {
+			out = append(out, o)
+			continue
+		}
+		for _, name := range t.names {
+			o.Name = name
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// exactly returns the name that a pattern stands for, "" if it stands for several.
+func exactly(pattern string) string {
+	if strings.ContainsAny(pattern, `*?[\`) {
+		return ""
+	}
+	return pattern
+}
+
 // Match tells whether e is asked for. Of the events about the stream, gaps are where the resource is: what is missing may
 // have been what is asked for.
 func (f *Filter) Match(e *consume.Event) bool {

@@ -14,8 +14,8 @@ const (
 	// DefaultSubject is the subject template of objects' events.
 	DefaultSubject = "kubecdc.{cluster}.object.{group}.{resource}.{namespace}.{name}"
 
-	// streamSubject is the subject template of stream events.
-	streamSubject = "kubecdc.{cluster}.stream.{group}.{resource}"
+	// StreamSubject is the subject template of stream events.
+	StreamSubject = "kubecdc.{cluster}.stream.{group}.{resource}"
 
 	// A token longer than maxToken bytes, escaped, becomes its first cutToken bytes, '~' and the sha256 of what was
 	// escaped. (Names of RBAC objects may be 4,000 bytes long; a subject near 4 KB makes the server cut the connection.)
@@ -63,8 +63,8 @@ func NewSubjects(template, cluster string) (*Subjects, error) {
 	if s.object, err = compile(template, cluster); err != nil {
 		return nil, fmt.Errorf("subject template %q: %w", template, err)
 	}
-	if s.stream, err = compile(streamSubject, cluster); err != nil {
-		return nil, fmt.Errorf("subject template %q: %w", streamSubject, err)
+	if s.stream, err = compile(StreamSubject, cluster); err != nil {
+		return nil, fmt.Errorf("subject template %q: %w", StreamSubject, err)
 	}
 	return &s, nil
 }
@@ -177,6 +177,17 @@ func appendParts(dst []byte, parts []part, r *object.Resource, namespace, name s
 		}
 	}
 	return dst
+}
+
+// SubjectToken returns what stands for a placeholder in a subject. Field is its name: group, resource, namespace or name.
+func SubjectToken(field, value string) string {
+	switch field {
+	case "group":
+		return string(appendGroup(nil, value))
+	case "namespace":
+		return string(appendNamespace(nil, value))
+	}
+	return string(appendToken(nil, value))
 }
 
 // pattern is the narrowest wildcard that matches all subjects made of parts.

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kubecdc/kubecdc/internal/subjectfilter"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -24,6 +25,8 @@ type JetStreamConfig struct {
 	Options []nats.Option
 	Stream  string // "": consume.DefaultStream
 	Start   Start  // "": Live
+	// Filter says what the server sends; nil: all records.
+	Filter *subjectfilter.Filter
 }
 
 // JetStream is a stream as the source of a relay.
@@ -37,7 +40,10 @@ type JetStream struct {
 	js     jetstream.JetStream
 	cursor *cursor
 	reader *consume.JetStream // Next's
-	dialer dialer
+	// Next's: the reader's position that was handed out last, and whether the server leaves out records.
+	passed   uint64
+	filtered bool
+	dialer   dialer
 
 	mu      sync.Mutex
 	created time.Time // of the stream that is being read
@@ -204,6 +210,9 @@ func (s *JetStream) begin(ctx context.Context) error {
 			s.log.Info("reading goes on where it was interrupted", "stream", s.cfg.Stream)
 		},
 	}
+	if s.cfg.Filter != nil {
+		options.ChooseSubjects = s.subjects
+	}
 	reader, err := consume.OpenJetStream(ctx, options)
 	if err != nil {
 		return err
@@ -211,24 +220,43 @@ func (s *JetStream) begin(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cursor, s.reader, s.created = c, reader, info.Created
+	s.passed = reader.Position()
 	return nil
+}
+
+// subjects are those of the records that the server sends; nil: all.
+func (s *JetStream) subjects(ctx context.Context, stream jetstream.Stream) []string {
+	if err := s.cfg.Filter.Check(ctx, stream); err != nil {
+		s.log.Info("the server cannot filter for the relay, which reads all records", "stream", s.cfg.Stream, "why", err)
+		return nil
+	}
+	s.filtered = true
+	return s.cfg.Filter.Subjects()
 }
 
 // Next implements Source.
 func (s *JetStream) Next(ctx context.Context) (*Record, error) {
 	for {
-		e, err := s.reader.Next(ctx)
+		e, err := s.next(ctx)
 		var missed *consume.MissedError
 		var unreadable *consume.RecordError
 		switch {
 		case err == nil:
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
+		case errors.Is(err, errWaited):
+			if at := s.reader.Position(); at > s.passed {
+				r := &Record{Place: s.place(), Position: at, LeftOut: at - s.passed, NoRecord: true}
+				s.passed = at
+				return r, nil
+			}
+			continue
 		case errors.As(err, &missed):
 			if missed.Recreated {
 				if err := s.recreated(ctx); err != nil {
 					return nil, err
 				}
+				s.passed = 0
 			}
 			return nil, missed
 		case errors.As(err, &unreadable):
@@ -243,8 +271,25 @@ func (s *JetStream) Next(ctx context.Context) (*Record, error) {
 	}
 }
 
+var errWaited = errors.New("no record has come")
+
+// next is the reader's. While the server leaves out records, it returns errWaited now and then, so that the cursor passes them.
+func (s *JetStream) next(ctx context.Context) (*consume.Event, error) {
+	if !s.filtered {
+		return s.reader.Next(ctx)
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, checkInterval, errWaited)
+	defer cancel()
+	return s.reader.Next(limited)
+}
+
 func (s *JetStream) record(e *consume.Event, err error) *Record {
-	return &Record{Place: s.place(), Position: s.reader.Position(), Event: e, Err: err, Copies: 1}
+	r := &Record{Place: s.place(), Position: s.reader.Position(), Event: e, Err: err, Copies: 1}
+	if s.filtered && r.Position > s.passed {
+		r.LeftOut = r.Position - s.passed - 1
+	}
+	s.passed = r.Position
+	return r
 }
 
 func (s *JetStream) place() Place {

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kubecdc/kubecdc/internal/relay"
+	"github.com/kubecdc/kubecdc/internal/subjectfilter"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -86,11 +87,27 @@ func (b *bus) create() {
 
 func (b *bus) send(records ...string) {
 	b.tb.Helper()
+	b.sendTo("kubecdc.test", records...)
+}
+
+// sendTo is send to the subject of an object.
+func (b *bus) sendTo(subject string, records ...string) {
+	b.tb.Helper()
 	for _, r := range records {
-		if _, err := b.js.Publish(b.tb.Context(), "kubecdc.test", []byte(r)); err != nil {
+		if _, err := b.js.Publish(b.tb.Context(), subject, []byte(r)); err != nil {
 			b.tb.Fatal(err)
 		}
 	}
+}
+
+// inNamespace is the filter of a relay of one namespace.
+func inNamespace(tb testing.TB, namespace string) *subjectfilter.Filter {
+	tb.Helper()
+	f, err := subjectfilter.New("", []subjectfilter.Objects{{Namespace: namespace}}, true)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return f
 }
 
 func (b *bus) source(name string, start relay.Start) *relay.JetStream {

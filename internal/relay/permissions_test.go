@@ -45,7 +45,7 @@ func TestLeastPermissionsOfARelaySuffice(t *testing.T) {
 	})
 	source := func() *relay.JetStream {
 		s, err := relay.NewJetStream(relay.JetStreamConfig{
-			Relay: "r", URL: b.url, Options: []nats.Option{nats.UserInfo("relay", "secret")}, Start: relay.Beginning,
+			Relay: "r", URL: b.url, Options: []nats.Option{nats.UserInfo("relay", "secret")}, Start: relay.Beginning, Filter: inNamespace(t, "shop"),
 		}, log.logger())
 		if err != nil {
 			t.Fatal(err)
@@ -53,7 +53,7 @@ func TestLeastPermissionsOfARelaySuffice(t *testing.T) {
 		return s
 	}
 	for rv := 1; rv < 4; rv++ {
-		b.send(event("shop", "web", rv))
+		b.sendTo("kubecdc.prod.object.core.configmaps.shop.web", event("shop", "web", rv))
 		to := newTarget()
 		r := startLogging(t, relay.Options{Name: "r", Source: source(), Target: to}, log.logger())
 		to.wait(t, 1)
@@ -67,6 +67,9 @@ func TestLeastPermissionsOfARelaySuffice(t *testing.T) {
 	ps, err := source().Status(t.Context())
 	if err != nil || len(ps) != 1 || ps[0].At != 3 {
 		t.Errorf("status: %v, %v", ps, err)
+	}
+	if strings.Contains(log.String(), "cannot filter") {
+		t.Errorf("the server does not filter for the relay:\n%s", log)
 	}
 	if strings.Contains(strings.ToLower(log.String()), "permission") {
 		t.Errorf("the log tells of permissions that are missing:\n%s", log)

@@ -220,7 +220,13 @@ func (r *Relay) miss(err *consume.MissedError) {
 
 // take decides about one record.
 func (r *Relay) take(ctx, delivering context.Context, rec *Record, s *slot) error {
+	if rec.LeftOut > 0 {
+		r.metrics.passed.WithLabelValues(r.o.Name, passedFilter).Add(float64(rec.LeftOut))
+	}
 	switch e := rec.Event; {
+	case rec.NoRecord:
+		r.marks.done(s)
+		return nil
 	case rec.Err != nil, e != nil && e.Data == nil && e.Stream == nil:
 		r.passOver(rec, passedUnreadable)
 		r.marks.done(s)

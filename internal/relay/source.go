@@ -49,6 +49,10 @@ type Record struct {
 	Copies int
 	// Sparse reports that there may be fewer: the cursor does not wait for the others.
 	Sparse bool
+	// LeftOut is how many records the bus has left out before this one, because they were not asked for. With NoRecord they are all up to
+	// Position, and there is nothing else.
+	LeftOut  uint64
+	NoRecord bool
 	// Number counts the records that the relay has read: what is lower came earlier.
 	Number uint64
 }

@@ -30,8 +30,10 @@ func (e *RecordError) Unwrap() error { return e.Err }
 // or the stream is another one than before. What they said is not known. Reading goes on behind them with the next call;
 // a consumer that keeps state starts over from a snapshot.
 type MissedError struct {
-	Stream   string
-	From, To uint64 // sequences in the stream, both included
+	Stream string
+	// Sequences in the stream, both included. With JetStreamOptions.Subjects some of these records were not asked for, or were read: nobody
+	// knows what was removed.
+	From, To uint64
 	// Recreated: the stream is another one. It was deleted and created again, or restored from an older copy. To is its last.
 	Recreated bool
 }

@@ -59,7 +59,9 @@ type JetStreamOptions struct {
 
 	Stream   string   // "": DefaultStream
 	Subjects []string // only these, wildcards allowed; none: all
-	Start    Start
+	// ChooseSubjects, if set, is called once, at the open, and returns Subjects.
+	ChooseSubjects func(ctx context.Context, stream jetstream.Stream) []string
+	Start          Start
 	// StopAtEnd makes Next return io.EOF once all that was in the stream at the open has been read.
 	StopAtEnd bool
 	// OnRetry is told why reading has been interrupted, and again why the next attempt to go on has failed; OnResume, when it
@@ -83,6 +85,11 @@ type JetStream struct {
 	ended  bool   // all up to end has been returned
 	missed error  // to be returned by Next
 
+	// Between these are the records that the server has left out since looked, and that may be gone. 0: none.
+	leftOutFrom, leftOutTo uint64
+	looked                 time.Time
+	quiet                  time.Time // since when nothing has come, nor the server been asked
+
 	sub      *subscription // nil: there is none at present
 	failures int           // since a record has come, or the connection
 	told     bool          // OnRetry has been told more than OnResume
@@ -92,6 +99,9 @@ const (
 	// abandoned is after how long the server forgets a consumer that nobody asks.
 	abandoned  = time.Minute
 	apiTimeout = 10 * time.Second
+
+	// lookInterval is how often the server is asked whether what it has left out is gone.
+	lookInterval = time.Second
 
 	retryFirst = 100 * time.Millisecond
 	retryMax   = 2 * time.Second
@@ -128,6 +138,9 @@ func (r *JetStream) open(ctx context.Context) error {
 	info := stream.CachedInfo()
 	state := info.State
 	r.end, r.created = state.LastSeq, info.Created
+	if r.o.ChooseSubjects != nil {
+		r.o.Subjects = r.o.ChooseSubjects(ctx, stream)
+	}
 	switch r.o.Start.kind {
 	case startLive:
 		r.next, r.last = state.LastSeq+1, state.LastSeq
@@ -144,7 +157,7 @@ func (r *JetStream) open(ctx context.Context) error {
 func (r *JetStream) Stream() string { return r.o.Stream }
 
 // Position is the sequence in the stream behind which reading goes on, to be given to After later: that of the event which
-// Next has returned last.
+// Next has returned last. With Subjects it may be higher: while Next waits, it passes records that are not asked for.
 func (r *JetStream) Position() uint64 { return r.last }
 
 // Next waits for the next event. Its error is io.EOF where the stream has been read to its end and StopAtEnd is set, the
@@ -157,6 +170,10 @@ func (r *JetStream) Next(ctx context.Context) (*Event, error) {
 			r.missed = nil
 			return nil, err
 		}
+		if r.leftOutFrom > 0 && (r.ended || time.Since(r.looked) >= lookInterval) {
+			r.lookForRemoved(ctx)
+			continue
+		}
 		if r.ended {
 			return nil, io.EOF
 		}
@@ -166,10 +183,11 @@ func (r *JetStream) Next(ctx context.Context) (*Event, error) {
 			}
 			continue
 		}
-		// Only where an end is waited for, and asks the server: all that was left may have been removed meanwhile.
+		// Only if there is something to ask the server: whether the end has come, since all that was left may have been removed
+		// meanwhile; what has been passed; what has been left out.
 		var idle <-chan time.Time
-		if r.o.StopAtEnd && len(r.sub.messages) == 0 {
-			idle = time.After(heartbeat)
+		if (r.o.StopAtEnd || len(r.o.Subjects) > 0 || r.leftOutFrom > 0) && len(r.sub.messages) == 0 {
+			idle = time.After(time.Until(r.quiet.Add(heartbeat)))
 		}
 		select {
 		case m := <-r.sub.messages:
@@ -187,7 +205,7 @@ func (r *JetStream) Next(ctx context.Context) (*Event, error) {
 				r.drop()
 			}
 		case <-idle:
-			r.lookForEnd(ctx)
+			r.lookAround(ctx)
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
@@ -203,8 +221,9 @@ func (r *JetStream) take(m jetstream.Msg) (*Event, error) {
 		return nil, nil
 	}
 	r.sub.delivered++
-	r.failures = 0
+	r.failures, r.quiet = 0, time.Now()
 	seq := meta.Sequence.Stream
+	r.leaveOut(seq)
 	if r.o.StopAtEnd {
 		if seq > r.end {
 			r.ended = true
@@ -224,18 +243,73 @@ func recordError(stream string, seq uint64, subject string, err error) error {
 	return &RecordError{Where: fmt.Sprintf("stream %s, record %d (%s)", stream, seq, subject), Err: err}
 }
 
-// lookForEnd begins anew where nothing more will come: that tells what has been removed, and the end.
-func (r *JetStream) lookForEnd(ctx context.Context) {
+// lookAround finds out, while nothing comes, how far the server has come. Where an end is waited for and nothing more will come, it begins
+// anew: that shows what has been removed, and the end. Else it passes all records that the stream had before the server was asked, which are not asked
+// for if none waits to be delivered.
+func (r *JetStream) lookAround(ctx context.Context) {
+	r.quiet = time.Now()
 	err := r.link.attempt(ctx, apiTimeout, func(ctx context.Context) error {
-		info, err := r.sub.consumer.Info(ctx)
-		if err == nil && info.NumPending == 0 && info.Delivered.Consumer == r.sub.delivered {
-			r.drop()
+		stream, err := r.js.Stream(ctx, r.o.Stream)
+		if err != nil {
+			return err
 		}
-		return err
+		info, err := r.sub.consumer.Info(ctx)
+		if err != nil {
+			return err
+		}
+		s := stream.CachedInfo()
+		r.judgeLeftOut(s.State.FirstSeq)
+		switch all := info.NumPending == 0 && info.Delivered.Consumer == r.sub.delivered; {
+		case !all || !s.Created.Equal(r.created):
+		case r.o.StopAtEnd:
+			r.drop()
+		case r.next > 0 && s.State.LastSeq >= r.next:
+			r.next, r.last = s.State.LastSeq+1, s.State.LastSeq
+			r.sub.blocked.Store(0)
+		}
+		return nil
 	})
 	if errors.Is(err, nats.ErrDisconnected) {
 		r.interrupted(err)
 	}
+}
+
+// leaveOut notes that the server goes on with a record that does not follow the one before it. With Subjects that is the rule. Then what lies
+// between can be gone only if the server has waited for the reader: else it has looked at each record within moments.
+func (r *JetStream) leaveOut(seq uint64) {
+	jump := r.last > 0 && r.next > 0 && seq > r.next
+	if !jump || len(r.o.Subjects) > 0 && r.sub.waited() < lookInterval {
+		return
+	}
+	if r.leftOutTo = seq - 1; r.leftOutFrom == 0 {
+		r.leftOutFrom = r.next
+	}
+}
+
+// lookForRemoved asks whether records that were left out are gone.
+func (r *JetStream) lookForRemoved(ctx context.Context) {
+	r.looked = time.Now() // If nobody answers, it is asked again later.
+	err := r.link.attempt(ctx, patience(r.failures), func(ctx context.Context) error {
+		stream, err := r.js.Stream(ctx, r.o.Stream)
+		if err == nil {
+			r.judgeLeftOut(stream.CachedInfo().State.FirstSeq)
+		}
+		return err
+	})
+	if r.ended && err != nil {
+		r.leftOutFrom = 0 // the end must not wait for it
+	}
+	if errors.Is(err, nats.ErrDisconnected) && r.sub != nil {
+		r.interrupted(err)
+	}
+}
+
+// judgeLeftOut makes what was left out a MissedError if it was removed from the beginning of the stream. first is the stream's first record.
+func (r *JetStream) judgeLeftOut(first uint64) {
+	if r.leftOutFrom > 0 && first > r.leftOutFrom {
+		r.missed = &MissedError{Stream: r.o.Stream, From: r.leftOutFrom, To: min(r.leftOutTo, first-1)}
+	}
+	r.leftOutFrom, r.looked = 0, time.Now()
 }
 
 // Close ends reading, and the connection if OpenJetStream has made it. It implements io.Closer; its error is always nil.
@@ -329,6 +403,7 @@ func (r *JetStream) subscribe(ctx context.Context) error {
 	case r.next == 0:
 	case state.LastSeq+1 < r.next || !info.Created.Equal(r.created):
 		r.missed = &MissedError{Stream: r.o.Stream, From: r.next, To: state.LastSeq, Recreated: true}
+		r.leftOutFrom = 0
 		r.next, r.end, r.created = first, state.LastSeq, info.Created
 	case first > r.next:
 		r.missed = &MissedError{Stream: r.o.Stream, From: r.next, To: first - 1}
@@ -364,6 +439,7 @@ func (r *JetStream) subscribe(ctx context.Context) error {
 		_ = stream.DeleteConsumer(ctx, c.Name) // else the server forgets it by itself
 		return nil
 	}
+	r.quiet = time.Now()
 	r.sub, err = newSubscription(consumer, r.link.conn)
 	return err
 }

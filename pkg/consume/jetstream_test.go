@@ -413,3 +413,77 @@ func TestOpenJetStreamEndsWithItsContext(t *testing.T) {
 	<-accepted
 	dialed.Close()
 }
+
+// What is not asked for is passed: what the stream removes of it later was not missed.
+func TestJetStreamPassesWhatIsNotAskedFor(t *testing.T) {
+	t.Parallel()
+	b := startBus(t)
+	_, js := b.client()
+	stream := b.stream(js, "KUBECDC")
+	put(t, js, 1, 3)
+	r := open(t, consume.JetStreamOptions{URL: b.ClientURL(), Start: consume.Beginning(), Subjects: []string{"*.*.*.*.*.*.web-1", "*.*.*.*.*.*.web-7"}})
+	if diff := cmp.Diff([]int{1}, read(t, r, 1)); diff != "" {
+		t.Fatalf("-want +got\n%s", diff)
+	}
+	for n := range 10 { // web-2 and web-0
+		put(t, js, 3*n+2, 3*n+3)
+	}
+	until(t, "the position passes them", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if e, err := r.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("%v, %v", e, err)
+		}
+		return r.Position() >= 20
+	})
+	at := r.Position()
+	if err := stream.Purge(t.Context(), jetstream.WithPurgeSequence(at)); err != nil {
+		t.Fatal(err)
+	}
+	b.stop() // It reads on from its position.
+	b.start()
+	put(t, js, 40, 40)
+	if diff := cmp.Diff([]int{40}, read(t, r, 1)); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+// Records that the stream removes before a slow reader comes to them are missed, with Subjects and without.
+func TestJetStreamRemovedBeforeASlowReader(t *testing.T) {
+	t.Parallel()
+	const records = 3000 // More than is asked for at a time.
+	for name, subjects := range map[string][]string{"all": nil, "two subjects": {"*.*.*.*.*.*.web-1", "*.*.*.*.*.*.web-2"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := startBus(t)
+			_, js := b.client()
+			stream := b.stream(js, "KUBECDC")
+			put(t, js, 1, records)
+			r := open(t, consume.JetStreamOptions{URL: b.ClientURL(), Start: consume.Beginning(), Subjects: subjects})
+			read(t, r, 1)
+			slow := time.After(1500 * time.Millisecond)
+			if err := stream.Purge(t.Context(), jetstream.WithPurgeSequence(records-9)); err != nil {
+				t.Fatal(err)
+			}
+			<-slow
+			last, covered := uint64(0), false
+			for !covered {
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				e, err := r.Next(ctx)
+				cancel()
+				missed := new(consume.MissedError)
+				switch {
+				case errors.As(err, &missed):
+					covered = missed.From <= last+1 && missed.To == records-10 && !missed.Recreated
+					if !covered && subjects == nil || missed.To > records-10 {
+						t.Fatalf("%v, want records %d to %d", err, last+1, records-10)
+					}
+				case err != nil:
+					t.Fatal(err)
+				case number(e.Sequence) < records-9:
+					last = number(e.Sequence)
+				}
+			}
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -25,6 +26,7 @@ type subscription struct {
 	broken    chan error         // holds the first error
 	done      chan struct{}      // closed: nobody reads messages any more
 	delivered uint64             // the consumer's sequence of the last message
+	blocked   atomic.Int64       // for how long, in ns, messages waited for a reader since it had all of them
 }
 
 func newSubscription(c jetstream.Consumer, conn *nats.Conn) (*subscription, error) {
@@ -36,6 +38,13 @@ func newSubscription(c jetstream.Consumer, conn *nats.Conn) (*subscription, erro
 	s.consume, err = c.Consume(func(m jetstream.Msg) {
 		select {
 		case s.messages <- m:
+			return
+		default:
+		}
+		began := time.Now()
+		select {
+		case s.messages <- m:
+			s.blocked.Add(int64(time.Since(began)))
 		case <-s.done:
 		}
 	}, jetstream.PullMaxMessagesWithBytesLimit(prefetchMessages, max(prefetchBytes, int(conn.MaxPayload())+64<<10)),
@@ -51,6 +60,8 @@ func newSubscription(c jetstream.Consumer, conn *nats.Conn) (*subscription, erro
 	}
 	return s, nil
 }
+
+func (s *subscription) waited() time.Duration { return time.Duration(s.blocked.Load()) }
 
 func (s *subscription) stop() {
 	close(s.done)

@@ -1,0 +1,126 @@
+package subjectfilter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+const (
+	// checkTimeout bounds Check. A reader that cannot find out reads all.
+	checkTimeout = 4 * time.Second
+	// mostCounts is how often records are counted while others come.
+	mostCounts = 20
+	// forgotten is when the server removes a consumer of Check that was not deleted.
+	forgotten = 10 * time.Second
+)
+
+// errForeign says that the stream has records of other subjects than the template makes.
+var errForeign = errors.New("the stream has records of objects under other subjects than bus.nats.subject makes")
+
+// Check returns nil if the filter leaves out no record of the stream that the reader wants: of the subjects that are as long as those
+// of the template, or of stream events, all are of one of these forms, and the oldest and the newest record of an object have the subject
+// that the template makes. Any other error says why the reader has to ask for all records.
+func (f *Filter) Check(ctx context.Context, stream jetstream.Stream) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	if err := f.count(ctx, stream); err != nil {
+		return err
+	}
+	for _, policy := range []jetstream.DeliverPolicy{jetstream.DeliverAllPolicy, jetstream.DeliverLastPolicy} {
+		if err := f.sample(ctx, stream, policy); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// count compares how many records have subjects of the two forms with how many have subjects as long. Both are counted one after the other,
+// so that they say something only if no record comes meanwhile.
+func (f *Filter) count(ctx context.Context, stream jetstream.Stream) error {
+	forms, lengths := [][]string{f.object, streamPattern()}, [][]string{stars(f.object), stars(streamPattern())}
+	known, remove, err := consumer(ctx, stream, jetstream.DeliverAllPolicy, forms)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	before := known.CachedInfo().NumPending
+	for range mostCounts {
+		all, remove, err := consumer(ctx, stream, jetstream.DeliverAllPolicy, lengths)
+		if err != nil {
+			return err
+		}
+		remove()
+		info, err := known.Info(ctx)
+		if err != nil {
+			return fmt.Errorf("count records: %w", err)
+		}
+		switch after, n := info.NumPending, all.CachedInfo().NumPending; {
+		case before == after && n == before:
+			return nil
+		case before == after:
+			return fmt.Errorf("%w: %d", errForeign, n-before)
+		default:
+			before = after
+		}
+	}
+	return errors.New("records come too fast to count those that have other subjects than bus.nats.subject makes")
+}
+
+func stars(tokens []string) []string {
+	out := make([]string, len(tokens))
+	for i := range out {
+		out[i] = "*"
+	}
+	return out
+}
+
+// sample reads one record of an object.
+func (f *Filter) sample(ctx context.Context, stream jetstream.Stream, policy jetstream.DeliverPolicy) error {
+	c, remove, err := consumer(ctx, stream, policy, [][]string{f.object})
+	if err != nil {
+		return err
+	}
+	defer remove()
+	if c.CachedInfo().NumPending == 0 {
+		return nil
+	}
+	m, err := c.Next(jetstream.FetchContext(ctx))
+	if err != nil {
+		return fmt.Errorf("read a record: %w", err)
+	}
+	e, err := consume.FromMessage(m.Headers(), m.Data())
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", errForeign, m.Subject(), err)
+	}
+	if err := f.makes(m.Subject(), e); err != nil {
+		return fmt.Errorf("%w: %w", errForeign, err)
+	}
+	return nil
+}
+
+// consumer makes a consumer of the wildcards. remove deletes it.
+func consumer(ctx context.Context, stream jetstream.Stream, policy jetstream.DeliverPolicy, wildcards [][]string) (_ jetstream.Consumer, remove func(), err error) {
+	c := jetstream.ConsumerConfig{
+		Name: "kubecdc-" + nuid.Next(), AckPolicy: jetstream.AckNonePolicy, DeliverPolicy: policy,
+		InactiveThreshold: forgotten, MemoryStorage: true, Replicas: 1,
+	}
+	for _, w := range disjoint(wildcards) {
+		c.FilterSubjects = append(c.FilterSubjects, strings.Join(w, "."))
+	}
+	if len(c.FilterSubjects) == 1 {
+		c.FilterSubject, c.FilterSubjects = c.FilterSubjects[0], nil
+	}
+	made, err := stream.CreateConsumer(ctx, c)
+	if err != nil {
+		return nil, nil, fmt.Errorf("count records: %w", err)
+	}
+	return made, func() { _ = stream.DeleteConsumer(ctx, c.Name) }, nil // else the server forgets it
+}

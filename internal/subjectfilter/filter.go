@@ -1,0 +1,182 @@
+package subjectfilter
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// Objects are objects that a reader wants: all that agree with each field that is set.
+type Objects struct {
+	Groups    []string // nil: every one; "" is the core group
+	Resource  string   // plural; "": every one
+	Namespace string   // "": every one, and none
+	Name      string   // "": every one
+}
+
+// mostSubjects bounds the filter of a consumer, which the server compares with each subject.
+const mostSubjects = 256
+
+// Filter is the subjects that a reader asks for.
+type Filter struct {
+	template []string   // tokens
+	object   []string   // wildcard of all subjects that the template makes; tokens
+	wanted   [][]string // wildcards of what is wanted, tokens; none overlap
+}
+
+// New returns the filter for objects, and for the stream events of their resources if streamEvents is set. template is bus.nats.subject; "" is
+// the default. The filter is nil if the server cannot leave out anything.
+func New(template string, objects []Objects, streamEvents bool) (*Filter, error) {
+	if template == "" {
+		template = publish.DefaultSubject
+	}
+	if _, err := publish.NewSubjects(template, "c"); err != nil {
+		return nil, err
+	}
+	f := &Filter{template: strings.Split(template, ".")}
+	f.object = render(f.template, nil)
+	if slices.ContainsFunc(objects, func(o Objects) bool { return slices.Equal(f.of(o, ""), f.object) }) {
+		return nil, nil
+	}
+	for _, o := range objects {
+		groups := o.Groups
+		if groups == nil {
+			groups = []string{""}
+		}
+		for _, group := range groups {
+			f.wanted = append(f.wanted, f.of(o, group))
+			if streamEvents {
+				f.wanted = append(f.wanted, render(strings.Split(publish.StreamSubject, "."), fieldsOf(o, group)))
+			}
+		}
+	}
+	if len(f.wanted) > mostSubjects {
+		return nil, nil
+	}
+	f.wanted = disjoint(f.wanted)
+	if slices.ContainsFunc(f.wanted, func(w []string) bool { return slices.Equal(w, f.object) }) {
+		return nil, nil
+	}
+	return f, nil
+}
+
+func (f *Filter) of(o Objects, group string) []string { return render(f.template, fieldsOf(o, group)) }
+
+// fieldsOf are the placeholders whose values are known.
+func fieldsOf(o Objects, group string) map[string]string {
+	known := map[string]string{}
+	if o.Groups != nil {
+		known["group"] = group
+	}
+	for field, value := range map[string]string{"resource": o.Resource, "namespace": o.Namespace, "name": o.Name} {
+		if value != "" {
+			known[field] = value
+		}
+	}
+	return known
+}
+
+// render replaces each token with a placeholder by its text, or by "*" if the value of one is not known.
+func render(template []string, known map[string]string) []string {
+	out := make([]string, len(template))
+	for i, token := range template {
+		out[i] = renderToken(token, known)
+	}
+	return out
+}
+
+func renderToken(token string, known map[string]string) string {
+	var b strings.Builder
+	for {
+		literal, rest, placeholder := strings.Cut(token, "{")
+		b.WriteString(literal)
+		if !placeholder {
+			return b.String()
+		}
+		field, rest, _ := strings.Cut(rest, "}")
+		value, ok := known[field]
+		if !ok {
+			return "*"
+		}
+		b.WriteString(publish.SubjectToken(field, value))
+		token = rest
+	}
+}
+
+// Subjects are the wildcards for a consumer. None overlap, as the server requires.
+func (f *Filter) Subjects() []string {
+	var out []string
+	for _, w := range f.wanted {
+		out = append(out, strings.Join(w, "."))
+	}
+	return append(out, f.foreign()...)
+}
+
+// foreign are wildcards of all subjects that have another number of tokens than those of objects and of stream events: dead letters, and
+// records of agents with another template.
+func (f *Filter) foreign() []string {
+	known := []int{len(f.object), len(streamPattern())}
+	var out []string
+	stars := ""
+	for n := 1; n <= slices.Max(known); n++ {
+		stars = strings.TrimPrefix(stars+".*", ".")
+		if !slices.Contains(known, n) {
+			out = append(out, stars)
+		}
+	}
+	return append(out, stars+".>")
+}
+
+// streamPattern matches the subjects of all stream events.
+func streamPattern() []string { return render(strings.Split(publish.StreamSubject, "."), nil) }
+
+// disjoint merges wildcards until none overlap.
+func disjoint(list [][]string) [][]string {
+	for i := 0; i < len(list); i++ {
+		for j := i + 1; j < len(list); j++ {
+			if overlap(list[i], list[j]) {
+				list[i] = union(list[i], list[j])
+				list = slices.Delete(list, j, j+1)
+				i = -1 // what is wider may overlap with others
+				break
+			}
+		}
+	}
+	return list
+}
+
+// overlap reports whether a subject can match both.
+func overlap(a, b []string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] && a[i] != "*" && b[i] != "*" {
+			return false
+		}
+	}
+	return true
+}
+
+// union is the narrowest wildcard that matches what one of two matches that have the same number of tokens.
+func union(a, b []string) []string {
+	out := slices.Clone(a)
+	for i := range out {
+		if out[i] != b[i] {
+			out[i] = "*"
+		}
+	}
+	return out
+}
+
+// makes reports whether the template makes the subject for the event's object.
+func (f *Filter) makes(subject string, e *consume.Event) error {
+	want := render(f.template, map[string]string{"group": e.Group(), "resource": e.Resource, "namespace": e.Namespace, "name": e.Name})
+	if got := strings.Split(subject, "."); len(got) != len(want) || !overlap(got, want) {
+		return fmt.Errorf("subject %s of %s is not made by the template %s", subject, e.ID, strings.Join(f.template, "."))
+	}
+	return nil
+}

@@ -1,0 +1,152 @@
+package subjectfilter_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/subjectfilter"
+)
+
+func TestSubjects(t *testing.T) {
+	const foreign = " * *.* *.*.* *.*.*.* *.*.*.*.*.* *.*.*.*.*.*.*.>"
+	pods := subjectfilter.Objects{Groups: []string{""}, Resource: "pods"}
+	web := subjectfilter.Objects{Groups: []string{""}, Resource: "pods", Name: "web.v1"}
+	inShop := subjectfilter.Objects{Namespace: "shop"}
+	for _, c := range []struct {
+		name, template string
+		objects        []subjectfilter.Objects
+		streamEvents   bool
+		want           string
+	}{
+		{"all", "", []subjectfilter.Objects{{}}, true, "none"},
+		{"a resource", "", []subjectfilter.Objects{pods}, true, "kubecdc.*.object.core.pods.*.* kubecdc.*.stream.core.pods" + foreign},
+		{"without stream events", "", []subjectfilter.Objects{pods}, false, "kubecdc.*.object.core.pods.*.*" + foreign},
+		{"a name, escaped", "", []subjectfilter.Objects{web}, false, "kubecdc.*.object.core.pods.*.web%2Ev1" + foreign},
+		{"a namespace", "", []subjectfilter.Objects{inShop}, true, "kubecdc.*.object.*.*.shop.* kubecdc.*.stream.*.*" + foreign},
+		{
+			"a group with dots", "",
+			[]subjectfilter.Objects{{Groups: []string{"rbac.authorization.k8s.io"}}},
+			true,
+			"kubecdc.*.object.rbac_authorization_k8s_io.*.*.* kubecdc.*.stream.rbac_authorization_k8s_io.*" + foreign,
+		},
+		{"one is in the other", "", []subjectfilter.Objects{web, pods}, false, "kubecdc.*.object.core.pods.*.*" + foreign},
+		{"some are in both: all that both have in common", "", []subjectfilter.Objects{pods, inShop}, false, "none"},
+		{
+			"no name in the template", "kubecdc.{cluster}.object.{group}.{resource}.{namespace}",
+			[]subjectfilter.Objects{web},
+			true,
+			"kubecdc.*.object.core.pods.* kubecdc.*.stream.core.pods * *.* *.*.* *.*.*.* *.*.*.*.*.*.>",
+		},
+		{"nothing that is asked for in the template", "kubecdc.{cluster}.object.{resource}", []subjectfilter.Objects{inShop}, true, "none"},
+		{
+			"within a token", "k8s.{cluster}.v1-{resource}-{name}",
+			[]subjectfilter.Objects{web},
+			false,
+			"k8s.*.v1-pods-web%2Ev1 * *.* *.*.*.* *.*.*.*.*.>",
+		},
+		{"within a token, and not known", "k8s.{cluster}.v1-{resource}-{name}", []subjectfilter.Objects{pods}, false, "none"},
+		{
+			"objects as long as stream events", "kubecdc.{cluster}.{resource}.{namespace}.{name}",
+			[]subjectfilter.Objects{pods},
+			true,
+			"kubecdc.*.pods.*.* kubecdc.*.stream.core.pods * *.* *.*.* *.*.*.* *.*.*.*.*.>",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, err := subjectfilter.New(c.template, c.objects, c.streamEvents)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := "none"
+			if f != nil {
+				got = strings.Join(f.Subjects(), " ")
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+		})
+	}
+}
+
+// matches is NATS' rule, written once more.
+func matches(wildcard, subject string) bool {
+	w, s := strings.Split(wildcard, "."), strings.Split(subject, ".")
+	for i, token := range w {
+		if token == ">" {
+			return len(s) > i
+		}
+		if i >= len(s) || token != "*" && token != s[i] {
+			return false
+		}
+	}
+	return len(w) == len(s)
+}
+
+// No subject that the agent makes for what is wanted is left out, and no two wildcards overlap.
+func TestSubjectsMatchWhatIsWanted(t *testing.T) {
+	templates := []string{
+		"", "kubecdc.{cluster}.object.{group}.{resource}.{namespace}", "kubecdc.{cluster}.object.{namespace}.{group}.{resource}.{name}",
+		"k.{cluster}.{resource}.{namespace}.{name}", "kubecdc.{cluster}.{resource}.{namespace}.{name}", "k.{name}-{namespace}.{cluster}-{group}",
+		"k.all",
+	}
+	values := func(first ...string) *rapid.Generator[string] {
+		return rapid.OneOf(rapid.SampledFrom(first), rapid.StringMatching(`[a-z0-9.:_%*>~ -]{1,8}`), rapid.Just(strings.Repeat("n.", 200)))
+	}
+	groups, resources := values("", "core", "apps", "rbac.authorization.k8s.io", "a_b"), values("pods", "deployments", "stream")
+	namespaces, names := values("shop", "_", "a.b"), values("web", "web.v1", "web%2Ev1")
+	rapid.Check(t, func(t *rapid.T) {
+		template := rapid.SampledFrom(templates).Draw(t, "template")
+		made, err := publish.NewSubjects(template, values("prod", "prod-eu.1").Filter(func(s string) bool { return s != "" }).Draw(t, "cluster"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resource := &object.Resource{Group: groups.Draw(t, "group"), Name: resources.Draw(t, "resource")}
+		namespace, name := rapid.OneOf(rapid.Just(""), namespaces).Draw(t, "namespace"), names.Draw(t, "name")
+		delta := &object.Delta{Ref: object.NewRef(resource, namespace, name, "u")}
+		stream := &object.Delta{Stream: &object.StreamEvent{Resource: resource}}
+
+		// One of what is wanted takes the object, and others are beside it.
+		maybe := func(value string) string {
+			if rapid.Bool().Draw(t, "asked for") {
+				return value
+			}
+			return ""
+		}
+		wanted := []subjectfilter.Objects{{Resource: maybe(resource.Name), Namespace: maybe(namespace), Name: maybe(name)}}
+		if rapid.Bool().Draw(t, "of the group") {
+			wanted[0].Groups = []string{groups.Draw(t, "another group"), resource.Group}
+		}
+		for range rapid.IntRange(0, 3).Draw(t, "others") {
+			o := subjectfilter.Objects{Resource: maybe(resources.Draw(t, "resource")), Namespace: maybe(namespaces.Draw(t, "namespace")), Name: maybe(names.Draw(t, "name"))}
+			if rapid.Bool().Draw(t, "of a group") {
+				o.Groups = []string{groups.Draw(t, "group")}
+			}
+			wanted = append(wanted, o)
+		}
+		f, err := subjectfilter.New(template, wanted, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f == nil {
+			return // all is read
+		}
+		subjects := f.Subjects()
+		for _, d := range []*object.Delta{delta, stream} {
+			subject := string(made.Append(nil, d))
+			n := 0
+			for _, w := range subjects {
+				if matches(w, subject) {
+					n++
+				}
+			}
+			if n != 1 {
+				t.Errorf("%d of %q match %q, want one", n, subjects, subject)
+			}
+		}
+	})
+}
