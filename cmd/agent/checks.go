@@ -98,7 +98,7 @@ func (c *checks) look(now time.Time) readiness {
 		}
 		result := c.note(p.name, err, detail, now)
 		result.Aside = p.aside && (err == nil || p.lasts == nil || !p.lasts())
-		r.Ready = r.Ready && (result.OK || p.aside)
+		r.Ready = r.Ready && (result.OK || result.Aside)
 		r.Checks = append(r.Checks, result)
 	}
 	return r

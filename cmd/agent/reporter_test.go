@@ -63,11 +63,19 @@ func TestCheckpointThatCannotBeSavedIsNotReady(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- keeper.Run(ctx) }()
+		for i := range r.checks.probes { // the others are ready
+			if p := &r.checks.probes[i]; p.name != "checkpoint" {
+				p.ready = func() error { return nil }
+			}
+		}
 		look := func() *check {
 			ready := r.checks.look(time.Now())
 			for i := range ready.Checks {
-				if ready.Checks[i].Name == "checkpoint" {
-					return &ready.Checks[i]
+				if k := &ready.Checks[i]; k.Name == "checkpoint" {
+					if ready.Ready != (k.OK || k.Aside) {
+						t.Errorf("ready %t with %+v", ready.Ready, k)
+					}
+					return k
 				}
 			}
 			t.Fatal("there is no such check")
