@@ -29,6 +29,8 @@ type bus struct {
 	deadLetters publish.Publisher
 	claims      publish.ClaimStore // keeps events that are too large; nil: there is none
 	fence       publish.Fence      // nil: everything passes
+	// retiring reports whether a scope is no longer selected: it does not count for ready. It is set before run is called.
+	retiring func(scope string) bool
 }
 
 // embeddedFull is what to do when the embedded JetStream is full.

@@ -13,6 +13,7 @@ import (
 func (b *bus) openKafka(cfg *config.Config, cluster string, log *slog.Logger, m *publish.Metrics) error {
 	c := kafkaConfig(cfg.Bus.Kafka, cluster, int(cfg.Event.MaxBytes))
 	c.DeadLetter, c.Fence = cfg.DeadLetter.Topic, b.fence
+	c.Retiring = func(scope string) bool { return b.retiring != nil && b.retiring(scope) }
 	k, err := publish.NewKafka(c, log, m)
 	if err != nil {
 		return fmt.Errorf("bus.kafka: %w", err)

@@ -42,7 +42,7 @@ it (checkpoint.configMap) in the configuration that these commands are given out
 		Args: oneOfItsCommands,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newCheckpointShowCommand(stdout, stderr), newCheckpointResetCommand(stdout, stderr))
+	cmd.AddCommand(newCheckpointShowCommand(stdout, stderr), newCheckpointResetCommand(stdout, stderr), newCheckpointForgetCommand(stdout, stderr))
 	return cmd
 }
 
@@ -62,7 +62,8 @@ func newCheckpointShowCommand(stdout, stderr io.Writer) *cobra.Command {
 		Short: "Show where a restart would resume",
 		Long: `Show where the checkpoint is, of which cluster and bus, when it was saved, and for each scope: the resourceVersion up to
 which all is on the bus, how many restores of etcd the scope has lived through (HISTORY), the snapshot that is not
-complete with the object up to which it is on the bus, and when the API server last gave a sign of life. The agent may
+complete with the object up to which it is on the bus, or for how long the scope has been retiring ('kubecdc checkpoint
+forget'), and when the API server last gave a sign of life. The agent may
 run: it saves what changed every 5 seconds.`,
 		Example: "  kubecdc checkpoint show\n" +
 			"  kubecdc checkpoint show --config kubecdc.yaml -o json | jq .checkpoint.scopes",
@@ -154,6 +155,51 @@ confirmation, unless --yes is given.`,
 	}
 	addCheckpointFlags(cmd, &f)
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return cmd
+}
+
+func newCheckpointForgetCommand(stdout, stderr io.Writer) *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "forget SCOPE",
+		Short: "Give up a scope that is no longer selected",
+		Long: `Give up a scope that is no longer selected. After a scope is removed from the configuration, the agent sends what it had
+read of it, and that its objects left. If the bus does not take that, because a topic is missing for example, the scope
+stays in the checkpoint as retiring, and each start of the agent retries. This command takes it out of the checkpoint:
+the agent no longer sends anything of it, and consumers may keep its objects.
+
+Stop the agent first. A checkpoint in a file refuses the change while an agent uses it; one in a ConfigMap cannot tell,
+and the agent ends when it notices.
+
+SCOPE is written as 'kubecdc checkpoint show' prints it. Exit code 1: the checkpoint has no such scope, or the scope is
+not retiring.`,
+		Example: "  kubecdc checkpoint forget namespaces --config kubecdc.yaml\n" +
+			"  kubecdc checkpoint forget pods/shop --config - <kubecdc.yaml",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usageError{errors.New("checkpoint forget: name one scope, as 'kubecdc checkpoint show' prints it")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.stdin = cmd.InOrStdin()
+			k, err := openCheckpoint(cmd.Context(), &f, stderr)
+			if err != nil {
+				return err
+			}
+			ctx, done := k.patiently(cmd.Context(), stderr)
+			defer done()
+			if err := checkpoint.Forget(ctx, k.store, args[0]); err != nil {
+				return k.explain(ctx, err)
+			}
+			fmt.Fprintf(stdout, "%s: %s is forgotten. The agent sends nothing more of it; consumers may keep its objects.\n", k.store, args[0])
+			if k.where.configMap != nil {
+				fmt.Fprintln(stdout, "An agent that runs now ends when it notices.")
+			}
+			return nil
+		},
+	}
+	addCheckpointFlags(cmd, &f)
 	return cmd
 }
 
@@ -333,7 +379,11 @@ func showCheckpoint(w io.Writer, place string, d *checkpoint.Document, now time.
 		if !s.LastSeen.IsZero() {
 			seen = age(now.Sub(s.LastSeen)) + " ago"
 		}
-		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%s\n", name, s.ResourceVersion, s.History, unfinished(s.Snapshot), seen)
+		state := unfinished(s.Snapshot)
+		if s.Retiring != nil {
+			state = "retiring for " + age(now.Sub(s.Retiring.Since))
+		}
+		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%s\n", name, s.ResourceVersion, s.History, state, seen)
 	}
 	_ = table.Flush()
 }

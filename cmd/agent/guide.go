@@ -51,7 +51,7 @@ func items(all []informers.Status) []terminal.Item {
 			it.Sent = 0
 		}
 		it.Problem = strings.ReplaceAll(st.Reason, "_", " ")
-		if st.Phase == informers.PhaseUnserved {
+		if st.Phase == informers.PhaseUnserved || st.Phase == informers.PhaseRetiring {
 			it.Problem = "not served"
 		}
 		out = append(out, it)

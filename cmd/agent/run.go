@@ -406,6 +406,7 @@ func (c *capture) run(ctx context.Context) (err error) {
 	if err != nil {
 		return usageError{err}
 	}
+	b.retiring = c.set.IsRetiring
 	if local != nil {
 		b.run = beside(b.run, local.Wait)
 	}

@@ -146,7 +146,7 @@ func (c *capture) take(ctx context.Context, next *loaded) (scopesDiff, error) {
 func scopesOf(s *informers.Set) map[string]bool {
 	all := map[string]bool{}
 	for _, st := range s.Status() {
-		if st.Phase != informers.PhaseUnserved {
+		if st.Phase != informers.PhaseUnserved && st.Phase != informers.PhaseRetiring {
 			all[st.Scope] = true
 		}
 	}

@@ -102,7 +102,7 @@ type informersSummary struct {
 	Objects  int            `json:"objects"`
 	Bytes    int64          `json:"bytes"`    // of the last-known objects, compressed
 	Pending  int            `json:"pending"`  // as in a scope, summed
-	Problems int            `json:"problems"` // scopes that are stale, failing, unserved or blocked
+	Problems int            `json:"problems"` // scopes that are stale, failing, unserved, blocked, draining or retiring
 }
 
 // scopeStatus is how one informer is.
@@ -188,7 +188,7 @@ func severity(p informers.Phase) int {
 		return 3
 	case informers.PhaseUnserved:
 		return 2
-	case informers.PhaseBlocked:
+	case informers.PhaseBlocked, informers.PhaseDraining, informers.PhaseRetiring:
 		return 1
 	}
 	return 0

@@ -42,7 +42,10 @@ problem first:
 
   PHASE    waiting (for its turn to list), listing, watching, blocked (the queue is full), failing (it is tried again),
            stale (silent or failing for so long that what is known may be out of date, or a list is not answered),
-           unserved
+           unserved,
+           draining (a changed configuration takes effect once the bus has all that was sent),
+           retiring (no longer selected, and the bus does not have all that was sent, or that the objects
+           left; 'kubecdc checkpoint forget' gives it up)
   WATCH    age of the API server's last sign of life: below 70s where it sends bookmarks, once a minute
   LAG      for how long the oldest change is known that the bus has not acknowledged; -: it has acknowledged all
   OBJECTS  last-known objects, KEPT what they take in memory

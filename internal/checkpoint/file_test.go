@@ -179,6 +179,41 @@ func TestFileOfAnotherAgent(t *testing.T) {
 	lock(t, s)() // a lock ends with its process
 }
 
+// A scope that is no longer selected can be given up, and no other.
+func TestForgetRetiring(t *testing.T) {
+	s := checkpoint.OpenFile(filepath.Join(t.TempDir(), "checkpoint.json"))
+	if err := checkpoint.Forget(t.Context(), s, "pods"); !errors.Is(err, checkpoint.ErrNoScope) {
+		t.Errorf("without a checkpoint: %v, want ErrNoScope", err)
+	}
+	d := document()
+	pods := d.Scopes["pods"]
+	pods.Retiring = &checkpoint.Retiring{Since: d.Saved, Told: true}
+	d.Scopes["pods"] = pods
+	unlock := lock(t, s)
+	save(t, s, string(encode(t, d)))
+	if err := checkpoint.Forget(t.Context(), s, "pods"); !errors.Is(err, checkpoint.ErrLocked) {
+		t.Errorf("while an agent runs: %v, want ErrLocked", err)
+	}
+	unlock()
+	for _, scope := range []string{"widgets.example.com", "secrets"} {
+		err := checkpoint.Forget(t.Context(), s, scope)
+		if !errors.Is(err, checkpoint.ErrNoScope) || !strings.Contains(err.Error(), "these scopes are retiring: pods") {
+			t.Errorf("%s: %v, want ErrNoScope that names pods", scope, err)
+		}
+	}
+	if err := checkpoint.Forget(t.Context(), s, "pods"); err != nil {
+		t.Fatal(err)
+	}
+	now, err := checkpoint.Read(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	delete(d.Scopes, "pods")
+	if diff := cmp.Diff(d.Scopes, now.Scopes); diff != "" || now.Writer == d.Writer {
+		t.Errorf("scopes (-want +got):\n%s", diff)
+	}
+}
+
 func TestReset(t *testing.T) {
 	stored := func(t *testing.T, data []byte) checkpoint.Store {
 		s := checkpoint.OpenFile(filepath.Join(t.TempDir(), "checkpoint.json"))

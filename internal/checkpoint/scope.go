@@ -44,10 +44,20 @@ type Scope struct {
 	// LastSeen is when the API server last gave a sign of life for the scope.
 	LastSeen time.Time `json:"lastSeen,omitzero"`
 
+	// Retiring is set on a scope that is no longer selected, until the bus has all that was sent of it, and that its objects left.
+	Retiring *Retiring `json:"retiring,omitempty"`
+
 	// Snapshot is the one that is not on the bus to its end, nil: none.
 	Snapshot *Snapshot `json:"snapshot,omitempty"`
 	// SnapshotBegan is when the last snapshot of the whole scope was begun, zero: there was none.
 	SnapshotBegan time.Time `json:"snapshotBegan,omitzero"`
+}
+
+// Retiring is how far a scope that is no longer selected has been retired.
+type Retiring struct {
+	Since time.Time `json:"since"`
+	// Told reports that the bus may have some of what says that the objects left.
+	Told bool `json:"told,omitempty"`
 }
 
 // Clause is what one rule takes of the objects of a scope.

@@ -73,15 +73,63 @@ func Reset(ctx context.Context, s Store, resource string) (removed []string, err
 	for _, scope := range removed {
 		delete(d.Scopes, scope)
 	}
-	d.Writer, d.Save, d.Saved = rand.Text(), 1, time.Now().UTC().Truncate(time.Second)
-	data, err := d.Encode()
-	if err != nil {
-		return nil, err
-	}
-	if err := s.Save(ctx, data); err != nil {
+	if err := replace(ctx, s, d); err != nil {
 		return nil, err
 	}
 	return removed, nil
+}
+
+// Forget takes a scope that is no longer selected out of the checkpoint, although the bus does not have all of it. ErrNoScope: there
+// is no such scope, or it is selected. ErrLocked and a running agent: as for Reset.
+func Forget(ctx context.Context, s Store, scope string) (err error) {
+	unlock, err := s.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+	d, err := Read(ctx, s)
+	switch {
+	case err != nil:
+		return err
+	case d == nil:
+		return none(s)
+	}
+	was, ok := d.Scopes[scope]
+	if !ok || was.Retiring == nil {
+		return notRetiring(s, scope, ok, d.Scopes)
+	}
+	delete(d.Scopes, scope)
+	return replace(ctx, s, d)
+}
+
+// replace saves a document that was changed by a command.
+func replace(ctx context.Context, s Store, d *Document) error {
+	d.Writer, d.Save, d.Saved = rand.Text(), 1, time.Now().UTC().Truncate(time.Second)
+	data, err := d.Encode()
+	if err != nil {
+		return err
+	}
+	return s.Save(ctx, data)
+}
+
+func notRetiring(s Store, scope string, known bool, scopes map[string]Scope) error {
+	e := &Error{Kind: ErrNoScope, Where: s.String(), What: "it has no scope " + scope, Remedy: "no scope is retiring"}
+	if known {
+		e.What = scope + " is not retiring"
+	}
+	var retiring []string
+	for name, c := range scopes {
+		if c.Retiring != nil {
+			retiring = append(retiring, name)
+		}
+	}
+	if slices.Sort(retiring); len(retiring) > 0 {
+		e.Remedy = "these scopes are retiring: " + strings.Join(retiring, ", ")
+	}
+	if known {
+		e.Remedy += "; to start over with a scope that is selected, use 'kubecdc checkpoint reset'"
+	}
+	return e
 }
 
 // scopesOf are the names of the scopes of a resource, sorted.

@@ -439,6 +439,9 @@ func (f *farewell) sayGone(ctx context.Context) error {
 		Kind: object.Gap, Resource: f.resource, Scope: f.scope, History: s.history, From: f.from.ResourceVersion, To: f.gone,
 		Since: f.from.LastSeen, Reason: object.Expired,
 	}
+	if err := f.begin(ctx); err != nil {
+		return err
+	}
 	s.metrics.gap(gap)
 	if err := s.sendStream(ctx, gap); err != nil {
 		return err

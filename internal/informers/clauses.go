@@ -314,7 +314,7 @@ func (s *Set) add(all []chosen) []*running {
 		}
 		for _, sel := range sels {
 			scope := sel.name(resource)
-			if s.informers[scope] != nil {
+			if s.informers[scope] != nil || s.drains[objectsOf(resource)] != nil { // the latter begins when those have come to rest
 				continue
 			}
 			i := s.newInformer(resource, scope, sel, s.o.Lane(scope))

@@ -231,6 +231,9 @@ func (s *Set) partlyObserved() (out []*running) {
 // resumeTaken goes on with what the last run had taken over. The caller holds mu.
 func (s *Set) resumeTaken() (out []*running) {
 	for _, of := range s.partlyObserved() {
+		if s.drains[objectsOf(of.resource)] != nil {
+			continue
+		}
 		for scope, c := range s.origins {
 			node, ok := strings.CutPrefix(c.FieldSelector, of.fields)
 			sel := of.selection

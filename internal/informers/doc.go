@@ -36,6 +36,7 @@
 //
 // A new selection is taken while the set runs (reload.go): an informer that has to change comes to rest, and another one goes
 // on where all that it sent is acknowledged, as after a restart.
+// The set does not wait for that (drain.go).
 //
 // # Invariants
 //
@@ -55,7 +56,7 @@
 //
 // Per set: discovery, one that takes new selections, one that logs what must not be read, and until the first snapshot of every resource is on the bus
 // one that waits for that (Captured). For each scope that the last run had and this one has not: one that says farewell
-// (selection.go).
+// (farewell.go). For each resource of which informers come to rest: one that has others take their place.
 // Per informer: the reflector (which calls the store), the watch's reader, the catch-up cursor, which also sends snapshots,
 // and the one that tells progress. All end with the context of Run, and Run returns after they have. One informer's errors
 // stop no other.

@@ -60,6 +60,9 @@ func Hasten(s *Set) {
 	}
 }
 
+// Impatient has a set's Reload not wait for what comes to rest.
+func Impatient(s *Set) { s.restWithin = 10 * time.Millisecond }
+
 // by names the managers of a changedBy, each behind a space.
 func by(changedBy []byte) (names string) {
 	var entries []struct{ Manager string }

@@ -38,6 +38,9 @@ func (s *Set) part(all []served, unknown []string, begin []*running) []*farewell
 	var out []*farewell
 	for scope, c := range s.origins {
 		r := &object.Resource{Group: c.Group, Version: c.Version, Name: c.Resource, Kind: c.Kind, Namespaced: c.Namespaced}
+		if s.drains[objectsOf(r)] != nil {
+			continue // what observes it is not decided yet
+		}
 		current, ok := currentVersion(all, r)
 		if !ok || !aliasesTold(unknown) || !told(unknown, c.Group) {
 			continue // not served, or not known: it may come back
@@ -82,7 +85,33 @@ func (s *Set) farewellOf(scope string, c *checkpoint.Scope, r *object.Resource, 
 		}
 	}
 	f.store.history = c.History
+	retiring := checkpoint.Retiring{Since: time.Now().UTC().Truncate(time.Second)}
+	if c.Retiring != nil {
+		retiring = *c.Retiring
+	}
+	f.retiring.Store(&retiring)
+	if s.o.Memory != nil {
+		s.o.Memory.Track(scope, f.position)
+	}
 	return f
+}
+
+// position is where the next run finds the scope, if it is not retired before.
+func (f *farewell) position() (checkpoint.Position, bool) {
+	p := checkpoint.Position{Scope: f.from}
+	p.Retiring = f.retiring.Load()
+	return p, true
+}
+
+// begin has it remembered that what follows may be on the bus.
+func (f *farewell) begin(ctx context.Context) error {
+	told := *f.retiring.Load()
+	told.Told = true
+	f.retiring.Store(&told)
+	if f.memory == nil {
+		return nil
+	}
+	return f.memory.Flush(ctx)
 }
 
 // inMainEtcd tells that a resource, if no other server serves it, is in the etcd that most are in: events may have one of their own.
@@ -91,6 +120,7 @@ func inMainEtcd(r *object.Resource) bool { return !ownGroup(r.Group) || r.Name !
 // run says farewell. What may pass it retries until ctx ends; then the next run says it.
 func (f *farewell) run(ctx context.Context) {
 	defer close(f.done)
+	defer f.sayRetiring().Stop()
 	b := newBackoff()
 	var since time.Time // the objects cannot be read; zero: they can
 	for {
@@ -158,6 +188,9 @@ func (f *farewell) say(ctx context.Context) error {
 	gap := &object.StreamEvent{
 		Kind: object.Gap, Resource: f.resource, Scope: f.scope, History: s.history, From: f.from.ResourceVersion, To: now,
 		Since: f.from.LastSeen, Reason: object.SelectionChanged,
+	}
+	if err := f.begin(ctx); err != nil {
+		return err
 	}
 	s.metrics.gap(gap)
 	if err := s.sendStream(ctx, gap); err != nil {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -50,6 +51,9 @@ type informer struct {
 	ended      chan struct{}
 
 	life
+
+	// retiring is set once the scope is no longer selected.
+	retiring atomic.Pointer[checkpoint.Retiring]
 
 	// Of the goroutine that lists.
 	resume  *origin // where to begin, nil: no (more)

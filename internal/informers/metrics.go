@@ -139,7 +139,7 @@ func newConditions(s *Set) *conditions {
 		pending: desc("kubecdc_informer_pending_deltas",
 			"What a list made due and is not on the bus yet: reads of a snapshot, and changes that a relist inferred.", "scope"),
 		scopes: desc("kubecdc_informer_scopes",
-			"Scopes by phase (waiting, listing, watching, blocked, failing, stale, unserved), and those that are failing by the class of the failure.", "phase", "reason"),
+			"Scopes by phase (waiting, listing, watching, blocked, failing, stale, unserved, draining, retiring), and those that are failing by the class of the failure.", "phase", "reason"),
 	}
 }
 
@@ -169,7 +169,7 @@ func (c *conditions) Collect(out chan<- prometheus.Metric) {
 		reason string
 	}
 	counts := map[class]int{}
-	for _, p := range []Phase{PhaseWaiting, PhaseListing, PhaseWatching, PhaseBlocked, PhaseStale, PhaseUnserved} {
+	for _, p := range []Phase{PhaseWaiting, PhaseListing, PhaseWatching, PhaseBlocked, PhaseStale, PhaseUnserved, PhaseDraining, PhaseRetiring} {
 		counts[class{p, ""}] = 0
 	}
 	for _, r := range reasons() {

@@ -110,6 +110,7 @@ func (s *store) position() (checkpoint.Position, bool) {
 // position is that of the store with what the informer observes.
 func (i *informer) position() (checkpoint.Position, bool) {
 	p, ok := i.store.position()
+	p.Retiring = i.retiring.Load()
 	if !ok || p.Resource != "" { // the checkpoint that it began with: it may be of another version of the resource
 		return p, ok
 	}

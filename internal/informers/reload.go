@@ -2,13 +2,13 @@ package informers
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -18,13 +18,16 @@ import (
 //     tells of those that there are);
 //   - the same objects are taken, but other rules take them, or they are cut and redacted otherwise: the informer comes to
 //     rest, and another one goes on from there, as after a restart of the agent;
-//   - it is no longer selected: its informer comes to rest, and a farewell is said (selection.go);
+//   - it is no longer selected: its informer comes to rest, and a farewell is said (farewell.go);
 //   - it is new: it begins as at a start.
 //
 // To come to rest is to take nothing more from the watch, and to wait until the bus has acknowledged all that was sent: then
 // nothing is lost, and nothing is said twice. An informer whose list is still being read has sent nothing that would have to be
 // waited for, and ends in the middle of it; but one that takes the place of another scope comes to say what became of its objects
 // first, as long as it can.
+//
+// The set waits for none of that (drain.go). A selection is in force at once, except for resources of which an informer comes to
+// rest. When it has, the selection that is in force by then decides what observes them.
 
 // settleLook is how soon it is looked if an informer has come to rest, and settleLookMax how seldom: there may be hundreds, and
 // a bus that is down.
@@ -36,12 +39,19 @@ const (
 // reload is a selection that is to take the place of the one that there is.
 type reload struct {
 	sel  *selecting
-	done chan error // buffered
+	done chan reloaded // buffered
+}
+
+// reloaded is what became of it.
+type reloaded struct {
+	err    error
+	rested []<-chan struct{} // closed once resources have what the selection asks for
 }
 
 // Reload has sel take the place of the selection that there is. It returns nil once that is so, while what is new is being
-// read. An error says what is wrong with sel, and nothing has changed, or it is the cause of ctx: then sel is taken as soon as
-// what it ends has come to rest. A set that does not run yet begins with sel. Calls follow one another.
+// read. It waits a few seconds, and not longer, for informers that have to come to rest. An error says what is wrong with sel, and
+// nothing has changed, or it is the cause of ctx: then sel may be in force all the same. A set that does not run yet begins with
+// sel. Calls follow one another.
 func (s *Set) Reload(ctx context.Context, sel Selection) error {
 	next, err := newSelecting(sel)
 	if err != nil {
@@ -56,7 +66,7 @@ func (s *Set) Reload(ctx context.Context, sel Selection) error {
 	if !ran {
 		return nil
 	}
-	r := &reload{sel: next, done: make(chan error, 1)}
+	r := &reload{sel: next, done: make(chan reloaded, 1)}
 	select {
 	case s.reloads <- r:
 	case <-s.ended:
@@ -64,22 +74,45 @@ func (s *Set) Reload(ctx context.Context, sel Selection) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	var now reloaded
 	select {
-	case err := <-r.done:
-		return err
+	case now = <-r.done:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	patient := time.NewTimer(s.restWithin)
+	defer patient.Stop()
+	for _, rested := range now.rested {
+		select {
+		case <-rested:
+		case <-patient.C:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return now.err
 }
 
 // takeReloads takes one selection after the other until ctx ends. begin begins informers, and farewells.
 func (s *Set) takeReloads(ctx context.Context, begin func([]*running, []*farewell)) {
+	var running sync.WaitGroup
+	defer running.Wait()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case r := <-s.reloads:
-			r.done <- s.reload(ctx, r.sel, begin)
+			draining, err := s.reload(ctx, r.sel, begin)
+			now := reloaded{err: err}
+			for _, d := range draining {
+				if !d.begun {
+					d.begun = true
+					running.Go(func() { s.runDrain(ctx, d, begin) })
+				}
+				now.rested = append(now.rested, d.done)
+			}
+			r.done <- now
 		}
 	}
 }
@@ -90,8 +123,9 @@ type wanted struct {
 	resource *object.Resource
 }
 
-// reload takes sel. An error is that of ctx, or says what is wrong with sel before anything has changed.
-func (s *Set) reload(ctx context.Context, sel *selecting, begin func([]*running, []*farewell)) error {
+// reload takes sel, except for the resources of which informers come to rest: those are returned. An error says what is wrong with
+// sel, and nothing has changed.
+func (s *Set) reload(ctx context.Context, sel *selecting, begin func([]*running, []*farewell)) ([]*drain, error) {
 	s.looking.Lock() // discovery waits
 	defer s.looking.Unlock()
 	s.mu.Lock()
@@ -100,7 +134,7 @@ func (s *Set) reload(ctx context.Context, sel *selecting, begin func([]*running,
 		s.sel = sel
 		s.mu.Unlock()
 		s.definitions.rulesChanged()
-		return nil
+		return nil, nil
 	}
 	s.mu.Unlock()
 	if now, un, err := discover(ctx, s.client.discovery); err == nil {
@@ -114,79 +148,33 @@ func (s *Set) reload(ctx context.Context, sel *selecting, begin func([]*running,
 	want, err := s.want(sel, chosen)
 	if err != nil {
 		s.mu.Unlock()
-		return err
+		return nil, err
 	}
 	s.sel = sel // what is born from here on is observed as it says
 	if err := s.tellNodes(); err != nil {
 		s.o.Log.Error("nodes that go are told as before", "err", err)
 	}
-	var resting []*running
 	for scope, i := range s.informers {
 		w, ok := want[scope]
-		switch {
-		case i.silent && i.redactsAs(sel):
-		case i.silent:
-			resting = append(resting, i)
-		case ok && i.takesAs(&w):
+		same := i.silent && i.redactsAs(sel) || !i.silent && ok && i.takesAs(&w)
+		if !same || i.leaving != "" {
+			s.bringToRest(i, ok || i.silent)
+		} else if !i.silent {
 			i.store.filter(newFilters(i.resource, w.clauses))
-		default:
-			resting = append(resting, i)
-		}
-	}
-	s.mu.Unlock()
-
-	var g errgroup.Group
-	for _, i := range resting {
-		g.Go(func() error { return s.settle(ctx, i) })
-	}
-	if err := g.Wait(); err != nil {
-		return err
-	}
-
-	s.mu.Lock()
-	var inherited []checkpoint.Scope // what informers that have not begun were to go on from
-	for _, i := range resting {
-		if s.informers[i.scope] != i {
-			continue // its resource has gone meanwhile
-		}
-		delete(s.informers, i.scope)
-		_, again := want[i.scope]
-		again = again || i.silent
-		switch p, ok := i.position(); {
-		case ok:
-			s.origins[i.scope] = p.Scope
-			// One that has not got as far as that has not told what a run tells at its start.
-			s.continued[i.scope] = again && (i.resume == nil || i.resume.continued)
-		case i.resume != nil && i.resume.lost == nil:
-			inherited = append(inherited, i.resume.Scope)
-			fallthrough
-		default:
-			if !again && s.o.Memory != nil {
-				s.o.Memory.Forget(i.scope)
-			}
-		}
-		if !again {
-			s.vectors.forget(i.scope)
-		}
-		if s.departures != nil {
-			s.departures.drop(i)
 		}
 	}
 	s.served, s.unknown, s.unserved = all, unknown, unserved
 	added := s.add(chosen)
-	s.inherit(added, inherited...)
-	bequeath(resting, added)
-	if slices.ContainsFunc(resting, func(i *running) bool { return i.silent }) {
-		added = append(added, s.followNodes()...)
-	}
+	s.inherit(added)
 	if s.departures != nil && s.departures.taken != nil {
 		added = append(added, s.resumeTaken()...)
 	}
 	parting := s.part(all, unknown, added)
+	draining := slices.Collect(maps.Values(s.drains))
 	s.mu.Unlock()
 	begin(added, parting)
 	s.lookAgain()
-	return nil
+	return draining, nil
 }
 
 // want are the scopes that a selection asks for, by name. The caller holds mu.

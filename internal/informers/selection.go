@@ -43,6 +43,15 @@ func (s *Set) begins(i *informer) {
 		return
 	}
 	delete(s.origins, i.scope)
+	if c.Retiring != nil && c.Retiring.Told {
+		// Consumers may have heard, at a later resourceVersion than the checkpoint's, that objects left. Only reads of a new list
+		// are later than that.
+		i.store.history = c.History
+		if s.hearing != nil {
+			s.hearing.part(i.resource)
+		}
+		return
+	}
 	i.resume = &origin{Scope: c, continued: s.continued[i.scope]}
 	delete(s.continued, i.scope)
 	i.store.previous = &checkpoint.Position{Scope: c}

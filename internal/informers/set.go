@@ -109,6 +109,7 @@ type Set struct {
 	// departures looks after nodes that are gone, nil: nobody does.
 	departures *departures
 	patience   time.Duration // of farewells
+	restWithin time.Duration // see there
 
 	captured   chan struct{} // closed when the first snapshot of every resource is on the bus
 	progressed chan struct{} // of one element: an informer has come further since the last look
@@ -127,11 +128,13 @@ type Set struct {
 	// saidUnserved are scopes of the last run of which it was logged that their resource is not served.
 	saidUnserved map[string]bool
 	farewells    []*farewell // some may be said
-	served       []served    // by the last discovery
-	unserved     []string
-	unknown      []string // group versions that the last discovery could not tell
-	discovered   bool
-	failure      error // of the last discovery
+	// drains are informers that come to rest, by the objects that they observe.
+	drains     map[schema.GroupResource]*drain
+	served     []served // by the last discovery
+	unserved   []string
+	unknown    []string // group versions that the last discovery could not tell
+	discovered bool
+	failure    error // of the last discovery
 }
 
 // running is an informer with what ends it.
@@ -141,6 +144,8 @@ type running struct {
 	done   chan struct{}     // closed when it has ended
 	after  []<-chan struct{} // closed when it may begin
 	heir   bool              // it goes on from where another scope was left
+	// leaving is PhaseDraining or PhaseRetiring once the informer is to end because of a new selection, else "". Under the set's mu.
+	leaving Phase
 }
 
 // New checks the options. It starts nothing and asks nothing.
@@ -160,7 +165,7 @@ func New(o Options) (*Set, error) {
 		o: o, walks: make(chan struct{}, concurrentWalks), lookups: newLookups(), client: c, sel: sel, vectors: newVectors(o.Registerer),
 		slots: newSlots(), outage: &outage{log: o.Log}, denials: newDenials(o.Log), informers: map[string]*running{}, saidUnserved: map[string]bool{},
 		captured: make(chan struct{}), progressed: make(chan struct{}, 1), reloads: make(chan *reload), ended: make(chan struct{}),
-		patience: farewellPatience,
+		patience: farewellPatience, restWithin: restWithin, drains: map[schema.GroupResource]*drain{},
 	}
 	if o.Heard != nil {
 		s.hearing = newHearing(o.Heard)
@@ -333,6 +338,9 @@ func (s *Set) awaitCapture(ctx context.Context, began time.Time) {
 	objects, missing, resumed := 0, 0, 0
 	resources := map[string]bool{}
 	for _, st := range s.Status() {
+		if st.Phase == PhaseRetiring {
+			continue
+		}
 		if !st.Captured {
 			missing++
 			continue
@@ -473,8 +481,13 @@ func (s *Set) Status() []Status {
 	defer s.mu.Unlock()
 	out := make([]Status, 0, len(s.informers)+len(s.unserved))
 	for _, i := range s.informers {
-		out = append(out, i.status())
+		st := i.status()
+		if i.leaving != "" {
+			st.Phase, st.Stale = i.leaving, false
+		}
+		out = append(out, st)
 	}
+	out = append(out, s.retiring()...)
 	out = append(out, s.namespaces.statuses()...)
 	for _, u := range s.unserved {
 		out = append(out, Status{Scope: u, Resource: u, Phase: PhaseUnserved})

@@ -18,6 +18,8 @@ const (
 	PhaseFailing  Phase = "failing"  // retried with backoff
 	PhaseStale    Phase = "stale"    // silent, or failing, for so long that what is known may be out of date
 	PhaseUnserved Phase = "unserved" // named by the selection, not served by the API server
+	PhaseDraining Phase = "draining" // a changed selection takes effect once the bus has all that was sent
+	PhaseRetiring Phase = "retiring" // no longer selected; not all that was sent, or that the objects left, is on the bus
 )
 
 // Status is how one informer is doing, for people and probes.
@@ -55,7 +57,7 @@ const patience = 6
 // becomes of the watch. What cannot be loaded, for a reason of its own such as a conversion webhook that is gone, is not
 // waited for for ever; the whole API server is.
 func (s *Status) holdsBack() bool {
-	return !s.Captured && (s.Synced || !s.hopeless() && (s.Failures < patience || common(s.Reason)))
+	return !s.Captured && s.Phase != PhaseRetiring && (s.Synced || !s.hopeless() && (s.Failures < patience || common(s.Reason)))
 }
 
 func hopeless(reason string) bool {
@@ -320,7 +322,7 @@ func (s *Set) heldBack(waiting **running) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	holds := func(i *running) bool {
-		if i == nil || s.informers[i.scope] != i {
+		if i == nil || s.informers[i.scope] != i || i.leaving == PhaseRetiring {
 			return false
 		}
 		st := i.status()

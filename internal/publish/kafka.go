@@ -45,7 +45,10 @@ type KafkaConfig struct {
 	TLS           *TLS // nil: none
 	SASL          *SASL
 	DeadLetter    string // topic of what is refused, {cluster} allowed; "": none
-	Fence         Fence  // asked before each batch, and before each write of one to the socket; nil: everything passes
+	// Retiring reports whether a scope is no longer selected. What is wrong with a topic that only such scopes wait for does not make
+	// the bus unready. nil: none is.
+	Retiring func(scope string) bool
+	Fence    Fence // asked before each batch, and before each write of one to the socket; nil: everything passes
 }
 
 // Kafka publishes to topics of a Kafka cluster, as an idempotent producer of its own. See doc.go's part on it for how.
@@ -214,18 +217,37 @@ func (k *Kafka) Ready() error {
 }
 
 func (k *Kafka) troubles() []error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	const most = 3 // it may be one for each partition
 	var errs []error
-	for _, about := range slices.Sorted(maps.Keys(k.trouble)) {
-		if len(errs) == most {
-			errs = append(errs, fmt.Errorf("and %d more", len(k.trouble)-most))
-			break
+	for _, tr := range k.allTroubles() {
+		if len(tr.scopes) > 0 && k.cfg.Retiring != nil && !slices.ContainsFunc(tr.scopes, func(s string) bool { return !k.cfg.Retiring(s) }) {
+			continue
 		}
-		errs = append(errs, k.trouble[about])
+		errs = append(errs, tr.err)
+	}
+	if more := len(errs) - most; more > 0 {
+		errs = append(errs[:most], fmt.Errorf("and %d more", more))
 	}
 	return errs
+}
+
+// trouble is what is wrong, and the scopes that wait for a topic because of it.
+type trouble struct {
+	err    error
+	scopes []string // none: it is not about a topic that was never there
+}
+
+func (k *Kafka) allTroubles() (out []trouble) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, about := range slices.Sorted(maps.Keys(k.trouble)) {
+		tr := trouble{err: k.trouble[about]}
+		if t := k.topics[about]; t != nil && t.partitions.Load() == nil {
+			tr.scopes = slices.Collect(maps.Keys(t.scopes))
+		}
+		out = append(out, tr)
+	}
+	return out
 }
 
 func (k *Kafka) setTrouble(about string, err error) {
@@ -272,7 +294,7 @@ func (k *Kafka) publishTo(ctx context.Context, ev *encode.Event, name []byte, to
 	t := k.acquire(name)
 	defer k.release(t)
 	t.written.Store(time.Now().UnixNano())
-	all, err := k.wait(ctx, t, false)
+	all, err := k.wait(ctx, t, scopeOf(ev.Delta), false)
 	if err != nil {
 		return err
 	}
@@ -317,7 +339,7 @@ func (k *Kafka) publishEverywhere(ctx context.Context, ev *encode.Event, topics 
 	var all []sent
 	for _, t := range topics {
 		var partitions []*partition
-		if partitions, err = k.wait(ctx, t, mayGo); errors.Is(err, errTopicGone) {
+		if partitions, err = k.wait(ctx, t, scopeOf(ev.Delta), mayGo); errors.Is(err, errTopicGone) {
 			err = nil
 			continue
 		}

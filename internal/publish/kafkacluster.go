@@ -65,6 +65,7 @@ type topic struct {
 	used    atomic.Int64 // when a call let go of it last, in nanoseconds since 1970
 	written atomic.Int64 // when a call had an event of an object for it last, the same; 0: never
 	ledger  progressLedger
+	scopes  map[string]int // of what calls that wait for ready publish, with how many there are. Kafka.mu is held.
 
 	gone   atomic.Bool  // it is not there, and not just for a moment
 	missed atomic.Bool  // a partition has looked for it in vain
@@ -128,8 +129,9 @@ func (t *topic) grow() {
 	}
 }
 
-// wait waits until t, which the caller has acquired, can be written to; where mayGo is set, or until it is known not to be there: errTopicGone.
-func (k *Kafka) wait(ctx context.Context, t *topic, mayGo bool) ([]*partition, error) {
+// wait waits until t, which the caller has acquired for an event of scope, can be written to; where mayGo is set, or until it is
+// known not to be there: errTopicGone.
+func (k *Kafka) wait(ctx context.Context, t *topic, scope string, mayGo bool) ([]*partition, error) {
 	if mayGo { // it was there when topics were listed, whatever was seen before that
 		t.absent.Store(0)
 		t.gone.Store(false)
@@ -139,6 +141,8 @@ func (k *Kafka) wait(ctx context.Context, t *topic, mayGo bool) ([]*partition, e
 		return *t.partitions.Load(), nil
 	default:
 	}
+	k.waitsFor(t, scope, 1)
+	defer k.waitsFor(t, scope, -1)
 	k.refresh()
 	look, stop := lookNowAndThen(mayGo)
 	defer stop()
@@ -156,6 +160,26 @@ func (k *Kafka) wait(ctx context.Context, t *topic, mayGo bool) ([]*partition, e
 			}
 		}
 	}
+}
+
+// waitsFor counts the calls that wait for t, by scope.
+func (k *Kafka) waitsFor(t *topic, scope string, n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if t.scopes == nil {
+		t.scopes = map[string]int{}
+	}
+	if t.scopes[scope] += n; t.scopes[scope] == 0 {
+		delete(t.scopes, scope)
+	}
+}
+
+// scopeOf is the scope of a delta, of a stream event too.
+func scopeOf(d *object.Delta) string {
+	if d.Stream != nil {
+		return d.Stream.Scope
+	}
+	return d.Scope
 }
 
 // lookNowAndThen ticks where wanted.

@@ -238,7 +238,7 @@ type progressRound struct {
 // enqueue hands the progress to the partitions of a topic, but for those that wait for an earlier one. A topic that is not
 // ready when limited ends is left out.
 func (r *progressRound) enqueue(limited context.Context, t *topic) error {
-	partitions, err := r.k.wait(limited, t, r.mayGo)
+	partitions, err := r.k.wait(limited, t, scopeOf(r.ev.Delta), r.mayGo)
 	switch {
 	case errors.Is(err, errTopicGone):
 		return nil

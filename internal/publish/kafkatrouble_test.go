@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/segmentio/kafka-go"
@@ -65,6 +66,36 @@ func TestKafkaDeletedTopicHoldsNoStreamEvents(t *testing.T) {
 		}
 	}
 	wait(t, "ready again", func() bool { return k.Ready() == nil })
+}
+
+// A topic that is missing does not matter to readiness as long as only scopes that are no longer selected wait for it.
+func TestKafkaTopicOfARetiringScopeIsMissing(t *testing.T) {
+	m := newModel(1)
+	m.topic("dead.prod-eu-1", 1)
+	var retiring atomic.Bool
+	cfg := kafkaConfig(m.addrs...)
+	cfg.Topic = "cdc.{resource}"
+	scope := streamEvent(object.Gap).Delta.Stream.Scope
+	cfg.Retiring = func(s string) bool { return s == scope && retiring.Load() }
+	k := runKafka(t, cfg, m)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := k.Publish(t.Context(), streamEvent(object.Gap)); err != nil {
+			t.Error(err)
+		}
+	})
+	wait(t, "trouble", func() bool { return k.Ready() != nil && strings.Contains(k.Ready().Error(), "does not exist") })
+	retiring.Store(true)
+	if err := k.Ready(); err != nil {
+		t.Errorf("not ready: %v", err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	wg.Go(func() { _ = k.Publish(ended, keyed("k", 1)) })
+	wait(t, "trouble of another scope", func() bool { return k.Ready() != nil })
+	end()
+	wait(t, "ready", func() bool { return k.Ready() == nil })
+	m.topic("cdc.pods", 1)
+	wg.Wait()
 }
 
 // A partition that is in trouble is in trouble, whatever the others are.
