@@ -8,7 +8,8 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT  ?= $(shell git rev-parse --verify --quiet HEAD 2>/dev/null)
 LDFLAGS := -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 
-# The command that runs tests. CI sets one that also counts.
+# The command that runs tests. CI sets one that also counts. The test module runs with -count=1: it starts the agent as a child, and Go's
+# test cache would answer with the results of another agent.
 GOTEST ?= go test
 
 GOLANGCI_LINT_VERSION := v2.15.0
@@ -59,7 +60,7 @@ build: ## Build the agent: bin/kubecdc
 
 .PHONY: test
 test: control-plane kafka ## Run all tests that need no more than Go (and, for Kafka, JDK 17 and Maven), those against a real API server and JetStream included
-	failed=0; $(GOTEST) ./... || failed=1; cd test && $(GOTEST) -timeout 40m -p 1 $(TESTS) || failed=1; exit $$failed
+	failed=0; $(GOTEST) ./... ./.ci/gotest || failed=1; cd test && $(GOTEST) -count=1 -timeout 40m -p 1 $(TESTS) || failed=1; exit $$failed
 
 .PHONY: test-faults
 test-faults: control-plane ## Do FAULTS (200) bad things in a row to a running agent, drawn from FAULT_SEED, and the long tests of resuming (half an hour)
@@ -92,7 +93,7 @@ test-kafka: control-plane kafka ## Run the tests against real Kafka brokers, and
 .PHONY: race
 race: control-plane kafka ## Run all tests with the race detector, the agent under test included (needs a C compiler)
 	$(GOTEST) -race ./...
-	cd test && KUBECDC_E2E_RACE=1 $(GOTEST) -race -short -timeout 45m -p 1 $(RACED)
+	cd test && KUBECDC_E2E_RACE=1 $(GOTEST) -count=1 -race -short -timeout 45m -p 1 $(RACED)
 
 .PHONY: lint
 lint: $(GOLANGCI_LINT) $(GOFUMPT) ## Check formatting, lint the agent and its tests (test/cluster is only formatted: linting it takes all of Kubernetes)

@@ -1,9 +1,10 @@
-// Command gotest stands in for `go test` in CI: the same arguments, about the same output. Besides, it appends
-// "passed failed skipped" to the file that GOTEST_COUNTS names. Subtests count; so does, as one failure, a package that fails
-// without a failing test (it does not build, or its process ended early).
+// Command gotest replaces `go test` in CI: it takes the same arguments and prints about the same output. It also appends
+// "passed failed skipped flaky" to the file that GOTEST_COUNTS names. Subtests count. A package that fails without a failing
+// test (it does not build, or its process ended early) counts as one failure.
 //
-// Where few tests fail, each of them is run once more, alone: one that passes then is shown as flaky and counts as passed. What
-// a race detector, a leak or a panic has shown is not asked a second time.
+// If at most three tests fail, each is run once more, alone and with the seed of its first run. A test that passes then counts as
+// passed and as flaky; more flaky tests than GOTEST_FLAKY allows (no limit by default) fail the run. A verdict of an oracle, a
+// data race, a leak or a panic is final: such a run is not repeated.
 package main
 
 import (
@@ -16,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -36,6 +38,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	for _, f := range c.failures {
 		fmt.Fprint(stdout, reason(f.output)) // once more, where it is found: above it stand the logs of what was tested
 	}
+	if limit := os.Getenv("GOTEST_FLAKY"); limit != "" && c.flaky > 0 {
+		if most, parsed := strconv.Atoi(limit); parsed != nil || c.flaky > most {
+			fmt.Fprintf(stdout, "%d flaky tests, GOTEST_FLAKY=%s allows no more\n", c.flaky, limit)
+			c.pass, c.fail = c.pass-c.flaky, c.fail+c.flaky
+		}
+	}
 	fmt.Fprintf(stdout, "%d passed, %d failed, %d skipped\n", c.pass, c.fail, c.skip)
 	if err := errors.Join(err, c.save(os.Getenv("GOTEST_COUNTS"))); err != nil {
 		fmt.Fprintln(stderr, "gotest:", err)
@@ -52,6 +60,7 @@ func (c *counter) run(ctx context.Context, args []string, stderr io.Writer) (int
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Stderr = stderr
+	cmd.Env = append(os.Environ(), c.env...)
 	pipe, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -85,6 +94,8 @@ type counter struct {
 	running          map[string]string // output of tests that have not ended, shown only where they fail
 	failed           map[string]bool   // packages with a failed test
 	failures         []failure
+	flaky            int      // tests that failed first and passed when they were run again
+	env              []string // variables to set for go test, besides those of this process
 	broken           bool // a package has failed without a failing test
 }
 
@@ -188,6 +199,6 @@ func (c *counter) save(path string) error {
 	if err != nil {
 		return fmt.Errorf("save the counts: %w", err)
 	}
-	_, err = fmt.Fprintln(f, c.pass, c.fail, c.skip)
+	_, err = fmt.Fprintln(f, c.pass, c.fail, c.skip, c.flaky)
 	return errors.Join(err, f.Close())
 }

@@ -20,7 +20,7 @@ func report(t testing.TB, p *plane, s *stream, faults []fault) {
 	}
 	for _, kind := range slices.Sorted(maps.Keys(byKind)) {
 		list := byKind[kind]
-		t.Errorf("%d faults of kind %q", len(list), kind)
+		t.Errorf("VERDICT: %d faults of kind %q", len(list), kind) // CI never runs a test with a verdict again.
 		for _, f := range list[:min(most, len(list))] {
 			t.Errorf("%.1500s", f)
 			if f.Content != "" {

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// module is a test package. first reports whether this is the first run of a test: a file remembers.
+const module = `package sick
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func first(t *testing.T) bool {
+	mark := filepath.Join(os.Getenv("SICK"), t.Name())
+	_, err := os.Stat(mark)
+	os.WriteFile(mark, nil, 0o600)
+	return err != nil
+}
+
+func TestSound(t *testing.T) {}
+`
+
+// TestRuns runs a package with one failing test, and says what CI makes of it.
+func TestRuns(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		test  string // source of the failing test
+		limit string // GOTEST_FLAKY
+		exit  int
+		want  []string // in the output
+		never string   // not in the output
+		count string
+	}{
+		{
+			name: "passes the second time", exit: 0, count: "2 0 0 1\n",
+			test:  `func TestSick(t *testing.T) { if first(t) { t.Error("too slow") } }`,
+			want:  []string{"FLAKY: TestSick", "too slow", "2 passed, 0 failed, 0 skipped"},
+			never: "has failed twice",
+		},
+		{
+			name: "fails twice", exit: 1, count: "1 1 0 0\n",
+			test:  `func TestSick(t *testing.T) { t.Error("too slow") }`,
+			want:  []string{"TestSick of sick has failed twice", "1 passed, 1 failed, 0 skipped"},
+			never: "FLAKY",
+		},
+		{
+			name: "no flaky test is allowed", limit: "0", exit: 1, count: "1 1 0 1\n",
+			test: `func TestSick(t *testing.T) { if first(t) { t.Error("too slow") } }`,
+			want: []string{"FLAKY: TestSick", "GOTEST_FLAKY=0", "1 passed, 1 failed, 0 skipped"},
+		},
+		{
+			name: "verdict of an oracle", exit: 1, count: "1 1 0 0\n",
+			test:  `func TestSick(t *testing.T) { if first(t) { t.Error("VERDICT: 1 faults of kind \"missing\"") } }`,
+			want:  []string{"VERDICT: 1 faults"},
+			never: "again",
+		},
+		{
+			name: "verdict in a subtest", exit: 1, count: "1 2 0 0\n",
+			test:  `func TestSick(t *testing.T) { t.Run("seed", func(t *testing.T) { if first(t) { t.Error("VERDICT: chain") } }) }`,
+			want:  []string{"VERDICT: chain"},
+			never: "again",
+		},
+		{
+			name: "leak", exit: 1, count: "1 1 0 0\n",
+			test:  `func TestSick(t *testing.T) { if first(t) { t.Error("found unexpected goroutines: [...]") } }`,
+			never: "again",
+		},
+		{
+			name: "panic", exit: 1, count: "1 1 0 0\n",
+			test:  `func TestSick(t *testing.T) { if first(t) { panic("nil map") } }`,
+			want:  []string{"nil map"},
+			never: "again",
+		},
+		{
+			name: "data race", exit: 1, count: "1 1 0 0\n",
+			test: `func TestSick(t *testing.T) {
+				if !first(t) { return }
+				t.Log("WARNING: DATA RACE")
+				t.Error("race detected during execution of test")
+			}`,
+			never: "again",
+		},
+		{
+			name: "seed is kept", exit: 0, count: "2 0 0 1\n",
+			test: `func TestSick(t *testing.T) {
+				if first(t) { t.Fatal("bad luck with FAULT_SEED=4711") }
+				if got := os.Getenv("FAULT_SEED"); got != "4711" { t.Errorf("FAULT_SEED is %q", got) }
+			}`,
+			want: []string{"running TestSick of sick again, FAULT_SEED=4711", "was run again, FAULT_SEED=4711"},
+		},
+		{
+			name: "seed of a subtest is kept", exit: 0, count: "3 0 0 1\n",
+			test: `func TestSick(t *testing.T) {
+				again := !first(t)
+				t.Run("one", func(t *testing.T) {
+					if again && os.Getenv("FAULT_SEED") == "12" { return }
+					t.Error("FAULT_SEED=12")
+				})
+			}`,
+			want: []string{"was run again, FAULT_SEED=12"},
+		},
+		{
+			name: "more than a few fail", exit: 1, count: "1 4 0 0\n",
+			test: `func TestA(t *testing.T) { if first(t) { t.Error("slow") } }
+				func TestB(t *testing.T) { if first(t) { t.Error("slow") } }
+				func TestC(t *testing.T) { if first(t) { t.Error("slow") } }
+				func TestD(t *testing.T) { if first(t) { t.Error("slow") } }`,
+			never: "again",
+		},
+		{
+			name: "does not build", exit: 1, count: "0 1 0 0\n",
+			test: `func TestSick(t *testing.T) { nothing() }`,
+			want: []string{"undefined: nothing"},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir, counts := t.TempDir(), filepath.Join(t.TempDir(), "counts")
+			for name, text := range map[string]string{"go.mod": "module sick\n\ngo 1.26\n", "sick_test.go": module + tc.test + "\n"} {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Chdir(dir)
+			t.Setenv("SICK", t.TempDir())
+			t.Setenv("GOTEST_COUNTS", counts)
+			t.Setenv("GOTEST_FLAKY", tc.limit)
+			t.Setenv("FAULT_SEED", "")
+			var out, stderr bytes.Buffer
+			if got := run(t.Context(), []string{"-count=1", "./..."}, &out, &stderr); got != tc.exit {
+				t.Errorf("exit code %d, want %d", got, tc.exit)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("no %q", want)
+				}
+			}
+			if tc.never != "" && strings.Contains(out.String(), tc.never) {
+				t.Errorf("there is %q", tc.never)
+			}
+			if got, err := os.ReadFile(counts); err != nil || string(got) != tc.count {
+				t.Errorf("counts %q, want %q (%v)", got, tc.count, err)
+			}
+			if t.Failed() {
+				t.Logf("%s%s", &out, &stderr)
+			}
+		})
+	}
+}
