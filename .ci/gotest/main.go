@@ -96,7 +96,7 @@ type counter struct {
 	failures         []failure
 	flaky            int      // tests that failed first and passed when they were run again
 	env              []string // variables to set for go test, besides those of this process
-	broken           bool // a package has failed without a failing test
+	broken           bool     // a package has failed without a failing test
 }
 
 // failure is a test that has failed.

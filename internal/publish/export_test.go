@@ -25,3 +25,11 @@ func TopicIDs(body []byte) (cluster string, ids map[string]string, err error) {
 	}
 	return r.cluster, r.topics, nil
 }
+
+// Remote is a loopback address that tests have taken for another machine's.
+const Remote = "127.0.0.66"
+
+// TakeForRemote has Remote taken for another machine's address. It is called before any test.
+func TakeForRemote() {
+	isLocal = func(ip net.IP) bool { return ip.IsLoopback() && ip.String() != Remote }
+}

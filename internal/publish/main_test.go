@@ -25,6 +25,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	publish.TakeForRemote()
 	code := m.Run()
 	if code == 0 {
 		// A server that is shut down while it makes a stream leaves these two of its own behind.
