@@ -31,7 +31,7 @@ func socketDirectory(getenv func(string) string) (string, error) {
 	return dir, nil
 }
 
-// private has a socket that is not bound yet made with mode 0600. Where the system does not heed it, the mode is set once it is bound.
+// private sets mode 0600 on a socket before it is bound. If the system ignores that, the mode is set after it is bound.
 func private(_, _ string, c syscall.RawConn) error {
 	return c.Control(func(fd uintptr) { _ = syscall.Fchmod(int(fd), 0o600) })
 }

@@ -102,7 +102,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// full tells that a pipe holds about as much as it can (64 KiB).
+// full reports whether a pipe holds about as much as it can (64 KiB).
 func full(t *testing.T, r *os.File) bool {
 	t.Helper()
 	n, err := unix.IoctlGetInt(int(r.Fd()), unix.TIOCINQ)

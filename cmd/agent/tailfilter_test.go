@@ -166,7 +166,7 @@ func filterBus(t *testing.T) (url string, js jetstream.JetStream) {
 	return s.ClientURL(), js
 }
 
-// What the server leaves out is just what tail would not show, whatever is asked for and whatever the subjects look like.
+// The server leaves out exactly the records that tail would not show, for any filter and any template of subjects.
 func TestTailFilteredByTheServerShowsTheSame(t *testing.T) {
 	url, js := filterBus(t)
 	args := [][]string{
@@ -256,7 +256,7 @@ func (c *collector) all() []string {
 	return slices.Clone(c.ids)
 }
 
-// What the server leaves out is just what the relay would pass over.
+// The server leaves out exactly the records that the relay would pass over.
 func TestRelayFilteredByTheServerRelaysTheSame(t *testing.T) {
 	url, js := filterBus(t)
 	patterns := [][]string{nil, {"pods"}, {"deployments.apps", "pods"}, {"*.apps"}, {"*.serving.knative.dev"}, {"services"}, {"widgets.v1.demo.example.com"}, {"*"}}
@@ -307,7 +307,7 @@ func TestRelayFilteredByTheServerRelaysTheSame(t *testing.T) {
 	}
 }
 
-// Of a stream with many records of other objects, only what is asked for comes over the wire. RECORDS is how many there are.
+// From a stream with many records of other objects, the server sends only the records that match. RECORDS is their number.
 func TestTailReadsNoMoreThanItShows(t *testing.T) {
 	records, err := strconv.Atoi(cmp.Or(os.Getenv("RECORDS"), "2000"))
 	if err != nil {

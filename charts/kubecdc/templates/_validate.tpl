@@ -105,7 +105,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Not empty where a URL, or host:port, leads to another machine without TLS. What a variable stands for is not known here. */}}
+{{/* Not empty if a URL, or host:port, leads to another machine without TLS. The value of a variable is not known here. */}}
 {{- define "kubecdc.remote" -}}
 {{- if not (or (contains "$" .) (regexMatch "^(https|tls|wss)://" .) (regexMatch "^([a-z]+://)?(localhost|127\\.[0-9.]+|\\[::1\\])([:/].*)?$" .)) -}}true{{- end -}}
 {{- end -}}
