@@ -98,8 +98,12 @@ func launchInto(t *testing.T, stdout, stderr *os.File, args ...string) *command 
 	if stderr != nil {
 		cmd.Stderr = stderr
 	}
+	cmd.Env = os.Environ()
 	if os.Getenv("XDG_DATA_HOME") == "" { // what it keeps is not kept in the home of who runs the test
-		cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+t.TempDir())
+		cmd.Env = append(cmd.Env, "XDG_DATA_HOME="+t.TempDir())
+	}
+	if os.Getenv("XDG_RUNTIME_DIR") == "" { // nor is its socket left in the directory of temporary files
+		cmd.Env = append(cmd.Env, "XDG_RUNTIME_DIR="+t.TempDir())
 	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

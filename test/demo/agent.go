@@ -45,7 +45,9 @@ func (a *agent) start(ctx context.Context, binary, kubeconfig, kubecontext strin
 	if kubecontext != "" {
 		argv = append(argv, "--context", kubecontext)
 	}
-	if a.child, err = process.Start(process.Spec{Name: "kubecdc run", Argv: argv, Log: a.log, Stderr: w}); err != nil {
+	if a.child, err = process.Start(process.Spec{
+		Name: "kubecdc run", Argv: argv, Log: a.log, Stderr: w, Env: []string{"XDG_RUNTIME_DIR=" + filepath.Dir(a.data)}, // its socket ends with the demo
+	}); err != nil {
 		r.Close()
 		return err
 	}

@@ -148,7 +148,7 @@ server: {address: %q, pprof: true}
 	}
 	a.argv = append([]string{c.Binary, "run", "--config", file}, args...)
 	cmd := exec.Command(a.argv[0], a.argv[1:]...)
-	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+dir) // Where it keeps what it was given no place for.
+	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+dir, "XDG_RUNTIME_DIR="+dir) // Where it keeps what it was given no place for.
 	cmd.Env = append(cmd.Env, c.Env...)
 	cmd.Stderr = stderr
 	if c.Bus == nil {

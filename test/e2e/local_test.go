@@ -36,7 +36,7 @@ func (h home) command(t testing.TB, p *plane, args ...string) *exec.Cmd {
 	cmd := exec.Command(buildAgent(t), args...)
 	cmd.Dir = h.dir
 	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir, "XDG_DATA_HOME=" + filepath.Join(h.dir, "data"), "KUBECONFIG=" + p.kubeconfig,
+		"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir, "XDG_DATA_HOME=" + filepath.Join(h.dir, "data"), "XDG_RUNTIME_DIR=" + h.dir, "KUBECONFIG=" + p.kubeconfig,
 	}
 	return cmd
 }

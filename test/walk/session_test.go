@@ -30,7 +30,7 @@ func newSession(t *testing.T, path string, env ...string) *session {
 	t.Helper()
 	home, dir := t.TempDir(), t.TempDir()
 	s := &session{t: t, home: home, dir: dir, running: map[string]*process.Child{}}
-	s.env = append([]string{"HOME=" + home, "PATH=" + path + ":" + os.Getenv("PATH"), "KUBECONFIG=", "XDG_DATA_HOME=", "NO_COLOR=1"}, env...)
+	s.env = append([]string{"HOME=" + home, "PATH=" + path + ":" + os.Getenv("PATH"), "KUBECONFIG=", "XDG_DATA_HOME=", "XDG_RUNTIME_DIR=" + home, "NO_COLOR=1"}, env...)
 	return s
 }
 
