@@ -1,6 +1,8 @@
 package publish_test
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -112,9 +114,11 @@ func TestHTTPEchoIsNotQuoted(t *testing.T) {
 			if err != nil {
 				return
 			}
-			b := make([]byte, 4096)
-			n, _ := c.Read(b)
-			_, _ = c.Write(b[:n])
+			var raw bytes.Buffer
+			if req, err := http.ReadRequest(bufio.NewReader(io.TeeReader(c, &raw))); err == nil {
+				_, _ = io.Copy(io.Discard, req.Body) // all of it: the client may be writing still, and would see a closed connection
+			}
+			_, _ = c.Write(raw.Bytes())
 			_ = c.Close()
 		}
 	})
