@@ -32,15 +32,22 @@ func (n *NATS) validateSecrecy(path *field.Path) field.ErrorList {
 	if key == "" || a.Insecure || n.TLS != nil {
 		return nil
 	}
+	exposes := false
 	for server := range strings.SplitSeq(n.URL, ",") {
 		u, err := url.Parse(strings.TrimSpace(server))
-		if err != nil || u.Scheme == "tls" || u.Scheme == "wss" || isLoopbackHost(u.Hostname()) {
-			continue // what is wrong with a URL is said elsewhere
+		switch {
+		case err != nil: // reported elsewhere
+		case u.Scheme == "tls" || u.Scheme == "wss": // the client then insists on TLS with all servers
+			return nil
+		default:
+			exposes = exposes || !isLoopbackHost(u.Hostname())
 		}
-		at := path.Child("auth")
-		return field.ErrorList{exposed(at.Child(key), "insist on TLS with tls: {} in "+path.String()+", or with tls:// or wss:// in each url", at.Child("insecure").String()+": true")}
 	}
-	return nil
+	if !exposes {
+		return nil
+	}
+	at := path.Child("auth")
+	return field.ErrorList{exposed(at.Child(key), "insist on TLS with tls: {} in "+path.String()+", or with tls:// or wss:// in url", at.Child("insecure").String()+": true")}
 }
 
 // validateSecrecy looks at the secrets that are sent to the brokers, or to where tokens come from. k has SASL.

@@ -116,10 +116,10 @@ bus or what is written like one. */}}
 {{- $at := .at -}}
 {{- $nats := .to.nats | default dict -}}
 {{- $auth := $nats.auth | default dict -}}
-{{- if and (or $auth.passwordFile $auth.tokenFile) (not (eq (toString $auth.insecure) "true")) (not (kindIs "map" $nats.tls)) -}}
+{{- if and (or $auth.passwordFile $auth.tokenFile) (not (eq (toString $auth.insecure) "true")) (not (kindIs "map" $nats.tls)) (not (regexMatch "(^|,) *(tls|wss)://" ($nats.url | default "" | toString))) -}}
 {{- range splitList "," ($nats.url | default "nats://127.0.0.1:4222" | toString) -}}
 {{- if trim . | include "kubecdc.remote" -}}
-{{- fail (printf "%s.nats.auth.%s: would be sent unencrypted: insist on TLS with %s.nats.tls: {}, or with tls:// or wss:// in each url; or send it all the same with %s.nats.auth.insecure: true" $at (empty $auth.passwordFile | ternary "tokenFile" "passwordFile") $at $at) -}}
+{{- fail (printf "%s.nats.auth.%s: would be sent unencrypted: insist on TLS with %s.nats.tls: {}, or with tls:// or wss:// in url; or send it all the same with %s.nats.auth.insecure: true" $at (empty $auth.passwordFile | ternary "tokenFile" "passwordFile") $at $at) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
