@@ -33,3 +33,18 @@ const Remote = "127.0.0.66"
 func TakeForRemote() {
 	isLocal = func(ip net.IP) bool { return ip.IsLoopback() && ip.String() != Remote }
 }
+
+// LogOf is one log of a bus, for tests of what looks at it show.
+type LogOf struct {
+	*Logs
+	name string
+}
+
+// NewLog knows nothing of a log yet.
+func NewLog(name string) *LogOf { return &LogOf{newLogs(nil), name} }
+
+// Looked is a look that found this identity.
+func (l *LogOf) Looked(id string) (again bool) { return l.found(l.look(l.name), "", id, nil) }
+
+// WentBack is an acknowledgement at a position that an earlier record had.
+func (l *LogOf) WentBack() { l.wentBack(l.name, 0, l.tail(l.name, 0).mark()) }

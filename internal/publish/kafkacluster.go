@@ -326,6 +326,9 @@ func (k *Kafka) arrange(ctx context.Context, g *errgroup.Group, topics []*topic,
 			// One that we may not see now, or that has no leader, is there.
 			absent := t.absent.Add(1)
 			t.gone.Store(absent >= k.absentToBeGone && f != nil && f.ErrorCode == int16(kafka.UnknownTopicOrPartition))
+			if t.gone.Load() && k.cfg.Create == nil {
+				t.ledger.forsake()
+			}
 			if t.partitions.Load() == nil {
 				missing = true
 				unready++

@@ -41,7 +41,7 @@ func (k *Kafka) lookAtLogsSoon() {
 
 // watchLogs reads the identity of topics when it is asked to, and every minute, until ctx ends.
 func (k *Kafka) watchLogs(ctx context.Context) error {
-	wait := logAge
+	wait, told := logAge, false // told: the log has why the identity cannot be read
 	for {
 		timer := time.NewTimer(wait)
 		select {
@@ -58,12 +58,12 @@ func (k *Kafka) watchLogs(ctx context.Context) error {
 			return nil
 		}
 		k.logs.failed(err)
-		if err != nil {
-			if suppressed, ok := k.window.first("logs"); ok {
-				k.log.Warn("the identity of topics cannot be read: a topic that is deleted and created again may not be noticed", "err", err, "suppressed", suppressed)
-			}
+		if err != nil && !told {
+			k.log.Warn("the identity of topics cannot be read: a topic that is deleted and created again may not be noticed", "err", err)
 		}
+		told = err != nil
 		if again {
+			k.refresh() // the leaders of partitions too: a look has to be confirmed by another broker if leaders have changed
 			wait = logPause
 		}
 		if sleep(ctx, logPause) != nil {
@@ -215,7 +215,7 @@ func (k *Kafka) tailOf(topic string, partition int) *tail {
 // noteStored notes where a batch is that was first sent at m. The records of a partition have ascending offsets: one below what was
 // acknowledged before shows that the topic is another one, or has lost records.
 func (p *partition) noteStored(m tailMark, first int64, records int) {
-	if first < 0 { // not told
+	if first < 0 || p.topic.name == p.k.deadTopic { // not told, or of no scope
 		return
 	}
 	end := uint64(first) + uint64(records)

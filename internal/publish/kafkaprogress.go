@@ -152,9 +152,18 @@ func (l *progressLedger) leave(ev *encode.Event, s sent) {
 // partition later: so a progress never says of a partition what is not there. No second one of the scope is put behind it. What
 // the topic is behind with stays noted, so the progress after that goes there too.
 func (k *Kafka) publishProgress(ctx context.Context, ev *encode.Event) error {
+	for {
+		if taken, err := k.publishProgressOnce(ctx, ev); err != nil || taken {
+			return err
+		}
+	}
+}
+
+// publishProgressOnce publishes a progress to the topics that there are now. It reports false if all of them were deleted meanwhile.
+func (k *Kafka) publishProgressOnce(ctx context.Context, ev *encode.Event) (taken bool, err error) {
 	names, mayGo, all, first, err := k.progressTopics(ctx, ev)
 	if err != nil {
-		return fmt.Errorf("publish %s: %w", ev.ID, err)
+		return false, fmt.Errorf("publish %s: %w", ev.ID, err)
 	}
 	topics := k.acquireAll(names)
 	defer k.releaseAll(topics)
@@ -172,12 +181,15 @@ func (k *Kafka) publishProgress(ctx context.Context, ev *encode.Event) error {
 		}
 		if err := round.enqueue(within, t); err != nil {
 			round.abandon()
-			return err
+			return false, err
 		}
 	}
 	if err := round.await(ctx); err != nil {
 		round.abandon()
-		return err
+		return false, err
+	}
+	if !round.taken && len(round.missed) == 0 {
+		return false, nil
 	}
 	for _, t := range topics {
 		if !round.missed[t] {
@@ -189,7 +201,7 @@ func (k *Kafka) publishProgress(ctx context.Context, ev *encode.Event) error {
 		k.progress[scopeKey(ev, ev.Delta.Stream.Scope)] = started
 		k.mu.Unlock()
 	}
-	return nil
+	return true, nil
 }
 
 func unready(t *topic) int {
@@ -232,6 +244,7 @@ type progressRound struct {
 	ev     *encode.Event
 	mayGo  bool
 	sent   []sent
+	taken  bool            // a partition has it
 	missed map[*topic]bool // not all partitions have it
 }
 
@@ -272,7 +285,7 @@ func (r *progressRound) await(ctx context.Context) error {
 	defer late.Stop()
 	look := time.NewTicker(topicPause)
 	defer look.Stop()
-	taken, over := len(r.sent) == 0, false
+	over := false
 	for len(r.sent) > 0 {
 		s := r.sent[0]
 		select {
@@ -282,7 +295,7 @@ func (r *progressRound) await(ctx context.Context) error {
 			if err != nil {
 				return publishError(r.ev, s.p, err)
 			}
-			taken = true
+			r.taken = true
 			continue
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -297,12 +310,12 @@ func (r *progressRound) await(ctx context.Context) error {
 			s.p.abandon(s.r)
 			return true
 		})
-		if !over {
+		if !over || len(r.sent) == 0 {
 			continue
 		}
 		// The one that was waited for may be the one that does not get it.
 		r.sent = append(r.sent[1:], r.sent[0])
-		if taken = taken || slices.ContainsFunc(r.sent, func(s sent) bool { return len(s.r.done) > 0 }); taken {
+		if r.taken || slices.ContainsFunc(r.sent, func(s sent) bool { return len(s.r.done) > 0 }) {
 			for _, s := range r.sent {
 				s.p.topic.ledger.leave(r.ev, s)
 				r.missed[s.p.topic] = true
@@ -318,4 +331,16 @@ func (r *progressRound) abandon() {
 	for _, s := range r.sent {
 		s.p.abandon(s.r)
 	}
+}
+
+// forsake gives up the records that wait, because the topic was deleted.
+func (l *progressLedger) forsake() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, all := range l.waiting {
+		for _, s := range all {
+			s.p.abandon(s.r)
+		}
+	}
+	l.waiting = nil
 }

@@ -281,3 +281,65 @@ func TestKafkaForgetsIdleTopics(t *testing.T) {
 		}
 	})
 }
+
+// A topic that is deleted while a progress goes there, or while one waits in it for a leader, is forgotten: the agent does not end, is
+// ready, and keeps nothing of the topic.
+func TestKafkaTopicIsDeletedWhileProgressGoesThere(t *testing.T) {
+	for name, leaderless := range map[string]bool{"on its way": false, "without a leader": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k, m := namespaces(t, "a", "b")
+				publishEach(t, k, progressOf(1), podIn("b", 5))
+				if leaderless {
+					m.mu.Lock()
+					m.topics["cdc.b"].partitions[1].leader = -1
+					m.mu.Unlock()
+					publishEach(t, k, progressOf(6))
+				}
+				m.mu.Lock()
+				delete(m.topics, "cdc.b")
+				m.mu.Unlock()
+				for i := range 10 {
+					publishEach(t, k, progressOf(uint64(7+i)))
+					<-time.After(time.Minute)
+				}
+				if err := k.Ready(); err != nil {
+					t.Errorf("not ready: %v", err)
+				}
+				for i := range 70 {
+					publishEach(t, k, progressOf(uint64(17+i)))
+					<-time.After(time.Minute)
+				}
+				if d := cmp.Diff([]string{"cdc.a", "dead.prod-eu-1"}, k.Topics()); d != "" {
+					t.Errorf("topics in memory (-want +got):\n%s", d)
+				}
+			})
+		})
+	}
+}
+
+// A progress is published when a topic has it: if the only one is deleted meanwhile, it waits for another.
+func TestKafkaProgressNeedsATopic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, m := namespaces(t, "a")
+		publishEach(t, k, podIn("a", 5), progressOf(6))
+		m.mu.Lock()
+		delete(m.topics, "cdc.a")
+		m.mu.Unlock()
+		published := make(chan error, 1)
+		go func() { published <- k.Publish(t.Context(), progressOf(7)) }()
+		<-time.After(5 * time.Minute)
+		select {
+		case err := <-published:
+			t.Fatalf("published to no topic: %v", err)
+		default:
+		}
+		m.topic("cdc._", 1)
+		if err := <-published; err != nil {
+			t.Fatal(err)
+		}
+		if got := values(m, "cdc._", 0); !slices.Contains(got, "progress 7") {
+			t.Errorf("the topic has %q", got)
+		}
+	})
+}

@@ -248,6 +248,8 @@ func (l *Logs) found(k look, cluster, id string, ends []uint64) (again bool) {
 	case isShort(k.acked, ends):
 		why = "it has lost records that it had acknowledged"
 		again = t.oddAgain()
+	case t.ID == "" && slices.Contains(t.gone, id) && t.oddAgain():
+		again = true // a broker that lags behind may report the log before
 	default:
 		t.Cluster, t.ID = cmp.Or(cluster, t.Cluster), cmp.Or(id, t.ID)
 		t.odd, t.whole = 0, t.used

@@ -244,8 +244,9 @@ func recordError(stream string, seq uint64, subject string, err error) error {
 }
 
 // lookAround finds out, while nothing comes, how far the server has come. Where an end is waited for and nothing more will come, it begins
-// anew: that shows what has been removed, and the end. Else it passes all records that the stream had before the server was asked, which are not asked
-// for if none waits to be delivered.
+// anew: that shows what has been removed, and the end. Else it passes the records that the stream had at the look before: if none waits to be
+// delivered at both looks, none of them is asked for. One look does not show that, because the end comes from the stream's leader and the rest
+// from a server that may be behind it.
 func (r *JetStream) lookAround(ctx context.Context) {
 	r.quiet = time.Now()
 	err := r.link.attempt(ctx, apiTimeout, func(ctx context.Context) error {
@@ -261,11 +262,15 @@ func (r *JetStream) lookAround(ctx context.Context) {
 		r.judgeLeftOut(s.State.FirstSeq)
 		switch all := info.NumPending == 0 && info.Delivered.Consumer == r.sub.delivered; {
 		case !all || !s.Created.Equal(r.created):
+			r.sub.end = 0
 		case r.o.StopAtEnd:
 			r.drop()
-		case r.next > 0 && s.State.LastSeq >= r.next:
-			r.next, r.last = s.State.LastSeq+1, s.State.LastSeq
-			r.sub.blocked.Store(0)
+		default:
+			if end := r.sub.end; r.next > 0 && end >= r.next {
+				r.next, r.last = end+1, end
+				r.sub.blocked.Store(0)
+			}
+			r.sub.end = s.State.LastSeq
 		}
 		return nil
 	})
@@ -405,6 +410,7 @@ func (r *JetStream) subscribe(ctx context.Context) error {
 		r.missed = &MissedError{Stream: r.o.Stream, From: r.next, To: state.LastSeq, Recreated: true}
 		r.leftOutFrom = 0
 		r.next, r.end, r.created = first, state.LastSeq, info.Created
+		r.last = first - 1
 	case first > r.next:
 		r.missed = &MissedError{Stream: r.o.Stream, From: r.next, To: first - 1}
 		r.next = first

@@ -272,6 +272,9 @@ func TestJetStreamRecreated(t *testing.T) {
 	if e, err := r.Next(t.Context()); !errors.As(err, &missed) || !missed.Recreated || missed.From != 4 || missed.To != 10 {
 		t.Fatalf("%v, %v", e, err)
 	}
+	if got := r.Position(); got != 0 {
+		t.Errorf("nothing of the new stream was read, and the position is %d", got)
+	}
 	if diff := cmp.Diff(numbers(11, 20), read(t, r, 10)); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}

@@ -26,6 +26,7 @@ type subscription struct {
 	broken    chan error         // holds the first error
 	done      chan struct{}      // closed: nobody reads messages any more
 	delivered uint64             // the consumer's sequence of the last message
+	end       uint64             // of the stream when lookAround last found that no record waits to be delivered
 	blocked   atomic.Int64       // for how long, in ns, messages waited for a reader since it had all of them
 }
 
