@@ -249,9 +249,7 @@ func (n *namespaces) observe(ctx context.Context, begin func([]*running, []*fare
 			inherited = append(inherited, r.resume.Scope)
 			fallthrough
 		default:
-			if s.o.Memory != nil {
-				s.o.Memory.Forget(r.scope)
-			}
+			s.forget(r.scope)
 		}
 		s.vectors.forget(r.scope)
 	}

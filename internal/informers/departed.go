@@ -204,17 +204,32 @@ func (i *informer) redactsAs(sel *selecting) bool {
 // enroll adds an informer to the set. The caller holds mu.
 func (s *Set) enroll(i *informer) *running {
 	s.begins(i)
-	s.track(i)
+	if !s.isParting(i.scope) {
+		s.track(i)
+	}
 	r := &running{informer: i, done: make(chan struct{}), after: s.bidding(i.resource)}
 	s.informers[i.scope] = r
 	return r
 }
 
-// track has the position of an informer remembered. A farewell to the same scope, which has it forgotten, comes in between.
+// track has the position of an informer remembered. If a farewell to the same scope is not said yet, its position is remembered until it
+// is: launch tracks the informer after it.
 func (s *Set) track(i *informer) {
 	if s.o.Memory != nil {
 		s.o.Memory.Track(i.scope, i.position)
 	}
+}
+
+// forget has nothing of a scope remembered, except a farewell that is not said yet: it is forgotten with its end. The caller holds mu.
+func (s *Set) forget(scope string) {
+	if s.o.Memory != nil && !s.isParting(scope) {
+		s.o.Memory.Forget(scope)
+	}
+}
+
+// isParting reports whether a farewell to a scope is not said yet. The caller holds mu.
+func (s *Set) isParting(scope string) bool {
+	return slices.ContainsFunc(s.farewells, func(f *farewell) bool { return f.scope == scope && !f.isSaid() })
 }
 
 // partlyObserved are the informers of what no node has: their scopes, with the name of a node, are those of its agent. The caller
@@ -323,9 +338,8 @@ func (d *departures) run(ctx context.Context) error {
 				r.cancel = cancel
 				d.set.mu.Unlock()
 				g.Go(func() error {
-					defer close(r.done)
 					defer cancel()
-					r.run(ictx)
+					d.set.observe(ictx, r)
 					return nil
 				})
 			}
@@ -417,10 +431,8 @@ func (d *departures) end(ctx context.Context) {
 		s.mu.Unlock()
 		cancel()
 		<-r.done
-		if s.o.Memory != nil {
-			s.o.Memory.Forget(r.scope)
-		}
 		s.mu.Lock()
+		s.forget(r.scope)
 		delete(s.informers, r.scope)
 		s.mu.Unlock()
 		s.vectors.forget(r.scope)

@@ -144,8 +144,8 @@ func (s *Set) leave(i *running) (inherited *checkpoint.Scope) {
 		inherited = &i.resume.Scope
 		fallthrough
 	default:
-		if !again && s.o.Memory != nil {
-			s.o.Memory.Forget(i.scope)
+		if !again {
+			s.forget(i.scope)
 		}
 	}
 	if !again {
@@ -160,12 +160,7 @@ func (s *Set) leave(i *running) (inherited *checkpoint.Scope) {
 // retiring are the scopes to which a farewell is said. The caller holds mu.
 func (s *Set) retiring() (out []Status) {
 	for _, f := range s.farewells {
-		select {
-		case <-f.done:
-			continue
-		default:
-		}
-		if s.informers[f.scope] == nil { // else the one that waits for it shows
+		if !f.isSaid() && s.informers[f.scope] == nil { // else the one that waits for it shows
 			st := f.status()
 			st.Phase, st.Stale = PhaseRetiring, false
 			out = append(out, st)

@@ -103,6 +103,16 @@ func (f *farewell) position() (checkpoint.Position, bool) {
 	return p, true
 }
 
+// isSaid reports whether it has ended: the bus has all of it, or the set ends.
+func (f *farewell) isSaid() bool {
+	select {
+	case <-f.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // begin has it remembered that what follows may be on the bus.
 func (f *farewell) begin(ctx context.Context) error {
 	told := *f.retiring.Load()

@@ -351,14 +351,7 @@ func (s *store) inFlight() int {
 
 // bidding are the farewells of a resource that are not said yet. The caller holds mu.
 func (s *Set) bidding(r *object.Resource) (out []<-chan struct{}) {
-	s.farewells = slices.DeleteFunc(s.farewells, func(f *farewell) bool {
-		select {
-		case <-f.done:
-			return true
-		default:
-			return false
-		}
-	})
+	s.farewells = slices.DeleteFunc(s.farewells, (*farewell).isSaid)
 	for _, f := range s.farewells {
 		if f.resource.Group == r.Group && f.resource.Name == r.Name {
 			out = append(out, f.done)

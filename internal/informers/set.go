@@ -288,14 +288,19 @@ func (s *Set) launch(ctx context.Context, g *errgroup.Group, begin []*running) {
 		i.cancel = cancel
 		s.mu.Unlock()
 		g.Go(func() error {
-			defer close(i.done)
 			defer cancel()
-			if i.mayBegin(ictx) {
-				s.track(i.informer)
-				i.run(ictx)
-			}
+			s.observe(ictx, i)
 			return nil
 		})
+	}
+}
+
+// observe runs an informer, after the farewells that come first, until ctx ends.
+func (s *Set) observe(ctx context.Context, i *running) {
+	defer close(i.done)
+	if i.mayBegin(ctx) {
+		s.track(i.informer)
+		i.run(ctx)
 	}
 }
 

@@ -1,0 +1,95 @@
+package informers_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// retiringNodes leaves a checkpoint in which Nodes are retiring, and nothing is told of that.
+func retiringNodes(t *testing.T, m *memory) *apiServer {
+	t.Helper()
+	s, l := stuck(t, m)
+	l.reload(t, selection(rule(nil)))
+	eventually(t, "Nodes to be remembered as retiring", func() bool {
+		_ = m.Flush(t.Context())
+		c, _ := m.saved("nodes")
+		return c.Retiring != nil
+	})
+	l.end()
+	return s
+}
+
+// isLeft tells what says that an object left.
+func isLeft(d *object.Delta) bool { return d.Stream == nil && d.Op == object.Left }
+
+// A selection that has a retiring scope again, and then not, does not drop the scope from the checkpoint before its farewell is said.
+func TestRetiringScopeIsSelectedForAWhile(t *testing.T) {
+	m := newMemory()
+	l := live(t, retiringNodes(t, m), m, func(o *informers.Options, r *recorder) {
+		takes(rule(nil))(o, r)
+		r.holdNodes()
+	})
+	informers.Impatient(l.set)
+	eventually(t, "the farewell", func() bool { return l.has("gap 0 selection-changed") })
+	l.reload(t, selection(rule(nil), nodeRule(nil)))
+	l.reload(t, selection(rule(nil)))
+	l.awaitPhases(t, "configmaps watching", "nodes retiring")
+	_ = m.Flush(t.Context())
+	if c, ok := m.saved("nodes"); !ok || c.Retiring == nil {
+		t.Errorf("the checkpoint has %+v (known: %t), want a retiring scope: the bus has nothing of its farewell", c, ok)
+	}
+	l.acknowledge()
+	eventually(t, "the scope to be forgotten", func() bool {
+		_ = m.Flush(t.Context())
+		_, known := m.saved("nodes")
+		return !known
+	})
+	l.wantOfNodes(t, "gap 0 selection-changed", "~l node uid-1 1→-")
+}
+
+// lateMemory saves nothing before it is opened.
+type lateMemory struct {
+	*memory
+	asked, open chan struct{}
+}
+
+func (m *lateMemory) Flush(ctx context.Context) error {
+	select {
+	case m.asked <- struct{}{}:
+	default:
+	}
+	select {
+	case <-m.open:
+		return m.memory.Flush(ctx)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// A scope is selected again while its farewell is said. If the agent then ends, the next run reads the objects anew: consumers may know
+// that they left.
+func TestRetiringScopeIsSelectedDuringItsFarewell(t *testing.T) {
+	m := newMemory()
+	s := retiringNodes(t, m)
+	late := &lateMemory{memory: m, asked: make(chan struct{}, 1), open: make(chan struct{})}
+	l := live(t, s, m, func(o *informers.Options, r *recorder) {
+		takes(rule(nil))(o, r)
+		o.Memory = late
+		r.holds = isLeft
+	})
+	<-late.asked
+	l.reload(t, selection(rule(nil), nodeRule(nil)))
+	close(late.open)
+	eventually(t, "what left", func() bool { return l.has("~l node uid-1 1→-") })
+	_ = m.Flush(t.Context())
+	if c, ok := m.saved("nodes"); !ok || c.Retiring == nil || !c.Retiring.Told {
+		t.Errorf("the checkpoint has %+v (known: %t), want one that has the farewell told", c, ok)
+	}
+	l.end()
+	l = live(t, s, m, takes(rule(nil), nodeRule(nil)))
+	l.awaitCaptured(t)
+	l.wantOfNodes(t, "snapshot.started 1", "r node uid-1 -→2", "snapshot.completed 1")
+}
