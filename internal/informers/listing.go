@@ -62,7 +62,8 @@ func (s *store) enterList(kind listing) {
 	}
 	if n := s.beginning(); n != nil {
 		if kind == listAgain && n.sending {
-			n.begins = nil // it stays
+			n.begins.answer() // it stays, unless history or the log is lost: then another one follows
+			n.begins = nil
 		} else {
 			s.giveUp(n, errCatchUp)
 		}

@@ -102,6 +102,9 @@ func (s *store) announceRebase() {
 	}
 	s.shutGate()
 	follows := s.keepsSnapshot()
+	// Another snapshot follows one that is given up, also if none are taken: the reads that are dropped may be all that tells of what a
+	// list has found.
+	sweep := !follows && (s.snapshots || s.snapshot != nil)
 	if !follows {
 		s.abandonSnapshot()
 	}
@@ -120,12 +123,10 @@ func (s *store) announceRebase() {
 	}
 	n.done = func() {
 		s.log.announced = number
-		switch {
-		case !s.snapshots:
+		if !s.snapshots {
 			s.log.told = number
-		case !follows:
-			s.sweep = true
 		}
+		s.sweep = s.sweep || sweep
 	}
 	s.announce = slices.Insert(s.announce, 0, n)
 }

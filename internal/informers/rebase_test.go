@@ -123,3 +123,86 @@ func TestLogIsReplacedInsideSnapshot(t *testing.T) {
 	first.setRoom(unbounded)
 	first.wait(t, append(begun, "gap 0 checkpoint-lost", "snapshot.started 3", "r a uid-1 -→1", "r b uid-2 -→1", "r c uid-3 -→1", "snapshot.completed 3")...)
 }
+
+// heldStart begins a snapshot of which the bus does not acknowledge the start, and hands over what its request is answered.
+func heldStart(t *testing.T, l *life) <-chan error {
+	t.Helper()
+	l.hold(func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.SnapshotStarted })
+	answered := make(chan error, 1)
+	go func() {
+		_, err := l.set.Snapshot(t.Context(), "", "")
+		answered <- err
+	}()
+	l.wait(t, "snapshot.started 1")
+	return answered
+}
+
+func answers(t *testing.T, answered <-chan error) {
+	t.Helper()
+	select {
+	case err := <-answered:
+		if err != nil {
+			t.Errorf("the request for the snapshot: %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the request for the snapshot is never answered")
+	}
+}
+
+// A list shows a change while the start of a snapshot is not acknowledged: a read of the snapshot is to tell it. If the log is then
+// replaced, the next snapshot tells it, and whoever asked for the first one does not wait for ever.
+func TestLogIsReplacedBehindRelistInsideSnapshot(t *testing.T) {
+	s, m, log := newAPIServer(t), newMemory(), new(replaceable)
+	s.put("a", "1", nil)
+	l := settled(t, s, m, log.use)
+	l.forgetDeltas()
+	l.hold(func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.SnapshotStarted })
+	log.replace(l.set)
+	want := []string{"gap 0 checkpoint-lost", "snapshot.started 1"}
+	l.wait(t, want...)
+	s.relists(t, func() { s.put("a", "2", nil) })
+	log.replace(l.set)
+	l.acknowledge()
+	want = append(want, "gap 0 checkpoint-lost", "gap 0 expired", "snapshot.started 1", "r a uid-1 -→2", "snapshot.completed 1")
+	l.wait(t, want...)
+	eventually(t, "the number to be remembered", func() bool {
+		_ = m.Flush(t.Context())
+		c, _ := m.saved("configmaps")
+		return c.Log == 2 && c.Snapshot == nil
+	})
+	s.put("a", "3", nil)
+	l.wait(t, append(want, "u a uid-1 2→3")...)
+}
+
+// The same of a snapshot on demand where there are no others: the bus has not all of it, and another one follows the gap.
+func TestLogIsReplacedBehindRelistInsideSnapshotOnDemand(t *testing.T) {
+	s, m, log := newAPIServer(t), newMemory(), new(replaceable)
+	s.put("a", "1", nil)
+	l := live(t, s, m, func(o *informers.Options, r *recorder) {
+		log.use(o, r)
+		o.Snapshot = informers.SnapshotNever
+	})
+	l.awaitCaptured(t)
+	answered := heldStart(t, l)
+	s.relists(t, func() { s.put("a", "2", nil) })
+	answers(t, answered)
+	log.replace(l.set)
+	l.acknowledge()
+	l.wait(t, "snapshot.started 1", "gap 0 checkpoint-lost", "gap 0 expired", "snapshot.started 1", "r a uid-1 -→2", "snapshot.completed 1")
+}
+
+// etcd is restored behind a list that was compared while the start of a snapshot is not acknowledged.
+func TestRestoredWhileSnapshotBegins(t *testing.T) {
+	s, m := newAPIServer(t), newMemory()
+	s.put("a", "1", nil)
+	copied := s.put("a", "2", nil).rv
+	s.put("a", "3", nil)
+	l := settled(t, s, m, nil)
+	l.forgetDeltas()
+	answered := heldStart(t, l)
+	s.relists(t, func() { s.put("a", "4", nil) })
+	s.relists(t, func() { s.restore(copied) })
+	answers(t, answered)
+	l.acknowledge()
+	l.wait(t, "snapshot.started 1", "gap 0 rewound", "snapshot.started 1", "r a uid-1 -→2", "snapshot.completed 1")
+}

@@ -35,7 +35,7 @@ type snapshot struct {
 	where    string   // the condition by which it tells of objects as a whole
 
 	// Of a snapshot of what the store holds, until its start is acknowledged.
-	request *request
+	request *request // nil once it is answered
 	before  struct { // what holds again if the snapshot is given up
 		began time.Time
 		sweep bool
@@ -256,9 +256,17 @@ func (s *store) begin(r *request) {
 		if told != nil {
 			told()
 		}
-		r.answer <- begun{started: Started{Scope: r.scope, Snapshot: snap.id, Objects: snap.objects}}
+		snap.answer()
 	}
 	s.announce = append(s.announce, n)
+}
+
+// answer says that the snapshot has begun, unless that was said already. The caller holds the store's mu.
+func (s *snapshot) answer() {
+	if r := s.request; r != nil {
+		s.request = nil
+		r.answer <- begun{started: Started{Scope: s.scope, Snapshot: s.id, Objects: s.objects}}
+	}
 }
 
 // giveUp withdraws a snapshot that is about to begin: none of its reads was sent. The caller holds mu.
