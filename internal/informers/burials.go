@@ -331,7 +331,7 @@ func (i *informer) loadNothing(ctx context.Context, at uint64) error {
 		default:
 			s.loses(lost{from: from, since: i.since(), reason: object.Expired, quiet: i.isCustom()})
 			// Where it is defined again in the same versions, etcd's history may still be read.
-			s.endList(at, nil, i.gapUnlessWhole(at, func(ctx context.Context) (bool, bool, error) { return i.find(ctx, at) }))
+			s.endList(at, nil, i.gapUnlessFound(at))
 		}
 	case i.resume != nil: // nothing is known of the objects at the checkpoint
 		i.giveUpGone(at)
@@ -356,7 +356,7 @@ func (i *informer) loadNothing(ctx context.Context, at uint64) error {
 			at = to
 			s.beginList(listAgain)
 			s.loses(lost{from: from, since: i.since(), reason: object.Expired, quiet: i.isCustom()})
-			s.endList(at, nil, i.gapUnlessWhole(at, func(ctx context.Context) (bool, bool, error) { return i.find(ctx, at) }))
+			s.endList(at, nil, i.gapUnlessFound(at))
 			i.buriedAt.Store(at)
 		}
 	}

@@ -159,7 +159,7 @@ func (i *informer) loadAgain(ctx context.Context) (uint64, error) {
 		return rv, nil
 	}
 	i.store.loses(l)
-	gap := i.gapUnlessWhole(rv, func(ctx context.Context) (bool, bool, error) { return i.find(ctx, rv) })
+	gap := i.gapUnlessFound(rv)
 	if l.from < i.replayed && i.snapshots != SnapshotNever {
 		// The run before may have told of versions behind the checkpoint that neither end of the gap shows, such as an object
 		// that came and went: only a snapshot's sweep takes it away again.

@@ -54,6 +54,11 @@ func (i *informer) gapUnlessWhole(to uint64, find func(ctx context.Context) (who
 	return n
 }
 
+// gapUnlessFound is gapUnlessWhole with find.
+func (i *informer) gapUnlessFound(to uint64) *notice {
+	return i.gapUnlessWhole(to, func(ctx context.Context) (whole, recovered bool, err error) { return i.find(ctx, to) })
+}
+
 // find looks for what became of the objects behind what was lost, up to the list at to. whole: nothing is missing. recovered:
 // but for objects that came and went. Its only error is the end of ctx.
 func (i *informer) find(ctx context.Context, to uint64) (whole, recovered bool, err error) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -48,11 +49,19 @@ func TestGroupIsNotServedForAWhile(t *testing.T) {
 	// change has what the agent observes told of it.
 	change := func(uri string, patch obj) {
 		t.Helper()
-		eventually(t, time.Minute, func() error { // It is served a moment later.
-			_, err := p.api.mergePatch(t.Context(), uri, patch)
+		var body []byte
+		eventually(t, time.Minute, func() (err error) { // It is served a moment later.
+			body, err = p.api.mergePatch(t.Context(), uri, patch)
 			return err
 		})
-		want := p.now(t)
+		o, err := decodeObject(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := strconv.ParseUint(fmt.Sprint(at(o, "metadata", "resourceVersion")), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
 		eventually(t, time.Minute, func() error {
 			for _, rec := range s.all()[begin:] {
 				if rec.Op != "" && rec.Rev == want {
