@@ -434,6 +434,7 @@ func (s *Set) sayUnserved(scope string) {
 // sayGone says farewell to a scope whose resource is gone: nothing is known of what was in it, and nothing is there.
 func (f *farewell) sayGone(ctx context.Context) error {
 	s := f.store
+	log := s.logNumber()
 	f.gone = max(f.gone, f.from.ResourceVersion+1) // the scope may have come further than the definitions
 	gap := &object.StreamEvent{
 		Kind: object.Gap, Resource: f.resource, Scope: f.scope, History: s.history, From: f.from.ResourceVersion, To: f.gone,
@@ -449,8 +450,8 @@ func (f *farewell) sayGone(ctx context.Context) error {
 	if err := f.sayNothingIsKnown(ctx, f.gone); err != nil {
 		return err
 	}
-	if f.memory != nil {
-		f.memory.Forget(f.scope)
+	if err := f.end(log); err != nil {
+		return err
 	}
 	f.log.Info("the resource of a scope of the last run is not defined any more", "scope", f.scope, "rv", f.gone)
 	return nil

@@ -124,6 +124,26 @@ func (f *farewell) begin(ctx context.Context) error {
 	return f.memory.Flush(ctx)
 }
 
+// end has the scope forgotten, unless the log was replaced since the replacement with the number log: a part of the farewell may be on the
+// old one. Then the error says so.
+func (f *farewell) end(log uint64) error {
+	switch {
+	case f.store.logReplaced(log):
+		return errLogReplaced
+	case f.memory != nil:
+		f.memory.Forget(f.scope)
+	}
+	return nil
+}
+
+// logNumber is the number of the last replacement of the log.
+func (s *store) logNumber() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.noteLog()
+	return s.log.owed
+}
+
 // inMainEtcd tells that a resource, if no other server serves it, is in the etcd that most are in: events may have one of their own.
 func inMainEtcd(r *object.Resource) bool { return !ownGroup(r.Group) || r.Name != "events" }
 
@@ -150,6 +170,9 @@ func (f *farewell) run(ctx context.Context) {
 			f.gone = at
 			continue
 		}
+		if errors.Is(err, errLogReplaced) {
+			continue // it is said to the new one
+		}
 		delay := b.next(err)
 		f.cannotSay(ctx, err, delay)
 		if !sleep(ctx, delay) {
@@ -174,6 +197,7 @@ func (f *farewell) say(ctx context.Context) error {
 		return f.sayGone(ctx)
 	}
 	s := f.store
+	log := s.logNumber()
 	now, err := f.newest(ctx)
 	// What leaves has to be later than all that was ever said of it.
 	for ; err == nil && now == f.from.ResourceVersion; now, err = f.newest(ctx) {
@@ -188,7 +212,8 @@ func (f *farewell) say(ctx context.Context) error {
 	switch {
 	case now < f.from.ResourceVersion: // etcd was restored
 		s.history = f.from.History + 1
-	case s.logReplaced(f.from.Log): // consumers may know of objects that are gone since
+	// Consumers may know of objects that are gone since: only the sweep of a snapshot removes them.
+	case s.logReplaced(f.from.Log), f.from.Snapshot != nil && f.from.Snapshot.Namespace == "":
 	case f.from.Where != "": // what was kept back is not told now
 	case !f.blind:
 		if told, err = f.collect(ctx, now); err != nil {
@@ -217,8 +242,8 @@ func (f *farewell) say(ctx context.Context) error {
 	} else if err := f.sayNothingIsKnown(ctx, now); err != nil {
 		return err
 	}
-	if f.memory != nil {
-		f.memory.Forget(f.scope)
+	if err := f.end(log); err != nil {
+		return err
 	}
 	s.metrics.objects.Set(0)
 	s.metrics.heldBytes.Set(0)

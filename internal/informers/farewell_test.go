@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -92,4 +94,97 @@ func TestRetiringScopeIsSelectedDuringItsFarewell(t *testing.T) {
 	l = live(t, s, m, takes(rule(nil), nodeRule(nil)))
 	l.awaitCaptured(t)
 	l.wantOfNodes(t, "snapshot.started 1", "r node uid-1 -→2", "snapshot.completed 1")
+}
+
+// twoNodes is a run over two Nodes and a ConfigMap, with a log that can be replaced.
+func twoNodes(t *testing.T, m *memory) (*apiServer, *life, *replaceable) {
+	t.Helper()
+	s, log := newAPIServer(t), new(replaceable)
+	s.nodes = true
+	s.putIn("", "n1", "1", map[string]string{"colour": "red"})
+	s.putIn("", "n2", "1", map[string]string{"colour": "red"})
+	s.put("a", "1", nil)
+	l := live(t, s, m, takesOn(log, nodeRule(nil), rule(nil)))
+	l.awaitCaptured(t)
+	return s, l, log
+}
+
+func takesOn(log *replaceable, rules ...informers.Rule) func(*informers.Options, *recorder) {
+	return func(o *informers.Options, r *recorder) {
+		log.use(o, r)
+		takes(rules...)(o, r)
+	}
+}
+
+// holdSecondLeft has all but the first of what says that objects left not acknowledged.
+func (r *recorder) holdSecondLeft() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	r.holds = func(d *object.Delta) bool {
+		if !isLeft(d) {
+			return false
+		}
+		n++
+		return n > 1
+	}
+}
+
+func (l *life) awaitLeft(t *testing.T) {
+	t.Helper()
+	eventually(t, "both to have left", func() bool { return l.has("~l n1 uid-1 1→-") && l.has("~l n2 uid-2 1→-") })
+}
+
+func (l *life) awaitForgotten(t *testing.T, m *memory) {
+	t.Helper()
+	eventually(t, "the scope to be forgotten", func() bool {
+		_ = m.Flush(t.Context())
+		_, known := m.saved("nodes")
+		return !known
+	})
+}
+
+// wantSweep wants nothing but a gap and an empty snapshot at the end of what was sent of Nodes.
+func (l *life) wantSweep(t *testing.T) {
+	t.Helper()
+	of, want := l.ofNodes(), []string{"gap 0 selection-changed", "snapshot.started 0", "snapshot.completed 0"}
+	if d := cmp.Diff(want, of[max(0, len(of)-len(want)):]); d != "" {
+		t.Errorf("the last of Nodes (-want +got):\n%s", d)
+	}
+}
+
+// If the log is replaced before the bus has all of a farewell, the farewell is said to the new log.
+func TestLogIsReplacedDuringFarewell(t *testing.T) {
+	m := newMemory()
+	s, l, log := twoNodes(t, m)
+	s.put("a", "2", nil)
+	l.holdSecondLeft()
+	l.reload(t, selection(rule(nil)))
+	l.awaitLeft(t)
+	log.replace(l.set)
+	l.acknowledge()
+	l.awaitForgotten(t, m)
+	l.wantSweep(t)
+}
+
+// A scope is retired before the snapshot behind a gap is complete: an empty one takes its place, for what was deleted before the gap.
+func TestRetiringScopeInsideSnapshot(t *testing.T) {
+	m := newMemory()
+	s, l, log := twoNodes(t, m)
+	s.deleteIn("", "n2")
+	eventually(t, "the deletion", func() bool { return l.has("d n2 uid-2 1→-") })
+	l.mu.Lock()
+	l.holds = func(d *object.Delta) bool { return d.Stream == nil && d.Op == object.Read }
+	l.mu.Unlock()
+	log.replace(l.set)
+	eventually(t, "the snapshot to have begun", func() bool {
+		_ = m.Flush(t.Context())
+		c, _ := m.saved("nodes")
+		return c.Log == 1 && c.Snapshot != nil
+	})
+	l.end()
+	s.put("a", "2", nil)
+	l = live(t, s, m, takesOn(log, rule(nil)))
+	l.awaitForgotten(t, m)
+	l.wantSweep(t)
 }
