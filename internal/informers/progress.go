@@ -32,7 +32,8 @@ func (s *store) tellProgress(ctx context.Context) error {
 		Kind: object.Progress, Resource: s.resource, Scope: s.scope, ResourceVersion: m.rv, History: s.history,
 	}
 	// While a gap is not announced, or a list is read, the mark speaks of what is given up perhaps.
-	told := s.adopted && s.caughtUp && s.lost == nil && s.listing == notListing
+	s.noteLog()
+	told := s.adopted && s.caughtUp && s.lost == nil && s.listing == notListing && !s.log.owes()
 	s.mu.Unlock()
 	if !told {
 		return nil

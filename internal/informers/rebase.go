@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -47,10 +46,16 @@ func (s *store) followLog(last func() (uint64, time.Time)) {
 }
 
 // resumeLog has the scope told anew if its log was replaced since the checkpoint.
-func (s *store) resumeLog(c *checkpoint.Scope) {
+func (s *store) resumeLog(c *origin) {
+	if c.inherited {
+		return // the number is of another scope, and of this one there was nothing on the log
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.log.announced, s.log.told, s.log.since = c.Log, c.Log, c.LastSeen
+	s.log.announced, s.log.told = c.Log, c.Log
+	if !s.log.owes() || c.LastSeen.Before(s.log.since) {
+		s.log.since = c.LastSeen
+	}
 	s.noteLog()
 }
 
@@ -87,10 +92,10 @@ func (s *store) noteLog() {
 		return
 	}
 	if number, since := s.log.last(); number > s.log.owed {
-		s.log.owed = number
-		if !since.IsZero() {
+		if !since.IsZero() && (!s.log.owes() || since.Before(s.log.since)) { // one gap tells of all that are owed
 			s.log.since = since
 		}
+		s.log.owed = number
 	}
 }
 

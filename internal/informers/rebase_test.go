@@ -74,6 +74,9 @@ func TestLogIsReplacedBetweenRuns(t *testing.T) {
 			rec.holds = func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.SnapshotStarted }
 		})
 		second.wait(t, "gap 0 checkpoint-lost", "snapshot.started 2")
+		if gap := second.gaps()[0]; gap.Since.Unix() != 1_700_000_000 {
+			t.Errorf("the gap is told to be since %v, and the log was last seen whole before", gap.Since)
+		}
 		_ = m.Flush(t.Context())
 		second.end()
 	}
@@ -205,4 +208,51 @@ func TestRestoredWhileSnapshotBegins(t *testing.T) {
 	answers(t, answered)
 	l.acknowledge()
 	l.wait(t, "snapshot.started 1", "gap 0 rewound", "snapshot.started 1", "r a uid-1 -→2", "snapshot.completed 1")
+}
+
+// The agent ends right behind the replacement of a log: the new one does not begin with the progress of what it does not have.
+func TestNoProgressBeforeGapOfReplacedLog(t *testing.T) {
+	s, m, log := newAPIServer(t), newMemory(), new(replaceable)
+	l := live(t, s, m, log.use)
+	want := []string{"snapshot.started 0", "snapshot.completed 0"}
+	l.wait(t, want...)
+	eventually(t, "the snapshot to be complete", func() bool { return l.set.Status()[0].Captured })
+	l.end()
+	log.number.Add(1)
+	if err := l.set.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.wait(t, want...)
+}
+
+// A new scope, and what is taken over of a node, begin with a snapshot: a log that was replaced before has nothing of theirs to lose.
+func TestScopeBeginsOnAReplacedLog(t *testing.T) {
+	t.Run("new scope", func(t *testing.T) {
+		s, m, log := newAPIServer(t), newMemory(), new(replaceable)
+		s.put("a", "1", nil)
+		s.put("b", "1", map[string]string{"blue": "1"})
+		settled(t, s, m, log.use).end()
+		s.put("c", "1", nil) // the farewell to the old scope is later than what was sent
+		log.number.Add(1)
+		second := live(t, s, m, func(o *informers.Options, r *recorder) {
+			log.use(o, r)
+			o.Rules[0].LabelSelector = "blue"
+		})
+		eventually(t, "the new scope to be captured", func() bool {
+			st := second.set.Status()
+			return len(st) == 1 && st[0].Captured
+		})
+		for _, gap := range second.gaps() {
+			if gap.Scope != "configmaps" && gap.Reason == object.CheckpointLost {
+				t.Errorf("%+v: nothing of the scope was on the log", *gap)
+			}
+		}
+	})
+	t.Run("node", func(t *testing.T) {
+		s, m, log := cluster(t, "n1"), newMemory(), new(replaceable)
+		log.number.Add(1)
+		c := startCompanion(t, s, m, log.use)
+		s.deleteIn("", "n1")
+		c.waitScope(t, unbound+"n1", takenOver("r n1 uid-2 -→1")...)
+	})
 }

@@ -28,7 +28,7 @@ type origin struct {
 // snapshot. The watch goes on from there. Where that cannot be, history begins anew (errRestart).
 func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	c := i.resume
-	i.store.resumeLog(&c.Scope)
+	i.store.resumeLog(c)
 	// Of a resourceVersion in the future only a list without one tells if it is a lagging API server or a restored etcd.
 	i.state.asks(time.Now())
 	now, err := i.latest(ctx)

@@ -150,6 +150,7 @@ func (s *store) clearTheWay(ctx context.Context) error {
 // complete says that a snapshot is on the bus.
 func (s *store) complete(ctx context.Context, snap *snapshot) error {
 	s.mu.Lock()
+	s.noteLog()
 	current := s.snapshot == snap && !s.log.owes()
 	ev := snap.event(object.SnapshotCompleted, s.resource)
 	ev.History = s.history
