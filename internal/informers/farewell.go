@@ -280,7 +280,11 @@ func (f *farewell) collect(ctx context.Context, now uint64) (told bool, err erro
 		return false, passing(err)
 	}
 	for _, heir := range f.heirs() {
-		for _, at := range []uint64{f.from.ResourceVersion, now} {
+		versions := []uint64{f.from.ResourceVersion, now}
+		if slices.Contains(heir.after, (<-chan struct{})(f.done)) && heir.resume == nil {
+			versions = versions[1:] // it begins after this with what there is, and tells of nothing before
+		}
+		for _, at := range versions {
 			rv, err := heir.pages(ctx, exactly(at), func(o *object.Object, _ *object.Scanned) {
 				f.store.mu.Lock()
 				defer f.store.mu.Unlock()

@@ -188,3 +188,32 @@ func TestRetiringScopeInsideSnapshot(t *testing.T) {
 	l.awaitForgotten(t, m)
 	l.wantSweep(t)
 }
+
+// The run before ended in the middle of a farewell. A scope that takes a part of the objects now reads them at a later resourceVersion
+// than that at which they left, and what was deleted since leaves again.
+func TestScopeBeginsBehindFarewellOfARunBefore(t *testing.T) {
+	m := newMemory()
+	s, l, log := twoNodes(t, m)
+	_ = m.Flush(t.Context())
+	l.end()
+	s.put("a", "2", nil)
+	left := s.put("a", "3", nil).rv
+	l = live(t, s, m, func(o *informers.Options, r *recorder) {
+		takesOn(log, rule(nil))(o, r)
+		r.holdSecondLeft()
+	})
+	l.awaitLeft(t)
+	_ = m.Flush(t.Context())
+	l.end()
+	s.deleteIn("", "n2")
+	l = live(t, s, m, takesOn(log, rule(nil), nodeRule(selected("colour=red", ""))))
+	l.awaitCaptured(t)
+	l.wantOfNodes(t, "gap 0 selection-changed", "~l n2 uid-2 1→-", "snapshot.started 1", "r n1 uid-1 -→1", "snapshot.completed 1")
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, d := range l.deltas {
+		if d.Stream != nil && d.Stream.Kind == object.SnapshotStarted && d.Stream.Resource.Name == "nodes" && d.Stream.ResourceVersion < left {
+			t.Errorf("the snapshot is of resourceVersion %d, the objects left at %d", d.Stream.ResourceVersion, left)
+		}
+	}
+}

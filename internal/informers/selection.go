@@ -65,12 +65,13 @@ func (s *Set) begins(i *informer) {
 
 // inherit gives those that begin and have no checkpoint one of their resource that no informer goes on from: the selection
 // was changed. They begin where the scope that is furthest behind was left, so that no change of an object that both select is
-// lost, and read all of their objects. others are such scopes beside the origins. The caller holds mu.
+// lost, and read all of their objects. If consumers may have heard that the objects of a scope left, nobody begins there: what is read
+// has to be later. others are such scopes beside the origins. The caller holds mu.
 func (s *Set) inherit(begin []*running, others ...checkpoint.Scope) {
 	for _, i := range begin {
 		for _, c := range append(slices.Collect(maps.Values(s.origins)), others...) {
 			if i.resume != nil && (!i.resume.inherited || i.resume.ResourceVersion <= c.ResourceVersion) ||
-				c.Group != i.resource.Group || c.Resource != i.resource.Name {
+				c.Group != i.resource.Group || c.Resource != i.resource.Name || c.Retiring != nil && c.Retiring.Told {
 				continue
 			}
 			i.resume, i.heir = &origin{Scope: c, inherited: true}, true
