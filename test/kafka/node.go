@@ -329,7 +329,8 @@ func (n *Node) failed(err error) error {
 		return fmt.Errorf("Kafka node %d: %w", n.index, err)
 	}
 	err = c.Failed(err)
-	if bytes.Contains(n.logTail(), []byte("Address already in use")) {
+	tail := n.logTail()
+	if bytes.Contains(tail, []byte("Address already in use")) || bytes.Contains(tail, []byte("two listeners on the same port")) {
 		err = fmt.Errorf("%w: %w", errPortTaken, err)
 	}
 	return err
