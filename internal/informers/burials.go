@@ -396,7 +396,8 @@ func (s *store) isSettled() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, outstanding := s.ledger.Oldest()
-	return s.buried && s.caughtUp && len(s.objects) == 0 && s.snapshot == nil && s.barrier == nil && len(s.announce) == 0 && !outstanding
+	owes := s.log.owes() || s.sweep
+	return s.buried && s.caughtUp && len(s.objects) == 0 && s.snapshot == nil && s.barrier == nil && len(s.announce) == 0 && !outstanding && !owes
 }
 
 // partGone finds scopes of the last run whose resource is not defined any more, and says farewell to them. The caller holds mu.

@@ -91,3 +91,16 @@ func NodesOutstanding(s *Set) (outstanding int, same bool) {
 
 // ConcurrentLists is how many lists run at a time.
 const ConcurrentLists = concurrentLists
+
+// SettledGone reports whether a scope of which nothing exists any more, and all is acknowledged, has nothing more to tell: as it is, if its
+// log was replaced, and if a snapshot is to follow the gap of that.
+func SettledGone(s *Set) (asIs, replaced, sweeping bool) {
+	resource := object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}
+	st := s.add([]chosen{{resource: resource, rules: []*Rule{&s.sel.Rules[0]}}})[0].store
+	st.buried, st.caughtUp = true, true
+	asIs = st.isSettled()
+	st.log.owed++
+	replaced = st.isSettled()
+	st.log.announced, st.sweep = st.log.owed, true
+	return asIs, replaced, st.isSettled()
+}

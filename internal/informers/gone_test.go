@@ -2,7 +2,10 @@ package informers_test
 
 import (
 	"fmt"
+	"log/slog"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
 )
@@ -89,5 +92,19 @@ func TestDefinitionDeletedWhileDown(t *testing.T) {
 				t.Errorf("kept: %t, sent: %d deltas; want the scope kept, and nothing sent", kept, len(l.deltas))
 			}
 		})
+	}
+}
+
+// A resource that is gone is not forgotten before a replaced log has the gap and the snapshot that tell of it.
+func TestResourceIsGoneAndLogIsReplaced(t *testing.T) {
+	set, err := informers.New(informers.Options{
+		Config: newAPIServer(t).config(), Selection: selection(rule(nil)), Snapshot: informers.SnapshotInitial,
+		Lane: func(string) informers.Lane { return newRecorder() }, Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewPedanticRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if asIs, replaced, sweeping := informers.SettledGone(set); !asIs || replaced || sweeping {
+		t.Errorf("settled: %t, with a replaced log %t, before the snapshot %t; want true, false, false", asIs, replaced, sweeping)
 	}
 }
