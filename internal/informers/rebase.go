@@ -53,7 +53,7 @@ func (s *store) resumeLog(c *origin) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.log.announced, s.log.told = c.Log, c.Log
-	if !s.log.owes() || c.LastSeen.Before(s.log.since) {
+	if !c.LastSeen.IsZero() && (!s.log.owes() || c.LastSeen.Before(s.log.since)) { // zero: the API server has not answered yet
 		s.log.since = c.LastSeen
 	}
 	s.noteLog()

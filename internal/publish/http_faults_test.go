@@ -79,9 +79,9 @@ func TestHTTPReceiverThatCannotBeConnectedTo(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- r.Publish(ctx, event("web-1", 1, `{}`)) }()
 	wait(t, "not ready", func() bool { return r.Ready() != nil })
-	if r.metric(t, "kubecdc_publish_connected", "") != 0 || r.metric(t, "kubecdc_publish_retries_total", "connection") < 5 {
-		t.Error("metrics do not show it")
-	}
+	wait(t, "metrics that show it", func() bool {
+		return r.metric(t, "kubecdc_publish_connected", "") == 0 && r.metric(t, "kubecdc_publish_retries_total", "connection") >= 5
+	})
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
