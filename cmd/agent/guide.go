@@ -51,8 +51,11 @@ func items(all []informers.Status) []terminal.Item {
 			it.Sent = 0
 		}
 		it.Problem = strings.ReplaceAll(st.Reason, "_", " ")
-		if st.Phase == informers.PhaseUnserved || st.Phase == informers.PhaseRetiring {
+		switch st.Phase {
+		case informers.PhaseUnserved:
 			it.Problem = "not served"
+		case informers.PhaseRetiring:
+			it.Problem = "no longer selected"
 		}
 		out = append(out, it)
 	}

@@ -20,6 +20,7 @@ func TestItemsOfTheFirstSnapshot(t *testing.T) {
 		{Scope: "services", Phase: informers.PhaseWatching, Synced: true, Captured: true, Objects: 3},
 		{Scope: "jobs.batch", Phase: informers.PhaseFailing, Reason: "forbidden", Error: "jobs.batch is forbidden: …"},
 		{Scope: "widgets.example.com", Phase: informers.PhaseUnserved},
+		{Scope: "namespaces", Phase: informers.PhaseRetiring},
 	})
 	want := []terminal.Item{
 		{Name: "pods", State: terminal.Waiting},
@@ -28,6 +29,7 @@ func TestItemsOfTheFirstSnapshot(t *testing.T) {
 		{Name: "services", State: terminal.Done, Objects: 3, Sent: 3},
 		{Name: "jobs.batch", Problem: "forbidden"},
 		{Name: "widgets.example.com", Problem: "not served"},
+		{Name: "namespaces", Problem: "no longer selected"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("items (-want +got):\n%s", diff)

@@ -2,8 +2,8 @@ package checkpoint
 
 import "slices"
 
-// Log is what is known of one log of the bus: a stream of JetStream, or a topic of Kafka. Where it is another one than the last run
-// knew, or ends below what was acknowledged, records that the bus had acknowledged are lost.
+// Log is what is known of one log of the bus: a stream of JetStream, or a topic of Kafka. If its identity is another than in the
+// last run, or if it ends below what was acknowledged, the bus has lost acknowledged records.
 type Log struct {
 	Name    string `json:"name"`
 	Cluster string `json:"cluster,omitempty"` // of Kafka

@@ -449,10 +449,11 @@ func (s *store) has(name string) bool {
 	return s.objects[s.prefix+name].last != nil
 }
 
-// isEmpty tells if nothing is there, nor on its way to the bus.
+// isEmpty reports whether nothing is there, on its way to the bus, or owed because a log was replaced.
 func (s *store) isEmpty() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, outstanding := s.ledger.Oldest()
-	return s.adopted && s.caughtUp && len(s.objects) == 0 && !outstanding
+	owes := s.log.owes() || s.sweep
+	return s.adopted && s.caughtUp && len(s.objects) == 0 && !outstanding && !owes
 }
