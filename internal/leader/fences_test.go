@@ -88,13 +88,11 @@ func (m *machine) way(ctx context.Context, lost func() bool) error {
 		m.runs()
 		return context.Cause(ctx)
 	}
-	select {
-	case <-time.After(slow):
-	case <-ctx.Done():
+	err := waitFor(ctx, slow)
+	if err != nil {
 		m.runs()
-		return context.Cause(ctx)
 	}
-	return nil
+	return err
 }
 
 func (m *machine) client(s *leader.Server) *leader.Client {

@@ -159,14 +159,7 @@ func orUnknown(err error) error {
 // End ctx when nothing more is written to the bus, and call Release. The error of Run wraps ErrLost: another agent leads.
 // Call it once.
 func (e *Elector) Run(ctx context.Context) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-timer.C:
-		}
+	for ctx.Err() == nil {
 		next, err := e.round(ctx)
 		if err != nil {
 			e.fence.shut(err)
@@ -174,8 +167,12 @@ func (e *Elector) Run(ctx context.Context) error {
 			e.set(func(s *Status) { s.Leading = false })
 			return err
 		}
-		timer.Reset(next)
+		select {
+		case <-ctx.Done():
+		case <-time.After(next):
+		}
 	}
+	return nil
 }
 
 // round looks at the Lease, or renews it, and tells when to do so next.

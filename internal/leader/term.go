@@ -131,7 +131,7 @@ func (e *Elector) renew(ctx context.Context) (next time.Duration, err error) {
 	switch {
 	case err == nil:
 		e.renewed(written, sent)
-		return max(0, e.o.RetryPeriod-e.now().since(sent)), nil // its validity has begun when it was sent, and so has this wait
+		return max(time.Millisecond, e.o.RetryPeriod-e.now().since(sent)), nil // its validity has begun when it was sent, and so has this wait
 	case isConflict(err), apierrors.IsNotFound(err): // a Lease that is not there is a conflict: to update one may create it
 		return e.meet(ctx, &l)
 	}
