@@ -44,8 +44,14 @@ RECREATIONS ?= 50
 APART := ./chart/... ./kubelet/... ./prometheus/... ./image/...
 TESTS  = $$(go list ./... | grep -vxFf <(go list $(APART)))
 
-# The control plane's own tests have nothing of the agent in them; with the race detector it runs beneath those of ./e2e.
-RACED  = $$(go list ./... | grep -vxFf <(go list $(APART) ./controlplane/...))
+# Of the test module, what the fast tier runs.
+CHECKED := ./e2e ./process ./proxy
+
+# Of e2e, what CI runs with an agent that has the race detector.
+RACED := ^Test(Faults|Failover|Reload|Truth|HTTPTruth|Selection)$$
+
+# test-memory: for how many seconds the bus stops
+MEMORY ?= 25
 
 # test-kafka: how many Kafka nodes a test of leaders has
 NODES ?= 1
@@ -58,9 +64,22 @@ help: ## List the targets
 build: ## Build the agent: bin/kubecdc
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kubecdc ./cmd/agent
 
+# Three tiers of tests, on two cores with warm caches: check (6 minutes), test (10 minutes), test-long (hours).
+.PHONY: check
+check: export GOTEST_FLAKY = 0
+check: export KUBECDC_KAFKA = skip
+check: lint docs control-plane ## The fast tier, before each commit: lint, docs, and the short tests, those of each guarantee with a real API server included
+	failed=0; $(GOTEST) -short ./... ./.ci/gotest || failed=1; cd test && $(GOTEST) -short -count=1 -timeout 10m $(CHECKED) || failed=1; exit $$failed
+
 .PHONY: test
 test: control-plane kafka ## Run all tests that need no more than Go (and, for Kafka, JDK 17 and Maven), those against a real API server and JetStream included
 	failed=0; $(GOTEST) ./... ./.ci/gotest || failed=1; cd test && $(GOTEST) -count=1 -timeout 40m -p 1 $(TESTS) || failed=1; exit $$failed
+
+.PHONY: test-long
+test-long: ## The long tier, each night: all tests in their long form, three Kafka nodes, all under the race detector, fuzzing, mutants (hours)
+	@failed=; for step in test-faults test-selection test-failover test-log-identity test-memory "test-kafka NODES=3" race-all fuzz mutants; do \
+		echo "=== make $$step"; $(MAKE) $$step || failed="$$failed, make $$step"; done; \
+		if [[ -n $$failed ]]; then echo "failed: $${failed#, }"; exit 1; fi
 
 .PHONY: test-faults
 test-faults: control-plane ## Do FAULTS (200) bad things in a row to a running agent, drawn from FAULT_SEED, and the long tests of resuming (half an hour)
@@ -90,10 +109,19 @@ test-kafka: control-plane kafka ## Run the tests against real Kafka brokers, and
 	cd test && $(GOTEST) -count=1 -timeout 30m -p 1 ./kafka/...
 	cd test && $(GOTEST) -count=1 -timeout 30m -p 1 -run Kafka ./consumers ./e2e
 
+.PHONY: test-memory
+test-memory: control-plane ## Stop the bus for MEMORY (25) seconds under the largest loads, and measure the agent's memory
+	cd test && MEMORY=$(MEMORY) go test -v -count=1 -timeout 1h -run '^TestMemory$$' ./e2e
+
 .PHONY: race
-race: control-plane kafka ## Run all tests with the race detector, the agent under test included (needs a C compiler)
-	$(GOTEST) -race ./...
-	cd test && KUBECDC_E2E_RACE=1 $(GOTEST) -count=1 -race -short -timeout 45m -p 1 $(RACED)
+race: control-plane ## Run the short tests of the agent's packages, and some of e2e, with the race detector, the agent included (needs a C compiler)
+	failed=0; $(GOTEST) -race -short ./... || failed=1; \
+		cd test && KUBECDC_E2E_RACE=1 $(GOTEST) -count=1 -timeout 30m -run '$(RACED)' ./e2e || failed=1; exit $$failed
+
+.PHONY: race-all
+race-all: control-plane kafka ## Run all tests with the race detector, the agent included
+	failed=0; $(GOTEST) -race ./... || failed=1; \
+		cd test && KUBECDC_E2E_RACE=1 $(GOTEST) -count=1 -race -timeout 2h -p 1 $(TESTS) || failed=1; exit $$failed
 
 .PHONY: lint
 lint: $(GOLANGCI_LINT) $(GOFUMPT) ## Check formatting, lint the agent and its tests (test/cluster is only formatted: linting it takes all of Kubernetes)
@@ -176,9 +204,9 @@ test-image: ## Build the image twice, compare, look inside and run it (Linux, ro
 	cd test && $(GOTEST) -count=1 -timeout 30m ./image
 
 .PHONY: release-check
-release-check: ## Check the recipe of a release and its workflow
+release-check: ## Check the recipe of a release and the workflows
 	cd release && $(GOTEST) -count=1 ./...
-	go run github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT_VERSION) .github/workflows/release.yaml
+	go run github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT_VERSION) .github/workflows/*.yaml
 
 .PHONY: docs
 docs: ## Check that configuration, references and guarantees are current and that links between documents lead somewhere

@@ -1,6 +1,7 @@
 // Command gotest replaces `go test` in CI: it takes the same arguments and prints about the same output. It also appends
-// "passed failed skipped flaky" to the file that GOTEST_COUNTS names. Subtests count. A package that fails without a failing
-// test (it does not build, or its process ended early) counts as one failure.
+// "passed failed skipped flaky" to the file that GOTEST_COUNTS names, and "seconds package test" of each test that took a second or
+// longer to the file that GOTEST_TIMES names. Subtests count. A package that fails without a failing test (it does not build, or its
+// process ended early) counts as one failure.
 //
 // If at most three tests fail, each is run once more, alone and with the seed of its first run. A test that passes then counts as
 // passed and as flaky; more flaky tests than GOTEST_FLAKY allows (no limit by default) fail the run. A verdict of an oracle, a
@@ -45,7 +46,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 	}
 	fmt.Fprintf(stdout, "%d passed, %d failed, %d skipped\n", c.pass, c.fail, c.skip)
-	if err := errors.Join(err, c.save(os.Getenv("GOTEST_COUNTS"))); err != nil {
+	counts := fmt.Sprintln(c.pass, c.fail, c.skip, c.flaky)
+	err = errors.Join(err, add(os.Getenv("GOTEST_COUNTS"), counts), add(os.Getenv("GOTEST_TIMES"), c.times.String()))
+	if err != nil {
 		fmt.Fprintln(stderr, "gotest:", err)
 		return 1
 	}
@@ -97,6 +100,7 @@ type counter struct {
 	flaky            int      // tests that failed first and passed when they were run again
 	env              []string // variables to set for go test, besides those of this process
 	broken           bool     // a package has failed without a failing test
+	times            strings.Builder
 }
 
 // failure is a test that has failed.
@@ -149,6 +153,9 @@ func (c *counter) event(e event) {
 
 func (c *counter) testEnded(e event) {
 	key := e.Package + " " + e.Test
+	if e.Elapsed >= 1 && !strings.Contains(e.Test, "/") {
+		fmt.Fprintf(&c.times, "%.1f %s %s\n", e.Elapsed, e.Package, e.Test)
+	}
 	switch e.Action {
 	case "pass":
 		c.pass++
@@ -191,14 +198,15 @@ func (c *counter) packageEnded(e event) {
 	}
 }
 
-func (c *counter) save(path string) error {
+// add appends text to the file at path; no path: nowhere.
+func add(path, text string) error {
 	if path == "" {
 		return nil
 	}
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("save the counts: %w", err)
+		return fmt.Errorf("save the counts and times: %w", err)
 	}
-	_, err = fmt.Fprintln(f, c.pass, c.fail, c.skip, c.flaky)
+	_, err = f.WriteString(text)
 	return errors.Join(err, f.Close())
 }

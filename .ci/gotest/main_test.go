@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -130,6 +131,7 @@ func TestRuns(t *testing.T) {
 			t.Chdir(dir)
 			t.Setenv("SICK", t.TempDir())
 			t.Setenv("GOTEST_COUNTS", counts)
+			t.Setenv("GOTEST_TIMES", "")
 			t.Setenv("GOTEST_FLAKY", tc.limit)
 			t.Setenv("FAULT_SEED", "")
 			var out, stderr bytes.Buffer
@@ -151,5 +153,31 @@ func TestRuns(t *testing.T) {
 				t.Logf("%s%s", &out, &stderr)
 			}
 		})
+	}
+}
+
+// TestTimes says how long a test took.
+func TestTimes(t *testing.T) {
+	times := filepath.Join(t.TempDir(), "times")
+	t.Setenv("GOTEST_COUNTS", "")
+	t.Setenv("GOTEST_TIMES", times)
+	for line, want := range map[string]string{
+		`{"Action":"pass","Package":"p","Test":"TestLong","Elapsed":12.34}`:     "12.3 p TestLong\n",
+		`{"Action":"fail","Package":"p","Test":"TestLong","Elapsed":12.34}`:     "12.3 p TestLong\n",
+		`{"Action":"pass","Package":"p","Test":"TestShort","Elapsed":0.9}`:      "",
+		`{"Action":"pass","Package":"p","Test":"TestLong/sub","Elapsed":12.34}`: "",
+	} {
+		c := newCounter(io.Discard)
+		if err := c.read(strings.NewReader(line)); err != nil || c.times.String() != want {
+			t.Errorf("%s: times %q, want %q (%v)", line, c.times.String(), want, err)
+		}
+	}
+	for range 2 {
+		if err := add(times, "a\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(times); string(got) != "a\na\n" {
+		t.Errorf("%q, %v", got, err)
 	}
 }
