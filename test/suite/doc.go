@@ -1,0 +1,7 @@
+// Package suite prepares a test binary whose tests start processes: temporary files that no end of the binary leaves behind, and
+// tests that wait at the same time.
+//
+// # Goroutines
+//
+// None. [Begin] starts one process, which ends after the test binary.
+package suite
