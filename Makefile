@@ -45,7 +45,7 @@ APART := ./chart/... ./kubelet/... ./prometheus/... ./image/...
 TESTS  = $$(go list ./... | grep -vxFf <(go list $(APART)))
 
 # Of the test module, what the fast tier runs.
-CHECKED := ./e2e ./process ./proxy
+CHECKED := ./e2e ./process ./proxy ./wait
 
 # Of e2e, what CI runs with an agent that has the race detector.
 RACED := ^Test(Faults|Failover|Reload|Truth|HTTPTruth|Selection)$$

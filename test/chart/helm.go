@@ -128,25 +128,6 @@ func Dir() (string, error) {
 	return filepath.Join(root, "charts", "kubecdc"), err
 }
 
-// Agent is the path of the agent: KUBECDC_E2E_AGENT, or what is built from this repository into dir.
-func Agent(ctx context.Context, dir string) (string, error) {
-	if path := os.Getenv("KUBECDC_E2E_AGENT"); path != "" {
-		return filepath.Abs(path)
-	}
-	root, err := repository()
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "kubecdc")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, "./cmd/agent")
-	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the agent: %w\n%s", err, out)
-	}
-	return path, nil
-}
-
 // Lint runs helm lint over the chart and returns what it says. Warnings are errors.
 func Lint(ctx context.Context, helm string, args ...string) (string, error) {
 	dir, err := Dir()

@@ -16,6 +16,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/chart"
 )
 
@@ -173,7 +174,7 @@ type agent struct{ path string }
 
 func buildAgent(t *testing.T) *agent {
 	t.Helper()
-	path, err := chart.Agent(t.Context(), t.TempDir())
+	path, err := build.AgentIn(t.Context(), t.TempDir(), "CGO_ENABLED=0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 // bus is a NATS server with a JetStream.
@@ -87,7 +88,7 @@ func (b *bus) createStream(t testing.TB) jetstream.Stream {
 func (b *bus) put(t testing.TB, records ...record) {
 	t.Helper()
 	for _, r := range records {
-		eventually(t, func() error { // The server may have just been started.
+		wait.Eventually(t, time.Minute, func() error { // The server may have just been started.
 			_, err := b.js.PublishMsg(t.Context(), &nats.Msg{Subject: r.Subject, Header: r.Header, Data: r.Body})
 			return err
 		})
@@ -142,24 +143,4 @@ type record struct {
 	Subject string
 	Header  nats.Header
 	Body    []byte
-}
-
-// eventually waits until cond returns nil.
-func eventually(t testing.TB, cond func() error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := cond()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("waited in vain: %v", err)
-		case <-tick.C:
-		}
-	}
 }

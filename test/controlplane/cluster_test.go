@@ -22,6 +22,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/test/controlplane"
 	"github.com/kubecdc/kubecdc/test/proxy"
+	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 var (
@@ -92,7 +93,7 @@ func TestDeploymentMakesPods(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		list, err := admin.Resource(pods).Namespace("default").List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
 		if err == nil && len(list.Items) != 3 {
 			err = fmt.Errorf("%d pods, want 3", len(list.Items))
@@ -138,7 +139,7 @@ func TestRestrictedUserNeedsARole(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, func() error { return list(controlplane.Restricted) })
+	wait.Eventually(t, time.Minute, func() error { return list(controlplane.Restricted) })
 }
 
 func TestServersShareTheirObjects(t *testing.T) {
@@ -189,7 +190,7 @@ func TestRestartsKeepDataAndAddress(t *testing.T) {
 				t.Fatalf("pid %d after the restart, %d before", after, before)
 			}
 			// The same client: the address, the token and the certificate are still the same.
-			eventually(t, func() error {
+			wait.Eventually(t, time.Minute, func() error {
 				_, err := admin.Resource(configMaps).Namespace("default").Get(t.Context(), "kept", metav1.GetOptions{})
 				return err
 			})
@@ -215,7 +216,7 @@ func TestCompactionEndsHistory(t *testing.T) {
 	if err := cluster.Compact(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		if err := exact(); !apierrors.IsResourceExpired(err) {
 			return fmt.Errorf("list at a compacted resourceVersion: got reason %q, want expired", apierrors.ReasonForError(err))
 		}

@@ -50,23 +50,3 @@ func start(t *testing.T, opts controlplane.Options) *controlplane.Cluster {
 	t.Logf("ready after %s", time.Since(begin).Round(time.Millisecond))
 	return cluster
 }
-
-// eventually polls until done returns nil, and fails the test when it has not after a minute.
-func eventually(t *testing.T, done func() error) {
-	t.Helper()
-	timeout := time.NewTimer(time.Minute)
-	defer timeout.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := done()
-		if err == nil {
-			return
-		}
-		select {
-		case <-timeout.C:
-			t.Fatalf("still not so: %v", err)
-		case <-tick.C:
-		}
-	}
-}

@@ -9,8 +9,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 // gone is nil when no such process runs; one that only waits for its parent to ask how it ended does not run.
@@ -54,7 +56,7 @@ func TestProcessesEndWithTheirKilledParent(t *testing.T) {
 		if pid == 0 {
 			t.Fatalf("got processes %v, want all of them running", pids)
 		}
-		eventually(t, func() error { return gone(pid) })
+		wait.Eventually(t, time.Minute, func() error { return gone(pid) })
 	}
 }
 
@@ -85,7 +87,7 @@ func TestBinaryEndsWithItsStandardInput(t *testing.T) {
 		b, _ := os.ReadFile(log.Name())
 		return string(b)
 	}
-	eventually(t, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		if !strings.Contains(text(), "ready to serve client requests") {
 			return fmt.Errorf("etcd is not ready: %s", text())
 		}

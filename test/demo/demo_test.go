@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/controlplane"
 )
 
@@ -67,7 +67,7 @@ func TestFollowsAClusterAndWritesNothingToIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.binary, d.screen = buildAgent(t), newScreen(&shown, func(string) string { return "" })
+	d.binary, d.screen = build.Agent(t), newScreen(&shown, func(string) string { return "" })
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	ended := make(chan error, 1)
@@ -154,17 +154,6 @@ func auditedVerbs(t *testing.T, file string) map[string][]string {
 		verbs[event.Verb] = append(verbs[event.Verb], event.RequestURI)
 	}
 	return verbs
-}
-
-func buildAgent(t *testing.T) string {
-	t.Helper()
-	binary := filepath.Join(t.TempDir(), "kubecdc")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/agent")
-	build.Dir = filepath.Join("..", "..")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the agent: %v\n%s", err, out)
-	}
-	return binary
 }
 
 // buffer is a bytes.Buffer for a writer and a reader at the same time.

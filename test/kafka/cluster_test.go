@@ -17,6 +17,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/kubecdc/kubecdc/test/kafka"
+	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 const topic = "objects"
@@ -41,7 +42,7 @@ func orElse(value, otherwise string) string {
 // write stores a record under a key in one partition by a connection to its leader, and tries again while there is none.
 func write(t testing.TB, c *kafka.Cluster, partition int, key, value string) {
 	t.Helper()
-	eventually(t, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		conn, err := kafkago.DialLeader(ctx, "tcp", c.Brokers()[firstRunning(c)], topic, partition)
@@ -79,26 +80,6 @@ func lines(t testing.TB, c *kafka.Cluster) [][]string {
 		all = append(all, one)
 	}
 	return all
-}
-
-// eventually polls until done returns nil, and fails the test when it has not after a minute.
-func eventually(t testing.TB, done func() error) {
-	t.Helper()
-	timeout := time.NewTimer(time.Minute)
-	defer timeout.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := done()
-		if err == nil {
-			return
-		}
-		select {
-		case <-timeout.C:
-			t.Fatalf("still not so: %v", err)
-		case <-tick.C:
-		}
-	}
 }
 
 func TestClusterKeepsItsRecordsWhenNodesAreKilled(t *testing.T) {
@@ -153,7 +134,7 @@ func TestPausedNodeDoesNotAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The signal reaches one thread after the other, so the first question may still be answered.
-	eventually(t, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		dialer := &kafkago.Dialer{Timeout: 10 * time.Second}
 		conn, err := dialer.DialContext(t.Context(), "tcp", c.Brokers()[0]) // The kernel accepts for it.
 		if err != nil {

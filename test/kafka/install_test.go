@@ -11,10 +11,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/test/kafka"
+	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 // script puts a program of that name into dir.
@@ -109,7 +111,7 @@ func TestNodeEndsWithItsKilledParent(t *testing.T) {
 	if err != nil || pid == 0 {
 		t.Fatalf("the parent did not get its node to run: %v", err)
 	}
-	eventually(t, func() error { return gone(pid) })
+	wait.Eventually(t, time.Minute, func() error { return gone(pid) })
 }
 
 // gone is nil when no such process runs; one that only waits for its parent to ask how it ended does not run.

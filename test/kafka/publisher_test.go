@@ -22,6 +22,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/test/kafka"
 	"github.com/kubecdc/kubecdc/test/proxy"
+	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 // startPublisher is a publisher on its own topic, which it creates.
@@ -166,7 +167,7 @@ func TestPublisherLosesAnswers(t *testing.T) {
 	wg.Go(func() {
 		for i := int64(1); done.Load() < 12*60*9/10 && t.Context().Err() == nil; i++ {
 			p.Cut()
-			eventually(t, func() error {
+			wait.Eventually(t, time.Minute, func() error {
 				if done.Load() < min(i*12, 12*60*9/10) {
 					return fmt.Errorf("%d acknowledged", done.Load())
 				}
@@ -191,7 +192,7 @@ func TestPublisherSurvivesItsLeaders(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for i := range kills {
-			eventually(t, func() error {
+			wait.Eventually(t, time.Minute, func() error {
 				if done.Load() < int64((i+1)*keys*versions/(kills+2)) {
 					return fmt.Errorf("%d acknowledged", done.Load())
 				}
@@ -227,14 +228,14 @@ func TestPublisherReplacesOldTimestamps(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := startPublisher(t, publish.KafkaConfig{Brokers: c.Brokers(), Topic: "aged"})
-	eventually(t, a.Ready)
+	wait.Eventually(t, time.Minute, a.Ready)
 	if err := c.Node(0).Pause(); err != nil {
 		t.Fatal(err)
 	}
 	paused := time.Now()
 	var wg sync.WaitGroup
 	wg.Go(func() { publishVersions(t, a, 50, 2, new(atomic.Int64)) })
-	eventually(t, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		if time.Since(paused) < oldest+oldest/2 {
 			return errors.New("the outage is too short")
 		}
@@ -351,7 +352,7 @@ func deleteTopic(t *testing.T, c *kafka.Cluster, topic string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		if _, err := c.Partitions(t.Context(), topic); err == nil {
 			return fmt.Errorf("topic %s is there still", topic)
 		}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +18,9 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 
+	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/kafka"
+	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 const relayed = "kubecdc.prod"
@@ -63,17 +64,6 @@ type relayProcess struct {
 
 	mu    sync.Mutex
 	lines []relayLine
-}
-
-func buildAgent(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "kubecdc")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./cmd/agent")
-	build.Dir = filepath.Join("..", "..")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the agent: %v\n%s", err, out)
-	}
-	return path
 }
 
 func startRelay(t *testing.T, binary string, args ...string) *relayProcess {
@@ -175,13 +165,13 @@ func TestRelayGoesOnBehindItsGroup(t *testing.T) {
 				ms = append(ms, relayEvent("object.updated", fmt.Sprintf("web-%d", o), v))
 			}
 		}
-		eventually(t, func() error { return writer.WriteMessages(t.Context(), ms...) })
+		wait.Eventually(t, time.Minute, func() error { return writer.WriteMessages(t.Context(), ms...) })
 	}
 	// everywhere writes an event about the stream to each partition, as the agent does.
 	everywhere := func(typ string, rv int) {
 		t.Helper()
 		for p := range partitions {
-			eventually(t, func() error {
+			wait.Eventually(t, time.Minute, func() error {
 				conn, err := kafkago.DialLeader(t.Context(), "tcp", c.Brokers()[0], relayed, p)
 				if err != nil {
 					return err
@@ -192,14 +182,14 @@ func TestRelayGoesOnBehindItsGroup(t *testing.T) {
 			})
 		}
 	}
-	binary := buildAgent(t)
+	binary := build.Agent(t)
 	args := []string{"--bus", "kafka://" + strings.Join(c.Brokers(), ",") + "/" + relayed, "--to", "stdout:", "--name", "audit", "--start", "beginning"}
 
 	everywhere("snapshot.started", 1)
 	write(1, versions/2)
 	everywhere("snapshot.completed", versions)
 	first := startRelay(t, binary, args...)
-	eventually(t, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		if n := len(first.objects()); n < objects*(versions/2-1) {
 			return fmt.Errorf("%d events of objects", n)
 		}
@@ -234,7 +224,7 @@ func TestRelayGoesOnBehindItsGroup(t *testing.T) {
 		}
 		return nil
 	}
-	eventually(t, want)
+	wait.Eventually(t, time.Minute, want)
 	second.checkOrder(t)
 	second.end(syscall.SIGTERM) // it saves how far it has come
 
@@ -253,7 +243,7 @@ func TestRelayGoesOnBehindItsGroup(t *testing.T) {
 	}
 	write(versions, versions+1)
 	third := startRelay(t, binary, args...)
-	eventually(t, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		if n := len(third.objects()); n < objects {
 			return fmt.Errorf("%d events of objects", n)
 		}
@@ -282,10 +272,10 @@ func TestRelayBeginsLive(t *testing.T) {
 		}
 	}
 	put(1)
-	binary := buildAgent(t)
+	binary := build.Agent(t)
 	args := []string{"--bus", "kafka://" + c.Brokers()[0] + "/" + relayed, "--to", "stdout:", "--name", "live"}
 	first := startRelay(t, binary, args...)
-	eventually(t, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		cmd := exec.CommandContext(t.Context(), binary, "relay", "status", "--bus", args[1], "--name", "live", "-o", "json")
 		if out, err := cmd.Output(); err != nil || !bytes.Contains(out, []byte(`"position": 1`)) {
 			return fmt.Errorf("%s %w", out, err)
@@ -295,7 +285,7 @@ func TestRelayBeginsLive(t *testing.T) {
 	first.end(os.Kill)
 	put(2)
 	second := startRelay(t, binary, args...)
-	eventually(t, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		if len(second.got()) == 0 {
 			return io.ErrNoProgress
 		}

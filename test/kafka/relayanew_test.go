@@ -15,10 +15,13 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
 
+	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/kafka"
+	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 // relayLog is what a relay logs.
@@ -95,7 +98,7 @@ func TestRelayOfATopicThatIsMadeAnew(t *testing.T) {
 		for rv := from; rv < to; rv++ {
 			ms = append(ms, relayEvent("object.updated", "web", rv))
 		}
-		eventually(t, func() error {
+		wait.Eventually(t, time.Minute, func() error {
 			conn, err := kafkago.DialLeader(t.Context(), "tcp", c.Brokers()[0], relayed, partition)
 			if err != nil {
 				return err
@@ -107,7 +110,7 @@ func TestRelayOfATopicThatIsMadeAnew(t *testing.T) {
 	}
 	delivered := func(p *relayProcess, from, to int) {
 		t.Helper()
-		eventually(t, func() error {
+		wait.Eventually(t, time.Minute, func() error {
 			ids := p.objects()
 			for rv := from; rv < to; rv++ {
 				if !ids[fmt.Sprint("configmaps/web/", rv)] {
@@ -117,7 +120,7 @@ func TestRelayOfATopicThatIsMadeAnew(t *testing.T) {
 			return nil
 		})
 	}
-	binary := buildAgent(t)
+	binary := build.Agent(t)
 	file := filepath.Join(t.TempDir(), "kubecdc.yaml")
 	if err := os.WriteFile(file, fmt.Appendf(nil, `apiVersion: kubecdc.dev/v1
 cluster: prod
@@ -135,7 +138,7 @@ relay: [{name: audit, start: beginning, to: {stdout: {}}}]
 	delivered(first, 0, 10)
 	client := &kafkago.Client{Addr: kafkago.TCP(c.Brokers()...), Transport: new(kafkago.Transport)}
 	t.Cleanup(client.Transport.(*kafkago.Transport).CloseIdleConnections)
-	eventually(t, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		res, err := client.OffsetFetch(t.Context(), &kafkago.OffsetFetchRequest{GroupID: "kubecdc-relay-audit", Topics: map[string][]int{relayed: {0, 1}}})
 		if err != nil {
 			return err
@@ -151,10 +154,10 @@ relay: [{name: audit, start: beginning, to: {stdout: {}}}]
 	if _, err := client.DeleteTopics(t.Context(), &kafkago.DeleteTopicsRequest{Topics: []string{relayed}}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error { return c.CreateTopic(t.Context(), relayed, partitions, nil) })
+	wait.Eventually(t, time.Minute, func() error { return c.CreateTopic(t.Context(), relayed, partitions, nil) })
 	put(0, 10, 13)
 	delivered(first, 10, 13)
-	eventually(t, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		if first.stderr.begunAnew(1) == 0 {
 			return errors.New("the log does not say that partition 1 has been begun anew")
 		}
@@ -162,7 +165,7 @@ relay: [{name: audit, start: beginning, to: {stdout: {}}}]
 	})
 	// The offset of a partition in which nothing happens must not come back, though the relay looks after its cursor every 10 s.
 	var begun float64
-	eventually(t, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		saved, err := first.cursorSaved(t)
 		begun = cmp.Or(begun, saved)
 		if err == nil && saved < begun+15 {

@@ -20,6 +20,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/test/kafka"
+	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 // agent is a publisher as the agent has it, with its log.
@@ -235,7 +236,7 @@ func TestSecurity(t *testing.T) {
 				defer cancel()
 				acked := make(chan error, 1)
 				go func() { acked <- a.publish(ctx, eventName(name)) }()
-				eventually(t, func() error {
+				wait.Eventually(t, time.Minute, func() error {
 					ready := a.Ready()
 					if ready == nil {
 						t.Fatal("ready, with a wrong secret")
@@ -261,7 +262,7 @@ func TestSecurity(t *testing.T) {
 				if err := <-acked; err != nil {
 					t.Fatal(err)
 				}
-				eventually(t, a.Ready)
+				wait.Eventually(t, time.Minute, a.Ready)
 			})
 		}
 	})

@@ -27,6 +27,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/test/controlplane"
 	"github.com/kubecdc/kubecdc/test/kubelet"
+	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 const namespace = "kubelet"
@@ -88,30 +89,11 @@ func newWorld(t *testing.T) *world {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		_, err := w.client.CoreV1().ServiceAccounts(namespace).Get(t.Context(), "default", metav1.GetOptions{})
 		return err
 	})
 	return w
-}
-
-func eventually(t *testing.T, cond func() error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := cond()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatal(err)
-		case <-tick.C:
-		}
-	}
 }
 
 // create a Pod that runs the script.
@@ -142,7 +124,7 @@ func (w *world) create(t *testing.T, name, script string, change func(*corev1.Po
 func (w *world) phase(t *testing.T, name string, want corev1.PodPhase) *corev1.Pod {
 	t.Helper()
 	var pod *corev1.Pod
-	eventually(t, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		var err error
 		if pod, err = w.client.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{}); err == nil && pod.Status.Phase != want {
 			err = fmt.Errorf("pod %s is %s: %s\n%s", name, pod.Status.Phase, pod.Status.Message, w.Log(namespace, name))
@@ -183,7 +165,7 @@ ls -A /`, nil)
 	}
 
 	w.create(t, "root", "true", func(p *corev1.Pod) { *p.Spec.SecurityContext.RunAsUser = 0 })
-	eventually(t, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		if err := w.Errors(); err == nil || !strings.Contains(err.Error(), "runAsNonRoot") {
 			return fmt.Errorf("a root user with runAsNonRoot: %w", err)
 		}
@@ -261,7 +243,7 @@ func testReady(t *testing.T, w *world) {
 	if err := w.Signal(namespace, "ready", syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		p, err := w.client.CoreV1().Pods(namespace).Get(t.Context(), "ready", metav1.GetOptions{})
 		if err == nil && (len(p.Status.ContainerStatuses) == 0 || p.Status.ContainerStatuses[0].RestartCount != 1) {
 			err = fmt.Errorf("status %+v", p.Status.ContainerStatuses)
@@ -287,7 +269,7 @@ func testEnds(t *testing.T, w *world) {
 		if err := w.client.CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &grace}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, func() error {
+		wait.Eventually(t, time.Minute, func() error {
 			_, err := w.client.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
 				return nil

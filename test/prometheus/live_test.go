@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/test/prometheus"
+	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 // patience is for how long something may take, on a machine that is slow and busy besides.
@@ -115,7 +116,7 @@ func loseHistory(t *testing.T, w *world) {
 	}
 	alerts(t, w, "KubecdcAbsent", "KubecdcDown")
 	var now int64
-	eventually(t, patience, func() error { // the load goes on: there is something to lose
+	wait.Eventually(t, patience, func() error { // the load goes on: there is something to lose
 		if now, err = w.cluster.Revision(t.Context()); err != nil {
 			return err
 		}
@@ -169,7 +170,7 @@ func forbid(t *testing.T, w *world) {
 func everyPanelHasData(t *testing.T, w *world) {
 	d := readDashboard(t)
 	chosen := map[string]string{}
-	eventually(t, time.Minute, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		for _, v := range d.Templating.List {
 			if v.Type != "query" {
 				continue
@@ -192,7 +193,7 @@ func everyPanelHasData(t *testing.T, w *world) {
 		"Configuration reloads": 0,
 	}
 	queries := 0
-	eventually(t, patience, func() error {
+	wait.Eventually(t, patience, func() error {
 		var wrong []error
 		queries = 0
 		for _, p := range d.Panels {
@@ -329,7 +330,7 @@ func everyMetricIsThere(t *testing.T, w *world) {
 
 // rulesAreEvaluated sees that Prometheus takes each rule.
 func rulesAreEvaluated(t *testing.T, w *world) {
-	eventually(t, time.Minute, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		rules, err := w.Rules(t.Context())
 		if err != nil {
 			return err
@@ -350,7 +351,7 @@ func rulesAreEvaluated(t *testing.T, w *world) {
 // that looks back for minutes has then in mind for as long.
 func nothingAlerts(t *testing.T, w *world) {
 	calm := 0 // looks in a row
-	eventually(t, 4*time.Minute, func() error {
+	wait.Eventually(t, 4*time.Minute, func() error {
 		all, err := w.Alerts(t.Context())
 		if err != nil {
 			return err
@@ -388,7 +389,7 @@ func names(t *testing.T, w *world) []string {
 // alerts waits until the alerts are pending or firing; for how long each is pending, the rule unit tests see to.
 func alerts(t *testing.T, w *world, want ...string) {
 	t.Helper()
-	eventually(t, patience, func() error {
+	wait.Eventually(t, patience, func() error {
 		got := names(t, w)
 		for _, name := range want {
 			if !slices.Contains(got, name) {
@@ -402,7 +403,7 @@ func alerts(t *testing.T, w *world, want ...string) {
 // passes waits until none of the alerts is pending or firing.
 func passes(t *testing.T, w *world, alerts ...string) {
 	t.Helper()
-	eventually(t, patience, func() error {
+	wait.Eventually(t, patience, func() error {
 		got := names(t, w)
 		for _, name := range alerts {
 			if slices.Contains(got, name) {

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -22,9 +21,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/controlplane"
 	"github.com/kubecdc/kubecdc/test/process"
 	"github.com/kubecdc/kubecdc/test/prometheus"
+	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 // Labels of the agents' target, as a monitor of the Prometheus operator gives them.
@@ -82,13 +83,13 @@ func newWorld(t *testing.T) *world {
 	if w.client, err = dynamic.NewForConfig(cluster.Config(controlplane.Admin)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		_, err := w.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Get(t.Context(), "kube-system", metav1.GetOptions{})
 		return err
 	})
 	w.bind(t)
 	w.permit(t, "*")
-	binary := buildAgent(t)
+	binary := build.Agent(t)
 	o := prometheus.Options{Scrape: []prometheus.Scrape{{Job: job, Labels: map[string]string{"namespace": namespace}}}}
 	for range 2 {
 		a := w.newAgent(t, binary)
@@ -103,7 +104,7 @@ func newWorld(t *testing.T) *world {
 	w.Server = prometheus.Start(t, o)
 	w.startAgents(t)
 	for _, a := range w.agents {
-		eventually(t, time.Minute, func() error { return a.ready(t.Context()) })
+		wait.Eventually(t, time.Minute, func() error { return a.ready(t.Context()) })
 	}
 	return w
 }
@@ -214,22 +215,6 @@ func newReceiver(t *testing.T) *receiver {
 	}))
 	t.Cleanup(r.Close)
 	return r
-}
-
-// buildAgent is the path of the agent's binary.
-func buildAgent(t *testing.T) string {
-	t.Helper()
-	if path := os.Getenv("KUBECDC_E2E_AGENT"); path != "" {
-		return path
-	}
-	path := filepath.Join(t.TempDir(), "kubecdc")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./cmd/agent")
-	cmd.Dir = filepath.Join("..", "..")
-	cmd.Env = append(os.Environ(), "GOWORK=off")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the agent: %v\n%s", err, out)
-	}
-	return path
 }
 
 func (w *world) newAgent(t *testing.T, binary string) *agent {
@@ -368,26 +353,6 @@ func (w *world) load(ctx context.Context) error {
 			written = true
 		} else {
 			last = err
-		}
-	}
-}
-
-// eventually polls until done returns nil, and fails the test when it has not after d.
-func eventually(t *testing.T, d time.Duration, done func() error) {
-	t.Helper()
-	timeout := time.NewTimer(d)
-	defer timeout.Stop()
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := done()
-		if err == nil {
-			return
-		}
-		select {
-		case <-timeout.C:
-			t.Fatalf("still not so after %v: %v", d, err)
-		case <-tick.C:
 		}
 	}
 }

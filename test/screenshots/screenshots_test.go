@@ -6,22 +6,18 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubecdc/kubecdc/test/build"
 )
 
 // TestImagesAreCurrent draws every image again, with the binary as it is built now.
 func TestImagesAreCurrent(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "kubecdc")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/agent")
-	build.Dir = filepath.Join("..", "..")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the agent: %v\n%s", err, out)
-	}
+	binary := build.Agent(t)
 	for _, s := range shots() {
 		t.Run(s.file, func(t *testing.T) {
 			want, err := os.ReadFile(filepath.Join("..", "..", "docs", "images", s.file))

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/test/process"
 	"github.com/kubecdc/kubecdc/test/suite"
+	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 // asBinary makes this test binary one that has begun a suite, runs a child that writes to the temporary directory all the time, and
@@ -80,7 +81,7 @@ func TestNothingIsLeft(t *testing.T) {
 			if _, err := fmt.Fscan(stdout, &dir, &pid); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, func() error { _, err := os.Stat(filepath.Join(dir, "10", "f")); return err })
+			wait.Eventually(t, time.Minute, func() error { _, err := os.Stat(filepath.Join(dir, "10", "f")); return err })
 			switch end {
 			case "exit":
 				err = stdin.Close()
@@ -93,7 +94,7 @@ func TestNothingIsLeft(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = cmd.Wait()
-			eventually(t, func() error {
+			wait.Eventually(t, time.Minute, func() error {
 				if err := syscall.Kill(pid, 0); err == nil && !zombie(pid) {
 					return fmt.Errorf("child %d runs", pid)
 				}
@@ -115,24 +116,5 @@ func zombie(pid int) bool {
 func TestTestsRunInParallel(t *testing.T) {
 	if got := flag.Lookup("test.parallel").Value.String(); got != "7" {
 		t.Errorf("-parallel is %s, want 7", got)
-	}
-}
-
-func eventually(t *testing.T, done func() error) {
-	t.Helper()
-	timeout := time.NewTimer(time.Minute)
-	defer timeout.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := done()
-		if err == nil {
-			return
-		}
-		select {
-		case <-timeout.C:
-			t.Fatal(err)
-		case <-tick.C:
-		}
 	}
 }

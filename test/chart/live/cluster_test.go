@@ -14,6 +14,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 // TestRunCluster installs the chart as its README says, and nothing else, and sees its two agents at work: through an
@@ -27,7 +29,7 @@ func TestRunCluster(t *testing.T) {
 	pods := w.ready(t, "kubecdc-run", "agent", 2)
 	leader := n.leader(t, pods)
 	// The standby looks at the Lease each second.
-	eventually(t, 30*time.Second, func() error {
+	wait.Eventually(t, 30*time.Second, func() error {
 		status, err := n.ask(t, &pods[1-leader], "/readyz?verbose")
 		if err == nil && !strings.Contains(status, pods[leader].Name) {
 			err = fmt.Errorf("/readyz of the standby does not name the leader %s:\n%s", pods[leader].Name, status)
@@ -127,7 +129,7 @@ func TestRunWithoutRule(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := w.startNodes(t, site{})
-	eventually(t, time.Minute, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		refused, asked := w.audit.refused(t, namespace, "kubecdc")
 		if len(refused) == 0 {
 			return fmt.Errorf("%d requests, none of them refused, and the role is %v", asked, role.Rules)
@@ -149,7 +151,7 @@ func TestRunWithoutRule(t *testing.T) {
 	if err != nil || len(pods.Items) != 1 {
 		t.Fatalf("%d pods: %v", len(pods.Items), err)
 	}
-	eventually(t, time.Minute, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		if said := n.Log(namespace, pods.Items[0].Name); !strings.Contains(said, "forbidden") || !strings.Contains(said, "deployments") {
 			return fmt.Errorf("the log does not say that deployments are forbidden:\n%s", said)
 		}

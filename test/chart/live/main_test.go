@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/klog/v2"
 
+	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/chart"
 	"github.com/kubecdc/kubecdc/test/controlplane"
 )
@@ -90,7 +91,7 @@ func newWorld(ctx context.Context) (_ *world, err error) {
 		return w, err
 	}
 	say("building the agent")
-	if w.agent, err = chart.Agent(ctx, w.dir); err != nil {
+	if w.agent, err = build.AgentIn(ctx, w.dir, "CGO_ENABLED=0"); err != nil {
 		return w, err
 	}
 	say("starting a control plane")
@@ -138,26 +139,6 @@ func (w *world) stop() {
 
 // poll is how often a condition is looked at.
 const poll = 50 * time.Millisecond
-
-// eventually waits until cond returns nil and fails the test when it has not within d.
-func eventually(t testing.TB, d time.Duration, cond func() error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	defer cancel()
-	tick := time.NewTicker(poll)
-	defer tick.Stop()
-	for {
-		err := cond()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("after %s: %v", d, err)
-		case <-tick.C:
-		}
-	}
-}
 
 func ignoreExists(err error) error {
 	if apierrors.IsAlreadyExists(err) {

@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 // matrix is the files of ../values.
@@ -294,7 +296,7 @@ func (w *world) createPod(ctx context.Context, namespace string, template *corev
 // someNamespace makes a restricted namespace that may be there, or still be on its way out, and stays.
 func (w *world) someNamespace(t *testing.T, name string) {
 	t.Helper()
-	eventually(t, time.Minute, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		ns, err := w.client.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
 		switch {
 		case err == nil && ns.DeletionTimestamp != nil:

@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 // TestRunNode installs the chart with an agent on each node and a companion, and follows a Pod from its creation to a node
@@ -55,7 +57,7 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 		_, err := os.Stat(n.HostPath(node, fmt.Sprintf("/var/lib/kubecdc/%s/kubecdc/checkpoint.json", namespace)))
 		if level == "privileged" && err != nil {
 			// It is saved when it has changed, every few seconds.
-			eventually(t, 30*time.Second, func() error {
+			wait.Eventually(t, 30*time.Second, func() error {
 				_, err := os.Stat(n.HostPath(node, fmt.Sprintf("/var/lib/kubecdc/%s/kubecdc/checkpoint.json", namespace)))
 				return err
 			})
@@ -87,7 +89,7 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 	if _, err := pods.Patch(t.Context(), made.Name, types.JSONPatchType, []byte(`[{"op":"remove","path":"/spec/schedulingGates"}]`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, func() error {
+	wait.Eventually(t, 30*time.Second, func() error {
 		p, err := pods.Get(t.Context(), made.Name, metav1.GetOptions{})
 		if err == nil && p.Status.Phase != corev1.PodSucceeded {
 			err = fmt.Errorf("pod is %s on %q", p.Status.Phase, p.Spec.NodeName)
@@ -108,7 +110,7 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 
 	w.mustHelm(t, "upgrade", "kubecdc", w.chart, "--namespace", namespace, "--reuse-values", "--set", "config.queue.events=5000",
 		"--wait", "--timeout", "180s")
-	eventually(t, time.Minute, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		for _, p := range w.ready(t, namespace, "node", 2) {
 			if p.Name == agents[0].Name || p.Name == agents[1].Name {
 				return fmt.Errorf("%s has outlived the upgrade so far", p.Name)

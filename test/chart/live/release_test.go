@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/discovery"
+
+	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 const defaultURL = "bus.nats.url=nats://nats.messaging:4222"
@@ -158,7 +160,7 @@ func (w *world) nothingLeft(t *testing.T, before map[string]bool, expected []str
 			strings.HasPrefix(k, "CSINode") || strings.HasSuffix(k, "/kube-root-ca.crt") ||
 			strings.HasPrefix(k, "ServiceAccount ") && strings.HasSuffix(k, "/default")
 	}
-	eventually(t, time.Minute, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		after := w.everything(t)
 		var left, missing []string
 		for k := range after {

@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 // TestRolloutThatCannotLead gives the cluster another name, with which no agent can go on from the checkpoint that there is. The update
@@ -22,7 +24,7 @@ func TestRolloutThatCannotLead(t *testing.T) {
 		"--set-json", `config.watch=[{"resources":["configmaps"]}]`, "--wait", "--timeout", "120s")
 	leader := w.ready(t, namespace, "agent", 1)[0]
 	checkpoints := w.client.CoreV1().ConfigMaps(namespace)
-	eventually(t, time.Minute, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		c, err := checkpoints.Get(t.Context(), "kubecdc-checkpoint", metav1.GetOptions{})
 		if err == nil && c.Data["checkpoint.json"] == "" {
 			err = fmt.Errorf("the checkpoint is empty: %v", c.Data)
@@ -32,7 +34,7 @@ func TestRolloutThatCannotLead(t *testing.T) {
 
 	w.mustHelm(t, "upgrade", "kubecdc", w.chart, "--namespace", namespace, "--reuse-values", "--set", "config.cluster=renamed")
 	var next corev1.Pod
-	eventually(t, time.Minute, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		pods, err := w.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=agent"})
 		if err != nil {
 			return err

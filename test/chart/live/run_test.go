@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubecdc/kubecdc/test/kubelet"
+	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 const (
@@ -149,7 +150,7 @@ func (w *world) image(name string) (kubelet.Image, error) {
 func (w *world) ready(t *testing.T, namespace, component string, count int) []corev1.Pod {
 	t.Helper()
 	var pods []corev1.Pod
-	eventually(t, time.Minute, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		list, err := w.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=" + component})
 		if err != nil {
 			return err
@@ -200,7 +201,7 @@ func (n *nodes) ask(t *testing.T, pod *corev1.Pod, path string) (string, error) 
 func (n *nodes) leader(t *testing.T, pods []corev1.Pod) int {
 	t.Helper()
 	leader := -1
-	eventually(t, 30*time.Second, func() error {
+	wait.Eventually(t, 30*time.Second, func() error {
 		leader = -1
 		for i := range pods {
 			text, err := n.ask(t, &pods[i], "/readyz?verbose")
