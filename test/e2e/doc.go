@@ -44,16 +44,25 @@
 // goroutines that read its output, a stream reader is one goroutine. All end with the test that started them; the
 // control plane that tests share ends with TestMain. Processes are ended by the handle they were started with.
 //
+// # Tiers and sizes
+//
+// With -short, only the tests of make check run: those that do not call slow. size says how large a test is: few in that tier
+// and under the race detector, many with KUBECDC_E2E_LONG, else what shows the point. A test that mostly waits, or has a control
+// plane of its own, runs in parallel with others. Those that measure memory, or whose agents observe all namespaces of the shared
+// control plane, run alone: they call no t.Parallel.
+//
 // # Environment
 //
 //	KUBECDC_E2E_RACE=1      builds the agent with the race detector
 //	KUBECDC_E2E_AGENT=path  takes this binary instead of building one
+//	KUBECDC_E2E_LONG=1      takes the sizes of make test-long, leaves out each rule of what kubecdc rbac prints, and includes the
+//	                        tests that take minutes
 //	FAULTS=n                is how many faults TestFaults has (12), and includes the tests that take minutes
 //	RECREATIONS=n           is how often the stream, and the topic, is deleted and created again under load (2)
 //	FAILOVERS=n             is how often TestFailover takes the lead from an agent in each way (2)
 //	SELECTIONS=n            is how many configurations TestSelection draws (5)
 //	SELECTION_SEED=n        is the seed of the first of them (1); each further one has the next
-//	FAULT_SEED=n            draws the same faults as the run that printed it
+//	FAULT_SEED=n            draws the same faults as the run that printed it; 1 with -short, else the time
 //	MEMORY=n                has TestMemory stop the bus for n seconds, with its largest loads
 //	KUBECDC_KAFKA=require   fails the tests of Kafka where no broker can be had; skip: skips them everywhere
 //	NODES=n                 is how many brokers the tests of Kafka have (1)

@@ -40,6 +40,28 @@ func notRacing(t *testing.T) {
 	}
 }
 
+// slow skips, under -short, a test that is not in the fast tier.
+func slow(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("not in the fast tier: it runs without -short")
+	}
+}
+
+// long tells that the sizes are those of make test-long.
+func long() bool { return os.Getenv("KUBECDC_E2E_LONG") == "1" }
+
+// size is how large a test is: few in the fast tier and under the race detector, many in make test-long, enough otherwise.
+func size[N int | int64 | uint64](few, enough, many N) N {
+	switch {
+	case testing.Short() || racing():
+		return few
+	case long():
+		return many
+	}
+	return enough
+}
+
 // manyAtATime lets more tests run at a time than there are processors, unless somebody has said how many: those that may mostly
 // wait, for a Lease that ends.
 func manyAtATime() {
