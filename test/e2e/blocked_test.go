@@ -23,6 +23,9 @@ import (
 // mostGrowth is by how much a blocked bus may make the agent grow, and the API server beyond what it would have grown by.
 const mostGrowth = 64 << 20
 
+// blockedSize is how large an object of TestBlockedBus is: few updates are then more than mostGrowth.
+const blockedSize = 16 << 10
+
 // meter samples the resident memory of processes.
 type meter struct {
 	mu    sync.Mutex
@@ -134,12 +137,12 @@ func TestBlockedBus(t *testing.T) {
 		block   func(*testing.T, *bus)
 		unblock func(*testing.T, *bus)
 	}{
-		{"stopped", 25_000, false, func(t *testing.T, b *bus) { b.freeze(t) }, func(t *testing.T, b *bus) { b.thaw(t) }},
-		{"killed", 15_000, true, func(_ *testing.T, b *bus) { b.kill() }, func(t *testing.T, b *bus) { b.start(t) }},
+		{"stopped", size(3_000, 7_500, 25_000), false, func(t *testing.T, b *bus) { b.freeze(t) }, func(t *testing.T, b *bus) { b.thaw(t) }},
+		{"killed", size(2_000, 5_000, 15_000), true, func(_ *testing.T, b *bus) { b.kill() }, func(t *testing.T, b *bus) { b.start(t) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if testing.Short() {
-				tc.updates = 2_000
+			if tc.name == "killed" {
+				slow(t)
 			}
 			blockedBus(t, tc.updates, tc.random, tc.block, tc.unblock)
 		})
@@ -155,12 +158,12 @@ func blockedBus(t *testing.T, updates int, random bool, block, unblock func(*tes
 	resources := []string{"configmaps", "events"}
 	p := startPlane(t, controlplane.Options{APIServers: servers, NoControllerManager: true})
 	p.newNamespace(t, namespace)
-	l := &load{api: p.api, namespace: namespace, objects: 500, size: 5 << 10, random: random}
+	l := &load{api: p.api, namespace: namespace, objects: 300, size: blockedSize, random: random}
 	l.create(t)
 
 	bus := startBusProcess(t)
 	extra := ""
-	if testing.Short() { // Few updates need a small queue to be blocked by.
+	if updates < 5_000 { // Few updates need a small queue to be blocked by.
 		extra = "queue: {events: 256}"
 	}
 	a := startAgent(t, p, agentConfig{Bus: bus, Kubeconfig: kubeconfigOf(t, p, observed), Extra: extra, Watch: `
@@ -220,6 +223,8 @@ func blockedBus(t *testing.T, updates int, random bool, block, unblock func(*tes
 // TestHistoryLostWhileBlocked has the history go while the bus is blocked. What happened in between may be lost, but the
 // agent has to say so, and to lead every object to the state that it is in.
 func TestHistoryLostWhileBlocked(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	notRacing(t)
 	const (
 		namespace = "lost"
@@ -264,7 +269,7 @@ func TestHistoryLostWhileBlocked(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel() // Most of it is waiting, and each has a control plane of its own.
+			t.Parallel() // Each has a control plane of its own.
 			p := startPlane(t, tc.opts)
 			p.newNamespace(t, namespace)
 			for _, prefix := range []string{"updated", "deleted", "replaced", "left"} {
