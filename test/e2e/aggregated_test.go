@@ -120,6 +120,8 @@ func (x *annex) away(t *testing.T, what, refusal string, leave, comeBack func(e 
 // the agent is not there either. That they are away deletes nothing; what changed meanwhile is told, and where history is lost, a gap
 // says so. What the two know themselves is the truth.
 func TestAggregated(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	p := startPlane(t, controlplane.Options{NoControllerManager: true})
 	p.newNamespace(t, extensionNamespace)
 	if _, err := p.api.create(t.Context(), collection("services", extensionNamespace), obj{
@@ -136,7 +138,7 @@ func TestAggregated(t *testing.T) {
 		e.start(t)
 		e.register(t)
 	}
-	apples := newKind(p, "apples")
+	apples := newKind(p, "annex", "apples")
 	if err := apples.define(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +146,7 @@ func TestAggregated(t *testing.T) {
 	x.agent = startAgent(t, p, agentConfig{
 		Bus: bus, Watch: fmt.Sprintf("  - resources: [configmaps]\n    namespaces: [%s]\n"+
 			"  - resources: [events.events.k8s.io]\n"+
-			"  - resources: [\"*.%s\", \"*.%s\", \"*.%s\"]", extensionNamespace, exact.group, plain.group, churnGroup),
+			"  - resources: [\"*.%s\", \"*.%s\", \"*.%s\"]", extensionNamespace, exact.group, plain.group, apples.group),
 	})
 	x.agent.ready(t)
 	x.stream = readStream(t, bus, p.reader())

@@ -78,10 +78,11 @@ func unstripped(obj map[string]any) []string {
 // digestOf strips obj and digests the rest.
 func digestOf(obj map[string]any) digest {
 	strip(obj)
-	if version, _ := obj["apiVersion"].(string); strings.HasPrefix(version, churnGroup+"/") {
+	version, _ := obj["apiVersion"].(string)
+	if group, _, _ := strings.Cut(version, "/"); strings.HasSuffix(group, "."+churnGroup) {
 		// Etcd has each object in the version that was stored when it was written, the agent reads all in one.
 		obj = maps.Clone(obj)
-		obj["apiVersion"] = churnGroup
+		obj["apiVersion"] = group
 	}
 	canonical, err := json.Marshal(obj) // Sorts the members.
 	if err != nil {

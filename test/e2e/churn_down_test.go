@@ -11,8 +11,10 @@ import (
 // TestGoneWhileDown deletes a definition while no agent runs. Nobody can tell any more what became of the objects: the next agent says
 // so, and that there is nothing, so that whoever has them drops them. Another one of that name begins with its birth.
 func TestGoneWhileDown(t *testing.T) {
-	p := churnPlane(t)
-	k := newKind(p, "pears")
+	slow(t)
+	t.Parallel()
+	p := churnPlane(t, barePlane(t))
+	k := newKind(p, "gone", "pears")
 	if err := k.define(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +30,7 @@ func TestGoneWhileDown(t *testing.T) {
 	create("two")
 	bus := startBus(t)
 	config := agentConfig{
-		Bus: bus, Watch: churnWatch, Checkpoint: fmt.Sprintf("{file: {path: %q}}", filepath.Join(t.TempDir(), "checkpoint.json")),
+		Bus: bus, Watch: churnWatch("gone"), Checkpoint: fmt.Sprintf("{file: {path: %q}}", filepath.Join(t.TempDir(), "checkpoint.json")),
 	}
 	a := startAgent(t, p, config)
 	s := readStream(t, bus, p.reader())

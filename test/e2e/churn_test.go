@@ -12,27 +12,28 @@ import (
 	"github.com/kubecdc/kubecdc/test/controlplane"
 )
 
-// churnPlane is a control plane without others who write, and with the namespaces of the churners.
-func churnPlane(t *testing.T) *plane {
+// churnPlane gives a control plane the namespaces of the churners.
+func churnPlane(t *testing.T, p *plane) *plane {
 	t.Helper()
-	p := startPlane(t, controlplane.Options{NoControllerManager: true})
 	p.newNamespace(t, "churn-a")
 	p.newNamespace(t, "churn-b")
 	return p
 }
 
-const churnWatch = `  - resources: ["*.` + churnGroup + `"]`
+func churnWatch(test string) string { return `  - resources: ["*.` + churnGroupOf(test) + `"]` }
 
 // TestBirth defines a resource while the agent watches: its first objects are created, not read, also the one that is gone
 // before the agent can have listed it, and nothing is a gap.
 func TestBirth(t *testing.T) {
-	p := churnPlane(t)
+	slow(t)
+	t.Parallel()
+	p := churnPlane(t, barePlane(t))
 	bus := startBus(t)
-	a := startAgent(t, p, agentConfig{Bus: bus, Watch: churnWatch})
+	a := startAgent(t, p, agentConfig{Bus: bus, Watch: churnWatch("birth")})
 	a.ready(t)
 	s := readStream(t, bus, p.reader())
 
-	k := newKind(p, "apples")
+	k := newKind(p, "birth", "apples")
 	for round := range 2 { // And once more under the same name.
 		if err := k.define(t.Context()); err != nil {
 			t.Fatal(err)
@@ -98,16 +99,19 @@ func TestBirth(t *testing.T) {
 	}
 }
 
-// TestChurn has fifty custom resources defined, changed, deleted and defined again under writers that never rest, and compares
+// TestChurn has many custom resources defined, changed, deleted and defined again under writers that never rest, and compares
 // the stream with etcd's history.
 func TestChurn(t *testing.T) {
-	const resources, before, rounds, atOnce = 50, 5, 2, 8
-	hasty := func(n int) bool { return n%5 == 3 }    // Deleted right behind a change.
-	renewed := func(n int) bool { return n%10 == 4 } // Served in another version: as behind a restart, objects may be read again.
-	p := churnPlane(t)
+	slow(t)
+	t.Parallel()
+	const before, rounds, atOnce = 5, 2, 8
+	resources := size(20, 20, 50)
+	hasty := func(n int) bool { return n%5 == 3 }                                      // Deleted right behind a change.
+	renewed := func(n int) bool { return n%10 == 4 }                                   // Served in another version: as behind a restart, objects may be read again.
+	p := churnPlane(t, startPlane(t, controlplane.Options{NoControllerManager: true})) // It keeps the API server busy.
 	var kinds []*kind
 	for n := range resources {
-		kinds = append(kinds, newKind(p, fmt.Sprintf("things%02d", n)))
+		kinds = append(kinds, newKind(p, "many", fmt.Sprintf("things%02d", n)))
 	}
 	old := kinds[:before] // There before the agent.
 	for _, k := range old {
@@ -121,7 +125,7 @@ func TestChurn(t *testing.T) {
 		})
 	}
 	bus := startBus(t)
-	a := startAgent(t, p, agentConfig{Bus: bus, Watch: churnWatch})
+	a := startAgent(t, p, agentConfig{Bus: bus, Watch: churnWatch("many")})
 	s := readStream(t, bus, p.reader())
 	s.completed(t, old[0].resource())
 	a.ready(t)

@@ -15,7 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// churnGroup is the group of the resources that come and go. Of its objects apiVersion does not count (digestOf).
+// churnGroup is the end of the groups of the resources that come and go: each test has one of its own, so that they can share a
+// control plane. Of their objects apiVersion does not count (digestOf).
 const churnGroup = "churn.e2e.kubecdc.dev"
 
 const crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -25,8 +26,8 @@ const churnPatience = 3 * time.Minute
 
 // kind is one custom resource that comes and goes.
 type kind struct {
-	plane  *plane
-	plural string
+	plane         *plane
+	plural, group string
 	// version is the one that is written to.
 	version atomic.Pointer[string]
 
@@ -35,18 +36,21 @@ type kind struct {
 	established []time.Time // When it was seen to be.
 }
 
-func newKind(p *plane, plural string) *kind {
-	k := &kind{plane: p, plural: plural}
+// newKind is of the group of a test.
+func newKind(p *plane, test, plural string) *kind {
+	k := &kind{plane: p, plural: plural, group: churnGroupOf(test)}
 	k.writes("v1")
 	return k
 }
 
+func churnGroupOf(test string) string { return test + "." + churnGroup }
+
 func (k *kind) writes(version string) { k.version.Store(&version) }
 
-func (k *kind) resource() string { return k.plural + "." + churnGroup }
+func (k *kind) resource() string { return k.plural + "." + k.group }
 
 func (k *kind) collection(namespace string) string {
-	return "/apis/" + churnGroup + "/" + *k.version.Load() + "/namespaces/" + namespace + "/" + k.plural
+	return "/apis/" + k.group + "/" + *k.version.Load() + "/namespaces/" + namespace + "/" + k.plural
 }
 
 // version is one of a definition.
@@ -64,7 +68,7 @@ func (k *kind) define(ctx context.Context) error {
 	crd := obj{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": obj{"name": k.resource()},
 		"spec": obj{
-			"group": churnGroup, "scope": "Namespaced",
+			"group": k.group, "scope": "Namespaced",
 			"names":    obj{"plural": k.plural, "singular": k.plural + "x", "kind": "K" + k.plural, "listKind": "K" + k.plural + "List"},
 			"versions": []obj{crdVersion("v1", true, true)},
 		},
@@ -179,7 +183,7 @@ type churner struct {
 func (c *churner) object(name string) obj {
 	c.n++
 	return obj{
-		"apiVersion": churnGroup + "/" + *c.version.Load(), "kind": "K" + c.plural, "metadata": obj{"name": name, "labels": obj{"n": fmt.Sprint(c.n)}},
+		"apiVersion": c.group + "/" + *c.version.Load(), "kind": "K" + c.plural, "metadata": obj{"name": name, "labels": obj{"n": fmt.Sprint(c.n)}},
 		"spec": obj{"n": c.n, "text": fmt.Sprintf("%d \"quoted\" é %x", c.n, c.rng.Uint64())},
 	}
 }

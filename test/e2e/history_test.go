@@ -33,7 +33,7 @@ type history struct {
 
 	mu       sync.Mutex
 	versions map[string]map[objectKey][]*version // By resource.
-	counts   map[string]int                      // Of versions and deletions, by resource.
+	counts   map[string]map[string]int           // Of versions and deletions, by resource and namespace.
 	latest   uint64                              // The last revision with a change of these resources.
 	reached  uint64                              // The last revision seen.
 	err      error
@@ -46,7 +46,7 @@ func openHistory(endpoint string) (*history, error) {
 	if err != nil {
 		return nil, fmt.Errorf("etcd client: %w", err)
 	}
-	return &history{client: client, versions: make(map[string]map[objectKey][]*version), counts: make(map[string]int)}, nil
+	return &history{client: client, versions: make(map[string]map[objectKey][]*version), counts: make(map[string]map[string]int)}, nil
 }
 
 // run follows etcd until ctx ends.
@@ -104,9 +104,10 @@ func (h *history) add(ev *clientv3.Event) error {
 	}
 	if h.versions[resource] == nil {
 		h.versions[resource] = make(map[objectKey][]*version)
+		h.counts[resource] = make(map[string]int)
 	}
 	h.versions[resource][object] = append(h.versions[resource][object], v)
-	h.counts[resource]++
+	h.counts[resource][object.Namespace]++
 	h.latest = max(h.latest, rev)
 	return nil
 }
@@ -115,10 +116,11 @@ func isDelete(ev *clientv3.Event) bool { return ev.Type == clientv3.EventTypeDel
 
 // resourceOf is the resource and the object of a key of etcd, "" where the tests do not look at it.
 func resourceOf(key string) (string, objectKey) {
-	if rest, ok := strings.CutPrefix(key, "/registry/"+churnGroup+"/"); ok {
+	group, rest, _ := strings.Cut(strings.TrimPrefix(key, "/registry/"), "/")
+	if strings.HasSuffix(group, "."+churnGroup) {
 		plural, rest, _ := strings.Cut(rest, "/")
 		namespace, name, _ := strings.Cut(rest, "/")
-		resource := plural + "." + churnGroup
+		resource := plural + "." + group
 		return resource, objectKey{Resource: resource, Namespace: namespace, Name: name}
 	}
 	for prefix, resource := range prefixes {
@@ -135,7 +137,7 @@ func resourceOf(key string) (string, objectKey) {
 
 // etcdKey is the opposite of resourceOf.
 func etcdKey(key objectKey) string {
-	if plural, group := key.split(); group == churnGroup {
+	if plural, group := key.split(); strings.HasSuffix(group, "."+churnGroup) {
 		return "/registry/" + group + "/" + plural + "/" + key.Namespace + "/" + key.Name
 	}
 	for prefix, resource := range prefixes {
@@ -198,7 +200,20 @@ func (h *history) count(resources ...string) int {
 	defer h.mu.Unlock()
 	n := 0
 	for _, resource := range resources {
-		n += h.counts[resource]
+		for _, count := range h.counts[resource] {
+			n += count
+		}
+	}
+	return n
+}
+
+// countIn is count for one namespace, where other tests write to others.
+func (h *history) countIn(namespace string, resources ...string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := 0
+	for _, resource := range resources {
+		n += h.counts[resource][namespace]
 	}
 	return n
 }

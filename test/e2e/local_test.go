@@ -21,8 +21,6 @@ import (
 	"github.com/creack/pty"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/kubecdc/kubecdc/test/controlplane"
 )
 
 // home is where somebody is at home who has a kubeconfig and nothing else.
@@ -189,6 +187,7 @@ func (p *plane) newConfigMap(t testing.TB, namespace, name string) {
 // TestWithoutConfiguration walks with somebody who has a kubeconfig and types `kubecdc run`, while something else has the
 // port that NATS clients try.
 func TestWithoutConfiguration(t *testing.T) {
+	slow(t)
 	p := sharedPlane(t)
 	// Should it be taken already, the better.
 	if l, err := net.Listen("tcp", "127.0.0.1:4222"); err == nil {
@@ -238,6 +237,7 @@ func TestWithoutConfiguration(t *testing.T) {
 
 // TestKilledAgentKeepsRecords kills an agent, its JetStream with it, while it works. What a consumer has got stays.
 func TestKilledAgentKeepsRecords(t *testing.T) {
+	slow(t)
 	p := sharedPlane(t)
 	const namespace = "local-kill"
 	p.newNamespace(t, namespace)
@@ -270,8 +270,10 @@ func TestKilledAgentKeepsRecords(t *testing.T) {
 
 // TestTwoClustersDoNotMix runs agents of two clusters for one person.
 func TestTwoClustersDoNotMix(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	one := sharedPlane(t)
-	other := startPlane(t, controlplane.Options{NoControllerManager: true})
+	other := barePlane(t)
 	h := newHome(t)
 	a, b := h.run(t, one), h.run(t, other)
 	if a.dir == b.dir || a.url == b.url {
@@ -365,6 +367,7 @@ func interrupt(t testing.TB, typed io.Writer) {
 
 // TestAtATerminal is a session: what one reads, what one can do next, and Ctrl-C.
 func TestAtATerminal(t *testing.T) {
+	slow(t)
 	p := sharedPlane(t)
 	proc, screen, typed := newHome(t).atTerminal(t, p)
 	shows(t, screen, `(?ms)^\d\d:\d\d:\d\d kubecdc starts .*server_address=127\.0\.0\.1:`)
@@ -386,6 +389,7 @@ func TestAtATerminal(t *testing.T) {
 
 // TestASecondInterruptEndsAtOnce has a bus that is gone when the queue is to be drained.
 func TestASecondInterruptEndsAtOnce(t *testing.T) {
+	slow(t)
 	p := sharedPlane(t)
 	bus := startBusProcess(t)
 	proc, screen, typed := newHome(t).atTerminal(t, p, "--bus", bus.URL, "--grace", "1h")
@@ -404,6 +408,7 @@ func TestASecondInterruptEndsAtOnce(t *testing.T) {
 
 // TestABusThatIsAwayAtTheStart is waited for: what is read meanwhile is sent when it comes, and no history is lost by it.
 func TestABusThatIsAwayAtTheStart(t *testing.T) {
+	slow(t)
 	p := sharedPlane(t)
 	bus := startBusProcess(t)
 	bus.kill()

@@ -10,14 +10,14 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/kubecdc/kubecdc/test/controlplane"
 )
 
 // TestNamespacesAllowed has an agent whose rules take namespaces by a pattern, or all, and which may read ConfigMaps in two of three of
 // them and Secrets in one; one more comes, with its RoleBinding, and one goes. What is allowed is on the bus, and nothing else.
 func TestNamespacesAllowed(t *testing.T) {
-	p := startPlane(t, controlplane.Options{NoControllerManager: true})
+	slow(t)
+	t.Parallel()
+	p := barePlane(t)
 	p.newNamespace(t, "tenants")
 	for name, patterns := range map[string]string{"glob": `["glob-*"]`, "all": "[]"} {
 		t.Run(name, func(t *testing.T) { testNamespacesAllowed(t, p, name, patterns) })

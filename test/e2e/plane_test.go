@@ -100,31 +100,52 @@ func startPlane(t testing.TB, opts controlplane.Options) *plane {
 	return p
 }
 
-// shared is the control plane of the tests that need nothing special. Each has namespaces of its own there.
-var shared struct {
-	sync.Mutex
-	*plane
-	err error
+// sharedCluster is a control plane of several tests. Each has namespaces of its own there.
+type sharedCluster struct {
+	opts controlplane.Options
+
+	mu    sync.Mutex
+	plane *plane
+	err   error
 }
+
+var (
+	// shared is for tests that need nothing special.
+	shared sharedCluster
+	// bare is without others who write.
+	bare = sharedCluster{opts: controlplane.Options{NoControllerManager: true}}
+)
 
 func sharedPlane(t testing.TB) *plane {
 	t.Helper()
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.plane == nil && shared.err == nil {
-		shared.plane, shared.err = newPlane(context.WithoutCancel(t.Context()), controlplane.Options{})
+	return shared.get(t)
+}
+
+func barePlane(t testing.TB) *plane {
+	t.Helper()
+	return bare.get(t)
+}
+
+func (s *sharedCluster) get(t testing.TB) *plane {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.plane == nil && s.err == nil {
+		s.plane, s.err = newPlane(context.WithoutCancel(t.Context()), s.opts)
 	}
-	if shared.err != nil {
-		t.Fatalf("shared control plane: %v", shared.err)
+	if s.err != nil {
+		t.Fatalf("shared control plane: %v", s.err)
 	}
-	return shared.plane
+	return s.plane
 }
 
 func stopShared() {
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.plane != nil {
-		shared.plane.stop()
+	for _, s := range []*sharedCluster{&shared, &bare} {
+		s.mu.Lock()
+		if s.plane != nil {
+			s.plane.stop()
+		}
+		s.mu.Unlock()
 	}
 }
 
