@@ -13,6 +13,7 @@ import (
 // TestLeaderPausedBriefly stops a leader for less than its Lease lasts, also so long that it may not write any more before it
 // has renewed it: it leads on, and no other ever does.
 func TestLeaderPausedBriefly(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	e := newElection(t, sharedPlane(t), "failover-brief")
 	e.timing = ", leaseDuration: 20s, renewDeadline: 3s, retryPeriod: 1s"
@@ -39,30 +40,39 @@ func TestLeaderPausedBriefly(t *testing.T) {
 // take the Lease meanwhile: a leader alone stops writing, and leads on when the API server is back. With a standby either
 // may lead then.
 func TestLeaderSurvivesAPIServers(t *testing.T) {
+	slow(t)
 	notRacing(t)
 	t.Parallel()
 	p := startPlane(t, controlplane.Options{NoControllerManager: true})
-	for _, n := range []int{1, 2} {
-		t.Run(fmt.Sprint("agents ", n), func(t *testing.T) {
-			e := newElection(t, p, fmt.Sprint("failover-server-", n))
-			e.begin(t, n)
-			first := e.leader(t)
-			for _, away := range []time.Duration{3 * time.Second, 15 * time.Second} {
-				e.pause(t, time.Second, 2*time.Second)
-				gone := time.Now()
-				e.StopAPIServer(0)
-				pass(t.Context(), away)
-				e.startServer(t, 0)
-				e.away = max(e.away, time.Since(gone))
-				e.led(t, n)
-				e.told(t)
-			}
-			for i := range e.losses { // It may have gone again while somebody looked for what had happened meanwhile.
-				e.losses[i].Final = true
-			}
-			told, terms := e.judgeTerms(t, fmt.Sprint("API server away, agents: ", n))
-			if n == 1 && (len(terms) != 1 || first.ended()) {
-				t.Errorf("%d leaders, the first has ended %t; want the one, and that it goes on", len(terms), first.ended())
+	elections := make([]*election, 2) // Of one agent and of two, which lose the API server at the same moments.
+	first := make([]*candidate, 2)
+	for i := range elections {
+		elections[i] = newElection(t, p, fmt.Sprint("failover-server-", i+1))
+		elections[i].begin(t, i+1)
+		first[i] = elections[i].leader(t)
+	}
+	for _, away := range []time.Duration{3 * time.Second, 15 * time.Second} {
+		elections[0].pause(t, time.Second, 2*time.Second)
+		gone := time.Now()
+		p.StopAPIServer(0)
+		pass(t.Context(), away)
+		if err := p.StartAPIServer(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		// It may have gone again while somebody looked for what had happened meanwhile.
+		lost := loss{Rev: p.now(t), Final: true}
+		for i, e := range elections {
+			e.away = max(e.away, time.Since(gone))
+			e.losses = append(e.losses, lost)
+			e.led(t, i+1)
+			e.told(t)
+		}
+	}
+	for i, e := range elections {
+		t.Run(fmt.Sprint("agents ", i+1), func(t *testing.T) {
+			told, terms := e.judgeTerms(t, fmt.Sprint("API server away, agents: ", i+1))
+			if i == 0 && (len(terms) != 1 || first[i].ended()) {
+				t.Errorf("%d leaders, the first has ended %t; want the one, and that it goes on", len(terms), first[i].ended())
 			}
 			if told.Duplicates != 0 && len(terms) == 1 {
 				t.Errorf("%d duplicates of the one leader", told.Duplicates)
@@ -102,6 +112,7 @@ func (e *election) led(t testing.TB, n int) {
 // TestLeaseDeleted has somebody delete the Lease: while an agent leads, and when none does. A new Lease knows nothing of the
 // leaders before: the epoch goes on from the checkpoint.
 func TestLeaseDeleted(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	e := newElection(t, sharedPlane(t), "failover-deleted")
 	e.begin(t, 2)
@@ -146,6 +157,7 @@ func TestLeaseDeleted(t *testing.T) {
 // TestStandbyAway takes the API server from a standby for longer than the Lease lasts: it does not take that for a leader that
 // is gone, and stands by again.
 func TestStandbyAway(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	e := newElection(t, sharedPlane(t), "failover-away")
 	e.begin(t, 2)
