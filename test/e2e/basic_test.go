@@ -51,11 +51,15 @@ func (p *plane) changeConfigMaps(t testing.TB, namespace, prefix string, n int) 
 	}
 }
 
+// TestSnapshotThenLive shows what each snapshot mode sends first, and that every change behind it follows.
 func TestSnapshotThenLive(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	const objects = 10
 	p := sharedPlane(t)
 	for _, mode := range []string{"initial", "always", "never"} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			namespace := "snapshot-" + mode
 			p.newNamespace(t, namespace)
 			p.makeConfigMaps(t, namespace, "old", objects)
@@ -93,7 +97,9 @@ func TestSnapshotThenLive(t *testing.T) {
 	}
 }
 
+// TestNamespaces shows that namespaces by name, by pattern and by exclusion take what they say, and nothing else.
 func TestNamespaces(t *testing.T) {
+	slow(t)
 	p := sharedPlane(t)
 	for _, tc := range []struct {
 		name, namespaces string
@@ -155,6 +161,7 @@ func TestNamespaces(t *testing.T) {
 
 // TestForbiddenResourceIsIsolated has an agent that may read ConfigMaps and not Secrets, until it may.
 func TestForbiddenResourceIsIsolated(t *testing.T) {
+	slow(t)
 	const namespace = "forbidden"
 	p := sharedPlane(t)
 	p.newNamespace(t, namespace)
@@ -226,6 +233,8 @@ func TestForbiddenResourceIsIsolated(t *testing.T) {
 // TestSIGTERMDrains stops the agent while the bus does not answer, and lets the bus go on at the same moment: what the
 // agent has observed by then has to get there.
 func TestSIGTERMDrains(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	const (
 		namespace = "sigterm"
 		objects   = 300
@@ -278,6 +287,8 @@ func TestSIGTERMDrains(t *testing.T) {
 // TestSIGTERMInFullFlight stops the agent while writers write. Where it stops is its own affair, but what is on the bus
 // has no holes: of each object everything up to some version, and nothing behind it.
 func TestSIGTERMInFullFlight(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	const namespace = "sigterm-flight"
 	p := sharedPlane(t)
 	p.newNamespace(t, namespace)
@@ -288,8 +299,8 @@ func TestSIGTERMInFullFlight(t *testing.T) {
 `})
 	s := readStream(t, bus, p.reader())
 	v := viewOf(s.completed(t, "configmaps"))
-	count := p.history.count("configmaps")
-	written := func() int { return p.history.count("configmaps") - count }
+	count := p.history.countIn(namespace, "configmaps")
+	written := func() int { return p.history.countIn(namespace, "configmaps") - count }
 	var stopped atomic.Bool
 	ws := &writers{api: p.api, done: func() bool {
 		return written() >= 2_000 || stopped.Load() && written() >= 1_200
@@ -349,6 +360,8 @@ func TestSIGTERMInFullFlight(t *testing.T) {
 
 // TestStdoutBus reads the records from the agent's stdout.
 func TestStdoutBus(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	const namespace = "stdout"
 	p := sharedPlane(t)
 	p.newNamespace(t, namespace)

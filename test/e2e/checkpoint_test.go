@@ -7,12 +7,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kubecdc/kubecdc/test/controlplane"
 )
 
 // TestQuietAgent has an agent watch the namespace in which it keeps its own checkpoint. It may not feed on itself.
 func TestQuietAgent(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	const namespace, own = "quiet", "own-checkpoint"
-	p := sharedPlane(t)
+	p := startPlane(t, controlplane.Options{NoControllerManager: true}) // Nobody else changes ConfigMaps: no bookmark moves on.
 	s := stageOn(t, p, luck())
 	s.newNamespace(t, namespace)
 	s.makeMany(t, namespace, "old", 10)
@@ -63,6 +67,8 @@ func TestQuietAgent(t *testing.T) {
 
 // TestCheckpoint damages the checkpoint, takes one of another cluster, and loses it.
 func TestCheckpoint(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	const namespace, objects = "checkpoint", 50
 	s := resumeStage(t, namespace, objects, agentConfig{})
 	s.stream.completed(t, "configmaps")

@@ -9,6 +9,8 @@ import (
 
 // TestTruthCluster has the leader of a JetStream of three nodes step down again and again.
 func TestTruthCluster(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	b := startBusCluster(t)
 	conn := b.connect(t)
 	var steps atomic.Int64

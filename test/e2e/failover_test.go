@@ -207,10 +207,13 @@ func (f *failoverTold) tell(t testing.TB) {
 //	FAILOVERS=20 go test -v -run TestFailover -parallel 1 ./e2e
 func TestFailover(t *testing.T) {
 	t.Parallel()
-	rounds := int(number(t, "FAILOVERS", 2))
+	rounds := int(number(t, "FAILOVERS", size[uint64](1, 2, 2)))
 	p := sharedPlane(t)
 	for _, f := range leaderFaults() {
 		t.Run(f.name, func(t *testing.T) {
+			if f.name != "killed" {
+				slow(t)
+			}
 			t.Parallel() // It mostly waits.
 			e := newElection(t, p, "failover-"+f.name)
 			e.begin(t, 2)
@@ -238,6 +241,7 @@ func TestFailover(t *testing.T) {
 
 // TestFailoverOfThree kills the leader of three, and the next one as soon as it writes: a second standby is as good.
 func TestFailoverOfThree(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	e := newElection(t, sharedPlane(t), "failover-three")
 	e.unlease(t) // As before the first start of all.

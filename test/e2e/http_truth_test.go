@@ -10,6 +10,8 @@ import (
 
 // TestHTTPTruth sends to a receiver that answers with every kind of refusal that passes, hangs, and cuts connections.
 func TestHTTPTruth(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	p := sharedPlane(t)
 	for _, tc := range []struct {
 		name, more, event string
@@ -20,6 +22,7 @@ func TestHTTPTruth(t *testing.T) {
 		{"batched", "timeout: 2s, batch: 64", "", "application/cloudevents-batch+json"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			h := startReceiver(t, nil)
 			h.more = tc.more
 			run := &busTruth{

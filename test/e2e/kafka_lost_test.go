@@ -14,6 +14,7 @@ import (
 // TestKafkaLostResponse loses answers of the broker after it has stored the batch. Whoever sends a batch again then has to
 // send it so that the broker knows it.
 func TestKafkaLostResponse(t *testing.T) {
+	slow(t)
 	lost := &lostResponses{rng: rand.New(rand.NewPCG(11, 11)), seen: make(map[[sha256.Size]byte]bool)}
 	k := startKafka(t, kafka.Options{
 		Nodes: kafkaNodes(t),

@@ -10,6 +10,7 @@ import (
 
 // TestKafkaTruth kills the leader of a partition again and again. With NODES=1 that is the only broker, which comes back.
 func TestKafkaTruth(t *testing.T) {
+	slow(t)
 	kafka.Require(t)
 	for _, tc := range []struct{ name, event string }{
 		{"structured", ""},

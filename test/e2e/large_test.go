@@ -133,12 +133,11 @@ func (a *agent) givenUp(t testing.TB) map[string]float64 {
 
 // TestLarge sends objects of up to 900 KiB over buses that take much less, with each way to do so.
 func TestLarge(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	p := sharedPlane(t)
 	const limit = 128 << 10
-	steps := 160
-	if testing.Short() {
-		steps = 60
-	}
+	steps := size(60, 60, 160)
 	small := func(t *testing.T) *bus {
 		o := busOptions(server.RANDOM_PORT, t.TempDir())
 		// The event and what the agent leaves for headers.
@@ -211,6 +210,7 @@ func TestLarge(t *testing.T) {
 
 // TestKafkaLarge is TestLarge for a topic whose limit is lower than events are large.
 func TestKafkaLarge(t *testing.T) {
+	slow(t)
 	kafka.Require(t)
 	p := sharedPlane(t)
 	const limit = 128 << 10
@@ -220,10 +220,7 @@ func TestKafkaLarge(t *testing.T) {
 		k.settings = fmt.Sprintf("max.message.bytes: %q", fmt.Sprint(limit+64<<10))
 		return k
 	}
-	steps := 160
-	if testing.Short() {
-		steps = 60
-	}
+	steps := size(60, 60, 160)
 	t.Run("directory", func(t *testing.T) {
 		run := &largeRun{Steps: steps, busTruth: busTruth{
 			To: start(t), Namespace: "large-kafka", Reader: &reader{Whole: readClaim},

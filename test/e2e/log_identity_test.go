@@ -211,6 +211,8 @@ func (w *logWorld) judgeLog(s *stream, records []record, until uint64) logVerdic
 //
 //	RECREATIONS=50 go test -v -run 'TestStreamIsRecreated|TestTopicIsRecreated' ./e2e
 func TestStreamIsRecreated(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	b := startBus(t)
 	w := beginLogWorld(t, b, "stream-recreated", "")
 	js, err := jetstream.New(b.connect(t))
@@ -236,6 +238,7 @@ func TestStreamIsRecreated(t *testing.T) {
 
 // TestTopicIsRecreated has an operator delete the topic under load and create it again, again and again.
 func TestTopicIsRecreated(t *testing.T) {
+	slow(t)
 	k := startKafka(t, kafka.Options{Nodes: kafkaNodes(t)})
 	w := beginLogWorld(t, k, "topic-recreated", "")
 	k.read(t, w.reader()).completed(t, busResources...)
@@ -304,8 +307,11 @@ func (w *logWorld) between(t *testing.T, crash bool, do func()) {
 
 // TestStreamIsRecreatedWhileDown deletes the stream between two runs.
 func TestStreamIsRecreatedWhileDown(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	for name, crash := range map[string]bool{"stopped": false, "killed": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			b := startBus(t)
 			w := beginLogWorld(t, b, "stream-down-"+name, "")
 			js, err := jetstream.New(b.connect(t))
@@ -337,6 +343,8 @@ func (a *agent) savedLogs(t *testing.T) {
 
 // TestStreamIsRestored has the server of the stream come back with an older copy of its files, so with the same time of creation.
 func TestStreamIsRestored(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	b := startBusProcess(t)
 	w := beginLogWorld(t, b, "stream-restored", "")
 	s := b.read(t, w.reader())
@@ -382,6 +390,7 @@ func TestStreamIsRestored(t *testing.T) {
 
 // TestKafkaIsExchanged has another Kafka cluster answer at the same address, as after a disaster.
 func TestKafkaIsExchanged(t *testing.T) {
+	slow(t)
 	kafka.Require(t)
 	f := startForwarder(t)
 	at := func(backend *string) func(int, kafka.Listener, string) (string, error) {

@@ -48,6 +48,7 @@ type stoppable struct {
 //
 // The API server is the stand-in of the benchmarks: etcd would need gigabytes for this history.
 func TestMemory(t *testing.T) {
+	slow(t)
 	if runtime.GOOS != "linux" {
 		t.Skip("memory is read from /proc")
 	}

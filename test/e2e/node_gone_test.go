@@ -37,6 +37,7 @@ func (f *fleet) remove(t *testing.T, pod string) {
 // TestNodeIsGone has a node go with its agent, and its Node deleted later, as it happens when a machine dies: what is left of it is
 // deleted while no agent of its own looks on. The companion tells of it, and of the Node's deletion.
 func TestNodeIsGone(t *testing.T) {
+	slow(t)
 	p := sharedPlane(t)
 	f := startFleet(t, p, "gone", 3)
 	s := readStream(t, f.bus, p.reader())

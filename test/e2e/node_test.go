@@ -297,14 +297,12 @@ func (w *podWriter) step(ctx context.Context) error {
 	}
 }
 
-// TestNodes has an agent on each of 50 simulated nodes and their companion observe Pods that are made, bound, changed, moved
+// TestNodes has an agent on each of many simulated nodes and their companion observe Pods that are made, bound, changed, moved
 // and deleted under load, while agents are killed and restarted. What all of them say together is each version of each Pod
 // once, and each binding as the word of two.
 func TestNodes(t *testing.T) {
-	nodes, revisions := 50, 5_000
-	if testing.Short() {
-		nodes, revisions = 12, 1_200
-	}
+	slow(t)
+	nodes, revisions := size(12, 16, 50), size(1_200, 2_000, 5_000)
 	p := sharedPlane(t)
 	began := time.Now()
 	f := startFleet(t, p, "fleet", nodes)

@@ -186,6 +186,7 @@ func TestOracleSeesEachFault(t *testing.T) {
 	}
 }
 
+// TestOracleSeesSubjectAndHeader falsifies a record's subject and its header: the reader has to notice each.
 func TestOracleSeesSubjectAndHeader(t *testing.T) {
 	w := newFakeWorld(t, 50)
 	v := w.view(10)

@@ -17,9 +17,12 @@ const poisoned = "poisoned"
 // TestPoisoned has something on the way to the bus cut each connection over which events of one object come. They end in the
 // dead letters, and all others get through.
 func TestPoisoned(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	p := sharedPlane(t)
 	for _, name := range []string{"nats", "http"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			run := &busTruth{Namespace: "poisoned-" + name, Revisions: revisions(1_000), Letters: true}
 			switch name {
 			case "nats":
@@ -43,6 +46,7 @@ func TestPoisoned(t *testing.T) {
 
 // TestKafkaPoisoned is TestPoisoned for Kafka. The way to the dead letters leads over the same connections.
 func TestKafkaPoisoned(t *testing.T) {
+	slow(t)
 	name := []byte(`"name":"` + poisoned + `"`)
 	cut := func() proxy.Filter {
 		up := &frames{each: func(frame []byte) bool {

@@ -13,6 +13,7 @@ import (
 // TestShippedConfiguration runs the agent with configs/kubecdc.yaml, on other ports, and subscribes with a plain NATS client
 // to the subject that README subscribes to.
 func TestShippedConfiguration(t *testing.T) {
+	slow(t)
 	p := sharedPlane(t)
 	root := filepath.Join("..", "..")
 	config, err := os.ReadFile(filepath.Join(root, "configs", "kubecdc.yaml"))

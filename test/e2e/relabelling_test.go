@@ -85,10 +85,9 @@ func (r *relabeller) step(ctx context.Context) error {
 // TestRelabelling has objects enter and leave a label selector that the API server applies. Its watch says no more than
 // ADDED and DELETED; which of created, entered, left and deleted it was is for the agent to find out.
 func TestRelabelling(t *testing.T) {
-	relabels, objects := int64(3_000), 200
-	if testing.Short() {
-		relabels, objects = 300, 40
-	}
+	slow(t)
+	t.Parallel()
+	relabels, objects := size[int64](300, 1_200, 3_000), size(40, 100, 200)
 	const (
 		namespace = "relabelling"
 		writing   = 5
@@ -107,6 +106,7 @@ func TestRelabelling(t *testing.T) {
 	bus := startBus(t)
 	startAgent(t, p, agentConfig{Bus: bus, Watch: `
   - resources: [configmaps]
+    namespaces: [relabelling]
     labelSelector: team=payments
 `})
 	s := readStream(t, bus, p.reader())

@@ -12,6 +12,7 @@ import (
 // it and goes on standing by. When it leads, it goes on where the leader has left what both select, reads what is new, and says
 // farewell of what it does not select.
 func TestReloadOfAStandby(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	e := newElection(t, sharedPlane(t), "reload-standby")
 	for i := range 3 {

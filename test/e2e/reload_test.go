@@ -61,10 +61,7 @@ func (r *reloaded) applied(ctx context.Context, n int) error {
 // TestReload changes the selection twice while writers write. Of what stays, each revision is on the bus once; what is added is
 // read; what is taken away is said farewell.
 func TestReload(t *testing.T) {
-	revisions := 2_000
-	if testing.Short() {
-		revisions = 1_000
-	}
+	revisions := size(1_000, 1_500, 2_000)
 	stay := []string{"configmaps", widgets}
 	selection := func(more string) string {
 		// The same objects, by other rules: which rule takes them is no change of what is observed.

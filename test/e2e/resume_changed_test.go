@@ -74,6 +74,8 @@ func (p *plane) makeWidgets(t testing.TB, namespace, text string, n int) {
 // TestDefinitionChanged changes the CRD of what is observed, and deletes it and makes it again, with the agent running and
 // down.
 func TestDefinitionChanged(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	const namespace = "definition"
 	s := stageOn(t, startPlane(t, controlplane.Options{NoControllerManager: true}), luck())
 	s.newNamespace(t, namespace)
@@ -153,6 +155,8 @@ func TestDefinitionChanged(t *testing.T) {
 
 // TestServedVersionChanged has a resource be served in another version than the one that the checkpoint is of.
 func TestServedVersionChanged(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	const namespace = "served"
 	p := startPlane(t, controlplane.Options{NoControllerManager: true})
 	p.removeWidgets(t)
@@ -227,6 +231,8 @@ func TestServedVersionChanged(t *testing.T) {
 // TestSelectionChanged starts an agent with another selection than before: what is newly selected is read, what no longer is
 // has left.
 func TestSelectionChanged(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	const namespace = "selection"
 	p := sharedPlane(t)
 	for _, tc := range []struct {
@@ -247,6 +253,7 @@ func TestSelectionChanged(t *testing.T) {
 		{"another namespace", "{ns}", "[default]", nil, []string{"search-0", "search-1", "payments-0", "payments-1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			ns := namespace + "-" + strings.ReplaceAll(tc.name, " ", "-")
 			s := stageOn(t, p, luck())
 			s.newNamespace(t, ns)

@@ -11,10 +11,13 @@ import (
 
 // TestAPIServers restarts the only API server, and then one of two, and has one lag behind.
 func TestAPIServers(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	const namespace, objects = "servers", 300
 	watch := agentConfig{Watch: watchConfigMaps(namespace)}
-	t.Run("only one", func(t *testing.T) {
-		for _, down := range []bool{false, true} {
+	for _, down := range []bool{false, true} {
+		t.Run(fmt.Sprint("only one, agent down ", down), func(t *testing.T) {
+			t.Parallel() // It mostly waits, and has a control plane of its own.
 			s := newStage(t, 1, luck())
 			s.newNamespace(t, namespace)
 			s.makeMany(t, namespace, "old", objects)
@@ -43,9 +46,10 @@ func TestAPIServers(t *testing.T) {
 					down, n, got.Gaps, got.InGaps, brief)
 			}
 			t.Logf("agent down %t: %d records, %d inferred, %d duplicates", down, got.Records, got.Inferred, got.Duplicates)
-		}
-	})
+		})
+	}
 	t.Run("one of two", func(t *testing.T) {
+		t.Parallel()
 		s := newStage(t, 2, luck())
 		s.newNamespace(t, namespace)
 		s.makeMany(t, namespace, "old", objects)
@@ -83,6 +87,7 @@ func TestAPIServers(t *testing.T) {
 
 // TestCompactedWhileDown takes the history from an agent that is down: all of it, and between two pages of its list.
 func TestCompactedWhileDown(t *testing.T) {
+	t.Parallel()
 	const namespace, objects = "compacted", 1_200
 	begin := func(t *testing.T, opts controlplane.Options) *stage {
 		opts.NoControllerManager = true
@@ -95,6 +100,7 @@ func TestCompactedWhileDown(t *testing.T) {
 	}
 	// Without a watch cache, the API server forgets when etcd does.
 	t.Run("all", func(t *testing.T) {
+		t.Parallel()
 		s := begin(t, controlplane.Options{Uncached: []string{"configmaps"}})
 		s.stopAgent(t)
 		from := s.now(t)
@@ -120,6 +126,7 @@ func TestCompactedWhileDown(t *testing.T) {
 		s.rewrite(t, namespace, "old-1", "last")
 	})
 	t.Run("between pages", func(t *testing.T) {
+		t.Parallel()
 		s := begin(t, controlplane.Options{Uncached: []string{"configmaps"}})
 		gaps := 0
 		for i := range 6 {
@@ -149,6 +156,8 @@ func TestCompactedWhileDown(t *testing.T) {
 // TestBlackholedWatch swallows what the API server sends, for longer than any of its bookmarks takes. Nobody closes the
 // connection: the agent has to find out by itself.
 func TestBlackholedWatch(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	onlyLong(t, "three minutes")
 	const namespace = "blackholed"
 	s := resumeStage(t, namespace, 20, agentConfig{})

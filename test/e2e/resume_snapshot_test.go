@@ -12,11 +12,13 @@ import (
 
 // TestKilledInsideSnapshot kills the agent again and again while it takes its first snapshot.
 func TestKilledInsideSnapshot(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	const namespace, objects = "killed-inside", 3_000
 	s := stageOn(t, sharedPlane(t), luck())
 	s.newNamespace(t, namespace)
 	s.makeMany(t, namespace, "old", objects)
-	s.busProxy.Delay(20 * time.Millisecond)
+	s.busProxy.Delay(60 * time.Millisecond)
 	s.begin(t, agentConfig{Watch: watchConfigMaps(namespace), Extra: "queue: {events: 64}"})
 	s.stream.started(t, "configmaps")
 	for i := range 3 {
@@ -54,6 +56,8 @@ func TestKilledInsideSnapshot(t *testing.T) {
 
 // TestSnapshotOnDemand asks for snapshots, by the command and by snapshot.every, while objects change.
 func TestSnapshotOnDemand(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	const namespace, objects = "on-demand", 600
 	s := resumeStage(t, namespace, objects, agentConfig{})
 	s.stream.completed(t, "configmaps")
@@ -109,6 +113,8 @@ func (a *agent) snapshot(t testing.TB, resource, namespace string) []string {
 
 // TestSnapshotEvery has snapshots come by themselves, at the least distance that can be configured.
 func TestSnapshotEvery(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	onlyLong(t, "three minutes")
 	const namespace, objects = "every", 300
 	s := resumeStage(t, namespace, objects, agentConfig{Snapshot: "initial, every: 1m"})

@@ -118,21 +118,19 @@ func (s *stage) change(t testing.TB, namespace string, n int) {
 // onlyLong skips what takes too long for make test.
 func onlyLong(t testing.TB, took string) {
 	t.Helper()
-	if os.Getenv("FAULTS") == "" {
+	if os.Getenv("FAULTS") == "" && !long() {
 		t.Skipf("takes %s: part of make test-faults", took)
 	}
 }
 
 // TestRestart ends the agent and starts it again, first with no change meanwhile, then with a hundred.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	const (
 		namespace = "restart"
 		changes   = 100
 	)
-	objects := 10_000
-	if testing.Short() {
-		objects = 2_000
-	}
+	objects := size(1_500, 3_000, 10_000)
 	s := resumeStage(t, namespace, objects, agentConfig{})
 	s.stream.completed(t, "configmaps")
 	for _, how := range []struct {
@@ -187,6 +185,8 @@ func TestRestart(t *testing.T) {
 
 // TestReplacedWhileDown has an object go and another of its name come while the agent is down: a deletion and a creation.
 func TestReplacedWhileDown(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	const namespace = "replaced"
 	s := resumeStage(t, namespace, 5, agentConfig{})
 	s.stream.completed(t, "configmaps")

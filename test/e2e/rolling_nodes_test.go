@@ -37,6 +37,7 @@ func (w *writer) boundPods(node string) func(context.Context) error {
 // TestRollingUpdateOfNodes exchanges the agents of a DaemonSet, one node after the other, while the pods on the nodes change:
 // SIGTERM, and then a new process with the same file as its checkpoint. Nothing is lost, and nothing is there twice.
 func TestRollingUpdateOfNodes(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	const namespace, rounds = "rolling-nodes", 2
 	s := &stage{plane: sharedPlane(t), rng: luck(), bus: startBusProcess(t), window: shortWindow}

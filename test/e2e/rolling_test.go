@@ -17,6 +17,7 @@ func (c *candidate) update(t testing.TB) {
 // TestRollingUpdate exchanges the agents of a Deployment under load: with maxSurge 1 the new one stands by until the old one
 // has released the Lease, with Recreate it is started when the old one is gone. Nothing is lost, and nothing is there twice.
 func TestRollingUpdate(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	const rounds = 3
 	for _, how := range []struct {

@@ -16,6 +16,8 @@ import (
 // TestRotation replaces authority and certificates of both sides while records are on their way, with a new authority that
 // does not know the one before, and cuts all connections.
 func TestRotation(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	p := sharedPlane(t)
 	// rotating rotates until ctx ends; whoever is the server has to see the new certificates before the next rotation.
 	rotating := func(c *certificates, cut func()) func(context.Context) error {
@@ -41,6 +43,7 @@ func TestRotation(t *testing.T) {
 	}
 	enough := func(c *certificates) func() bool { return func() bool { return c.generation.Load() > 4 } }
 	t.Run("nats", func(t *testing.T) {
+		t.Parallel()
 		c := newCertificates(t)
 		o := busOptions(server.RANDOM_PORT, t.TempDir())
 		o.TLSConfig, o.TLSTimeout = c.config(), 5
@@ -55,6 +58,7 @@ func TestRotation(t *testing.T) {
 		t.Logf("%d generations of certificates", c.generation.Load())
 	})
 	t.Run("http", func(t *testing.T) {
+		t.Parallel()
 		c := newCertificates(t)
 		h := startReceiver(t, c.config())
 		via := runProxy(t, hostPort(h.URL))
@@ -67,6 +71,7 @@ func TestRotation(t *testing.T) {
 
 // TestKafkaRotation is TestRotation for Kafka, whose brokers take up new files when they are started again.
 func TestKafkaRotation(t *testing.T) {
+	slow(t)
 	k := startKafka(t, kafka.Options{Nodes: kafkaNodes(t), Secure: true})
 	sec := k.Security()
 	k.brokers = k.BrokersAt(kafka.MutualTLS)

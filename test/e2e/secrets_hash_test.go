@@ -15,9 +15,12 @@ import (
 // TestRedactionHash: a hash tells that a value is the same, also behind a restart, or is not. In two objects the same value has
 // two hashes, unless it is asked for. Behind a change of the key it is another one, and a stream event says so first.
 func TestRedactionHash(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	p := sharedPlane(t)
 	for _, across := range []bool{false, true} {
 		t.Run(fmt.Sprint("acrossObjects ", across), func(t *testing.T) {
+			t.Parallel()
 			namespace := fmt.Sprint("hash-", across)
 			p.newNamespace(t, namespace)
 			key := filepath.Join(t.TempDir(), "key")

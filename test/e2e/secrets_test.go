@@ -350,6 +350,7 @@ func (l *leak) settle(t *testing.T) {
 // them, and looks for the values, or a part of them, in everything that leaves the agents. So that it is known to find what is
 // there, one of them redacts nothing.
 func TestPlantedSecrets(t *testing.T) {
+	t.Parallel()
 	p := plant(t)
 	small := func() *bus { // What is large does not fit.
 		o := busOptions(server.RANDOM_PORT, t.TempDir())

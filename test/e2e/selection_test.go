@@ -18,17 +18,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubecdc/kubecdc/test/controlplane"
 )
 
 // TestSelection tells agents by configurations that are drawn what to send, has writers move objects from one rule to the other,
 // and wants just that on the bus which the rules say: derived from etcd's history by an evaluation of its own.
 func TestSelection(t *testing.T) {
-	p := sharedPlane(t)
+	t.Parallel()
+	p := startPlane(t, controlplane.Options{}) // What others write is counted, too.
 	seed := envNumber(t, "SELECTION_SEED", 1)
-	n := envNumber(t, "SELECTIONS", 5)
-	if testing.Short() && os.Getenv("SELECTIONS") == "" {
-		n = 2
-	}
+	n := envNumber(t, "SELECTIONS", size[uint64](1, 5, 5))
 	var total selectionTotals
 	for i := range n {
 		t.Run(fmt.Sprint("SELECTION_SEED=", seed+i), func(t *testing.T) {

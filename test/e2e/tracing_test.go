@@ -146,10 +146,13 @@ func parents(t *testing.T, b *bus) (byParent map[string]string, objects int) {
 // TestTracing has half of the events traced, in both content modes: each traceparent on the bus is a span at the collector,
 // and the other way round. Then the collector goes away, and nobody misses it.
 func TestTracing(t *testing.T) {
+	slow(t)
+	t.Parallel()
 	const objects = 20
 	p := sharedPlane(t)
 	for _, mode := range []string{"structured", "binary"} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			namespace := "tracing-" + mode
 			p.newNamespace(t, namespace)
 			c, bus := startTraces(t), startBus(t)

@@ -68,10 +68,10 @@ func (b *busTruth) begin(t *testing.T, p *plane) {
 // write has writers at work until there are enough revisions, and the trouble for as long.
 func (b *busTruth) write(t *testing.T, p *plane) {
 	t.Helper()
-	count := p.history.count(busResources...)
+	count := p.history.countIn(b.Namespace, busResources...)
 	var troubled atomic.Bool // The trouble is over.
 	ws := &writers{api: p.api, done: func() bool {
-		return p.history.count(busResources...)-count >= b.Revisions && (b.Enough == nil || b.Enough() || troubled.Load())
+		return p.history.countIn(b.Namespace, busResources...)-count >= b.Revisions && (b.Enough == nil || b.Enough() || troubled.Load())
 	}}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -112,10 +112,5 @@ func (b *busTruth) judge(t *testing.T, p *plane) verdict {
 	return got
 }
 
-// revisions is how many a test writes: fewer with -short.
-func revisions(n int) int {
-	if testing.Short() {
-		return n / 4
-	}
-	return n
-}
+// revisions is how many a test writes, of those of make test-long.
+func revisions(n int) int { return size(n/4, n/2, n) }

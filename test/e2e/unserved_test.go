@@ -15,6 +15,7 @@ import (
 // TestGroupIsNotServedForAWhile restarts the API server without a group that it serves itself, while the agent runs and while it does
 // not. The objects are still in etcd, so nothing may be sent about them.
 func TestGroupIsNotServedForAWhile(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	const requests = "/apis/lifecycle.k8s.io/v1alpha1/namespaces/default/evictionrequests"
 	with := []string{"--runtime-config=lifecycle.k8s.io/v1alpha1=true", "--feature-gates=EvictionRequestAPI=true", "--storage-media-type=application/json"}

@@ -78,12 +78,14 @@ func command(t testing.TB, dir, name string, args ...string) {
 // TestUpgrade replaces the agent of before with that of this tree, rolls back, and upgrades again, while writers change
 // objects. All of them use one checkpoint.
 func TestUpgrade(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	upgrade(t, &busTruth{To: startBus(t), Namespace: "upgrade"})
 }
 
 // TestKafkaUpgrade is TestUpgrade with Kafka.
 func TestKafkaUpgrade(t *testing.T) {
+	slow(t)
 	kafka.Require(t)
 	upgrade(t, &busTruth{To: startKafka(t, kafka.Options{Nodes: kafkaNodes(t)}), Namespace: "upgrade-kafka"})
 }
@@ -193,6 +195,7 @@ func oneHistory(t testing.TB, records []record) {
 // TestUpgradeElected does what a rolling update of a Deployment does: the agent of this tree stands by until that of before releases the
 // Lease, and the other way round. The checkpoint is in a ConfigMap.
 func TestUpgradeElected(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	e := newElection(t, sharedPlane(t), "upgrade-elected")
 	before := agentBefore(t)
