@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/kubecdc/kubecdc/test/controlplane"
 )
 
 // reloaded is an agent whose selection is changed while it runs, as a kubelet changes the files of a ConfigMap: a symlink is
@@ -61,13 +63,15 @@ func (r *reloaded) applied(ctx context.Context, n int) error {
 // TestReload changes the selection twice while writers write. Of what stays, each revision is on the bus once; what is added is
 // read; what is taken away is said farewell.
 func TestReload(t *testing.T) {
+	t.Parallel()
 	revisions := size(1_000, 1_500, 2_000)
 	stay := []string{"configmaps", widgets}
 	selection := func(more string) string {
 		// The same objects, by other rules: which rule takes them is no change of what is observed.
 		return "  - resources: [configmaps, " + more + "]\n  - resources: [" + widgets + "]"
 	}
-	p := sharedPlane(t)
+	// Its agent observes all namespaces.
+	p := startPlane(t, controlplane.Options{NoControllerManager: true})
 	namespaces := []string{"reload-a", "reload-b"}
 	for _, ns := range namespaces {
 		p.newNamespace(t, ns)

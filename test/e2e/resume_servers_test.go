@@ -14,46 +14,49 @@ func TestAPIServers(t *testing.T) {
 	slow(t)
 	t.Parallel()
 	const namespace, objects = "servers", 300
-	watch := agentConfig{Watch: watchConfigMaps(namespace)}
-	for _, down := range []bool{false, true} {
-		t.Run(fmt.Sprint("only one, agent down ", down), func(t *testing.T) {
-			t.Parallel() // It mostly waits, and has a control plane of its own.
-			s := newStage(t, 1, luck())
+	t.Run("only one", func(t *testing.T) {
+		t.Parallel() // It mostly waits, and has a control plane of its own.
+		// Of two agents, one runs and one is down when it happens.
+		running := newStage(t, 1, luck())
+		down := stageOn(t, running.plane, luck())
+		stages := map[string]*stage{"servers-running": running, "servers-down": down}
+		for namespace, s := range stages {
 			s.newNamespace(t, namespace)
 			s.makeMany(t, namespace, "old", objects)
-			s.begin(t, watch)
+			s.begin(t, agentConfig{Watch: watchConfigMaps(namespace)})
 			s.stream.completed(t, "configmaps")
-			if down {
-				s.stopAgent(t)
-			} else {
-				s.api.Refuse(true)
-				s.api.Cut()
-			}
+		}
+		down.stopAgent(t)
+		running.api.Refuse(true)
+		running.api.Cut()
+		for namespace, s := range stages {
 			s.change(t, namespace, 40)
 			s.changeConfigMaps(t, namespace, "new", 1) // new-0, which is new: changed, deleted, made again.
-			const brief = 3
-			s.StopAPIServer(0)
-			s.startServer(t, 0)
+		}
+		const brief = 3
+		running.StopAPIServer(0)
+		running.startServer(t, 0)
+		down.losses = running.losses
+		for namespace, s := range stages {
 			s.makeConfigMaps(t, namespace, "after", 5)
-			if down {
-				s.agent.again(t)
-			} else {
-				s.api.Refuse(false)
-			}
+		}
+		down.agent.again(t)
+		running.api.Refuse(false)
+		for namespace, s := range stages {
 			got := s.judge(t, nil, "configmaps")
 			if n := len(got.Gaps); n != 1 || !got.Gaps[0].Recovered || got.Gaps[0].Reason != expired || got.InGaps != brief {
-				t.Errorf("agent down %t: %d gaps (%+v), %d records missing in them; want one, expired, recovered but for the %d of an object that came and went",
-					down, n, got.Gaps, got.InGaps, brief)
+				t.Errorf("%s: %d gaps (%+v), %d records missing in them; want one, expired, recovered but for the %d of an object that came and went",
+					namespace, n, got.Gaps, got.InGaps, brief)
 			}
-			t.Logf("agent down %t: %d records, %d inferred, %d duplicates", down, got.Records, got.Inferred, got.Duplicates)
-		})
-	}
+			t.Logf("%s: %d records, %d inferred, %d duplicates", namespace, got.Records, got.Inferred, got.Duplicates)
+		}
+	})
 	t.Run("one of two", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t, 2, luck())
 		s.newNamespace(t, namespace)
 		s.makeMany(t, namespace, "old", objects)
-		s.begin(t, watch)
+		s.begin(t, agentConfig{Watch: watchConfigMaps(namespace)})
 		s.stream.completed(t, "configmaps")
 		s.api.Prefer(1)
 		s.change(t, namespace, 20)
@@ -88,20 +91,20 @@ func TestAPIServers(t *testing.T) {
 // TestCompactedWhileDown takes the history from an agent that is down: all of it, and between two pages of its list.
 func TestCompactedWhileDown(t *testing.T) {
 	t.Parallel()
-	const namespace, objects = "compacted", 1_200
-	begin := func(t *testing.T, opts controlplane.Options) *stage {
-		opts.NoControllerManager = true
-		s := stageOn(t, startPlane(t, opts), luck())
+	const objects = 1_200
+	// Without a watch cache, the API server forgets when etcd does.
+	p := startPlane(t, controlplane.Options{NoControllerManager: true, Uncached: []string{"configmaps"}})
+	begin := func(t *testing.T, namespace string) *stage {
+		s := stageOn(t, p, luck())
 		s.newNamespace(t, namespace)
 		s.makeMany(t, namespace, "old", objects)
 		s.begin(t, agentConfig{Watch: watchConfigMaps(namespace)})
 		s.stream.completed(t, "configmaps")
 		return s
 	}
-	// Without a watch cache, the API server forgets when etcd does.
 	t.Run("all", func(t *testing.T) {
-		t.Parallel()
-		s := begin(t, controlplane.Options{Uncached: []string{"configmaps"}})
+		const namespace = "compacted"
+		s := begin(t, namespace)
 		s.stopAgent(t)
 		from := s.now(t)
 		s.change(t, namespace, 50)
@@ -126,8 +129,8 @@ func TestCompactedWhileDown(t *testing.T) {
 		s.rewrite(t, namespace, "old-1", "last")
 	})
 	t.Run("between pages", func(t *testing.T) {
-		t.Parallel()
-		s := begin(t, controlplane.Options{Uncached: []string{"configmaps"}})
+		const namespace = "compacted-between"
+		s := begin(t, namespace)
 		gaps := 0
 		for i := range 6 {
 			s.stopAgent(t)
