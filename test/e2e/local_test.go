@@ -397,6 +397,18 @@ func TestASecondInterruptEndsAtOnce(t *testing.T) {
 	bus.kill()
 	shows(t, screen, `(?s)WARN .*bus`)
 	p.newNamespace(t, "second-interrupt")
+	server := regexp.MustCompile(`server_address=(127\.0\.0\.1:\d+)`).FindStringSubmatch(screen())
+	if server == nil {
+		t.Fatal("the terminal does not show the server's address")
+	}
+	a := &agent{url: "http://" + server[1]}
+	eventually(t, time.Minute, func() error { // The namespace is observed.
+		n, err := a.metric(t.Context(), "kubecdc_queue_events")
+		if err == nil && n == 0 {
+			err = errors.New("the queue is empty")
+		}
+		return err
+	})
 	interrupt(t, typed)
 	shows(t, screen, `(?s)told again, the process ends at once.*draining the queue events=[1-9]`)
 	interrupt(t, typed)
