@@ -141,7 +141,7 @@ func TestBlockedBus(t *testing.T) {
 		block   func(*testing.T, *bus)
 		unblock func(*testing.T, *bus)
 	}{
-		{"stopped", size(4_500, 7_500, 25_000), false, func(t *testing.T, b *bus) { b.freeze(t) }, func(t *testing.T, b *bus) { b.thaw(t) }},
+		{"stopped", size(4_500, 4_500, 25_000), false, func(t *testing.T, b *bus) { b.freeze(t) }, func(t *testing.T, b *bus) { b.thaw(t) }},
 		{"killed", size(2_000, 5_000, 15_000), true, func(_ *testing.T, b *bus) { b.kill() }, func(t *testing.T, b *bus) { b.start(t) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -167,7 +167,7 @@ func blockedBus(t *testing.T, updates int, random bool, block, unblock func(*tes
 
 	bus := startBusProcess(t)
 	extra := ""
-	if updates < 5_000 { // Few updates need a small queue to be blocked by.
+	if updates < 5_000 { // Few updates need a small queue to be blocked by: what is beyond it is left to the API server.
 		extra = "queue: {events: 256}"
 	}
 	a := startAgent(t, p, agentConfig{Bus: bus, Kubeconfig: kubeconfigOf(t, p, observed), Extra: extra, Watch: `
