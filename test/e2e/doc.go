@@ -60,7 +60,7 @@
 //	FAULTS=n                is how many faults TestFaults has (12), and includes the tests that take minutes
 //	RECREATIONS=n           is how often the stream, and the topic, is deleted and created again under load (2)
 //	FAILOVERS=n             is how often TestFailover takes the lead from an agent in each way (2)
-//	SELECTIONS=n            is how many configurations TestSelection draws (5)
+//	SELECTIONS=n            is how many configurations TestSelection draws (3)
 //	SELECTION_SEED=n        is the seed of the first of them (1); each further one has the next
 //	FAULT_SEED=n            draws the same faults as the run that printed it; 1 with -short, else the time
 //	MEMORY=n                has TestMemory stop the bus for n seconds, with its largest loads

@@ -28,7 +28,7 @@ func TestSelection(t *testing.T) {
 	t.Parallel()
 	p := startPlane(t, controlplane.Options{}) // What others write is counted, too.
 	seed := envNumber(t, "SELECTION_SEED", 1)
-	n := envNumber(t, "SELECTIONS", size[uint64](1, 5, 5))
+	n := envNumber(t, "SELECTIONS", size[uint64](1, 3, 5))
 	var total selectionTotals
 	for i := range n {
 		t.Run(fmt.Sprint("SELECTION_SEED=", seed+i), func(t *testing.T) {

@@ -113,4 +113,4 @@ func (b *busTruth) judge(t *testing.T, p *plane) verdict {
 }
 
 // revisions is how many a test writes, of those of make test-long.
-func revisions(n int) int { return size(n/4, n/2, n) }
+func revisions(n int) int { return size(n/4, n/4, n) }

@@ -18,7 +18,7 @@ var truthResources = []string{
 
 // TestTruth has writers change all kinds of objects at full speed and then compares the stream with etcd's own history.
 func TestTruth(t *testing.T) {
-	revisions := size(2_000, 6_000, 20_000)
+	revisions := size(2_000, 5_000, 20_000)
 	p := sharedPlane(t)
 	namespaces := []string{"truth-a", "truth-b"}
 	for _, ns := range namespaces {
