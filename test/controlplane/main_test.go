@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/suite"
 )
 
 // asParent makes this test binary a program that starts a control plane and waits to be killed.
@@ -20,7 +21,10 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(asParent); dir != "" {
 		os.Exit(parent(context.Background(), dir))
 	}
-	goleak.VerifyTestMain(m)
+	if err := suite.Begin(1); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(suite.Tests(m.Run))
 }
 
 // parent says on stdout which processes it has started, as a JSON list of their ids.

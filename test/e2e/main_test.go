@@ -1,13 +1,14 @@
 package e2e_test
 
 import (
-	"flag"
 	"fmt"
 	"log/slog"
 	"os"
 	"testing"
 
 	"k8s.io/klog/v2"
+
+	"github.com/kubecdc/kubecdc/test/suite"
 )
 
 func TestMain(m *testing.M) {
@@ -18,14 +19,17 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	flag.Parse()
-	manyAtATime()
+	if err := suite.Begin(5); err != nil { // Tests mostly wait, for a Lease that ends.
+		panic(err)
+	}
 	// What client-go has to say about requests that end with their test is of no interest.
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
-	code := m.Run()
-	stopShared()
-	removeAgent()
-	os.Exit(code)
+	os.Exit(suite.Tests(func() int {
+		code := m.Run()
+		stopShared()
+		removeAgent()
+		return code
+	}).Run())
 }
 
 // racing tells that the agent under test has the race detector in it.
@@ -60,15 +64,4 @@ func size[N int | int64 | uint64](few, enough, many N) N {
 		return many
 	}
 	return enough
-}
-
-// manyAtATime lets more tests run at a time than there are processors, unless somebody has said how many: those that may mostly
-// wait, for a Lease that ends.
-func manyAtATime() {
-	const parallel = "test.parallel"
-	said := false
-	flag.Visit(func(f *flag.Flag) { said = said || f.Name == parallel })
-	if f := flag.Lookup(parallel); f != nil && !said {
-		_ = f.Value.Set("5") // Fails only on what is no number.
-	}
 }

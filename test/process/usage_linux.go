@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
@@ -12,6 +13,39 @@ import (
 )
 
 func endWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
+
+// AdoptOrphans makes this process the parent of those whose own parent, one of its descendants, ends.
+func AdoptOrphans() error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("adopt orphans: %w", err)
+	}
+	return nil
+}
+
+// Children returns the processes that run with this one as their parent.
+func Children() []Running {
+	var found []Running
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // The pattern is right.
+	for _, file := range stats {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // It has ended.
+		}
+		// "pid (name) state ppid ...", where a name may have any character.
+		fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+		if len(fields) < 2 || string(fields[0]) == "Z" || string(fields[1]) != strconv.Itoa(os.Getpid()) {
+			continue
+		}
+		dir := filepath.Dir(file)
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil {
+			continue
+		}
+		argv, _ := os.ReadFile(filepath.Join(dir, "cmdline")) // Empty if it has ended meanwhile.
+		found = append(found, Running{pid, string(bytes.TrimSpace(bytes.ReplaceAll(argv, []byte{0}, []byte{' '})))})
+	}
+	return found
+}
 
 // CPU is what all threads of the process have used so far, those included that have ended; to the nanosecond, where
 // /proc counts in hundredths of a second.

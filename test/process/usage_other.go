@@ -12,6 +12,12 @@ var errUnsupported = errors.New("the benchmark reads what processes cost from Li
 
 func endWithParent(*syscall.SysProcAttr) {}
 
+// AdoptOrphans does nothing here.
+func AdoptOrphans() error { return nil }
+
+// Children knows of no process here.
+func Children() []Running { return nil }
+
 // CPU is not available here.
 func CPU(int) (time.Duration, error) { return 0, errUnsupported }
 

@@ -1,5 +1,5 @@
-// Package suite prepares a test binary whose tests start processes: temporary files that no end of the binary leaves behind, and
-// tests that wait at the same time.
+// Package suite prepares a test binary whose tests start processes: temporary files that no end of the binary leaves behind,
+// tests that wait at the same time, and an error for tests that leave files or processes.
 //
 // # Goroutines
 //

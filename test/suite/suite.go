@@ -8,11 +8,16 @@ import (
 	"os/exec"
 	"strconv"
 	"syscall"
+
+	"github.com/kubecdc/kubecdc/test/process"
 )
 
 // alive is the write end of a pipe that the kernel closes when this process ends. Nothing is written to it. A variable refers to
 // it, since an os.File without a reference is closed.
 var alive *os.File //nolint:unused // Referring to the file is its use.
+
+// removerPID is that of the process that removes the directory.
+var removerPID int
 
 // remover waits for the end of its standard input, which is the end of the test binary, and removes the directory $1. Processes
 // that end at the same time may still write to it, so it tries for ten seconds.
@@ -26,11 +31,12 @@ const remover = `read -r _; i=0; until rm -rf "$1" 2>/dev/null || [ $i -ge 100 ]
 // It also raises the number of tests that run at the same time to parallel, unless the flag -parallel is given: Go's default is
 // the number of processors, but these tests mostly wait for other processes.
 func Begin(parallel int) error {
-	return errors.Join(ownTempDir(), atLeast(parallel))
+	return errors.Join(ownTempDir(), process.AdoptOrphans(), atLeast(parallel))
 }
 
 func ownTempDir() error {
-	dir, err := os.MkdirTemp("", "kubecdc-t")
+	// A short name: sockets in directories of tests have paths of at most 107 bytes.
+	dir, err := os.MkdirTemp("", "k")
 	if err == nil {
 		err = os.Chmod(dir, 0o755) // Tests run programs as other users.
 	}
@@ -47,7 +53,7 @@ func ownTempDir() error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the remover of %s: %w", dir, errors.Join(err, write.Close(), os.Remove(dir)))
 	}
-	alive = write
+	alive, removerPID = write, cmd.Process.Pid
 	return os.Setenv("TMPDIR", dir)
 }
 

@@ -33,7 +33,10 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	goleak.VerifyTestMain(m)
+	if what := os.Getenv(asTests); what != "" {
+		os.Exit(tests(what))
+	}
+	goleak.VerifyTestMain(suite.Tests(m.Run))
 }
 
 // binary prints the temporary directory and the child's process id.
