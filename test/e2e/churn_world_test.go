@@ -34,9 +34,42 @@ type kind struct {
 	// Of the goroutine that defines it.
 	defined     []uint64    // The resourceVersion of each definition as it was made.
 	established []time.Time // When it was seen to be.
+	acts        []act
 }
 
-// newKind is of the group of a test.
+// act is something that was done to a definition.
+type act struct {
+	What string // "define", "change" or "undefine"
+	From uint64 // The revision before it.
+	Gaps int    // How many gaps it explains.
+}
+
+// doing notes an act before it is done.
+func (k *kind) doing(ctx context.Context, what string) error {
+	from, err := k.plane.history.revision(ctx)
+	k.acts = append(k.acts, act{What: what, From: from})
+	return err
+}
+
+// cause returns the act that explains a gap, "" for none: the last one before the end of the gap. The API server ends watches a while
+// after an act, and twice where it deletes objects before the definition goes. So no act explains more than two gaps.
+func (k *kind) cause(g *record) string {
+	for i := len(k.acts) - 1; i >= 0; i-- {
+		a := &k.acts[i]
+		if a.From > g.To {
+			continue
+		}
+		if a.Gaps < 2 {
+			a.Gaps++
+			return a.What
+		}
+		if a.From < g.From {
+			break
+		}
+	}
+	return ""
+}
+
 func newKind(p *plane, test, plural string) *kind {
 	k := &kind{plane: p, plural: plural, group: churnGroupOf(test)}
 	k.writes("v1")
@@ -65,6 +98,9 @@ func crdVersion(name string, served, storage bool) obj {
 
 // define makes the definition and waits until it is established.
 func (k *kind) define(ctx context.Context) error {
+	if err := k.doing(ctx, "define"); err != nil {
+		return err
+	}
 	crd := obj{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": obj{"name": k.resource()},
 		"spec": obj{
@@ -112,6 +148,9 @@ func (k *kind) define(ctx context.Context) error {
 
 // change gives the definition other versions.
 func (k *kind) change(ctx context.Context, versions ...obj) error {
+	if err := k.doing(ctx, "change"); err != nil {
+		return err
+	}
 	_, err := k.plane.api.mergePatch(ctx, crds+"/"+k.resource(), obj{"spec": obj{"versions": versions}})
 	if err != nil {
 		return fmt.Errorf("change %s: %w", k.plural, err)
@@ -161,6 +200,9 @@ func (k *kind) unserved(ctx context.Context) error {
 
 // undefine deletes the definition and waits until it is gone, and all objects with it.
 func (k *kind) undefine(ctx context.Context) error {
+	if err := k.doing(ctx, "undefine"); err != nil {
+		return err
+	}
 	if err := k.plane.api.remove(ctx, crds+"/"+k.resource()); err != nil {
 		return fmt.Errorf("undefine %s: %w", k.plural, err)
 	}
