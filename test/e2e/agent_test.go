@@ -94,7 +94,9 @@ type agent struct {
 	stdout io.Reader // Of an agent without a bus.
 
 	argv   []string
-	killed bool // By the test: however it ended is no fault.
+	killed bool  // By the test: however it ended is no fault.
+	asked  bool  // By the test, to stop.
+	early  error // How it ended by itself, where the test wanted to kill it; else nil.
 }
 
 // startAgent starts an agent and stops it when the test ends, which it has to survive with exit code 0.
@@ -175,8 +177,11 @@ func (a *agent) finish(t testing.TB) {
 		if err := a.stop(time.Minute); err != nil {
 			t.Errorf("agent, asked to stop: %v", err)
 		}
-	} else if a.err != nil && !a.killed {
-		t.Errorf("agent: %v", a.err)
+	} else if !a.killed && (a.err != nil || !a.asked) {
+		t.Errorf("the agent has ended by itself: %v", a.endedWith())
+	}
+	if a.early != nil {
+		t.Errorf("agent: %v", a.early)
 	}
 	log, err := os.ReadFile(a.log)
 	if err != nil {
@@ -185,14 +190,20 @@ func (a *agent) finish(t testing.TB) {
 	for _, found := range newNeedles(secretMark).in(message{Body: log}) {
 		t.Errorf("agent's log: %s", found)
 	}
-	for _, sign := range []string{"DATA RACE", "panic: ", "fatal error: "} {
-		if i := bytes.Index(log, []byte(sign)); i >= 0 {
-			t.Errorf("agent's log: %.3000s", log[i:])
-		}
-	}
+	findCrash(t, log)
 	if t.Failed() {
 		lines := strings.Split(strings.TrimSpace(string(log)), "\n")
 		t.Logf("end of the agent's log:\n%s", strings.Join(lines[max(0, len(lines)-30):], "\n"))
+	}
+}
+
+// findCrash fails the test if an agent's output has a data race, a panic or an error of the runtime in it.
+func findCrash(t testing.TB, output []byte) {
+	t.Helper()
+	for _, sign := range []string{"DATA RACE", "panic: ", "fatal error: "} {
+		if i := bytes.Index(output, []byte(sign)); i >= 0 {
+			t.Errorf("agent's log: %.3000s", output[i:])
+		}
 	}
 }
 
@@ -211,6 +222,7 @@ func (a *agent) explain(t testing.TB) {
 
 // stop sends SIGTERM and returns how the process ended; after d it is killed.
 func (a *agent) stop(d time.Duration) error {
+	a.asked = true
 	_ = a.cmd.Process.Signal(syscall.SIGTERM) // Fails only if it has ended.
 	err := a.wait(d)
 	if !a.ended() {

@@ -188,7 +188,13 @@ func blockedBus(t *testing.T, updates int, random bool, block, unblock func(*tes
 	wrote := time.Since(begin)
 	p.now(t)
 	// What reacts to a blocked watch only after a while is given the while.
-	settled(t, 3*time.Second, 3*time.Second, func() uint64 { return 0 })
+	settled(t, 3*time.Second, time.Minute, func() uint64 {
+		n, err := a.metric(t.Context(), "kubecdc_queue_events")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return uint64(n)
+	})
 	stop()
 	heapGrowth := heap(t, p, observed) - heaps[0] - (heap(t, p, idle) - heaps[1])
 	blockedGauge, err := a.metric(t.Context(), "kubecdc_queue_events")
@@ -198,6 +204,9 @@ func blockedBus(t *testing.T, updates int, random bool, block, unblock func(*tes
 	held, err := a.metric(t.Context(), "kubecdc_queue_bytes")
 	if err != nil {
 		t.Error(err)
+	}
+	if blockedGauge == 0 || held == 0 {
+		t.Errorf("the queue has %.0f events, %s: the bus does not hold the agent back", blockedGauge, mib(int64(held)))
 	}
 
 	begin = time.Now()

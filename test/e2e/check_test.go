@@ -19,12 +19,18 @@ func checkIdle(t testing.TB, p *plane, s *stream, v view, idle time.Duration, re
 	want := expect(p.history.of(resources...), v)
 	s.waitFor(t, want, idle)
 	if s.laneOf != nil || len(s.buried()) > 0 { // There is more than one place to read.
-		settled(t, 500*time.Millisecond, 10*time.Second, func() uint64 { return uint64(len(s.all()) + len(s.buried())) })
+		settled(t, 500*time.Millisecond, time.Minute, s.readUpTo(v.Until))
 	}
 	records := s.all()
 	v.Dead = s.buried()
 	got := s.judge(want, records, v)
 	report(t, p, s, got.Faults)
+	if got.Expected == 0 {
+		t.Errorf("no record of %v is expected: nothing is compared", resources)
+	}
+	if len(v.Dead) > 0 && !v.MayBury {
+		t.Errorf("%d dead letters, where the bus refuses nothing for good", len(v.Dead))
+	}
 	report(t, p, s, s.judgeLetters())
 	if !v.NoReads {
 		report(t, p, s, s.judgeSnapshots(records))

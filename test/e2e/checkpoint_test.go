@@ -1,12 +1,15 @@
 package e2e_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubecdc/kubecdc/test/controlplane"
 )
@@ -25,8 +28,11 @@ func TestQuietAgent(t *testing.T) {
 	uri := collection("configmaps", namespace) + "/" + own
 	saved := func() uint64 {
 		raw, err := p.api.get(t.Context(), uri)
-		if err != nil {
+		if apierrors.IsNotFound(err) {
 			return 0
+		}
+		if err != nil {
+			t.Fatal(err)
 		}
 		v, err := readVersion("configmaps", 0, raw)
 		if err != nil {
@@ -61,7 +67,7 @@ func TestQuietAgent(t *testing.T) {
 	s.agent.again(t)
 	rec := s.rewrite(t, namespace, "old-1", "at last")
 	if list := s.since(n); len(list) != 1 || list[0].ID != rec.ID {
-		t.Errorf("%d records after a restart with one change, the first %s", len(list), list[0].ID)
+		t.Errorf("%d records after a restart with one change: %v", len(list), list)
 	}
 }
 
@@ -114,6 +120,7 @@ func TestCheckpoint(t *testing.T) {
 			if list := s.since(n); len(list) > 0 {
 				t.Errorf("%d records came all the same", len(list))
 			}
+			s.checkpointIs(t, tc.content)
 		})
 	}
 
@@ -128,6 +135,7 @@ func TestCheckpoint(t *testing.T) {
 			t.Fatalf("the agent ended with %v, want an error", err)
 		}
 		s.agent.killed = true
+		s.checkpointIs(t, good)
 		s.agent.reconfigure(t, "cluster: another", "cluster: "+clusterName)
 	})
 
@@ -146,4 +154,12 @@ func TestCheckpoint(t *testing.T) {
 			t.Errorf("gaps %+v, want one, because the checkpoint is lost", got.Gaps)
 		}
 	})
+}
+
+// checkpointIs fails the test if the agent has written to its checkpoint.
+func (s *stage) checkpointIs(t *testing.T, want []byte) {
+	t.Helper()
+	if got, err := os.ReadFile(s.checkpoint); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("an agent that refused its checkpoint has replaced it (%v):\n%s", err, got)
+	}
 }

@@ -59,8 +59,9 @@ type view struct {
 	Forgotten uint64
 	// Window is the stream's duplicate window; 0: duplicateWindow.
 	Window time.Duration
-	// Dead are the ids that went to the dead letters, with their objects.
-	Dead map[string]objectKey
+	// Dead are the ids that went to the dead letters, with their objects. MayBury: there is a reason for them.
+	Dead    map[string]objectKey
+	MayBury bool
 }
 
 func (v view) counts(rev uint64) bool { return v.Until == 0 || rev <= v.Until }

@@ -24,10 +24,21 @@ import (
 	"github.com/kubecdc/kubecdc/test/proxy"
 )
 
-// crash kills the agent.
+// crash kills the agent, which has to be running.
 func (a *agent) crash() {
+	if a.ended() && !a.killed {
+		a.early = fmt.Errorf("it had ended by itself before the test killed it: %w", a.endedWith())
+	}
 	a.killed = true
 	a.kill()
+}
+
+// endedWith is how a process has ended, as an error in any case.
+func (a *agent) endedWith() error {
+	if a.err != nil {
+		return a.err
+	}
+	return errors.New("exit status 0")
 }
 
 // again starts the agent once more, with all that it had.
@@ -44,7 +55,7 @@ func (a *agent) again(t testing.TB) {
 	if a.process, err = start(cmd); err != nil {
 		t.Fatal(err)
 	}
-	a.killed = false
+	a.killed, a.asked = false, false
 }
 
 // reconfigure changes the agent's configuration, for when it is started again.
@@ -353,7 +364,7 @@ func (s *stage) conclude(t testing.TB, idle time.Duration, asked func(*record) b
 	var faults []fault
 	const quiet = 700 * time.Millisecond
 	count, judged, since := -1, -1, time.Now()
-	_ = await(t.Context(), 5*time.Minute, func() error {
+	err := await(t.Context(), 5*time.Minute, func() error {
 		records := s.stream.all()
 		if n := s.stream.news(); n != count { // Not progress, which comes for ever.
 			count, since = n, time.Now()
@@ -378,6 +389,9 @@ func (s *stage) conclude(t testing.TB, idle time.Duration, asked func(*record) b
 		}
 		return nil
 	})
+	if err != nil {
+		t.Errorf("the stream does not come to rest, %d records: %v", count, err)
+	}
 	return got, faults
 }
 

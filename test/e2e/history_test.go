@@ -34,7 +34,6 @@ type history struct {
 	mu       sync.Mutex
 	versions map[string]map[objectKey][]*version // By resource.
 	counts   map[string]map[string]int           // Of versions and deletions, by resource and namespace.
-	latest   uint64                              // The last revision with a change of these resources.
 	reached  uint64                              // The last revision seen.
 	err      error
 }
@@ -108,7 +107,6 @@ func (h *history) add(ev *clientv3.Event) error {
 	}
 	h.versions[resource][object] = append(h.versions[resource][object], v)
 	h.counts[resource][object.Namespace]++
-	h.latest = max(h.latest, rev)
 	return nil
 }
 
@@ -218,10 +216,19 @@ func (h *history) countIn(namespace string, resources ...string) int {
 	return n
 }
 
-func (h *history) latestRevision() uint64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.latest
+// changesIn counts the versions and deletions of all objects of some namespaces.
+func (h *history) changesIn(namespaces ...string) func() uint64 {
+	return func() uint64 {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		n := 0
+		for _, counts := range h.counts {
+			for _, namespace := range namespaces {
+				n += counts[namespace]
+			}
+		}
+		return uint64(n)
+	}
 }
 
 // object is an object as of a revision, less what is stripped: to show what a record should have been.

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -70,6 +70,7 @@ func (h home) start(t testing.TB, p *plane, args ...string) *localAgent {
 	}
 	t.Cleanup(func() {
 		a.kill()
+		findCrash(t, a.stderr(t))
 		if t.Failed() {
 			t.Logf("log of the agent:\n%s", a.stderr(t))
 		}
@@ -184,21 +185,18 @@ func (p *plane) newConfigMap(t testing.TB, namespace, name string) {
 	}
 }
 
-// TestWithoutConfiguration walks with somebody who has a kubeconfig and types `kubecdc run`, while something else has the
-// port that NATS clients try.
+// TestWithoutConfiguration walks with somebody who has a kubeconfig and types `kubecdc run`. Other users of the machine may have the
+// port that NATS clients try: the next free one is as good.
 func TestWithoutConfiguration(t *testing.T) {
 	slow(t)
 	p := sharedPlane(t)
-	// Should it be taken already, the better.
-	if l, err := net.Listen("tcp", "127.0.0.1:4222"); err == nil {
-		t.Cleanup(func() { _ = l.Close() })
-	}
 	const namespace = "local"
 	p.newNamespace(t, namespace)
 	h := newHome(t)
 	a := h.run(t, p)
-	if strings.HasSuffix(a.url, ":4222") || !strings.HasPrefix(a.url, "nats://127.0.0.1:") {
-		t.Errorf("listens on %s", a.url)
+	port, err := strconv.Atoi(strings.TrimPrefix(a.url, "nats://127.0.0.1:"))
+	if err != nil || port < 4222 || port > 4321 {
+		t.Errorf("listens on %s, want 127.0.0.1 and a port of 4222 to 4321", a.url)
 	}
 	if want := filepath.Join(h.dir, "data", "kubecdc", p.uid); a.dir != want {
 		t.Errorf("keeps records in %s, want %s", a.dir, want)
@@ -337,8 +335,9 @@ func (h home) atTerminal(t testing.TB, p *plane, args ...string) (_ *process, sc
 		proc.kill()
 		_ = master.Close()
 		wg.Wait()
+		text := screen() // with everything that was drawn over
+		findCrash(t, []byte(text))
 		if t.Failed() {
-			text := screen() // with everything that was drawn over
 			t.Logf("the terminal, at last:\n%s", text[max(0, len(text)-4000):])
 		}
 	})

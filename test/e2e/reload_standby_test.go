@@ -54,7 +54,7 @@ func TestReloadOfAStandby(t *testing.T) {
 	e.stream.completed(t, "secrets")
 	e.told(t)
 	e.stop()
-	settled(t, 2*time.Second, 30*time.Second, e.history.latestRevision)
+	settled(t, 2*time.Second, 2*time.Minute, e.history.changesIn(e.namespace))
 	until := e.now(t)
 
 	began := make(map[scope]snapshot)

@@ -130,7 +130,7 @@ func TestReload(t *testing.T) {
 	if len(at) != 2 {
 		t.Fatalf("the selection was changed %d times", len(at))
 	}
-	settled(t, 2*time.Second, 30*time.Second, p.history.latestRevision)
+	settled(t, 2*time.Second, 2*time.Minute, p.history.changesIn(namespaces...))
 	until := p.now(t)
 
 	// What stays: the stream is that of an agent whose configuration was never touched, and has nothing twice.

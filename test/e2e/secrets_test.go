@@ -238,6 +238,9 @@ func (l *leak) look(t *testing.T) {
 	t.Helper()
 	for _, path := range []string{"/metrics", "/status", "/readyz", "/healthz", "/"} {
 		text, err := l.agent.get(t.Context(), path)
+		if err != nil && path != "/" && path != "/healthz" { // Which may not be served, and say so.
+			t.Errorf("GET %s: %v", path, err)
+		}
 		if err != nil {
 			text += err.Error()
 		}
@@ -458,6 +461,11 @@ func TestPlantedSecrets(t *testing.T) {
 func (l *leak) findsNothing(t *testing.T) {
 	t.Helper()
 	total := 0
+	for _, where := range []string{"log", "checkpoint", "traces", "GET /metrics", "GET /status", "GET /readyz"} {
+		if len(l.out[where]) == 0 {
+			t.Errorf("nothing of %s was kept: this part of the test shows nothing", where)
+		}
+	}
 	for _, where := range slices.Sorted(maps.Keys(l.out)) {
 		if f := l.hay.find(l.out[where]); f != "" {
 			t.Errorf("%s: a planted value: %s", where, f)

@@ -297,7 +297,7 @@ func (r *selectionRun) await(t *testing.T, begins func(objectKey) (snapshot, boo
 	want := r.config.choose(r.archive(t, r.from, until, r.watched...), begins, until)
 	const idle = 30 * time.Second
 	begin := time.Now()
-	_ = await(t.Context(), 10*time.Minute, func() error {
+	eventually(t, comingLimit, func() error {
 		r.stream.mu.Lock()
 		defer r.stream.mu.Unlock()
 		for _, list := range want {

@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -172,6 +171,21 @@ func (s *stream) all() []record {
 	return s.records[:len(s.records):len(s.records)]
 }
 
+// readUpTo counts the records of changes up to a revision that have been read, and all stream events but progress.
+func (s *stream) readUpTo(rev uint64) func() uint64 {
+	from, n := 0, 0
+	return func() uint64 {
+		all := s.all()
+		for _, rec := range all[from:] {
+			if rec.Stream != progress && rec.Rev <= rev {
+				n++
+			}
+		}
+		from = len(all)
+		return uint64(n + len(s.buried()))
+	}
+}
+
 func (s *stream) size() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,20 +206,23 @@ func (s *stream) missing(want map[objectKey][]expectation) (n int, id string) {
 	return n, id
 }
 
+// comingLimit bounds the wait for records that keep coming. Seen with the race detector: two minutes.
+const comingLimit = 10 * time.Minute
+
 // waitFor waits until there is a record for each expectation, or none has come for the time idle. It is left to judge to
 // say what is missing.
 func (s *stream) waitFor(t testing.TB, want map[objectKey][]expectation, idle time.Duration) {
 	t.Helper()
 	begin := time.Now()
-	_ = await(t.Context(), time.Hour, func() error {
-		n, _ := s.missing(want)
+	eventually(t, comingLimit, func() error {
+		n, id := s.missing(want)
 		s.mu.Lock()
 		latest := s.latest
 		s.mu.Unlock()
 		if n == 0 || time.Since(latest) > idle && time.Since(begin) > idle {
 			return nil
 		}
-		return errors.New("not yet")
+		return fmt.Errorf("%d records have not come, while others do; one of them: %s", n, id)
 	})
 	if n, id := s.missing(want); n > 0 {
 		t.Logf("%d records have not come, and none for %s; one of them: %s", n, idle, id)

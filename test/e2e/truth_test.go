@@ -70,7 +70,7 @@ func TestTruth(t *testing.T) {
 	writing := time.Since(begin)
 
 	// The controllers have work left.
-	settled(t, 2*time.Second, 30*time.Second, p.history.latestRevision)
+	settled(t, 2*time.Second, 2*time.Minute, p.history.changesIn(namespaces...))
 	until := p.now(t)
 	v := viewOf(s.started(t, truthResources...))
 	v.Until = until

@@ -125,8 +125,11 @@ func upgrade(t *testing.T, b *busTruth) {
 // runs checks which of the two binaries answers.
 func (b *busTruth) runs(t testing.TB, before bool) {
 	t.Helper()
-	_, err := b.agent.metric(t.Context(), "kubecdc_build_info", `version="before"`)
-	if got := err == nil; got != before {
+	text, err := b.agent.get(t.Context(), "/metrics")
+	if err != nil || !strings.Contains(text, "kubecdc_build_info{") {
+		t.Fatalf("the agent does not say which binary runs: %v", err)
+	}
+	if got := strings.Contains(text, `version="before"`); got != before {
 		t.Fatalf("the binary of before runs: %t, want %t", got, before)
 	}
 }

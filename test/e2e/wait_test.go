@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 // poll is how often a condition is looked at.
@@ -36,18 +38,9 @@ func await(ctx context.Context, d time.Duration, cond func() error) error {
 	}
 }
 
-// settled waits until value has not changed for a while: the only way to tell that nobody is at work any more, where
-// nobody says so.
+// settled waits until value has not changed for quiet, and fails the test if it has not come to rest within most. It is for work of
+// others that has no other end, such as controllers. The value has to be the test's own: other tests share the control plane.
 func settled(t testing.TB, quiet, most time.Duration, value func() uint64) {
 	t.Helper()
-	last, since := value(), time.Now()
-	_ = await(t.Context(), most, func() error {
-		if v := value(); v != last {
-			last, since = v, time.Now()
-		}
-		if time.Since(since) < quiet {
-			return context.DeadlineExceeded
-		}
-		return nil
-	})
+	wait.Settled(t, quiet, most, value)
 }
