@@ -2,6 +2,7 @@ package informers_test
 
 import (
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"maps"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -72,19 +74,35 @@ type apiServer struct {
 	frames int
 	after  string
 
+	delay func() time.Duration // before an answer, and before a frame of a watch; nil: none
+
 	lists, watches, ended int
 	nodes                 bool // Nodes are served too: what has no namespace
+
+	lines  *lines
+	client *rest.Config
 }
 
-func newAPIServer(t *testing.T) *apiServer {
-	s := &apiServer{now: map[string]*version{}, rv: 100}
+// newAPIServer returns a server that is connected with its clients in memory, with HTTP/1.1. It runs in a bubble of testing/synctest.
+func newAPIServer(t *testing.T) *apiServer { return newServer(t, false) }
+
+func newServer(t *testing.T, http2 bool) *apiServer {
+	s := &apiServer{now: map[string]*version{}, rv: 100, lines: newLines()}
 	s.changed = sync.NewCond(&s.mu)
-	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
+	s.Server = &httptest.Server{Listener: s.lines, Config: &http.Server{Handler: http.HandlerFunc(s.serve)}, EnableHTTP2: http2}
+	s.client = &rest.Config{Dial: s.lines.dial}
+	if http2 {
+		s.StartTLS()
+		s.client.CAData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	} else {
+		s.Start()
+	}
+	s.client.Host = s.URL
 	t.Cleanup(s.Close)
 	return s
 }
 
-func (s *apiServer) config() *rest.Config { return &rest.Config{Host: s.URL} }
+func (s *apiServer) config() *rest.Config { return rest.CopyConfig(s.client) }
 
 // put creates or updates an object and returns its version.
 func (s *apiServer) put(name, value string, l map[string]string) *version {
@@ -163,7 +181,15 @@ func fail(w http.ResponseWriter, code int, reason metav1.StatusReason) {
 	fmt.Fprint(w, status(code, reason))
 }
 
+// late waits as long as delay has it; false: the client went away meanwhile.
+func (s *apiServer) late(r *http.Request) bool {
+	return s.delay == nil || wait(r.Context(), s.delay())
+}
+
 func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
+	if !s.late(r) {
+		return
+	}
 	s.mu.Lock()
 	fault := s.fault
 	s.mu.Unlock()
@@ -312,6 +338,10 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 		}
 		frame := fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", typ, shown.JSON(false, v.rv))
 		s.mu.Unlock()
+		if !s.late(r) {
+			s.mu.Lock()
+			return
+		}
 		_, err := fmt.Fprint(w, frame)
 		flush()
 		s.mu.Lock()

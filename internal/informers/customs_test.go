@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -146,27 +147,29 @@ func takes(rules ...informers.Rule) func(*informers.Options, *recorder) {
 
 // What was defined while the set watched is told from its birth also where other rules take it before it could be listed.
 func TestReloadBeforeTheFirstListOfABirth(t *testing.T) {
-	s, m := newCustoms(t), newMemory()
-	away := make(chan struct{}) // the bus
-	l := live(t, s.apiServer, m, func(o *informers.Options, r *recorder) {
-		takes(widgets(nil))(o, r)
-		o.Heard = func(ctx context.Context, _ *object.Resource) (informers.Heard, bool, error) {
-			select {
-			case <-away:
-				return informers.Heard{}, false, nil
-			case <-ctx.Done():
-				return informers.Heard{}, false, context.Cause(ctx)
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newCustoms(t), newMemory()
+		away := make(chan struct{}) // the bus
+		l := live(t, s.apiServer, m, func(o *informers.Options, r *recorder) {
+			takes(widgets(nil))(o, r)
+			o.Heard = func(ctx context.Context, _ *object.Resource) (informers.Heard, bool, error) {
+				select {
+				case <-away:
+					return informers.Heard{}, false, nil
+				case <-ctx.Done():
+					return informers.Heard{}, false, context.Cause(ctx)
+				}
 			}
-		}
+		})
+		l.awaitPhases(t, "widgets.shop.test unserved")
+		s.define(true)
+		s.put("a", "1", nil)
+		l.awaitPhases(t, "widgets.shop.test waiting")
+		l.reload(t, selection(widgets(redacted("metadata.labels"))))
+		s.put("a", "2", nil)
+		close(away)
+		l.waitPerName(t, "snapshot.started 0", "snapshot.completed 0", "c a uid-1 -→1", "u a uid-1 1→2")
 	})
-	l.awaitPhases(t, "widgets.shop.test unserved")
-	s.define(true)
-	s.put("a", "1", nil)
-	l.awaitPhases(t, "widgets.shop.test waiting")
-	l.reload(t, selection(widgets(redacted("metadata.labels"))))
-	s.put("a", "2", nil)
-	close(away)
-	l.waitPerName(t, "snapshot.started 0", "snapshot.completed 0", "c a uid-1 -→1", "u a uid-1 1→2")
 }
 
 // The farewell to a scope whose objects cannot be read any more is said without them.
@@ -177,38 +180,40 @@ func TestFarewellToWhatCannotBeRead(t *testing.T) {
 		"unserved":  func(s *customs) { s.refuse(http.StatusNotFound, metav1.StatusReasonNotFound) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, m := newCustoms(t), newMemory()
-			s.define(true)
-			s.put("a", "1", nil)
-			l := live(t, s.apiServer, m, func(o *informers.Options, r *recorder) {
-				takes(rule(func(r *informers.Rule) { r.LabelSelector = "none=here" }), widgets(nil))(o, r)
-			})
-			l.waitPerName(t, "snapshot.started 0", "snapshot.completed 0", "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
-			s.refuse(http.StatusInternalServerError, metav1.StatusReasonInternalError)
-			l.reload(t, selection(rule(func(r *informers.Rule) { r.LabelSelector = "none=here" }), widgets(inNamespaces("none"))))
-			away(s)
-			s.put("b", "1", nil) // a farewell waits for something that is later
-			eventually(t, "the scope to be forgotten", func() bool {
-				if err := m.Flush(t.Context()); err != nil {
-					t.Fatal(err)
+			synctest.Test(t, func(t *testing.T) {
+				s, m := newCustoms(t), newMemory()
+				s.define(true)
+				s.put("a", "1", nil)
+				l := live(t, s.apiServer, m, func(o *informers.Options, r *recorder) {
+					takes(rule(func(r *informers.Rule) { r.LabelSelector = "none=here" }), widgets(nil))(o, r)
+				})
+				l.waitPerName(t, "snapshot.started 0", "snapshot.completed 0", "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+				s.refuse(http.StatusInternalServerError, metav1.StatusReasonInternalError)
+				l.reload(t, selection(rule(func(r *informers.Rule) { r.LabelSelector = "none=here" }), widgets(inNamespaces("none"))))
+				away(s)
+				s.put("b", "1", nil) // a farewell waits for something that is later
+				eventually(t, "the scope to be forgotten", func() bool {
+					if err := m.Flush(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					_, known := m.saved("widgets.shop.test")
+					return !known
+				})
+				var of []string
+				for _, e := range l.streams() {
+					if strings.HasPrefix(e, "widgets.shop.test ") {
+						of = append(of, strings.TrimPrefix(e, "widgets.shop.test "))
+					}
 				}
-				_, known := m.saved("widgets.shop.test")
-				return !known
-			})
-			var of []string
-			for _, e := range l.streams() {
-				if strings.HasPrefix(e, "widgets.shop.test ") {
-					of = append(of, strings.TrimPrefix(e, "widgets.shop.test "))
+				reason := "selection-changed"
+				if name == "gone" {
+					reason = "expired"
 				}
-			}
-			reason := "selection-changed"
-			if name == "gone" {
-				reason = "expired"
-			}
-			want := []string{"snapshot.started 1", "snapshot.completed 1", "gap 0 " + reason, "snapshot.started 0", "snapshot.completed 0"}
-			if diff := cmp.Diff(want, of); diff != "" {
-				t.Errorf("stream events (-want +got):\n%s", diff)
-			}
+				want := []string{"snapshot.started 1", "snapshot.completed 1", "gap 0 " + reason, "snapshot.started 0", "snapshot.completed 0"}
+				if diff := cmp.Diff(want, of); diff != "" {
+					t.Errorf("stream events (-want +got):\n%s", diff)
+				}
+			})
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -153,271 +154,293 @@ func takenOver(objects ...string) []string {
 
 // What a node that is gone has left is told until there is nothing more, and nothing of it is kept then.
 func TestDepartedNode(t *testing.T) {
-	s, m := cluster(t, "n1", "n2"), newMemory()
-	c := startCompanion(t, s, m, nil)
-	s.put("n1", "2", nil)
-	gone := s.deleteIn("", "n1").rv
-	scope := unbound + "n1"
-	want := takenOver("r n1 uid-2 -→2")
-	c.waitScope(t, scope, want...)
-	c.waitScope(t, nodeObject("n1"), "d n1 uid-1 node→-")
-	c.waitScope(t, nodes)
-	if g := c.ofScope(scope)[0].Stream; g.From != 1 || g.To != gone-1 {
-		t.Errorf("the gap is from %d to %d, want from 1 to %d: right before the deletion", g.From, g.To, gone-1)
-	}
-	s.put("n1", "3", nil)
-	s.put("n2", "2", nil) // Its own agent tells that.
-	c.waitScope(t, scope, append(want, "u n1 uid-2 2→3")...)
-	nodesReach(t, m, gone)
-	if _, err := c.set.Snapshot(t.Context(), "nodes", ""); err == nil {
-		t.Error("a snapshot of Nodes began, which the companion does not capture")
-	}
-	last := s.delete("n1").rv
-	c.waitScope(t, scope, append(want, "u n1 uid-2 2→3", "d n1 uid-2 3→-")...)
-	c.nothingLeft(t, m)
-	told := c.ofScope(scope)
-	if p := told[len(told)-1].Stream; p == nil || p.Kind != object.Progress || p.ResourceVersion < last {
-		t.Errorf("the last word on %s is %s, want progress up to %d", scope, short(told[len(told)-1]), last)
-	}
-	for _, d := range c.deltas {
-		if d.Scope == unbound+"n2" {
-			t.Errorf("%s is of a node that is there", short(d))
+	synctest.Test(t, func(t *testing.T) {
+		s, m := cluster(t, "n1", "n2"), newMemory()
+		c := startCompanion(t, s, m, nil)
+		s.put("n1", "2", nil)
+		gone := s.deleteIn("", "n1").rv
+		scope := unbound + "n1"
+		want := takenOver("r n1 uid-2 -→2")
+		c.waitScope(t, scope, want...)
+		c.waitScope(t, nodeObject("n1"), "d n1 uid-1 node→-")
+		c.waitScope(t, nodes)
+		if g := c.ofScope(scope)[0].Stream; g.From != 1 || g.To != gone-1 {
+			t.Errorf("the gap is from %d to %d, want from 1 to %d: right before the deletion", g.From, g.To, gone-1)
 		}
-	}
+		s.put("n1", "3", nil)
+		s.put("n2", "2", nil) // Its own agent tells that.
+		c.waitScope(t, scope, append(want, "u n1 uid-2 2→3")...)
+		nodesReach(t, m, gone)
+		if _, err := c.set.Snapshot(t.Context(), "nodes", ""); err == nil {
+			t.Error("a snapshot of Nodes began, which the companion does not capture")
+		}
+		last := s.delete("n1").rv
+		c.waitScope(t, scope, append(want, "u n1 uid-2 2→3", "d n1 uid-2 3→-")...)
+		c.nothingLeft(t, m)
+		told := c.ofScope(scope)
+		if p := told[len(told)-1].Stream; p == nil || p.Kind != object.Progress || p.ResourceVersion < last {
+			t.Errorf("the last word on %s is %s, want progress up to %d", scope, short(told[len(told)-1]), last)
+		}
+		for _, d := range c.deltas {
+			if d.Scope == unbound+"n2" {
+				t.Errorf("%s is of a node that is there", short(d))
+			}
+		}
+	})
 }
 
 // A Node that is made again has an agent of its own: it is left to that one, whatever there is on it, also when it goes once more.
 func TestDepartedNodeReturns(t *testing.T) {
-	s, m := cluster(t, "n1"), newMemory()
-	c := startCompanion(t, s, m, nil)
-	scope := unbound + "n1"
-	want := takenOver("r n1 uid-2 -→1")
-	for range 2 {
-		gone := s.deleteIn("", "n1").rv
-		c.waitScope(t, scope, want...)
-		nodesReach(t, m, gone)
-		back := s.putIn("", "n1", "node", nil).rv
-		c.nothingLeft(t, m)
-		nodesReach(t, m, back)
-		want = append(want, want[:4]...)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s, m := cluster(t, "n1"), newMemory()
+		c := startCompanion(t, s, m, nil)
+		scope := unbound + "n1"
+		want := takenOver("r n1 uid-2 -→1")
+		for range 2 {
+			gone := s.deleteIn("", "n1").rv
+			c.waitScope(t, scope, want...)
+			nodesReach(t, m, gone)
+			back := s.putIn("", "n1", "node", nil).rv
+			c.nothingLeft(t, m)
+			nodesReach(t, m, back)
+			want = append(want, want[:4]...)
+		}
+	})
 }
 
 // A Node that comes back before the API server could say what it had left: nothing waits for that any more.
 func TestDepartedNodeReturnsTooSoon(t *testing.T) {
-	s, m := cluster(t, "n1"), newMemory()
-	c := startCompanion(t, s, m, nil)
-	s.refuse("n1", http.StatusForbidden, metav1.StatusReasonForbidden)
-	gone := s.deleteIn("", "n1").rv
-	scope := unbound + "n1"
-	eventually(t, "the refusal to show", func() bool {
-		return slices.ContainsFunc(c.set.Status(), func(st informers.Status) bool { return st.Scope == scope && st.Reason == "forbidden" })
+	synctest.Test(t, func(t *testing.T) {
+		s, m := cluster(t, "n1"), newMemory()
+		c := startCompanion(t, s, m, nil)
+		s.refuse("n1", http.StatusForbidden, metav1.StatusReasonForbidden)
+		gone := s.deleteIn("", "n1").rv
+		scope := unbound + "n1"
+		eventually(t, "the refusal to show", func() bool {
+			return slices.ContainsFunc(c.set.Status(), func(st informers.Status) bool { return st.Scope == scope && st.Reason == "forbidden" })
+		})
+		_ = m.Flush(t.Context())
+		if p, _ := m.saved(nodes); p.ResourceVersion >= gone {
+			t.Errorf("the Nodes' checkpoint is at %d, and nothing is remembered of the deletion at %d", p.ResourceVersion, gone)
+		}
+		back := s.putIn("", "n1", "node", nil).rv
+		c.nothingLeft(t, m)
+		nodesReach(t, m, back)
 	})
-	_ = m.Flush(t.Context())
-	if p, _ := m.saved(nodes); p.ResourceVersion >= gone {
-		t.Errorf("the Nodes' checkpoint is at %d, and nothing is remembered of the deletion at %d", p.ResourceVersion, gone)
-	}
-	back := s.putIn("", "n1", "node", nil).rv
-	c.nothingLeft(t, m)
-	nodesReach(t, m, back)
 }
 
 // Errors that pass are waited out.
 func TestDepartedNodeBehindErrors(t *testing.T) {
-	s, m := cluster(t, "n1"), newMemory()
-	c := startCompanion(t, s, m, nil)
-	s.refuse("n1", http.StatusInternalServerError, metav1.StatusReasonInternalError)
-	s.deleteIn("", "n1")
-	scope := unbound + "n1"
-	eventually(t, "the failure to show", func() bool {
-		return slices.ContainsFunc(c.set.Status(), func(st informers.Status) bool { return st.Scope == scope && st.Reason == "server_error" })
+	synctest.Test(t, func(t *testing.T) {
+		s, m := cluster(t, "n1"), newMemory()
+		c := startCompanion(t, s, m, nil)
+		s.refuse("n1", http.StatusInternalServerError, metav1.StatusReasonInternalError)
+		s.deleteIn("", "n1")
+		scope := unbound + "n1"
+		eventually(t, "the failure to show", func() bool {
+			return slices.ContainsFunc(c.set.Status(), func(st informers.Status) bool { return st.Scope == scope && st.Reason == "server_error" })
+		})
+		s.put("n1", "2", nil)
+		s.do(func() { s.fault = nil })
+		c.waitScope(t, scope, append(takenOver("r n1 uid-2 -→1"), "u n1 uid-2 1→2")...)
 	})
-	s.put("n1", "2", nil)
-	s.do(func() { s.fault = nil })
-	c.waitScope(t, scope, append(takenOver("r n1 uid-2 -→1"), "u n1 uid-2 1→2")...)
 }
 
 // History that does not go back to the deletion: the gap still claims nothing of what was before.
 func TestDepartedNodeCompacted(t *testing.T) {
-	s, m := cluster(t, "n1"), newMemory()
-	c := startCompanion(t, s, m, nil)
-	s.do(func() {
-		s.fault = func(w http.ResponseWriter, r *http.Request) bool {
-			q := r.URL.Query()
-			if q.Get("fieldSelector") != "metadata.name=n1" || q.Get("resourceVersionMatch") != "Exact" {
-				return false
+	synctest.Test(t, func(t *testing.T) {
+		s, m := cluster(t, "n1"), newMemory()
+		c := startCompanion(t, s, m, nil)
+		s.do(func() {
+			s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+				q := r.URL.Query()
+				if q.Get("fieldSelector") != "metadata.name=n1" || q.Get("resourceVersionMatch") != "Exact" {
+					return false
+				}
+				fail(w, http.StatusGone, metav1.StatusReasonExpired)
+				return true
 			}
-			fail(w, http.StatusGone, metav1.StatusReasonExpired)
-			return true
+		})
+		gone := s.deleteIn("", "n1").rv
+		scope := unbound + "n1"
+		c.waitScope(t, scope, "gap 0 compacted", "snapshot.started 1", "r n1 uid-2 -→1", "snapshot.completed 1")
+		if g := c.ofScope(scope)[0].Stream; g.From != 1 || g.To < gone || g.Recovered {
+			t.Errorf("the gap is from %d to %d (recovered: %t), want from 1 to %d or above", g.From, g.To, g.Recovered, gone)
 		}
 	})
-	gone := s.deleteIn("", "n1").rv
-	scope := unbound + "n1"
-	c.waitScope(t, scope, "gap 0 compacted", "snapshot.started 1", "r n1 uid-2 -→1", "snapshot.completed 1")
-	if g := c.ofScope(scope)[0].Stream; g.From != 1 || g.To < gone || g.Recovered {
-		t.Errorf("the gap is from %d to %d (recovered: %t), want from 1 to %d or above", g.From, g.To, g.Recovered, gone)
-	}
 }
 
 // What is taken over is of the history that the companion is in, also where it has heard of restores in this run only.
 func TestDepartedNodeInARestoredHistory(t *testing.T) {
-	s, m := cluster(t, "n1"), newMemory()
-	c := startCompanion(t, s, m, func(o *informers.Options, _ *recorder) {
-		o.Heard = func(context.Context, *object.Resource) (informers.Heard, bool, error) {
-			return informers.Heard{Scope: unbound + "n2", ResourceVersion: 100, History: 3}, true, nil
+	synctest.Test(t, func(t *testing.T) {
+		s, m := cluster(t, "n1"), newMemory()
+		c := startCompanion(t, s, m, func(o *informers.Options, _ *recorder) {
+			o.Heard = func(context.Context, *object.Resource) (informers.Heard, bool, error) {
+				return informers.Heard{Scope: unbound + "n2", ResourceVersion: 100, History: 3}, true, nil
+			}
+		})
+		s.deleteIn("", "n1")
+		scope := unbound + "n1"
+		c.waitScope(t, scope, takenOver("r n1 uid-2 -→1")...)
+		for _, d := range c.ofScope(scope) {
+			if d.Stream == nil && d.History != 3 || d.Stream != nil && d.Stream.History != 3 {
+				t.Errorf("%s is not of history 3: %+v", short(d), d)
+			}
 		}
 	})
-	s.deleteIn("", "n1")
-	scope := unbound + "n1"
-	c.waitScope(t, scope, takenOver("r n1 uid-2 -→1")...)
-	for _, d := range c.ofScope(scope) {
-		if d.Stream == nil && d.History != 3 || d.Stream != nil && d.Stream.History != 3 {
-			t.Errorf("%s is not of history 3: %+v", short(d), d)
-		}
-	}
 }
 
 // A companion that ends before what it takes over is saved hears of the deletion again. Behind that it goes on with the scope,
 // and tells what has changed meanwhile.
 func TestDepartedNodeAndRestart(t *testing.T) {
-	s, m := cluster(t, "n1"), newMemory()
-	first := startCompanion(t, s, m, func(_ *informers.Options, rec *recorder) {
-		rec.holds = func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.Gap }
-	})
-	nodesReach(t, m, 1) // The Nodes are loaded, and where is saved.
-	gone := s.deleteIn("", "n1").rv
-	scope := unbound + "n1"
-	first.waitScope(t, scope, "gap 0 checkpoint-lost")
-	first.waitScope(t, nodeObject("n1"), "d n1 uid-1 node→-")
-	_ = m.Flush(t.Context())
-	first.end()
-	if p, _ := m.saved(nodes); p.ResourceVersion >= gone {
-		t.Fatalf("the Nodes' checkpoint has passed %d before what was taken over is saved", gone)
-	}
-
-	second := startCompanion(t, s, m, nil)
-	second.waitScope(t, nodeObject("n1"), "d n1 uid-1 node→-")
-	second.waitScope(t, scope, takenOver("r n1 uid-2 -→1")...)
-	nodesReach(t, m, gone)
-	eventually(t, "the snapshot to be done with", func() bool {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := cluster(t, "n1"), newMemory()
+		first := startCompanion(t, s, m, func(_ *informers.Options, rec *recorder) {
+			rec.holds = func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.Gap }
+		})
+		nodesReach(t, m, 1) // The Nodes are loaded, and where is saved.
+		gone := s.deleteIn("", "n1").rv
+		scope := unbound + "n1"
+		first.waitScope(t, scope, "gap 0 checkpoint-lost")
+		first.waitScope(t, nodeObject("n1"), "d n1 uid-1 node→-")
 		_ = m.Flush(t.Context())
-		p, ok := m.saved(scope)
-		return ok && p.Snapshot == nil
-	})
-	second.end()
-	s.put("n1", "2", nil)
+		first.end()
+		if p, _ := m.saved(nodes); p.ResourceVersion >= gone {
+			t.Fatalf("the Nodes' checkpoint has passed %d before what was taken over is saved", gone)
+		}
 
-	third := startCompanion(t, s, m, nil)
-	third.waitScope(t, nodeObject("n1"))
-	third.waitScope(t, scope, "u n1 uid-2 1→2")
-	s.delete("n1")
-	third.waitScope(t, scope, "u n1 uid-2 1→2", "d n1 uid-2 2→-")
-	third.nothingLeft(t, m)
+		second := startCompanion(t, s, m, nil)
+		second.waitScope(t, nodeObject("n1"), "d n1 uid-1 node→-")
+		second.waitScope(t, scope, takenOver("r n1 uid-2 -→1")...)
+		nodesReach(t, m, gone)
+		eventually(t, "the snapshot to be done with", func() bool {
+			_ = m.Flush(t.Context())
+			p, ok := m.saved(scope)
+			return ok && p.Snapshot == nil
+		})
+		second.end()
+		s.put("n1", "2", nil)
+
+		third := startCompanion(t, s, m, nil)
+		third.waitScope(t, nodeObject("n1"))
+		third.waitScope(t, scope, "u n1 uid-2 1→2")
+		s.delete("n1")
+		third.waitScope(t, scope, "u n1 uid-2 1→2", "d n1 uid-2 2→-")
+		third.nothingLeft(t, m)
+	})
 }
 
 // A Node that came back while nobody could see it: its own agent observes it all the same.
 func TestDepartedNodeReturnsUnseen(t *testing.T) {
-	s, m := cluster(t, "n1"), newMemory()
-	first := startCompanion(t, s, m, nil)
-	gone := s.deleteIn("", "n1").rv
-	scope := unbound + "n1"
-	first.waitScope(t, scope, takenOver("r n1 uid-2 -→1")...)
-	nodesReach(t, m, gone)
-	eventually(t, "the scope to be saved", func() bool {
-		_ = m.Flush(t.Context())
-		_, ok := m.saved(scope)
-		return ok
+	synctest.Test(t, func(t *testing.T) {
+		s, m := cluster(t, "n1"), newMemory()
+		first := startCompanion(t, s, m, nil)
+		gone := s.deleteIn("", "n1").rv
+		scope := unbound + "n1"
+		first.waitScope(t, scope, takenOver("r n1 uid-2 -→1")...)
+		nodesReach(t, m, gone)
+		eventually(t, "the scope to be saved", func() bool {
+			_ = m.Flush(t.Context())
+			_, ok := m.saved(scope)
+			return ok
+		})
+		first.end()
+		s.putIn("", "n1", "node", nil)
+		s.compact()
+		second := startCompanion(t, s, m, nil)
+		second.nothingLeft(t, m)
+		if _, ok := s.now["shop/n1"]; !ok {
+			t.Fatal("the node was left because it was empty")
+		}
 	})
-	first.end()
-	s.putIn("", "n1", "node", nil)
-	s.compact()
-	second := startCompanion(t, s, m, nil)
-	second.nothingLeft(t, m)
-	if _, ok := s.now["shop/n1"]; !ok {
-		t.Fatal("the node was left because it was empty")
-	}
 }
 
 // Half of a cluster goes at once.
 func TestManyDepartedNodes(t *testing.T) {
-	var names []string
-	for i := range 40 {
-		names = append(names, fmt.Sprintf("n%d", i))
-	}
-	s, m := cluster(t, names...), newMemory()
-	c := startCompanion(t, s, m, nil)
-	for _, name := range names {
-		s.deleteIn("", name)
-	}
-	for n, name := range names {
-		c.waitScope(t, unbound+name, takenOver(fmt.Sprintf("r %s uid-%d -→1", name, 2*n+2))...)
-	}
-	if len(c.set.Status()) != len(names)+2 {
-		t.Errorf("%d scopes are observed, want %d", len(c.set.Status()), len(names)+2)
-	}
-	for _, name := range names {
-		s.delete(name)
-	}
-	for n, name := range names {
-		uid := fmt.Sprintf("uid-%d", 2*n+2)
-		c.waitScope(t, unbound+name, append(takenOver(fmt.Sprintf("r %s %s -→1", name, uid)), fmt.Sprintf("d %s %s 1→-", name, uid))...)
-		c.waitScope(t, nodeObject(name), fmt.Sprintf("d %s uid-%d node→-", name, 2*n+1))
-	}
-	c.nothingLeft(t, m)
+	synctest.Test(t, func(t *testing.T) {
+		var names []string
+		for i := range 40 {
+			names = append(names, fmt.Sprintf("n%d", i))
+		}
+		s, m := cluster(t, names...), newMemory()
+		c := startCompanion(t, s, m, nil)
+		for _, name := range names {
+			s.deleteIn("", name)
+		}
+		for n, name := range names {
+			c.waitScope(t, unbound+name, takenOver(fmt.Sprintf("r %s uid-%d -→1", name, 2*n+2))...)
+		}
+		if len(c.set.Status()) != len(names)+2 {
+			t.Errorf("%d scopes are observed, want %d", len(c.set.Status()), len(names)+2)
+		}
+		for _, name := range names {
+			s.delete(name)
+		}
+		for n, name := range names {
+			uid := fmt.Sprintf("uid-%d", 2*n+2)
+			c.waitScope(t, unbound+name, append(takenOver(fmt.Sprintf("r %s %s -→1", name, uid)), fmt.Sprintf("d %s %s 1→-", name, uid))...)
+			c.waitScope(t, nodeObject(name), fmt.Sprintf("d %s uid-%d node→-", name, 2*n+1))
+		}
+		c.nothingLeft(t, m)
+	})
 }
 
 // Nobody is asked for Nodes where a cluster is observed whole.
 func TestNoNodesAreFollowedForAWholeCluster(t *testing.T) {
-	s, m := cluster(t, "n1"), newMemory()
-	asked := make(chan string, 1)
-	s.fault = func(_ http.ResponseWriter, r *http.Request) bool {
-		if strings.HasPrefix(r.URL.Path, "/api/v1/nodes") {
-			select {
-			case asked <- r.URL.String():
-			default:
+	synctest.Test(t, func(t *testing.T) {
+		s, m := cluster(t, "n1"), newMemory()
+		asked := make(chan string, 1)
+		s.fault = func(_ http.ResponseWriter, r *http.Request) bool {
+			if strings.HasPrefix(r.URL.Path, "/api/v1/nodes") {
+				select {
+				case asked <- r.URL.String():
+				default:
+				}
 			}
+			return false
 		}
-		return false
-	}
-	l := live(t, s, m, nil)
-	eventually(t, "to be ready", func() bool { return captured(l.set) && l.set.Ready() == nil })
-	s.deleteIn("", "n1")
-	s.put("n1", "2", nil)
-	l.wait(t, "snapshot.started 1", "r n1 uid-2 -→1", "snapshot.completed 1", "u n1 uid-2 1→2")
-	select {
-	case url := <-asked:
-		t.Errorf("asked for %s", url)
-	default:
-	}
+		l := live(t, s, m, nil)
+		eventually(t, "to be ready", func() bool { return captured(l.set) && l.set.Ready() == nil })
+		s.deleteIn("", "n1")
+		s.put("n1", "2", nil)
+		l.wait(t, "snapshot.started 1", "r n1 uid-2 -→1", "snapshot.completed 1", "u n1 uid-2 1→2")
+		select {
+		case url := <-asked:
+			t.Errorf("asked for %s", url)
+		default:
+		}
+	})
 }
 
 // Of a Node that goes, what the rules take of Nodes is told, and nothing else; what it has left is looked after all the same.
 func TestDepartedNodeOfNoRule(t *testing.T) {
-	s, m := cluster(t, "n1", "n2", "n3"), newMemory()
-	yes := map[string]string{"told": "yes"}
-	s.putIn("", "n2", "node", yes)
-	s.putIn("", "n3", "node", yes)
-	ofNodes := func(change func(*informers.Rule)) informers.Rule {
-		return rule(func(r *informers.Rule) {
-			r.Resources, r.LabelSelector = []informers.Pattern{pattern("nodes")}, "told=yes"
-			change(r)
+	synctest.Test(t, func(t *testing.T) {
+		s, m := cluster(t, "n1", "n2", "n3"), newMemory()
+		yes := map[string]string{"told": "yes"}
+		s.putIn("", "n2", "node", yes)
+		s.putIn("", "n3", "node", yes)
+		ofNodes := func(change func(*informers.Rule)) informers.Rule {
+			return rule(func(r *informers.Rule) {
+				r.Resources, r.LabelSelector = []informers.Pattern{pattern("nodes")}, "told=yes"
+				change(r)
+			})
+		}
+		c := startCompanion(t, s, m, func(o *informers.Options, _ *recorder) {
+			o.Rules = []informers.Rule{rule(nil), ofNodes(func(*informers.Rule) {})}
 		})
-	}
-	c := startCompanion(t, s, m, func(o *informers.Options, _ *recorder) {
-		o.Rules = []informers.Rule{rule(nil), ofNodes(func(*informers.Rule) {})}
+		for _, name := range []string{"n1", "n2"} {
+			gone := s.deleteIn("", name)
+			c.waitScope(t, unbound+name, takenOver(fmt.Sprintf("r %s %s -→1", name, s.uidOf(name)))...)
+			nodesReach(t, m, gone.rv)
+		}
+		c.reload(t, selection(rule(nil), ofNodes(filtered("d"))))
+		nodesReach(t, m, s.deleteIn("", "n3").rv)
+		c.waitScope(t, nodeObject("n2"), "d n2 uid-3 node→-")
+		if n, same := informers.NodesOutstanding(c.set); n != 0 || !same {
+			t.Errorf("%d deltas of Nodes are outstanding, and what is acknowledged is what there is: %t", n, same)
+		}
+		for _, name := range []string{"n1", "n3"} {
+			c.waitScope(t, nodeObject(name))
+		}
 	})
-	for _, name := range []string{"n1", "n2"} {
-		gone := s.deleteIn("", name)
-		c.waitScope(t, unbound+name, takenOver(fmt.Sprintf("r %s %s -→1", name, s.uidOf(name)))...)
-		nodesReach(t, m, gone.rv)
-	}
-	c.reload(t, selection(rule(nil), ofNodes(filtered("d"))))
-	nodesReach(t, m, s.deleteIn("", "n3").rv)
-	c.waitScope(t, nodeObject("n2"), "d n2 uid-3 node→-")
-	if n, same := informers.NodesOutstanding(c.set); n != 0 || !same {
-		t.Errorf("%d deltas of Nodes are outstanding, and what is acknowledged is what there is: %t", n, same)
-	}
-	for _, name := range []string{"n1", "n3"} {
-		c.waitScope(t, nodeObject(name))
-	}
 }

@@ -3,6 +3,7 @@ package informers_test
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -79,90 +80,96 @@ func (l *life) wantReady(t *testing.T) {
 
 // A selection is in force at once for all resources but those of which the bus takes nothing, and the newest one wins.
 func TestReloadWithAStuckResource(t *testing.T) {
-	s, l := stuck(t, newMemory())
-	l.reload(t, selection(rule(nil)))
-	l.awaitPhases(t, "configmaps watching", "nodes retiring")
-	eventually(t, "ConfigMaps to be read", func() bool { return l.has("r a uid-2 -→1") })
-	l.wantReady(t)
-	if !l.set.IsRetiring("nodes") || l.set.IsRetiring("configmaps") {
-		t.Error("nodes are retiring, configmaps are not")
-	}
-	// Back again, and to something else.
-	l.reload(t, selection(nodeRule(nil)))
-	s.putIn("", "node", "3", nil) // what leaves is later than all that was sent of it
-	eventually(t, "ConfigMaps to have left", func() bool { return len(l.set.Status()) == 1 })
-	l.awaitPhases(t, "nodes draining")
-	l.reload(t, selection(rule(nil), nodeRule(redacted("metadata.labels"))))
-	l.awaitPhases(t, "configmaps watching", "nodes draining")
-	l.wantOfNodes(t, sentOfNodes...)
+	synctest.Test(t, func(t *testing.T) {
+		s, l := stuck(t, newMemory())
+		l.reload(t, selection(rule(nil)))
+		l.awaitPhases(t, "configmaps watching", "nodes retiring")
+		eventually(t, "ConfigMaps to be read", func() bool { return l.has("r a uid-2 -→1") })
+		l.wantReady(t)
+		if !l.set.IsRetiring("nodes") || l.set.IsRetiring("configmaps") {
+			t.Error("nodes are retiring, configmaps are not")
+		}
+		// Back again, and to something else.
+		l.reload(t, selection(nodeRule(nil)))
+		s.putIn("", "node", "3", nil) // what leaves is later than all that was sent of it
+		eventually(t, "ConfigMaps to have left", func() bool { return len(l.set.Status()) == 1 })
+		l.awaitPhases(t, "nodes draining")
+		l.reload(t, selection(rule(nil), nodeRule(redacted("metadata.labels"))))
+		l.awaitPhases(t, "configmaps watching", "nodes draining")
+		l.wantOfNodes(t, sentOfNodes...)
 
-	l.acknowledge()
-	l.awaitPhases(t, "configmaps watching", "nodes watching")
-	l.wantOfNodes(t, append(sentOfNodes, "gap 0 content-changed", "u node uid-1 2→3")...)
+		l.acknowledge()
+		l.awaitPhases(t, "configmaps watching", "nodes watching")
+		l.wantOfNodes(t, append(sentOfNodes, "gap 0 content-changed", "u node uid-1 2→3")...)
+	})
 }
 
 // What the bus does not take of a scope that is no longer selected, and that its objects left, is kept for the next run.
 func TestRetiringScopeIsKept(t *testing.T) {
-	m := newMemory()
-	s, l := stuck(t, m)
-	l.reload(t, selection(rule(nil)))
-	l.awaitPhases(t, "configmaps watching", "nodes retiring")
-	retiring := func(told bool) {
-		t.Helper()
-		eventually(t, "the scope to be remembered as retiring", func() bool {
-			_ = m.Flush(t.Context())
-			c, _ := m.saved("nodes")
-			return c.Retiring != nil && c.Retiring.Told == told
-		})
-	}
-	retiring(false)
-	l.end()
-
-	for range 2 { // each start tries again
-		l = live(t, s, m, func(o *informers.Options, r *recorder) {
-			takes(rule(nil))(o, r)
-			r.holdNodes()
-		})
-		l.awaitCaptured(t)
-		eventually(t, "the farewell", func() bool { return len(l.ofNodes()) > 0 })
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		s, l := stuck(t, m)
+		l.reload(t, selection(rule(nil)))
 		l.awaitPhases(t, "configmaps watching", "nodes retiring")
-		l.wantReady(t)
-		retiring(true)
-		l.wantOfNodes(t, "gap 0 selection-changed")
-		if n := len(l.ofNodes()); n != 1 {
-			t.Errorf("%d deltas of Nodes are on their way, want 1", n)
+		retiring := func(told bool) {
+			t.Helper()
+			eventually(t, "the scope to be remembered as retiring", func() bool {
+				_ = m.Flush(t.Context())
+				c, _ := m.saved("nodes")
+				return c.Retiring != nil && c.Retiring.Told == told
+			})
 		}
+		retiring(false)
 		l.end()
-	}
 
-	kept, _ := m.saved("nodes")
-	t.Run("selected again", func(t *testing.T) {
-		again := newMemory()
-		again.scopes["nodes"] = kept
-		l := live(t, s, again, takes(nodeRule(nil)))
-		l.awaitCaptured(t)
-		l.wantOfNodes(t, "snapshot.started 1", "r node uid-1 -→2", "snapshot.completed 1")
-		_ = again.Flush(t.Context())
-		if c, ok := again.saved("nodes"); !ok || c.Retiring != nil {
-			t.Errorf("the checkpoint has %+v", c)
+		for range 2 { // each start tries again
+			l = live(t, s, m, func(o *informers.Options, r *recorder) {
+				takes(rule(nil))(o, r)
+				r.holdNodes()
+			})
+			l.awaitCaptured(t)
+			eventually(t, "the farewell", func() bool { return len(l.ofNodes()) > 0 })
+			l.awaitPhases(t, "configmaps watching", "nodes retiring")
+			l.wantReady(t)
+			retiring(true)
+			l.wantOfNodes(t, "gap 0 selection-changed")
+			if n := len(l.ofNodes()); n != 1 {
+				t.Errorf("%d deltas of Nodes are on their way, want 1", n)
+			}
+			l.end()
 		}
-	})
-	t.Run("the bus takes it", func(t *testing.T) {
-		l := live(t, s, m, takes(rule(nil)))
-		eventually(t, "the scope to be forgotten", func() bool {
-			_ = m.Flush(t.Context())
-			_, known := m.saved("nodes")
-			return !known
-		})
-		l.wantOfNodes(t, "gap 0 selection-changed", "~l node uid-1 1→-")
-	})
-	t.Run("forgotten", func(t *testing.T) {
-		forgotten := newMemory()
-		forgotten.scopes = map[string]checkpoint.Scope{}
-		l := live(t, s, forgotten, takes(rule(nil)))
-		l.awaitCaptured(t)
-		if of := l.ofNodes(); len(of) > 0 {
-			t.Errorf("of Nodes was sent: %s", strings.Join(of, ", "))
+
+		kept, _ := m.saved("nodes")
+		{ // selected again
+			again := newMemory()
+			again.scopes["nodes"] = kept
+			l := live(t, s, again, takes(nodeRule(nil)))
+			l.awaitCaptured(t)
+			l.wantOfNodes(t, "snapshot.started 1", "r node uid-1 -→2", "snapshot.completed 1")
+			_ = again.Flush(t.Context())
+			if c, ok := again.saved("nodes"); !ok || c.Retiring != nil {
+				t.Errorf("selected again: the checkpoint has %+v", c)
+			}
+			l.end()
+		}
+		{ // the bus takes it
+			l := live(t, s, m, takes(rule(nil)))
+			eventually(t, "the scope to be forgotten", func() bool {
+				_ = m.Flush(t.Context())
+				_, known := m.saved("nodes")
+				return !known
+			})
+			l.wantOfNodes(t, "gap 0 selection-changed", "~l node uid-1 1→-")
+			l.end()
+		}
+		{ // forgotten
+			forgotten := newMemory()
+			forgotten.scopes = map[string]checkpoint.Scope{}
+			l := live(t, s, forgotten, takes(rule(nil)))
+			l.awaitCaptured(t)
+			if of := l.ofNodes(); len(of) > 0 {
+				t.Errorf("forgotten: of Nodes was sent: %s", strings.Join(of, ", "))
+			}
 		}
 	})
 }

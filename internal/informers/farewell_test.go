@@ -3,6 +3,7 @@ package informers_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -29,27 +30,29 @@ func isLeft(d *object.Delta) bool { return d.Stream == nil && d.Op == object.Lef
 
 // A selection that has a retiring scope again, and then not, does not drop the scope from the checkpoint before its farewell is said.
 func TestRetiringScopeIsSelectedForAWhile(t *testing.T) {
-	m := newMemory()
-	l := live(t, retiringNodes(t, m), m, func(o *informers.Options, r *recorder) {
-		takes(rule(nil))(o, r)
-		r.holdNodes()
-	})
-	informers.Impatient(l.set)
-	eventually(t, "the farewell", func() bool { return l.has("gap 0 selection-changed") })
-	l.reload(t, selection(rule(nil), nodeRule(nil)))
-	l.reload(t, selection(rule(nil)))
-	l.awaitPhases(t, "configmaps watching", "nodes retiring")
-	_ = m.Flush(t.Context())
-	if c, ok := m.saved("nodes"); !ok || c.Retiring == nil {
-		t.Errorf("the checkpoint has %+v (known: %t), want a retiring scope: the bus has nothing of its farewell", c, ok)
-	}
-	l.acknowledge()
-	eventually(t, "the scope to be forgotten", func() bool {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		l := live(t, retiringNodes(t, m), m, func(o *informers.Options, r *recorder) {
+			takes(rule(nil))(o, r)
+			r.holdNodes()
+		})
+		informers.Impatient(l.set)
+		eventually(t, "the farewell", func() bool { return l.has("gap 0 selection-changed") })
+		l.reload(t, selection(rule(nil), nodeRule(nil)))
+		l.reload(t, selection(rule(nil)))
+		l.awaitPhases(t, "configmaps watching", "nodes retiring")
 		_ = m.Flush(t.Context())
-		_, known := m.saved("nodes")
-		return !known
+		if c, ok := m.saved("nodes"); !ok || c.Retiring == nil {
+			t.Errorf("the checkpoint has %+v (known: %t), want a retiring scope: the bus has nothing of its farewell", c, ok)
+		}
+		l.acknowledge()
+		eventually(t, "the scope to be forgotten", func() bool {
+			_ = m.Flush(t.Context())
+			_, known := m.saved("nodes")
+			return !known
+		})
+		l.wantOfNodes(t, "gap 0 selection-changed", "~l node uid-1 1→-")
 	})
-	l.wantOfNodes(t, "gap 0 selection-changed", "~l node uid-1 1→-")
 }
 
 // lateMemory saves nothing before it is opened.
@@ -74,26 +77,28 @@ func (m *lateMemory) Flush(ctx context.Context) error {
 // A scope is selected again while its farewell is said. If the agent then ends, the next run reads the objects anew: consumers may know
 // that they left.
 func TestRetiringScopeIsSelectedDuringItsFarewell(t *testing.T) {
-	m := newMemory()
-	s := retiringNodes(t, m)
-	late := &lateMemory{memory: m, asked: make(chan struct{}, 1), open: make(chan struct{})}
-	l := live(t, s, m, func(o *informers.Options, r *recorder) {
-		takes(rule(nil))(o, r)
-		o.Memory = late
-		r.holds = isLeft
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		s := retiringNodes(t, m)
+		late := &lateMemory{memory: m, asked: make(chan struct{}, 1), open: make(chan struct{})}
+		l := live(t, s, m, func(o *informers.Options, r *recorder) {
+			takes(rule(nil))(o, r)
+			o.Memory = late
+			r.holds = isLeft
+		})
+		<-late.asked
+		l.reload(t, selection(rule(nil), nodeRule(nil)))
+		close(late.open)
+		eventually(t, "what left", func() bool { return l.has("~l node uid-1 1→-") })
+		_ = m.Flush(t.Context())
+		if c, ok := m.saved("nodes"); !ok || c.Retiring == nil || !c.Retiring.Told {
+			t.Errorf("the checkpoint has %+v (known: %t), want one that has the farewell told", c, ok)
+		}
+		l.end()
+		l = live(t, s, m, takes(rule(nil), nodeRule(nil)))
+		l.awaitCaptured(t)
+		l.wantOfNodes(t, "snapshot.started 1", "r node uid-1 -→2", "snapshot.completed 1")
 	})
-	<-late.asked
-	l.reload(t, selection(rule(nil), nodeRule(nil)))
-	close(late.open)
-	eventually(t, "what left", func() bool { return l.has("~l node uid-1 1→-") })
-	_ = m.Flush(t.Context())
-	if c, ok := m.saved("nodes"); !ok || c.Retiring == nil || !c.Retiring.Told {
-		t.Errorf("the checkpoint has %+v (known: %t), want one that has the farewell told", c, ok)
-	}
-	l.end()
-	l = live(t, s, m, takes(rule(nil), nodeRule(nil)))
-	l.awaitCaptured(t)
-	l.wantOfNodes(t, "snapshot.started 1", "r node uid-1 -→2", "snapshot.completed 1")
 }
 
 // twoNodes is a run over two Nodes and a ConfigMap, with a log that can be replaced.
@@ -155,65 +160,71 @@ func (l *life) wantSweep(t *testing.T) {
 
 // If the log is replaced before the bus has all of a farewell, the farewell is said to the new log.
 func TestLogIsReplacedDuringFarewell(t *testing.T) {
-	m := newMemory()
-	s, l, log := twoNodes(t, m)
-	s.put("a", "2", nil)
-	l.holdSecondLeft()
-	l.reload(t, selection(rule(nil)))
-	l.awaitLeft(t)
-	log.replace(l.set)
-	l.acknowledge()
-	l.awaitForgotten(t, m)
-	l.wantSweep(t)
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		s, l, log := twoNodes(t, m)
+		s.put("a", "2", nil)
+		l.holdSecondLeft()
+		l.reload(t, selection(rule(nil)))
+		l.awaitLeft(t)
+		log.replace(l.set)
+		l.acknowledge()
+		l.awaitForgotten(t, m)
+		l.wantSweep(t)
+	})
 }
 
 // A scope is retired before the snapshot behind a gap is complete: an empty one takes its place, for what was deleted before the gap.
 func TestRetiringScopeInsideSnapshot(t *testing.T) {
-	m := newMemory()
-	s, l, log := twoNodes(t, m)
-	s.deleteIn("", "n2")
-	eventually(t, "the deletion", func() bool { return l.has("d n2 uid-2 1→-") })
-	l.mu.Lock()
-	l.holds = func(d *object.Delta) bool { return d.Stream == nil && d.Op == object.Read }
-	l.mu.Unlock()
-	log.replace(l.set)
-	eventually(t, "the snapshot to have begun", func() bool {
-		_ = m.Flush(t.Context())
-		c, _ := m.saved("nodes")
-		return c.Log == 1 && c.Snapshot != nil
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		s, l, log := twoNodes(t, m)
+		s.deleteIn("", "n2")
+		eventually(t, "the deletion", func() bool { return l.has("d n2 uid-2 1→-") })
+		l.mu.Lock()
+		l.holds = func(d *object.Delta) bool { return d.Stream == nil && d.Op == object.Read }
+		l.mu.Unlock()
+		log.replace(l.set)
+		eventually(t, "the snapshot to have begun", func() bool {
+			_ = m.Flush(t.Context())
+			c, _ := m.saved("nodes")
+			return c.Log == 1 && c.Snapshot != nil
+		})
+		l.end()
+		s.put("a", "2", nil)
+		l = live(t, s, m, takesOn(log, rule(nil)))
+		l.awaitForgotten(t, m)
+		l.wantSweep(t)
 	})
-	l.end()
-	s.put("a", "2", nil)
-	l = live(t, s, m, takesOn(log, rule(nil)))
-	l.awaitForgotten(t, m)
-	l.wantSweep(t)
 }
 
 // The run before ended in the middle of a farewell. A scope that takes a part of the objects now reads them at a later resourceVersion
 // than that at which they left, and what was deleted since leaves again.
 func TestScopeBeginsBehindFarewellOfARunBefore(t *testing.T) {
-	m := newMemory()
-	s, l, log := twoNodes(t, m)
-	_ = m.Flush(t.Context())
-	l.end()
-	s.put("a", "2", nil)
-	left := s.put("a", "3", nil).rv
-	l = live(t, s, m, func(o *informers.Options, r *recorder) {
-		takesOn(log, rule(nil))(o, r)
-		r.holdSecondLeft()
-	})
-	l.awaitLeft(t)
-	_ = m.Flush(t.Context())
-	l.end()
-	s.deleteIn("", "n2")
-	l = live(t, s, m, takesOn(log, rule(nil), nodeRule(selected("colour=red", ""))))
-	l.awaitCaptured(t)
-	l.wantOfNodes(t, "gap 0 selection-changed", "~l n2 uid-2 1→-", "snapshot.started 1", "r n1 uid-1 -→1", "snapshot.completed 1")
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, d := range l.deltas {
-		if d.Stream != nil && d.Stream.Kind == object.SnapshotStarted && d.Stream.Resource.Name == "nodes" && d.Stream.ResourceVersion < left {
-			t.Errorf("the snapshot is of resourceVersion %d, the objects left at %d", d.Stream.ResourceVersion, left)
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		s, l, log := twoNodes(t, m)
+		_ = m.Flush(t.Context())
+		l.end()
+		s.put("a", "2", nil)
+		left := s.put("a", "3", nil).rv
+		l = live(t, s, m, func(o *informers.Options, r *recorder) {
+			takesOn(log, rule(nil))(o, r)
+			r.holdSecondLeft()
+		})
+		l.awaitLeft(t)
+		_ = m.Flush(t.Context())
+		l.end()
+		s.deleteIn("", "n2")
+		l = live(t, s, m, takesOn(log, rule(nil), nodeRule(selected("colour=red", ""))))
+		l.awaitCaptured(t)
+		l.wantOfNodes(t, "gap 0 selection-changed", "~l n2 uid-2 1→-", "snapshot.started 1", "r n1 uid-1 -→1", "snapshot.completed 1")
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, d := range l.deltas {
+			if d.Stream != nil && d.Stream.Kind == object.SnapshotStarted && d.Stream.Resource.Name == "nodes" && d.Stream.ResourceVersion < left {
+				t.Errorf("the snapshot is of resourceVersion %d, the objects left at %d", d.Stream.ResourceVersion, left)
+			}
 		}
-	}
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -50,186 +51,196 @@ func (r *recorder) skips() []string {
 
 // What is withheld is counted in the object's next delta, and nothing waits for it.
 func TestWithheld(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	s.put("a", "1", nil)
-	l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(filtered("")) })
-	l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
-	for _, v := range []string{"noise 1", "noise 2", "2", "3", "noise 3"} {
-		s.put("a", v, nil)
-	}
-	s.delete("a")
-	s.put("a", "1", nil)
-	last := s.put("a", "noise 4", nil)
-	eventually(t, "the checkpoint to pass what is withheld", func() bool {
-		_ = m.Flush(t.Context())
-		c, _ := m.saved("configmaps")
-		return c.ResourceVersion == last.rv
-	})
-	want := []string{
-		"r a uid-1 -→1 +0", "u a uid-1 noise 2→2 +2", "u a uid-1 2→3 +0", "d a uid-1 noise 3→- +1", "c a uid-2 -→1 +0",
-	}
-	if d := cmp.Diff(want, l.skips()); d != "" {
-		t.Errorf("deltas with what was skipped (-want +got):\n%s", d)
-	}
-	l.end()
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(filtered("")) })
+		l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+		for _, v := range []string{"noise 1", "noise 2", "2", "3", "noise 3"} {
+			s.put("a", v, nil)
+		}
+		s.delete("a")
+		s.put("a", "1", nil)
+		last := s.put("a", "noise 4", nil)
+		eventually(t, "the checkpoint to pass what is withheld", func() bool {
+			_ = m.Flush(t.Context())
+			c, _ := m.saved("configmaps")
+			return c.ResourceVersion == last.rv
+		})
+		want := []string{
+			"r a uid-1 -→1 +0", "u a uid-1 noise 2→2 +2", "u a uid-1 2→3 +0", "d a uid-1 noise 3→- +1", "c a uid-2 -→1 +0",
+		}
+		if d := cmp.Diff(want, l.skips()); d != "" {
+			t.Errorf("deltas with what was skipped (-want +got):\n%s", d)
+		}
+		l.end()
 
-	// What is withheld is not known behind a restart: progress comes first, and is true.
-	again := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(filtered("d")) })
-	again.wait(t, "progress 0")
-	s.put("a", "noise 5", nil)
-	s.put("a", "2", nil)
-	s.put("a", "noise 6", nil)
-	s.delete("a")
-	s.put("a", "3", nil)
-	again.wait(t, "progress 0", "u a uid-2 noise 5→2", "c a uid-3 -→3")
-	if d := cmp.Diff([]string{"u a uid-2 noise 5→2 +1", "c a uid-3 -→3 +0"}, again.skips()); d != "" {
-		t.Errorf("behind a restart (-want +got):\n%s", d)
-	}
-	again.mu.Lock()
-	defer again.mu.Unlock()
-	if got := again.deltas[0].Stream.ResourceVersion; got != last.rv {
-		t.Errorf("progress up to %d, want %d", got, last.rv)
-	}
+		// What is withheld is not known behind a restart: progress comes first, and is true.
+		again := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(filtered("d")) })
+		again.wait(t, "progress 0")
+		s.put("a", "noise 5", nil)
+		s.put("a", "2", nil)
+		s.put("a", "noise 6", nil)
+		s.delete("a")
+		s.put("a", "3", nil)
+		again.wait(t, "progress 0", "u a uid-2 noise 5→2", "c a uid-3 -→3")
+		if d := cmp.Diff([]string{"u a uid-2 noise 5→2 +1", "c a uid-3 -→3 +0"}, again.skips()); d != "" {
+			t.Errorf("behind a restart (-want +got):\n%s", d)
+		}
+		again.mu.Lock()
+		defer again.mu.Unlock()
+		if got := again.deltas[0].Stream.ResourceVersion; got != last.rv {
+			t.Errorf("progress up to %d, want %d", got, last.rv)
+		}
+	})
 }
 
 // What a relist makes due is withheld as what is seen is.
 func TestWithheldRelist(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	s.put("a", "1", nil)
-	s.put("b", "1", nil)
-	l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(filtered("cr")) })
-	l.wait(t, "snapshot.started 2", "snapshot.completed 0") // reads are withheld: this filter says so
-	s.mu.Lock()
-	rv := s.rv
-	s.mu.Unlock()
-	s.gone(rv + 6)
-	s.put("a", "noise 1", nil)
-	s.put("a", "noise 2", nil)
-	s.put("a", "2", nil)
-	s.put("b", "noise 1", nil)
-	s.put("c", "1", nil)
-	last := s.put("c", "2", nil)
-	s.CloseClientConnections()
-	l.waitPerName(t, "snapshot.started 2", "snapshot.completed 0", "gap 0 expired", "u a uid-1 noise 2→2", "u c uid-3 1→2")
-	got := l.skips()
-	slices.Sort(got)
-	if d := cmp.Diff([]string{"u a uid-1 noise 2→2 +2", "u c uid-3 1→2 +1"}, got); d != "" {
-		t.Errorf("deltas with what was skipped (-want +got):\n%s", d)
-	}
-	eventually(t, "the checkpoint to pass the relist", func() bool {
-		_ = m.Flush(t.Context())
-		c, _ := m.saved("configmaps")
-		return c.ResourceVersion >= last.rv && c.Snapshot == nil
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		s.put("b", "1", nil)
+		l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(filtered("cr")) })
+		l.wait(t, "snapshot.started 2", "snapshot.completed 0") // reads are withheld: this filter says so
+		s.mu.Lock()
+		rv := s.rv
+		s.mu.Unlock()
+		s.gone(rv + 6)
+		s.put("a", "noise 1", nil)
+		s.put("a", "noise 2", nil)
+		s.put("a", "2", nil)
+		s.put("b", "noise 1", nil)
+		s.put("c", "1", nil)
+		last := s.put("c", "2", nil)
+		s.CloseClientConnections()
+		l.waitPerName(t, "snapshot.started 2", "snapshot.completed 0", "gap 0 expired", "u a uid-1 noise 2→2", "u c uid-3 1→2")
+		got := l.skips()
+		slices.Sort(got)
+		if d := cmp.Diff([]string{"u a uid-1 noise 2→2 +2", "u c uid-3 1→2 +1"}, got); d != "" {
+			t.Errorf("deltas with what was skipped (-want +got):\n%s", d)
+		}
+		eventually(t, "the checkpoint to pass the relist", func() bool {
+			_ = m.Flush(t.Context())
+			c, _ := m.saved("configmaps")
+			return c.ResourceVersion >= last.rv && c.Snapshot == nil
+		})
 	})
 }
 
 // A change of what is cut or redacted is a gap in which nothing is missing; a checkpoint of an older release knows nothing of it.
 func TestContentChanged(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	s.put("a", "1", nil)
-	run := func(value string, strip []string, redact []string, want ...string) {
-		t.Helper()
-		l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Strip, o.Rules[0].Redact = strip, redact })
-		eventually(t, "to be captured", func() bool { return captured(l.set) })
-		s.put("a", value, nil)
-		l.wait(t, want...)
-		l.mu.Lock()
-		for _, d := range l.deltas {
-			if e := d.Stream; e != nil && e.Kind == object.Gap && (!e.Recovered || e.From != e.To || e.From == 0) {
-				t.Errorf("gap %+v", e)
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		run := func(value string, strip []string, redact []string, want ...string) {
+			t.Helper()
+			l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Strip, o.Rules[0].Redact = strip, redact })
+			eventually(t, "to be captured", func() bool { return captured(l.set) })
+			s.put("a", value, nil)
+			l.wait(t, want...)
+			l.mu.Lock()
+			for _, d := range l.deltas {
+				if e := d.Stream; e != nil && e.Kind == object.Gap && (!e.Recovered || e.From != e.To || e.From == 0) {
+					t.Errorf("gap %+v", e)
+				}
 			}
+			l.mu.Unlock()
+			eventually(t, "the checkpoint to pass", func() bool {
+				_ = m.Flush(t.Context())
+				c, _ := m.saved("configmaps")
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return c.ResourceVersion == s.rv && c.Snapshot == nil
+			})
+			l.end()
 		}
-		l.mu.Unlock()
-		eventually(t, "the checkpoint to pass", func() bool {
-			_ = m.Flush(t.Context())
-			c, _ := m.saved("configmaps")
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			return c.ResourceVersion == s.rv && c.Snapshot == nil
-		})
-		l.end()
-	}
-	fields := []string{"metadata.managedFields"}
-	run("2", fields, nil, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "u a uid-1 1→2")
-	run("3", fields, nil, "u a uid-1 2→3")
-	run("4", append(fields, "metadata.labels"), nil, "gap 0 content-changed", "u a uid-1 3→4")
-	run("5", append(fields, "metadata.labels"), []string{"data"}, "gap 0 content-changed", "u a uid-1 →")
-	run("6", fields, []string{"data", "metadata.labels"}, "u a uid-1 →") // the same, said otherwise
-	m.mu.Lock()
-	c := m.scopes["configmaps"]
-	c.Content = ""
-	m.scopes["configmaps"] = c
-	m.mu.Unlock()
-	run("7", fields, nil, "u a uid-1 6→7")
+		fields := []string{"metadata.managedFields"}
+		run("2", fields, nil, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "u a uid-1 1→2")
+		run("3", fields, nil, "u a uid-1 2→3")
+		run("4", append(fields, "metadata.labels"), nil, "gap 0 content-changed", "u a uid-1 3→4")
+		run("5", append(fields, "metadata.labels"), []string{"data"}, "gap 0 content-changed", "u a uid-1 →")
+		run("6", fields, []string{"data", "metadata.labels"}, "u a uid-1 →") // the same, said otherwise
+		m.mu.Lock()
+		c := m.scopes["configmaps"]
+		c.Content = ""
+		m.scopes["configmaps"] = c
+		m.mu.Unlock()
+		run("7", fields, nil, "u a uid-1 6→7")
+	})
 }
 
 // What was redacted stays so in the farewell to a scope whose rule is gone.
 func TestFarewellRedacts(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	s.put("a", "secret", nil)
-	first := live(t, s, m, func(o *informers.Options, _ *recorder) {
-		o.Rules[0] = rule(selected("!colour", ""))
-		o.Rules[0].Redact = []string{"data.value"}
-	})
-	first.wait(t, "snapshot.started 1", "r a uid-1 -→", "snapshot.completed 1")
-	eventually(t, "the snapshot to be done with", func() bool {
-		_ = m.Flush(t.Context())
-		c, ok := m.saved("configmaps?labelSelector=!colour")
-		return ok && c.Snapshot == nil
-	})
-	first.end()
-	s.put("other", "1", nil)
-	second := live(t, s, m, func(o *informers.Options, _ *recorder) {
-		o.Rules[0].Resources = []informers.Pattern{pattern("secrets")}
-		s.do(func() {
-			s.fault = func(w http.ResponseWriter, r *http.Request) bool {
-				if strings.HasSuffix(r.URL.Path, "/secrets") {
-					fail(w, http.StatusForbidden, "Forbidden")
-					return true
-				}
-				return false
-			}
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "secret", nil)
+		first := live(t, s, m, func(o *informers.Options, _ *recorder) {
+			o.Rules[0] = rule(selected("!colour", ""))
+			o.Rules[0].Redact = []string{"data.value"}
 		})
+		first.wait(t, "snapshot.started 1", "r a uid-1 -→", "snapshot.completed 1")
+		eventually(t, "the snapshot to be done with", func() bool {
+			_ = m.Flush(t.Context())
+			c, ok := m.saved("configmaps?labelSelector=!colour")
+			return ok && c.Snapshot == nil
+		})
+		first.end()
+		s.put("other", "1", nil)
+		second := live(t, s, m, func(o *informers.Options, _ *recorder) {
+			o.Rules[0].Resources = []informers.Pattern{pattern("secrets")}
+			s.do(func() {
+				s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+					if strings.HasSuffix(r.URL.Path, "/secrets") {
+						fail(w, http.StatusForbidden, "Forbidden")
+						return true
+					}
+					return false
+				}
+			})
+		})
+		second.wait(t, "gap 0 selection-changed", "~l a uid-1 →-")
 	})
-	second.wait(t, "gap 0 selection-changed", "~l a uid-1 →-")
 }
 
 // What was withheld stays counted where a reload leaves the informer as it is, and is not counted any more where another one goes
 // on: behind a stream event.
 func TestWithheldReload(t *testing.T) {
-	s := newAPIServer(t)
-	s.put("a", "1", nil)
-	l := live(t, s, newMemory(), func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(filtered("")) })
-	want := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
-	l.wait(t, want...)
-	withheld := func(n int) {
-		t.Helper()
-		for range n {
-			s.put("a", "noise", nil)
-		}
-		last := s.put("b", fmt.Sprint(n), nil) // what follows is seen after it
-		want = append(want, fmt.Sprintf("%s b uid-2 %s→%d", map[bool]string{true: "c", false: "u"}[last.before == nil], valueBefore(last), n))
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer(t)
+		s.put("a", "1", nil)
+		l := live(t, s, newMemory(), func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(filtered("")) })
+		want := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
 		l.wait(t, want...)
-	}
-	withheld(2)
-	l.reload(t, selection(rule(nil)))
-	s.put("a", "noise", nil)
-	want = append(want, "u a uid-1 noise→noise")
-	l.wait(t, want...)
-	l.reload(t, selection(rule(filtered(""))))
-	withheld(3)
-	l.reload(t, selection(rule(selected("colour=red", "")), rule(nil)))
-	want = append(want, "progress 0")
-	l.wait(t, want...)
-	s.put("a", "2", nil)
-	want = append(want, "u a uid-1 noise→2")
-	l.wait(t, want...)
-	got := l.skips()
-	if d := cmp.Diff([]string{
-		"r a uid-1 -→1 +0", "c b uid-2 -→2 +0", "u a uid-1 noise→noise +2", "u b uid-2 2→3 +0", "u a uid-1 noise→2 +0",
-	}, got); d != "" {
-		t.Errorf("deltas with what was skipped (-want +got):\n%s", d)
-	}
+		withheld := func(n int) {
+			t.Helper()
+			for range n {
+				s.put("a", "noise", nil)
+			}
+			last := s.put("b", fmt.Sprint(n), nil) // what follows is seen after it
+			want = append(want, fmt.Sprintf("%s b uid-2 %s→%d", map[bool]string{true: "c", false: "u"}[last.before == nil], valueBefore(last), n))
+			l.wait(t, want...)
+		}
+		withheld(2)
+		l.reload(t, selection(rule(nil)))
+		s.put("a", "noise", nil)
+		want = append(want, "u a uid-1 noise→noise")
+		l.wait(t, want...)
+		l.reload(t, selection(rule(filtered(""))))
+		withheld(3)
+		l.reload(t, selection(rule(selected("colour=red", "")), rule(nil)))
+		want = append(want, "progress 0")
+		l.wait(t, want...)
+		s.put("a", "2", nil)
+		want = append(want, "u a uid-1 noise→2")
+		l.wait(t, want...)
+		got := l.skips()
+		if d := cmp.Diff([]string{
+			"r a uid-1 -→1 +0", "c b uid-2 -→2 +0", "u a uid-1 noise→noise +2", "u b uid-2 2→3 +0", "u a uid-1 noise→2 +0",
+		}, got); d != "" {
+			t.Errorf("deltas with what was skipped (-want +got):\n%s", d)
+		}
+	})
 }
 
 // valueBefore is the value of the version before, "-" where there was none.
@@ -242,62 +253,66 @@ func valueBefore(v *version) string {
 
 // What is withheld behind a deletion that a relist has found is counted, where a live event takes it along.
 func TestWithheldBehindADebt(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	s.put("a", "1", nil)
-	l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(filtered("c")) })
-	l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
-	passed := func(v *version) {
-		t.Helper()
-		eventually(t, "the checkpoint to pass", func() bool {
-			_ = m.Flush(t.Context())
-			c, _ := m.saved("configmaps")
-			return c.ResourceVersion >= v.rv && c.Snapshot == nil
-		})
-	}
-	noise := s.put("a", "noise", nil)
-	passed(noise)
-	l.setRoom(1) // for the gap
-	s.gone(noise.rv + 1)
-	s.delete("a")
-	s.CloseClientConnections()
-	eventually(t, "the gap", func() bool { return l.has("gap 0 expired") })
-	s.put("a", "1", nil)
-	s.put("b", "1", nil) // waits behind it
-	eventually(t, "the watch to wait", func() bool { return l.set.Status()[0].Phase == informers.PhaseBlocked })
-	l.setRoom(unbounded)
-	passed(s.put("a", "2", nil))
-	got := l.skips()
-	slices.Sort(got)
-	if d := cmp.Diff([]string{"d a uid-1 noise→- +1", "r a uid-1 -→1 +0", "u a uid-2 1→2 +1"}, got); d != "" {
-		t.Errorf("deltas with what was skipped (-want +got):\n%s", d)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(filtered("c")) })
+		l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+		passed := func(v *version) {
+			t.Helper()
+			eventually(t, "the checkpoint to pass", func() bool {
+				_ = m.Flush(t.Context())
+				c, _ := m.saved("configmaps")
+				return c.ResourceVersion >= v.rv && c.Snapshot == nil
+			})
+		}
+		noise := s.put("a", "noise", nil)
+		passed(noise)
+		l.setRoom(1) // for the gap
+		s.gone(noise.rv + 1)
+		s.delete("a")
+		s.CloseClientConnections()
+		eventually(t, "the gap", func() bool { return l.has("gap 0 expired") })
+		s.put("a", "1", nil)
+		s.put("b", "1", nil) // waits behind it
+		eventually(t, "the watch to wait", func() bool { return l.set.Status()[0].Phase == informers.PhaseBlocked })
+		l.setRoom(unbounded)
+		passed(s.put("a", "2", nil))
+		got := l.skips()
+		slices.Sort(got)
+		if d := cmp.Diff([]string{"d a uid-1 noise→- +1", "r a uid-1 -→1 +0", "u a uid-2 1→2 +1"}, got); d != "" {
+			t.Errorf("deltas with what was skipped (-want +got):\n%s", d)
+		}
+	})
 }
 
 // Where nothing is withheld any more, what was is forgotten once a stream event behind it is acknowledged, and not before.
 func TestNoLongerFiltered(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	s.put("a", "1", nil)
-	l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(filtered("")) })
-	saved := func(what string, cond func(c checkpoint.Scope) bool) {
-		t.Helper()
-		eventually(t, what, func() bool {
-			_ = m.Flush(t.Context())
-			c, ok := m.saved("configmaps")
-			return ok && cond(c)
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(filtered("")) })
+		saved := func(what string, cond func(c checkpoint.Scope) bool) {
+			t.Helper()
+			eventually(t, what, func() bool {
+				_ = m.Flush(t.Context())
+				c, ok := m.saved("configmaps")
+				return ok && cond(c)
+			})
+		}
+		l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+		last := s.put("a", "noise", nil)
+		saved("what is withheld to be passed", func(c checkpoint.Scope) bool {
+			return c.ResourceVersion == last.rv && c.Snapshot == nil && c.Filtered
 		})
-	}
-	l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
-	last := s.put("a", "noise", nil)
-	saved("what is withheld to be passed", func(c checkpoint.Scope) bool {
-		return c.ResourceVersion == last.rv && c.Snapshot == nil && c.Filtered
-	})
-	l.end()
-	for _, acknowledged := range []bool{false, true} {
-		l := live(t, s, m, func(_ *informers.Options, r *recorder) {
-			r.holds = func(d *object.Delta) bool { return d.Stream != nil && !acknowledged }
-		})
-		l.wait(t, "progress 0")
-		saved("what is still to be said", func(c checkpoint.Scope) bool { return c.Filtered != acknowledged })
 		l.end()
-	}
+		for _, acknowledged := range []bool{false, true} {
+			l := live(t, s, m, func(_ *informers.Options, r *recorder) {
+				r.holds = func(d *object.Delta) bool { return d.Stream != nil && !acknowledged }
+			})
+			l.wait(t, "progress 0")
+			saved("what is still to be said", func(c checkpoint.Scope) bool { return c.Filtered != acknowledged })
+			l.end()
+		}
+	})
 }

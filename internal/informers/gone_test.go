@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -29,33 +30,35 @@ func (s *customs) defineAnother() {
 func TestGroupIsNotServedForAWhile(t *testing.T) {
 	for _, when := range []string{"over a restart", "while the set runs"} {
 		t.Run(when, func(t *testing.T) {
-			s, m := newCustoms(t), newMemory()
-			s.serve(true)
-			s.put("a", "1", nil)
-			l := live(t, s.apiServer, m, takes(widgets(nil)))
-			want := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
-			l.wait(t, want...)
-			_ = m.Flush(t.Context())
-			if when == "over a restart" {
-				l.end()
-				s.serve(false)
-				l, want = live(t, s.apiServer, m, takes(widgets(nil))), nil
-			} else {
-				s.serve(false)
-				s.defineAnother()
-				s.CloseClientConnections()
-			}
-			eventually(t, "it not to be served", func() bool {
-				for _, st := range l.set.Status() {
-					if st.Phase == informers.PhaseUnserved {
-						return true
-					}
+			synctest.Test(t, func(t *testing.T) {
+				s, m := newCustoms(t), newMemory()
+				s.serve(true)
+				s.put("a", "1", nil)
+				l := live(t, s.apiServer, m, takes(widgets(nil)))
+				want := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
+				l.wait(t, want...)
+				_ = m.Flush(t.Context())
+				if when == "over a restart" {
+					l.end()
+					s.serve(false)
+					l, want = live(t, s.apiServer, m, takes(widgets(nil))), nil
+				} else {
+					s.serve(false)
+					s.defineAnother()
+					s.CloseClientConnections()
 				}
-				return false
+				eventually(t, "it not to be served", func() bool {
+					for _, st := range l.set.Status() {
+						if st.Phase == informers.PhaseUnserved {
+							return true
+						}
+					}
+					return false
+				})
+				s.put("a", "2", nil)
+				s.serve(true)
+				l.wait(t, append(want, "u a uid-1 1→2")...)
 			})
-			s.put("a", "2", nil)
-			s.serve(true)
-			l.wait(t, append(want, "u a uid-1 1→2")...)
 		})
 	}
 }
@@ -65,46 +68,50 @@ func TestGroupIsNotServedForAWhile(t *testing.T) {
 func TestDefinitionDeletedWhileDown(t *testing.T) {
 	for _, release := range []string{"new", "old"} {
 		t.Run("checkpoint of the "+release+" release", func(t *testing.T) {
-			s, m := newCustoms(t), newMemory()
-			s.define(true)
-			s.put("a", "1", nil)
-			l := live(t, s.apiServer, m, takes(widgets(nil)))
-			l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
-			_ = m.Flush(t.Context())
-			l.end()
-			c, _ := m.saved("widgets.shop.test")
-			if c.Definition != "crd" {
-				t.Errorf("the checkpoint has the definition %q, want crd", c.Definition)
-			}
-			if release == "old" {
-				c.Definition = ""
-				m.scopes["widgets.shop.test"] = c
-			}
-			s.define(false)
-			l = live(t, s.apiServer, m, takes(widgets(nil)))
-			l.awaitPhases(t, "widgets.shop.test unserved")
-			if release == "new" {
-				l.wait(t, "gap 0 expired", "snapshot.started 0", "snapshot.completed 0")
-				return
-			}
-			l.end() // a farewell would have been begun by now
-			if _, kept := m.saved("widgets.shop.test"); !kept || len(l.deltas) > 0 {
-				t.Errorf("kept: %t, sent: %d deltas; want the scope kept, and nothing sent", kept, len(l.deltas))
-			}
+			synctest.Test(t, func(t *testing.T) {
+				s, m := newCustoms(t), newMemory()
+				s.define(true)
+				s.put("a", "1", nil)
+				l := live(t, s.apiServer, m, takes(widgets(nil)))
+				l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+				_ = m.Flush(t.Context())
+				l.end()
+				c, _ := m.saved("widgets.shop.test")
+				if c.Definition != "crd" {
+					t.Errorf("the checkpoint has the definition %q, want crd", c.Definition)
+				}
+				if release == "old" {
+					c.Definition = ""
+					m.scopes["widgets.shop.test"] = c
+				}
+				s.define(false)
+				l = live(t, s.apiServer, m, takes(widgets(nil)))
+				l.awaitPhases(t, "widgets.shop.test unserved")
+				if release == "new" {
+					l.wait(t, "gap 0 expired", "snapshot.started 0", "snapshot.completed 0")
+					return
+				}
+				l.end() // a farewell would have been begun by now
+				if _, kept := m.saved("widgets.shop.test"); !kept || len(l.deltas) > 0 {
+					t.Errorf("kept: %t, sent: %d deltas; want the scope kept, and nothing sent", kept, len(l.deltas))
+				}
+			})
 		})
 	}
 }
 
 // A resource that is gone is not forgotten before a replaced log has the gap and the snapshot that tell of it.
 func TestResourceIsGoneAndLogIsReplaced(t *testing.T) {
-	set, err := informers.New(informers.Options{
-		Config: newAPIServer(t).config(), Selection: selection(rule(nil)), Snapshot: informers.SnapshotInitial,
-		Lane: func(string) informers.Lane { return newRecorder() }, Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewPedanticRegistry(),
+	synctest.Test(t, func(t *testing.T) {
+		set, err := informers.New(informers.Options{
+			Config: newAPIServer(t).config(), Selection: selection(rule(nil)), Snapshot: informers.SnapshotInitial,
+			Lane: func(string) informers.Lane { return newRecorder() }, Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewPedanticRegistry(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if asIs, replaced, sweeping := informers.SettledGone(set); !asIs || replaced || sweeping {
+			t.Errorf("settled: %t, with a replaced log %t, before the snapshot %t; want true, false, false", asIs, replaced, sweeping)
+		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if asIs, replaced, sweeping := informers.SettledGone(set); !asIs || replaced || sweeping {
-		t.Errorf("settled: %t, with a replaced log %t, before the snapshot %t; want true, false, false", asIs, replaced, sweeping)
-	}
 }

@@ -2,12 +2,10 @@ package informers_test
 
 import (
 	"context"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -16,7 +14,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -135,23 +132,10 @@ type remote struct {
 
 func (c *remote) RemoteAddr() net.Addr { return c.from }
 
-// newLinkedServer is an apiServer behind lines, with HTTP/2 over TLS or plain HTTP/1.1.
+// newLinkedServer is an apiServer with HTTP/2 over TLS or plain HTTP/1.1, its lines, and the options of a set that is to run for minutes.
 func newLinkedServer(t *testing.T, http2 bool) (*apiServer, *lines, func(*informers.Options)) {
-	l := newLines()
-	s := &apiServer{now: map[string]*version{}, rv: 100}
-	s.changed = sync.NewCond(&s.mu)
-	s.Server = &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(s.serve)}, EnableHTTP2: http2}
-	config := &rest.Config{Dial: l.dial}
-	if http2 {
-		s.StartTLS()
-		config.CAData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
-	} else {
-		s.Start()
-	}
-	config.Host = s.URL
-	t.Cleanup(s.Close)
-	return s, l, func(o *informers.Options) {
-		o.Config = config
+	s := newServer(t, http2)
+	return s, s.lines, func(o *informers.Options) {
 		lane := o.Lane
 		o.Lane = func(name string) informers.Lane { return withoutProgress{lane(name)} }
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -106,125 +107,133 @@ func (l *life) awaitPhases(t *testing.T, want ...string) {
 
 // Where only some namespaces are allowed, each is observed by itself; the next run goes on so, and says nothing again.
 func TestOnlySomeNamespacesAllowed(t *testing.T) {
-	s, m := newTenants(t, "shop"), newMemory()
-	for _, ns := range []string{"shop", "other"} {
-		s.putIn("", ns, "", nil)
-		s.putIn(ns, "cm", "1", nil)
-	}
-	first := live(t, s.apiServer, m, globs(""))
-	first.wait(t, "snapshot.started 1", "r cm uid-2 -→1", "snapshot.completed 1")
-	first.awaitPhases(t, "configmaps/other failing forbidden", "configmaps/shop watching")
-	<-first.set.Captured()
-	if err := first.set.Ready(); err != nil {
-		t.Errorf("not ready: %v", err)
-	}
-	s.putIn("other", "cm", "2", nil)
-	s.put("cm", "2", nil)
-	first.wait(t, "snapshot.started 1", "r cm uid-2 -→1", "snapshot.completed 1", "u cm uid-2 1→2")
-	if err := m.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	first.end()
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newTenants(t, "shop"), newMemory()
+		for _, ns := range []string{"shop", "other"} {
+			s.putIn("", ns, "", nil)
+			s.putIn(ns, "cm", "1", nil)
+		}
+		first := live(t, s.apiServer, m, globs(""))
+		first.wait(t, "snapshot.started 1", "r cm uid-2 -→1", "snapshot.completed 1")
+		first.awaitPhases(t, "configmaps/other failing forbidden", "configmaps/shop watching")
+		<-first.set.Captured()
+		if err := first.set.Ready(); err != nil {
+			t.Errorf("not ready: %v", err)
+		}
+		s.putIn("other", "cm", "2", nil)
+		s.put("cm", "2", nil)
+		first.wait(t, "snapshot.started 1", "r cm uid-2 -→1", "snapshot.completed 1", "u cm uid-2 1→2")
+		if err := m.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		first.end()
 
-	s.put("cm", "3", nil)
-	second := live(t, s.apiServer, m, globs(""))
-	second.wait(t, "u cm uid-2 2→3")
-	second.awaitPhases(t, "configmaps/other failing forbidden", "configmaps/shop watching")
-	s.allow("other", true)
-	s.allow("", true) // which is for a reload to find
-	second.reload(t, selection(informers.Rule{
-		Resources: []informers.Pattern{pattern("configmaps")}, Namespaces: func(string) bool { return true }, AllNamespaces: true,
-	}))
-	s.put("cm", "4", nil) // a farewell waits for something that is later
-	second.awaitPhases(t, "configmaps watching")
+		s.put("cm", "3", nil)
+		second := live(t, s.apiServer, m, globs(""))
+		second.wait(t, "u cm uid-2 2→3")
+		second.awaitPhases(t, "configmaps/other failing forbidden", "configmaps/shop watching")
+		s.allow("other", true)
+		s.allow("", true) // which is for a reload to find
+		second.reload(t, selection(informers.Rule{
+			Resources: []informers.Pattern{pattern("configmaps")}, Namespaces: func(string) bool { return true }, AllNamespaces: true,
+		}))
+		s.put("cm", "4", nil) // a farewell waits for something that is later
+		second.awaitPhases(t, "configmaps watching")
+	})
 }
 
 // What was answered is not asked again because of what was not.
 func TestAccessReviewsFail(t *testing.T) {
-	const namespaces = 50
-	s, m := newTenants(t, "shop"), newMemory()
-	s.failing = true
-	s.putIn("", "shop", "", nil)
-	s.put("cm", "1", nil)
-	for n := range namespaces {
-		s.putIn("", fmt.Sprintf("not-ours-%d", n), "", nil)
-	}
-	l := live(t, s.apiServer, m, globs(""))
-	l.wait(t, "snapshot.started 1", "r cm uid-2 -→1", "snapshot.completed 1")
-	s.guard.Lock()
-	defer s.guard.Unlock()
-	if most := 2 * (namespaces + 1); s.reviews > most {
-		t.Errorf("%d reviews of %d namespaces, want %d at most: a third of them failed", s.reviews, namespaces+1, most)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		const namespaces = 50
+		s, m := newTenants(t, "shop"), newMemory()
+		s.failing = true
+		s.putIn("", "shop", "", nil)
+		s.put("cm", "1", nil)
+		for n := range namespaces {
+			s.putIn("", fmt.Sprintf("not-ours-%d", n), "", nil)
+		}
+		l := live(t, s.apiServer, m, globs(""))
+		l.wait(t, "snapshot.started 1", "r cm uid-2 -→1", "snapshot.completed 1")
+		s.guard.Lock()
+		defer s.guard.Unlock()
+		if most := 2 * (namespaces + 1); s.reviews > most {
+			t.Errorf("%d reviews of %d namespaces, want %d at most: a third of them failed", s.reviews, namespaces+1, most)
+		}
+	})
 }
 
 // Where the last run was allowed all namespaces, its scope is told to have ended, and the namespaces that are allowed go on from
 // there.
 func TestNotAllNamespacesAllowedAnyMore(t *testing.T) {
-	s, m := newTenants(t, ""), newMemory()
-	for _, ns := range []string{"shop", "other"} {
-		s.putIn("", ns, "", nil)
-		s.putIn(ns, ns, "1", nil)
-	}
-	first := live(t, s.apiServer, m, globs(""))
-	first.waitPerName(t, "snapshot.started 2", "snapshot.completed 2", "r other uid-4 -→1", "r shop uid-2 -→1")
-	if err := m.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	first.end()
-
-	s.allow("", false)
-	s.allow("shop", true)
-	s.put("shop", "2", nil)
-	s.put("shop", "3", nil)
-	second := live(t, s.apiServer, m, globs(""))
-	second.awaitPhases(t, "configmaps/other failing forbidden", "configmaps/shop watching")
-	second.waitPerName(t, "gap 0 selection-changed", "snapshot.started 0", "snapshot.completed 0",
-		"snapshot.started 1", "snapshot.completed 1", "r shop uid-2 -→1", "u shop uid-2 1→2", "u shop uid-2 2→3")
-	streams := second.streams()
-	if want := "configmaps gap 0 selection-changed"; streams[0] != want {
-		t.Errorf("%q comes first, want %q", streams[0], want)
-	}
-	eventually(t, "the old scope is forgotten", func() bool {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newTenants(t, ""), newMemory()
+		for _, ns := range []string{"shop", "other"} {
+			s.putIn("", ns, "", nil)
+			s.putIn(ns, ns, "1", nil)
+		}
+		first := live(t, s.apiServer, m, globs(""))
+		first.waitPerName(t, "snapshot.started 2", "snapshot.completed 2", "r other uid-4 -→1", "r shop uid-2 -→1")
 		if err := m.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		_, old := m.saved("configmaps")
-		_, known := m.saved("configmaps/shop")
-		return known && !old
+		first.end()
+
+		s.allow("", false)
+		s.allow("shop", true)
+		s.put("shop", "2", nil)
+		s.put("shop", "3", nil)
+		second := live(t, s.apiServer, m, globs(""))
+		second.awaitPhases(t, "configmaps/other failing forbidden", "configmaps/shop watching")
+		second.waitPerName(t, "gap 0 selection-changed", "snapshot.started 0", "snapshot.completed 0",
+			"snapshot.started 1", "snapshot.completed 1", "r shop uid-2 -→1", "u shop uid-2 1→2", "u shop uid-2 2→3")
+		streams := second.streams()
+		if want := "configmaps gap 0 selection-changed"; streams[0] != want {
+			t.Errorf("%q comes first, want %q", streams[0], want)
+		}
+		eventually(t, "the old scope is forgotten", func() bool {
+			if err := m.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			_, old := m.saved("configmaps")
+			_, known := m.saved("configmaps/shop")
+			return known && !old
+		})
 	})
 }
 
 // A new selection takes other namespaces of those that are allowed, and lets go of the rest.
 func TestReloadWhereOnlySomeNamespacesAreAllowed(t *testing.T) {
-	s, m := newTenants(t, "shop", "other"), newMemory()
-	for _, ns := range []string{"shop", "other"} {
-		s.putIn("", ns, "", nil)
-		s.putIn(ns, ns, "1", nil)
-	}
-	l := live(t, s.apiServer, m, globs("s"))
-	l.wait(t, "snapshot.started 1", "r shop uid-2 -→1", "snapshot.completed 1")
-	rule := func(prefix string) informers.Rule {
-		return informers.Rule{
-			Resources: []informers.Pattern{pattern("configmaps")}, Patterns: []string{prefix + "*"},
-			Namespaces: func(ns string) bool { return strings.HasPrefix(ns, prefix) },
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newTenants(t, "shop", "other"), newMemory()
+		for _, ns := range []string{"shop", "other"} {
+			s.putIn("", ns, "", nil)
+			s.putIn(ns, ns, "1", nil)
 		}
-	}
-	plain := func(r informers.Rule) informers.Selection {
-		sel := selection(r)
-		sel.Secrets = false
-		return sel
-	}
-	l.reload(t, plain(rule("s"))) // nothing else
-	s.put("shop", "2", nil)
-	l.wait(t, "snapshot.started 1", "r shop uid-2 -→1", "snapshot.completed 1", "u shop uid-2 1→2")
-	l.awaitPhases(t, "configmaps/shop watching")
+		l := live(t, s.apiServer, m, globs("s"))
+		l.wait(t, "snapshot.started 1", "r shop uid-2 -→1", "snapshot.completed 1")
+		rule := func(prefix string) informers.Rule {
+			return informers.Rule{
+				Resources: []informers.Pattern{pattern("configmaps")}, Patterns: []string{prefix + "*"},
+				Namespaces: func(ns string) bool { return strings.HasPrefix(ns, prefix) },
+			}
+		}
+		plain := func(r informers.Rule) informers.Selection {
+			sel := selection(r)
+			sel.Secrets = false
+			return sel
+		}
+		l.reload(t, plain(rule("s"))) // nothing else
+		s.put("shop", "2", nil)
+		l.wait(t, "snapshot.started 1", "r shop uid-2 -→1", "snapshot.completed 1", "u shop uid-2 1→2")
+		l.awaitPhases(t, "configmaps/shop watching")
 
-	l.reload(t, plain(rule("o")))
-	s.put("shop", "3", nil) // a farewell waits for something that is later
-	l.awaitPhases(t, "configmaps/other watching")
-	l.waitPerName(t, "snapshot.started 1", "snapshot.completed 1", "snapshot.started 1", "snapshot.completed 1", "gap 0 selection-changed",
-		"r shop uid-2 -→1", "u shop uid-2 1→2", "~l shop uid-2 2→-", "r other uid-4 -→1")
+		l.reload(t, plain(rule("o")))
+		s.put("shop", "3", nil) // a farewell waits for something that is later
+		l.awaitPhases(t, "configmaps/other watching")
+		l.waitPerName(t, "snapshot.started 1", "snapshot.completed 1", "snapshot.started 1", "snapshot.completed 1", "gap 0 selection-changed",
+			"r shop uid-2 -→1", "u shop uid-2 1→2", "~l shop uid-2 2→-", "r other uid-4 -→1")
+	})
 }
 
 // A namespace that comes is told from its birth, one that goes is told to its end, and forgotten: whether its watch tells how far
@@ -232,66 +241,68 @@ func TestReloadWhereOnlySomeNamespacesAreAllowed(t *testing.T) {
 func TestNamespaceComesAndGoes(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		t.Run(fmt.Sprintf("told=%t", told), func(t *testing.T) {
-			s, m := newTenants(t, "other"), newMemory()
-			s.putIn("", "other", "", nil)
-			s.putIn("", "unseen", "", nil) // no rule takes it
-			l := live(t, s.apiServer, m, func(o *informers.Options, r *recorder) {
-				globs("")(o, r)
-				o.Rules[0].Patterns = []string{"*", "!unseen"}
-				o.Rules[0].Namespaces = func(ns string) bool { return ns != "unseen" }
-			})
-			l.awaitPhases(t, "configmaps/other watching")
-			l.wait(t, "snapshot.started 0", "snapshot.completed 0")
+			synctest.Test(t, func(t *testing.T) {
+				s, m := newTenants(t, "other"), newMemory()
+				s.putIn("", "other", "", nil)
+				s.putIn("", "unseen", "", nil) // no rule takes it
+				l := live(t, s.apiServer, m, func(o *informers.Options, r *recorder) {
+					globs("")(o, r)
+					o.Rules[0].Patterns = []string{"*", "!unseen"}
+					o.Rules[0].Namespaces = func(ns string) bool { return ns != "unseen" }
+				})
+				l.awaitPhases(t, "configmaps/other watching")
+				l.wait(t, "snapshot.started 0", "snapshot.completed 0")
 
-			s.putIn("", "shop", "", nil)
-			s.put("cm", "1", nil)
-			s.put("short", "1", nil)
-			s.delete("short")
-			s.allow("shop", true)
-			want := []string{
-				"snapshot.started 0", "snapshot.completed 0", "snapshot.started 0", "snapshot.completed 0",
-				"c cm uid-4 -→1", "c short uid-5 -→1", "d short uid-5 1→-",
-			}
-			l.waitPerName(t, want...)
-			l.awaitPhases(t, "configmaps/other watching", "configmaps/shop watching")
-
-			s.delete("cm")
-			want = append(want, "d cm uid-4 1→-")
-			l.waitPerName(t, slices.Clone(want)...)
-			s.allow("shop", false)
-			s.deleteIn("", "shop")
-			if told {
-				s.bookmark()
-			} else {
-				s.CloseClientConnections()
-			}
-			l.awaitPhases(t, "configmaps/other watching")
-			eventually(t, "the scope is forgotten", func() bool {
-				if err := m.Flush(t.Context()); err != nil {
-					t.Fatal(err)
+				s.putIn("", "shop", "", nil)
+				s.put("cm", "1", nil)
+				s.put("short", "1", nil)
+				s.delete("short")
+				s.allow("shop", true)
+				want := []string{
+					"snapshot.started 0", "snapshot.completed 0", "snapshot.started 0", "snapshot.completed 0",
+					"c cm uid-4 -→1", "c short uid-5 -→1", "d short uid-5 1→-",
 				}
-				_, known := m.saved("configmaps/shop")
-				return !known
-			})
-			gaps := 0
-			for _, e := range l.streams() {
-				if strings.Contains(e, "gap") {
-					gaps++
-				}
-			}
-			if told && gaps > 0 || !told && gaps != 1 {
-				t.Errorf("%d gaps: %q", gaps, l.streams())
-			}
+				l.waitPerName(t, want...)
+				l.awaitPhases(t, "configmaps/other watching", "configmaps/shop watching")
 
-			// And again, under the same name.
-			s.putIn("", "shop", "", nil)
-			s.put("cm", "2", nil)
-			s.allow("shop", true)
-			l.awaitPhases(t, "configmaps/other watching", "configmaps/shop watching")
-			eventually(t, "the new object", func() bool {
-				l.mu.Lock()
-				defer l.mu.Unlock()
-				return slices.ContainsFunc(l.deltas, func(d *object.Delta) bool { return short(d) == "c cm uid-7 -→2" })
+				s.delete("cm")
+				want = append(want, "d cm uid-4 1→-")
+				l.waitPerName(t, slices.Clone(want)...)
+				s.allow("shop", false)
+				s.deleteIn("", "shop")
+				if told {
+					s.bookmark()
+				} else {
+					s.CloseClientConnections()
+				}
+				l.awaitPhases(t, "configmaps/other watching")
+				eventually(t, "the scope is forgotten", func() bool {
+					if err := m.Flush(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					_, known := m.saved("configmaps/shop")
+					return !known
+				})
+				gaps := 0
+				for _, e := range l.streams() {
+					if strings.Contains(e, "gap") {
+						gaps++
+					}
+				}
+				if told && gaps > 0 || !told && gaps != 1 {
+					t.Errorf("%d gaps: %q", gaps, l.streams())
+				}
+
+				// And again, under the same name.
+				s.putIn("", "shop", "", nil)
+				s.put("cm", "2", nil)
+				s.allow("shop", true)
+				l.awaitPhases(t, "configmaps/other watching", "configmaps/shop watching")
+				eventually(t, "the new object", func() bool {
+					l.mu.Lock()
+					defer l.mu.Unlock()
+					return slices.ContainsFunc(l.deltas, func(d *object.Delta) bool { return short(d) == "c cm uid-7 -→2" })
+				})
 			})
 		})
 	}
@@ -299,11 +310,13 @@ func TestNamespaceComesAndGoes(t *testing.T) {
 
 // Where namespaces may not be read either, the resource is forbidden, and nothing waits for it.
 func TestNamespacesForbidden(t *testing.T) {
-	s := newTenants(t, "shop")
-	s.closed = true
-	s.putIn("", "shop", "", nil)
-	l := live(t, s.apiServer, newMemory(), globs("s"))
-	l.awaitPhases(t, "configmaps/s* failing forbidden")
-	<-l.set.Captured()
-	eventually(t, "ready", func() bool { return l.set.Ready() == nil })
+	synctest.Test(t, func(t *testing.T) {
+		s := newTenants(t, "shop")
+		s.closed = true
+		s.putIn("", "shop", "", nil)
+		l := live(t, s.apiServer, newMemory(), globs("s"))
+		l.awaitPhases(t, "configmaps/s* failing forbidden")
+		<-l.set.Captured()
+		eventually(t, "ready", func() bool { return l.set.Ready() == nil })
+	})
 }

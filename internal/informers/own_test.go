@@ -3,6 +3,7 @@ package informers_test
 import (
 	"maps"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
@@ -37,34 +38,36 @@ func TestIgnoredObjectsChange(t *testing.T) {
 	} {
 		for _, release := range []string{"new", "old"} {
 			t.Run(name+", checkpoint of the "+release+" release", func(t *testing.T) {
-				s, m := newAPIServer(t), newMemory()
-				for _, o := range []string{"kept", "lease", "other", "state"} {
-					s.put(o, "1", nil)
-				}
-				l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Ignore = c.before })
-				l.awaitCaptured(t)
-				// What is ignored changes all the time.
-				for _, o := range []string{"lease", "state"} {
-					s.put(o, "2", nil)
-				}
-				last := s.put("kept", "2", nil).rv
-				eventually(t, "the checkpoint to pass it", func() bool {
-					_ = m.Flush(t.Context())
-					c, _ := m.saved("configmaps")
-					return c.ResourceVersion == last
-				})
-				l.end()
-				if release == "old" {
-					for scope, c := range maps.Clone(m.scopes) {
-						c.Ignored = nil
-						m.scopes[scope] = c
+				synctest.Test(t, func(t *testing.T) {
+					s, m := newAPIServer(t), newMemory()
+					for _, o := range []string{"kept", "lease", "other", "state"} {
+						s.put(o, "1", nil)
 					}
-				}
-				s.put("new", "1", nil)
-				l = live(t, s, m, func(o *informers.Options, _ *recorder) { o.Ignore = c.after })
-				l.wait(t, "c new uid-5 -→1")
-				s.put("new", "2", nil)
-				l.wait(t, "c new uid-5 -→1", "u new uid-5 1→2")
+					l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Ignore = c.before })
+					l.awaitCaptured(t)
+					// What is ignored changes all the time.
+					for _, o := range []string{"lease", "state"} {
+						s.put(o, "2", nil)
+					}
+					last := s.put("kept", "2", nil).rv
+					eventually(t, "the checkpoint to pass it", func() bool {
+						_ = m.Flush(t.Context())
+						c, _ := m.saved("configmaps")
+						return c.ResourceVersion == last
+					})
+					l.end()
+					if release == "old" {
+						for scope, c := range maps.Clone(m.scopes) {
+							c.Ignored = nil
+							m.scopes[scope] = c
+						}
+					}
+					s.put("new", "1", nil)
+					l = live(t, s, m, func(o *informers.Options, _ *recorder) { o.Ignore = c.after })
+					l.wait(t, "c new uid-5 -→1")
+					s.put("new", "2", nil)
+					l.wait(t, "c new uid-5 -→1", "u new uid-5 1→2")
+				})
 			})
 		}
 	}
@@ -74,23 +77,25 @@ func TestIgnoredObjectsChange(t *testing.T) {
 func TestRewoundWhileIgnoredObjectsChange(t *testing.T) {
 	for _, release := range []string{"new", "old"} {
 		t.Run("checkpoint of the "+release+" release", func(t *testing.T) {
-			s, m := newAPIServer(t), newMemory()
-			s.put("kept", "1", nil)
-			s.put("lease", "1", nil)
-			l := live(t, s, m, nil)
-			l.awaitCaptured(t)
-			_ = m.Flush(t.Context())
-			l.end()
-			if release == "old" {
-				c := m.scopes["configmaps"]
-				c.Ignored = nil
-				m.scopes["configmaps"] = c
-			}
-			s.do(func() { s.history[0].uid = "uid-of-another" })
-			l = live(t, s, m, func(o *informers.Options, _ *recorder) {
-				o.Ignore = []informers.Name{{Resource: "configmaps", Namespace: "shop", Name: "lease"}}
+			synctest.Test(t, func(t *testing.T) {
+				s, m := newAPIServer(t), newMemory()
+				s.put("kept", "1", nil)
+				s.put("lease", "1", nil)
+				l := live(t, s, m, nil)
+				l.awaitCaptured(t)
+				_ = m.Flush(t.Context())
+				l.end()
+				if release == "old" {
+					c := m.scopes["configmaps"]
+					c.Ignored = nil
+					m.scopes["configmaps"] = c
+				}
+				s.do(func() { s.history[0].uid = "uid-of-another" })
+				l = live(t, s, m, func(o *informers.Options, _ *recorder) {
+					o.Ignore = []informers.Name{{Resource: "configmaps", Namespace: "shop", Name: "lease"}}
+				})
+				l.wait(t, "gap 0 rewound", "snapshot.started 1", "r kept uid-of-another -→1", "snapshot.completed 1")
 			})
-			l.wait(t, "gap 0 rewound", "snapshot.started 1", "r kept uid-of-another -→1", "snapshot.completed 1")
 		})
 	}
 }

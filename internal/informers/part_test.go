@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -22,36 +23,38 @@ func only(name string) func(group, resource string) informers.Part {
 func TestPartsHearOfOthers(t *testing.T) {
 	for name, remembered := range map[string]bool{"new": false, "resumed": true} {
 		t.Run(name, func(t *testing.T) {
-			s, m := newAPIServer(t), newMemory()
-			s.put("a", "1", nil)
-			s.put("b", "1", nil)
-			want := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
-			if remembered {
-				first := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Part = only("a") })
-				first.wait(t, want...)
-				eventually(t, "the snapshot to be done with", func() bool {
-					_ = m.Flush(t.Context())
-					c, ok := m.saved("configmaps?fieldSelector=metadata.name=a")
-					return ok && c.Snapshot == nil
+			synctest.Test(t, func(t *testing.T) {
+				s, m := newAPIServer(t), newMemory()
+				s.put("a", "1", nil)
+				s.put("b", "1", nil)
+				want := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
+				if remembered {
+					first := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Part = only("a") })
+					first.wait(t, want...)
+					eventually(t, "the snapshot to be done with", func() bool {
+						_ = m.Flush(t.Context())
+						c, ok := m.saved("configmaps?fieldSelector=metadata.name=a")
+						return ok && c.Snapshot == nil
+					})
+					first.end()
+					want = nil
+				}
+				second := live(t, s, m, func(o *informers.Options, _ *recorder) {
+					o.Part = only("a")
+					o.Heard = func(context.Context, *object.Resource) (informers.Heard, bool, error) {
+						return informers.Heard{Scope: "configmaps?fieldSelector=metadata.name=b", ResourceVersion: s.put("b", "2", nil).rv}, true, nil
+					}
 				})
-				first.end()
-				want = nil
-			}
-			second := live(t, s, m, func(o *informers.Options, _ *recorder) {
-				o.Part = only("a")
-				o.Heard = func(context.Context, *object.Resource) (informers.Heard, bool, error) {
-					return informers.Heard{Scope: "configmaps?fieldSelector=metadata.name=b", ResourceVersion: s.put("b", "2", nil).rv}, true, nil
+				second.wait(t, want...)
+				eventually(t, "the watch", func() bool { return second.set.Ready() == nil })
+				s.put("a", "2", nil)
+				second.wait(t, append(want, "u a uid-1 1→2")...)
+				for _, d := range second.deltas {
+					if d.History != 0 || d.Stream != nil && d.Stream.History != 0 {
+						t.Errorf("history of %s is another one than that of the others", short(d))
+					}
 				}
 			})
-			second.wait(t, want...)
-			eventually(t, "the watch", func() bool { return second.set.Ready() == nil })
-			s.put("a", "2", nil)
-			second.wait(t, append(want, "u a uid-1 1→2")...)
-			for _, d := range second.deltas {
-				if d.History != 0 || d.Stream != nil && d.Stream.History != 0 {
-					t.Errorf("history of %s is another one than that of the others", short(d))
-				}
-			}
 		})
 	}
 }
@@ -63,13 +66,15 @@ func TestPartsHearOfThemselves(t *testing.T) {
 		"gap 0 rewound":         {Scope: "configmaps?fieldSelector=metadata.name=b", ResourceVersion: 500},
 	} {
 		t.Run(want, func(t *testing.T) {
-			s := newAPIServer(t)
-			s.put("a", "1", nil)
-			l := live(t, s, newMemory(), func(o *informers.Options, _ *recorder) {
-				o.Part = only("a")
-				o.Heard = func(context.Context, *object.Resource) (informers.Heard, bool, error) { return heard, true, nil }
+			synctest.Test(t, func(t *testing.T) {
+				s := newAPIServer(t)
+				s.put("a", "1", nil)
+				l := live(t, s, newMemory(), func(o *informers.Options, _ *recorder) {
+					o.Part = only("a")
+					o.Heard = func(context.Context, *object.Resource) (informers.Heard, bool, error) { return heard, true, nil }
+				})
+				l.wait(t, want, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
 			})
-			l.wait(t, want, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
 		})
 	}
 }
@@ -79,33 +84,33 @@ func TestPartsHearOfThemselves(t *testing.T) {
 func TestPartsSayNoFarewellForOthers(t *testing.T) {
 	for _, scope := range []string{"configmaps", "configmaps?fieldSelector=metadata.name=b"} {
 		t.Run(scope, func(t *testing.T) {
-			s, m := newAPIServer(t), newMemory()
-			s.put("a", "1", nil)
-			s.put("b", "1", nil)
-			first := live(t, s, m, func(o *informers.Options, _ *recorder) {
-				if scope != "configmaps" {
-					o.Part = only("b")
+			synctest.Test(t, func(t *testing.T) {
+				s, m := newAPIServer(t), newMemory()
+				s.put("a", "1", nil)
+				s.put("b", "1", nil)
+				first := live(t, s, m, func(o *informers.Options, _ *recorder) {
+					if scope != "configmaps" {
+						o.Part = only("b")
+					}
+				})
+				eventually(t, "a checkpoint", func() bool {
+					_ = m.Flush(t.Context())
+					c, ok := m.saved(scope)
+					return ok && c.Snapshot == nil
+				})
+				first.end()
+				second := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Part = only("a") })
+				second.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+				if _, ok := m.saved(scope); ok {
+					t.Errorf("%s is still remembered", scope)
 				}
 			})
-			eventually(t, "a checkpoint", func() bool {
-				_ = m.Flush(t.Context())
-				c, ok := m.saved(scope)
-				return ok && c.Snapshot == nil
-			})
-			first.end()
-			second := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Part = only("a") })
-			second.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
-			if _, ok := m.saved(scope); ok {
-				t.Errorf("%s is still remembered", scope)
-			}
 		})
 	}
 }
 
 // What is left of a rule is what its namespaces and the part have in common.
 func TestPartOfNamespaces(t *testing.T) {
-	s := newAPIServer(t)
-	s.put("a", "1", nil)
 	for name, tc := range map[string]struct {
 		part informers.Part
 		want []string
@@ -115,40 +120,46 @@ func TestPartOfNamespaces(t *testing.T) {
 		"none":          {informers.Part{None: true}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			set, rec, _ := start(t, s, func(o *informers.Options) {
-				o.Rules[0].Names = []string{"shop"}
-				o.Rules[0].Namespaces = func(ns string) bool { return ns == "shop" }
-				o.Part = func(string, string) informers.Part { return tc.part }
-			})
-			eventually(t, "discovery", func() bool { return set.Ready() == nil })
-			rec.wait(t, tc.want...)
-			for _, st := range set.Status() {
-				if tc.want == nil || st.Scope != "configmaps/shop" {
-					t.Errorf("scope %s", st.Scope)
+			synctest.Test(t, func(t *testing.T) {
+				s := newAPIServer(t)
+				s.put("a", "1", nil)
+				set, rec, _ := start(t, s, func(o *informers.Options) {
+					o.Rules[0].Names = []string{"shop"}
+					o.Rules[0].Namespaces = func(ns string) bool { return ns == "shop" }
+					o.Part = func(string, string) informers.Part { return tc.part }
+				})
+				eventually(t, "discovery", func() bool { return set.Ready() == nil })
+				rec.wait(t, tc.want...)
+				for _, st := range set.Status() {
+					if tc.want == nil || st.Scope != "configmaps/shop" {
+						t.Errorf("scope %s", st.Scope)
+					}
 				}
-			}
+			})
 		})
 	}
 }
 
 // A resource of which the API server knows no such field is refused, with what to do; it holds nobody back.
 func TestPartThatCannotBeFound(t *testing.T) {
-	s := newAPIServer(t)
-	s.do(func() {
-		s.fault = func(w http.ResponseWriter, r *http.Request) bool {
-			if r.URL.Path != "/api/v1/configmaps" {
-				return false
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer(t)
+		s.do(func() {
+			s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path != "/api/v1/configmaps" {
+					return false
+				}
+				fail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
+				return true
 			}
-			fail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
-			return true
+		})
+		set, _, _ := start(t, s, func(o *informers.Options) { o.Part = only("a") })
+		eventually(t, "the refusal", func() bool {
+			all := set.Status()
+			return len(all) == 1 && all[0].Reason == "refused" && strings.Contains(all[0].Error, "does not find it by metadata.name=a: make that a selectable field")
+		})
+		if err := set.Ready(); err != nil {
+			t.Errorf("not ready: %v", err)
 		}
 	})
-	set, _, _ := start(t, s, func(o *informers.Options) { o.Part = only("a") })
-	eventually(t, "the refusal", func() bool {
-		all := set.Status()
-		return len(all) == 1 && all[0].Reason == "refused" && strings.Contains(all[0].Error, "does not find it by metadata.name=a: make that a selectable field")
-	})
-	if err := set.Ready(); err != nil {
-		t.Errorf("not ready: %v", err)
-	}
 }

@@ -3,6 +3,7 @@ package informers_test
 import (
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
@@ -16,7 +17,7 @@ type replaceable struct {
 
 func (l *replaceable) use(o *informers.Options, _ *recorder) {
 	o.Replaced = func(*object.Resource, string) (uint64, time.Time) {
-		return l.number.Load(), time.Unix(1_700_000_000, 0)
+		return l.number.Load(), time.Unix(900_000_000, 0)
 	}
 }
 
@@ -27,104 +28,112 @@ func (l *replaceable) replace(set *informers.Set) {
 
 // The log is replaced while the agent runs: a gap from the beginning, and a snapshot.
 func TestLogIsReplaced(t *testing.T) {
-	s, m, log := newAPIServer(t), newMemory(), new(replaceable)
-	s.put("a", "1", nil)
-	first := live(t, s, m, log.use)
-	want := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
-	first.wait(t, want...)
-	last := s.put("b", "1", nil)
-	want = append(want, "c b uid-2 -→1")
-	first.wait(t, want...)
-	log.replace(first.set)
-	want = append(want, "gap 0 checkpoint-lost", "snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→1", "snapshot.completed 2")
-	first.wait(t, want...)
-	first.mu.Lock()
-	if g := first.deltas[4].Stream; g.From != 1 || g.To != last.rv || g.Recovered || g.Since.Unix() != 1_700_000_000 {
-		t.Errorf("gap %+v, want one from 1 to %d", g, last.rv)
-	}
-	first.mu.Unlock()
-	s.put("a", "2", nil)
-	first.wait(t, append(want, "u a uid-1 1→2")...)
-	_ = m.Flush(t.Context())
-	first.end()
+	synctest.Test(t, func(t *testing.T) {
+		s, m, log := newAPIServer(t), newMemory(), new(replaceable)
+		s.put("a", "1", nil)
+		first := live(t, s, m, log.use)
+		want := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
+		first.wait(t, want...)
+		last := s.put("b", "1", nil)
+		want = append(want, "c b uid-2 -→1")
+		first.wait(t, want...)
+		log.replace(first.set)
+		want = append(want, "gap 0 checkpoint-lost", "snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→1", "snapshot.completed 2")
+		first.wait(t, want...)
+		first.mu.Lock()
+		if g := first.deltas[4].Stream; g.From != 1 || g.To != last.rv || g.Recovered || g.Since.Unix() != 900_000_000 {
+			t.Errorf("gap %+v, want one from 1 to %d", g, last.rv)
+		}
+		first.mu.Unlock()
+		s.put("a", "2", nil)
+		first.wait(t, append(want, "u a uid-1 1→2")...)
+		_ = m.Flush(t.Context())
+		first.end()
 
-	again := live(t, s, m, log.use) // which the next run knows
-	s.put("a", "3", nil)
-	again.wait(t, "u a uid-1 2→3")
+		again := live(t, s, m, log.use) // which the next run knows
+		s.put("a", "3", nil)
+		again.wait(t, "u a uid-1 2→3")
+	})
 }
 
 // The log is replaced between two runs.
 func TestLogIsReplacedBetweenRuns(t *testing.T) {
-	s, m, log := newAPIServer(t), newMemory(), new(replaceable)
-	s.put("a", "1", nil)
-	s.put("b", "1", nil)
-	first := live(t, s, m, log.use)
-	first.wait(t, "snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→1", "snapshot.completed 2")
-	eventually(t, "the snapshot to be done with", func() bool {
-		_ = m.Flush(t.Context())
-		c, _ := m.saved("configmaps")
-		return c.Snapshot == nil
-	})
-	first.end()
-	log.number.Add(1)
-	// Until the snapshot has begun, each run begins with the gap.
-	for range 2 {
-		second := live(t, s, m, func(o *informers.Options, rec *recorder) {
-			log.use(o, rec)
-			rec.holds = func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.SnapshotStarted }
+	synctest.Test(t, func(t *testing.T) {
+		s, m, log := newAPIServer(t), newMemory(), new(replaceable)
+		s.put("a", "1", nil)
+		s.put("b", "1", nil)
+		first := live(t, s, m, log.use)
+		first.wait(t, "snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→1", "snapshot.completed 2")
+		eventually(t, "the snapshot to be done with", func() bool {
+			_ = m.Flush(t.Context())
+			c, _ := m.saved("configmaps")
+			return c.Snapshot == nil
 		})
-		second.wait(t, "gap 0 checkpoint-lost", "snapshot.started 2")
-		if gap := second.gaps()[0]; gap.Since.Unix() != 1_700_000_000 {
-			t.Errorf("the gap is told to be since %v, and the log was last seen whole before", gap.Since)
+		first.end()
+		log.number.Add(1)
+		// Until the snapshot has begun, each run begins with the gap.
+		for range 2 {
+			second := live(t, s, m, func(o *informers.Options, rec *recorder) {
+				log.use(o, rec)
+				rec.holds = func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.SnapshotStarted }
+			})
+			second.wait(t, "gap 0 checkpoint-lost", "snapshot.started 2")
+			if gap := second.gaps()[0]; gap.Since.Unix() != 900_000_000 {
+				t.Errorf("the gap is told to be since %v, and the log was last seen whole before", gap.Since)
+			}
+			_ = m.Flush(t.Context())
+			second.end()
 		}
-		_ = m.Flush(t.Context())
-		second.end()
-	}
-	third := live(t, s, m, log.use)
-	want := []string{"gap 0 checkpoint-lost", "snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→1", "snapshot.completed 2"}
-	third.wait(t, want...)
-	s.delete("b")
-	third.wait(t, append(want, "d b uid-2 1→-")...)
+		third := live(t, s, m, log.use)
+		want := []string{"gap 0 checkpoint-lost", "snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→1", "snapshot.completed 2"}
+		third.wait(t, want...)
+		s.delete("b")
+		third.wait(t, append(want, "d b uid-2 1→-")...)
+	})
 }
 
 // With snapshot.mode never, the gap is all there is.
 func TestLogIsReplacedWithoutSnapshots(t *testing.T) {
-	s, m, log := newAPIServer(t), newMemory(), new(replaceable)
-	s.put("a", "1", nil)
-	never := func(o *informers.Options, rec *recorder) {
-		log.use(o, rec)
-		o.Snapshot = informers.SnapshotNever
-	}
-	first := live(t, s, m, never)
-	eventually(t, "the list", func() bool { return first.set.Ready() == nil && len(first.set.Status()) > 0 })
-	log.replace(first.set)
-	first.wait(t, "gap 0 checkpoint-lost")
-	eventually(t, "the number to be remembered", func() bool {
-		_ = m.Flush(t.Context())
-		c, _ := m.saved("configmaps")
-		return c.Log == 1
+	synctest.Test(t, func(t *testing.T) {
+		s, m, log := newAPIServer(t), newMemory(), new(replaceable)
+		s.put("a", "1", nil)
+		never := func(o *informers.Options, rec *recorder) {
+			log.use(o, rec)
+			o.Snapshot = informers.SnapshotNever
+		}
+		first := live(t, s, m, never)
+		eventually(t, "the list", func() bool { return first.set.Ready() == nil && len(first.set.Status()) > 0 })
+		log.replace(first.set)
+		first.wait(t, "gap 0 checkpoint-lost")
+		eventually(t, "the number to be remembered", func() bool {
+			_ = m.Flush(t.Context())
+			c, _ := m.saved("configmaps")
+			return c.Log == 1
+		})
+		first.end()
+		second := live(t, s, m, never)
+		s.put("a", "2", nil)
+		second.wait(t, "u a uid-1 1→2")
 	})
-	first.end()
-	second := live(t, s, m, never)
-	s.put("a", "2", nil)
-	second.wait(t, "u a uid-1 1→2")
 }
 
 // A snapshot of which a part is on the old log is given up: the one behind the gap takes its place.
 func TestLogIsReplacedInsideSnapshot(t *testing.T) {
-	s, m, log := newAPIServer(t), newMemory(), new(replaceable)
-	for _, name := range []string{"a", "b", "c"} {
-		s.put(name, "1", nil)
-	}
-	first := live(t, s, m, func(o *informers.Options, rec *recorder) {
-		log.use(o, rec)
-		rec.room = 2
+	synctest.Test(t, func(t *testing.T) {
+		s, m, log := newAPIServer(t), newMemory(), new(replaceable)
+		for _, name := range []string{"a", "b", "c"} {
+			s.put(name, "1", nil)
+		}
+		first := live(t, s, m, func(o *informers.Options, rec *recorder) {
+			log.use(o, rec)
+			rec.room = 2
+		})
+		begun := []string{"snapshot.started 3", "r a uid-1 -→1"}
+		first.wait(t, begun...)
+		log.replace(first.set)
+		first.setRoom(unbounded)
+		first.wait(t, append(begun, "gap 0 checkpoint-lost", "snapshot.started 3", "r a uid-1 -→1", "r b uid-2 -→1", "r c uid-3 -→1", "snapshot.completed 3")...)
 	})
-	begun := []string{"snapshot.started 3", "r a uid-1 -→1"}
-	first.wait(t, begun...)
-	log.replace(first.set)
-	first.setRoom(unbounded)
-	first.wait(t, append(begun, "gap 0 checkpoint-lost", "snapshot.started 3", "r a uid-1 -→1", "r b uid-2 -→1", "r c uid-3 -→1", "snapshot.completed 3")...)
 }
 
 // heldStart begins a snapshot of which the bus does not acknowledge the start, and hands over what its request is answered.
@@ -155,104 +164,116 @@ func answers(t *testing.T, answered <-chan error) {
 // A list shows a change while the start of a snapshot is not acknowledged: a read of the snapshot is to tell it. If the log is then
 // replaced, the next snapshot tells it, and whoever asked for the first one does not wait for ever.
 func TestLogIsReplacedBehindRelistInsideSnapshot(t *testing.T) {
-	s, m, log := newAPIServer(t), newMemory(), new(replaceable)
-	s.put("a", "1", nil)
-	l := settled(t, s, m, log.use)
-	l.forgetDeltas()
-	l.hold(func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.SnapshotStarted })
-	log.replace(l.set)
-	want := []string{"gap 0 checkpoint-lost", "snapshot.started 1"}
-	l.wait(t, want...)
-	s.relists(t, func() { s.put("a", "2", nil) })
-	log.replace(l.set)
-	l.acknowledge()
-	want = append(want, "gap 0 checkpoint-lost", "gap 0 expired", "snapshot.started 1", "r a uid-1 -→2", "snapshot.completed 1")
-	l.wait(t, want...)
-	eventually(t, "the number to be remembered", func() bool {
-		_ = m.Flush(t.Context())
-		c, _ := m.saved("configmaps")
-		return c.Log == 2 && c.Snapshot == nil
+	synctest.Test(t, func(t *testing.T) {
+		s, m, log := newAPIServer(t), newMemory(), new(replaceable)
+		s.put("a", "1", nil)
+		l := settled(t, s, m, log.use)
+		l.forgetDeltas()
+		l.hold(func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.SnapshotStarted })
+		log.replace(l.set)
+		want := []string{"gap 0 checkpoint-lost", "snapshot.started 1"}
+		l.wait(t, want...)
+		s.relists(t, func() { s.put("a", "2", nil) })
+		log.replace(l.set)
+		l.acknowledge()
+		want = append(want, "gap 0 checkpoint-lost", "gap 0 expired", "snapshot.started 1", "r a uid-1 -→2", "snapshot.completed 1")
+		l.wait(t, want...)
+		eventually(t, "the number to be remembered", func() bool {
+			_ = m.Flush(t.Context())
+			c, _ := m.saved("configmaps")
+			return c.Log == 2 && c.Snapshot == nil
+		})
+		s.put("a", "3", nil)
+		l.wait(t, append(want, "u a uid-1 2→3")...)
 	})
-	s.put("a", "3", nil)
-	l.wait(t, append(want, "u a uid-1 2→3")...)
 }
 
 // The same of a snapshot on demand where there are no others: the bus has not all of it, and another one follows the gap.
 func TestLogIsReplacedBehindRelistInsideSnapshotOnDemand(t *testing.T) {
-	s, m, log := newAPIServer(t), newMemory(), new(replaceable)
-	s.put("a", "1", nil)
-	l := live(t, s, m, func(o *informers.Options, r *recorder) {
-		log.use(o, r)
-		o.Snapshot = informers.SnapshotNever
+	synctest.Test(t, func(t *testing.T) {
+		s, m, log := newAPIServer(t), newMemory(), new(replaceable)
+		s.put("a", "1", nil)
+		l := live(t, s, m, func(o *informers.Options, r *recorder) {
+			log.use(o, r)
+			o.Snapshot = informers.SnapshotNever
+		})
+		l.awaitCaptured(t)
+		answered := heldStart(t, l)
+		s.relists(t, func() { s.put("a", "2", nil) })
+		answers(t, answered)
+		log.replace(l.set)
+		l.acknowledge()
+		l.wait(t, "snapshot.started 1", "gap 0 checkpoint-lost", "gap 0 expired", "snapshot.started 1", "r a uid-1 -→2", "snapshot.completed 1")
 	})
-	l.awaitCaptured(t)
-	answered := heldStart(t, l)
-	s.relists(t, func() { s.put("a", "2", nil) })
-	answers(t, answered)
-	log.replace(l.set)
-	l.acknowledge()
-	l.wait(t, "snapshot.started 1", "gap 0 checkpoint-lost", "gap 0 expired", "snapshot.started 1", "r a uid-1 -→2", "snapshot.completed 1")
 }
 
 // etcd is restored behind a list that was compared while the start of a snapshot is not acknowledged.
 func TestRestoredWhileSnapshotBegins(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	s.put("a", "1", nil)
-	copied := s.put("a", "2", nil).rv
-	s.put("a", "3", nil)
-	l := settled(t, s, m, nil)
-	l.forgetDeltas()
-	answered := heldStart(t, l)
-	s.relists(t, func() { s.put("a", "4", nil) })
-	s.relists(t, func() { s.restore(copied) })
-	answers(t, answered)
-	l.acknowledge()
-	l.wait(t, "snapshot.started 1", "gap 0 rewound", "snapshot.started 1", "r a uid-1 -→2", "snapshot.completed 1")
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		copied := s.put("a", "2", nil).rv
+		s.put("a", "3", nil)
+		l := settled(t, s, m, nil)
+		l.forgetDeltas()
+		answered := heldStart(t, l)
+		s.relists(t, func() { s.put("a", "4", nil) })
+		s.relists(t, func() { s.restore(copied) })
+		answers(t, answered)
+		l.acknowledge()
+		l.wait(t, "snapshot.started 1", "gap 0 rewound", "snapshot.started 1", "r a uid-1 -→2", "snapshot.completed 1")
+	})
 }
 
 // The agent ends right behind the replacement of a log: the new one does not begin with the progress of what it does not have.
 func TestNoProgressBeforeGapOfReplacedLog(t *testing.T) {
-	s, m, log := newAPIServer(t), newMemory(), new(replaceable)
-	l := live(t, s, m, log.use)
-	want := []string{"snapshot.started 0", "snapshot.completed 0"}
-	l.wait(t, want...)
-	eventually(t, "the snapshot to be complete", func() bool { return l.set.Status()[0].Captured })
-	l.end()
-	log.number.Add(1)
-	if err := l.set.Finish(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	l.wait(t, want...)
+	synctest.Test(t, func(t *testing.T) {
+		s, m, log := newAPIServer(t), newMemory(), new(replaceable)
+		l := live(t, s, m, log.use)
+		want := []string{"snapshot.started 0", "snapshot.completed 0"}
+		l.wait(t, want...)
+		eventually(t, "the snapshot to be complete", func() bool { return l.set.Status()[0].Captured })
+		l.end()
+		log.number.Add(1)
+		if err := l.set.Finish(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		l.wait(t, want...)
+	})
 }
 
 // A new scope, and what is taken over of a node, begin with a snapshot: a log that was replaced before has nothing of theirs to lose.
 func TestScopeBeginsOnAReplacedLog(t *testing.T) {
 	t.Run("new scope", func(t *testing.T) {
-		s, m, log := newAPIServer(t), newMemory(), new(replaceable)
-		s.put("a", "1", nil)
-		s.put("b", "1", map[string]string{"blue": "1"})
-		settled(t, s, m, log.use).end()
-		s.put("c", "1", nil) // the farewell to the old scope is later than what was sent
-		log.number.Add(1)
-		second := live(t, s, m, func(o *informers.Options, r *recorder) {
-			log.use(o, r)
-			o.Rules[0].LabelSelector = "blue"
-		})
-		eventually(t, "the new scope to be captured", func() bool {
-			st := second.set.Status()
-			return len(st) == 1 && st[0].Captured
-		})
-		for _, gap := range second.gaps() {
-			if gap.Scope != "configmaps" && gap.Reason == object.CheckpointLost {
-				t.Errorf("%+v: nothing of the scope was on the log", *gap)
+		synctest.Test(t, func(t *testing.T) {
+			s, m, log := newAPIServer(t), newMemory(), new(replaceable)
+			s.put("a", "1", nil)
+			s.put("b", "1", map[string]string{"blue": "1"})
+			settled(t, s, m, log.use).end()
+			s.put("c", "1", nil) // the farewell to the old scope is later than what was sent
+			log.number.Add(1)
+			second := live(t, s, m, func(o *informers.Options, r *recorder) {
+				log.use(o, r)
+				o.Rules[0].LabelSelector = "blue"
+			})
+			eventually(t, "the new scope to be captured", func() bool {
+				st := second.set.Status()
+				return len(st) == 1 && st[0].Captured
+			})
+			for _, gap := range second.gaps() {
+				if gap.Scope != "configmaps" && gap.Reason == object.CheckpointLost {
+					t.Errorf("%+v: nothing of the scope was on the log", *gap)
+				}
 			}
-		}
+		})
 	})
 	t.Run("node", func(t *testing.T) {
-		s, m, log := cluster(t, "n1"), newMemory(), new(replaceable)
-		log.number.Add(1)
-		c := startCompanion(t, s, m, log.use)
-		s.deleteIn("", "n1")
-		c.waitScope(t, unbound+"n1", takenOver("r n1 uid-2 -→1")...)
+		synctest.Test(t, func(t *testing.T) {
+			s, m, log := cluster(t, "n1"), newMemory(), new(replaceable)
+			log.number.Add(1)
+			c := startCompanion(t, s, m, log.use)
+			s.deleteIn("", "n1")
+			c.waitScope(t, unbound+"n1", takenOver("r n1 uid-2 -→1")...)
+		})
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -127,12 +128,14 @@ func (r *recorder) waitPerName(t *testing.T, want ...string) {
 	})
 }
 
-// compare waits for as many deltas as are wanted, and compares them once both are in order.
+// compare waits for as many deltas as are wanted, and until nothing happens any more without time passing, and compares them once both are
+// in order: there may be no more than are wanted.
 func (r *recorder) compare(t *testing.T, want []string, order func([]string)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	err := r.until(ctx, func() bool { return len(r.deltas) >= len(want) })
+	synctest.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var got []string

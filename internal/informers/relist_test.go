@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -66,260 +67,280 @@ func (s *apiServer) relists(t *testing.T, changes func()) {
 // The watch expires again while the gap event of the first time is not acknowledged: one gap tells of both, and what the first
 // walk has found is not sent twice.
 func TestSecondGapWhileFirstIsNotAcknowledged(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	s.put("a", "1", nil)
-	l := settled(t, s, m, nil)
-	l.forgetDeltas()
-	l.hold(isGap)
-	s.relists(t, func() {
-		s.put("a", "2", nil)
-		s.put("a", "3", nil)
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		l := settled(t, s, m, nil)
+		l.forgetDeltas()
+		l.hold(isGap)
+		s.relists(t, func() {
+			s.put("a", "2", nil)
+			s.put("a", "3", nil)
+		})
+		l.wait(t, "gap 0 expired")
+		s.relists(t, func() {
+			s.put("a", "4", nil)
+			s.put("b", "1", nil)
+		})
+		l.acknowledge()
+		l.wait(t, "gap 0 expired", "gap 0 expired", "u a uid-1 1→2", "u a uid-1 2→3", "u a uid-1 3→4", "c b uid-2 -→1")
+		if gaps := l.gaps(); gaps[0].From != gaps[1].From || !gaps[1].Recovered {
+			t.Errorf("gaps %+v and %+v: want the second to begin where the first does, recovered", *gaps[0], *gaps[1])
+		}
 	})
-	l.wait(t, "gap 0 expired")
-	s.relists(t, func() {
-		s.put("a", "4", nil)
-		s.put("b", "1", nil)
-	})
-	l.acknowledge()
-	l.wait(t, "gap 0 expired", "gap 0 expired", "u a uid-1 1→2", "u a uid-1 2→3", "u a uid-1 3→4", "c b uid-2 -→1")
-	if gaps := l.gaps(); gaps[0].From != gaps[1].From || !gaps[1].Recovered {
-		t.Errorf("gaps %+v and %+v: want the second to begin where the first does, recovered", *gaps[0], *gaps[1])
-	}
 }
 
 // The changes of a first gap are still to be sent when a second one comes: the checkpoint stays in front of the first until
 // they are acknowledged, though they go out behind the second.
 func TestCheckpointStaysBeforeBothGaps(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	s.put("a", "1", nil)
-	l := settled(t, s, m, nil)
-	l.forgetDeltas()
-	before, _ := m.saved("configmaps")
-	l.setRoom(1) // for the first gap
-	s.relists(t, func() { s.put("a", "2", nil) })
-	l.wait(t, "gap 0 expired")
-	s.relists(t, func() { s.put("b", "1", nil) })
-	l.hold(func(d *object.Delta) bool { return d.Stream == nil && d.Ref.Name() == "a" })
-	l.setRoom(unbounded)
-	l.wait(t, "gap 0 expired", "gap 0 expired", "u a uid-1 1→2", "c b uid-2 -→1")
-	s.put("c", "1", nil)
-	l.wait(t, "gap 0 expired", "gap 0 expired", "u a uid-1 1→2", "c b uid-2 -→1", "c c uid-3 -→1")
-	_ = m.Flush(t.Context())
-	if now, _ := m.saved("configmaps"); now.ResourceVersion != before.ResourceVersion {
-		t.Errorf("the checkpoint went from %d to %d, and the change of a behind it is not acknowledged", before.ResourceVersion, now.ResourceVersion)
-	}
-	l.acknowledge()
-	_ = m.Flush(t.Context())
-	if now, _ := m.saved("configmaps"); now.ResourceVersion != s.now1() {
-		t.Errorf("the checkpoint is at %d, want %d", now.ResourceVersion, s.now1())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		l := settled(t, s, m, nil)
+		l.forgetDeltas()
+		before, _ := m.saved("configmaps")
+		l.setRoom(1) // for the first gap
+		s.relists(t, func() { s.put("a", "2", nil) })
+		l.wait(t, "gap 0 expired")
+		s.relists(t, func() { s.put("b", "1", nil) })
+		l.hold(func(d *object.Delta) bool { return d.Stream == nil && d.Ref.Name() == "a" })
+		l.setRoom(unbounded)
+		l.wait(t, "gap 0 expired", "gap 0 expired", "u a uid-1 1→2", "c b uid-2 -→1")
+		s.put("c", "1", nil)
+		l.wait(t, "gap 0 expired", "gap 0 expired", "u a uid-1 1→2", "c b uid-2 -→1", "c c uid-3 -→1")
+		_ = m.Flush(t.Context())
+		if now, _ := m.saved("configmaps"); now.ResourceVersion != before.ResourceVersion {
+			t.Errorf("the checkpoint went from %d to %d, and the change of a behind it is not acknowledged", before.ResourceVersion, now.ResourceVersion)
+		}
+		l.acknowledge()
+		_ = m.Flush(t.Context())
+		if now, _ := m.saved("configmaps"); now.ResourceVersion != s.now1() {
+			t.Errorf("the checkpoint is at %d, want %d", now.ResourceVersion, s.now1())
+		}
+	})
 }
 
 // A list shows another version of an object whose read is still due. The read tells that version, and nothing else does: the
 // gap says that versions are missing, and a crash before the acknowledgement of the read sends it again.
 func TestRelistInsideSnapshot(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	s.put("a", "1", nil)
-	s.put("b", "1", nil)
-	s.put("z", "1", nil)
-	l := live(t, s, m, func(_ *informers.Options, rec *recorder) { rec.room = 2 })
-	l.wait(t, "snapshot.started 3", "r a uid-1 -→1")
-	s.relists(t, func() {
-		s.put("b", "2", nil)
-		s.put("b", "3", nil)
-	})
-	l.hold(func(d *object.Delta) bool { return d.Op == object.Read })
-	l.setRoom(unbounded)
-	l.wait(t, "snapshot.started 3", "r a uid-1 -→1", "gap 0 expired", "r b uid-2 -→3", "r z uid-3 -→1")
-	if gap := l.gaps()[0]; gap.Recovered {
-		t.Error("the gap claims that everything was found, and version 2 of b was not")
-	}
-	s.put("a", "2", nil)
-	l.wait(t, "snapshot.started 3", "r a uid-1 -→1", "gap 0 expired", "r b uid-2 -→3", "r z uid-3 -→1", "u a uid-1 1→2")
-	_ = m.Flush(t.Context())
-	l.end()
-	second := live(t, s, m, nil)
-	told := func() bool {
-		return slices.ContainsFunc(second.deltas, func(d *object.Delta) bool {
-			return d.Stream == nil && d.Ref.Name() == "b" && valueOf(d.After) == "3"
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		s.put("b", "1", nil)
+		s.put("z", "1", nil)
+		l := live(t, s, m, func(_ *informers.Options, rec *recorder) { rec.room = 2 })
+		l.wait(t, "snapshot.started 3", "r a uid-1 -→1")
+		s.relists(t, func() {
+			s.put("b", "2", nil)
+			s.put("b", "3", nil)
 		})
-	}
-	last := s.put("last", "1", nil)
-	eventually(t, "the rest", func() bool {
+		l.hold(func(d *object.Delta) bool { return d.Op == object.Read })
+		l.setRoom(unbounded)
+		l.wait(t, "snapshot.started 3", "r a uid-1 -→1", "gap 0 expired", "r b uid-2 -→3", "r z uid-3 -→1")
+		if gap := l.gaps()[0]; gap.Recovered {
+			t.Error("the gap claims that everything was found, and version 2 of b was not")
+		}
+		s.put("a", "2", nil)
+		l.wait(t, "snapshot.started 3", "r a uid-1 -→1", "gap 0 expired", "r b uid-2 -→3", "r z uid-3 -→1", "u a uid-1 1→2")
+		_ = m.Flush(t.Context())
+		l.end()
+		second := live(t, s, m, nil)
+		told := func() bool {
+			return slices.ContainsFunc(second.deltas, func(d *object.Delta) bool {
+				return d.Stream == nil && d.Ref.Name() == "b" && valueOf(d.After) == "3"
+			})
+		}
+		last := s.put("last", "1", nil)
+		eventually(t, "the rest", func() bool {
+			second.mu.Lock()
+			defer second.mu.Unlock()
+			return slices.ContainsFunc(second.deltas, func(d *object.Delta) bool { return d.Stream == nil && d.Ref.UID == last.uid }) &&
+				slices.ContainsFunc(second.deltas, func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.SnapshotCompleted })
+		})
 		second.mu.Lock()
 		defer second.mu.Unlock()
-		return slices.ContainsFunc(second.deltas, func(d *object.Delta) bool { return d.Stream == nil && d.Ref.UID == last.uid }) &&
-			slices.ContainsFunc(second.deltas, func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.SnapshotCompleted })
+		if !told() {
+			t.Errorf("version 3 of b was never acknowledged, and is not sent again: %d deltas", len(second.deltas))
+		}
 	})
-	second.mu.Lock()
-	defer second.mu.Unlock()
-	if !told() {
-		t.Errorf("version 3 of b was never acknowledged, and is not sent again: %d deltas", len(second.deltas))
-	}
 }
 
 // History that was compacted cannot be walked back, also where more is lost before its gap is announced.
 func TestGapBehindCompactedOneClaimsNothing(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	s.put("a", "1", nil)
-	settled(t, s, m, nil).end()
-	s.put("a", "2", nil)
-	s.put("a", "3", nil)
-	s.compact()
-	l := live(t, s, m, func(_ *informers.Options, rec *recorder) { rec.holds = isGap })
-	l.wait(t, "gap 0 compacted")
-	s.relists(t, func() { s.put("a", "4", nil) })
-	l.acknowledge()
-	l.wait(t, "gap 0 compacted", "gap 0 compacted", "snapshot.started 1", "r a uid-1 -→4", "snapshot.completed 1")
-	if gap := l.gaps()[1]; gap.Recovered {
-		t.Errorf("%+v claims that everything was found", *gap)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		settled(t, s, m, nil).end()
+		s.put("a", "2", nil)
+		s.put("a", "3", nil)
+		s.compact()
+		l := live(t, s, m, func(_ *informers.Options, rec *recorder) { rec.holds = isGap })
+		l.wait(t, "gap 0 compacted")
+		s.relists(t, func() { s.put("a", "4", nil) })
+		l.acknowledge()
+		l.wait(t, "gap 0 compacted", "gap 0 compacted", "snapshot.started 1", "r a uid-1 -→4", "snapshot.completed 1")
+		if gap := l.gaps()[1]; gap.Recovered {
+			t.Errorf("%+v claims that everything was found", *gap)
+		}
+	})
 }
 
 // etcd and the checkpoint in it were restored, and compacted since: that history is gone tells nothing of the restore, the bus does.
 func TestResumeRestoredAndCompacted(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	s.put("a", "1", nil)
-	settled(t, s, m, nil).end()
-	s.put("a", "2", nil)
-	s.compact()
-	l := live(t, s, m, func(o *informers.Options, _ *recorder) {
-		o.Heard = func(context.Context, *object.Resource) (informers.Heard, bool, error) {
-			return informers.Heard{Scope: "configmaps", ResourceVersion: 500}, true, nil
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		settled(t, s, m, nil).end()
+		s.put("a", "2", nil)
+		s.compact()
+		l := live(t, s, m, func(o *informers.Options, _ *recorder) {
+			o.Heard = func(context.Context, *object.Resource) (informers.Heard, bool, error) {
+				return informers.Heard{Scope: "configmaps", ResourceVersion: 500}, true, nil
+			}
+		})
+		l.wait(t, "gap 0 rewound", "snapshot.started 1", "r a uid-1 -→2", "snapshot.completed 1")
+		if gap := l.gaps()[0]; gap.From != 500 {
+			t.Errorf("the gap begins at %d, want 500", gap.From)
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if got := l.deltas[2].History; got != 1 {
+			t.Errorf("history %d, want 1", got)
 		}
 	})
-	l.wait(t, "gap 0 rewound", "snapshot.started 1", "r a uid-1 -→2", "snapshot.completed 1")
-	if gap := l.gaps()[0]; gap.From != 500 {
-		t.Errorf("the gap begins at %d, want 500", gap.From)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if got := l.deltas[2].History; got != 1 {
-		t.Errorf("history %d, want 1", got)
-	}
 }
 
 // Another scope of the resource has told of the restore already: both are of the same history then. Would each count it for
 // itself, each would take the number of the other for one more restore at every start.
 func TestScopesAgreeOnHistory(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	base := s.put("a", "1", nil).rv
-	l := settled(t, s, m, nil)
-	s.put("a", "2", nil)
-	l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "u a uid-1 1→2")
-	_ = m.Flush(t.Context())
-	l.end()
-	s.restore(base)
-	second := live(t, s, m, func(o *informers.Options, _ *recorder) {
-		o.Heard = func(context.Context, *object.Resource) (informers.Heard, bool, error) {
-			return informers.Heard{Scope: "configmaps/other", ResourceVersion: base, History: 1}, true, nil
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		base := s.put("a", "1", nil).rv
+		l := settled(t, s, m, nil)
+		s.put("a", "2", nil)
+		l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "u a uid-1 1→2")
+		_ = m.Flush(t.Context())
+		l.end()
+		s.restore(base)
+		second := live(t, s, m, func(o *informers.Options, _ *recorder) {
+			o.Heard = func(context.Context, *object.Resource) (informers.Heard, bool, error) {
+				return informers.Heard{Scope: "configmaps/other", ResourceVersion: base, History: 1}, true, nil
+			}
+		})
+		second.wait(t, "gap 0 rewound", "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+		second.mu.Lock()
+		defer second.mu.Unlock()
+		if got := second.deltas[2].History; got != 1 {
+			t.Errorf("history %d, want 1", got)
 		}
 	})
-	second.wait(t, "gap 0 rewound", "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
-	second.mu.Lock()
-	defer second.mu.Unlock()
-	if got := second.deltas[2].History; got != 1 {
-		t.Errorf("history %d, want 1", got)
-	}
 }
 
 // An object that the old selection took and the new one takes now, though not yet at the checkpoint, has not left: what would
 // say so lies behind the delta that says that it entered, and would bury it.
 func TestSelectionChangedWhileObjectMoved(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	red, blue := map[string]string{"red": "1"}, map[string]string{"blue": "1"}
-	s.put("moved", "1", red)
-	first := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0].LabelSelector = "red" })
-	first.wait(t, "snapshot.started 1", "r moved uid-1 -→1", "snapshot.completed 1")
-	_ = m.Flush(t.Context())
-	first.end()
-	s.put("moved", "2", blue)
-	s.put("other", "1", nil)
-	second := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0].LabelSelector = "blue" })
-	second.waitPerName(t, "gap 0 selection-changed", "snapshot.started 0", "e moved uid-1 1→2", "snapshot.completed 0")
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		red, blue := map[string]string{"red": "1"}, map[string]string{"blue": "1"}
+		s.put("moved", "1", red)
+		first := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0].LabelSelector = "red" })
+		first.wait(t, "snapshot.started 1", "r moved uid-1 -→1", "snapshot.completed 1")
+		_ = m.Flush(t.Context())
+		first.end()
+		s.put("moved", "2", blue)
+		s.put("other", "1", nil)
+		second := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0].LabelSelector = "blue" })
+		second.waitPerName(t, "gap 0 selection-changed", "snapshot.started 0", "e moved uid-1 1→2", "snapshot.completed 0")
+	})
 }
 
 // A restored etcd has not reached the checkpoint of a scope that is no longer selected. Nobody waits for it.
 func TestSelectionChangedAndRewound(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	base := s.put("a", "1", map[string]string{"red": "1"}).rv
-	first := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0].LabelSelector = "red" })
-	first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
-	s.put("a", "2", map[string]string{"red": "1"})
-	first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "u a uid-1 1→2")
-	_ = m.Flush(t.Context())
-	first.end()
-	s.restore(base)
-	second := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0].LabelSelector = "blue" })
-	eventually(t, "the new scope to be captured", func() bool {
-		st := second.set.Status()
-		return len(st) == 1 && st[0].Captured
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		base := s.put("a", "1", map[string]string{"red": "1"}).rv
+		first := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0].LabelSelector = "red" })
+		first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+		s.put("a", "2", map[string]string{"red": "1"})
+		first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "u a uid-1 1→2")
+		_ = m.Flush(t.Context())
+		first.end()
+		s.restore(base)
+		second := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0].LabelSelector = "blue" })
+		eventually(t, "the new scope to be captured", func() bool {
+			st := second.set.Status()
+			return len(st) == 1 && st[0].Captured
+		})
+		second.mu.Lock()
+		defer second.mu.Unlock()
+		var got []string
+		for _, d := range second.deltas {
+			got = append(got, short(d))
+		}
+		if !slices.Contains(got, "gap 0 selection-changed") {
+			t.Errorf("no gap tells that the selection has changed: %s", strings.Join(got, ", "))
+		}
 	})
-	second.mu.Lock()
-	defer second.mu.Unlock()
-	var got []string
-	for _, d := range second.deltas {
-		got = append(got, short(d))
-	}
-	if !slices.Contains(got, "gap 0 selection-changed") {
-		t.Errorf("no gap tells that the selection has changed: %s", strings.Join(got, ", "))
-	}
 }
 
 // Until the gap is acknowledged that says that objects come in another form from now on, a restart has to say it.
 func TestCheckpointKeepsFormUntilGap(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	s.put("a", "1", nil)
-	settled(t, s, m, nil).end()
-	m.mu.Lock()
-	c := m.scopes["configmaps"]
-	c.Version = "v1beta1"
-	m.scopes["configmaps"] = c
-	m.mu.Unlock()
-	l := live(t, s, m, func(_ *informers.Options, rec *recorder) { rec.holds = isGap })
-	l.wait(t, "gap 0 selection-changed")
-	_ = m.Flush(t.Context())
-	if c, _ := m.saved("configmaps"); c.Version != "v1beta1" {
-		t.Errorf("version %s is remembered, and nobody was told of it", c.Version)
-	}
-	l.acknowledge()
-	eventually(t, "the new form to be remembered", func() bool {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		settled(t, s, m, nil).end()
+		m.mu.Lock()
+		c := m.scopes["configmaps"]
+		c.Version = "v1beta1"
+		m.scopes["configmaps"] = c
+		m.mu.Unlock()
+		l := live(t, s, m, func(_ *informers.Options, rec *recorder) { rec.holds = isGap })
+		l.wait(t, "gap 0 selection-changed")
 		_ = m.Flush(t.Context())
-		c, _ := m.saved("configmaps")
-		return c.Version == "v1"
+		if c, _ := m.saved("configmaps"); c.Version != "v1beta1" {
+			t.Errorf("version %s is remembered, and nobody was told of it", c.Version)
+		}
+		l.acknowledge()
+		eventually(t, "the new form to be remembered", func() bool {
+			_ = m.Flush(t.Context())
+			c, _ := m.saved("configmaps")
+			return c.Version == "v1"
+		})
 	})
 }
 
 // A snapshot on demand waits until what lies before it is on the bus: cut off by a crash, it would be completed by the next run
 // before that run has sent again what was created there.
 func TestSnapshotWaitsForWhatLiesBefore(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	s.put("a", "1", nil)
-	l := settled(t, s, m, nil)
-	l.forgetDeltas()
-	l.hold(func(d *object.Delta) bool { return d.Op == object.Created })
-	s.put("x", "1", nil)
-	l.wait(t, "c x uid-2 -→1")
-	begun := make(chan error, 1)
-	go func() {
-		_, err := l.set.Snapshot(t.Context(), "", "")
-		begun <- err
-	}()
-	for range 10 {
-		_ = m.Flush(t.Context())
-		if c, _ := m.saved("configmaps"); c.Snapshot != nil && c.ResourceVersion < c.Snapshot.ResourceVersion {
-			t.Fatalf("a snapshot at %d is under way, and the checkpoint at %d", c.Snapshot.ResourceVersion, c.ResourceVersion)
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		l := settled(t, s, m, nil)
+		l.forgetDeltas()
+		l.hold(func(d *object.Delta) bool { return d.Op == object.Created })
+		s.put("x", "1", nil)
+		l.wait(t, "c x uid-2 -→1")
+		begun := make(chan error, 1)
+		go func() {
+			_, err := l.set.Snapshot(t.Context(), "", "")
+			begun <- err
+		}()
+		for range 10 {
+			_ = m.Flush(t.Context())
+			if c, _ := m.saved("configmaps"); c.Snapshot != nil && c.ResourceVersion < c.Snapshot.ResourceVersion {
+				t.Fatalf("a snapshot at %d is under way, and the checkpoint at %d", c.Snapshot.ResourceVersion, c.ResourceVersion)
+			}
 		}
-	}
-	select {
-	case err := <-begun:
-		t.Fatalf("the snapshot has begun: %v", err)
-	default:
-	}
-	l.wait(t, "c x uid-2 -→1")
-	l.acknowledge()
-	l.wait(t, "c x uid-2 -→1", "snapshot.started 2", "r a uid-1 -→1", "r x uid-2 -→1", "snapshot.completed 2")
-	if err := <-begun; err != nil {
-		t.Fatal(err)
-	}
+		select {
+		case err := <-begun:
+			t.Fatalf("the snapshot has begun: %v", err)
+		default:
+		}
+		l.wait(t, "c x uid-2 -→1")
+		l.acknowledge()
+		l.wait(t, "c x uid-2 -→1", "snapshot.started 2", "r a uid-1 -→1", "r x uid-2 -→1", "snapshot.completed 2")
+		if err := <-begun; err != nil {
+			t.Fatal(err)
+		}
+	})
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -38,144 +40,155 @@ func TestReloadTwice(t *testing.T) {
 		}
 	}
 	t.Run("bus", func(t *testing.T) { // the farewell to the scope that they take the place of is not acknowledged
-		s, l := begins(t)
-		l.mu.Lock()
-		l.holds = func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.Gap }
-		l.mu.Unlock()
-		l.reload(t, first)
-		s.delete("a")
-		eventually(t, "the farewell", func() bool { return l.has("gap 0 selection-changed") })
-		done := make(chan error, 1)
-		go func() { done <- l.set.Reload(t.Context(), second) }()
-		l.acknowledge()
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
-		told(t, l)
+		synctest.Test(t, func(t *testing.T) {
+			s, l := begins(t)
+			l.mu.Lock()
+			l.holds = func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.Gap }
+			l.mu.Unlock()
+			l.reload(t, first)
+			s.delete("a")
+			eventually(t, "the farewell", func() bool { return l.has("gap 0 selection-changed") })
+			done := make(chan error, 1)
+			go func() { done <- l.set.Reload(t.Context(), second) }()
+			l.acknowledge()
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			told(t, l)
+		})
 	})
 	t.Run("lists", func(t *testing.T) { // nor can they be read
-		s, l := begins(t)
+		synctest.Test(t, func(t *testing.T) {
+			s, l := begins(t)
+			s.do(func() {
+				s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+					q := r.URL.Query()
+					if q.Get("labelSelector") == "" || q.Get("watch") != "" {
+						return false
+					}
+					fail(w, http.StatusInternalServerError, "InternalError")
+					return true
+				}
+			})
+			l.reload(t, first)
+			s.delete("a")
+			l.reload(t, second)
+			s.do(func() { s.fault = nil })
+			told(t, l)
+		})
+	})
+}
+
+// Snapshots that follow one another within a second are told apart: the bus knows reads by them.
+func TestReloadSnapshotsDiffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", map[string]string{"colour": "red"})
+		l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(selected("colour=red", "")) })
+		l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+		pass(time.Millisecond)
+		l.reload(t, selection(rule(nil)))
+		s.put("b", "1", nil) // a farewell waits for something that is later
+		<-l.set.Captured()
+		ids := map[string]int{}
+		eventually(t, "both snapshots", func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			clear(ids)
+			reads := 0
+			for _, d := range l.deltas {
+				if d.Op == object.Read && d.Stream == nil && d.Ref.Name() == "a" {
+					ids[d.Snapshot]++
+					reads++
+				}
+			}
+			return reads == 2
+		})
+		if len(ids) != 2 {
+			t.Errorf("two snapshots have the ids %v", ids)
+		}
+	})
+}
+
+// Where a selection is taken before the first list is loaded, the snapshot of a start is still to be sent.
+func TestReloadBeforeTheFirstList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		l := live(t, s, m, nil)
+		eventually(t, "the scope to be remembered", func() bool {
+			_ = m.Flush(t.Context())
+			c, ok := m.saved("configmaps")
+			return ok && c.Snapshot == nil
+		})
+		l.end()
 		s.do(func() {
 			s.fault = func(w http.ResponseWriter, r *http.Request) bool {
-				q := r.URL.Query()
-				if q.Get("labelSelector") == "" || q.Get("watch") != "" {
+				if !strings.HasSuffix(r.URL.Path, "/configmaps") {
 					return false
 				}
 				fail(w, http.StatusInternalServerError, "InternalError")
 				return true
 			}
 		})
-		l.reload(t, first)
-		s.delete("a")
-		l.reload(t, second)
+		again := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Snapshot = informers.SnapshotAlways })
+		eventually(t, "the list to fail", func() bool {
+			st := again.set.Status()
+			return len(st) > 0 && st[0].Phase == informers.PhaseFailing
+		})
+		again.reload(t, selection(rule(redacted("metadata.labels"))))
 		s.do(func() { s.fault = nil })
-		told(t, l)
+		again.wait(t, "gap 0 content-changed", "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
 	})
-}
-
-// Snapshots that follow one another within a second are told apart: the bus knows reads by them.
-func TestReloadSnapshotsDiffer(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	s.put("a", "1", map[string]string{"colour": "red"})
-	l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(selected("colour=red", "")) })
-	l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
-	l.reload(t, selection(rule(nil)))
-	s.put("b", "1", nil) // a farewell waits for something that is later
-	<-l.set.Captured()
-	ids := map[string]int{}
-	eventually(t, "both snapshots", func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		clear(ids)
-		reads := 0
-		for _, d := range l.deltas {
-			if d.Op == object.Read && d.Stream == nil && d.Ref.Name() == "a" {
-				ids[d.Snapshot]++
-				reads++
-			}
-		}
-		return reads == 2
-	})
-	if len(ids) != 2 {
-		t.Errorf("two snapshots have the ids %v", ids)
-	}
-}
-
-// Where a selection is taken before the first list is loaded, the snapshot of a start is still to be sent.
-func TestReloadBeforeTheFirstList(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	s.put("a", "1", nil)
-	l := live(t, s, m, nil)
-	eventually(t, "the scope to be remembered", func() bool {
-		_ = m.Flush(t.Context())
-		c, ok := m.saved("configmaps")
-		return ok && c.Snapshot == nil
-	})
-	l.end()
-	s.do(func() {
-		s.fault = func(w http.ResponseWriter, r *http.Request) bool {
-			if !strings.HasSuffix(r.URL.Path, "/configmaps") {
-				return false
-			}
-			fail(w, http.StatusInternalServerError, "InternalError")
-			return true
-		}
-	})
-	again := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Snapshot = informers.SnapshotAlways })
-	eventually(t, "the list to fail", func() bool {
-		st := again.set.Status()
-		return len(st) > 0 && st[0].Phase == informers.PhaseFailing
-	})
-	again.reload(t, selection(rule(redacted("metadata.labels"))))
-	s.do(func() { s.fault = nil })
-	again.wait(t, "gap 0 content-changed", "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
 }
 
 // What was taken over of a node that is gone goes on under a new selection, and ends when nothing is left.
 func TestReloadTakenOver(t *testing.T) {
-	s, m := cluster(t, "n1", "n2"), newMemory()
-	c := startCompanion(t, s, m, nil)
-	s.deleteIn("", "n1")
-	scope := unbound + "n1"
-	count := func(want string) (n int) {
-		for _, d := range c.ofScope(scope) {
-			if strings.HasPrefix(short(d), want) {
-				n++
+	synctest.Test(t, func(t *testing.T) {
+		s, m := cluster(t, "n1", "n2"), newMemory()
+		c := startCompanion(t, s, m, nil)
+		s.deleteIn("", "n1")
+		scope := unbound + "n1"
+		count := func(want string) (n int) {
+			for _, d := range c.ofScope(scope) {
+				if strings.HasPrefix(short(d), want) {
+					n++
+				}
+			}
+			return n
+		}
+		eventually(t, "the node's objects to be taken over", func() bool { return count("snapshot.completed") == 1 })
+		c.reload(t, selection(rule(redacted("metadata.labels"))))
+		s.put("n1", "2", nil)
+		eventually(t, "them to be observed", func() bool { return count("u n1 uid-2 1→2") == 1 })
+		c.reload(t, selection(rule(func(r *informers.Rule) {
+			filtered("u")(r)
+			redacted("metadata.labels")(r)
+		})))
+		last := s.put("n1", "3", nil)
+		eventually(t, "the update to be withheld", func() bool {
+			_ = m.Flush(t.Context())
+			at, _ := m.saved(scope)
+			return at.ResourceVersion >= last.rv
+		})
+		s.delete("n1")
+		eventually(t, "the deletion", func() bool { return count("d n1 uid-2 3→-") == 1 })
+		if n := count("u "); n != 1 {
+			t.Errorf("%d updates were sent, want 1", n)
+		}
+		c.nothingLeft(t, m)
+		c.reload(t, selection(rule(nil), rule(func(r *informers.Rule) {
+			r.Resources, r.Redact = []informers.Pattern{pattern("nodes")}, []string{"data"}
+		})))
+		gone := s.deleteIn("", "n2")
+		nodesReach(t, m, gone.rv)
+		for _, d := range c.ofScope(nodeObject("n2")) {
+			if got := short(d); got != "d n2 uid-3 →-" {
+				t.Errorf("the deletion of a Node is %q: what the new selection redacts is there", got)
 			}
 		}
-		return n
-	}
-	eventually(t, "the node's objects to be taken over", func() bool { return count("snapshot.completed") == 1 })
-	c.reload(t, selection(rule(redacted("metadata.labels"))))
-	s.put("n1", "2", nil)
-	eventually(t, "them to be observed", func() bool { return count("u n1 uid-2 1→2") == 1 })
-	c.reload(t, selection(rule(func(r *informers.Rule) {
-		filtered("u")(r)
-		redacted("metadata.labels")(r)
-	})))
-	last := s.put("n1", "3", nil)
-	eventually(t, "the update to be withheld", func() bool {
-		_ = m.Flush(t.Context())
-		at, _ := m.saved(scope)
-		return at.ResourceVersion >= last.rv
-	})
-	s.delete("n1")
-	eventually(t, "the deletion", func() bool { return count("d n1 uid-2 3→-") == 1 })
-	if n := count("u "); n != 1 {
-		t.Errorf("%d updates were sent, want 1", n)
-	}
-	c.nothingLeft(t, m)
-	c.reload(t, selection(rule(nil), rule(func(r *informers.Rule) {
-		r.Resources, r.Redact = []informers.Pattern{pattern("nodes")}, []string{"data"}
-	})))
-	gone := s.deleteIn("", "n2")
-	nodesReach(t, m, gone.rv)
-	for _, d := range c.ofScope(nodeObject("n2")) {
-		if got := short(d); got != "d n2 uid-3 →-" {
-			t.Errorf("the deletion of a Node is %q: what the new selection redacts is there", got)
+		if len(c.ofScope(nodeObject("n2"))) == 0 {
+			t.Error("nothing tells of the deletion of a Node")
 		}
-	}
-	if len(c.ofScope(nodeObject("n2"))) == 0 {
-		t.Error("nothing tells of the deletion of a Node")
-	}
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -110,162 +111,168 @@ func onceEach(t *testing.T, s *apiServer, r *recorder, rv uint64) {
 
 // Under load, whatever is reloaded, each version of what stays selected is sent once.
 func TestReloadUnderLoad(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	for n := range 5 {
-		s.put(fmt.Sprintf("cm-%d", n), "0", nil)
-	}
-	s.mu.Lock()
-	start := s.rv
-	s.mu.Unlock()
-	l := live(t, s, m, func(_ *informers.Options, r *recorder) {
-		r.holds, r.room = func(*object.Delta) bool { return true }, 16
-	})
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	wg.Go(func() { l.acknowledgeLate(ctx) })
-	eventually(t, "to be captured", func() bool { return captured(l.set) })
-	var writer sync.WaitGroup
-	var written int
-	writer.Go(func() {
-		for n := 0; ; n++ {
-			select {
-			case <-stop:
-				written = n
-				return
-			default:
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		for n := range 5 {
+			s.put(fmt.Sprintf("cm-%d", n), "0", nil)
+		}
+		s.mu.Lock()
+		start := s.rv
+		s.mu.Unlock()
+		l := live(t, s, m, func(_ *informers.Options, r *recorder) {
+			r.holds, r.room = func(*object.Delta) bool { return true }, 16
+		})
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		wg.Go(func() { l.acknowledgeLate(ctx) })
+		eventually(t, "to be captured", func() bool { return captured(l.set) })
+		var writer sync.WaitGroup
+		var written int
+		writer.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					written = n
+					return
+				default:
+				}
+				name := fmt.Sprintf("cm-%d", n%5)
+				if n%23 == 22 {
+					s.delete(name)
+				} else {
+					s.put(name, fmt.Sprint(n), nil)
+				}
+				if n%50 == 49 { // not faster than the other end takes it
+					_ = l.until(t.Context(), func() bool { return len(l.deltas) >= n/2 })
+				}
 			}
-			name := fmt.Sprintf("cm-%d", n%5)
-			if n%23 == 22 {
-				s.delete(name)
-			} else {
-				s.put(name, fmt.Sprint(n), nil)
-			}
-			if n%50 == 49 { // not faster than the other end takes it
-				_ = l.until(t.Context(), func() bool { return len(l.deltas) >= n/2 })
+		})
+		progress := func() {
+			l.mu.Lock()
+			n := len(l.deltas)
+			l.mu.Unlock()
+			if err := l.until(t.Context(), func() bool { return len(l.deltas) > n+100 }); err != nil {
+				t.Fatal(err)
 			}
 		}
-	})
-	progress := func() {
-		l.mu.Lock()
-		n := len(l.deltas)
-		l.mu.Unlock()
-		if err := l.until(t.Context(), func() bool { return len(l.deltas) > n+100 }); err != nil {
-			t.Fatal(err)
+		for _, sel := range []informers.Selection{
+			selection(rule(filtered("r"))),
+			selection(rule(redacted("metadata.labels"))),
+			selection(rule(redacted("metadata.labels"))),
+			selection(rule(selected("colour=red", "")), rule(nil)),
+			selection(rule(func(r *informers.Rule) {
+				r.LabelSelector = "colour=red"
+				r.Redact = []string{"data"}
+			}), rule(nil)),
+			selection(rule(nil)),
+		} {
+			progress()
+			l.reload(t, sel)
 		}
-	}
-	for _, sel := range []informers.Selection{
-		selection(rule(filtered("r"))),
-		selection(rule(redacted("metadata.labels"))),
-		selection(rule(redacted("metadata.labels"))),
-		selection(rule(selected("colour=red", "")), rule(nil)),
-		selection(rule(func(r *informers.Rule) {
-			r.LabelSelector = "colour=red"
-			r.Redact = []string{"data"}
-		}), rule(nil)),
-		selection(rule(nil)),
-	} {
 		progress()
-		l.reload(t, sel)
-	}
-	progress()
-	close(stop)
-	writer.Wait()
-	s.mu.Lock()
-	last := s.rv
-	s.mu.Unlock()
-	eventually(t, "all to be sent", func() bool {
-		_ = m.Flush(t.Context())
-		c, _ := m.saved("configmaps")
-		return c.ResourceVersion == last
+		close(stop)
+		writer.Wait()
+		s.mu.Lock()
+		last := s.rv
+		s.mu.Unlock()
+		eventually(t, "all to be sent", func() bool {
+			_ = m.Flush(t.Context())
+			c, _ := m.saved("configmaps")
+			return c.ResourceVersion == last
+		})
+		onceEach(t, s, l.recorder, start)
+		want := []string{
+			"configmaps snapshot.started 5", "configmaps snapshot.completed 5", "configmaps gap 0 content-changed",
+			"configmaps gap 0 content-changed", // labels are there again
+			"configmaps gap 0 content-changed", // of red ones, the data is not
+			"configmaps gap 0 content-changed",
+		}
+		if d := cmp.Diff(want, l.streams()); d != "" {
+			t.Errorf("stream events (-want +got):\n%s", d)
+		}
+		t.Logf("%d versions", written)
 	})
-	onceEach(t, s, l.recorder, start)
-	want := []string{
-		"configmaps snapshot.started 5", "configmaps snapshot.completed 5", "configmaps gap 0 content-changed",
-		"configmaps gap 0 content-changed", // labels are there again
-		"configmaps gap 0 content-changed", // of red ones, the data is not
-		"configmaps gap 0 content-changed",
-	}
-	if d := cmp.Diff(want, l.streams()); d != "" {
-		t.Errorf("stream events (-want +got):\n%s", d)
-	}
-	t.Logf("%d versions", written)
 }
 
 // What is added is read, what is taken away is said farewell, what stays goes on, and what comes back is read again.
 func TestReloadResources(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	s.nodes = true
-	s.put("a", "1", nil)
-	s.putIn("", "node", "1", nil)
-	nodes := rule(func(r *informers.Rule) { r.Resources = []informers.Pattern{pattern("nodes")} })
-	l := live(t, s, m, nil)
-	want := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
-	l.wait(t, want...)
-	l.reload(t, selection(rule(nil), nodes))
-	want = append(want, "snapshot.started 1", "r node uid-2 -→1", "snapshot.completed 1")
-	l.wait(t, want...)
-	s.put("a", "2", nil)
-	want = append(want, "u a uid-1 1→2")
-	l.wait(t, want...)
-	s.putIn("", "node", "2", nil)
-	want = append(want, "u node uid-2 1→2")
-	l.wait(t, want...)
-	s.put("a", "3", nil) // what leaves is later than all that was said of it
-	want = append(want, "u a uid-1 2→3")
-	l.wait(t, want...)
-	l.reload(t, selection(rule(nil)))
-	want = append(want, "gap 0 selection-changed", "~l node uid-2 2→-")
-	l.wait(t, want...)
-	eventually(t, "the scope to be forgotten", func() bool {
-		_ = m.Flush(t.Context())
-		_, nodes := m.saved("nodes")
-		_, configmaps := m.saved("configmaps")
-		return !nodes && configmaps
-	})
-	s.put("a", "4", nil)
-	want = append(want, "u a uid-1 3→4")
-	l.wait(t, want...)
-	l.reload(t, selection(nodes, rule(nil)))
-	want = append(want, "snapshot.started 1", "r node uid-2 -→2", "snapshot.completed 1")
-	l.wait(t, want...)
-	eventually(t, "the scope to be remembered", func() bool {
-		_ = m.Flush(t.Context())
-		c, ok := m.saved("nodes")
-		return ok && c.Snapshot == nil
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.nodes = true
+		s.put("a", "1", nil)
+		s.putIn("", "node", "1", nil)
+		nodes := rule(func(r *informers.Rule) { r.Resources = []informers.Pattern{pattern("nodes")} })
+		l := live(t, s, m, nil)
+		want := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
+		l.wait(t, want...)
+		l.reload(t, selection(rule(nil), nodes))
+		want = append(want, "snapshot.started 1", "r node uid-2 -→1", "snapshot.completed 1")
+		l.wait(t, want...)
+		s.put("a", "2", nil)
+		want = append(want, "u a uid-1 1→2")
+		l.wait(t, want...)
+		s.putIn("", "node", "2", nil)
+		want = append(want, "u node uid-2 1→2")
+		l.wait(t, want...)
+		s.put("a", "3", nil) // what leaves is later than all that was said of it
+		want = append(want, "u a uid-1 2→3")
+		l.wait(t, want...)
+		l.reload(t, selection(rule(nil)))
+		want = append(want, "gap 0 selection-changed", "~l node uid-2 2→-")
+		l.wait(t, want...)
+		eventually(t, "the scope to be forgotten", func() bool {
+			_ = m.Flush(t.Context())
+			_, nodes := m.saved("nodes")
+			_, configmaps := m.saved("configmaps")
+			return !nodes && configmaps
+		})
+		s.put("a", "4", nil)
+		want = append(want, "u a uid-1 3→4")
+		l.wait(t, want...)
+		l.reload(t, selection(nodes, rule(nil)))
+		want = append(want, "snapshot.started 1", "r node uid-2 -→2", "snapshot.completed 1")
+		l.wait(t, want...)
+		eventually(t, "the scope to be remembered", func() bool {
+			_ = m.Flush(t.Context())
+			c, ok := m.saved("nodes")
+			return ok && c.Snapshot == nil
+		})
 	})
 }
 
 // What comes back in the run that said its farewell has a gap that says so: no checkpoint was lost.
 func TestReloadComesBack(t *testing.T) {
-	s := newAPIServer(t)
-	s.nodes = true
-	s.put("a", "1", nil)
-	s.putIn("", "node", "1", nil)
-	nodes := rule(func(r *informers.Rule) { r.Resources = []informers.Pattern{pattern("nodes")} })
-	l := live(t, s, newMemory(), func(o *informers.Options, r *recorder) {
-		o.Rules = []informers.Rule{rule(nil), nodes}
-		o.Heard = func(_ context.Context, res *object.Resource) (informers.Heard, bool, error) { return r.heard(res) }
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer(t)
+		s.nodes = true
+		s.put("a", "1", nil)
+		s.putIn("", "node", "1", nil)
+		nodes := rule(func(r *informers.Rule) { r.Resources = []informers.Pattern{pattern("nodes")} })
+		l := live(t, s, newMemory(), func(o *informers.Options, r *recorder) {
+			o.Rules = []informers.Rule{rule(nil), nodes}
+			o.Heard = func(_ context.Context, res *object.Resource) (informers.Heard, bool, error) { return r.heard(res) }
+		})
+		eventually(t, "to be captured", func() bool { return captured(l.set) })
+		s.put("a", "2", nil) // what leaves is later than all that was said of it
+		l.reload(t, selection(rule(nil)))
+		ofNodes := func() []string {
+			return slices.DeleteFunc(l.streams(), func(e string) bool { return !strings.HasPrefix(e, "nodes ") })
+		}
+		eventually(t, "the farewell", func() bool { return len(ofNodes()) == 3 })
+		s.put("a", "3", nil)
+		l.reload(t, selection(rule(nil), nodes))
+		want := []string{
+			"nodes snapshot.started 1", "nodes snapshot.completed 1", "nodes gap 0 selection-changed",
+			"nodes gap 0 selection-changed", "nodes snapshot.started 1", "nodes snapshot.completed 1",
+		}
+		eventually(t, "all to be told of nodes", func() bool { return len(ofNodes()) >= len(want) })
+		if d := cmp.Diff(want, ofNodes()); d != "" {
+			t.Errorf("stream events (-want +got):\n%s", d)
+		}
 	})
-	eventually(t, "to be captured", func() bool { return captured(l.set) })
-	s.put("a", "2", nil) // what leaves is later than all that was said of it
-	l.reload(t, selection(rule(nil)))
-	ofNodes := func() []string {
-		return slices.DeleteFunc(l.streams(), func(e string) bool { return !strings.HasPrefix(e, "nodes ") })
-	}
-	eventually(t, "the farewell", func() bool { return len(ofNodes()) == 3 })
-	s.put("a", "3", nil)
-	l.reload(t, selection(rule(nil), nodes))
-	want := []string{
-		"nodes snapshot.started 1", "nodes snapshot.completed 1", "nodes gap 0 selection-changed",
-		"nodes gap 0 selection-changed", "nodes snapshot.started 1", "nodes snapshot.completed 1",
-	}
-	eventually(t, "all to be told of nodes", func() bool { return len(ofNodes()) >= len(want) })
-	if d := cmp.Diff(want, ofNodes()); d != "" {
-		t.Errorf("stream events (-want +got):\n%s", d)
-	}
 }
 
 // heard is what the bus answers that has all that was recorded.
@@ -282,129 +289,137 @@ func (r *recorder) heard(of *object.Resource) (informers.Heard, bool, error) {
 
 // A selection that is widened and narrowed: the objects that both take are not lost in between.
 func TestReloadNamespaces(t *testing.T) {
-	s := newAPIServer(t)
-	s.putIn("shop", "a", "1", nil)
-	s.putIn("other", "b", "1", nil)
-	l := live(t, s, newMemory(), func(o *informers.Options, _ *recorder) {
-		o.Rules[0] = rule(inNamespaces("shop"))
-	})
-	want := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
-	l.wait(t, want...)
-	s.putIn("shop", "a", "2", nil)
-	want = append(want, "u a uid-1 1→2")
-	l.wait(t, want...)
-	l.reload(t, selection(rule(inNamespaces("shop", "other"))))
-	want = append(want, "snapshot.started 1", "r b uid-2 -→1", "snapshot.completed 1")
-	l.wait(t, want...)
-	s.putIn("shop", "a", "3", nil)
-	want = append(want, "u a uid-1 2→3")
-	l.wait(t, want...)
-	l.reload(t, selection(rule(nil)))
-	s.putIn("other", "b", "2", nil)
-	eventually(t, "both to be there in the scope of all", func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		got := map[string]bool{}
-		for _, d := range l.deltas {
-			if d.Scope == "configmaps" && d.After != nil {
-				got[d.Ref.Name()+valueOf(d.After)] = true
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer(t)
+		s.putIn("shop", "a", "1", nil)
+		s.putIn("other", "b", "1", nil)
+		l := live(t, s, newMemory(), func(o *informers.Options, _ *recorder) {
+			o.Rules[0] = rule(inNamespaces("shop"))
+		})
+		want := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
+		l.wait(t, want...)
+		s.putIn("shop", "a", "2", nil)
+		want = append(want, "u a uid-1 1→2")
+		l.wait(t, want...)
+		l.reload(t, selection(rule(inNamespaces("shop", "other"))))
+		want = append(want, "snapshot.started 1", "r b uid-2 -→1", "snapshot.completed 1")
+		l.wait(t, want...)
+		s.putIn("shop", "a", "3", nil)
+		want = append(want, "u a uid-1 2→3")
+		l.wait(t, want...)
+		l.reload(t, selection(rule(nil)))
+		s.putIn("other", "b", "2", nil)
+		eventually(t, "both to be there in the scope of all", func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			got := map[string]bool{}
+			for _, d := range l.deltas {
+				if d.Scope == "configmaps" && d.After != nil {
+					got[d.Ref.Name()+valueOf(d.After)] = true
+				}
 			}
-		}
-		return got["a3"] && got["b2"]
+			return got["a3"] && got["b2"]
+		})
 	})
 }
 
 // A snapshot that is being sent goes on where it was: nothing is read twice, nothing is left out, and it is completed.
 func TestReloadDuringSnapshot(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	for n := range 40 {
-		s.put(fmt.Sprintf("cm-%02d", n), "0", nil)
-	}
-	l := live(t, s, m, func(_ *informers.Options, r *recorder) { r.room = 15 })
-	if err := l.until(t.Context(), func() bool { return l.room == 0 }); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- l.set.Reload(t.Context(), selection(rule(redacted("metadata.labels")))) }()
-	l.setRoom(unbounded)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	last := s.put("cm-00", "1", nil)
-	eventually(t, "all to be sent", func() bool {
-		_ = m.Flush(t.Context())
-		c, _ := m.saved("configmaps")
-		return c.ResourceVersion == last.rv && c.Snapshot == nil
-	})
-	reads := map[string]int{}
-	l.mu.Lock()
-	for _, d := range l.deltas {
-		if d.Stream == nil && d.Op == object.Read {
-			reads[d.Ref.Name()]++
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		for n := range 40 {
+			s.put(fmt.Sprintf("cm-%02d", n), "0", nil)
 		}
-	}
-	l.mu.Unlock()
-	if len(reads) != 40 || slices.Max(slices.Collect(func(yield func(int) bool) {
-		for _, n := range reads {
-			if !yield(n) {
-				return
+		l := live(t, s, m, func(_ *informers.Options, r *recorder) { r.room = 15 })
+		if err := l.until(t.Context(), func() bool { return l.room == 0 }); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- l.set.Reload(t.Context(), selection(rule(redacted("metadata.labels")))) }()
+		l.setRoom(unbounded)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		last := s.put("cm-00", "1", nil)
+		eventually(t, "all to be sent", func() bool {
+			_ = m.Flush(t.Context())
+			c, _ := m.saved("configmaps")
+			return c.ResourceVersion == last.rv && c.Snapshot == nil
+		})
+		reads := map[string]int{}
+		l.mu.Lock()
+		for _, d := range l.deltas {
+			if d.Stream == nil && d.Op == object.Read {
+				reads[d.Ref.Name()]++
 			}
 		}
-	})) != 1 {
-		t.Errorf("reads %v, want one of each of 40", reads)
-	}
-	streams := l.streams()
-	if streams[0] != "configmaps snapshot.started 40" || !slices.Contains(streams, "configmaps snapshot.completed 40") ||
-		!slices.Contains(streams, "configmaps gap 0 content-changed") {
-		t.Errorf("stream events %v", streams)
-	}
+		l.mu.Unlock()
+		if len(reads) != 40 || slices.Max(slices.Collect(func(yield func(int) bool) {
+			for _, n := range reads {
+				if !yield(n) {
+					return
+				}
+			}
+		})) != 1 {
+			t.Errorf("reads %v, want one of each of 40", reads)
+		}
+		streams := l.streams()
+		if streams[0] != "configmaps snapshot.started 40" || !slices.Contains(streams, "configmaps snapshot.completed 40") ||
+			!slices.Contains(streams, "configmaps gap 0 content-changed") {
+			t.Errorf("stream events %v", streams)
+		}
+	})
 }
 
 // While a list fails there is nothing to wait for; nor does anybody wait where nothing runs yet.
 func TestReloadWhileListsFail(t *testing.T) {
-	s := newAPIServer(t)
-	s.put("a", "1", nil)
-	s.do(func() {
-		s.fault = func(w http.ResponseWriter, r *http.Request) bool {
-			if !strings.HasSuffix(r.URL.Path, "/configmaps") {
-				return false
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer(t)
+		s.put("a", "1", nil)
+		s.do(func() {
+			s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+				if !strings.HasSuffix(r.URL.Path, "/configmaps") {
+					return false
+				}
+				fail(w, http.StatusInternalServerError, "InternalError")
+				return true
 			}
-			fail(w, http.StatusInternalServerError, "InternalError")
-			return true
-		}
+		})
+		l := live(t, s, newMemory(), nil)
+		eventually(t, "the list to fail", func() bool {
+			st := l.set.Status()
+			return len(st) > 0 && st[0].Phase == informers.PhaseFailing
+		})
+		l.reload(t, selection(rule(redacted("data.value"))))
+		l.reload(t, selection(rule(nil), rule(selected("a=b", ""))))
+		l.reload(t, selection(rule(redacted("metadata.labels"))))
+		s.do(func() { s.fault = nil })
+		l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
 	})
-	l := live(t, s, newMemory(), nil)
-	eventually(t, "the list to fail", func() bool {
-		st := l.set.Status()
-		return len(st) > 0 && st[0].Phase == informers.PhaseFailing
-	})
-	l.reload(t, selection(rule(redacted("data.value"))))
-	l.reload(t, selection(rule(nil), rule(selected("a=b", ""))))
-	l.reload(t, selection(rule(redacted("metadata.labels"))))
-	s.do(func() { s.fault = nil })
-	l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
 }
 
 // What is wrong with a selection is said, and changes nothing.
 func TestReloadRefused(t *testing.T) {
-	s := newAPIServer(t)
-	s.put("a", "1", nil)
-	l := live(t, s, newMemory(), nil)
-	l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
-	for name, sel := range map[string]informers.Selection{
-		"strip":  {Rules: []informers.Rule{rule(nil)}, Strip: []string{"metadata..x"}},
-		"redact": selection(rule(redacted("metadata.name"))),
-		"labels": selection(rule(selected("a in (", ""))),
-		"fields": selection(rule(selected("", "a>b"))),
-	} {
-		if err := l.set.Reload(t.Context(), sel); err == nil || !strings.Contains(err.Error(), strings.TrimSuffix(name, "s")) {
-			t.Errorf("%s: error %v", name, err)
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer(t)
+		s.put("a", "1", nil)
+		l := live(t, s, newMemory(), nil)
+		l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+		for name, sel := range map[string]informers.Selection{
+			"strip":  {Rules: []informers.Rule{rule(nil)}, Strip: []string{"metadata..x"}},
+			"redact": selection(rule(redacted("metadata.name"))),
+			"labels": selection(rule(selected("a in (", ""))),
+			"fields": selection(rule(selected("", "a>b"))),
+		} {
+			if err := l.set.Reload(t.Context(), sel); err == nil || !strings.Contains(err.Error(), strings.TrimSuffix(name, "s")) {
+				t.Errorf("%s: error %v", name, err)
+			}
 		}
-	}
-	s.put("a", "2", nil)
-	l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "u a uid-1 1→2")
-	l.end()
-	if err := l.set.Reload(t.Context(), selection(rule(nil))); err == nil {
-		t.Error("a set that has ended took a selection")
-	}
+		s.put("a", "2", nil)
+		l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "u a uid-1 1→2")
+		l.end()
+		if err := l.set.Reload(t.Context(), selection(rule(nil))); err == nil {
+			t.Error("a set that has ended took a selection")
+		}
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -131,197 +132,209 @@ func (s *apiServer) gone(rv uint64) {
 }
 
 func TestResume(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	for _, name := range []string{"changed", "gone", "kept", "replaced"} {
-		s.put(name, "1", nil)
-	}
-	first := live(t, s, m, nil)
-	first.wait(t, "snapshot.started 4", "r changed uid-1 -→1", "r gone uid-2 -→1", "r kept uid-3 -→1", "r replaced uid-4 -→1",
-		"snapshot.completed 4")
-	eventually(t, "the snapshot to be done with", func() bool {
-		_ = m.Flush(t.Context())
-		c, ok := m.saved("configmaps")
-		return ok && c.Snapshot == nil
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		for _, name := range []string{"changed", "gone", "kept", "replaced"} {
+			s.put(name, "1", nil)
+		}
+		first := live(t, s, m, nil)
+		first.wait(t, "snapshot.started 4", "r changed uid-1 -→1", "r gone uid-2 -→1", "r kept uid-3 -→1", "r replaced uid-4 -→1",
+			"snapshot.completed 4")
+		eventually(t, "the snapshot to be done with", func() bool {
+			_ = m.Flush(t.Context())
+			c, ok := m.saved("configmaps")
+			return ok && c.Snapshot == nil
+		})
+		first.end()
+
+		again := live(t, s, m, nil)
+		eventually(t, "a watch", func() bool { return again.set.Status() != nil && again.set.Ready() == nil })
+		again.end()
+		again.wait(t) // nothing has happened
+
+		s.put("changed", "2", nil)
+		s.put("changed", "3", nil)
+		s.delete("gone")
+		s.delete("replaced")
+		s.put("replaced", "2", nil)
+		s.put("added", "1", nil)
+		third := live(t, s, m, nil)
+		third.wait(t, "u changed uid-1 1→2", "u changed uid-1 2→3", "d gone uid-2 1→-", "d replaced uid-4 1→-", "c replaced uid-5 -→2",
+			"c added uid-6 -→1")
 	})
-	first.end()
-
-	again := live(t, s, m, nil)
-	eventually(t, "a watch", func() bool { return again.set.Status() != nil && again.set.Ready() == nil })
-	again.end()
-	again.wait(t) // nothing has happened
-
-	s.put("changed", "2", nil)
-	s.put("changed", "3", nil)
-	s.delete("gone")
-	s.delete("replaced")
-	s.put("replaced", "2", nil)
-	s.put("added", "1", nil)
-	third := live(t, s, m, nil)
-	third.wait(t, "u changed uid-1 1→2", "u changed uid-1 2→3", "d gone uid-2 1→-", "d replaced uid-4 1→-", "c replaced uid-5 -→2",
-		"c added uid-6 -→1")
 }
 
 // What is not acknowledged is sent again, with the same versions.
 func TestResumeSendsAgainWhatWasNotAcknowledged(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	first := live(t, s, m, nil)
-	first.wait(t, "snapshot.started 0", "snapshot.completed 0")
-	first.mu.Lock()
-	first.held = true
-	first.mu.Unlock()
-	s.put("a", "1", nil)
-	s.put("b", "1", nil)
-	s.put("a", "2", nil)
-	first.wait(t, "snapshot.started 0", "snapshot.completed 0", "c a uid-1 -→1", "c b uid-2 -→1", "u a uid-1 1→2")
-	first.mu.Lock()
-	first.unacked[1].Acker.Acked(first.unacked[1]) // out of order
-	first.mu.Unlock()
-	_ = m.Flush(t.Context())
-	first.end()
-	live(t, s, m, nil).wait(t, "c a uid-1 -→1", "c b uid-2 -→1", "u a uid-1 1→2")
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		first := live(t, s, m, nil)
+		first.wait(t, "snapshot.started 0", "snapshot.completed 0")
+		first.mu.Lock()
+		first.held = true
+		first.mu.Unlock()
+		s.put("a", "1", nil)
+		s.put("b", "1", nil)
+		s.put("a", "2", nil)
+		first.wait(t, "snapshot.started 0", "snapshot.completed 0", "c a uid-1 -→1", "c b uid-2 -→1", "u a uid-1 1→2")
+		first.mu.Lock()
+		first.unacked[1].Acker.Acked(first.unacked[1]) // out of order
+		first.mu.Unlock()
+		_ = m.Flush(t.Context())
+		first.end()
+		live(t, s, m, nil).wait(t, "c a uid-1 -→1", "c b uid-2 -→1", "u a uid-1 1→2")
+	})
 }
 
 // A snapshot that a crash has cut off goes on under its id behind what was acknowledged.
 func TestResumeInsideSnapshot(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
-		s.put(name, "1", nil)
-	}
-	first := live(t, s, m, func(_ *informers.Options, rec *recorder) { rec.held = true })
-	all := []string{"snapshot.started 6", "r a uid-1 -→1", "r b uid-2 -→1", "r c uid-3 -→1", "r d uid-4 -→1", "r e uid-5 -→1", "r f uid-6 -→1"}
-	first.wait(t, all...)
-	s.put("e", "2", nil)
-	s.delete("f")
-	first.wait(t, append(all, "u e uid-5 1→2", "d f uid-6 1→-")...)
-	first.mu.Lock()
-	for _, n := range []int{0, 1, 3, 4, 5, 6, 7} { // not the read of c
-		first.unacked[n].Acker.Acked(first.unacked[n])
-	}
-	id := first.deltas[0].Stream.Snapshot
-	first.mu.Unlock()
-	_ = m.Flush(t.Context())
-	first.end()
-	s.put("e", "3", nil)
-
-	second := live(t, s, m, nil)
-	second.waitPerName(t, "r c uid-3 -→1", "r d uid-4 -→1", "u e uid-5 2→3", "snapshot.completed 6")
-	second.mu.Lock()
-	defer second.mu.Unlock()
-	for _, d := range second.deltas {
-		if d.Op == object.Read && d.Snapshot != id || d.Stream != nil && d.Stream.Snapshot != id {
-			t.Errorf("%s belongs to another snapshot than %s", short(d), id)
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+			s.put(name, "1", nil)
 		}
-	}
+		first := live(t, s, m, func(_ *informers.Options, rec *recorder) { rec.held = true })
+		all := []string{"snapshot.started 6", "r a uid-1 -→1", "r b uid-2 -→1", "r c uid-3 -→1", "r d uid-4 -→1", "r e uid-5 -→1", "r f uid-6 -→1"}
+		first.wait(t, all...)
+		s.put("e", "2", nil)
+		s.delete("f")
+		first.wait(t, append(all, "u e uid-5 1→2", "d f uid-6 1→-")...)
+		first.mu.Lock()
+		for _, n := range []int{0, 1, 3, 4, 5, 6, 7} { // not the read of c
+			first.unacked[n].Acker.Acked(first.unacked[n])
+		}
+		id := first.deltas[0].Stream.Snapshot
+		first.mu.Unlock()
+		_ = m.Flush(t.Context())
+		first.end()
+		s.put("e", "3", nil)
+
+		second := live(t, s, m, nil)
+		second.waitPerName(t, "r c uid-3 -→1", "r d uid-4 -→1", "u e uid-5 2→3", "snapshot.completed 6")
+		second.mu.Lock()
+		defer second.mu.Unlock()
+		for _, d := range second.deltas {
+			if d.Op == object.Read && d.Snapshot != id || d.Stream != nil && d.Stream.Snapshot != id {
+				t.Errorf("%s belongs to another snapshot than %s", short(d), id)
+			}
+		}
+	})
 }
 
 // The watch cannot go on, lists still tell: every version is found, with its true before.
 func TestResumeWalksBack(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	s.put("changed", "1", nil)
-	s.put("gone", "1", nil)
-	first := live(t, s, m, nil)
-	first.wait(t, "snapshot.started 2", "r changed uid-1 -→1", "r gone uid-2 -→1", "snapshot.completed 2")
-	eventually(t, "the snapshot to be done with", func() bool {
-		_ = m.Flush(t.Context())
-		c, _ := m.saved("configmaps")
-		return c.Snapshot == nil
-	})
-	first.end()
-	for _, v := range []string{"2", "3", "4"} {
-		s.put("changed", v, nil)
-		s.put("gone", v, nil)
-	}
-	s.delete("gone")
-	s.put("added", "1", nil)
-	s.put("added", "2", nil)
-	s.gone(s.put("last", "1", nil).rv)
-	second := live(t, s, m, nil)
-	want := []string{
-		"gap 0 expired", "c added uid-3 -→1", "u added uid-3 1→2", "u changed uid-1 1→2", "u changed uid-1 2→3", "u changed uid-1 3→4",
-		"u gone uid-2 1→2", "u gone uid-2 2→3", "u gone uid-2 3→4", "d gone uid-2 4→-", "c last uid-4 -→1",
-	}
-	// The run before may have told more than it remembered: a snapshot sweeps that away.
-	want = append(want, "snapshot.started 3", "r added uid-3 -→2", "r changed uid-1 -→4", "r last uid-4 -→1", "snapshot.completed 3")
-	second.wait(t, want...)
-	second.mu.Lock()
-	if !second.deltas[0].Stream.Recovered {
-		t.Error("the gap does not say that everything was found")
-	}
-	for _, d := range second.deltas[1:11] {
-		if by := fmt.Sprintf("%q", "m-"+valueOf(d.After)); d.Op != object.Deleted && !strings.Contains(string(d.ChangedBy), by) {
-			t.Errorf("%s: changed by %s, want %s", short(d), d.ChangedBy, by)
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("changed", "1", nil)
+		s.put("gone", "1", nil)
+		first := live(t, s, m, nil)
+		first.wait(t, "snapshot.started 2", "r changed uid-1 -→1", "r gone uid-2 -→1", "snapshot.completed 2")
+		eventually(t, "the snapshot to be done with", func() bool {
+			_ = m.Flush(t.Context())
+			c, _ := m.saved("configmaps")
+			return c.Snapshot == nil
+		})
+		first.end()
+		for _, v := range []string{"2", "3", "4"} {
+			s.put("changed", v, nil)
+			s.put("gone", v, nil)
 		}
-	}
-	second.mu.Unlock()
-	s.put("last", "2", nil)
-	second.wait(t, append(want, "u last uid-4 1→2")...)
+		s.delete("gone")
+		s.put("added", "1", nil)
+		s.put("added", "2", nil)
+		s.gone(s.put("last", "1", nil).rv)
+		second := live(t, s, m, nil)
+		want := []string{
+			"gap 0 expired", "c added uid-3 -→1", "u added uid-3 1→2", "u changed uid-1 1→2", "u changed uid-1 2→3", "u changed uid-1 3→4",
+			"u gone uid-2 1→2", "u gone uid-2 2→3", "u gone uid-2 3→4", "d gone uid-2 4→-", "c last uid-4 -→1",
+		}
+		// The run before may have told more than it remembered: a snapshot sweeps that away.
+		want = append(want, "snapshot.started 3", "r added uid-3 -→2", "r changed uid-1 -→4", "r last uid-4 -→1", "snapshot.completed 3")
+		second.wait(t, want...)
+		second.mu.Lock()
+		if !second.deltas[0].Stream.Recovered {
+			t.Error("the gap does not say that everything was found")
+		}
+		for _, d := range second.deltas[1:11] {
+			if by := fmt.Sprintf("%q", "m-"+valueOf(d.After)); d.Op != object.Deleted && !strings.Contains(string(d.ChangedBy), by) {
+				t.Errorf("%s: changed by %s, want %s", short(d), d.ChangedBy, by)
+			}
+		}
+		second.mu.Unlock()
+		s.put("last", "2", nil)
+		second.wait(t, append(want, "u last uid-4 1→2")...)
+	})
 }
 
 // Until what a relist found is acknowledged, a restart finds the gap again.
 func TestCheckpointStaysBeforeGap(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	s.put("a", "1", nil)
-	first := live(t, s, m, nil)
-	first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
-	first.mu.Lock()
-	first.held = true
-	first.mu.Unlock()
-	_ = m.Flush(t.Context())
-	before, _ := m.saved("configmaps")
-	s.compact()
-	s.put("a", "2", nil)
-	s.compact()
-	first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "gap 0 expired", "~u a uid-1 1→2")
-	s.put("b", "1", nil)
-	first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "gap 0 expired", "~u a uid-1 1→2", "c b uid-2 -→1")
-	first.mu.Lock()
-	first.unacked[1].Acker.Acked(first.unacked[1]) // the live one
-	first.unacked = first.unacked[:1]
-	first.mu.Unlock()
-	_ = m.Flush(t.Context())
-	if now, _ := m.saved("configmaps"); now.ResourceVersion != before.ResourceVersion || now.State != before.State {
-		t.Errorf("the checkpoint went from %d to %d behind a gap of which not all is acknowledged", before.ResourceVersion, now.ResourceVersion)
-	}
-	first.acknowledge()
-	_ = m.Flush(t.Context())
-	now, _ := m.saved("configmaps")
-	first.end()
-	s.put("b", "2", nil)
-	if now.ResourceVersion <= before.ResourceVersion {
-		t.Errorf("the checkpoint stays at %d", now.ResourceVersion)
-	}
-	live(t, s, m, nil).wait(t, "u b uid-2 1→2")
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		first := live(t, s, m, nil)
+		first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+		first.mu.Lock()
+		first.held = true
+		first.mu.Unlock()
+		_ = m.Flush(t.Context())
+		before, _ := m.saved("configmaps")
+		s.compact()
+		s.put("a", "2", nil)
+		s.compact()
+		first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "gap 0 expired", "~u a uid-1 1→2")
+		s.put("b", "1", nil)
+		first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "gap 0 expired", "~u a uid-1 1→2", "c b uid-2 -→1")
+		first.mu.Lock()
+		first.unacked[1].Acker.Acked(first.unacked[1]) // the live one
+		first.unacked = first.unacked[:1]
+		first.mu.Unlock()
+		_ = m.Flush(t.Context())
+		if now, _ := m.saved("configmaps"); now.ResourceVersion != before.ResourceVersion || now.State != before.State {
+			t.Errorf("the checkpoint went from %d to %d behind a gap of which not all is acknowledged", before.ResourceVersion, now.ResourceVersion)
+		}
+		first.acknowledge()
+		_ = m.Flush(t.Context())
+		now, _ := m.saved("configmaps")
+		first.end()
+		s.put("b", "2", nil)
+		if now.ResourceVersion <= before.ResourceVersion {
+			t.Errorf("the checkpoint stays at %d", now.ResourceVersion)
+		}
+		live(t, s, m, nil).wait(t, "u b uid-2 1→2")
+	})
 }
 
 func TestResumeCompacted(t *testing.T) {
 	for name, between := range map[string]bool{"before": false, "between pages": true} {
 		t.Run(name, func(t *testing.T) {
-			s, m := newAPIServer(t), newMemory()
-			for n := range 5 {
-				s.put(fmt.Sprint("cm-", n), "1", nil)
-			}
-			first := live(t, s, m, nil)
-			first.wait(t, "snapshot.started 5", "r cm-0 uid-1 -→1", "r cm-1 uid-2 -→1", "r cm-2 uid-3 -→1", "r cm-3 uid-4 -→1",
-				"r cm-4 uid-5 -→1", "snapshot.completed 5")
-			_ = m.Flush(t.Context())
-			first.end()
-			s.delete("cm-0")
-			s.put("cm-1", "2", nil)
-			if between {
-				s.do(func() {
-					s.fault = func(_ http.ResponseWriter, r *http.Request) bool {
-						if r.URL.Query().Get("continue") != "" && strings.Contains(r.Referer()+r.URL.RawQuery, "limit=500") {
-							s.do(func() { s.compacted, s.fault = s.rv, nil })
+			synctest.Test(t, func(t *testing.T) {
+				s, m := newAPIServer(t), newMemory()
+				for n := range 5 {
+					s.put(fmt.Sprint("cm-", n), "1", nil)
+				}
+				first := live(t, s, m, nil)
+				first.wait(t, "snapshot.started 5", "r cm-0 uid-1 -→1", "r cm-1 uid-2 -→1", "r cm-2 uid-3 -→1", "r cm-3 uid-4 -→1",
+					"r cm-4 uid-5 -→1", "snapshot.completed 5")
+				_ = m.Flush(t.Context())
+				first.end()
+				s.delete("cm-0")
+				s.put("cm-1", "2", nil)
+				if between {
+					s.do(func() {
+						s.fault = func(_ http.ResponseWriter, r *http.Request) bool {
+							if r.URL.Query().Get("continue") != "" && strings.Contains(r.Referer()+r.URL.RawQuery, "limit=500") {
+								s.do(func() { s.compacted, s.fault = s.rv, nil })
+							}
+							return false
 						}
-						return false
-					}
-				})
-			} else {
-				s.compact()
-			}
-			second := live(t, s, m, nil)
-			second.wait(t, "gap 0 compacted", "snapshot.started 4", "r cm-1 uid-2 -→2", "r cm-2 uid-3 -→1", "r cm-3 uid-4 -→1",
-				"r cm-4 uid-5 -→1", "snapshot.completed 4")
+					})
+				} else {
+					s.compact()
+				}
+				second := live(t, s, m, nil)
+				second.wait(t, "gap 0 compacted", "snapshot.started 4", "r cm-1 uid-2 -→2", "r cm-2 uid-3 -→1", "r cm-3 uid-4 -→1",
+					"r cm-4 uid-5 -→1", "snapshot.completed 4")
+			})
 		})
 	}
 }
@@ -330,34 +343,36 @@ func TestResumeCompacted(t *testing.T) {
 func TestResumeRewound(t *testing.T) {
 	for name, more := range map[string]int{"below": 0, "above": 10} {
 		t.Run(name, func(t *testing.T) {
-			s, m := newAPIServer(t), newMemory()
-			base := s.put("a", "1", nil).rv
-			first := live(t, s, m, nil)
-			first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
-			s.put("a", "2", nil)
-			s.put("b", "1", nil)
-			first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "u a uid-1 1→2", "c b uid-2 -→1")
-			_ = m.Flush(t.Context())
-			first.end()
-			s.restore(base)
-			last := "1"
-			for n := range more {
-				last = fmt.Sprint("other-", n)
-				s.put("a", last, nil)
-			}
-			second := live(t, s, m, nil)
-			second.wait(t, "gap 0 rewound", "snapshot.started 1", "r a uid-1 -→"+last, "snapshot.completed 1")
-			second.mu.Lock()
-			for _, d := range second.deltas {
-				if d.Stream != nil && d.Stream.History != 1 || d.Stream == nil && d.History != 1 {
-					t.Errorf("%s is not of history 1", short(d))
+			synctest.Test(t, func(t *testing.T) {
+				s, m := newAPIServer(t), newMemory()
+				base := s.put("a", "1", nil).rv
+				first := live(t, s, m, nil)
+				first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+				s.put("a", "2", nil)
+				s.put("b", "1", nil)
+				first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "u a uid-1 1→2", "c b uid-2 -→1")
+				_ = m.Flush(t.Context())
+				first.end()
+				s.restore(base)
+				last := "1"
+				for n := range more {
+					last = fmt.Sprint("other-", n)
+					s.put("a", last, nil)
 				}
-			}
-			second.mu.Unlock()
-			_ = m.Flush(t.Context())
-			if c, _ := m.saved("configmaps"); c.History != 1 {
-				t.Errorf("history %d is remembered, want 1", c.History)
-			}
+				second := live(t, s, m, nil)
+				second.wait(t, "gap 0 rewound", "snapshot.started 1", "r a uid-1 -→"+last, "snapshot.completed 1")
+				second.mu.Lock()
+				for _, d := range second.deltas {
+					if d.Stream != nil && d.Stream.History != 1 || d.Stream == nil && d.History != 1 {
+						t.Errorf("%s is not of history 1", short(d))
+					}
+				}
+				second.mu.Unlock()
+				_ = m.Flush(t.Context())
+				if c, _ := m.saved("configmaps"); c.History != 1 {
+					t.Errorf("history %d is remembered, want 1", c.History)
+				}
+			})
 		})
 	}
 }
@@ -381,23 +396,25 @@ func TestResumeBusKnowsMore(t *testing.T) {
 		"lost": {heard: informers.Heard{Scope: "configmaps", ResourceVersion: 90, History: 1}, history: 1, want: "gap 0 checkpoint-lost"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, m := newAPIServer(t), newMemory()
-			s.put("a", "1", nil)
-			if tc.remembered {
-				first := live(t, s, m, nil)
-				first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
-				_ = m.Flush(t.Context())
-				first.end()
-			}
-			second := live(t, s, m, func(o *informers.Options, _ *recorder) {
-				o.Heard = func(context.Context, *object.Resource) (informers.Heard, bool, error) { return tc.heard, true, nil }
+			synctest.Test(t, func(t *testing.T) {
+				s, m := newAPIServer(t), newMemory()
+				s.put("a", "1", nil)
+				if tc.remembered {
+					first := live(t, s, m, nil)
+					first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+					_ = m.Flush(t.Context())
+					first.end()
+				}
+				second := live(t, s, m, func(o *informers.Options, _ *recorder) {
+					o.Heard = func(context.Context, *object.Resource) (informers.Heard, bool, error) { return tc.heard, true, nil }
+				})
+				second.wait(t, tc.want, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+				second.mu.Lock()
+				defer second.mu.Unlock()
+				if got := second.deltas[2].History; got != tc.history {
+					t.Errorf("history %d, want %d", got, tc.history)
+				}
 			})
-			second.wait(t, tc.want, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
-			second.mu.Lock()
-			defer second.mu.Unlock()
-			if got := second.deltas[2].History; got != tc.history {
-				t.Errorf("history %d, want %d", got, tc.history)
-			}
 		})
 	}
 }
@@ -436,120 +453,132 @@ func TestScopesHearTheSame(t *testing.T) {
 
 // A bus that has nothing of a scope gets a snapshot, and no change is lost.
 func TestResumeOnEmptyBus(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	s.put("a", "1", nil)
-	first := live(t, s, m, nil)
-	first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
-	_ = m.Flush(t.Context())
-	first.end()
-	s.put("a", "2", nil)
-	second := live(t, s, m, func(o *informers.Options, _ *recorder) {
-		o.Heard = func(context.Context, *object.Resource) (informers.Heard, bool, error) {
-			return informers.Heard{}, false, nil
-		}
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		first := live(t, s, m, nil)
+		first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+		_ = m.Flush(t.Context())
+		first.end()
+		s.put("a", "2", nil)
+		second := live(t, s, m, func(o *informers.Options, _ *recorder) {
+			o.Heard = func(context.Context, *object.Resource) (informers.Heard, bool, error) {
+				return informers.Heard{}, false, nil
+			}
+		})
+		second.waitPerName(t, "snapshot.started 1", "r a uid-1 -→1", "u a uid-1 1→2", "snapshot.completed 1")
 	})
-	second.waitPerName(t, "snapshot.started 1", "r a uid-1 -→1", "u a uid-1 1→2", "snapshot.completed 1")
 }
 
 func TestSelectionChanged(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	red, blue, both := map[string]string{"red": "1"}, map[string]string{"blue": "1"}, map[string]string{"red": "1", "blue": "1"}
-	s.put("red", "1", red)
-	s.put("blue", "1", blue)
-	s.put("both", "1", both)
-	s.put("none", "1", nil)
-	first := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0].LabelSelector = "red" })
-	first.wait(t, "snapshot.started 2", "r both uid-3 -→1", "r red uid-1 -→1", "snapshot.completed 2")
-	_ = m.Flush(t.Context())
-	first.end()
-	s.put("both", "2", both)
-	second := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0].LabelSelector = "blue" })
-	second.waitPerName(t, "gap 0 selection-changed", "~l red uid-1 1→-", "snapshot.started 2", "r both uid-3 -→1", "u both uid-3 1→2",
-		"r blue uid-2 -→1", "snapshot.completed 2")
-	eventually(t, "the old scope to be forgotten", func() bool {
-		_, ok := m.saved("configmaps?labelSelector=red")
-		return !ok
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		red, blue, both := map[string]string{"red": "1"}, map[string]string{"blue": "1"}, map[string]string{"red": "1", "blue": "1"}
+		s.put("red", "1", red)
+		s.put("blue", "1", blue)
+		s.put("both", "1", both)
+		s.put("none", "1", nil)
+		first := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0].LabelSelector = "red" })
+		first.wait(t, "snapshot.started 2", "r both uid-3 -→1", "r red uid-1 -→1", "snapshot.completed 2")
+		_ = m.Flush(t.Context())
+		first.end()
+		s.put("both", "2", both)
+		second := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0].LabelSelector = "blue" })
+		second.waitPerName(t, "gap 0 selection-changed", "~l red uid-1 1→-", "snapshot.started 2", "r both uid-3 -→1", "u both uid-3 1→2",
+			"r blue uid-2 -→1", "snapshot.completed 2")
+		eventually(t, "the old scope to be forgotten", func() bool {
+			_, ok := m.saved("configmaps?labelSelector=red")
+			return !ok
+		})
 	})
 }
 
 func TestSnapshotOnDemand(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	s.put("a", "1", nil)
-	s.put("b", "1", nil)
-	l := live(t, s, m, nil)
-	want := []string{"snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→1", "snapshot.completed 2"}
-	l.wait(t, want...)
-	s.put("a", "2", nil)
-	want = append(want, "u a uid-1 1→2")
-	l.wait(t, want...)
-	var started []informers.Started
-	eventually(t, "a snapshot to begin", func() bool {
-		var err error
-		started, err = l.set.Snapshot(t.Context(), "configmaps", "shop")
-		return err == nil && !started[0].Running
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		s.put("b", "1", nil)
+		l := live(t, s, m, nil)
+		want := []string{"snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→1", "snapshot.completed 2"}
+		l.wait(t, want...)
+		s.put("a", "2", nil)
+		want = append(want, "u a uid-1 1→2")
+		l.wait(t, want...)
+		var started []informers.Started
+		eventually(t, "a snapshot to begin", func() bool {
+			var err error
+			started, err = l.set.Snapshot(t.Context(), "configmaps", "shop")
+			return err == nil && !started[0].Running
+		})
+		if len(started) != 1 || started[0].Scope != "configmaps/shop" || started[0].Objects != 2 {
+			t.Errorf("started %+v", started)
+		}
+		want = append(want, "snapshot.started 2", "r a uid-1 -→2", "r b uid-2 -→1", "snapshot.completed 2")
+		l.wait(t, want...)
+		s.put("b", "2", nil)
+		l.wait(t, append(want, "u b uid-2 1→2")...)
+		if _, err := l.set.Snapshot(t.Context(), "pods", ""); err == nil || !strings.Contains(err.Error(), "configmaps") {
+			t.Errorf("a snapshot of what is not captured: %v", err)
+		}
 	})
-	if len(started) != 1 || started[0].Scope != "configmaps/shop" || started[0].Objects != 2 {
-		t.Errorf("started %+v", started)
-	}
-	want = append(want, "snapshot.started 2", "r a uid-1 -→2", "r b uid-2 -→1", "snapshot.completed 2")
-	l.wait(t, want...)
-	s.put("b", "2", nil)
-	l.wait(t, append(want, "u b uid-2 1→2")...)
-	if _, err := l.set.Snapshot(t.Context(), "pods", ""); err == nil || !strings.Contains(err.Error(), "configmaps") {
-		t.Errorf("a snapshot of what is not captured: %v", err)
-	}
 }
 
 func TestSnapshotEvery(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	s.put("a", "1", nil)
-	l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Every = 50 * time.Millisecond })
-	one := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
-	l.wait(t, slices.Concat(one, one, one)...)
-	ids := map[string]bool{}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, d := range l.deltas[:9] {
-		if d.Stream != nil {
-			ids[d.Stream.Snapshot] = true
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Every = 50 * time.Millisecond })
+		one := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
+		l.wait(t, slices.Concat(one, one, one)...)
+		ids := map[string]bool{}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, d := range l.deltas[:9] {
+			if d.Stream != nil {
+				ids[d.Stream.Snapshot] = true
+			}
 		}
-	}
-	if len(ids) != 3 {
-		t.Errorf("%d ids for 3 snapshots", len(ids))
-	}
+		if len(ids) != 3 {
+			t.Errorf("%d ids for 3 snapshots", len(ids))
+		}
+	})
 }
 
 // The agent's own objects are never captured, but history goes on past them.
 func TestIgnored(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	s.put("own", "1", nil)
-	l := live(t, s, m, func(o *informers.Options, _ *recorder) {
-		o.Ignore = []informers.Name{{Resource: "configmaps", Namespace: "shop", Name: "own"}}
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("own", "1", nil)
+		l := live(t, s, m, func(o *informers.Options, _ *recorder) {
+			o.Ignore = []informers.Name{{Resource: "configmaps", Namespace: "shop", Name: "own"}}
+		})
+		l.wait(t, "snapshot.started 0", "snapshot.completed 0")
+		last := s.put("own", "2", nil).rv
+		eventually(t, "the checkpoint to pass it", func() bool {
+			_ = m.Flush(t.Context())
+			c, _ := m.saved("configmaps")
+			return c.ResourceVersion == last
+		})
+		l.wait(t, "snapshot.started 0", "snapshot.completed 0")
 	})
-	l.wait(t, "snapshot.started 0", "snapshot.completed 0")
-	last := s.put("own", "2", nil).rv
-	eventually(t, "the checkpoint to pass it", func() bool {
-		_ = m.Flush(t.Context())
-		c, _ := m.saved("configmaps")
-		return c.ResourceVersion == last
-	})
-	l.wait(t, "snapshot.started 0", "snapshot.completed 0")
 }
 
 func TestFinishTellsProgress(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	l := live(t, s, m, nil)
-	l.wait(t, "snapshot.started 0", "snapshot.completed 0")
-	last := s.put("a", "1", nil).rv
-	l.wait(t, "snapshot.started 0", "snapshot.completed 0", "c a uid-1 -→1")
-	// Completed is acknowledged before its informer books that.
-	eventually(t, "the snapshot to be complete", func() bool { return l.set.Status()[0].Captured })
-	l.end()
-	if err := l.set.Finish(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	l.wait(t, "snapshot.started 0", "snapshot.completed 0", "c a uid-1 -→1", "progress 0")
-	if got := l.deltas[3].Stream.ResourceVersion; got != last {
-		t.Errorf("progress to %d, want %d", got, last)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		l := live(t, s, m, nil)
+		l.wait(t, "snapshot.started 0", "snapshot.completed 0")
+		last := s.put("a", "1", nil).rv
+		l.wait(t, "snapshot.started 0", "snapshot.completed 0", "c a uid-1 -→1")
+		// Completed is acknowledged before its informer books that.
+		eventually(t, "the snapshot to be complete", func() bool { return l.set.Status()[0].Captured })
+		l.end()
+		if err := l.set.Finish(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		l.wait(t, "snapshot.started 0", "snapshot.completed 0", "c a uid-1 -→1", "progress 0")
+		if got := l.deltas[3].Stream.ResourceVersion; got != last {
+			t.Errorf("progress to %d, want %d", got, last)
+		}
+	})
 }

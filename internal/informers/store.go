@@ -22,6 +22,25 @@ type Lane interface {
 	Roomy(ctx context.Context) error
 }
 
+// turn is a mutex that may be held for long: while the queue is full, or the API server is asked. It is a channel, so that a bubble of
+// testing/synctest takes a goroutine that waits for it for blocked, and lets time pass.
+type turn chan struct{}
+
+func newTurn() turn { return make(turn, 1) }
+
+func (t turn) Lock()   { t <- struct{}{} }
+func (t turn) Unlock() { <-t }
+
+// TryLock reports whether it was free, and is held now.
+func (t turn) TryLock() bool {
+	select {
+	case t <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
 // deltaOverhead is about what a queued delta holds besides compressed bytes, in bytes: Delta, Object, receipt and queue
 // item.
 const deltaOverhead = 384
@@ -66,7 +85,7 @@ type store struct {
 	filters  atomic.Pointer[filters]
 	filtered atomic.Bool // some may have withheld something
 
-	turn sync.Mutex // held while a live event is applied; before mu
+	turn turn // held while a live event is applied; before mu
 
 	mu      sync.Mutex
 	objects map[string]entry
@@ -137,7 +156,7 @@ func newStore(resource *object.Resource, scope string, lane Lane, i *informer, m
 	}
 	return &store{
 		lane: lane, selected: sel, pushed: i.hasSelector(), several: i.union != "", metrics: m, resource: resource, scope: scope, prefix: resource.String() + "/", now: time.Now,
-		objects: map[string]entry{}, debts: map[string]*debt{}, ledger: newLedger(mark{}),
+		turn: newTurn(), objects: map[string]entry{}, debts: map[string]*debt{}, ledger: newLedger(mark{}),
 		gate: make(chan struct{}), wake: make(chan struct{}, 1), requests: make(chan *request), owed: make(chan struct{}, 1), progressed: func() {},
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -96,76 +97,86 @@ func (w *walk) busy() map[string]string {
 }
 
 func TestWalkBackAsks(t *testing.T) {
-	w := newWalk(t, "again", "born", "gone", "updated")
-	w.want(t, true, 17, w.busy())
+	synctest.Test(t, func(t *testing.T) {
+		w := newWalk(t, "again", "born", "gone", "updated")
+		w.want(t, true, 17, w.busy())
+	})
 }
 
 // The scope's own selectors, those of fields too, decide what was inside of it.
 func TestWalkBackUnderSelectors(t *testing.T) {
-	in, out := map[string]string{"team": "payments"}, map[string]string{"team": "other"}
-	w := newWalk(t, "entered", "left", "moved")
-	w.rule.LabelSelector, w.rule.FieldSelector = "team=payments", "metadata.name!=unwanted"
-	w.put("entered", "0", out) // 101
-	w.put("left", "0", in)
-	w.put("moved", "0", in)
-	w.from = w.rv
-	w.put("entered", "1", out) // 104
-	w.put("entered", "2", in)
-	w.put("entered", "3", in)
-	w.put("left", "1", in) // 107
-	w.put("left", "2", out)
-	w.put("left", "3", out)
-	w.put("moved", "1", out) // 110
-	w.delete("moved")
-	w.put("moved", "2", in)
-	w.put("moved", "3", in)
-	w.to = w.rv
-	w.want(t, true, 17, map[string]string{
-		"entered": "101 uid-1 outside, 104 uid-1 outside m-1, 105 uid-1 m-2; m-3",
-		"left":    "107 uid-2 m-1, 108 uid-2 outside m-2, 109 uid-2 outside m-3",
-		"moved":   "110 uid-3 outside m-1, 111 gone, 112 uid-4 m-2; m-3",
-	})
+	synctest.Test(t, func(t *testing.T) {
+		in, out := map[string]string{"team": "payments"}, map[string]string{"team": "other"}
+		w := newWalk(t, "entered", "left", "moved")
+		w.rule.LabelSelector, w.rule.FieldSelector = "team=payments", "metadata.name!=unwanted"
+		w.put("entered", "0", out) // 101
+		w.put("left", "0", in)
+		w.put("moved", "0", in)
+		w.from = w.rv
+		w.put("entered", "1", out) // 104
+		w.put("entered", "2", in)
+		w.put("entered", "3", in)
+		w.put("left", "1", in) // 107
+		w.put("left", "2", out)
+		w.put("left", "3", out)
+		w.put("moved", "1", out) // 110
+		w.delete("moved")
+		w.put("moved", "2", in)
+		w.put("moved", "3", in)
+		w.to = w.rv
+		w.want(t, true, 17, map[string]string{
+			"entered": "101 uid-1 outside, 104 uid-1 outside m-1, 105 uid-1 m-2; m-3",
+			"left":    "107 uid-2 m-1, 108 uid-2 outside m-2, 109 uid-2 outside m-3",
+			"moved":   "110 uid-3 outside m-1, 111 gone, 112 uid-4 m-2; m-3",
+		})
 
-	w.rule.FieldSelector = "metadata.name!=left"
-	w.names = []string{"left"}
-	w.want(t, true, 0, map[string]string{"left": ""}) // never in the scope
+		w.rule.FieldSelector = "metadata.name!=left"
+		w.names = []string{"left"}
+		w.want(t, true, 0, map[string]string{"left": ""}) // never in the scope
+	})
 }
 
 func TestWalkBackWithinItsRequests(t *testing.T) {
-	w := newWalk(t, "updated")
-	w.busy()
-	w.names, w.requests = []string{"updated"}, 2
-	w.want(t, false, 2, map[string]string{"updated": "106 uid-3, 108 uid-3 m-2; m-3"})
+	synctest.Test(t, func(t *testing.T) {
+		w := newWalk(t, "updated")
+		w.busy()
+		w.names, w.requests = []string{"updated"}, 2
+		w.want(t, false, 2, map[string]string{"updated": "106 uid-3, 108 uid-3 m-2; m-3"})
+	})
 }
 
 func TestWalkBackWithinItsTime(t *testing.T) {
-	w := newWalk(t, "updated")
-	w.busy()
-	w.names, w.within = []string{"updated"}, time.Second
-	w.ask = func(n int64, rw http.ResponseWriter) bool {
-		if n > 1 {
-			fail(rw, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWalk(t, "updated")
+		w.busy()
+		w.names, w.within = []string{"updated"}, time.Second
+		w.ask = func(n int64, rw http.ResponseWriter) bool {
+			if n > 1 {
+				fail(rw, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
+			}
+			return n > 1
 		}
-		return n > 1
-	}
-	got, whole, err := w.run(t.Context(), t)
-	if diff := cmp.Diff(map[string]string{"updated": "108 uid-3; m-3"}, got); diff != "" || whole || err != nil {
-		t.Errorf("whole %t, error %v; want what was found in time (-want +got)\n%s", whole, err, diff)
-	}
+		got, whole, err := w.run(t.Context(), t)
+		if diff := cmp.Diff(map[string]string{"updated": "108 uid-3; m-3"}, got); diff != "" || whole || err != nil {
+			t.Errorf("whole %t, error %v; want what was found in time (-want +got)\n%s", whole, err, diff)
+		}
+	})
 }
 
 // What passes costs requests, and nothing else.
 func TestWalkBackRetries(t *testing.T) {
-	w := newWalk(t, "updated")
-	w.busy()
-	w.names = []string{"updated"}
-	w.ask = func(n int64, rw http.ResponseWriter) bool {
-		if n == 2 {
-			fail(rw, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWalk(t, "updated")
+		w.busy()
+		w.names = []string{"updated"}
+		w.ask = func(n int64, rw http.ResponseWriter) bool {
+			if n == 2 {
+				fail(rw, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
+			}
+			return n == 2
 		}
-		return n == 2
-	}
-	w.want(t, true, 4, map[string]string{"updated": "104 uid-3 m-0, 106 uid-3 m-1, 108 uid-3 m-2; m-3"})
+		w.want(t, true, 4, map[string]string{"updated": "104 uid-3 m-0, 106 uid-3 m-1, 108 uid-3 m-2; m-3"})
+	})
 }
 
 // What will not be told makes less whole, and is no error.
@@ -186,72 +197,78 @@ func TestWalkBackNotTold(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWalk(t, "updated")
-			w.busy()
-			w.names = []string{"updated"}
-			w.ask = func(n int64, rw http.ResponseWriter) bool {
-				if n == 3 {
-					answer(rw)
+			synctest.Test(t, func(t *testing.T) {
+				w := newWalk(t, "updated")
+				w.busy()
+				w.names = []string{"updated"}
+				w.ask = func(n int64, rw http.ResponseWriter) bool {
+					if n == 3 {
+						answer(rw)
+					}
+					return n == 3
 				}
-				return n == 3
-			}
-			w.want(t, false, 3, map[string]string{"updated": "106 uid-3, 108 uid-3 m-2; m-3"})
+				w.want(t, false, 3, map[string]string{"updated": "106 uid-3, 108 uid-3 m-2; m-3"})
+			})
 		})
 	}
 }
 
 func TestWalkBackStops(t *testing.T) {
-	w := newWalk(t, "updated")
-	w.busy()
-	w.names = []string{"updated"}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	stopped := errors.New("stopped")
-	w.ask = func(_ int64, rw http.ResponseWriter) bool {
-		cancel(stopped)
-		fail(rw, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
-		return true
-	}
-	if got, whole, err := w.run(ctx, t); !errors.Is(err, stopped) {
-		t.Errorf("%v, whole %t, error %v; want the cause of the end", got, whole, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWalk(t, "updated")
+		w.busy()
+		w.names = []string{"updated"}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		stopped := errors.New("stopped")
+		w.ask = func(_ int64, rw http.ResponseWriter) bool {
+			cancel(stopped)
+			fail(rw, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
+			return true
+		}
+		if got, whole, err := w.run(ctx, t); !errors.Is(err, stopped) {
+			t.Errorf("%v, whole %t, error %v; want the cause of the end", got, whole, err)
+		}
+	})
 }
 
 // Names are walked side by side, as far as the slots allow.
 func TestWalkBackSlots(t *testing.T) {
-	var names []string
-	for k := range 20 {
-		names = append(names, fmt.Sprint("cm-", k))
-	}
-	w := newWalk(t, names...)
-	w.slots = make(chan struct{}, 3)
-	w.from = w.rv
-	for range 5 {
-		for _, name := range names {
-			w.put(name, "", nil)
+	synctest.Test(t, func(t *testing.T) {
+		var names []string
+		for k := range 20 {
+			names = append(names, fmt.Sprint("cm-", k))
 		}
-	}
-	w.to = w.rv
-	var mu sync.Mutex
-	var once sync.Once
-	now, most := 0, 0
-	full := make(chan struct{})
-	w.ask = func(int64, http.ResponseWriter) bool {
-		mu.Lock()
-		now++
-		if len(w.slots) < now {
-			t.Errorf("%d requests, and %d slots held", now, len(w.slots))
+		w := newWalk(t, names...)
+		w.slots = make(chan struct{}, 3)
+		w.from = w.rv
+		for range 5 {
+			for _, name := range names {
+				w.put(name, "", nil)
+			}
 		}
-		if most = max(most, now); now == 3 {
-			once.Do(func() { close(full) })
+		w.to = w.rv
+		var mu sync.Mutex
+		var once sync.Once
+		now, most := 0, 0
+		full := make(chan struct{})
+		w.ask = func(int64, http.ResponseWriter) bool {
+			mu.Lock()
+			now++
+			if len(w.slots) < now {
+				t.Errorf("%d requests, and %d slots held", now, len(w.slots))
+			}
+			if most = max(most, now); now == 3 {
+				once.Do(func() { close(full) })
+			}
+			mu.Unlock()
+			<-full // the first are held until there are as many as there may be
+			mu.Lock()
+			now--
+			mu.Unlock()
+			return false
 		}
-		mu.Unlock()
-		<-full // the first are held until there are as many as there may be
-		mu.Lock()
-		now--
-		mu.Unlock()
-		return false
-	}
-	if _, whole, err := w.run(t.Context(), t); !whole || err != nil || most != 3 {
-		t.Errorf("whole %t, error %v, %d requests at a time, want 3", whole, err, most)
-	}
+		if _, whole, err := w.run(t.Context(), t); !whole || err != nil || most != 3 {
+			t.Errorf("whole %t, error %v, %d requests at a time, want 3", whole, err, most)
+		}
+	})
 }

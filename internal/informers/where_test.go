@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -47,30 +48,32 @@ func (l *life) atMark(t *testing.T, m *memory, rv uint64) {
 func TestWithheldBehindAnUnacknowledgedRead(t *testing.T) {
 	for name, onDemand := range map[string]bool{"at the start": false, "on demand": true} {
 		t.Run(name, func(t *testing.T) {
-			s, m := newAPIServer(t), newMemory()
-			s.put("a", "1", nil)
-			s.put("b", "1", nil)
-			first := live(t, s, m, func(o *informers.Options, rec *recorder) {
-				rec.held = !onDemand
-				o.Rules[0] = rule(filtered(""))
-			})
-			want := []string{"snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→1"}
-			if onDemand {
-				want = append(want, "snapshot.completed 2")
-				first.wait(t, want...)
-				first.mu.Lock()
-				first.held = true
-				first.mu.Unlock()
-				if _, err := first.set.Snapshot(t.Context(), "", ""); err != nil {
-					t.Fatal(err)
+			synctest.Test(t, func(t *testing.T) {
+				s, m := newAPIServer(t), newMemory()
+				s.put("a", "1", nil)
+				s.put("b", "1", nil)
+				first := live(t, s, m, func(o *informers.Options, rec *recorder) {
+					rec.held = !onDemand
+					o.Rules[0] = rule(filtered(""))
+				})
+				want := []string{"snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→1"}
+				if onDemand {
+					want = append(want, "snapshot.completed 2")
+					first.wait(t, want...)
+					first.mu.Lock()
+					first.held = true
+					first.mu.Unlock()
+					if _, err := first.set.Snapshot(t.Context(), "", ""); err != nil {
+						t.Fatal(err)
+					}
+					want = append(want, want[:3]...)
 				}
-				want = append(want, want[:3]...)
-			}
-			first.wait(t, want...)
-			first.atMark(t, m, s.put("b", "noise", nil).rv)
-			first.end()
-			second := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(filtered("")) })
-			second.waitPerName(t, "snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→noise", "snapshot.completed 2")
+				first.wait(t, want...)
+				first.atMark(t, m, s.put("b", "noise", nil).rv)
+				first.end()
+				second := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(filtered("")) })
+				second.waitPerName(t, "snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→noise", "snapshot.completed 2")
+			})
 		})
 	}
 }
@@ -80,29 +83,31 @@ func TestWithheldBehindAnUnacknowledgedRead(t *testing.T) {
 func TestOtherObjectsAreKeptBack(t *testing.T) {
 	for name, reload := range map[string]bool{"reload": true, "restart": false} {
 		t.Run(name, func(t *testing.T) {
-			s, m := newAPIServer(t), newMemory()
-			s.put("a", "1", nil)
-			last := s.put("b", "hidden", nil)
-			rules := func(r informers.Rule) func(*informers.Options, *recorder) {
-				return func(o *informers.Options, _ *recorder) { o.Rules[0] = r }
-			}
-			l := live(t, s, m, rules(rule(keepsBack("hidden"))))
-			told := []string{"snapshot.started 2", "r a uid-1 -→1", "snapshot.completed 1"}
-			l.waitPerName(t, told...)
-			next := func(r informers.Rule, want ...string) {
-				t.Helper()
-				if reload {
-					l.reload(t, selection(r))
-					told = append(told, want...)
-				} else {
-					l.atMark(t, m, last.rv)
-					l.end()
-					l, told = live(t, s, m, rules(r)), want
+			synctest.Test(t, func(t *testing.T) {
+				s, m := newAPIServer(t), newMemory()
+				s.put("a", "1", nil)
+				last := s.put("b", "hidden", nil)
+				rules := func(r informers.Rule) func(*informers.Options, *recorder) {
+					return func(o *informers.Options, _ *recorder) { o.Rules[0] = r }
 				}
+				l := live(t, s, m, rules(rule(keepsBack("hidden"))))
+				told := []string{"snapshot.started 2", "r a uid-1 -→1", "snapshot.completed 1"}
 				l.waitPerName(t, told...)
-			}
-			next(rule(nil), "snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→hidden", "snapshot.completed 2")
-			next(rule(keepsBack("1")), "snapshot.started 2", "r b uid-2 -→hidden", "snapshot.completed 1")
+				next := func(r informers.Rule, want ...string) {
+					t.Helper()
+					if reload {
+						l.reload(t, selection(r))
+						told = append(told, want...)
+					} else {
+						l.atMark(t, m, last.rv)
+						l.end()
+						l, told = live(t, s, m, rules(r)), want
+					}
+					l.waitPerName(t, told...)
+				}
+				next(rule(nil), "snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→hidden", "snapshot.completed 2")
+				next(rule(keepsBack("1")), "snapshot.started 2", "r b uid-2 -→hidden", "snapshot.completed 1")
+			})
 		})
 	}
 }
@@ -127,73 +132,81 @@ func TestOtherObjectsAreKeptBackAtARestart(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, m := newAPIServer(t), newMemory()
-			s.put("a", "hidden", nil)
-			s.put("b", "1", nil)
-			s.put("c", "1", nil)
-			first := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(keepsBack("hidden")) })
-			first.waitPerName(t, "snapshot.started 3", "r b uid-2 -→1", "r c uid-3 -→1", "snapshot.completed 2")
-			change(t, s, first)
-			first.reload(t, selection(rule(nil)))
-			if err := m.Flush(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			first.end()
-			second := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(nil) })
-			eventually(t, "what was kept back to be read", func() bool { return second.has("r a uid-1 -→hidden") })
+			synctest.Test(t, func(t *testing.T) {
+				s, m := newAPIServer(t), newMemory()
+				s.put("a", "hidden", nil)
+				s.put("b", "1", nil)
+				s.put("c", "1", nil)
+				first := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(keepsBack("hidden")) })
+				first.waitPerName(t, "snapshot.started 3", "r b uid-2 -→1", "r c uid-3 -→1", "snapshot.completed 2")
+				change(t, s, first)
+				first.reload(t, selection(rule(nil)))
+				if err := m.Flush(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				first.end()
+				second := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(nil) })
+				eventually(t, "what was kept back to be read", func() bool { return second.has("r a uid-1 -→hidden") })
+			})
 		})
 	}
 }
 
 // A snapshot that goes on behind a restart counts what it withholds once.
 func TestResumedSnapshotCountsWhatItWithholds(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	s.put("a", "1", nil)
-	var last uint64
-	for _, name := range []string{"b", "c", "d"} {
-		last = s.put(name, "hidden", nil).rv
-	}
-	first := live(t, s, m, func(o *informers.Options, rec *recorder) {
-		rec.held = true
-		o.Rules[0] = rule(keepsBack("hidden"))
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		var last uint64
+		for _, name := range []string{"b", "c", "d"} {
+			last = s.put(name, "hidden", nil).rv
+		}
+		first := live(t, s, m, func(o *informers.Options, rec *recorder) {
+			rec.held = true
+			o.Rules[0] = rule(keepsBack("hidden"))
+		})
+		first.wait(t, "snapshot.started 4", "r a uid-1 -→1")
+		eventually(t, "the rest to be withheld", func() bool {
+			_ = m.Flush(t.Context())
+			c, _ := m.saved("configmaps")
+			return c.ResourceVersion == last && c.Snapshot != nil && first.set.Status()[0].Pending == 1
+		})
+		first.end()
+		second := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(keepsBack("hidden")) })
+		second.wait(t, "snapshot.started 4", "r a uid-1 -→1", "snapshot.completed 1")
 	})
-	first.wait(t, "snapshot.started 4", "r a uid-1 -→1")
-	eventually(t, "the rest to be withheld", func() bool {
-		_ = m.Flush(t.Context())
-		c, _ := m.saved("configmaps")
-		return c.ResourceVersion == last && c.Snapshot != nil && first.set.Status()[0].Pending == 1
-	})
-	first.end()
-	second := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(keepsBack("hidden")) })
-	second.wait(t, "snapshot.started 4", "r a uid-1 -→1", "snapshot.completed 1")
 }
 
 // A farewell does not tell what was kept back as a whole.
 func TestFarewellKeepsBack(t *testing.T) {
-	s, m := newAPIServer(t), newMemory()
-	s.put("a", "1", nil)
-	s.put("b", "hidden", nil)
-	l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(keepsBack("hidden")) })
-	l.waitPerName(t, "snapshot.started 2", "r a uid-1 -→1", "snapshot.completed 1")
-	l.reload(t, selection(rule(inNamespaces("other"))))
-	s.put("c", "1", nil) // a farewell waits for something that is later
-	l.waitPerName(t, "snapshot.started 2", "r a uid-1 -→1", "snapshot.completed 1",
-		"gap 0 selection-changed", "snapshot.started 0", "snapshot.completed 0", "snapshot.started 0", "snapshot.completed 0")
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		s.put("b", "hidden", nil)
+		l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(keepsBack("hidden")) })
+		l.waitPerName(t, "snapshot.started 2", "r a uid-1 -→1", "snapshot.completed 1")
+		l.reload(t, selection(rule(inNamespaces("other"))))
+		s.put("c", "1", nil) // a farewell waits for something that is later
+		l.waitPerName(t, "snapshot.started 2", "r a uid-1 -→1", "snapshot.completed 1",
+			"gap 0 selection-changed", "snapshot.started 0", "snapshot.completed 0", "snapshot.started 0", "snapshot.completed 0")
+	})
 }
 
 // A resource that is asked for by its other name is observed under that at once.
 func TestReloadToTheOtherName(t *testing.T) {
-	s, m := newEvents(t), newMemory()
-	named := func(p informers.Pattern) informers.Rule {
-		return rule(func(r *informers.Rule) { r.Resources = []informers.Pattern{p} })
-	}
-	l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = named(pattern("events")) })
-	l.awaitPhases(t, "events watching")
-	l.reload(t, selection(named(written{text: "events.events.k8s.io"})))
-	got := slices.DeleteFunc(l.set.Status(), func(st informers.Status) bool { return st.Phase == informers.PhaseRetiring })
-	if len(got) != 1 || got[0].Scope != "events.events.k8s.io" {
-		t.Errorf("observed are %v", phases(l.set))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newEvents(t), newMemory()
+		named := func(p informers.Pattern) informers.Rule {
+			return rule(func(r *informers.Rule) { r.Resources = []informers.Pattern{p} })
+		}
+		l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = named(pattern("events")) })
+		l.awaitPhases(t, "events watching")
+		l.reload(t, selection(named(written{text: "events.events.k8s.io"})))
+		got := slices.DeleteFunc(l.set.Status(), func(st informers.Status) bool { return st.Phase == informers.PhaseRetiring })
+		if len(got) != 1 || got[0].Scope != "events.events.k8s.io" {
+			t.Errorf("observed are %v", phases(l.set))
+		}
+	})
 }
 
 // newEvents has an API server serve events, under both of their names.
