@@ -56,8 +56,8 @@ func (k *kind) doing(ctx context.Context, what string) error {
 func (k *kind) cause(g *record) string {
 	for i := len(k.acts) - 1; i >= 0; i-- {
 		a := &k.acts[i]
-		if a.From > g.To {
-			continue
+		if a.From >= g.To {
+			continue // It was done behind the gap.
 		}
 		if a.Gaps < 2 {
 			a.Gaps++
