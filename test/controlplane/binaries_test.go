@@ -12,6 +12,7 @@ import (
 )
 
 func TestBinariesOfKubebuilderAssets(t *testing.T) {
+	long(t)
 	multi, err := controlplane.Build(t.Context(), os.Stderr)
 	if err != nil {
 		t.Fatal(err)

@@ -37,6 +37,7 @@ func module(t *testing.T, program string) (dir string) {
 const program = "package main\n\nimport _ \"k8s.io/kubernetes\"\n\nfunc main() {}\n"
 
 func TestConcurrentBuildersBuildOnce(t *testing.T) {
+	t.Parallel()
 	src, cache := module(t, program), t.TempDir()
 	var said [4]bytes.Buffer
 	var paths [4]string
@@ -83,6 +84,7 @@ func TestConcurrentBuildersBuildOnce(t *testing.T) {
 }
 
 func TestFailedBuildSaysWhyAndLeavesNoBinary(t *testing.T) {
+	t.Parallel()
 	src, cache := module(t, "package main\n\nfunc main() { undefined() }\n"), t.TempDir()
 	var said bytes.Buffer
 	_, err := controlplane.BuildFrom(t.Context(), src, cache, &said)

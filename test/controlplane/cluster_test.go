@@ -70,8 +70,28 @@ func create(t *testing.T, c dynamic.Interface, obj *unstructured.Unstructured) *
 	return made
 }
 
-func TestDeploymentMakesPods(t *testing.T) {
-	cluster := start(t, controlplane.Options{})
+// TestOneServer runs tests that neither stop a component nor read each other's objects against one control plane.
+func TestOneServer(t *testing.T) {
+	t.Parallel()
+	cluster := start(t, controlplane.Options{
+		Users:              []controlplane.User{{Name: "ops", Groups: []string{"system:masters", "ops"}}},
+		CompactionInterval: -1,
+	})
+	for name, test := range map[string]func(*testing.T, *controlplane.Cluster){
+		"a Deployment makes Pods":        deploymentMakesPods,
+		"a restricted user needs a role": restrictedUserNeedsARole,
+		"compaction ends history":        compactionEndsHistory,
+		"a kubeconfig stands alone":      kubeconfigStandsAlone,
+		"kubectl speaks to the cluster":  kubectlSpeaksToTheCluster,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, cluster)
+		})
+	}
+}
+
+func deploymentMakesPods(t *testing.T, cluster *controlplane.Cluster) {
 	admin := client(t, cluster.Config(controlplane.Admin))
 	labels := map[string]any{"app": "web"}
 	deployment := &unstructured.Unstructured{Object: map[string]any{
@@ -102,11 +122,7 @@ func TestDeploymentMakesPods(t *testing.T) {
 	})
 }
 
-func TestRestrictedUserNeedsARole(t *testing.T) {
-	cluster := start(t, controlplane.Options{
-		NoControllerManager: true,
-		Users:               []controlplane.User{{Name: "ops", Groups: []string{"system:masters", "ops"}}},
-	})
+func restrictedUserNeedsARole(t *testing.T, cluster *controlplane.Cluster) {
 	list := func(user string) error {
 		_, err := client(t, cluster.Config(user)).Resource(pods).List(t.Context(), metav1.ListOptions{})
 		return err
@@ -142,65 +158,8 @@ func TestRestrictedUserNeedsARole(t *testing.T) {
 	wait.Eventually(t, time.Minute, func() error { return list(controlplane.Restricted) })
 }
 
-func TestServersShareTheirObjects(t *testing.T) {
-	cluster := start(t, controlplane.Options{APIServers: 2, NoControllerManager: true})
-	first := client(t, cluster.ConfigFor(0, controlplane.Admin))
-	second := client(t, cluster.ConfigFor(1, controlplane.Admin))
-	create(t, first, configMap("shared", "a"))
-	wantValue(t, second, "shared", "a")
-
-	// One of two down is not the end of the other.
-	cluster.StopAPIServer(0)
-	if pid := cluster.APIServerPID(0); pid != 0 {
-		t.Fatalf("stopped, but pid is %d", pid)
-	}
-	create(t, second, configMap("meanwhile", "b"))
-	if err := cluster.StartAPIServer(t.Context(), 0); err != nil {
-		t.Fatal(err)
-	}
-	wantValue(t, first, "meanwhile", "b")
-}
-
-func TestRestartsKeepDataAndAddress(t *testing.T) {
-	cluster := start(t, controlplane.Options{NoControllerManager: true})
-	admin := client(t, cluster.Config(controlplane.Admin))
-	create(t, admin, configMap("kept", "a"))
-
-	for _, restart := range []struct {
-		name string
-		do   func() error
-		pid  func() int
-	}{
-		{"api server stopped", func() error { return cluster.RestartAPIServer(t.Context(), 0) }, func() int { return cluster.APIServerPID(0) }},
-		{"api server killed", func() error {
-			cluster.KillAPIServer(0)
-			return cluster.StartAPIServer(t.Context(), 0)
-		}, func() int { return cluster.APIServerPID(0) }},
-		{"api server with other flags", func() error {
-			return cluster.RestartAPIServer(t.Context(), 0, "--watch-cache=false")
-		}, func() int { return cluster.APIServerPID(0) }},
-		{"etcd", func() error { return cluster.RestartEtcd(t.Context()) }, cluster.EtcdPID},
-	} {
-		t.Run(restart.name, func(t *testing.T) {
-			before := restart.pid()
-			if err := restart.do(); err != nil {
-				t.Fatal(err)
-			}
-			if after := restart.pid(); after == before || after == 0 {
-				t.Fatalf("pid %d after the restart, %d before", after, before)
-			}
-			// The same client: the address, the token and the certificate are still the same.
-			wait.Eventually(t, time.Minute, func() error {
-				_, err := admin.Resource(configMaps).Namespace("default").Get(t.Context(), "kept", metav1.GetOptions{})
-				return err
-			})
-			wantValue(t, admin, "kept", "a")
-		})
-	}
-}
-
-func TestCompactionEndsHistory(t *testing.T) {
-	cluster := start(t, controlplane.Options{NoControllerManager: true, CompactionInterval: -1})
+// compactionEndsHistory waits for an API server to drop the snapshots of its watch cache, which takes up to 15 s.
+func compactionEndsHistory(t *testing.T, cluster *controlplane.Cluster) {
 	admin := client(t, cluster.Config(controlplane.Admin))
 	old := create(t, admin, configMap("a", "1")).GetResourceVersion()
 	create(t, admin, configMap("b", "1"))
@@ -224,8 +183,10 @@ func TestCompactionEndsHistory(t *testing.T) {
 	})
 }
 
-// TestServerWithEtcdOfItsOwn has the second server reach etcd through a proxy, and cuts it off there.
-func TestServerWithEtcdOfItsOwn(t *testing.T) {
+// TestTwoServers has two API servers share their objects, also while one of them is stopped. The second server reaches etcd through a
+// proxy and is cut off from it.
+func TestTwoServers(t *testing.T) {
+	t.Parallel()
 	var lagging *proxy.Proxy
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var wg sync.WaitGroup
@@ -253,8 +214,9 @@ func TestServerWithEtcdOfItsOwn(t *testing.T) {
 		},
 	})
 	first, second := client(t, cluster.ConfigFor(0, controlplane.Admin)), client(t, cluster.ConfigFor(1, controlplane.Admin))
-	create(t, first, configMap("seen", "a"))
-	wantValue(t, second, "seen", "a")
+	create(t, first, configMap("shared", "a"))
+	wantValue(t, second, "shared", "a")
+
 	lagging.Hold(true)
 	create(t, first, configMap("unseen", "b"))
 	short, cancelShort := context.WithTimeout(t.Context(), time.Second)
@@ -264,10 +226,20 @@ func TestServerWithEtcdOfItsOwn(t *testing.T) {
 	}
 	lagging.Hold(false)
 	wantValue(t, second, "unseen", "b")
+
+	// The second server works while the first is stopped.
+	cluster.StopAPIServer(0)
+	if pid := cluster.APIServerPID(0); pid != 0 {
+		t.Fatalf("stopped, but pid is %d", pid)
+	}
+	create(t, second, configMap("meanwhile", "c"))
+	if err := cluster.StartAPIServer(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	wantValue(t, first, "meanwhile", "c")
 }
 
-func TestKubeconfigStandsAlone(t *testing.T) {
-	cluster := start(t, controlplane.Options{NoControllerManager: true})
+func kubeconfigStandsAlone(t *testing.T, cluster *controlplane.Cluster) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := cluster.WriteKubeconfig(path, controlplane.Admin); err != nil {
 		t.Fatal(err)
@@ -279,8 +251,7 @@ func TestKubeconfigStandsAlone(t *testing.T) {
 	create(t, client(t, cfg), configMap("by-file", "a"))
 }
 
-func TestKubectlSpeaksToTheCluster(t *testing.T) {
-	c := start(t, controlplane.Options{NoControllerManager: true})
+func kubectlSpeaksToTheCluster(t *testing.T, c *controlplane.Cluster) {
 	dir := t.TempDir()
 	kubeconfig, kubectl := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "kubectl")
 	if err := errors.Join(c.WriteKubeconfig(kubeconfig, controlplane.Admin), c.WriteKubectl(kubectl)); err != nil {
@@ -297,48 +268,66 @@ func TestKubectlSpeaksToTheCluster(t *testing.T) {
 	}
 }
 
-func TestTakenPortIsRecognized(t *testing.T) {
-	cluster := start(t, controlplane.Options{NoControllerManager: true})
-	for _, component := range []struct {
-		name, url string
-		stop      func()
-		start     func() error
+// TestRestartsKeepDataAndAddress restarts each component, and the control plane on its directory. It also has another process take a
+// component's port while the component is down: the start reports that, and succeeds when the port is free again.
+func TestRestartsKeepDataAndAddress(t *testing.T) {
+	t.Parallel()
+	opts := controlplane.Options{Dir: t.TempDir(), NoControllerManager: true}
+	cluster := start(t, opts)
+	admin := client(t, cluster.Config(controlplane.Admin))
+	create(t, admin, configMap("kept", "a"))
+
+	// afterTheft ends a component, takes its port until the first start has failed, and starts the component again.
+	afterTheft := func(url string, kill func(), start func() error) error {
+		_, address, _ := strings.Cut(url, "://")
+		kill()
+		thief, err := net.Listen("tcp", address)
+		if err != nil {
+			return err
+		}
+		err = start()
+		if err := thief.Close(); err != nil {
+			return err
+		}
+		if !errors.Is(err, controlplane.ErrPortTaken) {
+			return fmt.Errorf("got %w, want a taken port", err)
+		}
+		return start()
+	}
+	apiServerPID := func() int { return cluster.APIServerPID(0) }
+	for _, restart := range []struct {
+		name string
+		do   func() error
+		pid  func() int
 	}{
-		{
-			"etcd", cluster.EtcdEndpoint(),
-			cluster.KillEtcd, func() error { return cluster.StartEtcd(t.Context()) },
-		},
-		{
-			"kube-apiserver", cluster.APIServerURL(0),
-			func() { cluster.KillAPIServer(0) }, func() error { return cluster.StartAPIServer(t.Context(), 0) },
-		},
+		{"api server with other flags", func() error { return cluster.RestartAPIServer(t.Context(), 0, "--watch-cache=false") }, apiServerPID},
+		{"api server, port taken", func() error {
+			return afterTheft(cluster.APIServerURL(0), func() { cluster.KillAPIServer(0) }, func() error { return cluster.StartAPIServer(t.Context(), 0) })
+		}, apiServerPID},
+		{"etcd", func() error { return cluster.RestartEtcd(t.Context()) }, cluster.EtcdPID},
+		{"etcd, port taken", func() error {
+			return afterTheft(cluster.EtcdEndpoint(), cluster.KillEtcd, func() error { return cluster.StartEtcd(t.Context()) })
+		}, cluster.EtcdPID},
 	} {
-		t.Run(component.name, func(t *testing.T) {
-			_, address, _ := strings.Cut(component.url, "://")
-			component.stop()
-			thief, err := net.Listen("tcp", address)
-			if err != nil {
+		t.Run(restart.name, func(t *testing.T) {
+			before := restart.pid()
+			if err := restart.do(); err != nil {
 				t.Fatal(err)
 			}
-			err = component.start()
-			if err := thief.Close(); err != nil {
-				t.Fatal(err)
+			if after := restart.pid(); after == before || after == 0 {
+				t.Fatalf("pid %d after the restart, %d before", after, before)
 			}
-			if !errors.Is(err, controlplane.ErrPortTaken) {
-				t.Errorf("got %v, want a taken port", err)
-			}
-			if err := component.start(); err != nil {
-				t.Errorf("with the port free again: %v", err)
-			}
+			// The same client: the address, the token and the certificate are still the same.
+			wait.Eventually(t, time.Minute, func() error {
+				_, err := admin.Resource(configMaps).Namespace("default").Get(t.Context(), "kept", metav1.GetOptions{})
+				return err
+			})
+			wantValue(t, admin, "kept", "a")
 		})
 	}
-}
-
-func TestDirectoryOutlivesItsCluster(t *testing.T) {
-	opts := controlplane.Options{Dir: t.TempDir(), NoControllerManager: true}
-	first := start(t, opts)
-	create(t, client(t, first.Config(controlplane.Admin)), configMap("kept", "a"))
-	first.Stop()
-	second := start(t, opts)
-	wantValue(t, client(t, second.Config(controlplane.Admin)), "kept", "a")
+	t.Run("another control plane of the directory", func(t *testing.T) {
+		cluster.Stop()
+		second := start(t, opts)
+		wantValue(t, client(t, second.Config(controlplane.Admin)), "kept", "a")
+	})
 }

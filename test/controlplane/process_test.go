@@ -1,13 +1,11 @@
 package controlplane_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -15,53 +13,11 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// gone is nil when no such process runs; one that only waits for its parent to ask how it ended does not run.
-func gone(pid int) error {
-	if err := syscall.Kill(pid, 0); err != nil {
-		return nil
-	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err == nil && strings.Contains(string(stat), ") Z ") {
-		return nil
-	}
-	return fmt.Errorf("process %d still runs", pid)
-}
-
-func TestProcessesEndWithTheirKilledParent(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), self)
-	cmd.Env = append(os.Environ(), asParent+"="+t.TempDir())
-	cmd.Stderr = os.Stderr
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var pids []int
-	err = json.NewDecoder(stdout).Decode(&pids)
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
-	if err != nil {
-		t.Fatalf("the parent did not get its control plane to run: %v", err)
-	}
-	if len(pids) != 3 {
-		t.Fatalf("got processes %v, want etcd, an API server and the controller manager", pids)
-	}
-	for _, pid := range pids {
-		if pid == 0 {
-			t.Fatalf("got processes %v, want all of them running", pids)
-		}
-		wait.Eventually(t, time.Minute, func() error { return gone(pid) })
-	}
-}
-
-// The kernel's signal hides in the test above whether the pipe works. Here nothing but the pipe can end the process.
+// Processes end with a killed parent by the kernel's signal (package suite, TestNothingIsLeft). Here nothing but the end of its
+// standard input can end the process.
 func TestBinaryEndsWithItsStandardInput(t *testing.T) {
+	t.Parallel()
+	long(t)
 	binary, err := controlplane.Build(t.Context(), os.Stderr)
 	if err != nil {
 		t.Fatal(err)
@@ -105,6 +61,7 @@ func TestBinaryEndsWithItsStandardInput(t *testing.T) {
 }
 
 func TestFailedStartShowsTheLogAndLeavesNothing(t *testing.T) {
+	long(t)
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
 	cluster, err := controlplane.Start(t.Context(), controlplane.Options{APIServerArgs: []string{"--no-such-flag"}})
