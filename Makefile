@@ -77,7 +77,7 @@ test: control-plane kafka ## Run all tests that need no more than Go (and, for K
 
 .PHONY: test-long
 test-long: ## The long tier, each night: all tests in their long form, three Kafka nodes, all under the race detector, fuzzing, mutants (hours)
-	@failed=; for step in test-faults test-selection test-failover test-log-identity test-memory "test-kafka NODES=3" race-all fuzz mutants; do \
+	@failed=; for step in test-faults test-selection test-failover test-log-identity test-memory "test-kafka NODES=3 LEADERS=4,400 ROTATIONS=3" race-all fuzz mutants; do \
 		echo "=== make $$step"; $(MAKE) $$step || failed="$$failed, make $$step"; done; \
 		if [[ -n $$failed ]]; then echo "failed: $${failed#, }"; exit 1; fi
 

@@ -81,16 +81,22 @@ func Start(t testing.TB, o Options) *Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(c.Stop)
+	c.LogIfFailed(t)
+	t.Logf("Kafka: %d node(s) ready after %s", len(c.nodes), time.Since(begin).Round(10*time.Millisecond))
+	return c
+}
+
+// LogIfFailed adds the ends of the nodes' logs to the test's log when the test has ended and failed.
+func (c *Cluster) LogIfFailed(t testing.TB) {
+	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
 			for i, n := range c.nodes {
 				t.Logf("end of the log of Kafka node %d:\n%s", i, n.logTail())
 			}
 		}
-		c.Stop()
 	})
-	t.Logf("Kafka: %d node(s) ready after %s", len(c.nodes), time.Since(begin).Round(10*time.Millisecond))
-	return c
 }
 
 // Require skips or fails the test where it cannot have a broker, see Env.

@@ -20,8 +20,6 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-const topic = "objects"
-
 // nodes is how many a test of leaders has: NODES of the environment.
 func nodes(t testing.TB) int {
 	t.Helper()
@@ -40,7 +38,7 @@ func orElse(value, otherwise string) string {
 }
 
 // write stores a record under a key in one partition by a connection to its leader, and tries again while there is none.
-func write(t testing.TB, c *kafka.Cluster, partition int, key, value string) {
+func write(t testing.TB, c *kafka.Cluster, topic string, partition int, key, value string) {
 	t.Helper()
 	wait.Eventually(t, time.Minute, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -65,7 +63,7 @@ func firstRunning(c *kafka.Cluster) int {
 }
 
 // lines are a topic's records as text, by partition.
-func lines(t testing.TB, c *kafka.Cluster) [][]string {
+func lines(t testing.TB, c *kafka.Cluster, topic string) [][]string {
 	t.Helper()
 	partitions, err := c.Records(t.Context(), topic)
 	if err != nil {
@@ -83,12 +81,14 @@ func lines(t testing.TB, c *kafka.Cluster) [][]string {
 }
 
 func TestClusterKeepsItsRecordsWhenNodesAreKilled(t *testing.T) {
-	c := kafka.Start(t, kafka.Options{Nodes: nodes(t)})
+	t.Parallel()
+	const topic = "kept"
+	c := mortal.hold(t)
 	if err := c.CreateTopic(t.Context(), topic, 2, map[string]string{"retention.ms": "86400000"}); err != nil {
 		t.Fatal(err)
 	}
-	write(t, c, 0, "a", "1")
-	write(t, c, 1, "b", "2")
+	write(t, c, topic, 0, "a", "1")
+	write(t, c, topic, 1, "b", "2")
 	before := c.Brokers()
 	for i := range 2 {
 		leader, err := c.Leader(t.Context(), topic, 0)
@@ -106,7 +106,7 @@ func TestClusterKeepsItsRecordsWhenNodesAreKilled(t *testing.T) {
 			t.Fatalf("node %d: process %d is still there: %v", leader, pid, err)
 		}
 		if c.Nodes() > 1 {
-			write(t, c, 0, "a", fmt.Sprint("while node ", i, " is away")) // Another one leads.
+			write(t, c, topic, 0, "a", fmt.Sprint("while node ", i, " is away")) // Another one leads.
 		}
 		if err := n.Start(t.Context()); err != nil {
 			t.Fatal(err)
@@ -122,13 +122,14 @@ func TestClusterKeepsItsRecordsWhenNodesAreKilled(t *testing.T) {
 	if c.Nodes() > 1 {
 		want[0] = append(want[0], "a=while node 0 is away", "a=while node 1 is away")
 	}
-	if diff := cmp.Diff(want, lines(t, c)); diff != "" {
+	if diff := cmp.Diff(want, lines(t, c, topic)); diff != "" {
 		t.Errorf("records (-want +got):\n%s", diff)
 	}
 }
 
 func TestPausedNodeDoesNotAnswer(t *testing.T) {
-	c := kafka.Start(t, kafka.Options{})
+	t.Parallel()
+	c := mortal.holdOne(t)
 	n := c.Node(0)
 	if err := n.Pause(); err != nil {
 		t.Fatal(err)
@@ -152,54 +153,13 @@ func TestPausedNodeDoesNotAnswer(t *testing.T) {
 	if err := n.Continue(); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.CreateTopic(t.Context(), topic, 1, nil); err != nil {
+	if err := c.CreateTopic(t.Context(), "after-a-pause", 1, nil); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// TestClientsAreSentToTheAdvertisedAddress: a client that knows the proxy only gets to the leader through it.
-func TestClientsAreSentToTheAdvertisedAddress(t *testing.T) {
-	kafka.Require(t)
-	asked := map[kafka.Listener]string{}
-	c := kafka.Start(t, kafka.Options{
-		Properties: map[string]string{"message.max.bytes": "4096"},
-		Advertise: func(node int, l kafka.Listener, addr string) (string, error) {
-			asked[l] = addr
-			return "127.0.0.1:1", nil // Nobody is there.
-		},
-	})
-	if err := c.CreateTopic(t.Context(), topic, 1, nil); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"127.0.0.1:1"}, c.Brokers()); diff != "" {
-		t.Error(diff)
-	}
-	// Through where it listens, a client learns the address that was advertised.
-	conn, err := kafkago.DialContext(t.Context(), "tcp", asked[kafka.Plain])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	partitions, err := conn.ReadPartitions(topic)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := partitions[0].Leader; got.Host != "127.0.0.1" || got.Port != 1 {
-		t.Errorf("the leader is at %s:%d, want 127.0.0.1:1", got.Host, got.Port)
-	}
-	// A property of the test's is in force.
-	leader, err := kafkago.DialLeader(t.Context(), "tcp", c.Inside()[0], topic, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer leader.Close()
-	if _, err := leader.WriteMessages(kafkago.Message{Value: make([]byte, 8192)}); !errors.Is(err, kafkago.MessageSizeTooLarge) {
-		t.Errorf("write 8 KiB: %v, want %v", err, kafkago.MessageSizeTooLarge)
 	}
 }
 
 func TestFailedStartShowsTheLogAndLeavesNothing(t *testing.T) {
-	kafka.Require(t)
+	needsBroker(t)
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
 	c, err := kafka.New(t.Context(), kafka.Options{Properties: map[string]string{"num.io.threads": "none"}, Output: io.Discard})

@@ -30,6 +30,15 @@
 //   - Nodes write to files in the cluster's directory only. When one does not get ready, the end of its log is in the error.
 //   - No secret is in a command line; passwords and keys lie in the cluster's directory.
 //
+// # Sizes of this package's tests
+//
+// Variables of the environment make the tests longer, as make test-long does:
+//
+//	NODES=3           nodes of the clusters of which a test takes the leader
+//	LEADERS=4,400     how often the leader of a partition is killed, and versions of each object
+//	ROTATIONS=3       how often the certificates are replaced
+//	AT_REST=20,12,10  namespaces, partitions and scopes of an agent at rest
+//
 // # Goroutines
 //
 // One for each running process, which waits for its end. They are gone when [Cluster.Stop] returns.

@@ -15,7 +15,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/test/kafka"
 )
 
 // seen is a record as a program that others have written prints it.
@@ -86,7 +85,9 @@ func parse(t testing.TB, out []byte) []seen {
 // TestForeignConsumers has Java's console consumer and kcat read what the publisher wrote, in every compression and in
 // both content modes.
 func TestForeignConsumers(t *testing.T) {
-	c := kafka.Start(t, kafka.Options{})
+	t.Parallel()
+	const topic = "foreign"
+	c, brokers := lasting.get(t), lasting.get(t).Inside()
 	modes := []encode.Mode{encode.Structured, encode.Binary}
 	var all []*encode.Event
 	for _, mode := range modes {
@@ -99,11 +100,11 @@ func TestForeignConsumers(t *testing.T) {
 		if err := c.CreateTopic(ctx, name, 3, nil); err != nil {
 			t.Fatal(err)
 		}
-		publishAll(ctx, t, publish.KafkaConfig{Brokers: c.Brokers(), Topic: name, Compression: compression}, all)
+		publishAll(ctx, t, publish.KafkaConfig{Brokers: brokers, Topic: name, Compression: compression}, all)
 		cancel()
 	}
 	t.Run("java", func(t *testing.T) {
-		out, err := c.Java(t.Context(), nil, "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", c.Brokers()[0],
+		out, err := c.Java(t.Context(), nil, "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", brokers[0],
 			"--include", topic+"-.*", "--from-beginning", "--max-messages", fmt.Sprint(len(all)*len(compressions)), "--timeout-ms", "60000",
 			"--formatter-property", "print.key=true", "--formatter-property", "print.headers=true")
 		if err != nil {
@@ -123,7 +124,7 @@ func TestForeignConsumers(t *testing.T) {
 			if err != nil {
 				t.Skip("no kcat")
 			}
-			out, err := exec.CommandContext(t.Context(), path, "-b", c.Brokers()[0], "-C", "-t", topic+"-"+compression,
+			out, err := exec.CommandContext(t.Context(), path, "-b", brokers[0], "-C", "-t", topic+"-"+compression,
 				"-e", "-q", "-f", "%h\t%k\t%s\n").Output()
 			if err != nil {
 				t.Fatal(err)
@@ -148,13 +149,15 @@ func publishAll(ctx context.Context, t *testing.T, cfg publish.KafkaConfig, even
 
 // TestPartitioner: a record that Java's producer sends lands in the same partition as ours of that key.
 func TestPartitioner(t *testing.T) {
-	c := kafka.Start(t, kafka.Options{})
+	t.Parallel()
+	const topic = "partitioned"
+	c := lasting.get(t)
 	if err := c.CreateTopic(t.Context(), topic, 7, nil); err != nil { // No power of two, so that the sign matters.
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	a := runAgent(t, publish.KafkaConfig{Brokers: c.Brokers()})
+	a := runAgent(t, publish.KafkaConfig{Brokers: c.Inside(), Topic: topic})
 	for i := range 60 {
 		// Of all lengths modulo four, which is how murmur2 takes its input; not all are ASCII.
 		if err := a.publish(ctx, strings.Repeat("é", i%7)+strings.Repeat("n", i%5)+fmt.Sprint(i)); err != nil {
@@ -179,7 +182,7 @@ func TestPartitioner(t *testing.T) {
 	if len(ours) != 60 {
 		t.Fatalf("%d keys, want 60", len(ours))
 	}
-	out, err := c.Java(ctx, &keys, "testdata/Produce.java", c.Brokers()[0], topic)
+	out, err := c.Java(ctx, &keys, "testdata/Produce.java", c.Inside()[0], topic)
 	if err != nil {
 		t.Fatal(err)
 	}

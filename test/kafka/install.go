@@ -64,7 +64,7 @@ var majorVersion = regexp.MustCompile(`version "(\d+)`)
 
 // javaVersion is what java says of itself.
 func javaVersion(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "java", "-version").CombinedOutput()
+	out, err := exec.CommandContext(ctx, "java", "-XX:-UsePerfData", "-version").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("no JDK %d: %w", oldestJava, err)
 	}
@@ -96,9 +96,10 @@ type installation struct{ dir string }
 
 func (i installation) path(name string) string { return filepath.Join(i.dir, name) }
 
-// java is a command line of the JVM, complete up to the class and its arguments.
-func (i installation) java(flags ...string) []string {
-	argv := []string{"java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"}
+// java is a command line of the JVM, complete up to the class and its arguments. Java does not read TMPDIR, and the codecs leave
+// their libraries in its temporary directory: tmp, which must exist.
+func (i installation) java(tmp string, flags ...string) []string {
+	argv := []string{"java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Djava.io.tmpdir=" + tmp}
 	argv = append(argv, flags...)
 	return append(argv, "-Dlog4j2.configurationFile="+i.path("log4j2.properties"), "-Dlog4j2.disableJmx=true", "@"+i.path("classpath"))
 }
@@ -218,7 +219,7 @@ func (i installation) format(ctx context.Context, w io.Writer) error {
 	if err := os.WriteFile(config, text, 0o644); err != nil {
 		return err
 	}
-	argv := append(i.java(), "kafka.tools.StorageTool", "format", "--cluster-id", clusterID, "--config", config)
+	argv := append(i.java(i.dir), "kafka.tools.StorageTool", "format", "--cluster-id", clusterID, "--config", config)
 	if err := i.run(ctx, w, argv...); err != nil {
 		return err
 	}
@@ -247,7 +248,9 @@ func (i installation) archive(ctx context.Context) error {
 // run says that it is at it when it takes longer than a second, and then every 15 seconds.
 func (i installation) run(ctx context.Context, w io.Writer, argv ...string) error {
 	log := i.path(filepath.Base(argv[0]) + ".log")
-	child, err := process.Start(process.Spec{Name: argv[0], Argv: argv, Log: log})
+	// Otherwise Maven's JVM leaves hsperfdata_<user> in /tmp.
+	env := []string{"MAVEN_OPTS=" + os.Getenv("MAVEN_OPTS") + " -XX:-UsePerfData"}
+	child, err := process.Start(process.Spec{Name: argv[0], Argv: argv, Env: env, Log: log})
 	if err != nil {
 		return err
 	}

@@ -2,21 +2,15 @@ package kafka_test
 
 import (
 	"bytes"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/test/kafka"
-	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 // script puts a program of that name into dir.
@@ -58,10 +52,7 @@ func TestAvailableSaysWhatIsMissing(t *testing.T) {
 }
 
 func TestConcurrentInstallersInstallOnce(t *testing.T) {
-	if testing.Short() {
-		t.Skip("copies all jars")
-	}
-	kafka.Require(t)
+	needsBroker(t)
 	if _, err := exec.LookPath("mvn"); err != nil {
 		t.Skip("no mvn: the jars are of an earlier run")
 	}
@@ -86,42 +77,4 @@ func TestConcurrentInstallersInstallOnce(t *testing.T) {
 	if err := kafka.Install(t.Context(), &again); err != nil || again.Len() != 0 {
 		t.Errorf("nothing to install, but it says %q, %v", again.String(), err)
 	}
-}
-
-func TestNodeEndsWithItsKilledParent(t *testing.T) {
-	kafka.Require(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), self)
-	cmd.Env = append(os.Environ(), asParent+"="+t.TempDir())
-	cmd.Stderr = os.Stderr
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var pid int
-	err = json.NewDecoder(stdout).Decode(&pid)
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
-	if err != nil || pid == 0 {
-		t.Fatalf("the parent did not get its node to run: %v", err)
-	}
-	wait.Eventually(t, time.Minute, func() error { return gone(pid) })
-}
-
-// gone is nil when no such process runs; one that only waits for its parent to ask how it ended does not run.
-func gone(pid int) error {
-	if err := syscall.Kill(pid, 0); errors.Is(err, syscall.ESRCH) {
-		return nil
-	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err == nil && strings.Contains(string(stat), ") Z ") {
-		return nil
-	}
-	return fmt.Errorf("process %d still runs", pid)
 }

@@ -13,7 +13,7 @@ import (
 // prints: a class by its name (org.apache.kafka.tools.consumer.ConsoleConsumer) or a file of source text. stdin may be nil.
 // An error has the end of what it says on its standard error.
 func (c *Cluster) Java(ctx context.Context, stdin io.Reader, program string, args ...string) ([]byte, error) {
-	argv := append(c.in.java("-Dfile.encoding=UTF-8"), program)
+	argv := append(c.in.java(c.nodes[0].tmp(), "-Dfile.encoding=UTF-8"), program)
 	argv = append(argv, args...)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdin = stdin

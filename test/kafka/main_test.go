@@ -2,34 +2,137 @@ package kafka_test
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"os"
+	"strconv"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/test/kafka"
+	"github.com/kubecdc/kubecdc/test/proxy"
+	"github.com/kubecdc/kubecdc/test/suite"
 )
 
-// asParent makes this test binary a program that starts a node and waits to be killed.
-const asParent = "KAFKA_TEST_AS_PARENT"
-
 func TestMain(m *testing.M) {
-	if dir := os.Getenv(asParent); dir != "" {
-		os.Exit(parent(context.Background(), dir))
+	if err := suite.Begin(8); err != nil {
+		panic(err)
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(&binary{m})
 }
 
-// parent says on stdout which process it has started.
-func parent(ctx context.Context, dir string) int {
-	cluster, err := kafka.New(ctx, kafka.Options{Dir: dir})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+// binary stops the shared clusters before goleak looks for goroutines.
+type binary struct{ *testing.M }
+
+func (b *binary) Run() int {
+	defer lasting.stop()
+	defer mortal.stop()
+	return b.M.Run()
+}
+
+// The clusters that tests share. Each test has topics of its own.
+var (
+	// lasting is one node that no test stops. Plain is behind a proxy that one test cuts; the other tests use Cluster.Inside.
+	lasting = &shared{proxied: true}
+
+	// mortal has as many nodes as NODES says. Tests kill, stop and pause them, one test at a time.
+	mortal = &shared{nodes: os.Getenv("NODES")}
+)
+
+// shared is a cluster that the first test which needs it starts. It runs until all tests have ended.
+type shared struct {
+	nodes   string // "": one
+	proxied bool
+
+	once    sync.Once
+	cluster *kafka.Cluster
+	err     error
+	proxy   *proxy.Proxy // between clients and Plain
+	plain   string       // the address behind the proxy
+	serving errgroup.Group
+	cancel  context.CancelFunc
+
+	held sync.Mutex
+}
+
+// get returns the cluster. If the test fails, the ends of the nodes' logs are in its log.
+func (s *shared) get(t *testing.T) *kafka.Cluster {
+	t.Helper()
+	needsBroker(t)
+	s.once.Do(s.start)
+	if s.err != nil {
+		t.Fatal(s.err)
 	}
-	defer cluster.Stop()
-	_ = json.NewEncoder(os.Stdout).Encode(cluster.Node(0).PID())
-	select {}
+	s.cluster.LogIfFailed(t)
+	return s.cluster
+}
+
+// hold is get for one test at a time. It starts the nodes that an earlier test has left stopped or paused.
+func (s *shared) hold(t *testing.T) *kafka.Cluster {
+	t.Helper()
+	needsBroker(t)
+	s.held.Lock()
+	t.Cleanup(s.held.Unlock)
+	c := s.get(t)
+	for i := range c.Nodes() {
+		if n := c.Node(i); n.Continue() != nil {
+			if err := n.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return c
+}
+
+// holdOne is hold for tests of one node.
+func (s *shared) holdOne(t *testing.T) *kafka.Cluster {
+	t.Helper()
+	if nodes(t) > 1 {
+		return kafka.Start(t, kafka.Options{Secure: true})
+	}
+	return s.hold(t)
+}
+
+func needsBroker(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a Kafka broker, which takes seconds")
+	}
+	kafka.Require(t)
+}
+
+func (s *shared) start() {
+	var ctx context.Context
+	ctx, s.cancel = context.WithCancel(context.Background())
+	o := kafka.Options{Secure: true}
+	o.Nodes, s.err = strconv.Atoi(orElse(s.nodes, "1"))
+	if s.err != nil {
+		return
+	}
+	if s.proxied {
+		o.Advertise = func(_ int, l kafka.Listener, addr string) (string, error) {
+			if l != kafka.Plain {
+				return "", nil
+			}
+			p, err := proxy.Listen(addr)
+			if err != nil {
+				return "", err
+			}
+			s.proxy, s.plain = p, addr
+			s.serving.Go(func() error { return p.Run(ctx) })
+			return p.Addr(), nil
+		}
+	}
+	s.cluster, s.err = kafka.New(ctx, o)
+}
+
+func (s *shared) stop() {
+	if s.cluster != nil {
+		s.cluster.Stop()
+	}
+	if s.cancel != nil {
+		s.cancel()
+		_ = s.serving.Wait() // A proxy that failed has failed its test.
+	}
 }

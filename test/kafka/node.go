@@ -58,7 +58,7 @@ func newNode(ctx context.Context, c *Cluster, index int) (*Node, error) {
 		cluster: c, index: index, dir: filepath.Join(c.dir, fmt.Sprintf("node-%d", index)),
 		ports: map[Listener]int{}, advertised: map[Listener]string{},
 	}
-	if err := os.MkdirAll(n.dir, 0o700); err != nil {
+	if err := os.MkdirAll(n.tmp(), 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	for _, l := range n.listeners() {
@@ -93,6 +93,9 @@ func (n *Node) listeners() []Listener {
 func (n *Node) id() int { return n.index + 1 }
 
 func (n *Node) address(l Listener) string { return fmt.Sprintf("127.0.0.1:%d", n.ports[l]) }
+
+// tmp is the temporary directory of the node's JVM.
+func (n *Node) tmp() string { return n.file("tmp") }
 
 func (n *Node) file(name string) string { return filepath.Join(n.dir, name) }
 
@@ -207,7 +210,7 @@ func (n *Node) launch() error {
 	if s := n.cluster.security; s != nil {
 		flags = append(flags, s.flags()...)
 	}
-	argv := append(n.cluster.in.java(flags...), "kafka.Kafka", n.file("server.properties"))
+	argv := append(n.cluster.in.java(n.tmp(), flags...), "kafka.Kafka", n.file("server.properties"))
 	n.runs++
 	child, err := process.Start(process.Spec{
 		Name: fmt.Sprintf("Kafka node %d", n.index), Argv: argv, Log: n.file(fmt.Sprintf("log-%d", n.runs)),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -21,7 +22,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/test/kafka"
-	"github.com/kubecdc/kubecdc/test/proxy"
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
@@ -120,16 +120,17 @@ func checkVersions(t *testing.T, c *kafka.Cluster, topic string, keys, n int) {
 
 // Every compression is one that the broker and librdkafka read.
 func TestPublisherCompresses(t *testing.T) {
-	c := kafka.Start(t, kafka.Options{})
+	t.Parallel()
+	c, brokers := lasting.get(t), lasting.get(t).Inside()
 	for _, compression := range []string{"zstd", "lz4", "snappy", "gzip", "none"} {
 		a := startPublisher(t, publish.KafkaConfig{
-			Brokers: c.Brokers(), Topic: "compressed-" + compression, Compression: compression,
+			Brokers: brokers, Topic: "compressed-" + compression, Compression: compression,
 			Create: &publish.KafkaTopic{Partitions: 3, ReplicationFactor: 1, Config: map[string]string{"retention.ms": "-1"}},
 		})
 		publishVersions(t, a, 8, 30, new(atomic.Int64))
 		checkVersions(t, c, "compressed-"+compression, 8, 30)
 		if kcat, err := exec.LookPath("kcat"); err == nil {
-			out, err := exec.CommandContext(t.Context(), kcat, "-C", "-q", "-e", "-b", c.Brokers()[0], "-t", "compressed-"+compression, "-o", "beginning", "-f", "%k %h\n").CombinedOutput()
+			out, err := exec.CommandContext(t.Context(), kcat, "-C", "-q", "-e", "-b", brokers[0], "-t", "compressed-"+compression, "-o", "beginning", "-f", "%k %h\n").CombinedOutput()
 			if err != nil || strings.Count(string(out), "content-type=application/cloudevents+json") != 240 {
 				t.Errorf("%s: kcat reads otherwise: %v: %.500s", compression, err, out)
 			}
@@ -137,28 +138,12 @@ func TestPublisherCompresses(t *testing.T) {
 	}
 }
 
-// Answers are lost with their connections, after the broker has stored what was sent: nothing is there twice.
+// Answers are lost with their connections, after the broker has stored what was sent: nothing is there twice. The publisher knows the
+// address of the proxy only, and the broker sends it to the leader through the proxy.
 func TestPublisherLosesAnswers(t *testing.T) {
-	var p *proxy.Proxy
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan error, 1)
-	c := kafka.Start(t, kafka.Options{Advertise: func(_ int, _ kafka.Listener, addr string) (string, error) {
-		if p != nil {
-			return p.Addr(), nil
-		}
-		var err error
-		if p, err = proxy.Listen(addr); err != nil {
-			return "", err
-		}
-		go func() { ended <- p.Run(ctx) }()
-		return p.Addr(), nil
-	}})
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("proxy: %v", err)
-		}
-	})
+	t.Parallel()
+	c := lasting.get(t)
+	p := lasting.proxy
 	a := startPublisher(t, publish.KafkaConfig{
 		Brokers: []string{p.Addr()}, Topic: "lost", Create: &publish.KafkaTopic{Partitions: 3, ReplicationFactor: 1},
 	})
@@ -178,16 +163,34 @@ func TestPublisherLosesAnswers(t *testing.T) {
 	publishVersions(t, a, 12, 60, &done)
 	wg.Wait()
 	checkVersions(t, c, "lost", 12, 60)
+
+	conn, err := kafkago.DialContext(t.Context(), "tcp", lasting.plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	partitions, err := conn.ReadPartitions("lost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range partitions {
+		if got := net.JoinHostPort(p.Leader.Host, strconv.Itoa(p.Leader.Port)); got != c.Brokers()[0] || got != lasting.proxy.Addr() {
+			t.Errorf("the leader is at %s, want the proxy's %s", got, lasting.proxy.Addr())
+		}
+	}
 }
 
-// The leader of a partition is killed again and again. With one node that is the whole cluster.
+// The leader of a partition is killed again and again. With one node that is the whole cluster. LEADERS=4,400 kills four times, and
+// publishes 400 versions of each object.
 func TestPublisherSurvivesItsLeaders(t *testing.T) {
-	n := nodes(t)
-	c := kafka.Start(t, kafka.Options{Nodes: n})
+	t.Parallel()
+	n, size := nodes(t), sizes(t, "LEADERS", 2, 200)
+	c := mortal.hold(t)
 	a := startPublisher(t, publish.KafkaConfig{
 		Brokers: c.Brokers(), Topic: "led", Create: &publish.KafkaTopic{Partitions: 3, ReplicationFactor: min(n, 3)},
 	})
-	const keys, versions, kills = 12, 400, 4
+	const keys = 12
+	kills, versions := size[0], size[1]
 	var done atomic.Int64
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -221,7 +224,8 @@ func TestPublisherSurvivesItsLeaders(t *testing.T) {
 
 // The broker is away for longer than the topic lets records be old. What waited is stored all the same, with another timestamp.
 func TestPublisherReplacesOldTimestamps(t *testing.T) {
-	c := kafka.Start(t, kafka.Options{})
+	t.Parallel()
+	c := mortal.holdOne(t)
 	const oldest = 2 * time.Second
 	config := map[string]string{"message.timestamp.before.max.ms": strconv.FormatInt(oldest.Milliseconds(), 10)}
 	if err := c.CreateTopic(t.Context(), "aged", 2, config); err != nil {
@@ -277,9 +281,10 @@ func sizes(t *testing.T, variable string, otherwise ...int) []int {
 func TestPublisherAtRest(t *testing.T) {
 	size := sizes(t, "AT_REST", 4, 3, 2)
 	namespaces, partitions, scopes := size[0], size[1], size[2]
-	c := kafka.Start(t, kafka.Options{})
+	t.Parallel()
+	c := lasting.get(t)
 	a := startPublisher(t, publish.KafkaConfig{
-		Brokers: c.Brokers(), Topic: "rest.{namespace}", Create: &publish.KafkaTopic{Partitions: partitions, ReplicationFactor: 1},
+		Brokers: c.Inside(), Topic: "rest.{namespace}", Create: &publish.KafkaTopic{Partitions: partitions, ReplicationFactor: 1},
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -344,7 +349,7 @@ func deleteTopic(t *testing.T, c *kafka.Cluster, topic string) {
 	defer cancel()
 	pool := &kafkago.Transport{Context: ctx}
 	defer pool.CloseIdleConnections()
-	client := &kafkago.Client{Addr: kafkago.TCP(c.Brokers()...), Transport: pool}
+	client := &kafkago.Client{Addr: kafkago.TCP(c.Inside()...), Transport: pool}
 	res, err := client.DeleteTopics(t.Context(), &kafkago.DeleteTopicsRequest{Topics: []string{topic}})
 	if err == nil {
 		err = res.Errors[topic]
@@ -362,13 +367,14 @@ func deleteTopic(t *testing.T, c *kafka.Cluster, topic string) {
 
 // A topic that is deleted is created again where the publisher may; where not, stream events do not wait for it.
 func TestPublisherSurvivesDeletedTopics(t *testing.T) {
-	c := kafka.Start(t, kafka.Options{})
+	t.Parallel()
+	c := lasting.get(t)
 	for _, topic := range []string{"cdc.shop", "cdc.going"} {
 		if err := c.CreateTopic(t.Context(), topic, 2, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	a := startPublisher(t, publish.KafkaConfig{Brokers: c.Brokers(), Topic: "cdc.{namespace}"})
+	a := startPublisher(t, publish.KafkaConfig{Brokers: c.Inside(), Topic: "cdc.{namespace}"})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	pods := &object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}
@@ -393,7 +399,7 @@ func TestPublisherSurvivesDeletedTopics(t *testing.T) {
 		}
 	}
 
-	a = startPublisher(t, publish.KafkaConfig{Brokers: c.Brokers(), Topic: "again", Create: &publish.KafkaTopic{Partitions: 2, ReplicationFactor: 1}})
+	a = startPublisher(t, publish.KafkaConfig{Brokers: c.Inside(), Topic: "again", Create: &publish.KafkaTopic{Partitions: 2, ReplicationFactor: 1}})
 	publishVersions(t, a, 4, 20, new(atomic.Int64))
 	deleteTopic(t, c, "again")
 	publishVersions(t, a, 4, 20, new(atomic.Int64))

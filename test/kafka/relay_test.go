@@ -23,8 +23,6 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-const relayed = "kubecdc.prod"
-
 // relayEvent is the record of an update of an object, or, without a name, of an event about the stream.
 func relayEvent(typ, name string, rv int) kafkago.Message {
 	e := map[string]any{
@@ -142,13 +140,18 @@ func (p *relayProcess) checkOrder(t *testing.T) {
 
 // A relay reads a topic, is killed and started again, and goes on: nothing is missing, and each object's versions are in order.
 func TestRelayGoesOnBehindItsGroup(t *testing.T) {
-	c := kafka.Start(t, kafka.Options{Nodes: nodes(t)})
+	t.Parallel()
+	const relayed = "going.prod"
+	c := lasting.get(t)
+	if nodes(t) > 1 {
+		c = kafka.Start(t, kafka.Options{Nodes: nodes(t)})
+	}
 	const partitions, objects, versions = 3, 12, 40
 	if err := c.CreateTopic(t.Context(), relayed, partitions, nil); err != nil {
 		t.Fatal(err)
 	}
 	writer := &kafkago.Writer{
-		Addr: kafkago.TCP(c.Brokers()...), Topic: relayed, Balancer: kafkago.Murmur2Balancer{}, RequiredAcks: kafkago.RequireAll,
+		Addr: kafkago.TCP(c.Inside()...), Topic: relayed, Balancer: kafkago.Murmur2Balancer{}, RequiredAcks: kafkago.RequireAll,
 		BatchTimeout: time.Millisecond,
 	}
 	transport := &kafkago.Transport{MetadataTTL: time.Second}
@@ -172,7 +175,7 @@ func TestRelayGoesOnBehindItsGroup(t *testing.T) {
 		t.Helper()
 		for p := range partitions {
 			wait.Eventually(t, time.Minute, func() error {
-				conn, err := kafkago.DialLeader(t.Context(), "tcp", c.Brokers()[0], relayed, p)
+				conn, err := kafkago.DialLeader(t.Context(), "tcp", c.Inside()[0], relayed, p)
 				if err != nil {
 					return err
 				}
@@ -182,8 +185,8 @@ func TestRelayGoesOnBehindItsGroup(t *testing.T) {
 			})
 		}
 	}
-	binary := build.Agent(t)
-	args := []string{"--bus", "kafka://" + strings.Join(c.Brokers(), ",") + "/" + relayed, "--to", "stdout:", "--name", "audit", "--start", "beginning"}
+	binary := build.SharedAgent(t)
+	args := []string{"--bus", "kafka://" + strings.Join(c.Inside(), ",") + "/" + relayed, "--to", "stdout:", "--name", "audit", "--start", "beginning"}
 
 	everywhere("snapshot.started", 1)
 	write(1, versions/2)
@@ -256,13 +259,15 @@ func TestRelayGoesOnBehindItsGroup(t *testing.T) {
 
 // A live start leaves out what was there before, also where nothing was delivered before the next start.
 func TestRelayBeginsLive(t *testing.T) {
-	c := kafka.Start(t, kafka.Options{})
+	t.Parallel()
+	const relayed = "live.prod"
+	c := lasting.get(t)
 	if err := c.CreateTopic(t.Context(), relayed, 1, nil); err != nil {
 		t.Fatal(err)
 	}
 	put := func(rv int) {
 		t.Helper()
-		conn, err := kafkago.DialLeader(t.Context(), "tcp", c.Brokers()[0], relayed, 0)
+		conn, err := kafkago.DialLeader(t.Context(), "tcp", c.Inside()[0], relayed, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -272,8 +277,8 @@ func TestRelayBeginsLive(t *testing.T) {
 		}
 	}
 	put(1)
-	binary := build.Agent(t)
-	args := []string{"--bus", "kafka://" + c.Brokers()[0] + "/" + relayed, "--to", "stdout:", "--name", "live"}
+	binary := build.SharedAgent(t)
+	args := []string{"--bus", "kafka://" + c.Inside()[0] + "/" + relayed, "--to", "stdout:", "--name", "live"}
 	first := startRelay(t, binary, args...)
 	wait.Eventually(t, time.Minute, func() error {
 		cmd := exec.CommandContext(t.Context(), binary, "relay", "status", "--bus", args[1], "--name", "live", "-o", "json")

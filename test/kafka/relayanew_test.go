@@ -20,7 +20,6 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/kubecdc/kubecdc/test/build"
-	"github.com/kubecdc/kubecdc/test/kafka"
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
@@ -87,7 +86,9 @@ func (p *relayProcess) cursorSaved(t *testing.T) (unix float64, err error) {
 // A topic is deleted and made again while a relay runs, and one of its partitions stays empty: the relay begins that one
 // anew once, not again and again, and what is written to it later is delivered, also by a relay that is started later.
 func TestRelayOfATopicThatIsMadeAnew(t *testing.T) {
-	c := kafka.Start(t, kafka.Options{})
+	t.Parallel()
+	const relayed = "anew.prod"
+	c := lasting.get(t)
 	const partitions = 2
 	if err := c.CreateTopic(t.Context(), relayed, partitions, nil); err != nil {
 		t.Fatal(err)
@@ -99,7 +100,7 @@ func TestRelayOfATopicThatIsMadeAnew(t *testing.T) {
 			ms = append(ms, relayEvent("object.updated", "web", rv))
 		}
 		wait.Eventually(t, time.Minute, func() error {
-			conn, err := kafkago.DialLeader(t.Context(), "tcp", c.Brokers()[0], relayed, partition)
+			conn, err := kafkago.DialLeader(t.Context(), "tcp", c.Inside()[0], relayed, partition)
 			if err != nil {
 				return err
 			}
@@ -120,15 +121,15 @@ func TestRelayOfATopicThatIsMadeAnew(t *testing.T) {
 			return nil
 		})
 	}
-	binary := build.Agent(t)
+	binary := build.SharedAgent(t)
 	file := filepath.Join(t.TempDir(), "kubecdc.yaml")
 	if err := os.WriteFile(file, fmt.Appendf(nil, `apiVersion: kubecdc.dev/v1
 cluster: prod
-bus: {kafka: {brokers: ["%s"], topic: "kubecdc.{cluster}"}}
+bus: {kafka: {brokers: ["%s"], topic: "anew.{cluster}"}}
 server: {address: "127.0.0.1:0"}
 log: {format: json}
-relay: [{name: audit, start: beginning, to: {stdout: {}}}]
-`, c.Brokers()[0]), 0o600); err != nil {
+relay: [{name: anew, start: beginning, to: {stdout: {}}}]
+`, c.Inside()[0]), 0o600); err != nil {
 		t.Fatal(err)
 	}
 
@@ -136,10 +137,10 @@ relay: [{name: audit, start: beginning, to: {stdout: {}}}]
 	put(1, 5, 10)
 	first := startRelay(t, binary, "--config", file)
 	delivered(first, 0, 10)
-	client := &kafkago.Client{Addr: kafkago.TCP(c.Brokers()...), Transport: new(kafkago.Transport)}
+	client := &kafkago.Client{Addr: kafkago.TCP(c.Inside()...), Transport: new(kafkago.Transport)}
 	t.Cleanup(client.Transport.(*kafkago.Transport).CloseIdleConnections)
 	wait.Eventually(t, time.Minute, func() error {
-		res, err := client.OffsetFetch(t.Context(), &kafkago.OffsetFetchRequest{GroupID: "kubecdc-relay-audit", Topics: map[string][]int{relayed: {0, 1}}})
+		res, err := client.OffsetFetch(t.Context(), &kafkago.OffsetFetchRequest{GroupID: "kubecdc-relay-anew", Topics: map[string][]int{relayed: {0, 1}}})
 		if err != nil {
 			return err
 		}

@@ -2,7 +2,6 @@ package kafka_test
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -50,7 +49,7 @@ func (l *logText) String() string {
 // runAgent runs a publisher for the length of the test. Its log, however detailed, must have none of the secrets.
 func runAgent(t *testing.T, cfg publish.KafkaConfig, secrets ...string) *agent {
 	t.Helper()
-	cfg.Cluster, cfg.Topic, cfg.MaxEventBytes = "c", cmp.Or(cfg.Topic, topic), 512<<10
+	cfg.Cluster, cfg.MaxEventBytes = "c", 512<<10
 	a := &agent{log: new(logText)}
 	var err error
 	a.Kafka, err = publish.NewKafka(cfg, slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug})), nil)
@@ -139,7 +138,9 @@ func issuer(t *testing.T, s *kafka.Security, secret string) *httptest.Server {
 // TestSecurity has the publisher refused with a wrong secret, file or certificate, and let in as soon as the file is
 // put right: no restart, a clear error in between, and no secret in the log or the error.
 func TestSecurity(t *testing.T) {
-	c := kafka.Start(t, kafka.Options{Secure: true})
+	t.Parallel()
+	const topic = "secured"
+	c := lasting.get(t)
 	if err := c.CreateTopic(t.Context(), topic, 1, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +231,7 @@ func TestSecurity(t *testing.T) {
 				t.Parallel()
 				door := open(t, t.TempDir())
 				door.wrong()
-				door.config.Brokers = c.BrokersAt(door.listener)
+				door.config.Brokers, door.config.Topic = c.BrokersAt(door.listener), topic
 				a := runAgent(t, door.config, door.secrets...)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
@@ -287,19 +288,23 @@ func eventName(door string) string {
 	return strings.ToLower(strings.NewReplacer(" ", "-", ",", "").Replace(door))
 }
 
-// TestRotatedCertificates replaces the authority, the nodes' certificates and the client's while the publisher runs.
+// TestRotatedCertificates replaces the authority, the nodes' certificates and the client's while the publisher runs, as often as
+// ROTATIONS says.
 func TestRotatedCertificates(t *testing.T) {
-	c := kafka.Start(t, kafka.Options{Secure: true})
+	t.Parallel()
+	const topic = "rotated"
+	rotations := sizes(t, "ROTATIONS", 2)[0]
+	c := mortal.holdOne(t)
 	if err := c.CreateTopic(t.Context(), topic, 1, nil); err != nil {
 		t.Fatal(err)
 	}
 	s := c.Security()
 	a := runAgent(t, publish.KafkaConfig{
-		Brokers: c.BrokersAt(kafka.MutualTLS), TLS: &publish.TLS{CAFile: s.CAFile, CertFile: s.CertFile, KeyFile: s.KeyFile},
+		Brokers: c.BrokersAt(kafka.MutualTLS), Topic: topic, TLS: &publish.TLS{CAFile: s.CAFile, CertFile: s.CertFile, KeyFile: s.KeyFile},
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	for i := range 3 {
+	for i := range rotations {
 		if err := a.publish(ctx, fmt.Sprint("rotation-", i)); err != nil {
 			t.Fatal(err)
 		}
@@ -311,11 +316,10 @@ func TestRotatedCertificates(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := a.publish(ctx, "rotation-3"); err != nil {
+	if err := a.publish(ctx, fmt.Sprint("rotation-", rotations)); err != nil {
 		t.Fatal(err)
 	}
-	got := lines(t, c)[0]
-	if len(got) != 4 {
-		t.Errorf("%d records, want 4: %q", len(got), got)
+	if got := lines(t, c, topic)[0]; len(got) != rotations+1 {
+		t.Errorf("%d records, want %d: %q", len(got), rotations+1, got)
 	}
 }
