@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -92,6 +93,28 @@ func (b *bus) put(t testing.TB, records ...record) {
 			_, err := b.js.PublishMsg(t.Context(), &nats.Msg{Subject: r.Subject, Header: r.Header, Data: r.Body})
 			return err
 		})
+	}
+}
+
+// fill stores many records as they are, in order.
+func (b *bus) fill(t testing.TB, records []record) {
+	t.Helper()
+	for batch := range slices.Chunk(records, 500) {
+		var acks []jetstream.PubAckFuture
+		for _, r := range batch {
+			ack, err := b.js.PublishMsgAsync(&nats.Msg{Subject: r.Subject, Header: r.Header, Data: r.Body})
+			if err != nil {
+				t.Fatal(err)
+			}
+			acks = append(acks, ack)
+		}
+		for _, ack := range acks {
+			select {
+			case <-ack.Ok():
+			case err := <-ack.Err():
+				t.Fatal(err)
+			}
+		}
 	}
 }
 

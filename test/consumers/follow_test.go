@@ -5,10 +5,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,20 +36,30 @@ var programs = []program{
 	{"go", func(t testing.TB) []string { return []string{goProgram(t, "follow")} }},
 }
 
-// goProgram builds one of the programs in Go.
+// goProgram is one of the programs in Go, which the first test that asks for it builds.
 func goProgram(t testing.TB, name string) string {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("runs a program that the race detector does not look into")
 	}
-	path := filepath.Join(t.TempDir(), name)
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./docs/examples/go/"+name)
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	build, _ := goPrograms.LoadOrStore(name, sync.OnceValues(func() (string, error) {
+		path := filepath.Join(os.TempDir(), name)
+		cmd := exec.Command("go", "build", "-o", path, "./docs/examples/go/"+name)
+		cmd.Dir = root
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%w\n%s", err, out)
+		}
+		return path, nil
+	}))
+	path, err := build.(func() (string, error))()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return path
 }
+
+// goPrograms has a func() (path string, err error) for each name.
+var goPrograms sync.Map
 
 // nodeModules copies the scripts of a directory to one that has the packages beside them, where node looks for them.
 func nodeModules(t testing.TB, from string) string {
@@ -71,36 +84,39 @@ func nodeModules(t testing.TB, from string) string {
 	return dir
 }
 
-// TestTable shows each program histories with everything that may happen to a stream. It has to end with the objects that
-// exist, each as it is now.
+// TestTable shows each program one stream of many clusters, whose histories have everything that may happen to a stream, and an empty
+// stream. The program must end with the objects that exist, each as it is now. A cluster's name has the seed of its history.
 func TestTable(t *testing.T) {
-	type shown struct {
-		name    string
-		records []record
-		want    map[string]row
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("runs programs that others have written")
 	}
-	histories := []shown{{name: "empty", want: map[string]row{}}}
+	var histories [][]record
+	want := map[string]row{}
+	add := func(records []record, exist map[string]row) {
+		histories = append(histories, records)
+		maps.Copy(want, exist)
+	}
 	for seed := range uint64(8) {
-		records, want := history(t, seed, false)
-		histories = append(histories, shown{fmt.Sprintf("seed %d", seed), records, want})
-		records, want = history(t, seed+100, true)
-		histories = append(histories, shown{fmt.Sprintf("seed %d, cut", seed+100), records, want})
+		add(history(t, seed, false))
+		add(history(t, seed+100, true))
 	}
-	records, want := widened(t)
-	histories = append(histories, shown{"widened", records, want})
+	add(widened(t))
+	all := merged(rand.New(rand.NewPCG(1, 0)), histories...)
+	full, empty := startBus(t), startBus(t)
+	full.createStream(t)
+	full.fill(t, all)
+	empty.createStream(t)
 
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
 			argv := p.argv(t)
-			for _, h := range histories {
-				t.Run(h.name, func(t *testing.T) {
-					b := startBus(t)
-					b.createStream(t)
-					b.put(t, h.records...)
-					if diff := cmp.Diff(h.want, once(t, argv, b)); diff != "" {
-						t.Errorf("after %d records (-want +got):\n%s", len(h.records), diff)
-					}
-				})
+			if diff := cmp.Diff(want, once(t, argv, full)); diff != "" {
+				t.Errorf("after %d records (-want +got):\n%s", len(all), diff)
+			}
+			if diff := cmp.Diff(map[string]row{}, once(t, argv, empty)); diff != "" {
+				t.Errorf("of an empty stream (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -134,8 +150,10 @@ func once(t testing.TB, argv []string, b *bus) map[string]row {
 // TestFollow lets each program follow a stream while it grows, and while its server is restarted, which forgets all
 // consumers. Each change has to be told once.
 func TestFollow(t *testing.T) {
+	t.Parallel()
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
 			argv := p.argv(t)
 			b := startBus(t)
 			b.createStream(t)
@@ -175,8 +193,10 @@ func TestFollow(t *testing.T) {
 
 // TestServices interrupts the programs that handle each event, and runs them again: they go on where they were.
 func TestServices(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"service", "plain"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			path := goProgram(t, name)
 			b := startBus(t)
 			b.createStream(t)
@@ -213,8 +233,10 @@ func TestServices(t *testing.T) {
 
 // TestErrors holds the programs to saying what is wrong, without a stack trace.
 func TestErrors(t *testing.T) {
+	t.Parallel()
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
 			argv := p.argv(t)
 			b := startBus(t) // without a stream
 			for _, c := range []struct{ url, want string }{{b.URL, "KUBECDC"}, {"nats://127.0.0.1:1", "nats://127.0.0.1:1"}} {

@@ -79,6 +79,7 @@ func holds(source, code string) bool {
 // TestGuideCommands types each command of the guide's blocks of sh, and README's of nats, against a stream that holds what
 // they ask for. Those that go on for ever are left when they have shown it.
 func TestGuideCommands(t *testing.T) {
+	t.Parallel()
 	dir := natsCLI.dir(t)
 	b := startBus(t)
 	b.createStream(t)

@@ -2,7 +2,9 @@ package consumers_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -21,7 +23,7 @@ type row struct {
 func history(t testing.TB, seed uint64, cut bool) ([]record, map[string]row) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 0))
-	clusters := []*cluster{newCluster(t, "prod-eu-1", rng), newCluster(t, "dev.local", rng)}
+	clusters := []*cluster{newCluster(t, fmt.Sprintf("prod-eu-%d", seed), rng), newCluster(t, fmt.Sprintf("dev.local.%d", seed), rng)}
 	for _, c := range clusters {
 		for range 20 {
 			c.change(c.scopes[rng.IntN(len(c.scopes))]) // before the agent's time
@@ -38,15 +40,23 @@ func history(t testing.TB, seed uint64, cut bool) ([]record, map[string]row) {
 		}
 	}
 
+	return merged(rng, clusters[0].records, clusters[1].records), exist(t, clusters...)
+}
+
+// merged are the records of several streams in one, those of each in their order.
+func merged(rng *rand.Rand, streams ...[]record) []record {
 	var records []record
-	a, b := clusters[0].records, clusters[1].records
-	for len(a)+len(b) > 0 {
-		if rng.IntN(len(a)+len(b)) >= len(a) {
-			a, b = b, a
-		}
-		records, a = append(records, a[0]), a[1:]
+	var of []int // for each record to come, its stream
+	for i, s := range streams {
+		of = append(of, slices.Repeat([]int{i}, len(s))...)
 	}
-	return records, exist(t, clusters...)
+	rng.Shuffle(len(of), func(i, j int) { of[i], of[j] = of[j], of[i] })
+	next := make([]int, len(streams))
+	for _, i := range of {
+		records = append(records, streams[i][next[i]])
+		next[i]++
+	}
+	return records
 }
 
 // exist are the objects that match their selectors, by source and uid.
@@ -122,7 +132,7 @@ func (c *cluster) snapshots() {
 // wider: the read has the sequence of the leaving.
 func widened(t testing.TB) ([]record, map[string]row) {
 	t.Helper()
-	c := newCluster(t, "prod-eu-1", rand.New(rand.NewPCG(1, 1)))
+	c := newCluster(t, "widened", rand.New(rand.NewPCG(1, 1)))
 	narrow := *c.scopes[0]
 	narrow.name = "deployments.apps?labelSelector=team=payments"
 	f := c.version(&narrow, nil, true)

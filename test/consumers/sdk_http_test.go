@@ -20,6 +20,7 @@ import (
 
 // TestSDKsHTTP has a server in each language receive each kind of event, in the three content modes.
 func TestSDKsHTTP(t *testing.T) {
+	t.Parallel()
 	for _, sdk := range sdks {
 		for _, mode := range []struct {
 			name  string
@@ -27,6 +28,7 @@ func TestSDKsHTTP(t *testing.T) {
 			batch int
 		}{{"structured", encode.Structured, 1}, {"binary", encode.Binary, 1}, {"batched", encode.Structured, 5}} {
 			t.Run(sdk.name+"/"+mode.name, func(t *testing.T) {
+				t.Parallel()
 				r := startReceiver(t, sdk.argv(t, "receiver"))
 				publishHTTP(t, publish.HTTPConfig{URL: "http://127.0.0.1:" + r.port, Batch: mode.batch}, mode.mode)
 				want := wantedByID(t)

@@ -74,6 +74,7 @@ func wantedByID(t testing.TB) map[string]event {
 
 // TestSDKsKafka has the SDKs parse what a broker has of each kind of event.
 func TestSDKsKafka(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("runs programs that others have written")
 	}

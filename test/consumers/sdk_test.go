@@ -82,9 +82,11 @@ func published(t testing.TB, mode encode.Mode) ([]record, []event) {
 
 // TestSDKs has the SDKs parse what a server has of each kind of event.
 func TestSDKs(t *testing.T) {
+	t.Parallel()
 	for _, sdk := range sdks {
 		for _, mode := range []encode.Mode{encode.Structured, encode.Binary} {
 			t.Run(sdk.name+"/"+string(mode), func(t *testing.T) {
+				t.Parallel()
 				argv := sdk.argv(t, "sdk")
 				records, want := published(t, mode)
 				got := parse(t, argv, records)
@@ -172,6 +174,7 @@ func percentDecode(t testing.TB, attributes map[string]string) {
 
 // TestSDKGo receives both modes from a server by sdk-go's NATS protocol. It leaves attributes percent-encoded.
 func TestSDKGo(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []encode.Mode{encode.Structured, encode.Binary} {
 		t.Run(string(mode), func(t *testing.T) {
 			records, want := published(t, mode)
