@@ -22,13 +22,22 @@ import (
 
 	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/suite"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if err := suite.Begin(2); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // TestFollowsAClusterAndWritesNothingToIt follows the cluster of KUBECONFIG_DEMO as somebody who may only read, and reads
 // in the API server's audit log what the demo has asked of it.
 func TestFollowsAClusterAndWritesNothingToIt(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a control plane and the demo, which takes seconds")
+	}
 	const viewer = "viewer"
 	dir := t.TempDir()
 	audit, policy := filepath.Join(dir, "audit.jsonl"), filepath.Join(dir, "policy.yaml")

@@ -138,6 +138,9 @@ type entry struct {
 }
 
 func TestImage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the image twice, which takes minutes")
+	}
 	_, err := exec.LookPath("buildah")
 	need(t, err == nil, "buildah is not installed (apt-get install buildah): no image is built")
 	dist := build(t)

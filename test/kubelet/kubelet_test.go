@@ -51,6 +51,9 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a control plane and containers, which takes seconds")
+	}
 	if err := kubelet.Available(); err != nil {
 		t.Skip(err)
 	}

@@ -4,6 +4,13 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/kubecdc/kubecdc/test/suite"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if err := suite.Begin(4); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}

@@ -225,6 +225,9 @@ func TestRuleTestsFail(t *testing.T) {
 // out: a test would have to repeat them.
 func runRuleTests(t *testing.T, change func(*rule)) ([]byte, error) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("runs promtool")
+	}
 	tools := prometheus.Require(t)
 	groups := readRules(t)
 	for _, g := range groups {

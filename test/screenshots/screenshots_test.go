@@ -17,6 +17,9 @@ import (
 
 // TestImagesAreCurrent draws every image again, with the binary as it is built now.
 func TestImagesAreCurrent(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs the agent")
+	}
 	binary := build.Agent(t)
 	for _, s := range shots() {
 		t.Run(s.file, func(t *testing.T) {

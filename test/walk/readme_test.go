@@ -19,6 +19,9 @@ import (
 const root = "../.."
 
 func TestREADME(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs each command of README against a control plane")
+	}
 	// What CI runs itself, and by what.
 	byCI := map[string]string{
 		"make demo":       "DEMO_SECONDS=30 make demo",

@@ -2,6 +2,7 @@ package live_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -23,6 +24,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/chart"
 	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/suite"
 )
 
 // world is what all tests share.
@@ -49,6 +51,14 @@ var w *world
 func TestMain(m *testing.M) {
 	// What client-go has to say about requests that end with their test is of no interest.
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
+	if err := suite.Begin(4); err != nil {
+		panic(err)
+	}
+	flag.Parse()
+	if testing.Short() {
+		fmt.Fprintln(os.Stderr, "chart: skipped: -short, and the tests start a control plane and containers")
+		os.Exit(0)
+	}
 	os.Exit(run(m))
 }
 

@@ -1,0 +1,15 @@
+package main
+
+import (
+	"os"
+	"testing"
+
+	"github.com/kubecdc/kubecdc/test/suite"
+)
+
+func TestMain(m *testing.M) {
+	if err := suite.Begin(2); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
