@@ -222,6 +222,7 @@ func (a *agent) explain(t testing.TB) {
 
 // stop sends SIGTERM and returns how the process ended; after d it is killed.
 func (a *agent) stop(d time.Duration) error {
+	a.running()
 	a.asked = true
 	_ = a.cmd.Process.Signal(syscall.SIGTERM) // Fails only if it has ended.
 	err := a.wait(d)

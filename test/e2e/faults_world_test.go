@@ -26,11 +26,16 @@ import (
 
 // crash kills the agent, which has to be running.
 func (a *agent) crash() {
-	if a.ended() && !a.killed {
-		a.early = fmt.Errorf("it had ended by itself before the test killed it: %w", a.endedWith())
-	}
+	a.running()
 	a.killed = true
 	a.kill()
+}
+
+// running notes that the agent has ended by itself, if it has, before the test ends it.
+func (a *agent) running() {
+	if a.ended() && !a.killed && !a.asked {
+		a.early = fmt.Errorf("it had ended by itself before the test ended it: %w", a.endedWith())
+	}
 }
 
 // endedWith is how a process has ended, as an error in any case.
