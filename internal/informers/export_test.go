@@ -94,13 +94,18 @@ const ConcurrentLists = concurrentLists
 
 // SettledGone reports whether a scope of which nothing exists any more, and all is acknowledged, has nothing more to tell: as it is, if its
 // log was replaced, and if a snapshot is to follow the gap of that.
-func SettledGone(s *Set) (asIs, replaced, sweeping bool) {
+func SettledGone(s *Set) (asIs, replaced, sweeping bool) { return endsIf(s, (*store).isSettled) }
+
+// EmptyDeparted is the same for the scope of a node that is gone.
+func EmptyDeparted(s *Set) (asIs, replaced, sweeping bool) { return endsIf(s, (*store).isEmpty) }
+
+func endsIf(s *Set, ends func(*store) bool) (asIs, replaced, sweeping bool) {
 	resource := object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}
 	st := s.add([]chosen{{resource: resource, rules: []*Rule{&s.sel.Rules[0]}}})[0].store
-	st.buried, st.caughtUp = true, true
-	asIs = st.isSettled()
+	st.buried, st.adopted, st.caughtUp = true, true, true
+	asIs = ends(st)
 	st.log.owed++
-	replaced = st.isSettled()
+	replaced = ends(st)
 	st.log.announced, st.sweep = st.log.owed, true
-	return asIs, replaced, st.isSettled()
+	return asIs, replaced, ends(st)
 }

@@ -101,7 +101,13 @@ func TestDefinitionDeletedWhileDown(t *testing.T) {
 }
 
 // A resource that is gone is not forgotten before a replaced log has the gap and the snapshot that tell of it.
-func TestResourceIsGoneAndLogIsReplaced(t *testing.T) {
+func TestResourceIsGoneAndLogIsReplaced(t *testing.T) { staysWhileItOwes(t, informers.SettledGone) }
+
+// The scope of a node that is gone stays for as long.
+func TestDepartedNodeAndLogIsReplaced(t *testing.T) { staysWhileItOwes(t, informers.EmptyDeparted) }
+
+func staysWhileItOwes(t *testing.T, ends func(*informers.Set) (asIs, replaced, sweeping bool)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		set, err := informers.New(informers.Options{
 			Config: newAPIServer(t).config(), Selection: selection(rule(nil)), Snapshot: informers.SnapshotInitial,
@@ -110,8 +116,8 @@ func TestResourceIsGoneAndLogIsReplaced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if asIs, replaced, sweeping := informers.SettledGone(set); !asIs || replaced || sweeping {
-			t.Errorf("settled: %t, with a replaced log %t, before the snapshot %t; want true, false, false", asIs, replaced, sweeping)
+		if asIs, replaced, sweeping := ends(set); !asIs || replaced || sweeping {
+			t.Errorf("it may end: %t, with a replaced log %t, before the snapshot %t; want true, false, false", asIs, replaced, sweeping)
 		}
 	})
 }
