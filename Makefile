@@ -123,6 +123,10 @@ race-all: control-plane kafka ## Run all tests with the race detector, the agent
 	failed=0; $(GOTEST) -race ./... || failed=1; \
 		cd test && KUBECDC_E2E_RACE=1 $(GOTEST) -count=1 -race -timeout 2h -p 1 $(TESTS) || failed=1; exit $$failed
 
+.PHONY: mutants
+mutants: control-plane ## Make small wrong changes to the agent, one at a time, and check that its tests catch each (ten minutes); ONLY=queue,leader runs some
+	cd test && go run ./mutants $(if $(ONLY),--only $(ONLY))
+
 .PHONY: lint
 lint: $(GOLANGCI_LINT) $(GOFUMPT) ## Check formatting, lint the agent and its tests (test/cluster is only formatted: linting it takes all of Kubernetes)
 	@unformatted=$$($(GOFUMPT) -l .); if [[ -n $$unformatted ]]; then \
