@@ -103,6 +103,7 @@ func readRuleTests(t *testing.T) ruleTests {
 }
 
 func TestRulesAreValid(t *testing.T) {
+	t.Parallel()
 	tools := prometheus.Require(t)
 	out, err := exec.CommandContext(t.Context(), tools.Promtool, append([]string{"check", "rules"}, rulesFiles...)...).CombinedOutput()
 	if err != nil {
@@ -188,6 +189,7 @@ func TestRulesAreTested(t *testing.T) {
 
 // TestRulesFire runs the rule unit tests.
 func TestRulesFire(t *testing.T) {
+	t.Parallel()
 	out, err := runRuleTests(t, func(*rule) {})
 	if err != nil {
 		t.Errorf("promtool test rules: %v\n%s", err, out)
@@ -196,6 +198,7 @@ func TestRulesFire(t *testing.T) {
 
 // TestRuleTestsFail has the unit tests run against rules that are wrong: for each alert one of them has to notice.
 func TestRuleTestsFail(t *testing.T) {
+	t.Parallel()
 	rules := allRules(t)
 	for _, tc := range []struct {
 		name   string

@@ -116,7 +116,7 @@ func soonRules(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const old, soon = "kubecdc_queue_oldest_seconds > 60", "kubecdc_queue_oldest_seconds > 15"
+	const old, soon = "kubecdc_queue_oldest_seconds > 60", "kubecdc_queue_oldest_seconds > 8"
 	if strings.Count(string(text), old) != 1 {
 		t.Fatalf("%s: %q is not there, or twice", rulesFiles[0], old)
 	}
@@ -299,10 +299,13 @@ func (a *agent) ready(ctx context.Context) error {
 	return err
 }
 
-// killAgents ends them as a crash does.
-func (w *world) killAgents() {
+// stopAgents ends them in order: the leader releases the Lease, so that the next agents do not wait until it expires.
+func (w *world) stopAgents(t *testing.T) {
+	t.Helper()
 	for _, a := range w.agents {
-		a.child.Kill()
+		if err := a.child.Stop(30 * time.Second); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
