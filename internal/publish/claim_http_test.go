@@ -18,6 +18,7 @@ import (
 )
 
 func TestClaimHTTP(t *testing.T) {
+	t.Parallel()
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("s3cr3t-token\n"), 0o600); err != nil {
 		t.Fatal(err)

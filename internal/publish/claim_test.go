@@ -46,6 +46,7 @@ func text(tb testing.TB, size int) string {
 // Objects of 0.5 to 1.4 MB by way of a server that takes 256 KiB: the record says where the whole is, and a consumer gets it,
 // byte for byte.
 func TestLargeObjectsIntoJetStream(t *testing.T) {
+	t.Parallel()
 	s := startServer(t, t.TempDir(), -1, func(o *server.Options) { o.MaxPayload = 256 << 10 })
 	cfg := testConfig(s.ClientURL())
 	cfg.MaxEventBytes, cfg.Stream.MaxAge = 200<<10, 48*time.Hour
@@ -230,6 +231,7 @@ func TestObjectStoreFollowsTheStream(t *testing.T) {
 
 // So it is with replicas.
 func TestObjectStoreHasTheReplicasOfTheStream(t *testing.T) {
+	t.Parallel()
 	var urls []string
 	for _, s := range startCluster(t) {
 		urls = append(urls, s.ClientURL())
@@ -327,6 +329,7 @@ func TestObjectStoreWaits(t *testing.T) {
 
 // A bucket that has no leader for a moment, while the chunks of an object are on their way, gets them in order all the same.
 func TestObjectStoreWithoutALeader(t *testing.T) {
+	t.Parallel()
 	s := startServer(t, t.TempDir(), -1)
 	js := admin(t, s.ClientURL())
 	b, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: bucketName, Storage: jetstream.FileStorage})

@@ -241,6 +241,7 @@ func numbered(n int) *encode.Event {
 
 // What is handed to a publisher behind a shut fence waits, is written when the fence opens, and never where it never will.
 func TestFence(t *testing.T) {
+	t.Parallel()
 	for name, open := range buses() {
 		t.Run(name, func(t *testing.T) {
 			f := newFence(false)
@@ -404,6 +405,7 @@ func TestGuardedConnectionShutsBetween(t *testing.T) {
 
 // Where the fence shuts after events were handed over, the connection breaks, and no event is suspected of it.
 func TestNATSBreaksTheConnectionWhenShut(t *testing.T) {
+	t.Parallel()
 	s := startServer(t, t.TempDir(), -1)
 	cfg := testConfig(s.ClientURL())
 	f := &flicker{fence: newFence(true)}

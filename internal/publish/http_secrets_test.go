@@ -20,6 +20,7 @@ import (
 
 // What the receiver repeats of our credentials, of the URL and of the event is in no log and no error.
 func TestHTTPSecretsAreNotQuoted(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	token, headers := filepath.Join(dir, "token"), filepath.Join(dir, "headers")
 	if err := errors.Join(os.WriteFile(token, []byte("tok3n-s3cret"), 0o600), os.WriteFile(headers, []byte("X-Api-Key: k3y \"s3cret\"\n"), 0o600)); err != nil {
@@ -52,6 +53,7 @@ func TestHTTPSecretsAreNotQuoted(t *testing.T) {
 
 // The path and the query are what a webhook is kept secret by.
 func TestHTTPPathAndQueryAreNotQuoted(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name string
 		say  func(w http.ResponseWriter, r *http.Request) // to the first request; the second one is refused

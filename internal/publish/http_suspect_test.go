@@ -161,6 +161,7 @@ func TestHTTPReceiverThatComesBackRefusesNothing(t *testing.T) {
 
 // A receiver that closes each connection beyond a number, and serves those that stand.
 func TestHTTPConnectionLimitRefusesNothing(t *testing.T) {
+	t.Parallel()
 	d := &door{open: func(standing int64) bool { return standing < 20 }}
 	r := runHTTP(t, publish.HTTPConfig{URL: serveBehind(t, d)})
 	r.Hurry()
@@ -266,6 +267,7 @@ func TestHTTPCutAgainAndAgainIsRefusedWithHTTP2(t *testing.T) {
 // A firewall that looks into requests and says 403, or 404, to one: that one is refused, but only once others were taken
 // in between.
 func TestHTTPDeniedAloneIsRefused(t *testing.T) {
+	t.Parallel()
 	for _, batch := range []int{1, 10} {
 		for _, status := range []int{http.StatusForbidden, http.StatusNotFound} {
 			t.Run(fmt.Sprintf("%d-batch-%d", status, batch), func(t *testing.T) {
@@ -305,6 +307,7 @@ func TestHTTPDeniedAloneIsRefused(t *testing.T) {
 
 // A gateway that lets in a namespace later than others has minutes for it.
 func TestHTTPDeniedForMinutesIsNotRefused(t *testing.T) {
+	t.Parallel()
 	var denied, later atomic.Int64
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
@@ -357,6 +360,7 @@ func TestHTTPDeniedAtRandomIsNotRefused(t *testing.T) {
 
 // 401 is never about one event.
 func TestHTTPUnauthorizedAloneIsNotRefused(t *testing.T) {
+	t.Parallel()
 	var denied atomic.Int64
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)

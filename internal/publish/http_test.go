@@ -262,6 +262,7 @@ func TestHTTPBatchBytes(t *testing.T) {
 }
 
 func TestHTTPStatus(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		status int
 		header [2]string

@@ -11,11 +11,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -30,8 +30,12 @@ type kafkaRun struct {
 	stop func() error
 }
 
+// kafkaConfig has batches not compressed: the model reads them with kafka-go, which keeps decoders in a global pool, and a decoder that was
+// made in one bubble of testing/synctest ends the process in another. TestKafkaTombstonesAndBinaryMode compresses.
 func kafkaConfig(brokers ...string) publish.KafkaConfig {
-	return publish.KafkaConfig{Brokers: brokers, Cluster: "prod-eu-1", MaxEventBytes: 900 << 10, DeadLetter: "dead.{cluster}"}
+	return publish.KafkaConfig{
+		Brokers: brokers, Cluster: "prod-eu-1", MaxEventBytes: 900 << 10, DeadLetter: "dead.{cluster}", Compression: "none",
+	}
 }
 
 func runKafka(tb testing.TB, cfg publish.KafkaConfig, rt kafka.RoundTripper, with ...func(*publish.Kafka)) *kafkaRun {
@@ -76,15 +80,14 @@ func TestKafkaOrderSurvivesFaults(t *testing.T) {
 		seeds = 8
 	}
 	var copies, fenced, lateHits atomic.Int64
-	var all errgroup.Group // they wait most of the time
-	all.SetLimit(20)
-	for seed := range seeds {
-		all.Go(func() error {
-			kafkaFaults(t, seed, &copies, &fenced, &lateHits)
-			return nil
-		})
-	}
-	_ = all.Wait()
+	t.Run("seeds", func(t *testing.T) {
+		for seed := range seeds {
+			t.Run(strconv.Itoa(seed), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) { kafkaFaults(t, seed, &copies, &fenced, &lateHits) })
+			})
+		}
+	})
 	t.Logf("%d copies behind new epochs, %d records of later epochs, %d late copies were appended", copies.Load(), fenced.Load(), lateHits.Load())
 	if fenced.Load() == 0 || lateHits.Load() == 0 {
 		t.Error("the faults were too tame")
@@ -217,21 +220,23 @@ func number(r modelRecord) int {
 
 // A lost answer alone makes no copy: the very same bytes are sent again.
 func TestKafkaLostAnswersMakeNoCopies(t *testing.T) {
-	m := newModel(1)
-	m.topic("dead.prod-eu-1", 1)
-	m.topic("kubecdc.prod-eu-1", 1)
-	n := 0
-	m.fault = func(*modelPartition) fault { n++; return fault{lostAfter: n%3 != 0} }
-	k := runKafka(t, kafkaConfig(m.addrs...), m)
-	for i := 1; i <= 20; i++ {
-		if err := k.Publish(t.Context(), keyed("a", i)); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		m := newModel(1)
+		m.topic("dead.prod-eu-1", 1)
+		m.topic("kubecdc.prod-eu-1", 1)
+		n := 0
+		m.fault = func(*modelPartition) fault { n++; return fault{lostAfter: n%3 != 0} }
+		k := runKafka(t, kafkaConfig(m.addrs...), m)
+		for i := 1; i <= 20; i++ {
+			if err := k.Publish(t.Context(), keyed("a", i)); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	log := m.logOf("kubecdc.prod-eu-1", 0)
-	if len(log) != 20 || log[19].epoch != 0 {
-		t.Errorf("%d records, the last of epoch %d; want 20 of epoch 0", len(log), log[len(log)-1].epoch)
-	}
+		log := m.logOf("kubecdc.prod-eu-1", 0)
+		if len(log) != 20 || log[19].epoch != 0 {
+			t.Errorf("%d records, the last of epoch %d; want 20 of epoch 0", len(log), log[len(log)-1].epoch)
+		}
+	})
 }
 
 // A batch is in doubt when the broker loses track of its producer. Its first copy, which arrives when later versions of
@@ -409,45 +414,47 @@ func TestKafkaStreamEventsGoToEveryPartition(t *testing.T) {
 }
 
 func TestKafkaChecksTopics(t *testing.T) {
-	m := newModel(1)
-	m.topic("dead.prod-eu-1", 1)
-	m.topic("kubecdc.prod-eu-1", 1)
-	m.config["max.message.bytes"] = "500000"
-	k, err := publish.NewKafka(kafkaConfig(m.addrs...), discard, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	k.SetRoundTripper(m)
-	if err = k.Run(t.Context()); !errors.Is(err, publish.ErrStream) || !strings.Contains(err.Error(), "max.message.bytes") {
-		t.Errorf("want a refusal with advice, got %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		m := newModel(1)
+		m.topic("dead.prod-eu-1", 1)
+		m.topic("kubecdc.prod-eu-1", 1)
+		m.config["max.message.bytes"] = "500000"
+		k, err := publish.NewKafka(kafkaConfig(m.addrs...), discard, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.SetRoundTripper(m)
+		if err = k.Run(t.Context()); !errors.Is(err, publish.ErrStream) || !strings.Contains(err.Error(), "max.message.bytes") {
+			t.Errorf("want a refusal with advice, got %v", err)
+		}
 
-	m = newModel(1)
-	r := runKafka(t, kafkaConfig(m.addrs...), m)
-	wait(t, "the missing topic is said", func() bool { return strings.Contains(r.log.String(), "create the topic, or set bus.kafka.create") })
-	if err := r.Ready(); err == nil {
-		t.Error("ready without a topic")
-	}
-	m.topic("dead.prod-eu-1", 1)
-	m.topic("kubecdc.prod-eu-1", 1)
-	wait(t, "ready", func() bool { return r.Ready() == nil })
+		m = newModel(1)
+		r := runKafka(t, kafkaConfig(m.addrs...), m)
+		wait(t, "the missing topic is said", func() bool { return strings.Contains(r.log.String(), "create the topic, or set bus.kafka.create") })
+		if err := r.Ready(); err == nil {
+			t.Error("ready without a topic")
+		}
+		m.topic("dead.prod-eu-1", 1)
+		m.topic("kubecdc.prod-eu-1", 1)
+		wait(t, "ready", func() bool { return r.Ready() == nil })
 
-	m.mu.Lock()
-	m.denied = kafka.ClusterAuthorizationFailed
-	m.mu.Unlock()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = r.Publish(ctx, keyed("a", 1)) })
-	wait(t, "advice", func() bool { return strings.Contains(r.log.String(), "IdempotentWrite") })
-	if err := r.Ready(); err == nil {
-		t.Error("ready without permission")
-	}
-	m.mu.Lock()
-	m.denied = 0
-	m.mu.Unlock()
-	wg.Wait()
-	wait(t, "ready again", func() bool { return r.Ready() == nil })
+		m.mu.Lock()
+		m.denied = kafka.ClusterAuthorizationFailed
+		m.mu.Unlock()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = r.Publish(ctx, keyed("a", 1)) })
+		wait(t, "advice", func() bool { return strings.Contains(r.log.String(), "IdempotentWrite") })
+		if err := r.Ready(); err == nil {
+			t.Error("ready without permission")
+		}
+		m.mu.Lock()
+		m.denied = 0
+		m.mu.Unlock()
+		wg.Wait()
+		wait(t, "ready again", func() bool { return r.Ready() == nil })
+	})
 }
 
 func TestKafkaRefusesConfigurations(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/segmentio/kafka-go"
 
@@ -26,76 +27,80 @@ func (m *model) delete(name string) {
 // A topic that is deleted and not created again, that of a namespace for instance, does not hold the stream events of
 // the others, nor does it keep the publisher from being ready once nobody asks for it.
 func TestKafkaDeletedTopicHoldsNoStreamEvents(t *testing.T) {
-	m := newModel(1)
-	m.topic("dead.prod-eu-1", 1)
-	for _, name := range []string{"cdc.pods.shop", "cdc.pods.going", "cdc.pods.unseen"} {
-		m.topic(name, 2)
-	}
-	cfg := kafkaConfig(m.addrs...)
-	cfg.Topic = "cdc.{resource}.{namespace}"
-	k := runKafka(t, cfg, m, func(k *publish.Kafka) { k.SetAbsentToBeGone(4) })
-	wait(t, "ready", func() bool { return k.Ready() == nil })
-	services := streamEvent(object.SnapshotStarted) // so that topics are listed
-	services.Delta.Stream.Resource = &object.Resource{Version: "v1", Name: "services", Kind: "Service", Namespaced: true}
-	m.topic("cdc.services.shop", 1)
-	if err := k.Publish(t.Context(), services); err != nil {
-		t.Fatal(err)
-	}
-	m.delete("cdc.pods.unseen")
-	if err := k.Publish(t.Context(), streamEvent(object.SnapshotStarted)); err != nil {
-		t.Fatal(err)
-	}
-	m.delete("cdc.pods.going")
-	if err := k.Publish(t.Context(), streamEvent(object.SnapshotCompleted)); err != nil {
-		t.Fatal(err)
-	}
-	for p := range 2 {
-		if log := m.logOf("cdc.pods.shop", p); len(log) != 2 {
-			t.Errorf("partition %d has %d records, want 2", p, len(log))
+	synctest.Test(t, func(t *testing.T) {
+		m := newModel(1)
+		m.topic("dead.prod-eu-1", 1)
+		for _, name := range []string{"cdc.pods.shop", "cdc.pods.going", "cdc.pods.unseen"} {
+			m.topic(name, 2)
 		}
-	}
-	// With it came back what nobody waits for: it is not stored, and the next one is.
-	m.topic("cdc.pods.going", 2)
-	if err := k.Publish(t.Context(), streamEvent(object.Progress)); err != nil {
-		t.Fatal(err)
-	}
-	for p := range 2 {
-		log := m.logOf("cdc.pods.going", p)
-		if len(log) == 0 || log[len(log)-1].value != string(object.Progress) {
-			t.Errorf("partition %d of the topic that came back: %v", p, log)
+		cfg := kafkaConfig(m.addrs...)
+		cfg.Topic = "cdc.{resource}.{namespace}"
+		k := runKafka(t, cfg, m, func(k *publish.Kafka) { k.SetAbsentToBeGone(4) })
+		wait(t, "ready", func() bool { return k.Ready() == nil })
+		services := streamEvent(object.SnapshotStarted) // so that topics are listed
+		services.Delta.Stream.Resource = &object.Resource{Version: "v1", Name: "services", Kind: "Service", Namespaced: true}
+		m.topic("cdc.services.shop", 1)
+		if err := k.Publish(t.Context(), services); err != nil {
+			t.Fatal(err)
 		}
-	}
-	wait(t, "ready again", func() bool { return k.Ready() == nil })
+		m.delete("cdc.pods.unseen")
+		if err := k.Publish(t.Context(), streamEvent(object.SnapshotStarted)); err != nil {
+			t.Fatal(err)
+		}
+		m.delete("cdc.pods.going")
+		if err := k.Publish(t.Context(), streamEvent(object.SnapshotCompleted)); err != nil {
+			t.Fatal(err)
+		}
+		for p := range 2 {
+			if log := m.logOf("cdc.pods.shop", p); len(log) != 2 {
+				t.Errorf("partition %d has %d records, want 2", p, len(log))
+			}
+		}
+		// With it came back what nobody waits for: it is not stored, and the next one is.
+		m.topic("cdc.pods.going", 2)
+		if err := k.Publish(t.Context(), streamEvent(object.Progress)); err != nil {
+			t.Fatal(err)
+		}
+		for p := range 2 {
+			log := m.logOf("cdc.pods.going", p)
+			if len(log) == 0 || log[len(log)-1].value != string(object.Progress) {
+				t.Errorf("partition %d of the topic that came back: %v", p, log)
+			}
+		}
+		wait(t, "ready again", func() bool { return k.Ready() == nil })
+	})
 }
 
 // A topic that is missing does not matter to readiness as long as only scopes that are no longer selected wait for it.
 func TestKafkaTopicOfARetiringScopeIsMissing(t *testing.T) {
-	m := newModel(1)
-	m.topic("dead.prod-eu-1", 1)
-	var retiring atomic.Bool
-	cfg := kafkaConfig(m.addrs...)
-	cfg.Topic = "cdc.{resource}"
-	scope := streamEvent(object.Gap).Delta.Stream.Scope
-	cfg.Retiring = func(s string) bool { return s == scope && retiring.Load() }
-	k := runKafka(t, cfg, m)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := k.Publish(t.Context(), streamEvent(object.Gap)); err != nil {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		m := newModel(1)
+		m.topic("dead.prod-eu-1", 1)
+		var retiring atomic.Bool
+		cfg := kafkaConfig(m.addrs...)
+		cfg.Topic = "cdc.{resource}"
+		scope := streamEvent(object.Gap).Delta.Stream.Scope
+		cfg.Retiring = func(s string) bool { return s == scope && retiring.Load() }
+		k := runKafka(t, cfg, m)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := k.Publish(t.Context(), streamEvent(object.Gap)); err != nil {
+				t.Error(err)
+			}
+		})
+		wait(t, "trouble", func() bool { return k.Ready() != nil && strings.Contains(k.Ready().Error(), "does not exist") })
+		retiring.Store(true)
+		if err := k.Ready(); err != nil {
+			t.Errorf("not ready: %v", err)
 		}
+		ended, end := context.WithCancel(t.Context())
+		wg.Go(func() { _ = k.Publish(ended, keyed("k", 1)) })
+		wait(t, "trouble of another scope", func() bool { return k.Ready() != nil })
+		end()
+		wait(t, "ready", func() bool { return k.Ready() == nil })
+		m.topic("cdc.pods", 1)
+		wg.Wait()
 	})
-	wait(t, "trouble", func() bool { return k.Ready() != nil && strings.Contains(k.Ready().Error(), "does not exist") })
-	retiring.Store(true)
-	if err := k.Ready(); err != nil {
-		t.Errorf("not ready: %v", err)
-	}
-	ended, end := context.WithCancel(t.Context())
-	wg.Go(func() { _ = k.Publish(ended, keyed("k", 1)) })
-	wait(t, "trouble of another scope", func() bool { return k.Ready() != nil })
-	end()
-	wait(t, "ready", func() bool { return k.Ready() == nil })
-	m.topic("cdc.pods", 1)
-	wg.Wait()
 }
 
 // A partition that is in trouble is in trouble, whatever the others are.

@@ -3,6 +3,7 @@ package publish_test
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -26,6 +27,10 @@ import (
 
 func TestMain(m *testing.M) {
 	publish.TakeForRemote()
+	// Most tests wait. More of them run at a time than there are processors, unless the command line says otherwise.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
 	code := m.Run()
 	if code == 0 {
 		// A server that is shut down while it makes a stream leaves these two of its own behind.

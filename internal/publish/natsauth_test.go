@@ -174,6 +174,7 @@ func ways(t *testing.T) []way {
 // The file holds the wrong secret, then none, then the right one, and once it is exchanged, another right one: nothing is
 // restarted. No secret is in any log.
 func TestCredentialsAreReadAgainAndNeverLogged(t *testing.T) {
+	t.Parallel()
 	for _, w := range ways(t) {
 		t.Run(w.name, func(t *testing.T) {
 			s := startServer(t, t.TempDir(), -1, w.server)
@@ -274,6 +275,7 @@ func TestServerThatWantsCredentialsWhereThereAreNone(t *testing.T) {
 
 // A user's JWT that expires takes the connection with it; the next one is in the file by then.
 func TestCredentialsThatExpireAreExchanged(t *testing.T) {
+	t.Parallel()
 	o := newOperated(t)
 	s := startServer(t, t.TempDir(), -1, o.configure)
 	file := filepath.Join(t.TempDir(), "creds")
@@ -380,6 +382,7 @@ func loopback() net.IP { return net.IPv4(127, 0, 0, 1) }
 // Server and client change their certificates, and the authorities that they trust, one after the other; each new
 // connection is made with what is on the disk then.
 func TestCertificatesAreRotated(t *testing.T) {
+	t.Parallel()
 	first, second := newAuthority(t, "first"), newAuthority(t, "second")
 	var tlsServer secured
 	tlsServer.use(t, first, first, loopback())

@@ -1,6 +1,7 @@
 package publish_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/url"
@@ -62,7 +63,12 @@ func startCluster(t *testing.T) []*server.Server {
 
 // The stream's leader steps down again and again, and once its server goes away.
 func TestClusterWhoseLeaderSteps(t *testing.T) {
-	const keys, versions, steps = 32, 150, 10
+	t.Parallel()
+	const keys, versions = 32, 150
+	steps := 10
+	if testing.Short() {
+		steps = 3
+	}
 	servers := startCluster(t)
 	var urls []string
 	for _, s := range servers {
@@ -78,8 +84,10 @@ func TestClusterWhoseLeaderSteps(t *testing.T) {
 	if s, err := js.Stream(t.Context(), publish.DefaultStream); err != nil || s.CachedInfo().Config.Replicas != len(servers) {
 		t.Fatalf("the stream is not replicated: %v", err)
 	}
-	leader := func() string {
-		s, err := js.Stream(t.Context(), publish.DefaultStream)
+	leader := func() string { // "" between two leaders, when nobody answers
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		s, err := js.Stream(ctx, publish.DefaultStream)
 		if err != nil || s.CachedInfo().Cluster == nil {
 			return ""
 		}
@@ -89,9 +97,8 @@ func TestClusterWhoseLeaderSteps(t *testing.T) {
 	for i := range steps {
 		l.reach(t, i+1, steps+2)
 		before := leader()
-		// Between two leaders nobody answers.
 		wait(t, "another leader", func() bool {
-			_, err := js.Conn().Request("$JS.API.STREAM.LEADER.STEPDOWN."+publish.DefaultStream, nil, time.Second)
+			_, err := js.Conn().Request("$JS.API.STREAM.LEADER.STEPDOWN."+publish.DefaultStream, nil, 500*time.Millisecond)
 			now := leader()
 			return (err == nil || now != before) && now != ""
 		})

@@ -105,6 +105,7 @@ func TestStreamThatDoesNotTakeDeadLetters(t *testing.T) {
 // What makes the server cut the connection may lie in the object: then it would cut it for the dead letter as well, and the
 // letter goes without.
 func TestDeadLetterOfWhatCutsTheConnection(t *testing.T) {
+	t.Parallel()
 	s := startServer(t, t.TempDir(), -1)
 	p := startProxy(t, s.Addr().String())
 	cfg := testConfig(p.url())

@@ -39,6 +39,7 @@ func restricted(p *server.Permissions) func(*server.Options) {
 }
 
 func TestLeastPermissionsSuffice(t *testing.T) {
+	t.Parallel()
 	s := startServer(t, t.TempDir(), -1, restricted(leastPermissions(t)))
 	p := startProxy(t, s.Addr().String())
 	p.poisoned("hemlock")

@@ -175,6 +175,7 @@ func TestOAuthSecretInPlaintext(t *testing.T) {
 
 // Headers and tokens of HTTP, of the claim store and of tracing.
 func TestHTTPSecretsInPlaintext(t *testing.T) {
+	t.Parallel()
 	var asked atomic.Int64
 	outside := &httptest.Server{Listener: listenOutside(t), Config: &http.Server{
 		ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }),
