@@ -158,7 +158,7 @@ func (m *machine) disturb(rng *rand.Rand) string {
 func TestNeverTwoFencesPass(t *testing.T) {
 	seeds := 60
 	if testing.Short() {
-		seeds = 20
+		seeds = 8
 	}
 	terms, passes, paused := 0, 0, 0
 	for seed := range seeds {
