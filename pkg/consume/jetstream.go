@@ -88,7 +88,8 @@ type JetStream struct {
 	// Between these are the records that the server has left out since looked, and that may be gone. 0: none.
 	leftOutFrom, leftOutTo uint64
 	looked                 time.Time
-	quiet                  time.Time // since when nothing has come, nor the server been asked
+	quiet                  time.Time     // since when nothing has come, nor the server been asked
+	lookAfter              time.Duration // of quiet, the server is asked: heartbeat, less in tests
 
 	sub      *subscription // nil: there is none at present
 	failures int           // since a record has come, or the connection
@@ -118,7 +119,7 @@ func OpenJetStream(ctx context.Context, o JetStreamOptions) (*JetStream, error) 
 	if err != nil {
 		return nil, err
 	}
-	r := &JetStream{o: o, link: l}
+	r := &JetStream{o: o, link: l, lookAfter: heartbeat}
 	if r.js, err = jetstream.New(l.conn); err == nil {
 		err = l.attempt(ctx, apiTimeout, r.open)
 	}
@@ -187,7 +188,7 @@ func (r *JetStream) Next(ctx context.Context) (*Event, error) {
 		// meanwhile; what has been passed; what has been left out.
 		var idle <-chan time.Time
 		if (r.o.StopAtEnd || len(r.o.Subjects) > 0 || r.leftOutFrom > 0) && len(r.sub.messages) == 0 {
-			idle = time.After(time.Until(r.quiet.Add(heartbeat)))
+			idle = time.After(time.Until(r.quiet.Add(r.lookAfter)))
 		}
 		select {
 		case m := <-r.sub.messages:

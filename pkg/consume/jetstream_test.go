@@ -126,11 +126,13 @@ func TestJetStreamEmpty(t *testing.T) {
 
 // What was there at the open and has been removed before it was read must not be waited for.
 func TestJetStreamEndRemoved(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	_, js := b.client()
 	stream := b.stream(js, "KUBECDC")
 	put(t, js, 1, 3000)
 	r := open(t, consume.JetStreamOptions{URL: b.ClientURL(), StopAtEnd: true, Start: consume.Beginning()})
+	consume.LookAfter(r, 300*time.Millisecond)
 	read(t, r, 1)
 	if err := stream.Purge(t.Context()); err != nil {
 		t.Fatal(err)
@@ -157,6 +159,7 @@ func TestJetStreamEndRemoved(t *testing.T) {
 
 // The server restarts while records are read and while none is, and before a live reader has had any.
 func TestJetStreamRestarts(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	url := b.ClientURL() // the same after a restart; b itself is being restarted while readers read
 	_, js := b.client()
@@ -425,6 +428,7 @@ func TestJetStreamPassesWhatIsNotAskedFor(t *testing.T) {
 	stream := b.stream(js, "KUBECDC")
 	put(t, js, 1, 3)
 	r := open(t, consume.JetStreamOptions{URL: b.ClientURL(), Start: consume.Beginning(), Subjects: []string{"*.*.*.*.*.*.web-1", "*.*.*.*.*.*.web-7"}})
+	consume.LookAfter(r, 50*time.Millisecond)
 	if diff := cmp.Diff([]int{1}, read(t, r, 1)); diff != "" {
 		t.Fatalf("-want +got\n%s", diff)
 	}

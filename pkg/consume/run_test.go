@@ -76,6 +76,7 @@ func inOrder(got []int, from, to int) string {
 }
 
 func TestRun(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	_, js := b.client()
 	stream := b.stream(js, "KUBECDC")
@@ -137,6 +138,7 @@ func TestRun(t *testing.T) {
 
 // A handler that takes longer than AckWait is not given the same event again meanwhile.
 func TestRunSlowHandler(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	_, js := b.client()
 	b.stream(js, "KUBECDC")
@@ -161,6 +163,7 @@ func TestRunSlowHandler(t *testing.T) {
 // What waits here for longer than AckWait comes a second time, and is handled once: whatever the sequences, which a filter
 // leaves holes in.
 func TestRunHandlesOnceWhatComesTwice(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	_, js := b.client()
 	stream := b.stream(js, "KUBECDC")
