@@ -23,6 +23,7 @@ import (
 
 // A conflict that means nothing is passed over; one that means another agent, or a reset, ends Run.
 func TestConflict(t *testing.T) {
+	t.Parallel()
 	hide := func(w http.ResponseWriter) bool { // carried out, but the answer never comes
 		if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
 			_ = conn.Close()
@@ -173,6 +174,7 @@ func TestSaveOfUnknownOutcome(t *testing.T) {
 
 // The first write of a run that gets no answer is told from another agent's too.
 func TestConflictAtTheFirstSave(t *testing.T) {
+	t.Parallel()
 	server := newAPIServer(t)
 	k := newKeeper(t, server.store(t))
 	hidden := false

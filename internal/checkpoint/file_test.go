@@ -154,6 +154,7 @@ func TestFileCannotBeUsed(t *testing.T) {
 }
 
 func TestFileOfAnotherAgent(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "checkpoint.json")
 	s := checkpoint.OpenFile(path)
 	unlock := lock(t, s)
@@ -181,6 +182,7 @@ func TestFileOfAnotherAgent(t *testing.T) {
 
 // A scope that is no longer selected can be given up, and no other.
 func TestForgetRetiring(t *testing.T) {
+	t.Parallel()
 	s := checkpoint.OpenFile(filepath.Join(t.TempDir(), "checkpoint.json"))
 	if err := checkpoint.Forget(t.Context(), s, "pods"); !errors.Is(err, checkpoint.ErrNoScope) {
 		t.Errorf("without a checkpoint: %v, want ErrNoScope", err)

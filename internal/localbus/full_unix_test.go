@@ -18,6 +18,7 @@ import (
 // A limit on the size of a file stands in for a full disk: the write fails, the server gives the stream up and does not
 // try again, and only a new start helps.
 func TestAFailedWriteEndsTheWait(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), clusterA)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -101,6 +101,7 @@ func TestRecordsSurviveARestart(t *testing.T) {
 }
 
 func TestAcknowledgedRecordsSurviveAKill(t *testing.T) {
+	t.Parallel()
 	root := t.TempDir()
 	dir := filepath.Join(root, clusterA)
 	cmd, url := startProcess(t, dir)
@@ -338,6 +339,7 @@ func TestTakenPortsArePassedOver(t *testing.T) {
 }
 
 func TestALostStoreEndsTheWait(t *testing.T) {
+	t.Parallel()
 	b := start(t, options(t.TempDir()))
 	ended := make(chan error, 1)
 	go func() { ended <- b.Wait(t.Context()) }()

@@ -67,6 +67,7 @@ func (r *receiver) count() int {
 // The server of the stream is restarted, the relay crashes, the receiver fails: all arrives, and nothing out of order but
 // copies.
 func TestAllArrivesInOrderThroughRestartsAndFailures(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	open := func(port int) *server.Server {
 		s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -22,6 +23,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// Most tests wait. More of them run at a time than there are processors, unless the command line says otherwise.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
 	code := m.Run()
 	if code == 0 {
 		// A server that is shut down while it makes a stream leaves these two of its own behind.

@@ -153,6 +153,7 @@ func TestLiveStartBeforeTheStreamIsMadeLeavesNothingOut(t *testing.T) {
 }
 
 func TestSlowTargetHoldsNobodyBack(t *testing.T) {
+	t.Parallel()
 	b, slow, quick := newBus(t), newTarget(), newTarget()
 	release := make(chan struct{})
 	slow.before = func(ctx context.Context, _ *relay.Record) error {
@@ -249,6 +250,7 @@ func TestRefusedRecordStopsOrIsSkipped(t *testing.T) {
 }
 
 func TestSecondRelayOfANameTakesOver(t *testing.T) {
+	t.Parallel()
 	b, to := newBus(t), newTarget()
 	b.send(event("shop", "a", 1))
 	first := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: to})

@@ -371,6 +371,7 @@ func TestSlackRefusesOnlyWhatItCannotTake(t *testing.T) {
 }
 
 func TestSlackErrorsThatCanBeMendedAreTriedAgain(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, answer, advice string }{
 		{"token", `{"ok":false,"error":"invalid_auth"}`, "tokenFile holds a bot token"},
 		{"channel", `{"ok":false,"error":"channel_not_found"}`, "the bot has been invited"},

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"encoding/hex"
 	"encoding/pem"
+	"flag"
 	"io"
 	"log/slog"
 	"net/http"
@@ -29,7 +30,13 @@ import (
 	"github.com/kubecdc/kubecdc/internal/trace"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// Most tests wait. More of them run at a time than there are processors, unless the command line says otherwise.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // stand is a collector: it answers as told and keeps what it has taken.
 type stand struct {

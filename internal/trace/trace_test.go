@@ -35,6 +35,7 @@ func attributes(list []*common.KeyValue) map[string]string {
 }
 
 func TestTraceOfAnEvent(t *testing.T) {
+	t.Parallel()
 	s := newStand(t, false, nil)
 	r := run(t, trace.Config{
 		Endpoint: s.URL + "/", Version: "v1.2.3", Instance: "kubecdc-0", Cluster: "prod-eu-1", ClusterUID: "11e0", System: "nats", Destination: "KUBECDC",
@@ -104,6 +105,7 @@ func TestTraceOfAnEvent(t *testing.T) {
 }
 
 func TestErrorsShowInSpans(t *testing.T) {
+	t.Parallel()
 	s := newStand(t, false, nil)
 	r := run(t, trace.Config{Endpoint: s.URL})
 	c := capture(1)
@@ -120,6 +122,7 @@ func TestErrorsShowInSpans(t *testing.T) {
 const secret = "s3cr3t-t0k3n-of-the-collector"
 
 func TestCollectorWithTLSAndCredentials(t *testing.T) {
+	t.Parallel()
 	s := newStand(t, true, nil)
 	headers := file(t, "headers", "Authorization: Bearer "+secret+"\n")
 	r := run(t, trace.Config{Endpoint: s.URL, HeadersFile: headers, TLS: &publish.TLS{CAFile: s.caFile(t)}})
@@ -160,6 +163,7 @@ func TestNoCredentialInTheLog(t *testing.T) {
 }
 
 func TestBusyCollectorIsAskedAgain(t *testing.T) {
+	t.Parallel()
 	s := newStand(t, false, func(n int, w http.ResponseWriter) bool {
 		if n == 1 {
 			w.Header().Set("Retry-After", "1")
@@ -178,6 +182,7 @@ func TestBusyCollectorIsAskedAgain(t *testing.T) {
 }
 
 func TestCollectorThatTakesAPart(t *testing.T) {
+	t.Parallel()
 	s := newStand(t, false, func(_ int, w http.ResponseWriter) bool {
 		answer, err := proto.Marshal(&collector.ExportTraceServiceResponse{
 			PartialSuccess: &collector.ExportTracePartialSuccess{RejectedSpans: 3, ErrorMessage: secret},
@@ -218,6 +223,7 @@ func TestFlushAtTheEnd(t *testing.T) {
 // A collector that takes connections and never answers: captures come and go as before, what is too much is dropped and
 // counted, and the end comes soon.
 func TestDeadCollectorHoldsNobody(t *testing.T) {
+	t.Parallel()
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -277,6 +283,7 @@ func TestMetricsAreWellNamed(t *testing.T) {
 
 // The names of spans are few: an object's is an attribute.
 func TestSpanNamesHaveNoObject(t *testing.T) {
+	t.Parallel()
 	s := newStand(t, false, nil)
 	r := run(t, trace.Config{Endpoint: s.URL})
 	r.Captured(capture(1))
