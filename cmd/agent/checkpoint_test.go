@@ -172,6 +172,7 @@ func TestABusIsItsStream(t *testing.T) {
 
 // A run leaves a checkpoint beside its records, the next one goes on from there, and meanwhile nobody resets it.
 func TestARunGoesOnFromTheCheckpoint(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "checkpoint.json")
 	config := kubeconfig(t, fakeAPI(t, uidA, nil).URL)

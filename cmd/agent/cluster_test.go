@@ -71,6 +71,7 @@ func TestAnAPIServerThatCannotBeReachedIsTriedAgain(t *testing.T) {
 }
 
 func TestAnAPIServerThatDoesNotAnswerIsSpokenOf(t *testing.T) {
+	t.Parallel()
 	asked := make(chan struct{}, 1)
 	api := fakeAPI(t, "", func(_ http.ResponseWriter, r *http.Request) {
 		select {

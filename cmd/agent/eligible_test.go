@@ -138,6 +138,7 @@ func TestWhoCouldNotLeadDoesNotStandBy(t *testing.T) {
 // An API server that is away for a moment does not end who is to stand by: it waits, and is not ready until it knows that it could lead.
 // It reads, and neither writes anything nor connects to the bus.
 func TestWhoStandsByHasReadTheCheckpoint(t *testing.T) {
+	t.Parallel()
 	bus, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

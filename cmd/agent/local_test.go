@@ -73,6 +73,7 @@ func TestEachClusterHasADirectoryByDefault(t *testing.T) {
 }
 
 func TestADirectoryIsForOneAgentOfOneCluster(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	here, there := fakeAPI(t, uidA, nil), fakeAPI(t, uidB, nil)
 	first := launch(t, "run", "--kubeconfig", kubeconfig(t, here.URL), "--data-dir", dir)

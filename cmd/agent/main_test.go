@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,12 +14,28 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// Most tests wait. More of them run at a time than there are processors, unless the command line says otherwise.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	if os.Getenv("GORACE") == "" {
+		_ = os.Setenv("GORACE", shortExit) // of the children, which inherit it
+	}
 	testscript.Main(m, map[string]func(){"kubecdc": main})
 }
 
+// shortExit shortens the second that a process with the race detector sleeps when it exits.
+const shortExit = "atexit_sleep_ms=20"
+
 // Each file is a session at a terminal.
 func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{Dir: "testdata/script", RequireExplicitExec: true})
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script", RequireExplicitExec: true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("GORACE", os.Getenv("GORACE"))
+			return nil
+		},
+	})
 }
 
 // The configurations that README and the documentation show have to be some: whole, or in part, or what stands below the bus

@@ -255,6 +255,7 @@ func TestRelayServerTellsOfEachRelay(t *testing.T) {
 
 // A relay reads with the credentials of the file's bus, and tries on with those that are put there in place of wrong ones.
 func TestRelayReadsWithCredentials(t *testing.T) {
+	t.Parallel()
 	s, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true, Username: "relay", Password: "right-s3cr3t",
 	})

@@ -314,6 +314,7 @@ func sortedKeys(m map[string]bool) []string {
 
 // A running agent: SIGHUP does not end it, a changed file is taken, a wrong one is shown wherever one looks.
 func TestRunReloads(t *testing.T) {
+	t.Parallel()
 	api := fakeAPI(t, "u-1", nil)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "kubecdc.yaml")

@@ -258,6 +258,7 @@ func (c *collector) all() []string {
 
 // The server leaves out exactly the records that the relay would pass over.
 func TestRelayFilteredByTheServerRelaysTheSame(t *testing.T) {
+	t.Parallel()
 	url, js := filterBus(t)
 	patterns := [][]string{nil, {"pods"}, {"deployments.apps", "pods"}, {"*.apps"}, {"*.serving.knative.dev"}, {"services"}, {"widgets.v1.demo.example.com"}, {"*"}}
 	namespaces := []config.Namespaces{nil, {"shop"}, {"shop", "other"}, {"team-*"}, {"!shop"}, {"*"}}
