@@ -29,18 +29,20 @@ func Agent(t testing.TB) string {
 // shared is the binary that SharedAgent built for this process.
 var shared struct {
 	sync.Mutex
-	path string
-	err  error
+	dir, path string
+	err       error
 }
 
-// SharedAgent returns the path of the agent's binary, which it builds once for all tests of this process. A package that
-// calls it must call suite.Begin in its TestMain, which has the binary deleted when the process ends.
+// SharedAgent returns the path of the agent's binary, which it builds once for all tests of this process. The TestMain of
+// a package that calls it must call Remove.
 func SharedAgent(t testing.TB) string {
 	t.Helper()
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.path == "" && shared.err == nil {
-		shared.path, shared.err = agentInTemp(t.Context())
+		if shared.dir, shared.err = tempDir(); shared.err == nil {
+			shared.path, shared.err = AgentIn(t.Context(), shared.dir)
+		}
 	}
 	if shared.err != nil {
 		t.Fatal(shared.err)
@@ -48,12 +50,15 @@ func SharedAgent(t testing.TB) string {
 	return shared.path
 }
 
-func agentInTemp(ctx context.Context) (string, error) {
-	dir, err := os.MkdirTemp("", "kubecdc-agent-")
-	if err != nil {
-		return "", err
+func tempDir() (string, error) { return os.MkdirTemp("", "kubecdc-agent-") }
+
+// Remove deletes the binary that SharedAgent built.
+func Remove() {
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.dir != "" {
+		_ = os.RemoveAll(shared.dir)
 	}
-	return AgentIn(ctx, dir)
 }
 
 // AgentIn builds the agent into dir and returns its path, or that of KUBECDC_E2E_AGENT. Each of env is a KEY=value for
