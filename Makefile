@@ -45,7 +45,7 @@ APART := ./chart/... ./kubelet/... ./prometheus/... ./image/...
 TESTS  = $$(go list ./... | grep -vxFf <(go list $(APART)))
 
 # Of the test module, what the fast tier runs.
-CHECKED := ./e2e ./process ./proxy ./wait
+CHECKED := ./e2e ./oracle/... ./process ./proxy ./wait
 
 # Of e2e, what CI runs with an agent that has the race detector.
 RACED := ^Test(Faults|Failover|Reload|Truth|HTTPTruth|Selection)$$
@@ -89,7 +89,7 @@ test-faults: control-plane ## Do FAULTS (200) bad things in a row to a running a
 .PHONY: test-selection
 test-selection: control-plane ## Tell agents what to send in SELECTIONS (50) ways, drawn from SELECTION_SEED, and compare with what the rules say (ten minutes)
 	cd test && SELECTIONS=$(SELECTIONS) $(if $(SELECTION_SEED),SELECTION_SEED=$(SELECTION_SEED)) go test -v -count=1 -timeout 2h \
-		-run '^Test(Selection(Oracle|Content)?|PlantedSecrets|Haystack|RedactionHash)$$' ./e2e
+		-run '^Test(Selection(Oracle|Content)?|PlantedSecrets|Haystack|RedactionHash)$$' ./e2e ./oracle/...
 
 .PHONY: test-failover
 test-failover: control-plane ## Take the lead from an agent in five ways, FAILOVERS (20) times each, under load; and rolling updates

@@ -21,6 +21,10 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 const (
@@ -31,7 +35,7 @@ const (
 // extension is an API server that the cluster's aggregates: it serves one resource, notes, in one namespace, and keeps all that
 // became of it. Its resourceVersions are its own. It goes and comes back, and its history is the truth.
 type extension struct {
-	plane *plane
+	plane *world.Plane
 	group string
 	// exact tells that it answers lists at any resourceVersion. Else it takes no notice of one, nor of a selector, as simple servers do.
 	exact bool
@@ -41,7 +45,7 @@ type extension struct {
 	server   *http.Server
 	serving  sync.WaitGroup
 	rng      *mathrand.Rand
-	versions map[objectKey][]*version
+	versions map[oracle.ObjectKey][]*oracle.Version
 
 	mu      sync.Mutex
 	rv      uint64
@@ -59,20 +63,20 @@ type extensionChange struct {
 }
 
 // newExtension makes a server that does not serve yet. Its first object has the resourceVersion behind rv.
-func newExtension(t testing.TB, p *plane, group string, exact bool, rv uint64) *extension {
+func newExtension(t testing.TB, p *world.Plane, group string, exact bool, rv uint64) *extension {
 	t.Helper()
-	ca, caKey, _, err := issue("authority", nil, nil, x509.ExtKeyUsageAny)
+	ca, caKey, _, err := world.Issue("authority", nil, nil, x509.ExtKeyUsageAny)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, key, _, err := issue("annex", ca, caKey, x509.ExtKeyUsageServerAuth)
+	cert, key, _, err := world.Issue("annex", ca, caKey, x509.ExtKeyUsageServerAuth)
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := &extension{
-		plane: p, group: group, exact: exact, port: freePort(t), rv: rv, floor: rv, rng: mathrand.New(mathrand.NewPCG(rv, 42)),
+		plane: p, group: group, exact: exact, port: world.FreePort(t), rv: rv, floor: rv, rng: mathrand.New(mathrand.NewPCG(rv, 42)),
 		cert:     tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key},
-		versions: map[objectKey][]*version{}, objects: map[string]obj{}, moved: make(chan struct{}),
+		versions: map[oracle.ObjectKey][]*oracle.Version{}, objects: map[string]obj{}, moved: make(chan struct{}),
 	}
 	t.Cleanup(e.stop)
 	return e
@@ -84,7 +88,7 @@ func (e *extension) resource() string { return "notes." + e.group }
 func (e *extension) start(t testing.TB) {
 	t.Helper()
 	var listener net.Listener
-	eventually(t, time.Minute, func() (err error) {
+	wait.Eventually(t, time.Minute, func() (err error) {
 		listener, err = (&net.ListenConfig{}).Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", e.port))
 		return err
 	})
@@ -144,14 +148,14 @@ func (e *extension) put(t testing.TB, name string) {
 	o := obj{
 		"apiVersion": e.group + "/v1", "kind": "Note",
 		"metadata": obj{
-			"name": name, "namespace": extensionNamespace, "uid": uid, "resourceVersion": formatRev(e.rv), "labels": obj{"n": fmt.Sprint(e.rv)},
+			"name": name, "namespace": extensionNamespace, "uid": uid, "resourceVersion": oracle.FormatRev(e.rv), "labels": obj{"n": fmt.Sprint(e.rv)},
 			"managedFields": []obj{{"manager": "annex", "operation": "Update", "time": time.Now().UTC().Format(time.RFC3339)}},
 		},
 		"spec": obj{"text": fmt.Sprintf("%d \"quoted\" é", e.rng.IntN(1000))},
 	}
 	e.objects[name] = o
 	raw := e.tell(t, typ, name, o)
-	v, err := readVersion(e.resource(), 0, raw)
+	v, err := oracle.ReadVersion(e.resource(), 0, raw)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,12 +168,12 @@ func (e *extension) remove(t testing.TB, name string) {
 	e.rv++
 	o := maps.Clone(e.objects[name])
 	meta := maps.Clone(o["metadata"].(obj))
-	meta["resourceVersion"] = formatRev(e.rv)
+	meta["resourceVersion"] = oracle.FormatRev(e.rv)
 	o["metadata"] = meta
 	delete(e.objects, name)
 	e.tell(t, "DELETED", name, o)
-	key := objectKey{Resource: e.resource(), Namespace: extensionNamespace, Name: name}
-	e.versions[key] = append(e.versions[key], &version{Key: key, Rev: e.rv, Deleted: true, UID: meta["uid"].(string)})
+	key := oracle.ObjectKey{Resource: e.resource(), Namespace: extensionNamespace, Name: name}
+	e.versions[key] = append(e.versions[key], &oracle.Version{Key: key, Rev: e.rv, Deleted: true, UID: meta["uid"].(string)})
 }
 
 // tell tells those who watch. The caller holds mu.
@@ -193,7 +197,7 @@ func (e *extension) now() uint64 {
 }
 
 // history is all that there was.
-func (e *extension) history() map[objectKey][]*version {
+func (e *extension) history() map[oracle.ObjectKey][]*oracle.Version {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	out := maps.Clone(e.versions)
@@ -221,7 +225,7 @@ func (e *extension) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 }
 
 func (e *extension) answer(w http.ResponseWriter, code int, o obj) {
-	w.Header().Set("Content-Type", mimeJSON)
+	w.Header().Set("Content-Type", world.MIMEJSON)
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(o) // Whoever asked may have gone.
 }
@@ -274,7 +278,7 @@ func (e *extension) read(w http.ResponseWriter, req *http.Request) {
 		list = append(list, items[name])
 	}
 	e.answer(w, http.StatusOK, obj{
-		"kind": "NoteList", "apiVersion": e.group + "/v1", "metadata": obj{"resourceVersion": formatRev(now)}, "items": list,
+		"kind": "NoteList", "apiVersion": e.group + "/v1", "metadata": obj{"resourceVersion": oracle.FormatRev(now)}, "items": list,
 	})
 }
 
@@ -293,7 +297,7 @@ func (e *extension) watch(w http.ResponseWriter, req *http.Request, from uint64)
 		e.refuse(w, http.StatusGone, "Expired", fmt.Sprintf("too old resource version: %d (%d)", from, floor))
 		return
 	}
-	w.Header().Set("Content-Type", mimeJSON)
+	w.Header().Set("Content-Type", world.MIMEJSON)
 	w.WriteHeader(http.StatusOK)
 	out := http.NewResponseController(w)
 	for {
@@ -325,7 +329,7 @@ func (e *extension) service() string { return apiServices + "/v1." + e.group }
 // register has the cluster serve what the extension does, and waits until it finds it available.
 func (e *extension) register(t testing.TB) {
 	t.Helper()
-	_, err := e.plane.api.create(t.Context(), apiServices, obj{
+	_, err := e.plane.API.Create(t.Context(), apiServices, obj{
 		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": obj{"name": "v1." + e.group},
 		"spec": obj{
 			"group": e.group, "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 15, "insecureSkipTLSVerify": true,
@@ -342,14 +346,14 @@ func (e *extension) register(t testing.TB) {
 func (e *extension) available(t testing.TB, want string) {
 	t.Helper()
 	var last time.Time
-	eventually(t, 2*time.Minute, func() error {
+	wait.Eventually(t, 2*time.Minute, func() error {
 		if time.Since(last) > 250*time.Millisecond { // A change has it looked at once; else it is every 30 s.
 			last = time.Now()
-			if _, err := e.plane.api.mergePatch(t.Context(), e.service(), obj{"metadata": obj{"annotations": obj{"look": last.String()}}}); err != nil {
+			if _, err := e.plane.API.MergePatch(t.Context(), e.service(), obj{"metadata": obj{"annotations": obj{"look": last.String()}}}); err != nil {
 				return err
 			}
 		}
-		raw, err := e.plane.api.get(t.Context(), e.service())
+		raw, err := e.plane.API.Get(t.Context(), e.service())
 		if err != nil {
 			return err
 		}
@@ -373,11 +377,11 @@ func (e *extension) available(t testing.TB, want string) {
 // unregister deletes the APIService and waits until nothing of it is served.
 func (e *extension) unregister(t testing.TB) {
 	t.Helper()
-	if err := e.plane.api.remove(t.Context(), e.service()); err != nil {
+	if err := e.plane.API.Remove(t.Context(), e.service()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, func() error {
-		if _, err := e.plane.api.get(t.Context(), "/apis/"+e.group+"/v1/notes"); !apierrors.IsNotFound(err) {
+	wait.Eventually(t, time.Minute, func() error {
+		if _, err := e.plane.API.Get(t.Context(), "/apis/"+e.group+"/v1/notes"); !apierrors.IsNotFound(err) {
 			return errors.Join(errors.New(e.resource()+" is still known"), err)
 		}
 		return nil

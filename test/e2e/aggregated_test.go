@@ -11,13 +11,16 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // annex is an agent on a cluster that aggregates other API servers.
 type annex struct {
-	*plane
-	*stream
-	agent      *agent
+	*world.Plane
+	*world.Stream
+	agent      *world.Agent
 	extensions []*extension
 	beats      int
 	spells     map[*extension][]spell
@@ -32,17 +35,17 @@ func (x *annex) beat(t *testing.T) {
 	x.beats++
 	name := fmt.Sprint("beat-", x.beats)
 	for _, o := range []obj{
-		{"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta(name)},
-		{"apiVersion": "v1", "kind": "Event", "metadata": meta(name), "involvedObject": obj{"namespace": extensionNamespace}},
+		{"apiVersion": "v1", "kind": "ConfigMap", "metadata": world.Meta(name)},
+		{"apiVersion": "v1", "kind": "Event", "metadata": world.Meta(name), "involvedObject": obj{"namespace": extensionNamespace}},
 	} {
-		if _, err := x.api.create(t.Context(), collection(strings.ToLower(o["kind"].(string))+"s", extensionNamespace), o); err != nil {
+		if _, err := x.API.Create(t.Context(), world.Collection(strings.ToLower(o["kind"].(string))+"s", extensionNamespace), o); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, resource := range []string{"configmaps", "events.events.k8s.io"} {
-		eventually(t, time.Minute, func() error {
-			key := objectKey{Resource: resource, Namespace: extensionNamespace, Name: name}
-			if !slices.ContainsFunc(x.all(), func(r record) bool { return r.Key == key && (r.Op == created || r.Op == read) }) {
+		wait.Eventually(t, time.Minute, func() error {
+			key := oracle.ObjectKey{Resource: resource, Namespace: extensionNamespace, Name: name}
+			if !slices.ContainsFunc(x.All(), func(r oracle.Record) bool { return r.Key == key && (r.Op == oracle.Created || r.Op == oracle.Read) }) {
 				return fmt.Errorf("no record of %s", key)
 			}
 			return nil
@@ -53,9 +56,9 @@ func (x *annex) beat(t *testing.T) {
 // told waits until who has read the bus knows what the extensions have.
 func (x *annex) told(t *testing.T) {
 	t.Helper()
-	eventually(t, time.Minute, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		for _, e := range x.extensions {
-			if err := sameState(stateOf(x.all(), e.resource()), e.history(), math.MaxUint64); err != nil {
+			if err := sameState(stateOf(x.All(), e.resource()), e.history(), math.MaxUint64); err != nil {
 				return fmt.Errorf("%s: %w", e.group, err)
 			}
 		}
@@ -68,10 +71,10 @@ func (x *annex) told(t *testing.T) {
 func (x *annex) away(t *testing.T, what, refusal string, leave, comeBack func(e *extension)) {
 	t.Helper()
 	x.told(t)
-	from := len(x.all())
+	from := len(x.All())
 	refused := make([]float64, len(x.extensions))
 	errorsOf := func(e *extension) float64 {
-		n, err := x.agent.metric(t.Context(), "kubecdc_informer_errors_total", fmt.Sprintf("scope=%q", e.resource()), fmt.Sprintf("reason=%q", refusal))
+		n, err := x.agent.Metric(t.Context(), "kubecdc_informer_errors_total", fmt.Sprintf("scope=%q", e.resource()), fmt.Sprintf("reason=%q", refusal))
 		if err != nil {
 			return 0 // There was none yet.
 		}
@@ -86,7 +89,7 @@ func (x *annex) away(t *testing.T, what, refusal string, leave, comeBack func(e 
 		x.spells[e] = append(x.spells[e], spell{from, e.now()})
 	}
 	if refusal != "" { // The agent has noticed.
-		eventually(t, time.Minute, func() error {
+		wait.Eventually(t, time.Minute, func() error {
 			for n, e := range x.extensions {
 				if errorsOf(e) <= refused[n] {
 					return fmt.Errorf("no watch of %s was refused: %s", e.resource(), refusal)
@@ -96,9 +99,9 @@ func (x *annex) away(t *testing.T, what, refusal string, leave, comeBack func(e 
 		})
 	}
 	x.beat(t)
-	for _, r := range x.all()[from:] {
+	for _, r := range x.All()[from:] {
 		for _, e := range x.extensions {
-			if r.Key.Resource == e.resource() || r.Scope.Resource == e.resource() && r.Stream != progress {
+			if r.Key.Resource == e.resource() || r.Scope.Resource == e.resource() && r.Stream != oracle.Progress {
 				t.Errorf("%s: while %s is away, the bus has %s%s, id %s", what, e.resource(), r.Op, r.Stream, r.ID)
 			}
 		}
@@ -122,17 +125,17 @@ func (x *annex) away(t *testing.T, what, refusal string, leave, comeBack func(e 
 func TestAggregated(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	p := startPlane(t, controlplane.Options{NoControllerManager: true})
-	p.newNamespace(t, extensionNamespace)
-	if _, err := p.api.create(t.Context(), collection("services", extensionNamespace), obj{
-		"apiVersion": "v1", "kind": "Service", "metadata": meta("annex"), "spec": obj{"type": "ExternalName", "externalName": "127.0.0.1"},
+	p := world.StartPlane(t, controlplane.Options{NoControllerManager: true})
+	p.NewNamespace(t, extensionNamespace)
+	if _, err := p.API.Create(t.Context(), world.Collection("services", extensionNamespace), obj{
+		"apiVersion": "v1", "kind": "Service", "metadata": world.Meta("annex"), "spec": obj{"type": "ExternalName", "externalName": "127.0.0.1"},
 	}); err != nil {
 		t.Fatal(err)
 	}
 	// One counts from below etcd's revisions, one from above: they have nothing to do with each other.
 	exact := newExtension(t, p, "exact.annex.e2e.kubecdc.dev", true, 5_000_000)
 	plain := newExtension(t, p, "plain.annex.e2e.kubecdc.dev", false, 10)
-	x := &annex{plane: p, extensions: []*extension{exact, plain}, spells: map[*extension][]spell{}}
+	x := &annex{Plane: p, extensions: []*extension{exact, plain}, spells: map[*extension][]spell{}}
 	for _, e := range x.extensions {
 		e.churn(t, 10)
 		e.start(t)
@@ -142,15 +145,15 @@ func TestAggregated(t *testing.T) {
 	if err := apples.define(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	bus := startBus(t)
-	x.agent = startAgent(t, p, agentConfig{
+	bus := world.StartBus(t)
+	x.agent = world.StartAgent(t, p, world.AgentConfig{
 		Bus: bus, Watch: fmt.Sprintf("  - resources: [configmaps]\n    namespaces: [%s]\n"+
 			"  - resources: [events.events.k8s.io]\n"+
 			"  - resources: [\"*.%s\", \"*.%s\", \"*.%s\"]", extensionNamespace, exact.group, plain.group, apples.group),
 	})
-	x.agent.ready(t)
-	x.stream = readStream(t, bus, p.reader())
-	starts := x.completed(t, "configmaps", exact.resource(), plain.resource(), apples.resource())
+	x.agent.Ready(t)
+	x.Stream = world.ReadStream(t, bus, p.Reader())
+	starts := x.Completed(t, "configmaps", exact.resource(), plain.resource(), apples.resource())
 	stop := writeOn(t, p)
 	defer stop()
 	for _, e := range x.extensions {
@@ -165,7 +168,7 @@ func TestAggregated(t *testing.T) {
 			e.register(t)
 		})
 	x.told(t)
-	if err := x.agent.stop(time.Minute); err != nil {
+	if err := x.agent.Stop(time.Minute); err != nil {
 		t.Fatalf("agent: %v", err)
 	}
 	if err := apples.undefine(t.Context()); err != nil {
@@ -178,20 +181,20 @@ func TestAggregated(t *testing.T) {
 				return
 			}
 			e.unregister(t)
-			x.agent.again(t)
-			x.agent.ready(t)
+			x.agent.Again(t)
+			x.agent.Ready(t)
 			// That one is unavailable keeps nobody from seeing that the definition of another resource is gone.
-			eventually(t, time.Minute, func() error {
-				if n := len(startsOfResources(t, x.stream, apples.resource())[apples.resource()]); n != 2 {
+			wait.Eventually(t, time.Minute, func() error {
+				if n := len(startsOfResources(t, x.Stream, apples.resource())[apples.resource()]); n != 2 {
 					return fmt.Errorf("the bus has %d snapshots of %s, which was deleted", n, apples.resource())
 				}
 				return nil
 			})
-			if err := x.agent.stop(time.Minute); err != nil {
+			if err := x.agent.Stop(time.Minute); err != nil {
 				t.Fatalf("agent: %v", err)
 			}
-			x.agent.again(t) // What is not served at one start is not forgotten at the next.
-			x.agent.ready(t)
+			x.agent.Again(t) // What is not served at one start is not forgotten at the next.
+			x.agent.Ready(t)
 		}, func(e *extension) {
 			if e == exact {
 				e.available(t, "True")
@@ -203,17 +206,17 @@ func TestAggregated(t *testing.T) {
 
 	// What comes back with all its history is followed as if nothing had been. Where a watch cannot go on, lists tell what was
 	// missed; where they cannot either, the gap says that it is lost.
-	x.judge(t, exact.resource(), exact.history(), churnView(startsOfResources(t, x.stream, exact.resource())),
+	x.judge(t, exact.resource(), exact.history(), churnView(startsOfResources(t, x.Stream, exact.resource())),
 		lostSpell{spell: x.spells[exact][1], Recovered: true})
-	x.judge(t, plain.resource(), plain.history(), churnView(startsOfResources(t, x.stream, plain.resource())),
+	x.judge(t, plain.resource(), plain.history(), churnView(startsOfResources(t, x.Stream, plain.resource())),
 		lostSpell{spell: x.spells[plain][1]}, lostSpell{spell: x.spells[plain][2]})
-	if n := len(startsOfResources(t, x.stream, exact.resource())[exact.resource()]); n != 1 {
+	if n := len(startsOfResources(t, x.Stream, exact.resource())[exact.resource()]); n != 1 {
 		t.Errorf("%s was read %d times", exact.resource(), n)
 	}
-	v := viewOf(starts)
-	v.Until = p.now(t)
-	x.judge(t, "configmaps", p.history.of("configmaps"), v)
-	if err := x.agent.stop(time.Minute); err != nil {
+	v := world.ViewOf(starts)
+	v.Until = p.Now(t)
+	x.judge(t, "configmaps", p.History.Of("configmaps"), v)
+	if err := x.agent.Stop(time.Minute); err != nil {
 		t.Errorf("agent: %v", err)
 	}
 }
@@ -225,23 +228,23 @@ type lostSpell struct {
 }
 
 // judge compares what the bus has of a resource with its history.
-func (x *annex) judge(t *testing.T, resource string, history map[objectKey][]*version, v view, lost ...lostSpell) {
+func (x *annex) judge(t *testing.T, resource string, history map[oracle.ObjectKey][]*oracle.Version, v oracle.View, lost ...lostSpell) {
 	t.Helper()
-	want := expect(history, v)
+	want := oracle.Expect(history, v)
 	if len(lost) == 0 {
-		x.waitFor(t, want, 30*time.Second)
+		x.WaitFor(t, want, 30*time.Second)
 	}
-	records := slices.DeleteFunc(slices.Clone(x.all()), func(r record) bool {
+	records := slices.DeleteFunc(slices.Clone(x.All()), func(r oracle.Record) bool {
 		return r.Key.Resource != resource && r.Scope.Resource != resource
 	})
-	got := judge(want, records, v)
-	report(t, x.plane, x.stream, got.Faults)
-	report(t, x.plane, x.stream, judgeSnapshots(records))
+	got := oracle.Judge(want, records, v)
+	world.Report(t, x.Plane, x.Stream, got.Faults)
+	world.Report(t, x.Plane, x.Stream, oracle.JudgeSnapshots(records))
 	var gaps []lostSpell
 	for i := range got.Gaps {
 		g := &got.Gaps[i]
 		gaps = append(gaps, lostSpell{spell{g.From, g.To}, g.Recovered})
-		if g.Reason != expired {
+		if g.Reason != oracle.Expired {
 			t.Errorf("%s: gap from %d to %d: %s", resource, g.From, g.To, g.Reason)
 		}
 	}
@@ -253,10 +256,10 @@ func (x *annex) judge(t *testing.T, resource string, history map[objectKey][]*ve
 }
 
 // writeOn changes a ConfigMap all the time, until stop is called.
-func writeOn(t *testing.T, p *plane) (stop func()) {
+func writeOn(t *testing.T, p *world.Plane) (stop func()) {
 	t.Helper()
-	all := collection("configmaps", extensionNamespace)
-	if _, err := p.api.create(t.Context(), all, obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta("busy")}); err != nil {
+	all := world.Collection("configmaps", extensionNamespace)
+	if _, err := p.API.Create(t.Context(), all, obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": world.Meta("busy")}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -270,7 +273,7 @@ func writeOn(t *testing.T, p *plane) (stop func()) {
 				return
 			case <-tick.C:
 			}
-			if _, err := p.api.mergePatch(ctx, all+"/busy", obj{"data": obj{"n": fmt.Sprint(n)}}); err != nil && ctx.Err() == nil {
+			if _, err := p.API.MergePatch(ctx, all+"/busy", obj{"data": obj{"n": fmt.Sprint(n)}}); err != nil && ctx.Err() == nil {
 				t.Errorf("writer: %v", err)
 				return
 			}

@@ -14,81 +14,51 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
-
-// makeConfigMaps makes n ConfigMaps, called prefix-0 and so on.
-func (p *plane) makeConfigMaps(t testing.TB, namespace, prefix string, n int) {
-	t.Helper()
-	for i := range n {
-		name := fmt.Sprint(prefix, "-", i)
-		cm := obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta(name), "data": obj{"text": name}}
-		if _, err := p.api.create(t.Context(), collection("configmaps", namespace), cm); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// changeConfigMaps updates each of them, deletes every third and makes every sixth again.
-func (p *plane) changeConfigMaps(t testing.TB, namespace, prefix string, n int) {
-	t.Helper()
-	for i := range n {
-		name := fmt.Sprint(prefix, "-", i)
-		uri := collection("configmaps", namespace) + "/" + name
-		if _, err := p.api.mergePatch(t.Context(), uri, obj{"data": obj{"text": "changed", "more": "yes"}}); err != nil {
-			t.Fatal(err)
-		}
-		if i%3 == 0 {
-			if err := p.api.remove(t.Context(), uri); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if i%6 == 0 {
-			cm := obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta(name), "data": obj{"text": "again"}}
-			if _, err := p.api.create(t.Context(), collection("configmaps", namespace), cm); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-}
 
 // TestSnapshotThenLive shows what each snapshot mode sends first, and that every change behind it follows.
 func TestSnapshotThenLive(t *testing.T) {
 	slow(t)
 	t.Parallel()
 	const objects = 10
-	p := sharedPlane(t)
+	p := world.SharedPlane(t)
 	for _, mode := range []string{"initial", "always", "never"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			namespace := "snapshot-" + mode
-			p.newNamespace(t, namespace)
-			p.makeConfigMaps(t, namespace, "old", objects)
-			bus := startBus(t)
-			a := startAgent(t, p, agentConfig{Bus: bus, Snapshot: mode, Watch: fmt.Sprintf(`
+			p.NewNamespace(t, namespace)
+			p.MakeConfigMaps(t, namespace, "old", objects)
+			bus := world.StartBus(t)
+			a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Snapshot: mode, Watch: fmt.Sprintf(`
   - resources: [configmaps]
     namespaces: [%s]
 `, namespace)})
-			s := readStream(t, bus, p.reader())
-			a.ready(t)
-			var v view
+			s := world.ReadStream(t, bus, p.Reader())
+			a.Ready(t)
+			var v oracle.View
 			if mode == "never" {
-				ready := p.now(t)
+				ready := p.Now(t)
 				v.NoReads = true
-				v.Snapshot = func(key objectKey) (snapshot, bool) { return snapshot{Rev: ready}, key.Namespace == namespace }
+				v.Snapshot = func(key oracle.ObjectKey) (oracle.Snapshot, bool) {
+					return oracle.Snapshot{Rev: ready}, key.Namespace == namespace
+				}
 			} else {
-				v = viewOf(s.completed(t, "configmaps"))
+				v = world.ViewOf(s.Completed(t, "configmaps"))
 			}
-			p.changeConfigMaps(t, namespace, "old", objects)
-			p.makeConfigMaps(t, namespace, "new", objects)
-			p.changeConfigMaps(t, namespace, "new", objects)
-			got := check(t, p, s, v, "configmaps")
-			got.noGaps(t)
+			p.ChangeConfigMaps(t, namespace, "old", objects)
+			p.MakeConfigMaps(t, namespace, "new", objects)
+			p.ChangeConfigMaps(t, namespace, "new", objects)
+			got := world.Check(t, p, s, v, "configmaps")
+			got.NoGaps(t)
 			if got.Expected < 4*objects {
 				t.Errorf("%d records expected, that is too few for what was done", got.Expected)
 			}
 			if mode == "never" {
-				for _, rec := range s.all() {
-					if rec.Op == read || strings.HasPrefix(rec.Stream, "snapshot") {
+				for _, rec := range s.All() {
+					if rec.Op == oracle.Read || strings.HasPrefix(rec.Stream, "snapshot") {
 						t.Errorf("%s on the bus, though no snapshot is wanted", rec.ID)
 					}
 				}
@@ -100,7 +70,7 @@ func TestSnapshotThenLive(t *testing.T) {
 // TestNamespaces shows that namespaces by name, by pattern and by exclusion take what they say, and nothing else.
 func TestNamespaces(t *testing.T) {
 	slow(t)
-	p := sharedPlane(t)
+	p := world.SharedPlane(t)
 	for _, tc := range []struct {
 		name, namespaces string
 		scopes           int
@@ -113,29 +83,29 @@ func TestNamespaces(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			all := append(append([]string{}, tc.in...), tc.out...)
 			for _, ns := range all {
-				p.newNamespace(t, ns)
-				p.makeConfigMaps(t, ns, tc.name+"-old", 3)
+				p.NewNamespace(t, ns)
+				p.MakeConfigMaps(t, ns, tc.name+"-old", 3)
 			}
-			bus := startBus(t)
-			a := startAgent(t, p, agentConfig{Bus: bus, Watch: `
+			bus := world.StartBus(t)
+			a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Watch: `
   - resources: [configmaps]
     namespaces: ` + tc.namespaces + "\n"})
-			s := readStream(t, bus, p.reader())
-			a.ready(t)
-			var snapshots map[scope]snapshot
-			eventually(t, time.Minute, func() error {
-				if snapshots = s.completed(t, "configmaps"); len(snapshots) != tc.scopes {
+			s := world.ReadStream(t, bus, p.Reader())
+			a.Ready(t)
+			var snapshots map[oracle.Scope]oracle.Snapshot
+			wait.Eventually(t, time.Minute, func() error {
+				if snapshots = s.Completed(t, "configmaps"); len(snapshots) != tc.scopes {
 					return fmt.Errorf("snapshots of %d scopes, want %d: %v", len(snapshots), tc.scopes, snapshots)
 				}
 				return nil
 			})
 			for _, ns := range all {
-				p.changeConfigMaps(t, ns, tc.name+"-old", 3)
-				p.makeConfigMaps(t, ns, tc.name+"-new", 3)
+				p.ChangeConfigMaps(t, ns, tc.name+"-old", 3)
+				p.MakeConfigMaps(t, ns, tc.name+"-new", 3)
 			}
 			// By the test's list, not by what the agent says of its scopes.
-			v := view{Snapshot: func(key objectKey) (snapshot, bool) {
-				snap, ok := viewOf(snapshots).Snapshot(key)
+			v := oracle.View{Snapshot: func(key oracle.ObjectKey) (oracle.Snapshot, bool) {
+				snap, ok := world.ViewOf(snapshots).Snapshot(key)
 				for _, ns := range tc.out {
 					ok = ok && key.Namespace != ns
 				}
@@ -146,9 +116,9 @@ func TestNamespaces(t *testing.T) {
 				}
 				return snap, ok
 			}}
-			got := check(t, p, s, v, "configmaps")
-			got.noGaps(t)
-			for _, rec := range s.all() {
+			got := world.Check(t, p, s, v, "configmaps")
+			got.NoGaps(t)
+			for _, rec := range s.All() {
 				for _, ns := range tc.out {
 					if rec.Key.Namespace == ns {
 						t.Errorf("%s is on the bus, of namespace %s, which is not wanted", rec.ID, ns)
@@ -163,25 +133,25 @@ func TestNamespaces(t *testing.T) {
 func TestForbiddenResourceIsIsolated(t *testing.T) {
 	slow(t)
 	const namespace = "forbidden"
-	p := sharedPlane(t)
-	p.newNamespace(t, namespace)
-	p.makeConfigMaps(t, namespace, "old", 5)
+	p := world.SharedPlane(t)
+	p.NewNamespace(t, namespace)
+	p.MakeConfigMaps(t, namespace, "old", 5)
 	grant := func(resources ...string) {
 		t.Helper()
 		rules := []obj{{"apiGroups": []string{""}, "resources": resources, "verbs": []string{"get", "list", "watch"}}}
 		role := obj{
-			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": meta("e2e-restricted"), "rules": rules,
+			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": world.Meta("e2e-restricted"), "rules": rules,
 		}
 		binding := obj{
-			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": meta("e2e-restricted"),
+			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": world.Meta("e2e-restricted"),
 			"roleRef":  obj{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "e2e-restricted"},
 			"subjects": []obj{{"kind": "User", "name": controlplane.Restricted}},
 		}
 		const root = "/apis/rbac.authorization.k8s.io/v1/"
 		for plural, o := range map[string]obj{"clusterroles": role, "clusterrolebindings": binding} {
-			_, err := p.api.create(t.Context(), root+plural, o)
+			_, err := p.API.Create(t.Context(), root+plural, o)
 			if apierrors.IsAlreadyExists(err) {
-				_, err = p.api.mergePatch(t.Context(), root+plural+"/e2e-restricted", o)
+				_, err = p.API.MergePatch(t.Context(), root+plural+"/e2e-restricted", o)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -189,15 +159,15 @@ func TestForbiddenResourceIsIsolated(t *testing.T) {
 		}
 	}
 	grant("namespaces", "configmaps")
-	client, err := newAPI(p.Config(controlplane.Restricted))
+	client, err := world.NewAPI(p.Config(controlplane.Restricted))
 	if err != nil {
 		t.Fatal(err)
 	}
 	allowed := func(resource string) error {
-		_, err := client.do(t.Context(), http.MethodGet, collection(resource, "")+"?limit=1", "", nil)
+		_, err := client.Do(t.Context(), http.MethodGet, world.Collection(resource, "")+"?limit=1", "", nil)
 		return err
 	}
-	eventually(t, time.Minute, func() error { return allowed("configmaps") })
+	wait.Eventually(t, time.Minute, func() error { return allowed("configmaps") })
 	if err := allowed("secrets"); !apierrors.IsForbidden(err) {
 		t.Fatalf("secrets: got %v, want forbidden", err)
 	}
@@ -206,28 +176,28 @@ func TestForbiddenResourceIsIsolated(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	bus := startBus(t)
-	a := startAgent(t, p, agentConfig{Bus: bus, Kubeconfig: kubeconfig, Watch: `
+	bus := world.StartBus(t)
+	a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Kubeconfig: kubeconfig, Watch: `
   - resources: [configmaps, secrets]
 `})
-	s := readStream(t, bus, p.reader())
-	a.ready(t)
-	s.completed(t, "configmaps")
-	p.changeConfigMaps(t, namespace, "old", 5)
-	eventually(t, time.Minute, func() error {
-		n, err := a.metric(t.Context(), "kubecdc_informer_errors_total", `scope="secrets"`)
+	s := world.ReadStream(t, bus, p.Reader())
+	a.Ready(t)
+	s.Completed(t, "configmaps")
+	p.ChangeConfigMaps(t, namespace, "old", 5)
+	wait.Eventually(t, time.Minute, func() error {
+		n, err := a.Metric(t.Context(), "kubecdc_informer_errors_total", `scope="secrets"`)
 		if err == nil && n == 0 {
 			err = errors.New("the metrics know of no error with secrets")
 		}
 		return err
 	})
-	p.makeConfigMaps(t, namespace, "new", 5)
-	got := check(t, p, s, viewOf(s.completed(t, "configmaps")), "configmaps", "secrets")
-	got.noGaps(t)
+	p.MakeConfigMaps(t, namespace, "new", 5)
+	got := world.Check(t, p, s, world.ViewOf(s.Completed(t, "configmaps")), "configmaps", "secrets")
+	got.NoGaps(t)
 
 	grant("namespaces", "configmaps", "secrets")
-	got = check(t, p, s, viewOf(s.completed(t, "configmaps", "secrets")), "configmaps", "secrets")
-	got.noGaps(t)
+	got = world.Check(t, p, s, world.ViewOf(s.Completed(t, "configmaps", "secrets")), "configmaps", "secrets")
+	got.NoGaps(t)
 }
 
 // TestSIGTERMDrains stops the agent while the bus does not answer, and lets the bus go on at the same moment: what the
@@ -239,33 +209,33 @@ func TestSIGTERMDrains(t *testing.T) {
 		namespace = "sigterm"
 		objects   = 300
 	)
-	p := sharedPlane(t)
-	p.newNamespace(t, namespace)
-	bus := startBusProcess(t)
-	a := startAgent(t, p, agentConfig{Bus: bus, Watch: `
+	p := world.SharedPlane(t)
+	p.NewNamespace(t, namespace)
+	bus := world.StartBusProcess(t)
+	a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Watch: `
   - resources: [configmaps]
     namespaces: [sigterm]
 `})
-	s := readStream(t, bus, p.reader())
-	v := viewOf(s.completed(t, "configmaps"))
-	bus.freeze(t)
-	p.makeConfigMaps(t, namespace, "new", objects)
-	p.changeConfigMaps(t, namespace, "new", objects)
-	v.Until = p.now(t)
-	want := expect(p.history.of("configmaps"), v)
+	s := world.ReadStream(t, bus, p.Reader())
+	v := world.ViewOf(s.Completed(t, "configmaps"))
+	bus.Freeze(t)
+	p.MakeConfigMaps(t, namespace, "new", objects)
+	p.ChangeConfigMaps(t, namespace, "new", objects)
+	v.Until = p.Now(t)
+	want := oracle.Expect(p.History.Of("configmaps"), v)
 	live := 0
 	for _, list := range want {
 		for _, e := range list {
-			if e.Op != read {
+			if e.Op != oracle.Read {
 				live++
 			}
 		}
 	}
-	eventually(t, time.Minute, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		n := 0.0
-		for _, op := range []string{created, updated, deleted} {
+		for _, op := range []string{oracle.Created, oracle.Updated, oracle.Deleted} {
 			// No metric yet is none.
-			m, err := a.metric(t.Context(), "kubecdc_informer_deltas_total", fmt.Sprintf("op=%q", op))
+			m, err := a.Metric(t.Context(), "kubecdc_informer_deltas_total", fmt.Sprintf("op=%q", op))
 			if err != nil {
 				return err
 			}
@@ -276,12 +246,12 @@ func TestSIGTERMDrains(t *testing.T) {
 		}
 		return nil
 	})
-	bus.thaw(t)
-	if err := a.stop(time.Minute); err != nil {
+	bus.Thaw(t)
+	if err := a.Stop(time.Minute); err != nil {
 		t.Errorf("agent, asked to stop: %v", err)
 	}
-	got := check(t, p, s, v, "configmaps")
-	got.noGaps(t)
+	got := world.Check(t, p, s, v, "configmaps")
+	got.NoGaps(t)
 }
 
 // TestSIGTERMInFullFlight stops the agent while writers write. Where it stops is its own affair, but what is on the bus
@@ -290,51 +260,51 @@ func TestSIGTERMInFullFlight(t *testing.T) {
 	slow(t)
 	t.Parallel()
 	const namespace = "sigterm-flight"
-	p := sharedPlane(t)
-	p.newNamespace(t, namespace)
-	bus := startBus(t)
-	a := startAgent(t, p, agentConfig{Bus: bus, Watch: `
+	p := world.SharedPlane(t)
+	p.NewNamespace(t, namespace)
+	bus := world.StartBus(t)
+	a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Watch: `
   - resources: [configmaps]
     namespaces: [sigterm-flight]
 `})
-	s := readStream(t, bus, p.reader())
-	v := viewOf(s.completed(t, "configmaps"))
-	count := p.history.countIn(namespace, "configmaps")
-	written := func() int { return p.history.countIn(namespace, "configmaps") - count }
+	s := world.ReadStream(t, bus, p.Reader())
+	v := world.ViewOf(s.Completed(t, "configmaps"))
+	count := p.History.CountIn(namespace, "configmaps")
+	written := func() int { return p.History.CountIn(namespace, "configmaps") - count }
 	var stopped atomic.Bool
-	ws := &writers{api: p.api, done: func() bool {
+	ws := &world.Writers{API: p.API, Done: func() bool {
 		return written() >= 2_000 || stopped.Load() && written() >= 1_200
 	}}
 	var steps []func(context.Context) error
 	for i := range 4 {
-		steps = append(steps, ws.writer(fmt.Sprint("w", i), namespace, 10).configMaps)
+		steps = append(steps, ws.Writer(fmt.Sprint("w", i), namespace, 10).ConfigMaps)
 	}
 	ended := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() {
-		err := await(ctx, time.Minute, func() error {
+		err := wait.For(ctx, time.Minute, func() error {
 			if written() < 1_000 {
 				return errors.New("not yet")
 			}
 			return nil
 		})
 		if err == nil {
-			err = a.stop(time.Minute)
+			err = a.Stop(time.Minute)
 		}
 		stopped.Store(true)
 		ended <- err
 	}()
-	ws.run(t, steps...)
+	ws.Run(t, steps...)
 	if err := <-ended; err != nil {
 		t.Fatalf("agent, asked to stop: %v", err)
 	}
 
-	v.Until = p.now(t)
-	want := expect(p.history.of("configmaps"), v)
-	s.waitFor(t, want, 2*time.Second)
-	last := make(map[objectKey]uint64)
-	for _, rec := range s.all() {
+	v.Until = p.Now(t)
+	want := oracle.Expect(p.History.Of("configmaps"), v)
+	s.WaitFor(t, want, 2*time.Second)
+	last := make(map[oracle.ObjectKey]uint64)
+	for _, rec := range s.All() {
 		if rec.Stream == "" {
 			last[rec.Key] = max(last[rec.Key], rec.Rev)
 		}
@@ -353,9 +323,9 @@ func TestSIGTERMInFullFlight(t *testing.T) {
 	if there < 500 {
 		t.Errorf("only %d records of the 1,000 revisions before the signal", there)
 	}
-	got := judge(want, s.all(), v)
-	report(t, p, s, got.Faults)
-	got.noGaps(t)
+	got := oracle.Judge(want, s.All(), v)
+	world.Report(t, p, s, got.Faults)
+	got.NoGaps(t)
 }
 
 // TestStdoutBus reads the records from the agent's stdout.
@@ -363,24 +333,24 @@ func TestStdoutBus(t *testing.T) {
 	slow(t)
 	t.Parallel()
 	const namespace = "stdout"
-	p := sharedPlane(t)
-	p.newNamespace(t, namespace)
-	p.makeConfigMaps(t, namespace, "old", 10)
-	a := startAgent(t, p, agentConfig{Watch: `
+	p := world.SharedPlane(t)
+	p.NewNamespace(t, namespace)
+	p.MakeConfigMaps(t, namespace, "old", 10)
+	a := world.StartAgent(t, p, world.AgentConfig{Watch: `
   - resources: [configmaps, secrets]
     namespaces: [stdout]
 `})
-	s := readLines(t, a.stdout, p.reader())
-	v := viewOf(s.completed(t, "configmaps", "secrets"))
-	p.changeConfigMaps(t, namespace, "old", 10)
-	p.makeConfigMaps(t, namespace, "new", 10)
-	secret := obj{"apiVersion": "v1", "kind": "Secret", "metadata": meta("a"), "stringData": obj{"token": secretValue()}}
-	if _, err := p.api.create(t.Context(), collection("secrets", namespace), applied(secret)); err != nil {
+	s := world.ReadLines(t, a.Stdout, p.Reader())
+	v := world.ViewOf(s.Completed(t, "configmaps", "secrets"))
+	p.ChangeConfigMaps(t, namespace, "old", 10)
+	p.MakeConfigMaps(t, namespace, "new", 10)
+	secret := obj{"apiVersion": "v1", "kind": "Secret", "metadata": world.Meta("a"), "stringData": obj{"token": world.SecretValue()}}
+	if _, err := p.API.Create(t.Context(), world.Collection("secrets", namespace), world.Applied(secret)); err != nil {
 		t.Fatal(err)
 	}
-	got := check(t, p, s, v, "configmaps", "secrets")
-	got.noGaps(t)
-	if err := a.stop(time.Minute); err != nil {
+	got := world.Check(t, p, s, v, "configmaps", "secrets")
+	got.NoGaps(t)
+	if err := a.Stop(time.Minute); err != nil {
 		t.Errorf("agent, asked to stop: %v", err)
 	}
 }

@@ -16,8 +16,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/oracle"
 	child "github.com/kubecdc/kubecdc/test/process"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // mostGrowth is by how much a blocked bus may make the agent's resident memory grow, and the API server's beyond what it would
@@ -50,7 +54,7 @@ func measure(t testing.TB, pids map[string]int) (m *meter, stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		_ = await(ctx, time.Hour, func() error {
+		_ = wait.For(ctx, time.Hour, func() error {
 			m.sample()
 			return errors.New("until it is stopped")
 		})
@@ -79,16 +83,16 @@ func (m *meter) sample() {
 func (m *meter) growth(name string) int64 { return m.most[name] - m.first[name] }
 
 // heap is the live heap of an API server, which it is made to collect first.
-func heap(t testing.TB, p *plane, server int) int64 {
+func heap(t testing.TB, p *world.Plane, server int) int64 {
 	t.Helper()
-	a, err := newAPI(p.ConfigFor(server, controlplane.Admin))
+	a, err := world.NewAPI(p.ConfigFor(server, controlplane.Admin))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.do(t.Context(), http.MethodGet, "/debug/pprof/heap?gc=1", "", nil); err != nil {
+	if _, err := a.Do(t.Context(), http.MethodGet, "/debug/pprof/heap?gc=1", "", nil); err != nil {
 		t.Fatal(err)
 	}
-	text, err := a.get(t.Context(), "/metrics")
+	text, err := a.Get(t.Context(), "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +110,7 @@ func heap(t testing.TB, p *plane, server int) int64 {
 }
 
 // kubeconfigOf is for one API server of several.
-func kubeconfigOf(t testing.TB, p *plane, server int) string {
+func kubeconfigOf(t testing.TB, p *world.Plane, server int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := p.WriteKubeconfig(path, controlplane.Admin); err != nil {
@@ -138,11 +142,11 @@ func TestBlockedBus(t *testing.T) {
 		name    string
 		updates int
 		random  bool
-		block   func(*testing.T, *bus)
-		unblock func(*testing.T, *bus)
+		block   func(*testing.T, *world.Bus)
+		unblock func(*testing.T, *world.Bus)
 	}{
-		{"stopped", size(4_500, 4_500, 25_000), false, func(t *testing.T, b *bus) { b.freeze(t) }, func(t *testing.T, b *bus) { b.thaw(t) }},
-		{"killed", size(2_000, 5_000, 15_000), true, func(_ *testing.T, b *bus) { b.kill() }, func(t *testing.T, b *bus) { b.start(t) }},
+		{"stopped", size(4_500, 4_500, 25_000), false, func(t *testing.T, b *world.Bus) { b.Freeze(t) }, func(t *testing.T, b *world.Bus) { b.Thaw(t) }},
+		{"killed", size(2_000, 5_000, 15_000), true, func(_ *testing.T, b *world.Bus) { b.Kill() }, func(t *testing.T, b *world.Bus) { b.Start(t) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.name == "killed" {
@@ -153,43 +157,43 @@ func TestBlockedBus(t *testing.T) {
 	}
 }
 
-func blockedBus(t *testing.T, updates int, random bool, block, unblock func(*testing.T, *bus)) {
+func blockedBus(t *testing.T, updates int, random bool, block, unblock func(*testing.T, *world.Bus)) {
 	const namespace = "blocked"
 	servers, observed, idle := 3, 1, 2
-	if racing() { // The race detector's memory says nothing about the agent's: nothing is compared.
+	if build.Racing() { // The race detector's memory says nothing about the agent's: nothing is compared.
 		servers, observed, idle = 1, 0, 0
 	}
 	resources := []string{"configmaps", "events"}
-	p := startPlane(t, controlplane.Options{APIServers: servers, NoControllerManager: true})
-	p.newNamespace(t, namespace)
-	l := &load{api: p.api, namespace: namespace, objects: 300, size: blockedSize, random: random}
-	l.create(t)
+	p := world.StartPlane(t, controlplane.Options{APIServers: servers, NoControllerManager: true})
+	p.NewNamespace(t, namespace)
+	l := &world.Load{API: p.API, Namespace: namespace, Objects: 300, Size: blockedSize, Random: random}
+	l.Create(t)
 
-	bus := startBusProcess(t)
+	bus := world.StartBusProcess(t)
 	extra := ""
 	if updates < 5_000 { // Few updates need a small queue to be blocked by: what is beyond it is left to the API server.
 		extra = "queue: {events: 256}"
 	}
-	a := startAgent(t, p, agentConfig{Bus: bus, Kubeconfig: kubeconfigOf(t, p, observed), Extra: extra, Watch: `
+	a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Kubeconfig: kubeconfigOf(t, p, observed), Extra: extra, Watch: `
   - resources: [configmaps, events]
 `})
-	r := p.reader()
+	r := p.Reader()
 	r.Shallow = true
-	s := readStream(t, bus, r)
-	v := viewOf(s.completed(t, resources...))
+	s := world.ReadStream(t, bus, r)
+	v := world.ViewOf(s.Completed(t, resources...))
 
 	heaps := []int64{heap(t, p, observed), heap(t, p, idle)}
 	block(t, bus)
 	m, stop := measure(t, map[string]int{
-		"agent": a.pid(), "observed": p.APIServerPID(observed), "idle": p.APIServerPID(idle),
+		"agent": a.PID(), "observed": p.APIServerPID(observed), "idle": p.APIServerPID(idle),
 	})
 	begin := time.Now()
-	l.run(t, updates)
+	l.Run(t, updates)
 	wrote := time.Since(begin)
-	p.now(t)
+	p.Now(t)
 	// What reacts to a blocked watch only after a while is given the while.
-	settled(t, 3*time.Second, time.Minute, func() uint64 {
-		n, err := a.metric(t.Context(), "kubecdc_queue_events")
+	wait.Settled(t, 3*time.Second, time.Minute, func() uint64 {
+		n, err := a.Metric(t.Context(), "kubecdc_queue_events")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,39 +201,39 @@ func blockedBus(t *testing.T, updates int, random bool, block, unblock func(*tes
 	})
 	stop()
 	heapGrowth := heap(t, p, observed) - heaps[0] - (heap(t, p, idle) - heaps[1])
-	blockedGauge, err := a.metric(t.Context(), "kubecdc_queue_events")
+	blockedGauge, err := a.Metric(t.Context(), "kubecdc_queue_events")
 	if err != nil {
 		t.Error(err)
 	}
-	held, err := a.metric(t.Context(), "kubecdc_queue_bytes")
+	held, err := a.Metric(t.Context(), "kubecdc_queue_bytes")
 	if err != nil {
 		t.Error(err)
 	}
 	if blockedGauge == 0 || held == 0 {
-		t.Errorf("the queue has %.0f events, %s: the bus does not hold the agent back", blockedGauge, mib(int64(held)))
+		t.Errorf("the queue has %.0f events, %s: the bus does not hold the agent back", blockedGauge, world.MiB(int64(held)))
 	}
 
 	begin = time.Now()
 	unblock(t, bus)
-	got := check(t, p, s, v, resources...)
+	got := world.Check(t, p, s, v, resources...)
 	t.Logf("%d updates in %s; queue at the end of it: %.0f events, %s held; all there %s after the bus was back: %d records expected, %d on the bus (%s), %d duplicates, %d gaps, %d inferred, %d in gaps",
-		updates, wrote.Round(time.Millisecond), blockedGauge, mib(int64(held)), time.Since(begin).Round(time.Millisecond),
-		got.Expected, got.Records, mib(s.size()), got.Duplicates, len(got.Gaps), got.Inferred, got.InGaps)
+		updates, wrote.Round(time.Millisecond), blockedGauge, world.MiB(int64(held)), time.Since(begin).Round(time.Millisecond),
+		got.Expected, got.Records, world.MiB(s.Size()), got.Duplicates, len(got.Gaps), got.Inferred, got.InGaps)
 	attributable := m.growth("observed") - m.growth("idle")
 	t.Logf("resident memory: agent %s + %s; API server of the agent %s + %s, of nobody %s + %s: because of the agent %s (live heap %s)",
-		mib(m.first["agent"]), mib(m.growth("agent")), mib(m.first["observed"]), mib(m.growth("observed")),
-		mib(m.first["idle"]), mib(m.growth("idle")), mib(attributable), mib(heapGrowth))
-	if racing() {
+		world.MiB(m.first["agent"]), world.MiB(m.growth("agent")), world.MiB(m.first["observed"]), world.MiB(m.growth("observed")),
+		world.MiB(m.first["idle"]), world.MiB(m.growth("idle")), world.MiB(attributable), world.MiB(heapGrowth))
+	if build.Racing() {
 		return
 	}
 	if g := m.growth("agent"); g > mostGrowth {
-		t.Errorf("the agent grew by %s while the bus was blocked, at most %s are allowed", mib(g), mib(mostGrowth))
+		t.Errorf("the agent grew by %s while the bus was blocked, at most %s are allowed", world.MiB(g), world.MiB(mostGrowth))
 	}
 	if heapGrowth > mostHeap {
-		t.Errorf("the API server's live heap grew by %s because of the agent, at most %s are allowed", mib(heapGrowth), mib(mostHeap))
+		t.Errorf("the API server's live heap grew by %s because of the agent, at most %s are allowed", world.MiB(heapGrowth), world.MiB(mostHeap))
 	}
 	if attributable > mostGrowth {
-		t.Errorf("the API server grew by %s because of the agent, at most %s are allowed", mib(attributable), mib(mostGrowth))
+		t.Errorf("the API server grew by %s because of the agent, at most %s are allowed", world.MiB(attributable), world.MiB(mostGrowth))
 	}
 }
 
@@ -246,14 +250,14 @@ func TestHistoryLostWhileBlocked(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		opts controlplane.Options
-		lose func(*testing.T, *plane)
+		lose func(*testing.T, *world.Plane)
 		// recoverable: the API server can still list what was.
 		recoverable bool
 	}{
 		{
 			"compacted",
 			controlplane.Options{NoControllerManager: true, Uncached: []string{"configmaps"}},
-			func(t *testing.T, p *plane) {
+			func(t *testing.T, p *world.Plane) {
 				if err := p.Compact(t.Context(), 0); err != nil {
 					t.Fatal(err)
 				}
@@ -262,7 +266,7 @@ func TestHistoryLostWhileBlocked(t *testing.T) {
 		{
 			"restarted",
 			controlplane.Options{NoControllerManager: true},
-			func(t *testing.T, p *plane) {
+			func(t *testing.T, p *world.Plane) {
 				if err := p.RestartAPIServer(t.Context(), 0); err != nil {
 					t.Fatal(err)
 				}
@@ -271,7 +275,7 @@ func TestHistoryLostWhileBlocked(t *testing.T) {
 		{
 			"restarted and compacted",
 			controlplane.Options{NoControllerManager: true},
-			func(t *testing.T, p *plane) {
+			func(t *testing.T, p *world.Plane) {
 				if err := p.RestartAPIServer(t.Context(), 0); err != nil {
 					t.Fatal(err)
 				}
@@ -283,37 +287,37 @@ func TestHistoryLostWhileBlocked(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel() // Each has a control plane of its own.
-			p := startPlane(t, tc.opts)
-			p.newNamespace(t, namespace)
+			p := world.StartPlane(t, tc.opts)
+			p.NewNamespace(t, namespace)
 			for _, prefix := range []string{"updated", "deleted", "replaced", "left"} {
-				p.makeConfigMaps(t, namespace, prefix, objects)
+				p.MakeConfigMaps(t, namespace, prefix, objects)
 			}
-			bus := startBusProcess(t)
-			startAgent(t, p, agentConfig{Bus: bus, Extra: "queue: {events: 64, bytes: 1MiB}", Watch: `
+			bus := world.StartBusProcess(t)
+			world.StartAgent(t, p, world.AgentConfig{Bus: bus, Extra: "queue: {events: 64, bytes: 1MiB}", Watch: `
   - resources: [configmaps]
 `})
-			s := readStream(t, bus, p.reader())
-			v := viewOf(s.completed(t, "configmaps"))
-			bus.freeze(t)
-			p.loseSight(t, namespace, objects)
-			p.now(t) // The history has it before it goes.
+			s := world.ReadStream(t, bus, p.Reader())
+			v := world.ViewOf(s.Completed(t, "configmaps"))
+			bus.Freeze(t)
+			loseSight(t, p, namespace, objects)
+			p.Now(t) // The history has it before it goes.
 			tc.lose(t, p)
-			bus.thaw(t)
+			bus.Thaw(t)
 
-			eventually(t, time.Minute, func() error { // What comes behind it comes at once.
-				for _, rec := range s.all() {
-					if rec.Stream == gap {
+			wait.Eventually(t, time.Minute, func() error { // What comes behind it comes at once.
+				for _, rec := range s.All() {
+					if rec.Stream == oracle.Gap {
 						return nil
 					}
 				}
-				if n, _ := s.missing(expect(p.history.of("configmaps"), v)); n > 0 {
+				if n, _ := s.Missing(oracle.Expect(p.History.Of("configmaps"), v)); n > 0 {
 					return fmt.Errorf("no gap on the bus, and %d records are missing", n)
 				}
 				return nil
 			})
-			got := checkIdle(t, p, s, v, 5*time.Second, "configmaps")
+			got := world.CheckIdle(t, p, s, v, 5*time.Second, "configmaps")
 			t.Logf("%d records expected, %d on the bus, %d duplicates, %d inferred, %d in gaps: %s",
-				got.Expected, got.Records, got.Duplicates, got.Inferred, got.InGaps, countOps(s.all()))
+				got.Expected, got.Records, got.Duplicates, got.Inferred, got.InGaps, countOps(s.All()))
 			for _, g := range got.Gaps {
 				t.Logf("gap %d-%d, %s, recovered: %t", g.From, g.To, g.Reason, g.Recovered)
 				if g.Reason != "expired" && g.Reason != "compacted" {
@@ -332,8 +336,8 @@ func TestHistoryLostWhileBlocked(t *testing.T) {
 			}
 
 			// Afterwards all is as before.
-			p.changeConfigMaps(t, namespace, "left", objects)
-			got = checkIdle(t, p, s, v, 5*time.Second, "configmaps")
+			p.ChangeConfigMaps(t, namespace, "left", objects)
+			got = world.CheckIdle(t, p, s, v, 5*time.Second, "configmaps")
 			if n := len(got.Gaps); n > 1 {
 				t.Errorf("%d gaps, want one", n)
 			}
@@ -342,9 +346,9 @@ func TestHistoryLostWhileBlocked(t *testing.T) {
 }
 
 // loseSight does to the objects what an agent may miss.
-func (p *plane) loseSight(t testing.TB, namespace string, objects int) {
+func loseSight(t testing.TB, p *world.Plane, namespace string, objects int) {
 	t.Helper()
-	all := collection("configmaps", namespace)
+	all := world.Collection("configmaps", namespace)
 	must := func(_ []byte, err error) {
 		t.Helper()
 		if err != nil {
@@ -353,24 +357,24 @@ func (p *plane) loseSight(t testing.TB, namespace string, objects int) {
 	}
 	for i := range objects {
 		cm := func(name, text string) obj {
-			return obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta(name), "data": obj{"text": text}}
+			return obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": world.Meta(name), "data": obj{"text": text}}
 		}
 		updated := fmt.Sprint("updated-", i)
 		for n := range 1 + i%4 {
-			must(p.api.mergePatch(t.Context(), all+"/"+updated, obj{"data": obj{"text": fmt.Sprint("version ", n)}}))
+			must(p.API.MergePatch(t.Context(), all+"/"+updated, obj{"data": obj{"text": fmt.Sprint("version ", n)}}))
 		}
 		gone := fmt.Sprint("deleted-", i)
-		must(p.api.mergePatch(t.Context(), all+"/"+gone, obj{"data": obj{"text": "at last"}}))
-		must(nil, p.api.remove(t.Context(), all+"/"+gone))
+		must(p.API.MergePatch(t.Context(), all+"/"+gone, obj{"data": obj{"text": "at last"}}))
+		must(nil, p.API.Remove(t.Context(), all+"/"+gone))
 		replaced := fmt.Sprint("replaced-", i)
-		must(nil, p.api.remove(t.Context(), all+"/"+replaced))
-		must(p.api.create(t.Context(), all, cm(replaced, "another")))
+		must(nil, p.API.Remove(t.Context(), all+"/"+replaced))
+		must(p.API.Create(t.Context(), all, cm(replaced, "another")))
 		if i%2 == 0 {
-			must(p.api.mergePatch(t.Context(), all+"/"+replaced, obj{"data": obj{"text": "and changed"}}))
+			must(p.API.MergePatch(t.Context(), all+"/"+replaced, obj{"data": obj{"text": "and changed"}}))
 		}
-		must(p.api.create(t.Context(), all, cm(fmt.Sprint("born-", i), "new")))
+		must(p.API.Create(t.Context(), all, cm(fmt.Sprint("born-", i), "new")))
 		brief := fmt.Sprint("brief-", i)
-		must(p.api.create(t.Context(), all, cm(brief, "not for long")))
-		must(nil, p.api.remove(t.Context(), all+"/"+brief))
+		must(p.API.Create(t.Context(), all, cm(brief, "not for long")))
+		must(nil, p.API.Remove(t.Context(), all+"/"+brief))
 	}
 }

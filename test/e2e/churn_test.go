@@ -10,13 +10,16 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // churnPlane gives a control plane the namespaces of the churners.
-func churnPlane(t *testing.T, p *plane) *plane {
+func churnPlane(t *testing.T, p *world.Plane) *world.Plane {
 	t.Helper()
-	p.newNamespace(t, "churn-a")
-	p.newNamespace(t, "churn-b")
+	p.NewNamespace(t, "churn-a")
+	p.NewNamespace(t, "churn-b")
 	return p
 }
 
@@ -27,11 +30,11 @@ func churnWatch(test string) string { return `  - resources: ["*.` + churnGroupO
 func TestBirth(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	p := churnPlane(t, barePlane(t))
-	bus := startBus(t)
-	a := startAgent(t, p, agentConfig{Bus: bus, Watch: churnWatch("birth")})
-	a.ready(t)
-	s := readStream(t, bus, p.reader())
+	p := churnPlane(t, world.BarePlane(t))
+	bus := world.StartBus(t)
+	a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Watch: churnWatch("birth")})
+	a.Ready(t)
+	s := world.ReadStream(t, bus, p.Reader())
 
 	k := newKind(p, "birth", "apples")
 	for round := range 2 { // And once more under the same name.
@@ -42,28 +45,28 @@ func TestBirth(t *testing.T) {
 		c.rng = rand.New(rand.NewPCG(uint64(round), 42))
 		all := k.collection("churn-a")
 		for _, name := range []string{"short", "long"} {
-			eventually(t, time.Minute, func() error { // It is served a moment later.
-				_, err := p.api.create(t.Context(), all, c.object(name))
+			wait.Eventually(t, time.Minute, func() error { // It is served a moment later.
+				_, err := p.API.Create(t.Context(), all, c.object(name))
 				return err
 			})
 		}
-		if err := p.api.remove(t.Context(), all+"/short"); err != nil {
+		if err := p.API.Remove(t.Context(), all+"/short"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := p.api.mergePatch(t.Context(), all+"/long", obj{"spec": obj{"n": 7}}); err != nil {
+		if _, err := p.API.MergePatch(t.Context(), all+"/long", obj{"spec": obj{"n": 7}}); err != nil {
 			t.Fatal(err)
 		}
 		starts := startsOf(t, s, []*kind{k})
 		v := churnView(starts)
-		s.waitFor(t, expect(p.history.of(k.resource()), v), 30*time.Second)
+		s.WaitFor(t, oracle.Expect(p.History.Of(k.resource()), v), 30*time.Second)
 		if round == 0 {
 			if err := k.undefine(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			p.now(t)
-			s.waitFor(t, expect(p.history.of(k.resource()), v), 30*time.Second)
-			eventually(t, time.Minute, func() error { // It is forgotten.
-				n, err := a.metric(t.Context(), "kubecdc_informer_scopes")
+			p.Now(t)
+			s.WaitFor(t, oracle.Expect(p.History.Of(k.resource()), v), 30*time.Second)
+			wait.Eventually(t, time.Minute, func() error { // It is forgotten.
+				n, err := a.Metric(t.Context(), "kubecdc_informer_scopes")
 				if err == nil && n != 0 {
 					err = fmt.Errorf("%v scopes are observed, where nothing is defined", n)
 				}
@@ -73,13 +76,13 @@ func TestBirth(t *testing.T) {
 	}
 
 	v := churnView(startsOf(t, s, []*kind{k}))
-	v.Until = p.now(t)
-	want := expect(p.history.of(k.resource()), v)
-	s.waitFor(t, want, 30*time.Second)
-	records := s.all()
-	got := s.judge(want, records, v)
-	report(t, p, s, got.Faults)
-	report(t, p, s, s.judgeSnapshots(records))
+	v.Until = p.Now(t)
+	want := oracle.Expect(p.History.Of(k.resource()), v)
+	s.WaitFor(t, want, 30*time.Second)
+	records := s.All()
+	got := s.Judge(want, records, v)
+	world.Report(t, p, s, got.Faults)
+	world.Report(t, p, s, s.JudgeSnapshots(records))
 	if len(got.Gaps) > 0 || got.Inferred > 0 {
 		t.Errorf("%d gaps and %d inferred deltas, where all was seen from birth to end", len(got.Gaps), got.Inferred)
 	}
@@ -94,7 +97,7 @@ func TestBirth(t *testing.T) {
 	if !slices.Equal(ops, one) {
 		t.Errorf("the bus has %q, want %q", ops, one)
 	}
-	if err := a.stop(time.Minute); err != nil {
+	if err := a.Stop(time.Minute); err != nil {
 		t.Errorf("agent: %v", err)
 	}
 }
@@ -106,9 +109,9 @@ func TestChurn(t *testing.T) {
 	t.Parallel()
 	const before, rounds, atOnce = 5, 2, 8
 	resources := size(20, 20, 50)
-	hasty := func(n int) bool { return n%5 == 3 }                                      // Deleted right behind a change.
-	renewed := func(n int) bool { return n%10 == 4 }                                   // Served in another version: as behind a restart, objects may be read again.
-	p := churnPlane(t, startPlane(t, controlplane.Options{NoControllerManager: true})) // It keeps the API server busy.
+	hasty := func(n int) bool { return n%5 == 3 }                                            // Deleted right behind a change.
+	renewed := func(n int) bool { return n%10 == 4 }                                         // Served in another version: as behind a restart, objects may be read again.
+	p := churnPlane(t, world.StartPlane(t, controlplane.Options{NoControllerManager: true})) // It keeps the API server busy.
 	var kinds []*kind
 	for n := range resources {
 		kinds = append(kinds, newKind(p, "many", fmt.Sprintf("things%02d", n)))
@@ -119,16 +122,16 @@ func TestChurn(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := &churner{kind: k, rng: rand.New(rand.NewPCG(1, 42))}
-		eventually(t, time.Minute, func() error {
-			_, err := p.api.create(t.Context(), k.collection("churn-a"), c.object("first"))
+		wait.Eventually(t, time.Minute, func() error {
+			_, err := p.API.Create(t.Context(), k.collection("churn-a"), c.object("first"))
 			return err
 		})
 	}
-	bus := startBus(t)
-	a := startAgent(t, p, agentConfig{Bus: bus, Watch: churnWatch("many")})
-	s := readStream(t, bus, p.reader())
-	s.completed(t, old[0].resource())
-	a.ready(t)
+	bus := world.StartBus(t)
+	a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Watch: churnWatch("many")})
+	s := world.ReadStream(t, bus, p.Reader())
+	s.Completed(t, old[0].resource())
+	a.Ready(t)
 
 	begin := time.Now()
 	g, ctx := errgroup.WithContext(t.Context())
@@ -199,12 +202,12 @@ func TestChurn(t *testing.T) {
 	for _, k := range kinds {
 		names = append(names, k.resource())
 	}
-	until := p.now(t)
-	records, got := s.arrived(t, kinds, func(v view) map[objectKey][]expectation {
-		return expect(p.history.of(names...), v)
+	until := p.Now(t)
+	records, got := arrived(t, s, kinds, func(v oracle.View) map[oracle.ObjectKey][]oracle.Expectation {
+		return oracle.Expect(p.History.Of(names...), v)
 	}, until)
-	report(t, p, s, got.Faults)
-	report(t, p, s, s.judgeSnapshots(records))
+	world.Report(t, p, s, got.Faults)
+	world.Report(t, p, s, s.JudgeSnapshots(records))
 
 	starts := startsOf(t, s, kinds)
 	var late []time.Duration
@@ -215,7 +218,7 @@ func TestChurn(t *testing.T) {
 				continue
 			}
 			// Where it was defined again before its informer had ended, that one may have gone on.
-			born := slices.IndexFunc(starts[k.resource()], func(rec record) bool {
+			born := slices.IndexFunc(starts[k.resource()], func(rec oracle.Record) bool {
 				return rec.Rev >= k.defined[i] && (i+1 == len(k.defined) || rec.Rev < k.defined[i+1])
 			})
 			if born < 0 {
@@ -227,7 +230,7 @@ func TestChurn(t *testing.T) {
 	}
 	for i := range records {
 		n := slices.IndexFunc(kinds, func(k *kind) bool { return k.resource() == records[i].Key.Resource })
-		if records[i].Op == read && n >= before && !renewed(n) {
+		if records[i].Op == oracle.Read && n >= before && !renewed(n) {
 			reads++
 		}
 	}
@@ -253,7 +256,7 @@ func TestChurn(t *testing.T) {
 		if g.Recovered {
 			recovered++
 		}
-		if renewed(n) && g.Reason == selectionChanged && g.Recovered && g.From == g.To {
+		if renewed(n) && g.Reason == oracle.SelectionChanged && g.Recovered && g.From == g.To {
 			causes["another version"]++
 			continue
 		}
@@ -266,11 +269,11 @@ func TestChurn(t *testing.T) {
 	}
 	t.Logf("%d resources defined %d times, changed and deleted for %s, %d revisions of their objects; %d records expected, %d on the bus (%s), %d duplicates; "+
 		"%d gaps (%d recovered, because of %v), %d records inside them, %d inferred; %d of %d births without a gap, %d informers went on",
-		resources, len(late)+kept+before, churned.Round(time.Millisecond), p.history.count(names...), got.Expected, got.Records, countOps(records), got.Duplicates,
+		resources, len(late)+kept+before, churned.Round(time.Millisecond), p.History.Count(names...), got.Expected, got.Records, countOps(records), got.Duplicates,
 		len(got.Gaps), recovered, causes, got.InGaps, got.Inferred, whole, len(late), kept)
 	t.Logf("from established to the first record of the resource: median %s, worst %s",
 		late[len(late)/2].Round(time.Millisecond), late[len(late)-1].Round(time.Millisecond))
-	if err := a.stop(time.Minute); err != nil {
+	if err := a.Stop(time.Minute); err != nil {
 		t.Errorf("agent: %v", err)
 	}
 }

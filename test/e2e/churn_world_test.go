@@ -13,11 +13,11 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-)
 
-// churnGroup is the end of the groups of the resources that come and go: each test has one of its own, so that they can share a
-// control plane. Of their objects apiVersion does not count (digestOf).
-const churnGroup = "churn.e2e.kubecdc.dev"
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
+)
 
 const crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
@@ -26,7 +26,7 @@ const churnPatience = 3 * time.Minute
 
 // kind is one custom resource that comes and goes.
 type kind struct {
-	plane         *plane
+	plane         *world.Plane
 	plural, group string
 	// version is the one that is written to.
 	version atomic.Pointer[string]
@@ -46,14 +46,14 @@ type act struct {
 
 // doing notes an act before it is done.
 func (k *kind) doing(ctx context.Context, what string) error {
-	from, err := k.plane.history.revision(ctx)
+	from, err := k.plane.History.Revision(ctx)
 	k.acts = append(k.acts, act{What: what, From: from})
 	return err
 }
 
 // cause returns the act that explains a gap, "" for none: the last one before the end of the gap. The API server ends watches a while
 // after an act, and twice where it deletes objects before the definition goes. So no act explains more than two gaps.
-func (k *kind) cause(g *record) string {
+func (k *kind) cause(g *oracle.Record) string {
 	for i := len(k.acts) - 1; i >= 0; i-- {
 		a := &k.acts[i]
 		if a.From >= g.To {
@@ -70,13 +70,13 @@ func (k *kind) cause(g *record) string {
 	return ""
 }
 
-func newKind(p *plane, test, plural string) *kind {
+func newKind(p *world.Plane, test, plural string) *kind {
 	k := &kind{plane: p, plural: plural, group: churnGroupOf(test)}
 	k.writes("v1")
 	return k
 }
 
-func churnGroupOf(test string) string { return test + "." + churnGroup }
+func churnGroupOf(test string) string { return test + "." + oracle.ChurnGroup }
 
 func (k *kind) writes(version string) { k.version.Store(&version) }
 
@@ -110,7 +110,7 @@ func (k *kind) define(ctx context.Context) error {
 		},
 	}
 	k.writes("v1")
-	raw, err := k.plane.api.create(ctx, crds, crd)
+	raw, err := k.plane.API.Create(ctx, crds, crd)
 	if err != nil {
 		return fmt.Errorf("define %s: %w", k.plural, err)
 	}
@@ -123,8 +123,8 @@ func (k *kind) define(ctx context.Context) error {
 		return fmt.Errorf("define %s: %w", k.plural, err)
 	}
 	k.defined = append(k.defined, made.Metadata.ResourceVersion)
-	return await(ctx, churnPatience, func() error {
-		raw, err := k.plane.api.get(ctx, crds+"/"+k.resource())
+	return wait.For(ctx, churnPatience, func() error {
+		raw, err := k.plane.API.Get(ctx, crds+"/"+k.resource())
 		if err != nil {
 			return err
 		}
@@ -151,7 +151,7 @@ func (k *kind) change(ctx context.Context, versions ...obj) error {
 	if err := k.doing(ctx, "change"); err != nil {
 		return err
 	}
-	_, err := k.plane.api.mergePatch(ctx, crds+"/"+k.resource(), obj{"spec": obj{"versions": versions}})
+	_, err := k.plane.API.MergePatch(ctx, crds+"/"+k.resource(), obj{"spec": obj{"versions": versions}})
 	if err != nil {
 		return fmt.Errorf("change %s: %w", k.plural, err)
 	}
@@ -160,9 +160,9 @@ func (k *kind) change(ctx context.Context, versions ...obj) error {
 
 // written waits for n more revisions of objects.
 func (k *kind) written(ctx context.Context, n int) error {
-	want := k.plane.history.count(k.resource()) + n
-	return await(ctx, churnPatience, func() error {
-		if have := k.plane.history.count(k.resource()); have < want {
+	want := k.plane.History.Count(k.resource()) + n
+	return wait.For(ctx, churnPatience, func() error {
+		if have := k.plane.History.Count(k.resource()); have < want {
 			return fmt.Errorf("%s has %d revisions of %d", k.plural, have, want)
 		}
 		return nil
@@ -170,14 +170,14 @@ func (k *kind) written(ctx context.Context, n int) error {
 }
 
 // told waits until the bus has what was written last.
-func (k *kind) told(ctx context.Context, s *stream) error {
-	rev, err := k.plane.history.revision(ctx)
+func (k *kind) told(ctx context.Context, s *world.Stream) error {
+	rev, err := k.plane.History.Revision(ctx)
 	if err != nil {
 		return err
 	}
 	seen := 0
-	return await(ctx, churnPatience, func() error {
-		all := s.all()
+	return wait.For(ctx, churnPatience, func() error {
+		all := s.All()
 		for i := range all[seen:] {
 			if rec := &all[seen+i]; rec.Key.Resource == k.resource() && rec.Rev >= rev {
 				return nil
@@ -190,8 +190,8 @@ func (k *kind) told(ctx context.Context, s *stream) error {
 
 // unserved waits until the API server does not know the resource.
 func (k *kind) unserved(ctx context.Context) error {
-	return await(ctx, churnPatience, func() error {
-		if _, err := k.plane.api.get(ctx, k.collection("churn-a")); !apierrors.IsNotFound(err) {
+	return wait.For(ctx, churnPatience, func() error {
+		if _, err := k.plane.API.Get(ctx, k.collection("churn-a")); !apierrors.IsNotFound(err) {
 			return errors.Join(fmt.Errorf("%s is still served", k.plural), err)
 		}
 		return nil
@@ -203,11 +203,11 @@ func (k *kind) undefine(ctx context.Context) error {
 	if err := k.doing(ctx, "undefine"); err != nil {
 		return err
 	}
-	if err := k.plane.api.remove(ctx, crds+"/"+k.resource()); err != nil {
+	if err := k.plane.API.Remove(ctx, crds+"/"+k.resource()); err != nil {
 		return fmt.Errorf("undefine %s: %w", k.plural, err)
 	}
-	return await(ctx, churnPatience, func() error {
-		if _, err := k.plane.api.get(ctx, crds+"/"+k.resource()); !apierrors.IsNotFound(err) {
+	return wait.For(ctx, churnPatience, func() error {
+		if _, err := k.plane.API.Get(ctx, crds+"/"+k.resource()); !apierrors.IsNotFound(err) {
 			return errors.Join(fmt.Errorf("%s is still there", k.plural), err)
 		}
 		return nil
@@ -232,24 +232,24 @@ func (c *churner) object(name string) obj {
 
 // step changes an object, and forgives that there may be no such resource.
 func (c *churner) step(ctx context.Context) error {
-	api, all := c.plane.api, c.collection(c.namespace)
+	api, all := c.plane.API, c.collection(c.namespace)
 	name := fmt.Sprint("o-", c.rng.IntN(6))
 	uri := all + "/" + name
 	var err error
 	switch c.rng.IntN(7) {
 	case 0, 1:
-		_, err = api.create(ctx, all, c.object(name))
+		_, err = api.Create(ctx, all, c.object(name))
 	case 2, 3:
-		_, err = api.mergePatch(ctx, uri, obj{"spec": obj{"n": c.rng.IntN(1000), "more": nil}})
+		_, err = api.MergePatch(ctx, uri, obj{"spec": obj{"n": c.rng.IntN(1000), "more": nil}})
 	case 4:
 		o := c.object(name)
 		delete(o["metadata"].(obj), "labels")
-		_, err = api.apply(ctx, uri, "red", o)
+		_, err = api.Apply(ctx, uri, "red", o)
 	case 5:
-		err = api.remove(ctx, uri)
+		err = api.Remove(ctx, uri)
 	case 6: // It came and went.
-		if _, err = api.create(ctx, all, c.object(name)); err == nil {
-			err = api.remove(ctx, uri)
+		if _, err = api.Create(ctx, all, c.object(name)); err == nil {
+			err = api.Remove(ctx, uri)
 		}
 	}
 	if churnTolerable(err) || ctx.Err() != nil {
@@ -262,7 +262,7 @@ func (c *churner) step(ctx context.Context) error {
 // such a write has taken place or not, etcd tells.
 func churnTolerable(err error) bool {
 	var uerr *url.Error
-	return tolerable(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsForbidden(err) || apierrors.IsServiceUnavailable(err) ||
+	return world.Tolerable(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsForbidden(err) || apierrors.IsServiceUnavailable(err) ||
 		apierrors.IsInternalError(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsInvalid(err) ||
 		errors.As(err, &uerr)
 }
@@ -303,7 +303,7 @@ func (k *kind) write(ctx context.Context, n int, pace time.Duration) (stop func(
 }
 
 // startsOf waits until the bus has the start of a snapshot of each kind, and returns all that there are, by resource, in order.
-func startsOf(t *testing.T, s *stream, kinds []*kind) map[string][]record {
+func startsOf(t *testing.T, s *world.Stream, kinds []*kind) map[string][]oracle.Record {
 	t.Helper()
 	var resources []string
 	for _, k := range kinds {
@@ -313,14 +313,14 @@ func startsOf(t *testing.T, s *stream, kinds []*kind) map[string][]record {
 }
 
 // startsOfResources is startsOf for resources by name.
-func startsOfResources(t *testing.T, s *stream, resources ...string) map[string][]record {
+func startsOfResources(t *testing.T, s *world.Stream, resources ...string) map[string][]oracle.Record {
 	t.Helper()
-	var out map[string][]record
-	eventually(t, time.Minute, func() error {
-		out = map[string][]record{}
+	var out map[string][]oracle.Record
+	wait.Eventually(t, time.Minute, func() error {
+		out = map[string][]oracle.Record{}
 		seen := map[string]bool{}
-		for _, rec := range s.all() {
-			if rec.Stream == snapshotStarted && !seen[rec.ID] {
+		for _, rec := range s.All() {
+			if rec.Stream == oracle.SnapshotStarted && !seen[rec.ID] {
 				seen[rec.ID] = true
 				out[rec.Scope.Resource] = append(out[rec.Scope.Resource], rec)
 			}
@@ -336,34 +336,34 @@ func startsOfResources(t *testing.T, s *stream, resources ...string) map[string]
 }
 
 // churnView is what an agent sees whose scopes began with these snapshots.
-func churnView(starts map[string][]record) view {
-	of := func(key objectKey) (out []snapshot) {
+func churnView(starts map[string][]oracle.Record) oracle.View {
+	of := func(key oracle.ObjectKey) (out []oracle.Snapshot) {
 		for _, rec := range starts[key.Resource] {
-			out = append(out, snapshot{ID: rec.Snapshot, Rev: rec.Rev})
+			out = append(out, oracle.Snapshot{ID: rec.Snapshot, Rev: rec.Rev})
 		}
 		return out
 	}
-	return view{
-		Snapshot: func(key objectKey) (snapshot, bool) {
+	return oracle.View{
+		Snapshot: func(key oracle.ObjectKey) (oracle.Snapshot, bool) {
 			all := of(key)
 			if len(all) == 0 {
-				return snapshot{}, false
+				return oracle.Snapshot{}, false
 			}
 			return all[0], true
 		},
-		Later: func(key objectKey) []snapshot { return of(key)[1:] },
+		Later: func(key oracle.ObjectKey) []oracle.Snapshot { return of(key)[1:] },
 	}
 }
 
 // arrived waits until the bus has all that is to come, but for what a gap accounts for: such a record never comes, and the progress of
 // fifty scopes never ceases to. It returns the records and what the oracle says of them.
-func (s *stream) arrived(t *testing.T, kinds []*kind, want func(view) map[objectKey][]expectation, until uint64) (records []record, got verdict) {
+func arrived(t *testing.T, s *world.Stream, kinds []*kind, want func(oracle.View) map[oracle.ObjectKey][]oracle.Expectation, until uint64) (records []oracle.Record, got oracle.Verdict) {
 	t.Helper()
 	look := func() error {
 		v := churnView(startsOf(t, s, kinds)) // One may have come since.
 		v.Until = until
-		records = s.all()
-		got = s.judge(want(v), records, v)
+		records = s.All()
+		got = s.Judge(want(v), records, v)
 		for _, f := range got.Faults {
 			if f.Kind == "missing" || f.Kind == "final state" {
 				return fmt.Errorf("%v", f)

@@ -5,20 +5,22 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // TestTruthCluster has the leader of a JetStream of three nodes step down again and again.
 func TestTruthCluster(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	b := startBusCluster(t)
-	conn := b.connect(t)
+	b := world.StartBusCluster(t)
+	conn := b.Connect(t)
 	var steps atomic.Int64
 	run := &busTruth{
 		To: b, Namespace: "truth-cluster", Revisions: revisions(6_000),
-		Trouble: func(ctx context.Context) error { return stepDown(ctx, conn, 400*time.Millisecond, &steps) },
+		Trouble: func(ctx context.Context) error { return world.StepDown(ctx, conn, 400*time.Millisecond, &steps) },
 	}
-	run.run(t, sharedPlane(t))
+	run.run(t, world.SharedPlane(t))
 	if steps.Load() == 0 {
 		t.Error("no leader has stepped down")
 	}

@@ -1,48 +1,32 @@
-// Package e2e proves the agent from the outside: a real API server with a real etcd beneath it, a real bus, and the agent as
-// a process of its own that knows nothing of the tests. It has no code besides its tests.
+// Package e2e tests the agent from the outside: a real API server with a real etcd, a real bus, and the agent as a child
+// process. It has no code besides its tests.
 //
-// # The oracle
+// test/oracle derives the expected records from etcd's history and judges those on the bus. test/world runs the parts. Tests
+// of this package share a control plane unless they need other options; therefore they are one package, since go test runs
+// each package in a process of its own.
 //
-// etcd's own history is the truth. A watch on etcd from its first revision (history) gives every version of every
-// object; from it and from what the agent was told to observe (view) follows, one by one, which records have to be on
-// the bus (expectation). The verdict compares these with the records that are there. What the API server serves at a
-// revision is etcd's value plus the resourceVersion; TestTruth does not take that for granted but proves it with a stock
-// watch beside the agent (served).
+// # The truth
 //
-// # Buses
-//
-// A destination is a bus, and how it is read by a client that is not the agent's: JetStream, alone or as a cluster of three
-// (nats.go), Kafka (kafka-go, partition by partition) and an HTTP receiver (the CloudEvents SDK). Where a bus keeps order
-// only within several lanes, as Kafka does in partitions, each lane is judged like a stream of its own, against what is wanted
-// of the objects that belong there; nothing is asked of the order between lanes, but each has to have all stream events
-// (lanes). What is too large for the bus is fetched by its reference and judged as a whole; what is in the dead letters is
-// missing on the bus, and just that may be, if a gap event says so (letter).
+// What the API server serves at a revision is etcd's value plus the resourceVersion. TestTruth proves that with a stock watch
+// beside the agent (world.Served).
 //
 // # Selections
 //
-// TestSelection draws configurations (picked), each with rules in order per object, filters, redaction and what is stripped. Two
-// things are written of each selector, expression and path: the text for the agent, and what it means, in Go, over etcd's values as
-// encoding/json decodes them (choose). Nothing of the agent's code takes part. The records have to be just those, with the
-// contents and the counts of what was withheld. TestPlantedSecrets looks for values, and parts of them, in everything that leaves
-// an agent (haystack).
+// TestSelection draws configurations from a seed (test/oracle/selection) and compares the records, their contents and the
+// counts of withheld events with what the rules say. TestPlantedSecrets searches for values, and parts of them, in everything
+// that leaves an agent.
 //
 // # Faults
 //
-// TestFaults does one bad thing after the other to an agent and to those it talks to, as drawn from a seed (allFaults), over
-// proxies that stand wherever two of them talk (stage). Over several lives of an agent the truth is the same, except that
-// snapshots come in again (livesView) and that gap events say what could not be read: judge excuses what they cover, and
-// judgeLives sees to it that nothing is called lost without a reason.
+// TestFaults draws faults from a seed (allFaults) and injects them one by one into the agent and the processes that it talks
+// to, through proxies (world.Stage). The expected records are the same over several lives of an agent, except that snapshots
+// repeat and that gap events report what was lost; each of these needs a cause (oracle.JudgeLives).
 //
 // # Upgrades
 //
-// TestUpgrade runs the agent of an earlier commit (agentBefore), that of this tree and the earlier one again on one checkpoint. The first
-// run builds the earlier one and keeps it in the user's cache directory. Configurations of these tests use only keys that both know.
-//
-// # Goroutines and processes
-//
-// A plane runs its control plane's processes and one goroutine that reads etcd's history, an agent is a process and the
-// goroutines that read its output, a stream reader is one goroutine. All end with the test that started them; the
-// control plane that tests share ends with TestMain. Processes are ended by the handle they were started with.
+// TestUpgrade runs the agent of an earlier commit (agentBefore), that of this tree and the earlier one again on one
+// checkpoint. The first run builds the earlier agent and keeps it in the user's cache directory. Configurations of these tests
+// use only keys that both know.
 //
 // # Tiers and sizes
 //

@@ -8,6 +8,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // TestLeaderPausedBriefly stops a leader for less than its Lease lasts, also so long that it may not write any more before it
@@ -15,13 +18,13 @@ import (
 func TestLeaderPausedBriefly(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	e := newElection(t, sharedPlane(t), "failover-brief")
+	e := newElection(t, world.SharedPlane(t), "failover-brief")
 	e.timing = ", leaseDuration: 20s, renewDeadline: 3s, retryPeriod: 1s"
 	e.begin(t, 2)
 	leader := e.leader(t)
 	for _, d := range []time.Duration{500 * time.Millisecond, 2 * time.Second, 5 * time.Second} {
 		leader.freeze(t)
-		pass(t.Context(), d)
+		world.Pass(t.Context(), d)
 		leader.thaw(t)
 		e.told(t)
 		e.leader(t)
@@ -30,8 +33,8 @@ func TestLeaderPausedBriefly(t *testing.T) {
 	if len(terms) != 1 || told.Duplicates != 0 {
 		t.Errorf("%d leaders and %d duplicates, want one and none", len(terms), told.Duplicates)
 	}
-	if leader.ended() {
-		t.Errorf("the leader has ended: %v", leader.err)
+	if leader.Ended() {
+		t.Errorf("the leader has ended: %v", leader.Err)
 	}
 	told.tell(t)
 }
@@ -43,7 +46,7 @@ func TestLeaderSurvivesAPIServers(t *testing.T) {
 	slow(t)
 	notRacing(t)
 	t.Parallel()
-	p := startPlane(t, controlplane.Options{NoControllerManager: true})
+	p := world.StartPlane(t, controlplane.Options{NoControllerManager: true})
 	elections := make([]*election, 2) // Of one agent and of two, which lose the API server at the same moments.
 	first := make([]*candidate, 2)
 	for i := range elections {
@@ -52,18 +55,18 @@ func TestLeaderSurvivesAPIServers(t *testing.T) {
 		first[i] = elections[i].leader(t)
 	}
 	for _, away := range []time.Duration{3 * time.Second, 15 * time.Second} {
-		elections[0].pause(t, time.Second, 2*time.Second)
+		elections[0].Pause(t, time.Second, 2*time.Second)
 		gone := time.Now()
 		p.StopAPIServer(0)
-		pass(t.Context(), away)
+		world.Pass(t.Context(), away)
 		if err := p.StartAPIServer(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
 		// It may have gone again while somebody looked for what had happened meanwhile.
-		lost := loss{Rev: p.now(t), Final: true}
+		lost := oracle.Loss{Rev: p.Now(t), Final: true}
 		for i, e := range elections {
 			e.away = max(e.away, time.Since(gone))
-			e.losses = append(e.losses, lost)
+			e.Losses = append(e.Losses, lost)
 			e.led(t, i+1)
 			e.told(t)
 		}
@@ -71,8 +74,8 @@ func TestLeaderSurvivesAPIServers(t *testing.T) {
 	for i, e := range elections {
 		t.Run(fmt.Sprint("agents ", i+1), func(t *testing.T) {
 			told, terms := e.judgeTerms(t, fmt.Sprint("API server away, agents: ", i+1))
-			if i == 0 && (len(terms) != 1 || first[i].ended()) {
-				t.Errorf("%d leaders, the first has ended %t; want the one, and that it goes on", len(terms), first[i].ended())
+			if i == 0 && (len(terms) != 1 || first[i].Ended()) {
+				t.Errorf("%d leaders, the first has ended %t; want the one, and that it goes on", len(terms), first[i].Ended())
 			}
 			if told.Duplicates != 0 && len(terms) == 1 {
 				t.Errorf("%d duplicates of the one leader", told.Duplicates)
@@ -86,14 +89,14 @@ func TestLeaderSurvivesAPIServers(t *testing.T) {
 // again.
 func (e *election) led(t testing.TB, n int) {
 	t.Helper()
-	eventually(t, time.Minute, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		leading, standing := 0, 0
 		for _, c := range e.agents {
-			if c.ended() {
+			if c.Ended() {
 				if n == 1 {
-					t.Fatalf("the only agent has ended: %v", c.err)
+					t.Fatalf("the only agent has ended: %v", c.Err)
 				}
-				c.again(t)
+				c.Again(t)
 			}
 			if leads, err := c.leads(t.Context()); err == nil && leads {
 				leading++
@@ -114,22 +117,22 @@ func (e *election) led(t testing.TB, n int) {
 func TestLeaseDeleted(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	e := newElection(t, sharedPlane(t), "failover-deleted")
+	e := newElection(t, world.SharedPlane(t), "failover-deleted")
 	e.begin(t, 2)
 	next := func() {
 		t.Helper()
 		leader, epoch := e.leader(t), e.epoch()
-		leader.crash()
+		leader.Crash()
 		e.after(t, epoch)
-		leader.again(t)
+		leader.Again(t)
 		e.standsBy(t, leader)
 	}
 	next()
 	next()
 	before := e.epoch()
 	e.unlease(t)
-	eventually(t, time.Minute, func() error {
-		_, err := e.plane.api.get(t.Context(), e.lease())
+	wait.Eventually(t, time.Minute, func() error {
+		_, err := e.Plane.API.Get(t.Context(), e.lease())
 		if err != nil && !apierrors.IsNotFound(err) {
 			t.Fatal(err)
 		}
@@ -141,10 +144,10 @@ func TestLeaseDeleted(t *testing.T) {
 	next()
 
 	leader, epoch := e.leader(t), e.epoch()
-	leader.crash()
+	leader.Crash()
 	e.unlease(t)
 	e.after(t, epoch)
-	leader.again(t)
+	leader.Again(t)
 	e.standsBy(t, leader)
 
 	told, terms := e.judgeTerms(t, "Lease deleted")
@@ -159,19 +162,19 @@ func TestLeaseDeleted(t *testing.T) {
 func TestStandbyAway(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	e := newElection(t, sharedPlane(t), "failover-away")
+	e := newElection(t, world.SharedPlane(t), "failover-away")
 	e.begin(t, 2)
 	leader, other := e.agents[0], e.agents[1]
 	other.api.Refuse(true)
 	other.api.Cut()
 	e.told(t)
-	if other.ended() {
-		t.Errorf("the standby has ended: %v", other.err)
+	if other.Ended() {
+		t.Errorf("the standby has ended: %v", other.Err)
 	}
 	if leads, err := leader.leads(t.Context()); err != nil || !leads {
 		t.Errorf("the leader leads %t: %v", leads, err)
 	}
-	pass(t.Context(), 7*time.Second) // More than the Lease lasts without being seen.
+	world.Pass(t.Context(), 7*time.Second) // More than the Lease lasts without being seen.
 	if leads, err := other.leads(t.Context()); err != nil || leads {
 		t.Errorf("a standby that has not seen the Lease for longer than it lasts leads %t: %v", leads, err)
 	}

@@ -7,6 +7,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // leaderFault is something that takes the lead from an agent.
@@ -21,9 +24,9 @@ func leaderFaults() []leaderFault {
 	return []leaderFault{
 		{
 			name:  "killed",
-			begin: func(_ testing.TB, _ *election, leader *candidate) { leader.crash() },
+			begin: func(_ testing.TB, _ *election, leader *candidate) { leader.Crash() },
 			end: func(t testing.TB, e *election, was *candidate) {
-				was.again(t)
+				was.Again(t)
 				e.standsBy(t, was)
 			},
 		},
@@ -33,7 +36,7 @@ func leaderFaults() []leaderFault {
 			begin: func(t testing.TB, e *election, leader *candidate) {
 				epoch := e.epoch()
 				leader.freeze(t)
-				e.late[epoch] = e.now(t)
+				e.late[epoch] = e.Now(t)
 			},
 			end: func(t testing.TB, e *election, was *candidate) {
 				was.thaw(t)
@@ -44,7 +47,7 @@ func leaderFaults() []leaderFault {
 			// From the API server alone, in turns: nothing is answered, or all is refused. The bus is there.
 			name: "partitioned",
 			begin: func(_ testing.TB, e *election, leader *candidate) {
-				if e.rng.IntN(2) == 0 {
+				if e.RNG.IntN(2) == 0 {
 					leader.api.Refuse(true)
 					leader.api.Cut()
 				} else {
@@ -52,7 +55,7 @@ func leaderFaults() []leaderFault {
 				}
 			},
 			end: func(t testing.TB, e *election, was *candidate) {
-				if e.rng.IntN(2) == 0 { // What was held is lost. Else it comes now, much too late.
+				if e.RNG.IntN(2) == 0 { // What was held is lost. Else it comes now, much too late.
 					was.api.Cut()
 				}
 				was.api.Refuse(false)
@@ -65,7 +68,7 @@ func leaderFaults() []leaderFault {
 			name: "backlogged",
 			begin: func(t testing.TB, e *election, leader *candidate) {
 				e.fill(t)
-				pass(t.Context(), time.Second)
+				world.Pass(t.Context(), time.Second)
 				leader.api.Hold(true)
 				e.leaderBut(t, leader)
 				e.drain(t)
@@ -98,7 +101,7 @@ func (c *candidate) thaw(t testing.TB) { c.signal(t, syscall.SIGCONT) }
 
 func (c *candidate) signal(t testing.TB, s syscall.Signal) {
 	t.Helper()
-	if err := c.cmd.Process.Signal(s); err != nil {
+	if err := c.Cmd.Process.Signal(s); err != nil {
 		t.Fatalf("%s to the agent: %v", s, err)
 	}
 }
@@ -135,18 +138,18 @@ func (f *failoverTold) String() string {
 const tooLong = 20 * time.Second
 
 // judgeTerms ends the writers, and judges all that is on the bus and what was remembered.
-func (e *election) judgeTerms(t testing.TB, what string) (failoverTold, []term) {
+func (e *election) judgeTerms(t testing.TB, what string) (failoverTold, []oracle.Term) {
 	t.Helper()
 	e.stop()
-	resources, selected := []string{"configmaps"}, []string{widgets}
-	got, faults := e.conclude(t, 40*time.Second, nil, resources, selected)
-	records := e.stream.all()
-	terms, more := judgeEpochs(records, e.late)
+	resources, selected := []string{"configmaps"}, []string{oracle.Widgets}
+	got, faults := e.Conclude(t, 40*time.Second, nil, resources, selected)
+	records := e.Stream.All()
+	terms, more := oracle.JudgeEpochs(records, e.late)
 	faults = slices.Concat(faults, more, e.judgeCheckpoints(t, terms))
-	report(t, e.plane, e.stream, faults)
-	e.tellStory(t, faults, resources, selected)
-	if len(e.losses) == 0 {
-		got.noGaps(t)
+	world.Report(t, e.Plane, e.Stream, faults)
+	e.TellStory(t, faults, resources, selected)
+	if len(e.Losses) == 0 {
+		got.NoGaps(t)
 		for scope, n := range snapshotCounts(records) {
 			if n != 1 {
 				t.Errorf("%d snapshots of %s, want one: history was there", n, scope)
@@ -158,7 +161,7 @@ func (e *election) judgeTerms(t testing.TB, what string) (failoverTold, []term) 
 		Fault: what, Leaders: len(terms), Expected: got.Expected, Records: got.Records, Duplicates: got.Duplicates, InGaps: got.InGaps,
 		Wrong: make(map[string]int),
 	}
-	for key, versions := range e.history.of(append(resources, selected...)...) {
+	for key, versions := range e.History.Of(append(resources, selected...)...) {
 		if key.Namespace == e.namespace {
 			told.Revisions += len(versions)
 		}
@@ -170,7 +173,7 @@ func (e *election) judgeTerms(t testing.TB, what string) (failoverTold, []term) 
 	for _, term := range terms {
 		told.Late += term.Late
 	}
-	if list := silences(terms); len(list) > 0 {
+	if list := oracle.Silences(terms); len(list) > 0 {
 		slices.Sort(list)
 		told.Least, told.Median, told.Worst = list[0].Seconds(), list[len(list)/2].Seconds(), list[len(list)-1].Seconds()
 		if worst := list[len(list)-1]; worst > tooLong+e.away {
@@ -181,9 +184,9 @@ func (e *election) judgeTerms(t testing.TB, what string) (failoverTold, []term) 
 }
 
 // snapshotCounts is how many snapshots were begun of each scope.
-func snapshotCounts(records []record) map[string]int {
+func snapshotCounts(records []oracle.Record) map[string]int {
 	counts := make(map[string]int)
-	for _, b := range snapshotsOf(records, 0) {
+	for _, b := range oracle.SnapshotsOf(records, 0) {
 		counts[b.Text]++
 	}
 	return counts
@@ -207,8 +210,8 @@ func (f *failoverTold) tell(t testing.TB) {
 //	FAILOVERS=20 go test -v -run TestFailover -parallel 1 ./e2e
 func TestFailover(t *testing.T) {
 	t.Parallel()
-	rounds := int(number(t, "FAILOVERS", size[uint64](1, 2, 2)))
-	p := sharedPlane(t)
+	rounds := int(world.EnvUint(t, "FAILOVERS", size[uint64](1, 2, 2)))
+	p := world.SharedPlane(t)
 	for _, f := range leaderFaults() {
 		t.Run(f.name, func(t *testing.T) {
 			if f.name != "killed" {
@@ -220,13 +223,13 @@ func TestFailover(t *testing.T) {
 			for i := range rounds {
 				leader := e.leader(t)
 				e.remembered(t)
-				e.pause(t, 0, 3*time.Second)
+				e.Pause(t, 0, 3*time.Second)
 				epoch := e.epoch()
 				at := time.Now()
 				f.begin(t, e, leader)
 				e.after(t, epoch)
 				t.Logf("round %d of %d: another leads %s after the fault", i+1, rounds, time.Since(at).Round(10*time.Millisecond))
-				e.pause(t, 0, time.Second) // The next one is at work.
+				e.Pause(t, 0, time.Second) // The next one is at work.
 				f.end(t, e, leader)
 			}
 			told, _ := e.judgeTerms(t, f.name)
@@ -243,12 +246,12 @@ func TestFailover(t *testing.T) {
 func TestFailoverOfThree(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	e := newElection(t, sharedPlane(t), "failover-three")
+	e := newElection(t, world.SharedPlane(t), "failover-three")
 	e.unlease(t) // As before the first start of all.
 	e.begin(t, 3)
 	for range 2 {
 		epoch := e.epoch()
-		e.leader(t).crash()
+		e.leader(t).Crash()
 		e.after(t, epoch)
 	}
 	e.leader(t)

@@ -14,36 +14,39 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kubecdc/kubecdc/test/oracle"
 	"github.com/kubecdc/kubecdc/test/proxy"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // shortWindow is the least duplicate window that a stream can have: it takes copies that the default would hide.
 const shortWindow = 100 * time.Millisecond
 
 // candidBus is a bus that shows copies.
-type candidBus struct{ *bus }
+type candidBus struct{ *world.Bus }
 
-func (b candidBus) config() string {
+func (b candidBus) Config() string {
 	return fmt.Sprintf("nats: {url: %q, stream: {create: true, duplicateWindow: %s}}", b.URL, shortWindow)
 }
 
 // election is agents of which one leads, with one Lease, one checkpoint and one bus, and writers.
 type election struct {
-	*stage
+	*world.Stage
 	namespace string // Of what is written and captured.
 	own       string // Of the Lease and the checkpoint.
 	timing    string // More of leaderElection, YAML as in a flow mapping. "" are the default's timings.
 	binary    string // Of the agents that join. "" is that of this tree.
 	agents    []*candidate
-	late      map[uint64]uint64 // What records may come late, for judgeEpochs.
-	writers   *steadyWriters
+	late      map[uint64]uint64 // What records may come late, for JudgeEpochs.
+	writers   *world.SteadyWriters
 	stop      func()        // Ends the writers.
 	away      time.Duration // For how long the API server was, at most: nobody can publish what it does not tell.
 }
 
 // candidate is an agent that may lead.
 type candidate struct {
-	*agent
+	*world.Agent
 	api  *proxy.Proxy // Between it and the API server.
 	heal func()       // Takes back what refuse did.
 }
@@ -54,26 +57,26 @@ const (
 )
 
 // newElection makes the namespaces, with some objects, and the bus. Nobody stands yet.
-func newElection(t testing.TB, p *plane, name string) *election {
+func newElection(t testing.TB, p *world.Plane, name string) *election {
 	t.Helper()
 	e := &election{
-		stage:     &stage{plane: p, rng: luck(), bus: startBusProcess(t), window: shortWindow},
-		namespace: name, own: name + "-own", writers: &steadyWriters{every: 40 * time.Millisecond, apis: []*api{p.api}},
+		Stage:     &world.Stage{Plane: p, RNG: world.Luck(), Bus: world.StartBusProcess(t), Window: shortWindow},
+		namespace: name, own: name + "-own", writers: &world.SteadyWriters{Every: 40 * time.Millisecond, APIs: []*world.API{p.API}},
 		late: make(map[uint64]uint64),
 	}
-	e.newNamespace(t, e.namespace)
-	e.newNamespace(t, e.own)
-	e.makeMany(t, e.namespace, "still", 300)
+	e.NewNamespace(t, e.namespace)
+	e.NewNamespace(t, e.own)
+	e.MakeMany(t, e.namespace, "still", 300)
 	// As one who has given it back leaves it. Where there is none, the first agent waits for as long as a Lease lasts.
 	free := obj{
-		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta(leaseName), "spec": obj{"holderIdentity": "", "leaseDurationSeconds": 1},
+		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": world.Meta(leaseName), "spec": obj{"holderIdentity": "", "leaseDurationSeconds": 1},
 	}
-	if _, err := p.api.create(t.Context(), collection("leases.coordination.k8s.io", e.own), free); err != nil {
+	if _, err := p.API.Create(t.Context(), world.Collection("leases.coordination.k8s.io", e.own), free); err != nil {
 		t.Fatal(err)
 	}
-	r := p.reader()
+	r := p.Reader()
 	r.Elected = true
-	e.stream = readStream(t, e.bus, r)
+	e.Stream = world.ReadStream(t, e.Bus, r)
 	return e
 }
 
@@ -87,20 +90,20 @@ func (e *election) watch() string {
     labelSelector: team=payments
   - resources: [leases.coordination.k8s.io]
     namespaces: [%[3]s]
-`, e.namespace, widgets, e.own)
+`, e.namespace, oracle.Widgets, e.own)
 }
 
 // join starts an agent that stands for election.
 func (e *election) join(t testing.TB) *candidate {
 	t.Helper()
-	c := &candidate{api: runProxy(t, hostPort(e.APIServerURL(0)))}
-	c.agent = startAgent(t, e.plane, agentConfig{
-		Watch: e.watch(), Bus: candidBus{e.bus}, Kubeconfig: kubeconfigVia(t, e.plane, c.api), Binary: e.binary,
+	c := &candidate{api: world.RunProxy(t, world.HostPort(e.APIServerURL(0)))}
+	c.Agent = world.StartAgent(t, e.Plane, world.AgentConfig{
+		Watch: e.watch(), Bus: candidBus{e.Bus}, Kubeconfig: world.KubeconfigVia(t, e.Plane, c.api), Binary: e.binary,
 		Checkpoint: fmt.Sprintf("{configMap: {namespace: %s, name: %s}}", e.own, checkpointName),
 		Extra:      fmt.Sprintf("leaderElection: {enabled: true, lease: %s, namespace: %s%s}", leaseName, e.own, e.timing),
 	})
 	t.Cleanup(func() { // Before it is asked to end.
-		_ = c.cmd.Process.Signal(syscall.SIGCONT) // Fails only if it has ended.
+		_ = c.Cmd.Process.Signal(syscall.SIGCONT) // Fails only if it has ended.
 		c.api.Refuse(false)
 		c.api.Hold(false)
 	})
@@ -111,11 +114,17 @@ func (e *election) join(t testing.TB) *candidate {
 // write has writers change objects until stop is called.
 func (e *election) write(t testing.TB) {
 	t.Helper()
-	e.stop = e.writers.run(t,
-		func(ws *writers) func(context.Context) error { return ws.writer("cm", e.namespace, 25).configMaps },
-		func(ws *writers) func(context.Context) error { return ws.writer("other", e.namespace, 25).configMaps },
-		func(ws *writers) func(context.Context) error { return ws.writer("third", e.namespace, 25).configMaps },
-		func(ws *writers) func(context.Context) error { return ws.writer("w", e.namespace, 25).labelled },
+	e.stop = e.writers.Run(t,
+		func(ws *world.Writers) func(context.Context) error {
+			return ws.Writer("cm", e.namespace, 25).ConfigMaps
+		},
+		func(ws *world.Writers) func(context.Context) error {
+			return ws.Writer("other", e.namespace, 25).ConfigMaps
+		},
+		func(ws *world.Writers) func(context.Context) error {
+			return ws.Writer("third", e.namespace, 25).ConfigMaps
+		},
+		func(ws *world.Writers) func(context.Context) error { return ws.Writer("w", e.namespace, 25).Labelled },
 	)
 }
 
@@ -124,7 +133,7 @@ func (e *election) begin(t testing.TB, n int) {
 	t.Helper()
 	e.join(t)
 	e.leader(t)
-	e.stream.completed(t, "configmaps", widgets, "leases.coordination.k8s.io")
+	e.Stream.Completed(t, "configmaps", oracle.Widgets, "leases.coordination.k8s.io")
 	e.write(t)
 	for range n - 1 {
 		e.standsBy(t, e.join(t))
@@ -133,13 +142,13 @@ func (e *election) begin(t testing.TB, n int) {
 
 // leads tells if the agent says that it leads.
 func (c *candidate) leads(ctx context.Context) (bool, error) {
-	value, err := c.metric(ctx, "kubecdc_leader")
+	value, err := c.Metric(ctx, "kubecdc_leader")
 	return value == 1, err
 }
 
 // standby is nil if the agent says that it stands by, and is ready.
 func (c *candidate) standby(ctx context.Context) error {
-	text, err := c.get(ctx, "/readyz")
+	text, err := c.Get(ctx, "/readyz")
 	if err == nil && !strings.Contains(text, "[+] leader: standby") {
 		err = fmt.Errorf("it does not stand by: %s", text)
 	}
@@ -149,12 +158,12 @@ func (c *candidate) standby(ctx context.Context) error {
 // leader waits until one of the agents leads, and no other says so.
 func (e *election) leader(t testing.TB) (leader *candidate) {
 	t.Helper()
-	eventually(t, time.Minute, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		leader = nil
 		for i, c := range e.agents {
-			if c.ended() {
-				if !c.killed {
-					return fmt.Errorf("agent %d has ended: %w", i, c.err)
+			if c.Ended() {
+				if !c.Killed {
+					return fmt.Errorf("agent %d has ended: %w", i, c.Err)
 				}
 				continue
 			}
@@ -177,9 +186,9 @@ func (e *election) leader(t testing.TB) (leader *candidate) {
 
 func (e *election) standsBy(t testing.TB, c *candidate) {
 	t.Helper()
-	eventually(t, time.Minute, func() error {
-		if c.ended() {
-			t.Fatalf("it has ended, and is to stand by: %v", c.err)
+	wait.Eventually(t, time.Minute, func() error {
+		if c.Ended() {
+			t.Fatalf("it has ended, and is to stand by: %v", c.Err)
 		}
 		return c.standby(t.Context())
 	})
@@ -189,19 +198,19 @@ func (e *election) standsBy(t testing.TB, c *candidate) {
 // again, as a kubelet would.
 func (e *election) deposed(t testing.TB, c *candidate) {
 	t.Helper()
-	err := c.wait(time.Minute)
+	err := c.Wait(time.Minute)
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		t.Fatalf("the leader that was deposed: %v, want exit code 1", err)
 	}
-	c.again(t)
+	c.Again(t)
 	e.standsBy(t, c)
 }
 
 // leaderBut waits until another agent leads.
 func (e *election) leaderBut(t testing.TB, was *candidate) {
 	t.Helper()
-	eventually(t, time.Minute, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		for _, c := range e.agents {
 			if c == was {
 				continue
@@ -229,13 +238,13 @@ func (e *election) drain(t testing.TB) {
 
 func (e *election) bound(t testing.TB, change func(*jetstream.StreamInfo)) {
 	t.Helper()
-	s, err := e.stream.js.Stream(t.Context(), streamName)
+	s, err := e.Stream.JS.Stream(t.Context(), world.StreamName)
 	if err != nil {
 		t.Fatal(err)
 	}
 	info := s.CachedInfo()
 	change(info)
-	if _, err := e.stream.js.UpdateStream(t.Context(), info.Config); err != nil {
+	if _, err := e.Stream.JS.UpdateStream(t.Context(), info.Config); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -243,7 +252,7 @@ func (e *election) bound(t testing.TB, change func(*jetstream.StreamInfo)) {
 // epoch is the latest on the bus.
 func (e *election) epoch() uint64 {
 	var latest uint64
-	for _, rec := range e.stream.all() {
+	for _, rec := range e.Stream.All() {
 		latest = max(latest, rec.Epoch)
 	}
 	return latest
@@ -252,7 +261,7 @@ func (e *election) epoch() uint64 {
 // after waits for a record of an epoch later than this one.
 func (e *election) after(t testing.TB, epoch uint64) {
 	t.Helper()
-	eventually(t, time.Minute, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		if now := e.epoch(); now <= epoch {
 			return fmt.Errorf("the bus has no record of an epoch later than %d", epoch)
 		}
@@ -263,9 +272,9 @@ func (e *election) after(t testing.TB, epoch uint64) {
 // told waits until something is on the bus that was written after the call, while writers write.
 func (e *election) told(t testing.TB) {
 	t.Helper()
-	rev := e.now(t)
-	eventually(t, time.Minute, func() error {
-		for _, rec := range slices.Backward(e.stream.all()) {
+	rev := e.Now(t)
+	wait.Eventually(t, time.Minute, func() error {
+		for _, rec := range slices.Backward(e.Stream.All()) {
 			if rec.Stream == "" && rec.Rev > rev {
 				return nil
 			}
@@ -278,10 +287,10 @@ func (e *election) told(t testing.TB) {
 // the one before it told, and moved nothing on: some of those in a row, and the history that they need is gone.
 func (e *election) remembered(t testing.TB) {
 	t.Helper()
-	key := objectKey{Resource: "configmaps", Namespace: e.own, Name: checkpointName}
-	before := e.history.ofObject(key)
-	eventually(t, time.Minute, func() error {
-		if e.history.ofObject(key) == before {
+	key := oracle.ObjectKey{Resource: "configmaps", Namespace: e.own, Name: checkpointName}
+	before := e.History.OfObject(key)
+	wait.Eventually(t, time.Minute, func() error {
+		if e.History.OfObject(key) == before {
 			return errors.New("the checkpoint is not saved")
 		}
 		return nil
@@ -290,13 +299,13 @@ func (e *election) remembered(t testing.TB) {
 
 // lease is where the Lease is.
 func (e *election) lease() string {
-	return collection("leases.coordination.k8s.io", e.own) + "/" + leaseName
+	return world.Collection("leases.coordination.k8s.io", e.own) + "/" + leaseName
 }
 
 // unlease deletes the Lease, as somebody who knows no better.
 func (e *election) unlease(t testing.TB) {
 	t.Helper()
-	if err := e.plane.api.remove(t.Context(), e.lease()); err != nil {
+	if err := e.Plane.API.Remove(t.Context(), e.lease()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -304,7 +313,7 @@ func (e *election) unlease(t testing.TB) {
 // holder is who has the Lease, as it says.
 func (e *election) holder(t testing.TB) string {
 	t.Helper()
-	raw, err := e.plane.api.get(t.Context(), e.lease())
+	raw, err := e.Plane.API.Get(t.Context(), e.lease())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,13 +336,13 @@ func (e *election) refuse(t testing.TB, holder string) (heal func()) {
 	name := e.own + ".kubecdc.dev"
 	heal = func() {
 		ctx := context.WithoutCancel(t.Context())
-		if err := errors.Join(e.plane.api.remove(ctx, bindings+"/"+name), e.plane.api.remove(ctx, policies+"/"+name)); err != nil {
+		if err := errors.Join(e.Plane.API.Remove(ctx, bindings+"/"+name), e.Plane.API.Remove(ctx, policies+"/"+name)); err != nil {
 			t.Error(err)
 		}
 	}
 	create := func(collection, kind string, spec obj) {
-		_, err := e.plane.api.create(t.Context(), collection, obj{
-			"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": meta(name), "spec": spec,
+		_, err := e.Plane.API.Create(t.Context(), collection, obj{
+			"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": world.Meta(name), "spec": spec,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -352,4 +361,59 @@ func (e *election) refuse(t testing.TB, holder string) (heal func()) {
 	})
 	create(bindings, "ValidatingAdmissionPolicyBinding", obj{"policyName": name, "validationActions": []string{"Deny"}})
 	return heal
+}
+
+// judgeCheckpoints checks, of all versions of the checkpoint that etcd ever had, that the epoch does not go back, and that a
+// leader has saved its own before its first record was on the bus.
+func (e *election) judgeCheckpoints(t testing.TB, terms []oracle.Term) []oracle.Fault {
+	t.Helper()
+	key := oracle.ObjectKey{Resource: "configmaps", Namespace: e.own, Name: checkpointName}
+	var faults []oracle.Fault
+	var last uint64
+	first := make(map[uint64]time.Time) // When it was saved, by epoch.
+	for _, v := range e.History.Of("configmaps")[key] {
+		if v.Deleted {
+			continue
+		}
+		epoch, saved, err := e.checkpointAt(t.Context(), key, v.Rev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if epoch < last {
+			faults = append(faults, oracle.Fault{Kind: "checkpoint", Key: key, Rev: v.Rev, Text: fmt.Sprintf("its epoch goes from %d to %d", last, epoch)})
+		}
+		if last = epoch; first[epoch].IsZero() {
+			first[epoch] = saved
+		}
+	}
+	for _, term := range terms {
+		switch saved := first[term.Epoch]; {
+		case saved.IsZero():
+			faults = append(faults, oracle.Fault{Kind: "checkpoint", Key: key, Text: fmt.Sprintf("none of epoch %d was saved", term.Epoch)})
+		case saved.After(term.First.Stored): // Both by this machine's clock.
+			faults = append(faults, oracle.Fault{
+				Kind: "checkpoint", Key: key, Position: term.First.Position,
+				Text: fmt.Sprintf("that of epoch %d was saved %s after its first record was stored", term.Epoch, saved.Sub(term.First.Stored)),
+			})
+		}
+	}
+	return faults
+}
+
+// checkpointAt reads the checkpoint as etcd had it at a revision.
+func (e *election) checkpointAt(ctx context.Context, key oracle.ObjectKey, rev uint64) (epoch uint64, saved time.Time, err error) {
+	object, err := e.History.Object(ctx, key, rev)
+	if err != nil {
+		return 0, time.Time{}, err
+	}
+	data, _ := object["data"].(map[string]any)
+	text, _ := data["checkpoint.json"].(string)
+	var doc struct {
+		Epoch uint64    `json:"epoch"`
+		Saved time.Time `json:"saved"`
+	}
+	if err := json.Unmarshal([]byte(text), &doc); err != nil {
+		return 0, time.Time{}, fmt.Errorf("%s at %d: %w", key, rev, err)
+	}
+	return doc.Epoch, doc.Saved, nil
 }

@@ -7,28 +7,14 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/world"
 )
-
-// number is an environment variable's, or another where it is not set.
-func number(t testing.TB, name string, otherwise uint64) uint64 {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s=%q: %v", name, text, err)
-	}
-	return n
-}
 
 // faultsTold is the outcome of TestFaults for machines, one line of JSON.
 type faultsTold struct {
@@ -58,74 +44,74 @@ type faultsTold struct {
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	const objects = 1200 // Three pages of ConfigMaps.
-	n := number(t, "FAULTS", size[uint64](6, 12, 12))
+	n := world.EnvUint(t, "FAULTS", size[uint64](6, 12, 12))
 	luck := uint64(time.Now().UnixNano() % 1_000_000)
 	if testing.Short() { // The fast tier has the same faults in each run.
 		luck = 1
 	}
-	seed := number(t, "FAULT_SEED", luck)
+	seed := world.EnvUint(t, "FAULT_SEED", luck)
 	t.Logf("FAULT_SEED=%d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	schedule := draw(allFaults(), int(n), rng)
-	resources, selected := []string{"configmaps", "secrets"}, []string{widgets}
+	resources, selected := []string{"configmaps", "secrets"}, []string{oracle.Widgets}
 	namespaces := []string{"faults-a", "faults-b"}
 
-	s := newStage(t, 2, rng)
+	s := world.NewStage(t, 2, rng)
 	for _, ns := range namespaces {
-		s.newNamespace(t, ns)
+		s.NewNamespace(t, ns)
 	}
-	s.makeMany(t, namespaces[0], "still", objects)
-	sw := &steadyWriters{every: 40 * time.Millisecond}
+	s.MakeMany(t, namespaces[0], "still", objects)
+	sw := &world.SteadyWriters{Every: 40 * time.Millisecond}
 	for i := range s.APIServers() {
-		a, err := newAPI(s.ConfigFor(i, controlplane.Admin))
+		a, err := world.NewAPI(s.ConfigFor(i, controlplane.Admin))
 		if err != nil {
 			t.Fatal(err)
 		}
-		sw.apis = append(sw.apis, a)
+		sw.APIs = append(sw.APIs, a)
 	}
 	begin := time.Now()
-	var steps []func(*writers) func(context.Context) error
+	var steps []func(*world.Writers) func(context.Context) error
 	for _, ns := range namespaces {
 		steps = append(steps,
-			func(ws *writers) func(context.Context) error { return ws.writer("cm", ns, 25).configMaps },
-			func(ws *writers) func(context.Context) error { return ws.writer("secret", ns, 15).secrets },
-			func(ws *writers) func(context.Context) error { return ws.writer("w", ns, 25).labelled },
+			func(ws *world.Writers) func(context.Context) error { return ws.Writer("cm", ns, 25).ConfigMaps },
+			func(ws *world.Writers) func(context.Context) error { return ws.Writer("secret", ns, 15).Secrets },
+			func(ws *world.Writers) func(context.Context) error { return ws.Writer("w", ns, 25).Labelled },
 		)
 	}
-	stopWriting := sw.run(t, steps...)
+	stopWriting := sw.Run(t, steps...)
 
 	// Its first snapshot is slow, so that it is killed there for sure.
-	s.busProxy.Delay(5 * time.Millisecond)
-	s.begin(t, agentConfig{Watch: `
+	s.BusProxy.Delay(5 * time.Millisecond)
+	s.Begin(t, world.AgentConfig{Watch: `
   - resources: [configmaps, secrets]
-  - resources: [` + widgets + `]
+  - resources: [` + oracle.Widgets + `]
     labelSelector: team=payments
 `, Extra: "queue: {events: 512}"})
-	s.stream.started(t, "configmaps")
-	s.agent.crash()
-	s.busProxy.Delay(0)
-	s.agent.again(t)
+	s.Stream.Started(t, "configmaps")
+	s.Agent.Crash()
+	s.BusProxy.Delay(0)
+	s.Agent.Again(t)
 
 	told := faultsTold{Seed: seed, Faults: len(schedule), ByKind: make(map[string]int), Wrong: make(map[string]int)}
 	for i, k := range schedule {
-		s.pause(t, 100*time.Millisecond, 1200*time.Millisecond)
+		s.Pause(t, 100*time.Millisecond, 1200*time.Millisecond)
 		t.Logf("fault %d of %d at %s: %s", i+1, len(schedule), time.Since(begin).Round(time.Second), k.name)
 		k.do(t, s)
 		told.ByKind[k.name]++
-		if s.agent.ended() {
-			t.Fatalf("the agent has ended by itself: %v", s.agent.err)
+		if s.Agent.Ended() {
+			t.Fatalf("the agent has ended by itself: %v", s.Agent.Err)
 		}
 	}
 	stopWriting()
-	got, faults := s.conclude(t, 30*time.Second, nil, resources, selected)
-	if s.agent.ended() {
-		t.Errorf("the agent has ended by itself: %v", s.agent.err)
+	got, faults := s.Conclude(t, 30*time.Second, nil, resources, selected)
+	if s.Agent.Ended() {
+		t.Errorf("the agent has ended by itself: %v", s.Agent.Err)
 	}
-	report(t, s.plane, s.stream, faults)
-	s.tellStory(t, faults, resources, selected)
+	world.Report(t, s.Plane, s.Stream, faults)
+	s.TellStory(t, faults, resources, selected)
 
 	told.Seconds = int(time.Since(begin).Seconds())
-	told.Revisions = s.history.count(append(resources, selected...)...)
+	told.Revisions = s.History.Count(append(resources, selected...)...)
 	told.Expected, told.Records, told.Duplicates = got.Expected, got.Records, got.Duplicates
 	told.Inferred, told.Swept, told.InGaps = got.Inferred, got.Swept, got.InGaps
 	told.Gaps = len(got.Gaps)
@@ -134,7 +120,7 @@ func TestFaults(t *testing.T) {
 			told.Recovered++
 		}
 	}
-	told.Snapshots = len(snapshotsOf(s.stream.all(), 0))
+	told.Snapshots = len(oracle.SnapshotsOf(s.Stream.All(), 0))
 	for _, f := range faults {
 		told.Wrong[f.Kind]++
 	}
@@ -143,7 +129,7 @@ func TestFaults(t *testing.T) {
 }
 
 // tell prints the outcome as a table and as one line of JSON.
-func (f *faultsTold) tell(t testing.TB, sw *steadyWriters) {
+func (f *faultsTold) tell(t testing.TB, sw *world.SteadyWriters) {
 	t.Helper()
 	kinds := slices.SortedFunc(maps.Keys(f.ByKind), func(a, b string) int {
 		return cmp.Or(cmp.Compare(f.ByKind[b], f.ByKind[a]), cmp.Compare(a, b))
@@ -157,7 +143,7 @@ func (f *faultsTold) tell(t testing.TB, sw *steadyWriters) {
   revisions %d, records expected %d, on the bus %d, duplicates %d
   snapshots %d, gaps %d (recovered %d), inferred %d, swept %d, in gaps %d
   missing %d, out of order %d, breaks in the chain %d, contents that differ %d, other faults %d`,
-		f.Seed, f.Faults, f.Seconds, table, sw.steps.Load(), sw.failed.Load(),
+		f.Seed, f.Faults, f.Seconds, table, sw.Steps.Load(), sw.Failed.Load(),
 		f.Revisions, f.Expected, f.Records, f.Duplicates,
 		f.Snapshots, f.Gaps, f.Recovered, f.Inferred, f.Swept, f.InGaps,
 		f.Missing, f.Wrong["order"], f.Wrong["chain"], f.Wrong["before"]+f.Wrong["after"], f.others())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/test/kafka"
 	"github.com/kubecdc/kubecdc/test/proxy"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // TestKafkaLostResponse loses answers of the broker after it has stored the batch. Whoever sends a batch again then has to
@@ -16,19 +17,19 @@ import (
 func TestKafkaLostResponse(t *testing.T) {
 	slow(t)
 	lost := &lostResponses{rng: rand.New(rand.NewPCG(11, 11)), seen: make(map[[sha256.Size]byte]bool)}
-	k := startKafka(t, kafka.Options{
-		Nodes: kafkaNodes(t),
+	k := world.StartKafka(t, kafka.Options{
+		Nodes: world.KafkaNodes(t),
 		Advertise: func(_ int, l kafka.Listener, addr string) (string, error) {
 			if l != kafka.Plain {
 				return "", nil
 			}
-			p := runProxy(t, addr)
+			p := world.RunProxy(t, addr)
 			p.Inspect(lost.filter)
 			return p.Addr(), nil
 		},
 	})
 	run := &busTruth{To: k, Namespace: "lost-responses", Revisions: revisions(4_000)}
-	got := run.run(t, sharedPlane(t))
+	got := run.run(t, world.SharedPlane(t))
 	if lost.lost < 10 {
 		t.Errorf("only %d answers were lost", lost.lost)
 	}

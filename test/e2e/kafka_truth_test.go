@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kubecdc/kubecdc/test/kafka"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // TestKafkaTruth kills the leader of a partition again and again. With NODES=1 that is the only broker, which comes back.
@@ -17,14 +18,14 @@ func TestKafkaTruth(t *testing.T) {
 		{"binary", "event: {mode: binary}"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			k := startKafka(t, kafka.Options{Nodes: kafkaNodes(t)})
+			k := world.StartKafka(t, kafka.Options{Nodes: world.KafkaNodes(t)})
 			var kills atomic.Int64
 			run := &busTruth{
 				To: k, Namespace: "truth-kafka-" + tc.name, Revisions: revisions(6_000), Extra: tc.event,
-				Trouble: func(ctx context.Context) error { return k.killLeader(ctx, &kills) },
+				Trouble: func(ctx context.Context) error { return k.KillLeader(ctx, &kills) },
 				Enough:  func() bool { return kills.Load() >= 3 },
 			}
-			got := run.run(t, sharedPlane(t))
+			got := run.run(t, world.SharedPlane(t))
 			if got.Duplicates > 0 {
 				t.Errorf("%d duplicates, of a producer that is idempotent", got.Duplicates)
 			}

@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/url"
@@ -17,42 +16,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubecdc/kubecdc/test/kafka"
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/world"
 )
-
-// largeSizes are texts of ConfigMaps, for events of 128 KiB: what fits into any, what fits twice but not three times (before,
-// after and patch), what fits once, and what fits into none. An API server takes up to 1 MiB of data.
-var largeSizes = []int{500, 46 << 10, 100 << 10, 300 << 10, 900 << 10}
-
-// noise is a text that compression makes little smaller.
-func noise(size int) string {
-	var b strings.Builder
-	for b.Len() < size {
-		b.WriteString(rand.Text())
-	}
-	return b.String()
-}
-
-// large is one step of a writer of ConfigMaps, many of them too large for the bus.
-func (w *writer) large(ctx context.Context) error {
-	all := collection("configmaps", w.namespace)
-	name := w.name()
-	uri := all + "/" + name
-	w.n++
-	text := noise(largeSizes[w.rng.IntN(len(largeSizes))])
-	cm := obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta(name), "data": obj{"text": text}}
-	var err error
-	switch w.rng.IntN(8) {
-	case 0, 1, 2:
-		_, err = w.api.create(ctx, all, cm)
-	case 3:
-		_, err = w.api.replace(ctx, uri, cm)
-	case 4, 5, 6: // A small change of what may be large.
-		_, err = w.api.mergePatch(ctx, uri, obj{"data": obj{"step": fmt.Sprint(w.n)}})
-	case 7:
-		err = w.api.remove(ctx, uri)
-	}
-	return err
-}
 
 // largeRun is a short TestTruth with large objects between small ones.
 type largeRun struct {
@@ -60,20 +26,20 @@ type largeRun struct {
 	Steps int // Of the writers of large objects.
 }
 
-func (l *largeRun) run(t *testing.T, p *plane) verdict {
+func (l *largeRun) run(t *testing.T, p *world.Plane) oracle.Verdict {
 	t.Helper()
-	p.newNamespace(t, l.Namespace)
+	p.NewNamespace(t, l.Namespace)
 	// Other agents of this plane have no large objects to tell of.
 	defer func() {
-		if err := p.api.remove(context.WithoutCancel(t.Context()), collection("configmaps", l.Namespace)); err != nil {
+		if err := p.API.Remove(context.WithoutCancel(t.Context()), world.Collection("configmaps", l.Namespace)); err != nil {
 			t.Errorf("remove what is large: %v", err)
 		}
 	}()
 	// One that is too large from the beginning, for the snapshot.
-	all := collection("configmaps", l.Namespace)
+	all := world.Collection("configmaps", l.Namespace)
 	create := func(name string, size int) {
-		cm := obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta(name), "data": obj{"text": noise(size)}}
-		if _, err := p.api.create(t.Context(), all, cm); err != nil {
+		cm := obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": world.Meta(name), "data": obj{"text": world.Noise(size)}}
+		if _, err := p.API.Create(t.Context(), all, cm); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -85,32 +51,32 @@ func (l *largeRun) run(t *testing.T, p *plane) verdict {
 		size int
 		data obj
 	}{
-		"patch":     {46 << 10, obj{"text": noise(46 << 10)}},
+		"patch":     {46 << 10, obj{"text": world.Noise(46 << 10)}},
 		"before":    {100 << 10, obj{"step": "1"}},
 		"reference": {300 << 10, obj{"step": "1"}},
 	} {
 		create(name, change.size)
-		if _, err := p.api.mergePatch(t.Context(), all+"/"+name, obj{"data": change.data}); err != nil {
+		if _, err := p.API.MergePatch(t.Context(), all+"/"+name, obj{"data": change.data}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var steps atomic.Int64
-	ws := &writers{api: p.api, done: func() bool { return steps.Load() >= int64(l.Steps) }}
+	ws := &world.Writers{API: p.API, Done: func() bool { return steps.Load() >= int64(l.Steps) }}
 	each := func(step func(context.Context) error) func(context.Context) error {
 		return func(ctx context.Context) error {
 			steps.Add(1)
 			return step(ctx)
 		}
 	}
-	ws.run(t,
-		each(ws.writer("large0", l.Namespace, 6).large), each(ws.writer("large1", l.Namespace, 6).large),
-		ws.writer("small", l.Namespace, 10).configMaps, ws.writer("widget", l.Namespace, 10).widgets,
+	ws.Run(t,
+		each(ws.Writer("large0", l.Namespace, 6).Large), each(ws.Writer("large1", l.Namespace, 6).Large),
+		ws.Writer("small", l.Namespace, 10).ConfigMaps, ws.Writer("widget", l.Namespace, 10).Widgets,
 	)
 	return l.judge(t, p)
 }
 
-func (l *largeRun) reader(p *plane) *reader {
-	r := p.reader()
+func (l *largeRun) reader(p *world.Plane) *oracle.Reader {
+	r := p.Reader()
 	r.MayTruncate = true
 	if l.Reader != nil {
 		r.Whole = l.Reader.Whole
@@ -119,11 +85,11 @@ func (l *largeRun) reader(p *plane) *reader {
 }
 
 // givenUp is how many events went without something, by what that was, as the agent counts.
-func (a *agent) givenUp(t testing.TB) map[string]float64 {
+func givenUp(t testing.TB, a *world.Agent) map[string]float64 {
 	t.Helper()
 	counts := make(map[string]float64)
 	for _, what := range []string{"patch", "before", "reference"} {
-		n, err := a.metric(t.Context(), "kubecdc_publish_oversize_events_total", `given_up="`+what+`"`)
+		n, err := a.Metric(t.Context(), "kubecdc_publish_oversize_events_total", `given_up="`+what+`"`)
 		if err == nil { // Else there was none.
 			counts[what] = n
 		}
@@ -135,14 +101,14 @@ func (a *agent) givenUp(t testing.TB) map[string]float64 {
 func TestLarge(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	p := sharedPlane(t)
+	p := world.SharedPlane(t)
 	const limit = 128 << 10
 	steps := size(60, 60, 160)
-	small := func(t *testing.T) *bus {
-		o := busOptions(server.RANDOM_PORT, t.TempDir())
+	small := func(t *testing.T) *world.Bus {
+		o := world.BusOptions(server.RANDOM_PORT, t.TempDir())
 		// The event and what the agent leaves for headers.
 		o.MaxPayload = limit + 16<<10
-		return &bus{URL: startServer(t, o).ClientURL()}
+		return &world.Bus{URL: world.StartServer(t, o).ClientURL()}
 	}
 	event := fmt.Sprintf("event: {maxBytes: %d}\n", limit)
 
@@ -150,15 +116,15 @@ func TestLarge(t *testing.T) {
 		b := small(t)
 		store := objectStore{b: b, t: t}
 		run := &largeRun{Steps: steps, busTruth: busTruth{
-			To: b, Namespace: "large-store", Extra: event, Reader: &reader{Whole: store.get},
+			To: b, Namespace: "large-store", Extra: event, Reader: &oracle.Reader{Whole: store.get},
 		}}
 		got := run.run(t, p)
-		gave := run.agent.givenUp(t)
+		gave := givenUp(t, run.agent)
 		if gave["patch"] == 0 || gave["before"] == 0 || gave["reference"] == 0 {
 			t.Errorf("given up: %v, want some of each", gave)
 		}
-		if len(run.stream.buried()) > 0 {
-			t.Errorf("%d dead letters, where all can be put aside", len(run.stream.buried()))
+		if len(run.stream.Buried()) > 0 {
+			t.Errorf("%d dead letters, where all can be put aside", len(run.stream.Buried()))
 		}
 		t.Logf("given up: %v; %d records without before", gave, got.Shortened)
 	})
@@ -168,43 +134,43 @@ func TestLarge(t *testing.T) {
 			Extra: event + "claimCheck: {}\noversize: [patch, before]",
 		}}
 		run.run(t, p)
-		if len(run.stream.buried()) == 0 {
+		if len(run.stream.Buried()) == 0 {
 			t.Error("no dead letters, where much is too large and cannot be put aside")
 		}
-		for _, l := range run.stream.dead() {
+		for _, l := range run.stream.Dead() {
 			if !strings.HasPrefix(l.Why, "too_large") {
 				t.Errorf("reason %q", l.Why)
 			}
 		}
-		t.Logf("given up: %v; %d dead letters", run.agent.givenUp(t), len(run.stream.buried()))
+		t.Logf("given up: %v; %d dead letters", givenUp(t, run.agent), len(run.stream.Buried()))
 	})
 	t.Run("http, directory", func(t *testing.T) {
-		h := startReceiver(t, nil)
-		h.limit = limit // Of which the agent knows nothing.
+		h := world.StartReceiver(t, nil)
+		h.Limit = limit // Of which the agent knows nothing.
 		dir := t.TempDir()
 		run := &largeRun{Steps: steps, busTruth: busTruth{
-			To: h, Namespace: "large-http", Reader: &reader{Whole: readClaim},
+			To: h, Namespace: "large-http", Reader: &oracle.Reader{Whole: readClaim},
 			Extra: fmt.Sprintf("claimCheck: {directory: {path: %q}}\n", dir),
 		}}
 		run.run(t, p)
-		gave := run.agent.givenUp(t)
+		gave := givenUp(t, run.agent)
 		if gave["patch"] == 0 || gave["before"] == 0 || gave["reference"] == 0 {
 			t.Errorf("given up: %v, want some of each", gave)
 		}
 		t.Logf("given up: %v", gave)
 	})
 	t.Run("http, dead letters", func(t *testing.T) {
-		h, dead := startReceiver(t, nil), startReceiver(t, nil)
-		h.limit = limit
+		h, dead := world.StartReceiver(t, nil), world.StartReceiver(t, nil)
+		h.Limit = limit
 		run := &largeRun{Steps: steps, busTruth: busTruth{
-			To: &withLetters{receiver: h, dead: dead}, Namespace: "large-http-dead", Letters: true,
+			To: &withLetters{Receiver: h, dead: dead}, Namespace: "large-http-dead", Letters: true,
 			Extra: fmt.Sprintf("deadLetter: {url: %q}\n", dead.URL),
 		}}
 		run.run(t, p)
-		if len(run.stream.buried()) == 0 {
+		if len(run.stream.Buried()) == 0 {
 			t.Error("no dead letters, where much is too large and cannot be put aside")
 		}
-		t.Logf("given up: %v; %d dead letters", run.agent.givenUp(t), len(run.stream.buried()))
+		t.Logf("given up: %v; %d dead letters", givenUp(t, run.agent), len(run.stream.Buried()))
 	})
 }
 
@@ -212,22 +178,22 @@ func TestLarge(t *testing.T) {
 func TestKafkaLarge(t *testing.T) {
 	slow(t)
 	kafka.Require(t)
-	p := sharedPlane(t)
+	p := world.SharedPlane(t)
 	const limit = 128 << 10
 	event := fmt.Sprintf("event: {maxBytes: %d}\n", limit)
-	start := func(t *testing.T) *kafkaBus {
-		k := startKafka(t, kafka.Options{})
-		k.settings = fmt.Sprintf("max.message.bytes: %q", fmt.Sprint(limit+64<<10))
+	start := func(t *testing.T) *world.Kafka {
+		k := world.StartKafka(t, kafka.Options{})
+		k.Settings = fmt.Sprintf("max.message.bytes: %q", fmt.Sprint(limit+64<<10))
 		return k
 	}
 	steps := size(60, 60, 160)
 	t.Run("directory", func(t *testing.T) {
 		run := &largeRun{Steps: steps, busTruth: busTruth{
-			To: start(t), Namespace: "large-kafka", Reader: &reader{Whole: readClaim},
+			To: start(t), Namespace: "large-kafka", Reader: &oracle.Reader{Whole: readClaim},
 			Extra: event + fmt.Sprintf("claimCheck: {directory: {path: %q}}\n", t.TempDir()),
 		}}
 		run.run(t, p)
-		gave := run.agent.givenUp(t)
+		gave := givenUp(t, run.agent)
 		if gave["patch"] == 0 || gave["before"] == 0 || gave["reference"] == 0 {
 			t.Errorf("given up: %v, want some of each", gave)
 		}
@@ -238,16 +204,16 @@ func TestKafkaLarge(t *testing.T) {
 			To: start(t), Namespace: "large-kafka-dead", Letters: true, Extra: event,
 		}}
 		run.run(t, p)
-		if len(run.stream.buried()) == 0 {
+		if len(run.stream.Buried()) == 0 {
 			t.Error("no dead letters, where much is too large and cannot be put aside")
 		}
-		t.Logf("given up: %v; %d dead letters", run.agent.givenUp(t), len(run.stream.buried()))
+		t.Logf("given up: %v; %d dead letters", givenUp(t, run.agent), len(run.stream.Buried()))
 	})
 }
 
 // objectStore reads events that were put aside with the client of NATS.
 type objectStore struct {
-	b  *bus
+	b  *world.Bus
 	t  testing.TB
 	js jetstream.JetStream
 }
@@ -290,16 +256,16 @@ func readClaim(ref string) ([]byte, error) {
 
 // withLetters is a receiver with another for its dead letters.
 type withLetters struct {
-	*receiver
-	dead *receiver
+	*world.Receiver
+	dead *world.Receiver
 }
 
-func (w *withLetters) read(t testing.TB, r *reader) *stream {
+func (w *withLetters) Read(t testing.TB, r *oracle.Reader) *world.Stream {
 	t.Helper()
-	s := w.receiver.read(t, r)
+	s := w.Receiver.Read(t, r)
 	own := *r // Not safe for concurrent use.
-	s.run(t, func(ctx context.Context) error {
-		return w.dead.each(ctx, func(m message) { s.bury(own.readLetter(m)) })
+	s.Run(t, func(ctx context.Context) error {
+		return w.dead.Each(ctx, func(m oracle.Message) { s.Bury(own.ReadLetter(m)) })
 	})
 	return s
 }

@@ -21,6 +21,10 @@ import (
 	"github.com/creack/pty"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubecdc/kubecdc/test/build"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // home is where somebody is at home who has a kubeconfig and nothing else.
@@ -29,25 +33,25 @@ type home struct{ dir string }
 func newHome(t testing.TB) home { return home{t.TempDir()} }
 
 // command is kubecdc as they call it.
-func (h home) command(t testing.TB, p *plane, args ...string) *exec.Cmd {
+func (h home) command(t testing.TB, p *world.Plane, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.Command(buildAgent(t), args...)
+	cmd := exec.Command(build.SharedAgent(t), args...)
 	cmd.Dir = h.dir
 	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir, "XDG_DATA_HOME=" + filepath.Join(h.dir, "data"), "XDG_RUNTIME_DIR=" + h.dir, "KUBECONFIG=" + p.kubeconfig,
+		"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir, "XDG_DATA_HOME=" + filepath.Join(h.dir, "data"), "XDG_RUNTIME_DIR=" + h.dir, "KUBECONFIG=" + p.Kubeconfig,
 	}
 	return cmd
 }
 
 // localAgent is an agent without a configuration.
 type localAgent struct {
-	*process
+	*world.Process
 	log      string // The file with its stderr.
 	url, dir string // As it says.
 }
 
 // run starts an agent without a configuration and waits until it says where its records are.
-func (h home) run(t testing.TB, p *plane, args ...string) *localAgent {
+func (h home) run(t testing.TB, p *world.Plane, args ...string) *localAgent {
 	t.Helper()
 	a := h.start(t, p, args...)
 	found := a.says(t, `"msg":"embedded JetStream listens","url":"([^"]+)","data_dir":"([^"]+)"`)
@@ -55,7 +59,7 @@ func (h home) run(t testing.TB, p *plane, args ...string) *localAgent {
 	return a
 }
 
-func (h home) start(t testing.TB, p *plane, args ...string) *localAgent {
+func (h home) start(t testing.TB, p *world.Plane, args ...string) *localAgent {
 	t.Helper()
 	stderr, err := os.CreateTemp(t.TempDir(), "agent-*.log")
 	if err != nil {
@@ -65,12 +69,12 @@ func (h home) start(t testing.TB, p *plane, args ...string) *localAgent {
 	a := &localAgent{log: stderr.Name()}
 	cmd := h.command(t, p, append([]string{"run"}, args...)...)
 	cmd.Stderr = stderr
-	if a.process, err = start(cmd); err != nil {
+	if a.Process, err = world.StartProcess(cmd); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		a.kill()
-		findCrash(t, a.stderr(t))
+		a.Kill()
+		world.FindCrash(t, a.stderr(t))
 		if t.Failed() {
 			t.Logf("log of the agent:\n%s", a.stderr(t))
 		}
@@ -92,11 +96,11 @@ func (a *localAgent) says(t testing.TB, pattern string) []string {
 	t.Helper()
 	re := regexp.MustCompile(pattern)
 	var found []string
-	eventually(t, time.Minute, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		log := a.stderr(t)
 		if found = re.FindStringSubmatch(string(log)); found == nil {
-			if a.ended() {
-				t.Fatalf("the agent has ended (%v) and never said %q:\n%s", a.err, pattern, log)
+			if a.Ended() {
+				t.Fatalf("the agent has ended (%v) and never said %q:\n%s", a.Err, pattern, log)
 			}
 			return fmt.Errorf("nothing matches %q", pattern)
 		}
@@ -108,10 +112,10 @@ func (a *localAgent) says(t testing.TB, pattern string) []string {
 // stop is Ctrl-C.
 func (a *localAgent) stop(t testing.TB) {
 	t.Helper()
-	if err := a.cmd.Process.Signal(syscall.SIGINT); err != nil {
+	if err := a.Cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.wait(time.Minute); err != nil {
+	if err := a.Wait(time.Minute); err != nil {
 		t.Fatalf("the agent, interrupted: %v\n%s", err, a.stderr(t))
 	}
 }
@@ -119,7 +123,7 @@ func (a *localAgent) stop(t testing.TB) {
 // refusal is what an agent says that does not start.
 func (a *localAgent) refusal(t testing.TB) string {
 	t.Helper()
-	err := a.wait(time.Minute)
+	err := a.Wait(time.Minute)
 	if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		t.Fatalf("ended with %v, want exit code 1:\n%s", err, a.stderr(t))
 	}
@@ -140,8 +144,8 @@ func (a *localAgent) stream(t testing.TB) jetstream.Stream {
 		t.Fatal(err)
 	}
 	var s jetstream.Stream
-	eventually(t, time.Minute, func() (err error) {
-		s, err = js.Stream(t.Context(), streamName)
+	wait.Eventually(t, time.Minute, func() (err error) {
+		s, err = js.Stream(t.Context(), world.StreamName)
 		return err
 	})
 	return s
@@ -152,7 +156,7 @@ func stored(t testing.TB, s jetstream.Stream, resource, namespace, name string) 
 	t.Helper()
 	subject := strings.TrimSuffix(s.CachedInfo().Config.Subjects[0], ">") + "object." + resource + "." + namespace + "." + name
 	var seq uint64
-	eventually(t, time.Minute, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		m, err := s.GetLastMsgForSubject(t.Context(), subject)
 		if err == nil {
 			seq = m.Sequence
@@ -175,34 +179,24 @@ func contents(ctx context.Context, s jetstream.Stream, upTo uint64) ([][sha256.S
 	return all, nil
 }
 
-func (p *plane) newConfigMap(t testing.TB, namespace, name string) {
-	t.Helper()
-	_, err := p.api.create(t.Context(), collection("configmaps", namespace), obj{
-		"apiVersion": "v1", "kind": "ConfigMap", "metadata": obj{"name": name}, "data": obj{"k": "v"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestWithoutConfiguration walks with somebody who has a kubeconfig and types `kubecdc run`. Other users of the machine may have the
 // port that NATS clients try: the next free one is as good.
 func TestWithoutConfiguration(t *testing.T) {
 	slow(t)
-	p := sharedPlane(t)
+	p := world.SharedPlane(t)
 	const namespace = "local"
-	p.newNamespace(t, namespace)
+	p.NewNamespace(t, namespace)
 	h := newHome(t)
 	a := h.run(t, p)
 	port, err := strconv.Atoi(strings.TrimPrefix(a.url, "nats://127.0.0.1:"))
 	if err != nil || port < 4222 || port > 4321 {
 		t.Errorf("listens on %s, want 127.0.0.1 and a port of 4222 to 4321", a.url)
 	}
-	if want := filepath.Join(h.dir, "data", "kubecdc", p.uid); a.dir != want {
+	if want := filepath.Join(h.dir, "data", "kubecdc", p.UID); a.dir != want {
 		t.Errorf("keeps records in %s, want %s", a.dir, want)
 	}
 	a.says(t, `"msg":"first snapshot complete, waiting for changes"`)
-	p.newConfigMap(t, namespace, "first")
+	p.NewConfigMap(t, namespace, "first")
 	s := a.stream(t)
 	seq := stored(t, s, "core.configmaps", namespace, "first")
 
@@ -214,7 +208,7 @@ func TestWithoutConfiguration(t *testing.T) {
 
 	// A second agent has no business there.
 	refusal := h.start(t, p).refusal(t)
-	for _, want := range []string{"data directory " + a.dir, fmt.Sprintf("in use by another kubecdc (pid %d)", a.pid()), "--data-dir"} {
+	for _, want := range []string{"data directory " + a.dir, fmt.Sprintf("in use by another kubecdc (pid %d)", a.PID()), "--data-dir"} {
 		if !strings.Contains(refusal, want) {
 			t.Errorf("%q is not in: %s", want, refusal)
 		}
@@ -236,16 +230,16 @@ func TestWithoutConfiguration(t *testing.T) {
 // TestKilledAgentKeepsRecords kills an agent, its JetStream with it, while it works. What a consumer has got stays.
 func TestKilledAgentKeepsRecords(t *testing.T) {
 	slow(t)
-	p := sharedPlane(t)
+	p := world.SharedPlane(t)
 	const namespace = "local-kill"
-	p.newNamespace(t, namespace)
+	p.NewNamespace(t, namespace)
 	h := newHome(t)
 	dir := filepath.Join(h.dir, "mine")
 	a := h.run(t, p, "--data-dir", dir)
 	a.says(t, `"msg":"first snapshot complete, waiting for changes"`)
 	const n = 100
 	for i := range n {
-		p.newConfigMap(t, namespace, fmt.Sprintf("c-%d", i))
+		p.NewConfigMap(t, namespace, fmt.Sprintf("c-%d", i))
 	}
 	s := a.stream(t)
 	seq := stored(t, s, "core.configmaps", namespace, fmt.Sprintf("c-%d", n-1))
@@ -253,7 +247,7 @@ func TestKilledAgentKeepsRecords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.kill()
+	a.Kill()
 
 	a = h.run(t, p, "--data-dir", dir) // At once: the lock ended with the process.
 	s = a.stream(t)
@@ -262,7 +256,7 @@ func TestKilledAgentKeepsRecords(t *testing.T) {
 		t.Errorf("%d records are not what they were before the kill: %v", seq, err)
 	}
 	// And it goes on.
-	p.newConfigMap(t, namespace, "later")
+	p.NewConfigMap(t, namespace, "later")
 	stored(t, s, "core.configmaps", namespace, "later")
 }
 
@@ -270,21 +264,21 @@ func TestKilledAgentKeepsRecords(t *testing.T) {
 func TestTwoClustersDoNotMix(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	one := sharedPlane(t)
-	other := barePlane(t)
+	one := world.SharedPlane(t)
+	other := world.BarePlane(t)
 	h := newHome(t)
 	a, b := h.run(t, one), h.run(t, other)
 	if a.dir == b.dir || a.url == b.url {
 		t.Fatalf("both use %s at %s", a.dir, a.url)
 	}
-	for agent, uid := range map[*localAgent]string{a: one.uid, b: other.uid} {
+	for agent, uid := range map[*localAgent]string{a: one.UID, b: other.UID} {
 		if subjects := agent.stream(t).CachedInfo().Config.Subjects; len(subjects) != 1 || subjects[0] != "kubecdc."+uid+".>" {
 			t.Errorf("the stream of cluster %s takes %q", uid, subjects)
 		}
 	}
 	a.stop(t)
 	refusal := h.start(t, other, "--data-dir", a.dir).refusal(t)
-	for _, want := range []string{"another cluster", one.uid, other.uid, one.APIServerURL(0), other.APIServerURL(0)} {
+	for _, want := range []string{"another cluster", one.UID, other.UID, one.APIServerURL(0), other.APIServerURL(0)} {
 		if !strings.Contains(refusal, want) {
 			t.Errorf("%q is not in: %s", want, refusal)
 		}
@@ -292,7 +286,7 @@ func TestTwoClustersDoNotMix(t *testing.T) {
 }
 
 // atTerminal starts kubecdc at a terminal and returns what it shows so far, escape sequences left out.
-func (h home) atTerminal(t testing.TB, p *plane, args ...string) (_ *process, screen func() string, typed io.Writer) {
+func (h home) atTerminal(t testing.TB, p *world.Plane, args ...string) (_ *world.Process, screen func() string, typed io.Writer) {
 	t.Helper()
 	master, slave, err := pty.Open()
 	if err != nil {
@@ -306,7 +300,7 @@ func (h home) atTerminal(t testing.TB, p *plane, args ...string) (_ *process, sc
 	cmd.Env = append(cmd.Env, "TERM=xterm-256color")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	proc, err := start(cmd)
+	proc, err := world.StartProcess(cmd)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,11 +326,11 @@ func (h home) atTerminal(t testing.TB, p *plane, args ...string) (_ *process, sc
 		return strings.ReplaceAll(escapes.ReplaceAllString(string(shown), ""), "\r", "")
 	}
 	t.Cleanup(func() {
-		proc.kill()
+		proc.Kill()
 		_ = master.Close()
 		wg.Wait()
 		text := screen() // with everything that was drawn over
-		findCrash(t, []byte(text))
+		world.FindCrash(t, []byte(text))
 		if t.Failed() {
 			t.Logf("the terminal, at last:\n%s", text[max(0, len(text)-4000):])
 		}
@@ -348,7 +342,7 @@ func (h home) atTerminal(t testing.TB, p *plane, args ...string) (_ *process, sc
 func shows(t testing.TB, screen func() string, pattern string) {
 	t.Helper()
 	re := regexp.MustCompile(pattern)
-	eventually(t, time.Minute, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		if !re.MatchString(screen()) {
 			return fmt.Errorf("nothing matches %q", pattern)
 		}
@@ -367,7 +361,7 @@ func interrupt(t testing.TB, typed io.Writer) {
 // TestAtATerminal is a session: what one reads, what one can do next, and Ctrl-C.
 func TestAtATerminal(t *testing.T) {
 	slow(t)
-	p := sharedPlane(t)
+	p := world.SharedPlane(t)
 	proc, screen, typed := newHome(t).atTerminal(t, p)
 	shows(t, screen, `(?ms)^\d\d:\d\d:\d\d kubecdc starts .*server_address=127\.0\.0\.1:`)
 	shows(t, screen, `(?m)^\d\d:\d\d:\d\d embedded JetStream listens url=nats://127\.0\.0\.1:`)
@@ -377,7 +371,7 @@ func TestAtATerminal(t *testing.T) {
 		t.Error("not what a person wants to read")
 	}
 	interrupt(t, typed)
-	if err := proc.wait(time.Minute); err != nil {
+	if err := proc.Wait(time.Minute); err != nil {
 		t.Errorf("after Ctrl-C: %v", err)
 	}
 	shows(t, screen, `(?s)told to stop, ending the watches.*draining the queue.*drained.*records are kept for the next run`)
@@ -389,20 +383,20 @@ func TestAtATerminal(t *testing.T) {
 // TestASecondInterruptEndsAtOnce has a bus that is gone when the queue is to be drained.
 func TestASecondInterruptEndsAtOnce(t *testing.T) {
 	slow(t)
-	p := sharedPlane(t)
-	bus := startBusProcess(t)
+	p := world.SharedPlane(t)
+	bus := world.StartBusProcess(t)
 	proc, screen, typed := newHome(t).atTerminal(t, p, "--bus", bus.URL, "--grace", "1h")
 	shows(t, screen, `first snapshot complete`)
-	bus.kill()
+	bus.Kill()
 	shows(t, screen, `(?s)WARN .*bus`)
-	p.newNamespace(t, "second-interrupt")
+	p.NewNamespace(t, "second-interrupt")
 	server := regexp.MustCompile(`server_address=(127\.0\.0\.1:\d+)`).FindStringSubmatch(screen())
 	if server == nil {
 		t.Fatal("the terminal does not show the server's address")
 	}
-	a := &agent{url: "http://" + server[1]}
-	eventually(t, time.Minute, func() error { // The namespace is observed.
-		n, err := a.metric(t.Context(), "kubecdc_queue_events")
+	a := &world.Agent{URL: "http://" + server[1]}
+	wait.Eventually(t, time.Minute, func() error { // The namespace is observed.
+		n, err := a.Metric(t.Context(), "kubecdc_queue_events")
 		if err == nil && n == 0 {
 			err = errors.New("the queue is empty")
 		}
@@ -411,7 +405,7 @@ func TestASecondInterruptEndsAtOnce(t *testing.T) {
 	interrupt(t, typed)
 	shows(t, screen, `(?s)told again, the process ends at once.*draining the queue events=[1-9]`)
 	interrupt(t, typed)
-	err := proc.wait(time.Minute)
+	err := proc.Wait(time.Minute)
 	if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGINT {
 		t.Errorf("ended with %v, want the signal's default", err)
 	}
@@ -420,16 +414,16 @@ func TestASecondInterruptEndsAtOnce(t *testing.T) {
 // TestABusThatIsAwayAtTheStart is waited for: what is read meanwhile is sent when it comes, and no history is lost by it.
 func TestABusThatIsAwayAtTheStart(t *testing.T) {
 	slow(t)
-	p := sharedPlane(t)
-	bus := startBusProcess(t)
-	bus.kill()
+	p := world.SharedPlane(t)
+	bus := world.StartBusProcess(t)
+	bus.Kill()
 	proc, screen, typed := newHome(t).atTerminal(t, p, "--bus", bus.URL)
 	shows(t, screen, `(?s)WARN bus cannot be reached.*connection refused`)
 	shows(t, screen, `[1-9]\d* objects`)
-	bus.start(t)
+	bus.Start(t)
 	shows(t, screen, `first snapshot complete`)
 	interrupt(t, typed)
-	if err := proc.wait(time.Minute); err != nil {
+	if err := proc.Wait(time.Minute); err != nil {
 		t.Errorf("after Ctrl-C: %v", err)
 	}
 	if strings.Contains(screen(), "history") {

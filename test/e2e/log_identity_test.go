@@ -20,42 +20,45 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/kubecdc/kubecdc/test/kafka"
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // recreations is how often the log is deleted and created again under load.
-func recreations(t testing.TB) int { return int(number(t, "RECREATIONS", 2)) }
+func recreations(t testing.TB) int { return int(world.EnvUint(t, "RECREATIONS", 2)) }
 
 // logWorld is an agent, with writers that never rest, whose log is lost.
 type logWorld struct {
-	*plane
-	to        destination
+	*world.Plane
+	to        world.Destination
 	namespace string
-	agent     *agent
+	agent     *world.Agent
 	stop      func() // of the writers
 }
 
 // beginLogWorld starts an agent behind objects that are there before it, and writers.
-func beginLogWorld(t *testing.T, to destination, namespace, extra string) *logWorld {
+func beginLogWorld(t *testing.T, to world.Destination, namespace, extra string) *logWorld {
 	t.Helper()
-	p := sharedPlane(t)
-	w := &logWorld{plane: p, to: to, namespace: namespace}
-	p.newNamespace(t, namespace)
-	p.makeMany(t, namespace, "before", 300)
-	w.agent = startAgent(t, p, agentConfig{
+	p := world.SharedPlane(t)
+	w := &logWorld{Plane: p, to: to, namespace: namespace}
+	p.NewNamespace(t, namespace)
+	p.MakeMany(t, namespace, "before", 300)
+	w.agent = world.StartAgent(t, p, world.AgentConfig{
 		Bus: to, Extra: extra, Watch: fmt.Sprintf("  - resources: [%s]\n    namespaces: [%s]", strings.Join(busResources, ", "), namespace),
 	})
-	sw := &steadyWriters{every: 20 * time.Millisecond, apis: []*api{p.api}}
-	w.stop = sw.run(t,
-		func(ws *writers) func(context.Context) error { return ws.writer("cm", namespace, 25).configMaps },
-		func(ws *writers) func(context.Context) error { return ws.writer("secret", namespace, 15).secrets },
-		func(ws *writers) func(context.Context) error { return ws.writer("widget", namespace, 15).widgets },
+	sw := &world.SteadyWriters{Every: 20 * time.Millisecond, APIs: []*world.API{p.API}}
+	w.stop = sw.Run(t,
+		func(ws *world.Writers) func(context.Context) error { return ws.Writer("cm", namespace, 25).ConfigMaps },
+		func(ws *world.Writers) func(context.Context) error { return ws.Writer("secret", namespace, 15).Secrets },
+		func(ws *world.Writers) func(context.Context) error { return ws.Writer("widget", namespace, 15).Widgets },
 	)
 	return w
 }
 
 // logVerdict is what a log that took the place of another one holds.
 type logVerdict struct {
-	verdict
+	oracle.Verdict
 	Early int // Records that came before the gap of their scope.
 }
 
@@ -67,47 +70,47 @@ var errNotYet = errors.New("not yet")
 // snapshot behind it. gaps is how many each scope has, if the log is a copy of one that took the place of another one.
 func (w *logWorld) judgeNew(t *testing.T, gaps int) logVerdict {
 	t.Helper()
-	s := w.to.read(t, w.reader())
+	s := w.to.Read(t, w.Reader())
 	var got logVerdict
 	var until uint64
-	err := await(t.Context(), 30*time.Second, func() error {
-		records := s.all()
-		if err := retold(records, s.lanes, gaps); err != nil {
+	err := wait.For(t.Context(), 30*time.Second, func() error {
+		records := s.All()
+		if err := retold(records, s.Lanes, gaps); err != nil {
 			return err
 		}
 		if until == 0 {
-			until = w.now(t)
+			until = w.Now(t)
 		}
 		got = w.judgeLog(s, records, until)
 		if len(got.Faults) > 0 {
-			return fmt.Errorf("%w: %d faults, %v, the first: %s", errNotYet, len(got.Faults), faultKinds(got.Faults), got.Faults[0])
+			return fmt.Errorf("%w: %d faults, %v, the first: %s", errNotYet, len(got.Faults), oracle.FaultKinds(got.Faults), got.Faults[0])
 		}
 		return nil
 	})
 	if err != nil {
 		if len(got.Faults) > 0 {
-			report(t, w.plane, s, got.Faults)
-			w.tell(t, s.all(), until, got.Faults)
+			world.Report(t, w.Plane, s, got.Faults)
+			w.tell(t, s.All(), until, got.Faults)
 		}
-		t.Fatalf("the new log (%s): %v", countOps(s.all()), err)
+		t.Fatalf("the new log (%s): %v", countOps(s.All()), err)
 	}
 	return got
 }
 
 // tell shows what the log has of the objects that some faults are of, and of their scopes, beside what etcd has.
-func (w *logWorld) tell(t *testing.T, records []record, until uint64, faults []fault) {
+func (w *logWorld) tell(t *testing.T, records []oracle.Record, until uint64, faults []oracle.Fault) {
 	t.Helper()
 	for _, f := range faults[:min(2, len(faults))] {
 		var b strings.Builder
 		fmt.Fprintf(&b, "%s (until %d)\n", f, until)
-		for _, ver := range w.history.of(f.Key.Resource)[f.Key] {
+		for _, ver := range w.History.Of(f.Key.Resource)[f.Key] {
 			if ver.Rev+300 > f.Rev && ver.Rev <= until {
 				fmt.Fprintf(&b, "  etcd: revision %d, deleted %t\n", ver.Rev, ver.Deleted)
 			}
 		}
 		for i := range records {
 			switch rec := &records[i]; {
-			case rec.Stream != "" && rec.Stream != progress && rec.Scope.has(f.Key):
+			case rec.Stream != "" && rec.Stream != oracle.Progress && rec.Scope.Has(f.Key):
 				fmt.Fprintf(&b, "  log %d/%d: %s %s at %d, %d to %d\n", rec.Lane, rec.Position, rec.Stream, rec.Snapshot, rec.Rev, rec.From, rec.To)
 			case rec.Key == f.Key && rec.Stream == "" && rec.Rev+300 > f.Rev && rec.Rev <= until:
 				fmt.Fprintf(&b, "  log %d/%d: %s %d, %s\n", rec.Lane, rec.Position, rec.Op, rec.Rev, rec.ID)
@@ -118,7 +121,7 @@ func (w *logWorld) tell(t *testing.T, records []record, until uint64, faults []f
 }
 
 // retold is nil if each scope has so many gaps that say so, and a snapshot behind the last one that is completed, in every lane.
-func retold(records []record, count func() int, gaps int) error {
+func retold(records []oracle.Record, count func() int, gaps int) error {
 	type mark struct {
 		gaps               int
 		started, completed bool
@@ -140,11 +143,11 @@ func retold(records []record, count func() int, gaps int) error {
 			marks[id] = m
 		}
 		switch {
-		case rec.Stream == gap && rec.Reason == checkpointLost:
+		case rec.Stream == oracle.Gap && rec.Reason == oracle.CheckpointLost:
 			*m = mark{gaps: m.gaps + 1}
-		case rec.Stream == snapshotStarted && m.gaps >= gaps:
+		case rec.Stream == oracle.SnapshotStarted && m.gaps >= gaps:
 			m.started, m.completed = true, false
-		case rec.Stream == snapshotCompleted && m.started:
+		case rec.Stream == oracle.SnapshotCompleted && m.started:
 			m.completed = true
 		}
 	}
@@ -163,35 +166,37 @@ func retold(records []record, count func() int, gaps int) error {
 }
 
 // judgeLog holds the records of a new log against history up to a revision.
-func (w *logWorld) judgeLog(s *stream, records []record, until uint64) logVerdict {
+func (w *logWorld) judgeLog(s *world.Stream, records []oracle.Record, until uint64) logVerdict {
 	// A snapshot that was under way when the log was lost is not judged: it is given up.
 	begun := map[string]bool{}
 	for i := range records {
-		if records[i].Stream == snapshotStarted {
+		if records[i].Stream == oracle.SnapshotStarted {
 			begun[records[i].Snapshot] = true
 		}
 	}
-	records = slices.DeleteFunc(slices.Clone(records), func(rec record) bool { return rec.Snapshot != "" && !begun[rec.Snapshot] })
-	all := snapshotsOf(records, 0)
-	v := view{
+	records = slices.DeleteFunc(slices.Clone(records), func(rec oracle.Record) bool { return rec.Snapshot != "" && !begun[rec.Snapshot] })
+	all := oracle.SnapshotsOf(records, 0)
+	v := oracle.View{
 		Until: until,
 		// Every revision has to be there from the first on. What is not has to be in a gap.
-		Snapshot: func(key objectKey) (snapshot, bool) { return snapshot{}, key.Namespace == w.namespace },
-		Later: func(key objectKey) []snapshot {
-			var list []snapshot
+		Snapshot: func(key oracle.ObjectKey) (oracle.Snapshot, bool) {
+			return oracle.Snapshot{}, key.Namespace == w.namespace
+		},
+		Later: func(key oracle.ObjectKey) []oracle.Snapshot {
+			var list []oracle.Snapshot
 			for _, b := range all {
-				if b.has(key) {
-					list = append(list, b.snapshot)
+				if b.Has(key) {
+					list = append(list, b.Snapshot)
 				}
 			}
 			return list
 		},
 	}
-	got := logVerdict{verdict: s.judge(expect(w.history.of(busResources...), v), records, v)}
+	got := logVerdict{Verdict: s.Judge(oracle.Expect(w.History.Of(busResources...), v), records, v)}
 	gaps := map[string]uint64{} // The position of the last one, by resource and lane.
 	at := func(resource string, lane int) string { return fmt.Sprint(resource, " ", lane) }
 	for i := range records {
-		if rec := &records[i]; rec.Stream == gap {
+		if rec := &records[i]; rec.Stream == oracle.Gap {
 			gaps[at(rec.Scope.Resource, rec.Lane)] = rec.Position
 		}
 	}
@@ -201,7 +206,7 @@ func (w *logWorld) judgeLog(s *stream, records []record, until uint64) logVerdic
 		}
 	}
 	// What the log has acknowledged before anybody knew that it is another one may have lost what came before it.
-	got.Faults = slices.DeleteFunc(got.Faults, func(f fault) bool {
+	got.Faults = slices.DeleteFunc(got.Faults, func(f oracle.Fault) bool {
 		return f.Kind == "chain" && f.Position < gaps[at(f.Key.Resource, f.Lane)]
 	})
 	return got
@@ -213,19 +218,19 @@ func (w *logWorld) judgeLog(s *stream, records []record, until uint64) logVerdic
 func TestStreamIsRecreated(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	b := startBus(t)
+	b := world.StartBus(t)
 	w := beginLogWorld(t, b, "stream-recreated", "")
-	js, err := jetstream.New(b.connect(t))
+	js, err := jetstream.New(b.Connect(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.read(t, w.reader()).completed(t, busResources...)
+	b.Read(t, w.Reader()).Completed(t, busResources...)
 	w.recreate(t, func(t *testing.T, n int) {
-		old, err := js.Stream(t.Context(), streamName)
+		old, err := js.Stream(t.Context(), world.StreamName)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := js.DeleteStream(t.Context(), streamName); err != nil {
+		if err := js.DeleteStream(t.Context(), world.StreamName); err != nil {
 			t.Fatal(err)
 		}
 		if n%2 == 0 {
@@ -239,24 +244,24 @@ func TestStreamIsRecreated(t *testing.T) {
 // TestTopicIsRecreated has an operator delete the topic under load and create it again, again and again.
 func TestTopicIsRecreated(t *testing.T) {
 	slow(t)
-	k := startKafka(t, kafka.Options{Nodes: kafkaNodes(t)})
+	k := world.StartKafka(t, kafka.Options{Nodes: world.KafkaNodes(t)})
 	w := beginLogWorld(t, k, "topic-recreated", "")
-	k.read(t, w.reader()).completed(t, busResources...)
+	k.Read(t, w.Reader()).Completed(t, busResources...)
 	w.recreate(t, func(t *testing.T, _ int) {
-		k.deleteTopic(t)
-		if err := k.CreateTopic(t.Context(), k.topic, k.partitions, nil); err != nil {
+		deleteTopic(t, k)
+		if err := k.CreateTopic(t.Context(), k.Topic, k.PartitionCount, nil); err != nil {
 			t.Fatal(err)
 		}
 	})
 }
 
 // deleteTopic deletes the topic.
-func (k *kafkaBus) deleteTopic(t *testing.T) {
+func deleteTopic(t *testing.T, k *world.Kafka) {
 	t.Helper()
 	client := &kafkago.Client{Addr: kafkago.TCP(k.Inside()...), Timeout: 10 * time.Second}
-	res, err := client.DeleteTopics(t.Context(), &kafkago.DeleteTopicsRequest{Topics: []string{k.topic}})
+	res, err := client.DeleteTopics(t.Context(), &kafkago.DeleteTopicsRequest{Topics: []string{k.Topic}})
 	if err == nil {
-		err = res.Errors[k.topic]
+		err = res.Errors[k.Topic]
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -294,12 +299,12 @@ func (w *logWorld) recreate(t *testing.T, replace func(t *testing.T, n int)) {
 func (w *logWorld) between(t *testing.T, crash bool, do func()) {
 	t.Helper()
 	if crash {
-		w.agent.crash()
-	} else if err := w.agent.stop(time.Minute); err != nil {
+		w.agent.Crash()
+	} else if err := w.agent.Stop(time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	do()
-	w.agent.again(t)
+	w.agent.Again(t)
 	got := w.judgeNew(t, 1)
 	w.stop()
 	t.Logf("%d records on the log, %d of them before the gap; %d revisions in gaps", got.Records, got.Early, got.InGaps)
@@ -312,16 +317,16 @@ func TestStreamIsRecreatedWhileDown(t *testing.T) {
 	for name, crash := range map[string]bool{"stopped": false, "killed": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := startBus(t)
+			b := world.StartBus(t)
 			w := beginLogWorld(t, b, "stream-down-"+name, "")
-			js, err := jetstream.New(b.connect(t))
+			js, err := jetstream.New(b.Connect(t))
 			if err != nil {
 				t.Fatal(err)
 			}
-			b.read(t, w.reader()).completed(t, busResources...)
-			w.agent.savedLogs(t)
+			b.Read(t, w.Reader()).Completed(t, busResources...)
+			savedLogs(t, w.agent)
 			w.between(t, crash, func() {
-				if err := js.DeleteStream(t.Context(), streamName); err != nil {
+				if err := js.DeleteStream(t.Context(), world.StreamName); err != nil {
 					t.Fatal(err)
 				}
 			})
@@ -330,10 +335,10 @@ func TestStreamIsRecreatedWhileDown(t *testing.T) {
 }
 
 // savedLogs waits until the checkpoint has the identity of a log.
-func (a *agent) savedLogs(t *testing.T) {
+func savedLogs(t *testing.T, a *world.Agent) {
 	t.Helper()
-	eventually(t, 30*time.Second, func() error {
-		text, err := os.ReadFile(filepath.Join(filepath.Dir(a.log), "checkpoint.json"))
+	wait.Eventually(t, 30*time.Second, func() error {
+		text, err := os.ReadFile(filepath.Join(filepath.Dir(a.Log), "checkpoint.json"))
 		if err == nil && !(strings.Contains(string(text), `"logs"`) && strings.Contains(string(text), `"acked"`)) {
 			err = errors.New("the checkpoint has no log yet")
 		}
@@ -345,41 +350,41 @@ func (a *agent) savedLogs(t *testing.T) {
 func TestStreamIsRestored(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	b := startBusProcess(t)
+	b := world.StartBusProcess(t)
 	w := beginLogWorld(t, b, "stream-restored", "")
-	s := b.read(t, w.reader())
-	s.completed(t, busResources...)
+	s := b.Read(t, w.Reader())
+	s.Completed(t, busResources...)
 	for i, name := range []string{"while the agent is down", "while it runs"} {
 		t.Run(name, func(t *testing.T) {
-			running, n := i == 1, len(s.all())
-			b.kill()
+			running, n := i == 1, len(s.All())
+			b.Kill()
 			backup := t.TempDir()
-			if err := os.CopyFS(backup, os.DirFS(b.dir)); err != nil {
+			if err := os.CopyFS(backup, os.DirFS(b.Dir)); err != nil {
 				t.Fatal(err)
 			}
-			b.start(t)
-			eventually(t, time.Minute, func() error {
-				if len(s.all()) < n+500 {
+			b.Start(t)
+			wait.Eventually(t, time.Minute, func() error {
+				if len(s.All()) < n+500 {
 					return errors.New("too few records behind the backup")
 				}
 				return nil
 			})
-			w.agent.savedLogs(t)
+			savedLogs(t, w.agent)
 			if !running {
-				if err := w.agent.stop(time.Minute); err != nil {
+				if err := w.agent.Stop(time.Minute); err != nil {
 					t.Fatal(err)
 				}
 			}
-			b.kill()
-			if err := os.RemoveAll(b.dir); err != nil {
+			b.Kill()
+			if err := os.RemoveAll(b.Dir); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.CopyFS(b.dir, os.DirFS(backup)); err != nil {
+			if err := os.CopyFS(b.Dir, os.DirFS(backup)); err != nil {
 				t.Fatal(err)
 			}
-			b.start(t)
+			b.Start(t)
 			if !running {
-				w.agent.again(t)
+				w.agent.Again(t)
 			}
 			got := w.judgeNew(t, i+1)
 			t.Logf("%d records on the log, %d of them before the gap; %d revisions in gaps", got.Records, got.Early, got.InGaps)
@@ -403,12 +408,12 @@ func TestKafkaIsExchanged(t *testing.T) {
 		}
 	}
 	var first, second string
-	k := startKafka(t, kafka.Options{Advertise: at(&first)})
+	k := world.StartKafka(t, kafka.Options{Advertise: at(&first)})
 	f.to(first)
 	w := beginLogWorld(t, k, "kafka-exchanged", "")
-	k.read(t, w.reader()).completed(t, busResources...)
-	w.agent.savedLogs(t)
-	other := startKafka(t, kafka.Options{Advertise: at(&second), ClusterID: "a3ViZWNkYy10ZXN0LTAwMQ"})
+	k.Read(t, w.Reader()).Completed(t, busResources...)
+	savedLogs(t, w.agent)
+	other := world.StartKafka(t, kafka.Options{Advertise: at(&second), ClusterID: "a3ViZWNkYy10ZXN0LTAwMQ"})
 	w.to = other
 	w.between(t, false, func() {
 		k.Stop()

@@ -6,14 +6,17 @@ import (
 	"os"
 	"testing"
 
+	"go.uber.org/goleak"
 	"k8s.io/klog/v2"
 
+	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/suite"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 func TestMain(m *testing.M) {
-	if args := os.Getenv(asBus); args != "" {
-		if err := serveBus(args); err != nil {
+	if args := os.Getenv(world.AsBusEnv); args != "" {
+		if err := world.ServeBus(args); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -24,22 +27,19 @@ func TestMain(m *testing.M) {
 	}
 	// What client-go has to say about requests that end with their test is of no interest.
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
-	os.Exit(suite.Tests(func() int {
+	goleak.VerifyTestMain(suite.Tests(func() int {
 		code := m.Run()
-		stopShared()
-		removeAgent()
+		world.StopShared()
+		build.Remove()
 		return code
-	}).Run())
+	}))
 }
-
-// racing tells that the agent under test has the race detector in it.
-func racing() bool { return os.Getenv("KUBECDC_E2E_RACE") == "1" }
 
 // notRacing skips a test of minutes whose flows others go through under the race detector: TestFaults, and those of
 // internal/informers and internal/leader.
 func notRacing(t *testing.T) {
 	t.Helper()
-	if racing() {
+	if build.Racing() {
 		t.Skip("it takes minutes, and what it does is raced elsewhere: TestFaults, internal/informers, internal/leader")
 	}
 }
@@ -58,10 +58,13 @@ func long() bool { return os.Getenv("KUBECDC_E2E_LONG") == "1" }
 // size is how large a test is: few in the fast tier and under the race detector, many in make test-long, enough otherwise.
 func size[N int | int64 | uint64](few, enough, many N) N {
 	switch {
-	case testing.Short() || racing():
+	case testing.Short() || build.Racing():
 		return few
 	case long():
 		return many
 	}
 	return enough
 }
+
+// obj is short for the JSON of objects.
+type obj = map[string]any

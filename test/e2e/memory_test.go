@@ -18,7 +18,10 @@ import (
 
 	"github.com/kubecdc/kubecdc/test/bench/feed"
 	"github.com/kubecdc/kubecdc/test/kafka"
+	"github.com/kubecdc/kubecdc/test/oracle"
 	child "github.com/kubecdc/kubecdc/test/process"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 const (
@@ -38,7 +41,7 @@ type memoryLoad struct {
 
 // stoppable is a destination that can be stopped: its connections stay open, and nothing answers.
 type stoppable struct {
-	destination
+	world.Destination
 	stop, resume func()
 }
 
@@ -54,7 +57,7 @@ func TestMemory(t *testing.T) {
 	}
 	notRacing(t)
 	loads := []memoryLoad{{Size: 400_000, Objects: 240, Updates: 600}}
-	if seconds := number(t, "MEMORY", 0); seconds > 0 {
+	if seconds := world.EnvUint(t, "MEMORY", 0); seconds > 0 {
 		held := time.Duration(seconds) * time.Second
 		loads = []memoryLoad{{400_000, 600, 3000, held}, {850_000, 600, 3000, held}}
 	}
@@ -64,12 +67,12 @@ func TestMemory(t *testing.T) {
 	}
 	buses := []bus{
 		{"nats", func(t *testing.T) stoppable {
-			b := startBusProcess(t)
-			return stoppable{b, func() { b.freeze(t) }, func() { b.thaw(t) }}
+			b := world.StartBusProcess(t)
+			return stoppable{b, func() { b.Freeze(t) }, func() { b.Thaw(t) }}
 		}},
 		{"kafka", func(t *testing.T) stoppable {
 			kafka.Require(t)
-			k := startKafka(t, kafka.Options{})
+			k := world.StartKafka(t, kafka.Options{})
 			must := func(err error) {
 				if err != nil {
 					t.Error(err)
@@ -91,56 +94,56 @@ func TestMemory(t *testing.T) {
 
 func (l memoryLoad) run(t *testing.T, to stoppable) {
 	server, kubeconfig := startFeed(t, feed.Options{Pods: l.Objects, Padding: l.Size})
-	a := startAgent(t, nil, agentConfig{Bus: to, Kubeconfig: kubeconfig, Env: []string{chartLimit}, Watch: `
+	a := world.StartAgent(t, nil, world.AgentConfig{Bus: to, Kubeconfig: kubeconfig, Env: []string{chartLimit}, Watch: `
   - resources: [pods]
 `})
 	// All objects and the two markers of the snapshot.
-	a.acknowledged(t, l.Objects+2)
-	first, err := child.ReadMemory(a.pid())
+	acknowledged(t, a, l.Objects+2)
+	first, err := child.ReadMemory(a.PID())
 	if err != nil {
 		t.Fatal(err)
 	}
 	to.stop()
 	begin := time.Now()
 	release(t, server, l.Updates)
-	eventually(t, 2*time.Minute, func() error {
-		taken, err := a.metric(t.Context(), "kubecdc_publish_events_total") // A process stops a moment after it is told to.
+	wait.Eventually(t, 2*time.Minute, func() error {
+		taken, err := a.Metric(t.Context(), "kubecdc_publish_events_total") // A process stops a moment after it is told to.
 		if err != nil {
 			return err
 		}
-		queued, err := a.metric(t.Context(), "kubecdc_queue_events")
+		queued, err := a.Metric(t.Context(), "kubecdc_queue_events")
 		if err == nil && taken+queued < float64(l.Objects+2+l.Updates) {
 			err = fmt.Errorf("%v of %d updates are in the queue", queued, l.Updates)
 		}
 		return err
 	})
-	pass(t.Context(), l.Stopped-time.Since(begin))
-	stopped, err := child.ReadMemory(a.pid())
+	world.Pass(t.Context(), l.Stopped-time.Since(begin))
+	stopped, err := child.ReadMemory(a.PID())
 	if err != nil {
 		t.Fatal(err)
 	}
-	inFlight, err := a.metric(t.Context(), "kubecdc_queue_inflight")
+	inFlight, err := a.Metric(t.Context(), "kubecdc_queue_inflight")
 	if err != nil {
 		t.Fatal(err)
 	}
 	to.resume()
-	a.acknowledged(t, l.Objects+2+l.Updates)
-	last, err := child.ReadMemory(a.pid())
+	acknowledged(t, a, l.Objects+2+l.Updates)
+	last, err := child.ReadMemory(a.PID())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("resident memory at its peak: first sync %s, bus stopped %s with %v events in flight, in all %s",
-		mib(first.Peak), mib(stopped.Peak), inFlight, mib(last.Peak))
+		world.MiB(first.Peak), world.MiB(stopped.Peak), inFlight, world.MiB(last.Peak))
 	if last.Peak > mostMemory {
-		t.Errorf("the agent's resident memory was %s at its peak, at most %s are allowed", mib(last.Peak), mib(mostMemory))
+		t.Errorf("the agent's resident memory was %s at its peak, at most %s are allowed", world.MiB(last.Peak), world.MiB(mostMemory))
 	}
 }
 
 // acknowledged waits until the bus has acknowledged that many events.
-func (a *agent) acknowledged(t testing.TB, want int) {
+func acknowledged(t testing.TB, a *world.Agent, want int) {
 	t.Helper()
-	eventually(t, 5*time.Minute, func() error {
-		got, err := a.metric(t.Context(), "kubecdc_publish_events_total")
+	wait.Eventually(t, 5*time.Minute, func() error {
+		got, err := a.Metric(t.Context(), "kubecdc_publish_events_total")
 		if err == nil && got < float64(want) {
 			err = fmt.Errorf("%v of %d events are acknowledged", got, want)
 		}
@@ -220,9 +223,9 @@ func startSink(t testing.TB) *sink {
 	return s
 }
 
-func (s *sink) config() string { return fmt.Sprintf("http: {url: %q}", s.url) }
+func (s *sink) Config() string { return fmt.Sprintf("http: {url: %q}", s.url) }
 
-func (*sink) read(t testing.TB, _ *reader) *stream {
+func (*sink) Read(t testing.TB, _ *oracle.Reader) *world.Stream {
 	t.Helper()
 	t.Fatal("a sink keeps nothing")
 	return nil

@@ -10,6 +10,10 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // TestNamespacesAllowed has an agent whose rules take namespaces by a pattern, or all, and which may read ConfigMaps in two of three of
@@ -17,70 +21,70 @@ import (
 func TestNamespacesAllowed(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	p := barePlane(t)
-	p.newNamespace(t, "tenants")
+	p := world.BarePlane(t)
+	p.NewNamespace(t, "tenants")
 	for name, patterns := range map[string]string{"glob": `["glob-*"]`, "all": "[]"} {
 		t.Run(name, func(t *testing.T) { testNamespacesAllowed(t, p, name, patterns) })
 	}
 }
 
-func testNamespacesAllowed(t *testing.T, p *plane, name, patterns string) {
+func testNamespacesAllowed(t *testing.T, p *world.Plane, name, patterns string) {
 	ns := func(s string) string { return name + "-" + s }
 	for _, s := range []string{"both", "one", "none"} {
-		p.newNamespace(t, ns(s))
+		p.NewNamespace(t, ns(s))
 	}
-	kubeconfig := p.serviceAccount(t, "tenants", name)
+	kubeconfig := serviceAccount(t, p, "tenants", name)
 	user := "system:serviceaccount:tenants:" + name
-	p.grantNamespaces(t, name)
-	p.grantIn(t, name, ns("both"), "configmaps", "secrets")
-	p.grantIn(t, name, ns("one"), "configmaps")
-	p.awaitReview(t, user, atom{Verb: "watch", Resource: "namespaces"}, true)
-	p.awaitReview(t, user, atom{Namespace: ns("both"), Verb: "watch", Resource: "secrets"}, true)
-	p.awaitReview(t, user, atom{Namespace: ns("one"), Verb: "watch", Resource: "configmaps"}, true)
+	grantNamespaces(t, p, name)
+	grantIn(t, p, name, ns("both"), "configmaps", "secrets")
+	grantIn(t, p, name, ns("one"), "configmaps")
+	awaitReview(t, p, user, atom{Verb: "watch", Resource: "namespaces"}, true)
+	awaitReview(t, p, user, atom{Namespace: ns("both"), Verb: "watch", Resource: "secrets"}, true)
+	awaitReview(t, p, user, atom{Namespace: ns("one"), Verb: "watch", Resource: "configmaps"}, true)
 
 	var steps atomic.Int64
-	ws := &writers{api: p.api, done: func() bool { return steps.Load() >= 200 }}
+	ws := &world.Writers{API: p.API, Done: func() bool { return steps.Load() >= 200 }}
 	write := func(namespaces ...string) {
 		steps.Store(0)
 		var all []func(context.Context) error
 		for _, s := range namespaces {
-			cm, secret := ws.writer("cm", ns(s), 5), ws.writer("secret", ns(s), 5)
+			cm, secret := ws.Writer("cm", ns(s), 5), ws.Writer("secret", ns(s), 5)
 			all = append(all, func(ctx context.Context) error {
 				steps.Add(1)
-				if cm.rng.IntN(2) == 0 {
-					return cm.configMaps(ctx)
+				if cm.RNG.IntN(2) == 0 {
+					return cm.ConfigMaps(ctx)
 				}
-				return secret.secrets(ctx)
+				return secret.Secrets(ctx)
 			})
 		}
-		ws.run(t, all...)
+		ws.Run(t, all...)
 	}
 	write("both", "one", "none")
 
-	bus := startBus(t)
-	config := agentConfig{
+	bus := world.StartBus(t)
+	config := world.AgentConfig{
 		Bus: bus, Kubeconfig: kubeconfig, Watch: "  - resources: [configmaps, secrets]\n    namespaces: " + patterns,
 		Checkpoint: fmt.Sprintf("{file: {path: %q}}", filepath.Join(t.TempDir(), "checkpoint.json")),
 	}
-	a := startAgent(t, p, config)
-	a.ready(t)
-	s := readStream(t, bus, p.reader())
+	a := world.StartAgent(t, p, config)
+	a.Ready(t)
+	s := world.ReadStream(t, bus, p.Reader())
 	write("both", "one", "none")
 
 	// One comes. What is in it is created before the agent may read it, and one of it is gone by then.
-	p.newNamespace(t, ns("new"))
-	all := collection("configmaps", ns("new"))
+	p.NewNamespace(t, ns("new"))
+	all := world.Collection("configmaps", ns("new"))
 	for _, cm := range []string{"short", "long"} {
-		if _, err := p.api.create(t.Context(), all, obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": obj{"name": cm}}); err != nil {
+		if _, err := p.API.Create(t.Context(), all, obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": obj{"name": cm}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := p.api.remove(t.Context(), all+"/short"); err != nil {
+	if err := p.API.Remove(t.Context(), all+"/short"); err != nil {
 		t.Fatal(err)
 	}
-	p.grantIn(t, name, ns("new"), "configmaps")
-	eventually(t, time.Minute, func() error {
-		for sc := range s.completed(t, "configmaps") {
+	grantIn(t, p, name, ns("new"), "configmaps")
+	wait.Eventually(t, time.Minute, func() error {
+		for sc := range s.Completed(t, "configmaps") {
 			if sc.Namespaces == ns("new") {
 				return nil
 			}
@@ -90,22 +94,22 @@ func testNamespacesAllowed(t *testing.T, p *plane, name, patterns string) {
 	write("new", "both", "none")
 
 	// The next agent goes on where this one ended.
-	if err := a.stop(time.Minute); err != nil {
+	if err := a.Stop(time.Minute); err != nil {
 		t.Errorf("agent: %v", err)
 	}
 	write("new", "both", "one", "none")
-	a = startAgent(t, p, config)
-	a.ready(t)
+	a = world.StartAgent(t, p, config)
+	a.Ready(t)
 	write("new", "both", "one", "none")
 
 	// One goes, as its controller has it go: what is in it first, and what permits the agent to read it along with that.
-	p.endNamespace(t, ns("one"))
+	endNamespace(t, p, ns("one"))
 	write("new", "both", "none")
 
 	want := map[string][]string{"configmaps": {ns("both"), ns("new"), ns("one")}, "secrets": {ns("both")}}
-	var snapshots map[scope]snapshot
-	eventually(t, time.Minute, func() error {
-		snapshots = s.completed(t, "configmaps", "secrets")
+	var snapshots map[oracle.Scope]oracle.Snapshot
+	wait.Eventually(t, time.Minute, func() error {
+		snapshots = s.Completed(t, "configmaps", "secrets")
 		got := map[string][]string{}
 		for sc := range snapshots {
 			got[sc.Resource] = append(got[sc.Resource], sc.Namespaces)
@@ -117,14 +121,14 @@ func testNamespacesAllowed(t *testing.T, p *plane, name, patterns string) {
 		}
 		return nil
 	})
-	v := viewOf(snapshots)
-	v.Until = p.now(t)
-	expected := expect(p.history.of("configmaps", "secrets"), v)
-	s.waitFor(t, expected, 30*time.Second)
-	records := s.all()
-	got := s.judge(expected, records, v)
-	report(t, p, s, got.Faults)
-	report(t, p, s, s.judgeSnapshots(records))
+	v := world.ViewOf(snapshots)
+	v.Until = p.Now(t)
+	expected := oracle.Expect(p.History.Of("configmaps", "secrets"), v)
+	s.WaitFor(t, expected, 30*time.Second)
+	records := s.All()
+	got := s.Judge(expected, records, v)
+	world.Report(t, p, s, got.Faults)
+	world.Report(t, p, s, s.JudgeSnapshots(records))
 	if len(got.Gaps) > 0 || got.Inferred > 0 {
 		t.Errorf("%d gaps and %d inferred deltas, where all was seen", len(got.Gaps), got.Inferred)
 	}
@@ -137,23 +141,23 @@ func testNamespacesAllowed(t *testing.T, p *plane, name, patterns string) {
 			ops[key.Namespace][records[i].Op]++
 		}
 	}
-	if ops[ns("new")][read] > 0 || ops[ns("new")]["c"] == 0 || ops[ns("both")][read] == 0 || ops[ns("one")]["d"] == 0 || ops[ns("none")] != nil {
+	if ops[ns("new")][oracle.Read] > 0 || ops[ns("new")]["c"] == 0 || ops[ns("both")][oracle.Read] == 0 || ops[ns("one")]["d"] == 0 || ops[ns("none")] != nil {
 		t.Errorf("operations by namespace: %v", ops)
 	}
-	status, err := a.get(t.Context(), "/readyz")
+	status, err := a.Get(t.Context(), "/readyz")
 	if err != nil {
 		t.Errorf("the agent is not ready: %v\n%s", err, status)
 	}
 	t.Logf("%d records expected, %d on the bus, by namespace: %v", got.Expected, got.Records, ops)
-	if err := a.stop(time.Minute); err != nil {
+	if err := a.Stop(time.Minute); err != nil {
 		t.Errorf("agent: %v", err)
 	}
 }
 
 // grantNamespaces lets an account read which namespaces there are.
-func (p *plane) grantNamespaces(t *testing.T, account string) {
+func grantNamespaces(t *testing.T, p *world.Plane, account string) {
 	t.Helper()
-	p.applyAccess(t, []byte(strings.ReplaceAll(`apiVersion: rbac.authorization.k8s.io/v1
+	applyAccess(t, p, []byte(strings.ReplaceAll(`apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: NAME}
 rules: [{apiGroups: [""], resources: [namespaces], verbs: [get, list, watch]}]
@@ -167,9 +171,9 @@ subjects: [{kind: ServiceAccount, name: NAME, namespace: tenants}]
 }
 
 // grantIn lets an account list and watch resources in a namespace.
-func (p *plane) grantIn(t *testing.T, account, namespace string, resources ...string) {
+func grantIn(t *testing.T, p *world.Plane, account, namespace string, resources ...string) {
 	t.Helper()
-	p.applyAccess(t, []byte(strings.NewReplacer("NAMESPACE", namespace, "RESOURCES", strings.Join(resources, ", "), "NAME", account).Replace(
+	applyAccess(t, p, []byte(strings.NewReplacer("NAMESPACE", namespace, "RESOURCES", strings.Join(resources, ", "), "NAME", account).Replace(
 		`apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: NAME, namespace: NAMESPACE}
@@ -184,24 +188,24 @@ subjects: [{kind: ServiceAccount, name: NAME, namespace: tenants}]
 }
 
 // endNamespace does what the namespace controller does.
-func (p *plane) endNamespace(t *testing.T, namespace string) {
+func endNamespace(t *testing.T, p *world.Plane, namespace string) {
 	t.Helper()
 	uri := "/api/v1/namespaces/" + namespace
-	if err := p.api.remove(t.Context(), uri); err != nil {
+	if err := p.API.Remove(t.Context(), uri); err != nil {
 		t.Fatal(err)
 	}
 	for _, resource := range []string{"configmaps", "secrets", "rolebindings.rbac.authorization.k8s.io", "roles.rbac.authorization.k8s.io"} {
-		for key, versions := range p.history.of(resource) {
+		for key, versions := range p.History.Of(resource) {
 			if last := versions[len(versions)-1]; key.Namespace == namespace && !last.Deleted { // It may have a finalizer.
-				_, _ = p.api.mergePatch(t.Context(), collection(resource, namespace)+"/"+key.Name, obj{"metadata": obj{"finalizers": nil}})
+				_, _ = p.API.MergePatch(t.Context(), world.Collection(resource, namespace)+"/"+key.Name, obj{"metadata": obj{"finalizers": nil}})
 			}
 		}
-		if err := p.api.remove(t.Context(), collection(resource, namespace)); err != nil {
+		if err := p.API.Remove(t.Context(), world.Collection(resource, namespace)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	ns := obj{"apiVersion": "v1", "kind": "Namespace", "metadata": obj{"name": namespace}, "spec": obj{"finalizers": []string{}}}
-	if _, err := p.api.replace(t.Context(), uri+"/finalize", ns); err != nil {
+	if _, err := p.API.Replace(t.Context(), uri+"/finalize", ns); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -8,14 +8,18 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // pod makes a Pod on a node.
 func (f *fleet) pod(t *testing.T, name, node string) {
 	t.Helper()
 	spec := obj{"containers": []obj{{"name": "c", "image": "none.invalid/c"}}, "nodeName": node}
-	if _, err := f.plane.api.create(t.Context(), collection("pods", f.namespace), obj{
-		"apiVersion": "v1", "kind": "Pod", "metadata": meta(name), "spec": spec,
+	if _, err := f.plane.API.Create(t.Context(), world.Collection("pods", f.namespace), obj{
+		"apiVersion": "v1", "kind": "Pod", "metadata": world.Meta(name), "spec": spec,
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -23,22 +27,22 @@ func (f *fleet) pod(t *testing.T, name, node string) {
 
 func (f *fleet) label(t *testing.T, pod, value string) {
 	t.Helper()
-	uri := collection("pods", f.namespace) + "/" + pod
-	if _, err := f.plane.api.mergePatch(t.Context(), uri, obj{"metadata": obj{"labels": obj{"step": value}}}); err != nil {
+	uri := world.Collection("pods", f.namespace) + "/" + pod
+	if _, err := f.plane.API.MergePatch(t.Context(), uri, obj{"metadata": obj{"labels": obj{"step": value}}}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (f *fleet) remove(t *testing.T, pod string) {
 	t.Helper()
-	if err := f.plane.api.remove(t.Context(), collection("pods", f.namespace)+"/"+pod+"?gracePeriodSeconds=0"); err != nil {
+	if err := f.plane.API.Remove(t.Context(), world.Collection("pods", f.namespace)+"/"+pod+"?gracePeriodSeconds=0"); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // observes reports whether the agent says of a scope that it is synced. An agent that does not answer, or that has no scope at all, is an error.
-func (a *agent) observes(ctx context.Context, scope string) (bool, error) {
-	text, err := a.get(ctx, "/metrics")
+func observes(ctx context.Context, a *world.Agent, scope string) (bool, error) {
+	text, err := a.Get(ctx, "/metrics")
 	if err != nil {
 		return false, err
 	}
@@ -61,71 +65,71 @@ func (a *agent) observes(ctx context.Context, scope string) (bool, error) {
 // deleted while no agent of its own looks on. The companion tells of it, and of the Node's deletion.
 func TestNodeIsGone(t *testing.T) {
 	slow(t)
-	p := sharedPlane(t)
+	p := world.SharedPlane(t)
 	f := startFleet(t, p, "gone", 3)
-	s := readStream(t, f.bus, p.reader())
+	s := world.ReadStream(t, f.bus, p.Reader())
 	f.snapshots(t, s)
 	node := f.nodes[1]
 	for i := range 6 {
 		f.pod(t, fmt.Sprint("left-", i), node)
 		f.pod(t, fmt.Sprint("kept-", i), f.nodes[0])
 	}
-	told := foretell(p.history.of("pods", "nodes"), f.namespace, f.snapshots(t, s), p.now(t))
-	s.waitTold(t, told, 20*time.Second)
+	told := foretell(p.History.Of("pods", "nodes"), f.namespace, f.snapshots(t, s), p.Now(t))
+	waitTold(t, s, told, 20*time.Second)
 
-	f.agents[node].crash()
+	f.agents[node].Crash()
 	f.label(t, "left-0", "unseen")
 	f.remove(t, "left-1") // Nor this: a sweep has to tell.
-	if err := p.api.remove(t.Context(), "/api/v1/nodes/"+node); err != nil {
+	if err := p.API.Remove(t.Context(), "/api/v1/nodes/"+node); err != nil {
 		t.Fatal(err)
 	}
-	gone := p.now(t)
+	gone := p.Now(t)
 	f.label(t, "left-2", "seen")
 	f.remove(t, "left-3")
 	scope := podsOf + node
 	began := func() (from, to uint64) {
-		for _, rec := range s.all() {
+		for _, rec := range s.All() {
 			switch {
-			case rec.Stream == gap && rec.Scope.Text == scope && rec.Reason == checkpointLost:
+			case rec.Stream == oracle.Gap && rec.Scope.Text == scope && rec.Reason == oracle.CheckpointLost:
 				from = rec.To
-			case rec.Stream == snapshotCompleted && rec.Scope.Text == scope:
+			case rec.Stream == oracle.SnapshotCompleted && rec.Scope.Text == scope:
 				to = rec.Rev
 			}
 		}
 		return from, to
 	}
-	eventually(t, 30*time.Second, func() error {
+	wait.Eventually(t, 30*time.Second, func() error {
 		if from, to := began(); from == 0 || to != from {
 			return fmt.Errorf("the companion has not taken over: gap to %d, snapshot at %d", from, to)
 		}
 		return nil
 	})
 	// A companion that is killed goes on with it.
-	f.companion.crash()
+	f.companion.Crash()
 	f.label(t, "left-4", "away")
-	f.companion.again(t)
+	f.companion.Again(t)
 	f.remove(t, "left-4")
 	f.remove(t, "left-0")
 
-	until := p.now(t)
+	until := p.Now(t)
 	at, _ := began()
 	if at >= gone {
 		t.Errorf("the companion begins at %d, the Node was deleted at %d", at, gone)
 	}
 	want := make(map[string]bool)
-	for id, w := range foretell(p.history.of("pods", "nodes"), f.namespace, map[string]uint64{scope: at, nodeObject + node: at}, until) {
+	for id, w := range foretell(p.History.Of("pods", "nodes"), f.namespace, map[string]uint64{scope: at, nodeObject + node: at}, until) {
 		want[id] = true
-		if w.op == deleted && w.scope == nodeObject+node && w.rev != gone {
+		if w.op == oracle.Deleted && w.scope == nodeObject+node && w.rev != gone {
 			t.Errorf("the Node was deleted at %d, want %d", w.rev, gone)
 		}
 	}
 	if len(want) < 6 {
 		t.Fatalf("only %d events are wanted: %v", len(want), want)
 	}
-	eventually(t, 30*time.Second, func() error {
+	wait.Eventually(t, 30*time.Second, func() error {
 		missing := maps.Clone(want)
-		for _, rec := range s.all() {
-			if rec.Op != read {
+		for _, rec := range s.All() {
+			if rec.Op != oracle.Read {
 				delete(missing, rec.ID)
 			}
 		}
@@ -134,38 +138,38 @@ func TestNodeIsGone(t *testing.T) {
 		}
 		return nil
 	})
-	for _, rec := range s.all() {
+	for _, rec := range s.All() {
 		for _, problem := range rec.Problems {
 			t.Errorf("record %d, %s: %s", rec.Position, rec.ID, problem)
 		}
-		if rec.Stream == gap && rec.Scope.Text != scope {
+		if rec.Stream == oracle.Gap && rec.Scope.Text != scope {
 			t.Errorf("gap in %s, though nothing was lost there", rec.Scope.Text)
 		}
 	}
 	f.compareTable(t, s)
 
 	// The machine comes back, and with it its agent: the companion leaves the node to it.
-	eventually(t, 30*time.Second, func() error {
-		observed, err := f.companion.observes(t.Context(), scope)
+	wait.Eventually(t, 30*time.Second, func() error {
+		observed, err := observes(t.Context(), f.companion, scope)
 		if err == nil && !observed {
 			err = errors.New("the companion does not observe the node")
 		}
 		return err
 	})
 	f.addNode(t, node)
-	f.agents[node].again(t)
-	eventually(t, 30*time.Second, func() error {
-		observed, err := f.companion.observes(t.Context(), scope)
+	f.agents[node].Again(t)
+	wait.Eventually(t, 30*time.Second, func() error {
+		observed, err := observes(t.Context(), f.companion, scope)
 		if err == nil && observed {
 			err = errors.New("the companion still observes the node")
 		}
 		return err
 	})
 	f.pod(t, "left-9", node)
-	f.agents[node].ready(t)
-	eventually(t, 30*time.Second, func() error {
-		for _, rec := range s.all() {
-			if rec.Key.Name == "left-9" && rec.Op == created && rec.Scope.Text == scope {
+	f.agents[node].Ready(t)
+	wait.Eventually(t, 30*time.Second, func() error {
+		for _, rec := range s.All() {
+			if rec.Key.Name == "left-9" && rec.Op == oracle.Created && rec.Scope.Text == scope {
 				return nil
 			}
 		}

@@ -16,6 +16,9 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 const (
@@ -26,52 +29,52 @@ const (
 
 // fleet is an agent on each of some simulated nodes, and their companion.
 type fleet struct {
-	plane     *plane
-	bus       *bus
+	plane     *world.Plane
+	bus       *world.Bus
 	namespace string
 	nodes     []string
-	agents    map[string]*agent // By node.
-	companion *agent
+	agents    map[string]*world.Agent // By node.
+	companion *world.Agent
 }
 
-func startFleet(t *testing.T, p *plane, namespace string, nodes int) *fleet {
+func startFleet(t *testing.T, p *world.Plane, namespace string, nodes int) *fleet {
 	t.Helper()
-	p.newNamespace(t, namespace)
-	f := &fleet{plane: p, bus: startBus(t), namespace: namespace, agents: map[string]*agent{}}
+	p.NewNamespace(t, namespace)
+	f := &fleet{plane: p, bus: world.StartBus(t), namespace: namespace, agents: map[string]*world.Agent{}}
 	for i := range nodes {
 		name := fmt.Sprintf("%s-%02d", namespace, i)
 		f.nodes = append(f.nodes, name)
 		f.addNode(t, name)
-		t.Cleanup(func() { _ = p.api.remove(context.WithoutCancel(t.Context()), "/api/v1/nodes/"+name) }) // Gone already, or nobody's any more.
+		t.Cleanup(func() { _ = p.API.Remove(context.WithoutCancel(t.Context()), "/api/v1/nodes/"+name) }) // Gone already, or nobody's any more.
 	}
-	f.companion = startAgent(t, p, agentConfig{Bus: f.bus, Watch: "  - resources: [pods, nodes]", Extra: "mode: companion"})
+	f.companion = world.StartAgent(t, p, world.AgentConfig{Bus: f.bus, Watch: "  - resources: [pods, nodes]", Extra: "mode: companion"})
 	for _, name := range f.nodes {
 		f.agents[name] = f.startOn(t, name)
 	}
 	for _, a := range f.all() {
-		a.ready(t)
+		a.Ready(t)
 	}
 	return f
 }
 
 func (f *fleet) addNode(t *testing.T, name string) {
 	t.Helper()
-	node := obj{"apiVersion": "v1", "kind": "Node", "metadata": meta(name)}
-	if _, err := f.plane.api.create(t.Context(), "/api/v1/nodes", node); err != nil {
+	node := obj{"apiVersion": "v1", "kind": "Node", "metadata": world.Meta(name)}
+	if _, err := f.plane.API.Create(t.Context(), "/api/v1/nodes", node); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (f *fleet) startOn(t *testing.T, node string) *agent {
+func (f *fleet) startOn(t *testing.T, node string) *world.Agent {
 	t.Helper()
-	return startAgent(t, f.plane, agentConfig{
+	return world.StartAgent(t, f.plane, world.AgentConfig{
 		Bus: f.bus, Watch: "  - resources: [pods, nodes]", Extra: "mode: node", Env: []string{"NODE_NAME=" + node},
 	})
 }
 
 // all are the agents, the companion first.
-func (f *fleet) all() []*agent {
-	all := []*agent{f.companion}
+func (f *fleet) all() []*world.Agent {
+	all := []*world.Agent{f.companion}
 	for _, node := range f.nodes {
 		if a := f.agents[node]; a != nil {
 			all = append(all, a)
@@ -85,7 +88,7 @@ func (f *fleet) rss(t *testing.T) []int64 {
 	t.Helper()
 	var list []int64
 	for _, a := range f.all() {
-		raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(a.pid()), "statm"))
+		raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(a.PID()), "statm"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,18 +106,18 @@ func (f *fleet) rss(t *testing.T) []int64 {
 type told struct {
 	id, op, scope string
 	rev           uint64
-	prev, next    *version
+	prev, next    *oracle.Version
 }
 
 // foretell derives from etcd's history what the agents of all nodes and the companion have to say of Pods and Nodes behind the
 // snapshots of their scopes, which are given by their resourceVersions.
-func foretell(history map[objectKey][]*version, namespace string, snapshots map[string]uint64, until uint64) map[string]told {
+func foretell(history map[oracle.ObjectKey][]*oracle.Version, namespace string, snapshots map[string]uint64, until uint64) map[string]told {
 	want := make(map[string]told)
 	for key, versions := range history {
 		if key.Namespace != namespace && (key.Resource != "nodes" || !strings.HasPrefix(key.Name, namespace+"-")) {
 			continue
 		}
-		var prev *version
+		var prev *oracle.Version
 		for _, next := range versions {
 			if next.Rev > until {
 				break
@@ -132,8 +135,8 @@ func foretell(history map[objectKey][]*version, namespace string, snapshots map[
 	return want
 }
 
-func foretellChange(key objectKey, prev, next *version) []told {
-	scopeOf := func(v *version) string {
+func foretellChange(key oracle.ObjectKey, prev, next *oracle.Version) []told {
+	scopeOf := func(v *oracle.Version) string {
 		if key.Resource == "nodes" {
 			return nodeObject + key.Name
 		}
@@ -141,31 +144,31 @@ func foretellChange(key objectKey, prev, next *version) []told {
 	}
 	switch {
 	case next.Deleted:
-		return []told{{deleteID(prev), deleted, scopeOf(prev), next.Rev, prev, nil}}
+		return []told{{oracle.DeleteID(prev), oracle.Deleted, scopeOf(prev), next.Rev, prev, nil}}
 	case prev == nil:
-		return []told{{changeID(next), created, scopeOf(next), next.Rev, nil, next}}
+		return []told{{oracle.ChangeID(next), oracle.Created, scopeOf(next), next.Rev, nil, next}}
 	case scopeOf(prev) == scopeOf(next):
-		return []told{{changeID(next), updated, scopeOf(next), next.Rev, prev, next}}
+		return []told{{oracle.ChangeID(next), oracle.Updated, scopeOf(next), next.Rev, prev, next}}
 	default:
 		return []told{
-			{leftID(next), left, scopeOf(prev), next.Rev, prev, nil},
-			{changeID(next), entered, scopeOf(next), next.Rev, prev, next},
+			{oracle.LeftID(next), oracle.Left, scopeOf(prev), next.Rev, prev, nil},
+			{oracle.ChangeID(next), oracle.Entered, scopeOf(next), next.Rev, prev, next},
 		}
 	}
 }
 
 // compareTold holds the records of a fleet against what its agents had to say, and returns how many are copies.
-func compareTold(t *testing.T, want map[string]told, records []record, until uint64) (copies int) {
+func compareTold(t *testing.T, want map[string]told, records []oracle.Record, until uint64) (copies int) {
 	t.Helper()
 	type place struct {
 		scope string
-		key   objectKey
+		key   oracle.ObjectKey
 	}
 	seen := make(map[string]bool)
 	last := make(map[place]uint64) // The highest revision.
 	faults := make(map[string]int)
 	fault := func(kind, format string, args ...any) {
-		if faults[kind]++; faults[kind] <= most {
+		if faults[kind]++; faults[kind] <= world.MostShown {
 			t.Errorf(kind+": "+format, args...)
 		}
 	}
@@ -175,10 +178,10 @@ func compareTold(t *testing.T, want map[string]told, records []record, until uin
 			fault("contract", "record %d, %s: %s", rec.Position, rec.ID, p)
 		}
 		switch {
-		case rec.Stream == gap:
+		case rec.Stream == oracle.Gap:
 			fault("gap", "record %d, %s, %s, though no history was lost", rec.Position, rec.ID, rec.Reason)
 			continue
-		case rec.Stream != "" || rec.Op == read || rec.Rev > until:
+		case rec.Stream != "" || rec.Op == oracle.Read || rec.Rev > until:
 			continue
 		}
 		w, ok := want[rec.ID]
@@ -189,9 +192,9 @@ func compareTold(t *testing.T, want map[string]told, records []record, until uin
 		case rec.Op != w.op || rec.Scope.Text != w.scope || rec.Rev != w.rev || rec.Inferred:
 			fault("wrong", "record %d, %s: %s of scope %q at %d (inferred: %t), want %s of %q at %d", rec.Position, rec.ID, rec.Op,
 				rec.Scope.Text, rec.Rev, rec.Inferred, w.op, w.scope, w.rev)
-		case w.prev != nil && (rec.Before != present || rec.BeforeDigest != w.prev.Digest):
+		case w.prev != nil && (rec.Before != oracle.Present || rec.BeforeDigest != w.prev.Digest):
 			fault("before", "record %d, %s %s: is not revision %d", rec.Position, rec.Op, rec.ID, w.prev.Rev)
-		case w.next != nil && (rec.After != present || rec.AfterDigest != w.next.Digest):
+		case w.next != nil && (rec.After != oracle.Present || rec.AfterDigest != w.next.Digest):
 			fault("after", "record %d, %s %s: is not revision %d", rec.Position, rec.Op, rec.ID, w.next.Rev)
 		}
 		if seen[rec.ID] {
@@ -217,18 +220,18 @@ func compareTold(t *testing.T, want map[string]told, records []record, until uin
 }
 
 // waitTold waits until all is on the bus, or nothing comes any more.
-func (s *stream) waitTold(t *testing.T, want map[string]told, idle time.Duration) {
+func waitTold(t *testing.T, s *world.Stream, want map[string]told, idle time.Duration) {
 	t.Helper()
-	list := make([]expectation, 0, len(want))
+	list := make([]oracle.Expectation, 0, len(want))
 	for id := range want {
-		list = append(list, expectation{ID: id})
+		list = append(list, oracle.Expectation{ID: id})
 	}
-	s.waitFor(t, map[objectKey][]expectation{{}: list}, idle)
+	s.WaitFor(t, map[oracle.ObjectKey][]oracle.Expectation{{}: list}, idle)
 }
 
 // podWriter makes, binds, changes, moves and deletes Pods.
 type podWriter struct {
-	*writer
+	*world.Writer
 	nodes  []string
 	bound  map[string]bool // Not there: it does not exist.
 	counts *podCounts
@@ -236,26 +239,26 @@ type podWriter struct {
 
 type podCounts struct{ bornBound, bound, moved, deleted, deletedUnbound atomic.Int64 }
 
-func (w *podWriter) node() string { return w.nodes[w.rng.IntN(len(w.nodes))] }
+func (w *podWriter) node() string { return w.nodes[w.RNG.IntN(len(w.nodes))] }
 
 func (w *podWriter) step(ctx context.Context) error {
-	all := collection("pods", w.namespace)
-	name := w.name()
+	all := world.Collection("pods", w.Namespace)
+	name := w.Name()
 	uri := all + "/" + name
-	w.n++
+	w.N++
 	make := func(node string) error {
-		spec := obj{"containers": []obj{{"name": "c", "image": "none.invalid/c:" + fmt.Sprint(w.n)}}}
+		spec := obj{"containers": []obj{{"name": "c", "image": "none.invalid/c:" + fmt.Sprint(w.N)}}}
 		if node != "" {
 			spec["nodeName"] = node
 			w.counts.bornBound.Add(1)
 		}
-		_, err := w.api.create(ctx, all, obj{"apiVersion": "v1", "kind": "Pod", "metadata": meta(name), "spec": spec})
+		_, err := w.API.Create(ctx, all, obj{"apiVersion": "v1", "kind": "Pod", "metadata": world.Meta(name), "spec": spec})
 		w.bound[name] = node != ""
 		return err
 	}
 	bind := func() error {
 		target := obj{"apiVersion": "v1", "kind": "Node", "name": w.node()}
-		_, err := w.api.create(ctx, uri+"/binding", obj{"apiVersion": "v1", "kind": "Binding", "metadata": meta(name), "target": target})
+		_, err := w.API.Create(ctx, uri+"/binding", obj{"apiVersion": "v1", "kind": "Binding", "metadata": world.Meta(name), "target": target})
 		w.bound[name] = true
 		w.counts.bound.Add(1)
 		return err
@@ -266,10 +269,10 @@ func (w *podWriter) step(ctx context.Context) error {
 		}
 		delete(w.bound, name)
 		w.counts.deleted.Add(1)
-		return w.api.remove(ctx, uri+"?gracePeriodSeconds=0")
+		return w.API.Remove(ctx, uri+"?gracePeriodSeconds=0")
 	}
 	bound, exists := w.bound[name]
-	luck := w.rng.IntN(10)
+	luck := w.RNG.IntN(10)
 	switch {
 	case !exists && luck < 3: // As a static Pod is.
 		return make(w.node())
@@ -289,10 +292,10 @@ func (w *podWriter) step(ctx context.Context) error {
 	case !bound && luck < 6:
 		return bind()
 	case luck < 4:
-		_, err := w.api.mergePatch(ctx, uri, obj{"metadata": obj{"labels": obj{"step": fmt.Sprint(w.n)}}})
+		_, err := w.API.MergePatch(ctx, uri, obj{"metadata": obj{"labels": obj{"step": fmt.Sprint(w.N)}}})
 		return err
 	default:
-		_, err := w.api.mergePatch(ctx, uri+"/status", obj{"status": obj{"phase": "Running", "message": w.text()}})
+		_, err := w.API.MergePatch(ctx, uri+"/status", obj{"status": obj{"phase": "Running", "message": w.Text()}})
 		return err
 	}
 }
@@ -303,37 +306,37 @@ func (w *podWriter) step(ctx context.Context) error {
 func TestNodes(t *testing.T) {
 	slow(t)
 	nodes, revisions := size(12, 16, 50), size(1_200, 2_000, 5_000)
-	p := sharedPlane(t)
+	p := world.SharedPlane(t)
 	began := time.Now()
 	f := startFleet(t, p, "fleet", nodes)
-	s := readStream(t, f.bus, p.reader())
+	s := world.ReadStream(t, f.bus, p.Reader())
 	snapshots := f.snapshots(t, s)
 	up := time.Since(began)
 
 	// What shows that a snapshot of one node sweeps nothing of another's.
-	count := func() int { return p.history.count("pods", "nodes") }
+	count := func() int { return p.History.Count("pods", "nodes") }
 	from, writing := count(), time.Now()
 	written := func() int { return count() - from }
-	ws := &writers{api: p.api, done: func() bool { return written() >= revisions }}
+	ws := &world.Writers{API: p.API, Done: func() bool { return written() >= revisions }}
 	counts := &podCounts{}
 	var steps []func(context.Context) error
 	for i := range 8 {
-		w := &podWriter{writer: ws.writer(fmt.Sprint("pod", i), f.namespace, 100), nodes: f.nodes, bound: map[string]bool{}, counts: counts}
+		w := &podWriter{Writer: ws.Writer(fmt.Sprint("pod", i), f.namespace, 100), nodes: f.nodes, bound: map[string]bool{}, counts: counts}
 		steps = append(steps, w.step)
 	}
 	restarts := 0
 	var unrest sync.WaitGroup
 	unrest.Go(func() { restarts = f.unsettle(t, written, revisions) })
-	ws.run(t, steps...)
+	ws.Run(t, steps...)
 	unrest.Wait()
 	wrote := time.Since(writing)
 
-	settled(t, 500*time.Millisecond, time.Minute, p.history.changesIn(f.namespace))
-	until := p.now(t)
-	want := foretell(p.history.of("pods", "nodes"), f.namespace, snapshots, until)
-	s.waitTold(t, want, 20*time.Second)
+	wait.Settled(t, 500*time.Millisecond, time.Minute, p.History.ChangesIn(f.namespace))
+	until := p.Now(t)
+	want := foretell(p.History.Of("pods", "nodes"), f.namespace, snapshots, until)
+	waitTold(t, s, want, 20*time.Second)
 	all := time.Since(writing)
-	records := s.all()
+	records := s.All()
 	copies := compareTold(t, want, records, until)
 	f.compareTable(t, s)
 	if counts.bornBound.Load() == 0 || counts.bound.Load() == 0 || counts.moved.Load() == 0 || counts.deletedUnbound.Load() == 0 {
@@ -344,16 +347,16 @@ func TestNodes(t *testing.T) {
 		nodes+1, up.Round(time.Millisecond), written(), wrote.Round(time.Millisecond), restarts, counts.bornBound.Load(),
 		counts.bound.Load(), counts.moved.Load(), counts.deleted.Load(), counts.deletedUnbound.Load())
 	t.Logf("%d records expected, %d on the bus, %d copies, all there after %s; memory of an agent: median %s, largest %s; %s",
-		len(want), len(records), copies, all.Round(time.Millisecond), mib(rss[len(rss)/2]), mib(rss[len(rss)-1]), countOps(records))
+		len(want), len(records), copies, all.Round(time.Millisecond), world.MiB(rss[len(rss)/2]), world.MiB(rss[len(rss)-1]), countOps(records))
 }
 
 // snapshots waits until each scope has its first snapshot on the bus, and returns the resourceVersions, by scope.
-func (f *fleet) snapshots(t *testing.T, s *stream) map[string]uint64 {
+func (f *fleet) snapshots(t *testing.T, s *world.Stream) map[string]uint64 {
 	t.Helper()
 	found := make(map[string]uint64)
-	eventually(t, time.Minute, func() error {
-		for _, rec := range s.all() {
-			if rec.Stream == snapshotCompleted && found[rec.Scope.Text] == 0 {
+	wait.Eventually(t, time.Minute, func() error {
+		for _, rec := range s.All() {
+			if rec.Stream == oracle.SnapshotCompleted && found[rec.Scope.Text] == 0 {
 				found[rec.Scope.Text] = rec.Rev
 			}
 		}
@@ -368,7 +371,7 @@ func (f *fleet) snapshots(t *testing.T, s *stream) map[string]uint64 {
 // unsettle kills and restarts agents while there is load, and returns how many.
 func (f *fleet) unsettle(t *testing.T, written func() int, revisions int) (restarts int) {
 	for round := 1; round <= 5; round++ {
-		err := await(t.Context(), time.Minute, func() error {
+		err := wait.For(t.Context(), time.Minute, func() error {
 			if n := written(); n < round*revisions/7 {
 				return fmt.Errorf("%d revisions are written", n)
 			}
@@ -383,11 +386,11 @@ func (f *fleet) unsettle(t *testing.T, written func() int, revisions int) (resta
 		}
 		for i, a := range victims {
 			if i%2 == 0 {
-				a.crash()
-			} else if err := a.stop(time.Minute); err != nil {
+				a.Crash()
+			} else if err := a.Stop(time.Minute); err != nil {
 				t.Errorf("agent, asked to stop: %v", err)
 			}
-			a.again(t)
+			a.Again(t)
 			restarts++
 		}
 	}
@@ -395,11 +398,11 @@ func (f *fleet) unsettle(t *testing.T, written func() int, revisions int) (resta
 }
 
 // compareTable compares the Pods that a consumer of the stream knows with those that there are.
-func (f *fleet) compareTable(t *testing.T, s *stream) {
+func (f *fleet) compareTable(t *testing.T, s *world.Stream) {
 	t.Helper()
 	var tracker consume.Tracker
-	for _, rec := range s.all() {
-		body, err := s.body(t.Context(), rec.Lane, rec.Position)
+	for _, rec := range s.All() {
+		body, err := s.Body(t.Context(), rec.Lane, rec.Position)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -416,7 +419,7 @@ func (f *fleet) compareTable(t *testing.T, s *stream) {
 		}
 	}
 	there := make(map[string]bool)
-	for _, v := range f.plane.listAt(t, "pods", f.plane.now(t)) {
+	for _, v := range listAt(t, f.plane, "pods", f.plane.Now(t)) {
 		if v.Key.Namespace == f.namespace {
 			there[v.Key.Name+" "+v.UID] = true
 		}

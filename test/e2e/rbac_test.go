@@ -23,7 +23,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // rbacCase is a configuration and what is written to see its events flow.
@@ -39,17 +43,17 @@ type rbacCase struct {
 // rbacCheckpoint is where an agent in a pod of rbac-bank has its checkpoint. These agents are in none, and have to be told.
 const rbacCheckpoint = "{configMap: {namespace: rbac-bank, name: kubecdc-checkpoint}}"
 
-func rbacCases(p *plane) []rbacCase {
+func rbacCases(p *world.Plane) []rbacCase {
 	const all = `
 - resources: ["*"]
   except: [events, leases.coordination.k8s.io]`
 	return []rbacCase{
 		{
-			name: "defaults", watch: all, flags: []string{}, writes: []string{"configmaps", "secrets", widgets},
+			name: "defaults", watch: all, flags: []string{}, writes: []string{"configmaps", "secrets", oracle.Widgets},
 			roles: []string{"ClusterRole/", "Role/rbac-bank"}, rules: 4,
 		},
 		{
-			name: "discovered", watch: all, flags: []string{"--kubeconfig", p.kubeconfig}, writes: []string{"configmaps", "secrets", widgets},
+			name: "discovered", watch: all, flags: []string{"--kubeconfig", p.Kubeconfig}, writes: []string{"configmaps", "secrets", oracle.Widgets},
 			roles: []string{"ClusterRole/", "Role/rbac-bank"},
 		},
 		{
@@ -57,7 +61,7 @@ func rbacCases(p *plane) []rbacCase {
 - resources: [configmaps, deployments, namespaces, events]
 - resources: [widgets]
 - resources: ["*.coordination.k8s.io"]`,
-			writes: []string{"configmaps", widgets, "events"},
+			writes: []string{"configmaps", oracle.Widgets, "events"},
 			// "", apps, coordination.k8s.io, widgets of every group, what is defined (two), get
 			roles: []string{"ClusterRole/", "Role/rbac-bank"}, rules: 9,
 		},
@@ -65,7 +69,7 @@ func rbacCases(p *plane) []rbacCase {
 			name: "namespaces", watch: `
 - resources: [configmaps, secrets, widgets.e2e.kubecdc.dev]
   namespaces: [rbac-shop, rbac-bank]`,
-			writes: []string{"configmaps", "secrets", widgets},
+			writes: []string{"configmaps", "secrets", oracle.Widgets},
 			roles:  []string{"ClusterRole/", "Role/rbac-bank", "Role/rbac-shop"}, rules: 9,
 		},
 		{
@@ -81,7 +85,7 @@ func rbacCases(p *plane) []rbacCase {
   namespaces: [rbac-shop]
 - resources: [services]
   fieldSelector: metadata.name=written`,
-			writes: []string{"configmaps", "secrets", widgets},
+			writes: []string{"configmaps", "secrets", oracle.Widgets},
 			roles:  []string{"ClusterRole/", "Role/rbac-bank", "Role/rbac-shop"}, rules: 10,
 		},
 		{
@@ -94,7 +98,7 @@ func rbacCases(p *plane) []rbacCase {
 - resources: [services]
   fieldSelector: metadata.name=written
   namespaces: [rbac-shop]`,
-			writes: []string{"configmaps", widgets, "secrets"},
+			writes: []string{"configmaps", oracle.Widgets, "secrets"},
 			roles:  []string{"ClusterRole/", "Role/rbac-bank", "Role/rbac-shop"}, rules: 9,
 		},
 	}
@@ -116,12 +120,12 @@ rules:
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := startPlane(t, controlplane.Options{
+	p := world.StartPlane(t, controlplane.Options{
 		NoControllerManager: true,
 		APIServerArgs:       []string{"--audit-policy-file=" + policy, "--audit-log-path=" + path},
 	})
-	p.newNamespace(t, "rbac-shop")
-	p.newNamespace(t, "rbac-bank")
+	p.NewNamespace(t, "rbac-shop")
+	p.NewNamespace(t, "rbac-bank")
 	log := &auditLog{path: path}
 	missed := make(map[string]bool)
 	for _, c := range rbacCases(p) {
@@ -130,7 +134,7 @@ rules:
 }
 
 // test leaves out one rule of each shape that missed does not have yet.
-func (c rbacCase) test(t *testing.T, p *plane, log *auditLog, missed map[string]bool) {
+func (c rbacCase) test(t *testing.T, p *world.Plane, log *auditLog, missed map[string]bool) {
 	account := "kubecdc-" + c.name
 	user := "system:serviceaccount:rbac-bank:" + account
 	log.user = user
@@ -143,14 +147,14 @@ func (c rbacCase) test(t *testing.T, p *plane, log *auditLog, missed map[string]
 		args = append(args, "--config", config)
 	}
 	var stderr bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), buildAgent(t), args...)
+	cmd := exec.CommandContext(t.Context(), build.SharedAgent(t), args...)
 	cmd.Stderr = &stderr
 	printed, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("kubecdc %s: %v\n%s", strings.Join(args, " "), err, &stderr)
 	}
-	access := p.applyAccess(t, printed)
-	kubeconfig := p.serviceAccount(t, "rbac-bank", account)
+	access := applyAccess(t, p, printed)
+	kubeconfig := serviceAccount(t, p, "rbac-bank", account)
 	t.Logf("printed:\n%s", printed)
 
 	var roles []string
@@ -159,7 +163,7 @@ func (c rbacCase) test(t *testing.T, p *plane, log *auditLog, missed map[string]
 		roles = append(roles, r.Kind+"/"+r.Metadata.Namespace)
 		rules += len(r.Rules)
 		for _, a := range r.atoms() {
-			p.awaitReview(t, user, a, true)
+			awaitReview(t, p, user, a, true)
 		}
 	}
 	if !slices.Equal(roles, c.roles) || c.rules != 0 && rules != c.rules {
@@ -167,27 +171,27 @@ func (c rbacCase) test(t *testing.T, p *plane, log *auditLog, missed map[string]
 	}
 
 	// Enough: events flow and nothing is refused.
-	bus := startBus(t)
-	sub, err := bus.connect(t).SubscribeSync("kubecdc.*.object.>")
+	bus := world.StartBus(t)
+	sub, err := bus.Connect(t).SubscribeSync("kubecdc.*.object.>")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.forgetCheckpoint(t)
+	forgetCheckpoint(t, p)
 	log.skip()
-	a := startAgent(t, p, agentConfig{Watch: c.watch, Bus: bus, Kubeconfig: kubeconfig, Checkpoint: rbacCheckpoint})
-	a.ready(t)
+	a := world.StartAgent(t, p, world.AgentConfig{Watch: c.watch, Bus: bus, Kubeconfig: kubeconfig, Checkpoint: rbacCheckpoint})
+	a.Ready(t)
 	for _, resource := range c.writes {
-		p.changeWritten(t, resource)
+		changeWritten(t, p, resource)
 		awaitWritten(t, sub, resource)
 	}
-	status, err := a.get(t.Context(), "/readyz")
+	status, err := a.Get(t.Context(), "/readyz")
 	if err != nil || strings.Contains(status, "forbidden") {
 		t.Errorf("/readyz (%v):\n%s", err, status)
 	}
-	if n, err := a.metric(t.Context(), "kubecdc_informer_errors_total", `_forbidden"`); err == nil && n > 0 {
+	if n, err := a.Metric(t.Context(), "kubecdc_informer_errors_total", `_forbidden"`); err == nil && n > 0 {
 		t.Errorf("the agent counts %v requests that were forbidden", n)
 	}
-	if err := a.stop(time.Minute); err != nil {
+	if err := a.Stop(time.Minute); err != nil {
 		t.Errorf("agent, asked to stop: %v", err)
 	}
 	asked := log.requests(t)
@@ -220,15 +224,15 @@ func (c rbacCase) test(t *testing.T, p *plane, log *auditLog, missed map[string]
 			}
 			missed[shape] = true
 			t.Logf("without %s", shape)
-			p.replaceRules(t, r, slices.Delete(slices.Clone(r.Rules), i, i+1))
-			p.awaitReview(t, user, r.atomsOf(rule)[0], false)
-			p.forgetCheckpoint(t)
+			replaceRules(t, p, r, slices.Delete(slices.Clone(r.Rules), i, i+1))
+			awaitReview(t, p, user, r.atomsOf(rule)[0], false)
+			forgetCheckpoint(t, p)
 			log.skip()
-			p.runUntilRefused(t, config, kubeconfig, log)
+			runUntilRefused(t, p, config, kubeconfig, log)
 		}
-		p.replaceRules(t, r, r.Rules)
+		replaceRules(t, p, r, r.Rules)
 		for _, a := range r.atoms() {
-			p.awaitReview(t, user, a, true)
+			awaitReview(t, p, user, a, true)
 		}
 	}
 }
@@ -269,7 +273,7 @@ type printedRule struct {
 }
 
 func (r *printedRole) collection() string {
-	return collection(strings.ToLower(r.Kind)+"s.rbac.authorization.k8s.io", r.Metadata.Namespace)
+	return world.Collection(strings.ToLower(r.Kind)+"s.rbac.authorization.k8s.io", r.Metadata.Namespace)
 }
 
 // atom is the least that a rule can be cut down to.
@@ -310,7 +314,7 @@ func (a atom) allows(q request) bool {
 }
 
 // applyAccess makes the objects of the YAML as they are and returns the roles among them.
-func (p *plane) applyAccess(t *testing.T, printed []byte) []printedRole {
+func applyAccess(t *testing.T, p *world.Plane, printed []byte) []printedRole {
 	t.Helper()
 	var roles []printedRole
 	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(printed), 4096)
@@ -326,7 +330,7 @@ func (p *plane) applyAccess(t *testing.T, printed []byte) []printedRole {
 			t.Fatal(err)
 		}
 		// fieldValidation: an unknown or repeated field is refused instead of ignored.
-		if _, err := p.api.create(t.Context(), r.collection()+"?fieldValidation=Strict", raw); err != nil {
+		if _, err := p.API.Create(t.Context(), r.collection()+"?fieldValidation=Strict", raw); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.HasSuffix(r.Kind, "Binding") {
@@ -335,19 +339,19 @@ func (p *plane) applyAccess(t *testing.T, printed []byte) []printedRole {
 	}
 }
 
-func (p *plane) replaceRules(t *testing.T, r printedRole, rules []printedRule) {
+func replaceRules(t *testing.T, p *world.Plane, r printedRole, rules []printedRule) {
 	t.Helper()
 	if rules == nil {
 		rules = []printedRule{}
 	}
 	patch := obj{"rules": rules}
-	if _, err := p.api.mergePatch(t.Context(), r.collection()+"/"+r.Metadata.Name, patch); err != nil {
+	if _, err := p.API.MergePatch(t.Context(), r.collection()+"/"+r.Metadata.Name, patch); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // awaitReview waits until the API server's authorizer, which watches roles, says so.
-func (p *plane) awaitReview(t *testing.T, user string, a atom, want bool) {
+func awaitReview(t *testing.T, p *world.Plane, user string, a atom, want bool) {
 	t.Helper()
 	review := obj{
 		"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
@@ -355,8 +359,8 @@ func (p *plane) awaitReview(t *testing.T, user string, a atom, want bool) {
 			"verb": a.Verb, "group": a.Group, "resource": a.Resource, "namespace": a.Namespace, "name": a.Name,
 		}},
 	}
-	eventually(t, 30*time.Second, func() error {
-		raw, err := p.api.create(t.Context(), "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+	wait.Eventually(t, 30*time.Second, func() error {
+		raw, err := p.API.Create(t.Context(), "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
 		if err != nil {
 			return err
 		}
@@ -372,15 +376,15 @@ func (p *plane) awaitReview(t *testing.T, user string, a atom, want bool) {
 }
 
 // serviceAccount makes one and returns a kubeconfig with its token.
-func (p *plane) serviceAccount(t *testing.T, namespace, name string) string {
+func serviceAccount(t *testing.T, p *world.Plane, namespace, name string) string {
 	t.Helper()
-	accounts := collection("serviceaccounts", namespace)
-	if _, err := p.api.create(t.Context(), accounts, obj{
+	accounts := world.Collection("serviceaccounts", namespace)
+	if _, err := p.API.Create(t.Context(), accounts, obj{
 		"apiVersion": "v1", "kind": "ServiceAccount", "metadata": obj{"name": name},
 	}); err != nil {
 		t.Fatal(err)
 	}
-	raw, err := p.api.create(t.Context(), accounts+"/"+name+"/token", obj{
+	raw, err := p.API.Create(t.Context(), accounts+"/"+name+"/token", obj{
 		"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": obj{},
 	})
 	var request struct{ Status struct{ Token string } }
@@ -390,7 +394,7 @@ func (p *plane) serviceAccount(t *testing.T, namespace, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := clientcmd.LoadFromFile(p.kubeconfig)
+	cfg, err := clientcmd.LoadFromFile(p.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -406,7 +410,7 @@ func (p *plane) serviceAccount(t *testing.T, namespace, name string) string {
 
 // changeWritten makes the object "written" of the resource, gives it a label, takes the label away and deletes it. Under a
 // label selector that has the agent ask which of "deleted" and "left" has happened.
-func (p *plane) changeWritten(t *testing.T, resource string) {
+func changeWritten(t *testing.T, p *world.Plane, resource string) {
 	t.Helper()
 	const namespace, name = "rbac-shop", "written"
 	o := obj{"apiVersion": "v1", "metadata": obj{"name": name, "namespace": namespace, "labels": obj{"team": "payments"}}}
@@ -414,25 +418,25 @@ func (p *plane) changeWritten(t *testing.T, resource string) {
 	case "configmaps":
 		o["kind"], o["data"] = "ConfigMap", obj{"key": "value"}
 	case "secrets":
-		o["kind"], o["stringData"] = "Secret", obj{"key": secretMark}
+		o["kind"], o["stringData"] = "Secret", obj{"key": world.SecretMark}
 	case "events":
 		o["kind"], o["involvedObject"] = "Event", obj{"kind": "Pod", "namespace": namespace, "name": "any"}
-	case widgets:
-		o["apiVersion"], o["kind"] = widgetsGroup+"/v1", "Widget"
+	case oracle.Widgets:
+		o["apiVersion"], o["kind"] = oracle.WidgetsGroup+"/v1", "Widget"
 	default:
 		t.Fatalf("no object of %s to write", resource)
 	}
-	path := collection(resource, namespace)
-	if _, err := p.api.create(t.Context(), path, o); err != nil {
+	path := world.Collection(resource, namespace)
+	if _, err := p.API.Create(t.Context(), path, o); err != nil {
 		t.Fatal(err)
 	}
 	path += "/" + name
 	for _, team := range []any{nil, "payments", "payments-2"} {
-		if _, err := p.api.mergePatch(t.Context(), path, obj{"metadata": obj{"labels": obj{"team": team}}}); err != nil {
+		if _, err := p.API.MergePatch(t.Context(), path, obj{"metadata": obj{"labels": obj{"team": team}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := p.api.remove(t.Context(), path); err != nil {
+	if err := p.API.Remove(t.Context(), path); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -440,7 +444,7 @@ func (p *plane) changeWritten(t *testing.T, resource string) {
 // awaitWritten waits for the last record of changeWritten: that the object is deleted, or no longer selected.
 func awaitWritten(t *testing.T, sub *nats.Subscription, resource string) {
 	t.Helper()
-	plural, group := objectKey{Resource: resource}.split()
+	plural, group := oracle.ObjectKey{Resource: resource}.Split()
 	if group == "" {
 		group = "core"
 	}
@@ -468,22 +472,22 @@ func awaitWritten(t *testing.T, sub *nats.Subscription, resource string) {
 }
 
 // forgetCheckpoint has the next agent make its checkpoint.
-func (p *plane) forgetCheckpoint(t *testing.T) {
+func forgetCheckpoint(t *testing.T, p *world.Plane) {
 	t.Helper()
-	if err := p.api.remove(t.Context(), collection("configmaps", "rbac-bank")+"/kubecdc-checkpoint"); err != nil && !apierrors.IsNotFound(err) {
+	if err := p.API.Remove(t.Context(), world.Collection("configmaps", "rbac-bank")+"/kubecdc-checkpoint"); err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
 }
 
 // runUntilRefused runs an agent until the API server has refused it something, which the agent has to say.
-func (p *plane) runUntilRefused(t *testing.T, config, kubeconfig string, log *auditLog) {
+func runUntilRefused(t *testing.T, p *world.Plane, config, kubeconfig string, log *auditLog) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubecdc.yaml")
 	text, err := os.ReadFile(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text = fmt.Appendf(text, "bus: {stdout: {}}\nserver: {address: %q}\n", "127.0.0.1:"+strconv.Itoa(freePort(t)))
+	text = fmt.Appendf(text, "bus: {stdout: {}}\nserver: {address: %q}\n", "127.0.0.1:"+strconv.Itoa(world.FreePort(t)))
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -493,14 +497,15 @@ func (p *plane) runUntilRefused(t *testing.T, config, kubeconfig string, log *au
 		t.Fatal(err)
 	}
 	defer stderr.Close()
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), buildAgent(t), "run", "--config", file, "--kubeconfig", kubeconfig)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), build.SharedAgent(t), "run", "--config", file, "--kubeconfig", kubeconfig)
+	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+t.TempDir())
 	cmd.Stderr = stderr
-	agent, err := start(cmd)
+	agent, err := world.StartProcess(cmd)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer agent.kill()
-	eventually(t, time.Minute, func() error {
+	defer agent.Kill()
+	wait.Eventually(t, time.Minute, func() error {
 		if len(refusals(log.requests(t))) == 0 {
 			return errors.New("nothing was refused")
 		}

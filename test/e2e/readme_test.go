@@ -8,13 +8,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // TestShippedConfiguration runs the agent with configs/kubecdc.yaml, on other ports, and subscribes with a plain NATS client
 // to the subject that README subscribes to.
 func TestShippedConfiguration(t *testing.T) {
 	slow(t)
-	p := sharedPlane(t)
+	p := world.SharedPlane(t)
 	root := filepath.Join("..", "..")
 	config, err := os.ReadFile(filepath.Join(root, "configs", "kubecdc.yaml"))
 	if err != nil {
@@ -29,16 +32,16 @@ func TestShippedConfiguration(t *testing.T) {
 		t.Fatal("README does not say how to subscribe")
 	}
 
-	bus := startBus(t)
-	sub, err := bus.connect(t).SubscribeSync(string(subject[1]))
+	bus := world.StartBus(t)
+	sub, err := bus.Connect(t).SubscribeSync(string(subject[1]))
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := startAgent(t, p, agentConfig{Bus: bus, File: string(config)})
-	a.ready(t)
+	a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, File: string(config)})
+	a.Ready(t)
 	const namespace = "shipped"
-	p.newNamespace(t, namespace)
-	if _, err := p.api.create(t.Context(), collection("deployments.apps", namespace), map[string]any{
+	p.NewNamespace(t, namespace)
+	if _, err := p.API.Create(t.Context(), world.Collection("deployments.apps", namespace), map[string]any{
 		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": "web"},
 		"spec": map[string]any{
 			"selector": map[string]any{"matchLabels": map[string]any{"app": "web"}},
@@ -50,7 +53,7 @@ func TestShippedConfiguration(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		m, err := sub.NextMsg(time.Second)
 		if err != nil {
 			return err
@@ -60,7 +63,7 @@ func TestShippedConfiguration(t *testing.T) {
 		}
 		return nil
 	})
-	status, err := a.get(t.Context(), "/readyz")
+	status, err := a.Get(t.Context(), "/readyz")
 	if err != nil || !strings.Contains(status, "deployments.apps: watching") || strings.Contains(status, "\n    events: ") {
 		t.Errorf("/readyz (%v):\n%s", err, status)
 	}

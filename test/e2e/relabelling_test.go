@@ -7,78 +7,74 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // relabeller moves objects into and out of the selector team=payments. What it does next to a name depends on nothing
 // but luck, so that every sequence comes up: created, changed, moved, deleted and made again, inside and outside.
 type relabeller struct {
-	*writer
+	*world.Writer
 	// inside is where each name is; not there: it does not exist.
 	inside   map[string]bool
 	relabels *atomic.Int64
 }
 
-func team(inside bool) string {
-	if inside {
-		return "payments"
-	}
-	return "search"
-}
-
 // step is one change of one object.
 func (r *relabeller) step(ctx context.Context) error {
-	all := collection("configmaps", r.namespace)
-	name := r.name()
+	all := world.Collection("configmaps", r.Namespace)
+	name := r.Name()
 	uri := all + "/" + name
-	r.n++
+	r.N++
 	make := func(inside bool) error {
 		cm := obj{
-			"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta(name, "labels", obj{"team": team(inside)}),
-			"data": obj{"step": fmt.Sprint(r.n)},
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": world.Meta(name, "labels", obj{"team": world.Team(inside)}),
+			"data": obj{"step": fmt.Sprint(r.N)},
 		}
-		_, err := r.api.create(ctx, all, cm)
+		_, err := r.API.Create(ctx, all, cm)
 		r.inside[name] = inside
 		return err
 	}
 	relabel := func(inside bool, label any) error {
 		patch := obj{"metadata": obj{"labels": obj{"team": label}}}
-		if r.rng.IntN(2) == 0 {
-			patch["data"] = obj{"step": fmt.Sprint(r.n)}
+		if r.RNG.IntN(2) == 0 {
+			patch["data"] = obj{"step": fmt.Sprint(r.N)}
 		}
-		_, err := r.api.mergePatch(ctx, uri, patch)
+		_, err := r.API.MergePatch(ctx, uri, patch)
 		r.inside[name] = inside
 		r.relabels.Add(1)
 		return err
 	}
 	inside, exists := r.inside[name]
 	if !exists {
-		return make(r.rng.IntN(2) == 0)
+		return make(r.RNG.IntN(2) == 0)
 	}
-	switch r.rng.IntN(10) {
+	switch r.RNG.IntN(10) {
 	case 0, 1:
-		_, err := r.api.mergePatch(ctx, uri, obj{"data": obj{"step": fmt.Sprint(r.n)}})
+		_, err := r.API.MergePatch(ctx, uri, obj{"data": obj{"step": fmt.Sprint(r.N)}})
 		return err
 	case 2:
 		delete(r.inside, name)
-		return r.api.remove(ctx, uri)
+		return r.API.Remove(ctx, uri)
 	case 3: // Another object of the same name at once, on either side.
-		if err := r.api.remove(ctx, uri); err != nil {
+		if err := r.API.Remove(ctx, uri); err != nil {
 			return err
 		}
-		return make(r.rng.IntN(2) == 0)
+		return make(r.RNG.IntN(2) == 0)
 	case 4: // Out and in, or in and out, and then gone, as fast as can be.
-		if err := relabel(!inside, team(!inside)); err != nil {
+		if err := relabel(!inside, world.Team(!inside)); err != nil {
 			return err
 		}
-		if err := relabel(inside, team(inside)); err != nil {
+		if err := relabel(inside, world.Team(inside)); err != nil {
 			return err
 		}
 		delete(r.inside, name)
-		return r.api.remove(ctx, uri)
+		return r.API.Remove(ctx, uri)
 	case 5: // No label at all is outside, too.
 		return relabel(false, nil)
 	default:
-		return relabel(!inside, team(!inside))
+		return relabel(!inside, world.Team(!inside))
 	}
 }
 
@@ -92,49 +88,49 @@ func TestRelabelling(t *testing.T) {
 		namespace = "relabelling"
 		writing   = 5
 	)
-	p := sharedPlane(t)
-	p.newNamespace(t, namespace)
+	p := world.SharedPlane(t)
+	p.NewNamespace(t, namespace)
 	for i := range 20 { // What there is before the agent, inside and outside.
 		cm := obj{
 			"apiVersion": "v1", "kind": "ConfigMap",
-			"metadata": meta(fmt.Sprint("before-", i), "labels", obj{"team": team(i%2 == 0)}),
+			"metadata": world.Meta(fmt.Sprint("before-", i), "labels", obj{"team": world.Team(i%2 == 0)}),
 		}
-		if _, err := p.api.create(t.Context(), collection("configmaps", namespace), cm); err != nil {
+		if _, err := p.API.Create(t.Context(), world.Collection("configmaps", namespace), cm); err != nil {
 			t.Fatal(err)
 		}
 	}
-	bus := startBus(t)
-	startAgent(t, p, agentConfig{Bus: bus, Watch: `
+	bus := world.StartBus(t)
+	world.StartAgent(t, p, world.AgentConfig{Bus: bus, Watch: `
   - resources: [configmaps]
     namespaces: [relabelling]
     labelSelector: team=payments
 `})
-	s := readStream(t, bus, p.reader())
-	s.started(t, "configmaps")
+	s := world.ReadStream(t, bus, p.Reader())
+	s.Started(t, "configmaps")
 
 	begin := time.Now()
 	var done atomic.Int64
-	ws := &writers{api: p.api, done: func() bool { return done.Load() >= relabels }}
+	ws := &world.Writers{API: p.API, Done: func() bool { return done.Load() >= relabels }}
 	var steps []func(context.Context) error
 	for i := range writing {
 		r := &relabeller{
-			writer: ws.writer(fmt.Sprint("r", i), namespace, objects/writing), inside: make(map[string]bool), relabels: &done,
+			Writer: ws.Writer(fmt.Sprint("r", i), namespace, objects/writing), inside: make(map[string]bool), relabels: &done,
 		}
 		steps = append(steps, r.step)
 	}
-	ws.run(t, steps...)
+	ws.Run(t, steps...)
 	wrote := time.Since(begin)
 
-	v := viewOf(s.started(t, "configmaps"))
-	v.Until = p.now(t)
+	v := world.ViewOf(s.Started(t, "configmaps"))
+	v.Until = p.Now(t)
 	v.Selects = func(labels map[string]string) bool { return labels["team"] == "payments" }
-	want := expect(p.history.of("configmaps"), v)
-	s.waitFor(t, want, 20*time.Second)
+	want := oracle.Expect(p.History.Of("configmaps"), v)
+	s.WaitFor(t, want, 20*time.Second)
 	took := time.Since(begin)
-	records := s.all()
-	got := s.judge(want, records, v)
-	report(t, p, s, got.Faults)
-	report(t, p, s, s.judgeSnapshots(records))
+	records := s.All()
+	got := s.Judge(want, records, v)
+	world.Report(t, p, s, got.Faults)
+	world.Report(t, p, s, s.JudgeSnapshots(records))
 	if len(got.Gaps) > 0 || got.Inferred > 0 {
 		t.Errorf("%d gaps and %d inferred deltas, where no history was lost", len(got.Gaps), got.Inferred)
 	}
@@ -143,16 +139,16 @@ func TestRelabelling(t *testing.T) {
 	ops, befores := make(map[string]int), 0
 	for i := range records {
 		ops[records[i].Op]++
-		if records[i].Op == entered && records[i].Before == present {
+		if records[i].Op == oracle.Entered && records[i].Before == oracle.Present {
 			befores++
 		}
 	}
-	for _, op := range []string{created, updated, deleted, read, entered, left} {
+	for _, op := range []string{oracle.Created, oracle.Updated, oracle.Deleted, oracle.Read, oracle.Entered, oracle.Left} {
 		if ops[op] == 0 {
 			t.Errorf("no event %q came up: %v", op, maps.Clone(ops))
 		}
 	}
 	t.Logf("%d relabels in %s; %d records expected, %d on the bus, %d duplicates; all there after %s; %d of %d entered with before; %s",
 		done.Load(), wrote.Round(time.Millisecond), got.Expected, got.Records, got.Duplicates, took.Round(time.Millisecond),
-		befores, ops[entered], countOps(records))
+		befores, ops[oracle.Entered], countOps(records))
 }

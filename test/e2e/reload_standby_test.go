@@ -6,6 +6,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // TestReloadOfAStandby changes the file of the agent that stands by, as a kubelet does that is sooner than the leader's. It takes
@@ -14,10 +18,10 @@ import (
 func TestReloadOfAStandby(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	e := newElection(t, sharedPlane(t), "reload-standby")
+	e := newElection(t, world.SharedPlane(t), "reload-standby")
 	for i := range 3 {
-		secret := obj{"apiVersion": "v1", "kind": "Secret", "metadata": meta(fmt.Sprint("secret-", i)), "stringData": obj{"password": "x"}}
-		if _, err := e.plane.api.create(t.Context(), collection("secrets", e.namespace), secret); err != nil {
+		secret := obj{"apiVersion": "v1", "kind": "Secret", "metadata": world.Meta(fmt.Sprint("secret-", i)), "stringData": obj{"password": "x"}}
+		if _, err := e.Plane.API.Create(t.Context(), world.Collection("secrets", e.namespace), secret); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -27,8 +31,8 @@ func TestReloadOfAStandby(t *testing.T) {
 	if standby == leader {
 		standby = e.agents[1]
 	}
-	r := &reloaded{agent: standby.agent, watch: e.watch()}
-	r.file = r.argv[slices.Index(r.argv, "--config")+1]
+	r := &reloaded{Agent: standby.Agent, watch: e.watch()}
+	r.file = r.Argv[slices.Index(r.Argv, "--config")+1]
 	watch := strings.Replace(e.watch(), "[configmaps]", "[configmaps, secrets]", 1)
 	watch = strings.Replace(watch, "labelSelector: team=payments", "labelSelector: team=nobody", 1)
 	if err := r.swap(watch); err != nil {
@@ -41,48 +45,48 @@ func TestReloadOfAStandby(t *testing.T) {
 		t.Errorf("it has taken a selection: %v", err)
 	}
 	e.told(t)
-	for _, rec := range e.stream.all() {
+	for _, rec := range e.Stream.All() {
 		if rec.Scope.Resource == "secrets" || rec.Key.Resource == "secrets" {
 			t.Fatalf("the leader's selection has no secrets, and %s %s is on the bus", rec.Stream, rec.Key)
 		}
 	}
 
-	if err := leader.stop(time.Minute); err != nil {
+	if err := leader.Stop(time.Minute); err != nil {
 		t.Fatalf("the leader: %v", err)
 	}
 	e.leaderBut(t, leader)
-	e.stream.completed(t, "secrets")
+	e.Stream.Completed(t, "secrets")
 	e.told(t)
 	e.stop()
-	settled(t, 2*time.Second, 2*time.Minute, e.history.changesIn(e.namespace))
-	until := e.now(t)
+	wait.Settled(t, 2*time.Second, 2*time.Minute, e.History.ChangesIn(e.namespace))
+	until := e.Now(t)
 
-	began := make(map[scope]snapshot)
-	for sc, snap := range e.stream.started(t, "configmaps") {
+	began := make(map[oracle.Scope]oracle.Snapshot)
+	for sc, snap := range e.Stream.Started(t, "configmaps") {
 		if sc.Resource == "configmaps" {
 			began[sc] = snap
 		}
 	}
-	v := viewOf(began)
+	v := world.ViewOf(began)
 	v.Until = until
-	want := expect(e.history.of("configmaps"), v)
-	e.stream.waitFor(t, want, 20*time.Second)
-	eventually(t, time.Minute, func() error {
+	want := oracle.Expect(e.History.Of("configmaps"), v)
+	e.Stream.WaitFor(t, want, 20*time.Second)
+	wait.Eventually(t, time.Minute, func() error {
 		secrets := 0
-		for key := range stateOf(e.stream.all(), "secrets") {
+		for key := range stateOf(e.Stream.All(), "secrets") {
 			if key.Namespace == e.namespace {
 				secrets++
 			}
 		}
-		if widgets := len(stateOf(e.stream.all(), widgets)); secrets != 3 || widgets > 0 {
+		if widgets := len(stateOf(e.Stream.All(), oracle.Widgets)); secrets != 3 || widgets > 0 {
 			return fmt.Errorf("consumers know of %d secrets, want 3, and of %d widgets, want none", secrets, widgets)
 		}
 		return nil
 	})
-	records := e.stream.all()
-	ofStay := slices.DeleteFunc(slices.Clone(records), func(r record) bool { return r.Key.Resource != "configmaps" && r.Scope.Resource != "configmaps" })
-	got := e.stream.judge(want, ofStay, v)
-	report(t, e.plane, e.stream, got.Faults)
+	records := e.Stream.All()
+	ofStay := slices.DeleteFunc(slices.Clone(records), func(r oracle.Record) bool { return r.Key.Resource != "configmaps" && r.Scope.Resource != "configmaps" })
+	got := e.Stream.Judge(want, ofStay, v)
+	world.Report(t, e.Plane, e.Stream, got.Faults)
 	if got.Duplicates > 0 || len(got.Gaps) > 0 || got.Inferred > 0 || len(began) != 1 {
 		t.Errorf("of what stays: %d records twice, %d gaps, %d inferred deltas, %d scopes with a snapshot", got.Duplicates, len(got.Gaps), got.Inferred, len(began))
 	}
@@ -90,14 +94,14 @@ func TestReloadOfAStandby(t *testing.T) {
 	for i := range records {
 		switch r := &records[i]; {
 		case r.Stream != "gap":
-		case r.Scope.Resource != widgets || r.Reason != "selection-changed":
+		case r.Scope.Resource != oracle.Widgets || r.Reason != "selection-changed":
 			t.Errorf("a gap of %s from %d to %d: %s", r.Scope.Text, r.From, r.To, r.Reason)
 		default:
 			farewell++
 		}
 	}
 	if farewell == 0 {
-		t.Errorf("no gap says that other %s are selected", widgets)
+		t.Errorf("no gap says that other %s are selected", oracle.Widgets)
 	}
 	t.Logf("%d expected, %d on the bus; all: %s", got.Expected, got.Records, countOps(records))
 }

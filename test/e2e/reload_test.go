@@ -13,12 +13,15 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // reloaded is an agent whose selection is changed while it runs, as a kubelet changes the files of a ConfigMap: a symlink is
 // swapped.
 type reloaded struct {
-	*agent
+	*world.Agent
 
 	file, watch string // The configuration, and the selection that it has.
 	swaps       int
@@ -51,8 +54,8 @@ func (r *reloaded) swap(watch string) error {
 
 // applied waits until n changed configurations are in force.
 func (r *reloaded) applied(ctx context.Context, n int) error {
-	return await(ctx, time.Minute, func() error {
-		got, err := r.metric(ctx, "kubecdc_config_reloads_total", `result="applied"`)
+	return wait.For(ctx, time.Minute, func() error {
+		got, err := r.Metric(ctx, "kubecdc_config_reloads_total", `result="applied"`)
 		if err == nil && int(got) < n {
 			err = fmt.Errorf("%v changed configurations are in force, want %d", got, n)
 		}
@@ -65,45 +68,45 @@ func (r *reloaded) applied(ctx context.Context, n int) error {
 func TestReload(t *testing.T) {
 	t.Parallel()
 	revisions := size(1_000, 1_500, 2_000)
-	stay := []string{"configmaps", widgets}
+	stay := []string{"configmaps", oracle.Widgets}
 	selection := func(more string) string {
 		// The same objects, by other rules: which rule takes them is no change of what is observed.
-		return "  - resources: [configmaps, " + more + "]\n  - resources: [" + widgets + "]"
+		return "  - resources: [configmaps, " + more + "]\n  - resources: [" + oracle.Widgets + "]"
 	}
 	// Its agent observes all namespaces.
-	p := startPlane(t, controlplane.Options{NoControllerManager: true})
+	p := world.StartPlane(t, controlplane.Options{NoControllerManager: true})
 	namespaces := []string{"reload-a", "reload-b"}
 	for _, ns := range namespaces {
-		p.newNamespace(t, ns)
+		p.NewNamespace(t, ns)
 	}
-	bus := startBus(t)
+	bus := world.StartBus(t)
 	first := selection("secrets")
-	a := &reloaded{agent: startAgent(t, p, agentConfig{Bus: bus, Watch: first}), watch: first}
-	a.file = a.argv[slices.Index(a.argv, "--config")+1]
-	s := readStream(t, bus, p.reader())
-	s.completed(t, "configmaps", "secrets", widgets)
+	a := &reloaded{Agent: world.StartAgent(t, p, world.AgentConfig{Bus: bus, Watch: first}), watch: first}
+	a.file = a.Argv[slices.Index(a.Argv, "--config")+1]
+	s := world.ReadStream(t, bus, p.Reader())
+	s.Completed(t, "configmaps", "secrets", oracle.Widgets)
 
 	all := append([]string{"secrets", "deployments.apps"}, stay...)
-	count := p.history.count(all...)
-	written := func() int { return p.history.count(all...) - count }
+	count := p.History.Count(all...)
+	written := func() int { return p.History.Count(all...) - count }
 	var swapped atomic.Int64
 	var at []uint64 // Revisions at which a selection was in force.
-	ws := &writers{api: p.api, done: func() bool { return swapped.Load() == 2 && written() >= revisions }}
+	ws := &world.Writers{API: p.API, Done: func() bool { return swapped.Load() == 2 && written() >= revisions }}
 	// swap is one step of the one who changes the configuration: at a third, and at two thirds.
 	swap := func(ctx context.Context) error {
 		n := int(swapped.Load())
 		due := func() error {
-			if n == 2 && !ws.done() || written() < revisions*(n+1)/3 {
+			if n == 2 && !ws.Done() || written() < revisions*(n+1)/3 {
 				return errors.New("not yet")
 			}
 			return nil
 		}
-		if await(ctx, time.Second, due) != nil || n == 2 {
+		if wait.For(ctx, time.Second, due) != nil || n == 2 {
 			return nil // Called again.
 		}
 		watch := []string{
-			"  - resources: [" + widgets + "]\n  - resources: [configmaps]\n  - resources: [deployments]",
-			"  - resources: [configmaps]\n    labelSelector: no=such\n  - resources: [configmaps, " + widgets + ", secrets]",
+			"  - resources: [" + oracle.Widgets + "]\n  - resources: [configmaps]\n  - resources: [deployments]",
+			"  - resources: [configmaps]\n    labelSelector: no=such\n  - resources: [configmaps, " + oracle.Widgets + ", secrets]",
 		}[n]
 		if err := a.swap(watch); err != nil {
 			return err
@@ -111,7 +114,7 @@ func TestReload(t *testing.T) {
 		if err := a.applied(ctx, n+1); err != nil {
 			return err
 		}
-		rev, err := p.history.revision(ctx)
+		rev, err := p.History.Revision(ctx)
 		if err != nil {
 			return err
 		}
@@ -122,46 +125,46 @@ func TestReload(t *testing.T) {
 	steps := []func(context.Context) error{swap}
 	for _, ns := range namespaces {
 		steps = append(steps,
-			ws.writer("cm", ns, 15).configMaps, ws.writer("secret", ns, 15).secrets,
-			ws.writer("deploy", ns, 5).deployments, ws.writer("widget", ns, 15).widgets,
+			ws.Writer("cm", ns, 15).ConfigMaps, ws.Writer("secret", ns, 15).Secrets,
+			ws.Writer("deploy", ns, 5).Deployments, ws.Writer("widget", ns, 15).Widgets,
 		)
 	}
-	ws.run(t, steps...)
+	ws.Run(t, steps...)
 	if len(at) != 2 {
 		t.Fatalf("the selection was changed %d times", len(at))
 	}
-	settled(t, 2*time.Second, 2*time.Minute, p.history.changesIn(namespaces...))
-	until := p.now(t)
+	wait.Settled(t, 2*time.Second, 2*time.Minute, p.History.ChangesIn(namespaces...))
+	until := p.Now(t)
 
 	// What stays: the stream is that of an agent whose configuration was never touched, and has nothing twice.
-	began := make(map[scope]snapshot)
-	for sc, snap := range s.started(t, stay...) {
+	began := make(map[oracle.Scope]oracle.Snapshot)
+	for sc, snap := range s.Started(t, stay...) {
 		if slices.Contains(stay, sc.Text) {
 			began[sc] = snap
 		}
 	}
-	v := viewOf(began)
+	v := world.ViewOf(began)
 	v.Until = until
-	want := expect(p.history.of(stay...), v)
-	s.waitFor(t, want, 20*time.Second)
+	want := oracle.Expect(p.History.Of(stay...), v)
+	s.WaitFor(t, want, 20*time.Second)
 	// What was added last is read, and the state of it is that of the API server.
-	eventually(t, time.Minute, func() error {
-		got := stateOf(s.all(), "secrets")
-		return sameState(got, p.history.of("secrets"), until)
+	wait.Eventually(t, time.Minute, func() error {
+		got := stateOf(s.All(), "secrets")
+		return sameState(got, p.History.Of("secrets"), until)
 	})
-	records := s.all()
-	ofStay := slices.DeleteFunc(slices.Clone(records), func(r record) bool {
+	records := s.All()
+	ofStay := slices.DeleteFunc(slices.Clone(records), func(r oracle.Record) bool {
 		return !slices.Contains(stay, r.Key.Resource) && !slices.Contains(stay, r.Scope.Text)
 	})
-	got := s.judge(want, ofStay, v)
-	report(t, p, s, got.Faults)
+	got := s.Judge(want, ofStay, v)
+	world.Report(t, p, s, got.Faults)
 	if got.Duplicates > 0 || len(got.Gaps) > 0 || got.Inferred > 0 {
 		t.Errorf("of what stays: %d records twice, %d gaps, %d inferred deltas", got.Duplicates, len(got.Gaps), got.Inferred)
 	}
 
 	// What was taken away: a gap says so, and what the consumers knew has left; of Deployments nothing comes behind it.
 	for i, resource := range []string{"secrets", "deployments.apps"} {
-		farewell := slices.IndexFunc(records, func(r record) bool {
+		farewell := slices.IndexFunc(records, func(r oracle.Record) bool {
 			return r.Stream == "gap" && r.Scope.Text == resource && r.Reason == "selection-changed"
 		})
 		if farewell < 0 {
@@ -173,8 +176,8 @@ func TestReload(t *testing.T) {
 			known++
 		}
 		end := len(records)
-		if again := slices.IndexFunc(records[farewell:], func(r record) bool {
-			return r.Stream == snapshotStarted && r.Scope.Text == resource && r.Rev > at[i]
+		if again := slices.IndexFunc(records[farewell:], func(r oracle.Record) bool {
+			return r.Stream == oracle.SnapshotStarted && r.Scope.Text == resource && r.Rev > at[i]
 		}); again >= 0 {
 			end = farewell + again
 		}
@@ -182,17 +185,17 @@ func TestReload(t *testing.T) {
 			t.Errorf("of %d %s that were known when they ceased to be selected, %d have not left", known, resource, len(still))
 		}
 		for _, r := range records[farewell:end] {
-			if r.Key.Resource == resource && r.Op != left {
+			if r.Key.Resource == resource && r.Op != oracle.Left {
 				t.Errorf("%s %s at %d behind the farewell", r.Op, r.Key, r.Rev)
 			}
 		}
 	}
 	for _, resource := range []string{"deployments.apps", "secrets"} {
-		if n := slices.IndexFunc(records, func(r record) bool { return r.Op == read && r.Key.Resource == resource && r.Rev > 0 }); n < 0 {
+		if n := slices.IndexFunc(records, func(r oracle.Record) bool { return r.Op == oracle.Read && r.Key.Resource == resource && r.Rev > 0 }); n < 0 {
 			t.Errorf("none of %s was read", resource)
 		}
 	}
-	if n, err := a.metric(t.Context(), "kubecdc_config_last_reload_successful"); err != nil || n != 1 {
+	if n, err := a.Metric(t.Context(), "kubecdc_config_last_reload_successful"); err != nil || n != 1 {
 		t.Errorf("last_reload_successful: %v, %v", n, err)
 	}
 	// Nothing else is a gap: what nobody read of what came back was not selected.
@@ -207,15 +210,15 @@ func TestReload(t *testing.T) {
 
 // stateOf is what a consumer knows who has read the records: the last version of each object of a resource that exists and is
 // selected. Later snapshots sweep.
-func stateOf(records []record, resource string) map[objectKey]*record {
-	state := make(map[objectKey]*record)
-	seen := make(map[string]map[objectKey]bool) // By snapshot: what was told of since it began.
+func stateOf(records []oracle.Record, resource string) map[oracle.ObjectKey]*oracle.Record {
+	state := make(map[oracle.ObjectKey]*oracle.Record)
+	seen := make(map[string]map[oracle.ObjectKey]bool) // By snapshot: what was told of since it began.
 	for i := range records {
 		r := &records[i]
 		switch {
-		case r.Scope.Resource == resource && r.Stream == snapshotStarted:
-			seen[r.Snapshot] = make(map[objectKey]bool)
-		case r.Scope.Resource == resource && r.Stream == snapshotCompleted:
+		case r.Scope.Resource == resource && r.Stream == oracle.SnapshotStarted:
+			seen[r.Snapshot] = make(map[oracle.ObjectKey]bool)
+		case r.Scope.Resource == resource && r.Stream == oracle.SnapshotCompleted:
 			for key := range state {
 				if told := seen[r.Snapshot]; told != nil && !told[key] {
 					delete(state, key)
@@ -226,7 +229,7 @@ func stateOf(records []record, resource string) map[objectKey]*record {
 			for _, told := range seen {
 				told[r.Key] = true
 			}
-			if r.Op == deleted || r.Op == left {
+			if r.Op == oracle.Deleted || r.Op == oracle.Left {
 				delete(state, r.Key)
 			} else {
 				state[r.Key] = r
@@ -237,10 +240,10 @@ func stateOf(records []record, resource string) map[objectKey]*record {
 }
 
 // sameState compares what a consumer knows with etcd's history up to a revision.
-func sameState(state map[objectKey]*record, history map[objectKey][]*version, until uint64) error {
+func sameState(state map[oracle.ObjectKey]*oracle.Record, history map[oracle.ObjectKey][]*oracle.Version, until uint64) error {
 	exist := 0
 	for key, versions := range history {
-		var last *version
+		var last *oracle.Version
 		for _, v := range versions {
 			if v.Rev <= until {
 				last = v

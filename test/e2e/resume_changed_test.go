@@ -12,9 +12,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
-const widgetsCRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" + widgets
+const widgetsCRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" + oracle.Widgets
 
 // widgetVersion is one of spec.versions of the CRD.
 func widgetVersion(name string, served, storage bool, more obj) obj {
@@ -26,26 +29,26 @@ func widgetVersion(name string, served, storage bool, more obj) obj {
 }
 
 // defineVersions changes the CRD's versions and waits until the last of them is served.
-func (p *plane) defineVersions(t testing.TB, versions ...obj) {
+func defineVersions(t testing.TB, p *world.Plane, versions ...obj) {
 	t.Helper()
-	if _, err := p.api.mergePatch(t.Context(), widgetsCRD, obj{"spec": obj{"versions": versions}}); err != nil {
+	if _, err := p.API.MergePatch(t.Context(), widgetsCRD, obj{"spec": obj{"versions": versions}}); err != nil {
 		t.Fatal(err)
 	}
 	last := versions[len(versions)-1]["name"].(string)
-	eventually(t, time.Minute, func() error {
-		_, err := p.api.get(t.Context(), "/apis/"+widgetsGroup+"/"+last+"/widgets")
+	wait.Eventually(t, time.Minute, func() error {
+		_, err := p.API.Get(t.Context(), "/apis/"+oracle.WidgetsGroup+"/"+last+"/widgets")
 		return err
 	})
 }
 
 // removeWidgets deletes the CRD, and all widgets with it.
-func (p *plane) removeWidgets(t testing.TB) {
+func removeWidgets(t testing.TB, p *world.Plane) {
 	t.Helper()
-	if err := p.api.remove(t.Context(), widgetsCRD); err != nil {
+	if err := p.API.Remove(t.Context(), widgetsCRD); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, func() error {
-		_, err := p.api.get(t.Context(), widgetsCRD)
+	wait.Eventually(t, time.Minute, func() error {
+		_, err := p.API.Get(t.Context(), widgetsCRD)
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -54,17 +57,17 @@ func (p *plane) removeWidgets(t testing.TB) {
 }
 
 // makeWidgets makes or changes widgets w-0 and so on.
-func (p *plane) makeWidgets(t testing.TB, namespace, text string, n int) {
+func makeWidgets(t testing.TB, p *world.Plane, namespace, text string, n int) {
 	t.Helper()
-	all := collection(widgets, namespace)
+	all := world.Collection(oracle.Widgets, namespace)
 	for i := range n {
 		widget := obj{
-			"apiVersion": widgetsGroup + "/v1", "kind": "Widget", "metadata": meta(fmt.Sprint("w-", i)), "spec": obj{"text": text},
+			"apiVersion": oracle.WidgetsGroup + "/v1", "kind": "Widget", "metadata": world.Meta(fmt.Sprint("w-", i)), "spec": obj{"text": text},
 		}
-		eventually(t, time.Minute, func() error { // A new CRD is not served at once.
-			_, err := p.api.create(t.Context(), all, widget)
+		wait.Eventually(t, time.Minute, func() error { // A new CRD is not served at once.
+			_, err := p.API.Create(t.Context(), all, widget)
 			if apierrors.IsAlreadyExists(err) {
-				_, err = p.api.mergePatch(t.Context(), fmt.Sprintf("%s/w-%d", all, i), obj{"spec": widget["spec"]})
+				_, err = p.API.MergePatch(t.Context(), fmt.Sprintf("%s/w-%d", all, i), obj{"spec": widget["spec"]})
 			}
 			return err
 		})
@@ -77,26 +80,26 @@ func TestDefinitionChanged(t *testing.T) {
 	slow(t)
 	t.Parallel()
 	const namespace = "definition"
-	s := stageOn(t, startPlane(t, controlplane.Options{NoControllerManager: true}), luck())
-	s.newNamespace(t, namespace)
-	s.makeWidgets(t, namespace, "first", 5)
-	s.begin(t, agentConfig{Watch: "  - resources: [" + widgets + "]"})
-	s.stream.completed(t, widgets)
+	s := world.StageOn(t, world.StartPlane(t, controlplane.Options{NoControllerManager: true}), world.Luck())
+	s.NewNamespace(t, namespace)
+	makeWidgets(t, s.Plane, namespace, "first", 5)
+	s.Begin(t, world.AgentConfig{Watch: "  - resources: [" + oracle.Widgets + "]"})
+	s.Stream.Completed(t, oracle.Widgets)
 	// judged is whether all is there, as far as history can tell.
-	judged := func(t *testing.T) verdict {
+	judged := func(t *testing.T) oracle.Verdict {
 		t.Helper()
 		// What is defined while the agent looks on begins with a snapshot of nothing.
-		got := s.judge(t, func(started *record) bool { return started.Objects == 0 }, widgets)
+		got := s.Judge(t, func(started *oracle.Record) bool { return started.Objects == 0 }, oracle.Widgets)
 		for _, g := range got.Gaps {
 			t.Logf("gap %d-%d, %s, recovered %t", g.From, g.To, g.Reason, g.Recovered)
 		}
 		return got
 	}
 	change := func(i int) {
-		s.makeWidgets(t, namespace, fmt.Sprint("before ", i), 5)
-		s.defineVersions(t, widgetVersion("v1", true, true, obj{fmt.Sprint("more", i): obj{"type": "string"}}))
-		s.makeWidgets(t, namespace, fmt.Sprint("after ", i), 5)
-		s.losses = append(s.losses, loss{Rev: s.now(t)})
+		makeWidgets(t, s.Plane, namespace, fmt.Sprint("before ", i), 5)
+		defineVersions(t, s.Plane, widgetVersion("v1", true, true, obj{fmt.Sprint("more", i): obj{"type": "string"}}))
+		makeWidgets(t, s.Plane, namespace, fmt.Sprint("after ", i), 5)
+		s.Losses = append(s.Losses, oracle.Loss{Rev: s.Now(t)})
 	}
 	t.Run("spec changed, agent running", func(t *testing.T) {
 		change(1)
@@ -105,50 +108,50 @@ func TestDefinitionChanged(t *testing.T) {
 		}
 	})
 	t.Run("spec changed, agent down", func(t *testing.T) {
-		s.stopAgent(t)
+		s.StopAgent(t)
 		change(2)
-		s.agent.again(t)
+		s.Agent.Again(t)
 		if got := judged(t); got.InGaps > 0 {
 			t.Errorf("%d records are missing", got.InGaps)
 		}
 	})
 	t.Run("deleted and made again, agent running", func(t *testing.T) {
-		s.removeWidgets(t)
-		s.losses = append(s.losses, loss{Rev: s.now(t), Final: true})
+		removeWidgets(t, s.Plane)
+		s.Losses = append(s.Losses, oracle.Loss{Rev: s.Now(t), Final: true})
 		if got := judged(t); got.InGaps > 0 { // All deletions are told.
 			t.Errorf("%d records are missing", got.InGaps)
 		}
-		if err := s.newWidgets(t.Context()); err != nil {
+		if err := s.NewWidgets(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s.makeWidgets(t, namespace, "again", 4)
-		s.makeWidgets(t, namespace, "and changed", 4)
-		s.losses = append(s.losses, loss{Rev: s.now(t), Final: true})
+		makeWidgets(t, s.Plane, namespace, "again", 4)
+		makeWidgets(t, s.Plane, namespace, "and changed", 4)
+		s.Losses = append(s.Losses, oracle.Loss{Rev: s.Now(t), Final: true})
 		judged(t)
 	})
 	t.Run("deleted and made again, agent down", func(t *testing.T) {
-		s.stopAgent(t)
-		s.removeWidgets(t)
-		if err := s.newWidgets(t.Context()); err != nil {
+		s.StopAgent(t)
+		removeWidgets(t, s.Plane)
+		if err := s.NewWidgets(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s.makeWidgets(t, namespace, "once more", 3)
-		s.losses = append(s.losses, loss{Rev: s.now(t), Final: true})
-		s.agent.again(t)
+		makeWidgets(t, s.Plane, namespace, "once more", 3)
+		s.Losses = append(s.Losses, oracle.Loss{Rev: s.Now(t), Final: true})
+		s.Agent.Again(t)
 		judged(t)
-		s.makeWidgets(t, namespace, "live", 3)
+		makeWidgets(t, s.Plane, namespace, "live", 3)
 		judged(t)
 	})
 	t.Run("deleted while the agent is down, made again while it runs", func(t *testing.T) {
-		s.stopAgent(t)
-		s.removeWidgets(t)
-		s.agent.again(t)
-		pass(t.Context(), 2*time.Second)
-		if err := s.newWidgets(t.Context()); err != nil {
+		s.StopAgent(t)
+		removeWidgets(t, s.Plane)
+		s.Agent.Again(t)
+		world.Pass(t.Context(), 2*time.Second)
+		if err := s.NewWidgets(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s.makeWidgets(t, namespace, "at last", 3)
-		s.losses = append(s.losses, loss{Rev: s.now(t), Final: true})
+		makeWidgets(t, s.Plane, namespace, "at last", 3)
+		s.Losses = append(s.Losses, oracle.Loss{Rev: s.Now(t), Final: true})
 		judged(t)
 	})
 }
@@ -158,36 +161,36 @@ func TestServedVersionChanged(t *testing.T) {
 	slow(t)
 	t.Parallel()
 	const namespace = "served"
-	p := startPlane(t, controlplane.Options{NoControllerManager: true})
-	p.removeWidgets(t)
+	p := world.StartPlane(t, controlplane.Options{NoControllerManager: true})
+	removeWidgets(t, p)
 	crd := obj{
-		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": obj{"name": widgets},
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": obj{"name": oracle.Widgets},
 		"spec": obj{
-			"group": widgetsGroup, "scope": "Namespaced",
+			"group": oracle.WidgetsGroup, "scope": "Namespaced",
 			"names":    obj{"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
 			"versions": []obj{widgetVersion("v1beta1", true, true, nil)},
 		},
 	}
-	if _, err := p.api.create(t.Context(), strings.TrimSuffix(widgetsCRD, "/"+widgets), crd); err != nil {
+	if _, err := p.API.Create(t.Context(), strings.TrimSuffix(widgetsCRD, "/"+oracle.Widgets), crd); err != nil {
 		t.Fatal(err)
 	}
-	s := stageOn(t, p, luck())
-	s.newNamespace(t, namespace)
+	s := world.StageOn(t, p, world.Luck())
+	s.NewNamespace(t, namespace)
 	all := func(version string) string {
-		return "/apis/" + widgetsGroup + "/" + version + "/namespaces/" + namespace + "/widgets"
+		return "/apis/" + oracle.WidgetsGroup + "/" + version + "/namespaces/" + namespace + "/widgets"
 	}
 	write := func(version, name, text string) uint64 {
 		t.Helper()
 		var raw []byte
-		eventually(t, time.Minute, func() (err error) {
-			widget := obj{"apiVersion": widgetsGroup + "/" + version, "kind": "Widget", "metadata": meta(name), "spec": obj{"text": text}}
-			raw, err = p.api.create(t.Context(), all(version), widget)
+		wait.Eventually(t, time.Minute, func() (err error) {
+			widget := obj{"apiVersion": oracle.WidgetsGroup + "/" + version, "kind": "Widget", "metadata": world.Meta(name), "spec": obj{"text": text}}
+			raw, err = p.API.Create(t.Context(), all(version), widget)
 			if apierrors.IsAlreadyExists(err) {
-				raw, err = p.api.mergePatch(t.Context(), all(version)+"/"+name, obj{"spec": obj{"text": text}})
+				raw, err = p.API.MergePatch(t.Context(), all(version)+"/"+name, obj{"spec": obj{"text": text}})
 			}
 			return err
 		})
-		v, err := readVersion(widgets, 0, raw)
+		v, err := oracle.ReadVersion(oracle.Widgets, 0, raw)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,35 +198,35 @@ func TestServedVersionChanged(t *testing.T) {
 	}
 	write("v1beta1", "a", "first")
 	write("v1beta1", "b", "first")
-	s.begin(t, agentConfig{Watch: "  - resources: [" + widgets + "]"})
-	s.stream.completed(t, widgets)
-	seen := func(rev uint64) *record {
+	s.Begin(t, world.AgentConfig{Watch: "  - resources: [" + oracle.Widgets + "]"})
+	s.Stream.Completed(t, oracle.Widgets)
+	seen := func(rev uint64) *oracle.Record {
 		t.Helper()
-		return s.await(t, fmt.Sprint("the event of revision ", rev), func(rec *record) bool { return rec.Rev == rev && rec.Op != "" && rec.Op != read })
+		return s.Await(t, fmt.Sprint("the event of revision ", rev), func(rec *oracle.Record) bool { return rec.Rev == rev && rec.Op != "" && rec.Op != oracle.Read })
 	}
 	seen(write("v1beta1", "a", "second"))
-	s.stopAgent(t)
-	n := len(s.stream.all())
+	s.StopAgent(t)
+	n := len(s.Stream.All())
 	missed := write("v1beta1", "b", "while it was down")
-	p.defineVersions(t, widgetVersion("v1beta1", false, false, nil), widgetVersion("v1", true, true, nil))
-	s.agent.again(t)
+	defineVersions(t, p, widgetVersion("v1beta1", false, false, nil), widgetVersion("v1", true, true, nil))
+	s.Agent.Again(t)
 	seen(missed)
 	last := seen(write("v1", "a", "third"))
-	if last.Op != updated || last.Before != present {
+	if last.Op != oracle.Updated || last.Before != oracle.Present {
 		t.Errorf("%s is op %s with %s before, want an update", last.ID, last.Op, last.Before)
 	}
 	var ops []string
-	for _, rec := range s.since(n) {
+	for _, rec := range s.Since(n) {
 		for _, problem := range rec.Problems {
 			t.Errorf("%s: %s", rec.ID, problem)
 		}
 		ops = append(ops, rec.Op+rec.Stream)
-		if rec.Stream == gap && (rec.Reason != selectionChanged && rec.Reason != expired || !rec.Recovered) {
+		if rec.Stream == oracle.Gap && (rec.Reason != oracle.SelectionChanged && rec.Reason != oracle.Expired || !rec.Recovered) {
 			t.Errorf("gap %s, %s, recovered %t", rec.ID, rec.Reason, rec.Recovered)
 		}
 	}
 	// A definition that was changed ends every watch with a 410: behind that gap there may be a snapshot.
-	if len(ops) == 0 || ops[0] != gap {
+	if len(ops) == 0 || ops[0] != oracle.Gap {
 		t.Errorf("records behind the restart: %v, want a gap first, for before is no longer in the form of the last after", ops)
 	}
 }
@@ -234,7 +237,7 @@ func TestSelectionChanged(t *testing.T) {
 	slow(t)
 	t.Parallel()
 	const namespace = "selection"
-	p := sharedPlane(t)
+	p := world.SharedPlane(t)
 	for _, tc := range []struct {
 		name, first, second string
 		read, left          []string
@@ -255,45 +258,45 @@ func TestSelectionChanged(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			ns := namespace + "-" + strings.ReplaceAll(tc.name, " ", "-")
-			s := stageOn(t, p, luck())
-			s.newNamespace(t, ns)
+			s := world.StageOn(t, p, world.Luck())
+			s.NewNamespace(t, ns)
 			fill := func(text string) string {
 				text = strings.ReplaceAll(text, "{ns}", "["+ns+"]")
 				return "  - {resources: [configmaps], namespaces: " + text + "}"
 			}
 			for _, name := range []string{"search-0", "search-1", "payments-0", "payments-1"} {
 				label, _, _ := strings.Cut(name, "-")
-				cm := obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta(name, "labels", obj{"team": label})}
-				if _, err := p.api.create(t.Context(), collection("configmaps", ns), cm); err != nil {
+				cm := obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": world.Meta(name, "labels", obj{"team": label})}
+				if _, err := p.API.Create(t.Context(), world.Collection("configmaps", ns), cm); err != nil {
 					t.Fatal(err)
 				}
 			}
-			s.begin(t, agentConfig{Watch: fill(tc.first)})
-			s.stream.completed(t, "configmaps")
-			s.stopAgent(t)
-			n := len(s.stream.all())
-			s.agent.reconfigure(t, fill(tc.first), fill(tc.second))
-			s.agent.again(t)
-			s.agent.ready(t)
+			s.Begin(t, world.AgentConfig{Watch: fill(tc.first)})
+			s.Stream.Completed(t, "configmaps")
+			s.StopAgent(t)
+			n := len(s.Stream.All())
+			s.Agent.Reconfigure(t, fill(tc.first), fill(tc.second))
+			s.Agent.Again(t)
+			s.Agent.Ready(t)
 			var gotRead, gotLeft []string
 			sorted := func(list []string) []string {
 				list = slices.Clone(list)
 				slices.Sort(list)
 				return list
 			}
-			err := await(t.Context(), 20*time.Second, func() error {
+			err := wait.For(t.Context(), 20*time.Second, func() error {
 				gotRead, gotLeft = nil, nil
 				gaps, completed := 0, 0
-				for _, rec := range s.since(n) {
+				for _, rec := range s.Since(n) {
 					switch {
 					case rec.Key.Name == "kube-root-ca.crt": // The controller manager's.
-					case rec.Op == read && rec.Key.Namespace == ns:
+					case rec.Op == oracle.Read && rec.Key.Namespace == ns:
 						gotRead = append(gotRead, rec.Key.Name)
-					case rec.Op == left:
+					case rec.Op == oracle.Left:
 						gotLeft = append(gotLeft, rec.Key.Name)
-					case rec.Stream == gap && rec.Reason == selectionChanged:
+					case rec.Stream == oracle.Gap && rec.Reason == oracle.SelectionChanged:
 						gaps++
-					case rec.Stream == snapshotCompleted:
+					case rec.Stream == oracle.SnapshotCompleted:
 						completed++
 					}
 				}
@@ -303,9 +306,9 @@ func TestSelectionChanged(t *testing.T) {
 				return nil
 			})
 			if err != nil {
-				t.Errorf("read %v, want %v; left %v, want %v; behind the restart: %s", gotRead, tc.read, gotLeft, tc.left, countOps(s.since(n)))
+				t.Errorf("read %v, want %v; left %v, want %v; behind the restart: %s", gotRead, tc.read, gotLeft, tc.left, countOps(s.Since(n)))
 			}
-			for _, rec := range s.since(n) {
+			for _, rec := range s.Since(n) {
 				for _, problem := range rec.Problems {
 					t.Errorf("%s: %s", rec.ID, problem)
 				}

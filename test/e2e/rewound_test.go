@@ -12,10 +12,13 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // backup stops etcd for a moment and copies its data.
-func (p *plane) backup(t testing.TB) (dir string) {
+func backup(t testing.TB, p *world.Plane) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	p.KillEtcd()
@@ -25,12 +28,12 @@ func (p *plane) backup(t testing.TB) (dir string) {
 	if err := p.StartEtcd(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	p.readAnew(t)
+	readAnew(t, p)
 	return dir
 }
 
 // restore puts etcd back to what it was, as an operator does: with the API server down.
-func (p *plane) restore(t testing.TB, dir string) {
+func restore(t testing.TB, p *world.Plane, dir string) {
 	t.Helper()
 	p.KillAPIServer(0)
 	p.KillEtcd()
@@ -49,32 +52,32 @@ func (p *plane) restore(t testing.TB, dir string) {
 	if err := p.StartAPIServer(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
-	p.readAnew(t)
+	readAnew(t, p)
 }
 
 // readAnew reads etcd's history from its beginning: the reader of before knows, or takes for known, what is no longer so.
-func (p *plane) readAnew(t testing.TB) {
+func readAnew(t testing.TB, p *world.Plane) {
 	t.Helper()
-	h, err := openHistory(p.EtcdEndpoint())
+	h, err := oracle.OpenHistory(p.EtcdEndpoint())
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var wg sync.WaitGroup
-	wg.Go(func() { h.run(ctx) })
-	previous := p.history
+	wg.Go(func() { h.Run(ctx) })
+	previous := p.History
 	t.Cleanup(func() {
 		cancel()
 		wg.Wait()
-		_ = previous.client.Close() // Nothing is lost by it. The last one is closed with the control plane.
+		previous.Close() // The last one is closed with the control plane.
 	})
-	p.history = h
-	p.now(t)
+	p.History = h
+	p.Now(t)
 }
 
 // ofHistory are the records of one history.
-func ofHistory(records []record, history uint64) []record {
-	var list []record
+func ofHistory(records []oracle.Record, history uint64) []oracle.Record {
+	var list []oracle.Record
 	for _, rec := range records {
 		if rec.History == history {
 			list = append(list, rec)
@@ -91,8 +94,8 @@ type rewoundCase struct {
 	second    int // Objects of the second history, before the agent looks.
 
 	namespace string
-	stage     *stage
-	old       map[objectKey][]*version
+	stage     *world.Stage
+	old       map[oracle.ObjectKey][]*oracle.Version
 }
 
 // ownCheckpoint is the name of a checkpoint in the namespace that its agent observes.
@@ -118,30 +121,30 @@ func TestRewound(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel() // Most of it is waiting, and each has a control plane of its own.
-			p := startPlane(t, controlplane.Options{NoControllerManager: true})
+			p := world.StartPlane(t, controlplane.Options{NoControllerManager: true})
 			for i, c := range tc.cases {
 				c.namespace = fmt.Sprint("rewound-", i)
 				c.begin(t, p)
 			}
-			pass(t.Context(), 6*time.Second) // The checkpoints are saved.
-			dir := p.backup(t)
+			world.Pass(t.Context(), 6*time.Second) // The checkpoints are saved.
+			dir := backup(t, p)
 			for _, c := range tc.cases {
 				c.leave(t)
 			}
-			end := p.now(t)
+			end := p.Now(t)
 			for _, c := range tc.cases {
-				c.old = withoutKey(p.history.of("configmaps"), ownCheckpoint)
+				c.old = withoutKey(p.History.Of("configmaps"), ownCheckpoint)
 			}
-			p.restore(t, dir)
+			restore(t, p, dir)
 			for _, c := range tc.cases {
-				p.makeConfigMaps(t, c.namespace, "second", c.second)
+				p.MakeConfigMaps(t, c.namespace, "second", c.second)
 			}
-			if at := p.now(t); (at > end) != (tc.cases[0].second > 5) {
+			if at := p.Now(t); (at > end) != (tc.cases[0].second > 5) {
 				t.Errorf("the new history is at revision %d, the old one ended at %d", at, end)
 			}
 			for _, c := range tc.cases {
 				if c.down {
-					c.stage.agent.again(t)
+					c.stage.Agent.Again(t)
 				}
 			}
 			for _, c := range tc.cases {
@@ -152,72 +155,72 @@ func TestRewound(t *testing.T) {
 }
 
 // begin starts the agent and does what the copy will have.
-func (c *rewoundCase) begin(t *testing.T, p *plane) {
+func (c *rewoundCase) begin(t *testing.T, p *world.Plane) {
 	t.Helper()
-	s := stageOn(t, p, luck())
+	s := world.StageOn(t, p, world.Luck())
 	c.stage = s
-	s.newNamespace(t, c.namespace)
-	s.makeMany(t, c.namespace, "old", 150)
-	config := agentConfig{Watch: watchConfigMaps(c.namespace)}
+	s.NewNamespace(t, c.namespace)
+	s.MakeMany(t, c.namespace, "old", 150)
+	config := world.AgentConfig{Watch: world.WatchConfigMaps(c.namespace)}
 	if c.configMap {
-		s.beginWith(t, config, fmt.Sprintf("configMap: {namespace: %s, name: %s}", c.namespace, ownCheckpoint))
+		s.BeginWith(t, config, fmt.Sprintf("configMap: {namespace: %s, name: %s}", c.namespace, ownCheckpoint))
 	} else {
-		s.begin(t, config)
+		s.Begin(t, config)
 	}
-	s.stream.completed(t, "configmaps")
-	s.change(t, c.namespace, 10)
-	s.rewrite(t, c.namespace, "old-1", "before the copy")
+	s.Stream.Completed(t, "configmaps")
+	s.Change(t, c.namespace, 10)
+	s.Rewrite(t, c.namespace, "old-1", "before the copy")
 }
 
 // leave does what the copy will not have.
 func (c *rewoundCase) leave(t *testing.T) {
 	t.Helper()
-	c.stage.change(t, c.namespace, 10)
-	c.stage.rewrite(t, c.namespace, "old-1", "soon undone")
+	c.stage.Change(t, c.namespace, 10)
+	c.stage.Rewrite(t, c.namespace, "old-1", "soon undone")
 	if c.down {
-		c.stage.stopAgent(t)
-		c.stage.makeConfigMaps(t, c.namespace, "unseen", 3)
+		c.stage.StopAgent(t)
+		c.stage.MakeConfigMaps(t, c.namespace, "unseen", 3)
 	}
 }
 
 // judge holds the stream against both histories, of which the first ended at a revision.
 func (c *rewoundCase) judge(t *testing.T, end uint64) {
 	s := c.stage
-	started := s.await(t, "a snapshot of the second history", func(rec *record) bool {
-		return rec.Stream == snapshotCompleted && rec.History == 1
+	started := s.Await(t, "a snapshot of the second history", func(rec *oracle.Record) bool {
+		return rec.Stream == oracle.SnapshotCompleted && rec.History == 1
 	})
-	if _, err := s.plane.api.mergePatch(t.Context(), collection("configmaps", c.namespace)+"/old-1", obj{"data": obj{"text": "after"}}); err != nil {
+	if _, err := s.Plane.API.MergePatch(t.Context(), world.Collection("configmaps", c.namespace)+"/old-1", obj{"data": obj{"text": "after"}}); err != nil {
 		t.Fatal(err)
 	}
-	s.makeConfigMaps(t, c.namespace, "third", 5)
+	s.MakeConfigMaps(t, c.namespace, "third", 5)
 
-	until := s.now(t)
-	var second verdict
-	var faults []fault
-	_ = await(t.Context(), 10*time.Second, func() error {
-		records := ofHistory(s.stream.all(), 1)
-		v := livesView(records, 1)
+	until := s.Now(t)
+	var second oracle.Verdict
+	var faults []oracle.Fault
+	_ = wait.For(t.Context(), 10*time.Second, func() error {
+		records := ofHistory(s.Stream.All(), 1)
+		v := oracle.LivesView(records, 1)
 		v.Until = until
-		want := expect(withoutKey(s.history.of("configmaps"), ownCheckpoint), v)
-		second = judge(want, records, v)
-		if faults = append(second.Faults, judgeLives(want, records, nil, nil)...); len(faults) > 0 {
+		want := oracle.Expect(withoutKey(s.History.Of("configmaps"), ownCheckpoint), v)
+		second = oracle.Judge(want, records, v)
+		if faults = append(second.Faults, oracle.JudgeLives(want, records, nil, nil)...); len(faults) > 0 {
 			return errors.New("faults are left")
 		}
 		return nil
 	})
-	report(t, s.plane, s.stream, faults)
-	if n := len(second.Gaps); n != 1 || second.Gaps[0].Reason != rewound || second.Gaps[0].Recovered || second.Gaps[0].Position > started.Position {
+	world.Report(t, s.Plane, s.Stream, faults)
+	if n := len(second.Gaps); n != 1 || second.Gaps[0].Reason != oracle.Rewound || second.Gaps[0].Recovered || second.Gaps[0].Position > started.Position {
 		t.Fatalf("gaps of the second history: %+v, want one, rewound, before its snapshot", second.Gaps)
 	}
 
 	// Of the first history nothing is missing but what the gap says is gone.
-	records := ofHistory(s.stream.all(), 0)
+	records := ofHistory(s.Stream.All(), 0)
 	gone := second.Gaps[0]
 	gone.To = math.MaxUint64
-	v := livesView(records, 0)
+	v := oracle.LivesView(records, 0)
 	v.Until = end
-	first := judge(expect(c.old, v), append(records, gone), v)
-	report(t, s.plane, s.stream, slices.DeleteFunc(first.Faults, func(f fault) bool {
+	first := oracle.Judge(oracle.Expect(c.old, v), append(records, gone), v)
+	world.Report(t, s.Plane, s.Stream, slices.DeleteFunc(first.Faults, func(f oracle.Fault) bool {
 		return f.Kind == "final state" // Nobody is in the state in which this history ends.
 	}))
 	if lost := first.InGaps; (lost > 0) != c.down {
@@ -226,7 +229,7 @@ func (c *rewoundCase) judge(t *testing.T, end uint64) {
 }
 
 // withoutKey leaves out what the agent never captures.
-func withoutKey(history map[objectKey][]*version, name string) map[objectKey][]*version {
+func withoutKey(history map[oracle.ObjectKey][]*oracle.Version, name string) map[oracle.ObjectKey][]*oracle.Version {
 	for key := range history {
 		if key.Name == name {
 			delete(history, key)

@@ -6,29 +6,32 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // boundPods is one step of a writer of Pods that are bound to a node from their birth, as those of a DaemonSet.
-func (w *writer) boundPods(node string) func(context.Context) error {
+func boundPods(w *world.Writer, node string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		all := collection("pods", w.namespace)
-		name := w.name()
+		all := world.Collection("pods", w.Namespace)
+		name := w.Name()
 		uri := all + "/" + name
-		w.n++
+		w.N++
 		pod := obj{
-			"apiVersion": "v1", "kind": "Pod", "metadata": meta(name, "labels", obj{"step": fmt.Sprint(w.n)}),
+			"apiVersion": "v1", "kind": "Pod", "metadata": world.Meta(name, "labels", obj{"step": fmt.Sprint(w.N)}),
 			"spec": obj{"nodeName": node, "containers": []obj{{"name": "c", "image": "example.invalid/c"}}},
 		}
 		var err error
-		switch w.rng.IntN(8) {
+		switch w.RNG.IntN(8) {
 		case 0, 1, 2:
-			_, err = w.api.create(ctx, all, pod)
+			_, err = w.API.Create(ctx, all, pod)
 		case 3, 4:
-			_, err = w.api.mergePatch(ctx, uri+"/status", obj{"status": obj{"phase": "Running", "message": w.text()}})
+			_, err = w.API.MergePatch(ctx, uri+"/status", obj{"status": obj{"phase": "Running", "message": w.Text()}})
 		case 5, 6:
-			_, err = w.api.mergePatch(ctx, uri, obj{"metadata": obj{"annotations": obj{"text": w.text()}}})
+			_, err = w.API.MergePatch(ctx, uri, obj{"metadata": obj{"annotations": obj{"text": w.Text()}}})
 		case 7: // No kubelet would end it.
-			err = w.api.remove(ctx, uri+"?gracePeriodSeconds=0")
+			err = w.API.Remove(ctx, uri+"?gracePeriodSeconds=0")
 		}
 		return err
 	}
@@ -40,65 +43,67 @@ func TestRollingUpdateOfNodes(t *testing.T) {
 	slow(t)
 	t.Parallel()
 	const namespace, rounds = "rolling-nodes", 2
-	s := &stage{plane: sharedPlane(t), rng: luck(), bus: startBusProcess(t), window: shortWindow}
-	s.newNamespace(t, namespace)
-	s.stream = readStream(t, s.bus, s.reader())
-	sw := &steadyWriters{every: 40 * time.Millisecond, apis: []*api{s.plane.api}}
+	s := &world.Stage{Plane: world.SharedPlane(t), RNG: world.Luck(), Bus: world.StartBusProcess(t), Window: shortWindow}
+	s.NewNamespace(t, namespace)
+	s.Stream = world.ReadStream(t, s.Bus, s.Reader())
+	sw := &world.SteadyWriters{Every: 40 * time.Millisecond, APIs: []*world.API{s.Plane.API}}
 	nodes := []string{"rolling-a", "rolling-b", "rolling-c"}
-	var agents []*agent
-	var steps []func(*writers) func(context.Context) error
+	var agents []*world.Agent
+	var steps []func(*world.Writers) func(context.Context) error
 	for _, node := range nodes {
-		if _, err := s.plane.api.create(t.Context(), collection("nodes", ""), obj{"apiVersion": "v1", "kind": "Node", "metadata": meta(node)}); err != nil {
+		if _, err := s.Plane.API.Create(t.Context(), world.Collection("nodes", ""), obj{"apiVersion": "v1", "kind": "Node", "metadata": world.Meta(node)}); err != nil {
 			t.Fatal(err)
 		}
-		agents = append(agents, startAgent(t, s.plane, agentConfig{
-			Watch: "  - resources: [pods]\n    namespaces: [" + namespace + "]", Bus: candidBus{s.bus},
+		agents = append(agents, world.StartAgent(t, s.Plane, world.AgentConfig{
+			Watch: "  - resources: [pods]\n    namespaces: [" + namespace + "]", Bus: candidBus{s.Bus},
 			Extra: "mode: node", Env: []string{"NODE_NAME=" + node},
 		}))
-		steps = append(steps, func(ws *writers) func(context.Context) error { return ws.writer(node, namespace, 25).boundPods(node) })
+		steps = append(steps, func(ws *world.Writers) func(context.Context) error {
+			return boundPods(ws.Writer(node, namespace, 25), node)
+		})
 	}
 	for _, a := range agents {
-		a.ready(t)
+		a.Ready(t)
 	}
-	stop := sw.run(t, steps...)
+	stop := sw.Run(t, steps...)
 	for range rounds {
 		for _, a := range agents {
-			s.pause(t, 200*time.Millisecond, 800*time.Millisecond)
-			if err := a.stop(time.Minute); err != nil {
+			s.Pause(t, 200*time.Millisecond, 800*time.Millisecond)
+			if err := a.Stop(time.Minute); err != nil {
 				t.Errorf("agent, asked to stop: %v", err)
 			}
-			s.pause(t, 0, 500*time.Millisecond)
-			a.again(t)
-			a.ready(t)
+			s.Pause(t, 0, 500*time.Millisecond)
+			a.Again(t)
+			a.Ready(t)
 		}
 	}
-	s.pause(t, 200*time.Millisecond, 800*time.Millisecond)
+	s.Pause(t, 200*time.Millisecond, 800*time.Millisecond)
 	stop()
 
-	until := s.now(t)
-	var total verdict
+	until := s.Now(t)
+	var total oracle.Verdict
 	for _, node := range nodes {
-		want := make(map[objectKey][]expectation)
-		var records []record
-		var v view
+		want := make(map[oracle.ObjectKey][]oracle.Expectation)
+		var records []oracle.Record
+		var v oracle.View
 		judged := func() {
-			records = ofNode(s.stream.all(), node)
-			v = livesView(records, 0)
-			v.Until, v.Window = until, s.window
-			history := s.history.of("pods")
+			records = ofNode(s.Stream.All(), node)
+			v = oracle.LivesView(records, 0)
+			v.Until, v.Window = until, s.Window
+			history := s.History.Of("pods")
 			for key := range history {
 				if key.Namespace != namespace || !strings.HasPrefix(key.Name, node+"-") {
 					delete(history, key)
 				}
 			}
-			want = expect(history, v)
+			want = oracle.Expect(history, v)
 		}
 		judged()
-		s.stream.waitFor(t, want, 15*time.Second)
+		s.Stream.WaitFor(t, want, 15*time.Second)
 		judged()
-		got := judge(want, records, v)
-		report(t, s.plane, s.stream, append(got.Faults, judgeLives(want, records, nil, nil)...))
-		got.noGaps(t)
+		got := oracle.Judge(want, records, v)
+		world.Report(t, s.Plane, s.Stream, append(got.Faults, oracle.JudgeLives(want, records, nil, nil)...))
+		got.NoGaps(t)
 		if got.Duplicates != 0 || got.Expected == 0 {
 			t.Errorf("node %s: %d records expected, %d duplicates", node, got.Expected, got.Duplicates)
 		}
@@ -115,8 +120,8 @@ func TestRollingUpdateOfNodes(t *testing.T) {
 }
 
 // ofNode are the records of a node's agent: its stream events, and those of the pods that are named for the node.
-func ofNode(records []record, node string) []record {
-	var list []record
+func ofNode(records []oracle.Record, node string) []oracle.Record {
+	var list []oracle.Record
 	for i := range records {
 		rec := &records[i]
 		if rec.Stream != "" && strings.HasSuffix(rec.Scope.Text, "="+node) || rec.Stream == "" && strings.HasPrefix(rec.Key.Name, node+"-") {

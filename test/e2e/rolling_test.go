@@ -3,15 +3,17 @@ package e2e_test
 import (
 	"testing"
 	"time"
+
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // update ends an agent as a rolling update does: SIGTERM, upon which it has to end in good order.
 func (c *candidate) update(t testing.TB) {
 	t.Helper()
-	if err := c.agent.stop(time.Minute); err != nil {
+	if err := c.Agent.Stop(time.Minute); err != nil {
 		t.Errorf("agent, asked to stop: %v", err)
 	}
-	c.killed = true // It is gone, as it should be.
+	c.Killed = true // It is gone, as it should be.
 }
 
 // TestRollingUpdate exchanges the agents of a Deployment under load: with maxSurge 1 the new one stands by until the old one
@@ -26,11 +28,11 @@ func TestRollingUpdate(t *testing.T) {
 	}{{"surge", true}, {"recreate", false}} {
 		t.Run(how.name, func(t *testing.T) {
 			t.Parallel()
-			e := newElection(t, sharedPlane(t), "rolling-"+how.name)
+			e := newElection(t, world.SharedPlane(t), "rolling-"+how.name)
 			e.begin(t, 1)
 			for range rounds {
 				old, epoch := e.leader(t), e.epoch()
-				e.pause(t, 500*time.Millisecond, 2*time.Second)
+				e.Pause(t, 500*time.Millisecond, 2*time.Second)
 				if how.surge {
 					e.standsBy(t, e.join(t))
 					old.update(t)

@@ -11,6 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/kubecdc/kubecdc/test/kafka"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // TestRotation replaces authority and certificates of both sides while records are on their way, with a new authority that
@@ -18,65 +20,65 @@ import (
 func TestRotation(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	p := sharedPlane(t)
+	p := world.SharedPlane(t)
 	// rotating rotates until ctx ends; whoever is the server has to see the new certificates before the next rotation.
-	rotating := func(c *certificates, cut func()) func(context.Context) error {
+	rotating := func(c *world.Certificates, cut func()) func(context.Context) error {
 		return func(ctx context.Context) error {
 			for ctx.Err() == nil {
-				pass(ctx, 500*time.Millisecond)
-				if err := c.rotate(); err != nil {
+				world.Pass(ctx, 500*time.Millisecond)
+				if err := c.Rotate(); err != nil {
 					return err
 				}
 				cut()
-				err := await(ctx, 30*time.Second, func() error {
-					if c.handshakes.Load() == 0 {
+				err := wait.For(ctx, 30*time.Second, func() error {
+					if c.Handshakes.Load() == 0 {
 						return errors.New("no connection with the new certificates")
 					}
 					return nil
 				})
 				if err != nil {
-					return ignoreEnd(ctx, err) // Behind the last record nobody needs a connection.
+					return world.IgnoreEnd(ctx, err) // Behind the last record nobody needs a connection.
 				}
 			}
 			return nil
 		}
 	}
-	enough := func(c *certificates) func() bool { return func() bool { return c.generation.Load() > 4 } }
+	enough := func(c *world.Certificates) func() bool { return func() bool { return c.Generation.Load() > 4 } }
 	t.Run("nats", func(t *testing.T) {
 		t.Parallel()
-		c := newCertificates(t)
-		o := busOptions(server.RANDOM_PORT, t.TempDir())
-		o.TLSConfig, o.TLSTimeout = c.config(), 5
-		s := startServer(t, o)
-		via := runProxy(t, hostPort(s.ClientURL()))
-		b := &bus{URL: "tls://" + via.Addr(), more: c.yaml(), options: []nats.Option{
+		c := world.NewCertificates(t)
+		o := world.BusOptions(server.RANDOM_PORT, t.TempDir())
+		o.TLSConfig, o.TLSTimeout = c.Config(), 5
+		s := world.StartServer(t, o)
+		via := world.RunProxy(t, world.HostPort(s.ClientURL()))
+		b := &world.Bus{URL: "tls://" + via.Addr(), More: c.YAML(), Options: []nats.Option{
 			// The test reads inside the process, over a connection that nobody cuts.
 			nats.InProcessServer(s), nats.RootCAs(c.CAFile), nats.ClientCert(c.CertFile, c.KeyFile),
 		}}
 		run := &busTruth{To: b, Namespace: "rotation-nats", Revisions: revisions(4_000), Trouble: rotating(c, via.Cut), Enough: enough(c)}
 		run.run(t, p)
-		t.Logf("%d generations of certificates", c.generation.Load())
+		t.Logf("%d generations of certificates", c.Generation.Load())
 	})
 	t.Run("http", func(t *testing.T) {
 		t.Parallel()
-		c := newCertificates(t)
-		h := startReceiver(t, c.config())
-		via := runProxy(t, hostPort(h.URL))
-		h.URL, h.more = "https://"+via.Addr(), c.yaml()
+		c := world.NewCertificates(t)
+		h := world.StartReceiver(t, c.Config())
+		via := world.RunProxy(t, world.HostPort(h.URL))
+		h.URL, h.More = "https://"+via.Addr(), c.YAML()
 		run := &busTruth{To: h, Namespace: "rotation-http", Revisions: revisions(4_000), Trouble: rotating(c, via.Cut), Enough: enough(c)}
 		run.run(t, p)
-		t.Logf("%d generations of certificates", c.generation.Load())
+		t.Logf("%d generations of certificates", c.Generation.Load())
 	})
 }
 
 // TestKafkaRotation is TestRotation for Kafka, whose brokers take up new files when they are started again.
 func TestKafkaRotation(t *testing.T) {
 	slow(t)
-	k := startKafka(t, kafka.Options{Nodes: kafkaNodes(t), Secure: true})
+	k := world.StartKafka(t, kafka.Options{Nodes: world.KafkaNodes(t), Secure: true})
 	sec := k.Security()
-	k.brokers = k.BrokersAt(kafka.MutualTLS)
-	c := &certificates{CAFile: sec.CAFile, CertFile: sec.CertFile, KeyFile: sec.KeyFile}
-	k.more = c.yaml()
+	k.Brokers = k.BrokersAt(kafka.MutualTLS)
+	c := &world.Certificates{CAFile: sec.CAFile, CertFile: sec.CertFile, KeyFile: sec.KeyFile}
+	k.More = c.YAML()
 	var rotations atomic.Int64
 	run := &busTruth{
 		To: k, Namespace: "rotation-kafka", Revisions: revisions(4_000),
@@ -93,15 +95,15 @@ func TestKafkaRotation(t *testing.T) {
 					}
 				}
 				rotations.Add(1)
-				if err := k.WaitInSync(ctx, k.topic); err != nil {
-					return ignoreEnd(ctx, err)
+				if err := k.WaitInSync(ctx, k.Topic); err != nil {
+					return world.IgnoreEnd(ctx, err)
 				}
-				pass(ctx, time.Second)
+				world.Pass(ctx, time.Second)
 			}
 			return nil
 		},
 	}
-	if got := run.run(t, sharedPlane(t)); got.Duplicates > 0 {
+	if got := run.run(t, world.SharedPlane(t)); got.Duplicates > 0 {
 		t.Errorf("%d duplicates, of a producer that is idempotent", got.Duplicates)
 	}
 	t.Logf("%d rotations", rotations.Load())

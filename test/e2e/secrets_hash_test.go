@@ -10,6 +10,11 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/oracle/selection"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // TestRedactionHash: a hash tells that a value is the same, also behind a restart, or is not. In two objects the same value has
@@ -17,12 +22,12 @@ import (
 func TestRedactionHash(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	p := sharedPlane(t)
+	p := world.SharedPlane(t)
 	for _, across := range []bool{false, true} {
 		t.Run(fmt.Sprint("acrossObjects ", across), func(t *testing.T) {
 			t.Parallel()
 			namespace := fmt.Sprint("hash-", across)
-			p.newNamespace(t, namespace)
+			p.NewNamespace(t, namespace)
 			key := filepath.Join(t.TempDir(), "key")
 			write := func() {
 				if err := os.WriteFile(key, []byte(rand.Text()), 0o600); err != nil {
@@ -30,18 +35,18 @@ func TestRedactionHash(t *testing.T) {
 				}
 			}
 			write()
-			h := &hashes{plane: p, all: collection("secrets", namespace), values: make(map[string]string)}
-			b := startBus(t)
-			a := startAgent(t, p, agentConfig{
+			h := &hashes{Plane: p, all: world.Collection("secrets", namespace), values: make(map[string]string)}
+			b := world.StartBus(t)
+			a := world.StartAgent(t, p, world.AgentConfig{
 				Bus: b, Watch: "  - {resources: [secrets], namespaces: [" + namespace + "]}",
 				Extra: fmt.Sprintf("redaction: {mode: hash, keyFile: %q, acrossObjects: %t}", key, across),
 			})
-			r := p.reader()
+			r := p.Reader()
 			r.Content = h.content
-			h.stream = readStream(t, b, r)
-			h.stream.completed(t, "secrets")
+			h.stream = world.ReadStream(t, b, r)
+			h.stream.Completed(t, "secrets")
 
-			password := secretValue()
+			password := world.SecretValue()
 			one, two := h.put(t, "one", password, "1"), h.put(t, "two", password, "1")
 			if (one == two) != across {
 				t.Errorf("hashes of one value in two objects: %s and %s", one, two)
@@ -49,7 +54,7 @@ func TestRedactionHash(t *testing.T) {
 			if again := h.put(t, "one", password, "2"); again != one {
 				t.Errorf("the hash of a value that has not changed is %s, and was %s", again, one)
 			}
-			other := h.put(t, "one", secretValue(), "2")
+			other := h.put(t, "one", world.SecretValue(), "2")
 			if other == one {
 				t.Errorf("the hash of another value is %s again", other)
 			}
@@ -57,41 +62,41 @@ func TestRedactionHash(t *testing.T) {
 				t.Errorf("the hash of the value that there was before is %s, and was %s", back, one)
 			}
 			// The same key.
-			if err := a.stop(time.Minute); err != nil {
+			if err := a.Stop(time.Minute); err != nil {
 				t.Error(err)
 			}
-			n := len(h.stream.all())
-			a.again(t)
+			n := len(h.stream.All())
+			a.Again(t)
 			if again := h.put(t, "one", password, "4"); again != one {
 				t.Errorf("behind a restart, the hash of the value is %s, and was %s", again, one)
 			}
-			for _, rec := range h.stream.all()[n:] {
-				if rec.Stream == gap {
+			for _, rec := range h.stream.All()[n:] {
+				if rec.Stream == oracle.Gap {
 					t.Errorf("%s (%s), where nothing has changed", rec.ID, rec.Reason)
 				}
 			}
 			// Another.
-			if err := a.stop(time.Minute); err != nil {
+			if err := a.Stop(time.Minute); err != nil {
 				t.Error(err)
 			}
-			n = len(h.stream.all())
+			n = len(h.stream.All())
 			write()
-			a.again(t)
+			a.Again(t)
 			now := h.put(t, "one", password, "5")
 			if now == one || keyID(now) == keyID(one) {
 				t.Errorf("under another key, the hash of the value is %s, and was %s", now, one)
 			}
-			records := h.stream.all()[n:]
-			change := slices.IndexFunc(records, func(rec record) bool { return rec.Stream == gap && rec.Reason == contentChanged })
-			first := slices.IndexFunc(records, func(rec record) bool { return rec.Op != "" })
+			records := h.stream.All()[n:]
+			change := slices.IndexFunc(records, func(rec oracle.Record) bool { return rec.Stream == oracle.Gap && rec.Reason == oracle.ContentChanged })
+			first := slices.IndexFunc(records, func(rec oracle.Record) bool { return rec.Op != "" })
 			if change < 0 || first < change {
 				t.Errorf("the change of the key is record %d behind the restart, the first object's is %d", change, first)
 			}
-			for _, rec := range h.stream.all() {
+			for _, rec := range h.stream.All() {
 				for _, problem := range rec.Problems {
 					t.Errorf("%s: %s", rec.ID, problem)
 				}
-				if rec.Stream == gap && rec.Reason != contentChanged {
+				if rec.Stream == oracle.Gap && rec.Reason != oracle.ContentChanged {
 					t.Errorf("%s (%s)", rec.ID, rec.Reason)
 				}
 			}
@@ -101,8 +106,8 @@ func TestRedactionHash(t *testing.T) {
 
 // hashes takes from Secrets' events what stands for their password.
 type hashes struct {
-	*plane
-	stream *stream
+	*world.Plane
+	stream *world.Stream
 	all    string
 
 	mu     sync.Mutex
@@ -114,9 +119,9 @@ var hashed = regexp.MustCompile(`^hmac-sha256:([0-9a-f]{8}):[A-Za-z0-9_-]{22}$`)
 
 func keyID(value string) string { return hashed.FindStringSubmatch(value)[1] }
 
-func (h *hashes) content(_ objectKey, object map[string]any) (digest, []string) {
+func (h *hashes) content(_ oracle.ObjectKey, object map[string]any) (oracle.Digest, []string) {
 	var wrong []string
-	data, _ := object["data"].(tree)
+	data, _ := object["data"].(selection.Tree)
 	for name, value := range data {
 		if text, ok := value.(string); !ok || !hashed.MatchString(text) {
 			wrong = append(wrong, fmt.Sprintf("has data.%s %.40v, which is no hash", name, value))
@@ -124,29 +129,29 @@ func (h *hashes) content(_ objectKey, object map[string]any) (digest, []string) 
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.values[text(object, "metadata", "name")+" "+text(object, "metadata", "resourceVersion")] = text(object, "data", "password")
-	return exact(object), wrong
+	h.values[selection.Text(object, "metadata", "name")+" "+selection.Text(object, "metadata", "resourceVersion")] = selection.Text(object, "data", "password")
+	return selection.Exact(object), wrong
 }
 
 // put writes a Secret and returns what the event has in place of its password.
 func (h *hashes) put(t *testing.T, name, password, label string) string {
 	t.Helper()
 	secret := obj{
-		"apiVersion": "v1", "kind": "Secret", "metadata": meta(name, "labels", obj{"step": label}), "stringData": obj{"password": password},
+		"apiVersion": "v1", "kind": "Secret", "metadata": world.Meta(name, "labels", obj{"step": label}), "stringData": obj{"password": password},
 	}
-	raw, err := h.api.apply(t.Context(), h.all+"/"+name, "hash", secret)
+	raw, err := h.API.Apply(t.Context(), h.all+"/"+name, "hash", secret)
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := readVersion("secrets", 0, raw)
+	v, err := oracle.ReadVersion("secrets", 0, raw)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var value string
-	eventually(t, time.Minute, func() error {
+	wait.Eventually(t, time.Minute, func() error {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		value = h.values[name+" "+formatRev(v.Rev)]
+		value = h.values[name+" "+oracle.FormatRev(v.Rev)]
 		if value == "" {
 			return fmt.Errorf("no record of %s at %d", v.Key, v.Rev)
 		}

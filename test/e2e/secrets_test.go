@@ -22,29 +22,33 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 const (
-	vaults    = "vaults." + widgetsGroup
+	vaults    = "vaults." + oracle.WidgetsGroup
 	plantedIn = "planted"
 )
 
 // planted is objects with values that must not be seen, and what looks for them.
 type planted struct {
-	*plane
-	hay *haystack
+	*world.Plane
+	hay *oracle.Haystack
 	n   int
 	// where is in which place each value was planted.
 	where map[string]string
 	// last is the revision in which each object was written last.
-	last map[objectKey]uint64
+	last map[oracle.ObjectKey]uint64
 }
 
 // value is one more, planted in a place. It holds what is escaped differently wherever it is written.
 func (p *planted) value(where string) string {
 	v := "\"" + rand.Text() + "\" <é>+/" + rand.Text()
-	p.hay.plant(v)
+	p.hay.Plant(v)
 	p.where[v] = where
 	return v
 }
@@ -82,16 +86,16 @@ func (p *planted) step(t *testing.T, name string, large int) {
 	put := func(resource string, o obj) {
 		t.Helper()
 		o["metadata"].(obj)["name"] = name
-		o = applied(o)
+		o = world.Applied(o)
 		annotations := o["metadata"].(obj)["annotations"].(obj)
-		annotations["kapp.k14s.io/original"] = annotations[lastApplied] // Another tool keeps it there.
+		annotations["kapp.k14s.io/original"] = annotations[oracle.LastApplied] // Another tool keeps it there.
 		if resource == "configmaps" {
-			o["data"].(obj)["text"] = noise(large) // An annotation has no room for it.
+			o["data"].(obj)["text"] = world.Noise(large) // An annotation has no room for it.
 		}
-		all := collection(resource, plantedIn)
-		raw, err := p.api.create(t.Context(), all, o)
+		all := world.Collection(resource, plantedIn)
+		raw, err := p.API.Create(t.Context(), all, o)
 		if apierrors.IsAlreadyExists(err) {
-			raw, err = p.api.mergePatch(t.Context(), all+"/"+name, o)
+			raw, err = p.API.MergePatch(t.Context(), all+"/"+name, o)
 		}
 		p.wrote(t, resource, raw, err)
 	}
@@ -113,14 +117,14 @@ func (p *planted) step(t *testing.T, name string, large int) {
 		},
 	})
 	vault := obj{
-		"apiVersion": widgetsGroup + "/v1", "kind": "Vault", "metadata": meta(name),
+		"apiVersion": oracle.WidgetsGroup + "/v1", "kind": "Vault", "metadata": world.Meta(name),
 		"spec": obj{
 			// managedFields has the members of sets and the keys of lists, with their values.
 			"tokens": []string{p.value("set")}, "keyed": []obj{{"key": p.value("list key"), "step": p.n}},
 			"entries": []obj{{"value": p.value("entry"), "step": p.n}},
 		},
 	}
-	raw, err := p.api.apply(t.Context(), collection(vaults, plantedIn)+"/"+name, "planter", vault)
+	raw, err := p.API.Apply(t.Context(), world.Collection(vaults, plantedIn)+"/"+name, "planter", vault)
 	p.wrote(t, vaults, raw, err)
 }
 
@@ -130,7 +134,7 @@ func (p *planted) wrote(t *testing.T, resource string, raw []byte, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := readVersion(resource, 0, raw)
+	v, err := oracle.ReadVersion(resource, 0, raw)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +145,7 @@ func (p *planted) wrote(t *testing.T, resource string, raw []byte, err error) {
 func (p *planted) remove(t *testing.T, name string) {
 	t.Helper()
 	for _, resource := range []string{"secrets", "configmaps", "deployments.apps", vaults} {
-		if err := p.api.remove(t.Context(), collection(resource, plantedIn)+"/"+name); err != nil {
+		if err := p.API.Remove(t.Context(), world.Collection(resource, plantedIn)+"/"+name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -152,14 +156,14 @@ func plant(t *testing.T) *planted {
 	t.Helper()
 	p := &planted{
 		// Without a watch cache, the API server forgets when etcd does.
-		plane: startPlane(t, controlplane.Options{NoControllerManager: true, Uncached: []string{"secrets", "configmaps", "deployments.apps", vaults}}),
-		hay:   newHaystack(), where: make(map[string]string), last: make(map[objectKey]uint64),
+		Plane: world.StartPlane(t, controlplane.Options{NoControllerManager: true, Uncached: []string{"secrets", "configmaps", "deployments.apps", vaults}}),
+		hay:   oracle.NewHaystack(), where: make(map[string]string), last: make(map[oracle.ObjectKey]uint64),
 	}
-	p.newNamespace(t, plantedIn)
+	p.NewNamespace(t, plantedIn)
 	crd := obj{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": obj{"name": vaults},
 		"spec": obj{
-			"group": widgetsGroup, "scope": "Namespaced",
+			"group": oracle.WidgetsGroup, "scope": "Namespaced",
 			"names": obj{"plural": "vaults", "singular": "vault", "kind": "Vault", "listKind": "VaultList"},
 			"versions": []obj{{"name": "v1", "served": true, "storage": true, "schema": obj{"openAPIV3Schema": obj{
 				"type": "object", "properties": obj{"spec": obj{"type": "object", "properties": obj{
@@ -175,11 +179,11 @@ func plant(t *testing.T) *planted {
 			}}}},
 		},
 	}
-	if _, err := p.api.create(t.Context(), "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd); err != nil {
+	if _, err := p.API.Create(t.Context(), "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, func() error {
-		_, err := p.api.get(t.Context(), collection(vaults, plantedIn))
+	wait.Eventually(t, time.Minute, func() error {
+		_, err := p.API.Get(t.Context(), world.Collection(vaults, plantedIn))
 		return err
 	})
 	p.step(t, "first", 100)
@@ -189,10 +193,10 @@ func plant(t *testing.T) *planted {
 
 // leak is an agent of which everything that leaves it is kept, by where it went.
 type leak struct {
-	*agent
+	*world.Agent
 	*planted
-	stream     *stream
-	bus        *bus // Nil: stdout.
+	stream     *world.Stream
+	bus        *world.Bus // Nil: stdout.
 	checkpoint string
 	out        map[string][]byte
 	traces     *rawTraces
@@ -209,26 +213,26 @@ func (l *leak) Write(text []byte) (int, error) {
 }
 
 // watch starts an agent.
-func (p *planted) watch(t *testing.T, rules, extra string, to *bus) *leak {
+func (p *planted) watch(t *testing.T, rules, extra string, to *world.Bus) *leak {
 	t.Helper()
 	l := &leak{
 		planted: p, out: make(map[string][]byte), checkpoint: filepath.Join(t.TempDir(), "checkpoint.json"), bus: to, traces: startRawTraces(t),
 	}
-	c := agentConfig{
+	c := world.AgentConfig{
 		Watch: rules, Checkpoint: fmt.Sprintf("{file: {path: %q}}", l.checkpoint),
 		Extra: fmt.Sprintf("log: {level: debug}\ntracing: {enabled: true, endpoint: %q, sampleRatio: 1}\nnoise: [managed-fields-only]\n", l.traces.URL) + extra,
 	}
 	// What is in the events is for the search to tell.
-	r := &reader{Cluster: clusterName, ClusterUID: p.uid, Shallow: true, MayTruncate: true}
+	r := &oracle.Reader{Cluster: world.ClusterName, ClusterUID: p.UID, Shallow: true, MayTruncate: true}
 	if to != nil {
 		c.Bus = to
-		l.agent = startAgent(t, p.plane, c)
-		l.stream = readStream(t, to, r)
+		l.Agent = world.StartAgent(t, p.Plane, c)
+		l.stream = world.ReadStream(t, to, r)
 	} else {
-		l.agent = startAgent(t, p.plane, c)
-		t.Cleanup(func() { l.agent.finish(t) }) // Before the reader is waited for.
-		l.stream = readLines(t, io.TeeReader(l.agent.stdout, l), r)
-		t.Cleanup(func() { _ = l.agent.stop(time.Minute) }) // So that there is an end to read; finish says how it was.
+		l.Agent = world.StartAgent(t, p.Plane, c)
+		t.Cleanup(func() { l.Agent.Finish(t) }) // Before the reader is waited for.
+		l.stream = world.ReadLines(t, io.TeeReader(l.Agent.Stdout, l), r)
+		t.Cleanup(func() { _ = l.Agent.Stop(time.Minute) }) // So that there is an end to read; finish says how it was.
 	}
 	return l
 }
@@ -237,7 +241,7 @@ func (p *planted) watch(t *testing.T, rules, extra string, to *bus) *leak {
 func (l *leak) look(t *testing.T) {
 	t.Helper()
 	for _, path := range []string{"/metrics", "/status", "/readyz", "/healthz", "/"} {
-		text, err := l.agent.get(t.Context(), path)
+		text, err := l.Agent.Get(t.Context(), path)
 		if err != nil && path != "/" && path != "/healthz" { // Which may not be served, and say so.
 			t.Errorf("GET %s: %v", path, err)
 		}
@@ -253,7 +257,7 @@ func (l *leak) command(t *testing.T, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, buildAgent(t), args...)
+	cmd := exec.CommandContext(ctx, build.SharedAgent(t), args...)
 	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+t.TempDir())
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -265,7 +269,7 @@ func (l *leak) command(t *testing.T, args ...string) {
 // collect keeps what is left in files and on the bus.
 func (l *leak) collect(t *testing.T) {
 	t.Helper()
-	for name, path := range map[string]string{"log": l.agent.log, "checkpoint": l.checkpoint} {
+	for name, path := range map[string]string{"log": l.Agent.Log, "checkpoint": l.checkpoint} {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Error(err)
@@ -314,7 +318,7 @@ func (l *leak) collectStream(t *testing.T, js jetstream.JetStream, name string) 
 			t.Fatal(err)
 		}
 		where := "stream " + name
-		if m.Subject == deadSubject() {
+		if m.Subject == world.DeadSubject() {
 			where = "dead letters"
 		}
 		l.out["headers"] = fmt.Appendf(l.out["headers"], "%s %v\n", m.Subject, m.Header)
@@ -325,18 +329,17 @@ func (l *leak) collectStream(t *testing.T, js jetstream.JetStream, name string) 
 // settle waits until the agent has told of all that was written.
 func (l *leak) settle(t *testing.T) {
 	t.Helper()
-	eventually(t, 2*time.Minute, func() error {
-		if l.agent.ended() {
-			t.Fatalf("the agent has ended: %v", l.agent.err)
+	wait.Eventually(t, 2*time.Minute, func() error {
+		if l.Agent.Ended() {
+			t.Fatalf("the agent has ended: %v", l.Agent.Err)
 		}
-		l.stream.mu.Lock()
-		defer l.stream.mu.Unlock()
-		told := make(map[objectKey]uint64)
-		for i := range l.stream.records {
-			rec := &l.stream.records[i]
+		told := make(map[oracle.ObjectKey]uint64)
+		records := l.stream.All()
+		for i := range records {
+			rec := &records[i]
 			told[rec.Key] = max(told[rec.Key], rec.Rev)
 		}
-		for _, letter := range l.stream.letters {
+		for _, letter := range l.stream.Dead() {
 			told[letter.Key] = max(told[letter.Key], letter.Rev)
 		}
 		for key, rev := range l.last {
@@ -355,10 +358,10 @@ func (l *leak) settle(t *testing.T) {
 func TestPlantedSecrets(t *testing.T) {
 	t.Parallel()
 	p := plant(t)
-	small := func() *bus { // What is large does not fit.
-		o := busOptions(server.RANDOM_PORT, t.TempDir())
+	small := func() *world.Bus { // What is large does not fit.
+		o := world.BusOptions(server.RANDOM_PORT, t.TempDir())
 		o.MaxPayload = 144 << 10
-		return &bus{URL: startServer(t, o).ClientURL()}
+		return &world.Bus{URL: world.StartServer(t, o).ClientURL()}
 	}
 	key := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(key, []byte(rand.Text()+"\n"), 0o600); err != nil {
@@ -390,7 +393,7 @@ func TestPlantedSecrets(t *testing.T) {
 		meanwhile()
 		each(func(l *leak) {
 			if l.bus != nil {
-				l.agent.again(t)
+				l.Agent.Again(t)
 			}
 		})
 		settle()
@@ -403,20 +406,20 @@ func TestPlantedSecrets(t *testing.T) {
 	p.remove(t, "live-0")
 	settle()
 	// Resumed from the checkpoint.
-	again(func(l *leak) { l.agent.crash() }, func() {
+	again(func(l *leak) { l.Agent.Crash() }, func() {
 		p.step(t, "live-1", 100)
 		p.step(t, "large", large)
 	})
 	// History is lost: a gap, and another snapshot.
 	again(func(l *leak) {
-		if err := l.agent.stop(time.Minute); err != nil {
+		if err := l.Agent.Stop(time.Minute); err != nil {
 			t.Error(err)
 		}
 	}, func() {
 		p.step(t, "live-1", 100)
 		p.step(t, "born-in-the-gap", large)
-		p.now(t)
-		if err := p.Compact(t.Context(), int64(p.now(t))); err != nil {
+		p.Now(t)
+		if err := p.Compact(t.Context(), int64(p.Now(t))); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -429,10 +432,10 @@ func TestPlantedSecrets(t *testing.T) {
 		for _, how := range [][]string{{"--diff"}, {"-o", "yaml"}, {"-o", "json"}, {"-o", "wide"}} {
 			l.command(t, append([]string{"tail", "--bus", l.bus.URL, "--until-now", "--since", "all"}, how...)...)
 		}
-		l.command(t, "status", "--agent", l.agent.url)
+		l.command(t, "status", "--agent", l.Agent.URL)
 	})
 	each(func(l *leak) {
-		if err := l.agent.stop(time.Minute); err != nil {
+		if err := l.Agent.Stop(time.Minute); err != nil {
 			t.Error(err)
 		}
 		l.collect(t)
@@ -445,7 +448,7 @@ func TestPlantedSecrets(t *testing.T) {
 			} else {
 				l.findsNothing(t)
 			}
-			if gaps := bytes.Count(l.out["stream "+streamName], []byte(`"reason":"compacted"`)); l.bus != nil && gaps == 0 {
+			if gaps := bytes.Count(l.out["stream "+world.StreamName], []byte(`"reason":"compacted"`)); l.bus != nil && gaps == 0 {
 				t.Error("no history was lost: this part of the test shows nothing")
 			}
 		})
@@ -467,12 +470,12 @@ func (l *leak) findsNothing(t *testing.T) {
 		}
 	}
 	for _, where := range slices.Sorted(maps.Keys(l.out)) {
-		if f := l.hay.find(l.out[where]); f != "" {
+		if f := l.hay.Find(l.out[where]); f != "" {
 			t.Errorf("%s: a planted value: %s", where, f)
 		}
 		total += len(l.out[where])
 	}
-	t.Logf("%d values, looked for in %s: %v", len(l.hay.values), mib(int64(total)), slices.Sorted(maps.Keys(l.out)))
+	t.Logf("%d values, looked for in %s: %v", len(l.hay.Values), world.MiB(int64(total)), slices.Sorted(maps.Keys(l.out)))
 }
 
 // finds is findsNothing for an agent that was told to redact nothing: each value is in its records, and still in none of what
@@ -486,14 +489,14 @@ func (l *leak) finds(t *testing.T) {
 			records = append(records, text...)
 		case strings.HasPrefix(where, "tail "):
 		default:
-			if f := l.hay.find(text); f != "" {
+			if f := l.hay.Find(text); f != "" {
 				t.Errorf("%s: a planted value: %s", where, f)
 			}
 		}
 	}
-	found := l.hay.found(records)
+	found := l.hay.Found(records)
 	missed := make(map[string]int)
-	for v := range l.hay.values {
+	for v := range l.hay.Values {
 		if !found[v] {
 			missed[l.where[v]]++
 		}
@@ -501,5 +504,5 @@ func (l *leak) finds(t *testing.T) {
 	if len(missed) > 0 {
 		t.Errorf("the search does not find what is there: %v", missed)
 	}
-	t.Logf("%d of %d values found where nothing is redacted", len(found), len(l.hay.values))
+	t.Logf("%d of %d values found where nothing is redacted", len(found), len(l.hay.Values))
 }

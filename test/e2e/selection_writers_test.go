@@ -6,21 +6,25 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/oracle/selection"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // mover is a writer of objects that move from one rule to the other: other labels, contents, fields and annotations, gone and
 // there again, with updates that change nothing but what is noise.
 type mover struct {
-	*writer
+	*world.Writer
 	resource string
 }
 
-func (m *mover) pick(list ...string) string { return list[m.rng.IntN(len(list))] }
+func (m *mover) pick(list ...string) string { return list[m.RNG.IntN(len(list))] }
 
 // labels are some of those that selectors ask for; nil takes one away.
 func (m *mover) labels() obj {
 	l := obj{"run": "selection"}
-	switch m.rng.IntN(4) {
+	switch m.RNG.IntN(4) {
 	case 0:
 		l["team"] = nil
 	case 1:
@@ -33,8 +37,8 @@ func (m *mover) labels() obj {
 }
 
 func (m *mover) annotations() obj {
-	a := obj{"e2e.kubecdc.dev/step": fmt.Sprint(m.n)}
-	switch m.rng.IntN(3) {
+	a := obj{"e2e.kubecdc.dev/step": fmt.Sprint(m.N)}
+	switch m.RNG.IntN(3) {
 	case 0:
 		a["e2e.kubecdc.dev/note"] = m.pick("one", "two")
 	case 1:
@@ -47,25 +51,25 @@ func (m *mover) annotations() obj {
 func (m *mover) content(create bool) obj {
 	switch m.resource {
 	case "configmaps":
-		return obj{"data": obj{"text": m.text(), "secret": m.pick("x", "y", "z"), "a.b": m.pick("1", "2")}}
+		return obj{"data": obj{"text": m.Text(), "secret": m.pick("x", "y", "z"), "a.b": m.pick("1", "2")}}
 	case "secrets":
-		o := obj{"stringData": obj{"password": m.pick("p1", "p2", "p3"), "tls.crt": m.text()}}
+		o := obj{"stringData": obj{"password": m.pick("p1", "p2", "p3"), "tls.crt": m.Text()}}
 		if create {
 			o["type"] = m.pick("Opaque", "e2e.kubecdc.dev/other")
 		}
 		return o
-	case widgets:
+	case oracle.Widgets:
 		return obj{"spec": obj{
-			"tier": m.pick("gold", "silver"), "text": m.text(), "token": m.pick("t1", "t2"), "number": m.n,
+			"tier": m.pick("gold", "silver"), "text": m.Text(), "token": m.pick("t1", "t2"), "number": m.N,
 			"list": []obj{{"value": m.pick("v1", "v2"), "keep": 1}, {"value": nil}, {"keep": 2}},
-			"deep": []obj{{"env": []obj{{"name": "A", "value": m.text()}, {"name": "B", "value": "b"}}}, {}},
+			"deep": []obj{{"env": []obj{{"name": "A", "value": m.Text()}, {"name": "B", "value": "b"}}}, {}},
 		}}
-	case leases:
+	case selection.Leases:
 		return obj{"spec": obj{
-			"holderIdentity": m.pick("h1", "h2"), "leaseDurationSeconds": 10 + m.rng.IntN(3), "renewTime": now(),
+			"holderIdentity": m.pick("h1", "h2"), "leaseDurationSeconds": 10 + m.RNG.IntN(3), "renewTime": now(),
 		}}
-	case endpointSlices:
-		o := obj{"endpoints": m.endpoints(), "ports": []obj{{"name": "web", "port": 80 + m.rng.IntN(3), "protocol": "TCP"}}}
+	case selection.EndpointSlices:
+		o := obj{"endpoints": m.endpoints(), "ports": []obj{{"name": "web", "port": 80 + m.RNG.IntN(3), "protocol": "TCP"}}}
 		if create {
 			o["addressType"] = "IPv4"
 		}
@@ -85,7 +89,7 @@ func (m *mover) content(create bool) obj {
 }
 
 func (m *mover) endpoints() []obj {
-	return []obj{{"addresses": []string{fmt.Sprintf("10.0.0.%d", 1+m.rng.IntN(9))}, "nodeName": m.pick("n1", "n2"), "conditions": obj{"ready": m.rng.IntN(2) == 0}}}
+	return []obj{{"addresses": []string{fmt.Sprintf("10.0.0.%d", 1+m.RNG.IntN(9))}, "nodeName": m.pick("n1", "n2"), "conditions": obj{"ready": m.RNG.IntN(2) == 0}}}
 }
 
 func now() string { return time.Now().UTC().Format("2006-01-02T15:04:05.000000Z") }
@@ -93,14 +97,14 @@ func now() string { return time.Now().UTC().Format("2006-01-02T15:04:05.000000Z"
 // heartbeat is an update that one of the ready-made filters takes for noise; false: the resource has none.
 func (m *mover) heartbeat(uri string) (string, obj, bool) {
 	switch m.resource {
-	case widgets:
-		status := obj{"phase": m.pick("Ready", "Waiting"), "conditions": []obj{{"type": "Ready", "message": m.text()}}}
+	case oracle.Widgets:
+		status := obj{"phase": m.pick("Ready", "Waiting"), "conditions": []obj{{"type": "Ready", "message": m.Text()}}}
 		return uri + "/status", obj{"status": status}, true
-	case leases:
+	case selection.Leases:
 		return uri, obj{"spec": obj{"renewTime": now()}}, true
-	case endpointSlices:
+	case selection.EndpointSlices:
 		patch := obj{"endpoints": m.endpoints()}
-		if m.rng.IntN(2) == 0 {
+		if m.RNG.IntN(2) == 0 {
 			patch["metadata"] = obj{"annotations": obj{"endpoints.kubernetes.io/last-change-trigger-time": now()}}
 		}
 		return uri, patch, true
@@ -109,16 +113,16 @@ func (m *mover) heartbeat(uri string) (string, obj, bool) {
 }
 
 func (m *mover) identity(name string) obj {
-	_, group := objectKey{Resource: m.resource}.split()
+	_, group := oracle.ObjectKey{Resource: m.resource}.Split()
 	version := "v1"
 	if group != "" {
 		version = group + "/v1"
 	}
 	kinds := map[string]string{
-		"configmaps": "ConfigMap", "secrets": "Secret", widgets: "Widget", leases: "Lease", endpointSlices: "EndpointSlice",
+		"configmaps": "ConfigMap", "secrets": "Secret", oracle.Widgets: "Widget", selection.Leases: "Lease", selection.EndpointSlices: "EndpointSlice",
 		"deployments.apps": "Deployment",
 	}
-	return obj{"apiVersion": version, "kind": kinds[m.resource], "metadata": meta(name, "labels", obj{"run": "selection"})}
+	return obj{"apiVersion": version, "kind": kinds[m.resource], "metadata": world.Meta(name, "labels", obj{"run": "selection"})}
 }
 
 func (m *mover) create(ctx context.Context, all, name string) error {
@@ -133,12 +137,12 @@ func (m *mover) create(ctx context.Context, all, name string) error {
 		}
 	}
 	o["metadata"].(obj)["labels"] = labels
-	if m.rng.IntN(3) == 0 {
-		o = applied(o) // Sets the annotation.
-	} else if m.rng.IntN(3) > 0 {
+	if m.RNG.IntN(3) == 0 {
+		o = world.Applied(o) // Sets the annotation.
+	} else if m.RNG.IntN(3) > 0 {
 		o["metadata"].(obj)["annotations"] = m.annotations()
 	}
-	_, err := m.api.create(ctx, all, o)
+	_, err := m.API.Create(ctx, all, o)
 	return err
 }
 
@@ -153,15 +157,15 @@ func (m *mover) step(ctx context.Context) error {
 }
 
 func (m *mover) change(ctx context.Context) error {
-	all := collection(m.resource, m.namespace)
-	name := m.name()
+	all := world.Collection(m.resource, m.Namespace)
+	name := m.Name()
 	uri := all + "/" + name
-	m.n++
+	m.N++
 	patch := func(p obj) error {
-		_, err := m.api.mergePatch(ctx, uri, p)
+		_, err := m.API.MergePatch(ctx, uri, p)
 		return err
 	}
-	switch m.rng.IntN(16) {
+	switch m.RNG.IntN(16) {
 	case 0, 1, 2:
 		return m.create(ctx, all, name)
 	case 3, 4, 5: // From one rule to the other, or out of all.
@@ -176,17 +180,17 @@ func (m *mover) change(ctx context.Context) error {
 		return patch(obj{"metadata": obj{"annotations": m.annotations()}})
 	case 10, 11:
 		if at, p, ok := m.heartbeat(uri); ok {
-			_, err := m.api.mergePatch(ctx, at, p)
+			_, err := m.API.MergePatch(ctx, at, p)
 			return err
 		}
 		return patch(obj{"metadata": obj{"annotations": nil}})
 	case 12: // One more manager of what there is already: nothing but managedFields differs.
-		_, err := m.api.apply(ctx, uri, m.pick("red", "green", "blue"), m.identity(name))
+		_, err := m.API.Apply(ctx, uri, m.pick("red", "green", "blue"), m.identity(name))
 		return err
 	case 13:
-		return m.api.remove(ctx, uri)
+		return m.API.Remove(ctx, uri)
 	case 14:
-		if err := m.api.remove(ctx, uri); err != nil {
+		if err := m.API.Remove(ctx, uri); err != nil {
 			return err
 		}
 		return m.create(ctx, all, name)
@@ -196,6 +200,6 @@ func (m *mover) change(ctx context.Context) error {
 				return err
 			}
 		}
-		return m.api.remove(ctx, uri)
+		return m.API.Remove(ctx, uri)
 	}
 }

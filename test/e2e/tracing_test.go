@@ -23,6 +23,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // traces is a collector of OpenTelemetry: OTLP over HTTPS, with a credential.
@@ -46,7 +48,7 @@ func startTraces(t *testing.T) *traces {
 	c.Server = httptest.NewTLSServer(http.HandlerFunc(c.serve))
 	t.Cleanup(c.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate().Raw})
-	for path, content := range map[string][]byte{c.caFile: ca, c.headersFile: []byte("X-Api-Key: " + secretMark + "\n")} {
+	for path, content := range map[string][]byte{c.caFile: ca, c.headersFile: []byte("X-Api-Key: " + world.SecretMark + "\n")} {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +71,7 @@ func (c *traces) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *traces) take(r *http.Request) error {
-	if r.URL.Path != "/v1/traces" || r.Header.Get("X-Api-Key") != secretMark {
+	if r.URL.Path != "/v1/traces" || r.Header.Get("X-Api-Key") != world.SecretMark {
 		return fmt.Errorf("%s with key %q", r.URL.Path, r.Header.Get("X-Api-Key"))
 	}
 	z, err := gzip.NewReader(r.Body)
@@ -108,7 +110,7 @@ func (c *traces) take(r *http.Request) error {
 }
 
 // parents are the ids of the events on the bus that carry a traceparent, by that, and how many object events there are.
-func parents(t *testing.T, b *bus) (byParent map[string]string, objects int) {
+func parents(t *testing.T, b *world.Bus) (byParent map[string]string, objects int) {
 	t.Helper()
 	conn, err := nats.Connect(b.URL)
 	if err != nil {
@@ -119,7 +121,7 @@ func parents(t *testing.T, b *bus) (byParent map[string]string, objects int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := js.Stream(t.Context(), streamName)
+	s, err := js.Stream(t.Context(), world.StreamName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,32 +151,32 @@ func TestTracing(t *testing.T) {
 	slow(t)
 	t.Parallel()
 	const objects = 20
-	p := sharedPlane(t)
+	p := world.SharedPlane(t)
 	for _, mode := range []string{"structured", "binary"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			namespace := "tracing-" + mode
-			p.newNamespace(t, namespace)
-			c, bus := startTraces(t), startBus(t)
-			a := startAgent(t, p, agentConfig{
+			p.NewNamespace(t, namespace)
+			c, bus := startTraces(t), world.StartBus(t)
+			a := world.StartAgent(t, p, world.AgentConfig{
 				Bus: bus, Watch: fmt.Sprintf("  - {resources: [configmaps], namespaces: [%s]}", namespace),
 				Extra: fmt.Sprintf("event: {mode: %s}\ntracing: %s", mode, c.config("0.5")),
 			})
-			a.ready(t)
-			p.makeConfigMaps(t, namespace, "traced", objects)
-			p.changeConfigMaps(t, namespace, "traced", objects)
+			a.Ready(t)
+			p.MakeConfigMaps(t, namespace, "traced", objects)
+			p.ChangeConfigMaps(t, namespace, "traced", objects)
 			complete := func() {
 				if mode != "structured" { // the oracle knows records of that mode
 					return
 				}
-				s := readStream(t, bus, p.reader())
-				got := check(t, p, s, viewOf(s.completed(t, "configmaps")), "configmaps")
-				got.noGaps(t)
+				s := world.ReadStream(t, bus, p.Reader())
+				got := world.Check(t, p, s, world.ViewOf(s.Completed(t, "configmaps")), "configmaps")
+				got.NoGaps(t)
 			}
 			complete()
 			var want map[string]string
 			var all int
-			eventually(t, time.Minute, func() error {
+			wait.Eventually(t, time.Minute, func() error {
 				// Each is made and updated, every third deleted, and every sixth made again.
 				if want, all = parents(t, bus); all < objects+objects+(objects+2)/3+(objects+5)/6 {
 					return fmt.Errorf("%d events have come", all)
@@ -185,7 +187,7 @@ func TestTracing(t *testing.T) {
 				t.Fatalf("%d of %d events are traced, want about half of them", len(want), all)
 			}
 			// What the control plane puts into each namespace may come behind what was counted above.
-			eventually(t, 30*time.Second, func() error {
+			wait.Eventually(t, 30*time.Second, func() error {
 				want, all = parents(t, bus)
 				c.mu.Lock()
 				defer c.mu.Unlock()
@@ -207,18 +209,18 @@ func TestTracing(t *testing.T) {
 			c.mu.Unlock()
 
 			c.Close() // before the agent ends, which has to say that it drops spans, and end with code 0
-			p.makeConfigMaps(t, namespace, "untraced", objects)
+			p.MakeConfigMaps(t, namespace, "untraced", objects)
 			complete()
-			eventually(t, time.Minute, func() error {
+			wait.Eventually(t, time.Minute, func() error {
 				if _, now := parents(t, bus); now < all+objects {
 					return fmt.Errorf("%d events have come behind %d, want %d", now-all, all, objects)
 				}
 				return nil
 			})
-			if err := a.stop(time.Minute); err != nil {
+			if err := a.Stop(time.Minute); err != nil {
 				t.Errorf("the agent, without its collector: %v", err)
 			}
-			log, err := os.ReadFile(a.log)
+			log, err := os.ReadFile(a.Log)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,11 +8,14 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // busTruth is a short TestTruth over any bus, with trouble on the way to it.
 type busTruth struct {
-	To        destination
+	To        world.Destination
 	Namespace string // Of the test's own.
 	There     bool   // The namespace, with something in it.
 	Revisions int
@@ -24,20 +27,20 @@ type busTruth struct {
 	// Idle is how long nothing may come before the stream is judged as it is.
 	Idle time.Duration
 	// Reader reads; nil: as everything is read.
-	Reader *reader
+	Reader *oracle.Reader
 	// Letters: there may be dead letters.
 	Letters bool
 	Binary  string // Of the agent; "": that of this tree.
 
-	stream *stream
-	agent  *agent
+	stream *world.Stream
+	agent  *world.Agent
 }
 
 // busResources are what the writers write.
-var busResources = []string{"configmaps", "secrets", widgets}
+var busResources = []string{"configmaps", "secrets", oracle.Widgets}
 
 // run writes, holds what has arrived against etcd's history and returns the verdict.
-func (b *busTruth) run(t *testing.T, p *plane) verdict {
+func (b *busTruth) run(t *testing.T, p *world.Plane) oracle.Verdict {
 	t.Helper()
 	b.begin(t, p)
 	b.write(t, p)
@@ -45,33 +48,33 @@ func (b *busTruth) run(t *testing.T, p *plane) verdict {
 }
 
 // begin starts the agent, behind objects that are there before it.
-func (b *busTruth) begin(t *testing.T, p *plane) {
+func (b *busTruth) begin(t *testing.T, p *world.Plane) {
 	t.Helper()
 	if !b.There {
-		p.newNamespace(t, b.Namespace)
+		p.NewNamespace(t, b.Namespace)
 	}
-	p.makeMany(t, b.Namespace, "before", 100)
+	p.MakeMany(t, b.Namespace, "before", 100)
 	if b.Idle == 0 {
 		b.Idle = 20 * time.Second
 	}
 	if b.Reader == nil {
-		b.Reader = p.reader()
+		b.Reader = p.Reader()
 	}
-	b.stream = b.To.read(t, b.Reader)
-	b.agent = startAgent(t, p, agentConfig{
+	b.stream = b.To.Read(t, b.Reader)
+	b.agent = world.StartAgent(t, p, world.AgentConfig{
 		Bus: b.To, Extra: b.Extra, Binary: b.Binary,
 		Watch: fmt.Sprintf("  - resources: [%s]\n    namespaces: [%s]", strings.Join(busResources, ", "), b.Namespace),
 	})
-	b.stream.started(t, busResources...)
+	b.stream.Started(t, busResources...)
 }
 
 // write has writers at work until there are enough revisions, and the trouble for as long.
-func (b *busTruth) write(t *testing.T, p *plane) {
+func (b *busTruth) write(t *testing.T, p *world.Plane) {
 	t.Helper()
-	count := p.history.countIn(b.Namespace, busResources...)
+	count := p.History.CountIn(b.Namespace, busResources...)
 	var troubled atomic.Bool // The trouble is over.
-	ws := &writers{api: p.api, done: func() bool {
-		return p.history.countIn(b.Namespace, busResources...)-count >= b.Revisions && (b.Enough == nil || b.Enough() || troubled.Load())
+	ws := &world.Writers{API: p.API, Done: func() bool {
+		return p.History.CountIn(b.Namespace, busResources...)-count >= b.Revisions && (b.Enough == nil || b.Enough() || troubled.Load())
 	}}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -86,29 +89,29 @@ func (b *busTruth) write(t *testing.T, p *plane) {
 	}
 	var steps []func(context.Context) error
 	for i := range 2 {
-		steps = append(steps, ws.writer(fmt.Sprint("cm", i), b.Namespace, 15).configMaps)
+		steps = append(steps, ws.Writer(fmt.Sprint("cm", i), b.Namespace, 15).ConfigMaps)
 	}
 	steps = append(steps,
-		ws.writer("secret", b.Namespace, 15).secrets,
-		ws.writer("widget", b.Namespace, 15).widgets,
-		ws.writer("left", b.Namespace, 3).shared,
-		ws.writer("right", b.Namespace, 3).shared,
+		ws.Writer("secret", b.Namespace, 15).Secrets,
+		ws.Writer("widget", b.Namespace, 15).Widgets,
+		ws.Writer("left", b.Namespace, 3).Shared,
+		ws.Writer("right", b.Namespace, 3).Shared,
 	)
-	ws.run(t, steps...)
+	ws.Run(t, steps...)
 	cancel()
 	wg.Wait()
 }
 
-func (b *busTruth) judge(t *testing.T, p *plane) verdict {
+func (b *busTruth) judge(t *testing.T, p *world.Plane) oracle.Verdict {
 	t.Helper()
-	v := viewOf(b.stream.started(t, busResources...))
+	v := world.ViewOf(b.stream.Started(t, busResources...))
 	v.MayBury = b.Letters
-	got := checkIdle(t, p, b.stream, v, b.Idle, busResources...)
-	if len(b.stream.buried()) == 0 {
-		got.noGaps(t)
+	got := world.CheckIdle(t, p, b.stream, v, b.Idle, busResources...)
+	if len(b.stream.Buried()) == 0 {
+		got.NoGaps(t)
 	}
 	t.Logf("%d records expected, %d on the bus (%s), %d duplicates; %s",
-		got.Expected, got.Records, mib(b.stream.size()), got.Duplicates, countOps(b.stream.all()))
+		got.Expected, got.Records, world.MiB(b.stream.Size()), got.Duplicates, countOps(b.stream.All()))
 	return got
 }
 

@@ -10,6 +10,10 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/oracle/selection"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // TestGroupIsNotServedForAWhile restarts the API server without a group that it serves itself, while the agent runs and while it does
@@ -19,9 +23,9 @@ func TestGroupIsNotServedForAWhile(t *testing.T) {
 	t.Parallel()
 	const requests = "/apis/lifecycle.k8s.io/v1alpha1/namespaces/default/evictionrequests"
 	with := []string{"--runtime-config=lifecycle.k8s.io/v1alpha1=true", "--feature-gates=EvictionRequestAPI=true", "--storage-media-type=application/json"}
-	p := startPlane(t, controlplane.Options{APIServerArgs: with, NoControllerManager: true})
+	p := world.StartPlane(t, controlplane.Options{APIServerArgs: with, NoControllerManager: true})
 	for n := range 3 {
-		_, err := p.api.create(t.Context(), requests, obj{
+		_, err := p.API.Create(t.Context(), requests, obj{
 			"apiVersion": "lifecycle.k8s.io/v1alpha1", "kind": "EvictionRequest", "metadata": obj{"name": fmt.Sprint("request-", n)},
 			"spec": obj{"requester": "shop.test/drain", "intent": "Eviction", "target": obj{
 				"pod": obj{"name": "web", "uid": fmt.Sprintf("6b9b4fd3-3c4c-4e0c-8f0a-00000000000%d", n)},
@@ -31,16 +35,16 @@ func TestGroupIsNotServedForAWhile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	bus := startBus(t)
-	config := agentConfig{
+	bus := world.StartBus(t)
+	config := world.AgentConfig{
 		Bus: bus, Watch: "  - resources: [evictionrequests.lifecycle.k8s.io, configmaps]",
 		Checkpoint: fmt.Sprintf("{file: {path: %q}}", filepath.Join(t.TempDir(), "checkpoint.json")),
 	}
-	a := startAgent(t, p, config)
-	s := readStream(t, bus, p.reader())
-	s.completed(t, "evictionrequests.lifecycle.k8s.io")
-	a.ready(t)
-	begin := len(s.all())
+	a := world.StartAgent(t, p, config)
+	s := world.ReadStream(t, bus, p.Reader())
+	s.Completed(t, "evictionrequests.lifecycle.k8s.io")
+	a.Ready(t)
+	begin := len(s.All())
 	restart := func(args ...string) {
 		t.Helper()
 		if err := p.RestartAPIServer(t.Context(), 0, args...); err != nil {
@@ -51,20 +55,20 @@ func TestGroupIsNotServedForAWhile(t *testing.T) {
 	change := func(uri string, patch obj) {
 		t.Helper()
 		var body []byte
-		eventually(t, time.Minute, func() (err error) { // It is served a moment later.
-			body, err = p.api.mergePatch(t.Context(), uri, patch)
+		wait.Eventually(t, time.Minute, func() (err error) { // It is served a moment later.
+			body, err = p.API.MergePatch(t.Context(), uri, patch)
 			return err
 		})
-		o, err := decodeObject(body)
+		o, err := oracle.DecodeObject(body)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := strconv.ParseUint(fmt.Sprint(at(o, "metadata", "resourceVersion")), 10, 64)
+		want, err := strconv.ParseUint(fmt.Sprint(selection.At(o, "metadata", "resourceVersion")), 10, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, time.Minute, func() error {
-			for _, rec := range s.all()[begin:] {
+		wait.Eventually(t, time.Minute, func() error {
+			for _, rec := range s.All()[begin:] {
 				if rec.Op != "" && rec.Rev == want {
 					return nil
 				}
@@ -75,16 +79,16 @@ func TestGroupIsNotServedForAWhile(t *testing.T) {
 	intent := func(to string) obj { return obj{"spec": obj{"intent": to}} }
 	for n, down := range []bool{false, true} {
 		if down {
-			if err := a.stop(time.Minute); err != nil {
+			if err := a.Stop(time.Minute); err != nil {
 				t.Fatal(err)
 			}
 		}
 		restart("--storage-media-type=application/json")
 		if down {
-			a = startAgent(t, p, config)
+			a = world.StartAgent(t, p, config)
 		}
-		eventually(t, time.Minute, func() error {
-			status, err := a.get(t.Context(), "/status")
+		wait.Eventually(t, time.Minute, func() error {
+			status, err := a.Get(t.Context(), "/status")
 			if err == nil && !strings.Contains(status, `"phase": "unserved"`) {
 				err = errors.New("discovery has not looked yet")
 			}
@@ -94,9 +98,9 @@ func TestGroupIsNotServedForAWhile(t *testing.T) {
 		restart(with...)
 		change(requests+"/request-0", intent([]string{"Withdrawn", "Eviction"}[n]))
 	}
-	for _, rec := range s.all()[begin:] {
+	for _, rec := range s.All()[begin:] {
 		of := rec.Stream != "" && strings.HasPrefix(rec.Scope.Text, "evictionrequests")
-		if rec.Op == deleted || of && (rec.Stream == gap && !rec.Recovered || rec.Stream == snapshotStarted) {
+		if rec.Op == oracle.Deleted || of && (rec.Stream == oracle.Gap && !rec.Recovered || rec.Stream == oracle.SnapshotStarted) {
 			t.Errorf("the bus has %+v", rec)
 		}
 	}

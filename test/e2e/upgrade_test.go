@@ -11,7 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/kafka"
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // beforeCommit is the agent that an upgrade starts from.
@@ -80,39 +84,47 @@ func command(t testing.TB, dir, name string, args ...string) {
 func TestUpgrade(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	upgrade(t, &busTruth{To: startBus(t), Namespace: "upgrade"})
+	upgrade(t, &busTruth{To: world.StartBus(t), Namespace: "upgrade"})
 }
 
 // TestKafkaUpgrade is TestUpgrade with Kafka.
 func TestKafkaUpgrade(t *testing.T) {
 	slow(t)
 	kafka.Require(t)
-	upgrade(t, &busTruth{To: startKafka(t, kafka.Options{Nodes: kafkaNodes(t)}), Namespace: "upgrade-kafka"})
+	upgrade(t, &busTruth{To: world.StartKafka(t, kafka.Options{Nodes: world.KafkaNodes(t)}), Namespace: "upgrade-kafka"})
 }
 
 func upgrade(t *testing.T, b *busTruth) {
 	t.Helper()
-	p, before, now := sharedPlane(t), agentBefore(t), buildAgent(t)
+	p, before, now := world.SharedPlane(t), agentBefore(t), build.SharedAgent(t)
 	b.Binary = before
 	b.begin(t, p)
-	sw := &steadyWriters{every: 10 * time.Millisecond, apis: []*api{p.api}}
-	stopWriting := sw.run(t,
-		func(ws *writers) func(context.Context) error { return ws.writer("cm0", b.Namespace, 15).configMaps },
-		func(ws *writers) func(context.Context) error { return ws.writer("cm1", b.Namespace, 15).configMaps },
-		func(ws *writers) func(context.Context) error { return ws.writer("secret", b.Namespace, 15).secrets },
-		func(ws *writers) func(context.Context) error { return ws.writer("widget", b.Namespace, 15).widgets },
-		func(ws *writers) func(context.Context) error { return ws.writer("left", b.Namespace, 3).shared },
-		func(ws *writers) func(context.Context) error { return ws.writer("right", b.Namespace, 3).shared },
+	sw := &world.SteadyWriters{Every: 10 * time.Millisecond, APIs: []*world.API{p.API}}
+	stopWriting := sw.Run(t,
+		func(ws *world.Writers) func(context.Context) error {
+			return ws.Writer("cm0", b.Namespace, 15).ConfigMaps
+		},
+		func(ws *world.Writers) func(context.Context) error {
+			return ws.Writer("cm1", b.Namespace, 15).ConfigMaps
+		},
+		func(ws *world.Writers) func(context.Context) error {
+			return ws.Writer("secret", b.Namespace, 15).Secrets
+		},
+		func(ws *world.Writers) func(context.Context) error {
+			return ws.Writer("widget", b.Namespace, 15).Widgets
+		},
+		func(ws *world.Writers) func(context.Context) error { return ws.Writer("left", b.Namespace, 3).Shared },
+		func(ws *world.Writers) func(context.Context) error { return ws.Writer("right", b.Namespace, 3).Shared },
 	)
 	for i, binary := range []string{before, now, before, now} {
 		if i > 0 {
-			if err := b.agent.stop(time.Minute); err != nil {
+			if err := b.agent.Stop(time.Minute); err != nil {
 				t.Fatalf("agent %d, asked to stop: %v", i, err)
 			}
-			b.agent.argv[0] = binary
-			b.agent.again(t)
+			b.agent.Argv[0] = binary
+			b.agent.Again(t)
 		}
-		b.agent.ready(t)
+		b.agent.Ready(t)
 		b.runs(t, binary == before)
 		b.told(t, p)
 		b.saved(t)
@@ -125,7 +137,7 @@ func upgrade(t *testing.T, b *busTruth) {
 // runs checks which of the two binaries answers.
 func (b *busTruth) runs(t testing.TB, before bool) {
 	t.Helper()
-	text, err := b.agent.get(t.Context(), "/metrics")
+	text, err := b.agent.Get(t.Context(), "/metrics")
 	if err != nil || !strings.Contains(text, "kubecdc_build_info{") {
 		t.Fatalf("the agent does not say which binary runs: %v", err)
 	}
@@ -135,12 +147,12 @@ func (b *busTruth) runs(t testing.TB, before bool) {
 }
 
 // told waits until each resource has an event on the bus of a change that was made after the call.
-func (b *busTruth) told(t testing.TB, p *plane) {
+func (b *busTruth) told(t testing.TB, p *world.Plane) {
 	t.Helper()
-	rev := p.now(t)
-	eventually(t, time.Minute, func() error {
+	rev := p.Now(t)
+	wait.Eventually(t, time.Minute, func() error {
 		seen := make(map[string]bool)
-		for _, rec := range b.stream.all() {
+		for _, rec := range b.stream.All() {
 			if rec.Stream == "" && rec.Rev > rev {
 				seen[rec.Key.Resource] = true
 			}
@@ -158,12 +170,12 @@ func (b *busTruth) told(t testing.TB, p *plane) {
 func (b *busTruth) saved(t testing.TB) {
 	t.Helper()
 	const name = "kubecdc_checkpoint_saves_total"
-	first, err := b.agent.metric(t.Context(), name)
+	first, err := b.agent.Metric(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, func() error {
-		n, err := b.agent.metric(t.Context(), name)
+	wait.Eventually(t, time.Minute, func() error {
+		n, err := b.agent.Metric(t.Context(), name)
 		if err == nil && n <= first {
 			err = errors.New("the checkpoint is not saved")
 		}
@@ -172,15 +184,15 @@ func (b *busTruth) saved(t testing.TB) {
 }
 
 // once checks that each scope had one snapshot, no record was written twice, and no id has a history number.
-func (b *busTruth) once(t testing.TB, got verdict) {
+func (b *busTruth) once(t testing.TB, got oracle.Verdict) {
 	t.Helper()
 	if got.Duplicates > 0 {
 		t.Errorf("%d duplicates, where every agent has drained its queue", got.Duplicates)
 	}
-	oneHistory(t, b.stream.all())
+	oneHistory(t, b.stream.All())
 }
 
-func oneHistory(t testing.TB, records []record) {
+func oneHistory(t testing.TB, records []oracle.Record) {
 	t.Helper()
 	for _, rec := range records {
 		if rec.History != 0 {
@@ -200,7 +212,7 @@ func oneHistory(t testing.TB, records []record) {
 func TestUpgradeElected(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	e := newElection(t, sharedPlane(t), "upgrade-elected")
+	e := newElection(t, world.SharedPlane(t), "upgrade-elected")
 	before := agentBefore(t)
 	e.binary = before
 	e.begin(t, 1)
@@ -216,6 +228,6 @@ func TestUpgradeElected(t *testing.T) {
 	if told.Duplicates != 0 || len(terms) != 4 {
 		t.Errorf("%d duplicates and %d leaders, want none and 4", told.Duplicates, len(terms))
 	}
-	oneHistory(t, e.stream.all())
+	oneHistory(t, e.Stream.All())
 	t.Log(&told)
 }

@@ -1,0 +1,262 @@
+package oracle
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sort"
+)
+
+// The oracle of runs over several lives of an agent. What has to be on the bus does not depend on how often the agent
+// ended: expect derives it from etcd's history and the snapshots that the bus has, judge compares. JudgeLives adds what
+// only such a run can do wrong.
+
+// Loss is something that may take history away.
+type Loss struct {
+	// Rev is the revision up to which it may be gone.
+	Rev uint64
+	// Final: for LISTs, too, so that nothing of it can be found any more. Else only WATCHes cannot go back.
+	Final bool
+}
+
+// began is a snapshot with its scope, which may be one namespace of another scope.
+type began struct {
+	Scope
+	Snapshot
+}
+
+// SnapshotsOf is the snapshots in the order in which they began, the abandoned ones marked.
+func SnapshotsOf(records []Record, history uint64) []began {
+	var all []began
+	seen := make(map[string]bool)
+	completed := make(map[string]bool)
+	for i := range records {
+		rec := &records[i]
+		if seen[rec.ID] || rec.History != history {
+			continue
+		}
+		seen[rec.ID] = true
+		switch rec.Stream {
+		case SnapshotStarted:
+			all = append(all, began{rec.Scope, Snapshot{ID: rec.Snapshot, Rev: rec.Rev}})
+		case SnapshotCompleted:
+			completed[rec.Scope.Text+"\n"+rec.Snapshot] = true
+		}
+	}
+	last := make(map[string]bool)
+	for i := len(all) - 1; i >= 0; i-- {
+		b := &all[i]
+		b.Abandoned = last[b.Text] && !completed[b.Text+"\n"+b.ID]
+		last[b.Text] = true
+	}
+	return all
+}
+
+// LivesView is what an agent sees whose records these are, over all its lives.
+func LivesView(records []Record, history uint64) View {
+	all := SnapshotsOf(records, history)
+	of := func(key ObjectKey) []Snapshot {
+		var list []Snapshot
+		for _, b := range all {
+			if b.Has(key) {
+				list = append(list, b.Snapshot)
+			}
+		}
+		return list
+	}
+	return View{
+		History: history,
+		Snapshot: func(key ObjectKey) (Snapshot, bool) {
+			list := of(key)
+			if len(list) == 0 {
+				return Snapshot{}, false
+			}
+			return list[0], true
+		},
+		Later: func(key ObjectKey) []Snapshot { return of(key)[1:] },
+	}
+}
+
+// walkable is how many revisions the agent has to be able to bring back of those that LISTs still know. Behind that, what it
+// may ask of the API server ends.
+const walkable = 1500
+
+// JudgeLives checks what tells of the agent's lives: that each snapshot is continued under its id, completed once and with
+// what it promised, and that a further one has a reason; that history is only said to be lost where something took it; and
+// that progress tells the truth.
+//
+// asked tells whether a snapshot was asked for, and so needs no reason.
+func JudgeLives(want map[ObjectKey][]Expectation, records []Record, losses []Loss, asked func(started *Record) bool) []Fault {
+	l := &livesJudgement{losses: losses, asked: asked, scopes: make(map[string]*scopeLives), first: make(map[string]uint64)}
+	for i := range records {
+		rec := &records[i]
+		if l.first[rec.ID] == 0 {
+			l.first[rec.ID] = rec.Position
+			l.record(rec)
+		}
+	}
+	for _, s := range l.scopes {
+		if last := s.snapshots[s.last]; last != nil && last.completed == nil {
+			l.fault(last.started, "snapshot", "%s has no snapshot.completed", last.started.ID)
+		}
+	}
+	l.judgeProgress(want)
+	return l.faults
+}
+
+type livesJudgement struct {
+	losses   []Loss
+	asked    func(*Record) bool
+	scopes   map[string]*scopeLives
+	first    map[string]uint64 // The position of each id's first copy.
+	progress []*Record
+	faults   []Fault
+}
+
+// scopeLives is what has been heard of a scope.
+type scopeLives struct {
+	scope     Scope
+	snapshots map[string]*snapshotMarks
+	last      string // The snapshot that began last.
+	// The last gap since then. Also behind one that was recovered the agent takes a snapshot where the run before it may
+	// have told of more than the checkpoint remembers.
+	lost *Record
+}
+
+type snapshotMarks struct {
+	started, completed *Record
+	reads              int
+}
+
+func (l *livesJudgement) fault(rec *Record, kind, format string, args ...any) {
+	l.faults = append(l.faults, Fault{
+		Kind: kind, Key: rec.Key, Rev: rec.Rev, Position: rec.Position, Text: fmt.Sprintf(format, args...),
+	})
+}
+
+func (l *livesJudgement) of(sc Scope) *scopeLives {
+	s := l.scopes[sc.Text]
+	if s == nil {
+		s = &scopeLives{scope: sc, snapshots: make(map[string]*snapshotMarks)}
+		l.scopes[sc.Text] = s
+	}
+	return s
+}
+
+func (l *livesJudgement) record(rec *Record) {
+	switch rec.Stream {
+	case "":
+		l.object(rec)
+	case SnapshotStarted:
+		l.started(rec)
+	case SnapshotCompleted:
+		l.completed(rec)
+	case Gap:
+		l.gap(rec)
+	case Progress:
+		l.progress = append(l.progress, rec)
+	}
+}
+
+func (l *livesJudgement) object(rec *Record) {
+	known, later := false, false
+	for _, s := range l.scopes {
+		if !s.scope.Has(rec.Key) {
+			continue
+		}
+		m := s.snapshots[rec.Snapshot]
+		switch {
+		case rec.Op != Read:
+			return
+		case m == nil:
+			known = true
+		case m.completed != nil:
+			l.fault(rec, "snapshot", "%s read after its snapshot was completed", rec.ID)
+			return
+		case s.last != rec.Snapshot:
+			later = true
+		default:
+			m.reads++
+			return
+		}
+	}
+	switch {
+	case later:
+		l.fault(rec, "snapshot", "%s read after another snapshot was started", rec.ID)
+	case known:
+		l.fault(rec, "snapshot", "%s read before its snapshot was started", rec.ID)
+	default:
+		l.fault(rec, "snapshot", "op %s, %s, before anything was said of its scope", rec.Op, rec.ID)
+	}
+}
+
+func (l *livesJudgement) started(rec *Record) {
+	s := l.of(rec.Scope)
+	if s.last != "" && s.lost == nil && (l.asked == nil || !l.asked(rec)) {
+		l.fault(rec, "snapshot", "%s, though nothing says that history was lost since the snapshot %s", rec.ID, s.last)
+	}
+	s.snapshots[rec.Snapshot] = &snapshotMarks{started: rec}
+	s.last, s.lost = rec.Snapshot, nil
+}
+
+func (l *livesJudgement) completed(rec *Record) {
+	s := l.of(rec.Scope)
+	m := s.snapshots[rec.Snapshot]
+	if m == nil {
+		l.fault(rec, "snapshot", "completed before started: %s", rec.ID)
+		return
+	}
+	if m.completed = rec; rec.Rev != m.started.Rev {
+		l.fault(rec, "snapshot", "%s: started at revision %d, completed at %d", rec.ID, m.started.Rev, rec.Rev)
+	}
+	if rec.Objects != m.reads || m.started.Objects != m.reads {
+		l.fault(rec, "snapshot", "%s: started says %d objects, completed %d, there are %d reads", rec.ID, m.started.Objects, rec.Objects, m.reads)
+	}
+}
+
+func (l *livesJudgement) gap(rec *Record) {
+	if rec.Reason == ContentChanged {
+		return // Nothing is missing.
+	}
+	l.of(rec.Scope).lost = rec
+	if rec.Reason == Rewound || rec.Reason == SelectionChanged || rec.Reason == CheckpointLost {
+		return // Not for etcd's history to tell.
+	}
+	for _, x := range l.losses {
+		if x.Rev >= rec.From && (rec.Recovered || x.Final || rec.To-rec.From > walkable) {
+			return
+		}
+	}
+	l.fault(rec, "gap", "%s (%s, recovered %t), though nothing took the history of these revisions away", rec.ID, rec.Reason, rec.Recovered)
+}
+
+// judgeProgress holds each progress event against what lies behind it on the bus: nothing that it says is there.
+func (l *livesJudgement) judgeProgress(want map[ObjectKey][]Expectation) {
+	type at struct{ rev, position uint64 }
+	byScope := make(map[string][]at)
+	for _, p := range l.progress {
+		list, ok := byScope[p.Scope.Text]
+		if !ok {
+			for key, expectations := range want {
+				if !p.Scope.Has(key) {
+					continue
+				}
+				for i := range expectations {
+					e := &expectations[i]
+					if position := l.first[e.ID]; position != 0 && e.Op != Read {
+						list = append(list, at{e.Rev, position})
+					}
+				}
+			}
+			slices.SortFunc(list, func(a, b at) int { return cmp.Compare(a.rev, b.rev) })
+			for i := 1; i < len(list); i++ { // The last position of all up to there.
+				list[i].position = max(list[i].position, list[i-1].position)
+			}
+			byScope[p.Scope.Text] = list
+		}
+		n := sort.Search(len(list), func(i int) bool { return list[i].rev > p.Rev })
+		if n > 0 && list[n-1].position > p.Position {
+			l.fault(p, "progress", "%s, and a change of revision %d or before comes later, record %d", p.ID, p.Rev, list[n-1].position)
+		}
+	}
+}

@@ -1,0 +1,206 @@
+package selection
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kubecdc/kubecdc/test/oracle"
+)
+
+// defaultStrip is what is cut where the file does not say otherwise.
+var defaultStrip = []string{"metadata.managedFields", `metadata.annotations["` + oracle.LastApplied + `"]`}
+
+// hiding is where a value can be once more, and what goes along with every redaction.
+var hiding = defaultStrip
+
+// step is one step of a path: a member of an object, or, where All is set, each member or each element.
+type step struct {
+	Member string
+	All    bool
+}
+
+var pathStep = regexp.MustCompile(`^(?:\.?([^.\[\]"]+)|\["((?:[^"\\]|\\.)*)"\]|\[(\*)\])`)
+
+// steps reads a path of the file.
+func steps(path string) []step {
+	var list []step
+	for rest := path; rest != ""; {
+		m := pathStep.FindStringSubmatch(rest)
+		if m == nil {
+			panic("no path: " + path) // The tests' own.
+		}
+		rest = rest[len(m[0]):]
+		switch {
+		case m[3] != "":
+			list = append(list, step{All: true})
+		case m[1] != "":
+			list = append(list, step{Member: m[1]})
+		default:
+			member, err := strconv.Unquote(`"` + m[2] + `"`)
+			if err != nil {
+				panic(err)
+			}
+			list = append(list, step{Member: member})
+		}
+	}
+	return list
+}
+
+// gone is what edit's function returns to take a value out.
+type gone struct{}
+
+// edit is a copy of a value in which what is at the path is what with makes of it. The path so far is written as in the file,
+// with real names where it has [*] for members.
+func edit(value any, path []step, so string, with func(path string, value any) any) any {
+	if len(path) == 0 {
+		return with(so, value)
+	}
+	switch v := value.(type) {
+	case Tree:
+		c := maps.Clone(v)
+		for member, inner := range v {
+			if !path[0].All && path[0].Member != member {
+				continue
+			}
+			if changed := edit(inner, path[1:], so+written(so, member), with); changed == (gone{}) {
+				delete(c, member)
+			} else {
+				c[member] = changed
+			}
+		}
+		return c
+	case []any:
+		if !path[0].All {
+			return v
+		}
+		c := make([]any, 0, len(v))
+		for _, inner := range v {
+			if changed := edit(inner, path[1:], so+"[*]", with); changed != (gone{}) {
+				c = append(c, changed)
+			}
+		}
+		return c
+	default:
+		return value
+	}
+}
+
+// written is a member's name behind a path.
+func written(so, member string) string {
+	if strings.ContainsAny(member, `.[]*"' `) || member == "" {
+		quoted, err := json.Marshal(member)
+		if err != nil {
+			panic(err) // A string.
+		}
+		return "[" + string(quoted) + "]"
+	}
+	if so == "" {
+		return member
+	}
+	return "." + member
+}
+
+// remove takes out what is at a path.
+func remove(object Tree, path string) Tree {
+	return edit(object, steps(path), "", func(string, any) any { return gone{} }).(Tree)
+}
+
+// treat is a version as it would be sent by a rule: less what is stripped, with what is redacted.
+func (c *Config) treat(v *Version, rule int) Tree {
+	if v == nil || v.Object == nil {
+		return nil
+	}
+	object := v.Object
+	strip := c.Strip
+	if strip == nil {
+		strip = defaultStrip
+	}
+	var redact []string
+	if rule >= 0 {
+		redact = slices.Clone(c.Rules[rule].Redact)
+	}
+	if v.Key.Resource == "secrets" && !c.Redaction.Off {
+		if c.Redaction.Key != nil {
+			redact = append(redact, "data[*]", "stringData[*]")
+		} else {
+			redact = append(redact, "data", "stringData")
+		}
+	}
+	if len(redact) > 0 {
+		strip = append(slices.Clone(strip), hiding...)
+	}
+	for _, path := range strip {
+		object = remove(object, path)
+	}
+	for _, path := range redact {
+		if c.Redaction.Key == nil {
+			object = remove(object, path)
+			continue
+		}
+		object = edit(object, steps(path), "", func(path string, value any) any {
+			return c.Redaction.mac(v.UID, path, value)
+		}).(Tree)
+	}
+	return object
+}
+
+// mac is what takes the place of a value, by the documentation of the mode hash.
+func (r *Redaction) mac(uid, path string, value any) any {
+	var raw string
+	switch v := value.(type) {
+	case nil:
+		return nil // No value.
+	case string:
+		if strings.HasPrefix(v, "hmac-sha256:"+r.keyID()) {
+			return v // Two paths name it.
+		}
+		raw = v
+	case json.Number:
+		raw = v.String()
+	case bool:
+		raw = strconv.FormatBool(v)
+	default:
+		panic(fmt.Sprintf("hash of a %T: its bytes are not known here", value))
+	}
+	h := hmac.New(sha256.New, r.Key)
+	part := func(s string) {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(s))))
+		h.Write([]byte(s))
+	}
+	if !r.AcrossObjects {
+		part(uid)
+		part(path)
+	}
+	part(raw)
+	return "hmac-sha256:" + r.keyID() + ":" + base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:16])
+}
+
+// keyID tells keys apart, and nothing of them.
+func (r *Redaction) keyID() string {
+	h := hmac.New(sha256.New, r.Key)
+	h.Write([]byte("kubecdc key id"))
+	return fmt.Sprintf("%x", h.Sum(nil))[:8]
+}
+
+// Exact digests an object as it is. What was cut may have left empty annotations, which is a matter of taste.
+func Exact(object Tree) oracle.Digest {
+	if m, ok := object["metadata"].(Tree); ok {
+		if a, ok := m["annotations"].(Tree); ok && len(a) == 0 {
+			object = remove(object, "metadata.annotations")
+		}
+	}
+	canonical, err := json.Marshal(object)
+	if err != nil {
+		panic(err) // It was decoded from JSON.
+	}
+	return sha256.Sum256(canonical)
+}

@@ -1,0 +1,381 @@
+package oracle
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Fault is one way in which the bus differs from what it should hold.
+type Fault struct {
+	Kind     string // A few words, to count by.
+	Key      ObjectKey
+	Rev      uint64
+	Position uint64 // Of the record, 0 where there is none.
+	Lane     int
+	Text     string
+	// Content is set where a record's object differs: "before" or "after", and the revision that it should be.
+	Content    string
+	ContentRev uint64
+}
+
+func (f Fault) String() string {
+	s := fmt.Sprintf("%s: %s revision %d", f.Kind, f.Key, f.Rev)
+	if f.Position != 0 {
+		s += fmt.Sprintf(", record %d", f.Position)
+		if f.Lane != 0 {
+			s += fmt.Sprintf(" of lane %d", f.Lane)
+		}
+	}
+	if f.Text != "" {
+		s += ": " + f.Text
+	}
+	return s
+}
+
+// Verdict is the outcome of a comparison.
+type Verdict struct {
+	Expected   int
+	Records    int // Object events, without duplicates.
+	Duplicates int
+	Inferred   int
+	Late       int // Versions of earlier holders of a name that a later walk over a gap found.
+	Untold     int // Deltas under a selector of which nobody could tell what they were.
+	Swept      int // Objects of which the end of a snapshot says that they are gone.
+	InGaps     int // Expected records that a gap event accounts for.
+	Shortened  int // Records without before, because they would have been too large.
+	Gaps       []Record
+	Faults     []Fault
+
+	Changers, ChangersTold int // Entries of changedBy that the rule gives, and that events have.
+}
+
+// Judge compares the records of one lane, in its order, with what is wanted. Gap events excuse what is missing between their two
+// revisions, those that say recovered only what appeared and vanished between them; inferred deltas and the final state are
+// then judged instead.
+func Judge(want map[ObjectKey][]Expectation, records []Record, v View) Verdict {
+	j := &judgement{
+		want:   want,
+		byID:   make(map[string]*Expectation),
+		seen:   make(map[string]*Record, len(records)),
+		states: make(map[ObjectKey]*state),
+		dead:   v.Dead,
+		window: cmp.Or(v.Window, duplicateWindow),
+	}
+	for _, list := range want {
+		for i := range list {
+			j.byID[list[i].ID] = &list[i]
+			j.Expected++
+		}
+	}
+	for i := range records {
+		j.record(&records[i], v)
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(want), CompareKeys) {
+		j.end(want[key])
+	}
+	return j.Verdict
+}
+
+// CompareKeys orders keys by resource, namespace and name.
+func CompareKeys(a, b ObjectKey) int {
+	return cmp.Or(strings.Compare(a.Resource, b.Resource), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+}
+
+type judgement struct {
+	Verdict
+	want   map[ObjectKey][]Expectation
+	byID   map[string]*Expectation
+	seen   map[string]*Record // The first copy of each.
+	states map[ObjectKey]*state
+	dead   map[string]ObjectKey
+	window time.Duration // Within which the bus takes no second copy.
+}
+
+// state is what a consumer knows of an object.
+type state struct {
+	index int    // Of the last expectation that was met, to tell the order.
+	rev   uint64 // Of the last record.
+	uid   string
+	// after is the last record's: present, or absent behind left and null behind deleted.
+	after    Presence
+	digest   Digest
+	gaps     int // How many gaps there had been.
+	position uint64
+	snapshot string // That it was last read in.
+}
+
+func (j *judgement) fault(rec *Record, kind, format string, args ...any) *Fault {
+	j.Faults = append(j.Faults, Fault{
+		Kind: kind, Key: rec.Key, Rev: rec.Rev, Position: rec.Position, Lane: rec.Lane, Text: fmt.Sprintf(format, args...),
+	})
+	return &j.Faults[len(j.Faults)-1]
+}
+
+func (j *judgement) record(rec *Record, v View) {
+	for _, p := range rec.Problems {
+		j.fault(rec, "contract", "%s: %s", rec.ID, p)
+	}
+	if first := j.seen[rec.ID]; first != nil {
+		j.Duplicates++
+		j.duplicate(rec, first)
+		return
+	}
+	j.seen[rec.ID] = rec
+	switch rec.Stream {
+	case "":
+	case Gap:
+		j.Gaps = append(j.Gaps, *rec)
+		return
+	case SnapshotCompleted:
+		j.sweep(rec)
+		return
+	default:
+		return
+	}
+	e := j.byID[rec.ID]
+	// A deletion that counts may be inferred from a list behind what counts.
+	if e == nil && !v.counts(rec.Rev) {
+		return
+	}
+	j.Records++
+	if rec.Inferred {
+		j.Inferred++
+	}
+	if e == nil {
+		if e = j.inferredGone(rec); e != nil && j.seen[e.ID] != nil {
+			j.Duplicates++ // The agent of an older checkpoint did not know that the bus had it leave.
+			return
+		}
+	}
+	untold := rec.Inferred && rec.Rev <= v.Forgotten && j.gapAround(rec.Key, rec.Rev) == nil
+	if e == nil && untold {
+		if e = j.untoldDeletion(rec); e != nil && j.seen[e.ID] != nil {
+			j.Duplicates++ // The bus knew better.
+			return
+		}
+	}
+	if e == nil {
+		j.fault(rec, "unexpected", "op %s, id %s: etcd knows no such change", rec.Op, rec.ID)
+		return
+	}
+	s := j.states[rec.Key]
+	if g := j.gapAround(rec.Key, rec.Rev); s != nil && e.index <= s.index && g != nil && (e.UID != s.uid || strings.Contains(g.Scope.Text, "?")) {
+		// Behind a crash, a second walk over a gap, or a watch that goes back further, told of an earlier holder of the name that
+		// the first had missed; under a selector, of a time in which the object matched. Whoever goes by the highest revision is
+		// not misled.
+		j.Late++
+		j.seenOnWatch(rec, e)
+		return
+	}
+	if s != nil && e.index <= s.index {
+		j.fault(rec, "order", "op %s comes after the record of revision %d", rec.Op, s.rev)
+	}
+	switch {
+	case untold:
+		j.untold(rec, e)
+	case rec.Inferred:
+		j.inferred(rec, e, s)
+	default:
+		j.seenOnWatch(rec, e)
+	}
+	j.chain(rec, s)
+	next := &state{
+		index: e.index, rev: rec.Rev, uid: rec.UID, after: rec.After, digest: rec.AfterDigest, gaps: j.gapsOf(rec.Key),
+		position: rec.Position, snapshot: rec.Snapshot,
+	}
+	if s != nil && next.snapshot == "" {
+		next.snapshot = s.snapshot
+	}
+	j.states[rec.Key] = next
+}
+
+// duplicate holds a further copy against the first one. Whoever infers may start from an older state than the bus had:
+// then only the object has to be the same.
+func (j *judgement) duplicate(rec, first *Record) {
+	switch {
+	case rec.Op != first.Op && !rec.Inferred && !first.Inferred || rec.Stream != first.Stream:
+		j.fault(rec, "duplicate", "%s: op is %s%s, that of the first copy %s%s", rec.ID, rec.Op, rec.Stream, first.Op, first.Stream)
+	case rec.After != first.After || rec.AfterDigest != first.AfterDigest:
+		j.fault(rec, "duplicate", "%s: after is not that of the first copy", rec.ID)
+	case rec.Inferred || first.Inferred:
+	case rec.Rev != first.Rev || rec.PrevRev != first.PrevRev || rec.Before != first.Before || rec.BeforeDigest != first.BeforeDigest:
+		j.fault(rec, "duplicate", "%s: differs from the first copy", rec.ID)
+	}
+	if !rec.Stored.IsZero() && rec.Stored.Sub(first.Stored) < j.window {
+		j.fault(rec, "duplicate", "%s: both copies are within %s of each other", rec.ID, j.window)
+	}
+}
+
+// duplicateWindow is that of the stream that the agent makes.
+const duplicateWindow = 2 * time.Minute
+
+// sweep applies the contract's rule for the end of a snapshot: what of the scope was neither read nor changed in between
+// does not exist.
+func (j *judgement) sweep(completed *Record) {
+	started := j.seen[strings.TrimSuffix(completed.ID, "/completed"+historyEnd(completed.History))+"/started"+historyEnd(completed.History)]
+	if started == nil {
+		return // JudgeSnapshots has something to say about that.
+	}
+	for key, s := range j.states {
+		if s.after == Present && s.position < started.Position && s.snapshot != completed.Snapshot && completed.Scope.Has(key) {
+			s.after, s.digest = Null, Digest{}
+			j.Swept++
+		}
+	}
+}
+
+// seenOnWatch judges a record that claims to be one change of the history.
+func (j *judgement) seenOnWatch(rec *Record, e *Expectation) {
+	if rec.Op != e.Op {
+		j.fault(rec, "op", "op is %s, want %s", rec.Op, e.Op)
+	}
+	if rec.Rev != e.Rev {
+		j.fault(rec, "resourceVersion", "resourceversion is %d, want %d", rec.Rev, e.Rev)
+	}
+	var prevRev uint64
+	before, after := Null, Present
+	switch e.Op {
+	case Read:
+		before = Absent
+	case Entered:
+		// The version outside need not be known; where it is, it is the right one.
+		if before = rec.Before; before == Null {
+			before = Absent
+		}
+		if before == Present || rec.PrevRev != 0 {
+			prevRev = e.Prev.Rev
+		}
+	case Updated:
+		before, prevRev = Present, e.Prev.Rev
+	case Deleted:
+		before, after, prevRev = Present, Null, e.Prev.Rev
+	case Left:
+		before, after, prevRev = Present, Absent, e.Prev.Rev
+	}
+	if rec.PrevRev != prevRev {
+		j.fault(rec, "previousResourceVersion", "op %s: previousResourceVersion is %d, want %d", rec.Op, rec.PrevRev, prevRev)
+	}
+	if rec.Skipped != 0 {
+		j.fault(rec, "skipped", "op %s: skipped is %d, where nothing is withheld", rec.Op, rec.Skipped)
+	}
+	j.content(rec, "before", rec.Before, before, rec.BeforeDigest, e.Prev)
+	j.content(rec, "after", rec.After, after, rec.AfterDigest, e.Next)
+	if (e.Op == Created || e.Op == Updated) && rec.Op == e.Op {
+		found := rec.ChangedBy == nil && j.gapAround(rec.Key, rec.Rev) != nil // Not known of every version that was found.
+		if err := SaysChangedBy(e.Prev, e.Next, rec.ChangedBy); err != nil && !found {
+			j.fault(rec, "changedBy", "op %s: %v", rec.Op, err)
+		}
+		j.Changers += len(changedBy(e.Prev, e.Next))
+		j.ChangersTold += len(rec.ChangedBy)
+	}
+}
+
+func (j *judgement) content(rec *Record, member string, got, want Presence, digest Digest, v *Version) {
+	switch {
+	case member == "before" && got == Absent && rec.Ref == "" && slices.Contains(rec.Truncated, member):
+		j.Shortened++
+	case got != want:
+		j.fault(rec, member, "op %s: %s is %s, want %s", rec.Op, member, got, want)
+	case got == Present && digest != v.Digest:
+		f := j.fault(rec, member, "op %s: %s is not the object of revision %d", rec.Op, member, v.Rev)
+		f.Content, f.ContentRev = member, v.Rev
+	}
+}
+
+// chain compares a record with the one before it, as a consumer would who has nothing but the bus. A gap in between
+// breaks the chain, except for inferred deltas, which start from what was known: on the bus, or where the gap begins.
+func (j *judgement) chain(rec *Record, s *state) {
+	if s == nil || (s.gaps != j.gapsOf(rec.Key) && !rec.Inferred) {
+		return
+	}
+	if g := j.gapAround(rec.Key, rec.Rev); rec.Inferred && g != nil && s.gaps != j.gapsOf(rec.Key) {
+		base := j.at(rec.Key, g.From)
+		if (base == nil || base.UID != rec.UID) && (rec.Op == Created || rec.Op == Entered) ||
+			base != nil && rec.Before == Present && rec.BeforeDigest == base.Digest {
+			return
+		}
+	}
+	if rec.Op == Read { // Of a later snapshot: a stream event lies between, yet nothing happened.
+		if s.after != Present || rec.AfterDigest != s.digest {
+			j.fault(rec, "chain", "read of revision %d, after the bus had revision %d (%s)", rec.Rev, s.rev, s.after)
+		}
+		return
+	}
+	switch {
+	case s.after != Present:
+		if rec.Op != Created && rec.Op != Entered {
+			j.fault(rec, "chain", "op %s follows a record after which the object was %s", rec.Op, s.after)
+		}
+	case rec.Before == Absent && rec.Ref == "" && slices.Contains(rec.Truncated, "before"):
+	case rec.Before != Present || rec.BeforeDigest != s.digest:
+		j.fault(rec, "chain", "op %s: before (%s, %s) is not the after of the record before it, revision %d (%s)",
+			rec.Op, rec.Before, rec.BeforeDigest, s.rev, s.digest)
+	}
+}
+
+// last is the last expectation that could be met on the bus: behind it are only dead letters. Nil: there is none.
+func (j *judgement) last(list []Expectation) *Expectation {
+	for i := len(list) - 1; i >= 0; i-- {
+		if _, dead := j.dead[list[i].ID]; !dead {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// end judges what is missing, and the state in which the bus leaves the object.
+func (j *judgement) end(list []Expectation) {
+	key := list[0].Key
+	s := j.states[key]
+	for i := range list {
+		e := &list[i]
+		if j.seen[e.ID] != nil {
+			continue
+		}
+		if j.excused(e) {
+			j.InGaps++
+			continue
+		}
+		rec := &Record{Key: key, Rev: e.Rev}
+		j.fault(rec, "missing", "no record of op %s, id %s", e.Op, e.ID)
+	}
+
+	last := j.last(list)
+	if last == nil {
+		return
+	}
+	if j.seen[last.ID] != nil && s != nil && s.index == last.index || s == nil && (last.Op == Deleted || last.Op == Left || last.Optional) {
+		return
+	}
+	rec := &Record{Key: key, Rev: last.Rev}
+	switch gone := last.Op == Deleted || last.Op == Left; {
+	case s == nil:
+		j.fault(rec, "final state", "the bus knows nothing of the object")
+	case gone && s.after == Present:
+		j.fault(rec, "final state", "%s at revision %d, on the bus it lives on as revision %d", last.Op, last.Rev, s.rev)
+	case !gone && (s.after != Present || s.digest != last.Next.Digest):
+		j.fault(rec, "final state", "on the bus it is %s, revision %d", s.after, s.rev)
+	}
+}
+
+// NoGaps fails the test where history was lost, in a test where none may be.
+func (v *Verdict) NoGaps(t testing.TB) {
+	t.Helper()
+	if len(v.Gaps) > 0 || v.Inferred > 0 {
+		t.Errorf("%d gaps and %d inferred deltas, where no history was lost", len(v.Gaps), v.Inferred)
+	}
+}
+
+// FaultKinds counts the faults by kind.
+func FaultKinds(faults []Fault) map[string]int {
+	kinds := make(map[string]int)
+	for _, f := range faults {
+		kinds[f.Kind]++
+	}
+	return kinds
+}

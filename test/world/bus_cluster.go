@@ -1,0 +1,73 @@
+package world
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/kubecdc/kubecdc/test/wait"
+)
+
+// StartBusCluster runs three servers in this process that are one JetStream, with three copies of the agent's stream.
+func StartBusCluster(t testing.TB) *Bus {
+	t.Helper()
+	const n = 3
+	var routes []*url.URL
+	var ports []int
+	for range n {
+		port := FreePort(t)
+		ports = append(ports, port)
+		routes = append(routes, &url.URL{Scheme: "nats", Host: "127.0.0.1:" + strconv.Itoa(port)})
+	}
+	var servers []*server.Server
+	var urls []string
+	for i := range n {
+		o := BusOptions(server.RANDOM_PORT, t.TempDir())
+		o.ServerName = fmt.Sprint("bus", i)
+		o.Cluster = server.ClusterOpts{Name: "e2e", Host: "127.0.0.1", Port: ports[i]}
+		o.Routes = routes
+		s := StartServer(t, o)
+		servers = append(servers, s)
+		urls = append(urls, s.ClientURL())
+	}
+	wait.Eventually(t, time.Minute, func() error {
+		for _, s := range servers {
+			if s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == n {
+				return nil
+			}
+		}
+		return errors.New("the cluster has no leader")
+	})
+	return &Bus{URL: strings.Join(urls, ","), replicas: n}
+}
+
+// StepDown makes the leader of the stream give up, again and again until ctx ends, and counts how often one did.
+func StepDown(ctx context.Context, conn *nats.Conn, every time.Duration, count *atomic.Int64) error {
+	for ctx.Err() == nil {
+		Pass(ctx, every)
+		msg, err := conn.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+StreamName, nil)
+		if err != nil {
+			continue // Between two leaders nobody answers, and before the agent there is no stream.
+		}
+		var answer struct {
+			Success bool `json:"success"`
+		}
+		if err := json.Unmarshal(msg.Data, &answer); err != nil {
+			return err
+		}
+		if answer.Success {
+			count.Add(1)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,42 @@
+package world
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/wait"
+)
+
+// Check waits until the stream has what etcd's history up to now says it must have, judges it and reports the faults.
+// The snapshot of each resource's scopes has to have begun.
+func Check(t testing.TB, p *Plane, s *Stream, v oracle.View, resources ...string) oracle.Verdict {
+	t.Helper()
+	return CheckIdle(t, p, s, v, 20*time.Second, resources...)
+}
+
+// CheckIdle is check for a stream that may lack something: it takes it as it is when nothing has come for the time idle.
+func CheckIdle(t testing.TB, p *Plane, s *Stream, v oracle.View, idle time.Duration, resources ...string) oracle.Verdict {
+	t.Helper()
+	v.Until = p.Now(t)
+	want := oracle.Expect(p.History.Of(resources...), v)
+	s.WaitFor(t, want, idle)
+	if s.laneOf != nil || len(s.Buried()) > 0 { // There is more than one place to read.
+		wait.Settled(t, 500*time.Millisecond, time.Minute, s.readUpTo(v.Until))
+	}
+	records := s.All()
+	v.Dead = s.Buried()
+	got := s.Judge(want, records, v)
+	Report(t, p, s, got.Faults)
+	if got.Expected == 0 {
+		t.Errorf("no record of %v is expected: nothing is compared", resources)
+	}
+	if len(v.Dead) > 0 && !v.MayBury {
+		t.Errorf("%d dead letters, where the bus refuses nothing for good", len(v.Dead))
+	}
+	Report(t, p, s, s.judgeLetters())
+	if !v.NoReads {
+		Report(t, p, s, s.JudgeSnapshots(records))
+	}
+	return got
+}

@@ -1,0 +1,170 @@
+package world
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/wait"
+)
+
+// Plane is a control plane with its history.
+type Plane struct {
+	*controlplane.Cluster
+	History    *oracle.History
+	API        *API
+	Kubeconfig string
+	UID        string // Of the cluster, which is that of namespace kube-system.
+
+	dir  string
+	stop func()
+}
+
+// newPlane starts a control plane that stores JSON and forgets nothing, with the resource widgets.
+func newPlane(ctx context.Context, opts controlplane.Options) (_ *Plane, err error) {
+	if opts.CompactionInterval == 0 {
+		opts.CompactionInterval = -1
+	}
+	// So that the history can be read. Custom resources are always stored as JSON.
+	opts.APIServerArgs = append(opts.APIServerArgs, "--storage-media-type=application/json")
+	cluster, err := controlplane.Start(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plane{Cluster: cluster, stop: cluster.Stop}
+	defer func() {
+		if err != nil {
+			p.stop()
+		}
+	}()
+	if p.History, err = oracle.OpenHistory(cluster.EtcdEndpoint()); err != nil {
+		return nil, err
+	}
+	follow, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() { p.History.Run(follow) })
+	p.stop = func() {
+		cancel()
+		wg.Wait()
+		p.History.Close()
+		cluster.Stop()
+		_ = os.RemoveAll(p.dir)
+	}
+	if p.dir, err = os.MkdirTemp("", "kubecdc-e2e-"); err != nil {
+		return nil, err
+	}
+	p.Kubeconfig = filepath.Join(p.dir, "kubeconfig")
+	if err := cluster.WriteKubeconfig(p.Kubeconfig, controlplane.Admin); err != nil {
+		return nil, err
+	}
+	if p.API, err = NewAPI(cluster.Config(controlplane.Admin)); err != nil {
+		return nil, err
+	}
+	// Made by the API server itself, a little after it is ready.
+	err = wait.For(ctx, time.Minute, func() error {
+		raw, err := p.API.Get(ctx, "/api/v1/namespaces/kube-system")
+		if err != nil {
+			return err
+		}
+		var ns struct {
+			Metadata struct {
+				UID string `json:"uid"`
+			} `json:"metadata"`
+		}
+		if err := json.Unmarshal(raw, &ns); err != nil {
+			return err
+		}
+		p.UID = ns.Metadata.UID
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("namespace kube-system: %w", err)
+	}
+	return p, p.NewWidgets(ctx)
+}
+
+// StartPlane starts a control plane for one test.
+func StartPlane(t testing.TB, opts controlplane.Options) *Plane {
+	t.Helper()
+	p, err := newPlane(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.stop)
+	return p
+}
+
+// sharedCluster is a control plane of several tests. Each has namespaces of its own there.
+type sharedCluster struct {
+	opts controlplane.Options
+
+	mu    sync.Mutex
+	plane *Plane
+	err   error
+}
+
+var (
+	// shared is for tests that need nothing special.
+	shared sharedCluster
+	// bare is without others who write.
+	bare = sharedCluster{opts: controlplane.Options{NoControllerManager: true}}
+)
+
+// SharedPlane returns the control plane that tests share, and starts it for the first of them.
+func SharedPlane(t testing.TB) *Plane {
+	t.Helper()
+	return shared.get(t)
+}
+
+// BarePlane returns the control plane without a controller manager that tests share, and starts it for the first of them.
+func BarePlane(t testing.TB) *Plane {
+	t.Helper()
+	return bare.get(t)
+}
+
+func (s *sharedCluster) get(t testing.TB) *Plane {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.plane == nil && s.err == nil {
+		s.plane, s.err = newPlane(context.WithoutCancel(t.Context()), s.opts)
+	}
+	if s.err != nil {
+		t.Fatalf("shared control plane: %v", s.err)
+	}
+	return s.plane
+}
+
+// StopShared stops the shared control planes. TestMain must call it after the tests.
+func StopShared() {
+	for _, s := range []*sharedCluster{&shared, &bare} {
+		s.mu.Lock()
+		if s.plane != nil {
+			s.plane.stop()
+		}
+		s.mu.Unlock()
+	}
+}
+
+// Reader is for the records of an agent that observes this control plane.
+func (p *Plane) Reader() *oracle.Reader {
+	return &oracle.Reader{Cluster: ClusterName, ClusterUID: p.UID, Needles: oracle.NewNeedles(SecretMark)}
+}
+
+// Now is the revision up to which the history has been read, which is etcd's at the time of the call.
+func (p *Plane) Now(t testing.TB) uint64 {
+	t.Helper()
+	rev, err := p.History.CatchUp(t.Context())
+	if err != nil {
+		t.Fatal(errors.Join(errors.New("history"), err))
+	}
+	return rev
+}

@@ -1,0 +1,229 @@
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/proxy"
+	"github.com/kubecdc/kubecdc/test/wait"
+)
+
+// running notes that the agent has ended by itself, if it has, before the test ends it.
+func (a *Agent) running() {
+	if a.Ended() && !a.Killed && !a.asked {
+		a.early = fmt.Errorf("it had ended by itself before the test ended it: %w", a.endedWith())
+	}
+}
+
+// endedWith is how a process has ended, as an error in any case.
+func (a *Agent) endedWith() error {
+	if a.Err != nil {
+		return a.Err
+	}
+	return errors.New("exit status 0")
+}
+
+// Stage is a control plane, a bus and an agent, with a proxy wherever two of them talk.
+type Stage struct {
+	*Plane
+	Etcd     []*proxy.Proxy // Between each API server and etcd.
+	API      *proxy.Proxy   // Between the agent and the API servers.
+	BusProxy *proxy.Proxy   // Between the agent and the bus.
+	Bus      *Bus
+	Agent    *Agent
+	Stream   *Stream
+	RNG      *rand.Rand
+
+	Checkpoint string        // The agent's file.
+	changed    int           // How many objects change has changed.
+	Window     time.Duration // The stream's duplicate window; 0: that of the agent's default.
+
+	Losses []oracle.Loss
+}
+
+// NewStage starts a control plane and a bus. The agent is left to begin.
+func NewStage(t testing.TB, apiServers int, rng *rand.Rand) *Stage {
+	t.Helper()
+	var etcd []*proxy.Proxy
+	p := StartPlane(t, controlplane.Options{
+		APIServers: apiServers, NoControllerManager: true,
+		EtcdFor: func(_ int, endpoint string) (string, error) {
+			p := RunProxy(t, HostPort(endpoint))
+			etcd = append(etcd, p)
+			return "http://" + p.Addr(), nil
+		},
+	})
+	s := StageOn(t, p, rng)
+	s.Etcd = etcd
+	return s
+}
+
+// StageOn is NewStage for a control plane that is there, without proxies before etcd.
+func StageOn(t testing.TB, p *Plane, rng *rand.Rand) *Stage {
+	t.Helper()
+	s := &Stage{Plane: p, RNG: rng, Bus: StartBusProcess(t)}
+	var servers []string
+	for i := range s.APIServers() {
+		servers = append(servers, HostPort(s.APIServerURL(i)))
+	}
+	s.API = RunProxy(t, servers...)
+	s.BusProxy = RunProxy(t, HostPort(s.Bus.URL))
+	return s
+}
+
+// Begin starts the agent, with its checkpoint in a file, and reads the stream.
+func (s *Stage) Begin(t testing.TB, c AgentConfig) {
+	t.Helper()
+	s.Checkpoint = filepath.Join(t.TempDir(), "checkpoint.json")
+	s.BeginWith(t, c, fmt.Sprintf("file: {path: %q}", s.Checkpoint))
+}
+
+// BeginWith is begin with a checkpoint elsewhere.
+func (s *Stage) BeginWith(t testing.TB, c AgentConfig, checkpoint string) {
+	t.Helper()
+	c.Bus = &Bus{URL: "nats://" + s.BusProxy.Addr()}
+	c.Kubeconfig = KubeconfigVia(t, s.Plane, s.API)
+	c.Checkpoint = "{" + checkpoint + "}"
+	s.Agent = StartAgent(t, s.Plane, c)
+	s.Stream = ReadStream(t, s.Bus, s.Reader())
+}
+
+// Between is a while between two durations, which is a matter of luck.
+func (s *Stage) Between(least, most time.Duration) time.Duration {
+	return least + time.Duration(s.RNG.Int64N(int64(most-least)))
+}
+
+// Pass lets some time go by: what the test is about happens meanwhile.
+func Pass(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// Pause is pass for between.
+func (s *Stage) Pause(t testing.TB, least, most time.Duration) {
+	Pass(t.Context(), s.Between(least, most))
+}
+
+// CompactNow forgets the history up to now, of which the oracle has read all before.
+func (s *Stage) CompactNow(t testing.TB) {
+	t.Helper()
+	rev := s.Now(t)
+	if err := s.Compact(t.Context(), int64(rev)); err != nil {
+		t.Fatal(err)
+	}
+	s.Losses = append(s.Losses, oracle.Loss{Rev: rev, Final: true})
+}
+
+// StartServer starts an API server again, which knows no history then but what it can list.
+func (s *Stage) StartServer(t testing.TB, i int) {
+	t.Helper()
+	if err := s.StartAPIServer(t.Context(), i); err != nil {
+		t.Fatal(err)
+	}
+	s.Losses = append(s.Losses, oracle.Loss{Rev: s.Now(t)})
+}
+
+// wants is what has to be on the bus of each resource, by the records that are there. Those in selected are observed under
+// the selector team=payments.
+func (p *Plane) wants(records []oracle.Record, until uint64, resources, selected []string) (map[oracle.ObjectKey][]oracle.Expectation, oracle.View) {
+	v := oracle.LivesView(records, 0)
+	v.Until = until
+	want := oracle.Expect(p.History.Of(resources...), v)
+	under := v
+	under.Selects = func(labels map[string]string) bool { return labels["team"] == "payments" }
+	for key, list := range oracle.Expect(p.History.Of(selected...), under) {
+		want[key] = list
+	}
+	return want, v
+}
+
+// Conclude waits until what has to be on the bus is there, or nothing has come for a while, and judges it.
+func (s *Stage) Conclude(t testing.TB, idle time.Duration, asked func(*oracle.Record) bool, resources, selected []string) (oracle.Verdict, []oracle.Fault) {
+	t.Helper()
+	until := s.Now(t)
+	var got oracle.Verdict
+	var faults []oracle.Fault
+	const quiet = 700 * time.Millisecond
+	count, judged, since := -1, -1, time.Now()
+	err := wait.For(t.Context(), 5*time.Minute, func() error {
+		records := s.Stream.All()
+		if n := s.Stream.news(); n != count { // Not progress, which comes for ever.
+			count, since = n, time.Now()
+		}
+		if time.Since(since) < quiet {
+			return errors.New("records are coming")
+		}
+		if judged != count {
+			judged = count
+			want, v := s.wants(records, until, resources, selected)
+			v.Window = s.Window
+			for _, x := range s.Losses {
+				if x.Final {
+					v.Forgotten = max(v.Forgotten, x.Rev)
+				}
+			}
+			got = oracle.Judge(want, records, v)
+			faults = append(got.Faults, oracle.JudgeLives(want, records, s.Losses, asked)...)
+		}
+		if len(faults) > 0 && time.Since(since) < idle {
+			return errors.New("faults are left, and records may come yet")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Errorf("the stream does not come to rest, %d records: %v", count, err)
+	}
+	return got, faults
+}
+
+// TellStory shows what the bus has of the objects that a few faults of each kind are of, and of their scopes, beside what
+// it should have.
+func (s *Stage) TellStory(t testing.TB, faults []oracle.Fault, resources, selected []string) {
+	t.Helper()
+	records := s.Stream.All()
+	want, _ := s.wants(records, 0, resources, selected)
+	told := make(map[string]int)
+	for _, f := range faults {
+		if told[f.Kind]++; told[f.Kind] > 2 || f.Key.Name == "" {
+			continue
+		}
+		var b strings.Builder
+		fmt.Fprintf(&b, "%s\n", f)
+		const around = 6 // Changes of the object, on either side of the fault.
+		list := want[f.Key]
+		at := sort.Search(len(list), func(i int) bool { return list[i].Rev >= f.Rev })
+		list = list[max(0, at-around):min(len(list), at+around)]
+		var from, to uint64 = 0, math.MaxUint64
+		if len(list) > 0 {
+			from, to = list[0].Rev, list[len(list)-1].Rev
+		}
+		for _, e := range list {
+			fmt.Fprintf(&b, "  etcd: %s %d %s\n", e.Op, e.Rev, e.ID)
+		}
+		for _, rec := range records {
+			switch {
+			case rec.Stream == "" && rec.Key == f.Key && from <= rec.Rev && rec.Rev <= to:
+				fmt.Fprintf(&b, "  bus %d: %s %d, previous %d, inferred %t, %s\n", rec.Position, rec.Op, rec.Rev, rec.PrevRev, rec.Inferred, rec.ID)
+			case rec.Stream == oracle.Gap && rec.Scope.Has(f.Key) && from <= rec.To && rec.From <= to:
+				fmt.Fprintf(&b, "  bus %d: gap %d-%d, %s, recovered %t\n", rec.Position, rec.From, rec.To, rec.Reason, rec.Recovered)
+			case (rec.Stream == oracle.SnapshotStarted || rec.Stream == oracle.SnapshotCompleted) && rec.Scope.Has(f.Key) && from <= rec.Rev && rec.Rev <= to:
+				fmt.Fprintf(&b, "  bus %d: %s %s at %d\n", rec.Position, rec.Stream, rec.Snapshot, rec.Rev)
+			}
+		}
+		t.Log(b.String())
+	}
+}

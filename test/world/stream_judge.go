@@ -1,0 +1,52 @@
+package world
+
+import (
+	"github.com/kubecdc/kubecdc/test/oracle"
+)
+
+// Judge judges all that has been read.
+func (s *Stream) Judge(want map[oracle.ObjectKey][]oracle.Expectation, records []oracle.Record, v oracle.View) oracle.Verdict {
+	if s.laneOf == nil {
+		return oracle.Judge(want, records, v)
+	}
+	return oracle.Lanes{N: s.Lanes(), Of: s.laneOf}.Judge(want, records, v)
+}
+
+// JudgeSnapshots judges the marks in all that has been read.
+func (s *Stream) JudgeSnapshots(records []oracle.Record) []oracle.Fault {
+	letters := s.Dead()
+	if s.laneOf == nil {
+		return oracle.JudgeSnapshotsWith(letters, records)
+	}
+	return oracle.JudgeSnapshotsWith(letters, oracle.Lanes{N: s.Lanes(), Of: s.laneOf}.Split(records)...)
+}
+
+// judgeLetters checks the dead letters, and that there is a gap for each and a letter for each gap.
+func (s *Stream) judgeLetters() []oracle.Fault {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var faults []oracle.Fault
+	gaps := make(map[string]bool)
+	for i := range s.records {
+		rec := &s.records[i]
+		if rec.Letter == "" {
+			continue
+		}
+		gaps[rec.Letter] = true
+		if _, ok := s.letters[rec.Letter]; !ok {
+			faults = append(faults, oracle.Fault{
+				Kind: "dead letter", Position: rec.Position,
+				Lane: rec.Lane, Text: rec.ID + ": no such dead letter",
+			})
+		}
+	}
+	for id, l := range s.letters {
+		if !gaps[id] {
+			faults = append(faults, oracle.Fault{Kind: "dead letter", Key: l.Key, Rev: l.Rev, Text: id + ": no gap says that it is missing"})
+		}
+		for _, p := range l.Problems {
+			faults = append(faults, oracle.Fault{Kind: "dead letter", Key: l.Key, Rev: l.Rev, Text: p})
+		}
+	}
+	return faults
+}
