@@ -1,0 +1,145 @@
+package walk_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// noticing is the test of e2e that has to notice the changed agent, which says of what is created that it was updated.
+const (
+	noticing    = "TestSnapshotThenLive"
+	changedFile = "internal/encode/attributes.go"
+	changedLine = `return "created"`
+	changedInto = `return "updated"`
+)
+
+// goTest stands for the command that make runs: it runs that command with the flags that make gives, and leaves out all tests but one.
+// It leaves out the agent's own packages, too.
+const goTest = `#!/usr/bin/env bash
+set -euo pipefail
+[[ $PWD == */test ]] || exit 0
+flags=()
+for arg; do
+	[[ $arg == ./* || $arg == github.com/* ]] || flags+=("$arg")
+done
+exec go test "${flags[@]}" -v -run '^%s$/^initial$' ./%s
+`
+
+// TestChangedAgentIsTested runs one test of e2e as make does, twice, and changes the agent in between. Nothing in the test module
+// changes, so that Go's cache of test results has an answer for the second run: an answer for another agent. Only -count=1 in the
+// Makefile keeps the cache out.
+func TestChangedAgentIsTested(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds two agents")
+	}
+	dir := t.TempDir()
+	command := filepath.Join(dir, "gotest")
+	if err := os.WriteFile(command, fmt.Appendf(nil, goTest, noticing, folderOf(t, noticing)), 0o700); err != nil { //nolint:gosec // It is run.
+		t.Fatal(err)
+	}
+	run := func(env ...string) (string, error) {
+		t.Helper()
+		// What the target builds before is another test's.
+		cmd := exec.CommandContext(t.Context(), "make", "--no-print-directory", "-o", "control-plane", "-o", "kafka", "test", "GOTEST="+command)
+		cmd.Dir = root
+		// Nothing of the make, or of the environment, that runs this test.
+		cmd.Env = append(os.Environ(), "MAKEFLAGS=", "MFLAGS=", "KUBECDC_E2E_AGENT=", "KUBECDC_E2E_RACE=")
+		cmd.Env = append(cmd.Env, env...)
+		cmd.WaitDelay = time.Minute
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if out, err := run(); err != nil || !strings.Contains(out, "--- PASS: "+noticing+"/initial") {
+		t.Fatalf("make test with the agent as it is: %v\n%s", err, out)
+	}
+	out, err := run("GOFLAGS=-overlay=" + overlayOf(t, dir))
+	if exit := new(exec.ExitError); !errors.As(err, &exit) || !strings.Contains(out, "--- FAIL: "+noticing+"/initial") {
+		t.Fatalf("make test with a changed agent: %v, want a failure of %s\n%s", err, noticing, out)
+	}
+}
+
+// folderOf returns the folder of a test, below that of the test module.
+func folderOf(t *testing.T, name string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, "test", "e2e*", "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	deeper, err := filepath.Glob(filepath.Join(root, "test", "e2e*", "*", "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range append(files, deeper...) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), "\nfunc "+name+"(") {
+			folder, err := filepath.Rel(filepath.Join(root, "test"), filepath.Dir(file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return folder
+		}
+	}
+	t.Fatalf("no test %s in test/e2e", name)
+	return ""
+}
+
+// overlayOf writes what `go build -overlay` takes to see the changed file in place of the one in the tree.
+func overlayOf(t *testing.T, dir string) string {
+	t.Helper()
+	text := read(t, changedFile)
+	if strings.Count(text, changedLine) != 1 {
+		t.Fatalf("%s has the line %q %d times, want once", changedFile, changedLine, strings.Count(text, changedLine))
+	}
+	changed := filepath.Join(dir, "changed.go")
+	if err := os.WriteFile(changed, []byte(strings.Replace(text, changedLine, changedInto, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	original, err := filepath.Abs(filepath.Join(root, changedFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := json.Marshal(map[string]map[string]string{"Replace": {original: changed}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(overlay, list, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return overlay
+}
+
+// TestTargetsLeaveOutTheTestCache looks at all targets of the Makefile: what they run of the test module runs anew.
+func TestTargetsLeaveOutTheTestCache(t *testing.T) {
+	target, commands := "", 0
+	for line := range strings.Lines(strings.ReplaceAll(read(t, "Makefile"), "\\\n", " ")) {
+		if name, _, ok := strings.Cut(line, ":"); ok && !strings.HasPrefix(line, "\t") {
+			target = name
+		}
+		_, after, found := strings.Cut(line, "cd test &&")
+		if !found || !strings.HasPrefix(line, "\t") {
+			continue
+		}
+		for command := range strings.SplitSeq(strings.ReplaceAll(after, "||", ";"), ";") {
+			if !strings.Contains(command, "go test ") && !strings.Contains(command, "$(GOTEST) ") {
+				continue
+			}
+			if commands++; !strings.Contains(command, " -count=1 ") {
+				t.Errorf("make %s: without -count=1, Go's cache answers with the results of another agent: %s", target, strings.TrimSpace(command))
+			}
+		}
+	}
+	if commands < 8 {
+		t.Errorf("the Makefile runs %d commands with tests of the test module: this test shows nothing", commands)
+	}
+}
