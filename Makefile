@@ -77,7 +77,7 @@ test: control-plane kafka ## Run all tests that need no more than Go (and, for K
 
 .PHONY: test-long
 test-long: ## The long tier, each night: all tests in their long form, three Kafka nodes, all under the race detector, fuzzing, mutants (hours)
-	@failed=; for step in test-faults test-selection test-failover test-log-identity test-memory "test-kafka NODES=3 LEADERS=4,400 ROTATIONS=3" race-all fuzz mutants; do \
+	@failed=; for step in test-faults test-selection test-failover test-log-identity test-memory test-e2e "test-kafka NODES=3 LEADERS=4,400 ROTATIONS=3" race-all fuzz mutants; do \
 		echo "=== make $$step"; $(MAKE) $$step || failed="$$failed, make $$step"; done; \
 		if [[ -n $$failed ]]; then echo "failed: $${failed#, }"; exit 1; fi
 
@@ -108,6 +108,10 @@ test-kafka: export NODES := $(NODES)
 test-kafka: control-plane kafka ## Run the tests against real Kafka brokers, and fail where none can be had; NODES=3 for a cluster of three
 	cd test && $(GOTEST) -count=1 -timeout 30m -p 1 ./kafka/...
 	cd test && $(GOTEST) -count=1 -timeout 30m -p 1 -run Kafka ./consumers ./e2e
+
+.PHONY: test-e2e
+test-e2e: control-plane kafka ## Run the end-to-end tests at their largest sizes
+	cd test && KUBECDC_E2E_LONG=1 $(GOTEST) -count=1 -timeout 2h ./e2e
 
 .PHONY: test-memory
 test-memory: control-plane ## Stop the bus for MEMORY (25) seconds under the largest loads, and measure the agent's memory
