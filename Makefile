@@ -58,7 +58,7 @@ NODES ?= 1
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: build
 build: ## Build the agent: bin/kubecdc
@@ -191,7 +191,7 @@ HELM_DOCS_RUN = $(HELM_DOCS) --chart-search-root charts/kubecdc --chart-to-gener
 chart: export KUBECDC_CHART = require
 chart: control-plane helm $(HELM_DOCS) ## Check the chart: lint, what it renders, and install, run, upgrade and remove it on a real API server (Linux, root)
 	@$(HELM_DOCS_RUN) --dry-run | diff charts/kubecdc/README.md - || { echo 'charts/kubecdc/README.md is not current, run: make chart-readme'; exit 1; }
-	cd test && $(GOTEST) -count=1 -timeout 30m -p 1 ./kubelet ./chart/...
+	cd test && $(GOTEST) -count=1 -timeout 30m -p 2 ./kubelet ./chart/...
 
 .PHONY: chart-readme
 chart-readme: $(HELM_DOCS) ## Write charts/kubecdc/README.md from the values' comments
