@@ -141,23 +141,28 @@ func TestBlockedBus(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		updates int
+		queue   string // of fewer updates than the long tier's: what is beyond it is left to the API server
 		random  bool
 		block   func(*testing.T, *world.Bus)
 		unblock func(*testing.T, *world.Bus)
 	}{
-		{"stopped", size(4_500, 4_500, 25_000), false, func(t *testing.T, b *world.Bus) { b.Freeze(t) }, func(t *testing.T, b *world.Bus) { b.Thaw(t) }},
-		{"killed", size(2_000, 5_000, 15_000), true, func(_ *testing.T, b *world.Bus) { b.Kill() }, func(t *testing.T, b *world.Bus) { b.Start(t) }},
+		{"stopped", size(4_500, 4_500, 25_000), "events: 256", false, func(t *testing.T, b *world.Bus) { b.Freeze(t) }, func(t *testing.T, b *world.Bus) { b.Thaw(t) }},
+		{"killed", size(2_000, 5_000, 15_000), "bytes: 16MiB", true, func(_ *testing.T, b *world.Bus) { b.Kill() }, func(t *testing.T, b *world.Bus) { b.Start(t) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.name == "killed" {
 				slow(t)
 			}
-			blockedBus(t, tc.updates, tc.random, tc.block, tc.unblock)
+			queue := "" // the default's
+			if tc.updates <= 5_000 {
+				queue = "queue: {" + tc.queue + "}"
+			}
+			blockedBus(t, tc.updates, queue, tc.random, tc.block, tc.unblock)
 		})
 	}
 }
 
-func blockedBus(t *testing.T, updates int, random bool, block, unblock func(*testing.T, *world.Bus)) {
+func blockedBus(t *testing.T, updates int, queue string, random bool, block, unblock func(*testing.T, *world.Bus)) {
 	const namespace = "blocked"
 	servers, observed, idle := 3, 1, 2
 	if build.Racing() { // The race detector's memory says nothing about the agent's: nothing is compared.
@@ -170,11 +175,7 @@ func blockedBus(t *testing.T, updates int, random bool, block, unblock func(*tes
 	l.Create(t)
 
 	bus := world.StartBusProcess(t)
-	extra := ""
-	if updates < 5_000 { // Few updates need a small queue to be blocked by: what is beyond it is left to the API server.
-		extra = "queue: {events: 256}"
-	}
-	a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Kubeconfig: kubeconfigOf(t, p, observed), Extra: extra, Watch: `
+	a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Kubeconfig: kubeconfigOf(t, p, observed), Extra: queue, Watch: `
   - resources: [configmaps, events]
 `})
 	r := p.Reader()
