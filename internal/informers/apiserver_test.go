@@ -319,7 +319,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 		v := s.history[next]
 		next++
 		typ := selectedType(v, selector)
-		if v.bookmark && v.rv > rv {
+		if v.bookmark && v.rv > rv && r.URL.Query().Get("allowWatchBookmarks") == "true" {
 			fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d"}}}`+"\n", v.rv)
 			flush()
 			continue
