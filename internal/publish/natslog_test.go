@@ -2,6 +2,7 @@ package publish_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -47,9 +48,7 @@ func TestStreamThatIsCreatedAgainIsNoticed(t *testing.T) {
 				t.Fatal(err)
 			}
 			if operator { // And no event comes meanwhile.
-				if _, err := js.CreateStream(t.Context(), old.CachedInfo().Config); err != nil {
-					t.Fatal(err)
-				}
+				createAgain(t, js, &old.CachedInfo().Config)
 			}
 			r.publishAll(t, 11, 10)
 			wait(t, "the replacement", func() bool { return r.replacement() == 1 })
@@ -64,6 +63,20 @@ func TestStreamThatIsCreatedAgainIsNoticed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// createAgain creates a stream that was just deleted. The server may refuse this while it still removes the files of the old one.
+func createAgain(t *testing.T, js jetstream.JetStream, config *jetstream.StreamConfig) {
+	t.Helper()
+	const storeFailed = 10049 // JSStreamCreateErrF
+	wait(t, "the stream is created again", func() bool {
+		_, err := js.CreateStream(t.Context(), *config)
+		var refused *jetstream.APIError
+		if err != nil && (!errors.As(err, &refused) || refused.ErrorCode != storeFailed) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 }
 
 // What the next run finds is compared with what the last one left.
@@ -101,7 +114,7 @@ func TestStreamOfTheNextRun(t *testing.T) {
 				err = js.DeleteStream(t.Context(), "KUBECDC")
 			}
 			if err == nil {
-				_, err = js.CreateStream(t.Context(), s.CachedInfo().Config)
+				createAgain(t, js, &s.CachedInfo().Config)
 			}
 			for i := 0; i < 20 && err == nil; i++ {
 				_, err = js.Publish(t.Context(), "kubecdc.prod-eu-1.other", nil)

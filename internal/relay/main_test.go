@@ -83,11 +83,18 @@ func newBus(tb testing.TB, users ...*server.User) *bus {
 	return b
 }
 
+// create creates the stream. The server may refuse this while it still removes the files of one that was just deleted.
 func (b *bus) create() {
 	b.tb.Helper()
-	if _, err := b.js.CreateStream(b.tb.Context(), jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"kubecdc.>"}}); err != nil {
-		b.tb.Fatal(err)
-	}
+	const storeFailed = 10049 // JSStreamCreateErrF of the server
+	waitFor(b.tb, func() bool {
+		_, err := b.js.CreateStream(b.tb.Context(), jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"kubecdc.>"}})
+		var refused *jetstream.APIError
+		if err != nil && (!errors.As(err, &refused) || refused.ErrorCode != storeFailed) {
+			b.tb.Fatal(err)
+		}
+		return err == nil
+	})
 }
 
 func (b *bus) send(records ...string) {

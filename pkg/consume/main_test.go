@@ -1,6 +1,7 @@
 package consume_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -82,13 +83,19 @@ func (b *bus) client() (*nats.Conn, jetstream.JetStream) {
 	return nc, js
 }
 
-// stream makes the stream that the agent would.
-func (b *bus) stream(js jetstream.JetStream, name string) jetstream.Stream {
+// stream creates the stream that the agent would. The server may refuse this while it still removes the files of one that was just deleted.
+func (b *bus) stream(js jetstream.JetStream, name string) (s jetstream.Stream) {
 	b.tb.Helper()
-	s, err := js.CreateStream(b.tb.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{"kubecdc.>"}})
-	if err != nil {
-		b.tb.Fatal(err)
-	}
+	const storeFailed = 10049 // JSStreamCreateErrF of the server
+	until(b.tb, "the stream is created", func() (created bool) {
+		var err error
+		s, err = js.CreateStream(b.tb.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{"kubecdc.>"}})
+		var refused *jetstream.APIError
+		if err != nil && (!errors.As(err, &refused) || refused.ErrorCode != storeFailed) {
+			b.tb.Fatal(err)
+		}
+		return err == nil
+	})
 	return s
 }
 

@@ -234,12 +234,19 @@ func TestStreamIsRecreated(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n%2 == 0 {
-			if _, err := js.CreateStream(t.Context(), old.CachedInfo().Config); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			_, err := js.CreateStream(t.Context(), old.CachedInfo().Config)
+			var refused *jetstream.APIError
+			busy := errors.As(err, &refused) && refused.ErrorCode == storeFailed
+			if err != nil && !busy && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 				t.Fatal(err)
 			}
 		}
 	})
 }
+
+// storeFailed is the server's code (JSStreamCreateErrF) while it still removes the files of the stream that was deleted. The agent then
+// creates the stream.
+const storeFailed = 10049
 
 // TestTopicIsRecreated has an operator delete the topic under load and create it again, again and again.
 func TestTopicIsRecreated(t *testing.T) {
