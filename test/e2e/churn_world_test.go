@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -41,13 +42,14 @@ type kind struct {
 type act struct {
 	What string // "define", "change" or "undefine"
 	From uint64 // The revision before it.
-	Gaps int    // How many gaps it explains.
+	At   time.Time
+	Gaps int // How many gaps it explains.
 }
 
 // doing notes an act before it is done.
 func (k *kind) doing(ctx context.Context, what string) error {
 	from, err := k.plane.History.Revision(ctx)
-	k.acts = append(k.acts, act{What: what, From: from})
+	k.acts = append(k.acts, act{What: what, From: from, At: time.Now()})
 	return err
 }
 
@@ -68,6 +70,14 @@ func (k *kind) cause(g *oracle.Record) string {
 		}
 	}
 	return ""
+}
+
+// hindered reports whether the definition changed or went after a gap began and before the gap was announced: what the agent asked
+// meanwhile may not have been served any more.
+func (k *kind) hindered(g *oracle.Record) bool {
+	return slices.ContainsFunc(k.acts, func(a act) bool {
+		return a.What != "define" && a.From >= g.From && a.At.Before(g.Stored)
+	})
 }
 
 func newKind(p *world.Plane, test, plural string) *kind {
