@@ -109,3 +109,18 @@ func endsIf(s *Set, ends func(*store) bool) (asIs, replaced, sweeping bool) {
 	st.log.announced, st.sweep = st.log.owed, true
 	return asIs, replaced, ends(st)
 }
+
+// Owes reports whether a snapshot has to begin, or is being sent.
+func (s *Set) Owes() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, i := range s.informers {
+		i.store.mu.Lock()
+		owes := i.store.sweep || i.store.snapshot != nil
+		i.store.mu.Unlock()
+		if owes {
+			return true
+		}
+	}
+	return false
+}
