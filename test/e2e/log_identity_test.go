@@ -265,7 +265,9 @@ func TestTopicIsRecreated(t *testing.T) {
 // deleteTopic deletes the topic.
 func deleteTopic(t *testing.T, k *world.Kafka) {
 	t.Helper()
-	client := &kafkago.Client{Addr: kafkago.TCP(k.Inside()...), Timeout: 10 * time.Second}
+	transport := new(kafkago.Transport)
+	t.Cleanup(transport.CloseIdleConnections)
+	client := &kafkago.Client{Addr: kafkago.TCP(k.Inside()...), Timeout: 10 * time.Second, Transport: transport}
 	res, err := client.DeleteTopics(t.Context(), &kafkago.DeleteTopicsRequest{Topics: []string{k.Topic}})
 	if err == nil {
 		err = res.Errors[k.Topic]
