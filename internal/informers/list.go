@@ -160,8 +160,11 @@ func (i *informer) loadAgain(ctx context.Context) (uint64, error) {
 	}
 	i.store.loses(l)
 	gap := i.gapUnlessFound(rv)
-	// The gap begins at this list, or at an earlier one whose gap is not announced yet.
-	if i.store.losing().from < i.replayed && i.snapshots != SnapshotNever {
+	from := l.from
+	if lost := i.store.losing(); lost != nil { // it may begin at an earlier list, whose gap is not announced yet
+		from = lost.from
+	}
+	if from < i.replayed && i.snapshots != SnapshotNever {
 		// The run before may have told of versions behind the checkpoint that neither end of the gap shows, such as an object
 		// that came and went: only a snapshot's sweep takes it away again.
 		i.store.sweepBehind(gap)
