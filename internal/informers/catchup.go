@@ -158,12 +158,13 @@ func (s *store) sendNotice(ctx context.Context, n *notice) error {
 		}
 	}
 	n.sending = true
+	begins := n.begins != nil
 	s.mu.Unlock()
 
 	sent := true
 	switch {
 	case ev == nil:
-	case n.begins != nil:
+	case begins:
 		sent, err = s.sendStart(ctx, limit, n, ev)
 	default:
 		err = s.sendStream(ctx, ev)
