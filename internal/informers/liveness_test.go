@@ -488,6 +488,54 @@ func TestExpiredEverywhere(t *testing.T) {
 	})
 }
 
+// Where history is gone and the server goes away between two of the quick tries, what the outage has made of the waiting between requests
+// does not hold up the tries behind it.
+func TestExpiredBeforeAndAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _, on := newLinkedServer(t, true)
+		s.put("cm", "1", nil)
+		expired, away := false, false
+		s.onWatch(func(_ int, w http.ResponseWriter, _ *http.Request) bool {
+			answered := true
+			s.do(func() {
+				switch {
+				case away:
+					fail(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
+				case expired:
+					away = true
+					fail(w, http.StatusGone, metav1.StatusReasonExpired)
+				default:
+					answered = false
+				}
+			})
+			return answered
+		})
+		_, rec, reg := start(t, s, on)
+		rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1")
+		pass(time.Second)
+		s.do(func() { expired = true })
+		s.CloseClientConnections()
+		pass(time.Minute)
+		failed := labelled(t, reg, "kubecdc_informer_expired_retries_total", "failed")
+		if failed < 3 {
+			t.Fatalf("%v retries have failed, want those of a minute", failed)
+		}
+		s.do(func() {
+			expired, away = false, false
+			s.rv += 10
+			s.compacted = s.rv
+		})
+		for labelled(t, reg, "kubecdc_informer_expired_retries_total", "expired") == 0 {
+			pass(100 * time.Millisecond)
+		}
+		begun := time.Now()
+		eventually(t, "a list", func() bool { lists, _, _ := s.counts(); return lists == 2 })
+		if took := time.Since(begun); took > 3*time.Second {
+			t.Errorf("the list comes %v after that", took)
+		}
+	})
+}
+
 // What fails before a watch is open must not make the reflector list again either.
 func TestFaultsOnOpenDoNotRelist(t *testing.T) {
 	tooLarge := strings.Replace(status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout), `"code"`,

@@ -106,7 +106,7 @@ func (w *liveWatch) ResultChan() <-chan watch.Event { return w.result }
 // run follows one HTTP watch after the other until ctx ends or history is gone.
 func (w *liveWatch) run(ctx context.Context) {
 	i := w.informer
-	b := newBackoff()
+	b, soon := newBackoff(), newBackoff()
 	i.clean.Store(0)
 	expired := 0 // in a row
 	for ctx.Err() == nil {
@@ -165,10 +165,10 @@ func (w *liveWatch) run(ctx context.Context) {
 				return
 			}
 			if expired == 0 {
-				b = newBackoff() // history goes on: no time is to be lost
+				soon = newBackoff() // of its own: history goes on, and b may have grown in an outage
 			}
 			expired++
-			if !b.wait(ctx, nil) {
+			if !soon.wait(ctx, nil) {
 				return
 			}
 		case errors.Is(err, errEdition):
