@@ -3,9 +3,7 @@ package informers
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 const (
@@ -24,8 +23,6 @@ const (
 	// reviewsAgain is how many of those that were denied are asked for again within rediscoverEvery: where most namespaces are
 	// those of others, the API server is not to be asked about all of them all the time.
 	reviewsAgain = 256
-	// reviewTimeout bounds one review.
-	reviewTimeout = 30 * time.Second
 )
 
 // access is what the API server says of a resource in one namespace.
@@ -44,40 +41,6 @@ type inquiry struct {
 	allowed   bool // the answer
 }
 
-// ask asks the API server of one verb. Its error may pass.
-func (q *inquiry) ask(ctx context.Context, c *client, verb string) (allowed bool, err error) {
-	body, err := json.Marshal(map[string]any{
-		"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-		"spec": map[string]any{"resourceAttributes": map[string]string{
-			"verb": verb, "group": q.resource.Group, "resource": q.resource.Name, "namespace": q.namespace,
-		}},
-	})
-	if err != nil {
-		return false, fmt.Errorf("review access to %s: %w", q.resource.String(), err)
-	}
-	var review struct {
-		Status struct {
-			Allowed bool `json:"allowed"`
-		} `json:"status"`
-	}
-	result := c.lists.Post().AbsPath("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").SetHeader("Accept", "application/json").
-		SetHeader("Content-Type", "application/json").Timeout(reviewTimeout).Body(body).Do(ctx)
-	raw, err := result.Raw()
-	if err != nil {
-		err = result.Error()
-	}
-	switch {
-	case err == nil:
-		err = json.Unmarshal(raw, &review)
-	case neverTold(err):
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("review access to %s in namespace %q: %w", q.resource.String(), q.namespace, err)
-	}
-	return review.Status.Allowed, nil
-}
-
 // askAll answers questions until one of them cannot be answered: that is its error. Those before it are answered.
 func (n *namespaces) askAll(ctx context.Context, all []inquiry) error {
 	var g errgroup.Group
@@ -89,8 +52,8 @@ func (n *namespaces) askAll(ctx context.Context, all []inquiry) error {
 				return nil // the error is that of another
 			}
 			q := &all[k]
-			if q.allowed, err = q.ask(ctx, n.set.client, "list"); q.allowed && err == nil {
-				q.allowed, err = q.ask(ctx, n.set.client, "watch")
+			if q.allowed, err = n.set.client.Allowed(ctx, &q.resource, q.namespace, "list"); q.allowed && err == nil {
+				q.allowed, err = n.set.client.Allowed(ctx, &q.resource, q.namespace, "watch")
 			}
 			q.answered = err == nil
 			failed.CompareAndSwap(false, err != nil)
@@ -102,14 +65,14 @@ func (n *namespaces) askAll(ctx context.Context, all []inquiry) error {
 
 // review looks again and again where resources may be read, until ctx ends.
 func (n *namespaces) review(ctx context.Context, begin func([]*running, []*farewell)) {
-	b := newBackoff()
+	b := retry.New()
 	for {
 		wait, further, err := n.look(ctx, begin)
 		if err == nil || further {
-			b = newBackoff()
+			b = retry.New()
 		}
 		if err != nil && ctx.Err() == nil {
-			wait = b.next(err)
+			wait = b.Next(err)
 			n.set.o.Log.Debug("cannot tell in which namespaces resources may be read, retrying", "err", err, "retry_in", wait)
 		}
 		t := time.NewTimer(wait)
@@ -120,7 +83,7 @@ func (n *namespaces) review(ctx context.Context, begin func([]*running, []*farew
 		case <-t.C:
 		case <-n.woken:
 			t.Stop()
-			sleep(ctx, wakeSettles)
+			retry.Sleep(ctx, wakeSettles)
 		}
 	}
 }

@@ -11,7 +11,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 // A resource whose CustomResourceDefinition was deleted has no objects any more. The API server deletes them first, and ends
@@ -101,7 +103,7 @@ func (b *burials) bury(ctx context.Context, r *running) bool {
 		if r.livesOn() {
 			return false
 		}
-		if r.hasEnded() || !sleep(ctx, buryLook) {
+		if r.hasEnded() || !retry.Sleep(ctx, buryLook) {
 			return false
 		}
 	}
@@ -287,7 +289,7 @@ func (l *life) definitionUID() string {
 // isOver tells if a watch that has ended with err shows that its resource, of which the definition is deleted, is not served
 // any more. It may be served again by now, under another definition: then the watch has expired.
 func (i *informer) isOver(err error) bool {
-	return i.vanished.Load() != 0 && (apierrors.IsNotFound(err) || isGone(err) || i.orphaned.Load() && apierrors.IsForbidden(err))
+	return i.vanished.Load() != 0 && (apierrors.IsNotFound(err) || apiserver.IsGone(err) || i.orphaned.Load() && apierrors.IsForbidden(err))
 }
 
 // isBuried decides if the resource is gone: then at is the resourceVersion for which that is known.

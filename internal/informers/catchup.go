@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 // acknowledged is an object.Acker for a single delta.
@@ -278,7 +279,7 @@ func (s *store) sendDue(parent context.Context) error {
 			if err := s.lane.Roomy(ctx); err != nil && ctx.Err() == nil {
 				return err
 			}
-			sleep(ctx, time.Millisecond) // Roomy answers what is likely: do not spin
+			retry.Sleep(ctx, time.Millisecond) // Roomy answers what is likely: do not spin
 		}
 	}
 }

@@ -15,7 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 // What is not Kubernetes' own comes and goes while the set runs: CustomResourceDefinitions, and APIs that other servers
@@ -99,7 +101,7 @@ func (d *definitions) run(ctx context.Context, begin func([]*running)) error {
 		client: d.set.client, log: d.set.o.Log,
 		resource: object.Resource{Group: "apiextensions.k8s.io", Version: "v1", Name: "customresourcedefinitions"},
 		// Schemas may make megabytes of a list of a thousand: names and uids will do. The watch is of whole objects.
-		accept: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+		accept: apiserver.MetadataOnly,
 		begin:  d.beginList, item: d.listed, failed: func() { d.tells(&d.crdsTold) },
 		end: func(rv uint64) {
 			gone, changed := d.endList(rv)
@@ -199,7 +201,7 @@ func (d *definitions) rest(ctx context.Context, wait time.Duration) bool {
 		d.echo = max(0, d.echo-1)
 	case <-d.woken:
 		d.echo = echoes
-		if !sleep(ctx, max(wakeSettles, discoverApart-time.Since(d.last))) {
+		if !retry.Sleep(ctx, max(wakeSettles, discoverApart-time.Since(d.last))) {
 			return false
 		}
 		select {
@@ -459,7 +461,7 @@ func (d *definitions) notice(ctx context.Context, all []served) {
 // isDefined asks the API server for a definition.
 func (d *definitions) isDefined(ctx context.Context, name string) bool {
 	l := &lookout{
-		client: d.set.client, accept: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+		client: d.set.client, accept: apiserver.MetadataOnly,
 		resource: object.Resource{Group: "apiextensions.k8s.io", Version: "v1", Name: "customresourcedefinitions"},
 	}
 	found := false

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 // A node that is gone takes its agent along, and what becomes of its Pods is for nobody to see: they are deleted some time
@@ -384,7 +385,7 @@ func (r *running) isTaken(ctx context.Context, look time.Duration) bool {
 			return true
 		default:
 		}
-		if !sleep(ctx, look) {
+		if !retry.Sleep(ctx, look) {
 			return false
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -52,9 +53,9 @@ func WalkBack(ctx context.Context, s *Set, slots chan struct{}, requests int64, 
 	return shown, whole, err
 }
 
-// Hasten has a set wait no longer than a test lasts: for lists that are not answered, for farewells, for nodes that are gone.
+// Hasten has a set wait no longer than a test lasts: for farewells, for nodes that are gone.
 func Hasten(s *Set) {
-	s.slots.after, s.patience = 500*time.Millisecond, time.Second
+	s.patience = time.Second
 	if s.departures != nil {
 		s.departures.lasts, s.departures.every = 100*time.Millisecond, 10*time.Millisecond
 	}
@@ -90,7 +91,7 @@ func NodesOutstanding(s *Set) (outstanding int, same bool) {
 }
 
 // ConcurrentLists is how many lists run at a time.
-const ConcurrentLists = concurrentLists
+const ConcurrentLists = apiserver.ConcurrentLists
 
 // SettledGone reports whether a scope of which nothing exists any more, and all is acknowledged, has nothing more to tell: as it is, if its
 // log was replaced, and if a snapshot is to follow the gap of that.

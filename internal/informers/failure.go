@@ -2,18 +2,15 @@ package informers
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 const (
@@ -29,9 +26,9 @@ func (i *informer) failed(ctx context.Context, doing string, err error, delay ti
 		return
 	}
 	i.noteError(doing, err)
-	r, now := reason(err), time.Now()
+	r, now := apiserver.Reason(err), time.Now()
 	warn := i.state.fail(err, r, now)
-	if common(r) {
+	if apiserver.IsShared(r) {
 		warn = i.outage.begin(r, now)
 	}
 	i.progressed() // it may have become one that is not waited for
@@ -42,10 +39,10 @@ func (i *informer) failed(ctx context.Context, doing string, err error, delay ti
 	attrs := []any{"scope", i.scope, "doing", doing, "err", err, "retry_in", delay}
 	switch r {
 	case "network":
-		i.log.Log(ctx, level, "cannot reach the API server, retrying", append(attrs, "api_server", i.client.host)...)
+		i.log.Log(ctx, level, "cannot reach the API server, retrying", append(attrs, "api_server", i.client.Host)...)
 	case "unauthorized":
 		i.log.Log(ctx, level, "the API server does not accept the credentials, retrying: renew those of the kubeconfig or service account",
-			append(attrs, "api_server", i.client.host)...)
+			append(attrs, "api_server", i.client.Host)...)
 	case "forbidden":
 		i.log.Debug("not permitted to read a resource, retrying", attrs...)
 		if warn {
@@ -59,9 +56,6 @@ func (i *informer) failed(ctx context.Context, doing string, err error, delay ti
 		i.log.Log(ctx, level, "cannot read from the API server, retrying", attrs...)
 	}
 }
-
-// unanswered reports whether err says that the API server has not answered, or not to the end.
-func unanswered(err error) bool { return errors.Is(err, errSilent) || errors.Is(err, errSlow) }
 
 // verb is the permission that doing takes.
 func verb(doing string) string {
@@ -77,9 +71,6 @@ func (i *informer) recovered() {
 		i.outage.end(time.Now())
 	}
 }
-
-// common tells reasons that all informers share: one of them warns for all.
-func common(reason string) bool { return reason == "network" || reason == "unauthorized" }
 
 // outage is the time in which the API server is out of reach of a set's informers.
 type outage struct {
@@ -158,7 +149,7 @@ func (d *denials) run(ctx context.Context) {
 			return
 		case <-d.added:
 		}
-		sleep(ctx, gatherDenials)
+		retry.Sleep(ctx, gatherDenials)
 		d.flush()
 	}
 }
@@ -180,38 +171,5 @@ func (d *denials) flush() {
 }
 
 func (i *informer) noteError(doing string, err error) {
-	i.metrics.errors.WithLabelValues(doing + "_" + reason(err)).Inc()
-}
-
-// reasons are the classes of failures.
-func reasons() []string {
-	return []string{"refused", "not_found", "forbidden", "unauthorized", "too_many_requests", "expired", "timeout", "server_error", "network", "other"}
-}
-
-// reason is err's class, one of reasons, for a metric's label.
-func reason(err error) string {
-	var netErr net.Error
-	switch {
-	case errors.Is(err, errRefused):
-		return "refused"
-	case apierrors.IsNotFound(err):
-		return "not_found"
-	case apierrors.IsForbidden(err):
-		return "forbidden"
-	case apierrors.IsUnauthorized(err):
-		return "unauthorized"
-	case apierrors.IsTooManyRequests(err):
-		return "too_many_requests"
-	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
-		return "expired"
-	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), unanswered(err):
-		return "timeout"
-	case apierrors.IsInternalError(err), apierrors.IsServiceUnavailable(err):
-		return "server_error"
-	case errors.As(err, &netErr), errors.Is(err, io.ErrUnexpectedEOF), utilnet.IsProbableEOF(err),
-		utilnet.IsConnectionReset(err), utilnet.IsConnectionRefused(err), utilnet.IsHTTP2ConnectionLost(err):
-		return "network"
-	default:
-		return "other"
-	}
+	i.metrics.errors.WithLabelValues(doing + "_" + apiserver.Reason(err)).Inc()
 }

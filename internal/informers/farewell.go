@@ -10,7 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 // farewellPatience is for how long a farewell asks again for what is not served, or may not be read: a role that is rolled out with
@@ -151,7 +153,7 @@ func inMainEtcd(r *object.Resource) bool { return !ownGroup(r.Group) || r.Name !
 func (f *farewell) run(ctx context.Context) {
 	defer close(f.done)
 	defer f.sayRetiring().Stop()
-	b := newBackoff()
+	b := retry.New()
 	var since time.Time // the objects cannot be read; zero: they can
 	for {
 		err := f.say(ctx)
@@ -173,9 +175,9 @@ func (f *farewell) run(ctx context.Context) {
 		if errors.Is(err, errLogReplaced) {
 			continue // it is said to the new one
 		}
-		delay := b.next(err)
+		delay := b.Next(err)
 		f.cannotSay(ctx, err, delay)
-		if !sleep(ctx, delay) {
+		if !retry.Sleep(ctx, delay) {
 			return
 		}
 	}
@@ -188,7 +190,7 @@ func (f *farewell) cannotSay(ctx context.Context, err error, delay time.Duration
 		return
 	}
 	f.noteError("list", err)
-	f.state.fail(err, reason(err), time.Now())
+	f.state.fail(err, apiserver.Reason(err), time.Now())
 	f.log.Debug("not permitted to read a scope that is no longer selected, retrying", "scope", f.scope, "err", err, "retry_in", delay)
 }
 
@@ -201,7 +203,7 @@ func (f *farewell) say(ctx context.Context) error {
 	now, err := f.newest(ctx)
 	// What leaves has to be later than all that was ever said of it.
 	for ; err == nil && now == f.from.ResourceVersion; now, err = f.newest(ctx) {
-		if !sleep(ctx, time.Second) {
+		if !retry.Sleep(ctx, time.Second) {
 			return context.Cause(ctx)
 		}
 	}
@@ -301,7 +303,7 @@ func (f *farewell) collect(ctx context.Context, now uint64) (told bool, err erro
 // passing is err where asking again may help.
 func passing(err error) error {
 	if err == nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsForbidden(err) || cannotTell(err) ||
-		errors.Is(err, errRefused) {
+		errors.Is(err, apiserver.ErrUnsupported) {
 		return nil
 	}
 	return err

@@ -17,12 +17,14 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 // informer observes one resource in one scope. It is the reflector's ListerWatcher (list.go, watch.go).
 type informer struct {
-	client   *client
+	client   *apiserver.Client
 	resource *object.Resource
 	selection
 	scope         string
@@ -32,14 +34,14 @@ type informer struct {
 	lane          Lane
 	every         time.Duration // between snapshots, 0: never
 	progressEvery time.Duration
-	listSlots     *slots          // shared: bounds how many lists run at a time
-	walkSlots     chan struct{}   // shared: bounds how many versions are asked for at a time
-	lookups       *rate.Limiter   // shared: bounds how many revisions are looked at one by one
-	hearing       *hearing        // nil: the bus cannot be asked
-	outage        *outage         // shared
-	denials       *denials        // shared
-	denied        func(*informer) // told when a list was forbidden, before progressed is
-	progressed    func()          // told when the first snapshot may be complete, or impossible
+	listSlots     *apiserver.ListSlots // shared: bounds how many lists run at a time
+	walkSlots     chan struct{}        // shared: bounds how many versions are asked for at a time
+	lookups       *rate.Limiter        // shared: bounds how many revisions are looked at one by one
+	hearing       *hearing             // nil: the bus cannot be asked
+	outage        *outage              // shared
+	denials       *denials             // shared
+	denied        func(*informer)      // told when a list was forbidden, before progressed is
+	progressed    func()               // told when the first snapshot may be complete, or impossible
 	log           *slog.Logger
 	metrics       *metrics
 
@@ -82,7 +84,7 @@ func (i *informer) run(ctx context.Context) {
 		Name: i.scope, TypeDescription: i.resource.String(), Logger: &logger,
 		// Lists and watches retry by themselves. What comes here is a 410: list again at once, but not in a tight loop
 		// should every watch end with one.
-		Backoff: &wait.Backoff{Duration: backoffFirst, Factor: 2, Jitter: 0.5, Steps: 10, Cap: backoffMax},
+		Backoff: &wait.Backoff{Duration: retry.First, Factor: 2, Jitter: 0.5, Steps: 10, Cap: retry.Max},
 	})
 	reflector.RunWithContext(ctx)
 	i.readers.wait()

@@ -4,19 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
 )
-
-// pageSize is the number of objects asked for at a time.
-const pageSize = 500
 
 // oldList is when a list is too old to be watched from for sure: it is read again where the bus has kept it waiting for so
 // long, rather than have a gap behind it.
@@ -40,10 +37,10 @@ func (i *informer) ListWithContext(ctx context.Context, _ metav1.ListOptions) (r
 	}
 	defer i.readers.leave()
 
-	b, retry := newBackoff(), false
+	b, again := retry.New(), false
 	for {
 		rv, cause, err := i.load(ctx)
-		if retry {
+		if again {
 			cause = "retry"
 		}
 		i.metrics.lists.WithLabelValues(cause).Inc()
@@ -61,9 +58,9 @@ func (i *informer) ListWithContext(ctx context.Context, _ metav1.ListOptions) (r
 			return nil, context.Cause(ctx)
 		}
 		err = i.explained(err)
-		retry = true
-		delay := b.next(err)
-		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || errors.Is(err, errRefused) {
+		again = true
+		delay := b.Next(err)
+		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || errors.Is(err, apiserver.ErrUnsupported) {
 			delay = i.patience(err, delay)
 		}
 		if apierrors.IsForbidden(err) {
@@ -181,21 +178,21 @@ func (i *informer) pages(ctx context.Context, o metav1.ListOptions, take func(o 
 
 // pagesBy is pages with a given reader.
 func (i *informer) pagesBy(ctx context.Context, r *reader, o metav1.ListOptions, take func(o *object.Object, m *object.Scanned)) (rv uint64, err error) {
-	slot, err := i.listSlots.take(ctx, i.resource.Group)
+	slot, err := i.listSlots.Acquire(ctx, i.resource.Group)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { slot.done(err == nil) }()
+	defer func() { slot.Release(err == nil) }()
 	i.state.setReading(true)
 	defer i.state.setReading(false)
-	o.Limit, o.LabelSelector, o.FieldSelector = pageSize, i.labels, i.fields
+	o.Limit, o.LabelSelector, o.FieldSelector = apiserver.PageSize, i.labels, i.fields
 	r.lean = true
 	loaded := 0
 	for {
-		slot.asks()
+		slot.Sent()
 		i.state.asks(time.Now())
 		meta, err := i.page(ctx, i.namespace, o, func(raw []byte) error {
-			slot.answered()
+			slot.Answered()
 			i.state.goesOn(time.Now())
 			obs, err := r.read(raw, false)
 			if errors.Is(err, errExcluded) || err == nil && obs.outside {
@@ -210,9 +207,9 @@ func (i *informer) pagesBy(ctx context.Context, r *reader, o metav1.ListOptions,
 		if err != nil {
 			return 0, err
 		}
-		at, err := strconv.ParseUint(meta.ResourceVersion, 10, 64)
-		if err != nil || at == 0 {
-			return 0, fmt.Errorf("%w: its list has the resourceVersion %q, which is not a number", errRefused, meta.ResourceVersion)
+		at, err := apiserver.ListVersion(&meta)
+		if err != nil {
+			return 0, err
 		}
 		if rv != 0 && at != rv {
 			return 0, fmt.Errorf("list: page at resourceVersion %d after pages at %d", at, rv)
@@ -232,31 +229,5 @@ func (i *informer) pagesBy(ctx context.Context, r *reader, o metav1.ListOptions,
 
 // page reads one page of a list in namespace ("": all), item by item.
 func (i *informer) page(ctx context.Context, namespace string, o metav1.ListOptions, each func(raw []byte) error) (object.ListMeta, error) {
-	body, err := i.client.list(ctx, i.resource, namespace, o)
-	if err != nil {
-		return object.ListMeta{}, err
-	}
-	meta, err := readItems(body, each)
-	if err != nil {
-		return object.ListMeta{}, fmt.Errorf("list: %w", err)
-	}
-	return meta, nil
-}
-
-// readItems reads the body of a list, item by item, and closes it.
-func readItems(body io.ReadCloser, each func(raw []byte) error) (object.ListMeta, error) {
-	defer body.Close()
-	items := object.NewItems(body, maxObject)
-	for {
-		raw, err := items.Next()
-		if errors.Is(err, io.EOF) {
-			return items.Meta(), nil
-		}
-		if err == nil {
-			err = each(raw)
-		}
-		if err != nil {
-			return object.ListMeta{}, err
-		}
-	}
+	return i.client.List(ctx, i.resource, namespace, apiserver.JSON, o, each)
 }

@@ -8,15 +8,15 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 // lookoutDenied is how often a lookout asks again what it may not read, or what is not served.
@@ -25,7 +25,7 @@ const lookoutDenied = 5 * time.Minute
 // lookout follows a cluster-scoped resource for the set's own use: it keeps nothing and sends nothing. Who uses it keeps what is
 // needed.
 type lookout struct {
-	client   *client
+	client   *apiserver.Client
 	log      *slog.Logger
 	resource object.Resource
 	accept   string // the media types of lists
@@ -47,11 +47,11 @@ type lookout struct {
 
 // run follows until ctx ends.
 func (l *lookout) run(ctx context.Context) {
-	b := newBackoff()
+	b := retry.New()
 	for ctx.Err() == nil {
 		rv, err := l.list(ctx)
 		if err == nil {
-			b = newBackoff()
+			b = retry.New()
 			l.denied = false
 			err = l.watches(ctx, rv)
 		} else {
@@ -65,9 +65,9 @@ func (l *lookout) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		delay := b.next(err)
+		delay := b.Next(err)
 		switch {
-		case isGone(err):
+		case apiserver.IsGone(err):
 		case apierrors.IsForbidden(err):
 			delay = lookoutDenied
 			switch {
@@ -85,7 +85,7 @@ func (l *lookout) run(ctx context.Context) {
 		default:
 			l.log.Debug("cannot watch what is defined, retrying", "resource", l.resource.String(), "err", err, "retry_in", delay)
 		}
-		if !sleep(ctx, delay) {
+		if !retry.Sleep(ctx, delay) {
 			return
 		}
 	}
@@ -96,14 +96,14 @@ func (l *lookout) list(ctx context.Context) (rv uint64, err error) {
 	if l.begin != nil {
 		l.begin()
 	}
-	o := metav1.ListOptions{Limit: pageSize}
+	o := metav1.ListOptions{Limit: apiserver.PageSize}
 	for {
 		meta, err := l.page(ctx, o)
 		if err != nil {
 			return 0, err
 		}
-		if rv, err = strconv.ParseUint(meta.ResourceVersion, 10, 64); err != nil || rv == 0 {
-			return 0, fmt.Errorf("%w: its list has the resourceVersion %q, which is not a number", errRefused, meta.ResourceVersion)
+		if rv, err = apiserver.ListVersion(&meta); err != nil {
+			return 0, err
 		}
 		if o.Continue = meta.Continue; o.Continue == "" {
 			break
@@ -117,33 +117,26 @@ func (l *lookout) list(ctx context.Context) (rv uint64, err error) {
 
 // page reads one page of a list.
 func (l *lookout) page(ctx context.Context, o metav1.ListOptions) (object.ListMeta, error) {
-	body, err := limited(ctx, func(ctx context.Context) (io.ReadCloser, error) {
-		return l.client.lists.Get().AbsPath(path(&l.resource, "")).SetHeader("Accept", l.accept).
-			SpecificallyVersionedParams(&o, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).Stream(ctx)
-	})
+	meta, err := l.client.List(ctx, &l.resource, "", l.accept, o, l.item)
 	if err != nil {
-		return object.ListMeta{}, err
-	}
-	meta, err := readItems(body, l.item)
-	if err != nil {
-		return object.ListMeta{}, fmt.Errorf("list %s: %w", l.resource.String(), err)
+		return meta, fmt.Errorf("%s: %w", l.resource.String(), err)
 	}
 	return meta, nil
 }
 
 // watches follows one HTTP watch after the other from rv. Its error says that a list is needed, or that ctx ended.
 func (l *lookout) watches(ctx context.Context, rv uint64) error {
-	b := newBackoff()
+	b := retry.New()
 	for {
 		opened := time.Now()
 		err := l.watch(ctx, &rv)
-		if ctx.Err() != nil || isGone(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		if ctx.Err() != nil || apiserver.IsGone(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 			return err
 		}
 		if time.Since(opened) > shortWatch {
-			b = newBackoff()
+			b = retry.New()
 		}
-		if !b.wait(ctx, err) {
+		if !b.Wait(ctx, err) {
 			return context.Cause(ctx)
 		}
 		// Who was away may have come back with another history.
@@ -162,7 +155,7 @@ func (l *lookout) rewound(ctx context.Context, rv uint64) bool {
 	if err != nil {
 		return false
 	}
-	now, err := listVersion(meta.ResourceVersion)
+	now, err := apiserver.ListVersion(&meta)
 	l.doubtful = err != nil
 	return err == nil && now < rv
 }
@@ -173,7 +166,7 @@ func (l *lookout) watch(ctx context.Context, rv *uint64) error {
 	seconds := int64(timeout.Seconds())
 	ctx, cancel := context.WithTimeout(ctx, timeout+watchGrace)
 	defer cancel()
-	body, err := l.client.watch(ctx, &l.resource, "", metav1.ListOptions{
+	body, err := l.client.Watch(ctx, &l.resource, "", metav1.ListOptions{
 		ResourceVersion: object.FormatVersion(*rv), AllowWatchBookmarks: true, TimeoutSeconds: &seconds,
 	})
 	if err != nil {
@@ -181,7 +174,7 @@ func (l *lookout) watch(ctx context.Context, rv *uint64) error {
 	}
 	defer body.Close()
 	waited := false // an object has waited for a probe
-	frames := object.NewFrames(body, maxObject)
+	frames := object.NewFrames(body, apiserver.MaxObject)
 	for {
 		typ, raw, err := frames.Next()
 		if errors.Is(err, io.EOF) {

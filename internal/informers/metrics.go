@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -172,7 +173,7 @@ func (c *conditions) Collect(out chan<- prometheus.Metric) {
 	for _, p := range []Phase{PhaseWaiting, PhaseListing, PhaseWatching, PhaseBlocked, PhaseStale, PhaseUnserved, PhaseDraining, PhaseRetiring} {
 		counts[class{p, ""}] = 0
 	}
-	for _, r := range reasons() {
+	for _, r := range apiserver.Reasons() {
 		counts[class{PhaseFailing, r}] = 0
 	}
 	for _, st := range c.set.Status() {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -85,7 +86,7 @@ func (n *namespaces) run(ctx context.Context, begin func([]*running, []*farewell
 	}
 	l := &lookout{
 		client: n.set.client, log: n.set.o.Log, resource: object.Resource{Version: "v1", Name: "namespaces"},
-		accept: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+		accept: apiserver.MetadataOnly,
 		refused: func(err error) {
 			n.set.o.Log.Warn("not permitted to watch namespaces: resources that may not be read in all namespaces are not observed in those "+
 				"where that is allowed; grant get, list and watch on namespaces, or name the namespaces one by one in the configuration", "err", err)

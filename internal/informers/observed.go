@@ -10,15 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
-
-// maxObject bounds one object or watch frame, in bytes. etcd's default limit is 1.5 MiB, operators raise it; beyond this
-// something is wrong with the stream.
-const maxObject = 256 << 20
-
-// errRefused marks resources that cannot be captured at all: without uids or with opaque resourceVersions.
-var errRefused = errors.New("cannot be captured")
 
 // observed is one watch event's object on its way through the reflector, which asks for no more than its
 // resourceVersion and (of a bookmark) its annotations.
@@ -102,10 +96,10 @@ func (r *reader) read(raw []byte, withChangedBy bool) (*observed, error) {
 	o := &observed{at: time.Now().UnixNano(), outside: clause == outside}
 	rv, err := strconv.ParseUint(string(m.ResourceVersion), 10, 64)
 	if err != nil || rv == 0 {
-		return nil, fmt.Errorf("%w: %s has the resourceVersion %q, which is not a number", errRefused, m.Name, m.ResourceVersion)
+		return nil, fmt.Errorf("%w: %s has the resourceVersion %q, which is not a number", apiserver.ErrUnsupported, m.Name, m.ResourceVersion)
 	}
 	if len(m.UID) == 0 || len(m.Name) == 0 {
-		return nil, fmt.Errorf("%w: an object (name %q) has no uid or name", errRefused, m.Name)
+		return nil, fmt.Errorf("%w: an object (name %q) has no uid or name", apiserver.ErrUnsupported, m.Name)
 	}
 	o.rv = string(m.ResourceVersion)
 	if excluded || !i.several() && i.resource.Namespaced && !i.namespaces(string(m.Namespace)) {

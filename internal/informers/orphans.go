@@ -5,6 +5,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 // What is in a namespace is deleted before the namespace is. So a scope of a namespace that has gone at a resourceVersion is
@@ -14,6 +16,9 @@ import (
 
 // orphanLook is how often it is looked if all of a namespace that has gone is on the bus.
 const orphanLook = 250 * time.Millisecond
+
+// latestWithin bounds one question for the resourceVersion now.
+const latestWithin = 30 * time.Second
 
 // orphan is an informer whose namespace has gone.
 type orphan struct {
@@ -41,7 +46,7 @@ func (n *namespaces) endOrphans(ctx context.Context) {
 				n.end(ctx, o)
 			}
 		}
-		if !sleep(ctx, orphanLook) {
+		if !retry.Sleep(ctx, orphanLook) {
 			return
 		}
 	}
@@ -123,7 +128,7 @@ func (n *namespaces) endOf(ctx context.Context, o orphan) (uint64, bool) {
 		return o.at, true
 	}
 	for _, r := range siblings {
-		ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+		ctx, cancel := context.WithTimeout(ctx, latestWithin)
 		rv, err := r.latest(ctx)
 		cancel()
 		if err == nil {

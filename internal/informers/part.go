@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -40,7 +41,7 @@ func (i *informer) explained(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: the API server does not find it by %s: make that a selectable field of its definition, or watch it in mode cluster or companion: %w",
-		errRefused, i.fields, err)
+		apiserver.ErrUnsupported, i.fields, err)
 }
 
 // observed are those of which something is.

@@ -24,7 +24,7 @@ type Planned struct {
 
 // Plan asks the API server what it serves, once, and lets the rules take it as Run does. It starts nothing.
 func (s *Set) Plan(ctx context.Context) (*Plan, error) {
-	all, unknown, err := discover(ctx, s.client.discovery)
+	all, unknown, err := discover(ctx, s.client.Discovery)
 	if err != nil {
 		return nil, err
 	}

@@ -3,12 +3,12 @@ package informers
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -48,7 +48,7 @@ func (w *liveWatch) rewound(ctx context.Context, thorough bool) bool {
 	same, settled, err := w.compare(ctx, thorough)
 	if err != nil {
 		w.informer.noteError("probe", err)
-		w.doubtful = !neverTold(err)
+		w.doubtful = !apiserver.IsPermanent(err)
 		w.unanswered = time.Now()
 		return false
 	}
@@ -74,7 +74,7 @@ func (w *liveWatch) compare(ctx context.Context, thorough bool) (same, settled b
 	o := w.witness.object
 	f, now, err := i.look(ctx, question{ref: o.Ref}, metav1.ListOptions{Limit: 1})
 	switch {
-	case errors.Is(err, errNotTold), err != nil && neverTold(err):
+	case errors.Is(err, apiserver.ErrUnanswerable), err != nil && apiserver.IsPermanent(err):
 		w.witnessHidden = true
 		return w.compare(ctx, thorough)
 	case err != nil:
@@ -100,16 +100,7 @@ func (i *informer) latest(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return listVersion(meta.ResourceVersion)
-}
-
-// listVersion is the resourceVersion of a list.
-func listVersion(text string) (uint64, error) {
-	rv, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || rv == 0 {
-		return 0, fmt.Errorf("%w: its list has the resourceVersion %q, which is not a number", errRefused, text)
-	}
-	return rv, nil
+	return apiserver.ListVersion(&meta)
 }
 
 // witness is a version that was seen, by which history is known again.
@@ -138,7 +129,7 @@ func (i *informer) sameHistory(ctx context.Context, w *witness) (same, told bool
 	o := w.object
 	f, err := i.ask(ctx, question{ref: o.Ref, rv: o.ResourceVersion})
 	switch {
-	case errors.Is(err, errNotTold), err != nil && neverTold(err):
+	case errors.Is(err, apiserver.ErrUnanswerable), err != nil && apiserver.IsPermanent(err):
 		return false, false, nil
 	case err != nil:
 		return false, false, err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 // progressEvery is how often a scope says up to where it is on the bus.
@@ -16,7 +17,7 @@ const progressEvery = time.Minute
 // from death. It waits for the acknowledgement of each, so that no more than one is under way while the bus is away.
 func (i *informer) tellProgress(ctx context.Context) {
 	wait := i.progressEvery/2 + rand.N(i.progressEvery/2) // scopes that began together do not speak all at once
-	for sleep(ctx, wait) {
+	for retry.Sleep(ctx, wait) {
 		wait = i.progressEvery
 		if i.alive(time.Now()) && i.store.tellProgress(ctx) != nil {
 			return

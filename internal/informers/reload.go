@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 // A new selection is taken while the set runs. Of each scope one of four things becomes:
@@ -137,7 +138,7 @@ func (s *Set) reload(ctx context.Context, sel *selecting, begin func([]*running,
 		return nil, nil
 	}
 	s.mu.Unlock()
-	if now, un, err := discover(ctx, s.client.discovery); err == nil {
+	if now, un, err := discover(ctx, s.client.Discovery); err == nil {
 		all, unknown = now, un
 	}
 	s.namespaces.widen(ctx)
@@ -266,7 +267,7 @@ func (s *Set) settle(ctx context.Context, r *running) error {
 // awaits looks until cond is true. Its error is the cause of ctx.
 func awaits(ctx context.Context, cond func() bool) error {
 	for wait := settleLook; !cond(); wait = min(2*wait, settleLookMax) {
-		if !sleep(ctx, wait) {
+		if !retry.Sleep(ctx, wait) {
 			return context.Cause(ctx)
 		}
 	}

@@ -11,7 +11,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 // Where a watch has lost history of few revisions, and where there is none from the birth of a resource on, each revision is
@@ -180,14 +182,14 @@ func steps(from uint64, prior map[string]*object.Object, glimpses []*glimpse) ma
 
 // glimpseAt reads what there was at a revision. objects counts them over all revisions.
 func (i *informer) glimpseAt(ctx context.Context, rv uint64, objects *atomic.Int64) (*glimpse, error) {
-	b := newBackoff()
+	b := retry.New()
 	for {
 		out, err := i.glimpseOnce(ctx, rv, objects)
-		if err == nil || neverTold(err) || ctx.Err() != nil || apierrors.IsResourceExpired(err) {
+		if err == nil || apiserver.IsPermanent(err) || ctx.Err() != nil || apierrors.IsResourceExpired(err) {
 			return out, err
 		}
 		i.noteError("ask", err)
-		if !b.wait(ctx, err) {
+		if !b.Wait(ctx, err) {
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -203,7 +205,7 @@ func (i *informer) glimpseOnce(ctx context.Context, rv uint64, objects *atomic.I
 	r := i.newReader()
 	out := &glimpse{uids: map[string]string{}}
 	meta, err := i.page(ctx, i.namespace, metav1.ListOptions{
-		Limit: pageSize, ResourceVersion: object.FormatVersion(rv), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
+		Limit: apiserver.PageSize, ResourceVersion: object.FormatVersion(rv), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
 	}, func(raw []byte) error {
 		obs, err := r.read(raw, false)
 		switch {
@@ -212,7 +214,7 @@ func (i *informer) glimpseOnce(ctx context.Context, rv uint64, objects *atomic.I
 		case err != nil:
 			return err
 		case objects.Add(1) > eachObjects:
-			return errNotTold
+			return apiserver.ErrUnanswerable
 		}
 		o := obs.object
 		out.uids[o.Ref.Key] = o.Ref.UID
@@ -222,7 +224,7 @@ func (i *informer) glimpseOnce(ctx context.Context, rv uint64, objects *atomic.I
 		return nil
 	})
 	if err == nil && (meta.Continue != "" || meta.ResourceVersion != object.FormatVersion(rv)) {
-		err = errNotTold // too many, or a server that does not know Exact
+		err = apiserver.ErrUnanswerable // too many, or a server that does not know Exact
 	}
 	return out, err
 }

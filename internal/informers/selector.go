@@ -5,14 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 // Where several rules take objects of a resource, the agent sees all of them and tells itself which rule takes a version.
@@ -20,9 +21,6 @@ import (
 // Under a selector that the API server applies, its ADDED may mean "matches now" and its DELETED "no longer matches".
 // Only history tells: LIST of the object's name, without the selector, Exact at that resourceVersion or at the one
 // before it. Every revision of etcd is a resourceVersion of every resource, so "the one before" always exists.
-
-// errNotTold says that the server will never tell: that version is gone, or it cannot be asked in this way.
-var errNotTold = errors.New("the API server cannot tell")
 
 // question is about the name of ref: which object had it at rv (0: which has it now)? selected: one that the selectors take
 // which the API server applies, else none.
@@ -64,42 +62,28 @@ func (i *informer) exists(ctx context.Context, ref *object.Ref, rv uint64) (exis
 	return f != nil && f.object.Ref.UID == ref.UID, err == nil, ctx.Err() == nil
 }
 
-// answer has ask answer q, nil where no object had the name. It retries what may pass. Any error is final: errNotTold or a
+// answer has ask answer q, nil where no object had the name. It retries what may pass. Any error is final: apiserver.ErrUnanswerable or a
 // refusal, or the end of ctx.
 func (i *informer) answer(ctx context.Context, q question, ask func(context.Context, question) (*found, error)) (*found, error) {
-	b, failed := newBackoff(), false
+	b, failed := retry.New(), false
 	for {
 		f, err := ask(ctx, q)
 		if err == nil && failed {
 			i.recovered()
 		}
-		if err == nil || ctx.Err() != nil || errors.Is(err, errNotTold) {
+		if err == nil || ctx.Err() != nil || errors.Is(err, apiserver.ErrUnanswerable) {
 			return f, err
 		}
-		delay := b.next(err)
+		delay := b.Next(err)
 		i.failed(ctx, "ask", fmt.Errorf("%s at resourceVersion %d: %w", q.ref.Key, q.rv, err), delay)
-		if neverTold(err) {
+		if apiserver.IsPermanent(err) {
 			return nil, err
 		}
 		failed = true
-		if !sleep(ctx, delay) {
+		if !retry.Sleep(ctx, delay) {
 			return nil, context.Cause(ctx)
 		}
 	}
-}
-
-// neverTold tells refusals that asking again does not change. An authorizer that honours selectors may forbid the
-// question although it allows the watch.
-func neverTold(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return errors.Is(err, errRefused)
-	}
-	if apierrors.IsStoreReadError(err) { // it is stored in a version that is not defined any more
-		return true
-	}
-	code := status.Status().Code
-	return code >= 400 && code < 500 && code != http.StatusTooManyRequests && code != http.StatusUnauthorized
 }
 
 // ask asks once.
@@ -136,13 +120,13 @@ func (i *informer) look(ctx context.Context, q question, opts metav1.ListOptions
 	})
 	switch {
 	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
-		return nil, 0, errNotTold
+		return nil, 0, apiserver.ErrUnanswerable
 	case err != nil:
 		return nil, 0, err
 	case foreign, q.rv != 0 && (meta.ResourceVersion != object.FormatVersion(q.rv) || f != nil && f.object.ResourceVersion > q.rv):
-		return nil, 0, errNotTold // a server that does not know the field selector, or not Exact
+		return nil, 0, apiserver.ErrUnanswerable // a server that does not know the field selector, or not Exact
 	}
-	at, err := listVersion(meta.ResourceVersion)
+	at, err := apiserver.ListVersion(&meta)
 	return f, at, err
 }
 

@@ -17,7 +17,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 // SnapshotMode says what is sent of objects that exist at the start.
@@ -94,9 +96,9 @@ type Memory interface {
 // Set runs the informers of a selection.
 type Set struct {
 	o       Options
-	client  *client
+	client  *apiserver.Client
 	vectors *vectors
-	slots   *slots
+	slots   *apiserver.ListSlots
 	walks   chan struct{}
 	lookups *rate.Limiter
 	outage  *outage
@@ -150,7 +152,7 @@ type running struct {
 
 // New checks the options. It starts nothing and asks nothing.
 func New(o Options) (*Set, error) {
-	c, err := newClient(o.Config)
+	c, err := apiserver.New(o.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +165,7 @@ func New(o Options) (*Set, error) {
 	}
 	s := &Set{
 		o: o, walks: make(chan struct{}, concurrentWalks), lookups: newLookups(), client: c, sel: sel, vectors: newVectors(o.Registerer),
-		slots: newSlots(), outage: &outage{log: o.Log}, denials: newDenials(o.Log), informers: map[string]*running{}, saidUnserved: map[string]bool{},
+		slots: apiserver.NewListSlots(), outage: &outage{log: o.Log}, denials: newDenials(o.Log), informers: map[string]*running{}, saidUnserved: map[string]bool{},
 		captured: make(chan struct{}), progressed: make(chan struct{}, 1), reloads: make(chan *reload), ended: make(chan struct{}),
 		patience: farewellPatience, restWithin: restWithin, drains: map[schema.GroupResource]*drain{},
 	}
@@ -181,21 +183,21 @@ func New(o Options) (*Set, error) {
 // ClusterUID reads the uid of namespace kube-system. What may pass it retries, and tells failed of each time; it returns
 // an error when the API server refuses, or ctx ends.
 func (s *Set) ClusterUID(ctx context.Context, failed func(err error, retryIn time.Duration)) (string, error) {
-	b := newBackoff()
+	b := retry.New()
 	for {
-		uid, err := s.client.clusterUID(ctx)
+		uid, err := s.client.ClusterUID(ctx)
 		if err == nil {
 			return uid, nil
 		}
-		if r := reason(err); r == "forbidden" || r == "unauthorized" || r == "not_found" {
+		if r := apiserver.Reason(err); r == "forbidden" || r == "unauthorized" || r == "not_found" {
 			return "", err
 		}
 		if ctx.Err() != nil {
 			return "", context.Cause(ctx)
 		}
-		delay := b.next(err)
+		delay := b.Next(err)
 		failed(err, delay)
-		if !sleep(ctx, delay) {
+		if !retry.Sleep(ctx, delay) {
 			return "", context.Cause(ctx)
 		}
 	}
@@ -250,7 +252,7 @@ func (s *Set) Run(ctx context.Context) error {
 	})
 	g.Go(func() error {
 		s.definitions.await(ctx)
-		b := newBackoff()
+		b := retry.New()
 		for {
 			wait := rediscoverEvery
 			chosen, parting, err := s.discover(ctx)
@@ -258,12 +260,12 @@ func (s *Set) Run(ctx context.Context) error {
 			case ctx.Err() != nil:
 				return nil
 			case err != nil:
-				wait = b.next(err)
-				if r := reason(err); !common(r) || s.outage.begin(r, time.Now()) {
+				wait = b.Next(err)
+				if r := apiserver.Reason(err); !apiserver.IsShared(r) || s.outage.begin(r, time.Now()) {
 					s.o.Log.Warn("cannot discover resources, retrying", "err", err, "retry_in", wait)
 				}
 			default:
-				b = newBackoff()
+				b = retry.New()
 				s.outage.end(time.Now())
 				s.launch(ctx, g, append(chosen, s.bear()...))
 				bid(ctx, g, parting)
@@ -377,7 +379,7 @@ func (s *Set) awaitCapture(ctx context.Context, began time.Time) {
 func (s *Set) discover(ctx context.Context) (begin []*running, parting []*farewell, err error) {
 	s.looking.Lock() // a new selection waits
 	defer s.looking.Unlock()
-	all, unknown, err := discover(ctx, s.client.discovery)
+	all, unknown, err := discover(ctx, s.client.Discovery)
 	if err != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()

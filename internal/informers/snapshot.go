@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 // snapshot is one that is being sent. completed must follow the last of its reads: it is what lets a consumer sweep.
@@ -118,7 +119,7 @@ func (s *store) acknowledgedTo(rv uint64) bool {
 // awaitAcknowledged waits until every delta up to rv is on the bus.
 func (s *store) awaitAcknowledged(ctx context.Context, rv uint64) error {
 	for wait := time.Millisecond; !s.acknowledgedTo(rv); wait = min(2*wait, 100*time.Millisecond) {
-		if !sleep(ctx, wait) {
+		if !retry.Sleep(ctx, wait) {
 			return fmt.Errorf("the bus has not acknowledged the changes before it: %w", context.Cause(ctx))
 		}
 	}
@@ -459,7 +460,7 @@ func (i *informer) takeSnapshots(ctx context.Context) {
 			_, _ = i.snapshot(ctx, "") // refused while there is other work: then a minute later
 		case <-i.store.owed:
 			for i.store.owesSnapshot() {
-				if _, err := i.snapshot(ctx, ""); err != nil && !sleep(ctx, beginWithin) {
+				if _, err := i.snapshot(ctx, ""); err != nil && !retry.Sleep(ctx, beginWithin) {
 					return
 				}
 			}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 )
 
 // Phase is what an informer is doing.
@@ -46,7 +48,7 @@ type Status struct {
 
 // hopeless tells if nothing is to be expected of the informer until somebody changes what is served, or permitted.
 func (s *Status) hopeless() bool {
-	return s.Phase == PhaseUnserved || hopeless(s.Reason)
+	return s.Phase == PhaseUnserved || apiserver.NeedsOperator(s.Reason)
 }
 
 // patience is how many times in a row a first list may fail before the snapshot of the others is complete without it:
@@ -57,11 +59,7 @@ const patience = 6
 // becomes of the watch. What cannot be loaded, for a reason of its own such as a conversion webhook that is gone, is not
 // waited for for ever; the whole API server is.
 func (s *Status) holdsBack() bool {
-	return !s.Captured && s.Phase != PhaseRetiring && (s.Synced || !s.hopeless() && (s.Failures < patience || common(s.Reason)))
-}
-
-func hopeless(reason string) bool {
-	return reason == "forbidden" || reason == "not_found" || reason == "refused"
+	return !s.Captured && s.Phase != PhaseRetiring && (s.Synced || !s.hopeless() && (s.Failures < patience || apiserver.IsShared(s.Reason)))
 }
 
 const (
@@ -70,8 +68,8 @@ const (
 	// staleWithoutBookmarks is for how long it may be silent where there are none. A watch lasts up to 10 min, and that the next
 	// one is opened is a sign of life.
 	staleWithoutBookmarks = 12 * time.Minute
-	// staleUnanswered is for how long a list may wait for its next object, or page. Then it is also made again (pageSilence).
-	staleUnanswered = pageSilence
+	// staleUnanswered is for how long a list may wait for its next object, or page. Then it is also made again (apiserver.PageSilence).
+	staleUnanswered = apiserver.PageSilence
 )
 
 // few names the first of many scopes.
@@ -230,7 +228,7 @@ func (s *state) stale(now time.Time) bool {
 	case !s.sync, s.reading:
 		return false
 	case s.err != nil:
-		return !hopeless(reason(s.err)) && now.Sub(s.failing) > staleAfter
+		return !apiserver.NeedsOperator(apiserver.Reason(s.err)) && now.Sub(s.failing) > staleAfter
 	case s.marks:
 		return now.Sub(s.life) > staleAfter
 	default:
@@ -258,11 +256,11 @@ func (s *state) fail(err error, r string, now time.Time) (warn bool) {
 	}
 	s.err = err
 	s.fails++
-	if !unanswered(err) { // that it fails is an answer
+	if !apiserver.IsUnanswered(err) { // that it fails is an answer
 		s.waits = time.Time{}
 	}
 	window := warnEvery
-	if hopeless(r) {
+	if apiserver.NeedsOperator(r) {
 		window = warnHopelessEvery
 	}
 	if r == s.warnedReason && now.Sub(s.warned) < window {
@@ -288,7 +286,7 @@ func (i *informer) status() Status {
 		out.Silence = max(0, now.Sub(s.life))
 	}
 	if s.err != nil {
-		out.Error, out.Reason, out.Failures = s.err.Error(), reason(s.err), s.fails
+		out.Error, out.Reason, out.Failures = s.err.Error(), apiserver.Reason(s.err), s.fails
 	}
 	out.Stale = s.stale(now)
 	switch {

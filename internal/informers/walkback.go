@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -115,7 +116,7 @@ func (b *budget) ask(ctx context.Context, q question) (*found, error) {
 	defer cancel()
 	return b.informer.answer(ctx, q, func(ctx context.Context, q question) (*found, error) {
 		if b.left.Add(-1) < 0 {
-			return nil, errNotTold
+			return nil, apiserver.ErrUnanswerable
 		}
 		select {
 		case b.slots <- struct{}{}:
@@ -172,7 +173,7 @@ type descent struct {
 func (d *descent) begin(ctx context.Context, c *change) error {
 	switch {
 	case c.last != nil && c.last.ResourceVersion <= d.from:
-		return errNotTold // what is remembered comes from another history
+		return apiserver.ErrUnanswerable // what is remembered comes from another history
 	case c.last != nil:
 		d.ref, d.low = c.last.Ref, &found{object: c.last, managers: c.managers}
 		return nil
@@ -251,7 +252,7 @@ func (d *descent) at(ctx context.Context, rv uint64) (*found, error) {
 // deletion finds a deletion between prior and absent, where there was nothing, and goes on from what it deleted.
 func (d *descent) deletion(ctx context.Context, absent uint64) error {
 	if absent <= d.from {
-		return errNotTold // what is remembered comes from another history
+		return apiserver.ErrUnanswerable // what is remembered comes from another history
 	}
 	there, f := d.from, &found{object: d.prior}
 	for absent-there > 1 {
@@ -285,7 +286,7 @@ func (d *descent) take(f *found) error {
 	}
 	begun := o.ResourceVersion <= d.from
 	if begun && (d.prior != nil || !f.outside) {
-		return errNotTold // what is remembered comes from another history
+		return apiserver.ErrUnanswerable // what is remembered comes from another history
 	}
 	d.low, d.whole = f, begun
 	s := step{rv: o.ResourceVersion, object: o, outside: f.outside}

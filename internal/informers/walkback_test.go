@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -82,7 +83,7 @@ func (p *past) ask(ctx context.Context, q question) (*found, error) {
 		return nil, fmt.Errorf("asked of %s at %d, between %d and %d", q.ref.Key, q.rv, p.lo, p.hi)
 	}
 	if p.requests >= p.budget {
-		return nil, errNotTold
+		return nil, apiserver.ErrUnanswerable
 	}
 	p.requests++
 	f := p.at(q.rv)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net/http"
 	"strconv"
 	"time"
 
@@ -15,7 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 const (
@@ -43,8 +44,6 @@ const (
 var (
 	// errBlocked ends an HTTP watch whose events nobody takes.
 	errBlocked = errors.New("watch blocked by a full queue")
-	// errSilent ends an HTTP watch on which nothing comes although something should.
-	errSilent = errors.New("the API server says nothing")
 	// errEdition ends an HTTP watch behind which objects are stored in another version: nothing comes on it any more.
 	errEdition = errors.New("the objects are stored in another version")
 	// errRewound ends an HTTP watch on a history that is not the one which was followed so far.
@@ -106,7 +105,7 @@ func (w *liveWatch) ResultChan() <-chan watch.Event { return w.result }
 // run follows one HTTP watch after the other until ctx ends or history is gone.
 func (w *liveWatch) run(ctx context.Context) {
 	i := w.informer
-	b, soon := newBackoff(), newBackoff()
+	b, soon := retry.New(), retry.New()
 	i.clean.Store(0)
 	expired := 0 // in a row
 	for ctx.Err() == nil {
@@ -114,9 +113,9 @@ func (w *liveWatch) run(ctx context.Context) {
 		got, err := w.follow(ctx, fresh)
 		long := got.lasted > shortWatch
 		if got.objects > 0 || long {
-			b = newBackoff()
+			b = retry.New()
 		}
-		if got.objects > 0 || long && !isGone(err) {
+		if got.objects > 0 || long && !apiserver.IsGone(err) {
 			expired = 0
 		}
 		if ctx.Err() != nil {
@@ -149,12 +148,12 @@ func (w *liveWatch) run(ctx context.Context) {
 				return // the queue is closed
 			}
 			i.setBlocked(false)
-		case errors.Is(err, errRewound), isGone(err) && time.Since(w.unanswered) >= probeEvery && w.rewound(ctx, true):
+		case errors.Is(err, errRewound), apiserver.IsGone(err) && time.Since(w.unanswered) >= probeEvery && w.rewound(ctx, true):
 			i.metrics.watches.WithLabelValues("rewound").Inc()
 			i.rewound.Store(true)
 			w.surface(ctx, &apierrors.NewResourceExpired(errRewound.Error()).ErrStatus)
 			return
-		case isGone(err):
+		case apiserver.IsGone(err):
 			i.metrics.watches.WithLabelValues("expired").Inc()
 			// Behind a changed definition every API server has begun its history anew.
 			if expired == freshTries || w.edition != i.edition.Load() {
@@ -165,38 +164,32 @@ func (w *liveWatch) run(ctx context.Context) {
 				return
 			}
 			if expired == 0 {
-				soon = newBackoff() // of its own: history goes on, and b may have grown in an outage
+				soon = retry.New() // of its own: history goes on, and b may have grown in an outage
 			}
 			expired++
-			if !soon.wait(ctx, nil) {
+			if !soon.Wait(ctx, nil) {
 				return
 			}
 		case errors.Is(err, errEdition):
 			i.metrics.watches.WithLabelValues("closed").Inc()
-		case errors.Is(err, errSilent):
+		case errors.Is(err, apiserver.ErrSilent):
 			i.metrics.watches.WithLabelValues("silent").Inc()
 			i.log.Debug("a watch was silent for too long: it is opened again", "scope", i.scope, "rv", w.rv, "silent_for", watchSilence)
 		case err == nil:
 			i.metrics.watches.WithLabelValues("closed").Inc()
 			// The server ends every watch now and then; one that does it all the time is not to be hammered.
-			if !long && !b.wait(ctx, nil) {
+			if !long && !b.Wait(ctx, nil) {
 				return
 			}
 		default:
 			i.metrics.watches.WithLabelValues("error").Inc()
-			delay := b.next(err)
+			delay := b.Next(err)
 			i.failed(ctx, "watch", err, delay)
 			if !i.pause(ctx, delay) {
 				return
 			}
 		}
 	}
-}
-
-// isGone tells the one error that the reflector hears of: it lists again.
-func isGone(err error) bool {
-	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Code == http.StatusGone
 }
 
 // surface has the reflector list again.
@@ -218,7 +211,7 @@ func (f *followed) result(err error) string {
 	switch {
 	case f.frames > 0:
 		return "found"
-	case isGone(err):
+	case apiserver.IsGone(err):
 		return "expired"
 	case err == nil, f.lasted > shortWatch:
 		return "found"
@@ -240,11 +233,11 @@ func (w *liveWatch) follow(parent context.Context, fresh bool) (got followed, er
 	defer end(nil)
 	i.ending.Store(&end)
 	defer i.ending.Store(nil)
-	silence := time.AfterFunc(watchSilence, func() { end(errSilent) })
+	silence := time.AfterFunc(watchSilence, func() { end(apiserver.ErrSilent) })
 	defer silence.Stop()
-	open := i.client.watch
+	open := i.client.Watch
 	if fresh {
-		open = i.client.watchAlone
+		open = i.client.WatchAlone
 	}
 	body, err := open(ctx, i.resource, i.namespace, metav1.ListOptions{
 		ResourceVersion: w.rv, LabelSelector: i.labels, FieldSelector: i.fields,
@@ -255,7 +248,7 @@ func (w *liveWatch) follow(parent context.Context, fresh bool) (got followed, er
 		if errors.Is(context.Cause(ctx), errEdition) {
 			return got, errEdition
 		}
-		if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
+		if cause := context.Cause(ctx); errors.Is(cause, apiserver.ErrSilent) {
 			err = fmt.Errorf("open watch: %w for %v", cause, watchSilence)
 		}
 		return got, err
@@ -270,7 +263,7 @@ func (w *liveWatch) follow(parent context.Context, fresh bool) (got followed, er
 		return got, errRewound
 	}
 	waited := false // an object has waited for a probe
-	frames := object.NewFrames(body, maxObject)
+	frames := object.NewFrames(body, apiserver.MaxObject)
 	for {
 		if i.state.sendsBookmarks() {
 			silence.Reset(watchSilence)
@@ -278,8 +271,8 @@ func (w *liveWatch) follow(parent context.Context, fresh bool) (got followed, er
 		typ, raw, err := frames.Next()
 		silence.Stop() // what follows may take its time
 		switch {
-		case errors.Is(context.Cause(ctx), errSilent):
-			return got, errSilent
+		case errors.Is(context.Cause(ctx), apiserver.ErrSilent):
+			return got, apiserver.ErrSilent
 		case errors.Is(context.Cause(ctx), errEdition):
 			return got, errEdition
 		case errors.Is(err, io.EOF):
@@ -338,7 +331,7 @@ func (w *liveWatch) event(typ string, raw []byte) (watch.Event, error) {
 		}
 		if rv, err := strconv.ParseUint(b.ResourceVersion, 10, 64); err != nil || rv == 0 {
 			// Going on from there would be going on from anywhere.
-			return watch.Event{}, fmt.Errorf("%w: a bookmark has the resourceVersion %q", errRefused, b.ResourceVersion)
+			return watch.Event{}, fmt.Errorf("%w: a bookmark has the resourceVersion %q", apiserver.ErrUnsupported, b.ResourceVersion)
 		}
 		return watch.Event{Type: t, Object: &observed{rv: b.ResourceVersion, at: time.Now().UnixNano()}}, nil
 	case watch.Error:

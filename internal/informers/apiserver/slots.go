@@ -1,4 +1,4 @@
-package informers
+package apiserver
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 // none of its group succeeds, the lists of that group begin in a few slots of their own.
 
 const (
-	// concurrentLists bounds how many lists run at a time: a start over hundreds of resources must neither hammer the API
+	// ConcurrentLists bounds how many lists run at a time: a start over hundreds of resources must neither hammer the API
 	// server nor hold hundreds of pages.
-	concurrentLists = 8
+	ConcurrentLists = 8
 	// concurrentLate bounds how many lists of groups that do not answer begin at a time.
 	concurrentLate = 2
 	// lateAtOnce is how many lists may be under way without a slot.
@@ -22,32 +22,30 @@ const (
 	lateAfter = 5 * time.Second
 )
 
-// slots bounds how many lists run at a time, over all informers.
-type slots struct {
+// ListSlots bounds how many lists run at a time, over all resources.
+type ListSlots struct {
 	prompt, late chan struct{} // hold an element for each list. Never closed.
-	after        time.Duration // see lateAfter
 
 	mu     sync.Mutex
 	groups map[string]bool // that are late
 	alone  int             // lists without a slot
 }
 
-func newSlots() *slots {
-	return &slots{
-		prompt: make(chan struct{}, concurrentLists), late: make(chan struct{}, concurrentLate), after: lateAfter, groups: map[string]bool{},
-	}
+// NewListSlots returns ConcurrentLists free slots.
+func NewListSlots() *ListSlots {
+	return &ListSlots{prompt: make(chan struct{}, ConcurrentLists), late: make(chan struct{}, concurrentLate), groups: map[string]bool{}}
 }
 
-// slot is a list's.
-type slot struct {
-	of    *slots
+// ListSlot belongs to one list.
+type ListSlot struct {
+	of    *ListSlots
 	group string
 	timer *time.Timer   // runs while an answer is awaited
-	held  chan struct{} // nil: it was given back; under the slots' mu
+	held  chan struct{} // nil: it was given back; under of.mu
 }
 
-// take waits for a slot. Its error is the cause of ctx.
-func (s *slots) take(ctx context.Context, group string) (*slot, error) {
+// Acquire waits for a slot for a list of an API group. Its error is the cause of ctx.
+func (s *ListSlots) Acquire(ctx context.Context, group string) (*ListSlot, error) {
 	s.mu.Lock()
 	from := s.prompt
 	if s.groups[group] {
@@ -59,21 +57,21 @@ func (s *slots) take(ctx context.Context, group string) (*slot, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	l := &slot{of: s, group: group, held: from}
+	l := &ListSlot{of: s, group: group, held: from}
 	s.mu.Lock() // it may be late before it is returned
 	defer s.mu.Unlock()
-	l.timer = time.AfterFunc(s.after, l.isLate)
+	l.timer = time.AfterFunc(lateAfter, l.expire)
 	return l, nil
 }
 
-// isLate gives back what a list holds of which no answer has come.
-func (l *slot) isLate() {
+// expire gives the slot back: the list is not answered.
+func (l *ListSlot) expire() {
 	l.of.mu.Lock()
 	defer l.of.mu.Unlock()
 	switch {
 	case l.held == nil:
 	case l.of.alone == lateAtOnce:
-		l.timer.Reset(l.of.after)
+		l.timer.Reset(lateAfter)
 	default:
 		l.of.groups[l.group] = true
 		l.of.alone++
@@ -82,12 +80,14 @@ func (l *slot) isLate() {
 	}
 }
 
-// answered notes that the server has answered, asks that it is asked for more.
-func (l *slot) answered() { l.timer.Stop() }
-func (l *slot) asks()     { l.timer.Reset(l.of.after) }
+// Sent notes that a request for a page was sent.
+func (l *ListSlot) Sent() { l.timer.Reset(lateAfter) }
 
-// done ends the list. ok: it was read.
-func (l *slot) done(ok bool) {
+// Answered notes that the answer has begun.
+func (l *ListSlot) Answered() { l.timer.Stop() }
+
+// Release ends the list. ok: it was read to its end.
+func (l *ListSlot) Release(ok bool) {
 	l.timer.Stop()
 	l.of.mu.Lock()
 	defer l.of.mu.Unlock()

@@ -1,0 +1,104 @@
+package apiserver
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+)
+
+var (
+	// ErrUnsupported marks resources that cannot be captured at all: without uids, or with opaque resourceVersions.
+	ErrUnsupported = errors.New("cannot be captured")
+	// ErrUnanswerable says that the server cannot answer a question about the past: that version is compacted, or the server does not
+	// know this kind of request.
+	ErrUnanswerable = errors.New("the API server cannot tell")
+	// ErrSilent ends a request on which nothing arrives although something should.
+	ErrSilent = errors.New("the API server says nothing")
+	// ErrSlow ends the request for a page that takes too long, although something arrives.
+	ErrSlow = errors.New("the API server does not come to an end")
+)
+
+// The classes of failed requests that Reason returns, for a metric's label.
+const (
+	ReasonUnsupported     = "refused"
+	ReasonNotFound        = "not_found"
+	ReasonForbidden       = "forbidden"
+	ReasonUnauthorized    = "unauthorized"
+	ReasonTooManyRequests = "too_many_requests"
+	ReasonExpired         = "expired"
+	ReasonTimeout         = "timeout"
+	ReasonServerError     = "server_error"
+	ReasonNetwork         = "network"
+	ReasonOther           = "other"
+)
+
+// Reasons are all classes.
+func Reasons() []string {
+	return []string{
+		ReasonUnsupported, ReasonNotFound, ReasonForbidden, ReasonUnauthorized, ReasonTooManyRequests, ReasonExpired, ReasonTimeout,
+		ReasonServerError, ReasonNetwork, ReasonOther,
+	}
+}
+
+// Reason is the class of err, one of Reasons.
+func Reason(err error) string {
+	var netErr net.Error
+	switch {
+	case errors.Is(err, ErrUnsupported):
+		return ReasonUnsupported
+	case apierrors.IsNotFound(err):
+		return ReasonNotFound
+	case apierrors.IsForbidden(err):
+		return ReasonForbidden
+	case apierrors.IsUnauthorized(err):
+		return ReasonUnauthorized
+	case apierrors.IsTooManyRequests(err):
+		return ReasonTooManyRequests
+	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
+		return ReasonExpired
+	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), IsUnanswered(err):
+		return ReasonTimeout
+	case apierrors.IsInternalError(err), apierrors.IsServiceUnavailable(err):
+		return ReasonServerError
+	case errors.As(err, &netErr), errors.Is(err, io.ErrUnexpectedEOF), utilnet.IsProbableEOF(err),
+		utilnet.IsConnectionReset(err), utilnet.IsConnectionRefused(err), utilnet.IsHTTP2ConnectionLost(err):
+		return ReasonNetwork
+	default:
+		return ReasonOther
+	}
+}
+
+// IsShared reports whether a failure of this class concerns the whole API server: all resources fail with it.
+func IsShared(reason string) bool { return reason == ReasonNetwork || reason == ReasonUnauthorized }
+
+// NeedsOperator reports whether a failure of this class lasts until somebody changes what is served or permitted.
+func NeedsOperator(reason string) bool {
+	return reason == ReasonForbidden || reason == ReasonNotFound || reason == ReasonUnsupported
+}
+
+// IsUnanswered reports whether the API server has not answered, or not to the end.
+func IsUnanswered(err error) bool { return errors.Is(err, ErrSilent) || errors.Is(err, ErrSlow) }
+
+// IsGone reports a 410: the history that was asked for is compacted.
+func IsGone(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code == http.StatusGone
+}
+
+// IsPermanent reports refusals that another attempt does not change. An authorizer that honours selectors may forbid a list of one
+// name although it allows the watch.
+func IsPermanent(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return errors.Is(err, ErrUnsupported)
+	}
+	if apierrors.IsStoreReadError(err) { // it is stored in a version that is not defined any more
+		return true
+	}
+	code := status.Status().Code
+	return code >= 400 && code < 500 && code != http.StatusTooManyRequests && code != http.StatusUnauthorized
+}

@@ -1,0 +1,48 @@
+package apiserver_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+)
+
+// Each error has its class; permanent are refusals that another attempt does not change.
+func TestErrorClasses(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	status := func(code int32, reason metav1.StatusReason) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: code, Reason: reason}}
+	}
+	for _, c := range []struct {
+		err                    error
+		reason                 string
+		permanent, gone, alone bool
+	}{
+		{apierrors.NewNotFound(pods, "a"), apiserver.ReasonNotFound, true, false, true},
+		{apierrors.NewForbidden(pods, "a", errors.New("no")), apiserver.ReasonForbidden, true, false, true},
+		{apierrors.NewUnauthorized("no"), apiserver.ReasonUnauthorized, false, false, false},
+		{apierrors.NewTooManyRequests("later", 1), apiserver.ReasonTooManyRequests, false, false, true},
+		{apierrors.NewResourceExpired("gone"), apiserver.ReasonExpired, true, true, true},
+		{apierrors.NewServerTimeout(pods, "list", 1), apiserver.ReasonTimeout, false, false, true},
+		{fmt.Errorf("open: %w", apiserver.ErrSilent), apiserver.ReasonTimeout, false, false, true},
+		{apierrors.NewInternalError(errors.New("webhook")), apiserver.ReasonServerError, false, false, true},
+		{status(http.StatusBadRequest, metav1.StatusReasonBadRequest), apiserver.ReasonOther, true, false, true},
+		{io.ErrUnexpectedEOF, apiserver.ReasonNetwork, false, false, false},
+		{fmt.Errorf("list: %w", apiserver.ErrUnsupported), apiserver.ReasonUnsupported, true, false, true},
+	} {
+		err := fmt.Errorf("list pods: %w", c.err)
+		if got := apiserver.Reason(err); got != c.reason || apiserver.IsShared(got) == c.alone {
+			t.Errorf("%v: reason %s, shared %t; want %s, %t", err, got, apiserver.IsShared(got), c.reason, !c.alone)
+		}
+		if permanent, gone := apiserver.IsPermanent(err), apiserver.IsGone(err); permanent != c.permanent || gone != c.gone {
+			t.Errorf("%v: permanent %t, gone %t; want %t, %t", err, permanent, gone, c.permanent, c.gone)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package retry
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+const (
+	// First is the first delay of a Backoff, before jitter.
+	First = 100 * time.Millisecond
+	// Max is the longest, before jitter.
+	Max = 30 * time.Second
+	// jitter is the share of a delay that may be added to it.
+	jitter = 0.5
+	// doublings lead from First past Max.
+	doublings = 10
+)
+
+// Backoff gives the delays between attempts: from First to Max, doubled each time, with up to half as much added at random. Its zero
+// value is of no use; see New.
+type Backoff struct{ b wait.Backoff }
+
+// New returns a Backoff that begins at First.
+func New() *Backoff {
+	return &Backoff{wait.Backoff{Duration: First, Factor: 2, Jitter: jitter, Steps: doublings, Cap: Max}}
+}
+
+// Next is how long to wait after err, which may be nil: never less than an API server asks for in it.
+func (b *Backoff) Next(err error) time.Duration {
+	d := b.b.Step()
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		d = max(d, time.Duration(seconds)*time.Second)
+	}
+	return d
+}
+
+// Wait waits for Next(err); false: ctx ended first.
+func (b *Backoff) Wait(ctx context.Context, err error) bool {
+	return Sleep(ctx, b.Next(err))
+}
+
+// Sleep waits for d; false: ctx ended first.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
