@@ -107,10 +107,12 @@ func (b *burials) bury(ctx context.Context, r *running) bool {
 			return false
 		}
 	}
-	if told := min(r.buriedAt.Load(), r.vanished.Load()); told != 0 {
-		return s.conclude(ctx, r, told)
+	told := min(r.buriedAt.Load(), r.vanished.Load())
+	if told == 0 || !s.conclude(ctx, r, told) {
+		return false
 	}
-	return false
+	s.o.Log.Info("a resource is gone, and all of it is told", "scope", r.scope)
+	return true
 }
 
 // conclude ends and forgets an informer of which all up to the deletion at told is on the bus; false: the set ends first, or it is
@@ -134,7 +136,6 @@ func (s *Set) conclude(ctx context.Context, r *running, told uint64) bool {
 		}
 		switch s.dismiss(r, told) {
 		case dismissed:
-			s.o.Log.Info("a resource is gone, and all of it is told", "scope", r.scope)
 			return true
 		case notOurs:
 			return false
@@ -166,12 +167,10 @@ func (s *Set) dismiss(r *running, told uint64) dismissal {
 	gr := schema.GroupResource{Group: r.resource.Group, Resource: r.resource.Name}
 	s.remembered[gr] = max(s.remembered[gr], r.store.historyNow())
 	delete(s.informers, r.scope)
-	if s.o.Memory != nil {
-		s.o.Memory.Forget(r.scope)
-	}
+	s.forget(r.scope)
 	s.vectors.forget(r.scope)
 	s.mu.Unlock()
-	if s.hearing != nil { // it may be asking the bus
+	if s.hearing != nil {
 		s.hearing.forget(r.resource, r.scope)
 	}
 	return dismissed

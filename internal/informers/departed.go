@@ -63,6 +63,7 @@ type taken struct {
 	since    time.Time
 	scopes   []*running
 	returned bool // the Node was made again: its own agent observes it
+	ending   bool // scopes are being ended
 }
 
 // both tells inner once Acked and done were called.
@@ -209,6 +210,9 @@ func (s *Set) enroll(i *informer) *running {
 		s.track(i)
 	}
 	r := &running{informer: i, done: make(chan struct{}), after: s.bidding(i.resource)}
+	if ending := s.informers[i.scope]; ending != nil {
+		r.after = append(r.after, ending.done)
+	}
 	s.informers[i.scope] = r
 	return r
 }
@@ -284,7 +288,7 @@ func (s *Set) departed(of *running, node string) *informer {
 func (s *Set) takeOver(g *departure) (begin, scopes []*running) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t := s.departures.taken[g.node]; t != nil {
+	if t := s.departures.taken[g.node]; t != nil && !t.ending {
 		t.since, t.returned = time.Now(), false
 		return nil, t.scopes
 	}
@@ -355,7 +359,7 @@ func (d *departures) run(ctx context.Context) error {
 				return nil
 			})
 		case <-tick.C:
-			d.end(ctx)
+			d.end(ctx, &g)
 		}
 	}
 }
@@ -399,13 +403,13 @@ func (s *store) isAdopted() bool {
 	return s.adopted
 }
 
-// end ends the informers of nodes that are back, or that have nothing left.
-func (d *departures) end(ctx context.Context) {
+// end ends, in g, the informers of nodes that are back or have nothing left. It does not wait for them: the bus may not take their records.
+func (d *departures) end(ctx context.Context, g *errgroup.Group) {
 	s := d.set
 	s.mu.Lock()
-	var over []*running
+	defer s.mu.Unlock()
 	for node, t := range d.taken {
-		if slices.ContainsFunc(t.scopes, func(r *running) bool { return r.cancel == nil }) {
+		if t.ending || slices.ContainsFunc(t.scopes, func(r *running) bool { return r.cancel == nil }) {
 			continue // not begun yet
 		}
 		if !t.returned {
@@ -418,28 +422,37 @@ func (d *departures) end(ctx context.Context) {
 		if !t.returned && slices.ContainsFunc(t.scopes, func(r *running) bool { return !r.store.isEmpty() }) {
 			continue
 		}
-		over = append(over, t.scopes...)
-		delete(d.taken, node)
+		t.ending = true
 		s.o.Log.Info("a node that was gone is not observed from here any more", "node", node, "returned", t.returned)
+		g.Go(func() error {
+			d.conclude(ctx, node, t)
+			return nil
+		})
 	}
+}
+
+// conclude ends the informers of a node.
+func (d *departures) conclude(ctx context.Context, node string, t *taken) {
+	s := d.set
+	s.mu.Lock()
+	all := t.scopes
 	s.mu.Unlock()
-	for _, r := range over {
-		if r.store.tellProgress(ctx) != nil {
-			return // the set ends
-		}
-		s.mu.Lock()
-		cancel := r.cancel
-		s.mu.Unlock()
-		cancel()
-		<-r.done
-		s.mu.Lock()
-		s.forget(r.scope)
-		delete(s.informers, r.scope)
-		s.mu.Unlock()
-		s.vectors.forget(r.scope)
-		if s.hearing != nil {
-			s.hearing.forget(r.resource, r.scope)
-		}
+	var g errgroup.Group
+	for _, r := range all {
+		g.Go(func() error {
+			s.conclude(ctx, r, r.vanished.Load())
+			return nil
+		})
+	}
+	_ = g.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range all {
+		d.drop(r)
+	}
+	t.ending = false // a reload may have replaced some: those are ended next
+	if len(t.scopes) == 0 && d.taken[node] == t {
+		delete(d.taken, node)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -442,5 +443,117 @@ func TestDepartedNodeOfNoRule(t *testing.T) {
 		for _, name := range []string{"n1", "n3"} {
 			c.waitScope(t, nodeObject(name))
 		}
+	})
+}
+
+func isProgressOf(scope string) func(*object.Delta) bool {
+	return func(d *object.Delta) bool {
+		return d.Stream != nil && d.Stream.Kind == object.Progress && d.Stream.Scope == scope
+	}
+}
+
+func (c *companion) awaitScope(t *testing.T, scope string) {
+	t.Helper()
+	eventually(t, scope+" to be observed", func() bool { return c.observes(scope) })
+}
+
+func (c *companion) observes(scope string) bool {
+	return slices.ContainsFunc(c.set.Status(), func(st informers.Status) bool { return st.Scope == scope })
+}
+
+// A take-over that ends waits for the bus. Nodes that go meanwhile do not wait for it, neither another one nor the same one again.
+func TestNodeDepartsWhileATakeOverEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := cluster(t, "n1", "n2"), newMemory()
+		c := startCompanion(t, s, m, nil)
+		want := takenOver("r n1 uid-2 -→1")
+		s.deleteIn("", "n1")
+		c.waitScope(t, unbound+"n1", want...)
+		c.hold(isProgressOf(unbound + "n1"))
+		back := s.putIn("", "n1", "node", nil).rv
+		nodesReach(t, m, back)
+		c.awaitDelta(t, isProgressOf(unbound+"n1"))
+
+		s.deleteIn("", "n2")
+		c.waitScope(t, unbound+"n2", takenOver("r n2 uid-4 -→1")...)
+		s.deleteIn("", "n1")
+		s.deleteIn("shop", "n2")
+		synctest.Wait()
+		c.acknowledge()
+		c.waitScope(t, unbound+"n1", append(want, takenOver("r n1 uid-2 -→1")...)...)
+		s.deleteIn("shop", "n1")
+		c.nothingLeft(t, m)
+	})
+}
+
+func (c *companion) awaitDelta(t *testing.T, is func(*object.Delta) bool) {
+	t.Helper()
+	eventually(t, "a delta", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return slices.ContainsFunc(c.deltas, is)
+	})
+}
+
+// A reload replaces the informer of a node while its take-over ends. The new informer is observed and remembered.
+func TestReloadWhileATakeOverEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := cluster(t, "n1"), newMemory()
+		c := startCompanion(t, s, m, nil)
+		scope := unbound + "n1"
+		s.deleteIn("", "n1")
+		c.waitScope(t, scope, takenOver("r n1 uid-2 -→1")...)
+		c.hold(isProgressOf(scope))
+		s.delete("n1")
+		c.awaitDelta(t, isProgressOf(scope))
+		nodesAndAll := func(change func(*informers.Rule)) informers.Selection {
+			return selection(rule(change), rule(func(r *informers.Rule) { r.Resources = []informers.Pattern{pattern("nodes")} }))
+		}
+		c.reload(t, nodesAndAll(redacted("metadata.labels")))
+		c.awaitScope(t, scope)
+		s.put("n1", "2", nil) // bound by somebody who does not know yet
+		c.awaitDelta(t, func(d *object.Delta) bool { return d.Scope == scope && d.Op == object.Created })
+		c.acknowledge()
+		synctest.Wait()
+		m.mu.Lock()
+		tracked := m.tracked[scope] != nil
+		m.mu.Unlock()
+		if !tracked || !c.observes(scope) {
+			t.Errorf("the scope of the node is remembered: %t, observed: %t; want both", tracked, c.observes(scope))
+		}
+		s.delete("n1")
+		c.nothingLeft(t, m)
+	})
+}
+
+// A node that goes is taken over while the bus is asked for the resource.
+func TestNodeDepartsWhileTheBusIsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := cluster(t, "n1", "n2"), newMemory()
+		var busy atomic.Bool
+		free, asked := make(chan struct{}), make(chan struct{}, 10)
+		c := startCompanion(t, s, m, func(o *informers.Options, _ *recorder) {
+			o.Heard = func(ctx context.Context, _ *object.Resource) (informers.Heard, bool, error) {
+				if busy.Load() {
+					asked <- struct{}{}
+					select {
+					case <-free:
+					case <-ctx.Done():
+						return informers.Heard{}, false, context.Cause(ctx)
+					}
+				}
+				return informers.Heard{}, false, nil
+			}
+		})
+		s.deleteIn("", "n1")
+		c.waitScope(t, unbound+"n1", takenOver("r n1 uid-2 -→1")...)
+		busy.Store(true)
+		c.reload(t, selection(rule(redacted("metadata.labels")), rule(func(r *informers.Rule) { r.Resources = []informers.Pattern{pattern("nodes")} })))
+		<-asked
+		s.putIn("", "n1", "node", nil)
+		eventually(t, "the take-over to end", func() bool { return !c.observes(unbound + "n1") })
+		s.deleteIn("", "n2")
+		c.awaitScope(t, unbound+"n2")
+		close(free)
 	})
 }

@@ -22,7 +22,7 @@ type hearing struct {
 
 type heardOf struct {
 	asking chan struct{}   // held by whoever asks. Never closed.
-	scopes map[string]bool // that have asked
+	scopes map[string]bool // that have asked; under hearing's mu, as are heard and ok
 	heard  Heard
 	ok     bool
 }
@@ -44,17 +44,13 @@ func (h *hearing) hasParted(r *object.Resource) bool {
 	return h.parted[schema.GroupResource{Group: r.Group, Resource: r.Name}]
 }
 
-// forget drops a scope that has ended for good.
+// forget drops a scope that has ended for good. It does not block: the bus may be asked meanwhile.
 func (h *hearing) forget(r *object.Resource, scope string) {
 	h.mu.Lock()
-	o := h.resources[schema.GroupResource{Group: r.Group, Resource: r.Name}]
-	h.mu.Unlock()
-	if o == nil {
-		return
+	defer h.mu.Unlock()
+	if o := h.resources[schema.GroupResource{Group: r.Group, Resource: r.Name}]; o != nil {
+		delete(o.scopes, scope)
 	}
-	o.asking <- struct{}{}
-	delete(o.scopes, scope)
-	<-o.asking
 }
 
 // of is the answer for a scope. Its error is that of the bus, or the cause of ctx.
@@ -73,15 +69,20 @@ func (h *hearing) of(ctx context.Context, r *object.Resource, scope string) (Hea
 	case <-ctx.Done():
 		return Heard{}, false, context.Cause(ctx)
 	}
+	h.mu.Lock()
 	again := o.scopes[scope]
 	if len(o.scopes) > 0 && !again {
+		defer h.mu.Unlock()
 		o.scopes[scope] = true
 		return o.heard, o.ok, nil
 	}
+	h.mu.Unlock()
 	heard, ok, err := h.hear(ctx, r)
 	if err != nil {
 		return Heard{}, false, err
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if !again {
 		o.heard, o.ok = heard, ok
 	}

@@ -146,7 +146,9 @@ func (n *namespaces) end(ctx context.Context, o orphan) {
 		delete(t.access, o.namespace) // of one that comes again, it is asked again
 	}
 	s.mu.Unlock()
-	s.conclude(ctx, o.running, o.vanished.Load())
+	if s.conclude(ctx, o.running, o.vanished.Load()) {
+		s.o.Log.Info("a namespace is gone, and all of it is told", "scope", o.scope)
+	}
 	signal(n.woken)
 }
 
