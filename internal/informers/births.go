@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -113,8 +112,8 @@ func (i *informer) loadBirth(ctx context.Context) (uint64, error) {
 		if i.snapshots == SnapshotNever {
 			i.store.endList(from, nil)
 		} else {
-			snap := newSnapshot(i.scope, "", from, time.Now())
-			i.store.endList(from, snap, i.store.started(snap))
+			snap, start := i.store.snapshotAt(from)
+			i.store.endList(from, snap, start)
 		}
 	}
 	i.store.beginList(listAgain)
@@ -136,7 +135,7 @@ func (i *informer) loadBirth(ctx context.Context) (uint64, error) {
 		i.store.endList(rv, nil)
 	} else {
 		i.store.loses(lost{from: from, since: i.bornAt, reason: object.Expired, quiet: true})
-		i.store.endList(rv, nil, i.gapUnlessWhole(rv, func(ctx context.Context) (bool, bool, error) {
+		i.store.endList(rv, nil, i.store.gap(rv, func(ctx context.Context) (bool, bool, error) {
 			whole, recovered, err := i.find(ctx, rv)
 			if err == nil && !whole {
 				i.log.Info("a resource was read a while after its birth: objects that came and went in between are not known", "scope", i.scope,

@@ -187,7 +187,6 @@ func (r *running) tellMissed(ctx context.Context, told uint64) (uint64, error) {
 		Kind: object.Gap, Resource: r.resource, Scope: r.scope, History: r.store.historyNow(), From: told, To: to,
 		Since: r.state.lastSeen(), Reason: object.Expired,
 	}
-	r.metrics.gap(gap)
 	return to, r.store.sendStream(ctx, gap)
 }
 
@@ -372,33 +371,11 @@ func (i *informer) giveUpGone(at uint64) {
 	notices := []*notice{i.store.gap(at, nil)}
 	var snap *snapshot
 	if i.snapshots != SnapshotNever {
-		snap = newSnapshot(i.scope, "", at, time.Now())
-		notices = append(notices, i.store.started(snap))
+		var start *notice
+		snap, start = i.store.snapshotAt(at)
+		notices = append(notices, start)
 	}
 	i.store.endList(at, snap, notices...)
-}
-
-// bury notes that nothing more will come.
-func (s *store) bury() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.buried = true
-}
-
-// isDeserted tells if there is no object, nor anything due of one.
-func (s *store) isDeserted() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.objects) == 0
-}
-
-// isSettled tells if nothing more will come, and all that came is on the bus.
-func (s *store) isSettled() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, outstanding := s.ledger.Oldest()
-	owes := s.log.owes() || s.sweep
-	return s.buried && s.caughtUp && len(s.objects) == 0 && s.snapshot == nil && s.barrier == nil && len(s.announce) == 0 && !outstanding && !owes
 }
 
 // partGone finds scopes of the last run whose resource is not defined any more, and says farewell to them. The caller holds mu.
@@ -439,13 +416,12 @@ func (f *farewell) sayGone(ctx context.Context) error {
 	log := s.logNumber()
 	f.gone = max(f.gone, f.from.ResourceVersion+1) // the scope may have come further than the definitions
 	gap := &object.StreamEvent{
-		Kind: object.Gap, Resource: f.resource, Scope: f.scope, History: s.history, From: f.from.ResourceVersion, To: f.gone,
+		Kind: object.Gap, Resource: f.resource, Scope: f.scope, History: s.historyNow(), From: f.from.ResourceVersion, To: f.gone,
 		Since: f.from.LastSeen, Reason: object.Expired,
 	}
 	if err := f.begin(ctx); err != nil {
 		return err
 	}
-	s.metrics.gap(gap)
 	if err := s.sendStream(ctx, gap); err != nil {
 		return err
 	}

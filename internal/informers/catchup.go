@@ -18,6 +18,7 @@ func (a acknowledged) Acked(*object.Delta) { close(a) }
 // catchUp is the cursor: it announces each list, opens the gate for live deltas, and sends what is due in key order with
 // the room that they leave. It also begins the snapshots that are asked for, and sends them. It returns when ctx ends.
 func (s *store) catchUp(ctx context.Context) {
+	defer close(s.ended)
 	var completing *snapshot      // all of its reads are sent
 	var completed <-chan struct{} // all are acknowledged
 	for {
@@ -206,10 +207,10 @@ func (s *store) sendStream(ctx context.Context, ev *object.StreamEvent) error {
 // putStream puts a stream event into the queue. The channel is closed once the bus has acknowledged it.
 func (s *store) putStream(ctx context.Context, ev *object.StreamEvent) (acknowledged, error) {
 	acked := make(acknowledged)
-	d := &object.Delta{Stream: ev, Observed: s.now().UnixNano(), Acker: acked}
-	s.metrics.count(d)
+	d := &object.Delta{Stream: ev, Observed: time.Now().UnixNano(), Acker: acked}
+	s.o.Metrics.count(d)
 	// No object has such a key: names of resources hold no colon.
-	if err := s.lane.Put(ctx, "stream:"+s.scope, deltaOverhead, d); err != nil {
+	if err := s.o.Lane.Put(ctx, "stream:"+s.o.Scope, deltaOverhead, d); err != nil {
 		return nil, err
 	}
 	return acked, nil
@@ -230,7 +231,7 @@ func (s *store) catchUpEnded() {
 	s.caughtUp = true
 	s.mu.Unlock()
 	if first {
-		s.progressed()
+		s.o.Progressed()
 	}
 }
 
@@ -267,16 +268,16 @@ func (s *store) sendDue(parent context.Context) error {
 			return nil
 		case offeredSome:
 		case offerNeedsVerdict:
-			exists, told, ok := s.selected.exists(ctx, ref, 0)
+			exists, known, ok := s.o.Selector.Exists(ctx, ref, 0)
 			if !ok {
 				continue
 			}
 			gone = verdict{ref: ref, op: object.Deleted}
-			if exists || !told {
+			if exists || !known {
 				gone.op = object.Left
 			}
 		case offerRefused:
-			if err := s.lane.Roomy(ctx); err != nil && ctx.Err() == nil {
+			if err := s.o.Lane.Roomy(ctx); err != nil && ctx.Err() == nil {
 				return err
 			}
 			retry.Sleep(ctx, time.Millisecond) // Roomy answers what is likely: do not spin
@@ -324,7 +325,7 @@ func (s *store) offerDue(gone verdict) (offer, *object.Ref) {
 		}
 		key := s.order[s.next]
 		op := object.Deleted
-		if ref := s.needsVerdict(key); ref != nil && s.selected != nil {
+		if ref := s.needsVerdict(key); ref != nil && s.o.Selector != nil {
 			if gone.ref != ref {
 				return offerNeedsVerdict, ref
 			}
@@ -336,11 +337,11 @@ func (s *store) offerDue(gone verdict) (offer, *object.Ref) {
 			skipped, sent := s.passDue(d, s.objects[key].skipped)
 			switch {
 			case !sent:
-			case !s.lane.TryPut(key, heldBytes(d), d):
+			case !s.o.Lane.TryPut(key, heldBytes(d), d):
 				receipt.Withdraw()
 				return offerRefused, nil
 			default:
-				s.metrics.count(d)
+				s.o.Metrics.count(d)
 			}
 			s.skip(key, skipped)
 		}

@@ -1,6 +1,8 @@
 package informers
 
 import (
+	"time"
+
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -58,7 +60,7 @@ func (s *store) nextDue(key string, gone object.Op) (*object.Delta, *debt) {
 	case dueRead:
 		return &object.Delta{
 			Op: object.Read, Ref: e.last.Ref, After: e.last, ResourceVersion: e.last.ResourceVersion, Snapshot: s.snapshot.id,
-			History: s.history, Observed: s.now().UnixNano(), Scope: s.scope,
+			History: s.history, Observed: time.Now().UnixNano(), Scope: s.o.Scope,
 		}, nil
 	case dueInferred:
 	}
@@ -92,8 +94,8 @@ func (s *store) nextDue(key string, gone object.Op) (*object.Delta, *debt) {
 // deletion before a creation only: another object had the name.
 func (s *store) between(from *object.Object, outside bool, to link, gone object.Op) (d *object.Delta, arrived bool) {
 	d = &object.Delta{
-		Inferred: !to.linked, ResourceVersion: to.rv, ChangedBy: to.changedBy, Scope: s.scope, History: s.history,
-		Observed: s.now().UnixNano(),
+		Inferred: !to.linked, ResourceVersion: to.rv, ChangedBy: to.changedBy, Scope: s.o.Scope, History: s.history,
+		Observed: time.Now().UnixNano(),
 	}
 	if from != nil {
 		d.Ref, d.Before, d.Previous = from.Ref, from, from.ResourceVersion
@@ -123,7 +125,7 @@ func (s *store) between(from *object.Object, outside bool, to link, gone object.
 		d.Op, d.After, d.ChangedBy = object.Left, nil, nil
 	case from == nil:
 		d.Op = object.Created
-		if s.selected != nil && !to.linked {
+		if s.o.Selector != nil && !to.linked {
 			d.Op = object.Entered // whether it was created or changed into the selector is not known
 		}
 	case outside:

@@ -279,7 +279,7 @@ func (s *Set) departed(of *running, node string) *informer {
 	sel := of.selection
 	sel.fields += node
 	i := s.newInformer(of.resource, sel.name(of.resource), sel, of.lane)
-	i.store.filter(of.store.filters.Load()) // a new selection may have others than its clauses
+	i.store.filterOf(of.store) // a new selection may have others than its clauses
 	i.shared = true
 	return i
 }
@@ -299,11 +299,12 @@ func (s *Set) takeOver(g *departure) (begin, scopes []*running) {
 		r := s.enroll(i)
 		// Whatever is remembered of the scope by now: etcd may have been restored since, and what the agent of the node has
 		// told is not known.
-		i.store.history = of.store.historyNow()
+		history := of.store.historyNow()
+		i.store.setHistory(history)
 		i.resume = &origin{
 			Scope: checkpoint.Scope{
 				Group: i.resource.Group, Version: i.resource.Version, Resource: i.resource.Name, Kind: i.resource.Kind,
-				Namespaced: i.resource.Namespaced, ResourceVersion: g.at - 1, History: i.store.history, LastSeen: g.since,
+				Namespaced: i.resource.Namespaced, ResourceVersion: g.at - 1, History: history, LastSeen: g.since,
 			},
 			inherited: true,
 			lost:      &lost{from: unknownVersion, since: g.since, reason: object.CheckpointLost, untold: true},
@@ -313,13 +314,6 @@ func (s *Set) takeOver(g *departure) (begin, scopes []*running) {
 	}
 	s.o.Log.Info("a node is gone: what it has left is observed from here", "node", g.node, "rv", g.at, "scopes", len(t.scopes))
 	return t.scopes, t.scopes
-}
-
-// historyNow is the number of the history that the store is in.
-func (s *store) historyNow() uint32 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.history
 }
 
 // run heeds departures until ctx ends, and ends what is no longer needed.
@@ -396,13 +390,6 @@ func (r *running) isTaken(ctx context.Context, look time.Duration) bool {
 	return true
 }
 
-// isAdopted tells if there is a position of the store's own to go on from.
-func (s *store) isAdopted() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.adopted
-}
-
 // end ends, in g, the informers of nodes that are back or have nothing left. It does not wait for them: the bus may not take their records.
 func (d *departures) end(ctx context.Context, g *errgroup.Group) {
 	s := d.set
@@ -454,20 +441,4 @@ func (d *departures) conclude(ctx context.Context, node string, t *taken) {
 	if len(t.scopes) == 0 && d.taken[node] == t {
 		delete(d.taken, node)
 	}
-}
-
-// has tells if there is a cluster-scoped object of that name.
-func (s *store) has(name string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.objects[s.prefix+name].last != nil
-}
-
-// isEmpty reports whether nothing is there, on its way to the bus, or owed because a log was replaced.
-func (s *store) isEmpty() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, outstanding := s.ledger.Oldest()
-	owes := s.log.owes() || s.sweep
-	return s.adopted && s.caughtUp && len(s.objects) == 0 && !outstanding && !owes
 }

@@ -32,7 +32,7 @@ func (t *tellable) forward(d *object.Delta) *object.Delta {
 	}
 	if f := t.filters; f != nil && f.of[of] != nil {
 		if reason := f.of[of].Withholds(d); reason != "" {
-			t.metrics.withheld.WithLabelValues(reason).Inc()
+			t.metrics.store.Withheld.WithLabelValues(reason).Inc()
 			return nil
 		}
 	}

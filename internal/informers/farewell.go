@@ -86,7 +86,7 @@ func (s *Set) farewellOf(scope string, c *checkpoint.Scope, r *object.Resource, 
 			return slices.DeleteFunc(s.observing(), func(o *running) bool { return !inMainEtcd(o.resource) || o.isAggregated() })
 		}
 	}
-	f.store.history = c.History
+	f.store.setHistory(c.History)
 	retiring := checkpoint.Retiring{Since: time.Now().UTC().Truncate(time.Second)}
 	if c.Retiring != nil {
 		retiring = *c.Retiring
@@ -213,7 +213,7 @@ func (f *farewell) say(ctx context.Context) error {
 	told := false
 	switch {
 	case now < f.from.ResourceVersion: // etcd was restored
-		s.history = f.from.History + 1
+		s.setHistory(f.from.History + 1)
 	// Consumers may know of objects that are gone since: only the sweep of a snapshot removes them.
 	case s.logReplaced(f.from.Log), f.from.Snapshot != nil && f.from.Snapshot.Namespace == "":
 	case f.from.Where != "": // what was kept back is not told now
@@ -223,13 +223,12 @@ func (f *farewell) say(ctx context.Context) error {
 		}
 	}
 	gap := &object.StreamEvent{
-		Kind: object.Gap, Resource: f.resource, Scope: f.scope, History: s.history, From: f.from.ResourceVersion, To: now,
+		Kind: object.Gap, Resource: f.resource, Scope: f.scope, History: s.historyNow(), From: f.from.ResourceVersion, To: now,
 		Since: f.from.LastSeen, Reason: object.SelectionChanged,
 	}
 	if err := f.begin(ctx); err != nil {
 		return err
 	}
-	s.metrics.gap(gap)
 	if err := s.sendStream(ctx, gap); err != nil {
 		return err
 	}
@@ -247,8 +246,7 @@ func (f *farewell) say(ctx context.Context) error {
 	if err := f.end(log); err != nil {
 		return err
 	}
-	s.metrics.objects.Set(0)
-	s.metrics.heldBytes.Set(0)
+	s.clear()
 	f.log.Info("a scope of the last run is no longer selected", "scope", f.scope, "left", left, "objects_known", told)
 	return nil
 }
@@ -258,15 +256,7 @@ func (f *farewell) sayNothingIsKnown(ctx context.Context, rv uint64) error {
 	if f.snapshots == SnapshotNever {
 		return nil
 	}
-	snap := newSnapshot(f.scope, "", rv, f.store.now())
-	for _, kind := range []object.StreamKind{object.SnapshotStarted, object.SnapshotCompleted} {
-		ev := snap.event(kind, f.resource)
-		ev.History = f.store.history
-		if err := f.store.sendStream(ctx, ev); err != nil {
-			return err
-		}
-	}
-	return nil
+	return f.store.sendEmptySnapshot(ctx, rv)
 }
 
 // collect loads the objects that the scope had at its checkpoint and no other scope had then, or has now: of one that another
@@ -287,11 +277,7 @@ func (f *farewell) collect(ctx context.Context, now uint64) (told bool, err erro
 			versions = versions[1:] // it begins after this with what there is, and tells of nothing before
 		}
 		for _, at := range versions {
-			rv, err := heir.pages(ctx, exactly(at), func(o *object.Object, _ *object.Scanned) {
-				f.store.mu.Lock()
-				defer f.store.mu.Unlock()
-				f.store.set(o.Ref.Key, entry{})
-			})
+			rv, err := heir.pages(ctx, exactly(at), f.store.remove)
 			if err != nil || rv != at {
 				return false, passing(err)
 			}
@@ -316,10 +302,10 @@ func (s *store) leave(ctx context.Context, rv uint64) (int, error) {
 	for key, e := range s.objects {
 		d := &object.Delta{
 			Op: object.Left, Inferred: true, Ref: e.last.Ref, Before: e.last, ResourceVersion: rv, Previous: e.last.ResourceVersion,
-			History: s.history, Observed: s.now().UnixNano(), Scope: s.scope, Acker: all.Add(struct{}{}),
+			History: s.history, Observed: time.Now().UnixNano(), Scope: s.o.Scope, Acker: all.Add(struct{}{}),
 		}
-		s.metrics.count(d)
-		if err := s.lane.Put(ctx, key, heldBytes(d), d); err != nil {
+		s.o.Metrics.count(d)
+		if err := s.o.Lane.Put(ctx, key, heldBytes(d), d); err != nil {
 			return 0, err
 		}
 	}

@@ -49,14 +49,53 @@ func newFilters(r *object.Resource, clauses []clause) *filters {
 	return out
 }
 
-// filter has the filters of the scope replaced. What was withheld so far stays counted. Where others withhold objects as a whole than
-// before, a snapshot follows.
-func (s *store) filter(f *filters) {
-	s.filters.Store(f)
-	if f != nil {
+// Withholds returns why a delta is not sent, "": it is. The rule that takes the object as it is now decides, or that took it where it
+// is no more.
+func (f *filters) Withholds(d *object.Delta) string {
+	o := d.After
+	if o == nil {
+		o = d.Before
+	}
+	if n := int(o.Ref.Clause); n < len(f.of) && f.of[n] != nil {
+		return f.of[n].Withholds(d)
+	}
+	return ""
+}
+
+// filter has the informer withhold what the filters of clauses do.
+func (i *informer) filter(clauses []clause) {
+	if f := newFilters(i.resource, clauses); f != nil {
+		i.store.filter(f, f.where)
+	} else {
+		i.store.filter(nil, "")
+	}
+}
+
+// filtering is what withholds deltas of a store.
+type filtering struct {
+	Filter
+	where string // names what withholds objects as a whole, "": nothing does
+}
+
+// filter has the filter of the scope replaced, nil: nothing is withheld. where names what withholds objects as a whole. What was withheld
+// so far stays counted. Where others withhold objects as a whole than before, a snapshot follows.
+func (s *store) filter(f Filter, where string) {
+	if f == nil {
+		s.filters.Store(nil)
+	} else {
+		s.filters.Store(&filtering{Filter: f, where: where})
 		s.filtered.Store(true)
 	}
 	s.wakeCursor()
+}
+
+// filterOf has what is withheld be the same as of another store.
+func (s *store) filterOf(other *store) {
+	if f := other.filters.Load(); f != nil {
+		s.filter(f.Filter, f.where)
+	} else {
+		s.filter(nil, "")
+	}
 }
 
 // where names what withholds objects as a whole, "": nothing does.
@@ -68,7 +107,7 @@ func (s *store) where() string {
 }
 
 // retells tells that a snapshot is to follow: what was told was told by another condition. The caller holds mu.
-func (s *store) retells() bool { return s.snapshots && !s.buried && s.toldWhere != s.where() }
+func (s *store) retells() bool { return s.o.Snapshots && !s.buried && s.toldWhere != s.where() }
 
 // toldBy notes the condition by which the last run told of objects as a whole.
 func (s *store) toldBy(where string) {
@@ -80,7 +119,7 @@ func (s *store) toldBy(where string) {
 // whereTold names the condition by which a restart takes it that objects were told. The caller holds mu.
 func (s *store) whereTold(shown *snapshot) string {
 	switch {
-	case !s.snapshots:
+	case !s.o.Snapshots:
 		return s.where()
 	case shown != nil && shown.namespace == "":
 		return shown.where
@@ -88,27 +127,26 @@ func (s *store) whereTold(shown *snapshot) string {
 	return s.toldWhere
 }
 
-// told notes that nobody expects any more to hear of what was withheld so far.
-func (s *store) told() {
-	s.filtered.Store(false)
-	if s.filters.Load() != nil {
-		s.filtered.Store(true)
+// recount is the notice behind which the count of withheld versions begins anew, none: nothing was withheld. How many versions are
+// withheld since the last one that was sent is not known after a restart, and behind a stream event nobody expects it. filtered tells
+// that the last run may have withheld some.
+func (s *store) recount(filtered bool, rv uint64) []*notice {
+	if !filtered && !s.filtered.Load() {
+		return nil
 	}
+	s.filtered.Store(true) // also where nothing is withheld any more: the next run has to say it, unless this one has
+	return []*notice{{
+		event: func() *object.StreamEvent {
+			return &object.StreamEvent{Kind: object.Progress, Resource: s.o.Resource, Scope: s.o.Scope, ResourceVersion: rv}
+		},
+		done: func() { s.filtered.Store(s.filters.Load() != nil) },
+	}}
 }
 
-// withheld tells why a delta is not sent, "": it is. The rule that takes the object as it is now decides, or that took it where
-// it is no more. The caller does not need mu.
+// withheld tells why a delta is not sent, "": it is. The caller does not need mu.
 func (s *store) withheld(d *object.Delta) string {
-	f := s.filters.Load()
-	if f == nil {
-		return ""
-	}
-	o := d.After
-	if o == nil {
-		o = d.Before
-	}
-	if n := int(o.Ref.Clause); n < len(f.of) && f.of[n] != nil {
-		return f.of[n].Withholds(d)
+	if f := s.filters.Load(); f != nil {
+		return f.Withholds(d)
 	}
 	return ""
 }
@@ -121,8 +159,10 @@ func (s *store) pass(d *object.Delta, skipped uint32) (next uint32, ok bool) {
 		d.Skipped = skipped
 		return 0, true
 	}
-	s.metrics.withheld.WithLabelValues(reason).Inc()
-	acknowledge(d)
+	s.o.Metrics.Withheld.WithLabelValues(reason).Inc()
+	if d.Acker != nil {
+		d.Acker.Acked(d)
+	}
 	switch {
 	case d.Op == object.Deleted || d.Op == object.Left:
 		return 0, false // gone: whatever comes is another object, or is entered

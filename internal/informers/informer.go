@@ -77,7 +77,7 @@ func (i *informer) run(ctx context.Context) {
 	defer close(i.ended)
 	var others sync.WaitGroup
 	others.Go(func() { i.store.catchUp(ctx) })
-	others.Go(func() { i.takeSnapshots(ctx) })
+	others.Go(func() { i.store.takeSnapshots(ctx, i.every) })
 	others.Go(func() { i.tellProgress(ctx) })
 	logger := klog.FromContext(ctx)
 	reflector := cache.NewReflectorWithOptions(i, nil, &reflectorStore{ctx: ctx, store: i.store, informer: i}, cache.ReflectorOptions{

@@ -129,10 +129,11 @@ func (i *informer) loadFresh(ctx context.Context) (uint64, error) {
 	}
 	var snap *snapshot
 	if i.snapshots == SnapshotNever {
-		notices = append(notices, &notice{prepare: i.store.adopt})
+		notices = append(notices, i.store.adoption())
 	} else {
-		snap = newSnapshot(i.scope, "", rv, time.Now())
-		notices = append(notices, i.store.started(snap))
+		var start *notice
+		snap, start = i.store.snapshotAt(rv)
+		notices = append(notices, start)
 		i.log.Debug("snapshot started", "scope", i.scope, "snapshot", snap.id, "rv", rv)
 	}
 	i.store.endList(rv, snap, notices...)

@@ -158,20 +158,6 @@ func (s *store) reached() uint64 {
 	return s.rv
 }
 
-// objectsState is the fingerprint of the objects.
-func (s *store) objectsState() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.state
-}
-
-// knowHistory notes that there have been that many restores of etcd at least.
-func (s *store) knowHistory(n uint32) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.history = max(s.history, n)
-}
-
 // changes are the names to walk back for the gap that is about to be announced.
 func (s *store) changes() (lost, []change) {
 	s.mu.Lock()
@@ -221,25 +207,27 @@ func (s *store) lose(l lost) {
 	s.lost = &l
 }
 
-// gap is the notice that history up to rv was lost; walk finds what it can of it, and tells if that is all. nil: it was not
-// looked for.
-func (s *store) gap(rv uint64, walk func(ctx context.Context) (bool, error)) *notice {
-	recovered := false
+// gap is the notice that history up to rv was lost. find looks for what it can of it, nil: nothing. recovered: every change was
+// found, but for objects that came and went. whole: those as well; if nothing else was lost, no gap is announced. find is called again
+// where a new list has come between.
+func (s *store) gap(rv uint64, find func(ctx context.Context) (whole, recovered bool, err error)) *notice {
+	whole, recovered := false, false
 	n := &notice{gap: true}
-	if walk != nil {
+	if find != nil {
 		n.prepare = func(ctx context.Context) (err error) {
-			recovered, err = walk(ctx)
+			whole, recovered, err = find(ctx)
 			return err
 		}
 	}
 	n.event = func() *object.StreamEvent {
 		l := s.lost
-		ev := &object.StreamEvent{
-			Kind: object.Gap, Resource: s.resource, Scope: s.scope, From: l.from, To: rv, Since: l.since, Reason: l.reason,
+		if whole && l.quiet && !l.untold {
+			return nil
+		}
+		return &object.StreamEvent{
+			Kind: object.Gap, Resource: s.o.Resource, Scope: s.o.Scope, From: l.from, To: rv, Since: l.since, Reason: l.reason,
 			Recovered: recovered && !l.untold,
 		}
-		s.metrics.gap(ev)
-		return ev
 	}
 	n.done = func() {
 		s.lost = nil
@@ -321,7 +309,7 @@ func (s *store) endList(rv uint64, snap *snapshot, notices ...*notice) {
 		if s.barrier == nil {
 			s.barrier = &barrier{due: newCount()}
 		}
-		s.barrier.receipts = append(s.barrier.receipts, s.ledger.Add(mark{rv: rv, state: s.state ^ s.listState, since: s.now().UnixNano()}))
+		s.barrier.receipts = append(s.barrier.receipts, s.ledger.Add(mark{rv: rv, state: s.state ^ s.listState, since: time.Now().UnixNano()}))
 		if s.lost != nil {
 			s.lost.untold = s.lost.untold || s.unread
 		}

@@ -1,7 +1,6 @@
 package informers
 
 import (
-	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -68,25 +67,22 @@ func (v *vectors) forget(scope string) {
 }
 
 type metrics struct {
-	deltas                                        map[object.Op]prometheus.Counter
-	stream                                        prometheus.Counter
-	skippedExcluded, skippedKnown                 prometheus.Counter
-	objects, heldBytes, blocked, synced, lastSeen prometheus.Gauge
-	lists, watches, errors, gaps, expiredRetries  *prometheus.CounterVec
-	withheld                                      *prometheus.CounterVec
+	store                                  storeMetrics
+	blocked, synced, lastSeen              prometheus.Gauge
+	lists, watches, errors, expiredRetries *prometheus.CounterVec
 }
 
 func (v *vectors) of(scope string) *metrics {
 	l := prometheus.Labels{"scope": scope}
 	m := &metrics{
-		deltas: map[object.Op]prometheus.Counter{},
-		stream: v.deltas.WithLabelValues(scope, "stream"), skippedExcluded: v.skipped.WithLabelValues(scope, "excluded"),
-		skippedKnown: v.skipped.WithLabelValues(scope, "known"),
-		objects:      v.objects.With(l), heldBytes: v.heldBytes.With(l), blocked: v.blocked.With(l), synced: v.synced.With(l),
-		lastSeen: v.lastEvent.With(l),
-		withheld: v.withheld.MustCurryWith(l),
-		lists:    v.lists.MustCurryWith(l), watches: v.watches.MustCurryWith(l),
-		errors: v.errors.MustCurryWith(l), gaps: v.gaps.MustCurryWith(l), expiredRetries: v.retries.MustCurryWith(l),
+		store: storeMetrics{
+			Deltas: map[object.Op]prometheus.Counter{}, Stream: v.deltas.WithLabelValues(scope, "stream"),
+			Excluded: v.skipped.WithLabelValues(scope, "excluded"), Known: v.skipped.WithLabelValues(scope, "known"),
+			Objects: v.objects.With(l), HeldBytes: v.heldBytes.With(l), Withheld: v.withheld.MustCurryWith(l), Gaps: v.gaps.MustCurryWith(l),
+		},
+		blocked: v.blocked.With(l), synced: v.synced.With(l), lastSeen: v.lastEvent.With(l),
+		lists: v.lists.MustCurryWith(l), watches: v.watches.MustCurryWith(l),
+		errors: v.errors.MustCurryWith(l), expiredRetries: v.retries.MustCurryWith(l),
 	}
 	// There from the beginning: who takes an increase sees the first.
 	for _, cause := range []string{"start", "birth", "resume", "expired", "retry"} {
@@ -96,29 +92,15 @@ func (v *vectors) of(scope string) *metrics {
 		m.watches.WithLabelValues(cause)
 	}
 	for _, g := range []object.GapReason{object.Expired, object.Compacted, object.Rewound, object.CheckpointLost} {
-		m.gaps.WithLabelValues(string(g), "false")
+		m.store.Gaps.WithLabelValues(string(g), "false")
 	}
 	for _, g := range []object.GapReason{object.Expired, object.SelectionChanged, object.ContentChanged} {
-		m.gaps.WithLabelValues(string(g), "true")
+		m.store.Gaps.WithLabelValues(string(g), "true")
 	}
 	for _, op := range []object.Op{object.Created, object.Updated, object.Deleted, object.Read, object.Entered, object.Left} {
-		m.deltas[op] = v.deltas.WithLabelValues(scope, string(rune(op)))
+		m.store.Deltas[op] = v.deltas.WithLabelValues(scope, string(rune(op)))
 	}
 	return m
-}
-
-// count counts a delta that is handed to the queue.
-func (m *metrics) count(d *object.Delta) {
-	if d.Stream != nil {
-		m.stream.Inc()
-		return
-	}
-	m.deltas[d.Op].Inc()
-}
-
-// gap counts a span of history that could not be read. ev is the event that tells of it.
-func (m *metrics) gap(ev *object.StreamEvent) {
-	m.gaps.WithLabelValues(string(ev.Reason), strconv.FormatBool(ev.Recovered)).Inc()
 }
 
 // conditions collects how each informer is at the time of the scrape.

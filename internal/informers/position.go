@@ -74,7 +74,7 @@ func (s *store) lag() time.Duration {
 	if !ok {
 		return 0
 	}
-	return max(0, s.now().Sub(time.Unix(0, m.since)))
+	return max(0, time.Since(time.Unix(0, m.since)))
 }
 
 // position is what a restart goes on from; false: it would begin anew. It does not block.
@@ -90,7 +90,7 @@ func (s *store) position() (checkpoint.Position, bool) {
 	m, acked := s.ledger.Mark()
 	p := checkpoint.Position{Acked: acked}
 	p.ResourceVersion, p.State, p.History, p.SnapshotBegan = m.rv, m.state, s.history, s.began
-	p.Log = s.log.told
+	p.Log, p.Filtered = s.log.told, s.filtered.Load()
 	shown := s.snapshot
 	if shown != nil && m.rv < shown.rv {
 		shown = nil // it is not announced: a restart begins none
@@ -107,6 +107,35 @@ func (s *store) position() (checkpoint.Position, bool) {
 	return p, true
 }
 
+// continues has the store go on from the checkpoint c, which stays its position until it has one of its own.
+func (s *store) continues(c *checkpoint.Scope) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.previous = &checkpoint.Position{Scope: *c}
+	s.history, s.began, s.lastSnapshot = c.History, c.SnapshotBegan, c.SnapshotBegan
+}
+
+// historyNow is the number of the history that the store is in: how often etcd was restored so far.
+func (s *store) historyNow() uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.history
+}
+
+// setHistory has the store be in that history.
+func (s *store) setHistory(n uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.history = n
+}
+
+// knowHistory notes that there have been that many restores of etcd at least.
+func (s *store) knowHistory(n uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.history = max(s.history, n)
+}
+
 // position is that of the store with what the informer observes.
 func (i *informer) position() (checkpoint.Position, bool) {
 	p, ok := i.store.position()
@@ -118,7 +147,6 @@ func (i *informer) position() (checkpoint.Position, bool) {
 	p.Group, p.Version, p.Resource, p.Kind, p.Namespaced = r.Group, r.Version, r.Name, r.Kind, r.Namespaced
 	p.Namespaces, p.LabelSelector, p.FieldSelector = i.patterns, i.labels, i.fields
 	p.Clauses, p.Redact, p.Content = i.kept(), i.redacted, i.content
-	p.Filtered = i.store.filtered.Load()
 	p.Aggregated, p.Definition = i.isAggregated(), i.definitionUID()
 	p.Ignored = i.ignores
 	p.LastSeen = i.state.lastSeen()

@@ -109,17 +109,12 @@ type witness struct {
 	gone   bool // it was deleted with its version
 }
 
-// newest is of the last-known object that was changed last, nil: there is none.
-func (s *store) newest() *witness {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var out *witness
-	for _, e := range s.objects {
-		if e.last != nil && (out == nil || e.last.ResourceVersion > out.object.ResourceVersion) {
-			out = &witness{object: e.last}
-		}
+// newest is the last-known object that was changed last, nil: there is none.
+func (i *informer) newest() *witness {
+	if o := i.store.newest(); o != nil {
+		return &witness{object: o}
 	}
-	return out
+	return nil
 }
 
 // sameHistory tells if what was seen is part of the history behind the API server. told is false where that history does

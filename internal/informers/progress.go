@@ -30,7 +30,7 @@ func (s *store) tellProgress(ctx context.Context) error {
 	s.mu.Lock()
 	m, _ := s.ledger.Mark()
 	ev := &object.StreamEvent{
-		Kind: object.Progress, Resource: s.resource, Scope: s.scope, ResourceVersion: m.rv, History: s.history,
+		Kind: object.Progress, Resource: s.o.Resource, Scope: s.o.Scope, ResourceVersion: m.rv, History: s.history,
 	}
 	// While a gap is not announced, or a list is read, the mark speaks of what is given up perhaps.
 	s.noteLog()

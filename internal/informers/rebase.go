@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -37,19 +38,14 @@ func (s *Set) logOf(resource *object.Resource, sel *selection) func() (uint64, t
 }
 
 // followLog has the scope told anew from the next replacement of its log on.
-func (s *store) followLog(last func() (uint64, time.Time)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.log = logState{last: last, since: s.now()}
+func (s *store) followLog() {
+	s.log.since = time.Now()
 	s.noteLog()
 	s.log.announced, s.log.told = s.log.owed, s.log.owed
 }
 
 // resumeLog has the scope told anew if its log was replaced since the checkpoint.
-func (s *store) resumeLog(c *origin) {
-	if c.inherited {
-		return // the number is of another scope, and of this one there was nothing on the log
-	}
+func (s *store) resumeLog(c *checkpoint.Scope) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.log.announced, s.log.told = c.Log, c.Log
@@ -61,11 +57,10 @@ func (s *store) resumeLog(c *origin) {
 
 // logState is what a scope knows of replacements of its log, by their numbers.
 type logState struct {
-	last      func() (uint64, time.Time) // nil: the bus cannot tell
-	owed      uint64                     // the last one that the scope knows of
-	since     time.Time                  // when the log before it was last known to be whole
-	announced uint64                     // up to which a gap is on the log
-	told      uint64                     // up to which a snapshot behind the gap has begun
+	owed      uint64    // the last one that the scope knows of
+	since     time.Time // when the log before it was last known to be whole
+	announced uint64    // up to which a gap is on the log
+	told      uint64    // up to which a snapshot behind the gap has begun
 }
 
 func (l *logState) owes() bool { return l.owed > l.announced }
@@ -88,10 +83,10 @@ func (s *store) rebase() {
 
 // noteLog asks for the last replacement. The caller holds mu.
 func (s *store) noteLog() {
-	if s.log.last == nil {
+	if s.o.Replaced == nil {
 		return
 	}
-	if number, since := s.log.last(); number > s.log.owed {
+	if number, since := s.o.Replaced(); number > s.log.owed {
 		if !since.IsZero() && (!s.log.owes() || since.Before(s.log.since)) { // one gap tells of all that are owed
 			s.log.since = since
 		}
@@ -109,7 +104,7 @@ func (s *store) announceRebase() {
 	follows := s.keepsSnapshot()
 	// Another snapshot follows one that is given up, also if none are taken: the reads that are dropped may be all that tells of what a
 	// list has found.
-	sweep := !follows && (s.snapshots || s.snapshot != nil)
+	sweep := !follows && (s.o.Snapshots || s.snapshot != nil)
 	if !follows {
 		s.abandonSnapshot()
 	}
@@ -121,14 +116,13 @@ func (s *store) announceRebase() {
 		// Every delta that was put into the queue so far is at or below rv. It may have gone to the old log, and if it comes to the
 		// new one, nobody is harmed.
 		ev := &object.StreamEvent{
-			Kind: object.Gap, Resource: s.resource, Scope: s.scope, From: firstVersion, To: s.rv, Since: s.log.since, Reason: object.CheckpointLost,
+			Kind: object.Gap, Resource: s.o.Resource, Scope: s.o.Scope, From: firstVersion, To: s.rv, Since: s.log.since, Reason: object.CheckpointLost,
 		}
-		s.metrics.gap(ev)
 		return ev
 	}
 	n.done = func() {
 		s.log.announced = number
-		if !s.snapshots {
+		if !s.o.Snapshots {
 			s.log.told = number
 		}
 		s.sweep = s.sweep || sweep

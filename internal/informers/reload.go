@@ -161,7 +161,7 @@ func (s *Set) reload(ctx context.Context, sel *selecting, begin func([]*running,
 		if !same || i.leaving != "" {
 			s.bringToRest(i, ok || i.silent)
 		} else if !i.silent {
-			i.store.filter(newFilters(i.resource, w.clauses))
+			i.filter(w.clauses)
 		}
 	}
 	s.served, s.unknown, s.unserved = all, unknown, unserved
@@ -308,46 +308,6 @@ func (r *running) hasEnded() bool {
 	default:
 		return false
 	}
-}
-
-// rest has the store take no live event any more, for good. One that is being applied is brought to its end.
-func (s *store) rest() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.resting = true
-}
-
-// settled tells, of a store that rests, that nothing is on its way to the bus that a position would not know of.
-func (s *store) settled() bool {
-	if !s.turn.TryLock() {
-		return false // an event is being applied
-	}
-	defer s.turn.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.loaded || s.listing != notListing {
-		return s.inFlight() == 0
-	}
-	return len(s.announce) == 0 && s.ledger.Outstanding() == 0
-}
-
-// underway is how many deltas of objects were handed to the queue and are not acknowledged.
-func (s *store) underway() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.inFlight()
-}
-
-// inFlight is underway for those who hold mu. What waits for a relist to be sent as a whole is none.
-func (s *store) inFlight() int {
-	n := s.ledger.Outstanding()
-	if b := s.barrier; b != nil {
-		n += b.due.Outstanding() - len(b.receipts)
-	}
-	if s.snapshot != nil {
-		n += s.snapshot.reads.Outstanding()
-	}
-	return n
 }
 
 // bidding are the farewells of a resource that are not said yet. The caller holds mu.

@@ -28,7 +28,9 @@ type origin struct {
 // snapshot. The watch goes on from there. Where that cannot be, history begins anew (errRestart).
 func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	c := i.resume
-	i.store.resumeLog(c)
+	if !c.inherited { // else the log's number is of another scope, and nothing of this one was on the log
+		i.store.resumeLog(&c.Scope)
+	}
 	// Of a resourceVersion in the future only a list without one tells if it is a lagging API server or a restored etcd.
 	i.state.asks(time.Now())
 	now, err := i.latest(ctx)
@@ -41,7 +43,9 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	}
 	i.store.beginList(listResume)
 	r := i.newReader()
-	r.own = map[string]uint64{}
+	if i.ignores != nil {
+		r.own = map[string]uint64{}
+	}
 	rv, err := i.pagesBy(ctx, r, metav1.ListOptions{
 		ResourceVersion: object.FormatVersion(c.ResourceVersion), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
 	}, i.store.load)
@@ -52,7 +56,7 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 		return 0, i.giveUp(ctx, now, object.Expired)
 	case err != nil:
 		return 0, err
-	case !c.inherited && !i.isStateOf(&c.Scope, r.own):
+	case !c.inherited && !i.store.isStateOf(&c.Scope, r.own):
 		return 0, i.giveUp(ctx, now, object.Rewound)
 	}
 	if now, err = i.askBus(ctx, now); err != nil {
@@ -64,7 +68,7 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 
 	i.store.toldBy(c.Where)
 	snap, notices := i.snapshotBehind(c)
-	whole := func(context.Context) (bool, error) { return true, nil }
+	whole := func(context.Context) (whole, recovered bool, err error) { return false, true, nil }
 	switch {
 	case c.lost != nil:
 		i.store.loses(*c.lost)
@@ -77,12 +81,8 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	case !c.inherited && c.Content != "" && c.Content != i.content:
 		i.store.loses(lost{from: rv, since: c.LastSeen, reason: object.ContentChanged})
 		notices = append([]*notice{i.store.gap(rv, whole)}, notices...)
-	case len(notices) == 0 && (c.Filtered || i.store.filtered.Load()):
-		// How many versions are withheld since the last that was sent is not known any more. Behind a stream event nobody expects it.
-		i.store.filtered.Store(true) // also where nothing is withheld any more: the next run has to say it, unless this one has
-		notices = []*notice{{done: i.store.told, event: func() *object.StreamEvent {
-			return &object.StreamEvent{Kind: object.Progress, Resource: i.resource, Scope: i.scope, ResourceVersion: rv}
-		}}}
+	case len(notices) == 0:
+		notices = i.store.recount(c.Filtered, rv)
 	}
 	i.store.endList(rv, snap, notices...)
 	i.resume, i.resumed, i.replayed = nil, c, now
@@ -97,8 +97,8 @@ func (i *informer) snapshotBehind(c *origin) (*snapshot, []*notice) {
 	case i.snapshots == SnapshotNever:
 		return nil, nil
 	case c.inherited, c.Where != i.store.where(), !c.continued && (i.snapshots == SnapshotAlways || i.asked && i.heard == nil): // nothing of it is on the bus, or not all
-		snap := newSnapshot(i.scope, "", c.ResourceVersion, time.Now())
-		return snap, []*notice{i.store.started(snap)}
+		snap, start := i.store.snapshotAt(c.ResourceVersion)
+		return snap, []*notice{start}
 	case c.Snapshot == nil:
 		return nil, nil
 	}
@@ -106,12 +106,11 @@ func (i *informer) snapshotBehind(c *origin) (*snapshot, []*notice) {
 	if c.Snapshot.Namespace != "" {
 		scope = i.nameIn(i.resource, c.Snapshot.Namespace)
 	}
-	snap := resumeSnapshot(scope, c.Snapshot)
-	snap.filtered, snap.where = c.Filtered, c.Where
-	if snap.cursor == "" { // nobody knows if it was announced
-		return snap, []*notice{i.store.started(snap)}
+	snap, start := i.store.snapshotAgain(scope, &c.Scope)
+	if start == nil {
+		return snap, nil
 	}
-	return snap, nil
+	return snap, []*notice{start}
 }
 
 // since is when there was the last sign of life behind which history may be lost.

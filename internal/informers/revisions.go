@@ -38,27 +38,9 @@ func newLookups() *rate.Limiter {
 	return rate.NewLimiter(rate.Every(time.Minute/lookupsAMinute), lookupsAMinute)
 }
 
-// gapUnlessWhole is the notice of the gap before what became of the objects up to the list at to. None is announced where find
-// says that nothing is missing, and nothing else was lost meanwhile. find is called again where a new list has come between.
-func (i *informer) gapUnlessWhole(to uint64, find func(ctx context.Context) (whole, recovered bool, err error)) *notice {
-	whole := false
-	n := i.store.gap(to, func(ctx context.Context) (recovered bool, err error) {
-		whole, recovered, err = find(ctx)
-		return recovered, err
-	})
-	gap := n.event
-	n.event = func() *object.StreamEvent { // under the store's mu
-		if l := i.store.lost; whole && l.quiet && !l.untold {
-			return nil
-		}
-		return gap()
-	}
-	return n
-}
-
-// gapUnlessFound is gapUnlessWhole with find.
+// gapUnlessFound is the notice of a gap up to the list at to, for which find looks.
 func (i *informer) gapUnlessFound(to uint64) *notice {
-	return i.gapUnlessWhole(to, func(ctx context.Context) (whole, recovered bool, err error) { return i.find(ctx, to) })
+	return i.store.gap(to, func(ctx context.Context) (whole, recovered bool, err error) { return i.find(ctx, to) })
 }
 
 // find looks for what became of the objects behind what was lost, up to the list at to. whole: nothing is missing. recovered:
@@ -102,13 +84,6 @@ func (i *informer) mayLookUp(at time.Time, from, to uint64) bool {
 	revisions := int(to - from)
 	objects := revisions * i.store.population()
 	return objects <= eachObjects && i.lookups.AllowN(at, revisions+objects/objectsALookup)
-}
-
-// population is how many objects there are.
-func (s *store) population() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.objects)
 }
 
 // glimpse is what there was at one revision.

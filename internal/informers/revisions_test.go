@@ -96,7 +96,7 @@ func TestFoundAll(t *testing.T) {
 		"one that vanished unseen":       {known: []*object.Object{at("a", "1", 5)}, at: []string{"a=1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStore(configMaps, "configmaps", nil, &informer{}, newVectors(nil).of("configmaps"))
+			s := newStore(storeOptions{Resource: configMaps, Scope: "configmaps", Metrics: newVectors(nil).of("configmaps").store})
 			s.beginList(listFresh)
 			for _, o := range c.known {
 				s.load(o, nil)

@@ -36,7 +36,8 @@ func (s *Set) ignored(ref *object.Ref) bool {
 // begins gives an informer what is known of its scope. The caller holds mu.
 func (s *Set) begins(i *informer) {
 	history, known := s.remembered[schema.GroupResource{Group: i.resource.Group, Resource: i.resource.Name}]
-	i.store.history, i.forgotten = history, !known
+	i.store.setHistory(history)
+	i.forgotten = !known
 	c, ok := s.origins[i.scope]
 	if !ok {
 		s.beginsBorn(i)
@@ -46,7 +47,7 @@ func (s *Set) begins(i *informer) {
 	if c.Retiring != nil && c.Retiring.Told {
 		// Consumers may have heard, at a later resourceVersion than the checkpoint's, that objects left. Only reads of a new list
 		// are later than that.
-		i.store.history = c.History
+		i.store.setHistory(c.History)
 		if s.hearing != nil {
 			s.hearing.part(i.resource)
 		}
@@ -54,8 +55,7 @@ func (s *Set) begins(i *informer) {
 	}
 	i.resume = &origin{Scope: c, continued: s.continued[i.scope]}
 	delete(s.continued, i.scope)
-	i.store.previous = &checkpoint.Position{Scope: c}
-	i.store.history, i.store.began, i.store.lastSnapshot = c.History, c.SnapshotBegan, c.SnapshotBegan
+	i.store.continues(&c)
 	i.state.last = c.LastSeen
 	i.aggregated.Store(c.Aggregated)
 	if c.Definition != "" {

@@ -38,8 +38,8 @@ type found struct {
 	outside  bool // no rule of the scope takes it; as far as the API server applies selectors, whoever asks has to find out
 }
 
-// before implements selected.
-func (i *informer) before(ctx context.Context, o *object.Object) (was *object.Object, told, ok bool) {
+// Before implements store.Selector.
+func (i *informer) Before(ctx context.Context, o *object.Object) (was *object.Object, known, ok bool) {
 	if o.ResourceVersion < 2 {
 		return nil, false, true // at 0, the server would answer with what is now
 	}
@@ -50,8 +50,8 @@ func (i *informer) before(ctx context.Context, o *object.Object) (was *object.Ob
 	return was, err == nil, ctx.Err() == nil
 }
 
-// exists implements selected.
-func (i *informer) exists(ctx context.Context, ref *object.Ref, rv uint64) (exists, told, ok bool) {
+// Exists implements store.Selector.
+func (i *informer) Exists(ctx context.Context, ref *object.Ref, rv uint64) (exists, known, ok bool) {
 	if rv == 0 && i.vanished.Load() != 0 {
 		return false, true, true // nothing lives on without its definition
 	}

@@ -451,13 +451,18 @@ func (s *Set) newInformer(resource *object.Resource, scope string, sel selection
 	}
 	i.definedBy = func() string { return s.definitions.uidOf(resource) }
 	i.servedBy = func() (bool, bool) { return s.definitions.aggregates(resource) }
-	i.store = newStore(resource, scope, i.lane, i, i.metrics)
-	i.store.filter(newFilters(resource, sel.clauses))
-	i.store.followLog(s.logOf(resource, &i.selection))
-	i.store.progressed, i.store.snapshots = s.lookAgain, s.o.Snapshot != SnapshotNever
-	if s.o.Memory != nil {
-		i.store.save = s.o.Memory.Flush
+	o := storeOptions{
+		Resource: resource, Scope: scope, Lane: lane, Pushed: sel.hasSelector(), Several: sel.union != "", Replaced: s.logOf(resource, &sel),
+		Snapshots: s.o.Snapshot != SnapshotNever, Progressed: s.lookAgain, Log: s.o.Log, Metrics: i.metrics.store,
 	}
+	if sel.selects() {
+		o.Selector = i
+	}
+	if s.o.Memory != nil {
+		o.Save = s.o.Memory.Flush
+	}
+	i.store = newStore(o)
+	i.filter(sel.clauses)
 	return i
 }
 

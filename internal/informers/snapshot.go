@@ -43,6 +43,22 @@ type snapshot struct {
 	}
 }
 
+// snapshotAt begins a snapshot of the whole scope as a list at rv shows it. The notice is that of its start.
+func (s *store) snapshotAt(rv uint64) (*snapshot, *notice) {
+	snap := newSnapshot(s.o.Scope, "", rv, time.Now())
+	return snap, s.started(snap)
+}
+
+// snapshotAgain continues the snapshot that the checkpoint c has: of the scope of that name. The notice is nil if its start is on the bus.
+func (s *store) snapshotAgain(scope string, c *checkpoint.Scope) (*snapshot, *notice) {
+	snap := resumeSnapshot(scope, c.Snapshot)
+	snap.filtered, snap.where = c.Filtered, c.Where
+	if snap.cursor == "" { // nobody knows if it was announced
+		return snap, s.started(snap)
+	}
+	return snap, nil
+}
+
 // newSnapshot begins one. Its id is in those of its reads: another scope of the resource may have begun one at the same resourceVersion
 // within the same second, and the bus knows what it has by its id.
 func newSnapshot(scope, namespace string, rv uint64, began time.Time) *snapshot {
@@ -89,7 +105,7 @@ func (s *snapshot) event(kind object.StreamKind, r *object.Resource) *object.Str
 func (s *store) started(snap *snapshot) *notice {
 	n := &notice{
 		prepare: s.adopt, opens: snap,
-		event: func() *object.StreamEvent { return snap.event(object.SnapshotStarted, s.resource) },
+		event: func() *object.StreamEvent { return snap.event(object.SnapshotStarted, s.o.Resource) },
 	}
 	if snap.namespace == "" && !snap.resumed {
 		n.done = func() { s.log.told = max(s.log.told, s.log.announced) }
@@ -97,15 +113,31 @@ func (s *store) started(snap *snapshot) *notice {
 	return n
 }
 
+// sendEmptySnapshot sends a snapshot of no objects at rv: nothing of the scope is known any more.
+func (s *store) sendEmptySnapshot(ctx context.Context, rv uint64) error {
+	snap := newSnapshot(s.o.Scope, "", rv, time.Now())
+	for _, kind := range []object.StreamKind{object.SnapshotStarted, object.SnapshotCompleted} {
+		ev := snap.event(kind, s.o.Resource)
+		ev.History = s.historyNow()
+		if err := s.sendStream(ctx, ev); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// adoption is the notice that what the store holds is what a restart goes on from. Nothing is sent.
+func (s *store) adoption() *notice { return &notice{prepare: s.adopt} }
+
 // adopt makes what the store holds what a restart goes on from, and has it saved.
 func (s *store) adopt(ctx context.Context) error {
 	s.mu.Lock()
 	s.adopted, s.previous = true, nil
 	s.mu.Unlock()
-	if s.save == nil {
+	if s.o.Save == nil {
 		return nil
 	}
-	return s.save(ctx)
+	return s.o.Save(ctx)
 }
 
 // acknowledgedTo reports whether every delta up to rv is on the bus.
@@ -142,10 +174,10 @@ func (s *store) clearTheWay(ctx context.Context) error {
 			return fmt.Errorf("the bus has not acknowledged the start of the snapshot before it: %w", context.Cause(ctx))
 		}
 	}
-	if err := s.awaitAcknowledged(ctx, rv); err != nil || s.save == nil {
+	if err := s.awaitAcknowledged(ctx, rv); err != nil || s.o.Save == nil {
 		return err
 	}
-	return s.save(ctx)
+	return s.o.Save(ctx)
 }
 
 // complete says that a snapshot is on the bus.
@@ -153,7 +185,7 @@ func (s *store) complete(ctx context.Context, snap *snapshot) error {
 	s.mu.Lock()
 	s.noteLog()
 	current := s.snapshot == snap && !s.log.owes()
-	ev := snap.event(object.SnapshotCompleted, s.resource)
+	ev := snap.event(object.SnapshotCompleted, s.o.Resource)
 	ev.History = s.history
 	s.mu.Unlock()
 	if !current {
@@ -235,7 +267,7 @@ func (s *store) begin(r *request) {
 		return
 	}
 	// Ids of one scope differ by the second, should nothing else have happened.
-	began := s.now()
+	began := time.Now()
 	if next := s.lastSnapshot.Add(time.Second); began.Before(next) {
 		began = next
 	}
@@ -390,39 +422,42 @@ func (i *informer) observes(namespace string) bool {
 		i.resource.Namespaced && (i.namespace == "" || i.namespace == namespace) && i.namespaces(namespace)
 }
 
-// snapshot asks the cursor for one. What cannot begin is given up and logged.
+// snapshot asks for one of a namespace ("": of all).
 func (i *informer) snapshot(ctx context.Context, namespace string) (Started, error) {
-	started, err := i.askSnapshot(ctx, namespace)
+	if i.namespace == namespace {
+		namespace = "" // the scope has no other
+	}
+	scope := i.scope
+	if namespace != "" {
+		scope = i.nameIn(i.resource, namespace)
+	}
+	return i.store.takeSnapshot(ctx, scope, namespace)
+}
+
+// takeSnapshot asks the cursor for a snapshot of a namespace ("": of all). scope is the name of that part. It returns once it has
+// begun, or is in progress already. One that cannot begin is given up (ErrNotBegun) and logged.
+func (s *store) takeSnapshot(ctx context.Context, scope, namespace string) (Started, error) {
+	started, err := s.askSnapshot(ctx, &request{scope: scope, namespace: namespace, answer: make(chan begun, 1)})
 	if errors.Is(err, ErrNotBegun) {
-		i.log.Warn("a snapshot cannot begin and is given up, changes go on", "scope", i.scope, "err", err)
+		s.o.Log.Warn("a snapshot cannot begin and is given up, changes go on", "scope", s.o.Scope, "err", err)
 	}
 	return started, err
 }
 
-func (i *informer) askSnapshot(ctx context.Context, namespace string) (Started, error) {
-	r := &request{scope: i.scope, namespace: namespace, answer: make(chan begun, 1)}
-	if i.namespace == namespace {
-		r.namespace = "" // the scope has no other
+func (s *store) askSnapshot(ctx context.Context, r *request) (Started, error) {
+	s.mu.Lock()
+	if snap := s.snapshot; snap != nil { // the cursor may be busy with it for long
+		defer s.mu.Unlock()
+		return Started{Scope: snap.scope, Snapshot: snap.id, Objects: snap.objects, Running: true}, nil
 	}
-	if r.namespace != "" {
-		r.scope = i.nameIn(i.resource, namespace)
-	}
-	i.store.mu.Lock()
-	snap, objects := i.store.snapshot, 0
-	if snap != nil {
-		objects = snap.objects
-	}
-	i.store.mu.Unlock()
-	if snap != nil { // the cursor may be busy with it for long
-		return Started{Scope: snap.scope, Snapshot: snap.id, Objects: objects, Running: true}, nil
-	}
+	s.mu.Unlock()
 	within, cancel := context.WithTimeoutCause(ctx, beginWithin, fmt.Errorf("waited for %v", beginWithin))
 	defer cancel()
-	err := i.store.clearTheWay(within)
+	err := s.clearTheWay(within)
 	if err == nil {
 		select {
-		case i.store.requests <- r:
-		case <-i.ended:
+		case s.requests <- r:
+		case <-s.ended:
 			return Started{}, errEnded
 		case <-within.Done():
 			err = errCatchUp
@@ -439,17 +474,17 @@ func (i *informer) askSnapshot(ctx context.Context, namespace string) (Started, 
 	select {
 	case b := <-r.answer:
 		return b.started, b.err
-	case <-i.ended:
+	case <-s.ended:
 		return Started{}, errEnded
 	case <-ctx.Done():
 		return Started{}, context.Cause(ctx)
 	}
 }
 
-// takeSnapshots takes those that are due, until ctx ends: every so often (0: never), and those that have to follow a gap or a changed
+// takeSnapshots takes those that are due, until ctx ends: after every, measured from the start of the last one (0: never), and those that have to follow a gap or a changed
 // condition. One that cannot begin is tried again.
-func (i *informer) takeSnapshots(ctx context.Context) {
-	again := newAlarm(i.every)
+func (s *store) takeSnapshots(ctx context.Context, every time.Duration) {
+	again := newAlarm(every)
 	defer again.stop()
 	for {
 		select {
@@ -457,16 +492,16 @@ func (i *informer) takeSnapshots(ctx context.Context) {
 			return
 		case <-again.c:
 			again.rang()
-			_, _ = i.snapshot(ctx, "") // refused while there is other work: then a minute later
-		case <-i.store.owed:
-			for i.store.owesSnapshot() {
-				if _, err := i.snapshot(ctx, ""); err != nil && !retry.Sleep(ctx, beginWithin) {
+			_, _ = s.takeSnapshot(ctx, s.o.Scope, "") // refused while there is other work: then a minute later
+		case <-s.owed:
+			for s.owesSnapshot() {
+				if _, err := s.takeSnapshot(ctx, s.o.Scope, ""); err != nil && !retry.Sleep(ctx, beginWithin) {
 					return
 				}
 			}
 		}
-		if began := i.store.snapshotBegan(); !began.IsZero() {
-			again.at(began.Add(i.every))
+		if began := s.snapshotBegan(); !began.IsZero() {
+			again.at(began.Add(every))
 		}
 	}
 }

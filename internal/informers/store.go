@@ -2,10 +2,13 @@ package informers
 
 import (
 	"context"
+	"log/slog"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
@@ -73,16 +76,9 @@ type entry struct {
 // A snapshot of what the store holds begins while no live event is between the two (turn): its read would pass the delta
 // that is still to be put.
 type store struct {
-	lane     Lane
-	selected selected
-	pushed   bool // the API server applies selectors: its ADDED and DELETED may speak of them
-	several  bool // the agent applies selectors: it sees objects that no rule takes
-	metrics  *metrics
-	resource *object.Resource
-	scope    string
+	o        storeOptions
 	prefix   string // of the keys of all objects
-	now      func() time.Time
-	filters  atomic.Pointer[filters]
+	filters  atomic.Pointer[filtering]
 	filtered atomic.Bool // some may have withheld something
 
 	turn turn // held while a live event is applied; before mu
@@ -126,63 +122,74 @@ type store struct {
 	toldWhere string       // the condition by which the last one told of objects as a whole
 	caughtUp  bool         // all that the first list made due is on the bus
 
-	log          logState                        // rebase.go
-	snapshots    bool                            // are taken
-	save         func(ctx context.Context) error // has the position saved; nil: nothing is remembered
-	lastSnapshot time.Time                       // in the id of the last one that was asked for
-
-	progressed func() // told when caughtUp becomes true, without mu
+	log          logState  // rebase.go
+	lastSnapshot time.Time // in the id of the last one that was asked for
 
 	interrupt context.CancelFunc // ends what the cursor waits for; nil: it has not begun
 	wake      chan struct{}
 	requests  chan *request // for snapshots; not buffered
 	owed      chan struct{} // of one element: takeSnapshots looks whether one is due
+	ended     chan struct{} // closed when the cursor has ended
 }
 
-// selected answers what became of an object under selectors, the API server's or the agent's. nil: there are none, what a list
-// misses is deleted. It asks until the server answers, or cannot tell any more (told is false); ok is false where ctx ended first. A store call
-// blocks meanwhile as it does on a full queue: the watch is ended, and goes on later from there.
-type selected interface {
-	// before tells what o was right before its version: outside of the selector, or not at all (nil).
-	before(ctx context.Context, o *object.Object) (was *object.Object, told, ok bool)
-	// exists tells if the object lives on at rv; rv 0: now.
-	exists(ctx context.Context, ref *object.Ref, rv uint64) (exists, told, ok bool)
+// selector answers what became of an object under selectors, the API server's or the agent's. It asks until the server answers, or
+// cannot tell any more (known is false). ok is false if ctx ended first. A store call blocks meanwhile, as it does on a full queue.
+type selector interface {
+	// Before returns what o was right before its version: outside of the selector, or not at all (nil).
+	Before(ctx context.Context, o *object.Object) (was *object.Object, known, ok bool)
+	// Exists reports whether the object still exists at rv, in resourceVersions. 0 is now.
+	Exists(ctx context.Context, ref *object.Ref, rv uint64) (exists, known, ok bool)
 }
 
-func newStore(resource *object.Resource, scope string, lane Lane, i *informer, m *metrics) *store {
-	var sel selected
-	if i.selects() {
-		sel = i
-	}
-	return &store{
-		lane: lane, selected: sel, pushed: i.hasSelector(), several: i.union != "", metrics: m, resource: resource, scope: scope, prefix: resource.String() + "/", now: time.Now,
-		turn: newTurn(), objects: map[string]entry{}, debts: map[string]*debt{}, ledger: newLedger(mark{}),
-		gate: make(chan struct{}), wake: make(chan struct{}, 1), requests: make(chan *request), owed: make(chan struct{}, 1), progressed: func() {},
-	}
+// storeOptions are what a store begins with.
+type storeOptions struct {
+	Resource *object.Resource
+	Scope    string // its name, in events
+	Lane     Lane
+	// Selector tells under selectors what became of an object, nil: there are none, what a list misses is deleted.
+	Selector selector
+	Pushed   bool // the API server applies selectors
+	Several  bool // the agent applies selectors
+	// Replaced is the last replacement of the log that takes the scope's events, nil: the bus cannot tell.
+	Replaced   func() (number uint64, since time.Time)
+	Snapshots  bool                            // are taken
+	Save       func(ctx context.Context) error // has the position saved, nil: nothing is remembered
+	Progressed func()                          // called when the first snapshot is on the bus
+	Log        *slog.Logger
+	Metrics    storeMetrics
 }
 
-// ref finds the identity that the store holds for a name and uid under a clause, and when its last-known version was managed.
-// Else it makes a new one. The arguments are not kept; scratch is reused.
-func (s *store) ref(namespace, name, uid []byte, clause uint16, scratch *[]byte) (*object.Ref, object.Stamp) {
-	k := append((*scratch)[:0], s.prefix...)
-	k = append(k, namespace...)
-	if len(namespace) > 0 {
-		k = append(k, '/')
-	}
-	k = append(k, name...)
-	*scratch = k
-	s.mu.Lock()
-	last := s.objects[string(k)].last
-	s.mu.Unlock()
-	var managed object.Stamp
-	if last != nil && last.Ref.UID == string(uid) {
-		if managed = last.Managed; last.Ref.Clause == clause {
-			return last.Ref, managed
+// storeMetrics are those of a store, by the labels of its scope.
+type storeMetrics struct {
+	Deltas             map[object.Op]prometheus.Counter // of objects, that are handed to the queue
+	Stream             prometheus.Counter               // events about the stream, as well
+	Excluded, Known    prometheus.Counter               // watch events that are not taken
+	Objects, HeldBytes prometheus.Gauge
+	Withheld           *prometheus.CounterVec // by reason
+	Gaps               *prometheus.CounterVec // by reason, and whether all of it was recovered
+}
+
+// count counts a delta that is handed to the queue.
+func (m *storeMetrics) count(d *object.Delta) {
+	if ev := d.Stream; ev != nil {
+		m.Stream.Inc()
+		if ev.Kind == object.Gap {
+			m.Gaps.WithLabelValues(string(ev.Reason), strconv.FormatBool(ev.Recovered)).Inc()
 		}
+		return
 	}
-	ref := object.NewRef(s.resource, string(namespace), string(name), string(uid))
-	ref.Clause = clause
-	return ref, managed
+	m.Deltas[d.Op].Inc()
+}
+
+// newStore makes an empty store. Run starts it.
+func newStore(o storeOptions) *store {
+	s := &store{
+		o: o, prefix: o.Resource.String() + "/",
+		turn: newTurn(), objects: map[string]entry{}, debts: map[string]*debt{}, ledger: newLedger(mark{}),
+		gate: make(chan struct{}), wake: make(chan struct{}, 1), requests: make(chan *request), owed: make(chan struct{}, 1), ended: make(chan struct{}),
+	}
+	s.followLog()
+	return s
 }
 
 // apply takes one live event. It blocks until everything it makes due is in the queue, or ctx ends.
@@ -199,7 +206,7 @@ func (s *store) apply(ctx context.Context, typ watch.EventType, o *observed) {
 	if same && (version < last.ResourceVersion || version == last.ResourceVersion && typ != watch.Deleted) {
 		// A server that replays: this version, or a later one, is on its way already. A deletion may carry the version of
 		// what it deletes, where a server does not give it one of its own.
-		s.metrics.skippedKnown.Inc()
+		s.o.Metrics.Known.Inc()
 		s.advance(version)
 		return
 	}
@@ -208,7 +215,7 @@ func (s *store) apply(ctx context.Context, typ watch.EventType, o *observed) {
 		return
 	}
 	if len(live) == 0 { // none of the rules takes the object, nor took it
-		s.metrics.skippedExcluded.Inc()
+		s.o.Metrics.Excluded.Inc()
 		s.advance(version)
 		return
 	}
@@ -241,8 +248,8 @@ func (s *store) apply(ctx context.Context, typ watch.EventType, o *observed) {
 				continue
 			}
 		}
-		s.metrics.count(d)
-		if s.lane.Put(ctx, key, heldBytes(d), d) != nil {
+		s.o.Metrics.count(d)
+		if s.o.Lane.Put(ctx, key, heldBytes(d), d) != nil {
 			return // the agent stops: what was not taken is read again from the checkpoint or a list
 		}
 	}
@@ -274,11 +281,11 @@ func (s *store) advance(version uint64) {
 func (s *store) live(ctx context.Context, typ watch.EventType, last *object.Object, o *observed) ([]*object.Delta, bool) {
 	now := o.object
 	same := last != nil && last.Ref.UID == now.Ref.UID
-	d := &object.Delta{Ref: now.Ref, Scope: s.scope, ResourceVersion: now.ResourceVersion, Observed: o.at, ChangedBy: o.changedBy}
+	d := &object.Delta{Ref: now.Ref, Scope: s.o.Scope, ResourceVersion: now.ResourceVersion, Observed: o.at, ChangedBy: o.changedBy}
 	// Two facts, two deltas: the name was taken again, and the deletion in between not shown.
 	gone := func() *object.Delta {
 		return &object.Delta{
-			Op: object.Deleted, Inferred: true, Ref: last.Ref, Before: last, Scope: s.scope,
+			Op: object.Deleted, Inferred: true, Ref: last.Ref, Before: last, Scope: s.o.Scope,
 			ResourceVersion: now.ResourceVersion, Previous: last.ResourceVersion, Observed: o.at,
 		}
 	}
@@ -290,13 +297,13 @@ func (s *store) live(ctx context.Context, typ watch.EventType, last *object.Obje
 		if same {
 			d.Ref, d.Before, d.Previous = last.Ref, last, last.ResourceVersion
 		}
-		if s.pushed {
-			exists, told, ok := s.selected.exists(ctx, now.Ref, now.ResourceVersion)
+		if s.o.Pushed {
+			exists, known, ok := s.o.Selector.Exists(ctx, now.Ref, now.ResourceVersion)
 			if !ok {
 				return nil, false
 			}
-			if exists || !told {
-				d.Op, d.Inferred = object.Left, !told
+			if exists || !known {
+				d.Op, d.Inferred = object.Left, !known
 			}
 		}
 		return []*object.Delta{d}, true
@@ -311,7 +318,7 @@ func (s *store) live(ctx context.Context, typ watch.EventType, last *object.Obje
 
 	d.After = now
 	// A MODIFIED of what is not known: the version before was there, and no rule took it.
-	entered := s.several && typ == watch.Modified
+	entered := s.o.Several && typ == watch.Modified
 	switch {
 	case same:
 		d.Op, d.Before, d.Previous = object.Updated, last, last.ResourceVersion
@@ -323,15 +330,15 @@ func (s *store) live(ctx context.Context, typ watch.EventType, last *object.Obje
 		return []*object.Delta{gone(), d}, true
 	case entered:
 		d.Op, d.ChangedBy = object.Entered, nil // compared with no version before, it would name all managers there ever were
-	case !s.pushed:
+	case !s.o.Pushed:
 		d.Op = object.Created
 	default:
-		was, told, ok := s.selected.before(ctx, now)
+		was, known, ok := s.o.Selector.Before(ctx, now)
 		if !ok {
 			return nil, false
 		}
 		switch {
-		case !told:
+		case !known:
 			// Whether it was created or changed into the selector is gone from history. Entered claims less.
 			d.Op, d.Inferred = object.Entered, true
 		case was == nil:
@@ -353,7 +360,7 @@ func (s *store) takeDue(key, uid string) (out []*object.Delta, skipped uint32) {
 		return nil, skipped
 	}
 	gone := object.Deleted
-	if d := s.debts[key]; s.selected != nil && d != nil && d.latestUID() == uid {
+	if d := s.debts[key]; s.o.Selector != nil && d != nil && d.latestUID() == uid {
 		gone = object.Left // the list missed it, and it is here again: it had left the selector
 	}
 	for {
@@ -397,8 +404,8 @@ func (s *store) set(key string, e entry) {
 	} else {
 		s.objects[key] = e
 	}
-	s.metrics.objects.Set(float64(len(s.objects)))
-	s.metrics.heldBytes.Set(float64(s.held))
+	s.o.Metrics.Objects.Set(float64(len(s.objects)))
+	s.o.Metrics.HeldBytes.Set(float64(s.held))
 }
 
 // takeTurn waits until the stream event that announces the last list is acknowledged, and takes the turn; false: ctx

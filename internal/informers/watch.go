@@ -60,7 +60,7 @@ func (i *informer) Watch(o metav1.ListOptions) (watch.Interface, error) {
 func (i *informer) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &liveWatch{
-		informer: i, reader: i.newReader(), rv: o.ResourceVersion, witness: i.store.newest(), result: make(chan watch.Event), cancel: cancel,
+		informer: i, reader: i.newReader(), rv: o.ResourceVersion, witness: i.newest(), result: make(chan watch.Event), cancel: cancel,
 		patience: time.NewTimer(0), edition: i.listedAs,
 	}
 	w.reader.lean = true
@@ -299,7 +299,7 @@ func (w *liveWatch) follow(parent context.Context, fresh bool) (got followed, er
 		switch {
 		case errors.Is(err, errExcluded):
 			// It takes its place among the others: history up to there is none of the store's business.
-			i.metrics.skippedExcluded.Inc()
+			i.metrics.store.Excluded.Inc()
 			ev.Type = watch.Bookmark
 			got.objects++
 		case err != nil:
