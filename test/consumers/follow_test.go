@@ -43,7 +43,7 @@ func goProgram(t testing.TB, name string) string {
 		t.Skip("runs a program that the race detector does not look into")
 	}
 	build, _ := goPrograms.LoadOrStore(name, sync.OnceValues(func() (string, error) {
-		path := filepath.Join(os.TempDir(), name)
+		path := filepath.Join(os.TempDir(), goProgramsDir, name)
 		cmd := exec.Command("go", "build", "-o", path, "./docs/examples/go/"+name)
 		cmd.Dir = root
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -60,6 +60,9 @@ func goProgram(t testing.TB, name string) string {
 
 // goPrograms has a func() (path string, err error) for each name.
 var goPrograms sync.Map
+
+// goProgramsDir is where they are built, in the temporary directory. TestMain removes it.
+const goProgramsDir = "programs"
 
 // nodeModules copies the scripts of a directory to one that has the packages beside them, where node looks for them.
 func nodeModules(t testing.TB, from string) string {

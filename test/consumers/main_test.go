@@ -1,8 +1,8 @@
 package consumers_test
 
 import (
-	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -14,12 +14,8 @@ func TestMain(m *testing.M) {
 	if err := suite.Begin(4); err != nil {
 		panic(err)
 	}
-	code := m.Run()
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	goleak.VerifyTestMain(suite.Tests(func() int {
+		defer os.RemoveAll(filepath.Join(os.TempDir(), goProgramsDir))
+		return m.Run()
+	}))
 }

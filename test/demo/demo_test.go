@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	if err := suite.Begin(2); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(suite.Tests(m.Run))
 }
 
 // TestFollowsAClusterAndWritesNothingToIt follows the cluster of KUBECONFIG_DEMO as somebody who may only read, and reads

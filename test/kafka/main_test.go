@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kubecdc/kubecdc/test/build"
 	"github.com/kubecdc/kubecdc/test/kafka"
 	"github.com/kubecdc/kubecdc/test/proxy"
 	"github.com/kubecdc/kubecdc/test/suite"
@@ -19,16 +20,12 @@ func TestMain(m *testing.M) {
 	if err := suite.Begin(8); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(&binary{m})
-}
-
-// binary stops the shared clusters before goleak looks for goroutines.
-type binary struct{ *testing.M }
-
-func (b *binary) Run() int {
-	defer lasting.stop()
-	defer mortal.stop()
-	return b.M.Run()
+	goleak.VerifyTestMain(suite.Tests(func() int {
+		defer build.Remove()
+		defer lasting.stop()
+		defer mortal.stop()
+		return m.Run()
+	}))
 }
 
 // The clusters that tests share. Each test has topics of its own.

@@ -12,5 +12,5 @@ func TestMain(m *testing.M) {
 	if err := suite.Begin(4); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(suite.Tests(m.Run))
 }

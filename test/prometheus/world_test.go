@@ -249,7 +249,7 @@ server: {address: %q}
 	a.spec = process.Spec{
 		Name: "kubecdc " + a.address, Log: filepath.Join(dir, "log"), Dir: dir,
 		Argv: []string{binary, "run", "--config", file, "--kubeconfig", w.kubeconfig},
-		Env:  []string{"GOMEMLIMIT=460MiB"}, // as the chart does
+		Env:  []string{"GOMEMLIMIT=460MiB", "XDG_RUNTIME_DIR=" + dir}, // the limit as the chart sets it
 	}
 	t.Cleanup(func() {
 		if a.child == nil {

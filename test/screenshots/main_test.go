@@ -11,5 +11,5 @@ func TestMain(m *testing.M) {
 	if err := suite.Begin(2); err != nil {
 		panic(err)
 	}
-	os.Exit(m.Run())
+	os.Exit(suite.Tests(m.Run).Run())
 }

@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "chart: skipped: -short, and the tests start a control plane and containers")
 		os.Exit(0)
 	}
-	os.Exit(run(m))
+	os.Exit(suite.Tests(func() int { return run(m) }).Run())
 }
 
 func run(m *testing.M) int {
