@@ -332,7 +332,7 @@ func check(s *apiServer, record []*object.Delta, crashes []int, selector string)
 		broken bool
 	}
 	states := map[string]*state{}   // by name
-	readAt := map[string]uint64{}   // by uid
+	reads := map[string]bool{}      // uid/rv of versions that were read
 	highest := map[string]uint64{}  // by uid: what is not above it is late, and no news
 	recorded := map[string]string{} // op by uid/rv, or uid/d
 	for n, d := range record {
@@ -370,9 +370,9 @@ func check(s *apiServer, record []*object.Delta, crashes []int, selector string)
 			recorded[id] = "~" + recorded[id]
 		}
 		if d.Op == object.Read {
-			readAt[d.Ref.UID] = d.ResourceVersion
+			reads[fmt.Sprintf("%s/%d", d.Ref.UID, d.ResourceVersion)] = true
 		}
-		if d.ResourceVersion <= highest[d.Ref.UID] && (d.Op == object.Read || d.ResourceVersion == readAt[d.Ref.UID]) {
+		if d.ResourceVersion <= highest[d.Ref.UID] && (d.Op == object.Read || reads[fmt.Sprintf("%s/%d", d.Ref.UID, d.ResourceVersion)]) {
 			continue // a snapshot behind a gap may show a version before a restart tells of it
 		}
 		highest[d.Ref.UID] = max(highest[d.Ref.UID], d.ResourceVersion)
