@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
 // nodeNameEnv has the name of the node that the agent's pod runs on, from the downward API (spec.nodeName).
@@ -31,12 +31,12 @@ func checkNode(cfg *config.Config, getenv func(string) string) error {
 }
 
 // partOf is what the agent takes of each resource, nil: all that its rules take.
-func partOf(cfg *config.Config) func(group, resource string) informers.Part {
+func partOf(cfg *config.Config) func(group, resource string) selection.Part {
 	if cfg.Mode == config.ModeCluster {
 		return nil
 	}
 	node := os.Getenv(nodeNameEnv)
-	return func(group, resource string) informers.Part { return informers.Part(cfg.Part(group, resource, node)) }
+	return func(group, resource string) selection.Part { return selection.Part(cfg.Part(group, resource, node)) }
 }
 
 // partInWords is what an agent of the mode takes of a resource, for people; "": all of it.

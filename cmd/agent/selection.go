@@ -8,6 +8,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/filter"
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -35,16 +36,16 @@ func (l *loaded) say(log *slog.Logger) {
 }
 
 // selectionOf is what informers observe, and send of it.
-func selectionOf(l *loaded, log *slog.Logger, m *filter.Metrics) (informers.Selection, error) {
+func selectionOf(l *loaded, log *slog.Logger, m *filter.Metrics) (selection.Spec, error) {
 	mac, err := l.mac()
 	if err != nil {
-		return informers.Selection{}, err
+		return selection.Spec{}, err
 	}
-	s := informers.Selection{Strip: l.Strip, Secrets: l.Redaction.Secrets, MAC: mac}
+	s := selection.Spec{Strip: l.Strip, Secrets: l.Redaction.Secrets, MAC: mac}
 	for i := range l.Watch {
 		rule, err := ruleOf(l, i, log, m)
 		if err != nil {
-			return informers.Selection{}, err
+			return selection.Spec{}, err
 		}
 		s.Rules = append(s.Rules, rule)
 	}
@@ -52,9 +53,9 @@ func selectionOf(l *loaded, log *slog.Logger, m *filter.Metrics) (informers.Sele
 }
 
 // ruleOf is rule i of the configuration for informers.
-func ruleOf(l *loaded, i int, log *slog.Logger, m *filter.Metrics) (informers.Rule, error) {
+func ruleOf(l *loaded, i int, log *slog.Logger, m *filter.Metrics) (selection.Rule, error) {
 	r := &l.Watch[i]
-	rule := informers.Rule{
+	rule := selection.Rule{
 		Namespaces: r.Namespaces.Match, AllNamespaces: r.Namespaces.Match(""),
 		LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector, Redact: r.Redact,
 	}
@@ -86,12 +87,12 @@ func ruleOf(l *loaded, i int, log *slog.Logger, m *filter.Metrics) (informers.Ru
 	}
 	f, err := filter.New(o)
 	if err != nil {
-		return informers.Rule{}, fmt.Errorf("%s: %w", o.Rule, err)
+		return selection.Rule{}, fmt.Errorf("%s: %w", o.Rule, err)
 	}
 	if r.Where != "" {
 		rule.Where = o.OnError + ": " + r.Where
 	}
-	rule.Filter = func(res *object.Resource) informers.Filter {
+	rule.Filter = func(res *object.Resource) selection.Filter {
 		if x := f.For(res); x != nil { // a nil pointer in the interface would be none
 			return x
 		}
@@ -106,7 +107,7 @@ func newSet(l *loaded, o informers.Options, m *filter.Metrics) (*informers.Set, 
 	if err != nil {
 		return nil, err
 	}
-	o.Selection = s
+	o.Spec = s
 	o.Part, o.Departed = partOf(l.Config), l.Mode == config.ModeCompanion
 	o.Snapshot, o.Every = informers.SnapshotMode(l.Snapshot.Mode), l.Snapshot.Every.Duration
 	o.Match = func(patterns []string) func(string) bool {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
@@ -129,15 +130,14 @@ func (n *namespaces) questions() ([]inquiry, time.Duration) {
 	}
 	now, wait := time.Now(), rediscoverEvery
 	out, again := []inquiry{}, []inquiry{}
-	for _, c := range s.chosenOf(s.served, aliasesTold(s.unknown), func(gr schema.GroupResource) bool { return n.resources[gr] != nil }) {
-		t := n.resources[groupResource(&c.resource)]
-		clauses, whole := n.whole(s.sel, &c)
-		if !whole {
+	for _, c := range s.chosenOf(s.served, selection.AliasesKnown(s.unknown), func(gr schema.GroupResource) bool { return n.resources[gr] != nil }) {
+		t := n.resources[groupResource(&c.Resource)]
+		if !s.spansNamespaces(&c) {
 			continue
 		}
 		for name, ns := range n.there {
 			a := t.access[name]
-			if !slices.ContainsFunc(clauses, func(c clause) bool { return c.namespaces(name) }) {
+			if !c.Takes(name) {
 				continue
 			}
 			if a == nil {
@@ -145,13 +145,13 @@ func (n *namespaces) questions() ([]inquiry, time.Duration) {
 				t.access[name] = a
 			}
 			if a.scope == "" {
-				sels, err := s.sel.inNamespaces(&c.resource, clauses, Part{}, name)
+				scopes, err := s.sel.InNamespaces(&c, name)
 				if err != nil {
 					continue // it is logged where it is to be observed
 				}
-				a.scope = sels[0].name(&c.resource)
+				a.scope = scopes[0].Name
 			}
-			q := inquiry{resource: c.resource, namespace: name, asked: a.asked}
+			q := inquiry{resource: c.Resource, namespace: name, asked: a.asked}
 			young := ns.born != 0 && now.Sub(ns.since) < youngFor
 			switch {
 			case a.allowed:
@@ -216,7 +216,7 @@ func (n *namespaces) observe(ctx context.Context, begin func([]*running, []*fare
 		}
 		s.vectors.forget(r.scope)
 	}
-	added := s.add(s.chosenOf(s.served, aliasesTold(s.unknown), func(gr schema.GroupResource) bool { return n.resources[gr] != nil }))
+	added := s.add(s.chosenOf(s.served, selection.AliasesKnown(s.unknown), func(gr schema.GroupResource) bool { return n.resources[gr] != nil }))
 	s.inherit(added, inherited...)
 	bequeath(refused, added)
 	var scopes []string
@@ -249,7 +249,7 @@ func (n *namespaces) split() (refused []*running) {
 		var those []*running
 		loaded := false
 		for _, r := range n.set.informers {
-			if groupResource(r.resource) == gr && r.namespace == "" {
+			if groupResource(r.resource) == gr && r.selection.Namespace == "" {
 				those = append(those, r)
 				loaded = loaded || r.store.isLoaded()
 			}
@@ -270,22 +270,22 @@ func (n *namespaces) split() (refused []*running) {
 
 // recall finds resources that the last run observed in each namespace by itself, of those that are served, and asks if they may
 // be read as a whole by now. Without that, they would be given up, and begun anew.
-func (n *namespaces) recall(ctx context.Context, all []served, complete bool) error {
+func (n *namespaces) recall(ctx context.Context, all []selection.APIResource, complete bool) error {
 	s := n.set
 	s.mu.Lock()
 	known := map[schema.GroupResource][]*access{}
 	names := map[*access]string{}
 	for scope, c := range s.origins {
-		if gr := (schema.GroupResource{Group: c.Group, Resource: c.Resource}); c.Namespaced && len(c.Namespaces) == 1 && isName(c.Namespaces[0]) &&
-			n.resources[gr] == nil {
+		gr := schema.GroupResource{Group: c.Group, Resource: c.Resource}
+		if name, ok := selection.Literal(c.Namespaces); ok && c.Namespaced && n.resources[gr] == nil {
 			a := &access{scope: scope, allowed: true}
-			known[gr], names[a] = append(known[gr], a), c.Namespaces[0]
+			known[gr], names[a] = append(known[gr], a), name
 		}
 	}
 	var questions []inquiry
 	for _, c := range s.chosenOf(all, complete, func(gr schema.GroupResource) bool { return known[gr] != nil }) {
-		if _, whole := n.whole(s.sel, &c); whole {
-			questions = append(questions, inquiry{resource: c.resource})
+		if s.spansNamespaces(&c) {
+			questions = append(questions, inquiry{resource: c.Resource})
 		}
 	}
 	s.mu.Unlock()

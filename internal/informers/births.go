@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -42,7 +43,7 @@ func (s *Set) bear() []*running {
 	if len(born) == 0 {
 		return nil
 	}
-	out, _ := choose(s.sel.Rules, born, true, taken)
+	out, _ := s.sel.Choose(born, true, taken)
 	begin := s.add(s.observed(out))
 	s.inherit(begin)
 	s.definitions.delivered(born)
@@ -53,24 +54,26 @@ func (s *Set) bear() []*running {
 }
 
 // births are the resources of which the birth was seen, but for those of except.
-func (d *definitions) births(except map[schema.GroupResource]bool) (out []served) {
+func (d *definitions) births(except map[schema.GroupResource]bool) (out []selection.APIResource) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range d.crds {
-		if c.born != 0 && len(c.served.versions) > 0 && !except[schema.GroupResource{Group: c.served.group, Resource: c.served.name}] {
+		if c.born != 0 && len(c.served.Versions) > 0 && !except[schema.GroupResource{Group: c.served.Group, Resource: c.served.Name}] {
 			out = append(out, *c.served)
 		}
 	}
-	slices.SortFunc(out, func(a, b served) int { return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.name, b.name)) })
+	slices.SortFunc(out, func(a, b selection.APIResource) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Name, b.Name))
+	})
 	return out
 }
 
 // delivered notes that births are dealt with: a rule that is added later reads what there is.
-func (d *definitions) delivered(all []served) {
+func (d *definitions) delivered(all []selection.APIResource) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i := range all {
-		if c := d.crds[all[i].name+"."+all[i].group]; c != nil {
+		if c := d.crds[all[i].Name+"."+all[i].Group]; c != nil {
 			c.born, c.served = 0, nil
 		}
 	}
@@ -79,7 +82,7 @@ func (d *definitions) delivered(all []served) {
 // beginsBorn has an informer of which nothing is remembered begin at the birth of its resource, where that is known.
 func (s *Set) beginsBorn(i *informer) {
 	i.born, i.bornAt = s.definitions.bornAt(i.resource)
-	if rv, at := s.namespaces.bornAt(i.resource, i.namespace); rv > i.born {
+	if rv, at := s.namespaces.bornAt(i.resource, i.selection.Namespace); rv > i.born {
 		i.born, i.bornAt = rv, at
 	}
 }
@@ -89,7 +92,7 @@ func (s *Set) beginsBorn(i *informer) {
 func bequeath(ended, begin []*running) {
 	for _, r := range begin {
 		for _, of := range ended {
-			if r.resume == nil && of.observesOf(r.resource) && (of.namespace == "" || of.namespace == r.namespace) && of.born > r.born {
+			if r.resume == nil && of.observesOf(r.resource) && (of.selection.Namespace == "" || of.selection.Namespace == r.selection.Namespace) && of.born > r.born {
 				r.born, r.bornAt = of.born, of.bornAt
 			}
 		}

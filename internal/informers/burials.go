@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
@@ -76,9 +77,9 @@ func (b *burials) add(ctx context.Context, name string, rv uint64) {
 
 // unheard finds what has an informer although it is neither served nor defined: it began after its definition was deleted.
 // Discovery found it before. The caller holds the set's mu.
-func (s *Set) unheard(all []served, unknown []string) {
+func (s *Set) unheard(all []selection.APIResource, unknown []string) {
 	for _, i := range s.informers {
-		if _, ok := currentVersion(all, i.resource); ok || i.silent || i.vanished.Load() != 0 || !told(unknown, i.resource.Group) || i.isAggregated() {
+		if _, ok := selection.Current(all, i.resource); ok || i.silent || i.vanished.Load() != 0 || !selection.GroupKnown(unknown, i.resource.Group) || i.isAggregated() {
 			continue
 		}
 		if at, gone := s.definitions.isGone(i.resource, i.definitionUID()); gone {
@@ -379,10 +380,10 @@ func (i *informer) giveUpGone(at uint64) {
 }
 
 // partGone finds scopes of the last run whose resource is not defined any more, and says farewell to them. The caller holds mu.
-func (s *Set) partGone(all []served, unknown []string) (out []*farewell) {
+func (s *Set) partGone(all []selection.APIResource, unknown []string) (out []*farewell) {
 	for scope, c := range s.origins {
 		r := &object.Resource{Group: c.Group, Version: c.Version, Name: c.Resource, Kind: c.Kind, Namespaced: c.Namespaced}
-		if _, ok := currentVersion(all, r); ok || c.Aggregated || !told(unknown, c.Group) {
+		if _, ok := selection.Current(all, r); ok || c.Aggregated || !selection.GroupKnown(unknown, c.Group) {
 			continue // or it may come back
 		}
 		at, gone := s.definitions.isGone(r, c.Definition)
@@ -391,7 +392,7 @@ func (s *Set) partGone(all []served, unknown []string) (out []*farewell) {
 			continue
 		}
 		delete(s.origins, scope)
-		f := s.farewellOf(scope, &c, r, selection{namespaces: s.o.Match(c.Namespaces), patterns: c.Namespaces})
+		f := s.farewellOf(&c, selection.Unreadable(r, scope, &c, s.o.Match))
 		f.gone = at
 		out = append(out, f)
 		s.farewells = append(s.farewells, f)

@@ -9,27 +9,28 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
 // rule takes configmaps of all namespaces.
-func rule(change func(*informers.Rule)) informers.Rule {
-	r := informers.Rule{Resources: []informers.Pattern{pattern("configmaps")}, Namespaces: func(string) bool { return true }, AllNamespaces: true}
+func rule(change func(*selection.Rule)) selection.Rule {
+	r := selection.Rule{Resources: []selection.Pattern{pattern("configmaps")}, Namespaces: func(string) bool { return true }, AllNamespaces: true}
 	if change != nil {
 		change(&r)
 	}
 	return r
 }
 
-func inNamespaces(names ...string) func(*informers.Rule) {
-	return func(r *informers.Rule) {
+func inNamespaces(names ...string) func(*selection.Rule) {
+	return func(r *selection.Rule) {
 		r.AllNamespaces, r.Names = false, names
 		r.Namespaces = func(ns string) bool { return strings.Contains(","+strings.Join(names, ",")+",", ","+ns+",") }
 	}
 }
 
-func selected(labels, fields string) func(*informers.Rule) {
-	return func(r *informers.Rule) { r.LabelSelector, r.FieldSelector = labels, fields }
+func selected(labels, fields string) func(*selection.Rule) {
+	return func(r *selection.Rule) { r.LabelSelector, r.FieldSelector = labels, fields }
 }
 
 // Rules are tried in order for each object: the agent tells which takes it, and what comes and goes between them.
@@ -44,7 +45,7 @@ func TestRulesInOrder(t *testing.T) {
 		set, rec, _ := start(t, s, func(o *informers.Options) {
 			hidden := rule(selected("", "data.value=kept"))
 			hidden.Redact = []string{"metadata.labels"}
-			o.Rules = []informers.Rule{rule(selected("colour=red", "")), hidden}
+			o.Rules = []selection.Rule{rule(selected("colour=red", "")), hidden}
 		})
 		want := []string{"snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→kept", "snapshot.completed 2"}
 		rec.wait(t, want...)
@@ -102,7 +103,7 @@ func TestRulesInOrderRelist(t *testing.T) {
 		}
 		s.put("enters", "1", blue)
 		_, rec, _ := start(t, s, func(o *informers.Options) {
-			o.Rules = []informers.Rule{rule(selected("colour=red", "")), rule(selected("", "data.value=kept"))}
+			o.Rules = []selection.Rule{rule(selected("colour=red", "")), rule(selected("", "data.value=kept"))}
 		})
 		want := []string{"snapshot.started 3", "r gone uid-1 -→1", "r left uid-2 -→1", "r same uid-3 -→1", "snapshot.completed 3"}
 		rec.wait(t, want...)
@@ -122,80 +123,14 @@ func TestRulesInOrderRelist(t *testing.T) {
 	})
 }
 
-// The scope of several rules has one name whatever their order, and another one for other objects; what one rule before takes
-// needs no name.
-func TestScopeOfSeveralRules(t *testing.T) {
-	globs := func(patterns ...string) func(*informers.Rule) {
-		return func(r *informers.Rule) { r.AllNamespaces, r.Patterns = false, patterns }
-	}
-	for _, test := range []struct {
-		name  string
-		rules []informers.Rule
-		want  []string
-	}{
-		{"one rule", []informers.Rule{rule(selected("a=b", ""))}, []string{"configmaps?labelSelector=a=b"}},
-		{"the second takes the rest", []informers.Rule{rule(selected("a=b", "")), rule(nil)}, []string{"configmaps"}},
-		{"the first leaves nothing", []informers.Rule{rule(nil), rule(selected("a=b", ""))}, []string{"configmaps"}},
-		{"the same once more", []informers.Rule{rule(selected("a=b", "")), rule(selected("a=b", ""))}, []string{"configmaps?labelSelector=a=b"}},
-		{
-			"globs",
-			[]informers.Rule{rule(globs("team-*", "!team-x")), rule(globs("shop-*"))},
-			[]string{"configmaps?any=shop-*|team-*,!team-x"},
-		},
-		{
-			"globs in another order",
-			[]informers.Rule{rule(globs("shop-*")), rule(globs("team-*", "!team-x"))},
-			[]string{"configmaps?any=shop-*|team-*,!team-x"},
-		},
-		{
-			"a namespace each",
-			[]informers.Rule{rule(inNamespaces("shop")), rule(inNamespaces("other", "shop"))},
-			[]string{"configmaps/other", "configmaps/shop"},
-		},
-		{
-			"several in a namespace",
-			[]informers.Rule{rule(func(r *informers.Rule) {
-				inNamespaces("shop")(r)
-				r.LabelSelector = "a=b"
-			}), rule(func(r *informers.Rule) {
-				inNamespaces("shop", "other")(r)
-				r.FieldSelector = "metadata.name=x"
-			})},
-			[]string{"configmaps/other?fieldSelector=metadata.name=x", "configmaps/shop?any=*?fieldSelector=metadata.name=x|*?labelSelector=a=b"},
-		},
-		{
-			"what all have in common is asked of the API server",
-			[]informers.Rule{rule(func(r *informers.Rule) {
-				globs("shop-*")(r)
-				r.LabelSelector = "a=b"
-			}), rule(selected("a=b", "metadata.name=x"))},
-			[]string{"configmaps?labelSelector=a=b&any=*?labelSelector=a=b&fieldSelector=metadata.name=x|shop-*?labelSelector=a=b"},
-		},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				set, _, _ := start(t, newAPIServer(t), func(o *informers.Options) { o.Rules = test.rules })
-				eventually(t, "the lists to be loaded", func() bool { return set.Ready() == nil })
-				var got []string
-				for _, st := range set.Status() {
-					got = append(got, st.Scope)
-				}
-				if d := cmp.Diff(test.want, got); d != "" {
-					t.Errorf("scopes (-want +got):\n%s", d)
-				}
-			})
-		})
-	}
-}
-
 // A plan names all rules that can take objects of a resource.
 func TestPlanSeveralRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
 		set, _, _ := start(t, s, func(o *informers.Options) {
 			secrets := rule(nil)
-			secrets.Resources = []informers.Pattern{pattern("secrets")}
-			o.Rules = []informers.Rule{rule(selected("a=b", "")), secrets, rule(nil)}
+			secrets.Resources = []selection.Pattern{pattern("secrets")}
+			o.Rules = []selection.Rule{rule(selected("a=b", "")), secrets, rule(nil)}
 		})
 		p, err := set.Plan(context.WithoutCancel(t.Context()))
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -132,16 +133,16 @@ func (s *customs) watchDefinitions(w http.ResponseWriter, r *http.Request) {
 }
 
 // widgets is a rule over them.
-func widgets(change func(*informers.Rule)) informers.Rule {
-	return rule(func(r *informers.Rule) {
-		r.Resources = []informers.Pattern{written{text: "widgets.shop.test"}}
+func widgets(change func(*selection.Rule)) selection.Rule {
+	return rule(func(r *selection.Rule) {
+		r.Resources = []selection.Pattern{written{text: "widgets.shop.test"}}
 		if change != nil {
 			change(r)
 		}
 	})
 }
 
-func takes(rules ...informers.Rule) func(*informers.Options, *recorder) {
+func takes(rules ...selection.Rule) func(*informers.Options, *recorder) {
 	return func(o *informers.Options, _ *recorder) { o.Rules = rules }
 }
 
@@ -165,7 +166,7 @@ func TestReloadBeforeTheFirstListOfABirth(t *testing.T) {
 		s.define(true)
 		s.put("a", "1", nil)
 		l.awaitPhases(t, "widgets.shop.test waiting")
-		l.reload(t, selection(widgets(redacted("metadata.labels"))))
+		l.reload(t, specOf(widgets(redacted("metadata.labels"))))
 		s.put("a", "2", nil)
 		close(away)
 		l.waitPerName(t, "snapshot.started 0", "snapshot.completed 0", "c a uid-1 -→1", "u a uid-1 1→2")
@@ -185,11 +186,11 @@ func TestFarewellToWhatCannotBeRead(t *testing.T) {
 				s.define(true)
 				s.put("a", "1", nil)
 				l := live(t, s.apiServer, m, func(o *informers.Options, r *recorder) {
-					takes(rule(func(r *informers.Rule) { r.LabelSelector = "none=here" }), widgets(nil))(o, r)
+					takes(rule(func(r *selection.Rule) { r.LabelSelector = "none=here" }), widgets(nil))(o, r)
 				})
 				l.waitPerName(t, "snapshot.started 0", "snapshot.completed 0", "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
 				s.refuse(http.StatusInternalServerError, metav1.StatusReasonInternalError)
-				l.reload(t, selection(rule(func(r *informers.Rule) { r.LabelSelector = "none=here" }), widgets(inNamespaces("none"))))
+				l.reload(t, specOf(rule(func(r *selection.Rule) { r.LabelSelector = "none=here" }), widgets(inNamespaces("none"))))
 				away(s)
 				s.put("b", "1", nil) // a farewell waits for something that is later
 				eventually(t, "the scope to be forgotten", func() bool {

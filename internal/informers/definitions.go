@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
@@ -48,10 +49,10 @@ type definition struct {
 	storage     string // the version in which objects are stored, "": not known
 	ending      bool   // it is being deleted
 	established bool
-	made        uint64    // its first resourceVersion, 0: it was there before
-	born        uint64    // the same once it is established, 0 also where that is dealt with
-	since       time.Time // when that was seen
-	served      *served   // what it serves, while born is not 0
+	made        uint64                 // its first resourceVersion, 0: it was there before
+	born        uint64                 // the same once it is established, 0 also where that is dealt with
+	since       time.Time              // when that was seen
+	served      *selection.APIResource // what it serves, while born is not 0
 }
 
 // definitions are those that there are.
@@ -352,16 +353,16 @@ func (c *customResource) storage() string {
 }
 
 // served is what the API server serves of it, the preferred version first: as discovery will say a moment later.
-func (c *customResource) served() *served {
-	out := &served{group: c.Spec.Group, name: c.Spec.Names.Plural}
+func (c *customResource) served() *selection.APIResource {
+	out := &selection.APIResource{Group: c.Spec.Group, Name: c.Spec.Names.Plural}
 	for _, v := range c.Spec.Versions {
 		if v.Served {
-			out.versions = append(out.versions, object.Resource{
+			out.Versions = append(out.Versions, object.Resource{
 				Group: c.Spec.Group, Version: v.Name, Name: c.Spec.Names.Plural, Kind: c.Spec.Names.Kind, Namespaced: c.Spec.Scope == "Namespaced",
 			})
 		}
 	}
-	slices.SortStableFunc(out.versions, func(a, b object.Resource) int { return version.CompareKubeAwareVersionStrings(b.Version, a.Version) })
+	slices.SortStableFunc(out.Versions, func(a, b object.Resource) int { return version.CompareKubeAwareVersionStrings(b.Version, a.Version) })
 	return out
 }
 
@@ -421,12 +422,12 @@ func (d *definitions) defined(typ watch.EventType, raw []byte) (name string, rv 
 
 // notice waits until the definitions of what was discovered have come on the watch, too: then it is known since when there is
 // something of them. It asks for those of which nothing is known.
-func (d *definitions) notice(ctx context.Context, all []served) {
+func (d *definitions) notice(ctx context.Context, all []selection.APIResource) {
 	var missing []*object.Resource
 	d.mu.Lock()
 	if d.at != 0 {
 		for i := range all {
-			r := &all[i].versions[0]
+			r := &all[i].Versions[0]
 			if !ownGroup(r.Group) && !d.isAggregated(r) && d.crds[r.String()] == nil {
 				missing = append(missing, r)
 			}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
@@ -165,25 +166,25 @@ func createdAt(o *object.Object) time.Time {
 }
 
 // follow makes the informer that follows which Nodes there are, once. The caller holds mu.
-func (s *Set) follow(all []served) []*running {
+func (s *Set) follow(all []selection.APIResource) []*running {
 	d := s.departures
 	if d == nil || d.taken != nil || len(s.partlyObserved()) == 0 {
 		return nil
 	}
-	r, ok := currentVersion(all, &object.Resource{Version: "v1", Name: "nodes", Kind: "Node"})
+	r, ok := selection.Current(all, &object.Resource{Version: "v1", Name: "nodes", Kind: "Node"})
 	if !ok {
 		return nil
 	}
 	d.taken, d.resource = map[string]*taken{}, r
 	d.lane = s.o.Lane(r.String())
-	d.scopeOf = func(node string) string { return scopeName(r, nil, "", "metadata.name="+node, "") }
+	d.scopeOf = func(node string) string { return selection.NameOfObject(r, node) }
 	return append(s.followNodes(), s.resumeTaken()...)
 }
 
 // followNodes makes the informer of follow, and makes it anew where Nodes are redacted otherwise. The caller holds mu.
 func (s *Set) followNodes() []*running {
 	d := s.departures
-	sel, err := s.sel.plain(d.resource)
+	scope, err := s.sel.Whole(d.resource)
 	if err == nil {
 		err = s.tellNodes()
 	}
@@ -191,16 +192,16 @@ func (s *Set) followNodes() []*running {
 		s.o.Log.Error("nodes that go cannot be followed", "err", err)
 		return nil
 	}
-	i := s.newInformer(d.resource, d.resource.String(), sel, d)
+	i := s.newInformer(scope, d)
 	i.snapshots, i.every, i.hearing, i.silent = SnapshotNever, 0, nil, true
 	d.nodes = i.store
 	return []*running{s.enroll(i)}
 }
 
 // redactsAs tells that what is observed for the set itself has the same content under sel.
-func (i *informer) redactsAs(sel *selecting) bool {
-	plain, err := sel.plain(i.resource)
-	return err == nil && plain.content == i.content
+func (i *informer) redactsAs(sel *selection.Selection) bool {
+	whole, err := sel.Whole(i.resource)
+	return err == nil && whole.Content() == i.selection.Content()
 }
 
 // enroll adds an informer to the set. The caller holds mu.
@@ -241,7 +242,7 @@ func (s *Set) isParting(scope string) bool {
 // holds mu.
 func (s *Set) partlyObserved() (out []*running) {
 	for _, i := range s.informers {
-		if p := s.partOf(i.resource); p.FieldSelector != "" && strings.HasSuffix(i.fields, p.FieldSelector) {
+		if p := s.partOf(i.resource); p.FieldSelector != "" && strings.HasSuffix(i.selection.FieldSelector, p.FieldSelector) {
 			out = append(out, i)
 		}
 	}
@@ -255,10 +256,9 @@ func (s *Set) resumeTaken() (out []*running) {
 			continue
 		}
 		for scope, c := range s.origins {
-			node, ok := strings.CutPrefix(c.FieldSelector, of.fields)
-			sel := of.selection
-			sel.fields = c.FieldSelector
-			if !ok || node == "" || scope != sel.name(of.resource) {
+			node, ok := strings.CutPrefix(c.FieldSelector, of.selection.FieldSelector)
+			is := of.selection.ForNode(node)
+			if !ok || node == "" || scope != is.Name {
 				continue
 			}
 			r := s.enroll(s.departed(of, node))
@@ -276,9 +276,7 @@ func (s *Set) resumeTaken() (out []*running) {
 
 // departed makes an informer of what a node has, of the resource of which another observes what no node has.
 func (s *Set) departed(of *running, node string) *informer {
-	sel := of.selection
-	sel.fields += node
-	i := s.newInformer(of.resource, sel.name(of.resource), sel, of.lane)
+	i := s.newInformer(of.selection.ForNode(node), of.lane)
 	i.store.filterOf(of.store) // a new selection may have others than its clauses
 	i.shared = true
 	return i

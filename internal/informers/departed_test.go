@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -39,12 +40,12 @@ func startCompanion(t *testing.T, s *apiServer, m *memory, change func(*informer
 	reg := prometheus.NewPedanticRegistry()
 	l := live(t, s, m, func(o *informers.Options, rec *recorder) {
 		o.Departed, o.Registerer = true, reg
-		o.Rules = append(o.Rules, rule(func(r *informers.Rule) { r.Resources = []informers.Pattern{pattern("nodes")} }))
-		o.Part = func(_, resource string) informers.Part {
+		o.Rules = append(o.Rules, rule(func(r *selection.Rule) { r.Resources = []selection.Pattern{pattern("nodes")} }))
+		o.Part = func(_, resource string) selection.Part {
 			if resource == "nodes" {
-				return informers.Part{None: true}
+				return selection.Part{None: true}
 			}
-			return informers.Part{FieldSelector: "metadata.name="}
+			return selection.Part{FieldSelector: "metadata.name="}
 		}
 		if change != nil {
 			change(o, rec)
@@ -420,21 +421,21 @@ func TestDepartedNodeOfNoRule(t *testing.T) {
 		yes := map[string]string{"told": "yes"}
 		s.putIn("", "n2", "node", yes)
 		s.putIn("", "n3", "node", yes)
-		ofNodes := func(change func(*informers.Rule)) informers.Rule {
-			return rule(func(r *informers.Rule) {
-				r.Resources, r.LabelSelector = []informers.Pattern{pattern("nodes")}, "told=yes"
+		ofNodes := func(change func(*selection.Rule)) selection.Rule {
+			return rule(func(r *selection.Rule) {
+				r.Resources, r.LabelSelector = []selection.Pattern{pattern("nodes")}, "told=yes"
 				change(r)
 			})
 		}
 		c := startCompanion(t, s, m, func(o *informers.Options, _ *recorder) {
-			o.Rules = []informers.Rule{rule(nil), ofNodes(func(*informers.Rule) {})}
+			o.Rules = []selection.Rule{rule(nil), ofNodes(func(*selection.Rule) {})}
 		})
 		for _, name := range []string{"n1", "n2"} {
 			gone := s.deleteIn("", name)
 			c.waitScope(t, unbound+name, takenOver(fmt.Sprintf("r %s %s -→1", name, s.uidOf(name)))...)
 			nodesReach(t, m, gone.rv)
 		}
-		c.reload(t, selection(rule(nil), ofNodes(filtered("d"))))
+		c.reload(t, specOf(rule(nil), ofNodes(filtered("d"))))
 		nodesReach(t, m, s.deleteIn("", "n3").rv)
 		c.waitScope(t, nodeObject("n2"), "d n2 uid-3 node→-")
 		if n, same := informers.NodesOutstanding(c.set); n != 0 || !same {
@@ -506,8 +507,8 @@ func TestReloadWhileATakeOverEnds(t *testing.T) {
 		c.hold(isProgressOf(scope))
 		s.delete("n1")
 		c.awaitDelta(t, isProgressOf(scope))
-		nodesAndAll := func(change func(*informers.Rule)) informers.Selection {
-			return selection(rule(change), rule(func(r *informers.Rule) { r.Resources = []informers.Pattern{pattern("nodes")} }))
+		nodesAndAll := func(change func(*selection.Rule)) selection.Spec {
+			return specOf(rule(change), rule(func(r *selection.Rule) { r.Resources = []selection.Pattern{pattern("nodes")} }))
 		}
 		c.reload(t, nodesAndAll(redacted("metadata.labels")))
 		c.awaitScope(t, scope)
@@ -548,7 +549,7 @@ func TestNodeDepartsWhileTheBusIsAsked(t *testing.T) {
 		s.deleteIn("", "n1")
 		c.waitScope(t, unbound+"n1", takenOver("r n1 uid-2 -→1")...)
 		busy.Store(true)
-		c.reload(t, selection(rule(redacted("metadata.labels")), rule(func(r *informers.Rule) { r.Resources = []informers.Pattern{pattern("nodes")} })))
+		c.reload(t, specOf(rule(redacted("metadata.labels")), rule(func(r *selection.Rule) { r.Resources = []selection.Pattern{pattern("nodes")} })))
 		<-asked
 		s.putIn("", "n1", "node", nil)
 		eventually(t, "the take-over to end", func() bool { return !c.observes(unbound + "n1") })

@@ -5,138 +5,16 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-type named string
-
-func (n named) Match(group, version, resource string) bool {
-	r := &object.Resource{Group: group, Version: version, Name: resource}
-	return n == "*" || string(n) == r.String() || string(n) == resource+"."+version+"."+group
-}
-
-func (n named) String() string { return string(n) }
-
-func servedAs(group, name, kind string, namespaced bool, versions ...string) served {
-	s := served{group: group, name: name}
+func servedAs(group, name, kind string, namespaced bool, versions ...string) selection.APIResource {
+	a := selection.APIResource{Group: group, Name: name}
 	for _, v := range versions {
-		s.versions = append(s.versions, object.Resource{Group: group, Version: v, Name: name, Kind: kind, Namespaced: namespaced})
+		a.Versions = append(a.Versions, object.Resource{Group: group, Version: v, Name: name, Kind: kind, Namespaced: namespaced})
 	}
-	return s
-}
-
-func TestChoose(t *testing.T) {
-	all := []served{
-		servedAs("", "pods", "Pod", true, "v1"), servedAs("", "nodes", "Node", false, "v1"), servedAs("", "events", "Event", true, "v1"),
-		servedAs("apps", "deployments", "Deployment", true, "v1", "v1beta1"), servedAs("events.k8s.io", "events", "Event", true, "v1"),
-	}
-	for _, test := range []struct {
-		name       string
-		rules      []Rule
-		served     []served
-		incomplete bool
-		taken      map[schema.GroupResource]bool
-		want       []string
-		unserved   []string
-	}{
-		{
-			name:  "no object under two names, the preferred version",
-			rules: []Rule{{Resources: []Pattern{named("*")}, AllNamespaces: true}},
-			want:  []string{"v1 pods", "v1 nodes", "v1 events", "apps/v1 deployments"},
-		},
-		{
-			name:  "a version that is asked for",
-			rules: []Rule{{Resources: []Pattern{named("deployments.v1beta1.apps")}}},
-			want:  []string{"apps/v1beta1 deployments"},
-		},
-		{
-			name:  "cluster-scoped resources only where all namespaces are meant",
-			rules: []Rule{{Resources: []Pattern{named("nodes"), named("pods")}}},
-			want:  []string{"v1 pods"},
-		},
-		{
-			name: "every rule that can take objects of a resource, except leaves it to the next",
-			rules: []Rule{
-				{Resources: []Pattern{named("*")}, Except: []Pattern{named("pods")}, AllNamespaces: true},
-				{Resources: []Pattern{named("pods"), named("nodes")}, AllNamespaces: true},
-			},
-			want: []string{"v1 nodes", "v1 events", "apps/v1 deployments", "v1 pods"},
-		},
-		{
-			name:     "what is not served",
-			rules:    []Rule{{Resources: []Pattern{named("widgets.example.com"), named("pods")}}},
-			want:     []string{"v1 pods"},
-			unserved: []string{"widgets.example.com"},
-		},
-		{
-			name:   "the alias alone",
-			rules:  []Rule{{Resources: []Pattern{named("*")}, AllNamespaces: true}},
-			served: all[4:],
-			want:   []string{"events.k8s.io/v1 events"},
-		},
-		{
-			name:       "the alias alone, while the core group cannot be told",
-			rules:      []Rule{{Resources: []Pattern{named("*")}, AllNamespaces: true}},
-			served:     all[4:],
-			incomplete: true,
-		},
-		{
-			name:  "what has an informer under its other name",
-			rules: []Rule{{Resources: []Pattern{named("*")}}},
-			taken: map[schema.GroupResource]bool{{Group: "events.k8s.io", Resource: "events"}: true},
-			want:  []string{"v1 pods", "apps/v1 deployments", "events.k8s.io/v1 events"},
-		},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			if test.served == nil {
-				test.served = all
-			}
-			taken := maps.Clone(test.taken)
-			if taken == nil {
-				taken = map[schema.GroupResource]bool{}
-			}
-			got, unserved := choose(test.rules, test.served, !test.incomplete, taken)
-			var names []string
-			for _, c := range got {
-				names = append(names, c.resource.APIVersion()+" "+c.resource.Name)
-			}
-			if d := cmp.Diff(test.want, names); d != "" {
-				t.Errorf("chosen (-want +got):\n%s", d)
-			}
-			if d := cmp.Diff(test.unserved, unserved); d != "" {
-				t.Errorf("unserved (-want +got):\n%s", d)
-			}
-		})
-	}
-}
-
-// What discovery cannot tell of an aggregated API that is away holds back nothing else.
-func TestTold(t *testing.T) {
-	for _, test := range []struct {
-		unknown     string
-		of, aliases bool // example.com
-	}{
-		{"metrics.k8s.io/v1beta1", true, true},
-		{"example.com/v2", false, true},
-		{"v1", true, false},
-		{"events.k8s.io/v1", true, false},
-		{"networking.k8s.io/v1", true, false},
-		{"not/a/group", false, false},
-	} {
-		unknown := []string{test.unknown}
-		if got := told(unknown, "example.com"); got != test.of {
-			t.Errorf("%s unknown: told of example.com: %t", test.unknown, got)
-		}
-		if got := aliasesTold(unknown); got != test.aliases {
-			t.Errorf("%s unknown: told of all aliases: %t", test.unknown, got)
-		}
-	}
-	if !told(nil, "") || !aliasesTold(nil) {
-		t.Error("nothing is unknown, and something is not told of")
-	}
+	return a
 }
 
 // An informer whose version is no longer served begins anew in another one; what discovery cannot tell is left alone.
@@ -144,15 +22,15 @@ func TestOutdated(t *testing.T) {
 	old := &object.Resource{Group: "example.com", Version: "v1beta1", Name: "widgets", Kind: "Widget"}
 	for _, test := range []struct {
 		name     string
-		served   []served
+		served   []selection.APIResource
 		unknown  []string
 		outdated bool
 	}{
-		{"still served", []served{servedAs("example.com", "widgets", "Widget", false, "v1", "v1beta1")}, nil, false},
-		{"another version", []served{servedAs("example.com", "widgets", "Widget", false, "v1")}, nil, true},
-		{"another scope", []served{servedAs("example.com", "widgets", "Widget", true, "v1beta1")}, nil, true},
+		{"still served", []selection.APIResource{servedAs("example.com", "widgets", "Widget", false, "v1", "v1beta1")}, nil, false},
+		{"another version", []selection.APIResource{servedAs("example.com", "widgets", "Widget", false, "v1")}, nil, true},
+		{"another scope", []selection.APIResource{servedAs("example.com", "widgets", "Widget", true, "v1beta1")}, nil, true},
 		{"gone altogether", nil, nil, false},
-		{"its version cannot be told", []served{servedAs("example.com", "widgets", "Widget", false, "v1")}, []string{"example.com/v1beta1"}, false},
+		{"its version cannot be told", []selection.APIResource{servedAs("example.com", "widgets", "Widget", false, "v1")}, []string{"example.com/v1beta1"}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := &Set{informers: map[string]*running{"widgets.example.com": {informer: &informer{resource: old}}}}

@@ -5,8 +5,8 @@
 //
 // A Set discovers the resources that a selection names and runs one informer per resource (per namespace where the
 // selection lists namespaces literally), however many rules take objects of it. Of one rule the API server applies the
-// selectors; of several, the agent tells for each version which rule takes it, before anything is copied (clauses.go): what
-// is redacted hangs on it. An informer is client-go's Reflector between two ends of our own:
+// selectors; of several, the agent finds for each version the rule that takes it, before anything is copied (package
+// selection): that decides what is redacted. An informer is client-go's Reflector between two ends of our own:
 //
 //   - source lists page by page straight into the store, and gives the reflector one watch that outlives the HTTP
 //     watches beneath it: only a 410 (history gone) reaches the reflector, which then lists again;
@@ -31,7 +31,7 @@
 // acknowledged at once; how many versions of an object that were, its next delta tells. That is known for the lifetime of an
 // informer: behind it a stream event comes first.
 //
-// What is cut and redacted is the content of a scope (content.go). The checkpoint keeps its name: where it is another one at a
+// What is cut and redacted is the content of a scope (package selection). The checkpoint keeps its name: where it is another one at a
 // restart, a gap in which nothing is missing comes first.
 //
 // A new selection is taken while the set runs (reload.go): an informer that has to change comes to rest, and another one goes

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -31,11 +32,7 @@ type drain struct {
 
 // objectsOf names the objects of a resource, which may be served under two names.
 func objectsOf(r *object.Resource) schema.GroupResource {
-	gr := groupResource(r)
-	if of, ok := aliases()[gr]; ok {
-		return of
-	}
-	return gr
+	return selection.Canonical(groupResource(r))
 }
 
 // bringToRest has an informer come to rest. again: the selection has its scope. The caller holds mu.
@@ -101,8 +98,8 @@ func (s *Set) replace(r *drain, n int, begin func([]*running, []*farewell)) bool
 		return false
 	}
 	all, unknown := s.served, s.unknown
-	take, _ := choose(s.sel.Rules, s.withObserved(all), aliasesTold(unknown), s.stillTaken(s.sel))
-	take = slices.DeleteFunc(s.observed(take), func(c chosen) bool { return objectsOf(&c.resource) != r.objects })
+	take, _ := s.sel.Choose(s.withObserved(all), selection.AliasesKnown(unknown), s.stillTaken(s.sel))
+	take = slices.DeleteFunc(s.observed(take), func(c selection.Choice) bool { return objectsOf(&c.Resource) != r.objects })
 	var inherited []checkpoint.Scope // what informers that have not begun were to go on from
 	for _, i := range r.informers {
 		if s.informers[i.scope] != i {

@@ -9,12 +9,13 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-func nodeRule(change func(*informers.Rule)) informers.Rule {
-	return rule(func(r *informers.Rule) {
-		r.Resources = []informers.Pattern{pattern("nodes")}
+func nodeRule(change func(*selection.Rule)) selection.Rule {
+	return rule(func(r *selection.Rule) {
+		r.Resources = []selection.Pattern{pattern("nodes")}
 		if change != nil {
 			change(r)
 		}
@@ -82,7 +83,7 @@ func (l *life) wantReady(t *testing.T) {
 func TestReloadWithAStuckResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := stuck(t, newMemory())
-		l.reload(t, selection(rule(nil)))
+		l.reload(t, specOf(rule(nil)))
 		l.awaitPhases(t, "configmaps watching", "nodes retiring")
 		eventually(t, "ConfigMaps to be read", func() bool { return l.has("r a uid-2 -→1") })
 		l.wantReady(t)
@@ -90,11 +91,11 @@ func TestReloadWithAStuckResource(t *testing.T) {
 			t.Error("nodes are retiring, configmaps are not")
 		}
 		// Back again, and to something else.
-		l.reload(t, selection(nodeRule(nil)))
+		l.reload(t, specOf(nodeRule(nil)))
 		s.putIn("", "node", "3", nil) // what leaves is later than all that was sent of it
 		eventually(t, "ConfigMaps to have left", func() bool { return len(l.set.Status()) == 1 })
 		l.awaitPhases(t, "nodes draining")
-		l.reload(t, selection(rule(nil), nodeRule(redacted("metadata.labels"))))
+		l.reload(t, specOf(rule(nil), nodeRule(redacted("metadata.labels"))))
 		l.awaitPhases(t, "configmaps watching", "nodes draining")
 		l.wantOfNodes(t, sentOfNodes...)
 
@@ -109,7 +110,7 @@ func TestRetiringScopeIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
 		s, l := stuck(t, m)
-		l.reload(t, selection(rule(nil)))
+		l.reload(t, specOf(rule(nil)))
 		l.awaitPhases(t, "configmaps watching", "nodes retiring")
 		retiring := func(told bool) {
 			t.Helper()

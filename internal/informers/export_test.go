@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -15,7 +16,7 @@ import (
 // shows. It asks once for each name at from, and once at to, before it begins.
 func WalkBack(ctx context.Context, s *Set, slots chan struct{}, requests int64, d time.Duration, from, to uint64, names ...string) (map[string]string, bool, error) {
 	resource := object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}
-	i := s.add([]chosen{{resource: resource, rules: []*Rule{&s.sel.Rules[0]}}})[0].informer
+	i := s.add([]selection.Choice{{Resource: resource, Rules: []*selection.Rule{&s.sel.Rules[0]}}})[0].informer
 	var changed []change
 	for _, name := range names {
 		q := question{ref: object.NewRef(&resource, "shop", name, ""), rv: from, selected: true}
@@ -102,7 +103,7 @@ func EmptyDeparted(s *Set) (asIs, replaced, sweeping bool) { return endsIf(s, (*
 
 func endsIf(s *Set, ends func(*store) bool) (asIs, replaced, sweeping bool) {
 	resource := object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}
-	st := s.add([]chosen{{resource: resource, rules: []*Rule{&s.sel.Rules[0]}}})[0].store
+	st := s.add([]selection.Choice{{Resource: resource, Rules: []*selection.Rule{&s.sel.Rules[0]}}})[0].store
 	st.buried, st.adopted, st.caughtUp = true, true, true
 	asIs = ends(st)
 	st.log.owed++

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
@@ -36,15 +37,15 @@ type farewell struct {
 
 // part finds scopes of the last run that are no longer selected although they are served, and has the informers that take
 // their place wait for them. The caller holds mu.
-func (s *Set) part(all []served, unknown []string, begin []*running) []*farewell {
+func (s *Set) part(all []selection.APIResource, unknown []string, begin []*running) []*farewell {
 	var out []*farewell
 	for scope, c := range s.origins {
 		r := &object.Resource{Group: c.Group, Version: c.Version, Name: c.Resource, Kind: c.Kind, Namespaced: c.Namespaced}
 		if s.drains[objectsOf(r)] != nil {
 			continue // what observes it is not decided yet
 		}
-		current, ok := currentVersion(all, r)
-		if !ok || !aliasesTold(unknown) || !told(unknown, c.Group) {
+		current, ok := selection.Current(all, r)
+		if !ok || !selection.AliasesKnown(unknown) || !selection.GroupKnown(unknown, c.Group) {
 			continue // not served, or not known: it may come back
 		}
 		if s.o.Part != nil && s.foreign(&c) {
@@ -55,13 +56,13 @@ func (s *Set) part(all []served, unknown []string, begin []*running) []*farewell
 			}
 			continue
 		}
-		sel, err := s.sel.restored(current, scope, &c, s.o.Match)
+		was, err := s.sel.FromCheckpoint(current, scope, &c, s.o.Match)
 		if err != nil {
 			s.o.Log.Error("a scope of the last run cannot be told to have ended", "scope", scope, "err", err)
 			continue
 		}
 		delete(s.origins, scope)
-		f := s.farewellOf(scope, &c, current, sel)
+		f := s.farewellOf(&c, was)
 		for _, i := range begin {
 			if i.observesOf(f.resource) {
 				i.after = append(i.after, f.done)
@@ -73,11 +74,11 @@ func (s *Set) part(all []served, unknown []string, begin []*running) []*farewell
 	return out
 }
 
-// farewellOf is that to a scope, as c left it. sel is what of the resource it observed.
-func (s *Set) farewellOf(scope string, c *checkpoint.Scope, r *object.Resource, sel selection) *farewell {
-	uid := c.Definition
+// farewellOf is that to a scope, as c left it. was is what it observed.
+func (s *Set) farewellOf(c *checkpoint.Scope, was selection.Scope) *farewell {
+	r, uid, scope := was.Resource, c.Definition, was.Name
 	f := &farewell{
-		informer: s.newInformer(r, scope, sel, s.o.Lane(scope)), from: *c, memory: s.o.Memory, patience: s.patience, done: make(chan struct{}),
+		informer: s.newInformer(was, s.o.Lane(scope)), from: *c, memory: s.o.Memory, patience: s.patience, done: make(chan struct{}),
 		heirs:  func() []*running { return s.of(r) },
 		isGone: func() (uint64, bool) { return s.definitions.isGone(r, uid) },
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -15,7 +16,7 @@ import (
 func retiringNodes(t *testing.T, m *memory) *apiServer {
 	t.Helper()
 	s, l := stuck(t, m)
-	l.reload(t, selection(rule(nil)))
+	l.reload(t, specOf(rule(nil)))
 	eventually(t, "Nodes to be remembered as retiring", func() bool {
 		_ = m.Flush(t.Context())
 		c, _ := m.saved("nodes")
@@ -38,8 +39,8 @@ func TestRetiringScopeIsSelectedForAWhile(t *testing.T) {
 		})
 		informers.Impatient(l.set)
 		eventually(t, "the farewell", func() bool { return l.has("gap 0 selection-changed") })
-		l.reload(t, selection(rule(nil), nodeRule(nil)))
-		l.reload(t, selection(rule(nil)))
+		l.reload(t, specOf(rule(nil), nodeRule(nil)))
+		l.reload(t, specOf(rule(nil)))
 		l.awaitPhases(t, "configmaps watching", "nodes retiring")
 		_ = m.Flush(t.Context())
 		if c, ok := m.saved("nodes"); !ok || c.Retiring == nil {
@@ -87,7 +88,7 @@ func TestRetiringScopeIsSelectedDuringItsFarewell(t *testing.T) {
 			r.holds = isLeft
 		})
 		<-late.asked
-		l.reload(t, selection(rule(nil), nodeRule(nil)))
+		l.reload(t, specOf(rule(nil), nodeRule(nil)))
 		close(late.open)
 		eventually(t, "what left", func() bool { return l.has("~l node uid-1 1→-") })
 		_ = m.Flush(t.Context())
@@ -114,7 +115,7 @@ func twoNodes(t *testing.T, m *memory) (*apiServer, *life, *replaceable) {
 	return s, l, log
 }
 
-func takesOn(log *replaceable, rules ...informers.Rule) func(*informers.Options, *recorder) {
+func takesOn(log *replaceable, rules ...selection.Rule) func(*informers.Options, *recorder) {
 	return func(o *informers.Options, r *recorder) {
 		log.use(o, r)
 		takes(rules...)(o, r)
@@ -165,7 +166,7 @@ func TestLogIsReplacedDuringFarewell(t *testing.T) {
 		s, l, log := twoNodes(t, m)
 		s.put("a", "2", nil)
 		l.holdSecondLeft()
-		l.reload(t, selection(rule(nil)))
+		l.reload(t, specOf(rule(nil)))
 		l.awaitLeft(t)
 		log.replace(l.set)
 		l.acknowledge()

@@ -1,11 +1,9 @@
 package informers
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
 	"math"
 
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -15,57 +13,10 @@ type Filter interface {
 	Withholds(d *object.Delta) (reason string)
 }
 
-// filters are those of a scope. nil: nothing is withheld.
-type filters struct {
-	of []Filter // by the index of the clause
-	// where names what withholds objects as a whole, "": nothing does.
-	where string
-}
-
-// newFilters are those of the clauses, nil where none has one.
-func newFilters(r *object.Resource, clauses []clause) *filters {
-	out, some := &filters{of: make([]Filter, len(clauses))}, false
-	h, whole := sha256.New(), false
-	for n := range clauses {
-		rule := clauses[n].rule
-		if rule == nil {
-			continue
-		}
-		if rule.Filter != nil {
-			out.of[n] = rule.Filter(r)
-			some = some || out.of[n] != nil
-		}
-		if rule.Where != "" {
-			whole = true
-			fmt.Fprintf(h, "%d %s\n", n, rule.Where) // a hash never fails
-		}
-	}
-	if whole {
-		out.where = hex.EncodeToString(h.Sum(nil)[:8])
-	}
-	if !some {
-		return nil
-	}
-	return out
-}
-
-// Withholds returns why a delta is not sent, "": it is. The rule that takes the object as it is now decides, or that took it where it
-// is no more.
-func (f *filters) Withholds(d *object.Delta) string {
-	o := d.After
-	if o == nil {
-		o = d.Before
-	}
-	if n := int(o.Ref.Clause); n < len(f.of) && f.of[n] != nil {
-		return f.of[n].Withholds(d)
-	}
-	return ""
-}
-
-// filter has the informer withhold what the filters of clauses do.
-func (i *informer) filter(clauses []clause) {
-	if f := newFilters(i.resource, clauses); f != nil {
-		i.store.filter(f, f.where)
+// filter has the informer withhold what the filters of a scope do.
+func (i *informer) filter(scope *selection.Scope) {
+	if f := scope.Filters(); f != nil {
+		i.store.filter(f, f.Where)
 	} else {
 		i.store.filter(nil, "")
 	}

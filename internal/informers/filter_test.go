@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -32,8 +33,8 @@ func (n noisy) Withholds(d *object.Delta) string {
 	return ""
 }
 
-func filtered(n noisy) func(*informers.Rule) {
-	return func(r *informers.Rule) { r.Filter = func(*object.Resource) informers.Filter { return n } }
+func filtered(n noisy) func(*selection.Rule) {
+	return func(r *selection.Rule) { r.Filter = func(*object.Resource) selection.Filter { return n } }
 }
 
 // counts is the deltas of objects as "op name rv skipped".
@@ -188,7 +189,7 @@ func TestFarewellRedacts(t *testing.T) {
 		first.end()
 		s.put("other", "1", nil)
 		second := live(t, s, m, func(o *informers.Options, _ *recorder) {
-			o.Rules[0].Resources = []informers.Pattern{pattern("secrets")}
+			o.Rules[0].Resources = []selection.Pattern{pattern("secrets")}
 			s.do(func() {
 				s.fault = func(w http.ResponseWriter, r *http.Request) bool {
 					if strings.HasSuffix(r.URL.Path, "/secrets") {
@@ -222,13 +223,13 @@ func TestWithheldReload(t *testing.T) {
 			l.wait(t, want...)
 		}
 		withheld(2)
-		l.reload(t, selection(rule(nil)))
+		l.reload(t, specOf(rule(nil)))
 		s.put("a", "noise", nil)
 		want = append(want, "u a uid-1 noise→noise")
 		l.wait(t, want...)
-		l.reload(t, selection(rule(filtered(""))))
+		l.reload(t, specOf(rule(filtered(""))))
 		withheld(3)
-		l.reload(t, selection(rule(selected("colour=red", "")), rule(nil)))
+		l.reload(t, specOf(rule(selected("colour=red", "")), rule(nil)))
 		want = append(want, "progress 0")
 		l.wait(t, want...)
 		s.put("a", "2", nil)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -22,7 +23,7 @@ func ownGroup(group string) bool {
 
 // TakesForeign tells if a pattern can name what is not Kubernetes' own: custom resources, and those that other API servers
 // serve. An agent that takes such resources watches CustomResourceDefinitions and APIServices.
-func TakesForeign(p Pattern) bool {
+func TakesForeign(p selection.Pattern) bool {
 	resource, group, _ := strings.Cut(p.String(), ".")
 	in := "v1"
 	if v, rest, _ := strings.Cut(group, "."); isVersion(v) {
@@ -49,5 +50,5 @@ func (s *Set) takesForeign() bool {
 	if s.partOf(&object.Resource{Group: "foreign.invalid", Name: "any"}).None {
 		return false
 	}
-	return slices.ContainsFunc(s.sel.Rules, func(r Rule) bool { return slices.ContainsFunc(r.Resources, TakesForeign) })
+	return slices.ContainsFunc(s.sel.Rules, func(r selection.Rule) bool { return slices.ContainsFunc(r.Resources, TakesForeign) })
 }

@@ -110,7 +110,7 @@ func staysWhileItOwes(t *testing.T, ends func(*informers.Set) (asIs, replaced, s
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		set, err := informers.New(informers.Options{
-			Config: newAPIServer(t).config(), Selection: selection(rule(nil)), Snapshot: informers.SnapshotInitial,
+			Config: newAPIServer(t).config(), Spec: specOf(rule(nil)), Snapshot: informers.SnapshotInitial,
 			Lane: func(string) informers.Lane { return newRecorder() }, Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewPedanticRegistry(),
 		})
 		if err != nil {

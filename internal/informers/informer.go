@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,15 +17,16 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 // informer observes one resource in one scope. It is the reflector's ListerWatcher (list.go, watch.go).
 type informer struct {
-	client   *apiserver.Client
-	resource *object.Resource
-	selection
+	client        *apiserver.Client
+	resource      *object.Resource
+	selection     selection.Scope
 	scope         string
 	ignored       func(*object.Ref) bool // what is never captured
 	ignores       []string               // the same as namespace/name, for the checkpoint; nil: nothing of the resource ever is
@@ -120,12 +120,6 @@ func (c *crew) wait() {
 	c.wg.Wait()
 }
 
-// hasSelector tells if the API server decides by selectors what belongs to the scope.
-func (s *selection) hasSelector() bool { return s.labels != "" || s.fields != "" }
-
-// selects tells if an object can begin or cease to belong to the scope while it exists.
-func (s *selection) selects() bool { return s.hasSelector() || s.union != "" }
-
 // IsWatchListSemanticsUnSupported keeps the reflector from streaming its first list: it is read page by page.
 func (*informer) IsWatchListSemanticsUnSupported() bool { return true }
 
@@ -165,38 +159,6 @@ func (r *reflectorStore) apply(typ watch.EventType, obj any) error {
 		r.store.apply(r.ctx, typ, o)
 	}
 	return nil
-}
-
-// scopeName names resource, namespace and selectors of an informer, for stream events and metrics. union is what several rules
-// take: "pods?any=shop?labelSelector=team=payments|team-*".
-func scopeName(r *object.Resource, namespaces []string, labels, fields, union string) string {
-	name := r.String()
-	if len(namespaces) > 0 {
-		name += "/" + strings.Join(namespaces, ",")
-	}
-	selectors := selectorsName(labels, fields)
-	switch {
-	case union == "":
-		return name + selectors
-	case selectors == "":
-		return name + "?any=" + union
-	default:
-		return name + selectors + "&any=" + union
-	}
-}
-
-// selectorsName is "?labelSelector=app=web&fieldSelector=metadata.name=a", "" without any.
-func selectorsName(labels, fields string) string {
-	var b strings.Builder
-	sep := byte('?')
-	for _, s := range []struct{ name, value string }{{"labelSelector", labels}, {"fieldSelector", fields}} {
-		if s.value != "" {
-			b.WriteByte(sep)
-			b.WriteString(s.name + "=" + s.value)
-			sep = '&'
-		}
-	}
-	return b.String()
 }
 
 // seen notes a sign of life of the watch.

@@ -186,13 +186,13 @@ func (i *informer) pagesBy(ctx context.Context, r *reader, o metav1.ListOptions,
 	defer func() { slot.Release(err == nil) }()
 	i.state.setReading(true)
 	defer i.state.setReading(false)
-	o.Limit, o.LabelSelector, o.FieldSelector = apiserver.PageSize, i.labels, i.fields
+	o.Limit, o.LabelSelector, o.FieldSelector = apiserver.PageSize, i.selection.LabelSelector, i.selection.FieldSelector
 	r.lean = true
 	loaded := 0
 	for {
 		slot.Sent()
 		i.state.asks(time.Now())
-		meta, err := i.page(ctx, i.namespace, o, func(raw []byte) error {
+		meta, err := i.page(ctx, i.selection.Namespace, o, func(raw []byte) error {
 			slot.Answered()
 			i.state.goesOn(time.Now())
 			obs, err := r.read(raw, false)

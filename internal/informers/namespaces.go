@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -175,7 +176,7 @@ func (n *namespaces) event(typ watch.EventType, raw []byte) error {
 // observesNamespace tells that there is an informer of that namespace alone. The caller holds mu.
 func (s *Set) observesNamespace(name string) bool {
 	for _, i := range s.informers {
-		if i.namespace == name {
+		if i.selection.Namespace == name {
 			return true
 		}
 	}
@@ -188,7 +189,7 @@ func (n *namespaces) deny(i *informer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, gr := s.informers[i.scope], groupResource(i.resource)
-	if r == nil || r.informer != i || i.namespace != "" || !i.resource.Namespaced || i.silent || s.partOf(i.resource) != (Part{}) ||
+	if r == nil || r.informer != i || i.selection.Namespace != "" || !i.resource.Namespaced || i.silent || s.partOf(i.resource) != (selection.Part{}) ||
 		n.resources[gr] != nil || i.store.isLoaded() {
 		return
 	}
@@ -281,18 +282,13 @@ func (n *namespaces) statuses() (out []Status) {
 	return out
 }
 
-// whole tells of a resource that the rules take, and that is chosen, that one informer would observe all of it: it is in no
-// namespaces that all rules name. The caller holds mu.
-func (n *namespaces) whole(sel *selecting, c *chosen) ([]clause, bool) {
-	if !c.resource.Namespaced || n.set.partOf(&c.resource) != (Part{}) {
-		return nil, false
-	}
-	clauses, err := sel.clausesOf(&c.resource, c.rules)
-	return clauses, err == nil && len(clauses) > 0 && len(literalNamespaces(clauses)) == 0
+// spansNamespaces reports whether one informer would observe the resource in several namespaces.
+func (s *Set) spansNamespaces(c *selection.Choice) bool {
+	return c.SpansNamespaces() && s.partOf(&c.Resource) == (selection.Part{})
 }
 
 // chosenOf is what the rules take of what is served, of the resources that keep wants. The caller holds mu.
-func (s *Set) chosenOf(all []served, complete bool, keep func(gr schema.GroupResource) bool) []chosen {
-	out, _ := choose(s.sel.Rules, s.withObserved(all), complete, s.taken())
-	return slices.DeleteFunc(s.observed(out), func(c chosen) bool { return !keep(groupResource(&c.resource)) })
+func (s *Set) chosenOf(all []selection.APIResource, complete bool, keep func(gr schema.GroupResource) bool) []selection.Choice {
+	out, _ := s.sel.Choose(s.withObserved(all), complete, s.taken())
+	return slices.DeleteFunc(s.observed(out), func(c selection.Choice) bool { return !keep(groupResource(&c.Resource)) })
 }

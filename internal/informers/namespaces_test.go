@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -134,8 +135,8 @@ func TestOnlySomeNamespacesAllowed(t *testing.T) {
 		second.awaitPhases(t, "configmaps/other failing forbidden", "configmaps/shop watching")
 		s.allow("other", true)
 		s.allow("", true) // which is for a reload to find
-		second.reload(t, selection(informers.Rule{
-			Resources: []informers.Pattern{pattern("configmaps")}, Namespaces: func(string) bool { return true }, AllNamespaces: true,
+		second.reload(t, specOf(selection.Rule{
+			Resources: []selection.Pattern{pattern("configmaps")}, Namespaces: func(string) bool { return true }, AllNamespaces: true,
 		}))
 		s.put("cm", "4", nil) // a farewell waits for something that is later
 		second.awaitPhases(t, "configmaps watching")
@@ -212,14 +213,14 @@ func TestReloadWhereOnlySomeNamespacesAreAllowed(t *testing.T) {
 		}
 		l := live(t, s.apiServer, m, globs("s"))
 		l.wait(t, "snapshot.started 1", "r shop uid-2 -→1", "snapshot.completed 1")
-		rule := func(prefix string) informers.Rule {
-			return informers.Rule{
-				Resources: []informers.Pattern{pattern("configmaps")}, Patterns: []string{prefix + "*"},
+		rule := func(prefix string) selection.Rule {
+			return selection.Rule{
+				Resources: []selection.Pattern{pattern("configmaps")}, Patterns: []string{prefix + "*"},
 				Namespaces: func(ns string) bool { return strings.HasPrefix(ns, prefix) },
 			}
 		}
-		plain := func(r informers.Rule) informers.Selection {
-			sel := selection(r)
+		plain := func(r selection.Rule) selection.Spec {
+			sel := specOf(r)
 			sel.Secrets = false
 			return sel
 		}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -41,10 +42,9 @@ func (o *observed) DeepCopyObject() runtime.Object { return o }
 // reader makes objects of raw JSON. For one goroutine.
 type reader struct {
 	informer *informer
+	scanner  *selection.Scanner
 	lean     bool              // of what no clause takes, the content is not wanted
 	own      map[string]uint64 // gets the fingerprints of ignored objects of the scope, by namespace/name; nil: not wanted
-	scanners []*object.Scanner // one for each clause, and one for what none takes; nil: not needed yet
-	peeked   peeked
 	out      []byte
 	key      []byte
 
@@ -57,21 +57,7 @@ type reader struct {
 }
 
 func (i *informer) newReader() *reader {
-	return &reader{informer: i, scanners: make([]*object.Scanner, len(i.clauses)+1)}
-}
-
-// scanner is the one that cuts and redacts as a clause does, or (outside) as all of them do.
-func (r *reader) scanner(clause uint16) *object.Scanner {
-	n, cutter := int(clause), r.informer.rest
-	if clause == outside {
-		n = len(r.informer.clauses)
-	} else {
-		cutter = r.informer.clauses[n].cutter
-	}
-	if r.scanners[n] == nil {
-		r.scanners[n] = object.NewScanner(cutter)
-	}
-	return r.scanners[n]
+	return &reader{informer: i, scanner: i.selection.NewScanner()}
 }
 
 // errExcluded says that an object lies in a namespace that every rule leaves out, or is the agent's own.
@@ -80,20 +66,12 @@ var errExcluded = errors.New("excluded")
 // read strips and packs one object. raw is not kept. withChangedBy: changedBy is wanted (watch events).
 func (r *reader) read(raw []byte, withChangedBy bool) (*observed, error) {
 	i := r.informer
-	var clause uint16
-	excluded := false
-	if i.several() { // what is redacted hangs on the clause: it has to be known before anything is copied
-		if err := r.peeked.look(raw); err != nil {
-			return nil, err
-		}
-		clause, excluded = i.route(&r.peeked)
-	}
-	out, m, err := r.scanner(clause).Scan(r.out[:0], raw, i.resource.Kind, i.resource.APIVersion())
+	out, m, match, err := r.scanner.Scan(r.out[:0], raw)
 	if err != nil {
 		return nil, err
 	}
 	r.out, r.scanned = out, m
-	o := &observed{at: time.Now().UnixNano(), outside: clause == outside}
+	o := &observed{at: time.Now().UnixNano(), outside: match.Clause == selection.Outside}
 	rv, err := strconv.ParseUint(string(m.ResourceVersion), 10, 64)
 	if err != nil || rv == 0 {
 		return nil, fmt.Errorf("%w: %s has the resourceVersion %q, which is not a number", apiserver.ErrUnsupported, m.Name, m.ResourceVersion)
@@ -102,10 +80,10 @@ func (r *reader) read(raw []byte, withChangedBy bool) (*observed, error) {
 		return nil, fmt.Errorf("%w: an object (name %q) has no uid or name", apiserver.ErrUnsupported, m.Name)
 	}
 	o.rv = string(m.ResourceVersion)
-	if excluded || !i.several() && i.resource.Namespaced && !i.namespaces(string(m.Namespace)) {
+	if match.Excluded {
 		return o, errExcluded
 	}
-	ref, since := i.store.ref(m.Namespace, m.Name, m.UID, clause, &r.key)
+	ref, since := i.store.ref(m.Namespace, m.Name, m.UID, match.Clause, &r.key)
 	if i.ignored(ref) {
 		if r.own != nil && !o.outside {
 			r.own[ownName(ref.Namespace(), ref.Name())] = fingerprintOf(ref, rv)
@@ -113,7 +91,7 @@ func (r *reader) read(raw []byte, withChangedBy bool) (*observed, error) {
 		return o, errExcluded
 	}
 	if p := r.prev; p != nil && p.Ref.UID == ref.UID && p.Ref.Key == ref.Key {
-		if since = p.Managed; p.Ref.Clause == clause {
+		if since = p.Managed; p.Ref.Clause == match.Clause {
 			ref = p.Ref
 		}
 	}

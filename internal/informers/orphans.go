@@ -62,14 +62,14 @@ func (n *namespaces) orphans() (out []orphan) {
 	}
 	for _, r := range s.informers {
 		t := n.resources[groupResource(r.resource)]
-		if r.namespace == "" || t == nil || !t.split || r.cancel == nil || r.hasEnded() {
+		if r.selection.Namespace == "" || t == nil || !t.split || r.cancel == nil || r.hasEnded() {
 			continue
 		}
-		back := n.there[r.namespace] != nil
+		back := n.there[r.selection.Namespace] != nil
 		if back && !r.orphaned.Load() {
 			continue
 		}
-		at, ok := n.gone[r.namespace]
+		at, ok := n.gone[r.selection.Namespace]
 		if !ok {
 			at = n.listed
 		}
@@ -101,7 +101,7 @@ func (n *namespaces) isOver(ctx context.Context, o orphan, ends map[*running]uin
 		again := func() bool {
 			n.set.mu.Lock()
 			defer n.set.mu.Unlock()
-			return n.there[o.namespace] != nil
+			return n.there[o.selection.Namespace] != nil
 		}
 		o.orphaned.Store(true)
 		o.again.Store(&again)
@@ -143,7 +143,7 @@ func (n *namespaces) end(ctx context.Context, o orphan) {
 	s := n.set
 	s.mu.Lock()
 	if t := n.resources[groupResource(o.resource)]; t != nil {
-		delete(t.access, o.namespace) // of one that comes again, it is asked again
+		delete(t.access, o.selection.Namespace) // of one that comes again, it is asked again
 	}
 	s.mu.Unlock()
 	if s.conclude(ctx, o.running, o.vanished.Load()) {

@@ -9,21 +9,14 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Part narrows what a rule takes of a resource to the part of the cluster that an agent observes. The zero value leaves it
-// as it is.
-type Part struct {
-	None          bool   // nothing of it
-	FieldSelector string // beside the rule's own
-	Namespace     string // the only one, "": all that the rule takes
-}
-
 // partOf is what is observed of a resource.
-func (s *Set) partOf(r *object.Resource) Part {
+func (s *Set) partOf(r *object.Resource) selection.Part {
 	if s.o.Part == nil {
-		return Part{}
+		return selection.Part{}
 	}
 	return s.o.Part(r.Group, r.Name)
 }
@@ -41,10 +34,10 @@ func (i *informer) explained(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: the API server does not find it by %s: make that a selectable field of its definition, or watch it in mode cluster or companion: %w",
-		apiserver.ErrUnsupported, i.fields, err)
+		apiserver.ErrUnsupported, i.selection.FieldSelector, err)
 }
 
 // observed are those of which something is.
-func (s *Set) observed(all []chosen) []chosen {
-	return slices.DeleteFunc(slices.Clone(all), func(c chosen) bool { return s.partOf(&c.resource).None })
+func (s *Set) observed(all []selection.Choice) []selection.Choice {
+	return slices.DeleteFunc(slices.Clone(all), func(c selection.Choice) bool { return s.partOf(&c.Resource).None })
 }

@@ -10,12 +10,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
 // only has an agent observe the one object of a name, as an agent on a node observes its Node.
-func only(name string) func(group, resource string) informers.Part {
-	return func(string, string) informers.Part { return informers.Part{FieldSelector: "metadata.name=" + name} }
+func only(name string) func(group, resource string) selection.Part {
+	return func(string, string) selection.Part { return selection.Part{FieldSelector: "metadata.name=" + name} }
 }
 
 // An agent that observes a part of a resource takes what others say of theirs neither for its own word nor for a restore of
@@ -112,12 +113,12 @@ func TestPartsSayNoFarewellForOthers(t *testing.T) {
 // What is left of a rule is what its namespaces and the part have in common.
 func TestPartOfNamespaces(t *testing.T) {
 	for name, tc := range map[string]struct {
-		part informers.Part
+		part selection.Part
 		want []string
 	}{
-		"the namespace": {informers.Part{Namespace: "shop"}, []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}},
-		"another":       {informers.Part{Namespace: "other"}, nil},
-		"none":          {informers.Part{None: true}, nil},
+		"the namespace": {selection.Part{Namespace: "shop"}, []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}},
+		"another":       {selection.Part{Namespace: "other"}, nil},
+		"none":          {selection.Part{None: true}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -126,7 +127,7 @@ func TestPartOfNamespaces(t *testing.T) {
 				set, rec, _ := start(t, s, func(o *informers.Options) {
 					o.Rules[0].Names = []string{"shop"}
 					o.Rules[0].Namespaces = func(ns string) bool { return ns == "shop" }
-					o.Part = func(string, string) informers.Part { return tc.part }
+					o.Part = func(string, string) selection.Part { return tc.part }
 				})
 				eventually(t, "discovery", func() bool { return set.Ready() == nil })
 				rec.wait(t, tc.want...)

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -31,12 +32,12 @@ func (s *Set) Plan(ctx context.Context) (*Plan, error) {
 	s.mu.Lock()
 	sel := s.sel
 	s.mu.Unlock()
-	out, unserved := choose(sel.Rules, all, aliasesTold(unknown), map[schema.GroupResource]bool{})
+	out, unserved := sel.Choose(all, selection.AliasesKnown(unknown), map[schema.GroupResource]bool{})
 	p := &Plan{Unserved: unserved, Unknown: unknown}
 	for _, c := range s.observed(out) {
-		planned := Planned{Resource: c.resource}
+		planned := Planned{Resource: c.Resource}
 		for i := range sel.Rules {
-			if slices.Contains(c.rules, &sel.Rules[i]) {
+			if slices.Contains(c.Rules, &sel.Rules[i]) {
 				planned.Rules = append(planned.Rules, i)
 			}
 		}

@@ -143,10 +143,7 @@ func (i *informer) position() (checkpoint.Position, bool) {
 	if !ok || p.Resource != "" { // the checkpoint that it began with: it may be of another version of the resource
 		return p, ok
 	}
-	r := i.resource
-	p.Group, p.Version, p.Resource, p.Kind, p.Namespaced = r.Group, r.Version, r.Name, r.Kind, r.Namespaced
-	p.Namespaces, p.LabelSelector, p.FieldSelector = i.patterns, i.labels, i.fields
-	p.Clauses, p.Redact, p.Content = i.kept(), i.redacted, i.content
+	i.selection.Record(&p.Scope)
 	p.Aggregated, p.Definition = i.isAggregated(), i.definitionUID()
 	p.Ignored = i.ignores
 	p.LastSeen = i.state.lastSeen()

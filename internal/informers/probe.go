@@ -95,7 +95,7 @@ func (w *liveWatch) compare(ctx context.Context, thorough bool) (same, settled b
 
 // latest is the resourceVersion now, as etcd has it.
 func (i *informer) latest(ctx context.Context) (uint64, error) {
-	meta, err := i.page(ctx, i.namespace, metav1.ListOptions{Limit: 1, LabelSelector: i.labels, FieldSelector: i.fields},
+	meta, err := i.page(ctx, i.selection.Namespace, metav1.ListOptions{Limit: 1, LabelSelector: i.selection.LabelSelector, FieldSelector: i.selection.FieldSelector},
 		func([]byte) error { return nil })
 	if err != nil {
 		return 0, err

@@ -6,6 +6,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -51,12 +52,13 @@ func (s *Set) nudgeGroup(service string) {
 }
 
 // nudgeServed is nudge for what is served, and was not.
-func (s *Set) nudgeServed(all []served) {
+func (s *Set) nudgeServed(all []selection.APIResource) {
 	if s.definitions == nil {
 		return
 	}
 	for _, i := range s.observing() {
-		if !ownGroup(i.resource.Group) && serves(all, i.resource) && i.state.isUnserved() {
+		now, ok := selection.Current(all, i.resource)
+		if ok && *now == *i.resource && !ownGroup(i.resource.Group) && i.state.isUnserved() {
 			i.prod()
 		}
 	}

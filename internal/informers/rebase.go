@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -30,11 +31,11 @@ func (s *Set) Rebase() {
 }
 
 // logOf returns what tells the number of the last replacement of a log that takes events of a scope, nil: the bus cannot tell.
-func (s *Set) logOf(resource *object.Resource, sel *selection) func() (uint64, time.Time) {
+func (s *Set) logOf(scope *selection.Scope) func() (uint64, time.Time) {
 	if s.o.Replaced == nil {
 		return nil
 	}
-	return func() (uint64, time.Time) { return s.o.Replaced(resource, sel.namespace) }
+	return func() (uint64, time.Time) { return s.o.Replaced(scope.Resource, scope.Namespace) }
 }
 
 // followLog has the scope told anew from the next replacement of its log on.

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -201,9 +202,9 @@ func start(t *testing.T, s *apiServer, change func(*informers.Options)) (*inform
 	rec, reg := newRecorder(), prometheus.NewPedanticRegistry()
 	o := informers.Options{
 		Config: s.config(),
-		Selection: informers.Selection{
-			Rules: []informers.Rule{{
-				Resources: []informers.Pattern{pattern("configmaps")}, Namespaces: func(string) bool { return true }, AllNamespaces: true,
+		Spec: selection.Spec{
+			Rules: []selection.Rule{{
+				Resources: []selection.Pattern{pattern("configmaps")}, Namespaces: func(string) bool { return true }, AllNamespaces: true,
 			}},
 			Strip:   []string{"metadata.managedFields"},
 			Secrets: true,

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
@@ -39,7 +40,7 @@ const (
 
 // reload is a selection that is to take the place of the one that there is.
 type reload struct {
-	sel  *selecting
+	sel  *selection.Selection
 	done chan reloaded // buffered
 }
 
@@ -49,12 +50,12 @@ type reloaded struct {
 	rested []<-chan struct{} // closed once resources have what the selection asks for
 }
 
-// Reload has sel take the place of the selection that there is. It returns nil once that is so, while what is new is being
-// read. It waits a few seconds, and not longer, for informers that have to come to rest. An error says what is wrong with sel, and
-// nothing has changed, or it is the cause of ctx: then sel may be in force all the same. A set that does not run yet begins with
-// sel. Calls follow one another.
-func (s *Set) Reload(ctx context.Context, sel Selection) error {
-	next, err := newSelecting(sel)
+// Reload has spec take the place of the selection that there is. It returns nil once that is so, while what is new is being
+// read. It waits a few seconds, and not longer, for informers that have to come to rest. An error says what is wrong with spec, and
+// nothing has changed, or it is the cause of ctx: then spec may be in force all the same. A set that does not run yet begins with
+// spec. Calls follow one another.
+func (s *Set) Reload(ctx context.Context, spec selection.Spec) error {
+	next, err := selection.Compile(spec)
 	if err != nil {
 		return err
 	}
@@ -118,15 +119,9 @@ func (s *Set) takeReloads(ctx context.Context, begin func([]*running, []*farewel
 	}
 }
 
-// wanted is a scope of a selection.
-type wanted struct {
-	selection
-	resource *object.Resource
-}
-
 // reload takes sel, except for the resources of which informers come to rest: those are returned. An error says what is wrong with
 // sel, and nothing has changed.
-func (s *Set) reload(ctx context.Context, sel *selecting, begin func([]*running, []*farewell)) ([]*drain, error) {
+func (s *Set) reload(ctx context.Context, sel *selection.Selection, begin func([]*running, []*farewell)) ([]*drain, error) {
 	s.looking.Lock() // discovery waits
 	defer s.looking.Unlock()
 	s.mu.Lock()
@@ -144,7 +139,7 @@ func (s *Set) reload(ctx context.Context, sel *selecting, begin func([]*running,
 	s.namespaces.widen(ctx)
 
 	s.mu.Lock()
-	chosen, unserved := choose(sel.Rules, s.withObserved(all), aliasesTold(unknown), s.stillTaken(sel))
+	chosen, unserved := sel.Choose(s.withObserved(all), selection.AliasesKnown(unknown), s.stillTaken(sel))
 	chosen = s.observed(chosen)
 	want, err := s.want(sel, chosen)
 	if err != nil {
@@ -157,11 +152,11 @@ func (s *Set) reload(ctx context.Context, sel *selecting, begin func([]*running,
 	}
 	for scope, i := range s.informers {
 		w, ok := want[scope]
-		same := i.silent && i.redactsAs(sel) || !i.silent && ok && i.takesAs(&w)
+		same := i.silent && i.redactsAs(sel) || !i.silent && ok && i.selection.IsSame(&w)
 		if !same || i.leaving != "" {
 			s.bringToRest(i, ok || i.silent)
 		} else if !i.silent {
-			i.filter(w.clauses)
+			i.filter(&w)
 		}
 	}
 	s.served, s.unknown, s.unserved = all, unknown, unserved
@@ -179,48 +174,35 @@ func (s *Set) reload(ctx context.Context, sel *selecting, begin func([]*running,
 }
 
 // want are the scopes that a selection asks for, by name. The caller holds mu.
-func (s *Set) want(sel *selecting, chosen []chosen) (map[string]wanted, error) {
-	out := map[string]wanted{}
+func (s *Set) want(sel *selection.Selection, chosen []selection.Choice) (map[string]selection.Scope, error) {
+	out := map[string]selection.Scope{}
 	for n := range chosen {
 		c := &chosen[n]
-		part := s.partOf(&c.resource)
-		sels, err := s.scopesOf(sel, c)
+		part := s.partOf(&c.Resource)
+		scopes, err := s.scopesOf(sel, c)
 		if err != nil {
 			return nil, err
 		}
-		for _, one := range sels {
-			out[one.name(&c.resource)] = wanted{one, &c.resource}
+		for _, one := range scopes {
+			out[one.Name] = one
 			if s.departures == nil || part.FieldSelector == "" {
 				continue
 			}
 			for node := range s.departures.taken { // what is taken over follows
-				of := one
-				of.fields += node
-				out[of.name(&c.resource)] = wanted{of, &c.resource}
+				of := one.ForNode(node)
+				out[of.Name] = of
 			}
 		}
 	}
 	return out, nil
 }
 
-// takesAs tells that an informer takes the objects that are wanted, by the same rules in the same order, and makes the same of
-// them.
-func (i *informer) takesAs(w *wanted) bool {
-	was, is := i.resource, w.resource
-	// It stays in its version, unless the rules ask for another one: discovery sees to one that is no longer served.
-	sameResource := *was == *is || was.Kind == is.Kind && was.Namespaced == is.Namespaced &&
-		w.clauses[0].rule.match(was.Group, was.Version, was.Name)
-	return sameResource && i.content == w.content && slices.EqualFunc(i.clauses, w.clauses, func(a, b clause) bool {
-		return a.limits() == b.limits()
-	})
-}
-
 // stillTaken are those of taken that a rule of sel names as they are taken. The caller holds mu.
-func (s *Set) stillTaken(sel *selecting) map[schema.GroupResource]bool {
+func (s *Set) stillTaken(sel *selection.Selection) map[schema.GroupResource]bool {
 	out := map[schema.GroupResource]bool{}
 	for _, i := range s.informers {
 		r := i.resource
-		if slices.ContainsFunc(sel.Rules, func(rule Rule) bool { return rule.match(r.Group, r.Version, r.Name) }) {
+		if sel.Takes(r) {
 			out[groupResource(r)] = true
 		}
 	}
@@ -238,12 +220,12 @@ func (s *Set) taken() map[schema.GroupResource]bool {
 
 // withObserved are those that are served, and those that are not any more and have an informer, which waits for them. The caller
 // holds mu.
-func (s *Set) withObserved(all []served) []served {
+func (s *Set) withObserved(all []selection.APIResource) []selection.APIResource {
 	out := slices.Clone(all)
 	for _, i := range s.informers {
 		r := i.resource
-		if !slices.ContainsFunc(out, func(o served) bool { return o.group == r.Group && o.name == r.Name }) {
-			out = append(out, served{group: r.Group, name: r.Name, versions: []object.Resource{*r}})
+		if !slices.ContainsFunc(out, func(o selection.APIResource) bool { return o.Group == r.Group && o.Name == r.Name }) {
+			out = append(out, selection.APIResource{Group: r.Group, Name: r.Name, Versions: []object.Resource{*r}})
 		}
 	}
 	return out

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -31,8 +32,8 @@ func TestReloadTwice(t *testing.T) {
 		eventually(t, "to be captured", func() bool { return captured(l.set) })
 		return s, l
 	}
-	first := selection(rule(selected("colour=red", "")))
-	second := selection(rule(func(r *informers.Rule) { r.LabelSelector, r.Redact = "colour=red", []string{"metadata.labels"} }))
+	first := specOf(rule(selected("colour=red", "")))
+	second := specOf(rule(func(r *selection.Rule) { r.LabelSelector, r.Redact = "colour=red", []string{"metadata.labels"} }))
 	told := func(t *testing.T, l *life) {
 		t.Helper()
 		for _, want := range []string{"d a uid-1 1→-", "~l b uid-2 1→-"} {
@@ -87,7 +88,7 @@ func TestReloadSnapshotsDiffer(t *testing.T) {
 		l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(selected("colour=red", "")) })
 		l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
 		pass(time.Millisecond)
-		l.reload(t, selection(rule(nil)))
+		l.reload(t, specOf(rule(nil)))
 		s.put("b", "1", nil) // a farewell waits for something that is later
 		<-l.set.Captured()
 		ids := map[string]int{}
@@ -136,7 +137,7 @@ func TestReloadBeforeTheFirstList(t *testing.T) {
 			st := again.set.Status()
 			return len(st) > 0 && st[0].Phase == informers.PhaseFailing
 		})
-		again.reload(t, selection(rule(redacted("metadata.labels"))))
+		again.reload(t, specOf(rule(redacted("metadata.labels"))))
 		s.do(func() { s.fault = nil })
 		again.wait(t, "gap 0 content-changed", "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
 	})
@@ -158,10 +159,10 @@ func TestReloadTakenOver(t *testing.T) {
 			return n
 		}
 		eventually(t, "the node's objects to be taken over", func() bool { return count("snapshot.completed") == 1 })
-		c.reload(t, selection(rule(redacted("metadata.labels"))))
+		c.reload(t, specOf(rule(redacted("metadata.labels"))))
 		s.put("n1", "2", nil)
 		eventually(t, "them to be observed", func() bool { return count("u n1 uid-2 1→2") == 1 })
-		c.reload(t, selection(rule(func(r *informers.Rule) {
+		c.reload(t, specOf(rule(func(r *selection.Rule) {
 			filtered("u")(r)
 			redacted("metadata.labels")(r)
 		})))
@@ -177,8 +178,8 @@ func TestReloadTakenOver(t *testing.T) {
 			t.Errorf("%d updates were sent, want 1", n)
 		}
 		c.nothingLeft(t, m)
-		c.reload(t, selection(rule(nil), rule(func(r *informers.Rule) {
-			r.Resources, r.Redact = []informers.Pattern{pattern("nodes")}, []string{"data"}
+		c.reload(t, specOf(rule(nil), rule(func(r *selection.Rule) {
+			r.Resources, r.Redact = []selection.Pattern{pattern("nodes")}, []string{"data"}
 		})))
 		gone := s.deleteIn("", "n2")
 		nodesReach(t, m, gone.rv)

@@ -15,18 +15,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-func selection(rules ...informers.Rule) informers.Selection {
-	return informers.Selection{Rules: rules, Strip: []string{"metadata.managedFields"}, Secrets: true}
+func specOf(rules ...selection.Rule) selection.Spec {
+	return selection.Spec{Rules: rules, Strip: []string{"metadata.managedFields"}, Secrets: true}
 }
 
-func redacted(paths ...string) func(*informers.Rule) {
-	return func(r *informers.Rule) { r.Redact = paths }
+func redacted(paths ...string) func(*selection.Rule) {
+	return func(r *selection.Rule) { r.Redact = paths }
 }
 
-func (l *life) reload(t *testing.T, sel informers.Selection) {
+func (l *life) reload(t *testing.T, sel selection.Spec) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
@@ -158,16 +159,16 @@ func TestReloadUnderLoad(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for _, sel := range []informers.Selection{
-			selection(rule(filtered("r"))),
-			selection(rule(redacted("metadata.labels"))),
-			selection(rule(redacted("metadata.labels"))),
-			selection(rule(selected("colour=red", "")), rule(nil)),
-			selection(rule(func(r *informers.Rule) {
+		for _, sel := range []selection.Spec{
+			specOf(rule(filtered("r"))),
+			specOf(rule(redacted("metadata.labels"))),
+			specOf(rule(redacted("metadata.labels"))),
+			specOf(rule(selected("colour=red", "")), rule(nil)),
+			specOf(rule(func(r *selection.Rule) {
 				r.LabelSelector = "colour=red"
 				r.Redact = []string{"data"}
 			}), rule(nil)),
-			selection(rule(nil)),
+			specOf(rule(nil)),
 		} {
 			progress()
 			l.reload(t, sel)
@@ -204,11 +205,11 @@ func TestReloadResources(t *testing.T) {
 		s.nodes = true
 		s.put("a", "1", nil)
 		s.putIn("", "node", "1", nil)
-		nodes := rule(func(r *informers.Rule) { r.Resources = []informers.Pattern{pattern("nodes")} })
+		nodes := rule(func(r *selection.Rule) { r.Resources = []selection.Pattern{pattern("nodes")} })
 		l := live(t, s, m, nil)
 		want := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
 		l.wait(t, want...)
-		l.reload(t, selection(rule(nil), nodes))
+		l.reload(t, specOf(rule(nil), nodes))
 		want = append(want, "snapshot.started 1", "r node uid-2 -→1", "snapshot.completed 1")
 		l.wait(t, want...)
 		s.put("a", "2", nil)
@@ -220,7 +221,7 @@ func TestReloadResources(t *testing.T) {
 		s.put("a", "3", nil) // what leaves is later than all that was said of it
 		want = append(want, "u a uid-1 2→3")
 		l.wait(t, want...)
-		l.reload(t, selection(rule(nil)))
+		l.reload(t, specOf(rule(nil)))
 		want = append(want, "gap 0 selection-changed", "~l node uid-2 2→-")
 		l.wait(t, want...)
 		eventually(t, "the scope to be forgotten", func() bool {
@@ -232,7 +233,7 @@ func TestReloadResources(t *testing.T) {
 		s.put("a", "4", nil)
 		want = append(want, "u a uid-1 3→4")
 		l.wait(t, want...)
-		l.reload(t, selection(nodes, rule(nil)))
+		l.reload(t, specOf(nodes, rule(nil)))
 		want = append(want, "snapshot.started 1", "r node uid-2 -→2", "snapshot.completed 1")
 		l.wait(t, want...)
 		eventually(t, "the scope to be remembered", func() bool {
@@ -250,20 +251,20 @@ func TestReloadComesBack(t *testing.T) {
 		s.nodes = true
 		s.put("a", "1", nil)
 		s.putIn("", "node", "1", nil)
-		nodes := rule(func(r *informers.Rule) { r.Resources = []informers.Pattern{pattern("nodes")} })
+		nodes := rule(func(r *selection.Rule) { r.Resources = []selection.Pattern{pattern("nodes")} })
 		l := live(t, s, newMemory(), func(o *informers.Options, r *recorder) {
-			o.Rules = []informers.Rule{rule(nil), nodes}
+			o.Rules = []selection.Rule{rule(nil), nodes}
 			o.Heard = func(_ context.Context, res *object.Resource) (informers.Heard, bool, error) { return r.heard(res) }
 		})
 		eventually(t, "to be captured", func() bool { return captured(l.set) })
 		s.put("a", "2", nil) // what leaves is later than all that was said of it
-		l.reload(t, selection(rule(nil)))
+		l.reload(t, specOf(rule(nil)))
 		ofNodes := func() []string {
 			return slices.DeleteFunc(l.streams(), func(e string) bool { return !strings.HasPrefix(e, "nodes ") })
 		}
 		eventually(t, "the farewell", func() bool { return len(ofNodes()) == 3 })
 		s.put("a", "3", nil)
-		l.reload(t, selection(rule(nil), nodes))
+		l.reload(t, specOf(rule(nil), nodes))
 		want := []string{
 			"nodes snapshot.started 1", "nodes snapshot.completed 1", "nodes gap 0 selection-changed",
 			"nodes gap 0 selection-changed", "nodes snapshot.started 1", "nodes snapshot.completed 1",
@@ -301,13 +302,13 @@ func TestReloadNamespaces(t *testing.T) {
 		s.putIn("shop", "a", "2", nil)
 		want = append(want, "u a uid-1 1→2")
 		l.wait(t, want...)
-		l.reload(t, selection(rule(inNamespaces("shop", "other"))))
+		l.reload(t, specOf(rule(inNamespaces("shop", "other"))))
 		want = append(want, "snapshot.started 1", "r b uid-2 -→1", "snapshot.completed 1")
 		l.wait(t, want...)
 		s.putIn("shop", "a", "3", nil)
 		want = append(want, "u a uid-1 2→3")
 		l.wait(t, want...)
-		l.reload(t, selection(rule(nil)))
+		l.reload(t, specOf(rule(nil)))
 		s.putIn("other", "b", "2", nil)
 		eventually(t, "both to be there in the scope of all", func() bool {
 			l.mu.Lock()
@@ -335,7 +336,7 @@ func TestReloadDuringSnapshot(t *testing.T) {
 			t.Fatal(err)
 		}
 		done := make(chan error, 1)
-		go func() { done <- l.set.Reload(t.Context(), selection(rule(redacted("metadata.labels")))) }()
+		go func() { done <- l.set.Reload(t.Context(), specOf(rule(redacted("metadata.labels")))) }()
 		l.setRoom(unbounded)
 		if err := <-done; err != nil {
 			t.Fatal(err)
@@ -390,9 +391,9 @@ func TestReloadWhileListsFail(t *testing.T) {
 			st := l.set.Status()
 			return len(st) > 0 && st[0].Phase == informers.PhaseFailing
 		})
-		l.reload(t, selection(rule(redacted("data.value"))))
-		l.reload(t, selection(rule(nil), rule(selected("a=b", ""))))
-		l.reload(t, selection(rule(redacted("metadata.labels"))))
+		l.reload(t, specOf(rule(redacted("data.value"))))
+		l.reload(t, specOf(rule(nil), rule(selected("a=b", ""))))
+		l.reload(t, specOf(rule(redacted("metadata.labels"))))
 		s.do(func() { s.fault = nil })
 		l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
 	})
@@ -405,11 +406,11 @@ func TestReloadRefused(t *testing.T) {
 		s.put("a", "1", nil)
 		l := live(t, s, newMemory(), nil)
 		l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
-		for name, sel := range map[string]informers.Selection{
-			"strip":  {Rules: []informers.Rule{rule(nil)}, Strip: []string{"metadata..x"}},
-			"redact": selection(rule(redacted("metadata.name"))),
-			"labels": selection(rule(selected("a in (", ""))),
-			"fields": selection(rule(selected("", "a>b"))),
+		for name, sel := range map[string]selection.Spec{
+			"strip":  {Rules: []selection.Rule{rule(nil)}, Strip: []string{"metadata..x"}},
+			"redact": specOf(rule(redacted("metadata.name"))),
+			"labels": specOf(rule(selected("a in (", ""))),
+			"fields": specOf(rule(selected("", "a>b"))),
 		} {
 			if err := l.set.Reload(t.Context(), sel); err == nil || !strings.Contains(err.Error(), strings.TrimSuffix(name, "s")) {
 				t.Errorf("%s: error %v", name, err)
@@ -418,7 +419,7 @@ func TestReloadRefused(t *testing.T) {
 		s.put("a", "2", nil)
 		l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "u a uid-1 1→2")
 		l.end()
-		if err := l.set.Reload(t.Context(), selection(rule(nil))); err == nil {
+		if err := l.set.Reload(t.Context(), specOf(rule(nil))); err == nil {
 			t.Error("a set that has ended took a selection")
 		}
 	})

@@ -78,7 +78,7 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 		i.edition.Add(1)
 		i.store.loses(lost{from: rv, since: c.LastSeen, reason: object.SelectionChanged})
 		notices = append([]*notice{i.store.gap(rv, whole)}, notices...)
-	case !c.inherited && c.Content != "" && c.Content != i.content:
+	case !c.inherited && c.Content != "" && c.Content != i.selection.Content():
 		i.store.loses(lost{from: rv, since: c.LastSeen, reason: object.ContentChanged})
 		notices = append([]*notice{i.store.gap(rv, whole)}, notices...)
 	case len(notices) == 0:
@@ -104,7 +104,7 @@ func (i *informer) snapshotBehind(c *origin) (*snapshot, []*notice) {
 	}
 	scope := i.scope
 	if c.Snapshot.Namespace != "" {
-		scope = i.nameIn(i.resource, c.Snapshot.Namespace)
+		scope = i.selection.NameIn(c.Snapshot.Namespace)
 	}
 	snap, start := i.store.snapshotAgain(scope, &c.Scope)
 	if start == nil {

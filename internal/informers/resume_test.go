@@ -21,6 +21,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -84,9 +85,9 @@ func live(t *testing.T, s *apiServer, m *memory, change func(*informers.Options,
 	rec := newRecorder()
 	o := informers.Options{
 		Config: s.config(),
-		Selection: informers.Selection{
-			Rules: []informers.Rule{{
-				Resources: []informers.Pattern{pattern("configmaps")}, Namespaces: func(string) bool { return true }, AllNamespaces: true,
+		Spec: selection.Spec{
+			Rules: []selection.Rule{{
+				Resources: []selection.Pattern{pattern("configmaps")}, Namespaces: func(string) bool { return true }, AllNamespaces: true,
 			}},
 			Strip: []string{"metadata.managedFields"},
 		},

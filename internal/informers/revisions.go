@@ -48,7 +48,7 @@ func (i *informer) gapUnlessFound(to uint64) *notice {
 func (i *informer) find(ctx context.Context, to uint64) (whole, recovered bool, err error) {
 	l, changed := i.store.changes()
 	began := time.Now()
-	if l.quiet && !i.selects() && i.mayLookUp(began, l.from, to) {
+	if l.quiet && !i.selection.HasSelector() && i.mayLookUp(began, l.from, to) {
 		byKey, told, err := i.everyRevision(ctx, l.from, to, changed)
 		if err != nil {
 			return false, false, err
@@ -179,7 +179,7 @@ func (i *informer) glimpseOnce(ctx context.Context, rv uint64, objects *atomic.I
 	}
 	r := i.newReader()
 	out := &glimpse{uids: map[string]string{}}
-	meta, err := i.page(ctx, i.namespace, metav1.ListOptions{
+	meta, err := i.page(ctx, i.selection.Namespace, metav1.ListOptions{
 		Limit: apiserver.PageSize, ResourceVersion: object.FormatVersion(rv), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
 	}, func(raw []byte) error {
 		obs, err := r.read(raw, false)

@@ -96,9 +96,9 @@ func (i *informer) ask(ctx context.Context, q question) (*found, error) {
 func (i *informer) look(ctx context.Context, q question, opts metav1.ListOptions) (*found, uint64, error) {
 	opts.FieldSelector = fields.OneTermEqualSelector("metadata.name", q.ref.Name()).String()
 	if q.selected {
-		opts.LabelSelector = i.labels
-		if i.fields != "" {
-			opts.FieldSelector += "," + i.fields
+		opts.LabelSelector = i.selection.LabelSelector
+		if i.selection.FieldSelector != "" {
+			opts.FieldSelector += "," + i.selection.FieldSelector
 		}
 	}
 	if q.rv != 0 {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
@@ -43,14 +44,14 @@ const (
 // Options are what a Set needs.
 type Options struct {
 	Config *rest.Config
-	// Selection is what is observed at the start, until Reload.
-	Selection
+	// Spec is what is captured from the start until Reload.
+	selection.Spec
 	Snapshot SnapshotMode
 	Every    time.Duration // how often a snapshot is taken again, 0: never
 	// Match makes patterns of namespaces, as a checkpoint has kept them, tell which namespaces are taken. nil: all are.
 	Match func(patterns []string) func(namespace string) bool
 	// Part is what an agent that observes a part of a cluster takes of a resource, within what the rules take. nil: all.
-	Part func(group, resource string) Part
+	Part func(group, resource string) selection.Part
 	// Departed has the set look after what nodes that are gone have left. Its Part is that of the companion.
 	Departed bool
 	Ignore   []Name                 // objects that are never captured: the agent's own
@@ -121,7 +122,7 @@ type Set struct {
 	looking sync.Mutex    // held while it is decided what is observed; before mu
 
 	mu         sync.Mutex
-	sel        *selecting
+	sel        *selection.Selection
 	ran        bool                            // Run was called
 	informers  map[string]*running             // by scope
 	origins    map[string]checkpoint.Scope     // where scopes without an informer were left, by this run or the last one
@@ -132,7 +133,7 @@ type Set struct {
 	farewells    []*farewell // some may be said
 	// drains are informers that come to rest, by the objects that they observe.
 	drains     map[schema.GroupResource]*drain
-	served     []served // by the last discovery
+	served     []selection.APIResource // by the last discovery
 	unserved   []string
 	unknown    []string // group versions that the last discovery could not tell
 	discovered bool
@@ -156,7 +157,7 @@ func New(o Options) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	sel, err := newSelecting(o.Selection)
+	sel, err := selection.Compile(o.Spec)
 	if err != nil {
 		return nil, err
 	}
@@ -388,7 +389,7 @@ func (s *Set) discover(ctx context.Context) (begin []*running, parting []*farewe
 	}
 	s.definitions.notice(ctx, all)
 	s.nudgeServed(all)
-	if err := s.namespaces.recall(ctx, all, aliasesTold(unknown)); err != nil {
+	if err := s.namespaces.recall(ctx, all, selection.AliasesKnown(unknown)); err != nil {
 		return nil, nil, err
 	}
 	outdated := s.outdated(all, unknown)
@@ -403,7 +404,7 @@ func (s *Set) discover(ctx context.Context) (begin []*running, parting []*farewe
 			s.origins[i.scope] = p.Scope
 		}
 	}
-	out, unserved := choose(s.sel.Rules, all, aliasesTold(unknown), s.taken())
+	out, unserved := s.sel.Choose(all, selection.AliasesKnown(unknown), s.taken())
 	for _, u := range unserved {
 		if !slices.Contains(s.unserved, u) {
 			s.o.Log.Warn("a resource of the selection is not served, looking for it again", "resource", u, "every", rediscoverUnserved)
@@ -423,12 +424,12 @@ func (s *Set) discover(ctx context.Context) (begin []*running, parting []*farewe
 
 // outdated takes those informers out of the set whose resource is served, but no longer in their version or as their
 // kind. What discovery could not tell is not gone.
-func (s *Set) outdated(all []served, unknown []string) []*running {
+func (s *Set) outdated(all []selection.APIResource, unknown []string) []*running {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []*running
 	for scope, i := range s.informers {
-		if servesOther(all, i.resource) && i.vanished.Load() == 0 && !slices.Contains(unknown, i.resource.APIVersion()) {
+		if now, ok := selection.Current(all, i.resource); ok && *now != *i.resource && i.vanished.Load() == 0 && !slices.Contains(unknown, i.resource.APIVersion()) {
 			out = append(out, i)
 			delete(s.informers, scope)
 		}
@@ -442,9 +443,10 @@ func (s *Set) anyUnserved() bool {
 	return len(s.unserved) > 0
 }
 
-func (s *Set) newInformer(resource *object.Resource, scope string, sel selection, lane Lane) *informer {
+func (s *Set) newInformer(of selection.Scope, lane Lane) *informer {
+	resource, scope := of.Resource, of.Name
 	i := &informer{
-		client: s.client, resource: resource, selection: sel, scope: scope, ignored: s.ignored, ignores: s.ignores(resource),
+		client: s.client, resource: resource, selection: of, scope: scope, ignored: s.ignored, ignores: s.ignores(resource),
 		snapshots: s.o.Snapshot, every: s.o.Every, lane: lane, listSlots: s.slots, walkSlots: s.walks, lookups: s.lookups, log: s.o.Log,
 		metrics: s.vectors.of(scope), outage: s.outage, denials: s.denials, progressed: s.lookAgain, hearing: s.hearing,
 		denied: s.namespaces.deny, progressEvery: progressEvery, ended: make(chan struct{}), life: life{prodded: make(chan struct{}, 1)},
@@ -452,17 +454,17 @@ func (s *Set) newInformer(resource *object.Resource, scope string, sel selection
 	i.definedBy = func() string { return s.definitions.uidOf(resource) }
 	i.servedBy = func() (bool, bool) { return s.definitions.aggregates(resource) }
 	o := storeOptions{
-		Resource: resource, Scope: scope, Lane: lane, Pushed: sel.hasSelector(), Several: sel.union != "", Replaced: s.logOf(resource, &sel),
+		Resource: resource, Scope: scope, Lane: lane, Pushed: of.HasServerSelector(), Several: of.HasAgentSelector(), Replaced: s.logOf(&of),
 		Snapshots: s.o.Snapshot != SnapshotNever, Progressed: s.lookAgain, Log: s.o.Log, Metrics: i.metrics.store,
 	}
-	if sel.selects() {
+	if of.HasSelector() {
 		o.Selector = i
 	}
 	if s.o.Memory != nil {
 		o.Save = s.o.Memory.Flush
 	}
 	i.store = newStore(o)
-	i.filter(sel.clauses)
+	i.filter(&of)
 	return i
 }
 

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -367,7 +368,7 @@ func TestForbiddenResourceIsIsolated(t *testing.T) {
 			return true
 		}
 		set, rec, reg := start(t, s, func(o *informers.Options) {
-			o.Rules[0].Resources = []informers.Pattern{pattern("secrets"), pattern("configmaps"), pattern("widgets")}
+			o.Rules[0].Resources = []selection.Pattern{pattern("secrets"), pattern("configmaps"), pattern("widgets")}
 		})
 		rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1")
 		eventually(t, "secrets to be shown as failing", func() bool {

@@ -34,7 +34,7 @@ func TestListsThatAreNotAnswered(t *testing.T) {
 			takes(widgets(inNamespaces(names...)))(o, r)
 		})
 		eventually(t, "lists to hang", func() bool { return hung.Load() >= informers.ConcurrentLists })
-		l.reload(t, selection(widgets(inNamespaces(names...)), rule(nil)))
+		l.reload(t, specOf(widgets(inNamespaces(names...)), rule(nil)))
 		l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
 		eventually(t, "all lists to be asked for", func() bool { return hung.Load() >= int64(len(names)) })
 	})

@@ -418,18 +418,17 @@ func (s *Set) Snapshot(ctx context.Context, resource, namespace string) ([]Start
 
 // observes tells if the scope has, or may have, objects in a namespace ("": asks for none).
 func (i *informer) observes(namespace string) bool {
-	return namespace == "" ||
-		i.resource.Namespaced && (i.namespace == "" || i.namespace == namespace) && i.namespaces(namespace)
+	return namespace == "" || i.selection.Takes(namespace)
 }
 
 // snapshot asks for one of a namespace ("": of all).
 func (i *informer) snapshot(ctx context.Context, namespace string) (Started, error) {
-	if i.namespace == namespace {
+	if i.selection.Namespace == namespace {
 		namespace = "" // the scope has no other
 	}
 	scope := i.scope
 	if namespace != "" {
-		scope = i.nameIn(i.resource, namespace)
+		scope = i.selection.NameIn(namespace)
 	}
 	return i.store.takeSnapshot(ctx, scope, namespace)
 }

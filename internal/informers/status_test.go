@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
 // logbook keeps what is logged at a level or above it.
@@ -203,9 +204,9 @@ func TestCapturedBesideForbiddenResources(t *testing.T) {
 		}
 		var log logbook
 		set, _, _ := start(t, s, func(o *informers.Options) {
-			o.Rules[0].Resources = []informers.Pattern{pattern("configmaps"), pattern("widgets")}
+			o.Rules[0].Resources = []selection.Pattern{pattern("configmaps"), pattern("widgets")}
 			secrets := o.Rules[0]
-			secrets.Resources = []informers.Pattern{pattern("secrets")}
+			secrets.Resources = []selection.Pattern{pattern("secrets")}
 			for c := range 12 {
 				secrets.Names = append(secrets.Names, fmt.Sprintf("ns-%c", 'a'+c))
 			}

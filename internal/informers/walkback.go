@@ -80,7 +80,7 @@ func (i *informer) walkWithin(ctx context.Context, slots chan struct{}, requests
 ) (byKey map[string]walked, whole bool, err error) {
 	b := &budget{informer: i, slots: slots, until: time.Now().Add(d)}
 	b.left.Store(requests)
-	w := &walker{asker: b, from: from, to: to, selects: i.selects(), pushed: i.hasSelector()}
+	w := &walker{asker: b, from: from, to: to, selects: i.selection.HasSelector(), pushed: i.selection.HasServerSelector()}
 	slices.SortFunc(changed, func(a, b change) int { return strings.Compare(a.key, b.key) })
 	results := make([]walked, len(changed))
 	g, ctx := errgroup.WithContext(ctx)

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
 // walk is a walk back against the fake API server.
@@ -26,7 +27,7 @@ type walk struct {
 	requests int64
 	within   time.Duration
 	slots    chan struct{}
-	rule     informers.Rule
+	rule     selection.Rule
 	from, to uint64
 	names    []string
 	ask      func(n int64, w http.ResponseWriter) bool // may answer the nth question of the walk, from 1, in the server's place
@@ -34,7 +35,7 @@ type walk struct {
 
 func newWalk(t *testing.T, names ...string) *walk {
 	w := &walk{apiServer: newAPIServer(t), requests: 1000, within: 20 * time.Second, slots: make(chan struct{}, 8), names: names}
-	w.rule = informers.Rule{Namespaces: func(string) bool { return true }, AllNamespaces: true}
+	w.rule = selection.Rule{Namespaces: func(string) bool { return true }, AllNamespaces: true}
 	w.fault = func(rw http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Query().Get("resourceVersionMatch") != "Exact" {
 			return false
@@ -48,7 +49,7 @@ func newWalk(t *testing.T, names ...string) *walk {
 func (w *walk) run(ctx context.Context, t *testing.T) (map[string]string, bool, error) {
 	t.Helper()
 	set, err := informers.New(informers.Options{
-		Config: w.config(), Selection: informers.Selection{Rules: []informers.Rule{w.rule}, Strip: []string{"metadata.managedFields"}},
+		Config: w.config(), Spec: selection.Spec{Rules: []selection.Rule{w.rule}, Strip: []string{"metadata.managedFields"}},
 		Lane: func(string) informers.Lane { return newRecorder() }, Log: slog.New(slog.NewTextHandler(testLog{t}, nil)),
 		Registerer: prometheus.NewPedanticRegistry(),
 	})

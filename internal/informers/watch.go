@@ -239,8 +239,8 @@ func (w *liveWatch) follow(parent context.Context, fresh bool) (got followed, er
 	if fresh {
 		open = i.client.WatchAlone
 	}
-	body, err := open(ctx, i.resource, i.namespace, metav1.ListOptions{
-		ResourceVersion: w.rv, LabelSelector: i.labels, FieldSelector: i.fields,
+	body, err := open(ctx, i.resource, i.selection.Namespace, metav1.ListOptions{
+		ResourceVersion: w.rv, LabelSelector: i.selection.LabelSelector, FieldSelector: i.selection.FieldSelector,
 		AllowWatchBookmarks: true, TimeoutSeconds: &seconds,
 	})
 	silence.Stop()
@@ -385,7 +385,7 @@ func (w *liveWatch) advance(ev watch.Event) {
 	case w.doubtful: // the one of the history before is kept until the doubt ends
 	case ev.Type == watch.Added, ev.Type == watch.Modified:
 		w.witness = &witness{object: o.object}
-	case ev.Type == watch.Deleted && !w.informer.hasSelector(): // else it may live on
+	case ev.Type == watch.Deleted && !w.informer.selection.HasServerSelector(): // else it may live on
 		w.witness = &witness{object: o.object, gone: true}
 	}
 	w.informer.seen(time.Unix(0, o.at))

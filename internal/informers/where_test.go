@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -27,10 +28,10 @@ func (w without) Withholds(d *object.Delta) string {
 }
 
 // keepsBack has a rule send nothing of what has a value that begins so.
-func keepsBack(value string) func(*informers.Rule) {
-	return func(r *informers.Rule) {
+func keepsBack(value string) func(*selection.Rule) {
+	return func(r *selection.Rule) {
 		r.Where = "value != " + value
-		r.Filter = func(*object.Resource) informers.Filter { return without(value) }
+		r.Filter = func(*object.Resource) selection.Filter { return without(value) }
 	}
 }
 
@@ -87,16 +88,16 @@ func TestOtherObjectsAreKeptBack(t *testing.T) {
 				s, m := newAPIServer(t), newMemory()
 				s.put("a", "1", nil)
 				last := s.put("b", "hidden", nil)
-				rules := func(r informers.Rule) func(*informers.Options, *recorder) {
+				rules := func(r selection.Rule) func(*informers.Options, *recorder) {
 					return func(o *informers.Options, _ *recorder) { o.Rules[0] = r }
 				}
 				l := live(t, s, m, rules(rule(keepsBack("hidden"))))
 				told := []string{"snapshot.started 2", "r a uid-1 -→1", "snapshot.completed 1"}
 				l.waitPerName(t, told...)
-				next := func(r informers.Rule, want ...string) {
+				next := func(r selection.Rule, want ...string) {
 					t.Helper()
 					if reload {
-						l.reload(t, selection(r))
+						l.reload(t, specOf(r))
 						told = append(told, want...)
 					} else {
 						l.atMark(t, m, last.rv)
@@ -140,7 +141,7 @@ func TestOtherObjectsAreKeptBackAtARestart(t *testing.T) {
 				first := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(keepsBack("hidden")) })
 				first.waitPerName(t, "snapshot.started 3", "r b uid-2 -→1", "r c uid-3 -→1", "snapshot.completed 2")
 				change(t, s, first)
-				first.reload(t, selection(rule(nil)))
+				first.reload(t, specOf(rule(nil)))
 				if err := m.Flush(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -185,7 +186,7 @@ func TestFarewellKeepsBack(t *testing.T) {
 		s.put("b", "hidden", nil)
 		l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(keepsBack("hidden")) })
 		l.waitPerName(t, "snapshot.started 2", "r a uid-1 -→1", "snapshot.completed 1")
-		l.reload(t, selection(rule(inNamespaces("other"))))
+		l.reload(t, specOf(rule(inNamespaces("other"))))
 		s.put("c", "1", nil) // a farewell waits for something that is later
 		l.waitPerName(t, "snapshot.started 2", "r a uid-1 -→1", "snapshot.completed 1",
 			"gap 0 selection-changed", "snapshot.started 0", "snapshot.completed 0", "snapshot.started 0", "snapshot.completed 0")
@@ -196,12 +197,12 @@ func TestFarewellKeepsBack(t *testing.T) {
 func TestReloadToTheOtherName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newEvents(t), newMemory()
-		named := func(p informers.Pattern) informers.Rule {
-			return rule(func(r *informers.Rule) { r.Resources = []informers.Pattern{p} })
+		named := func(p selection.Pattern) selection.Rule {
+			return rule(func(r *selection.Rule) { r.Resources = []selection.Pattern{p} })
 		}
 		l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = named(pattern("events")) })
 		l.awaitPhases(t, "events watching")
-		l.reload(t, selection(named(written{text: "events.events.k8s.io"})))
+		l.reload(t, specOf(named(written{text: "events.events.k8s.io"})))
 		got := slices.DeleteFunc(l.set.Status(), func(st informers.Status) bool { return st.Phase == informers.PhaseRetiring })
 		if len(got) != 1 || got[0].Scope != "events.events.k8s.io" {
 			t.Errorf("observed are %v", phases(l.set))

@@ -8,23 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
-
-// selection is which objects of a resource an informer observes.
-type selection struct {
-	namespace  string            // the only one, "" for all
-	namespaces func(string) bool // of those, which are taken
-	patterns   []string          // as configured, none: all
-	labels     string            // the selectors that the API server applies
-	fields     string
-	clauses    []clause // what each rule takes, in order; never empty
-	union      string   // what several clauses take together, "": everything, or there is one
-
-	rest     *object.Cutter // of objects that no clause takes
-	redacted []string       // what any clause redacts
-	content  string         // names what is done to objects: another name, another content
-}
 
 // ignored tells if an object is the agent's own.
 func (s *Set) ignored(ref *object.Ref) bool {
@@ -101,27 +87,32 @@ func (i *informer) observesOf(r *object.Resource) bool {
 	return i.resource.Group == r.Group && i.resource.Name == r.Name
 }
 
-// currentVersion is the resource as it is served.
-func currentVersion(all []served, r *object.Resource) (*object.Resource, bool) {
-	for _, s := range all {
-		if s.group == r.Group && s.name == r.Name {
-			for v := range s.versions {
-				if s.versions[v] == *r {
-					return r, true
-				}
+// add makes informers for what has none yet. A resource that is no longer served keeps its informer, which retries. The
+// caller holds mu.
+func (s *Set) add(all []selection.Choice) []*running {
+	var out []*running
+	for n := range all {
+		resource := &all[n].Resource
+		scopes, err := s.scopesOf(s.sel, &all[n])
+		if err != nil {
+			s.o.Log.Error("a resource cannot be observed as configured", "resource", resource.String(), "err", err)
+		}
+		for _, scope := range scopes {
+			if s.informers[scope.Name] != nil || s.drains[objectsOf(resource)] != nil { // the latter begins when those have come to rest
+				continue
 			}
-			return &s.versions[0], true
+			i := s.newInformer(scope, s.o.Lane(scope.Name))
+			i.shared = s.partOf(resource).FieldSelector != ""
+			out = append(out, s.enroll(i))
 		}
 	}
-	return nil, false
+	return out
 }
 
-// isName tells a namespace from a pattern.
-func isName(pattern string) bool {
-	for _, c := range pattern {
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
-			return false
-		}
+// scopesOf returns the scopes in which sel has a resource observed. The caller holds mu.
+func (s *Set) scopesOf(sel *selection.Selection, c *selection.Choice) ([]selection.Scope, error) {
+	if names, split := s.namespaces.of(&c.Resource); split && s.spansNamespaces(c) {
+		return sel.InNamespaces(c, names...)
 	}
-	return true
+	return sel.Scopes(c, s.partOf(&c.Resource))
 }

@@ -1,0 +1,85 @@
+package selection
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// Choice is a resource and the rules that can take objects of it, in order. The rules are elements of Spec.Rules.
+type Choice struct {
+	Resource object.Resource
+	Rules    []*Rule
+}
+
+// Choose applies the rules to what is served. A resource is chosen if a rule can take objects of it, in its preferred version
+// unless the first of these rules asks for another. unserved are the patterns without a wildcard that match nothing.
+//
+// No object is chosen under two names. Of a resource that two groups serve, Choose takes the first name that a rule matches; a
+// rule that matches the other name means the same objects. complete says that discovery knows all groups that serve objects
+// under two names. Otherwise an alias is not chosen: the canonical group may be among those that could not be read. observed are
+// the names under which resources are observed already.
+func (s *Selection) Choose(served []APIResource, complete bool, observed map[schema.GroupResource]bool) (out []Choice, unserved []string) {
+	index := map[schema.GroupResource]int{} // in out, by all names
+	for i := range s.Rules {
+		rule := &s.Rules[i]
+		for n := range served {
+			a := &served[n]
+			gr := a.groupResource()
+			v := slices.IndexFunc(a.Versions, func(r object.Resource) bool { return rule.takes(&r) })
+			if v < 0 || !a.Versions[v].Namespaced && !rule.AllNamespaces {
+				continue
+			}
+			if at, ok := index[gr]; ok {
+				out[at].add(rule, gr)
+				continue
+			}
+			if _, alias := aliases()[gr]; alias && !complete && !observed[gr] || !observed[gr] && anyObserved(observed, gr) {
+				continue
+			}
+			for _, name := range names(gr) {
+				index[name] = len(out)
+			}
+			out = append(out, Choice{Resource: a.Versions[v], Rules: []*Rule{rule}})
+		}
+		for _, p := range rule.Resources {
+			if !strings.Contains(p.String(), "*") && !anyServed(p, served) {
+				unserved = append(unserved, p.String())
+			}
+		}
+	}
+	return out, unserved
+}
+
+// add adds a rule that matches the resource as gr. If the resource was chosen under its other name, the rule takes it unless it
+// excepts that name.
+func (c *Choice) add(rule *Rule, gr schema.GroupResource) {
+	is := c.Resource.Group == gr.Group && c.Resource.Name == gr.Resource
+	if !slices.Contains(c.Rules, rule) && (is || !rule.excepts(&c.Resource)) {
+		c.Rules = append(c.Rules, rule)
+	}
+}
+
+// anyObserved reports whether the objects of a resource are observed under any name.
+func anyObserved(observed map[schema.GroupResource]bool, gr schema.GroupResource) bool {
+	return slices.ContainsFunc(names(gr), func(n schema.GroupResource) bool { return observed[n] })
+}
+
+func anyServed(p Pattern, served []APIResource) bool {
+	return slices.ContainsFunc(served, func(a APIResource) bool {
+		return slices.ContainsFunc(a.Versions, func(r object.Resource) bool { return p.Match(r.Group, r.Version, r.Name) })
+	})
+}
+
+// Takes reports whether any rule takes objects in a namespace.
+func (c *Choice) Takes(namespace string) bool {
+	return slices.ContainsFunc(c.Rules, func(r *Rule) bool { return r.Namespaces(namespace) })
+}
+
+// SpansNamespaces reports whether one scope covers several namespaces: not every rule names its own one by one.
+func (c *Choice) SpansNamespaces() bool {
+	return c.Resource.Namespaced && slices.ContainsFunc(c.Rules, func(r *Rule) bool { return len(r.Names) == 0 })
+}
