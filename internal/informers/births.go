@@ -19,8 +19,8 @@ import (
 //	 nothing      E+1  E+2  …  R
 //
 // A watch from E is refused as a rule: the API server begins to keep history of a resource when it is first asked for it. So
-// the objects are listed at once, and the few revisions in between are looked at one by one (revisions.go). Where there are too many,
-// the names that the list has are walked back (walkback.go), and a gap tells that it is so.
+// the objects are listed at once, and the few revisions in between are looked at one by one (package backfill). Where there are too many,
+// the names that the list has are walked back, and a gap tells that it is so.
 //
 // Not when it was established: the API server takes objects a moment before it says so. A snapshot of no objects, at E, goes first: it is complete from there, and whatever a consumer still has of an earlier
 // resource of that name is gone.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/informers/backfill"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -24,7 +25,7 @@ type debt struct {
 
 // link is a version and how it follows the one before it.
 type link struct {
-	step
+	backfill.Step
 	linked bool // without a hole: there was no version in between
 }
 
@@ -32,7 +33,7 @@ type link struct {
 func (d *debt) latestUID() string {
 	latest := d.from
 	if n := len(d.way); n > 0 {
-		latest = d.way[n-1].object
+		latest = d.way[n-1].Object
 	}
 	if latest == nil {
 		return ""
@@ -68,9 +69,9 @@ func (s *store) nextDue(key string, gone object.Op) (*object.Delta, *debt) {
 	for {
 		to, op, final := rest.last, gone, len(rest.way) == 0
 		if final {
-			to.object, to.rv = e.last, s.listRV
+			to.Object, to.ResourceVersion = e.last, s.listRV
 			if e.last != nil {
-				to.rv = e.last.ResourceVersion
+				to.ResourceVersion = e.last.ResourceVersion
 			}
 		} else {
 			to, op = rest.way[0], object.Deleted
@@ -82,7 +83,7 @@ func (s *store) nextDue(key string, gone object.Op) (*object.Delta, *debt) {
 		case final:
 			return d, nil
 		default:
-			rest.from, rest.outside, rest.way = to.object, to.outside, rest.way[1:]
+			rest.from, rest.outside, rest.way = to.Object, to.Outside, rest.way[1:]
 		}
 		if d != nil {
 			return d, &rest
@@ -94,16 +95,16 @@ func (s *store) nextDue(key string, gone object.Op) (*object.Delta, *debt) {
 // deletion before a creation only: another object had the name.
 func (s *store) between(from *object.Object, outside bool, to link, gone object.Op) (d *object.Delta, arrived bool) {
 	d = &object.Delta{
-		Inferred: !to.linked, ResourceVersion: to.rv, ChangedBy: to.changedBy, Scope: s.o.Scope, History: s.history,
+		Inferred: !to.linked, ResourceVersion: to.ResourceVersion, ChangedBy: to.ChangedBy, Scope: s.o.Scope, History: s.history,
 		Observed: time.Now().UnixNano(),
 	}
 	if from != nil {
 		d.Ref, d.Before, d.Previous = from.Ref, from, from.ResourceVersion
 	}
 	switch {
-	case from != nil && (to.object == nil || to.object.Ref.UID != from.Ref.UID):
+	case from != nil && (to.Object == nil || to.Object.Ref.UID != from.Ref.UID):
 		d.Op, d.ChangedBy = gone, nil
-		arrived = to.object == nil
+		arrived = to.Object == nil
 		if !arrived {
 			d.Op = object.Deleted
 		}
@@ -114,14 +115,14 @@ func (s *store) between(from *object.Object, outside bool, to link, gone object.
 			d = nil
 		}
 		return d, arrived
-	case to.object == nil:
+	case to.Object == nil:
 		return nil, true
 	}
-	d.Ref, d.After = to.object.Ref, to.object
+	d.Ref, d.After = to.Object.Ref, to.Object
 	switch {
-	case from != nil && from.ResourceVersion == to.object.ResourceVersion, to.outside && (from == nil || outside):
+	case from != nil && from.ResourceVersion == to.Object.ResourceVersion, to.Outside && (from == nil || outside):
 		return nil, true
-	case to.outside:
+	case to.Outside:
 		d.Op, d.After, d.ChangedBy = object.Left, nil, nil
 	case from == nil:
 		d.Op = object.Created

@@ -19,7 +19,7 @@
 // A list is of one of three kinds (listing.go): fresh, where nothing is known; of the objects as they were at the
 // checkpoint (resume.go); or again, where the watch could not go on and the objects are compared with the last-known ones.
 // What differs then is a debt (debt.go): the way from the version that was sent last to the one that the list shows, as
-// far as asking for each version in between finds it (walkback.go). Whether history is still the one that was followed is
+// far as package backfill recovers it. Whether history is still the one that was followed is
 // asked whenever a connection had broken (probe.go): an etcd that was restored gives resourceVersions a second time.
 //
 // What the bus has acknowledged is kept in ledgers (position.go): the checkpoint is the resourceVersion up to which all of

@@ -3,10 +3,12 @@ package informers
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/backfill"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -17,41 +19,51 @@ import (
 func WalkBack(ctx context.Context, s *Set, slots chan struct{}, requests int64, d time.Duration, from, to uint64, names ...string) (map[string]string, bool, error) {
 	resource := object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}
 	i := s.add([]selection.Choice{{Resource: resource, Rules: []*selection.Rule{&s.sel.Rules[0]}}})[0].informer
-	var changed []change
+	i.walkSlots = slots
+	var changed []backfill.Change
 	for _, name := range names {
-		q := question{ref: object.NewRef(&resource, "shop", name, ""), rv: from, selected: true}
-		prior, err := i.ask(ctx, q)
+		q := backfill.Question{Ref: object.NewRef(&resource, "shop", name, ""), At: from, Selected: true}
+		before, err := i.ask(ctx, q)
 		if err != nil {
 			return nil, false, err
 		}
-		q.rv = to
-		last, err := i.ask(ctx, q)
+		q.At = to
+		after, err := i.ask(ctx, q)
 		if err != nil {
 			return nil, false, err
 		}
-		c := change{key: q.ref.Key}
-		if prior != nil {
-			c.prior = prior.object
+		c := backfill.Change{Key: q.Ref.Key}
+		if before != nil {
+			c.Before = before.Object
 		}
-		if last != nil {
-			c.last, c.managers = last.object, last.managers
+		if after != nil {
+			c.After, c.Managers = after.Object, after.Managers
 		}
 		changed = append(changed, c)
 	}
-	found, whole, err := i.walkWithin(ctx, slots, requests, d, from, to, changed)
+	o := i.gapOptions(from, to, changed)
+	o.Requests, o.Time = requests, d
+	found, complete, err := backfill.Walk(ctx, asker{i}, o)
 	shown := map[string]string{}
-	for key, w := range found {
+	for key, r := range found {
 		var steps []string
-		for k := range w.steps {
-			steps = append(steps, w.steps[k].String()+by(w.steps[k].changedBy))
+		for _, s := range r.Steps {
+			text := fmt.Sprint(s.ResourceVersion, " gone")
+			if s.Object != nil {
+				text = fmt.Sprint(s.ResourceVersion, " ", s.Object.Ref.UID)
+			}
+			if s.Outside {
+				text += " outside"
+			}
+			steps = append(steps, text+by(s.ChangedBy))
 		}
 		text := strings.Join(steps, ", ")
-		if w.changedBy != nil {
-			text += ";" + by(w.changedBy)
+		if r.ChangedBy != nil {
+			text += ";" + by(r.ChangedBy)
 		}
 		shown[key[strings.LastIndexByte(key, '/')+1:]] = text
 	}
-	return shown, whole, err
+	return shown, complete, err
 }
 
 // Hasten has a set wait no longer than a test lasts: for farewells, for nodes that are gone.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/backfill"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -159,20 +160,20 @@ func (s *store) reached() uint64 {
 }
 
 // changes are the names to walk back for the gap that is about to be announced.
-func (s *store) changes() (lost, []change) {
+func (s *store) changes() (lost, []backfill.Change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var out []change
+	var out []backfill.Change
 	for key, d := range s.debts {
 		if d.gap == s.gaps {
-			out = append(out, change{key: key, prior: d.base, last: s.objects[key].last, managers: d.managers})
+			out = append(out, backfill.Change{Key: key, Before: d.base, After: s.objects[key].last, Managers: d.managers})
 		}
 	}
 	return *s.lost, out
 }
 
 // found adds to the debts what walking back has found, and counts the versions.
-func (s *store) found(byKey map[string]walked) (versions int) {
+func (s *store) found(byKey map[string]backfill.Result) (versions int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, w := range byKey {
@@ -181,16 +182,57 @@ func (s *store) found(byKey map[string]walked) (versions int) {
 			continue
 		}
 		way := slices.Clone(d.way[:d.told]) // an earlier walk, whose gap was not announced, counts for nothing
-		for n, st := range w.steps {
-			way = append(way, link{step: st, linked: w.whole || n > 0})
+		for n, st := range w.Steps {
+			way = append(way, link{Step: st, linked: w.Complete || n > 0})
 		}
-		versions += len(w.steps)
+		versions += len(w.Steps)
 		s.debts[key] = &debt{
 			from: d.from, outside: d.outside, way: way, base: d.base, told: d.told, gap: d.gap,
-			last: link{step: step{changedBy: w.changedBy}, linked: w.whole || len(w.steps) > 0},
+			last: link{Step: backfill.Step{ChangedBy: w.ChangedBy}, linked: w.Complete || len(w.Steps) > 0},
 		}
 	}
 	return versions
+}
+
+// foundAll makes due what was found of each name at each revision, and counts the versions; false: it does not lead from what the
+// lists before have to what the last one has, and nothing is changed.
+func (s *store) foundAll(byKey map[string][]backfill.Step) (versions int, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, d := range s.debts {
+		if d.gap == s.gaps && !backfill.Leads(d.base, byKey[key], s.objects[key].last) {
+			return 0, false
+		}
+	}
+	for key, way := range byKey {
+		if d := s.debts[key]; d != nil && d.gap == s.gaps {
+			continue
+		}
+		if _, known := s.objects[key]; known || !backfill.Leads(nil, way, nil) {
+			return 0, false // what is due of it tells another story
+		}
+	}
+	for key, way := range byKey {
+		d, e := &debt{gap: s.gaps}, s.objects[key]
+		if was := s.debts[key]; was != nil {
+			d.from, d.outside, d.base, d.told = was.from, was.outside, was.base, was.told
+			d.way = slices.Clone(was.way[:was.told])
+		}
+		for _, st := range way {
+			d.way = append(d.way, link{Step: st, linked: true})
+			if st.Object != nil {
+				versions++
+			}
+		}
+		d.last = link{linked: true}
+		if n := len(d.way); e.last != nil {
+			d.last, d.way = d.way[n-1], d.way[:n-1]
+		}
+		s.debts[key] = d
+		s.set(key, entry{last: e.last, due: dueInferred})
+	}
+	s.line()
+	return versions, true
 }
 
 // lose notes that history is gone. What was lost before, and not announced, is a part of it. The caller holds mu.
@@ -259,8 +301,8 @@ func (s *store) compare(o *object.Object, m *object.Scanned) {
 		s.set(key, entry{last: o, due: dueRead})
 	default:
 		s.differs(key, e)
-		if d := s.debts[key]; len(s.debts) <= walkRequests { // the first ones are walked back
-			d.managers = keepManagers(m)
+		if d := s.debts[key]; len(s.debts) <= backfill.MaxRequests { // the first ones are walked back
+			d.managers = m.CopyManagers()
 		}
 		s.set(key, entry{last: o, due: dueInferred})
 	}
@@ -278,9 +320,9 @@ func (s *store) differs(key string, e entry) {
 	case d.gap < s.gaps:
 		// Its gap is announced: what that list showed is a version to send before this list's.
 		to := d.last
-		to.object, to.rv = e.last, s.listRV
+		to.Object, to.ResourceVersion = e.last, s.listRV
 		if e.last != nil {
-			to.rv = e.last.ResourceVersion
+			to.ResourceVersion = e.last.ResourceVersion
 		}
 		way := append(slices.Clone(d.way), to)
 		s.debts[key] = &debt{from: d.from, outside: d.outside, way: way, base: e.last, told: len(way), gap: s.gaps}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/backfill"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -72,7 +73,7 @@ func (w *liveWatch) compare(ctx context.Context, thorough bool) (same, settled b
 		return now >= since, true, err
 	}
 	o := w.witness.object
-	f, now, err := i.look(ctx, question{ref: o.Ref}, metav1.ListOptions{Limit: 1})
+	f, now, err := i.look(ctx, backfill.Question{Ref: o.Ref}, metav1.ListOptions{Limit: 1})
 	switch {
 	case errors.Is(err, apiserver.ErrUnanswerable), err != nil && apiserver.IsPermanent(err):
 		w.witnessHidden = true
@@ -83,7 +84,7 @@ func (w *liveWatch) compare(ctx context.Context, thorough bool) (same, settled b
 		return false, true, nil
 	case w.witness.gone && f == nil && !thorough:
 		return true, false, nil // it may have been deleted once more, in another history
-	case !w.witness.gone && f != nil && sameVersion(f.object, o):
+	case !w.witness.gone && f != nil && sameVersion(f.Object, o):
 		return true, true, nil
 	}
 	if err := i.lookups.Wait(ctx); err != nil {
@@ -122,7 +123,7 @@ func (i *informer) newest() *witness {
 // is changed again, and may get the same ones. Then its managedFields were written at another time.
 func (i *informer) sameHistory(ctx context.Context, w *witness) (same, told bool, err error) {
 	o := w.object
-	f, err := i.ask(ctx, question{ref: o.Ref, rv: o.ResourceVersion})
+	f, err := i.ask(ctx, backfill.Question{Ref: o.Ref, At: o.ResourceVersion})
 	switch {
 	case errors.Is(err, apiserver.ErrUnanswerable), err != nil && apiserver.IsPermanent(err):
 		return false, false, nil
@@ -131,9 +132,9 @@ func (i *informer) sameHistory(ctx context.Context, w *witness) (same, told bool
 	case f == nil:
 		return w.gone, true, nil
 	case w.gone: // or the server gives deletions no version of their own
-		return false, f.object.ResourceVersion != o.ResourceVersion, nil
+		return false, f.Object.ResourceVersion != o.ResourceVersion, nil
 	}
-	return sameVersion(f.object, o), true, nil
+	return sameVersion(f.Object, o), true, nil
 }
 
 // sameVersion reports whether a and b are one version of one object.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/backfill"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
@@ -165,7 +166,7 @@ func New(o Options) (*Set, error) {
 		o.Match = func([]string) func(string) bool { return func(string) bool { return true } }
 	}
 	s := &Set{
-		o: o, walks: make(chan struct{}, concurrentWalks), lookups: newLookups(), client: c, sel: sel, vectors: newVectors(o.Registerer),
+		o: o, walks: make(chan struct{}, concurrentWalks), lookups: backfill.NewLimiter(), client: c, sel: sel, vectors: newVectors(o.Registerer),
 		slots: apiserver.NewListSlots(), outage: &outage{log: o.Log}, denials: newDenials(o.Log), informers: map[string]*running{}, saidUnserved: map[string]bool{},
 		captured: make(chan struct{}), progressed: make(chan struct{}, 1), reloads: make(chan *reload), ended: make(chan struct{}),
 		patience: farewellPatience, restWithin: restWithin, drains: map[schema.GroupResource]*drain{},

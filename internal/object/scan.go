@@ -1,6 +1,7 @@
 package object
 
 import (
+	"bytes"
 	"fmt"
 	"hash/crc32"
 	"slices"
@@ -15,6 +16,18 @@ type Scanned struct {
 	Managed Stamp
 	// Managers are the entries of metadata.managedFields in their order, whether they are cut or not.
 	Managers []ManagedField
+}
+
+// CopyManagers returns a Scanned that has the managers of m and nothing else. It shares no memory with m.
+func (m *Scanned) CopyManagers() *Scanned {
+	c := &Scanned{Managers: slices.Clone(m.Managers)}
+	for i := range c.Managers {
+		f := &c.Managers[i]
+		for _, text := range []*[]byte{&f.Manager, &f.Operation, &f.Subresource, &f.Time} {
+			*text = bytes.Clone(*text)
+		}
+	}
+	return c
 }
 
 // ManagedField is an entry of metadata.managedFields, less the fields.

@@ -1,4 +1,4 @@
-package informers
+package backfill_test
 
 import (
 	"context"
@@ -9,10 +9,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/backfill"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -22,7 +24,7 @@ type fact struct {
 	uid     string
 	deleted bool
 	outside bool
-	found   *found // nil where deleted
+	version *backfill.Version // nil where deleted
 }
 
 // past is the history of one name. It answers questions until its budget is spent.
@@ -47,8 +49,8 @@ func (p *past) put(rv uint64, uid string, outside bool) {
 	if err != nil {
 		panic(err)
 	}
-	p.facts = append(p.facts, fact{rv: rv, uid: uid, outside: outside, found: &found{
-		object: object.New(object.NewRef(configMaps, "shop", "cm", uid), rv, m.Managed, nil, json), managers: keepManagers(m),
+	p.facts = append(p.facts, fact{rv: rv, uid: uid, outside: outside, version: &backfill.Version{
+		Object: object.New(object.NewRef(configMaps, "shop", "cm", uid), rv, m.Managed, nil, json), Managers: m.CopyManagers(),
 	}})
 }
 
@@ -73,60 +75,80 @@ func (p *past) at(rv uint64) *fact {
 // inside is what there was of it in the scope.
 func (p *past) inside(rv uint64) *object.Object {
 	if f := p.at(rv); f != nil && !f.outside {
-		return f.found.object
+		return f.version.Object
 	}
 	return nil
 }
 
-func (p *past) ask(ctx context.Context, q question) (*found, error) {
-	if q.rv < p.lo || q.rv > p.hi || q.ref.Key != "configmaps/shop/cm" {
-		return nil, fmt.Errorf("asked of %s at %d, between %d and %d", q.ref.Key, q.rv, p.lo, p.hi)
+// Ask implements backfill.Asker.
+func (p *past) Ask(ctx context.Context, q backfill.Question) (*backfill.Version, error) {
+	if q.At < p.lo || q.At > p.hi || q.Ref.Key != "configmaps/shop/cm" {
+		return nil, fmt.Errorf("asked of %s at %d, between %d and %d", q.Ref.Key, q.At, p.lo, p.hi)
 	}
 	if p.requests >= p.budget {
 		return nil, apiserver.ErrUnanswerable
 	}
 	p.requests++
-	f := p.at(q.rv)
-	if f == nil || q.selected && f.outside {
+	f := p.at(q.At)
+	if f == nil || q.Selected && f.outside {
 		return nil, ctx.Err()
 	}
-	copied := *f.found
-	copied.outside = p.agent && f.outside
+	copied := *f.version
+	copied.Outside = p.agent && f.outside
 	return &copied, ctx.Err()
 }
 
+// List implements backfill.Asker.
+func (*past) List(context.Context, uint64, func(*object.Object, *object.Scanned) error) error {
+	return errors.New("listed")
+}
+
+// Retry implements backfill.Asker.
+func (*past) Retry(ctx context.Context, request func(context.Context) error) error {
+	return request(ctx)
+}
+
 // change is what two lists show of it.
-func (p *past) change(from, to uint64) *change {
-	c := &change{key: "configmaps/shop/cm", prior: p.inside(from), last: p.inside(to)}
-	if c.last != nil {
-		c.managers = p.at(to).found.managers
+func (p *past) change(from, to uint64) *backfill.Change {
+	c := &backfill.Change{Key: "configmaps/shop/cm", Before: p.inside(from), After: p.inside(to)}
+	if c.After != nil {
+		c.Managers = p.at(to).version.Managers
 	}
 	return c
 }
 
 // walk walks c back from to to from.
-func (p *past) walk(ctx context.Context, from, to uint64, selects bool, c *change) (walked, error) {
+func (p *past) walk(ctx context.Context, from, to uint64, selects bool, c *backfill.Change) (backfill.Result, error) {
 	p.lo, p.hi = from, to
-	if c.prior != nil {
-		p.lo = max(from, c.prior.ResourceVersion)
+	if c.Before != nil {
+		p.lo = max(from, c.Before.ResourceVersion)
 	}
-	return (&walker{asker: p, from: from, to: to, selects: selects, pushed: selects && !p.agent}).walk(ctx, c)
+	byKey, complete, err := backfill.Walk(ctx, p, backfill.Options{
+		From: from, To: to, Changed: []backfill.Change{*c}, Selects: selects, ServerSelects: selects && !p.agent,
+		Requests: unlimited, Time: time.Minute,
+	})
+	r := byKey[c.Key]
+	if r.Complete != complete {
+		panic("the whole is not what its only name is")
+	}
+	return r, err
 }
 
-func (s *step) String() string {
+// textOf shows a step: "12 uid-1 outside", "14 gone".
+func textOf(s *backfill.Step) string {
 	switch {
-	case s.object == nil:
-		return fmt.Sprintf("%d gone", s.rv)
-	case s.outside:
-		return fmt.Sprintf("%d %s outside", s.rv, s.object.Ref.UID)
+	case s.Object == nil:
+		return fmt.Sprintf("%d gone", s.ResourceVersion)
+	case s.Outside:
+		return fmt.Sprintf("%d %s outside", s.ResourceVersion, s.Object.Ref.UID)
 	default:
-		return fmt.Sprintf("%d %s", s.rv, s.object.Ref.UID)
+		return fmt.Sprintf("%d %s", s.ResourceVersion, s.Object.Ref.UID)
 	}
 }
 
-func texts(steps []step) (out []string) {
+func texts(steps []backfill.Step) (out []string) {
 	for k := range steps {
-		out = append(out, steps[k].String())
+		out = append(out, textOf(&steps[k]))
 	}
 	return out
 }
@@ -189,9 +211,9 @@ func TestWalkBack(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p := history(tt.history)
 			w, err := p.walk(t.Context(), tt.from, tt.to, strings.Contains(tt.history, "out"), p.change(tt.from, tt.to))
-			got := texts(w.steps)
-			if err != nil || !w.whole || strings.Join(got, ", ") != tt.want || p.requests != tt.requests {
-				t.Errorf("%q, whole %t, %d requests, error %v; want %q in %d", got, w.whole, p.requests, err, tt.want, tt.requests)
+			got := texts(w.Steps)
+			if err != nil || !w.Complete || strings.Join(got, ", ") != tt.want || p.requests != tt.requests {
+				t.Errorf("%q, whole %t, %d requests, error %v; want %q in %d", got, w.Complete, p.requests, err, tt.want, tt.requests)
 			}
 		})
 	}
@@ -203,17 +225,17 @@ func TestWalkBackThroughAnotherHistory(t *testing.T) {
 	stranger := history("5 z")
 	for _, tt := range []struct {
 		name, want string
-		change     *change
+		change     *backfill.Change
 	}{
-		{"another object was there", "12 a", &change{prior: stranger.inside(5), last: p.inside(14)}},
-		{"nothing was there", "12 a", &change{last: p.inside(14)}},
-		{"nothing has changed since", "", &change{prior: stranger.inside(5), last: p.inside(3)}},
-		{"known from later than the end", "", &change{prior: history("20 z").inside(20)}},
+		{"another object was there", "12 a", &backfill.Change{Before: stranger.inside(5), After: p.inside(14)}},
+		{"nothing was there", "12 a", &backfill.Change{After: p.inside(14)}},
+		{"nothing has changed since", "", &backfill.Change{Before: stranger.inside(5), After: p.inside(3)}},
+		{"known from later than the end", "", &backfill.Change{Before: history("20 z").inside(20)}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w, err := p.walk(t.Context(), 10, 20, false, tt.change)
-			if got := texts(w.steps); err != nil || w.whole || strings.Join(got, ", ") != tt.want {
-				t.Errorf("%q, whole %t, error %v; want %q, not whole", got, w.whole, err, tt.want)
+			if got := texts(w.Steps); err != nil || w.Complete || strings.Join(got, ", ") != tt.want {
+				t.Errorf("%q, whole %t, error %v; want %q, not whole", got, w.Complete, err, tt.want)
 			}
 		})
 	}
@@ -232,11 +254,11 @@ func TestWalkBackEnds(t *testing.T) {
 // What a walk costs in a long gap.
 func TestWalkBackCost(t *testing.T) {
 	p := history("3 a, 1234 a gone")
-	if w, err := p.walk(t.Context(), 10, 2010, false, p.change(10, 2010)); err != nil || !w.whole || p.requests != 11 {
+	if w, err := p.walk(t.Context(), 10, 2010, false, p.change(10, 2010)); err != nil || !w.Complete || p.requests != 11 {
 		t.Errorf("a deletion within 2,000 revisions: %+v, %v in %d requests, want 11", w, err, p.requests)
 	}
 	p = history("3 a, 111 a, 400 a, 900 a, 1300 a, 1999 a")
-	if w, err := p.walk(t.Context(), 10, 2010, false, p.change(10, 2010)); err != nil || !w.whole || p.requests != 5 {
+	if w, err := p.walk(t.Context(), 10, 2010, false, p.change(10, 2010)); err != nil || !w.Complete || p.requests != 5 {
 		t.Errorf("five versions within 2,000 revisions: %+v, %v in %d requests, want 5", w, err, p.requests)
 	}
 }
@@ -256,7 +278,7 @@ func TestWalkBackProperties(t *testing.T) {
 			p.budget = rapid.IntRange(0, 30).Draw(t, "budget")
 		}
 		c := p.change(from, to)
-		if c.prior != nil {
+		if c.Before != nil {
 			// A gap may begin below what is known of an object: then it begins for the object where that was.
 			from = rapid.Uint64Range(1, from).Draw(t, "gap")
 		}
@@ -265,13 +287,13 @@ func TestWalkBackProperties(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.prior == nil && c.last == nil || c.prior == c.last {
-			if !w.whole && c.last == nil || len(w.steps) > 0 {
-				t.Fatalf("steps %v where nothing changed", w.steps)
+		if c.Before == nil && c.After == nil || c.Before == c.After {
+			if !w.Complete && c.After == nil || len(w.Steps) > 0 {
+				t.Fatalf("steps %v where nothing changed", w.Steps)
 			}
 			return
 		}
-		if p.budget == unlimited && !w.whole {
+		if p.budget == unlimited && !w.Complete {
 			t.Fatal("not whole")
 		}
 		p.check(t, c, &w, from, to)
@@ -306,15 +328,15 @@ func drawPast(t *rapid.T, selects bool) *past {
 }
 
 // check compares what was found with what was.
-func (p *past) check(t *rapid.T, c *change, w *walked, from, to uint64) {
+func (p *past) check(t *rapid.T, c *backfill.Change, w *backfill.Result, from, to uint64) {
 	var truth []fact // ascending; the first may be what was outside at from
 	lastUID := ""
-	if c.last != nil {
-		lastUID = c.last.Ref.UID
+	if c.After != nil {
+		lastUID = c.After.Ref.UID
 	}
 	for _, f := range p.facts {
-		base := c.prior == nil && !f.deleted && p.at(from) != nil && p.at(from).rv == f.rv && p.at(from).uid == f.uid
-		shown := c.last != nil && f.found != nil && f.found.object == c.last
+		base := c.Before == nil && !f.deleted && p.at(from) != nil && p.at(from).rv == f.rv && p.at(from).uid == f.uid
+		shown := c.After != nil && f.version != nil && f.version.Object == c.After
 		if (f.rv > from || base) && f.rv <= to && !shown {
 			truth = append(truth, f)
 		}
@@ -324,19 +346,19 @@ func (p *past) check(t *rapid.T, c *change, w *walked, from, to uint64) {
 		for k := range truth {
 			facts = append(facts, truth[k].String())
 		}
-		t.Fatalf("%s\nfrom %d to %d, whole %t\ntruth %q\nfound %q", fmt.Sprintf(format, args...), from, to, w.whole, facts, texts(w.steps))
+		t.Fatalf("%s\nfrom %d to %d, whole %t\ntruth %q\nfound %q", fmt.Sprintf(format, args...), from, to, w.Complete, facts, texts(w.Steps))
 	}
 
 	// Each step is true, and in order.
 	seen := make([]bool, len(truth))
 	next := 0
-	for k := range w.steps {
-		s := &w.steps[k]
-		for next < len(truth) && truth[next].String() != s.String() {
+	for k := range w.Steps {
+		s := &w.Steps[k]
+		for next < len(truth) && truth[next].String() != textOf(s) {
 			next++
 		}
 		if next == len(truth) {
-			fail("%s was not, or not in this place", s)
+			fail("%s was not, or not in this place", textOf(s))
 		}
 		seen[next] = true
 		next++
@@ -344,7 +366,7 @@ func (p *past) check(t *rapid.T, c *change, w *walked, from, to uint64) {
 
 	// Nothing is missing but what cannot be found, or need not.
 	first := slices.Index(seen, true)
-	if w.whole {
+	if w.Complete {
 		first = 0
 	} else if first < 0 {
 		first = len(truth)
@@ -358,7 +380,7 @@ func (p *past) check(t *rapid.T, c *change, w *walked, from, to uint64) {
 		for j := first; j < len(truth); j++ {
 			missed = missed && (truth[j].uid != f.uid || !seen[j])
 		}
-		unknowable := missed && f.uid != lastUID && (c.prior == nil || f.uid != c.prior.Ref.UID)
+		unknowable := missed && f.uid != lastUID && (c.Before == nil || f.uid != c.Before.Ref.UID)
 		amidst := outside(k, f.uid) && outside(k-1, f.uid) && outside(k+1, f.uid)
 		if !seen[k] && !unknowable && !amidst {
 			fail("%s is missing", f)
@@ -375,18 +397,18 @@ func (p *past) check(t *rapid.T, c *change, w *walked, from, to uint64) {
 			fail("%s has changedBy %s", what, changedBy)
 		}
 	}
-	for k := range w.steps {
-		s := &w.steps[k]
-		if s.object == nil || s.rv <= from {
-			if s.changedBy != nil {
-				fail("%s has changedBy %s", s, s.changedBy)
+	for k := range w.Steps {
+		s := &w.Steps[k]
+		if s.Object == nil || s.ResourceVersion <= from {
+			if s.ChangedBy != nil {
+				fail("%s has changedBy %s", textOf(s), s.ChangedBy)
 			}
 			continue
 		}
-		named(s.String(), s.changedBy, s.rv, k > 0 || w.whole)
+		named(textOf(s), s.ChangedBy, s.ResourceVersion, k > 0 || w.Complete)
 	}
-	if c.last != nil {
-		named("the last", w.changedBy, c.last.ResourceVersion, len(w.steps) > 0 || w.whole)
+	if c.After != nil {
+		named("the last", w.ChangedBy, c.After.ResourceVersion, len(w.Steps) > 0 || w.Complete)
 	}
 	if most := 3*(len(truth)+2) + (len(truth)+1)*bits.Len64(to-from); p.requests > most {
 		fail("%d requests", p.requests)

@@ -1,0 +1,183 @@
+package informers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/backfill"
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
+)
+
+// Where several rules take objects of a resource, the agent sees all of them and tells itself which rule takes a version.
+//
+// Under a selector that the API server applies, its ADDED may mean "matches now" and its DELETED "no longer matches".
+// Only history tells: LIST of the object's name, without the selector, Exact at that resourceVersion or at the one
+// before it. Every revision of etcd is a resourceVersion of every resource, so "the one before" always exists.
+
+// Before implements store.Selector.
+func (i *informer) Before(ctx context.Context, o *object.Object) (was *object.Object, known, ok bool) {
+	if o.ResourceVersion < 2 {
+		return nil, false, true // at 0, the server would answer with what is now
+	}
+	f, err := i.answer(ctx, backfill.Question{Ref: o.Ref, At: o.ResourceVersion - 1})
+	if f != nil && f.Object.Ref.UID == o.Ref.UID { // else another object had the name
+		was = f.Object
+	}
+	return was, err == nil, ctx.Err() == nil
+}
+
+// Exists implements store.Selector.
+func (i *informer) Exists(ctx context.Context, ref *object.Ref, rv uint64) (exists, known, ok bool) {
+	if rv == 0 && i.vanished.Load() != 0 {
+		return false, true, true // nothing lives on without its definition
+	}
+	f, err := i.answer(ctx, backfill.Question{Ref: ref, At: rv})
+	if i.vanished.Load() != 0 && apierrors.IsNotFound(err) {
+		return false, true, true
+	}
+	return f != nil && f.Object.Ref.UID == ref.UID, err == nil, ctx.Err() == nil
+}
+
+// answer asks q until it is answered, or never will be.
+func (i *informer) answer(ctx context.Context, q backfill.Question) (v *backfill.Version, err error) {
+	err = i.retryAsking(ctx, func(ctx context.Context) (err error) {
+		v, err = i.ask(ctx, q)
+		return err
+	})
+	return v, err
+}
+
+// retryAsking calls request until it succeeds, and returns its error if another attempt does not change that or ctx ends.
+func (i *informer) retryAsking(ctx context.Context, request func(context.Context) error) error {
+	b, failed := retry.New(), false
+	for {
+		err := request(ctx)
+		if err == nil && failed {
+			i.recovered()
+		}
+		if err == nil || ctx.Err() != nil || errors.Is(err, apiserver.ErrUnanswerable) {
+			return err
+		}
+		delay := b.Next(err)
+		i.failed(ctx, "ask", err, delay)
+		if apiserver.IsPermanent(err) {
+			return err
+		}
+		failed = true
+		if !retry.Sleep(ctx, delay) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// asker implements backfill.Asker. Each of its requests holds one of the walk slots.
+type asker struct{ *informer }
+
+// Ask implements backfill.Asker.
+func (a asker) Ask(ctx context.Context, q backfill.Question) (v *backfill.Version, err error) {
+	err = a.inSlot(ctx, func() (err error) {
+		v, err = a.ask(ctx, q)
+		return err
+	})
+	return v, err
+}
+
+// List implements backfill.Asker.
+func (a asker) List(ctx context.Context, rv uint64, each func(*object.Object, *object.Scanned) error) error {
+	return a.inSlot(ctx, func() error { return a.listAt(ctx, rv, each) })
+}
+
+// Retry implements backfill.Asker.
+func (a asker) Retry(ctx context.Context, request func(context.Context) error) error {
+	return a.retryAsking(ctx, request)
+}
+
+func (a asker) inSlot(ctx context.Context, request func() error) error {
+	select {
+	case a.walkSlots <- struct{}{}:
+		defer func() { <-a.walkSlots }()
+		return request()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// listAt lists the scope at rv in a single page.
+func (i *informer) listAt(ctx context.Context, rv uint64, each func(*object.Object, *object.Scanned) error) error {
+	r := i.newReader()
+	meta, err := i.page(ctx, i.selection.Namespace, metav1.ListOptions{
+		Limit: apiserver.PageSize, ResourceVersion: object.FormatVersion(rv), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
+	}, func(raw []byte) error {
+		obs, err := r.read(raw, false)
+		switch {
+		case errors.Is(err, errExcluded):
+			return nil
+		case err != nil:
+			return err
+		}
+		return each(obs.object, r.scanned)
+	})
+	switch {
+	case apiserver.IsGone(err):
+		return apiserver.ErrUnanswerable
+	case err != nil:
+		return fmt.Errorf("%s at resourceVersion %d: %w", i.scope, rv, err)
+	case meta.Continue != "" || meta.ResourceVersion != object.FormatVersion(rv):
+		return apiserver.ErrUnanswerable // too many, or a server that does not know Exact
+	}
+	return nil
+}
+
+// ask asks q once.
+func (i *informer) ask(ctx context.Context, q backfill.Question) (*backfill.Version, error) {
+	v, _, err := i.look(ctx, q, metav1.ListOptions{})
+	if err != nil {
+		err = fmt.Errorf("%s at resourceVersion %d: %w", q.Ref.Key, q.At, err)
+	}
+	return v, err
+}
+
+// look is ask with options of the list, and its resourceVersion.
+func (i *informer) look(ctx context.Context, q backfill.Question, opts metav1.ListOptions) (*backfill.Version, uint64, error) {
+	opts.FieldSelector = fields.OneTermEqualSelector("metadata.name", q.Ref.Name()).String()
+	if q.Selected {
+		opts.LabelSelector = i.selection.LabelSelector
+		if i.selection.FieldSelector != "" {
+			opts.FieldSelector += "," + i.selection.FieldSelector
+		}
+	}
+	if q.At != 0 {
+		opts.ResourceVersion, opts.ResourceVersionMatch = object.FormatVersion(q.At), metav1.ResourceVersionMatchExact
+	}
+	r := i.newReader()
+	var v *backfill.Version
+	foreign := false
+	meta, err := i.page(ctx, q.Ref.Namespace(), opts, func(raw []byte) error {
+		obs, err := r.read(raw, false)
+		switch {
+		case errors.Is(err, errExcluded), err == nil && obs.object.Ref.Key != q.Ref.Key:
+			foreign = true
+			return nil
+		case err == nil:
+			v = &backfill.Version{Object: obs.object, Managers: r.scanned.CopyManagers(), Outside: obs.outside}
+		}
+		return err
+	})
+	switch {
+	case apiserver.IsGone(err):
+		return nil, 0, apiserver.ErrUnanswerable
+	case err != nil:
+		return nil, 0, err
+	case foreign, q.At != 0 && (meta.ResourceVersion != object.FormatVersion(q.At) || v != nil && v.Object.ResourceVersion > q.At):
+		return nil, 0, apiserver.ErrUnanswerable // a server that does not know the field selector, or not Exact
+	}
+	at, err := apiserver.ListVersion(&meta)
+	return v, at, err
+}

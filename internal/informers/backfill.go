@@ -1,0 +1,59 @@
+package informers
+
+import (
+	"context"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/informers/backfill"
+)
+
+// gapUnlessFound returns the notice of a gap up to the list at to, inside which find looks for versions.
+func (i *informer) gapUnlessFound(to uint64) *notice {
+	return i.store.gap(to, func(ctx context.Context) (whole, recovered bool, err error) { return i.find(ctx, to) })
+}
+
+// find recovers the versions between the lost history and the list at to, and adds them to what is due. whole: nothing is
+// missing. recovered: nothing but objects that were created and deleted in between. The only error is the cause of ctx.
+func (i *informer) find(ctx context.Context, to uint64) (whole, recovered bool, err error) {
+	l, changed := i.store.changes()
+	began := time.Now()
+	if l.quiet && !i.selection.HasSelector() && i.mayListRevisions(began, l.from, to) {
+		steps, err := backfill.EveryRevision(ctx, asker{i}, l.from, to, changed)
+		if ctx.Err() != nil {
+			return false, false, context.Cause(ctx)
+		}
+		if err != nil {
+			i.log.Debug("cannot list each revision", "scope", i.scope, "from_rv", l.from, "to_rv", to, "err", err)
+		} else if versions, ok := i.store.foundAll(steps); ok {
+			i.log.Debug("each revision was listed", "scope", i.scope, "from_rv", l.from, "to_rv", to, "versions", versions,
+				"took", time.Since(began))
+			return true, true, nil
+		}
+	}
+	byKey, recovered, err := backfill.Walk(ctx, asker{i}, i.gapOptions(l.from, to, changed))
+	if err != nil {
+		return false, false, err
+	}
+	versions := i.store.found(byKey)
+	level := i.log.Info
+	if !recovered {
+		level = i.log.Warn
+	}
+	level("history was lost on the watch, and looked for by lists", "scope", i.scope, "from_rv", l.from, "to_rv", to,
+		"reason", l.reason, "since", l.since, "changed", len(changed), "versions_found", versions, "recovered", recovered,
+		"took", time.Since(began))
+	return false, recovered, nil
+}
+
+// mayListRevisions reports whether each revision behind from, up to to, may be listed now.
+func (i *informer) mayListRevisions(now time.Time, from, to uint64) bool {
+	cost, ok := backfill.Cost(from, to, i.store.population())
+	return ok && i.lookups.AllowN(now, cost)
+}
+
+func (i *informer) gapOptions(from, to uint64, changed []backfill.Change) backfill.Options {
+	return backfill.Options{
+		From: from, To: to, Changed: changed, Selects: i.selection.HasSelector(), ServerSelects: i.selection.HasServerSelector(),
+		Requests: backfill.MaxRequests, Time: backfill.MaxTime,
+	}
+}

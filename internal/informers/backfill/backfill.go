@@ -1,0 +1,67 @@
+package backfill
+
+import (
+	"context"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// Asker reads the past of one scope from an API server. It is safe for concurrent use.
+type Asker interface {
+	// Ask makes one request and returns the answer to q, nil if no object had the name.
+	Ask(ctx context.Context, q Question) (*Version, error)
+	// List makes one request and calls each for every object in the scope at resourceVersion rv. The metadata m is valid
+	// until each returns. An error of each ends the list and is returned.
+	List(ctx context.Context, rv uint64, each func(o *object.Object, m *object.Scanned) error) error
+	// Retry calls request until it succeeds, fails for good (as with apiserver.ErrUnanswerable), or ctx ends, and returns its last error.
+	Retry(ctx context.Context, request func(ctx context.Context) error) error
+}
+
+// Question asks which object had the name of Ref at a resourceVersion.
+type Question struct {
+	Ref *object.Ref
+	At  uint64 // resourceVersion, 0: now
+	// Selected restricts the answer to an object that matches the selectors which the API server applies.
+	Selected bool
+}
+
+// Version is one version of an object, as the answer to a Question.
+type Version struct {
+	Object *object.Object
+	// Managers has the managers of Object and nothing else. They become changedBy once the version before is known.
+	Managers *object.Scanned
+	// Outside: no rule of the scope selects the object. An Asker sets it for rules that the agent applies itself.
+	Outside bool
+}
+
+// Change is a name whose object differs between the beginning of a gap and its end.
+type Change struct {
+	Key           string
+	Before, After *object.Object // nil: none in the scope
+	// Managers has the managers of After. nil: unknown, and so is its changedBy.
+	Managers *object.Scanned
+}
+
+// Step is one version of a name inside a gap.
+type Step struct {
+	ResourceVersion uint64         // of the version, or of its deletion
+	Object          *object.Object // nil: deleted
+	ChangedBy       []byte         // as on a watch event; nil if the version before is unknown
+	Outside         bool           // the selectors of the scope do not match it
+}
+
+// Leads reports whether steps lead from one object to another without a contradiction. nil: no object.
+func Leads(from *object.Object, steps []Step, to *object.Object) bool {
+	for k := range steps {
+		next := steps[k].Object
+		if from == nil && next == nil || from != nil && next != nil && from.Ref.UID != next.Ref.UID {
+			return false
+		}
+		from = next
+	}
+	return from == to || from != nil && to != nil && sameVersion(from, to)
+}
+
+func sameVersion(a, b *object.Object) bool {
+	return a.ResourceVersion == b.ResourceVersion && a.Ref.UID == b.Ref.UID
+}

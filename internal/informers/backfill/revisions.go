@@ -1,0 +1,120 @@
+package backfill
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
+
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+const (
+	// maxRevisions is how many revisions a gap may have for EveryRevision.
+	maxRevisions = 1024
+	// maxObjects is how many objects all of its lists together may have.
+	maxObjects = 50_000
+	// objectsPerLookup is how many listed objects cost as much as one list.
+	objectsPerLookup = 50
+	// lookupsPerMinute bounds the lists at single revisions over all scopes. Otherwise each of a thousand resources would list
+	// every revision after a restart of the API server, and find little.
+	lookupsPerMinute = 10_000
+)
+
+// NewLimiter returns what bounds lists at single revisions. All scopes share it.
+func NewLimiter() *rate.Limiter {
+	return rate.NewLimiter(rate.Every(time.Minute/lookupsPerMinute), lookupsPerMinute)
+}
+
+// Cost returns how many tokens of the limiter EveryRevision takes for a gap in a scope of so many objects. ok is false if the
+// gap is too long for it, or empty.
+func Cost(from, to uint64, objects int) (tokens int, ok bool) {
+	if from >= to || to-from > maxRevisions {
+		return 0, false
+	}
+	revisions := int(to - from)
+	listed := revisions * objects
+	return revisions + listed/objectsPerLookup, listed <= maxObjects
+}
+
+// EveryRevision finds every version inside the gap behind from, up to to, by a list at each revision. changed are the names
+// whose objects differ between both ends. It returns the steps of each name by key, ascending. It fails if a list fails for
+// good, the lists are too long, or do not end within MaxTime.
+func EveryRevision(ctx context.Context, a Asker, from, to uint64, changed []Change) (map[string][]Step, error) {
+	ctx, cancel := context.WithTimeout(ctx, MaxTime)
+	defer cancel()
+	revisions := make([]*revision, to-from)
+	var objects atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(concurrent)
+	for n := range revisions {
+		g.Go(func() (err error) {
+			revisions[n], err = listRevision(ctx, a, from+1+uint64(n), &objects)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return compareRevisions(from, changed, revisions), nil
+}
+
+// revision is the state of a scope at one revision.
+type revision struct {
+	uids     map[string]string // by key
+	written  *object.Object    // at this revision, nil: none
+	managers *object.Scanned   // of written
+}
+
+// listRevision lists the scope at rv. objects counts the objects of all revisions.
+func listRevision(ctx context.Context, a Asker, rv uint64, objects *atomic.Int64) (*revision, error) {
+	r := &revision{uids: map[string]string{}}
+	err := a.Retry(ctx, func(ctx context.Context) error {
+		return a.List(ctx, rv, func(o *object.Object, m *object.Scanned) error {
+			if objects.Add(1) > maxObjects {
+				return apiserver.ErrUnanswerable
+			}
+			r.uids[o.Ref.Key] = o.Ref.UID
+			if o.ResourceVersion == rv {
+				r.written, r.managers = o, m.CopyManagers()
+			}
+			return nil
+		})
+	})
+	return r, err
+}
+
+// compareRevisions makes steps of the differences between consecutive revisions, the first of which is from+1.
+func compareRevisions(from uint64, changed []Change, revisions []*revision) map[string][]Step {
+	steps := map[string][]Step{}
+	before := map[string]string{}         // uids at the revision before. It may lack names that exist at every revision
+	latest := map[string]*object.Object{} // last version of each name that exists
+	for k := range changed {
+		if o := changed[k].Before; o != nil {
+			before[changed[k].Key], latest[changed[k].Key] = o.Ref.UID, o
+		}
+	}
+	for n, now := range revisions {
+		rv := from + 1 + uint64(n)
+		for key := range before {
+			if _, ok := now.uids[key]; !ok {
+				steps[key] = append(steps[key], Step{ResourceVersion: rv})
+				delete(latest, key)
+			}
+		}
+		if o := now.written; o != nil {
+			key := o.Ref.Key
+			var managed object.Stamp
+			if last := latest[key]; last != nil && last.Ref.UID == o.Ref.UID {
+				managed = last.Managed
+			}
+			steps[key] = append(steps[key], Step{ResourceVersion: rv, Object: o, ChangedBy: now.managers.AppendChangedBy(nil, managed)})
+			latest[key] = o
+		}
+		before = now.uids
+	}
+	return steps
+}

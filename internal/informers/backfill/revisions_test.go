@@ -1,0 +1,173 @@
+package backfill_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/backfill"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// lists are what lists at each revision behind 10 return: "a=1 b=2*" is a and b with their uids, and b was written at this revision.
+type lists []string
+
+func (lists) Ask(context.Context, backfill.Question) (*backfill.Version, error) {
+	return nil, errors.New("asked about a name")
+}
+
+func (l lists) List(ctx context.Context, rv uint64, each func(*object.Object, *object.Scanned) error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	for _, one := range strings.Fields(l[rv-11]) {
+		name, uid, _ := strings.Cut(one, "=")
+		uid, written := strings.CutSuffix(uid, "*")
+		version := uint64(1)
+		if written {
+			version = rv
+		}
+		if err := each(at(name, uid, version), &object.Scanned{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (lists) Retry(ctx context.Context, request func(context.Context) error) error {
+	return request(ctx)
+}
+
+// at is an object of a name as of a revision.
+func at(name, uid string, rv uint64) *object.Object {
+	return object.New(object.NewRef(configMaps, "shop", name, uid), rv, 0, nil, []byte("{}"))
+}
+
+func TestEveryRevision(t *testing.T) {
+	l := lists{
+		"a=1* gone=2",      // 11
+		"a=1",              // 12
+		"a=1 brief=3*",     // 13
+		"a=1",              // 14
+		"",                 // 15
+		"a=4*",             // 16
+		"a=4 quiet=5",      // 17: of another agent's namespace, say: it was there all along
+		"a=4 quiet=5",      // 18
+		"a=4* quiet=5",     // 19
+		"a=4 again=6*",     // 20
+		"a=4 again=6",      // 21
+		"a=4 again=6*",     // 22
+		"a=4 again=6 ",     // 23
+		"a=4 again=6 ",     // 24
+		"again=6",          // 25
+		"again=6 brief=7*", // 26
+	}
+	var changed []backfill.Change
+	for _, o := range []*object.Object{at("a", "1", 7), at("gone", "2", 8)} {
+		changed = append(changed, backfill.Change{Key: o.Ref.Key, Before: o})
+	}
+	byKey, err := backfill.EveryRevision(t.Context(), l, 10, 10+uint64(len(l)), changed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for key, steps := range byKey {
+		got[strings.TrimPrefix(key, "configmaps/shop/")] = strings.Join(texts(steps), ", ")
+	}
+	want := map[string]string{
+		"a": "11 1, 15 gone, 16 4, 19 4, 25 gone", "gone": "12 gone", "brief": "13 3, 14 gone, 26 7", "again": "20 6, 22 6", "quiet": "20 gone",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("steps (-want +got):\n%s", diff)
+	}
+}
+
+// A list that fails for good, or has too many objects, leaves nothing behind.
+func TestEveryRevisionFails(t *testing.T) {
+	many := strings.Repeat("a=1 ", 50_000)
+	if byKey, err := backfill.EveryRevision(t.Context(), lists{many}, 10, 11, nil); err != nil || len(byKey) != 0 {
+		t.Errorf("%v, %v, want no steps", byKey, err)
+	}
+	if byKey, err := backfill.EveryRevision(t.Context(), lists{many, "a=1"}, 10, 12, nil); !errors.Is(err, apiserver.ErrUnanswerable) {
+		t.Errorf("%v, %v, want apiserver.ErrUnanswerable: too many objects", byKey, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if byKey, err := backfill.EveryRevision(ctx, lists{"a=1"}, 10, 11, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, %v, want the end of the context", byKey, err)
+	}
+}
+
+func TestLeads(t *testing.T) {
+	a, a2, b := at("a", "1", 5), at("a", "1", 6), at("a", "2", 7)
+	gone := backfill.Step{ResourceVersion: 6}
+	to := func(o *object.Object) backfill.Step {
+		return backfill.Step{ResourceVersion: o.ResourceVersion, Object: o}
+	}
+	for name, c := range map[string]struct {
+		from  *object.Object
+		steps []backfill.Step
+		to    *object.Object
+		want  bool
+	}{
+		"from nothing to nothing":               {nil, nil, nil, true},
+		"nowhere":                               {a, nil, at("a", "1", 5), true},
+		"to another version":                    {a, nil, a2, false},
+		"to nothing without a deletion":         {a, nil, nil, false},
+		"from nothing without a creation":       {nil, nil, a, false},
+		"an update":                             {a, []backfill.Step{to(a2)}, a2, true},
+		"an update that the list does not show": {a, []backfill.Step{to(a2)}, a, false},
+		"a replacement":                         {a, []backfill.Step{gone, to(b)}, b, true},
+		"a replacement without a deletion":      {a, []backfill.Step{to(b)}, b, false},
+		"a deletion of what does not exist":     {nil, []backfill.Step{gone}, nil, false},
+		"created and deleted":                   {nil, []backfill.Step{to(a), gone}, nil, true},
+		"deleted twice":                         {a, []backfill.Step{gone, gone}, nil, false},
+	} {
+		if got := backfill.Leads(c.from, c.steps, c.to); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+func TestLookupsAreBounded(t *testing.T) {
+	const most, each = 10_000, 1024
+	if _, ok := backfill.Cost(10, 10+each+1, 0); ok {
+		t.Errorf("more than %d revisions may be listed", each)
+	}
+	l, now := backfill.NewLimiter(), time.Unix(1_800_000_000, 0)
+	allowed := 0
+	for l.AllowN(now, each) {
+		allowed += each
+	}
+	if allowed > most || allowed < most-each {
+		t.Errorf("%d at once, want about %d", allowed, most)
+	}
+	if l.AllowN(now.Add(time.Second), each) || !l.AllowN(now.Add(time.Minute), each) {
+		t.Error("they do not come back within a minute")
+	}
+}
+
+func TestCost(t *testing.T) {
+	for _, c := range []struct {
+		from, to      uint64
+		objects, want int // 0: each revision may not be listed
+	}{
+		{10, 10, 0, 0},
+		{11, 10, 0, 0},
+		{10, 11, 0, 1},
+		{10, 20, 100, 10 + 1000/50},
+		{10, 20, 5000, 10 + 50_000/50},
+		{10, 20, 5001, 0},
+		{10, 10 + 1024, 1, 1024 + 1024/50},
+		{10, 10 + 1025, 1, 0},
+	} {
+		if got, ok := backfill.Cost(c.from, c.to, c.objects); ok != (c.want != 0) || ok && got != c.want {
+			t.Errorf("%d objects from %d to %d: %d, %t, want %d", c.objects, c.from, c.to, got, ok, c.want)
+		}
+	}
+}

@@ -1,0 +1,259 @@
+package backfill
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// Limits of what one gap may cost the API server. Versions not found by then are inferred.
+const (
+	MaxRequests = 10_000
+	MaxTime     = 30 * time.Second
+)
+
+// concurrent is how many names or revisions of a gap are worked on at a time.
+const concurrent = 8
+
+// Options describe a gap and how much may be spent on it.
+type Options struct {
+	From, To uint64 // resourceVersions: the last one before the gap, and that of the list which ends it
+	// Changed are the names to walk. Walk sorts them by key and spends the budget in that order.
+	Changed []Change
+
+	Selects       bool // the scope has selectors: an object can enter or leave it while it exists
+	ServerSelects bool // the API server applies at least some of the selectors
+
+	Requests int64         // at most, retries included
+	Time     time.Duration // at most
+}
+
+// Result is what Walk found out about one name.
+type Result struct {
+	// Steps are the versions between Before and After, ascending. Of consecutive versions outside the selectors only the
+	// first and the last are kept. A version that the name had at From outside the scope is the first step. If one object
+	// replaced another in a single revision, a deletion of the same resourceVersion precedes it.
+	Steps []Step
+	// Complete: the steps lead from Before to After. Otherwise versions before the first step are missing.
+	Complete bool
+	// ChangedBy is that of After, nil if unknown.
+	ChangedBy []byte
+}
+
+// Walk finds the versions of each changed name inside a gap. Its results are by key; complete reports whether all are
+// complete. A request that fails for good, or is not within the limits, makes its result incomplete. The only error is the
+// cause of ctx.
+func Walk(ctx context.Context, a Asker, o Options) (byKey map[string]Result, complete bool, err error) {
+	limited, cancel := context.WithTimeout(ctx, o.Time)
+	defer cancel()
+	w := &walker{Options: o, asker: a}
+	w.left.Store(o.Requests)
+	slices.SortFunc(o.Changed, func(a, b Change) int { return strings.Compare(a.Key, b.Key) })
+	results := make([]Result, len(o.Changed))
+	var g errgroup.Group
+	g.SetLimit(concurrent)
+	for k := range o.Changed {
+		g.Go(func() error {
+			results[k] = w.walk(limited, &o.Changed[k])
+			return ctx.Err()
+		})
+	}
+	if g.Wait() != nil {
+		return nil, false, context.Cause(ctx)
+	}
+	byKey, complete = make(map[string]Result, len(results)), true
+	for k := range results {
+		byKey[o.Changed[k].Key] = results[k]
+		complete = complete && results[k].Complete
+	}
+	return byKey, complete, nil
+}
+
+// walker walks the names of one gap.
+type walker struct {
+	Options
+	asker Asker
+	left  atomic.Int64 // requests
+}
+
+// ask asks while there are requests left. Any error is final.
+func (w *walker) ask(ctx context.Context, q Question) (v *Version, err error) {
+	err = w.asker.Retry(ctx, func(ctx context.Context) (err error) {
+		if w.left.Add(-1) < 0 {
+			return apiserver.ErrUnanswerable
+		}
+		v, err = w.asker.Ask(ctx, q)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// walk walks one name back until its result is complete or a question is not answered.
+func (w *walker) walk(ctx context.Context, c *Change) Result {
+	d := &descent{walker: w, before: c.Before, from: w.From}
+	if c.Before != nil {
+		// Its own version may be a little higher than From. There was no other in between.
+		d.from = max(d.from, c.Before.ResourceVersion)
+	}
+	err := d.begin(ctx, c)
+	for err == nil && !d.Complete {
+		err = d.descend(ctx)
+	}
+	slices.Reverse(d.Steps)
+	return d.Result
+}
+
+// descent is the walk of one name. Its steps are in descending order.
+type descent struct {
+	*walker
+	Result
+	ref    *object.Ref
+	before *object.Object // at from, nil: none in the scope
+	from   uint64
+	lowest *Version // version found so far: that of the last step, or After
+}
+
+// errOtherHistory says that the known objects do not belong to the history behind the API server.
+var errOtherHistory = errors.New("known objects belong to another history")
+
+// begin finds the first version to descend from.
+func (d *descent) begin(ctx context.Context, c *Change) error {
+	switch {
+	case c.After != nil && c.After.ResourceVersion <= d.from:
+		return errOtherHistory
+	case c.After != nil:
+		d.ref, d.lowest = c.After.Ref, &Version{Object: c.After, Managers: c.Managers}
+		return nil
+	case c.Before == nil:
+		d.Complete = true
+		return nil
+	}
+	d.ref = c.Before.Ref
+	if d.Selects {
+		v, err := d.ask(ctx, Question{Ref: d.ref, At: d.To})
+		if err != nil {
+			return err
+		}
+		if v != nil {
+			v.Outside = true
+			return d.add(v)
+		}
+	}
+	return d.findDeletion(ctx, d.To)
+}
+
+// descend finds what precedes the lowest version.
+func (d *descent) descend(ctx context.Context) error {
+	rv := d.lowest.Object.ResourceVersion
+	v, err := d.at(ctx, rv-1)
+	if err != nil {
+		return err
+	}
+	same := v != nil && v.Object.Ref.UID == d.lowest.Object.Ref.UID
+	if d.lowest.Managers != nil {
+		var managed object.Stamp
+		if same {
+			managed = v.Object.Managed
+		}
+		changedBy := d.lowest.Managers.AppendChangedBy(nil, managed)
+		if n := len(d.Steps); n > 0 {
+			d.Steps[n-1].ChangedBy = changedBy
+		} else {
+			d.ChangedBy = changedBy
+		}
+	}
+	switch {
+	case v == nil && d.before == nil:
+		d.Complete = true // the object was created at rv
+		return nil
+	case v == nil:
+		return d.findDeletion(ctx, rv-1)
+	case !same:
+		d.Steps = append(d.Steps, Step{ResourceVersion: rv}) // the deletion of v
+	}
+	return d.add(v)
+}
+
+// at returns the version at rv, inside or outside the scope, nil if there was none.
+func (d *descent) at(ctx context.Context, rv uint64) (*Version, error) {
+	q := Question{Ref: d.ref, At: rv}
+	switch {
+	case rv <= d.from && d.before != nil:
+		return &Version{Object: d.before}, nil
+	case rv <= d.from && !d.Selects:
+		return nil, nil
+	case rv > d.from && d.ServerSelects: // a version inside the scope is more likely
+		q.Selected = true
+		if v, err := d.ask(ctx, q); v != nil || err != nil {
+			return v, err
+		}
+		q.Selected = false
+	}
+	v, err := d.ask(ctx, q)
+	if v != nil && d.ServerSelects {
+		v.Outside = true
+	}
+	return v, err
+}
+
+// findDeletion finds a deletion between before and absent, where no object had the name, and the version that it deleted.
+func (d *descent) findDeletion(ctx context.Context, absent uint64) error {
+	if absent <= d.from {
+		return errOtherHistory
+	}
+	present, last := d.from, &Version{Object: d.before}
+	for absent-present > 1 {
+		middle := present + (absent-present)/2
+		switch v, err := d.ask(ctx, Question{Ref: d.ref, At: middle}); {
+		case err != nil:
+			return err
+		case v == nil:
+			absent = middle
+		default:
+			present, last = middle, v
+		}
+	}
+	d.Steps = append(d.Steps, Step{ResourceVersion: absent})
+	if d.ServerSelects && !d.isBefore(last.Object) {
+		v, err := d.ask(ctx, Question{Ref: d.ref, At: present, Selected: true})
+		if err != nil {
+			return err
+		}
+		last.Outside = v == nil || v.Outside
+	}
+	return d.add(last)
+}
+
+// add takes v, the version below all found so far, and completes the result if it is the one at the beginning of the gap.
+func (d *descent) add(v *Version) error {
+	o := v.Object
+	if d.isBefore(o) {
+		d.Complete = true
+		return nil
+	}
+	begun := o.ResourceVersion <= d.from
+	if begun && (d.before != nil || !v.Outside) {
+		return errOtherHistory
+	}
+	d.lowest, d.Complete = v, begun
+	s := Step{ResourceVersion: o.ResourceVersion, Object: o, Outside: v.Outside}
+	if n := len(d.Steps); n >= 2 && s.Outside && d.Steps[n-1].Outside && d.Steps[n-2].Outside {
+		d.Steps[n-1] = s // no event shows a version between two others outside the scope
+		return nil
+	}
+	d.Steps = append(d.Steps, s)
+	return nil
+}
+
+func (d *descent) isBefore(o *object.Object) bool { return d.before != nil && sameVersion(d.before, o) }

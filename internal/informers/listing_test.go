@@ -1,0 +1,101 @@
+package informers
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/kubecdc/kubecdc/internal/informers/backfill"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+var configMaps = &object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}
+
+// at is an object of a name as of a revision.
+func at(name, uid string, rv uint64) *object.Object {
+	ref := object.NewRef(configMaps, "shop", name, uid)
+	return object.New(ref, rv, 0, nil, []byte("{}"))
+}
+
+// stepsOf reads steps of a name: "11 1, 13 gone" is the object with the uid 1, written at 11 and deleted at 13.
+func stepsOf(name, text string) (steps []backfill.Step) {
+	for _, one := range strings.Split(text, ", ") {
+		number, uid, _ := strings.Cut(one, " ")
+		rv, err := strconv.ParseUint(number, 10, 64)
+		if err != nil {
+			panic(err)
+		}
+		s := backfill.Step{ResourceVersion: rv}
+		if uid != "gone" {
+			s.Object = at(name, uid, rv)
+		}
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+// TestFoundAll has a store take the steps that a list at each revision has shown, and checks what is due then.
+func TestFoundAll(t *testing.T) {
+	for name, c := range map[string]struct {
+		known, listed []*object.Object // before the list at 20, and by it
+		steps         map[string]string
+		want          string // "": they do not lead from the one to the other
+	}{
+		"created, and created and deleted": {
+			listed: []*object.Object{at("a", "1", 12)}, steps: map[string]string{"a": "12 1", "b": "11 2, 13 gone"},
+			want: "a c12; b c11 d13",
+		},
+		"changed, replaced, deleted": {
+			known:  []*object.Object{at("a", "1", 5), at("b", "2", 6), at("c", "3", 7), at("same", "4", 8)},
+			listed: []*object.Object{at("a", "1", 12), at("b", "9", 14), at("same", "4", 8)},
+			steps:  map[string]string{"a": "11 1, 12 1", "b": "13 gone, 14 9", "c": "15 gone"},
+			want:   "a u11 u12; b d13 c14; c d15",
+		},
+		"a version that no revision has":  {listed: []*object.Object{at("a", "1", 13)}, steps: map[string]string{"a": "11 1"}},
+		"an object that the list has not": {steps: map[string]string{"a": "11 1"}},
+		"a deletion that no revision has": {known: []*object.Object{at("a", "1", 5)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(storeOptions{Resource: configMaps, Scope: "configmaps", Metrics: newVectors(nil).of("configmaps").store})
+			s.beginList(listFresh)
+			for _, o := range c.known {
+				s.load(o, nil)
+			}
+			s.endList(10, nil)
+			s.beginList(listAgain)
+			for _, o := range c.listed {
+				s.compare(o, &object.Scanned{})
+			}
+			s.loses(lost{from: 10, reason: object.Expired, quiet: true})
+			s.endList(20, nil)
+			byKey := map[string][]backfill.Step{}
+			for name, text := range c.steps {
+				byKey["configmaps/shop/"+name] = stepsOf(name, text)
+			}
+			_, ok := s.foundAll(byKey)
+			if ok != (c.want != "") {
+				t.Fatalf("found all: %t", ok)
+			}
+			if !ok {
+				return
+			}
+			var all []string
+			for _, key := range slices.Clone(s.order) {
+				text := key[strings.LastIndexByte(key, '/')+1:]
+				due, _ := s.takeDue(key, "")
+				for _, d := range due {
+					if d.Inferred {
+						t.Errorf("%s at %d is inferred", d.Ref.Key, d.ResourceVersion)
+					}
+					text += fmt.Sprintf(" %c%d", d.Op, d.ResourceVersion)
+				}
+				all = append(all, text)
+			}
+			if got := strings.Join(all, "; "); got != c.want {
+				t.Errorf("owes %q, want %q", got, c.want)
+			}
+		})
+	}
+}
