@@ -18,15 +18,15 @@ import (
 
 const root = "../.."
 
+// TestREADME types each command of README and docs/start.md.
 func TestREADME(t *testing.T) {
 	if testing.Short() {
-		t.Skip("runs each command of README against a control plane")
+		t.Skip("runs each command of README and docs/start.md against a control plane")
 	}
 	// What CI runs itself, and by what.
 	byCI := map[string]string{
 		"make demo":       "DEMO_SECONDS=30 make demo",
 		"make test":       "make test",
-		"make test-kafka": "KUBECDC_KAFKA=require make test",
 		"make image":      "make test-image",
 		// They are run as they stand, but for the bus's address, against a real API server (test/chart/live TestRunCluster).
 		"helm install kubecdc charts/kubecdc --namespace kubecdc --create-namespace --set bus.nats.url=nats://nats.messaging:4222": "make chart",
@@ -34,16 +34,18 @@ func TestREADME(t *testing.T) {
 		"DEMO_SECONDS=30 make demo":                "DEMO_SECONDS=30 make demo",
 		"KUBECONFIG_DEMO=~/.kube/config make demo": "make test", // test/demo follows a cluster that is not its own
 	}
-	readme := read(t, "README.md")
+	start := read(t, "docs/start.md")
 	ci := read(t, ".ci/run")
-	var lines []string
-	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(readme, -1) {
-		for line := range strings.Lines(block[1]) {
-			lines = append(lines, strings.TrimSpace(line))
+	lines := []string{"make build"}
+	for _, page := range []string{start, read(t, "README.md")} { // The first configures the agent that the second subscribes to.
+		for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(page, -1) {
+			for line := range strings.Lines(block[1]) {
+				lines = append(lines, strings.TrimSpace(line))
+			}
 		}
-	}
-	for _, inline := range regexp.MustCompile("`((?:[A-Z_]+=\\S+ )?make [^`]*)`").FindAllStringSubmatch(readme, -1) {
-		lines = append(lines, inline[1])
+		for _, inline := range regexp.MustCompile("`((?:[A-Z_]+=\\S+ )?make [^`]*)`").FindAllStringSubmatch(page, -1) {
+			lines = append(lines, inline[1])
+		}
 	}
 
 	s, url := newPerson(t)
@@ -130,14 +132,19 @@ func TestREADME(t *testing.T) {
 			}
 		},
 	}
-	example := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(readme)
+	example := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(start)
 	if example == nil {
-		t.Fatal("README has no configuration")
+		t.Fatal("docs/start.md has no configuration")
 	}
 	if err := os.WriteFile(filepath.Join(s.dir, "example.yaml"), []byte(example[1]), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	done := map[string]bool{} // Both pages may have a command.
 	for _, line := range lines {
+		if done[line] {
+			continue
+		}
+		done[line] = true
 		if by, ok := byCI[line]; ok {
 			if !strings.Contains(ci, by) {
 				t.Errorf("%s: CI does not run %s", line, by)
@@ -147,17 +154,17 @@ func TestREADME(t *testing.T) {
 		}
 		step, ok := steps[line]
 		if !ok {
-			t.Fatalf("README has a command that no test runs: %s", line)
+			t.Fatalf("README or docs/start.md has a command that no test runs: %s", line)
 		}
 		t.Logf("$ %s", line)
 		step(line)
 		delete(steps, line)
 	}
 	for line := range steps {
-		t.Errorf("README no longer has: %s", line)
+		t.Errorf("neither README nor docs/start.md has: %s", line)
 	}
 	for line := range byCI {
-		t.Errorf("README no longer has: %s", line)
+		t.Errorf("neither README nor docs/start.md has: %s", line)
 	}
 	s.shell("bin/kubecdc config check example.yaml")
 	s.end("bin/kubecdc run --config kubecdc.yaml")
