@@ -35,6 +35,7 @@ func (i *informer) find(ctx context.Context, to uint64) (whole, recovered bool, 
 		return false, false, err
 	}
 	versions := i.store.found(byKey)
+	recovered = recovered && !l.untold
 	level := i.log.Info
 	if !recovered {
 		level = i.log.Warn

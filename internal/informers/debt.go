@@ -29,6 +29,42 @@ type link struct {
 	linked bool // without a hole: there was no version in between
 }
 
+// maxSteps is how many versions a store keeps because of earlier gaps, beside one of each object.
+const maxSteps = 10_000
+
+// collapse bounds the debts: they must not grow with each list while there is no room for catch-up. Of the versions that earlier gaps have
+// announced, at most the last one of each key stays. The gap that is announced next then also covers those gaps that promised their versions,
+// and promises none. The caller holds mu, and lost is set.
+func (s *store) collapse() {
+	versions := 0
+	for _, d := range s.debts {
+		versions += len(d.way)
+	}
+	if versions <= s.maxSteps {
+		return
+	}
+	if b := s.barrier; b.from != 0 {
+		s.lost.from, s.lost.since, s.lost.untold, s.lost.quiet = b.from, b.since, true, false
+	}
+	for key, d := range s.debts {
+		short := *d
+		if d.gap == s.gaps { // the walk back goes on from the last one
+			told := d.way[max(0, d.told-1):d.told]
+			if short.told = len(told); short.told > 0 {
+				told = []link{{Step: backfill.Step{ResourceVersion: told[0].ResourceVersion, Object: told[0].Object, Outside: told[0].Outside}}}
+			}
+			short.way = append(told, d.way[d.told:]...)
+		} else {
+			short.way, short.last = nil, link{}
+		}
+		s.debts[key] = &short
+		if len(short.way) == 0 && d.from == nil && s.objects[key].last == nil { // it came and went, and nothing of it was sent
+			delete(s.debts, key)
+			s.set(key, entry{})
+		}
+	}
+}
+
 // latestUID is the uid of the object that had the name before the list, "" where there was none.
 func (d *debt) latestUID() string {
 	latest := d.from

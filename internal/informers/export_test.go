@@ -138,3 +138,29 @@ func (s *Set) Owes() bool {
 	}
 	return false
 }
+
+// OweAtMost has the informers of a set keep about n versions because of lists, beside one of each object.
+func OweAtMost(s *Set, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, i := range s.informers {
+		i.store.mu.Lock()
+		i.store.maxSteps = n
+		i.store.mu.Unlock()
+	}
+}
+
+// Owed is how many objects of a set have deltas that are still to be sent because of lists, and of how many versions beside the last one.
+func Owed(s *Set) (objects, versions int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, i := range s.informers {
+		i.store.mu.Lock()
+		objects += len(i.store.debts)
+		for _, d := range i.store.debts {
+			versions += len(d.way)
+		}
+		i.store.mu.Unlock()
+	}
+	return objects, versions
+}

@@ -272,6 +272,13 @@ func (s *store) gap(rv uint64, find func(ctx context.Context) (whole, recovered 
 		}
 	}
 	n.done = func() {
+		switch b := s.barrier; {
+		case b == nil:
+		case recovered && !s.lost.untold && b.from == 0:
+			b.from, b.since = s.lost.from, s.lost.since
+		case s.lost.untold && s.lost.from <= b.from: // it covers the earlier ones, too
+			b.from = 0
+		}
 		s.lost = nil
 		s.gaps++
 		s.adopted, s.previous = true, nil
@@ -354,6 +361,7 @@ func (s *store) endList(rv uint64, snap *snapshot, notices ...*notice) {
 		s.barrier.receipts = append(s.barrier.receipts, s.ledger.Add(mark{rv: rv, state: s.state ^ s.listState, since: time.Now().UnixNano()}))
 		if s.lost != nil {
 			s.lost.untold = s.lost.untold || s.unread
+			s.collapse()
 		}
 	} else {
 		s.ledger = newLedger(mark{rv: rv, state: s.state})

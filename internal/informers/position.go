@@ -26,6 +26,10 @@ func newLedger(at mark) *checkpoint.Ledger[mark] {
 type barrier struct {
 	receipts []*checkpoint.Receipt[mark] // one for each relist
 	due      *checkpoint.Ledger[struct{}]
+	// from is where the first gap begins that was announced as recovered, behind the last one that was not; 0: there is none. since is
+	// when the API server last gave a sign of life then.
+	from  uint64
+	since time.Time
 }
 
 // newCount is a ledger of which only matters when all is acknowledged.

@@ -2,11 +2,14 @@ package informers_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -343,4 +346,151 @@ func TestSnapshotWaitsForWhatLiesBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// starving has no room for catch-up as long as it is so.
+type starving struct {
+	informers.Lane
+	mu  sync.Mutex
+	fed chan struct{} // nil: it is not so
+}
+
+func (l *starving) starve() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fed = make(chan struct{})
+}
+
+func (l *starving) feed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.fed)
+	l.fed = nil
+}
+
+func (l *starving) TryPut(key string, bytes int, d *object.Delta) bool {
+	l.mu.Lock()
+	starves := l.fed != nil
+	l.mu.Unlock()
+	return !starves && l.Lane.TryPut(key, bytes, d)
+}
+
+func (l *starving) Roomy(ctx context.Context) error {
+	l.mu.Lock()
+	fed := l.fed
+	l.mu.Unlock()
+	if fed != nil {
+		select {
+		case <-fed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return l.Lane.Roomy(ctx)
+}
+
+// The watch expires again and again while live deltas leave no room for catch-up. The versions that are kept for it are bounded; each one
+// that is given up lies in a gap that says so, and what is sent then leads from version to version.
+func TestVersionsOwedAreBounded(t *testing.T) {
+	const most, relists = 12, 30
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		for _, name := range []string{"a", "b", "c", "once"} {
+			s.put(name, "0", nil)
+		}
+		lane := &starving{}
+		l := settled(t, s, m, func(o *informers.Options, r *recorder) {
+			lane.Lane = r
+			o.Lane = func(string) informers.Lane { return lane }
+		})
+		informers.OweAtMost(l.set, most)
+		l.forgetDeltas()
+		before, _ := m.saved("configmaps")
+		lane.starve()
+		for n := range relists {
+			<-time.After(3 * time.Minute) // or lists are made less and less often
+			s.relists(t, func() {
+				s.put("a", fmt.Sprint(n, "-1"), nil)
+				s.put("a", fmt.Sprint(n, "-2"), nil)
+				if n == 0 {
+					s.put("once", "1", nil)
+					s.put("once", "2", nil)
+				}
+				if n%7 == 0 {
+					s.delete("b")
+					s.put("b", fmt.Sprint(n), nil)
+				}
+				s.delete(fmt.Sprint("passing-", n-1))
+				s.put(fmt.Sprint("passing-", n), "1", nil)
+				if n == 1 { // between two that are recovered
+					s.do(func() { s.rv, s.compacted = s.rv+1, s.rv+1 })
+				}
+			})
+			eventually(t, "the gap to be announced", func() bool { return len(l.gaps()) == n+1 })
+			synctest.Wait()
+			if objects, versions := informers.Owed(l.set); versions > most+10 || objects > most+10 {
+				t.Fatalf("behind %d lists, %d objects are owed, and %d versions of them; want %d of either at most", n+1, objects, versions, most+10)
+			}
+		}
+		s.put("b", "live", nil)
+		s.delete("c")
+		lane.feed()
+		last := s.put("last", "1", nil)
+		eventually(t, "all to be on the bus", func() bool {
+			_ = m.Flush(t.Context())
+			c, _ := m.saved("configmaps")
+			return c.ResourceVersion == last.rv
+		})
+		chained(t, s, l.recorder, before.ResourceVersion)
+	})
+}
+
+// chained fails unless what was sent of each object leads from version to version, to the last one, what skips some is inferred, and each
+// version behind rv that was not sent lies in a gap that is not recovered.
+func chained(t *testing.T, s *apiServer, r *recorder, rv uint64) {
+	t.Helper()
+	gaps := r.gaps()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sent, last, priors := map[string]bool{}, map[string]uint64{}, map[string]uint64{}
+	for _, v := range s.history {
+		if v.before != nil {
+			priors[fmt.Sprint(v.uid, v.rv)] = v.before.rv
+		}
+		if v.rv <= rv {
+			last[v.uid] = v.rv
+		}
+	}
+	for _, d := range r.deltas {
+		if d.Stream != nil {
+			continue
+		}
+		if uid := d.Ref.UID; d.Previous != last[uid] {
+			t.Errorf("%s: previous is %d, want %d", short(d), d.Previous, last[uid])
+		} else if prior := priors[fmt.Sprint(uid, d.ResourceVersion)]; !d.Inferred && d.Previous != prior {
+			t.Errorf("%s: previous is %d, and %d was in between", short(d), d.Previous, prior)
+		}
+		last[d.Ref.UID] = d.ResourceVersion
+		if d.Op == object.Deleted {
+			last[d.Ref.UID] = 0
+		}
+		sent[fmt.Sprint(d.Ref.UID, d.ResourceVersion, d.Op == object.Deleted)] = true
+	}
+	for _, v := range s.history {
+		if now := s.now[v.key()]; v.rv <= rv || sent[fmt.Sprint(v.uid, v.rv, v.deleted)] {
+			continue
+		} else if now == v {
+			t.Errorf("%s at %d is there, and was not sent", v.name, v.rv)
+		}
+		if !slices.ContainsFunc(gaps, func(g *object.StreamEvent) bool { return !g.Recovered && g.From < v.rv && v.rv <= g.To }) {
+			t.Errorf("%s at %d was not sent, and no gap says so", v.name, v.rv)
+		}
+	}
+	for uid, at := range last {
+		if !slices.ContainsFunc(s.history, func(v *version) bool { return v.uid == uid && v.rv == at }) && at != 0 {
+			t.Errorf("the last of %s that was sent is at %d, where nothing was", uid, at)
+		}
+	}
 }

@@ -86,11 +86,13 @@ type store struct {
 	mu      sync.Mutex
 	objects map[string]entry
 	debts   map[string]*debt // of entries that are dueInferred
-	held    int              // compressed bytes of last-known objects
-	due     int              // entries that are due
-	state   uint64           // fingerprint of all last-known objects
-	rv      uint64           // resourceVersion up to which everything is in the store
-	history uint32           // restores of etcd so far
+	// maxSteps bounds the versions in debts that gaps before the last one have announced, beside one of each object.
+	maxSteps int
+	held     int    // compressed bytes of last-known objects
+	due      int    // entries that are due
+	state    uint64 // fingerprint of all last-known objects
+	rv       uint64 // resourceVersion up to which everything is in the store
+	history  uint32 // restores of etcd so far
 
 	// How far the bus has acknowledged (position.go).
 	ledger   *checkpoint.Ledger[mark]
@@ -185,7 +187,7 @@ func (m *storeMetrics) count(d *object.Delta) {
 func newStore(o storeOptions) *store {
 	s := &store{
 		o: o, prefix: o.Resource.String() + "/",
-		turn: newTurn(), objects: map[string]entry{}, debts: map[string]*debt{}, ledger: newLedger(mark{}),
+		turn: newTurn(), objects: map[string]entry{}, debts: map[string]*debt{}, maxSteps: maxSteps, ledger: newLedger(mark{}),
 		gate: make(chan struct{}), wake: make(chan struct{}, 1), requests: make(chan *request), owed: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	s.followLog()
