@@ -18,6 +18,7 @@ type Ledger[M any] struct {
 	outstanding int
 	acked       uint64
 	sealed      func() // called once the ledger is empty; nil: not sealed, or called
+	notify      func() // called after each acknowledgement; nil: nobody is
 }
 
 // Receipt is an entry that is outstanding. It is an object.Acker, to be told once.
@@ -69,9 +70,12 @@ func (r *Receipt[M]) Acked(*object.Delta) {
 	}
 	r.unlink()
 	l.acked++
-	done := l.done()
+	done, notify := l.done(), l.notify
 	l.mu.Unlock()
 	done()
+	if notify != nil {
+		notify()
+	}
 }
 
 // Withdraw takes the entry out as if it had not been added: it will not be acknowledged, and its mark is not reached. It is
@@ -97,6 +101,13 @@ func (r *Receipt[M]) unlink() {
 	}
 	r.prev, r.next = nil, nil // whoever keeps the receipt must not keep the others
 	l.outstanding--
+}
+
+// Notify has f called after each acknowledgement, without a lock held. f must not block.
+func (l *Ledger[M]) Notify(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.notify = f
 }
 
 // Seal has f called once nothing is outstanding, at once if that is so. Nothing is added from here on. f must not block: it

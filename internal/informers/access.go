@@ -229,7 +229,6 @@ func (n *namespaces) observe(ctx context.Context, begin func([]*running, []*fare
 	parting := s.part(s.served, s.unknown, added)
 	s.mu.Unlock()
 	begin(added, parting)
-	s.lookAgain()
 	return nil
 }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 // A resource whose CustomResourceDefinition was deleted has no objects any more. The API server deletes them first, and ends
@@ -24,9 +23,6 @@ import (
 // That a resource is not served says nothing by itself: its versions may be unserved for a while, another server may be away, or
 // the API server may have been restarted without the group. So a deletion is inferred only if the resource is known to come from a
 // definition, whose uid the checkpoint keeps, and that definition is known not to exist any more.
-
-// buryLook is how often it is looked if all of a resource that is gone is on the bus.
-const buryLook = 50 * time.Millisecond
 
 // burials ends what is gone.
 type burials struct {
@@ -60,7 +56,7 @@ func (b *burials) add(ctx context.Context, name string, rv uint64) {
 			continue // it has listed what came later
 		}
 		r.again.Store(&again)
-		r.vanished.Store(rv)
+		r.setVanished(rv)
 		r.prod()
 		s.o.Log.Info("the definition of a resource is deleted: its informer ends once all is told", "scope", r.scope, "rv", rv)
 		b.wg.Go(func() {
@@ -99,20 +95,21 @@ type vanished struct {
 
 // bury waits until all of what is gone is on the bus, and forgets it; false: ctx ended first, or it lives on.
 func (b *burials) bury(ctx context.Context, r *running) bool {
-	s := b.set
-	for r.vanished.Load() != 0 && (r.buriedAt.Load() < r.vanished.Load() || !r.store.isSettled()) {
-		if r.livesOn() {
-			return false
-		}
-		if r.hasEnded() || !retry.Sleep(ctx, buryLook) {
+	for over := false; !over; {
+		ended := false
+		err := r.Wait(ctx, func(v View) bool {
+			over, ended = v.Vanished == 0 || v.BuriedAt >= v.Vanished && v.Finished, v.Ended
+			return over || ended || r.mayLiveOn()
+		})
+		if err != nil || !over && (r.livesOn() || ended) {
 			return false
 		}
 	}
 	told := min(r.buriedAt.Load(), r.vanished.Load())
-	if told == 0 || !s.conclude(ctx, r, told) {
+	if told == 0 || !b.set.conclude(ctx, r, told) {
 		return false
 	}
-	s.o.Log.Info("a resource is gone, and all of it is told", "scope", r.scope)
+	b.set.o.Log.Info("a resource is gone, and all of it is told", "scope", r.scope)
 	return true
 }
 
@@ -243,17 +240,14 @@ func (i *informer) toldAll() bool {
 
 // vanishedAgain tells from which resourceVersion on the resource is being ended already, 0: it is not. While it was, one of that
 // name may have come and gone at rv.
-func (l *life) vanishedAgain(rv uint64) (was uint64) {
-	l.deciding.Lock() // it may live on
-	defer l.deciding.Unlock()
-	was = l.vanished.Load()
+func (i *informer) vanishedAgain(rv uint64) (was uint64) {
+	i.deciding.Lock() // it may live on
+	defer i.deciding.Unlock()
+	was = i.vanished.Load()
 	if was != 0 && rv > was {
-		l.edition.Add(1) // what the watch has told is not all
-		l.vanished.Store(rv)
-		select {
-		case l.prodded <- struct{}{}:
-		default: // it will look
-		}
+		i.edition.Add(1) // what the watch has told is not all
+		i.setVanished(rv)
+		i.prod()
 	}
 	return was
 }
@@ -309,13 +303,36 @@ func (i *informer) isBuried() (at uint64, gone bool) {
 func (i *informer) livesOn() bool {
 	i.deciding.Lock()
 	defer i.deciding.Unlock()
-	gone, again := i.vanished.Load(), i.again.Load()
-	if gone == 0 || i.decided || i.store.reached() < gone || !(*again)() {
+	if !i.isBackLocked() {
 		return false
 	}
-	i.vanished.Store(0)
+	i.setVanished(0)
 	i.prod()
 	return true
+}
+
+// mayLiveOn reports whether livesOn would return true. It changes nothing.
+func (i *informer) mayLiveOn() bool {
+	i.deciding.Lock()
+	defer i.deciding.Unlock()
+	return i.isBackLocked()
+}
+
+func (i *informer) isBackLocked() bool {
+	gone, again := i.vanished.Load(), i.again.Load()
+	return gone != 0 && !i.decided && i.store.reached() >= gone && (*again)()
+}
+
+// setVanished notes the resourceVersion at which the resource was deleted, 0: it was not.
+func (i *informer) setVanished(rv uint64) {
+	i.vanished.Store(rv)
+	i.store.notify()
+}
+
+// setBuried notes the resourceVersion up to which it was told that there is nothing any more.
+func (i *informer) setBuried(at uint64) {
+	i.buriedAt.Store(at)
+	i.store.notify()
 }
 
 // loadNothing takes it that there are no objects any more, and waits until ctx ends: nobody has to watch.
@@ -345,7 +362,7 @@ func (i *informer) loadNothing(ctx context.Context, at uint64) error {
 		s.endList(at, nil)
 	}
 	s.bury()
-	i.buriedAt.Store(at)
+	i.setBuried(at)
 	for {
 		select {
 		case <-ctx.Done():
@@ -358,7 +375,7 @@ func (i *informer) loadNothing(ctx context.Context, at uint64) error {
 			s.beginList(listAgain)
 			s.loses(lost{from: from, since: i.since(), reason: object.Expired, quiet: i.isCustom()})
 			s.endList(at, nil, i.gapUnlessFound(at))
-			i.buriedAt.Store(at)
+			i.setBuried(at)
 		}
 	}
 }

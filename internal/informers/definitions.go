@@ -218,6 +218,7 @@ func (d *definitions) rest(ctx context.Context, wait time.Duration) bool {
 func (d *definitions) touch() {
 	close(d.moved)
 	d.moved = make(chan struct{})
+	d.set.mu.Notify()
 }
 
 func (d *definitions) beginList() {

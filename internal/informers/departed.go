@@ -13,7 +13,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 // A node that is gone takes its agent along, and what becomes of its Pods is for nobody to see: they are deleted some time
@@ -210,7 +209,7 @@ func (s *Set) enroll(i *informer) *running {
 	if !s.isParting(i.scope) {
 		s.track(i)
 	}
-	r := &running{informer: i, done: make(chan struct{}), after: s.bidding(i.resource)}
+	r := &running{informer: i, set: &s.mu.Signal, done: make(chan struct{}), after: s.bidding(i.resource)}
 	if ending := s.informers[i.scope]; ending != nil {
 		r.after = append(r.after, ending.done)
 	}
@@ -342,8 +341,8 @@ func (d *departures) run(ctx context.Context) error {
 			}
 			g.Go(func() error {
 				// The Nodes' checkpoint must not pass before these are there, or no longer needed.
-				for _, r := range scopes {
-					if !r.isTaken(ctx, d.every/20) {
+				for _, r := range scopes { // ended: its node is back
+					if r.Wait(ctx, func(v View) bool { return v.Adopted || v.Ended }) != nil {
 						return nil
 					}
 				}
@@ -372,22 +371,6 @@ func (s *Set) returned(node string) {
 	}
 }
 
-// isTaken waits until there is a checkpoint of the scope's own, or the scope has ended because its node is back; false: ctx
-// ended first.
-func (r *running) isTaken(ctx context.Context, look time.Duration) bool {
-	for !r.store.isAdopted() {
-		select {
-		case <-r.done:
-			return true
-		default:
-		}
-		if !retry.Sleep(ctx, look) {
-			return false
-		}
-	}
-	return true
-}
-
 // end ends, in g, the informers of nodes that are back or have nothing left. It does not wait for them: the bus may not take their records.
 func (d *departures) end(ctx context.Context, g *errgroup.Group) {
 	s := d.set
@@ -404,7 +387,7 @@ func (d *departures) end(ctx context.Context, g *errgroup.Group) {
 			// It may have come back where no event told: while this agent was away, or etcd was restored.
 			t.returned = d.nodes.has(node)
 		}
-		if !t.returned && slices.ContainsFunc(t.scopes, func(r *running) bool { return !r.store.isEmpty() }) {
+		if !t.returned && slices.ContainsFunc(t.scopes, func(r *running) bool { v, _ := r.View(); return !v.Empty }) {
 			continue
 		}
 		t.ending = true

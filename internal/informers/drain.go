@@ -122,7 +122,6 @@ func (s *Set) replace(r *drain, n int, begin func([]*running, []*farewell)) bool
 	parting := s.part(all, unknown, added)
 	s.mu.Unlock()
 	begin(added, parting)
-	s.lookAgain()
 	close(r.done)
 	return true
 }

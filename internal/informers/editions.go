@@ -34,11 +34,11 @@ func (s *Set) conclusions(ctx context.Context, all []*running) error {
 		s.o.Log.Warn("a resource is served in another version now: its informer begins anew", "scope", i.scope, "version", i.resource.Version)
 		i.store.rest()
 		g.Go(func() error {
-			if err := awaits(ctx, func() bool { return s.hasBegun(i) }); err != nil {
+			if err := i.Wait(ctx, func(View) bool { return s.hasBegun(i) }); err != nil {
 				return err
 			}
 			patient, cancel := context.WithTimeout(ctx, renewWithin)
-			_ = awaits(patient, func() bool { return i.hasEnded() || i.store.settled() })
+			_ = i.Wait(patient, func(v View) bool { return v.Ended || v.Resting })
 			cancel()
 			i.cancel()
 			<-i.done

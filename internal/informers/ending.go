@@ -1,5 +1,45 @@
 package informers
 
+// storeView is what others wait for of a store, as it is at one moment.
+type storeView struct {
+	Adopted      bool   // there is a position of the store's own to resume from
+	Empty        bool   // Adopted, no object exists, and the bus has everything
+	Finished     bool   // nothing more will come, no object exists, and the bus has everything
+	Resting      bool   // of a store that rests: no position would miss anything that is on its way to the bus
+	InFlight     int    // deltas of objects that are not acknowledged, except for those that a relist has still to send
+	Reached      uint64 // resourceVersion up to which the store has everything
+	Acknowledged uint64 // resourceVersion up to which the bus has everything
+}
+
+// view returns the present view. The next change of it is told by the signal of mu.
+func (s *store) view() storeView {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	m, _ := s.ledger.Mark()
+	outstanding := s.ledger.Outstanding()
+	v := storeView{Adopted: s.adopted, InFlight: outstanding, Reached: s.rv, Acknowledged: m.rv}
+	if b := s.barrier; b != nil {
+		v.InFlight += b.due.Outstanding() - len(b.receipts)
+	}
+	if s.snapshot != nil {
+		v.InFlight += s.snapshot.reads.Outstanding()
+	}
+	nothing := s.caughtUp && len(s.objects) == 0 && outstanding == 0 && !s.log.owes() && !s.sweep
+	v.Empty = nothing && s.adopted
+	v.Finished = nothing && s.buried && s.snapshot == nil && s.barrier == nil && len(s.announce) == 0
+	switch {
+	case s.applying.Load():
+	case !s.loaded || s.listing != notListing:
+		v.Resting = v.InFlight == 0
+	default:
+		v.Resting = len(s.announce) == 0 && outstanding == 0
+	}
+	return v
+}
+
+// notify wakes those who wait for the store, or for what depends on it.
+func (s *store) notify() { s.mu.Notify() }
+
 // bury notes that nothing more will come.
 func (s *store) bury() {
 	s.mu.Lock()
@@ -14,67 +54,9 @@ func (s *store) isDeserted() bool {
 	return len(s.objects) == 0
 }
 
-// isSettled tells if nothing more will come, and all that came is on the bus.
-func (s *store) isSettled() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, outstanding := s.ledger.Oldest()
-	owes := s.log.owes() || s.sweep
-	return s.buried && s.caughtUp && len(s.objects) == 0 && s.snapshot == nil && s.barrier == nil && len(s.announce) == 0 && !outstanding && !owes
-}
-
-// isEmpty reports whether nothing is there, on its way to the bus, or owed because a log was replaced.
-func (s *store) isEmpty() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, outstanding := s.ledger.Oldest()
-	owes := s.log.owes() || s.sweep
-	return s.adopted && s.caughtUp && len(s.objects) == 0 && !outstanding && !owes
-}
-
 // rest has the store take no live event any more, for good. One that is being applied is brought to its end.
 func (s *store) rest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.resting = true
-}
-
-// settled tells, of a store that rests, that nothing is on its way to the bus that a position would not know of.
-func (s *store) settled() bool {
-	if !s.turn.TryLock() {
-		return false // an event is being applied
-	}
-	defer s.turn.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.loaded || s.listing != notListing {
-		return s.inFlight() == 0
-	}
-	return len(s.announce) == 0 && s.ledger.Outstanding() == 0
-}
-
-// underway is how many deltas of objects were handed to the queue and are not acknowledged.
-func (s *store) underway() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.inFlight()
-}
-
-// inFlight is underway for those who hold mu. What waits for a relist to be sent as a whole is none.
-func (s *store) inFlight() int {
-	n := s.ledger.Outstanding()
-	if b := s.barrier; b != nil {
-		n += b.due.Outstanding() - len(b.receipts)
-	}
-	if s.snapshot != nil {
-		n += s.snapshot.reads.Outstanding()
-	}
-	return n
-}
-
-// isAdopted reports whether there is a position of the store's own to go on from.
-func (s *store) isAdopted() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.adopted
 }

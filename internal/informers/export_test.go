@@ -108,10 +108,14 @@ const ConcurrentLists = apiserver.ConcurrentLists
 
 // SettledGone reports whether a scope of which nothing exists any more, and all is acknowledged, has nothing more to tell: as it is, if its
 // log was replaced, and if a snapshot is to follow the gap of that.
-func SettledGone(s *Set) (asIs, replaced, sweeping bool) { return endsIf(s, (*store).isSettled) }
+func SettledGone(s *Set) (asIs, replaced, sweeping bool) {
+	return endsIf(s, func(st *store) bool { return st.view().Finished })
+}
 
 // EmptyDeparted is the same for the scope of a node that is gone.
-func EmptyDeparted(s *Set) (asIs, replaced, sweeping bool) { return endsIf(s, (*store).isEmpty) }
+func EmptyDeparted(s *Set) (asIs, replaced, sweeping bool) {
+	return endsIf(s, func(st *store) bool { return st.view().Empty })
+}
 
 func endsIf(s *Set, ends func(*store) bool) (asIs, replaced, sweeping bool) {
 	resource := object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}

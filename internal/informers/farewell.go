@@ -192,6 +192,7 @@ func (f *farewell) cannotSay(ctx context.Context, err error, delay time.Duration
 	}
 	f.noteError("list", err)
 	f.state.fail(err, apiserver.Reason(err), time.Now())
+	f.progressed()
 	f.log.Debug("not permitted to read a scope that is no longer selected, retrying", "scope", f.scope, "err", err, "retry_in", delay)
 }
 

@@ -93,7 +93,7 @@ func (s *store) shutGate() {
 func (s *store) forget() {
 	s.objects, s.debts = map[string]entry{}, map[string]*debt{}
 	s.held, s.due, s.state, s.rv = 0, 0, 0, 0
-	s.ledger, s.barrier = newLedger(mark{}), nil
+	s.ledger, s.barrier = s.newLedger(mark{}), nil
 	s.order, s.next, s.announce, s.snapshot = nil, 0, nil, nil
 	s.loaded = false
 }
@@ -154,8 +154,8 @@ func (s *store) isLoaded() bool {
 
 // reached is the resourceVersion up to which everything is in the store. While a list is read again, it is the one before.
 func (s *store) reached() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	return s.rv
 }
 
@@ -357,6 +357,7 @@ func (s *store) endList(rv uint64, snap *snapshot, notices ...*notice) {
 		}
 		if s.barrier == nil {
 			s.barrier = &barrier{due: newCount()}
+			s.barrier.due.Notify(s.mu.Notify)
 		}
 		s.barrier.receipts = append(s.barrier.receipts, s.ledger.Add(mark{rv: rv, state: s.state ^ s.listState, since: time.Now().UnixNano()}))
 		if s.lost != nil {
@@ -364,7 +365,7 @@ func (s *store) endList(rv uint64, snap *snapshot, notices ...*notice) {
 			s.collapse()
 		}
 	} else {
-		s.ledger = newLedger(mark{rv: rv, state: s.state})
+		s.ledger = s.newLedger(mark{rv: rv, state: s.state})
 		s.adopted = s.listing == listResume && s.lost == nil // else once the gap is acknowledged
 	}
 	s.unseen, s.listing, s.loaded, s.listRV, s.rv = nil, notListing, true, rv, rv
@@ -386,6 +387,7 @@ func (s *store) send(snap *snapshot) {
 	}
 	s.line()
 	s.snapshot = snap
+	snap.reads.Notify(s.mu.Notify)
 	if snap.resumed {
 		return
 	}

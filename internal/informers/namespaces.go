@@ -202,9 +202,8 @@ func (n *namespaces) deny(i *informer) {
 // decided notes that all is known of what may be read that will be for now.
 func (n *namespaces) decided() {
 	n.set.mu.Lock()
+	defer n.set.mu.Unlock()
 	clear(n.undecided)
-	n.set.mu.Unlock()
-	n.set.lookAgain()
 }
 
 // deciding are resources of which it is not known yet where they may be read.

@@ -85,7 +85,8 @@ func (n *namespaces) isOver(ctx context.Context, o orphan, ends map[*running]uin
 			o.orphaned.Store(false)
 			return false
 		}
-		return o.store.isSettled()
+		v, _ := o.View()
+		return v.Finished
 	}
 	to, ok := ends[o.running]
 	if !ok {
@@ -94,18 +95,18 @@ func (n *namespaces) isOver(ctx context.Context, o orphan, ends map[*running]uin
 		}
 		ends[o.running] = to
 	}
-	if o.store.reached() >= to && o.store.isEmpty() || o.store.isSettled() {
+	if v, _ := o.View(); v.Reached >= to && v.Empty || v.Finished {
 		return true
 	}
 	if o.vanished.Load() == 0 && o.state.isForbidden() {
 		again := func() bool {
-			n.set.mu.Lock()
-			defer n.set.mu.Unlock()
+			n.set.mu.RLock()
+			defer n.set.mu.RUnlock()
 			return n.there[o.selection.Namespace] != nil
 		}
 		o.orphaned.Store(true)
 		o.again.Store(&again)
-		o.vanished.Store(to)
+		o.setVanished(to)
 		o.prod()
 	}
 	return false

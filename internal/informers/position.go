@@ -14,10 +14,13 @@ type mark struct {
 	since     int64 // when what has to be acknowledged was observed, in Unix nanoseconds
 }
 
-func newLedger(at mark) *checkpoint.Ledger[mark] {
-	return checkpoint.NewLedger(at, func(earlier, later mark) mark {
+// newLedger returns a ledger whose acknowledgements wake those who wait for the store.
+func (s *store) newLedger(at mark) *checkpoint.Ledger[mark] {
+	l := checkpoint.NewLedger(at, func(earlier, later mark) mark {
 		return mark{rv: max(earlier.rv, later.rv), state: earlier.state ^ later.state, since: earlier.since}
 	})
+	l.Notify(s.mu.Notify)
+	return l
 }
 
 // barrier keeps the checkpoint in front of a gap until all that the relist behind it made due is acknowledged: a restart

@@ -11,7 +11,6 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 // A new selection is taken while the set runs. Of each scope one of four things becomes:
@@ -30,13 +29,6 @@ import (
 //
 // The set waits for none of that (drain.go). A selection is in force at once, except for resources of which an informer comes to
 // rest. When it has, the selection that is in force by then decides what observes them.
-
-// settleLook is how soon it is looked if an informer has come to rest, and settleLookMax how seldom: there may be hundreds, and
-// a bus that is down.
-const (
-	settleLook    = 5 * time.Millisecond
-	settleLookMax = 200 * time.Millisecond
-)
 
 // reload is a selection that is to take the place of the one that there is.
 type reload struct {
@@ -169,7 +161,6 @@ func (s *Set) reload(ctx context.Context, sel *selection.Selection, begin func([
 	draining := slices.Collect(maps.Values(s.drains))
 	s.mu.Unlock()
 	begin(added, parting)
-	s.lookAgain()
 	return draining, nil
 }
 
@@ -234,8 +225,8 @@ func (s *Set) withObserved(all []selection.APIResource) []selection.APIResource 
 // settle brings an informer to rest: it has ended then, and all it has sent is on the bus. Its error is the cause of ctx.
 func (s *Set) settle(ctx context.Context, r *running) error {
 	r.store.rest()
-	err := awaits(ctx, func() bool {
-		return s.hasBegun(r) && (r.hasEnded() || r.store.settled() && (!s.isHeir(r) || r.store.isAdopted()))
+	err := r.Wait(ctx, func(v View) bool {
+		return s.hasBegun(r) && (v.Ended || v.Resting && (v.Adopted || !s.isHeir(r, v)))
 	})
 	if err != nil {
 		return err
@@ -243,43 +234,33 @@ func (s *Set) settle(ctx context.Context, r *running) error {
 	r.cancel()
 	<-r.done
 	// Reads may have gone on meanwhile. Of what others have ended, nothing is waited for.
-	return awaits(ctx, func() bool { return r.store.underway() == 0 || !s.has(r) })
-}
-
-// awaits looks until cond is true. Its error is the cause of ctx.
-func awaits(ctx context.Context, cond func() bool) error {
-	for wait := settleLook; !cond(); wait = min(2*wait, settleLookMax) {
-		if !retry.Sleep(ctx, wait) {
-			return context.Cause(ctx)
-		}
-	}
-	return nil
+	return r.Wait(ctx, func(v View) bool { return v.InFlight == 0 || !s.has(r) })
 }
 
 // isHeir tells that an informer takes the place of another scope, and is about to say what became of its objects: nobody else
 // would. One that cannot, since its list fails or that of a farewell before it, is not waited for.
-func (s *Set) isHeir(r *running) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !r.heir || r.state.hasFailed() {
+func (s *Set) isHeir(r *running, v View) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if !r.heir || v.Failing {
 		return false
 	}
 	return !slices.ContainsFunc(s.farewells, func(f *farewell) bool {
-		return slices.Contains(r.after, (<-chan struct{})(f.done)) && f.state.hasFailed()
+		return slices.Contains(r.after, (<-chan struct{})(f.done)) && f.state.lastError() != nil
 	})
 }
 
 // has tells that an informer is in the set.
 func (s *Set) has(r *running) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	return s.informers[r.scope] == r
 }
 
 // hasBegun tells that an informer can be ended.
 func (s *Set) hasBegun(r *running) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	return r.cancel != nil
 }
 

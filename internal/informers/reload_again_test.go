@@ -1,6 +1,7 @@
 package informers_test
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -191,5 +192,42 @@ func TestReloadTakenOver(t *testing.T) {
 		if len(c.ofScope(nodeObject("n2"))) == 0 {
 			t.Error("nothing tells of the deletion of a Node")
 		}
+	})
+}
+
+// blockingLane acknowledges what it takes, and returns from Put only once that is allowed.
+type blockingLane struct {
+	*recorder
+	returns chan struct{}
+}
+
+func (b *blockingLane) Put(ctx context.Context, key string, bytes int, d *object.Delta) error {
+	err := b.recorder.Put(ctx, key, bytes, d)
+	if d.Stream == nil && d.Op == object.Updated {
+		<-b.returns
+	}
+	return err
+}
+
+// An informer that comes to rest while the store applies an event goes on to rest once that is applied, although nothing else changes.
+func TestReloadWhileAnEventIsApplied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		returns := make(chan struct{})
+		l := live(t, s, m, func(o *informers.Options, r *recorder) {
+			o.Lane = func(string) informers.Lane { return &blockingLane{r, returns} }
+		})
+		l.awaitCaptured(t)
+		s.put("a", "2", nil)
+		eventually(t, "the change to be acknowledged", func() bool { return l.has("u a uid-1 1→2") })
+		done := make(chan error, 1)
+		go func() { done <- l.set.Reload(t.Context(), specOf(rule(redacted("metadata.labels")))) }()
+		synctest.Wait()
+		close(returns)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		l.awaitPhases(t, "configmaps watching")
 	})
 }

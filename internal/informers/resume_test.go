@@ -106,9 +106,12 @@ func live(t *testing.T, s *apiServer, m *memory, change func(*informers.Options,
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- set.Run(ctx) }()
+	var views sync.WaitGroup
+	views.Go(func() { informers.CompareViews(ctx, t, set, betweenEvents) })
 	l := &life{recorder: rec, set: set}
 	l.end = sync.OnceFunc(func() {
 		cancel()
+		views.Wait()
 		if err := <-done; err != nil {
 			t.Errorf("Run: %v", err)
 		}
@@ -116,6 +119,9 @@ func live(t *testing.T, s *apiServer, m *memory, change func(*informers.Options,
 	t.Cleanup(l.end)
 	return l
 }
+
+// betweenEvents returns when all else waits: in a bubble, time passes only then, and nothing else is due at such a time.
+func betweenEvents() { <-time.After(23456789 * time.Nanosecond) }
 
 // gone has every watch from below rv answered as a server does that was restarted: lists still know what there was.
 func (s *apiServer) gone(rv uint64) {

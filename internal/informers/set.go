@@ -19,6 +19,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/backfill"
+	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
@@ -115,14 +116,13 @@ type Set struct {
 	patience   time.Duration // of farewells
 	restWithin time.Duration // see there
 
-	captured   chan struct{} // closed when the first snapshot of every resource is on the bus
-	progressed chan struct{} // of one element: an informer has come further since the last look
+	captured chan struct{} // closed when the first snapshot of every resource is on the bus
 
 	reloads chan *reload  // not buffered: Run takes them
 	ended   chan struct{} // closed when Run has
 	looking sync.Mutex    // held while it is decided what is observed; before mu
 
-	mu         sync.Mutex
+	mu         broadcast.Mutex
 	sel        *selection.Selection
 	ran        bool                            // Run was called
 	informers  map[string]*running             // by scope
@@ -144,6 +144,7 @@ type Set struct {
 // running is an informer with what ends it.
 type running struct {
 	*informer
+	set    *broadcast.Signal // of the set
 	cancel context.CancelFunc
 	done   chan struct{}     // closed when it has ended
 	after  []<-chan struct{} // closed when it may begin
@@ -168,7 +169,7 @@ func New(o Options) (*Set, error) {
 	s := &Set{
 		o: o, walks: make(chan struct{}, concurrentWalks), lookups: backfill.NewLimiter(), client: c, sel: sel, vectors: newVectors(o.Registerer),
 		slots: apiserver.NewListSlots(), outage: &outage{log: o.Log}, denials: newDenials(o.Log), informers: map[string]*running{}, saidUnserved: map[string]bool{},
-		captured: make(chan struct{}), progressed: make(chan struct{}, 1), reloads: make(chan *reload), ended: make(chan struct{}),
+		captured: make(chan struct{}), reloads: make(chan *reload), ended: make(chan struct{}),
 		patience: farewellPatience, restWithin: restWithin, drains: map[schema.GroupResource]*drain{},
 	}
 	if o.Heard != nil {
@@ -222,9 +223,11 @@ func (s *Set) Run(ctx context.Context) error {
 		s.remembered[gr] = max(s.remembered[gr], c.History)
 	}
 	s.mu.Unlock()
-	g.Go(func() error {
-		s.awaitCapture(ctx, began)
-		return nil
+	awaitCapture := sync.OnceFunc(func() {
+		g.Go(func() error {
+			s.awaitCapture(ctx, began)
+			return nil
+		})
 	})
 	g.Go(func() error {
 		s.denials.run(ctx)
@@ -271,7 +274,7 @@ func (s *Set) Run(ctx context.Context) error {
 				s.outage.end(time.Now())
 				s.launch(ctx, g, append(chosen, s.bear()...))
 				bid(ctx, g, parting)
-				s.lookAgain()
+				awaitCapture()
 				if s.anyUnserved() {
 					wait = rediscoverUnserved
 				}
@@ -301,6 +304,7 @@ func (s *Set) launch(ctx context.Context, g *errgroup.Group, begin []*running) {
 
 // observe runs an informer, after the farewells that come first, until ctx ends.
 func (s *Set) observe(ctx context.Context, i *running) {
+	defer i.store.notify()
 	defer close(i.done)
 	if i.mayBegin(ctx) {
 		s.track(i.informer)
@@ -323,26 +327,11 @@ func bid(ctx context.Context, g *errgroup.Group, parting []*farewell) {
 // does one whose list has failed again and again while the API server answers others.
 func (s *Set) Captured() <-chan struct{} { return s.captured }
 
-// lookAgain wakes awaitCapture.
-func (s *Set) lookAgain() {
-	select {
-	case s.progressed <- struct{}{}:
-	default: // it will look: it takes the element before it does
-	}
-}
-
-// awaitCapture closes captured when it is time to, and returns then.
+// awaitCapture closes captured when it is time to, and returns then. Resources were discovered.
 func (s *Set) awaitCapture(ctx context.Context, began time.Time) {
 	var waiting *running
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.progressed:
-		}
-		if s.discoveredAll() == nil && !s.heldBack(&waiting) {
-			break
-		}
+	if s.mu.Wait(ctx, func() bool { return !s.heldBack(&waiting) }) != nil {
+		return
 	}
 	objects, missing, resumed := 0, 0, 0
 	resources := map[string]bool{}
@@ -449,14 +438,14 @@ func (s *Set) newInformer(of selection.Scope, lane Lane) *informer {
 	i := &informer{
 		client: s.client, resource: resource, selection: of, scope: scope, ignored: s.ignored, ignores: s.ignores(resource),
 		snapshots: s.o.Snapshot, every: s.o.Every, lane: lane, listSlots: s.slots, walkSlots: s.walks, lookups: s.lookups, log: s.o.Log,
-		metrics: s.vectors.of(scope), outage: s.outage, denials: s.denials, progressed: s.lookAgain, hearing: s.hearing,
+		metrics: s.vectors.of(scope), outage: s.outage, denials: s.denials, progressed: s.mu.Notify, hearing: s.hearing,
 		denied: s.namespaces.deny, progressEvery: progressEvery, ended: make(chan struct{}), life: life{prodded: make(chan struct{}, 1)},
 	}
 	i.definedBy = func() string { return s.definitions.uidOf(resource) }
 	i.servedBy = func() (bool, bool) { return s.definitions.aggregates(resource) }
 	o := storeOptions{
 		Resource: resource, Scope: scope, Lane: lane, Pushed: of.HasServerSelector(), Several: of.HasAgentSelector(), Replaced: s.logOf(&of),
-		Snapshots: s.o.Snapshot != SnapshotNever, Progressed: s.lookAgain, Log: s.o.Log, Metrics: i.metrics.store,
+		Snapshots: s.o.Snapshot != SnapshotNever, Progressed: s.mu.Notify, Log: s.o.Log, Metrics: i.metrics.store,
 	}
 	if of.HasSelector() {
 		o.Selector = i

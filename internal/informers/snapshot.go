@@ -140,20 +140,16 @@ func (s *store) adopt(ctx context.Context) error {
 	return s.o.Save(ctx)
 }
 
-// acknowledgedTo reports whether every delta up to rv is on the bus.
-func (s *store) acknowledgedTo(rv uint64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m, _ := s.ledger.Mark()
-	return m.rv >= rv
-}
-
 // awaitAcknowledged waits until every delta up to rv is on the bus.
 func (s *store) awaitAcknowledged(ctx context.Context, rv uint64) error {
-	for wait := time.Millisecond; !s.acknowledgedTo(rv); wait = min(2*wait, 100*time.Millisecond) {
-		if !retry.Sleep(ctx, wait) {
-			return fmt.Errorf("the bus has not acknowledged the changes before it: %w", context.Cause(ctx))
-		}
+	err := s.mu.Wait(ctx, func() bool {
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+		m, _ := s.ledger.Mark()
+		return m.rv >= rv
+	})
+	if err != nil {
+		return fmt.Errorf("the bus has not acknowledged the changes before it: %w", err)
 	}
 	return nil
 }

@@ -151,11 +151,11 @@ func (s *state) recovered() bool {
 	return failed
 }
 
-// hasFailed tells that the last request failed.
-func (s *state) hasFailed() bool {
+// lastError is that of the last request, nil: it did not fail.
+func (s *state) lastError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.err != nil
+	return s.err
 }
 
 func (s *state) seen(at time.Time) {
@@ -317,8 +317,8 @@ func (i *informer) alive(now time.Time) bool {
 // their progress would have all thousand looked at each time. Which one is the next is random (the order of a map): so few looks at
 // all of them are needed until there is none.
 func (s *Set) heldBack(waiting **running) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	holds := func(i *running) bool {
 		if i == nil || s.informers[i.scope] != i || i.leaving == PhaseRetiring {
 			return false

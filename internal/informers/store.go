@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -33,16 +33,6 @@ func newTurn() turn { return make(turn, 1) }
 
 func (t turn) Lock()   { t <- struct{}{} }
 func (t turn) Unlock() { <-t }
-
-// TryLock reports whether it was free, and is held now.
-func (t turn) TryLock() bool {
-	select {
-	case t <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
 
 // deltaOverhead is about what a queued delta holds besides compressed bytes, in bytes: Delta, Object, receipt and queue
 // item.
@@ -81,9 +71,10 @@ type store struct {
 	filters  atomic.Pointer[filtering]
 	filtered atomic.Bool // some may have withheld something
 
-	turn turn // held while a live event is applied; before mu
+	turn     turn        // held while a live event is applied; before mu
+	applying atomic.Bool // a live event is applied; becomes true with mu held
 
-	mu      sync.Mutex
+	mu      broadcast.Mutex
 	objects map[string]entry
 	debts   map[string]*debt // of entries that are dueInferred
 	// maxSteps bounds the versions in debts that gaps before the last one have announced, beside one of each object.
@@ -187,9 +178,10 @@ func (m *storeMetrics) count(d *object.Delta) {
 func newStore(o storeOptions) *store {
 	s := &store{
 		o: o, prefix: o.Resource.String() + "/",
-		turn: newTurn(), objects: map[string]entry{}, debts: map[string]*debt{}, maxSteps: maxSteps, ledger: newLedger(mark{}),
+		turn: newTurn(), objects: map[string]entry{}, debts: map[string]*debt{}, maxSteps: maxSteps,
 		gate: make(chan struct{}), wake: make(chan struct{}, 1), requests: make(chan *request), owed: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
+	s.ledger = s.newLedger(mark{})
 	s.followLog()
 	return s
 }
@@ -199,7 +191,7 @@ func (s *store) apply(ctx context.Context, typ watch.EventType, o *observed) {
 	if !s.takeTurn(ctx) {
 		return
 	}
-	defer s.turn.Unlock()
+	defer s.endTurn()
 	key, version := o.object.Ref.Key, o.object.ResourceVersion
 	s.mu.Lock()
 	last := s.objects[key].last
@@ -417,6 +409,7 @@ func (s *store) takeTurn(ctx context.Context) bool {
 		s.turn.Lock()
 		s.mu.Lock()
 		gate, open, resting := s.gate, s.open, s.resting
+		s.applying.Store(open && !resting)
 		s.mu.Unlock()
 		if open && !resting {
 			return true
@@ -432,6 +425,13 @@ func (s *store) takeTurn(ctx context.Context) bool {
 			return false
 		}
 	}
+}
+
+// endTurn gives the turn back that takeTurn has taken.
+func (s *store) endTurn() {
+	s.applying.Store(false)
+	s.turn.Unlock()
+	s.mu.Notify()
 }
 
 // heldBytes is what a delta holds while it waits, in bytes. before is usually shared with the delta in front of it or

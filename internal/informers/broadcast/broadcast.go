@@ -1,0 +1,77 @@
+// Package broadcast wakes goroutines that wait for a condition, when the state that the condition depends on changes.
+//
+// The code that changes the state calls Notify after the change. A waiter takes the channel of Next before it reads the state,
+// so that it misses no change: either it reads the new state, or the channel is closed. A Notify without a waiter is one
+// atomic load and allocates nothing, so that it may be called for every event.
+package broadcast
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// Signal tells waiters that something has changed. The zero value is ready for use.
+type Signal struct {
+	next atomic.Pointer[chan struct{}] // closed by the next Notify; nil: nobody waits
+}
+
+// Next returns a channel that is closed by the next Notify.
+func (s *Signal) Next() <-chan struct{} {
+	for {
+		if c := s.next.Load(); c != nil {
+			return *c
+		}
+		c := make(chan struct{})
+		if s.next.CompareAndSwap(nil, &c) {
+			return c
+		}
+	}
+}
+
+// Notify wakes all waiters. It must be called after the change.
+func (s *Signal) Notify() {
+	if s.next.Load() == nil {
+		return
+	}
+	if c := s.next.Swap(nil); c != nil {
+		close(*c)
+	}
+}
+
+// Wait returns nil once cond returns true, or the cause of ctx. It calls cond at once and after each Notify. cond must not
+// call Notify.
+func (s *Signal) Wait(ctx context.Context, cond func() bool) error {
+	for {
+		next := s.Next()
+		if cond() {
+			return nil
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Mutex guards state that others wait for: Unlock notifies. The zero value is ready for use.
+type Mutex struct {
+	Signal
+	mu sync.Mutex
+}
+
+// Lock locks m to change the state.
+func (m *Mutex) Lock() { m.mu.Lock() }
+
+// Unlock unlocks m and notifies.
+func (m *Mutex) Unlock() {
+	m.mu.Unlock()
+	m.Notify()
+}
+
+// RLock locks m to read the state, exclusively as Lock does. A condition must use it, since Unlock would wake its own waiter.
+func (m *Mutex) RLock() { m.mu.Lock() }
+
+// RUnlock unlocks m after RLock, and does not notify.
+func (m *Mutex) RUnlock() { m.mu.Unlock() }

@@ -1,0 +1,97 @@
+package informers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// mirror follows the views of a set's informers by their broadcasts alone.
+type mirror struct {
+	set *Set
+
+	mu    sync.Mutex
+	views map[*running]View
+}
+
+// CompareViews has a mirror follow the informers of a set until ctx ends. Each time that rest returns, nothing else must run; then the
+// mirror is compared with the informers: where it differs, a change was not broadcast.
+func CompareViews(ctx context.Context, t *testing.T, s *Set, rest func()) {
+	m := &mirror{set: s, views: map[*running]View{}}
+	var g errgroup.Group
+	g.Go(func() error {
+		for {
+			changed := s.mu.Next()
+			s.mu.RLock()
+			for _, r := range s.informers {
+				if _, known := m.view(r); !known {
+					m.follow(ctx, &g, r)
+				}
+			}
+			s.mu.RUnlock()
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	})
+	for rest(); ctx.Err() == nil; rest() {
+		for _, missed := range m.missed() {
+			t.Error(missed)
+		}
+	}
+	_ = g.Wait()
+}
+
+// follow follows one informer.
+func (m *mirror) follow(ctx context.Context, g *errgroup.Group, r *running) {
+	v, changed := r.View()
+	m.note(r, v)
+	g.Go(func() error {
+		for {
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return nil
+			}
+			v, changed = r.View()
+			m.note(r, v)
+		}
+	})
+}
+
+func (m *mirror) view(r *running) (View, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v, known := m.views[r]
+	return v, known
+}
+
+func (m *mirror) note(r *running, v View) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.views[r] = v
+}
+
+// missed says of which informers changes were missed.
+func (m *mirror) missed() (out []string) {
+	m.set.mu.RLock()
+	all := make(map[*running]string, len(m.set.informers))
+	for scope, r := range m.set.informers {
+		all[r] = scope
+	}
+	m.set.mu.RUnlock()
+	for r, scope := range all {
+		seen, known := m.view(r)
+		if now, _ := r.View(); !known || seen != now {
+			out = append(out, fmt.Sprintf("a change of %s was not broadcast (known: %v):\n  seen %+v\n  now  %+v", scope, known, seen, now))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
