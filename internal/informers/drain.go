@@ -172,7 +172,7 @@ func (s *Set) IsRetiring(scope string) bool {
 	if i := s.informers[scope]; i != nil {
 		return i.leaving == PhaseRetiring
 	}
-	return slices.ContainsFunc(s.farewells, func(f *farewell) bool { return f.scope == scope })
+	return s.isParting(scope)
 }
 
 // sayRetiring logs, after a while, that the farewell is not on the bus.

@@ -279,7 +279,7 @@ func (f *farewell) collect(ctx context.Context, now uint64) (told bool, err erro
 			versions = versions[1:] // it begins after this with what there is, and tells of nothing before
 		}
 		for _, at := range versions {
-			rv, err := heir.pages(ctx, exactly(at), f.store.remove)
+			rv, err := heir.pagesBy(ctx, heir.newReader(), &f.state, exactly(at), f.store.remove)
 			if err != nil || rv != at {
 				return false, passing(err)
 			}

@@ -2,10 +2,15 @@ package informers_test
 
 import (
 	"context"
+	"fmt"
+	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
@@ -228,4 +233,53 @@ func TestScopeBeginsBehindFarewellOfARunBefore(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The tombstones of a scope take lists through the informer that observes the resource now. They say nothing about the watch of that one:
+// neither that it is alive, nor that a list of its own is not answered.
+func TestFarewellIsNoSignOfLife(t *testing.T) {
+	for _, refused := range []bool{false, true} {
+		t.Run(fmt.Sprintf("refused=%t", refused), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, m := newAPIServer(t), newMemory()
+				s.putIn("other", "b", "1", nil)
+				s.put("a", "1", nil)
+				l := live(t, s, m, takes(rule(inNamespaces("shop", "other"))))
+				l.awaitCaptured(t)
+				last := s.put("a", "2", nil) // what leaves is later than all that was sent of it
+				eventually(t, "the change", func() bool { return l.has("u a uid-2 1→2") })
+				<-time.After(time.Minute)
+				var lists atomic.Int32
+				s.do(func() {
+					s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+						if r.URL.Path != "/api/v1/namespaces/shop/configmaps" || r.URL.Query().Get("resourceVersionMatch") != "Exact" {
+							return false
+						}
+						lists.Add(1)
+						if refused {
+							fail(w, http.StatusGone, metav1.StatusReasonExpired)
+						}
+						return refused
+					}
+				})
+				l.reload(t, specOf(rule(inNamespaces("shop"))))
+				eventually(t, "the scope to be forgotten", func() bool {
+					_ = m.Flush(t.Context())
+					_, known := m.saved("configmaps/other")
+					return !known
+				})
+				if l.set.IsRetiring("configmaps/other") {
+					t.Error("the scope is still said to be retiring")
+				}
+				if st := l.set.Status()[0]; st.Silence < time.Minute {
+					t.Errorf("the watch was silent for %v, want a minute: its last event was %d", st.Silence, last.rv)
+				}
+				<-time.After(3 * time.Minute)
+				if lists.Load() == 0 {
+					t.Error("the tombstones took no list through the informer")
+				}
+				l.wantReady(t)
+			})
+		})
+	}
 }

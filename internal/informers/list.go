@@ -174,27 +174,29 @@ func (i *informer) loadAgain(ctx context.Context) (uint64, error) {
 // pages reads one list of the scope, page by page, and returns its resourceVersion. take gets each object, and its metadata,
 // which it must not keep.
 func (i *informer) pages(ctx context.Context, o metav1.ListOptions, take func(o *object.Object, m *object.Scanned)) (rv uint64, err error) {
-	return i.pagesBy(ctx, i.newReader(), o, take)
+	return i.pagesBy(ctx, i.newReader(), &i.state, o, take)
 }
 
-// pagesBy is pages with a given reader.
-func (i *informer) pagesBy(ctx context.Context, r *reader, o metav1.ListOptions, take func(o *object.Object, m *object.Scanned)) (rv uint64, err error) {
+// pagesBy is pages with a given reader, for whoever has the state.
+func (i *informer) pagesBy(
+	ctx context.Context, r *reader, of *state, o metav1.ListOptions, take func(o *object.Object, m *object.Scanned),
+) (rv uint64, err error) {
 	slot, err := i.listSlots.Acquire(ctx, i.resource.Group)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { slot.Release(err == nil) }()
-	i.state.setReading(true)
-	defer i.state.setReading(false)
+	of.setReading(true)
+	defer of.setReading(false)
 	o.Limit, o.LabelSelector, o.FieldSelector = apiserver.PageSize, i.selection.LabelSelector, i.selection.FieldSelector
 	r.lean = true
 	loaded := 0
 	for {
 		slot.Sent()
-		i.state.asks(time.Now())
+		of.asks(time.Now())
 		meta, err := i.page(ctx, i.selection.Namespace, o, func(raw []byte) error {
 			slot.Answered()
-			i.state.goesOn(time.Now())
+			of.goesOn(time.Now())
 			obs, err := r.read(raw, false)
 			if errors.Is(err, errExcluded) || err == nil && obs.outside {
 				return nil
@@ -216,9 +218,9 @@ func (i *informer) pagesBy(ctx context.Context, r *reader, o metav1.ListOptions,
 			return 0, fmt.Errorf("list: page at resourceVersion %d after pages at %d", at, rv)
 		}
 		rv = at
-		i.state.heard(time.Now())
+		of.heard(time.Now())
 		if meta.RemainingItemCount > 0 {
-			i.state.expect(loaded + int(meta.RemainingItemCount))
+			of.expect(loaded + int(meta.RemainingItemCount))
 		}
 		if meta.Continue == "" {
 			return rv, nil

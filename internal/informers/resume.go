@@ -46,7 +46,7 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	if i.ignores != nil {
 		r.own = map[string]uint64{}
 	}
-	rv, err := i.pagesBy(ctx, r, metav1.ListOptions{
+	rv, err := i.pagesBy(ctx, r, &i.state, metav1.ListOptions{
 		ResourceVersion: object.FormatVersion(c.ResourceVersion), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
 	}, i.store.load)
 	switch {
