@@ -35,8 +35,8 @@ func (l *loaded) say(log *slog.Logger) {
 	}
 }
 
-// selectionOf is what informers observe, and send of it.
-func selectionOf(l *loaded, log *slog.Logger, m *filter.Metrics) (selection.Spec, error) {
+// specOf is what informers observe, and send of it.
+func specOf(l *loaded, log *slog.Logger, m *filter.Metrics) (selection.Spec, error) {
 	mac, err := l.mac()
 	if err != nil {
 		return selection.Spec{}, err
@@ -103,7 +103,7 @@ func ruleOf(l *loaded, i int, log *slog.Logger, m *filter.Metrics) (selection.Ru
 
 // newSet makes the informers of a configuration. The rest of the options is what is there already.
 func newSet(l *loaded, o informers.Options, m *filter.Metrics) (*informers.Set, error) {
-	s, err := selectionOf(l, o.Log, m)
+	s, err := specOf(l, o.Log, m)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func newSet(l *loaded, o informers.Options, m *filter.Metrics) (*informers.Set, 
 
 // take has the informers go on with another selection.
 func (c *capture) take(ctx context.Context, next *loaded) (scopesDiff, error) {
-	s, err := selectionOf(next, c.log, c.filters)
+	s, err := specOf(next, c.log, c.filters)
 	if err != nil {
 		return scopesDiff{}, err
 	}

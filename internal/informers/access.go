@@ -130,7 +130,7 @@ func (n *namespaces) questions() ([]inquiry, time.Duration) {
 	}
 	now, wait := time.Now(), rediscoverEvery
 	out, again := []inquiry{}, []inquiry{}
-	for _, c := range s.chosenOf(s.served, selection.AliasesKnown(s.unknown), func(gr schema.GroupResource) bool { return n.resources[gr] != nil }) {
+	for _, c := range s.chosenOf(s.served, s.unknown, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }) {
 		t := n.resources[groupResource(&c.Resource)]
 		if !s.spansNamespaces(&c) {
 			continue
@@ -216,7 +216,7 @@ func (n *namespaces) observe(ctx context.Context, begin func([]*running, []*fare
 		}
 		s.vectors.forget(r.scope)
 	}
-	added := s.add(s.chosenOf(s.served, selection.AliasesKnown(s.unknown), func(gr schema.GroupResource) bool { return n.resources[gr] != nil }))
+	added := s.add(s.chosenOf(s.served, s.unknown, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }))
 	s.inherit(added, inherited...)
 	bequeath(refused, added)
 	var scopes []string
@@ -269,20 +269,20 @@ func (n *namespaces) split() (refused []*running) {
 
 // recall finds resources that the last run observed in each namespace by itself, of those that are served, and asks if they may
 // be read as a whole by now. Without that, they would be given up, and begun anew.
-func (n *namespaces) recall(ctx context.Context, all []selection.APIResource, complete bool) error {
+func (n *namespaces) recall(ctx context.Context, all []selection.APIResource, unknown []string) error {
 	s := n.set
 	s.mu.Lock()
 	known := map[schema.GroupResource][]*access{}
 	names := map[*access]string{}
 	for scope, c := range s.origins {
 		gr := schema.GroupResource{Group: c.Group, Resource: c.Resource}
-		if name, ok := selection.Literal(c.Namespaces); ok && c.Namespaced && n.resources[gr] == nil {
+		if name, ok := selection.SingleNamespace(c.Namespaces); ok && c.Namespaced && n.resources[gr] == nil {
 			a := &access{scope: scope, allowed: true}
 			known[gr], names[a] = append(known[gr], a), name
 		}
 	}
 	var questions []inquiry
-	for _, c := range s.chosenOf(all, complete, func(gr schema.GroupResource) bool { return known[gr] != nil }) {
+	for _, c := range s.chosenOf(all, unknown, func(gr schema.GroupResource) bool { return known[gr] != nil }) {
 		if s.spansNamespaces(&c) {
 			questions = append(questions, inquiry{resource: c.Resource})
 		}

@@ -43,7 +43,7 @@ func (s *Set) bear() []*running {
 	if len(born) == 0 {
 		return nil
 	}
-	out, _ := s.sel.Choose(born, true, taken)
+	out, _ := s.sel.Choose(born, nil, taken)
 	begin := s.add(s.observed(out))
 	s.inherit(begin)
 	s.definitions.delivered(born)

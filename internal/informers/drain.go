@@ -98,7 +98,7 @@ func (s *Set) replace(r *drain, n int, begin func([]*running, []*farewell)) bool
 		return false
 	}
 	all, unknown := s.served, s.unknown
-	take, _ := s.sel.Choose(s.withObserved(all), selection.AliasesKnown(unknown), s.stillTaken(s.sel))
+	take, _ := s.sel.Choose(s.withObserved(all), unknown, s.stillTaken(s.sel))
 	take = slices.DeleteFunc(s.observed(take), func(c selection.Choice) bool { return objectsOf(&c.Resource) != r.objects })
 	var inherited []checkpoint.Scope // what informers that have not begun were to go on from
 	for _, i := range r.informers {

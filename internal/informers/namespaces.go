@@ -287,7 +287,7 @@ func (s *Set) spansNamespaces(c *selection.Choice) bool {
 }
 
 // chosenOf is what the rules take of what is served, of the resources that keep wants. The caller holds mu.
-func (s *Set) chosenOf(all []selection.APIResource, complete bool, keep func(gr schema.GroupResource) bool) []selection.Choice {
-	out, _ := s.sel.Choose(s.withObserved(all), complete, s.taken())
+func (s *Set) chosenOf(all []selection.APIResource, unknown []string, keep func(gr schema.GroupResource) bool) []selection.Choice {
+	out, _ := s.sel.Choose(s.withObserved(all), unknown, s.taken())
 	return slices.DeleteFunc(s.observed(out), func(c selection.Choice) bool { return !keep(groupResource(&c.Resource)) })
 }

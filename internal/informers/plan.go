@@ -4,9 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -32,7 +29,7 @@ func (s *Set) Plan(ctx context.Context) (*Plan, error) {
 	s.mu.Lock()
 	sel := s.sel
 	s.mu.Unlock()
-	out, unserved := sel.Choose(all, selection.AliasesKnown(unknown), map[schema.GroupResource]bool{})
+	out, unserved := sel.Choose(all, unknown, nil)
 	p := &Plan{Unserved: unserved, Unknown: unknown}
 	for _, c := range s.observed(out) {
 		planned := Planned{Resource: c.Resource}

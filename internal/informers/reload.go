@@ -131,7 +131,7 @@ func (s *Set) reload(ctx context.Context, sel *selection.Selection, begin func([
 	s.namespaces.widen(ctx)
 
 	s.mu.Lock()
-	chosen, unserved := sel.Choose(s.withObserved(all), selection.AliasesKnown(unknown), s.stillTaken(sel))
+	chosen, unserved := sel.Choose(s.withObserved(all), unknown, s.stillTaken(sel))
 	chosen = s.observed(chosen)
 	want, err := s.want(sel, chosen)
 	if err != nil {

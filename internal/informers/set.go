@@ -379,7 +379,7 @@ func (s *Set) discover(ctx context.Context) (begin []*running, parting []*farewe
 	}
 	s.definitions.notice(ctx, all)
 	s.nudgeServed(all)
-	if err := s.namespaces.recall(ctx, all, selection.AliasesKnown(unknown)); err != nil {
+	if err := s.namespaces.recall(ctx, all, unknown); err != nil {
 		return nil, nil, err
 	}
 	outdated := s.outdated(all, unknown)
@@ -394,7 +394,7 @@ func (s *Set) discover(ctx context.Context) (begin []*running, parting []*farewe
 			s.origins[i.scope] = p.Scope
 		}
 	}
-	out, unserved := s.sel.Choose(all, selection.AliasesKnown(unknown), s.taken())
+	out, unserved := s.sel.Choose(all, unknown, s.taken())
 	for _, u := range unserved {
 		if !slices.Contains(s.unserved, u) {
 			s.o.Log.Warn("a resource of the selection is not served, looking for it again", "resource", u, "every", rediscoverUnserved)

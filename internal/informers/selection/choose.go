@@ -19,10 +19,11 @@ type Choice struct {
 // unless the first of these rules asks for another. unserved are the patterns without a wildcard that match nothing.
 //
 // No object is chosen under two names. Of a resource that two groups serve, Choose takes the first name that a rule matches; a
-// rule that matches the other name means the same objects. complete says that discovery knows all groups that serve objects
-// under two names. Otherwise an alias is not chosen: the canonical group may be among those that could not be read. observed are
-// the names under which resources are observed already.
-func (s *Selection) Choose(served []APIResource, complete bool, observed map[schema.GroupResource]bool) (out []Choice, unserved []string) {
+// rule that matches the other name means the same objects. unknown are the group versions that discovery could not read. As long
+// as a group that serves objects under two names is among them, an alias is not chosen: the canonical name may be served too.
+// observed are the names under which resources are observed already.
+func (s *Selection) Choose(served []APIResource, unknown []string, observed map[schema.GroupResource]bool) (out []Choice, unserved []string) {
+	complete := AliasesKnown(unknown)
 	index := map[schema.GroupResource]int{} // in out, by all names
 	for i := range s.Rules {
 		rule := &s.Rules[i]

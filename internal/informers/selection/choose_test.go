@@ -34,13 +34,13 @@ func TestChoose(t *testing.T) {
 		servedAs("apps", "deployments", "Deployment", true, "v1", "v1beta1"), servedAs("events.k8s.io", "events", "Event", true, "v1"),
 	}
 	for _, test := range []struct {
-		name       string
-		rules      []selection.Rule
-		served     []selection.APIResource
-		incomplete bool
-		taken      map[schema.GroupResource]bool
-		want       []string
-		unserved   []string
+		name     string
+		rules    []selection.Rule
+		served   []selection.APIResource
+		unknown  []string
+		taken    map[schema.GroupResource]bool
+		want     []string
+		unserved []string
 	}{
 		{
 			name:  "no object under two names, the preferred version",
@@ -78,10 +78,10 @@ func TestChoose(t *testing.T) {
 			want:   []string{"events.k8s.io/v1 events"},
 		},
 		{
-			name:       "the alias alone, while the core group cannot be told",
-			rules:      []selection.Rule{{Resources: []selection.Pattern{named("*")}, AllNamespaces: true}},
-			served:     all[4:],
-			incomplete: true,
+			name:    "the alias alone, while the core group cannot be told",
+			rules:   []selection.Rule{{Resources: []selection.Pattern{named("*")}, AllNamespaces: true}},
+			served:  all[4:],
+			unknown: []string{"v1"},
 		},
 		{
 			name:  "what has an informer under its other name",
@@ -98,7 +98,7 @@ func TestChoose(t *testing.T) {
 			if taken == nil {
 				taken = map[schema.GroupResource]bool{}
 			}
-			got, unserved := compile(t, test.rules...).Choose(test.served, !test.incomplete, taken)
+			got, unserved := compile(t, test.rules...).Choose(test.served, test.unknown, taken)
 			var names []string
 			for _, c := range got {
 				names = append(names, c.Resource.APIVersion()+" "+c.Resource.Name)
@@ -113,8 +113,39 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// What discovery cannot tell of an aggregated API that is away holds back nothing else.
-func TestTold(t *testing.T) {
+// A rule that matches the other name of a chosen resource takes the same objects, unless it excepts the chosen name.
+func TestChooseByOtherName(t *testing.T) {
+	both := []selection.APIResource{servedAs("", "events", "Event", true, "v1"), servedAs("events.k8s.io", "events", "Event", true, "v1")}
+	for name, test := range map[string]struct {
+		second selection.Rule
+		want   int
+	}{
+		"takes":   {selection.Rule{Resources: []selection.Pattern{named("events.events.k8s.io")}}, 2},
+		"excepts": {selection.Rule{Resources: []selection.Pattern{named("*")}, Except: []selection.Pattern{named("events")}}, 1},
+	} {
+		got, _ := compile(t, selection.Rule{Resources: []selection.Pattern{named("events")}}, test.second).Choose(both, nil, nil)
+		if len(got) != 1 || len(got[0].Rules) != test.want {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// Current finds the version to observe: the one that is asked for, or else the preferred one.
+func TestCurrent(t *testing.T) {
+	all := []selection.APIResource{servedAs("", "pods", "Pod", true, "v1"), servedAs("apps", "deployments", "Deployment", true, "v1", "v1beta1")}
+	for version, want := range map[string]string{"v1": "v1", "v1beta1": "v1beta1", "v0": "v1"} {
+		got, ok := selection.Current(all, &object.Resource{Group: "apps", Version: version, Name: "deployments", Kind: "Deployment", Namespaced: true})
+		if !ok || got.Version != want {
+			t.Errorf("%s: %v, want %s", version, got, want)
+		}
+	}
+	if got, ok := selection.Current(all, &object.Resource{Version: "v1", Name: "deployments"}); ok {
+		t.Errorf("not served: %v", got)
+	}
+}
+
+// A group that discovery cannot read holds back no other group.
+func TestGroupKnown(t *testing.T) {
 	for _, test := range []struct {
 		unknown     string
 		of, aliases bool // example.com
@@ -128,13 +159,13 @@ func TestTold(t *testing.T) {
 	} {
 		unknown := []string{test.unknown}
 		if got := selection.GroupKnown(unknown, "example.com"); got != test.of {
-			t.Errorf("%s unknown: told of example.com: %t", test.unknown, got)
+			t.Errorf("%s unknown: knows example.com: %t", test.unknown, got)
 		}
 		if got := selection.AliasesKnown(unknown); got != test.aliases {
-			t.Errorf("%s unknown: told of all aliases: %t", test.unknown, got)
+			t.Errorf("%s unknown: knows all aliases: %t", test.unknown, got)
 		}
 	}
 	if !selection.GroupKnown(nil, "") || !selection.AliasesKnown(nil) {
-		t.Error("nothing is unknown, and something is not told of")
+		t.Error("nothing is unknown, and something is not known")
 	}
 }

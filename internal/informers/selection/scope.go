@@ -83,8 +83,8 @@ func selectorsName(labelSelector, fieldSelector string) string {
 	return b.String()
 }
 
-// Literal returns the only namespace that patterns name, false if there is a pattern among them, or several.
-func Literal(patterns []string) (namespace string, ok bool) {
+// SingleNamespace returns the only namespace that patterns name, false if there are several or none, or it is a glob.
+func SingleNamespace(patterns []string) (namespace string, ok bool) {
 	if len(patterns) != 1 {
 		return "", false
 	}

@@ -22,7 +22,7 @@ func compile(t *testing.T, rules ...selection.Rule) *selection.Selection {
 func scopes(t *testing.T, part selection.Part, rules ...selection.Rule) []selection.Scope {
 	t.Helper()
 	s := compile(t, rules...)
-	chosen, _ := s.Choose([]selection.APIResource{servedAs("", "configmaps", "ConfigMap", true, "v1")}, true, nil)
+	chosen, _ := s.Choose([]selection.APIResource{servedAs("", "configmaps", "ConfigMap", true, "v1")}, nil, nil)
 	if len(chosen) != 1 {
 		t.Fatalf("%d resources are chosen", len(chosen))
 	}
@@ -101,6 +101,22 @@ func TestScopeOfSeveralRules(t *testing.T) {
 				r.LabelSelector = "a=b"
 			}), rule(selected("a=b", "metadata.name=x"))},
 			[]string{"configmaps?labelSelector=a=b&any=*?labelSelector=a=b&fieldSelector=metadata.name=x|shop-*?labelSelector=a=b"},
+		},
+		{
+			"not where they redact otherwise",
+			[]selection.Rule{rule(func(r *selection.Rule) {
+				globs("shop-*")(r)
+				r.LabelSelector, r.Redact = "a=b", []string{"data"}
+			}), rule(selected("a=b", ""))},
+			[]string{"configmaps?any=*?labelSelector=a=b|shop-*?labelSelector=a=b"},
+		},
+		{
+			"nor fields that the API server may not know",
+			[]selection.Rule{rule(func(r *selection.Rule) {
+				globs("shop-*")(r)
+				r.FieldSelector = "data.x=1"
+			}), rule(selected("", "data.x=1"))},
+			[]string{"configmaps?any=*?fieldSelector=data.x=1|shop-*?fieldSelector=data.x=1"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

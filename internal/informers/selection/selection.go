@@ -220,7 +220,7 @@ func (s *Selection) FromCheckpoint(r *object.Resource, name string, c *checkpoin
 	scope := Scope{
 		Name: name, Resource: r, LabelSelector: c.LabelSelector, FieldSelector: c.FieldSelector, patterns: c.Namespaces, namespaces: match(c.Namespaces), rest: cutter,
 	}
-	if ns, ok := Literal(c.Namespaces); ok && strings.HasPrefix(name, scopeName(r, c.Namespaces, "", "", "")) {
+	if ns, ok := SingleNamespace(c.Namespaces); ok && strings.HasPrefix(name, scopeName(r, c.Namespaces, "", "", "")) {
 		scope.Namespace = ns
 	}
 	recorded := c.Clauses
