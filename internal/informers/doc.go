@@ -6,13 +6,15 @@
 // A Set discovers the resources that a selection names and runs one informer per resource (per namespace where the
 // selection lists namespaces literally), however many rules take objects of it. Of one rule the API server applies the
 // selectors; of several, the agent finds for each version the rule that takes it, before anything is copied (package
-// selection): that decides what is redacted. An informer is client-go's Reflector between two ends of our own:
+// selection): that decides what is redacted. One goroutine owns an informer. It lists
+// and follows, in a loop:
 //
-//   - source lists page by page straight into the store, and gives the reflector one watch that outlives the HTTP
-//     watches beneath it: only a 410 (history gone) reaches the reflector, which then lists again;
-//   - store implements cache.ReflectorStore. Its calls are synchronous: they compare with the last-known object, form
-//     the Delta and put it into the informer's lane of the queue. No call returns an error, since the reflector would log
-//     it and go on, which is an event lost; a call blocks, or the agent stops.
+//   - list reads page by page straight into the store.
+//   - follow applies a succession of HTTP watches to the store. Only a 410 (history gone), or a history that is another one, ends it:
+//     then the loop lists again. A second goroutine reads and packs the frames of each HTTP watch, and hands over what lies in the
+//     read buffer as one batch.
+//   - store compares with the last-known object, forms the Delta and puts it into the informer's lane of the queue. It blocks while
+//     the queue is full, and drops nothing. An HTTP watch that is not read because of that is ended after 250 ms.
 //
 // # History
 //
@@ -40,7 +42,8 @@
 //
 // # Invariants
 //
-//   - Between the API server's TCP stream and the queue there is one event, and read buffers of a bounded size.
+//   - Between the API server's TCP stream and the queue there are two batches, of at most 64 events and about 64 KB of JSON (or one
+//     larger object) each, and read buffers of a bounded size.
 //   - The deltas of one key enter the queue in the order of history, and each once.
 //   - before is the object that was last handed to the queue for this key (or loaded by a list while nothing was sent).
 //   - What has to be sent because of a list is catch-up: it is sent in key order with the room that live deltas leave,
@@ -49,7 +52,7 @@
 //     acknowledged that one; and snapshot.started is sent once the checkpoint from which it can be continued is saved.
 //   - The checkpoint passes an event of the watch only when all of its deltas are acknowledged, and a gap only when all that
 //     a relist made due behind it is. Nothing advances it past an event that the store has not taken: bookmarks, and events of
-//     objects that are not captured, go through the reflector like the others.
+//     objects that are not captured, go through the batches like the others.
 //   - An object's bytes are stripped and redacted before anything holds them; a version that no rule takes, as all rules do.
 //
 // # Goroutines
@@ -57,7 +60,7 @@
 // Per set: discovery, one that takes new selections, one that logs what must not be read, and until the first snapshot of every resource is on the bus
 // one that waits for that (Captured). For each scope that the last run had and this one has not: one that says farewell
 // (farewell.go). For each resource of which informers come to rest: one that has others take their place.
-// Per informer: the reflector (which calls the store), the watch's reader, the catch-up cursor, which also sends snapshots,
+// Per informer: the owner (which lists, and calls the store), the reader of its HTTP watch, the catch-up cursor, which also sends snapshots,
 // and the one that tells progress. All end with the context of Run, and Run returns after they have. One informer's errors
 // stop no other.
 //

@@ -4,16 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
@@ -22,7 +17,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// informer observes one resource in one scope. It is the reflector's ListerWatcher (list.go, watch.go).
+// informer observes one resource in one scope: it lists (list.go), and follows from there (follow.go, watch.go).
 type informer struct {
 	client        *apiserver.Client
 	resource      *object.Resource
@@ -48,8 +43,6 @@ type informer struct {
 	store      *store
 	state      state
 	dictionary dictionary
-	readers    crew        // watch readers and lists, which the reflector starts and does not wait for
-	rewound    atomic.Bool // the watch found that etcd was restored
 	ended      chan struct{}
 
 	life
@@ -57,7 +50,8 @@ type informer struct {
 	// retiring is set once the scope is no longer selected.
 	retiring atomic.Pointer[checkpoint.Retiring]
 
-	// Of the goroutine that lists.
+	// Of the owner goroutine.
+	rewound bool    // a watch found that etcd was restored
 	resume  *origin // where to begin, nil: no (more)
 	resumed *origin // where it began
 	// shared tells that other agents observe other parts of the resource, and speak of it on the bus.
@@ -72,93 +66,37 @@ type informer struct {
 	heard    *Heard // and has
 }
 
-// run observes until ctx ends. Everything it started has ended when it returns.
+// relistReset is after how long without another list the delay between lists begins anew.
+const relistReset = 2 * time.Minute
+
+// errEnded is what those get who ask an informer that has ended.
+var errEnded = errors.New("informer has ended")
+
+// run observes until ctx ends: its goroutine owns what is known of history, and makes all writes to the store that a list or a watch
+// causes. Everything that run started has ended when it returns.
 func (i *informer) run(ctx context.Context) {
 	defer close(i.ended)
 	var others sync.WaitGroup
 	others.Go(func() { i.store.catchUp(ctx) })
 	others.Go(func() { i.store.takeSnapshots(ctx, i.every) })
 	others.Go(func() { i.tellProgress(ctx) })
-	logger := klog.FromContext(ctx)
-	reflector := cache.NewReflectorWithOptions(i, nil, &reflectorStore{ctx: ctx, store: i.store, informer: i}, cache.ReflectorOptions{
-		Name: i.scope, TypeDescription: i.resource.String(), Logger: &logger,
-		// Lists and watches retry by themselves. What comes here is a 410: list again at once, but not in a tight loop
-		// should every watch end with one.
-		Backoff: &wait.Backoff{Duration: retry.First, Factor: 2, Jitter: 0.5, Steps: 10, Cap: retry.Max},
-	})
-	reflector.RunWithContext(ctx)
-	i.readers.wait()
-	others.Wait()
-}
-
-// errEnded is for those that the reflector starts after it has ended.
-var errEnded = errors.New("informer has ended")
-
-// crew counts goroutines that begin at any time, also while it is waited for: then they are turned away.
-type crew struct {
-	mu     sync.Mutex
-	closed bool
-	wg     sync.WaitGroup
-}
-
-func (c *crew) enter() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return false
+	defer others.Wait()
+	// Lists and watches retry by themselves. What follow returns for is a 410: list again at once, but not in a tight loop should every
+	// watch end with one.
+	for b := retry.New(); ; {
+		began := time.Now()
+		rv, err := i.list(ctx)
+		if err != nil {
+			return
+		}
+		i.follow(ctx, rv)
+		if time.Since(began) > relistReset {
+			b = retry.New()
+		}
+		if !b.Wait(ctx, nil) {
+			return
+		}
 	}
-	c.wg.Add(1)
-	return true
-}
-
-func (c *crew) leave() { c.wg.Done() }
-
-func (c *crew) wait() {
-	c.mu.Lock()
-	c.closed = true
-	c.mu.Unlock()
-	c.wg.Wait()
-}
-
-// IsWatchListSemanticsUnSupported keeps the reflector from streaming its first list: it is read page by page.
-func (*informer) IsWatchListSemanticsUnSupported() bool { return true }
-
-// reflectorStore is the store as the reflector wants it: without contexts and with errors that are never returned.
-type reflectorStore struct {
-	ctx      context.Context //nolint:containedctx // cache.ReflectorStore's methods take none, and a blocked one must end
-	store    *store
-	informer *informer
-}
-
-// Add implements cache.ReflectorStore.
-func (r *reflectorStore) Add(obj any) error { return r.apply(watch.Added, obj) }
-
-// Update implements cache.ReflectorStore.
-func (r *reflectorStore) Update(obj any) error { return r.apply(watch.Modified, obj) }
-
-// Delete implements cache.ReflectorStore.
-func (r *reflectorStore) Delete(obj any) error { return r.apply(watch.Deleted, obj) }
-
-// Bookmark implements cache.ReflectorBookmarkStore.
-func (r *reflectorStore) Bookmark(resourceVersion string) error {
-	if rv, err := strconv.ParseUint(resourceVersion, 10, 64); err == nil { // the watch has seen to it
-		r.store.advance(rv)
-	}
-	return nil
-}
-
-// Replace implements cache.ReflectorStore. The list is in the store already (ListWithContext).
-func (*reflectorStore) Replace([]any, string) error { return nil }
-
-// Resync implements cache.ReflectorStore. There is none.
-func (*reflectorStore) Resync() error { return nil }
-
-func (r *reflectorStore) apply(typ watch.EventType, obj any) error {
-	// The reflector hands over what the informer's own watch gave it.
-	if o, ok := obj.(*observed); ok {
-		r.store.apply(r.ctx, typ, o)
-	}
-	return nil
 }
 
 // seen notes a sign of life of the watch.

@@ -8,7 +8,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -22,21 +21,8 @@ const oldList = 30 * time.Second
 // errRestart says that the list must be begun again, as another kind of list.
 var errRestart = errors.New("begin the list again")
 
-// List implements cache.ListerWatcher; the reflector calls ListWithContext.
-func (i *informer) List(o metav1.ListOptions) (runtime.Object, error) {
-	return i.ListWithContext(context.Background(), o)
-}
-
-// ListWithContext loads the store, page by page, until it succeeds, and returns an empty list that carries the
-// resourceVersion to watch from. The options are the reflector's guess (resourceVersion 0 would make the server ignore the
-// limit) and not used.
-func (i *informer) ListWithContext(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
-	// The reflector lists in a goroutine that it does not wait for.
-	if !i.readers.enter() {
-		return nil, errEnded
-	}
-	defer i.readers.leave()
-
+// list loads the store, page by page, until it succeeds, and returns the resourceVersion to watch from. Its error is the cause of ctx.
+func (i *informer) list(ctx context.Context) (uint64, error) {
 	b, again := retry.New(), false
 	for {
 		rv, cause, err := i.load(ctx)
@@ -52,10 +38,10 @@ func (i *informer) ListWithContext(ctx context.Context, _ metav1.ListOptions) (r
 			i.state.listed()
 			i.recovered()
 			i.seen(time.Now())
-			return &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: object.FormatVersion(rv)}}, nil
+			return rv, nil
 		}
 		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+			return 0, context.Cause(ctx)
 		}
 		err = i.explained(err)
 		again = true
@@ -68,7 +54,7 @@ func (i *informer) ListWithContext(ctx context.Context, _ metav1.ListOptions) (r
 		}
 		i.failed(ctx, "list", err, delay)
 		if !i.pause(ctx, delay) {
-			return nil, context.Cause(ctx)
+			return 0, context.Cause(ctx)
 		}
 	}
 }
@@ -76,7 +62,8 @@ func (i *informer) ListWithContext(ctx context.Context, _ metav1.ListOptions) (r
 // load reads one list into the store, of the kind that is called for, and has announced what comes of it. cause is why, for
 // the metric. The store is told to begin again if it fails half-way.
 func (i *informer) load(ctx context.Context) (rv uint64, cause string, err error) {
-	if i.rewound.Swap(false) {
+	if i.rewound {
+		i.rewound = false
 		i.restart(object.Rewound)
 	}
 	i.listedAs = i.edition.Load()

@@ -460,7 +460,7 @@ func TestExpiredWatchFindsAnotherServer(t *testing.T) {
 	}
 }
 
-// Where no server has the history, the reflector hears of it after a few quick tries.
+// Where no server has the history, another list follows after a few quick tries.
 func TestExpiredEverywhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l, on := newLinkedServer(t, true)
@@ -536,7 +536,7 @@ func TestExpiredBeforeAndAfterAnOutage(t *testing.T) {
 	})
 }
 
-// What fails before a watch is open must not make the reflector list again either.
+// What fails before a watch is open must not cause another list either.
 func TestFaultsOnOpenDoNotRelist(t *testing.T) {
 	tooLarge := strings.Replace(status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout), `"code"`,
 		`"details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code"`, 1)

@@ -3,7 +3,6 @@ package informers
 import (
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,62 +34,58 @@ const probeTimeout = 10 * time.Second
 const probeEvery = time.Minute
 
 // probeDue reports whether a probe may be made although nothing happens.
-func (w *liveWatch) probeDue() bool { return time.Since(w.probed) >= probeEvery }
+func (f *follower) probeDue() bool { return time.Since(f.probed) >= probeEvery }
 
 // rewound reports whether the history behind the API server is not the one that was followed so far. It asks only in doubt. Where
 // the API server does not answer, nothing is claimed, and the doubt remains. thorough: it also asks what a single list cannot tell.
-func (w *liveWatch) rewound(ctx context.Context, thorough bool) bool {
-	if !w.doubtful {
+func (f *follower) rewound(ctx context.Context, thorough bool) bool {
+	if !f.doubtful {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	w.probed = time.Now()
-	same, settled, err := w.compare(ctx, thorough)
+	f.probed = time.Now()
+	same, settled, err := f.compare(ctx, thorough)
 	if err != nil {
-		w.informer.noteError("probe", err)
-		w.doubtful = !apiserver.IsPermanent(err)
-		w.unanswered = time.Now()
+		f.informer.noteError("probe", err)
+		f.doubtful = !apiserver.IsPermanent(err)
+		f.unanswered = time.Now()
 		return false
 	}
-	w.doubtful = !settled
+	f.doubtful = !settled
 	return !same
 }
 
 // compare compares what was seen with what is there. settled: nothing more can be found out. Most often one list tells: the
 // resourceVersion now, and that the object which was seen last is as it was.
-func (w *liveWatch) compare(ctx context.Context, thorough bool) (same, settled bool, err error) {
-	i := w.informer
-	since, err := strconv.ParseUint(w.rv, 10, 64)
-	if err != nil {
-		return true, true, nil
-	}
+func (f *follower) compare(ctx context.Context, thorough bool) (same, settled bool, err error) {
+	i := f.informer
 	if err := i.lookups.Wait(ctx); err != nil {
 		return true, false, err
 	}
-	if w.witness == nil || w.witnessHidden {
+	if f.witness == nil || f.witnessHidden {
 		now, err := i.latest(ctx)
-		return now >= since, true, err
+		return now >= f.rv, true, err
 	}
-	o := w.witness.object
-	f, now, err := i.look(ctx, backfill.Question{Ref: o.Ref}, metav1.ListOptions{Limit: 1})
+	o := f.witness.object
+	found, now, err := i.look(ctx, backfill.Question{Ref: o.Ref}, metav1.ListOptions{Limit: 1})
 	switch {
 	case errors.Is(err, apiserver.ErrUnanswerable), err != nil && apiserver.IsPermanent(err):
-		w.witnessHidden = true
-		return w.compare(ctx, thorough)
+		f.witnessHidden = true
+		return f.compare(ctx, thorough)
 	case err != nil:
 		return true, false, err
-	case now < since:
+	case now < f.rv:
 		return false, true, nil
-	case w.witness.gone && f == nil && !thorough:
+	case f.witness.gone && found == nil && !thorough:
 		return true, false, nil // it may have been deleted once more, in another history
-	case !w.witness.gone && f != nil && sameVersion(f.Object, o):
+	case !f.witness.gone && found != nil && sameVersion(found.Object, o):
 		return true, true, nil
 	}
 	if err := i.lookups.Wait(ctx); err != nil {
 		return true, false, err
 	}
-	same, told, err := i.sameHistory(ctx, w.witness)
+	same, told, err := i.sameHistory(ctx, f.witness)
 	return same || !told, true, err
 }
 

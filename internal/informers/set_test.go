@@ -104,7 +104,7 @@ func TestHistoryGoneWhileRunning(t *testing.T) {
 	})
 }
 
-// What is not a 410 must never make the reflector list again: it would cost history.
+// What is not a 410 must never cause another list: it would cost history.
 func TestFaultsDoNotRelist(t *testing.T) {
 	for _, after := range []string{
 		"", // a clean end in the midst

@@ -57,10 +57,10 @@ type entry struct {
 
 // store holds the last-known objects of one informer and forms its deltas.
 //
-// last is written by the reflector's goroutine only (lists and watches follow one another there); due and debts by it and
+// last is written by the informer's owner goroutine only (lists and watches follow one another there); due and debts by it and
 // by the catch-up cursor, under mu. Who takes something due does so under mu: the cursor puts it into the queue before it
-// unlocks (TryPut does not block), the reflector unlocks, and puts it in front of its live delta. In both cases no one
-// else can put a delta of that key in between: the reflector is one goroutine, and what is taken is no longer due for the
+// unlocks (TryPut does not block), the owner unlocks, and puts it in front of its live delta. In both cases no one
+// else can put a delta of that key in between: the owner is one goroutine, and what is taken is no longer due for the
 // cursor.
 //
 // A snapshot of what the store holds begins while no live event is between the two (turn): its read would pass the delta

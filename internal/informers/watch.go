@@ -6,8 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,7 +17,6 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 const (
@@ -29,16 +29,13 @@ const (
 	watchGrace = 30 * time.Second
 	// watchEarly is how much earlier it may end and still have ended in time: clocks differ.
 	watchEarly = 5 * time.Second
-	// shortWatch is how long an HTTP watch must have lasted for the next one to be opened at once.
-	shortWatch = time.Second
 	// watchSilence is how long an HTTP watch may take to open; and, on a resource whose watches have sent bookmarks (one a
 	// minute), how long it may say nothing. Without a word it also waits for a resourceVersion that does not exist yet.
 	watchSilence = 150 * time.Second
-	// freshTries is how many times an expired watch is tried again on a connection of its own: behind the same address may be
-	// another API server, whose history goes back further.
-	freshTries = 3
-	// reopenAfter is how long a watch that was ended because it was blocked waits for room at most.
-	reopenAfter = 5 * time.Second
+
+	// batchEvents and batchBytes (of JSON) bound a batch: a read buffer may hold thousands of small frames.
+	batchEvents = 64
+	batchBytes  = 64 << 10
 )
 
 var (
@@ -46,367 +43,258 @@ var (
 	errBlocked = errors.New("watch blocked by a full queue")
 	// errEdition ends an HTTP watch behind which objects are stored in another version: nothing comes on it any more.
 	errEdition = errors.New("the objects are stored in another version")
-	// errRewound ends an HTTP watch on a history that is not the one which was followed so far.
-	errRewound = errors.New("history went on elsewhere: etcd was restored")
 )
 
-// Watch implements cache.ListerWatcher; the reflector calls WatchWithContext.
-func (i *informer) Watch(o metav1.ListOptions) (watch.Interface, error) {
-	return i.WatchWithContext(context.Background(), o)
+// event is what one frame of a watch says. Of typ Bookmark, nothing but that history has come to rv: that is also what becomes of an
+// object that is not captured.
+type event struct {
+	typ watch.EventType
+	rv  uint64
+	observed
 }
 
-// WatchWithContext returns a watch from o.ResourceVersion that outlives the HTTP watches beneath it. It never ends by
-// itself but with a 410.
-func (i *informer) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	w := &liveWatch{
-		informer: i, reader: i.newReader(), rv: o.ResourceVersion, witness: i.newest(), result: make(chan watch.Event), cancel: cancel,
-		patience: time.NewTimer(0), edition: i.listedAs,
-	}
-	w.reader.lean = true
-	if !i.readers.enter() {
-		cancel()
-		return nil, errEnded
-	}
-	go func() {
-		defer i.readers.leave()
-		w.run(ctx)
-	}()
-	return w, nil
+// batch is what lay in the read buffer: at least one event.
+type batch struct {
+	events    []event
+	objects   int // frames that are no bookmarks
+	bookmarks int
+	read      time.Time
 }
 
-// liveWatch implements watch.Interface over a succession of HTTP watches.
-type liveWatch struct {
+// stream reads one HTTP watch in a goroutine of its own, and hands what it says to the informer's owner.
+//
+// A batch is filled while the owner applies the one before: there are two, used in turn. The channel is not buffered, so whoever
+// takes a batch is done with the one before it.
+type stream struct {
 	informer *informer
 	reader   *reader
-	rv       string   // of the last event that the reflector took
-	witness  *witness // of the last that it took, or that was listed; nil: none yet
-	edition  uint32   // of the definition, when the last HTTP watch that told anything was opened, or the list begun
-	doubtful bool     // the history behind the API server may be another one since
+	ctx      context.Context //nolint:containedctx // of the HTTP watch, which has a timeout
+	owner    context.Context //nolint:containedctx // ends when the owner takes no more batches
+	stop     context.CancelFunc
+	end      context.CancelCauseFunc // ends the HTTP watch
+	timeout  time.Duration
+	silence  *time.Timer // runs while an answer or a frame is awaited; ends the HTTP watch
+	body     io.ReadCloser
+	frames   *object.Frames
+	opened   time.Time
+	done     sync.WaitGroup
 
-	probed        time.Time // when history was asked for last
-	unanswered    time.Time // when that had no answer
-	witnessHidden bool      // the API server does not tell of a single object
+	batches  chan *batch  // closed by the reader when the HTTP watch has ended, and everything it said is delivered
+	applying atomic.Int64 // since when the owner has been applying one event, in nanoseconds after opened; 0: it is not
 
-	// result is not buffered: that the reflector takes an event means that it is done with the one before.
-	// It is never closed: the reflector would list again.
-	result chan watch.Event
-	cancel context.CancelFunc
-
-	patience *time.Timer // reused by deliver
+	// Of the reader, until it has closed batches.
+	whole bool
+	err   error
 }
 
-// Stop implements watch.Interface.
-func (w *liveWatch) Stop() { w.cancel() }
+// newStream prepares an HTTP watch that the API server is asked to end after timeout. The caller closes it.
+func newStream(ctx context.Context, i *informer, r *reader, timeout time.Duration) *stream {
+	s := &stream{informer: i, reader: r, timeout: timeout, batches: make(chan *batch)}
+	s.owner, s.stop = context.WithCancel(ctx)
+	s.ctx, s.end = context.WithCancelCause(s.owner)
+	s.silence = time.AfterFunc(watchSilence, func() { s.end(apiserver.ErrSilent) })
+	return s
+}
 
-// ResultChan implements watch.Interface.
-func (w *liveWatch) ResultChan() <-chan watch.Event { return w.result }
-
-// run follows one HTTP watch after the other until ctx ends or history is gone.
-func (w *liveWatch) run(ctx context.Context) {
-	i := w.informer
-	b, soon := retry.New(), retry.New()
-	i.clean.Store(0)
-	expired := 0 // in a row
-	for ctx.Err() == nil {
-		fresh := expired > 0
-		got, err := w.follow(ctx, fresh)
-		long := got.lasted > shortWatch
-		if got.objects > 0 || long {
-			b = retry.New()
-		}
-		if got.objects > 0 || long && !apiserver.IsGone(err) {
-			expired = 0
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		if fresh {
-			i.metrics.expiredRetries.WithLabelValues(got.result(err)).Inc()
-		}
-		// An API server that has come back may have come back with another history. A watch on which nothing came may have
-		// waited for a resourceVersion that its history has not reached.
-		if !errors.Is(err, errBlocked) && (!got.whole || got.frames == 0) {
-			w.doubtful = true
-		}
-		over := i.isOver(err)
-		if !over {
-			i.watchEnded(got.edition, err)
-		}
-		switch {
-		case over:
-			i.metrics.watches.WithLabelValues("closed").Inc()
-			w.surface(ctx, &apierrors.NewResourceExpired("the resource is not defined any more").ErrStatus)
-			return
-		case errors.Is(err, errBlocked):
-			i.metrics.watches.WithLabelValues("blocked").Inc()
-			// Not for ever: a queue that others keep full has a share for this resource, but only for one who asks.
-			wait, cancel := context.WithTimeout(ctx, reopenAfter)
-			err := i.lane.Roomy(wait)
-			cancel()
-			if err != nil && wait.Err() == nil {
-				return // the queue is closed
-			}
-			i.setBlocked(false)
-		case errors.Is(err, errRewound), apiserver.IsGone(err) && time.Since(w.unanswered) >= probeEvery && w.rewound(ctx, true):
-			i.metrics.watches.WithLabelValues("rewound").Inc()
-			i.rewound.Store(true)
-			w.surface(ctx, &apierrors.NewResourceExpired(errRewound.Error()).ErrStatus)
-			return
-		case apiserver.IsGone(err):
-			i.metrics.watches.WithLabelValues("expired").Inc()
-			// Behind a changed definition every API server has begun its history anew.
-			if expired == freshTries || w.edition != i.edition.Load() {
-				var status apierrors.APIStatus
-				errors.As(err, &status)
-				s := status.Status()
-				w.surface(ctx, &s)
-				return
-			}
-			if expired == 0 {
-				soon = retry.New() // of its own: history goes on, and b may have grown in an outage
-			}
-			expired++
-			if !soon.Wait(ctx, nil) {
-				return
-			}
-		case errors.Is(err, errEdition):
-			i.metrics.watches.WithLabelValues("closed").Inc()
-		case errors.Is(err, apiserver.ErrSilent):
-			i.metrics.watches.WithLabelValues("silent").Inc()
-			i.log.Debug("a watch was silent for too long: it is opened again", "scope", i.scope, "rv", w.rv, "silent_for", watchSilence)
-		case err == nil:
-			i.metrics.watches.WithLabelValues("closed").Inc()
-			// The server ends every watch now and then; one that does it all the time is not to be hammered.
-			if !long && !b.Wait(ctx, nil) {
-				return
-			}
-		default:
-			i.metrics.watches.WithLabelValues("error").Inc()
-			delay := b.Next(err)
-			i.failed(ctx, "watch", err, delay)
-			if !i.pause(ctx, delay) {
-				return
-			}
-		}
+// close ends the HTTP watch and the reader.
+func (s *stream) close() {
+	s.silence.Stop()
+	s.stop()
+	s.done.Wait()
+	if s.body != nil {
+		s.body.Close()
 	}
+	s.end(nil)
 }
 
-// surface has the reflector list again.
-func (w *liveWatch) surface(ctx context.Context, s *metav1.Status) {
-	w.send(ctx, watch.Event{Type: watch.Error, Object: s})
-}
-
-// followed is what came of one HTTP watch.
-type followed struct {
-	frames  int
-	objects int           // frames that are no bookmarks
-	lasted  time.Duration // since the server agreed to it
-	whole   bool          // it ended when it was asked to
-	edition uint32        // of the definition, when the server agreed to it
-}
-
-// result is what came of a watch on a connection of its own, for a metric's label.
-func (f *followed) result(err error) string {
-	switch {
-	case f.frames > 0:
-		return "found"
-	case apiserver.IsGone(err):
-		return "expired"
-	case err == nil, f.lasted > shortWatch:
-		return "found"
-	default:
-		return "failed"
-	}
-}
-
-// follow opens one HTTP watch and hands its events on until it ends. A nil error: it ended cleanly. fresh: on a connection
-// of its own.
-func (w *liveWatch) follow(parent context.Context, fresh bool) (got followed, err error) {
-	i := w.informer
-	timeout := watchTimeout + rand.N(watchTimeout)
-	seconds := int64(timeout.Seconds())
-	// A server that is gone without a word does not keep to the timeout that it was asked for.
-	ctx, cancel := context.WithTimeout(parent, timeout+watchGrace)
-	defer cancel()
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	i.ending.Store(&end)
-	defer i.ending.Store(nil)
-	silence := time.AfterFunc(watchSilence, func() { end(apiserver.ErrSilent) })
-	defer silence.Stop()
+// open opens the HTTP watch. fresh: on a connection of its own.
+func (s *stream) open(rv uint64, fresh bool) error {
+	i := s.informer
+	seconds := int64(s.timeout.Seconds())
 	open := i.client.Watch
 	if fresh {
 		open = i.client.WatchAlone
 	}
-	body, err := open(ctx, i.resource, i.selection.Namespace, metav1.ListOptions{
-		ResourceVersion: w.rv, LabelSelector: i.selection.LabelSelector, FieldSelector: i.selection.FieldSelector,
+	body, err := open(s.ctx, i.resource, i.selection.Namespace, metav1.ListOptions{
+		ResourceVersion: object.FormatVersion(rv), LabelSelector: i.selection.LabelSelector, FieldSelector: i.selection.FieldSelector,
 		AllowWatchBookmarks: true, TimeoutSeconds: &seconds,
 	})
-	silence.Stop()
-	if err != nil {
-		if errors.Is(context.Cause(ctx), errEdition) {
-			return got, errEdition
-		}
-		if cause := context.Cause(ctx); errors.Is(cause, apiserver.ErrSilent) {
-			err = fmt.Errorf("open watch: %w for %v", cause, watchSilence)
-		}
-		return got, err
+	s.silence.Stop()
+	switch cause := context.Cause(s.ctx); {
+	case err == nil:
+	case errors.Is(cause, errEdition):
+		return errEdition
+	case errors.Is(cause, apiserver.ErrSilent):
+		return fmt.Errorf("open watch: %w for %v", cause, watchSilence)
+	default:
+		return err
 	}
-	defer body.Close()
-	opened := time.Now()
-	got.edition = i.edition.Load()
-	defer func() { got.lasted = time.Since(opened) }()
-	i.state.heard(opened)
-	i.recovered()
-	if w.probeDue() && w.rewound(ctx, false) {
-		return got, errRewound
-	}
-	waited := false // an object has waited for a probe
-	frames := object.NewFrames(body, apiserver.MaxObject)
-	for {
-		if i.state.sendsBookmarks() {
-			silence.Reset(watchSilence)
-		}
-		typ, raw, err := frames.Next()
-		silence.Stop() // what follows may take its time
-		switch {
-		case errors.Is(context.Cause(ctx), apiserver.ErrSilent):
-			return got, apiserver.ErrSilent
-		case errors.Is(context.Cause(ctx), errEdition):
-			return got, errEdition
-		case errors.Is(err, io.EOF):
-			got.whole = time.Since(opened) > timeout-watchEarly
-			return got, nil
-		case ctx.Err() != nil:
-			return got, nil
-		case err != nil:
-			return got, fmt.Errorf("watch: %w", err)
-		}
-		i.state.heard(time.Now())
-		switch watch.EventType(typ) {
-		case watch.Added, watch.Modified, watch.Deleted:
-			if !waited && w.rewound(ctx, true) {
-				return got, errRewound
-			}
-			waited = true
-		case watch.Bookmark:
-			if w.probeDue() && w.rewound(ctx, false) {
-				return got, errRewound
+	s.body, s.opened = body, time.Now()
+	s.frames = object.NewFrames(body, apiserver.MaxObject)
+	return nil
+}
+
+// start has the reader begin.
+func (s *stream) start() {
+	s.done.Go(func() {
+		defer close(s.batches)
+		// A server that is gone without a word does not keep to the timeout that it was asked for.
+		dead := time.AfterFunc(s.timeout+watchGrace-time.Since(s.opened), func() { s.end(nil) })
+		defer dead.Stop()
+		s.err = s.read()
+	})
+}
+
+// read reads until the HTTP watch ends, and delivers everything that it said. A nil error: it ended cleanly.
+func (s *stream) read() error {
+	var turns [2]batch
+	patience := time.NewTimer(blockedFor)
+	patience.Stop()
+	for n := 0; ; n++ {
+		b := &turns[n%2]
+		err := s.fill(b)
+		if len(b.events) > 0 {
+			// An event that was read is delivered, however long that takes.
+			if err := s.deliver(b, patience); err != nil {
+				return err
 			}
 		}
-		ev, err := w.event(string(typ), raw)
-		switch {
-		case errors.Is(err, errExcluded):
-			// It takes its place among the others: history up to there is none of the store's business.
-			i.metrics.store.Excluded.Inc()
-			ev.Type = watch.Bookmark
-			got.objects++
-		case err != nil:
-			return got, err
-		case ev.Type == watch.Bookmark:
-			i.state.bookmarked()
-		default:
-			got.objects++
+		if errors.Is(err, io.EOF) {
+			s.whole = s.ctx.Err() == nil && time.Since(s.opened) > s.timeout-watchEarly
+			return nil
 		}
-		got.frames++
-		w.edition = got.edition
-		// An event that was read is delivered, however long that takes: the timeout is for a silent server.
-		if err := w.deliver(parent, ev, body); err != nil {
-			return got, err
+		if err != nil {
+			return err
 		}
 	}
 }
 
-// event makes a watch event of a frame. An ERROR frame is returned as the API error that it carries.
-func (w *liveWatch) event(typ string, raw []byte) (watch.Event, error) {
-	switch t := watch.EventType(typ); t {
-	case watch.Added, watch.Modified, watch.Deleted:
-		o, err := w.reader.read(raw, t != watch.Deleted)
-		return watch.Event{Type: t, Object: o}, err
-	case watch.Bookmark:
-		var b metav1.PartialObjectMetadata
-		if err := json.Unmarshal(raw, &b); err != nil {
-			return watch.Event{}, fmt.Errorf("bookmark: %w", err)
+// fill waits for a frame, and reads it and all others that have come with it. Before an error, b has what was read until then. It is
+// io.EOF where the HTTP watch has ended.
+func (s *stream) fill(b *batch) error {
+	*b = batch{events: b.events[:0]}
+	s.reader.newBatch()
+	if s.informer.state.sendsBookmarks() {
+		s.silence.Reset(watchSilence)
+	}
+	for bytes := 0; ; {
+		typ, raw, err := s.frames.Next()
+		if len(b.events) == 0 {
+			s.silence.Stop()
+			b.read = time.Now()
 		}
-		if rv, err := strconv.ParseUint(b.ResourceVersion, 10, 64); err != nil || rv == 0 {
-			// Going on from there would be going on from anywhere.
-			return watch.Event{}, fmt.Errorf("%w: a bookmark has the resourceVersion %q", apiserver.ErrUnsupported, b.ResourceVersion)
+		if err := s.ended(err); err != nil {
+			return err
 		}
-		return watch.Event{Type: t, Object: &observed{rv: b.ResourceVersion, at: time.Now().UnixNano()}}, nil
-	case watch.Error:
-		var s metav1.Status
-		if err := json.Unmarshal(raw, &s); err != nil {
-			return watch.Event{}, fmt.Errorf("error frame: %w", err)
+		if len(b.events) == 0 {
+			s.informer.state.heard(b.read)
 		}
-		return watch.Event{}, &apierrors.StatusError{ErrStatus: s}
-	default:
-		return watch.Event{}, fmt.Errorf("watch: frame of unknown type %q", typ)
+		if err := s.add(b, watch.EventType(typ), raw); err != nil {
+			return err
+		}
+		bytes += len(raw)
+		if len(b.events) == batchEvents || bytes >= batchBytes || !s.frames.Ready() {
+			return nil
+		}
 	}
 }
 
-// deliver hands an event to the reflector. If that takes longer than blockedFor, the HTTP watch is ended meanwhile and
-// errBlocked returned once the event is taken: it is in the store then, so the next watch goes on behind it.
-func (w *liveWatch) deliver(ctx context.Context, ev watch.Event, body io.Closer) error {
-	i := w.informer
-	select {
-	case w.result <- ev:
-		w.advance(ev)
-		return nil
-	default:
-	}
-	w.patience.Reset(blockedFor)
-	select {
-	case w.result <- ev:
-		w.patience.Stop()
-		w.advance(ev)
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-w.patience.C:
-	}
-	body.Close()
-	i.setBlocked(true)
-	if !w.send(ctx, ev) {
-		return context.Cause(ctx)
-	}
-	w.advance(ev)
-	return errBlocked
-}
-
-// advance notes that the reflector has taken ev.
-func (w *liveWatch) advance(ev watch.Event) {
-	o, ok := ev.Object.(*observed)
-	if !ok {
-		return
-	}
-	w.rv = o.rv
+// ended is why the HTTP watch has ended, err being the read error. nil: it has not.
+func (s *stream) ended(err error) error {
+	cause := context.Cause(s.ctx)
 	switch {
-	case w.doubtful: // the one of the history before is kept until the doubt ends
-	case ev.Type == watch.Added, ev.Type == watch.Modified:
-		w.witness = &witness{object: o.object}
-	case ev.Type == watch.Deleted && !w.informer.selection.HasServerSelector(): // else it may live on
-		w.witness = &witness{object: o.object, gone: true}
+	case errors.Is(cause, apiserver.ErrSilent):
+		return apiserver.ErrSilent
+	case errors.Is(cause, errEdition):
+		return errEdition
+	case err == nil, errors.Is(err, io.EOF):
+		return err
+	case cause != nil:
+		return io.EOF
+	default:
+		return fmt.Errorf("watch: %w", err)
 	}
-	w.informer.seen(time.Unix(0, o.at))
 }
 
-// send hands an event to the reflector, however long that takes; false: ctx ended first.
-func (w *liveWatch) send(ctx context.Context, ev watch.Event) bool {
+// add appends what a frame says. An ERROR frame is returned as the API error that it carries.
+func (s *stream) add(b *batch, typ watch.EventType, raw []byte) error {
+	switch typ {
+	case watch.Added, watch.Modified, watch.Deleted:
+		o, err := s.reader.read(raw, typ != watch.Deleted)
+		if errors.Is(err, errExcluded) {
+			s.informer.metrics.store.Excluded.Inc()
+			typ, err = watch.Bookmark, nil
+		}
+		if err != nil {
+			return err
+		}
+		o.at = b.read.UnixNano()
+		b.events = append(b.events, event{typ: typ, rv: o.rv, observed: o})
+		b.objects++
+		return nil
+	case watch.Bookmark:
+		var m metav1.PartialObjectMetadata
+		if err := json.Unmarshal(raw, &m); err != nil {
+			return fmt.Errorf("bookmark: %w", err)
+		}
+		rv, err := strconv.ParseUint(m.ResourceVersion, 10, 64)
+		if err != nil || rv == 0 {
+			// Going on from there would be going on from anywhere.
+			return fmt.Errorf("%w: a bookmark has the resourceVersion %q", apiserver.ErrUnsupported, m.ResourceVersion)
+		}
+		s.informer.state.bookmarked()
+		b.events = append(b.events, event{typ: typ, rv: rv})
+		b.bookmarks++
+		return nil
+	case watch.Error:
+		var status metav1.Status
+		if err := json.Unmarshal(raw, &status); err != nil {
+			return fmt.Errorf("error frame: %w", err)
+		}
+		return &apierrors.StatusError{ErrStatus: status}
+	default:
+		return fmt.Errorf("watch: frame of unknown type %q", typ)
+	}
+}
+
+// applies notes that the owner begins to apply an event, or (false) that it applies none.
+func (s *stream) applies(one bool) {
+	since := int64(0)
+	if one {
+		since = max(1, int64(time.Since(s.opened)))
+	}
+	s.applying.Store(since)
+}
+
+// deliver hands a batch to the owner. If the owner cannot take it because the store has held one event for blockedFor, the HTTP watch
+// is ended meanwhile, and errBlocked returned once the batch is taken: the next watch goes on after it.
+func (s *stream) deliver(b *batch, patience *time.Timer) error {
 	select {
-	case w.result <- ev:
-		return true
-	case <-ctx.Done():
-		return false
+	case s.batches <- b:
+		return nil
+	default:
 	}
-}
-
-// setBlocked shows that the watch rests because the queue is full: it is not stale.
-func (i *informer) setBlocked(blocked bool) {
-	i.state.setBlocked(blocked, time.Now())
-	v := 0.0
-	if blocked {
-		v = 1
+	for left := blockedFor; left > 0; {
+		patience.Reset(left)
+		select {
+		case s.batches <- b:
+			patience.Stop()
+			return nil
+		case <-s.owner.Done():
+			return context.Cause(s.owner)
+		case <-patience.C:
+		}
+		left = blockedFor
+		if since := s.applying.Load(); since != 0 {
+			left -= time.Since(s.opened) - time.Duration(since)
+		}
 	}
-	i.metrics.blocked.Set(v)
+	s.body.Close()
+	s.informer.setBlocked(true)
+	select {
+	case s.batches <- b:
+		return errBlocked
+	case <-s.owner.Done():
+		return context.Cause(s.owner)
+	}
 }

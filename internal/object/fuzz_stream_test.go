@@ -32,6 +32,11 @@ func (r *choppy) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// readerFunc is an io.Reader.
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
 func newChoppy(data []byte, seed uint64) *choppy {
 	return &choppy{data: data, rng: rand.New(rand.NewPCG(seed, 0)), err: io.EOF}
 }
@@ -62,10 +67,19 @@ func FuzzFrames(f *testing.F) {
 		f.Add([]byte(s), uint64(i))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
-		frames := object.NewFrames(newChoppy(data, seed), 1<<20)
+		in := newChoppy(data, seed)
+		counted := 0
+		frames := object.NewFrames(readerFunc(func(p []byte) (int, error) {
+			counted++
+			return in.Read(p)
+		}), 1<<20)
 		oracle := json.NewDecoder(bytes.NewReader(data))
 		for {
+			ready, before := frames.Ready(), counted
 			typ, obj, err := frames.Next()
+			if ready && (err != nil || counted != before) {
+				t.Fatalf("ready, but %d reads and %v", counted-before, err)
+			}
 			var want map[string]json.RawMessage
 			wantErr := oracle.Decode(&want)
 			var wantType *string

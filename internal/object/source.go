@@ -90,6 +90,16 @@ func (s *source) line() []byte {
 	}
 }
 
+// bufferedLine is line as far as it has been read, without white space in front; nil: its end has not come yet.
+func (s *source) bufferedLine() []byte {
+	window := bytes.TrimLeft(s.buf[s.start:s.end], " \n\r\t")
+	n := bytes.IndexByte(window, '\n')
+	if n < 0 {
+		return nil
+	}
+	return window[:n]
+}
+
 // atNewline tells whether the next byte has come, and is a newline.
 func (s *source) atNewline() bool { return s.start < s.end && s.buf[s.start] == '\n' }
 

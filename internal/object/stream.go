@@ -56,6 +56,16 @@ func (f *Frames) Next() (typ, object []byte, err error) {
 	return f.unusual(frame)
 }
 
+// Ready reports whether Next will return a frame without reading from the stream. It may report false although Next would.
+func (f *Frames) Ready() bool {
+	if !f.lines {
+		return false
+	}
+	line := f.src.bufferedLine()
+	typ, _ := usual(line)
+	return typ != nil && len(line) <= f.src.max
+}
+
 // usual takes apart a frame as the API server writes it. typ is nil where it does not look so.
 func usual(frame []byte) (typ, object []byte) {
 	const head, middle = `{"type":"`, `","object":`

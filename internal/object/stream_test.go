@@ -154,6 +154,38 @@ func TestFramesReaderFails(t *testing.T) {
 	}
 }
 
+// A frame is ready when its line has come, whole, behind one of the usual layout.
+func TestFramesReady(t *testing.T) {
+	const usual = `{"type":"A","object":{"x":1}}` + "\n"
+	for _, tc := range []struct {
+		after string
+		want  bool
+	}{
+		{"", false},
+		{usual, true},
+		{" \r\n" + usual, true},
+		{usual[:len(usual)-1], false},
+		{usual[:len(usual)/2], false},
+		{"{\"type\":\"A\",\n\"object\":{\"x\":1}}\n", false},
+		{`{"object":{"x":1},"type":"A"}` + "\n", false},
+	} {
+		r := io.MultiReader(strings.NewReader(usual+tc.after), iotest.ErrReader(errors.New("read again")))
+		f := object.NewFrames(r, 1<<20)
+		if f.Ready() {
+			t.Errorf("%q: ready before anything was read", tc.after)
+		}
+		if _, _, err := f.Next(); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.Ready(); got != tc.want {
+			t.Errorf("%q: ready: %t, want %t", tc.after, got, tc.want)
+		}
+		if _, _, err := f.Next(); tc.want && err != nil {
+			t.Errorf("%q: ready, but %v", tc.after, err)
+		}
+	}
+}
+
 // The buffer of a watch must follow its frames, not the largest of them for ever.
 func TestFramesLetGiantBuffersGo(t *testing.T) {
 	frame := func(n int) string { return fmt.Sprintf(`{"type":"A","object":{"x":%q}}`+"\n", strings.Repeat("y", n)) }

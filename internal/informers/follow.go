@@ -1,0 +1,254 @@
+package informers
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/retry"
+)
+
+const (
+	// shortWatch is how long an HTTP watch must have lasted for the next one to be opened at once.
+	shortWatch = time.Second
+	// freshTries is how many times an expired watch is tried again on a connection of its own: behind the same address may be
+	// another API server, whose history goes back further.
+	freshTries = 3
+	// reopenAfter is how long a watch that was ended because it was blocked waits for room at most.
+	reopenAfter = 5 * time.Second
+)
+
+// errRewound ends an HTTP watch on a history that is not the one which was followed so far.
+var errRewound = errors.New("history went on elsewhere: etcd was restored")
+
+// follower follows history over a succession of HTTP watches. Its fields belong to the informer's owner goroutine.
+type follower struct {
+	informer *informer
+	reader   *reader  // lent to the goroutine that reads an HTTP watch
+	rv       uint64   // up to which the store has everything
+	witness  *witness // the last version that the store took, or that was listed; nil: none yet
+	edition  uint32   // of the definition, when the last HTTP watch that sent anything was opened, or the list begun
+	doubtful bool     // the history behind the API server may be another one since
+
+	probed        time.Time // when history was asked for last
+	unanswered    time.Time // when that had no answer
+	witnessHidden bool      // the API server does not tell of a single object
+
+	reopen  *retry.Backoff // between HTTP watches that end at once
+	expired int            // HTTP watches in a row that ended with 410
+	again   *retry.Backoff // between those
+}
+
+// follow applies everything after rv to the store. It returns when another list is needed, or ctx ends.
+func (i *informer) follow(ctx context.Context, rv uint64) {
+	f := &follower{
+		informer: i, reader: i.newReader(), rv: rv, witness: i.newest(), edition: i.listedAs,
+		reopen: retry.New(), again: retry.New(),
+	}
+	f.reader.lean, f.reader.live = true, true
+	i.clean.Store(0)
+	for {
+		got, err := f.watch(ctx)
+		if ctx.Err() != nil || !f.continues(ctx, &got, err) {
+			return
+		}
+	}
+}
+
+// watched is what came of one HTTP watch.
+type watched struct {
+	frames  int
+	objects int           // frames that are no bookmarks
+	lasted  time.Duration // since the server accepted it
+	whole   bool          // it ended when it was asked to
+	edition uint32        // of the definition, when the server accepted it
+}
+
+func (w *watched) isLong() bool { return w.lasted > shortWatch }
+
+// retryResult classifies a watch on a connection of its own, for a metric's label.
+func (w *watched) retryResult(err error) string {
+	switch {
+	case w.frames > 0:
+		return "found"
+	case apiserver.IsGone(err):
+		return "expired"
+	case err == nil, w.isLong():
+		return "found"
+	default:
+		return "failed"
+	}
+}
+
+// continues waits until it is time for the next HTTP watch; false: another list is needed, or ctx ended first. err ended the one
+// before, nil: it ended cleanly.
+func (f *follower) continues(ctx context.Context, got *watched, err error) bool {
+	i := f.informer
+	f.note(got, err)
+	if i.isOver(err) {
+		i.countWatch("closed")
+		return false
+	}
+	i.watchEnded(got.edition, err)
+	switch {
+	case errors.Is(err, errBlocked):
+		i.countWatch("blocked")
+		return f.awaitRoom(ctx)
+	case errors.Is(err, errRewound), apiserver.IsGone(err) && time.Since(f.unanswered) >= probeEvery && f.rewound(ctx, true):
+		i.countWatch("rewound")
+		i.rewound = true
+		i.setBlocked(false) // it was, if the batch that waited is of the other history
+		return false
+	case apiserver.IsGone(err):
+		i.countWatch("expired")
+		return f.triesAgain(ctx)
+	case errors.Is(err, errEdition):
+		i.countWatch("closed")
+		return true
+	case errors.Is(err, apiserver.ErrSilent):
+		i.countWatch("silent")
+		i.log.Debug("a watch was silent for too long: it is opened again", "scope", i.scope, "rv", f.rv, "silent_for", watchSilence)
+		return true
+	case err == nil:
+		i.countWatch("closed")
+		// The server ends every watch now and then; one that does it all the time is not to be hammered.
+		return got.isLong() || f.reopen.Wait(ctx, nil)
+	default:
+		i.countWatch("error")
+		delay := f.reopen.Next(err)
+		i.failed(ctx, "watch", err, delay)
+		return i.pause(ctx, delay)
+	}
+}
+
+// note updates what f knows of the API server by an HTTP watch that has ended.
+func (f *follower) note(got *watched, err error) {
+	if f.expired > 0 {
+		f.informer.metrics.expiredRetries.WithLabelValues(got.retryResult(err)).Inc()
+	}
+	if got.objects > 0 || got.isLong() {
+		f.reopen = retry.New()
+	}
+	if got.objects > 0 || got.isLong() && !apiserver.IsGone(err) {
+		f.expired = 0
+	}
+	// An API server that has come back may have come back with another history. A watch on which nothing came may have
+	// waited for a resourceVersion that its history has not reached.
+	if !errors.Is(err, errBlocked) && (!got.whole || got.frames == 0) {
+		f.doubtful = true
+	}
+}
+
+// awaitRoom waits until the queue has room again.
+func (f *follower) awaitRoom(ctx context.Context) bool {
+	// Not for ever: a queue that others keep full has a share for this resource, but only for one who asks.
+	wait, cancel := context.WithTimeout(ctx, reopenAfter)
+	defer cancel()
+	if err := f.informer.lane.Roomy(wait); err != nil && wait.Err() == nil {
+		<-ctx.Done() // the queue is closed: the informer is about to be ended
+	}
+	if ctx.Err() != nil {
+		return false
+	}
+	f.informer.setBlocked(false)
+	return true
+}
+
+// triesAgain waits until an expired watch is tried again, on another connection; false: it was tried often enough, or ctx ended first.
+func (f *follower) triesAgain(ctx context.Context) bool {
+	// After a change of the definition every API server has begun its history anew.
+	if f.expired == freshTries || f.edition != f.informer.edition.Load() {
+		return false
+	}
+	if f.expired == 0 {
+		f.again = retry.New() // not reopen: history expires meanwhile, and an outage may have made that one long
+	}
+	f.expired++
+	return f.again.Wait(ctx, nil)
+}
+
+// watch opens one HTTP watch and applies its events until it ends. A nil error: it ended cleanly.
+func (f *follower) watch(ctx context.Context) (got watched, err error) {
+	i := f.informer
+	s := newStream(ctx, i, f.reader, watchTimeout+rand.N(watchTimeout))
+	defer s.close()
+	i.ending.Store(&s.end)
+	defer i.ending.Store(nil)
+	if err := s.open(f.rv, f.expired > 0); err != nil {
+		return got, err
+	}
+	defer func() { got.lasted = time.Since(s.opened) }()
+	got.edition = i.edition.Load()
+	i.state.heard(s.opened)
+	i.recovered()
+	if f.probeDue() && f.rewound(ctx, false) {
+		return got, errRewound
+	}
+	s.start()
+	for b := range s.batches {
+		if f.rewoundBefore(ctx, b, got.objects == 0) {
+			return got, errRewound
+		}
+		f.apply(ctx, s, b)
+		got.frames += len(b.events)
+		got.objects += b.objects
+		f.edition = got.edition
+	}
+	got.whole = s.whole
+	return got, s.err
+}
+
+// rewoundBefore reports whether a batch is of another history. first: there was no object before it on its HTTP watch. The first
+// object always waits for a probe.
+func (f *follower) rewoundBefore(ctx context.Context, b *batch, first bool) bool {
+	if b.objects > 0 && first && f.rewound(ctx, true) {
+		return true
+	}
+	return b.bookmarks > 0 && f.probeDue() && f.rewound(ctx, false)
+}
+
+// apply has the store take a batch.
+func (f *follower) apply(ctx context.Context, s *stream, b *batch) {
+	i := f.informer
+	var last *event // that is of an object
+	for k := range b.events {
+		ev := &b.events[k]
+		s.applies(true)
+		if ev.typ == watch.Bookmark {
+			i.store.advance(ev.rv)
+		} else {
+			i.store.apply(ctx, ev.typ, &ev.observed)
+			last = ev
+		}
+		if ctx.Err() != nil {
+			return // the store may not have taken it: nothing after it may be taken either
+		}
+		f.rv = ev.rv
+	}
+	s.applies(false)
+	switch {
+	case last == nil, f.doubtful: // the one of the history before is kept until the doubt ends
+	case last.typ != watch.Deleted:
+		f.witness = &witness{object: last.object}
+	case !i.selection.HasServerSelector(): // else it may live on
+		f.witness = &witness{object: last.object, gone: true}
+	}
+	i.seen(b.read)
+	clear(b.events)
+}
+
+func (i *informer) countWatch(result string) { i.metrics.watches.WithLabelValues(result).Inc() }
+
+// setBlocked shows that the watch rests because the queue is full: it is not stale.
+func (i *informer) setBlocked(blocked bool) {
+	i.state.setBlocked(blocked, time.Now())
+	v := 0.0
+	if blocked {
+		v = 1
+	}
+	i.metrics.blocked.Set(v)
+}
