@@ -78,10 +78,12 @@ func (i *informer) recovered() {
 type outage struct {
 	log *slog.Logger
 
-	mu     sync.Mutex
-	since  time.Time // zero: it is within reach, or that it is not was never said
-	warned time.Time
-	reason string
+	mu       sync.Mutex
+	since    time.Time // zero: it is within reach, or that it is not was never said
+	warned   time.Time
+	reason   string
+	answered time.Time     // when it was found to answer again, the last time
+	answers  chan struct{} // closed when it does the next time; nil: nobody waits for that
 }
 
 // begin notes a request that failed; warn tells if it is time to log it.
@@ -102,11 +104,30 @@ func (o *outage) begin(reason string, now time.Time) (warn bool) {
 func (o *outage) end(now time.Time) {
 	o.mu.Lock()
 	since := o.since
-	o.since = time.Time{}
+	o.since, o.answered = time.Time{}, now
+	if o.answers != nil {
+		close(o.answers)
+		o.answers = nil
+	}
 	o.mu.Unlock()
 	if !since.IsZero() {
 		o.log.Info("the API server answers again", "after", now.Sub(since))
 	}
+}
+
+// await returns a channel that is closed when the API server has answered after a time. It may be closed already.
+func (o *outage) await(after time.Time) <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.answers == nil {
+		o.answers = make(chan struct{})
+	}
+	c := o.answers
+	if o.answered.After(after) {
+		close(c)
+		o.answers = nil
+	}
+	return c
 }
 
 // gatherDenials is for how long denials are gathered before they are logged. Who may read nothing but pods learns so in

@@ -121,7 +121,7 @@ func (f *follower) continues(ctx context.Context, got *watched, err error) bool 
 		i.countWatch("error")
 		delay := f.reopen.Next(err)
 		i.failed(ctx, "watch", err, delay)
-		return i.pause(ctx, delay)
+		return i.pause(ctx, err, delay)
 	}
 }
 

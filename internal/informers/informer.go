@@ -51,9 +51,10 @@ type informer struct {
 	retiring atomic.Pointer[checkpoint.Retiring]
 
 	// Of the owner goroutine.
-	rewound bool    // a watch found that etcd was restored
-	resume  *origin // where to begin, nil: no (more)
-	resumed *origin // where it began
+	retried time.Time // when a request that had failed was made again, the last time
+	rewound bool      // a watch found that etcd was restored
+	resume  *origin   // where to begin, nil: no (more)
+	resumed *origin   // where it began
 	// shared tells that other agents observe other parts of the resource, and speak of it on the bus.
 	shared bool
 	// silent tells that what is observed is for the set itself: nothing of it is captured.

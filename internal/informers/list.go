@@ -53,7 +53,7 @@ func (i *informer) list(ctx context.Context) (uint64, error) {
 			i.denied(i)
 		}
 		i.failed(ctx, "list", err, delay)
-		if !i.pause(ctx, delay) {
+		if !i.pause(ctx, err, delay) {
 			return 0, context.Cause(ctx)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -534,6 +535,49 @@ func TestExpiredBeforeAndAfterAnOutage(t *testing.T) {
 			t.Errorf("the list comes %v after that", took)
 		}
 	})
+}
+
+// When the API server answers one scope after an outage, the others do not wait for the end of their own delays.
+func TestOutageEndsForAllScopes(t *testing.T) {
+	for name, outage := range map[string]func(w http.ResponseWriter){
+		"reset": func(w http.ResponseWriter) {
+			if c, _, err := w.(http.Hijacker).Hijack(); err == nil {
+				c.Close()
+			}
+		},
+		"unauthorized": func(w http.ResponseWriter) { fail(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, _, on := newLinkedServer(t, false)
+				s.nodes = true
+				start(t, s, func(o *informers.Options) {
+					on(o)
+					o.Rules[0].Resources = []selection.Pattern{pattern("configmaps"), pattern("nodes")}
+				})
+				pass(time.Minute)
+				for range 8 {
+					s.do(func() {
+						s.fault = func(w http.ResponseWriter, _ *http.Request) bool {
+							outage(w)
+							return true
+						}
+					})
+					s.CloseClientConnections()
+					pass(5 * time.Minute)
+					opened := make(chan time.Time, 100)
+					s.onWatch(func(int, http.ResponseWriter, *http.Request) bool {
+						opened <- time.Now()
+						return false
+					})
+					first, second := <-opened, <-opened
+					if took := second.Sub(first); took > 1100*time.Millisecond {
+						t.Errorf("the second scope follows after %v", took)
+					}
+				}
+			})
+		})
+	}
 }
 
 // What fails before a watch is open must not cause another list either.

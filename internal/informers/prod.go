@@ -2,12 +2,15 @@ package informers
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 // patience is for how long to wait until a list is tried again that failed with err, and would be tried after delay: nothing
@@ -27,8 +30,17 @@ func (i *informer) prod() {
 	}
 }
 
-// pause waits for d, or until it is prodded; false: ctx ended first.
-func (i *informer) pause(ctx context.Context, d time.Duration) bool {
+// wakeWithin is the time over which scopes spread their retries when the API server answers again after an outage.
+const wakeWithin = time.Second
+
+// pause waits for d after err, or until it is prodded, or until the API server has answered another scope after it had failed for all;
+// false: ctx ended first.
+func (i *informer) pause(ctx context.Context, err error, d time.Duration) bool {
+	var answers <-chan struct{}
+	if apiserver.IsShared(apiserver.Reason(err)) {
+		answers = i.outage.await(i.retried)
+	}
+	defer func() { i.retried = time.Now() }()
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -36,6 +48,8 @@ func (i *informer) pause(ctx context.Context, d time.Duration) bool {
 		return true
 	case <-i.prodded:
 		return true
+	case <-answers:
+		return retry.Sleep(ctx, min(d, retry.First+rand.N(wakeWithin)))
 	case <-ctx.Done():
 		return false
 	}
