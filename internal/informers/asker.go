@@ -109,30 +109,35 @@ func (a asker) inSlot(ctx context.Context, request func() error) error {
 	}
 }
 
-// listAt lists the scope at rv in a single page.
+// listAt lists the scope at rv.
 func (i *informer) listAt(ctx context.Context, rv uint64, each func(*object.Object, *object.Scanned) error) error {
 	r := i.newReader()
-	meta, err := i.page(ctx, i.selection.Namespace, metav1.ListOptions{
+	o := metav1.ListOptions{
 		Limit: apiserver.PageSize, ResourceVersion: object.FormatVersion(rv), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
-	}, func(raw []byte) error {
-		obs, err := r.read(raw, false)
-		switch {
-		case errors.Is(err, errExcluded):
-			return nil
-		case err != nil:
-			return err
-		}
-		return each(obs.object, r.scanned)
-	})
-	switch {
-	case apiserver.IsGone(err):
-		return apiserver.ErrUnanswerable
-	case err != nil:
-		return fmt.Errorf("%s at resourceVersion %d: %w", i.scope, rv, err)
-	case meta.Continue != "" || meta.ResourceVersion != object.FormatVersion(rv):
-		return apiserver.ErrUnanswerable // too many, or a server that does not know Exact
 	}
-	return nil
+	for {
+		meta, err := i.page(ctx, i.selection.Namespace, o, func(raw []byte) error {
+			obs, err := r.read(raw, false)
+			switch {
+			case errors.Is(err, errExcluded):
+				return nil
+			case err != nil:
+				return err
+			}
+			return each(obs.object, r.scanned)
+		})
+		switch {
+		case apiserver.IsGone(err):
+			return apiserver.ErrUnanswerable
+		case err != nil:
+			return fmt.Errorf("%s at resourceVersion %d: %w", i.scope, rv, err)
+		case meta.ResourceVersion != object.FormatVersion(rv):
+			return apiserver.ErrUnanswerable // a server that does not know Exact
+		case meta.Continue == "":
+			return nil
+		}
+		o.Continue, o.ResourceVersion, o.ResourceVersionMatch = meta.Continue, "", "" // the token has the resourceVersion
+	}
 }
 
 // ask asks q once.

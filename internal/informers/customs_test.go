@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -144,6 +145,55 @@ func widgets(change func(*selection.Rule)) selection.Rule {
 
 func takes(rules ...selection.Rule) func(*informers.Options, *recorder) {
 	return func(o *informers.Options, _ *recorder) { o.Rules = rules }
+}
+
+// expire has watches on widgets from below rv refused with 410, as after a change of their definition.
+func (s *customs) expire(rv uint64) {
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		from, _ := strconv.ParseUint(r.URL.Query().Get("resourceVersion"), 10, 64)
+		r.URL.Path = "/api/v1/configmaps"
+		switch watches := r.URL.Query().Get("watch") != ""; {
+		case watches && from < rv:
+			fmt.Fprintf(w, `{"type":"ERROR","object":%s}`+"\n", status(http.StatusGone, metav1.StatusReasonExpired))
+		case watches:
+			s.watch(w, r)
+		default:
+			s.list(w, r)
+		}
+	}
+	s.refused.Store(&answer)
+}
+
+// A change of a definition is no gap: lists at each revision show all that its watch misses, also if they have several pages.
+func TestDefinitionIsChanged(t *testing.T) {
+	for _, objects := range []int{2, 7} { // the server's pages have three
+		t.Run(fmt.Sprint(objects, " objects"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, m := newCustoms(t), newMemory()
+				s.define(true)
+				var want []string
+				for k := range objects {
+					s.put(fmt.Sprint("w", k), "1", nil)
+					want = append(want, fmt.Sprintf("r w%d uid-%d -→1", k, k+1))
+				}
+				l := live(t, s.apiServer, m, takes(widgets(nil)))
+				want = append(append([]string{fmt.Sprint("snapshot.started ", objects)}, want...), fmt.Sprint("snapshot.completed ", objects))
+				l.waitPerName(t, want...)
+				s.refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
+				s.CloseClientConnections()
+				synctest.Wait()
+				s.put("w0", "2", nil)
+				s.put("brief", "1", nil)
+				s.delete("brief")
+				began := time.Now()
+				s.expire(s.put("w1", "2", nil).rv)
+				l.waitPerName(t, append(want, "u w0 uid-1 1→2", fmt.Sprintf("c brief uid-%d -→1", objects+1), fmt.Sprintf("d brief uid-%d 1→-", objects+1), "u w1 uid-2 1→2")...)
+				if took := time.Since(began); took > 20*time.Second {
+					t.Errorf("it took %v", took)
+				}
+			})
+		})
+	}
 }
 
 // What was defined while the set watched is told from its birth also where other rules take it before it could be listed.

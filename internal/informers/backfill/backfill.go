@@ -10,7 +10,7 @@ import (
 type Asker interface {
 	// Ask makes one request and returns the answer to q, nil if no object had the name.
 	Ask(ctx context.Context, q Question) (*Version, error)
-	// List makes one request and calls each for every object in the scope at resourceVersion rv. The metadata m is valid
+	// List reads one list and calls each for every object in the scope at resourceVersion rv. The metadata m is valid
 	// until each returns. An error of each ends the list and is returned.
 	List(ctx context.Context, rv uint64, each func(o *object.Object, m *object.Scanned) error) error
 	// Retry calls request until it succeeds, fails for good (as with apiserver.ErrUnanswerable), or ctx ends, and returns its last error.
