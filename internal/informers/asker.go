@@ -15,20 +15,21 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// Where several rules take objects of a resource, the agent sees all of them and tells itself which rule takes a version.
+// Questions about the past are lists with resourceVersionMatch=Exact, of one name or of the whole scope. Each revision of etcd is
+// a resourceVersion of every resource, so the one right before a version can always be asked for.
 //
-// Under a selector that the API server applies, its ADDED may mean "matches now" and its DELETED "no longer matches".
-// Only history tells: LIST of the object's name, without the selector, Exact at that resourceVersion or at the one
-// before it. Every revision of etcd is a resourceVersion of every resource, so "the one before" always exists.
+// Under a selector that the API server applies, an ADDED may mean that the object matches now, and a DELETED that it no longer
+// matches. A question without the selector shows which. If several rules select objects of one resource, the agent reads all
+// objects and matches them itself.
 
 // Before implements store.Selector.
 func (i *informer) Before(ctx context.Context, o *object.Object) (was *object.Object, known, ok bool) {
 	if o.ResourceVersion < 2 {
-		return nil, false, true // at 0, the server would answer with what is now
+		return nil, false, true // resourceVersion 0 means any version
 	}
-	f, err := i.answer(ctx, backfill.Question{Ref: o.Ref, At: o.ResourceVersion - 1})
-	if f != nil && f.Object.Ref.UID == o.Ref.UID { // else another object had the name
-		was = f.Object
+	v, err := i.answer(ctx, backfill.Question{Ref: o.Ref, At: o.ResourceVersion - 1})
+	if v != nil && v.Object.Ref.UID == o.Ref.UID { // else another object had the name
+		was = v.Object
 	}
 	return was, err == nil, ctx.Err() == nil
 }
@@ -36,16 +37,16 @@ func (i *informer) Before(ctx context.Context, o *object.Object) (was *object.Ob
 // Exists implements store.Selector.
 func (i *informer) Exists(ctx context.Context, ref *object.Ref, rv uint64) (exists, known, ok bool) {
 	if rv == 0 && i.vanished.Load() != 0 {
-		return false, true, true // nothing lives on without its definition
+		return false, true, true // no object outlives its definition
 	}
-	f, err := i.answer(ctx, backfill.Question{Ref: ref, At: rv})
+	v, err := i.answer(ctx, backfill.Question{Ref: ref, At: rv})
 	if i.vanished.Load() != 0 && apierrors.IsNotFound(err) {
 		return false, true, true
 	}
-	return f != nil && f.Object.Ref.UID == ref.UID, err == nil, ctx.Err() == nil
+	return v != nil && v.Object.Ref.UID == ref.UID, err == nil, ctx.Err() == nil
 }
 
-// answer asks q until it is answered, or never will be.
+// answer asks q until the API server answers, or refuses for good.
 func (i *informer) answer(ctx context.Context, q backfill.Question) (v *backfill.Version, err error) {
 	err = i.retryAsking(ctx, func(ctx context.Context) (err error) {
 		v, err = i.ask(ctx, q)
@@ -54,7 +55,7 @@ func (i *informer) answer(ctx context.Context, q backfill.Question) (v *backfill
 	return v, err
 }
 
-// retryAsking calls request until it succeeds, and returns its error if another attempt does not change that or ctx ends.
+// retryAsking calls request until it succeeds, fails in a way that another attempt does not change, or ctx ends.
 func (i *informer) retryAsking(ctx context.Context, request func(context.Context) error) error {
 	b, failed := retry.New(), false
 	for {

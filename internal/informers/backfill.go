@@ -16,9 +16,10 @@ func (i *informer) gapUnlessFound(to uint64) *notice {
 // missing. recovered: nothing but objects that were created and deleted in between. The only error is the cause of ctx.
 func (i *informer) find(ctx context.Context, to uint64) (whole, recovered bool, err error) {
 	l, changed := i.store.changes()
+	gap := backfill.Gap{From: l.from, To: to, Changed: changed}
 	began := time.Now()
-	if l.quiet && !i.selection.HasSelector() && i.mayListRevisions(began, l.from, to) {
-		steps, err := backfill.EveryRevision(ctx, asker{i}, l.from, to, changed)
+	if l.quiet && !i.selection.HasSelector() && i.mayListRevisions(&gap) {
+		steps, err := backfill.EveryRevision(ctx, asker{i}, gap)
 		if ctx.Err() != nil {
 			return false, false, context.Cause(ctx)
 		}
@@ -30,7 +31,7 @@ func (i *informer) find(ctx context.Context, to uint64) (whole, recovered bool, 
 			return true, true, nil
 		}
 	}
-	byKey, recovered, err := backfill.Walk(ctx, asker{i}, i.gapOptions(l.from, to, changed))
+	byKey, recovered, err := backfill.Walk(ctx, asker{i}, gap, i.walkOptions())
 	if err != nil {
 		return false, false, err
 	}
@@ -46,15 +47,15 @@ func (i *informer) find(ctx context.Context, to uint64) (whole, recovered bool, 
 	return false, recovered, nil
 }
 
-// mayListRevisions reports whether each revision behind from, up to to, may be listed now.
-func (i *informer) mayListRevisions(now time.Time, from, to uint64) bool {
-	cost, ok := backfill.Cost(from, to, i.store.population())
-	return ok && i.lookups.AllowN(now, cost)
+// mayListRevisions reports whether each revision inside gap may be listed now.
+func (i *informer) mayListRevisions(gap *backfill.Gap) bool {
+	tokens, ok := gap.Cost(i.store.population())
+	return ok && i.lookups.AllowN(time.Now(), tokens)
 }
 
-func (i *informer) gapOptions(from, to uint64, changed []backfill.Change) backfill.Options {
+func (i *informer) walkOptions() backfill.Options {
 	return backfill.Options{
-		From: from, To: to, Changed: changed, Selects: i.selection.HasSelector(), ServerSelects: i.selection.HasServerSelector(),
+		HasSelector: i.selection.HasSelector(), HasServerSelector: i.selection.HasServerSelector(),
 		Requests: backfill.MaxRequests, Time: backfill.MaxTime,
 	}
 }

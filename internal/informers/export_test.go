@@ -41,9 +41,9 @@ func WalkBack(ctx context.Context, s *Set, slots chan struct{}, requests int64, 
 		}
 		changed = append(changed, c)
 	}
-	o := i.gapOptions(from, to, changed)
+	o := i.walkOptions()
 	o.Requests, o.Time = requests, d
-	found, complete, err := backfill.Walk(ctx, asker{i}, o)
+	found, complete, err := backfill.Walk(ctx, asker{i}, backfill.Gap{From: from, To: to, Changed: changed}, o)
 	shown := map[string]string{}
 	for key, r := range found {
 		var steps []string

@@ -34,6 +34,12 @@ type Version struct {
 	Outside bool
 }
 
+// Gap is a span of history of one scope that was lost.
+type Gap struct {
+	From, To uint64 // resourceVersions: the last one that is known, and that of the list which ends the gap
+	Changed  []Change
+}
+
 // Change is a name whose object differs between the beginning of a gap and its end.
 type Change struct {
 	Key           string

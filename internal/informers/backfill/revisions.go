@@ -29,37 +29,36 @@ func NewLimiter() *rate.Limiter {
 	return rate.NewLimiter(rate.Every(time.Minute/lookupsPerMinute), lookupsPerMinute)
 }
 
-// Cost returns how many tokens of the limiter EveryRevision takes for a gap in a scope of so many objects. ok is false if the
-// gap is too long for it, or empty.
-func Cost(from, to uint64, objects int) (tokens int, ok bool) {
-	if from >= to || to-from > maxRevisions {
+// Cost returns how many tokens of the limiter EveryRevision takes in a scope of so many objects. ok is false if g is too long
+// for it, or empty.
+func (g *Gap) Cost(objects int) (tokens int, ok bool) {
+	if g.From >= g.To || g.To-g.From > maxRevisions {
 		return 0, false
 	}
-	revisions := int(to - from)
+	revisions := int(g.To - g.From)
 	listed := revisions * objects
 	return revisions + listed/objectsPerLookup, listed <= maxObjects
 }
 
-// EveryRevision finds every version inside the gap behind from, up to to, by a list at each revision. changed are the names
-// whose objects differ between both ends. It returns the steps of each name by key, ascending. It fails if a list fails for
-// good, the lists are too long, or do not end within MaxTime.
-func EveryRevision(ctx context.Context, a Asker, from, to uint64, changed []Change) (map[string][]Step, error) {
+// EveryRevision finds every version inside gap by a list at each of its revisions. It returns the steps of each name by key,
+// ascending. It fails if a list fails for good, if the lists have too many objects, or after MaxTime.
+func EveryRevision(ctx context.Context, a Asker, gap Gap) (map[string][]Step, error) {
 	ctx, cancel := context.WithTimeout(ctx, MaxTime)
 	defer cancel()
-	revisions := make([]*revision, to-from)
+	revisions := make([]*revision, gap.To-gap.From)
 	var objects atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(concurrent)
 	for n := range revisions {
 		g.Go(func() (err error) {
-			revisions[n], err = listRevision(ctx, a, from+1+uint64(n), &objects)
+			revisions[n], err = listRevision(ctx, a, gap.From+1+uint64(n), &objects)
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	return compareRevisions(from, changed, revisions), nil
+	return compareRevisions(gap, revisions), nil
 }
 
 // revision is the state of a scope at one revision.
@@ -87,18 +86,18 @@ func listRevision(ctx context.Context, a Asker, rv uint64, objects *atomic.Int64
 	return r, err
 }
 
-// compareRevisions makes steps of the differences between consecutive revisions, the first of which is from+1.
-func compareRevisions(from uint64, changed []Change, revisions []*revision) map[string][]Step {
+// compareRevisions makes steps of the differences between the consecutive revisions of gap.
+func compareRevisions(gap Gap, revisions []*revision) map[string][]Step {
 	steps := map[string][]Step{}
 	before := map[string]string{}         // uids at the revision before. It may lack names that exist at every revision
 	latest := map[string]*object.Object{} // last version of each name that exists
-	for k := range changed {
-		if o := changed[k].Before; o != nil {
-			before[changed[k].Key], latest[changed[k].Key] = o.Ref.UID, o
+	for _, c := range gap.Changed {
+		if o := c.Before; o != nil {
+			before[c.Key], latest[c.Key] = o.Ref.UID, o
 		}
 	}
 	for n, now := range revisions {
-		rv := from + 1 + uint64(n)
+		rv := gap.From + 1 + uint64(n)
 		for key := range before {
 			if _, ok := now.uids[key]; !ok {
 				steps[key] = append(steps[key], Step{ResourceVersion: rv})

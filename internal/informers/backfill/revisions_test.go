@@ -71,7 +71,7 @@ func TestEveryRevision(t *testing.T) {
 	for _, o := range []*object.Object{at("a", "1", 7), at("gone", "2", 8)} {
 		changed = append(changed, backfill.Change{Key: o.Ref.Key, Before: o})
 	}
-	byKey, err := backfill.EveryRevision(t.Context(), l, 10, 10+uint64(len(l)), changed)
+	byKey, err := backfill.EveryRevision(t.Context(), l, backfill.Gap{From: 10, To: 10 + uint64(len(l)), Changed: changed})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,15 +90,15 @@ func TestEveryRevision(t *testing.T) {
 // A list that fails for good, or has too many objects, leaves nothing behind.
 func TestEveryRevisionFails(t *testing.T) {
 	many := strings.Repeat("a=1 ", 50_000)
-	if byKey, err := backfill.EveryRevision(t.Context(), lists{many}, 10, 11, nil); err != nil || len(byKey) != 0 {
+	if byKey, err := backfill.EveryRevision(t.Context(), lists{many}, backfill.Gap{From: 10, To: 11}); err != nil || len(byKey) != 0 {
 		t.Errorf("%v, %v, want no steps", byKey, err)
 	}
-	if byKey, err := backfill.EveryRevision(t.Context(), lists{many, "a=1"}, 10, 12, nil); !errors.Is(err, apiserver.ErrUnanswerable) {
+	if byKey, err := backfill.EveryRevision(t.Context(), lists{many, "a=1"}, backfill.Gap{From: 10, To: 12}); !errors.Is(err, apiserver.ErrUnanswerable) {
 		t.Errorf("%v, %v, want apiserver.ErrUnanswerable: too many objects", byKey, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if byKey, err := backfill.EveryRevision(ctx, lists{"a=1"}, 10, 11, nil); !errors.Is(err, context.Canceled) {
+	if byKey, err := backfill.EveryRevision(ctx, lists{"a=1"}, backfill.Gap{From: 10, To: 11}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, %v, want the end of the context", byKey, err)
 	}
 }
@@ -136,7 +136,7 @@ func TestLeads(t *testing.T) {
 
 func TestLookupsAreBounded(t *testing.T) {
 	const most, each = 10_000, 1024
-	if _, ok := backfill.Cost(10, 10+each+1, 0); ok {
+	if _, ok := (&backfill.Gap{From: 10, To: 10 + each + 1}).Cost(0); ok {
 		t.Errorf("more than %d revisions may be listed", each)
 	}
 	l, now := backfill.NewLimiter(), time.Unix(1_800_000_000, 0)
@@ -166,7 +166,7 @@ func TestCost(t *testing.T) {
 		{10, 10 + 1024, 1, 1024 + 1024/50},
 		{10, 10 + 1025, 1, 0},
 	} {
-		if got, ok := backfill.Cost(c.from, c.to, c.objects); ok != (c.want != 0) || ok && got != c.want {
+		if got, ok := (&backfill.Gap{From: c.from, To: c.to}).Cost(c.objects); ok != (c.want != 0) || ok && got != c.want {
 			t.Errorf("%d objects from %d to %d: %d, %t, want %d", c.objects, c.from, c.to, got, ok, c.want)
 		}
 	}

@@ -23,14 +23,10 @@ const (
 // concurrent is how many names or revisions of a gap are worked on at a time.
 const concurrent = 8
 
-// Options describe a gap and how much may be spent on it.
+// Options say how to walk.
 type Options struct {
-	From, To uint64 // resourceVersions: the last one before the gap, and that of the list which ends it
-	// Changed are the names to walk. Walk sorts them by key and spends the budget in that order.
-	Changed []Change
-
-	Selects       bool // the scope has selectors: an object can enter or leave it while it exists
-	ServerSelects bool // the API server applies at least some of the selectors
+	HasSelector       bool // an object can enter or leave the scope while it exists
+	HasServerSelector bool // the API server applies at least some of the selectors
 
 	Requests int64         // at most, retries included
 	Time     time.Duration // at most
@@ -48,21 +44,21 @@ type Result struct {
 	ChangedBy []byte
 }
 
-// Walk finds the versions of each changed name inside a gap. Its results are by key; complete reports whether all are
-// complete. A request that fails for good, or is not within the limits, makes its result incomplete. The only error is the
-// cause of ctx.
-func Walk(ctx context.Context, a Asker, o Options) (byKey map[string]Result, complete bool, err error) {
+// Walk finds the versions of each changed name of gap. Its results are by key; complete reports whether all of them are. It
+// sorts the names and spends its requests in that order. A request that fails for good, or exceeds the limits, leaves its
+// result incomplete. The only error is the cause of ctx.
+func Walk(ctx context.Context, a Asker, gap Gap, o Options) (byKey map[string]Result, complete bool, err error) {
 	limited, cancel := context.WithTimeout(ctx, o.Time)
 	defer cancel()
-	w := &walker{Options: o, asker: a}
+	w := &walker{Gap: gap, Options: o, asker: a}
 	w.left.Store(o.Requests)
-	slices.SortFunc(o.Changed, func(a, b Change) int { return strings.Compare(a.Key, b.Key) })
-	results := make([]Result, len(o.Changed))
+	slices.SortFunc(gap.Changed, func(a, b Change) int { return strings.Compare(a.Key, b.Key) })
+	results := make([]Result, len(gap.Changed))
 	var g errgroup.Group
 	g.SetLimit(concurrent)
-	for k := range o.Changed {
+	for k := range gap.Changed {
 		g.Go(func() error {
-			results[k] = w.walk(limited, &o.Changed[k])
+			results[k] = w.walk(limited, &gap.Changed[k])
 			return ctx.Err()
 		})
 	}
@@ -71,7 +67,7 @@ func Walk(ctx context.Context, a Asker, o Options) (byKey map[string]Result, com
 	}
 	byKey, complete = make(map[string]Result, len(results)), true
 	for k := range results {
-		byKey[o.Changed[k].Key] = results[k]
+		byKey[gap.Changed[k].Key] = results[k]
 		complete = complete && results[k].Complete
 	}
 	return byKey, complete, nil
@@ -79,6 +75,7 @@ func Walk(ctx context.Context, a Asker, o Options) (byKey map[string]Result, com
 
 // walker walks the names of one gap.
 type walker struct {
+	Gap
 	Options
 	asker Asker
 	left  atomic.Int64 // requests
@@ -140,7 +137,7 @@ func (d *descent) begin(ctx context.Context, c *Change) error {
 		return nil
 	}
 	d.ref = c.Before.Ref
-	if d.Selects {
+	if d.HasSelector {
 		v, err := d.ask(ctx, Question{Ref: d.ref, At: d.To})
 		if err != nil {
 			return err
@@ -191,9 +188,9 @@ func (d *descent) at(ctx context.Context, rv uint64) (*Version, error) {
 	switch {
 	case rv <= d.from && d.before != nil:
 		return &Version{Object: d.before}, nil
-	case rv <= d.from && !d.Selects:
+	case rv <= d.from && !d.HasSelector:
 		return nil, nil
-	case rv > d.from && d.ServerSelects: // a version inside the scope is more likely
+	case rv > d.from && d.HasServerSelector: // a version inside the scope is more likely
 		q.Selected = true
 		if v, err := d.ask(ctx, q); v != nil || err != nil {
 			return v, err
@@ -201,7 +198,7 @@ func (d *descent) at(ctx context.Context, rv uint64) (*Version, error) {
 		q.Selected = false
 	}
 	v, err := d.ask(ctx, q)
-	if v != nil && d.ServerSelects {
+	if v != nil && d.HasServerSelector {
 		v.Outside = true
 	}
 	return v, err
@@ -225,7 +222,7 @@ func (d *descent) findDeletion(ctx context.Context, absent uint64) error {
 		}
 	}
 	d.Steps = append(d.Steps, Step{ResourceVersion: absent})
-	if d.ServerSelects && !d.isBefore(last.Object) {
+	if d.HasServerSelector && !d.isBefore(last.Object) {
 		v, err := d.ask(ctx, Question{Ref: d.ref, At: present, Selected: true})
 		if err != nil {
 			return err
