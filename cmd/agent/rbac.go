@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/discovery"
 	"github.com/kubecdc/kubecdc/internal/rbac"
 )
 
@@ -65,7 +66,7 @@ func printRBAC(ctx context.Context, f *rbacFlags, stdin io.Reader, stdout, stder
 	if err != nil {
 		return usageError{err}
 	}
-	o.Foreign = func(p config.ResourcePattern) bool { return informers.TakesForeign(p) }
+	o.Foreign = func(p config.ResourcePattern) bool { return discovery.TakesExtensions(p) }
 	cfg, source := config.Default(), "the default configuration"
 	if f.config != "" {
 		var data []byte

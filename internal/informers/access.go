@@ -5,63 +5,25 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/informers/discovery"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
-	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-const (
-	// reviewsAtOnce is how many reviews run at a time.
-	reviewsAtOnce = 8
-	// reviewsAgain is how many of those that were denied are asked for again within rediscoverEvery: where most namespaces are
-	// those of others, the API server is not to be asked about all of them all the time.
-	reviewsAgain = 256
-)
+// reviewsAgain is how many of those that were denied are asked for again within discovery.DiscoverEvery: where most namespaces are
+// those of others, the API server is not to be asked about all of them all the time.
+const reviewsAgain = 256
 
 // access is what the API server says of a resource in one namespace.
 type access struct {
 	scope   string // that is observed, or would be; "": it is not known, or no rule takes it
 	allowed bool   // list and watch are, or were in the last run
 	asked   time.Time
-}
-
-// inquiry is a question: may the resource be read in the namespace?
-type inquiry struct {
-	resource  object.Resource
-	namespace string // "": in all
-	asked     time.Time
-	answered  bool
-	allowed   bool // the answer
-}
-
-// askAll answers questions until one of them cannot be answered: that is its error. Those before it are answered.
-func (n *namespaces) askAll(ctx context.Context, all []inquiry) error {
-	var g errgroup.Group
-	var failed atomic.Bool
-	g.SetLimit(reviewsAtOnce)
-	for k := range all {
-		g.Go(func() (err error) {
-			if failed.Load() {
-				return nil // the error is that of another
-			}
-			q := &all[k]
-			if q.allowed, err = n.set.client.Allowed(ctx, &q.resource, q.namespace, "list"); q.allowed && err == nil {
-				q.allowed, err = n.set.client.Allowed(ctx, &q.resource, q.namespace, "watch")
-			}
-			q.answered = err == nil
-			failed.CompareAndSwap(false, err != nil)
-			return err
-		})
-	}
-	return g.Wait()
 }
 
 // review looks again and again where resources may be read, until ctx ends.
@@ -84,7 +46,7 @@ func (n *namespaces) review(ctx context.Context, begin func([]*running, []*farew
 		case <-t.C:
 		case <-n.woken:
 			t.Stop()
-			retry.Sleep(ctx, wakeSettles)
+			retry.Sleep(ctx, reviewDelay)
 		}
 	}
 }
@@ -96,18 +58,17 @@ func (n *namespaces) look(ctx context.Context, begin func([]*running, []*farewel
 	if questions == nil {
 		return wait, false, nil // it is not known what there is
 	}
-	err = n.askAll(ctx, questions)
 	s := n.set
+	err = discovery.Review(ctx, s.client, questions)
 	s.mu.Lock()
-	for k := range questions {
-		q := &questions[k]
-		t := n.resources[groupResource(&q.resource)]
-		if t == nil || t.access[q.namespace] == nil || !q.answered {
+	for _, q := range questions {
+		t := n.resources[groupResource(&q.Resource)]
+		if t == nil || t.access[q.Namespace] == nil || !q.Answered {
 			continue // the rules are others, or it is to be asked again
 		}
 		further = true
-		a := t.access[q.namespace]
-		a.asked, a.allowed = time.Now(), a.allowed || q.allowed
+		a := t.access[q.Namespace]
+		a.asked, a.allowed = time.Now(), a.allowed || q.Allowed
 	}
 	s.mu.Unlock()
 	if err == nil || !further { // what fails again and again does not hold up the rest
@@ -121,21 +82,22 @@ func (n *namespaces) look(ctx context.Context, begin func([]*running, []*farewel
 }
 
 // questions are those that are to be asked now, nil where it is not known which namespaces there are; and when to ask again.
-func (n *namespaces) questions() ([]inquiry, time.Duration) {
+func (n *namespaces) questions() ([]*discovery.Access, time.Duration) {
 	s := n.set
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n.there == nil {
-		return nil, rediscoverEvery
+	names, known := n.there.Names()
+	if !known {
+		return nil, discovery.DiscoverEvery
 	}
-	now, wait := time.Now(), rediscoverEvery
-	out, again := []inquiry{}, []inquiry{}
+	now, wait := time.Now(), discovery.DiscoverEvery
+	out, again, asked := []*discovery.Access{}, []*discovery.Access{}, map[*discovery.Access]time.Time{}
 	for _, c := range s.chosenOf(s.served, s.unknown, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }) {
 		t := n.resources[groupResource(&c.Resource)]
 		if !s.spansNamespaces(&c) {
 			continue
 		}
-		for name, ns := range n.there {
+		for _, name := range names {
 			a := t.access[name]
 			if !c.Takes(name) {
 				continue
@@ -151,13 +113,15 @@ func (n *namespaces) questions() ([]inquiry, time.Duration) {
 				}
 				a.scope = scopes[0].Name
 			}
-			q := inquiry{resource: c.Resource, namespace: name, asked: a.asked}
-			young := ns.born != 0 && now.Sub(ns.since) < youngFor
+			q := &discovery.Access{Resource: c.Resource, Namespace: name}
+			asked[q] = a.asked
+			created, seen := n.there.CreatedAt(name)
+			young := created != 0 && now.Sub(seen) < youngFor
 			switch {
 			case a.allowed:
 			case a.asked.IsZero(), young:
 				out = append(out, q)
-			case now.Sub(a.asked) >= rediscoverEvery:
+			case now.Sub(a.asked) >= discovery.DiscoverEvery:
 				again = append(again, q)
 			}
 			if !a.allowed && young {
@@ -165,15 +129,15 @@ func (n *namespaces) questions() ([]inquiry, time.Duration) {
 			}
 		}
 		for name, a := range t.access {
-			if n.there[name] == nil && s.informers[a.scope] == nil {
+			if _, absent := n.there.AbsentAt(name); absent && s.informers[a.scope] == nil {
 				delete(t.access, name)
 			}
 		}
 	}
-	slices.SortFunc(again, func(a, b inquiry) int {
-		return cmp.Or(a.asked.Compare(b.asked), cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.resource.String(), b.resource.String()))
+	slices.SortFunc(again, func(a, b *discovery.Access) int {
+		return cmp.Or(asked[a].Compare(asked[b]), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Resource.String(), b.Resource.String()))
 	})
-	if now.Sub(n.again) < rediscoverEvery {
+	if now.Sub(n.again) < discovery.DiscoverEvery {
 		return out, wait // namespaces come, and who is young is asked about often
 	}
 	n.again = now
@@ -281,24 +245,24 @@ func (n *namespaces) recall(ctx context.Context, all []selection.APIResource, un
 			known[gr], names[a] = append(known[gr], a), name
 		}
 	}
-	var questions []inquiry
+	var questions []*discovery.Access
 	for _, c := range s.chosenOf(all, unknown, func(gr schema.GroupResource) bool { return known[gr] != nil }) {
 		if s.spansNamespaces(&c) {
-			questions = append(questions, inquiry{resource: c.Resource})
+			questions = append(questions, &discovery.Access{Resource: c.Resource})
 		}
 	}
 	s.mu.Unlock()
-	if err := n.askAll(ctx, questions); err != nil {
+	if err := discovery.Review(ctx, s.client, questions); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, q := range questions {
-		if q.allowed {
+		if q.Allowed {
 			continue
 		}
-		gr := groupResource(&q.resource)
-		t := &tenancy{resource: q.resource, split: true, access: map[string]*access{}}
+		gr := groupResource(&q.Resource)
+		t := &tenancy{resource: q.Resource, split: true, access: map[string]*access{}}
 		for _, a := range known[gr] {
 			t.access[names[a]] = a
 		}
@@ -312,20 +276,20 @@ func (n *namespaces) recall(ctx context.Context, all []selection.APIResource, un
 // widen asks which resources may be read as a whole by now: a new selection observes them so.
 func (n *namespaces) widen(ctx context.Context) {
 	s := n.set
-	var questions []inquiry
+	var questions []*discovery.Access
 	s.mu.Lock()
 	for _, t := range n.resources {
-		questions = append(questions, inquiry{resource: t.resource})
+		questions = append(questions, &discovery.Access{Resource: t.resource})
 	}
 	s.mu.Unlock()
-	if n.askAll(ctx, questions) != nil {
+	if discovery.Review(ctx, s.client, questions) != nil {
 		return // it stays as it is
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, q := range questions {
-		if q.allowed {
-			delete(n.resources, groupResource(&q.resource))
+		if q.Allowed {
+			delete(n.resources, groupResource(&q.Resource))
 		}
 	}
 }

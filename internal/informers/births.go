@@ -1,14 +1,11 @@
 package informers
 
 import (
-	"cmp"
 	"context"
-	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -39,49 +36,23 @@ func (s *Set) bear() []*running {
 		taken[gr] = true
 		ending[gr] = ending[gr] || i.vanished.Load() != 0
 	}
-	born := s.definitions.births(ending)
+	born := s.extensions.Created(ending)
 	if len(born) == 0 {
 		return nil
 	}
 	out, _ := s.sel.Choose(born, nil, taken)
 	begin := s.add(s.observed(out))
 	s.inherit(begin)
-	s.definitions.delivered(born)
+	s.extensions.Started(born)
 	for _, r := range begin {
 		s.o.Log.Info("a resource was defined: it is observed from its birth", "scope", r.scope, "rv", r.born)
 	}
 	return begin
 }
 
-// births are the resources of which the birth was seen, but for those of except.
-func (d *definitions) births(except map[schema.GroupResource]bool) (out []selection.APIResource) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, c := range d.crds {
-		if c.born != 0 && len(c.served.Versions) > 0 && !except[schema.GroupResource{Group: c.served.Group, Resource: c.served.Name}] {
-			out = append(out, *c.served)
-		}
-	}
-	slices.SortFunc(out, func(a, b selection.APIResource) int {
-		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Name, b.Name))
-	})
-	return out
-}
-
-// delivered notes that births are dealt with: a rule that is added later reads what there is.
-func (d *definitions) delivered(all []selection.APIResource) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for i := range all {
-		if c := d.crds[all[i].Name+"."+all[i].Group]; c != nil {
-			c.born, c.served = 0, nil
-		}
-	}
-}
-
 // beginsBorn has an informer of which nothing is remembered begin at the birth of its resource, where that is known.
 func (s *Set) beginsBorn(i *informer) {
-	i.born, i.bornAt = s.definitions.bornAt(i.resource)
+	i.born, i.bornAt = s.extensions.CreatedAt(i.resource)
 	if rv, at := s.namespaces.bornAt(i.resource, i.selection.Namespace); rv > i.born {
 		i.born, i.bornAt = rv, at
 	}

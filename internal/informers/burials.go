@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/discovery"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -45,7 +46,7 @@ func (b *burials) add(ctx context.Context, name string, rv uint64) {
 	}
 	s.mu.Unlock()
 	for _, r := range all {
-		again := func() bool { return s.definitions.isEstablished(name) }
+		again := func() bool { return s.extensions.IsEstablished(name) }
 		if was := r.vanishedAgain(rv); was != 0 {
 			if !s.has(r) { // it has been forgotten meanwhile, and did not see this
 				b.wg.Go(func() { _, _ = r.tellMissed(ctx, was) }) // or the set ends
@@ -78,9 +79,9 @@ func (s *Set) unheard(all []selection.APIResource, unknown []string) {
 		if _, ok := selection.Current(all, i.resource); ok || i.silent || i.vanished.Load() != 0 || !selection.GroupKnown(unknown, i.resource.Group) || i.isAggregated() {
 			continue
 		}
-		if at, gone := s.definitions.isGone(i.resource, i.definitionUID()); gone {
+		if at, gone := s.extensions.DeletedAt(i.resource, i.definitionUID()); gone {
 			select {
-			case s.definitions.unheard <- vanished{i.resource.String(), at}:
+			case s.undefined <- vanished{i.resource.String(), at}:
 			default: // the next discovery finds it again
 			}
 		}
@@ -221,7 +222,9 @@ type life struct {
 }
 
 // isCustom tells if a definition stands behind the resource, as far as is known.
-func (i *informer) isCustom() bool { return !ownGroup(i.resource.Group) && !i.isAggregated() }
+func (i *informer) isCustom() bool {
+	return !discovery.IsBuiltIn(i.resource.Group) && !i.isAggregated()
+}
 
 // watchEnded notes how an HTTP watch has ended.
 func (l *life) watchEnded(edition uint32, err error) {
@@ -403,7 +406,7 @@ func (s *Set) partGone(all []selection.APIResource, unknown []string) (out []*fa
 		if _, ok := selection.Current(all, r); ok || c.Aggregated || !selection.GroupKnown(unknown, c.Group) {
 			continue // or it may come back
 		}
-		at, gone := s.definitions.isGone(r, c.Definition)
+		at, gone := s.extensions.DeletedAt(r, c.Definition)
 		if !gone {
 			s.sayUnserved(scope)
 			continue

@@ -133,6 +133,19 @@ func (s *customs) watchDefinitions(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// written is a pattern as the configuration has it; one without a group matches in every group, unless it is own.
+type written struct {
+	text string
+	own  bool // a name that Kubernetes itself serves
+}
+
+func (w written) String() string { return w.text }
+
+func (w written) Match(group, version, resource string) bool {
+	name, _, _ := strings.Cut(w.text, ".")
+	return group != "" && version == "v1" && !w.own && (name == "*" || name == resource)
+}
+
 // widgets is a rule over them.
 func widgets(change func(*selection.Rule)) selection.Rule {
 	return rule(func(r *selection.Rule) {

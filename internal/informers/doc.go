@@ -3,7 +3,7 @@
 //
 // # Path
 //
-// A Set discovers the resources that a selection names and runs one informer per resource (per namespace where the
+// A Set discovers the resources that a selection names (package discovery) and runs one informer per resource (per namespace where the
 // selection lists namespaces literally), however many rules take objects of it. Of one rule the API server applies the
 // selectors; of several, the agent finds for each version the rule that takes it, before anything is copied (package
 // selection): that decides what is redacted. One goroutine owns an informer. It lists

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/discovery"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
@@ -80,7 +81,7 @@ func (s *Set) farewellOf(c *checkpoint.Scope, was selection.Scope) *farewell {
 	f := &farewell{
 		informer: s.newInformer(was, s.o.Lane(scope)), from: *c, memory: s.o.Memory, patience: s.patience, done: make(chan struct{}),
 		heirs:  func() []*running { return s.of(r) },
-		isGone: func() (uint64, bool) { return s.definitions.isGone(r, uid) },
+		isGone: func() (uint64, bool) { return s.extensions.DeletedAt(r, uid) },
 	}
 	if inMainEtcd(r) && !c.Aggregated {
 		f.elsewhere = func() []*running {
@@ -148,7 +149,7 @@ func (s *store) logNumber() uint64 {
 }
 
 // inMainEtcd tells that a resource, if no other server serves it, is in the etcd that most are in: events may have one of their own.
-func inMainEtcd(r *object.Resource) bool { return !ownGroup(r.Group) || r.Name != "events" }
+func inMainEtcd(r *object.Resource) bool { return !discovery.IsBuiltIn(r.Group) || r.Name != "events" }
 
 // run says farewell. What may pass it retries until ctx ends; then the next run says it.
 func (f *farewell) run(ctx context.Context) {

@@ -2,17 +2,14 @@ package informers
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/discovery"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -30,34 +27,25 @@ const (
 	// reviewSoon.
 	youngFor   = time.Minute
 	reviewSoon = time.Second
+	// reviewDelay is for how long changes are gathered before it is asked what may be read.
+	reviewDelay = 100 * time.Millisecond
 	// bornFor is for how long history surely goes back to the birth of a namespace.
 	bornFor = 2 * time.Minute
 )
 
-// namespaces are those that there are, and the resources that are observed in each by itself.
+// namespaces are the resources that are observed in each namespace by itself.
 type namespaces struct {
 	set    *Set
+	there  *discovery.Namespaces
 	needed chan struct{} // closed once there is a resource that may not be read as a whole
 	once   sync.Once     // closes needed
 	woken  chan struct{} // of one element: access is to be looked at
-	left   chan struct{} // of one element: a namespace has gone
+	left   chan struct{} // of one element: a namespace was deleted
 
 	// Under the set's mu.
-	there     map[string]*namespace // nil: it is not known
-	listed    uint64                // resourceVersion of the last list
-	gone      map[string]uint64     // at which resourceVersion
 	resources map[schema.GroupResource]*tenancy
 	undecided map[schema.GroupResource]bool // may not be read, and nothing more is known
 	again     time.Time                     // when those that were denied were asked about again
-
-	listing map[string]string // of the lookout's goroutine: uids by name
-}
-
-// namespace is one.
-type namespace struct {
-	uid   string
-	born  uint64    // its resourceVersion when it was made, 0: that was not seen, or is of no use any more
-	since time.Time // when that was seen
 }
 
 // tenancy is how a resource may be read that may not be read as a whole.
@@ -69,7 +57,8 @@ type tenancy struct {
 
 func newNamespaces(s *Set) *namespaces {
 	return &namespaces{
-		set: s, needed: make(chan struct{}), woken: make(chan struct{}, 1), left: make(chan struct{}, 1), gone: map[string]uint64{},
+		set: s, needed: make(chan struct{}), woken: make(chan struct{}, 1), left: make(chan struct{}, 1),
+		there:     discovery.NewNamespaces(s.client, s.o.Log),
 		resources: map[schema.GroupResource]*tenancy{}, undecided: map[schema.GroupResource]bool{},
 	}
 }
@@ -85,19 +74,23 @@ func (n *namespaces) run(ctx context.Context, begin func([]*running, []*farewell
 	case <-ctx.Done():
 		return
 	}
-	l := &lookout{
-		client: n.set.client, log: n.set.o.Log, resource: object.Resource{Version: "v1", Name: "namespaces"},
-		accept: apiserver.MetadataOnly,
-		refused: func(err error) {
-			n.set.o.Log.Warn("not permitted to watch namespaces: resources that may not be read in all namespaces are not observed in those "+
-				"where that is allowed; grant get, list and watch on namespaces, or name the namespaces one by one in the configuration", "err", err)
-		},
-		begin: func() { n.listing = map[string]string{} }, item: n.item, end: n.endList, failed: n.decided, event: n.event,
-	}
 	var wg sync.WaitGroup
 	wg.Go(func() { n.review(ctx, begin) })
 	wg.Go(func() { n.endOrphans(ctx) })
-	l.run(ctx)
+	n.there.Run(ctx, func(_ context.Context, ev discovery.Event) {
+		n.set.mu.Notify() // conditions depend on which exist
+		switch ev.(type) {
+		case discovery.NamespacesListed:
+			signal(n.woken)
+			signal(n.left)
+		case discovery.NamespacesUnavailable:
+			n.decided()
+		case discovery.NamespaceCreated:
+			signal(n.woken)
+		case discovery.NamespaceDeleted:
+			signal(n.left)
+		}
+	})
 	wg.Wait()
 }
 
@@ -106,81 +99,6 @@ func signal(c chan struct{}) {
 	case c <- struct{}{}:
 	default: // it will look
 	}
-}
-
-// item takes one namespace of a list.
-func (n *namespaces) item(raw []byte) error {
-	var m metav1.PartialObjectMetadata
-	if err := json.Unmarshal(raw, &m); err != nil {
-		return fmt.Errorf("namespace: %w", err)
-	}
-	n.listing[m.Name] = string(m.UID)
-	return nil
-}
-
-// endList takes a list at resourceVersion rv. Of what is new nobody has seen the birth.
-func (n *namespaces) endList(rv uint64) {
-	n.set.mu.Lock()
-	was := n.there
-	n.there, n.listed = map[string]*namespace{}, rv
-	for name, uid := range n.listing {
-		if n.there[name] = was[name]; was[name] == nil || was[name].uid != uid {
-			n.there[name] = &namespace{uid: uid}
-		}
-		delete(n.gone, name)
-	}
-	for name := range was {
-		if n.there[name] == nil && n.set.observesNamespace(name) {
-			n.gone[name] = rv
-		}
-	}
-	n.set.mu.Unlock()
-	signal(n.woken)
-	signal(n.left)
-}
-
-// event takes one event of a namespace.
-func (n *namespaces) event(typ watch.EventType, raw []byte) error {
-	var m struct {
-		Metadata struct {
-			Name            string `json:"name"`
-			UID             string `json:"uid"`
-			ResourceVersion uint64 `json:"resourceVersion,string"`
-		} `json:"metadata"`
-	}
-	if err := json.Unmarshal(raw, &m); err != nil {
-		return fmt.Errorf("namespace: %w", err)
-	}
-	name, rv := m.Metadata.Name, m.Metadata.ResourceVersion
-	n.set.mu.Lock()
-	defer n.set.mu.Unlock()
-	switch was := n.there[name]; {
-	case typ == watch.Deleted:
-		delete(n.there, name)
-		if n.set.observesNamespace(name) {
-			n.gone[name] = rv
-			signal(n.left)
-		}
-	case was == nil || was.uid != m.Metadata.UID:
-		now := &namespace{uid: m.Metadata.UID}
-		if typ == watch.Added {
-			now.born, now.since = rv, time.Now()
-		}
-		n.there[name] = now
-		delete(n.gone, name)
-		signal(n.woken)
-	}
-	return nil
-}
-
-// observesNamespace tells that there is an informer of that namespace alone. The caller holds mu.
-func (s *Set) observesNamespace(name string) bool {
-	for _, i := range s.informers {
-		if i.selection.Namespace == name {
-			return true
-		}
-	}
-	return false
 }
 
 // deny takes it that the list of an informer was forbidden.
@@ -221,9 +139,7 @@ func (n *namespaces) deciding() (out []string) {
 func (n *namespaces) rulesChanged() {
 	n.set.mu.Lock()
 	defer n.set.mu.Unlock()
-	for _, ns := range n.there {
-		ns.born = 0
-	}
+	n.there.ForgetCreations()
 	for _, t := range n.resources {
 		for _, a := range t.access {
 			a.scope = ""
@@ -235,20 +151,20 @@ func (n *namespaces) rulesChanged() {
 // bornAt is the resourceVersion behind which the first object of a resource in a namespace can be, and when that was seen; 0: it is
 // not known. The caller holds mu.
 func (n *namespaces) bornAt(r *object.Resource, name string) (uint64, time.Time) {
-	ns := n.there[name]
-	if ns == nil || ns.born == 0 || time.Since(ns.since) > bornFor || !n.isComparable(r) {
+	rv, seen := n.there.CreatedAt(name)
+	if rv == 0 || time.Since(seen) > bornFor || !n.isComparable(r) {
 		return 0, time.Time{}
 	}
-	return ns.born, ns.since
+	return rv, seen
 }
 
 // isComparable tells that the resourceVersions of a resource and those of namespaces are surely of one etcd. Events may have one of
 // their own, and whatever another server serves.
 func (n *namespaces) isComparable(r *object.Resource) bool {
-	if ownGroup(r.Group) {
+	if discovery.IsBuiltIn(r.Group) {
 		return r.Name != "events"
 	}
-	return n.set.definitions.isEstablished(r.String())
+	return n.set.extensions.IsEstablished(r.String())
 }
 
 // of are the namespaces in each of which a resource is observed by itself; false: it is observed as a whole. The caller holds mu.

@@ -23,7 +23,7 @@ const latestWithin = 30 * time.Second
 // orphan is an informer whose namespace has gone.
 type orphan struct {
 	*running
-	at   uint64 // resourceVersion of the namespace's deletion
+	at   uint64 // a resourceVersion at which the namespace does not exist
 	back bool   // there is one of that name again
 }
 
@@ -57,23 +57,16 @@ func (n *namespaces) orphans() (out []orphan) {
 	s := n.set
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n.there == nil {
-		return nil
-	}
 	for _, r := range s.informers {
 		t := n.resources[groupResource(r.resource)]
 		if r.selection.Namespace == "" || t == nil || !t.split || r.cancel == nil || r.hasEnded() {
 			continue
 		}
-		back := n.there[r.selection.Namespace] != nil
-		if back && !r.orphaned.Load() {
+		at, absent := n.there.AbsentAt(r.selection.Namespace)
+		if !absent && !r.orphaned.Load() {
 			continue
 		}
-		at, ok := n.gone[r.selection.Namespace]
-		if !ok {
-			at = n.listed
-		}
-		out = append(out, orphan{running: r, at: at, back: back})
+		out = append(out, orphan{running: r, at: at, back: !absent})
 	}
 	return out
 }
@@ -100,9 +93,8 @@ func (n *namespaces) isOver(ctx context.Context, o orphan, ends map[*running]uin
 	}
 	if o.vanished.Load() == 0 && o.state.isForbidden() {
 		again := func() bool {
-			n.set.mu.RLock()
-			defer n.set.mu.RUnlock()
-			return n.there[o.selection.Namespace] != nil
+			_, absent := n.there.AbsentAt(o.selection.Namespace)
+			return !absent
 		}
 		o.orphaned.Store(true)
 		o.again.Store(&again)

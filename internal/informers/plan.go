@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/kubecdc/kubecdc/internal/informers/discovery"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -22,7 +23,7 @@ type Planned struct {
 
 // Plan asks the API server what it serves, once, and lets the rules take it as Run does. It starts nothing.
 func (s *Set) Plan(ctx context.Context) (*Plan, error) {
-	all, unknown, err := discover(ctx, s.client.Discovery)
+	all, unknown, err := discovery.Discover(ctx, s.client)
 	if err != nil {
 		return nil, err
 	}

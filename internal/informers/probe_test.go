@@ -11,8 +11,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/kubecdc/kubecdc/internal/informers"
 )
 
 // restore takes the server back to resourceVersion rv, as a copy of etcd does.
@@ -332,43 +330,5 @@ func TestRestoredHistoryOnAWatchWithoutProbe(t *testing.T) {
 				t.Errorf("%s is published as a part of the history before", short(d))
 			}
 		}
-	})
-}
-
-// The same holds for what the set follows for its own use.
-func TestClosedWatchesOfDefinitionsAreProbedOnceAMinute(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, _, on := newLinkedServer(t, false)
-		lists, watches := 0, 0
-		s.do(func() {
-			s.fault = func(w http.ResponseWriter, r *http.Request) bool {
-				switch {
-				case r.URL.Path != "/apis/apiextensions.k8s.io/v1/customresourcedefinitions":
-					return false
-				case r.URL.Query().Get("watch") != "":
-					s.do(func() { watches++ })
-					say(w)
-					select {
-					case <-time.After(10 * time.Second):
-					case <-r.Context().Done():
-					}
-				default:
-					s.do(func() { lists++ })
-					w.Header().Set("Content-Type", "application/json")
-					fmt.Fprint(w, `{"kind":"CustomResourceDefinitionList","apiVersion":"apiextensions.k8s.io/v1","metadata":{"resourceVersion":"100"},"items":[]}`)
-				}
-				return true
-			}
-		})
-		start(t, s, func(o *informers.Options) {
-			on(o)
-			o.Rules = append(o.Rules, widgets(nil))
-		})
-		pass(10 * time.Minute)
-		s.do(func() {
-			if lists < 9 || lists > 12 || watches < 50 {
-				t.Errorf("%d lists and %d watches in 10 min, want a list a minute", lists, watches)
-			}
-		})
 	})
 }

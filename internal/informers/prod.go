@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/discovery"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
@@ -67,12 +68,12 @@ func (s *Set) nudgeGroup(service string) {
 
 // nudgeServed is nudge for what is served, and was not.
 func (s *Set) nudgeServed(all []selection.APIResource) {
-	if s.definitions == nil {
+	if s.extensions == nil {
 		return
 	}
 	for _, i := range s.observing() {
 		now, ok := selection.Current(all, i.resource)
-		if ok && *now == *i.resource && !ownGroup(i.resource.Group) && i.state.isUnserved() {
+		if ok && *now == *i.resource && !discovery.IsBuiltIn(i.resource.Group) && i.state.isUnserved() {
 			i.prod()
 		}
 	}

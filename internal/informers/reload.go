@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubecdc/kubecdc/internal/informers/discovery"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -121,11 +122,11 @@ func (s *Set) reload(ctx context.Context, sel *selection.Selection, begin func([
 	if !s.discovered { // nothing runs yet
 		s.sel = sel
 		s.mu.Unlock()
-		s.definitions.rulesChanged()
+		s.extensions.Need(s.takesExtensions())
 		return nil, nil
 	}
 	s.mu.Unlock()
-	if now, un, err := discover(ctx, s.client.Discovery); err == nil {
+	if now, un, err := discovery.Discover(ctx, s.client); err == nil {
 		all, unknown = now, un
 	}
 	s.namespaces.widen(ctx)

@@ -20,6 +20,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/backfill"
 	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
+	"github.com/kubecdc/kubecdc/internal/informers/discovery"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
@@ -38,10 +39,8 @@ const (
 // concurrentWalks bounds how many versions are asked for at a time while history is looked for by lists.
 const concurrentWalks = 8
 
-const (
-	rediscoverEvery    = 30 * time.Second
-	rediscoverUnserved = 5 * time.Second // while a resource that the selection names is not served
-)
+// rediscoverUnserved is how often the API groups are discovered while a resource that the selection names is not served.
+const rediscoverUnserved = 5 * time.Second
 
 // Options are what a Set needs.
 type Options struct {
@@ -107,8 +106,10 @@ type Set struct {
 	outage  *outage
 	denials *denials
 	hearing *hearing
-	// definitions follows what is defined that is not Kubernetes' own.
-	definitions *definitions
+	// extensions follows what is not built into the API server. undefined is what has an informer although its definition does not
+	// exist; what finds no room is found again.
+	extensions *discovery.Extensions
+	undefined  chan vanished
 	// namespaces are followed where a resource may be read in some of them only.
 	namespaces *namespaces
 	// departures looks after nodes that are gone, nil: nobody does.
@@ -175,7 +176,8 @@ func New(o Options) (*Set, error) {
 	if o.Heard != nil {
 		s.hearing = newHearing(o.Heard)
 	}
-	s.definitions, s.namespaces = newDefinitions(s), newNamespaces(s)
+	s.extensions, s.undefined = discovery.NewExtensions(c, o.Log), make(chan vanished, 16)
+	s.namespaces = newNamespaces(s)
 	if o.Departed {
 		s.departures = newDepartures(s)
 	}
@@ -237,13 +239,14 @@ func (s *Set) Run(ctx context.Context) error {
 		g.Go(func() error { return s.departures.run(ctx) })
 	}
 	g.Go(func() error {
-		return s.definitions.run(ctx, func(begin []*running) { s.launch(ctx, g, begin) })
+		s.followExtensions(ctx, func(begin []*running) { s.launch(ctx, g, begin) })
+		return nil
 	})
 	g.Go(func() error {
 		s.takeReloads(ctx, func(begin []*running, parting []*farewell) {
 			s.launch(ctx, g, begin)
 			bid(ctx, g, parting)
-			s.definitions.rulesChanged()
+			s.extensions.Need(s.takesExtensions())
 			s.namespaces.rulesChanged()
 		})
 		return nil
@@ -256,10 +259,10 @@ func (s *Set) Run(ctx context.Context) error {
 		return nil
 	})
 	g.Go(func() error {
-		s.definitions.await(ctx)
+		s.extensions.WaitListed(ctx)
 		b := retry.New()
 		for {
-			wait := rediscoverEvery
+			wait := discovery.DiscoverEvery
 			chosen, parting, err := s.discover(ctx)
 			switch {
 			case ctx.Err() != nil:
@@ -279,7 +282,7 @@ func (s *Set) Run(ctx context.Context) error {
 					wait = rediscoverUnserved
 				}
 			}
-			if !s.definitions.rest(ctx, wait) {
+			if !s.extensions.Wait(ctx, wait) {
 				return nil
 			}
 		}
@@ -370,14 +373,14 @@ func (s *Set) awaitCapture(ctx context.Context, began time.Time) {
 func (s *Set) discover(ctx context.Context) (begin []*running, parting []*farewell, err error) {
 	s.looking.Lock() // a new selection waits
 	defer s.looking.Unlock()
-	all, unknown, err := discover(ctx, s.client.Discovery)
+	all, unknown, err := discovery.Discover(ctx, s.client)
 	if err != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.failure = err
 		return nil, nil, err
 	}
-	s.definitions.notice(ctx, all)
+	s.extensions.AwaitDefinitions(ctx, all)
 	s.nudgeServed(all)
 	if err := s.namespaces.recall(ctx, all, unknown); err != nil {
 		return nil, nil, err
@@ -441,8 +444,8 @@ func (s *Set) newInformer(of selection.Scope, lane Lane) *informer {
 		metrics: s.vectors.of(scope), outage: s.outage, denials: s.denials, progressed: s.mu.Notify, hearing: s.hearing,
 		denied: s.namespaces.deny, progressEvery: progressEvery, ended: make(chan struct{}), life: life{prodded: make(chan struct{}, 1)},
 	}
-	i.definedBy = func() string { return s.definitions.uidOf(resource) }
-	i.servedBy = func() (bool, bool) { return s.definitions.aggregates(resource) }
+	i.definedBy = func() string { return s.extensions.UID(resource) }
+	i.servedBy = func() (bool, bool) { return s.extensions.IsAggregated(resource) }
 	o := storeOptions{
 		Resource: resource, Scope: scope, Lane: lane, Pushed: of.HasServerSelector(), Several: of.HasAgentSelector(), Replaced: s.logOf(&of),
 		Snapshots: s.o.Snapshot != SnapshotNever, Progressed: s.mu.Notify, Log: s.o.Log, Metrics: i.metrics.store,

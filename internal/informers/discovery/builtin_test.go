@@ -1,10 +1,10 @@
-package informers_test
+package discovery_test
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/discovery"
 )
 
 // written is a pattern as the configuration has it; one without a group matches in every group, unless it is own.
@@ -20,7 +20,7 @@ func (w written) Match(group, version, resource string) bool {
 	return group != "" && version == "v1" && !w.own && (name == "*" || name == resource)
 }
 
-func TestTakesForeign(t *testing.T) {
+func TestTakesExtensions(t *testing.T) {
 	for _, test := range []struct {
 		pattern written
 		want    bool
@@ -37,8 +37,8 @@ func TestTakesForeign(t *testing.T) {
 		{written{text: "deployments.v1.apps"}, false},
 		{written{text: "*.networking.k8s.io"}, false},
 	} {
-		if got := informers.TakesForeign(test.pattern); got != test.want {
-			t.Errorf("TakesForeign(%s) = %t, want %t", test.pattern, got, test.want)
+		if got := discovery.TakesExtensions(test.pattern); got != test.want {
+			t.Errorf("TakesExtensions(%s) = %t, want %t", test.pattern, got, test.want)
 		}
 	}
 }

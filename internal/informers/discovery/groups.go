@@ -1,4 +1,4 @@
-package informers
+package discovery
 
 import (
 	"context"
@@ -11,13 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// discover asks what the API server serves. failed names group versions that could not be told: unknown, not gone.
-func discover(ctx context.Context, d *discovery.DiscoveryClient) (out []selection.APIResource, failed []string, err error) {
-	groups, lists, err := d.ServerGroupsAndResourcesWithContext(ctx)
+// Discover asks which resources the API server serves that can be listed and watched. failed are group versions of which it did not
+// answer: unknown, not gone.
+func Discover(ctx context.Context, c *apiserver.Client) (out []selection.APIResource, failed []string, err error) {
+	groups, lists, err := c.Discovery.ServerGroupsAndResourcesWithContext(ctx)
 	var partial *discovery.ErrGroupDiscoveryFailed
 	if errors.As(err, &partial) {
 		for gv := range partial.Groups {
@@ -31,7 +33,7 @@ func discover(ctx context.Context, d *discovery.DiscoveryClient) (out []selectio
 	for _, l := range lists {
 		byVersion[l.GroupVersion] = l
 	}
-	index := map[schema.GroupResource]int{}
+	index := map[schema.GroupResource]int{} // in out
 	for _, g := range groups {
 		versions := []string{g.PreferredVersion.GroupVersion}
 		for _, v := range g.Versions {

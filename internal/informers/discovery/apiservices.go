@@ -1,0 +1,118 @@
+package discovery
+
+import (
+	"context"
+	"maps"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// A resource that another API server serves is not served while that server is away, or its APIService is deleted. Its objects may live
+// on: nothing is concluded about them, and they are read again once they are served again. So a scope remembers that its resource
+// is aggregated.
+
+// apiService is what is kept of an APIService.
+type apiService struct {
+	aggregated bool // another API server serves it
+	available  bool
+	generation int64
+}
+
+// apiServiceObject is an APIService, as far as it matters here.
+type apiServiceObject struct {
+	Metadata objectMeta `json:"metadata"`
+	Spec     struct {
+		Service *struct{} `json:"service"`
+	} `json:"spec"`
+	Status struct {
+		Conditions conditions `json:"conditions"`
+	} `json:"status"`
+}
+
+func (x *Extensions) serviceFollower(handle Handler) *follower[apiServiceObject] {
+	f := &follower[apiServiceObject]{
+		client: x.client, log: x.log, accept: apiserver.JSON,
+		resource: object.Resource{Group: "apiregistration.k8s.io", Version: "v1", Name: "apiservices"},
+	}
+	f.denied = func(err error) { x.denied(&f.resource, err) }
+	f.failed = func(ctx context.Context, err error) {
+		if apierrors.IsNotFound(err) { // this API server aggregates no others
+			f.replace(ctx, nil, 0)
+		}
+		x.servicesListed.open()
+	}
+	f.replace = func(ctx context.Context, all []apiServiceObject, _ uint64) {
+		x.changeServices(ctx, handle, func(services map[string]apiService) {
+			clear(services)
+			for i := range all {
+				services[all[i].Metadata.Name] = all[i].service()
+			}
+		})
+		x.servicesListed.open()
+	}
+	f.apply = func(ctx context.Context, typ watch.EventType, item *apiServiceObject) {
+		x.changeServices(ctx, handle, func(services map[string]apiService) {
+			if services[item.Metadata.Name] = item.service(); typ == watch.Deleted {
+				delete(services, item.Metadata.Name)
+			}
+		})
+	}
+	return f
+}
+
+// service is what is kept of it.
+func (o *apiServiceObject) service() apiService {
+	return apiService{
+		aggregated: o.Spec.Service != nil, available: o.Status.Conditions.isTrue("Available"), generation: o.Metadata.Generation,
+	}
+}
+
+// changeServices has change applied to the known APIServices, and handles what came of it. Before definitions are known, nothing has begun
+// that could have failed for an APIService.
+func (x *Extensions) changeServices(ctx context.Context, handle Handler, change func(services map[string]apiService)) {
+	x.mu.Lock()
+	was, now := x.mu.services, map[string]apiService{}
+	maps.Copy(now, was)
+	change(now)
+	x.mu.services = now
+	x.movedLocked()
+	known := x.mu.version != 0
+	x.mu.Unlock()
+	if !known || maps.Equal(was, now) {
+		return
+	}
+	for name, s := range now {
+		if before, ok := was[name]; s.aggregated && s.available && (!ok || before != s) {
+			handle(ctx, APIServiceAvailable{Name: name})
+		}
+	}
+	x.rediscover()
+}
+
+// IsAggregated reports whether another API server serves a resource; known is false if nobody is known to serve it.
+func (x *Extensions) IsAggregated(r *object.Resource) (aggregated, known bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	aggregated = x.isAggregatedLocked(r)
+	return aggregated, aggregated || x.mu.definitions[r.String()] != nil
+}
+
+// isAggregatedLocked reports whether another API server serves a group version.
+func (x *Extensions) isAggregatedLocked(r *object.Resource) bool {
+	return x.mu.services[r.Version+"."+r.Group].aggregated
+}
+
+// groupAggregatedLocked reports whether another API server serves any version of a group.
+func (x *Extensions) groupAggregatedLocked(of string) bool {
+	for name, s := range x.mu.services {
+		if _, group, _ := strings.Cut(name, "."); group == of && s.aggregated {
+			return true
+		}
+	}
+	return false
+}

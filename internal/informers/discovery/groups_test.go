@@ -1,0 +1,81 @@
+package discovery_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubecdc/kubecdc/internal/informers/discovery"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// Each resource that can be listed and watched comes once, with its preferred version first. A group that does not answer is unknown.
+func TestDiscover(t *testing.T) {
+	s := newServer()
+	ok := func(path, body string) { s.answers[path] = answer{http.StatusOK, body} }
+	ok("/api", `{"kind":"APIVersions","versions":["v1"]}`)
+	ok("/apis", `{"kind":"APIGroupList","apiVersion":"v1","groups":[`+
+		`{"name":"apps","versions":[{"groupVersion":"apps/v1beta1","version":"v1beta1"},{"groupVersion":"apps/v1","version":"v1"}],`+
+		`"preferredVersion":{"groupVersion":"apps/v1","version":"v1"}},`+
+		`{"name":"shop.test","versions":[{"groupVersion":"shop.test/v1","version":"v1"}],"preferredVersion":{"groupVersion":"shop.test/v1","version":"v1"}}]}`)
+	ok("/api/v1", `{"kind":"APIResourceList","groupVersion":"v1","resources":[`+
+		`{"name":"pods","namespaced":true,"kind":"Pod","verbs":["list","watch"]},{"name":"pods/log","namespaced":true,"kind":"Pod","verbs":["get"]},`+
+		`{"name":"bindings","namespaced":true,"kind":"Binding","verbs":["create"]},{"name":"nodes","kind":"Node","verbs":["get","list","watch"]}]}`)
+	for _, v := range []string{"v1", "v1beta1"} {
+		ok("/apis/apps/"+v, `{"kind":"APIResourceList","groupVersion":"apps/`+v+`","resources":[`+
+			`{"name":"deployments","namespaced":true,"kind":"Deployment","verbs":["list","watch"]}]}`)
+	}
+	s.fail("/apis/shop.test/v1", http.StatusServiceUnavailable, "ServiceUnavailable")
+	got, unknown, err := discovery.Discover(t.Context(), s.client(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []selection.APIResource{
+		{Name: "pods", Versions: []object.Resource{{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}}},
+		{Name: "nodes", Versions: []object.Resource{{Version: "v1", Name: "nodes", Kind: "Node"}}},
+		{Group: "apps", Name: "deployments", Versions: []object.Resource{
+			{Group: "apps", Version: "v1", Name: "deployments", Kind: "Deployment", Namespaced: true},
+			{Group: "apps", Version: "v1beta1", Name: "deployments", Kind: "Deployment", Namespaced: true},
+		}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("served (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"shop.test/v1"}, unknown); diff != "" {
+		t.Errorf("unknown (-want +got):\n%s", diff)
+	}
+}
+
+// A resource may be read if it may be listed and watched. One question that fails leaves the answers of others.
+func TestReview(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		s.reviews = func(body string) (int, bool) {
+			if strings.Contains(body, `"broken"`) {
+				return http.StatusInternalServerError, false
+			}
+			return http.StatusCreated, strings.Contains(body, `"open"`) || strings.Contains(body, `"listOnly"`) && strings.Contains(body, `"list"`) ||
+				strings.Contains(body, `"watchOnly"`) && strings.Contains(body, `"watch"`)
+		}
+		var all []*discovery.Access
+		for _, namespace := range []string{"open", "listOnly", "watchOnly", "shut"} {
+			all = append(all, &discovery.Access{Resource: *widgets(), Namespace: namespace})
+		}
+		if err := discovery.Review(t.Context(), s.client(t), all); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []bool{true, false, false, false} {
+			if !all[i].Answered || all[i].Allowed != want {
+				t.Errorf("%s: %+v, want %t", all[i].Namespace, all[i], want)
+			}
+		}
+		broken := &discovery.Access{Resource: *widgets(), Namespace: "broken"}
+		if err := discovery.Review(t.Context(), s.client(t), append(all, broken)); err == nil || broken.Answered {
+			t.Errorf("error %v, answered %t; want an error, false", err, broken.Answered)
+		}
+	})
+}

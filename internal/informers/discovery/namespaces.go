@@ -1,0 +1,137 @@
+package discovery
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// Namespaces follows which namespaces exist. It is safe for concurrent use.
+type Namespaces struct {
+	client *apiserver.Client
+	log    *slog.Logger
+
+	mu struct {
+		sync.Mutex
+		all     map[string]namespace // by name; nil: they are not known
+		version uint64               // the resourceVersion as of which they are known
+	}
+}
+
+// namespace is what is kept of a namespace.
+type namespace struct {
+	uid         string
+	created     uint64    // its resourceVersion when it was created, 0: that was not seen, or does not matter any more
+	createdSeen time.Time // when that was seen
+}
+
+// namespaceObject is a Namespace, as far as it matters here.
+type namespaceObject struct {
+	Metadata objectMeta `json:"metadata"`
+}
+
+// NewNamespaces starts nothing.
+func NewNamespaces(c *apiserver.Client, log *slog.Logger) *Namespaces {
+	return &Namespaces{client: c, log: log}
+}
+
+// Run follows until ctx ends.
+func (n *Namespaces) Run(ctx context.Context, handle Handler) {
+	f := &follower[namespaceObject]{
+		client: n.client, log: n.log, resource: object.Resource{Version: "v1", Name: "namespaces"}, accept: apiserver.MetadataOnly,
+		replace: func(ctx context.Context, all []namespaceObject, rv uint64) {
+			n.replace(all, rv)
+			handle(ctx, NamespacesListed{})
+		},
+		apply: func(ctx context.Context, typ watch.EventType, item *namespaceObject) {
+			if ev := n.apply(typ, item); ev != nil {
+				handle(ctx, ev)
+			}
+		},
+		failed: func(ctx context.Context, _ error) { handle(ctx, NamespacesUnavailable{}) },
+		denied: func(err error) {
+			n.log.Warn("not permitted to watch namespaces: resources that may not be read in all namespaces are not observed in those "+
+				"where that is allowed; grant get, list and watch on namespaces, or name the namespaces one by one in the configuration", "err", err)
+		},
+	}
+	f.run(ctx)
+}
+
+// replace takes a list. The creation of a namespace that is new was not seen.
+func (n *Namespaces) replace(all []namespaceObject, rv uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	was := n.mu.all
+	n.mu.all, n.mu.version = make(map[string]namespace, len(all)), rv
+	for i := range all {
+		m := &all[i].Metadata
+		if n.mu.all[m.Name] = was[m.Name]; was[m.Name].uid != m.UID {
+			n.mu.all[m.Name] = namespace{uid: m.UID}
+		}
+	}
+}
+
+// apply takes an event of the watch. nil: it changes nothing.
+func (n *Namespaces) apply(typ watch.EventType, item *namespaceObject) Event {
+	m := &item.Metadata
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mu.version = max(n.mu.version, m.ResourceVersion)
+	was, known := n.mu.all[m.Name]
+	switch {
+	case typ == watch.Deleted:
+		delete(n.mu.all, m.Name)
+		return NamespaceDeleted{Name: m.Name}
+	case known && was.uid == m.UID:
+		return nil
+	case typ == watch.Added:
+		n.mu.all[m.Name] = namespace{uid: m.UID, created: m.ResourceVersion, createdSeen: time.Now()}
+	default:
+		n.mu.all[m.Name] = namespace{uid: m.UID}
+	}
+	return NamespaceCreated{Name: m.Name}
+}
+
+// Names are the namespaces that exist, in order; known is false if they could not be listed yet.
+func (n *Namespaces) Names() (names []string, known bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Sorted(maps.Keys(n.mu.all)), n.mu.all != nil
+}
+
+// AbsentAt reports whether a namespace is known not to exist, and a resourceVersion for which that is known: no object in it is later,
+// unless one of that name is created after it.
+func (n *Namespaces) AbsentAt(name string) (rv uint64, absent bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, exists := n.mu.all[name]; exists || n.mu.all == nil {
+		return 0, false
+	}
+	return n.mu.version, true
+}
+
+// CreatedAt is the resourceVersion at which a namespace was created, and when that was seen; 0: it was not, or it does not matter
+// any more. Objects in it are later.
+func (n *Namespaces) CreatedAt(name string) (rv uint64, seen time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	ns := n.mu.all[name]
+	return ns.created, ns.createdSeen
+}
+
+// ForgetCreations says that the rules have changed: what they take now is read, also in a namespace that was created just now.
+func (n *Namespaces) ForgetCreations() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for name, ns := range n.mu.all {
+		n.mu.all[name] = namespace{uid: ns.uid}
+	}
+}
