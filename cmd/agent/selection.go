@@ -41,7 +41,7 @@ func specOf(l *loaded, log *slog.Logger, m *filter.Metrics) (selection.Spec, err
 	if err != nil {
 		return selection.Spec{}, err
 	}
-	s := selection.Spec{Strip: l.Strip, Secrets: l.Redaction.Secrets, MAC: mac}
+	s := selection.Spec{Strip: l.Strip, Secrets: l.Redaction.Secrets, MAC: mac, Part: partOf(l.Config)}
 	for i := range l.Watch {
 		rule, err := ruleOf(l, i, log, m)
 		if err != nil {
@@ -108,7 +108,7 @@ func newSet(l *loaded, o informers.Options, m *filter.Metrics) (*informers.Set, 
 		return nil, err
 	}
 	o.Spec = s
-	o.Part, o.Departed = partOf(l.Config), l.Mode == config.ModeCompanion
+	o.Departed = l.Mode == config.ModeCompanion
 	o.Snapshot, o.Every = informers.SnapshotMode(l.Snapshot.Mode), l.Snapshot.Every.Duration
 	o.Match = func(patterns []string) func(string) bool {
 		namespaces := make(config.Namespaces, len(patterns))

@@ -94,7 +94,7 @@ func (n *namespaces) questions() ([]*discovery.Access, time.Duration) {
 	out, again, asked := []*discovery.Access{}, []*discovery.Access{}, map[*discovery.Access]time.Time{}
 	for _, c := range s.chosenOf(s.served, s.unknown, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }) {
 		t := n.resources[groupResource(&c.Resource)]
-		if !s.spansNamespaces(&c) {
+		if !c.SpansNamespaces() {
 			continue
 		}
 		for _, name := range names {
@@ -247,7 +247,7 @@ func (n *namespaces) recall(ctx context.Context, all []selection.APIResource, un
 	}
 	var questions []*discovery.Access
 	for _, c := range s.chosenOf(all, unknown, func(gr schema.GroupResource) bool { return known[gr] != nil }) {
-		if s.spansNamespaces(&c) {
+		if c.SpansNamespaces() {
 			questions = append(questions, &discovery.Access{Resource: c.Resource})
 		}
 	}

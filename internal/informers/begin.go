@@ -102,7 +102,7 @@ func (s *Set) add(all []selection.Choice) []*running {
 				continue
 			}
 			i := s.newInformer(scope, s.o.Lane(scope.Name))
-			i.shared = s.partOf(resource).FieldSelector != ""
+			i.shared = all[n].Part.FieldSelector != ""
 			out = append(out, s.enroll(i))
 		}
 	}
@@ -111,8 +111,8 @@ func (s *Set) add(all []selection.Choice) []*running {
 
 // scopesOf returns the scopes in which sel has a resource observed. The caller holds mu.
 func (s *Set) scopesOf(sel *selection.Selection, c *selection.Choice) ([]selection.Scope, error) {
-	if names, split := s.namespaces.of(&c.Resource); split && s.spansNamespaces(c) {
+	if names, split := s.namespaces.of(&c.Resource); split && c.SpansNamespaces() {
 		return sel.InNamespaces(c, names...)
 	}
-	return sel.Scopes(c, s.partOf(&c.Resource))
+	return sel.Scopes(c)
 }

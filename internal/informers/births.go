@@ -41,7 +41,7 @@ func (s *Set) bear() []*running {
 		return nil
 	}
 	out, _ := s.sel.Choose(born, nil, taken)
-	begin := s.add(s.observed(out))
+	begin := s.add(out)
 	s.inherit(begin)
 	s.extensions.Started(born)
 	for _, r := range begin {

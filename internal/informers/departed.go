@@ -241,7 +241,7 @@ func (s *Set) isParting(scope string) bool {
 // holds mu.
 func (s *Set) partlyObserved() (out []*running) {
 	for _, i := range s.informers {
-		if p := s.partOf(i.resource); p.FieldSelector != "" && strings.HasSuffix(i.selection.FieldSelector, p.FieldSelector) {
+		if p := s.sel.PartOf(i.resource); p.FieldSelector != "" && strings.HasSuffix(i.selection.FieldSelector, p.FieldSelector) {
 			out = append(out, i)
 		}
 	}

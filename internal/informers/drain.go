@@ -99,7 +99,7 @@ func (s *Set) replace(r *drain, n int, begin func([]*running, []*farewell)) bool
 	}
 	all, unknown := s.served, s.unknown
 	take, _ := s.sel.Choose(s.withObserved(all), unknown, s.stillTaken(s.sel))
-	take = slices.DeleteFunc(s.observed(take), func(c selection.Choice) bool { return objectsOf(&c.Resource) != r.objects })
+	take = slices.DeleteFunc(take, func(c selection.Choice) bool { return objectsOf(&c.Resource) != r.objects })
 	var inherited []checkpoint.Scope // what informers that have not begun were to go on from
 	for _, i := range r.informers {
 		if s.informers[i.scope] != i {

@@ -51,7 +51,7 @@ func (s *Set) followExtensions(ctx context.Context, begin func([]*running)) {
 func (s *Set) takesExtensions() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.partOf(&object.Resource{Group: discovery.SomeExtension, Name: "any"}).None {
+	if s.sel.PartOf(&object.Resource{Group: discovery.SomeExtension, Name: "any"}).None {
 		return false
 	}
 	return slices.ContainsFunc(s.sel.Rules, func(r selection.Rule) bool { return slices.ContainsFunc(r.Resources, discovery.TakesExtensions) })

@@ -107,7 +107,7 @@ func (n *namespaces) deny(i *informer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, gr := s.informers[i.scope], groupResource(i.resource)
-	if r == nil || r.informer != i || i.selection.Namespace != "" || !i.resource.Namespaced || i.silent || s.partOf(i.resource) != (selection.Part{}) ||
+	if r == nil || r.informer != i || i.selection.Namespace != "" || !i.resource.Namespaced || i.silent || s.sel.PartOf(i.resource) != (selection.Part{}) ||
 		n.resources[gr] != nil || i.store.isLoaded() {
 		return
 	}
@@ -197,13 +197,8 @@ func (n *namespaces) statuses() (out []Status) {
 	return out
 }
 
-// spansNamespaces reports whether one informer would observe the resource in several namespaces.
-func (s *Set) spansNamespaces(c *selection.Choice) bool {
-	return c.SpansNamespaces() && s.partOf(&c.Resource) == (selection.Part{})
-}
-
 // chosenOf is what the rules take of what is served, of the resources that keep wants. The caller holds mu.
 func (s *Set) chosenOf(all []selection.APIResource, unknown []string, keep func(gr schema.GroupResource) bool) []selection.Choice {
 	out, _ := s.sel.Choose(s.withObserved(all), unknown, s.taken())
-	return slices.DeleteFunc(s.observed(out), func(c selection.Choice) bool { return !keep(groupResource(&c.Resource)) })
+	return slices.DeleteFunc(out, func(c selection.Choice) bool { return !keep(groupResource(&c.Resource)) })
 }

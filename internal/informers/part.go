@@ -2,29 +2,19 @@ package informers
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
-	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
-
-// partOf is what is observed of a resource.
-func (s *Set) partOf(r *object.Resource) selection.Part {
-	if s.o.Part == nil {
-		return selection.Part{}
-	}
-	return s.o.Part(r.Group, r.Name)
-}
 
 // foreign tells of a scope that the last run observed that it is of another part of the cluster: of another node, or of all
 // nodes. What is in it others observe now, and this agent must not say that it has left.
 func (s *Set) foreign(c *checkpoint.Scope) bool {
-	p := s.partOf(&object.Resource{Group: c.Group, Name: c.Resource})
+	p := s.sel.PartOf(&object.Resource{Group: c.Group, Name: c.Resource})
 	return p.None || !strings.HasSuffix(","+c.FieldSelector, ","+p.FieldSelector)
 }
 
@@ -35,9 +25,4 @@ func (i *informer) explained(err error) error {
 	}
 	return fmt.Errorf("%w: the API server does not find it by %s: make that a selectable field of its definition, or watch it in mode cluster or companion: %w",
 		apiserver.ErrUnsupported, i.selection.FieldSelector, err)
-}
-
-// observed are those of which something is.
-func (s *Set) observed(all []selection.Choice) []selection.Choice {
-	return slices.DeleteFunc(slices.Clone(all), func(c selection.Choice) bool { return s.partOf(&c.Resource).None })
 }

@@ -32,7 +32,7 @@ func (s *Set) Plan(ctx context.Context) (*Plan, error) {
 	s.mu.Unlock()
 	out, unserved := sel.Choose(all, unknown, nil)
 	p := &Plan{Unserved: unserved, Unknown: unknown}
-	for _, c := range s.observed(out) {
+	for _, c := range out {
 		planned := Planned{Resource: c.Resource}
 		for i := range sel.Rules {
 			if slices.Contains(c.Rules, &sel.Rules[i]) {

@@ -133,7 +133,6 @@ func (s *Set) reload(ctx context.Context, sel *selection.Selection, begin func([
 
 	s.mu.Lock()
 	chosen, unserved := sel.Choose(s.withObserved(all), unknown, s.stillTaken(sel))
-	chosen = s.observed(chosen)
 	want, err := s.want(sel, chosen)
 	if err != nil {
 		s.mu.Unlock()
@@ -170,14 +169,13 @@ func (s *Set) want(sel *selection.Selection, chosen []selection.Choice) (map[str
 	out := map[string]selection.Scope{}
 	for n := range chosen {
 		c := &chosen[n]
-		part := s.partOf(&c.Resource)
 		scopes, err := s.scopesOf(sel, c)
 		if err != nil {
 			return nil, err
 		}
 		for _, one := range scopes {
 			out[one.Name] = one
-			if s.departures == nil || part.FieldSelector == "" {
+			if s.departures == nil || c.Part.FieldSelector == "" {
 				continue
 			}
 			for node := range s.departures.taken { // what is taken over follows

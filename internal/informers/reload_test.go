@@ -31,6 +31,7 @@ func (l *life) reload(t *testing.T, sel selection.Spec) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
+	sel.Part = l.part
 	if err := l.set.Reload(ctx, sel); err != nil {
 		t.Fatalf("reload: %v", err)
 	}

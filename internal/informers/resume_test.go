@@ -75,8 +75,9 @@ func (m *memory) saved(scope string) (checkpoint.Scope, bool) {
 // life is one run of a set.
 type life struct {
 	*recorder
-	set *informers.Set
-	end func()
+	set  *informers.Set
+	part func(group, resource string) selection.Part
+	end  func()
 }
 
 // live runs a set until end. What it remembers is what was saved last: end does not save.
@@ -108,7 +109,7 @@ func live(t *testing.T, s *apiServer, m *memory, change func(*informers.Options,
 	go func() { done <- set.Run(ctx) }()
 	var views sync.WaitGroup
 	views.Go(func() { informers.CompareViews(ctx, t, set, betweenEvents) })
-	l := &life{recorder: rec, set: set}
+	l := &life{recorder: rec, set: set, part: o.Part}
 	l.end = sync.OnceFunc(func() {
 		cancel()
 		views.Wait()

@@ -51,8 +51,6 @@ type Options struct {
 	Every    time.Duration // how often a snapshot is taken again, 0: never
 	// Match makes patterns of namespaces, as a checkpoint has kept them, tell which namespaces are taken. nil: all are.
 	Match func(patterns []string) func(namespace string) bool
-	// Part is what an agent that observes a part of a cluster takes of a resource, within what the rules take. nil: all.
-	Part func(group, resource string) selection.Part
 	// Departed has the set look after what nodes that are gone have left. Its Part is that of the companion.
 	Departed bool
 	Ignore   []Name                 // objects that are never captured: the agent's own
@@ -407,7 +405,7 @@ func (s *Set) discover(ctx context.Context) (begin []*running, parting []*farewe
 		s.o.Log.Warn("some API groups cannot be discovered now", "groups", unknown)
 	}
 	s.discovered, s.failure, s.unserved, s.unknown, s.served = true, nil, unserved, unknown, all
-	begin = s.add(s.observed(out))
+	begin = s.add(out)
 	s.inherit(begin)
 	bequeath(outdated, begin)
 	begin = append(begin, s.follow(all)...)

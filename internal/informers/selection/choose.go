@@ -9,14 +9,16 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Choice is a resource and the rules that can take objects of it, in order. The rules are elements of Spec.Rules.
+// Choice is a resource, the rules that can take objects of it, in order, and the part of it that is captured. The rules are
+// elements of Spec.Rules.
 type Choice struct {
 	Resource object.Resource
 	Rules    []*Rule
+	Part     Part
 }
 
 // Choose applies the rules to what is served. A resource is chosen if a rule can take objects of it, in its preferred version
-// unless the first of these rules asks for another. unserved are the patterns without a wildcard that match nothing.
+// unless the first of these rules asks for another, and if it has a part for this agent. unserved are the patterns without a wildcard that match nothing.
 //
 // No object is chosen under two names. Of a resource that two groups serve, Choose takes the first name that a rule matches; a
 // rule that matches the other name means the same objects. unknown are the group versions that discovery could not read. As long
@@ -44,7 +46,7 @@ func (s *Selection) Choose(served []APIResource, unknown []string, observed map[
 			for _, name := range names(gr) {
 				index[name] = len(out)
 			}
-			out = append(out, Choice{Resource: a.Versions[v], Rules: []*Rule{rule}})
+			out = append(out, Choice{Resource: a.Versions[v], Rules: []*Rule{rule}, Part: s.PartOf(&a.Versions[v])})
 		}
 		for _, p := range rule.Resources {
 			if !strings.Contains(p.String(), "*") && !anyServed(p, served) {
@@ -52,7 +54,7 @@ func (s *Selection) Choose(served []APIResource, unknown []string, observed map[
 			}
 		}
 	}
-	return out, unserved
+	return slices.DeleteFunc(out, func(c Choice) bool { return c.Part.None }), unserved
 }
 
 // add adds a rule that matches the resource as gr. If the resource was chosen under its other name, the rule takes it unless it
@@ -80,7 +82,7 @@ func (c *Choice) Takes(namespace string) bool {
 	return slices.ContainsFunc(c.Rules, func(r *Rule) bool { return r.Namespaces(namespace) })
 }
 
-// SpansNamespaces reports whether one scope covers several namespaces: not every rule names its own one by one.
+// SpansNamespaces reports whether one scope covers several namespaces, without a part: not every rule names its own one by one.
 func (c *Choice) SpansNamespaces() bool {
-	return c.Resource.Namespaced && slices.ContainsFunc(c.Rules, func(r *Rule) bool { return len(r.Names) == 0 })
+	return c.Resource.Namespaced && c.Part == (Part{}) && slices.ContainsFunc(c.Rules, func(r *Rule) bool { return len(r.Names) == 0 })
 }

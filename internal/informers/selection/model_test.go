@@ -112,7 +112,7 @@ func TestScopesModel(t *testing.T) {
 			next = s
 		}
 		chosen, _ := s.Choose([]selection.APIResource{servedAs("", "configmaps", "ConfigMap", true, "v1")}, nil, nil)
-		all, err := s.Scopes(&chosen[0], selection.Part{})
+		all, err := s.Scopes(&chosen[0])
 		if spans := chosen[0].SpansNamespaces(); spans != (len(all) == 1 && all[0].Namespace == "") {
 			t.Fatalf("one scope spans namespaces: %t", spans)
 		} else if spans && rapid.Bool().Draw(t, "split") {

@@ -13,6 +13,8 @@ type Spec struct {
 	// Secrets says that the values of Secrets are redacted.
 	Secrets bool
 	MAC     *object.MAC // replaces redacted values; nil: they are removed
+	// Part returns the part of a resource that the agent captures, within what the rules take. nil: all of it.
+	Part func(group, resource string) Part
 }
 
 // Pattern names resources as kubectl does.
@@ -48,8 +50,7 @@ type Filter interface {
 	Withholds(d *object.Delta) (reason string)
 }
 
-// Part limits what an agent captures of a resource to its part of the cluster, within what the rules take. The zero value sets
-// no limit.
+// Part limits what an agent captures of a resource to its part of the cluster. The zero value sets no limit.
 type Part struct {
 	None          bool   // nothing of the resource
 	FieldSelector string // in addition to the rule's own

@@ -21,12 +21,15 @@ func compile(t *testing.T, rules ...selection.Rule) *selection.Selection {
 // scopes returns those of ConfigMaps, by name.
 func scopes(t *testing.T, part selection.Part, rules ...selection.Rule) []selection.Scope {
 	t.Helper()
-	s := compile(t, rules...)
+	s, err := selection.Compile(selection.Spec{Rules: rules, Part: func(string, string) selection.Part { return part }})
+	if err != nil {
+		t.Fatal(err)
+	}
 	chosen, _ := s.Choose([]selection.APIResource{servedAs("", "configmaps", "ConfigMap", true, "v1")}, nil, nil)
 	if len(chosen) != 1 {
 		t.Fatalf("%d resources are chosen", len(chosen))
 	}
-	all, err := s.Scopes(&chosen[0], part)
+	all, err := s.Scopes(&chosen[0])
 	if err != nil {
 		t.Fatal(err)
 	}

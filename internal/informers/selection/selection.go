@@ -39,19 +39,27 @@ func (s *Selection) Takes(r *object.Resource) bool {
 	return slices.ContainsFunc(s.Rules, func(rule Rule) bool { return rule.takes(r) })
 }
 
-// Scopes returns the scopes of a choice within a part: one, or one for each namespace if all rules name theirs one by one.
-func (s *Selection) Scopes(c *Choice, part Part) ([]Scope, error) {
+// PartOf returns the part of a resource that is captured.
+func (s *Selection) PartOf(r *object.Resource) Part {
+	if s.Part == nil {
+		return Part{}
+	}
+	return s.Part(r.Group, r.Name)
+}
+
+// Scopes returns the scopes of a choice: one, or one for each namespace if all rules name theirs one by one.
+func (s *Selection) Scopes(c *Choice) ([]Scope, error) {
 	clauses, err := s.clauses(&c.Resource, c.Rules)
 	if err != nil || len(clauses) == 0 {
 		return nil, err
 	}
-	if part.Namespace != "" && c.Resource.Namespaced {
-		return s.inNamespaces(&c.Resource, clauses, part, part.Namespace)
+	if c.Part.Namespace != "" && c.Resource.Namespaced {
+		return s.inNamespaces(&c.Resource, clauses, c.Part, c.Part.Namespace)
 	}
 	if literal := literalNamespaces(clauses); len(literal) > 0 {
-		return s.inNamespaces(&c.Resource, clauses, part, literal...)
+		return s.inNamespaces(&c.Resource, clauses, c.Part, literal...)
 	}
-	scope, err := s.scope(&c.Resource, "", clauses, part)
+	scope, err := s.scope(&c.Resource, "", clauses, c.Part)
 	return []Scope{scope}, err
 }
 
@@ -173,7 +181,7 @@ func (s *Selection) redactedByAny(r *object.Resource) (paths []string) {
 
 // Whole returns a scope of all objects of a resource, whatever rules take them. It redacts what any rule redacts.
 func (s *Selection) Whole(r *object.Resource) (Scope, error) {
-	all, err := s.Scopes(&Choice{Resource: *r, Rules: []*Rule{{Namespaces: allNamespaces, Redact: s.redactedByAny(r)}}}, Part{})
+	all, err := s.Scopes(&Choice{Resource: *r, Rules: []*Rule{{Namespaces: allNamespaces, Redact: s.redactedByAny(r)}}})
 	if err != nil {
 		return Scope{}, err
 	}

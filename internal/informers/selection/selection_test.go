@@ -83,7 +83,7 @@ func TestIsSame(t *testing.T) {
 	asks := rule(func(r *selection.Rule) { r.Resources = []selection.Pattern{named("configmaps.v2.")} })
 	one, err := compile(t, asks).Scopes(&selection.Choice{
 		Resource: object.Resource{Version: "v2", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}, Rules: []*selection.Rule{&asks},
-	}, selection.Part{})
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestSecretsAreRedacted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	scopes, err := s.Scopes(&selection.Choice{Resource: *secrets, Rules: []*selection.Rule{&all}}, selection.Part{})
+	scopes, err := s.Scopes(&selection.Choice{Resource: *secrets, Rules: []*selection.Rule{&all}})
 	if err != nil {
 		t.Fatal(err)
 	}
