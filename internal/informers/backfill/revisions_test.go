@@ -3,11 +3,13 @@ package backfill_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/backfill"
@@ -85,6 +87,72 @@ func TestEveryRevision(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
+}
+
+// Whatever happens at the revisions of a gap, the steps are all of it, and they lead from the one end to the other.
+func TestEveryRevisionProperties(t *testing.T) {
+	names := []string{"a", "b", "c", "d"}
+	rapid.Check(t, func(t *rapid.T) {
+		now, before := map[string]*object.Object{}, map[string]*object.Object{}
+		for _, name := range names {
+			if rapid.Bool().Draw(t, "exists") {
+				now[name] = at(name, "u0", 1)
+				before[name] = now[name]
+			}
+		}
+		var l lists
+		want := map[string][]string{}
+		for n := range rapid.IntRange(1, 30).Draw(t, "revisions") {
+			rv := 11 + uint64(n)
+			name := rapid.SampledFrom(names).Draw(t, "name")
+			written := ""
+			switch o := now[name]; rapid.IntRange(0, 3).Draw(t, "op") {
+			case 0: // a write to another resource
+			case 1:
+				if o != nil {
+					want[name] = append(want[name], fmt.Sprint(rv, " gone"))
+					delete(now, name)
+				}
+			default:
+				uid := fmt.Sprint("u", rv)
+				if o != nil {
+					uid = o.Ref.UID
+				}
+				written, now[name] = name, at(name, uid, rv)
+				want[name] = append(want[name], fmt.Sprint(rv, " ", uid))
+			}
+			text := ""
+			for name, o := range now {
+				text += name + "=" + o.Ref.UID
+				if name == written {
+					text += "*"
+				}
+				text += " "
+			}
+			l = append(l, text)
+		}
+		gap := backfill.Gap{From: 10, To: 10 + uint64(len(l))}
+		for _, name := range names {
+			if before[name] != now[name] {
+				gap.Changed = append(gap.Changed, backfill.Change{Key: "configmaps/shop/" + name, Before: before[name], After: now[name]})
+			}
+		}
+		byKey, err := backfill.EveryRevision(t.Context(), l, gap)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string][]string{}
+		for key, steps := range byKey {
+			name := strings.TrimPrefix(key, "configmaps/shop/")
+			got[name] = texts(steps)
+			if !backfill.Leads(before[name], steps, now[name]) {
+				t.Errorf("%s: %q do not lead from %v to %v", name, got[name], before[name], now[name])
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("steps of %q (-want +got):\n%s", l, diff)
+		}
+	})
 }
 
 // A list that fails for good, or has too many objects, leaves nothing behind.
