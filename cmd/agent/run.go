@@ -320,7 +320,7 @@ func (c *capture) prepare(first *loaded) error {
 	}
 	o := informers.Options{
 		Config: c.cluster.rest, Log: c.log, Registerer: c.reg, Ignore: ignored(c.flags, c.cfg, c.cluster),
-		Lane: func(name string) informers.Lane { return c.queue.Lane(name) },
+		Lane: func(name string) informers.Lane { return c.queue.Lane(name) }, ReleaseLane: c.queue.Release,
 	}
 	if remembers(c.cfg) {
 		c.memory = &memory{}

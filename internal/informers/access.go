@@ -168,7 +168,6 @@ func (n *namespaces) observe(ctx context.Context, begin func([]*running, []*fare
 			continue
 		}
 		delete(s.informers, r.scope)
-		s.denials.drop(r.scope)
 		switch p, ok := r.position(); {
 		case ok:
 			s.origins[r.scope] = p.Scope
@@ -178,7 +177,7 @@ func (n *namespaces) observe(ctx context.Context, begin func([]*running, []*fare
 		default:
 			s.forget(r.scope)
 		}
-		s.vectors.forget(r.scope)
+		s.release(r.scope)
 	}
 	added := s.add(s.chosenOf(s.served, s.unknown, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }))
 	s.inherit(added, inherited...)

@@ -167,7 +167,7 @@ func (s *Set) dismiss(r *running, told uint64) dismissal {
 	s.remembered[gr] = max(s.remembered[gr], r.store.historyNow())
 	delete(s.informers, r.scope)
 	s.forget(r.scope)
-	s.vectors.forget(r.scope)
+	s.release(r.scope)
 	s.mu.Unlock()
 	if s.hearing != nil {
 		s.hearing.forget(r.resource, r.scope)

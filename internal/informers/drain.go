@@ -145,7 +145,7 @@ func (s *Set) leave(i *running) (inherited *checkpoint.Scope) {
 		}
 	}
 	if !again {
-		s.vectors.forget(i.scope)
+		s.release(i.scope)
 	}
 	if s.departures != nil {
 		s.departures.drop(i)

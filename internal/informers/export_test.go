@@ -168,3 +168,15 @@ func Owed(s *Set) (objects, versions int) {
 	}
 	return objects, versions
 }
+
+// Retired is how many scopes a set keeps of which all tombstones are on the bus.
+func Retired(s *Set) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.farewells {
+		if f.isSaid() {
+			n++
+		}
+	}
+	return n
+}

@@ -56,6 +56,8 @@ type Options struct {
 	Ignore   []Name                 // objects that are never captured: the agent's own
 	Memory   Memory                 // nil: nothing is remembered from one run to the next
 	Lane     func(name string) Lane // an informer's end of the queue; name is its scope
+	// ReleaseLane is told that no informer has the lane of that name any more. nil: nobody has to know.
+	ReleaseLane func(name string)
 	// Heard is the last stream event of a resource that the bus has; false: it has none. What may pass it retries until ctx
 	// ends, which is its only error. nil: the bus cannot be asked.
 	Heard func(ctx context.Context, r *object.Resource) (Heard, bool, error)
@@ -243,7 +245,7 @@ func (s *Set) Run(ctx context.Context) error {
 	g.Go(func() error {
 		s.takeReloads(ctx, func(begin []*running, parting []*farewell) {
 			s.launch(ctx, g, begin)
-			bid(ctx, g, parting)
+			s.bid(ctx, g, parting)
 			s.extensions.Need(s.takesExtensions())
 			s.namespaces.rulesChanged()
 		})
@@ -252,7 +254,7 @@ func (s *Set) Run(ctx context.Context) error {
 	g.Go(func() error {
 		s.namespaces.run(ctx, func(begin []*running, parting []*farewell) {
 			s.launch(ctx, g, begin)
-			bid(ctx, g, parting)
+			s.bid(ctx, g, parting)
 		})
 		return nil
 	})
@@ -274,7 +276,7 @@ func (s *Set) Run(ctx context.Context) error {
 				b = retry.New()
 				s.outage.end(time.Now())
 				s.launch(ctx, g, append(chosen, s.bear()...))
-				bid(ctx, g, parting)
+				s.bid(ctx, g, parting)
 				awaitCapture()
 				if s.anyUnserved() {
 					wait = rediscoverUnserved
@@ -314,12 +316,29 @@ func (s *Set) observe(ctx context.Context, i *running) {
 }
 
 // bid says farewells in g.
-func bid(ctx context.Context, g *errgroup.Group, parting []*farewell) {
+func (s *Set) bid(ctx context.Context, g *errgroup.Group, parting []*farewell) {
 	for _, f := range parting {
 		g.Go(func() error {
 			f.run(ctx)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.farewells = slices.DeleteFunc(s.farewells, (*farewell).isSaid)
+			s.release(f.scope)
 			return nil
 		})
+	}
+}
+
+// release gives up what is kept of a scope beside its place in the checkpoint: metrics, what is logged later, its lane. It does nothing if an
+// informer has the scope, or it is retiring. The caller holds mu.
+func (s *Set) release(scope string) {
+	if s.informers[scope] != nil || s.isParting(scope) {
+		return
+	}
+	s.vectors.forget(scope)
+	s.denials.drop(scope)
+	if s.o.ReleaseLane != nil {
+		s.o.ReleaseLane(scope)
 	}
 }
 
@@ -393,6 +412,8 @@ func (s *Set) discover(ctx context.Context) (begin []*running, parting []*farewe
 	for _, i := range outdated {
 		if p, ok := i.position(); ok {
 			s.origins[i.scope] = p.Scope
+		} else {
+			s.forget(i.scope)
 		}
 	}
 	out, unserved := s.sel.Choose(all, unknown, s.taken())
@@ -410,7 +431,11 @@ func (s *Set) discover(ctx context.Context) (begin []*running, parting []*farewe
 	bequeath(outdated, begin)
 	begin = append(begin, s.follow(all)...)
 	s.unheard(all, unknown)
-	return begin, append(s.part(all, unknown, begin), s.partGone(all, unknown)...), nil
+	parting = append(s.part(all, unknown, begin), s.partGone(all, unknown)...)
+	for _, i := range outdated {
+		s.release(i.scope)
+	}
+	return begin, parting, nil
 }
 
 // outdated takes those informers out of the set whose resource is served, but no longer in their version or as their

@@ -1,6 +1,9 @@
 package publish
 
-import "net"
+import (
+	"context"
+	"net"
+)
 
 // Sending is how many calls are within nats.go: many at once only while its lock is held for long.
 func (n *NATS) Sending() (sending int) {
@@ -48,3 +51,18 @@ func (l *LogOf) Looked(id string) (again bool) { return l.found(l.look(l.name), 
 
 // WentBack is an acknowledgement at a position that an earlier record had.
 func (l *LogOf) WentBack() { l.wentBack(l.name, 0, l.tail(l.name, 0).mark()) }
+
+// KeyLock is a lock for each key.
+type KeyLock struct{ keyLock }
+
+// Lock waits until it has the key.
+func (l *KeyLock) Lock(ctx context.Context, key string) (unlock func(), err error) {
+	return l.lock(ctx, key)
+}
+
+// Kept is of how many keys anything is kept.
+func (l *KeyLock) Kept() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.locks)
+}

@@ -17,7 +17,6 @@ type Lane[T any] struct {
 	caught      held // of that, catch-up
 	inFlight    int
 	flightBytes int64 // bytes in flight
-	closed      bool
 
 	// An item is free to be handed out when it is the oldest of its key and none of the key is in flight. One that is
 	// free from the start goes to the end of fresh, which is thereby sorted by age. One that becomes free when its
@@ -42,8 +41,8 @@ type Lane[T any] struct {
 // Put takes v under key once there is room by every rule, and blocks until then. bytes is what v is counted as, from
 // here until Done; below 0 it counts as 0.
 //
-// Put returns nil when v was taken. It returns context.Cause(ctx) when ctx ended first, or ErrClosed when the queue or
-// the lane was closed; then v was not taken and nothing is left of the call.
+// Put returns nil when v was taken. It returns context.Cause(ctx) when ctx ended first, or ErrClosed when the queue was
+// closed; then v was not taken and nothing is left of the call.
 //
 // Items of one key leave in the order in which they were taken. Puts of one lane are taken in the order of the calls,
 // but for those whose key holds its 256 items: they let the others pass.
@@ -55,7 +54,7 @@ func (l *Lane[T]) Put(ctx context.Context, key string, bytes int, v T) error {
 	it := &Item[T]{Value: v, key: key, lane: l, bytes: int64(max(bytes, 0)), weight: weight{bytes: q.weighed(v)}}
 
 	q.mu.Lock()
-	if q.closed || l.closed {
+	if q.closed {
 		q.mu.Unlock()
 		return ErrClosed
 	}
@@ -90,7 +89,7 @@ func (l *Lane[T]) TryPut(key string, bytes int, v T) bool {
 
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed || l.closed {
+	if q.closed {
 		return false
 	}
 	l.refused.set, l.refused.key, l.refused.bytes = true, key, size
@@ -107,14 +106,14 @@ func (l *Lane[T]) TryPut(key string, bytes int, v T) bool {
 // holds, instead of half of it. The distance between the two is what keeps every freed slot at the border from waking every
 // caller. Since the lane's last refusal counts, a loop of TryPut and Roomy never spins.
 //
-// It returns context.Cause(ctx) when ctx ended first, or ErrClosed when the queue or the lane was closed.
+// It returns context.Cause(ctx) when ctx ended first, or ErrClosed when the queue was closed.
 func (l *Lane[T]) Roomy(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	q := l.q
 	q.mu.Lock()
-	if q.closed || l.closed {
+	if q.closed {
 		q.mu.Unlock()
 		return ErrClosed
 	}
@@ -128,30 +127,6 @@ func (l *Lane[T]) Roomy(ctx context.Context) error {
 	q.mu.Unlock()
 
 	return q.wait(ctx, w)
-}
-
-// Close ends the lane: Put, TryPut and Roomy fail from now on, those that wait return ErrClosed. What the lane holds
-// still leaves in order, and keys keep their order when another lane takes them on. The name is free again: a later
-// Queue.Lane makes a new lane. Close may be called again.
-func (l *Lane[T]) Close() {
-	q := l.q
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if l.closed {
-		return
-	}
-	l.closed = true
-	delete(q.lanes, l.name)
-	for _, list := range []*waitList[T]{&q.puts, &q.rooms} {
-		for w := list.first; w != nil; {
-			next := w.next
-			if w.lane == l {
-				q.finish(list, w, ErrClosed)
-			}
-			w = next
-		}
-	}
-	q.settle()
 }
 
 // isReady reports whether the lane has an item to hand out, and so stands in Queue.ready.

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// ErrClosed is returned by Put, Roomy and Get of a closed queue, and by Put and Roomy of a closed lane.
+// ErrClosed is returned by Put, Roomy and Get of a closed queue.
 var ErrClosed = errors.New("queue: closed")
 
 // maxPerKey is how many items one key may hold, waiting and in flight.
@@ -96,6 +96,14 @@ func (q *Queue[T]) Lane(name string) *Lane[T] {
 		q.lanes[name] = l
 	}
 	return l
+}
+
+// Release makes the name free: the next call of Lane makes a new lane. Whoever has the old one may go on with it, and keys keep their order
+// over both. Without it, the queue keeps a lane for each name that there ever was.
+func (q *Queue[T]) Release(name string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.lanes, name)
 }
 
 // Get hands out the oldest item of the lane whose turn it is, among those whose key has none in flight, and blocks until
