@@ -49,7 +49,7 @@ func (s *Set) part(all []selection.APIResource, unknown []string, begin []*runni
 		if !ok || !selection.AliasesKnown(unknown) || !selection.GroupKnown(unknown, c.Group) {
 			continue // not served, or not known: it may come back
 		}
-		if s.sel.Part != nil && s.foreign(&c) {
+		if s.foreign(&c) {
 			s.o.Log.Info("a scope of the last run is observed by others now", "scope", scope)
 			delete(s.origins, scope)
 			if s.o.Memory != nil {

@@ -11,14 +11,14 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// foreign tells of a scope that the last run observed that it is of another part of the cluster: of another node, or of all
-// nodes. What is in it others observe now, and this agent must not say that it has left.
+// foreign reports whether a scope of the last run belongs to another part of the cluster: to another node, or to all nodes. Other agents
+// observe its objects now, so this one must not say that they left. If the resource has no part, nobody else observes it.
 func (s *Set) foreign(c *checkpoint.Scope) bool {
 	p := s.sel.PartOf(&object.Resource{Group: c.Group, Name: c.Resource})
-	return p.None || !strings.HasSuffix(","+c.FieldSelector, ","+p.FieldSelector)
+	return p.None || p.FieldSelector != "" && !strings.HasSuffix(","+c.FieldSelector, ","+p.FieldSelector)
 }
 
-// explained says what to do where the API server cannot find what belongs to the part.
+// explained adds what to do if the API server does not know the field that the part is selected by.
 func (i *informer) explained(err error) error {
 	if !i.shared || !apierrors.IsBadRequest(err) {
 		return err

@@ -110,6 +110,24 @@ func TestPartsSayNoFarewellForOthers(t *testing.T) {
 	}
 }
 
+// A scope with a field selector of its rule is retired with the rule, also if the agent captures a part of other resources: nobody else
+// observes it.
+func TestPartOfOthersRetiresOwnScopes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("a", "1", nil)
+		l := live(t, s, m, func(o *informers.Options, _ *recorder) {
+			o.Rules[0].FieldSelector = "metadata.name=a"
+			o.Part = func(_, resource string) selection.Part { return selection.Part{None: resource == "nodes"} }
+		})
+		l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+		s.put("b", "1", nil)
+		l.reload(t, specOf(rule(selected("", "metadata.name=b"))))
+		l.waitPerName(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "gap 0 selection-changed", "~l a uid-1 1→-",
+			"snapshot.started 0", "snapshot.completed 0", "c b uid-2 -→1")
+	})
+}
+
 // What is left of a rule is what its namespaces and the part have in common.
 func TestPartOfNamespaces(t *testing.T) {
 	for name, tc := range map[string]struct {
