@@ -29,7 +29,8 @@ func (s *Set) followExtensions(ctx context.Context, begin func([]*running)) {
 			}
 		}
 	})
-	s.extensions.Run(ctx, func(ctx context.Context, ev discovery.Event) {
+	// Not the context of the handler: that ends with the watch on definitions, and an informer that ends must not be left to itself then.
+	s.extensions.Run(ctx, func(_ context.Context, ev discovery.Event) {
 		s.mu.Notify() // conditions depend on what exists
 		switch ev := ev.(type) {
 		case discovery.DefinitionDeleted:

@@ -93,6 +93,25 @@ func TestReloadsLeaveNothing(t *testing.T) {
 	})
 }
 
+// Definitions that come and go leave nothing, also if the watch on them ends in between.
+func TestDefinitionsLeaveNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, h := newCustoms(t), new(held)
+		l := live(t, s.apiServer, newMemory(), func(o *informers.Options, r *recorder) {
+			takes(widgets(nil))(o, r)
+			h.use(o, r)
+		})
+		for range 3 {
+			s.define(true)
+			h.await(t, l, "widgets.shop.test")
+			l.awaitPhases(t, "widgets.shop.test watching")
+			s.define(false)
+			s.CloseClientConnections()
+			h.await(t, l)
+		}
+	})
+}
+
 // Namespaces that come and go leave nothing, where a resource is observed in each by itself.
 func TestNamespacesLeaveNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
