@@ -217,7 +217,7 @@ func (f *follower) apply(ctx context.Context, s *stream, b *batch) {
 	var last *event // that is of an object
 	for k := range b.events {
 		ev := &b.events[k]
-		s.applies(true)
+		s.applying.Store(max(1, int64(time.Since(s.opened))))
 		if ev.typ == watch.Bookmark {
 			i.store.advance(ev.rv)
 		} else {
@@ -229,7 +229,7 @@ func (f *follower) apply(ctx context.Context, s *stream, b *batch) {
 		}
 		f.rv = ev.rv
 	}
-	s.applies(false)
+	s.applying.Store(0)
 	switch {
 	case last == nil, f.doubtful: // the one of the history before is kept until the doubt ends
 	case last.typ != watch.Deleted:

@@ -73,6 +73,18 @@ func (r *reader) ref(clause uint16) (*object.Ref, object.Stamp) {
 	return ref, since
 }
 
+// versionOf parses the resourceVersion of an object that can be captured.
+func versionOf(m *object.Scanned) (uint64, error) {
+	rv, err := strconv.ParseUint(string(m.ResourceVersion), 10, 64)
+	switch {
+	case err != nil, rv == 0:
+		return 0, fmt.Errorf("%w: %s has the resourceVersion %q, which is not a number", apiserver.ErrUnsupported, m.Name, m.ResourceVersion)
+	case len(m.UID) == 0, len(m.Name) == 0:
+		return 0, fmt.Errorf("%w: an object (name %q) has no uid or name", apiserver.ErrUnsupported, m.Name)
+	}
+	return rv, nil
+}
+
 // read strips and packs one object. raw is not kept. withChangedBy: changedBy is wanted (watch events).
 func (r *reader) read(raw []byte, withChangedBy bool) (o observed, err error) {
 	i := r.informer
@@ -81,12 +93,8 @@ func (r *reader) read(raw []byte, withChangedBy bool) (o observed, err error) {
 		return o, err
 	}
 	r.out, r.scanned, o.outside = out, m, match.Clause == selection.Outside
-	o.rv, err = strconv.ParseUint(string(m.ResourceVersion), 10, 64)
-	if err != nil || o.rv == 0 {
-		return o, fmt.Errorf("%w: %s has the resourceVersion %q, which is not a number", apiserver.ErrUnsupported, m.Name, m.ResourceVersion)
-	}
-	if len(m.UID) == 0 || len(m.Name) == 0 {
-		return o, fmt.Errorf("%w: an object (name %q) has no uid or name", apiserver.ErrUnsupported, m.Name)
+	if o.rv, err = versionOf(m); err != nil {
+		return o, err
 	}
 	if match.Excluded {
 		return o, errExcluded

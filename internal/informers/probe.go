@@ -70,7 +70,7 @@ func (f *follower) compare(ctx context.Context, thorough bool) (same, settled bo
 	o := f.witness.object
 	found, now, err := i.look(ctx, backfill.Question{Ref: o.Ref}, metav1.ListOptions{Limit: 1})
 	switch {
-	case errors.Is(err, apiserver.ErrUnanswerable), err != nil && apiserver.IsPermanent(err):
+	case errors.Is(err, apiserver.ErrUnanswerable), apiserver.IsPermanent(err):
 		f.witnessHidden = true
 		return f.compare(ctx, thorough)
 	case err != nil:
@@ -120,7 +120,7 @@ func (i *informer) sameHistory(ctx context.Context, w *witness) (same, told bool
 	o := w.object
 	f, err := i.ask(ctx, backfill.Question{Ref: o.Ref, At: o.ResourceVersion})
 	switch {
-	case errors.Is(err, apiserver.ErrUnanswerable), err != nil && apiserver.IsPermanent(err):
+	case errors.Is(err, apiserver.ErrUnanswerable), apiserver.IsPermanent(err):
 		return false, false, nil
 	case err != nil:
 		return false, false, err

@@ -49,7 +49,6 @@ var (
 // object that is not captured.
 type event struct {
 	typ watch.EventType
-	rv  uint64
 	observed
 }
 
@@ -229,7 +228,7 @@ func (s *stream) add(b *batch, typ watch.EventType, raw []byte) error {
 			return err
 		}
 		o.at = b.read.UnixNano()
-		b.events = append(b.events, event{typ: typ, rv: o.rv, observed: o})
+		b.events = append(b.events, event{typ, o})
 		b.objects++
 		return nil
 	case watch.Bookmark:
@@ -243,7 +242,7 @@ func (s *stream) add(b *batch, typ watch.EventType, raw []byte) error {
 			return fmt.Errorf("%w: a bookmark has the resourceVersion %q", apiserver.ErrUnsupported, m.ResourceVersion)
 		}
 		s.informer.state.bookmarked()
-		b.events = append(b.events, event{typ: typ, rv: rv})
+		b.events = append(b.events, event{typ, observed{rv: rv}})
 		b.bookmarks++
 		return nil
 	case watch.Error:
@@ -255,15 +254,6 @@ func (s *stream) add(b *batch, typ watch.EventType, raw []byte) error {
 	default:
 		return fmt.Errorf("watch: frame of unknown type %q", typ)
 	}
-}
-
-// applies notes that the owner begins to apply an event, or (false) that it applies none.
-func (s *stream) applies(one bool) {
-	since := int64(0)
-	if one {
-		since = max(1, int64(time.Since(s.opened)))
-	}
-	s.applying.Store(since)
 }
 
 // deliver hands a batch to the owner. If the owner cannot take it because the store has held one event for blockedFor, the HTTP watch
