@@ -83,7 +83,7 @@ func natsConfig(n *config.NATS, cluster string, maxEventBytes int) publish.NATSC
 			MaxBytes: int64(n.Stream.MaxBytes), DiscardOld: n.Stream.Discard == config.DiscardOld,
 			DuplicateWindow: n.Stream.DuplicateWindow.Duration,
 		},
-		Auth: publish.NATSAuth(n.Auth), TLS: tlsConfig(n.TLS),
+		Auth: publish.NATSAuth(n.Auth), TLS: tlsConfig(n.TLS), InboxPrefix: n.InboxPrefix, Domain: n.Domain,
 	}
 }
 

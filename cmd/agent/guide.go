@@ -83,7 +83,7 @@ func hintsFor(cfg *config.Config, name string, local *localbus.Bus, f *runFlags)
 	}
 	tail := "kubecdc tail"
 	switch {
-	case (n.Auth != config.NATSAuth{} || n.TLS != nil) && f.config != "":
+	case (n.Auth != config.NATSAuth{} || n.TLS != nil || n.Domain != "") && f.config != "":
 		tail += " --config " + f.config
 	case local == nil || f.dataDir != "":
 		// What tail finds by itself is the bus of an agent that keeps its records in the default place.

@@ -42,7 +42,7 @@ type cursorReader interface {
 func relaySource(cfg *config.Config, r *config.Relay, cluster string, log *slog.Logger) (cursorReader, error) {
 	switch b := &cfg.Bus; {
 	case b.NATS != nil:
-		options, err := publish.ConnectOptions("bus.nats", b.NATS.URL, publish.NATSAuth(b.NATS.Auth), tlsConfig(b.NATS.TLS))
+		options, err := publish.ConnectOptions("bus.nats", b.NATS.URL, b.NATS.InboxPrefix, publish.NATSAuth(b.NATS.Auth), tlsConfig(b.NATS.TLS))
 		if err != nil {
 			return nil, err
 		}
@@ -52,7 +52,7 @@ func relaySource(cfg *config.Config, r *config.Relay, cluster string, log *slog.
 			return nil, fmt.Errorf("bus.nats.subject: %w", err)
 		}
 		return relay.NewJetStream(relay.JetStreamConfig{
-			Relay: r.Name, URL: b.NATS.URL, Options: options, Stream: b.NATS.Stream.Name, Start: relay.Start(r.Start), Filter: filter,
+			Relay: r.Name, URL: b.NATS.URL, Options: options, Domain: b.NATS.Domain, Stream: b.NATS.Stream.Name, Start: relay.Start(r.Start), Filter: filter,
 		}, log)
 	case b.Kafka != nil:
 		c := kafkaConfig(b.Kafka, cluster, 0)

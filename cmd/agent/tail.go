@@ -26,6 +26,7 @@ import (
 type tailFlags struct {
 	bus, config, creds, tlsCA string
 	stream, since, output     string
+	inboxPrefix, domain       string
 	diff, untilNow            bool
 	limit                     int
 	selection                 console.Selection
@@ -40,7 +41,7 @@ func newTailCommand(stdout, stderr io.Writer) *cobra.Command {
 changed and who did it. It reads any JetStream that kubecdc publishes to, and files of JSON lines.
 
 Where the server asks who is there: --config takes URL, stream, credentials and certificates from the agent's
-configuration, --creds and --tls-ca name files; --bus goes with either.
+configuration, and its prefix of inboxes and JetStream domain; --creds and --tls-ca name files; --bus goes with either.
 
 Resources are named as for kubectl: plural, singular, kind or short name (pods, pod, Pod, po), with a group where need
 be (deployments.apps); short names of custom resources are not known. Names and the namespace may have * ? [a-z].
@@ -81,6 +82,9 @@ yaml and by --op progress. Colours: NO_COLOR and CLICOLOR_FORCE are heeded. Time
 	fl.StringVar(&f.creds, "creds", "", "`file` with a NATS user's credentials, as nsc writes them")
 	fl.StringVar(&f.tlsCA, "tls-ca", "", "`file` with the certificates of authorities to trust, instead of the system's; asks for TLS")
 	fl.StringVar(&f.stream, "stream", "", "`name` of the JetStream stream (default: that of --config, else "+consume.DefaultStream+")")
+	fl.StringVar(&f.inboxPrefix, "inbox-prefix", "", "`prefix` of the subjects on which the server answers, for a user with a private inbox\n"+
+		"(default: that of --config, else _INBOX)")
+	fl.StringVar(&f.domain, "domain", "", "`name` of the JetStream domain that has the stream (default: that of --config, else that of the server)")
 	fl.StringVar(&f.since, "since", "", "begin in the past: a `time` (2026-11-20T15:00:00Z), how long ago (90s, 1h, 7d), or all")
 	fl.BoolVar(&f.untilNow, "until-now", false, "end where the stream ends, instead of waiting for more; without --since: show all")
 	fl.BoolVar(&f.untilNow, "no-follow", false, "the same as --until-now")
@@ -216,7 +220,7 @@ func (f *tailFlags) open(ctx context.Context, wanted *console.Filter, stdin io.R
 		return nil, usageError{errors.New("--bus: want nats://host:port (several separated by commas), tls://host:port, file:PATH, or - for standard input")}
 	}
 	o := consume.JetStreamOptions{
-		URL: c.url, Options: c.options, Stream: c.stream, StopAtEnd: f.untilNow,
+		URL: c.url, Options: c.options, Domain: c.domain, Stream: c.stream, StopAtEnd: f.untilNow,
 	}
 	var objects []subjectfilter.Objects
 	for _, w := range wanted.Objects() {

@@ -15,6 +15,7 @@ import (
 // connection is the bus to read.
 type connection struct {
 	url, stream string
+	domain      string        // of JetStream; "": that of the server
 	subject     string        // template of the subjects; "": the default
 	options     []nats.Option // credentials and certificates
 	advice      string        // what to do where the server refuses the credentials
@@ -22,7 +23,11 @@ type connection struct {
 
 // connection reads the flags that say where the bus is, and who reads it.
 func (f *tailFlags) connection(stderr io.Writer) (*connection, error) {
-	c := &connection{url: f.bus, stream: f.stream}
+	c := &connection{url: f.bus, stream: f.stream, domain: f.domain}
+	inbox := f.inboxPrefix
+	if inbox != "" && nats.CustomInboxPrefix(inbox)(new(nats.Options)) != nil {
+		return nil, usageError{fmt.Errorf("--inbox-prefix %q: want a subject such as _INBOX_reader, without * and >, and without a dot at the end", inbox)}
+	}
 	var auth publish.NATSAuth
 	var secure *publish.TLS
 	if f.config != "" {
@@ -31,7 +36,7 @@ func (f *tailFlags) connection(stderr io.Writer) (*connection, error) {
 			return nil, err
 		}
 		c.url, c.stream = cmp.Or(c.url, n.URL), cmp.Or(c.stream, n.Stream.Name)
-		c.subject = n.Subject
+		c.subject, c.domain, inbox = n.Subject, cmp.Or(c.domain, n.Domain), cmp.Or(inbox, n.InboxPrefix)
 		auth, secure = publish.NATSAuth(n.Auth), tlsConfig(n.TLS)
 	}
 	if f.creds != "" {
@@ -60,7 +65,7 @@ func (f *tailFlags) connection(stderr io.Writer) (*connection, error) {
 		key = "bus.nats"
 	}
 	var err error
-	c.options, err = publish.ConnectOptions(key, c.url, auth, secure)
+	c.options, err = publish.ConnectOptions(key, c.url, inbox, auth, secure)
 	return c, err
 }
 

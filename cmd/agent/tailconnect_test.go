@@ -179,16 +179,27 @@ func TestTailReadsWithCreds(t *testing.T) {
 
 // They are in docs/buses/nats.md.
 func TestTailNeedsFewPermissions(t *testing.T) {
-	address := startNATS(t, &server.Options{Users: []*server.User{
-		{Username: "admin", Password: "battery-staple"},
-		{Username: "reader", Password: "correct-horse", Permissions: &server.Permissions{
+	reader := func(name, inbox string) *server.User {
+		return &server.User{Username: name, Password: "correct-horse", Permissions: &server.Permissions{
 			Publish: &server.SubjectPermission{Allow: []string{
 				"$JS.API.STREAM.INFO.CHANGES", "$JS.API.CONSUMER.CREATE.CHANGES.>", "$JS.API.CONSUMER.INFO.CHANGES.>",
 				"$JS.API.CONSUMER.MSG.NEXT.CHANGES.>", "$JS.API.CONSUMER.DELETE.CHANGES.>",
 			}},
-			Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
-		}},
+			Subscribe: &server.SubjectPermission{Allow: []string{inbox}},
+		}}
+	}
+	address := startNATS(t, &server.Options{JetStreamDomain: "hub", Users: []*server.User{
+		{Username: "admin", Password: "battery-staple"}, reader("reader", "_INBOX.>"), reader("private", "_INBOX_private.>"),
 	}})
 	publishOne(t, "nats://admin:battery-staple@"+address)
-	expectTail(t, "", exitOK, "--bus", "nats://reader:correct-horse@"+address, "--stream", "CHANGES", "pods")
+	as := func(user string, more ...string) []string {
+		return append([]string{"--bus", "nats://" + user + ":correct-horse@" + address, "pods"}, more...)
+	}
+	expectTail(t, "", exitOK, as("reader", "--stream", "CHANGES", "--domain", "hub")...)
+	expectTail(t, "has no JetStream", exitFailed, "--bus", "nats://admin:battery-staple@"+address, "--stream", "CHANGES", "--domain", "elsewhere")
+	expectTail(t, "", exitOK, as("private", "--stream", "CHANGES", "--inbox-prefix", "_INBOX_private")...)
+	expectTail(t, `--inbox-prefix "_INBOX_private.": want a subject`, exitUsage, as("private", "--inbox-prefix", "_INBOX_private.")...)
+	file := writeFile(t, filepath.Join(t.TempDir(), "kubecdc.yaml"), "apiVersion: kubecdc.dev/v1\n"+
+		"bus: {nats: {stream: {name: CHANGES}, inboxPrefix: _INBOX_private, domain: hub}}\n")
+	expectTail(t, "", exitOK, as("private", "--config", file)...)
 }

@@ -23,8 +23,11 @@ type NATS struct {
 	URL     string     `yaml:"url"`     // several servers of one cluster are separated by commas
 	Subject string     `yaml:"subject"` // template; package publish knows its syntax
 	Stream  NATSStream `yaml:"stream"`
-	Auth    NATSAuth   `yaml:"auth,omitempty"`
-	TLS     *TLS       `yaml:"tls,omitempty"` // nil: as the URL's scheme and the server ask for
+	// InboxPrefix is the beginning of the subjects on which the agent receives answers, without the final dot.
+	InboxPrefix string   `yaml:"inboxPrefix"`
+	Domain      string   `yaml:"domain"` // of JetStream; "": that of the server
+	Auth        NATSAuth `yaml:"auth,omitempty"`
+	TLS         *TLS     `yaml:"tls,omitempty"` // nil: as the URL's scheme and the server ask for
 }
 
 // NATSAuth is who the agent is to a NATS server, in one way at most.
@@ -197,6 +200,7 @@ func defaultNATS() NATS {
 			Discard:         DiscardNew,
 			DuplicateWindow: Duration{2 * time.Minute},
 		},
+		InboxPrefix: "_INBOX",
 	}
 }
 

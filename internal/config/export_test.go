@@ -30,6 +30,8 @@ func Patterns() map[string]string {
 		"strip[]":                        fieldPath.String(),
 		"watch[].redact[]":               fieldPath.String(),
 		"bus.nats.stream.name":           streamName.String(),
+		"bus.nats.inboxPrefix":           inboxPrefix.String(),
+		"bus.nats.domain":                jetStreamDomain.String(),
 		"claimCheck.objectStore.bucket":  bucketName.String(),
 		"claimCheck.directory.path":      absolutePath.String(),
 		"deadLetter.subject":             deadSubject.String(),

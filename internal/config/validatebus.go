@@ -83,6 +83,13 @@ func (n *NATS) validate(path *field.Path) field.ErrorList {
 			"must be new where maxBytes bounds the stream, or records would be dropped silently"))
 	}
 	list = append(list, inLimit(at.Child("duplicateWindow"), s.DuplicateWindow)...)
+	if !inboxPrefix.MatchString(n.InboxPrefix) {
+		list = append(list, field.Invalid(path.Child("inboxPrefix"), n.InboxPrefix,
+			"must be a subject such as _INBOX_kubecdc: printable characters without spaces, * and >, and no dot at the end"))
+	}
+	if !jetStreamDomain.MatchString(n.Domain) {
+		list = append(list, field.Invalid(path.Child("domain"), n.Domain, "must be printable characters without spaces, dots, * and >"))
+	}
 	if wrong := n.Auth.validate(path.Child("auth")); len(wrong) > 0 {
 		list = append(list, wrong...)
 	} else {
@@ -91,7 +98,11 @@ func (n *NATS) validate(path *field.Path) field.ErrorList {
 	return append(list, n.TLS.validate(path.Child("tls"))...)
 }
 
-var streamName = regexp.MustCompile(`^[!#-)+,\-0-=?-\[\]-~]{1,255}$`)
+var (
+	streamName      = regexp.MustCompile(`^[!#-)+,\-0-=?-\[\]-~]{1,255}$`)
+	inboxPrefix     = regexp.MustCompile(`^[!-)+-\-/-=?-~]+(\.[!-)+-\-/-=?-~]+)*$`)
+	jetStreamDomain = regexp.MustCompile(`^[!-)+-\-/-=?-~]*$`)
+)
 
 func (a *NATSAuth) validate(path *field.Path) field.ErrorList {
 	list := onlyOne(path, "way", false, choice{"credsFile", a.CredsFile != ""}, choice{"user", a.User != "" || a.PasswordFile != ""},

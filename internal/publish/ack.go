@@ -3,6 +3,7 @@ package publish
 import (
 	"bytes"
 	"encoding/json"
+	"strconv"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -63,6 +64,7 @@ const (
 // pubAck is JetStream's answer to a published message (ADR-1, and server.JSPubAckResponse).
 type pubAck struct {
 	Stream    string `json:"stream"`
+	Domain    string `json:"domain"`
 	Seq       uint64 `json:"seq"`
 	Duplicate bool   `json:"duplicate"`
 	Error     *struct {
@@ -75,15 +77,20 @@ type pubAck struct {
 // ackReader tells acknowledgements by one stream.
 type ackReader struct {
 	stream string
+	domain string // "": any
 	prefix []byte // of the acknowledgement as the server writes it today
 }
 
-func newAckReader(stream string) ackReader {
-	return ackReader{stream: stream, prefix: []byte(`{"stream":"` + stream + `","seq":`)}
+func newAckReader(stream, domain string) ackReader {
+	r := ackReader{stream: stream, domain: domain, prefix: []byte(`{"stream":"` + stream + `","seq":`)}
+	if domain != "" {
+		r.prefix = []byte(`{"stream":"` + stream + `","domain":"` + domain + `","seq":`)
+	}
+	return r
 }
 
 // read decodes an answer. What looks exactly as the server writes it is read at a glance; everything else, a space or
-// another order of members, a duplicate, an error, a domain, goes through encoding/json.
+// another order of members, a duplicate, an error, a domain that is not configured, goes through encoding/json.
 func (r *ackReader) read(m *nats.Msg) outcome {
 	if digits, ok := bytes.CutPrefix(m.Data, r.prefix); ok {
 		if sequence, ok := numberAndBrace(digits); ok {
@@ -107,6 +114,8 @@ func (r *ackReader) read(m *nats.Msg) outcome {
 		return outcome{reason: reasonMalformed, detail: "an answer without stream and sequence"}
 	case ack.Stream != r.stream:
 		return outcome{reason: reasonOtherStream, detail: "acknowledged by stream " + ack.Stream}
+	case r.domain != "" && ack.Domain != r.domain: // the leaf node and its hub may have a stream of the same name
+		return outcome{reason: reasonOtherStream, detail: "acknowledged by stream " + ack.Stream + " of domain " + strconv.Quote(ack.Domain)}
 	}
 	return outcome{kind: acked, duplicate: ack.Duplicate, sequence: ack.Seq}
 }

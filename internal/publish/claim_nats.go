@@ -31,7 +31,15 @@ func (n *NATS) JetStream(ctx context.Context) (jetstream.JetStream, error) {
 	if n.closed.Load() || conn == nil {
 		return nil, ErrClosed
 	}
-	return jetstream.New(conn)
+	return JetStreamIn(n.cfg.Domain, conn)
+}
+
+// JetStreamIn is the API of JetStream in a domain; "": in that of the server.
+func JetStreamIn(domain string, conn *nats.Conn) (jetstream.JetStream, error) {
+	if domain == "" {
+		return jetstream.New(conn)
+	}
+	return jetstream.NewWithDomain(conn, domain)
 }
 
 // ObjectScheme is the scheme of references into JetStream's object store: nats-obj://<bucket>/<name>, in the account whose

@@ -19,6 +19,7 @@ import (
 func (n *NATS) options(gone chan<- struct{}) ([]nats.Option, error) {
 	opts := []nats.Option{
 		nats.Name("kubecdc " + n.cfg.Cluster),
+		nats.CustomInboxPrefix(n.cfg.InboxPrefix),
 		nats.SetCustomDialer(n.dialer),
 		nats.SkipHostLookup(), // the dialer does, and can be interrupted in it
 		nats.Timeout(dialTimeout),

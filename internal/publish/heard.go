@@ -28,7 +28,7 @@ type Heard struct {
 // ctx ends; its errors are the cause of ctx, and ErrClosed.
 //
 // The stream's leader is asked, not a replica that may lag behind: the user must be allowed to publish to
-// $JS.API.STREAM.MSG.GET.<stream>.
+// $JS.API.STREAM.MSG.GET.<stream>, with NATSConfig.Domain to $JS.<domain>.API.STREAM.MSG.GET.<stream>.
 func (n *NATS) Heard(ctx context.Context, r *object.Resource) (Heard, bool, error) {
 	subject := string(n.subjects.Append(nil, &object.Delta{Stream: &object.StreamEvent{Resource: r}}))
 	for failures := 1; ; failures++ {
@@ -61,7 +61,15 @@ func (n *NATS) Heard(ctx context.Context, r *object.Resource) (Heard, bool, erro
 	}
 }
 
-func (n *NATS) getSubject() string { return "$JS.API.STREAM.MSG.GET." + n.cfg.Stream.Name }
+func (n *NATS) getSubject() string { return n.apiSubject("STREAM.MSG.GET.") }
+
+// apiSubject is where JetStream takes a request about the stream.
+func (n *NATS) apiSubject(request string) string {
+	if n.cfg.Domain != "" {
+		return "$JS." + n.cfg.Domain + ".API." + request + n.cfg.Stream.Name
+	}
+	return "$JS.API." + request + n.cfg.Stream.Name
+}
 
 // JetStream's error codes for what is not there (nats-server, server/errors.json).
 const (

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -29,6 +30,8 @@ const (
 	sweepInterval = 100 * time.Millisecond
 )
 
+const defaultInbox = "_INBOX" // nats.InboxPrefix without its dot
+
 func busyBackoff() backoff { return backoff{first: 100 * time.Millisecond, limit: 5 * time.Second} }
 
 func raceBackoff() backoff { return backoff{first: 5 * time.Millisecond, limit: time.Second} }
@@ -46,6 +49,9 @@ type NATSConfig struct {
 	MaxEventBytes int // the largest event that will be published: stream and server must take it
 	Auth          NATSAuth
 	TLS           *TLS // nil: as the URL's scheme and the server ask for, with the system's authorities
+
+	InboxPrefix string // of the subjects of acknowledgements and answers, without the final dot; "": _INBOX
+	Domain      string // the JetStream domain that has the stream; "": that of the server
 
 	// DeadLetter is the subject of dead letters, a template with {cluster} as its only placeholder; "": there are none.
 	DeadLetter string
@@ -118,6 +124,7 @@ func NewNATS(cfg NATSConfig, log *slog.Logger, m *Metrics) (*NATS, error) {
 	if err := cfg.Auth.valid(); err != nil {
 		return nil, err
 	}
+	cfg.InboxPrefix = cmp.Or(cfg.InboxPrefix, defaultInbox)
 	if cfg.Stream.Name == "" {
 		cfg.Stream.Name = DefaultStream
 	}
@@ -141,9 +148,9 @@ func NewNATS(cfg NATSConfig, log *slog.Logger, m *Metrics) (*NATS, error) {
 		log:      log,
 		metrics:  m,
 		subjects: subjects,
-		acks:     newAckReader(cfg.Stream.Name),
+		acks:     newAckReader(cfg.Stream.Name, cfg.Domain),
 		servers:  servers,
-		inbox:    nats.NewInbox(),
+		inbox:    cfg.InboxPrefix + "." + nuid.Next(),
 		waiters:  make([]*waiter, cfg.InFlight),
 		free:     make(chan *waiter, cfg.InFlight),
 		gate:     newGate(),

@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -136,9 +137,9 @@ func (a *NATSAuth) changed(nkey *string) bool {
 }
 
 // ConnectOptions are options of nats.go for a connection of one's own: credentials and certificates, read again at each
-// connect, to the servers of urls. key is where the configuration describes the bus, "" where none does. An error names the key and the file
-// that cannot be used.
-func ConnectOptions(key, urls string, auth NATSAuth, t *TLS) ([]nats.Option, error) {
+// connect, to the servers of urls. key is where the configuration describes the bus, "" where none does. inbox is as
+// NATSConfig.InboxPrefix. An error names the key and the file that cannot be used.
+func ConnectOptions(key, urls, inbox string, auth NATSAuth, t *TLS) ([]nats.Option, error) {
 	if err := auth.valid(); err != nil {
 		return nil, fmt.Errorf("%s.%w", key, err)
 	}
@@ -150,7 +151,7 @@ func ConnectOptions(key, urls string, auth NATSAuth, t *TLS) ([]nats.Option, err
 	if err != nil {
 		return nil, err
 	}
-	options := []nats.Option{credentials, secure}
+	options := []nats.Option{credentials, secure, nats.CustomInboxPrefix(cmp.Or(inbox, defaultInbox))}
 	if auth.inPlaintext(urls, t) {
 		options = append(options, plainOption())
 	}

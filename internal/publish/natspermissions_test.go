@@ -1,13 +1,18 @@
 package publish_test
 
 import (
+	"context"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -41,9 +46,72 @@ func restricted(p *server.Permissions) func(*server.Options) {
 func TestLeastPermissionsSuffice(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, t.TempDir(), -1, restricted(leastPermissions(t)))
+	expectWholeService(t, s, testConfig(""))
+}
+
+// The user may subscribe to its own inbox alone.
+func TestPrivateInboxSuffices(t *testing.T) {
+	t.Parallel()
+	permissions := leastPermissions(t)
+	permissions.Subscribe.Allow = []string{"_INBOX.kubecdc.>"}
+	s := startServer(t, t.TempDir(), -1, restricted(permissions))
+	cfg := testConfig("")
+	cfg.InboxPrefix = "_INBOX.kubecdc"
+	expectWholeService(t, s, cfg)
+}
+
+// The agent connects to a leaf node, which has a JetStream of its own, and publishes to the hub's.
+func TestDomainOfTheHub(t *testing.T) {
+	t.Parallel()
+	hub := startServer(t, t.TempDir(), -1, func(o *server.Options) {
+		o.ServerName, o.JetStreamDomain = "hub", "hub"
+		o.LeafNode = server.LeafNodeOpts{Host: "127.0.0.1", Port: -1}
+	})
+	v, err := hub.Varz(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	permissions := leastPermissions(t)
+	for i, p := range permissions.Publish.Allow {
+		permissions.Publish.Allow[i] = strings.Replace(p, "$JS.API.", "$JS.hub.API.", 1)
+	}
+	leaf := startServer(t, t.TempDir(), -1, restricted(permissions), func(o *server.Options) {
+		o.Users = append(o.Users, &server.User{Username: "admin", Password: "secret"})
+		o.ServerName, o.JetStreamDomain = "leaf", "leaf"
+		o.LeafNode = server.LeafNodeOpts{Remotes: []*server.RemoteLeafOpts{{
+			URLs: []*url.URL{{Scheme: "nats", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(v.LeafNode.Port))}},
+		}}}
+	})
+	wait(t, "the leaf node to join", func() bool { return leaf.NumLeafNodes() == 1 && hub.NumLeafNodes() == 1 })
+	cfg := testConfig("")
+	cfg.Domain = "hub"
+	r := expectWholeService(t, leaf, cfg)
+	s, err := admin(t, hub.ClientURL()).Stream(t.Context(), publish.DefaultStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := s.CachedInfo().State.Msgs; n != 3 {
+		t.Errorf("the hub's stream has %d records, want 3", n)
+	}
+
+	// What a stream of the leaf node acknowledges, the hub need not have.
+	js := admin(t, strings.Replace(leaf.ClientURL(), "//", "//admin:secret@", 1))
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: publish.DefaultStream, Subjects: []string{"kubecdc.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	for rv := 10; r.metric(t, "kubecdc_publish_retries_total", "other_stream") == 0; rv++ { // the hub's may come first
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		_ = r.Publish(ctx, event("web-1", rv, `{}`))
+		cancel()
+	}
+}
+
+// expectWholeService publishes, reads, stores and has a connection cut, as the restricted user.
+func expectWholeService(t *testing.T, s *server.Server, cfg publish.NATSConfig) *running {
+	t.Helper()
 	p := startProxy(t, s.Addr().String())
 	p.poisoned("hemlock")
-	cfg := testConfig("nats://agent:secret@" + strings.TrimPrefix(p.url(), "nats://"))
+	cfg.URL = "nats://agent:secret@" + strings.TrimPrefix(p.url(), "nats://")
 	cfg.DeadLetter = "kubecdc.{cluster}.dead"
 	r := run(t, cfg)
 	if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil {
@@ -78,6 +146,7 @@ func TestLeastPermissionsSuffice(t *testing.T) {
 	if log := strings.ToLower(r.log.String()); strings.Contains(log, "permission") {
 		t.Errorf("the log tells of permissions that are missing:\n%s", r.log)
 	}
+	return r
 }
 
 // Each missing one is named in the log, with what to do.

@@ -90,7 +90,7 @@ func (n *NATS) supervise(ctx context.Context, nc *nats.Conn, gone <-chan struct{
 	if _, err := nc.Subscribe(n.inbox+".*", n.onAck); err != nil {
 		return fmt.Errorf("subscribe to acknowledgements: %w", err)
 	}
-	js, err := jetstream.New(nc)
+	js, err := JetStreamIn(n.cfg.Domain, nc)
 	if err != nil {
 		return err
 	}

@@ -86,7 +86,7 @@ func TestNATSSecretsInPlaintext(t *testing.T) {
 				url = "nats://"
 			}
 			url += l.Addr().String()
-			options, err := publish.ConnectOptions("bus.nats", url, c.auth, c.tls)
+			options, err := publish.ConnectOptions("bus.nats", url, "", c.auth, c.tls)
 			if err != nil {
 				t.Fatal(err)
 			}

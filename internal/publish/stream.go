@@ -172,8 +172,8 @@ func (n *NATS) stream(ctx context.Context, js jetstream.JetStream) error {
 		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return fmt.Errorf("look up stream %s: the server has no JetStream, or none yet: start it with one (nats-server -js), or name another server: %w", want.Name, err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("look up stream %s: no answer within %s: is its leader up, and may the user publish to $JS.API.STREAM.INFO.%s and subscribe to _INBOX.>? %w",
-			want.Name, apiTimeout, want.Name, err)
+		return fmt.Errorf("look up stream %s: no answer within %s: is its leader up, and may the user publish to %s and subscribe to %s.>? %w",
+			want.Name, apiTimeout, n.apiSubject("STREAM.INFO."), n.cfg.InboxPrefix, err)
 	case err != nil:
 		return fmt.Errorf("look up stream %s: %w", want.Name, err)
 	}

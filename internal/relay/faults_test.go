@@ -96,7 +96,7 @@ func TestAllArrivesInOrderThroughRestartsAndFailures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bus{t, s.ClientURL(), js}
+	b := &bus{t, s, s.ClientURL(), js}
 	b.create()
 
 	to := &receiver{seen: map[string]bool{}, last: map[string]string{}}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/subjectfilter"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -23,6 +24,7 @@ type JetStreamConfig struct {
 	Relay   string // its name, which is the cursor's key
 	URL     string // nats://host:port, several of one cluster separated by commas
 	Options []nats.Option
+	Domain  string // of JetStream; "": that of the server
 	Stream  string // "": consume.DefaultStream
 	Start   Start  // "": Live
 	// Filter says what the server sends; nil: all records.
@@ -121,7 +123,7 @@ func (s *JetStream) connect() error {
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", s.servers, s.dialer.reason(err))
 	}
-	if s.js, err = jetstream.New(conn); err != nil {
+	if s.js, err = publish.JetStreamIn(s.cfg.Domain, conn); err != nil {
 		conn.Close()
 		return err
 	}
@@ -204,7 +206,7 @@ func (s *JetStream) begin(ctx context.Context) error {
 		from = 0
 	}
 	options := consume.JetStreamOptions{
-		Conn: s.conn, Stream: s.cfg.Stream, Start: consume.After(from),
+		Conn: s.conn, Domain: s.cfg.Domain, Stream: s.cfg.Stream, Start: consume.After(from),
 		OnRetry: func(err error) { s.note("read", err) },
 		OnResume: func() {
 			s.log.Info("reading goes on where it was interrupted", "stream", s.cfg.Stream)
@@ -387,7 +389,7 @@ func (s *JetStream) Status(ctx context.Context) ([]Position, error) {
 		return nil, fmt.Errorf("connect to %s: %w", s.servers, s.dialer.reason(err))
 	}
 	defer conn.Close()
-	js, err := jetstream.New(conn)
+	js, err := publish.JetStreamIn(s.cfg.Domain, conn)
 	if err != nil {
 		return nil, err
 	}

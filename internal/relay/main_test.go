@@ -7,7 +7,10 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/url"
 	"os"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -43,17 +46,43 @@ func TestMain(m *testing.M) {
 
 // bus is a JetStream with a stream, as an agent makes it.
 type bus struct {
-	tb  testing.TB
-	url string
-	js  jetstream.JetStream
+	tb     testing.TB
+	server *server.Server
+	url    string
+	js     jetstream.JetStream
 }
 
 // newBus makes one; without users anybody may do all, and else the first is the test's.
 func newBus(tb testing.TB, users ...*server.User) *bus {
 	tb.Helper()
-	s, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: tb.TempDir(), NoSigs: true, NoLog: true, Users: users,
-	})
+	return newBusWith(tb, &server.Options{Users: users})
+}
+
+func newBusWith(tb testing.TB, o *server.Options) *bus {
+	tb.Helper()
+	s := startServer(tb, o)
+	var options []nats.Option
+	if len(o.Users) > 0 {
+		options = append(options, nats.UserInfo(o.Users[0].Username, o.Users[0].Password))
+	}
+	nc, err := nats.Connect(s.ClientURL(), options...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	b := &bus{tb, s, s.ClientURL(), js}
+	b.create()
+	return b
+}
+
+func startServer(tb testing.TB, o *server.Options) *server.Server {
+	tb.Helper()
+	o.Host, o.Port, o.JetStream, o.StoreDir, o.NoSigs, o.NoLog = "127.0.0.1", -1, true, tb.TempDir(), true, true
+	s, err := server.NewServer(o)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -65,22 +94,24 @@ func newBus(tb testing.TB, users ...*server.User) *bus {
 		s.Shutdown()
 		s.WaitForShutdown()
 	})
-	var options []nats.Option
-	if len(users) > 0 {
-		options = append(options, nats.UserInfo(users[0].Username, users[0].Password))
-	}
-	nc, err := nats.Connect(s.ClientURL(), options...)
+	return s
+}
+
+// leaf starts a leaf node of the bus with a JetStream domain of its own, and returns its URL.
+func (b *bus) leaf(domain string, users ...*server.User) string {
+	b.tb.Helper()
+	v, err := b.server.Varz(nil)
 	if err != nil {
-		tb.Fatal(err)
+		b.tb.Fatal(err)
 	}
-	tb.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	b := &bus{tb, s.ClientURL(), js}
-	b.create()
-	return b
+	s := startServer(b.tb, &server.Options{
+		ServerName: domain, JetStreamDomain: domain, Users: users,
+		LeafNode: server.LeafNodeOpts{Remotes: []*server.RemoteLeafOpts{{
+			URLs: []*url.URL{{Scheme: "nats", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(v.LeafNode.Port))}},
+		}}},
+	})
+	waitFor(b.tb, func() bool { return s.NumLeafNodes() == 1 && b.server.NumLeafNodes() == 1 })
+	return s.ClientURL()
 }
 
 // create creates the stream. The server may refuse this while it still removes the files of one that was just deleted.

@@ -36,7 +36,32 @@ func leastPermissions(t *testing.T) *server.Permissions {
 
 // What the documentation says that a relay needs on NATS is enough, for the cursor too, which is made, taken again and shown.
 func TestLeastPermissionsOfARelaySuffice(t *testing.T) {
-	b := newBus(t, &server.User{Username: "all", Password: "secret"}, &server.User{Username: "relay", Password: "secret", Permissions: leastPermissions(t)})
+	t.Run("as they are", func(t *testing.T) { expectRelayed(t, leastPermissions(t), "", nats.InboxPrefix) })
+	t.Run("private inbox", func(t *testing.T) {
+		p := leastPermissions(t)
+		p.Subscribe.Allow = []string{"_INBOX_relay.>"}
+		expectRelayed(t, p, "", "_INBOX_relay.")
+	})
+	t.Run("leaf node", func(t *testing.T) {
+		p := leastPermissions(t)
+		for i, s := range p.Publish.Allow {
+			s = strings.Replace(s, "$JS.API.", "$JS.hub.API.", 1)
+			p.Publish.Allow[i] = strings.Replace(s, "$KV.", "$JS.hub.API.$KV.", 1)
+		}
+		expectRelayed(t, p, "hub", nats.InboxPrefix)
+	})
+}
+
+// expectRelayed starts a relay three times; with a domain, at a leaf node of that domain's server.
+func expectRelayed(t *testing.T, p *server.Permissions, domain, inbox string) {
+	t.Helper()
+	all, limited := &server.User{Username: "all", Password: "secret"}, &server.User{Username: "relay", Password: "secret", Permissions: p}
+	b := newBus(t, all, limited)
+	url := b.url
+	if domain != "" {
+		b = newBusWith(t, &server.Options{JetStreamDomain: domain, LeafNode: server.LeafNodeOpts{Host: "127.0.0.1", Port: -1}})
+		url = b.leaf("leaf", all, limited)
+	}
 	log := &logBuffer{}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -45,7 +70,8 @@ func TestLeastPermissionsOfARelaySuffice(t *testing.T) {
 	})
 	source := func() *relay.JetStream {
 		s, err := relay.NewJetStream(relay.JetStreamConfig{
-			Relay: "r", URL: b.url, Options: []nats.Option{nats.UserInfo("relay", "secret")}, Start: relay.Beginning, Filter: inNamespace(t, "shop"),
+			Relay: "r", URL: url, Domain: domain, Start: relay.Beginning, Filter: inNamespace(t, "shop"),
+			Options: []nats.Option{nats.UserInfo("relay", "secret"), nats.CustomInboxPrefix(strings.TrimSuffix(inbox, "."))},
 		}, log.logger())
 		if err != nil {
 			t.Fatal(err)

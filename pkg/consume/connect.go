@@ -55,6 +55,14 @@ func connect(ctx context.Context, o *JetStreamOptions) (*link, error) {
 	return newLink(conn, servers, true), nil
 }
 
+// api is the API of JetStream on a connection.
+func (o *JetStreamOptions) api(conn *nats.Conn) (jetstream.JetStream, error) {
+	if o.Domain == "" {
+		return jetstream.New(conn)
+	}
+	return jetstream.NewWithDomain(conn, o.Domain)
+}
+
 const dialTimeout = 5 * time.Second
 
 // dialer remembers why it has failed: nats.go says no more than that there are no servers.

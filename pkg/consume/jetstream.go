@@ -52,10 +52,12 @@ func After(position uint64) Start {
 type JetStreamOptions struct {
 	// URL is where NATS is, "nats://host:4222", or several with commas between. With Conn it is not used.
 	URL string
-	// Options go with URL: credentials, TLS.
+	// Options go with URL: credentials, TLS, a private inbox (nats.CustomInboxPrefix).
 	Options []nats.Option
 	// Conn is a connection to use instead; it stays open.
 	Conn *nats.Conn
+	// Domain is the JetStream domain that has the stream; "": that of the server.
+	Domain string
 
 	Stream   string   // "": DefaultStream
 	Subjects []string // only these, wildcards allowed; none: all
@@ -120,7 +122,7 @@ func OpenJetStream(ctx context.Context, o JetStreamOptions) (*JetStream, error) 
 		return nil, err
 	}
 	r := &JetStream{o: o, link: l, lookAfter: heartbeat}
-	if r.js, err = jetstream.New(l.conn); err == nil {
+	if r.js, err = o.api(l.conn); err == nil {
 		err = l.attempt(ctx, apiTimeout, r.open)
 	}
 	if err != nil {

@@ -60,7 +60,7 @@ func Run(ctx context.Context, o RunOptions, handler func(ctx context.Context, e 
 		return err
 	}
 	defer l.close()
-	js, err := jetstream.New(l.conn)
+	js, err := o.api(l.conn)
 	if err != nil {
 		return fmt.Errorf("run consumer %s: %w", o.Durable, err)
 	}
