@@ -59,7 +59,7 @@ func takeCursor(ctx context.Context, js jetstream.JetStream, name string, first 
 		return nil, fmt.Errorf("open bucket %s, which holds the relay's cursor (may this user read and create it?): %w", CursorBucket, err)
 	}
 	c := &cursor{kv: kv, name: name}
-	for {
+	for failures := 1; ; failures++ {
 		entry, err := kv.Get(ctx, name)
 		made := errors.Is(err, jetstream.ErrKeyNotFound)
 		at := first
@@ -93,7 +93,10 @@ func takeCursor(ctx context.Context, js jetstream.JetStream, name string, first 
 			c.last = at
 			return c, nil
 		case errors.Is(err, jetstream.ErrKeyExists) && ctx.Err() == nil:
-			continue // it has moved, or somebody else takes it too
+			// It has moved, somebody else takes it too, or the replica that has answered lags behind.
+			if err = backoff(ctx, failures); err == nil {
+				continue
+			}
 		}
 		return nil, fmt.Errorf("take cursor %s: %w", name, err)
 	}
