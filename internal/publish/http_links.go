@@ -31,15 +31,23 @@ type links struct {
 	plaintext bool // secrets go out unencrypted, and must not leave this machine
 
 	mu     sync.Mutex
-	roots  []byte // content of the caFile that they trust
+	stamp  stamp  // of the caFile when it was read
+	roots  []byte // its content, which they trust
 	shared *http.Transport
 	own    *http.Transport
 }
 
 func (l *links) pick(own bool) (*http.Transport, error) {
+	var now stamp
+	if l.tls != nil && l.tls.CAFile != "" {
+		var err error
+		if now, err = stampOf(l.tls.CAFile); err != nil {
+			return nil, fmt.Errorf("tls: read caFile: %w", err)
+		}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.refresh(); err != nil {
+	if err := l.refresh(now); err != nil {
 		return nil, err
 	}
 	if own {
@@ -48,18 +56,18 @@ func (l *links) pick(own bool) (*http.Transport, error) {
 	return l.shared, nil
 }
 
-// refresh looks at the caFile: it is a few kilobytes, and in the page cache. While it cannot be used, nothing is sent, on
+// refresh reads the caFile again if it has changed; now is of a moment before. While it cannot be used, nothing is sent, on
 // connections that stand either.
-func (l *links) refresh() error {
-	var roots []byte
-	if l.tls != nil && l.tls.CAFile != "" {
-		b, err := os.ReadFile(l.tls.CAFile)
-		if err != nil {
+func (l *links) refresh(now stamp) error {
+	roots := l.roots
+	if now.info != nil && !l.stamp.same(now) {
+		var err error
+		if roots, err = os.ReadFile(l.tls.CAFile); err != nil {
 			return fmt.Errorf("tls: read caFile: %w", err)
 		}
-		roots = b
 	}
 	if l.shared != nil && bytes.Equal(roots, l.roots) {
+		l.stamp = now
 		return nil
 	}
 	config, err := l.tls.Config()
@@ -88,7 +96,7 @@ func (l *links) refresh() error {
 	}
 	l.own = l.shared.Clone()
 	l.own.DisableKeepAlives = true
-	l.roots = roots
+	l.stamp, l.roots = now, roots
 	return nil
 }
 

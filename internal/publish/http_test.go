@@ -431,7 +431,7 @@ func TestHTTPConfigIsChecked(t *testing.T) {
 		{publish.HTTPConfig{URL: "http://x", HeadersFile: file("h5", "X-Key:")}, "headersFile " + dir + "/h5: line 1: no value behind the colon"},
 		{publish.HTTPConfig{URL: "http://x", HeadersFile: file("h6", "X Key: 1")}, "headersFile " + dir + "/h6: line 1: the name before the colon must consist of letters, digits and dashes"},
 		{publish.HTTPConfig{URL: "http://x", HeadersFile: file("h7", "X-Key: a\x01b")}, "headersFile " + dir + "/h7: line 1: the value must not contain control characters"},
-		{publish.HTTPConfig{URL: "https://x", TLS: &publish.TLS{CAFile: filepath.Join(dir, "none")}}, "tls: read caFile: open " + dir + "/none: no such file or directory"},
+		{publish.HTTPConfig{URL: "https://x", TLS: &publish.TLS{CAFile: filepath.Join(dir, "none")}}, "tls: read caFile: stat " + dir + "/none: no such file or directory"},
 		{publish.HTTPConfig{URL: "https://x", TLS: &publish.TLS{CAFile: file("ca", "no PEM")}}, "tls: caFile " + dir + `/ca: no certificate in it: it must hold PEM blocks "CERTIFICATE"`},
 		{publish.HTTPConfig{URL: "https://x", TLS: &publish.TLS{CertFile: "x"}}, "tls: certFile and keyFile go together: name both or neither"},
 		{publish.HTTPConfig{URL: "https://x", TLS: &publish.TLS{CertFile: file("c", "x"), KeyFile: file("k", "x")}}, "tls: certFile " + dir + "/c and keyFile " + dir + "/k: tls: failed to find any PEM data in certificate input"},

@@ -1,6 +1,7 @@
 package publish_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -16,6 +17,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -282,5 +284,36 @@ func TestTLSDialer(t *testing.T) {
 	}
 	if c, err := (*publish.TLS)(nil).Config(); c != nil || err != nil {
 		t.Errorf("got %v, %v for no TLS", c, err)
+	}
+}
+
+// Requests look whether the file of certificates to trust has changed. They do not read it.
+func TestHTTPCAFileIsNotReadByEachRequest(t *testing.T) {
+	ours := newTLSAuthority(t)
+	files := newTLSFiles(t)
+	const size = 1 << 20
+	files.write(files.CAFile, append(ours.pem, bytes.Repeat([]byte("# others\n"), size/9)...))
+	files.issue(ours, "agent")
+	long := time.Now().Add(-time.Hour) // one that was changed a moment ago is read again, as it may have been changed twice
+	if err := os.Chtimes(files.CAFile, long, long); err != nil {
+		t.Fatal(err)
+	}
+	s := serveTLS(t, ours, "127.0.0.1")
+	r := runHTTP(t, publish.HTTPConfig{URL: s.URL, TLS: &files.TLS})
+	publishOne := func() {
+		if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publishOne()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	const requests = 50
+	for range requests {
+		publishOne()
+	}
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; got > requests*size/2 {
+		t.Errorf("%d requests have allocated %d bytes, with a caFile of %d", requests, got, size)
 	}
 }
