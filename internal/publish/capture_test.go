@@ -216,3 +216,4 @@ func (s *endless) Get(context.Context) (*object.Delta, error) {
 
 func (*endless) Done(*object.Delta)          {}
 func (*endless) Resize(*object.Delta, int64) {}
+func (*endless) Park(*object.Delta)          {}

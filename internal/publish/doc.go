@@ -131,7 +131,7 @@
 // HTTP.Run: itself, and with batches the senders. Kafka.Run: one that looks at the cluster, and one for each partition of
 // a topic that is in memory; those that use a connection use it themselves. NATS.Run: itself, a sweeper (overdue acknowledgements, stuck
 // calls; every 100 ms while calls are on their way), one that breaks the connection at the end, one that connects and checks
-// the stream, and nats.go's own (reader, flusher, callbacks, the subscription's). Pump.Run: its workers. All have ended when
+// the stream, and nats.go's own (reader, flusher, callbacks, the subscription's). Pump.Run: its workers, and one for each event that is parked. All have ended when
 // Run returns. net/http has two for each connection, which end moments after it is closed.
 //
 // # What it never does

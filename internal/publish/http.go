@@ -78,7 +78,8 @@ type HTTPConfig struct {
 // 403 and 404 are mostly about the sender and the address, and pass when these are put right. But a firewall for applications also
 // says so to one event because of what it holds. An event that is answered so ten times, with three others acknowledged
 // before each but the first, and for five minutes, counts as refused, by the same rules. 401 and 407 are about credentials, and are
-// tried again for ever.
+// tried again for ever. A pump's worker whose event is denied is replaced by another one until the event is done: many such events
+// leave room for others.
 type HTTP struct {
 	cfg      HTTPConfig
 	endpoint *url.URL
@@ -323,6 +324,9 @@ func (h *HTTP) Publish(ctx context.Context, ev *encode.Event) error {
 			continue // on a connection of its own, at once
 		}
 		failures++
+		if c.denied.count > 0 { // it may take minutes
+			park(ctx)
+		}
 		if !await(ctx, h.life.Done(), nil, h.pause.delay(failures)) {
 			return h.over(ctx)
 		}

@@ -17,7 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/queue"
 )
 
 // others publishes innocent events until stop is called, and returns the first error.
@@ -302,6 +304,46 @@ func TestHTTPDeniedAloneIsRefused(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Events that are not let in, more of them than there are workers, do not hold up the others of their resource.
+func TestHTTPManyDeniedHoldUpNoOthers(t *testing.T) {
+	t.Parallel()
+	const denied, others = 600, 100
+	var refusals, taken atomic.Int64
+	var open atomic.Bool
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		switch {
+		case !strings.Contains(string(b), "denied"):
+			taken.Add(1)
+		case !open.Load():
+			refusals.Add(1)
+			w.WriteHeader(http.StatusForbidden)
+		}
+	})
+	r := runHTTP(t, publish.HTTPConfig{URL: url})
+	q, bus := queue.New[*object.Delta](queue.Options{Events: 2000, Bytes: 1 << 20, Workers: publish.DefaultWorkers}, nil), namedBus{new(fakeBus)}
+	done := make(chan error, 1)
+	go func() {
+		done <- publish.NewPump(q, value, bus, r, publish.PumpOptions{}, discard, nil).Run(t.Context())
+	}()
+	for i := range denied {
+		bus.put(t, q, fmt.Sprint("denied-", i), 1)
+	}
+	wait(t, "all workers to be denied", func() bool { return refusals.Load() >= publish.DefaultWorkers })
+	for i := range others {
+		bus.put(t, q, fmt.Sprint("web-", i), 1)
+	}
+	wait(t, "the others to get through", func() bool { return taken.Load() == others })
+	open.Store(true)
+	q.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if n := len(bus.acked); n != denied+others {
+		t.Errorf("%d events are acknowledged, want %d", n, denied+others)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -17,11 +18,12 @@ import (
 //
 // Get hands out an item and blocks until there is one; it never hands out two of one key before Done of the first. An
 // error says that the source is closed and nothing waits in it, or is the cause of ctx. Done gives back what Get handed
-// out, exactly once. Resize says how many bytes of memory an item takes that was handed out and has been encoded. All are safe
-// for concurrent use.
+// out, exactly once. Resize says how many bytes of memory an item takes that was handed out and has been encoded. Park says that
+// another caller of Get has taken the place of the one who has the item, which is not done yet. All are safe for concurrent use.
 type Source[I any] interface {
 	Get(ctx context.Context) (I, error)
 	Resize(item I, bytes int64)
+	Park(item I)
 	Done(item I)
 }
 
@@ -69,6 +71,7 @@ type Pump[I any] struct {
 	log       *slog.Logger
 	metrics   *Metrics
 	window    window
+	parked    atomic.Int64
 	scopes    keyLock // held while a stream event of the scope is published
 
 	// events are those of no worker. A worker that waits for a delta has none: hundreds of them would hold as many buffers.
@@ -116,17 +119,58 @@ const worthResizing = 32 << 10
 func (p *Pump[I]) Run(ctx context.Context) error {
 	workers, wctx := errgroup.WithContext(ctx)
 	for range p.o.Workers {
-		workers.Go(func() error { return p.work(wctx) })
+		p.start(wctx, workers)
 	}
 	return workers.Wait()
 }
 
-func (p *Pump[I]) work(ctx context.Context) error {
-	for {
+// maxParked bounds the events that wait for long beside those of the workers.
+const maxParked = 1024
+
+// worker is one of a pump's. One whose event is parked has started another in its place, and ends with the event.
+type worker[I any] struct {
+	p       *Pump[I]
+	ctx     context.Context //nolint:containedctx // of all workers, for the one in its place
+	workers *errgroup.Group
+	item    I
+	parked  bool
+}
+
+type workerKey struct{}
+
+// park frees the worker that ctx is for, if it is one: the event that it has may wait for minutes, by itself.
+func park(ctx context.Context) {
+	if w, ok := ctx.Value(workerKey{}).(interface{ park() }); ok {
+		w.park()
+	}
+}
+
+func (w *worker[I]) park() {
+	if w.parked {
+		return
+	}
+	if w.p.parked.Add(1) > maxParked {
+		w.p.parked.Add(-1)
+		return
+	}
+	w.parked = true
+	w.p.source.Park(w.item)
+	w.p.start(w.ctx, w.workers)
+}
+
+func (p *Pump[I]) start(ctx context.Context, workers *errgroup.Group) {
+	w := &worker[I]{p: p, ctx: ctx, workers: workers}
+	workers.Go(func() error { return w.work(context.WithValue(ctx, workerKey{}, w)) })
+}
+
+func (w *worker[I]) work(ctx context.Context) error {
+	p := w.p
+	for !w.parked {
 		item, err := p.source.Get(ctx)
 		if err != nil {
 			return nil // closed and empty, or over
 		}
+		w.item = item
 		ev := p.events.Get().(*encode.Event) // nothing else is put there
 		if err := p.move(ctx, ev, item); err != nil {
 			return err
@@ -134,6 +178,8 @@ func (p *Pump[I]) work(ctx context.Context) error {
 		ev.Reset()
 		p.events.Put(ev)
 	}
+	p.parked.Add(-1)
+	return nil
 }
 
 // move brings one delta onto the bus: whole, shortened, or as a dead letter and a gap. An error ends the pump, and the delta

@@ -22,7 +22,7 @@
 //     lane whose items do not come back stops no other: k of them leave one part in 2k+1, or, where each has filled up before
 //     the next one began, one in 3^k. So with the usual bounds about six leave something to the
 //     rest, if they fill up one after the other. A lane that holds nothing may put an item of any size, and one with nothing in flight
-//     may have one worker, as long as there is one.
+//     may have one worker, as long as there is one. Items that are parked have no worker.
 //   - Puts that wait are let in by order of arrival, but for the two rules above. One that the bounds have no room for is
 //     not overtaken by a smaller one: it waits for what is held now, not for what comes later. So an item that needs the
 //     whole queue holds all other lanes up until what is in flight has been acknowledged, and one that is larger than what

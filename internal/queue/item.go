@@ -24,6 +24,7 @@ type Item[T any] struct {
 	state  state
 
 	caught bool // catch-up
+	parked bool // in flight, without counting as a worker
 }
 
 // Key returns the key that the item was put under.

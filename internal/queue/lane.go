@@ -136,7 +136,7 @@ func (l *Lane[T]) isReady() bool { return l.fresh != nil || len(l.released) > 0 
 // be too few for any.
 func (l *Lane[T]) crowds() bool {
 	q := l.q
-	return q.workers > 0 && l.inFlight > 0 && l.inFlight+1 > perFree*(q.workers-q.inFlight()-1)
+	return q.workers > 0 && l.inFlight > 0 && l.inFlight+1 > perFree*(q.workers-(q.inFlight()-q.parked)-1)
 }
 
 // peek returns the oldest item that is free to be handed out. The lane must have one.

@@ -55,6 +55,7 @@ type Queue[T any] struct {
 	held   held // waiting and in flight
 	caught held // of that, catch-up
 	queued int  // waiting
+	parked int  // in flight, see Park
 	seq    uint64
 
 	// ready lists the lanes that have an item to hand out, in the order in which they are served.
@@ -155,7 +156,11 @@ func (q *Queue[T]) Done(it *Item[T]) {
 		q.caught.remove(it.bytes)
 		it.lane.caught.remove(it.bytes)
 	}
-	it.lane.inFlight--
+	if it.parked {
+		q.parked--
+	} else {
+		it.lane.inFlight--
+	}
 	q.flight.finish(&it.weight, &it.lane.flightBytes)
 
 	youngest := it
@@ -193,6 +198,21 @@ func (q *Queue[T]) Resize(it *Item[T], bytes int64) {
 	if smaller {
 		q.settle()
 	}
+}
+
+// Park says that somebody else has taken the place of the caller of Get, who goes on with an item for long: the item no longer
+// counts as one of the workers of its lane (Options.Workers). Its key still has it in flight, and its bytes count. Call it
+// once between Get and Done.
+func (q *Queue[T]) Park(it *Item[T]) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if it.lane.q != q || it.state != inFlight || it.parked {
+		return
+	}
+	it.parked = true
+	q.parked++
+	it.lane.inFlight--
+	q.settle()
 }
 
 // Close lets the queue run dry: Put, TryPut and Roomy fail from now on, those that wait return ErrClosed, and Get goes on
@@ -240,7 +260,7 @@ func (q *Queue[T]) WeighBy(weigh func(T) int64) { q.weigh = weigh }
 // Stats is the state of a queue at one moment.
 type Stats struct {
 	Events        int           // that hold a slot
-	Inflight      int           // of those, with a worker
+	Inflight      int           // of those, with a worker or parked
 	InflightBytes int64         // of those in flight, as WeighBy and Resize count them
 	Bytes         int64         // held
 	Blocked       time.Duration // that Puts waited for room, summed over calls

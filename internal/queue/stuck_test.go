@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/kubecdc/kubecdc/internal/queue"
 )
@@ -172,4 +174,62 @@ func TestWorkersOfALane(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Items that are parked leave their workers to others of their lane. Their keys stay in flight, and so do their bytes.
+func TestParkedItemsHaveNoWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const workers = 6 // one lane alone has four of them
+		q := queue.New[int](queue.Options{Events: 100, Bytes: 1 << 20, Workers: workers, InFlightBytes: 1000}, nil)
+		q.WeighBy(func(int) int64 { return 1 })
+		for i := range 20 {
+			key := i
+			if i == 5 {
+				key = 0 // behind the first
+			}
+			if err := q.Lane("pods").Put(t.Context(), fmt.Sprint("pod-", key), 1, i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// expect takes all that is handed out.
+		expect := func(when string, want ...int) (items []*queue.Item[int]) {
+			t.Helper()
+			var got []int
+			for {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				it, err := q.Get(ctx)
+				cancel()
+				if err != nil {
+					break
+				}
+				items, got = append(items, it), append(got, it.Value)
+			}
+			if !slices.Equal(want, got) {
+				t.Errorf("%s: got %v, want %v", when, got, want)
+			}
+			return items
+		}
+		first := expect("at first", 0, 1, 2, 3)
+		for _, it := range first {
+			q.Park(it)
+			q.Park(it) // it is already
+		}
+		second := expect("with four parked", 4, 6, 7, 8)
+		if s := q.Stats(); s.Inflight != 8 || s.InflightBytes != 8 {
+			t.Errorf("%d items and %d bytes are in flight, want 8 and 8", s.Inflight, s.InflightBytes)
+		}
+		for _, it := range first[1:] {
+			q.Done(it)
+		}
+		expect("with parked ones done")
+		for _, it := range second {
+			q.Done(it)
+		}
+		third := expect("with the workers free", 9, 10, 11, 12)
+		q.Done(first[0])
+		for _, it := range third {
+			q.Done(it)
+		}
+		expect("behind the first of a key", 5, 13, 14, 15)
+	})
 }
