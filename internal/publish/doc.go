@@ -93,7 +93,8 @@
 //
 // Requests go to the partition's leader, by metadata that is asked for after every error. An error is never skipped: the batch
 // stays until it is stored, refused, or nobody waits for it any more. A refused batch is halved until the event is alone. So is one
-// for which the connection is cut four times in a row while the broker answers on another one that stood before.
+// for which the connection is cut four times in a row while the broker answers on another one that stood before. It is too
+// large then if it is larger than an event without its objects.
 //
 // A stream event goes to each partition of every topic that objects of its resource go to, but progress with {namespace} in the
 // template: see progressTopics. Gaps and snapshots' events wait for all partitions. Progress waits for progressWait; a partition

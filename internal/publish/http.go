@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -371,7 +372,13 @@ func (h *HTTP) attempt(ctx context.Context, ev *encode.Event, c *httpCall) httpR
 	if structured && h.batcher != nil { // who takes batches may take nothing else
 		contentType, body = batchType, slices.Concat([]byte{'['}, body, []byte{']'})
 	}
-	sent := h.post(ctx, contentType, ev.Attributes, body, c.own > 0 || c.cut.count == 0 && h.control())
+	// A receiver that refuses a request by its length and does not read the rest cuts the connection, and its answer is lost with
+	// it. Asked before the body is sent, it can say so.
+	ask := c.own > 0 && len(body) > expectBytes && !c.unasked
+	sent := h.post(ctx, contentType, ev.Attributes, body, c.own > 0 || c.cut.count == 0 && h.control(), ask)
+	if ask && sent.status == http.StatusExpectationFailed {
+		c.unasked, sent.kind = true, httpAgain
+	}
 	h.throttle.leave(pass, &sent)
 	return sent
 }

@@ -16,6 +16,7 @@ const (
 	idleTimeout     = 30 * time.Second // shorter than what most receivers grant: who closes first does not race
 	tcpKeepAlive    = 15 * time.Second
 	maxAnswerHeader = 64 << 10
+	expectTimeout   = time.Second // for the answer to a request's header, before its body is sent all the same
 )
 
 // links are the connections to a receiver: those that requests share, and those of one request each. They are begun anew
@@ -96,6 +97,7 @@ func (l *links) refresh(now stamp) error {
 	}
 	l.own = l.shared.Clone()
 	l.own.DisableKeepAlives = true
+	l.own.ExpectContinueTimeout = expectTimeout
 	l.stamp, l.roots = now, roots
 	return nil
 }

@@ -24,6 +24,10 @@ const (
 	drainTime  = time.Second // for that; a slower one costs the connection
 	errorBytes = 200         // of it that an error quotes
 	batchType  = "application/cloudevents-batch+json"
+
+	// expectBytes is the size above which a request that was cut asks before it sends its body. An event of that size can be
+	// shortened.
+	expectBytes = encode.MaxShort
 )
 
 // Why a request is made once more, beside reasonTimeout, reasonConnection and reasonUnavailable; values of the label reason.
@@ -68,15 +72,16 @@ type httpResult struct {
 	cut    bool          // that was closed without an answer
 }
 
-// post sends a request and judges the answer. own: on a new connection that no other request shares.
-func (h *HTTP) post(ctx context.Context, contentType string, attributes []encode.Attribute, body []byte, own bool) httpResult {
-	r := h.exchange(ctx, contentType, attributes, body, own)
+// post sends a request and judges the answer. own: on a new connection that no other request shares. ask: the body is sent
+// once the receiver has seen the header.
+func (h *HTTP) post(ctx context.Context, contentType string, attributes []encode.Attribute, body []byte, own, ask bool) httpResult {
+	r := h.exchange(ctx, contentType, attributes, body, own, ask)
 	r.own = own
 	h.noteHealth(r.kind)
 	return r
 }
 
-func (h *HTTP) exchange(ctx context.Context, contentType string, attributes []encode.Attribute, body []byte, own bool) httpResult {
+func (h *HTTP) exchange(ctx context.Context, contentType string, attributes []encode.Attribute, body []byte, own, ask bool) httpResult {
 	header, hidden, err := h.credentials.read()
 	if err != nil {
 		return httpResult{kind: httpRetry, reason: reasonCredentials, detail: err.Error(), shut: true}
@@ -87,6 +92,9 @@ func (h *HTTP) exchange(ctx context.Context, contentType string, attributes []en
 	}
 	header = maps.Clone(header)
 	setHeaders(header, contentType, attributes)
+	if ask {
+		header["Expect"] = []string{"100-continue"}
+	}
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -141,7 +149,7 @@ func (h *HTTP) postBatch(ctx context.Context, take func() (body []byte, events i
 			take() // they have to hear of it
 		}
 	} else if body, events := take(); events > 0 {
-		r = h.post(ctx, batchType, nil, body, h.control())
+		r = h.post(ctx, batchType, nil, body, h.control(), false)
 	}
 	h.throttle.leave(pass, &r)
 	return r

@@ -26,6 +26,8 @@ type httpCall struct {
 	own    int   // a connection was cut without an answer, and that many requests go on connections that they share with none
 	cut    trial // on connections of its own
 	denied trial // 403 and 404
+
+	unasked bool // the receiver does not know requests that ask before they send their body
 }
 
 // trial is what speaks against one event.

@@ -1,6 +1,7 @@
 package publish_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/pem"
 	"errors"
@@ -418,5 +419,79 @@ func TestHTTPUnauthorizedAloneIsNotRefused(t *testing.T) {
 	}
 	if err := stop(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A receiver that refuses a request by its length, and closes the connection without reading the rest: the answer is lost with the
+// connection. The event is too large nevertheless.
+func TestHTTPCutForItsSizeIsTooLarge(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused atomic.Int64
+	var connections sync.WaitGroup
+	serving := make(chan struct{})
+	go func() {
+		defer close(serving)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			connections.Go(func() {
+				defer func() { _ = c.Close() }()
+				in := bufio.NewReader(c)
+				for {
+					r, err := http.ReadRequest(in)
+					if err != nil {
+						return
+					}
+					if r.ContentLength > 64<<10 {
+						refused.Add(1)
+						_, _ = io.WriteString(c, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+						return
+					}
+					_, _ = io.Copy(io.Discard, r.Body)
+					_, _ = io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
+				}
+			})
+		}
+	}()
+	t.Cleanup(func() { _ = l.Close(); <-serving; connections.Wait() })
+	r := runHTTP(t, publish.HTTPConfig{URL: "http://" + l.Addr().String()})
+	r.Hurry()
+	stop := others(t, r)
+	for i := range 20 {
+		err := r.Publish(t.Context(), event("big", i+1, strings.Repeat("x", 8<<20)))
+		if !errors.Is(err, publish.ErrTooLarge) {
+			t.Fatalf("after %d requests: %v", refused.Load(), err)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A receiver that does not know requests that ask first gets the body at once.
+func TestHTTPReceiverWithoutExpectations(t *testing.T) {
+	t.Parallel()
+	var requests, asked atomic.Int64
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case requests.Add(1) == 1:
+			cutOff(w)
+		case r.Header.Get("Expect") != "":
+			asked.Add(1)
+			w.WriteHeader(http.StatusExpectationFailed)
+		}
+	})
+	r := runHTTP(t, publish.HTTPConfig{URL: url})
+	if err := r.Publish(t.Context(), event("big", 1, strings.Repeat("x", 100<<10))); err != nil {
+		t.Error(err)
+	}
+	if n := asked.Load(); n != 1 {
+		t.Errorf("%d requests have asked, want 1", n)
 	}
 }

@@ -10,6 +10,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/encode"
 )
 
+// ErrCut is errCut.
+var ErrCut = errCut
+
 // SetRoundTripper puts another way to brokers in.
 func (k *Kafka) SetRoundTripper(rt kafka.RoundTripper) { k.net = rt }
 

@@ -16,6 +16,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol/initproducerid"
 	"github.com/segmentio/kafka-go/protocol/produce"
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
+
+	"github.com/kubecdc/kubecdc/internal/encode"
 )
 
 const (
@@ -298,7 +300,11 @@ func (p *partition) send(ctx context.Context, records []*record) error {
 			cuts++
 			if cuts >= cutsToRefuse {
 				p.k.clearTrouble(p.about)
-				return fmt.Errorf("%w: the broker ended the connection %d times in a row when it was sent, and answered on another one", ErrRefused, cuts)
+				kind := ErrRefused
+				if len(records) == 1 && records[0].size() > encode.MaxShort {
+					kind = ErrTooLarge // socket.request.max.bytes, most probably: that is how brokers say so
+				}
+				return fmt.Errorf("%w: the broker ended the connection %d times in a row when it was sent, and answered on another one", kind, cuts)
 			}
 		default:
 			cuts = 0

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"testing/synctest"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol/rawproduce"
 
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
@@ -276,4 +278,37 @@ func TestKafkaTopicGrows(t *testing.T) {
 	if err := k.Ready(); err != nil {
 		t.Error(err)
 	}
+}
+
+// cutting is a way to a broker that ends each connection on which events are sent, and answers on others.
+type cutting struct{ *model }
+
+func (c cutting) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Request) (kafka.Response, error) {
+	if _, ok := req.(*rawproduce.Request); ok {
+		return nil, publish.ErrCut
+	}
+	return c.model.RoundTrip(ctx, addr, req)
+}
+
+func (c cutting) RoundTripWitnessed(ctx context.Context, addr net.Addr, req kafka.Request) (res kafka.Response, alive bool, err error) {
+	res, err = c.RoundTrip(ctx, addr, req)
+	return res, true, err
+}
+
+// A broker ends the connection of a request that is larger than its socket.request.max.bytes. A smaller event may be taken, unless it
+// is a small one already.
+func TestKafkaEventThatIsCutForItsSizeIsTooLarge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newModel(1)
+		m.topic("dead.prod-eu-1", 1)
+		m.topic("kubecdc.prod-eu-1", 1)
+		k := runKafka(t, kafkaConfig(m.addrs...), cutting{m})
+		for size, tooLarge := range map[int]bool{100 << 10: true, 1 << 10: false} {
+			ev := keyed("a", 1)
+			ev.Body = []byte(strings.Repeat("x", size))
+			if err := k.Publish(t.Context(), ev); !errors.Is(err, publish.ErrRefused) || errors.Is(err, publish.ErrTooLarge) != tooLarge {
+				t.Errorf("%d bytes: got %v", size, err)
+			}
+		}
+	})
 }

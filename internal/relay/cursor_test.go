@@ -36,7 +36,7 @@ func (b *laggingBucket) Get(ctx context.Context, _ string) (jetstream.KeyValueEn
 }
 
 func (*laggingBucket) Update(ctx context.Context, _ string, _ []byte, revision uint64) (uint64, error) {
-	time.Sleep(time.Millisecond) // the way to the leader and back
+	<-time.After(time.Millisecond) // the way to the leader and back
 	if revision != 2 {
 		return 0, jetstream.ErrKeyExists
 	}
