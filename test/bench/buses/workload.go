@@ -149,6 +149,9 @@ func (s *source) Get(ctx context.Context) (item, error) {
 // Resize implements publish.Source. Nothing is bounded here.
 func (*source) Resize(item, int64) {}
 
+// Park implements publish.Source. There are no lanes here.
+func (*source) Park(item) {}
+
 // Done implements publish.Source.
 func (s *source) Done(it item) {
 	if s.next[it.object] < len(s.w.deltas) {
