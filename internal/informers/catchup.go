@@ -3,6 +3,7 @@ package informers
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -14,6 +15,15 @@ type acknowledged chan struct{}
 
 // Acked implements object.Acker.
 func (a acknowledged) Acked(*object.Delta) { close(a) }
+
+// run sends what lists make due, and takes snapshots: after every, measured from the start of the last one (0: never), on demand, and those
+// that have to follow a gap or a changed condition. It returns when ctx ends.
+func (s *store) run(ctx context.Context, every time.Duration) {
+	var both sync.WaitGroup
+	both.Go(func() { s.catchUp(ctx) })
+	both.Go(func() { s.takeSnapshots(ctx, every) })
+	both.Wait()
+}
 
 // catchUp is the cursor: it announces each list, opens the gate for live deltas, and sends what is due in key order with
 // the room that they leave. It also begins the snapshots that are asked for, and sends them. It returns when ctx ends.

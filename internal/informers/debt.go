@@ -65,6 +65,23 @@ func (s *store) collapse() {
 	}
 }
 
+// limitSteps bounds how many versions are kept for catch-up, beside the last one of each object. More are collapsed by the next list.
+func (s *store) limitSteps(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.maxSteps = n
+}
+
+// pendingSteps is how many objects have deltas that are still to be sent because of lists, and of how many versions beside the last one.
+func (s *store) pendingSteps() (objects, versions int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range s.debts {
+		versions += len(d.way)
+	}
+	return len(s.debts), versions
+}
+
 // latestUID is the uid of the object that had the name before the list, "" where there was none.
 func (d *debt) latestUID() string {
 	latest := d.from

@@ -37,6 +37,9 @@ func (s *store) view() storeView {
 	return v
 }
 
+// changed returns a channel that is closed by the next change.
+func (s *store) changed() <-chan struct{} { return s.mu.Next() }
+
 // notify wakes those who wait for the store, or for what depends on it.
 func (s *store) notify() { s.mu.Notify() }
 

@@ -97,46 +97,19 @@ func NewHearing(hear func(context.Context, *object.Resource) (Heard, bool, error
 // NodesOutstanding is how much of the Nodes that a set follows is not acknowledged; same: what is, is what is known of them.
 func NodesOutstanding(s *Set) (outstanding int, same bool) {
 	nodes := s.departures.nodes
-	m, _ := nodes.ledger.Mark()
-	nodes.mu.Lock()
-	defer nodes.mu.Unlock()
-	return nodes.ledger.Outstanding(), m.state == nodes.state
+	p, _ := nodes.position()
+	return nodes.view().InFlight, nodes.isStateOf(&p.Scope, nil)
 }
 
 // ConcurrentLists is how many lists run at a time.
 const ConcurrentLists = apiserver.ConcurrentLists
-
-// SettledGone reports whether a scope of which nothing exists any more, and all is acknowledged, has nothing more to tell: as it is, if its
-// log was replaced, and if a snapshot is to follow the gap of that.
-func SettledGone(s *Set) (asIs, replaced, sweeping bool) {
-	return endsIf(s, func(st *store) bool { return st.view().Finished })
-}
-
-// EmptyDeparted is the same for the scope of a node that is gone.
-func EmptyDeparted(s *Set) (asIs, replaced, sweeping bool) {
-	return endsIf(s, func(st *store) bool { return st.view().Empty })
-}
-
-func endsIf(s *Set, ends func(*store) bool) (asIs, replaced, sweeping bool) {
-	resource := object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}
-	st := s.add([]selection.Choice{{Resource: resource, Rules: []*selection.Rule{&s.sel.Rules[0]}}})[0].store
-	st.buried, st.adopted, st.caughtUp = true, true, true
-	asIs = ends(st)
-	st.log.owed++
-	replaced = ends(st)
-	st.log.announced, st.sweep = st.log.owed, true
-	return asIs, replaced, ends(st)
-}
 
 // Owes reports whether a snapshot has to begin, or is being sent.
 func (s *Set) Owes() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, i := range s.informers {
-		i.store.mu.Lock()
-		owes := i.store.sweep || i.store.snapshot != nil
-		i.store.mu.Unlock()
-		if owes {
+		if i.store.snapshotPending() {
 			return true
 		}
 	}
@@ -148,9 +121,7 @@ func OweAtMost(s *Set, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, i := range s.informers {
-		i.store.mu.Lock()
-		i.store.maxSteps = n
-		i.store.mu.Unlock()
+		i.store.limitSteps(n)
 	}
 }
 
@@ -159,12 +130,8 @@ func Owed(s *Set) (objects, versions int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, i := range s.informers {
-		i.store.mu.Lock()
-		objects += len(i.store.debts)
-		for _, d := range i.store.debts {
-			versions += len(d.way)
-		}
-		i.store.mu.Unlock()
+		o, v := i.store.pendingSteps()
+		objects, versions = objects+o, versions+v
 	}
 	return objects, versions
 }

@@ -133,12 +133,15 @@ func (f *farewell) begin(ctx context.Context) error {
 func (f *farewell) end(log uint64) error {
 	switch {
 	case f.store.logReplaced(log):
-		return errLogReplaced
+		return errSaidToOldLog
 	case f.memory != nil:
 		f.memory.Forget(f.scope)
 	}
 	return nil
 }
+
+// errSaidToOldLog is the error of a farewell of which a part may be on a log that was replaced.
+var errSaidToOldLog = errors.New("the log of the bus was replaced")
 
 // logNumber is the number of the last replacement of the log.
 func (s *store) logNumber() uint64 {
@@ -174,7 +177,7 @@ func (f *farewell) run(ctx context.Context) {
 			f.gone = at
 			continue
 		}
-		if errors.Is(err, errLogReplaced) {
+		if errors.Is(err, errSaidToOldLog) {
 			continue // it is said to the new one
 		}
 		delay := b.Next(err)

@@ -7,12 +7,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Filter tells what is withheld on purpose. It is safe for concurrent use.
-type Filter interface {
-	// Withholds tells why a delta is not sent, "": it is.
-	Withholds(d *object.Delta) (reason string)
-}
-
 // filter has the informer withhold what the filters of a scope do.
 func (i *informer) filter(scope *selection.Scope) {
 	if f := scope.Filters(); f != nil {
@@ -24,17 +18,17 @@ func (i *informer) filter(scope *selection.Scope) {
 
 // filtering is what withholds deltas of a store.
 type filtering struct {
-	Filter
+	by    storeFilter
 	where string // names what withholds objects as a whole, "": nothing does
 }
 
 // filter has the filter of the scope replaced, nil: nothing is withheld. where names what withholds objects as a whole. What was withheld
 // so far stays counted. Where others withhold objects as a whole than before, a snapshot follows.
-func (s *store) filter(f Filter, where string) {
+func (s *store) filter(f storeFilter, where string) {
 	if f == nil {
 		s.filters.Store(nil)
 	} else {
-		s.filters.Store(&filtering{Filter: f, where: where})
+		s.filters.Store(&filtering{by: f, where: where})
 		s.filtered.Store(true)
 	}
 	s.wakeCursor()
@@ -43,7 +37,7 @@ func (s *store) filter(f Filter, where string) {
 // filterOf has what is withheld be the same as of another store.
 func (s *store) filterOf(other *store) {
 	if f := other.filters.Load(); f != nil {
-		s.filter(f.Filter, f.where)
+		s.filter(f.by, f.where)
 	} else {
 		s.filter(nil, "")
 	}
@@ -97,7 +91,7 @@ func (s *store) recount(filtered bool, rv uint64) []*notice {
 // withheld tells why a delta is not sent, "": it is. The caller does not need mu.
 func (s *store) withheld(d *object.Delta) string {
 	if f := s.filters.Load(); f != nil {
-		return f.Withholds(d)
+		return f.by.Withholds(d)
 	}
 	return ""
 }

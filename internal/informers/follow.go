@@ -221,7 +221,7 @@ func (f *follower) apply(ctx context.Context, s *stream, b *batch) {
 		if ev.typ == watch.Bookmark {
 			i.store.advance(ev.rv)
 		} else {
-			i.store.apply(ctx, ev.typ, &ev.observed)
+			i.store.apply(ctx, &storeEvent{Type: ev.typ, Object: ev.object, Outside: ev.outside, ChangedBy: ev.changedBy, Observed: ev.at})
 			last = ev
 		}
 		if ctx.Err() != nil {

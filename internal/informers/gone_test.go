@@ -2,11 +2,8 @@ package informers_test
 
 import (
 	"fmt"
-	"log/slog"
 	"testing"
 	"testing/synctest"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
 )
@@ -98,26 +95,4 @@ func TestDefinitionDeletedWhileDown(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A resource that is gone is not forgotten before a replaced log has the gap and the snapshot that tell of it.
-func TestResourceIsGoneAndLogIsReplaced(t *testing.T) { staysWhileItOwes(t, informers.SettledGone) }
-
-// The scope of a node that is gone stays for as long.
-func TestDepartedNodeAndLogIsReplaced(t *testing.T) { staysWhileItOwes(t, informers.EmptyDeparted) }
-
-func staysWhileItOwes(t *testing.T, ends func(*informers.Set) (asIs, replaced, sweeping bool)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		set, err := informers.New(informers.Options{
-			Config: newAPIServer(t).config(), Spec: specOf(rule(nil)), Snapshot: informers.SnapshotInitial,
-			Lane: func(string) informers.Lane { return newRecorder() }, Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewPedanticRegistry(),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if asIs, replaced, sweeping := ends(set); !asIs || replaced || sweeping {
-			t.Errorf("it may end: %t, with a replaced log %t, before the snapshot %t; want true, false, false", asIs, replaced, sweeping)
-		}
-	})
 }

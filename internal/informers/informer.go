@@ -78,8 +78,7 @@ var errEnded = errors.New("informer has ended")
 func (i *informer) run(ctx context.Context) {
 	defer close(i.ended)
 	var others sync.WaitGroup
-	others.Go(func() { i.store.catchUp(ctx) })
-	others.Go(func() { i.store.takeSnapshots(ctx, i.every) })
+	others.Go(func() { i.store.run(ctx, i.every) })
 	others.Go(func() { i.tellProgress(ctx) })
 	defer others.Wait()
 	// Lists and watches retry by themselves. What follow returns for is a 410: list again at once, but not in a tight loop should every

@@ -121,7 +121,6 @@ func (i *informer) loadFresh(ctx context.Context) (uint64, error) {
 		var start *notice
 		snap, start = i.store.snapshotAt(rv)
 		notices = append(notices, start)
-		i.log.Debug("snapshot started", "scope", i.scope, "snapshot", snap.id, "rv", rv)
 	}
 	i.store.endList(rv, snap, notices...)
 	return rv, nil

@@ -21,6 +21,7 @@ import (
 // firstVersion is the resourceVersion of an etcd in which nothing has been written.
 const firstVersion = 1
 
+// errLogReplaced is why a snapshot is given up.
 var errLogReplaced = errors.New("the log of the bus was replaced: another snapshot follows")
 
 // Rebase has each scope whose log was replaced told anew. It does not wait.

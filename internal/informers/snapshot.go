@@ -46,6 +46,7 @@ type snapshot struct {
 // snapshotAt begins a snapshot of the whole scope as a list at rv shows it. The notice is that of its start.
 func (s *store) snapshotAt(rv uint64) (*snapshot, *notice) {
 	snap := newSnapshot(s.o.Scope, "", rv, time.Now())
+	s.o.Log.Debug("snapshot started", "scope", s.o.Scope, "snapshot", snap.id, "rv", rv)
 	return snap, s.started(snap)
 }
 
@@ -231,8 +232,9 @@ const (
 var ErrNotBegun = errors.New("the snapshot cannot begin")
 
 var (
-	errNotLoaded = errors.New("its first list is not loaded yet: try again when it is")
-	errCatchUp   = errors.New("it is still catching up after a gap: try again in a moment")
+	errStoreEnded = errors.New("its informer has ended")
+	errNotLoaded  = errors.New("its first list is not loaded yet: try again when it is")
+	errCatchUp    = errors.New("it is still catching up after a gap: try again in a moment")
 )
 
 // busy is why no snapshot of what the store holds can begin now, nil: it can. The caller holds mu.
@@ -453,7 +455,7 @@ func (s *store) askSnapshot(ctx context.Context, r *request) (Started, error) {
 		select {
 		case s.requests <- r:
 		case <-s.ended:
-			return Started{}, errEnded
+			return Started{}, errStoreEnded
 		case <-within.Done():
 			err = errCatchUp
 		}
@@ -470,7 +472,7 @@ func (s *store) askSnapshot(ctx context.Context, r *request) (Started, error) {
 	case b := <-r.answer:
 		return b.started, b.err
 	case <-s.ended:
-		return Started{}, errEnded
+		return Started{}, errStoreEnded
 	case <-ctx.Done():
 		return Started{}, context.Cause(ctx)
 	}
@@ -506,6 +508,13 @@ func (s *store) owesSnapshot() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.snapshot == nil && s.busy() == nil && (s.sweep || s.retells())
+}
+
+// snapshotPending reports whether a snapshot is being sent, or has to follow.
+func (s *store) snapshotPending() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sweep || s.snapshot != nil
 }
 
 // snapshotBegan is when the last snapshot of the whole scope began, zero: none has.

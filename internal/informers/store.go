@@ -125,6 +125,21 @@ type store struct {
 	ended     chan struct{} // closed when the cursor has ended
 }
 
+// storeEvent is a watch event of an object.
+type storeEvent struct {
+	Type      watch.EventType // Added, Modified or Deleted
+	Object    *object.Object  // as it is now, or was last
+	Outside   bool            // no rule takes it as it is now
+	ChangedBy []byte          // as on a delta
+	Observed  int64           // when it was read, in Unix nanoseconds
+}
+
+// storeFilter decides which deltas are withheld. It is safe for concurrent use.
+type storeFilter interface {
+	// Withholds returns why d is not sent, "" if it is.
+	Withholds(d *object.Delta) (reason string)
+}
+
 // selector answers what became of an object under selectors, the API server's or the agent's. It asks until the server answers, or
 // cannot tell any more (known is false). ok is false if ctx ended first. A store call blocks meanwhile, as it does on a full queue.
 type selector interface {
@@ -187,24 +202,24 @@ func newStore(o storeOptions) *store {
 }
 
 // apply takes one live event. It blocks until everything it makes due is in the queue, or ctx ends.
-func (s *store) apply(ctx context.Context, typ watch.EventType, o *observed) {
+func (s *store) apply(ctx context.Context, e *storeEvent) {
 	if !s.takeTurn(ctx) {
 		return
 	}
 	defer s.endTurn()
-	key, version := o.object.Ref.Key, o.object.ResourceVersion
+	key, version := e.Object.Ref.Key, e.Object.ResourceVersion
 	s.mu.Lock()
 	last := s.objects[key].last
 	s.mu.Unlock()
-	same := last != nil && last.Ref.UID == o.object.Ref.UID
-	if same && (version < last.ResourceVersion || version == last.ResourceVersion && typ != watch.Deleted) {
+	same := last != nil && last.Ref.UID == e.Object.Ref.UID
+	if same && (version < last.ResourceVersion || version == last.ResourceVersion && e.Type != watch.Deleted) {
 		// A server that replays: this version, or a later one, is on its way already. A deletion may carry the version of
 		// what it deletes, where a server does not give it one of its own.
 		s.o.Metrics.Known.Inc()
 		s.advance(version)
 		return
 	}
-	live, ok := s.live(ctx, typ, last, o)
+	live, ok := s.live(ctx, last, e)
 	if !ok {
 		return
 	}
@@ -215,12 +230,12 @@ func (s *store) apply(ctx context.Context, typ watch.EventType, o *observed) {
 	}
 
 	s.mu.Lock()
-	deltas, next := s.takeDue(key, o.object.Ref.UID)
+	deltas, next := s.takeDue(key, e.Object.Ref.UID)
 	state := s.state
 	switch {
-	case typ != watch.Deleted && !o.outside:
-		s.set(key, entry{last: o.object})
-	case same || last == nil || o.outside:
+	case e.Type != watch.Deleted && !e.Outside:
+		s.set(key, entry{last: e.Object})
+	case same || last == nil || e.Outside:
 		s.set(key, entry{})
 	}
 	s.rv = max(s.rv, version)
@@ -272,21 +287,21 @@ func (s *store) advance(version uint64) {
 
 // live forms the deltas of one live event against the last-known object, none where no rule takes the object, or took it;
 // false: ctx ended before they could be told.
-func (s *store) live(ctx context.Context, typ watch.EventType, last *object.Object, o *observed) ([]*object.Delta, bool) {
-	now := o.object
+func (s *store) live(ctx context.Context, last *object.Object, e *storeEvent) ([]*object.Delta, bool) {
+	now := e.Object
 	same := last != nil && last.Ref.UID == now.Ref.UID
-	d := &object.Delta{Ref: now.Ref, Scope: s.o.Scope, ResourceVersion: now.ResourceVersion, Observed: o.at, ChangedBy: o.changedBy}
+	d := &object.Delta{Ref: now.Ref, Scope: s.o.Scope, ResourceVersion: now.ResourceVersion, Observed: e.Observed, ChangedBy: e.ChangedBy}
 	// Two facts, two deltas: the name was taken again, and the deletion in between not shown.
 	gone := func() *object.Delta {
 		return &object.Delta{
 			Op: object.Deleted, Inferred: true, Ref: last.Ref, Before: last, Scope: s.o.Scope,
-			ResourceVersion: now.ResourceVersion, Previous: last.ResourceVersion, Observed: o.at,
+			ResourceVersion: now.ResourceVersion, Previous: last.ResourceVersion, Observed: e.Observed,
 		}
 	}
 	switch {
-	case typ == watch.Deleted && o.outside && !same:
+	case e.Type == watch.Deleted && e.Outside && !same:
 		return nil, true
-	case typ == watch.Deleted:
+	case e.Type == watch.Deleted:
 		d.Op, d.Before, d.ChangedBy = object.Deleted, now, nil
 		if same {
 			d.Ref, d.Before, d.Previous = last.Ref, last, last.ResourceVersion
@@ -301,18 +316,18 @@ func (s *store) live(ctx context.Context, typ watch.EventType, last *object.Obje
 			}
 		}
 		return []*object.Delta{d}, true
-	case o.outside && last == nil:
+	case e.Outside && last == nil:
 		return nil, true
-	case o.outside && same: // it has changed, and no rule takes it as it is now
+	case e.Outside && same: // it has changed, and no rule takes it as it is now
 		d.Op, d.Ref, d.Before, d.Previous, d.ChangedBy = object.Left, last.Ref, last, last.ResourceVersion, nil
 		return []*object.Delta{d}, true
-	case o.outside:
+	case e.Outside:
 		return []*object.Delta{gone()}, true
 	}
 
 	d.After = now
 	// A MODIFIED of what is not known: the version before was there, and no rule took it.
-	entered := s.o.Several && typ == watch.Modified
+	entered := s.o.Several && e.Type == watch.Modified
 	switch {
 	case same:
 		d.Op, d.Before, d.Previous = object.Updated, last, last.ResourceVersion

@@ -18,7 +18,7 @@ type View struct {
 
 // View returns the present view, and a channel that is closed by the next change of the informer.
 func (r *running) View() (View, <-chan struct{}) {
-	changed := r.store.mu.Next() // before anything is read
+	changed := r.store.changed() // before anything is read
 	v := View{Ended: r.hasEnded(), Vanished: r.vanished.Load(), BuriedAt: r.buriedAt.Load(), storeView: r.store.view()}
 	if err := r.state.lastError(); err != nil {
 		v.Failing, v.Forbidden = true, apierrors.IsForbidden(err)

@@ -1,0 +1,30 @@
+package informers
+
+import (
+	"testing"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// A resource that is gone is not forgotten before a replaced log has the gap and the snapshot that tell of it.
+func TestResourceIsGoneAndLogIsReplaced(t *testing.T) {
+	staysWhileItOwes(t, func(s *store) bool { return s.view().Finished })
+}
+
+// The scope of a node that is gone stays for as long.
+func TestDepartedNodeAndLogIsReplaced(t *testing.T) {
+	staysWhileItOwes(t, func(s *store) bool { return s.view().Empty })
+}
+
+func staysWhileItOwes(t *testing.T, ends func(*store) bool) {
+	t.Helper()
+	s := newStore(storeOptions{Resource: &object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}, Scope: "configmaps"})
+	s.buried, s.adopted, s.caughtUp = true, true, true
+	asIs := ends(s)
+	s.log.owed++
+	replaced := ends(s)
+	s.log.announced, s.sweep = s.log.owed, true
+	if sweeping := ends(s); !asIs || replaced || sweeping {
+		t.Errorf("ends as it is: %t, while its log was replaced: %t, while a snapshot is to follow: %t", asIs, replaced, sweeping)
+	}
+}
