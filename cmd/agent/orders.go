@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
 	"github.com/kubecdc/kubecdc/internal/informers"
 )
 
@@ -50,7 +52,7 @@ func takeSnapshot(set *informers.Set) http.Handler {
 			loading := set.Ready()
 			switch {
 			case len(started) > 0:
-			case errors.Is(err, informers.ErrNotBegun):
+			case errors.Is(err, store.ErrNotBegun):
 				code = http.StatusServiceUnavailable
 			case loading != nil:
 				a.Errors, code = []string{fmt.Sprintf("it is still loading: %v", loading)}, http.StatusServiceUnavailable

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
@@ -320,7 +322,7 @@ func (c *capture) prepare(first *loaded) error {
 	}
 	o := informers.Options{
 		Config: c.cluster.rest, Log: c.log, Registerer: c.reg, Ignore: ignored(c.flags, c.cfg, c.cluster),
-		Lane: func(name string) informers.Lane { return c.queue.Lane(name) }, ReleaseLane: c.queue.Release,
+		Lane: func(name string) store.Lane { return c.queue.Lane(name) }, ReleaseLane: c.queue.Release,
 	}
 	if remembers(c.cfg) {
 		c.memory = &memory{}

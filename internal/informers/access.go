@@ -213,7 +213,7 @@ func (n *namespaces) split() (refused []*running) {
 		for _, r := range n.set.informers {
 			if groupResource(r.resource) == gr && r.selection.Namespace == "" {
 				those = append(those, r)
-				loaded = loaded || r.store.isLoaded()
+				loaded = loaded || r.store.IsLoaded()
 			}
 		}
 		if loaded {

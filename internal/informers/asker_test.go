@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,7 +52,7 @@ func (w *walk) run(ctx context.Context, t *testing.T) (map[string]string, bool, 
 	t.Helper()
 	set, err := informers.New(informers.Options{
 		Config: w.config(), Spec: selection.Spec{Rules: []selection.Rule{w.rule}, Strip: []string{"metadata.managedFields"}},
-		Lane: func(string) informers.Lane { return newRecorder() }, Log: slog.New(slog.NewTextHandler(testLog{t}, nil)),
+		Lane: func(string) store.Lane { return newRecorder() }, Log: slog.New(slog.NewTextHandler(testLog{t}, nil)),
 		Registerer: prometheus.NewPedanticRegistry(),
 	})
 	if err != nil {

@@ -4,29 +4,31 @@ import (
 	"context"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
 	"github.com/kubecdc/kubecdc/internal/informers/backfill"
 )
 
 // gapUnlessFound returns the notice of a gap up to the list at to, inside which find looks for versions.
-func (i *informer) gapUnlessFound(to uint64) *notice {
-	return i.store.gap(to, func(ctx context.Context) (whole, recovered bool, err error) { return i.find(ctx, to) })
+func (i *informer) gapUnlessFound(to uint64) *store.Notice {
+	return i.store.Gap(to, func(ctx context.Context) (whole, recovered bool, err error) { return i.find(ctx, to) })
 }
 
 // find recovers the versions between the lost history and the list at to, and adds them to what is due. whole: nothing is
 // missing. recovered: nothing but objects that were created and deleted in between. The only error is the cause of ctx.
 func (i *informer) find(ctx context.Context, to uint64) (whole, recovered bool, err error) {
-	l, changed := i.store.changes()
-	gap := backfill.Gap{From: l.from, To: to, Changed: changed}
+	l, changed := i.store.Changes()
+	gap := backfill.Gap{From: l.From, To: to, Changed: changed}
 	began := time.Now()
-	if l.quiet && !i.selection.HasSelector() && i.mayListRevisions(&gap) {
+	if l.SkipIfRecovered && !i.selection.HasSelector() && i.mayListRevisions(&gap) {
 		steps, err := backfill.EveryRevision(ctx, asker{i}, gap)
 		if ctx.Err() != nil {
 			return false, false, context.Cause(ctx)
 		}
 		if err != nil {
-			i.log.Debug("cannot list each revision", "scope", i.scope, "from_rv", l.from, "to_rv", to, "err", err)
-		} else if versions, ok := i.store.foundAll(steps); ok {
-			i.log.Debug("each revision was listed", "scope", i.scope, "from_rv", l.from, "to_rv", to, "versions", versions,
+			i.log.Debug("cannot list each revision", "scope", i.scope, "from_rv", l.From, "to_rv", to, "err", err)
+		} else if versions, ok := i.store.AddAllSteps(steps); ok {
+			i.log.Debug("each revision was listed", "scope", i.scope, "from_rv", l.From, "to_rv", to, "versions", versions,
 				"took", time.Since(began))
 			return true, true, nil
 		}
@@ -35,21 +37,21 @@ func (i *informer) find(ctx context.Context, to uint64) (whole, recovered bool, 
 	if err != nil {
 		return false, false, err
 	}
-	versions := i.store.found(byKey)
-	recovered = recovered && !l.untold
+	versions := i.store.AddSteps(byKey)
+	recovered = recovered && !l.Unrecoverable
 	level := i.log.Info
 	if !recovered {
 		level = i.log.Warn
 	}
-	level("history was lost on the watch, and looked for by lists", "scope", i.scope, "from_rv", l.from, "to_rv", to,
-		"reason", l.reason, "since", l.since, "changed", len(changed), "versions_found", versions, "recovered", recovered,
+	level("history was lost on the watch, and looked for by lists", "scope", i.scope, "from_rv", l.From, "to_rv", to,
+		"reason", l.Reason, "since", l.Since, "changed", len(changed), "versions_found", versions, "recovered", recovered,
 		"took", time.Since(began))
 	return false, recovered, nil
 }
 
 // mayListRevisions reports whether each revision inside gap may be listed now.
 func (i *informer) mayListRevisions(gap *backfill.Gap) bool {
-	tokens, ok := gap.Cost(i.store.population())
+	tokens, ok := gap.Cost(i.store.Len())
 	return ok && i.lookups.AllowN(time.Now(), tokens)
 }
 

@@ -22,7 +22,7 @@ func (s *Set) ignored(ref *object.Ref) bool {
 // begins gives an informer what is known of its scope. The caller holds mu.
 func (s *Set) begins(i *informer) {
 	history, known := s.remembered[schema.GroupResource{Group: i.resource.Group, Resource: i.resource.Name}]
-	i.store.setHistory(history)
+	i.store.SetHistory(history)
 	i.forgotten = !known
 	c, ok := s.origins[i.scope]
 	if !ok {
@@ -33,7 +33,7 @@ func (s *Set) begins(i *informer) {
 	if c.Retiring != nil && c.Retiring.Told {
 		// Consumers may have heard, at a later resourceVersion than the checkpoint's, that objects left. Only reads of a new list
 		// are later than that.
-		i.store.setHistory(c.History)
+		i.store.SetHistory(c.History)
 		if s.hearing != nil {
 			s.hearing.part(i.resource)
 		}
@@ -41,7 +41,7 @@ func (s *Set) begins(i *informer) {
 	}
 	i.resume = &origin{Scope: c, continued: s.continued[i.scope]}
 	delete(s.continued, i.scope)
-	i.store.continues(&c)
+	i.store.Continue(&c)
 	i.state.last = c.LastSeen
 	i.aggregated.Store(c.Aggregated)
 	if c.Definition != "" {

@@ -3,6 +3,8 @@ package informers
 import (
 	"context"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -78,24 +80,24 @@ func (i *informer) loadBirth(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	if h := i.heard; h != nil {
-		i.store.knowHistory(h.History)
+		i.store.RaiseHistory(h.History)
 		i.heard = nil
 	}
-	if !i.store.isLoaded() {
-		i.store.beginList(listResume)
+	if !i.store.IsLoaded() {
+		i.store.BeginList(store.AtCheckpoint)
 		if i.snapshots == SnapshotNever {
-			i.store.endList(from, nil)
+			i.store.EndList(from, nil)
 		} else {
-			snap, start := i.store.snapshotAt(from)
-			i.store.endList(from, snap, start)
+			snap, start := i.store.NewSnapshot(from)
+			i.store.EndList(from, snap, start)
 		}
 	}
-	i.store.beginList(listAgain)
-	rv, err := i.pages(ctx, metav1.ListOptions{}, i.store.compare)
+	i.store.BeginList(store.Relist)
+	rv, err := i.pages(ctx, metav1.ListOptions{}, i.store.Compare)
 	if err != nil {
 		return 0, err
 	}
-	if rv < from || i.store.wentBack() {
+	if rv < from || i.store.WentBack() {
 		// Etcd was restored, or there were objects before: whatever it is, it is read as any other resource.
 		i.born = 0
 		reason := object.Expired
@@ -105,11 +107,11 @@ func (i *informer) loadBirth(ctx context.Context) (uint64, error) {
 		i.restart(reason)
 		return 0, errRestart
 	}
-	if rv == from && i.store.losing() == nil {
-		i.store.endList(rv, nil)
+	if rv == from && i.store.Loss() == nil {
+		i.store.EndList(rv, nil)
 	} else {
-		i.store.loses(lost{from: from, since: i.bornAt, reason: object.Expired, quiet: true})
-		i.store.endList(rv, nil, i.store.gap(rv, func(ctx context.Context) (bool, bool, error) {
+		i.store.Lose(store.Loss{From: from, Since: i.bornAt, Reason: object.Expired, SkipIfRecovered: true})
+		i.store.EndList(rv, nil, i.store.Gap(rv, func(ctx context.Context) (bool, bool, error) {
 			whole, recovered, err := i.find(ctx, rv)
 			if err == nil && !whole {
 				i.log.Info("a resource was read a while after its birth: objects that came and went in between are not known", "scope", i.scope,

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -53,7 +55,7 @@ func (b *burials) add(ctx context.Context, name string, rv uint64) {
 			}
 			continue
 		}
-		if r.store.reached() >= rv && again() {
+		if r.store.ResourceVersion() >= rv && again() {
 			continue // it has listed what came later
 		}
 		r.again.Store(&again)
@@ -117,7 +119,7 @@ func (b *burials) bury(ctx context.Context, r *running) bool {
 // conclude ends and forgets an informer of which all up to the deletion at told is on the bus; false: the set ends first, or it is
 // not the set's any more.
 func (s *Set) conclude(ctx context.Context, r *running, told uint64) bool {
-	err := r.store.tellProgress(ctx)
+	err := r.store.SendProgress(ctx)
 	if err != nil {
 		return false // the set ends
 	}
@@ -164,7 +166,7 @@ func (s *Set) dismiss(r *running, told uint64) dismissal {
 		return moreCame
 	}
 	gr := schema.GroupResource{Group: r.resource.Group, Resource: r.resource.Name}
-	s.remembered[gr] = max(s.remembered[gr], r.store.historyNow())
+	s.remembered[gr] = max(s.remembered[gr], r.store.History())
 	delete(s.informers, r.scope)
 	s.forget(r.scope)
 	s.release(r.scope)
@@ -183,10 +185,10 @@ func (r *running) tellMissed(ctx context.Context, told uint64) (uint64, error) {
 		return told, nil
 	}
 	gap := &object.StreamEvent{
-		Kind: object.Gap, Resource: r.resource, Scope: r.scope, History: r.store.historyNow(), From: told, To: to,
+		Kind: object.Gap, Resource: r.resource, Scope: r.scope, History: r.store.History(), From: told, To: to,
 		Since: r.state.lastSeen(), Reason: object.Expired,
 	}
-	return to, r.store.sendStream(ctx, gap)
+	return to, r.store.SendStream(ctx, gap)
 }
 
 // life is what an informer knows of the life of its resource.
@@ -238,7 +240,7 @@ func (l *life) watchEnded(edition uint32, err error) {
 // toldAll tells if the watch has told all that became of the objects: it ended as it should, and they are all gone. Behind a
 // changed definition it may have ended before.
 func (i *informer) toldAll() bool {
-	return i.clean.Load() == i.edition.Load()+1 && !i.orphaned.Load() && i.store.losing() == nil && i.store.isDeserted()
+	return i.clean.Load() == i.edition.Load()+1 && !i.orphaned.Load() && i.store.Loss() == nil && i.store.IsEmpty()
 }
 
 // vanishedAgain tells from which resourceVersion on the resource is being ended already, 0: it is not. While it was, one of that
@@ -323,48 +325,48 @@ func (i *informer) mayLiveOn() bool {
 
 func (i *informer) isBackLocked() bool {
 	gone, again := i.vanished.Load(), i.again.Load()
-	return gone != 0 && !i.decided && i.store.reached() >= gone && (*again)()
+	return gone != 0 && !i.decided && i.store.ResourceVersion() >= gone && (*again)()
 }
 
 // setVanished notes the resourceVersion at which the resource was deleted, 0: it was not.
 func (i *informer) setVanished(rv uint64) {
 	i.vanished.Store(rv)
-	i.store.notify()
+	i.store.Notify()
 }
 
 // setBuried notes the resourceVersion up to which it was told that there is nothing any more.
 func (i *informer) setBuried(at uint64) {
 	i.buriedAt.Store(at)
-	i.store.notify()
+	i.store.Notify()
 }
 
 // loadNothing takes it that there are no objects any more, and waits until ctx ends: nobody has to watch.
 func (i *informer) loadNothing(ctx context.Context, at uint64) error {
 	s := i.store
-	at = max(at, s.reached())
+	at = max(at, s.ResourceVersion())
 	switch {
-	case s.isLoaded():
-		from := s.reached()
-		s.beginList(listAgain)
+	case s.IsLoaded():
+		from := s.ResourceVersion()
+		s.BeginList(store.Relist)
 		switch {
 		case i.toldAll():
-			s.endList(at, nil) // the watch has told all
+			s.EndList(at, nil) // the watch has told all
 		default:
-			s.loses(lost{from: from, since: i.since(), reason: object.Expired, quiet: i.isCustom()})
+			s.Lose(store.Loss{From: from, Since: i.since(), Reason: object.Expired, SkipIfRecovered: i.isCustom()})
 			// Where it is defined again in the same versions, etcd's history may still be read.
-			s.endList(at, nil, i.gapUnlessFound(at))
+			s.EndList(at, nil, i.gapUnlessFound(at))
 		}
 	case i.resume != nil: // nothing is known of the objects at the checkpoint
 		i.giveUpGone(at)
 	case i.born != 0 && i.born < at: // gone before it was listed: what it had, nobody has seen
-		s.beginList(listFresh)
-		s.loses(lost{from: i.born, since: i.bornAt, reason: object.Expired, untold: true})
-		s.endList(at, nil, s.gap(at, nil))
+		s.BeginList(store.Fresh)
+		s.Lose(store.Loss{From: i.born, Since: i.bornAt, Reason: object.Expired, Unrecoverable: true})
+		s.EndList(at, nil, s.Gap(at, nil))
 	default: // nothing was ever sent of it
-		s.beginList(listFresh)
-		s.endList(at, nil)
+		s.BeginList(store.Fresh)
+		s.EndList(at, nil)
 	}
-	s.bury()
+	s.MarkGone()
 	i.setBuried(at)
 	for {
 		select {
@@ -375,9 +377,9 @@ func (i *informer) loadNothing(ctx context.Context, at uint64) error {
 		if to := i.vanished.Load(); to > at { // what came and went meanwhile
 			from := at
 			at = to
-			s.beginList(listAgain)
-			s.loses(lost{from: from, since: i.since(), reason: object.Expired, quiet: i.isCustom()})
-			s.endList(at, nil, i.gapUnlessFound(at))
+			s.BeginList(store.Relist)
+			s.Lose(store.Loss{From: from, Since: i.since(), Reason: object.Expired, SkipIfRecovered: i.isCustom()})
+			s.EndList(at, nil, i.gapUnlessFound(at))
 			i.setBuried(at)
 		}
 	}
@@ -387,16 +389,16 @@ func (i *informer) loadNothing(ctx context.Context, at uint64) error {
 func (i *informer) giveUpGone(at uint64) {
 	c := i.resume
 	i.resume = nil
-	i.store.restart(lost{from: c.ResourceVersion, since: c.LastSeen, reason: object.Expired})
-	i.store.beginList(listFresh)
-	notices := []*notice{i.store.gap(at, nil)}
-	var snap *snapshot
+	i.store.Restart(store.Loss{From: c.ResourceVersion, Since: c.LastSeen, Reason: object.Expired})
+	i.store.BeginList(store.Fresh)
+	notices := []*store.Notice{i.store.Gap(at, nil)}
+	var snap *store.Snapshot
 	if i.snapshots != SnapshotNever {
-		var start *notice
-		snap, start = i.store.snapshotAt(at)
+		var start *store.Notice
+		snap, start = i.store.NewSnapshot(at)
 		notices = append(notices, start)
 	}
-	i.store.endList(at, snap, notices...)
+	i.store.EndList(at, snap, notices...)
 }
 
 // partGone finds scopes of the last run whose resource is not defined any more, and says farewell to them. The caller holds mu.
@@ -434,16 +436,16 @@ func (s *Set) sayUnserved(scope string) {
 // sayGone says farewell to a scope whose resource is gone: nothing is known of what was in it, and nothing is there.
 func (f *farewell) sayGone(ctx context.Context) error {
 	s := f.store
-	log := s.logNumber()
+	log := s.LogNumber()
 	f.gone = max(f.gone, f.from.ResourceVersion+1) // the scope may have come further than the definitions
 	gap := &object.StreamEvent{
-		Kind: object.Gap, Resource: f.resource, Scope: f.scope, History: s.historyNow(), From: f.from.ResourceVersion, To: f.gone,
+		Kind: object.Gap, Resource: f.resource, Scope: f.scope, History: s.History(), From: f.from.ResourceVersion, To: f.gone,
 		Since: f.from.LastSeen, Reason: object.Expired,
 	}
 	if err := f.begin(ctx); err != nil {
 		return err
 	}
-	if err := s.sendStream(ctx, gap); err != nil {
+	if err := s.SendStream(ctx, gap); err != nil {
 		return err
 	}
 	if err := f.sayNothingIsKnown(ctx, f.gone); err != nil {

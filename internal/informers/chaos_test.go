@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
@@ -197,7 +199,7 @@ func faults(t *testing.T, seed uint64, selector string) {
 		b.crashed = false
 		b.mu.Unlock()
 		l = live(t, s, m, func(o *informers.Options, _ *recorder) {
-			o.Lane = func(string) informers.Lane { return b }
+			o.Lane = func(string) store.Lane { return b }
 			o.Rules[0].LabelSelector = selector
 			o.Log = slog.New(slog.NewTextHandler(noted(note), nil))
 		})

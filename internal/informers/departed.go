@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
@@ -40,11 +42,11 @@ type departures struct {
 	set      *Set
 	lasts    time.Duration       // for how long at least
 	every    time.Duration       // between looks if a node has left anything
-	lane     Lane                // for the deletions of Nodes
+	lane     store.Lane          // for the deletions of Nodes
 	heard    chan *departure     // of Nodes that go and come. Never closed; a store call waits while it is full
 	taken    map[string]*taken   // by node; under the set's mu
 	resource *object.Resource    // Nodes
-	nodes    *store              // those that there are
+	nodes    *store.Store        // those that there are
 	scopeOf  func(string) string // of one node's Node
 	told     atomic.Pointer[tellable]
 }
@@ -276,7 +278,7 @@ func (s *Set) resumeTaken() (out []*running) {
 // departed makes an informer of what a node has, of the resource of which another observes what no node has.
 func (s *Set) departed(of *running, node string) *informer {
 	i := s.newInformer(of.selection.ForNode(node), of.lane)
-	i.store.filterOf(of.store) // a new selection may have others than its clauses
+	i.store.CopyFilter(of.store) // a new selection may have others than its clauses
 	i.shared = true
 	return i
 }
@@ -296,15 +298,15 @@ func (s *Set) takeOver(g *departure) (begin, scopes []*running) {
 		r := s.enroll(i)
 		// Whatever is remembered of the scope by now: etcd may have been restored since, and what the agent of the node has
 		// told is not known.
-		history := of.store.historyNow()
-		i.store.setHistory(history)
+		history := of.store.History()
+		i.store.SetHistory(history)
 		i.resume = &origin{
 			Scope: checkpoint.Scope{
 				Group: i.resource.Group, Version: i.resource.Version, Resource: i.resource.Name, Kind: i.resource.Kind,
 				Namespaced: i.resource.Namespaced, ResourceVersion: g.at - 1, History: history, LastSeen: g.since,
 			},
 			inherited: true,
-			lost:      &lost{from: unknownVersion, since: g.since, reason: object.CheckpointLost, untold: true},
+			lost:      &store.Loss{From: unknownVersion, Since: g.since, Reason: object.CheckpointLost, Unrecoverable: true},
 		}
 		r.heir = true
 		t.scopes = append(t.scopes, r)
@@ -385,7 +387,7 @@ func (d *departures) end(ctx context.Context, g *errgroup.Group) {
 				continue
 			}
 			// It may have come back where no event told: while this agent was away, or etcd was restored.
-			t.returned = d.nodes.has(node)
+			t.returned = d.nodes.Has(node)
 		}
 		if !t.returned && slices.ContainsFunc(t.scopes, func(r *running) bool { v, _ := r.View(); return !v.Empty }) {
 			continue

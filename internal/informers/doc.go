@@ -13,23 +13,22 @@
 //   - follow applies a succession of HTTP watches to the store. Only a 410 (history gone), or a history that is another one, ends it:
 //     then the loop lists again. A second goroutine reads and packs the frames of each HTTP watch, and hands over what lies in the
 //     read buffer as one batch.
-//   - store compares with the last-known object, forms the Delta and puts it into the informer's lane of the queue. It blocks while
+//   - package store compares with the last-known object, forms the Delta and puts it into the informer's lane of the queue. It blocks while
 //     the queue is full, and drops nothing. An HTTP watch that is not read because of that is ended after 250 ms.
 //
 // # History
 //
-// A list is of one of three kinds (listing.go): fresh, where nothing is known; of the objects as they were at the
-// checkpoint (resume.go); or again, where the watch could not go on and the objects are compared with the last-known ones.
-// What differs then is a debt (debt.go): the way from the version that was sent last to the one that the list shows, as
-// far as package backfill recovers it. Whether history is still the one that was followed is
-// asked whenever a connection had broken (probe.go): an etcd that was restored gives resourceVersions a second time.
+// A list is of one of three kinds: fresh, if nothing is known; of the objects as they were at the checkpoint (resume.go); or a
+// relist, if the watch could not resume. Package store compares a relist with the last-known objects, and package backfill recovers
+// versions in between. After a connection broke, a probe asks whether history is still the one that was followed (probe.go): an etcd that was
+// restored gives resourceVersions a second time.
 //
-// What the bus has acknowledged is kept in ledgers (position.go): the checkpoint is the resourceVersion up to which all of
-// history is acknowledged, and the key up to which a snapshot's reads are.
+// Package store also has the position: the resourceVersion up to which the bus has acknowledged all of history, and the key up to
+// which it has acknowledged a snapshot's reads.
 //
 // # What is not sent
 //
-// A rule's filter sees each delta right before it would be put into the queue, live or catch-up (filter.go). What it withholds is
+// A rule's filter sees each delta right before it would be put into the queue, live or catch-up (package store). What it withholds is
 // acknowledged at once; how many versions of an object that were, its next delta tells. That is known for the lifetime of an
 // informer: behind it a stream event comes first.
 //
@@ -60,7 +59,7 @@
 // Per set: discovery, one that takes new selections, one that logs what must not be read, and until the first snapshot of every resource is on the bus
 // one that waits for that (Captured). For each scope that the last run had and this one has not: one that says farewell
 // (farewell.go). For each resource of which informers come to rest: one that has others take their place.
-// Per informer: the owner (which lists, and calls the store), the reader of its HTTP watch, the catch-up cursor, which also sends snapshots,
+// Per informer: the owner (which lists, and calls the store), the reader of its HTTP watch, those of its store,
 // and the one that tells progress. All end with the context of Run, and Run returns after they have. One informer's errors
 // stop no other.
 //

@@ -54,7 +54,7 @@ func (s *Set) bringToRest(i *running, again bool) {
 		s.drains[of] = r
 	}
 	r.informers = append(r.informers, i)
-	i.store.rest()
+	i.store.Stop()
 }
 
 // runDrain waits until informers have come to rest, and has others take their place, unless ctx ends first.

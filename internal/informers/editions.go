@@ -32,7 +32,7 @@ func (s *Set) conclusions(ctx context.Context, all []*running) error {
 	var g errgroup.Group
 	for _, i := range all {
 		s.o.Log.Warn("a resource is served in another version now: its informer begins anew", "scope", i.scope, "version", i.resource.Version)
-		i.store.rest()
+		i.store.Stop()
 		g.Go(func() error {
 			if err := i.Wait(ctx, func(View) bool { return s.hasBegun(i) }); err != nil {
 				return err

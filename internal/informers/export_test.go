@@ -97,8 +97,8 @@ func NewHearing(hear func(context.Context, *object.Resource) (Heard, bool, error
 // NodesOutstanding is how much of the Nodes that a set follows is not acknowledged; same: what is, is what is known of them.
 func NodesOutstanding(s *Set) (outstanding int, same bool) {
 	nodes := s.departures.nodes
-	p, _ := nodes.position()
-	return nodes.view().InFlight, nodes.isStateOf(&p.Scope, nil)
+	p, _ := nodes.Position()
+	return nodes.View().InFlight, nodes.Matches(&p.Scope, nil)
 }
 
 // ConcurrentLists is how many lists run at a time.
@@ -109,7 +109,7 @@ func (s *Set) Owes() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, i := range s.informers {
-		if i.store.snapshotPending() {
+		if i.store.SnapshotPending() {
 			return true
 		}
 	}
@@ -121,7 +121,7 @@ func OweAtMost(s *Set, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, i := range s.informers {
-		i.store.limitSteps(n)
+		i.store.LimitSteps(n)
 	}
 }
 
@@ -130,7 +130,7 @@ func Owed(s *Set) (objects, versions int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, i := range s.informers {
-		o, v := i.store.pendingSteps()
+		o, v := i.store.PendingSteps()
 		objects, versions = objects+o, versions+v
 	}
 	return objects, versions

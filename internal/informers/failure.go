@@ -31,7 +31,7 @@ func (i *informer) failed(ctx context.Context, doing string, err error, delay ti
 	if apiserver.IsShared(r) {
 		warn = i.outage.begin(r, now)
 	}
-	i.store.notify()
+	i.store.Notify()
 	i.progressed() // it may have become one that is not waited for
 	level := slog.LevelDebug
 	if warn {
@@ -69,7 +69,7 @@ func verb(doing string) string {
 // recovered notes that what failed works again.
 func (i *informer) recovered() {
 	if i.state.recovered() {
-		i.store.notify()
+		i.store.Notify()
 		i.outage.end(time.Now())
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -88,7 +90,7 @@ func (s *Set) farewellOf(c *checkpoint.Scope, was selection.Scope) *farewell {
 			return slices.DeleteFunc(s.observing(), func(o *running) bool { return !inMainEtcd(o.resource) || o.isAggregated() })
 		}
 	}
-	f.store.setHistory(c.History)
+	f.store.SetHistory(c.History)
 	retiring := checkpoint.Retiring{Since: time.Now().UTC().Truncate(time.Second)}
 	if c.Retiring != nil {
 		retiring = *c.Retiring
@@ -132,7 +134,7 @@ func (f *farewell) begin(ctx context.Context) error {
 // old one. Then the error says so.
 func (f *farewell) end(log uint64) error {
 	switch {
-	case f.store.logReplaced(log):
+	case f.store.LogReplaced(log):
 		return errSaidToOldLog
 	case f.memory != nil:
 		f.memory.Forget(f.scope)
@@ -142,14 +144,6 @@ func (f *farewell) end(log uint64) error {
 
 // errSaidToOldLog is the error of a farewell of which a part may be on a log that was replaced.
 var errSaidToOldLog = errors.New("the log of the bus was replaced")
-
-// logNumber is the number of the last replacement of the log.
-func (s *store) logNumber() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.noteLog()
-	return s.log.owed
-}
 
 // inMainEtcd tells that a resource, if no other server serves it, is in the etcd that most are in: events may have one of their own.
 func inMainEtcd(r *object.Resource) bool { return !discovery.IsBuiltIn(r.Group) || r.Name != "events" }
@@ -205,7 +199,7 @@ func (f *farewell) say(ctx context.Context) error {
 		return f.sayGone(ctx)
 	}
 	s := f.store
-	log := s.logNumber()
+	log := s.LogNumber()
 	now, err := f.newest(ctx)
 	// What leaves has to be later than all that was ever said of it.
 	for ; err == nil && now == f.from.ResourceVersion; now, err = f.newest(ctx) {
@@ -219,9 +213,9 @@ func (f *farewell) say(ctx context.Context) error {
 	told := false
 	switch {
 	case now < f.from.ResourceVersion: // etcd was restored
-		s.setHistory(f.from.History + 1)
+		s.SetHistory(f.from.History + 1)
 	// Consumers may know of objects that are gone since: only the sweep of a snapshot removes them.
-	case s.logReplaced(f.from.Log), f.from.Snapshot != nil && f.from.Snapshot.Namespace == "":
+	case s.LogReplaced(f.from.Log), f.from.Snapshot != nil && f.from.Snapshot.Namespace == "":
 	case f.from.Where != "": // what was kept back is not told now
 	case !f.blind:
 		if told, err = f.collect(ctx, now); err != nil {
@@ -229,13 +223,13 @@ func (f *farewell) say(ctx context.Context) error {
 		}
 	}
 	gap := &object.StreamEvent{
-		Kind: object.Gap, Resource: f.resource, Scope: f.scope, History: s.historyNow(), From: f.from.ResourceVersion, To: now,
+		Kind: object.Gap, Resource: f.resource, Scope: f.scope, History: s.History(), From: f.from.ResourceVersion, To: now,
 		Since: f.from.LastSeen, Reason: object.SelectionChanged,
 	}
 	if err := f.begin(ctx); err != nil {
 		return err
 	}
-	if err := s.sendStream(ctx, gap); err != nil {
+	if err := s.SendStream(ctx, gap); err != nil {
 		return err
 	}
 	if f.hearing != nil {
@@ -243,7 +237,7 @@ func (f *farewell) say(ctx context.Context) error {
 	}
 	left := 0
 	if told {
-		if left, err = s.leave(ctx, now); err != nil {
+		if left, err = s.SendLeft(ctx, now); err != nil {
 			return err
 		}
 	} else if err := f.sayNothingIsKnown(ctx, now); err != nil {
@@ -252,7 +246,7 @@ func (f *farewell) say(ctx context.Context) error {
 	if err := f.end(log); err != nil {
 		return err
 	}
-	s.clear()
+	s.Clear()
 	f.log.Info("a scope of the last run is no longer selected", "scope", f.scope, "left", left, "objects_known", told)
 	return nil
 }
@@ -262,18 +256,18 @@ func (f *farewell) sayNothingIsKnown(ctx context.Context, rv uint64) error {
 	if f.snapshots == SnapshotNever {
 		return nil
 	}
-	return f.store.sendEmptySnapshot(ctx, rv)
+	return f.store.SendEmptySnapshot(ctx, rv)
 }
 
 // collect loads the objects that the scope had at its checkpoint and no other scope had then, or has now: of one that another
 // scope has come to take, that scope says so, at a resourceVersion that is not above now. told is false where history does not
 // go back so far, or may not be read.
 func (f *farewell) collect(ctx context.Context, now uint64) (told bool, err error) {
-	f.store.beginList(listResume)
+	f.store.BeginList(store.AtCheckpoint)
 	exactly := func(rv uint64) metav1.ListOptions {
 		return metav1.ListOptions{ResourceVersion: object.FormatVersion(rv), ResourceVersionMatch: metav1.ResourceVersionMatchExact}
 	}
-	rv, err := f.pages(ctx, exactly(f.from.ResourceVersion), f.store.load)
+	rv, err := f.pages(ctx, exactly(f.from.ResourceVersion), f.store.Load)
 	if err != nil || rv != f.from.ResourceVersion {
 		return false, passing(err)
 	}
@@ -283,7 +277,7 @@ func (f *farewell) collect(ctx context.Context, now uint64) (told bool, err erro
 			versions = versions[1:] // it begins after this with what there is, and tells of nothing before
 		}
 		for _, at := range versions {
-			rv, err := heir.pagesBy(ctx, heir.newReader(), &f.state, exactly(at), f.store.remove)
+			rv, err := heir.pagesBy(ctx, heir.newReader(), &f.state, exactly(at), f.store.Remove)
 			if err != nil || rv != at {
 				return false, passing(err)
 			}
@@ -299,30 +293,6 @@ func passing(err error) error {
 		return nil
 	}
 	return err
-}
-
-// leave sends that every object of the store has left at resourceVersion rv, and waits until that is on the bus. Nobody else
-// uses the store.
-func (s *store) leave(ctx context.Context, rv uint64) (int, error) {
-	all := newCount()
-	for key, e := range s.objects {
-		d := &object.Delta{
-			Op: object.Left, Inferred: true, Ref: e.last.Ref, Before: e.last, ResourceVersion: rv, Previous: e.last.ResourceVersion,
-			History: s.history, Observed: time.Now().UnixNano(), Scope: s.o.Scope, Acker: all.Add(struct{}{}),
-		}
-		s.o.Metrics.count(d)
-		if err := s.o.Lane.Put(ctx, key, heldBytes(d), d); err != nil {
-			return 0, err
-		}
-	}
-	done := make(chan struct{})
-	all.Seal(func() { close(done) })
-	select {
-	case <-done:
-		return len(s.objects), nil
-	case <-ctx.Done():
-		return 0, context.Cause(ctx)
-	}
 }
 
 // newest is the last resourceVersion, also where only heirs may ask for it: they are in other namespaces. Where the objects cannot be

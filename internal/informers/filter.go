@@ -1,127 +1,14 @@
 package informers
 
 import (
-	"math"
-
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
-	"github.com/kubecdc/kubecdc/internal/object"
 )
 
 // filter has the informer withhold what the filters of a scope do.
 func (i *informer) filter(scope *selection.Scope) {
 	if f := scope.Filters(); f != nil {
-		i.store.filter(f, f.Where)
+		i.store.SetFilter(f, f.Where)
 	} else {
-		i.store.filter(nil, "")
+		i.store.SetFilter(nil, "")
 	}
-}
-
-// filtering is what withholds deltas of a store.
-type filtering struct {
-	by    storeFilter
-	where string // names what withholds objects as a whole, "": nothing does
-}
-
-// filter has the filter of the scope replaced, nil: nothing is withheld. where names what withholds objects as a whole. What was withheld
-// so far stays counted. Where others withhold objects as a whole than before, a snapshot follows.
-func (s *store) filter(f storeFilter, where string) {
-	if f == nil {
-		s.filters.Store(nil)
-	} else {
-		s.filters.Store(&filtering{by: f, where: where})
-		s.filtered.Store(true)
-	}
-	s.wakeCursor()
-}
-
-// filterOf has what is withheld be the same as of another store.
-func (s *store) filterOf(other *store) {
-	if f := other.filters.Load(); f != nil {
-		s.filter(f.by, f.where)
-	} else {
-		s.filter(nil, "")
-	}
-}
-
-// where names what withholds objects as a whole, "": nothing does.
-func (s *store) where() string {
-	if f := s.filters.Load(); f != nil {
-		return f.where
-	}
-	return ""
-}
-
-// retells tells that a snapshot is to follow: what was told was told by another condition. The caller holds mu.
-func (s *store) retells() bool { return s.o.Snapshots && !s.buried && s.toldWhere != s.where() }
-
-// toldBy notes the condition by which the last run told of objects as a whole.
-func (s *store) toldBy(where string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.toldWhere = where
-}
-
-// whereTold names the condition by which a restart takes it that objects were told. The caller holds mu.
-func (s *store) whereTold(shown *snapshot) string {
-	switch {
-	case !s.o.Snapshots:
-		return s.where()
-	case shown != nil && shown.namespace == "":
-		return shown.where
-	}
-	return s.toldWhere
-}
-
-// recount is the notice behind which the count of withheld versions begins anew, none: nothing was withheld. How many versions are
-// withheld since the last one that was sent is not known after a restart, and behind a stream event nobody expects it. filtered tells
-// that the last run may have withheld some.
-func (s *store) recount(filtered bool, rv uint64) []*notice {
-	if !filtered && !s.filtered.Load() {
-		return nil
-	}
-	s.filtered.Store(true) // also where nothing is withheld any more: the next run has to say it, unless this one has
-	return []*notice{{
-		event: func() *object.StreamEvent {
-			return &object.StreamEvent{Kind: object.Progress, Resource: s.o.Resource, Scope: s.o.Scope, ResourceVersion: rv}
-		},
-		done: func() { s.filtered.Store(s.filters.Load() != nil) },
-	}}
-}
-
-// withheld tells why a delta is not sent, "": it is. The caller does not need mu.
-func (s *store) withheld(d *object.Delta) string {
-	if f := s.filters.Load(); f != nil {
-		return f.by.Withholds(d)
-	}
-	return ""
-}
-
-// pass tells if d is to be sent, and counts the versions of its key that are withheld: skipped is the count so far, next the one
-// behind d. What is withheld is acknowledged: nobody waits for it. A read is of a version that was counted, or sent, before.
-func (s *store) pass(d *object.Delta, skipped uint32) (next uint32, ok bool) {
-	reason := s.withheld(d)
-	if reason == "" {
-		d.Skipped = skipped
-		return 0, true
-	}
-	s.o.Metrics.Withheld.WithLabelValues(reason).Inc()
-	if d.Acker != nil {
-		d.Acker.Acked(d)
-	}
-	switch {
-	case d.Op == object.Deleted || d.Op == object.Left:
-		return 0, false // gone: whatever comes is another object, or is entered
-	case d.Op == object.Read || skipped == math.MaxUint32:
-		return skipped, false
-	}
-	return skipped + 1, false
-}
-
-// passDue is pass for what a list made due. A read that is withheld is none of its snapshot's. The caller holds mu.
-func (s *store) passDue(d *object.Delta, skipped uint32) (next uint32, ok bool) {
-	if next, ok = s.pass(d, skipped); !ok && d.Op == object.Read {
-		s.snapshot.objects--
-		s.snapshot.withheld = append(s.snapshot.withheld, d.Ref.Key)
-	}
-	return next, ok
 }

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
@@ -219,9 +221,9 @@ func (f *follower) apply(ctx context.Context, s *stream, b *batch) {
 		ev := &b.events[k]
 		s.applying.Store(max(1, int64(time.Since(s.opened))))
 		if ev.typ == watch.Bookmark {
-			i.store.advance(ev.rv)
+			i.store.Advance(ev.rv)
 		} else {
-			i.store.apply(ctx, &storeEvent{Type: ev.typ, Object: ev.object, Outside: ev.outside, ChangedBy: ev.changedBy, Observed: ev.at})
+			i.store.Apply(ctx, &store.Event{Type: ev.typ, Object: ev.object, Outside: ev.outside, ChangedBy: ev.changedBy, Observed: ev.at})
 			last = ev
 		}
 		if ctx.Err() != nil {

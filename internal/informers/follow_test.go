@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
 	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -112,7 +114,7 @@ func TestHalfAFrameHoldsNothingBack(t *testing.T) {
 
 // slowLane takes each delta of an object after a while.
 type slowLane struct {
-	informers.Lane
+	store.Lane
 	takes time.Duration
 }
 
@@ -141,7 +143,7 @@ func TestSlowQueueDoesNotEndTheWatch(t *testing.T) {
 		set, rec, reg := start(t, s, func(o *informers.Options) {
 			on(o)
 			lane := o.Lane
-			o.Lane = func(name string) informers.Lane { return slowLane{lane(name), 200 * time.Millisecond} }
+			o.Lane = func(name string) store.Lane { return slowLane{lane(name), 200 * time.Millisecond} }
 		})
 		for range 40 {
 			pass(time.Second)
@@ -177,7 +179,7 @@ func TestBlockedInsideABatch(t *testing.T) {
 		set, rec, reg := start(t, s, func(o *informers.Options) {
 			on(o)
 			lane := o.Lane
-			o.Lane = func(name string) informers.Lane { return slowLane{lane(name), 20 * time.Millisecond} }
+			o.Lane = func(name string) store.Lane { return slowLane{lane(name), 20 * time.Millisecond} }
 		})
 		taken := func(n int) {
 			if err := rec.until(t.Context(), func() bool { return len(rec.deltas) >= n }); err != nil {

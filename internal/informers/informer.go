@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
 	"golang.org/x/time/rate"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
@@ -26,7 +28,7 @@ type informer struct {
 	ignored       func(*object.Ref) bool // what is never captured
 	ignores       []string               // the same as namespace/name, for the checkpoint; nil: nothing of the resource ever is
 	snapshots     SnapshotMode
-	lane          Lane
+	lane          store.Lane
 	every         time.Duration // between snapshots, 0: never
 	progressEvery time.Duration
 	listSlots     *apiserver.ListSlots // shared: bounds how many lists run at a time
@@ -40,7 +42,7 @@ type informer struct {
 	log           *slog.Logger
 	metrics       *metrics
 
-	store      *store
+	store      *store.Store
 	state      state
 	dictionary dictionary
 	ended      chan struct{}
@@ -78,7 +80,7 @@ var errEnded = errors.New("informer has ended")
 func (i *informer) run(ctx context.Context) {
 	defer close(i.ended)
 	var others sync.WaitGroup
-	others.Go(func() { i.store.run(ctx, i.every) })
+	others.Go(func() { i.store.Run(ctx, i.every) })
 	others.Go(func() { i.tellProgress(ctx) })
 	defer others.Wait()
 	// Lists and watches retry by themselves. What follow returns for is a 410: list again at once, but not in a tight loop should every

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/store"
 )
 
 // held counts what a set holds by scope: lanes and series.
@@ -24,7 +25,7 @@ type held struct {
 func (h *held) use(o *informers.Options, r *recorder) {
 	h.lanes, h.reg = map[string]bool{}, prometheus.NewPedanticRegistry()
 	o.Registerer = h.reg
-	o.Lane = func(name string) informers.Lane {
+	o.Lane = func(name string) store.Lane {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.lanes[name] = true

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -74,7 +76,7 @@ func (i *informer) load(ctx context.Context) (rv uint64, cause string, err error
 	case i.resume == nil && i.born != 0:
 		rv, err = i.loadBirth(ctx)
 		return rv, "birth", err
-	case i.store.isLoaded():
+	case i.store.IsLoaded():
 		rv, err = i.loadAgain(ctx)
 		return rv, "expired", err
 	case i.resume != nil:
@@ -89,13 +91,13 @@ func (i *informer) load(ctx context.Context) (rv uint64, cause string, err error
 // restart gives up what is known of history.
 func (i *informer) restart(reason object.GapReason) {
 	i.resume = nil
-	i.store.restart(lost{from: i.store.reached(), since: i.since(), reason: reason})
+	i.store.Restart(store.Loss{From: i.store.ResourceVersion(), Since: i.since(), Reason: reason})
 }
 
 // loadFresh reads the objects as they are now, of which nothing is known.
 func (i *informer) loadFresh(ctx context.Context) (uint64, error) {
-	i.store.beginList(listFresh)
-	rv, err := i.pages(ctx, metav1.ListOptions{}, i.store.load)
+	i.store.BeginList(store.Fresh)
+	rv, err := i.pages(ctx, metav1.ListOptions{}, i.store.Load)
 	if err != nil {
 		return 0, err
 	}
@@ -108,52 +110,52 @@ func (i *informer) loadFresh(ctx context.Context) (uint64, error) {
 		return 0, errRestart
 	}
 	i.missed(now)
-	var notices []*notice
-	if l := i.store.losing(); l != nil {
-		notices = append(notices, i.store.gap(rv, nil))
+	var notices []*store.Notice
+	if l := i.store.Loss(); l != nil {
+		notices = append(notices, i.store.Gap(rv, nil))
 		i.log.Warn("history is lost: a gap is announced, and the objects are read anew", "scope", i.scope,
-			"from_rv", l.from, "to_rv", rv, "reason", l.reason, "since", l.since)
+			"from_rv", l.From, "to_rv", rv, "reason", l.Reason, "since", l.Since)
 	}
-	var snap *snapshot
+	var snap *store.Snapshot
 	if i.snapshots == SnapshotNever {
-		notices = append(notices, i.store.adoption())
+		notices = append(notices, i.store.Adopt())
 	} else {
-		var start *notice
-		snap, start = i.store.snapshotAt(rv)
+		var start *store.Notice
+		snap, start = i.store.NewSnapshot(rv)
 		notices = append(notices, start)
 	}
-	i.store.endList(rv, snap, notices...)
+	i.store.EndList(rv, snap, notices...)
 	return rv, nil
 }
 
 // loadAgain reads the objects as they are now and compares them with the last-known ones: the watch could not go on.
 func (i *informer) loadAgain(ctx context.Context) (uint64, error) {
-	l := lost{from: i.store.reached(), since: i.since(), reason: object.Expired, quiet: i.isCustom()}
-	i.store.beginList(listAgain)
-	rv, err := i.pages(ctx, metav1.ListOptions{}, i.store.compare)
+	l := store.Loss{From: i.store.ResourceVersion(), Since: i.since(), Reason: object.Expired, SkipIfRecovered: i.isCustom()}
+	i.store.BeginList(store.Relist)
+	rv, err := i.pages(ctx, metav1.ListOptions{}, i.store.Compare)
 	if err != nil {
 		return 0, err
 	}
-	if rv < l.from || i.store.wentBack() {
+	if rv < l.From || i.store.WentBack() {
 		i.restart(object.Rewound)
 		return 0, errRestart
 	}
-	if rv == l.from && i.store.losing() == nil {
-		i.store.endList(rv, nil) // nothing happened in between
+	if rv == l.From && i.store.Loss() == nil {
+		i.store.EndList(rv, nil) // nothing happened in between
 		return rv, nil
 	}
-	i.store.loses(l)
+	i.store.Lose(l)
 	gap := i.gapUnlessFound(rv)
-	from := l.from
-	if lost := i.store.losing(); lost != nil { // it may begin at an earlier list, whose gap is not announced yet
-		from = lost.from
+	from := l.From
+	if lost := i.store.Loss(); lost != nil { // it may begin at an earlier list, whose gap is not announced yet
+		from = lost.From
 	}
 	if from < i.replayed && i.snapshots != SnapshotNever {
 		// The run before may have told of versions behind the checkpoint that neither end of the gap shows, such as an object
 		// that came and went: only a snapshot's sweep takes it away again.
-		i.store.sweepBehind(gap)
+		i.store.SweepAfter(gap)
 	}
-	i.store.endList(rv, nil, gap)
+	i.store.EndList(rv, nil, gap)
 	return rv, nil
 }
 

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -138,12 +140,12 @@ func newLinkedServer(t *testing.T, http2 bool) (*apiServer, *lines, func(*inform
 	s := newServer(t, http2)
 	return s, s.lines, func(o *informers.Options) {
 		lane := o.Lane
-		o.Lane = func(name string) informers.Lane { return withoutProgress{lane(name)} }
+		o.Lane = func(name string) store.Lane { return withoutProgress{lane(name)} }
 	}
 }
 
 // withoutProgress acknowledges progress events, and records none: minutes pass.
-type withoutProgress struct{ informers.Lane }
+type withoutProgress struct{ store.Lane }
 
 func (l withoutProgress) Put(ctx context.Context, key string, bytes int, d *object.Delta) error {
 	if d.Stream != nil && d.Stream.Kind == object.Progress {

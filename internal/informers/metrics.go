@@ -3,6 +3,8 @@ package informers
 import (
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
@@ -67,7 +69,7 @@ func (v *vectors) forget(scope string) {
 }
 
 type metrics struct {
-	store                                  storeMetrics
+	store                                  store.Metrics
 	blocked, synced, lastSeen              prometheus.Gauge
 	lists, watches, errors, expiredRetries *prometheus.CounterVec
 }
@@ -75,7 +77,7 @@ type metrics struct {
 func (v *vectors) of(scope string) *metrics {
 	l := prometheus.Labels{"scope": scope}
 	m := &metrics{
-		store: storeMetrics{
+		store: store.Metrics{
 			Deltas: map[object.Op]prometheus.Counter{}, Stream: v.deltas.WithLabelValues(scope, "stream"),
 			Excluded: v.skipped.WithLabelValues(scope, "excluded"), Known: v.skipped.WithLabelValues(scope, "known"),
 			Objects: v.objects.With(l), HeldBytes: v.heldBytes.With(l), Withheld: v.withheld.MustCurryWith(l), Gaps: v.gaps.MustCurryWith(l),
@@ -143,8 +145,8 @@ func (c *conditions) Collect(out chan<- prometheus.Metric) {
 		if d, ok := i.state.silence(now); ok {
 			gauge(c.silence, d.Seconds(), i.scope)
 		}
-		gauge(c.lag, i.store.lag().Seconds(), i.scope)
-		_, pending, _ := i.store.progress()
+		gauge(c.lag, i.store.Lag().Seconds(), i.scope)
+		_, pending, _ := i.store.Progress()
 		gauge(c.pending, float64(pending), i.scope)
 	}
 	type class struct {

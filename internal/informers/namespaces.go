@@ -108,7 +108,7 @@ func (n *namespaces) deny(i *informer) {
 	defer s.mu.Unlock()
 	r, gr := s.informers[i.scope], groupResource(i.resource)
 	if r == nil || r.informer != i || i.selection.Namespace != "" || !i.resource.Namespaced || i.silent || s.sel.PartOf(i.resource) != (selection.Part{}) ||
-		n.resources[gr] != nil || i.store.isLoaded() {
+		n.resources[gr] != nil || i.store.IsLoaded() {
 		return
 	}
 	n.resources[gr] = &tenancy{resource: *i.resource, access: map[string]*access{}}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -60,7 +62,7 @@ func (r *reader) newBatch() {
 // ref finds the identity of the object that was read last under a clause, and when the version before it was managed.
 func (r *reader) ref(clause uint16) (*object.Ref, object.Stamp) {
 	m := r.scanned
-	ref, since := r.informer.store.ref(m.Namespace, m.Name, m.UID, clause, &r.key)
+	ref, since := r.informer.store.Ref(m.Namespace, m.Name, m.UID, clause, &r.key)
 	for _, batch := range r.unapplied {
 		for _, v := range batch { // the newest is the last
 			if v.ref.UID == ref.UID && v.ref.Key == ref.Key {
@@ -102,7 +104,7 @@ func (r *reader) read(raw []byte, withChangedBy bool) (o observed, err error) {
 	ref, since := r.ref(match.Clause)
 	if i.ignored(ref) {
 		if r.own != nil && !o.outside {
-			r.own[ownName(ref.Namespace(), ref.Name())] = fingerprintOf(ref, o.rv)
+			r.own[ownName(ref.Namespace(), ref.Name())] = store.Fingerprint(ref, o.rv)
 		}
 		return o, errExcluded
 	}

@@ -107,7 +107,7 @@ type witness struct {
 
 // newest is the last-known object that was changed last, nil: there is none.
 func (i *informer) newest() *witness {
-	if o := i.store.newest(); o != nil {
+	if o := i.store.Newest(); o != nil {
 		return &witness{object: o}
 	}
 	return nil

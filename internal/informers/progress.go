@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
@@ -19,27 +18,10 @@ func (i *informer) tellProgress(ctx context.Context) {
 	wait := i.progressEvery/2 + rand.N(i.progressEvery/2) // scopes that began together do not speak all at once
 	for retry.Sleep(ctx, wait) {
 		wait = i.progressEvery
-		if i.alive(time.Now()) && i.store.tellProgress(ctx) != nil {
+		if i.alive(time.Now()) && i.store.SendProgress(ctx) != nil {
 			return
 		}
 	}
-}
-
-// tellProgress says up to where everything is on the bus, once the first snapshot is.
-func (s *store) tellProgress(ctx context.Context) error {
-	s.mu.Lock()
-	m, _ := s.ledger.Mark()
-	ev := &object.StreamEvent{
-		Kind: object.Progress, Resource: s.o.Resource, Scope: s.o.Scope, ResourceVersion: m.rv, History: s.history,
-	}
-	// While a gap is not announced, or a list is read, the mark speaks of what is given up perhaps.
-	s.noteLog()
-	told := s.adopted && s.caughtUp && s.lost == nil && s.listing == notListing && !s.log.owes()
-	s.mu.Unlock()
-	if !told {
-		return nil
-	}
-	return s.sendStream(ctx, ev)
 }
 
 // Finish says of each scope up to where it is on the bus, and waits until these words are too. It is called after Run, once
@@ -54,7 +36,7 @@ func (s *Set) Finish(ctx context.Context) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(all))
 	for n, i := range all {
-		wg.Go(func() { errs[n] = i.store.tellProgress(ctx) })
+		wg.Go(func() { errs[n] = i.store.SendProgress(ctx) })
 	}
 	wg.Wait()
 	for _, err := range errs {

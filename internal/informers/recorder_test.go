@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
@@ -210,7 +212,7 @@ func start(t *testing.T, s *apiServer, change func(*informers.Options)) (*inform
 			Secrets: true,
 		},
 		Snapshot:   informers.SnapshotInitial,
-		Lane:       func(string) informers.Lane { return rec },
+		Lane:       func(string) store.Lane { return rec },
 		Log:        slog.New(slog.NewTextHandler(testLog{t}, nil)),
 		Registerer: reg,
 	}

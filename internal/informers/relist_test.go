@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
 	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -350,7 +352,7 @@ func TestSnapshotWaitsForWhatLiesBefore(t *testing.T) {
 
 // starving has no room for catch-up as long as it is so.
 type starving struct {
-	informers.Lane
+	store.Lane
 	mu  sync.Mutex
 	fed chan struct{} // nil: it is not so
 }
@@ -401,7 +403,7 @@ func TestVersionsOwedAreBounded(t *testing.T) {
 		lane := &starving{}
 		l := settled(t, s, m, func(o *informers.Options, r *recorder) {
 			lane.Lane = r
-			o.Lane = func(string) informers.Lane { return lane }
+			o.Lane = func(string) store.Lane { return lane }
 		})
 		informers.OweAtMost(l.set, most)
 		l.forgetDeltas()

@@ -223,7 +223,7 @@ func (s *Set) withObserved(all []selection.APIResource) []selection.APIResource 
 
 // settle brings an informer to rest: it has ended then, and all it has sent is on the bus. Its error is the cause of ctx.
 func (s *Set) settle(ctx context.Context, r *running) error {
-	r.store.rest()
+	r.store.Stop()
 	err := r.Wait(ctx, func(v View) bool {
 		return s.hasBegun(r) && (v.Ended || v.Resting && (v.Adopted || !s.isHeir(r, v)))
 	})

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
 	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -216,7 +218,7 @@ func TestReloadWhileAnEventIsApplied(t *testing.T) {
 		s.put("a", "1", nil)
 		returns := make(chan struct{})
 		l := live(t, s, m, func(o *informers.Options, r *recorder) {
-			o.Lane = func(string) informers.Lane { return &blockingLane{r, returns} }
+			o.Lane = func(string) store.Lane { return &blockingLane{r, returns} }
 		})
 		l.awaitCaptured(t)
 		s.put("a", "2", nil)

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -21,7 +23,7 @@ type origin struct {
 	// continued tells that this run has left it there, and that the bus has all it has said.
 	continued bool
 	// lost is what was not observed before, nil: nothing.
-	lost *lost
+	lost *store.Loss
 }
 
 // loadCheckpoint rebuilds the last-known objects as they were at the checkpoint: they have been sent, up to the cursor of a
@@ -29,7 +31,7 @@ type origin struct {
 func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	c := i.resume
 	if !c.inherited { // else the log's number is of another scope, and nothing of this one was on the log
-		i.store.resumeLog(&c.Scope)
+		i.store.ResumeLog(&c.Scope)
 	}
 	// Of a resourceVersion in the future only a list without one tells if it is a lagging API server or a restored etcd.
 	i.state.asks(time.Now())
@@ -41,14 +43,14 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	if now < c.ResourceVersion {
 		return 0, i.giveUp(ctx, now, object.Rewound)
 	}
-	i.store.beginList(listResume)
+	i.store.BeginList(store.AtCheckpoint)
 	r := i.newReader()
 	if i.ignores != nil {
 		r.own = map[string]uint64{}
 	}
 	rv, err := i.pagesBy(ctx, r, &i.state, metav1.ListOptions{
 		ResourceVersion: object.FormatVersion(c.ResourceVersion), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
-	}, i.store.load)
+	}, i.store.Load)
 	switch {
 	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
 		return 0, i.giveUp(ctx, now, object.Compacted)
@@ -56,7 +58,7 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 		return 0, i.giveUp(ctx, now, object.Expired)
 	case err != nil:
 		return 0, err
-	case !c.inherited && !i.store.isStateOf(&c.Scope, r.own):
+	case !c.inherited && !i.store.Matches(&c.Scope, r.own):
 		return 0, i.giveUp(ctx, now, object.Rewound)
 	}
 	if now, err = i.askBus(ctx, now); err != nil {
@@ -66,25 +68,25 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 		return 0, i.giveUp(ctx, now, object.Rewound)
 	}
 
-	i.store.toldBy(c.Where)
+	i.store.SetWhere(c.Where)
 	snap, notices := i.snapshotBehind(c)
 	whole := func(context.Context) (whole, recovered bool, err error) { return false, true, nil }
 	switch {
 	case c.lost != nil:
-		i.store.loses(*c.lost)
-		notices = append([]*notice{i.store.gap(rv, nil)}, notices...)
+		i.store.Lose(*c.lost)
+		notices = append([]*store.Notice{i.store.Gap(rv, nil)}, notices...)
 	case c.Version != i.resource.Version || c.Kind != i.resource.Kind:
 		// The same objects, in another form: before is not what the last after was.
 		i.edition.Add(1)
-		i.store.loses(lost{from: rv, since: c.LastSeen, reason: object.SelectionChanged})
-		notices = append([]*notice{i.store.gap(rv, whole)}, notices...)
+		i.store.Lose(store.Loss{From: rv, Since: c.LastSeen, Reason: object.SelectionChanged})
+		notices = append([]*store.Notice{i.store.Gap(rv, whole)}, notices...)
 	case !c.inherited && c.Content != "" && c.Content != i.selection.Content():
-		i.store.loses(lost{from: rv, since: c.LastSeen, reason: object.ContentChanged})
-		notices = append([]*notice{i.store.gap(rv, whole)}, notices...)
+		i.store.Lose(store.Loss{From: rv, Since: c.LastSeen, Reason: object.ContentChanged})
+		notices = append([]*store.Notice{i.store.Gap(rv, whole)}, notices...)
 	case len(notices) == 0:
-		notices = i.store.recount(c.Filtered, rv)
+		notices = i.store.Recount(c.Filtered, rv)
 	}
-	i.store.endList(rv, snap, notices...)
+	i.store.EndList(rv, snap, notices...)
 	i.resume, i.resumed, i.replayed = nil, c, now
 	i.state.setResumed()
 	i.log.Debug("resumed", "scope", i.scope, "rv", rv, "last_seen", c.LastSeen)
@@ -92,13 +94,13 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 }
 
 // snapshotBehind is the snapshot to send of the objects at a checkpoint, nil: none, and what comes first.
-func (i *informer) snapshotBehind(c *origin) (*snapshot, []*notice) {
+func (i *informer) snapshotBehind(c *origin) (*store.Snapshot, []*store.Notice) {
 	switch {
 	case i.snapshots == SnapshotNever:
 		return nil, nil
-	case c.inherited, c.Where != i.store.where(), !c.continued && (i.snapshots == SnapshotAlways || i.asked && i.heard == nil): // nothing of it is on the bus, or not all
-		snap, start := i.store.snapshotAt(c.ResourceVersion)
-		return snap, []*notice{start}
+	case c.inherited, c.Where != i.store.Where(), !c.continued && (i.snapshots == SnapshotAlways || i.asked && i.heard == nil): // nothing of it is on the bus, or not all
+		snap, start := i.store.NewSnapshot(c.ResourceVersion)
+		return snap, []*store.Notice{start}
 	case c.Snapshot == nil:
 		return nil, nil
 	}
@@ -106,16 +108,16 @@ func (i *informer) snapshotBehind(c *origin) (*snapshot, []*notice) {
 	if c.Snapshot.Namespace != "" {
 		scope = i.selection.NameIn(c.Snapshot.Namespace)
 	}
-	snap, start := i.store.snapshotAgain(scope, &c.Scope)
+	snap, start := i.store.ResumeSnapshot(scope, &c.Scope)
 	if start == nil {
 		return snap, nil
 	}
-	return snap, []*notice{start}
+	return snap, []*store.Notice{start}
 }
 
 // since is when there was the last sign of life behind which history may be lost.
 func (i *informer) since() time.Time {
-	if c := i.resumed; c != nil && c.ResourceVersion == i.store.reached() {
+	if c := i.resumed; c != nil && c.ResourceVersion == i.store.ResourceVersion() {
 		return c.LastSeen
 	}
 	return i.state.lastSeen()
@@ -142,18 +144,18 @@ func (i *informer) giveUp(ctx context.Context, now uint64, reason object.GapReas
 		if reason == object.Rewound && h.Scope != i.scope && known > 0 {
 			known-- // another scope was sooner to tell of this restore: it gets the same number
 		}
-		i.store.knowHistory(known)
+		i.store.RaiseHistory(known)
 	}
 	c := i.resume
 	i.resume = nil
-	l := lost{from: c.ResourceVersion, since: c.LastSeen, reason: reason}
+	l := store.Loss{From: c.ResourceVersion, Since: c.LastSeen, Reason: reason}
 	if c.lost != nil { // nor is known what was told before it
-		l.from, l.untold = c.lost.from, true
+		l.From, l.Unrecoverable = c.lost.From, true
 	}
-	if h := i.heard; reason == object.Rewound && h != nil && h.ResourceVersion > l.from {
-		l.from, l.since = h.ResourceVersion, h.At // the checkpoint is as old as the copy of etcd
+	if h := i.heard; reason == object.Rewound && h != nil && h.ResourceVersion > l.From {
+		l.From, l.Since = h.ResourceVersion, h.At // the checkpoint is as old as the copy of etcd
 	}
-	i.store.restart(l)
+	i.store.Restart(l)
 	return errRestart
 }
 
@@ -195,19 +197,19 @@ func (i *informer) askBus(ctx context.Context, now uint64) (uint64, error) {
 func (i *informer) missed(now uint64) {
 	h := i.heard
 	i.heard = nil // once
-	if h == nil || i.store.losing() != nil {
+	if h == nil || i.store.Loss() != nil {
 		return
 	}
-	i.store.knowHistory(h.History)
-	switch l := (lost{from: h.ResourceVersion, since: h.At, untold: true}); {
+	i.store.RaiseHistory(h.History)
+	switch l := (store.Loss{From: h.ResourceVersion, Since: h.At, Unrecoverable: true}); {
 	case h.ResourceVersion > now:
-		l.reason = object.Rewound
-		i.store.loses(l)
+		l.Reason = object.Rewound
+		i.store.Lose(l)
 	case h.Scope == i.scope || i.forgotten && !i.shared: // the bus tells of the last scope only, and there may be others
-		l.reason = object.CheckpointLost
+		l.Reason = object.CheckpointLost
 		if i.hearing.hasParted(i.resource) { // nothing was lost: it was not selected for a while
-			l.reason = object.SelectionChanged
+			l.Reason = object.SelectionChanged
 		}
-		i.store.loses(l)
+		i.store.Lose(l)
 	}
 }

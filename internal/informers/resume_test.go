@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -93,7 +95,7 @@ func live(t *testing.T, s *apiServer, m *memory, change func(*informers.Options,
 			Strip: []string{"metadata.managedFields"},
 		},
 		Snapshot: informers.SnapshotInitial, Memory: m,
-		Lane: func(string) informers.Lane { return rec },
+		Lane: func(string) store.Lane { return rec },
 		Log:  slog.New(slog.NewTextHandler(testLog{t}, nil)), Registerer: prometheus.NewPedanticRegistry(),
 	}
 	if change != nil {
@@ -512,7 +514,7 @@ func TestSnapshotOnDemand(t *testing.T) {
 		s.put("a", "2", nil)
 		want = append(want, "u a uid-1 1→2")
 		l.wait(t, want...)
-		var started []informers.Started
+		var started []store.Started
 		eventually(t, "a snapshot to begin", func() bool {
 			var err error
 			started, err = l.set.Snapshot(t.Context(), "configmaps", "shop")

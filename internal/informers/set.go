@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
@@ -53,9 +55,9 @@ type Options struct {
 	Match func(patterns []string) func(namespace string) bool
 	// Departed has the set look after what nodes that are gone have left. Its Part is that of the companion.
 	Departed bool
-	Ignore   []Name                 // objects that are never captured: the agent's own
-	Memory   Memory                 // nil: nothing is remembered from one run to the next
-	Lane     func(name string) Lane // an informer's end of the queue; name is its scope
+	Ignore   []Name                       // objects that are never captured: the agent's own
+	Memory   Memory                       // nil: nothing is remembered from one run to the next
+	Lane     func(name string) store.Lane // an informer's end of the queue; name is its scope
 	// ReleaseLane is told that no informer has the lane of that name any more. nil: nobody has to know.
 	ReleaseLane func(name string)
 	// Heard is the last stream event of a resource that the bus has; false: it has none. What may pass it retries until ctx
@@ -307,7 +309,7 @@ func (s *Set) launch(ctx context.Context, g *errgroup.Group, begin []*running) {
 
 // observe runs an informer, after the farewells that come first, until ctx ends.
 func (s *Set) observe(ctx context.Context, i *running) {
-	defer i.store.notify()
+	defer i.store.Notify()
 	defer close(i.done)
 	if i.mayBegin(ctx) {
 		s.track(i.informer)
@@ -459,7 +461,7 @@ func (s *Set) anyUnserved() bool {
 	return len(s.unserved) > 0
 }
 
-func (s *Set) newInformer(of selection.Scope, lane Lane) *informer {
+func (s *Set) newInformer(of selection.Scope, lane store.Lane) *informer {
 	resource, scope := of.Resource, of.Name
 	i := &informer{
 		client: s.client, resource: resource, selection: of, scope: scope, ignored: s.ignored, ignores: s.ignores(resource),
@@ -469,7 +471,7 @@ func (s *Set) newInformer(of selection.Scope, lane Lane) *informer {
 	}
 	i.definedBy = func() string { return s.extensions.UID(resource) }
 	i.servedBy = func() (bool, bool) { return s.extensions.IsAggregated(resource) }
-	o := storeOptions{
+	o := store.Options{
 		Resource: resource, Scope: scope, Lane: lane, Pushed: of.HasServerSelector(), Several: of.HasAgentSelector(), Replaced: s.logOf(&of),
 		Snapshots: s.o.Snapshot != SnapshotNever, Progressed: s.mu.Notify, Log: s.o.Log, Metrics: i.metrics.store,
 	}
@@ -479,7 +481,7 @@ func (s *Set) newInformer(of selection.Scope, lane Lane) *informer {
 	if s.o.Memory != nil {
 		o.Save = s.o.Memory.Flush
 	}
-	i.store = newStore(o)
+	i.store = store.New(o)
 	i.filter(&of)
 	return i
 }

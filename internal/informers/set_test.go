@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
@@ -166,7 +168,7 @@ func TestLiveDeltaSendsWhatIsDueFirst(t *testing.T) {
 		}
 		_, rec, _ := start(t, s, func(o *informers.Options) {
 			lane := o.Lane
-			o.Lane = func(name string) informers.Lane { return liveOnly{lane(name)} }
+			o.Lane = func(name string) store.Lane { return liveOnly{lane(name)} }
 		})
 		rec.wait(t, "snapshot.started 3")
 		s.put("c", "2", nil)
@@ -176,7 +178,7 @@ func TestLiveDeltaSendsWhatIsDueFirst(t *testing.T) {
 }
 
 // liveOnly has no room for catch-up.
-type liveOnly struct{ informers.Lane }
+type liveOnly struct{ store.Lane }
 
 func (l liveOnly) TryPut(string, int, *object.Delta) bool { return false }
 
@@ -192,7 +194,7 @@ func TestHistoryGoneWhileCatchUpWaits(t *testing.T) {
 		s.put("a", "1", nil)
 		_, rec, _ := start(t, s, func(o *informers.Options) {
 			lane := o.Lane
-			o.Lane = func(name string) informers.Lane { return liveOnly{lane(name)} }
+			o.Lane = func(name string) store.Lane { return liveOnly{lane(name)} }
 		})
 		rec.wait(t, "snapshot.started 1")
 		s.put("b", "1", nil)
@@ -339,7 +341,7 @@ func TestBlockedWatchClaimsItsShare(t *testing.T) {
 		_, rec, _ := start(t, s, func(o *informers.Options) {
 			o.Snapshot = informers.SnapshotNever
 			lane := o.Lane
-			o.Lane = func(name string) informers.Lane { return liveOnly{lane(name)} }
+			o.Lane = func(name string) store.Lane { return liveOnly{lane(name)} }
 		})
 		eventually(t, "a watch", func() bool { _, watches, _ := s.counts(); return watches == 1 })
 		rec.setRoom(0)

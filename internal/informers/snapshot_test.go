@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
@@ -117,7 +119,7 @@ func TestSnapshotThatCannotBeginDelaysNoChange(t *testing.T) {
 				pass(30 * time.Second)
 				select {
 				case err := <-failed:
-					if !errors.Is(err, informers.ErrNotBegun) || !strings.Contains(err.Error(), c.because) {
+					if !errors.Is(err, store.ErrNotBegun) || !strings.Contains(err.Error(), c.because) {
 						t.Errorf("the snapshot: %v", err)
 					}
 				default:
@@ -205,7 +207,7 @@ func TestRelistWhileASnapshotBegins(t *testing.T) {
 		pass(3 * time.Second)
 		select {
 		case err := <-failed:
-			if !errors.Is(err, informers.ErrNotBegun) || !strings.Contains(err.Error(), "catching up") {
+			if !errors.Is(err, store.ErrNotBegun) || !strings.Contains(err.Error(), "catching up") {
 				t.Errorf("the snapshot: %v", err)
 			}
 		default:

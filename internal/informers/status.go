@@ -272,8 +272,8 @@ func (s *state) fail(err error, r string, now time.Time) (warn bool) {
 
 // status is how the informer is doing.
 func (i *informer) status() Status {
-	objects, pending, caughtUp := i.store.progress()
-	held, lag, now := i.store.size(), i.store.lag(), time.Now()
+	objects, pending, caughtUp := i.store.Progress()
+	held, lag, now := i.store.Size(), i.store.Lag(), time.Now()
 	s := &i.state
 	s.mu.Lock()
 	defer s.mu.Unlock()

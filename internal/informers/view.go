@@ -3,12 +3,14 @@ package informers
 import (
 	"context"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // View is what others wait for of an informer, as it is at one moment.
 type View struct {
-	storeView
+	store.View
 	Ended     bool   // the informer has ended
 	Failing   bool   // the last request failed
 	Forbidden bool   // it failed because it is not permitted
@@ -18,8 +20,8 @@ type View struct {
 
 // View returns the present view, and a channel that is closed by the next change of the informer.
 func (r *running) View() (View, <-chan struct{}) {
-	changed := r.store.changed() // before anything is read
-	v := View{Ended: r.hasEnded(), Vanished: r.vanished.Load(), BuriedAt: r.buriedAt.Load(), storeView: r.store.view()}
+	changed := r.store.Changed() // before anything is read
+	v := View{Ended: r.hasEnded(), Vanished: r.vanished.Load(), BuriedAt: r.buriedAt.Load(), View: r.store.View()}
 	if err := r.state.lastError(); err != nil {
 		v.Failing, v.Forbidden = true, apierrors.IsForbidden(err)
 	}

@@ -1,4 +1,4 @@
-package informers
+package store
 
 import (
 	"fmt"
@@ -58,23 +58,23 @@ func TestFoundAll(t *testing.T) {
 		"a deletion that no revision has": {known: []*object.Object{at("a", "1", 5)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStore(storeOptions{Resource: configMaps, Scope: "configmaps", Metrics: newVectors(nil).of("configmaps").store})
-			s.beginList(listFresh)
+			s := New(Options{Resource: configMaps, Scope: "configmaps", Metrics: testMetrics()})
+			s.BeginList(Fresh)
 			for _, o := range c.known {
-				s.load(o, nil)
+				s.Load(o, nil)
 			}
-			s.endList(10, nil)
-			s.beginList(listAgain)
+			s.EndList(10, nil)
+			s.BeginList(Relist)
 			for _, o := range c.listed {
-				s.compare(o, &object.Scanned{})
+				s.Compare(o, &object.Scanned{})
 			}
-			s.loses(lost{from: 10, reason: object.Expired, quiet: true})
-			s.endList(20, nil)
+			s.Lose(Loss{From: 10, Reason: object.Expired, SkipIfRecovered: true})
+			s.EndList(20, nil)
 			byKey := map[string][]backfill.Step{}
 			for name, text := range c.steps {
 				byKey["configmaps/shop/"+name] = stepsOf(name, text)
 			}
-			_, ok := s.foundAll(byKey)
+			_, ok := s.AddAllSteps(byKey)
 			if ok != (c.want != "") {
 				t.Fatalf("found all: %t", ok)
 			}
@@ -84,7 +84,7 @@ func TestFoundAll(t *testing.T) {
 			var all []string
 			for _, key := range slices.Clone(s.order) {
 				text := key[strings.LastIndexByte(key, '/')+1:]
-				due, _ := s.takeDue(key, "")
+				due, _ := s.takePendingLocked(key, "")
 				for _, d := range due {
 					if d.Inferred {
 						t.Errorf("%s at %d is inferred", d.Ref.Key, d.ResourceVersion)

@@ -1,7 +1,7 @@
-package informers
+package store
 
-// storeView is what others wait for of a store, as it is at one moment.
-type storeView struct {
+// View is what others wait for of a store, as it is at one moment.
+type View struct {
 	Adopted      bool   // there is a position of the store's own to resume from
 	Empty        bool   // Adopted, no object exists, and the bus has everything
 	Finished     bool   // nothing more will come, no object exists, and the bus has everything
@@ -11,13 +11,13 @@ type storeView struct {
 	Acknowledged uint64 // resourceVersion up to which the bus has everything
 }
 
-// view returns the present view. The next change of it is told by the signal of mu.
-func (s *store) view() storeView {
+// View returns the present view. The next change of it is told by the signal of mu.
+func (s *Store) View() View {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	m, _ := s.ledger.Mark()
 	outstanding := s.ledger.Outstanding()
-	v := storeView{Adopted: s.adopted, InFlight: outstanding, Reached: s.rv, Acknowledged: m.rv}
+	v := View{Adopted: s.adopted, InFlight: outstanding, Reached: s.rv, Acknowledged: m.rv}
 	if b := s.barrier; b != nil {
 		v.InFlight += b.due.Outstanding() - len(b.receipts)
 	}
@@ -26,10 +26,10 @@ func (s *store) view() storeView {
 	}
 	nothing := s.caughtUp && len(s.objects) == 0 && outstanding == 0 && !s.log.owes() && !s.sweep
 	v.Empty = nothing && s.adopted
-	v.Finished = nothing && s.buried && s.snapshot == nil && s.barrier == nil && len(s.announce) == 0
+	v.Finished = nothing && s.gone && s.snapshot == nil && s.barrier == nil && len(s.announce) == 0
 	switch {
 	case s.applying.Load():
-	case !s.loaded || s.listing != notListing:
+	case !s.loaded || s.listing != noList:
 		v.Resting = v.InFlight == 0
 	default:
 		v.Resting = len(s.announce) == 0 && outstanding == 0
@@ -37,29 +37,29 @@ func (s *store) view() storeView {
 	return v
 }
 
-// changed returns a channel that is closed by the next change.
-func (s *store) changed() <-chan struct{} { return s.mu.Next() }
+// Changed returns a channel that is closed by the next change.
+func (s *Store) Changed() <-chan struct{} { return s.mu.Next() }
 
-// notify wakes those who wait for the store, or for what depends on it.
-func (s *store) notify() { s.mu.Notify() }
+// Notify wakes those who wait for the store, or for what depends on it.
+func (s *Store) Notify() { s.mu.Notify() }
 
-// bury notes that nothing more will come.
-func (s *store) bury() {
+// MarkGone notes that nothing more will come.
+func (s *Store) MarkGone() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.buried = true
+	s.gone = true
 }
 
-// isDeserted tells if there is no object, nor anything due of one.
-func (s *store) isDeserted() bool {
+// IsEmpty tells if there is no object, nor anything due of one.
+func (s *Store) IsEmpty() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.objects) == 0
 }
 
-// rest has the store take no live event any more, for good. One that is being applied is brought to its end.
-func (s *store) rest() {
+// Stop has the store take no live event any more, for good. One that is being applied is brought to its end.
+func (s *Store) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.resting = true
+	s.stopped = true
 }

@@ -1,4 +1,4 @@
-package informers
+package store
 
 import (
 	"testing"
@@ -8,18 +8,18 @@ import (
 
 // A resource that is gone is not forgotten before a replaced log has the gap and the snapshot that tell of it.
 func TestResourceIsGoneAndLogIsReplaced(t *testing.T) {
-	staysWhileItOwes(t, func(s *store) bool { return s.view().Finished })
+	staysWhileItOwes(t, func(s *Store) bool { return s.View().Finished })
 }
 
 // The scope of a node that is gone stays for as long.
 func TestDepartedNodeAndLogIsReplaced(t *testing.T) {
-	staysWhileItOwes(t, func(s *store) bool { return s.view().Empty })
+	staysWhileItOwes(t, func(s *Store) bool { return s.View().Empty })
 }
 
-func staysWhileItOwes(t *testing.T, ends func(*store) bool) {
+func staysWhileItOwes(t *testing.T, ends func(*Store) bool) {
 	t.Helper()
-	s := newStore(storeOptions{Resource: &object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}, Scope: "configmaps"})
-	s.buried, s.adopted, s.caughtUp = true, true, true
+	s := New(Options{Resource: &object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}, Scope: "configmaps"})
+	s.gone, s.adopted, s.caughtUp = true, true, true
 	asIs := ends(s)
 	s.log.owed++
 	replaced := ends(s)

@@ -1,0 +1,181 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
+)
+
+// catchUp is the cursor: it announces each list, opens the gate for live deltas, and sends what is due in key order with
+// the room that they leave. It also begins the snapshots that are asked for, and sends them. It returns when ctx ends.
+func (s *Store) catchUp(ctx context.Context) {
+	defer close(s.ended)
+	var completing *Snapshot      // all of its reads are sent
+	var completed <-chan struct{} // all are acknowledged
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-completed:
+			completed = nil
+			if s.complete(ctx, completing) != nil {
+				return
+			}
+		case <-s.wake:
+		case r := <-s.requests:
+			s.begin(r)
+		}
+		if s.announceLists(ctx) != nil || s.sendPending(ctx) != nil {
+			return
+		}
+		s.mu.Lock()
+		sent := s.loaded && s.listing == noList && len(s.announce) == 0 && s.next == len(s.order)
+		if sent {
+			if s.barrier != nil {
+				s.barrier.pass()
+				s.barrier = nil
+			}
+		}
+		if s.snapshot != completing {
+			completing, completed = nil, nil // history was lost, and another one has taken its place
+		}
+		if s.snapshot != nil && completing == nil && sent {
+			completing, completed = s.snapshot, s.snapshot.done
+			completing.seal()
+		}
+		idle := sent && s.snapshot == nil
+		sweep := s.sweep || s.conditionChangedLocked()
+		s.mu.Unlock()
+		s.kickSchedule()
+		if idle && !sweep {
+			s.catchUpEnded()
+		}
+	}
+}
+
+// kickSchedule wakes runSchedule.
+func (s *Store) kickSchedule() {
+	select {
+	case s.kick <- struct{}{}:
+	default: // it will look
+	}
+}
+
+// catchUpEnded notes that all that the first list made due is on the bus.
+func (s *Store) catchUpEnded() {
+	s.mu.Lock()
+	first := !s.caughtUp
+	s.caughtUp = true
+	s.mu.Unlock()
+	if first {
+		s.o.Progressed()
+	}
+}
+
+// sendPending moves the cursor to the end of what is due, or until a new list begins.
+//
+// A new list must not find it waiting: the gate is shut then, live deltas wait, and only the cursor can announce what
+// opens it again. So BeginList ends the wait for room and the question to the server.
+func (s *Store) sendPending(parent context.Context) error {
+	ctx, cancel := context.WithCancel(parent)
+	defer cancel()
+	s.mu.Lock()
+	s.interrupt = cancel
+	s.mu.Unlock()
+	var gone verdict
+	for {
+		if ctx.Err() != nil {
+			return context.Cause(parent) // nil: a list has begun
+		}
+		next, ref := s.offerPending(gone)
+		switch next {
+		case offeredAll:
+			return nil
+		case offeredSome:
+		case offerNeedsVerdict:
+			exists, known, ok := s.o.Selector.Exists(ctx, ref, 0)
+			if !ok {
+				continue
+			}
+			gone = verdict{ref: ref, op: object.Deleted}
+			if exists || !known {
+				gone.op = object.Left
+			}
+		case offerRefused:
+			if err := s.o.Lane.Roomy(ctx); err != nil && ctx.Err() == nil {
+				return err
+			}
+			retry.Sleep(ctx, time.Millisecond) // Roomy answers what is likely: do not spin
+		}
+	}
+}
+
+// verdict is what the server said of an object that a list under a selector missed.
+type verdict struct {
+	ref *object.Ref
+	op  object.Op // Deleted or Left
+}
+
+type offer int
+
+const (
+	offeredAll        offer = iota // nothing is due any more, or a new list is being loaded
+	offeredSome                    // others may have the lock now
+	offerRefused                   // no room
+	offerNeedsVerdict              // the server has to be asked about ref first
+)
+
+// offerBatch bounds how many deltas are put under one hold of mu, and offerFor for how long, so that live deltas do not wait for a
+// whole snapshot.
+const (
+	offerBatch = 256
+	offerFor   = 10 * time.Millisecond
+)
+
+// offerPending puts what is due into the queue, in key order, as long as there is room.
+func (s *Store) offerPending(gone verdict) (offer, *object.Ref) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	began := time.Now()
+	for n := range offerBatch {
+		if n > 0 && s.filters.Load() != nil && time.Since(began) > offerFor { // an expression may take as long for one
+			return offeredSome, nil
+		}
+		if s.listing != noList || len(s.announce) > 0 || s.log.owes() {
+			return offeredAll, nil
+		}
+		if s.next == len(s.order) {
+			s.order, s.next = nil, 0 // it holds on to the keys
+			return offeredAll, nil
+		}
+		key := s.order[s.next]
+		op := object.Deleted
+		if ref := s.needsVerdictLocked(key); ref != nil && s.o.Selector != nil {
+			if gone.ref != ref {
+				return offerNeedsVerdict, ref
+			}
+			op = gone.op
+		}
+		d, rest := s.nextPendingLocked(key, op)
+		if d != nil {
+			receipt := s.expectAckLocked(key, d)
+			skipped, sent := s.passPendingLocked(d, s.objects[key].skipped)
+			switch {
+			case !sent:
+			case !s.o.Lane.TryPut(key, heldBytes(d), d):
+				receipt.Withdraw()
+				return offerRefused, nil
+			default:
+				s.o.Metrics.count(d)
+			}
+			s.skipLocked(key, skipped)
+		}
+		s.settleLocked(key, rest)
+		if rest == nil {
+			s.next++
+		}
+	}
+	return offeredSome, nil
+}

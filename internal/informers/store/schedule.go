@@ -1,0 +1,269 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/retry"
+)
+
+// Started is a snapshot that was asked for.
+type Started struct {
+	Scope    string
+	Snapshot string
+	Objects  int
+	Running  bool // it was in progress already
+}
+
+// request asks the cursor for a snapshot.
+type request struct {
+	scope, namespace string
+	answer           chan begun // buffered
+}
+
+type begun struct {
+	started Started
+	err     error
+}
+
+const (
+	// beginWithin is how long a snapshot of what the store holds waits for the bus and the checkpoint while live deltas pass.
+	beginWithin = 20 * time.Second
+	// gateWithin is how long live deltas wait for a snapshot that begins. It is then given up.
+	gateWithin = 5 * time.Second
+)
+
+// ErrNotBegun says that a snapshot was given up because it could not begin in time. No change waits for it.
+var ErrNotBegun = errors.New("the snapshot cannot begin")
+
+var (
+	errEnded     = errors.New("its informer has ended")
+	errNotLoaded = errors.New("its first list is not loaded yet: try again when it is")
+	errCatchUp   = errors.New("it is still catching up after a gap: try again in a moment")
+)
+
+// TakeSnapshot asks the cursor for a snapshot of a namespace ("": of all). scope is the name of that part. It returns once it has
+// begun, or is in progress already. One that cannot begin is given up (ErrNotBegun) and logged.
+func (s *Store) TakeSnapshot(ctx context.Context, scope, namespace string) (Started, error) {
+	started, err := s.askSnapshot(ctx, &request{scope: scope, namespace: namespace, answer: make(chan begun, 1)})
+	if errors.Is(err, ErrNotBegun) {
+		s.o.Log.Warn("a snapshot cannot begin and is given up, changes go on", "scope", s.o.Scope, "err", err)
+	}
+	return started, err
+}
+
+func (s *Store) askSnapshot(ctx context.Context, r *request) (Started, error) {
+	s.mu.Lock()
+	if snap := s.snapshot; snap != nil { // the cursor may be busy with it for long
+		defer s.mu.Unlock()
+		return Started{Scope: snap.scope, Snapshot: snap.id, Objects: snap.objects, Running: true}, nil
+	}
+	s.mu.Unlock()
+	within, cancel := context.WithTimeoutCause(ctx, beginWithin, fmt.Errorf("waited for %v", beginWithin))
+	defer cancel()
+	err := s.clearTheWay(within)
+	if err == nil {
+		select {
+		case s.requests <- r:
+		case <-s.ended:
+			return Started{}, errEnded
+		case <-within.Done():
+			err = errCatchUp
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return Started{}, context.Cause(ctx)
+	case within.Err() != nil && err != nil:
+		return Started{}, fmt.Errorf("%w: %w", ErrNotBegun, err)
+	case err != nil:
+		return Started{}, err
+	}
+	select {
+	case b := <-r.answer:
+		return b.started, b.err
+	case <-s.ended:
+		return Started{}, errEnded
+	case <-ctx.Done():
+		return Started{}, context.Cause(ctx)
+	}
+}
+
+// clearTheWay waits, while live deltas pass, for what a snapshot has to wait for once the gate is shut: that the bus acknowledges and
+// that the checkpoint can be saved. What is left to wait for then is what has come since.
+func (s *Store) clearTheWay(ctx context.Context) error {
+	s.mu.Lock()
+	rv, orphan, err := s.rv, s.orphan, s.busyLocked()
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if orphan != nil {
+		select {
+		case <-orphan:
+		case <-ctx.Done():
+			return fmt.Errorf("the bus has not acknowledged the start of the snapshot before it: %w", context.Cause(ctx))
+		}
+	}
+	if err := s.awaitAcknowledged(ctx, rv); err != nil || s.o.Save == nil {
+		return err
+	}
+	return s.o.Save(ctx)
+}
+
+// awaitAcknowledged waits until every delta up to rv is on the bus.
+func (s *Store) awaitAcknowledged(ctx context.Context, rv uint64) error {
+	err := s.mu.Wait(ctx, func() bool {
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+		m, _ := s.ledger.Mark()
+		return m.rv >= rv
+	})
+	if err != nil {
+		return fmt.Errorf("the bus has not acknowledged the changes before it: %w", err)
+	}
+	return nil
+}
+
+// busyLocked is why no snapshot of what the store holds can begin now, nil: it can. The caller holds mu.
+func (s *Store) busyLocked() error {
+	switch {
+	case !s.loaded || s.listing != noList:
+		return errNotLoaded
+	case s.pendingKeys > 0 || len(s.announce) > 0 || s.barrier != nil:
+		return errCatchUp
+	}
+	return nil
+}
+
+// begin begins a snapshot of what the store holds, all of it or (the request's scope names it) one namespace. The request is answered
+// when the start is acknowledged, or the snapshot given up.
+func (s *Store) begin(r *request) {
+	// With the turn, every live delta of what the store holds is in the queue.
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if snap := s.snapshot; snap != nil {
+		r.answer <- begun{started: Started{Scope: snap.scope, Snapshot: snap.id, Objects: snap.objects, Running: true}}
+		return
+	}
+	if err := s.busyLocked(); err != nil {
+		r.answer <- begun{err: err}
+		return
+	}
+	// Ids of one scope differ by the second, should nothing else have happened.
+	began := time.Now()
+	if next := s.lastSnapshot.Add(time.Second); began.Before(next) {
+		began = next
+	}
+	snap := newSnapshot(r.scope, r.namespace, s.rv, began)
+	snap.request, snap.before.began, snap.before.sweep = r, s.began, s.sweep
+	s.startReadsLocked(snap)
+	s.closeGateLocked()
+	n := s.started(snap)
+	n.begins = snap
+	n.prepare = func(ctx context.Context) error {
+		// A restart from below the snapshot's resourceVersion would complete it before it has sent again what lies between:
+		// a consumer would sweep what was created there.
+		if err := s.awaitAcknowledged(ctx, snap.rv); err != nil {
+			return err
+		}
+		return s.adopt(ctx)
+	}
+	told := n.done
+	n.done = func() {
+		if told != nil {
+			told()
+		}
+		snap.answer()
+	}
+	s.announce = append(s.announce, n)
+}
+
+// giveUpLocked withdraws a snapshot that is about to begin: none of its reads was sent. The caller holds mu.
+func (s *Store) giveUpLocked(n *Notice, err error) {
+	for key, e := range s.objects {
+		if e.pending == pendingRead {
+			s.setLocked(key, entry{last: e.last})
+		}
+	}
+	s.sortPendingLocked()
+	s.announce = slices.DeleteFunc(s.announce, func(other *Notice) bool { return other == n })
+	snap := n.begins
+	n.begins, s.snapshot, s.began, s.sweep = nil, nil, snap.before.began, snap.before.sweep
+	snap.request.answer <- begun{err: fmt.Errorf("%w: %w", ErrNotBegun, err)}
+}
+
+// beginningLocked is the notice of a snapshot that can still be given up, nil: there is none. The caller holds mu.
+func (s *Store) beginningLocked() *Notice {
+	for _, n := range s.announce {
+		if n.begins != nil {
+			return n
+		}
+	}
+	return nil
+}
+
+// runSchedule takes those that are due, until ctx ends: after every, measured from the start of the last one (0: never), and those that have to follow a gap or a changed
+// condition. One that cannot begin is tried again.
+func (s *Store) runSchedule(ctx context.Context, every time.Duration) {
+	again := newAlarm(every)
+	defer again.stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.c:
+			again.rang()
+			_, _ = s.TakeSnapshot(ctx, s.o.Scope, "") // refused while there is other work: then a minute later
+		case <-s.kick:
+			for s.snapshotDue() {
+				if _, err := s.TakeSnapshot(ctx, s.o.Scope, ""); err != nil && !retry.Sleep(ctx, beginWithin) {
+					return
+				}
+			}
+		}
+		if began := s.snapshotBegan(); !began.IsZero() {
+			again.at(began.Add(every))
+		}
+	}
+}
+
+// snapshotDue reports whether a snapshot has to begin.
+func (s *Store) snapshotDue() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.snapshot == nil && s.busyLocked() == nil && (s.sweep || s.conditionChangedLocked())
+}
+
+// alarm is a timer that is set again and again; one of 0 never rings.
+type alarm struct {
+	every time.Duration
+	c     <-chan time.Time
+	timer *time.Timer
+	set   time.Time // for when; zero: it is not set
+}
+
+func newAlarm(every time.Duration) *alarm { return &alarm{every: every} }
+
+func (a *alarm) rang() { a.set = time.Time{} }
+
+func (a *alarm) at(t time.Time) {
+	if a.every <= 0 || t.Equal(a.set) {
+		return
+	}
+	a.stop()
+	// One that is long due, at a start, or could not begin, waits a moment.
+	a.timer, a.set = time.NewTimer(max(time.Until(t), min(a.every, time.Minute))), t
+	a.c = a.timer.C
+}
+
+func (a *alarm) stop() {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}
