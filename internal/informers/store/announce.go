@@ -8,6 +8,14 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
+// gate keeps deltas back until the stream events that announce them are acknowledged.
+type gate struct {
+	notices []*Notice // in order
+	// closed is nil while the gate is open. Otherwise it is closed when the gate opens. Live deltas wait for it.
+	closed    chan struct{}
+	interrupt context.CancelFunc // ends what the cursor waits for, nil: the cursor has not begun
+}
+
 // Notice is what comes before what a list made due: prepare is called, then event is sent and acknowledged, then done
 // called. Any may be nil. event and done are called under mu; event nil, or what it returns: nothing is sent.
 type Notice struct {
@@ -31,20 +39,20 @@ type acknowledged chan struct{}
 func (s *Store) announceLists(ctx context.Context) error {
 	for {
 		s.mu.Lock()
-		if s.listing != noList {
+		if s.list.at.isLoading() {
 			s.mu.Unlock()
 			return nil // EndList wakes the cursor again
 		}
 		s.announceReplacementLocked()
-		if len(s.announce) == 0 {
-			if !s.open && s.loaded {
-				close(s.gate)
-				s.open = true
+		if len(s.gate.notices) == 0 {
+			if s.gate.closed != nil && s.list.at == listed {
+				close(s.gate.closed)
+				s.gate.closed = nil
 			}
 			s.mu.Unlock()
 			return nil
 		}
-		n := s.announce[0]
+		n := s.gate.notices[0]
 		s.mu.Unlock()
 		if err := s.sendNotice(ctx, n); err != nil {
 			return err
@@ -62,7 +70,7 @@ func (s *Store) sendNotice(ctx context.Context, n *Notice) error {
 	defer end()
 	prepared, cancel := context.WithCancel(limit)
 	defer cancel()
-	s.interrupt = cancel
+	s.gate.interrupt = cancel
 	s.mu.Unlock()
 
 	var err error
@@ -92,7 +100,7 @@ func (s *Store) sendNotice(ctx context.Context, n *Notice) error {
 	var ev *object.StreamEvent
 	if n.event != nil {
 		if ev = n.event(); ev != nil {
-			ev.History = s.history
+			ev.History = s.pos.history
 		}
 	}
 	n.sending = true
@@ -112,8 +120,8 @@ func (s *Store) sendNotice(ctx context.Context, n *Notice) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if sent && len(s.announce) > 0 && s.announce[0] == n { // else a new list has begun, and another notice takes its place
-		s.announce = s.announce[1:]
+	if sent && len(s.gate.notices) > 0 && s.gate.notices[0] == n { // else a new list has begun, and another notice takes its place
+		s.gate.notices = s.gate.notices[1:]
 		if n.done != nil {
 			n.done()
 		}
@@ -123,7 +131,7 @@ func (s *Store) sendNotice(ctx context.Context, n *Notice) error {
 
 // isFirstLocked reports whether n is the notice to be sent now. The caller holds mu.
 func (s *Store) isFirstLocked(n *Notice) bool {
-	return s.listing == noList && len(s.announce) > 0 && s.announce[0] == n
+	return !s.list.at.isLoading() && len(s.gate.notices) > 0 && s.gate.notices[0] == n
 }
 
 // sendStart sends the start of a snapshot; sent: the bus has acknowledged it. If limit ends first, the snapshot is given up, unless a
@@ -142,12 +150,12 @@ func (s *Store) sendStart(ctx, limit context.Context, n *Notice, ev *object.Stre
 		return false, context.Cause(ctx)
 	}
 	s.mu.Lock()
-	given := n.begins != nil && s.listing == noList
+	given := n.begins != nil && !s.list.at.isLoading()
 	if given {
 		s.giveUpLocked(n, fmt.Errorf("the bus has not acknowledged its start: %w", err))
 		if acked != nil {
 			// A start that is in the queue cannot be taken back: it comes late, and no end follows it.
-			s.orphan = acked
+			s.snaps.orphan = acked
 		}
 	}
 	s.mu.Unlock()
@@ -191,13 +199,13 @@ func (s *Store) putStream(ctx context.Context, ev *object.StreamEvent) (acknowle
 // SendProgress says up to where everything is on the bus, once the first snapshot is.
 func (s *Store) SendProgress(ctx context.Context) error {
 	s.mu.Lock()
-	m, _ := s.ledger.Mark()
+	m, _ := s.pos.ledger.Mark()
 	ev := &object.StreamEvent{
-		Kind: object.Progress, Resource: s.o.Resource, Scope: s.o.Scope, ResourceVersion: m.rv, History: s.history,
+		Kind: object.Progress, Resource: s.o.Resource, Scope: s.o.Scope, ResourceVersion: m.rv, History: s.pos.history,
 	}
 	// While a gap is not announced, or a list is read, the mark speaks of what is given up perhaps.
 	s.noteReplacementLocked()
-	told := s.adopted && s.caughtUp && s.lost == nil && s.listing == noList && !s.log.owes()
+	told := s.pos.own && s.caughtUp && s.list.lost == nil && !s.list.at.isLoading() && !s.log.owes()
 	s.mu.Unlock()
 	if !told {
 		return nil
@@ -209,10 +217,10 @@ func (s *Store) SendProgress(ctx context.Context) error {
 // uses the store.
 func (s *Store) SendLeft(ctx context.Context, rv uint64) (int, error) {
 	all := newCount()
-	for key, e := range s.objects {
+	for key, e := range s.known.objects {
 		d := &object.Delta{
 			Op: object.Left, Inferred: true, Ref: e.last.Ref, Before: e.last, ResourceVersion: rv, Previous: e.last.ResourceVersion,
-			History: s.history, Observed: time.Now().UnixNano(), Scope: s.o.Scope, Acker: all.Add(struct{}{}),
+			History: s.pos.history, Observed: time.Now().UnixNano(), Scope: s.o.Scope, Acker: all.Add(struct{}{}),
 		}
 		s.o.Metrics.count(d)
 		if err := s.o.Lane.Put(ctx, key, heldBytes(d), d); err != nil {
@@ -223,7 +231,7 @@ func (s *Store) SendLeft(ctx context.Context, rv uint64) (int, error) {
 	all.Seal(func() { close(done) })
 	select {
 	case <-done:
-		return len(s.objects), nil
+		return len(s.known.objects), nil
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
 	}

@@ -31,22 +31,22 @@ func (s *Store) catchUp(ctx context.Context) {
 			return
 		}
 		s.mu.Lock()
-		sent := s.loaded && s.listing == noList && len(s.announce) == 0 && s.next == len(s.order)
+		sent := s.list.at == listed && len(s.gate.notices) == 0 && s.known.next == len(s.known.order)
 		if sent {
-			if s.barrier != nil {
-				s.barrier.pass()
-				s.barrier = nil
+			if s.pos.barrier != nil {
+				s.pos.barrier.pass()
+				s.pos.barrier = nil
 			}
 		}
-		if s.snapshot != completing {
+		if s.snaps.current != completing {
 			completing, completed = nil, nil // history was lost, and another one has taken its place
 		}
-		if s.snapshot != nil && completing == nil && sent {
-			completing, completed = s.snapshot, s.snapshot.done
+		if s.snaps.current != nil && completing == nil && sent {
+			completing, completed = s.snaps.current, s.snaps.current.done
 			completing.seal()
 		}
-		idle := sent && s.snapshot == nil
-		sweep := s.sweep || s.conditionChangedLocked()
+		idle := sent && s.snaps.current == nil
+		sweep := s.snaps.due || s.conditionChangedLocked()
 		s.mu.Unlock()
 		s.kickSchedule()
 		if idle && !sweep {
@@ -82,7 +82,7 @@ func (s *Store) sendPending(parent context.Context) error {
 	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
 	s.mu.Lock()
-	s.interrupt = cancel
+	s.gate.interrupt = cancel
 	s.mu.Unlock()
 	var gone verdict
 	for {
@@ -143,14 +143,14 @@ func (s *Store) offerPending(gone verdict) (offer, *object.Ref) {
 		if n > 0 && s.filters.Load() != nil && time.Since(began) > offerFor { // an expression may take as long for one
 			return offeredSome, nil
 		}
-		if s.listing != noList || len(s.announce) > 0 || s.log.owes() {
+		if s.list.at.isLoading() || len(s.gate.notices) > 0 || s.log.owes() {
 			return offeredAll, nil
 		}
-		if s.next == len(s.order) {
-			s.order, s.next = nil, 0 // it holds on to the keys
+		if s.known.next == len(s.known.order) {
+			s.known.order, s.known.next = nil, 0 // it holds on to the keys
 			return offeredAll, nil
 		}
-		key := s.order[s.next]
+		key := s.known.order[s.known.next]
 		op := object.Deleted
 		if ref := s.needsVerdictLocked(key); ref != nil && s.o.Selector != nil {
 			if gone.ref != ref {
@@ -161,7 +161,7 @@ func (s *Store) offerPending(gone verdict) (offer, *object.Ref) {
 		d, rest := s.nextPendingLocked(key, op)
 		if d != nil {
 			receipt := s.expectAckLocked(key, d)
-			skipped, sent := s.passPendingLocked(d, s.objects[key].skipped)
+			skipped, sent := s.passPendingLocked(d, s.known.objects[key].skipped)
 			switch {
 			case !sent:
 			case !s.o.Lane.TryPut(key, heldBytes(d), d):
@@ -174,7 +174,7 @@ func (s *Store) offerPending(gone verdict) (offer, *object.Ref) {
 		}
 		s.settleLocked(key, rest)
 		if rest == nil {
-			s.next++
+			s.known.next++
 		}
 	}
 	return offeredSome, nil

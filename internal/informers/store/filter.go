@@ -43,14 +43,14 @@ func (s *Store) Where() string {
 
 // conditionChangedLocked tells that a snapshot is to follow: what was told was told by another condition. The caller holds mu.
 func (s *Store) conditionChangedLocked() bool {
-	return s.o.Snapshots && !s.gone && s.sentWhere != s.Where()
+	return s.o.Snapshots && !s.gone && s.snaps.where != s.Where()
 }
 
 // SetWhere notes the condition by which the last run told of objects as a whole.
 func (s *Store) SetWhere(where string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sentWhere = where
+	s.snaps.where = where
 }
 
 // whereSentLocked names the condition by which a restart takes it that objects were told. The caller holds mu.
@@ -61,7 +61,7 @@ func (s *Store) whereSentLocked(shown *Snapshot) string {
 	case shown != nil && shown.namespace == "":
 		return shown.where
 	}
-	return s.sentWhere
+	return s.snaps.where
 }
 
 // Recount is the notice behind which the count of withheld versions begins anew, none: nothing was withheld. How many versions are
@@ -112,8 +112,8 @@ func (s *Store) pass(d *object.Delta, skipped uint32) (next uint32, ok bool) {
 // passPendingLocked is pass for what a list made due. A read that is withheld is none of its snapshot's. The caller holds mu.
 func (s *Store) passPendingLocked(d *object.Delta, skipped uint32) (next uint32, ok bool) {
 	if next, ok = s.pass(d, skipped); !ok && d.Op == object.Read {
-		s.snapshot.objects--
-		s.snapshot.withheld = append(s.snapshot.withheld, d.Ref.Key)
+		s.snaps.current.objects--
+		s.snaps.current.withheld = append(s.snaps.current.withheld, d.Ref.Key)
 	}
 	return next, ok
 }

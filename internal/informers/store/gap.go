@@ -21,15 +21,15 @@ type Loss struct {
 // loseLocked notes that history is gone. What was lost before, and not announced, is a part of it. The caller holds mu.
 func (s *Store) loseLocked(l Loss) {
 	if l.Reason == object.Rewound {
-		s.history++
+		s.pos.history++
 	}
-	if was := s.lost; was != nil {
+	if was := s.list.lost; was != nil {
 		if was.Unrecoverable && l.Reason != object.Rewound { // the graver of both
 			l.Reason = was.Reason
 		}
 		l.From, l.Since, l.Unrecoverable, l.SkipIfRecovered = was.From, was.Since, l.Unrecoverable || was.Unrecoverable, l.SkipIfRecovered && was.SkipIfRecovered
 	}
-	s.lost = &l
+	s.list.lost = &l
 }
 
 // Lose is lose for those who do not hold mu.
@@ -43,7 +43,7 @@ func (s *Store) Lose(l Loss) {
 func (s *Store) Loss() *Loss {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.lost
+	return s.list.lost
 }
 
 // Gap is the notice that history up to rv was lost. find looks for what it can of it, nil: nothing. recovered: every change was
@@ -59,7 +59,7 @@ func (s *Store) Gap(rv uint64, find func(ctx context.Context) (whole, recovered 
 		}
 	}
 	n.event = func() *object.StreamEvent {
-		l := s.lost
+		l := s.list.lost
 		if whole && l.SkipIfRecovered && !l.Unrecoverable {
 			return nil
 		}
@@ -69,16 +69,16 @@ func (s *Store) Gap(rv uint64, find func(ctx context.Context) (whole, recovered 
 		}
 	}
 	n.done = func() {
-		switch b := s.barrier; {
+		switch b := s.pos.barrier; {
 		case b == nil:
-		case recovered && !s.lost.Unrecoverable && b.from == 0:
-			b.from, b.since = s.lost.From, s.lost.Since
-		case s.lost.Unrecoverable && s.lost.From <= b.from: // it covers the earlier ones, too
+		case recovered && !s.list.lost.Unrecoverable && b.from == 0:
+			b.from, b.since = s.list.lost.From, s.list.lost.Since
+		case s.list.lost.Unrecoverable && s.list.lost.From <= b.from: // it covers the earlier ones, too
 			b.from = 0
 		}
-		s.lost = nil
-		s.gaps++
-		s.adopted, s.previous = true, nil
+		s.list.lost = nil
+		s.list.gaps++
+		s.pos.own, s.pos.previous = true, nil
 	}
 	return n
 }
@@ -88,7 +88,7 @@ func (s *Store) SweepAfter(gap *Notice) {
 	event := gap.event
 	gap.event = func() *object.StreamEvent { // under mu
 		ev := event()
-		s.sweep = s.sweep || ev != nil
+		s.snaps.due = s.snaps.due || ev != nil
 		return ev
 	}
 }
@@ -98,12 +98,12 @@ func (s *Store) Changes() (Loss, []backfill.Change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []backfill.Change
-	for key, d := range s.pending {
-		if d.gap == s.gaps {
-			out = append(out, backfill.Change{Key: key, Before: d.base, After: s.objects[key].last, Managers: d.managers})
+	for key, d := range s.known.pending {
+		if d.gap == s.list.gaps {
+			out = append(out, backfill.Change{Key: key, Before: d.base, After: s.known.objects[key].last, Managers: d.managers})
 		}
 	}
-	return *s.lost, out
+	return *s.list.lost, out
 }
 
 // AddSteps adds to the debts what walking back has found, and counts the versions.
@@ -111,8 +111,8 @@ func (s *Store) AddSteps(byKey map[string]backfill.Result) (versions int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, w := range byKey {
-		d := s.pending[key]
-		if d == nil || d.gap != s.gaps {
+		d := s.known.pending[key]
+		if d == nil || d.gap != s.list.gaps {
 			continue
 		}
 		way := slices.Clone(d.steps[:d.announced]) // an earlier walk, whose gap was not announced, counts for nothing
@@ -120,7 +120,7 @@ func (s *Store) AddSteps(byKey map[string]backfill.Result) (versions int) {
 			way = append(way, link{Step: st, linked: w.Complete || n > 0})
 		}
 		versions += len(w.Steps)
-		s.pending[key] = &pending{
+		s.known.pending[key] = &pending{
 			from: d.from, outside: d.outside, steps: way, base: d.base, announced: d.announced, gap: d.gap,
 			last: link{Step: backfill.Step{ChangedBy: w.ChangedBy}, linked: w.Complete || len(w.Steps) > 0},
 		}
@@ -133,22 +133,22 @@ func (s *Store) AddSteps(byKey map[string]backfill.Result) (versions int) {
 func (s *Store) AddAllSteps(byKey map[string][]backfill.Step) (versions int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key, d := range s.pending {
-		if d.gap == s.gaps && !backfill.Leads(d.base, byKey[key], s.objects[key].last) {
+	for key, d := range s.known.pending {
+		if d.gap == s.list.gaps && !backfill.Leads(d.base, byKey[key], s.known.objects[key].last) {
 			return 0, false
 		}
 	}
 	for key, way := range byKey {
-		if d := s.pending[key]; d != nil && d.gap == s.gaps {
+		if d := s.known.pending[key]; d != nil && d.gap == s.list.gaps {
 			continue
 		}
-		if _, known := s.objects[key]; known || !backfill.Leads(nil, way, nil) {
+		if _, known := s.known.objects[key]; known || !backfill.Leads(nil, way, nil) {
 			return 0, false // what is due of it tells another story
 		}
 	}
 	for key, way := range byKey {
-		d, e := &pending{gap: s.gaps}, s.objects[key]
-		if was := s.pending[key]; was != nil {
+		d, e := &pending{gap: s.list.gaps}, s.known.objects[key]
+		if was := s.known.pending[key]; was != nil {
 			d.from, d.outside, d.base, d.announced = was.from, was.outside, was.base, was.announced
 			d.steps = slices.Clone(was.steps[:was.announced])
 		}
@@ -162,7 +162,7 @@ func (s *Store) AddAllSteps(byKey map[string][]backfill.Step) (versions int, ok 
 		if n := len(d.steps); e.last != nil {
 			d.last, d.steps = d.steps[n-1], d.steps[:n-1]
 		}
-		s.pending[key] = d
+		s.known.pending[key] = d
 		s.setLocked(key, entry{last: e.last, pending: pendingInferred})
 	}
 	s.sortPendingLocked()

@@ -9,36 +9,60 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// ListKind is what a list is for.
-type ListKind uint8
+// ListState is whether there is a list of the scope, or what the list that is being loaded is for.
+type ListState uint8
 
-// What a list is for.
+// A list that failed half-way is begun again: its state lasts until EndList.
 const (
-	noList       ListKind = iota
-	Fresh                 // nothing is known: the objects are loaded, and read
-	AtCheckpoint          // the objects as they were at the checkpoint, which have been sent
-	Relist                // history was lost: compared with the last-known objects
+	// unlisted: there are no objects to compare a list with.
+	unlisted ListState = iota
+	// Fresh: nothing is known. The objects are loaded, and read.
+	Fresh
+	// AtCheckpoint: the objects are loaded as they were at the checkpoint. They were sent before.
+	AtCheckpoint
+	// listed: the objects are those of the last list, and of the watch since.
+	listed
+	// Relist: history was lost. The list is compared with the last-known objects.
+	Relist
 )
+
+// isLoading reports whether a list is being loaded. The cursor rests meanwhile.
+func (l ListState) isLoading() bool { return l != unlisted && l != listed }
+
+// list is what the store knows of its last list, and of the one that is being loaded.
+type list struct {
+	at     ListState
+	rv     uint64 // of the last one
+	unseen map[string]struct{}
+	// backwards: the list shows a version that should have been seen before.
+	backwards bool
+	// unread: the list shows another version of an object whose read is pending. The versions in between are not sent.
+	unread bool
+	// stateBefore is known.state when the list was begun, also if it is begun again.
+	stateBefore uint64
+	lost        *Loss  // history that is lost and that no gap event covers yet, nil: none
+	gaps        uint64 // gap events that the bus has acknowledged
+}
 
 // BeginList prepares for a list: from here on until EndList, load (Relist: compare) is called for each object of it. A list that failed
 // half-way is begun again.
-func (s *Store) BeginList(kind ListKind) {
+func (s *Store) BeginList(at ListState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.beginListLocked(kind)
+	s.beginListLocked(at)
 }
 
 // beginListLocked is BeginList for those who hold mu.
-func (s *Store) beginListLocked(kind ListKind) {
-	if s.listing == noList {
-		s.listState = s.state
+func (s *Store) beginListLocked(at ListState) {
+	if !s.list.at.isLoading() {
+		s.list.stateBefore = s.known.state
 	}
-	s.listing = kind
-	if s.interrupt != nil {
-		s.interrupt()
+	s.list.at = at
+	if s.gate.interrupt != nil {
+		s.gate.interrupt()
 	}
 	if n := s.beginningLocked(); n != nil {
-		if kind == Relist && n.sending {
+		if at == Relist && n.sending {
 			n.begins.answer() // it stays, unless history or the log is lost: then another one follows
 			n.begins = nil
 		} else {
@@ -46,32 +70,31 @@ func (s *Store) beginListLocked(kind ListKind) {
 		}
 	}
 	s.closeGateLocked()
-	if kind != Relist {
+	if at != Relist {
 		s.forgetLocked()
 		return
 	}
-	s.announce = slices.DeleteFunc(s.announce, func(n *Notice) bool { return n.gap })
-	s.unseen, s.backwards, s.unread = make(map[string]struct{}, len(s.objects)), false, false
-	for key := range s.objects {
-		s.unseen[key] = struct{}{}
+	s.gate.notices = slices.DeleteFunc(s.gate.notices, func(n *Notice) bool { return n.gap })
+	s.list.unseen, s.list.backwards, s.list.unread = make(map[string]struct{}, len(s.known.objects)), false, false
+	for key := range s.known.objects {
+		s.list.unseen[key] = struct{}{}
 	}
 }
 
 // closeGateLocked keeps live deltas back until every notice is acknowledged. The caller holds mu.
 func (s *Store) closeGateLocked() {
-	if s.open {
-		s.gate, s.open = make(chan struct{}), false
+	if s.gate.closed == nil {
+		s.gate.closed = make(chan struct{})
 	}
 }
 
 // forgetLocked drops what is known of objects, and what was to be sent of it. The checkpoint stays where it is until another one
 // is adopted. The caller holds mu.
 func (s *Store) forgetLocked() {
-	s.objects, s.pending = map[string]entry{}, map[string]*pending{}
-	s.held, s.pendingKeys, s.state, s.rv = 0, 0, 0, 0
-	s.ledger, s.barrier = s.newLedger(mark{}), nil
-	s.order, s.next, s.announce, s.snapshot = nil, 0, nil, nil
-	s.loaded = false
+	s.known.objects, s.known.pending = map[string]entry{}, map[string]*pending{}
+	s.known.bytes, s.known.pendingKeys, s.known.state, s.known.rv = 0, 0, 0, 0
+	s.pos.ledger, s.pos.barrier = s.newLedger(mark{}), nil
+	s.known.order, s.known.next, s.gate.notices, s.snaps.current = nil, 0, nil, nil
 }
 
 // Load takes one object of a list, of which nothing was known.
@@ -86,41 +109,41 @@ func (s *Store) Compare(o *object.Object, m *object.Scanned) {
 	key := o.Ref.Key
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.unseen, key)
-	e, known := s.objects[key]
+	delete(s.list.unseen, key)
+	e, known := s.known.objects[key]
 	switch {
 	case known && e.last != nil && e.last.Ref.UID == o.Ref.UID && e.last.ResourceVersion == o.ResourceVersion:
 		return // nothing new
 	case e.pending == pendingRead:
-		s.unread = true
+		s.list.unread = true
 		s.setLocked(key, entry{last: o, pending: pendingRead})
 	default:
 		s.addPendingLocked(key, e)
-		if d := s.pending[key]; len(s.pending) <= backfill.MaxRequests { // the first ones are walked back
+		if d := s.known.pending[key]; len(s.known.pending) <= backfill.MaxRequests { // the first ones are walked back
 			d.managers = m.CopyManagers()
 		}
 		s.setLocked(key, entry{last: o, pending: pendingInferred})
 	}
-	if o.ResourceVersion <= s.rv { // up to there, everything was in the store
-		s.backwards = true
+	if o.ResourceVersion <= s.known.rv { // up to there, everything was in the store
+		s.list.backwards = true
 	}
 }
 
 // addPendingLocked notes that a list shows key otherwise than e does. The caller holds mu.
 func (s *Store) addPendingLocked(key string, e entry) {
-	d := s.pending[key]
+	d := s.known.pending[key]
 	switch {
 	case d == nil:
-		s.pending[key] = &pending{from: e.last, base: e.last, gap: s.gaps}
-	case d.gap < s.gaps:
+		s.known.pending[key] = &pending{from: e.last, base: e.last, gap: s.list.gaps}
+	case d.gap < s.list.gaps:
 		// Its gap is announced: what that list showed is a version to send before this list's.
 		to := d.last
-		to.Object, to.ResourceVersion = e.last, s.listRV
+		to.Object, to.ResourceVersion = e.last, s.list.rv
 		if e.last != nil {
 			to.ResourceVersion = e.last.ResourceVersion
 		}
 		way := append(slices.Clone(d.steps), to)
-		s.pending[key] = &pending{from: d.from, outside: d.outside, steps: way, base: e.last, announced: len(way), gap: s.gaps}
+		s.known.pending[key] = &pending{from: d.from, outside: d.outside, steps: way, base: e.last, announced: len(way), gap: s.list.gaps}
 	default:
 		// No event told of that list: it counts for nothing.
 	}
@@ -131,74 +154,74 @@ func (s *Store) addPendingLocked(key string, e entry) {
 func (s *Store) EndList(rv uint64, snap *Snapshot, notices ...*Notice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.listing == Relist {
-		for key := range s.unseen {
-			switch e := s.objects[key]; {
+	if s.list.at == Relist {
+		for key := range s.list.unseen {
+			switch e := s.known.objects[key]; {
 			case e.pending == pendingRead:
 				s.setLocked(key, entry{}) // never sent: nobody has to hear that it is gone
-				s.snapshot.objects--
-				s.unread = true
+				s.snaps.current.objects--
+				s.list.unread = true
 			case e.last != nil:
 				s.addPendingLocked(key, e)
 				s.setLocked(key, entry{pending: pendingInferred})
 			}
 		}
-		if s.barrier == nil {
-			s.barrier = &barrier{due: newCount()}
-			s.barrier.due.Notify(s.mu.Notify)
+		if s.pos.barrier == nil {
+			s.pos.barrier = &barrier{due: newCount()}
+			s.pos.barrier.due.Notify(s.mu.Notify)
 		}
-		s.barrier.receipts = append(s.barrier.receipts, s.ledger.Add(mark{rv: rv, state: s.state ^ s.listState, since: time.Now().UnixNano()}))
-		if s.lost != nil {
-			s.lost.Unrecoverable = s.lost.Unrecoverable || s.unread
+		s.pos.barrier.receipts = append(s.pos.barrier.receipts, s.pos.ledger.Add(mark{rv: rv, state: s.known.state ^ s.list.stateBefore, since: time.Now().UnixNano()}))
+		if s.list.lost != nil {
+			s.list.lost.Unrecoverable = s.list.lost.Unrecoverable || s.list.unread
 			s.collapseLocked()
 		}
 	} else {
-		s.ledger = s.newLedger(mark{rv: rv, state: s.state})
-		s.adopted = s.listing == AtCheckpoint && s.lost == nil // else once the gap is acknowledged
+		s.pos.ledger = s.newLedger(mark{rv: rv, state: s.known.state})
+		s.pos.own = s.list.at == AtCheckpoint && s.list.lost == nil // else once the gap is acknowledged
 	}
-	s.unseen, s.listing, s.loaded, s.listRV, s.rv = nil, noList, true, rv, rv
+	s.list.unseen, s.list.at, s.list.rv, s.known.rv = nil, listed, rv, rv
 	if snap == nil {
 		s.sortPendingLocked()
 	} else {
 		s.startReadsLocked(snap)
 	}
-	s.announce = append(notices, s.announce...) // a gap comes before a snapshot that is not announced yet
+	s.gate.notices = append(notices, s.gate.notices...) // a gap comes before a snapshot that is not announced yet
 	s.wakeCursor()
 }
 
 // startReadsLocked makes the reads of a snapshot due. The caller holds mu.
 func (s *Store) startReadsLocked(snap *Snapshot) {
-	for key, e := range s.objects {
+	for key, e := range s.known.objects {
 		if snap.takes(e.last) {
 			s.setLocked(key, entry{last: e.last, pending: pendingRead})
 		}
 	}
 	s.sortPendingLocked()
-	s.snapshot = snap
+	s.snaps.current = snap
 	snap.reads.Notify(s.mu.Notify)
 	if snap.resumed {
 		return
 	}
 	snap.where = s.Where()
 	if snap.namespace == "" {
-		s.sweep = false
+		s.snaps.due = false
 	}
-	snap.objects = len(s.order)
-	s.lastSnapshot = snap.began
+	snap.objects = len(s.known.order)
+	s.snaps.lastAsked = snap.began
 	if snap.namespace == "" {
-		s.began = snap.began
+		s.snaps.began = snap.began
 	}
 }
 
 // sortPendingLocked puts what is due in order. The caller holds mu.
 func (s *Store) sortPendingLocked() {
-	s.order, s.next = s.order[:0], 0
-	for key, e := range s.objects {
+	s.known.order, s.known.next = s.known.order[:0], 0
+	for key, e := range s.known.objects {
 		if e.pending != pendingNothing {
-			s.order = append(s.order, key)
+			s.known.order = append(s.known.order, key)
 		}
 	}
-	slices.SortFunc(s.order, strings.Compare)
+	slices.SortFunc(s.known.order, strings.Compare)
 }
 
 // Restart begins a fresh list: what the API server tells is another history, or begins behind a hole that cannot be compared.
@@ -209,9 +232,9 @@ func (s *Store) Restart(l Loss) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if known {
-		s.previous = &p
+		s.pos.previous = &p
 	}
-	s.adopted, s.caughtUp = false, false
+	s.pos.own, s.caughtUp = false, false
 	l.Unrecoverable = true
 	s.loseLocked(l)
 	s.beginListLocked(Fresh)
@@ -221,5 +244,5 @@ func (s *Store) Restart(l Loss) {
 func (s *Store) WentBack() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.backwards
+	return s.list.backwards
 }

@@ -82,7 +82,7 @@ func TestFoundAll(t *testing.T) {
 				return
 			}
 			var all []string
-			for _, key := range slices.Clone(s.order) {
+			for _, key := range slices.Clone(s.known.order) {
 				text := key[strings.LastIndexByte(key, '/')+1:]
 				due, _ := s.takePendingLocked(key, "")
 				for _, d := range due {

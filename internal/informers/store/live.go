@@ -30,7 +30,7 @@ func (s *Store) Apply(ctx context.Context, e *Event) {
 	defer s.endTurn()
 	key, version := e.Object.Ref.Key, e.Object.ResourceVersion
 	s.mu.Lock()
-	last := s.objects[key].last
+	last := s.known.objects[key].last
 	s.mu.Unlock()
 	same := last != nil && last.Ref.UID == e.Object.Ref.UID
 	if same && (version < last.ResourceVersion || version == last.ResourceVersion && e.Type != watch.Deleted) {
@@ -52,22 +52,22 @@ func (s *Store) Apply(ctx context.Context, e *Event) {
 
 	s.mu.Lock()
 	deltas, next := s.takePendingLocked(key, e.Object.Ref.UID)
-	state := s.state
+	state := s.known.state
 	switch {
 	case e.Type != watch.Deleted && !e.Outside:
 		s.setLocked(key, entry{last: e.Object})
 	case same || last == nil || e.Outside:
 		s.setLocked(key, entry{})
 	}
-	s.rv = max(s.rv, version)
+	s.known.rv = max(s.known.rv, version)
 	for n, d := range live {
 		m := mark{since: d.Observed}
 		if n == len(live)-1 { // before that, the event is not done with
-			m.rv, m.state = version, s.state^state
+			m.rv, m.state = version, s.known.state^state
 		}
-		d.History, d.Acker = s.history, s.ledger.Add(m)
+		d.History, d.Acker = s.pos.history, s.pos.ledger.Add(m)
 	}
-	noted := s.objects[key].skipped
+	noted := s.known.objects[key].skipped
 	s.mu.Unlock()
 
 	// Until the turn is given back, nobody else counts what is withheld of this key.
@@ -168,13 +168,13 @@ func (s *Store) live(ctx context.Context, last *object.Object, e *Event) ([]*obj
 // takePendingLocked takes what catch-up still owes for key and is sent, to be put in front of a live delta, and owes it no longer. skipped
 // is how many versions of key are withheld behind it. uid is that of the live object. The caller holds mu.
 func (s *Store) takePendingLocked(key, uid string) (out []*object.Delta, skipped uint32) {
-	e := s.objects[key]
+	e := s.known.objects[key]
 	skipped = e.skipped
 	if e.pending == pendingNothing {
 		return nil, skipped
 	}
 	gone := object.Deleted
-	if d := s.pending[key]; s.o.Selector != nil && d != nil && d.latestUID() == uid {
+	if d := s.known.pending[key]; s.o.Selector != nil && d != nil && d.latestUID() == uid {
 		gone = object.Left // the list missed it, and it is here again: it had left the selector
 	}
 	for {
@@ -195,9 +195,9 @@ func (s *Store) takePendingLocked(key, uid string) (out []*object.Delta, skipped
 
 // skipLocked notes how many versions of key are withheld. The caller holds mu.
 func (s *Store) skipLocked(key string, n uint32) {
-	if e, ok := s.objects[key]; ok {
+	if e, ok := s.known.objects[key]; ok {
 		e.skipped = n
-		s.objects[key] = e
+		s.known.objects[key] = e
 	}
 }
 
@@ -205,8 +205,8 @@ func (s *Store) skipLocked(key string, n uint32) {
 func (s *Store) Advance(version uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.rv = max(s.rv, version)
-	s.ledger.Advance(mark{rv: version})
+	s.known.rv = max(s.known.rv, version)
+	s.pos.ledger.Advance(mark{rv: version})
 }
 
 // takeTurn waits until the stream event that announces the last list is acknowledged, and takes the turn; false: ctx
@@ -215,19 +215,19 @@ func (s *Store) takeTurn(ctx context.Context) bool {
 	for {
 		s.turn.Lock()
 		s.mu.Lock()
-		gate, open, resting := s.gate, s.open, s.stopped
-		s.applying.Store(open && !resting)
+		closed, stopped := s.gate.closed, s.stopped
+		s.applying.Store(closed == nil && !stopped)
 		s.mu.Unlock()
-		if open && !resting {
+		if closed == nil && !stopped {
 			return true
 		}
 		s.turn.Unlock()
-		if resting { // for good: the informer is about to be ended
+		if stopped { // for good: the informer is about to be ended
 			<-ctx.Done()
 			return false
 		}
 		select {
-		case <-gate:
+		case <-closed:
 		case <-ctx.Done():
 			return false
 		}

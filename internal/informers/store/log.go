@@ -48,10 +48,10 @@ func (s *Store) Rebase() {
 	if s.noteReplacementLocked(); !s.log.owes() {
 		return
 	}
-	if s.loaded && s.listing == noList {
+	if s.list.at == listed {
 		s.closeGateLocked()
-		if s.interrupt != nil {
-			s.interrupt()
+		if s.gate.interrupt != nil {
+			s.gate.interrupt()
 		}
 	}
 	s.wakeCursor()
@@ -73,14 +73,14 @@ func (s *Store) noteReplacementLocked() {
 // announceReplacementLocked puts the gap that is owed in front of all that is announced. The cursor calls it between lists, with mu held.
 func (s *Store) announceReplacementLocked() {
 	s.noteReplacementLocked()
-	if !s.loaded || !s.log.owes() || slices.ContainsFunc(s.announce, func(n *Notice) bool { return n.rebase }) {
+	if s.list.at == unlisted || !s.log.owes() || slices.ContainsFunc(s.gate.notices, func(n *Notice) bool { return n.rebase }) {
 		return
 	}
 	s.closeGateLocked()
 	follows := s.keepsSnapshotLocked()
 	// Another snapshot follows one that is given up, also if none are taken: the reads that are dropped may be all that tells of what a
 	// list has found.
-	sweep := !follows && (s.o.Snapshots || s.snapshot != nil)
+	sweep := !follows && (s.o.Snapshots || s.snaps.current != nil)
 	if !follows {
 		s.abandonSnapshotLocked()
 	}
@@ -92,7 +92,7 @@ func (s *Store) announceReplacementLocked() {
 		// Every delta that was put into the queue so far is at or below rv. It may have gone to the old log, and if it comes to the
 		// new one, nobody is harmed.
 		ev := &object.StreamEvent{
-			Kind: object.Gap, Resource: s.o.Resource, Scope: s.o.Scope, From: firstVersion, To: s.rv, Since: s.log.since, Reason: object.CheckpointLost,
+			Kind: object.Gap, Resource: s.o.Resource, Scope: s.o.Scope, From: firstVersion, To: s.known.rv, Since: s.log.since, Reason: object.CheckpointLost,
 		}
 		return ev
 	}
@@ -101,16 +101,16 @@ func (s *Store) announceReplacementLocked() {
 		if !s.o.Snapshots {
 			s.log.snapshotted = number
 		}
-		s.sweep = s.sweep || sweep
+		s.snaps.due = s.snaps.due || sweep
 	}
-	s.announce = slices.Insert(s.announce, 0, n)
+	s.gate.notices = slices.Insert(s.gate.notices, 0, n)
 }
 
 // keepsSnapshotLocked reports whether a snapshot of the whole scope begins anyway. The caller holds mu.
 func (s *Store) keepsSnapshotLocked() bool {
-	snap := s.snapshot
+	snap := s.snaps.current
 	return snap != nil && snap.namespace == "" && !snap.resumed &&
-		slices.ContainsFunc(s.announce, func(n *Notice) bool { return n.opens == snap && n.begins == nil && !n.sending })
+		slices.ContainsFunc(s.gate.notices, func(n *Notice) bool { return n.opens == snap && n.begins == nil && !n.sending })
 }
 
 // abandonSnapshotLocked gives up a snapshot of which a part may be on the old log. The caller holds mu.
@@ -119,17 +119,17 @@ func (s *Store) abandonSnapshotLocked() {
 		s.giveUpLocked(n, errLogReplaced)
 		return
 	}
-	snap := s.snapshot
+	snap := s.snaps.current
 	if snap == nil {
 		return
 	}
-	s.announce = slices.DeleteFunc(s.announce, func(n *Notice) bool { return n.opens == snap })
-	for key, e := range s.objects {
+	s.gate.notices = slices.DeleteFunc(s.gate.notices, func(n *Notice) bool { return n.opens == snap })
+	for key, e := range s.known.objects {
 		if e.pending == pendingRead {
 			s.setLocked(key, entry{last: e.last})
 		}
 	}
-	s.snapshot = nil
+	s.snaps.current = nil
 	s.sortPendingLocked()
 }
 

@@ -18,7 +18,7 @@ func (s *Store) Ref(namespace, name, uid []byte, clause uint16, scratch *[]byte)
 	k = append(k, name...)
 	*scratch = k
 	s.mu.Lock()
-	last := s.objects[string(k)].last
+	last := s.known.objects[string(k)].last
 	s.mu.Unlock()
 	var managed object.Stamp
 	if last != nil && last.Ref.UID == string(uid) {
@@ -35,21 +35,21 @@ func (s *Store) Ref(namespace, name, uid []byte, clause uint16, scratch *[]byte)
 func (s *Store) Has(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.objects[s.prefix+name].last != nil
+	return s.known.objects[s.prefix+name].last != nil
 }
 
 // Len is how many objects there are.
 func (s *Store) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.objects)
+	return len(s.known.objects)
 }
 
 // Newest is the last-known object that was changed last, nil: there is none.
 func (s *Store) Newest() (out *object.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, e := range s.objects {
+	for _, e := range s.known.objects {
 		if e.last != nil && (out == nil || e.last.ResourceVersion > out.ResourceVersion) {
 			out = e.last
 		}
@@ -68,7 +68,7 @@ func (s *Store) Remove(o *object.Object, _ *object.Scanned) {
 func (s *Store) Clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key := range s.objects {
+	for key := range s.known.objects {
 		s.setLocked(key, entry{})
 	}
 }
@@ -78,7 +78,7 @@ func (s *Store) Clear() {
 func (s *Store) Matches(c *checkpoint.Scope, own map[string]uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	state := s.state
+	state := s.known.state
 	if c.Ignored != nil {
 		for name, f := range own {
 			if !slices.Contains(c.Ignored, name) { // it was captured
@@ -86,7 +86,7 @@ func (s *Store) Matches(c *checkpoint.Scope, own map[string]uint64) bool {
 			}
 		}
 		for _, name := range c.Ignored {
-			if o := s.objects[s.prefix+name].last; o != nil { // else it still is ignored
+			if o := s.known.objects[s.prefix+name].last; o != nil { // else it still is ignored
 				state ^= fingerprint(o)
 			}
 		}
@@ -104,7 +104,7 @@ func (s *Store) Matches(c *checkpoint.Scope, own map[string]uint64) bool {
 	if slices.Contains(states, c.State) {
 		return true
 	}
-	for _, e := range s.objects {
+	for _, e := range s.known.objects {
 		if e.last != nil && slices.Contains(states, fingerprint(e.last)^c.State) {
 			return true
 		}
@@ -134,21 +134,21 @@ func Fingerprint(ref *object.Ref, rv uint64) uint64 {
 func (s *Store) IsLoaded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.loaded
+	return s.list.at == listed || s.list.at == Relist
 }
 
 // ResourceVersion is the resourceVersion up to which everything is in the store. While a list is read again, it is the one before.
 func (s *Store) ResourceVersion() uint64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.rv
+	return s.known.rv
 }
 
 // Size is how many bytes the last-known objects take.
 func (s *Store) Size() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.held
+	return s.known.bytes
 }
 
 // Progress is how many objects there are, how many deltas a list made due that are not on their way yet (reads of a
@@ -156,9 +156,9 @@ func (s *Store) Size() int {
 func (s *Store) Progress() (objects, pending int, caughtUp bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pending = s.pendingKeys
-	if s.snapshot != nil {
-		pending += s.snapshot.reads.Outstanding()
+	pending = s.known.pendingKeys
+	if s.snaps.current != nil {
+		pending += s.snaps.current.reads.Outstanding()
 	}
-	return len(s.objects), pending, s.caughtUp
+	return len(s.known.objects), pending, s.caughtUp
 }

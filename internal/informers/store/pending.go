@@ -31,8 +31,8 @@ type link struct {
 
 // needsVerdictLocked tells if the next that the key owes is that the list missed it. The caller holds mu.
 func (s *Store) needsVerdictLocked(key string) *object.Ref {
-	d := s.pending[key]
-	if d == nil || d.from == nil || d.outside || len(d.steps) > 0 || d.last.linked || s.objects[key].last != nil {
+	d := s.known.pending[key]
+	if d == nil || d.from == nil || d.outside || len(d.steps) > 0 || d.last.linked || s.known.objects[key].last != nil {
 		return nil
 	}
 	return d.from.Ref
@@ -42,22 +42,22 @@ func (s *Store) needsVerdictLocked(key string) *object.Ref {
 // nil: nothing. gone is what became of an object that the list missed, as far as walking back has not told. The caller
 // holds mu.
 func (s *Store) nextPendingLocked(key string, gone object.Op) (*object.Delta, *pending) {
-	e := s.objects[key]
+	e := s.known.objects[key]
 	switch e.pending {
 	case pendingNothing:
 		return nil, nil
 	case pendingRead:
 		return &object.Delta{
-			Op: object.Read, Ref: e.last.Ref, After: e.last, ResourceVersion: e.last.ResourceVersion, Snapshot: s.snapshot.id,
-			History: s.history, Observed: time.Now().UnixNano(), Scope: s.o.Scope,
+			Op: object.Read, Ref: e.last.Ref, After: e.last, ResourceVersion: e.last.ResourceVersion, Snapshot: s.snaps.current.id,
+			History: s.pos.history, Observed: time.Now().UnixNano(), Scope: s.o.Scope,
 		}, nil
 	case pendingInferred:
 	}
-	rest := *s.pending[key]
+	rest := *s.known.pending[key]
 	for {
 		to, op, final := rest.last, gone, len(rest.steps) == 0
 		if final {
-			to.Object, to.ResourceVersion = e.last, s.listRV
+			to.Object, to.ResourceVersion = e.last, s.list.rv
 			if e.last != nil {
 				to.ResourceVersion = e.last.ResourceVersion
 			}
@@ -83,7 +83,7 @@ func (s *Store) nextPendingLocked(key string, gone object.Op) (*object.Delta, *p
 // deletion before a creation only: another object had the name.
 func (s *Store) betweenLocked(from *object.Object, outside bool, to link, gone object.Op) (d *object.Delta, arrived bool) {
 	d = &object.Delta{
-		Inferred: !to.linked, ResourceVersion: to.ResourceVersion, ChangedBy: to.ChangedBy, Scope: s.o.Scope, History: s.history,
+		Inferred: !to.linked, ResourceVersion: to.ResourceVersion, ChangedBy: to.ChangedBy, Scope: s.o.Scope, History: s.pos.history,
 		Observed: time.Now().UnixNano(),
 	}
 	if from != nil {
@@ -97,7 +97,7 @@ func (s *Store) betweenLocked(from *object.Object, outside bool, to link, gone o
 			d.Op = object.Deleted
 		}
 		if !to.linked {
-			d.ResourceVersion = s.listRV // gone at or before
+			d.ResourceVersion = s.list.rv // gone at or before
 		}
 		if outside {
 			d = nil
@@ -128,11 +128,11 @@ func (s *Store) betweenLocked(from *object.Object, outside bool, to link, gone o
 // settleLocked notes that what nextPendingLocked formed is on its way, and that the key owes rest. The caller holds mu.
 func (s *Store) settleLocked(key string, rest *pending) {
 	if rest != nil {
-		s.pending[key] = rest
+		s.known.pending[key] = rest
 		return
 	}
-	delete(s.pending, key)
-	s.setLocked(key, entry{last: s.objects[key].last})
+	delete(s.known.pending, key)
+	s.setLocked(key, entry{last: s.known.objects[key].last})
 }
 
 // expectAckLocked has the acknowledgement of something due noted where it belongs. cursor is the key up to which all reads are on
@@ -140,10 +140,10 @@ func (s *Store) settleLocked(key string, rest *pending) {
 func (s *Store) expectAckLocked(cursor string, d *object.Delta) receipts {
 	var r receipts
 	if d.Op == object.Read {
-		r.read = s.snapshot.reads.Add(cursor)
+		r.read = s.snaps.current.reads.Add(cursor)
 	}
-	if s.barrier != nil { // also of a read: it may be all that tells of what the relist found
-		r.barrier = s.barrier.due.Add(struct{}{})
+	if s.pos.barrier != nil { // also of a read: it may be all that tells of what the relist found
+		r.barrier = s.pos.barrier.due.Add(struct{}{})
 	}
 	d.Acker = r
 	return r
@@ -163,18 +163,18 @@ const maxSteps = 10_000
 // and promises none. The caller holds mu, and lost is set.
 func (s *Store) collapseLocked() {
 	versions := 0
-	for _, d := range s.pending {
+	for _, d := range s.known.pending {
 		versions += len(d.steps)
 	}
-	if versions <= s.maxSteps {
+	if versions <= s.known.maxSteps {
 		return
 	}
-	if b := s.barrier; b.from != 0 {
-		s.lost.From, s.lost.Since, s.lost.Unrecoverable, s.lost.SkipIfRecovered = b.from, b.since, true, false
+	if b := s.pos.barrier; b.from != 0 {
+		s.list.lost.From, s.list.lost.Since, s.list.lost.Unrecoverable, s.list.lost.SkipIfRecovered = b.from, b.since, true, false
 	}
-	for key, d := range s.pending {
+	for key, d := range s.known.pending {
 		short := *d
-		if d.gap == s.gaps { // the walk back goes on from the last one
+		if d.gap == s.list.gaps { // the walk back goes on from the last one
 			told := d.steps[max(0, d.announced-1):d.announced]
 			if short.announced = len(told); short.announced > 0 {
 				told = []link{{Step: backfill.Step{ResourceVersion: told[0].ResourceVersion, Object: told[0].Object, Outside: told[0].Outside}}}
@@ -183,9 +183,9 @@ func (s *Store) collapseLocked() {
 		} else {
 			short.steps, short.last = nil, link{}
 		}
-		s.pending[key] = &short
-		if len(short.steps) == 0 && d.from == nil && s.objects[key].last == nil { // it came and went, and nothing of it was sent
-			delete(s.pending, key)
+		s.known.pending[key] = &short
+		if len(short.steps) == 0 && d.from == nil && s.known.objects[key].last == nil { // it came and went, and nothing of it was sent
+			delete(s.known.pending, key)
 			s.setLocked(key, entry{})
 		}
 	}
@@ -195,17 +195,17 @@ func (s *Store) collapseLocked() {
 func (s *Store) LimitSteps(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.maxSteps = n
+	s.known.maxSteps = n
 }
 
 // PendingSteps is how many objects have deltas that are still to be sent because of lists, and of how many versions beside the last one.
 func (s *Store) PendingSteps() (objects, versions int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, d := range s.pending {
+	for _, d := range s.known.pending {
 		versions += len(d.steps)
 	}
-	return len(s.pending), versions
+	return len(s.known.pending), versions
 }
 
 // latestUID is the uid of the object that had the name before the list, "" where there was none.

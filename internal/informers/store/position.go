@@ -7,6 +7,16 @@ import (
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 )
 
+// position is how far the bus has acknowledged, and in which history.
+type position struct {
+	ledger  *checkpoint.Ledger[mark]
+	barrier *barrier // of relists whose deltas are not all sent, nil: there are none
+	// own: a restart resumes from ledger and snapshot. Else it resumes from previous, nil: it starts anew.
+	own      bool
+	previous *checkpoint.Position
+	history  uint32 // restores of etcd so far
+}
+
 // mark is a point of history: the resourceVersion, and what has changed in the fingerprint of all objects on the way to it.
 type mark struct {
 	rv, state uint64
@@ -43,17 +53,17 @@ func newCount() *checkpoint.Ledger[struct{}] {
 func (s *Store) Position() (checkpoint.Position, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.adopted {
-		if s.previous == nil {
+	if !s.pos.own {
+		if s.pos.previous == nil {
 			return checkpoint.Position{}, false
 		}
-		return *s.previous, true
+		return *s.pos.previous, true
 	}
-	m, acked := s.ledger.Mark()
+	m, acked := s.pos.ledger.Mark()
 	p := checkpoint.Position{Acked: acked}
-	p.ResourceVersion, p.State, p.History, p.SnapshotBegan = m.rv, m.state, s.history, s.began
+	p.ResourceVersion, p.State, p.History, p.SnapshotBegan = m.rv, m.state, s.pos.history, s.snaps.began
 	p.Log, p.Filtered = s.log.snapshotted, s.filtered.Load()
-	shown := s.snapshot
+	shown := s.snaps.current
 	if shown != nil && m.rv < shown.rv {
 		shown = nil // it is not announced: a restart begins none
 	}
@@ -73,7 +83,7 @@ func (s *Store) Position() (checkpoint.Position, bool) {
 func (s *Store) Lag() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m, ok := s.ledger.Oldest()
+	m, ok := s.pos.ledger.Oldest()
 	if !ok {
 		return 0
 	}
@@ -84,29 +94,29 @@ func (s *Store) Lag() time.Duration {
 func (s *Store) Continue(c *checkpoint.Scope) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.previous = &checkpoint.Position{Scope: *c}
-	s.history, s.began, s.lastSnapshot = c.History, c.SnapshotBegan, c.SnapshotBegan
+	s.pos.previous = &checkpoint.Position{Scope: *c}
+	s.pos.history, s.snaps.began, s.snaps.lastAsked = c.History, c.SnapshotBegan, c.SnapshotBegan
 }
 
 // History is the number of the history that the store is in: how often etcd was restored so far.
 func (s *Store) History() uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.history
+	return s.pos.history
 }
 
 // SetHistory has the store be in that history.
 func (s *Store) SetHistory(n uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.history = n
+	s.pos.history = n
 }
 
 // RaiseHistory notes that there have been that many restores of etcd at least.
 func (s *Store) RaiseHistory(n uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.history = max(s.history, n)
+	s.pos.history = max(s.pos.history, n)
 }
 
 // pass lets the checkpoint pass once what was sent is acknowledged. Nothing more will be sent.

@@ -57,7 +57,7 @@ func (s *Store) TakeSnapshot(ctx context.Context, scope, namespace string) (Star
 
 func (s *Store) askSnapshot(ctx context.Context, r *request) (Started, error) {
 	s.mu.Lock()
-	if snap := s.snapshot; snap != nil { // the cursor may be busy with it for long
+	if snap := s.snaps.current; snap != nil { // the cursor may be busy with it for long
 		defer s.mu.Unlock()
 		return Started{Scope: snap.scope, Snapshot: snap.id, Objects: snap.objects, Running: true}, nil
 	}
@@ -96,7 +96,7 @@ func (s *Store) askSnapshot(ctx context.Context, r *request) (Started, error) {
 // that the checkpoint can be saved. What is left to wait for then is what has come since.
 func (s *Store) clearTheWay(ctx context.Context) error {
 	s.mu.Lock()
-	rv, orphan, err := s.rv, s.orphan, s.busyLocked()
+	rv, orphan, err := s.known.rv, s.snaps.orphan, s.busyLocked()
 	s.mu.Unlock()
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func (s *Store) awaitAcknowledged(ctx context.Context, rv uint64) error {
 	err := s.mu.Wait(ctx, func() bool {
 		s.mu.RLock()
 		defer s.mu.RUnlock()
-		m, _ := s.ledger.Mark()
+		m, _ := s.pos.ledger.Mark()
 		return m.rv >= rv
 	})
 	if err != nil {
@@ -131,9 +131,9 @@ func (s *Store) awaitAcknowledged(ctx context.Context, rv uint64) error {
 // busyLocked is why no snapshot of what the store holds can begin now, nil: it can. The caller holds mu.
 func (s *Store) busyLocked() error {
 	switch {
-	case !s.loaded || s.listing != noList:
+	case s.list.at != listed:
 		return errNotLoaded
-	case s.pendingKeys > 0 || len(s.announce) > 0 || s.barrier != nil:
+	case s.known.pendingKeys > 0 || len(s.gate.notices) > 0 || s.pos.barrier != nil:
 		return errCatchUp
 	}
 	return nil
@@ -147,7 +147,7 @@ func (s *Store) begin(r *request) {
 	defer s.turn.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if snap := s.snapshot; snap != nil {
+	if snap := s.snaps.current; snap != nil {
 		r.answer <- begun{started: Started{Scope: snap.scope, Snapshot: snap.id, Objects: snap.objects, Running: true}}
 		return
 	}
@@ -157,11 +157,11 @@ func (s *Store) begin(r *request) {
 	}
 	// Ids of one scope differ by the second, should nothing else have happened.
 	began := time.Now()
-	if next := s.lastSnapshot.Add(time.Second); began.Before(next) {
+	if next := s.snaps.lastAsked.Add(time.Second); began.Before(next) {
 		began = next
 	}
-	snap := newSnapshot(r.scope, r.namespace, s.rv, began)
-	snap.request, snap.before.began, snap.before.sweep = r, s.began, s.sweep
+	snap := newSnapshot(r.scope, r.namespace, s.known.rv, began)
+	snap.request, snap.before.began, snap.before.sweep = r, s.snaps.began, s.snaps.due
 	s.startReadsLocked(snap)
 	s.closeGateLocked()
 	n := s.started(snap)
@@ -181,26 +181,26 @@ func (s *Store) begin(r *request) {
 		}
 		snap.answer()
 	}
-	s.announce = append(s.announce, n)
+	s.gate.notices = append(s.gate.notices, n)
 }
 
 // giveUpLocked withdraws a snapshot that is about to begin: none of its reads was sent. The caller holds mu.
 func (s *Store) giveUpLocked(n *Notice, err error) {
-	for key, e := range s.objects {
+	for key, e := range s.known.objects {
 		if e.pending == pendingRead {
 			s.setLocked(key, entry{last: e.last})
 		}
 	}
 	s.sortPendingLocked()
-	s.announce = slices.DeleteFunc(s.announce, func(other *Notice) bool { return other == n })
+	s.gate.notices = slices.DeleteFunc(s.gate.notices, func(other *Notice) bool { return other == n })
 	snap := n.begins
-	n.begins, s.snapshot, s.began, s.sweep = nil, nil, snap.before.began, snap.before.sweep
+	n.begins, s.snaps.current, s.snaps.began, s.snaps.due = nil, nil, snap.before.began, snap.before.sweep
 	snap.request.answer <- begun{err: fmt.Errorf("%w: %w", ErrNotBegun, err)}
 }
 
 // beginningLocked is the notice of a snapshot that can still be given up, nil: there is none. The caller holds mu.
 func (s *Store) beginningLocked() *Notice {
-	for _, n := range s.announce {
+	for _, n := range s.gate.notices {
 		if n.begins != nil {
 			return n
 		}
@@ -237,7 +237,7 @@ func (s *Store) runSchedule(ctx context.Context, every time.Duration) {
 func (s *Store) snapshotDue() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.snapshot == nil && s.busyLocked() == nil && (s.sweep || s.conditionChangedLocked())
+	return s.snaps.current == nil && s.busyLocked() == nil && (s.snaps.due || s.conditionChangedLocked())
 }
 
 // alarm is a timer that is set again and again; one of 0 never rings.

@@ -37,6 +37,16 @@ type Snapshot struct {
 	}
 }
 
+// snapshots are the snapshot that is being sent, and those that follow.
+type snapshots struct {
+	current   *Snapshot    // the one of which the bus has not acknowledged everything
+	due       bool         // another one has to follow
+	began     time.Time    // of the last snapshot of the whole scope
+	lastAsked time.Time    // in the id of the last one that was asked for
+	orphan    acknowledged // closed when the bus has the start of the last snapshot that was given up, nil: there is none
+	where     string       // the condition under which the last one was made
+}
+
 // NewSnapshot begins a snapshot of the whole scope as a list at rv shows it. The notice is that of its start.
 func (s *Store) NewSnapshot(rv uint64) (*Snapshot, *Notice) {
 	snap := newSnapshot(s.o.Scope, "", rv, time.Now())
@@ -92,9 +102,9 @@ func (s *Store) started(snap *Snapshot) *Notice {
 func (s *Store) complete(ctx context.Context, snap *Snapshot) error {
 	s.mu.Lock()
 	s.noteReplacementLocked()
-	current := s.snapshot == snap && !s.log.owes()
+	current := s.snaps.current == snap && !s.log.owes()
 	ev := snap.event(object.SnapshotCompleted, s.o.Resource)
-	ev.History = s.history
+	ev.History = s.pos.history
 	s.mu.Unlock()
 	if !current {
 		return nil // history, or the log, was lost meanwhile, and another one has taken its place
@@ -103,10 +113,10 @@ func (s *Store) complete(ctx context.Context, snap *Snapshot) error {
 		return err
 	}
 	s.mu.Lock()
-	if s.snapshot == snap {
-		s.snapshot = nil
+	if s.snaps.current == snap {
+		s.snaps.current = nil
 		if snap.namespace == "" {
-			s.sentWhere = snap.where
+			s.snaps.where = snap.where
 		}
 	}
 	s.mu.Unlock()
@@ -132,7 +142,7 @@ func (s *Store) Adopt() *Notice { return &Notice{prepare: s.adopt} }
 // adopt makes what the store holds what a restart goes on from, and has it saved.
 func (s *Store) adopt(ctx context.Context) error {
 	s.mu.Lock()
-	s.adopted, s.previous = true, nil
+	s.pos.own, s.pos.previous = true, nil
 	s.mu.Unlock()
 	if s.o.Save == nil {
 		return nil
@@ -144,14 +154,14 @@ func (s *Store) adopt(ctx context.Context) error {
 func (s *Store) SnapshotPending() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.sweep || s.snapshot != nil
+	return s.snaps.due || s.snaps.current != nil
 }
 
 // snapshotBegan is when the last snapshot of the whole scope began, zero: none has.
 func (s *Store) snapshotBegan() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.began
+	return s.snaps.began
 }
 
 // takes tells if an object is to be read.

@@ -15,24 +15,24 @@ type View struct {
 func (s *Store) View() View {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	m, _ := s.ledger.Mark()
-	outstanding := s.ledger.Outstanding()
-	v := View{Adopted: s.adopted, InFlight: outstanding, Reached: s.rv, Acknowledged: m.rv}
-	if b := s.barrier; b != nil {
+	m, _ := s.pos.ledger.Mark()
+	outstanding := s.pos.ledger.Outstanding()
+	v := View{Adopted: s.pos.own, InFlight: outstanding, Reached: s.known.rv, Acknowledged: m.rv}
+	if b := s.pos.barrier; b != nil {
 		v.InFlight += b.due.Outstanding() - len(b.receipts)
 	}
-	if s.snapshot != nil {
-		v.InFlight += s.snapshot.reads.Outstanding()
+	if s.snaps.current != nil {
+		v.InFlight += s.snaps.current.reads.Outstanding()
 	}
-	nothing := s.caughtUp && len(s.objects) == 0 && outstanding == 0 && !s.log.owes() && !s.sweep
-	v.Empty = nothing && s.adopted
-	v.Finished = nothing && s.gone && s.snapshot == nil && s.barrier == nil && len(s.announce) == 0
+	nothing := s.caughtUp && len(s.known.objects) == 0 && outstanding == 0 && !s.log.owes() && !s.snaps.due
+	v.Empty = nothing && s.pos.own
+	v.Finished = nothing && s.gone && s.snaps.current == nil && s.pos.barrier == nil && len(s.gate.notices) == 0
 	switch {
 	case s.applying.Load():
-	case !s.loaded || s.listing != noList:
+	case s.list.at != listed:
 		v.Resting = v.InFlight == 0
 	default:
-		v.Resting = len(s.announce) == 0 && outstanding == 0
+		v.Resting = len(s.gate.notices) == 0 && outstanding == 0
 	}
 	return v
 }
@@ -54,7 +54,7 @@ func (s *Store) MarkGone() {
 func (s *Store) IsEmpty() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.objects) == 0
+	return len(s.known.objects) == 0
 }
 
 // Stop has the store take no live event any more, for good. One that is being applied is brought to its end.

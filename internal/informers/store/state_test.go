@@ -19,11 +19,11 @@ func TestDepartedNodeAndLogIsReplaced(t *testing.T) {
 func staysWhileItOwes(t *testing.T, ends func(*Store) bool) {
 	t.Helper()
 	s := New(Options{Resource: &object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}, Scope: "configmaps"})
-	s.gone, s.adopted, s.caughtUp = true, true, true
+	s.gone, s.pos.own, s.caughtUp = true, true, true
 	asIs := ends(s)
 	s.log.owed++
 	replaced := ends(s)
-	s.log.announced, s.sweep = s.log.owed, true
+	s.log.announced, s.snaps.due = s.log.owed, true
 	if sweeping := ends(s); !asIs || replaced || sweeping {
 		t.Errorf("ends as it is: %t, while its log was replaced: %t, while a snapshot is to follow: %t", asIs, replaced, sweeping)
 	}

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -76,84 +75,57 @@ type entry struct {
 	pending pendingKind
 }
 
-// Store holds the last-known objects of one informer and forms its deltas.
+// Store holds what is known of one scope. See the package comment for who may call what, and for the lock order.
 //
-// last is written by the informer's owner goroutine only (lists and watches follow one another there); due and debts by it and
-// by the catch-up cursor, under mu. Who takes something due does so under mu: the cursor puts it into the queue before it
-// unlocks (TryPut does not block), the owner unlocks, and puts it in front of its live delta. In both cases no one
-// else can put a delta of that key in between: the owner is one goroutine, and what is taken is no longer due for the
-// cursor.
-//
-// A snapshot of what the store holds begins while no live event is between the two (turn): its read would pass the delta
-// that is still to be put.
+// The owner alone changes last-known objects, the owner and the cursor what is pending, both under mu. Either takes a pending delta under
+// mu. The cursor puts it into the lane before it unlocks, because TryPut does not block. The owner unlocks, and puts it in front of its live
+// delta. Nobody else can put a delta of that key in between: there is one owner, and what it has taken is no longer pending for the cursor.
 type Store struct {
 	o        Options
 	prefix   string // of the keys of all objects
 	filters  atomic.Pointer[filtering]
-	filtered atomic.Bool // some may have withheld something
+	filtered atomic.Bool // some versions may have been withheld
 
-	turn     turn        // held while a live event is applied; before mu
-	applying atomic.Bool // a live event is applied; becomes true with mu held
+	turn     turn        // held while a watch event is applied; before mu
+	applying atomic.Bool // a watch event is applied; becomes true with mu held
 
-	mu      broadcast.Mutex
-	objects map[string]entry
-	pending map[string]*pending // of entries that are pendingInferred
-	// maxSteps bounds the versions in debts that gaps before the last one have announced, beside one of each object.
-	maxSteps    int
-	held        int    // compressed bytes of last-known objects
-	pendingKeys int    // entries that are due
-	state       uint64 // fingerprint of all last-known objects
-	rv          uint64 // resourceVersion up to which everything is in the store
-	history     uint32 // restores of etcd so far
+	mu       broadcast.Mutex // guards what follows, down to caughtUp
+	known    known
+	list     list
+	gate     gate
+	snaps    snapshots
+	pos      position
+	log      replacements
+	gone     bool // the resource was removed: nothing more will come
+	stopped  bool // no live delta passes any more
+	caughtUp bool // the bus has everything that the first list made pending
 
-	// How far the bus has acknowledged (position.go).
-	ledger   *checkpoint.Ledger[mark]
-	barrier  *barrier // of relists whose deltas are not all sent, nil: there are none
-	adopted  bool     // ledger and snapshot are what a restart goes on from; else it is previous
-	previous *checkpoint.Position
-	began    time.Time // of the last snapshot of the whole scope
-
-	listing   ListKind // what the list that is being loaded is for; the cursor rests
-	loaded    bool     // a list has been loaded
-	unseen    map[string]struct{}
-	listRV    uint64
-	backwards bool // the list shows a version that should have been seen before
-	unread    bool // the list shows another version of an object whose read is due: nobody hears of those in between
-	// listState is state when the list was begun, also where it is begun again.
-	listState uint64
-	lost      *Loss  // history that is gone and of which no gap event tells yet
-	gaps      uint64 // gap events that the bus has acknowledged
-	gone      bool   // the resource is gone: nothing more will come
-	order     []string
-	next      int           // in order: keys that are due, sorted, from here on
-	announce  []*Notice     // to be acknowledged before what is due behind it
-	gate      chan struct{} // closed: open. Live deltas wait for it.
-	open      bool
-	stopped   bool         // no live delta passes any more
-	snapshot  *Snapshot    // the one that is not on the bus to its end
-	sweep     bool         // another one is to follow
-	orphan    acknowledged // closed when the bus has the start of the last snapshot that was given up; nil: there is none
-	sentWhere string       // the condition by which the last one told of objects as a whole
-	caughtUp  bool         // all that the first list made due is on the bus
-
-	log          replacements // rebase.go
-	lastSnapshot time.Time    // in the id of the last one that was asked for
-
-	interrupt context.CancelFunc // ends what the cursor waits for; nil: it has not begun
-	wake      chan struct{}
-	requests  chan *request // for snapshots; not buffered
-	kick      chan struct{} // of one element: runSchedule looks whether one is due
-	ended     chan struct{} // closed when the cursor has ended
+	wake     chan struct{}
+	requests chan *request // for snapshots; not buffered
+	kick     chan struct{} // of one element: runSchedule looks whether a snapshot is due
+	ended    chan struct{} // closed when the cursor has ended
 }
 
-// New makes an empty store. Run starts it.
+// known are the last-known objects, and the deltas of them that lists made pending.
+type known struct {
+	objects     map[string]entry
+	pending     map[string]*pending // of entries that are pendingInferred
+	maxSteps    int                 // in pending, because of gaps before the last one, beside one of each object
+	pendingKeys int                 // entries that are pending
+	bytes       int                 // compressed bytes of the objects
+	state       uint64              // fingerprint of all objects
+	rv          uint64              // resourceVersion up to which everything is in the store
+	order       []string            // keys of pending entries, sorted
+	next        int                 // index in order of the key that is sent next
+}
+
+// New returns an empty Store. Run starts it.
 func New(o Options) *Store {
 	s := &Store{
-		o: o, prefix: o.Resource.String() + "/",
-		turn: newTurn(), objects: map[string]entry{}, pending: map[string]*pending{}, maxSteps: maxSteps,
-		gate: make(chan struct{}), wake: make(chan struct{}, 1), requests: make(chan *request), kick: make(chan struct{}, 1), ended: make(chan struct{}),
+		o: o, prefix: o.Resource.String() + "/", turn: newTurn(), known: known{maxSteps: maxSteps}, gate: gate{closed: make(chan struct{})},
+		wake: make(chan struct{}, 1), requests: make(chan *request), kick: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
-	s.ledger = s.newLedger(mark{})
+	s.forgetLocked() // nobody else has it
 	s.followLog()
 	return s
 }
@@ -169,31 +141,31 @@ func (s *Store) Run(ctx context.Context, every time.Duration) {
 
 // setLocked writes an entry, and forgets a key that has neither an object nor anything due. The caller holds mu.
 func (s *Store) setLocked(key string, e entry) {
-	old := s.objects[key]
+	old := s.known.objects[key]
 	e.skipped = old.skipped
 	if old.last != e.last {
 		if old.last != nil {
-			s.held -= old.last.HeldBytes()
-			s.state ^= fingerprint(old.last)
+			s.known.bytes -= old.last.HeldBytes()
+			s.known.state ^= fingerprint(old.last)
 		}
 		if e.last != nil {
-			s.held += e.last.HeldBytes()
-			s.state ^= fingerprint(e.last)
+			s.known.bytes += e.last.HeldBytes()
+			s.known.state ^= fingerprint(e.last)
 		}
 	}
 	if old.pending != pendingNothing {
-		s.pendingKeys--
+		s.known.pendingKeys--
 	}
 	if e.pending != pendingNothing {
-		s.pendingKeys++
+		s.known.pendingKeys++
 	}
 	if e.last == nil && e.pending == pendingNothing {
-		delete(s.objects, key)
+		delete(s.known.objects, key)
 	} else {
-		s.objects[key] = e
+		s.known.objects[key] = e
 	}
-	s.o.Metrics.Objects.Set(float64(len(s.objects)))
-	s.o.Metrics.HeldBytes.Set(float64(s.held))
+	s.o.Metrics.Objects.Set(float64(len(s.known.objects)))
+	s.o.Metrics.HeldBytes.Set(float64(s.known.bytes))
 }
 
 // wakeCursor has the cursor look at what there is to do.
