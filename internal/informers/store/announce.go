@@ -16,26 +16,27 @@ type gate struct {
 	interrupt context.CancelFunc // ends what the cursor waits for, nil: the cursor has not begun
 }
 
-// Notice is what comes before what a list made due: prepare is called, then event is sent and acknowledged, then done
-// called. Any may be nil. event and done are called under mu; event nil, or what it returns: nothing is sent.
+// Notice precedes what a list made pending. The cursor calls prepare, sends what event returns (nil: nothing), waits for its acknowledgement,
+// and calls done. Any of the three may be nil. event and done are called with mu held.
 type Notice struct {
 	prepare func(ctx context.Context) error
 	event   func() *object.StreamEvent
 	done    func()
-	gap     bool // of lost history: where more is lost before it is acknowledged, the next one tells of both
-	// begins is a snapshot that is given up if it cannot begin in time, nil: there is none. sending: its start was handed to the queue.
-	// Both are under mu.
+	gap     bool // of lost history: a new list replaces it by a notice that covers both losses
+	// begins is a snapshot that is given up if it cannot begin in time, nil: none. sending: the event was handed to the lane. Both need mu.
 	begins  *Snapshot
 	sending bool
-	rebase  bool      // of a log that was replaced
-	opens   *Snapshot // whose start it tells; nil: it tells another thing
+	rebase  bool      // of a replaced log
+	opens   *Snapshot // the snapshot whose start it announces, nil: none
 }
 
-// acknowledged is an object.Acker for a single delta.
+// acknowledged is an object.Acker for a single delta: it is closed by the acknowledgement.
 type acknowledged chan struct{}
 
-// announceLists has the notices of the lists since sent, each after the one before it was acknowledged, and opens the gate
-// if no further list has begun meanwhile.
+// Acked implements object.Acker.
+func (a acknowledged) Acked(*object.Delta) { close(a) }
+
+// announceLists sends all notices, each after the acknowledgement of the one before, and opens the gate unless another list began meanwhile.
 func (s *Store) announceLists(ctx context.Context) error {
 	for {
 		s.mu.Lock()
@@ -83,17 +84,17 @@ func (s *Store) sendNotice(ctx context.Context, n *Notice) error {
 	s.mu.Lock()
 	if !s.isFirstLocked(n) {
 		s.mu.Unlock()
-		return nil // a new list has begun
+		return nil // a new list began
 	}
 	switch {
 	case err != nil && n.begins != nil:
 		s.giveUpLocked(n, err)
 		s.mu.Unlock()
 		return nil
-	case prepared.Err() != nil: // a list has begun, and ended
+	case prepared.Err() != nil: // a list began, and ended
 		s.mu.Unlock()
 		return nil
-	case err != nil: // nothing can be saved any more: the agent ends
+	case err != nil: // the position cannot be saved any more: the agent ends
 		s.mu.Unlock()
 		return err
 	}
@@ -120,7 +121,7 @@ func (s *Store) sendNotice(ctx context.Context, n *Notice) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if sent && len(s.gate.notices) > 0 && s.gate.notices[0] == n { // else a new list has begun, and another notice takes its place
+	if sent && len(s.gate.notices) > 0 && s.gate.notices[0] == n { // else a new list has replaced it
 		s.gate.notices = s.gate.notices[1:]
 		if n.done != nil {
 			n.done()
@@ -129,13 +130,13 @@ func (s *Store) sendNotice(ctx context.Context, n *Notice) error {
 	return nil
 }
 
-// isFirstLocked reports whether n is the notice to be sent now. The caller holds mu.
+// isFirstLocked reports whether n is the notice to be sent now.
 func (s *Store) isFirstLocked(n *Notice) bool {
 	return !s.list.at.isLoading() && len(s.gate.notices) > 0 && s.gate.notices[0] == n
 }
 
-// sendStart sends the start of a snapshot; sent: the bus has acknowledged it. If limit ends first, the snapshot is given up, unless a
-// list has begun meanwhile: that compares with the objects that are to be read, and the snapshot stays.
+// sendStart sends the start of a snapshot, and reports whether the bus has acknowledged it. If limit ends before, it gives the snapshot up, unless
+// a list has begun: the objects to be read are then compared with that list, and the snapshot continues.
 func (s *Store) sendStart(ctx, limit context.Context, n *Notice, ev *object.StreamEvent) (sent bool, err error) {
 	acked, err := s.putStream(limit, ev)
 	if err == nil {
@@ -154,7 +155,7 @@ func (s *Store) sendStart(ctx, limit context.Context, n *Notice, ev *object.Stre
 	if given {
 		s.giveUpLocked(n, fmt.Errorf("the bus has not acknowledged its start: %w", err))
 		if acked != nil {
-			// A start that is in the queue cannot be taken back: it comes late, and no end follows it.
+			// A start in the queue cannot be withdrawn. It arrives late, and no snapshot.completed follows it.
 			s.snaps.orphan = acked
 		}
 	}
@@ -170,7 +171,7 @@ func (s *Store) sendStart(ctx, limit context.Context, n *Notice, ev *object.Stre
 	}
 }
 
-// SendStream puts a stream event into the queue and waits until the bus has acknowledged it.
+// SendStream puts a stream event into the lane and waits until the bus has acknowledged it. The only error is the cause of ctx.
 func (s *Store) SendStream(ctx context.Context, ev *object.StreamEvent) error {
 	acked, err := s.putStream(ctx, ev)
 	if err != nil {
@@ -184,37 +185,37 @@ func (s *Store) SendStream(ctx context.Context, ev *object.StreamEvent) error {
 	}
 }
 
-// putStream puts a stream event into the queue. The channel is closed once the bus has acknowledged it.
+// putStream puts a stream event into the lane. The channel is closed once the bus has acknowledged it.
 func (s *Store) putStream(ctx context.Context, ev *object.StreamEvent) (acknowledged, error) {
 	acked := make(acknowledged)
 	d := &object.Delta{Stream: ev, Observed: time.Now().UnixNano(), Acker: acked}
 	s.o.Metrics.count(d)
-	// No object has such a key: names of resources hold no colon.
+	// No object has such a key: names of resources have no colon.
 	if err := s.o.Lane.Put(ctx, "stream:"+s.o.Scope, deltaOverhead, d); err != nil {
 		return nil, err
 	}
 	return acked, nil
 }
 
-// SendProgress says up to where everything is on the bus, once the first snapshot is.
+// SendProgress sends the resourceVersion up to which the bus has acknowledged everything, and waits for the acknowledgement of that. It sends
+// nothing before the first snapshot is complete, or while the resourceVersion may still be given up. The only error is the cause of ctx.
 func (s *Store) SendProgress(ctx context.Context) error {
 	s.mu.Lock()
 	m, _ := s.pos.ledger.Mark()
 	ev := &object.StreamEvent{
 		Kind: object.Progress, Resource: s.o.Resource, Scope: s.o.Scope, ResourceVersion: m.rv, History: s.pos.history,
 	}
-	// While a gap is not announced, or a list is read, the mark speaks of what is given up perhaps.
 	s.noteReplacementLocked()
-	told := s.pos.own && s.caughtUp && s.list.lost == nil && !s.list.at.isLoading() && !s.log.owes()
+	certain := s.pos.own && s.caughtUp && s.list.lost == nil && !s.list.at.isLoading() && !s.log.owes()
 	s.mu.Unlock()
-	if !told {
+	if !certain {
 		return nil
 	}
 	return s.SendStream(ctx, ev)
 }
 
-// SendLeft sends that every object of the store has left at resourceVersion rv, and waits until that is on the bus. Nobody else
-// uses the store.
+// SendLeft sends a left delta at resourceVersion rv for every object, waits until the bus has acknowledged all, and returns their number. Nobody
+// else may use the store meanwhile.
 func (s *Store) SendLeft(ctx context.Context, rv uint64) (int, error) {
 	all := newCount()
 	for key, e := range s.known.objects {
@@ -236,6 +237,3 @@ func (s *Store) SendLeft(ctx context.Context, rv uint64) (int, error) {
 		return 0, context.Cause(ctx)
 	}
 }
-
-// Acked implements object.Acker.
-func (a acknowledged) Acked(*object.Delta) { close(a) }

@@ -8,8 +8,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// catchUp is the cursor: it announces each list, opens the gate for live deltas, and sends what is due in key order with
-// the room that they leave. It also begins the snapshots that are asked for, and sends them. It returns when ctx ends.
+// catchUp is the cursor. It announces each list, opens the gate for live deltas, and sends what is pending in key order, in the room that they
+// leave. It also begins requested snapshots and completes them. It returns when ctx ends.
 func (s *Store) catchUp(ctx context.Context) {
 	defer close(s.ended)
 	var completing *Snapshot      // all of its reads are sent
@@ -39,7 +39,7 @@ func (s *Store) catchUp(ctx context.Context) {
 			}
 		}
 		if s.snaps.current != completing {
-			completing, completed = nil, nil // history was lost, and another one has taken its place
+			completing, completed = nil, nil // another one has replaced it, because history was lost
 		}
 		if s.snaps.current != nil && completing == nil && sent {
 			completing, completed = s.snaps.current, s.snaps.current.done
@@ -55,15 +55,15 @@ func (s *Store) catchUp(ctx context.Context) {
 	}
 }
 
-// kickSchedule wakes runSchedule.
+// kickSchedule makes runSchedule look whether a snapshot is due.
 func (s *Store) kickSchedule() {
 	select {
 	case s.kick <- struct{}{}:
-	default: // it will look
+	default: // it is kicked already
 	}
 }
 
-// catchUpEnded notes that all that the first list made due is on the bus.
+// catchUpEnded notes that the bus has everything that the first list made pending.
 func (s *Store) catchUpEnded() {
 	s.mu.Lock()
 	first := !s.caughtUp
@@ -74,10 +74,10 @@ func (s *Store) catchUpEnded() {
 	}
 }
 
-// sendPending moves the cursor to the end of what is due, or until a new list begins.
+// sendPending sends everything pending, or returns when a new list begins.
 //
-// A new list must not find it waiting: the gate is shut then, live deltas wait, and only the cursor can announce what
-// opens it again. So BeginList ends the wait for room and the question to the server.
+// A new list must not find the cursor waiting: the gate is closed then, live deltas wait, and only the cursor can announce what opens it
+// again. Therefore BeginList cancels the wait for room and the question to the API server.
 func (s *Store) sendPending(parent context.Context) error {
 	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
@@ -107,47 +107,47 @@ func (s *Store) sendPending(parent context.Context) error {
 			if err := s.o.Lane.Roomy(ctx); err != nil && ctx.Err() == nil {
 				return err
 			}
-			retry.Sleep(ctx, time.Millisecond) // Roomy answers what is likely: do not spin
+			retry.Sleep(ctx, time.Millisecond) // Roomy promises nothing: do not spin
 		}
 	}
 }
 
-// verdict is what the server said of an object that a list under a selector missed.
+// verdict is what happened to an object that a list under selectors missed.
 type verdict struct {
 	ref *object.Ref
 	op  object.Op // Deleted or Left
 }
 
+// offer is why offerPending returned.
 type offer int
 
 const (
-	offeredAll        offer = iota // nothing is due any more, or a new list is being loaded
+	offeredAll        offer = iota // nothing is pending any more, or a new list is being loaded
 	offeredSome                    // others may have the lock now
 	offerRefused                   // no room
-	offerNeedsVerdict              // the server has to be asked about ref first
+	offerNeedsVerdict              // Selector has to be asked about ref first
 )
 
-// offerBatch bounds how many deltas are put under one hold of mu, and offerFor for how long, so that live deltas do not wait for a
-// whole snapshot.
+// offerBatch bounds how many deltas are put while mu is held, and offerFor for how long, so that live deltas do not wait for a whole snapshot.
 const (
 	offerBatch = 256
 	offerFor   = 10 * time.Millisecond
 )
 
-// offerPending puts what is due into the queue, in key order, as long as there is room.
+// offerPending puts pending deltas into the lane, in key order, as long as there is room. gone is the answer to the last offerNeedsVerdict.
 func (s *Store) offerPending(gone verdict) (offer, *object.Ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	began := time.Now()
 	for n := range offerBatch {
-		if n > 0 && s.filters.Load() != nil && time.Since(began) > offerFor { // an expression may take as long for one
+		if n > 0 && s.filters.Load() != nil && time.Since(began) > offerFor { // one expression may take that long
 			return offeredSome, nil
 		}
 		if s.list.at.isLoading() || len(s.gate.notices) > 0 || s.log.owes() {
 			return offeredAll, nil
 		}
 		if s.known.next == len(s.known.order) {
-			s.known.order, s.known.next = nil, 0 // it holds on to the keys
+			s.known.order, s.known.next = nil, 0 // it references the keys
 			return offeredAll, nil
 		}
 		key := s.known.order[s.known.next]

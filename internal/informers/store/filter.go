@@ -6,14 +6,14 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// filtering is what withholds deltas of a store.
+// filtering is what SetFilter sets.
 type filtering struct {
 	by    Filter
-	where string // names what withholds objects as a whole, "": nothing does
+	where string // names the condition that withholds objects as a whole, "": none
 }
 
-// SetFilter has the filter of the scope replaced, nil: nothing is withheld. where names what withholds objects as a whole. What was withheld
-// so far stays counted. Where others withhold objects as a whole than before, a snapshot follows.
+// SetFilter replaces the filter, nil: nothing is withheld. where names the condition that withholds objects as a whole; if it changes, a
+// snapshot follows. The counts of withheld versions remain.
 func (s *Store) SetFilter(f Filter, where string) {
 	if f == nil {
 		s.filters.Store(nil)
@@ -24,7 +24,7 @@ func (s *Store) SetFilter(f Filter, where string) {
 	s.wakeCursor()
 }
 
-// CopyFilter has what is withheld be the same as of another store.
+// CopyFilter sets the filter of another store.
 func (s *Store) CopyFilter(other *Store) {
 	if f := other.filters.Load(); f != nil {
 		s.SetFilter(f.by, f.where)
@@ -33,7 +33,7 @@ func (s *Store) CopyFilter(other *Store) {
 	}
 }
 
-// Where names what withholds objects as a whole, "": nothing does.
+// Where returns the name of the condition that withholds objects as a whole, "": none.
 func (s *Store) Where() string {
 	if f := s.filters.Load(); f != nil {
 		return f.where
@@ -41,19 +41,19 @@ func (s *Store) Where() string {
 	return ""
 }
 
-// conditionChangedLocked tells that a snapshot is to follow: what was told was told by another condition. The caller holds mu.
+// conditionChangedLocked reports whether the last snapshot was sent under another condition, so that another one has to follow.
 func (s *Store) conditionChangedLocked() bool {
 	return s.o.Snapshots && !s.gone && s.snaps.where != s.Where()
 }
 
-// SetWhere notes the condition by which the last run told of objects as a whole.
+// SetWhere sets the condition under which the previous run sent its last snapshot.
 func (s *Store) SetWhere(where string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.snaps.where = where
 }
 
-// whereSentLocked names the condition by which a restart takes it that objects were told. The caller holds mu.
+// whereSentLocked returns the condition under which a restart takes objects to have been sent.
 func (s *Store) whereSentLocked(shown *Snapshot) string {
 	switch {
 	case !s.o.Snapshots:
@@ -64,14 +64,13 @@ func (s *Store) whereSentLocked(shown *Snapshot) string {
 	return s.snaps.where
 }
 
-// Recount is the notice behind which the count of withheld versions begins anew, none: nothing was withheld. How many versions are
-// withheld since the last one that was sent is not known after a restart, and behind a stream event nobody expects it. filtered tells
-// that the last run may have withheld some.
+// Recount returns the notice of a progress event at resourceVersion rv, none if nothing was withheld: after a restart the number of versions withheld
+// since the last event of an object is unknown, and consumers do not expect it after a stream event. filtered: the previous run may have withheld some.
 func (s *Store) Recount(filtered bool, rv uint64) []*Notice {
 	if !filtered && !s.filtered.Load() {
 		return nil
 	}
-	s.filtered.Store(true) // also where nothing is withheld any more: the next run has to say it, unless this one has
+	s.filtered.Store(true) // even if nothing is withheld any more: the next run has to send it, unless this one has
 	return []*Notice{{
 		event: func() *object.StreamEvent {
 			return &object.StreamEvent{Kind: object.Progress, Resource: s.o.Resource, Scope: s.o.Scope, ResourceVersion: rv}
@@ -80,7 +79,7 @@ func (s *Store) Recount(filtered bool, rv uint64) []*Notice {
 	}}
 }
 
-// withheld tells why a delta is not sent, "": it is. The caller does not need mu.
+// withheld returns why a delta is not sent, "": it is sent. It does not need mu.
 func (s *Store) withheld(d *object.Delta) string {
 	if f := s.filters.Load(); f != nil {
 		return f.by.Withholds(d)
@@ -88,8 +87,8 @@ func (s *Store) withheld(d *object.Delta) string {
 	return ""
 }
 
-// pass tells if d is to be sent, and counts the versions of its key that are withheld: skipped is the count so far, next the one
-// behind d. What is withheld is acknowledged: nobody waits for it. A read is of a version that was counted, or sent, before.
+// pass reports whether d is to be sent, and counts the withheld versions of its key: skipped is the count before d, next the one after it. It
+// acknowledges what is withheld. A read does not count: its version was counted, or sent, before.
 func (s *Store) pass(d *object.Delta, skipped uint32) (next uint32, ok bool) {
 	reason := s.withheld(d)
 	if reason == "" {
@@ -102,14 +101,14 @@ func (s *Store) pass(d *object.Delta, skipped uint32) (next uint32, ok bool) {
 	}
 	switch {
 	case d.Op == object.Deleted || d.Op == object.Left:
-		return 0, false // gone: whatever comes is another object, or is entered
+		return 0, false // gone: what follows is another object, or entered
 	case d.Op == object.Read || skipped == math.MaxUint32:
 		return skipped, false
 	}
 	return skipped + 1, false
 }
 
-// passPendingLocked is pass for what a list made due. A read that is withheld is none of its snapshot's. The caller holds mu.
+// passPendingLocked is pass for a pending delta. A withheld read is not counted as an object of its snapshot.
 func (s *Store) passPendingLocked(d *object.Delta, skipped uint32) (next uint32, ok bool) {
 	if next, ok = s.pass(d, skipped); !ok && d.Op == object.Read {
 		s.snaps.current.objects--

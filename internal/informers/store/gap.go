@@ -9,22 +9,22 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Loss is history that is gone and of which no gap event tells yet.
+// Loss is a span of history that is lost and that no gap event covers yet.
 type Loss struct {
-	From            uint64    // resourceVersion up to which there is no hole
-	Since           time.Time // the last sign of life then
+	From            uint64    // resourceVersion up to which history is complete
+	Since           time.Time // last sign of life of the API server at From
 	Reason          object.GapReason
-	Unrecoverable   bool // walking back cannot tell all of it
-	SkipIfRecovered bool // nobody has to hear of it where all of it is found
+	Unrecoverable   bool // package backfill cannot find all of it
+	SkipIfRecovered bool // no gap is announced if every version is found
 }
 
-// loseLocked notes that history is gone. What was lost before, and not announced, is a part of it. The caller holds mu.
+// loseLocked notes that history is lost. An earlier loss that is not announced becomes a part of it.
 func (s *Store) loseLocked(l Loss) {
 	if l.Reason == object.Rewound {
 		s.pos.history++
 	}
 	if was := s.list.lost; was != nil {
-		if was.Unrecoverable && l.Reason != object.Rewound { // the graver of both
+		if was.Unrecoverable && l.Reason != object.Rewound { // the worse of both
 			l.Reason = was.Reason
 		}
 		l.From, l.Since, l.Unrecoverable, l.SkipIfRecovered = was.From, was.Since, l.Unrecoverable || was.Unrecoverable, l.SkipIfRecovered && was.SkipIfRecovered
@@ -32,23 +32,23 @@ func (s *Store) loseLocked(l Loss) {
 	s.list.lost = &l
 }
 
-// Lose is lose for those who do not hold mu.
+// Lose notes that history is lost. An earlier loss that is not announced becomes a part of it.
 func (s *Store) Lose(l Loss) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.loseLocked(l)
 }
 
-// Loss is the history that is lost and not announced, nil: none.
+// Loss returns the history that is lost and not announced, nil: none. It must not be changed.
 func (s *Store) Loss() *Loss {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.list.lost
 }
 
-// Gap is the notice that history up to rv was lost. find looks for what it can of it, nil: nothing. recovered: every change was
-// found, but for objects that came and went. whole: those as well; if nothing else was lost, no gap is announced. find is called again
-// where a new list has come between.
+// Gap returns the notice that history from the Loss up to rv is lost. The cursor calls find first, and again after each new list; nil: nothing is
+// recovered. recovered: every version was found, except of objects that were created and deleted inside. whole: of those as well; no gap is announced then if
+// the Loss has SkipIfRecovered and nothing else was lost.
 func (s *Store) Gap(rv uint64, find func(ctx context.Context) (whole, recovered bool, err error)) *Notice {
 	whole, recovered := false, false
 	n := &Notice{gap: true}
@@ -83,7 +83,7 @@ func (s *Store) Gap(rv uint64, find func(ctx context.Context) (whole, recovered 
 	return n
 }
 
-// SweepAfter has a snapshot follow what is due behind a gap, if that is announced.
+// SweepAfter makes a snapshot follow what is pending after a gap, if that is announced.
 func (s *Store) SweepAfter(gap *Notice) {
 	event := gap.event
 	gap.event = func() *object.StreamEvent { // under mu
@@ -93,7 +93,7 @@ func (s *Store) SweepAfter(gap *Notice) {
 	}
 }
 
-// Changes are the names to walk back for the gap that is about to be announced.
+// Changes returns what Gap's find has to recover: the loss, and each key that differs between its ends. There must be a Loss.
 func (s *Store) Changes() (Loss, []backfill.Change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +106,7 @@ func (s *Store) Changes() (Loss, []backfill.Change) {
 	return *s.list.lost, out
 }
 
-// AddSteps adds to the debts what walking back has found, and counts the versions.
+// AddSteps adds the steps that backfill.Walk found to the pending deltas, and returns the number of versions.
 func (s *Store) AddSteps(byKey map[string]backfill.Result) (versions int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,21 +115,21 @@ func (s *Store) AddSteps(byKey map[string]backfill.Result) (versions int) {
 		if d == nil || d.gap != s.list.gaps {
 			continue
 		}
-		way := slices.Clone(d.steps[:d.announced]) // an earlier walk, whose gap was not announced, counts for nothing
+		steps := slices.Clone(d.steps[:d.announced]) // those of a walk whose gap was not announced are replaced
 		for n, st := range w.Steps {
-			way = append(way, link{Step: st, linked: w.Complete || n > 0})
+			steps = append(steps, link{Step: st, linked: w.Complete || n > 0})
 		}
 		versions += len(w.Steps)
 		s.known.pending[key] = &pending{
-			from: d.from, outside: d.outside, steps: way, base: d.base, announced: d.announced, gap: d.gap,
+			from: d.from, outside: d.outside, steps: steps, base: d.base, announced: d.announced, gap: d.gap,
 			last: link{Step: backfill.Step{ChangedBy: w.ChangedBy}, linked: w.Complete || len(w.Steps) > 0},
 		}
 	}
 	return versions
 }
 
-// AddAllSteps makes due what was found of each name at each revision, and counts the versions; false: it does not lead from what the
-// lists before have to what the last one has, and nothing is changed.
+// AddAllSteps adds the steps that backfill.EveryRevision found to the pending deltas, and returns the number of versions. It returns false, and
+// changes nothing, if the steps do not lead from the objects before the last list to those that it shows.
 func (s *Store) AddAllSteps(byKey map[string][]backfill.Step) (versions int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +143,7 @@ func (s *Store) AddAllSteps(byKey map[string][]backfill.Step) (versions int, ok 
 			continue
 		}
 		if _, known := s.known.objects[key]; known || !backfill.Leads(nil, way, nil) {
-			return 0, false // what is due of it tells another story
+			return 0, false // contradicts what is pending
 		}
 	}
 	for key, way := range byKey {

@@ -44,15 +44,14 @@ type list struct {
 	gaps        uint64 // gap events that the bus has acknowledged
 }
 
-// BeginList prepares for a list: from here on until EndList, load (Relist: compare) is called for each object of it. A list that failed
-// half-way is begun again.
+// BeginList prepares for a list. The owner calls Load (Relist: Compare) for each of its objects, then EndList. If the list fails half-way,
+// the owner begins it again.
 func (s *Store) BeginList(at ListState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.beginListLocked(at)
 }
 
-// beginListLocked is BeginList for those who hold mu.
 func (s *Store) beginListLocked(at ListState) {
 	if !s.list.at.isLoading() {
 		s.list.stateBefore = s.known.state
@@ -63,7 +62,7 @@ func (s *Store) beginListLocked(at ListState) {
 	}
 	if n := s.beginningLocked(); n != nil {
 		if at == Relist && n.sending {
-			n.begins.answer() // it stays, unless history or the log is lost: then another one follows
+			n.begins.answer() // it continues, unless history or the log is lost: then another one follows
 			n.begins = nil
 		} else {
 			s.giveUpLocked(n, errCatchUp)
@@ -81,15 +80,14 @@ func (s *Store) beginListLocked(at ListState) {
 	}
 }
 
-// closeGateLocked keeps live deltas back until every notice is acknowledged. The caller holds mu.
+// closeGateLocked keeps live deltas back until every notice is acknowledged.
 func (s *Store) closeGateLocked() {
 	if s.gate.closed == nil {
 		s.gate.closed = make(chan struct{})
 	}
 }
 
-// forgetLocked drops what is known of objects, and what was to be sent of it. The checkpoint stays where it is until another one
-// is adopted. The caller holds mu.
+// forgetLocked drops the last-known objects and everything pending. The position stays where it is until another one is adopted.
 func (s *Store) forgetLocked() {
 	s.known.objects, s.known.pending = map[string]entry{}, map[string]*pending{}
 	s.known.bytes, s.known.pendingKeys, s.known.state, s.known.rv = 0, 0, 0, 0
@@ -97,14 +95,14 @@ func (s *Store) forgetLocked() {
 	s.known.order, s.known.next, s.gate.notices, s.snaps.current = nil, 0, nil, nil
 }
 
-// Load takes one object of a list, of which nothing was known.
+// Load takes one object of a Fresh or AtCheckpoint list.
 func (s *Store) Load(o *object.Object, _ *object.Scanned) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.setLocked(o.Ref.Key, entry{last: o})
 }
 
-// Compare takes one object of a list that is read because history was lost. m is not kept.
+// Compare takes one object of a Relist. It does not keep m.
 func (s *Store) Compare(o *object.Object, m *object.Scanned) {
 	key := o.Ref.Key
 	s.mu.Lock()
@@ -113,7 +111,7 @@ func (s *Store) Compare(o *object.Object, m *object.Scanned) {
 	e, known := s.known.objects[key]
 	switch {
 	case known && e.last != nil && e.last.Ref.UID == o.Ref.UID && e.last.ResourceVersion == o.ResourceVersion:
-		return // nothing new
+		return // unchanged
 	case e.pending == pendingRead:
 		s.list.unread = true
 		s.setLocked(key, entry{last: o, pending: pendingRead})
@@ -129,28 +127,28 @@ func (s *Store) Compare(o *object.Object, m *object.Scanned) {
 	}
 }
 
-// addPendingLocked notes that a list shows key otherwise than e does. The caller holds mu.
+// addPendingLocked notes that a list shows another version of key than e.
 func (s *Store) addPendingLocked(key string, e entry) {
 	d := s.known.pending[key]
 	switch {
 	case d == nil:
 		s.known.pending[key] = &pending{from: e.last, base: e.last, gap: s.list.gaps}
 	case d.gap < s.list.gaps:
-		// Its gap is announced: what that list showed is a version to send before this list's.
+		// The gap of the list before is announced: the version that it showed is sent before that of this list.
 		to := d.last
 		to.Object, to.ResourceVersion = e.last, s.list.rv
 		if e.last != nil {
 			to.ResourceVersion = e.last.ResourceVersion
 		}
-		way := append(slices.Clone(d.steps), to)
-		s.known.pending[key] = &pending{from: d.from, outside: d.outside, steps: way, base: e.last, announced: len(way), gap: s.list.gaps}
+		steps := append(slices.Clone(d.steps), to)
+		s.known.pending[key] = &pending{from: d.from, outside: d.outside, steps: steps, base: e.last, announced: len(steps), gap: s.list.gaps}
 	default:
-		// No event told of that list: it counts for nothing.
+		// No event announced the list before: its version is replaced by that of this list.
 	}
 }
 
-// EndList completes a list at resourceVersion rv: what it missed is gone, what it changed is due. snap is the snapshot that
-// is to be sent, nil: none. notices are what comes first.
+// EndList completes a list at resourceVersion rv. Objects that a Relist missed no longer exist; what differs is pending. snap is the snapshot
+// to send, nil: none. notices are what the cursor announces first, in order.
 func (s *Store) EndList(rv uint64, snap *Snapshot, notices ...*Notice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +156,7 @@ func (s *Store) EndList(rv uint64, snap *Snapshot, notices ...*Notice) {
 		for key := range s.list.unseen {
 			switch e := s.known.objects[key]; {
 			case e.pending == pendingRead:
-				s.setLocked(key, entry{}) // never sent: nobody has to hear that it is gone
+				s.setLocked(key, entry{}) // never sent, so no deletion either
 				s.snaps.current.objects--
 				s.list.unread = true
 			case e.last != nil:
@@ -185,11 +183,11 @@ func (s *Store) EndList(rv uint64, snap *Snapshot, notices ...*Notice) {
 	} else {
 		s.startReadsLocked(snap)
 	}
-	s.gate.notices = append(notices, s.gate.notices...) // a gap comes before a snapshot that is not announced yet
+	s.gate.notices = append(notices, s.gate.notices...) // a gap precedes a snapshot that is not announced yet
 	s.wakeCursor()
 }
 
-// startReadsLocked makes the reads of a snapshot due. The caller holds mu.
+// startReadsLocked makes the reads of a snapshot pending.
 func (s *Store) startReadsLocked(snap *Snapshot) {
 	for key, e := range s.known.objects {
 		if snap.takes(e.last) {
@@ -213,7 +211,7 @@ func (s *Store) startReadsLocked(snap *Snapshot) {
 	}
 }
 
-// sortPendingLocked puts what is due in order. The caller holds mu.
+// sortPendingLocked puts pending keys in order.
 func (s *Store) sortPendingLocked() {
 	s.known.order, s.known.next = s.known.order[:0], 0
 	for key, e := range s.known.objects {
@@ -224,9 +222,9 @@ func (s *Store) sortPendingLocked() {
 	slices.SortFunc(s.known.order, strings.Compare)
 }
 
-// Restart begins a fresh list: what the API server tells is another history, or begins behind a hole that cannot be compared.
-// What was acknowledged so far stays the checkpoint until a new snapshot takes its place. What was to be sent is given up at
-// once: it is of the old history, and the acknowledgement of an earlier gap must not pass for that of this one.
+// Restart begins a Fresh list because the API server has another history, or none that reaches back to the last-known objects. The
+// present position remains until the start of a new snapshot replaces it. Pending deltas are dropped at once: they belong to the old history,
+// and the acknowledgement of an earlier gap must not be taken for that of this one.
 func (s *Store) Restart(l Loss) {
 	p, known := s.Position()
 	s.mu.Lock()
@@ -240,7 +238,7 @@ func (s *Store) Restart(l Loss) {
 	s.beginListLocked(Fresh)
 }
 
-// WentBack tells if the list shows an older version than one that was seen: etcd was restored.
+// WentBack reports whether the list shows a version that the watch should have shown before, which means that etcd was restored.
 func (s *Store) WentBack() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

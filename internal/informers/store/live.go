@@ -11,18 +11,22 @@ import (
 type Event struct {
 	Type      watch.EventType // Added, Modified or Deleted
 	Object    *object.Object  // as it is now, or was last
-	Outside   bool            // no rule takes it as it is now
+	Outside   bool            // no rule takes this version
 	ChangedBy []byte          // as on a delta
 	Observed  int64           // when it was read, in Unix nanoseconds
 }
 
-// turn is a mutex that may be held for long: while the queue is full, or the API server is asked. It is a channel, so that a bubble of
-// testing/synctest takes a goroutine that waits for it for blocked, and lets time pass.
+// turn is a mutex that may be held for long: while the queue is full, or an API server is asked. It is a channel because testing/synctest
+// treats a goroutine that waits for a channel as durably blocked, and lets time pass.
 type turn chan struct{}
 
 func newTurn() turn { return make(turn, 1) }
 
-// Apply takes one live event. It blocks until everything it makes due is in the queue, or ctx ends.
+func (t turn) Lock()   { t <- struct{}{} }
+func (t turn) Unlock() { <-t }
+
+// Apply takes one watch event. It blocks until the lane has all of its deltas, or ctx ends. In the latter case a restart, or the next list,
+// reads again what the lane did not take. Only the owner may call it.
 func (s *Store) Apply(ctx context.Context, e *Event) {
 	if !s.takeTurn(ctx) {
 		return
@@ -34,8 +38,8 @@ func (s *Store) Apply(ctx context.Context, e *Event) {
 	s.mu.Unlock()
 	same := last != nil && last.Ref.UID == e.Object.Ref.UID
 	if same && (version < last.ResourceVersion || version == last.ResourceVersion && e.Type != watch.Deleted) {
-		// A server that replays: this version, or a later one, is on its way already. A deletion may carry the version of
-		// what it deletes, where a server does not give it one of its own.
+		// The API server replays: this version, or a later one, was applied before. A deletion may have the version of what it deletes, if
+		// the API server does not give it one of its own.
 		s.o.Metrics.Known.Inc()
 		s.Advance(version)
 		return
@@ -62,7 +66,7 @@ func (s *Store) Apply(ctx context.Context, e *Event) {
 	s.known.rv = max(s.known.rv, version)
 	for n, d := range live {
 		m := mark{since: d.Observed}
-		if n == len(live)-1 { // before that, the event is not done with
+		if n == len(live)-1 { // only then is all of the event in the ledger
 			m.rv, m.state = version, s.known.state^state
 		}
 		d.History, d.Acker = s.pos.history, s.pos.ledger.Add(m)
@@ -70,7 +74,7 @@ func (s *Store) Apply(ctx context.Context, e *Event) {
 	noted := s.known.objects[key].skipped
 	s.mu.Unlock()
 
-	// Until the turn is given back, nobody else counts what is withheld of this key.
+	// Nobody else counts withheld versions of this key before the turn is given back.
 	for n, d := range append(deltas, live...) {
 		if n >= len(deltas) {
 			var sent bool
@@ -80,7 +84,7 @@ func (s *Store) Apply(ctx context.Context, e *Event) {
 		}
 		s.o.Metrics.count(d)
 		if s.o.Lane.Put(ctx, key, heldBytes(d), d) != nil {
-			return // the agent stops: what was not taken is read again from the checkpoint or a list
+			return // the agent stops
 		}
 	}
 	if next != noted {
@@ -90,13 +94,13 @@ func (s *Store) Apply(ctx context.Context, e *Event) {
 	}
 }
 
-// live forms the deltas of one live event against the last-known object, none where no rule takes the object, or took it;
-// false: ctx ended before they could be told.
+// live forms the deltas of one watch event, compared with the last-known object. There are none if no rule takes the object, or took it.
+// It returns false if ctx ended before.
 func (s *Store) live(ctx context.Context, last *object.Object, e *Event) ([]*object.Delta, bool) {
 	now := e.Object
 	same := last != nil && last.Ref.UID == now.Ref.UID
 	d := &object.Delta{Ref: now.Ref, Scope: s.o.Scope, ResourceVersion: now.ResourceVersion, Observed: e.Observed, ChangedBy: e.ChangedBy}
-	// Two facts, two deltas: the name was taken again, and the deletion in between not shown.
+	// The name was taken again, and the watch did not show the deletion in between: that makes two deltas.
 	gone := func() *object.Delta {
 		return &object.Delta{
 			Op: object.Deleted, Inferred: true, Ref: last.Ref, Before: last, Scope: s.o.Scope,
@@ -131,7 +135,7 @@ func (s *Store) live(ctx context.Context, last *object.Object, e *Event) ([]*obj
 	}
 
 	d.After = now
-	// A MODIFIED of what is not known: the version before was there, and no rule took it.
+	// MODIFIED of an unknown object: there was a version before, which no rule took.
 	entered := s.o.Several && e.Type == watch.Modified
 	switch {
 	case same:
@@ -143,7 +147,7 @@ func (s *Store) live(ctx context.Context, last *object.Object, e *Event) ([]*obj
 		}
 		return []*object.Delta{gone(), d}, true
 	case entered:
-		d.Op, d.ChangedBy = object.Entered, nil // compared with no version before, it would name all managers there ever were
+		d.Op, d.ChangedBy = object.Entered, nil // without a version before, it would name all managers
 	case !s.o.Pushed:
 		d.Op = object.Created
 	default:
@@ -153,20 +157,20 @@ func (s *Store) live(ctx context.Context, last *object.Object, e *Event) ([]*obj
 		}
 		switch {
 		case !known:
-			// Whether it was created or changed into the selector is gone from history. Entered claims less.
+			// History no longer shows whether it was created, or changed to match the selectors. Entered claims less.
 			d.Op, d.Inferred = object.Entered, true
 		case was == nil:
 			d.Op = object.Created
 		default:
 			d.Op, d.Before, d.Previous = object.Entered, was, was.ResourceVersion
-			d.ChangedBy = nil // what it holds is compared with no version before: all managers there ever were
+			d.ChangedBy = nil // it is compared with no version before, and names all managers
 		}
 	}
 	return []*object.Delta{d}, true
 }
 
-// takePendingLocked takes what catch-up still owes for key and is sent, to be put in front of a live delta, and owes it no longer. skipped
-// is how many versions of key are withheld behind it. uid is that of the live object. The caller holds mu.
+// takePendingLocked takes the pending deltas of key, which are put into the lane before a live delta of an object with that uid. skipped is
+// the number of versions of key withheld after them.
 func (s *Store) takePendingLocked(key, uid string) (out []*object.Delta, skipped uint32) {
 	e := s.known.objects[key]
 	skipped = e.skipped
@@ -175,12 +179,12 @@ func (s *Store) takePendingLocked(key, uid string) (out []*object.Delta, skipped
 	}
 	gone := object.Deleted
 	if d := s.known.pending[key]; s.o.Selector != nil && d != nil && d.latestUID() == uid {
-		gone = object.Left // the list missed it, and it is here again: it had left the selector
+		gone = object.Left // the list missed it, and the same object is here again: it had left the selectors
 	}
 	for {
 		d, rest := s.nextPendingLocked(key, gone)
 		if d != nil {
-			s.expectAckLocked("", d) // the cursor is elsewhere
+			s.expectAckLocked("", d) // not in key order
 			var sent bool
 			if skipped, sent = s.passPendingLocked(d, skipped); sent {
 				out = append(out, d)
@@ -193,7 +197,7 @@ func (s *Store) takePendingLocked(key, uid string) (out []*object.Delta, skipped
 	}
 }
 
-// skipLocked notes how many versions of key are withheld. The caller holds mu.
+// skipLocked sets how many versions of key are withheld.
 func (s *Store) skipLocked(key string, n uint32) {
 	if e, ok := s.known.objects[key]; ok {
 		e.skipped = n
@@ -201,7 +205,7 @@ func (s *Store) skipLocked(key string, n uint32) {
 	}
 }
 
-// Advance notes that there is nothing of the scope up to version but what was applied.
+// Advance notes that the scope has no changes up to version other than those that were applied. Only the owner may call it.
 func (s *Store) Advance(version uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,8 +213,8 @@ func (s *Store) Advance(version uint64) {
 	s.pos.ledger.Advance(mark{rv: version})
 }
 
-// takeTurn waits until the stream event that announces the last list is acknowledged, and takes the turn; false: ctx
-// ended first. The turn is not held meanwhile: a snapshot that begins needs it to shut the gate.
+// takeTurn waits until the gate is open and takes the turn, or returns false if ctx ended before. It does not hold the turn while it waits: a
+// snapshot that begins needs it to close the gate.
 func (s *Store) takeTurn(ctx context.Context) bool {
 	for {
 		s.turn.Lock()
@@ -222,7 +226,7 @@ func (s *Store) takeTurn(ctx context.Context) bool {
 			return true
 		}
 		s.turn.Unlock()
-		if stopped { // for good: the informer is about to be ended
+		if stopped { // for good
 			<-ctx.Done()
 			return false
 		}
@@ -234,13 +238,9 @@ func (s *Store) takeTurn(ctx context.Context) bool {
 	}
 }
 
-// endTurn gives the turn back that takeTurn has taken.
+// endTurn gives back the turn that takeTurn took.
 func (s *Store) endTurn() {
 	s.applying.Store(false)
 	s.turn.Unlock()
 	s.mu.Notify()
 }
-
-func (t turn) Lock() { t <- struct{}{} }
-
-func (t turn) Unlock() { <-t }

@@ -9,39 +9,48 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
+// A log of the bus (a stream, a topic) may be replaced by another one, or lose records that it had acknowledged. What it had is lost for
+// consumers, but neither history nor the last-known objects are. The scope continues, and sends everything again to the new log: a gap from the
+// beginning up to the last change that may have gone to the old log, then a snapshot, whose sweep also removes what was deleted meanwhile.
+//
+// Each replacement has a number. A gap is owed while the number of the log is higher than the announced one. The checkpoint gets the number once
+// the snapshot has begun, with the position that has the snapshot. A crash before that repeats the gap.
+
 // firstVersion is the resourceVersion of an etcd in which nothing has been written.
 const firstVersion = 1
 
-// errLogReplaced is why a snapshot is given up.
+// errLogReplaced is why a snapshot that is about to begin is given up.
 var errLogReplaced = errors.New("the log of the bus was replaced: another snapshot follows")
 
-// replacements is what a scope knows of replacements of its log, by their numbers.
+// replacements is what is known of replacements of the log, by their numbers.
 type replacements struct {
-	owed        uint64    // the last one that the scope knows of
+	owed        uint64    // the last one
 	since       time.Time // when the log before it was last known to be whole
-	announced   uint64    // up to which a gap is on the log
-	snapshotted uint64    // up to which a snapshot behind the gap has begun
+	announced   uint64    // up to which the log has a gap
+	snapshotted uint64    // up to which a snapshot after the gap has begun
 }
 
-// followLog has the scope told anew from the next replacement of its log on.
+func (l *replacements) owes() bool { return l.owed > l.announced }
+
+// followLog ignores replacements before now.
 func (s *Store) followLog() {
 	s.log.since = time.Now()
 	s.noteReplacementLocked()
 	s.log.announced, s.log.snapshotted = s.log.owed, s.log.owed
 }
 
-// ResumeLog has the scope told anew if its log was replaced since the checkpoint.
+// ResumeLog makes a replacement of the log since the checkpoint count.
 func (s *Store) ResumeLog(c *checkpoint.Scope) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.log.announced, s.log.snapshotted = c.Log, c.Log
-	if !c.LastSeen.IsZero() && (!s.log.owes() || c.LastSeen.Before(s.log.since)) { // zero: the API server has not answered yet
+	if !c.LastSeen.IsZero() && (!s.log.owes() || c.LastSeen.Before(s.log.since)) { // zero: the API server had not answered then
 		s.log.since = c.LastSeen
 	}
 	s.noteReplacementLocked()
 }
 
-// Rebase has the cursor announce the gap, if the log was replaced. Live deltas wait for it.
+// Rebase makes the cursor announce a gap if the log was replaced. Live deltas wait for it.
 func (s *Store) Rebase() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,20 +66,20 @@ func (s *Store) Rebase() {
 	s.wakeCursor()
 }
 
-// noteReplacementLocked asks for the last replacement. The caller holds mu.
+// noteReplacementLocked looks for a replacement.
 func (s *Store) noteReplacementLocked() {
 	if s.o.Replaced == nil {
 		return
 	}
 	if number, since := s.o.Replaced(); number > s.log.owed {
-		if !since.IsZero() && (!s.log.owes() || since.Before(s.log.since)) { // one gap tells of all that are owed
+		if !since.IsZero() && (!s.log.owes() || since.Before(s.log.since)) { // one gap covers all that are owed
 			s.log.since = since
 		}
 		s.log.owed = number
 	}
 }
 
-// announceReplacementLocked puts the gap that is owed in front of all that is announced. The cursor calls it between lists, with mu held.
+// announceReplacementLocked puts a gap that is owed before all other notices. The cursor calls it between lists.
 func (s *Store) announceReplacementLocked() {
 	s.noteReplacementLocked()
 	if s.list.at == unlisted || !s.log.owes() || slices.ContainsFunc(s.gate.notices, func(n *Notice) bool { return n.rebase }) {
@@ -78,8 +87,7 @@ func (s *Store) announceReplacementLocked() {
 	}
 	s.closeGateLocked()
 	follows := s.keepsSnapshotLocked()
-	// Another snapshot follows one that is given up, also if none are taken: the reads that are dropped may be all that tells of what a
-	// list has found.
+	// Another snapshot follows one that is given up, even if none are taken: the dropped reads may be the only deltas of what a list found.
 	sweep := !follows && (s.o.Snapshots || s.snaps.current != nil)
 	if !follows {
 		s.abandonSnapshotLocked()
@@ -89,12 +97,11 @@ func (s *Store) announceReplacementLocked() {
 	n.event = func() *object.StreamEvent {
 		s.noteReplacementLocked()
 		number = s.log.owed
-		// Every delta that was put into the queue so far is at or below rv. It may have gone to the old log, and if it comes to the
-		// new one, nobody is harmed.
-		ev := &object.StreamEvent{
+		// Every delta that was put into the lane so far is at or below rv. It may have gone to the old log. If the new one gets it, that does
+		// no harm.
+		return &object.StreamEvent{
 			Kind: object.Gap, Resource: s.o.Resource, Scope: s.o.Scope, From: firstVersion, To: s.known.rv, Since: s.log.since, Reason: object.CheckpointLost,
 		}
-		return ev
 	}
 	n.done = func() {
 		s.log.announced = number
@@ -106,14 +113,14 @@ func (s *Store) announceReplacementLocked() {
 	s.gate.notices = slices.Insert(s.gate.notices, 0, n)
 }
 
-// keepsSnapshotLocked reports whether a snapshot of the whole scope begins anyway. The caller holds mu.
+// keepsSnapshotLocked reports whether a snapshot of the whole scope is about to begin anyway.
 func (s *Store) keepsSnapshotLocked() bool {
 	snap := s.snaps.current
 	return snap != nil && snap.namespace == "" && !snap.resumed &&
 		slices.ContainsFunc(s.gate.notices, func(n *Notice) bool { return n.opens == snap && n.begins == nil && !n.sending })
 }
 
-// abandonSnapshotLocked gives up a snapshot of which a part may be on the old log. The caller holds mu.
+// abandonSnapshotLocked gives up a snapshot of which the old log may have a part.
 func (s *Store) abandonSnapshotLocked() {
 	if n := s.beginningLocked(); n != nil {
 		s.giveUpLocked(n, errLogReplaced)
@@ -133,7 +140,7 @@ func (s *Store) abandonSnapshotLocked() {
 	s.sortPendingLocked()
 }
 
-// LogReplaced reports whether the log was replaced since the replacement with that number.
+// LogReplaced reports whether the log was replaced after the replacement with that number.
 func (s *Store) LogReplaced(since uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,12 +148,10 @@ func (s *Store) LogReplaced(since uint64) bool {
 	return s.log.owed > since
 }
 
-// LogNumber is the number of the last replacement of the log.
+// LogNumber returns the number of the last replacement of the log.
 func (s *Store) LogNumber() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.noteReplacementLocked()
 	return s.log.owed
 }
-
-func (l *replacements) owes() bool { return l.owed > l.announced }

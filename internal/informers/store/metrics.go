@@ -7,17 +7,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics are those of a store, by the labels of its scope.
+// Metrics are those of one scope.
 type Metrics struct {
-	Deltas             map[object.Op]prometheus.Counter // of objects, that are handed to the queue
-	Stream             prometheus.Counter               // events about the stream, as well
-	Excluded, Known    prometheus.Counter               // watch events that are not taken
+	Deltas             map[object.Op]prometheus.Counter // of objects, handed to the lane
+	Stream             prometheus.Counter               // stream events handed to the lane
+	Excluded, Known    prometheus.Counter               // watch events not taken: no rule takes the object; the version was applied before
 	Objects, HeldBytes prometheus.Gauge
 	Withheld           *prometheus.CounterVec // by reason
-	Gaps               *prometheus.CounterVec // by reason, and whether all of it was recovered
+	Gaps               *prometheus.CounterVec // by reason, and whether the gap is recovered
 }
 
-// count counts a delta that is handed to the queue.
+// count counts a delta that is handed to the lane.
 func (m *Metrics) count(d *object.Delta) {
 	if ev := d.Stream; ev != nil {
 		m.Stream.Inc()

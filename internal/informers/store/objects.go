@@ -7,8 +7,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Ref finds the identity that the store holds for a name and uid under a clause, and when its last-known version was managed.
-// Else it makes a new one. The arguments are not kept; scratch is reused.
+// Ref returns the Ref of the last-known object of that name, uid and clause, or a new one, and the stamp of the managedFields of its last-known
+// version. It keeps none of the arguments. scratch is a buffer for the key.
 func (s *Store) Ref(namespace, name, uid []byte, clause uint16, scratch *[]byte) (*object.Ref, object.Stamp) {
 	k := append((*scratch)[:0], s.prefix...)
 	k = append(k, namespace...)
@@ -31,21 +31,21 @@ func (s *Store) Ref(namespace, name, uid []byte, clause uint16, scratch *[]byte)
 	return ref, managed
 }
 
-// Has reports whether there is a cluster-scoped object of that name.
+// Has reports whether a cluster-scoped object of that name is known.
 func (s *Store) Has(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.known.objects[s.prefix+name].last != nil
 }
 
-// Len is how many objects there are.
+// Len returns the number of objects.
 func (s *Store) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.known.objects)
 }
 
-// Newest is the last-known object that was changed last, nil: there is none.
+// Newest returns the last-known object with the highest resourceVersion, nil: there is none.
 func (s *Store) Newest() (out *object.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,14 +57,14 @@ func (s *Store) Newest() (out *object.Object) {
 	return out
 }
 
-// Remove has the object o not be known.
+// Remove deletes o from the last-known objects. It has the signature of Load.
 func (s *Store) Remove(o *object.Object, _ *object.Scanned) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.setLocked(o.Ref.Key, entry{})
 }
 
-// Clear has no object be known.
+// Clear deletes all last-known objects.
 func (s *Store) Clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,8 +73,9 @@ func (s *Store) Clear() {
 	}
 }
 
-// Matches reports whether the objects that were just loaded are those of which c has the fingerprint. own has the
-// fingerprints of objects that were ignored meanwhile, by name, nil: the agent has no objects of its own among those of the resource.
+// Matches reports whether the last-known objects have the fingerprint of the checkpoint c. own are the fingerprints of the agent's own objects,
+// which are not captured, by namespace/name. nil: the resource never has any. Which ones are ignored may differ from the checkpoint's run, and older
+// releases did not save them: then any one object, or all of own, may account for the difference.
 func (s *Store) Matches(c *checkpoint.Scope, own map[string]uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,47 +113,47 @@ func (s *Store) Matches(c *checkpoint.Scope, own map[string]uint64) bool {
 	return false
 }
 
-// fingerprint is of one version of one object. Those of all objects are combined by exclusive or: their order does not
-// matter, and one is taken out as it is put in.
+// fingerprint is that of one version of one object. Those of all objects are combined by exclusive or: their order does not matter, and
+// removing one is the same operation as adding it.
 func fingerprint(o *object.Object) uint64 { return Fingerprint(o.Ref, o.ResourceVersion) }
 
-// Fingerprint is of the version rv of an object.
+// Fingerprint returns the fingerprint of the version rv of an object.
 func Fingerprint(ref *object.Ref, rv uint64) uint64 {
 	const offset, prime = 14695981039346656037, 1099511628211 // FNV-1a
 	h := uint64(offset)
 	for i := range len(ref.UID) {
 		h = (h ^ uint64(ref.UID[i])) * prime
 	}
-	// What differs in the lowest bits only has to differ in all of them: splitmix64's finalizer.
+	// A difference in the lowest bits has to spread to all of them: splitmix64's finalizer.
 	h ^= rv * 0x9e3779b97f4a7c15
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb
 	return h ^ h>>31
 }
 
-// IsLoaded tells if there is anything to compare a list with.
+// IsLoaded reports whether there are objects to compare a list with.
 func (s *Store) IsLoaded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.list.at == listed || s.list.at == Relist
 }
 
-// ResourceVersion is the resourceVersion up to which everything is in the store. While a list is read again, it is the one before.
+// ResourceVersion returns the resourceVersion up to which the store has everything. During a list, that is the one before the list.
 func (s *Store) ResourceVersion() uint64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.known.rv
 }
 
-// Size is how many bytes the last-known objects take.
+// Size returns the compressed size of the last-known objects, in bytes.
 func (s *Store) Size() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.known.bytes
 }
 
-// Progress is how many objects there are, how many deltas a list made due that are not on their way yet (reads of a
-// snapshot: not acknowledged yet), and if the first of these catch-ups has ended.
+// Progress returns the number of objects, of pending deltas (including reads that the bus has not acknowledged), and whether everything that the
+// first list made pending is acknowledged.
 func (s *Store) Progress() (objects, pending int, caughtUp bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

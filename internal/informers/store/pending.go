@@ -8,28 +8,39 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// pending is what a key owes because of a relist: the way from the version that was sent last to the one that the list shows.
-// It is not changed but for the walk back, which adds to it.
+// pending are the steps of a key from the version that was sent last to the one that a relist shows. A pending is never changed, only replaced.
 type pending struct {
-	from    *object.Object // sent last, nil: there was none
-	outside bool           // from was not sent: it is not in the selection
-	steps   []link         // versions behind from, ascending
-	last    link           // how the list's version follows them; its object and version are the entry's and the list's
+	from    *object.Object // sent last, nil: none
+	outside bool           // from was not sent: no rule takes it
+	steps   []link         // versions after from, ascending
+	last    link           // how the listed version follows them; its object is that of the entry
 
-	// What the walk back has still to be made from, for a gap that is not announced yet.
+	// What package backfill needs for a gap that is not announced yet.
 	base      *object.Object
-	announced int             // links of way that belong to gaps which are announced
-	managers  *object.Scanned // of the list's version, nil: not kept
-	gap       uint64          // store.gaps when it was made: the gap before that one is announced
+	announced int             // steps that belong to announced gaps
+	managers  *object.Scanned // of the listed version, nil: not kept
+	gap       uint64          // list.gaps when it was made: earlier gaps are announced
 }
 
 // link is a version and how it follows the one before it.
 type link struct {
 	backfill.Step
-	linked bool // without a hole: there was no version in between
+	linked bool // there was no version in between
 }
 
-// needsVerdictLocked tells if the next that the key owes is that the list missed it. The caller holds mu.
+// latestUID returns the uid of the object that had the name before the list, "" if there was none.
+func (d *pending) latestUID() string {
+	latest := d.from
+	if n := len(d.steps); n > 0 {
+		latest = d.steps[n-1].Object
+	}
+	if latest == nil {
+		return ""
+	}
+	return latest.Ref.UID
+}
+
+// needsVerdictLocked returns the object if the next delta of key is that the list missed it, otherwise nil.
 func (s *Store) needsVerdictLocked(key string) *object.Ref {
 	d := s.known.pending[key]
 	if d == nil || d.from == nil || d.outside || len(d.steps) > 0 || d.last.linked || s.known.objects[key].last != nil {
@@ -38,9 +49,8 @@ func (s *Store) needsVerdictLocked(key string) *object.Ref {
 	return d.from.Ref
 }
 
-// nextPendingLocked forms the next delta that a key owes because of a list, nil where it owes none (any more), and what it owes then,
-// nil: nothing. gone is what became of an object that the list missed, as far as walking back has not told. The caller
-// holds mu.
+// nextPendingLocked forms the next pending delta of key, nil: there is none, and what is pending after it, nil: nothing. gone is the operation for
+// an object that the list missed, if no step shows how.
 func (s *Store) nextPendingLocked(key string, gone object.Op) (*object.Delta, *pending) {
 	e := s.known.objects[key]
 	switch e.pending {
@@ -79,8 +89,8 @@ func (s *Store) nextPendingLocked(key string, gone object.Op) (*object.Delta, *p
 	}
 }
 
-// betweenLocked forms the delta of one link, nil where nothing of it is to be sent. arrived is false where it leads to the
-// deletion before a creation only: another object had the name.
+// betweenLocked forms the delta of one link, nil: nothing of it is sent. arrived is false if the delta is only the deletion of another object that
+// had the name before.
 func (s *Store) betweenLocked(from *object.Object, outside bool, to link, gone object.Op) (d *object.Delta, arrived bool) {
 	d = &object.Delta{
 		Inferred: !to.linked, ResourceVersion: to.ResourceVersion, ChangedBy: to.ChangedBy, Scope: s.o.Scope, History: s.pos.history,
@@ -115,7 +125,7 @@ func (s *Store) betweenLocked(from *object.Object, outside bool, to link, gone o
 	case from == nil:
 		d.Op = object.Created
 		if s.o.Selector != nil && !to.linked {
-			d.Op = object.Entered // whether it was created or changed into the selector is not known
+			d.Op = object.Entered // it may have been created, or changed to match the selectors
 		}
 	case outside:
 		d.Op = object.Entered
@@ -125,7 +135,7 @@ func (s *Store) betweenLocked(from *object.Object, outside bool, to link, gone o
 	return d, true
 }
 
-// settleLocked notes that what nextPendingLocked formed is on its way, and that the key owes rest. The caller holds mu.
+// settleLocked notes that the delta of nextPendingLocked was sent, and that rest is pending.
 func (s *Store) settleLocked(key string, rest *pending) {
 	if rest != nil {
 		s.known.pending[key] = rest
@@ -135,32 +145,52 @@ func (s *Store) settleLocked(key string, rest *pending) {
 	s.setLocked(key, entry{last: s.known.objects[key].last})
 }
 
-// expectAckLocked has the acknowledgement of something due noted where it belongs. cursor is the key up to which all reads are on
-// the bus then, "" where it comes out of turn. The caller holds mu, and may take it back.
+// expectAckLocked makes the acknowledgement of a pending delta count for its snapshot and the barrier. cursor is the key up to which the bus then
+// has all reads, "" for a delta out of key order. The caller may withdraw the receipts.
 func (s *Store) expectAckLocked(cursor string, d *object.Delta) receipts {
 	var r receipts
 	if d.Op == object.Read {
 		r.read = s.snaps.current.reads.Add(cursor)
 	}
-	if s.pos.barrier != nil { // also of a read: it may be all that tells of what the relist found
+	if s.pos.barrier != nil { // also of a read: it may be the only delta of what the relist found
 		r.barrier = s.pos.barrier.due.Add(struct{}{})
 	}
 	d.Acker = r
 	return r
 }
 
-// receipts are where the acknowledgement of something due is noted; either may be nil.
+// receipts are those of one pending delta. Either may be nil.
 type receipts struct {
 	read    *checkpoint.Receipt[string]
 	barrier *checkpoint.Receipt[struct{}]
 }
 
-// maxSteps is how many versions a store keeps because of earlier gaps, beside one of each object.
+// Acked implements object.Acker.
+func (r receipts) Acked(d *object.Delta) {
+	if r.read != nil {
+		r.read.Acked(d)
+	}
+	if r.barrier != nil {
+		r.barrier.Acked(d)
+	}
+}
+
+// Withdraw takes back what expectAckLocked did.
+func (r receipts) Withdraw() {
+	if r.read != nil {
+		r.read.Withdraw()
+	}
+	if r.barrier != nil {
+		r.barrier.Withdraw()
+	}
+}
+
+// maxSteps is how many steps of earlier gaps a store keeps, besides one of each object.
 const maxSteps = 10_000
 
-// collapseLocked bounds the debts: they must not grow with each list while there is no room for catch-up. Of the versions that earlier gaps have
-// announced, at most the last one of each key stays. The gap that is announced next then also covers those gaps that promised their versions,
-// and promises none. The caller holds mu, and lost is set.
+// collapseLocked bounds pending steps, which must not grow with each list while there is no room for catch-up. Of the steps of announced gaps at
+// most the last one of each key stays. The next gap then also covers the gaps that announced those steps as recovered, and is not
+// recovered itself. There must be a Loss.
 func (s *Store) collapseLocked() {
 	versions := 0
 	for _, d := range s.known.pending {
@@ -174,31 +204,31 @@ func (s *Store) collapseLocked() {
 	}
 	for key, d := range s.known.pending {
 		short := *d
-		if d.gap == s.list.gaps { // the walk back goes on from the last one
-			told := d.steps[max(0, d.announced-1):d.announced]
-			if short.announced = len(told); short.announced > 0 {
-				told = []link{{Step: backfill.Step{ResourceVersion: told[0].ResourceVersion, Object: told[0].Object, Outside: told[0].Outside}}}
+		if d.gap == s.list.gaps { // package backfill continues from the last one
+			kept := d.steps[max(0, d.announced-1):d.announced]
+			if short.announced = len(kept); short.announced > 0 {
+				kept = []link{{Step: backfill.Step{ResourceVersion: kept[0].ResourceVersion, Object: kept[0].Object, Outside: kept[0].Outside}}}
 			}
-			short.steps = append(told, d.steps[d.announced:]...)
+			short.steps = append(kept, d.steps[d.announced:]...)
 		} else {
 			short.steps, short.last = nil, link{}
 		}
 		s.known.pending[key] = &short
-		if len(short.steps) == 0 && d.from == nil && s.known.objects[key].last == nil { // it came and went, and nothing of it was sent
+		if len(short.steps) == 0 && d.from == nil && s.known.objects[key].last == nil { // created and deleted since, and nothing of it was sent
 			delete(s.known.pending, key)
 			s.setLocked(key, entry{})
 		}
 	}
 }
 
-// LimitSteps bounds how many versions are kept for catch-up, beside the last one of each object. More are collapsed by the next list.
+// LimitSteps sets how many steps of earlier gaps the next list keeps, besides one of each object. The default is 10,000.
 func (s *Store) LimitSteps(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known.maxSteps = n
 }
 
-// PendingSteps is how many objects have deltas that are still to be sent because of lists, and of how many versions beside the last one.
+// PendingSteps returns how many keys have pending steps, and how many steps these are, without the listed version of each.
 func (s *Store) PendingSteps() (objects, versions int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,36 +236,4 @@ func (s *Store) PendingSteps() (objects, versions int) {
 		versions += len(d.steps)
 	}
 	return len(s.known.pending), versions
-}
-
-// latestUID is the uid of the object that had the name before the list, "" where there was none.
-func (d *pending) latestUID() string {
-	latest := d.from
-	if n := len(d.steps); n > 0 {
-		latest = d.steps[n-1].Object
-	}
-	if latest == nil {
-		return ""
-	}
-	return latest.Ref.UID
-}
-
-// Acked implements object.Acker.
-func (r receipts) Acked(d *object.Delta) {
-	if r.read != nil {
-		r.read.Acked(d)
-	}
-	if r.barrier != nil {
-		r.barrier.Acked(d)
-	}
-}
-
-// Withdraw takes back that an acknowledgement is expected.
-func (r receipts) Withdraw() {
-	if r.read != nil {
-		r.read.Withdraw()
-	}
-	if r.barrier != nil {
-		r.barrier.Withdraw()
-	}
 }

@@ -17,10 +17,10 @@ type position struct {
 	history  uint32 // restores of etcd so far
 }
 
-// mark is a point of history: the resourceVersion, and what has changed in the fingerprint of all objects on the way to it.
+// mark is a point of history: its resourceVersion, and how the fingerprint of all objects changes on the way to it.
 type mark struct {
 	rv, state uint64
-	since     int64 // when what has to be acknowledged was observed, in Unix nanoseconds
+	since     int64 // when the change was read, in Unix nanoseconds
 }
 
 // newLedger returns a ledger whose acknowledgements wake those who wait for the store.
@@ -32,9 +32,9 @@ func (s *Store) newLedger(at mark) *checkpoint.Ledger[mark] {
 	return l
 }
 
-// barrier keeps the checkpoint in front of a gap until all that the relist behind it made due is acknowledged: a restart
-// must find the gap again, and compare again. Relists that follow before all is sent share it: what the first one made due
-// goes out behind the last one.
+// barrier keeps the position before a gap until the bus has acknowledged everything that the relist behind it made pending: a restart must find
+// the gap again, and compare again. Relists that follow before all is sent share it, because what the first one made pending is sent after the
+// last one.
 type barrier struct {
 	receipts []*checkpoint.Receipt[mark] // one for each relist
 	due      *checkpoint.Ledger[struct{}]
@@ -44,12 +44,22 @@ type barrier struct {
 	since time.Time
 }
 
-// newCount is a ledger of which only matters when all is acknowledged.
+// newCount returns a ledger without marks: all that matters is when everything is acknowledged.
 func newCount() *checkpoint.Ledger[struct{}] {
 	return checkpoint.NewLedger(struct{}{}, func(a, _ struct{}) struct{} { return a })
 }
 
-// Position is what a restart goes on from; false: it would begin anew. It does not block.
+// pass lets the position pass once everything sent so far is acknowledged. Nothing more will be added.
+func (b *barrier) pass() {
+	b.due.Seal(func() {
+		for _, r := range b.receipts {
+			r.Acked(nil)
+		}
+	})
+}
+
+// Position returns what a restart resumes from, false: it starts anew. It does not block. Resource and selection of the Scope are only set if it is
+// that of Continue.
 func (s *Store) Position() (checkpoint.Position, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,13 +75,13 @@ func (s *Store) Position() (checkpoint.Position, bool) {
 	p.Log, p.Filtered = s.log.snapshotted, s.filtered.Load()
 	shown := s.snaps.current
 	if shown != nil && m.rv < shown.rv {
-		shown = nil // it is not announced: a restart begins none
+		shown = nil // it is not announced: a restart resumes none
 	}
 	p.Where = s.whereSentLocked(shown)
 	if snap := shown; snap != nil {
 		cursor, reads := snap.reads.Mark()
 		p.Acked += reads
-		snap.withheld = slices.DeleteFunc(snap.withheld, func(key string) bool { return key <= cursor }) // those behind are withheld again
+		snap.withheld = slices.DeleteFunc(snap.withheld, func(key string) bool { return key <= cursor }) // those after it are withheld again
 		p.Snapshot = &checkpoint.Snapshot{
 			ID: snap.id, ResourceVersion: snap.rv, Objects: snap.objects + len(snap.withheld), Namespace: snap.namespace, Cursor: cursor,
 		}
@@ -79,7 +89,7 @@ func (s *Store) Position() (checkpoint.Position, bool) {
 	return p, true
 }
 
-// Lag is for how long the oldest change that the bus has not acknowledged is known, 0: it has all.
+// Lag returns the age of the oldest change that the bus has not acknowledged, 0: it has acknowledged all.
 func (s *Store) Lag() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +100,7 @@ func (s *Store) Lag() time.Duration {
 	return max(0, time.Since(time.Unix(0, m.since)))
 }
 
-// Continue has the store go on from the checkpoint c, which stays its position until it has one of its own.
+// Continue makes the checkpoint c the position, until the store has one of its own, and takes over its history number.
 func (s *Store) Continue(c *checkpoint.Scope) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,32 +108,23 @@ func (s *Store) Continue(c *checkpoint.Scope) {
 	s.pos.history, s.snaps.began, s.snaps.lastAsked = c.History, c.SnapshotBegan, c.SnapshotBegan
 }
 
-// History is the number of the history that the store is in: how often etcd was restored so far.
+// History returns the history number: how often etcd was restored so far.
 func (s *Store) History() uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pos.history
 }
 
-// SetHistory has the store be in that history.
+// SetHistory sets the history number.
 func (s *Store) SetHistory(n uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pos.history = n
 }
 
-// RaiseHistory notes that there have been that many restores of etcd at least.
+// RaiseHistory sets the history number to at least n.
 func (s *Store) RaiseHistory(n uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pos.history = max(s.pos.history, n)
-}
-
-// pass lets the checkpoint pass once what was sent is acknowledged. Nothing more will be sent.
-func (b *barrier) pass() {
-	b.due.Seal(func() {
-		for _, r := range b.receipts {
-			r.Acked(nil)
-		}
-	})
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// Started is a snapshot that was asked for.
+// Started is the answer to TakeSnapshot.
 type Started struct {
-	Scope    string
-	Snapshot string
-	Objects  int
-	Running  bool // it was in progress already
+	Scope    string // name of the part that is read
+	Snapshot string // id
+	Objects  int    // to be read
+	Running  bool   // the snapshot was in progress before
 }
 
-// request asks the cursor for a snapshot.
+// request is for a snapshot of a namespace ("": of all), which is the part of that scope name.
 type request struct {
 	scope, namespace string
 	answer           chan begun // buffered
@@ -30,23 +30,24 @@ type begun struct {
 }
 
 const (
-	// beginWithin is how long a snapshot of what the store holds waits for the bus and the checkpoint while live deltas pass.
+	// beginWithin is how long a snapshot of the last-known objects waits for the bus and the checkpoint while live deltas pass.
 	beginWithin = 20 * time.Second
-	// gateWithin is how long live deltas wait for a snapshot that begins. It is then given up.
+	// gateWithin is how long live deltas wait for a snapshot that begins. It is given up then.
 	gateWithin = 5 * time.Second
 )
 
-// ErrNotBegun says that a snapshot was given up because it could not begin in time. No change waits for it.
+// ErrNotBegun means that a snapshot was given up because it could not begin in time. No change waits for it.
 var ErrNotBegun = errors.New("the snapshot cannot begin")
 
 var (
-	errEnded     = errors.New("its informer has ended")
+	errEnded     = errors.New("informer has ended")
 	errNotLoaded = errors.New("its first list is not loaded yet: try again when it is")
 	errCatchUp   = errors.New("it is still catching up after a gap: try again in a moment")
 )
 
-// TakeSnapshot asks the cursor for a snapshot of a namespace ("": of all). scope is the name of that part. It returns once it has
-// begun, or is in progress already. One that cannot begin is given up (ErrNotBegun) and logged.
+// TakeSnapshot starts a snapshot of the last-known objects in a namespace ("": of all). scope is the name of that part. It returns once the bus
+// has acknowledged the start, or at once if a snapshot is in progress. A snapshot that cannot begin within 25 s is given up, which is logged and
+// returned as ErrNotBegun. Other errors say why none can begin now, or are the cause of ctx.
 func (s *Store) TakeSnapshot(ctx context.Context, scope, namespace string) (Started, error) {
 	started, err := s.askSnapshot(ctx, &request{scope: scope, namespace: namespace, answer: make(chan begun, 1)})
 	if errors.Is(err, ErrNotBegun) {
@@ -92,8 +93,8 @@ func (s *Store) askSnapshot(ctx context.Context, r *request) (Started, error) {
 	}
 }
 
-// clearTheWay waits, while live deltas pass, for what a snapshot has to wait for once the gate is shut: that the bus acknowledges and
-// that the checkpoint can be saved. What is left to wait for then is what has come since.
+// clearTheWay waits, with the gate open, until the bus has acknowledged everything so far and the position is saved. After the gate is closed, a
+// snapshot has to wait for the same, but only for what came since.
 func (s *Store) clearTheWay(ctx context.Context) error {
 	s.mu.Lock()
 	rv, orphan, err := s.known.rv, s.snaps.orphan, s.busyLocked()
@@ -114,7 +115,7 @@ func (s *Store) clearTheWay(ctx context.Context) error {
 	return s.o.Save(ctx)
 }
 
-// awaitAcknowledged waits until every delta up to rv is on the bus.
+// awaitAcknowledged waits until the bus has acknowledged every delta up to rv.
 func (s *Store) awaitAcknowledged(ctx context.Context, rv uint64) error {
 	err := s.mu.Wait(ctx, func() bool {
 		s.mu.RLock()
@@ -128,7 +129,7 @@ func (s *Store) awaitAcknowledged(ctx context.Context, rv uint64) error {
 	return nil
 }
 
-// busyLocked is why no snapshot of what the store holds can begin now, nil: it can. The caller holds mu.
+// busyLocked returns why no snapshot of the last-known objects can begin now, nil: one can.
 func (s *Store) busyLocked() error {
 	switch {
 	case s.list.at != listed:
@@ -139,10 +140,10 @@ func (s *Store) busyLocked() error {
 	return nil
 }
 
-// begin begins a snapshot of what the store holds, all of it or (the request's scope names it) one namespace. The request is answered
-// when the start is acknowledged, or the snapshot given up.
+// begin begins a snapshot of the last-known objects. The request is answered when the bus has acknowledged the start, or when the snapshot is
+// given up.
 func (s *Store) begin(r *request) {
-	// With the turn, every live delta of what the store holds is in the queue.
+	// With the turn, every live delta of the last-known objects is in the lane.
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	s.mu.Lock()
@@ -155,7 +156,7 @@ func (s *Store) begin(r *request) {
 		r.answer <- begun{err: err}
 		return
 	}
-	// Ids of one scope differ by the second, should nothing else have happened.
+	// Ids of one scope differ by at least a second, even if nothing changed in between.
 	began := time.Now()
 	if next := s.snaps.lastAsked.Add(time.Second); began.Before(next) {
 		began = next
@@ -167,24 +168,24 @@ func (s *Store) begin(r *request) {
 	n := s.started(snap)
 	n.begins = snap
 	n.prepare = func(ctx context.Context) error {
-		// A restart from below the snapshot's resourceVersion would complete it before it has sent again what lies between:
-		// a consumer would sweep what was created there.
+		// A restart from below the snapshot's resourceVersion would complete it before it sends again what lies between, and a consumer
+		// would delete what was created there.
 		if err := s.awaitAcknowledged(ctx, snap.rv); err != nil {
 			return err
 		}
 		return s.adopt(ctx)
 	}
-	told := n.done
+	done := n.done
 	n.done = func() {
-		if told != nil {
-			told()
+		if done != nil {
+			done()
 		}
 		snap.answer()
 	}
 	s.gate.notices = append(s.gate.notices, n)
 }
 
-// giveUpLocked withdraws a snapshot that is about to begin: none of its reads was sent. The caller holds mu.
+// giveUpLocked withdraws a snapshot that is about to begin. None of its reads was sent.
 func (s *Store) giveUpLocked(n *Notice, err error) {
 	for key, e := range s.known.objects {
 		if e.pending == pendingRead {
@@ -198,7 +199,7 @@ func (s *Store) giveUpLocked(n *Notice, err error) {
 	snap.request.answer <- begun{err: fmt.Errorf("%w: %w", ErrNotBegun, err)}
 }
 
-// beginningLocked is the notice of a snapshot that can still be given up, nil: there is none. The caller holds mu.
+// beginningLocked returns the notice of a snapshot that can still be given up, nil: none.
 func (s *Store) beginningLocked() *Notice {
 	for _, n := range s.gate.notices {
 		if n.begins != nil {
@@ -208,8 +209,7 @@ func (s *Store) beginningLocked() *Notice {
 	return nil
 }
 
-// runSchedule takes those that are due, until ctx ends: after every, measured from the start of the last one (0: never), and those that have to follow a gap or a changed
-// condition. One that cannot begin is tried again.
+// runSchedule takes the snapshots of Run that nobody requests, until ctx ends. It retries one that cannot begin.
 func (s *Store) runSchedule(ctx context.Context, every time.Duration) {
 	again := newAlarm(every)
 	defer again.stop()
@@ -219,7 +219,7 @@ func (s *Store) runSchedule(ctx context.Context, every time.Duration) {
 			return
 		case <-again.c:
 			again.rang()
-			_, _ = s.TakeSnapshot(ctx, s.o.Scope, "") // refused while there is other work: then a minute later
+			_, _ = s.TakeSnapshot(ctx, s.o.Scope, "") // if it is refused, a minute later
 		case <-s.kick:
 			for s.snapshotDue() {
 				if _, err := s.TakeSnapshot(ctx, s.o.Scope, ""); err != nil && !retry.Sleep(ctx, beginWithin) {
@@ -233,19 +233,19 @@ func (s *Store) runSchedule(ctx context.Context, every time.Duration) {
 	}
 }
 
-// snapshotDue reports whether a snapshot has to begin.
+// snapshotDue reports whether a snapshot has to begin now.
 func (s *Store) snapshotDue() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.snaps.current == nil && s.busyLocked() == nil && (s.snaps.due || s.conditionChangedLocked())
 }
 
-// alarm is a timer that is set again and again; one of 0 never rings.
+// alarm is a timer that is set again and again. One with every 0 never fires.
 type alarm struct {
 	every time.Duration
 	c     <-chan time.Time
 	timer *time.Timer
-	set   time.Time // for when; zero: it is not set
+	set   time.Time // when it fires, zero: it is not set
 }
 
 func newAlarm(every time.Duration) *alarm { return &alarm{every: every} }
@@ -257,7 +257,7 @@ func (a *alarm) at(t time.Time) {
 		return
 	}
 	a.stop()
-	// One that is long due, at a start, or could not begin, waits a moment.
+	// A snapshot that is long due, as at a start, or that could not begin waits up to a minute.
 	a.timer, a.set = time.NewTimer(max(time.Until(t), min(a.every, time.Minute))), t
 	a.c = a.timer.C
 }

@@ -8,30 +8,31 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Snapshot is one that is being sent. completed must follow the last of its reads: it is what lets a consumer sweep.
+// Snapshot is one that is being sent. snapshot.completed must follow the last of its reads: a consumer then deletes every object of the scope that
+// was neither read nor changed since snapshot.started.
 type Snapshot struct {
 	id        string
 	scope     string
 	namespace string // the only one, "": all of the scope
 	rv        uint64
 	began     time.Time
-	objects   int // to be read in all, under the store's mu
+	objects   int // to be read in all; needs the store's mu
 
-	reads *checkpoint.Ledger[string] // its mark is the key up to which all are acknowledged
-	done  chan struct{}              // closed when all are
+	reads *checkpoint.Ledger[string] // its mark is the key up to which the bus has acknowledged all
+	done  chan struct{}              // closed when it has acknowledged all
 
-	// resumed tells that an earlier run began it: what lies up to its cursor, and what has changed since it was begun, is on
-	// the bus. (The delta of what has changed is acknowledged below the checkpoint, and the read of that object before it.)
+	// resumed: an earlier run began it. The bus has the objects up to cursor, and those that changed since the snapshot began: the delta of
+	// a change is acknowledged below the checkpoint, and the read of that object before it.
 	resumed bool
 	cursor  string
-	// filtered: a change may have been withheld, before the read of that object was on the bus.
+	// filtered: a change may have been withheld before the bus had the read of that object.
 	filtered bool
-	withheld []string // keys of reads that were withheld, and may be once more by a restart
-	where    string   // the condition by which it tells of objects as a whole
+	withheld []string // keys of reads that were withheld, and may be withheld again after a restart
+	where    string   // the condition under which objects as a whole are sent, see SetFilter
 
-	// Of a snapshot of what the store holds, until its start is acknowledged.
+	// Of a snapshot of the last-known objects, until the bus has acknowledged its start.
 	request *request // nil once it is answered
-	before  struct { // what holds again if the snapshot is given up
+	before  struct { // restored if the snapshot is given up
 		began time.Time
 		sweep bool
 	}
@@ -47,25 +48,26 @@ type snapshots struct {
 	where     string       // the condition under which the last one was made
 }
 
-// NewSnapshot begins a snapshot of the whole scope as a list at rv shows it. The notice is that of its start.
+// NewSnapshot returns a snapshot of the whole scope at the list of resourceVersion rv, for EndList, and the notice of its start.
 func (s *Store) NewSnapshot(rv uint64) (*Snapshot, *Notice) {
 	snap := newSnapshot(s.o.Scope, "", rv, time.Now())
 	s.o.Log.Debug("snapshot started", "scope", s.o.Scope, "snapshot", snap.id, "rv", rv)
 	return snap, s.started(snap)
 }
 
-// ResumeSnapshot continues the snapshot that the checkpoint c has: of the scope of that name. The notice is nil if its start is on the bus.
+// ResumeSnapshot returns the unfinished snapshot of the checkpoint c, for EndList, and the notice of its start, nil if the bus has that. scope
+// is the name of the part of the scope that it reads.
 func (s *Store) ResumeSnapshot(scope string, c *checkpoint.Scope) (*Snapshot, *Notice) {
 	snap := resumeSnapshot(scope, c.Snapshot)
 	snap.filtered, snap.where = c.Filtered, c.Where
-	if snap.cursor == "" { // nobody knows if it was announced
+	if snap.cursor == "" { // it may not have been announced
 		return snap, s.started(snap)
 	}
 	return snap, nil
 }
 
-// newSnapshot begins one. Its id is in those of its reads: another scope of the resource may have begun one at the same resourceVersion
-// within the same second, and the bus knows what it has by its id.
+// newSnapshot returns a snapshot with an id of its own. The ids of its reads contain it, and the bus drops records with known ids. Therefore it
+// has milliseconds: another scope of the resource may begin a snapshot at the same resourceVersion within the same second.
 func newSnapshot(scope, namespace string, rv uint64, began time.Time) *Snapshot {
 	return &Snapshot{
 		id: began.UTC().Format("20060102T150405.000Z") + "-" + object.FormatVersion(rv), scope: scope, namespace: namespace, rv: rv, began: began,
@@ -80,13 +82,41 @@ func resumeSnapshot(scope string, c *checkpoint.Snapshot) *Snapshot {
 	}
 }
 
-// newCursor is a ledger of keys. A read that comes out of turn has the mark "", which leads nowhere.
+// newCursor returns a ledger of keys. A read out of key order has the mark "", which does not move it.
 func newCursor(at string) *checkpoint.Ledger[string] {
 	return checkpoint.NewLedger(at, func(a, b string) string { return max(a, b) })
 }
 
-// started is the notice that snap begins. Where it begins is saved first: of a snapshot that nobody remembers, a restart
-// would begin another one, and what has changed in between would be told by none of the two.
+// takes reports whether an object is to be read.
+func (s *Snapshot) takes(o *object.Object) bool {
+	switch {
+	case s.namespace != "" && o.Ref.Namespace() != s.namespace:
+		return false
+	case s.resumed:
+		return o.Ref.Key > s.cursor && (s.filtered || o.ResourceVersion <= s.rv)
+	}
+	return true
+}
+
+// seal notes that all reads are sent.
+func (s *Snapshot) seal() { s.reads.Seal(func() { close(s.done) }) }
+
+func (s *Snapshot) event(kind object.StreamKind, r *object.Resource) *object.StreamEvent {
+	return &object.StreamEvent{
+		Kind: kind, Resource: r, Scope: s.scope, Snapshot: s.id, ResourceVersion: s.rv, Objects: s.objects,
+	}
+}
+
+// answer answers the request, if that is still open, with the snapshot. It needs the store's mu.
+func (s *Snapshot) answer() {
+	if r := s.request; r != nil {
+		s.request = nil
+		r.answer <- begun{started: Started{Scope: s.scope, Snapshot: s.id, Objects: s.objects}}
+	}
+}
+
+// started returns the notice of the start of snap. The position is saved before: otherwise a restart would begin another snapshot, and
+// neither of the two would have what changed in between.
 func (s *Store) started(snap *Snapshot) *Notice {
 	n := &Notice{
 		prepare: s.adopt, opens: snap,
@@ -98,7 +128,7 @@ func (s *Store) started(snap *Snapshot) *Notice {
 	return n
 }
 
-// complete says that a snapshot is on the bus.
+// complete sends snapshot.completed, unless the snapshot was given up.
 func (s *Store) complete(ctx context.Context, snap *Snapshot) error {
 	s.mu.Lock()
 	s.noteReplacementLocked()
@@ -107,7 +137,7 @@ func (s *Store) complete(ctx context.Context, snap *Snapshot) error {
 	ev.History = s.pos.history
 	s.mu.Unlock()
 	if !current {
-		return nil // history, or the log, was lost meanwhile, and another one has taken its place
+		return nil // another one replaces it, because history or the log was lost
 	}
 	if err := s.SendStream(ctx, ev); err != nil {
 		return err
@@ -123,7 +153,8 @@ func (s *Store) complete(ctx context.Context, snap *Snapshot) error {
 	return nil
 }
 
-// SendEmptySnapshot sends a snapshot of no objects at rv: nothing of the scope is known any more.
+// SendEmptySnapshot sends a snapshot without objects at resourceVersion rv, after which consumers have nothing of the scope any more. It waits
+// for acknowledgements. The only error is the cause of ctx.
 func (s *Store) SendEmptySnapshot(ctx context.Context, rv uint64) error {
 	snap := newSnapshot(s.o.Scope, "", rv, time.Now())
 	for _, kind := range []object.StreamKind{object.SnapshotStarted, object.SnapshotCompleted} {
@@ -136,10 +167,10 @@ func (s *Store) SendEmptySnapshot(ctx context.Context, rv uint64) error {
 	return nil
 }
 
-// Adopt is the notice that what the store holds is what a restart goes on from. Nothing is sent.
+// Adopt returns a notice that sends nothing: the store takes its own position, and saves it. It is for scopes without snapshots.
 func (s *Store) Adopt() *Notice { return &Notice{prepare: s.adopt} }
 
-// adopt makes what the store holds what a restart goes on from, and has it saved.
+// adopt makes the ledger the position, and saves it.
 func (s *Store) adopt(ctx context.Context) error {
 	s.mu.Lock()
 	s.pos.own, s.pos.previous = true, nil
@@ -157,37 +188,9 @@ func (s *Store) SnapshotPending() bool {
 	return s.snaps.due || s.snaps.current != nil
 }
 
-// snapshotBegan is when the last snapshot of the whole scope began, zero: none has.
+// snapshotBegan returns when the last snapshot of the whole scope began, zero: never.
 func (s *Store) snapshotBegan() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.snaps.began
-}
-
-// takes tells if an object is to be read.
-func (s *Snapshot) takes(o *object.Object) bool {
-	switch {
-	case s.namespace != "" && o.Ref.Namespace() != s.namespace:
-		return false
-	case s.resumed:
-		return o.Ref.Key > s.cursor && (s.filtered || o.ResourceVersion <= s.rv)
-	}
-	return true
-}
-
-// seal says that all reads are sent.
-func (s *Snapshot) seal() { s.reads.Seal(func() { close(s.done) }) }
-
-func (s *Snapshot) event(kind object.StreamKind, r *object.Resource) *object.StreamEvent {
-	return &object.StreamEvent{
-		Kind: kind, Resource: r, Scope: s.scope, Snapshot: s.id, ResourceVersion: s.rv, Objects: s.objects,
-	}
-}
-
-// answer says that the snapshot has begun, unless that was said already. The caller holds the store's mu.
-func (s *Snapshot) answer() {
-	if r := s.request; r != nil {
-		s.request = nil
-		r.answer <- begun{started: Started{Scope: s.scope, Snapshot: s.id, Objects: s.objects}}
-	}
 }

@@ -43,21 +43,21 @@ func (s *Store) Changed() <-chan struct{} { return s.mu.Next() }
 // Notify wakes those who wait for the store, or for what depends on it.
 func (s *Store) Notify() { s.mu.Notify() }
 
-// MarkGone notes that nothing more will come.
+// MarkGone notes that the resource was removed: nothing more will come.
 func (s *Store) MarkGone() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gone = true
 }
 
-// IsEmpty tells if there is no object, nor anything due of one.
+// IsEmpty reports whether there is no object, and nothing pending.
 func (s *Store) IsEmpty() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.known.objects) == 0
 }
 
-// Stop has the store take no live event any more, for good. One that is being applied is brought to its end.
+// Stop makes Apply block for good, until its context ends. An event that is being applied is completed.
 func (s *Store) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,40 +11,41 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Lane is an informer's end of the bounded queue. Deltas of one key leave in the order in which they came.
+// Lane is the end of the bounded queue at which a scope puts its deltas. Deltas of one key leave it in the order of Put and TryPut.
 type Lane interface {
-	// Put blocks until there is room, or ctx ends; then d was not taken.
+	// Put blocks until it has taken d, and returns an error only if ctx ended before.
 	Put(ctx context.Context, key string, bytes int, d *object.Delta) error
-	// TryPut takes d in the room that live deltas leave. It never blocks; false: not taken.
+	// TryPut takes d if live deltas leave room, and reports whether it did. It never blocks.
 	TryPut(key string, bytes int, d *object.Delta) bool
 	// Roomy blocks until a TryPut is likely to succeed, or ctx ends.
 	Roomy(ctx context.Context) error
 }
 
-// Options are what a store begins with.
+// Options are what New needs. Selector, Replaced and Save may be nil, and so may Progressed if no Run is called.
 type Options struct {
 	Resource *object.Resource
-	Scope    string // its name, in events
+	Scope    string // name in events
 	Lane     Lane
-	// Selector tells under selectors what became of an object, nil: there are none, what a list misses is deleted.
+	// Selector is nil if the scope has no selectors. An object that a list misses was deleted then.
 	Selector Selector
-	Pushed   bool // the API server applies selectors
-	Several  bool // the agent applies selectors
-	// Replaced is the last replacement of the log that takes the scope's events, nil: the bus cannot tell.
+	Pushed   bool // the API server applies selectors: its ADDED and DELETED may mean that an object matches now, or no longer
+	Several  bool // the agent applies selectors: it sees objects that no rule takes
+	// Replaced returns the number of the last replacement of the log that takes the scope's events, and until when the log before it was whole.
+	// nil: the bus does not know.
 	Replaced   func() (number uint64, since time.Time)
-	Snapshots  bool                            // are taken
-	Save       func(ctx context.Context) error // has the position saved, nil: nothing is remembered
-	Progressed func()                          // called when the first snapshot is on the bus
+	Snapshots  bool                            // false: none are sent, except where a replaced log cut one off
+	Save       func(ctx context.Context) error // saves the positions of all scopes, nil: none is saved
+	Progressed func()                          // called once the bus has everything that the first list made pending
 	Log        *slog.Logger
 	Metrics    Metrics
 }
 
-// Selector answers what became of an object under selectors, the API server's or the agent's. It asks until the server answers, or
-// cannot tell any more (known is false). ok is false if ctx ended first. A store call blocks meanwhile, as it does on a full queue.
+// Selector finds out what happened to an object under selectors, those of the API server or of the agent. Its methods retry until the API
+// server answers (known), or its history no longer has the answer. ok is false if ctx ended before.
 type Selector interface {
-	// Before returns what o was right before its version: outside of the selector, or not at all (nil).
+	// Before returns the version of the object right before o, which is outside the selectors, nil if there was none.
 	Before(ctx context.Context, o *object.Object) (was *object.Object, known, ok bool)
-	// Exists reports whether the object still exists at rv, in resourceVersions. 0 is now.
+	// Exists reports whether the object existed at resourceVersion rv, 0: whether it exists now.
 	Exists(ctx context.Context, ref *object.Ref, rv uint64) (exists, known, ok bool)
 }
 
@@ -54,23 +55,22 @@ type Filter interface {
 	Withholds(d *object.Delta) (reason string)
 }
 
-// deltaOverhead is about what a queued delta holds besides compressed bytes, in bytes: Delta, Object, receipt and queue
-// item.
+// deltaOverhead is roughly what a queued delta holds besides compressed bytes: Delta, Object, receipt and queue item.
 const deltaOverhead = 384
 
-// pendingKind says what of an entry has still to be sent because of a list.
+// pendingKind is what is to be sent of an entry because of a list.
 type pendingKind uint8
 
 const (
 	pendingNothing  pendingKind = iota
 	pendingRead                 // part of a snapshot
-	pendingInferred             // differs from what was sent last: store.debts has the way
+	pendingInferred             // differs from what was sent last: known.pending has the steps
 )
 
 // entry is what the store knows of one key.
 type entry struct {
-	last *object.Object // the last-known object, nil where a list has missed it and that is still to be sent
-	// skipped counts the versions withheld since the last one that was sent. set keeps it, as long as there is an object.
+	last *object.Object // the last-known object, nil: a list has missed it, and that is pending
+	// skipped counts the versions withheld since the last one that was sent. setLocked keeps it.
 	skipped uint32
 	pending pendingKind
 }
@@ -130,8 +130,8 @@ func New(o Options) *Store {
 	return s
 }
 
-// Run sends what lists make due, and takes snapshots: after every, measured from the start of the last one (0: never), on demand, and those
-// that have to follow a gap or a changed condition. It returns when ctx ends.
+// Run sends what lists make pending, and takes snapshots: on demand, at intervals of every (0: never) from start to start, and those that have
+// to follow a gap or a changed condition. It returns when ctx ends. It must be called at most once.
 func (s *Store) Run(ctx context.Context, every time.Duration) {
 	var both sync.WaitGroup
 	both.Go(func() { s.catchUp(ctx) })
@@ -139,7 +139,7 @@ func (s *Store) Run(ctx context.Context, every time.Duration) {
 	both.Wait()
 }
 
-// setLocked writes an entry, and forgets a key that has neither an object nor anything due. The caller holds mu.
+// setLocked writes an entry, and deletes one that has neither an object nor anything pending.
 func (s *Store) setLocked(key string, e entry) {
 	old := s.known.objects[key]
 	e.skipped = old.skipped
@@ -168,16 +168,16 @@ func (s *Store) setLocked(key string, e entry) {
 	s.o.Metrics.HeldBytes.Set(float64(s.known.bytes))
 }
 
-// wakeCursor has the cursor look at what there is to do.
+// wakeCursor makes the cursor look for work.
 func (s *Store) wakeCursor() {
 	select {
 	case s.wake <- struct{}{}:
-	default: // it is awake: it looks at the state, not at the number of wakes
+	default: // it is woken already, and looks at the state, not at the number of wakes
 	}
 }
 
-// heldBytes is what a delta holds while it waits, in bytes. before is usually shared with the delta in front of it or
-// with the store, so this is an upper bound.
+// heldBytes is the memory that a waiting delta holds. before is usually shared with the delta in front of it or with the store, so this
+// is an upper bound.
 func heldBytes(d *object.Delta) int {
 	n := deltaOverhead + len(d.ChangedBy)
 	if d.Before != nil {
