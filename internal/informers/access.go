@@ -192,6 +192,7 @@ func (n *namespaces) observe(ctx context.Context, begin func([]*running, []*fare
 	parting := s.part(s.served, s.unknown, added)
 	s.mu.Unlock()
 	begin(added, parting)
+	signal(n.left) // a namespace may have gone since it was asked about
 	return nil
 }
 

@@ -25,8 +25,6 @@ import (
 const (
 	// departedFor is for how long at least a node is looked after: a Pod may be bound to it by somebody who does not know yet.
 	departedFor = 2 * time.Minute
-	// departedLook is how often it is looked if a node that is gone has left anything.
-	departedLook = 2 * time.Second
 	// departedAtOnce is how many deletions of Nodes may wait to be heeded; then the watch on Nodes waits.
 	departedAtOnce = 256
 	// unknownVersion stands for the resourceVersion up to which the agent of a node that is gone has come: any.
@@ -34,14 +32,13 @@ const (
 )
 
 func newDepartures(s *Set) *departures {
-	return &departures{set: s, lasts: departedFor, every: departedLook, heard: make(chan *departure, departedAtOnce)}
+	return &departures{set: s, lasts: departedFor, heard: make(chan *departure, departedAtOnce)}
 }
 
 // departures takes over what belongs to nodes that are gone.
 type departures struct {
 	set      *Set
 	lasts    time.Duration       // for how long at least
-	every    time.Duration       // between looks if a node has left anything
 	lane     store.Lane          // for the deletions of Nodes
 	heard    chan *departure     // of Nodes that go and come. Never closed; a store call waits while it is full
 	taken    map[string]*taken   // by node; under the set's mu
@@ -66,6 +63,7 @@ type taken struct {
 	scopes   []*running
 	returned bool // the Node was made again: its own agent observes it
 	ending   bool // scopes are being ended
+	watched  bool // of the goroutine of run: another one waits for the end
 }
 
 // both tells inner once Acked and done were called.
@@ -318,10 +316,16 @@ func (s *Set) takeOver(g *departure) (begin, scopes []*running) {
 // run heeds departures until ctx ends, and ends what is no longer needed.
 func (d *departures) run(ctx context.Context) error {
 	var g errgroup.Group
-	tick := time.NewTicker(d.every)
-	defer tick.Stop()
 	for {
+		changed := d.set.mu.Next()
+		for node, t := range d.unwatched() {
+			g.Go(func() error {
+				d.watch(ctx, node, t)
+				return nil
+			})
+		}
 		select {
+		case <-changed:
 		case <-ctx.Done():
 			return g.Wait()
 		case heard := <-d.heard:
@@ -351,8 +355,6 @@ func (d *departures) run(ctx context.Context) error {
 				heard.both.Acked(nil)
 				return nil
 			})
-		case <-tick.C:
-			d.end(ctx, &g)
 		}
 	}
 }
@@ -373,40 +375,96 @@ func (s *Set) returned(node string) {
 	}
 }
 
-// end ends, in g, the informers of nodes that are back or have nothing left. It does not wait for them: the bus may not take their records.
-func (d *departures) end(ctx context.Context, g *errgroup.Group) {
-	s := d.set
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// unwatched returns the nodes that were taken over since the last call. Nobody has to hear that they are watched.
+func (d *departures) unwatched() map[string]*taken {
+	d.set.mu.RLock()
+	defer d.set.mu.RUnlock()
+	out := map[string]*taken{}
 	for node, t := range d.taken {
-		if t.ending || slices.ContainsFunc(t.scopes, func(r *running) bool { return r.cancel == nil }) {
-			continue // not begun yet
+		if !t.watched {
+			t.watched, out[node] = true, t
 		}
-		if !t.returned {
-			if time.Since(t.since) < d.lasts {
-				continue
-			}
-			// It may have come back where no event told: while this agent was away, or etcd was restored.
-			t.returned = d.nodes.Has(node)
-		}
-		if !t.returned && slices.ContainsFunc(t.scopes, func(r *running) bool { v, _ := r.View(); return !v.Empty }) {
-			continue
-		}
-		t.ending = true
-		s.o.Log.Info("a node that was gone is not observed from here any more", "node", node, "returned", t.returned)
-		g.Go(func() error {
+	}
+	return out
+}
+
+// watch ends what was taken over of a node, once the node is back or has nothing left.
+func (d *departures) watch(ctx context.Context, node string, t *taken) {
+	for {
+		waits := d.waitsFor(node, t)
+		changed := func() bool { return d.waitsFor(node, t) != waits }
+		switch {
+		case waits.over:
+			return
+		case !waits.until.IsZero():
+			within, cancel := context.WithDeadline(ctx, waits.until)
+			_ = d.set.mu.Wait(within, changed)
+			cancel()
+		case waits.scope != nil:
+			_ = waits.scope.Wait(ctx, func(View) bool { return changed() })
+		default:
 			d.conclude(ctx, node, t)
-			return nil
-		})
+		}
+		if ctx.Err() != nil {
+			return
+		}
 	}
 }
 
-// conclude ends the informers of a node.
+// tenure is what the end of a take-over waits for: for a time, or for a scope to begin or to be empty; neither: it is due.
+type tenure struct {
+	until    time.Time
+	scope    *running
+	returned bool // the node is back
+	over     bool // it has ended
+}
+
+// waitsFor returns what the end of a take-over waits for.
+func (d *departures) waitsFor(node string, t *taken) tenure {
+	d.set.mu.RLock()
+	defer d.set.mu.RUnlock()
+	return d.waitsForLocked(node, t)
+}
+
+func (d *departures) waitsForLocked(node string, t *taken) tenure {
+	if d.taken[node] != t {
+		return tenure{over: true}
+	}
+	for _, r := range t.scopes {
+		if r.cancel == nil {
+			return tenure{scope: r}
+		}
+	}
+	if !t.returned {
+		if until := t.since.Add(d.lasts); time.Now().Before(until) {
+			return tenure{until: until}
+		}
+	}
+	// It may have come back where no event told: while this agent was away, or etcd was restored.
+	if t.returned || d.nodes.Has(node) {
+		return tenure{returned: true}
+	}
+	for _, r := range t.scopes {
+		if v, _ := r.View(); !v.Empty {
+			return tenure{scope: r}
+		}
+	}
+	return tenure{}
+}
+
+// conclude ends the informers of a node, unless there is something to wait for by now.
 func (d *departures) conclude(ctx context.Context, node string, t *taken) {
 	s := d.set
 	s.mu.Lock()
+	waits := d.waitsForLocked(node, t)
+	if waits != (tenure{returned: waits.returned}) {
+		s.mu.Unlock()
+		return
+	}
+	t.ending = true
 	all := t.scopes
 	s.mu.Unlock()
+	s.o.Log.Info("a node that was gone is not observed from here any more", "node", node, "returned", waits.returned)
 	var g errgroup.Group
 	for _, r := range all {
 		g.Go(func() error {

@@ -70,7 +70,7 @@ func WalkBack(ctx context.Context, s *Set, slots chan struct{}, requests int64, 
 func Hasten(s *Set) {
 	s.patience = time.Second
 	if s.departures != nil {
-		s.departures.lasts, s.departures.every = 100*time.Millisecond, 10*time.Millisecond
+		s.departures.lasts = 100 * time.Millisecond
 	}
 }
 

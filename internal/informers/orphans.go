@@ -2,9 +2,8 @@ package informers
 
 import (
 	"context"
+	"sync"
 	"time"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
@@ -14,101 +13,115 @@ import (
 // told by the namespace, too: a watch that ends before cannot be opened again. Then the objects that are still known are inferred to
 // be deleted, behind a gap.
 
-// orphanLook is how often it is looked if all of a namespace that has gone is on the bus.
-const orphanLook = 250 * time.Millisecond
-
 // latestWithin bounds one question for the resourceVersion now.
 const latestWithin = 30 * time.Second
 
-// orphan is an informer whose namespace has gone.
-type orphan struct {
-	*running
-	at   uint64 // a resourceVersion at which the namespace does not exist
-	back bool   // there is one of that name again
-}
-
 // endOrphans ends the scopes of namespaces that have gone, until ctx ends.
 func (n *namespaces) endOrphans(ctx context.Context) {
-	ends := map[*running]uint64{} // the resourceVersion to come to
+	var ending sync.WaitGroup
+	defer ending.Wait()
 	for {
-		all := n.orphans()
-		if len(all) == 0 {
-			clear(ends)
-			select {
-			case <-n.left:
-			case <-ctx.Done():
-				return
-			}
-			continue
+		for _, r := range n.orphans() {
+			ending.Go(func() { n.endOrphan(ctx, r) })
 		}
-		for _, o := range all {
-			if n.isOver(ctx, o, ends) {
-				n.end(ctx, o)
-			}
-		}
-		if !retry.Sleep(ctx, orphanLook) {
+		select {
+		case <-n.left:
+		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// orphans are the informers whose namespace is not there, or was not.
-func (n *namespaces) orphans() (out []orphan) {
+// orphans returns the informers whose namespace has gone since the last call.
+func (n *namespaces) orphans() (out []*running) {
 	s := n.set
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.informers {
-		t := n.resources[groupResource(r.resource)]
-		if r.selection.Namespace == "" || t == nil || !t.split || r.cancel == nil || r.hasEnded() {
-			continue
+		if _, _, orphan := n.orphanLocked(r); orphan && !r.orphan {
+			r.orphan = true
+			out = append(out, r)
 		}
-		at, absent := n.there.AbsentAt(r.selection.Namespace)
-		if !absent && !r.orphaned.Load() {
-			continue
-		}
-		out = append(out, orphan{running: r, at: at, back: !absent})
 	}
 	return out
 }
 
-// isOver tells if all of a namespace that has gone is on the bus. Where the watch cannot tell any more, it has the informer give up.
-func (n *namespaces) isOver(ctx context.Context, o orphan, ends map[*running]uint64) bool {
-	if o.back {
-		if o.vanished.Load() == 0 || o.livesOn() {
-			o.orphaned.Store(false)
-			return false
-		}
-		v, _ := o.View()
-		return v.Finished
+// orphanLocked reports whether the namespace of an informer is gone (back: and exists again), for an informer that has not ended. at is
+// a resourceVersion at which the namespace did not exist.
+func (n *namespaces) orphanLocked(r *running) (at uint64, back, orphan bool) {
+	t := n.resources[groupResource(r.resource)]
+	if r.selection.Namespace == "" || t == nil || !t.split || r.hasEnded() {
+		return 0, false, false
 	}
-	to, ok := ends[o.running]
-	if !ok {
-		if to, ok = n.endOf(ctx, o); !ok {
-			return false
-		}
-		ends[o.running] = to
-	}
-	if v, _ := o.View(); v.Reached >= to && v.Empty || v.Finished {
-		return true
-	}
-	if o.vanished.Load() == 0 && o.state.isForbidden() {
-		again := func() bool {
-			_, absent := n.there.AbsentAt(o.selection.Namespace)
-			return !absent
-		}
-		o.orphaned.Store(true)
-		o.again.Store(&again)
-		o.setVanished(to)
-		o.prod()
-	}
-	return false
+	at, absent := n.there.AbsentAt(r.selection.Namespace)
+	return at, !absent, absent || r.orphaned.Load()
 }
 
-// endOf is the resourceVersion by which all of a namespace that has gone was deleted. A resource that may have another etcd tells
-// that in a namespace where it may be asked; false: nowhere.
-func (n *namespaces) endOf(ctx context.Context, o orphan) (uint64, bool) {
+// endOrphan ends an informer once the bus has everything of the namespace that is gone. It returns earlier if the informer goes on,
+// since its namespace exists again.
+func (n *namespaces) endOrphan(ctx context.Context, r *running) {
+	var end uint64 // the resourceVersion to come to, 0: not known
+	b := retry.New()
+	for {
+		n.set.mu.Lock()
+		at, back, orphan := n.orphanLocked(r)
+		r.orphan = orphan
+		n.set.mu.Unlock()
+		switch {
+		case !orphan:
+			return
+		case back:
+			end = 0
+		case end == 0:
+			to, ok := n.endOf(ctx, r, at)
+			if !ok {
+				if !b.Wait(ctx, nil) {
+					return
+				}
+				continue
+			}
+			end = to
+		}
+		var over, refused bool
+		err := r.Wait(ctx, func(v View) bool {
+			n.set.mu.RLock()
+			_, is, orphan := n.orphanLocked(r)
+			n.set.mu.RUnlock()
+			over = v.Finished || !back && v.Reached >= end && v.Empty
+			refused = !back && v.Vanished == 0 && v.Forbidden
+			return !orphan || is != back || over || refused || back && (v.Vanished == 0 || r.mayLiveOn())
+		})
+		switch {
+		case err != nil:
+			return
+		case back && (r.vanished.Load() == 0 || r.livesOn()):
+			r.orphaned.Store(false)
+		case over:
+			n.end(ctx, r)
+			return
+		case refused:
+			n.giveUp(r, end)
+		}
+	}
+}
+
+// giveUp has an informer infer that everything in its namespace is deleted: its watch cannot tell that any more.
+func (n *namespaces) giveUp(r *running, at uint64) {
+	again := func() bool {
+		_, absent := n.there.AbsentAt(r.selection.Namespace)
+		return !absent
+	}
+	r.orphaned.Store(true)
+	r.again.Store(&again)
+	r.setVanished(at)
+	r.prod()
+}
+
+// endOf returns the resourceVersion by which all of a namespace was deleted that was gone at a resourceVersion. A resource that may
+// have another etcd tells that in a namespace where it may be asked; false: nowhere.
+func (n *namespaces) endOf(ctx context.Context, o *running, at uint64) (uint64, bool) {
 	s := n.set
-	s.mu.Lock()
+	s.mu.RLock()
 	comparable := n.isComparable(o.resource)
 	var siblings []*running
 	for _, r := range s.informers {
@@ -116,9 +129,9 @@ func (n *namespaces) endOf(ctx context.Context, o orphan) (uint64, bool) {
 			siblings = append(siblings, r)
 		}
 	}
-	s.mu.Unlock()
+	s.mu.RUnlock()
 	if comparable {
-		return o.at, true
+		return at, true
 	}
 	for _, r := range siblings {
 		ctx, cancel := context.WithTimeout(ctx, latestWithin)
@@ -132,22 +145,15 @@ func (n *namespaces) endOf(ctx context.Context, o orphan) (uint64, bool) {
 }
 
 // end ends and forgets an informer.
-func (n *namespaces) end(ctx context.Context, o orphan) {
+func (n *namespaces) end(ctx context.Context, r *running) {
 	s := n.set
 	s.mu.Lock()
-	if t := n.resources[groupResource(o.resource)]; t != nil {
-		delete(t.access, o.selection.Namespace) // of one that comes again, it is asked again
+	if t := n.resources[groupResource(r.resource)]; t != nil {
+		delete(t.access, r.selection.Namespace) // of one that comes again, it is asked again
 	}
 	s.mu.Unlock()
-	if s.conclude(ctx, o.running, o.vanished.Load()) {
-		s.o.Log.Info("a namespace is gone, and all of it is told", "scope", o.scope)
+	if s.conclude(ctx, r, r.vanished.Load()) {
+		s.o.Log.Info("a namespace is gone, and all of it is told", "scope", r.scope)
 	}
 	signal(n.woken)
-}
-
-// isForbidden tells if requests fail because they are not permitted.
-func (s *state) isForbidden() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err != nil && apierrors.IsForbidden(s.err)
 }

@@ -154,6 +154,8 @@ type running struct {
 	heir   bool              // it goes on from where another scope was left
 	// leaving is PhaseDraining or PhaseRetiring once the informer is to end because of a new selection, else "". Under the set's mu.
 	leaving Phase
+	// orphan: endOrphan waits for the end of it. Under the set's mu.
+	orphan bool
 }
 
 // New checks the options. It starts nothing and asks nothing.
