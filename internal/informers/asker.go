@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,25 +58,19 @@ func (i *informer) answer(ctx context.Context, q backfill.Question) (v *backfill
 
 // retryAsking calls request until it succeeds, fails in a way that another attempt does not change, or ctx ends.
 func (i *informer) retryAsking(ctx context.Context, request func(context.Context) error) error {
-	b, failed := retry.New(), false
-	for {
-		err := request(ctx)
-		if err == nil && failed {
-			i.recovered()
+	again := false
+	err := retry.Do(ctx, func() error { return request(ctx) }, func(err error, delay time.Duration) bool {
+		if errors.Is(err, apiserver.ErrUnanswerable) {
+			return false
 		}
-		if err == nil || ctx.Err() != nil || errors.Is(err, apiserver.ErrUnanswerable) {
-			return err
-		}
-		delay := b.Next(err)
 		i.failed(ctx, "ask", err, delay)
-		if apiserver.IsPermanent(err) {
-			return err
-		}
-		failed = true
-		if !retry.Sleep(ctx, delay) {
-			return context.Cause(ctx)
-		}
+		again = !apiserver.IsPermanent(err)
+		return again
+	})
+	if err == nil && again {
+		i.recovered()
 	}
+	return err
 }
 
 // asker implements backfill.Asker. Each of its requests holds one of the walk slots.

@@ -152,34 +152,28 @@ func inMainEtcd(r *object.Resource) bool { return !discovery.IsBuiltIn(r.Group) 
 func (f *farewell) run(ctx context.Context) {
 	defer close(f.done)
 	defer f.sayRetiring().Stop()
-	b := retry.New()
 	var since time.Time // the objects cannot be read; zero: they can
-	for {
-		err := f.say(ctx)
-		if err == nil || ctx.Err() != nil {
-			return
+	_ = retry.Do(ctx, func() error {
+		for {
+			err := f.say(ctx)
+			switch {
+			case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
+				since = time.Time{}
+			case since.IsZero():
+				since = time.Now()
+			case time.Since(since) > f.patience:
+				f.blind = true
+			}
+			if at, gone := f.isGone(); gone && apierrors.IsNotFound(err) {
+				f.gone = at
+			} else if !errors.Is(err, errSaidToOldLog) { // else it is said to the new one
+				return err
+			}
 		}
-		switch {
-		case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
-			since = time.Time{}
-		case since.IsZero():
-			since = time.Now()
-		case time.Since(since) > f.patience:
-			f.blind = true
-		}
-		if at, gone := f.isGone(); gone && apierrors.IsNotFound(err) {
-			f.gone = at
-			continue
-		}
-		if errors.Is(err, errSaidToOldLog) {
-			continue // it is said to the new one
-		}
-		delay := b.Next(err)
+	}, func(err error, delay time.Duration) bool {
 		f.cannotSay(ctx, err, delay)
-		if !retry.Sleep(ctx, delay) {
-			return
-		}
-	}
+		return true
+	})
 }
 
 // cannotSay is failed. That something may not be read which nobody selects any more is no news.

@@ -191,25 +191,18 @@ func New(o Options) (*Set, error) {
 
 // ClusterUID reads the uid of namespace kube-system. What may pass it retries, and tells failed of each time; it returns
 // an error when the API server refuses, or ctx ends.
-func (s *Set) ClusterUID(ctx context.Context, failed func(err error, retryIn time.Duration)) (string, error) {
-	b := retry.New()
-	for {
-		uid, err := s.client.ClusterUID(ctx)
-		if err == nil {
-			return uid, nil
-		}
+func (s *Set) ClusterUID(ctx context.Context, failed func(err error, retryIn time.Duration)) (uid string, err error) {
+	err = retry.Do(ctx, func() error {
+		uid, err = s.client.ClusterUID(ctx)
+		return err
+	}, func(err error, delay time.Duration) (again bool) {
 		if r := apiserver.Reason(err); r == "forbidden" || r == "unauthorized" || r == "not_found" {
-			return "", err
+			return false
 		}
-		if ctx.Err() != nil {
-			return "", context.Cause(ctx)
-		}
-		delay := b.Next(err)
 		failed(err, delay)
-		if !retry.Sleep(ctx, delay) {
-			return "", context.Cause(ctx)
-		}
-	}
+		return true
+	})
+	return uid, err
 }
 
 // Run discovers and observes until ctx ends. Everything it started has ended when it returns. It is called once.

@@ -42,6 +42,27 @@ func (b *Backoff) Wait(ctx context.Context, err error) bool {
 	return Sleep(ctx, b.Next(err))
 }
 
+// Do calls f until it returns nil. After an error it calls failed, with the delay until the next attempt, unless ctx has ended. If failed
+// returns false, another attempt cannot help, and Do returns the error of f. If ctx has ended, Do returns its cause.
+func Do(ctx context.Context, f func() error, failed func(err error, delay time.Duration) (again bool)) error {
+	for b := New(); ; {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		delay := b.Next(err)
+		if !failed(err, delay) {
+			return err
+		}
+		if !Sleep(ctx, delay) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
 // Sleep waits for d; false: ctx ended first.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
