@@ -27,7 +27,11 @@ func (i *informer) failed(ctx context.Context, doing string, err error, delay ti
 	}
 	i.noteError(doing, err)
 	r, now := apiserver.Reason(err), time.Now()
-	warn := i.state.fail(err, r, now)
+	warn := i.state.fail(err, r, now, func() {
+		if r == "forbidden" {
+			i.denials.add(verb(doing), i.scope, err)
+		}
+	})
 	if apiserver.IsShared(r) {
 		warn = i.outage.begin(r, now)
 	}
@@ -45,10 +49,7 @@ func (i *informer) failed(ctx context.Context, doing string, err error, delay ti
 		i.log.Log(ctx, level, "the API server does not accept the credentials, retrying: renew those of the kubeconfig or service account",
 			append(attrs, "api_server", i.client.Host)...)
 	case "forbidden":
-		i.log.Debug("not permitted to read a resource, retrying", attrs...)
-		if warn {
-			i.denials.add(verb(doing), i.scope, err)
-		}
+		i.log.Debug("not permitted to read a resource, retrying", attrs...) // and by denials
 	case "not_found":
 		i.log.Log(ctx, level, "a resource is not served any more, looking for it again", attrs...)
 	case "refused":

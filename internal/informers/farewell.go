@@ -183,7 +183,7 @@ func (f *farewell) cannotSay(ctx context.Context, err error, delay time.Duration
 		return
 	}
 	f.noteError("list", err)
-	f.state.fail(err, apiserver.Reason(err), time.Now())
+	f.state.fail(err, apiserver.Reason(err), time.Now(), func() {})
 	f.progressed()
 	f.log.Debug("not permitted to read a scope that is no longer selected, retrying", "scope", f.scope, "err", err, "retry_in", delay)
 }

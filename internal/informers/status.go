@@ -247,8 +247,8 @@ func (s *state) silence(now time.Time) (time.Duration, bool) {
 }
 
 // fail notes err, of class r; warn tells if it is time to log it: it is of another class than the last one logged, or a
-// window is over.
-func (s *state) fail(err error, r string, now time.Time) (warn bool) {
+// window is over. news is called then, before anybody can see that it fails.
+func (s *state) fail(err error, r string, now time.Time, news func()) (warn bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
@@ -267,6 +267,7 @@ func (s *state) fail(err error, r string, now time.Time) (warn bool) {
 		return false
 	}
 	s.warned, s.warnedReason = now, r
+	news()
 	return true
 }
 
