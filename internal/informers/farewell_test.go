@@ -268,6 +268,7 @@ func TestFarewellIsNoSignOfLife(t *testing.T) {
 					_, known := m.saved("configmaps/other")
 					return !known
 				})
+				synctest.Wait() // it is forgotten a moment before the tombstones have ended
 				if l.set.IsRetiring("configmaps/other") {
 					t.Error("the scope is still said to be retiring")
 				}
