@@ -308,6 +308,9 @@ func (s *Set) takeOver(g *departure) (begin, scopes []*running) {
 		}
 		r.heir = true
 		t.scopes = append(t.scopes, r)
+		if of.leaving != "" { // it has the content that is no longer configured, and so has this one
+			s.bringToRest(r, of.leaving == PhaseDraining)
+		}
 	}
 	s.o.Log.Info("a node is gone: what it has left is observed from here", "node", g.node, "rv", g.at, "scopes", len(t.scopes))
 	return t.scopes, t.scopes
