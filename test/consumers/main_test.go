@@ -15,7 +15,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	goleak.VerifyTestMain(suite.Tests(func() int {
-		defer os.RemoveAll(filepath.Join(os.TempDir(), goProgramsDir))
+		defer func() { _ = os.RemoveAll(filepath.Join(os.TempDir(), goProgramsDir)) }() // What is left fails the tests.
 		return m.Run()
 	}))
 }

@@ -25,9 +25,9 @@ func TestREADME(t *testing.T) {
 	}
 	// What CI runs itself, and by what.
 	byCI := map[string]string{
-		"make demo":       "DEMO_SECONDS=30 make demo",
-		"make test":       "make test",
-		"make image":      "make test-image",
+		"make demo":  "DEMO_SECONDS=30 make demo",
+		"make test":  "make test",
+		"make image": "make test-image",
 		// They are run as they stand, but for the bus's address, against a real API server (test/chart/live TestRunCluster).
 		"helm install kubecdc charts/kubecdc --namespace kubecdc --create-namespace --set bus.nats.url=nats://nats.messaging:4222": "make chart",
 		"kubectl exec -n kubecdc deploy/kubecdc -- /kubecdc status":                                                                "make chart",
