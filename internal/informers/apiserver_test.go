@@ -299,7 +299,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 	go func() {
 		select {
 		case <-r.Context().Done():
-			s.changed.Broadcast()
+			s.do(s.changed.Broadcast) // with the lock: else it may come between the look and Wait
 		case <-done:
 		}
 	}()

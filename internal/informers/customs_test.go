@@ -113,7 +113,7 @@ func (s *customs) watchDefinitions(w http.ResponseWriter, r *http.Request) {
 	go func() { // Wait wakes up when the client is gone
 		select {
 		case <-r.Context().Done():
-			s.changed.Broadcast()
+			s.do(s.changed.Broadcast) // with the lock: else it may come between the look and Wait
 		case <-done:
 		}
 	}()
