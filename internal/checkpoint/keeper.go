@@ -15,6 +15,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 const (
@@ -155,7 +157,7 @@ func (k *Keeper) read(ctx context.Context) (*Document, error) {
 		}
 		delay := b.Step()
 		k.warn(ctx, "read", err, delay)
-		if !sleep(ctx, delay) {
+		if !retry.Sleep(ctx, delay) {
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -253,7 +255,7 @@ func (k *Keeper) save(ctx context.Context, need uint64, least change) error {
 		if failure != nil || done {
 			return failure
 		}
-		if rest := k.saver.rest(); need > 0 && rest > 0 && !sleep(ctx, rest) {
+		if rest := k.saver.rest(); need > 0 && rest > 0 && !retry.Sleep(ctx, rest) {
 			return fmt.Errorf("save the checkpoint: %w", context.Cause(ctx))
 		}
 		err := k.attempt(ctx, least)
@@ -268,7 +270,7 @@ func (k *Keeper) save(ctx context.Context, need uint64, least change) error {
 		if ctx.Err() == nil {
 			k.warn(ctx, "save", err, delay)
 		}
-		if !sleep(ctx, delay) {
+		if !retry.Sleep(ctx, delay) {
 			return fmt.Errorf("save the checkpoint: %w: %w", context.Cause(ctx), err)
 		}
 	}
@@ -493,16 +495,4 @@ func (k *Keeper) warn(ctx context.Context, doing string, err error, delay time.D
 
 func newBackoff() *wait.Backoff {
 	return &wait.Backoff{Duration: backoffFirst, Factor: 2, Jitter: 0.5, Steps: 8, Cap: backoffMax}
-}
-
-// sleep waits for d; false: ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

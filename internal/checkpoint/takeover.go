@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 // Check is the error with which Load or TakeOver would refuse what is kept now. It locks nothing and changes nothing, neither what is
@@ -42,7 +44,7 @@ func (k *Keeper) TakeOver(ctx context.Context, epoch uint64, pass func(context.C
 			return 0, err
 		}
 		// The leader before has saved in between. What it has saved is true, and more than we have read.
-		if !sleep(ctx, b.Step()) {
+		if !retry.Sleep(ctx, b.Step()) {
 			return 0, context.Cause(ctx)
 		}
 	}
@@ -76,7 +78,7 @@ func (k *Keeper) claim(ctx context.Context) error {
 		if ctx.Err() == nil {
 			k.warn(ctx, "take over", err, delay)
 		}
-		if !sleep(ctx, delay) {
+		if !retry.Sleep(ctx, delay) {
 			return fmt.Errorf("take over the checkpoint: %w: %w", context.Cause(ctx), err)
 		}
 	}
