@@ -3,7 +3,6 @@ package informers
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers/store"
@@ -15,8 +14,6 @@ import (
 )
 
 const (
-	// shortWatch is how long an HTTP watch must have lasted for the next one to be opened at once.
-	shortWatch = time.Second
 	// freshTries is how many times an expired watch is tried again on a connection of its own: behind the same address may be
 	// another API server, whose history goes back further.
 	freshTries = 3
@@ -70,7 +67,7 @@ type watched struct {
 	edition uint32        // of the definition, when the server accepted it
 }
 
-func (w *watched) isLong() bool { return w.lasted > shortWatch }
+func (w *watched) isLong() bool { return w.lasted > apiserver.ShortWatch }
 
 // retryResult classifies a watch on a connection of its own, for a metric's label.
 func (w *watched) retryResult(err error) string {
@@ -100,7 +97,7 @@ func (f *follower) continues(ctx context.Context, got *watched, err error) bool 
 	case errors.Is(err, errBlocked):
 		i.countWatch("blocked")
 		return f.awaitRoom(ctx)
-	case errors.Is(err, errRewound), apiserver.IsGone(err) && time.Since(f.unanswered) >= probeEvery && f.rewound(ctx, true):
+	case errors.Is(err, errRewound), apiserver.IsGone(err) && time.Since(f.unanswered) >= apiserver.ProbeEvery && f.rewound(ctx, true):
 		i.countWatch("rewound")
 		i.rewound = true
 		i.setBlocked(false) // it was, if the batch that waited is of the other history
@@ -113,7 +110,7 @@ func (f *follower) continues(ctx context.Context, got *watched, err error) bool 
 		return true
 	case errors.Is(err, apiserver.ErrSilent):
 		i.countWatch("silent")
-		i.log.Debug("a watch was silent for too long: it is opened again", "scope", i.scope, "rv", f.rv, "silent_for", watchSilence)
+		i.log.Debug("a watch was silent for too long: it is opened again", "scope", i.scope, "rv", f.rv, "silent_for", apiserver.Silence)
 		return true
 	case err == nil:
 		i.countWatch("closed")
@@ -176,7 +173,7 @@ func (f *follower) triesAgain(ctx context.Context) bool {
 // watch opens one HTTP watch and applies its events until it ends. A nil error: it ended cleanly.
 func (f *follower) watch(ctx context.Context) (got watched, err error) {
 	i := f.informer
-	s := newStream(ctx, i, f.reader, watchTimeout+rand.N(watchTimeout))
+	s := newStream(ctx, i, f.reader, apiserver.WatchTimeout())
 	defer s.close()
 	i.ending.Store(&s.end)
 	defer i.ending.Store(nil)

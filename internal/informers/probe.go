@@ -26,15 +26,9 @@ import (
 // And for one that etcd has compacted: with a watch cache LIST Exact and WATCH may still be served from it, without one
 // LIST is 410, and WATCH is 200 and an ERROR frame of 410.
 
-// probeTimeout bounds the questions about history: a watch waits for their answers.
-const probeTimeout = 10 * time.Second
-
-// probeEvery is how often history is asked for at most while nothing happens: a watch that is closed all the time must not cost a list each
-// time. The first object on a watch that was not probed waits for a probe of its own.
-const probeEvery = time.Minute
-
-// probeDue reports whether a probe may be made although nothing happens.
-func (f *follower) probeDue() bool { return time.Since(f.probed) >= probeEvery }
+// probeDue reports whether a probe may be made although nothing happens. The first object on a watch that was not probed waits for a probe
+// of its own.
+func (f *follower) probeDue() bool { return time.Since(f.probed) >= apiserver.ProbeEvery }
 
 // rewound reports whether the history behind the API server is not the one that was followed so far. It asks only in doubt. Where
 // the API server does not answer, nothing is claimed, and the doubt remains. thorough: it also asks what a single list cannot tell.
@@ -42,7 +36,7 @@ func (f *follower) rewound(ctx context.Context, thorough bool) bool {
 	if !f.doubtful {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, apiserver.ProbeTimeout)
 	defer cancel()
 	f.probed = time.Now()
 	same, settled, err := f.compare(ctx, thorough)

@@ -68,8 +68,8 @@ const (
 	// staleWithoutBookmarks is for how long it may be silent where there are none. A watch lasts up to 10 min, and that the next
 	// one is opened is a sign of life.
 	staleWithoutBookmarks = 12 * time.Minute
-	// staleUnanswered is for how long a list may wait for its next object, or page. Then it is also made again (apiserver.PageSilence).
-	staleUnanswered = apiserver.PageSilence
+	// staleUnanswered is for how long a list may wait for its next object, or page. Then it is also made again (apiserver.Silence).
+	staleUnanswered = apiserver.Silence
 )
 
 // few names the first of many scopes.

@@ -23,15 +23,8 @@ const (
 	// blockedFor is how long an HTTP watch may stay unread before it is ended. The API server buffers an unread watch (of
 	// Events without a bound), and a slow reader taxes every other watcher.
 	blockedFor = 250 * time.Millisecond
-	// watchTimeout is how long an HTTP watch lasts at least; up to twice that, so that a fleet of them spreads.
-	watchTimeout = 5 * time.Minute
-	// watchGrace is how much longer it may last until it is taken for dead.
-	watchGrace = 30 * time.Second
 	// watchEarly is how much earlier it may end and still have ended in time: clocks differ.
 	watchEarly = 5 * time.Second
-	// watchSilence is how long an HTTP watch may take to open; and, on a resource whose watches have sent bookmarks (one a
-	// minute), how long it may say nothing. Without a word it also waits for a resourceVersion that does not exist yet.
-	watchSilence = 150 * time.Second
 
 	// batchEvents and batchBytes (of JSON) bound a batch: a read buffer may hold thousands of small frames.
 	batchEvents = 64
@@ -91,7 +84,7 @@ func newStream(ctx context.Context, i *informer, r *reader, timeout time.Duratio
 	s := &stream{informer: i, reader: r, timeout: timeout, batches: make(chan *batch)}
 	s.owner, s.stop = context.WithCancel(ctx)
 	s.ctx, s.end = context.WithCancelCause(s.owner)
-	s.silence = time.AfterFunc(watchSilence, func() { s.end(apiserver.ErrSilent) })
+	s.silence = time.AfterFunc(apiserver.Silence, func() { s.end(apiserver.ErrSilent) })
 	return s
 }
 
@@ -124,7 +117,7 @@ func (s *stream) open(rv uint64, fresh bool) error {
 	case errors.Is(cause, errEdition):
 		return errEdition
 	case errors.Is(cause, apiserver.ErrSilent):
-		return fmt.Errorf("open watch: %w for %v", cause, watchSilence)
+		return fmt.Errorf("open watch: %w for %v", cause, apiserver.Silence)
 	default:
 		return err
 	}
@@ -138,7 +131,7 @@ func (s *stream) start() {
 	s.done.Go(func() {
 		defer close(s.batches)
 		// A server that is gone without a word does not keep to the timeout that it was asked for.
-		dead := time.AfterFunc(s.timeout+watchGrace-time.Since(s.opened), func() { s.end(nil) })
+		dead := time.AfterFunc(s.timeout+apiserver.WatchGrace-time.Since(s.opened), func() { s.end(nil) })
 		defer dead.Stop()
 		s.err = s.read()
 	})
@@ -174,7 +167,7 @@ func (s *stream) fill(b *batch) error {
 	*b = batch{events: b.events[:0]}
 	s.reader.newBatch()
 	if s.informer.state.sendsBookmarks() {
-		s.silence.Reset(watchSilence)
+		s.silence.Reset(apiserver.Silence)
 	}
 	for bytes := 0; ; {
 		typ, raw, err := s.frames.Next()

@@ -13,13 +13,13 @@ import (
 var (
 	// ErrUnsupported marks resources that cannot be captured at all: without uids, or with opaque resourceVersions.
 	ErrUnsupported = errors.New("cannot be captured")
-	// ErrUnanswerable says that the server cannot answer a question about the past: that version is compacted, or the server does not
-	// know this kind of request.
+	// ErrUnanswerable: the server cannot answer a question about the past, because that version is compacted, or because the server does
+	// not support the request.
 	ErrUnanswerable = errors.New("the API server cannot tell")
 	// ErrSilent ends a request on which nothing arrives although something should.
-	ErrSilent = errors.New("the API server says nothing")
-	// ErrSlow ends the request for a page that takes too long, although something arrives.
-	ErrSlow = errors.New("the API server does not come to an end")
+	ErrSilent = errors.New("the API server sent nothing")
+	// errSlow ends a request that takes too long, although something arrives.
+	errSlow = errors.New("the API server did not complete its answer")
 )
 
 // The classes of failed requests that Reason returns, for a metric's label.
@@ -81,7 +81,7 @@ func NeedsOperator(reason string) bool {
 }
 
 // IsUnanswered reports whether the API server has not answered, or not to the end.
-func IsUnanswered(err error) bool { return errors.Is(err, ErrSilent) || errors.Is(err, ErrSlow) }
+func IsUnanswered(err error) bool { return errors.Is(err, ErrSilent) || errors.Is(err, errSlow) }
 
 // IsGone reports a 410: the history that was asked for is compacted.
 func IsGone(err error) bool {

@@ -20,10 +20,6 @@ const (
 	// MaxObject bounds one object or watch frame, in bytes. etcd's default limit is 1.5 MiB, operators raise it; beyond this
 	// something is wrong with the stream.
 	MaxObject = 256 << 20
-
-	// PageSilence is how long a page of a list may bring nothing. A kube-apiserver ends a list by itself after 60 s (--request-timeout), so
-	// its own words come first.
-	PageSilence = 150 * time.Second
 	// pageWithin is how long a page may take in all: 500 objects of the largest size that etcd takes by default, at 3 MB/s.
 	pageWithin = 5 * time.Minute
 )
@@ -38,11 +34,12 @@ const (
 // raw JSON of each object, which it must not keep. A refusal is an API Status error; an error of each is returned as it is.
 func (c *Client) List(ctx context.Context, r *object.Resource, namespace, accept string, o metav1.ListOptions, each func(raw []byte) error,
 ) (object.ListMeta, error) {
-	body, err := openPage(ctx, func(ctx context.Context) (io.ReadCloser, error) { return open(ctx, c.lists, r, namespace, accept, o) })
+	body, err := openLimited(ctx, pageWithin, func(ctx context.Context) (io.ReadCloser, error) { return open(ctx, c.lists, r, namespace, accept, o) })
 	if err != nil {
 		return object.ListMeta{}, err
 	}
 	defer body.Close()
+	body.eachRead = true
 	items := object.NewItems(body, MaxObject)
 	for {
 		raw, err := items.Next()
@@ -65,64 +62,6 @@ func ListVersion(meta *object.ListMeta) (uint64, error) {
 		return 0, fmt.Errorf("%w: its list has the resourceVersion %q, which is not a number", ErrUnsupported, meta.ResourceVersion)
 	}
 	return rv, nil
-}
-
-// page is the body of a page with time limits: PageSilence for its first byte, and for each after it, and pageWithin for all. Time in
-// which the caller does not read counts against the second alone.
-type page struct {
-	ctx             context.Context //nolint:containedctx // of the request, whose body outlives the call that made it
-	end             context.CancelCauseFunc
-	silence, within *time.Timer
-	body            io.ReadCloser
-}
-
-func openPage(ctx context.Context, open func(ctx context.Context) (io.ReadCloser, error)) (io.ReadCloser, error) {
-	ctx, end := context.WithCancelCause(ctx)
-	p := &page{
-		ctx: ctx, end: end,
-		silence: time.AfterFunc(PageSilence, func() { end(fmt.Errorf("%w for %v", ErrSilent, PageSilence)) }),
-		within:  time.AfterFunc(pageWithin, func() { end(fmt.Errorf("%w within %v", ErrSlow, pageWithin)) }),
-	}
-	body, err := open(ctx)
-	p.silence.Stop()
-	if err != nil {
-		err = p.limitOr(err)
-		p.stop()
-		return nil, err
-	}
-	p.body = body
-	return p, nil
-}
-
-// Read implements io.Reader.
-func (p *page) Read(b []byte) (int, error) {
-	p.silence.Reset(PageSilence)
-	n, err := p.body.Read(b)
-	p.silence.Stop()
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = p.limitOr(err)
-	}
-	return n, err
-}
-
-// Close implements io.Closer.
-func (p *page) Close() error {
-	p.stop()
-	return p.body.Close()
-}
-
-func (p *page) stop() {
-	p.silence.Stop()
-	p.within.Stop()
-	p.end(nil)
-}
-
-// limitOr is the limit that has caused err, else err.
-func (p *page) limitOr(err error) error {
-	if cause := context.Cause(p.ctx); IsUnanswered(cause) {
-		return cause
-	}
-	return err
 }
 
 // path is the URL path of a resource, in one namespace or ("") in all.

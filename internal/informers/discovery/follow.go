@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,21 +18,11 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-const (
-	// deniedRetry is how often a list is retried of a resource that is forbidden or not served.
-	deniedRetry = 5 * time.Minute
-	// watchTimeout is how long an HTTP watch lasts at least; up to twice that, so that a fleet of them spreads.
-	watchTimeout = 5 * time.Minute
-	// watchGrace is how much longer it may last until it is taken for dead.
-	watchGrace = 30 * time.Second
-	// shortWatch is how long an HTTP watch must have lasted for the next one to be opened without a growing delay.
-	shortWatch = time.Second
-	// probeEvery is how often etcd's resourceVersion is asked for at most while nothing happens: a watch that is closed all the time must
-	// not cost a list each time.
-	probeEvery = time.Minute
-)
+// deniedRetry is the delay before a list is retried of a resource that is forbidden or not served.
+const deniedRetry = 5 * time.Minute
 
-var errRewound = errors.New("etcd was restored: its resourceVersion is lower than before")
+// errRewound makes another list necessary, as an expired watch does.
+var errRewound = apierrors.NewResourceExpired("etcd was restored: its resourceVersion is lower than before")
 
 // objectMeta is the metadata of an object that matters here.
 type objectMeta struct {
@@ -58,7 +47,8 @@ type follower[T any] struct {
 	denied  func(err error)
 
 	deniedSaid bool
-	probed     time.Time // when etcd's resourceVersion was asked for last
+	bookmarks  bool      // the watches send bookmarks
+	probed     time.Time // when etcd's resourceVersion was read last
 	doubtful   bool      // a watch has ended since
 }
 
@@ -128,7 +118,7 @@ func (f *follower[T]) page(ctx context.Context, o metav1.ListOptions, each func(
 	return meta, nil
 }
 
-// watches follows one HTTP watch after the other from rv. Its error says that a list is needed, or that ctx ended.
+// watches follows one watch after another from rv. Its error means that a list is needed, or that ctx has ended.
 func (f *follower[T]) watches(ctx context.Context, rv uint64) error {
 	b := retry.New()
 	for {
@@ -137,7 +127,7 @@ func (f *follower[T]) watches(ctx context.Context, rv uint64) error {
 		if ctx.Err() != nil || apiserver.IsGone(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 			return err
 		}
-		if time.Since(opened) > shortWatch {
+		if time.Since(opened) > apiserver.ShortWatch {
 			b = retry.New()
 		}
 		if !b.Wait(ctx, err) {
@@ -145,14 +135,16 @@ func (f *follower[T]) watches(ctx context.Context, rv uint64) error {
 		}
 		// An API server that was away may have come back with another history.
 		f.doubtful = true
-		if time.Since(f.probed) >= probeEvery && f.rewound(ctx, rv) {
-			return apierrors.NewResourceExpired(errRewound.Error())
+		if time.Since(f.probed) >= apiserver.ProbeEvery && f.rewound(ctx, rv) {
+			return errRewound
 		}
 	}
 }
 
-// rewound reports whether etcd's resourceVersion is lower than rv. Where there is no answer, nothing is claimed, and the doubt remains.
+// rewound reports whether etcd's resourceVersion is lower than rv. If there is no answer, it returns false, and the doubt remains.
 func (f *follower[T]) rewound(ctx context.Context, rv uint64) bool {
+	ctx, cancel := context.WithTimeout(ctx, apiserver.ProbeTimeout)
+	defer cancel()
 	f.probed = time.Now()
 	meta, err := f.page(ctx, metav1.ListOptions{Limit: 1}, func([]byte) error { return nil })
 	if err != nil {
@@ -163,54 +155,45 @@ func (f *follower[T]) rewound(ctx context.Context, rv uint64) bool {
 	return err == nil && now < rv
 }
 
-// watch follows one HTTP watch, and advances rv. A nil error: it ended cleanly.
+// watch follows one watch, and advances rv. It returns nil if the API server has ended the watch.
 func (f *follower[T]) watch(ctx context.Context, rv *uint64) error {
-	timeout := watchTimeout + rand.N(watchTimeout)
-	seconds := int64(timeout.Seconds())
-	ctx, cancel := context.WithTimeout(ctx, timeout+watchGrace)
-	defer cancel()
-	body, err := f.client.Watch(ctx, &f.resource, "", metav1.ListOptions{
-		ResourceVersion: object.FormatVersion(*rv), AllowWatchBookmarks: true, TimeoutSeconds: &seconds,
-	})
+	s, err := f.client.Stream(ctx, &f.resource, "", metav1.ListOptions{ResourceVersion: object.FormatVersion(*rv)}, f.bookmarks)
 	if err != nil {
 		return err
 	}
-	defer body.Close()
-	probed := false // an object has waited for a probe
-	frames := object.NewFrames(body, apiserver.MaxObject)
-	for {
-		typ, raw, err := frames.Next()
+	defer s.Close()
+	for probed := false; ; {
+		typ, raw, err := s.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		if err != nil {
-			return fmt.Errorf("watch %s: %w", f.resource.String(), err)
-		}
-		switch t := watch.EventType(typ); t {
-		case watch.Error:
-			var s metav1.Status
-			if err := json.Unmarshal(raw, &s); err != nil {
-				return fmt.Errorf("watch %s: error frame: %w", f.resource.String(), err)
-			}
-			return &apierrors.StatusError{ErrStatus: s}
-		case watch.Added, watch.Modified, watch.Deleted:
+		if err == nil && typ != watch.Bookmark {
 			if f.doubtful && !probed && f.rewound(ctx, *rv) {
-				return apierrors.NewResourceExpired(errRewound.Error())
+				return errRewound
 			}
-			probed = true
-			var item T
-			if err := json.Unmarshal(raw, &item); err != nil {
-				return fmt.Errorf("watch %s: %w", f.resource.String(), err)
-			}
-			f.apply(ctx, t, &item)
-		case watch.Bookmark:
+			probed = true // once a watch: without an answer, its objects are taken
+			err = f.take(ctx, typ, raw)
 		}
 		var m struct {
 			Metadata objectMeta `json:"metadata"`
 		}
-		if err := json.Unmarshal(raw, &m); err != nil {
+		if err == nil {
+			err = json.Unmarshal(raw, &m)
+		}
+		if err != nil {
 			return fmt.Errorf("watch %s: %w", f.resource.String(), err)
 		}
+		f.bookmarks = f.bookmarks || typ == watch.Bookmark
 		*rv = m.Metadata.ResourceVersion
 	}
+}
+
+// take applies an event.
+func (f *follower[T]) take(ctx context.Context, typ watch.EventType, raw []byte) error {
+	var item T
+	err := json.Unmarshal(raw, &item)
+	if err == nil {
+		f.apply(ctx, typ, &item)
+	}
+	return err
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
@@ -16,56 +15,48 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Discover asks which resources the API server serves that can be listed and watched. failed are group versions of which it did not
-// answer: unknown, not gone.
-func Discover(ctx context.Context, c *apiserver.Client) (out []selection.APIResource, failed []string, err error) {
+// Discover returns the resources that the API server serves and that can be listed and watched. unknown are the group versions that it
+// could not read: their resources may be served.
+func Discover(ctx context.Context, c *apiserver.Client) (served []selection.APIResource, unknown []string, err error) {
 	groups, lists, err := c.Discovery.ServerGroupsAndResourcesWithContext(ctx)
 	var partial *discovery.ErrGroupDiscoveryFailed
 	if errors.As(err, &partial) {
 		for gv := range partial.Groups {
-			failed = append(failed, gv.String())
+			unknown = append(unknown, gv.String())
 		}
-		slices.Sort(failed)
+		slices.Sort(unknown)
 	} else if err != nil {
 		return nil, nil, fmt.Errorf("discover resources: %w", err)
 	}
-	byVersion := make(map[string]*metav1.APIResourceList, len(lists))
+	byVersion := make(map[string][]metav1.APIResource, len(lists))
 	for _, l := range lists {
-		byVersion[l.GroupVersion] = l
+		byVersion[l.GroupVersion] = l.APIResources
 	}
-	index := map[schema.GroupResource]int{} // in out
 	for _, g := range groups {
-		versions := []string{g.PreferredVersion.GroupVersion}
-		for _, v := range g.Versions {
-			if v.GroupVersion != g.PreferredVersion.GroupVersion {
-				versions = append(versions, v.GroupVersion)
-			}
-		}
-		for _, gv := range versions {
-			l := byVersion[gv]
-			if l == nil {
+		served = append(served, ofGroup(g, byVersion)...)
+	}
+	return served, unknown, nil
+}
+
+// ofGroup returns the resources of a group that can be listed and watched, each with its preferred version first.
+func ofGroup(g *metav1.APIGroup, byVersion map[string][]metav1.APIResource) (out []selection.APIResource) {
+	index := map[string]int{} // in out, by name
+	others := slices.DeleteFunc(slices.Clone(g.Versions), func(v metav1.GroupVersionForDiscovery) bool { return v == g.PreferredVersion })
+	for _, v := range append([]metav1.GroupVersionForDiscovery{g.PreferredVersion}, others...) {
+		for _, r := range byVersion[v.GroupVersion] {
+			if strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") || !slices.Contains(r.Verbs, "watch") {
 				continue
 			}
-			parsed, err := schema.ParseGroupVersion(gv)
-			if err != nil {
-				return nil, nil, fmt.Errorf("discover resources: group version %q: %w", gv, err)
+			at, ok := index[r.Name]
+			if !ok {
+				at = len(out)
+				index[r.Name] = at
+				out = append(out, selection.APIResource{Group: g.Name, Name: r.Name})
 			}
-			for _, r := range l.APIResources {
-				if strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") || !slices.Contains(r.Verbs, "watch") {
-					continue
-				}
-				gr := schema.GroupResource{Group: parsed.Group, Resource: r.Name}
-				at, ok := index[gr]
-				if !ok {
-					at = len(out)
-					index[gr] = at
-					out = append(out, selection.APIResource{Group: parsed.Group, Name: r.Name})
-				}
-				out[at].Versions = append(out[at].Versions, object.Resource{
-					Group: parsed.Group, Version: parsed.Version, Name: r.Name, Kind: r.Kind, Namespaced: r.Namespaced,
-				})
-			}
+			out[at].Versions = append(out[at].Versions, object.Resource{
+				Group: g.Name, Version: v.Version, Name: r.Name, Kind: r.Kind, Namespaced: r.Namespaced,
+			})
 		}
 	}
-	return out, failed, nil
+	return out
 }

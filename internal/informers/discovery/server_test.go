@@ -38,6 +38,7 @@ type server struct {
 	watches map[string][]io.WriteCloser // that are open, by path
 	counts  map[string]int              // requests by path, of watches by path and "?watch"
 	from    map[string]string           // the resourceVersion of the last watch, by path
+	hung    map[string]bool             // paths of watches that are not accepted, and not refused
 	reviews func(body string) (code int, allowed bool)
 }
 
@@ -48,22 +49,17 @@ type answer struct {
 }
 
 func newServer() *server {
-	return &server{rv: 100, answers: map[string]answer{}, watches: map[string][]io.WriteCloser{}, counts: map[string]int{}, from: map[string]string{}}
+	return &server{rv: 100, answers: map[string]answer{}, watches: map[string][]io.WriteCloser{}, counts: map[string]int{}, from: map[string]string{}, hung: map[string]bool{}}
 }
 
 // RoundTrip implements http.RoundTripper.
 func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	path := r.URL.Path
 	if r.URL.Query().Get("watch") != "" {
-		s.counts[path+"?watch"]++
-		s.from[path] = r.URL.Query().Get("resourceVersion")
-		body, w := io.Pipe()
-		s.watches[path] = append(s.watches[path], w)
-		context.AfterFunc(r.Context(), func() { _ = w.CloseWithError(context.Cause(r.Context())) })
-		return response(http.StatusOK, body), nil
+		return s.watch(r, path)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.counts[path]++
 	if s.reviews != nil && r.Method == http.MethodPost {
 		body, err := io.ReadAll(r.Body)
@@ -78,6 +74,23 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 		a.body = fmt.Sprintf(a.body, s.rv)
 	}
 	return response(a.code, io.NopCloser(strings.NewReader(a.body))), nil
+}
+
+func (s *server) watch(r *http.Request, path string) (*http.Response, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts[path+"?watch"]++
+	s.from[path] = r.URL.Query().Get("resourceVersion")
+	if s.hung[path] {
+		s.mu.Unlock()
+		<-r.Context().Done()
+		s.mu.Lock()
+		return nil, context.Cause(r.Context())
+	}
+	body, w := io.Pipe()
+	s.watches[path] = append(s.watches[path], w)
+	context.AfterFunc(r.Context(), func() { _ = w.CloseWithError(context.Cause(r.Context())) })
+	return response(http.StatusOK, body), nil
 }
 
 func response(code int, body io.ReadCloser) *http.Response {

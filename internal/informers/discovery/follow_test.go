@@ -1,0 +1,69 @@
+package discovery_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/informers/discovery"
+)
+
+// followed are the resources that the package lists and watches, by path, and what follows them.
+func followed(t *testing.T, s *server) map[string]func(context.Context, discovery.Handler) {
+	t.Helper()
+	x := discovery.NewExtensions(s.client(t), new(log).logger())
+	x.Need(true)
+	return map[string]func(context.Context, discovery.Handler){
+		definitions: x.Run, services: x.Run, namespaces: discovery.NewNamespaces(s.client(t), new(log).logger()).Run,
+	}
+}
+
+// A watch that sends bookmarks, and then nothing, is opened again after 150 s. One that never sends any may be silent until it times out.
+func TestSilentWatch(t *testing.T) {
+	const bookmark = `{"kind":"Bookmark","metadata":{"resourceVersion":"$"}}`
+	for _, path := range []string{definitions, services, namespaces} {
+		t.Run(path, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer()
+				s.list(path)
+				run(t, followed(t, s)[path])
+				want := func(after time.Duration, watches int) {
+					t.Helper()
+					pass(after)
+					if n := s.count(path + "?watch"); n != watches {
+						t.Errorf("%d watches were opened, want %d", n, watches)
+					}
+				}
+				want(160*time.Second, 1)
+				s.send(path, "BOOKMARK", bookmark)
+				want(149*time.Second, 0)
+				want(2*time.Second, 1)
+				want(148*time.Second, 0)
+				want(3*time.Second, 1) // without a bookmark on this one
+			})
+		})
+	}
+}
+
+// A watch that is neither accepted nor refused is opened again after 150 s.
+func TestUnansweredWatch(t *testing.T) {
+	for _, path := range []string{definitions, services, namespaces} {
+		t.Run(path, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer()
+				s.list(path)
+				s.hung[path] = true
+				run(t, followed(t, s)[path])
+				pass(149 * time.Second)
+				if n := s.count(path + "?watch"); n != 1 {
+					t.Errorf("%d watches were opened, want 1", n)
+				}
+				pass(2 * time.Second)
+				if n := s.count(path + "?watch"); n != 1 {
+					t.Errorf("%d watches were opened after 150 s, want 1", n)
+				}
+			})
+		})
+	}
+}
