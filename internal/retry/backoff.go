@@ -11,21 +11,21 @@ import (
 const (
 	// First is the first delay of a Backoff, before jitter.
 	First = 100 * time.Millisecond
-	// Max is the longest, before jitter.
-	Max = 30 * time.Second
+	// longest is the longest, before jitter.
+	longest = 30 * time.Second
 	// jitter is the share of a delay that may be added to it.
 	jitter = 0.5
-	// doublings lead from First past Max.
+	// doublings lead from First past longest.
 	doublings = 10
 )
 
-// Backoff gives the delays between attempts: from First to Max, doubled each time, with up to half as much added at random. Its zero
+// Backoff gives the delays between attempts: from First to longest, doubled each time, with up to half as much added at random. Its zero
 // value is of no use; see New.
 type Backoff struct{ b wait.Backoff }
 
 // New returns a Backoff that begins at First.
 func New() *Backoff {
-	return &Backoff{wait.Backoff{Duration: First, Factor: 2, Jitter: jitter, Steps: doublings, Cap: Max}}
+	return &Backoff{wait.Backoff{Duration: First, Factor: 2, Jitter: jitter, Steps: doublings, Cap: longest}}
 }
 
 // Next is how long to wait after err, which may be nil: never less than an API server asks for in it.

@@ -24,23 +24,23 @@ var (
 
 // The classes of failed requests that Reason returns, for a metric's label.
 const (
-	ReasonUnsupported     = "refused"
-	ReasonNotFound        = "not_found"
-	ReasonForbidden       = "forbidden"
-	ReasonUnauthorized    = "unauthorized"
-	ReasonTooManyRequests = "too_many_requests"
-	ReasonExpired         = "expired"
-	ReasonTimeout         = "timeout"
-	ReasonServerError     = "server_error"
-	ReasonNetwork         = "network"
-	ReasonOther           = "other"
+	reasonUnsupported     = "refused"
+	reasonNotFound        = "not_found"
+	reasonForbidden       = "forbidden"
+	reasonUnauthorized    = "unauthorized"
+	reasonTooManyRequests = "too_many_requests"
+	reasonExpired         = "expired"
+	reasonTimeout         = "timeout"
+	reasonServerError     = "server_error"
+	reasonNetwork         = "network"
+	reasonOther           = "other"
 )
 
 // Reasons are all classes.
 func Reasons() []string {
 	return []string{
-		ReasonUnsupported, ReasonNotFound, ReasonForbidden, ReasonUnauthorized, ReasonTooManyRequests, ReasonExpired, ReasonTimeout,
-		ReasonServerError, ReasonNetwork, ReasonOther,
+		reasonUnsupported, reasonNotFound, reasonForbidden, reasonUnauthorized, reasonTooManyRequests, reasonExpired, reasonTimeout,
+		reasonServerError, reasonNetwork, reasonOther,
 	}
 }
 
@@ -49,35 +49,35 @@ func Reason(err error) string {
 	var netErr net.Error
 	switch {
 	case errors.Is(err, ErrUnsupported):
-		return ReasonUnsupported
+		return reasonUnsupported
 	case apierrors.IsNotFound(err):
-		return ReasonNotFound
+		return reasonNotFound
 	case apierrors.IsForbidden(err):
-		return ReasonForbidden
+		return reasonForbidden
 	case apierrors.IsUnauthorized(err):
-		return ReasonUnauthorized
+		return reasonUnauthorized
 	case apierrors.IsTooManyRequests(err):
-		return ReasonTooManyRequests
+		return reasonTooManyRequests
 	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
-		return ReasonExpired
+		return reasonExpired
 	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), IsUnanswered(err):
-		return ReasonTimeout
+		return reasonTimeout
 	case apierrors.IsInternalError(err), apierrors.IsServiceUnavailable(err):
-		return ReasonServerError
+		return reasonServerError
 	case errors.As(err, &netErr), errors.Is(err, io.ErrUnexpectedEOF), utilnet.IsProbableEOF(err),
 		utilnet.IsConnectionReset(err), utilnet.IsConnectionRefused(err), utilnet.IsHTTP2ConnectionLost(err):
-		return ReasonNetwork
+		return reasonNetwork
 	default:
-		return ReasonOther
+		return reasonOther
 	}
 }
 
 // IsShared reports whether a failure of this class concerns the whole API server: all resources fail with it.
-func IsShared(reason string) bool { return reason == ReasonNetwork || reason == ReasonUnauthorized }
+func IsShared(reason string) bool { return reason == reasonNetwork || reason == reasonUnauthorized }
 
 // NeedsOperator reports whether a failure of this class lasts until somebody changes what is served or permitted.
 func NeedsOperator(reason string) bool {
-	return reason == ReasonForbidden || reason == ReasonNotFound || reason == ReasonUnsupported
+	return reason == reasonForbidden || reason == reasonNotFound || reason == reasonUnsupported
 }
 
 // IsUnanswered reports whether the API server has not answered, or not to the end.

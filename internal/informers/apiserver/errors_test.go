@@ -25,17 +25,17 @@ func TestErrorClasses(t *testing.T) {
 		reason                 string
 		permanent, gone, alone bool
 	}{
-		{apierrors.NewNotFound(pods, "a"), apiserver.ReasonNotFound, true, false, true},
-		{apierrors.NewForbidden(pods, "a", errors.New("no")), apiserver.ReasonForbidden, true, false, true},
-		{apierrors.NewUnauthorized("no"), apiserver.ReasonUnauthorized, false, false, false},
-		{apierrors.NewTooManyRequests("later", 1), apiserver.ReasonTooManyRequests, false, false, true},
-		{apierrors.NewResourceExpired("gone"), apiserver.ReasonExpired, true, true, true},
-		{apierrors.NewServerTimeout(pods, "list", 1), apiserver.ReasonTimeout, false, false, true},
-		{fmt.Errorf("open: %w", apiserver.ErrSilent), apiserver.ReasonTimeout, false, false, true},
-		{apierrors.NewInternalError(errors.New("webhook")), apiserver.ReasonServerError, false, false, true},
-		{status(http.StatusBadRequest, metav1.StatusReasonBadRequest), apiserver.ReasonOther, true, false, true},
-		{io.ErrUnexpectedEOF, apiserver.ReasonNetwork, false, false, false},
-		{fmt.Errorf("list: %w", apiserver.ErrUnsupported), apiserver.ReasonUnsupported, true, false, true},
+		{apierrors.NewNotFound(pods, "a"), "not_found", true, false, true},
+		{apierrors.NewForbidden(pods, "a", errors.New("no")), "forbidden", true, false, true},
+		{apierrors.NewUnauthorized("no"), "unauthorized", false, false, false},
+		{apierrors.NewTooManyRequests("later", 1), "too_many_requests", false, false, true},
+		{apierrors.NewResourceExpired("gone"), "expired", true, true, true},
+		{apierrors.NewServerTimeout(pods, "list", 1), "timeout", false, false, true},
+		{fmt.Errorf("open: %w", apiserver.ErrSilent), "timeout", false, false, true},
+		{apierrors.NewInternalError(errors.New("webhook")), "server_error", false, false, true},
+		{status(http.StatusBadRequest, metav1.StatusReasonBadRequest), "other", true, false, true},
+		{io.ErrUnexpectedEOF, "network", false, false, false},
+		{fmt.Errorf("list: %w", apiserver.ErrUnsupported), "refused", true, false, true},
 	} {
 		err := fmt.Errorf("list pods: %w", c.err)
 		if got := apiserver.Reason(err); got != c.reason || apiserver.IsShared(got) == c.alone {

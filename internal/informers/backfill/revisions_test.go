@@ -89,55 +89,76 @@ func TestEveryRevision(t *testing.T) {
 	}
 }
 
+// revisions is what happened to some names at the revisions of a gap.
+type revisions struct {
+	names       []string
+	lists       lists
+	before, now map[string]*object.Object // by name
+	steps       map[string][]string       // by name, as texts has them
+}
+
+func drawRevisions(t *rapid.T) *revisions {
+	r := &revisions{
+		names: []string{"a", "b", "c", "d"}, before: map[string]*object.Object{}, now: map[string]*object.Object{}, steps: map[string][]string{},
+	}
+	for _, name := range r.names {
+		if rapid.Bool().Draw(t, "exists") {
+			r.now[name] = at(name, "u0", 1)
+			r.before[name] = r.now[name]
+		}
+	}
+	for n := range rapid.IntRange(1, 30).Draw(t, "revisions") {
+		r.draw(t, 11+uint64(n))
+	}
+	return r
+}
+
+// draw draws what happens at rv.
+func (r *revisions) draw(t *rapid.T, rv uint64) {
+	name := rapid.SampledFrom(r.names).Draw(t, "name")
+	written := ""
+	switch o := r.now[name]; rapid.IntRange(0, 3).Draw(t, "op") {
+	case 0: // a write to another resource
+	case 1:
+		if o != nil {
+			r.steps[name] = append(r.steps[name], fmt.Sprint(rv, " gone"))
+			delete(r.now, name)
+		}
+	default:
+		uid := fmt.Sprint("u", rv)
+		if o != nil {
+			uid = o.Ref.UID
+		}
+		written, r.now[name] = name, at(name, uid, rv)
+		r.steps[name] = append(r.steps[name], fmt.Sprint(rv, " ", uid))
+	}
+	text := ""
+	for name, o := range r.now {
+		text += name + "=" + o.Ref.UID
+		if name == written {
+			text += "*"
+		}
+		text += " "
+	}
+	r.lists = append(r.lists, text)
+}
+
+// gap is the gap that these revisions make.
+func (r *revisions) gap() backfill.Gap {
+	gap := backfill.Gap{From: 10, To: 10 + uint64(len(r.lists))}
+	for _, name := range r.names {
+		if r.before[name] != r.now[name] {
+			gap.Changed = append(gap.Changed, backfill.Change{Key: "configmaps/shop/" + name, Before: r.before[name], After: r.now[name]})
+		}
+	}
+	return gap
+}
+
 // Whatever happens at the revisions of a gap, the steps are all of it, and they lead from the one end to the other.
 func TestEveryRevisionProperties(t *testing.T) {
-	names := []string{"a", "b", "c", "d"}
 	rapid.Check(t, func(t *rapid.T) {
-		now, before := map[string]*object.Object{}, map[string]*object.Object{}
-		for _, name := range names {
-			if rapid.Bool().Draw(t, "exists") {
-				now[name] = at(name, "u0", 1)
-				before[name] = now[name]
-			}
-		}
-		var l lists
-		want := map[string][]string{}
-		for n := range rapid.IntRange(1, 30).Draw(t, "revisions") {
-			rv := 11 + uint64(n)
-			name := rapid.SampledFrom(names).Draw(t, "name")
-			written := ""
-			switch o := now[name]; rapid.IntRange(0, 3).Draw(t, "op") {
-			case 0: // a write to another resource
-			case 1:
-				if o != nil {
-					want[name] = append(want[name], fmt.Sprint(rv, " gone"))
-					delete(now, name)
-				}
-			default:
-				uid := fmt.Sprint("u", rv)
-				if o != nil {
-					uid = o.Ref.UID
-				}
-				written, now[name] = name, at(name, uid, rv)
-				want[name] = append(want[name], fmt.Sprint(rv, " ", uid))
-			}
-			text := ""
-			for name, o := range now {
-				text += name + "=" + o.Ref.UID
-				if name == written {
-					text += "*"
-				}
-				text += " "
-			}
-			l = append(l, text)
-		}
-		gap := backfill.Gap{From: 10, To: 10 + uint64(len(l))}
-		for _, name := range names {
-			if before[name] != now[name] {
-				gap.Changed = append(gap.Changed, backfill.Change{Key: "configmaps/shop/" + name, Before: before[name], After: now[name]})
-			}
-		}
-		byKey, err := backfill.EveryRevision(t.Context(), l, gap)
+		r := drawRevisions(t)
+		byKey, err := backfill.EveryRevision(t.Context(), r.lists, r.gap())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,12 +166,12 @@ func TestEveryRevisionProperties(t *testing.T) {
 		for key, steps := range byKey {
 			name := strings.TrimPrefix(key, "configmaps/shop/")
 			got[name] = texts(steps)
-			if !backfill.Leads(before[name], steps, now[name]) {
-				t.Errorf("%s: %q do not lead from %v to %v", name, got[name], before[name], now[name])
+			if !backfill.Leads(r.before[name], steps, r.now[name]) {
+				t.Errorf("%s: %q do not lead from %v to %v", name, got[name], r.before[name], r.now[name])
 			}
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("steps of %q (-want +got):\n%s", l, diff)
+		if diff := cmp.Diff(r.steps, got); diff != "" {
+			t.Errorf("steps of %q (-want +got):\n%s", r.lists, diff)
 		}
 	})
 }

@@ -326,90 +326,108 @@ func drawPast(t *rapid.T, selects bool) *past {
 	return p
 }
 
+// finding is what a walk found out about a name, and what is true.
+type finding struct {
+	*backfill.Result
+	change   *backfill.Change
+	from, to uint64
+	truth    []fact // ascending; the first may be what was outside the scope at from
+	seen     []bool // the facts that are among the steps
+}
+
 // check compares what was found with what was.
 func (p *past) check(t *rapid.T, c *backfill.Change, w *backfill.Result, from, to uint64) {
-	var truth []fact // ascending; the first may be what was outside at from
-	lastUID := ""
-	if c.After != nil {
-		lastUID = c.After.Ref.UID
-	}
-	for _, f := range p.facts {
-		base := c.Before == nil && !f.deleted && p.at(from) != nil && p.at(from).rv == f.rv && p.at(from).uid == f.uid
-		shown := c.After != nil && f.version != nil && f.version.Object == c.After
-		if (f.rv > from || base) && f.rv <= to && !shown {
-			truth = append(truth, f)
+	f := &finding{Result: w, change: c, from: from, to: to}
+	for _, is := range p.facts {
+		base := c.Before == nil && !is.deleted && p.at(from) != nil && p.at(from).rv == is.rv && p.at(from).uid == is.uid
+		shown := c.After != nil && is.version != nil && is.version.Object == c.After
+		if (is.rv > from || base) && is.rv <= to && !shown {
+			f.truth = append(f.truth, is)
 		}
 	}
-	fail := func(format string, args ...any) {
-		var facts []string
-		for k := range truth {
-			facts = append(facts, truth[k].String())
-		}
-		t.Fatalf("%s\nfrom %d to %d, whole %t\ntruth %q\nfound %q", fmt.Sprintf(format, args...), from, to, w.Complete, facts, texts(w.Steps))
+	f.checkSteps(t)
+	f.checkMissing(t)
+	f.checkChangedBy(t)
+	if most := 3*(len(f.truth)+2) + (len(f.truth)+1)*bits.Len64(to-from); p.requests > most {
+		f.fail(t, "%d requests", p.requests)
 	}
+}
 
-	// Each step is true, and in order.
-	seen := make([]bool, len(truth))
+func (f *finding) fail(t *rapid.T, format string, args ...any) {
+	var facts []string
+	for k := range f.truth {
+		facts = append(facts, f.truth[k].String())
+	}
+	t.Fatalf("%s\nfrom %d to %d, whole %t\ntruth %q\nfound %q", fmt.Sprintf(format, args...), f.from, f.to, f.Complete, facts, texts(f.Steps))
+}
+
+// checkSteps checks that each step is true, and in order.
+func (f *finding) checkSteps(t *rapid.T) {
+	f.seen = make([]bool, len(f.truth))
 	next := 0
-	for k := range w.Steps {
-		s := &w.Steps[k]
-		for next < len(truth) && truth[next].String() != textOf(s) {
+	for k := range f.Steps {
+		text := textOf(&f.Steps[k])
+		for next < len(f.truth) && f.truth[next].String() != text {
 			next++
 		}
-		if next == len(truth) {
-			fail("%s was not, or not in this place", textOf(s))
+		if next == len(f.truth) {
+			f.fail(t, "%s was not, or not in this place", text)
 		}
-		seen[next] = true
+		f.seen[next] = true
 		next++
 	}
+}
 
-	// Nothing is missing but what cannot be found, or need not.
-	first := slices.Index(seen, true)
-	if w.Complete {
+// checkMissing checks that nothing is missing but what cannot be found, or need not.
+func (f *finding) checkMissing(t *rapid.T) {
+	first := slices.Index(f.seen, true)
+	if f.Complete {
 		first = 0
 	} else if first < 0 {
-		first = len(truth)
+		first = len(f.truth)
 	}
-	outside := func(k int, uid string) bool {
-		return k >= 0 && k < len(truth) && !truth[k].deleted && truth[k].outside && truth[k].uid == uid
-	}
-	for k := first; k < len(truth); k++ {
-		f := &truth[k]
-		missed := true // of this object, all
-		for j := first; j < len(truth); j++ {
-			missed = missed && (truth[j].uid != f.uid || !seen[j])
-		}
-		unknowable := missed && f.uid != lastUID && (c.Before == nil || f.uid != c.Before.Ref.UID)
-		amidst := outside(k, f.uid) && outside(k-1, f.uid) && outside(k+1, f.uid)
-		if !seen[k] && !unknowable && !amidst {
-			fail("%s is missing", f)
+	for k := first; k < len(f.truth); k++ {
+		if !f.seen[k] && !f.isUnknowable(first, f.truth[k].uid) && !f.isAmidst(k) {
+			f.fail(t, "%s is missing", &f.truth[k])
 		}
 	}
+}
 
-	// changedBy names who made a version, and nobody before, wherever the version below is known. A walk that ended for want of
-	// requests may know that there was none.
+// isUnknowable reports whether an object came and went within the gap, and nothing of it was seen from fact first on.
+func (f *finding) isUnknowable(first int, uid string) bool {
+	for k := first; k < len(f.truth); k++ {
+		if f.truth[k].uid == uid && f.seen[k] {
+			return false
+		}
+	}
+	return (f.change.After == nil || uid != f.change.After.Ref.UID) && (f.change.Before == nil || uid != f.change.Before.Ref.UID)
+}
+
+// isAmidst reports whether fact k is a version outside the scope between two others of its object.
+func (f *finding) isAmidst(k int) bool {
+	if k == 0 || k == len(f.truth)-1 {
+		return false
+	}
+	return !slices.ContainsFunc(f.truth[k-1:k+2], func(is fact) bool { return is.deleted || !is.outside || is.uid != f.truth[k].uid })
+}
+
+// checkChangedBy checks that changedBy names who made a version, and nobody before, wherever the version below is known. A walk that
+// ended for want of requests may know that there was none.
+func (f *finding) checkChangedBy(t *rapid.T) {
 	named := func(what string, changedBy []byte, rv uint64, must bool) {
-		if changedBy == nil && !must {
-			return
-		}
-		if !strings.HasPrefix(string(changedBy), fmt.Sprintf(`[{"manager":"m-%d",`, rv)) {
-			fail("%s has changedBy %s", what, changedBy)
+		if (changedBy != nil || must) && !strings.HasPrefix(string(changedBy), fmt.Sprintf(`[{"manager":"m-%d",`, rv)) {
+			f.fail(t, "%s has changedBy %s", what, changedBy)
 		}
 	}
-	for k := range w.Steps {
-		s := &w.Steps[k]
-		if s.Object == nil || s.ResourceVersion <= from {
-			if s.ChangedBy != nil {
-				fail("%s has changedBy %s", textOf(s), s.ChangedBy)
-			}
-			continue
+	for k := range f.Steps {
+		s := &f.Steps[k]
+		if s.Object != nil && s.ResourceVersion > f.from {
+			named(textOf(s), s.ChangedBy, s.ResourceVersion, k > 0 || f.Complete)
+		} else if s.ChangedBy != nil {
+			f.fail(t, "%s has changedBy %s", textOf(s), s.ChangedBy)
 		}
-		named(textOf(s), s.ChangedBy, s.ResourceVersion, k > 0 || w.Complete)
 	}
-	if c.After != nil {
-		named("the last", w.ChangedBy, c.After.ResourceVersion, len(w.Steps) > 0 || w.Complete)
-	}
-	if most := 3*(len(truth)+2) + (len(truth)+1)*bits.Len64(to-from); p.requests > most {
-		fail("%d requests", p.requests)
+	if c := f.change; c.After != nil {
+		named("the last", f.ChangedBy, c.After.ResourceVersion, len(f.Steps) > 0 || f.Complete)
 	}
 }

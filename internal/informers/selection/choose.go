@@ -30,23 +30,21 @@ func (s *Selection) Choose(served []APIResource, unknown []string, observed map[
 	for i := range s.Rules {
 		rule := &s.Rules[i]
 		for n := range served {
-			a := &served[n]
-			gr := a.groupResource()
-			v := slices.IndexFunc(a.Versions, func(r object.Resource) bool { return rule.takes(&r) })
-			if v < 0 || !a.Versions[v].Namespaced && !rule.AllNamespaces {
+			r, gr := rule.version(&served[n]), served[n].groupResource()
+			if r == nil {
 				continue
 			}
 			if at, ok := index[gr]; ok {
 				out[at].add(rule, gr)
 				continue
 			}
-			if _, alias := aliases()[gr]; alias && !complete && !observed[gr] || !observed[gr] && anyObserved(observed, gr) {
+			if !observed[gr] && (gr != Canonical(gr) && !complete || anyObserved(observed, gr)) {
 				continue
 			}
 			for _, name := range names(gr) {
 				index[name] = len(out)
 			}
-			out = append(out, Choice{Resource: a.Versions[v], Rules: []*Rule{rule}, Part: s.PartOf(&a.Versions[v])})
+			out = append(out, Choice{Resource: *r, Rules: []*Rule{rule}, Part: s.PartOf(r)})
 		}
 		for _, p := range rule.Resources {
 			if !strings.Contains(p.String(), "*") && !anyServed(p, served) {
@@ -55,6 +53,15 @@ func (s *Selection) Choose(served []APIResource, unknown []string, observed map[
 		}
 	}
 	return slices.DeleteFunc(out, func(c Choice) bool { return c.Part.None }), unserved
+}
+
+// version returns the first version of a resource that the rule names, nil if it can take no objects of it.
+func (r *Rule) version(a *APIResource) *object.Resource {
+	v := slices.IndexFunc(a.Versions, func(res object.Resource) bool { return r.takes(&res) })
+	if v < 0 || !a.Versions[v].Namespaced && !r.AllNamespaces {
+		return nil
+	}
+	return &a.Versions[v]
 }
 
 // add adds a rule that matches the resource as gr. If the resource was chosen under its other name, the rule takes it unless it

@@ -87,92 +87,129 @@ func (o item) selects(t *rapid.T, labelSelector, fieldSelector string) bool {
 
 var namespaces = []string{"team-a", "team-b", "shop", "shop-2", "other"}
 
+// model are the scopes of rules, and a selection that reads their checkpoints.
+type model struct {
+	rules      []selection.Rule
+	redacts    bool // each rule redacts the key of its own index
+	sel, later *selection.Selection
+	scopes     []selection.Scope
+}
+
+func compiled(t *rapid.T, rules []selection.Rule) *selection.Selection {
+	s, err := selection.Compile(selection.Spec{Rules: rules})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func drawModel(t *rapid.T) *model {
+	m := &model{redacts: rapid.Bool().Draw(t, "redacts"), rules: make([]selection.Rule, rapid.IntRange(1, 4).Draw(t, "rules"))}
+	for n := range m.rules {
+		m.rules[n] = drawRule(t, n, m.redacts)
+	}
+	later := slices.Clone(m.rules)
+	for n := range later {
+		later[n].Redact = nil
+	}
+	m.sel, m.later = compiled(t, m.rules), compiled(t, later)
+	if rapid.Bool().Draw(t, "same rules later") {
+		m.later = m.sel
+	}
+	m.drawScopes(t)
+	return m
+}
+
+// drawScopes makes the scopes of ConfigMaps. Their names differ.
+func (m *model) drawScopes(t *rapid.T) {
+	chosen, _ := m.sel.Choose([]selection.APIResource{servedAs("", "configmaps", "ConfigMap", true, "v1")}, nil, nil)
+	all, err := m.sel.Scopes(&chosen[0])
+	if spans := chosen[0].SpansNamespaces(); spans != (len(all) == 1 && all[0].Namespace == "") {
+		t.Fatalf("one scope spans namespaces: %t", spans)
+	} else if spans && rapid.Bool().Draw(t, "split") {
+		all, err = m.sel.InNamespaces(&chosen[0], namespaces...)
+		if taken := slices.DeleteFunc(slices.Clone(namespaces), func(ns string) bool { return !chosen[0].Takes(ns) }); len(all) != len(taken) {
+			t.Fatalf("%d scopes for %v", len(all), taken)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for n := range all {
+		if names[all[n].Name] {
+			t.Fatalf("two scopes %s", all[n].Name)
+		}
+		names[all[n].Name] = true
+	}
+	m.scopes = all
+}
+
+func drawItem(t *rapid.T) item {
+	return item{
+		name: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "name"), namespace: rapid.SampledFrom(namespaces).Draw(t, "namespace"),
+		colour: rapid.SampledFrom([]string{"", "red", "blue"}).Draw(t, "colour"), size: rapid.SampledFrom([]string{"s", "l"}).Draw(t, "size"),
+	}
+}
+
+// check scans an object in all scopes.
+func (m *model) check(t *rapid.T, o item) {
+	want := slices.IndexFunc(m.rules, func(r selection.Rule) bool {
+		return r.Namespaces(o.namespace) && o.selects(t, r.LabelSelector, r.FieldSelector)
+	})
+	raw, found := o.json(len(m.rules)), 0
+	for n := range m.scopes {
+		scope := &m.scopes[n]
+		out, taken := scan(t, scope, o, raw)
+		old := m.checkpointed(t, scope, o, raw, taken)
+		if taken {
+			found++
+			m.checkRedaction(t, o, want, out, old)
+		}
+	}
+	if want >= 0 && found != 1 || want < 0 && found != 0 {
+		t.Fatalf("rule %d takes %+v, which is in %d of %d scopes", want, o, found, len(m.scopes))
+	}
+}
+
+// checkpointed scans an object in a scope that is read from a checkpoint. That must take the same objects.
+func (m *model) checkpointed(t *rapid.T, scope *selection.Scope, o item, raw string, taken bool) string {
+	var c checkpoint.Scope
+	scope.Record(&c)
+	was, err := m.later.FromCheckpoint(scope.Resource, scope.Name, &c, match)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if was.Name != scope.Name || was.Namespace != scope.Namespace {
+		t.Fatalf("a checkpoint of %s, %q is of %s, %q", scope.Name, scope.Namespace, was.Name, was.Namespace)
+	}
+	old, again := scan(t, &was, o, raw)
+	if again != taken {
+		t.Fatalf("%+v in %s: %t, in its checkpoint %+v: %t", o, scope.Name, taken, c, again)
+	}
+	return old
+}
+
+// checkRedaction checks what rule want, which takes an object, redacts in it: out is read with the rules, old for a checkpoint.
+func (m *model) checkRedaction(t *rapid.T, o item, want int, out, old string) {
+	for n := range m.rules {
+		key := fmt.Sprintf(`"r%d"`, n)
+		if is := strings.Contains(out, key); is == (m.redacts && n == want) {
+			t.Fatalf("rule %d takes %+v, rule %d redacts: %s", want, o, n, out)
+		}
+		if m.redacts && (n == want || m.later == m.sel) && strings.Contains(old, key) {
+			t.Fatalf("rule %d does not redact what is read for a checkpoint: %s", n, old)
+		}
+	}
+}
+
 // Every object that a rule takes is in one scope, every other one in none. The first rule that matches decides what is redacted. A
 // checkpoint of a scope brings the same objects back, and still redacts.
 func TestScopesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		redacts := rapid.Bool().Draw(t, "redacts")
-		rules := make([]selection.Rule, rapid.IntRange(1, 4).Draw(t, "rules"))
-		for n := range rules {
-			rules[n] = drawRule(t, n, redacts)
-		}
-		s, err := selection.Compile(selection.Spec{Rules: rules})
-		if err != nil {
-			t.Fatal(err)
-		}
-		later := slices.Clone(rules)
-		for n := range later {
-			later[n].Redact = nil
-		}
-		next, err := selection.Compile(selection.Spec{Rules: later})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if rapid.Bool().Draw(t, "same rules later") {
-			next = s
-		}
-		chosen, _ := s.Choose([]selection.APIResource{servedAs("", "configmaps", "ConfigMap", true, "v1")}, nil, nil)
-		all, err := s.Scopes(&chosen[0])
-		if spans := chosen[0].SpansNamespaces(); spans != (len(all) == 1 && all[0].Namespace == "") {
-			t.Fatalf("one scope spans namespaces: %t", spans)
-		} else if spans && rapid.Bool().Draw(t, "split") {
-			all, err = s.InNamespaces(&chosen[0], namespaces...)
-			if taken := slices.DeleteFunc(slices.Clone(namespaces), func(ns string) bool { return !chosen[0].Takes(ns) }); len(all) != len(taken) {
-				t.Fatalf("%d scopes for %v", len(all), taken)
-			}
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		names := map[string]bool{}
-		for n := range all {
-			if names[all[n].Name] {
-				t.Fatalf("two scopes %s", all[n].Name)
-			}
-			names[all[n].Name] = true
-		}
+		m := drawModel(t)
 		for range 20 {
-			o := item{
-				name: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "name"), namespace: rapid.SampledFrom(namespaces).Draw(t, "namespace"),
-				colour: rapid.SampledFrom([]string{"", "red", "blue"}).Draw(t, "colour"), size: rapid.SampledFrom([]string{"s", "l"}).Draw(t, "size"),
-			}
-			want := slices.IndexFunc(rules, func(r selection.Rule) bool {
-				return r.Namespaces(o.namespace) && o.selects(t, r.LabelSelector, r.FieldSelector)
-			})
-			raw, found := o.json(len(rules)), 0
-			for n := range all {
-				scope := &all[n]
-				out, taken := scan(t, scope, o, raw)
-				var c checkpoint.Scope
-				scope.Record(&c)
-				was, err := next.FromCheckpoint(scope.Resource, scope.Name, &c, match)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if was.Name != scope.Name || was.Namespace != scope.Namespace {
-					t.Fatalf("a checkpoint of %s, %q is of %s, %q", scope.Name, scope.Namespace, was.Name, was.Namespace)
-				}
-				old, again := scan(t, &was, o, raw)
-				if again != taken {
-					t.Fatalf("%+v in %s: %t, in its checkpoint %+v: %t", o, scope.Name, taken, c, again)
-				}
-				if !taken {
-					continue
-				}
-				found++
-				for n := range rules {
-					key := fmt.Sprintf(`"r%d"`, n)
-					if is := strings.Contains(out, key); is == (redacts && n == want) {
-						t.Fatalf("rule %d takes %+v, rule %d redacts: %s", want, o, n, out)
-					}
-					if redacts && (n == want || next == s) && strings.Contains(old, key) {
-						t.Fatalf("rule %d does not redact what is read for a checkpoint: %s", n, old)
-					}
-				}
-			}
-			if want >= 0 && found != 1 || want < 0 && found != 0 {
-				t.Fatalf("rule %d takes %+v, which is in %d of %d scopes", want, o, found, len(all))
-			}
+			m.check(t, drawItem(t))
 		}
 	})
 }
