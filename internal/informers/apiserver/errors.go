@@ -13,8 +13,8 @@ import (
 var (
 	// ErrUnsupported marks resources that cannot be captured at all: without uids, or with opaque resourceVersions.
 	ErrUnsupported = errors.New("cannot be captured")
-	// ErrUnanswerable: the server cannot answer a question about the past, because that version is compacted, or because the server does
-	// not support the request.
+	// ErrUnanswerable means that the server cannot answer a question about the past: that version is compacted, or the server does not
+	// support the request.
 	ErrUnanswerable = errors.New("the API server cannot tell")
 	// ErrSilent ends a request on which nothing arrives although something should.
 	ErrSilent = errors.New("the API server sent nothing")

@@ -56,10 +56,9 @@ func (l *limited) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close implements io.Closer.
-func (l *limited) Close() error {
+func (l *limited) close() {
 	l.stop()
-	return l.body.Close()
+	l.body.Close()
 }
 
 func (l *limited) stop() {

@@ -38,7 +38,7 @@ func (c *Client) List(ctx context.Context, r *object.Resource, namespace, accept
 	if err != nil {
 		return object.ListMeta{}, err
 	}
-	defer body.Close()
+	defer body.close()
 	body.eachRead = true
 	items := object.NewItems(body, MaxObject)
 	for {

@@ -77,4 +77,4 @@ func (s *Stream) Next() (watch.EventType, []byte, error) {
 }
 
 // Close ends the watch.
-func (s *Stream) Close() error { return s.body.Close() }
+func (s *Stream) Close() { s.body.close() }

@@ -2,6 +2,7 @@ package discovery_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -152,6 +153,34 @@ func TestDeletedAt(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Definitions that come and go leave nothing behind after a while.
+func TestDeletedDefinitionsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		s.list(definitions)
+		x, _, _ := follow(t, s)
+		comeAndGo := func(name string) {
+			item := strings.Replace(crd("crd", 1, established), "widgets.shop.test", name, 1)
+			s.send(definitions, "ADDED", item)
+			s.send(definitions, "DELETED", item)
+		}
+		for range 1000 {
+			comeAndGo("widgets.shop.test")
+		}
+		if n := x.Remembered(); n != 1 {
+			t.Errorf("%d definitions are known after one came and went 1,000 times, want 1", n)
+		}
+		for n := range 1000 {
+			comeAndGo(fmt.Sprintf("widgets%d.shop.test", n))
+		}
+		pass(11 * time.Minute)
+		comeAndGo("gadgets.shop.test")
+		if n := x.Remembered(); n != 1 {
+			t.Errorf("%d definitions are known 11 min after 1,000 of them were deleted, want 1", n)
+		}
+	})
 }
 
 func TestAPIServices(t *testing.T) {

@@ -1,0 +1,8 @@
+package discovery
+
+// Remembered returns how many definitions are known, whether they exist or were deleted.
+func (x *Extensions) Remembered() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.mu.definitions) + len(x.mu.deleted)
+}
