@@ -66,9 +66,10 @@ func (b *bus) TryPut(key string, _ int, d *object.Delta) bool {
 	return true
 }
 
-func (b *bus) Roomy(ctx context.Context) error {
-	wait(ctx, time.Millisecond)
-	return ctx.Err()
+func (b *bus) Room() <-chan struct{} {
+	later := make(chan struct{})
+	time.AfterFunc(time.Millisecond, func() { close(later) })
+	return later
 }
 
 // wait waits for d; false: ctx ended first. It makes no timer that has expired already, see waitFor of package leader's tests.

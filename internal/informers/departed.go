@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 
 	"golang.org/x/sync/errgroup"
@@ -41,6 +42,7 @@ type departures struct {
 	lasts    time.Duration       // for how long at least
 	lane     store.Lane          // for the deletions of Nodes
 	heard    chan *departure     // of Nodes that go and come. Never closed; a store call waits while it is full
+	received broadcast.Signal    // one was taken out of heard
 	taken    map[string]*taken   // by node; under the set's mu
 	resource *object.Resource    // Nodes
 	nodes    *store.Store        // those that there are
@@ -122,8 +124,13 @@ func acknowledge(d *object.Delta) {
 	}
 }
 
-// Roomy implements Lane.
-func (d *departures) Roomy(ctx context.Context) error { return d.lane.Roomy(ctx) }
+// Room implements Lane. There is none while heard is full.
+func (d *departures) Room() <-chan struct{} {
+	if next := d.received.Next(); len(d.heard) == cap(d.heard) {
+		return next
+	}
+	return d.lane.Room()
+}
 
 // look is what is sent of a delta, and what is to be heeded; nil: nothing. The checkpoint of the Nodes passes a deletion once
 // it is on the bus, and the scopes that are taken over because of it are remembered.
@@ -332,6 +339,7 @@ func (d *departures) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return g.Wait()
 		case heard := <-d.heard:
+			d.received.Notify()
 			if heard.back {
 				d.set.returned(heard.node)
 				continue

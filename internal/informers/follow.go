@@ -145,12 +145,12 @@ func (f *follower) note(got *watched, err error) {
 // awaitRoom waits until the queue has room again.
 func (f *follower) awaitRoom(ctx context.Context) bool {
 	// Not for ever: a queue that others keep full has a share for this resource, but only for one who asks.
-	wait, cancel := context.WithTimeout(ctx, reopenAfter)
-	defer cancel()
-	if err := f.informer.lane.Roomy(wait); err != nil && wait.Err() == nil {
-		<-ctx.Done() // the queue is closed: the informer is about to be ended
-	}
-	if ctx.Err() != nil {
+	long := time.NewTimer(reopenAfter)
+	defer long.Stop()
+	select {
+	case <-f.informer.lane.Room():
+	case <-long.C:
+	case <-ctx.Done():
 		return false
 	}
 	f.informer.setBlocked(false)
@@ -213,28 +213,23 @@ func (f *follower) rewoundBefore(ctx context.Context, b *batch, first bool) bool
 // apply has the store take a batch.
 func (f *follower) apply(ctx context.Context, s *stream, b *batch) {
 	i := f.informer
-	var last *event // that is of an object
-	for k := range b.events {
-		ev := &b.events[k]
-		s.applying.Store(max(1, int64(time.Since(s.opened))))
-		if ev.typ == watch.Bookmark {
-			i.store.Advance(ev.rv)
-		} else {
-			i.store.Apply(ctx, &store.Event{Type: ev.typ, Object: ev.object, Outside: ev.outside, ChangedBy: ev.changedBy, Observed: ev.at})
-			last = ev
-		}
-		if ctx.Err() != nil {
-			return // the store may not have taken it: nothing after it may be taken either
-		}
-		f.rv = ev.rv
+	if !i.store.Apply(ctx, b.events, func() { s.applying.Store(max(1, int64(time.Since(s.opened)))) }) {
+		return // the store may not have taken all: nothing after that may be taken either
 	}
 	s.applying.Store(0)
+	f.rv = b.events[len(b.events)-1].Version
+	var last *store.Event // that is of an object
+	for k := range b.events {
+		if b.events[k].Type != watch.Bookmark {
+			last = &b.events[k]
+		}
+	}
 	switch {
 	case last == nil, f.doubtful: // the one of the history before is kept until the doubt ends
-	case last.typ != watch.Deleted:
-		f.witness = &witness{object: last.object}
+	case last.Type != watch.Deleted:
+		f.witness = &witness{object: last.Object}
 	case !i.selection.HasServerSelector(): // else it may live on
-		f.witness = &witness{object: last.object, gone: true}
+		f.witness = &witness{object: last.Object, gone: true}
 	}
 	i.seen(b.read)
 	clear(b.events)

@@ -92,6 +92,7 @@ func TestHalfAFrameHoldsNothingBack(t *testing.T) {
 		s, _, on := newLinkedServer(t, false)
 		s.onWatch(func(number int, w http.ResponseWriter, r *http.Request) bool {
 			if number == 1 {
+				<-time.After(time.Millisecond) // until the snapshot is complete
 				send(w, frameOf(101))
 				<-time.After(time.Second)
 				next := frameOf(103)
@@ -104,6 +105,7 @@ func TestHalfAFrameHoldsNothingBack(t *testing.T) {
 			return true
 		})
 		_, rec, _ := start(t, s, on)
+		pass(time.Millisecond)
 		rec.wait(t, wantOf(101)...)
 		pass(time.Second + 10*time.Millisecond)
 		rec.wait(t, wantOf(102)...)

@@ -18,7 +18,6 @@ type observed struct {
 	object    *object.Object // nil of what is excluded
 	outside   bool           // no clause takes it; then object has no content, unless it is an answer to a question
 	changedBy []byte
-	at        int64 // when it was read, in nanoseconds since 1970, of a watch
 }
 
 // reader makes objects of raw JSON. For one goroutine.

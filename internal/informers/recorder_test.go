@@ -113,8 +113,15 @@ func (r *recorder) TryPut(_ string, _ int, d *object.Delta) bool {
 	return true
 }
 
-func (r *recorder) Roomy(ctx context.Context) error {
-	return r.until(ctx, func() bool { return r.room > 0 })
+func (r *recorder) Room() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.room > 0 {
+		now := make(chan struct{})
+		close(now)
+		return now
+	}
+	return r.change
 }
 
 // wait waits until the recorded deltas are, in their short form, those of want.

@@ -377,18 +377,13 @@ func (l *starving) TryPut(key string, bytes int, d *object.Delta) bool {
 	return !starves && l.Lane.TryPut(key, bytes, d)
 }
 
-func (l *starving) Roomy(ctx context.Context) error {
+func (l *starving) Room() <-chan struct{} {
 	l.mu.Lock()
-	fed := l.fed
-	l.mu.Unlock()
-	if fed != nil {
-		select {
-		case <-fed:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	defer l.mu.Unlock()
+	if l.fed != nil {
+		return l.fed
 	}
-	return l.Lane.Roomy(ctx)
+	return l.Lane.Room()
 }
 
 // The watch expires again and again while live deltas leave no room for catch-up. The versions that are kept for it are bounded; each one

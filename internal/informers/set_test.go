@@ -1,7 +1,6 @@
 package informers_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -182,10 +181,7 @@ type liveOnly struct{ store.Lane }
 
 func (l liveOnly) TryPut(string, int, *object.Delta) bool { return false }
 
-func (l liveOnly) Roomy(ctx context.Context) error {
-	<-ctx.Done()
-	return context.Cause(ctx)
-}
+func (l liveOnly) Room() <-chan struct{} { return nil }
 
 // A gap must be announced, and live deltas go on behind it, although catch-up finds no room.
 func TestHistoryGoneWhileCatchUpWaits(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -38,17 +39,10 @@ var (
 	errEdition = errors.New("the objects are stored in another version")
 )
 
-// event is what one frame of a watch says. Of typ Bookmark, nothing but that history has come to rv: that is also what becomes of an
-// object that is not captured.
-type event struct {
-	typ watch.EventType
-	observed
-}
-
 // batch is what lay in the read buffer: at least one event.
 type batch struct {
-	events    []event
-	objects   int // frames that are no bookmarks
+	events    []store.Event // an object that is not captured has become a bookmark
+	objects   int           // frames that are no bookmarks
 	bookmarks int
 	read      time.Time
 }
@@ -220,8 +214,9 @@ func (s *stream) add(b *batch, typ watch.EventType, raw []byte) error {
 		if err != nil {
 			return err
 		}
-		o.at = b.read.UnixNano()
-		b.events = append(b.events, event{typ, o})
+		b.events = append(b.events, store.Event{
+			Type: typ, Version: o.rv, Object: o.object, Outside: o.outside, ChangedBy: o.changedBy, Observed: b.read.UnixNano(),
+		})
 		b.objects++
 		return nil
 	case watch.Bookmark:
@@ -235,7 +230,7 @@ func (s *stream) add(b *batch, typ watch.EventType, raw []byte) error {
 			return fmt.Errorf("%w: a bookmark has the resourceVersion %q", apiserver.ErrUnsupported, m.ResourceVersion)
 		}
 		s.informer.state.bookmarked()
-		b.events = append(b.events, event{typ, observed{rv: rv}})
+		b.events = append(b.events, store.Event{Type: typ, Version: rv})
 		b.bookmarks++
 		return nil
 	case watch.Error:

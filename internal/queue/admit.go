@@ -2,16 +2,17 @@ package queue
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
-// waiter is one call of Put, Get or Roomy that waits. Waiters are reused: done is made once.
+// waiter is one call of Put or Get that waits. Waiters are reused: done is made once.
 type waiter[T any] struct {
 	prev, next *waiter[T]
 	queued     bool       // in a list, not finished; guarded by Queue.mu
 	done       chan error // capacity 1, sent to once, on finish: sending under the lock never blocks
 
-	lane    *Lane[T]
+	lane    *Lane[T]  // Put
 	item    *Item[T]  // Put: to be taken. Get: handed out, valid when done says nil
 	since   time.Time // Put: when it began to wait
 	keyFull bool      // Put: the key's share is used up; kept true to the fact by setKeyFull
@@ -61,13 +62,6 @@ func (q *Queue[T]) free(w *waiter[T]) {
 	q.waiters.Put(w)
 }
 
-// wait blocks the calling Put or Roomy until w is finished or ctx ends.
-func (q *Queue[T]) wait(ctx context.Context, w *waiter[T]) error {
-	err := q.await(ctx, w)
-	q.free(w)
-	return err
-}
-
 // await blocks until w is finished or ctx ends, whichever the lock says came first:
 //
 //	waiter                              Done, in another goroutine
@@ -91,12 +85,9 @@ func (q *Queue[T]) await(ctx context.Context, w *waiter[T]) error {
 		q.mu.Unlock()
 		return <-w.done
 	}
-	switch {
-	case w.item != nil: // a Put
+	if w.item != nil { // a Put
 		q.unblock(w)
-	case w.lane != nil: // a Roomy
-		q.rooms.remove(w)
-	default:
+	} else {
 		q.gets.remove(w)
 	}
 	q.settle() // those behind a Put that gave up may fit where it did not
@@ -141,14 +132,15 @@ func (q *Queue[T]) settle() {
 			q.finish(&q.gets, q.gets.first, ErrClosed)
 		}
 	}
-	if !q.rooms.empty() && !q.wanted() {
-		for w := q.rooms.first; w != nil; {
-			next := w.next
-			if !w.lane.waits() && w.lane.roomy(perFree-1) {
-				q.finish(&q.rooms, w, nil)
+	if len(q.rooms) > 0 && !q.wanted() {
+		q.rooms = slices.DeleteFunc(q.rooms, func(l *Lane[T]) bool {
+			open := !l.waits() && l.roomy(perFree-1)
+			if open {
+				close(l.room)
+				l.room = nil
 			}
-			w = next
-		}
+			return open
+		})
 	}
 	if q.drained != nil && q.held.events == 0 {
 		close(q.drained)

@@ -242,7 +242,7 @@ func TestCatchUpNeverGoesBeforeLiveOfItsLane(t *testing.T) {
 		go func() {
 			for i := range reads {
 				for !pods.TryPut(fmt.Sprint("r", i), 10, fmt.Sprint("r", i)) {
-					if pods.Roomy(ctx) != nil {
+					if roomy(ctx, pods.Room()) != nil {
 						return
 					}
 				}
@@ -273,8 +273,8 @@ func TestCatchUpNeverGoesBeforeLiveOfItsLane(t *testing.T) {
 	})
 }
 
-// Roomy of a lane whose Put waits returns once that is in, or has given up.
-func TestRoomyWaitsForLiveOfItsLane(t *testing.T) {
+// There is room on a lane whose Put waits once that is in, or has given up.
+func TestRoomWaitsForLiveOfItsLane(t *testing.T) {
 	for _, how := range []string{"in", "gives up"} {
 		t.Run(how, func(t *testing.T) {
 			inBubble(t, queue.Options{Events: 1000, Bytes: 90}, func(f *fixture) {
@@ -308,8 +308,8 @@ func TestRoomyWaitsForLiveOfItsLane(t *testing.T) {
 	}
 }
 
-// A loop of TryPut and Roomy must not spin on a value for which half a queue is too little.
-func TestRoomyWaitsForWhatWasRefused(t *testing.T) {
+// A loop of TryPut and Room must not spin on a value for which half a queue is too little.
+func TestRoomWaitsForWhatWasRefused(t *testing.T) {
 	inBubble(t, queue.Options{Events: 8, Bytes: 100}, func(f *fixture) {
 		f.put("pods", "p0", 30)
 		if f.tryPut("nodes", "large", 80) {
@@ -321,13 +321,13 @@ func TestRoomyWaitsForWhatWasRefused(t *testing.T) {
 		f.pass()
 		f.expect("got p0", "roomy nodes: <nil>")
 		if !f.tryPut("nodes", "large", 80) {
-			t.Error("TryPut: refused after Roomy")
+			t.Error("TryPut: refused after Room")
 		}
 	})
 }
 
 // The live delta of an object whose catch-up was refused sends both. Then nothing is left to wait for.
-func TestRoomyForgetsWhatWasPut(t *testing.T) {
+func TestRoomForgetsWhatWasPut(t *testing.T) {
 	inBubble(t, queue.Options{Events: 8, Bytes: 100}, func(f *fixture) {
 		f.put("pods", "p0", 30)
 		if f.tryPut("nodes", "n#read", 80) {

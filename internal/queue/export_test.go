@@ -11,7 +11,7 @@ func (q *Queue[T]) State() (events, inFlight int, bytes int64) {
 // SetKeyShare replaces the 256 items of a key by a number that a model can reach.
 func (q *Queue[T]) SetKeyShare(n int) { q.keyShare = uint16(n) }
 
-// Waiting returns how many calls of Put, Get and Roomy wait, and how many keys are known: what a call that ended must
+// Waiting returns how many calls of Put and Get and how many channels of Room wait, and how many keys are known: what a call that ended must
 // not leave behind.
 func (q *Queue[T]) Waiting() (puts, gets, rooms, keys int) {
 	q.mu.Lock()
@@ -22,7 +22,7 @@ func (q *Queue[T]) Waiting() (puts, gets, rooms, keys int) {
 		}
 		return n
 	}
-	return count(&q.puts), count(&q.gets), count(&q.rooms), len(q.keys)
+	return count(&q.puts), count(&q.gets), len(q.rooms), len(q.keys)
 }
 
 // Blocked returns the time that Puts have waited so far.

@@ -30,7 +30,9 @@ type Lane[T any] struct {
 	next *Lane[T] // in Queue.ready
 	pass uint64   // last admission pass that found a Put of this lane above the lane's share
 
-	// refused is what TryPut refused last, and has not come in since; Roomy waits for room for it.
+	room chan struct{} // given by Room and closed once there is room; nil: nobody waits
+
+	// refused is what TryPut refused last, and has not come in since; Room is about room for it.
 	refused struct {
 		set   bool
 		key   string
@@ -73,13 +75,15 @@ func (l *Lane[T]) Put(ctx context.Context, key string, bytes int, v T) error {
 	q.settle() // those ahead may all wait for something else than room
 	q.mu.Unlock()
 
-	return q.wait(ctx, w)
+	err := q.await(ctx, w)
+	q.free(w)
+	return err
 }
 
 // TryPut takes v as catch-up, in the room that live deltas leave: no Put waits for room, and none of this lane for the lane to hold
 // less; neither the key's share nor a bound stands against it, and the lane holds no more than twice what is left free, of the
-// queue and of the half of it that is for catch-up. It never blocks, and reports whether v was taken; after false, Roomy waits
-// until trying again is worth it.
+// queue and of the half of it that is for catch-up. It never blocks, and reports whether v was taken; after false, Room says when
+// trying again is worth it.
 //
 // A Put that waits only for its key, or because its lane holds too much, does not wait for room: a lane that is stuck stops
 // its own deltas and its own catch-up, not those of others.
@@ -101,32 +105,28 @@ func (l *Lane[T]) TryPut(key string, bytes int, v T) bool {
 	return true
 }
 
-// Roomy blocks until TryPut on this lane is likely to succeed. It returns at once when TryPut would take what it has refused
-// last, or, if it has refused nothing, something small. Otherwise it blocks until that leaves free as much as the lane then
+// Room returns a channel that is closed when TryPut on this lane is likely to succeed. It is closed already when TryPut would take what
+// it has refused last, or, if it has refused nothing, something small. Otherwise it is closed once that leaves free as much as the lane then
 // holds, instead of half of it. The distance between the two is what keeps every freed slot at the border from waking every
-// caller. Since the lane's last refusal counts, a loop of TryPut and Roomy never spins.
+// caller. Since the lane's last refusal counts, a loop of TryPut and Room never spins.
 //
-// It returns context.Cause(ctx) when ctx ended first, or ErrClosed when the queue was closed.
-func (l *Lane[T]) Roomy(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
+// A lane has one such channel at a time: nothing is left of a caller that waits no longer. A closed queue closes none.
+func (l *Lane[T]) Room() <-chan struct{} {
 	q := l.q
 	q.mu.Lock()
-	if q.closed {
-		q.mu.Unlock()
-		return ErrClosed
+	defer q.mu.Unlock()
+	if !q.closed && !q.wanted() && !l.waits() && l.roomy(perFree) {
+		now := make(chan struct{})
+		close(now)
+		return now
 	}
-	if !q.wanted() && !l.waits() && l.roomy(perFree) {
-		q.mu.Unlock()
-		return nil
+	if l.room == nil {
+		l.room = make(chan struct{})
+		if !q.closed {
+			q.rooms = append(q.rooms, l)
+		}
 	}
-	w := q.newWaiter()
-	w.lane = l
-	q.rooms.push(w)
-	q.mu.Unlock()
-
-	return q.wait(ctx, w)
+	return l.room
 }
 
 // isReady reports whether the lane has an item to hand out, and so stands in Queue.ready.

@@ -29,6 +29,7 @@ type model struct {
 	puts  []*modelPut  // waiting, in order of arrival
 	gets  int          // waiting
 	rooms []*modelRoom // waiting
+	asked []*modelLane // with a channel that is closed when there is room
 	turn  []*modelLane // lanes with an item to hand out, next first
 
 	outcomes []string // what calls have come to since the last look
@@ -246,10 +247,15 @@ func (m *model) settle() {
 			m.outcome("get: %v", queue.ErrClosed)
 		}
 	}
-	m.rooms = slices.DeleteFunc(m.rooms, func(r *modelRoom) bool {
-		ok := m.roomy(r.lane, 1)
+	m.asked = slices.DeleteFunc(m.asked, func(l *modelLane) bool {
+		ok := m.roomy(l, 1)
 		if ok {
-			m.outcome("call %d: roomy: <nil>", r.call)
+			m.rooms = slices.DeleteFunc(m.rooms, func(r *modelRoom) bool {
+				if r.lane == l {
+					m.outcome("call %d: roomy: <nil>", r.call)
+				}
+				return r.lane == l
+			})
 		}
 		return ok
 	})
@@ -260,10 +266,7 @@ func (m *model) refuse() {
 	for _, p := range m.puts {
 		m.outcome("call %d: put %d: %v", p.call, p.id, queue.ErrClosed)
 	}
-	for _, r := range m.rooms {
-		m.outcome("call %d: roomy: %v", r.call, queue.ErrClosed)
-	}
-	m.puts, m.rooms = nil, nil
+	m.puts, m.asked = nil, nil
 }
 
 func (m *model) outcome(format string, args ...any) {
@@ -449,8 +452,8 @@ func playModel(t *rapid.T) {
 			fatalf("out of bounds: %d bytes of %d items in flight", m.weight(nil), flying)
 		}
 		puts, gets, rooms, _ := q.Waiting()
-		if puts != len(m.puts) || gets != m.gets || rooms != len(m.rooms) {
-			fatalf("waiting: %d Put, %d Get, %d Roomy; want %d, %d, %d", puts, gets, rooms, len(m.puts), m.gets, len(m.rooms))
+		if puts != len(m.puts) || gets != m.gets || rooms != len(m.asked) {
+			fatalf("waiting: %d Put, %d Get, %d channels of Room; want %d, %d, %d", puts, gets, rooms, len(m.puts), m.gets, len(m.asked))
 		}
 	}
 
@@ -481,18 +484,19 @@ func playModel(t *rapid.T) {
 				fatalf("TryPut of %d: %v, want %v", it.id, took, want)
 			}
 		},
-		func() { // Roomy
+		func() { // Room
 			l := drawLane()
+			room := l.real.Room()
 			id := begin("roomy", func(ctx context.Context, id int) {
-				returned <- fmt.Sprintf("call %d: roomy: %v", id, l.real.Roomy(ctx))
+				returned <- fmt.Sprintf("call %d: roomy: %v", id, roomy(ctx, room))
 			})
-			switch {
-			case m.closed:
-				m.outcome("call %d: roomy: %v", id, queue.ErrClosed)
-			case m.roomy(l, 2):
+			if !m.closed && m.roomy(l, 2) {
 				m.outcome("call %d: roomy: <nil>", id)
-			default:
-				m.rooms = append(m.rooms, &modelRoom{id, l})
+				return
+			}
+			m.rooms = append(m.rooms, &modelRoom{id, l})
+			if !m.closed && !slices.Contains(m.asked, l) {
+				m.asked = append(m.asked, l)
 			}
 		},
 		get,
@@ -554,6 +558,6 @@ func playModel(t *rapid.T) {
 		rest()
 	}
 	if puts, gets, rooms, keys := q.Waiting(); puts+gets+rooms+keys != 0 {
-		fatalf("left behind: %d Put, %d Get, %d Roomy, %d keys", puts, gets, rooms, keys)
+		fatalf("left behind: %d Put, %d Get, %d channels of Room, %d keys", puts, gets, rooms, keys)
 	}
 }

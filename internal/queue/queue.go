@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// ErrClosed is returned by Put, Roomy and Get of a closed queue.
+// ErrClosed is returned by Put and Get of a closed queue.
 var ErrClosed = errors.New("queue: closed")
 
 // maxPerKey is how many items one key may hold, waiting and in flight.
@@ -63,8 +63,8 @@ type Queue[T any] struct {
 
 	gets  waitList[T]
 	puts  waitList[T]
-	rooms waitList[T]
-	pass  uint64 // number of the last admission pass
+	rooms []*Lane[T] // with an open channel for room
+	pass  uint64     // number of the last admission pass
 
 	first, last *Item[T] // of all that hold a slot, by admission
 
@@ -215,16 +215,14 @@ func (q *Queue[T]) Park(it *Item[T]) {
 	q.settle()
 }
 
-// Close lets the queue run dry: Put, TryPut and Roomy fail from now on, those that wait return ErrClosed, and Get goes on
+// Close lets the queue run dry: Put and TryPut fail from now on, those that wait return ErrClosed, and Get goes on
 // until nothing waits. Close may be called again.
 func (q *Queue[T]) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.closed = true
-	for _, list := range []*waitList[T]{&q.puts, &q.rooms} {
-		for !list.empty() {
-			q.finish(list, list.first, ErrClosed)
-		}
+	q.closed, q.rooms = true, nil
+	for !q.puts.empty() {
+		q.finish(&q.puts, q.puts.first, ErrClosed)
 	}
 	q.settle()
 }

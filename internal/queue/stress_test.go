@@ -136,7 +136,7 @@ func TestStress(t *testing.T) {
 		t.Error("no oversize item was seen: the test tests nothing of them")
 	}
 	if puts, gets, rooms, held := q.Waiting(); q.Len() != 0 || q.Bytes() != 0 || puts+gets+rooms+held != 0 {
-		t.Errorf("left behind: %d events, %d bytes, %d Put, %d Get, %d Roomy, %d keys", q.Len(), q.Bytes(), puts, gets, rooms, held)
+		t.Errorf("left behind: %d events, %d bytes, %d Put, %d Get, %d channels of Room, %d keys", q.Len(), q.Bytes(), puts, gets, rooms, held)
 	}
 }
 

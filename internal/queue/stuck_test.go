@@ -86,7 +86,7 @@ func stuckLanes(t *testing.T, stuck, workers, events int, inFlight int64, how st
 		for i := range keys * rounds {
 			key := fmt.Sprint(lane, "/", catchUp, "/", i%keys)
 			for catchUp && !l.TryPut(key, 1, i/keys) {
-				if err := l.Roomy(ctx); err != nil {
+				if err := roomy(ctx, l.Room()); err != nil {
 					t.Error(err)
 					return
 				}

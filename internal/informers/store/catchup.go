@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
 // catchUp is the cursor. It announces each list, opens the gate for live deltas, and sends what is pending in key order, in the room that they
@@ -25,7 +24,7 @@ func (s *Store) catchUp(ctx context.Context) {
 			}
 		case <-s.wake:
 		case r := <-s.requests:
-			s.begin(r)
+			s.begin(ctx, r)
 		}
 		if s.announceLists(ctx) != nil || s.sendPending(ctx) != nil {
 			return
@@ -104,10 +103,10 @@ func (s *Store) sendPending(parent context.Context) error {
 				gone.op = object.Left
 			}
 		case offerRefused:
-			if err := s.o.Lane.Roomy(ctx); err != nil && ctx.Err() == nil {
-				return err
+			select {
+			case <-s.o.Lane.Room():
+			case <-ctx.Done():
 			}
-			retry.Sleep(ctx, time.Millisecond) // Roomy promises nothing: do not spin
 		}
 	}
 }
@@ -138,6 +137,7 @@ const (
 func (s *Store) offerPending(gone verdict) (offer, *object.Ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer s.gaugeLocked()
 	began := time.Now()
 	for n := range offerBatch {
 		if n > 0 && s.filters.Load() != nil && time.Since(began) > offerFor { // one expression may take that long

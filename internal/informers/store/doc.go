@@ -29,8 +29,7 @@
 // its context. One other goroutine, the owner, calls Apply, Advance and the methods of lists; it never does so twice at a time. All other methods
 // are for any goroutine.
 //
-// Lock order: turn, then mu. turn is held while a watch event is applied, also while the lane is full, and while a snapshot of the last-known
-// objects begins: its reads would otherwise pass a delta that is not in the queue yet. mu is held for short times; Lane.TryPut, Lane metrics and the
-// functions of Options that do not take a context are called under it and must not call the store. Methods whose names end in Locked, and those whose comment says so, need
-// mu.
+// There is one lock, mu, which is held for short times. Lane.TryPut, metrics and the functions of Options that do not take a context are called under
+// it and must not call the store. Methods whose names end in Locked, and those whose comment says so, need mu. The owner does not hold it while it
+// puts deltas into the lane, or asks an API server: Store.applying is true then, and no snapshot of the last-known objects begins.
 package store

@@ -183,6 +183,7 @@ func (s *Store) EndList(rv uint64, snap *Snapshot, notices ...*Notice) {
 	} else {
 		s.startReadsLocked(snap)
 	}
+	s.gaugeLocked()
 	s.gate.notices = append(notices, s.gate.notices...) // a gap precedes a snapshot that is not announced yet
 	s.wakeCursor()
 }

@@ -7,55 +7,64 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Event is a watch event of an object.
+// Event is a watch event.
 type Event struct {
-	Type      watch.EventType // Added, Modified or Deleted
-	Object    *object.Object  // as it is now, or was last
+	Type      watch.EventType // Added, Modified, Deleted, or Bookmark: there is no other change up to Version
+	Version   uint64          // resourceVersion
+	Object    *object.Object  // as it is now, or was last; nil: of a bookmark
 	Outside   bool            // no rule takes this version
 	ChangedBy []byte          // as on a delta
 	Observed  int64           // when it was read, in Unix nanoseconds
 }
 
-// turn is a mutex that may be held for long: while the queue is full, or an API server is asked. It is a channel because testing/synctest
-// treats a goroutine that waits for a channel as durably blocked, and lets time pass.
-type turn chan struct{}
-
-func newTurn() turn { return make(turn, 1) }
-
-func (t turn) Lock()   { t <- struct{}{} }
-func (t turn) Unlock() { <-t }
-
-// Apply takes one watch event. It blocks until the lane has all of its deltas, or ctx ends. In the latter case a restart, or the next list,
-// reads again what the lane did not take. Only the owner may call it.
-func (s *Store) Apply(ctx context.Context, e *Event) {
-	if !s.takeTurn(ctx) {
-		return
+// Apply takes watch events in order. It blocks until the lane has all of their deltas, or ctx ends: it returns false then, and a restart, or the
+// next list, reads again what the lane did not take. next is called before each event. Only the owner may call Apply.
+func (s *Store) Apply(ctx context.Context, events []Event, next func()) bool {
+	defer s.rest()
+	for k := range events {
+		next()
+		e := &events[k]
+		if e.Type == watch.Bookmark {
+			s.Advance(e.Version)
+		} else if !s.apply(ctx, e) {
+			return false
+		}
 	}
-	defer s.endTurn()
-	key, version := e.Object.Ref.Key, e.Object.ResourceVersion
-	s.mu.Lock()
+	return ctx.Err() == nil
+}
+
+// apply takes one event of an object.
+func (s *Store) apply(ctx context.Context, e *Event) bool {
+	if !s.lockOpen(ctx) {
+		return false
+	}
+	key := e.Object.Ref.Key
 	last := s.known.objects[key].last
-	s.mu.Unlock()
 	same := last != nil && last.Ref.UID == e.Object.Ref.UID
-	if same && (version < last.ResourceVersion || version == last.ResourceVersion && e.Type != watch.Deleted) {
+	if same && (e.Version < last.ResourceVersion || e.Version == last.ResourceVersion && e.Type != watch.Deleted) {
 		// The API server replays: this version, or a later one, was applied before. A deletion may have the version of what it deletes, if
 		// the API server does not give it one of its own.
 		s.o.Metrics.Known.Inc()
-		s.Advance(version)
-		return
+		s.advanceLocked(e.Version)
+		s.mu.Unlock()
+		return true
 	}
-	live, ok := s.live(ctx, last, e)
-	if !ok {
-		return
-	}
-	if len(live) == 0 { // none of the rules takes the object, nor took it
+	gone, d := s.compare(last, e)
+	if gone == nil && d == nil { // none of the rules takes the object, nor took it
 		s.o.Metrics.Excluded.Inc()
-		s.Advance(version)
-		return
+		s.advanceLocked(e.Version)
+		s.mu.Unlock()
+		return true
+	}
+	if s.o.Pushed && d != nil && (e.Type == watch.Deleted || d.Op == object.Created && last == nil) {
+		s.mu.Unlock()
+		if !s.ask(ctx, d, e.Object) {
+			return false
+		}
+		s.mu.Lock()
 	}
 
-	s.mu.Lock()
-	deltas, next := s.takePendingLocked(key, e.Object.Ref.UID)
+	pending, skipped := s.takePendingLocked(key, e.Object.Ref.UID)
 	state := s.known.state
 	switch {
 	case e.Type != watch.Deleted && !e.Outside:
@@ -63,110 +72,112 @@ func (s *Store) Apply(ctx context.Context, e *Event) {
 	case same || last == nil || e.Outside:
 		s.setLocked(key, entry{})
 	}
-	s.known.rv = max(s.known.rv, version)
-	for n, d := range live {
-		m := mark{since: d.Observed}
-		if n == len(live)-1 { // only then is all of the event in the ledger
-			m.rv, m.state = version, s.known.state^state
-		}
-		d.History, d.Acker = s.pos.history, s.pos.ledger.Add(m)
+	s.known.rv = max(s.known.rv, e.Version)
+	after := mark{rv: e.Version, state: s.known.state ^ state}
+	if d == nil {
+		s.expectLiveLocked(gone, after)
+	} else {
+		s.expectLiveLocked(gone, mark{})
+		s.expectLiveLocked(d, after) // only then is all of the event in the ledger
 	}
 	noted := s.known.objects[key].skipped
 	s.mu.Unlock()
 
-	// Nobody else counts withheld versions of this key before the turn is given back.
-	for n, d := range append(deltas, live...) {
-		if n >= len(deltas) {
-			var sent bool
-			if next, sent = s.pass(d, next); !sent {
-				continue
-			}
-		}
-		s.o.Metrics.count(d)
-		if s.o.Lane.Put(ctx, key, heldBytes(d), d) != nil {
-			return // the agent stops
+	for _, p := range pending {
+		if !s.put(ctx, key, p) {
+			return false
 		}
 	}
-	if next != noted {
+	// Nobody else counts withheld versions of this key while the event is applied.
+	for _, p := range [...]*object.Delta{gone, d} {
+		if p == nil {
+			continue
+		}
+		var sent bool
+		if skipped, sent = s.pass(p, skipped); sent && !s.put(ctx, key, p) {
+			return false
+		}
+	}
+	if skipped != noted {
 		s.mu.Lock()
-		s.skipLocked(key, next)
+		s.skipLocked(key, skipped)
 		s.mu.Unlock()
 	}
+	return true
 }
 
-// live forms the deltas of one watch event, compared with the last-known object. There are none if no rule takes the object, or took it.
-// It returns false if ctx ended before.
-func (s *Store) live(ctx context.Context, last *object.Object, e *Event) ([]*object.Delta, bool) {
+// compare forms the deltas of a watch event, compared with the last-known object. Both are nil if no rule takes the object, or took it. gone is
+// the deletion of another object that had the name: it was taken again, and the watch did not show the deletion. The API server's selectors may
+// make another operation of d, see ask.
+func (s *Store) compare(last *object.Object, e *Event) (gone, d *object.Delta) {
 	now := e.Object
 	same := last != nil && last.Ref.UID == now.Ref.UID
-	d := &object.Delta{Ref: now.Ref, Scope: s.o.Scope, ResourceVersion: now.ResourceVersion, Observed: e.Observed, ChangedBy: e.ChangedBy}
-	// The name was taken again, and the watch did not show the deletion in between: that makes two deltas.
-	gone := func() *object.Delta {
-		return &object.Delta{
+	if last != nil && !same && e.Type != watch.Deleted {
+		gone = &object.Delta{
 			Op: object.Deleted, Inferred: true, Ref: last.Ref, Before: last, Scope: s.o.Scope,
 			ResourceVersion: now.ResourceVersion, Previous: last.ResourceVersion, Observed: e.Observed,
 		}
 	}
+	if e.Outside && !same {
+		return gone, nil
+	}
+	d = &object.Delta{Ref: now.Ref, Scope: s.o.Scope, ResourceVersion: now.ResourceVersion, Observed: e.Observed}
+	if same {
+		d.Before, d.Previous = last, last.ResourceVersion
+	}
 	switch {
-	case e.Type == watch.Deleted && e.Outside && !same:
-		return nil, true
 	case e.Type == watch.Deleted:
-		d.Op, d.Before, d.ChangedBy = object.Deleted, now, nil
-		if same {
-			d.Ref, d.Before, d.Previous = last.Ref, last, last.ResourceVersion
+		if d.Op = object.Deleted; same {
+			d.Ref = last.Ref
+		} else {
+			d.Before = now
 		}
-		if s.o.Pushed {
-			exists, known, ok := s.o.Selector.Exists(ctx, now.Ref, now.ResourceVersion)
-			if !ok {
-				return nil, false
-			}
-			if exists || !known {
-				d.Op, d.Inferred = object.Left, !known
-			}
-		}
-		return []*object.Delta{d}, true
-	case e.Outside && last == nil:
-		return nil, true
-	case e.Outside && same: // it has changed, and no rule takes it as it is now
-		d.Op, d.Ref, d.Before, d.Previous, d.ChangedBy = object.Left, last.Ref, last, last.ResourceVersion, nil
-		return []*object.Delta{d}, true
-	case e.Outside:
-		return []*object.Delta{gone()}, true
-	}
-
-	d.After = now
-	// MODIFIED of an unknown object: there was a version before, which no rule took.
-	entered := s.o.Several && e.Type == watch.Modified
-	switch {
+	case e.Outside: // it has changed, and no rule takes it as it is now
+		d.Op, d.Ref = object.Left, last.Ref
 	case same:
-		d.Op, d.Before, d.Previous = object.Updated, last, last.ResourceVersion
-	case last != nil:
-		d.Op = object.Created
-		if entered {
-			d.Op, d.ChangedBy = object.Entered, nil
-		}
-		return []*object.Delta{gone(), d}, true
-	case entered:
-		d.Op, d.ChangedBy = object.Entered, nil // without a version before, it would name all managers
-	case !s.o.Pushed:
-		d.Op = object.Created
+		d.Op, d.After, d.ChangedBy = object.Updated, now, e.ChangedBy
+	case s.o.Several && e.Type == watch.Modified: // there was a version before, which no rule took
+		d.Op, d.After = object.Entered, now // without that, ChangedBy would name all managers
 	default:
-		was, known, ok := s.o.Selector.Before(ctx, now)
-		if !ok {
-			return nil, false
-		}
-		switch {
-		case !known:
-			// History no longer shows whether it was created, or changed to match the selectors. Entered claims less.
-			d.Op, d.Inferred = object.Entered, true
-		case was == nil:
-			d.Op = object.Created
-		default:
-			d.Op, d.Before, d.Previous = object.Entered, was, was.ResourceVersion
-			d.ChangedBy = nil // it is compared with no version before, and names all managers
-		}
+		d.Op, d.After, d.ChangedBy = object.Created, now, e.ChangedBy
 	}
-	return []*object.Delta{d}, true
+	return gone, d
+}
+
+// ask corrects a deletion or a creation that the selectors of the API server may have caused. It returns false if ctx ended before.
+func (s *Store) ask(ctx context.Context, d *object.Delta, now *object.Object) bool {
+	if d.Op == object.Deleted {
+		exists, known, ok := s.o.Selector.Exists(ctx, now.Ref, now.ResourceVersion)
+		if ok && (exists || !known) {
+			d.Op, d.Inferred = object.Left, !known
+		}
+		return ok
+	}
+	was, known, ok := s.o.Selector.Before(ctx, now)
+	switch {
+	case !ok:
+	case !known:
+		// History no longer shows whether it was created, or changed to match the selectors. Entered claims less.
+		d.Op, d.Inferred = object.Entered, true
+	case was != nil:
+		d.Op, d.Before, d.Previous = object.Entered, was, was.ResourceVersion
+		d.ChangedBy = nil // it is compared with no version before, and names all managers
+	}
+	return ok
+}
+
+// expectLiveLocked makes the acknowledgement of a live delta move the position to m. A nil d is ignored.
+func (s *Store) expectLiveLocked(d *object.Delta, m mark) {
+	if d != nil {
+		m.since = d.Observed
+		d.History, d.Acker = s.pos.history, s.pos.ledger.Add(m)
+	}
+}
+
+// put puts a delta into the lane. It returns false if ctx ended before.
+func (s *Store) put(ctx context.Context, key string, d *object.Delta) bool {
+	s.o.Metrics.count(d)
+	return s.o.Lane.Put(ctx, key, heldBytes(d), d) == nil
 }
 
 // takePendingLocked takes the pending deltas of key, which are put into the lane before a live delta of an object with that uid. skipped is
@@ -209,38 +220,39 @@ func (s *Store) skipLocked(key string, n uint32) {
 func (s *Store) Advance(version uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.advanceLocked(version)
+}
+
+func (s *Store) advanceLocked(version uint64) {
 	s.known.rv = max(s.known.rv, version)
 	s.pos.ledger.Advance(mark{rv: version})
 }
 
-// takeTurn waits until the gate is open and takes the turn, or returns false if ctx ended before. It does not hold the turn while it waits: a
-// snapshot that begins needs it to close the gate.
-func (s *Store) takeTurn(ctx context.Context) bool {
-	for {
-		s.turn.Lock()
-		s.mu.Lock()
-		closed, stopped := s.gate.closed, s.stopped
-		s.applying.Store(closed == nil && !stopped)
+// lockOpen locks mu once the gate is open, for an event to be applied, or returns false if ctx ended before. The owner rests while it waits.
+func (s *Store) lockOpen(ctx context.Context) bool {
+	s.mu.Lock()
+	for s.gate.closed != nil || s.stopped {
+		closed := s.gate.closed
+		if s.stopped { // for good
+			closed = nil
+		}
+		s.applying = false
 		s.mu.Unlock()
-		if closed == nil && !stopped {
-			return true
-		}
-		s.turn.Unlock()
-		if stopped { // for good
-			<-ctx.Done()
-			return false
-		}
 		select {
 		case <-closed:
 		case <-ctx.Done():
 			return false
 		}
+		s.mu.Lock()
 	}
+	s.applying = true
+	return true
 }
 
-// endTurn gives back the turn that takeTurn took.
-func (s *Store) endTurn() {
-	s.applying.Store(false)
-	s.turn.Unlock()
-	s.mu.Notify()
+// rest notes that every event that was begun is in the lane, or given up.
+func (s *Store) rest() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.applying = false
+	s.gaugeLocked()
 }

@@ -62,6 +62,7 @@ func (s *Store) Remove(o *object.Object, _ *object.Scanned) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.setLocked(o.Ref.Key, entry{})
+	s.gaugeLocked()
 }
 
 // Clear deletes all last-known objects.
@@ -71,6 +72,7 @@ func (s *Store) Clear() {
 	for key := range s.known.objects {
 		s.setLocked(key, entry{})
 	}
+	s.gaugeLocked()
 }
 
 // Matches reports whether the last-known objects have the fingerprint of the checkpoint c. own are the fingerprints of the agent's own objects,

@@ -140,12 +140,24 @@ func (s *Store) busyLocked() error {
 	return nil
 }
 
-// begin begins a snapshot of the last-known objects. The request is answered when the bus has acknowledged the start, or when the snapshot is
-// given up.
-func (s *Store) begin(r *request) {
-	// With the turn, every live delta of the last-known objects is in the lane.
-	s.turn.Lock()
-	defer s.turn.Unlock()
+// begin begins a snapshot of the last-known objects, and closes the gate. The request is answered when the bus has acknowledged the start, or when the
+// snapshot is given up.
+func (s *Store) begin(ctx context.Context, r *request) {
+	// The reads must not pass a live delta of the last-known objects that is not in the lane yet.
+	s.mu.Lock()
+	s.closeGateLocked()
+	s.mu.Unlock()
+	limit, cancel := context.WithTimeoutCause(ctx, gateWithin, fmt.Errorf("waited for %v", gateWithin))
+	defer cancel()
+	err := s.mu.Wait(limit, func() bool {
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+		return !s.applying
+	})
+	if err != nil {
+		r.answer <- begun{err: fmt.Errorf("%w: the queue has no room for the change before it: %w", ErrNotBegun, err)}
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if snap := s.snaps.current; snap != nil {

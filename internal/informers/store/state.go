@@ -28,7 +28,7 @@ func (s *Store) View() View {
 	v.Empty = nothing && s.pos.own
 	v.Finished = nothing && s.gone && s.snaps.current == nil && s.pos.barrier == nil && len(s.gate.notices) == 0
 	switch {
-	case s.applying.Load():
+	case s.applying:
 	case s.list.at != listed:
 		v.Resting = v.InFlight == 0
 	default:

@@ -17,8 +17,8 @@ type Lane interface {
 	Put(ctx context.Context, key string, bytes int, d *object.Delta) error
 	// TryPut takes d if live deltas leave room, and reports whether it did. It never blocks.
 	TryPut(key string, bytes int, d *object.Delta) bool
-	// Roomy blocks until a TryPut is likely to succeed, or ctx ends.
-	Roomy(ctx context.Context) error
+	// Room returns a channel that is closed when a TryPut is likely to succeed. A loop of TryPut and Room does not spin.
+	Room() <-chan struct{}
 }
 
 // Options are what New needs. Selector, Replaced and Save may be nil, and so may Progressed if no Run is called.
@@ -86,10 +86,7 @@ type Store struct {
 	filters  atomic.Pointer[filtering]
 	filtered atomic.Bool // some versions may have been withheld
 
-	turn     turn        // held while a watch event is applied; before mu
-	applying atomic.Bool // a watch event is applied; becomes true with mu held
-
-	mu       broadcast.Mutex // guards what follows, down to caughtUp
+	mu       broadcast.Mutex // guards what follows, down to applying
 	known    known
 	list     list
 	gate     gate
@@ -99,6 +96,8 @@ type Store struct {
 	gone     bool // the resource was removed: nothing more will come
 	stopped  bool // no live delta passes any more
 	caughtUp bool // the bus has everything that the first list made pending
+	// applying: a watch event is applied, also while the lane is full, or an API server is asked. Its deltas may not be in the lane yet.
+	applying bool
 
 	wake     chan struct{}
 	requests chan *request // for snapshots; not buffered
@@ -122,7 +121,7 @@ type known struct {
 // New returns an empty Store. Run starts it.
 func New(o Options) *Store {
 	s := &Store{
-		o: o, prefix: o.Resource.String() + "/", turn: newTurn(), known: known{maxSteps: maxSteps}, gate: gate{closed: make(chan struct{})},
+		o: o, prefix: o.Resource.String() + "/", known: known{maxSteps: maxSteps}, gate: gate{closed: make(chan struct{})},
 		wake: make(chan struct{}, 1), requests: make(chan *request), kick: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	s.forgetLocked() // nobody else has it
@@ -164,6 +163,10 @@ func (s *Store) setLocked(key string, e entry) {
 	} else {
 		s.known.objects[key] = e
 	}
+}
+
+// gaugeLocked sets the gauges of objects. Whoever changes many objects calls it once.
+func (s *Store) gaugeLocked() {
 	s.o.Metrics.Objects.Set(float64(len(s.known.objects)))
 	s.o.Metrics.HeldBytes.Set(float64(s.known.bytes))
 }
