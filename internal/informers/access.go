@@ -3,13 +3,11 @@ package informers
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/discovery"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/retry"
@@ -26,11 +24,11 @@ type access struct {
 	asked   time.Time
 }
 
-// review looks again and again where resources may be read, until ctx ends.
-func (n *namespaces) review(ctx context.Context, begin func([]*running, []*farewell)) {
+// review asks again and again where resources may be read, until ctx ends.
+func (n *namespaces) review(ctx context.Context) {
 	b := retry.New()
 	for {
-		wait, further, err := n.look(ctx, begin)
+		wait, further, err := n.reviewOnce(ctx)
 		if err == nil || further {
 			b = retry.New()
 		}
@@ -51,48 +49,45 @@ func (n *namespaces) review(ctx context.Context, begin func([]*running, []*farew
 	}
 }
 
-// look asks what has to be asked, and has observed what is allowed. It returns when to look again. further: where it failed, it has
+// reviewOnce asks what has to be asked, and has observed what is allowed. It returns when to ask again. further: where it failed, it has
 // answers that it had not before.
-func (n *namespaces) look(ctx context.Context, begin func([]*running, []*farewell)) (again time.Duration, further bool, err error) {
-	questions, wait := n.questions()
-	if questions == nil {
-		return wait, false, nil // it is not known what there is
+func (n *namespaces) reviewOnce(ctx context.Context) (again time.Duration, further bool, err error) {
+	var questions []*discovery.Access
+	if err := n.set.decide(ctx, func(context.Context) { questions, again = n.questions() }); err != nil || questions == nil {
+		return again, false, err // nil: it is not known which namespaces there are
 	}
-	s := n.set
-	err = discovery.Review(ctx, s.client, questions)
-	s.mu.Lock()
-	for _, q := range questions {
-		t := n.resources[groupResource(&q.Resource)]
-		if t == nil || t.access[q.Namespace] == nil || !q.Answered {
-			continue // the rules are others, or it is to be asked again
+	err = discovery.Review(ctx, n.set.client, questions)
+	ended := n.set.decide(ctx, func(ctx context.Context) {
+		for _, q := range questions {
+			t := n.resources[groupResource(&q.Resource)]
+			if t == nil || t.access[q.Namespace] == nil || !q.Answered {
+				continue // the rules are others, or it is to be asked again
+			}
+			further = true
+			a := t.access[q.Namespace]
+			a.asked, a.allowed = time.Now(), a.allowed || q.Allowed
 		}
-		further = true
-		a := t.access[q.Namespace]
-		a.asked, a.allowed = time.Now(), a.allowed || q.Allowed
-	}
-	s.mu.Unlock()
-	if err == nil || !further { // what fails again and again does not hold up the rest
-		err = errors.Join(err, n.observe(ctx, begin))
-	}
-	if err != nil {
-		return 0, further, err
-	}
-	n.decided()
-	return wait, further, nil
+		if err == nil || !further { // what fails again and again does not hold up the rest
+			n.observe(ctx)
+		}
+		if err == nil {
+			clear(n.undecided)
+		}
+	})
+	return again, further, cmp.Or(err, ended)
 }
 
-// questions are those that are to be asked now, nil where it is not known which namespaces there are; and when to ask again.
+// questions returns those that are to be asked now, nil if it is not known which namespaces there are; and when to ask again. The caller
+// holds mu.
 func (n *namespaces) questions() ([]*discovery.Access, time.Duration) {
 	s := n.set
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	names, known := n.there.Names()
 	if !known {
 		return nil, discovery.DiscoverEvery
 	}
 	now, wait := time.Now(), discovery.DiscoverEvery
 	out, again, asked := []*discovery.Access{}, []*discovery.Access{}, map[*discovery.Access]time.Time{}
-	for _, c := range s.chosenOf(s.served, s.unknown, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }) {
+	for _, c := range s.chosenOf(&s.served, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }) {
 		t := n.resources[groupResource(&c.Resource)]
 		if !c.SpansNamespaces() {
 			continue
@@ -129,7 +124,7 @@ func (n *namespaces) questions() ([]*discovery.Access, time.Duration) {
 			}
 		}
 		for name, a := range t.access {
-			if _, absent := n.there.AbsentAt(name); absent && s.informers[a.scope] == nil {
+			if _, absent := n.there.AbsentAt(name); absent && s.active.informers[a.scope] == nil {
 				delete(t.access, name)
 			}
 		}
@@ -147,41 +142,13 @@ func (n *namespaces) questions() ([]*discovery.Access, time.Duration) {
 	return append(out, again...), wait
 }
 
-// observe makes informers for what is allowed. Those that were refused the whole resource end.
-func (n *namespaces) observe(ctx context.Context, begin func([]*running, []*farewell)) error {
+// observe starts informers of what is allowed. Those that were refused the whole resource drain. The caller holds mu.
+func (n *namespaces) observe(ctx context.Context) {
 	s := n.set
-	s.looking.Lock() // discovery and a new selection wait
-	defer s.looking.Unlock()
-	s.mu.Lock()
-	refused := n.split()
-	s.mu.Unlock()
-	for _, r := range refused {
-		if err := s.settle(ctx, r); err != nil {
-			return err
-		}
+	for _, r := range n.split() {
+		s.drain(ctx, r, false)
 	}
-
-	s.mu.Lock()
-	var inherited []checkpoint.Scope // what they were to go on from
-	for _, r := range refused {
-		if s.informers[r.scope] != r {
-			continue
-		}
-		delete(s.informers, r.scope)
-		switch p, ok := r.position(); {
-		case ok:
-			s.origins[r.scope] = p.Scope
-		case r.resume != nil && r.resume.lost == nil:
-			inherited = append(inherited, r.resume.Scope)
-			fallthrough
-		default:
-			s.forget(r.scope)
-		}
-		s.release(r.scope)
-	}
-	added := s.add(s.chosenOf(s.served, s.unknown, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }))
-	s.inherit(added, inherited...)
-	bequeath(refused, added)
+	added := s.observeChosen(ctx, s.chosenOf(&s.served, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }), nil, nil)
 	var scopes []string
 	for _, r := range added {
 		scopes = append(scopes, r.scope)
@@ -189,11 +156,7 @@ func (n *namespaces) observe(ctx context.Context, begin func([]*running, []*fare
 	if slices.Sort(scopes); len(scopes) > 0 {
 		s.o.Log.Info("namespaces are observed each by itself", "count", len(scopes), "scopes", few(scopes))
 	}
-	parting := s.part(s.served, s.unknown, added)
-	s.mu.Unlock()
-	begin(added, parting)
-	signal(n.left) // a namespace may have gone since it was asked about
-	return nil
+	n.endOrphans(ctx) // a namespace may have gone since it was asked about
 }
 
 // split finds resources that are allowed somewhere, and not observed in each namespace by itself yet, and returns the informers that
@@ -211,7 +174,7 @@ func (n *namespaces) split() (refused []*running) {
 		}
 		var those []*running
 		loaded := false
-		for _, r := range n.set.informers {
+		for _, r := range n.set.active.informers {
 			if groupResource(r.resource) == gr && r.selection.Namespace == "" {
 				those = append(those, r)
 				loaded = loaded || r.store.IsLoaded()
@@ -231,67 +194,63 @@ func (n *namespaces) split() (refused []*running) {
 	return refused
 }
 
-// recall finds resources that the last run observed in each namespace by itself, of those that are served, and asks if they may
-// be read as a whole by now. Without that, they would be given up, and begun anew.
-func (n *namespaces) recall(ctx context.Context, all []selection.APIResource, unknown []string) error {
+// resume finds resources that the last run observed in each namespace by itself, of those that are served, and asks whether they may
+// be read as a whole by now. Without that, they would be given up, and begun anew. Its error is that of the API server, or the cause of ctx.
+func (n *namespaces) resume(ctx context.Context, now *served) error {
 	s := n.set
-	s.mu.Lock()
-	known := map[schema.GroupResource][]*access{}
-	names := map[*access]string{}
-	for scope, c := range s.origins {
-		gr := schema.GroupResource{Group: c.Group, Resource: c.Resource}
-		if name, ok := selection.SingleNamespace(c.Namespaces); ok && c.Namespaced && n.resources[gr] == nil {
-			a := &access{scope: scope, allowed: true}
-			known[gr], names[a] = append(known[gr], a), name
-		}
-	}
+	known, names := map[schema.GroupResource][]*access{}, map[*access]string{}
 	var questions []*discovery.Access
-	for _, c := range s.chosenOf(all, unknown, func(gr schema.GroupResource) bool { return known[gr] != nil }) {
-		if c.SpansNamespaces() {
-			questions = append(questions, &discovery.Access{Resource: c.Resource})
+	err := s.decide(ctx, func(context.Context) {
+		for scope, c := range s.active.origins {
+			gr := schema.GroupResource{Group: c.Group, Resource: c.Resource}
+			if name, ok := selection.SingleNamespace(c.Namespaces); ok && c.Namespaced && n.resources[gr] == nil {
+				a := &access{scope: scope, allowed: true}
+				known[gr], names[a] = append(known[gr], a), name
+			}
 		}
-	}
-	s.mu.Unlock()
-	if err := discovery.Review(ctx, s.client, questions); err != nil {
+		for _, c := range s.chosenOf(now, func(gr schema.GroupResource) bool { return known[gr] != nil }) {
+			if c.SpansNamespaces() {
+				questions = append(questions, &discovery.Access{Resource: c.Resource})
+			}
+		}
+	})
+	if err := cmp.Or(err, discovery.Review(ctx, s.client, questions)); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, q := range questions {
-		if q.Allowed {
-			continue
+	return s.decide(ctx, func(context.Context) {
+		for _, q := range questions {
+			gr := groupResource(&q.Resource)
+			if q.Allowed || n.resources[gr] != nil {
+				continue
+			}
+			t := &tenancy{resource: q.Resource, split: true, access: map[string]*access{}}
+			for _, a := range known[gr] {
+				t.access[names[a]] = a
+			}
+			n.resources[gr] = t
+			n.once.Do(func() { close(n.needed) })
+			signal(n.woken)
 		}
-		gr := groupResource(&q.Resource)
-		t := &tenancy{resource: q.Resource, split: true, access: map[string]*access{}}
-		for _, a := range known[gr] {
-			t.access[names[a]] = a
-		}
-		n.resources[gr] = t
-		n.once.Do(func() { close(n.needed) })
-		signal(n.woken)
-	}
-	return nil
+	})
 }
 
-// widen asks which resources may be read as a whole by now: a new selection observes them so.
-func (n *namespaces) widen(ctx context.Context) {
-	s := n.set
+// readable asks which of the resources that are not read as a whole may be by now: a new selection observes them so.
+func (n *namespaces) readable(ctx context.Context) (out []schema.GroupResource) {
 	var questions []*discovery.Access
-	s.mu.Lock()
-	for _, t := range n.resources {
-		questions = append(questions, &discovery.Access{Resource: t.resource})
+	err := n.set.decide(ctx, func(context.Context) {
+		for _, t := range n.resources {
+			questions = append(questions, &discovery.Access{Resource: t.resource})
+		}
+	})
+	if err != nil || discovery.Review(ctx, n.set.client, questions) != nil {
+		return nil // it stays as it is
 	}
-	s.mu.Unlock()
-	if discovery.Review(ctx, s.client, questions) != nil {
-		return // it stays as it is
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, q := range questions {
 		if q.Allowed {
-			delete(n.resources, groupResource(&q.Resource))
+			out = append(out, groupResource(&q.Resource))
 		}
 	}
+	return out
 }
 
 // drop takes back that a scope is forbidden, where that is not logged yet.

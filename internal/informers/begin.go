@@ -5,8 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -21,15 +19,15 @@ func (s *Set) ignored(ref *object.Ref) bool {
 
 // begins gives an informer what is known of its scope. The caller holds mu.
 func (s *Set) begins(i *informer) {
-	history, known := s.remembered[schema.GroupResource{Group: i.resource.Group, Resource: i.resource.Name}]
+	history, known := s.active.remembered[groupResource(i.resource)]
 	i.store.SetHistory(history)
 	i.forgotten = !known
-	c, ok := s.origins[i.scope]
+	c, ok := s.active.origins[i.scope]
 	if !ok {
-		s.beginsBorn(i)
+		s.startFromCreation(i)
 		return
 	}
-	delete(s.origins, i.scope)
+	delete(s.active.origins, i.scope)
 	if c.Retiring != nil && c.Retiring.Told {
 		// Consumers may have heard, at a later resourceVersion than the checkpoint's, that objects left. Only reads of a new list
 		// are later than that.
@@ -39,8 +37,8 @@ func (s *Set) begins(i *informer) {
 		}
 		return
 	}
-	i.resume = &origin{Scope: c, continued: s.continued[i.scope]}
-	delete(s.continued, i.scope)
+	i.resume = &origin{Scope: c, continued: s.active.continued[i.scope]}
+	delete(s.active.continued, i.scope)
 	i.store.Continue(&c)
 	i.state.last = c.LastSeen
 	i.aggregated.Store(c.Aggregated)
@@ -55,17 +53,17 @@ func (s *Set) begins(i *informer) {
 // has to be later. others are such scopes beside the origins. The caller holds mu.
 func (s *Set) inherit(begin []*running, others ...checkpoint.Scope) {
 	for _, i := range begin {
-		for _, c := range append(slices.Collect(maps.Values(s.origins)), others...) {
+		for _, c := range append(slices.Collect(maps.Values(s.active.origins)), others...) {
 			if i.resume != nil && (!i.resume.inherited || i.resume.ResourceVersion <= c.ResourceVersion) ||
 				c.Group != i.resource.Group || c.Resource != i.resource.Name || c.Retiring != nil && c.Retiring.Told {
 				continue
 			}
-			i.resume, i.heir = &origin{Scope: c, inherited: true}, true
+			i.resume, i.successor = &origin{Scope: c, inherited: true}, true
 		}
 	}
 }
 
-// mayBegin waits until scopes that the informer takes the place of have said farewell; false: ctx ended first.
+// mayBegin waits until the tombstones of scopes that the informer takes the place of are on the bus; false: ctx ended first.
 func (r *running) mayBegin(ctx context.Context) bool {
 	for _, c := range r.after {
 		select {
@@ -77,7 +75,7 @@ func (r *running) mayBegin(ctx context.Context) bool {
 	return true
 }
 
-// of are the informers of a resource.
+// of returns the informers of a resource.
 func (s *Set) of(r *object.Resource) []*running {
 	return slices.DeleteFunc(s.observing(), func(i *running) bool { return !i.observesOf(r) })
 }
@@ -98,7 +96,7 @@ func (s *Set) add(all []selection.Choice) []*running {
 			s.o.Log.Error("a resource cannot be observed as configured", "resource", resource.String(), "err", err)
 		}
 		for _, scope := range scopes {
-			if s.informers[scope.Name] != nil || s.drains[objectsOf(resource)] != nil { // the latter begins when those have come to rest
+			if s.active.informers[scope.Name] != nil || s.active.drains[objectsOf(resource)] != nil { // the latter begins when those have come to rest
 				continue
 			}
 			i := s.newInformer(scope, s.o.Lane(scope.Name))

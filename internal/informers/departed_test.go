@@ -589,7 +589,7 @@ func TestNodeDepartsWhileAReloadIsNotInForce(t *testing.T) {
 		c.reload(t, specOf(rule(redacted("metadata.labels")), nodeRule(nil)))
 		c.awaitPhases(t, unbound+" draining", "nodes watching")
 		s.deleteIn("", "n1")
-		c.awaitScope(t, unbound+"n1")
+		c.waitScope(t, unbound+"n1", takenOver("r n1 uid-2 -→1")...)
 		c.acknowledge()
 		c.waitScope(t, unbound+"n1", append(takenOver("r n1 uid-2 -→1"), "gap 0 content-changed")...)
 		s.put("n1", "2", map[string]string{"red": "1"})

@@ -1,11 +1,11 @@
 package informers
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
@@ -13,21 +13,14 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-const (
-	// restWithin is how long Reload waits for informers that come to rest. That usually takes milliseconds. If the bus does not take
-	// the records of a resource, it may never happen.
-	restWithin = 3 * time.Second
-	// retiringSlow is when it is logged that a scope cannot be retired.
-	retiringSlow = 10 * time.Second
-)
+// retiringSlow is when it is logged that a scope cannot be drained, or retired.
+const retiringSlow = 10 * time.Second
 
-// drain is the informers of the same objects that come to rest. No informer of these objects begins meanwhile: its reads must
-// not overtake what is still on its way.
+// drain is the informers of the same objects that drain: they take nothing more from their watches, and wait until the bus has acknowledged
+// all that was sent. No informer of these objects begins meanwhile: its reads must not overtake what is still on its way. Under the set's mu.
 type drain struct {
-	objects   schema.GroupResource
-	informers []*running    // under the set's mu
+	informers []*running
 	done      chan struct{} // closed when others have taken their place
-	begun     bool          // of the goroutine that takes reloads
 }
 
 // objectsOf names the objects of a resource, which may be served under two names.
@@ -35,129 +28,120 @@ func objectsOf(r *object.Resource) schema.GroupResource {
 	return selection.Canonical(groupResource(r))
 }
 
-// bringToRest has an informer come to rest. again: the selection has its scope. The caller holds mu.
-func (s *Set) bringToRest(i *running, again bool) {
-	first := i.leaving == ""
-	i.leaving = PhaseDraining
+// drain drains an informer. again: the selection has its scope. The caller holds mu.
+func (s *Set) drain(ctx context.Context, r *running, again bool) {
+	first := r.leaving == ""
+	r.leaving = PhaseDraining
 	if again {
-		i.retiring.Store(nil)
-	} else if i.leaving = PhaseRetiring; i.retiring.Load() == nil {
-		i.retiring.Store(&checkpoint.Retiring{Since: time.Now().UTC().Truncate(time.Second)})
+		r.retiring.Store(nil)
+	} else if r.leaving = PhaseRetiring; r.retiring.Load() == nil {
+		r.retiring.Store(&checkpoint.Retiring{Since: time.Now().UTC().Truncate(time.Second)})
 	}
 	if !first {
 		return
 	}
-	of := objectsOf(i.resource)
-	r := s.drains[of]
-	if r == nil {
-		r = &drain{objects: of, done: make(chan struct{})}
-		s.drains[of] = r
+	r.store.Stop()
+	objects := objectsOf(r.resource)
+	if d := s.active.drains[objects]; d != nil {
+		d.informers = append(d.informers, r)
+		return
 	}
-	r.informers = append(r.informers, i)
-	i.store.Stop()
+	d := &drain{informers: []*running{r}, done: make(chan struct{})}
+	s.active.drains[objects] = d
+	s.goRun(ctx, func(ctx context.Context) { s.endDrain(ctx, objects, d) })
 }
 
-// runDrain waits until informers have come to rest, and has others take their place, unless ctx ends first.
-func (s *Set) runDrain(ctx context.Context, r *drain, begin func([]*running, []*farewell)) {
-	slow := time.AfterFunc(retiringSlow, func() { s.sayDraining(r) })
+// endDrain waits until all informers of a drain rest, ends them, and has others take their place.
+func (s *Set) endDrain(ctx context.Context, objects schema.GroupResource, d *drain) {
+	slow := time.AfterFunc(retiringSlow, func() { s.logDraining(d) })
 	defer slow.Stop()
-	for {
-		s.mu.Lock()
-		all := slices.Clone(r.informers)
-		s.mu.Unlock()
-		var g errgroup.Group
-		for _, i := range all {
-			g.Go(func() error { return s.settle(ctx, i) })
+	for replaced := false; !replaced; {
+		var all []*running
+		err := s.decide(ctx, func(context.Context) { all = slices.Clone(d.informers) })
+		for _, r := range all {
+			err = cmp.Or(err, r.Wait(ctx, func(v View) bool { return v.Ended || v.Resting && (v.Adopted || !s.isSuccessor(r, v)) }))
 		}
-		if g.Wait() != nil {
+		if err != nil {
 			return // the set ends
 		}
-		if s.replace(r, len(all), begin) {
-			return
+		for _, r := range all {
+			r.cancel()
+			<-r.done
+		}
+		for _, r := range all { // Reads may have gone on meanwhile. Nothing is waited for if others have removed it.
+			err = cmp.Or(err, r.Wait(ctx, func(v View) bool { return v.InFlight == 0 || !s.has(r) }))
+		}
+		err = cmp.Or(err, s.decide(ctx, func(ctx context.Context) {
+			if replaced = len(all) == len(d.informers); replaced {
+				s.replace(ctx, objects, d)
+			}
+		}))
+		if err != nil {
+			return // the set ends
 		}
 	}
 }
 
-// sayDraining logs what has not come to rest yet.
-func (s *Set) sayDraining(r *drain) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, i := range r.informers {
-		s.o.Log.Warn("the changed configuration is not in force for a scope yet: the bus has not acknowledged all that was sent of it",
-			"scope", i.scope, "phase", string(i.leaving), "advice", "see why the bus does not take the records of this resource; other resources are not affected")
-	}
-}
-
-// replace has the selection that is in force now take the place of n informers that have come to rest; false: there are more.
-func (s *Set) replace(r *drain, n int, begin func([]*running, []*farewell)) bool {
-	s.looking.Lock()
-	defer s.looking.Unlock()
-	s.mu.Lock()
-	if len(r.informers) > n {
-		s.mu.Unlock()
+// isSuccessor reports whether an informer takes the place of another scope, and is about to tell what became of its objects: nothing else
+// would. One that cannot, since its list fails or that of a tombstone before it, is not waited for.
+func (s *Set) isSuccessor(r *running, v View) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if !r.successor || v.Failing {
 		return false
 	}
-	all, unknown := s.served, s.unknown
-	take, _ := s.sel.Choose(s.withObserved(all), unknown, s.stillTaken(s.sel))
-	take = slices.DeleteFunc(take, func(c selection.Choice) bool { return objectsOf(&c.Resource) != r.objects })
-	var inherited []checkpoint.Scope // what informers that have not begun were to go on from
-	for _, i := range r.informers {
-		if s.informers[i.scope] != i {
-			continue // its resource has gone meanwhile
-		}
-		if c := s.leave(i); c != nil {
-			inherited = append(inherited, *c)
+	for _, t := range s.active.tombstones {
+		if slices.Contains(r.after, (<-chan struct{})(t.done)) && t.state.lastError() != nil {
+			return false
 		}
 	}
-	delete(s.drains, r.objects)
-	added := s.add(take)
-	s.inherit(added, inherited...)
-	bequeath(r.informers, added)
-	if slices.ContainsFunc(r.informers, func(i *running) bool { return i.silent }) {
-		added = append(added, s.followNodes()...)
-	}
-	if s.departures != nil && s.departures.taken != nil {
-		added = append(added, s.resumeTaken()...)
-	}
-	parting := s.part(all, unknown, added)
-	s.mu.Unlock()
-	begin(added, parting)
-	close(r.done)
 	return true
 }
 
-// leave takes an informer that has come to rest out of the set, which goes on from where it was. If it has not begun, what it was to
-// go on from is returned, nil: nothing. The caller holds mu.
-func (s *Set) leave(i *running) (inherited *checkpoint.Scope) {
-	delete(s.informers, i.scope)
-	again := i.leaving == PhaseDraining
-	switch p, ok := i.position(); {
-	case ok:
-		s.origins[i.scope] = p.Scope
-		// One that has not got as far as that has not told what a run tells at its start.
-		s.continued[i.scope] = again && (i.resume == nil || i.resume.continued)
-	case i.resume != nil && i.resume.lost == nil:
-		inherited = &i.resume.Scope
-		fallthrough
-	default:
-		if !again {
-			s.forget(i.scope)
-		}
-	}
-	if !again {
-		s.release(i.scope)
-	}
-	if s.departures != nil {
-		s.departures.drop(i)
-	}
-	return inherited
+// has reports whether an informer is in the set.
+func (s *Set) has(r *running) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.active.informers[r.scope] == r
 }
 
-// retiring are the scopes to which a farewell is said. The caller holds mu.
+// logDraining logs what has not drained yet.
+func (s *Set) logDraining(d *drain) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, r := range d.informers {
+		s.o.Log.Warn("the changed configuration is not in force for a scope yet: the bus has not acknowledged all that was sent of it",
+			"scope", r.scope, "phase", string(r.leaving), "advice", "see why the bus does not take the records of this resource; other resources are not affected")
+	}
+}
+
+// replace has the selection in force take the place of informers that have drained. The caller holds mu.
+func (s *Set) replace(ctx context.Context, objects schema.GroupResource, d *drain) {
+	chosen, _ := s.sel.Choose(s.withObserved(s.served.all), s.served.unknown, s.stillTaken(s.sel))
+	chosen = slices.DeleteFunc(chosen, func(c selection.Choice) bool { return objectsOf(&c.Resource) != objects })
+	var left []checkpoint.Scope // what informers that have not begun were to resume from
+	for _, r := range d.informers {
+		if s.active.informers[r.scope] != r {
+			continue // its resource was removed meanwhile
+		}
+		f := succeeded
+		if r.leaving == PhaseRetiring {
+			f = deselected
+		}
+		if c := s.remove(r, f); c != nil {
+			left = append(left, *c)
+		}
+	}
+	delete(s.active.drains, objects)
+	s.observeChosen(ctx, chosen, d.informers, left)
+	close(d.done)
+}
+
+// retiring returns the scopes whose tombstones are not on the bus. The caller holds mu.
 func (s *Set) retiring() (out []Status) {
-	for _, f := range s.farewells {
-		if !f.isSaid() && s.informers[f.scope] == nil { // else the one that waits for it shows
-			st := f.status()
+	for scope, t := range s.active.tombstones {
+		if !t.isDone() && s.active.informers[scope] == nil { // else the one that waits for it shows
+			st := t.status()
 			st.Phase, st.Stale = PhaseRetiring, false
 			out = append(out, st)
 		}
@@ -167,18 +151,10 @@ func (s *Set) retiring() (out []Status) {
 
 // IsRetiring reports whether a scope is no longer selected, and the bus does not have all of it.
 func (s *Set) IsRetiring(scope string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if i := s.informers[scope]; i != nil {
-		return i.leaving == PhaseRetiring
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if r := s.active.informers[scope]; r != nil {
+		return r.leaving == PhaseRetiring
 	}
-	return s.isParting(scope)
-}
-
-// sayRetiring logs, after a while, that the farewell is not on the bus.
-func (f *farewell) sayRetiring() *time.Timer {
-	return time.AfterFunc(retiringSlow, func() {
-		f.log.Warn("a scope is no longer selected, but the bus does not have yet that its objects left: this is retried, and again at each start",
-			"scope", f.scope, "advice", "see why the bus does not take the records of this resource; to give the scope up, stop the agent and run 'kubecdc checkpoint forget'")
-	})
+	return s.isRetired(scope)
 }

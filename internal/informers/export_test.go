@@ -68,14 +68,14 @@ func WalkBack(ctx context.Context, s *Set, slots chan struct{}, requests int64, 
 
 // Hasten has a set wait no longer than a test lasts: for farewells, for nodes that are gone.
 func Hasten(s *Set) {
-	s.patience = time.Second
-	if s.departures != nil {
-		s.departures.lasts = 100 * time.Millisecond
+	s.limits.unreadable = time.Second
+	if s.takeovers != nil {
+		s.takeovers.lasts = 100 * time.Millisecond
 	}
 }
 
 // Impatient has a set's Reload not wait for what comes to rest.
-func Impatient(s *Set) { s.restWithin = 10 * time.Millisecond }
+func Impatient(s *Set) { s.limits.reload = 10 * time.Millisecond }
 
 // by names the managers of a changedBy, each behind a space.
 func by(changedBy []byte) (names string) {
@@ -96,7 +96,7 @@ func NewHearing(hear func(context.Context, *object.Resource) (Heard, bool, error
 
 // NodesOutstanding is how much of the Nodes that a set follows is not acknowledged; same: what is, is what is known of them.
 func NodesOutstanding(s *Set) (outstanding int, same bool) {
-	nodes := s.departures.nodes
+	nodes := s.takeovers.existing
 	p, _ := nodes.Position()
 	return nodes.View().InFlight, nodes.Matches(&p.Scope, nil)
 }
@@ -108,7 +108,7 @@ const ConcurrentLists = apiserver.ConcurrentLists
 func (s *Set) Owes() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, i := range s.informers {
+	for _, i := range s.active.informers {
 		if i.store.SnapshotPending() {
 			return true
 		}
@@ -120,7 +120,7 @@ func (s *Set) Owes() bool {
 func OweAtMost(s *Set, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, i := range s.informers {
+	for _, i := range s.active.informers {
 		i.store.LimitSteps(n)
 	}
 }
@@ -129,7 +129,7 @@ func OweAtMost(s *Set, n int) {
 func Owed(s *Set) (objects, versions int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, i := range s.informers {
+	for _, i := range s.active.informers {
 		o, v := i.store.PendingSteps()
 		objects, versions = objects+o, versions+v
 	}
@@ -140,8 +140,8 @@ func Owed(s *Set) (objects, versions int) {
 func Retired(s *Set) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, f := range s.farewells {
-		if f.isSaid() {
+	for _, f := range s.active.tombstones {
+		if f.isDone() {
 			n++
 		}
 	}

@@ -3,57 +3,77 @@ package informers
 import (
 	"context"
 	"slices"
-	"sync"
 
 	"github.com/kubecdc/kubecdc/internal/informers/discovery"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// followExtensions applies changes of CustomResourceDefinitions and APIServices to the informers, until ctx ends. A resource that is
-// defined is observed from its creation (births.go), one that is defined no longer is ended (burials.go), and a failed request is
-// retried at once if what it failed for may have changed. begin begins informers.
-func (s *Set) followExtensions(ctx context.Context, begin func([]*running)) {
-	s.extensions.Need(s.takesExtensions())
-	b := &burials{set: s, begin: begin}
-	defer b.wait()
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	wg.Go(func() {
-		for {
-			select {
-			case v := <-s.undefined:
-				b.add(ctx, v.name, v.at)
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
-	// Not the context of the handler: that ends with the watch on definitions, and an informer that ends must not be left to itself then.
+// followExtensions has changes of CustomResourceDefinitions and APIServices applied to the informers, until ctx ends. A resource that is
+// defined is observed from its creation (creation.go), one that is defined no longer is retired (retire.go), and a failed request is
+// retried at once if what it failed for may have changed.
+func (s *Set) followExtensions(ctx context.Context) {
+	// Not the context of the handler: that ends with the watch on definitions.
 	s.extensions.Run(ctx, func(_ context.Context, ev discovery.Event) {
-		s.mu.Notify() // conditions depend on what exists
-		switch ev := ev.(type) {
-		case discovery.DefinitionDeleted:
-			b.add(ctx, ev.Name, ev.ResourceVersion)
-			begin(s.bear())
-		case discovery.DefinitionUpdated:
-			if ev.SchemaChanged {
-				s.newEdition(ev.Name, ev.StorageChanged)
-			}
-			s.nudge(ev.Name)
-			begin(s.bear())
-		case discovery.APIServiceAvailable:
-			s.nudgeGroup(ev.Name)
-		}
+		_ = s.decide(ctx, func(ctx context.Context) { s.applyExtension(ctx, ev) }) // or the set ends
 	})
 }
 
-// takesExtensions reports whether any rule can take extensions.
-func (s *Set) takesExtensions() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.sel.PartOf(&object.Resource{Group: discovery.SomeExtension, Name: "any"}).None {
+// applyExtension is followExtensions for one change. The caller holds mu.
+func (s *Set) applyExtension(ctx context.Context, ev discovery.Event) {
+	switch ev := ev.(type) {
+	case discovery.DefinitionDeleted:
+		s.retireDefined(ctx, ev.Name, ev.ResourceVersion)
+		s.startCreated(ctx)
+	case discovery.DefinitionUpdated:
+		if ev.SchemaChanged {
+			s.newGeneration(ev.Name, ev.StorageChanged)
+		}
+		s.kickFailing(func(r *object.Resource) bool { return r.String() == ev.Name })
+		s.startCreated(ctx)
+	case discovery.APIServiceAvailable:
+		s.kickFailing(func(r *object.Resource) bool { return r.Version+"."+r.Group == ev.Name })
+	}
+}
+
+// newGeneration notes that the definition of a resource is another one. stored: its objects are stored in another version. The API
+// server lets watches from before go on for a second, and tells nothing of such objects on them; a new watch hears of them, or that
+// its history is gone, while what was missed is still there to be read. The caller holds mu.
+func (s *Set) newGeneration(name string, stored bool) {
+	for _, i := range s.active.informers {
+		if i.resource.String() != name {
+			continue
+		}
+		i.edition.Add(1)
+		if end := i.ending.Load(); stored && end != nil {
+			(*end)(errEdition)
+		}
+	}
+}
+
+// kickFailing has the informers of some resources that fail try again at once. The caller holds mu.
+func (s *Set) kickFailing(is func(r *object.Resource) bool) {
+	for _, i := range s.active.informers {
+		if is(i.resource) && i.state.isFailing() {
+			i.kick()
+		}
+	}
+}
+
+// kickServed is kickFailing for what is served, and was not. The caller holds mu.
+func (s *Set) kickServed(all []selection.APIResource) {
+	for _, i := range s.active.informers {
+		now, ok := selection.Current(all, i.resource)
+		if ok && *now == *i.resource && !discovery.IsBuiltIn(i.resource.Group) && i.state.isUnserved() {
+			i.kick()
+		}
+	}
+}
+
+// takesExtensions reports whether any rule of a selection can take extensions.
+func (s *Set) takesExtensions(sel *selection.Selection) bool {
+	if sel.PartOf(&object.Resource{Group: discovery.SomeExtension, Name: "any"}).None {
 		return false
 	}
-	return slices.ContainsFunc(s.sel.Rules, func(r selection.Rule) bool { return slices.ContainsFunc(r.Resources, discovery.TakesExtensions) })
+	return slices.ContainsFunc(sel.Rules, func(r selection.Rule) bool { return slices.ContainsFunc(r.Resources, discovery.TakesExtensions) })
 }

@@ -31,14 +31,14 @@ type informer struct {
 	lane          store.Lane
 	every         time.Duration // between snapshots, 0: never
 	progressEvery time.Duration
-	listSlots     *apiserver.ListSlots // shared: bounds how many lists run at a time
-	walkSlots     chan struct{}        // shared: bounds how many versions are asked for at a time
-	lookups       *rate.Limiter        // shared: bounds how many revisions are looked at one by one
-	hearing       *hearing             // nil: the bus cannot be asked
-	outage        *outage              // shared
-	denials       *denials             // shared
-	denied        func(*informer)      // told when a list was forbidden, before progressed is
-	progressed    func()               // told when the first snapshot may be complete, or impossible
+	listSlots     *apiserver.ListSlots             // shared: bounds how many lists run at a time
+	walkSlots     chan struct{}                    // shared: bounds how many versions are asked for at a time
+	lookups       *rate.Limiter                    // shared: bounds how many revisions are looked at one by one
+	hearing       *hearing                         // nil: the bus cannot be asked
+	outage        *outage                          // shared
+	denials       *denials                         // shared
+	denied        func(context.Context, *informer) // told when a list was forbidden, before progressed is
+	progressed    func()                           // told when the first snapshot may be complete, or impossible
 	log           *slog.Logger
 	metrics       *metrics
 

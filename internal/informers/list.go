@@ -52,7 +52,7 @@ func (i *informer) list(ctx context.Context) (uint64, error) {
 			delay = i.patience(err, delay)
 		}
 		if apierrors.IsForbidden(err) {
-			i.denied(i)
+			i.denied(ctx, i)
 		}
 		i.failed(ctx, "list", err, delay)
 		if !i.pause(ctx, err, delay) {

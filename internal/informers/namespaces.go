@@ -19,8 +19,8 @@ import (
 // (access.go), and observes each of these by an informer of its own, as if the rule had named it. The others show as forbidden.
 // It stays so until the agent starts again, or takes another configuration, and may read the whole resource then.
 //
-// A namespace that comes is observed from its birth (births.go): behind its resourceVersion there was nothing in it. One that goes
-// was emptied before; its scopes end when their watches have come so far, and all is told (orphans.go).
+// A namespace that comes is observed from its creation (creation.go): behind its resourceVersion there was nothing in it. One that goes
+// was emptied before; its scopes end when their watches have come so far, and all is told (retire.go).
 
 const (
 	// youngFor is for how long a namespace is young: who may read it is told a moment after it is made, so that is asked every
@@ -40,7 +40,6 @@ type namespaces struct {
 	needed chan struct{} // closed once there is a resource that may not be read as a whole
 	once   sync.Once     // closes needed
 	woken  chan struct{} // of one element: access is to be looked at
-	left   chan struct{} // of one element: a namespace was deleted
 
 	// Under the set's mu.
 	resources map[schema.GroupResource]*tenancy
@@ -57,7 +56,7 @@ type tenancy struct {
 
 func newNamespaces(s *Set) *namespaces {
 	return &namespaces{
-		set: s, needed: make(chan struct{}), woken: make(chan struct{}, 1), left: make(chan struct{}, 1),
+		set: s, needed: make(chan struct{}), woken: make(chan struct{}, 1),
 		there:     discovery.NewNamespaces(s.client, s.o.Log),
 		resources: map[schema.GroupResource]*tenancy{}, undecided: map[schema.GroupResource]bool{},
 	}
@@ -67,31 +66,32 @@ func groupResource(r *object.Resource) schema.GroupResource {
 	return schema.GroupResource{Group: r.Group, Resource: r.Name}
 }
 
-// run follows namespaces until ctx ends, once they matter. begin begins informers and farewells.
-func (n *namespaces) run(ctx context.Context, begin func([]*running, []*farewell)) {
+// run follows namespaces until ctx ends, once they matter.
+func (n *namespaces) run(ctx context.Context) {
 	select {
 	case <-n.needed:
 	case <-ctx.Done():
 		return
 	}
-	var wg sync.WaitGroup
-	wg.Go(func() { n.review(ctx, begin) })
-	wg.Go(func() { n.endOrphans(ctx) })
+	n.set.goRun(ctx, n.review)
 	n.there.Run(ctx, func(_ context.Context, ev discovery.Event) {
-		n.set.mu.Notify() // conditions depend on which exist
-		switch ev.(type) {
-		case discovery.NamespacesListed:
-			signal(n.woken)
-			signal(n.left)
-		case discovery.NamespacesUnavailable:
-			n.decided()
-		case discovery.NamespaceCreated:
-			signal(n.woken)
-		case discovery.NamespaceDeleted:
-			signal(n.left)
-		}
+		_ = n.set.decide(ctx, func(ctx context.Context) { n.apply(ctx, ev) }) // or the set ends
 	})
-	wg.Wait()
+}
+
+// apply applies a change of the namespaces that there are. The caller holds mu.
+func (n *namespaces) apply(ctx context.Context, ev discovery.Event) {
+	switch ev.(type) {
+	case discovery.NamespacesListed:
+		signal(n.woken)
+		n.endOrphans(ctx)
+	case discovery.NamespacesUnavailable:
+		clear(n.undecided)
+	case discovery.NamespaceCreated:
+		signal(n.woken)
+	case discovery.NamespaceDeleted:
+		n.endOrphans(ctx)
+	}
 }
 
 func signal(c chan struct{}) {
@@ -101,33 +101,26 @@ func signal(c chan struct{}) {
 	}
 }
 
-// deny takes it that the list of an informer was forbidden.
-func (n *namespaces) deny(i *informer) {
-	s := n.set
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r, gr := s.informers[i.scope], groupResource(i.resource)
-	if r == nil || r.informer != i || i.selection.Namespace != "" || !i.resource.Namespaced || i.silent || s.sel.PartOf(i.resource) != (selection.Part{}) ||
-		n.resources[gr] != nil || i.store.IsLoaded() {
-		return
-	}
-	n.resources[gr] = &tenancy{resource: *i.resource, access: map[string]*access{}}
-	n.undecided[gr] = true
-	n.once.Do(func() { close(n.needed) })
-	signal(n.woken)
+// deny takes it that the list of an informer was forbidden. ctx is that of the informer.
+func (n *namespaces) deny(ctx context.Context, i *informer) {
+	_ = n.set.decide(ctx, func(context.Context) { // or the informer ends
+		s := n.set
+		r, gr := s.active.informers[i.scope], groupResource(i.resource)
+		if r == nil || r.informer != i || i.selection.Namespace != "" || !i.resource.Namespaced || i.silent || s.sel.PartOf(i.resource) != (selection.Part{}) ||
+			n.resources[gr] != nil || i.store.IsLoaded() {
+			return
+		}
+		n.resources[gr] = &tenancy{resource: *i.resource, access: map[string]*access{}}
+		n.undecided[gr] = true
+		n.once.Do(func() { close(n.needed) })
+		signal(n.woken)
+	})
 }
 
-// decided notes that all is known of what may be read that will be for now.
-func (n *namespaces) decided() {
-	n.set.mu.Lock()
-	defer n.set.mu.Unlock()
-	clear(n.undecided)
-}
-
-// deciding are resources of which it is not known yet where they may be read.
+// deciding returns the resources of which it is not known yet where they may be read.
 func (n *namespaces) deciding() (out []string) {
-	n.set.mu.Lock()
-	defer n.set.mu.Unlock()
+	n.set.mu.RLock()
+	defer n.set.mu.RUnlock()
 	for gr := range n.undecided {
 		out = append(out, gr.String())
 	}
@@ -135,10 +128,8 @@ func (n *namespaces) deciding() (out []string) {
 	return out
 }
 
-// rulesChanged notes that the rules are others: what they take now is read, also in a namespace that was made just now.
+// rulesChanged notes that the rules are others: what they take now is read, also in a namespace that was made just now. The caller holds mu.
 func (n *namespaces) rulesChanged() {
-	n.set.mu.Lock()
-	defer n.set.mu.Unlock()
 	n.there.ForgetCreations()
 	for _, t := range n.resources {
 		for _, a := range t.access {
@@ -197,8 +188,8 @@ func (n *namespaces) statuses() (out []Status) {
 	return out
 }
 
-// chosenOf is what the rules take of what is served, of the resources that keep wants. The caller holds mu.
-func (s *Set) chosenOf(all []selection.APIResource, unknown []string, keep func(gr schema.GroupResource) bool) []selection.Choice {
-	out, _ := s.sel.Choose(s.withObserved(all), unknown, s.taken())
+// chosenOf returns what the rules take of what is served, of the resources that keep wants. The caller holds mu.
+func (s *Set) chosenOf(now *served, keep func(gr schema.GroupResource) bool) []selection.Choice {
+	out, _ := s.sel.Choose(s.withObserved(now.all), now.unknown, s.taken())
 	return slices.DeleteFunc(out, func(c selection.Choice) bool { return !keep(groupResource(&c.Resource)) })
 }

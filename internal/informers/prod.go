@@ -8,9 +8,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
-	"github.com/kubecdc/kubecdc/internal/informers/discovery"
-	"github.com/kubecdc/kubecdc/internal/informers/selection"
-	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
@@ -23,10 +20,10 @@ func (i *informer) patience(err error, delay time.Duration) time.Duration {
 	return max(delay, time.Second)
 }
 
-// prod ends the waiting for the next try.
-func (i *informer) prod() {
+// kick ends the waiting for the next try.
+func (i *informer) kick() {
 	select {
-	case i.prodded <- struct{}{}:
+	case i.kicked <- struct{}{}:
 	default: // it will try at once
 	}
 }
@@ -34,7 +31,7 @@ func (i *informer) prod() {
 // wakeWithin is the time over which scopes spread their retries when the API server answers again after an outage.
 const wakeWithin = time.Second
 
-// pause waits for d after err, or until it is prodded, or until the API server has answered another scope after it had failed for all;
+// pause waits for d after err, or until it is kicked, or until the API server has answered another scope after it had failed for all;
 // false: ctx ended first.
 func (i *informer) pause(ctx context.Context, err error, d time.Duration) bool {
 	var answers <-chan struct{}
@@ -47,43 +44,12 @@ func (i *informer) pause(ctx context.Context, err error, d time.Duration) bool {
 	select {
 	case <-t.C:
 		return true
-	case <-i.prodded:
+	case <-i.kicked:
 		return true
 	case <-answers:
 		return retry.Sleep(ctx, min(d, retry.First+rand.N(wakeWithin)))
 	case <-ctx.Done():
 		return false
-	}
-}
-
-// nudge has the informers of a resource that fail try again at once: its definition has changed.
-func (s *Set) nudge(name string) {
-	s.prodWhere(func(r *object.Resource) bool { return r.String() == name })
-}
-
-// nudgeGroup is nudge for the resources of an APIService.
-func (s *Set) nudgeGroup(service string) {
-	s.prodWhere(func(r *object.Resource) bool { return r.Version+"."+r.Group == service })
-}
-
-// nudgeServed is nudge for what is served, and was not.
-func (s *Set) nudgeServed(all []selection.APIResource) {
-	if s.extensions == nil {
-		return
-	}
-	for _, i := range s.observing() {
-		now, ok := selection.Current(all, i.resource)
-		if ok && *now == *i.resource && !discovery.IsBuiltIn(i.resource.Group) && i.state.isUnserved() {
-			i.prod()
-		}
-	}
-}
-
-func (s *Set) prodWhere(is func(r *object.Resource) bool) {
-	for _, i := range s.observing() {
-		if is(i.resource) && i.state.isFailing() {
-			i.prod()
-		}
 	}
 }
 

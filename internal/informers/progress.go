@@ -28,8 +28,8 @@ func (i *informer) tellProgress(ctx context.Context) {
 // the queue is drained, and before it is closed.
 func (s *Set) Finish(ctx context.Context) error {
 	s.mu.Lock()
-	all := make([]*running, 0, len(s.informers))
-	for _, i := range s.informers {
+	all := make([]*running, 0, len(s.active.informers))
+	for _, i := range s.active.informers {
 		all = append(all, i)
 	}
 	s.mu.Unlock()

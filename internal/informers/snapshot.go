@@ -17,7 +17,7 @@ func (s *Set) Snapshot(ctx context.Context, resource, namespace string) ([]store
 	s.mu.Lock()
 	var all []*running
 	names := map[string]bool{}
-	for _, i := range s.informers {
+	for _, i := range s.active.informers {
 		if i.silent {
 			continue
 		}

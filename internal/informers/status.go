@@ -321,7 +321,7 @@ func (s *Set) heldBack(waiting **running) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	holds := func(i *running) bool {
-		if i == nil || s.informers[i.scope] != i || i.leaving == PhaseRetiring {
+		if i == nil || s.active.informers[i.scope] != i || i.leaving == PhaseRetiring {
 			return false
 		}
 		st := i.status()
@@ -330,7 +330,7 @@ func (s *Set) heldBack(waiting **running) bool {
 	if len(s.namespaces.undecided) > 0 || holds(*waiting) {
 		return true
 	}
-	for _, i := range s.informers {
+	for _, i := range s.active.informers {
 		if holds(i) {
 			*waiting = i
 			return true

@@ -27,7 +27,7 @@ func CompareViews(ctx context.Context, t *testing.T, s *Set, rest func()) {
 		for {
 			changed := s.mu.Next()
 			s.mu.RLock()
-			for _, r := range s.informers {
+			for _, r := range s.active.informers {
 				if _, known := m.view(r); !known {
 					m.follow(ctx, &g, r)
 				}
@@ -81,8 +81,8 @@ func (m *mirror) note(r *running, v View) {
 // missed says of which informers changes were missed.
 func (m *mirror) missed() (out []string) {
 	m.set.mu.RLock()
-	all := make(map[*running]string, len(m.set.informers))
-	for scope, r := range m.set.informers {
+	all := make(map[*running]string, len(m.set.active.informers))
+	for scope, r := range m.set.active.informers {
 		all[r] = scope
 	}
 	m.set.mu.RUnlock()

@@ -33,9 +33,9 @@ func (t *tellable) forward(d *object.Delta) *object.Delta {
 	return &forward
 }
 
-// tellNodes has the deletions of Nodes told that the rules take, as the agents of those nodes would have. The caller holds mu.
-func (s *Set) tellNodes() error {
-	d := s.departures
+// selectNodes has the deletions of Nodes told that the rules take, as the agents of those nodes would have. The caller holds mu.
+func (s *Set) selectNodes() error {
+	d := s.takeovers
 	if d == nil || d.resource == nil {
 		return nil
 	}

@@ -24,36 +24,33 @@ import (
 // Not when it was established: the API server takes objects a moment before it says so. A snapshot of no objects, at E, goes first: it is complete from there, and whatever a consumer still has of an earlier
 // resource of that name is gone.
 
-// bear makes informers of what was defined while the set watched, and has not got any. What is still being ended under that
-// name is waited for.
-func (s *Set) bear() []*running {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.discovered {
-		return nil // the first discovery makes them
+// startCreated starts informers of what was defined while the set watched, and has none yet. What is still being retired under that
+// name is waited for. The caller holds mu.
+func (s *Set) startCreated(ctx context.Context) {
+	if s.served.discovery == 0 {
+		return // the first discovery starts them
 	}
-	taken, ending := map[schema.GroupResource]bool{}, map[schema.GroupResource]bool{}
-	for _, i := range s.informers {
-		gr := schema.GroupResource{Group: i.resource.Group, Resource: i.resource.Name}
-		taken[gr] = true
-		ending[gr] = ending[gr] || i.vanished.Load() != 0
+	retiring := map[schema.GroupResource]bool{}
+	for _, i := range s.active.informers {
+		gr := groupResource(i.resource)
+		retiring[gr] = retiring[gr] || i.vanished.Load() != 0
 	}
-	born := s.extensions.Created(ending)
-	if len(born) == 0 {
-		return nil
+	created := s.extensions.Created(retiring)
+	if len(created) == 0 {
+		return
 	}
-	out, _ := s.sel.Choose(born, nil, taken)
+	out, _ := s.sel.Choose(created, nil, s.taken())
 	begin := s.add(out)
 	s.inherit(begin)
-	s.extensions.Started(born)
+	s.extensions.Started(created)
 	for _, r := range begin {
 		s.o.Log.Info("a resource was defined: it is observed from its birth", "scope", r.scope, "rv", r.born)
 	}
-	return begin
+	s.start(ctx, begin, nil)
 }
 
-// beginsBorn has an informer of which nothing is remembered begin at the birth of its resource, where that is known.
-func (s *Set) beginsBorn(i *informer) {
+// startFromCreation has an informer of which nothing is remembered begin when its resource, or namespace, was created, if that is known.
+func (s *Set) startFromCreation(i *informer) {
 	i.born, i.bornAt = s.extensions.CreatedAt(i.resource)
 	if rv, at := s.namespaces.bornAt(i.resource, i.selection.Namespace); rv > i.born {
 		i.born, i.bornAt = rv, at

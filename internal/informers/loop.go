@@ -1,0 +1,300 @@
+package informers
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/discovery"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
+)
+
+// One goroutine, the loop, decides which informers run. Its inputs are functions that others hand to it with decide: results of
+// discovery and of access reviews, a new selection, changes of definitions, namespaces and Nodes, and informers that have ended or
+// drained. An input is applied with mu held. It starts goroutines and waits for none: whatever takes time runs in a goroutine of its own,
+// and becomes another input when it is done.
+
+// rediscoverUnserved is how often the API groups are discovered while a resource that the selection names is not served.
+const rediscoverUnserved = 5 * time.Second
+
+// Run discovers and observes until ctx ends. Everything it started has ended when it returns. It must be called at most once.
+func (s *Set) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	defer close(s.ended)
+	s.mu.Lock()
+	s.ran, s.group = true, g
+	if s.o.Memory != nil {
+		for scope, c := range s.o.Memory.Scopes() {
+			s.active.origins[scope] = c
+			gr := schema.GroupResource{Group: c.Group, Resource: c.Resource}
+			s.active.remembered[gr] = max(s.active.remembered[gr], c.History)
+		}
+	}
+	s.mu.Unlock()
+	s.extensions.Need(s.takesExtensions(s.sel))
+	s.goRun(ctx, s.loop, s.denials.run, s.followExtensions, s.namespaces.run, s.discover)
+	return g.Wait()
+}
+
+// goRun runs functions in goroutines, until ctx ends.
+func (s *Set) goRun(ctx context.Context, all ...func(context.Context)) {
+	for _, f := range all {
+		s.group.Go(func() error {
+			f(ctx)
+			return nil
+		})
+	}
+}
+
+// loop applies inputs until ctx ends.
+func (s *Set) loop(ctx context.Context) {
+	var nodes chan *nodeEvent
+	if s.takeovers != nil {
+		nodes = s.takeovers.events
+	}
+	apply := func(input func(context.Context)) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		input(ctx)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case input := <-s.inputs:
+			apply(input)
+		case ev := <-nodes:
+			s.takeovers.received.Notify()
+			apply(func(ctx context.Context) { s.takeovers.apply(ctx, ev) })
+		}
+	}
+}
+
+// decide has the loop call f, and returns after that. Its error is the cause of ctx, or errEnded if the set has ended: f was not called then.
+func (s *Set) decide(ctx context.Context, f func(ctx context.Context)) error {
+	done := make(chan struct{})
+	input := func(ctx context.Context) {
+		defer close(done)
+		f(ctx)
+	}
+	select {
+	case s.inputs <- input:
+		<-done
+		return nil
+	case <-s.ended:
+		return errEnded
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// start runs informers until ctx ends, or they are cancelled; and tombstones. The caller holds mu.
+func (s *Set) start(ctx context.Context, begin []*running, tombstones []*tombstone) {
+	for _, r := range begin {
+		own, cancel := context.WithCancel(ctx)
+		r.cancel = cancel
+		s.goRun(own, func(ctx context.Context) {
+			defer cancel()
+			s.observe(ctx, r)
+		})
+	}
+	for _, t := range tombstones {
+		s.goRun(ctx, func(ctx context.Context) {
+			t.run(ctx)
+			_ = s.decide(ctx, func(context.Context) { // or the set ends
+				if s.active.tombstones[t.scope] == t {
+					delete(s.active.tombstones, t.scope)
+				}
+				s.release(t.scope)
+			})
+		})
+	}
+}
+
+// observe runs an informer until ctx ends, after the tombstones that come first.
+func (s *Set) observe(ctx context.Context, r *running) {
+	defer r.store.Notify()
+	defer close(r.done)
+	if r.mayBegin(ctx) {
+		s.track(r.informer)
+		r.run(ctx)
+	}
+}
+
+// discover discovers again and again what is served, until ctx ends.
+func (s *Set) discover(ctx context.Context) {
+	began := time.Now()
+	s.extensions.WaitListed(ctx)
+	for b, first := retry.New(), true; ; {
+		wait, err := s.discoverOnce(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			wait = b.Next(err)
+			if r := apiserver.Reason(err); !apiserver.IsShared(r) || s.outage.begin(r, time.Now()) {
+				s.o.Log.Warn("cannot discover resources, retrying", "err", err, "retry_in", wait)
+			}
+		default:
+			b = retry.New()
+			s.outage.end(time.Now())
+			if first {
+				first = false
+				s.goRun(ctx, func(ctx context.Context) { s.awaitCapture(ctx, began) })
+			}
+		}
+		if !s.extensions.Wait(ctx, wait) {
+			return
+		}
+	}
+}
+
+// discoverOnce asks what is served, and decides what is observed of it. It returns when to ask again.
+func (s *Set) discoverOnce(ctx context.Context) (again time.Duration, err error) {
+	now, err := s.askServed(ctx)
+	if err == nil {
+		s.extensions.AwaitDefinitions(ctx, now.all)
+		err = s.namespaces.resume(ctx, &now)
+	}
+	again = discovery.DiscoverEvery
+	return again, cmp.Or(s.decide(ctx, func(ctx context.Context) {
+		if s.served.failure = err; err == nil {
+			s.takeServed(ctx, &now)
+		}
+		if len(s.served.missing) > 0 {
+			again = rediscoverUnserved
+		}
+	}), err)
+}
+
+// askServed asks the API server what it serves.
+func (s *Set) askServed(ctx context.Context) (now served, err error) {
+	now.discovery = s.discoveries.Add(1)
+	now.all, now.unknown, err = discovery.Discover(ctx, s.client)
+	return now, err
+}
+
+// takeServed drains informers of versions that are no longer served, and starts informers of what has none, and tombstones of scopes that
+// the last run had and this one has not. An answer that is older than the one in force changes nothing. The caller holds mu.
+func (s *Set) takeServed(ctx context.Context, now *served) {
+	if now.discovery < s.served.discovery {
+		return
+	}
+	s.kickServed(now.all)
+	s.drainOutdated(ctx, now)
+	chosen, missing := s.sel.Choose(now.all, now.unknown, s.taken())
+	for _, m := range missing {
+		if !slices.Contains(s.served.missing, m) {
+			s.o.Log.Warn("a resource of the selection is not served, looking for it again", "resource", m, "every", rediscoverUnserved)
+		}
+	}
+	if len(now.unknown) > 0 && !slices.Equal(now.unknown, s.served.unknown) {
+		s.o.Log.Warn("some API groups cannot be discovered now", "groups", now.unknown)
+	}
+	now.missing = missing
+	s.served = *now
+	s.observeChosen(ctx, chosen, nil, nil)
+	s.retireUndefined(ctx)
+	s.startCreated(ctx)
+}
+
+// drainOutdated drains the informers of versions that are no longer served. The caller holds mu.
+func (s *Set) drainOutdated(ctx context.Context, now *served) {
+	for _, r := range s.active.informers {
+		if r.leaving == "" && r.vanished.Load() == 0 && now.outdates(r.resource) {
+			s.o.Log.Warn("a resource is served in another version now: its informer begins anew", "scope", r.scope, "version", r.resource.Version)
+			s.drain(ctx, r, true)
+		}
+	}
+}
+
+// outdates reports whether a resource is served, but no longer in its version or as its kind. What discovery could not tell may still be served.
+func (now *served) outdates(r *object.Resource) bool {
+	current, ok := selection.Current(now.all, r)
+	return ok && *current != *r && !slices.Contains(now.unknown, r.APIVersion())
+}
+
+// observeChosen starts what is chosen and has no informer, and what follows from that: take-overs, and tombstones of scopes that are no longer
+// selected. ended are informers whose place is taken, left what they were to resume from. The caller holds mu.
+func (s *Set) observeChosen(ctx context.Context, chosen []selection.Choice, ended []*running, left []checkpoint.Scope) []*running {
+	added := s.add(chosen)
+	s.inherit(added, left...)
+	bequeath(ended, added)
+	if s.takeovers != nil {
+		added = append(added, s.followNodes()...)
+		added = append(added, s.resumeTakeovers(ctx)...)
+	}
+	s.start(ctx, added, append(s.tombstonesOf(added), s.tombstonesOfGone()...))
+	return added
+}
+
+// release gives up what is kept of a scope beside its place in the checkpoint: metrics, what is logged later, its lane. It does nothing if
+// an informer or a tombstone has the scope. The caller holds mu.
+func (s *Set) release(scope string) {
+	if s.active.informers[scope] != nil || s.active.tombstones[scope] != nil {
+		return
+	}
+	s.vectors.forget(scope)
+	s.denials.drop(scope)
+	if s.o.ReleaseLane != nil {
+		s.o.ReleaseLane(scope)
+	}
+}
+
+// fate is what becomes of a scope whose informer is removed.
+type fate uint8
+
+const (
+	succeeded  fate = iota // another informer resumes from its position
+	deselected             // a tombstone tells that its objects left
+	gone                   // everything is told: nothing of it is remembered
+)
+
+// remove takes an informer that has ended out of the set, and forgets all of its state that its fate does not need. If it has not begun, it
+// returns what it was to resume from, nil: nothing. This is the one way to remove an informer. The caller holds mu.
+func (s *Set) remove(r *running, f fate) (left *checkpoint.Scope) {
+	a := &s.active
+	delete(a.informers, r.scope)
+	if s.takeovers != nil {
+		s.takeovers.drop(r)
+	}
+	p, ok := r.position()
+	switch {
+	case f == gone:
+		gr := groupResource(r.resource)
+		a.remembered[gr] = max(a.remembered[gr], r.store.History())
+		if s.hearing != nil {
+			s.hearing.forget(r.resource, r.scope)
+		}
+	case ok:
+		a.origins[r.scope] = p.Scope
+		// One that has not got as far as that has not sent what an informer sends at its start.
+		a.continued[r.scope] = f == succeeded && (r.resume == nil || r.resume.continued)
+	case r.resume != nil && r.resume.lost == nil:
+		left = &r.resume.Scope
+	}
+	if f == gone || f == deselected && !ok {
+		s.forget(r.scope)
+	}
+	if f != succeeded {
+		s.release(r.scope)
+	}
+	return left
+}
+
+func (r *running) hasEnded() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,252 @@
+package informers
+
+import (
+	"context"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
+)
+
+// A resource whose CustomResourceDefinition was deleted has no objects any more. The API server deletes them first, and ends
+// their watch a moment later. So the informer goes on until it is told that the resource is not served, and infers then, behind a gap, what its
+// watch has not told. Only when all of it is on the bus, the informer is ended and forgotten.
+//
+// That a resource is not served says nothing by itself: its versions may be unserved for a while, another server may be away, or
+// the API server may have been restarted without the group. So a deletion is inferred only if the resource is known to come from a
+// definition, whose uid the checkpoint keeps, and that definition is known not to exist any more.
+//
+// Everything in a namespace is deleted before the namespace is. So a scope of a namespace that was gone at a resourceVersion is
+// complete when its watch has come so far: an event or a bookmark has told it. The permission to read it went with the namespace, too: a
+// watch that ends before cannot be opened again. Then the objects that are still known are inferred to be deleted, behind a gap.
+
+// latestWithin bounds one question for the resourceVersion now.
+const latestWithin = 30 * time.Second
+
+// retireDefined retires the informers of a resource whose definition, of that name, was gone at rv. The caller holds mu.
+func (s *Set) retireDefined(ctx context.Context, name string, rv uint64) {
+	for _, r := range s.active.informers {
+		if r.resource.String() == name && !r.silent {
+			s.retire(ctx, r, rv)
+		}
+	}
+}
+
+// retireUndefined retires the informers whose resource is neither served nor defined: they began after its definition was deleted. The caller
+// holds mu.
+func (s *Set) retireUndefined(ctx context.Context) {
+	for _, r := range s.active.informers {
+		_, ok := selection.Current(s.served.all, r.resource)
+		if ok || r.silent || r.vanished.Load() != 0 || !selection.GroupKnown(s.served.unknown, r.resource.Group) || r.isAggregated() {
+			continue
+		}
+		if at, gone := s.extensions.DeletedAt(r.resource, r.definitionUID()); gone {
+			s.retire(ctx, r, at)
+		}
+	}
+}
+
+// retire retires an informer whose definition was gone at rv. The caller holds mu.
+func (s *Set) retire(ctx context.Context, r *running, rv uint64) {
+	again := func() bool { return s.extensions.IsEstablished(r.resource.String()) }
+	if r.vanishedAgain(rv) || r.store.ResourceVersion() >= rv && again() { // the latter has listed what came later
+		return
+	}
+	r.again.Store(&again)
+	r.setVanished(rv)
+	r.kick()
+	s.o.Log.Info("the definition of a resource is deleted: its informer ends once all is told", "scope", r.scope, "rv", rv)
+	s.goRun(ctx, func(ctx context.Context) {
+		if !s.awaitRetired(ctx, r) && r.vanished.Load() != 0 {
+			return // the set ends, or a successor was given to it: the next discovery retires that
+		}
+		_ = s.decide(ctx, s.startCreated) // what has the name now
+	})
+}
+
+// awaitRetired waits until all of a removed resource is on the bus, and removes its informer; false: ctx or the informer ended before, or it
+// goes on because it is defined again.
+func (s *Set) awaitRetired(ctx context.Context, r *running) bool {
+	for over := false; !over; {
+		ended := false
+		err := r.Wait(ctx, func(v View) bool {
+			over, ended = v.Vanished == 0 || v.BuriedAt >= v.Vanished && v.Finished, v.Ended
+			return over || ended || r.mayLiveOn()
+		})
+		if err != nil || !over && (r.livesOn() || ended) {
+			return false
+		}
+	}
+	told := min(r.buriedAt.Load(), r.vanished.Load())
+	if told == 0 || !s.end(ctx, r, told) {
+		return false
+	}
+	s.o.Log.Info("a resource is gone, and all of it is told", "scope", r.scope)
+	return true
+}
+
+// end ends and removes an informer of which all up to the deletion at told is on the bus; false: the set ends first, or the informer was
+// removed before.
+func (s *Set) end(ctx context.Context, r *running, told uint64) (ended bool) {
+	if r.store.SendProgress(ctx) != nil {
+		return false // the set ends
+	}
+	r.cancel()
+	<-r.done
+	for more := true; more; {
+		var err error
+		if told, err = r.tellMissed(ctx, told); err != nil {
+			return false // the set ends
+		}
+		err = s.decide(ctx, func(context.Context) {
+			ours := s.active.informers[r.scope] == r
+			more = ours && r.vanished.Load() > told // another resource of that name came and went meanwhile
+			if ended = ours && !more; ended {
+				s.remove(r, gone)
+			}
+		})
+		if err != nil {
+			return false
+		}
+	}
+	return ended
+}
+
+// tellMissed tells of a resource of the same name that came and went behind told, while the informer was coming to its end, and
+// returns up to where all is told. Its error is the cause of ctx.
+func (r *running) tellMissed(ctx context.Context, told uint64) (uint64, error) {
+	to := r.vanished.Load()
+	if to <= told {
+		return told, nil
+	}
+	gap := &object.StreamEvent{
+		Kind: object.Gap, Resource: r.resource, Scope: r.scope, History: r.store.History(), From: told, To: to,
+		Since: r.state.lastSeen(), Reason: object.Expired,
+	}
+	return to, r.store.SendStream(ctx, gap)
+}
+
+// endOrphans has the informers end whose namespace is gone. The caller holds mu.
+func (n *namespaces) endOrphans(ctx context.Context) {
+	for _, r := range n.set.active.informers {
+		if _, _, orphan := n.orphanLocked(r); orphan && !r.namespaceGone {
+			r.namespaceGone = true
+			n.set.goRun(ctx, func(ctx context.Context) { n.endOrphan(ctx, r) })
+		}
+	}
+}
+
+// orphanLocked reports whether the namespace of an informer is gone (back: and exists again), for an informer that has not ended. at is
+// a resourceVersion at which the namespace did not exist.
+func (n *namespaces) orphanLocked(r *running) (at uint64, back, orphan bool) {
+	t := n.resources[groupResource(r.resource)]
+	if r.selection.Namespace == "" || t == nil || !t.split || r.hasEnded() {
+		return 0, false, false
+	}
+	at, absent := n.there.AbsentAt(r.selection.Namespace)
+	return at, !absent, absent || r.orphaned.Load()
+}
+
+// endOrphan ends an informer once the bus has everything of the namespace that is gone. It returns earlier if the informer goes on,
+// since its namespace exists again.
+func (n *namespaces) endOrphan(ctx context.Context, r *running) {
+	var end uint64 // the resourceVersion to come to, 0: not known
+	b := retry.New()
+	for {
+		var at uint64
+		var back, orphan bool
+		err := n.set.decide(ctx, func(context.Context) {
+			at, back, orphan = n.orphanLocked(r)
+			r.namespaceGone = orphan
+		})
+		switch {
+		case err != nil, !orphan:
+			return
+		case back:
+			end = 0
+		case end == 0:
+			to, ok := n.endOf(ctx, r, at)
+			if !ok {
+				if !b.Wait(ctx, nil) {
+					return
+				}
+				continue
+			}
+			end = to
+		}
+		var over, refused bool
+		err = r.Wait(ctx, func(v View) bool {
+			n.set.mu.RLock()
+			_, is, orphan := n.orphanLocked(r)
+			n.set.mu.RUnlock()
+			over = v.Finished || !back && v.Reached >= end && v.Empty
+			refused = !back && v.Vanished == 0 && v.Forbidden
+			return !orphan || is != back || over || refused || back && (v.Vanished == 0 || r.mayLiveOn())
+		})
+		switch {
+		case err != nil:
+			return
+		case back && (r.vanished.Load() == 0 || r.livesOn()):
+			r.orphaned.Store(false)
+		case over:
+			n.endScope(ctx, r)
+			return
+		case refused:
+			n.giveUp(r, end)
+		}
+	}
+}
+
+// giveUp has an informer infer that everything in its namespace is deleted: its watch cannot tell that any more.
+func (n *namespaces) giveUp(r *running, at uint64) {
+	again := func() bool {
+		_, absent := n.there.AbsentAt(r.selection.Namespace)
+		return !absent
+	}
+	r.orphaned.Store(true)
+	r.again.Store(&again)
+	r.setVanished(at)
+	r.kick()
+}
+
+// endOf returns the resourceVersion by which all of a namespace was deleted that was gone at a resourceVersion. A resource that may
+// have another etcd tells that in a namespace where it may be asked; false: nowhere.
+func (n *namespaces) endOf(ctx context.Context, o *running, at uint64) (uint64, bool) {
+	s := n.set
+	s.mu.RLock()
+	comparable := n.isComparable(o.resource)
+	var siblings []*running
+	for _, r := range s.active.informers {
+		if groupResource(r.resource) == groupResource(o.resource) {
+			siblings = append(siblings, r)
+		}
+	}
+	s.mu.RUnlock()
+	if comparable {
+		return at, true
+	}
+	for _, r := range siblings {
+		ctx, cancel := context.WithTimeout(ctx, latestWithin)
+		rv, err := r.latest(ctx)
+		cancel()
+		if err == nil {
+			return rv, true
+		}
+	}
+	return 0, false
+}
+
+// endScope ends and removes the informer of a namespace that is gone.
+func (n *namespaces) endScope(ctx context.Context, r *running) {
+	ended := n.set.end(ctx, r, r.vanished.Load())
+	_ = n.set.decide(ctx, func(context.Context) { // or the set ends
+		if t := n.resources[groupResource(r.resource)]; t != nil {
+			delete(t.access, r.selection.Namespace) // if the namespace is made again, its access is reviewed again
+		}
+	})
+	if ended {
+		n.set.o.Log.Info("a namespace is gone, and all of it is told", "scope", r.scope)
+	}
+	signal(n.woken)
+}

@@ -1,0 +1,450 @@
+package informers
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// A node that is gone takes its agent along, and nobody sees what becomes of its Pods: they are deleted some time
+// later. So the set of the companion follows which Nodes there are, by an informer whose deltas go no further, but for the
+// deletions of Nodes. When one is deleted, the scope of its agent is taken over until it is empty: by an informer that begins
+// with the objects as they were right before that deletion.
+
+const (
+	// takeoverFor is how long a take-over lasts at least: a Pod may be bound to the node by somebody who does not know yet.
+	takeoverFor = 2 * time.Minute
+	// nodeEvents is how many changes of Nodes may wait for the loop; then the watch on Nodes waits.
+	nodeEvents = 256
+	// unknownVersion stands for the resourceVersion up to which the agent of a node that is gone has come: any.
+	unknownVersion = 1
+)
+
+func newTakeovers(s *Set) *takeovers {
+	return &takeovers{set: s, lasts: takeoverFor, events: make(chan *nodeEvent, nodeEvents), nodes: map[string]*takeover{}}
+}
+
+// takeovers observes what belongs to nodes that are gone. It is the lane of the informer of Nodes.
+type takeovers struct {
+	set    *Set
+	lasts  time.Duration   // for how long at least
+	events chan *nodeEvent // of Nodes that are deleted and created. Never closed; a store call waits while it is full
+	// received is notified after an event was taken out of events.
+	received broadcast.Signal
+	told     atomic.Pointer[tellable]
+
+	// Under the set's mu; resource, lane and scopeOf are set before there is an informer of Nodes.
+	nodes    map[string]*takeover // by node
+	resource *object.Resource     // Nodes, nil: they are not followed yet
+	lane     store.Lane           // for the deletions of Nodes
+	existing *store.Store         // Nodes that exist
+	scopeOf  func(string) string  // of one node's Node
+}
+
+// nodeEvent is the deletion of a Node, or that one was created.
+type nodeEvent struct {
+	node    string
+	created bool
+	at      uint64
+	since   time.Time // there was nothing of it before
+	both    *both
+}
+
+// takeover is what was taken over of one node. Under the set's mu.
+type takeover struct {
+	since    time.Time
+	scopes   []*running
+	returned bool // the Node was created again: its own agent observes it
+	ending   bool // scopes are being ended
+}
+
+// both tells inner once Acked and done were called.
+type both struct {
+	inner object.Acker
+	left  atomic.Int32
+}
+
+func (b *both) Acked(d *object.Delta) {
+	if b.left.Add(-1) == 0 && b.inner != nil {
+		b.inner.Acked(d)
+	}
+}
+
+// Put implements Lane. Deltas of Nodes go no further than here, but for deletions.
+func (d *takeovers) Put(ctx context.Context, key string, bytes int, delta *object.Delta) error {
+	forward, ev := d.split(delta)
+	if ev != nil {
+		select {
+		case d.events <- ev:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	switch {
+	case forward != nil:
+		return d.lane.Put(ctx, key, bytes, forward)
+	case ev == nil || ev.both == nil: // else the loop acknowledges it
+		acknowledge(delta)
+	}
+	return nil
+}
+
+// TryPut implements Lane. It may have a deletion applied twice, which changes nothing.
+func (d *takeovers) TryPut(key string, bytes int, delta *object.Delta) bool {
+	forward, ev := d.split(delta)
+	if ev != nil {
+		select {
+		case d.events <- ev:
+		default:
+			return false
+		}
+	}
+	switch {
+	case forward != nil:
+		return d.lane.TryPut(key, bytes, forward)
+	case ev == nil || ev.both == nil:
+		acknowledge(delta)
+	}
+	return true
+}
+
+func acknowledge(d *object.Delta) {
+	if d.Acker != nil {
+		d.Acker.Acked(d)
+	}
+}
+
+// Room implements Lane. There is none while events is full.
+func (d *takeovers) Room() <-chan struct{} {
+	if next := d.received.Next(); len(d.events) == cap(d.events) {
+		return next
+	}
+	return d.lane.Room()
+}
+
+// split returns what is sent of a delta, and what the loop has to apply; nil: nothing. The checkpoint of the Nodes passes a deletion once
+// it is on the bus, and the scopes that are taken over because of it are remembered.
+func (d *takeovers) split(delta *object.Delta) (*object.Delta, *nodeEvent) {
+	switch {
+	case delta.Stream != nil:
+		return nil, nil
+	case delta.Op == object.Created:
+		return nil, &nodeEvent{node: delta.Ref.Name(), created: true}
+	case delta.Op != object.Deleted:
+		return nil, nil
+	}
+	name := delta.Ref.Name()
+	b := &both{inner: delta.Acker}
+	b.left.Store(2)
+	forward := d.told.Load().forward(delta)
+	if forward == nil {
+		b.left.Store(1)
+	} else {
+		forward.Scope, forward.Acker = d.scopeOf(name), b
+	}
+	return forward, &nodeEvent{node: name, at: delta.ResourceVersion, since: createdAt(delta.Before), both: b}
+}
+
+// createdAt is when the object was made, zero where that cannot be told.
+func createdAt(o *object.Object) time.Time {
+	var meta struct {
+		Metadata struct {
+			CreationTimestamp time.Time `json:"creationTimestamp"`
+		} `json:"metadata"`
+	}
+	if o != nil {
+		raw, err := o.AppendJSON(nil)
+		if err != nil || json.Unmarshal(raw, &meta) != nil {
+			return time.Time{}
+		}
+	}
+	return meta.Metadata.CreationTimestamp
+}
+
+// followNodes makes the informer that follows which Nodes there are, unless there is one. The caller holds mu.
+func (s *Set) followNodes() []*running {
+	d := s.takeovers
+	if d.resource == nil {
+		r, ok := selection.Current(s.served.all, &object.Resource{Version: "v1", Name: "nodes", Kind: "Node"})
+		if !ok || len(s.partlyObserved()) == 0 {
+			return nil
+		}
+		d.resource, d.lane = r, s.o.Lane(r.String())
+		d.scopeOf = func(node string) string { return selection.NameOfObject(r, node) }
+	}
+	scope, err := s.sel.Whole(d.resource)
+	if err == nil {
+		if s.active.informers[scope.Name] != nil {
+			return nil
+		}
+		err = s.selectNodes()
+	}
+	if err != nil {
+		s.o.Log.Error("nodes that go cannot be followed", "err", err)
+		return nil
+	}
+	i := s.newInformer(scope, d)
+	i.snapshots, i.every, i.hearing, i.silent = SnapshotNever, 0, nil, true
+	d.existing = i.store
+	return []*running{s.enroll(i)}
+}
+
+// redactsAs tells that what is observed for the set itself has the same content under sel.
+func (i *informer) redactsAs(sel *selection.Selection) bool {
+	whole, err := sel.Whole(i.resource)
+	return err == nil && whole.Content() == i.selection.Content()
+}
+
+// enroll adds an informer to the set. The caller holds mu.
+func (s *Set) enroll(i *informer) *running {
+	s.begins(i)
+	if !s.isRetired(i.scope) {
+		s.track(i)
+	}
+	r := &running{informer: i, set: &s.mu.Signal, done: make(chan struct{}), after: s.tombstonesBefore(i.resource)}
+	s.active.informers[i.scope] = r
+	return r
+}
+
+// track has the position of an informer remembered. If the tombstone of the same scope is not on the bus yet, its position is remembered
+// until it is: observe tracks the informer after it.
+func (s *Set) track(i *informer) {
+	if s.o.Memory != nil {
+		s.o.Memory.Track(i.scope, i.position)
+	}
+}
+
+// forget has nothing of a scope remembered, except a tombstone that is not on the bus yet. The caller holds mu.
+func (s *Set) forget(scope string) {
+	if s.o.Memory != nil && !s.isRetired(scope) {
+		s.o.Memory.Forget(scope)
+	}
+}
+
+// partlyObserved returns the informers of what no node has: their scopes, with the name of a node, are those of its agent. The caller
+// holds mu.
+func (s *Set) partlyObserved() (out []*running) {
+	for _, i := range s.active.informers {
+		if p := s.sel.PartOf(i.resource); p.FieldSelector != "" && strings.HasSuffix(i.selection.FieldSelector, p.FieldSelector) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// resumeTakeovers resumes what the last run had taken over. The caller holds mu.
+func (s *Set) resumeTakeovers(ctx context.Context) (out []*running) {
+	if s.takeovers.resource == nil {
+		return nil
+	}
+	for _, of := range s.partlyObserved() {
+		if s.active.drains[objectsOf(of.resource)] != nil {
+			continue
+		}
+		for scope, c := range s.active.origins {
+			node, ok := strings.CutPrefix(c.FieldSelector, of.selection.FieldSelector)
+			is := of.selection.ForNode(node)
+			if !ok || node == "" || scope != is.Name {
+				continue
+			}
+			r := s.enroll(s.takenOver(of, node))
+			t := s.takeovers.nodes[node]
+			if t == nil {
+				t = s.takeovers.add(ctx, node)
+			}
+			t.scopes = append(t.scopes, r)
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// takenOver makes an informer of what a node has, of the resource of which another observes what no node has.
+func (s *Set) takenOver(of *running, node string) *informer {
+	i := s.newInformer(of.selection.ForNode(node), of.lane)
+	i.store.CopyFilter(of.store) // a new selection may have others than its clauses
+	i.shared = true
+	return i
+}
+
+// add adds a take-over, and has it end in time. The caller holds mu.
+func (d *takeovers) add(ctx context.Context, node string) *takeover {
+	t := &takeover{since: time.Now()}
+	d.nodes[node] = t
+	d.set.goRun(ctx, func(ctx context.Context) { d.endInTime(ctx, node, t) })
+	return t
+}
+
+// apply applies a change of a Node. The caller holds mu.
+func (d *takeovers) apply(ctx context.Context, ev *nodeEvent) {
+	s, t := d.set, d.nodes[ev.node]
+	switch {
+	case ev.created:
+		if t != nil {
+			t.returned = true
+		}
+		return
+	case t != nil && !t.ending:
+		t.since, t.returned = time.Now(), false
+	default:
+		t = d.add(ctx, ev.node)
+		d.begin(ctx, t, ev)
+	}
+	scopes := slices.Clone(t.scopes)
+	s.goRun(ctx, func(ctx context.Context) {
+		// The Nodes' checkpoint must not pass before these are there, or no longer needed.
+		for _, r := range scopes { // ended: its node is back
+			if r.Wait(ctx, func(v View) bool { return v.Adopted || v.Ended }) != nil {
+				return
+			}
+		}
+		ev.both.Acked(nil)
+	})
+}
+
+// begin starts the informers of a take-over. The caller holds mu.
+func (d *takeovers) begin(ctx context.Context, t *takeover, ev *nodeEvent) {
+	s := d.set
+	var draining []*running
+	for _, of := range s.partlyObserved() {
+		i := s.takenOver(of, ev.node)
+		ending := s.active.informers[i.scope] // of a take-over before
+		r := s.enroll(i)
+		if ending != nil {
+			r.after = append(r.after, ending.done)
+		}
+		// Whatever is remembered of the scope by now: etcd may have been restored since, and what the agent of the node has
+		// sent is not known.
+		history := of.store.History()
+		i.store.SetHistory(history)
+		i.resume = &origin{
+			Scope: checkpoint.Scope{
+				Group: i.resource.Group, Version: i.resource.Version, Resource: i.resource.Name, Kind: i.resource.Kind,
+				Namespaced: i.resource.Namespaced, ResourceVersion: ev.at - 1, History: history, LastSeen: ev.since,
+			},
+			inherited: true,
+			lost:      &store.Loss{From: unknownVersion, Since: ev.since, Reason: object.CheckpointLost, Unrecoverable: true},
+		}
+		r.successor = true
+		t.scopes = append(t.scopes, r)
+		if of.leaving != "" { // it has the content that is no longer configured, and so has this one
+			r.leaving = of.leaving
+			draining = append(draining, r)
+		}
+	}
+	s.o.Log.Info("a node is gone: what it has left is observed from here", "node", ev.node, "rv", ev.at, "scopes", len(t.scopes))
+	s.start(ctx, t.scopes, nil)
+	for _, r := range draining {
+		again := r.leaving == PhaseDraining
+		r.leaving = ""
+		s.drain(ctx, r, again)
+	}
+}
+
+// drop removes an informer from the take-over that it belongs to. The caller holds the set's mu.
+func (d *takeovers) drop(r *running) {
+	for _, t := range d.nodes {
+		t.scopes = slices.DeleteFunc(slices.Clone(t.scopes), func(o *running) bool { return o == r })
+	}
+}
+
+// endInTime ends a take-over once the node is back or has nothing left.
+func (d *takeovers) endInTime(ctx context.Context, node string, t *takeover) {
+	for {
+		waits := d.waitsFor(node, t)
+		changed := func() bool { return d.waitsFor(node, t) != waits }
+		switch {
+		case waits.over:
+			return
+		case !waits.until.IsZero():
+			within, cancel := context.WithDeadline(ctx, waits.until)
+			_ = d.set.mu.Wait(within, changed)
+			cancel()
+		case waits.scope != nil:
+			_ = waits.scope.Wait(ctx, func(View) bool { return changed() })
+		default:
+			d.end(ctx, node, t)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// tenure is what the end of a take-over waits for: a time, or a scope that has to be empty; neither: it is due.
+type tenure struct {
+	until    time.Time
+	scope    *running
+	returned bool // the node is back
+	over     bool // it has ended
+}
+
+// waitsFor returns what the end of a take-over waits for.
+func (d *takeovers) waitsFor(node string, t *takeover) tenure {
+	d.set.mu.RLock()
+	defer d.set.mu.RUnlock()
+	return d.waitsForLocked(node, t)
+}
+
+func (d *takeovers) waitsForLocked(node string, t *takeover) tenure {
+	if d.nodes[node] != t {
+		return tenure{over: true}
+	}
+	if !t.returned {
+		if until := t.since.Add(d.lasts); time.Now().Before(until) {
+			return tenure{until: until}
+		}
+	}
+	// It may have come back where no event told: while this agent was away, or etcd was restored.
+	if t.returned || d.existing.Has(node) {
+		return tenure{returned: true}
+	}
+	for _, r := range t.scopes {
+		if v, _ := r.View(); !v.Empty {
+			return tenure{scope: r}
+		}
+	}
+	return tenure{}
+}
+
+// end ends the informers of a take-over, unless there is something to wait for by now.
+func (d *takeovers) end(ctx context.Context, node string, t *takeover) {
+	s := d.set
+	var all []*running
+	_ = s.decide(ctx, func(context.Context) { // or the set ends
+		waits := d.waitsForLocked(node, t)
+		if waits != (tenure{returned: waits.returned}) {
+			return
+		}
+		t.ending, all = true, t.scopes
+		s.o.Log.Info("a node that was gone is not observed from here any more", "node", node, "returned", waits.returned)
+	})
+	var g errgroup.Group
+	for _, r := range all {
+		g.Go(func() error {
+			s.end(ctx, r, r.vanished.Load())
+			return nil
+		})
+	}
+	_ = g.Wait()
+	_ = s.decide(ctx, func(context.Context) { // or the set ends
+		for _, r := range all {
+			d.drop(r)
+		}
+		t.ending = false // a reload may have replaced some: those are ended next
+		if len(t.scopes) == 0 && d.nodes[node] == t {
+			delete(d.nodes, node)
+		}
+	})
+}
