@@ -58,8 +58,11 @@ func (f *follower[T]) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		rv, err := f.list(ctx)
 		if err == nil {
-			b, f.deniedSaid = retry.New(), false
-			err = f.watches(ctx, rv)
+			f.deniedSaid = false
+			opened := time.Now()
+			if err = f.watches(ctx, rv); time.Since(opened) > apiserver.ShortWatch {
+				b = retry.New()
+			}
 		} else {
 			f.failed(ctx, err)
 		}

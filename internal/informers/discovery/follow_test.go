@@ -2,6 +2,7 @@ package discovery_test
 
 import (
 	"context"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,7 +54,7 @@ func TestUnansweredWatch(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer()
 				s.list(path)
-				s.hung[path] = true
+				s.refused[path] = 0
 				run(t, followed(t, s)[path])
 				pass(149 * time.Second)
 				if n := s.count(path + "?watch"); n != 1 {
@@ -66,4 +67,18 @@ func TestUnansweredWatch(t *testing.T) {
 			})
 		})
 	}
+}
+
+// If each watch expires at once, the lists in between come with a growing delay.
+func TestWatchThatAlwaysExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		s.list(namespaces)
+		s.refused[namespaces] = http.StatusGone
+		run(t, followed(t, s)[namespaces])
+		pass(5 * time.Minute)
+		if n := s.count(namespaces); n > 20 {
+			t.Errorf("%d lists in 5 min, want at most 20", n)
+		}
+	})
 }

@@ -38,7 +38,7 @@ type server struct {
 	watches map[string][]io.WriteCloser // that are open, by path
 	counts  map[string]int              // requests by path, of watches by path and "?watch"
 	from    map[string]string           // the resourceVersion of the last watch, by path
-	hung    map[string]bool             // paths of watches that are not accepted, and not refused
+	refused map[string]int              // status codes of watches that are refused, by path; 0: they are not answered
 	reviews func(body string) (code int, allowed bool)
 }
 
@@ -49,7 +49,7 @@ type answer struct {
 }
 
 func newServer() *server {
-	return &server{rv: 100, answers: map[string]answer{}, watches: map[string][]io.WriteCloser{}, counts: map[string]int{}, from: map[string]string{}, hung: map[string]bool{}}
+	return &server{rv: 100, answers: map[string]answer{}, watches: map[string][]io.WriteCloser{}, counts: map[string]int{}, from: map[string]string{}, refused: map[string]int{}}
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -81,11 +81,14 @@ func (s *server) watch(r *http.Request, path string) (*http.Response, error) {
 	defer s.mu.Unlock()
 	s.counts[path+"?watch"]++
 	s.from[path] = r.URL.Query().Get("resourceVersion")
-	if s.hung[path] {
+	switch code, is := s.refused[path]; {
+	case is && code == 0:
 		s.mu.Unlock()
 		<-r.Context().Done()
 		s.mu.Lock()
 		return nil, context.Cause(r.Context())
+	case is:
+		return response(code, io.NopCloser(strings.NewReader(status(code, http.StatusText(code))))), nil
 	}
 	body, w := io.Pipe()
 	s.watches[path] = append(s.watches[path], w)
