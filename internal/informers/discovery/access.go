@@ -13,15 +13,15 @@ import (
 // reviewsAtOnce is how many access reviews run at a time.
 const reviewsAtOnce = 8
 
-// Access is a question: may a resource be listed and watched in a namespace?
+// Access asks whether a resource may be listed and watched in a namespace.
 type Access struct {
 	Resource  object.Resource
-	Namespace string // "": in all
+	Namespace string // "": all
 	Answered  bool
-	Allowed   bool // the answer
+	Allowed   bool // if Answered
 }
 
-// Review answers questions until one of them cannot be answered: that is its error, which may pass. Those before it are answered.
+// Review answers all questions. If a request fails, Review returns its error, and some questions are not answered.
 func Review(ctx context.Context, c *apiserver.Client, all []*Access) error {
 	var g errgroup.Group
 	var failed atomic.Bool
@@ -29,7 +29,7 @@ func Review(ctx context.Context, c *apiserver.Client, all []*Access) error {
 	for _, a := range all {
 		g.Go(func() (err error) {
 			if failed.Load() {
-				return nil // the error is that of another
+				return nil // another question has returned the error
 			}
 			for _, verb := range []string{"list", "watch"} {
 				if a.Allowed, err = c.Allowed(ctx, &a.Resource, a.Namespace, verb); !a.Allowed || err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// A resource that another API server serves is not served while that server is away, or its APIService is deleted. Its objects may live
-// on: nothing is concluded about them, and they are read again once they are served again. So a scope remembers that its resource
-// is aggregated.
+// A resource that another API server serves is not served while that server is unavailable, or after its APIService was deleted. Its
+// objects may still exist. So they do not count as deleted, and are read once they are served again. A scope remembers that its
+// resource is aggregated.
 
 // apiService is what is kept of an APIService.
 type apiService struct {
@@ -23,7 +23,7 @@ type apiService struct {
 	generation int64
 }
 
-// apiServiceObject is an APIService, as far as it matters here.
+// apiServiceObject has the fields of an APIService that are read.
 type apiServiceObject struct {
 	Metadata objectMeta `json:"metadata"`
 	Spec     struct {
@@ -41,7 +41,7 @@ func (x *Extensions) serviceFollower(handle Handler) *follower[apiServiceObject]
 	}
 	f.denied = func(err error) { x.denied(&f.resource, err) }
 	f.failed = func(ctx context.Context, err error) {
-		if apierrors.IsNotFound(err) { // this API server aggregates no others
+		if apierrors.IsNotFound(err) { // there is no aggregation layer
 			f.replace(ctx, nil, 0)
 		}
 		x.servicesListed.open()
@@ -65,15 +65,15 @@ func (x *Extensions) serviceFollower(handle Handler) *follower[apiServiceObject]
 	return f
 }
 
-// service is what is kept of it.
+// service returns what is kept of o.
 func (o *apiServiceObject) service() apiService {
 	return apiService{
 		aggregated: o.Spec.Service != nil, available: o.Status.Conditions.isTrue("Available"), generation: o.Metadata.Generation,
 	}
 }
 
-// changeServices has change applied to the known APIServices, and handles what came of it. Before definitions are known, nothing has begun
-// that could have failed for an APIService.
+// changeServices applies change to a copy of the known APIServices, and calls handle for those that are newly available. Before definitions
+// are known, no list can have failed because of an APIService, so no event is needed.
 func (x *Extensions) changeServices(ctx context.Context, handle Handler, change func(services map[string]apiService)) {
 	x.mu.Lock()
 	was, now := x.mu.services, map[string]apiService{}
@@ -94,7 +94,8 @@ func (x *Extensions) changeServices(ctx context.Context, handle Handler, change 
 	x.rediscover()
 }
 
-// IsAggregated reports whether another API server serves a resource; known is false if nobody is known to serve it.
+// IsAggregated reports whether another API server serves a resource. known is false if neither an APIService nor a definition of the
+// resource is known.
 func (x *Extensions) IsAggregated(r *object.Resource) (aggregated, known bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

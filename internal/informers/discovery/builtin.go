@@ -6,8 +6,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
-// IsBuiltIn reports whether the API server itself serves a group. The list is that of one release of Kubernetes, so it decides what
-// is watched and which permissions that takes. It never decides whether objects were deleted (Extensions.DeletedAt).
+// IsBuiltIn reports whether the API server itself serves a group, according to one release of Kubernetes. This decides what is watched
+// and which permissions are needed. It never decides whether objects were deleted; see Extensions.DeletedAt.
 func IsBuiltIn(group string) bool {
 	switch group {
 	case "", "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "apps", "authentication.k8s.io",
@@ -19,11 +19,10 @@ func IsBuiltIn(group string) bool {
 	return false
 }
 
-// SomeExtension is a group that no API server has: it stands for any extension.
+// SomeExtension is a group that no API server has. It stands for any extension.
 const SomeExtension = "extension.invalid"
 
-// TakesExtensions reports whether a pattern can match extensions. An agent that takes any watches CustomResourceDefinitions and
-// APIServices.
+// TakesExtensions reports whether a pattern can match extensions. If one can, the agent watches definitions and APIServices.
 func TakesExtensions(p selection.Pattern) bool {
 	resource, group, _ := strings.Cut(p.String(), ".")
 	in := "v1"

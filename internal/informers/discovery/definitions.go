@@ -17,20 +17,20 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// definition is a CustomResourceDefinition, as far as it matters here.
+// definition is what is kept of a CustomResourceDefinition.
 type definition struct {
 	uid         string
 	generation  int64
-	storage     string // the version in which objects are stored, "": not known
+	storage     string // the version in which objects are stored, "": unknown
 	deleting    bool
 	established bool
-	added       uint64                 // its first resourceVersion, 0: it existed before
-	created     uint64                 // the same once it is established, 0 also once that is done with (Started)
-	createdSeen time.Time              // when that was seen
+	added       uint64                 // resourceVersion of its creation, 0: that was not seen
+	created     uint64                 // the same from when it is established until Started is called, otherwise 0
+	createdSeen time.Time              // when created was set
 	served      *selection.APIResource // what it serves, while created is not 0
 }
 
-// customResource is what a CustomResourceDefinition says of what it defines. A list has the metadata alone.
+// customResource has the fields of a CustomResourceDefinition that are read. In a list it has metadata only.
 type customResource struct {
 	Metadata objectMeta `json:"metadata"`
 	Spec     struct {
@@ -51,7 +51,7 @@ type customResource struct {
 	} `json:"status"`
 }
 
-// conditions are those of an object's status.
+// conditions are the conditions in an object's status.
 type conditions []struct {
 	Type   string `json:"type"`
 	Status string `json:"status"`
@@ -66,7 +66,7 @@ func (c conditions) isTrue(typ string) bool {
 	return false
 }
 
-// definition is what is kept of it.
+// definition returns what is kept of c.
 func (c *customResource) definition() definition {
 	d := definition{uid: c.Metadata.UID, generation: c.Metadata.Generation, deleting: c.Metadata.DeletionTimestamp != nil}
 	for _, v := range c.Spec.Versions {
@@ -77,7 +77,7 @@ func (c *customResource) definition() definition {
 	return d
 }
 
-// served is what the API server serves of it, the preferred version first: as discovery will say a moment later.
+// served returns the resource that c defines in the versions that are served, the preferred one first: as Discover returns it soon after.
 func (c *customResource) served() *selection.APIResource {
 	out := &selection.APIResource{Group: c.Spec.Group, Name: c.Spec.Names.Plural}
 	for _, v := range c.Spec.Versions {
@@ -91,15 +91,15 @@ func (c *customResource) served() *selection.APIResource {
 	return out
 }
 
-// update takes what is known of a definition now, and reports whether what it defines has changed. The request to delete it is a
-// generation, too. If that and another change are seen at once, it has changed.
+// update replaces what is known of a definition, and reports whether its spec has changed. The request to delete a definition increases its
+// generation as well, by one: that is no change of the spec.
 func (d *definition) update(now *definition) (changed bool) {
 	same := d.generation
 	if now.deleting && !d.deleting {
 		same++
 	}
 	changed = now.generation > same
-	d.established = d.established || now.established // while nobody watched
+	d.established = d.established || now.established // that was not seen
 	d.generation, d.deleting, d.storage = now.generation, now.deleting, now.storage
 	return changed
 }
@@ -108,7 +108,7 @@ func (x *Extensions) definitionFollower(handle Handler) *follower[customResource
 	f := &follower[customResource]{
 		client: x.client, log: x.log,
 		resource: object.Resource{Group: "apiextensions.k8s.io", Version: "v1", Name: "customresourcedefinitions"},
-		// Schemas may make megabytes of a list of a thousand: metadata will do. The watch is of whole objects.
+		// With their schemas, a thousand definitions are many megabytes. Metadata is enough in a list. The watch has whole objects.
 		accept: apiserver.MetadataOnly,
 		failed: func(context.Context, error) { x.listed.open() },
 	}
@@ -130,8 +130,8 @@ func (x *Extensions) definitionFollower(handle Handler) *follower[customResource
 	return f
 }
 
-// replaceDefinitions takes a list at resourceVersion rv, and returns what has changed since the one before; first: there was none. The
-// creation of a definition that is new was not seen.
+// replaceDefinitions takes a list at resourceVersion rv, and returns what has changed since the previous one. first: there was none, and no
+// event is needed. The creation of a definition that is new was not seen.
 func (x *Extensions) replaceDefinitions(all []customResource, rv uint64) (events []Event, first bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -163,7 +163,7 @@ func (x *Extensions) replaceDefinitions(all []customResource, rv uint64) (events
 	return events, first
 }
 
-// applyDefinition takes an event of the watch.
+// applyDefinition applies an event of the watch.
 func (x *Extensions) applyDefinition(typ watch.EventType, c *customResource) Event {
 	name, rv := c.Metadata.Name, c.Metadata.ResourceVersion
 	x.mu.Lock()
@@ -186,7 +186,7 @@ func (x *Extensions) applyDefinition(typ watch.EventType, c *customResource) Eve
 	} else {
 		storage := was.storage
 		ev.SchemaChanged = was.update(&now)
-		ev.StorageChanged = ev.SchemaChanged && storage != now.storage // where that was not known, a watch is opened once too often
+		ev.StorageChanged = ev.SchemaChanged && storage != now.storage // if it was unknown, a watch is opened again needlessly
 	}
 	if !was.established && c.Status.Conditions.isTrue("Established") {
 		was.established, was.created, was.createdSeen = true, cmp.Or(was.added, rv), time.Now()
@@ -208,7 +208,7 @@ func (x *Extensions) deleteLocked(name string) {
 	x.mu.deleted[name] = now
 }
 
-// exists asks the API server for a definition.
+// exists asks the API server whether a definition exists.
 func (x *Extensions) exists(ctx context.Context, name string) bool {
 	f := x.definitionFollower(nil)
 	found := false
@@ -219,7 +219,7 @@ func (x *Extensions) exists(ctx context.Context, name string) bool {
 	return err == nil && found
 }
 
-// UID is the uid of the definition of a resource, "": there is none, or none is known.
+// UID returns the uid of the definition of a resource, "" if none is known.
 func (x *Extensions) UID(r *object.Resource) string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -229,7 +229,7 @@ func (x *Extensions) UID(r *object.Resource) string {
 	return ""
 }
 
-// IsEstablished reports whether there is a definition of that name (plural.group), which is served.
+// IsEstablished reports whether a definition of that name (plural.group) exists and is established.
 func (x *Extensions) IsEstablished(name string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -237,8 +237,8 @@ func (x *Extensions) IsEstablished(name string) bool {
 	return d != nil && d.established
 }
 
-// CreatedAt is the resourceVersion at which the definition of a resource was created, and when that was seen; 0: it was not, or it
-// is done with. Objects of the resource are later.
+// CreatedAt returns the resourceVersion at which the definition of a resource was created, and when that was seen. All objects of the
+// resource are newer. rv is 0 if the creation was not seen, or after Started.
 func (x *Extensions) CreatedAt(r *object.Resource) (rv uint64, seen time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -248,7 +248,7 @@ func (x *Extensions) CreatedAt(r *object.Resource) (rv uint64, seen time.Time) {
 	return 0, time.Time{}
 }
 
-// Created are the resources whose creation was seen and is not done with, less those of except, by name.
+// Created returns the resources whose CreatedAt is not 0, without those of except, sorted by group and name.
 func (x *Extensions) Created(except map[schema.GroupResource]bool) (out []selection.APIResource) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -263,7 +263,7 @@ func (x *Extensions) Created(except map[schema.GroupResource]bool) (out []select
 	return out
 }
 
-// Started notes that the creation of resources is done with: a rule that is added later reads what exists.
+// Started makes CreatedAt 0 for resources that are captured from their creation by now. A rule that is added later lists what exists.
 func (x *Extensions) Started(all []selection.APIResource) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -6,36 +6,36 @@ import "context"
 // NamespacesUnavailable, NamespaceCreated, NamespaceDeleted).
 type Event interface{ isEvent() }
 
-// DefinitionUpdated says that a CustomResourceDefinition was created, changed or deleted in part, its status included.
+// DefinitionUpdated reports that a definition was created or changed. Its status and a request to delete it count.
 type DefinitionUpdated struct {
 	Name string // plural.group
-	// SchemaChanged: its generation changed by more than the request to delete it. A definition that is new has not changed.
+	// SchemaChanged: its spec has changed. This is false for a new definition.
 	SchemaChanged bool
-	// StorageChanged: with its schema, the version in which objects are stored has changed, or may have.
+	// StorageChanged: SchemaChanged, and the version in which objects are stored has changed, or may have changed.
 	StorageChanged bool
 }
 
-// DefinitionDeleted says that a CustomResourceDefinition no longer existed at a resourceVersion. One of the same name may exist by now.
+// DefinitionDeleted reports that a definition no longer existed at a resourceVersion. One of the same name may exist now.
 type DefinitionDeleted struct {
 	Name            string // plural.group
 	ResourceVersion uint64
 }
 
-// APIServiceAvailable says that another API server has begun to serve a group version, or serves it by another specification.
+// APIServiceAvailable reports that another API server serves a group version. It did not before, or its APIService was different.
 type APIServiceAvailable struct {
 	Name string // version.group
 }
 
-// NamespacesListed says that it is known which namespaces exist: from now on, or once more.
+// NamespacesListed reports that the namespaces were listed, for the first time or again.
 type NamespacesListed struct{}
 
-// NamespacesUnavailable says that the namespaces could not be listed. That is retried.
+// NamespacesUnavailable reports that the namespaces could not be listed. This is retried.
 type NamespacesUnavailable struct{}
 
-// NamespaceCreated says that a namespace exists that did not before.
+// NamespaceCreated reports that a namespace exists that did not exist before.
 type NamespaceCreated struct{ Name string }
 
-// NamespaceDeleted says that a namespace no longer exists.
+// NamespaceDeleted reports that a namespace no longer exists.
 type NamespaceDeleted struct{ Name string }
 
 func (DefinitionUpdated) isEvent()     {}
@@ -46,6 +46,6 @@ func (NamespacesUnavailable) isEvent() {}
 func (NamespaceCreated) isEvent()      {}
 func (NamespaceDeleted) isEvent()      {}
 
-// Handler takes events. The next event about the same kind of object is not read before it returns. No lock is held: it may ask who
-// reports the event.
+// Handler handles an event. The next event about the same kind of object is read after it has returned. No lock is held, so it may call
+// methods of the Extensions or Namespaces that reports the event.
 type Handler func(ctx context.Context, ev Event)

@@ -13,42 +13,43 @@ import (
 )
 
 const (
-	// DiscoverEvery is how often the API groups should be discovered although nothing is known to have changed.
+	// DiscoverEvery is how often the API groups should be read if no change is seen.
 	DiscoverEvery = 30 * time.Second
-	// settleDelay is for how long changes are gathered before the API groups are discovered.
+	// settleDelay is how long changes are gathered before the API groups are read.
 	settleDelay = 100 * time.Millisecond
-	// discoverApart is how far discoveries are apart at least, however much changes.
+	// discoverApart is the least time between two discoveries.
 	discoverApart = time.Second
-	// repeats is how many times the API groups are discovered again, discoverApart apart, after a change: what is served follows what
-	// is defined after a moment.
+	// repeats is how many times the API groups are read again after a change, discoverApart apart: a definition is served with a delay.
 	repeats = 3
-	// listedWithin is how long WaitListed waits.
+	// listedWithin is how long WaitListed waits at most.
 	listedWithin = 10 * time.Second
-	// definedWithin is how long AwaitDefinitions waits.
+	// definedWithin is how long AwaitDefinitions waits at most.
 	definedWithin = 5 * time.Second
-	// deletedFor is for how long it is remembered that a definition was deleted: an informer of it may begin after that.
+	// deletedFor is how long a deleted definition is remembered, because an informer of its resource may start after the deletion.
 	deletedFor = 10 * time.Minute
 )
 
-// Extensions follows CustomResourceDefinitions and APIServices. It is safe for concurrent use, but for Wait, which one goroutine calls.
+// Extensions follows CustomResourceDefinitions and APIServices. It is safe for concurrent use, except that only one goroutine may call
+// WaitListed and Wait.
 type Extensions struct {
 	client *apiserver.Client
 	log    *slog.Logger
 
-	needed         gate          // open once extensions matter
-	listed         gate          // of definitions: open once they were listed, or cannot be
-	servicesListed gate          // the same of APIServices
-	changed        chan struct{} // of one element: the API groups should be discovered soon
+	needed         gate          // open once Need(true) was called
+	listed         gate          // open once definitions were listed, or a list has failed
+	servicesListed gate          // the same for APIServices
+	changed        chan struct{} // of one element: the API groups should be read soon
 
-	discovered time.Time // of who calls Wait: when it returned last
-	again      int       // and how many more times it returns after discoverApart
+	// Of the goroutine that calls Wait.
+	discovered time.Time // when Wait returned last
+	again      int       // how many more times it returns after discoverApart
 
 	mu struct {
 		sync.Mutex
 		definitions map[string]*definition // by name: plural.group
-		deleted     map[string]time.Time   // when definitions were deleted last while this ran; see deletedFor
-		version     uint64                 // the resourceVersion as of which definitions are known, 0: they are not
-		services    map[string]apiService  // by name: version.group; nil: they are not known
+		deleted     map[string]time.Time   // when definitions were deleted, for deletedFor
+		version     uint64                 // the resourceVersion at which definitions are known, 0: they are not
+		services    map[string]apiService  // by name: version.group; nil: unknown
 		moved       chan struct{}          // closed and replaced when any of these changes
 	}
 }
@@ -61,7 +62,7 @@ type gate struct {
 
 func (g *gate) open() { g.once.Do(func() { close(g.c) }) }
 
-// NewExtensions starts nothing.
+// NewExtensions returns an Extensions that knows nothing before Run.
 func NewExtensions(c *apiserver.Client, log *slog.Logger) *Extensions {
 	x := &Extensions{
 		client: c, log: log, changed: make(chan struct{}, 1),
@@ -71,7 +72,7 @@ func NewExtensions(c *apiserver.Client, log *slog.Logger) *Extensions {
 	return x
 }
 
-// Need has Run follow from now on, for good. With false, nothing waits for a list until it does.
+// Need makes Run follow, for good, if extensions is true. Otherwise WaitListed returns at once until Need is called with true.
 func (x *Extensions) Need(extensions bool) {
 	if extensions {
 		x.needed.open()
@@ -85,7 +86,7 @@ func (x *Extensions) Need(extensions bool) {
 	}
 }
 
-// Run follows until ctx ends, once that is needed.
+// Run waits for Need(true), follows until ctx ends, and calls handle for each change.
 func (x *Extensions) Run(ctx context.Context, handle Handler) {
 	select {
 	case <-x.needed.c:
@@ -100,13 +101,13 @@ func (x *Extensions) Run(ctx context.Context, handle Handler) {
 
 // denied logs that a resource may not be read.
 func (x *Extensions) denied(r *object.Resource, err error) {
-	x.log.Warn("not permitted to watch what is defined: new resources are found by discovery alone, and their first objects are "+
-		"read rather than told of as created; grant list and watch on the resource ('kubecdc rbac' prints the role that is needed)",
+	x.log.Warn("not permitted to watch CRDs or APIServices: new resources are found only by periodic discovery, and their first objects "+
+		"are sent as read, not as created; grant list and watch on the resource ('kubecdc rbac' prints the role)",
 		"resource", r.String(), "every", DiscoverEvery, "err", err)
 }
 
-// WaitListed waits, for at most 10 s, until it is known which definitions and APIServices there are, or that this cannot be known: what
-// is discovered before could not be told from what is created later.
+// WaitListed waits, for at most 10 s, until definitions and APIServices were listed, or a list has failed. Before that, a resource that
+// exists cannot be distinguished from one that is created later.
 func (x *Extensions) WaitListed(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, listedWithin)
 	defer cancel()
@@ -119,7 +120,7 @@ func (x *Extensions) WaitListed(ctx context.Context) {
 	x.discovered = time.Now()
 }
 
-// Wait waits until the API groups should be discovered again: after d, or sooner if something has changed; false: ctx ended first.
+// Wait waits until the API groups should be read again: after d, or earlier after a change. It returns false if ctx ended first.
 func (x *Extensions) Wait(ctx context.Context, d time.Duration) bool {
 	if x.again > 0 {
 		d = min(d, discoverApart)
@@ -145,11 +146,11 @@ func (x *Extensions) Wait(ctx context.Context, d time.Duration) bool {
 	return true
 }
 
-// rediscover has Wait return soon.
+// rediscover makes Wait return soon.
 func (x *Extensions) rediscover() {
 	select {
 	case x.changed <- struct{}{}:
-	default: // it will
+	default: // it already will
 	}
 }
 
@@ -159,8 +160,8 @@ func (x *Extensions) movedLocked() {
 	x.mu.moved = make(chan struct{})
 }
 
-// AwaitDefinitions waits, for at most 5 s, until the definitions of discovered resources have come on the watch, too: then it is known
-// since when their objects can exist. The API server is asked for definitions that are not known.
+// AwaitDefinitions waits, for at most 5 s, until the watch has shown the definitions of the resources that were discovered. CreatedAt then
+// knows since when objects of them can exist. It waits only for definitions that exist according to the API server.
 func (x *Extensions) AwaitDefinitions(ctx context.Context, all []selection.APIResource) {
 	var missing []*object.Resource
 	x.mu.Lock()
@@ -193,15 +194,15 @@ func (x *Extensions) AwaitDefinitions(ctx context.Context, all []selection.APIRe
 			select {
 			case <-moved:
 			case <-ctx.Done():
-				return // it is read as if it had always been there
+				return // it is listed like a resource that has always existed
 			}
 		}
 	}
 }
 
-// DeletedAt reports, of a resource that is not served, whether it came from a definition that does not exist any more: from the one
-// with that uid, or from one that was deleted while this ran. rv is the resourceVersion for which that is known. A resource that
-// another API server serves may come back.
+// DeletedAt reports whether a resource that is not served came from a definition that no longer exists: from the one with that uid, or
+// ("") from one whose deletion was seen within the last 10 minutes. It did not exist at resourceVersion rv. DeletedAt returns false if
+// another API server serves the group, because the resource may be served again.
 func (x *Extensions) DeletedAt(r *object.Resource, uid string) (rv uint64, deleted bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

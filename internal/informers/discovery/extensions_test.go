@@ -16,7 +16,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// follow runs Extensions that are needed.
+// follow runs Extensions after Need(true).
 func follow(t *testing.T, s *server) (*discovery.Extensions, *recorder, *log) {
 	t.Helper()
 	var l log
@@ -25,7 +25,7 @@ func follow(t *testing.T, s *server) (*discovery.Extensions, *recorder, *log) {
 	return x, run(t, x.Run), &l
 }
 
-// listed is an item of a list.
+// listed returns an item of a list.
 func listed(item string) string { return strings.ReplaceAll(item, "$", "1") }
 
 func TestLifeOfADefinition(t *testing.T) {
@@ -43,7 +43,7 @@ func TestLifeOfADefinition(t *testing.T) {
 			}
 		}
 		r.want(t)
-		created(0) // it was there
+		created(0) // it existed before
 		if !x.IsEstablished("widgets.shop.test") || x.UID(widgets()) != "old" {
 			t.Errorf("established: %t, uid %q", x.IsEstablished("widgets.shop.test"), x.UID(widgets()))
 		}
@@ -75,7 +75,7 @@ func TestLifeOfADefinition(t *testing.T) {
 	})
 }
 
-// What happened while nobody watched is found by the next list.
+// The next list shows what happened while there was no watch.
 func TestDefinitionsAreListedAgain(t *testing.T) {
 	for _, test := range []struct {
 		name, item string
@@ -102,15 +102,14 @@ func TestDefinitionsAreListedAgain(t *testing.T) {
 				s.expire(definitions)
 				r.want(t, test.want...)
 				if rv, _ := x.CreatedAt(widgets()); rv != 0 {
-					t.Errorf("created at %d, which nobody saw", rv)
+					t.Errorf("created at %d, which was not seen", rv)
 				}
 			})
 		})
 	}
 }
 
-// A deletion is concluded only of a resource that came from a definition, which is known not to exist, and whose group no other API
-// server serves.
+// A resource counts as deleted only if it came from a definition that is known not to exist, and if no other API server serves its group.
 func TestDeletedAt(t *testing.T) {
 	const other, local = `{"metadata":{"name":"v1.shop.test","resourceVersion":"$"},"spec":{"service":{}}}`, `{"metadata":{"name":"v1.shop.test","resourceVersion":"$"},"spec":{}}`
 	for _, test := range []struct {
@@ -120,7 +119,7 @@ func TestDeletedAt(t *testing.T) {
 		uid     string
 		want    uint64
 	}{
-		{"deleted while nobody watched", nil, nil, "crd", 100},
+		{"deleted before", nil, nil, "crd", 100},
 		{"never defined, as far as is known", nil, nil, "", 0},
 		{"deleted while this ran", func(s *server) { s.list(definitions, listed(crd("crd", 1, metadata))) }, func(s *server) {
 			s.send(definitions, "DELETED", crd("crd", 1, established))
@@ -222,12 +221,12 @@ func TestAPIServices(t *testing.T) {
 		is(false, true)
 		s.send(services, "MODIFIED", service(another, "True"))
 		if uid := x.UID(widgets()); uid != "" {
-			t.Errorf("the definition %q is taken for that of a resource that another server serves", uid)
+			t.Errorf("a resource that another server serves has the definition %q", uid)
 		}
 	})
 }
 
-// Who may not watch definitions learns so once, and nothing waits for them.
+// If definitions may not be watched, that is logged once, and nothing waits for them.
 func TestDefinitionsAreForbidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -251,7 +250,7 @@ func TestDefinitionsAreForbidden(t *testing.T) {
 	})
 }
 
-// Nothing is asked for until a rule takes extensions.
+// Nothing is listed until a rule takes extensions.
 func TestExtensionsAreNotNeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -272,7 +271,7 @@ func TestExtensionsAreNotNeeded(t *testing.T) {
 	})
 }
 
-// The API groups are discovered soon after a change, a few times, at least a second apart; else as often as is asked for.
+// Wait returns soon after a change, and a few times more, at least a second apart. Otherwise it returns after the given time.
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -306,7 +305,7 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// What was discovered before its definition has come on the watch is waited for, if there is one.
+// AwaitDefinitions waits for the watch to show the definition of a resource that was discovered, if there is a definition.
 func TestAwaitDefinitions(t *testing.T) {
 	served := []selection.APIResource{{Group: "shop.test", Name: "widgets", Versions: []object.Resource{*widgets()}}}
 	for _, test := range []struct {
@@ -339,7 +338,7 @@ func TestAwaitDefinitions(t *testing.T) {
 	}
 }
 
-// A watch that is closed all the time costs a list a minute, and goes on where it was.
+// A watch that is closed again and again costs a list a minute, and continues from its last resourceVersion.
 func TestClosedWatchIsProbedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -362,7 +361,7 @@ func TestClosedWatchIsProbedOnceAMinute(t *testing.T) {
 	})
 }
 
-// An etcd that was restored is found before the first object of a watch is taken.
+// A restored etcd is found before the first object of a watch is applied.
 func TestRestoredEtcdIsListedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()

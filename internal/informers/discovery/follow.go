@@ -24,7 +24,7 @@ const deniedRetry = 5 * time.Minute
 // errRewound makes another list necessary, as an expired watch does.
 var errRewound = apierrors.NewResourceExpired("etcd was restored: its resourceVersion is lower than before")
 
-// objectMeta is the metadata of an object that matters here.
+// objectMeta has the metadata that is read.
 type objectMeta struct {
 	Name              string  `json:"name"`
 	UID               string  `json:"uid"`
@@ -33,14 +33,14 @@ type objectMeta struct {
 	DeletionTimestamp *string `json:"deletionTimestamp"`
 }
 
-// follower lists and watches a cluster-scoped resource, and decodes its objects from JSON as T. It keeps none of them.
+// follower lists and watches a cluster-scoped resource, and decodes its objects from JSON to T. It keeps no object.
 type follower[T any] struct {
 	client   *apiserver.Client
 	log      *slog.Logger
 	resource object.Resource
 	accept   string // the media types of lists
-	// replace takes a whole list, of resourceVersion rv; apply an event of the watch after it (Added, Modified or Deleted); failed the
-	// error of a list. denied logs that the resource may not be read: once until it can be listed.
+	// replace takes a complete list at resourceVersion rv, apply an event of the watch after it (Added, Modified or Deleted), and failed the
+	// error of a list. denied logs that the resource may not be read. It is called once until a list succeeds.
 	replace func(ctx context.Context, all []T, rv uint64)
 	apply   func(ctx context.Context, typ watch.EventType, item *T)
 	failed  func(ctx context.Context, err error)
@@ -80,7 +80,7 @@ func (f *follower[T]) run(ctx context.Context) {
 		case apierrors.IsNotFound(err):
 			delay = deniedRetry
 		default:
-			f.log.Debug("cannot follow a resource, retrying", "resource", f.resource.String(), "err", err, "retry_in", delay)
+			f.log.Debug("list or watch failed, retrying", "resource", f.resource.String(), "err", err, "retry_in", delay)
 		}
 		if !retry.Sleep(ctx, delay) {
 			return

@@ -10,7 +10,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/discovery"
 )
 
-// followed are the resources that the package lists and watches, by path, and what follows them.
+// followed returns what follows the resources that the package lists and watches, by path.
 func followed(t *testing.T, s *server) map[string]func(context.Context, discovery.Handler) {
 	t.Helper()
 	x := discovery.NewExtensions(s.client(t), new(log).logger())

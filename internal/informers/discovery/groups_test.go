@@ -13,7 +13,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Each resource that can be listed and watched comes once, with its preferred version first. A group that does not answer is unknown.
+// Discover returns each resource that can be listed and watched once, with its preferred version first. A group that is not answered is
+// unknown.
 func TestDiscover(t *testing.T) {
 	s := newServer()
 	ok := func(path, body string) { s.answers[path] = answer{http.StatusOK, body} }
@@ -50,7 +51,7 @@ func TestDiscover(t *testing.T) {
 	}
 }
 
-// A resource may be read if it may be listed and watched. One question that fails leaves the answers of others.
+// A resource may be read if it may be listed and watched. After a failed question, the answers to others are kept.
 func TestReview(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()

@@ -21,29 +21,29 @@ type Namespaces struct {
 
 	mu struct {
 		sync.Mutex
-		all     map[string]namespace // by name; nil: they are not known
-		version uint64               // the resourceVersion as of which they are known
+		all     map[string]namespace // by name; nil: unknown
+		version uint64               // the resourceVersion at which they are known
 	}
 }
 
 // namespace is what is kept of a namespace.
 type namespace struct {
 	uid         string
-	created     uint64    // its resourceVersion when it was created, 0: that was not seen, or does not matter any more
+	created     uint64    // resourceVersion of its creation, 0: that was not seen, or was forgotten
 	createdSeen time.Time // when that was seen
 }
 
-// namespaceObject is a Namespace, as far as it matters here.
+// namespaceObject has the fields of a Namespace that are read.
 type namespaceObject struct {
 	Metadata objectMeta `json:"metadata"`
 }
 
-// NewNamespaces starts nothing.
+// NewNamespaces returns a Namespaces that knows nothing before Run.
 func NewNamespaces(c *apiserver.Client, log *slog.Logger) *Namespaces {
 	return &Namespaces{client: c, log: log}
 }
 
-// Run follows until ctx ends.
+// Run follows until ctx ends, and calls handle for each change.
 func (n *Namespaces) Run(ctx context.Context, handle Handler) {
 	f := &follower[namespaceObject]{
 		client: n.client, log: n.log, resource: object.Resource{Version: "v1", Name: "namespaces"}, accept: apiserver.MetadataOnly,
@@ -58,8 +58,8 @@ func (n *Namespaces) Run(ctx context.Context, handle Handler) {
 		},
 		failed: func(ctx context.Context, _ error) { handle(ctx, NamespacesUnavailable{}) },
 		denied: func(err error) {
-			n.log.Warn("not permitted to watch namespaces: resources that may not be read in all namespaces are not observed in those "+
-				"where that is allowed; grant get, list and watch on namespaces, or name the namespaces one by one in the configuration", "err", err)
+			n.log.Warn("not permitted to watch namespaces: a resource that may not be read in all namespaces is not captured where it may be "+
+				"read; grant get, list and watch on namespaces, or list the namespaces in the configuration", "err", err)
 		},
 	}
 	f.run(ctx)
@@ -73,13 +73,15 @@ func (n *Namespaces) replace(all []namespaceObject, rv uint64) {
 	n.mu.all, n.mu.version = make(map[string]namespace, len(all)), rv
 	for i := range all {
 		m := &all[i].Metadata
-		if n.mu.all[m.Name] = was[m.Name]; was[m.Name].uid != m.UID {
-			n.mu.all[m.Name] = namespace{uid: m.UID}
+		ns := was[m.Name]
+		if ns.uid != m.UID {
+			ns = namespace{uid: m.UID}
 		}
+		n.mu.all[m.Name] = ns
 	}
 }
 
-// apply takes an event of the watch. nil: it changes nothing.
+// apply applies an event of the watch. It returns nil if no namespace was created or deleted.
 func (n *Namespaces) apply(typ watch.EventType, item *namespaceObject) Event {
 	m := &item.Metadata
 	n.mu.Lock()
@@ -100,15 +102,15 @@ func (n *Namespaces) apply(typ watch.EventType, item *namespaceObject) Event {
 	return NamespaceCreated{Name: m.Name}
 }
 
-// Names are the namespaces that exist, in order; known is false if they could not be listed yet.
+// Names returns the namespaces that exist, sorted. known is false if they were not listed yet.
 func (n *Namespaces) Names() (names []string, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Sorted(maps.Keys(n.mu.all)), n.mu.all != nil
 }
 
-// AbsentAt reports whether a namespace is known not to exist, and a resourceVersion for which that is known: no object in it is later,
-// unless one of that name is created after it.
+// AbsentAt reports whether a namespace is known not to exist, at resourceVersion rv. Unless a namespace of that name is created later, no
+// object in it is newer than rv.
 func (n *Namespaces) AbsentAt(name string) (rv uint64, absent bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -118,8 +120,8 @@ func (n *Namespaces) AbsentAt(name string) (rv uint64, absent bool) {
 	return n.mu.version, true
 }
 
-// CreatedAt is the resourceVersion at which a namespace was created, and when that was seen; 0: it was not, or it does not matter
-// any more. Objects in it are later.
+// CreatedAt returns the resourceVersion at which a namespace was created, and when that was seen. All objects in it are newer. rv is 0 if
+// the creation was not seen, or after ForgetCreations.
 func (n *Namespaces) CreatedAt(name string) (rv uint64, seen time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -127,7 +129,8 @@ func (n *Namespaces) CreatedAt(name string) (rv uint64, seen time.Time) {
 	return ns.created, ns.createdSeen
 }
 
-// ForgetCreations says that the rules have changed: what they take now is read, also in a namespace that was created just now.
+// ForgetCreations makes CreatedAt 0 for all namespaces. After the rules have changed, objects that they take now are listed, also in a
+// namespace that was created a moment ago.
 func (n *Namespaces) ForgetCreations() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -57,7 +57,7 @@ func TestNamespaces(t *testing.T) {
 		s.send(namespaces, "ADDED", namespace("shop", "4"))
 		r.want(t, "NamespaceDeleted{Name:shop}", "NamespaceCreated{Name:shop}")
 		is([]string{"data", "shop", "web"}, map[string]uint64{"data": 101, "shop": 104}, 104)
-		// What came and went while nobody watched.
+		// Namespaces are created and deleted while there is no watch.
 		s.list(namespaces, listed(namespace("shop", "4")), listed(namespace("data", "5")), listed(namespace("more", "6")))
 		s.expire(namespaces)
 		r.want(t, "NamespacesListed{}")

@@ -30,19 +30,19 @@ const (
 	namespaces  = "/api/v1/namespaces"
 )
 
-// server is an API server in memory. It answers what a test has put there, and 404 to all else.
+// server is an API server in memory. It returns the answers that a test has set, and 404 for other paths.
 type server struct {
 	mu      sync.Mutex
 	rv      uint64
 	answers map[string]answer           // by path, of lists and other requests
-	watches map[string][]io.WriteCloser // that are open, by path
+	watches map[string][]io.WriteCloser // open ones, by path
 	counts  map[string]int              // requests by path, of watches by path and "?watch"
 	from    map[string]string           // the resourceVersion of the last watch, by path
 	refused map[string]int              // status codes of watches that are refused, by path; 0: they are not answered
 	reviews func(body string) (code int, allowed bool)
 }
 
-// answer is a status code and a body. %d in it is the resourceVersion now.
+// answer is a status code and a body, in which %d stands for the current resourceVersion.
 type answer struct {
 	code int
 	body string
@@ -111,14 +111,14 @@ func (s *server) at(rv uint64) {
 	s.rv = rv
 }
 
-// list has a resource listed with these objects.
+// list sets the objects of a resource.
 func (s *server) list(path string, items ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answers[path] = answer{http.StatusOK, `{"metadata":{"resourceVersion":"%d"},"items":[` + strings.Join(items, ",") + `]}`}
 }
 
-// fail has a resource refused.
+// fail sets the error for a resource.
 func (s *server) fail(path string, code int, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +133,7 @@ func (s *server) send(path, typ, item string) {
 	open := s.watches[path]
 	s.mu.Unlock()
 	for _, w := range open {
-		_, _ = io.WriteString(w, frame) // it may be closed
+		_, _ = io.WriteString(w, frame) // the watch may be closed
 	}
 	synctest.Wait()
 }
@@ -155,7 +155,7 @@ func (s *server) expire(path string) {
 	pass(time.Second) // it is listed again
 }
 
-// count is how many requests there were since it was asked last.
+// count returns the number of requests since its last call.
 func (s *server) count(path string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,13 +173,13 @@ func (s *server) client(t *testing.T) *apiserver.Client {
 	return c
 }
 
-// pass lets time pass.
+// pass advances the clock of the bubble.
 func pass(d time.Duration) {
 	time.Sleep(d) //nolint:forbidigo // in a bubble
 	synctest.Wait()
 }
 
-// log is what was logged at Warn or above.
+// log holds what is logged at Warn or above.
 type log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -225,7 +225,7 @@ func (r *recorder) want(t *testing.T, events ...string) {
 	r.events = nil
 }
 
-// run runs until the test ends.
+// run runs f until the test ends.
 func run(t *testing.T, f func(ctx context.Context, handle discovery.Handler)) *recorder {
 	t.Helper()
 	var r recorder
@@ -243,7 +243,7 @@ func run(t *testing.T, f func(ctx context.Context, handle discovery.Handler)) *r
 	return &r
 }
 
-// crd is a CustomResourceDefinition of widgets.shop.test in a watch; of a list, as metadata.
+// crd returns the definition of widgets.shop.test. extra is one of the constants below, with further metadata before it.
 func crd(uid string, generation int, extra string) string {
 	return fmt.Sprintf(`{"metadata":{"name":"widgets.shop.test","uid":%q,"resourceVersion":"$","generation":%d%s`, uid, generation, extra)
 }
