@@ -11,24 +11,23 @@ import (
 const (
 	// First is the first delay of a Backoff, before jitter.
 	First = 100 * time.Millisecond
-	// longest is the longest, before jitter.
+	// longest is the longest delay, before jitter.
 	longest = 30 * time.Second
 	// jitter is the share of a delay that may be added to it.
 	jitter = 0.5
-	// doublings lead from First past longest.
+	// doublings is enough steps to get from First to longest.
 	doublings = 10
 )
 
-// Backoff gives the delays between attempts: from First to longest, doubled each time, with up to half as much added at random. Its zero
-// value is of no use; see New.
+// Backoff has the delays between attempts: from First to 30 s, doubled each time, plus up to a half of each at random. Use New to make one.
 type Backoff struct{ b wait.Backoff }
 
-// New returns a Backoff that begins at First.
+// New returns a Backoff that starts at First.
 func New() *Backoff {
 	return &Backoff{wait.Backoff{Duration: First, Factor: 2, Jitter: jitter, Steps: doublings, Cap: longest}}
 }
 
-// Next is how long to wait after err, which may be nil: never less than an API server asks for in it.
+// Next returns the delay after err, which may be nil: at least as long as an API server requests in err.
 func (b *Backoff) Next(err error) time.Duration {
 	d := b.b.Step()
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
@@ -37,7 +36,7 @@ func (b *Backoff) Next(err error) time.Duration {
 	return d
 }
 
-// Wait waits for Next(err); false: ctx ended first.
+// Wait waits for Next(err). It returns false if ctx ended first.
 func (b *Backoff) Wait(ctx context.Context, err error) bool {
 	return Sleep(ctx, b.Next(err))
 }
@@ -63,7 +62,7 @@ func Do(ctx context.Context, f func() error, failed func(err error, delay time.D
 	}
 }
 
-// Sleep waits for d; false: ctx ended first.
+// Sleep waits for d. It returns false if ctx ended first.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

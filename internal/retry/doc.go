@@ -1,2 +1,2 @@
-// Package retry spaces out repeated requests: exponential backoff with jitter, at least as far apart as the server asks for.
+// Package retry repeats requests with exponential backoff and jitter, and with at least the delay that an API server requests.
 package retry

@@ -63,7 +63,7 @@ func TestDoEndsWithItsContext(t *testing.T) {
 		if !errors.Is(err, cause) || time.Since(began) != time.Minute {
 			t.Errorf("got %v after %v", err, time.Since(began))
 		}
-		// An attempt that fails because the context has ended is no failure.
+		// If the context has ended, an attempt that fails is not reported.
 		err = retry.Do(ctx, func() error { return errFails }, func(error, time.Duration) bool {
 			t.Error("called")
 			return true

@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// watchReceiveBuffer bounds what the HTTP/2 client buffers, in bytes, for one watch that is not read. The Go client's
-	// default of 4 MiB a stream would let 60 blocked watches hold 257 MB.
+	// watchReceiveBuffer limits the bytes that the HTTP/2 client buffers for one watch that is not read. With Go's default of 4 MiB,
+	// 60 blocked watches would hold 257 MB.
 	watchReceiveBuffer = 256 << 10
-	// uidTimeout bounds the request that all others wait for, should its connection be dead without a word.
+	// uidTimeout limits the request that all others wait for. Its connection may be dead without an error.
 	uidTimeout = 30 * time.Second
-	// reviewTimeout bounds one access review.
+	// reviewTimeout limits one access review.
 	reviewTimeout = 30 * time.Second
 )
 
 // Client reads from one API server. It is safe for concurrent use.
 type Client struct {
-	Host      string // the URL, for people: without the password
+	Host      string // the URL for messages, without the password
 	Discovery *discovery.DiscoveryClient
 
 	lists    *rest.RESTClient
@@ -38,7 +38,7 @@ type Client struct {
 	watching *rest.Config // of watches
 }
 
-// New makes a client of a configuration, which it does not change. It connects to nothing.
+// New returns a client. It does not connect, and does not change config.
 func New(config *rest.Config) (*Client, error) {
 	u, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
@@ -46,11 +46,10 @@ func New(config *rest.Config) (*Client, error) {
 	}
 	host := u.Redacted()
 	lists := dynamic.ConfigFor(config)
-	lists.AcceptContentTypes = JSON // whatever the feature gates say: the bytes are kept as they come
-	// Flow is bounded by the queue and by API Priority and Fairness; a client-side limit would only delay watches
-	// that are opened again.
+	lists.AcceptContentTypes = JSON // regardless of feature gates, because the bytes are kept unchanged
+	// The queue and API Priority and Fairness limit the requests. A limit in the client would only delay watches that are opened again.
 	lists.QPS = -1
-	// Warnings come with every response of a deprecated API: client-go would log each of them.
+	// client-go would log a warning for each response of a deprecated API.
 	lists.WarningHandler = rest.NoWarnings{}
 	lists.GroupVersion = nil
 	lists.APIPath = "/"
@@ -60,9 +59,8 @@ func New(config *rest.Config) (*Client, error) {
 	}
 
 	watches := rest.CopyConfig(lists)
-	// Compression of a watch would only delay its frames. Set, it also gives the watches a transport of their own in
-	// client-go's cache, which is what makes the next lines safe (where a kubeconfig disables compression altogether, both
-	// share one, and lists have the small buffer too).
+	// Compression would only delay the frames of a watch. This setting also gives watches a transport of their own in client-go's cache,
+	// so that the next lines do not change that of lists. If a kubeconfig disables compression, both share one, with the small buffer.
 	watches.DisableCompression = true
 	watches.Wrap(func(rt http.RoundTripper) http.RoundTripper {
 		if t := httpTransport(rt); t != nil && t != http.DefaultTransport && t.HTTP2 == nil {
@@ -88,8 +86,8 @@ func New(config *rest.Config) (*Client, error) {
 	return c, nil
 }
 
-// httpTransport finds the *http.Transport beneath client-go's wrappers, nil where there is none (a custom dialer's
-// transport: then the default receive buffer applies).
+// httpTransport returns the *http.Transport inside client-go's wrappers, nil if there is none. A custom transport keeps its default
+// receive buffer.
 func httpTransport(rt http.RoundTripper) *http.Transport {
 	for {
 		switch t := rt.(type) {
@@ -103,24 +101,23 @@ func httpTransport(rt http.RoundTripper) *http.Transport {
 	}
 }
 
-// Watch opens an HTTP watch of a resource in a namespace ("": all). The caller reads and closes the body. A refusal is an API Status error.
+// Watch opens a watch of a resource in a namespace ("": all). The caller reads and closes the body. A refusal is an API Status error.
 func (c *Client) Watch(ctx context.Context, r *object.Resource, namespace string, o metav1.ListOptions) (io.ReadCloser, error) {
 	o.Watch = true
 	return open(ctx, c.watches, r, namespace, JSON, o)
 }
 
-// WatchAlone is Watch on a connection of its own, which ends with the watch. It may lead to another API server behind the
-// same address.
+// WatchAlone is like Watch, on a connection of its own that ends with the watch. A load balancer may connect it to another API server.
 func (c *Client) WatchAlone(ctx context.Context, r *object.Resource, namespace string, o metav1.ListOptions) (io.ReadCloser, error) {
 	t := httpTransport(c.watches.Client.Transport)
 	if t == nil {
-		return c.Watch(ctx, r, namespace, o) // whose connections those are, only their owner knows
+		return c.Watch(ctx, r, namespace, o) // the connections of a custom transport cannot be separated
 	}
-	// Credentials, and client certificates that are rotated, stay as they are: the former are in the wrappers, which are made
-	// anew, the latter in TLSClientConfig and DialContext.
+	// Credentials and rotated client certificates keep working. The former are in the wrappers, which are made again; the latter are in
+	// TLSClientConfig and DialContext.
 	t = t.Clone()
 	t.DisableKeepAlives = true
-	// A clone hands its HTTP/2 connections to the pool of the original, until it gets one of its own here.
+	// SetTransportDefaults gives the clone an HTTP/2 connection pool of its own. Until then it shares that of the original.
 	rt, err := rest.HTTPWrappersForConfig(c.watching, utilnet.SetTransportDefaults(t))
 	if err != nil {
 		return nil, fmt.Errorf("client for %s: %w", c.Host, err)
@@ -133,18 +130,18 @@ func (c *Client) WatchAlone(ctx context.Context, r *object.Resource, namespace s
 	return open(ctx, alone, r, namespace, JSON, o)
 }
 
-// open sends a request for a list or a watch, and returns the body of its answer.
+// open sends the request for a list or a watch, and returns the body of the answer.
 func open(ctx context.Context, c *rest.RESTClient, r *object.Resource, namespace, accept string, o metav1.ListOptions) (io.ReadCloser, error) {
 	return c.Get().AbsPath(path(r, namespace)).SetHeader("Accept", accept).
 		SpecificallyVersionedParams(&o, metav1.ParameterCodec, parameters()).Stream(ctx)
 }
 
-// ClusterUID is the uid of namespace kube-system, which lives as long as the cluster.
+// ClusterUID returns the uid of namespace kube-system, which identifies the cluster.
 func (c *Client) ClusterUID(ctx context.Context) (string, error) {
 	result := c.lists.Get().AbsPath("/api/v1/namespaces/kube-system").SetHeader("Accept", JSON).Timeout(uidTimeout).Do(ctx)
 	raw, err := result.Raw()
 	if err != nil {
-		err = result.Error() // with what the API server says in the body
+		err = result.Error() // with the message in the body
 		return "", fmt.Errorf("read namespace kube-system, whose uid names the cluster (the agent needs get on it): %w", err)
 	}
 	var ns metav1.PartialObjectMetadata
@@ -154,8 +151,8 @@ func (c *Client) ClusterUID(ctx context.Context) (string, error) {
 	return string(ns.UID), nil
 }
 
-// Allowed asks whether the client's user may use a verb on a resource in a namespace ("": in all), by a SelfSubjectAccessReview. Where
-// reviews are refused for good, the answer is no. The error may pass.
+// Allowed reports whether the client's user may use a verb on a resource in a namespace ("": all), by a SelfSubjectAccessReview. It
+// returns false if reviews are refused permanently. After an error, another attempt may succeed.
 func (c *Client) Allowed(ctx context.Context, r *object.Resource, namespace, verb string) (bool, error) {
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",

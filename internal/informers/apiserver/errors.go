@@ -11,18 +11,18 @@ import (
 )
 
 var (
-	// ErrUnsupported marks resources that cannot be captured at all: without uids, or with opaque resourceVersions.
+	// ErrUnsupported means that a resource cannot be captured: it has no uids, or its resourceVersions are not numbers.
 	ErrUnsupported = errors.New("cannot be captured")
 	// ErrUnanswerable means that the server cannot answer a question about the past: that version is compacted, or the server does not
 	// support the request.
-	ErrUnanswerable = errors.New("the API server cannot tell")
+	ErrUnanswerable = errors.New("the API server cannot answer")
 	// ErrSilent ends a request on which nothing arrives although something should.
 	ErrSilent = errors.New("the API server sent nothing")
 	// errSlow ends a request that takes too long, although something arrives.
 	errSlow = errors.New("the API server did not complete its answer")
 )
 
-// The classes of failed requests that Reason returns, for a metric's label.
+// The classes of errors that Reason returns, as values of a metric's label.
 const (
 	reasonUnsupported     = "refused"
 	reasonNotFound        = "not_found"
@@ -36,7 +36,7 @@ const (
 	reasonOther           = "other"
 )
 
-// Reasons are all classes.
+// Reasons returns all classes.
 func Reasons() []string {
 	return []string{
 		reasonUnsupported, reasonNotFound, reasonForbidden, reasonUnauthorized, reasonTooManyRequests, reasonExpired, reasonTimeout,
@@ -44,7 +44,7 @@ func Reasons() []string {
 	}
 }
 
-// Reason is the class of err, one of Reasons.
+// Reason returns the class of err, one of Reasons.
 func Reason(err error) string {
 	var netErr net.Error
 	switch {
@@ -72,31 +72,31 @@ func Reason(err error) string {
 	}
 }
 
-// IsShared reports whether a failure of this class concerns the whole API server: all resources fail with it.
+// IsShared reports whether errors of a class concern all resources of the API server.
 func IsShared(reason string) bool { return reason == reasonNetwork || reason == reasonUnauthorized }
 
-// NeedsOperator reports whether a failure of this class lasts until somebody changes what is served or permitted.
+// NeedsOperator reports whether errors of a class last until an operator changes what is served or permitted.
 func NeedsOperator(reason string) bool {
 	return reason == reasonForbidden || reason == reasonNotFound || reason == reasonUnsupported
 }
 
-// IsUnanswered reports whether the API server has not answered, or not to the end.
+// IsUnanswered reports whether err is the end of a time limit: the API server did not answer, or not completely.
 func IsUnanswered(err error) bool { return errors.Is(err, ErrSilent) || errors.Is(err, errSlow) }
 
-// IsGone reports a 410: the history that was asked for is compacted.
+// IsGone reports whether err has the status 410: the requested history is compacted.
 func IsGone(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code == http.StatusGone
 }
 
-// IsPermanent reports refusals that another attempt does not change. An authorizer that honours selectors may forbid a list of one
-// name although it allows the watch.
+// IsPermanent reports whether err is a refusal that another attempt does not change. For instance, an authorizer that evaluates selectors
+// may allow a watch and forbid a list of a single name.
 func IsPermanent(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return errors.Is(err, ErrUnsupported)
 	}
-	if apierrors.IsStoreReadError(err) { // it is stored in a version that is not defined any more
+	if apierrors.IsStoreReadError(err) { // it is stored in a version that is no longer defined
 		return true
 	}
 	code := status.Status().Code

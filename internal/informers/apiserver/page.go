@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// PageSize is the number of objects asked for at a time.
+	// PageSize is the number of objects in a page of a list.
 	PageSize = 500
-	// MaxObject bounds one object or watch frame, in bytes. etcd's default limit is 1.5 MiB, operators raise it; beyond this
-	// something is wrong with the stream.
+	// MaxObject limits one object or watch frame, in bytes. etcd's default limit is 1.5 MiB, which operators can raise. A larger object
+	// means that the stream is broken.
 	MaxObject = 256 << 20
-	// pageWithin is how long a page may take in all: 500 objects of the largest size that etcd takes by default, at 3 MB/s.
+	// pageWithin is how long a page may take: enough for 500 objects of etcd's default limit at 3 MB/s.
 	pageWithin = 5 * time.Minute
 )
 
@@ -30,8 +30,8 @@ const (
 	MetadataOnly = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 )
 
-// List reads one page of a list of a resource in a namespace ("": all), in the media types that accept names, and calls each for the
-// raw JSON of each object, which it must not keep. A refusal is an API Status error; an error of each is returned as it is.
+// List reads one page of a list of a resource in a namespace ("": all), in the media types of accept. It calls each with the raw JSON of
+// each object, which each must not keep. A refusal is an API Status error. An error of each ends the list.
 func (c *Client) List(ctx context.Context, r *object.Resource, namespace, accept string, o metav1.ListOptions, each func(raw []byte) error,
 ) (object.ListMeta, error) {
 	body, err := openLimited(ctx, pageWithin, func(ctx context.Context) (io.ReadCloser, error) { return open(ctx, c.lists, r, namespace, accept, o) })
@@ -55,7 +55,7 @@ func (c *Client) List(ctx context.Context, r *object.Resource, namespace, accept
 	}
 }
 
-// ListVersion parses the resourceVersion of a list. Its error is an ErrUnsupported.
+// ListVersion returns the resourceVersion of a list. Its error is an ErrUnsupported.
 func ListVersion(meta *object.ListMeta) (uint64, error) {
 	rv, err := strconv.ParseUint(meta.ResourceVersion, 10, 64)
 	if err != nil || rv == 0 {
@@ -64,7 +64,7 @@ func ListVersion(meta *object.ListMeta) (uint64, error) {
 	return rv, nil
 }
 
-// path is the URL path of a resource, in one namespace or ("") in all.
+// path returns the URL path of a resource in a namespace ("": all).
 func path(r *object.Resource, namespace string) string {
 	p := "/apis/" + r.Group + "/" + r.Version
 	if r.Group == "" {
@@ -76,5 +76,5 @@ func path(r *object.Resource, namespace string) string {
 	return p + "/" + r.Name
 }
 
-// parameters is the version in which list options are written into a URL.
+// parameters returns the version in which list options are encoded in a URL.
 func parameters() schema.GroupVersion { return schema.GroupVersion{Version: "v1"} }

@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// A server that takes requests and answers none, such as one behind an APIService, or the webhook that converts a custom
-// resource, must not hold up the lists of all others. So a list that is not answered for a while gives its slot back; and as long as
-// none of its group succeeds, the lists of that group begin in a few slots of their own.
+// A server that accepts requests and does not answer, such as that of an APIService or of a conversion webhook, must not delay the lists
+// of other groups. So a list that is not answered for a while returns its slot. Until a list of its group succeeds, the lists of that
+// group start in a few slots of their own.
 
 const (
-	// ConcurrentLists bounds how many lists run at a time: a start over hundreds of resources must neither hammer the API
-	// server nor hold hundreds of pages.
+	// ConcurrentLists limits how many lists run at a time. At a start with hundreds of resources, this limits the load of the API server
+	// and the pages in memory.
 	ConcurrentLists = 8
-	// concurrentLate bounds how many lists of groups that do not answer begin at a time.
+	// concurrentLate limits how many lists of late groups start at a time.
 	concurrentLate = 2
-	// lateAtOnce is how many lists may be under way without a slot.
+	// lateAtOnce limits how many lists run without a slot.
 	lateAtOnce = 32
-	// lateAfter is when a list is late that is not answered.
+	// lateAfter is when a list that is not answered is late.
 	lateAfter = 5 * time.Second
 )
 
-// ListSlots bounds how many lists run at a time, over all resources.
+// ListSlots limits how many lists of all resources run at a time.
 type ListSlots struct {
-	prompt, late chan struct{} // hold an element for each list. Never closed.
+	prompt, late chan struct{} // have an element for each list; never closed
 
 	mu     sync.Mutex
-	groups map[string]bool // that are late
+	groups map[string]bool // the late ones
 	alone  int             // lists without a slot
 }
 
@@ -40,8 +40,8 @@ func NewListSlots() *ListSlots {
 type ListSlot struct {
 	of    *ListSlots
 	group string
-	timer *time.Timer   // runs while an answer is awaited
-	held  chan struct{} // nil: it was given back; under of.mu
+	timer *time.Timer   // runs while the list waits for an answer
+	held  chan struct{} // nil: the slot was returned; guarded by of.mu
 }
 
 // Acquire waits for a slot for a list of an API group. Its error is the cause of ctx.
@@ -58,13 +58,13 @@ func (s *ListSlots) Acquire(ctx context.Context, group string) (*ListSlot, error
 		return nil, context.Cause(ctx)
 	}
 	l := &ListSlot{of: s, group: group, held: from}
-	s.mu.Lock() // it may be late before it is returned
+	s.mu.Lock() // expire may be called before Acquire returns
 	defer s.mu.Unlock()
 	l.timer = time.AfterFunc(lateAfter, l.expire)
 	return l, nil
 }
 
-// expire gives the slot back: the list is not answered.
+// expire returns the slot of a list that is not answered.
 func (l *ListSlot) expire() {
 	l.of.mu.Lock()
 	defer l.of.mu.Unlock()
@@ -86,7 +86,7 @@ func (l *ListSlot) Sent() { l.timer.Reset(lateAfter) }
 // Answered notes that the answer has begun.
 func (l *ListSlot) Answered() { l.timer.Stop() }
 
-// Release ends the list. ok: it was read to its end.
+// Release returns the slot. ok: the list was read completely.
 func (l *ListSlot) Release(ok bool) {
 	l.timer.Stop()
 	l.of.mu.Lock()

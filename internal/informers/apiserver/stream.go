@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// WatchGrace is how much longer than its timeout a watch may last. The API server that should end it is then taken for dead.
+	// WatchGrace is how much longer than its timeout a watch may last. After that, the connection counts as dead.
 	WatchGrace = 30 * time.Second
 	// ShortWatch is how long a watch must have lasted for the next one to be opened without a growing delay.
 	ShortWatch = time.Second

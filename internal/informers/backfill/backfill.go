@@ -13,7 +13,7 @@ type Asker interface {
 	// List reads one list and calls each for every object in the scope at resourceVersion rv. The metadata m is valid
 	// until each returns. An error of each ends the list and is returned.
 	List(ctx context.Context, rv uint64, each func(o *object.Object, m *object.Scanned) error) error
-	// Retry calls request until it succeeds, fails for good (as with apiserver.ErrUnanswerable), or ctx ends, and returns its last error.
+	// Retry calls request until it succeeds, fails permanently (as with apiserver.ErrUnanswerable), or ctx ends, and returns its last error.
 	Retry(ctx context.Context, request func(ctx context.Context) error) error
 }
 

@@ -41,7 +41,7 @@ func (g *Gap) Cost(objects int) (tokens int, ok bool) {
 }
 
 // EveryRevision finds every version inside gap by a list at each of its revisions. It returns the steps of each name by key,
-// ascending. It fails if a list fails for good, if the lists have too many objects, or after MaxTime.
+// ascending. It fails if a list fails permanently, if the lists have too many objects, or after MaxTime.
 func EveryRevision(ctx context.Context, a Asker, gap Gap) (map[string][]Step, error) {
 	ctx, cancel := context.WithTimeout(ctx, MaxTime)
 	defer cancel()

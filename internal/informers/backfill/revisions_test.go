@@ -16,7 +16,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// lists are what lists at each revision behind 10 return: "a=1 b=2*" is a and b with their uids, and b was written at this revision.
+// lists has the objects that lists at each revision after 10 return: "a=1 b=2*" is a and b with their uids, and b was written at this revision.
 type lists []string
 
 func (lists) Ask(context.Context, backfill.Question) (*backfill.Version, error) {
@@ -89,7 +89,7 @@ func TestEveryRevision(t *testing.T) {
 	}
 }
 
-// revisions is what happened to some names at the revisions of a gap.
+// revisions has the changes of some names at the revisions of a gap.
 type revisions struct {
 	names       []string
 	lists       lists
@@ -154,7 +154,7 @@ func (r *revisions) gap() backfill.Gap {
 	return gap
 }
 
-// Whatever happens at the revisions of a gap, the steps are all of it, and they lead from the one end to the other.
+// The steps are all changes at the revisions of a gap, and lead from its beginning to its end.
 func TestEveryRevisionProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRevisions(t)
@@ -176,7 +176,7 @@ func TestEveryRevisionProperties(t *testing.T) {
 	})
 }
 
-// A list that fails for good, or has too many objects, leaves nothing behind.
+// After a list that fails permanently, or has too many objects, there are no steps.
 func TestEveryRevisionFails(t *testing.T) {
 	many := strings.Repeat("a=1 ", 50_000)
 	if byKey, err := backfill.EveryRevision(t.Context(), lists{many}, backfill.Gap{From: 10, To: 11}); err != nil || len(byKey) != 0 {

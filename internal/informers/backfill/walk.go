@@ -32,7 +32,7 @@ type Options struct {
 	Time     time.Duration // at most
 }
 
-// Result is what Walk found out about one name.
+// Result has the versions of one name that Walk found.
 type Result struct {
 	// Steps are the versions between Before and After, ascending. Of consecutive versions outside the selectors only the
 	// first and the last are kept. A version that the name had at From outside the scope is the first step. If one object
@@ -45,7 +45,7 @@ type Result struct {
 }
 
 // Walk finds the versions of each changed name of gap. Its results are by key; complete reports whether all of them are. It
-// sorts the names and spends its requests in that order. A request that fails for good, or exceeds the limits, leaves its
+// sorts the names and spends its requests in that order. A request that fails permanently, or exceeds the limits, leaves its
 // result incomplete. The only error is the cause of ctx.
 func Walk(ctx context.Context, a Asker, gap Gap, o Options) (byKey map[string]Result, complete bool, err error) {
 	limited, cancel := context.WithTimeout(ctx, o.Time)
@@ -121,7 +121,7 @@ type descent struct {
 	lowest *Version // version found so far: that of the last step, or After
 }
 
-// errOtherHistory says that the known objects do not belong to the history behind the API server.
+// errOtherHistory means that the known objects belong to another history than that of the API server.
 var errOtherHistory = errors.New("known objects belong to another history")
 
 // begin finds the first version to descend from.

@@ -24,7 +24,7 @@ type fact struct {
 	uid     string
 	deleted bool
 	outside bool
-	version *backfill.Version // nil where deleted
+	version *backfill.Version // nil: deleted
 }
 
 // past is the history of one name. It answers questions until its budget is spent.
@@ -33,7 +33,7 @@ type past struct {
 	lo, hi   uint64 // nothing outside of it may be asked
 	budget   int
 	requests int
-	agent    bool     // the selectors are the agent's: every answer tells if it is outside
+	agent    bool     // the agent applies the selectors: every answer has Outside
 	entries  []string // managedFields of the object that has the name
 }
 
@@ -59,7 +59,7 @@ func (p *past) delete(rv uint64, uid string) {
 	p.facts = append(p.facts, fact{rv: rv, uid: uid, deleted: true})
 }
 
-// at is what there was at rv, nil: nothing.
+// at returns the fact of the object that existed at rv, nil if there was none.
 func (p *past) at(rv uint64) *fact {
 	for k := range slices.Backward(p.facts) {
 		if f := &p.facts[k]; f.rv <= rv {
@@ -218,7 +218,7 @@ func TestWalkBack(t *testing.T) {
 	}
 }
 
-// What is remembered and what the API server tells may belong to different histories: then nothing is made up.
+// If the known objects and the answers of the API server belong to different histories, no steps are invented.
 func TestWalkBackThroughAnotherHistory(t *testing.T) {
 	p := history("3 a, 12 a, 14 a")
 	stranger := history("5 z")
@@ -326,16 +326,16 @@ func drawPast(t *rapid.T, selects bool) *past {
 	return p
 }
 
-// finding is what a walk found out about a name, and what is true.
+// finding has the result of a walk and the true history of the name.
 type finding struct {
 	*backfill.Result
 	change   *backfill.Change
 	from, to uint64
-	truth    []fact // ascending; the first may be what was outside the scope at from
+	truth    []fact // ascending; the first may be a version outside the scope at from
 	seen     []bool // the facts that are among the steps
 }
 
-// check compares what was found with what was.
+// check compares a result with the true history.
 func (p *past) check(t *rapid.T, c *backfill.Change, w *backfill.Result, from, to uint64) {
 	f := &finding{Result: w, change: c, from: from, to: to}
 	for _, is := range p.facts {
@@ -378,7 +378,7 @@ func (f *finding) checkSteps(t *rapid.T) {
 	}
 }
 
-// checkMissing checks that nothing is missing but what cannot be found, or need not.
+// checkMissing checks that only facts are missing that cannot be found, or need not be found.
 func (f *finding) checkMissing(t *rapid.T) {
 	first := slices.Index(f.seen, true)
 	if f.Complete {
@@ -411,8 +411,8 @@ func (f *finding) isAmidst(k int) bool {
 	return !slices.ContainsFunc(f.truth[k-1:k+2], func(is fact) bool { return is.deleted || !is.outside || is.uid != f.truth[k].uid })
 }
 
-// checkChangedBy checks that changedBy names who made a version, and nobody before, wherever the version below is known. A walk that
-// ended for want of requests may know that there was none.
+// checkChangedBy checks that changedBy has the manager that made a version, and no earlier ones, if the version below it is known. A walk
+// that ran out of requests may know that there is none.
 func (f *finding) checkChangedBy(t *rapid.T) {
 	named := func(what string, changedBy []byte, rv uint64, must bool) {
 		if (changedBy != nil || must) && !strings.HasPrefix(string(changedBy), fmt.Sprintf(`[{"manager":"m-%d",`, rv)) {

@@ -69,6 +69,23 @@ func TestUnansweredWatch(t *testing.T) {
 	}
 }
 
+// A watch that an API server does not end is opened again within 10.5 min, also without bookmarks.
+func TestWatchThatIsNeverEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		s.list(namespaces)
+		run(t, followed(t, s)[namespaces])
+		pass(5*time.Minute + 29*time.Second)
+		if n := s.count(namespaces + "?watch"); n != 1 {
+			t.Errorf("%d watches in 5.5 min, want 1", n)
+		}
+		pass(5*time.Minute + 2*time.Second)
+		if n := s.count(namespaces + "?watch"); n != 1 {
+			t.Errorf("%d watches in the 5 min after that, want 1", n)
+		}
+	})
+}
+
 // If each watch expires at once, the lists in between come with a growing delay.
 func TestWatchThatAlwaysExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

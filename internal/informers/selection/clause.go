@@ -17,7 +17,7 @@ import (
 // Outside stands for the clause of an object that no clause of its scope takes.
 const Outside = math.MaxUint16
 
-// clause is what one rule takes of a scope.
+// clause has the limits of one rule within a scope.
 type clause struct {
 	rule          *Rule             // nil: the scope is from a checkpoint
 	names         []string          // literal namespaces, none: see patterns
@@ -150,7 +150,7 @@ func literalNamespaces(clauses []clause) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// knownFields reports whether the API server knows the fields of a selector for every resource.
+// knownFields reports whether the API server supports the fields of a selector for every resource.
 func knownFields(selector string) bool {
 	terms, err := fieldTerms(selector)
 	return err == nil && !slices.ContainsFunc(terms, func(t term) bool {
@@ -158,8 +158,8 @@ func knownFields(selector string) bool {
 	})
 }
 
-// union names the objects that any of several clauses takes: what each takes, sorted, with bars between them. "": everything,
-// which needs no name.
+// union names the objects that any of several clauses takes: the limits of each, sorted, with bars between them. It is "" if they take
+// all objects.
 func union(clauses []clause) string {
 	if clauses[len(clauses)-1].takesAll() {
 		return ""

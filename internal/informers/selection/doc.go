@@ -16,7 +16,7 @@
 //
 //   - No object is in two scopes of one Selection, also where the API server serves it under two names.
 //   - The name of a scope says which objects are in it. It does not depend on the order of the rules.
-//   - A Scanner knows which clause takes an object before it copies any of it. What no clause takes is redacted as all
-//     clauses do together.
+//   - A Scanner determines which clause takes an object before it copies any of it. An object that no clause takes is redacted by the
+//     paths of all clauses.
 //   - A Selection, its scopes and its filters are immutable and safe for concurrent use. A Scanner belongs to one goroutine.
 package selection

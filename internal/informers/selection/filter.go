@@ -42,8 +42,8 @@ func (s *Scope) Filters() *Filters {
 	return out
 }
 
-// Withholds returns why a delta is not sent, "": it is sent. The rule decides that takes the object as it is now, or that took
-// it if it is no more.
+// Withholds returns why a delta is not sent, "" if it is sent. The rule that takes the object as it is now decides, or the one that took a
+// deleted object.
 func (f *Filters) Withholds(d *object.Delta) (reason string) {
 	o := d.After
 	if o == nil {

@@ -28,7 +28,7 @@ type Rule struct {
 	Resources []Pattern
 	Except    []Pattern
 	// Namespaces reports whether a namespace is taken. Names lists the namespaces if the configuration names each of them:
-	// then each has a scope of its own, which also works where RBAC allows no more. AllNamespaces: the rule takes
+	// then each has a scope of its own, which works if RBAC permits these namespaces only. AllNamespaces: the rule takes
 	// cluster-scoped resources too.
 	Namespaces    func(namespace string) bool
 	Names         []string

@@ -6,7 +6,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// head is what clauses need to know of an object before it is scanned. It is reused.
+// head has the parts of an object by which clauses match it. It is reused.
 type head struct {
 	object.Head
 
@@ -36,7 +36,7 @@ func (h *head) field(path *object.Path) string {
 	return string(raw)
 }
 
-// Match is what a scope makes of an object.
+// Match is the result of matching an object with a scope.
 type Match struct {
 	Clause   uint16 // the clause that takes it, or Outside
 	Excluded bool   // no clause can ever take it: it is in a namespace that none takes

@@ -107,7 +107,7 @@ func (s *Selection) clauses(r *object.Resource, rules []*Rule) ([]clause, error)
 }
 
 // scope makes a scope of clauses: in one namespace, or ("") in all that they take. If there are several clauses, the API server
-// applies what all of them have in common, as far as it surely knows the fields.
+// applies what all of them have in common, if it supports the fields for every resource.
 func (s *Selection) scope(r *object.Resource, namespace string, clauses []clause, part Part) (Scope, error) {
 	scope := Scope{Resource: r, Namespace: namespace, clauses: slices.Clone(clauses)}
 	first := &scope.clauses[0]
@@ -190,7 +190,7 @@ func (s *Selection) Whole(r *object.Resource) (Scope, error) {
 }
 
 // MatchOnly returns a scope of the objects of a cluster-scoped resource that the rules take, for Match and Filters only: the API
-// server applies no selector of it. Of field selectors it keeps the terms on metadata.name. Only the API server knows the
+// server applies no selector of it. Of field selectors it keeps the terms on metadata.name. Only the API server has the
 // values of other fields that an object lacks, so they exclude nothing. It returns nil if no rule takes objects of the resource.
 func (s *Selection) MatchOnly(r *object.Resource) (*Scope, error) {
 	var rules []*Rule

@@ -19,7 +19,7 @@ func (a *APIResource) groupResource() schema.GroupResource {
 	return schema.GroupResource{Group: a.Group, Resource: a.Name}
 }
 
-// Current returns the resource r as it is served: as it is, if that version and kind is, else in the preferred version. It
+// Current returns r if its version and kind are served, otherwise the preferred version of the resource. It
 // returns false if r is not served at all.
 func Current(served []APIResource, r *object.Resource) (*object.Resource, bool) {
 	for n := range served {
@@ -59,8 +59,8 @@ func names(gr schema.GroupResource) []schema.GroupResource {
 	return []schema.GroupResource{gr}
 }
 
-// GroupKnown reports whether discovery knows which resources a group has. unknown are the group versions that it could not
-// read. An aggregated API may be away for weeks: the others do not wait for it.
+// GroupKnown reports whether discovery could read all resources of a group. unknown are the group versions that it could not
+// read. An aggregated API may be unavailable for weeks. Other groups do not wait for it.
 func GroupKnown(unknown []string, group string) bool {
 	return !slices.ContainsFunc(unknown, func(gv string) bool {
 		parsed, err := schema.ParseGroupVersion(gv)
@@ -68,7 +68,7 @@ func GroupKnown(unknown []string, group string) bool {
 	})
 }
 
-// AliasesKnown reports whether discovery knows all groups that serve objects under two names.
+// AliasesKnown reports whether discovery could read all groups that serve objects under two names.
 func AliasesKnown(unknown []string) bool {
 	for alias, canonical := range aliases() {
 		if !GroupKnown(unknown, alias.Group) || !GroupKnown(unknown, canonical.Group) {
