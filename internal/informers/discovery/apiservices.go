@@ -23,19 +23,8 @@ type apiService struct {
 	generation int64
 }
 
-// apiServiceObject has the fields of an APIService that are read.
-type apiServiceObject struct {
-	Metadata objectMeta `json:"metadata"`
-	Spec     struct {
-		Service *struct{} `json:"service"`
-	} `json:"spec"`
-	Status struct {
-		Conditions conditions `json:"conditions"`
-	} `json:"status"`
-}
-
-func (x *Extensions) serviceFollower(handle Handler) *follower[apiServiceObject] {
-	f := &follower[apiServiceObject]{
+func (x *Extensions) serviceFollower(handle Handler) *follower {
+	f := &follower{
 		client: x.client, log: x.log, accept: apiserver.JSON,
 		resource: object.Resource{Group: "apiregistration.k8s.io", Version: "v1", Name: "apiservices"},
 	}
@@ -46,7 +35,7 @@ func (x *Extensions) serviceFollower(handle Handler) *follower[apiServiceObject]
 		}
 		x.servicesListed.open()
 	}
-	f.replace = func(ctx context.Context, all []apiServiceObject, _ uint64) {
+	f.replace = func(ctx context.Context, all []item, _ uint64) {
 		x.changeServices(ctx, handle, func(services map[string]apiService) {
 			clear(services)
 			for i := range all {
@@ -55,10 +44,10 @@ func (x *Extensions) serviceFollower(handle Handler) *follower[apiServiceObject]
 		})
 		x.servicesListed.open()
 	}
-	f.apply = func(ctx context.Context, typ watch.EventType, item *apiServiceObject) {
+	f.apply = func(ctx context.Context, typ watch.EventType, o *item) {
 		x.changeServices(ctx, handle, func(services map[string]apiService) {
-			if services[item.Metadata.Name] = item.service(); typ == watch.Deleted {
-				delete(services, item.Metadata.Name)
+			if services[o.Metadata.Name] = o.service(); typ == watch.Deleted {
+				delete(services, o.Metadata.Name)
 			}
 		})
 	}
@@ -66,9 +55,9 @@ func (x *Extensions) serviceFollower(handle Handler) *follower[apiServiceObject]
 }
 
 // service returns what is kept of o.
-func (o *apiServiceObject) service() apiService {
+func (o *item) service() apiService {
 	return apiService{
-		aggregated: o.Spec.Service != nil, available: o.Status.Conditions.isTrue("Available"), generation: o.Metadata.Generation,
+		aggregated: o.Spec.Service != nil, available: o.is("Available"), generation: o.Metadata.Generation,
 	}
 }
 

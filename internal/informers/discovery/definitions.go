@@ -30,44 +30,8 @@ type definition struct {
 	served      *selection.APIResource // what it serves, while created is not 0
 }
 
-// customResource has the fields of a CustomResourceDefinition that are read. In a list it has metadata only.
-type customResource struct {
-	Metadata objectMeta `json:"metadata"`
-	Spec     struct {
-		Group string `json:"group"`
-		Scope string `json:"scope"`
-		Names struct {
-			Plural string `json:"plural"`
-			Kind   string `json:"kind"`
-		} `json:"names"`
-		Versions []struct {
-			Name    string `json:"name"`
-			Served  bool   `json:"served"`
-			Storage bool   `json:"storage"`
-		} `json:"versions"`
-	} `json:"spec"`
-	Status struct {
-		Conditions conditions `json:"conditions"`
-	} `json:"status"`
-}
-
-// conditions are the conditions in an object's status.
-type conditions []struct {
-	Type   string `json:"type"`
-	Status string `json:"status"`
-}
-
-func (c conditions) isTrue(typ string) bool {
-	for i := range c {
-		if c[i].Type == typ && c[i].Status == "True" {
-			return true
-		}
-	}
-	return false
-}
-
 // definition returns what is kept of c.
-func (c *customResource) definition() definition {
+func (c *item) definition() definition {
 	d := definition{uid: c.Metadata.UID, generation: c.Metadata.Generation, deleting: c.Metadata.DeletionTimestamp != nil}
 	for _, v := range c.Spec.Versions {
 		if v.Storage {
@@ -78,7 +42,7 @@ func (c *customResource) definition() definition {
 }
 
 // served returns the resource that c defines in the versions that are served, the preferred one first: as Discover returns it soon after.
-func (c *customResource) served() *selection.APIResource {
+func (c *item) served() *selection.APIResource {
 	out := &selection.APIResource{Group: c.Spec.Group, Name: c.Spec.Names.Plural}
 	for _, v := range c.Spec.Versions {
 		if v.Served {
@@ -104,8 +68,8 @@ func (d *definition) update(now *definition) (changed bool) {
 	return changed
 }
 
-func (x *Extensions) definitionFollower(handle Handler) *follower[customResource] {
-	f := &follower[customResource]{
+func (x *Extensions) definitionFollower(handle Handler) *follower {
+	f := &follower{
 		client: x.client, log: x.log,
 		resource: object.Resource{Group: "apiextensions.k8s.io", Version: "v1", Name: "customresourcedefinitions"},
 		// With their schemas, a thousand definitions are many megabytes. Metadata is enough in a list. The watch has whole objects.
@@ -113,7 +77,7 @@ func (x *Extensions) definitionFollower(handle Handler) *follower[customResource
 		failed: func(context.Context, error) { x.listed.open() },
 	}
 	f.denied = func(err error) { x.denied(&f.resource, err) }
-	f.replace = func(ctx context.Context, all []customResource, rv uint64) {
+	f.replace = func(ctx context.Context, all []item, rv uint64) {
 		events, first := x.replaceDefinitions(all, rv)
 		x.listed.open()
 		for _, ev := range events {
@@ -123,7 +87,7 @@ func (x *Extensions) definitionFollower(handle Handler) *follower[customResource
 			x.rediscover()
 		}
 	}
-	f.apply = func(ctx context.Context, typ watch.EventType, c *customResource) {
+	f.apply = func(ctx context.Context, typ watch.EventType, c *item) {
 		handle(ctx, x.applyDefinition(typ, c))
 		x.rediscover()
 	}
@@ -132,7 +96,7 @@ func (x *Extensions) definitionFollower(handle Handler) *follower[customResource
 
 // replaceDefinitions takes a list at resourceVersion rv, and returns what has changed since the previous one. first: there was none, and no
 // event is needed. The creation of a definition that is new was not seen.
-func (x *Extensions) replaceDefinitions(all []customResource, rv uint64) (events []Event, first bool) {
+func (x *Extensions) replaceDefinitions(all []item, rv uint64) (events []Event, first bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	defer x.movedLocked()
@@ -164,7 +128,7 @@ func (x *Extensions) replaceDefinitions(all []customResource, rv uint64) (events
 }
 
 // applyDefinition applies an event of the watch.
-func (x *Extensions) applyDefinition(typ watch.EventType, c *customResource) Event {
+func (x *Extensions) applyDefinition(typ watch.EventType, c *item) Event {
 	name, rv := c.Metadata.Name, c.Metadata.ResourceVersion
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -188,7 +152,7 @@ func (x *Extensions) applyDefinition(typ watch.EventType, c *customResource) Eve
 		ev.SchemaChanged = was.update(&now)
 		ev.StorageChanged = ev.SchemaChanged && storage != now.storage // if it was unknown, a watch is opened again needlessly
 	}
-	if !was.established && c.Status.Conditions.isTrue("Established") {
+	if !was.established && c.is("Established") {
 		was.established, was.created, was.createdSeen = true, cmp.Or(was.added, rv), time.Now()
 	}
 	if was.created != 0 {

@@ -24,25 +24,57 @@ const deniedRetry = 5 * time.Minute
 // errRewound makes another list necessary, as an expired watch does.
 var errRewound = apierrors.NewResourceExpired("etcd was restored: its resourceVersion is lower than before")
 
-// objectMeta has the metadata that is read.
-type objectMeta struct {
-	Name              string  `json:"name"`
-	UID               string  `json:"uid"`
-	ResourceVersion   uint64  `json:"resourceVersion,string"`
-	Generation        int64   `json:"generation"`
-	DeletionTimestamp *string `json:"deletionTimestamp"`
+// item has the fields of a CustomResourceDefinition, an APIService or a Namespace that are read. A list may have metadata only.
+type item struct {
+	Metadata struct {
+		Name              string  `json:"name"`
+		UID               string  `json:"uid"`
+		ResourceVersion   uint64  `json:"resourceVersion,string"`
+		Generation        int64   `json:"generation"`
+		DeletionTimestamp *string `json:"deletionTimestamp"`
+	} `json:"metadata"`
+	Spec struct {
+		Group string `json:"group"`
+		Scope string `json:"scope"`
+		Names struct {
+			Plural string `json:"plural"`
+			Kind   string `json:"kind"`
+		} `json:"names"`
+		Versions []struct {
+			Name    string `json:"name"`
+			Served  bool   `json:"served"`
+			Storage bool   `json:"storage"`
+		} `json:"versions"`
+		Service *struct{} `json:"service"` // of an APIService
+	} `json:"spec"`
+	Status struct {
+		Conditions []struct {
+			Type   string `json:"type"`
+			Status string `json:"status"`
+		} `json:"conditions"`
+	} `json:"status"`
 }
 
-// follower lists and watches a cluster-scoped resource, and decodes its objects from JSON to T. It keeps no object.
-type follower[T any] struct {
+// is reports whether a condition is true.
+func (o *item) is(condition string) bool {
+	for _, c := range o.Status.Conditions {
+		if c.Type == condition {
+			return c.Status == "True"
+		}
+	}
+	return false
+}
+
+// follower lists and watches a cluster-scoped resource. It keeps no object.
+type follower struct {
 	client   *apiserver.Client
 	log      *slog.Logger
 	resource object.Resource
 	accept   string // the media types of lists
 	// replace takes a complete list at resourceVersion rv, apply an event of the watch after it (Added, Modified or Deleted), and failed the
 	// error of a list. denied logs that the resource may not be read. It is called once until a list succeeds.
-	replace func(ctx context.Context, all []T, rv uint64)
-	apply   func(ctx context.Context, typ watch.EventType, item *T)
+	replace func(ctx context.Context, all []item, rv uint64)
+	apply   func(ctx context.Context, typ watch.EventType, o *item)
 	failed  func(ctx context.Context, err error)
 	denied  func(err error)
 
@@ -53,7 +85,7 @@ type follower[T any] struct {
 }
 
 // run follows until ctx ends.
-func (f *follower[T]) run(ctx context.Context) {
+func (f *follower) run(ctx context.Context) {
 	b := retry.New()
 	for ctx.Err() == nil {
 		rv, err := f.list(ctx)
@@ -89,15 +121,13 @@ func (f *follower[T]) run(ctx context.Context) {
 }
 
 // list reads all objects.
-func (f *follower[T]) list(ctx context.Context) (rv uint64, err error) {
-	var all []T
+func (f *follower) list(ctx context.Context) (rv uint64, err error) {
+	var all []item
 	o := metav1.ListOptions{Limit: apiserver.PageSize}
 	for {
 		meta, err := f.page(ctx, o, func(raw []byte) error {
-			var item T
-			err := json.Unmarshal(raw, &item)
-			all = append(all, item)
-			return err
+			all = append(all, item{})
+			return json.Unmarshal(raw, &all[len(all)-1])
 		})
 		if err == nil {
 			rv, err = apiserver.ListVersion(&meta)
@@ -113,7 +143,7 @@ func (f *follower[T]) list(ctx context.Context) (rv uint64, err error) {
 }
 
 // page reads one page of a list.
-func (f *follower[T]) page(ctx context.Context, o metav1.ListOptions, each func(raw []byte) error) (object.ListMeta, error) {
+func (f *follower) page(ctx context.Context, o metav1.ListOptions, each func(raw []byte) error) (object.ListMeta, error) {
 	meta, err := f.client.List(ctx, &f.resource, "", f.accept, o, each)
 	if err != nil {
 		return meta, fmt.Errorf("%s: %w", f.resource.String(), err)
@@ -122,7 +152,7 @@ func (f *follower[T]) page(ctx context.Context, o metav1.ListOptions, each func(
 }
 
 // watches follows one watch after another from rv. Its error means that a list is needed, or that ctx has ended.
-func (f *follower[T]) watches(ctx context.Context, rv uint64) error {
+func (f *follower) watches(ctx context.Context, rv uint64) error {
 	b := retry.New()
 	for {
 		opened := time.Now()
@@ -145,7 +175,7 @@ func (f *follower[T]) watches(ctx context.Context, rv uint64) error {
 }
 
 // rewound reports whether etcd's resourceVersion is lower than rv. If there is no answer, it returns false, and the doubt remains.
-func (f *follower[T]) rewound(ctx context.Context, rv uint64) bool {
+func (f *follower) rewound(ctx context.Context, rv uint64) bool {
 	ctx, cancel := context.WithTimeout(ctx, apiserver.ProbeTimeout)
 	defer cancel()
 	f.probed = time.Now()
@@ -159,7 +189,7 @@ func (f *follower[T]) rewound(ctx context.Context, rv uint64) bool {
 }
 
 // watch follows one watch, and advances rv. It returns nil if the API server has ended the watch.
-func (f *follower[T]) watch(ctx context.Context, rv *uint64) error {
+func (f *follower) watch(ctx context.Context, rv *uint64) error {
 	s, err := f.client.Stream(ctx, &f.resource, "", metav1.ListOptions{ResourceVersion: object.FormatVersion(*rv)}, f.bookmarks)
 	if err != nil {
 		return err
@@ -170,33 +200,22 @@ func (f *follower[T]) watch(ctx context.Context, rv *uint64) error {
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		if err == nil && typ != watch.Bookmark {
-			if f.doubtful && !probed && f.rewound(ctx, *rv) {
-				return errRewound
-			}
-			probed = true // once a watch: without an answer, its objects are taken
-			err = f.take(ctx, typ, raw)
-		}
-		var m struct {
-			Metadata objectMeta `json:"metadata"`
-		}
+		var o item
 		if err == nil {
-			err = json.Unmarshal(raw, &m)
+			err = json.Unmarshal(raw, &o)
 		}
 		if err != nil {
 			return fmt.Errorf("watch %s: %w", f.resource.String(), err)
 		}
-		f.bookmarks = f.bookmarks || typ == watch.Bookmark
-		*rv = m.Metadata.ResourceVersion
+		if typ == watch.Bookmark {
+			f.bookmarks = true
+		} else {
+			if f.doubtful && !probed && f.rewound(ctx, *rv) {
+				return errRewound
+			}
+			probed = true // once a watch: without an answer, its objects are applied
+			f.apply(ctx, typ, &o)
+		}
+		*rv = o.Metadata.ResourceVersion
 	}
-}
-
-// take applies an event.
-func (f *follower[T]) take(ctx context.Context, typ watch.EventType, raw []byte) error {
-	var item T
-	err := json.Unmarshal(raw, &item)
-	if err == nil {
-		f.apply(ctx, typ, &item)
-	}
-	return err
 }

@@ -33,11 +33,6 @@ type namespace struct {
 	createdSeen time.Time // when that was seen
 }
 
-// namespaceObject has the fields of a Namespace that are read.
-type namespaceObject struct {
-	Metadata objectMeta `json:"metadata"`
-}
-
 // NewNamespaces returns a Namespaces that knows nothing before Run.
 func NewNamespaces(c *apiserver.Client, log *slog.Logger) *Namespaces {
 	return &Namespaces{client: c, log: log}
@@ -45,14 +40,14 @@ func NewNamespaces(c *apiserver.Client, log *slog.Logger) *Namespaces {
 
 // Run follows until ctx ends, and calls handle for each change.
 func (n *Namespaces) Run(ctx context.Context, handle Handler) {
-	f := &follower[namespaceObject]{
+	f := &follower{
 		client: n.client, log: n.log, resource: object.Resource{Version: "v1", Name: "namespaces"}, accept: apiserver.MetadataOnly,
-		replace: func(ctx context.Context, all []namespaceObject, rv uint64) {
+		replace: func(ctx context.Context, all []item, rv uint64) {
 			n.replace(all, rv)
 			handle(ctx, NamespacesListed{})
 		},
-		apply: func(ctx context.Context, typ watch.EventType, item *namespaceObject) {
-			if ev := n.apply(typ, item); ev != nil {
+		apply: func(ctx context.Context, typ watch.EventType, o *item) {
+			if ev := n.apply(typ, o); ev != nil {
 				handle(ctx, ev)
 			}
 		},
@@ -66,7 +61,7 @@ func (n *Namespaces) Run(ctx context.Context, handle Handler) {
 }
 
 // replace takes a list. The creation of a namespace that is new was not seen.
-func (n *Namespaces) replace(all []namespaceObject, rv uint64) {
+func (n *Namespaces) replace(all []item, rv uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	was := n.mu.all
@@ -82,8 +77,8 @@ func (n *Namespaces) replace(all []namespaceObject, rv uint64) {
 }
 
 // apply applies an event of the watch. It returns nil if no namespace was created or deleted.
-func (n *Namespaces) apply(typ watch.EventType, item *namespaceObject) Event {
-	m := &item.Metadata
+func (n *Namespaces) apply(typ watch.EventType, o *item) Event {
+	m := &o.Metadata
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.mu.version = max(n.mu.version, m.ResourceVersion)
