@@ -33,7 +33,7 @@ func (x *Extensions) serviceFollower(handle Handler) *follower {
 		if apierrors.IsNotFound(err) { // there is no aggregation layer
 			f.replace(ctx, nil, 0)
 		}
-		x.servicesListed.open()
+		x.set(&x.mu.servicesListed)
 	}
 	f.replace = func(ctx context.Context, all []item, _ uint64) {
 		x.changeServices(ctx, handle, func(services map[string]apiService) {
@@ -42,7 +42,7 @@ func (x *Extensions) serviceFollower(handle Handler) *follower {
 				services[all[i].Metadata.Name] = all[i].service()
 			}
 		})
-		x.servicesListed.open()
+		x.set(&x.mu.servicesListed)
 	}
 	f.apply = func(ctx context.Context, typ watch.EventType, o *item) {
 		x.changeServices(ctx, handle, func(services map[string]apiService) {
@@ -69,7 +69,6 @@ func (x *Extensions) changeServices(ctx context.Context, handle Handler, change 
 	maps.Copy(now, was)
 	change(now)
 	x.mu.services = now
-	x.movedLocked()
 	known := x.mu.version != 0
 	x.mu.Unlock()
 	if !known || maps.Equal(was, now) {
@@ -86,8 +85,8 @@ func (x *Extensions) changeServices(ctx context.Context, handle Handler, change 
 // IsAggregated reports whether another API server serves a resource. known is false if neither an APIService nor a definition of the
 // resource is known.
 func (x *Extensions) IsAggregated(r *object.Resource) (aggregated, known bool) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	x.mu.RLock()
+	defer x.mu.RUnlock()
 	aggregated = x.isAggregatedLocked(r)
 	return aggregated, aggregated || x.mu.definitions[r.String()] != nil
 }

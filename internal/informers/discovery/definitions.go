@@ -30,10 +30,10 @@ type definition struct {
 	served      *selection.APIResource // what it serves, while created is not 0
 }
 
-// definition returns what is kept of c.
-func (c *item) definition() definition {
-	d := definition{uid: c.Metadata.UID, generation: c.Metadata.Generation, deleting: c.Metadata.DeletionTimestamp != nil}
-	for _, v := range c.Spec.Versions {
+// definition returns what is kept of o.
+func (o *item) definition() definition {
+	d := definition{uid: o.Metadata.UID, generation: o.Metadata.Generation, deleting: o.Metadata.DeletionTimestamp != nil}
+	for _, v := range o.Spec.Versions {
 		if v.Storage {
 			d.storage = v.Name
 		}
@@ -41,13 +41,13 @@ func (c *item) definition() definition {
 	return d
 }
 
-// served returns the resource that c defines in the versions that are served, the preferred one first: as Discover returns it soon after.
-func (c *item) served() *selection.APIResource {
-	out := &selection.APIResource{Group: c.Spec.Group, Name: c.Spec.Names.Plural}
-	for _, v := range c.Spec.Versions {
+// served returns the resource that o defines in the versions that are served, the preferred one first: as Discover returns it soon after.
+func (o *item) served() *selection.APIResource {
+	out := &selection.APIResource{Group: o.Spec.Group, Name: o.Spec.Names.Plural}
+	for _, v := range o.Spec.Versions {
 		if v.Served {
 			out.Versions = append(out.Versions, object.Resource{
-				Group: c.Spec.Group, Version: v.Name, Name: c.Spec.Names.Plural, Kind: c.Spec.Names.Kind, Namespaced: c.Spec.Scope == "Namespaced",
+				Group: o.Spec.Group, Version: v.Name, Name: o.Spec.Names.Plural, Kind: o.Spec.Names.Kind, Namespaced: o.Spec.Scope == "Namespaced",
 			})
 		}
 	}
@@ -74,12 +74,12 @@ func (x *Extensions) definitionFollower(handle Handler) *follower {
 		resource: object.Resource{Group: "apiextensions.k8s.io", Version: "v1", Name: "customresourcedefinitions"},
 		// With their schemas, a thousand definitions are many megabytes. Metadata is enough in a list. The watch has whole objects.
 		accept: apiserver.MetadataOnly,
-		failed: func(context.Context, error) { x.listed.open() },
+		failed: func(context.Context, error) { x.set(&x.mu.listed) },
 	}
 	f.denied = func(err error) { x.denied(&f.resource, err) }
 	f.replace = func(ctx context.Context, all []item, rv uint64) {
 		events, first := x.replaceDefinitions(all, rv)
-		x.listed.open()
+		x.set(&x.mu.listed)
 		for _, ev := range events {
 			handle(ctx, ev)
 		}
@@ -87,8 +87,8 @@ func (x *Extensions) definitionFollower(handle Handler) *follower {
 			x.rediscover()
 		}
 	}
-	f.apply = func(ctx context.Context, typ watch.EventType, c *item) {
-		handle(ctx, x.applyDefinition(typ, c))
+	f.apply = func(ctx context.Context, typ watch.EventType, o *item) {
+		handle(ctx, x.applyDefinition(typ, o))
 		x.rediscover()
 	}
 	return f
@@ -99,7 +99,6 @@ func (x *Extensions) definitionFollower(handle Handler) *follower {
 func (x *Extensions) replaceDefinitions(all []item, rv uint64) (events []Event, first bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	defer x.movedLocked()
 	uids := make(map[string]string, len(all))
 	for i := range all {
 		uids[all[i].Metadata.Name] = all[i].Metadata.UID
@@ -128,17 +127,16 @@ func (x *Extensions) replaceDefinitions(all []item, rv uint64) (events []Event, 
 }
 
 // applyDefinition applies an event of the watch.
-func (x *Extensions) applyDefinition(typ watch.EventType, c *item) Event {
-	name, rv := c.Metadata.Name, c.Metadata.ResourceVersion
+func (x *Extensions) applyDefinition(typ watch.EventType, o *item) Event {
+	name, rv := o.Metadata.Name, o.Metadata.ResourceVersion
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	defer x.movedLocked()
 	x.mu.version = max(x.mu.version, rv)
 	if typ == watch.Deleted {
 		x.deleteLocked(name)
 		return DefinitionDeleted{Name: name, ResourceVersion: rv}
 	}
-	now := c.definition()
+	now := o.definition()
 	was := x.mu.definitions[name]
 	ev := DefinitionUpdated{Name: name}
 	if was == nil || was.uid != now.uid {
@@ -152,11 +150,11 @@ func (x *Extensions) applyDefinition(typ watch.EventType, c *item) Event {
 		ev.SchemaChanged = was.update(&now)
 		ev.StorageChanged = ev.SchemaChanged && storage != now.storage // if it was unknown, a watch is opened again needlessly
 	}
-	if !was.established && c.is("Established") {
+	if !was.established && o.is("Established") {
 		was.established, was.created, was.createdSeen = true, cmp.Or(was.added, rv), time.Now()
 	}
 	if was.created != 0 {
-		was.served = c.served()
+		was.served = o.served()
 	}
 	return ev
 }
@@ -185,8 +183,8 @@ func (x *Extensions) exists(ctx context.Context, name string) bool {
 
 // UID returns the uid of the definition of a resource, "" if none is known.
 func (x *Extensions) UID(r *object.Resource) string {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	x.mu.RLock()
+	defer x.mu.RUnlock()
 	if d := x.mu.definitions[r.String()]; d != nil && !x.isAggregatedLocked(r) {
 		return d.uid
 	}
@@ -195,8 +193,8 @@ func (x *Extensions) UID(r *object.Resource) string {
 
 // IsEstablished reports whether a definition of that name (plural.group) exists and is established.
 func (x *Extensions) IsEstablished(name string) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	x.mu.RLock()
+	defer x.mu.RUnlock()
 	d := x.mu.definitions[name]
 	return d != nil && d.established
 }
@@ -204,8 +202,8 @@ func (x *Extensions) IsEstablished(name string) bool {
 // CreatedAt returns the resourceVersion at which the definition of a resource was created, and when that was seen. All objects of the
 // resource are newer. rv is 0 if the creation was not seen, or after Started.
 func (x *Extensions) CreatedAt(r *object.Resource) (rv uint64, seen time.Time) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	x.mu.RLock()
+	defer x.mu.RUnlock()
 	if d := x.mu.definitions[r.String()]; d != nil {
 		return d.created, d.createdSeen
 	}
@@ -214,8 +212,8 @@ func (x *Extensions) CreatedAt(r *object.Resource) (rv uint64, seen time.Time) {
 
 // Created returns the resources whose CreatedAt is not 0, without those of except, sorted by group and name.
 func (x *Extensions) Created(except map[schema.GroupResource]bool) (out []selection.APIResource) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	x.mu.RLock()
+	defer x.mu.RUnlock()
 	for _, d := range x.mu.definitions {
 		if d.created != 0 && len(d.served.Versions) > 0 && !except[schema.GroupResource{Group: d.served.Group, Resource: d.served.Name}] {
 			out = append(out, *d.served)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
@@ -35,62 +36,59 @@ type Extensions struct {
 	client *apiserver.Client
 	log    *slog.Logger
 
-	needed         gate          // open once Need(true) was called
-	listed         gate          // open once definitions were listed, or a list has failed
-	servicesListed gate          // the same for APIServices
-	changed        chan struct{} // of one element: the API groups should be read soon
+	changed chan struct{} // of one element: the API groups should be read soon
 
 	// Of the goroutine that calls Wait.
 	discovered time.Time // when Wait returned last
 	again      int       // how many more times it returns after discoverApart
 
 	mu struct {
-		sync.Mutex
-		definitions map[string]*definition // by name: plural.group
-		deleted     map[string]time.Time   // when definitions were deleted, for deletedFor
-		version     uint64                 // the resourceVersion at which definitions are known, 0: they are not
-		services    map[string]apiService  // by name: version.group; nil: unknown
-		moved       chan struct{}          // closed and replaced when any of these changes
+		broadcast.Mutex
+		needed         bool                   // Need was called with true
+		listed         bool                   // definitions were listed, or a list has failed
+		servicesListed bool                   // the same for APIServices
+		definitions    map[string]*definition // by name: plural.group
+		deleted        map[string]time.Time   // when definitions were deleted, for deletedFor
+		version        uint64                 // the resourceVersion at which definitions are known, 0: they are not
+		services       map[string]apiService  // by name: version.group; nil: unknown
 	}
 }
-
-// gate is a channel that is closed once.
-type gate struct {
-	once sync.Once
-	c    chan struct{}
-}
-
-func (g *gate) open() { g.once.Do(func() { close(g.c) }) }
 
 // NewExtensions returns an Extensions that knows nothing before Run.
 func NewExtensions(c *apiserver.Client, log *slog.Logger) *Extensions {
-	x := &Extensions{
-		client: c, log: log, changed: make(chan struct{}, 1),
-		needed: gate{c: make(chan struct{})}, listed: gate{c: make(chan struct{})}, servicesListed: gate{c: make(chan struct{})},
-	}
-	x.mu.definitions, x.mu.deleted, x.mu.moved = map[string]*definition{}, map[string]time.Time{}, make(chan struct{})
+	x := &Extensions{client: c, log: log, changed: make(chan struct{}, 1)}
+	x.mu.definitions, x.mu.deleted = map[string]*definition{}, map[string]time.Time{}
 	return x
 }
 
 // Need makes Run follow, for good, if extensions is true. Otherwise WaitListed returns at once until Need is called with true.
 func (x *Extensions) Need(extensions bool) {
-	if extensions {
-		x.needed.open()
-		return
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.mu.needed = x.mu.needed || extensions; !x.mu.needed {
+		x.mu.listed, x.mu.servicesListed = true, true
 	}
-	select {
-	case <-x.needed.c:
-	default:
-		x.listed.open()
-		x.servicesListed.open()
-	}
+}
+
+// await waits until is, which is called with mu held, returns true. It returns the cause of ctx if that ended first.
+func (x *Extensions) await(ctx context.Context, is func() bool) error {
+	return x.mu.Wait(ctx, func() bool {
+		x.mu.RLock()
+		defer x.mu.RUnlock()
+		return is()
+	})
+}
+
+// set sets a field of mu.
+func (x *Extensions) set(field *bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	*field = true
 }
 
 // Run waits for Need(true), follows until ctx ends, and calls handle for each change.
 func (x *Extensions) Run(ctx context.Context, handle Handler) {
-	select {
-	case <-x.needed.c:
-	case <-ctx.Done():
+	if x.await(ctx, func() bool { return x.mu.needed }) != nil {
 		return
 	}
 	var wg sync.WaitGroup
@@ -111,12 +109,7 @@ func (x *Extensions) denied(r *object.Resource, err error) {
 func (x *Extensions) WaitListed(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, listedWithin)
 	defer cancel()
-	for _, g := range []*gate{&x.listed, &x.servicesListed} {
-		select {
-		case <-g.c:
-		case <-ctx.Done():
-		}
-	}
+	_ = x.await(ctx, func() bool { return x.mu.listed && x.mu.servicesListed })
 	x.discovered = time.Now()
 }
 
@@ -154,17 +147,11 @@ func (x *Extensions) rediscover() {
 	}
 }
 
-// movedLocked wakes AwaitDefinitions.
-func (x *Extensions) movedLocked() {
-	close(x.mu.moved)
-	x.mu.moved = make(chan struct{})
-}
-
 // AwaitDefinitions waits, for at most 5 s, until the watch has shown the definitions of the resources that were discovered. CreatedAt then
 // knows since when objects of them can exist. It waits only for definitions that exist according to the API server.
 func (x *Extensions) AwaitDefinitions(ctx context.Context, all []selection.APIResource) {
 	var missing []*object.Resource
-	x.mu.Lock()
+	x.mu.RLock()
 	if x.mu.version != 0 {
 		for i := range all {
 			r := &all[i].Versions[0]
@@ -173,7 +160,7 @@ func (x *Extensions) AwaitDefinitions(ctx context.Context, all []selection.APIRe
 			}
 		}
 	}
-	x.mu.Unlock()
+	x.mu.RUnlock()
 	if len(missing) == 0 {
 		return
 	}
@@ -183,19 +170,12 @@ func (x *Extensions) AwaitDefinitions(ctx context.Context, all []selection.APIRe
 		if !x.exists(ctx, r.String()) {
 			continue
 		}
-		for {
-			x.mu.Lock()
-			d, moved := x.mu.definitions[r.String()], x.mu.moved
-			known := d != nil && d.established
-			x.mu.Unlock()
-			if known {
-				break
-			}
-			select {
-			case <-moved:
-			case <-ctx.Done():
-				return // it is listed like a resource that has always existed
-			}
+		err := x.await(ctx, func() bool {
+			d := x.mu.definitions[r.String()]
+			return d != nil && d.established
+		})
+		if err != nil {
+			return // the resource is listed like one that has always existed
 		}
 	}
 }
@@ -204,8 +184,8 @@ func (x *Extensions) AwaitDefinitions(ctx context.Context, all []selection.APIRe
 // ("") from one whose deletion was seen within the last 10 minutes. It did not exist at resourceVersion rv. DeletedAt returns false if
 // another API server serves the group, because the resource may be served again.
 func (x *Extensions) DeletedAt(r *object.Resource, uid string) (rv uint64, deleted bool) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	x.mu.RLock()
+	defer x.mu.RUnlock()
 	if x.mu.version == 0 || x.mu.services == nil || x.mu.definitions[r.String()] != nil {
 		return 0, false
 	}
