@@ -7,6 +7,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
+	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -17,48 +18,45 @@ func (s *Set) ignored(ref *object.Ref) bool {
 	})
 }
 
-// begins gives an informer what is known of its scope. The caller holds mu.
-func (s *Set) begins(i *informer) {
-	history, known := s.active.remembered[groupResource(i.resource)]
-	i.store.SetHistory(history)
-	i.forgotten = !known
-	c, ok := s.active.origins[i.scope]
-	if !ok {
-		s.startFromCreation(i)
-		return
-	}
-	delete(s.active.origins, i.scope)
-	if c.Retiring != nil && c.Retiring.Told {
+// specOf returns what is to be observed of a scope, beginning with what is known of it. The caller holds mu.
+func (s *Set) specOf(scope selection.Scope, lane store.Lane) *Spec {
+	r := scope.Resource
+	history, remembered := s.active.remembered[groupResource(r)]
+	out := &Spec{Scope: scope, Lane: lane, Snapshots: s.o.Snapshot, Every: s.o.Every, History: history, Remembered: remembered}
+	c, ok := s.active.origins[scope.Name]
+	switch {
+	case !ok:
+		s.startFromCreation(out)
+		return out
+	case c.Retiring != nil && c.Retiring.Told:
 		// Consumers may have heard, at a later resourceVersion than the checkpoint's, that objects left. Only reads of a new list
 		// are later than that.
-		i.store.SetHistory(c.History)
+		out.History = c.History
 		if s.hearing != nil {
-			s.hearing.part(i.resource)
+			s.hearing.part(r)
 		}
-		return
+	default:
+		out.History = c.History
+		out.Origin = &Origin{Scope: c, Continued: s.active.continued[scope.Name]}
 	}
-	i.resume = &origin{Scope: c, continued: s.active.continued[i.scope]}
-	delete(s.active.continued, i.scope)
-	i.store.Continue(&c)
-	i.state.last = c.LastSeen
-	i.aggregated.Store(c.Aggregated)
-	if c.Definition != "" {
-		i.definition.Store(&c.Definition)
-	}
+	delete(s.active.origins, scope.Name)
+	delete(s.active.continued, scope.Name)
+	return out
 }
 
-// inherit gives those that begin and have no checkpoint one of their resource that no informer goes on from: the selection
+// inherit gives those that begin and have no checkpoint one of their resource that no informer resumes from: the selection
 // was changed. They begin where the scope that is furthest behind was left, so that no change of an object that both select is
 // lost, and read all of their objects. If consumers may have heard that the objects of a scope left, nobody begins there: what is read
 // has to be later. others are such scopes beside the origins. The caller holds mu.
-func (s *Set) inherit(begin []*running, others ...checkpoint.Scope) {
-	for _, i := range begin {
+func (s *Set) inherit(begin []*Spec, others ...checkpoint.Scope) {
+	for _, spec := range begin {
+		r := spec.Scope.Resource
 		for _, c := range append(slices.Collect(maps.Values(s.active.origins)), others...) {
-			if i.resume != nil && (!i.resume.inherited || i.resume.ResourceVersion <= c.ResourceVersion) ||
-				c.Group != i.resource.Group || c.Resource != i.resource.Name || c.Retiring != nil && c.Retiring.Told {
+			if spec.Origin != nil && (!spec.Origin.Inherited || spec.Origin.ResourceVersion <= c.ResourceVersion) ||
+				c.Group != r.Group || c.Resource != r.Name || c.Retiring != nil && c.Retiring.Told {
 				continue
 			}
-			i.resume, i.successor = &origin{Scope: c, inherited: true}, true
+			spec.Origin = &Origin{Scope: c, Inherited: true}
 		}
 	}
 }
@@ -85,10 +83,9 @@ func (i *informer) observesOf(r *object.Resource) bool {
 	return i.resource.Group == r.Group && i.resource.Name == r.Name
 }
 
-// add makes informers for what has none yet. A resource that is no longer served keeps its informer, which retries. The
+// add returns what is chosen and has no informer yet. A resource that is no longer served keeps its informer, which retries. The
 // caller holds mu.
-func (s *Set) add(all []selection.Choice) []*running {
-	var out []*running
+func (s *Set) add(all []selection.Choice) (out []*Spec) {
 	for n := range all {
 		resource := &all[n].Resource
 		scopes, err := s.scopesOf(s.sel, &all[n])
@@ -96,15 +93,41 @@ func (s *Set) add(all []selection.Choice) []*running {
 			s.o.Log.Error("a resource cannot be observed as configured", "resource", resource.String(), "err", err)
 		}
 		for _, scope := range scopes {
-			if s.active.informers[scope.Name] != nil || s.active.drains[objectsOf(resource)] != nil { // the latter begins when those have come to rest
+			if s.active.informers[scope.Name] != nil || s.active.drains[objectsOf(resource)] != nil { // the latter begins after the drain
 				continue
 			}
-			i := s.newInformer(scope, s.o.Lane(scope.Name))
-			i.shared = all[n].Part.FieldSelector != ""
-			out = append(out, s.enroll(i))
+			spec := s.specOf(scope, s.o.Lane(scope.Name))
+			spec.Shared = all[n].Part.FieldSelector != ""
+			out = append(out, spec)
 		}
 	}
 	return out
+}
+
+// enroll adds the informer of a spec to the set. The caller holds mu.
+func (s *Set) enroll(spec *Spec) *running {
+	i := s.newInformer(spec)
+	if !s.isRetired(i.scope) {
+		s.track(i)
+	}
+	r := &running{informer: i, set: &s.mu.Signal, done: make(chan struct{}), after: s.tombstonesBefore(i.resource)}
+	s.active.informers[i.scope] = r
+	return r
+}
+
+// track has the position of an informer remembered. If the tombstone of the same scope is not on the bus yet, its position is remembered
+// until it is: observe tracks the informer after it.
+func (s *Set) track(i *informer) {
+	if s.o.Memory != nil {
+		s.o.Memory.Track(i.scope, i.position)
+	}
+}
+
+// forget has nothing of a scope remembered, except a tombstone that is not on the bus yet. The caller holds mu.
+func (s *Set) forget(scope string) {
+	if s.o.Memory != nil && !s.isRetired(scope) {
+		s.o.Memory.Forget(scope)
+	}
 }
 
 // scopesOf returns the scopes in which sel has a resource observed. The caller holds mu.

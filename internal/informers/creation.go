@@ -40,30 +40,33 @@ func (s *Set) startCreated(ctx context.Context) {
 		return
 	}
 	out, _ := s.sel.Choose(created, nil, s.taken())
-	begin := s.add(out)
-	s.inherit(begin)
+	specs := s.add(out)
+	s.inherit(specs)
 	s.extensions.Started(created)
-	for _, r := range begin {
-		s.o.Log.Info("a resource was defined: it is observed from its birth", "scope", r.scope, "rv", r.born)
+	var begin []*running
+	for _, spec := range specs {
+		s.o.Log.Info("a resource was defined: it is observed from its birth", "scope", spec.Scope.Name, "rv", spec.Created)
+		begin = append(begin, s.enroll(spec))
 	}
 	s.start(ctx, begin, nil)
 }
 
-// startFromCreation has an informer of which nothing is remembered begin when its resource, or namespace, was created, if that is known.
-func (s *Set) startFromCreation(i *informer) {
-	i.born, i.bornAt = s.extensions.CreatedAt(i.resource)
-	if rv, at := s.namespaces.bornAt(i.resource, i.selection.Namespace); rv > i.born {
-		i.born, i.bornAt = rv, at
+// startFromCreation has an informer of which nothing is remembered begin when its resource, or namespace, was created, if that is known. The
+// caller holds mu.
+func (s *Set) startFromCreation(spec *Spec) {
+	spec.Created, spec.CreatedAt = s.extensions.CreatedAt(spec.Scope.Resource)
+	if rv, at := s.namespaces.bornAt(spec.Scope.Resource, spec.Scope.Namespace); rv > spec.Created {
+		spec.Created, spec.CreatedAt = rv, at
 	}
 }
 
-// bequeath has those that begin, and have nothing to go on from, begin at the birth that others of their resource were to begin at:
+// bequeath has those that begin, and have nothing to resume from, begin at the creation that others of their resource were to begin at:
 // they have ended before their first list. The caller holds mu.
-func bequeath(ended, begin []*running) {
-	for _, r := range begin {
+func bequeath(ended []*running, begin []*Spec) {
+	for _, spec := range begin {
 		for _, of := range ended {
-			if r.resume == nil && of.observesOf(r.resource) && (of.selection.Namespace == "" || of.selection.Namespace == r.selection.Namespace) && of.born > r.born {
-				r.born, r.bornAt = of.born, of.bornAt
+			if spec.Origin == nil && of.observesOf(spec.Scope.Resource) && (of.selection.Namespace == "" || of.selection.Namespace == spec.Scope.Namespace) && of.born > spec.Created {
+				spec.Created, spec.CreatedAt = of.born, of.bornAt
 			}
 		}
 	}
@@ -82,7 +85,7 @@ func (i *informer) loadBirth(ctx context.Context) (uint64, error) {
 	}
 	if !i.store.IsLoaded() {
 		i.store.BeginList(store.AtCheckpoint)
-		if i.snapshots == SnapshotNever {
+		if i.spec.Snapshots == SnapshotNever {
 			i.store.EndList(from, nil)
 		} else {
 			snap, start := i.store.NewSnapshot(from)

@@ -87,7 +87,7 @@ func (s *Set) endDrain(ctx context.Context, objects schema.GroupResource, d *dra
 func (s *Set) isSuccessor(r *running, v View) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if !r.successor || v.Failing {
+	if r.spec.Origin == nil || !r.spec.Origin.Inherited || v.Failing {
 		return false
 	}
 	for _, t := range s.active.tombstones {

@@ -18,7 +18,7 @@ import (
 // shows. It asks once for each name at from, and once at to, before it begins.
 func WalkBack(ctx context.Context, s *Set, slots chan struct{}, requests int64, d time.Duration, from, to uint64, names ...string) (map[string]string, bool, error) {
 	resource := object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}
-	i := s.add([]selection.Choice{{Resource: resource, Rules: []*selection.Rule{&s.sel.Rules[0]}}})[0].informer
+	i := s.enroll(s.add([]selection.Choice{{Resource: resource, Rules: []*selection.Rule{&s.sel.Rules[0]}}})[0]).informer
 	i.walkSlots = slots
 	var changed []backfill.Change
 	for _, name := range names {

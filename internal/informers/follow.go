@@ -148,7 +148,7 @@ func (f *follower) awaitRoom(ctx context.Context) bool {
 	long := time.NewTimer(reopenAfter)
 	defer long.Stop()
 	select {
-	case <-f.informer.lane.Room():
+	case <-f.informer.spec.Lane.Room():
 	case <-long.C:
 	case <-ctx.Done():
 		return false

@@ -19,17 +19,30 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
+// Spec is what an informer observes, and where it begins.
+type Spec struct {
+	Scope      selection.Scope
+	Lane       store.Lane
+	Snapshots  SnapshotMode
+	Every      time.Duration // between snapshots, 0: never
+	Shared     bool          // other agents observe other parts of the resource, and announce them on the bus
+	Internal   bool          // it is for the set itself: nothing of it is captured
+	History    uint32        // number of the history that the resource was observed in
+	Remembered bool          // the last run observed the resource
+	Origin     *Origin       // where to resume, nil: nowhere
+	Created    uint64        // resourceVersion before which there was no object, 0: that is not known
+	CreatedAt  time.Time     // when Created was seen
+}
+
 // informer observes one resource in one scope: it lists (list.go), and follows from there (follow.go, watch.go).
 type informer struct {
+	spec          Spec
 	client        *apiserver.Client
 	resource      *object.Resource
 	selection     selection.Scope
 	scope         string
 	ignored       func(*object.Ref) bool // what is never captured
 	ignores       []string               // the same as namespace/name, for the checkpoint; nil: nothing of the resource ever is
-	snapshots     SnapshotMode
-	lane          store.Lane
-	every         time.Duration // between snapshots, 0: never
 	progressEvery time.Duration
 	listSlots     *apiserver.ListSlots             // shared: bounds how many lists run at a time
 	walkSlots     chan struct{}                    // shared: bounds how many versions are asked for at a time
@@ -55,14 +68,8 @@ type informer struct {
 	// Of the owner goroutine.
 	retried time.Time // when a request that had failed was made again, the last time
 	rewound bool      // a watch found that etcd was restored
-	resume  *origin   // where to begin, nil: no (more)
-	resumed *origin   // where it began
-	// shared tells that other agents observe other parts of the resource, and speak of it on the bus.
-	shared bool
-	// silent tells that what is observed is for the set itself: nothing of it is captured.
-	silent bool
-	// forgotten tells that nothing of the resource was remembered.
-	forgotten bool
+	resume  *Origin   // where to resume, nil: nowhere, or that is done
+	resumed *Origin   // where it has resumed
 	// replayed is the resourceVersion up to which the run before may have told what is told again.
 	replayed uint64
 	asked    bool   // the bus was asked what it has heard
@@ -80,7 +87,7 @@ var errEnded = errors.New("informer has ended")
 func (i *informer) run(ctx context.Context) {
 	defer close(i.ended)
 	var others sync.WaitGroup
-	others.Go(func() { i.store.Run(ctx, i.every) })
+	others.Go(func() { i.store.Run(ctx, i.spec.Every) })
 	others.Go(func() { i.tellProgress(ctx) })
 	defer others.Wait()
 	// Lists and watches retry by themselves. What follow returns for is a 410: list again at once, but not in a tight loop should every

@@ -117,7 +117,7 @@ func (i *informer) loadFresh(ctx context.Context) (uint64, error) {
 			"from_rv", l.From, "to_rv", rv, "reason", l.Reason, "since", l.Since)
 	}
 	var snap *store.Snapshot
-	if i.snapshots == SnapshotNever {
+	if i.spec.Snapshots == SnapshotNever {
 		notices = append(notices, i.store.Adopt())
 	} else {
 		var start *store.Notice
@@ -150,7 +150,7 @@ func (i *informer) loadAgain(ctx context.Context) (uint64, error) {
 	if lost := i.store.Loss(); lost != nil { // it may begin at an earlier list, whose gap is not announced yet
 		from = lost.From
 	}
-	if from < i.replayed && i.snapshots != SnapshotNever {
+	if from < i.replayed && i.spec.Snapshots != SnapshotNever {
 		// The run before may have told of versions behind the checkpoint that neither end of the gap shows, such as an object
 		// that came and went: only a snapshot's sweep takes it away again.
 		i.store.SweepAfter(gap)

@@ -225,9 +225,13 @@ func (now *served) outdates(r *object.Resource) bool {
 // observeChosen starts what is chosen and has no informer, and what follows from that: take-overs, and tombstones of scopes that are no longer
 // selected. ended are informers whose place is taken, left what they were to resume from. The caller holds mu.
 func (s *Set) observeChosen(ctx context.Context, chosen []selection.Choice, ended []*running, left []checkpoint.Scope) []*running {
-	added := s.add(chosen)
-	s.inherit(added, left...)
-	bequeath(ended, added)
+	specs := s.add(chosen)
+	s.inherit(specs, left...)
+	bequeath(ended, specs)
+	var added []*running
+	for _, spec := range specs {
+		added = append(added, s.enroll(spec))
+	}
 	if s.takeovers != nil {
 		added = append(added, s.followNodes()...)
 		added = append(added, s.resumeTakeovers(ctx)...)
@@ -277,8 +281,8 @@ func (s *Set) remove(r *running, f fate) (left *checkpoint.Scope) {
 	case ok:
 		a.origins[r.scope] = p.Scope
 		// One that has not got as far as that has not sent what an informer sends at its start.
-		a.continued[r.scope] = f == succeeded && (r.resume == nil || r.resume.continued)
-	case r.resume != nil && r.resume.lost == nil:
+		a.continued[r.scope] = f == succeeded && (r.resume == nil || r.resume.Continued)
+	case r.resume != nil && r.resume.Lost == nil:
 		left = &r.resume.Scope
 	}
 	if f == gone || f == deselected && !ok {

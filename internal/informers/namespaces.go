@@ -106,7 +106,7 @@ func (n *namespaces) deny(ctx context.Context, i *informer) {
 	_ = n.set.decide(ctx, func(context.Context) { // or the informer ends
 		s := n.set
 		r, gr := s.active.informers[i.scope], groupResource(i.resource)
-		if r == nil || r.informer != i || i.selection.Namespace != "" || !i.resource.Namespaced || i.silent || s.sel.PartOf(i.resource) != (selection.Part{}) ||
+		if r == nil || r.informer != i || i.selection.Namespace != "" || !i.resource.Namespaced || i.spec.Internal || s.sel.PartOf(i.resource) != (selection.Part{}) ||
 			n.resources[gr] != nil || i.store.IsLoaded() {
 			return
 		}

@@ -20,7 +20,7 @@ func (s *Set) foreign(c *checkpoint.Scope) bool {
 
 // explained adds what to do if the API server does not know the field that the part is selected by.
 func (i *informer) explained(err error) error {
-	if !i.shared || !apierrors.IsBadRequest(err) {
+	if !i.spec.Shared || !apierrors.IsBadRequest(err) {
 		return err
 	}
 	return fmt.Errorf("%w: the API server does not find it by %s: make that a selectable field of its definition, or watch it in mode cluster or companion: %w",

@@ -114,10 +114,10 @@ func (s *Set) takeSelection(ctx context.Context, sel *selection.Selection, now *
 	}
 	for scope, i := range s.active.informers {
 		w, ok := want[scope]
-		same := i.silent && i.redactsAs(sel) || !i.silent && ok && i.selection.IsSame(&w)
+		same := i.spec.Internal && i.redactsAs(sel) || !i.spec.Internal && ok && i.selection.IsSame(&w)
 		if !same || i.leaving != "" {
-			s.drain(ctx, i, ok || i.silent)
-		} else if !i.silent {
+			s.drain(ctx, i, ok || i.spec.Internal)
+		} else if !i.spec.Internal {
 			i.filter(&w)
 		}
 	}

@@ -215,7 +215,7 @@ func (i *informer) giveUpGone(at uint64) {
 	i.store.BeginList(store.Fresh)
 	notices := []*store.Notice{i.store.Gap(at, nil)}
 	var snap *store.Snapshot
-	if i.snapshots != SnapshotNever {
+	if i.spec.Snapshots != SnapshotNever {
 		var start *store.Notice
 		snap, start = i.store.NewSnapshot(at)
 		notices = append(notices, start)

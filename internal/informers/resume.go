@@ -15,22 +15,22 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// origin is what an informer begins with.
-type origin struct {
+// Origin is where an informer resumes.
+type Origin struct {
 	checkpoint.Scope
-	// inherited tells that it is of another selection of the same resource: nothing of this scope was sent.
-	inherited bool
-	// continued tells that this run has left it there, and that the bus has all it has said.
-	continued bool
-	// lost is what was not observed before, nil: nothing.
-	lost *store.Loss
+	// Inherited: it is of another selection of the same resource. Nothing of this scope was sent.
+	Inherited bool
+	// Continued: this run has left it there, and the bus has all that was sent before.
+	Continued bool
+	// Lost is what was not observed before, nil: nothing.
+	Lost *store.Loss
 }
 
 // loadCheckpoint rebuilds the last-known objects as they were at the checkpoint: they have been sent, up to the cursor of a
 // snapshot. The watch goes on from there. Where that cannot be, history begins anew (errRestart).
 func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	c := i.resume
-	if !c.inherited { // else the log's number is of another scope, and nothing of this one was on the log
+	if !c.Inherited { // else the log's number is of another scope, and nothing of this one was on the log
 		i.store.ResumeLog(&c.Scope)
 	}
 	// Of a resourceVersion in the future only a list without one tells if it is a lagging API server or a restored etcd.
@@ -58,7 +58,7 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 		return 0, i.giveUp(ctx, now, object.Expired)
 	case err != nil:
 		return 0, err
-	case !c.inherited && !i.store.Matches(&c.Scope, r.own):
+	case !c.Inherited && !i.store.Matches(&c.Scope, r.own):
 		return 0, i.giveUp(ctx, now, object.Rewound)
 	}
 	if now, err = i.askBus(ctx, now); err != nil {
@@ -72,15 +72,15 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	snap, notices := i.snapshotBehind(c)
 	whole := func(context.Context) (whole, recovered bool, err error) { return false, true, nil }
 	switch {
-	case c.lost != nil:
-		i.store.Lose(*c.lost)
+	case c.Lost != nil:
+		i.store.Lose(*c.Lost)
 		notices = append([]*store.Notice{i.store.Gap(rv, nil)}, notices...)
 	case c.Version != i.resource.Version || c.Kind != i.resource.Kind:
 		// The same objects, in another form: before is not what the last after was.
 		i.edition.Add(1)
 		i.store.Lose(store.Loss{From: rv, Since: c.LastSeen, Reason: object.SelectionChanged})
 		notices = append([]*store.Notice{i.store.Gap(rv, whole)}, notices...)
-	case !c.inherited && c.Content != "" && c.Content != i.selection.Content():
+	case !c.Inherited && c.Content != "" && c.Content != i.selection.Content():
 		i.store.Lose(store.Loss{From: rv, Since: c.LastSeen, Reason: object.ContentChanged})
 		notices = append([]*store.Notice{i.store.Gap(rv, whole)}, notices...)
 	case len(notices) == 0:
@@ -94,11 +94,11 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 }
 
 // snapshotBehind is the snapshot to send of the objects at a checkpoint, nil: none, and what comes first.
-func (i *informer) snapshotBehind(c *origin) (*store.Snapshot, []*store.Notice) {
+func (i *informer) snapshotBehind(c *Origin) (*store.Snapshot, []*store.Notice) {
 	switch {
-	case i.snapshots == SnapshotNever:
+	case i.spec.Snapshots == SnapshotNever:
 		return nil, nil
-	case c.inherited, c.Where != i.store.Where(), !c.continued && (i.snapshots == SnapshotAlways || i.asked && i.heard == nil): // nothing of it is on the bus, or not all
+	case c.Inherited, c.Where != i.store.Where(), !c.Continued && (i.spec.Snapshots == SnapshotAlways || i.asked && i.heard == nil): // nothing of it is on the bus, or not all
 		snap, start := i.store.NewSnapshot(c.ResourceVersion)
 		return snap, []*store.Notice{start}
 	case c.Snapshot == nil:
@@ -149,8 +149,8 @@ func (i *informer) giveUp(ctx context.Context, now uint64, reason object.GapReas
 	c := i.resume
 	i.resume = nil
 	l := store.Loss{From: c.ResourceVersion, Since: c.LastSeen, Reason: reason}
-	if c.lost != nil { // nor is known what was told before it
-		l.From, l.Unrecoverable = c.lost.From, true
+	if c.Lost != nil { // nor is known what was told before it
+		l.From, l.Unrecoverable = c.Lost.From, true
 	}
 	if h := i.heard; reason == object.Rewound && h != nil && h.ResourceVersion > l.From {
 		l.From, l.Since = h.ResourceVersion, h.At // the checkpoint is as old as the copy of etcd
@@ -205,7 +205,7 @@ func (i *informer) missed(now uint64) {
 	case h.ResourceVersion > now:
 		l.Reason = object.Rewound
 		i.store.Lose(l)
-	case h.Scope == i.scope || i.forgotten && !i.shared: // the bus tells of the last scope only, and there may be others
+	case h.Scope == i.scope || !i.spec.Remembered && !i.spec.Shared: // the bus tells of the last scope only, and there may be others
 		l.Reason = object.CheckpointLost
 		if i.hearing.hasParted(i.resource) { // nothing was lost: it was not selected for a while
 			l.Reason = object.SelectionChanged

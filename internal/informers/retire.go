@@ -27,7 +27,7 @@ const latestWithin = 30 * time.Second
 // retireDefined retires the informers of a resource whose definition, of that name, was gone at rv. The caller holds mu.
 func (s *Set) retireDefined(ctx context.Context, name string, rv uint64) {
 	for _, r := range s.active.informers {
-		if r.resource.String() == name && !r.silent {
+		if r.resource.String() == name && !r.spec.Internal {
 			s.retire(ctx, r, rv)
 		}
 	}
@@ -38,7 +38,7 @@ func (s *Set) retireDefined(ctx context.Context, name string, rv uint64) {
 func (s *Set) retireUndefined(ctx context.Context) {
 	for _, r := range s.active.informers {
 		_, ok := selection.Current(s.served.all, r.resource)
-		if ok || r.silent || r.vanished.Load() != 0 || !selection.GroupKnown(s.served.unknown, r.resource.Group) || r.isAggregated() {
+		if ok || r.spec.Internal || r.vanished.Load() != 0 || !selection.GroupKnown(s.served.unknown, r.resource.Group) || r.isAggregated() {
 			continue
 		}
 		if at, gone := s.extensions.DeletedAt(r.resource, r.definitionUID()); gone {

@@ -86,11 +86,10 @@ type served struct {
 // running is an informer with what ends it.
 type running struct {
 	*informer
-	set       *broadcast.Signal // of the set
-	cancel    context.CancelFunc
-	done      chan struct{}     // closed when it has ended
-	after     []<-chan struct{} // closed when it may begin
-	successor bool              // it resumes from the position of another scope
+	set    *broadcast.Signal // of the set
+	cancel context.CancelFunc
+	done   chan struct{}     // closed when it has ended
+	after  []<-chan struct{} // closed when it may begin
 	// leaving is PhaseDraining or PhaseRetiring once the informer is to end because of a new selection, else "". Under the set's mu.
 	leaving Phase
 	// namespaceGone: endWithNamespace waits for its end. Under the set's mu.
@@ -189,19 +188,23 @@ func (s *Set) awaitCapture(ctx context.Context, began time.Time) {
 	close(s.captured)
 }
 
-func (s *Set) newInformer(of selection.Scope, lane store.Lane) *informer {
-	resource, scope := of.Resource, of.Name
+// newInformer returns an informer that has not begun.
+func (s *Set) newInformer(spec *Spec) *informer {
+	of := &spec.Scope
 	i := &informer{
-		client: s.client, resource: resource, selection: of, scope: scope, ignored: s.ignored, ignores: s.ignores(resource),
-		snapshots: s.o.Snapshot, every: s.o.Every, lane: lane, listSlots: s.slots, walkSlots: s.walks, lookups: s.lookups, log: s.o.Log,
-		metrics: s.vectors.of(scope), outage: s.outage, denials: s.denials, progressed: s.mu.Notify, hearing: s.hearing,
-		denied: s.namespaces.deny, progressEvery: progressEvery, ended: make(chan struct{}), life: life{kicked: make(chan struct{}, 1)},
+		spec: *spec, client: s.client, resource: of.Resource, selection: *of, scope: of.Name, ignored: s.ignored, ignores: s.ignores(of.Resource),
+		listSlots: s.slots, walkSlots: s.walks, lookups: s.lookups, log: s.o.Log, metrics: s.vectors.of(of.Name), outage: s.outage, denials: s.denials,
+		progressed: s.mu.Notify, hearing: s.hearing, denied: s.namespaces.deny, progressEvery: progressEvery, ended: make(chan struct{}),
+		life: life{kicked: make(chan struct{}, 1), born: spec.Created, bornAt: spec.CreatedAt}, resume: spec.Origin,
 	}
-	i.definedBy = func() string { return s.extensions.UID(resource) }
-	i.servedBy = func() (bool, bool) { return s.extensions.IsAggregated(resource) }
+	if spec.Internal {
+		i.hearing = nil
+	}
+	i.definedBy = func() string { return s.extensions.UID(of.Resource) }
+	i.servedBy = func() (bool, bool) { return s.extensions.IsAggregated(of.Resource) }
 	o := store.Options{
-		Resource: resource, Scope: scope, Lane: lane, Pushed: of.HasServerSelector(), Several: of.HasAgentSelector(), Replaced: s.logOf(&of),
-		Snapshots: s.o.Snapshot != SnapshotNever, Progressed: s.mu.Notify, Log: s.o.Log, Metrics: i.metrics.store,
+		Resource: of.Resource, Scope: of.Name, Lane: spec.Lane, Pushed: of.HasServerSelector(), Several: of.HasAgentSelector(), Replaced: s.logOf(of),
+		Snapshots: spec.Snapshots != SnapshotNever, Progressed: s.mu.Notify, Log: s.o.Log, Metrics: i.metrics.store,
 	}
 	if of.HasSelector() {
 		o.Selector = i
@@ -210,7 +213,16 @@ func (s *Set) newInformer(of selection.Scope, lane store.Lane) *informer {
 		o.Save = s.o.Memory.Flush
 	}
 	i.store = store.New(o)
-	i.filter(&of)
+	i.filter(of)
+	i.store.SetHistory(spec.History)
+	if c := spec.Origin; c != nil && !c.Inherited {
+		i.store.Continue(&c.Scope)
+		i.state.last = c.LastSeen
+		i.aggregated.Store(c.Aggregated)
+		if c.Definition != "" {
+			i.definition.Store(&c.Definition)
+		}
+	}
 	return i
 }
 

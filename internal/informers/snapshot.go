@@ -18,7 +18,7 @@ func (s *Set) Snapshot(ctx context.Context, resource, namespace string) ([]store
 	var all []*running
 	names := map[string]bool{}
 	for _, i := range s.active.informers {
-		if i.silent {
+		if i.spec.Internal {
 			continue
 		}
 		names[i.resource.String()] = true

@@ -194,42 +194,17 @@ func (s *Set) followNodes() []*running {
 		s.o.Log.Error("nodes that go cannot be followed", "err", err)
 		return nil
 	}
-	i := s.newInformer(scope, d)
-	i.snapshots, i.every, i.hearing, i.silent = SnapshotNever, 0, nil, true
-	d.existing = i.store
-	return []*running{s.enroll(i)}
+	spec := s.specOf(scope, d)
+	spec.Snapshots, spec.Every, spec.Internal = SnapshotNever, 0, true
+	r := s.enroll(spec)
+	d.existing = r.store
+	return []*running{r}
 }
 
 // redactsAs tells that what is observed for the set itself has the same content under sel.
 func (i *informer) redactsAs(sel *selection.Selection) bool {
 	whole, err := sel.Whole(i.resource)
 	return err == nil && whole.Content() == i.selection.Content()
-}
-
-// enroll adds an informer to the set. The caller holds mu.
-func (s *Set) enroll(i *informer) *running {
-	s.begins(i)
-	if !s.isRetired(i.scope) {
-		s.track(i)
-	}
-	r := &running{informer: i, set: &s.mu.Signal, done: make(chan struct{}), after: s.tombstonesBefore(i.resource)}
-	s.active.informers[i.scope] = r
-	return r
-}
-
-// track has the position of an informer remembered. If the tombstone of the same scope is not on the bus yet, its position is remembered
-// until it is: observe tracks the informer after it.
-func (s *Set) track(i *informer) {
-	if s.o.Memory != nil {
-		s.o.Memory.Track(i.scope, i.position)
-	}
-}
-
-// forget has nothing of a scope remembered, except a tombstone that is not on the bus yet. The caller holds mu.
-func (s *Set) forget(scope string) {
-	if s.o.Memory != nil && !s.isRetired(scope) {
-		s.o.Memory.Forget(scope)
-	}
 }
 
 // partlyObserved returns the informers of what no node has: their scopes, with the name of a node, are those of its agent. The caller
@@ -258,7 +233,7 @@ func (s *Set) resumeTakeovers(ctx context.Context) (out []*running) {
 			if !ok || node == "" || scope != is.Name {
 				continue
 			}
-			r := s.enroll(s.takenOver(of, node))
+			r := s.takeOver(of, s.specOf(is, of.spec.Lane))
 			t := s.takeovers.nodes[node]
 			if t == nil {
 				t = s.takeovers.add(ctx, node)
@@ -270,12 +245,12 @@ func (s *Set) resumeTakeovers(ctx context.Context) (out []*running) {
 	return out
 }
 
-// takenOver makes an informer of what a node has, of the resource of which another observes what no node has.
-func (s *Set) takenOver(of *running, node string) *informer {
-	i := s.newInformer(of.selection.ForNode(node), of.lane)
-	i.store.CopyFilter(of.store) // a new selection may have others than its clauses
-	i.shared = true
-	return i
+// takeOver enrolls an informer of what a node has, of the resource of which another observes what no node has. The caller holds mu.
+func (s *Set) takeOver(of *running, spec *Spec) *running {
+	spec.Shared = true
+	r := s.enroll(spec)
+	r.store.CopyFilter(of.store) // a new selection may have others than its clauses
+	return r
 }
 
 // add adds a take-over, and has it end in time. The caller holds mu.
@@ -318,25 +293,23 @@ func (d *takeovers) begin(ctx context.Context, t *takeover, ev *nodeEvent) {
 	s := d.set
 	var draining []*running
 	for _, of := range s.partlyObserved() {
-		i := s.takenOver(of, ev.node)
-		ending := s.active.informers[i.scope] // of a take-over before
-		r := s.enroll(i)
+		spec := s.specOf(of.selection.ForNode(ev.node), of.spec.Lane)
+		ending := s.active.informers[spec.Scope.Name] // of a take-over before
+		// Whatever is remembered of the scope by now: etcd may have been restored since, and what the agent of the node has
+		// sent is not known.
+		spec.History = of.store.History()
+		spec.Origin = &Origin{
+			Scope: checkpoint.Scope{
+				Group: of.resource.Group, Version: of.resource.Version, Resource: of.resource.Name, Kind: of.resource.Kind,
+				Namespaced: of.resource.Namespaced, ResourceVersion: ev.at - 1, History: spec.History, LastSeen: ev.since,
+			},
+			Inherited: true,
+			Lost:      &store.Loss{From: unknownVersion, Since: ev.since, Reason: object.CheckpointLost, Unrecoverable: true},
+		}
+		r := s.takeOver(of, spec)
 		if ending != nil {
 			r.after = append(r.after, ending.done)
 		}
-		// Whatever is remembered of the scope by now: etcd may have been restored since, and what the agent of the node has
-		// sent is not known.
-		history := of.store.History()
-		i.store.SetHistory(history)
-		i.resume = &origin{
-			Scope: checkpoint.Scope{
-				Group: i.resource.Group, Version: i.resource.Version, Resource: i.resource.Name, Kind: i.resource.Kind,
-				Namespaced: i.resource.Namespaced, ResourceVersion: ev.at - 1, History: history, LastSeen: ev.since,
-			},
-			inherited: true,
-			lost:      &store.Loss{From: unknownVersion, Since: ev.since, Reason: object.CheckpointLost, Unrecoverable: true},
-		}
-		r.successor = true
 		t.scopes = append(t.scopes, r)
 		if of.leaving != "" { // it has the content that is no longer configured, and so has this one
 			r.leaving = of.leaving

@@ -110,7 +110,7 @@ func (s *Set) newTombstone(c *checkpoint.Scope, was selection.Scope) *tombstone 
 	r, uid, scope := was.Resource, c.Definition, was.Name
 	delete(s.active.origins, scope)
 	t := &tombstone{
-		informer: s.newInformer(was, s.o.Lane(scope)), from: *c, memory: s.o.Memory, patience: s.limits.unreadable, done: make(chan struct{}),
+		informer: s.newInformer(&Spec{Scope: was, Lane: s.o.Lane(scope), Snapshots: s.o.Snapshot, History: c.History}), from: *c, memory: s.o.Memory, patience: s.limits.unreadable, done: make(chan struct{}),
 		successors: func() []*running { return s.of(r) },
 		isGone:     func() (uint64, bool) { return s.extensions.DeletedAt(r, uid) },
 	}
@@ -119,7 +119,6 @@ func (s *Set) newTombstone(c *checkpoint.Scope, was selection.Scope) *tombstone 
 			return slices.DeleteFunc(s.observing(), func(o *running) bool { return !inMainEtcd(o.resource) || o.isAggregated() })
 		}
 	}
-	t.store.SetHistory(c.History)
 	retiring := checkpoint.Retiring{Since: time.Now().UTC().Truncate(time.Second)}
 	if c.Retiring != nil {
 		retiring = *c.Retiring
@@ -293,7 +292,7 @@ func (t *tombstone) say(ctx context.Context) error {
 
 // sayNothingIsKnown sends an empty snapshot: nothing of this scope is known any more.
 func (t *tombstone) sayNothingIsKnown(ctx context.Context, rv uint64) error {
-	if t.snapshots == SnapshotNever {
+	if t.spec.Snapshots == SnapshotNever {
 		return nil
 	}
 	return t.store.SendEmptySnapshot(ctx, rv)
