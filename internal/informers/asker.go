@@ -37,11 +37,11 @@ func (i *informer) Before(ctx context.Context, o *object.Object) (was *object.Ob
 
 // Exists implements store.Selector.
 func (i *informer) Exists(ctx context.Context, ref *object.Ref, rv uint64) (exists, known, ok bool) {
-	if rv == 0 && i.vanished.Load() != 0 {
+	if rv == 0 && i.RemovedAt() != 0 {
 		return false, true, true // no object outlives its definition
 	}
 	v, err := i.answer(ctx, backfill.Question{Ref: ref, At: rv})
-	if i.vanished.Load() != 0 && apierrors.IsNotFound(err) {
+	if i.RemovedAt() != 0 && apierrors.IsNotFound(err) {
 		return false, true, true
 	}
 	return v != nil && v.Object.Ref.UID == ref.UID, err == nil, ctx.Err() == nil

@@ -33,7 +33,7 @@ func (s *Set) startCreated(ctx context.Context) {
 	retiring := map[schema.GroupResource]bool{}
 	for _, i := range s.active.informers {
 		gr := groupResource(i.resource)
-		retiring[gr] = retiring[gr] || i.vanished.Load() != 0
+		retiring[gr] = retiring[gr] || i.RemovedAt() != 0
 	}
 	created := s.extensions.Created(retiring)
 	if len(created) == 0 {

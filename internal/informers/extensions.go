@@ -27,27 +27,16 @@ func (s *Set) applyExtension(ctx context.Context, ev discovery.Event) {
 		s.startCreated(ctx)
 	case discovery.DefinitionUpdated:
 		if ev.SchemaChanged {
-			s.newGeneration(ev.Name, ev.StorageChanged)
+			for _, i := range s.active.informers {
+				if i.resource.String() == ev.Name {
+					i.NewGeneration(ev.StorageChanged)
+				}
+			}
 		}
 		s.kickFailing(func(r *object.Resource) bool { return r.String() == ev.Name })
 		s.startCreated(ctx)
 	case discovery.APIServiceAvailable:
 		s.kickFailing(func(r *object.Resource) bool { return r.Version+"."+r.Group == ev.Name })
-	}
-}
-
-// newGeneration notes that the definition of a resource is another one. stored: its objects are stored in another version. The API
-// server lets watches from before go on for a second, and tells nothing of such objects on them; a new watch hears of them, or that
-// its history is gone, while what was missed is still there to be read. The caller holds mu.
-func (s *Set) newGeneration(name string, stored bool) {
-	for _, i := range s.active.informers {
-		if i.resource.String() != name {
-			continue
-		}
-		i.edition.Add(1)
-		if end := i.ending.Load(); stored && end != nil {
-			(*end)(errEdition)
-		}
 	}
 }
 

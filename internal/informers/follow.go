@@ -26,12 +26,12 @@ var errRewound = errors.New("history went on elsewhere: etcd was restored")
 
 // follower follows history over a succession of HTTP watches. Its fields belong to the informer's owner goroutine.
 type follower struct {
-	informer *informer
-	reader   *reader  // lent to the goroutine that reads an HTTP watch
-	rv       uint64   // up to which the store has everything
-	witness  *witness // the last version that the store took, or that was listed; nil: none yet
-	edition  uint32   // of the definition, when the last HTTP watch that sent anything was opened, or the list begun
-	doubtful bool     // the history behind the API server may be another one since
+	informer   *informer
+	reader     *reader  // lent to the goroutine that reads an HTTP watch
+	rv         uint64   // up to which the store has everything
+	witness    *witness // the last version that the store took, or that was listed; nil: none yet
+	generation uint32   // of the definition, when the last HTTP watch that sent anything was opened, or the list begun
+	doubtful   bool     // the history behind the API server may be another one since
 
 	probed        time.Time // when history was asked for last
 	unanswered    time.Time // when that had no answer
@@ -45,11 +45,11 @@ type follower struct {
 // follow applies everything after rv to the store. It returns when another list is needed, or ctx ends.
 func (i *informer) follow(ctx context.Context, rv uint64) {
 	f := &follower{
-		informer: i, reader: i.newReader(), rv: rv, witness: i.newest(), edition: i.listedAs,
+		informer: i, reader: i.newReader(), rv: rv, witness: i.newest(), generation: i.generation.listed,
 		reopen: retry.New(), again: retry.New(),
 	}
 	f.reader.lean, f.reader.live = true, true
-	i.clean.Store(0)
+	i.generation.watchEnded(0, errGeneration)
 	for {
 		got, err := f.watch(ctx)
 		if ctx.Err() != nil || !f.continues(ctx, &got, err) {
@@ -60,11 +60,11 @@ func (i *informer) follow(ctx context.Context, rv uint64) {
 
 // watched is what came of one HTTP watch.
 type watched struct {
-	frames  int
-	objects int           // frames that are no bookmarks
-	lasted  time.Duration // since the server accepted it
-	whole   bool          // it ended when it was asked to
-	edition uint32        // of the definition, when the server accepted it
+	frames     int
+	objects    int           // frames that are no bookmarks
+	lasted     time.Duration // since the server accepted it
+	whole      bool          // it ended when it was asked to
+	generation uint32        // of the definition, when the server accepted it
 }
 
 func (w *watched) isLong() bool { return w.lasted > apiserver.ShortWatch }
@@ -88,11 +88,11 @@ func (w *watched) retryResult(err error) string {
 func (f *follower) continues(ctx context.Context, got *watched, err error) bool {
 	i := f.informer
 	f.note(got, err)
-	if i.isOver(err) {
+	if i.endsRemoved(err) {
 		i.countWatch("closed")
 		return false
 	}
-	i.watchEnded(got.edition, err)
+	i.generation.watchEnded(got.generation, err)
 	switch {
 	case errors.Is(err, errBlocked):
 		i.countWatch("blocked")
@@ -105,7 +105,7 @@ func (f *follower) continues(ctx context.Context, got *watched, err error) bool 
 	case apiserver.IsGone(err):
 		i.countWatch("expired")
 		return f.triesAgain(ctx)
-	case errors.Is(err, errEdition):
+	case errors.Is(err, errGeneration):
 		i.countWatch("closed")
 		return true
 	case errors.Is(err, apiserver.ErrSilent):
@@ -160,7 +160,7 @@ func (f *follower) awaitRoom(ctx context.Context) bool {
 // triesAgain waits until an expired watch is tried again, on another connection; false: it was tried often enough, or ctx ended first.
 func (f *follower) triesAgain(ctx context.Context) bool {
 	// After a change of the definition every API server has begun its history anew.
-	if f.expired == freshTries || f.edition != f.informer.edition.Load() {
+	if f.expired == freshTries || f.generation != f.informer.generation.number.Load() {
 		return false
 	}
 	if f.expired == 0 {
@@ -175,13 +175,13 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 	i := f.informer
 	s := newStream(ctx, i, f.reader, apiserver.WatchTimeout())
 	defer s.close()
-	i.ending.Store(&s.end)
-	defer i.ending.Store(nil)
+	i.generation.endWatch.Store(&s.end)
+	defer i.generation.endWatch.Store(nil)
 	if err := s.open(f.rv, f.expired > 0); err != nil {
 		return got, err
 	}
 	defer func() { got.lasted = time.Since(s.opened) }()
-	got.edition = i.edition.Load()
+	got.generation = i.generation.number.Load()
 	i.state.heard(s.opened)
 	i.recovered()
 	if f.probeDue() && f.rewound(ctx, false) {
@@ -195,7 +195,7 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 		f.apply(ctx, s, b)
 		got.frames += len(b.events)
 		got.objects += b.objects
-		f.edition = got.edition
+		f.generation = got.generation
 	}
 	got.whole = s.whole
 	return got, s.err

@@ -58,14 +58,19 @@ type informer struct {
 	store      *store.Store
 	state      state
 	dictionary dictionary
+	kicked     chan struct{} // of one element: a request that failed may succeed now
 	ended      chan struct{}
 
-	life
+	removal    removal
+	generation generation
+	definition definition
 
 	// retiring is set once the scope is no longer selected.
 	retiring atomic.Pointer[checkpoint.Retiring]
 
 	// Of the owner goroutine.
+	born    uint64    // resourceVersion before which there was no object, 0: that is not known, or done with
+	bornAt  time.Time // when that was seen
 	retried time.Time // when a request that had failed was made again, the last time
 	rewound bool      // a watch found that etcd was restored
 	resume  *Origin   // where to resume, nil: nowhere, or that is done

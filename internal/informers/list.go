@@ -68,9 +68,9 @@ func (i *informer) load(ctx context.Context) (rv uint64, cause string, err error
 		i.rewound = false
 		i.restart(object.Rewound)
 	}
-	i.listedAs = i.edition.Load()
-	if at, gone := i.isBuried(); gone {
-		return 0, "gone", i.loadNothing(ctx, at)
+	i.generation.listed = i.generation.number.Load()
+	if at, gone := i.decideRemoval(); gone {
+		return 0, "gone", i.loadRemoved(ctx, at)
 	}
 	switch {
 	case i.resume == nil && i.born != 0:

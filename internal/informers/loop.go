@@ -209,7 +209,7 @@ func (s *Set) takeServed(ctx context.Context, now *served) {
 // drainOutdated drains the informers of versions that are no longer served. The caller holds mu.
 func (s *Set) drainOutdated(ctx context.Context, now *served) {
 	for _, r := range s.active.informers {
-		if r.leaving == "" && r.vanished.Load() == 0 && now.outdates(r.resource) {
+		if r.leaving == "" && r.RemovedAt() == 0 && now.outdates(r.resource) {
 			s.o.Log.Warn("a resource is served in another version now: its informer begins anew", "scope", r.scope, "version", r.resource.Version)
 			s.drain(ctx, r, true)
 		}

@@ -12,7 +12,7 @@ func (i *informer) position() (checkpoint.Position, bool) {
 		return p, ok
 	}
 	i.selection.Record(&p.Scope)
-	p.Aggregated, p.Definition = i.isAggregated(), i.definitionUID()
+	p.Aggregated, p.Definition = i.definition.IsAggregated(), i.definition.UID()
 	p.Ignored = i.ignores
 	p.LastSeen = i.state.lastSeen()
 	return p, true

@@ -77,7 +77,7 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 		notices = append([]*store.Notice{i.store.Gap(rv, nil)}, notices...)
 	case c.Version != i.resource.Version || c.Kind != i.resource.Kind:
 		// The same objects, in another form: before is not what the last after was.
-		i.edition.Add(1)
+		i.generation.number.Add(1)
 		i.store.Lose(store.Loss{From: rv, Since: c.LastSeen, Reason: object.SelectionChanged})
 		notices = append([]*store.Notice{i.store.Gap(rv, whole)}, notices...)
 	case !c.Inherited && c.Content != "" && c.Content != i.selection.Content():

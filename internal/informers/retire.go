@@ -38,10 +38,10 @@ func (s *Set) retireDefined(ctx context.Context, name string, rv uint64) {
 func (s *Set) retireUndefined(ctx context.Context) {
 	for _, r := range s.active.informers {
 		_, ok := selection.Current(s.served.all, r.resource)
-		if ok || r.spec.Internal || r.vanished.Load() != 0 || !selection.GroupKnown(s.served.unknown, r.resource.Group) || r.isAggregated() {
+		if ok || r.spec.Internal || r.RemovedAt() != 0 || !selection.GroupKnown(s.served.unknown, r.resource.Group) || r.definition.IsAggregated() {
 			continue
 		}
-		if at, gone := s.extensions.DeletedAt(r.resource, r.definitionUID()); gone {
+		if at, gone := s.extensions.DeletedAt(r.resource, r.definition.UID()); gone {
 			s.retire(ctx, r, at)
 		}
 	}
@@ -49,16 +49,12 @@ func (s *Set) retireUndefined(ctx context.Context) {
 
 // retire retires an informer whose definition was gone at rv. The caller holds mu.
 func (s *Set) retire(ctx context.Context, r *running, rv uint64) {
-	again := func() bool { return s.extensions.IsEstablished(r.resource.String()) }
-	if r.vanishedAgain(rv) || r.store.ResourceVersion() >= rv && again() { // the latter has listed what came later
+	if !r.Remove(rv, func() bool { return s.extensions.IsEstablished(r.resource.String()) }) {
 		return
 	}
-	r.again.Store(&again)
-	r.setVanished(rv)
-	r.kick()
 	s.o.Log.Info("the definition of a resource is deleted: its informer ends once all is told", "scope", r.scope, "rv", rv)
 	s.goRun(ctx, func(ctx context.Context) {
-		if !s.awaitRetired(ctx, r) && r.vanished.Load() != 0 {
+		if !s.awaitRetired(ctx, r) && r.RemovedAt() != 0 {
 			return // the set ends, or a successor was given to it: the next discovery retires that
 		}
 		_ = s.decide(ctx, s.startCreated) // what has the name now
@@ -71,14 +67,14 @@ func (s *Set) awaitRetired(ctx context.Context, r *running) bool {
 	for over := false; !over; {
 		ended := false
 		err := r.Wait(ctx, func(v View) bool {
-			over, ended = v.Vanished == 0 || v.BuriedAt >= v.Vanished && v.Finished, v.Ended
-			return over || ended || r.mayLiveOn()
+			over, ended = v.RemovedAt == 0 || v.EmptyAt >= v.RemovedAt && v.Finished, v.Ended
+			return over || ended || r.IsRestorable()
 		})
-		if err != nil || !over && (r.livesOn() || ended) {
+		if err != nil || !over && (r.Restore() || ended) {
 			return false
 		}
 	}
-	told := min(r.buriedAt.Load(), r.vanished.Load())
+	told := min(r.emptyAt(), r.RemovedAt())
 	if told == 0 || !s.end(ctx, r, told) {
 		return false
 	}
@@ -101,7 +97,7 @@ func (s *Set) end(ctx context.Context, r *running, told uint64) (ended bool) {
 		}
 		err = s.decide(ctx, func(context.Context) {
 			ours := s.active.informers[r.scope] == r
-			more = ours && r.vanished.Load() > told // another resource of that name came and went meanwhile
+			more = ours && r.RemovedAt() > told // another resource of that name came and went meanwhile
 			if ended = ours && !more; ended {
 				s.remove(r, gone)
 			}
@@ -116,7 +112,7 @@ func (s *Set) end(ctx context.Context, r *running, told uint64) (ended bool) {
 // tellMissed tells of a resource of the same name that came and went behind told, while the informer was coming to its end, and
 // returns up to where all is told. Its error is the cause of ctx.
 func (r *running) tellMissed(ctx context.Context, told uint64) (uint64, error) {
-	to := r.vanished.Load()
+	to := r.RemovedAt()
 	if to <= told {
 		return told, nil
 	}
@@ -145,7 +141,7 @@ func (n *namespaces) orphanLocked(r *running) (at uint64, back, orphan bool) {
 		return 0, false, false
 	}
 	at, absent := n.there.AbsentAt(r.selection.Namespace)
-	return at, !absent, absent || r.orphaned.Load()
+	return at, !absent, absent || r.LostNamespace()
 }
 
 // endOrphan ends an informer once the bus has everything of the namespace that is gone. It returns earlier if the informer goes on,
@@ -181,14 +177,14 @@ func (n *namespaces) endOrphan(ctx context.Context, r *running) {
 			_, is, orphan := n.orphanLocked(r)
 			n.set.mu.RUnlock()
 			over = v.Finished || !back && v.Reached >= end && v.Empty
-			refused = !back && v.Vanished == 0 && v.Forbidden
-			return !orphan || is != back || over || refused || back && (v.Vanished == 0 || r.mayLiveOn())
+			refused = !back && v.RemovedAt == 0 && v.Forbidden
+			return !orphan || is != back || over || refused || back && (v.RemovedAt == 0 || r.IsRestorable())
 		})
 		switch {
 		case err != nil:
 			return
-		case back && (r.vanished.Load() == 0 || r.livesOn()):
-			r.orphaned.Store(false)
+		case back && (r.RemovedAt() == 0 || r.Restore()):
+			r.FoundNamespace()
 		case over:
 			n.endScope(ctx, r)
 			return
@@ -200,14 +196,10 @@ func (n *namespaces) endOrphan(ctx context.Context, r *running) {
 
 // giveUp has an informer infer that everything in its namespace is deleted: its watch cannot tell that any more.
 func (n *namespaces) giveUp(r *running, at uint64) {
-	again := func() bool {
+	r.RemoveWithNamespace(at, func() bool {
 		_, absent := n.there.AbsentAt(r.selection.Namespace)
 		return !absent
-	}
-	r.orphaned.Store(true)
-	r.again.Store(&again)
-	r.setVanished(at)
-	r.kick()
+	})
 }
 
 // endOf returns the resourceVersion by which all of a namespace was deleted that was gone at a resourceVersion. A resource that may
@@ -239,7 +231,7 @@ func (n *namespaces) endOf(ctx context.Context, o *running, at uint64) (uint64, 
 
 // endScope ends and removes the informer of a namespace that is gone.
 func (n *namespaces) endScope(ctx context.Context, r *running) {
-	ended := n.set.end(ctx, r, r.vanished.Load())
+	ended := n.set.end(ctx, r, r.RemovedAt())
 	_ = n.set.decide(ctx, func(context.Context) { // or the set ends
 		if t := n.resources[groupResource(r.resource)]; t != nil {
 			delete(t.access, r.selection.Namespace) // if the namespace is made again, its access is reviewed again

@@ -195,13 +195,13 @@ func (s *Set) newInformer(spec *Spec) *informer {
 		spec: *spec, client: s.client, resource: of.Resource, selection: *of, scope: of.Name, ignored: s.ignored, ignores: s.ignores(of.Resource),
 		listSlots: s.slots, walkSlots: s.walks, lookups: s.lookups, log: s.o.Log, metrics: s.vectors.of(of.Name), outage: s.outage, denials: s.denials,
 		progressed: s.mu.Notify, hearing: s.hearing, denied: s.namespaces.deny, progressEvery: progressEvery, ended: make(chan struct{}),
-		life: life{kicked: make(chan struct{}, 1), born: spec.Created, bornAt: spec.CreatedAt}, resume: spec.Origin,
+		kicked: make(chan struct{}, 1), born: spec.Created, bornAt: spec.CreatedAt, resume: spec.Origin,
 	}
 	if spec.Internal {
 		i.hearing = nil
 	}
-	i.definedBy = func() string { return s.extensions.UID(of.Resource) }
-	i.servedBy = func() (bool, bool) { return s.extensions.IsAggregated(of.Resource) }
+	i.definition.current = func() string { return s.extensions.UID(of.Resource) }
+	i.definition.another = func() (bool, bool) { return s.extensions.IsAggregated(of.Resource) }
 	o := store.Options{
 		Resource: of.Resource, Scope: of.Name, Lane: spec.Lane, Pushed: of.HasServerSelector(), Several: of.HasAgentSelector(), Replaced: s.logOf(of),
 		Snapshots: spec.Snapshots != SnapshotNever, Progressed: s.mu.Notify, Log: s.o.Log, Metrics: i.metrics.store,
@@ -218,10 +218,7 @@ func (s *Set) newInformer(spec *Spec) *informer {
 	if c := spec.Origin; c != nil && !c.Inherited {
 		i.store.Continue(&c.Scope)
 		i.state.last = c.LastSeen
-		i.aggregated.Store(c.Aggregated)
-		if c.Definition != "" {
-			i.definition.Store(&c.Definition)
-		}
+		i.definition.aggregated, i.definition.uid = c.Aggregated, c.Definition
 	}
 	return i
 }

@@ -406,7 +406,7 @@ func (d *takeovers) end(ctx context.Context, node string, t *takeover) {
 	var g errgroup.Group
 	for _, r := range all {
 		g.Go(func() error {
-			s.end(ctx, r, r.vanished.Load())
+			s.end(ctx, r, r.RemovedAt())
 			return nil
 		})
 	}

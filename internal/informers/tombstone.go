@@ -116,7 +116,7 @@ func (s *Set) newTombstone(c *checkpoint.Scope, was selection.Scope) *tombstone 
 	}
 	if inMainEtcd(r) && !c.Aggregated {
 		t.elsewhere = func() []*running {
-			return slices.DeleteFunc(s.observing(), func(o *running) bool { return !inMainEtcd(o.resource) || o.isAggregated() })
+			return slices.DeleteFunc(s.observing(), func(o *running) bool { return !inMainEtcd(o.resource) || o.definition.IsAggregated() })
 		}
 	}
 	retiring := checkpoint.Retiring{Since: time.Now().UTC().Truncate(time.Second)}

@@ -14,14 +14,14 @@ type View struct {
 	Ended     bool   // the informer has ended
 	Failing   bool   // the last request failed
 	Forbidden bool   // it failed because it is not permitted
-	Vanished  uint64 // resourceVersion at which the resource was deleted, 0: it was not
-	BuriedAt  uint64 // resourceVersion for which the informer has found that nothing exists any more, 0: it has not
+	RemovedAt uint64 // resourceVersion at which the resource was removed, 0: it exists
+	EmptyAt   uint64 // resourceVersion up to which the informer has found that no object exists any more, 0: it has not
 }
 
 // View returns the present view, and a channel that is closed by the next change of the informer.
 func (r *running) View() (View, <-chan struct{}) {
 	changed := r.store.Changed() // before anything is read
-	v := View{Ended: r.hasEnded(), Vanished: r.vanished.Load(), BuriedAt: r.buriedAt.Load(), View: r.store.View()}
+	v := View{Ended: r.hasEnded(), RemovedAt: r.RemovedAt(), EmptyAt: r.emptyAt(), View: r.store.View()}
 	if err := r.state.lastError(); err != nil {
 		v.Failing, v.Forbidden = true, apierrors.IsForbidden(err)
 	}

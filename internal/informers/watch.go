@@ -35,8 +35,6 @@ const (
 var (
 	// errBlocked ends an HTTP watch whose events nobody takes.
 	errBlocked = errors.New("watch blocked by a full queue")
-	// errEdition ends an HTTP watch behind which objects are stored in another version: nothing comes on it any more.
-	errEdition = errors.New("the objects are stored in another version")
 )
 
 // batch is what lay in the read buffer: at least one event.
@@ -108,8 +106,8 @@ func (s *stream) open(rv uint64, fresh bool) error {
 	s.silence.Stop()
 	switch cause := context.Cause(s.ctx); {
 	case err == nil:
-	case errors.Is(cause, errEdition):
-		return errEdition
+	case errors.Is(cause, errGeneration):
+		return errGeneration
 	case errors.Is(cause, apiserver.ErrSilent):
 		return fmt.Errorf("open watch: %w for %v", cause, apiserver.Silence)
 	default:
@@ -191,8 +189,8 @@ func (s *stream) ended(err error) error {
 	switch {
 	case errors.Is(cause, apiserver.ErrSilent):
 		return apiserver.ErrSilent
-	case errors.Is(cause, errEdition):
-		return errEdition
+	case errors.Is(cause, errGeneration):
+		return errGeneration
 	case err == nil, errors.Is(err, io.EOF):
 		return err
 	case cause != nil:
