@@ -147,7 +147,7 @@ func TestHealthOfAnAgentThatHangs(t *testing.T) {
 func TestWhoDoesNotReadIsCutOff(t *testing.T) {
 	all := make([]informers.Status, 50_000) // more than the sockets hold
 	for i := range all {
-		all[i] = informers.Status{Scope: fmt.Sprintf("configmaps/namespace-%05d", i), Phase: informers.PhaseWatching}
+		all[i] = informers.Status{Scope: fmt.Sprintf("configmaps/namespace-%05d", i), Phase: informers.PhaseLive}
 	}
 	s := newServer(serverOptions{
 		registry: prometheus.NewRegistry(), log: slog.New(slog.DiscardHandler), checks: newChecks(), pprof: true,

@@ -51,11 +51,11 @@ func items(all []informers.Status) []terminal.Item {
 			it.Sent = 0
 		}
 		it.Problem = strings.ReplaceAll(st.Reason, "_", " ")
-		switch st.Phase {
-		case informers.PhaseUnserved:
-			it.Problem = "not served"
-		case informers.PhaseRetiring:
+		switch {
+		case st.Phase == informers.PhaseRetiring:
 			it.Problem = "no longer selected"
+		case st.Health == informers.HealthNotServed:
+			it.Problem = "not served"
 		}
 		out = append(out, it)
 	}

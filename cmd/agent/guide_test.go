@@ -16,10 +16,10 @@ func TestItemsOfTheFirstSnapshot(t *testing.T) {
 	got := items([]informers.Status{
 		{Scope: "pods", Phase: informers.PhaseWaiting},
 		{Scope: "secrets", Phase: informers.PhaseListing, Objects: 500, Expected: 1200},
-		{Scope: "nodes", Phase: informers.PhaseWatching, Synced: true, Objects: 10, Pending: 4},
-		{Scope: "services", Phase: informers.PhaseWatching, Synced: true, Captured: true, Objects: 3},
-		{Scope: "jobs.batch", Phase: informers.PhaseFailing, Reason: "forbidden", Error: "jobs.batch is forbidden: …"},
-		{Scope: "widgets.example.com", Phase: informers.PhaseUnserved},
+		{Scope: "nodes", Phase: informers.PhaseLive, Synced: true, Objects: 10, Pending: 4},
+		{Scope: "services", Phase: informers.PhaseLive, Synced: true, Captured: true, Objects: 3},
+		{Scope: "jobs.batch", Phase: informers.PhaseWaiting, Health: informers.HealthForbidden, Reason: "forbidden", Error: "jobs.batch is forbidden: …"},
+		{Scope: "widgets.example.com", Phase: informers.PhaseWaiting, Health: informers.HealthNotServed},
 		{Scope: "namespaces", Phase: informers.PhaseRetiring},
 	})
 	want := []terminal.Item{

@@ -3,13 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
@@ -63,14 +62,17 @@ func (r *reporter) beat() {
 func (r *reporter) scopes() string {
 	all := r.capture.set.Status()
 	text := terminal.Count(len(all)) + " scopes"
-	phases := map[string]int{}
+	problems := map[string]int{}
 	for i := range all {
-		if severity(all[i].Phase) > 0 {
-			phases[string(all[i].Phase)]++
+		switch st := &all[i]; {
+		case st.Health != informers.HealthOK:
+			problems[st.Health.String()]++
+		case severityOf(st) > 0:
+			problems[st.Phase.String()]++
 		}
 	}
-	for _, p := range slices.Sorted(maps.Keys(phases)) {
-		text += ", " + terminal.Count(phases[p]) + " " + p
+	if len(problems) > 0 {
+		text += ", " + counts(problems)
 	}
 	return text
 }

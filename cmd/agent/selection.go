@@ -147,7 +147,8 @@ func (c *capture) take(ctx context.Context, next *loaded) (scopesDiff, error) {
 func scopesOf(s *informers.Set) map[string]bool {
 	all := map[string]bool{}
 	for _, st := range s.Status() {
-		if st.Phase != informers.PhaseUnserved && st.Phase != informers.PhaseRetiring {
+		named := st.Health == informers.HealthNotServed && st.Failures == 0 // by the selection, and there is nothing to observe
+		if !named && st.Phase != informers.PhaseRetiring {
 			all[st.Scope] = true
 		}
 	}

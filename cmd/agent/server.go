@@ -132,6 +132,9 @@ func appendScopes(b []byte, all []informers.Status) []byte {
 	for i := range all {
 		st := &all[i]
 		b = fmt.Appendf(b, "    %s: %s", st.Scope, st.Phase)
+		if st.Health != informers.HealthOK {
+			b = fmt.Appendf(b, ", %s", st.Health)
+		}
 		if st.Error != "" {
 			b = fmt.Appendf(b, ": %s", st.Error)
 		}

@@ -99,20 +99,23 @@ type publishedStatus struct {
 type informersSummary struct {
 	Scopes   int            `json:"scopes"`
 	Phases   map[string]int `json:"phases"`
+	Health   map[string]int `json:"health"` // scopes by health
 	Objects  int            `json:"objects"`
 	Bytes    int64          `json:"bytes"`    // of the last-known objects, compressed
 	Pending  int            `json:"pending"`  // as in a scope, summed
-	Problems int            `json:"problems"` // scopes that are stale, failing, unserved, blocked, draining or retiring
+	Problems int            `json:"problems"` // scopes whose health is not ok, and those that wait for the bus: announcing, blocked, draining, drained or retiring
 }
 
 // scopeStatus is how one informer is.
 type scopeStatus struct {
 	Scope          string     `json:"scope"`
 	Resource       string     `json:"resource"`
-	Phase          string     `json:"phase"`
-	Seen           *time.Time `json:"seen,omitempty"` // the last event, bookmark or list
-	SilenceSeconds float64    `json:"silenceSeconds"` // the watch's age: since the API server's last sign of life
-	LagSeconds     float64    `json:"lagSeconds"`     // for how long the oldest change that is not acknowledged is known
+	Phase          string     `json:"phase"`           // waiting, listing, announcing, live, blocked, relisting, draining, drained or retiring
+	Health         string     `json:"health"`          // ok, failing, stale, forbidden or notserved
+	Since          *time.Time `json:"since,omitempty"` // the health has not been ok, if that is known
+	Seen           *time.Time `json:"seen,omitempty"`  // the last event, bookmark or list
+	SilenceSeconds float64    `json:"silenceSeconds"`  // the watch's age: since the API server's last sign of life
+	LagSeconds     float64    `json:"lagSeconds"`      // for how long the oldest change that is not acknowledged is known
 	Objects        int        `json:"objects"`
 	Bytes          int        `json:"bytes"`
 	Pending        int        `json:"pending"` // reads of a snapshot and inferred changes that are not on the bus yet
@@ -157,42 +160,52 @@ func (s *statuses) keep(n int) {
 // addScopes sums all up, and has those with a problem first.
 func (s *statuses) addScopes(all []informers.Status) {
 	slices.SortStableFunc(all, worseFirst)
-	s.Informers = informersSummary{Scopes: len(all), Phases: map[string]int{}}
+	s.Informers = informersSummary{Scopes: len(all), Phases: map[string]int{}, Health: map[string]int{}}
 	s.Scopes = make([]scopeStatus, len(all))
 	for i := range all {
 		st := &all[i]
-		s.Informers.Phases[string(st.Phase)]++
+		phase, health := st.Phase.String(), st.Health.String()
+		s.Informers.Phases[phase]++
+		s.Informers.Health[health]++
 		s.Informers.Objects += st.Objects
 		s.Informers.Bytes += int64(st.Held)
 		s.Informers.Pending += st.Pending
-		if severity(st.Phase) > 0 {
+		if severity(phase, health) > 0 {
 			s.Informers.Problems++
 		}
 		out := &s.Scopes[i]
 		*out = scopeStatus{
-			Scope: st.Scope, Resource: st.Resource, Phase: string(st.Phase), SilenceSeconds: st.Silence.Seconds(), LagSeconds: st.Lag.Seconds(),
+			Scope: st.Scope, Resource: st.Resource, Phase: phase, Health: health, SilenceSeconds: st.Silence.Seconds(), LagSeconds: st.Lag.Seconds(),
 			Objects: st.Objects, Bytes: st.Held, Pending: st.Pending, Resumed: st.Resumed, Failures: st.Failures, Reason: st.Reason, Error: st.Error,
 		}
 		if !st.LastSeen.IsZero() {
 			out.Seen = &st.LastSeen
 		}
+		if !st.Since.IsZero() {
+			out.Since = &st.Since
+		}
 	}
 }
 
-// severity is how much a phase asks for a person; 0: not at all.
-func severity(p informers.Phase) int {
-	switch p {
-	case informers.PhaseStale:
+// severity is how much a scope asks for a person; 0: not at all.
+func severity(phase, health string) int {
+	switch health {
+	case informers.HealthStale.String():
 		return 4
-	case informers.PhaseFailing:
+	case informers.HealthFailing.String(), informers.HealthForbidden.String():
 		return 3
-	case informers.PhaseUnserved:
+	case informers.HealthNotServed.String():
 		return 2
-	case informers.PhaseBlocked, informers.PhaseDraining, informers.PhaseRetiring:
+	}
+	switch phase {
+	case informers.PhaseAnnouncing.String(), informers.PhaseBlocked.String(), informers.PhaseDraining.String(),
+		informers.PhaseRetiring.String(), informers.PhaseDrained.String():
 		return 1
 	}
 	return 0
 }
 
+func severityOf(st *informers.Status) int { return severity(st.Phase.String(), st.Health.String()) }
+
 // worseFirst orders by severity, as a comparison.
-func worseFirst(a, b informers.Status) int { return cmp.Compare(severity(b.Phase), severity(a.Phase)) }
+func worseFirst(a, b informers.Status) int { return cmp.Compare(severityOf(&b), severityOf(&a)) }

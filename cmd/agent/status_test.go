@@ -41,18 +41,18 @@ func agentInTrouble() statuses {
 		Published:  publishedStatus{Events: 12_345_678, Bytes: 3 << 30, Retries: 3, DeadLetters: 1},
 	}
 	s.addScopes([]informers.Status{
-		{Scope: "configmaps", Resource: "configmaps", Phase: informers.PhaseWatching, Synced: true, LastSeen: *ago(time.Minute), Silence: 59 * time.Second, Lag: 250 * time.Millisecond, Objects: 4321, Held: 3 << 20, Pending: 17, Resumed: true},
-		{Scope: "nodes", Resource: "nodes", Phase: informers.PhaseStale, Synced: true, LastSeen: *ago(time.Hour), Silence: time.Hour, Objects: 12, Held: 2048},
-		{Scope: "secrets", Resource: "secrets", Phase: informers.PhaseFailing, Failures: 7, Reason: "forbidden", Error: `list: Get "https://10.0.0.1:443/api/v1/secrets?limit=500": secrets is forbidden` + "\x1b[2J"},
+		{Scope: "configmaps", Resource: "configmaps", Phase: informers.PhaseLive, Synced: true, LastSeen: *ago(time.Minute), Silence: 59 * time.Second, Lag: 250 * time.Millisecond, Objects: 4321, Held: 3 << 20, Pending: 17, Resumed: true},
+		{Scope: "nodes", Resource: "nodes", Phase: informers.PhaseRelisting, Health: informers.HealthStale, Since: *ago(time.Hour), Synced: true, LastSeen: *ago(time.Hour), Silence: time.Hour, Objects: 12, Held: 2048},
+		{Scope: "secrets", Resource: "secrets", Phase: informers.PhaseWaiting, Health: informers.HealthForbidden, Since: *ago(time.Minute), Failures: 7, Reason: "forbidden", Error: `list: Get "https://10.0.0.1:443/api/v1/secrets?limit=500": secrets is forbidden` + "\x1b[2J"},
 	})
 	return s
 }
 
 func TestStatusIsShown(t *testing.T) {
-	const scopes = `SCOPE        PHASE      WATCH     LAG   OBJECTS      KEPT   PENDING   PROBLEM
-nodes        stale       1h0m       -        12   2.0 KiB         0
-secrets      failing        -       -         0       0 B         0   list: secrets is forbidden\x1b[2J
-configmaps   watching     59s   250ms     4,321   3.0 MiB        17
+	const scopes = `SCOPE        PHASE       HEALTH      WATCH     LAG   OBJECTS      KEPT   PENDING   PROBLEM
+nodes        relisting   stale        1h0m       -        12   2.0 KiB         0
+secrets      waiting     forbidden       -       -         0       0 B         0   list: secrets is forbidden\x1b[2J
+configmaps   live        ok            59s   250ms     4,321   3.0 MiB        17
 `
 	const head = `kubecdc v1.2.3, cluster prod (8d6f), https://10.0.0.1:443, up 2d3h: not ready
 ! informers: no sign of life from the API server for too long: [nodes] (for 3m20s)
@@ -62,7 +62,7 @@ bus         NATS nats://nats:4222, stream KUBECDC: connected for 3h0m; the ident
 queue       1,234 of 100,000 events, 5.0 MiB of 64 MiB; 256 with the bus, the oldest known for 12s; 2 informers wait for room
 checkpoint  ConfigMap kubecdc/kubecdc-checkpoint, saved 3s ago
 published   12,345,678 events, 3.0 GiB; 3 retries; 1 dead letters
-watching    3 scopes: 1 failing, 1 stale, 1 watching; 4,333 objects kept in 3.0 MiB; 17 pending
+watching    3 scopes: 1 live, 1 relisting, 1 waiting; 1 forbidden, 1 stale; 4,333 objects kept in 3.0 MiB; 17 pending
 
 `
 	var asked []string
@@ -86,7 +86,7 @@ watching    3 scopes: 1 failing, 1 stale, 1 watching; 4,333 objects kept in 3.0 
 		t.Error(got)
 	}
 	var got statuses
-	if err := json.Unmarshal([]byte(show("-o", "json")), &got); err != nil || len(got.Scopes) != 3 || got.Scopes[0].Scope != "nodes" || got.Leader.Epoch != 4 {
+	if err := json.Unmarshal([]byte(show("-o", "json")), &got); err != nil || len(got.Scopes) != 3 || got.Scopes[0].Scope != "nodes" || got.Scopes[0].Phase != "relisting" || got.Scopes[0].Health != "stale" || got.Scopes[0].Since == nil || got.Informers.Health["forbidden"] != 1 || got.Leader.Epoch != 4 {
 		t.Errorf("%v: %+v", err, got)
 	}
 	if want := []string{"/status?scopes=100", "/status?scopes=100000", "/status?scopes=100000"}; !cmp.Equal(want, asked) {
@@ -138,9 +138,9 @@ func TestStatusOfWhatIsNoAgent(t *testing.T) {
 func TestStatusIsBounded(t *testing.T) {
 	all := make([]informers.Status, 20_000)
 	for i := range all {
-		all[i] = informers.Status{Scope: fmt.Sprintf("pods/ns-%05d", i), Resource: "pods", Phase: informers.PhaseWatching}
+		all[i] = informers.Status{Scope: fmt.Sprintf("pods/ns-%05d", i), Resource: "pods", Phase: informers.PhaseLive}
 	}
-	all[19_000].Phase = informers.PhaseFailing
+	all[19_000].Health = informers.HealthFailing
 	look := func() (s statuses) {
 		s.addScopes(append([]informers.Status(nil), all...))
 		return s
@@ -163,7 +163,7 @@ func TestStatusIsBounded(t *testing.T) {
 		}
 	}
 	lines := strings.Split(string(appendScopes(nil, append([]informers.Status(nil), all...))), "\n")
-	if len(lines) != maxShown+2 || lines[0] != "    pods/ns-19000: failing" || lines[maxShown] != "    and 19900 more: /status has all" {
+	if len(lines) != maxShown+2 || lines[0] != "    pods/ns-19000: live, failing" || lines[maxShown] != "    and 19900 more: /status has all" {
 		t.Errorf("%d lines: %s … %s", len(lines), lines[0], lines[len(lines)-2])
 	}
 }

@@ -40,12 +40,14 @@ func newStatusCommand(stdout, stderr io.Writer) *cobra.Command {
 is refused, its bus, its queue, its checkpoint, and a line for each scope (what one informer observes), those with a
 problem first:
 
-  PHASE    waiting (for its turn to list), listing, watching, blocked (the queue is full), failing (it is tried again),
-           stale (silent or failing for so long that what is known may be out of date, or a list is not answered),
-           unserved,
-           draining (a changed configuration takes effect once the bus has all that was sent),
+  PHASE    waiting (for its turn to list, or for the next attempt at its first list), listing (the first time),
+           announcing (the bus has not acknowledged a gap or the start of a snapshot; changes wait for that), live,
+           blocked (the queue is full), relisting (the watch could not resume),
+           draining (a changed configuration takes effect once the bus has all that was sent; then drained),
            retiring (no longer selected, and the bus does not have all that was sent, or that the objects
            left; 'kubecdc checkpoint forget' gives it up)
+  HEALTH   ok, failing (the last request failed and is retried), forbidden, notserved,
+           stale (silent or failing for so long that what is known may be out of date, or a list is not answered)
   WATCH    age of the API server's last sign of life: below 70s where it sends bookmarks, once a minute
   LAG      for how long the oldest change is known that the bus has not acknowledged; -: it has acknowledged all
   OBJECTS  last-known objects, KEPT what they take in memory

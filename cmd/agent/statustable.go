@@ -163,11 +163,12 @@ func (s *statuses) watching() string {
 	i := &s.Informers
 	text := terminal.Count(i.Scopes) + " scopes"
 	if i.Scopes > 0 {
-		var phases []string
-		for _, p := range slices.Sorted(maps.Keys(i.Phases)) {
-			phases = append(phases, terminal.Count(i.Phases[p])+" "+p)
-		}
-		text += ": " + strings.Join(phases, ", ")
+		text += ": " + counts(i.Phases)
+	}
+	unwell := maps.Clone(i.Health)
+	delete(unwell, informers.HealthOK.String())
+	if len(unwell) > 0 {
+		text += "; " + counts(unwell)
 	}
 	text += fmt.Sprintf("; %s objects kept in %s", terminal.Count(i.Objects), size(i.Bytes))
 	if i.Pending > 0 {
@@ -176,13 +177,22 @@ func (s *statuses) watching() string {
 	return text
 }
 
+// counts are numbers with their names, by name.
+func counts(byName map[string]int) string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		out = append(out, terminal.Count(byName[name])+" "+name)
+	}
+	return strings.Join(out, ", ")
+}
+
 // table is a line for each scope, below a head.
 func (s *statuses) table(wide bool) []terminal.Line {
-	head := []string{"SCOPE", "PHASE", "WATCH", "LAG", "OBJECTS", "KEPT", "PENDING"}
+	head := []string{"SCOPE", "PHASE", "HEALTH", "WATCH", "LAG", "OBJECTS", "KEPT", "PENDING"}
 	if wide {
 		head = append(head, "LAST EVENT", "RESUMED", "FAILURES")
 	}
-	right := map[int]bool{2: true, 3: true, 4: true, 5: true, 6: true, 7: true, 9: true}
+	right := map[int]bool{3: true, 4: true, 5: true, 6: true, 7: true, 8: true, 10: true}
 	rows := make([][]string, 0, len(s.Scopes))
 	problems := false
 	for i := range s.Scopes {
@@ -212,7 +222,7 @@ func (s *statuses) table(wide bool) []terminal.Line {
 		var l terminal.Line
 		for c := range head {
 			style := look
-			if c == 1 {
+			if c == 1 || c == 2 {
 				style = phase
 			}
 			l = append(l, terminal.Span{Style: style, Text: pad(c, cells[c], c == len(head)-1 && problem == "")})
@@ -228,21 +238,21 @@ func (s *statuses) table(wide bool) []terminal.Line {
 	}
 	out := []terminal.Line{line(head, terminal.Dim, terminal.Dim, about)}
 	for i, r := range rows {
-		out = append(out, line(r, terminal.Plain, lookOf(informers.Phase(s.Scopes[i].Phase)), withoutRequests(s.Scopes[i].Error)))
+		out = append(out, line(r, terminal.Plain, lookOf(&s.Scopes[i]), withoutRequests(s.Scopes[i].Error)))
 	}
 	return out
 }
 
 func (s *statuses) row(sc *scopeStatus, wide bool) []string {
 	watch := "-"
-	if sc.Seen != nil && sc.Phase != string(informers.PhaseBlocked) {
+	if sc.SilenceSeconds > 0 {
 		watch = span(time.Duration(sc.SilenceSeconds * float64(time.Second)))
 	}
 	lag := "-"
 	if sc.LagSeconds > 0 {
 		lag = briefly(sc.LagSeconds)
 	}
-	cells := []string{sc.Scope, sc.Phase, watch, lag, terminal.Count(sc.Objects), size(int64(sc.Bytes)), terminal.Count(sc.Pending)}
+	cells := []string{sc.Scope, sc.Phase, sc.Health, watch, lag, terminal.Count(sc.Objects), size(int64(sc.Bytes)), terminal.Count(sc.Pending)}
 	if wide {
 		seen, resumed := "-", "no"
 		if sc.Seen != nil {
@@ -261,8 +271,8 @@ func withoutRequests(text string) string {
 	return regexp.MustCompile(`\b[A-Z][a-z]+ "https?://[^"]*": `).ReplaceAllString(text, "")
 }
 
-func lookOf(p informers.Phase) terminal.Style {
-	switch severity(p) {
+func lookOf(sc *scopeStatus) terminal.Style {
+	switch severity(sc.Phase, sc.Health) {
 	case 0:
 		return terminal.Green
 	case 1, 2:

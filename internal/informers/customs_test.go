@@ -225,7 +225,7 @@ func TestReloadBeforeTheFirstListOfABirth(t *testing.T) {
 				}
 			}
 		})
-		l.awaitPhases(t, "widgets.shop.test unserved")
+		l.awaitPhases(t, "widgets.shop.test waiting notserved")
 		s.define(true)
 		s.put("a", "1", nil)
 		l.awaitPhases(t, "widgets.shop.test waiting")

@@ -587,7 +587,7 @@ func TestNodeDepartsWhileAReloadIsNotInForce(t *testing.T) {
 		go func() { _, _ = c.set.Snapshot(t.Context(), "configmaps", "") }()
 		synctest.Wait()
 		c.reload(t, specOf(rule(redacted("metadata.labels")), nodeRule(nil)))
-		c.awaitPhases(t, unbound+" draining", "nodes watching")
+		c.awaitPhases(t, unbound+" draining", "nodes live")
 		s.deleteIn("", "n1")
 		c.waitScope(t, unbound+"n1", takenOver("r n1 uid-2 -→1")...)
 		c.acknowledge()

@@ -54,6 +54,12 @@
 //     objects that are not captured, go through the batches like the others.
 //   - An object's bytes are stripped and redacted before anything holds them; a version that no rule takes, as all rules do.
 //
+// # Phase and health
+//
+// An informer has a phase (what it does) and a health (whether that succeeds). The table of phases and the one function that changes them are in
+// phase.go. The store reports when a list begins and when the gate closes or opens, the owner when its first list has its turn or has failed, the
+// reader when its events are not taken, and the manager that the informer leaves.
+//
 // # Goroutines
 //
 // Per set: discovery, one that takes new selections, one that logs what must not be read, and until the first snapshot of every resource is on the bus

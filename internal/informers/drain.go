@@ -30,11 +30,11 @@ func objectsOf(r *object.Resource) schema.GroupResource {
 
 // drain drains an informer. again: the selection has its scope. The caller holds mu.
 func (s *Set) drain(ctx context.Context, r *running, again bool) {
-	first := r.leaving == ""
-	r.leaving = PhaseDraining
+	first := !r.state.now().isLeaving()
 	if again {
+		r.state.to(PhaseDraining)
 		r.retiring.Store(nil)
-	} else if r.leaving = PhaseRetiring; r.retiring.Load() == nil {
+	} else if r.state.to(PhaseRetiring); r.retiring.Load() == nil {
 		r.retiring.Store(&checkpoint.Retiring{Since: time.Now().UTC().Truncate(time.Second)})
 	}
 	if !first {
@@ -72,6 +72,9 @@ func (s *Set) endDrain(ctx context.Context, objects schema.GroupResource, d *dra
 			err = cmp.Or(err, r.Wait(ctx, func(v View) bool { return v.InFlight == 0 || !s.has(r) }))
 		}
 		err = cmp.Or(err, s.decide(ctx, func(ctx context.Context) {
+			for _, r := range all {
+				r.state.move(PhaseDraining, PhaseDrained)
+			}
 			if replaced = len(all) == len(d.informers); replaced {
 				s.replace(ctx, objects, d)
 			}
@@ -111,7 +114,7 @@ func (s *Set) logDraining(d *drain) {
 	defer s.mu.RUnlock()
 	for _, r := range d.informers {
 		s.o.Log.Warn("the changed configuration is not in force for a scope yet: the bus has not acknowledged all that was sent of it",
-			"scope", r.scope, "phase", string(r.leaving), "advice", "see why the bus does not take the records of this resource; other resources are not affected")
+			"scope", r.scope, "phase", r.state.now().String(), "advice", "see why the bus does not take the records of this resource; other resources are not affected")
 	}
 }
 
@@ -125,7 +128,7 @@ func (s *Set) replace(ctx context.Context, objects schema.GroupResource, d *drai
 			continue // its resource was removed meanwhile
 		}
 		f := succeeded
-		if r.leaving == PhaseRetiring {
+		if r.state.now() == PhaseRetiring {
 			f = deselected
 		}
 		if c := s.remove(r, f); c != nil {
@@ -141,9 +144,7 @@ func (s *Set) replace(ctx context.Context, objects schema.GroupResource, d *drai
 func (s *Set) retiring() (out []Status) {
 	for scope, t := range s.active.tombstones {
 		if !t.isDone() && s.active.informers[scope] == nil { // else the one that waits for it shows
-			st := t.status()
-			st.Phase, st.Stale = PhaseRetiring, false
-			out = append(out, st)
+			out = append(out, t.status())
 		}
 	}
 	return out
@@ -154,7 +155,7 @@ func (s *Set) IsRetiring(scope string) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if r := s.active.informers[scope]; r != nil {
-		return r.leaving == PhaseRetiring
+		return r.state.now() == PhaseRetiring
 	}
 	return s.isRetired(scope)
 }

@@ -84,7 +84,7 @@ func TestReloadWithAStuckResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := stuck(t, newMemory())
 		l.reload(t, specOf(rule(nil)))
-		l.awaitPhases(t, "configmaps watching", "nodes retiring")
+		l.awaitPhases(t, "configmaps live", "nodes retiring")
 		eventually(t, "ConfigMaps to be read", func() bool { return l.has("r a uid-2 -→1") })
 		l.wantReady(t)
 		if !l.set.IsRetiring("nodes") || l.set.IsRetiring("configmaps") {
@@ -96,11 +96,11 @@ func TestReloadWithAStuckResource(t *testing.T) {
 		eventually(t, "ConfigMaps to have left", func() bool { return len(l.set.Status()) == 1 })
 		l.awaitPhases(t, "nodes draining")
 		l.reload(t, specOf(rule(nil), nodeRule(redacted("metadata.labels"))))
-		l.awaitPhases(t, "configmaps watching", "nodes draining")
+		l.awaitPhases(t, "configmaps live", "nodes draining")
 		l.wantOfNodes(t, sentOfNodes...)
 
 		l.acknowledge()
-		l.awaitPhases(t, "configmaps watching", "nodes watching")
+		l.awaitPhases(t, "configmaps live", "nodes live")
 		l.wantOfNodes(t, append(sentOfNodes, "gap 0 content-changed", "u node uid-1 2→3")...)
 	})
 }
@@ -111,7 +111,7 @@ func TestRetiringScopeIsKept(t *testing.T) {
 		m := newMemory()
 		s, l := stuck(t, m)
 		l.reload(t, specOf(rule(nil)))
-		l.awaitPhases(t, "configmaps watching", "nodes retiring")
+		l.awaitPhases(t, "configmaps live", "nodes retiring")
 		retiring := func(told bool) {
 			t.Helper()
 			eventually(t, "the scope to be remembered as retiring", func() bool {
@@ -130,7 +130,7 @@ func TestRetiringScopeIsKept(t *testing.T) {
 			})
 			l.awaitCaptured(t)
 			eventually(t, "the farewell", func() bool { return len(l.ofNodes()) > 0 })
-			l.awaitPhases(t, "configmaps watching", "nodes retiring")
+			l.awaitPhases(t, "configmaps live", "nodes retiring")
 			l.wantReady(t)
 			retiring(true)
 			l.wantOfNodes(t, "gap 0 selection-changed")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -87,6 +88,18 @@ func by(changedBy []byte) (names string) {
 		names += " " + e.Manager
 	}
 	return names
+}
+
+// IllegalChange is what is logged of a phase that changes as the table does not say.
+const IllegalChange = illegalChange
+
+// LeadsTo reports whether a phase may follow another one.
+func LeadsTo(from, to Phase) bool { return from.leadsTo(to) }
+
+// Change changes the phase of an informer.
+func Change(log *slog.Logger, from, to Phase) {
+	s := &state{log: log, changed: func() {}, phase: from}
+	s.to(to)
 }
 
 // NewHearing is how a Set asks the bus for its scopes.

@@ -46,7 +46,7 @@ func TestRetiringScopeIsSelectedForAWhile(t *testing.T) {
 		eventually(t, "the farewell", func() bool { return l.has("gap 0 selection-changed") })
 		l.reload(t, specOf(rule(nil), nodeRule(nil)))
 		l.reload(t, specOf(rule(nil)))
-		l.awaitPhases(t, "configmaps watching", "nodes retiring")
+		l.awaitPhases(t, "configmaps live", "nodes retiring")
 		_ = m.Flush(t.Context())
 		if c, ok := m.saved("nodes"); !ok || c.Retiring == nil {
 			t.Errorf("the checkpoint has %+v (known: %t), want a retiring scope: the bus has nothing of its farewell", c, ok)

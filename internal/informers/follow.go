@@ -237,9 +237,9 @@ func (f *follower) apply(ctx context.Context, s *stream, b *batch) {
 
 func (i *informer) countWatch(result string) { i.metrics.watches.WithLabelValues(result).Inc() }
 
-// setBlocked shows that the watch rests because the queue is full: it is not stale.
+// setBlocked shows that the watch rests because its events are not taken: it is not stale.
 func (i *informer) setBlocked(blocked bool) {
-	i.state.setBlocked(blocked, time.Now())
+	i.state.setUnread(blocked, time.Now())
 	v := 0.0
 	if blocked {
 		v = 1

@@ -46,7 +46,7 @@ func TestGroupIsNotServedForAWhile(t *testing.T) {
 				}
 				eventually(t, "it not to be served", func() bool {
 					for _, st := range l.set.Status() {
-						if st.Phase == informers.PhaseUnserved {
+						if st.Health == informers.HealthNotServed && st.Failures == 0 { // discovery says so
 							return true
 						}
 					}
@@ -83,7 +83,7 @@ func TestDefinitionDeletedWhileDown(t *testing.T) {
 				}
 				s.define(false)
 				l = live(t, s.apiServer, m, takes(widgets(nil)))
-				l.awaitPhases(t, "widgets.shop.test unserved")
+				l.awaitPhases(t, "widgets.shop.test waiting notserved")
 				if release == "new" {
 					l.wait(t, "gap 0 expired", "snapshot.started 0", "snapshot.completed 0")
 					return

@@ -105,7 +105,7 @@ func TestDefinitionsLeaveNothing(t *testing.T) {
 		for range 3 {
 			s.define(true)
 			h.await(t, l, "widgets.shop.test")
-			l.awaitPhases(t, "widgets.shop.test watching")
+			l.awaitPhases(t, "widgets.shop.test live")
 			s.define(false)
 			s.CloseClientConnections()
 			h.await(t, l)

@@ -32,12 +32,14 @@ func (i *informer) list(ctx context.Context) (uint64, error) {
 			cause = "retry"
 		}
 		i.metrics.lists.WithLabelValues(cause).Inc()
+		if err != nil {
+			i.state.move(PhaseListing, PhaseWaiting)
+		}
 		if errors.Is(err, errRestart) {
 			continue
 		}
 		if err == nil {
 			i.metrics.synced.Set(1)
-			i.state.listed()
 			i.recovered()
 			i.seen(time.Now())
 			return rv, nil
@@ -174,8 +176,7 @@ func (i *informer) pagesBy(
 		return 0, err
 	}
 	defer func() { slot.Release(err == nil) }()
-	of.setReading(true)
-	defer of.setReading(false)
+	of.move(PhaseWaiting, PhaseListing)
 	o.Limit, o.LabelSelector, o.FieldSelector = apiserver.PageSize, i.selection.LabelSelector, i.selection.FieldSelector
 	r.lean = true
 	loaded := 0

@@ -113,6 +113,7 @@ func (s *Set) start(ctx context.Context, begin []*running, tombstones []*tombsto
 				if s.active.tombstones[t.scope] == t {
 					delete(s.active.tombstones, t.scope)
 				}
+				t.state.to(PhaseRemoved)
 				s.release(t.scope)
 			})
 		})
@@ -209,7 +210,7 @@ func (s *Set) takeServed(ctx context.Context, now *served) {
 // drainOutdated drains the informers of versions that are no longer served. The caller holds mu.
 func (s *Set) drainOutdated(ctx context.Context, now *served) {
 	for _, r := range s.active.informers {
-		if r.leaving == "" && r.RemovedAt() == 0 && now.outdates(r.resource) {
+		if !r.state.now().isLeaving() && r.RemovedAt() == 0 && now.outdates(r.resource) {
 			s.o.Log.Warn("a resource is served in another version now: its informer begins anew", "scope", r.scope, "version", r.resource.Version)
 			s.drain(ctx, r, true)
 		}
@@ -267,6 +268,7 @@ const (
 func (s *Set) remove(r *running, f fate) (left *checkpoint.Scope) {
 	a := &s.active
 	delete(a.informers, r.scope)
+	defer r.state.to(PhaseRemoved)
 	if s.takeovers != nil {
 		s.takeovers.drop(r)
 	}

@@ -124,7 +124,7 @@ func newConditions(s *Set) *conditions {
 		pending: desc("kubecdc_informer_pending_deltas",
 			"What a list made due and is not on the bus yet: reads of a snapshot, and changes that a relist inferred.", "scope"),
 		scopes: desc("kubecdc_informer_scopes",
-			"Scopes by phase (waiting, listing, watching, blocked, failing, stale, unserved, draining, retiring), and those that are failing by the class of the failure.", "phase", "reason"),
+			"Scopes by phase (waiting, listing, announcing, live, blocked, relisting, draining, retiring, drained), by health (ok, failing, stale, forbidden, notserved), and those that are not ok by the class of the failure.", "phase", "health", "reason"),
 	}
 }
 
@@ -151,23 +151,24 @@ func (c *conditions) Collect(out chan<- prometheus.Metric) {
 	}
 	type class struct {
 		phase  Phase
+		health Health
 		reason string
 	}
-	counts := map[class]int{}
-	for _, p := range []Phase{PhaseWaiting, PhaseListing, PhaseWatching, PhaseBlocked, PhaseStale, PhaseUnserved, PhaseDraining, PhaseRetiring} {
-		counts[class{p, ""}] = 0
+	counts := map[class]int{{PhaseLive, HealthStale, ""}: 0}
+	for p := range PhaseRemoved {
+		counts[class{p, HealthOK, ""}] = 0
 	}
 	for _, r := range apiserver.Reasons() {
-		counts[class{PhaseFailing, r}] = 0
+		counts[class{PhaseWaiting, healthOf(r), r}] = 0
 	}
 	for _, st := range c.set.Status() {
-		k := class{phase: st.Phase}
-		if st.Phase == PhaseFailing {
+		k := class{phase: st.Phase, health: st.Health}
+		if st.Health != HealthOK {
 			k.reason = st.Reason
 		}
 		counts[k]++
 	}
 	for k, n := range counts {
-		gauge(c.scopes, float64(n), string(k.phase), k.reason)
+		gauge(c.scopes, float64(n), k.phase.String(), k.health.String(), k.reason)
 	}
 }

@@ -179,7 +179,7 @@ func (n *namespaces) statuses() (out []Status) {
 		for name, a := range t.access {
 			if t.split && !a.allowed && a.scope != "" {
 				out = append(out, Status{
-					Scope: a.scope, Resource: t.resource.String(), Phase: PhaseFailing, Reason: "forbidden",
+					Scope: a.scope, Resource: t.resource.String(), Phase: PhaseWaiting, Health: HealthForbidden, Reason: "forbidden",
 					Error: fmt.Sprintf("not permitted to list and watch %s in the namespace %s", t.resource.String(), name),
 				})
 			}

@@ -90,18 +90,28 @@ func globs(prefix string) func(*informers.Options, *recorder) {
 	}
 }
 
-// phases are "scope phase reason" of each status.
+// phases are "scope phase health reason" of each status, without a health that is ok.
 func phases(set *informers.Set) (out []string) {
 	for _, st := range set.Status() {
-		out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s %s", st.Scope, st.Phase, st.Reason)))
+		health := ""
+		if st.Health != informers.HealthOK {
+			health = st.Health.String() + " "
+		}
+		out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s %s%s", st.Scope, st.Phase, health, st.Reason)))
 	}
 	return out
 }
 
 func (l *life) awaitPhases(t *testing.T, want ...string) {
 	t.Helper()
+	var got []string
+	defer func() {
+		if t.Failed() {
+			t.Logf("the status is %q", got)
+		}
+	}()
 	eventually(t, fmt.Sprintf("status %q", want), func() bool {
-		got := phases(l.set)
+		got = phases(l.set)
 		return slices.Equal(got, want)
 	})
 }
@@ -116,7 +126,7 @@ func TestOnlySomeNamespacesAllowed(t *testing.T) {
 		}
 		first := live(t, s.apiServer, m, globs(""))
 		first.wait(t, "snapshot.started 1", "r cm uid-2 -→1", "snapshot.completed 1")
-		first.awaitPhases(t, "configmaps/other failing forbidden", "configmaps/shop watching")
+		first.awaitPhases(t, "configmaps/other waiting forbidden forbidden", "configmaps/shop live")
 		<-first.set.Captured()
 		if err := first.set.Ready(); err != nil {
 			t.Errorf("not ready: %v", err)
@@ -132,14 +142,14 @@ func TestOnlySomeNamespacesAllowed(t *testing.T) {
 		s.put("cm", "3", nil)
 		second := live(t, s.apiServer, m, globs(""))
 		second.wait(t, "u cm uid-2 2→3")
-		second.awaitPhases(t, "configmaps/other failing forbidden", "configmaps/shop watching")
+		second.awaitPhases(t, "configmaps/other waiting forbidden forbidden", "configmaps/shop live")
 		s.allow("other", true)
 		s.allow("", true) // which is for a reload to find
 		second.reload(t, specOf(selection.Rule{
 			Resources: []selection.Pattern{pattern("configmaps")}, Namespaces: func(string) bool { return true }, AllNamespaces: true,
 		}))
 		s.put("cm", "4", nil) // a farewell waits for something that is later
-		second.awaitPhases(t, "configmaps watching")
+		second.awaitPhases(t, "configmaps live")
 	})
 }
 
@@ -185,7 +195,7 @@ func TestNotAllNamespacesAllowedAnyMore(t *testing.T) {
 		s.put("shop", "2", nil)
 		s.put("shop", "3", nil)
 		second := live(t, s.apiServer, m, globs(""))
-		second.awaitPhases(t, "configmaps/other failing forbidden", "configmaps/shop watching")
+		second.awaitPhases(t, "configmaps/other waiting forbidden forbidden", "configmaps/shop live")
 		second.waitPerName(t, "gap 0 selection-changed", "snapshot.started 0", "snapshot.completed 0",
 			"snapshot.started 1", "snapshot.completed 1", "r shop uid-2 -→1", "u shop uid-2 1→2", "u shop uid-2 2→3")
 		streams := second.streams()
@@ -227,11 +237,11 @@ func TestReloadWhereOnlySomeNamespacesAreAllowed(t *testing.T) {
 		l.reload(t, plain(rule("s"))) // nothing else
 		s.put("shop", "2", nil)
 		l.wait(t, "snapshot.started 1", "r shop uid-2 -→1", "snapshot.completed 1", "u shop uid-2 1→2")
-		l.awaitPhases(t, "configmaps/shop watching")
+		l.awaitPhases(t, "configmaps/shop live")
 
 		l.reload(t, plain(rule("o")))
 		s.put("shop", "3", nil) // a farewell waits for something that is later
-		l.awaitPhases(t, "configmaps/other watching")
+		l.awaitPhases(t, "configmaps/other live")
 		l.waitPerName(t, "snapshot.started 1", "snapshot.completed 1", "snapshot.started 1", "snapshot.completed 1", "gap 0 selection-changed",
 			"r shop uid-2 -→1", "u shop uid-2 1→2", "~l shop uid-2 2→-", "r other uid-4 -→1")
 	})
@@ -251,7 +261,7 @@ func TestNamespaceComesAndGoes(t *testing.T) {
 					o.Rules[0].Patterns = []string{"*", "!unseen"}
 					o.Rules[0].Namespaces = func(ns string) bool { return ns != "unseen" }
 				})
-				l.awaitPhases(t, "configmaps/other watching")
+				l.awaitPhases(t, "configmaps/other live")
 				l.wait(t, "snapshot.started 0", "snapshot.completed 0")
 
 				s.putIn("", "shop", "", nil)
@@ -264,7 +274,7 @@ func TestNamespaceComesAndGoes(t *testing.T) {
 					"c cm uid-4 -→1", "c short uid-5 -→1", "d short uid-5 1→-",
 				}
 				l.waitPerName(t, want...)
-				l.awaitPhases(t, "configmaps/other watching", "configmaps/shop watching")
+				l.awaitPhases(t, "configmaps/other live", "configmaps/shop live")
 
 				s.delete("cm")
 				want = append(want, "d cm uid-4 1→-")
@@ -276,7 +286,7 @@ func TestNamespaceComesAndGoes(t *testing.T) {
 				} else {
 					s.CloseClientConnections()
 				}
-				l.awaitPhases(t, "configmaps/other watching")
+				l.awaitPhases(t, "configmaps/other live")
 				eventually(t, "the scope is forgotten", func() bool {
 					if err := m.Flush(t.Context()); err != nil {
 						t.Fatal(err)
@@ -298,7 +308,7 @@ func TestNamespaceComesAndGoes(t *testing.T) {
 				s.putIn("", "shop", "", nil)
 				s.put("cm", "2", nil)
 				s.allow("shop", true)
-				l.awaitPhases(t, "configmaps/other watching", "configmaps/shop watching")
+				l.awaitPhases(t, "configmaps/other live", "configmaps/shop live")
 				eventually(t, "the new object", func() bool {
 					l.mu.Lock()
 					defer l.mu.Unlock()
@@ -316,7 +326,7 @@ func TestNamespacesForbidden(t *testing.T) {
 		s.closed = true
 		s.putIn("", "shop", "", nil)
 		l := live(t, s.apiServer, newMemory(), globs("s"))
-		l.awaitPhases(t, "configmaps/s* failing forbidden")
+		l.awaitPhases(t, "configmaps/s* waiting forbidden forbidden")
 		<-l.set.Captured()
 		eventually(t, "ready", func() bool { return l.set.Ready() == nil })
 	})

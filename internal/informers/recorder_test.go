@@ -226,6 +226,7 @@ func start(t *testing.T, s *apiServer, change func(*informers.Options)) (*inform
 	if change != nil {
 		change(&o)
 	}
+	o.Log = strict(t, o.Log)
 	set, err := informers.New(o)
 	if err != nil {
 		t.Fatal(err)

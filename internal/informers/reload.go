@@ -115,7 +115,7 @@ func (s *Set) takeSelection(ctx context.Context, sel *selection.Selection, now *
 	for scope, i := range s.active.informers {
 		w, ok := want[scope]
 		same := i.spec.Internal && i.redactsAs(sel) || !i.spec.Internal && ok && i.selection.IsSame(&w)
-		if !same || i.leaving != "" {
+		if !same || i.state.now().isLeaving() {
 			s.drain(ctx, i, ok || i.spec.Internal)
 		} else if !i.spec.Internal {
 			i.filter(&w)

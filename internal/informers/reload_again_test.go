@@ -138,7 +138,7 @@ func TestReloadBeforeTheFirstList(t *testing.T) {
 		again := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Snapshot = informers.SnapshotAlways })
 		eventually(t, "the list to fail", func() bool {
 			st := again.set.Status()
-			return len(st) > 0 && st[0].Phase == informers.PhaseFailing
+			return len(st) > 0 && st[0].Health == informers.HealthFailing
 		})
 		again.reload(t, specOf(rule(redacted("metadata.labels"))))
 		s.do(func() { s.fault = nil })
@@ -230,6 +230,6 @@ func TestReloadWhileAnEventIsApplied(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
-		l.awaitPhases(t, "configmaps watching")
+		l.awaitPhases(t, "configmaps live")
 	})
 }

@@ -390,7 +390,7 @@ func TestReloadWhileListsFail(t *testing.T) {
 		l := live(t, s, newMemory(), nil)
 		eventually(t, "the list to fail", func() bool {
 			st := l.set.Status()
-			return len(st) > 0 && st[0].Phase == informers.PhaseFailing
+			return len(st) > 0 && st[0].Health == informers.HealthFailing
 		})
 		l.reload(t, specOf(rule(redacted("data.value"))))
 		l.reload(t, specOf(rule(nil), rule(selected("a=b", ""))))

@@ -101,6 +101,7 @@ func live(t *testing.T, s *apiServer, m *memory, change func(*informers.Options,
 	if change != nil {
 		change(&o, rec)
 	}
+	o.Log = strict(t, o.Log)
 	set, err := informers.New(o)
 	if err != nil {
 		t.Fatal(err)

@@ -90,8 +90,6 @@ type running struct {
 	cancel context.CancelFunc
 	done   chan struct{}     // closed when it has ended
 	after  []<-chan struct{} // closed when it may begin
-	// leaving is PhaseDraining or PhaseRetiring once the informer is to end because of a new selection, else "". Under the set's mu.
-	leaving Phase
 	// namespaceGone: endWithNamespace waits for its end. Under the set's mu.
 	namespaceGone bool
 }
@@ -195,7 +193,7 @@ func (s *Set) newInformer(spec *Spec) *informer {
 		spec: *spec, client: s.client, resource: of.Resource, selection: *of, scope: of.Name, ignored: s.ignored, ignores: s.ignores(of.Resource),
 		listSlots: s.slots, walkSlots: s.walks, lookups: s.lookups, log: s.o.Log, metrics: s.vectors.of(of.Name), outage: s.outage, denials: s.denials,
 		progressed: s.mu.Notify, hearing: s.hearing, denied: s.namespaces.deny, progressEvery: progressEvery, ended: make(chan struct{}),
-		kicked: make(chan struct{}, 1), born: spec.Created, bornAt: spec.CreatedAt, resume: spec.Origin,
+		kicked: make(chan struct{}, 1), born: spec.Created, bornAt: spec.CreatedAt, resume: spec.Origin, state: state{scope: of.Name, log: s.o.Log},
 	}
 	if spec.Internal {
 		i.hearing = nil
@@ -204,7 +202,7 @@ func (s *Set) newInformer(spec *Spec) *informer {
 	i.definition.another = func() (bool, bool) { return s.extensions.IsAggregated(of.Resource) }
 	o := store.Options{
 		Resource: of.Resource, Scope: of.Name, Lane: spec.Lane, Pushed: of.HasServerSelector(), Several: of.HasAgentSelector(), Replaced: s.logOf(of),
-		Snapshots: spec.Snapshots != SnapshotNever, Progressed: s.mu.Notify, Log: s.o.Log, Metrics: i.metrics.store,
+		Snapshots: spec.Snapshots != SnapshotNever, Progressed: s.mu.Notify, Gate: i.state.gate, Log: s.o.Log, Metrics: i.metrics.store,
 	}
 	if of.HasSelector() {
 		o.Selector = i
@@ -213,6 +211,7 @@ func (s *Set) newInformer(spec *Spec) *informer {
 		o.Save = s.o.Memory.Flush
 	}
 	i.store = store.New(o)
+	i.state.changed = i.store.Notify
 	i.filter(of)
 	i.store.SetHistory(spec.History)
 	if c := spec.Origin; c != nil && !c.Inherited {
@@ -236,16 +235,12 @@ func (s *Set) Status() []Status {
 	defer s.mu.RUnlock()
 	out := make([]Status, 0, len(s.active.informers)+len(s.served.missing))
 	for _, i := range s.active.informers {
-		st := i.status()
-		if i.leaving != "" {
-			st.Phase, st.Stale = i.leaving, false
-		}
-		out = append(out, st)
+		out = append(out, i.status())
 	}
 	out = append(out, s.retiring()...)
 	out = append(out, s.namespaces.statuses()...)
 	for _, u := range s.served.missing {
-		out = append(out, Status{Scope: u, Resource: u, Phase: PhaseUnserved})
+		out = append(out, Status{Scope: u, Resource: u, Phase: PhaseWaiting, Health: HealthNotServed})
 	}
 	slices.SortFunc(out, func(a, b Status) int {
 		if a.Scope < b.Scope {

@@ -155,7 +155,7 @@ func TestBlockedWatchIsEnded(t *testing.T) {
 		eventually(t, "the status to be blocked", func() bool { return set.Status()[0].Phase == informers.PhaseBlocked })
 		rec.setRoom(unbounded)
 		rec.wait(t, want...)
-		eventually(t, "the status to be watching", func() bool { return set.Status()[0].Phase == informers.PhaseWatching })
+		eventually(t, "the status to be live", func() bool { return set.Status()[0].Phase == informers.PhaseLive })
 	})
 }
 
@@ -371,8 +371,8 @@ func TestForbiddenResourceIsIsolated(t *testing.T) {
 		rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1")
 		eventually(t, "secrets to be shown as failing", func() bool {
 			st := set.Status()
-			return len(st) == 3 && st[1].Scope == "secrets" && st[1].Phase == informers.PhaseFailing &&
-				strings.Contains(st[1].Error, "Forbidden") && st[2].Scope == "widgets" && st[2].Phase == informers.PhaseUnserved
+			return len(st) == 3 && st[1].Scope == "secrets" && st[1].Health == informers.HealthForbidden &&
+				strings.Contains(st[1].Error, "Forbidden") && st[2].Scope == "widgets" && st[2].Health == informers.HealthNotServed
 		})
 		eventually(t, "ready: a forbidden resource must not hold back the others", func() bool { return set.Ready() == nil })
 		if n := metric(t, reg, "kubecdc_informer_errors_total"); n < 1 {

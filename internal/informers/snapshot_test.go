@@ -125,8 +125,8 @@ func TestSnapshotThatCannotBeginDelaysNoChange(t *testing.T) {
 				default:
 					t.Fatal("the snapshot is neither begun nor given up")
 				}
-				if phase := l.set.Status()[0].Phase; phase != informers.PhaseWatching {
-					t.Errorf("phase %s", phase)
+				if st := l.set.Status()[0]; st.Phase != informers.PhaseLive || st.Health != informers.HealthOK {
+					t.Errorf("%+v", st)
 				}
 				s.put("b", "2", nil)
 				want = append(want, "u b uid-2 1→2")

@@ -2,26 +2,11 @@ package informers
 
 import (
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
-)
-
-// Phase is what an informer is doing.
-type Phase string
-
-// The phases of an informer.
-const (
-	PhaseWaiting  Phase = "waiting"  // for its turn to list
-	PhaseListing  Phase = "listing"  // the first list is being loaded
-	PhaseWatching Phase = "watching" // live
-	PhaseBlocked  Phase = "blocked"  // the queue is full; the watch goes on when there is room
-	PhaseFailing  Phase = "failing"  // retried with backoff
-	PhaseStale    Phase = "stale"    // silent, or failing, for so long that what is known may be out of date
-	PhaseUnserved Phase = "unserved" // named by the selection, not served by the API server
-	PhaseDraining Phase = "draining" // a changed selection takes effect once the bus has all that was sent
-	PhaseRetiring Phase = "retiring" // no longer selected; not all that was sent, or that the objects left, is on the bus
 )
 
 // Status is how one informer is doing, for people and probes.
@@ -29,9 +14,10 @@ type Status struct {
 	Scope    string
 	Resource string // as kubectl names it: deployments.apps
 	Phase    Phase
+	Health   Health
+	Since    time.Time     // it has not been well, zero: it is, or that is not known
 	Synced   bool          // a list has been loaded
-	Stale    bool          // the phase is stale
-	Error    string        // why it is failing
+	Error    string        // why the last request failed
 	Reason   string        // the class of Error, as in the metrics
 	LastSeen time.Time     // last event, bookmark or list, zero: none yet
 	Failures int           // in a row
@@ -48,7 +34,7 @@ type Status struct {
 
 // hopeless tells if nothing is to be expected of the informer until somebody changes what is served, or permitted.
 func (s *Status) hopeless() bool {
-	return s.Phase == PhaseUnserved || apiserver.NeedsOperator(s.Reason)
+	return s.Health == HealthNotServed || apiserver.NeedsOperator(s.Reason)
 }
 
 // patience is how many times in a row a first list may fail before the snapshot of the others is complete without it:
@@ -85,7 +71,7 @@ func few(scopes []string) string {
 func noneStale(all []Status) error {
 	var stale []string
 	for _, st := range all {
-		if st.Stale {
+		if st.Health == HealthStale {
 			stale = append(stale, st.Scope)
 		}
 	}
@@ -97,28 +83,35 @@ func noneStale(all []Status) error {
 
 // state is the mutable part of an informer's status.
 type state struct {
+	scope   string
+	log     *slog.Logger
+	changed func() // called after each change of the phase
+
 	mu      sync.Mutex
-	sync    bool
-	reading bool // a list is being loaded
-	expects int
-	resumed bool
-	blocked bool
-	err     error
+	phase   Phase
+	expects int  // objects, as far as the first list tells, while it is loaded
+	resumed bool // it went on from the checkpoint
+	contact
+	failure
+}
+
+// contact is when the API server was heard.
+type contact struct {
+	last   time.Time // event, bookmark or list
+	life   time.Time // last sign of life: also a watch that was opened, a page of a list
+	waits  time.Time // since when a list waits for the API server, over all attempts that it has not answered; zero: none does
+	marks  bool      // the watches have bookmarks
+	unread bool      // the watch is ended because its events are not taken: nothing can be heard
+}
+
+// failure is that of the last request.
+type failure struct {
+	err     error     // nil: it did not fail
 	fails   int       // requests that failed since one succeeded
 	failing time.Time // since when, while err is set
-	last    time.Time // event, bookmark or list
-	life    time.Time // last sign of life: also a watch that was opened, a page of a list
-	waits   time.Time // since when a list waits for the API server, over all attempts that it has not answered; zero: none does
-	marks   bool      // the watches have bookmarks
 
 	warned       time.Time
 	warnedReason string
-}
-
-func (s *state) listed() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sync, s.expects = true, 0
 }
 
 func (s *state) setResumed() {
@@ -127,17 +120,11 @@ func (s *state) setResumed() {
 	s.resumed = true
 }
 
-func (s *state) setReading(r bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reading = r
-}
-
 // expect notes how many objects the list that is being loaded will have.
 func (s *state) expect(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.sync {
+	if s.phase == PhaseListing {
 		s.expects = n
 	}
 }
@@ -208,40 +195,64 @@ func (s *state) lastSeen() time.Time {
 	return s.last
 }
 
-func (s *state) setBlocked(b bool, now time.Time) {
+// setUnread notes whether the watch is ended because its events are not taken.
+func (s *state) setUnread(unread bool, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.blocked = b
-	if !b {
+	s.unread = unread
+	if !unread {
 		s.life = now // it could not have been heard before
 	}
-}
-
-// stale tells if what is known may be out of date. What does not wait for the API server is not stale, nor what an
-// administrator has to mend first. The caller holds mu.
-func (s *state) stale(now time.Time) bool {
 	switch {
-	case s.blocked:
-		return false
-	case !s.waits.IsZero() && now.Sub(s.waits) > staleUnanswered:
-		return true
-	case !s.sync, s.reading:
-		return false
-	case s.err != nil:
-		return !apiserver.NeedsOperator(apiserver.Reason(s.err)) && now.Sub(s.failing) > staleAfter
-	case s.marks:
-		return now.Sub(s.life) > staleAfter
-	default:
-		return now.Sub(s.life) > staleWithoutBookmarks
+	case unread && s.phase == PhaseLive:
+		s.toLocked(PhaseBlocked)
+	case !unread && s.phase == PhaseBlocked:
+		s.toLocked(PhaseLive)
 	}
 }
 
-// silence is the age of the last sign of life, 0 while the queue is full; false: there was none yet.
+// stale reports whether what is known may be out of date, and since when there is no sign of life. What does not wait for the API
+// server is not stale, nor what an administrator has to mend first. The caller holds mu.
+func (s *state) stale(now time.Time) (since time.Time, stale bool) {
+	since, within := s.life, staleWithoutBookmarks
+	switch {
+	case s.unread:
+		return since, false
+	case now.Sub(s.waits) > staleUnanswered && !s.waits.IsZero():
+		return s.waits, true
+	case !s.phase.isListed(), !s.waits.IsZero():
+		return since, false
+	case s.err != nil && apiserver.NeedsOperator(apiserver.Reason(s.err)):
+		return since, false
+	case s.err != nil:
+		since, within = s.failing, staleAfter
+	case s.marks:
+		within = staleAfter
+	}
+	return since, now.Sub(since) > within
+}
+
+// health returns the health, and since when it is not HealthOK. The caller holds mu.
+func (s *state) health(now time.Time) (Health, time.Time) {
+	since, stale := s.stale(now)
+	switch {
+	case s.phase.isLeaving(): // nobody selects it as it is
+		return HealthOK, time.Time{}
+	case stale:
+		return HealthStale, since
+	case s.err != nil:
+		return healthOf(apiserver.Reason(s.err)), s.failing
+	default:
+		return HealthOK, time.Time{}
+	}
+}
+
+// silence is the age of the last sign of life, 0 while the watch is not read; false: there was none yet.
 func (s *state) silence(now time.Time) (time.Duration, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.blocked || s.life.IsZero() {
-		return 0, s.blocked
+	if s.unread || s.life.IsZero() {
+		return 0, s.unread
 	}
 	return max(0, now.Sub(s.life)), true
 }
@@ -274,34 +285,25 @@ func (s *state) fail(err error, r string, now time.Time, news func()) (warn bool
 // status is how the informer is doing.
 func (i *informer) status() Status {
 	objects, pending, caughtUp := i.store.Progress()
-	held, lag, now := i.store.Size(), i.store.Lag(), time.Now()
+	held, lag, loaded, now := i.store.Size(), i.store.Lag(), i.store.IsLoaded(), time.Now()
 	s := &i.state
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := Status{
-		Scope: i.scope, Resource: i.resource.String(), Synced: s.sync, LastSeen: s.last, Phase: PhaseWatching,
+		Scope: i.scope, Resource: i.resource.String(), Phase: s.phase, Synced: s.phase.isListed(), LastSeen: s.last,
 		Objects: objects, Expected: s.expects, Pending: pending, Captured: caughtUp, Resumed: s.resumed,
 		Lag: lag, Held: held,
 	}
-	if !s.blocked && !s.life.IsZero() {
+	if s.phase.isLeaving() {
+		out.Synced = loaded
+	}
+	if !s.unread && !s.life.IsZero() {
 		out.Silence = max(0, now.Sub(s.life))
 	}
 	if s.err != nil {
 		out.Error, out.Reason, out.Failures = s.err.Error(), apiserver.Reason(s.err), s.fails
 	}
-	out.Stale = s.stale(now)
-	switch {
-	case out.Stale:
-		out.Phase = PhaseStale
-	case s.err != nil:
-		out.Phase = PhaseFailing
-	case !s.sync && !s.reading:
-		out.Phase = PhaseWaiting
-	case !s.sync:
-		out.Phase = PhaseListing
-	case s.blocked:
-		out.Phase = PhaseBlocked
-	}
+	out.Health, out.Since = s.health(now)
 	return out
 }
 
@@ -311,7 +313,8 @@ func (i *informer) alive(now time.Time) bool {
 	s := &i.state
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.sync && s.err == nil && !s.stale(now)
+	_, stale := s.stale(now)
+	return s.phase.isListed() && s.err == nil && !stale
 }
 
 // heldBack tells if an informer is waited for. waiting is one that was, and is looked at first: a thousand informers that tell of
@@ -321,7 +324,7 @@ func (s *Set) heldBack(waiting **running) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	holds := func(i *running) bool {
-		if i == nil || s.active.informers[i.scope] != i || i.leaving == PhaseRetiring {
+		if i == nil || s.active.informers[i.scope] != i {
 			return false
 		}
 		st := i.status()

@@ -114,23 +114,23 @@ func TestStatusOfAFirstSnapshot(t *testing.T) {
 		}
 		shows("the first page", informers.Status{Phase: informers.PhaseListing, Objects: 3, Expected: 7})
 		close(secondPage)
-		shows("the list is read", informers.Status{Phase: informers.PhaseWatching, Synced: true, Objects: 7, Pending: 7})
+		shows("the list is read", informers.Status{Phase: informers.PhaseAnnouncing, Synced: true, Objects: 7, Pending: 7})
 		rec.setRoom(3) // snapshot.started, and two reads
 		rec.wait(t, "snapshot.started 7", "r cm-0 uid-1 -→a", "r cm-1 uid-2 -→a")
-		shows("two reads are queued, and not on the bus", informers.Status{Phase: informers.PhaseWatching, Synced: true, Objects: 7, Pending: 7})
+		shows("two reads are queued, and not on the bus", informers.Status{Phase: informers.PhaseLive, Synced: true, Objects: 7, Pending: 7})
 		rec.acknowledge()
-		shows("two reads are on the bus", informers.Status{Phase: informers.PhaseWatching, Synced: true, Objects: 7, Pending: 5})
+		shows("two reads are on the bus", informers.Status{Phase: informers.PhaseLive, Synced: true, Objects: 7, Pending: 5})
 		if got := log.lines(t); got != nil {
 			t.Errorf("logged too early: %q", got)
 		}
 		rec.setRoom(unbounded)
 		eventually(t, "the snapshot to be captured", func() bool { return captured(set) })
-		shows("all is on the bus", informers.Status{Phase: informers.PhaseWatching, Synced: true, Objects: 7, Captured: true})
+		shows("all is on the bus", informers.Status{Phase: informers.PhaseLive, Synced: true, Objects: 7, Captured: true})
 
 		s.put("new", "x", nil)
 		s.delete("cm-0")
 		s.delete("cm-1")
-		shows("live", informers.Status{Phase: informers.PhaseWatching, Synced: true, Objects: 6, Captured: true})
+		shows("live", informers.Status{Phase: informers.PhaseLive, Synced: true, Objects: 6, Captured: true})
 		if diff := cmp.Diff([]string{"INFO first snapshot complete, waiting for changes resources=1 objects=7"}, log.lines(t, "resources", "objects")); diff != "" {
 			t.Error(diff)
 		}
@@ -253,10 +253,10 @@ func TestOutageIsSaidOnce(t *testing.T) {
 			o.Rules[0].Names = []string{"shop", "other"}
 			o.Log = log.logger(slog.LevelInfo)
 		})
-		all := func(phase informers.Phase, reason string) func() bool {
+		all := func(health informers.Health, reason string) func() bool {
 			return func() bool {
 				for _, st := range set.Status() {
-					if st.Phase != phase || st.Reason != reason {
+					if st.Phase != informers.PhaseLive || st.Health != health || st.Reason != reason {
 						return false
 					}
 				}
@@ -274,9 +274,9 @@ func TestOutageIsSaidOnce(t *testing.T) {
 			}
 		})
 		s.CloseClientConnections()
-		eventually(t, "both to fail", all(informers.PhaseFailing, "network"))
+		eventually(t, "both to fail", all(informers.HealthFailing, "network"))
 		s.do(func() { s.fault = nil })
-		eventually(t, "both to watch again", all(informers.PhaseWatching, ""))
+		eventually(t, "both to watch again", all(informers.HealthOK, ""))
 		want := []string{
 			"INFO first snapshot complete, waiting for changes",
 			"WARN cannot reach the API server, retrying api_server=" + s.URL,

@@ -291,7 +291,6 @@ func (d *takeovers) apply(ctx context.Context, ev *nodeEvent) {
 // begin starts the informers of a take-over. The caller holds mu.
 func (d *takeovers) begin(ctx context.Context, t *takeover, ev *nodeEvent) {
 	s := d.set
-	var draining []*running
 	for _, of := range s.partlyObserved() {
 		spec := s.specOf(of.selection.ForNode(ev.node), of.spec.Lane)
 		ending := s.active.informers[spec.Scope.Name] // of a take-over before
@@ -311,18 +310,12 @@ func (d *takeovers) begin(ctx context.Context, t *takeover, ev *nodeEvent) {
 			r.after = append(r.after, ending.done)
 		}
 		t.scopes = append(t.scopes, r)
-		if of.leaving != "" { // it has the content that is no longer configured, and so has this one
-			r.leaving = of.leaving
-			draining = append(draining, r)
+		if of.state.now().isLeaving() { // it has the content that is no longer configured, and so has this one
+			s.drain(ctx, r, of.state.now() != PhaseRetiring)
 		}
 	}
 	s.o.Log.Info("a node is gone: what it has left is observed from here", "node", ev.node, "rv", ev.at, "scopes", len(t.scopes))
 	s.start(ctx, t.scopes, nil)
-	for _, r := range draining {
-		again := r.leaving == PhaseDraining
-		r.leaving = ""
-		s.drain(ctx, r, again)
-	}
 }
 
 // drop removes an informer from the take-over that it belongs to. The caller holds the set's mu.

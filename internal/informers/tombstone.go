@@ -127,6 +127,7 @@ func (s *Set) newTombstone(c *checkpoint.Scope, was selection.Scope) *tombstone 
 	if s.o.Memory != nil {
 		s.o.Memory.Track(scope, t.position)
 	}
+	t.state.to(PhaseRetiring)
 	s.active.tombstones[scope] = t
 	return t
 }

@@ -11,6 +11,7 @@ import (
 // View is what others wait for of an informer, as it is at one moment.
 type View struct {
 	store.View
+	Phase     Phase
 	Ended     bool   // the informer has ended
 	Failing   bool   // the last request failed
 	Forbidden bool   // it failed because it is not permitted
@@ -21,7 +22,7 @@ type View struct {
 // View returns the present view, and a channel that is closed by the next change of the informer.
 func (r *running) View() (View, <-chan struct{}) {
 	changed := r.store.Changed() // before anything is read
-	v := View{Ended: r.hasEnded(), RemovedAt: r.RemovedAt(), EmptyAt: r.emptyAt(), View: r.store.View()}
+	v := View{Ended: r.hasEnded(), RemovedAt: r.RemovedAt(), EmptyAt: r.emptyAt(), Phase: r.state.now(), View: r.store.View()}
 	if err := r.state.lastError(); err != nil {
 		v.Failing, v.Forbidden = true, apierrors.IsForbidden(err)
 	}

@@ -201,7 +201,7 @@ func TestReloadToTheOtherName(t *testing.T) {
 			return rule(func(r *selection.Rule) { r.Resources = []selection.Pattern{p} })
 		}
 		l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = named(pattern("events")) })
-		l.awaitPhases(t, "events watching")
+		l.awaitPhases(t, "events live")
 		l.reload(t, specOf(named(written{text: "events.events.k8s.io"})))
 		got := slices.DeleteFunc(l.set.Status(), func(st informers.Status) bool { return st.Phase == informers.PhaseRetiring })
 		if len(got) != 1 || got[0].Scope != "events.events.k8s.io" {

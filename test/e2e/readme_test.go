@@ -64,7 +64,7 @@ func TestShippedConfiguration(t *testing.T) {
 		return nil
 	})
 	status, err := a.Get(t.Context(), "/readyz")
-	if err != nil || !strings.Contains(status, "deployments.apps: watching") || strings.Contains(status, "\n    events: ") {
+	if err != nil || !strings.Contains(status, "deployments.apps: live\n") || strings.Contains(status, "\n    events: ") {
 		t.Errorf("/readyz (%v):\n%s", err, status)
 	}
 }

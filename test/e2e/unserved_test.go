@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -88,11 +89,25 @@ func TestGroupIsNotServedForAWhile(t *testing.T) {
 			a = world.StartAgent(t, p, config)
 		}
 		wait.Eventually(t, time.Minute, func() error {
-			status, err := a.Get(t.Context(), "/status")
-			if err == nil && !strings.Contains(status, `"phase": "unserved"`) {
-				err = errors.New("discovery has not looked yet")
+			text, err := a.Get(t.Context(), "/status")
+			if err != nil {
+				return err
 			}
-			return err
+			var status struct {
+				Scopes []struct {
+					Health   string
+					Failures int
+				}
+			}
+			if err := json.Unmarshal([]byte(text), &status); err != nil {
+				return err
+			}
+			for _, s := range status.Scopes {
+				if s.Health == "notserved" && s.Failures == 0 { // it is not known from a request
+					return nil
+				}
+			}
+			return errors.New("discovery has not looked yet")
 		})
 		change("/api/v1/namespaces/kube-system/configmaps/kube-apiserver-legacy-service-account-token-tracking", obj{"metadata": obj{"labels": obj{"n": fmt.Sprint(n)}}})
 		restart(with...)

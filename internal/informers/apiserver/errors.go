@@ -25,8 +25,8 @@ var (
 // The classes of errors that Reason returns, as values of a metric's label.
 const (
 	reasonUnsupported     = "refused"
-	reasonNotFound        = "not_found"
-	reasonForbidden       = "forbidden"
+	ReasonNotFound        = "not_found"
+	ReasonForbidden       = "forbidden"
 	reasonUnauthorized    = "unauthorized"
 	reasonTooManyRequests = "too_many_requests"
 	reasonExpired         = "expired"
@@ -39,7 +39,7 @@ const (
 // Reasons returns all classes.
 func Reasons() []string {
 	return []string{
-		reasonUnsupported, reasonNotFound, reasonForbidden, reasonUnauthorized, reasonTooManyRequests, reasonExpired, reasonTimeout,
+		reasonUnsupported, ReasonNotFound, ReasonForbidden, reasonUnauthorized, reasonTooManyRequests, reasonExpired, reasonTimeout,
 		reasonServerError, reasonNetwork, reasonOther,
 	}
 }
@@ -51,9 +51,9 @@ func Reason(err error) string {
 	case errors.Is(err, ErrUnsupported):
 		return reasonUnsupported
 	case apierrors.IsNotFound(err):
-		return reasonNotFound
+		return ReasonNotFound
 	case apierrors.IsForbidden(err):
-		return reasonForbidden
+		return ReasonForbidden
 	case apierrors.IsUnauthorized(err):
 		return reasonUnauthorized
 	case apierrors.IsTooManyRequests(err):
@@ -77,7 +77,7 @@ func IsShared(reason string) bool { return reason == reasonNetwork || reason == 
 
 // NeedsOperator reports whether errors of a class last until an operator changes what is served or permitted.
 func NeedsOperator(reason string) bool {
-	return reason == reasonForbidden || reason == reasonNotFound || reason == reasonUnsupported
+	return reason == ReasonForbidden || reason == ReasonNotFound || reason == reasonUnsupported
 }
 
 // IsUnanswered reports whether err is the end of a time limit: the API server did not answer, or not completely.

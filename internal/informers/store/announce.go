@@ -49,6 +49,7 @@ func (s *Store) announceLists(ctx context.Context) error {
 			if s.gate.closed != nil && s.list.at == listed {
 				close(s.gate.closed)
 				s.gate.closed = nil
+				s.showGateLocked()
 			}
 			s.mu.Unlock()
 			return nil

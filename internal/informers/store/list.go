@@ -85,6 +85,14 @@ func (s *Store) closeGateLocked() {
 	if s.gate.closed == nil {
 		s.gate.closed = make(chan struct{})
 	}
+	s.showGateLocked()
+}
+
+// showGateLocked shows the gate to who wants to know.
+func (s *Store) showGateLocked() {
+	if s.o.Gate != nil {
+		s.o.Gate(s.list.at.isLoading(), s.gate.closed != nil)
+	}
 }
 
 // forgetLocked drops the last-known objects and everything pending. The position stays where it is until another one is adopted.
@@ -178,6 +186,7 @@ func (s *Store) EndList(rv uint64, snap *Snapshot, notices ...*Notice) {
 		s.pos.own = s.list.at == AtCheckpoint && s.list.lost == nil // else once the gap is acknowledged
 	}
 	s.list.unseen, s.list.at, s.list.rv, s.known.rv = nil, listed, rv, rv
+	s.showGateLocked()
 	if snap == nil {
 		s.sortPendingLocked()
 	} else {

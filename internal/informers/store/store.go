@@ -21,7 +21,7 @@ type Lane interface {
 	Room() <-chan struct{}
 }
 
-// Options are what New needs. Selector, Replaced and Save may be nil, and so may Progressed if no Run is called.
+// Options are what New needs. Selector, Replaced, Gate and Save may be nil, and so may Progressed if no Run is called.
 type Options struct {
 	Resource *object.Resource
 	Scope    string // name in events
@@ -32,7 +32,10 @@ type Options struct {
 	Several  bool // the agent applies selectors: it sees objects that no rule takes
 	// Replaced returns the number of the last replacement of the log that takes the scope's events, and until when the log before it was whole.
 	// nil: the bus does not know.
-	Replaced   func() (number uint64, since time.Time)
+	Replaced func() (number uint64, since time.Time)
+	// Gate is called when a list begins (loading), or when changes begin or cease to wait for a gap, or for the start of a snapshot (closed). nil:
+	// nobody wants to know.
+	Gate       func(loading, closed bool)
 	Snapshots  bool                            // false: none are sent, except where a replaced log cut one off
 	Save       func(ctx context.Context) error // saves the positions of all scopes, nil: none is saved
 	Progressed func()                          // called once the bus has everything that the first list made pending
