@@ -2,7 +2,9 @@ package encode
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"math/bits"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -23,12 +25,25 @@ func skipSpace(doc []byte, i int) int {
 
 // skipString is the index behind the string that begins at doc[i].
 func skipString(doc []byte, i int) (int, error) {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	for from := i + 1; ; {
-		n := bytes.IndexByte(doc[from:], '"')
-		if n < 0 {
-			return 0, errEnd
+		// Most strings end within 32 bytes, for which IndexByte costs more than to look at 8 bytes at a time.
+		end := from
+		for ; ; end += 8 {
+			if end >= from+32 || end+8 > len(doc) {
+				n := bytes.IndexByte(doc[end:], '"')
+				if n < 0 {
+					return 0, errEnd
+				}
+				end += n
+				break
+			}
+			x := binary.LittleEndian.Uint64(doc[end:]) ^ '"'*ones
+			if zeros := (x - ones) & ^x & tops; zeros != 0 { // the lowest one is the first byte of x that is zero
+				end += bits.TrailingZeros64(zeros) / 8
+				break
+			}
 		}
-		end := from + n
 		if doc[end-1] != '\\' {
 			return end + 1, nil
 		}
@@ -199,17 +214,13 @@ func appendSegment(dst []byte, s *segment) []byte {
 }
 
 func appendPointer(dst, key []byte) []byte {
-	for _, c := range key {
-		switch c {
-		case '~':
-			dst = append(dst, '~', '0')
-		case '/':
-			dst = append(dst, '~', '1')
-		default:
-			dst = append(dst, c)
+	for n, c := range key {
+		if c == '~' || c == '/' {
+			dst = append(append(dst, key[:n]...), '~', '0'+c&1)
+			return appendPointer(dst, key[n+1:])
 		}
 	}
-	return dst
+	return append(dst, key...)
 }
 
 // appendQuotedByte appends one byte of a JSON string.

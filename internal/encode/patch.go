@@ -41,6 +41,9 @@ type differ struct {
 	a, b []byte
 	i, j int // the next byte of each
 	same int // a[i:same] == b[j:j+same-i], and same is as far as that goes
+	// parting are where the objects and arrays in a begin, inside of each other, in which the documents part at same. None: not known.
+	parting []int
+	open    []int // what parting lies in
 
 	path []segment
 	keys []span // of the members read in the objects that are open, innermost last, in a
@@ -59,7 +62,7 @@ func (d *differ) append(dst, before, after []byte) ([]byte, error) {
 		d.path = make([]segment, 0, 32)
 		d.keys = make([]span, 0, 128)
 	}
-	d.path, d.keys = d.path[:0], d.keys[:0]
+	d.path, d.keys, d.parting = d.path[:0], d.keys[:0], nil
 	d.a, d.b = before, after
 	d.dst = append(dst, '[')
 	d.resync(0, 0)
@@ -90,7 +93,7 @@ func (d *differ) mark() mark { return mark{d.i, d.j, len(d.dst), len(d.keys)} }
 // resync moves to i and j and finds how far the documents agree from there. Each byte is compared once: the next call
 // comes only when the walk has left the part that agrees.
 func (d *differ) resync(i, j int) {
-	d.i, d.j = i, j
+	d.i, d.j, d.parting = i, j, nil
 	a, b := d.a[i:], d.b[j:]
 	n := min(len(a), len(b))
 	a, b = a[:n], b[:n]
@@ -131,13 +134,14 @@ func (d *differ) next() (ca, cb byte) {
 
 func (d *differ) value() error {
 	ca, cb := d.next()
-	if ca == cb && len(d.path) < maxDepth {
-		switch ca {
-		case '{':
+	if ca == cb && (ca == '{' || ca == '[') && len(d.path) < maxDepth {
+		switch {
+		case d.skipEqual():
+			return nil
+		case ca == '{':
 			return d.object()
-		case '[':
-			return d.array()
 		}
+		return d.array()
 	}
 	i, err := skipValue(d.a, d.i)
 	if err != nil {
@@ -158,6 +162,51 @@ func (d *differ) value() error {
 	}
 	d.resync(i, j)
 	return nil
+}
+
+// skipEqual skips an object or array that ends before the documents part, and reports whether it did. Otherwise it notes which of those inside
+// of it do not end before either: so it reads no byte more than once. The outermost one is always walked, which checks the syntax.
+func (d *differ) skipEqual() bool {
+	end := 0
+	switch {
+	case len(d.path) == 0:
+	case len(d.parting) == 0:
+		end = d.part()
+	case d.parting[0] == d.i:
+		d.parting = d.parting[1:]
+	default:
+		end, _ = skipValue(d.a[:d.same], d.i)
+	}
+	if end == 0 {
+		return false
+	}
+	d.i, d.j = end, d.j+end-d.i
+	return true
+}
+
+// part is the index behind the object or array that begins at a[i] if it ends before the documents part, otherwise 0.
+func (d *differ) part() int {
+	open := d.open[:0]
+	for i := d.i; i < d.same; i++ {
+		switch d.a[i] {
+		case '"':
+			end, err := skipString(d.a[:d.same], i)
+			if err != nil {
+				end = d.same
+			}
+			i = end - 1
+		case '{', '[':
+			open = append(open, i)
+		case '}', ']':
+			if open = open[:len(open)-1]; len(open) == 0 {
+				return i + 1
+			}
+		}
+	}
+	if d.open = open; len(open) > 0 {
+		d.parting = open[1:]
+	}
+	return 0
 }
 
 func (d *differ) object() error {
