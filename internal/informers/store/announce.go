@@ -64,51 +64,18 @@ func (s *Store) announceLists(ctx context.Context) error {
 
 // sendNotice sends the first notice, unless a list begins meanwhile, or it begins a snapshot that is given up.
 func (s *Store) sendNotice(ctx context.Context, n *Notice) error {
-	limit, end := ctx, context.CancelFunc(func() {})
 	s.mu.Lock()
-	if n.begins != nil {
+	begins := n.begins != nil
+	s.mu.Unlock()
+	limit, end := ctx, context.CancelFunc(func() {})
+	if begins {
 		limit, end = context.WithTimeoutCause(ctx, gateWithin, fmt.Errorf("waited for %v", gateWithin))
 	}
 	defer end()
-	prepared, cancel := context.WithCancel(limit)
-	defer cancel()
-	s.gate.interrupt = cancel
-	s.mu.Unlock()
-
-	var err error
-	if n.prepare != nil {
-		err = n.prepare(prepared)
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	s.mu.Lock()
-	if !s.isFirstLocked(n) {
-		s.mu.Unlock()
-		return nil // a new list began
-	}
-	switch {
-	case err != nil && n.begins != nil:
-		s.giveUpLocked(n, err)
-		s.mu.Unlock()
-		return nil
-	case prepared.Err() != nil: // a list began, and ended
-		s.mu.Unlock()
-		return nil
-	case err != nil: // the position cannot be saved any more: the agent ends
-		s.mu.Unlock()
+	ev, ok, err := s.prepareNotice(ctx, limit, n)
+	if !ok {
 		return err
 	}
-	var ev *object.StreamEvent
-	if n.event != nil {
-		if ev = n.event(); ev != nil {
-			ev.History = s.pos.history
-		}
-	}
-	n.sending = true
-	begins := n.begins != nil
-	s.mu.Unlock()
-
 	sent := true
 	switch {
 	case ev == nil:
@@ -129,6 +96,46 @@ func (s *Store) sendNotice(ctx context.Context, n *Notice) error {
 		}
 	}
 	return nil
+}
+
+// prepareNotice returns the event of n, which is about to be sent, nil: nothing is sent. It returns false if n is replaced or given up, or with an error
+// that ends the cursor. limit bounds what a snapshot that begins waits for.
+func (s *Store) prepareNotice(ctx, limit context.Context, n *Notice) (ev *object.StreamEvent, ok bool, err error) {
+	prepared, cancel := context.WithCancel(limit)
+	defer cancel()
+	s.mu.Lock()
+	s.gate.interrupt = cancel
+	first := s.isFirstLocked(n)
+	s.mu.Unlock()
+	if !first {
+		return nil, false, nil
+	}
+	if n.prepare != nil {
+		err = n.prepare(prepared)
+	}
+	if ctx.Err() != nil {
+		return nil, false, context.Cause(ctx)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !s.isFirstLocked(n): // a new list began
+		return nil, false, nil
+	case err != nil && n.begins != nil:
+		s.giveUpLocked(n, err)
+		return nil, false, nil
+	case prepared.Err() != nil: // a list began, and ended
+		return nil, false, nil
+	case err != nil: // the position cannot be saved any more: the agent ends
+		return nil, false, err
+	}
+	if n.event != nil {
+		if ev = n.event(); ev != nil {
+			ev.History = s.pos.history
+		}
+	}
+	n.sending = true
+	return ev, true, nil
 }
 
 // isFirstLocked reports whether n is the notice to be sent now.

@@ -29,29 +29,40 @@ func (s *Store) catchUp(ctx context.Context) {
 		if s.announceLists(ctx) != nil || s.sendPending(ctx) != nil {
 			return
 		}
-		s.mu.Lock()
-		sent := s.list.at == listed && len(s.gate.notices) == 0 && s.known.next == len(s.known.order)
-		if sent {
-			if s.pos.barrier != nil {
-				s.pos.barrier.pass()
-				s.pos.barrier = nil
+		sealed, idle := s.review(completing)
+		if sealed != completing {
+			completing, completed = sealed, nil
+			if sealed != nil {
+				completed = sealed.done
 			}
 		}
-		if s.snaps.current != completing {
-			completing, completed = nil, nil // another one has replaced it, because history was lost
-		}
-		if s.snaps.current != nil && completing == nil && sent {
-			completing, completed = s.snaps.current, s.snaps.current.done
-			completing.seal()
-		}
-		idle := sent && s.snaps.current == nil
-		sweep := s.snaps.due || s.conditionChangedLocked()
-		s.mu.Unlock()
 		s.kickSchedule()
-		if idle && !sweep {
+		if idle {
 			s.catchUpEnded()
 		}
 	}
+}
+
+// review looks what follows of what was sent. It returns the snapshot of which all reads are sent, nil: none, and whether nothing is left to be sent.
+// completing is the one that it has returned before.
+func (s *Store) review(completing *Snapshot) (sealed *Snapshot, idle bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sent := s.list.at == listed && len(s.gate.notices) == 0 && s.known.next == len(s.known.order)
+	if sent && s.pos.barrier != nil {
+		s.pos.barrier.pass()
+		s.pos.barrier = nil
+	}
+	switch snap := s.snaps.current; {
+	case snap == nil:
+		return nil, sent && !s.snaps.due && !s.conditionChangedLocked()
+	case snap == completing:
+		return snap, false
+	case sent:
+		snap.seal()
+		return snap, false
+	}
+	return nil, false // another one has replaced it, because history was lost
 }
 
 // kickSchedule makes runSchedule look whether a snapshot is due.
@@ -150,32 +161,39 @@ func (s *Store) offerPending(gone verdict) (offer, *object.Ref) {
 			s.known.order, s.known.next = nil, 0 // it references the keys
 			return offeredAll, nil
 		}
-		key := s.known.order[s.known.next]
-		op := object.Deleted
-		if ref := s.needsVerdictLocked(key); ref != nil && s.o.Selector != nil {
-			if gone.ref != ref {
-				return offerNeedsVerdict, ref
-			}
-			op = gone.op
+		if next, ref := s.offerNextLocked(gone); next != offeredSome {
+			return next, ref
 		}
-		d, rest := s.nextPendingLocked(key, op)
-		if d != nil {
-			receipt := s.expectAckLocked(key, d)
-			skipped, sent := s.passPendingLocked(d, s.known.objects[key].skipped)
-			switch {
-			case !sent:
-			case !s.o.Lane.TryPut(key, heldBytes(d), d):
-				receipt.Withdraw()
-				return offerRefused, nil
-			default:
-				s.o.Metrics.count(d)
-			}
-			s.skipLocked(key, skipped)
+	}
+	return offeredSome, nil
+}
+
+// offerNextLocked puts the next pending delta into the lane.
+func (s *Store) offerNextLocked(gone verdict) (offer, *object.Ref) {
+	key, op := s.known.order[s.known.next], object.Deleted
+	if ref := s.needsVerdictLocked(key); ref != nil && s.o.Selector != nil {
+		if gone.ref != ref {
+			return offerNeedsVerdict, ref
 		}
-		s.settleLocked(key, rest)
-		if rest == nil {
-			s.known.next++
+		op = gone.op
+	}
+	d, rest := s.nextPendingLocked(key, op)
+	if d != nil {
+		receipt := s.expectAckLocked(key, d)
+		skipped, sent := s.passPendingLocked(d, s.known.objects[key].skipped)
+		switch {
+		case !sent:
+		case !s.o.Lane.TryPut(key, heldBytes(d), d):
+			receipt.Withdraw()
+			return offerRefused, nil
+		default:
+			s.o.Metrics.count(d)
 		}
+		s.skipLocked(key, skipped)
+	}
+	s.settleLocked(key, rest)
+	if rest == nil {
+		s.known.next++
 	}
 	return offeredSome, nil
 }

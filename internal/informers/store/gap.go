@@ -41,8 +41,8 @@ func (s *Store) Lose(l Loss) {
 
 // Loss returns the history that is lost and not announced, nil: none. It must not be changed.
 func (s *Store) Loss() *Loss {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	return s.list.lost
 }
 
@@ -95,8 +95,8 @@ func (s *Store) SweepAfter(gap *Notice) {
 
 // Changes returns what Gap's find has to recover: the loss, and each key that differs between its ends. There must be a Loss.
 func (s *Store) Changes() (Loss, []backfill.Change) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	var out []backfill.Change
 	for key, d := range s.known.pending {
 		if d.gap == s.list.gaps {

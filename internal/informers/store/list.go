@@ -250,7 +250,7 @@ func (s *Store) Restart(l Loss) {
 
 // WentBack reports whether the list shows a version that the watch should have shown before, which means that etcd was restored.
 func (s *Store) WentBack() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	return s.list.backwards
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -40,46 +41,22 @@ func (s *Store) apply(ctx context.Context, e *Event) bool {
 	}
 	key := e.Object.Ref.Key
 	last := s.known.objects[key].last
-	same := last != nil && last.Ref.UID == e.Object.Ref.UID
-	if same && (e.Version < last.ResourceVersion || e.Version == last.ResourceVersion && e.Type != watch.Deleted) {
-		// The API server replays: this version, or a later one, was applied before. A deletion may have the version of what it deletes, if
-		// the API server does not give it one of its own.
-		s.o.Metrics.Known.Inc()
+	if ignored := s.ignored(last, e); ignored != nil {
+		ignored.Inc()
 		s.advanceLocked(e.Version)
 		s.mu.Unlock()
 		return true
 	}
 	gone, d := s.compare(last, e)
-	if gone == nil && d == nil { // none of the rules takes the object, nor took it
-		s.o.Metrics.Excluded.Inc()
-		s.advanceLocked(e.Version)
-		s.mu.Unlock()
-		return true
-	}
-	if s.o.Pushed && d != nil && (e.Type == watch.Deleted || d.Op == object.Created && last == nil) {
+	if !s.isCertain(last, e, d) {
 		s.mu.Unlock()
 		if !s.ask(ctx, d, e.Object) {
 			return false
 		}
 		s.mu.Lock()
 	}
-
 	pending, skipped := s.takePendingLocked(key, e.Object.Ref.UID)
-	state := s.known.state
-	switch {
-	case e.Type != watch.Deleted && !e.Outside:
-		s.setLocked(key, entry{last: e.Object})
-	case same || last == nil || e.Outside:
-		s.setLocked(key, entry{})
-	}
-	s.known.rv = max(s.known.rv, e.Version)
-	after := mark{rv: e.Version, state: s.known.state ^ state}
-	if d == nil {
-		s.expectLiveLocked(gone, after)
-	} else {
-		s.expectLiveLocked(gone, mark{})
-		s.expectLiveLocked(d, after) // only then is all of the event in the ledger
-	}
+	s.takeLocked(last, e, gone, d)
 	noted := s.known.objects[key].skipped
 	s.mu.Unlock()
 
@@ -106,12 +83,49 @@ func (s *Store) apply(ctx context.Context, e *Event) bool {
 	return true
 }
 
-// compare forms the deltas of a watch event, compared with the last-known object. Both are nil if no rule takes the object, or took it. gone is
-// the deletion of another object that had the name: it was taken again, and the watch did not show the deletion. The API server's selectors may
-// make another operation of d, see ask.
+// takeLocked notes an event as the last-known version of its object, and that its deltas are to be acknowledged.
+func (s *Store) takeLocked(last *object.Object, e *Event, gone, d *object.Delta) {
+	key, state := e.Object.Ref.Key, s.known.state
+	switch {
+	case e.Type != watch.Deleted && !e.Outside:
+		s.setLocked(key, entry{last: e.Object})
+	case isVersion(last, e) || last == nil || e.Outside:
+		s.setLocked(key, entry{})
+	}
+	s.known.rv = max(s.known.rv, e.Version)
+	after := mark{rv: e.Version, state: s.known.state ^ state}
+	if d == nil {
+		s.expectLiveLocked(gone, after)
+		return
+	}
+	s.expectLiveLocked(gone, mark{})
+	s.expectLiveLocked(d, after) // only then is all of the event in the ledger
+}
+
+// isVersion reports whether an event is of the same object as last.
+func isVersion(last *object.Object, e *Event) bool {
+	return last != nil && last.Ref.UID == e.Object.Ref.UID
+}
+
+// ignored returns the counter of events of which nothing is sent, nil: e is none.
+func (s *Store) ignored(last *object.Object, e *Event) prometheus.Counter {
+	same := isVersion(last, e)
+	switch {
+	case same && (e.Version < last.ResourceVersion || e.Version == last.ResourceVersion && e.Type != watch.Deleted):
+		// The API server replays: this version, or a later one, was applied before. A deletion may have the version of what it deletes, if
+		// the API server does not give it one of its own.
+		return s.o.Metrics.Known
+	case e.Outside && !same && (last == nil || e.Type == watch.Deleted): // none of the rules takes the object, nor took it
+		return s.o.Metrics.Excluded
+	}
+	return nil
+}
+
+// compare forms the deltas of a watch event, compared with the last-known object. Either may be nil. gone is the deletion of another object that
+// had the name: it was taken again, and the watch did not show the deletion.
 func (s *Store) compare(last *object.Object, e *Event) (gone, d *object.Delta) {
 	now := e.Object
-	same := last != nil && last.Ref.UID == now.Ref.UID
+	same := isVersion(last, e)
 	if last != nil && !same && e.Type != watch.Deleted {
 		gone = &object.Delta{
 			Op: object.Deleted, Inferred: true, Ref: last.Ref, Before: last, Scope: s.o.Scope,
@@ -142,6 +156,11 @@ func (s *Store) compare(last *object.Object, e *Event) (gone, d *object.Delta) {
 		d.Op, d.After, d.ChangedBy = object.Created, now, e.ChangedBy
 	}
 	return gone, d
+}
+
+// isCertain reports whether the selectors of the API server have not caused d.
+func (s *Store) isCertain(last *object.Object, e *Event, d *object.Delta) bool {
+	return !s.o.Pushed || d == nil || e.Type != watch.Deleted && (d.Op != object.Created || last != nil)
 }
 
 // ask corrects a deletion or a creation that the selectors of the API server may have caused. It returns false if ctx ended before.

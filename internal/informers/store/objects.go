@@ -17,9 +17,9 @@ func (s *Store) Ref(namespace, name, uid []byte, clause uint16, scratch *[]byte)
 	}
 	k = append(k, name...)
 	*scratch = k
-	s.mu.Lock()
+	s.mu.RLock()
 	last := s.known.objects[string(k)].last
-	s.mu.Unlock()
+	s.mu.RUnlock()
 	var managed object.Stamp
 	if last != nil && last.Ref.UID == string(uid) {
 		if managed = last.Managed; last.Ref.Clause == clause {
@@ -33,22 +33,22 @@ func (s *Store) Ref(namespace, name, uid []byte, clause uint16, scratch *[]byte)
 
 // Has reports whether a cluster-scoped object of that name is known.
 func (s *Store) Has(name string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	return s.known.objects[s.prefix+name].last != nil
 }
 
 // Len returns the number of objects.
 func (s *Store) Len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	return len(s.known.objects)
 }
 
 // Newest returns the last-known object with the highest resourceVersion, nil: there is none.
 func (s *Store) Newest() (out *object.Object) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	for _, e := range s.known.objects {
 		if e.last != nil && (out == nil || e.last.ResourceVersion > out.ResourceVersion) {
 			out = e.last
@@ -79,8 +79,8 @@ func (s *Store) Clear() {
 // which are not captured, by namespace/name. nil: the resource never has any. Which ones are ignored may differ from the checkpoint's run, and older
 // releases did not save them: then any one object, or all of own, may account for the difference.
 func (s *Store) Matches(c *checkpoint.Scope, own map[string]uint64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	state := s.known.state
 	if c.Ignored != nil {
 		for name, f := range own {
@@ -135,8 +135,8 @@ func Fingerprint(ref *object.Ref, rv uint64) uint64 {
 
 // IsLoaded reports whether there are objects to compare a list with.
 func (s *Store) IsLoaded() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	return s.list.at == listed || s.list.at == Relist
 }
 
@@ -149,16 +149,16 @@ func (s *Store) ResourceVersion() uint64 {
 
 // Size returns the compressed size of the last-known objects, in bytes.
 func (s *Store) Size() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	return s.known.bytes
 }
 
 // Progress returns the number of objects, of pending deltas (including reads that the bus has not acknowledged), and whether everything that the
 // first list made pending is acknowledged.
 func (s *Store) Progress() (objects, pending int, caughtUp bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	pending = s.known.pendingKeys
 	if s.snaps.current != nil {
 		pending += s.snaps.current.reads.Outstanding()

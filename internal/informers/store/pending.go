@@ -101,18 +101,7 @@ func (s *Store) betweenLocked(from *object.Object, outside bool, to link, gone o
 	}
 	switch {
 	case from != nil && (to.Object == nil || to.Object.Ref.UID != from.Ref.UID):
-		d.Op, d.ChangedBy = gone, nil
-		arrived = to.Object == nil
-		if !arrived {
-			d.Op = object.Deleted
-		}
-		if !to.linked {
-			d.ResourceVersion = s.list.rv // gone at or before
-		}
-		if outside {
-			d = nil
-		}
-		return d, arrived
+		return s.goneLocked(d, outside, to, gone), to.Object == nil
 	case to.Object == nil:
 		return nil, true
 	}
@@ -122,17 +111,38 @@ func (s *Store) betweenLocked(from *object.Object, outside bool, to link, gone o
 		return nil, true
 	case to.Outside:
 		d.Op, d.After, d.ChangedBy = object.Left, nil, nil
-	case from == nil:
-		d.Op = object.Created
-		if s.o.Selector != nil && !to.linked {
-			d.Op = object.Entered // it may have been created, or changed to match the selectors
-		}
-	case outside:
-		d.Op = object.Entered
 	default:
-		d.Op = object.Updated
+		d.Op = s.arrival(from, outside, to.linked)
 	}
 	return d, true
+}
+
+// arrival returns the operation that leads from a version to the one that follows it.
+func (s *Store) arrival(from *object.Object, outside, linked bool) object.Op {
+	switch {
+	case from == nil && (s.o.Selector == nil || linked):
+		return object.Created
+	case from == nil: // it may have been created, or changed to match the selectors
+		return object.Entered
+	case outside:
+		return object.Entered
+	}
+	return object.Updated
+}
+
+// goneLocked completes the delta of the end of an object, nil: it is not sent.
+func (s *Store) goneLocked(d *object.Delta, outside bool, to link, gone object.Op) *object.Delta {
+	if outside {
+		return nil
+	}
+	d.Op, d.ChangedBy = object.Deleted, nil
+	if to.Object == nil {
+		d.Op = gone
+	}
+	if !to.linked {
+		d.ResourceVersion = s.list.rv // gone at or before
+	}
+	return d
 }
 
 // settleLocked notes that the delta of nextPendingLocked was sent, and that rest is pending.
@@ -230,8 +240,8 @@ func (s *Store) LimitSteps(n int) {
 
 // PendingSteps returns how many keys have pending steps, and how many steps these are, without the listed version of each.
 func (s *Store) PendingSteps() (objects, versions int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	for _, d := range s.known.pending {
 		versions += len(d.steps)
 	}

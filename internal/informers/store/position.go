@@ -91,8 +91,8 @@ func (s *Store) Position() (checkpoint.Position, bool) {
 
 // Lag returns the age of the oldest change that the bus has not acknowledged, 0: it has acknowledged all.
 func (s *Store) Lag() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	m, ok := s.pos.ledger.Oldest()
 	if !ok {
 		return 0
@@ -110,8 +110,8 @@ func (s *Store) Continue(c *checkpoint.Scope) {
 
 // History returns the history number: how often etcd was restored so far.
 func (s *Store) History() uint32 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	return s.pos.history
 }
 

@@ -247,8 +247,8 @@ func (s *Store) runSchedule(ctx context.Context, every time.Duration) {
 
 // snapshotDue reports whether a snapshot has to begin now.
 func (s *Store) snapshotDue() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	return s.snaps.current == nil && s.busyLocked() == nil && (s.snaps.due || s.conditionChangedLocked())
 }
 

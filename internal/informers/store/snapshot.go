@@ -183,14 +183,14 @@ func (s *Store) adopt(ctx context.Context) error {
 
 // SnapshotPending reports whether a snapshot is being sent, or has to follow.
 func (s *Store) SnapshotPending() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	return s.snaps.due || s.snaps.current != nil
 }
 
 // snapshotBegan returns when the last snapshot of the whole scope began, zero: never.
 func (s *Store) snapshotBegan() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	return s.snaps.began
 }

@@ -27,14 +27,18 @@ func (s *Store) View() View {
 	nothing := s.caughtUp && len(s.known.objects) == 0 && outstanding == 0 && !s.log.owes() && !s.snaps.due
 	v.Empty = nothing && s.pos.own
 	v.Finished = nothing && s.gone && s.snaps.current == nil && s.pos.barrier == nil && len(s.gate.notices) == 0
+	v.Resting = s.isRestingLocked(v.InFlight)
+	return v
+}
+
+func (s *Store) isRestingLocked(inFlight int) bool {
 	switch {
 	case s.applying:
+		return false
 	case s.list.at != listed:
-		v.Resting = v.InFlight == 0
-	default:
-		v.Resting = len(s.gate.notices) == 0 && outstanding == 0
+		return inFlight == 0
 	}
-	return v
+	return len(s.gate.notices) == 0 && s.pos.ledger.Outstanding() == 0
 }
 
 // Changed returns a channel that is closed by the next change.
@@ -52,8 +56,8 @@ func (s *Store) MarkGone() {
 
 // IsEmpty reports whether there is no object, and nothing pending.
 func (s *Store) IsEmpty() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	return len(s.known.objects) == 0
 }
 
