@@ -86,10 +86,9 @@ func (i *informer) loadBirth(ctx context.Context) (uint64, error) {
 	if !i.store.IsLoaded() {
 		i.store.BeginList(store.AtCheckpoint)
 		if i.spec.Snapshots == SnapshotNever {
-			i.store.EndList(from, nil)
+			i.store.EndList(from)
 		} else {
-			snap, start := i.store.NewSnapshot(from)
-			i.store.EndList(from, snap, start)
+			i.store.EndList(from, i.store.NewSnapshot(from))
 		}
 	}
 	i.store.BeginList(store.Relist)
@@ -108,10 +107,10 @@ func (i *informer) loadBirth(ctx context.Context) (uint64, error) {
 		return 0, errRestart
 	}
 	if rv == from && i.store.Loss() == nil {
-		i.store.EndList(rv, nil)
+		i.store.EndList(rv)
 	} else {
 		i.store.Lose(store.Loss{From: from, Since: i.bornAt, Reason: object.Expired, SkipIfRecovered: true})
-		i.store.EndList(rv, nil, i.store.Gap(rv, func(ctx context.Context) (bool, bool, error) {
+		i.store.EndList(rv, i.store.Gap(rv, func(ctx context.Context) (bool, bool, error) {
 			whole, recovered, err := i.find(ctx, rv)
 			if err == nil && !whole {
 				i.log.Info("a resource was read a while after its birth: objects that came and went in between are not known", "scope", i.scope,

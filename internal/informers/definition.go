@@ -41,7 +41,7 @@ func (g *generation) watchEnded(number uint32, err error) {
 // watchSentAll reports whether the watch has sent everything that happened to the objects: it ended without an error, and they are all
 // gone. After a change of the definition it may have ended before.
 func (i *informer) watchSentAll() bool {
-	return i.generation.whole == i.generation.number.Load()+1 && !i.LostNamespace() && i.store.Loss() == nil && i.store.IsEmpty()
+	return i.generation.whole == i.generation.number.Load()+1 && !i.LostNamespace() && i.store.Loss() == nil && i.store.Len() == 0
 }
 
 // definition is what is known of where a resource comes from. Its methods do not block.

@@ -118,15 +118,12 @@ func (i *informer) loadFresh(ctx context.Context) (uint64, error) {
 		i.log.Warn("history is lost: a gap is announced, and the objects are read anew", "scope", i.scope,
 			"from_rv", l.From, "to_rv", rv, "reason", l.Reason, "since", l.Since)
 	}
-	var snap *store.Snapshot
 	if i.spec.Snapshots == SnapshotNever {
 		notices = append(notices, i.store.Adopt())
 	} else {
-		var start *store.Notice
-		snap, start = i.store.NewSnapshot(rv)
-		notices = append(notices, start)
+		notices = append(notices, i.store.NewSnapshot(rv))
 	}
-	i.store.EndList(rv, snap, notices...)
+	i.store.EndList(rv, notices...)
 	return rv, nil
 }
 
@@ -143,7 +140,7 @@ func (i *informer) loadAgain(ctx context.Context) (uint64, error) {
 		return 0, errRestart
 	}
 	if rv == l.From && i.store.Loss() == nil {
-		i.store.EndList(rv, nil) // nothing happened in between
+		i.store.EndList(rv) // nothing happened in between
 		return rv, nil
 	}
 	i.store.Lose(l)
@@ -157,7 +154,7 @@ func (i *informer) loadAgain(ctx context.Context) (uint64, error) {
 		// that came and went: only a snapshot's sweep takes it away again.
 		i.store.SweepAfter(gap)
 	}
-	i.store.EndList(rv, nil, gap)
+	i.store.EndList(rv, gap)
 	return rv, nil
 }
 

@@ -148,21 +148,21 @@ func (i *informer) loadRemoved(ctx context.Context, at uint64) error {
 		s.BeginList(store.Relist)
 		switch {
 		case i.watchSentAll():
-			s.EndList(at, nil) // the watch has sent everything
+			s.EndList(at) // the watch has sent everything
 		default:
 			s.Lose(store.Loss{From: from, Since: i.since(), Reason: object.Expired, SkipIfRecovered: i.isCustom()})
 			// Where it is defined again in the same versions, etcd's history may still be read.
-			s.EndList(at, nil, i.gapUnlessFound(at))
+			s.EndList(at, i.gapUnlessFound(at))
 		}
 	case i.resume != nil: // nothing is known of the objects at the checkpoint
 		i.giveUpGone(at)
 	case i.born != 0 && i.born < at: // gone before it was listed: what it had, nobody has seen
 		s.BeginList(store.Fresh)
 		s.Lose(store.Loss{From: i.born, Since: i.bornAt, Reason: object.Expired, Unrecoverable: true})
-		s.EndList(at, nil, s.Gap(at, nil))
+		s.EndList(at, s.Gap(at, nil))
 	default: // nothing was ever sent of it
 		s.BeginList(store.Fresh)
-		s.EndList(at, nil)
+		s.EndList(at)
 	}
 	s.MarkGone()
 	i.setEmpty(at)
@@ -177,7 +177,7 @@ func (i *informer) loadRemoved(ctx context.Context, at uint64) error {
 			at = to
 			s.BeginList(store.Relist)
 			s.Lose(store.Loss{From: from, Since: i.since(), Reason: object.Expired, SkipIfRecovered: i.isCustom()})
-			s.EndList(at, nil, i.gapUnlessFound(at))
+			s.EndList(at, i.gapUnlessFound(at))
 			i.setEmpty(at)
 		}
 	}
@@ -190,11 +190,8 @@ func (i *informer) giveUpGone(at uint64) {
 	i.store.Restart(store.Loss{From: c.ResourceVersion, Since: c.LastSeen, Reason: object.Expired})
 	i.store.BeginList(store.Fresh)
 	notices := []*store.Notice{i.store.Gap(at, nil)}
-	var snap *store.Snapshot
 	if i.spec.Snapshots != SnapshotNever {
-		var start *store.Notice
-		snap, start = i.store.NewSnapshot(at)
-		notices = append(notices, start)
+		notices = append(notices, i.store.NewSnapshot(at))
 	}
-	i.store.EndList(at, snap, notices...)
+	i.store.EndList(at, notices...)
 }

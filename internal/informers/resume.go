@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers/store"
@@ -69,7 +70,7 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	}
 
 	i.store.SetWhere(c.Where)
-	snap, notices := i.snapshotBehind(c)
+	notices := i.snapshotBehind(c)
 	whole := func(context.Context) (whole, recovered bool, err error) { return false, true, nil }
 	switch {
 	case c.Lost != nil:
@@ -83,36 +84,31 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	case !c.Inherited && c.Content != "" && c.Content != i.selection.Content():
 		i.store.Lose(store.Loss{From: rv, Since: c.LastSeen, Reason: object.ContentChanged})
 		notices = append([]*store.Notice{i.store.Gap(rv, whole)}, notices...)
-	case len(notices) == 0:
-		notices = i.store.Recount(c.Filtered, rv)
+	case !slices.ContainsFunc(notices, (*store.Notice).Announces):
+		notices = append(i.store.Recount(c.Filtered, rv), notices...)
 	}
-	i.store.EndList(rv, snap, notices...)
+	i.store.EndList(rv, notices...)
 	i.resume, i.resumed, i.replayed = nil, c, now
 	i.state.setResumed()
 	i.log.Debug("resumed", "scope", i.scope, "rv", rv, "last_seen", c.LastSeen)
 	return rv, nil
 }
 
-// snapshotBehind is the snapshot to send of the objects at a checkpoint, nil: none, and what comes first.
-func (i *informer) snapshotBehind(c *Origin) (*store.Snapshot, []*store.Notice) {
+// snapshotBehind is the snapshot to send of the objects at a checkpoint, if any.
+func (i *informer) snapshotBehind(c *Origin) []*store.Notice {
 	switch {
 	case i.spec.Snapshots == SnapshotNever:
-		return nil, nil
+		return nil
 	case c.Inherited, c.Where != i.store.Where(), !c.Continued && (i.spec.Snapshots == SnapshotAlways || i.asked && i.heard == nil): // nothing of it is on the bus, or not all
-		snap, start := i.store.NewSnapshot(c.ResourceVersion)
-		return snap, []*store.Notice{start}
+		return []*store.Notice{i.store.NewSnapshot(c.ResourceVersion)}
 	case c.Snapshot == nil:
-		return nil, nil
+		return nil
 	}
 	scope := i.scope
 	if c.Snapshot.Namespace != "" {
 		scope = i.selection.NameIn(c.Snapshot.Namespace)
 	}
-	snap, start := i.store.ResumeSnapshot(scope, &c.Scope)
-	if start == nil {
-		return snap, nil
-	}
-	return snap, []*store.Notice{start}
+	return []*store.Notice{i.store.ResumeSnapshot(scope, &c.Scope)}
 }
 
 // since is when there was the last sign of life behind which history may be lost.

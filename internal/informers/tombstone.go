@@ -180,7 +180,7 @@ func (t *tombstone) begin(ctx context.Context) error {
 // old one. Then the error says so.
 func (t *tombstone) end(log uint64) error {
 	switch {
-	case t.store.LogReplaced(log):
+	case t.store.LogNumber() > log:
 		return errSaidToOldLog
 	case t.memory != nil:
 		t.memory.Forget(t.scope)
@@ -255,7 +255,7 @@ func (t *tombstone) say(ctx context.Context) error {
 	case now < t.from.ResourceVersion: // etcd was restored
 		s.SetHistory(t.from.History + 1)
 	// Consumers may know of objects that are gone since: only the sweep of a snapshot removes them.
-	case s.LogReplaced(t.from.Log), t.from.Snapshot != nil && t.from.Snapshot.Namespace == "":
+	case s.LogNumber() > t.from.Log, t.from.Snapshot != nil && t.from.Snapshot.Namespace == "":
 	case t.from.Where != "": // what was kept back is not told now
 	case !t.blind:
 		if told, err = t.collect(ctx, now); err != nil {

@@ -24,11 +24,14 @@ type Notice struct {
 	done    func()
 	gap     bool // of lost history: a new list replaces it by a notice that covers both losses
 	// begins is a snapshot that is given up if it cannot begin in time, nil: none. sending: the event was handed to the lane. Both need mu.
-	begins  *Snapshot
+	begins  *snapshot
 	sending bool
 	rebase  bool      // of a replaced log
-	opens   *Snapshot // the snapshot whose start it announces, nil: none
+	opens   *snapshot // the snapshot whose start it announces, nil: none
 }
+
+// Announces reports whether n may send an event.
+func (n *Notice) Announces() bool { return n.event != nil }
 
 // acknowledged is an object.Acker for a single delta: it is closed by the acknowledgement.
 type acknowledged chan struct{}

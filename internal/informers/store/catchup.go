@@ -11,7 +11,7 @@ import (
 // leave. It also begins requested snapshots and completes them. It returns when ctx ends.
 func (s *Store) catchUp(ctx context.Context) {
 	defer close(s.ended)
-	var completing *Snapshot      // all of its reads are sent
+	var completing *snapshot      // all of its reads are sent
 	var completed <-chan struct{} // all are acknowledged
 	for {
 		select {
@@ -29,23 +29,23 @@ func (s *Store) catchUp(ctx context.Context) {
 		if s.announceLists(ctx) != nil || s.sendPending(ctx) != nil {
 			return
 		}
-		sealed, idle := s.review(completing)
+		sealed, first := s.review(completing)
 		if sealed != completing {
 			completing, completed = sealed, nil
 			if sealed != nil {
 				completed = sealed.done
 			}
 		}
-		s.kickSchedule()
-		if idle {
-			s.catchUpEnded()
+		wake(s.kick)
+		if first {
+			s.o.Progressed()
 		}
 	}
 }
 
-// review looks what follows of what was sent. It returns the snapshot of which all reads are sent, nil: none, and whether nothing is left to be sent.
-// completing is the one that it has returned before.
-func (s *Store) review(completing *Snapshot) (sealed *Snapshot, idle bool) {
+// review looks what follows of what was sent. It returns the snapshot of which all reads are sent, nil: none, and whether the bus has, for the first
+// time, everything that the first list made pending. completing is the snapshot that it has returned before.
+func (s *Store) review(completing *snapshot) (sealed *snapshot, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sent := s.list.at == listed && len(s.gate.notices) == 0 && s.known.next == len(s.known.order)
@@ -55,7 +55,9 @@ func (s *Store) review(completing *Snapshot) (sealed *Snapshot, idle bool) {
 	}
 	switch snap := s.snaps.current; {
 	case snap == nil:
-		return nil, sent && !s.snaps.due && !s.conditionChangedLocked()
+		first = sent && !s.snaps.due && !s.conditionChangedLocked() && !s.caughtUp
+		s.caughtUp = s.caughtUp || first
+		return nil, first
 	case snap == completing:
 		return snap, false
 	case sent:
@@ -63,25 +65,6 @@ func (s *Store) review(completing *Snapshot) (sealed *Snapshot, idle bool) {
 		return snap, false
 	}
 	return nil, false // another one has replaced it, because history was lost
-}
-
-// kickSchedule makes runSchedule look whether a snapshot is due.
-func (s *Store) kickSchedule() {
-	select {
-	case s.kick <- struct{}{}:
-	default: // it is kicked already
-	}
-}
-
-// catchUpEnded notes that the bus has everything that the first list made pending.
-func (s *Store) catchUpEnded() {
-	s.mu.Lock()
-	first := !s.caughtUp
-	s.caughtUp = true
-	s.mu.Unlock()
-	if first {
-		s.o.Progressed()
-	}
 }
 
 // sendPending sends everything pending, or returns when a new list begins.

@@ -21,7 +21,7 @@ func (s *Store) SetFilter(f Filter, where string) {
 		s.filters.Store(&filtering{by: f, where: where})
 		s.filtered.Store(true)
 	}
-	s.wakeCursor()
+	wake(s.wake)
 }
 
 // CopyFilter sets the filter of another store.
@@ -54,7 +54,7 @@ func (s *Store) SetWhere(where string) {
 }
 
 // whereSentLocked returns the condition under which a restart takes objects to have been sent.
-func (s *Store) whereSentLocked(shown *Snapshot) string {
+func (s *Store) whereSentLocked(shown *snapshot) string {
 	switch {
 	case !s.o.Snapshots:
 		return s.Where()

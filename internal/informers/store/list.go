@@ -155,9 +155,9 @@ func (s *Store) addPendingLocked(key string, e entry) {
 	}
 }
 
-// EndList completes a list at resourceVersion rv. Objects that a Relist missed no longer exist; what differs is pending. snap is the snapshot
-// to send, nil: none. notices are what the cursor announces first, in order.
-func (s *Store) EndList(rv uint64, snap *Snapshot, notices ...*Notice) {
+// EndList completes a list at resourceVersion rv. Objects that a Relist missed no longer exist; what differs is pending. notices are what the
+// cursor announces first, in order. One of them may be of a snapshot, whose reads follow.
+func (s *Store) EndList(rv uint64, notices ...*Notice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.list.at == Relist {
@@ -187,18 +187,18 @@ func (s *Store) EndList(rv uint64, snap *Snapshot, notices ...*Notice) {
 	}
 	s.list.unseen, s.list.at, s.list.rv, s.known.rv = nil, listed, rv, rv
 	s.showGateLocked()
-	if snap == nil {
-		s.sortPendingLocked()
+	if n := slices.IndexFunc(notices, func(n *Notice) bool { return n.opens != nil }); n >= 0 {
+		s.startReadsLocked(notices[n].opens)
 	} else {
-		s.startReadsLocked(snap)
+		s.sortPendingLocked()
 	}
 	s.gaugeLocked()
 	s.gate.notices = append(notices, s.gate.notices...) // a gap precedes a snapshot that is not announced yet
-	s.wakeCursor()
+	wake(s.wake)
 }
 
 // startReadsLocked makes the reads of a snapshot pending.
-func (s *Store) startReadsLocked(snap *Snapshot) {
+func (s *Store) startReadsLocked(snap *snapshot) {
 	for key, e := range s.known.objects {
 		if snap.takes(e.last) {
 			s.setLocked(key, entry{last: e.last, pending: pendingRead})
@@ -219,6 +219,17 @@ func (s *Store) startReadsLocked(snap *Snapshot) {
 	if snap.namespace == "" {
 		s.snaps.began = snap.began
 	}
+}
+
+// dropReadsLocked gives up the snapshot that is being sent.
+func (s *Store) dropReadsLocked() {
+	for key, e := range s.known.objects {
+		if e.pending == pendingRead {
+			s.setLocked(key, entry{last: e.last})
+		}
+	}
+	s.snaps.current = nil
+	s.sortPendingLocked()
 }
 
 // sortPendingLocked puts pending keys in order.

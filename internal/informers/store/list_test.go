@@ -63,13 +63,13 @@ func TestFoundAll(t *testing.T) {
 			for _, o := range c.known {
 				s.Load(o, nil)
 			}
-			s.EndList(10, nil)
+			s.EndList(10)
 			s.BeginList(Relist)
 			for _, o := range c.listed {
 				s.Compare(o, &object.Scanned{})
 			}
 			s.Lose(Loss{From: 10, Reason: object.Expired, SkipIfRecovered: true})
-			s.EndList(20, nil)
+			s.EndList(20)
 			byKey := map[string][]backfill.Step{}
 			for name, text := range c.steps {
 				byKey["configmaps/shop/"+name] = stepsOf(name, text)

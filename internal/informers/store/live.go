@@ -26,7 +26,9 @@ func (s *Store) Apply(ctx context.Context, events []Event, next func()) bool {
 		next()
 		e := &events[k]
 		if e.Type == watch.Bookmark {
-			s.Advance(e.Version)
+			s.mu.Lock()
+			s.advanceLocked(e.Version)
+			s.mu.Unlock()
 		} else if !s.apply(ctx, e) {
 			return false
 		}
@@ -235,13 +237,7 @@ func (s *Store) skipLocked(key string, n uint32) {
 	}
 }
 
-// Advance notes that the scope has no changes up to version other than those that were applied. Only the owner may call it.
-func (s *Store) Advance(version uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.advanceLocked(version)
-}
-
+// advanceLocked notes that the scope has no changes up to version other than those that were applied.
 func (s *Store) advanceLocked(version uint64) {
 	s.known.rv = max(s.known.rv, version)
 	s.pos.ledger.Advance(mark{rv: version})

@@ -63,7 +63,7 @@ func (s *Store) Rebase() {
 			s.gate.interrupt()
 		}
 	}
-	s.wakeCursor()
+	wake(s.wake)
 }
 
 // noteReplacementLocked looks for a replacement.
@@ -131,21 +131,7 @@ func (s *Store) abandonSnapshotLocked() {
 		return
 	}
 	s.gate.notices = slices.DeleteFunc(s.gate.notices, func(n *Notice) bool { return n.opens == snap })
-	for key, e := range s.known.objects {
-		if e.pending == pendingRead {
-			s.setLocked(key, entry{last: e.last})
-		}
-	}
-	s.snaps.current = nil
-	s.sortPendingLocked()
-}
-
-// LogReplaced reports whether the log was replaced after the replacement with that number.
-func (s *Store) LogReplaced(since uint64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.noteReplacementLocked()
-	return s.log.owed > since
+	s.dropReadsLocked()
 }
 
 // LogNumber returns the number of the last replacement of the log.

@@ -38,7 +38,7 @@ func (s *Store) Has(name string) bool {
 	return s.known.objects[s.prefix+name].last != nil
 }
 
-// Len returns the number of objects.
+// Len returns the number of objects, and of those whose deletion is pending.
 func (s *Store) Len() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

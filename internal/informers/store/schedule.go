@@ -199,15 +199,10 @@ func (s *Store) begin(ctx context.Context, r *request) {
 
 // giveUpLocked withdraws a snapshot that is about to begin. None of its reads was sent.
 func (s *Store) giveUpLocked(n *Notice, err error) {
-	for key, e := range s.known.objects {
-		if e.pending == pendingRead {
-			s.setLocked(key, entry{last: e.last})
-		}
-	}
-	s.sortPendingLocked()
+	s.dropReadsLocked()
 	s.gate.notices = slices.DeleteFunc(s.gate.notices, func(other *Notice) bool { return other == n })
 	snap := n.begins
-	n.begins, s.snaps.current, s.snaps.began, s.snaps.due = nil, nil, snap.before.began, snap.before.sweep
+	n.begins, s.snaps.began, s.snaps.due = nil, snap.before.began, snap.before.sweep
 	snap.request.answer <- begun{err: fmt.Errorf("%w: %w", ErrNotBegun, err)}
 }
 
@@ -223,59 +218,33 @@ func (s *Store) beginningLocked() *Notice {
 
 // runSchedule takes the snapshots of Run that nobody requests, until ctx ends. It retries one that cannot begin.
 func (s *Store) runSchedule(ctx context.Context, every time.Duration) {
-	again := newAlarm(every)
-	defer again.stop()
+	var last time.Time
+	var again <-chan time.Time // a snapshot is due every after last
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-again.c:
-			again.rang()
+		case <-again:
+			again = nil
 			_, _ = s.TakeSnapshot(ctx, s.o.Scope, "") // if it is refused, a minute later
 		case <-s.kick:
-			for s.snapshotDue() {
+			for due, _ := s.due(); due; due, _ = s.due() {
 				if _, err := s.TakeSnapshot(ctx, s.o.Scope, ""); err != nil && !retry.Sleep(ctx, beginWithin) {
 					return
 				}
 			}
 		}
-		if began := s.snapshotBegan(); !began.IsZero() {
-			again.at(began.Add(every))
+		_, began := s.due()
+		if every > 0 && !began.IsZero() && (again == nil || !began.Equal(last)) {
+			// A snapshot that is long due, as at a start, or that could not begin waits up to a minute.
+			last, again = began, time.After(max(time.Until(began.Add(every)), min(every, time.Minute)))
 		}
 	}
 }
 
-// snapshotDue reports whether a snapshot has to begin now.
-func (s *Store) snapshotDue() bool {
+// due reports whether a snapshot has to begin now, and when the last one of the whole scope began, zero: never.
+func (s *Store) due() (now bool, began time.Time) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.snaps.current == nil && s.busyLocked() == nil && (s.snaps.due || s.conditionChangedLocked())
-}
-
-// alarm is a timer that is set again and again. One with every 0 never fires.
-type alarm struct {
-	every time.Duration
-	c     <-chan time.Time
-	timer *time.Timer
-	set   time.Time // when it fires, zero: it is not set
-}
-
-func newAlarm(every time.Duration) *alarm { return &alarm{every: every} }
-
-func (a *alarm) rang() { a.set = time.Time{} }
-
-func (a *alarm) at(t time.Time) {
-	if a.every <= 0 || t.Equal(a.set) {
-		return
-	}
-	a.stop()
-	// A snapshot that is long due, as at a start, or that could not begin waits up to a minute.
-	a.timer, a.set = time.NewTimer(max(time.Until(t), min(a.every, time.Minute))), t
-	a.c = a.timer.C
-}
-
-func (a *alarm) stop() {
-	if a.timer != nil {
-		a.timer.Stop()
-	}
+	return s.snaps.current == nil && s.busyLocked() == nil && (s.snaps.due || s.conditionChangedLocked()), s.snaps.began
 }

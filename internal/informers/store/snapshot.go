@@ -8,9 +8,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Snapshot is one that is being sent. snapshot.completed must follow the last of its reads: a consumer then deletes every object of the scope that
+// snapshot is one that is being sent. snapshot.completed must follow the last of its reads: a consumer then deletes every object of the scope that
 // was neither read nor changed since snapshot.started.
-type Snapshot struct {
+type snapshot struct {
 	id        string
 	scope     string
 	namespace string // the only one, "": all of the scope
@@ -40,7 +40,7 @@ type Snapshot struct {
 
 // snapshots are the snapshot that is being sent, and those that follow.
 type snapshots struct {
-	current   *Snapshot    // the one of which the bus has not acknowledged everything
+	current   *snapshot    // the one of which the bus has not acknowledged everything
 	due       bool         // another one has to follow
 	began     time.Time    // of the last snapshot of the whole scope
 	lastAsked time.Time    // in the id of the last one that was asked for
@@ -48,37 +48,33 @@ type snapshots struct {
 	where     string       // the condition under which the last one was made
 }
 
-// NewSnapshot returns a snapshot of the whole scope at the list of resourceVersion rv, for EndList, and the notice of its start.
-func (s *Store) NewSnapshot(rv uint64) (*Snapshot, *Notice) {
+// NewSnapshot returns a snapshot of the whole scope at the list of resourceVersion rv, for EndList.
+func (s *Store) NewSnapshot(rv uint64) *Notice {
 	snap := newSnapshot(s.o.Scope, "", rv, time.Now())
 	s.o.Log.Debug("snapshot started", "scope", s.o.Scope, "snapshot", snap.id, "rv", rv)
-	return snap, s.started(snap)
+	return s.started(snap)
 }
 
-// ResumeSnapshot returns the unfinished snapshot of the checkpoint c, for EndList, and the notice of its start, nil if the bus has that. scope
-// is the name of the part of the scope that it reads.
-func (s *Store) ResumeSnapshot(scope string, c *checkpoint.Scope) (*Snapshot, *Notice) {
-	snap := resumeSnapshot(scope, c.Snapshot)
-	snap.filtered, snap.where = c.Filtered, c.Where
-	if snap.cursor == "" { // it may not have been announced
-		return snap, s.started(snap)
+// ResumeSnapshot returns the unfinished snapshot of the checkpoint c, for EndList. Nothing is announced if the bus has its start. scope is the name of the
+// part of the scope that it reads.
+func (s *Store) ResumeSnapshot(scope string, c *checkpoint.Scope) *Notice {
+	snap := &snapshot{
+		id: c.Snapshot.ID, scope: scope, namespace: c.Snapshot.Namespace, rv: c.Snapshot.ResourceVersion, objects: c.Snapshot.Objects,
+		reads: newCursor(c.Snapshot.Cursor), done: make(chan struct{}), resumed: true, cursor: c.Snapshot.Cursor,
+		filtered: c.Filtered, where: c.Where,
 	}
-	return snap, nil
+	if snap.cursor == "" { // it may not have been announced
+		return s.started(snap)
+	}
+	return &Notice{opens: snap}
 }
 
 // newSnapshot returns a snapshot with an id of its own. The ids of its reads contain it, and the bus drops records with known ids. Therefore it
 // has milliseconds: another scope of the resource may begin a snapshot at the same resourceVersion within the same second.
-func newSnapshot(scope, namespace string, rv uint64, began time.Time) *Snapshot {
-	return &Snapshot{
+func newSnapshot(scope, namespace string, rv uint64, began time.Time) *snapshot {
+	return &snapshot{
 		id: began.UTC().Format("20060102T150405.000Z") + "-" + object.FormatVersion(rv), scope: scope, namespace: namespace, rv: rv, began: began,
 		reads: newCursor(""), done: make(chan struct{}),
-	}
-}
-
-func resumeSnapshot(scope string, c *checkpoint.Snapshot) *Snapshot {
-	return &Snapshot{
-		id: c.ID, scope: scope, namespace: c.Namespace, rv: c.ResourceVersion, objects: c.Objects,
-		reads: newCursor(c.Cursor), done: make(chan struct{}), resumed: true, cursor: c.Cursor,
 	}
 }
 
@@ -88,7 +84,7 @@ func newCursor(at string) *checkpoint.Ledger[string] {
 }
 
 // takes reports whether an object is to be read.
-func (s *Snapshot) takes(o *object.Object) bool {
+func (s *snapshot) takes(o *object.Object) bool {
 	switch {
 	case s.namespace != "" && o.Ref.Namespace() != s.namespace:
 		return false
@@ -99,16 +95,16 @@ func (s *Snapshot) takes(o *object.Object) bool {
 }
 
 // seal notes that all reads are sent.
-func (s *Snapshot) seal() { s.reads.Seal(func() { close(s.done) }) }
+func (s *snapshot) seal() { s.reads.Seal(func() { close(s.done) }) }
 
-func (s *Snapshot) event(kind object.StreamKind, r *object.Resource) *object.StreamEvent {
+func (s *snapshot) event(kind object.StreamKind, r *object.Resource) *object.StreamEvent {
 	return &object.StreamEvent{
 		Kind: kind, Resource: r, Scope: s.scope, Snapshot: s.id, ResourceVersion: s.rv, Objects: s.objects,
 	}
 }
 
 // answer answers the request, if that is still open, with the snapshot. It needs the store's mu.
-func (s *Snapshot) answer() {
+func (s *snapshot) answer() {
 	if r := s.request; r != nil {
 		s.request = nil
 		r.answer <- begun{started: Started{Scope: s.scope, Snapshot: s.id, Objects: s.objects}}
@@ -117,7 +113,7 @@ func (s *Snapshot) answer() {
 
 // started returns the notice of the start of snap. The position is saved before: otherwise a restart would begin another snapshot, and
 // neither of the two would have what changed in between.
-func (s *Store) started(snap *Snapshot) *Notice {
+func (s *Store) started(snap *snapshot) *Notice {
 	n := &Notice{
 		prepare: s.adopt, opens: snap,
 		event: func() *object.StreamEvent { return snap.event(object.SnapshotStarted, s.o.Resource) },
@@ -129,7 +125,7 @@ func (s *Store) started(snap *Snapshot) *Notice {
 }
 
 // complete sends snapshot.completed, unless the snapshot was given up.
-func (s *Store) complete(ctx context.Context, snap *Snapshot) error {
+func (s *Store) complete(ctx context.Context, snap *snapshot) error {
 	s.mu.Lock()
 	s.noteReplacementLocked()
 	current := s.snaps.current == snap && !s.log.owes()
@@ -186,11 +182,4 @@ func (s *Store) SnapshotPending() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.snaps.due || s.snaps.current != nil
-}
-
-// snapshotBegan returns when the last snapshot of the whole scope began, zero: never.
-func (s *Store) snapshotBegan() time.Time {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.snaps.began
 }

@@ -54,13 +54,6 @@ func (s *Store) MarkGone() {
 	s.gone = true
 }
 
-// IsEmpty reports whether there is no object, and nothing pending.
-func (s *Store) IsEmpty() bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return len(s.known.objects) == 0
-}
-
 // Stop makes Apply block for good, until its context ends. An event that is being applied is completed.
 func (s *Store) Stop() {
 	s.mu.Lock()

@@ -174,10 +174,10 @@ func (s *Store) gaugeLocked() {
 	s.o.Metrics.HeldBytes.Set(float64(s.known.bytes))
 }
 
-// wakeCursor makes the cursor look for work.
-func (s *Store) wakeCursor() {
+// wake makes the one that receives from c look at the state.
+func wake(c chan struct{}) {
 	select {
-	case s.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default: // it is woken already, and looks at the state, not at the number of wakes
 	}
 }
