@@ -130,6 +130,9 @@ func skipName(b []byte, i int) int {
 	if i = skipString(b, i+1); i < 0 {
 		return i
 	}
+	if i+1 < len(b) && b[i] == ':' && b[i+1] > ' ' {
+		return i + 1
+	}
 	return skipColon(b, i)
 }
 
@@ -182,6 +185,14 @@ func stringStop(b []byte, i int) int {
 
 // skipString passes over the rest of a string, the first quote being before b[i].
 func skipString(b []byte, i int) int {
+	for ; i+8 <= len(b); i += 8 { // as stringStop does: most strings are short, and have no escapes
+		if stops := stringStops(binary.LittleEndian.Uint64(b[i:])); stops != 0 {
+			if i += bits.TrailingZeros64(stops) >> 3; b[i] == '"' {
+				return i + 1
+			}
+			break
+		}
+	}
 	for {
 		i = stringStop(b, i)
 		if i >= len(b) {
