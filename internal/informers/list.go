@@ -152,7 +152,7 @@ func (i *informer) loadAgain(ctx context.Context) (uint64, error) {
 	if from < i.replayed && i.spec.Snapshots != SnapshotNever {
 		// The run before may have told of versions behind the checkpoint that neither end of the gap shows, such as an object
 		// that came and went: only a snapshot's sweep takes it away again.
-		i.store.SweepAfter(gap)
+		gap.Sweep()
 	}
 	i.store.EndList(rv, gap)
 	return rv, nil

@@ -22,6 +22,7 @@ type Notice struct {
 	prepare func(ctx context.Context) error
 	event   func() *object.StreamEvent
 	done    func()
+	sweeps  bool // a snapshot follows
 	gap     bool // of lost history: a new list replaces it by a notice that covers both losses
 	// begins is a snapshot that is given up if it cannot begin in time, nil: none. sending: the event was handed to the lane. Both need mu.
 	begins  *snapshot

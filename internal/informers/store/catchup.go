@@ -61,7 +61,7 @@ func (s *Store) review(completing *snapshot) (sealed *snapshot, first bool) {
 	case snap == completing:
 		return snap, false
 	case sent:
-		snap.seal()
+		snap.reads.Seal(func() { close(snap.done) })
 		return snap, false
 	}
 	return nil, false // another one has replaced it, because history was lost

@@ -63,6 +63,7 @@ func (s *Store) Gap(rv uint64, find func(ctx context.Context) (whole, recovered 
 		if whole && l.SkipIfRecovered && !l.Unrecoverable {
 			return nil
 		}
+		s.snaps.due = s.snaps.due || n.sweeps
 		return &object.StreamEvent{
 			Kind: object.Gap, Resource: s.o.Resource, Scope: s.o.Scope, From: l.From, To: rv, Since: l.Since, Reason: l.Reason,
 			Recovered: recovered && !l.Unrecoverable,
@@ -83,15 +84,8 @@ func (s *Store) Gap(rv uint64, find func(ctx context.Context) (whole, recovered 
 	return n
 }
 
-// SweepAfter makes a snapshot follow what is pending after a gap, if that is announced.
-func (s *Store) SweepAfter(gap *Notice) {
-	event := gap.event
-	gap.event = func() *object.StreamEvent { // under mu
-		ev := event()
-		s.snaps.due = s.snaps.due || ev != nil
-		return ev
-	}
-}
+// Sweep makes a snapshot follow what is pending after a gap, if that is announced.
+func (n *Notice) Sweep() { n.sweeps = true }
 
 // Changes returns what Gap's find has to recover: the loss, and each key that differs between its ends. There must be a Loss.
 func (s *Store) Changes() (Loss, []backfill.Change) {

@@ -97,10 +97,9 @@ func (s *Store) showGateLocked() {
 
 // forgetLocked drops the last-known objects and everything pending. The position stays where it is until another one is adopted.
 func (s *Store) forgetLocked() {
-	s.known.objects, s.known.pending = map[string]entry{}, map[string]*pending{}
-	s.known.bytes, s.known.pendingKeys, s.known.state, s.known.rv = 0, 0, 0, 0
+	s.known = known{objects: map[string]entry{}, pending: map[string]*pending{}, maxSteps: s.known.maxSteps}
 	s.pos.ledger, s.pos.barrier = s.newLedger(mark{}), nil
-	s.known.order, s.known.next, s.gate.notices, s.snaps.current = nil, 0, nil, nil
+	s.gate.notices, s.snaps.current = nil, nil
 }
 
 // Load takes one object of a Fresh or AtCheckpoint list.

@@ -26,9 +26,7 @@ func (s *Store) Apply(ctx context.Context, events []Event, next func()) bool {
 		next()
 		e := &events[k]
 		if e.Type == watch.Bookmark {
-			s.mu.Lock()
-			s.advanceLocked(e.Version)
-			s.mu.Unlock()
+			s.advance(e.Version)
 		} else if !s.apply(ctx, e) {
 			return false
 		}
@@ -45,8 +43,8 @@ func (s *Store) apply(ctx context.Context, e *Event) bool {
 	last := s.known.objects[key].last
 	if ignored := s.ignored(last, e); ignored != nil {
 		ignored.Inc()
-		s.advanceLocked(e.Version)
 		s.mu.Unlock()
+		s.advance(e.Version)
 		return true
 	}
 	gone, d := s.compare(last, e)
@@ -237,8 +235,10 @@ func (s *Store) skipLocked(key string, n uint32) {
 	}
 }
 
-// advanceLocked notes that the scope has no changes up to version other than those that were applied.
-func (s *Store) advanceLocked(version uint64) {
+// advance notes that the scope has no changes up to version other than those that were applied.
+func (s *Store) advance(version uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.known.rv = max(s.known.rv, version)
 	s.pos.ledger.Advance(mark{rv: version})
 }

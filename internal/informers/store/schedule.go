@@ -48,24 +48,22 @@ var (
 // TakeSnapshot starts a snapshot of the last-known objects in a namespace ("": of all). scope is the name of that part. It returns once the bus
 // has acknowledged the start, or at once if a snapshot is in progress. A snapshot that cannot begin within 25 s is given up, which is logged and
 // returned as ErrNotBegun. Other errors say why none can begin now, or are the cause of ctx.
-func (s *Store) TakeSnapshot(ctx context.Context, scope, namespace string) (Started, error) {
-	started, err := s.askSnapshot(ctx, &request{scope: scope, namespace: namespace, answer: make(chan begun, 1)})
-	if errors.Is(err, ErrNotBegun) {
-		s.o.Log.Warn("a snapshot cannot begin and is given up, changes go on", "scope", s.o.Scope, "err", err)
-	}
-	return started, err
-}
-
-func (s *Store) askSnapshot(ctx context.Context, r *request) (Started, error) {
+func (s *Store) TakeSnapshot(ctx context.Context, scope, namespace string) (_ Started, err error) {
+	defer func() {
+		if errors.Is(err, ErrNotBegun) {
+			s.o.Log.Warn("a snapshot cannot begin and is given up, changes go on", "scope", s.o.Scope, "err", err)
+		}
+	}()
 	s.mu.Lock()
 	if snap := s.snaps.current; snap != nil { // the cursor may be busy with it for long
 		defer s.mu.Unlock()
-		return Started{Scope: snap.scope, Snapshot: snap.id, Objects: snap.objects, Running: true}, nil
+		return snap.started(true), nil
 	}
 	s.mu.Unlock()
 	within, cancel := context.WithTimeoutCause(ctx, beginWithin, fmt.Errorf("waited for %v", beginWithin))
 	defer cancel()
-	err := s.clearTheWay(within)
+	r := &request{scope: scope, namespace: namespace, answer: make(chan begun, 1)}
+	err = s.clearTheWay(within)
 	if err == nil {
 		select {
 		case s.requests <- r:
@@ -161,7 +159,7 @@ func (s *Store) begin(ctx context.Context, r *request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if snap := s.snaps.current; snap != nil {
-		r.answer <- begun{started: Started{Scope: snap.scope, Snapshot: snap.id, Objects: snap.objects, Running: true}}
+		r.answer <- begun{started: snap.started(true)}
 		return
 	}
 	if err := s.busyLocked(); err != nil {

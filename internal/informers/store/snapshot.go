@@ -94,9 +94,6 @@ func (s *snapshot) takes(o *object.Object) bool {
 	return true
 }
 
-// seal notes that all reads are sent.
-func (s *snapshot) seal() { s.reads.Seal(func() { close(s.done) }) }
-
 func (s *snapshot) event(kind object.StreamKind, r *object.Resource) *object.StreamEvent {
 	return &object.StreamEvent{
 		Kind: kind, Resource: r, Scope: s.scope, Snapshot: s.id, ResourceVersion: s.rv, Objects: s.objects,
@@ -107,8 +104,12 @@ func (s *snapshot) event(kind object.StreamKind, r *object.Resource) *object.Str
 func (s *snapshot) answer() {
 	if r := s.request; r != nil {
 		s.request = nil
-		r.answer <- begun{started: Started{Scope: s.scope, Snapshot: s.id, Objects: s.objects}}
+		r.answer <- begun{started: s.started(false)}
 	}
+}
+
+func (s *snapshot) started(running bool) Started {
+	return Started{Scope: s.scope, Snapshot: s.id, Objects: s.objects, Running: running}
 }
 
 // started returns the notice of the start of snap. The position is saved before: otherwise a restart would begin another snapshot, and
