@@ -32,10 +32,8 @@ const (
 	batchBytes  = 64 << 10
 )
 
-var (
-	// errBlocked ends an HTTP watch whose events nobody takes.
-	errBlocked = errors.New("watch blocked by a full queue")
-)
+// errBlocked ends an HTTP watch whose events nobody takes.
+var errBlocked = errors.New("watch blocked by a full queue")
 
 // batch is what lay in the read buffer: at least one event.
 type batch struct {
