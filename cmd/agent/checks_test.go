@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/leader"
 )
 
@@ -145,9 +145,9 @@ func TestHealthOfAnAgentThatHangs(t *testing.T) {
 
 // Who asks and does not read is cut off; a profile, which is only begun, is not.
 func TestWhoDoesNotReadIsCutOff(t *testing.T) {
-	all := make([]informers.Status, 50_000) // more than the sockets hold
+	all := make([]scope.Status, 50_000) // more than the sockets hold
 	for i := range all {
-		all[i] = informers.Status{Scope: fmt.Sprintf("configmaps/namespace-%05d", i), Phase: informers.PhaseLive}
+		all[i] = scope.Status{Scope: fmt.Sprintf("configmaps/namespace-%05d", i), Phase: scope.PhaseLive}
 	}
 	s := newServer(serverOptions{
 		registry: prometheus.NewRegistry(), log: slog.New(slog.DiscardHandler), checks: newChecks(), pprof: true,

@@ -114,7 +114,7 @@ const (
 )
 
 // uid waits until the API server has told the uid of the cluster.
-func (c *cluster) uid(ctx context.Context, set *informers.Set, log *slog.Logger) (string, error) {
+func (c *cluster) uid(ctx context.Context, set *informers.Manager, log *slog.Logger) (string, error) {
 	log = log.With("api_server", c.host(), "from", c.from)
 	slow := time.AfterFunc(silence, func() { log.Warn("the API server has not answered yet, waiting") })
 	defer slow.Stop()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/localbus"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/queue"
@@ -15,7 +16,7 @@ import (
 // guide shows a person at a terminal how far the agent is, and what can be done with it.
 type guide struct {
 	out   *terminal.Output
-	set   *informers.Set
+	set   *informers.Manager
 	queue *queue.Queue[*object.Delta]
 }
 
@@ -35,7 +36,7 @@ func (g *guide) capturing(ctx context.Context, hints []hint) {
 }
 
 // items is the status as people want to know it.
-func items(all []informers.Status) []terminal.Item {
+func items(all []scope.Status) []terminal.Item {
 	out := make([]terminal.Item, 0, len(all))
 	for i := range all {
 		st := &all[i]
@@ -45,16 +46,16 @@ func items(all []informers.Status) []terminal.Item {
 			it.State = terminal.Done
 		case st.Synced:
 			it.State = terminal.Sending
-		case st.Phase == informers.PhaseListing:
+		case st.Phase == scope.PhaseListing:
 			it.State, it.Sent = terminal.Reading, 0
 		default: // it waits, for its turn or for the bus
 			it.Sent = 0
 		}
 		it.Problem = strings.ReplaceAll(st.Reason, "_", " ")
 		switch {
-		case st.Phase == informers.PhaseRetiring:
+		case st.Phase == scope.PhaseRetiring:
 			it.Problem = "no longer selected"
-		case st.Health == informers.HealthNotServed:
+		case st.Health == scope.HealthNotServed:
 			it.Problem = "not served"
 		}
 		out = append(out, it)

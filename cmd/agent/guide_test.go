@@ -8,19 +8,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
 func TestItemsOfTheFirstSnapshot(t *testing.T) {
-	got := items([]informers.Status{
-		{Scope: "pods", Phase: informers.PhaseWaiting},
-		{Scope: "secrets", Phase: informers.PhaseListing, Objects: 500, Expected: 1200},
-		{Scope: "nodes", Phase: informers.PhaseLive, Synced: true, Objects: 10, Pending: 4},
-		{Scope: "services", Phase: informers.PhaseLive, Synced: true, Captured: true, Objects: 3},
-		{Scope: "jobs.batch", Phase: informers.PhaseWaiting, Health: informers.HealthForbidden, Reason: "forbidden", Error: "jobs.batch is forbidden: …"},
-		{Scope: "widgets.example.com", Phase: informers.PhaseWaiting, Health: informers.HealthNotServed},
-		{Scope: "namespaces", Phase: informers.PhaseRetiring},
+	got := items([]scope.Status{
+		{Scope: "pods", Phase: scope.PhaseWaiting},
+		{Scope: "secrets", Phase: scope.PhaseListing, Objects: 500, Expected: 1200},
+		{Scope: "nodes", Phase: scope.PhaseLive, Synced: true, Objects: 10, Pending: 4},
+		{Scope: "services", Phase: scope.PhaseLive, Synced: true, Captured: true, Objects: 3},
+		{Scope: "jobs.batch", Phase: scope.PhaseWaiting, Health: scope.HealthForbidden, Reason: "forbidden", Error: "jobs.batch is forbidden: …"},
+		{Scope: "widgets.example.com", Phase: scope.PhaseWaiting, Health: scope.HealthNotServed},
+		{Scope: "namespaces", Phase: scope.PhaseRetiring},
 	})
 	want := []terminal.Item{
 		{Name: "pods", State: terminal.Waiting},

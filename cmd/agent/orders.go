@@ -32,7 +32,7 @@ type startedSnapshot struct {
 }
 
 // takeSnapshot begins snapshots. It answers once they have begun, or are given up: 503 if none could begin.
-func takeSnapshot(set *informers.Set) http.Handler {
+func takeSnapshot(set *informers.Manager) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var request snapshotRequest
 		body := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4<<10))

@@ -99,7 +99,7 @@ func printRBAC(ctx context.Context, f *rbacFlags, stdin io.Reader, stdout, stder
 }
 
 // idleSet is a Set that answers questions about the cluster and never runs.
-func idleSet(cfg *config.Config, rc *rest.Config) (*informers.Set, error) {
+func idleSet(cfg *config.Config, rc *rest.Config) (*informers.Manager, error) {
 	idle := *cfg
 	idle.Redaction = config.Redaction{Mode: config.RedactRemove} // without its key
 	return newSet(&loaded{Config: &idle}, informers.Options{Config: rc, Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()}, nil)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
-	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
@@ -65,7 +65,7 @@ func (r *reporter) scopes() string {
 	problems := map[string]int{}
 	for i := range all {
 		switch st := &all[i]; {
-		case st.Health != informers.HealthOK:
+		case st.Health != scope.HealthOK:
 			problems[st.Health.String()]++
 		case severityOf(st) > 0:
 			problems[st.Phase.String()]++

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -293,7 +294,7 @@ type capture struct {
 	metrics *publish.Metrics
 	filters *filter.Metrics
 	queue   *queue.Queue[*object.Delta]
-	set     *informers.Set
+	set     *informers.Manager
 	server  string     // URL of the HTTP server
 	socket  string     // where it takes orders; "": nowhere
 	guide   *guide     // nil: nobody looks on
@@ -361,9 +362,9 @@ func (c *capture) prepare(first *loaded) error {
 func (c *capture) known() (*cluster, error) { return c.cluster, nil }
 
 // heard asks the bus, which is there when the set runs.
-func (c *capture) heard(ctx context.Context, r *object.Resource) (informers.Heard, bool, error) {
+func (c *capture) heard(ctx context.Context, r *object.Resource) (scope.LastEvent, bool, error) {
 	h, ok, err := c.bus.Load().heard(ctx, r)
-	return informers.Heard(h), ok, err
+	return scope.LastEvent(h), ok, err
 }
 
 // replaced asks the bus, which is there when the set runs.

@@ -8,6 +8,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/filter"
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -102,14 +103,14 @@ func ruleOf(l *loaded, i int, log *slog.Logger, m *filter.Metrics) (selection.Ru
 }
 
 // newSet makes the informers of a configuration. The rest of the options is what is there already.
-func newSet(l *loaded, o informers.Options, m *filter.Metrics) (*informers.Set, error) {
+func newSet(l *loaded, o informers.Options, m *filter.Metrics) (*informers.Manager, error) {
 	s, err := specOf(l, o.Log, m)
 	if err != nil {
 		return nil, err
 	}
 	o.Spec = s
 	o.Departed = l.Mode == config.ModeCompanion
-	o.Snapshot, o.Every = informers.SnapshotMode(l.Snapshot.Mode), l.Snapshot.Every.Duration
+	o.Snapshot, o.Every = scope.SnapshotMode(l.Snapshot.Mode), l.Snapshot.Every.Duration
 	o.Match = func(patterns []string) func(string) bool {
 		namespaces := make(config.Namespaces, len(patterns))
 		for i, p := range patterns {
@@ -144,11 +145,11 @@ func (c *capture) take(ctx context.Context, next *loaded) (scopesDiff, error) {
 }
 
 // scopesOf are the scopes that are observed now.
-func scopesOf(s *informers.Set) map[string]bool {
+func scopesOf(s *informers.Manager) map[string]bool {
 	all := map[string]bool{}
 	for _, st := range s.Status() {
-		named := st.Health == informers.HealthNotServed && st.Failures == 0 // by the selection, and there is nothing to observe
-		if !named && st.Phase != informers.PhaseRetiring {
+		named := st.Health == scope.HealthNotServed && st.Failures == 0 // by the selection, and there is nothing to observe
+		if !named && st.Phase != scope.PhaseRetiring {
 			all[st.Scope] = true
 		}
 	}

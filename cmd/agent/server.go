@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 )
 
 // httpServer is the HTTP server of an agent, or of a process that only relays.
@@ -31,9 +32,9 @@ type serverOptions struct {
 	registry *prometheus.Registry
 	log      *slog.Logger
 	checks   *checks
-	beat     func()          // see pulse
-	set      *informers.Set  // nil: there are no informers
-	status   func() statuses // nil: there is none
+	beat     func()             // see pulse
+	set      *informers.Manager // nil: there are no informers
+	status   func() statuses    // nil: there is none
 	pprof    bool
 }
 
@@ -93,7 +94,7 @@ func (s *httpServer) healthz(w http.ResponseWriter, _ *http.Request) {
 const maxShown = 100
 
 // readyz says if the agent is ready, and why not.
-func readyz(w http.ResponseWriter, r *http.Request, c *checks, set *informers.Set) {
+func readyz(w http.ResponseWriter, r *http.Request, c *checks, set *informers.Manager) {
 	now := time.Now()
 	ready := c.look(now)
 	code := http.StatusOK
@@ -123,7 +124,7 @@ func wantsJSON(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), "application/json")
 }
 
-func appendScopes(b []byte, all []informers.Status) []byte {
+func appendScopes(b []byte, all []scope.Status) []byte {
 	more := len(all) - maxShown
 	if more > 0 {
 		slices.SortStableFunc(all, worseFirst)
@@ -132,7 +133,7 @@ func appendScopes(b []byte, all []informers.Status) []byte {
 	for i := range all {
 		st := &all[i]
 		b = fmt.Appendf(b, "    %s: %s", st.Scope, st.Phase)
-		if st.Health != informers.HealthOK {
+		if st.Health != scope.HealthOK {
 			b = fmt.Appendf(b, ", %s", st.Health)
 		}
 		if st.Error != "" {

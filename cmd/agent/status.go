@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 )
 
 // statuses is what GET /status answers: how the agent is, for people, for 'kubecdc status' and for programs. It holds no secret.
@@ -158,7 +158,7 @@ func (s *statuses) keep(n int) {
 }
 
 // addScopes sums all up, and has those with a problem first.
-func (s *statuses) addScopes(all []informers.Status) {
+func (s *statuses) addScopes(all []scope.Status) {
 	slices.SortStableFunc(all, worseFirst)
 	s.Informers = informersSummary{Scopes: len(all), Phases: map[string]int{}, Health: map[string]int{}}
 	s.Scopes = make([]scopeStatus, len(all))
@@ -190,22 +190,22 @@ func (s *statuses) addScopes(all []informers.Status) {
 // severity is how much a scope asks for a person; 0: not at all.
 func severity(phase, health string) int {
 	switch health {
-	case informers.HealthStale.String():
+	case scope.HealthStale.String():
 		return 4
-	case informers.HealthFailing.String(), informers.HealthForbidden.String():
+	case scope.HealthFailing.String(), scope.HealthForbidden.String():
 		return 3
-	case informers.HealthNotServed.String():
+	case scope.HealthNotServed.String():
 		return 2
 	}
 	switch phase {
-	case informers.PhaseAnnouncing.String(), informers.PhaseBlocked.String(), informers.PhaseDraining.String(),
-		informers.PhaseRetiring.String(), informers.PhaseDrained.String():
+	case scope.PhaseAnnouncing.String(), scope.PhaseBlocked.String(), scope.PhaseDraining.String(),
+		scope.PhaseRetiring.String(), scope.PhaseDrained.String():
 		return 1
 	}
 	return 0
 }
 
-func severityOf(st *informers.Status) int { return severity(st.Phase.String(), st.Health.String()) }
+func severityOf(st *scope.Status) int { return severity(st.Phase.String(), st.Health.String()) }
 
 // worseFirst orders by severity, as a comparison.
-func worseFirst(a, b informers.Status) int { return cmp.Compare(severityOf(&b), severityOf(&a)) }
+func worseFirst(a, b scope.Status) int { return cmp.Compare(severityOf(&b), severityOf(&a)) }

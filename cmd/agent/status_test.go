@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
-	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
@@ -40,10 +40,10 @@ func agentInTrouble() statuses {
 		Checkpoint: &keptStatus{Place: "ConfigMap kubecdc/kubecdc-checkpoint", Saved: ago(3 * time.Second)},
 		Published:  publishedStatus{Events: 12_345_678, Bytes: 3 << 30, Retries: 3, DeadLetters: 1},
 	}
-	s.addScopes([]informers.Status{
-		{Scope: "configmaps", Resource: "configmaps", Phase: informers.PhaseLive, Synced: true, LastSeen: *ago(time.Minute), Silence: 59 * time.Second, Lag: 250 * time.Millisecond, Objects: 4321, Held: 3 << 20, Pending: 17, Resumed: true},
-		{Scope: "nodes", Resource: "nodes", Phase: informers.PhaseRelisting, Health: informers.HealthStale, Since: *ago(time.Hour), Synced: true, LastSeen: *ago(time.Hour), Silence: time.Hour, Objects: 12, Held: 2048},
-		{Scope: "secrets", Resource: "secrets", Phase: informers.PhaseWaiting, Health: informers.HealthForbidden, Since: *ago(time.Minute), Failures: 7, Reason: "forbidden", Error: `list: Get "https://10.0.0.1:443/api/v1/secrets?limit=500": secrets is forbidden` + "\x1b[2J"},
+	s.addScopes([]scope.Status{
+		{Scope: "configmaps", Resource: "configmaps", Phase: scope.PhaseLive, Synced: true, LastSeen: *ago(time.Minute), Silence: 59 * time.Second, Lag: 250 * time.Millisecond, Objects: 4321, Held: 3 << 20, Pending: 17, Resumed: true},
+		{Scope: "nodes", Resource: "nodes", Phase: scope.PhaseRelisting, Health: scope.HealthStale, Since: *ago(time.Hour), Synced: true, LastSeen: *ago(time.Hour), Silence: time.Hour, Objects: 12, Held: 2048},
+		{Scope: "secrets", Resource: "secrets", Phase: scope.PhaseWaiting, Health: scope.HealthForbidden, Since: *ago(time.Minute), Failures: 7, Reason: "forbidden", Error: `list: Get "https://10.0.0.1:443/api/v1/secrets?limit=500": secrets is forbidden` + "\x1b[2J"},
 	})
 	return s
 }
@@ -136,13 +136,13 @@ func TestStatusOfWhatIsNoAgent(t *testing.T) {
 
 // How many scopes are answered is bounded, and those with a problem are among them.
 func TestStatusIsBounded(t *testing.T) {
-	all := make([]informers.Status, 20_000)
+	all := make([]scope.Status, 20_000)
 	for i := range all {
-		all[i] = informers.Status{Scope: fmt.Sprintf("pods/ns-%05d", i), Resource: "pods", Phase: informers.PhaseLive}
+		all[i] = scope.Status{Scope: fmt.Sprintf("pods/ns-%05d", i), Resource: "pods", Phase: scope.PhaseLive}
 	}
-	all[19_000].Health = informers.HealthFailing
+	all[19_000].Health = scope.HealthFailing
 	look := func() (s statuses) {
-		s.addScopes(append([]informers.Status(nil), all...))
+		s.addScopes(append([]scope.Status(nil), all...))
 		return s
 	}
 	for query, want := range map[string]int{"": defaultScopes, "?scopes=0": 0, "?scopes=7": 7, "?scopes=100000": 20_000} {
@@ -162,7 +162,7 @@ func TestStatusIsBounded(t *testing.T) {
 			t.Errorf("%q: %d", query, w.Code)
 		}
 	}
-	lines := strings.Split(string(appendScopes(nil, append([]informers.Status(nil), all...))), "\n")
+	lines := strings.Split(string(appendScopes(nil, append([]scope.Status(nil), all...))), "\n")
 	if len(lines) != maxShown+2 || lines[0] != "    pods/ns-19000: live, failing" || lines[maxShown] != "    and 19900 more: /status has all" {
 		t.Errorf("%d lines: %s … %s", len(lines), lines[0], lines[len(lines)-2])
 	}

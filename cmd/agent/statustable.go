@@ -11,7 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
@@ -166,7 +166,7 @@ func (s *statuses) watching() string {
 		text += ": " + counts(i.Phases)
 	}
 	unwell := maps.Clone(i.Health)
-	delete(unwell, informers.HealthOK.String())
+	delete(unwell, scope.HealthOK.String())
 	if len(unwell) > 0 {
 		text += "; " + counts(unwell)
 	}

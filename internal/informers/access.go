@@ -151,7 +151,7 @@ func (n *namespaces) observe(ctx context.Context) {
 	added := s.observeChosen(ctx, s.chosenOf(&s.served, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }), nil, nil)
 	var scopes []string
 	for _, r := range added {
-		scopes = append(scopes, r.scope)
+		scopes = append(scopes, r.Name())
 	}
 	if slices.Sort(scopes); len(scopes) > 0 {
 		s.o.Log.Info("namespaces are observed each by itself", "count", len(scopes), "scopes", few(scopes))
@@ -175,9 +175,9 @@ func (n *namespaces) split() (refused []*running) {
 		var those []*running
 		loaded := false
 		for _, r := range n.set.active.informers {
-			if groupResource(r.resource) == gr && r.selection.Namespace == "" {
+			if groupResource(r.Resource()) == gr && r.Selection().Namespace == "" {
 				those = append(those, r)
-				loaded = loaded || r.store.IsLoaded()
+				loaded = loaded || r.Store().IsLoaded()
 			}
 		}
 		if loaded {
@@ -251,17 +251,4 @@ func (n *namespaces) readable(ctx context.Context) (out []schema.GroupResource) 
 		}
 	}
 	return out
-}
-
-// drop takes back that a scope is forbidden, where that is not logged yet.
-func (d *denials) drop(scope string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for verb, scopes := range d.scopes {
-		d.scopes[verb] = slices.DeleteFunc(scopes, func(s string) bool { return s == scope })
-		if len(d.scopes[verb]) == 0 {
-			delete(d.scopes, verb)
-			delete(d.errs, verb)
-		}
-	}
 }

@@ -41,7 +41,7 @@ func TestRulesInOrder(t *testing.T) {
 		s.put("a", "1", red)
 		s.put("b", "kept", blue)
 		s.put("c", "1", blue)
-		var set *informers.Set
+		var set *informers.Manager
 		set, rec, _ := start(t, s, func(o *informers.Options) {
 			hidden := rule(selected("", "data.value=kept"))
 			hidden.Redact = []string{"metadata.labels"}

@@ -3,12 +3,9 @@ package informers
 import (
 	"context"
 
-	"github.com/kubecdc/kubecdc/internal/informers/store"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 )
 
 // A resource that is defined while the set watches definitions is observed from its birth: the resourceVersion at which its
@@ -26,13 +23,13 @@ import (
 
 // startCreated starts informers of what was defined while the set watched, and has none yet. What is still being retired under that
 // name is waited for. The caller holds mu.
-func (s *Set) startCreated(ctx context.Context) {
+func (s *Manager) startCreated(ctx context.Context) {
 	if s.served.discovery == 0 {
 		return // the first discovery starts them
 	}
 	retiring := map[schema.GroupResource]bool{}
 	for _, i := range s.active.informers {
-		gr := groupResource(i.resource)
+		gr := groupResource(i.Resource())
 		retiring[gr] = retiring[gr] || i.RemovedAt() != 0
 	}
 	created := s.extensions.Created(retiring)
@@ -53,7 +50,7 @@ func (s *Set) startCreated(ctx context.Context) {
 
 // startFromCreation has an informer of which nothing is remembered begin when its resource, or namespace, was created, if that is known. The
 // caller holds mu.
-func (s *Set) startFromCreation(spec *Spec) {
+func (s *Manager) startFromCreation(spec *scope.Spec) {
 	spec.Created, spec.CreatedAt = s.extensions.CreatedAt(spec.Scope.Resource)
 	if rv, at := s.namespaces.bornAt(spec.Scope.Resource, spec.Scope.Namespace); rv > spec.Created {
 		spec.Created, spec.CreatedAt = rv, at
@@ -62,63 +59,14 @@ func (s *Set) startFromCreation(spec *Spec) {
 
 // bequeath has those that begin, and have nothing to resume from, begin at the creation that others of their resource were to begin at:
 // they have ended before their first list. The caller holds mu.
-func bequeath(ended []*running, begin []*Spec) {
+func bequeath(ended []*running, begin []*scope.Spec) {
 	for _, spec := range begin {
 		for _, of := range ended {
-			if spec.Origin == nil && of.observesOf(spec.Scope.Resource) && (of.selection.Namespace == "" || of.selection.Namespace == spec.Scope.Namespace) && of.born > spec.Created {
-				spec.Created, spec.CreatedAt = of.born, of.bornAt
+			if spec.Origin == nil && of.ObservesResource(spec.Scope.Resource) && (of.Selection().Namespace == "" || of.Selection().Namespace == spec.Scope.Namespace) {
+				if _, created, at := of.NotBegun(); created > spec.Created {
+					spec.Created, spec.CreatedAt = created, at
+				}
 			}
 		}
 	}
-}
-
-// loadBirth reads a resource behind whose birth there was nothing of it.
-func (i *informer) loadBirth(ctx context.Context) (uint64, error) {
-	from := i.born
-	// The bus may have heard of an earlier resource of that name: in which history that was.
-	if _, err := i.askBus(ctx, from); err != nil {
-		return 0, err
-	}
-	if h := i.heard; h != nil {
-		i.store.RaiseHistory(h.History)
-		i.heard = nil
-	}
-	if !i.store.IsLoaded() {
-		i.store.BeginList(store.AtCheckpoint)
-		if i.spec.Snapshots == SnapshotNever {
-			i.store.EndList(from)
-		} else {
-			i.store.EndList(from, i.store.NewSnapshot(from))
-		}
-	}
-	i.store.BeginList(store.Relist)
-	rv, err := i.pages(ctx, metav1.ListOptions{}, i.store.Compare)
-	if err != nil {
-		return 0, err
-	}
-	if rv < from || i.store.WentBack() {
-		// Etcd was restored, or there were objects before: whatever it is, it is read as any other resource.
-		i.born = 0
-		reason := object.Expired
-		if rv < from {
-			reason = object.Rewound
-		}
-		i.restart(reason)
-		return 0, errRestart
-	}
-	if rv == from && i.store.Loss() == nil {
-		i.store.EndList(rv)
-	} else {
-		i.store.Lose(store.Loss{From: from, Since: i.bornAt, Reason: object.Expired, SkipIfRecovered: true})
-		i.store.EndList(rv, i.store.Gap(rv, func(ctx context.Context) (bool, bool, error) {
-			whole, recovered, err := i.find(ctx, rv)
-			if err == nil && !whole {
-				i.log.Info("a resource was read a while after its birth: objects that came and went in between are not known", "scope", i.scope,
-					"from_rv", from, "to_rv", rv, "recovered", recovered)
-			}
-			return whole, recovered, err
-		}))
-	}
-	i.born = 0
-	return rv, nil
 }

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -216,12 +217,12 @@ func TestReloadBeforeTheFirstListOfABirth(t *testing.T) {
 		away := make(chan struct{}) // the bus
 		l := live(t, s.apiServer, m, func(o *informers.Options, r *recorder) {
 			takes(widgets(nil))(o, r)
-			o.Heard = func(ctx context.Context, _ *object.Resource) (informers.Heard, bool, error) {
+			o.Heard = func(ctx context.Context, _ *object.Resource) (scope.LastEvent, bool, error) {
 				select {
 				case <-away:
-					return informers.Heard{}, false, nil
+					return scope.LastEvent{}, false, nil
 				case <-ctx.Done():
-					return informers.Heard{}, false, context.Cause(ctx)
+					return scope.LastEvent{}, false, context.Cause(ctx)
 				}
 			}
 		})

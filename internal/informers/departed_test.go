@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -223,9 +224,9 @@ func TestDepartedNodeReturnsTooSoon(t *testing.T) {
 		c := startCompanion(t, s, m, nil)
 		s.refuse("n1", http.StatusForbidden, metav1.StatusReasonForbidden)
 		gone := s.deleteIn("", "n1").rv
-		scope := unbound + "n1"
+		of := unbound + "n1"
 		eventually(t, "the refusal to show", func() bool {
-			return slices.ContainsFunc(c.set.Status(), func(st informers.Status) bool { return st.Scope == scope && st.Reason == "forbidden" })
+			return slices.ContainsFunc(c.set.Status(), func(st scope.Status) bool { return st.Scope == of && st.Reason == "forbidden" })
 		})
 		_ = m.Flush(t.Context())
 		if p, _ := m.saved(nodes); p.ResourceVersion >= gone {
@@ -244,22 +245,22 @@ func TestDepartedNodeBehindErrors(t *testing.T) {
 		c := startCompanion(t, s, m, nil)
 		s.refuse("n1", http.StatusInternalServerError, metav1.StatusReasonInternalError)
 		s.deleteIn("", "n1")
-		scope := unbound + "n1"
+		of := unbound + "n1"
 		eventually(t, "the failure to show", func() bool {
-			return slices.ContainsFunc(c.set.Status(), func(st informers.Status) bool { return st.Scope == scope && st.Reason == "server_error" })
+			return slices.ContainsFunc(c.set.Status(), func(st scope.Status) bool { return st.Scope == of && st.Reason == "server_error" })
 		})
 		s.put("n1", "2", nil)
 		s.do(func() { s.fault = nil })
 		const read, update = "r n1 uid-2 -→1", "u n1 uid-2 1→2"
 		want := takenOver(read)
-		got := c.waitFor(t, scope, len(want)+1)
+		got := c.waitFor(t, of, len(want)+1)
 		// The update may come before or after the end of the snapshot.
 		at := slices.Index(got, update)
 		if at < slices.Index(got, read) {
-			t.Fatalf("%s: got %q, want the update after the read", scope, got)
+			t.Fatalf("%s: got %q, want the update after the read", of, got)
 		}
 		if diff := cmp.Diff(want, slices.Delete(got, at, at+1)); diff != "" {
-			t.Fatalf("%s without the update: -want +got\n%s", scope, diff)
+			t.Fatalf("%s without the update: -want +got\n%s", of, diff)
 		}
 	})
 }
@@ -293,8 +294,8 @@ func TestDepartedNodeInARestoredHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
 		c := startCompanion(t, s, m, func(o *informers.Options, _ *recorder) {
-			o.Heard = func(context.Context, *object.Resource) (informers.Heard, bool, error) {
-				return informers.Heard{Scope: unbound + "n2", ResourceVersion: 100, History: 3}, true, nil
+			o.Heard = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) {
+				return scope.LastEvent{Scope: unbound + "n2", ResourceVersion: 100, History: 3}, true, nil
 			}
 		})
 		s.deleteIn("", "n1")
@@ -474,8 +475,8 @@ func (c *companion) awaitScope(t *testing.T, scope string) {
 	eventually(t, scope+" to be observed", func() bool { return c.observes(scope) })
 }
 
-func (c *companion) observes(scope string) bool {
-	return slices.ContainsFunc(c.set.Status(), func(st informers.Status) bool { return st.Scope == scope })
+func (c *companion) observes(name string) bool {
+	return slices.ContainsFunc(c.set.Status(), func(st scope.Status) bool { return st.Scope == name })
 }
 
 // A take-over that ends waits for the bus. Nodes that go meanwhile do not wait for it, neither another one nor the same one again.
@@ -550,16 +551,16 @@ func TestNodeDepartsWhileTheBusIsAsked(t *testing.T) {
 		var busy atomic.Bool
 		free, asked := make(chan struct{}), make(chan struct{}, 10)
 		c := startCompanion(t, s, m, func(o *informers.Options, _ *recorder) {
-			o.Heard = func(ctx context.Context, _ *object.Resource) (informers.Heard, bool, error) {
+			o.Heard = func(ctx context.Context, _ *object.Resource) (scope.LastEvent, bool, error) {
 				if busy.Load() {
 					asked <- struct{}{}
 					select {
 					case <-free:
 					case <-ctx.Done():
-						return informers.Heard{}, false, context.Cause(ctx)
+						return scope.LastEvent{}, false, context.Cause(ctx)
 					}
 				}
-				return informers.Heard{}, false, nil
+				return scope.LastEvent{}, false, nil
 			}
 		})
 		s.deleteIn("", "n1")

@@ -1,43 +1,29 @@
-// Package informers observes: it turns the lists and watches of an API server into deltas and hands them to a bounded
-// queue, blocking when the queue is full.
+// Package informers decides what is observed: it discovers the resources that a selection names, and runs one Informer (package scope) per
+// resource, or per namespace if the selection lists namespaces literally.
 //
-// # Path
+// # Loop
 //
-// A Set discovers the resources that a selection names (package discovery) and runs one informer per resource (per namespace where the
-// selection lists namespaces literally), however many rules take objects of it. Of one rule the API server applies the
-// selectors; of several, the agent finds for each version the rule that takes it, before anything is copied (package
-// selection): that decides what is redacted. One goroutine owns an informer. It lists
-// and follows, in a loop:
+// A Manager has one loop (loop.go). Everything that changes what is observed is an input of it: an answer of discovery (package discovery), a
+// new selection (reload.go), a change of a definition (extensions.go), of a namespace (namespaces.go, access.go) or of a Node (takeover.go),
+// an informer that has drained (drain.go), or that has sent everything of what was removed (retire.go). The loop applies an input with mu held:
+// it compares what is wanted with what runs, starts informers and tombstones (tombstones.go), and waits for nothing. What takes time runs in a
+// goroutine of its own, and hands its result to the loop.
 //
-//   - list reads page by page straight into the store.
-//   - follow applies a succession of HTTP watches to the store. Only a 410 (history gone), or a history that is another one, ends it:
-//     then the loop lists again. A second goroutine reads and packs the frames of each HTTP watch, and hands over what lies in the
-//     read buffer as one batch.
+// An informer begins where its scope was left, by this run or the one before (begin.go), or at the creation of its resource (creation.go). There is
+// one way to remove one, and it forgets all that the scope does not need any more.
+//
+// # Path of a change
+//
+//   - package scope reads a list page by page straight into the store, and a watch in batches.
 //   - package store compares with the last-known object, forms the Delta and puts it into the informer's lane of the queue. It blocks while
 //     the queue is full, and drops nothing. An HTTP watch that is not read because of that is ended after 250 ms.
 //
-// # History
+// Of one rule the API server applies the selectors; of several, the agent finds for each version the rule that takes it, before anything is copied
+// (package selection): that decides what is redacted. What is cut and redacted is the content of a scope. The checkpoint keeps its name: if it
+// is another one at a restart, a gap in which nothing is missing comes first.
 //
-// A list is of one of three kinds: fresh, if nothing is known; of the objects as they were at the checkpoint (resume.go); or a
-// relist, if the watch could not resume. Package store compares a relist with the last-known objects, and package backfill recovers
-// versions in between. After a connection broke, a probe asks whether history is still the one that was followed (probe.go): an etcd that was
-// restored gives resourceVersions a second time.
-//
-// Package store also has the position: the resourceVersion up to which the bus has acknowledged all of history, and the key up to
-// which it has acknowledged a snapshot's reads.
-//
-// # What is not sent
-//
-// A rule's filter sees each delta right before it would be put into the queue, live or catch-up (package store). What it withholds is
-// acknowledged at once; how many versions of an object that were, its next delta tells. That is known for the lifetime of an
-// informer: behind it a stream event comes first.
-//
-// What is cut and redacted is the content of a scope (package selection). The checkpoint keeps its name: where it is another one at a
-// restart, a gap in which nothing is missing comes first.
-//
-// A new selection is taken while the set runs (reload.go): an informer that has to change comes to rest, and another one goes
-// on where all that it sent is acknowledged, as after a restart.
-// The set does not wait for that (drain.go).
+// A rule's filter sees each delta right before it is put into the queue. What it withholds is acknowledged at once; how many versions of
+// an object that were, its next delta tells.
 //
 // # Invariants
 //
@@ -53,26 +39,16 @@
 //     a relist made due behind it is. Nothing advances it past an event that the store has not taken: bookmarks, and events of
 //     objects that are not captured, go through the batches like the others.
 //   - An object's bytes are stripped and redacted before anything holds them; a version that no rule takes, as all rules do.
+//   - Two informers never send deltas of the same objects at a time: one that takes the place of others begins after these have drained.
 //
-// # Phase and health
+// # Goroutines and locks
 //
-// An informer has a phase (what it does) and a health (whether that succeeds). The table of phases and the one function that changes them are in
-// phase.go. The store reports when a list begins and when the gate closes or opens, the owner when its first list has its turn or has failed, the
-// reader when its events are not taken, and the manager that the informer leaves.
+// Per manager: the loop, discovery, the watches of package discovery, one that logs what may not be read, and until the first snapshot of every
+// resource is on the bus one that waits for that (Captured). One for each drain, tombstone, take-over of a node, and informer that is being retired.
+// All end with the context of Run, and Run returns after they have. One informer's errors stop no other.
 //
-// # Goroutines
-//
-// Per set: discovery, one that takes new selections, one that logs what must not be read, and until the first snapshot of every resource is on the bus
-// one that waits for that (Captured). For each scope that the last run had and this one has not: one that says farewell
-// (farewell.go). For each resource of which informers come to rest: one that has others take their place.
-// Per informer: the owner (which lists, and calls the store), the reader of its HTTP watch, those of its store,
-// and the one that tells progress. All end with the context of Run, and Run returns after they have. One informer's errors
-// stop no other.
-//
-// # Waiting
-//
-// Goroutines that wait for an informer or for the set do not poll: they wait for a condition on a View (view.go), which is looked at
-// after each change (package broadcast). An event that nobody waits for costs one atomic load more for that.
+// Goroutines that wait for an informer or for the manager do not poll: they wait for a condition on a View (view.go), which is checked
+// after each change (package broadcast). Lock order: the manager's mu, then the locks of an informer, then those of package discovery.
 //
 // The package never encodes, publishes, or buffers without a bound.
 package informers

@@ -9,12 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
-
-// retiringSlow is when it is logged that a scope cannot be drained, or retired.
-const retiringSlow = 10 * time.Second
 
 // drain is the informers of the same objects that drain: they take nothing more from their watches, and wait until the bus has acknowledged
 // all that was sent. No informer of these objects begins meanwhile: its reads must not overtake what is still on its way. Under the set's mu.
@@ -29,19 +27,13 @@ func objectsOf(r *object.Resource) schema.GroupResource {
 }
 
 // drain drains an informer. again: the selection has its scope. The caller holds mu.
-func (s *Set) drain(ctx context.Context, r *running, again bool) {
-	first := !r.state.now().isLeaving()
-	if again {
-		r.state.to(PhaseDraining)
-		r.retiring.Store(nil)
-	} else if r.state.to(PhaseRetiring); r.retiring.Load() == nil {
-		r.retiring.Store(&checkpoint.Retiring{Since: time.Now().UTC().Truncate(time.Second)})
-	}
+func (s *Manager) drain(ctx context.Context, r *running, again bool) {
+	first := !r.Phase().IsLeaving()
+	r.Drain(again)
 	if !first {
 		return
 	}
-	r.store.Stop()
-	objects := objectsOf(r.resource)
+	objects := objectsOf(r.Resource())
 	if d := s.active.drains[objects]; d != nil {
 		d.informers = append(d.informers, r)
 		return
@@ -52,28 +44,28 @@ func (s *Set) drain(ctx context.Context, r *running, again bool) {
 }
 
 // endDrain waits until all informers of a drain rest, ends them, and has others take their place.
-func (s *Set) endDrain(ctx context.Context, objects schema.GroupResource, d *drain) {
-	slow := time.AfterFunc(retiringSlow, func() { s.logDraining(d) })
+func (s *Manager) endDrain(ctx context.Context, objects schema.GroupResource, d *drain) {
+	slow := time.AfterFunc(scope.RetiringSlow, func() { s.logDraining(d) })
 	defer slow.Stop()
 	for replaced := false; !replaced; {
 		var all []*running
 		err := s.decide(ctx, func(context.Context) { all = slices.Clone(d.informers) })
 		for _, r := range all {
-			err = cmp.Or(err, r.Wait(ctx, func(v View) bool { return v.Ended || v.Resting && (v.Adopted || !s.isSuccessor(r, v)) }))
+			err = cmp.Or(err, r.Wait(ctx, func(v scope.View) bool { return v.Ended || v.Resting && (v.Adopted || !s.isSuccessor(r, v)) }))
 		}
 		if err != nil {
 			return // the set ends
 		}
 		for _, r := range all {
 			r.cancel()
-			<-r.done
+			<-r.Done()
 		}
 		for _, r := range all { // Reads may have gone on meanwhile. Nothing is waited for if others have removed it.
-			err = cmp.Or(err, r.Wait(ctx, func(v View) bool { return v.InFlight == 0 || !s.has(r) }))
+			err = cmp.Or(err, r.Wait(ctx, func(v scope.View) bool { return v.InFlight == 0 || !s.has(r) }))
 		}
 		err = cmp.Or(err, s.decide(ctx, func(ctx context.Context) {
 			for _, r := range all {
-				r.state.move(PhaseDraining, PhaseDrained)
+				r.SetDrained()
 			}
 			if replaced = len(all) == len(d.informers); replaced {
 				s.replace(ctx, objects, d)
@@ -87,14 +79,14 @@ func (s *Set) endDrain(ctx context.Context, objects schema.GroupResource, d *dra
 
 // isSuccessor reports whether an informer takes the place of another scope, and is about to tell what became of its objects: nothing else
 // would. One that cannot, since its list fails or that of a tombstone before it, is not waited for.
-func (s *Set) isSuccessor(r *running, v View) bool {
+func (s *Manager) isSuccessor(r *running, v scope.View) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if r.spec.Origin == nil || !r.spec.Origin.Inherited || v.Failing {
+	if r.Spec().Origin == nil || !r.Spec().Origin.Inherited || v.Failing {
 		return false
 	}
 	for _, t := range s.active.tombstones {
-		if slices.Contains(r.after, (<-chan struct{})(t.done)) && t.state.lastError() != nil {
+		if slices.Contains(r.after, t.Done()) && t.IsInError() {
 			return false
 		}
 	}
@@ -102,33 +94,33 @@ func (s *Set) isSuccessor(r *running, v View) bool {
 }
 
 // has reports whether an informer is in the set.
-func (s *Set) has(r *running) bool {
+func (s *Manager) has(r *running) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.active.informers[r.scope] == r
+	return s.active.informers[r.Name()] == r
 }
 
 // logDraining logs what has not drained yet.
-func (s *Set) logDraining(d *drain) {
+func (s *Manager) logDraining(d *drain) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, r := range d.informers {
 		s.o.Log.Warn("the changed configuration is not in force for a scope yet: the bus has not acknowledged all that was sent of it",
-			"scope", r.scope, "phase", r.state.now().String(), "advice", "see why the bus does not take the records of this resource; other resources are not affected")
+			"scope", r.Name(), "phase", r.Phase().String(), "advice", "see why the bus does not take the records of this resource; other resources are not affected")
 	}
 }
 
 // replace has the selection in force take the place of informers that have drained. The caller holds mu.
-func (s *Set) replace(ctx context.Context, objects schema.GroupResource, d *drain) {
+func (s *Manager) replace(ctx context.Context, objects schema.GroupResource, d *drain) {
 	chosen, _ := s.sel.Choose(s.withObserved(s.served.all), s.served.unknown, s.stillTaken(s.sel))
 	chosen = slices.DeleteFunc(chosen, func(c selection.Choice) bool { return objectsOf(&c.Resource) != objects })
 	var left []checkpoint.Scope // what informers that have not begun were to resume from
 	for _, r := range d.informers {
-		if s.active.informers[r.scope] != r {
+		if s.active.informers[r.Name()] != r {
 			continue // its resource was removed meanwhile
 		}
 		f := succeeded
-		if r.state.now() == PhaseRetiring {
+		if r.Phase() == scope.PhaseRetiring {
 			f = deselected
 		}
 		if c := s.remove(r, f); c != nil {
@@ -141,21 +133,21 @@ func (s *Set) replace(ctx context.Context, objects schema.GroupResource, d *drai
 }
 
 // retiring returns the scopes whose tombstones are not on the bus. The caller holds mu.
-func (s *Set) retiring() (out []Status) {
-	for scope, t := range s.active.tombstones {
-		if !t.isDone() && s.active.informers[scope] == nil { // else the one that waits for it shows
-			out = append(out, t.status())
+func (s *Manager) retiring() (out []scope.Status) {
+	for name, t := range s.active.tombstones {
+		if !t.HasEnded() && s.active.informers[name] == nil { // else the one that waits for it shows
+			out = append(out, t.Status())
 		}
 	}
 	return out
 }
 
 // IsRetiring reports whether a scope is no longer selected, and the bus does not have all of it.
-func (s *Set) IsRetiring(scope string) bool {
+func (s *Manager) IsRetiring(name string) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if r := s.active.informers[scope]; r != nil {
-		return r.state.now() == PhaseRetiring
+	if r := s.active.informers[name]; r != nil {
+		return r.Phase() == scope.PhaseRetiring
 	}
-	return s.isRetired(scope)
+	return s.isRetired(name)
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/backfill"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -17,19 +17,19 @@ import (
 // WalkBack walks names in namespace shop back from to to from, as an informer of the set's first rule over configmaps does
 // between two lists, and shows what it finds by name: "12 uid-1 m-12, 14 gone; m-17", the last being who made what the list
 // shows. It asks once for each name at from, and once at to, before it begins.
-func WalkBack(ctx context.Context, s *Set, slots chan struct{}, requests int64, d time.Duration, from, to uint64, names ...string) (map[string]string, bool, error) {
+func WalkBack(ctx context.Context, s *Manager, slots chan struct{}, requests int64, d time.Duration, from, to uint64, names ...string) (map[string]string, bool, error) {
 	resource := object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}
-	i := s.enroll(s.add([]selection.Choice{{Resource: resource, Rules: []*selection.Rule{&s.sel.Rules[0]}}})[0]).informer
-	i.walkSlots = slots
+	s.deps.Walks = slots
+	i := s.enroll(s.add([]selection.Choice{{Resource: resource, Rules: []*selection.Rule{&s.sel.Rules[0]}}})[0])
 	var changed []backfill.Change
 	for _, name := range names {
 		q := backfill.Question{Ref: object.NewRef(&resource, "shop", name, ""), At: from, Selected: true}
-		before, err := i.ask(ctx, q)
+		before, err := i.Asker().Ask(ctx, q)
 		if err != nil {
 			return nil, false, err
 		}
 		q.At = to
-		after, err := i.ask(ctx, q)
+		after, err := i.Asker().Ask(ctx, q)
 		if err != nil {
 			return nil, false, err
 		}
@@ -42,9 +42,9 @@ func WalkBack(ctx context.Context, s *Set, slots chan struct{}, requests int64, 
 		}
 		changed = append(changed, c)
 	}
-	o := i.walkOptions()
+	o := i.WalkOptions()
 	o.Requests, o.Time = requests, d
-	found, complete, err := backfill.Walk(ctx, asker{i}, backfill.Gap{From: from, To: to, Changed: changed}, o)
+	found, complete, err := backfill.Walk(ctx, i.Asker(), backfill.Gap{From: from, To: to, Changed: changed}, o)
 	shown := map[string]string{}
 	for key, r := range found {
 		var steps []string
@@ -68,7 +68,7 @@ func WalkBack(ctx context.Context, s *Set, slots chan struct{}, requests int64, 
 }
 
 // Hasten has a set wait no longer than a test lasts: for farewells, for nodes that are gone.
-func Hasten(s *Set) {
+func Hasten(s *Manager) {
 	s.limits.unreadable = time.Second
 	if s.takeovers != nil {
 		s.takeovers.lasts = 100 * time.Millisecond
@@ -76,7 +76,7 @@ func Hasten(s *Set) {
 }
 
 // Impatient has a set's Reload not wait for what comes to rest.
-func Impatient(s *Set) { s.limits.reload = 10 * time.Millisecond }
+func Impatient(s *Manager) { s.limits.reload = 10 * time.Millisecond }
 
 // by names the managers of a changedBy, each behind a space.
 func by(changedBy []byte) (names string) {
@@ -90,25 +90,13 @@ func by(changedBy []byte) (names string) {
 	return names
 }
 
-// IllegalChange is what is logged of a phase that changes as the table does not say.
-const IllegalChange = illegalChange
-
-// LeadsTo reports whether a phase may follow another one.
-func LeadsTo(from, to Phase) bool { return from.leadsTo(to) }
-
-// Change changes the phase of an informer.
-func Change(log *slog.Logger, from, to Phase) {
-	s := &state{log: log, changed: func() {}, phase: from}
-	s.to(to)
-}
-
-// NewHearing is how a Set asks the bus for its scopes.
-func NewHearing(hear func(context.Context, *object.Resource) (Heard, bool, error)) func(context.Context, *object.Resource, string) (Heard, bool, error) {
-	return newHearing(hear).of
+// NewHearing is how a Manager asks the bus for its scopes.
+func NewHearing(hear func(context.Context, *object.Resource) (scope.LastEvent, bool, error)) func(context.Context, *object.Resource, string) (scope.LastEvent, bool, error) {
+	return scope.NewLastEvents(hear).Of
 }
 
 // NodesOutstanding is how much of the Nodes that a set follows is not acknowledged; same: what is, is what is known of them.
-func NodesOutstanding(s *Set) (outstanding int, same bool) {
+func NodesOutstanding(s *Manager) (outstanding int, same bool) {
 	nodes := s.takeovers.existing
 	p, _ := nodes.Position()
 	return nodes.View().InFlight, nodes.Matches(&p.Scope, nil)
@@ -118,11 +106,11 @@ func NodesOutstanding(s *Set) (outstanding int, same bool) {
 const ConcurrentLists = apiserver.ConcurrentLists
 
 // Owes reports whether a snapshot has to begin, or is being sent.
-func (s *Set) Owes() bool {
+func (s *Manager) Owes() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, i := range s.active.informers {
-		if i.store.SnapshotPending() {
+		if i.Store().SnapshotPending() {
 			return true
 		}
 	}
@@ -130,31 +118,31 @@ func (s *Set) Owes() bool {
 }
 
 // OweAtMost has the informers of a set keep about n versions because of lists, beside one of each object.
-func OweAtMost(s *Set, n int) {
+func OweAtMost(s *Manager, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, i := range s.active.informers {
-		i.store.LimitSteps(n)
+		i.Store().LimitSteps(n)
 	}
 }
 
 // Owed is how many objects of a set have deltas that are still to be sent because of lists, and of how many versions beside the last one.
-func Owed(s *Set) (objects, versions int) {
+func Owed(s *Manager) (objects, versions int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, i := range s.active.informers {
-		o, v := i.store.PendingSteps()
+		o, v := i.Store().PendingSteps()
 		objects, versions = objects+o, versions+v
 	}
 	return objects, versions
 }
 
 // Retired is how many scopes a set keeps of which all tombstones are on the bus.
-func Retired(s *Set) (n int) {
+func Retired(s *Manager) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, f := range s.active.tombstones {
-		if f.isDone() {
+	for _, t := range s.active.tombstones {
+		if t.HasEnded() {
 			n++
 		}
 	}

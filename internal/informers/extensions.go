@@ -12,7 +12,7 @@ import (
 // followExtensions has changes of CustomResourceDefinitions and APIServices applied to the informers, until ctx ends. A resource that is
 // defined is observed from its creation (creation.go), one that is defined no longer is retired (retire.go), and a failed request is
 // retried at once if what it failed for may have changed.
-func (s *Set) followExtensions(ctx context.Context) {
+func (s *Manager) followExtensions(ctx context.Context) {
 	// Not the context of the handler: that ends with the watch on definitions.
 	s.extensions.Run(ctx, func(_ context.Context, ev discovery.Event) {
 		_ = s.decide(ctx, func(ctx context.Context) { s.applyExtension(ctx, ev) }) // or the set ends
@@ -20,7 +20,7 @@ func (s *Set) followExtensions(ctx context.Context) {
 }
 
 // applyExtension is followExtensions for one change. The caller holds mu.
-func (s *Set) applyExtension(ctx context.Context, ev discovery.Event) {
+func (s *Manager) applyExtension(ctx context.Context, ev discovery.Event) {
 	switch ev := ev.(type) {
 	case discovery.DefinitionDeleted:
 		s.retireDefined(ctx, ev.Name, ev.ResourceVersion)
@@ -28,7 +28,7 @@ func (s *Set) applyExtension(ctx context.Context, ev discovery.Event) {
 	case discovery.DefinitionUpdated:
 		if ev.SchemaChanged {
 			for _, i := range s.active.informers {
-				if i.resource.String() == ev.Name {
+				if i.Resource().String() == ev.Name {
 					i.NewGeneration(ev.StorageChanged)
 				}
 			}
@@ -41,26 +41,26 @@ func (s *Set) applyExtension(ctx context.Context, ev discovery.Event) {
 }
 
 // kickFailing has the informers of some resources that fail try again at once. The caller holds mu.
-func (s *Set) kickFailing(is func(r *object.Resource) bool) {
+func (s *Manager) kickFailing(is func(r *object.Resource) bool) {
 	for _, i := range s.active.informers {
-		if is(i.resource) && i.state.isFailing() {
-			i.kick()
+		if is(i.Resource()) && i.IsFailing() {
+			i.Kick()
 		}
 	}
 }
 
 // kickServed is kickFailing for what is served, and was not. The caller holds mu.
-func (s *Set) kickServed(all []selection.APIResource) {
+func (s *Manager) kickServed(all []selection.APIResource) {
 	for _, i := range s.active.informers {
-		now, ok := selection.Current(all, i.resource)
-		if ok && *now == *i.resource && !discovery.IsBuiltIn(i.resource.Group) && i.state.isUnserved() {
-			i.kick()
+		now, ok := selection.Current(all, i.Resource())
+		if ok && *now == *i.Resource() && !discovery.IsBuiltIn(i.Resource().Group) && i.IsUnserved() {
+			i.Kick()
 		}
 	}
 }
 
 // takesExtensions reports whether any rule of a selection can take extensions.
-func (s *Set) takesExtensions(sel *selection.Selection) bool {
+func (s *Manager) takesExtensions(sel *selection.Selection) bool {
 	if sel.PartOf(&object.Resource{Group: discovery.SomeExtension, Name: "any"}).None {
 		return false
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -276,7 +277,7 @@ func TestWithheldBehindADebt(t *testing.T) {
 		eventually(t, "the gap", func() bool { return l.has("gap 0 expired") })
 		s.put("a", "1", nil)
 		s.put("b", "1", nil) // waits behind it
-		eventually(t, "the watch to wait", func() bool { return l.set.Status()[0].Phase == informers.PhaseBlocked })
+		eventually(t, "the watch to wait", func() bool { return l.set.Status()[0].Phase == scope.PhaseBlocked })
 		l.setRoom(unbounded)
 		passed(s.put("a", "2", nil))
 		got := l.skips()

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 )
 
 // serve has the API server itself serve widgets, or (false) not any more.
@@ -46,7 +46,7 @@ func TestGroupIsNotServedForAWhile(t *testing.T) {
 				}
 				eventually(t, "it not to be served", func() bool {
 					for _, st := range l.set.Status() {
-						if st.Health == informers.HealthNotServed && st.Failures == 0 { // discovery says so
+						if st.Health == scope.HealthNotServed && st.Failures == 0 { // discovery says so
 							return true
 						}
 					}

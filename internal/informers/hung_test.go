@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 )
 
 // drip writes a part of a body at once.
@@ -89,16 +90,16 @@ func TestListThatIsNotAnsweredIsStale(t *testing.T) {
 						want = []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "gap 0 expired", "u a uid-1 1→2"}
 					}
 					pass(2 * time.Minute)
-					if st := l.set.Status()[0]; st.Health == informers.HealthStale {
+					if st := l.set.Status()[0]; st.Health == scope.HealthStale {
 						t.Errorf("after 2 min: %+v", st)
 					}
 					pass(time.Minute)
 					st, err := l.set.Status()[0], l.set.Ready()
-					if st.Health != informers.HealthStale || err == nil || !strings.HasSuffix(err.Error(), "[configmaps]") {
+					if st.Health != scope.HealthStale || err == nil || !strings.HasSuffix(err.Error(), "[configmaps]") {
 						t.Errorf("after 3 min: %+v, ready: %v", st, err)
 					}
 					pass(3 * time.Minute)
-					if st := l.set.Status()[0]; st.Health != informers.HealthStale || st.Reason != "timeout" {
+					if st := l.set.Status()[0]; st.Health != scope.HealthStale || st.Reason != "timeout" {
 						t.Errorf("after 6 min: %+v", st)
 					}
 					s.do(func() {
@@ -109,7 +110,7 @@ func TestListThatIsNotAnsweredIsStale(t *testing.T) {
 					})
 					pass(6 * time.Minute)
 					l.wait(t, want...)
-					if st, err := l.set.Status()[0], l.set.Ready(); st.Phase != informers.PhaseLive || st.Health != informers.HealthOK || err != nil {
+					if st, err := l.set.Status()[0], l.set.Ready(); st.Phase != scope.PhaseLive || st.Health != scope.HealthOK || err != nil {
 						t.Errorf("in the end: %+v, ready: %v", st, err)
 					}
 				})
@@ -165,7 +166,7 @@ func TestSlowListIsNotStale(t *testing.T) {
 				set, _, reg := start(t, s, on)
 				for range 25 {
 					pass(time.Minute)
-					if st := set.Status()[0]; st.Health != informers.HealthOK || st.Error != "" {
+					if st := set.Status()[0]; st.Health != scope.HealthOK || st.Error != "" {
 						t.Fatalf("%+v", st)
 					}
 				}
@@ -194,7 +195,7 @@ func TestFailingFirstListIsNotStale(t *testing.T) {
 		})
 		set, _, _ := start(t, s, on)
 		pass(10 * time.Minute)
-		if st := set.Status()[0]; st.Phase != informers.PhaseWaiting || st.Health != informers.HealthFailing {
+		if st := set.Status()[0]; st.Phase != scope.PhaseWaiting || st.Health != scope.HealthFailing {
 			t.Errorf("%+v", st)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -250,7 +251,7 @@ func TestSilentWatchIsOpenedAgain(t *testing.T) {
 		if n := labelled(t, reg, "kubecdc_informer_watches_total", "silent"); n != 1 {
 			t.Errorf("%v silent watches, want 1", n)
 		}
-		if st := set.Status()[0]; st.Phase != informers.PhaseLive || st.Health != informers.HealthOK {
+		if st := set.Status()[0]; st.Phase != scope.PhaseLive || st.Health != scope.HealthOK {
 			t.Errorf("%+v", st)
 		}
 	})
@@ -313,7 +314,7 @@ func TestWatchThatNeverOpens(t *testing.T) {
 		s.put("cm", "2", nil)
 		pass(152 * time.Second)
 		rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1", "u cm uid-1 1→2")
-		if st := set.Status()[0]; st.Phase != informers.PhaseLive || st.Health != informers.HealthOK {
+		if st := set.Status()[0]; st.Phase != scope.PhaseLive || st.Health != scope.HealthOK {
 			t.Errorf("%+v", st)
 		}
 	})
@@ -341,7 +342,7 @@ func TestBlockedIsNotStale(t *testing.T) {
 		}
 		for range 20 {
 			pass(time.Minute)
-			if st := set.Status()[0]; st.Health != informers.HealthOK || st.Phase != informers.PhaseBlocked {
+			if st := set.Status()[0]; st.Health != scope.HealthOK || st.Phase != scope.PhaseBlocked {
 				t.Fatalf("%+v", st)
 			}
 			if silence := metric(t, reg, "kubecdc_informer_silence_seconds"); silence != 0 {
@@ -364,10 +365,10 @@ func TestStale(t *testing.T) {
 	for name, c := range map[string]struct {
 		code   int
 		reason metav1.StatusReason
-		health [2]informers.Health // before 3 min, and after
+		health [2]scope.Health // before 3 min, and after
 	}{
-		"unavailable": {http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, [2]informers.Health{informers.HealthFailing, informers.HealthStale}},
-		"forbidden":   {http.StatusForbidden, metav1.StatusReasonForbidden, [2]informers.Health{informers.HealthForbidden, informers.HealthForbidden}},
+		"unavailable": {http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, [2]scope.Health{scope.HealthFailing, scope.HealthStale}},
+		"forbidden":   {http.StatusForbidden, metav1.StatusReasonForbidden, [2]scope.Health{scope.HealthForbidden, scope.HealthForbidden}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -383,22 +384,22 @@ func TestStale(t *testing.T) {
 				})
 				s.CloseClientConnections()
 				pass(170 * time.Second)
-				if st := set.Status()[0]; st.Phase != informers.PhaseLive || st.Health != c.health[0] || set.Ready() != nil {
+				if st := set.Status()[0]; st.Phase != scope.PhaseLive || st.Health != c.health[0] || set.Ready() != nil {
 					t.Errorf("before 3 min: %+v, ready: %v", st, set.Ready())
 				}
 				pass(20 * time.Second)
 				st, err := set.Status()[0], set.Ready()
-				if st.Phase != informers.PhaseLive || st.Health != c.health[1] || st.Error == "" {
+				if st.Phase != scope.PhaseLive || st.Health != c.health[1] || st.Error == "" {
 					t.Errorf("after 3 min: %+v", st)
 				}
-				if (st.Health == informers.HealthStale) != (err != nil && strings.HasSuffix(err.Error(), "[configmaps]")) {
+				if (st.Health == scope.HealthStale) != (err != nil && strings.HasSuffix(err.Error(), "[configmaps]")) {
 					t.Errorf("after 3 min: ready: %v", err)
 				}
 				s.do(func() { s.fault = nil })
 				s.put("cm", "1", nil)
 				pass(time.Minute)
 				rec.wait(t, "snapshot.started 0", "snapshot.completed 0", "c cm uid-1 -→1")
-				if st := set.Status()[0]; st.Phase != informers.PhaseLive || st.Health != informers.HealthOK || set.Ready() != nil {
+				if st := set.Status()[0]; st.Phase != scope.PhaseLive || st.Health != scope.HealthOK || set.Ready() != nil {
 					t.Errorf("in the end: %+v, ready: %v", st, set.Ready())
 				}
 			})
@@ -633,7 +634,7 @@ func TestFaultsOnOpenDoNotRelist(t *testing.T) {
 				if lists, _, _ := s.counts(); lists != 1 {
 					t.Errorf("%d lists, want 1", lists)
 				}
-				if st := set.Status()[0]; st.Phase != informers.PhaseLive || st.Health != informers.HealthOK {
+				if st := set.Status()[0]; st.Phase != scope.PhaseLive || st.Health != scope.HealthOK {
 					t.Errorf("%+v", st)
 				}
 			})

@@ -3,6 +3,7 @@ package informers
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/discovery"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
@@ -26,7 +28,7 @@ import (
 const rediscoverUnserved = 5 * time.Second
 
 // Run discovers and observes until ctx ends. Everything it started has ended when it returns. It must be called at most once.
-func (s *Set) Run(ctx context.Context) error {
+func (s *Manager) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	defer close(s.ended)
 	s.mu.Lock()
@@ -40,12 +42,12 @@ func (s *Set) Run(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	s.extensions.Need(s.takesExtensions(s.sel))
-	s.goRun(ctx, s.loop, s.denials.run, s.followExtensions, s.namespaces.run, s.discover)
+	s.goRun(ctx, s.loop, s.deps.Denials.Run, s.followExtensions, s.namespaces.run, s.discover)
 	return g.Wait()
 }
 
 // goRun runs functions in goroutines, until ctx ends.
-func (s *Set) goRun(ctx context.Context, all ...func(context.Context)) {
+func (s *Manager) goRun(ctx context.Context, all ...func(context.Context)) {
 	for _, f := range all {
 		s.group.Go(func() error {
 			f(ctx)
@@ -55,7 +57,7 @@ func (s *Set) goRun(ctx context.Context, all ...func(context.Context)) {
 }
 
 // loop applies inputs until ctx ends.
-func (s *Set) loop(ctx context.Context) {
+func (s *Manager) loop(ctx context.Context) {
 	var nodes chan *nodeEvent
 	if s.takeovers != nil {
 		nodes = s.takeovers.events
@@ -78,8 +80,11 @@ func (s *Set) loop(ctx context.Context) {
 	}
 }
 
+// errEnded is the error of calls that come after the set has ended.
+var errEnded = errors.New("the informers have ended")
+
 // decide has the loop call f, and returns after that. Its error is the cause of ctx, or errEnded if the set has ended: f was not called then.
-func (s *Set) decide(ctx context.Context, f func(ctx context.Context)) error {
+func (s *Manager) decide(ctx context.Context, f func(ctx context.Context)) error {
 	done := make(chan struct{})
 	input := func(ctx context.Context) {
 		defer close(done)
@@ -97,41 +102,31 @@ func (s *Set) decide(ctx context.Context, f func(ctx context.Context)) error {
 }
 
 // start runs informers until ctx ends, or they are cancelled; and tombstones. The caller holds mu.
-func (s *Set) start(ctx context.Context, begin []*running, tombstones []*tombstone) {
+func (s *Manager) start(ctx context.Context, begin []*running, tombstones []*scope.Tombstone) {
 	for _, r := range begin {
 		own, cancel := context.WithCancel(ctx)
 		r.cancel = cancel
 		s.goRun(own, func(ctx context.Context) {
 			defer cancel()
-			s.observe(ctx, r)
+			r.Run(ctx, r.after, func() { s.track(r.Informer) })
 		})
 	}
 	for _, t := range tombstones {
 		s.goRun(ctx, func(ctx context.Context) {
-			t.run(ctx)
+			t.Run(ctx)
 			_ = s.decide(ctx, func(context.Context) { // or the set ends
-				if s.active.tombstones[t.scope] == t {
-					delete(s.active.tombstones, t.scope)
+				if s.active.tombstones[t.Name()] == t {
+					delete(s.active.tombstones, t.Name())
 				}
-				t.state.to(PhaseRemoved)
-				s.release(t.scope)
+				t.SetRemoved()
+				s.release(t.Name())
 			})
 		})
 	}
 }
 
-// observe runs an informer until ctx ends, after the tombstones that come first.
-func (s *Set) observe(ctx context.Context, r *running) {
-	defer r.store.Notify()
-	defer close(r.done)
-	if r.mayBegin(ctx) {
-		s.track(r.informer)
-		r.run(ctx)
-	}
-}
-
 // discover discovers again and again what is served, until ctx ends.
-func (s *Set) discover(ctx context.Context) {
+func (s *Manager) discover(ctx context.Context) {
 	began := time.Now()
 	s.extensions.WaitListed(ctx)
 	for b, first := retry.New(), true; ; {
@@ -141,12 +136,12 @@ func (s *Set) discover(ctx context.Context) {
 			return
 		case err != nil:
 			wait = b.Next(err)
-			if r := apiserver.Reason(err); !apiserver.IsShared(r) || s.outage.begin(r, time.Now()) {
+			if r := apiserver.Reason(err); !apiserver.IsShared(r) || s.deps.Outage.Begin(r, time.Now()) {
 				s.o.Log.Warn("cannot discover resources, retrying", "err", err, "retry_in", wait)
 			}
 		default:
 			b = retry.New()
-			s.outage.end(time.Now())
+			s.deps.Outage.End(time.Now())
 			if first {
 				first = false
 				s.goRun(ctx, func(ctx context.Context) { s.awaitCapture(ctx, began) })
@@ -159,7 +154,7 @@ func (s *Set) discover(ctx context.Context) {
 }
 
 // discoverOnce asks what is served, and decides what is observed of it. It returns when to ask again.
-func (s *Set) discoverOnce(ctx context.Context) (again time.Duration, err error) {
+func (s *Manager) discoverOnce(ctx context.Context) (again time.Duration, err error) {
 	now, err := s.askServed(ctx)
 	if err == nil {
 		s.extensions.AwaitDefinitions(ctx, now.all)
@@ -177,7 +172,7 @@ func (s *Set) discoverOnce(ctx context.Context) (again time.Duration, err error)
 }
 
 // askServed asks the API server what it serves.
-func (s *Set) askServed(ctx context.Context) (now served, err error) {
+func (s *Manager) askServed(ctx context.Context) (now served, err error) {
 	now.discovery = s.discoveries.Add(1)
 	now.all, now.unknown, err = discovery.Discover(ctx, s.client)
 	return now, err
@@ -185,7 +180,7 @@ func (s *Set) askServed(ctx context.Context) (now served, err error) {
 
 // takeServed drains informers of versions that are no longer served, and starts informers of what has none, and tombstones of scopes that
 // the last run had and this one has not. An answer that is older than the one in force changes nothing. The caller holds mu.
-func (s *Set) takeServed(ctx context.Context, now *served) {
+func (s *Manager) takeServed(ctx context.Context, now *served) {
 	if now.discovery < s.served.discovery {
 		return
 	}
@@ -208,10 +203,10 @@ func (s *Set) takeServed(ctx context.Context, now *served) {
 }
 
 // drainOutdated drains the informers of versions that are no longer served. The caller holds mu.
-func (s *Set) drainOutdated(ctx context.Context, now *served) {
+func (s *Manager) drainOutdated(ctx context.Context, now *served) {
 	for _, r := range s.active.informers {
-		if !r.state.now().isLeaving() && r.RemovedAt() == 0 && now.outdates(r.resource) {
-			s.o.Log.Warn("a resource is served in another version now: its informer begins anew", "scope", r.scope, "version", r.resource.Version)
+		if !r.Phase().IsLeaving() && r.RemovedAt() == 0 && now.outdates(r.Resource()) {
+			s.o.Log.Warn("a resource is served in another version now: its informer begins anew", "scope", r.Name(), "version", r.Resource().Version)
 			s.drain(ctx, r, true)
 		}
 	}
@@ -225,7 +220,7 @@ func (now *served) outdates(r *object.Resource) bool {
 
 // observeChosen starts what is chosen and has no informer, and what follows from that: take-overs, and tombstones of scopes that are no longer
 // selected. ended are informers whose place is taken, left what they were to resume from. The caller holds mu.
-func (s *Set) observeChosen(ctx context.Context, chosen []selection.Choice, ended []*running, left []checkpoint.Scope) []*running {
+func (s *Manager) observeChosen(ctx context.Context, chosen []selection.Choice, ended []*running, left []checkpoint.Scope) []*running {
 	specs := s.add(chosen)
 	s.inherit(specs, left...)
 	bequeath(ended, specs)
@@ -243,12 +238,12 @@ func (s *Set) observeChosen(ctx context.Context, chosen []selection.Choice, ende
 
 // release gives up what is kept of a scope beside its place in the checkpoint: metrics, what is logged later, its lane. It does nothing if
 // an informer or a tombstone has the scope. The caller holds mu.
-func (s *Set) release(scope string) {
+func (s *Manager) release(scope string) {
 	if s.active.informers[scope] != nil || s.active.tombstones[scope] != nil {
 		return
 	}
-	s.vectors.forget(scope)
-	s.denials.drop(scope)
+	s.deps.Metrics.Forget(scope)
+	s.deps.Denials.Drop(scope)
 	if s.o.ReleaseLane != nil {
 		s.o.ReleaseLane(scope)
 	}
@@ -265,42 +260,34 @@ const (
 
 // remove takes an informer that has ended out of the set, and forgets all of its state that its fate does not need. If it has not begun, it
 // returns what it was to resume from, nil: nothing. This is the one way to remove an informer. The caller holds mu.
-func (s *Set) remove(r *running, f fate) (left *checkpoint.Scope) {
+func (s *Manager) remove(r *running, f fate) (left *checkpoint.Scope) {
 	a := &s.active
-	delete(a.informers, r.scope)
-	defer r.state.to(PhaseRemoved)
+	delete(a.informers, r.Name())
+	defer r.SetRemoved()
 	if s.takeovers != nil {
 		s.takeovers.drop(r)
 	}
-	p, ok := r.position()
+	p, ok := r.Position()
+	origin, _, _ := r.NotBegun()
 	switch {
 	case f == gone:
-		gr := groupResource(r.resource)
-		a.remembered[gr] = max(a.remembered[gr], r.store.History())
-		if s.hearing != nil {
-			s.hearing.forget(r.resource, r.scope)
+		gr := groupResource(r.Resource())
+		a.remembered[gr] = max(a.remembered[gr], r.Store().History())
+		if s.deps.LastEvents != nil {
+			s.deps.LastEvents.Forget(r.Resource(), r.Name())
 		}
 	case ok:
-		a.origins[r.scope] = p.Scope
+		a.origins[r.Name()] = p.Scope
 		// One that has not got as far as that has not sent what an informer sends at its start.
-		a.continued[r.scope] = f == succeeded && (r.resume == nil || r.resume.Continued)
-	case r.resume != nil && r.resume.Lost == nil:
-		left = &r.resume.Scope
+		a.continued[r.Name()] = f == succeeded && (origin == nil || origin.Continued)
+	case origin != nil && origin.Lost == nil:
+		left = &origin.Scope
 	}
 	if f == gone || f == deselected && !ok {
-		s.forget(r.scope)
+		s.forget(r.Name())
 	}
 	if f != succeeded {
-		s.release(r.scope)
+		s.release(r.Name())
 	}
 	return left
-}
-
-func (r *running) hasEnded() bool {
-	select {
-	case <-r.done:
-		return true
-	default:
-		return false
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubecdc/kubecdc/internal/informers/discovery"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -35,7 +36,7 @@ const (
 
 // namespaces are the resources that are observed in each namespace by itself.
 type namespaces struct {
-	set    *Set
+	set    *Manager
 	there  *discovery.Namespaces
 	needed chan struct{} // closed once there is a resource that may not be read as a whole
 	once   sync.Once     // closes needed
@@ -54,7 +55,7 @@ type tenancy struct {
 	access   map[string]*access
 }
 
-func newNamespaces(s *Set) *namespaces {
+func newNamespaces(s *Manager) *namespaces {
 	return &namespaces{
 		set: s, needed: make(chan struct{}), woken: make(chan struct{}, 1),
 		there:     discovery.NewNamespaces(s.client, s.o.Log),
@@ -102,15 +103,15 @@ func signal(c chan struct{}) {
 }
 
 // deny takes it that the list of an informer was forbidden. ctx is that of the informer.
-func (n *namespaces) deny(ctx context.Context, i *informer) {
+func (n *namespaces) deny(ctx context.Context, i *scope.Informer) {
 	_ = n.set.decide(ctx, func(context.Context) { // or the informer ends
 		s := n.set
-		r, gr := s.active.informers[i.scope], groupResource(i.resource)
-		if r == nil || r.informer != i || i.selection.Namespace != "" || !i.resource.Namespaced || i.spec.Internal || s.sel.PartOf(i.resource) != (selection.Part{}) ||
-			n.resources[gr] != nil || i.store.IsLoaded() {
+		r, gr := s.active.informers[i.Name()], groupResource(i.Resource())
+		if r == nil || r.Informer != i || i.Selection().Namespace != "" || !i.Resource().Namespaced || i.Spec().Internal || s.sel.PartOf(i.Resource()) != (selection.Part{}) ||
+			n.resources[gr] != nil || i.Store().IsLoaded() {
 			return
 		}
-		n.resources[gr] = &tenancy{resource: *i.resource, access: map[string]*access{}}
+		n.resources[gr] = &tenancy{resource: *i.Resource(), access: map[string]*access{}}
 		n.undecided[gr] = true
 		n.once.Do(func() { close(n.needed) })
 		signal(n.woken)
@@ -174,12 +175,12 @@ func (n *namespaces) of(r *object.Resource) (names []string, split bool) {
 }
 
 // statuses are those of what may not be read. The caller holds mu.
-func (n *namespaces) statuses() (out []Status) {
+func (n *namespaces) statuses() (out []scope.Status) {
 	for _, t := range n.resources {
 		for name, a := range t.access {
 			if t.split && !a.allowed && a.scope != "" {
-				out = append(out, Status{
-					Scope: a.scope, Resource: t.resource.String(), Phase: PhaseWaiting, Health: HealthForbidden, Reason: "forbidden",
+				out = append(out, scope.Status{
+					Scope: a.scope, Resource: t.resource.String(), Phase: scope.PhaseWaiting, Health: scope.HealthForbidden, Reason: "forbidden",
 					Error: fmt.Sprintf("not permitted to list and watch %s in the namespace %s", t.resource.String(), name),
 				})
 			}
@@ -189,7 +190,7 @@ func (n *namespaces) statuses() (out []Status) {
 }
 
 // chosenOf returns what the rules take of what is served, of the resources that keep wants. The caller holds mu.
-func (s *Set) chosenOf(now *served, keep func(gr schema.GroupResource) bool) []selection.Choice {
+func (s *Manager) chosenOf(now *served, keep func(gr schema.GroupResource) bool) []selection.Choice {
 	out, _ := s.sel.Choose(s.withObserved(now.all), now.unknown, s.taken())
 	return slices.DeleteFunc(out, func(c selection.Choice) bool { return !keep(groupResource(&c.Resource)) })
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -91,10 +92,10 @@ func globs(prefix string) func(*informers.Options, *recorder) {
 }
 
 // phases are "scope phase health reason" of each status, without a health that is ok.
-func phases(set *informers.Set) (out []string) {
+func phases(set *informers.Manager) (out []string) {
 	for _, st := range set.Status() {
 		health := ""
-		if st.Health != informers.HealthOK {
+		if st.Health != scope.HealthOK {
 			health = st.Health.String() + " "
 		}
 		out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s %s%s", st.Scope, st.Phase, health, st.Reason)))

@@ -9,27 +9,18 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// SnapshotMode says what is sent of objects that exist at the start.
-type SnapshotMode string
-
-// The modes of snapshot.mode.
-const (
-	SnapshotInitial SnapshotMode = "initial" // a read of each, unless a checkpoint is there to resume from
-	SnapshotAlways  SnapshotMode = "always"  // a read of each at every start
-	SnapshotNever   SnapshotMode = "never"   // nothing
-)
-
-// Options are what a Set needs.
+// Options are what a Manager needs.
 type Options struct {
 	Config *rest.Config
 	// Spec is what is captured from the start until Reload.
 	selection.Spec
-	Snapshot SnapshotMode
+	Snapshot scope.SnapshotMode
 	Every    time.Duration // how often a snapshot is taken again, 0: never
 	// Match makes patterns of namespaces, as a checkpoint has kept them, tell which namespaces are taken. nil: all are.
 	Match func(patterns []string) func(namespace string) bool
@@ -42,7 +33,7 @@ type Options struct {
 	ReleaseLane func(name string)
 	// Heard is the last stream event of a resource that the bus has; false: it has none. What may pass it retries until ctx
 	// ends, which is its only error. nil: the bus cannot be asked.
-	Heard func(ctx context.Context, r *object.Resource) (Heard, bool, error)
+	Heard func(ctx context.Context, r *object.Resource) (scope.LastEvent, bool, error)
 	// Replaced is the number of the last replacement of a log that takes events of a resource in a namespace ("": any), 0: there was
 	// none; and when the log before it was last known to be whole, zero: not known. It does not block; Rebase has to be called when
 	// the number has changed. nil: the bus cannot tell one log from another.
@@ -54,14 +45,6 @@ type Options struct {
 // Name names an object.
 type Name struct {
 	Group, Resource, Namespace, Name string
-}
-
-// Heard is a stream event that the bus has.
-type Heard struct {
-	Scope           string
-	ResourceVersion uint64 // up to which it speaks; of a gap: its end
-	History         uint32
-	At              time.Time
 }
 
 // Memory remembers where each scope is, from one run to the next.

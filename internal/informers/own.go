@@ -3,6 +3,7 @@ package informers
 import (
 	"slices"
 
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -12,23 +13,20 @@ import (
 // its fingerprint leaves out. One that an older release wrote does not say so: it matches if it leaves out any one object of
 // the resource, or includes what is ignored now.
 
-// ownName is an object's name as Scope.Ignored has it.
-func ownName(namespace, name string) string { return namespace + "/" + name }
-
 // isOwned reports whether an agent can have objects of its own among those of a resource.
 func isOwned(r *object.Resource) bool {
 	return r.Group == "" && r.Name == "configmaps" || r.Group == "coordination.k8s.io" && r.Name == "leases"
 }
 
-// ignores are the names of the agent's own objects of a resource. nil: an agent never has any.
-func (s *Set) ignores(r *object.Resource) []string {
+// ownNames returns the names of the agent's own objects of a resource. nil: an agent never has any.
+func (s *Manager) ownNames(r *object.Resource) []string {
 	var out []string
 	if isOwned(r) {
 		out = []string{}
 	}
 	for _, n := range s.o.Ignore {
 		if n.Group == r.Group && n.Resource == r.Name {
-			out = append(out, ownName(n.Namespace, n.Name))
+			out = append(out, scope.OwnName(n.Namespace, n.Name))
 		}
 	}
 	slices.Sort(out)

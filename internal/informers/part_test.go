@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -42,8 +43,8 @@ func TestPartsHearOfOthers(t *testing.T) {
 				}
 				second := live(t, s, m, func(o *informers.Options, _ *recorder) {
 					o.Part = only("a")
-					o.Heard = func(context.Context, *object.Resource) (informers.Heard, bool, error) {
-						return informers.Heard{Scope: "configmaps?fieldSelector=metadata.name=b", ResourceVersion: s.put("b", "2", nil).rv}, true, nil
+					o.Heard = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) {
+						return scope.LastEvent{Scope: "configmaps?fieldSelector=metadata.name=b", ResourceVersion: s.put("b", "2", nil).rv}, true, nil
 					}
 				})
 				second.wait(t, want...)
@@ -62,7 +63,7 @@ func TestPartsHearOfOthers(t *testing.T) {
 
 // Its own last word it knows again, and a restored etcd too.
 func TestPartsHearOfThemselves(t *testing.T) {
-	for want, heard := range map[string]informers.Heard{
+	for want, heard := range map[string]scope.LastEvent{
 		"gap 0 checkpoint-lost": {Scope: "configmaps?fieldSelector=metadata.name=a", ResourceVersion: 90},
 		"gap 0 rewound":         {Scope: "configmaps?fieldSelector=metadata.name=b", ResourceVersion: 500},
 	} {
@@ -72,7 +73,7 @@ func TestPartsHearOfThemselves(t *testing.T) {
 				s.put("a", "1", nil)
 				l := live(t, s, newMemory(), func(o *informers.Options, _ *recorder) {
 					o.Part = only("a")
-					o.Heard = func(context.Context, *object.Resource) (informers.Heard, bool, error) { return heard, true, nil }
+					o.Heard = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) { return heard, true, nil }
 				})
 				l.wait(t, want, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
 			})

@@ -4,16 +4,14 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -32,7 +30,7 @@ func (h strictHandler) Enabled(ctx context.Context, level slog.Level) bool {
 }
 
 func (h strictHandler) Handle(ctx context.Context, r slog.Record) error {
-	if r.Message == informers.IllegalChange {
+	if r.Message == scope.IllegalChange {
 		text := r.Message
 		r.Attrs(func(a slog.Attr) bool {
 			text += " " + a.String()
@@ -160,34 +158,5 @@ func TestHealthOfAFirstListThatFails(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// From each phase a scope can come to its end, and to each phase from the first one; a change that the table does not have is logged.
-func TestTableOfPhases(t *testing.T) {
-	reached := map[informers.Phase]bool{informers.PhaseWaiting: true}
-	for range informers.PhaseRemoved {
-		for from := range informers.PhaseRemoved {
-			for to := range informers.PhaseRemoved + 1 {
-				reached[to] = reached[to] || reached[from] && informers.LeadsTo(from, to)
-			}
-		}
-	}
-	var names []string
-	for p := range informers.PhaseRemoved + 1 {
-		names = append(names, p.String())
-		if ends := informers.LeadsTo(p, informers.PhaseRemoved); !reached[p] || ends != (p < informers.PhaseRemoved) || informers.LeadsTo(p, p) {
-			t.Errorf("%s is reached: %t, ends: %t, follows itself: %t", p, reached[p], ends, informers.LeadsTo(p, p))
-		}
-	}
-	want := "waiting listing announcing live blocked relisting draining retiring drained removed"
-	if d := cmp.Diff(want, strings.Join(names, " ")); d != "" {
-		t.Error(d)
-	}
-	var log logbook
-	informers.Change(log.logger(slog.LevelError), informers.PhaseWaiting, informers.PhaseListing)
-	informers.Change(log.logger(slog.LevelError), informers.PhaseRelisting, informers.PhaseLive)
-	if got := log.lines(t, "from", "to"); !slices.Equal(got, []string{"ERROR illegal change of phase from=relisting to=live"}) {
-		t.Errorf("logged %q", got)
 	}
 }

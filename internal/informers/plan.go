@@ -8,7 +8,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Plan is what a Set would observe if it ran now.
+// Plan is what a Manager would observe if it ran now.
 type Plan struct {
 	Resources []Planned
 	Unserved  []string // patterns without a wildcard that match nothing which is served
@@ -22,7 +22,7 @@ type Planned struct {
 }
 
 // Plan asks the API server what it serves, once, and lets the rules take it as Run does. It starts nothing.
-func (s *Set) Plan(ctx context.Context) (*Plan, error) {
+func (s *Manager) Plan(ctx context.Context) (*Plan, error) {
 	all, unknown, err := discovery.Discover(ctx, s.client)
 	if err != nil {
 		return nil, err

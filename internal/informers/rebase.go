@@ -1,11 +1,5 @@
 package informers
 
-import (
-	"time"
-
-	"github.com/kubecdc/kubecdc/internal/informers/selection"
-)
-
 // A log of the bus (a stream, a topic) may be replaced by another one, or lose records that it had acknowledged. What it had is
 // lost for consumers, and neither history nor the last-known objects are: so a scope goes on from where it is. It is told anew on the
 // new log: by a gap from the beginning up to the last change that may have gone to the old log, followed by a snapshot, whose sweep
@@ -15,16 +9,8 @@ import (
 // checkpoint gets the number once the snapshot has begun, with the position that has the snapshot: a crash before repeats the gap.
 
 // Rebase has each scope whose log was replaced told anew. It does not wait.
-func (s *Set) Rebase() {
+func (s *Manager) Rebase() {
 	for _, i := range s.observing() {
-		i.store.Rebase()
+		i.Store().Rebase()
 	}
-}
-
-// logOf returns what tells the number of the last replacement of a log that takes events of a scope, nil: the bus cannot tell.
-func (s *Set) logOf(scope *selection.Scope) func() (uint64, time.Time) {
-	if s.o.Replaced == nil {
-		return nil
-	}
-	return func() (uint64, time.Time) { return s.o.Replaced(scope.Resource, scope.Namespace) }
 }

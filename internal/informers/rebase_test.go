@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -21,7 +22,7 @@ func (l *replaceable) use(o *informers.Options, _ *recorder) {
 	}
 }
 
-func (l *replaceable) replace(set *informers.Set) {
+func (l *replaceable) replace(set *informers.Manager) {
 	l.number.Add(1)
 	set.Rebase()
 }
@@ -99,7 +100,7 @@ func TestLogIsReplacedWithoutSnapshots(t *testing.T) {
 		s.put("a", "1", nil)
 		never := func(o *informers.Options, rec *recorder) {
 			log.use(o, rec)
-			o.Snapshot = informers.SnapshotNever
+			o.Snapshot = scope.SnapshotNever
 		}
 		first := live(t, s, m, never)
 		eventually(t, "the list", func() bool { return first.set.Ready() == nil && len(first.set.Status()) > 0 })
@@ -195,7 +196,7 @@ func TestLogIsReplacedBehindRelistInsideSnapshotOnDemand(t *testing.T) {
 		s.put("a", "1", nil)
 		l := live(t, s, m, func(o *informers.Options, r *recorder) {
 			log.use(o, r)
-			o.Snapshot = informers.SnapshotNever
+			o.Snapshot = scope.SnapshotNever
 		})
 		l.awaitCaptured(t)
 		answered := heldStart(t, l)

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -205,8 +206,8 @@ func (l testLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// start runs a Set over the fake server's configmaps until the test ends.
-func start(t *testing.T, s *apiServer, change func(*informers.Options)) (*informers.Set, *recorder, *prometheus.Registry) {
+// start runs a Manager over the fake server's configmaps until the test ends.
+func start(t *testing.T, s *apiServer, change func(*informers.Options)) (*informers.Manager, *recorder, *prometheus.Registry) {
 	t.Helper()
 	rec, reg := newRecorder(), prometheus.NewPedanticRegistry()
 	o := informers.Options{
@@ -218,7 +219,7 @@ func start(t *testing.T, s *apiServer, change func(*informers.Options)) (*inform
 			Strip:   []string{"metadata.managedFields"},
 			Secrets: true,
 		},
-		Snapshot:   informers.SnapshotInitial,
+		Snapshot:   scope.SnapshotInitial,
 		Lane:       func(string) store.Lane { return rec },
 		Log:        slog.New(slog.NewTextHandler(testLog{t}, nil)),
 		Registerer: reg,

@@ -38,7 +38,7 @@ const reloadWait = 3 * time.Second
 // read. It waits a few seconds, and not longer, for informers that have to drain. An error says what is wrong with spec, and
 // nothing has changed, or it is the cause of ctx: then spec may be in force all the same. A set that does not run yet begins with
 // spec. Calls follow one another.
-func (s *Set) Reload(ctx context.Context, spec selection.Spec) error {
+func (s *Manager) Reload(ctx context.Context, spec selection.Spec) error {
 	next, err := selection.Compile(spec)
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func (s *Set) Reload(ctx context.Context, spec selection.Spec) error {
 
 // takeSelection puts sel in force, except for the resources of which informers drain. An error says what is wrong with sel, and nothing has
 // changed. The caller holds mu.
-func (s *Set) takeSelection(ctx context.Context, sel *selection.Selection, now *served, whole []schema.GroupResource) error {
+func (s *Manager) takeSelection(ctx context.Context, sel *selection.Selection, now *served, whole []schema.GroupResource) error {
 	if s.served.discovery == 0 { // nothing runs yet
 		s.sel = sel
 		s.extensions.Need(s.takesExtensions(sel))
@@ -114,11 +114,11 @@ func (s *Set) takeSelection(ctx context.Context, sel *selection.Selection, now *
 	}
 	for scope, i := range s.active.informers {
 		w, ok := want[scope]
-		same := i.spec.Internal && i.redactsAs(sel) || !i.spec.Internal && ok && i.selection.IsSame(&w)
-		if !same || i.state.now().isLeaving() {
-			s.drain(ctx, i, ok || i.spec.Internal)
-		} else if !i.spec.Internal {
-			i.filter(&w)
+		same := i.Spec().Internal && i.redactsAs(sel) || !i.Spec().Internal && ok && i.Selection().IsSame(&w)
+		if !same || i.Phase().IsLeaving() {
+			s.drain(ctx, i, ok || i.Spec().Internal)
+		} else if !i.Spec().Internal {
+			i.SetFilter(&w)
 		}
 	}
 	s.observeChosen(ctx, chosen, nil, nil)
@@ -128,7 +128,7 @@ func (s *Set) takeSelection(ctx context.Context, sel *selection.Selection, now *
 }
 
 // want are the scopes that a selection asks for, by name. The caller holds mu.
-func (s *Set) want(sel *selection.Selection, chosen []selection.Choice) (map[string]selection.Scope, error) {
+func (s *Manager) want(sel *selection.Selection, chosen []selection.Choice) (map[string]selection.Scope, error) {
 	out := map[string]selection.Scope{}
 	for n := range chosen {
 		c := &chosen[n]
@@ -151,10 +151,10 @@ func (s *Set) want(sel *selection.Selection, chosen []selection.Choice) (map[str
 }
 
 // stillTaken are those of taken that a rule of sel names as they are taken. The caller holds mu.
-func (s *Set) stillTaken(sel *selection.Selection) map[schema.GroupResource]bool {
+func (s *Manager) stillTaken(sel *selection.Selection) map[schema.GroupResource]bool {
 	out := map[schema.GroupResource]bool{}
 	for _, i := range s.active.informers {
-		r := i.resource
+		r := i.Resource()
 		if sel.Takes(r) {
 			out[groupResource(r)] = true
 		}
@@ -163,20 +163,20 @@ func (s *Set) stillTaken(sel *selection.Selection) map[schema.GroupResource]bool
 }
 
 // taken are the resources that have an informer. The caller holds mu.
-func (s *Set) taken() map[schema.GroupResource]bool {
+func (s *Manager) taken() map[schema.GroupResource]bool {
 	out := map[schema.GroupResource]bool{}
 	for _, i := range s.active.informers {
-		out[schema.GroupResource{Group: i.resource.Group, Resource: i.resource.Name}] = true
+		out[schema.GroupResource{Group: i.Resource().Group, Resource: i.Resource().Name}] = true
 	}
 	return out
 }
 
 // withObserved are those that are served, and those that are not any more and have an informer, which waits for them. The caller
 // holds mu.
-func (s *Set) withObserved(all []selection.APIResource) []selection.APIResource {
+func (s *Manager) withObserved(all []selection.APIResource) []selection.APIResource {
 	out := slices.Clone(all)
 	for _, i := range s.active.informers {
-		r := i.resource
+		r := i.Resource()
 		if !slices.ContainsFunc(out, func(o selection.APIResource) bool { return o.Group == r.Group && o.Name == r.Name }) {
 			out = append(out, selection.APIResource{Group: r.Group, Name: r.Name, Versions: []object.Resource{*r}})
 		}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
@@ -135,10 +136,10 @@ func TestReloadBeforeTheFirstList(t *testing.T) {
 				return true
 			}
 		})
-		again := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Snapshot = informers.SnapshotAlways })
+		again := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Snapshot = scope.SnapshotAlways })
 		eventually(t, "the list to fail", func() bool {
 			st := again.set.Status()
-			return len(st) > 0 && st[0].Health == informers.HealthFailing
+			return len(st) > 0 && st[0].Health == scope.HealthFailing
 		})
 		again.reload(t, specOf(rule(redacted("metadata.labels"))))
 		s.do(func() { s.fault = nil })

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -255,7 +256,7 @@ func TestReloadComesBack(t *testing.T) {
 		nodes := rule(func(r *selection.Rule) { r.Resources = []selection.Pattern{pattern("nodes")} })
 		l := live(t, s, newMemory(), func(o *informers.Options, r *recorder) {
 			o.Rules = []selection.Rule{rule(nil), nodes}
-			o.Heard = func(_ context.Context, res *object.Resource) (informers.Heard, bool, error) { return r.heard(res) }
+			o.Heard = func(_ context.Context, res *object.Resource) (scope.LastEvent, bool, error) { return r.heard(res) }
 		})
 		eventually(t, "to be captured", func() bool { return captured(l.set) })
 		s.put("a", "2", nil) // what leaves is later than all that was said of it
@@ -278,15 +279,15 @@ func TestReloadComesBack(t *testing.T) {
 }
 
 // heard is what the bus answers that has all that was recorded.
-func (r *recorder) heard(of *object.Resource) (informers.Heard, bool, error) {
+func (r *recorder) heard(of *object.Resource) (scope.LastEvent, bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, d := range slices.Backward(r.deltas) {
 		if e := d.Stream; e != nil && e.Resource.Name == of.Name {
-			return informers.Heard{Scope: e.Scope, ResourceVersion: max(e.ResourceVersion, e.To), History: e.History, At: time.Now()}, true, nil
+			return scope.LastEvent{Scope: e.Scope, ResourceVersion: max(e.ResourceVersion, e.To), History: e.History, At: time.Now()}, true, nil
 		}
 	}
-	return informers.Heard{}, false, nil
+	return scope.LastEvent{}, false, nil
 }
 
 // A selection that is widened and narrowed: the objects that both take are not lost in between.
@@ -390,7 +391,7 @@ func TestReloadWhileListsFail(t *testing.T) {
 		l := live(t, s, newMemory(), nil)
 		eventually(t, "the list to fail", func() bool {
 			st := l.set.Status()
-			return len(st) > 0 && st[0].Health == informers.HealthFailing
+			return len(st) > 0 && st[0].Health == scope.HealthFailing
 		})
 		l.reload(t, specOf(rule(redacted("data.value"))))
 		l.reload(t, specOf(rule(nil), rule(selected("a=b", ""))))

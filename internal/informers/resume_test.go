@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -77,7 +78,7 @@ func (m *memory) saved(scope string) (checkpoint.Scope, bool) {
 // life is one run of a set.
 type life struct {
 	*recorder
-	set  *informers.Set
+	set  *informers.Manager
 	part func(group, resource string) selection.Part
 	end  func()
 }
@@ -94,7 +95,7 @@ func live(t *testing.T, s *apiServer, m *memory, change func(*informers.Options,
 			}},
 			Strip: []string{"metadata.managedFields"},
 		},
-		Snapshot: informers.SnapshotInitial, Memory: m,
+		Snapshot: scope.SnapshotInitial, Memory: m,
 		Lane: func(string) store.Lane { return rec },
 		Log:  slog.New(slog.NewTextHandler(testLog{t}, nil)), Registerer: prometheus.NewPedanticRegistry(),
 	}
@@ -392,19 +393,19 @@ func TestResumeRewound(t *testing.T) {
 func TestResumeBusKnowsMore(t *testing.T) {
 	for name, tc := range map[string]struct {
 		remembered bool
-		heard      informers.Heard
+		heard      scope.LastEvent
 		history    uint32
 		want       string
 	}{
-		"restored": {remembered: true, heard: informers.Heard{Scope: "configmaps", ResourceVersion: 500}, history: 1, want: "gap 0 rewound"},
+		"restored": {remembered: true, heard: scope.LastEvent{Scope: "configmaps", ResourceVersion: 500}, history: 1, want: "gap 0 rewound"},
 		"restored again": {
-			remembered: true, heard: informers.Heard{Scope: "configmaps", ResourceVersion: 90, History: 3}, history: 4, want: "gap 0 rewound",
+			remembered: true, heard: scope.LastEvent{Scope: "configmaps", ResourceVersion: 90, History: 3}, history: 4, want: "gap 0 rewound",
 		},
-		"lost and restored": {heard: informers.Heard{Scope: "configmaps", ResourceVersion: 500, History: 1}, history: 2, want: "gap 0 rewound"},
+		"lost and restored": {heard: scope.LastEvent{Scope: "configmaps", ResourceVersion: 500, History: 1}, history: 2, want: "gap 0 rewound"},
 		"lost, of several scopes": {
-			heard: informers.Heard{Scope: "configmaps/other", ResourceVersion: 90, History: 1}, history: 1, want: "gap 0 checkpoint-lost",
+			heard: scope.LastEvent{Scope: "configmaps/other", ResourceVersion: 90, History: 1}, history: 1, want: "gap 0 checkpoint-lost",
 		},
-		"lost": {heard: informers.Heard{Scope: "configmaps", ResourceVersion: 90, History: 1}, history: 1, want: "gap 0 checkpoint-lost"},
+		"lost": {heard: scope.LastEvent{Scope: "configmaps", ResourceVersion: 90, History: 1}, history: 1, want: "gap 0 checkpoint-lost"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -417,7 +418,7 @@ func TestResumeBusKnowsMore(t *testing.T) {
 					first.end()
 				}
 				second := live(t, s, m, func(o *informers.Options, _ *recorder) {
-					o.Heard = func(context.Context, *object.Resource) (informers.Heard, bool, error) { return tc.heard, true, nil }
+					o.Heard = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) { return tc.heard, true, nil }
 				})
 				second.wait(t, tc.want, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
 				second.mu.Lock()
@@ -434,12 +435,12 @@ func TestResumeBusKnowsMore(t *testing.T) {
 // scope that begins again asks anew.
 func TestScopesHearTheSame(t *testing.T) {
 	said := 0
-	hear := informers.NewHearing(func(_ context.Context, r *object.Resource) (informers.Heard, bool, error) {
+	hear := informers.NewHearing(func(_ context.Context, r *object.Resource) (scope.LastEvent, bool, error) {
 		said++
 		if said == 1 {
-			return informers.Heard{}, false, errors.New("not yet")
+			return scope.LastEvent{}, false, errors.New("not yet")
 		}
-		return informers.Heard{Scope: r.Name + "/x", ResourceVersion: uint64(said)}, said > 2, nil
+		return scope.LastEvent{Scope: r.Name + "/x", ResourceVersion: uint64(said)}, said > 2, nil
 	})
 	configMaps, pods := &object.Resource{Name: "configmaps"}, &object.Resource{Name: "pods"}
 	for _, tc := range []struct {
@@ -473,8 +474,8 @@ func TestResumeOnEmptyBus(t *testing.T) {
 		first.end()
 		s.put("a", "2", nil)
 		second := live(t, s, m, func(o *informers.Options, _ *recorder) {
-			o.Heard = func(context.Context, *object.Resource) (informers.Heard, bool, error) {
-				return informers.Heard{}, false, nil
+			o.Heard = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) {
+				return scope.LastEvent{}, false, nil
 			}
 		})
 		second.waitPerName(t, "snapshot.started 1", "r a uid-1 -→1", "u a uid-1 1→2", "snapshot.completed 1")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
@@ -25,9 +26,9 @@ import (
 const latestWithin = 30 * time.Second
 
 // retireDefined retires the informers of a resource whose definition, of that name, was gone at rv. The caller holds mu.
-func (s *Set) retireDefined(ctx context.Context, name string, rv uint64) {
+func (s *Manager) retireDefined(ctx context.Context, name string, rv uint64) {
 	for _, r := range s.active.informers {
-		if r.resource.String() == name && !r.spec.Internal {
+		if r.Resource().String() == name && !r.Spec().Internal {
 			s.retire(ctx, r, rv)
 		}
 	}
@@ -35,24 +36,24 @@ func (s *Set) retireDefined(ctx context.Context, name string, rv uint64) {
 
 // retireUndefined retires the informers whose resource is neither served nor defined: they began after its definition was deleted. The caller
 // holds mu.
-func (s *Set) retireUndefined(ctx context.Context) {
+func (s *Manager) retireUndefined(ctx context.Context) {
 	for _, r := range s.active.informers {
-		_, ok := selection.Current(s.served.all, r.resource)
-		if ok || r.spec.Internal || r.RemovedAt() != 0 || !selection.GroupKnown(s.served.unknown, r.resource.Group) || r.definition.IsAggregated() {
+		_, ok := selection.Current(s.served.all, r.Resource())
+		if ok || r.Spec().Internal || r.RemovedAt() != 0 || !selection.GroupKnown(s.served.unknown, r.Resource().Group) || r.IsAggregated() {
 			continue
 		}
-		if at, gone := s.extensions.DeletedAt(r.resource, r.definition.UID()); gone {
+		if at, gone := s.extensions.DeletedAt(r.Resource(), r.Definition()); gone {
 			s.retire(ctx, r, at)
 		}
 	}
 }
 
 // retire retires an informer whose definition was gone at rv. The caller holds mu.
-func (s *Set) retire(ctx context.Context, r *running, rv uint64) {
-	if !r.Remove(rv, func() bool { return s.extensions.IsEstablished(r.resource.String()) }) {
+func (s *Manager) retire(ctx context.Context, r *running, rv uint64) {
+	if !r.Remove(rv, func() bool { return s.extensions.IsEstablished(r.Resource().String()) }) {
 		return
 	}
-	s.o.Log.Info("the definition of a resource is deleted: its informer ends once all is told", "scope", r.scope, "rv", rv)
+	s.o.Log.Info("the definition of a resource is deleted: its informer ends once all is told", "scope", r.Name(), "rv", rv)
 	s.goRun(ctx, func(ctx context.Context) {
 		if !s.awaitRetired(ctx, r) && r.RemovedAt() != 0 {
 			return // the set ends, or a successor was given to it: the next discovery retires that
@@ -63,40 +64,40 @@ func (s *Set) retire(ctx context.Context, r *running, rv uint64) {
 
 // awaitRetired waits until all of a removed resource is on the bus, and removes its informer; false: ctx or the informer ended before, or it
 // goes on because it is defined again.
-func (s *Set) awaitRetired(ctx context.Context, r *running) bool {
+func (s *Manager) awaitRetired(ctx context.Context, r *running) bool {
+	var told uint64
 	for over := false; !over; {
 		ended := false
-		err := r.Wait(ctx, func(v View) bool {
-			over, ended = v.RemovedAt == 0 || v.EmptyAt >= v.RemovedAt && v.Finished, v.Ended
+		err := r.Wait(ctx, func(v scope.View) bool {
+			over, ended, told = v.RemovedAt == 0 || v.EmptyAt >= v.RemovedAt && v.Finished, v.Ended, min(v.EmptyAt, v.RemovedAt)
 			return over || ended || r.IsRestorable()
 		})
 		if err != nil || !over && (r.Restore() || ended) {
 			return false
 		}
 	}
-	told := min(r.emptyAt(), r.RemovedAt())
 	if told == 0 || !s.end(ctx, r, told) {
 		return false
 	}
-	s.o.Log.Info("a resource is gone, and all of it is told", "scope", r.scope)
+	s.o.Log.Info("a resource is gone, and all of it is told", "scope", r.Name())
 	return true
 }
 
 // end ends and removes an informer of which all up to the deletion at told is on the bus; false: the set ends first, or the informer was
 // removed before.
-func (s *Set) end(ctx context.Context, r *running, told uint64) (ended bool) {
-	if r.store.SendProgress(ctx) != nil {
+func (s *Manager) end(ctx context.Context, r *running, told uint64) (ended bool) {
+	if r.Store().SendProgress(ctx) != nil {
 		return false // the set ends
 	}
 	r.cancel()
-	<-r.done
+	<-r.Done()
 	for more := true; more; {
 		var err error
 		if told, err = r.tellMissed(ctx, told); err != nil {
 			return false // the set ends
 		}
 		err = s.decide(ctx, func(context.Context) {
-			ours := s.active.informers[r.scope] == r
+			ours := s.active.informers[r.Name()] == r
 			more = ours && r.RemovedAt() > told // another resource of that name came and went meanwhile
 			if ended = ours && !more; ended {
 				s.remove(r, gone)
@@ -117,10 +118,10 @@ func (r *running) tellMissed(ctx context.Context, told uint64) (uint64, error) {
 		return told, nil
 	}
 	gap := &object.StreamEvent{
-		Kind: object.Gap, Resource: r.resource, Scope: r.scope, History: r.store.History(), From: told, To: to,
-		Since: r.state.lastSeen(), Reason: object.Expired,
+		Kind: object.Gap, Resource: r.Resource(), Scope: r.Name(), History: r.Store().History(), From: told, To: to,
+		Since: r.LastSeen(), Reason: object.Expired,
 	}
-	return to, r.store.SendStream(ctx, gap)
+	return to, r.Store().SendStream(ctx, gap)
 }
 
 // endOrphans has the informers end whose namespace is gone. The caller holds mu.
@@ -136,11 +137,11 @@ func (n *namespaces) endOrphans(ctx context.Context) {
 // orphanLocked reports whether the namespace of an informer is gone (back: and exists again), for an informer that has not ended. at is
 // a resourceVersion at which the namespace did not exist.
 func (n *namespaces) orphanLocked(r *running) (at uint64, back, orphan bool) {
-	t := n.resources[groupResource(r.resource)]
-	if r.selection.Namespace == "" || t == nil || !t.split || r.hasEnded() {
+	t := n.resources[groupResource(r.Resource())]
+	if r.Selection().Namespace == "" || t == nil || !t.split || r.HasEnded() {
 		return 0, false, false
 	}
-	at, absent := n.there.AbsentAt(r.selection.Namespace)
+	at, absent := n.there.AbsentAt(r.Selection().Namespace)
 	return at, !absent, absent || r.LostNamespace()
 }
 
@@ -172,7 +173,7 @@ func (n *namespaces) endOrphan(ctx context.Context, r *running) {
 			end = to
 		}
 		var over, refused bool
-		err = r.Wait(ctx, func(v View) bool {
+		err = r.Wait(ctx, func(v scope.View) bool {
 			n.set.mu.RLock()
 			_, is, orphan := n.orphanLocked(r)
 			n.set.mu.RUnlock()
@@ -197,7 +198,7 @@ func (n *namespaces) endOrphan(ctx context.Context, r *running) {
 // giveUp has an informer infer that everything in its namespace is deleted: its watch cannot tell that any more.
 func (n *namespaces) giveUp(r *running, at uint64) {
 	r.RemoveWithNamespace(at, func() bool {
-		_, absent := n.there.AbsentAt(r.selection.Namespace)
+		_, absent := n.there.AbsentAt(r.Selection().Namespace)
 		return !absent
 	})
 }
@@ -207,10 +208,10 @@ func (n *namespaces) giveUp(r *running, at uint64) {
 func (n *namespaces) endOf(ctx context.Context, o *running, at uint64) (uint64, bool) {
 	s := n.set
 	s.mu.RLock()
-	comparable := n.isComparable(o.resource)
+	comparable := n.isComparable(o.Resource())
 	var siblings []*running
 	for _, r := range s.active.informers {
-		if groupResource(r.resource) == groupResource(o.resource) {
+		if groupResource(r.Resource()) == groupResource(o.Resource()) {
 			siblings = append(siblings, r)
 		}
 	}
@@ -220,7 +221,7 @@ func (n *namespaces) endOf(ctx context.Context, o *running, at uint64) (uint64, 
 	}
 	for _, r := range siblings {
 		ctx, cancel := context.WithTimeout(ctx, latestWithin)
-		rv, err := r.latest(ctx)
+		rv, err := r.Latest(ctx)
 		cancel()
 		if err == nil {
 			return rv, true
@@ -233,12 +234,12 @@ func (n *namespaces) endOf(ctx context.Context, o *running, at uint64) (uint64, 
 func (n *namespaces) endScope(ctx context.Context, r *running) {
 	ended := n.set.end(ctx, r, r.RemovedAt())
 	_ = n.set.decide(ctx, func(context.Context) { // or the set ends
-		if t := n.resources[groupResource(r.resource)]; t != nil {
-			delete(t.access, r.selection.Namespace) // if the namespace is made again, its access is reviewed again
+		if t := n.resources[groupResource(r.Resource())]; t != nil {
+			delete(t.access, r.Selection().Namespace) // if the namespace is made again, its access is reviewed again
 		}
 	})
 	if ended {
-		n.set.o.Log.Info("a namespace is gone, and all of it is told", "scope", r.scope)
+		n.set.o.Log.Info("a namespace is gone, and all of it is told", "scope", r.Name())
 	}
 	signal(n.woken)
 }

@@ -13,16 +13,16 @@ import (
 
 // Snapshot has the objects of a resource ("pods", "deployments.apps"; "": all resources) in a namespace ("": all) read and
 // sent once more, while changes go on. It returns once each has begun, was in progress, or was given up (ErrNotBegun).
-func (s *Set) Snapshot(ctx context.Context, resource, namespace string) ([]store.Started, error) {
+func (s *Manager) Snapshot(ctx context.Context, resource, namespace string) ([]store.Started, error) {
 	s.mu.Lock()
 	var all []*running
 	names := map[string]bool{}
 	for _, i := range s.active.informers {
-		if i.spec.Internal {
+		if i.Spec().Internal {
 			continue
 		}
-		names[i.resource.String()] = true
-		if (resource == "" || resource == i.resource.String()) && i.observes(namespace) {
+		names[i.Resource().String()] = true
+		if (resource == "" || resource == i.Resource().String()) && i.Observes(namespace) {
 			all = append(all, i)
 		}
 	}
@@ -42,15 +42,15 @@ func (s *Set) Snapshot(ctx context.Context, resource, namespace string) ([]store
 		slices.Sort(known)
 		return nil, fmt.Errorf("%s is not captured; captured are: %v", what, known)
 	}
-	slices.SortFunc(all, func(a, b *running) int { return strings.Compare(a.scope, b.scope) })
+	slices.SortFunc(all, func(a, b *running) int { return strings.Compare(a.Name(), b.Name()) })
 	// All at once: each waits for a save of the checkpoint, and shares it with the others.
 	begun, errs := make([]store.Started, len(all)), make([]error, len(all))
 	var wg sync.WaitGroup
 	for n, i := range all {
 		wg.Go(func() {
 			var err error
-			if begun[n], err = i.snapshot(ctx, namespace); err != nil {
-				errs[n] = fmt.Errorf("%s: %w", i.scope, err)
+			if begun[n], err = i.TakeSnapshot(ctx, namespace); err != nil {
+				errs[n] = fmt.Errorf("%s: %w", i.Name(), err)
 			}
 		})
 	}
@@ -62,21 +62,4 @@ func (s *Set) Snapshot(ctx context.Context, resource, namespace string) ([]store
 		}
 	}
 	return out, errors.Join(errs...)
-}
-
-// observes tells if the scope has, or may have, objects in a namespace ("": asks for none).
-func (i *informer) observes(namespace string) bool {
-	return namespace == "" || i.selection.Takes(namespace)
-}
-
-// snapshot asks for one of a namespace ("": of all).
-func (i *informer) snapshot(ctx context.Context, namespace string) (store.Started, error) {
-	if i.selection.Namespace == namespace {
-		namespace = "" // the scope has no other
-	}
-	scope := i.scope
-	if namespace != "" {
-		scope = i.selection.NameIn(namespace)
-	}
-	return i.store.TakeSnapshot(ctx, scope, namespace)
 }

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -125,7 +126,7 @@ func TestSnapshotThatCannotBeginDelaysNoChange(t *testing.T) {
 				default:
 					t.Fatal("the snapshot is neither begun nor given up")
 				}
-				if st := l.set.Status()[0]; st.Phase != informers.PhaseLive || st.Health != informers.HealthOK {
+				if st := l.set.Status()[0]; st.Phase != scope.PhaseLive || st.Health != scope.HealthOK {
 					t.Errorf("%+v", st)
 				}
 				s.put("b", "2", nil)

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
@@ -57,7 +58,7 @@ func (l *logbook) lines(t *testing.T, attributes ...string) (out []string) {
 	return out
 }
 
-func captured(set *informers.Set) bool {
+func captured(set *informers.Manager) bool {
 	select {
 	case <-set.Captured():
 		return true
@@ -89,13 +90,13 @@ func TestStatusOfAFirstSnapshot(t *testing.T) {
 		rec.mu.Lock()
 		rec.held = true
 		rec.mu.Unlock()
-		shows := func(what string, want informers.Status) {
+		shows := func(what string, want scope.Status) {
 			t.Helper()
 			want.Scope, want.Resource = "configmaps", "configmaps"
-			var got []informers.Status
+			var got []scope.Status
 			defer func() {
 				if t.Failed() {
-					t.Log(cmp.Diff([]informers.Status{want}, got))
+					t.Log(cmp.Diff([]scope.Status{want}, got))
 				}
 			}()
 			eventually(t, what, func() bool {
@@ -106,31 +107,31 @@ func TestStatusOfAFirstSnapshot(t *testing.T) {
 					}
 					got[i].LastSeen, got[i].Silence, got[i].Lag, got[i].Held = time.Time{}, 0, 0, 0
 				}
-				return cmp.Equal(got, []informers.Status{want})
+				return cmp.Equal(got, []scope.Status{want})
 			})
 			if captured(set) != want.Captured {
 				t.Errorf("%s: captured is %t", what, !want.Captured)
 			}
 		}
-		shows("the first page", informers.Status{Phase: informers.PhaseListing, Objects: 3, Expected: 7})
+		shows("the first page", scope.Status{Phase: scope.PhaseListing, Objects: 3, Expected: 7})
 		close(secondPage)
-		shows("the list is read", informers.Status{Phase: informers.PhaseAnnouncing, Synced: true, Objects: 7, Pending: 7})
+		shows("the list is read", scope.Status{Phase: scope.PhaseAnnouncing, Synced: true, Objects: 7, Pending: 7})
 		rec.setRoom(3) // snapshot.started, and two reads
 		rec.wait(t, "snapshot.started 7", "r cm-0 uid-1 -→a", "r cm-1 uid-2 -→a")
-		shows("two reads are queued, and not on the bus", informers.Status{Phase: informers.PhaseLive, Synced: true, Objects: 7, Pending: 7})
+		shows("two reads are queued, and not on the bus", scope.Status{Phase: scope.PhaseLive, Synced: true, Objects: 7, Pending: 7})
 		rec.acknowledge()
-		shows("two reads are on the bus", informers.Status{Phase: informers.PhaseLive, Synced: true, Objects: 7, Pending: 5})
+		shows("two reads are on the bus", scope.Status{Phase: scope.PhaseLive, Synced: true, Objects: 7, Pending: 5})
 		if got := log.lines(t); got != nil {
 			t.Errorf("logged too early: %q", got)
 		}
 		rec.setRoom(unbounded)
 		eventually(t, "the snapshot to be captured", func() bool { return captured(set) })
-		shows("all is on the bus", informers.Status{Phase: informers.PhaseLive, Synced: true, Objects: 7, Captured: true})
+		shows("all is on the bus", scope.Status{Phase: scope.PhaseLive, Synced: true, Objects: 7, Captured: true})
 
 		s.put("new", "x", nil)
 		s.delete("cm-0")
 		s.delete("cm-1")
-		shows("live", informers.Status{Phase: informers.PhaseLive, Synced: true, Objects: 6, Captured: true})
+		shows("live", scope.Status{Phase: scope.PhaseLive, Synced: true, Objects: 6, Captured: true})
 		if diff := cmp.Diff([]string{"INFO first snapshot complete, waiting for changes resources=1 objects=7"}, log.lines(t, "resources", "objects")); diff != "" {
 			t.Error(diff)
 		}
@@ -144,7 +145,7 @@ func TestCapturedWithoutASnapshot(t *testing.T) {
 		s.put("cm", "1", nil)
 		var log logbook
 		set, rec, _ := start(t, s, func(o *informers.Options) {
-			o.Snapshot, o.Log = informers.SnapshotNever, log.logger(slog.LevelInfo)
+			o.Snapshot, o.Log = scope.SnapshotNever, log.logger(slog.LevelInfo)
 		})
 		eventually(t, "to be captured", func() bool { return captured(set) })
 		if st := set.Status()[0]; !st.Captured || st.Objects != 1 || st.Pending != 0 {
@@ -253,10 +254,10 @@ func TestOutageIsSaidOnce(t *testing.T) {
 			o.Rules[0].Names = []string{"shop", "other"}
 			o.Log = log.logger(slog.LevelInfo)
 		})
-		all := func(health informers.Health, reason string) func() bool {
+		all := func(health scope.Health, reason string) func() bool {
 			return func() bool {
 				for _, st := range set.Status() {
-					if st.Phase != informers.PhaseLive || st.Health != health || st.Reason != reason {
+					if st.Phase != scope.PhaseLive || st.Health != health || st.Reason != reason {
 						return false
 					}
 				}
@@ -274,9 +275,9 @@ func TestOutageIsSaidOnce(t *testing.T) {
 			}
 		})
 		s.CloseClientConnections()
-		eventually(t, "both to fail", all(informers.HealthFailing, "network"))
+		eventually(t, "both to fail", all(scope.HealthFailing, "network"))
 		s.do(func() { s.fault = nil })
-		eventually(t, "both to watch again", all(informers.HealthOK, ""))
+		eventually(t, "both to watch again", all(scope.HealthOK, ""))
 		want := []string{
 			"INFO first snapshot complete, waiting for changes",
 			"WARN cannot reach the API server, retrying api_server=" + s.URL,
@@ -307,7 +308,7 @@ func TestCapturedBesideAResourceThatAlwaysFails(t *testing.T) {
 			o.Log = log.logger(slog.LevelInfo)
 		})
 		eventually(t, "the one that can be to be loaded", func() bool {
-			return slices.ContainsFunc(set.Status(), func(st informers.Status) bool { return st.Captured })
+			return slices.ContainsFunc(set.Status(), func(st scope.Status) bool { return st.Captured })
 		})
 		if captured(set) {
 			t.Error("given up at once")

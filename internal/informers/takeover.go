@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -31,13 +32,13 @@ const (
 	unknownVersion = 1
 )
 
-func newTakeovers(s *Set) *takeovers {
+func newTakeovers(s *Manager) *takeovers {
 	return &takeovers{set: s, lasts: takeoverFor, events: make(chan *nodeEvent, nodeEvents), nodes: map[string]*takeover{}}
 }
 
 // takeovers observes what belongs to nodes that are gone. It is the lane of the informer of Nodes.
 type takeovers struct {
-	set    *Set
+	set    *Manager
 	lasts  time.Duration   // for how long at least
 	events chan *nodeEvent // of Nodes that are deleted and created. Never closed; a store call waits while it is full
 	// received is notified after an event was taken out of events.
@@ -173,7 +174,7 @@ func createdAt(o *object.Object) time.Time {
 }
 
 // followNodes makes the informer that follows which Nodes there are, unless there is one. The caller holds mu.
-func (s *Set) followNodes() []*running {
+func (s *Manager) followNodes() []*running {
 	d := s.takeovers
 	if d.resource == nil {
 		r, ok := selection.Current(s.served.all, &object.Resource{Version: "v1", Name: "nodes", Kind: "Node"})
@@ -183,9 +184,9 @@ func (s *Set) followNodes() []*running {
 		d.resource, d.lane = r, s.o.Lane(r.String())
 		d.scopeOf = func(node string) string { return selection.NameOfObject(r, node) }
 	}
-	scope, err := s.sel.Whole(d.resource)
+	whole, err := s.sel.Whole(d.resource)
 	if err == nil {
-		if s.active.informers[scope.Name] != nil {
+		if s.active.informers[whole.Name] != nil {
 			return nil
 		}
 		err = s.selectNodes()
@@ -194,24 +195,24 @@ func (s *Set) followNodes() []*running {
 		s.o.Log.Error("nodes that go cannot be followed", "err", err)
 		return nil
 	}
-	spec := s.specOf(scope, d)
-	spec.Snapshots, spec.Every, spec.Internal = SnapshotNever, 0, true
+	spec := s.specOf(whole, d)
+	spec.Snapshots, spec.Every, spec.Internal = scope.SnapshotNever, 0, true
 	r := s.enroll(spec)
-	d.existing = r.store
+	d.existing = r.Store()
 	return []*running{r}
 }
 
-// redactsAs tells that what is observed for the set itself has the same content under sel.
-func (i *informer) redactsAs(sel *selection.Selection) bool {
-	whole, err := sel.Whole(i.resource)
-	return err == nil && whole.Content() == i.selection.Content()
+// redactsAs reports whether what is observed for the set itself has the same content under sel.
+func (r *running) redactsAs(sel *selection.Selection) bool {
+	whole, err := sel.Whole(r.Resource())
+	return err == nil && whole.Content() == r.Selection().Content()
 }
 
 // partlyObserved returns the informers of what no node has: their scopes, with the name of a node, are those of its agent. The caller
 // holds mu.
-func (s *Set) partlyObserved() (out []*running) {
+func (s *Manager) partlyObserved() (out []*running) {
 	for _, i := range s.active.informers {
-		if p := s.sel.PartOf(i.resource); p.FieldSelector != "" && strings.HasSuffix(i.selection.FieldSelector, p.FieldSelector) {
+		if p := s.sel.PartOf(i.Resource()); p.FieldSelector != "" && strings.HasSuffix(i.Selection().FieldSelector, p.FieldSelector) {
 			out = append(out, i)
 		}
 	}
@@ -219,21 +220,21 @@ func (s *Set) partlyObserved() (out []*running) {
 }
 
 // resumeTakeovers resumes what the last run had taken over. The caller holds mu.
-func (s *Set) resumeTakeovers(ctx context.Context) (out []*running) {
+func (s *Manager) resumeTakeovers(ctx context.Context) (out []*running) {
 	if s.takeovers.resource == nil {
 		return nil
 	}
 	for _, of := range s.partlyObserved() {
-		if s.active.drains[objectsOf(of.resource)] != nil {
+		if s.active.drains[objectsOf(of.Resource())] != nil {
 			continue
 		}
 		for scope, c := range s.active.origins {
-			node, ok := strings.CutPrefix(c.FieldSelector, of.selection.FieldSelector)
-			is := of.selection.ForNode(node)
+			node, ok := strings.CutPrefix(c.FieldSelector, of.Selection().FieldSelector)
+			is := of.Selection().ForNode(node)
 			if !ok || node == "" || scope != is.Name {
 				continue
 			}
-			r := s.takeOver(of, s.specOf(is, of.spec.Lane))
+			r := s.takeOver(of, s.specOf(is, of.Spec().Lane))
 			t := s.takeovers.nodes[node]
 			if t == nil {
 				t = s.takeovers.add(ctx, node)
@@ -246,10 +247,10 @@ func (s *Set) resumeTakeovers(ctx context.Context) (out []*running) {
 }
 
 // takeOver enrolls an informer of what a node has, of the resource of which another observes what no node has. The caller holds mu.
-func (s *Set) takeOver(of *running, spec *Spec) *running {
+func (s *Manager) takeOver(of *running, spec *scope.Spec) *running {
 	spec.Shared = true
 	r := s.enroll(spec)
-	r.store.CopyFilter(of.store) // a new selection may have others than its clauses
+	r.Store().CopyFilter(of.Store()) // a new selection may have others than its clauses
 	return r
 }
 
@@ -280,7 +281,7 @@ func (d *takeovers) apply(ctx context.Context, ev *nodeEvent) {
 	s.goRun(ctx, func(ctx context.Context) {
 		// The Nodes' checkpoint must not pass before these are there, or no longer needed.
 		for _, r := range scopes { // ended: its node is back
-			if r.Wait(ctx, func(v View) bool { return v.Adopted || v.Ended }) != nil {
+			if r.Wait(ctx, func(v scope.View) bool { return v.Adopted || v.Ended }) != nil {
 				return
 			}
 		}
@@ -292,26 +293,26 @@ func (d *takeovers) apply(ctx context.Context, ev *nodeEvent) {
 func (d *takeovers) begin(ctx context.Context, t *takeover, ev *nodeEvent) {
 	s := d.set
 	for _, of := range s.partlyObserved() {
-		spec := s.specOf(of.selection.ForNode(ev.node), of.spec.Lane)
+		spec := s.specOf(of.Selection().ForNode(ev.node), of.Spec().Lane)
 		ending := s.active.informers[spec.Scope.Name] // of a take-over before
 		// Whatever is remembered of the scope by now: etcd may have been restored since, and what the agent of the node has
 		// sent is not known.
-		spec.History = of.store.History()
-		spec.Origin = &Origin{
+		spec.History = of.Store().History()
+		spec.Origin = &scope.Origin{
 			Scope: checkpoint.Scope{
-				Group: of.resource.Group, Version: of.resource.Version, Resource: of.resource.Name, Kind: of.resource.Kind,
-				Namespaced: of.resource.Namespaced, ResourceVersion: ev.at - 1, History: spec.History, LastSeen: ev.since,
+				Group: of.Resource().Group, Version: of.Resource().Version, Resource: of.Resource().Name, Kind: of.Resource().Kind,
+				Namespaced: of.Resource().Namespaced, ResourceVersion: ev.at - 1, History: spec.History, LastSeen: ev.since,
 			},
 			Inherited: true,
 			Lost:      &store.Loss{From: unknownVersion, Since: ev.since, Reason: object.CheckpointLost, Unrecoverable: true},
 		}
 		r := s.takeOver(of, spec)
 		if ending != nil {
-			r.after = append(r.after, ending.done)
+			r.after = append(r.after, ending.Done())
 		}
 		t.scopes = append(t.scopes, r)
-		if of.state.now().isLeaving() { // it has the content that is no longer configured, and so has this one
-			s.drain(ctx, r, of.state.now() != PhaseRetiring)
+		if of.Phase().IsLeaving() { // it has the content that is no longer configured, and so has this one
+			s.drain(ctx, r, of.Phase() != scope.PhaseRetiring)
 		}
 	}
 	s.o.Log.Info("a node is gone: what it has left is observed from here", "node", ev.node, "rv", ev.at, "scopes", len(t.scopes))
@@ -338,7 +339,7 @@ func (d *takeovers) endInTime(ctx context.Context, node string, t *takeover) {
 			_ = d.set.mu.Wait(within, changed)
 			cancel()
 		case waits.scope != nil:
-			_ = waits.scope.Wait(ctx, func(View) bool { return changed() })
+			_ = waits.scope.Wait(ctx, func(scope.View) bool { return changed() })
 		default:
 			d.end(ctx, node, t)
 		}

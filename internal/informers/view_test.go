@@ -8,20 +8,22 @@ import (
 	"testing"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 )
 
 // mirror follows the views of a set's informers by their broadcasts alone.
 type mirror struct {
-	set *Set
+	set *Manager
 
 	mu    sync.Mutex
-	views map[*running]View
+	views map[*running]scope.View
 }
 
 // CompareViews has a mirror follow the informers of a set until ctx ends. Each time that rest returns, nothing else must run; then the
 // mirror is compared with the informers: where it differs, a change was not broadcast.
-func CompareViews(ctx context.Context, t *testing.T, s *Set, rest func()) {
-	m := &mirror{set: s, views: map[*running]View{}}
+func CompareViews(ctx context.Context, t *testing.T, s *Manager, rest func()) {
+	m := &mirror{set: s, views: map[*running]scope.View{}}
 	var g errgroup.Group
 	g.Go(func() error {
 		for {
@@ -65,14 +67,14 @@ func (m *mirror) follow(ctx context.Context, g *errgroup.Group, r *running) {
 	})
 }
 
-func (m *mirror) view(r *running) (View, bool) {
+func (m *mirror) view(r *running) (scope.View, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	v, known := m.views[r]
 	return v, known
 }
 
-func (m *mirror) note(r *running, v View) {
+func (m *mirror) note(r *running, v scope.View) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.views[r] = v

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -203,7 +204,7 @@ func TestReloadToTheOtherName(t *testing.T) {
 		l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = named(pattern("events")) })
 		l.awaitPhases(t, "events live")
 		l.reload(t, specOf(named(written{text: "events.events.k8s.io"})))
-		got := slices.DeleteFunc(l.set.Status(), func(st informers.Status) bool { return st.Phase == informers.PhaseRetiring })
+		got := slices.DeleteFunc(l.set.Status(), func(st scope.Status) bool { return st.Phase == scope.PhaseRetiring })
 		if len(got) != 1 || got[0].Scope != "events.events.k8s.io" {
 			t.Errorf("observed are %v", phases(l.set))
 		}

@@ -1,4 +1,4 @@
-package informers
+package scope
 
 import (
 	"context"
@@ -54,11 +54,11 @@ func (f *follower) rewound(ctx context.Context, thorough bool) bool {
 // resourceVersion now, and that the object which was seen last is as it was.
 func (f *follower) compare(ctx context.Context, thorough bool) (same, settled bool, err error) {
 	i := f.informer
-	if err := i.lookups.Wait(ctx); err != nil {
+	if err := i.deps.Lookups.Wait(ctx); err != nil {
 		return true, false, err
 	}
 	if f.witness == nil || f.witnessHidden {
-		now, err := i.latest(ctx)
+		now, err := i.Latest(ctx)
 		return now >= f.rv, true, err
 	}
 	o := f.witness.object
@@ -76,15 +76,15 @@ func (f *follower) compare(ctx context.Context, thorough bool) (same, settled bo
 	case !f.witness.gone && found != nil && sameVersion(found.Object, o):
 		return true, true, nil
 	}
-	if err := i.lookups.Wait(ctx); err != nil {
+	if err := i.deps.Lookups.Wait(ctx); err != nil {
 		return true, false, err
 	}
 	same, told, err := i.sameHistory(ctx, f.witness)
 	return same || !told, true, err
 }
 
-// latest is the resourceVersion now, as etcd has it.
-func (i *informer) latest(ctx context.Context) (uint64, error) {
+// Latest returns the resourceVersion now, as etcd has it.
+func (i *Informer) Latest(ctx context.Context) (uint64, error) {
 	meta, err := i.page(ctx, i.selection.Namespace, metav1.ListOptions{Limit: 1, LabelSelector: i.selection.LabelSelector, FieldSelector: i.selection.FieldSelector},
 		func([]byte) error { return nil })
 	if err != nil {
@@ -100,7 +100,7 @@ type witness struct {
 }
 
 // newest is the last-known object that was changed last, nil: there is none.
-func (i *informer) newest() *witness {
+func (i *Informer) newest() *witness {
 	if o := i.store.Newest(); o != nil {
 		return &witness{object: o}
 	}
@@ -110,7 +110,7 @@ func (i *informer) newest() *witness {
 // sameHistory tells if what was seen is part of the history behind the API server. told is false where that history does
 // not go back so far, or may not be asked. uid and resourceVersion are not enough: after a restore, an object of the copy
 // is changed again, and may get the same ones. Then its managedFields were written at another time.
-func (i *informer) sameHistory(ctx context.Context, w *witness) (same, told bool, err error) {
+func (i *Informer) sameHistory(ctx context.Context, w *witness) (same, told bool, err error) {
 	o := w.object
 	f, err := i.ask(ctx, backfill.Question{Ref: o.Ref, At: o.ResourceVersion})
 	switch {

@@ -1,13 +1,16 @@
-package informers
+package scope
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/retry"
@@ -21,7 +24,7 @@ const (
 )
 
 // failed shows a request that failed and is retried after delay: in metrics always, in the log once a window.
-func (i *informer) failed(ctx context.Context, doing string, err error, delay time.Duration) {
+func (i *Informer) failed(ctx context.Context, doing string, err error, delay time.Duration) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -29,25 +32,25 @@ func (i *informer) failed(ctx context.Context, doing string, err error, delay ti
 	r, now := apiserver.Reason(err), time.Now()
 	warn := i.state.fail(err, r, now, func() {
 		if r == "forbidden" {
-			i.denials.add(verb(doing), i.scope, err)
+			i.deps.Denials.add(verb(doing), i.name, err)
 		}
 	})
 	if apiserver.IsShared(r) {
-		warn = i.outage.begin(r, now)
+		warn = i.deps.Outage.Begin(r, now)
 	}
 	i.store.Notify()
-	i.progressed() // it may have become one that is not waited for
+	i.deps.Progressed() // it may have become one that is not waited for
 	level := slog.LevelDebug
 	if warn {
 		level = slog.LevelWarn
 	}
-	attrs := []any{"scope", i.scope, "doing", doing, "err", err, "retry_in", delay}
+	attrs := []any{"scope", i.name, "doing", doing, "err", err, "retry_in", delay}
 	switch r {
 	case "network":
-		i.log.Log(ctx, level, "cannot reach the API server, retrying", append(attrs, "api_server", i.client.Host)...)
+		i.log.Log(ctx, level, "cannot reach the API server, retrying", append(attrs, "api_server", i.deps.Client.Host)...)
 	case "unauthorized":
 		i.log.Log(ctx, level, "the API server does not accept the credentials, retrying: renew those of the kubeconfig or service account",
-			append(attrs, "api_server", i.client.Host)...)
+			append(attrs, "api_server", i.deps.Client.Host)...)
 	case "forbidden":
 		i.log.Debug("not permitted to read a resource, retrying", attrs...) // and by denials
 	case "not_found":
@@ -68,15 +71,15 @@ func verb(doing string) string {
 }
 
 // recovered notes that what failed works again.
-func (i *informer) recovered() {
+func (i *Informer) recovered() {
 	if i.state.recovered() {
 		i.store.Notify()
-		i.outage.end(time.Now())
+		i.deps.Outage.End(time.Now())
 	}
 }
 
-// outage is the time in which the API server is out of reach of a set's informers.
-type outage struct {
+// Outage is the time in which the API server is out of reach of all informers of a manager.
+type Outage struct {
 	log *slog.Logger
 
 	mu       sync.Mutex
@@ -87,8 +90,11 @@ type outage struct {
 	answers  chan struct{} // closed when it does the next time; nil: nobody waits for that
 }
 
-// begin notes a request that failed; warn tells if it is time to log it.
-func (o *outage) begin(reason string, now time.Time) (warn bool) {
+// NewOutage returns an Outage that has not begun.
+func NewOutage(log *slog.Logger) *Outage { return &Outage{log: log} }
+
+// Begin notes a request that failed; warn tells if it is time to log it.
+func (o *Outage) Begin(reason string, now time.Time) (warn bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.reason == reason && now.Sub(o.warned) < warnEvery {
@@ -101,8 +107,8 @@ func (o *outage) begin(reason string, now time.Time) (warn bool) {
 	return true
 }
 
-// end notes that the API server has answered.
-func (o *outage) end(now time.Time) {
+// End notes that the API server has answered.
+func (o *Outage) End(now time.Time) {
 	o.mu.Lock()
 	since := o.since
 	o.since, o.answered = time.Time{}, now
@@ -117,7 +123,7 @@ func (o *outage) end(now time.Time) {
 }
 
 // await returns a channel that is closed when the API server has answered after a time. It may be closed already.
-func (o *outage) await(after time.Time) <-chan struct{} {
+func (o *Outage) await(after time.Time) <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.answers == nil {
@@ -138,8 +144,8 @@ const gatherDenials = time.Second
 // namedDenials is how many scopes such a line names; all are in Status.
 const namedDenials = 10
 
-// denials are the scopes that must not be read, not logged yet.
-type denials struct {
+// Denials are the scopes that may not be read, not logged yet.
+type Denials struct {
 	log   *slog.Logger
 	added chan struct{} // of one element: there is something to log
 
@@ -148,11 +154,12 @@ type denials struct {
 	errs   map[string]error    // by verb, the first
 }
 
-func newDenials(log *slog.Logger) *denials {
-	return &denials{log: log, added: make(chan struct{}, 1), scopes: map[string][]string{}, errs: map[string]error{}}
+// NewDenials returns Denials of no scope.
+func NewDenials(log *slog.Logger) *Denials {
+	return &Denials{log: log, added: make(chan struct{}, 1), scopes: map[string][]string{}, errs: map[string]error{}}
 }
 
-func (d *denials) add(verb, scope string, err error) {
+func (d *Denials) add(verb, scope string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.errs[verb] == nil {
@@ -165,8 +172,8 @@ func (d *denials) add(verb, scope string, err error) {
 	}
 }
 
-// run logs what is added until ctx ends.
-func (d *denials) run(ctx context.Context) {
+// Run logs what is added until ctx ends.
+func (d *Denials) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -174,11 +181,12 @@ func (d *denials) run(ctx context.Context) {
 		case <-d.added:
 		}
 		retry.Sleep(ctx, gatherDenials)
-		d.flush()
+		d.Flush()
 	}
 }
 
-func (d *denials) flush() {
+// Flush logs what was added.
+func (d *Denials) Flush() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for verb, scopes := range d.scopes {
@@ -194,6 +202,77 @@ func (d *denials) flush() {
 	clear(d.errs)
 }
 
-func (i *informer) noteError(doing string, err error) {
+func (i *Informer) noteError(doing string, err error) {
 	i.metrics.errors.WithLabelValues(doing + "_" + apiserver.Reason(err)).Inc()
+}
+
+// patience is for how long to wait until a list is tried again that failed with err, and would be tried after delay: nothing
+// mends within an instant what is not served or not permitted. But what was defined just now is served soon.
+func (i *Informer) patience(err error, delay time.Duration) time.Duration {
+	if i.created != 0 && apierrors.IsNotFound(err) {
+		return delay
+	}
+	return max(delay, time.Second)
+}
+
+// Kick ends the waiting for the next try.
+func (i *Informer) Kick() {
+	select {
+	case i.kicked <- struct{}{}:
+	default: // it will try at once
+	}
+}
+
+// wakeWithin is the time over which scopes spread their retries when the API server answers again after an outage.
+const wakeWithin = time.Second
+
+// pause waits for d after err, or until it is kicked, or until the API server has answered another scope after it had failed for all;
+// false: ctx ended first.
+func (i *Informer) pause(ctx context.Context, err error, d time.Duration) bool {
+	var answers <-chan struct{}
+	if apiserver.IsShared(apiserver.Reason(err)) {
+		answers = i.deps.Outage.await(i.retried)
+	}
+	defer func() { i.retried = time.Now() }()
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-i.kicked:
+		return true
+	case <-answers:
+		return retry.Sleep(ctx, min(d, retry.First+rand.N(wakeWithin)))
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// IsUnserved reports whether the resource was not served when it was asked for.
+func (i *Informer) IsUnserved() bool {
+	s := &i.state
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return apierrors.IsNotFound(s.err)
+}
+
+// IsFailing reports whether requests fail for a reason that a definition may mend.
+func (i *Informer) IsFailing() bool {
+	s := &i.state
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err != nil && !apierrors.IsForbidden(s.err) && !apierrors.IsTooManyRequests(s.err)
+}
+
+// Drop takes back that a scope is forbidden, where that is not logged yet.
+func (d *Denials) Drop(scope string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for verb, scopes := range d.scopes {
+		d.scopes[verb] = slices.DeleteFunc(scopes, func(s string) bool { return s == scope })
+		if len(d.scopes[verb]) == 0 {
+			delete(d.scopes, verb)
+			delete(d.errs, verb)
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package informers
+package scope
 
 import (
 	"context"
@@ -48,7 +48,7 @@ type batch struct {
 // A batch is filled while the owner applies the one before: there are two, used in turn. The channel is not buffered, so whoever
 // takes a batch is done with the one before it.
 type stream struct {
-	informer *informer
+	informer *Informer
 	reader   *reader
 	ctx      context.Context //nolint:containedctx // of the HTTP watch, which has a timeout
 	owner    context.Context //nolint:containedctx // ends when the owner takes no more batches
@@ -70,7 +70,7 @@ type stream struct {
 }
 
 // newStream prepares an HTTP watch that the API server is asked to end after timeout. The caller closes it.
-func newStream(ctx context.Context, i *informer, r *reader, timeout time.Duration) *stream {
+func newStream(ctx context.Context, i *Informer, r *reader, timeout time.Duration) *stream {
 	s := &stream{informer: i, reader: r, timeout: timeout, batches: make(chan *batch)}
 	s.owner, s.stop = context.WithCancel(ctx)
 	s.ctx, s.end = context.WithCancelCause(s.owner)
@@ -93,9 +93,9 @@ func (s *stream) close() {
 func (s *stream) open(rv uint64, fresh bool) error {
 	i := s.informer
 	seconds := int64(s.timeout.Seconds())
-	open := i.client.Watch
+	open := i.deps.Client.Watch
 	if fresh {
-		open = i.client.WatchAlone
+		open = i.deps.Client.WatchAlone
 	}
 	body, err := open(s.ctx, i.resource, i.selection.Namespace, metav1.ListOptions{
 		ResourceVersion: object.FormatVersion(rv), LabelSelector: i.selection.LabelSelector, FieldSelector: i.selection.FieldSelector,

@@ -1,4 +1,4 @@
-package informers
+package scope
 
 import (
 	"context"
@@ -12,31 +12,19 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Origin is where an informer resumes.
-type Origin struct {
-	checkpoint.Scope
-	// Inherited: it is of another selection of the same resource. Nothing of this scope was sent.
-	Inherited bool
-	// Continued: this run has left it there, and the bus has all that was sent before.
-	Continued bool
-	// Lost is what was not observed before, nil: nothing.
-	Lost *store.Loss
-}
-
 // loadCheckpoint rebuilds the last-known objects as they were at the checkpoint: they have been sent, up to the cursor of a
 // snapshot. The watch goes on from there. Where that cannot be, history begins anew (errRestart).
-func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
+func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	c := i.resume
 	if !c.Inherited { // else the log's number is of another scope, and nothing of this one was on the log
 		i.store.ResumeLog(&c.Scope)
 	}
 	// Of a resourceVersion in the future only a list without one tells if it is a lagging API server or a restored etcd.
 	i.state.asks(time.Now())
-	now, err := i.latest(ctx)
+	now, err := i.Latest(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -46,7 +34,7 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	}
 	i.store.BeginList(store.AtCheckpoint)
 	r := i.newReader()
-	if i.ignores != nil {
+	if i.spec.OwnNames != nil {
 		r.own = map[string]uint64{}
 	}
 	rv, err := i.pagesBy(ctx, r, &i.state, metav1.ListOptions{
@@ -90,12 +78,12 @@ func (i *informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	i.store.EndList(rv, notices...)
 	i.resume, i.resumed, i.replayed = nil, c, now
 	i.state.setResumed()
-	i.log.Debug("resumed", "scope", i.scope, "rv", rv, "last_seen", c.LastSeen)
+	i.log.Debug("resumed", "scope", i.name, "rv", rv, "last_seen", c.LastSeen)
 	return rv, nil
 }
 
-// snapshotBehind is the snapshot to send of the objects at a checkpoint, if any.
-func (i *informer) snapshotBehind(c *Origin) []*store.Notice {
+// snapshotBehind returns the snapshot to send of the objects at a checkpoint, if any.
+func (i *Informer) snapshotBehind(c *Origin) []*store.Notice {
 	switch {
 	case i.spec.Snapshots == SnapshotNever:
 		return nil
@@ -104,7 +92,7 @@ func (i *informer) snapshotBehind(c *Origin) []*store.Notice {
 	case c.Snapshot == nil:
 		return nil
 	}
-	scope := i.scope
+	scope := i.name
 	if c.Snapshot.Namespace != "" {
 		scope = i.selection.NameIn(c.Snapshot.Namespace)
 	}
@@ -112,7 +100,7 @@ func (i *informer) snapshotBehind(c *Origin) []*store.Notice {
 }
 
 // since is when there was the last sign of life behind which history may be lost.
-func (i *informer) since() time.Time {
+func (i *Informer) since() time.Time {
 	if c := i.resumed; c != nil && c.ResourceVersion == i.store.ResourceVersion() {
 		return c.LastSeen
 	}
@@ -121,13 +109,13 @@ func (i *informer) since() time.Time {
 
 // heardMore tells if the bus has heard of what was never there, now being the last resourceVersion: etcd was restored, and the
 // checkpoint along with it.
-func (i *informer) heardMore(now uint64) bool {
+func (i *Informer) heardMore(now uint64) bool {
 	h := i.heard
 	return h != nil && (h.ResourceVersion > now || h.History > i.resume.History)
 }
 
 // giveUp begins history anew behind the checkpoint.
-func (i *informer) giveUp(ctx context.Context, now uint64, reason object.GapReason) error {
+func (i *Informer) giveUp(ctx context.Context, now uint64, reason object.GapReason) error {
 	now, err := i.askBus(ctx, now) // it may have heard of more restores
 	if err != nil {
 		return err
@@ -137,7 +125,7 @@ func (i *informer) giveUp(ctx context.Context, now uint64, reason object.GapReas
 	}
 	if h := i.heard; h != nil {
 		known := h.History
-		if reason == object.Rewound && h.Scope != i.scope && known > 0 {
+		if reason == object.Rewound && h.Scope != i.name && known > 0 {
 			known-- // another scope was sooner to tell of this restore: it gets the same number
 		}
 		i.store.RaiseHistory(known)
@@ -168,12 +156,12 @@ func cannotTell(err error) bool {
 // askBus asks the bus, once, what it has heard of the resource. now is the last resourceVersion as it was known before; what
 // it returns is at least that of which the bus has heard, unless etcd was restored: another agent, of another part of the
 // resource, may have come further between the two questions.
-func (i *informer) askBus(ctx context.Context, now uint64) (uint64, error) {
-	if i.hearing == nil {
+func (i *Informer) askBus(ctx context.Context, now uint64) (uint64, error) {
+	if i.lastEvents == nil {
 		return now, nil
 	}
 	if !i.asked {
-		h, ok, err := i.hearing.of(ctx, i.resource, i.scope)
+		h, ok, err := i.lastEvents.Of(ctx, i.resource, i.name)
 		if err != nil {
 			return 0, err
 		}
@@ -185,12 +173,12 @@ func (i *informer) askBus(ctx context.Context, now uint64) (uint64, error) {
 	if i.heard == nil || i.heard.ResourceVersion <= now {
 		return now, nil
 	}
-	return i.latest(ctx)
+	return i.Latest(ctx)
 }
 
 // missed compares now, the last resourceVersion, with what the bus has heard: without a checkpoint, or with one that was
 // restored along with etcd, only the bus knows that there was more.
-func (i *informer) missed(now uint64) {
+func (i *Informer) missed(now uint64) {
 	h := i.heard
 	i.heard = nil // once
 	if h == nil || i.store.Loss() != nil {
@@ -201,9 +189,9 @@ func (i *informer) missed(now uint64) {
 	case h.ResourceVersion > now:
 		l.Reason = object.Rewound
 		i.store.Lose(l)
-	case h.Scope == i.scope || !i.spec.Remembered && !i.spec.Shared: // the bus tells of the last scope only, and there may be others
+	case h.Scope == i.name || !i.spec.Remembered && !i.spec.Shared: // the bus tells of the last scope only, and there may be others
 		l.Reason = object.CheckpointLost
-		if i.hearing.hasParted(i.resource) { // nothing was lost: it was not selected for a while
+		if i.lastEvents.hadTombstone(i.resource) { // nothing was lost: it was not selected for a while
 			l.Reason = object.SelectionChanged
 		}
 		i.store.Lose(l)

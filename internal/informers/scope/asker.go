@@ -1,4 +1,4 @@
-package informers
+package scope
 
 import (
 	"context"
@@ -24,7 +24,7 @@ import (
 // objects and matches them itself.
 
 // Before implements store.Selector.
-func (i *informer) Before(ctx context.Context, o *object.Object) (was *object.Object, known, ok bool) {
+func (i *Informer) Before(ctx context.Context, o *object.Object) (was *object.Object, known, ok bool) {
 	if o.ResourceVersion < 2 {
 		return nil, false, true // resourceVersion 0 means any version
 	}
@@ -36,7 +36,7 @@ func (i *informer) Before(ctx context.Context, o *object.Object) (was *object.Ob
 }
 
 // Exists implements store.Selector.
-func (i *informer) Exists(ctx context.Context, ref *object.Ref, rv uint64) (exists, known, ok bool) {
+func (i *Informer) Exists(ctx context.Context, ref *object.Ref, rv uint64) (exists, known, ok bool) {
 	if rv == 0 && i.RemovedAt() != 0 {
 		return false, true, true // no object outlives its definition
 	}
@@ -48,7 +48,7 @@ func (i *informer) Exists(ctx context.Context, ref *object.Ref, rv uint64) (exis
 }
 
 // answer asks q until the API server answers, or refuses for good.
-func (i *informer) answer(ctx context.Context, q backfill.Question) (v *backfill.Version, err error) {
+func (i *Informer) answer(ctx context.Context, q backfill.Question) (v *backfill.Version, err error) {
 	err = i.retryAsking(ctx, func(ctx context.Context) (err error) {
 		v, err = i.ask(ctx, q)
 		return err
@@ -57,7 +57,7 @@ func (i *informer) answer(ctx context.Context, q backfill.Question) (v *backfill
 }
 
 // retryAsking calls request until it succeeds, fails in a way that another attempt does not change, or ctx ends.
-func (i *informer) retryAsking(ctx context.Context, request func(context.Context) error) error {
+func (i *Informer) retryAsking(ctx context.Context, request func(context.Context) error) error {
 	again := false
 	err := retry.Do(ctx, func() error { return request(ctx) }, func(err error, delay time.Duration) bool {
 		if errors.Is(err, apiserver.ErrUnanswerable) {
@@ -73,8 +73,11 @@ func (i *informer) retryAsking(ctx context.Context, request func(context.Context
 	return err
 }
 
+// Asker returns what answers questions about the past of the scope.
+func (i *Informer) Asker() backfill.Asker { return asker{i} }
+
 // asker implements backfill.Asker. Each of its requests holds one of the walk slots.
-type asker struct{ *informer }
+type asker struct{ *Informer }
 
 // Ask implements backfill.Asker.
 func (a asker) Ask(ctx context.Context, q backfill.Question) (v *backfill.Version, err error) {
@@ -97,8 +100,8 @@ func (a asker) Retry(ctx context.Context, request func(context.Context) error) e
 
 func (a asker) inSlot(ctx context.Context, request func() error) error {
 	select {
-	case a.walkSlots <- struct{}{}:
-		defer func() { <-a.walkSlots }()
+	case a.deps.Walks <- struct{}{}:
+		defer func() { <-a.deps.Walks }()
 		return request()
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -106,7 +109,7 @@ func (a asker) inSlot(ctx context.Context, request func() error) error {
 }
 
 // listAt lists the scope at rv.
-func (i *informer) listAt(ctx context.Context, rv uint64, each func(*object.Object, *object.Scanned) error) error {
+func (i *Informer) listAt(ctx context.Context, rv uint64, each func(*object.Object, *object.Scanned) error) error {
 	r := i.newReader()
 	o := metav1.ListOptions{
 		Limit: apiserver.PageSize, ResourceVersion: object.FormatVersion(rv), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
@@ -126,7 +129,7 @@ func (i *informer) listAt(ctx context.Context, rv uint64, each func(*object.Obje
 		case apiserver.IsGone(err):
 			return apiserver.ErrUnanswerable
 		case err != nil:
-			return fmt.Errorf("%s at resourceVersion %d: %w", i.scope, rv, err)
+			return fmt.Errorf("%s at resourceVersion %d: %w", i.name, rv, err)
 		case meta.ResourceVersion != object.FormatVersion(rv):
 			return apiserver.ErrUnanswerable // a server that does not know Exact
 		case meta.Continue == "":
@@ -137,7 +140,7 @@ func (i *informer) listAt(ctx context.Context, rv uint64, each func(*object.Obje
 }
 
 // ask asks q once.
-func (i *informer) ask(ctx context.Context, q backfill.Question) (*backfill.Version, error) {
+func (i *Informer) ask(ctx context.Context, q backfill.Question) (*backfill.Version, error) {
 	v, _, err := i.look(ctx, q, metav1.ListOptions{})
 	if err != nil {
 		err = fmt.Errorf("%s at resourceVersion %d: %w", q.Ref.Key, q.At, err)
@@ -146,7 +149,7 @@ func (i *informer) ask(ctx context.Context, q backfill.Question) (*backfill.Vers
 }
 
 // look is ask with options of the list, and its resourceVersion.
-func (i *informer) look(ctx context.Context, q backfill.Question, opts metav1.ListOptions) (*backfill.Version, uint64, error) {
+func (i *Informer) look(ctx context.Context, q backfill.Question, opts metav1.ListOptions) (*backfill.Version, uint64, error) {
 	opts.FieldSelector = fields.OneTermEqualSelector("metadata.name", q.Ref.Name()).String()
 	if q.Selected {
 		opts.LabelSelector = i.selection.LabelSelector

@@ -1,4 +1,4 @@
-package informers
+package scope
 
 import (
 	"context"
@@ -10,13 +10,13 @@ import (
 )
 
 // gapUnlessFound returns the notice of a gap up to the list at to, inside which find looks for versions.
-func (i *informer) gapUnlessFound(to uint64) *store.Notice {
+func (i *Informer) gapUnlessFound(to uint64) *store.Notice {
 	return i.store.Gap(to, func(ctx context.Context) (whole, recovered bool, err error) { return i.find(ctx, to) })
 }
 
 // find recovers the versions between the lost history and the list at to, and adds them to what is due. whole: nothing is
 // missing. recovered: nothing but objects that were created and deleted in between. The only error is the cause of ctx.
-func (i *informer) find(ctx context.Context, to uint64) (whole, recovered bool, err error) {
+func (i *Informer) find(ctx context.Context, to uint64) (whole, recovered bool, err error) {
 	l, changed := i.store.Changes()
 	gap := backfill.Gap{From: l.From, To: to, Changed: changed}
 	began := time.Now()
@@ -26,14 +26,14 @@ func (i *informer) find(ctx context.Context, to uint64) (whole, recovered bool, 
 			return false, false, context.Cause(ctx)
 		}
 		if err != nil {
-			i.log.Debug("cannot list each revision", "scope", i.scope, "from_rv", l.From, "to_rv", to, "err", err)
+			i.log.Debug("cannot list each revision", "scope", i.name, "from_rv", l.From, "to_rv", to, "err", err)
 		} else if versions, ok := i.store.AddAllSteps(steps); ok {
-			i.log.Debug("each revision was listed", "scope", i.scope, "from_rv", l.From, "to_rv", to, "versions", versions,
+			i.log.Debug("each revision was listed", "scope", i.name, "from_rv", l.From, "to_rv", to, "versions", versions,
 				"took", time.Since(began))
 			return true, true, nil
 		}
 	}
-	byKey, recovered, err := backfill.Walk(ctx, asker{i}, gap, i.walkOptions())
+	byKey, recovered, err := backfill.Walk(ctx, asker{i}, gap, i.WalkOptions())
 	if err != nil {
 		return false, false, err
 	}
@@ -43,19 +43,20 @@ func (i *informer) find(ctx context.Context, to uint64) (whole, recovered bool, 
 	if !recovered {
 		level = i.log.Warn
 	}
-	level("history was lost on the watch, and looked for by lists", "scope", i.scope, "from_rv", l.From, "to_rv", to,
+	level("history was lost on the watch, and looked for by lists", "scope", i.name, "from_rv", l.From, "to_rv", to,
 		"reason", l.Reason, "since", l.Since, "changed", len(changed), "versions_found", versions, "recovered", recovered,
 		"took", time.Since(began))
 	return false, recovered, nil
 }
 
 // mayListRevisions reports whether each revision inside gap may be listed now.
-func (i *informer) mayListRevisions(gap *backfill.Gap) bool {
+func (i *Informer) mayListRevisions(gap *backfill.Gap) bool {
 	tokens, ok := gap.Cost(i.store.Len())
-	return ok && i.lookups.AllowN(time.Now(), tokens)
+	return ok && i.deps.Lookups.AllowN(time.Now(), tokens)
 }
 
-func (i *informer) walkOptions() backfill.Options {
+// WalkOptions returns the limits of a search for versions inside a gap.
+func (i *Informer) WalkOptions() backfill.Options {
 	return backfill.Options{
 		HasSelector: i.selection.HasSelector(), HasServerSelector: i.selection.HasServerSelector(),
 		Requests: backfill.MaxRequests, Time: backfill.MaxTime,

@@ -1,4 +1,4 @@
-package informers
+package scope
 
 import (
 	"context"
@@ -24,7 +24,7 @@ const oldList = 30 * time.Second
 var errRestart = errors.New("begin the list again")
 
 // list loads the store, page by page, until it succeeds, and returns the resourceVersion to watch from. Its error is the cause of ctx.
-func (i *informer) list(ctx context.Context) (uint64, error) {
+func (i *Informer) list(ctx context.Context) (uint64, error) {
 	b, again := retry.New(), false
 	for {
 		rv, cause, err := i.load(ctx)
@@ -54,7 +54,7 @@ func (i *informer) list(ctx context.Context) (uint64, error) {
 			delay = i.patience(err, delay)
 		}
 		if apierrors.IsForbidden(err) {
-			i.denied(ctx, i)
+			i.deps.Denied(ctx, i)
 		}
 		i.failed(ctx, "list", err, delay)
 		if !i.pause(ctx, err, delay) {
@@ -65,7 +65,7 @@ func (i *informer) list(ctx context.Context) (uint64, error) {
 
 // load reads one list into the store, of the kind that is called for, and has announced what comes of it. cause is why, for
 // the metric. The store is told to begin again if it fails half-way.
-func (i *informer) load(ctx context.Context) (rv uint64, cause string, err error) {
+func (i *Informer) load(ctx context.Context) (rv uint64, cause string, err error) {
 	if i.rewound {
 		i.rewound = false
 		i.restart(object.Rewound)
@@ -75,7 +75,7 @@ func (i *informer) load(ctx context.Context) (rv uint64, cause string, err error
 		return 0, "gone", i.loadRemoved(ctx, at)
 	}
 	switch {
-	case i.resume == nil && i.born != 0:
+	case i.resume == nil && i.created != 0:
 		rv, err = i.loadBirth(ctx)
 		return rv, "birth", err
 	case i.store.IsLoaded():
@@ -91,13 +91,13 @@ func (i *informer) load(ctx context.Context) (rv uint64, cause string, err error
 }
 
 // restart gives up what is known of history.
-func (i *informer) restart(reason object.GapReason) {
+func (i *Informer) restart(reason object.GapReason) {
 	i.resume = nil
 	i.store.Restart(store.Loss{From: i.store.ResourceVersion(), Since: i.since(), Reason: reason})
 }
 
 // loadFresh reads the objects as they are now, of which nothing is known.
-func (i *informer) loadFresh(ctx context.Context) (uint64, error) {
+func (i *Informer) loadFresh(ctx context.Context) (uint64, error) {
 	i.store.BeginList(store.Fresh)
 	rv, err := i.pages(ctx, metav1.ListOptions{}, i.store.Load)
 	if err != nil {
@@ -115,7 +115,7 @@ func (i *informer) loadFresh(ctx context.Context) (uint64, error) {
 	var notices []*store.Notice
 	if l := i.store.Loss(); l != nil {
 		notices = append(notices, i.store.Gap(rv, nil))
-		i.log.Warn("history is lost: a gap is announced, and the objects are read anew", "scope", i.scope,
+		i.log.Warn("history is lost: a gap is announced, and the objects are read anew", "scope", i.name,
 			"from_rv", l.From, "to_rv", rv, "reason", l.Reason, "since", l.Since)
 	}
 	if i.spec.Snapshots == SnapshotNever {
@@ -128,7 +128,7 @@ func (i *informer) loadFresh(ctx context.Context) (uint64, error) {
 }
 
 // loadAgain reads the objects as they are now and compares them with the last-known ones: the watch could not go on.
-func (i *informer) loadAgain(ctx context.Context) (uint64, error) {
+func (i *Informer) loadAgain(ctx context.Context) (uint64, error) {
 	l := store.Loss{From: i.store.ResourceVersion(), Since: i.since(), Reason: object.Expired, SkipIfRecovered: i.isCustom()}
 	i.store.BeginList(store.Relist)
 	rv, err := i.pages(ctx, metav1.ListOptions{}, i.store.Compare)
@@ -160,15 +160,15 @@ func (i *informer) loadAgain(ctx context.Context) (uint64, error) {
 
 // pages reads one list of the scope, page by page, and returns its resourceVersion. take gets each object, and its metadata,
 // which it must not keep.
-func (i *informer) pages(ctx context.Context, o metav1.ListOptions, take func(o *object.Object, m *object.Scanned)) (rv uint64, err error) {
+func (i *Informer) pages(ctx context.Context, o metav1.ListOptions, take func(o *object.Object, m *object.Scanned)) (rv uint64, err error) {
 	return i.pagesBy(ctx, i.newReader(), &i.state, o, take)
 }
 
 // pagesBy is pages with a given reader, for whoever has the state.
-func (i *informer) pagesBy(
+func (i *Informer) pagesBy(
 	ctx context.Context, r *reader, of *state, o metav1.ListOptions, take func(o *object.Object, m *object.Scanned),
 ) (rv uint64, err error) {
-	slot, err := i.listSlots.Acquire(ctx, i.resource.Group)
+	slot, err := i.deps.Lists.Acquire(ctx, i.resource.Group)
 	if err != nil {
 		return 0, err
 	}
@@ -217,6 +217,15 @@ func (i *informer) pagesBy(
 }
 
 // page reads one page of a list in namespace ("": all), item by item.
-func (i *informer) page(ctx context.Context, namespace string, o metav1.ListOptions, each func(raw []byte) error) (object.ListMeta, error) {
-	return i.client.List(ctx, i.resource, namespace, apiserver.JSON, o, each)
+func (i *Informer) page(ctx context.Context, namespace string, o metav1.ListOptions, each func(raw []byte) error) (object.ListMeta, error) {
+	return i.deps.Client.List(ctx, i.resource, namespace, apiserver.JSON, o, each)
+}
+
+// explained adds what to do if the API server does not know the field that the part is selected by.
+func (i *Informer) explained(err error) error {
+	if !i.spec.Shared || !apierrors.IsBadRequest(err) {
+		return err
+	}
+	return fmt.Errorf("%w: the API server does not find it by %s: make that a selectable field of its definition, or watch it in mode cluster or companion: %w",
+		apiserver.ErrUnsupported, i.selection.FieldSelector, err)
 }

@@ -1,4 +1,4 @@
-package informers
+package scope
 
 import (
 	"slices"
@@ -51,11 +51,11 @@ func (p Phase) leadsTo(next Phase) bool {
 // isListed reports whether a list has been loaded. Of an informer that leaves it does not say so.
 func (p Phase) isListed() bool { return p > PhaseListing }
 
-// isLeaving reports whether the informer is to end because of a new selection, or has ended.
-func (p Phase) isLeaving() bool { return p >= PhaseDraining }
+// IsLeaving reports whether the informer is to end because of a new selection, or has ended.
+func (p Phase) IsLeaving() bool { return p >= PhaseDraining }
 
-// illegalChange is logged if a phase changes as the table does not say.
-const illegalChange = "illegal change of phase"
+// IllegalChange is logged if a phase changes as the table does not say.
+const IllegalChange = "illegal change of phase"
 
 // toLocked changes the phase. No other function does.
 func (s *state) toLocked(next Phase) {
@@ -63,7 +63,7 @@ func (s *state) toLocked(next Phase) {
 		return
 	}
 	if !s.phase.leadsTo(next) {
-		s.log.Error(illegalChange, "scope", s.scope, "from", s.phase.String(), "to", next.String())
+		s.log.Error(IllegalChange, "scope", s.scope, "from", s.phase.String(), "to", next.String())
 	}
 	s.phase = next
 	if next != PhaseListing {
@@ -100,7 +100,7 @@ func (s *state) gate(loading, closed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.phase.isLeaving():
+	case s.phase.IsLeaving():
 	case loading && s.phase.isListed():
 		s.toLocked(PhaseRelisting)
 	case loading: // the first list waits for its turn
@@ -132,8 +132,8 @@ func (h Health) String() string {
 	}[h]
 }
 
-// healthOf returns the health of an informer whose last request failed for a reason.
-func healthOf(reason string) Health {
+// HealthOf returns the health of an informer whose last request failed for a reason.
+func HealthOf(reason string) Health {
 	switch reason {
 	case apiserver.ReasonForbidden:
 		return HealthForbidden

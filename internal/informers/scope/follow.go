@@ -1,4 +1,4 @@
-package informers
+package scope
 
 import (
 	"context"
@@ -26,7 +26,7 @@ var errRewound = errors.New("history went on elsewhere: etcd was restored")
 
 // follower follows history over a succession of HTTP watches. Its fields belong to the informer's owner goroutine.
 type follower struct {
-	informer   *informer
+	informer   *Informer
 	reader     *reader  // lent to the goroutine that reads an HTTP watch
 	rv         uint64   // up to which the store has everything
 	witness    *witness // the last version that the store took, or that was listed; nil: none yet
@@ -43,7 +43,7 @@ type follower struct {
 }
 
 // follow applies everything after rv to the store. It returns when another list is needed, or ctx ends.
-func (i *informer) follow(ctx context.Context, rv uint64) {
+func (i *Informer) follow(ctx context.Context, rv uint64) {
 	f := &follower{
 		informer: i, reader: i.newReader(), rv: rv, witness: i.newest(), generation: i.generation.listed,
 		reopen: retry.New(), again: retry.New(),
@@ -110,7 +110,7 @@ func (f *follower) continues(ctx context.Context, got *watched, err error) bool 
 		return true
 	case errors.Is(err, apiserver.ErrSilent):
 		i.countWatch("silent")
-		i.log.Debug("a watch was silent for too long: it is opened again", "scope", i.scope, "rv", f.rv, "silent_for", apiserver.Silence)
+		i.log.Debug("a watch was silent for too long: it is opened again", "scope", i.name, "rv", f.rv, "silent_for", apiserver.Silence)
 		return true
 	case err == nil:
 		i.countWatch("closed")
@@ -235,10 +235,10 @@ func (f *follower) apply(ctx context.Context, s *stream, b *batch) {
 	clear(b.events)
 }
 
-func (i *informer) countWatch(result string) { i.metrics.watches.WithLabelValues(result).Inc() }
+func (i *Informer) countWatch(result string) { i.metrics.watches.WithLabelValues(result).Inc() }
 
 // setBlocked shows that the watch rests because its events are not taken: it is not stale.
-func (i *informer) setBlocked(blocked bool) {
+func (i *Informer) setBlocked(blocked bool) {
 	i.state.setUnread(blocked, time.Now())
 	v := 0.0
 	if blocked {

@@ -1,4 +1,4 @@
-package informers
+package scope
 
 import (
 	"context"
@@ -23,7 +23,7 @@ type removal struct {
 
 // Remove has the informer end once it has sent everything: its resource was removed at rv. exists reports whether there is one of that name
 // again. It returns false if nothing has to be waited for: the removal is known, or a list has shown what came later.
-func (i *informer) Remove(rv uint64, exists func() bool) bool {
+func (i *Informer) Remove(rv uint64, exists func() bool) bool {
 	m := &i.removal
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -41,7 +41,7 @@ func (i *informer) Remove(rv uint64, exists func() bool) bool {
 }
 
 // RemoveWithNamespace is Remove if the namespace was removed, and the permission to read it too: its watch cannot send the rest.
-func (i *informer) RemoveWithNamespace(rv uint64, exists func() bool) {
+func (i *Informer) RemoveWithNamespace(rv uint64, exists func() bool) {
 	m := &i.removal
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -50,28 +50,28 @@ func (i *informer) RemoveWithNamespace(rv uint64, exists func() bool) {
 }
 
 // removeLocked sets the resourceVersion of the removal, 0: there is none any more.
-func (i *informer) removeLocked(rv uint64) {
+func (i *Informer) removeLocked(rv uint64) {
 	i.removal.at = rv
 	i.store.Notify()
-	i.kick()
+	i.Kick()
 }
 
 // RemovedAt returns the resourceVersion at which the resource was removed, 0: it exists.
-func (i *informer) RemovedAt() uint64 {
+func (i *Informer) RemovedAt() uint64 {
 	i.removal.mu.Lock()
 	defer i.removal.mu.Unlock()
 	return i.removal.at
 }
 
 // LostNamespace reports whether RemoveWithNamespace was called, and not undone since.
-func (i *informer) LostNamespace() bool {
+func (i *Informer) LostNamespace() bool {
 	i.removal.mu.Lock()
 	defer i.removal.mu.Unlock()
 	return i.removal.namespace
 }
 
 // FoundNamespace undoes LostNamespace: the namespace exists again, and the informer goes on.
-func (i *informer) FoundNamespace() {
+func (i *Informer) FoundNamespace() {
 	i.removal.mu.Lock()
 	defer i.removal.mu.Unlock()
 	i.removal.namespace = false
@@ -80,7 +80,7 @@ func (i *informer) FoundNamespace() {
 // Restore undoes the removal, and reports whether it did, if the resource exists again before the informer has decided that it does not: the
 // API server goes on with an open watch then, or the objects were listed since. All that was deleted is sent, and what came later is sent in
 // the order of history: it is as if the resource had existed all the time.
-func (i *informer) Restore() bool {
+func (i *Informer) Restore() bool {
 	i.removal.mu.Lock()
 	defer i.removal.mu.Unlock()
 	if !i.isRestorableLocked() {
@@ -91,19 +91,19 @@ func (i *informer) Restore() bool {
 }
 
 // IsRestorable reports whether Restore would return true. It changes nothing.
-func (i *informer) IsRestorable() bool {
+func (i *Informer) IsRestorable() bool {
 	i.removal.mu.Lock()
 	defer i.removal.mu.Unlock()
 	return i.isRestorableLocked()
 }
 
-func (i *informer) isRestorableLocked() bool {
+func (i *Informer) isRestorableLocked() bool {
 	m := &i.removal
 	return m.at != 0 && !m.decided && i.store.ResourceVersion() >= m.at && m.exists()
 }
 
 // decideRemoval decides whether the resource is removed: then at is a resourceVersion at which it did not exist.
-func (i *informer) decideRemoval() (at uint64, removed bool) {
+func (i *Informer) decideRemoval() (at uint64, removed bool) {
 	if i.Restore() {
 		return 0, false
 	}
@@ -116,7 +116,7 @@ func (i *informer) decideRemoval() (at uint64, removed bool) {
 
 // endsRemoved reports whether a watch that has ended with err shows that its resource, which was removed, is not served any more. It may be
 // served again by now, under another definition: then the watch has expired.
-func (i *informer) endsRemoved(err error) bool {
+func (i *Informer) endsRemoved(err error) bool {
 	m := &i.removal
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -124,7 +124,7 @@ func (i *informer) endsRemoved(err error) bool {
 }
 
 // setEmpty notes the resourceVersion up to which no object exists any more.
-func (i *informer) setEmpty(at uint64) {
+func (i *Informer) setEmpty(at uint64) {
 	i.removal.mu.Lock()
 	i.removal.emptyAt = at
 	i.removal.mu.Unlock()
@@ -132,14 +132,14 @@ func (i *informer) setEmpty(at uint64) {
 }
 
 // emptyAt returns the resourceVersion of setEmpty, 0: it was not called.
-func (i *informer) emptyAt() uint64 {
+func (i *Informer) emptyAt() uint64 {
 	i.removal.mu.Lock()
 	defer i.removal.mu.Unlock()
 	return i.removal.emptyAt
 }
 
 // loadRemoved takes it that there are no objects any more, and waits until ctx ends: there is nothing to watch. Its error is the cause of ctx.
-func (i *informer) loadRemoved(ctx context.Context, at uint64) error {
+func (i *Informer) loadRemoved(ctx context.Context, at uint64) error {
 	s := i.store
 	at = max(at, s.ResourceVersion())
 	switch {
@@ -156,9 +156,9 @@ func (i *informer) loadRemoved(ctx context.Context, at uint64) error {
 		}
 	case i.resume != nil: // nothing is known of the objects at the checkpoint
 		i.giveUpGone(at)
-	case i.born != 0 && i.born < at: // gone before it was listed: what it had, nobody has seen
+	case i.created != 0 && i.created < at: // gone before it was listed: what it had, nobody has seen
 		s.BeginList(store.Fresh)
-		s.Lose(store.Loss{From: i.born, Since: i.bornAt, Reason: object.Expired, Unrecoverable: true})
+		s.Lose(store.Loss{From: i.created, Since: i.createdAt, Reason: object.Expired, Unrecoverable: true})
 		s.EndList(at, s.Gap(at, nil))
 	default: // nothing was ever sent of it
 		s.BeginList(store.Fresh)
@@ -184,7 +184,7 @@ func (i *informer) loadRemoved(ctx context.Context, at uint64) error {
 }
 
 // giveUpGone gives up what the checkpoint holds: at resourceVersion at there is nothing.
-func (i *informer) giveUpGone(at uint64) {
+func (i *Informer) giveUpGone(at uint64) {
 	c := i.resume
 	i.resume = nil
 	i.store.Restart(store.Loss{From: c.ResourceVersion, Since: c.LastSeen, Reason: object.Expired})

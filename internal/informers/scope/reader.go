@@ -1,4 +1,4 @@
-package informers
+package scope
 
 import (
 	"errors"
@@ -22,7 +22,7 @@ type observed struct {
 
 // reader makes objects of raw JSON. For one goroutine.
 type reader struct {
-	informer *informer
+	informer *Informer
 	scanner  *selection.Scanner
 	lean     bool              // of what no clause takes, the content is not wanted
 	live     bool              // what is read comes from a watch
@@ -44,7 +44,7 @@ type unapplied struct {
 	managed object.Stamp
 }
 
-func (i *informer) newReader() *reader {
+func (i *Informer) newReader() *reader {
 	return &reader{informer: i, scanner: i.selection.NewScanner()}
 }
 
@@ -101,9 +101,9 @@ func (r *reader) read(raw []byte, withChangedBy bool) (o observed, err error) {
 		return o, errExcluded
 	}
 	ref, since := r.ref(match.Clause)
-	if i.ignored(ref) {
+	if i.deps.Ignored(ref) {
 		if r.own != nil && !o.outside {
-			r.own[ownName(ref.Namespace(), ref.Name())] = store.Fingerprint(ref, o.rv)
+			r.own[OwnName(ref.Namespace(), ref.Name())] = store.Fingerprint(ref, o.rv)
 		}
 		return o, errExcluded
 	}
@@ -123,3 +123,6 @@ func (r *reader) read(raw []byte, withChangedBy bool) (o observed, err error) {
 	}
 	return o, nil
 }
+
+// OwnName is an object's name as Scope.Ignored has it.
+func OwnName(namespace, name string) string { return namespace + "/" + name }

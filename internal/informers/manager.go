@@ -9,10 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/informers/store"
-
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
@@ -20,6 +17,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/backfill"
 	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/informers/discovery"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
@@ -27,18 +25,12 @@ import (
 // concurrentWalks bounds how many versions are asked for at a time while history is looked for by lists.
 const concurrentWalks = 8
 
-// Set runs the informers of a selection. Its loop (loop.go) makes all decisions about what is observed.
-type Set struct {
-	o       Options
-	client  *apiserver.Client
-	vectors *vectors
-	slots   *apiserver.ListSlots
-	walks   chan struct{}
-	lookups *rate.Limiter
-	outage  *outage
-	denials *denials
-	hearing *hearing
-	limits  limits
+// Manager runs the informers of a selection. Its loop (loop.go) makes all decisions about what is observed.
+type Manager struct {
+	o      Options
+	client *apiserver.Client
+	deps   scope.Deps // of all informers
+	limits limits
 
 	extensions *discovery.Extensions // CustomResourceDefinitions and APIServices
 	namespaces *namespaces           // resources that may be read in some namespaces only
@@ -59,7 +51,7 @@ type Set struct {
 
 // limits are how long the set waits. Tests shorten them.
 type limits struct {
-	unreadable time.Duration // see unreadableFor
+	unreadable time.Duration // see scope.UnreadableFor
 	reload     time.Duration // see reloadWait
 }
 
@@ -67,7 +59,7 @@ type limits struct {
 type active struct {
 	informers  map[string]*running             // by scope
 	drains     map[schema.GroupResource]*drain // by the objects that their informers observe
-	tombstones map[string]*tombstone           // by scope
+	tombstones map[string]*scope.Tombstone     // by scope
 	origins    map[string]checkpoint.Scope     // positions of scopes without an informer, by scope
 	continued  map[string]bool                 // of origins: this run stored them, and the bus has everything before
 	remembered map[schema.GroupResource]uint32 // history number of what the last run observed
@@ -85,17 +77,16 @@ type served struct {
 
 // running is an informer with what ends it.
 type running struct {
-	*informer
+	*scope.Informer
 	set    *broadcast.Signal // of the set
 	cancel context.CancelFunc
-	done   chan struct{}     // closed when it has ended
 	after  []<-chan struct{} // closed when it may begin
 	// namespaceGone: endWithNamespace waits for its end. Under the set's mu.
 	namespaceGone bool
 }
 
 // New checks the options. It starts nothing and asks nothing.
-func New(o Options) (*Set, error) {
+func New(o Options) (*Manager, error) {
 	c, err := apiserver.New(o.Config)
 	if err != nil {
 		return nil, err
@@ -107,19 +98,29 @@ func New(o Options) (*Set, error) {
 	if o.Match == nil {
 		o.Match = func([]string) func(string) bool { return func(string) bool { return true } }
 	}
-	s := &Set{
-		o: o, client: c, sel: sel, vectors: newVectors(o.Registerer), slots: apiserver.NewListSlots(), walks: make(chan struct{}, concurrentWalks),
-		lookups: backfill.NewLimiter(), outage: &outage{log: o.Log}, denials: newDenials(o.Log), limits: limits{unreadableFor, reloadWait},
+	s := &Manager{
+		o: o, client: c, sel: sel, limits: limits{scope.UnreadableFor, reloadWait},
 		extensions: discovery.NewExtensions(c, o.Log), inputs: make(chan func(context.Context)), captured: make(chan struct{}), ended: make(chan struct{}),
 		active: active{
-			informers: map[string]*running{}, drains: map[schema.GroupResource]*drain{}, tombstones: map[string]*tombstone{}, unserved: map[string]bool{},
+			informers: map[string]*running{}, drains: map[schema.GroupResource]*drain{}, tombstones: map[string]*scope.Tombstone{}, unserved: map[string]bool{},
 			origins: map[string]checkpoint.Scope{}, continued: map[string]bool{}, remembered: map[schema.GroupResource]uint32{},
 		},
 	}
-	if o.Heard != nil {
-		s.hearing = newHearing(o.Heard)
-	}
 	s.namespaces = newNamespaces(s)
+	s.deps = scope.Deps{
+		Client: c, Lists: apiserver.NewListSlots(), Walks: make(chan struct{}, concurrentWalks), Lookups: backfill.NewLimiter(),
+		Outage: scope.NewOutage(o.Log), Denials: scope.NewDenials(o.Log), Metrics: scope.NewVectors(o.Registerer), Log: o.Log,
+		Ignored: s.ignored, DefinitionOf: s.extensions.UID, AnotherHas: s.extensions.IsAggregated, Denied: s.namespaces.deny, Progressed: s.mu.Notify,
+	}
+	if o.Heard != nil {
+		s.deps.LastEvents = scope.NewLastEvents(o.Heard)
+	}
+	if o.Replaced != nil {
+		s.deps.Replaced = func(of *selection.Scope) (uint64, time.Time) { return o.Replaced(of.Resource, of.Namespace) }
+	}
+	if o.Memory != nil {
+		s.deps.Save = o.Memory.Flush
+	}
 	if o.Departed {
 		s.takeovers = newTakeovers(s)
 	}
@@ -129,7 +130,7 @@ func New(o Options) (*Set, error) {
 
 // ClusterUID reads the uid of namespace kube-system. What may pass it retries, and tells failed of each time; it returns
 // an error when the API server refuses, or ctx ends.
-func (s *Set) ClusterUID(ctx context.Context, failed func(err error, retryIn time.Duration)) (uid string, err error) {
+func (s *Manager) ClusterUID(ctx context.Context, failed func(err error, retryIn time.Duration)) (uid string, err error) {
 	err = retry.Do(ctx, func() error {
 		uid, err = s.client.ClusterUID(ctx)
 		return err
@@ -146,10 +147,10 @@ func (s *Set) ClusterUID(ctx context.Context, failed func(err error, retryIn tim
 // Captured is closed once the first snapshot of every resource is on the bus (snapshot.mode never: once every resource
 // is loaded). As in Ready, a resource that is forbidden, not served or cannot be captured does not hold it back; neither
 // does one whose list has failed again and again while the API server answers others.
-func (s *Set) Captured() <-chan struct{} { return s.captured }
+func (s *Manager) Captured() <-chan struct{} { return s.captured }
 
 // awaitCapture closes captured when it is time to, and returns then. Resources were discovered.
-func (s *Set) awaitCapture(ctx context.Context, began time.Time) {
+func (s *Manager) awaitCapture(ctx context.Context, began time.Time) {
 	var waiting *running
 	if s.mu.Wait(ctx, func() bool { return !s.heldBack(&waiting) }) != nil {
 		return
@@ -157,7 +158,7 @@ func (s *Set) awaitCapture(ctx context.Context, began time.Time) {
 	objects, missing, resumed := 0, 0, 0
 	resources := map[string]bool{}
 	for _, st := range s.Status() {
-		if st.Phase == PhaseRetiring {
+		if st.Phase == scope.PhaseRetiring {
 			continue
 		}
 		if !st.Captured {
@@ -174,11 +175,11 @@ func (s *Set) awaitCapture(ctx context.Context, began time.Time) {
 	if missing > 0 {
 		attrs = append(attrs, "not_captured", missing)
 	}
-	s.denials.flush() // what is missing is said before that the rest is complete
+	s.deps.Denials.Flush() // what is missing is said before that the rest is complete
 	switch {
 	case resumed > 0:
 		s.o.Log.Info("resumed where the last run ended, waiting for changes", append(attrs, "scopes_resumed", resumed)...)
-	case s.o.Snapshot == SnapshotNever:
+	case s.o.Snapshot == scope.SnapshotNever:
 		s.o.Log.Info("all resources are loaded, waiting for changes", attrs...)
 	default:
 		s.o.Log.Info("first snapshot complete, waiting for changes", attrs...)
@@ -186,63 +187,27 @@ func (s *Set) awaitCapture(ctx context.Context, began time.Time) {
 	close(s.captured)
 }
 
-// newInformer returns an informer that has not begun.
-func (s *Set) newInformer(spec *Spec) *informer {
-	of := &spec.Scope
-	i := &informer{
-		spec: *spec, client: s.client, resource: of.Resource, selection: *of, scope: of.Name, ignored: s.ignored, ignores: s.ignores(of.Resource),
-		listSlots: s.slots, walkSlots: s.walks, lookups: s.lookups, log: s.o.Log, metrics: s.vectors.of(of.Name), outage: s.outage, denials: s.denials,
-		progressed: s.mu.Notify, hearing: s.hearing, denied: s.namespaces.deny, progressEvery: progressEvery, ended: make(chan struct{}),
-		kicked: make(chan struct{}, 1), born: spec.Created, bornAt: spec.CreatedAt, resume: spec.Origin, state: state{scope: of.Name, log: s.o.Log},
-	}
-	if spec.Internal {
-		i.hearing = nil
-	}
-	i.definition.current = func() string { return s.extensions.UID(of.Resource) }
-	i.definition.another = func() (bool, bool) { return s.extensions.IsAggregated(of.Resource) }
-	o := store.Options{
-		Resource: of.Resource, Scope: of.Name, Lane: spec.Lane, Pushed: of.HasServerSelector(), Several: of.HasAgentSelector(), Replaced: s.logOf(of),
-		Snapshots: spec.Snapshots != SnapshotNever, Progressed: s.mu.Notify, Gate: i.state.gate, Log: s.o.Log, Metrics: i.metrics.store,
-	}
-	if of.HasSelector() {
-		o.Selector = i
-	}
-	if s.o.Memory != nil {
-		o.Save = s.o.Memory.Flush
-	}
-	i.store = store.New(o)
-	i.state.changed = i.store.Notify
-	i.filter(of)
-	i.store.SetHistory(spec.History)
-	if c := spec.Origin; c != nil && !c.Inherited {
-		i.store.Continue(&c.Scope)
-		i.state.last = c.LastSeen
-		i.definition.aggregated, i.definition.uid = c.Aggregated, c.Definition
-	}
-	return i
-}
-
 // observing returns the informers that there are.
-func (s *Set) observing() []*running {
+func (s *Manager) observing() []*running {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return slices.Collect(maps.Values(s.active.informers))
 }
 
 // Status is how each informer is doing, sorted by scope.
-func (s *Set) Status() []Status {
+func (s *Manager) Status() []scope.Status {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	out := make([]Status, 0, len(s.active.informers)+len(s.served.missing))
+	out := make([]scope.Status, 0, len(s.active.informers)+len(s.served.missing))
 	for _, i := range s.active.informers {
-		out = append(out, i.status())
+		out = append(out, i.Status())
 	}
 	out = append(out, s.retiring()...)
 	out = append(out, s.namespaces.statuses()...)
 	for _, u := range s.served.missing {
-		out = append(out, Status{Scope: u, Resource: u, Phase: PhaseWaiting, Health: HealthNotServed})
+		out = append(out, scope.Status{Scope: u, Resource: u, Phase: scope.PhaseWaiting, Health: scope.HealthNotServed})
 	}
-	slices.SortFunc(out, func(a, b Status) int {
+	slices.SortFunc(out, func(a, b scope.Status) int {
 		if a.Scope < b.Scope {
 			return -1
 		}
@@ -254,7 +219,7 @@ func (s *Set) Status() []Status {
 // Ready is nil once resources are discovered and every informer that can has loaded its first list. A resource that is
 // forbidden, not served, cannot be captured or keeps failing in a way of its own does not hold back the others: it shows
 // in Status. It is not nil while one is stale.
-func (s *Set) Ready() error {
+func (s *Manager) Ready() error {
 	s.mu.RLock()
 	discovered, err := s.served.discovery != 0, s.served.failure
 	s.mu.RUnlock()
@@ -271,7 +236,7 @@ func (s *Set) Ready() error {
 		return err
 	}
 	for _, st := range all {
-		if !st.Synced && st.holdsBack() {
+		if !st.Synced && st.HoldsBack() {
 			waiting = append(waiting, st.Scope)
 		}
 	}

@@ -1,12 +1,10 @@
-package informers
+package scope
 
 import (
 	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
-
-	"github.com/kubecdc/kubecdc/internal/informers/discovery"
 )
 
 // generation follows the definition of a resource: how many times it was changed, and whether the last HTTP watch has sent everything.
@@ -24,7 +22,7 @@ var errGeneration = errors.New("the objects are stored in another version")
 // NewGeneration notes that the definition of the resource was changed. stored: its objects are stored in another version. The API
 // server lets watches from before go on for a second, and sends nothing of such objects on them; a new watch gets them, or an error that
 // its history is gone, while what was missed can still be read.
-func (i *informer) NewGeneration(stored bool) {
+func (i *Informer) NewGeneration(stored bool) {
 	i.generation.number.Add(1)
 	if end := i.generation.endWatch.Load(); stored && end != nil {
 		(*end)(errGeneration)
@@ -40,7 +38,7 @@ func (g *generation) watchEnded(number uint32, err error) {
 
 // watchSentAll reports whether the watch has sent everything that happened to the objects: it ended without an error, and they are all
 // gone. After a change of the definition it may have ended before.
-func (i *informer) watchSentAll() bool {
+func (i *Informer) watchSentAll() bool {
 	return i.generation.whole == i.generation.number.Load()+1 && !i.LostNamespace() && i.store.Loss() == nil && i.store.Len() == 0
 }
 
@@ -76,6 +74,6 @@ func (d *definition) UID() string {
 }
 
 // isCustom reports whether the resource comes from a definition, as far as is known.
-func (i *informer) isCustom() bool {
-	return !discovery.IsBuiltIn(i.resource.Group) && !i.definition.IsAggregated()
+func (i *Informer) isCustom() bool {
+	return !i.spec.BuiltIn && !i.definition.IsAggregated()
 }

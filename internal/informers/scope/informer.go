@@ -1,0 +1,287 @@
+package scope
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
+)
+
+// Informer observes one resource in one scope: it lists (list.go), and follows from there (follow.go, watch.go).
+type Informer struct {
+	deps       *Deps
+	spec       Spec
+	resource   *object.Resource // of spec, as are selection and name
+	selection  selection.Scope
+	name       string
+	lastEvents *LastEvents // nil: the bus is not asked
+	log        *slog.Logger
+	metrics    *metrics
+
+	store      *store.Store
+	state      state
+	removal    removal
+	generation generation
+	definition definition
+	dictionary dictionary
+	retiring   atomic.Pointer[checkpoint.Retiring] // nil: the scope is selected
+	kicked     chan struct{}                       // of one element: a request that failed may succeed now
+	done       chan struct{}                       // closed when Run has ended
+
+	owner
+}
+
+// owner is what the goroutine of Run knows.
+type owner struct {
+	created   uint64    // Spec.Created, until the first list is loaded
+	createdAt time.Time // Spec.CreatedAt
+	resume    *Origin   // Spec.Origin, until that is loaded, or given up
+	resumed   *Origin   // what was loaded
+	replayed  uint64    // resourceVersion up to which the run before may have sent what is sent again
+	rewound   bool      // a watch found that etcd was restored
+	retried   time.Time // when a request that had failed was made again, the last time
+	asked     bool      // the bus was asked for its last stream event
+	heard     *LastEvent
+}
+
+// relistReset is after how long without another list the delay between lists begins anew.
+const relistReset = 2 * time.Minute
+
+// New returns an Informer that has not begun.
+func New(d *Deps, spec *Spec) *Informer {
+	of := &spec.Scope
+	i := &Informer{
+		deps: d, spec: *spec, resource: of.Resource, selection: *of, name: of.Name, lastEvents: d.LastEvents, log: d.Log, metrics: d.Metrics.of(of.Name),
+		state:      state{scope: of.Name, log: d.Log},
+		definition: definition{current: func() string { return d.DefinitionOf(of.Resource) }, another: func() (bool, bool) { return d.AnotherHas(of.Resource) }},
+		kicked:     make(chan struct{}, 1), done: make(chan struct{}),
+		owner: owner{created: spec.Created, createdAt: spec.CreatedAt, resume: spec.Origin},
+	}
+	if spec.Internal {
+		i.lastEvents = nil
+	}
+	o := store.Options{
+		Resource: of.Resource, Scope: of.Name, Lane: spec.Lane, Pushed: of.HasServerSelector(), Several: of.HasAgentSelector(),
+		Snapshots: spec.Snapshots != SnapshotNever, Progressed: d.Progressed, Gate: i.state.gate, Log: d.Log, Metrics: i.metrics.store, Save: d.Save,
+	}
+	if d.Replaced != nil {
+		o.Replaced = func() (uint64, time.Time) { return d.Replaced(of) }
+	}
+	if of.HasSelector() {
+		o.Selector = i
+	}
+	i.store = store.New(o)
+	i.state.changed = i.store.Notify
+	i.SetFilter(of)
+	i.store.SetHistory(spec.History)
+	if c := spec.Origin; c != nil && !c.Inherited {
+		i.store.Continue(&c.Scope)
+		i.state.last = c.LastSeen
+		i.definition.aggregated, i.definition.uid = c.Aggregated, c.Definition
+	}
+	return i
+}
+
+// Run observes until ctx ends, after all channels of after are closed; it calls begins then. Its goroutine owns what is known of history, and
+// makes all writes to the store that a list or a watch causes. Everything that it started has ended when it returns.
+func (i *Informer) Run(ctx context.Context, after []<-chan struct{}, begins func()) {
+	defer i.store.Notify()
+	defer close(i.done)
+	for _, c := range after {
+		select {
+		case <-c:
+		case <-ctx.Done():
+			return
+		}
+	}
+	begins()
+	var others sync.WaitGroup
+	others.Go(func() { i.store.Run(ctx, i.spec.Every) })
+	others.Go(func() { i.tellProgress(ctx) })
+	defer others.Wait()
+	// Lists and watches retry by themselves. What follow returns for is a 410: list again at once, but not in a tight loop should every
+	// watch end with one.
+	for b := retry.New(); ; {
+		began := time.Now()
+		rv, err := i.list(ctx)
+		if err != nil {
+			return
+		}
+		i.follow(ctx, rv)
+		if time.Since(began) > relistReset {
+			b = retry.New()
+		}
+		if !b.Wait(ctx, nil) {
+			return
+		}
+	}
+}
+
+// Name returns the name of the scope in events.
+func (i *Informer) Name() string { return i.name }
+
+// Spec returns what New was called with. It must not be changed.
+func (i *Informer) Spec() *Spec { return &i.spec }
+
+// Resource returns the resource that is observed.
+func (i *Informer) Resource() *object.Resource { return i.resource }
+
+// Selection returns what is selected of the resource.
+func (i *Informer) Selection() *selection.Scope { return &i.selection }
+
+// Store returns what is known of the objects.
+func (i *Informer) Store() *store.Store { return i.store }
+
+// Done returns a channel that is closed when Run has ended.
+func (i *Informer) Done() <-chan struct{} { return i.done }
+
+// HasEnded reports whether Run has ended.
+func (i *Informer) HasEnded() bool {
+	select {
+	case <-i.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// NotBegun returns what an Informer that has ended was to begin with, and has not: an origin, or the creation of the resource.
+func (i *Informer) NotBegun() (origin *Origin, created uint64, at time.Time) {
+	return i.resume, i.created, i.createdAt
+}
+
+// Drain stops the Informer from taking changes, until it is ended. again: its scope is selected again, and another one resumes from there.
+func (i *Informer) Drain(again bool) {
+	if again {
+		i.state.to(PhaseDraining)
+		i.retiring.Store(nil)
+	} else if i.state.to(PhaseRetiring); i.retiring.Load() == nil {
+		i.retiring.Store(retiringSince(time.Now()))
+	}
+	i.store.Stop()
+}
+
+func retiringSince(t time.Time) *checkpoint.Retiring {
+	return &checkpoint.Retiring{Since: t.UTC().Truncate(time.Second)}
+}
+
+// SetDrained notes that the Informer has drained, and has ended.
+func (i *Informer) SetDrained() { i.state.move(PhaseDraining, PhaseDrained) }
+
+// SetRemoved notes that the manager has forgotten the Informer.
+func (i *Informer) SetRemoved() { i.state.to(PhaseRemoved) }
+
+// Phase returns the present phase.
+func (i *Informer) Phase() Phase { return i.state.now() }
+
+// IsAggregated reports whether another API server serves the resource, as far as that is known.
+func (i *Informer) IsAggregated() bool { return i.definition.IsAggregated() }
+
+// Definition returns the uid of the definition that the resource has, or had when it was known last. "": it is not known to have one.
+func (i *Informer) Definition() string { return i.definition.UID() }
+
+// IsInError reports whether the last request failed.
+func (i *Informer) IsInError() bool { return i.state.lastError() != nil }
+
+// LastSeen returns when the last event, bookmark or list came, zero: none has.
+func (i *Informer) LastSeen() time.Time { return i.state.lastSeen() }
+
+// Silence returns the age of the API server's last sign of life, 0 while the watch is not read; false: there was none yet.
+func (i *Informer) Silence(now time.Time) (time.Duration, bool) { return i.state.silence(now) }
+
+// seen notes a sign of life of the watch.
+func (i *Informer) seen(at time.Time) {
+	i.state.seen(at)
+	i.metrics.lastSeen.Set(float64(at.UnixMilli()) / 1e3)
+}
+
+// Position returns that of the store with what the informer observes.
+func (i *Informer) Position() (checkpoint.Position, bool) {
+	p, ok := i.store.Position()
+	p.Retiring = i.retiring.Load()
+	if !ok || p.Resource != "" { // the checkpoint that it began with: it may be of another version of the resource
+		return p, ok
+	}
+	i.selection.Record(&p.Scope)
+	p.Aggregated, p.Definition = i.IsAggregated(), i.Definition()
+	p.Ignored = i.spec.OwnNames
+	p.LastSeen = i.state.lastSeen()
+	return p, true
+}
+
+// SetFilter has the Informer withhold what the filters of a scope do.
+func (i *Informer) SetFilter(scope *selection.Scope) {
+	if f := scope.Filters(); f != nil {
+		i.store.SetFilter(f, f.Where)
+	} else {
+		i.store.SetFilter(nil, "")
+	}
+}
+
+// Observes reports whether the scope has, or may have, objects in a namespace ("": any).
+func (i *Informer) Observes(namespace string) bool {
+	return namespace == "" || i.selection.Takes(namespace)
+}
+
+// TakeSnapshot has a snapshot begin of a namespace ("": of all). See store.Store.TakeSnapshot.
+func (i *Informer) TakeSnapshot(ctx context.Context, namespace string) (store.Started, error) {
+	if i.selection.Namespace == namespace {
+		namespace = "" // the scope has no other
+	}
+	scope := i.name
+	if namespace != "" {
+		scope = i.selection.NameIn(namespace)
+	}
+	return i.store.TakeSnapshot(ctx, scope, namespace)
+}
+
+// progressEvery is how often a scope says up to where it is on the bus.
+const progressEvery = time.Minute
+
+// tellProgress sends a progress event now and then, as long as the scope is alive: that is what tells consumers silence
+// from death. It waits for the acknowledgement of each, so that no more than one is under way while the bus is away.
+func (i *Informer) tellProgress(ctx context.Context) {
+	wait := progressEvery/2 + rand.N(progressEvery/2) // scopes that began together do not speak all at once
+	for retry.Sleep(ctx, wait) {
+		wait = progressEvery
+		if i.alive(time.Now()) && i.store.SendProgress(ctx) != nil {
+			return
+		}
+	}
+}
+
+// ObservesResource reports whether the Informer is of a resource, in whatever version.
+func (i *Informer) ObservesResource(r *object.Resource) bool {
+	return i.resource.Group == r.Group && i.resource.Name == r.Name
+}
+
+// View is what others wait for of an informer, as it is at one moment.
+type View struct {
+	store.View
+	Phase     Phase
+	Ended     bool   // the informer has ended
+	Failing   bool   // the last request failed
+	Forbidden bool   // it failed because it is not permitted
+	RemovedAt uint64 // resourceVersion at which the resource was removed, 0: it exists
+	EmptyAt   uint64 // resourceVersion up to which the informer has found that no object exists any more, 0: it has not
+}
+
+// View returns the present view, and a channel that is closed by the next change of the informer.
+func (i *Informer) View() (View, <-chan struct{}) {
+	changed := i.store.Changed() // before anything is read
+	v := View{Ended: i.HasEnded(), RemovedAt: i.RemovedAt(), EmptyAt: i.emptyAt(), Phase: i.state.now(), View: i.store.View()}
+	if err := i.state.lastError(); err != nil {
+		v.Failing, v.Forbidden = true, apierrors.IsForbidden(err)
+	}
+	return v, changed
+}

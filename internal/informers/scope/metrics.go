@@ -1,0 +1,109 @@
+package scope
+
+import (
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// Vectors are the metrics of all informers.
+type Vectors struct {
+	deltas    *prometheus.CounterVec
+	skipped   *prometheus.CounterVec
+	withheld  *prometheus.CounterVec
+	objects   *prometheus.GaugeVec
+	heldBytes *prometheus.GaugeVec
+	lists     *prometheus.CounterVec
+	watches   *prometheus.CounterVec
+	retries   *prometheus.CounterVec
+	errors    *prometheus.CounterVec
+	gaps      *prometheus.CounterVec
+	blocked   *prometheus.GaugeVec
+	synced    *prometheus.GaugeVec
+	lastEvent *prometheus.GaugeVec
+
+	all []interface { // of the above
+		DeletePartialMatch(labels prometheus.Labels) int
+	}
+}
+
+// NewVectors registers the metrics.
+func NewVectors(reg prometheus.Registerer) *Vectors {
+	f, v := promauto.With(reg), &Vectors{}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		vec := f.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append([]string{"scope"}, labels...))
+		v.all = append(v.all, vec)
+		return vec
+	}
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		vec := f.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"scope"})
+		v.all = append(v.all, vec)
+		return vec
+	}
+	v.deltas = counter("kubecdc_informer_deltas_total", "Deltas formed, by op (c created, u updated, d deleted, r read, e entered, l left, stream: an event about the stream).", "op")
+	v.skipped = counter("kubecdc_informer_skipped_total", "Watch events not taken, by reason (excluded: no rule takes the object, or it is the agent's own; known: a version that was taken before).", "reason")
+	v.withheld = counter("kubecdc_informer_withheld_total", "Deltas that a rule withheld, by reason (operations, where, error: where could not be evaluated; noise:<name>).", "reason")
+	v.objects = gauge("kubecdc_informer_objects", "Last-known objects.")
+	v.heldBytes = gauge("kubecdc_informer_held_bytes", "Compressed bytes of last-known objects.")
+	v.lists = counter("kubecdc_informer_lists_total", "Lists of all objects, by cause (start; birth: of a resource that was defined while the agent watched; gone: none, it is not defined any more; resume: from the checkpoint; expired: the API server had no history to watch on; retry: the one before failed).", "cause")
+	v.watches = counter("kubecdc_informer_watches_total", "HTTP watches ended, by cause (closed, error, blocked, silent, expired, rewound).", "cause")
+	v.retries = counter("kubecdc_informer_expired_retries_total", "Expired watches tried again on a connection of their own, by result (found: history was there; expired; failed).", "result")
+	v.errors = counter("kubecdc_informer_errors_total", "Requests that failed and are made again, by reason: what was done and the class of the failure, such as list_forbidden or watch_network.", "reason")
+	v.gaps = counter("kubecdc_informer_gaps_total", "Spans of history that could not be read, by reason (expired, compacted, rewound, selection-changed, checkpoint-lost, content-changed: none is missing); recovered is true where all of its changes were found all the same.", "reason", "recovered")
+	v.blocked = gauge("kubecdc_informer_blocked", "1 while the watch is ended because the queue is full.")
+	v.synced = gauge("kubecdc_informer_synced", "1 once a list has been loaded.")
+	v.lastEvent = gauge("kubecdc_informer_last_event_timestamp_seconds", "When the last event or bookmark came.")
+	return v
+}
+
+// Forget ends the series of a scope.
+func (v *Vectors) Forget(scope string) {
+	for _, vec := range v.all {
+		vec.DeletePartialMatch(prometheus.Labels{"scope": scope})
+	}
+}
+
+type metrics struct {
+	store                                  store.Metrics
+	blocked, synced, lastSeen              prometheus.Gauge
+	lists, watches, errors, expiredRetries *prometheus.CounterVec
+}
+
+func (v *Vectors) of(scope string) *metrics {
+	l := prometheus.Labels{"scope": scope}
+	m := &metrics{
+		store: store.Metrics{
+			Deltas: map[object.Op]prometheus.Counter{}, Stream: v.deltas.WithLabelValues(scope, "stream"),
+			Excluded: v.skipped.WithLabelValues(scope, "excluded"), Known: v.skipped.WithLabelValues(scope, "known"),
+			Objects: v.objects.With(l), HeldBytes: v.heldBytes.With(l), Withheld: v.withheld.MustCurryWith(l), Gaps: v.gaps.MustCurryWith(l),
+		},
+		blocked: v.blocked.With(l), synced: v.synced.With(l), lastSeen: v.lastEvent.With(l),
+		lists: v.lists.MustCurryWith(l), watches: v.watches.MustCurryWith(l),
+		errors: v.errors.MustCurryWith(l), expiredRetries: v.retries.MustCurryWith(l),
+	}
+	// There from the beginning: who takes an increase sees the first.
+	for _, cause := range []string{"start", "birth", "resume", "expired", "retry"} {
+		m.lists.WithLabelValues(cause)
+	}
+	for _, cause := range []string{"closed", "error", "blocked", "silent", "expired", "rewound"} {
+		m.watches.WithLabelValues(cause)
+	}
+	for _, g := range []object.GapReason{object.Expired, object.Compacted, object.Rewound, object.CheckpointLost} {
+		m.store.Gaps.WithLabelValues(string(g), "false")
+	}
+	for _, g := range []object.GapReason{object.Expired, object.SelectionChanged, object.ContentChanged} {
+		m.store.Gaps.WithLabelValues(string(g), "true")
+	}
+	for _, op := range []object.Op{object.Created, object.Updated, object.Deleted, object.Read, object.Entered, object.Left} {
+		m.store.Deltas[op] = v.deltas.WithLabelValues(scope, string(rune(op)))
+	}
+	return m
+}
+
+// Withheld returns the counter of a scope's withheld deltas, by reason.
+func (v *Vectors) Withheld(scope string) *prometheus.CounterVec {
+	return v.withheld.MustCurryWith(prometheus.Labels{"scope": scope})
+}

@@ -1,0 +1,293 @@
+package scope
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/retry"
+)
+
+// RetiringSlow is when it is logged that a scope cannot be drained, or retired.
+const RetiringSlow = 10 * time.Second
+
+// UnreadableFor is for how long a tombstone asks again for objects that are not served, or may not be read: a role that is rolled out with
+// the configuration often takes the permission along with the resource.
+const UnreadableFor = time.Minute
+
+// Tombstone tells that a scope of the last run is not observed by this one: the objects that no scope observes any more have left.
+type Tombstone struct {
+	*Informer                     // of the old scope
+	From       checkpoint.Scope   // where it was left
+	Memory     Memory             // nil: nothing is remembered
+	Successors func() []Successor // Informers of the same resource
+	Elsewhere  func() []*Informer // Informers of other resources of the same etcd; nil: that cannot be told
+	DeletedAt  func() (at uint64, deleted bool)
+	Gone       uint64        // the resourceVersion at which the resource is not defined any more, 0: it is
+	Patience   time.Duration // see UnreadableFor
+
+	blind bool // the objects cannot be read any more
+}
+
+// Memory remembers positions of scopes.
+type Memory interface {
+	// Forget drops a scope.
+	Forget(scope string)
+	// Flush returns nil once what was tracked at the time of the call is saved.
+	Flush(ctx context.Context) error
+}
+
+// Successor is an Informer that observes the resource of a Tombstone.
+type Successor struct {
+	*Informer
+	Waits bool // it begins after the Tombstone
+}
+
+// Retire marks the scope as one that is no longer selected. It must be called before Run.
+func (t *Tombstone) Retire() {
+	t.retiring.Store(retiringSince(time.Now()))
+	if t.From.Retiring != nil {
+		t.retiring.Store(t.From.Retiring)
+	}
+	t.state.to(PhaseRetiring)
+}
+
+// Position returns where the next run finds the scope, if it is not retired before.
+func (t *Tombstone) Position() (checkpoint.Position, bool) {
+	p := checkpoint.Position{Scope: t.From}
+	p.Retiring = t.retiring.Load()
+	return p, true
+}
+
+// begin has it remembered that what follows may be on the bus.
+func (t *Tombstone) begin(ctx context.Context) error {
+	told := *t.retiring.Load()
+	told.Told = true
+	t.retiring.Store(&told)
+	if t.Memory == nil {
+		return nil
+	}
+	return t.Memory.Flush(ctx)
+}
+
+// end has the scope forgotten, unless the log was replaced since the replacement with the number log: a part of the tombstone may be on the
+// old one. Then the error says so.
+func (t *Tombstone) end(log uint64) error {
+	switch {
+	case t.store.LogNumber() > log:
+		return errSentToOldLog
+	case t.Memory != nil:
+		t.Memory.Forget(t.name)
+	}
+	return nil
+}
+
+// errSentToOldLog is the error of a tombstone of which a part may be on a log that was replaced.
+var errSentToOldLog = errors.New("the log of the bus was replaced")
+
+// Run tells it. What may pass it retries until ctx ends; then the next run says it.
+func (t *Tombstone) Run(ctx context.Context) {
+	defer close(t.done)
+	defer t.logRetiring().Stop()
+	var since time.Time // the objects cannot be read; zero: they can
+	_ = retry.Do(ctx, func() error {
+		for {
+			err := t.send(ctx)
+			switch {
+			case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
+				since = time.Time{}
+			case since.IsZero():
+				since = time.Now()
+			case time.Since(since) > t.Patience:
+				t.blind = true
+			}
+			if at, gone := t.DeletedAt(); gone && apierrors.IsNotFound(err) {
+				t.Gone = at
+			} else if !errors.Is(err, errSentToOldLog) { // else it is sent to the new one
+				return err
+			}
+		}
+	}, func(err error, delay time.Duration) bool {
+		t.failedToSend(ctx, err, delay)
+		return true
+	})
+}
+
+// failedToSend is failed. That something may not be read which nobody selects any more is no news.
+func (t *Tombstone) failedToSend(ctx context.Context, err error, delay time.Duration) {
+	if !apierrors.IsForbidden(err) {
+		t.failed(ctx, "list", err, delay)
+		return
+	}
+	t.noteError("list", err)
+	t.state.fail(err, apiserver.Reason(err), time.Now(), func() {})
+	t.deps.Progressed()
+	t.log.Debug("not permitted to read a scope that is no longer selected, retrying", "scope", t.name, "err", err, "retry_in", delay)
+}
+
+func (t *Tombstone) send(ctx context.Context) error {
+	if t.Gone != 0 {
+		return t.sendGone(ctx)
+	}
+	s := t.store
+	log := s.LogNumber()
+	now, err := t.newest(ctx)
+	// What leaves has to be later than all that was ever said of it.
+	for ; err == nil && now == t.From.ResourceVersion; now, err = t.newest(ctx) {
+		if !retry.Sleep(ctx, time.Second) {
+			return context.Cause(ctx)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	told := false
+	switch {
+	case now < t.From.ResourceVersion: // etcd was restored
+		s.SetHistory(t.From.History + 1)
+	// Consumers may know of objects that are gone since: only the sweep of a snapshot removes them.
+	case s.LogNumber() > t.From.Log, t.From.Snapshot != nil && t.From.Snapshot.Namespace == "":
+	case t.From.Where != "": // what was kept back is not told now
+	case !t.blind:
+		if told, err = t.collect(ctx, now); err != nil {
+			return err
+		}
+	}
+	gap := &object.StreamEvent{
+		Kind: object.Gap, Resource: t.resource, Scope: t.name, History: s.History(), From: t.From.ResourceVersion, To: now,
+		Since: t.From.LastSeen, Reason: object.SelectionChanged,
+	}
+	if err := t.begin(ctx); err != nil {
+		return err
+	}
+	if err := s.SendStream(ctx, gap); err != nil {
+		return err
+	}
+	if t.lastEvents != nil {
+		t.lastEvents.AddTombstone(t.resource)
+	}
+	left := 0
+	if told {
+		if left, err = s.SendLeft(ctx, now); err != nil {
+			return err
+		}
+	} else if err := t.sendNothingKnown(ctx, now); err != nil {
+		return err
+	}
+	if err := t.end(log); err != nil {
+		return err
+	}
+	s.Clear()
+	t.log.Info("a scope of the last run is no longer selected", "scope", t.name, "left", left, "objects_known", told)
+	return nil
+}
+
+// sendNothingKnown sends an empty snapshot: nothing of this scope is known any more.
+func (t *Tombstone) sendNothingKnown(ctx context.Context, rv uint64) error {
+	if t.spec.Snapshots == SnapshotNever {
+		return nil
+	}
+	return t.store.SendEmptySnapshot(ctx, rv)
+}
+
+// collect loads the objects that the scope had at its checkpoint and no other scope had then, or has now: of one that another
+// scope has come to take, that scope says so, at a resourceVersion that is not above now. told is false where history does not
+// go back so far, or may not be read.
+func (t *Tombstone) collect(ctx context.Context, now uint64) (told bool, err error) {
+	t.store.BeginList(store.AtCheckpoint)
+	exactly := func(rv uint64) metav1.ListOptions {
+		return metav1.ListOptions{ResourceVersion: object.FormatVersion(rv), ResourceVersionMatch: metav1.ResourceVersionMatchExact}
+	}
+	rv, err := t.pages(ctx, exactly(t.From.ResourceVersion), t.store.Load)
+	if err != nil || rv != t.From.ResourceVersion {
+		return false, passing(err)
+	}
+	for _, o := range t.Successors() {
+		versions := []uint64{t.From.ResourceVersion, now}
+		if o.Waits && o.resume == nil {
+			versions = versions[1:] // it begins after this with what there is, and tells of nothing before
+		}
+		for _, at := range versions {
+			rv, err := o.pagesBy(ctx, o.newReader(), &t.state, exactly(at), t.store.Remove)
+			if err != nil || rv != at {
+				return false, passing(err)
+			}
+		}
+	}
+	return true, nil
+}
+
+// passing returns err if asking again may help, else nil.
+func passing(err error) error {
+	if err == nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsForbidden(err) || cannotTell(err) ||
+		errors.Is(err, apiserver.ErrUnsupported) {
+		return nil
+	}
+	return err
+}
+
+// newest returns the last resourceVersion, also if only successors may ask for it: they are in other namespaces. If the objects cannot be
+// read any more, other resources tell it, or it is assumed to be the one after the last that is known.
+func (t *Tombstone) newest(ctx context.Context) (uint64, error) {
+	rv, err := t.Latest(ctx)
+	if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+		return rv, err
+	}
+	var others []*Informer
+	for _, o := range t.Successors() {
+		others = append(others, o.Informer)
+	}
+	if t.blind && t.Elsewhere != nil {
+		others = append(others, t.Elsewhere()...)
+	}
+	for _, r := range others {
+		if rv, err := r.Latest(ctx); err == nil {
+			return rv, nil
+		}
+	}
+	if t.blind && t.Elsewhere == nil {
+		return t.From.ResourceVersion + 1, nil
+	}
+	return 0, err
+}
+
+// sendGone sends the end of a scope whose resource is gone: nothing is known of what was in it, and nothing exists.
+func (t *Tombstone) sendGone(ctx context.Context) error {
+	s := t.store
+	log := s.LogNumber()
+	t.Gone = max(t.Gone, t.From.ResourceVersion+1) // the scope may have come further than the definitions
+	gap := &object.StreamEvent{
+		Kind: object.Gap, Resource: t.resource, Scope: t.name, History: s.History(), From: t.From.ResourceVersion, To: t.Gone,
+		Since: t.From.LastSeen, Reason: object.Expired,
+	}
+	if err := t.begin(ctx); err != nil {
+		return err
+	}
+	if err := s.SendStream(ctx, gap); err != nil {
+		return err
+	}
+	if err := t.sendNothingKnown(ctx, t.Gone); err != nil {
+		return err
+	}
+	if err := t.end(log); err != nil {
+		return err
+	}
+	t.log.Info("the resource of a scope of the last run is not defined any more", "scope", t.name, "rv", t.Gone)
+	return nil
+}
+
+// logRetiring logs, after a while, that the tombstone is not on the bus.
+func (t *Tombstone) logRetiring() *time.Timer {
+	return time.AfterFunc(RetiringSlow, func() {
+		t.log.Warn("a scope is no longer selected, but the bus does not have yet that its objects left: this is retried, and again at each start",
+			"scope", t.name, "advice", "see why the bus does not take the records of this resource; to give the scope up, stop the agent and run 'kubecdc checkpoint forget'")
+	})
+}
