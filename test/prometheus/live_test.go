@@ -190,7 +190,7 @@ func everyPanelHasData(t *testing.T, w *world) {
 	// What panels show while all is well. Nobody could tell no data from nothing wrong.
 	well := map[string]float64{
 		"Agents": 2, "Not ready": 0, "Not captured": 0, "Gaps, 24 h": 0, "Dead letters, 24 h": 0,
-		"Dead letters": 0, "Too large": 0, "Gaps": 0, "Missed": 0, "Up": 1, "Failing, by reason": 0,
+		"Dead letters": 0, "Too large": 0, "Gaps": 0, "Missed": 0, "Up": 1, "Not captured, by reason": 0,
 		"Configuration reloads": 0,
 	}
 	queries := 0
