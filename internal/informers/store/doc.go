@@ -26,7 +26,7 @@
 // # Goroutines and locks
 //
 // Run starts the cursor, which announces, sends pending deltas and begins snapshots, and the one that has snapshots taken by time. Both end with
-// its context. One other goroutine, the owner, calls Apply, Advance and the methods of lists; it never does so twice at a time. All other methods
+// its context. One other goroutine, the owner, calls Apply and the methods of lists; it never does so twice at a time. All other methods
 // are for any goroutine.
 //
 // There is one lock, mu, which is held for short times. Lane.TryPut, metrics and the functions of Options that do not take a context are called under

@@ -26,11 +26,11 @@ func (s *Store) SetFilter(f Filter, where string) {
 
 // CopyFilter sets the filter of another store.
 func (s *Store) CopyFilter(other *Store) {
-	if f := other.filters.Load(); f != nil {
-		s.SetFilter(f.by, f.where)
-	} else {
-		s.SetFilter(nil, "")
+	var f filtering
+	if of := other.filters.Load(); of != nil {
+		f = *of
 	}
+	s.SetFilter(f.by, f.where)
 }
 
 // Where returns the name of the condition that withholds objects as a whole, "": none.

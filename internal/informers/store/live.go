@@ -24,8 +24,7 @@ func (s *Store) Apply(ctx context.Context, events []Event, next func()) bool {
 	defer s.rest()
 	for k := range events {
 		next()
-		e := &events[k]
-		if e.Type == watch.Bookmark {
+		if e := &events[k]; e.Type == watch.Bookmark {
 			s.advance(e.Version)
 		} else if !s.apply(ctx, e) {
 			return false
@@ -93,13 +92,12 @@ func (s *Store) takeLocked(last *object.Object, e *Event, gone, d *object.Delta)
 		s.setLocked(key, entry{})
 	}
 	s.known.rv = max(s.known.rv, e.Version)
-	after := mark{rv: e.Version, state: s.known.state ^ state}
-	if d == nil {
-		s.expectLiveLocked(gone, after)
-		return
+	for _, p := range [...]*object.Delta{gone, d} {
+		if p != nil {
+			p.History, p.Acker = s.pos.history, s.pos.ledger.Add(mark{since: p.Observed})
+		}
 	}
-	s.expectLiveLocked(gone, mark{})
-	s.expectLiveLocked(d, after) // only then is all of the event in the ledger
+	s.pos.ledger.Advance(mark{rv: e.Version, state: s.known.state ^ state}) // behind both: only then is all of the event in the ledger
 }
 
 // isVersion reports whether an event is of the same object as last.
@@ -183,14 +181,6 @@ func (s *Store) ask(ctx context.Context, d *object.Delta, now *object.Object) bo
 		d.ChangedBy = nil // it is compared with no version before, and names all managers
 	}
 	return ok
-}
-
-// expectLiveLocked makes the acknowledgement of a live delta move the position to m. A nil d is ignored.
-func (s *Store) expectLiveLocked(d *object.Delta, m mark) {
-	if d != nil {
-		m.since = d.Observed
-		d.History, d.Acker = s.pos.history, s.pos.ledger.Add(m)
-	}
 }
 
 // put puts a delta into the lane. It returns false if ctx ended before.

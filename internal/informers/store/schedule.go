@@ -57,7 +57,7 @@ func (s *Store) TakeSnapshot(ctx context.Context, scope, namespace string) (_ St
 	s.mu.Lock()
 	if snap := s.snaps.current; snap != nil { // the cursor may be busy with it for long
 		defer s.mu.Unlock()
-		return snap.started(true), nil
+		return snap.status(true), nil
 	}
 	s.mu.Unlock()
 	within, cancel := context.WithTimeoutCause(ctx, beginWithin, fmt.Errorf("waited for %v", beginWithin))
@@ -159,7 +159,7 @@ func (s *Store) begin(ctx context.Context, r *request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if snap := s.snaps.current; snap != nil {
-		r.answer <- begun{started: snap.started(true)}
+		r.answer <- begun{started: snap.status(true)}
 		return
 	}
 	if err := s.busyLocked(); err != nil {

@@ -104,11 +104,11 @@ func (s *snapshot) event(kind object.StreamKind, r *object.Resource) *object.Str
 func (s *snapshot) answer() {
 	if r := s.request; r != nil {
 		s.request = nil
-		r.answer <- begun{started: s.started(false)}
+		r.answer <- begun{started: s.status(false)}
 	}
 }
 
-func (s *snapshot) started(running bool) Started {
+func (s *snapshot) status(running bool) Started {
 	return Started{Scope: s.scope, Snapshot: s.id, Objects: s.objects, Running: running}
 }
 
