@@ -88,39 +88,24 @@ func (n *namespaces) questions() ([]*discovery.Access, time.Duration) {
 	now, wait := time.Now(), discovery.DiscoverEvery
 	out, again, asked := []*discovery.Access{}, []*discovery.Access{}, map[*discovery.Access]time.Time{}
 	for _, c := range s.chosenOf(&s.served, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }) {
-		t := n.resources[groupResource(&c.Resource)]
 		if !c.SpansNamespaces() {
 			continue
 		}
+		t := n.resources[groupResource(&c.Resource)]
 		for _, name := range names {
-			a := t.access[name]
-			if !c.Takes(name) {
+			a := n.accessOf(t, &c, name)
+			if a == nil || a.allowed {
 				continue
-			}
-			if a == nil {
-				a = &access{}
-				t.access[name] = a
-			}
-			if a.scope == "" {
-				scopes, err := s.sel.InNamespaces(&c, name)
-				if err != nil {
-					continue // it is logged where it is to be observed
-				}
-				a.scope = scopes[0].Name
 			}
 			q := &discovery.Access{Resource: c.Resource, Namespace: name}
 			asked[q] = a.asked
-			created, seen := n.there.CreatedAt(name)
-			young := created != 0 && now.Sub(seen) < youngFor
-			switch {
-			case a.allowed:
-			case a.asked.IsZero(), young:
+			switch young := n.isYoung(name, now); {
+			case young:
+				out, wait = append(out, q), reviewSoon
+			case a.asked.IsZero():
 				out = append(out, q)
 			case now.Sub(a.asked) >= discovery.DiscoverEvery:
 				again = append(again, q)
-			}
-			if !a.allowed && young {
-				wait = reviewSoon
 			}
 		}
 		for name, a := range t.access {
@@ -129,17 +114,40 @@ func (n *namespaces) questions() ([]*discovery.Access, time.Duration) {
 			}
 		}
 	}
+	if now.Sub(n.again) < discovery.DiscoverEvery {
+		return out, wait // namespaces are created, and young ones are asked about often
+	}
+	n.again = now
 	slices.SortFunc(again, func(a, b *discovery.Access) int {
 		return cmp.Or(asked[a].Compare(asked[b]), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Resource.String(), b.Resource.String()))
 	})
-	if now.Sub(n.again) < discovery.DiscoverEvery {
-		return out, wait // namespaces come, and who is young is asked about often
+	return append(out, again[:min(len(again), reviewsAgain)]...), wait
+}
+
+// accessOf returns the access to a resource in a namespace, nil: no rule takes it there. The caller holds mu.
+func (n *namespaces) accessOf(t *tenancy, c *selection.Choice, namespace string) *access {
+	if !c.Takes(namespace) {
+		return nil
 	}
-	n.again = now
-	if len(again) > reviewsAgain {
-		again = again[:reviewsAgain]
+	a := t.access[namespace]
+	if a == nil {
+		a = &access{}
+		t.access[namespace] = a
 	}
-	return append(out, again...), wait
+	if a.scope == "" {
+		scopes, err := n.set.sel.InNamespaces(c, namespace)
+		if err != nil {
+			return nil // it is logged where it is to be observed
+		}
+		a.scope = scopes[0].Name
+	}
+	return a
+}
+
+// isYoung reports whether a namespace was created less than youngFor ago.
+func (n *namespaces) isYoung(namespace string, now time.Time) bool {
+	created, seen := n.there.CreatedAt(namespace)
+	return created != 0 && now.Sub(seen) < youngFor
 }
 
 // observe starts informers of what is allowed. Those that were refused the whole resource drain. The caller holds mu.

@@ -149,50 +149,74 @@ func (n *namespaces) orphanLocked(r *running) (at uint64, back, orphan bool) {
 // since its namespace exists again.
 func (n *namespaces) endOrphan(ctx context.Context, r *running) {
 	var end uint64 // the resourceVersion to come to, 0: not known
-	b := retry.New()
-	for {
+	for b := retry.New(); ; {
 		var at uint64
 		var back, orphan bool
 		err := n.set.decide(ctx, func(context.Context) {
 			at, back, orphan = n.orphanLocked(r)
 			r.namespaceGone = orphan
 		})
-		switch {
-		case err != nil, !orphan:
+		if err != nil || !orphan {
 			return
+		}
+		var over bool
+		switch {
 		case back:
 			end = 0
+			over, err = n.awaitRestored(ctx, r)
 		case end == 0:
-			to, ok := n.endOf(ctx, r, at)
-			if !ok {
-				if !b.Wait(ctx, nil) {
-					return
-				}
-				continue
+			if end = n.endOf(ctx, r, at); end == 0 && !b.Wait(ctx, nil) {
+				return
 			}
-			end = to
+		default:
+			over, err = n.awaitEnd(ctx, r, end)
 		}
-		var over, refused bool
-		err = r.Wait(ctx, func(v scope.View) bool {
-			n.set.mu.RLock()
-			_, is, orphan := n.orphanLocked(r)
-			n.set.mu.RUnlock()
-			over = v.Finished || !back && v.Reached >= end && v.Empty
-			refused = !back && v.RemovedAt == 0 && v.Forbidden
-			return !orphan || is != back || over || refused || back && (v.RemovedAt == 0 || r.IsRestorable())
-		})
-		switch {
-		case err != nil:
-			return
-		case back && (r.RemovedAt() == 0 || r.Restore()):
-			r.FoundNamespace()
-		case over:
+		if over {
 			n.endScope(ctx, r)
+		}
+		if over || err != nil {
 			return
-		case refused:
-			n.giveUp(r, end)
 		}
 	}
+}
+
+// awaitEnd waits until a scope has come to end, or its namespace exists again, and reports whether it has. If the watch may not go on before,
+// it has the informer infer the rest. Its error is the cause of ctx.
+func (n *namespaces) awaitEnd(ctx context.Context, r *running, end uint64) (over bool, err error) {
+	var refused bool
+	err = r.Wait(ctx, func(v scope.View) bool {
+		back, orphan := n.orphan(r)
+		over = v.Finished || v.Reached >= end && v.Empty
+		refused = v.RemovedAt == 0 && v.Forbidden
+		return !orphan || back || over || refused
+	})
+	if err == nil && refused && !over {
+		n.giveUp(r, end)
+	}
+	return over, err
+}
+
+// awaitRestored waits until an informer goes on, since its namespace exists again, or that is gone again. over: it does not go on, and has
+// sent everything. Its error is the cause of ctx.
+func (n *namespaces) awaitRestored(ctx context.Context, r *running) (over bool, err error) {
+	err = r.Wait(ctx, func(v scope.View) bool {
+		back, orphan := n.orphan(r)
+		over = v.Finished
+		return !orphan || !back || over || v.RemovedAt == 0 || r.IsRestorable()
+	})
+	if err != nil || r.RemovedAt() != 0 && !r.Restore() {
+		return over && err == nil, err
+	}
+	r.FoundNamespace()
+	return false, nil
+}
+
+// orphan is orphanLocked without the lock.
+func (n *namespaces) orphan(r *running) (back, orphan bool) {
+	n.set.mu.RLock()
+	defer n.set.mu.RUnlock()
+	_, back, orphan = n.orphanLocked(r)
+	return back, orphan
 }
 
 // giveUp has an informer infer that everything in its namespace is deleted: its watch cannot tell that any more.
@@ -204,8 +228,8 @@ func (n *namespaces) giveUp(r *running, at uint64) {
 }
 
 // endOf returns the resourceVersion by which all of a namespace was deleted that was gone at a resourceVersion. A resource that may
-// have another etcd tells that in a namespace where it may be asked; false: nowhere.
-func (n *namespaces) endOf(ctx context.Context, o *running, at uint64) (uint64, bool) {
+// have another etcd tells that in a namespace where it may be asked; 0: nowhere.
+func (n *namespaces) endOf(ctx context.Context, o *running, at uint64) uint64 {
 	s := n.set
 	s.mu.RLock()
 	comparable := n.isComparable(o.Resource())
@@ -217,17 +241,17 @@ func (n *namespaces) endOf(ctx context.Context, o *running, at uint64) (uint64, 
 	}
 	s.mu.RUnlock()
 	if comparable {
-		return at, true
+		return at
 	}
 	for _, r := range siblings {
 		ctx, cancel := context.WithTimeout(ctx, latestWithin)
 		rv, err := r.Latest(ctx)
 		cancel()
 		if err == nil {
-			return rv, true
+			return rv
 		}
 	}
-	return 0, false
+	return 0
 }
 
 // endScope ends and removes the informer of a namespace that is gone.

@@ -32,6 +32,32 @@ func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	if now < c.ResourceVersion {
 		return 0, i.giveUp(ctx, now, object.Rewound)
 	}
+	lost, err := i.listCheckpoint(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if lost == "" {
+		if now, err = i.askBus(ctx, now); err != nil {
+			return 0, err
+		}
+		if i.heardMore(now) {
+			lost = object.Rewound
+		}
+	}
+	if lost != "" {
+		return 0, i.giveUp(ctx, now, lost)
+	}
+	i.store.SetWhere(c.Where)
+	i.store.EndList(c.ResourceVersion, i.announceCheckpoint(c)...)
+	i.resume, i.resumed, i.replayed = nil, c, now
+	i.state.setResumed()
+	i.log.Debug("resumed", "scope", i.name, "rv", c.ResourceVersion, "last_seen", c.LastSeen)
+	return c.ResourceVersion, nil
+}
+
+// listCheckpoint lists the objects as they were at the checkpoint. lost is why that is not possible, "": it is.
+func (i *Informer) listCheckpoint(ctx context.Context) (lost object.GapReason, err error) {
+	c := i.resume
 	i.store.BeginList(store.AtCheckpoint)
 	r := i.newReader()
 	if i.spec.OwnNames != nil {
@@ -42,44 +68,37 @@ func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	}, i.store.Load)
 	switch {
 	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
-		return 0, i.giveUp(ctx, now, object.Compacted)
+		return object.Compacted, nil
 	case cannotTell(err), err == nil && rv != c.ResourceVersion: // a server that does not know Exact
-		return 0, i.giveUp(ctx, now, object.Expired)
-	case err != nil:
-		return 0, err
-	case !c.Inherited && !i.store.Matches(&c.Scope, r.own):
-		return 0, i.giveUp(ctx, now, object.Rewound)
+		return object.Expired, nil
+	case err == nil && !c.Inherited && !i.store.Matches(&c.Scope, r.own):
+		return object.Rewound, nil
+	default:
+		return "", err
 	}
-	if now, err = i.askBus(ctx, now); err != nil {
-		return 0, err
-	}
-	if i.heardMore(now) {
-		return 0, i.giveUp(ctx, now, object.Rewound)
-	}
+}
 
-	i.store.SetWhere(c.Where)
-	notices := i.snapshotBehind(c)
+// announceCheckpoint returns what is sent before the changes since the checkpoint.
+func (i *Informer) announceCheckpoint(c *Origin) []*store.Notice {
+	rv, notices := c.ResourceVersion, i.snapshotBehind(c)
 	whole := func(context.Context) (whole, recovered bool, err error) { return false, true, nil }
 	switch {
 	case c.Lost != nil:
 		i.store.Lose(*c.Lost)
-		notices = append([]*store.Notice{i.store.Gap(rv, nil)}, notices...)
+		return append([]*store.Notice{i.store.Gap(rv, nil)}, notices...)
 	case c.Version != i.resource.Version || c.Kind != i.resource.Kind:
 		// The same objects, in another form: before is not what the last after was.
 		i.generation.number.Add(1)
 		i.store.Lose(store.Loss{From: rv, Since: c.LastSeen, Reason: object.SelectionChanged})
-		notices = append([]*store.Notice{i.store.Gap(rv, whole)}, notices...)
+		return append([]*store.Notice{i.store.Gap(rv, whole)}, notices...)
 	case !c.Inherited && c.Content != "" && c.Content != i.selection.Content():
 		i.store.Lose(store.Loss{From: rv, Since: c.LastSeen, Reason: object.ContentChanged})
-		notices = append([]*store.Notice{i.store.Gap(rv, whole)}, notices...)
+		return append([]*store.Notice{i.store.Gap(rv, whole)}, notices...)
 	case !slices.ContainsFunc(notices, (*store.Notice).Announces):
-		notices = append(i.store.Recount(c.Filtered, rv), notices...)
+		return append(i.store.Recount(c.Filtered, rv), notices...)
+	default:
+		return notices
 	}
-	i.store.EndList(rv, notices...)
-	i.resume, i.resumed, i.replayed = nil, c, now
-	i.state.setResumed()
-	i.log.Debug("resumed", "scope", i.name, "rv", rv, "last_seen", c.LastSeen)
-	return rv, nil
 }
 
 // snapshotBehind returns the snapshot to send of the objects at a checkpoint, if any.

@@ -133,61 +133,83 @@ func (t *Tombstone) failedToSend(ctx context.Context, err error, delay time.Dura
 	t.log.Debug("not permitted to read a scope that is no longer selected, retrying", "scope", t.name, "err", err, "retry_in", delay)
 }
 
+// send sends the tombstone: a gap, followed by the objects that left, or by an empty snapshot if they are not known.
 func (t *Tombstone) send(ctx context.Context) error {
 	if t.Gone != 0 {
 		return t.sendGone(ctx)
 	}
 	s := t.store
 	log := s.LogNumber()
-	now, err := t.newest(ctx)
-	// What leaves has to be later than all that was ever said of it.
-	for ; err == nil && now == t.From.ResourceVersion; now, err = t.newest(ctx) {
-		if !retry.Sleep(ctx, time.Second) {
-			return context.Cause(ctx)
-		}
-	}
+	now, err := t.newestLater(ctx)
 	if err != nil {
 		return err
 	}
-	told := false
-	switch {
-	case now < t.From.ResourceVersion: // etcd was restored
-		s.SetHistory(t.From.History + 1)
-	// Consumers may know of objects that are gone since: only the sweep of a snapshot removes them.
-	case s.LogNumber() > t.From.Log, t.From.Snapshot != nil && t.From.Snapshot.Namespace == "":
-	case t.From.Where != "": // what was kept back is not told now
-	case !t.blind:
-		if told, err = t.collect(ctx, now); err != nil {
-			return err
-		}
-	}
-	gap := &object.StreamEvent{
-		Kind: object.Gap, Resource: t.resource, Scope: t.name, History: s.History(), From: t.From.ResourceVersion, To: now,
-		Since: t.From.LastSeen, Reason: object.SelectionChanged,
+	known, err := t.load(ctx, now)
+	if err != nil {
+		return err
 	}
 	if err := t.begin(ctx); err != nil {
 		return err
 	}
-	if err := s.SendStream(ctx, gap); err != nil {
+	if err := s.SendStream(ctx, t.gap(now, object.SelectionChanged)); err != nil {
 		return err
 	}
 	if t.lastEvents != nil {
 		t.lastEvents.AddTombstone(t.resource)
 	}
 	left := 0
-	if told {
-		if left, err = s.SendLeft(ctx, now); err != nil {
-			return err
-		}
-	} else if err := t.sendNothingKnown(ctx, now); err != nil {
+	if known {
+		left, err = s.SendLeft(ctx, now)
+	} else {
+		err = t.sendNothingKnown(ctx, now)
+	}
+	if err != nil {
 		return err
 	}
 	if err := t.end(log); err != nil {
 		return err
 	}
 	s.Clear()
-	t.log.Info("a scope of the last run is no longer selected", "scope", t.name, "left", left, "objects_known", told)
+	t.log.Info("a scope of the last run is no longer selected", "scope", t.name, "left", left, "objects_known", known)
 	return nil
+}
+
+// gap returns that from where the scope was left.
+func (t *Tombstone) gap(to uint64, reason object.GapReason) *object.StreamEvent {
+	return &object.StreamEvent{
+		Kind: object.Gap, Resource: t.resource, Scope: t.name, History: t.store.History(), From: t.From.ResourceVersion, To: to,
+		Since: t.From.LastSeen, Reason: reason,
+	}
+}
+
+// newestLater waits until the last resourceVersion is not that at which the scope was left: what leaves has to be later than all that was
+// ever sent of it.
+func (t *Tombstone) newestLater(ctx context.Context) (uint64, error) {
+	for {
+		now, err := t.newest(ctx)
+		if err != nil || now != t.From.ResourceVersion {
+			return now, err
+		}
+		if !retry.Sleep(ctx, time.Second) {
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
+// load loads the objects that left at resourceVersion now. It returns false if it cannot be known which did.
+func (t *Tombstone) load(ctx context.Context, now uint64) (known bool, err error) {
+	switch c := &t.From; {
+	case now < c.ResourceVersion: // etcd was restored
+		t.store.SetHistory(c.History + 1)
+		return false, nil
+	// Consumers may know of objects that are gone since: only the sweep of a snapshot removes them.
+	case t.store.LogNumber() > c.Log, c.Snapshot != nil && c.Snapshot.Namespace == "":
+		return false, nil
+	case c.Where != "", t.blind: // what was withheld is not sent now
+		return false, nil
+	default:
+		return t.collect(ctx, now)
+	}
 }
 
 // sendNothingKnown sends an empty snapshot: nothing of this scope is known any more.
@@ -264,14 +286,10 @@ func (t *Tombstone) sendGone(ctx context.Context) error {
 	s := t.store
 	log := s.LogNumber()
 	t.Gone = max(t.Gone, t.From.ResourceVersion+1) // the scope may have come further than the definitions
-	gap := &object.StreamEvent{
-		Kind: object.Gap, Resource: t.resource, Scope: t.name, History: s.History(), From: t.From.ResourceVersion, To: t.Gone,
-		Since: t.From.LastSeen, Reason: object.Expired,
-	}
 	if err := t.begin(ctx); err != nil {
 		return err
 	}
-	if err := s.SendStream(ctx, gap); err != nil {
+	if err := s.SendStream(ctx, t.gap(t.Gone, object.Expired)); err != nil {
 		return err
 	}
 	if err := t.sendNothingKnown(ctx, t.Gone); err != nil {
