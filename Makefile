@@ -83,6 +83,7 @@ test-long: ## The long tier, each night: all tests in their long form, three Kaf
 
 .PHONY: test-faults
 test-faults: control-plane ## Do FAULTS (200) bad things in a row to a running agent, drawn from FAULT_SEED, and the long tests of resuming (half an hour)
+	go test -count=1 -timeout 1h -run '^TestMachine$$' ./internal/informers -rapid.checks=$$((10 * $(FAULTS)))
 	cd test && FAULTS=$(FAULTS) $(if $(FAULT_SEED),FAULT_SEED=$(FAULT_SEED)) go test -v -count=1 -timeout 3h \
 		-run '^Test(Faults|Restart|QuietAgent|KilledInsideSnapshot|APIServers|CompactedWhileDown|Snapshot(OnDemand|Every)|BlackholedWatch|Checkpoint|ReplacedWhileDown|Rewound|DefinitionChanged|ServedVersionChanged|SelectionChanged)$$' ./e2e
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -237,6 +238,16 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
 	}
 	_, question := selectedFields.RequiresExactMatch("metadata.name")
 	question = question || q.Get("limit") == "1"
+	// What is written waits for who reads it, and may not have the lock then.
+	if text, ok := s.page(q, r, selector, selectedFields, question); ok {
+		fmt.Fprint(w, text)
+	} else {
+		fail(w, http.StatusGone, metav1.StatusReasonExpired)
+	}
+}
+
+// page returns a page of a list; false: history does not go back so far.
+func (s *apiServer) page(q url.Values, r *http.Request, selector labels.Selector, selectedFields fields.Selector, question bool) (text string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !question {
@@ -244,16 +255,12 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
 	}
 	at, offset := s.rv, 0
 	if c := q.Get("continue"); c != "" {
-		if _, err := fmt.Sscanf(c, "%d-%d", &at, &offset); err != nil {
-			fail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
-			return
-		}
+		_, _ = fmt.Sscanf(c, "%d-%d", &at, &offset)
 	} else if q.Get("resourceVersionMatch") == "Exact" {
 		at, _ = strconv.ParseUint(q.Get("resourceVersion"), 10, 64)
 	}
 	if at < s.compacted {
-		fail(w, http.StatusGone, metav1.StatusReasonExpired)
-		return
+		return "", false
 	}
 	state := map[string]*version{}
 	for _, v := range s.history {
@@ -280,8 +287,8 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
 		items = items[:3] // smaller pages than asked for, as a server may send
 		next = fmt.Sprintf("%d-%d", at, offset+3)
 	}
-	fmt.Fprintf(w, `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"%d","continue":%q%s},"items":[%s]}`,
-		at, next, remaining, strings.Join(items, ","))
+	return fmt.Sprintf(`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"%d","continue":%q%s},"items":[%s]}`,
+		at, next, remaining, strings.Join(items, ",")), true
 }
 
 func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
@@ -320,8 +327,10 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 		next++
 		typ := selectedType(v, selector)
 		if v.bookmark && v.rv > rv && r.URL.Query().Get("allowWatchBookmarks") == "true" {
+			s.mu.Unlock() // the client may not read
 			fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d"}}}`+"\n", v.rv)
 			flush()
+			s.mu.Lock()
 			continue
 		}
 		if v.rv <= rv || typ == "" || !v.servedAt(r) || !selectedFields.Matches(fields.Set{"metadata.name": v.name}) {

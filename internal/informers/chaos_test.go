@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -289,7 +290,12 @@ func faults(t *testing.T, seed uint64, selector string) {
 	l.end()
 	cancel()
 	wg.Wait()
-	if problems := check(s, b.record, b.crashes, selector); len(problems) > 0 {
+	takes := func(v *version) bool { return selector == "" || v.labels["in"] == "1" }
+	of := truth{
+		branches: [][]*version{s.history}, restored: math.MaxUint64, record: b.record, crashes: b.crashes, repeats: true,
+		selections: func(*version) []func(*version) bool { return []func(*version) bool{takes} },
+	}
+	if problems := append(of.problems("configmaps"), stateProblems(b.record, "configmaps", s.now, takes)...); len(problems) > 0 {
 		for _, d := range b.record {
 			note("  %s rv=%d", short(d), max(d.ResourceVersion, rvOf(d)))
 		}
@@ -315,197 +321,4 @@ func (s *apiServer) now1() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rv
-}
-
-// check compares a record with the history.
-func check(s *apiServer, record []*object.Delta, crashes []int, selector string) (problems []string) {
-	fault := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
-	matches := func(v *version) bool { return v != nil && !v.deleted && (selector == "" || v.labels["in"] == "1") }
-	type gap struct {
-		from, to  uint64
-		recovered bool
-		at        int // in the record
-	}
-	var gaps []gap
-	first := uint64(0)
-	seen := map[string]string{} // content by id
-	type state struct {
-		value  string
-		rv     uint64
-		broken bool
-	}
-	states := map[string]*state{}   // by name
-	reads := map[string]bool{}      // uid/rv of versions that were read
-	highest := map[string]uint64{}  // by uid: what is not above it is late, and no news
-	recorded := map[string]string{} // op by uid/rv, or uid/d
-	for n, d := range record {
-		if d.Stream != nil {
-			switch d.Stream.Kind {
-			case object.SnapshotStarted:
-				if first == 0 {
-					first = d.Stream.ResourceVersion
-				}
-			case object.Gap:
-				gaps = append(gaps, gap{d.Stream.From, d.Stream.To, d.Stream.Recovered, n})
-			}
-			for _, st := range states {
-				st.broken = true
-			}
-			continue
-		}
-		id := fmt.Sprintf("%s/%d", d.Ref.UID, d.ResourceVersion)
-		switch d.Op {
-		case object.Deleted:
-			id = d.Ref.UID + "/d"
-		case object.Read:
-			id += "/r/" + d.Snapshot
-		}
-		content := fmt.Sprint(short(d), d.ResourceVersion, d.Previous)
-		if was, ok := seen[id]; ok {
-			if was != content && !d.Inferred && !strings.HasPrefix(was, "~") { // what was found once may be seen at another time
-				fault("%s is the id of %s, and of %s", id, was, content)
-			}
-			continue
-		}
-		seen[id] = content
-		recorded[id] = string(rune(d.Op))
-		if d.Inferred {
-			recorded[id] = "~" + recorded[id]
-		}
-		if d.Op == object.Read {
-			reads[fmt.Sprintf("%s/%d", d.Ref.UID, d.ResourceVersion)] = true
-		}
-		if d.ResourceVersion <= highest[d.Ref.UID] && (d.Op == object.Read || reads[fmt.Sprintf("%s/%d", d.Ref.UID, d.ResourceVersion)]) {
-			continue // a snapshot behind a gap may show a version before a restart tells of it
-		}
-		highest[d.Ref.UID] = max(highest[d.Ref.UID], d.ResourceVersion)
-		name := d.Ref.Name()
-		st := states[name]
-		if st == nil {
-			st = &state{broken: true}
-			states[name] = st
-		}
-		if d.ResourceVersion < st.rv && slices.ContainsFunc(gaps, func(g gap) bool {
-			return g.from < d.ResourceVersion && d.ResourceVersion <= g.to && slices.ContainsFunc(crashes, func(at int) bool {
-				return g.at < at && at <= n
-			})
-		}) {
-			continue // behind a gap of an earlier run: this one could be told more, and consumers see that it is late
-		}
-		if !st.broken && d.Op != object.Read && valueOf(d.Before) != st.value && !(d.Op == object.Entered && st.value == "-") {
-			fault("chain of %s: %s at %d follows %s at %d", name, short(d), d.ResourceVersion, st.value, st.rv)
-		}
-		if d.Op != object.Read && d.ResourceVersion <= st.rv && st.rv != 0 && !d.Inferred {
-			fault("order of %s: %s at %d after %d", name, short(d), d.ResourceVersion, st.rv)
-		}
-		st.value, st.broken = valueOf(d.After), false
-		if !d.Inferred {
-			st.rv = max(st.rv, d.ResourceVersion)
-		}
-	}
-	// What a gap's ends know of: objects in the scope.
-	alive := func(uid string, at uint64) bool {
-		var last *version
-		for _, v := range s.history {
-			if v.uid == uid && v.rv <= at {
-				last = v
-			}
-		}
-		return matches(last)
-	}
-	for uid, name := range consumed(record) {
-		if n := slices.IndexFunc(s.history, func(v *version) bool { return v.uid == uid }); n < 0 || s.now[s.history[n].key()] == nil ||
-			s.now[s.history[n].key()].uid != uid || !matches(s.now[s.history[n].key()]) {
-			fault("%s %s lives on for whoever reads the record", name, uid)
-		}
-	}
-	for _, v := range s.now {
-		if _, known := consumed(record)[v.uid]; matches(v) && !known {
-			fault("%s %s does not exist for whoever reads the record", v.name, v.uid)
-		}
-	}
-	for _, d := range record {
-		if d.Stream != nil || d.Inferred || d.Previous == 0 {
-			continue
-		}
-		n := slices.IndexFunc(s.history, func(v *version) bool { return v.rv == d.ResourceVersion && v.uid == d.Ref.UID })
-		if n < 0 || s.history[n].before == nil || s.history[n].before.rv != d.Previous {
-			fault("%s at %d says that it follows %d", short(d), d.ResourceVersion, d.Previous)
-		}
-	}
-	for _, v := range s.history {
-		if v.rv <= first {
-			continue
-		}
-		op := ""
-		switch was, is := matches(v.before), matches(v); {
-		case is && v.before == nil:
-			op = "c"
-		case is && was:
-			op = "u"
-		case is:
-			op = "e"
-		case was && v.deleted:
-			op = "d"
-		case was:
-			op = "l"
-		}
-		if op == "" {
-			continue
-		}
-		excused := slices.ContainsFunc(gaps, func(g gap) bool {
-			return g.from < v.rv && v.rv <= g.to && (!g.recovered || !alive(v.uid, g.from) && !alive(v.uid, g.to))
-		})
-		id := v.uid + "/" + strconv.FormatUint(v.rv, 10)
-		if op == "d" {
-			id = v.uid + "/d"
-		}
-		got := recorded[id]
-		if vague := recorded[v.uid+"/"+strconv.FormatUint(v.rv, 10)]; vague == "~e" && op == "c" || vague == "~l" && op == "d" {
-			continue // history was gone when it was asked which
-		}
-		if got != op && got != "~"+op && !excused {
-			fault("%s %s %s at %d is not on record (%q is)", op, v.name, v.uid, v.rv, got)
-		}
-	}
-	return problems
-}
-
-// consumed is the state that a consumer has at the end, names by uid: what is not above the highest resourceVersion of its
-// object, or below that of another which has the name now, is late; a completed snapshot sweeps.
-func consumed(record []*object.Delta) map[string]string {
-	names, highest, touched, holder := map[string]string{}, map[string]uint64{}, map[string]int{}, map[string]string{}
-	started := map[string]int{}
-	for n, d := range record {
-		if ev := d.Stream; ev != nil {
-			switch begin, known := started[ev.Snapshot]; {
-			case ev.Kind == object.SnapshotStarted && !known:
-				started[ev.Snapshot] = n
-			case ev.Kind == object.SnapshotCompleted && known:
-				for uid := range names {
-					if touched[uid] < begin {
-						delete(names, uid)
-					}
-				}
-			}
-			continue
-		}
-		uid, name := d.Ref.UID, d.Ref.Name()
-		if other := holder[name]; other != uid && names[other] != "" && highest[other] > d.ResourceVersion {
-			continue
-		}
-		touched[uid] = n
-		if d.ResourceVersion < highest[uid] || d.ResourceVersion == highest[uid] && d.Op != object.Read {
-			continue
-		}
-		highest[uid] = d.ResourceVersion
-		if holder[name] != uid {
-			delete(names, holder[name])
-		}
-		holder[name] = uid
-		if names[uid] = name; d.Op == object.Deleted || d.Op == object.Left {
-			delete(names, uid)
-		}
-	}
-	return names
 }

@@ -27,6 +27,7 @@ type customs struct {
 	frames  []frame                                                      // of a watch on definitions; under mu
 	defined bool                                                         // under mu
 	builtIn bool                                                         // there is no definition, although they are served; under mu
+	made    int                                                          // how often widgets were defined; under mu
 	refused atomic.Pointer[func(w http.ResponseWriter, r *http.Request)] // answers what asks for widgets; nil: they are served
 }
 
@@ -58,19 +59,23 @@ func (s *customs) define(is bool) {
 	defer s.mu.Unlock()
 	s.rv++
 	s.defined = is
-	typ := "ADDED"
-	if !is {
-		typ = "DELETED"
+	typ := "DELETED"
+	if is {
+		typ = "ADDED"
+		s.made++
 	}
-	s.frames = append(s.frames, frame{s.rv, fmt.Sprintf(`{"type":%q,"object":{"metadata":{"name":"widgets.shop.test","uid":"crd","resourceVersion":"%d","generation":1},`+
+	s.frames = append(s.frames, frame{s.rv, fmt.Sprintf(`{"type":%q,"object":{"metadata":{"name":"widgets.shop.test","uid":%q,"resourceVersion":"%d","generation":1},`+
 		`"spec":{"group":"shop.test","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v1","served":true,"storage":true}]},`+
-		`"status":{"conditions":[{"type":"Established","status":"True"}]}}}`+"\n", typ, s.rv)})
+		`"status":{"conditions":[{"type":"Established","status":"True"}]}}}`+"\n", typ, s.uidLocked(), s.rv)})
 	s.changed.Broadcast()
 }
 
+// uidLocked is that of the last definition. The caller holds mu.
+func (s *customs) uidLocked() string { return strings.Repeat("crd", s.made) }
+
 func (s *customs) answer(w http.ResponseWriter, r *http.Request) bool {
 	s.mu.Lock()
-	defined, builtIn, rv := s.defined, s.builtIn, s.rv
+	defined, builtIn, rv, uid := s.defined, s.builtIn, s.rv, s.uidLocked()
 	s.mu.Unlock()
 	refused := s.refused.Load()
 	switch {
@@ -82,7 +87,7 @@ func (s *customs) answer(w http.ResponseWriter, r *http.Request) bool {
 		w.Header().Set("Content-Type", "application/json")
 		items := ""
 		if defined && !builtIn {
-			items = `{"metadata":{"name":"widgets.shop.test","uid":"crd","resourceVersion":"1","generation":1}}`
+			items = fmt.Sprintf(`{"metadata":{"name":"widgets.shop.test","uid":%q,"resourceVersion":"1","generation":1}}`, uid)
 		}
 		fmt.Fprintf(w, `{"metadata":{"resourceVersion":"%d"},"items":[%s]}`, rv, items)
 	case strings.HasPrefix(r.URL.Path, "/apis/shop.test/v1/") && defined && refused != nil:
@@ -127,8 +132,10 @@ func (s *customs) watchDefinitions(w http.ResponseWriter, r *http.Request) {
 			continue
 		}
 		if f := s.frames[next]; f.rv > rv {
+			s.mu.Unlock() // the client may not read
 			fmt.Fprint(w, f.text)
 			w.(http.Flusher).Flush()
+			s.mu.Lock()
 		}
 		next++
 	}

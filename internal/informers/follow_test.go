@@ -208,3 +208,26 @@ func TestBlockedInsideABatch(t *testing.T) {
 		}
 	})
 }
+
+// A question that is refused leaves no trace in the phase of a scope whose watch goes on: nothing is retried.
+func TestRefusedQuestionIsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer(t)
+		s.put("a", "1", map[string]string{"in": "0"})
+		s.put("b", "1", map[string]string{"in": "1"})
+		l := live(t, s, newMemory(), takes(rule(selected("in=1", ""))))
+		l.awaitCaptured(t)
+		s.do(func() {
+			s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+				if !isList(r) {
+					return false
+				}
+				fail(w, http.StatusNotFound, "NotFound")
+				return true
+			}
+		})
+		s.put("b", "2", map[string]string{"in": "0"}) // whether it is gone or has left is asked
+		eventually(t, "the deletion", func() bool { return l.has("~l b uid-2 1→-") })
+		l.awaitPhases(t, "configmaps?labelSelector=in=1 live")
+	})
+}

@@ -20,6 +20,9 @@ func (s *apiServer) restore(rv uint64) {
 		s.rv = rv
 		clear(s.now)
 		for _, v := range s.history {
+			if v.bookmark {
+				continue
+			}
 			if s.now[v.key()] = v; v.deleted {
 				delete(s.now, v.key())
 			}
@@ -330,5 +333,32 @@ func TestRestoredHistoryOnAWatchWithoutProbe(t *testing.T) {
 				t.Errorf("%s is published as a part of the history before", short(d))
 			}
 		}
+	})
+}
+
+// While lists are refused for a moment, nobody can tell which history it is. Later that can be told again.
+func TestRestoredHistoryIsFoundAfterARefusedProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _, on := newLinkedServer(t, false)
+		s.put("cm", "1", nil)
+		_, rec, _ := start(t, s, on)
+		rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1")
+		s.do(func() {
+			s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+				refused := isList(r)
+				if refused {
+					fail(w, http.StatusNotFound, metav1.StatusReasonNotFound)
+				}
+				return refused
+			}
+		})
+		s.CloseClientConnections()
+		s.put("cm", "2", nil)
+		rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1", "u cm uid-1 1→2")
+		s.do(func() { s.fault = nil })
+		s.restore(101)
+		s.CloseClientConnections()
+		putMany(s, "cm", 5)
+		eventually(t, "the restore to be found", func() bool { return rec.has("gap 0 rewound") })
 	})
 }

@@ -301,13 +301,12 @@ func (r *resource) isNews(e *Event, at point, o *liveObject) bool {
 	if other, taken := r.names[name{e.Namespace, e.Name}]; taken && at.below(r.live[other].at) {
 		return false // another object has taken the name since
 	}
-	if again {
+	if again || e.Op == Read && r.reads(e) { // a snapshot that is under way may hold what one before, perhaps of another scope, did not
 		return true
 	}
 	for scope, s := range r.scopesOf(e) {
-		// What was there at the floor and is not known any more has gone since. Only a snapshot that is under way may hold
-		// what that one did not, where filters have been changed.
-		if at.notAbove(s.floor) && contains(scope, e.Namespace) && (e.Op != Read || e.Data.Snapshot != s.snapshot) {
+		// What was there at the floor and is not known any more has gone since.
+		if at.notAbove(s.floor) && contains(scope, e.Namespace) {
 			return false
 		}
 	}

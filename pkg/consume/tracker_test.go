@@ -196,6 +196,12 @@ func TestTracker(t *testing.T) {
 			started S1 @20 => news
 			u a/1 @15 => news
 			completed S1 @20 => gone a/1`,
+		"another scope of the resource ends with an empty snapshot": `
+			started S1 @20 scope=pods?labelSelector=a=b => news
+			completed S1 @20 scope=pods?labelSelector=a=b => news
+			started S2 @20 => news
+			r a/1 @10 S2 scope= => news
+			completed S2 @20 => news`,
 		"left and entered again": `
 			e a/1 @5 => news
 			l a/1 @9 => news

@@ -58,17 +58,17 @@ func (i *Informer) answer(ctx context.Context, q backfill.Question) (v *backfill
 
 // retryAsking calls request until it succeeds, fails in a way that another attempt does not change, or ctx ends.
 func (i *Informer) retryAsking(ctx context.Context, request func(context.Context) error) error {
-	again := false
+	failed := false
 	err := retry.Do(ctx, func() error { return request(ctx) }, func(err error, delay time.Duration) bool {
 		if errors.Is(err, apiserver.ErrUnanswerable) {
 			return false
 		}
 		i.failed(ctx, "ask", err, delay)
-		again = !apiserver.IsPermanent(err)
-		return again
+		failed = true
+		return !apiserver.IsPermanent(err)
 	})
-	if err == nil && again {
-		i.recovered()
+	if failed && ctx.Err() == nil && !apierrors.IsForbidden(err) { // a missing permission stays visible until the next watch opens
+		i.recovered() // also if it is refused for good: nothing is retried any more, and the watch goes on
 	}
 	return err
 }

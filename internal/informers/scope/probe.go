@@ -66,7 +66,9 @@ func (f *follower) compare(ctx context.Context, thorough bool) (same, settled bo
 	switch {
 	case errors.Is(err, apiserver.ErrUnanswerable), apiserver.IsPermanent(err):
 		f.witnessHidden = true
-		return f.compare(ctx, thorough)
+		same, settled, err := f.compare(ctx, thorough)
+		f.witnessHidden = err == nil // else lists are refused at present, and nothing is known about questions for one object
+		return same, settled, err
 	case err != nil:
 		return true, false, err
 	case now < f.rv:

@@ -1,0 +1,305 @@
+package informers_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// truth is what a record on the bus is compared with.
+type truth struct {
+	branches [][]*version // histories: one for each time that etcd was restored, and at last the one of now
+	restored uint64       // the lowest resourceVersion to which etcd was restored, the highest number if it never was
+	// selections are those that may be in force for a version. It must be on record if all of them take it in the same way.
+	selections func(v *version) []func(*version) bool
+	born       map[*version]int // how much was on record when a version was made; not there: nothing
+	record     []*object.Delta
+	crashes    []int // how much was on record then
+	logs       []int // how much was on record when the log was replaced
+	repeats    bool  // the bus itself makes copies
+}
+
+// point is a version's place in the order of histories.
+func point(d *object.Delta) uint64 { return uint64(d.History)<<48 | d.ResourceVersion }
+
+// problems compares what is on record of a resource with history.
+func (x *truth) problems(resource string) (problems []string) {
+	fault := func(format string, args ...any) {
+		problems = append(problems, resource+": "+fmt.Sprintf(format, args...))
+	}
+	type gap struct {
+		*object.StreamEvent
+		at int // in the record
+	}
+	var gaps []gap
+	first := uint64(0)
+	type telling struct {
+		content, scope string
+		at             int
+	}
+	seen := map[string]telling{} // by id
+	type state struct {
+		value   string
+		at      uint64
+		scope   string // another one may tell the same version otherwise
+		highest int    // where in the record
+		broken  bool
+	}
+	states := map[string]*state{}  // by name
+	reads := map[string]bool{}     // uid/point of versions that were read
+	highest := map[string]uint64{} // by uid: what is not above it is late, and no news
+	type op struct {
+		op string
+		at int
+	}
+	recorded := map[string][]op{} // by uid/rv, or uid/d
+	crashed := func(after, before int) bool {
+		return slices.ContainsFunc(x.crashes, func(at int) bool { return after < at && at <= before })
+	}
+	histories := map[string][]int{} // by scope and history number: the branches that it may be
+	for n, d := range x.record {
+		if slices.Contains(x.logs, n) { // the new log is told anew what it has to be told
+			clear(states)
+			clear(seen)
+			clear(highest)
+		}
+		if d.Stream != nil {
+			if d.Stream.Resource.String() != resource {
+				continue
+			}
+			switch d.Stream.Kind {
+			case object.SnapshotStarted:
+				if first == 0 {
+					first = d.Stream.ResourceVersion
+				}
+			case object.Gap:
+				gaps = append(gaps, gap{d.Stream, n})
+			case object.Progress:
+				continue
+			}
+			for _, st := range states {
+				st.broken = true
+			}
+			continue
+		}
+		if d.Ref.Resource.String() != resource {
+			continue
+		}
+		x.inOneHistory(histories, d, fault)
+		version := fmt.Sprintf("%s/%d", d.Ref.UID, point(d))
+		id := version
+		switch d.Op {
+		case object.Deleted:
+			id = fmt.Sprintf("%s/%d/d", d.Ref.UID, d.History)
+		case object.Read:
+			id += "/r/" + d.Snapshot
+		case object.Left: // another scope may have entered with the same version
+			id += "/l"
+		}
+		content := fmt.Sprint(short(d), d.ResourceVersion, d.Previous)
+		is := op{string(rune(d.Op)), n}
+		if d.Inferred {
+			is.op = "~" + is.op
+		}
+		rv := d.Ref.UID + "/" + strconv.FormatUint(d.ResourceVersion, 10)
+		if d.Op == object.Deleted {
+			rv = d.Ref.UID + "/d"
+		}
+		if was, ok := seen[id]; ok {
+			if was.content != content && was.scope == d.Scope && !d.Inferred && !strings.HasPrefix(was.content, "~") { // what was found once may be seen at another time
+				fault("%s is the id of %s, and of %s", id, was.content, content)
+			}
+			if !x.repeats && !crashed(was.at, n) && (d.Op != object.Left || was.scope == d.Scope) {
+				fault("%s is on record twice, and the agent did not crash in between: %s", id, content)
+			}
+			continue
+		}
+		seen[id] = telling{content, d.Scope, n}
+		recorded[rv] = append(recorded[rv], is)
+		if d.Op == object.Read {
+			reads[version] = true
+		}
+		if point(d) <= highest[d.Ref.UID] && (d.Op == object.Read || reads[version]) {
+			continue // a snapshot behind a gap may show a version before a restart tells of it
+		}
+		highest[d.Ref.UID] = max(highest[d.Ref.UID], point(d))
+		name := d.Ref.Namespace() + "/" + d.Ref.Name()
+		st := states[name]
+		if st == nil {
+			st = &state{broken: true}
+			states[name] = st
+		}
+		if point(d) < st.at && slices.ContainsFunc(gaps, func(g gap) bool {
+			return g.From < d.ResourceVersion && d.ResourceVersion <= g.To && crashed(g.at, n)
+		}) {
+			continue // behind a gap of an earlier run: this one could be told more, and consumers see that it is late
+		}
+		if point(d) <= st.at && d.Scope != st.scope && crashed(st.highest, n) {
+			continue // the run before told more, of another selection
+		}
+		if !st.broken && d.Op != object.Read && valueOf(d.Before) != st.value && !(d.Op == object.Entered && st.value == "-") {
+			fault("chain of %s: %s at %d follows %s at %d", name, short(d), d.ResourceVersion, st.value, st.at)
+		}
+		if late := point(d) < st.at || point(d) == st.at && d.Scope == st.scope; late && d.Op != object.Read && st.at != 0 && !d.Inferred {
+			fault("order of %s: %s at %d after %d", name, short(d), d.ResourceVersion, st.at)
+		}
+		st.value, st.broken = valueOf(d.After), false
+		if !d.Inferred {
+			st.at, st.scope, st.highest = max(st.at, point(d)), d.Scope, n
+		}
+	}
+	history := x.branches[len(x.branches)-1]
+	// What a gap's ends know of: objects in the scope.
+	alive := func(uid string, at uint64, matches func(*version) bool) bool {
+		var last *version
+		for _, v := range history {
+			if v.uid == uid && v.rv <= at {
+				last = v
+			}
+		}
+		return last != nil && !last.deleted && matches(last)
+	}
+	for _, v := range history {
+		if v.rv <= first || v.bookmark {
+			continue
+		}
+		all := x.selections(v)
+		want := opOf(v, all[0])
+		if want == "" || slices.ContainsFunc(all[1:], func(s func(*version) bool) bool { return opOf(v, s) != want }) {
+			continue
+		}
+		if slices.ContainsFunc(gaps, func(g gap) bool {
+			covers := g.From < v.rv && v.rv <= g.To || g.Reason == object.Rewound && x.restored < v.rv && v.rv <= g.To
+			return covers && g.Reason != object.ContentChanged && (!g.Recovered || g.To > x.restored || slices.ContainsFunc(all, func(s func(*version) bool) bool {
+				return !alive(v.uid, g.From, s) && !alive(v.uid, g.To, s)
+			}))
+		}) {
+			continue
+		}
+		told := func(rv string, ops ...string) bool {
+			return slices.ContainsFunc(recorded[rv], func(o op) bool { return o.at >= x.born[v] && slices.Contains(ops, o.op) })
+		}
+		rv := v.uid + "/" + strconv.FormatUint(v.rv, 10)
+		switch want {
+		case "c":
+			if !told(rv, "c", "~c", "~e") { // history was gone when it was asked which
+				fault("%s of %s %s at %d is not on record: %v", want, v.name, v.uid, v.rv, recorded[rv])
+			}
+		case "d":
+			if !told(v.uid+"/d", "d", "~d") && !told(rv, "~l") {
+				fault("%s of %s %s at %d is not on record: %v", want, v.name, v.uid, v.rv, recorded[v.uid+"/d"])
+			}
+		default:
+			if !told(rv, want, "~"+want) {
+				fault("%s of %s %s at %d is not on record: %v", want, v.name, v.uid, v.rv, recorded[rv])
+			}
+		}
+	}
+	return problems
+}
+
+// opOf is what a version is for a selection, "" for nothing.
+func opOf(v *version, matches func(*version) bool) string {
+	is, was := !v.deleted && matches(v), v.before != nil && !v.before.deleted && matches(v.before)
+	switch {
+	case is && v.before == nil:
+		return "c"
+	case is && was:
+		return "u"
+	case is:
+		return "e"
+	case was && v.deleted:
+		return "d"
+	case was:
+		return "l"
+	default:
+		return ""
+	}
+}
+
+// inOneHistory checks that a delta is of history, and that what a scope tells under one history number is of one history.
+func (x *truth) inOneHistory(histories map[string][]int, d *object.Delta, fault func(string, ...any)) {
+	if d.Inferred && d.After == nil {
+		return // at the resourceVersion of a list
+	}
+	of := fmt.Sprintf("%s/h%d", d.Scope, d.History)
+	before, ok := histories[of]
+	if !ok {
+		for b := range x.branches {
+			before = append(before, b)
+		}
+	}
+	var still []int
+	for _, b := range before {
+		if slices.ContainsFunc(x.branches[b], func(v *version) bool {
+			return v.rv == d.ResourceVersion && v.uid == d.Ref.UID && (d.After == nil || valueOf(d.After) == v.value) &&
+				(d.After == nil || !v.deleted) && (d.Inferred || d.Previous == 0 || v.before != nil && v.before.rv == d.Previous)
+		}) {
+			still = append(still, b)
+		}
+	}
+	if len(still) == 0 {
+		fault("%s at %d behind %d is not of the history that %s has told so far", short(d), d.ResourceVersion, d.Previous, of)
+		return
+	}
+	histories[of] = still
+}
+
+// stateProblems compares what exists for a consumer that has read the record with what exists.
+func stateProblems(record []*object.Delta, resource string, exists map[string]*version, takes func(*version) bool) (problems []string) {
+	var t consume.Tracker
+	for _, d := range record {
+		t.Apply(eventOf(d))
+	}
+	got := map[string]string{}
+	for o := range t.All() {
+		if o.Resource == resource {
+			got[o.UID] = o.Namespace + "/" + o.Name
+		}
+	}
+	for key, v := range exists {
+		if !takes(v) {
+			continue
+		}
+		if got[v.uid] != key {
+			problems = append(problems, fmt.Sprintf("%s: %s %s does not exist for whoever reads the record", resource, key, v.uid))
+		}
+		delete(got, v.uid)
+	}
+	for uid, name := range got {
+		problems = append(problems, fmt.Sprintf("%s: %s %s lives on for whoever reads the record", resource, name, uid))
+	}
+	return problems
+}
+
+// eventOf is a delta as consumers read it.
+func eventOf(d *object.Delta) *consume.Event {
+	e := &consume.Event{Source: "cluster", Time: time.Unix(0, d.Observed)}
+	if s := d.Stream; s != nil {
+		e.Type = consume.TypePrefix + string(s.Kind)
+		e.ID = fmt.Sprintf("%s/%s/%s/%d/%d/%s/h%d", s.Scope, s.Kind, s.Snapshot, s.From, max(s.To, s.ResourceVersion), s.Reason, s.History)
+		e.Resource, e.APIVersion, e.Scope = s.Resource.Name, strings.TrimPrefix(s.Resource.Group+"/"+s.Resource.Version, "/"), s.Scope
+		e.ResourceVersion = object.FormatVersion(max(s.To, s.ResourceVersion))
+		e.Sequence = e.ResourceVersion
+		e.Stream = &consume.Stream{
+			Snapshot: s.Snapshot, ResourceVersion: object.FormatVersion(s.ResourceVersion), Objects: s.Objects,
+			FromResourceVersion: object.FormatVersion(s.From), ToResourceVersion: object.FormatVersion(s.To), Reason: consume.GapReason(s.Reason), Recovered: s.Recovered,
+		}
+		return e
+	}
+	r := d.Ref.Resource
+	e.ID = fmt.Sprintf("%s/%d/%c/h%d", d.Ref.UID, d.ResourceVersion, d.Op, d.History)
+	e.Resource, e.APIVersion = r.Name, strings.TrimPrefix(r.Group+"/"+r.Version, "/")
+	if strings.Contains(d.Scope, "Selector=") {
+		e.Scope = d.Scope
+	}
+	e.Namespace, e.Name, e.UID = d.Ref.Namespace(), d.Ref.Name(), d.Ref.UID
+	e.Op, e.ResourceVersion, e.Sequence = consume.Op(rune(d.Op)), object.FormatVersion(d.ResourceVersion), object.FormatVersion(d.ResourceVersion)
+	e.Data = &consume.Data{Op: e.Op, ResourceVersion: e.ResourceVersion, Snapshot: d.Snapshot, Inferred: d.Inferred}
+	return e
+}
