@@ -11,6 +11,6 @@ package informers
 // Rebase has each scope whose log was replaced told anew. It does not wait.
 func (s *Manager) Rebase() {
 	for _, i := range s.observing() {
-		i.Store().Rebase()
+		i.Rebase()
 	}
 }

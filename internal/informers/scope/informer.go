@@ -160,6 +160,10 @@ func (i *Informer) NotBegun() (origin *Origin, created uint64, at time.Time) {
 	return i.resume, i.created, i.createdAt
 }
 
+// Rebase has the scope sent again if the log of the bus that takes its events was replaced: a gap (checkpoint-lost) and a snapshot. It does not
+// wait.
+func (i *Informer) Rebase() { i.store.Rebase() }
+
 // Drain stops the Informer from taking changes, until it is ended. again: its scope is selected again, and another one resumes from there.
 func (i *Informer) Drain(again bool) {
 	if again {
