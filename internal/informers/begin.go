@@ -13,14 +13,14 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// ignored tells if an object is the agent's own.
+// ignored reports whether an object is the agent's own.
 func (s *Manager) ignored(ref *object.Ref) bool {
 	return slices.ContainsFunc(s.o.Ignore, func(n Name) bool {
 		return n.Resource == ref.Resource.Name && n.Group == ref.Resource.Group && n.Name == ref.Name() && n.Namespace == ref.Namespace()
 	})
 }
 
-// specOf returns what is to be observed of a scope, beginning with what is known of it. The caller holds mu.
+// specOf returns the spec of a scope, with the position and history number that are known of it. The caller holds mu.
 func (s *Manager) specOf(of selection.Scope, lane store.Lane) *scope.Spec {
 	r := of.Resource
 	history, remembered := s.active.remembered[groupResource(r)]
@@ -34,8 +34,8 @@ func (s *Manager) specOf(of selection.Scope, lane store.Lane) *scope.Spec {
 		s.startFromCreation(out)
 		return out
 	case c.Retiring != nil && c.Retiring.Told:
-		// Consumers may have heard, at a later resourceVersion than the checkpoint's, that objects left. Only reads of a new list
-		// are later than that.
+		// Consumers may have received, at a later resourceVersion than the checkpoint's, the events of objects that left. Only reads of a
+		// new list are later than those.
 		out.History = c.History
 		if s.deps.LastEvents != nil {
 			s.deps.LastEvents.AddTombstone(r)
@@ -49,10 +49,10 @@ func (s *Manager) specOf(of selection.Scope, lane store.Lane) *scope.Spec {
 	return out
 }
 
-// inherit gives those that begin and have no checkpoint one of their resource that no informer resumes from: the selection
-// was changed. They begin where the scope that is furthest behind was left, so that no change of an object that both select is
-// lost, and read all of their objects. If consumers may have heard that the objects of a scope left, nobody begins there: what is read
-// has to be later. others are such scopes beside the origins. The caller holds mu.
+// inherit gives specs without a checkpoint one of their resource that no informer resumes from: the selection was changed. They begin at
+// the lowest position of such scopes, so that no change of an object that both select is lost, and read all of their objects. A scope
+// of which consumers may have received left events is not inherited: a read must be later than those. others are such scopes beside the
+// origins. The caller holds mu.
 func (s *Manager) inherit(begin []*scope.Spec, others ...checkpoint.Scope) {
 	for _, spec := range begin {
 		r := spec.Scope.Resource
@@ -66,8 +66,8 @@ func (s *Manager) inherit(begin []*scope.Spec, others ...checkpoint.Scope) {
 	}
 }
 
-// add returns what is chosen and has no informer yet. A resource that is no longer served keeps its informer, which retries. The
-// caller holds mu.
+// add returns specs of the chosen resources that have no informer yet. A resource that is no longer served keeps its informer, which
+// retries. The caller holds mu.
 func (s *Manager) add(all []selection.Choice) (out []*scope.Spec) {
 	for n := range all {
 		resource := &all[n].Resource
@@ -98,15 +98,15 @@ func (s *Manager) enroll(spec *scope.Spec) *running {
 	return r
 }
 
-// track has the position of an informer remembered. If the tombstone of the same scope is not on the bus yet, its position is remembered
-// until it is: observe tracks the informer after it.
+// track stores the position of an informer at each save. While the tombstone of the same scope is not on the bus, the position of the
+// tombstone is stored instead: the informer is tracked when it begins, which is after that.
 func (s *Manager) track(i *scope.Informer) {
 	if s.o.Memory != nil {
 		s.o.Memory.Track(i.Name(), i.Position)
 	}
 }
 
-// forget has nothing of a scope remembered, except a tombstone that is not on the bus yet. The caller holds mu.
+// forget deletes a scope from the checkpoint, unless it has a tombstone that is not on the bus yet. The caller holds mu.
 func (s *Manager) forget(scope string) {
 	if s.o.Memory != nil && !s.isRetired(scope) {
 		s.o.Memory.Forget(scope)

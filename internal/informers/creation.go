@@ -8,21 +8,21 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 )
 
-// A resource that is defined while the set watches definitions is observed from its birth: the resourceVersion at which its
-// CustomResourceDefinition was made. Behind it there was no object, so what is found is created, not read:
+// A resource that is defined while the manager watches definitions is observed from its creation: the resourceVersion at which its
+// CustomResourceDefinition was created. No object existed before, so the objects that are found are created, not read:
 //
 //	E (definition) ────────────── R (list) ──▶ watch
 //	 nothing      E+1  E+2  …  R
 //
-// A watch from E is refused as a rule: the API server begins to keep history of a resource when it is first asked for it. So
-// the objects are listed at once, and the few revisions in between are looked at one by one (package backfill). Where there are too many,
-// the names that the list has are walked back, and a gap tells that it is so.
+// The API server usually refuses a watch from E: it begins to keep history of a resource when it is first asked for it. So the objects
+// are listed at once, and the few revisions in between are listed one by one (package backfill). If there are too many, the names in
+// the list are walked back, and a gap is announced.
 //
-// Not when it was established: the API server takes objects a moment before it says so. A snapshot of no objects, at E, goes first: it is complete from there, and whatever a consumer still has of an earlier
-// resource of that name is gone.
+// E is not when the definition was established: the API server accepts objects a moment before it reports that. A snapshot of no objects,
+// at E, comes first. The stream is complete from there, and consumers delete what they have of an earlier resource of that name.
 
-// startCreated starts informers of what was defined while the set watched, and has none yet. What is still being retired under that
-// name is waited for. The caller holds mu.
+// startCreated starts informers of resources that were defined while the manager watched, and have none yet. A resource whose name is
+// still being retired waits for that. The caller holds mu.
 func (s *Manager) startCreated(ctx context.Context) {
 	if s.served.discovery == 0 {
 		return // the first discovery starts them
@@ -42,13 +42,13 @@ func (s *Manager) startCreated(ctx context.Context) {
 	s.extensions.Started(created)
 	var begin []*running
 	for _, spec := range specs {
-		s.o.Log.Info("a resource was defined: it is observed from its birth", "scope", spec.Scope.Name, "rv", spec.Created)
+		s.o.Log.Info("a resource was defined: it is observed from its creation", "scope", spec.Scope.Name, "rv", spec.Created)
 		begin = append(begin, s.enroll(spec))
 	}
 	s.start(ctx, begin, nil)
 }
 
-// startFromCreation has an informer of which nothing is remembered begin when its resource, or namespace, was created, if that is known. The
+// startFromCreation lets an informer without a checkpoint begin at the creation of its resource or namespace, if that is known. The
 // caller holds mu.
 func (s *Manager) startFromCreation(spec *scope.Spec) {
 	spec.Created, spec.CreatedAt = s.extensions.CreatedAt(spec.Scope.Resource)
@@ -57,8 +57,8 @@ func (s *Manager) startFromCreation(spec *scope.Spec) {
 	}
 }
 
-// bequeath has those that begin, and have nothing to resume from, begin at the creation that others of their resource were to begin at:
-// they have ended before their first list. The caller holds mu.
+// bequeath passes on the creation at which informers were to begin that ended before their first list. Specs of the same resource that
+// have no origin begin there. The caller holds mu.
 func bequeath(ended []*running, begin []*scope.Spec) {
 	for _, spec := range begin {
 		for _, of := range ended {

@@ -15,7 +15,8 @@ import (
 )
 
 // drain is the informers of the same objects that drain: they take nothing more from their watches, and wait until the bus has acknowledged
-// all that was sent. No informer of these objects begins meanwhile: its reads must not overtake what is still on its way. Under the set's mu.
+// everything that was sent. No informer of these objects begins meanwhile: its reads must not overtake events that are still in the queue.
+// Guarded by the manager's mu.
 type drain struct {
 	informers []*running
 	done      chan struct{} // closed when others have taken their place
@@ -43,7 +44,7 @@ func (s *Manager) drain(ctx context.Context, r *running, again bool) {
 	s.goRun(ctx, func(ctx context.Context) { s.endDrain(ctx, objects, d) })
 }
 
-// endDrain waits until all informers of a drain rest, ends them, and has others take their place.
+// endDrain waits until all informers of a drain rest, ends them, and replaces them.
 func (s *Manager) endDrain(ctx context.Context, objects schema.GroupResource, d *drain) {
 	slow := time.AfterFunc(scope.RetiringSlow, func() { s.logDraining(d) })
 	defer slow.Stop()
@@ -54,13 +55,13 @@ func (s *Manager) endDrain(ctx context.Context, objects schema.GroupResource, d 
 			err = cmp.Or(err, r.Wait(ctx, func(v scope.View) bool { return v.Ended || v.Resting && (v.Adopted || !s.isSuccessor(r, v)) }))
 		}
 		if err != nil {
-			return // the set ends
+			return // the manager ends
 		}
 		for _, r := range all {
 			r.cancel()
 			<-r.Done()
 		}
-		for _, r := range all { // Reads may have gone on meanwhile. Nothing is waited for if others have removed it.
+		for _, r := range all { // Reads may have been sent meanwhile. An informer that was removed is not waited for.
 			err = cmp.Or(err, r.Wait(ctx, func(v scope.View) bool { return v.InFlight == 0 || !s.has(r) }))
 		}
 		err = cmp.Or(err, s.decide(ctx, func(ctx context.Context) {
@@ -72,13 +73,13 @@ func (s *Manager) endDrain(ctx context.Context, objects schema.GroupResource, d 
 			}
 		}))
 		if err != nil {
-			return // the set ends
+			return // the manager ends
 		}
 	}
 }
 
-// isSuccessor reports whether an informer takes the place of another scope, and is about to tell what became of its objects: nothing else
-// would. One that cannot, since its list fails or that of a tombstone before it, is not waited for.
+// isSuccessor reports whether an informer replaces another scope, and has still to send the changes of its objects: no other informer
+// does. An informer that cannot send them, because its list or that of a tombstone before it fails, is not waited for.
 func (s *Manager) isSuccessor(r *running, v scope.View) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -93,28 +94,28 @@ func (s *Manager) isSuccessor(r *running, v scope.View) bool {
 	return true
 }
 
-// has reports whether an informer is in the set.
+// has reports whether the manager has an informer.
 func (s *Manager) has(r *running) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.active.informers[r.Name()] == r
 }
 
-// logDraining logs what has not drained yet.
+// logDraining logs the informers that have not drained yet.
 func (s *Manager) logDraining(d *drain) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, r := range d.informers {
-		s.o.Log.Warn("the changed configuration is not in force for a scope yet: the bus has not acknowledged all that was sent of it",
+		s.o.Log.Warn("the changed configuration is not in force for a scope yet: the bus has not acknowledged all of its events",
 			"scope", r.Name(), "phase", r.Phase().String(), "advice", "see why the bus does not take the records of this resource; other resources are not affected")
 	}
 }
 
-// replace has the selection in force take the place of informers that have drained. The caller holds mu.
+// replace replaces informers that have drained by those of the selection in force. The caller holds mu.
 func (s *Manager) replace(ctx context.Context, objects schema.GroupResource, d *drain) {
 	chosen, _ := s.sel.Choose(s.withObserved(s.served.all), s.served.unknown, s.stillTaken(s.sel))
 	chosen = slices.DeleteFunc(chosen, func(c selection.Choice) bool { return objectsOf(&c.Resource) != objects })
-	var left []checkpoint.Scope // what informers that have not begun were to resume from
+	var left []checkpoint.Scope // positions from which informers were to resume that have not begun
 	for _, r := range d.informers {
 		if s.active.informers[r.Name()] != r {
 			continue // its resource was removed meanwhile

@@ -9,13 +9,13 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// followExtensions has changes of CustomResourceDefinitions and APIServices applied to the informers, until ctx ends. A resource that is
-// defined is observed from its creation (creation.go), one that is defined no longer is retired (retire.go), and a failed request is
-// retried at once if what it failed for may have changed.
+// followExtensions applies changes of CustomResourceDefinitions and APIServices to the informers, until ctx ends. A resource that is
+// defined is observed from its creation (creation.go). A resource whose definition is deleted is retired (retire.go). A failed request is
+// retried at once if its cause may have changed.
 func (s *Manager) followExtensions(ctx context.Context) {
 	// Not the context of the handler: that ends with the watch on definitions.
 	s.extensions.Run(ctx, func(_ context.Context, ev discovery.Event) {
-		_ = s.decide(ctx, func(ctx context.Context) { s.applyExtension(ctx, ev) }) // or the set ends
+		_ = s.decide(ctx, func(ctx context.Context) { s.applyExtension(ctx, ev) }) // or the manager ends
 	})
 }
 
@@ -40,7 +40,7 @@ func (s *Manager) applyExtension(ctx context.Context, ev discovery.Event) {
 	}
 }
 
-// kickFailing has the informers of some resources that fail try again at once. The caller holds mu.
+// kickFailing makes the failing informers of some resources retry at once. The caller holds mu.
 func (s *Manager) kickFailing(is func(r *object.Resource) bool) {
 	for _, i := range s.active.informers {
 		if is(i.Resource()) && i.IsFailing() {
@@ -49,7 +49,7 @@ func (s *Manager) kickFailing(is func(r *object.Resource) bool) {
 	}
 }
 
-// kickServed is kickFailing for what is served, and was not. The caller holds mu.
+// kickServed is kickFailing for resources that are served now, and were not. The caller holds mu.
 func (s *Manager) kickServed(all []selection.APIResource) {
 	for _, i := range s.active.informers {
 		now, ok := selection.Current(all, i.Resource())

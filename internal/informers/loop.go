@@ -80,10 +80,11 @@ func (s *Manager) loop(ctx context.Context) {
 	}
 }
 
-// errEnded is the error of calls that come after the set has ended.
+// errEnded is the error of calls that come after the manager has ended.
 var errEnded = errors.New("the informers have ended")
 
-// decide has the loop call f, and returns after that. Its error is the cause of ctx, or errEnded if the set has ended: f was not called then.
+// decide hands f to the loop, and returns after the loop has called it. Its error is the cause of ctx, or errEnded if the manager has ended:
+// f was not called then.
 func (s *Manager) decide(ctx context.Context, f func(ctx context.Context)) error {
 	done := make(chan struct{})
 	input := func(ctx context.Context) {
@@ -114,7 +115,7 @@ func (s *Manager) start(ctx context.Context, begin []*running, tombstones []*sco
 	for _, t := range tombstones {
 		s.goRun(ctx, func(ctx context.Context) {
 			t.Run(ctx)
-			_ = s.decide(ctx, func(context.Context) { // or the set ends
+			_ = s.decide(ctx, func(context.Context) { // or the manager ends
 				if s.active.tombstones[t.Name()] == t {
 					delete(s.active.tombstones, t.Name())
 				}
@@ -125,7 +126,7 @@ func (s *Manager) start(ctx context.Context, begin []*running, tombstones []*sco
 	}
 }
 
-// discover discovers again and again what is served, until ctx ends.
+// discover asks what the API server serves, at intervals and when an extension changes, until ctx ends.
 func (s *Manager) discover(ctx context.Context) {
 	began := time.Now()
 	s.extensions.WaitListed(ctx)
@@ -153,7 +154,7 @@ func (s *Manager) discover(ctx context.Context) {
 	}
 }
 
-// discoverOnce asks what is served, and decides what is observed of it. It returns when to ask again.
+// discoverOnce asks what is served, and hands the answer to the loop. It returns when to ask again.
 func (s *Manager) discoverOnce(ctx context.Context) (again time.Duration, err error) {
 	now, err := s.askServed(ctx)
 	if err == nil {
@@ -178,8 +179,8 @@ func (s *Manager) askServed(ctx context.Context) (now served, err error) {
 	return now, err
 }
 
-// takeServed drains informers of versions that are no longer served, and starts informers of what has none, and tombstones of scopes that
-// the last run had and this one has not. An answer that is older than the one in force changes nothing. The caller holds mu.
+// takeServed drains informers of versions that are no longer served. It starts informers of resources that have none, and tombstones of
+// scopes that the last run had and this one does not. An answer older than the one in force changes nothing. The caller holds mu.
 func (s *Manager) takeServed(ctx context.Context, now *served) {
 	if now.discovery < s.served.discovery {
 		return
@@ -212,14 +213,15 @@ func (s *Manager) drainOutdated(ctx context.Context, now *served) {
 	}
 }
 
-// outdates reports whether a resource is served, but no longer in its version or as its kind. What discovery could not tell may still be served.
+// outdates reports whether a resource is served, but no longer in its version or as its kind. A version of a group that could not be
+// discovered may still be served.
 func (now *served) outdates(r *object.Resource) bool {
 	current, ok := selection.Current(now.all, r)
 	return ok && *current != *r && !slices.Contains(now.unknown, r.APIVersion())
 }
 
-// observeChosen starts what is chosen and has no informer, and what follows from that: take-overs, and tombstones of scopes that are no longer
-// selected. ended are informers whose place is taken, left what they were to resume from. The caller holds mu.
+// observeChosen starts informers of chosen resources that have none, take-overs, and tombstones of scopes that are no longer selected. ended
+// are the informers that are replaced, left the positions from which they were to resume. The caller holds mu.
 func (s *Manager) observeChosen(ctx context.Context, chosen []selection.Choice, ended []*running, left []checkpoint.Scope) []*running {
 	specs := s.add(chosen)
 	s.inherit(specs, left...)
@@ -236,8 +238,8 @@ func (s *Manager) observeChosen(ctx context.Context, chosen []selection.Choice, 
 	return added
 }
 
-// release gives up what is kept of a scope beside its place in the checkpoint: metrics, what is logged later, its lane. It does nothing if
-// an informer or a tombstone has the scope. The caller holds mu.
+// release frees the metrics, pending log lines and lane of a scope, but not its position in the checkpoint. It does nothing if an informer
+// or a tombstone has the scope. The caller holds mu.
 func (s *Manager) release(scope string) {
 	if s.active.informers[scope] != nil || s.active.tombstones[scope] != nil {
 		return
@@ -254,12 +256,12 @@ type fate uint8
 
 const (
 	succeeded  fate = iota // another informer resumes from its position
-	deselected             // a tombstone tells that its objects left
-	gone                   // everything is told: nothing of it is remembered
+	deselected             // a tombstone sends the left events of its objects
+	gone                   // the bus has everything: the checkpoint forgets the scope
 )
 
-// remove takes an informer that has ended out of the set, and forgets all of its state that its fate does not need. If it has not begun, it
-// returns what it was to resume from, nil: nothing. This is the one way to remove an informer. The caller holds mu.
+// remove removes an informer that has ended, and all of its state that its fate does not need. If the informer has not begun, remove returns
+// the position from which it was to resume, or nil. This is the one way to remove an informer. The caller holds mu.
 func (s *Manager) remove(r *running, f fate) (left *checkpoint.Scope) {
 	a := &s.active
 	delete(a.informers, r.Name())
@@ -278,7 +280,7 @@ func (s *Manager) remove(r *running, f fate) (left *checkpoint.Scope) {
 		}
 	case ok:
 		a.origins[r.Name()] = p.Scope
-		// One that has not got as far as that has not sent what an informer sends at its start.
+		// An informer without a position has not sent what an informer sends at its start.
 		a.continued[r.Name()] = f == succeeded && (origin == nil || origin.Continued)
 	case origin != nil && origin.Lost == nil:
 		left = &origin.Scope

@@ -49,7 +49,7 @@ type Manager struct {
 	served served
 }
 
-// limits are how long the set waits. Tests shorten them.
+// limits are how long the manager waits. Tests shorten them.
 type limits struct {
 	unreadable time.Duration // see scope.UnreadableFor
 	reload     time.Duration // see reloadWait
@@ -70,7 +70,7 @@ type active struct {
 type served struct {
 	discovery uint64 // its number, 0: there was none
 	all       []selection.APIResource
-	unknown   []string // group versions that it could not tell
+	unknown   []string // group versions that could not be discovered
 	missing   []string // patterns of the selection that match nothing served
 	failure   error    // of a later discovery
 }
@@ -78,10 +78,10 @@ type served struct {
 // running is an informer with what ends it.
 type running struct {
 	*scope.Informer
-	set    *broadcast.Signal // of the set
+	set    *broadcast.Signal // of the manager
 	cancel context.CancelFunc
 	after  []<-chan struct{} // closed when it may begin
-	// namespaceGone: endWithNamespace waits for its end. Under the set's mu.
+	// namespaceGone: a goroutine waits for its end. Guarded by the manager's mu.
 	namespaceGone bool
 }
 
@@ -128,8 +128,8 @@ func New(o Options) (*Manager, error) {
 	return s, nil
 }
 
-// ClusterUID reads the uid of namespace kube-system. What may pass it retries, and tells failed of each time; it returns
-// an error when the API server refuses, or ctx ends.
+// ClusterUID reads the uid of namespace kube-system. It retries after temporary errors, and calls failed with each of them. It returns
+// an error if the API server refuses the request, or ctx ends.
 func (s *Manager) ClusterUID(ctx context.Context, failed func(err error, retryIn time.Duration)) (uid string, err error) {
 	err = retry.Do(ctx, func() error {
 		uid, err = s.client.ClusterUID(ctx)
@@ -145,11 +145,11 @@ func (s *Manager) ClusterUID(ctx context.Context, failed func(err error, retryIn
 }
 
 // Captured is closed once the first snapshot of every resource is on the bus (snapshot.mode never: once every resource
-// is loaded). As in Ready, a resource that is forbidden, not served or cannot be captured does not hold it back; neither
-// does one whose list has failed again and again while the API server answers others.
+// is loaded). As in Ready, a resource that is forbidden, not served or cannot be captured is not waited for. Nor is a resource whose list
+// has failed several times while the API server answers others.
 func (s *Manager) Captured() <-chan struct{} { return s.captured }
 
-// awaitCapture closes captured when it is time to, and returns then. Resources were discovered.
+// awaitCapture waits until no informer holds the first snapshot back, and closes captured. Resources were discovered before.
 func (s *Manager) awaitCapture(ctx context.Context, began time.Time) {
 	var waiting *running
 	if s.mu.Wait(ctx, func() bool { return !s.heldBack(&waiting) }) != nil {
@@ -175,7 +175,7 @@ func (s *Manager) awaitCapture(ctx context.Context, began time.Time) {
 	if missing > 0 {
 		attrs = append(attrs, "not_captured", missing)
 	}
-	s.deps.Denials.Flush() // what is missing is said before that the rest is complete
+	s.deps.Denials.Flush() // missing resources are logged before the line that the others are complete
 	switch {
 	case resumed > 0:
 		s.o.Log.Info("resumed where the last run ended, waiting for changes", append(attrs, "scopes_resumed", resumed)...)
@@ -187,14 +187,14 @@ func (s *Manager) awaitCapture(ctx context.Context, began time.Time) {
 	close(s.captured)
 }
 
-// observing returns the informers that there are.
+// observing returns all informers.
 func (s *Manager) observing() []*running {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return slices.Collect(maps.Values(s.active.informers))
 }
 
-// Status is how each informer is doing, sorted by scope.
+// Status returns the status of each scope, sorted by name.
 func (s *Manager) Status() []scope.Status {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -216,9 +216,9 @@ func (s *Manager) Status() []scope.Status {
 	return out
 }
 
-// Ready is nil once resources are discovered and every informer that can has loaded its first list. A resource that is
-// forbidden, not served, cannot be captured or keeps failing in a way of its own does not hold back the others: it shows
-// in Status. It is not nil while one is stale.
+// Ready returns nil once resources are discovered and every informer that can has loaded its first list. A resource that is forbidden, not
+// served, cannot be captured or keeps failing while others do not, is not waited for: Status shows it. While a scope is stale, Ready returns an
+// error.
 func (s *Manager) Ready() error {
 	s.mu.RLock()
 	discovered, err := s.served.discovery != 0, s.served.failure

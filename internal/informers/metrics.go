@@ -9,7 +9,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 )
 
-// conditions collects how each informer is at the time of the scrape.
+// conditions collects the condition of each informer at the time of the scrape.
 type conditions struct {
 	set                           *Manager
 	silence, lag, pending, scopes *prometheus.Desc

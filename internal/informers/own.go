@@ -9,9 +9,9 @@ import (
 
 // The agent never captures its own objects: the ConfigMap of its checkpoint and the Lease of its election. They are not part
 // of a scope's fingerprint either. Which objects these are follows from the configuration: a Lease that has another name, or
-// an election that is switched on or off, changes what the agent ignores, and nothing else. So a checkpoint says which objects
-// its fingerprint leaves out. One that an older release wrote does not say so: it matches if it leaves out any one object of
-// the resource, or includes what is ignored now.
+// an election that is switched on or off, changes what the agent ignores, and nothing else. So a checkpoint stores which objects
+// its fingerprint leaves out. A checkpoint of an older release does not: it matches if it leaves out any one object of the resource, or
+// includes the objects that are ignored now.
 
 // isOwned reports whether an agent can have objects of its own among those of a resource.
 func isOwned(r *object.Resource) bool {

@@ -12,7 +12,7 @@ import (
 type Plan struct {
 	Resources []Planned
 	Unserved  []string // patterns without a wildcard that match nothing which is served
-	Unknown   []string // group versions that discovery could not tell
+	Unknown   []string // group versions that could not be discovered
 }
 
 // Planned is a resource and the indices of the rules that can take its objects, in order.
@@ -21,7 +21,7 @@ type Planned struct {
 	Rules    []int
 }
 
-// Plan asks the API server what it serves, once, and lets the rules take it as Run does. It starts nothing.
+// Plan asks the API server once what it serves, and applies the rules as Run does. It starts nothing.
 func (s *Manager) Plan(ctx context.Context) (*Plan, error) {
 	all, unknown, err := discovery.Discover(ctx, s.client)
 	if err != nil {

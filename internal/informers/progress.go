@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Finish says of each scope up to where it is on the bus, and waits until these words are too. It is called after Run, once
-// the queue is drained, and before it is closed.
+// Finish sends a last progress event of each scope, and waits until the bus has acknowledged it. It must be called after Run, once the queue
+// is drained, and before the queue is closed.
 func (s *Manager) Finish(ctx context.Context) error {
 	s.mu.Lock()
 	all := make([]*running, 0, len(s.active.informers))

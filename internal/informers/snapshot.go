@@ -11,8 +11,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 )
 
-// Snapshot has the objects of a resource ("pods", "deployments.apps"; "": all resources) in a namespace ("": all) read and
-// sent once more, while changes go on. It returns once each has begun, was in progress, or was given up (ErrNotBegun).
+// Snapshot sends the objects of a resource ("pods", "deployments.apps"; "": all resources) in a namespace ("": all) once more,
+// beside live changes. It returns once each snapshot has begun, was in progress, or was given up (ErrNotBegun).
 func (s *Manager) Snapshot(ctx context.Context, resource, namespace string) ([]store.Started, error) {
 	s.mu.Lock()
 	var all []*running

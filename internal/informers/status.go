@@ -15,7 +15,7 @@ func few(scopes []string) string {
 	return fmt.Sprint(scopes)
 }
 
-// noneStale is nil if no informer is stale.
+// noneStale returns nil if no informer is stale.
 func noneStale(all []scope.Status) error {
 	var stale []string
 	for _, st := range all {
@@ -29,9 +29,8 @@ func noneStale(all []scope.Status) error {
 	return nil
 }
 
-// heldBack tells if an informer is waited for. waiting is one that was, and is looked at first: a thousand informers that tell of
-// their progress would have all thousand looked at each time. Which one is the next is random (the order of a map): so few looks at
-// all of them are needed until there is none.
+// heldBack reports whether Captured waits for an informer. waiting is one that it waited for: it is checked first, so that each change of one
+// of a thousand informers does not check all of them. The next one is random (the order of a map), so that few checks of all are needed.
 func (s *Manager) heldBack(waiting **running) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
