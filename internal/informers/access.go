@@ -13,18 +13,18 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// reviewsAgain is how many of those that were denied are asked for again within discovery.DiscoverEvery: where most namespaces are
-// those of others, the API server is not to be asked about all of them all the time.
+// reviewsAgain is how many denied namespaces are reviewed again within discovery.DiscoverEvery: if most namespaces are not readable, the
+// API server must not be asked about all of them all the time.
 const reviewsAgain = 256
 
-// access is what the API server says of a resource in one namespace.
+// access is whether the API server permits to read a resource in one namespace.
 type access struct {
-	scope   string // that is observed, or would be; "": it is not known, or no rule takes it
+	scope   string // name of the scope that is observed, or would be; "": it is not known, or no rule takes the namespace
 	allowed bool   // list and watch are, or were in the last run
 	asked   time.Time
 }
 
-// review asks again and again where resources may be read, until ctx ends.
+// review asks at intervals where resources may be read, until ctx ends.
 func (n *namespaces) review(ctx context.Context) {
 	b := retry.New()
 	for {
@@ -34,7 +34,7 @@ func (n *namespaces) review(ctx context.Context) {
 		}
 		if err != nil && ctx.Err() == nil {
 			wait = b.Next(err)
-			n.set.o.Log.Debug("cannot tell in which namespaces resources may be read, retrying", "err", err, "retry_in", wait)
+			n.set.o.Log.Debug("cannot review in which namespaces resources may be read, retrying", "err", err, "retry_in", wait)
 		}
 		t := time.NewTimer(wait)
 		select {
@@ -49,8 +49,8 @@ func (n *namespaces) review(ctx context.Context) {
 	}
 }
 
-// reviewOnce asks what has to be asked, and has observed what is allowed. It returns when to ask again. further: where it failed, it has
-// answers that it had not before.
+// reviewOnce asks the questions that are due, and starts informers of what is allowed. It returns when to ask again. further: although it
+// failed, it has some new answers.
 func (n *namespaces) reviewOnce(ctx context.Context) (again time.Duration, further bool, err error) {
 	var questions []*discovery.Access
 	if err := n.set.decide(ctx, func(context.Context) { questions, again = n.questions() }); err != nil || questions == nil {
@@ -61,13 +61,13 @@ func (n *namespaces) reviewOnce(ctx context.Context) (again time.Duration, furth
 		for _, q := range questions {
 			t := n.resources[groupResource(&q.Resource)]
 			if t == nil || t.access[q.Namespace] == nil || !q.Answered {
-				continue // the rules are others, or it is to be asked again
+				continue // the rules have changed, or it is asked again
 			}
 			further = true
 			a := t.access[q.Namespace]
 			a.asked, a.allowed = time.Now(), a.allowed || q.Allowed
 		}
-		if err == nil || !further { // what fails again and again does not hold up the rest
+		if err == nil || !further { // questions that keep failing do not delay the rest
 			n.observe(ctx)
 		}
 		if err == nil {
@@ -137,7 +137,7 @@ func (n *namespaces) accessOf(t *tenancy, c *selection.Choice, namespace string)
 	if a.scope == "" {
 		scopes, err := n.set.sel.InNamespaces(c, namespace)
 		if err != nil {
-			return nil // it is logged where it is to be observed
+			return nil // add logs it
 		}
 		a.scope = scopes[0].Name
 	}
@@ -150,7 +150,7 @@ func (n *namespaces) isYoung(namespace string, now time.Time) bool {
 	return created != 0 && now.Sub(seen) < youngFor
 }
 
-// observe starts informers of what is allowed. Those that were refused the whole resource drain. The caller holds mu.
+// observe starts informers of what is allowed. Informers that may not read the whole resource drain. The caller holds mu.
 func (n *namespaces) observe(ctx context.Context) {
 	s := n.set
 	for _, r := range n.split() {
@@ -162,13 +162,13 @@ func (n *namespaces) observe(ctx context.Context) {
 		scopes = append(scopes, r.Name())
 	}
 	if slices.Sort(scopes); len(scopes) > 0 {
-		s.o.Log.Info("namespaces are observed each by itself", "count", len(scopes), "scopes", few(scopes))
+		s.o.Log.Info("namespaces are observed one by one", "count", len(scopes), "scopes", few(scopes))
 	}
 	n.endOrphans(ctx) // a namespace may have gone since it was asked about
 }
 
-// split finds resources that are allowed somewhere, and not observed in each namespace by itself yet, and returns the informers that
-// were refused them. The caller holds mu.
+// split finds resources that are allowed in some namespaces, and not yet observed in each of them by itself. It returns the informers that
+// were not permitted to read the whole resource. The caller holds mu.
 func (n *namespaces) split() (refused []*running) {
 	for gr, t := range n.resources {
 		var allowed []string
@@ -202,8 +202,8 @@ func (n *namespaces) split() (refused []*running) {
 	return refused
 }
 
-// resume finds resources that the last run observed in each namespace by itself, of those that are served, and asks whether they may
-// be read as a whole by now. Without that, they would be given up, and begun anew. Its error is that of the API server, or the cause of ctx.
+// resume finds served resources that the last run observed in each namespace by itself, and asks whether they may be read as a whole by
+// now. Without that, their checkpoints would be dropped. Its error is that of the API server, or the cause of ctx.
 func (n *namespaces) resume(ctx context.Context, now *served) error {
 	s := n.set
 	known, names := map[schema.GroupResource][]*access{}, map[*access]string{}
@@ -242,7 +242,7 @@ func (n *namespaces) resume(ctx context.Context, now *served) error {
 	})
 }
 
-// readable asks which of the resources that are not read as a whole may be by now: a new selection observes them so.
+// readable asks which of the resources that are not read as a whole may be by now: a new selection observes them as a whole.
 func (n *namespaces) readable(ctx context.Context) (out []schema.GroupResource) {
 	var questions []*discovery.Access
 	err := n.set.decide(ctx, func(context.Context) {
@@ -251,7 +251,7 @@ func (n *namespaces) readable(ctx context.Context) (out []schema.GroupResource) 
 		}
 	})
 	if err != nil || discovery.Review(ctx, n.set.client, questions) != nil {
-		return nil // it stays as it is
+		return nil // nothing changes
 	}
 	for _, q := range questions {
 		if q.Allowed {

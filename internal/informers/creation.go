@@ -52,7 +52,7 @@ func (s *Manager) startCreated(ctx context.Context) {
 // caller holds mu.
 func (s *Manager) startFromCreation(spec *scope.Spec) {
 	spec.Created, spec.CreatedAt = s.extensions.CreatedAt(spec.Scope.Resource)
-	if rv, at := s.namespaces.bornAt(spec.Scope.Resource, spec.Scope.Namespace); rv > spec.Created {
+	if rv, at := s.namespaces.createdAt(spec.Scope.Resource, spec.Scope.Namespace); rv > spec.Created {
 		spec.Created, spec.CreatedAt = rv, at
 	}
 }

@@ -5,9 +5,9 @@
 //
 // A Manager has one loop (loop.go). Everything that changes what is observed is an input of it: an answer of discovery (package discovery), a
 // new selection (reload.go), a change of a definition (extensions.go), of a namespace (namespaces.go, access.go) or of a Node (takeover.go),
-// an informer that has drained (drain.go), or that has sent everything of what was removed (retire.go). The loop applies an input with mu held:
-// it compares what is wanted with what runs, starts informers and tombstones (tombstones.go), and waits for nothing. What takes time runs in a
-// goroutine of its own, and hands its result to the loop.
+// an informer that has drained (drain.go), or one that has sent everything of a removed resource (retire.go). The loop applies an input with
+// mu held: it compares the wanted informers with those that run, starts informers and tombstones (tombstones.go), and waits for nothing. Work
+// that takes time runs in a goroutine of its own, and hands its result to the loop.
 //
 // An informer begins where its scope was left, by this run or the one before (begin.go), or at the creation of its resource (creation.go). There is
 // one way to remove one, and it forgets all that the scope does not need any more.
@@ -19,11 +19,11 @@
 //     the queue is full, and drops nothing. An HTTP watch that is not read because of that is ended after 250 ms.
 //
 // Of one rule the API server applies the selectors; of several, the agent finds for each version the rule that takes it, before anything is copied
-// (package selection): that decides what is redacted. What is cut and redacted is the content of a scope. The checkpoint keeps its name: if it
-// is another one at a restart, a gap in which nothing is missing comes first.
+// (package selection): that decides what is redacted. The content of a scope is what is cut and redacted. The checkpoint stores a name of it: if
+// that differs at a restart, the scope first sends a gap in which nothing is missing.
 //
-// A rule's filter sees each delta right before it is put into the queue. What it withholds is acknowledged at once; how many versions of
-// an object that were, its next delta tells.
+// A rule's filter sees each delta right before it is put into the queue. A delta that it withholds is acknowledged at once. The next delta
+// of the object has the number of its versions that were withheld.
 //
 // # Invariants
 //
@@ -31,21 +31,21 @@
 //     larger object) each, and read buffers of a bounded size.
 //   - The deltas of one key enter the queue in the order of history, and each once.
 //   - before is the object that was last handed to the queue for this key (or loaded by a list while nothing was sent).
-//   - What has to be sent because of a list is catch-up: it is sent in key order with the room that live deltas leave,
+//   - Deltas that a list makes pending are catch-up: they are sent in key order with the room that live deltas leave,
 //     and always before a live delta of the same key.
 //   - No live delta and no catch-up passes the stream event that announces it (snapshot.started, gap) before the bus has
 //     acknowledged that one; and snapshot.started is sent once the checkpoint from which it can be continued is saved.
-//   - The checkpoint passes an event of the watch only when all of its deltas are acknowledged, and a gap only when all that
-//     a relist made due behind it is. Nothing advances it past an event that the store has not taken: bookmarks, and events of
+//   - The checkpoint passes an event of the watch only when all of its deltas are acknowledged, and a gap only when everything that
+//     its relist made pending is. Nothing advances it past an event that the store has not taken: bookmarks, and events of
 //     objects that are not captured, go through the batches like the others.
-//   - An object's bytes are stripped and redacted before anything holds them; a version that no rule takes, as all rules do.
-//   - Two informers never send deltas of the same objects at a time: one that takes the place of others begins after these have drained.
+//   - An object's bytes are stripped and redacted before anything holds them. A version that no rule takes is redacted as all rules do.
+//   - Two informers never send deltas of the same objects at a time: an informer that replaces others begins after these have drained.
 //
 // # Goroutines and locks
 //
 // Per manager: the loop, discovery, the watches of package discovery, one that logs what may not be read, and until the first snapshot of every
 // resource is on the bus one that waits for that (Captured). One for each drain, tombstone, take-over of a node, and informer that is being retired.
-// All end with the context of Run, and Run returns after they have. One informer's errors stop no other.
+// All end with the context of Run, and Run returns after they have. An error of one informer does not stop another.
 //
 // Goroutines that wait for an informer or for the manager do not poll: they wait for a condition on a View (view.go), which is checked
 // after each change (package broadcast). Lock order: the manager's mu, then the locks of an informer, then those of package discovery.

@@ -15,23 +15,23 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// A resource that a rule takes in namespaces which it does not name one by one is read by one informer for all of them. Where the
-// API server forbids that, the set follows which namespaces there are, asks in which of them it may list and watch the resource
-// (access.go), and observes each of these by an informer of its own, as if the rule had named it. The others show as forbidden.
-// It stays so until the agent starts again, or takes another configuration, and may read the whole resource then.
+// If a rule does not name its namespaces one by one, one informer reads the resource in all of them. If the API server forbids that, the
+// manager follows which namespaces exist and asks in which of them it may list and watch the resource (access.go). It observes each of
+// these by an informer of its own, as if the rule had named it. Status shows the others as forbidden. That stays so until the agent
+// starts again, or gets another configuration, and may read the whole resource then.
 //
-// A namespace that comes is observed from its creation (creation.go): behind its resourceVersion there was nothing in it. One that goes
-// was emptied before; its scopes end when their watches have come so far, and all is told (retire.go).
+// A created namespace is observed from its creation (creation.go): nothing was in it before. A deleted namespace was emptied first. Its
+// scopes end when their watches have reached that resourceVersion, and the bus has everything (retire.go).
 
 const (
-	// youngFor is for how long a namespace is young: who may read it is told a moment after it is made, so that is asked every
-	// reviewSoon.
+	// youngFor is for how long a namespace is young: its permissions are often granted a moment after it is created, so they are reviewed
+	// every reviewSoon.
 	youngFor   = time.Minute
 	reviewSoon = time.Second
-	// reviewDelay is for how long changes are gathered before it is asked what may be read.
+	// reviewDelay is for how long changes are collected before permissions are reviewed.
 	reviewDelay = 100 * time.Millisecond
-	// bornFor is for how long history surely goes back to the birth of a namespace.
-	bornFor = 2 * time.Minute
+	// createdFor is for how long history is certain to reach back to the creation of a namespace.
+	createdFor = 2 * time.Minute
 )
 
 // namespaces are the resources that are observed in each namespace by itself.
@@ -40,15 +40,15 @@ type namespaces struct {
 	there  *discovery.Namespaces
 	needed chan struct{} // closed once there is a resource that may not be read as a whole
 	once   sync.Once     // closes needed
-	woken  chan struct{} // of one element: access is to be looked at
+	woken  chan struct{} // of one element: permissions are to be reviewed
 
-	// Under the set's mu.
+	// Guarded by the manager's mu.
 	resources map[schema.GroupResource]*tenancy
-	undecided map[schema.GroupResource]bool // may not be read, and nothing more is known
-	again     time.Time                     // when those that were denied were asked about again
+	undecided map[schema.GroupResource]bool // may not be read as a whole, and nothing more is known
+	again     time.Time                     // when denied namespaces were reviewed again
 }
 
-// tenancy is how a resource may be read that may not be read as a whole.
+// tenancy is where a resource may be read that may not be read as a whole.
 type tenancy struct {
 	resource object.Resource
 	split    bool // it is observed in each namespace by itself
@@ -76,7 +76,7 @@ func (n *namespaces) run(ctx context.Context) {
 	}
 	n.set.goRun(ctx, n.review)
 	n.there.Run(ctx, func(_ context.Context, ev discovery.Event) {
-		_ = n.set.decide(ctx, func(ctx context.Context) { n.apply(ctx, ev) }) // or the set ends
+		_ = n.set.decide(ctx, func(ctx context.Context) { n.apply(ctx, ev) }) // or the manager ends
 	})
 }
 
@@ -98,11 +98,11 @@ func (n *namespaces) apply(ctx context.Context, ev discovery.Event) {
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // it will look
+	default: // a signal is pending
 	}
 }
 
-// deny takes it that the list of an informer was forbidden. ctx is that of the informer.
+// deny notes that the list of an informer was forbidden. ctx is that of the informer.
 func (n *namespaces) deny(ctx context.Context, i *scope.Informer) {
 	_ = n.set.decide(ctx, func(context.Context) { // or the informer ends
 		s := n.set
@@ -118,7 +118,7 @@ func (n *namespaces) deny(ctx context.Context, i *scope.Informer) {
 	})
 }
 
-// deciding returns the resources of which it is not known yet where they may be read.
+// deciding returns the resources whose readable namespaces are not known yet.
 func (n *namespaces) deciding() (out []string) {
 	n.set.mu.RLock()
 	defer n.set.mu.RUnlock()
@@ -129,7 +129,8 @@ func (n *namespaces) deciding() (out []string) {
 	return out
 }
 
-// rulesChanged notes that the rules are others: what they take now is read, also in a namespace that was made just now. The caller holds mu.
+// rulesChanged notes that the rules have changed: their objects are read, not created, also in a namespace that was created just before. The
+// caller holds mu.
 func (n *namespaces) rulesChanged() {
 	n.there.ForgetCreations()
 	for _, t := range n.resources {
@@ -140,18 +141,18 @@ func (n *namespaces) rulesChanged() {
 	signal(n.woken)
 }
 
-// bornAt is the resourceVersion behind which the first object of a resource in a namespace can be, and when that was seen; 0: it is
-// not known. The caller holds mu.
-func (n *namespaces) bornAt(r *object.Resource, name string) (uint64, time.Time) {
+// createdAt returns the resourceVersion of a namespace's creation, before which no object of a resource was in it, and when that was seen. 0:
+// it is not known. The caller holds mu.
+func (n *namespaces) createdAt(r *object.Resource, name string) (uint64, time.Time) {
 	rv, seen := n.there.CreatedAt(name)
-	if rv == 0 || time.Since(seen) > bornFor || !n.isComparable(r) {
+	if rv == 0 || time.Since(seen) > createdFor || !n.isComparable(r) {
 		return 0, time.Time{}
 	}
 	return rv, seen
 }
 
-// isComparable tells that the resourceVersions of a resource and those of namespaces are surely of one etcd. Events may have one of
-// their own, and whatever another server serves.
+// isComparable reports whether the resourceVersions of a resource and of namespaces are certain to be of one etcd. Events, and resources of
+// another server, may have an etcd of their own.
 func (n *namespaces) isComparable(r *object.Resource) bool {
 	if discovery.IsBuiltIn(r.Group) {
 		return r.Name != "events"
@@ -159,7 +160,7 @@ func (n *namespaces) isComparable(r *object.Resource) bool {
 	return n.set.extensions.IsEstablished(r.String())
 }
 
-// of are the namespaces in each of which a resource is observed by itself; false: it is observed as a whole. The caller holds mu.
+// of returns the namespaces in each of which a resource is observed by itself; false: it is observed as a whole. The caller holds mu.
 func (n *namespaces) of(r *object.Resource) (names []string, split bool) {
 	t := n.resources[groupResource(r)]
 	if t == nil || !t.split {
@@ -174,7 +175,7 @@ func (n *namespaces) of(r *object.Resource) (names []string, split bool) {
 	return names, true
 }
 
-// statuses are those of what may not be read. The caller holds mu.
+// statuses returns the status of scopes that may not be read. The caller holds mu.
 func (n *namespaces) statuses() (out []scope.Status) {
 	for _, t := range n.resources {
 		for name, a := range t.access {
@@ -189,7 +190,7 @@ func (n *namespaces) statuses() (out []scope.Status) {
 	return out
 }
 
-// chosenOf returns what the rules take of what is served, of the resources that keep wants. The caller holds mu.
+// chosenOf returns the served resources that the rules take and for which keep returns true. The caller holds mu.
 func (s *Manager) chosenOf(now *served, keep func(gr schema.GroupResource) bool) []selection.Choice {
 	out, _ := s.sel.Choose(s.withObserved(now.all), now.unknown, s.taken())
 	return slices.DeleteFunc(out, func(c selection.Choice) bool { return !keep(groupResource(&c.Resource)) })

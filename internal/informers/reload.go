@@ -13,31 +13,29 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// A new selection is taken while the set runs. Of each scope one of four things becomes:
+// A new selection is put in force while the manager runs. Each scope is one of four cases:
 //
-//   - it is as it was, at most other filters apply: its informer goes on (where others withhold objects as a whole, a snapshot
-//     tells of those that there are);
-//   - the same objects are taken, but other rules take them, or they are cut and redacted otherwise: the informer drains, and another one
-//     resumes from there, as after a restart of the agent;
-//   - it is no longer selected: its informer drains, and a tombstone follows (tombstone.go);
-//   - it is new: it begins as at a start.
+//   - It is selected as before, at most with other filters: its informer continues. If other filters withhold whole objects, a snapshot
+//     sends the objects that exist.
+//   - The same objects are selected by other rules, or are cut or redacted otherwise: the informer drains, and another one resumes from its
+//     position, as after a restart of the agent.
+//   - It is no longer selected: its informer drains, and a tombstone follows (tombstone.go).
+//   - It is new: it begins as at a start.
 //
-// An informer that drains takes nothing more from the watch, and waits until the bus has acknowledged all that was sent: then
-// nothing is lost, and nothing is sent twice. An informer whose list is still being read has sent nothing that would have to be
-// waited for, and ends in the middle of it; but one that takes the place of another scope tells what became of its objects
-// first, as long as it can.
+// An informer that drains takes nothing more from the watch, and waits until the bus has acknowledged everything that was sent: then
+// nothing is lost, and nothing is sent twice. An informer whose list is still being read has sent nothing that must be acknowledged, and
+// ends in the middle of it. If it replaces another scope, it first sends the changes of that scope's objects, as long as it can.
 //
-// The set waits for none of that (drain.go). A selection is in force at once, except for resources of which an informer drains. When it has
-// drained, the selection that is in force by then decides what observes them.
+// The manager waits for none of that (drain.go). A selection is in force at once, except for resources of which an informer drains. When it
+// has drained, the selection that is in force by then decides which informers replace it.
 
 // reloadWait is how long Reload waits for informers that drain. That usually takes milliseconds. If the bus does not take the records of a
 // resource, it may never happen.
 const reloadWait = 3 * time.Second
 
-// Reload has spec take the place of the selection that there is. It returns nil once that is so, while what is new is being
-// read. It waits a few seconds, and not longer, for informers that have to drain. An error says what is wrong with spec, and
-// nothing has changed, or it is the cause of ctx: then spec may be in force all the same. A set that does not run yet begins with
-// spec. Calls follow one another.
+// Reload replaces the selection by spec. It returns nil once spec is in force, while new scopes are being read. It waits a few seconds, and
+// not longer, for informers that have to drain. If spec is wrong, Reload returns an error that names the fault, and nothing has changed. If
+// it returns the cause of ctx, spec may be in force. A manager that does not run yet begins with spec. Calls must not overlap.
 func (s *Manager) Reload(ctx context.Context, spec selection.Spec) error {
 	next, err := selection.Compile(spec)
 	if err != nil {
@@ -52,7 +50,7 @@ func (s *Manager) Reload(ctx context.Context, spec selection.Spec) error {
 	}
 	s.mu.Unlock()
 	var whole []schema.GroupResource // may be read as a whole by now
-	var now served                   // stays empty if the API server does not answer: what it served before is served still
+	var now served                   // stays empty if the API server does not answer: then the last answer stays in force
 	if discovered {
 		if now, err = s.askServed(ctx); err != nil {
 			now = served{}
@@ -86,7 +84,7 @@ func (s *Manager) Reload(ctx context.Context, spec selection.Spec) error {
 	return nil
 }
 
-// takeSelection puts sel in force, except for the resources of which informers drain. An error says what is wrong with sel, and nothing has
+// takeSelection puts sel in force, except for the resources of which informers drain. If sel is wrong, it returns an error, and nothing has
 // changed. The caller holds mu.
 func (s *Manager) takeSelection(ctx context.Context, sel *selection.Selection, now *served, whole []schema.GroupResource) error {
 	if s.served.discovery == 0 { // nothing runs yet
@@ -110,7 +108,7 @@ func (s *Manager) takeSelection(ctx context.Context, sel *selection.Selection, n
 	s.sel = sel
 	s.served.discovery, s.served.all, s.served.unknown, s.served.missing = now.discovery, now.all, now.unknown, missing
 	if err := s.selectNodes(); err != nil {
-		s.o.Log.Error("nodes that go are told as before", "err", err)
+		s.o.Log.Error("deletions of Nodes are sent by the rules as they were before", "err", err)
 	}
 	for scope, i := range s.active.informers {
 		w, ok := want[scope]
@@ -127,7 +125,7 @@ func (s *Manager) takeSelection(ctx context.Context, sel *selection.Selection, n
 	return nil
 }
 
-// want are the scopes that a selection asks for, by name. The caller holds mu.
+// want returns the scopes of a selection, by name. The caller holds mu.
 func (s *Manager) want(sel *selection.Selection, chosen []selection.Choice) (map[string]selection.Scope, error) {
 	out := map[string]selection.Scope{}
 	for n := range chosen {
@@ -141,7 +139,7 @@ func (s *Manager) want(sel *selection.Selection, chosen []selection.Choice) (map
 			if s.takeovers == nil || c.Part.FieldSelector == "" {
 				continue
 			}
-			for node := range s.takeovers.nodes { // what is taken over follows
+			for node := range s.takeovers.nodes { // scopes that are taken over
 				of := one.ForNode(node)
 				out[of.Name] = of
 			}
@@ -150,7 +148,7 @@ func (s *Manager) want(sel *selection.Selection, chosen []selection.Choice) (map
 	return out, nil
 }
 
-// stillTaken are those of taken that a rule of sel names as they are taken. The caller holds mu.
+// stillTaken returns the resources that have an informer, and that a rule of sel takes. The caller holds mu.
 func (s *Manager) stillTaken(sel *selection.Selection) map[schema.GroupResource]bool {
 	out := map[schema.GroupResource]bool{}
 	for _, i := range s.active.informers {
@@ -162,7 +160,7 @@ func (s *Manager) stillTaken(sel *selection.Selection) map[schema.GroupResource]
 	return out
 }
 
-// taken are the resources that have an informer. The caller holds mu.
+// taken returns the resources that have an informer. The caller holds mu.
 func (s *Manager) taken() map[schema.GroupResource]bool {
 	out := map[schema.GroupResource]bool{}
 	for _, i := range s.active.informers {
@@ -171,8 +169,7 @@ func (s *Manager) taken() map[schema.GroupResource]bool {
 	return out
 }
 
-// withObserved are those that are served, and those that are not any more and have an informer, which waits for them. The caller
-// holds mu.
+// withObserved returns all, and the resources that are not served any more and have an informer, which retries. The caller holds mu.
 func (s *Manager) withObserved(all []selection.APIResource) []selection.APIResource {
 	out := slices.Clone(all)
 	for _, i := range s.active.informers {

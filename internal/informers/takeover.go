@@ -18,17 +18,16 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// A node that is gone takes its agent along, and nobody sees what becomes of its Pods: they are deleted some time
-// later. So the set of the companion follows which Nodes there are, by an informer whose deltas go no further, but for the
-// deletions of Nodes. When one is deleted, the scope of its agent is taken over until it is empty: by an informer that begins
-// with the objects as they were right before that deletion.
+// If a node is lost, so is its agent, and no agent observes the node's Pods, which are deleted some time later. So the manager of the companion
+// follows which Nodes exist, by an informer whose deltas are not sent, except for deletions of Nodes. When a Node is deleted, the manager
+// takes over the scope of its agent until that is empty: by an informer that begins with the objects as they were right before the deletion.
 
 const (
-	// takeoverFor is how long a take-over lasts at least: a Pod may be bound to the node by somebody who does not know yet.
+	// takeoverFor is how long a take-over lasts at least: a scheduler that has not seen the deletion may bind a Pod to the node.
 	takeoverFor = 2 * time.Minute
 	// nodeEvents is how many changes of Nodes may wait for the loop; then the watch on Nodes waits.
 	nodeEvents = 256
-	// unknownVersion stands for the resourceVersion up to which the agent of a node that is gone has come: any.
+	// unknownVersion stands for the position of the agent of a node that is gone: it may be any.
 	unknownVersion = 1
 )
 
@@ -36,16 +35,16 @@ func newTakeovers(s *Manager) *takeovers {
 	return &takeovers{set: s, lasts: takeoverFor, events: make(chan *nodeEvent, nodeEvents), nodes: map[string]*takeover{}}
 }
 
-// takeovers observes what belongs to nodes that are gone. It is the lane of the informer of Nodes.
+// takeovers observes the objects of nodes that are gone. It is the lane of the informer of Nodes.
 type takeovers struct {
 	set    *Manager
 	lasts  time.Duration   // for how long at least
 	events chan *nodeEvent // of Nodes that are deleted and created. Never closed; a store call waits while it is full
 	// received is notified after an event was taken out of events.
 	received broadcast.Signal
-	told     atomic.Pointer[tellable]
+	rules    atomic.Pointer[nodeRules]
 
-	// Under the set's mu; resource, lane and scopeOf are set before there is an informer of Nodes.
+	// Guarded by the manager's mu; resource, lane and scopeOf are set before there is an informer of Nodes.
 	nodes    map[string]*takeover // by node
 	resource *object.Resource     // Nodes, nil: they are not followed yet
 	lane     store.Lane           // for the deletions of Nodes
@@ -53,16 +52,16 @@ type takeovers struct {
 	scopeOf  func(string) string  // of one node's Node
 }
 
-// nodeEvent is the deletion of a Node, or that one was created.
+// nodeEvent is the deletion or creation of a Node.
 type nodeEvent struct {
 	node    string
 	created bool
 	at      uint64
-	since   time.Time // there was nothing of it before
+	since   time.Time // when the Node was created
 	both    *both
 }
 
-// takeover is what was taken over of one node. Under the set's mu.
+// takeover is what was taken over of one node. Guarded by the manager's mu.
 type takeover struct {
 	since    time.Time
 	scopes   []*running
@@ -70,7 +69,7 @@ type takeover struct {
 	ending   bool // scopes are being ended
 }
 
-// both tells inner once Acked and done were called.
+// both calls inner once Acked was called as often as left said.
 type both struct {
 	inner object.Acker
 	left  atomic.Int32
@@ -82,7 +81,7 @@ func (b *both) Acked(d *object.Delta) {
 	}
 }
 
-// Put implements Lane. Deltas of Nodes go no further than here, but for deletions.
+// Put implements Lane. It sends no deltas of Nodes except deletions.
 func (d *takeovers) Put(ctx context.Context, key string, bytes int, delta *object.Delta) error {
 	forward, ev := d.split(delta)
 	if ev != nil {
@@ -101,7 +100,7 @@ func (d *takeovers) Put(ctx context.Context, key string, bytes int, delta *objec
 	return nil
 }
 
-// TryPut implements Lane. It may have a deletion applied twice, which changes nothing.
+// TryPut implements Lane. A deletion may be applied twice, which changes nothing.
 func (d *takeovers) TryPut(key string, bytes int, delta *object.Delta) bool {
 	forward, ev := d.split(delta)
 	if ev != nil {
@@ -134,8 +133,8 @@ func (d *takeovers) Room() <-chan struct{} {
 	return d.lane.Room()
 }
 
-// split returns what is sent of a delta, and what the loop has to apply; nil: nothing. The checkpoint of the Nodes passes a deletion once
-// it is on the bus, and the scopes that are taken over because of it are remembered.
+// split returns the delta to send, and the event that the loop has to apply; nil: none. The checkpoint of the Nodes passes a deletion once
+// the deletion is on the bus and the checkpoint has the scopes that are taken over because of it.
 func (d *takeovers) split(delta *object.Delta) (*object.Delta, *nodeEvent) {
 	switch {
 	case delta.Stream != nil:
@@ -148,7 +147,7 @@ func (d *takeovers) split(delta *object.Delta) (*object.Delta, *nodeEvent) {
 	name := delta.Ref.Name()
 	b := &both{inner: delta.Acker}
 	b.left.Store(2)
-	forward := d.told.Load().forward(delta)
+	forward := d.rules.Load().forward(delta)
 	if forward == nil {
 		b.left.Store(1)
 	} else {
@@ -157,7 +156,7 @@ func (d *takeovers) split(delta *object.Delta) (*object.Delta, *nodeEvent) {
 	return forward, &nodeEvent{node: name, at: delta.ResourceVersion, since: createdAt(delta.Before), both: b}
 }
 
-// createdAt is when the object was made, zero where that cannot be told.
+// createdAt returns when the object was created, zero if that is not known.
 func createdAt(o *object.Object) time.Time {
 	var meta struct {
 		Metadata struct {
@@ -173,7 +172,7 @@ func createdAt(o *object.Object) time.Time {
 	return meta.Metadata.CreationTimestamp
 }
 
-// followNodes makes the informer that follows which Nodes there are, unless there is one. The caller holds mu.
+// followNodes makes the informer that follows which Nodes exist, unless there is one. The caller holds mu.
 func (s *Manager) followNodes() []*running {
 	d := s.takeovers
 	if d.resource == nil {
@@ -192,7 +191,7 @@ func (s *Manager) followNodes() []*running {
 		err = s.selectNodes()
 	}
 	if err != nil {
-		s.o.Log.Error("nodes that go cannot be followed", "err", err)
+		s.o.Log.Error("cannot follow which nodes are deleted", "err", err)
 		return nil
 	}
 	spec := s.specOf(whole, d)
@@ -202,14 +201,14 @@ func (s *Manager) followNodes() []*running {
 	return []*running{r}
 }
 
-// redactsAs reports whether what is observed for the set itself has the same content under sel.
+// redactsAs reports whether an informer that the manager runs for itself has the same content under sel.
 func (r *running) redactsAs(sel *selection.Selection) bool {
 	whole, err := sel.Whole(r.Resource())
 	return err == nil && whole.Content() == r.Selection().Content()
 }
 
-// partlyObserved returns the informers of what no node has: their scopes, with the name of a node, are those of its agent. The caller
-// holds mu.
+// partlyObserved returns the informers of objects that are on no node: their scopes, with the name of a node, are those of its agent. The
+// caller holds mu.
 func (s *Manager) partlyObserved() (out []*running) {
 	for _, i := range s.active.informers {
 		if p := s.sel.PartOf(i.Resource()); p.FieldSelector != "" && strings.HasSuffix(i.Selection().FieldSelector, p.FieldSelector) {
@@ -219,7 +218,7 @@ func (s *Manager) partlyObserved() (out []*running) {
 	return out
 }
 
-// resumeTakeovers resumes what the last run had taken over. The caller holds mu.
+// resumeTakeovers resumes the take-overs of the last run. The caller holds mu.
 func (s *Manager) resumeTakeovers(ctx context.Context) (out []*running) {
 	if s.takeovers.resource == nil {
 		return nil
@@ -246,15 +245,16 @@ func (s *Manager) resumeTakeovers(ctx context.Context) (out []*running) {
 	return out
 }
 
-// takeOver enrolls an informer of what a node has, of the resource of which another observes what no node has. The caller holds mu.
+// takeOver enrolls an informer of the objects of a node. of observes the objects of the same resource that are on no node. The caller holds
+// mu.
 func (s *Manager) takeOver(of *running, spec *scope.Spec) *running {
 	spec.Shared = true
 	r := s.enroll(spec)
-	r.Store().CopyFilter(of.Store()) // a new selection may have others than its clauses
+	r.Store().CopyFilter(of.Store()) // a new selection may have filters that differ from those of its clauses
 	return r
 }
 
-// add adds a take-over, and has it end in time. The caller holds mu.
+// add adds a take-over, and starts the goroutine that ends it. The caller holds mu.
 func (d *takeovers) add(ctx context.Context, node string) *takeover {
 	t := &takeover{since: time.Now()}
 	d.nodes[node] = t
@@ -279,8 +279,8 @@ func (d *takeovers) apply(ctx context.Context, ev *nodeEvent) {
 	}
 	scopes := slices.Clone(t.scopes)
 	s.goRun(ctx, func(ctx context.Context) {
-		// The Nodes' checkpoint must not pass before these are there, or no longer needed.
-		for _, r := range scopes { // ended: its node is back
+		// The Nodes' checkpoint must not pass the deletion before these are in the checkpoint, or no longer needed.
+		for _, r := range scopes { // ended: its node exists again
 			if r.Wait(ctx, func(v scope.View) bool { return v.Adopted || v.Ended }) != nil {
 				return
 			}
@@ -294,9 +294,9 @@ func (d *takeovers) begin(ctx context.Context, t *takeover, ev *nodeEvent) {
 	s := d.set
 	for _, of := range s.partlyObserved() {
 		spec := s.specOf(of.Selection().ForNode(ev.node), of.Spec().Lane)
-		ending := s.active.informers[spec.Scope.Name] // of a take-over before
-		// Whatever is remembered of the scope by now: etcd may have been restored since, and what the agent of the node has
-		// sent is not known.
+		ending := s.active.informers[spec.Scope.Name] // of an earlier take-over
+		// The position in the checkpoint is not used: etcd may have been restored since, and it is not known what the agent of the node has
+		// sent.
 		spec.History = of.Store().History()
 		spec.Origin = &scope.Origin{
 			Scope: checkpoint.Scope{
@@ -311,11 +311,11 @@ func (d *takeovers) begin(ctx context.Context, t *takeover, ev *nodeEvent) {
 			r.after = append(r.after, ending.Done())
 		}
 		t.scopes = append(t.scopes, r)
-		if of.Phase().IsLeaving() { // it has the content that is no longer configured, and so has this one
+		if of.Phase().IsLeaving() { // its content is no longer configured, and r has the same
 			s.drain(ctx, r, of.Phase() != scope.PhaseRetiring)
 		}
 	}
-	s.o.Log.Info("a node is gone: what it has left is observed from here", "node", ev.node, "rv", ev.at, "scopes", len(t.scopes))
+	s.o.Log.Info("a node is gone: this agent takes over its scopes", "node", ev.node, "rv", ev.at, "scopes", len(t.scopes))
 	s.start(ctx, t.scopes, nil)
 }
 
@@ -326,7 +326,7 @@ func (d *takeovers) drop(r *running) {
 	}
 }
 
-// endInTime ends a take-over once the node is back or has nothing left.
+// endInTime ends a take-over once the node exists again or has no objects left.
 func (d *takeovers) endInTime(ctx context.Context, node string, t *takeover) {
 	for {
 		waits := d.waitsFor(node, t)
@@ -349,12 +349,12 @@ func (d *takeovers) endInTime(ctx context.Context, node string, t *takeover) {
 	}
 }
 
-// tenure is what the end of a take-over waits for: a time, or a scope that has to be empty; neither: it is due.
+// tenure is what the end of a take-over waits for: a time, or a scope that has to be empty; neither: it ends now.
 type tenure struct {
 	until    time.Time
 	scope    *running
-	returned bool // the node is back
-	over     bool // it has ended
+	returned bool // the node exists again
+	over     bool // the take-over has ended
 }
 
 // waitsFor returns what the end of a take-over waits for.
@@ -373,7 +373,7 @@ func (d *takeovers) waitsForLocked(node string, t *takeover) tenure {
 			return tenure{until: until}
 		}
 	}
-	// It may have come back where no event told: while this agent was away, or etcd was restored.
+	// It may have been created without an event: while this agent did not run, or if etcd was restored.
 	if t.returned || d.existing.Has(node) {
 		return tenure{returned: true}
 	}
@@ -385,17 +385,17 @@ func (d *takeovers) waitsForLocked(node string, t *takeover) tenure {
 	return tenure{}
 }
 
-// end ends the informers of a take-over, unless there is something to wait for by now.
+// end ends the informers of a take-over, unless it has to wait for something by now.
 func (d *takeovers) end(ctx context.Context, node string, t *takeover) {
 	s := d.set
 	var all []*running
-	_ = s.decide(ctx, func(context.Context) { // or the set ends
+	_ = s.decide(ctx, func(context.Context) { // or the manager ends
 		waits := d.waitsForLocked(node, t)
 		if waits != (tenure{returned: waits.returned}) {
 			return
 		}
 		t.ending, all = true, t.scopes
-		s.o.Log.Info("a node that was gone is not observed from here any more", "node", node, "returned", waits.returned)
+		s.o.Log.Info("the take-over of a node has ended", "node", node, "returned", waits.returned)
 	})
 	var g errgroup.Group
 	for _, r := range all {
@@ -405,7 +405,7 @@ func (d *takeovers) end(ctx context.Context, node string, t *takeover) {
 		})
 	}
 	_ = g.Wait()
-	_ = s.decide(ctx, func(context.Context) { // or the set ends
+	_ = s.decide(ctx, func(context.Context) { // or the manager ends
 		for _, r := range all {
 			d.drop(r)
 		}

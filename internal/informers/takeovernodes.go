@@ -7,15 +7,15 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// tellable is what the rules have told of a resource that the set follows for its own use. nil: nothing.
-type tellable struct {
+// nodeRules are the rules by which deletions of Nodes are sent. nil: none is sent.
+type nodeRules struct {
 	matches  *selection.Scope
 	filters  *selection.Filters
 	withheld *prometheus.CounterVec
 }
 
-// forward is a copy of a deletion to be sent, nil where no rule takes what was deleted, or that is withheld.
-func (t *tellable) forward(d *object.Delta) *object.Delta {
+// forward returns a copy of a deletion to send, nil if no rule takes the Node, or a rule withholds the deletion.
+func (t *nodeRules) forward(d *object.Delta) *object.Delta {
 	if t == nil || d.Before == nil {
 		return nil
 	}
@@ -35,7 +35,7 @@ func (t *tellable) forward(d *object.Delta) *object.Delta {
 	return &forward
 }
 
-// selectNodes has the deletions of Nodes told that the rules take, as the agents of those nodes would have. The caller holds mu.
+// selectNodes sets the rules by which deletions of Nodes are sent, as the agents of those nodes would send them. The caller holds mu.
 func (s *Manager) selectNodes() error {
 	d := s.takeovers
 	if d == nil || d.resource == nil {
@@ -46,9 +46,9 @@ func (s *Manager) selectNodes() error {
 		return err
 	}
 	if matches == nil {
-		d.told.Store(nil)
+		d.rules.Store(nil)
 		return nil
 	}
-	d.told.Store(&tellable{matches: matches, filters: matches.Filters(), withheld: s.deps.Metrics.Withheld(d.resource.String())})
+	d.rules.Store(&nodeRules{matches: matches, filters: matches.Filters(), withheld: s.deps.Metrics.Withheld(d.resource.String())})
 	return nil
 }

@@ -11,21 +11,21 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// tombstonesOf returns those of scopes of the last run that are no longer selected although they are served, and has the informers that take
-// their place wait for them. The caller holds mu.
+// tombstonesOf returns tombstones of the scopes of the last run that are served, but no longer selected. The informers that replace them wait
+// for the tombstones. The caller holds mu.
 func (s *Manager) tombstonesOf(begin []*running) (out []*scope.Tombstone) {
 	all, unknown := s.served.all, s.served.unknown
 	for scope, c := range s.active.origins {
 		r := &object.Resource{Group: c.Group, Version: c.Version, Name: c.Resource, Kind: c.Kind, Namespaced: c.Namespaced}
 		if s.active.drains[objectsOf(r)] != nil {
-			continue // what observes it is not decided yet
+			continue // its informers are chosen after the drain
 		}
 		current, ok := selection.Current(all, r)
 		if !ok || !selection.AliasesKnown(unknown) || !selection.GroupKnown(unknown, c.Group) {
-			continue // not served, or not known: it may come back
+			continue // not served, or not known: it may be served again
 		}
 		if s.foreign(&c) {
-			s.o.Log.Info("a scope of the last run is observed by others now", "scope", scope)
+			s.o.Log.Info("a scope of the last run is observed by other agents now", "scope", scope)
 			delete(s.active.origins, scope)
 			if s.o.Memory != nil {
 				s.o.Memory.Forget(scope)
@@ -34,7 +34,7 @@ func (s *Manager) tombstonesOf(begin []*running) (out []*scope.Tombstone) {
 		}
 		was, err := s.sel.FromCheckpoint(current, scope, &c, s.o.Match)
 		if err != nil {
-			s.o.Log.Error("a scope of the last run cannot be told to have ended", "scope", scope, "err", err)
+			s.o.Log.Error("cannot send the end of a scope of the last run", "scope", scope, "err", err)
 			continue
 		}
 		t := s.newTombstone(&c, was)
@@ -48,12 +48,12 @@ func (s *Manager) tombstonesOf(begin []*running) (out []*scope.Tombstone) {
 	return out
 }
 
-// tombstonesOfGone returns those of scopes of the last run whose resource is not defined any more. The caller holds mu.
+// tombstonesOfGone returns tombstones of the scopes of the last run whose resource is not defined any more. The caller holds mu.
 func (s *Manager) tombstonesOfGone() (out []*scope.Tombstone) {
 	for scope, c := range s.active.origins {
 		r := &object.Resource{Group: c.Group, Version: c.Version, Name: c.Resource, Kind: c.Kind, Namespaced: c.Namespaced}
 		if _, ok := selection.Current(s.served.all, r); ok || c.Aggregated || !selection.GroupKnown(s.served.unknown, c.Group) || s.active.drains[objectsOf(r)] != nil {
-			continue // or it may come back
+			continue // it may be served again
 		}
 		at, gone := s.extensions.DeletedAt(r, c.Definition)
 		if !gone {
@@ -78,7 +78,7 @@ func (s *Manager) logUnserved(scope string) {
 		"no deletion is inferred, and the scope resumes when the resource is served again", "scope", scope)
 }
 
-// newTombstone adds that of a scope to the set. c is where the scope was left, was what it observed. The caller holds mu.
+// newTombstone adds the tombstone of a scope to the manager. c is the position of the scope, was what it observed. The caller holds mu.
 func (s *Manager) newTombstone(c *checkpoint.Scope, was selection.Scope) *scope.Tombstone {
 	r, uid := was.Resource, c.Definition
 	delete(s.active.origins, was.Name)
@@ -119,7 +119,7 @@ func (s *Manager) isRetired(scope string) bool {
 	return t != nil && !t.HasEnded()
 }
 
-// tombstonesBefore returns the ends of the tombstones of a resource that are not on the bus yet. The caller holds mu.
+// tombstonesBefore returns channels that are closed when the tombstones of a resource are on the bus. The caller holds mu.
 func (s *Manager) tombstonesBefore(r *object.Resource) (out []<-chan struct{}) {
 	for _, t := range s.active.tombstones {
 		if !t.HasEnded() && t.ObservesResource(r) {
@@ -129,5 +129,5 @@ func (s *Manager) tombstonesBefore(r *object.Resource) (out []<-chan struct{}) {
 	return out
 }
 
-// inMainEtcd tells that a resource, if no other server serves it, is in the etcd that most are in: events may have one of their own.
+// inMainEtcd reports whether a resource, if no other server serves it, is in the same etcd as most: events may have one of their own.
 func inMainEtcd(r *object.Resource) bool { return !discovery.IsBuiltIn(r.Group) || r.Name != "events" }
