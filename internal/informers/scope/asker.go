@@ -17,7 +17,7 @@ import (
 )
 
 // Questions about the past are lists with resourceVersionMatch=Exact, of one name or of the whole scope. Each revision of etcd is
-// a resourceVersion of every resource, so the one right before a version can always be asked for.
+// a resourceVersion of every resource, so the one right before a version can always be listed.
 //
 // Under a selector that the API server applies, an ADDED may mean that the object matches now, and a DELETED that it no longer
 // matches. A question without the selector shows which. If several rules select objects of one resource, the agent reads all
@@ -47,7 +47,7 @@ func (i *Informer) Exists(ctx context.Context, ref *object.Ref, rv uint64) (exis
 	return v != nil && v.Object.Ref.UID == ref.UID, err == nil, ctx.Err() == nil
 }
 
-// answer asks q until the API server answers, or refuses for good.
+// answer asks q until the API server answers, or refuses permanently.
 func (i *Informer) answer(ctx context.Context, q backfill.Question) (v *backfill.Version, err error) {
 	err = i.retryAsking(ctx, func(ctx context.Context) (err error) {
 		v, err = i.ask(ctx, q)
@@ -68,12 +68,12 @@ func (i *Informer) retryAsking(ctx context.Context, request func(context.Context
 		return !apiserver.IsPermanent(err)
 	})
 	if failed && ctx.Err() == nil && !apierrors.IsForbidden(err) { // a missing permission stays visible until the next watch opens
-		i.recovered() // also if it is refused for good: nothing is retried any more, and the watch goes on
+		i.recovered() // also if it is refused permanently: nothing is retried any more, and the watch continues
 	}
 	return err
 }
 
-// Asker returns what answers questions about the past of the scope.
+// Asker returns the Asker for questions about the past of the scope.
 func (i *Informer) Asker() backfill.Asker { return asker{i} }
 
 // asker implements backfill.Asker. Each of its requests holds one of the walk slots.

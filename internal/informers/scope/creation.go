@@ -9,16 +9,16 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// loadBirth reads a resource behind whose birth there was nothing of it.
-func (i *Informer) loadBirth(ctx context.Context) (uint64, error) {
+// loadCreated reads a resource of which no object existed before its creation.
+func (i *Informer) loadCreated(ctx context.Context) (uint64, error) {
 	from := i.created
-	// The bus may have heard of an earlier resource of that name: in which history that was.
+	// The bus may have events of an earlier resource of that name, with its history number.
 	if _, err := i.askBus(ctx, from); err != nil {
 		return 0, err
 	}
-	if h := i.heard; h != nil {
+	if h := i.lastEvent; h != nil {
 		i.store.RaiseHistory(h.History)
-		i.heard = nil
+		i.lastEvent = nil
 	}
 	if !i.store.IsLoaded() {
 		i.store.BeginList(store.AtCheckpoint)
@@ -34,7 +34,7 @@ func (i *Informer) loadBirth(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	if rv < from || i.store.WentBack() {
-		// Etcd was restored, or there were objects before: whatever it is, it is read as any other resource.
+		// Etcd was restored, or there were objects before: it is read like any other resource.
 		i.created = 0
 		reason := object.Expired
 		if rv < from {
@@ -50,7 +50,7 @@ func (i *Informer) loadBirth(ctx context.Context) (uint64, error) {
 		i.store.EndList(rv, i.store.Gap(rv, func(ctx context.Context) (bool, bool, error) {
 			whole, recovered, err := i.find(ctx, rv)
 			if err == nil && !whole {
-				i.log.Info("a resource was read a while after its birth: objects that came and went in between are not known", "scope", i.name,
+				i.log.Info("a resource was listed a while after its creation: objects that were created and deleted in between are not known", "scope", i.name,
 					"from_rv", from, "to_rv", rv, "recovered", recovered)
 			}
 			return whole, recovered, err

@@ -20,8 +20,8 @@ type generation struct {
 var errGeneration = errors.New("the objects are stored in another version")
 
 // NewGeneration notes that the definition of the resource was changed. stored: its objects are stored in another version. The API
-// server lets watches from before go on for a second, and sends nothing of such objects on them; a new watch gets them, or an error that
-// its history is gone, while what was missed can still be read.
+// server keeps older watches open for a second, and sends nothing of such objects on them. A new watch gets them, or an error that its
+// history is gone, while the missed versions can still be read.
 func (i *Informer) NewGeneration(stored bool) {
 	i.generation.number.Add(1)
 	if end := i.generation.endWatch.Load(); stored && end != nil {
@@ -29,7 +29,7 @@ func (i *Informer) NewGeneration(stored bool) {
 	}
 }
 
-// watchEnded notes how an HTTP watch has ended.
+// watchEnded notes whether an HTTP watch ended with an error.
 func (g *generation) watchEnded(number uint32, err error) {
 	if g.whole = 0; err == nil {
 		g.whole = number + 1
@@ -42,14 +42,14 @@ func (i *Informer) watchSentAll() bool {
 	return i.generation.whole == i.generation.number.Load()+1 && !i.LostNamespace() && i.store.Loss() == nil && i.store.Len() == 0
 }
 
-// definition is what is known of where a resource comes from. Its methods do not block.
+// definition is the known origin of a resource. Its methods do not block.
 type definition struct {
 	current func() string                // returns the uid of the definition that exists now, "": none
 	another func() (another, known bool) // reports whether another API server serves the resource now
 
 	mu         sync.Mutex
 	uid        string // of the definition that there was last
-	aggregated bool   // another server serves the resource, or did when that was known last
+	aggregated bool   // another server serves the resource, or did at the last time when that was known
 }
 
 // IsAggregated reports whether another API server serves the resource, as far as that is known. It still does when the server is no longer

@@ -15,8 +15,8 @@ const (
 	dictionaryBytes = 64 << 10
 )
 
-// dictionary makes the codec of an informer out of the first objects that it sees. Until then objects are packed
-// without one: a resource of a few objects needs none. It is never made anew: an object keeps the codec that packed it.
+// dictionary makes the codec of an informer from the first objects that it sees. Until then objects are packed without one: a resource of a
+// few objects needs none. It is made once: an object keeps the codec that packed it.
 type dictionary struct {
 	codec atomic.Pointer[object.Codec]
 
@@ -25,7 +25,7 @@ type dictionary struct {
 	samples []byte
 }
 
-// codecFor is the codec to pack json with; json is taken as a sample as long as there is none.
+// codecFor returns the codec to pack json with. It takes json as a sample as long as there is none.
 func (d *dictionary) codecFor(json []byte) *object.Codec {
 	if c := d.codec.Load(); c != nil {
 		return c

@@ -19,11 +19,11 @@ import (
 const (
 	// warnEvery is how often one informer's persisting error is logged.
 	warnEvery = time.Minute
-	// warnHopelessEvery is how often, where it will not pass by itself: sixty forbidden resources are no news each minute.
+	// warnHopelessEvery is the same for an error that needs an operator: sixty forbidden resources must not be logged each minute.
 	warnHopelessEvery = time.Hour
 )
 
-// failed shows a request that failed and is retried after delay: in metrics always, in the log once a window.
+// failed reports a request that failed and is retried after delay: in metrics always, in the log once a window.
 func (i *Informer) failed(ctx context.Context, doing string, err error, delay time.Duration) {
 	if ctx.Err() != nil {
 		return
@@ -83,17 +83,17 @@ type Outage struct {
 	log *slog.Logger
 
 	mu       sync.Mutex
-	since    time.Time // zero: it is within reach, or that it is not was never said
+	since    time.Time // zero: it is within reach, or the outage was not logged
 	warned   time.Time
 	reason   string
-	answered time.Time     // when it was found to answer again, the last time
+	answered time.Time     // when it last answered after an outage
 	answers  chan struct{} // closed when it does the next time; nil: nobody waits for that
 }
 
 // NewOutage returns an Outage that has not begun.
 func NewOutage(log *slog.Logger) *Outage { return &Outage{log: log} }
 
-// Begin notes a request that failed; warn tells if it is time to log it.
+// Begin notes a request that failed. It reports whether to log it.
 func (o *Outage) Begin(reason string, now time.Time) (warn bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -137,8 +137,7 @@ func (o *Outage) await(after time.Time) <-chan struct{} {
 	return c
 }
 
-// gatherDenials is for how long denials are gathered before they are logged. Who may read nothing but pods learns so in
-// one line, not in sixty.
+// gatherDenials is for how long denials are gathered before they are logged: a role that permits only pods gets one line, not sixty.
 const gatherDenials = time.Second
 
 // namedDenials is how many scopes such a line names; all are in Status.
@@ -206,8 +205,8 @@ func (i *Informer) noteError(doing string, err error) {
 	i.metrics.errors.WithLabelValues(doing + "_" + apiserver.Reason(err)).Inc()
 }
 
-// patience is for how long to wait until a list is tried again that failed with err, and would be tried after delay: nothing
-// mends within an instant what is not served or not permitted. But what was defined just now is served soon.
+// patience returns the delay before a list that failed with err is retried, delay by default. A resource that is not served or not
+// permitted waits for at least a second. But a resource that was just defined is served soon.
 func (i *Informer) patience(err error, delay time.Duration) time.Duration {
 	if i.created != 0 && apierrors.IsNotFound(err) {
 		return delay
@@ -215,11 +214,11 @@ func (i *Informer) patience(err error, delay time.Duration) time.Duration {
 	return max(delay, time.Second)
 }
 
-// Kick ends the waiting for the next try.
+// Kick makes the Informer retry at once.
 func (i *Informer) Kick() {
 	select {
 	case i.kicked <- struct{}{}:
-	default: // it will try at once
+	default: // a kick is pending
 	}
 }
 
@@ -256,7 +255,7 @@ func (i *Informer) IsUnserved() bool {
 	return apierrors.IsNotFound(s.err)
 }
 
-// IsFailing reports whether requests fail for a reason that a definition may mend.
+// IsFailing reports whether requests fail for a reason that a new definition may remove.
 func (i *Informer) IsFailing() bool {
 	s := &i.state
 	s.mu.Lock()
@@ -264,7 +263,7 @@ func (i *Informer) IsFailing() bool {
 	return s.err != nil && !apierrors.IsForbidden(s.err) && !apierrors.IsTooManyRequests(s.err)
 }
 
-// Drop takes back that a scope is forbidden, where that is not logged yet.
+// Drop removes a scope from the denials that are not logged yet.
 func (d *Denials) Drop(scope string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// freshTries is how many times an expired watch is tried again on a connection of its own: behind the same address may be
-	// another API server, whose history goes back further.
+	// freshTries is how many times an expired watch is tried again on a connection of its own: another API server, whose history goes
+	// back further, may have the same address.
 	freshTries = 3
 	// reopenAfter is how long a watch that was ended because it was blocked waits for room at most.
 	reopenAfter = 5 * time.Second
 )
 
 // errRewound ends an HTTP watch on a history that is not the one which was followed so far.
-var errRewound = errors.New("history went on elsewhere: etcd was restored")
+var errRewound = errors.New("the API server has another history: etcd was restored")
 
 // follower follows history over a succession of HTTP watches. Its fields belong to the informer's owner goroutine.
 type follower struct {
@@ -31,11 +31,11 @@ type follower struct {
 	rv         uint64   // up to which the store has everything
 	witness    *witness // the last version that the store took, or that was listed; nil: none yet
 	generation uint32   // of the definition, when the last HTTP watch that sent anything was opened, or the list begun
-	doubtful   bool     // the history behind the API server may be another one since
+	doubtful   bool     // the API server may have another history since then
 
-	probed        time.Time // when history was asked for last
-	unanswered    time.Time // when that had no answer
-	witnessHidden bool      // the API server does not tell of a single object
+	probed        time.Time // when history was last probed
+	unanswered    time.Time // when a probe last had no answer
+	witnessHidden bool      // the API server does not answer lists of a single object
 
 	reopen  *retry.Backoff // between HTTP watches that end at once
 	expired int            // HTTP watches in a row that ended with 410
@@ -58,12 +58,12 @@ func (i *Informer) follow(ctx context.Context, rv uint64) {
 	}
 }
 
-// watched is what came of one HTTP watch.
+// watched is the result of one HTTP watch.
 type watched struct {
 	frames     int
 	objects    int           // frames that are no bookmarks
 	lasted     time.Duration // since the server accepted it
-	whole      bool          // it ended when it was asked to
+	whole      bool          // it ended at its timeout
 	generation uint32        // of the definition, when the server accepted it
 }
 
@@ -114,7 +114,7 @@ func (f *follower) continues(ctx context.Context, got *watched, err error) bool 
 		return true
 	case err == nil:
 		i.countWatch("closed")
-		// The server ends every watch now and then; one that does it all the time is not to be hammered.
+		// The server ends every watch from time to time; a server that ends them at once gets a delay.
 		return got.isLong() || f.reopen.Wait(ctx, nil)
 	default:
 		i.countWatch("error")
@@ -144,7 +144,7 @@ func (f *follower) note(got *watched, err error) {
 
 // awaitRoom waits until the queue has room again.
 func (f *follower) awaitRoom(ctx context.Context) bool {
-	// Not for ever: a queue that others keep full has a share for this resource, but only for one who asks.
+	// Not forever: in a queue that others keep full, this resource gets its share only if it asks for it.
 	long := time.NewTimer(reopenAfter)
 	defer long.Stop()
 	select {
@@ -157,7 +157,7 @@ func (f *follower) awaitRoom(ctx context.Context) bool {
 	return true
 }
 
-// triesAgain waits until an expired watch is tried again, on another connection; false: it was tried often enough, or ctx ended first.
+// triesAgain waits until an expired watch is retried on another connection; false: it was retried often enough, or ctx ended first.
 func (f *follower) triesAgain(ctx context.Context) bool {
 	// After a change of the definition every API server has begun its history anew.
 	if f.expired == freshTries || f.generation != f.informer.generation.number.Load() {
@@ -182,7 +182,7 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 	}
 	defer func() { got.lasted = time.Since(s.opened) }()
 	got.generation = i.generation.number.Load()
-	i.state.heard(s.opened)
+	i.state.answered(s.opened)
 	i.recovered()
 	if f.probeDue() && f.rewound(ctx, false) {
 		return got, errRewound
@@ -237,7 +237,7 @@ func (f *follower) apply(ctx context.Context, s *stream, b *batch) {
 
 func (i *Informer) countWatch(result string) { i.metrics.watches.WithLabelValues(result).Inc() }
 
-// setBlocked shows that the watch rests because its events are not taken: it is not stale.
+// setBlocked notes whether the watch is ended because the queue is full: then it is not stale.
 func (i *Informer) setBlocked(blocked bool) {
 	i.state.setUnread(blocked, time.Now())
 	v := 0.0

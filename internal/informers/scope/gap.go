@@ -14,8 +14,8 @@ func (i *Informer) gapUnlessFound(to uint64) *store.Notice {
 	return i.store.Gap(to, func(ctx context.Context) (whole, recovered bool, err error) { return i.find(ctx, to) })
 }
 
-// find recovers the versions between the lost history and the list at to, and adds them to what is due. whole: nothing is
-// missing. recovered: nothing but objects that were created and deleted in between. The only error is the cause of ctx.
+// find recovers the versions between the lost history and the list at to, and adds them to the pending deltas. whole: nothing is
+// missing. recovered: only objects that were created and deleted in between are. The only error is the cause of ctx.
 func (i *Informer) find(ctx context.Context, to uint64) (whole, recovered bool, err error) {
 	l, changed := i.store.Changes()
 	gap := backfill.Gap{From: l.From, To: to, Changed: changed}
@@ -43,7 +43,7 @@ func (i *Informer) find(ctx context.Context, to uint64) (whole, recovered bool, 
 	if !recovered {
 		level = i.log.Warn
 	}
-	level("history was lost on the watch, and looked for by lists", "scope", i.name, "from_rv", l.From, "to_rv", to,
+	level("history was lost on the watch, and searched by lists", "scope", i.name, "from_rv", l.From, "to_rv", to,
 		"reason", l.Reason, "since", l.Since, "changed", len(changed), "versions_found", versions, "recovered", recovered,
 		"took", time.Since(began))
 	return false, recovered, nil

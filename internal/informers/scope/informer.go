@@ -41,17 +41,17 @@ type Informer struct {
 	owner
 }
 
-// owner is what the goroutine of Run knows.
+// owner is the state of the goroutine of Run.
 type owner struct {
-	created   uint64    // Spec.Created, until the first list is loaded
-	createdAt time.Time // Spec.CreatedAt
-	resume    *Origin   // Spec.Origin, until that is loaded, or given up
-	resumed   *Origin   // what was loaded
-	replayed  uint64    // resourceVersion up to which the run before may have sent what is sent again
-	rewound   bool      // a watch found that etcd was restored
-	retried   time.Time // when a request that had failed was made again, the last time
-	asked     bool      // the bus was asked for its last stream event
-	heard     *LastEvent
+	created   uint64     // Spec.Created, until the first list is loaded
+	createdAt time.Time  // Spec.CreatedAt
+	resume    *Origin    // Spec.Origin, until that is loaded, or given up
+	resumed   *Origin    // the origin that was loaded
+	replayed  uint64     // resourceVersion up to which the previous run may have sent events that are sent again
+	rewound   bool       // a watch found that etcd was restored
+	retried   time.Time  // when a failed request was last retried
+	asked     bool       // the bus was asked for its last stream event
+	lastEvent *LastEvent // its answer, until that is used; nil: none
 }
 
 // relistReset is after how long without another list the delay between lists begins anew.
@@ -107,10 +107,10 @@ func (i *Informer) Run(ctx context.Context, after []<-chan struct{}, begins func
 	begins()
 	var others sync.WaitGroup
 	others.Go(func() { i.store.Run(ctx, i.spec.Every) })
-	others.Go(func() { i.tellProgress(ctx) })
+	others.Go(func() { i.sendProgress(ctx) })
 	defer others.Wait()
-	// Lists and watches retry by themselves. What follow returns for is a 410: list again at once, but not in a tight loop should every
-	// watch end with one.
+	// Lists and watches retry by themselves. follow returns after a 410: list again at once, but with a delay if every watch ends with
+	// one.
 	for b := retry.New(); ; {
 		began := time.Now()
 		rv, err := i.list(ctx)
@@ -139,7 +139,7 @@ func (i *Informer) Resource() *object.Resource { return i.resource }
 // Selection returns what is selected of the resource.
 func (i *Informer) Selection() *selection.Scope { return &i.selection }
 
-// Store returns what is known of the objects.
+// Store returns the store of the scope.
 func (i *Informer) Store() *store.Store { return i.store }
 
 // Done returns a channel that is closed when Run has ended.
@@ -155,7 +155,7 @@ func (i *Informer) HasEnded() bool {
 	}
 }
 
-// NotBegun returns what an Informer that has ended was to begin with, and has not: an origin, or the creation of the resource.
+// NotBegun returns the origin or creation at which an Informer was to begin, if it has ended before it did.
 func (i *Informer) NotBegun() (origin *Origin, created uint64, at time.Time) {
 	return i.resume, i.created, i.createdAt
 }
@@ -164,7 +164,8 @@ func (i *Informer) NotBegun() (origin *Origin, created uint64, at time.Time) {
 // wait.
 func (i *Informer) Rebase() { i.store.Rebase() }
 
-// Drain stops the Informer from taking changes, until it is ended. again: its scope is selected again, and another one resumes from there.
+// Drain stops the Informer from taking changes, until it is ended. again: its scope is still selected, and another Informer resumes at its
+// position.
 func (i *Informer) Drain(again bool) {
 	if again {
 		i.state.to(PhaseDraining)
@@ -223,7 +224,7 @@ func (i *Informer) Position() (checkpoint.Position, bool) {
 	return p, true
 }
 
-// SetFilter has the Informer withhold what the filters of a scope do.
+// SetFilter replaces the filters by those of a scope.
 func (i *Informer) SetFilter(scope *selection.Scope) {
 	if f := scope.Filters(); f != nil {
 		i.store.SetFilter(f, f.Where)
@@ -237,7 +238,7 @@ func (i *Informer) Observes(namespace string) bool {
 	return namespace == "" || i.selection.Takes(namespace)
 }
 
-// TakeSnapshot has a snapshot begin of a namespace ("": of all). See store.Store.TakeSnapshot.
+// TakeSnapshot begins a snapshot of a namespace ("": of all). See store.Store.TakeSnapshot.
 func (i *Informer) TakeSnapshot(ctx context.Context, namespace string) (store.Started, error) {
 	if i.selection.Namespace == namespace {
 		namespace = "" // the scope has no other
@@ -249,13 +250,13 @@ func (i *Informer) TakeSnapshot(ctx context.Context, namespace string) (store.St
 	return i.store.TakeSnapshot(ctx, scope, namespace)
 }
 
-// progressEvery is how often a scope says up to where it is on the bus.
+// progressEvery is how often a scope sends a progress event.
 const progressEvery = time.Minute
 
-// tellProgress sends a progress event now and then, as long as the scope is alive: that is what tells consumers silence
-// from death. It waits for the acknowledgement of each, so that no more than one is under way while the bus is away.
-func (i *Informer) tellProgress(ctx context.Context) {
-	wait := progressEvery/2 + rand.N(progressEvery/2) // scopes that began together do not speak all at once
+// sendProgress sends a progress event each minute, as long as the scope is alive: consumers distinguish an idle cluster from a dead agent by it.
+// It waits for each acknowledgement, so that at most one is in flight while the bus is unreachable.
+func (i *Informer) sendProgress(ctx context.Context) {
+	wait := progressEvery/2 + rand.N(progressEvery/2) // scopes that began together do not send at the same time
 	for retry.Sleep(ctx, wait) {
 		wait = progressEvery
 		if i.alive(time.Now()) && i.store.SendProgress(ctx) != nil {
@@ -269,7 +270,7 @@ func (i *Informer) ObservesResource(r *object.Resource) bool {
 	return i.resource.Group == r.Group && i.resource.Name == r.Name
 }
 
-// View is what others wait for of an informer, as it is at one moment.
+// View is the state of an informer at one moment, for goroutines that wait for a condition.
 type View struct {
 	store.View
 	Phase     Phase

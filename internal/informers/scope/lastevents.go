@@ -10,9 +10,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// LastEvents asks the bus for the last stream event of a resource, once for all scopes of the resource that begin in this run: one that
-// asked a moment later would get what its sibling has sent meanwhile, and take it for an event of the run before. No scope
-// sends anything before it has the answer. A scope that asks again, because its resource was removed and created again, asks anew.
+// LastEvents asks the bus for the last stream event of a resource, once for all scopes of the resource that begin in this run. A scope that
+// asked a moment later would get an event of another scope of this run, and mistake it for one of the previous run. No scope sends
+// anything before it has the answer. If a scope asks again, because its resource was removed and created again, the bus is asked again.
 type LastEvents struct {
 	ask func(ctx context.Context, r *object.Resource) (LastEvent, bool, error)
 
@@ -29,8 +29,8 @@ type answer struct {
 	ok     bool
 }
 
-// NewLastEvents returns LastEvents that call ask. It returns the last stream event of a resource, false: there is none. It retries what
-// may pass until ctx ends, which is its only error.
+// NewLastEvents returns LastEvents that call ask. ask returns the last stream event of a resource, false: there is none. It retries after
+// temporary errors until ctx ends, which is its only error.
 func NewLastEvents(ask func(ctx context.Context, r *object.Resource) (LastEvent, bool, error)) *LastEvents {
 	return &LastEvents{ask: ask, resources: map[schema.GroupResource]*answer{}, retired: map[schema.GroupResource]bool{}}
 }
@@ -48,7 +48,7 @@ func (h *LastEvents) hadTombstone(r *object.Resource) bool {
 	return h.retired[schema.GroupResource{Group: r.Group, Resource: r.Name}]
 }
 
-// Forget drops a scope that has ended for good. It does not block: the bus may be asked meanwhile.
+// Forget drops a scope that was removed. It does not block: the bus may be asked meanwhile.
 func (h *LastEvents) Forget(r *object.Resource, scope string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -81,23 +81,23 @@ func (h *LastEvents) Of(ctx context.Context, r *object.Resource, scope string) (
 		return o.event, o.ok, nil
 	}
 	h.mu.Unlock()
-	heard, ok, err := h.ask(ctx, r)
+	last, ok, err := h.ask(ctx, r)
 	if err != nil {
 		return LastEvent{}, false, err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !again {
-		o.event, o.ok = heard, ok
+		o.event, o.ok = last, ok
 	}
 	o.scopes[scope] = true
-	return heard, ok, nil
+	return last, ok, nil
 }
 
 // LastEvent is a stream event that the bus has.
 type LastEvent struct {
 	Scope           string
-	ResourceVersion uint64 // up to which it speaks; of a gap: its end
+	ResourceVersion uint64 // up to which it covers history; of a gap: its end
 	History         uint32
 	At              time.Time
 }

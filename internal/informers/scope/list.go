@@ -16,11 +16,11 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// oldList is when a list is too old to be watched from for sure: it is read again where the bus has kept it waiting for so
-// long, rather than have a gap behind it.
+// oldList is the age at which the history after a list may be gone. If the bus delayed a list for that long, it is read again, to avoid a gap
+// after it.
 const oldList = 30 * time.Second
 
-// errRestart says that the list must be begun again, as another kind of list.
+// errRestart means that another kind of list is needed.
 var errRestart = errors.New("begin the list again")
 
 // list loads the store, page by page, until it succeeds, and returns the resourceVersion to watch from. Its error is the cause of ctx.
@@ -63,8 +63,8 @@ func (i *Informer) list(ctx context.Context) (uint64, error) {
 	}
 }
 
-// load reads one list into the store, of the kind that is called for, and has announced what comes of it. cause is why, for
-// the metric. The store is told to begin again if it fails half-way.
+// load reads one list of the kind that is needed into the store, and announces it. cause is the reason, for the metric. If it fails half-way,
+// the next list begins from the start.
 func (i *Informer) load(ctx context.Context) (rv uint64, cause string, err error) {
 	if i.rewound {
 		i.rewound = false
@@ -76,7 +76,7 @@ func (i *Informer) load(ctx context.Context) (rv uint64, cause string, err error
 	}
 	switch {
 	case i.resume == nil && i.created != 0:
-		rv, err = i.loadBirth(ctx)
+		rv, err = i.loadCreated(ctx)
 		return rv, "birth", err
 	case i.store.IsLoaded():
 		rv, err = i.loadAgain(ctx)
@@ -90,13 +90,13 @@ func (i *Informer) load(ctx context.Context) (rv uint64, cause string, err error
 	}
 }
 
-// restart gives up what is known of history.
+// restart gives up the known history.
 func (i *Informer) restart(reason object.GapReason) {
 	i.resume = nil
 	i.store.Restart(store.Loss{From: i.store.ResourceVersion(), Since: i.since(), Reason: reason})
 }
 
-// loadFresh reads the objects as they are now, of which nothing is known.
+// loadFresh reads the present objects, of which nothing is known.
 func (i *Informer) loadFresh(ctx context.Context) (uint64, error) {
 	i.store.BeginList(store.Fresh)
 	rv, err := i.pages(ctx, metav1.ListOptions{}, i.store.Load)
@@ -127,7 +127,7 @@ func (i *Informer) loadFresh(ctx context.Context) (uint64, error) {
 	return rv, nil
 }
 
-// loadAgain reads the objects as they are now and compares them with the last-known ones: the watch could not go on.
+// loadAgain reads the present objects and compares them with the last-known ones: the watch could not resume.
 func (i *Informer) loadAgain(ctx context.Context) (uint64, error) {
 	l := store.Loss{From: i.store.ResourceVersion(), Since: i.since(), Reason: object.Expired, SkipIfRecovered: i.isCustom()}
 	i.store.BeginList(store.Relist)
@@ -150,8 +150,8 @@ func (i *Informer) loadAgain(ctx context.Context) (uint64, error) {
 		from = lost.From
 	}
 	if from < i.replayed && i.spec.Snapshots != SnapshotNever {
-		// The run before may have told of versions behind the checkpoint that neither end of the gap shows, such as an object
-		// that came and went: only a snapshot's sweep takes it away again.
+		// The previous run may have sent versions after the checkpoint that neither end of the gap shows, such as an object that was
+		// created and deleted: only a snapshot's sweep removes it.
 		gap.Sweep()
 	}
 	i.store.EndList(rv, gap)
@@ -164,7 +164,7 @@ func (i *Informer) pages(ctx context.Context, o metav1.ListOptions, take func(o 
 	return i.pagesBy(ctx, i.newReader(), &i.state, o, take)
 }
 
-// pagesBy is pages with a given reader, for whoever has the state.
+// pagesBy is pages with a given reader and state.
 func (i *Informer) pagesBy(
 	ctx context.Context, r *reader, of *state, o metav1.ListOptions, take func(o *object.Object, m *object.Scanned),
 ) (rv uint64, err error) {
@@ -204,7 +204,7 @@ func (i *Informer) pagesBy(
 			return 0, fmt.Errorf("list: page at resourceVersion %d after pages at %d", at, rv)
 		}
 		rv = at
-		of.heard(time.Now())
+		of.answered(time.Now())
 		if meta.RemainingItemCount > 0 {
 			of.expect(loaded + int(meta.RemainingItemCount))
 		}
@@ -221,7 +221,7 @@ func (i *Informer) page(ctx context.Context, namespace string, o metav1.ListOpti
 	return i.deps.Client.List(ctx, i.resource, namespace, apiserver.JSON, o, each)
 }
 
-// explained adds what to do if the API server does not know the field that the part is selected by.
+// explained adds the fix if the API server does not know the field that selects the part.
 func (i *Informer) explained(err error) error {
 	if !i.spec.Shared || !apierrors.IsBadRequest(err) {
 		return err

@@ -84,7 +84,7 @@ func (v *Vectors) of(scope string) *metrics {
 		lists: v.lists.MustCurryWith(l), watches: v.watches.MustCurryWith(l),
 		errors: v.errors.MustCurryWith(l), expiredRetries: v.retries.MustCurryWith(l),
 	}
-	// There from the beginning: who takes an increase sees the first.
+	// The series exist from the beginning, so that increase() counts the first.
 	for _, cause := range []string{"start", "birth", "resume", "expired", "retry"} {
 		m.lists.WithLabelValues(cause)
 	}

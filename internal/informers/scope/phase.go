@@ -15,8 +15,8 @@ const (
 	PhaseListing                 // the first list is being loaded
 	PhaseAnnouncing              // the bus has not acknowledged a gap, or the start of a snapshot: changes wait for that
 	PhaseLive                    // the watch is followed
-	PhaseBlocked                 // the queue is full; the watch goes on when there is room
-	PhaseRelisting               // the watch could not go on: a list is compared with the last-known objects, or replaces them
+	PhaseBlocked                 // the queue is full; the watch continues when there is room
+	PhaseRelisting               // the watch could not resume: a list is compared with the last-known objects, or replaces them
 	PhaseDraining                // a changed selection takes effect once the bus has all that was sent
 	PhaseRetiring                // no longer selected; not all that was sent, or that the objects left, is on the bus
 	PhaseDrained                 // the bus has all that was sent
@@ -48,13 +48,13 @@ func (p Phase) leadsTo(next Phase) bool {
 	return slices.Contains(table[p], next)
 }
 
-// isListed reports whether a list has been loaded. Of an informer that leaves it does not say so.
+// isListed reports whether a list has been loaded. It is not meaningful for an informer that leaves.
 func (p Phase) isListed() bool { return p > PhaseListing }
 
 // IsLeaving reports whether the informer is to end because of a new selection, or has ended.
 func (p Phase) IsLeaving() bool { return p >= PhaseDraining }
 
-// IllegalChange is logged if a phase changes as the table does not say.
+// IllegalChange is logged if a change of the phase is not in the table.
 const IllegalChange = "illegal change of phase"
 
 // toLocked changes the phase. No other function does.
@@ -113,7 +113,7 @@ func (s *state) gate(loading, closed bool) {
 	}
 }
 
-// Health is whether an informer does what its phase says, beside why not and since when.
+// Health is whether an informer succeeds at what its phase says.
 type Health uint8
 
 // The healths of an informer.

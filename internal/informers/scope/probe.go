@@ -12,26 +12,25 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// An etcd that is restored from a copy goes on elsewhere: what was seen after the copy was made has never happened there,
-// and its resourceVersions are given a second time, to something else. No request fails because of it. What
-// kube-apiserver 1.36 answers for a resourceVersion that its history has not reached (yet):
+// An etcd that is restored from a copy continues with another history: changes after the copy never happened there, and their
+// resourceVersions are given a second time, to other changes. No request fails because of it. kube-apiserver 1.36 answers requests for a
+// resourceVersion that its history has not reached (yet) as follows:
 //
-//   - WATCH: 200, and then nothing, no bookmark either, until the timeout; the events between are left out, those behind it
-//     come. The same with and without a watch cache.
+//   - WATCH: 200, and then nothing, no bookmark either, until the timeout; it omits the events up to it, and sends those after
+//     it. The same with and without a watch cache.
 //   - LIST Exact: 504, reason Timeout, "Too large resource version", with a watch cache after 3 s, without (and for a name)
 //     at once. A lagging API server answers the same.
 //   - LIST NotOlderThan: waits for it for 3 s, then the same 504; without a watch cache at once.
-//   - LIST without resourceVersion: 200, at what is the last one now: the only answer that tells the two apart.
+//   - LIST without resourceVersion: 200, at the last one now: the only answer that distinguishes the two.
 //
-// And for one that etcd has compacted: with a watch cache LIST Exact and WATCH may still be served from it, without one
+// And for a resourceVersion that etcd has compacted: with a watch cache LIST Exact and WATCH may still be served from it, without one
 // LIST is 410, and WATCH is 200 and an ERROR frame of 410.
 
-// probeDue reports whether a probe may be made although nothing happens. The first object on a watch that was not probed waits for a probe
-// of its own.
+// probeDue reports whether a probe may be made at rest. The first object on a watch that was not probed waits for a probe of its own.
 func (f *follower) probeDue() bool { return time.Since(f.probed) >= apiserver.ProbeEvery }
 
-// rewound reports whether the history behind the API server is not the one that was followed so far. It asks only in doubt. Where
-// the API server does not answer, nothing is claimed, and the doubt remains. thorough: it also asks what a single list cannot tell.
+// rewound reports whether the API server has another history than the one that was followed so far. It asks only in doubt. If the API server
+// does not answer, it returns false, and the doubt remains. thorough: it makes a second request if one list is not enough.
 func (f *follower) rewound(ctx context.Context, thorough bool) bool {
 	if !f.doubtful {
 		return false
@@ -50,8 +49,8 @@ func (f *follower) rewound(ctx context.Context, thorough bool) bool {
 	return !same
 }
 
-// compare compares what was seen with what is there. settled: nothing more can be found out. Most often one list tells: the
-// resourceVersion now, and that the object which was seen last is as it was.
+// compare compares the last version that was seen with the API server's. settled: no request can find out more. Usually one list suffices: it
+// has the present resourceVersion, and the object as it was seen last.
 func (f *follower) compare(ctx context.Context, thorough bool) (same, settled bool, err error) {
 	i := f.informer
 	if err := i.deps.Lookups.Wait(ctx); err != nil {
@@ -81,11 +80,11 @@ func (f *follower) compare(ctx context.Context, thorough bool) (same, settled bo
 	if err := i.deps.Lookups.Wait(ctx); err != nil {
 		return true, false, err
 	}
-	same, told, err := i.sameHistory(ctx, f.witness)
-	return same || !told, true, err
+	same, known, err := i.sameHistory(ctx, f.witness)
+	return same || !known, true, err
 }
 
-// Latest returns the resourceVersion now, as etcd has it.
+// Latest returns the present resourceVersion of etcd.
 func (i *Informer) Latest(ctx context.Context) (uint64, error) {
 	meta, err := i.page(ctx, i.selection.Namespace, metav1.ListOptions{Limit: 1, LabelSelector: i.selection.LabelSelector, FieldSelector: i.selection.FieldSelector},
 		func([]byte) error { return nil })
@@ -95,7 +94,7 @@ func (i *Informer) Latest(ctx context.Context) (uint64, error) {
 	return apiserver.ListVersion(&meta)
 }
 
-// witness is a version that was seen, by which history is known again.
+// witness is a version that was seen, by which history is recognized.
 type witness struct {
 	object *object.Object
 	gone   bool // it was deleted with its version
@@ -109,10 +108,10 @@ func (i *Informer) newest() *witness {
 	return nil
 }
 
-// sameHistory tells if what was seen is part of the history behind the API server. told is false where that history does
-// not go back so far, or may not be asked. uid and resourceVersion are not enough: after a restore, an object of the copy
-// is changed again, and may get the same ones. Then its managedFields were written at another time.
-func (i *Informer) sameHistory(ctx context.Context, w *witness) (same, told bool, err error) {
+// sameHistory reports whether a version that was seen is part of the API server's history. known is false if that history does not go back so
+// far, or may not be read. uid and resourceVersion are not enough: after a restore, an object of the copy is changed again, and may get
+// the same ones. Then its managedFields were written at another time.
+func (i *Informer) sameHistory(ctx context.Context, w *witness) (same, known bool, err error) {
 	o := w.object
 	f, err := i.ask(ctx, backfill.Question{Ref: o.Ref, At: o.ResourceVersion})
 	switch {

@@ -15,7 +15,7 @@ import (
 // observed is one version of an object as it was read.
 type observed struct {
 	rv        uint64
-	object    *object.Object // nil of what is excluded
+	object    *object.Object // nil if it is excluded
 	outside   bool           // no clause takes it; then object has no content, unless it is an answer to a question
 	changedBy []byte
 }
@@ -24,8 +24,8 @@ type observed struct {
 type reader struct {
 	informer *Informer
 	scanner  *selection.Scanner
-	lean     bool              // of what no clause takes, the content is not wanted
-	live     bool              // what is read comes from a watch
+	lean     bool              // the content of objects that no clause takes is not wanted
+	live     bool              // the objects come from a watch
 	own      map[string]uint64 // gets the fingerprints of ignored objects of the scope, by namespace/name; nil: not wanted
 	out      []byte
 	key      []byte
@@ -48,7 +48,7 @@ func (i *Informer) newReader() *reader {
 	return &reader{informer: i, scanner: i.selection.NewScanner()}
 }
 
-// errExcluded says that an object lies in a namespace that every rule leaves out, or is the agent's own.
+// errExcluded means that an object is in a namespace that every rule excludes, or is the agent's own.
 var errExcluded = errors.New("excluded")
 
 // newBatch begins another batch.

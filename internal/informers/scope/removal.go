@@ -11,7 +11,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// removal is what an informer knows of the removal of its resource, or of its namespace.
+// removal is the state of the removal of an informer's resource, or of its namespace.
 type removal struct {
 	mu        sync.Mutex
 	at        uint64      // resourceVersion at which it was removed, 0: it exists
@@ -21,8 +21,8 @@ type removal struct {
 	emptyAt   uint64      // resourceVersion up to which it was found that no object exists any more, 0: it was not
 }
 
-// Remove has the informer end once it has sent everything: its resource was removed at rv. exists reports whether there is one of that name
-// again. It returns false if nothing has to be waited for: the removal is known, or a list has shown what came later.
+// Remove makes the informer end once it has sent everything: its resource was removed at rv. exists reports whether a resource of that name
+// exists again. It returns false if nothing has to be waited for: the removal is known, or a list was made after it.
 func (i *Informer) Remove(rv uint64, exists func() bool) bool {
 	m := &i.removal
 	m.mu.Lock()
@@ -70,7 +70,7 @@ func (i *Informer) LostNamespace() bool {
 	return i.removal.namespace
 }
 
-// FoundNamespace undoes LostNamespace: the namespace exists again, and the informer goes on.
+// FoundNamespace undoes LostNamespace: the namespace exists again, and the informer continues.
 func (i *Informer) FoundNamespace() {
 	i.removal.mu.Lock()
 	defer i.removal.mu.Unlock()
@@ -78,8 +78,8 @@ func (i *Informer) FoundNamespace() {
 }
 
 // Restore undoes the removal, and reports whether it did, if the resource exists again before the informer has decided that it does not: the
-// API server goes on with an open watch then, or the objects were listed since. All that was deleted is sent, and what came later is sent in
-// the order of history: it is as if the resource had existed all the time.
+// API server continues an open watch then, or the objects were listed since. All deletions are sent, and later changes are sent in the order
+// of history, as if the resource had existed all the time.
 func (i *Informer) Restore() bool {
 	i.removal.mu.Lock()
 	defer i.removal.mu.Unlock()
@@ -138,7 +138,7 @@ func (i *Informer) emptyAt() uint64 {
 	return i.removal.emptyAt
 }
 
-// loadRemoved takes it that there are no objects any more, and waits until ctx ends: there is nothing to watch. Its error is the cause of ctx.
+// loadRemoved sets the store to no objects, and waits until ctx ends: there is nothing to watch. Its error is the cause of ctx.
 func (i *Informer) loadRemoved(ctx context.Context, at uint64) error {
 	s := i.store
 	at = max(at, s.ResourceVersion())
@@ -156,7 +156,7 @@ func (i *Informer) loadRemoved(ctx context.Context, at uint64) error {
 		}
 	case i.resume != nil: // nothing is known of the objects at the checkpoint
 		i.giveUpGone(at)
-	case i.created != 0 && i.created < at: // gone before it was listed: what it had, nobody has seen
+	case i.created != 0 && i.created < at: // gone before it was listed: its objects are not known
 		s.BeginList(store.Fresh)
 		s.Lose(store.Loss{From: i.created, Since: i.createdAt, Reason: object.Expired, Unrecoverable: true})
 		s.EndList(at, s.Gap(at, nil))
@@ -172,7 +172,7 @@ func (i *Informer) loadRemoved(ctx context.Context, at uint64) error {
 			return context.Cause(ctx)
 		case <-i.kicked:
 		}
-		if to := i.RemovedAt(); to > at { // what came and went meanwhile
+		if to := i.RemovedAt(); to > at { // a resource of that name was created and removed meanwhile
 			from := at
 			at = to
 			s.BeginList(store.Relist)
@@ -183,7 +183,7 @@ func (i *Informer) loadRemoved(ctx context.Context, at uint64) error {
 	}
 }
 
-// giveUpGone gives up what the checkpoint holds: at resourceVersion at there is nothing.
+// giveUpGone gives up the checkpoint: at resourceVersion at there is no object.
 func (i *Informer) giveUpGone(at uint64) {
 	c := i.resume
 	i.resume = nil

@@ -28,7 +28,7 @@ func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	i.state.heard(time.Now())
+	i.state.answered(time.Now())
 	if now < c.ResourceVersion {
 		return 0, i.giveUp(ctx, now, object.Rewound)
 	}
@@ -40,7 +40,7 @@ func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 		if now, err = i.askBus(ctx, now); err != nil {
 			return 0, err
 		}
-		if i.heardMore(now) {
+		if i.busHasMore(now) {
 			lost = object.Rewound
 		}
 	}
@@ -69,7 +69,7 @@ func (i *Informer) listCheckpoint(ctx context.Context) (lost object.GapReason, e
 	switch {
 	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
 		return object.Compacted, nil
-	case cannotTell(err), err == nil && rv != c.ResourceVersion: // a server that does not know Exact
+	case isUnsupportedExact(err), err == nil && rv != c.ResourceVersion: // a server that does not know Exact
 		return object.Expired, nil
 	case err == nil && !c.Inherited && !i.store.Matches(&c.Scope, r.own):
 		return object.Rewound, nil
@@ -106,7 +106,7 @@ func (i *Informer) snapshotBehind(c *Origin) []*store.Notice {
 	switch {
 	case i.spec.Snapshots == SnapshotNever:
 		return nil
-	case c.Inherited, c.Where != i.store.Where(), !c.Continued && (i.spec.Snapshots == SnapshotAlways || i.asked && i.heard == nil): // nothing of it is on the bus, or not all
+	case c.Inherited, c.Where != i.store.Where(), !c.Continued && (i.spec.Snapshots == SnapshotAlways || i.asked && i.lastEvent == nil): // none or not all of it is on the bus
 		return []*store.Notice{i.store.NewSnapshot(c.ResourceVersion)}
 	case c.Snapshot == nil:
 		return nil
@@ -118,7 +118,7 @@ func (i *Informer) snapshotBehind(c *Origin) []*store.Notice {
 	return []*store.Notice{i.store.ResumeSnapshot(scope, &c.Scope)}
 }
 
-// since is when there was the last sign of life behind which history may be lost.
+// since returns the time of the last sign of life before history was lost.
 func (i *Informer) since() time.Time {
 	if c := i.resumed; c != nil && c.ResourceVersion == i.store.ResourceVersion() {
 		return c.LastSeen
@@ -126,44 +126,44 @@ func (i *Informer) since() time.Time {
 	return i.state.lastSeen()
 }
 
-// heardMore tells if the bus has heard of what was never there, now being the last resourceVersion: etcd was restored, and the
-// checkpoint along with it.
-func (i *Informer) heardMore(now uint64) bool {
-	h := i.heard
+// busHasMore reports whether the bus has events of a history that the API server does not have, now being the last resourceVersion: etcd was
+// restored, and the checkpoint with it.
+func (i *Informer) busHasMore(now uint64) bool {
+	h := i.lastEvent
 	return h != nil && (h.ResourceVersion > now || h.History > i.resume.History)
 }
 
-// giveUp begins history anew behind the checkpoint.
+// giveUp gives up the checkpoint, and begins with a fresh list.
 func (i *Informer) giveUp(ctx context.Context, now uint64, reason object.GapReason) error {
-	now, err := i.askBus(ctx, now) // it may have heard of more restores
+	now, err := i.askBus(ctx, now) // it may have a higher history number
 	if err != nil {
 		return err
 	}
-	if i.heardMore(now) {
-		reason = object.Rewound // whatever else is the matter
+	if i.busHasMore(now) {
+		reason = object.Rewound // whatever the other reason is
 	}
-	if h := i.heard; h != nil {
+	if h := i.lastEvent; h != nil {
 		known := h.History
 		if reason == object.Rewound && h.Scope != i.name && known > 0 {
-			known-- // another scope was sooner to tell of this restore: it gets the same number
+			known-- // another scope has announced this restore before: this one gets the same number
 		}
 		i.store.RaiseHistory(known)
 	}
 	c := i.resume
 	i.resume = nil
 	l := store.Loss{From: c.ResourceVersion, Since: c.LastSeen, Reason: reason}
-	if c.Lost != nil { // nor is known what was told before it
+	if c.Lost != nil { // it is not known either what was sent before it
 		l.From, l.Unrecoverable = c.Lost.From, true
 	}
-	if h := i.heard; reason == object.Rewound && h != nil && h.ResourceVersion > l.From {
+	if h := i.lastEvent; reason == object.Rewound && h != nil && h.ResourceVersion > l.From {
 		l.From, l.Since = h.ResourceVersion, h.At // the checkpoint is as old as the copy of etcd
 	}
 	i.store.Restart(l)
 	return errRestart
 }
 
-// cannotTell tells refusals of an Exact list that asking again does not change.
-func cannotTell(err error) bool {
+// isUnsupportedExact reports whether err is a refusal of an Exact list that another attempt does not change.
+func isUnsupportedExact(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return false
@@ -172,9 +172,9 @@ func cannotTell(err error) bool {
 	return code == http.StatusBadRequest || code == http.StatusMethodNotAllowed || code == http.StatusUnprocessableEntity
 }
 
-// askBus asks the bus, once, what it has heard of the resource. now is the last resourceVersion as it was known before; what
-// it returns is at least that of which the bus has heard, unless etcd was restored: another agent, of another part of the
-// resource, may have come further between the two questions.
+// askBus asks the bus, once, for the last stream event of the resource. now is the last known resourceVersion. The result is at least that of
+// the event, unless etcd was restored: another agent, of another part of the resource, may have sent a later one between the two
+// questions.
 func (i *Informer) askBus(ctx context.Context, now uint64) (uint64, error) {
 	if i.lastEvents == nil {
 		return now, nil
@@ -186,20 +186,20 @@ func (i *Informer) askBus(ctx context.Context, now uint64) (uint64, error) {
 		}
 		i.asked = true
 		if ok {
-			i.heard = &h
+			i.lastEvent = &h
 		}
 	}
-	if i.heard == nil || i.heard.ResourceVersion <= now {
+	if i.lastEvent == nil || i.lastEvent.ResourceVersion <= now {
 		return now, nil
 	}
 	return i.Latest(ctx)
 }
 
-// missed compares now, the last resourceVersion, with what the bus has heard: without a checkpoint, or with one that was
-// restored along with etcd, only the bus knows that there was more.
+// missed compares now, the last resourceVersion, with the last event on the bus: without a checkpoint, or with one that was
+// restored with etcd, only the bus shows that there was more.
 func (i *Informer) missed(now uint64) {
-	h := i.heard
-	i.heard = nil // once
+	h := i.lastEvent
+	i.lastEvent = nil // once
 	if h == nil || i.store.Loss() != nil {
 		return
 	}
@@ -208,7 +208,7 @@ func (i *Informer) missed(now uint64) {
 	case h.ResourceVersion > now:
 		l.Reason = object.Rewound
 		i.store.Lose(l)
-	case h.Scope == i.name || !i.spec.Remembered && !i.spec.Shared: // the bus tells of the last scope only, and there may be others
+	case h.Scope == i.name || !i.spec.Remembered && !i.spec.Shared: // the bus has the event of the last scope only, and there may be others
 		l.Reason = object.CheckpointLost
 		if i.lastEvents.hadTombstone(i.resource) { // nothing was lost: it was not selected for a while
 			l.Reason = object.SelectionChanged

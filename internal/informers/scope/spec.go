@@ -14,7 +14,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Spec is what an Informer observes, and where it begins.
+// Spec is what an Informer observes, and the position at which it begins.
 type Spec struct {
 	Scope      selection.Scope
 	Lane       store.Lane
@@ -26,23 +26,23 @@ type Spec struct {
 	History    uint32        // number of the history that the resource was observed in
 	Remembered bool          // the last run observed the resource
 	OwnNames   []string      // of the agent's own objects (OwnName), sorted; nil: it never has any of the resource
-	Origin     *Origin       // where to resume, nil: nowhere
+	Origin     *Origin       // position to resume from, nil: none
 	Created    uint64        // resourceVersion before which there was no object, 0: that is not known
 	CreatedAt  time.Time     // when Created was seen
 }
 
-// Origin is where an Informer resumes.
+// Origin is the position from which an Informer resumes.
 type Origin struct {
 	checkpoint.Scope
 	// Inherited: it is of another selection of the same resource. Nothing of this scope was sent.
 	Inherited bool
-	// Continued: this run has left it there, and the bus has all that was sent before.
+	// Continued: an informer of this run left that position, and the bus has everything that was sent before.
 	Continued bool
-	// Lost is what was not observed before, nil: nothing.
+	// Lost is the history before it that was not observed, nil: none.
 	Lost *store.Loss
 }
 
-// SnapshotMode says what is sent of objects that exist at the start.
+// SnapshotMode is which existing objects are sent at the start.
 type SnapshotMode string
 
 // The modes of snapshot.mode.

@@ -8,13 +8,13 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 )
 
-// Status is how one informer is doing, for people and probes.
+// Status is the state of one informer, for people and probes.
 type Status struct {
 	Scope    string
 	Resource string // as kubectl names it: deployments.apps
 	Phase    Phase
 	Health   Health
-	Since    time.Time     // it has not been well, zero: it is, or that is not known
+	Since    time.Time     // since when Health is not HealthOK, zero: it is, or that is not known
 	Synced   bool          // a list has been loaded
 	Error    string        // why the last request failed
 	Reason   string        // the class of Error, as in the metrics
@@ -25,13 +25,13 @@ type Status struct {
 	Held     int           // compressed bytes of the last-known objects
 
 	Objects  int  // last-known objects; so far, while the first list is loaded
-	Expected int  // how many the first list will have loaded, where the API server tells; 0 once it is
-	Pending  int  // deltas that a list made due: reads not acknowledged yet, inferred ones not handed to the queue yet
-	Resumed  bool // it went on from the checkpoint
+	Expected int  // how many objects the first list has, if the API server reports it; 0 once it is loaded
+	Pending  int  // deltas that a list made pending: reads not acknowledged yet, inferred ones not handed to the queue yet
+	Resumed  bool // it resumed from the checkpoint
 	Captured bool // the first snapshot is on the bus, to its last read and its snapshot.completed
 }
 
-// hopeless tells if nothing is to be expected of the informer until somebody changes what is served, or permitted.
+// hopeless reports whether the informer fails until an operator changes what is served, or permitted.
 func (s *Status) hopeless() bool {
 	return s.Health == HealthNotServed || apiserver.NeedsOperator(s.Reason)
 }
@@ -40,9 +40,9 @@ func (s *Status) hopeless() bool {
 // some 4 s.
 const patience = 6
 
-// HoldsBack tells if the first snapshot is not complete without the informer's. What is loaded is on its way, whatever
-// becomes of the watch. What cannot be loaded, for a reason of its own such as a conversion webhook that is gone, is not
-// waited for for ever; the whole API server is.
+// HoldsBack reports whether the first snapshot is not complete without the informer's. A list that is loaded is waited for, whatever happens to
+// the watch. A list that fails for a reason of its own, such as a conversion webhook that is gone, is not waited for forever. An API
+// server that is out of reach is.
 func (s *Status) HoldsBack() bool {
 	return !s.Captured && s.Phase != PhaseRetiring && (s.Synced || !s.hopeless() && (s.Failures < patience || apiserver.IsShared(s.Reason)))
 }
@@ -66,18 +66,18 @@ type state struct {
 	mu      sync.Mutex
 	phase   Phase
 	expects int  // objects, as far as the first list tells, while it is loaded
-	resumed bool // it went on from the checkpoint
+	resumed bool // it resumed from the checkpoint
 	contact
 	failure
 }
 
-// contact is when the API server was heard.
+// contact is when the API server last gave a sign of life.
 type contact struct {
 	last   time.Time // event, bookmark or list
 	life   time.Time // last sign of life: also a watch that was opened, a page of a list
 	waits  time.Time // since when a list waits for the API server, over all attempts that it has not answered; zero: none does
 	marks  bool      // the watches have bookmarks
-	unread bool      // the watch is ended because its events are not taken: nothing can be heard
+	unread bool      // the watch is ended because the queue is full: no sign of life is possible
 }
 
 // failure is that of the last request.
@@ -130,7 +130,8 @@ func (s *state) seen(at time.Time) {
 	}
 }
 
-func (s *state) heard(at time.Time) {
+// answered notes a sign of life that is no event, bookmark or list.
+func (s *state) answered(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.life, s.waits = at, time.Time{}
@@ -145,14 +146,14 @@ func (s *state) asks(at time.Time) {
 	}
 }
 
-// goesOn notes that an object of a list has come, and that it waits for the next one.
+// goesOn notes that an object of a list was received, and that the list waits for the next one.
 func (s *state) goesOn(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waits = at
 }
 
-// bookmarked notes that the watches have bookmarks, sendsBookmarks tells it.
+// bookmarked notes that the watches have bookmarks; sendsBookmarks reports it.
 func (s *state) bookmarked() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +178,7 @@ func (s *state) setUnread(unread bool, now time.Time) {
 	defer s.mu.Unlock()
 	s.unread = unread
 	if !unread {
-		s.life = now // it could not have been heard before
+		s.life = now // no sign of life was possible before
 	}
 	switch {
 	case unread && s.phase == PhaseLive:
@@ -187,8 +188,8 @@ func (s *state) setUnread(unread bool, now time.Time) {
 	}
 }
 
-// stale reports whether what is known may be out of date, and since when there is no sign of life. What does not wait for the API
-// server is not stale, nor what an administrator has to mend first. The caller holds mu.
+// stale reports whether the known state may be out of date, and since when there is no sign of life. A scope that does not wait for the API
+// server is not stale, nor is one whose failure an operator has to remove first. The caller holds mu.
 func (s *state) stale(now time.Time) (since time.Time, stale bool) {
 	since, within := s.life, staleWithoutBookmarks
 	switch {
@@ -212,7 +213,7 @@ func (s *state) stale(now time.Time) (since time.Time, stale bool) {
 func (s *state) health(now time.Time) (Health, time.Time) {
 	since, stale := s.stale(now)
 	switch {
-	case s.phase.IsLeaving(): // nobody selects it as it is
+	case s.phase.IsLeaving(): // no rule selects it any more
 		return HealthOK, time.Time{}
 	case stale:
 		return HealthStale, since
@@ -233,8 +234,8 @@ func (s *state) silence(now time.Time) (time.Duration, bool) {
 	return max(0, now.Sub(s.life)), true
 }
 
-// fail notes err, of class r; warn tells if it is time to log it: it is of another class than the last one logged, or a
-// window is over. news is called then, before anybody can see that it fails.
+// fail notes err, of class r. It reports whether to log it: its class differs from the last one logged, or a window is over. Then it calls news
+// before others can see the failure.
 func (s *state) fail(err error, r string, now time.Time, news func()) (warn bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,7 +244,7 @@ func (s *state) fail(err error, r string, now time.Time, news func()) (warn bool
 	}
 	s.err = err
 	s.fails++
-	if !apiserver.IsUnanswered(err) { // that it fails is an answer
+	if !apiserver.IsUnanswered(err) { // the error is an answer
 		s.waits = time.Time{}
 	}
 	window := warnEvery
@@ -258,7 +259,7 @@ func (s *state) fail(err error, r string, now time.Time, news func()) (warn bool
 	return true
 }
 
-// Status returns how the Informer is doing.
+// Status returns the present status.
 func (i *Informer) Status() Status {
 	objects, pending, caughtUp := i.store.Progress()
 	held, lag, loaded, now := i.store.Size(), i.store.Lag(), i.store.IsLoaded(), time.Now()
@@ -283,8 +284,7 @@ func (i *Informer) Status() Status {
 	return out
 }
 
-// alive tells if nothing of the scope can have happened without the informer's knowledge for longer than a minute or so:
-// what a progress event claims.
+// alive reports whether the informer has seen everything that happened until about a minute ago: a progress event states that.
 func (i *Informer) alive(now time.Time) bool {
 	s := &i.state
 	s.mu.Lock()

@@ -23,13 +23,13 @@ const RetiringSlow = 10 * time.Second
 // the configuration often takes the permission along with the resource.
 const UnreadableFor = time.Minute
 
-// Tombstone tells that a scope of the last run is not observed by this one: the objects that no scope observes any more have left.
+// Tombstone sends the end of a scope of the last run that this run does not observe: the objects that no scope observes any more have left.
 type Tombstone struct {
 	*Informer                     // of the old scope
-	From       checkpoint.Scope   // where it was left
-	Memory     Memory             // nil: nothing is remembered
+	From       checkpoint.Scope   // its position in the last run
+	Memory     Memory             // nil: no position is stored
 	Successors func() []Successor // Informers of the same resource
-	Elsewhere  func() []*Informer // Informers of other resources of the same etcd; nil: that cannot be told
+	Elsewhere  func() []*Informer // Informers of other resources of the same etcd; nil: it is not known which are
 	DeletedAt  func() (at uint64, deleted bool)
 	Gone       uint64        // the resourceVersion at which the resource is not defined any more, 0: it is
 	Patience   time.Duration // see UnreadableFor
@@ -60,26 +60,26 @@ func (t *Tombstone) Retire() {
 	t.state.to(PhaseRetiring)
 }
 
-// Position returns where the next run finds the scope, if it is not retired before.
+// Position returns the position of the scope for the next run, if the scope is not retired before.
 func (t *Tombstone) Position() (checkpoint.Position, bool) {
 	p := checkpoint.Position{Scope: t.From}
 	p.Retiring = t.retiring.Load()
 	return p, true
 }
 
-// begin has it remembered that what follows may be on the bus.
+// begin stores in the checkpoint that the following events may be on the bus.
 func (t *Tombstone) begin(ctx context.Context) error {
-	told := *t.retiring.Load()
-	told.Told = true
-	t.retiring.Store(&told)
+	begun := *t.retiring.Load()
+	begun.Told = true
+	t.retiring.Store(&begun)
 	if t.Memory == nil {
 		return nil
 	}
 	return t.Memory.Flush(ctx)
 }
 
-// end has the scope forgotten, unless the log was replaced since the replacement with the number log: a part of the tombstone may be on the
-// old one. Then the error says so.
+// end deletes the scope from the checkpoint. If the log was replaced after the replacement with the number log, a part of the tombstone may be
+// on the old one, and end returns errSentToOldLog.
 func (t *Tombstone) end(log uint64) error {
 	switch {
 	case t.store.LogNumber() > log:
@@ -93,7 +93,7 @@ func (t *Tombstone) end(log uint64) error {
 // errSentToOldLog is the error of a tombstone of which a part may be on a log that was replaced.
 var errSentToOldLog = errors.New("the log of the bus was replaced")
 
-// Run tells it. What may pass it retries until ctx ends; then the next run says it.
+// Run sends the tombstone. It retries after temporary errors until ctx ends; then the next run sends it.
 func (t *Tombstone) Run(ctx context.Context) {
 	defer close(t.done)
 	defer t.logRetiring().Stop()
@@ -121,7 +121,7 @@ func (t *Tombstone) Run(ctx context.Context) {
 	})
 }
 
-// failedToSend is failed. That something may not be read which nobody selects any more is no news.
+// failedToSend is failed, except that a missing permission is logged at debug level: the scope is no longer selected.
 func (t *Tombstone) failedToSend(ctx context.Context, err error, delay time.Duration) {
 	if !apierrors.IsForbidden(err) {
 		t.failed(ctx, "list", err, delay)
@@ -174,7 +174,7 @@ func (t *Tombstone) send(ctx context.Context) error {
 	return nil
 }
 
-// gap returns that from where the scope was left.
+// gap returns the gap from the position of the scope.
 func (t *Tombstone) gap(to uint64, reason object.GapReason) *object.StreamEvent {
 	return &object.StreamEvent{
 		Kind: object.Gap, Resource: t.resource, Scope: t.name, History: t.store.History(), From: t.From.ResourceVersion, To: to,
@@ -182,8 +182,8 @@ func (t *Tombstone) gap(to uint64, reason object.GapReason) *object.StreamEvent 
 	}
 }
 
-// newestLater waits until the last resourceVersion is not that at which the scope was left: what leaves has to be later than all that was
-// ever sent of it.
+// newestLater waits until the last resourceVersion differs from the position of the scope: a left event has to be later than all events that
+// were sent of it.
 func (t *Tombstone) newestLater(ctx context.Context) (uint64, error) {
 	for {
 		now, err := t.newest(ctx)
@@ -205,7 +205,7 @@ func (t *Tombstone) load(ctx context.Context, now uint64) (known bool, err error
 	// Consumers may know of objects that are gone since: only the sweep of a snapshot removes them.
 	case t.store.LogNumber() > c.Log, c.Snapshot != nil && c.Snapshot.Namespace == "":
 		return false, nil
-	case c.Where != "", t.blind: // what was withheld is not sent now
+	case c.Where != "", t.blind: // objects that were withheld must not be sent now
 		return false, nil
 	default:
 		return t.collect(ctx, now)
@@ -220,10 +220,10 @@ func (t *Tombstone) sendNothingKnown(ctx context.Context, rv uint64) error {
 	return t.store.SendEmptySnapshot(ctx, rv)
 }
 
-// collect loads the objects that the scope had at its checkpoint and no other scope had then, or has now: of one that another
-// scope has come to take, that scope says so, at a resourceVersion that is not above now. told is false where history does not
-// go back so far, or may not be read.
-func (t *Tombstone) collect(ctx context.Context, now uint64) (told bool, err error) {
+// collect loads the objects that the scope had at its checkpoint and no other scope had then, or has now. If another scope takes an object
+// by now, that scope sends it, at a resourceVersion not above now. known is false if history does not go back so far, or may not be
+// read.
+func (t *Tombstone) collect(ctx context.Context, now uint64) (known bool, err error) {
 	t.store.BeginList(store.AtCheckpoint)
 	exactly := func(rv uint64) metav1.ListOptions {
 		return metav1.ListOptions{ResourceVersion: object.FormatVersion(rv), ResourceVersionMatch: metav1.ResourceVersionMatchExact}
@@ -235,7 +235,7 @@ func (t *Tombstone) collect(ctx context.Context, now uint64) (told bool, err err
 	for _, o := range t.Successors() {
 		versions := []uint64{t.From.ResourceVersion, now}
 		if o.Waits && o.resume == nil {
-			versions = versions[1:] // it begins after this with what there is, and tells of nothing before
+			versions = versions[1:] // it begins after this with the present objects, and sends nothing before
 		}
 		for _, at := range versions {
 			rv, err := o.pagesBy(ctx, o.newReader(), &t.state, exactly(at), t.store.Remove)
@@ -249,7 +249,7 @@ func (t *Tombstone) collect(ctx context.Context, now uint64) (told bool, err err
 
 // passing returns err if asking again may help, else nil.
 func passing(err error) error {
-	if err == nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsForbidden(err) || cannotTell(err) ||
+	if err == nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsForbidden(err) || isUnsupportedExact(err) ||
 		errors.Is(err, apiserver.ErrUnsupported) {
 		return nil
 	}
@@ -257,7 +257,7 @@ func passing(err error) error {
 }
 
 // newest returns the last resourceVersion, also if only successors may ask for it: they are in other namespaces. If the objects cannot be
-// read any more, other resources tell it, or it is assumed to be the one after the last that is known.
+// read any more, it is that of other resources of the same etcd, or assumed to be the one after the last that is known.
 func (t *Tombstone) newest(ctx context.Context) (uint64, error) {
 	rv, err := t.Latest(ctx)
 	if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
@@ -285,7 +285,7 @@ func (t *Tombstone) newest(ctx context.Context) (uint64, error) {
 func (t *Tombstone) sendGone(ctx context.Context) error {
 	s := t.store
 	log := s.LogNumber()
-	t.Gone = max(t.Gone, t.From.ResourceVersion+1) // the scope may have come further than the definitions
+	t.Gone = max(t.Gone, t.From.ResourceVersion+1) // the position of the scope may be later than that of the definitions
 	if err := t.begin(ctx); err != nil {
 		return err
 	}

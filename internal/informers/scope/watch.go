@@ -32,10 +32,10 @@ const (
 	batchBytes  = 64 << 10
 )
 
-// errBlocked ends an HTTP watch whose events nobody takes.
+// errBlocked ends an HTTP watch whose events the queue does not take.
 var errBlocked = errors.New("watch blocked by a full queue")
 
-// batch is what lay in the read buffer: at least one event.
+// batch is the events that lay in the read buffer: at least one.
 type batch struct {
 	events    []store.Event // an object that is not captured has become a bookmark
 	objects   int           // frames that are no bookmarks
@@ -43,10 +43,10 @@ type batch struct {
 	read      time.Time
 }
 
-// stream reads one HTTP watch in a goroutine of its own, and hands what it says to the informer's owner.
+// stream reads one HTTP watch in a goroutine of its own, and hands its events to the informer's owner.
 //
-// A batch is filled while the owner applies the one before: there are two, used in turn. The channel is not buffered, so whoever
-// takes a batch is done with the one before it.
+// A batch is filled while the owner applies the one before: there are two, used in turn. The channel is not buffered, so when the owner
+// takes a batch, it is done with the one before.
 type stream struct {
 	informer *Informer
 	reader   *reader
@@ -61,7 +61,7 @@ type stream struct {
 	opened   time.Time
 	done     sync.WaitGroup
 
-	batches  chan *batch  // closed by the reader when the HTTP watch has ended, and everything it said is delivered
+	batches  chan *batch  // closed by the reader when the HTTP watch has ended, and all of its events are delivered
 	applying atomic.Int64 // since when the owner has been applying one event, in nanoseconds after opened; 0: it is not
 
 	// Of the reader, until it has closed batches.
@@ -116,18 +116,18 @@ func (s *stream) open(rv uint64, fresh bool) error {
 	return nil
 }
 
-// start has the reader begin.
+// start starts the reader.
 func (s *stream) start() {
 	s.done.Go(func() {
 		defer close(s.batches)
-		// A server that is gone without a word does not keep to the timeout that it was asked for.
+		// A server that is gone silently does not end the watch at the requested timeout.
 		dead := time.AfterFunc(s.timeout+apiserver.WatchGrace-time.Since(s.opened), func() { s.end(nil) })
 		defer dead.Stop()
 		s.err = s.read()
 	})
 }
 
-// read reads until the HTTP watch ends, and delivers everything that it said. A nil error: it ended cleanly.
+// read reads until the HTTP watch ends, and delivers all of its events. A nil error: it ended cleanly.
 func (s *stream) read() error {
 	var turns [2]batch
 	patience := time.NewTimer(blockedFor)
@@ -151,8 +151,8 @@ func (s *stream) read() error {
 	}
 }
 
-// fill waits for a frame, and reads it and all others that have come with it. Before an error, b has what was read until then. It is
-// io.EOF where the HTTP watch has ended.
+// fill waits for a frame, and reads it and all others in the read buffer. If it returns an error, b has the events before it. The error is
+// io.EOF if the HTTP watch has ended.
 func (s *stream) fill(b *batch) error {
 	*b = batch{events: b.events[:0]}
 	s.reader.newBatch()
@@ -169,7 +169,7 @@ func (s *stream) fill(b *batch) error {
 			return err
 		}
 		if len(b.events) == 0 {
-			s.informer.state.heard(b.read)
+			s.informer.state.answered(b.read)
 		}
 		if err := s.add(b, watch.EventType(typ), raw); err != nil {
 			return err
@@ -181,7 +181,7 @@ func (s *stream) fill(b *batch) error {
 	}
 }
 
-// ended is why the HTTP watch has ended, err being the read error. nil: it has not.
+// ended returns why the HTTP watch has ended, err being the read error. nil: it has not.
 func (s *stream) ended(err error) error {
 	cause := context.Cause(s.ctx)
 	switch {
@@ -198,7 +198,7 @@ func (s *stream) ended(err error) error {
 	}
 }
 
-// add appends what a frame says. An ERROR frame is returned as the API error that it carries.
+// add appends the event of a frame. An ERROR frame is returned as the API error that it carries.
 func (s *stream) add(b *batch, typ watch.EventType, raw []byte) error {
 	switch typ {
 	case watch.Added, watch.Modified, watch.Deleted:
@@ -222,7 +222,7 @@ func (s *stream) add(b *batch, typ watch.EventType, raw []byte) error {
 		}
 		rv, err := strconv.ParseUint(m.ResourceVersion, 10, 64)
 		if err != nil || rv == 0 {
-			// Going on from there would be going on from anywhere.
+			// No watch can resume from there.
 			return fmt.Errorf("%w: a bookmark has the resourceVersion %q", apiserver.ErrUnsupported, m.ResourceVersion)
 		}
 		s.informer.state.bookmarked()
@@ -241,7 +241,7 @@ func (s *stream) add(b *batch, typ watch.EventType, raw []byte) error {
 }
 
 // deliver hands a batch to the owner. If the owner cannot take it because the store has held one event for blockedFor, the HTTP watch
-// is ended meanwhile, and errBlocked returned once the batch is taken: the next watch goes on after it.
+// is ended meanwhile, and errBlocked returned once the batch is taken: the next watch begins after it.
 func (s *stream) deliver(b *batch, patience *time.Timer) error {
 	select {
 	case s.batches <- b:
