@@ -164,7 +164,7 @@ func (n *namespaces) observe(ctx context.Context) {
 	if slices.Sort(scopes); len(scopes) > 0 {
 		s.o.Log.Info("namespaces are observed one by one", "count", len(scopes), "scopes", few(scopes))
 	}
-	n.endOrphans(ctx) // a namespace may have gone since it was asked about
+	n.endInGone(ctx) // a namespace may have gone since it was asked about
 }
 
 // split finds resources that are allowed in some namespaces, and not yet observed in each of them by itself. It returns the informers that

@@ -85,13 +85,13 @@ func (n *namespaces) apply(ctx context.Context, ev discovery.Event) {
 	switch ev.(type) {
 	case discovery.NamespacesListed:
 		signal(n.woken)
-		n.endOrphans(ctx)
+		n.endInGone(ctx)
 	case discovery.NamespacesUnavailable:
 		clear(n.undecided)
 	case discovery.NamespaceCreated:
 		signal(n.woken)
 	case discovery.NamespaceDeleted:
-		n.endOrphans(ctx)
+		n.endInGone(ctx)
 	}
 }
 
