@@ -87,7 +87,7 @@ func (s *Manager) add(all []selection.Choice) (out []*scope.Spec) {
 	return out
 }
 
-// enroll adds the informer of a spec to the set. The caller holds mu.
+// enroll adds the informer of a spec to the manager. The caller holds mu.
 func (s *Manager) enroll(spec *scope.Spec) *running {
 	i := scope.New(&s.deps, spec)
 	if !s.isRetired(i.Name()) {

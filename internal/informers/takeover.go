@@ -319,7 +319,7 @@ func (d *takeovers) begin(ctx context.Context, t *takeover, ev *nodeEvent) {
 	s.start(ctx, t.scopes, nil)
 }
 
-// drop removes an informer from the take-over that it belongs to. The caller holds the set's mu.
+// drop removes an informer from the take-over that it belongs to. The caller holds the manager's mu.
 func (d *takeovers) drop(r *running) {
 	for _, t := range d.nodes {
 		t.scopes = slices.DeleteFunc(slices.Clone(t.scopes), func(o *running) bool { return o == r })

@@ -16,13 +16,13 @@ import (
 )
 
 // loadCheckpoint rebuilds the last-known objects as they were at the checkpoint: they have been sent, up to the cursor of a
-// snapshot. The watch goes on from there. Where that cannot be, history begins anew (errRestart).
+// snapshot. The watch resumes there. If that is not possible, it returns errRestart.
 func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	c := i.resume
 	if !c.Inherited { // else the log's number is of another scope, and nothing of this one was on the log
 		i.store.ResumeLog(&c.Scope)
 	}
-	// Of a resourceVersion in the future only a list without one tells if it is a lagging API server or a restored etcd.
+	// If the resourceVersion is in the future, only a list without one distinguishes a lagging API server from a restored etcd.
 	i.state.asks(time.Now())
 	now, err := i.Latest(ctx)
 	if err != nil {

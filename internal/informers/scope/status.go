@@ -65,7 +65,7 @@ type state struct {
 
 	mu      sync.Mutex
 	phase   Phase
-	expects int  // objects, as far as the first list tells, while it is loaded
+	expects int  // objects, as the first list reports, while it is loaded
 	resumed bool // it resumed from the checkpoint
 	contact
 	failure
