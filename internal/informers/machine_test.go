@@ -33,25 +33,29 @@ import (
 const settlesWithin = 12 * time.Minute
 
 // TestMachine gives a set random commands while its API server and its bus answer at random, and compares what is on the bus with
-// history. -rapid.checks has another number of cases.
+// history. -rapid.checks has another number of cases, of each half.
 func TestMachine(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(rt *rapid.T) {
-		var failure any // rapid works by panics, which have to leave the bubble by hand, see TestModel of package queue
-		synctest.Test(t, func(t *testing.T) {
-			k := newMachine(t, rt)
-			defer k.close()
-			defer func() { failure = recover() }()
-			k.play()
+	for half := range 2 {
+		t.Run(fmt.Sprint(half), func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, func(rt *rapid.T) {
+				var failure any // rapid works by panics, which have to leave the bubble by hand, see TestModel of package queue
+				synctest.Test(t, func(t *testing.T) {
+					k := newMachine(t, rt)
+					defer k.close()
+					defer func() { failure = recover() }()
+					k.play()
+				})
+				switch f := failure.(type) {
+				case nil:
+				case wrong:
+					rt.Fatal(string(f))
+				default:
+					panic(f)
+				}
+			})
 		})
-		switch f := failure.(type) {
-		case nil:
-		case wrong:
-			rt.Fatal(string(f))
-		default:
-			panic(f)
-		}
-	})
+	}
 }
 
 // wrong is what a case has found.
@@ -191,24 +195,25 @@ func (k *machine) play() {
 	k.floor = k.now1()
 	k.start()
 	k.rt.Repeat(map[string]func(*rapid.T){
-		"":         func(*rapid.T) {},
-		"write":    func(*rapid.T) { k.write(8) },
-		"fault":    k.step(k.falls),
-		"heal":     k.step(func() { k.heal() }),
-		"break":    k.step(func() { k.CloseClientConnections() }),
-		"expire":   k.step(k.expires),
-		"compact":  k.step(k.compacts),
-		"restore":  k.step(k.restoresVisibly),
-		"reload":   k.step(k.reloads),
-		"snapshot": k.step(k.snapshots),
-		"define":   k.step(k.defines),
-		"rebase":   k.step(k.rebases),
-		"crash":    k.step(func() { k.restarts(true) }),
-		"restart":  k.step(func() { k.restarts(false) }),
-		"save":     k.step(func() { _ = k.memory.Flush(k.t.Context()) }),
-		"bookmark": k.step(func() { k.bookmark() }),
-		"hold":     k.step(k.holds),
-		"settle":   k.step(k.settles),
+		"":              func(*rapid.T) {},
+		"write":         func(*rapid.T) { k.write(8) },
+		"fault":         k.step(k.falls),
+		"heal":          k.step(func() { k.heal() }),
+		"break":         k.step(func() { k.CloseClientConnections() }),
+		"expire":        k.step(k.expires),
+		"compact":       k.step(k.compacts),
+		"restore":       k.step(k.restoresVisibly),
+		"restore again": k.step(k.restoresVisibly),
+		"reload":        k.step(k.reloads),
+		"snapshot":      k.step(k.snapshots),
+		"define":        k.step(k.defines),
+		"rebase":        k.step(k.rebases),
+		"crash":         k.step(func() { k.restarts(true) }),
+		"restart":       k.step(func() { k.restarts(false) }),
+		"save":          k.step(func() { _ = k.memory.Flush(k.t.Context()) }),
+		"bookmark":      k.step(func() { k.bookmark() }),
+		"hold":          k.step(k.holds),
+		"settle":        k.step(k.settles),
 	})
 	k.settles()
 	k.judge()
