@@ -57,8 +57,11 @@ func (s *Manager) inherit(begin []*scope.Spec, others ...checkpoint.Scope) {
 	for _, spec := range begin {
 		r := spec.Scope.Resource
 		for _, c := range append(slices.Collect(maps.Values(s.active.origins)), others...) {
-			if spec.Origin != nil && (!spec.Origin.Inherited || spec.Origin.ResourceVersion <= c.ResourceVersion) ||
-				c.Group != r.Group || c.Resource != r.Name || c.Retiring != nil && c.Retiring.Told {
+			if c.Group != r.Group || c.Resource != r.Name {
+				continue
+			}
+			spec.History = max(spec.History, c.History) // consumers take what has a lower one for late
+			if spec.Origin != nil && (!spec.Origin.Inherited || spec.Origin.ResourceVersion <= c.ResourceVersion) || c.Retiring != nil && c.Retiring.Told {
 				continue
 			}
 			spec.Origin = &scope.Origin{Scope: c, Inherited: true}

@@ -275,7 +275,7 @@ func (k *machine) chosen() {
 
 func (k *machine) drawChoice() choice {
 	if len(k.branches) > 0 {
-		return k.taken // a scope that takes the place of another one has not its history number
+		return k.taken // another selection of an etcd that was restored is the matter of TestReloadAfterRestore
 	}
 	c := choice{
 		configmaps: rapid.SampledFrom([]string{"all", "in", "redacted", "shop", "in, redacted", "none"}).Draw(k.rt, "configmaps"),
