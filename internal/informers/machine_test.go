@@ -76,7 +76,8 @@ type machine struct {
 
 	taken    choice
 	rewound  bool // since everything was live the last time
-	vague    bool // likewise: a run that was to say farewell has ended
+	crashed  bool // likewise
+	vague    bool // a crash came between a selection and what it makes of the scopes before
 	segment  *segment
 	made     map[*version]*segment
 	born     map[*version]int
@@ -119,11 +120,6 @@ func (c choice) spec() selection.Spec {
 		rules = append(rules, widgets(ofWidgets[c.widgets]))
 	}
 	return specOf(rules...)
-}
-
-// is reports whether a resource is selected in that way.
-func (k *machine) is(resource, way string) bool {
-	return resource == "configmaps" && k.taken.configmaps == way || resource != "configmaps" && k.taken.widgets == way
 }
 
 // takes returns what tells the versions of a resource that are selected.
@@ -199,7 +195,7 @@ func (k *machine) play() {
 		"write":         func(*rapid.T) { k.write(8) },
 		"fault":         k.step(k.falls),
 		"heal":          k.step(func() { k.heal() }),
-		"break":         k.step(func() { k.CloseClientConnections() }),
+		"break":         k.step(k.breaks),
 		"expire":        k.step(k.expires),
 		"compact":       k.step(k.compacts),
 		"restore":       k.step(k.restoresVisibly),
@@ -441,13 +437,20 @@ func (f *sickness) answers(s *apiServer, w http.ResponseWriter, r *http.Request,
 	return true
 }
 
+// breaks breaks all connections, but not while scopes ask whether etcd was restored: changes go on if nobody answers.
+func (k *machine) breaks() {
+	if !k.rewound {
+		k.CloseClientConnections()
+	}
+}
+
 // expires has watches from before now refused, as by an API server that was restarted.
 func (k *machine) expires() {
 	k.faultMu.Lock()
 	k.gone = k.now1()
 	k.faultMu.Unlock()
 	k.note("watches from before %d expire", k.gone)
-	k.CloseClientConnections()
+	k.breaks()
 }
 
 // compacts has etcd forget. Where it was restored, a scope that has not looked since could not tell any more.
@@ -556,6 +559,7 @@ func (k *machine) defines() {
 	k.floor = k.now1()
 	k.chosen()
 	if !k.defined {
+		k.vague = k.vague || k.crashed // what was told behind the checkpoint lives on if the informer has not listed yet
 		k.CloseClientConnections()
 	}
 }
@@ -580,8 +584,9 @@ func (k *machine) restarts(crash bool) {
 		return
 	}
 	k.note("restart, crash: %t", crash)
+	k.crashed = k.crashed || crash
 	if len(k.segment.choices) > 1 {
-		k.vague = true
+		k.vague = k.vague || crash
 		// A scope that says farewell ends its gap before its heir begins: what changes in between is neither told nor announced, if a crash
 		// came after the beginning of the farewell.
 		k.segment.choices = append(k.segment.choices, choice{"none", "none"})
@@ -609,6 +614,7 @@ func (k *machine) restarts(crash bool) {
 		case "define":
 			k.defines()
 		case "select":
+			k.vague = k.vague || crash
 			k.taken = k.drawChoice()
 			k.chosen()
 		case "rebase":
@@ -670,7 +676,7 @@ func (k *machine) settles() {
 	}
 	k.judge()
 	k.begins()
-	k.floor, k.rewound = k.now1(), false
+	k.floor, k.rewound, k.crashed = k.now1(), false, false
 }
 
 // touches changes all objects.
@@ -761,7 +767,7 @@ func (k *machine) judge() {
 			return all
 		}
 		problems = append(problems, of.problems(resource)...)
-		if k.vague && k.is(resource, "none") {
+		if k.vague {
 			continue // what was told behind the checkpoint of which the farewell speaks lives on
 		}
 		problems = append(problems, stateProblems(of.record[log:], resource, now, k.taken.takes(resource))...)
