@@ -71,7 +71,11 @@ func (n *namespaces) reviewOnce(ctx context.Context) (again time.Duration, furth
 			n.observe(ctx)
 		}
 		if err == nil {
-			clear(n.undecided)
+			for gr := range n.undecided {
+				if n.set.active.drains[selection.Canonical(gr)] == nil { // else it is observed after the drain
+					delete(n.undecided, gr)
+				}
+			}
 		}
 	})
 	return again, further, cmp.Or(err, ended)
@@ -156,15 +160,31 @@ func (n *namespaces) observe(ctx context.Context) {
 	for _, r := range n.split() {
 		s.drain(ctx, r, false)
 	}
-	added := s.observeChosen(ctx, s.chosenOf(&s.served, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }), nil, nil)
+	n.logObserved(s.observeChosen(ctx, s.chosenOf(&s.served, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }), nil, nil))
+	n.endInGone(ctx) // a namespace may have gone since it was asked about
+}
+
+// replaced notes that informers have taken the place of others of the same objects. The caller holds mu.
+func (n *namespaces) replaced(objects schema.GroupResource, added []*running) {
+	for gr := range n.undecided {
+		if t := n.resources[gr]; t != nil && t.split && selection.Canonical(gr) == objects {
+			delete(n.undecided, gr)
+		}
+	}
+	n.logObserved(added)
+}
+
+// logObserved logs which informers are of one namespace because the whole resource may not be read. The caller holds mu.
+func (n *namespaces) logObserved(added []*running) {
 	var scopes []string
 	for _, r := range added {
-		scopes = append(scopes, r.Name())
+		if t := n.resources[groupResource(r.Resource())]; t != nil && t.split {
+			scopes = append(scopes, r.Name())
+		}
 	}
 	if slices.Sort(scopes); len(scopes) > 0 {
-		s.o.Log.Info("namespaces are observed one by one", "count", len(scopes), "scopes", few(scopes))
+		n.set.o.Log.Info("namespaces are observed one by one", "count", len(scopes), "scopes", few(scopes))
 	}
-	n.endInGone(ctx) // a namespace may have gone since it was asked about
 }
 
 // split finds resources that are allowed in some namespaces, and not yet observed in each of them by itself. It returns the informers that

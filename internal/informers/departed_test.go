@@ -92,10 +92,10 @@ func (c *companion) waitFor(t *testing.T, scope string, n int) (got []string) {
 	return got
 }
 
-func (c *companion) ofScope(scope string) (list []*object.Delta) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, d := range c.deltas {
+func (r *recorder) ofScope(scope string) (list []*object.Delta) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, d := range r.deltas {
 		if d.Scope == scope || d.Stream != nil && d.Stream.Scope == scope {
 			list = append(list, d)
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
@@ -51,31 +52,38 @@ func (s *Manager) endDrain(ctx context.Context, objects schema.GroupResource, d 
 	for replaced := false; !replaced; {
 		var all []*running
 		err := s.decide(ctx, func(context.Context) { all = slices.Clone(d.informers) })
+		var g errgroup.Group
 		for _, r := range all {
-			err = cmp.Or(err, r.Wait(ctx, func(v scope.View) bool { return v.Ended || v.Resting && (v.Adopted || !s.isSuccessor(r, v)) }))
+			g.Go(func() error { return s.endDrained(ctx, r) })
 		}
-		if err != nil {
+		if err = cmp.Or(err, g.Wait()); err != nil {
 			return // the manager ends
 		}
-		for _, r := range all {
-			r.cancel()
-			<-r.Done()
-		}
-		for _, r := range all { // Reads may have been sent meanwhile. An informer that was removed is not waited for.
-			err = cmp.Or(err, r.Wait(ctx, func(v scope.View) bool { return v.InFlight == 0 || !s.has(r) }))
-		}
-		err = cmp.Or(err, s.decide(ctx, func(ctx context.Context) {
+		err = s.decide(ctx, func(ctx context.Context) {
 			for _, r := range all {
 				r.SetDrained()
 			}
 			if replaced = len(all) == len(d.informers); replaced {
 				s.replace(ctx, objects, d)
 			}
-		}))
+		})
 		if err != nil {
 			return // the manager ends
 		}
 	}
+}
+
+// endDrained waits until an informer rests, and ends it at once: a list that is loaded meanwhile would send events with the content that is no
+// longer configured. Then it waits until the bus has everything. Its error is the cause of ctx.
+func (s *Manager) endDrained(ctx context.Context, r *running) error {
+	err := r.Wait(ctx, func(v scope.View) bool { return v.Ended || v.Resting && (v.Adopted || !s.isSuccessor(r, v)) })
+	if err != nil {
+		return err
+	}
+	r.cancel()
+	<-r.Done()
+	// Reads may have been sent meanwhile. An informer that was removed is not waited for.
+	return r.Wait(ctx, func(v scope.View) bool { return v.InFlight == 0 || !s.has(r) })
 }
 
 // isSuccessor reports whether an informer replaces another scope, and has still to send the changes of its objects: no other informer
@@ -106,7 +114,7 @@ func (s *Manager) logDraining(d *drain) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, r := range d.informers {
-		s.o.Log.Warn("the changed configuration is not in force for a scope yet: the bus has not acknowledged all of its events",
+		s.o.Log.Warn("a changed configuration, or a changed version of a resource, is not in force for a scope yet: the bus has not acknowledged all of its events",
 			"scope", r.Name(), "phase", r.Phase().String(), "advice", "see why the bus does not take the records of this resource; other resources are not affected")
 	}
 }
@@ -129,7 +137,13 @@ func (s *Manager) replace(ctx context.Context, objects schema.GroupResource, d *
 		}
 	}
 	delete(s.active.drains, objects)
-	s.observeChosen(ctx, chosen, d.informers, left)
+	s.namespaces.replaced(objects, s.observeChosen(ctx, chosen, d.informers, left))
+	for _, r := range d.informers {
+		if _, ok := s.active.origins[r.Name()]; !ok && s.active.informers[r.Name()] == nil { // nothing has taken its place
+			s.forget(r.Name())
+			s.release(r.Name())
+		}
+	}
 	close(d.done)
 }
 

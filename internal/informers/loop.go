@@ -162,14 +162,15 @@ func (s *Manager) discoverOnce(ctx context.Context) (again time.Duration, err er
 		err = s.namespaces.resume(ctx, &now)
 	}
 	again = discovery.DiscoverEvery
-	return again, cmp.Or(s.decide(ctx, func(ctx context.Context) {
+	ended := s.decide(ctx, func(ctx context.Context) {
 		if s.served.failure = err; err == nil {
 			s.takeServed(ctx, &now)
 		}
 		if len(s.served.missing) > 0 {
 			again = rediscoverUnserved
 		}
-	}), err)
+	})
+	return again, cmp.Or(ended, err)
 }
 
 // askServed asks the API server what it serves.
@@ -199,6 +200,7 @@ func (s *Manager) takeServed(ctx context.Context, now *served) {
 	now.missing = missing
 	s.served = *now
 	s.observeChosen(ctx, chosen, nil, nil)
+	s.start(ctx, nil, s.tombstonesOfGone())
 	s.retireUndefined(ctx)
 	s.startCreated(ctx)
 }
@@ -234,7 +236,7 @@ func (s *Manager) observeChosen(ctx context.Context, chosen []selection.Choice, 
 		added = append(added, s.followNodes()...)
 		added = append(added, s.resumeTakeovers(ctx)...)
 	}
-	s.start(ctx, added, append(s.tombstonesOf(added), s.tombstonesOfGone()...))
+	s.start(ctx, added, s.tombstonesOf(added))
 	return added
 }
 
@@ -277,6 +279,9 @@ func (s *Manager) remove(r *running, f fate) (left *checkpoint.Scope) {
 		a.remembered[gr] = max(a.remembered[gr], r.Store().History())
 		if s.deps.LastEvents != nil {
 			s.deps.LastEvents.Forget(r.Resource(), r.Name())
+		}
+		if t := s.namespaces.resources[gr]; t != nil {
+			delete(t.access, r.Selection().Namespace) // if its namespace is created again, the access is reviewed again
 		}
 	case ok:
 		a.origins[r.Name()] = p.Scope

@@ -256,13 +256,7 @@ func (n *namespaces) endOf(ctx context.Context, o *running, at uint64) uint64 {
 
 // endScope ends and removes the informer of a namespace that is gone.
 func (n *namespaces) endScope(ctx context.Context, r *running) {
-	ended := n.set.end(ctx, r, r.RemovedAt())
-	_ = n.set.decide(ctx, func(context.Context) { // or the manager ends
-		if t := n.resources[groupResource(r.Resource())]; t != nil {
-			delete(t.access, r.Selection().Namespace) // if the namespace is made again, its access is reviewed again
-		}
-	})
-	if ended {
+	if n.set.end(ctx, r, r.RemovedAt()) {
 		n.set.o.Log.Info("a namespace is gone, and the bus has everything of it", "scope", r.Name())
 	}
 	signal(n.woken)

@@ -82,6 +82,7 @@ func (s *Manager) logUnserved(scope string) {
 func (s *Manager) newTombstone(c *checkpoint.Scope, was selection.Scope) *scope.Tombstone {
 	r, uid := was.Resource, c.Definition
 	delete(s.active.origins, was.Name)
+	delete(s.active.continued, was.Name)
 	t := &scope.Tombstone{
 		Informer: scope.New(&s.deps, &scope.Spec{Scope: was, Lane: s.o.Lane(was.Name), Snapshots: s.o.Snapshot, History: c.History, BuiltIn: discovery.IsBuiltIn(r.Group)}),
 		From:     *c, Patience: s.limits.unreadable, DeletedAt: func() (uint64, bool) { return s.extensions.DeletedAt(r, uid) },

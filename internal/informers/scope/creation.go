@@ -21,6 +21,7 @@ func (i *Informer) loadCreated(ctx context.Context) (uint64, error) {
 		i.lastEvent = nil
 	}
 	if !i.store.IsLoaded() {
+		i.state.setUnlisted(true) // that there is nothing is no list
 		i.store.BeginList(store.AtCheckpoint)
 		if i.spec.Snapshots == SnapshotNever {
 			i.store.EndList(from)
@@ -33,6 +34,7 @@ func (i *Informer) loadCreated(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+	i.state.setUnlisted(false)
 	if rv < from || i.store.WentBack() {
 		// Etcd was restored, or there were objects before: it is read like any other resource.
 		i.created = 0

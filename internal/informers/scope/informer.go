@@ -80,6 +80,7 @@ func New(d *Deps, spec *Spec) *Informer {
 	if of.HasSelector() {
 		o.Selector = i
 	}
+	i.metrics.blocked.Set(0) // another informer may have had the scope
 	i.store = store.New(o)
 	i.state.changed = i.store.Notify
 	i.SetFilter(of)

@@ -100,7 +100,7 @@ func (s *state) gate(loading, closed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.phase.IsLeaving():
+	case s.phase.IsLeaving(), s.unlisted:
 	case loading && s.phase.isListed():
 		s.toLocked(PhaseRelisting)
 	case loading: // the first list waits for its turn

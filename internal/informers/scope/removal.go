@@ -141,6 +141,7 @@ func (i *Informer) emptyAt() uint64 {
 // loadRemoved sets the store to no objects, and waits until ctx ends: there is nothing to watch. Its error is the cause of ctx.
 func (i *Informer) loadRemoved(ctx context.Context, at uint64) error {
 	s := i.store
+	i.state.setUnlisted(false)
 	at = max(at, s.ResourceVersion())
 	switch {
 	case s.IsLoaded():

@@ -65,8 +65,10 @@ type state struct {
 
 	mu      sync.Mutex
 	phase   Phase
-	expects int  // objects, as the first list reports, while it is loaded
-	resumed bool // it resumed from the checkpoint
+	expects int // objects, as the first list reports, while it is loaded
+	// unlisted: the store has nothing but that no object existed when the resource was created.
+	unlisted bool
+	resumed  bool // it resumed from the checkpoint
 	contact
 	failure
 }
@@ -88,6 +90,13 @@ type failure struct {
 
 	warned       time.Time
 	warnedReason string
+}
+
+// setUnlisted notes whether the store has nothing but that no object existed when the resource was created.
+func (s *state) setUnlisted(unlisted bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unlisted = unlisted
 }
 
 func (s *state) setResumed() {
