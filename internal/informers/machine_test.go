@@ -33,7 +33,7 @@ import (
 const settlesWithin = 12 * time.Minute
 
 // TestMachine gives a set random commands while its API server and its bus answer at random, and compares what is on the bus with
-// history. -rapid.checks has another number of cases, of each half.
+// history. Without -rapid.checks, the number of cases of each half, or -rapid.seed these are the same 20 cases each time.
 func TestMachine(t *testing.T) {
 	for half := range 2 {
 		t.Run(fmt.Sprint(half), func(t *testing.T) {
