@@ -49,6 +49,8 @@ type Scope struct {
 
 	// Snapshot is the one that is not on the bus to its end, nil: none.
 	Snapshot *Snapshot `json:"snapshot,omitempty"`
+	// Sweep reports that a snapshot of the whole scope has to begin, since consumers may have objects that no longer exist.
+	Sweep bool `json:"sweep,omitempty"`
 	// SnapshotBegan is when the last snapshot of the whole scope was begun, zero: there was none.
 	SnapshotBegan time.Time `json:"snapshotBegan,omitzero"`
 }

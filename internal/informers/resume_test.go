@@ -278,6 +278,54 @@ func TestResumeWalksBack(t *testing.T) {
 	})
 }
 
+// A crash between a gap and the snapshot that sweeps after it does not lose the snapshot: what the run before has sent, and no list shows,
+// would live on for consumers.
+func TestSweepAfterAGapSurvivesACrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newAPIServer(t), newMemory()
+		s.put("kept", "1", nil)
+		first := live(t, s, m, nil)
+		first.wait(t, "snapshot.started 1", "r kept uid-1 -→1", "snapshot.completed 1")
+		eventually(t, "the snapshot to be saved as complete", func() bool {
+			_ = m.Flush(t.Context())
+			c, _ := m.saved("configmaps")
+			return c.Snapshot == nil
+		})
+		s.put("short", "1", nil)
+		first.wait(t, "snapshot.started 1", "r kept uid-1 -→1", "snapshot.completed 1", "c short uid-2 -→1")
+		first.end() // without a save: a crash
+		s.delete("short")
+		past := s.put("kept", "2", nil).rv
+		s.gone(past)
+		crash := &lastSave{memory: m, until: func(c checkpoint.Scope) bool { return c.ResourceVersion >= past }}
+		second := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Memory = crash })
+		eventually(t, "the gap", func() bool { return second.has("gap 0 expired") })
+		pass(time.Minute)
+		second.end()
+		if c, _ := m.saved("configmaps"); c.ResourceVersion < past || c.Snapshot != nil {
+			t.Fatalf("the checkpoint is not between the gap and the snapshot: %+v", c)
+		}
+		live(t, s, m, nil).wait(t, "snapshot.started 1", "r kept uid-1 -→2", "snapshot.completed 1")
+	})
+}
+
+// lastSave is a memory of a run that crashes after a save: those after it do not happen.
+type lastSave struct {
+	*memory
+	until   func(checkpoint.Scope) bool
+	crashed bool
+}
+
+func (m *lastSave) Flush(ctx context.Context) error {
+	if m.crashed {
+		return nil
+	}
+	err := m.memory.Flush(ctx)
+	c, _ := m.saved("configmaps")
+	m.crashed = m.until(c)
+	return err
+}
+
 // Until what a relist found is acknowledged, a restart finds the gap again.
 func TestCheckpointStaysBeforeGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -106,7 +106,7 @@ func (i *Informer) snapshotBehind(c *Origin) []*store.Notice {
 	switch {
 	case i.spec.Snapshots == SnapshotNever:
 		return nil
-	case c.Inherited, c.Where != i.store.Where(), !c.Continued && (i.spec.Snapshots == SnapshotAlways || i.asked && i.lastEvent == nil): // none or not all of it is on the bus
+	case c.Inherited, c.Sweep, c.Where != i.store.Where(), !c.Continued && (i.spec.Snapshots == SnapshotAlways || i.asked && i.lastEvent == nil): // none or not all of it is on the bus
 		return []*store.Notice{i.store.NewSnapshot(c.ResourceVersion)}
 	case c.Snapshot == nil:
 		return nil

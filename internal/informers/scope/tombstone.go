@@ -203,7 +203,7 @@ func (t *Tombstone) load(ctx context.Context, now uint64) (known bool, err error
 		t.store.SetHistory(c.History + 1)
 		return false, nil
 	// Consumers may know of objects that are gone since: only the sweep of a snapshot removes them.
-	case t.store.LogNumber() > c.Log, c.Snapshot != nil && c.Snapshot.Namespace == "":
+	case t.store.LogNumber() > c.Log, c.Sweep, c.Snapshot != nil && c.Snapshot.Namespace == "":
 		return false, nil
 	case c.Where != "", t.blind: // objects that were withheld must not be sent now
 		return false, nil

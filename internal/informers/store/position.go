@@ -77,6 +77,7 @@ func (s *Store) Position() (checkpoint.Position, bool) {
 	if shown != nil && m.rv < shown.rv {
 		shown = nil // it is not announced: a restart resumes none
 	}
+	p.Sweep = s.snaps.due || s.snaps.current != nil && shown == nil && s.snaps.current.before.sweep
 	p.Where = s.whereSentLocked(shown)
 	if snap := shown; snap != nil {
 		cursor, reads := snap.reads.Mark()
