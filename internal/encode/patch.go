@@ -184,7 +184,7 @@ func (d *differ) skipEqual() bool {
 	return true
 }
 
-// part is the index behind the object or array that begins at a[i] if it ends before the documents part, otherwise 0.
+// part returns the index after the object or array that begins at a[i], 0 if it ends after the documents differ.
 func (d *differ) part() int {
 	open := d.open[:0]
 	for i := d.i; i < d.same; i++ {

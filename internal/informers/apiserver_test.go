@@ -238,7 +238,7 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
 	}
 	_, question := selectedFields.RequiresExactMatch("metadata.name")
 	question = question || q.Get("limit") == "1"
-	// What is written waits for who reads it, and may not have the lock then.
+	// A write blocks until the client reads, so it must not hold the lock.
 	if text, ok := s.page(q, r, selector, selectedFields, question); ok {
 		fmt.Fprint(w, text)
 	} else {

@@ -51,8 +51,8 @@ func (s *Manager) specOf(of selection.Scope, lane store.Lane) *scope.Spec {
 
 // inherit gives specs without a checkpoint one of their resource that no informer resumes from: the selection was changed. They begin at
 // the lowest position of such scopes, so that no change of an object that both select is lost, and read all of their objects. A scope
-// of which consumers may have received left events is not inherited: a read must be later than those. others are such scopes beside the
-// origins. The caller holds mu.
+// is not inherited if consumers may have received its left events: a read must be later than those. others are more such scopes. The caller
+// holds mu.
 func (s *Manager) inherit(begin []*scope.Spec, others ...checkpoint.Scope) {
 	for _, spec := range begin {
 		r := spec.Scope.Resource

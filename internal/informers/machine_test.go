@@ -453,7 +453,7 @@ func (k *machine) expires() {
 	k.breaks()
 }
 
-// compacts has etcd forget. Where it was restored, a scope that has not looked since could not tell any more.
+// compacts compacts etcd. It does not if etcd was restored and a scope has not asked since: that scope could not find the restore any more.
 func (k *machine) compacts() {
 	if k.rewound {
 		return
@@ -473,7 +473,7 @@ func (k *machine) restoresVisibly() {
 	marks := k.marks()
 	for range 10 {
 		if k.isLive(marks) == nil {
-			_ = k.memory.Flush(k.t.Context()) // what was told behind the checkpoint, no start could find to be lost
+			_ = k.memory.Flush(k.t.Context()) // a start cannot find that what was sent after the checkpoint is lost
 			down := rapid.Bool().Draw(k.rt, "down")
 			if down {
 				k.note("the set ends")
@@ -559,7 +559,7 @@ func (k *machine) defines() {
 	k.floor = k.now1()
 	k.chosen()
 	if !k.defined {
-		k.vague = k.vague || k.crashed // what was told behind the checkpoint lives on if the informer has not listed yet
+		k.vague = k.vague || k.crashed // objects sent after the checkpoint live on if the informer has not listed yet
 		k.CloseClientConnections()
 	}
 }
@@ -587,8 +587,8 @@ func (k *machine) restarts(crash bool) {
 	k.crashed = k.crashed || crash
 	if len(k.segment.choices) > 1 {
 		k.vague = k.vague || crash
-		// A scope that says farewell ends its gap before its heir begins: what changes in between is neither told nor announced, if a crash
-		// came after the beginning of the farewell.
+		// A tombstone's gap ends before its successor begins. After a crash in the middle of the tombstone, changes in between are neither
+		// sent nor announced.
 		k.segment.choices = append(k.segment.choices, choice{"none", "none"})
 	}
 	if crash {

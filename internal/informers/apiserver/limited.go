@@ -18,7 +18,7 @@ const Silence = 150 * time.Second
 type limited struct {
 	eachRead bool
 
-	ctx             context.Context //nolint:containedctx // of the request, whose body outlives the call that made it
+	ctx             context.Context //nolint:containedctx // the request's: its body is read after the call that made it
 	end             context.CancelCauseFunc
 	silence, within *time.Timer
 	body            io.ReadCloser

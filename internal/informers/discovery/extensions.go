@@ -38,7 +38,7 @@ type Extensions struct {
 
 	changed chan struct{} // of one element: the API groups should be read soon
 
-	// Of the goroutine that calls Wait.
+	// Only the goroutine that calls Wait uses these.
 	discovered time.Time // when Wait returned last
 	again      int       // how many more times it returns after discoverApart
 
