@@ -45,7 +45,7 @@ APART := ./chart/... ./kubelet/... ./prometheus/... ./image/...
 TESTS  = $$(go list ./... | grep -vxFf <(go list $(APART)))
 
 # Of the test module, what the fast tier runs.
-CHECKED := ./e2e ./oracle/... ./process ./proxy ./wait
+CHECKED := ./e2e ./oracle/... ./process ./prose ./proxy ./wait
 
 # Of e2e, what CI runs with an agent that has the race detector.
 RACED := ^Test(Faults|Failover|Reload|Truth|HTTPTruth|Selection)$$
@@ -141,6 +141,14 @@ lint: $(GOLANGCI_LINT) $(GOFUMPT) ## Check formatting, lint the agent and its te
 	$(GOLANGCI_LINT) run ./...
 	cd test && $(GOLANGCI_LINT) run --config ../.golangci.yml ./...
 	cd image && $(GOLANGCI_LINT) run --config ../.golangci.yml ./...
+
+# What `make prose` reports of comments fails nothing yet.
+PROSE ?= $$(go list -f '{{.Dir}}' ./... | sed 's|^$(CURDIR)/||')
+
+.PHONY: prose
+prose: ## Find sentences that are too long or hard to read, in documents, help texts and the comments of PROSE (all packages)
+	@failed=0; packages="$(PROSE)"; cd test && go build -o ../.cache/prose ./prose; \
+		../.cache/prose docs || failed=1; ../.cache/prose help || failed=1; ../.cache/prose comments $$packages || true; exit $$failed
 
 .PHONY: bench
 bench: build ## Measure the agent beside its baselines, and every stage alone (long)

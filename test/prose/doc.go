@@ -1,0 +1,9 @@
+// Command prose checks the language of documents, help texts and comments: sentences that are too long, and phrases that a reader
+// stumbles over. The rules are in rules.go.
+//
+//	go run ./prose docs                       documents
+//	go run ./prose help                       help texts of the commands
+//	go run ./prose comments internal/queue    comments of packages
+//
+// Paths are relative to the repository. The exit code is 1 if there are findings.
+package main
