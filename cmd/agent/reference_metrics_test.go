@@ -32,7 +32,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/trace"
 )
 
-const metricsFile = "../../docs/metrics.md"
+const metricsFile = "../../docs/reference/metrics.md"
 
 // metric is what there is to say of one.
 type metric struct {
@@ -133,7 +133,7 @@ func everyMetric(t *testing.T) map[string]metric {
 	return reg.all
 }
 
-// docs/metrics.md says what the packages register, and what GET /status answers.
+// docs/reference/metrics.md says what the packages register, and what GET /status answers.
 func TestReferenceMetricsAreCurrent(t *testing.T) {
 	all := everyMetric(t)
 	got := metricsReference(t, all)
@@ -152,7 +152,7 @@ func TestReferenceMetricsAreCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := gocmp.Diff(string(want), got); diff != "" {
-		t.Errorf("docs/metrics.md is not what the agent has; write it anew with 'go test ./cmd/agent -run Reference -update' (-file +agent):\n%s", diff)
+		t.Errorf("docs/reference/metrics.md is not what the agent has; write it anew with 'go test ./cmd/agent -run Reference -update' (-file +agent):\n%s", diff)
 	}
 }
 
@@ -223,7 +223,7 @@ The agent serves, at ` + "`server.address`" + `:
 | ` + "`/readyz`" + ` | 200 once all that can be listed is, the bus is connected and the checkpoint can be saved (503 after a minute without a save); 503 with the reasons else. A line for each check, for how long it has been so, and a line for each scope (at most 100, those with a problem first). ` + "`?o=json`" + `, or ` + "`Accept: application/json`" + `, for programs. A standby is ready |
 | ` + "`/status`" + ` | JSON: all of it, [below](#status). ` + "`kubecdc status`" + ` shows it. ` + "`?scopes=N`" + ` for more scopes than 1,000, or fewer |
 
-Orders (` + "`kubecdc snapshot`, `kubecdc profile`" + `) are not taken over HTTP, but at a [Unix socket](operations.md#give-it-orders).
+Orders (` + "`kubecdc snapshot`, `kubecdc profile`" + `) are not taken over HTTP, but at a [Unix socket](../operations.md#give-it-orders).
 
 None of these has a Secret's value, a password, or any part of an object but its resource, its namespace and its name in an error.
 

@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-var update = flag.Bool("update", false, "write docs/cli.md anew")
+var update = flag.Bool("update", false, "write docs/reference/cli.md anew")
 
-// docs/cli.md says what --help says.
+// docs/reference/cli.md says what --help says.
 func TestReferenceIsCurrent(t *testing.T) {
-	const file = "../../docs/cli.md"
+	const file = "../../docs/reference/cli.md"
 	got := reference(newRoot(io.Discard, io.Discard))
 	if *update {
 		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
@@ -29,7 +29,7 @@ func TestReferenceIsCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("docs/cli.md is not what the commands say; write it anew with 'go test ./cmd/agent -run Reference -update' (-file +commands):\n%s", diff)
+		t.Errorf("docs/reference/cli.md is not what the commands say; write it anew with 'go test ./cmd/agent -run Reference -update' (-file +commands):\n%s", diff)
 	}
 }
 

@@ -221,7 +221,7 @@ relay:
 	}
 	for _, n := range names {
 		if !strings.Contains(string(documented), "| `"+n[1]+"` |") {
-			t.Errorf("%s is not in docs/metrics.md", n[1])
+			t.Errorf("%s is not in docs/reference/metrics.md", n[1])
 		}
 	}
 	for _, want := range []string{

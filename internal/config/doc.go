@@ -13,7 +13,7 @@
 //
 // What is said about a key to people has one source each: what it means stands in the comments of configs/kubecdc.yaml;
 // its type, default, choice and range here ([Default], [Enum], [Limits]). Tests make configs/kubecdc.schema.json
-// and docs/configuration.md of both; "go test ./internal/config -update" writes them.
+// and docs/reference/configuration.md of both; "go test ./internal/config -update" writes them.
 //
 // It starts no goroutine, opens no connection and knows nothing of what is served by a cluster.
 package config

@@ -9,9 +9,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config"
 )
 
-const docsFile = "../../docs/configuration.md"
+const docsFile = "../../docs/reference/configuration.md"
 
-// TestDocs: docs/configuration.md is what types and comments make.
+// TestDocs: docs/reference/configuration.md is what types and comments make.
 func TestDocs(t *testing.T) {
 	golden(t, docsFile, makeDocs(t))
 }
@@ -27,7 +27,7 @@ func makeDocs(t *testing.T) string {
 			fmt.Fprintf(&b, "\n%s\n", markdown(strings.ReplaceAll(paragraph, "\n", " ")))
 		}
 	}
-	b.WriteString("\nThe whole file with its comments: [configs/kubecdc.yaml](../configs/kubecdc.yaml), or `kubecdc config default`. " +
+	b.WriteString("\nThe whole file with its comments: [configs/kubecdc.yaml](../../configs/kubecdc.yaml), or `kubecdc config default`. " +
 		"Which rule takes a resource, and on which subject its events go: `kubecdc config explain deployments.apps --config kubecdc.yaml`.\n")
 
 	entries := reference(t)

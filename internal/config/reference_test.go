@@ -14,7 +14,7 @@ import (
 )
 
 // entry is one key of the file. What it means comes from the comments of configs/kubecdc.yaml, all the rest from the Go
-// types: the JSON Schema and docs/configuration.md are made of the two.
+// types: the JSON Schema and docs/reference/configuration.md are made of the two.
 type entry struct {
 	path    string // "watch[].resources"
 	key     string // "resources"

@@ -10,9 +10,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-const docs = "../../docs/filters.md"
+const docs = "../../docs/guides/select.md"
 
-// told are the changes that docs/filters.md tells of.
+// told are the changes that docs/guides/select.md tells of.
 func told(t *testing.T) map[string]*object.Delta {
 	t.Helper()
 	of := func(r *object.Resource, op object.Op, before, after string) *object.Delta {

@@ -23,7 +23,7 @@ type noise struct {
 // triggerTime is when the change was made that an endpoints controller has acted on.
 const triggerTime = `metadata.annotations["endpoints.kubernetes.io/last-change-trigger-time"]`
 
-// noises are the ready-made filters, documented in docs/filters.md.
+// noises are the ready-made filters, documented in docs/guides/select.md.
 func noises() []noise {
 	return []noise{
 		{name: "managed-fields-only"},

@@ -290,7 +290,7 @@ func empty(v any) bool {
 	return ok && len(m) == 0
 }
 
-// maskPaths are what each filter looks away from, as docs/filters.md says it.
+// maskPaths are what each filter looks away from, as docs/guides/select.md says it.
 func maskPaths(name string) [][]string {
 	paths := [][]string{{"metadata", "resourceVersion"}, {"metadata", "generation"}, {"metadata", "managedFields"}}
 	return append(paths, map[string][][]string{

@@ -290,7 +290,7 @@ func everyMetricIsThere(t *testing.T, w *world) {
 			exprs["panel "+p.Title+" "+target.RefID] = target.Expr
 		}
 	}
-	documented, err := os.ReadFile("../../docs/metrics.md")
+	documented, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +300,7 @@ func everyMetricIsThere(t *testing.T, w *world) {
 			names++
 			family := strings.TrimSuffix(name, "_bucket")
 			if strings.HasPrefix(name, "kubecdc_") && !regexp.MustCompile(`\b`+family+`\b`).Match(documented) {
-				t.Errorf("%s: docs/metrics.md knows no metric %s", where, family)
+				t.Errorf("%s: docs/reference/metrics.md knows no metric %s", where, family)
 			}
 			// What comes with the first failure is not there yet.
 			if name == "kubecdc_informer_errors_total" || name == "kubecdc_informer_expired_retries_total" {

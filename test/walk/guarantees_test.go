@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// TestGuarantees holds docs/guarantees.md against the tests that there are: each that it names exists, and each promise
+// TestGuarantees holds docs/reference/guarantees.md against the tests that there are: each that it names exists, and each promise
 // names one.
 func TestGuarantees(t *testing.T) {
 	tests := testNames(t)
 	mention := regexp.MustCompile("(?:`([a-z0-9]+)|-run) (Test\\w+)")
 	test := regexp.MustCompile(`\bTest`)
 	section, promises := "", 0
-	for line := range strings.Lines(read(t, "docs/guarantees.md")) {
+	for line := range strings.Lines(read(t, "docs/reference/guarantees.md")) {
 		line = strings.TrimSpace(line)
 		if strings.HasPrefix(line, "#") {
 			section = strings.TrimLeft(line, "# ")
@@ -39,7 +39,7 @@ func TestGuarantees(t *testing.T) {
 		}
 	}
 	if promises < 40 {
-		t.Errorf("docs/guarantees.md has %d promises: the test shows nothing", promises)
+		t.Errorf("docs/reference/guarantees.md has %d promises: the test shows nothing", promises)
 	}
 }
 

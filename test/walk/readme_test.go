@@ -18,10 +18,10 @@ import (
 
 const root = "../.."
 
-// TestREADME types each command of README and docs/start.md.
+// TestREADME types each command of README and docs/start/quickstart.md.
 func TestREADME(t *testing.T) {
 	if testing.Short() {
-		t.Skip("runs each command of README and docs/start.md against a control plane")
+		t.Skip("runs each command of README and docs/start/quickstart.md against a control plane")
 	}
 	// What CI runs itself, and by what.
 	byCI := map[string]string{
@@ -34,7 +34,7 @@ func TestREADME(t *testing.T) {
 		"DEMO_SECONDS=30 make demo":                "DEMO_SECONDS=30 make demo",
 		"KUBECONFIG_DEMO=~/.kube/config make demo": "make test", // test/demo follows a cluster that is not its own
 	}
-	start := read(t, "docs/start.md")
+	start := read(t, "docs/start/quickstart.md")
 	ci := read(t, ".ci/run")
 	lines := []string{"make build"}
 	for _, page := range []string{start, read(t, "README.md")} { // The first configures the agent that the second subscribes to.
@@ -134,7 +134,7 @@ func TestREADME(t *testing.T) {
 	}
 	example := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(start)
 	if example == nil {
-		t.Fatal("docs/start.md has no configuration")
+		t.Fatal("docs/start/quickstart.md has no configuration")
 	}
 	if err := os.WriteFile(filepath.Join(s.dir, "example.yaml"), []byte(example[1]), 0o600); err != nil {
 		t.Fatal(err)
@@ -154,17 +154,17 @@ func TestREADME(t *testing.T) {
 		}
 		step, ok := steps[line]
 		if !ok {
-			t.Fatalf("README or docs/start.md has a command that no test runs: %s", line)
+			t.Fatalf("README or docs/start/quickstart.md has a command that no test runs: %s", line)
 		}
 		t.Logf("$ %s", line)
 		step(line)
 		delete(steps, line)
 	}
 	for line := range steps {
-		t.Errorf("neither README nor docs/start.md has: %s", line)
+		t.Errorf("neither README nor docs/start/quickstart.md has: %s", line)
 	}
 	for line := range byCI {
-		t.Errorf("neither README nor docs/start.md has: %s", line)
+		t.Errorf("neither README nor docs/start/quickstart.md has: %s", line)
 	}
 	s.shell("bin/kubecdc config check example.yaml")
 	s.end("bin/kubecdc run --config kubecdc.yaml")
