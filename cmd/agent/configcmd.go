@@ -13,6 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/configs"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/subject"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
@@ -140,8 +141,8 @@ func checkTemplates(c *config.Config) []*config.Error {
 func checkTemplate(n *config.NATS, k *config.Kafka, path, cluster string) []*config.Error {
 	switch {
 	case n != nil:
-		_, err := publish.NewSubjects(n.Subject, cluster)
-		return wrongTemplate(path+".nats.subject", publish.DefaultSubject, err)
+		_, err := subject.New(n.Subject, cluster)
+		return wrongTemplate(path+".nats.subject", subject.Default, err)
 	case k != nil:
 		_, err := publish.NewTopics(k.Topic, cluster)
 		return wrongTemplate(path+".kafka.topic", publish.DefaultTopic, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/subject"
 )
 
 func newConfigExplainCommand() *cobra.Command {
@@ -207,7 +208,7 @@ func (e *explanation) names(c *config.Config, r *object.Resource) (example func(
 	cluster := orText(c.Cluster, "CLUSTER-UID")
 	switch b := &c.Bus; {
 	case b.NATS != nil:
-		subjects, err := publish.NewSubjects(b.NATS.Subject, cluster)
+		subjects, err := subject.New(b.NATS.Subject, cluster)
 		if err != nil {
 			return nil, err
 		}

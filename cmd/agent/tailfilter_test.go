@@ -25,7 +25,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/console"
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/subject"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -87,7 +87,7 @@ func drawnStream(t *testing.T, js jetstream.JetStream, rng *rand.Rand, name stri
 	}
 	var all []drawnRecord
 	for i, template := range templates {
-		subjects, err := publish.NewSubjects(template, "c.d")
+		subjects, err := subject.New(template, "c.d")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +113,7 @@ func drawnTemplates(rng *rand.Rand) (known string, written []string) {
 		turned   = "kubecdc.{cluster}.object.{namespace}.{group}.{resource}.{name}"
 		dashed   = "kubecdc.{cluster}.o.{resource}-{group}.{namespace}.{name}"
 		five     = "kubecdc.{cluster}.{resource}.{namespace}.{name}"
-		standard = publish.DefaultSubject
+		standard = subject.Default
 	)
 	all := []string{standard, standard, short, turned, dashed, five}
 	written = []string{all[rng.IntN(len(all))]}

@@ -31,20 +31,8 @@ const (
 	fenced                     // this process may not publish any more
 )
 
-// Why an event is published once more; values of the label reason.
-const (
-	reasonTimeout      = "timeout"       // no acknowledgement in time
-	reasonConnection   = "connection"    // the connection broke, or is not there
-	reasonNoResponders = "no_responders" // no stream takes the subject: it is gone, or has no leader
-	reasonStreamFull   = "stream_full"   // discard new: backpressure
-	reasonLimit        = "account_limit" // a limit of the account or the server
-	reasonStore        = "store_failed"  // the server could not write
-	reasonUnavailable  = "unavailable"   // no leader, too many requests, offline, the first copy still in process
-	reasonOtherStream  = "other_stream"  // acknowledged by another stream than the configured one
-	reasonRejected     = "rejected"      // any other error of the server
-	reasonMalformed    = "malformed"     // no JetStream acknowledgement at all
-	reasonHeld         = "held"          // not sent: another event is sent alone (not counted)
-)
+// reasonHeld is an event that was not sent because another one is sent alone. It is not counted.
+const reasonHeld = "held"
 
 // JetStream's error codes (nats-server, server/errors.json).
 const (
@@ -99,23 +87,23 @@ func (r *ackReader) read(m *nats.Msg) outcome {
 	}
 	if len(m.Data) == 0 {
 		if status := m.Header.Get("Status"); status == "503" {
-			return outcome{reason: reasonNoResponders, detail: "no stream takes the subject"}
+			return outcome{reason: ReasonNoResponders, detail: "no stream takes the subject"}
 		}
-		return outcome{reason: reasonMalformed, detail: "an empty answer"}
+		return outcome{reason: ReasonMalformed, detail: "an empty answer"}
 	}
 	var ack pubAck
 	if err := json.Unmarshal(m.Data, &ack); err != nil {
-		return outcome{reason: reasonMalformed, detail: "an answer that is no acknowledgement: " + err.Error()}
+		return outcome{reason: ReasonMalformed, detail: "an answer that is no acknowledgement: " + err.Error()}
 	}
 	switch {
 	case ack.Error != nil:
 		return readError(ack.Error.Code, ack.Error.ErrCode, ack.Error.Description)
 	case ack.Stream == "" || ack.Seq == 0:
-		return outcome{reason: reasonMalformed, detail: "an answer without stream and sequence"}
+		return outcome{reason: ReasonMalformed, detail: "an answer without stream and sequence"}
 	case ack.Stream != r.stream:
-		return outcome{reason: reasonOtherStream, detail: "acknowledged by stream " + ack.Stream}
+		return outcome{reason: ReasonOtherStream, detail: "acknowledged by stream " + ack.Stream}
 	case r.domain != "" && ack.Domain != r.domain: // the leaf node and its hub may have a stream of the same name
-		return outcome{reason: reasonOtherStream, detail: "acknowledged by stream " + ack.Stream + " of domain " + strconv.Quote(ack.Domain)}
+		return outcome{reason: ReasonOtherStream, detail: "acknowledged by stream " + ack.Stream + " of domain " + strconv.Quote(ack.Domain)}
 	}
 	return outcome{kind: acked, duplicate: ack.Duplicate, sequence: ack.Seq}
 }
@@ -141,18 +129,18 @@ func readError(code, errCode int, description string) outcome {
 	case codeMessageTooBig, codeHeadersTooBig:
 		o.kind, o.tooLarge = refused, true
 	case codeStoreFailed:
-		o.reason = reasonStore
+		o.reason = ReasonStore
 		if strings.HasPrefix(description, "maximum ") { // "maximum bytes exceeded", messages, messages per subject
-			o.reason = reasonStreamFull
+			o.reason = ReasonStreamFull
 		}
 	case codeAccountLimit, codeInsufficient, codeMemoryLimit, codeStorageLimit:
-		o.reason = reasonLimit
+		o.reason = ReasonLimit
 	case codeNoLeader, codeStreamOffline, codeDuplicateRaced, codeTooMany:
-		o.reason = reasonUnavailable
+		o.reason = ReasonUnavailable
 	default:
-		o.reason = reasonRejected
+		o.reason = ReasonRejected
 		if code == 503 {
-			o.reason = reasonUnavailable
+			o.reason = ReasonUnavailable
 		}
 	}
 	return o

@@ -11,8 +11,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
 // processCPU is what this process has used, the embedded server included.
@@ -97,17 +95,4 @@ func BenchmarkPublish(b *testing.B) {
 		<-js.PublishAsyncComplete()
 		report(b, cpu)
 	})
-}
-
-func BenchmarkSubject(b *testing.B) {
-	s, err := publish.NewSubjects("", "prod-eu-1")
-	if err != nil {
-		b.Fatal(err)
-	}
-	d := delta("apps", "deployments", "shop", "web-5d8f9c7b6-x2k4p")
-	var buf []byte
-	b.ReportAllocs()
-	for b.Loop() {
-		buf = s.Append(buf[:0], d)
-	}
 }

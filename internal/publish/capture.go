@@ -59,8 +59,8 @@ type Failure struct {
 	Reason string // as the metric's label
 }
 
-// maxFailures bounds what is kept of an event that is tried for hours.
-const maxFailures = 16
+// MaxFailures bounds what is kept of an event that is tried for hours.
+const MaxFailures = 16
 
 type captureKey struct{}
 
@@ -88,26 +88,26 @@ func (c *Capture) step(name string, start time.Time, bytes int, err error) {
 	c.failed, c.failures = nil, 0
 }
 
-// noteFailure tells the event that ctx is for of an attempt that is made again.
-func noteFailure(ctx context.Context, reason string) {
+// NoteFailure tells the event that ctx is for of an attempt that is made again.
+func NoteFailure(ctx context.Context, reason string) {
 	c := captureOf(ctx)
 	if c == nil {
 		return
 	}
 	c.failures++
-	if len(c.failed) < maxFailures {
+	if len(c.failed) < MaxFailures {
 		c.failed = append(c.failed, Failure{At: time.Now(), Reason: reason})
 	}
 }
 
-// noteFailures is noteFailure of several, of which there were n.
-func noteFailures(ctx context.Context, failed []Failure, n int) {
+// NoteFailures is noteFailure of several, of which there were n.
+func NoteFailures(ctx context.Context, failed []Failure, n int) {
 	if n == 0 {
 		return
 	}
 	if c := captureOf(ctx); c != nil {
 		c.failures += n
-		c.failed = append(c.failed, failed[:min(len(failed), maxFailures-len(c.failed))]...)
+		c.failed = append(c.failed, failed[:min(len(failed), MaxFailures-len(c.failed))]...)
 	}
 }
 

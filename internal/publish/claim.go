@@ -18,9 +18,9 @@ type ClaimStore interface {
 	Put(ctx context.Context, name, contentType string, body []byte) (ref string, err error)
 }
 
-// claimName is what the whole of ev is stored under, the same however often it is: 64 hexadecimal digits, sha256(source + "\n"
+// ClaimName is what the whole of ev is stored under, the same however often it is: 64 hexadecimal digits, sha256(source + "\n"
 // + id).
-func claimName(ev *encode.Event) string {
+func ClaimName(ev *encode.Event) string {
 	h := sha256.New()
 	h.Write(ev.Source)
 	h.Write([]byte{'\n'})

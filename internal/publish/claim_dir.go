@@ -16,13 +16,13 @@ import (
 // ClaimDirectory is a claim store of files, one that consumers can read too, say. Nothing in it is ever removed.
 type ClaimDirectory struct {
 	path  string
-	retry *claimRetry
-	fence *fencing
+	retry *ClaimRetry
+	fence *Fencing
 }
 
 // Behind has f asked before each file. It returns c, and is called before Put.
 func (c *ClaimDirectory) Behind(f Fence) *ClaimDirectory {
-	c.fence = newFencing(f)
+	c.fence = NewFencing(f)
 	return c
 }
 
@@ -33,14 +33,14 @@ func NewClaimDirectory(path string, log *slog.Logger, m *Metrics) (*ClaimDirecto
 		return nil, fmt.Errorf("claim directory %q: want an absolute path", path)
 	}
 	path = filepath.Clean(path)
-	return &ClaimDirectory{path: path, retry: newClaimRetry("directory "+path, log, m)}, nil
+	return &ClaimDirectory{path: path, retry: NewClaimRetry("directory "+path, log, m)}, nil
 }
 
 // Put implements ClaimStore: the file <name>.json is there with all of body, or as it was before. ref is its file URL.
 func (c *ClaimDirectory) Put(ctx context.Context, name, _ string, body []byte) (string, error) {
 	file := filepath.Join(c.path, name+".json")
-	err := c.retry.do(ctx, name, func(ctx context.Context) error {
-		if err := c.fence.pass(ctx); err != nil {
+	err := c.retry.Do(ctx, name, func(ctx context.Context) error {
+		if err := c.fence.Pass(ctx); err != nil {
 			return err
 		}
 		err := c.write(file, body)
@@ -86,8 +86,8 @@ func (c *ClaimDirectory) write(file string, body []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	if c.fence.shut() {
-		return errShut
+	if c.fence.Shut() {
+		return ErrShut
 	}
 	if err := os.Rename(f.Name(), file); err != nil {
 		return err

@@ -29,8 +29,8 @@ type ClaimHTTP struct {
 	timeout     time.Duration
 	credentials *credentials
 	links       *links
-	retry       *claimRetry
-	fence       *fencing
+	retry       *ClaimRetry
+	fence       *Fencing
 }
 
 // NewClaimHTTP checks the configuration and reads the files that it names.
@@ -45,11 +45,11 @@ func NewClaimHTTP(cfg ClaimHTTPConfig, log *slog.Logger, m *Metrics) (*ClaimHTTP
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = httpTimeout
 	}
-	fence := newFencing(cfg.Fence)
+	fence := NewFencing(cfg.Fence)
 	c := &ClaimHTTP{
 		endpoint: u, timeout: cfg.Timeout, fence: fence, links: &links{tls: cfg.TLS, idle: 1, fence: fence},
 		credentials: &credentials{headersFile: cfg.HeadersFile, tokenFile: cfg.TokenFile},
-		retry:       newClaimRetry("claim store "+originOf(u), log, m),
+		retry:       NewClaimRetry("claim store "+originOf(u), log, m),
 	}
 	c.links.plaintext = c.credentials.inPlaintext(u, cfg.Insecure)
 	if _, _, err := c.credentials.read(); err != nil {
@@ -68,7 +68,7 @@ func (c *ClaimHTTP) Put(ctx context.Context, name, contentType string, body []by
 	if to.RawPath != "" {
 		to.RawPath = strings.TrimSuffix(to.RawPath, "/") + "/" + name
 	}
-	if err := c.retry.do(ctx, name, func(ctx context.Context) error { return c.put(ctx, &to, contentType, body) }); err != nil {
+	if err := c.retry.Do(ctx, name, func(ctx context.Context) error { return c.put(ctx, &to, contentType, body) }); err != nil {
 		return "", err
 	}
 	to.RawQuery = ""
@@ -77,7 +77,7 @@ func (c *ClaimHTTP) Put(ctx context.Context, name, contentType string, body []by
 
 // put makes one request, on a connection of its own: they are rare, and none is left standing.
 func (c *ClaimHTTP) put(ctx context.Context, to *url.URL, contentType string, body []byte) error {
-	if err := c.fence.pass(ctx); err != nil {
+	if err := c.fence.Pass(ctx); err != nil {
 		return err
 	}
 	header, hidden, err := c.credentials.read()
@@ -96,13 +96,13 @@ func (c *ClaimHTTP) put(ctx context.Context, to *url.URL, contentType string, bo
 		Method: http.MethodPut, URL: to, Host: to.Host, Header: header.Clone(), Body: p.reader(), ContentLength: int64(len(body)),
 	}).WithContext(ctx)
 	req.Header.Set("Content-Type", contentType)
-	broken := c.fence.broken()
+	broken := c.fence.Broken()
 	res, err := transport.RoundTrip(req)
-	if err != nil && c.fence.broken() != broken {
-		return errShut
+	if err != nil && c.fence.Broken() != broken {
+		return ErrShut
 	}
 	if err != nil {
-		return withoutURL(err)
+		return WithoutURL(err)
 	}
 	defer res.Body.Close()
 	_, _ = io.CopyN(io.Discard, res.Body, maxAnswerHeader)

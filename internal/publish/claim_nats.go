@@ -64,7 +64,7 @@ type ObjectStoreConfig struct {
 type ObjectStore struct {
 	nats    *NATS
 	cfg     ObjectStoreConfig
-	retry   *claimRetry
+	retry   *ClaimRetry
 	checked atomic.Bool // the bucket was compared with the stream
 }
 
@@ -79,12 +79,12 @@ func NewObjectStore(n *NATS, cfg ObjectStoreConfig, log *slog.Logger, m *Metrics
 			return nil, fmt.Errorf("object store: bucket %q: want letters, digits, - and _", cfg.Bucket)
 		}
 	}
-	return &ObjectStore{nats: n, cfg: cfg, retry: newClaimRetry("object store "+cfg.Bucket, log, m)}, nil
+	return &ObjectStore{nats: n, cfg: cfg, retry: NewClaimRetry("object store "+cfg.Bucket, log, m)}, nil
 }
 
 // Put implements ClaimStore.
 func (o *ObjectStore) Put(ctx context.Context, name, contentType string, body []byte) (string, error) {
-	err := o.retry.do(ctx, name, func(ctx context.Context) error { return o.put(ctx, name, contentType, body) })
+	err := o.retry.Do(ctx, name, func(ctx context.Context) error { return o.put(ctx, name, contentType, body) })
 	if err != nil {
 		return "", err
 	}
@@ -94,12 +94,12 @@ func (o *ObjectStore) Put(ctx context.Context, name, contentType string, body []
 func (o *ObjectStore) put(ctx context.Context, name, contentType string, body []byte) error {
 	js, err := o.nats.JetStream(ctx)
 	if err == nil {
-		err = o.nats.fence.pass(ctx)
+		err = o.nats.fence.Pass(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	o.nats.dialer.guarded.Load().carry()
+	o.nats.dialer.guarded.Load().Carry()
 	connected, done := o.nats.gate.during(ctx)
 	defer done()
 	bucket, err := o.bucket(connected, js)
@@ -187,7 +187,7 @@ func (o *ObjectStore) purge(ctx context.Context, js jetstream.JetStream, id stri
 		return stream, err
 	})
 	if err != nil {
-		o.retry.log.Debug("chunks that belong to no object are left in the bucket", "bucket", o.cfg.Bucket, "id", id, "err", err)
+		o.retry.Log.Debug("chunks that belong to no object are left in the bucket", "bucket", o.cfg.Bucket, "id", id, "err", err)
 	}
 }
 
@@ -233,7 +233,7 @@ func (o *ObjectStore) bucket(ctx context.Context, js jetstream.JetStream) (jetst
 	if errors.Is(err, jetstream.ErrBucketExists) { // somebody was faster
 		bucket, err = js.ObjectStore(ctx, o.cfg.Bucket)
 	} else if err == nil {
-		o.retry.log.Info("bucket created", "bucket", o.cfg.Bucket, "replicas", c.Replicas, "max_age", c.TTL, "max_bytes", c.MaxBytes)
+		o.retry.Log.Info("bucket created", "bucket", o.cfg.Bucket, "replicas", c.Replicas, "max_age", c.TTL, "max_bytes", c.MaxBytes)
 	}
 	return bucket, o.final(err)
 }
@@ -259,11 +259,11 @@ func (o *ObjectStore) check(ctx context.Context, js jetstream.JetStream, bucket 
 		if records.MaxAge > 0 {
 			advice = edit + " --max-age=" + (records.MaxAge + bucketGrace).String()
 		}
-		o.retry.log.Warn("bucket keeps large events for less long than the stream keeps the records that refer to them: later their dataref leads nowhere",
+		o.retry.Log.Warn("bucket keeps large events for less long than the stream keeps the records that refer to them: later their dataref leads nowhere",
 			"bucket", o.cfg.Bucket, "max_age", ttl, "stream", records.Name, "stream_max_age", records.MaxAge, "advice", advice)
 	}
 	if copies := status.Replicas(); copies < records.Replicas {
-		o.retry.log.Warn("bucket has fewer replicas than the stream: large events are lost, or wait, with servers that the stream does without",
+		o.retry.Log.Warn("bucket has fewer replicas than the stream: large events are lost, or wait, with servers that the stream does without",
 			"bucket", o.cfg.Bucket, "replicas", copies, "stream", records.Name, "stream_replicas", records.Replicas,
 			"advice", fmt.Sprintf("%s --replicas=%d", edit, records.Replicas))
 	}
@@ -288,7 +288,7 @@ func (o *ObjectStore) final(err error) error {
 			return fmt.Errorf("%w: create bucket %s: %w: make it by hand (nats object add %s --replicas=1)", ErrRefused, o.cfg.Bucket, err, o.cfg.Bucket)
 		case out.kind == refused, api.ErrorCode == codeOverlap, api.ErrorCode == codeInvalidConfig, api.ErrorCode == codeSealed:
 			return fmt.Errorf("%w: bucket %s: %w: see 'nats object info %s'", ErrRefused, o.cfg.Bucket, err, o.cfg.Bucket)
-		case out.reason == reasonStreamFull:
+		case out.reason == ReasonStreamFull:
 			return fmt.Errorf("bucket %s is full: raise its max_bytes (nats stream edit OBJ_%s): %w", o.cfg.Bucket, o.cfg.Bucket, err)
 		}
 	}

@@ -22,7 +22,7 @@ func (n *NATS) options(gone chan<- struct{}) ([]nats.Option, error) {
 		nats.CustomInboxPrefix(n.cfg.InboxPrefix),
 		nats.SetCustomDialer(n.dialer),
 		nats.SkipHostLookup(), // the dialer does, and can be interrupted in it
-		nats.Timeout(dialTimeout),
+		nats.Timeout(DialTimeout),
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
 		nats.IgnoreAuthErrorAbort(), // a password may be on its way
@@ -46,7 +46,7 @@ func (n *NATS) options(gone chan<- struct{}) ([]nats.Option, error) {
 				n.trouble(err)
 				return
 			}
-			suppressed, ok := n.window.first("async: " + kindOf(err))
+			suppressed, ok := n.window.First("async: " + kindOf(err))
 			switch {
 			case !ok:
 			case errors.Is(err, nats.ErrPermissionViolation):
@@ -62,7 +62,7 @@ func (n *NATS) options(gone chan<- struct{}) ([]nats.Option, error) {
 		return nil, err
 	}
 	n.seedOf.Store(&nkey)
-	secure, err := n.cfg.TLS.option(n.cfg.Key)
+	secure, err := tlsOption(n.cfg.TLS, n.cfg.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (n *NATS) beforeReconnect(failures int) time.Duration {
 		default:
 		}
 	}
-	return dialBackoff().delay(failures)
+	return dialBackoff().Delay(failures)
 }
 
 // What keeps a connection from standing.
@@ -105,7 +105,7 @@ func (n *NATS) trouble(err error) {
 	if kind != troubleNetwork {
 		level = slog.LevelError // it does not pass by itself
 	}
-	if suppressed, ok := n.window.first("reconnect: " + kind); ok {
+	if suppressed, ok := n.window.First("reconnect: " + kind); ok {
 		n.log.Log(context.Background(), level, "bus cannot be reached, trying on", "servers", n.servers, "err", err.Error(), "advice", advice,
 			"suppressed", suppressed)
 	}
@@ -166,14 +166,6 @@ func serversOf(urls string) (string, error) {
 		hosts = append(hosts, u.Scheme+"://"+u.Host)
 	}
 	return strings.Join(hosts, ","), nil
-}
-
-// withoutURL takes the URL, which may hold a password, out of an error of net/url.
-func withoutURL(err error) error {
-	if u := new(url.Error); errors.As(err, &u) {
-		return u.Err
-	}
-	return err
 }
 
 // kindOf groups asynchronous errors for the log's window: their texts may name subjects, which are without number.

@@ -18,8 +18,8 @@ type dialer struct {
 	ctx       context.Context //nolint:containedctx // ends all dialling: nats.go's CustomDialer has none
 	timeout   time.Duration
 	plaintext bool                  // secrets go out unencrypted, and must not leave this machine
-	fencing   *fencing              // nil: connections are not guarded
-	guarded   atomic.Pointer[guard] // the latest connection: nats.go writes to it, or is about to. nil: it is not guarded
+	fencing   *Fencing              // nil: connections are not guarded
+	guarded   atomic.Pointer[Guard] // the latest connection: nats.go writes to it, or is about to. nil: it is not guarded
 
 	mu     sync.Mutex
 	cancel context.CancelFunc // of the dialling that is under way
@@ -31,7 +31,7 @@ type dialer struct {
 func (d *dialer) Dial(network, addr string) (net.Conn, error) {
 	conn, err := d.dial(network, addr)
 	if err == nil && d.plaintext {
-		err = onLoopback(conn, addr)
+		err = OnLoopback(conn, addr)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -42,7 +42,7 @@ func (d *dialer) Dial(network, addr string) (net.Conn, error) {
 	if d.fencing == nil {
 		return conn, nil
 	}
-	g := d.fencing.guard(conn, false)
+	g := d.fencing.Guard(conn, false)
 	d.guarded.Store(g)
 	return g, nil
 }
@@ -50,7 +50,7 @@ func (d *dialer) Dial(network, addr string) (net.Conn, error) {
 // broke tells if the latest connection was broken since the fence was shut.
 func (d *dialer) broke() bool {
 	g := d.guarded.Load()
-	return g != nil && g.broke.Load()
+	return g != nil && g.Broke.Load()
 }
 
 // why is the cause of err, an error of nats.go, which tells only that it found no server.

@@ -23,7 +23,7 @@ const DeniedFor = deniedFor
 // Hurry makes tries of one event follow one another at once, nearly, and minutes pass in milliseconds. Call it before the first
 // Publish.
 func (h *HTTP) Hurry() {
-	h.pause = backoff{first: time.Millisecond, limit: 20 * time.Millisecond}
+	h.pause = Backoff{First: time.Millisecond, Limit: 20 * time.Millisecond}
 	began := time.Now()
 	h.now = func() time.Time { return began.Add(10_000 * time.Since(began)) }
 }

@@ -7,18 +7,18 @@ import (
 
 // Sending is how many calls are within nats.go: many at once only while its lock is held for long.
 func (n *NATS) Sending() (sending int) {
-	for _, w := range n.waiters {
-		w.mu.Lock()
-		if w.sending {
+	for _, w := range n.Waiters {
+		w.Mu.Lock()
+		if w.Sending {
 			sending++
 		}
-		w.mu.Unlock()
+		w.Mu.Unlock()
 	}
 	return sending
 }
 
-// Guard is c behind f, as publishers have their connections. carries: events have been handed over.
-func Guard(f Fence, c net.Conn, carries bool) net.Conn { return newFencing(f).guard(c, carries) }
+// GuardConn is c behind f, as publishers have their connections. carries: events have been handed over.
+func GuardConn(f Fence, c net.Conn, carries bool) net.Conn { return NewFencing(f).Guard(c, carries) }
 
 // TopicIDs reads an answer to Metadata that has topic ids.
 func TopicIDs(body []byte) (cluster string, ids map[string]string, err error) {
@@ -26,7 +26,7 @@ func TopicIDs(body []byte) (cluster string, ids map[string]string, err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	return r.cluster, r.topics, nil
+	return r.Cluster, r.Topics, nil
 }
 
 // Remote is a loopback address that tests have taken for another machine's.
@@ -44,13 +44,13 @@ type LogOf struct {
 }
 
 // NewLog knows nothing of a log yet.
-func NewLog(name string) *LogOf { return &LogOf{newLogs(nil), name} }
+func NewLog(name string) *LogOf { return &LogOf{NewLogs(nil), name} }
 
 // Looked is a look that found this identity.
-func (l *LogOf) Looked(id string) (again bool) { return l.found(l.look(l.name), "", id, nil) }
+func (l *LogOf) Looked(id string) (again bool) { return l.Found(l.Look(l.name), "", id, nil) }
 
 // WentBack is an acknowledgement at a position that an earlier record had.
-func (l *LogOf) WentBack() { l.wentBack(l.name, 0, l.tail(l.name, 0).mark()) }
+func (l *LogOf) WentBack() { l.Logs.WentBack(l.name, 0, l.Tail(l.name, 0).Mark()) }
 
 // KeyLock is a lock for each key.
 type KeyLock struct{ keyLock }

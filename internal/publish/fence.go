@@ -22,27 +22,28 @@ type Fence interface {
 // ErrFenced says that this process may never write to the bus again: another one does.
 var ErrFenced = errors.New("another process writes to the bus")
 
-// errShut says that bytes were not written, since the fence was shut meanwhile. Whoever has handed them over asks Pass again.
-var errShut = errors.New("not written: this process may not write to the bus now")
+// ErrShut says that bytes were not written, since the fence was shut meanwhile. Whoever has handed them over asks Pass again.
+var ErrShut = errors.New("not written: this process may not write to the bus now")
 
-// fencing is a Fence and what a publisher has behind it. nil lets everything pass.
-type fencing struct {
+// Fencing is a Fence and what a publisher has behind it. nil lets everything pass.
+type Fencing struct {
 	fence  Fence
 	ended  context.Context //nolint:containedctx // one that has ended: it makes Pass tell without waiting
 	breaks atomic.Int64    // connections that were broken rather than written to
 }
 
-func newFencing(f Fence) *fencing {
+// NewFencing returns f with what a publisher needs of it; nil for nil.
+func NewFencing(f Fence) *Fencing {
 	if f == nil {
 		return nil
 	}
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	return &fencing{fence: f, ended: ended}
+	return &Fencing{fence: f, ended: ended}
 }
 
-// pass returns nil if bytes may be handed over, the cause of ctx if that has ended, or an error that wraps ErrFenced.
-func (f *fencing) pass(ctx context.Context) error {
+// Pass returns nil if bytes may be handed over, the cause of ctx if that has ended, or an error that wraps ErrFenced.
+func (f *Fencing) Pass(ctx context.Context) error {
 	if f == nil {
 		return nil
 	}
@@ -56,40 +57,40 @@ func (f *fencing) pass(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", ErrFenced, err)
 }
 
-// shut tells if pass would not return nil at once.
-func (f *fencing) shut() bool { return f != nil && f.fence.Pass(f.ended) != nil }
+// Shut tells if pass would not return nil at once.
+func (f *Fencing) Shut() bool { return f != nil && f.fence.Pass(f.ended) != nil }
 
-// broken counts the connections that were broken rather than written to.
-func (f *fencing) broken() int64 {
+// Broken counts the connections that were broken rather than written to.
+func (f *Fencing) Broken() int64 {
 	if f == nil {
 		return 0
 	}
 	return f.breaks.Load()
 }
 
-// guard is a connection on which the fence is asked once more, right before bytes go to the socket. Between pass and that, bytes may
+// Guard is a connection on which the fence is asked once more, right before bytes go to the socket. Between pass and that, bytes may
 // lie in a buffer for any time: the process is stopped, say, and goes on when another one leads. Then the connection is broken, and
 // what is in its buffers with it.
-type guard struct {
+type Guard struct {
 	net.Conn
-	fencing *fencing
-	// carries tells that events have been, or are about to be, handed over. What else there is, a handshake, a ping, a question, may
+	fencing *Fencing
+	// Carries tells that events have been, or are about to be, handed over. What else there is, a handshake, a ping, a question, may
 	// go out at any time.
-	carries atomic.Bool
-	broke   atomic.Bool
+	Carries atomic.Bool
+	Broke   atomic.Bool
 }
 
-// guard wraps c, a connection that nobody knows yet.
-func (f *fencing) guard(c net.Conn, carries bool) *guard {
-	g := &guard{Conn: c, fencing: f}
-	g.carries.Store(carries)
+// Guard wraps c, a connection that nobody knows yet.
+func (f *Fencing) Guard(c net.Conn, carries bool) *Guard {
+	g := &Guard{Conn: c, fencing: f}
+	g.Carries.Store(carries)
 	return g
 }
 
-// carry says that events are about to be handed over.
-func (g *guard) carry() {
-	if g != nil && !g.carries.Load() { // most often it is known, and a load is shared
-		g.carries.Store(true)
+// Carry says that events are about to be handed over.
+func (g *Guard) Carry() {
+	if g != nil && !g.Carries.Load() { // most often it is known, and a load is shared
+		g.Carries.Store(true)
 	}
 }
 
@@ -97,13 +98,13 @@ func (g *guard) carry() {
 const guardedWrite = 64 << 10
 
 // Write implements net.Conn.
-func (g *guard) Write(b []byte) (n int, err error) {
+func (g *Guard) Write(b []byte) (n int, err error) {
 	for {
-		if g.carries.Load() && g.fencing.shut() {
-			g.broke.Store(true)
+		if g.Carries.Load() && g.fencing.Shut() {
+			g.Broke.Store(true)
 			g.fencing.breaks.Add(1)
 			_ = g.Conn.Close()
-			return n, errShut
+			return n, ErrShut
 		}
 		written, err := g.Conn.Write(b[:min(len(b), guardedWrite)])
 		n += written

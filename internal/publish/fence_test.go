@@ -362,7 +362,7 @@ func TestGuardedConnection(t *testing.T) {
 				b, _ := io.ReadAll(there)
 				got <- string(b)
 			}()
-			g := publish.Guard(newFence(c.open), here, c.carries)
+			g := publish.GuardConn(newFence(c.open), here, c.carries)
 			n, err := g.Write([]byte("event"))
 			if (err == nil) != c.written || c.written != (n == 5) {
 				t.Errorf("%d written, %v", n, err)
@@ -385,7 +385,7 @@ func TestGuardedConnectionShutsBetween(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
 		f := newFence(true)
-		g := publish.Guard(f, here, true)
+		g := publish.GuardConn(f, here, true)
 		end := channel[error](1)
 		go func() {
 			_, err := g.Write(bytes.Repeat([]byte("x"), 1<<20))

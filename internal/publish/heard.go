@@ -51,11 +51,11 @@ func (n *NATS) Heard(ctx context.Context, r *object.Resource) (Heard, bool, erro
 			}
 			return h, err == nil, nil
 		}
-		if suppressed, ok := n.window.first("heard"); ok {
+		if suppressed, ok := n.window.First("heard"); ok {
 			n.log.Warn("the last stream event cannot be read from the stream, trying on", "stream", n.cfg.Stream.Name, "subject", subject,
 				"err", err, "advice", "the user must be allowed to publish to "+n.getSubject(), "suppressed", suppressed)
 		}
-		if err := sleep(ctx, checkBackoff().delay(failures)); err != nil {
+		if err := Sleep(ctx, checkBackoff().Delay(failures)); err != nil {
 			return Heard{}, false, err
 		}
 	}
@@ -79,7 +79,7 @@ const (
 
 // last is the last record on a subject, nil where there is none, or no stream.
 func (n *NATS) last(ctx context.Context, subject string) (*nats.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	request, err := json.Marshal(map[string]string{"last_by_subj": subject})
 	if err != nil {
@@ -128,14 +128,14 @@ func readHeard(record *nats.Msg) (Heard, error) {
 			ResourceVersion, FromResourceVersion, ToResourceVersion string
 		}
 	}
-	if id := header(record, attributePrefix+"id"); id == "" {
+	if id := header(record, AttributePrefix+"id"); id == "" {
 		if err := json.Unmarshal(record.Data, &e); err != nil {
 			return Heard{}, err
 		}
 	} else {
-		e.ID, e.Type, e.Scope = id, header(record, attributePrefix+"type"), header(record, attributePrefix+"scope")
+		e.ID, e.Type, e.Scope = id, header(record, AttributePrefix+"type"), header(record, AttributePrefix+"scope")
 		var err error
-		if e.Time, err = time.Parse(time.RFC3339Nano, header(record, attributePrefix+"time")); err != nil {
+		if e.Time, err = time.Parse(time.RFC3339Nano, header(record, AttributePrefix+"time")); err != nil {
 			return Heard{}, err
 		}
 		if err := json.Unmarshal(record.Data, &e.Data); err != nil {

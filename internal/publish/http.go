@@ -87,11 +87,11 @@ type HTTP struct {
 	origin   string // for errors and the log
 	log      *slog.Logger
 	metrics  *Metrics
-	window   window
+	window   Window
 
 	credentials *credentials
 	links       *links
-	fence       *fencing
+	fence       *Fencing
 	throttle    throttle
 	slots       chan struct{} // holds one for each request that is on its way without a batch; when full, calls wait. Never closed
 	batcher     *batcher      // nil: no batches
@@ -104,7 +104,7 @@ type HTTP struct {
 	denials     tally        // fine: 2xx
 	controls    atomic.Int64 // requests that are still wanted on connections of their own, to show that these work
 	multiplexed atomic.Bool  // requests share connections: HTTP/2
-	pause       backoff      // between two requests for one event
+	pause       Backoff      // between two requests for one event
 	now         func() time.Time
 
 	life context.Context //nolint:containedctx // ends with Run: it frees the calls that are on their way
@@ -166,8 +166,8 @@ func newHTTP(cfg HTTPConfig, key string, log *slog.Logger, m *Metrics) (*HTTP, e
 		credentials: &credentials{headersFile: cfg.HeadersFile, tokenFile: cfg.TokenFile, endpoint: secretsOf(u)},
 		links:       &links{tls: cfg.TLS, idle: singles, buffer: singleBuffer},
 		slots:       make(chan struct{}, singles),
-		fence:       newFencing(cfg.Fence),
-		pause:       backoff{first: 100 * time.Millisecond, limit: 10 * time.Second},
+		fence:       NewFencing(cfg.Fence),
+		pause:       Backoff{First: 100 * time.Millisecond, Limit: 10 * time.Second},
 		now:         time.Now,
 	}
 	h.links.fence, h.links.plaintext = h.fence, h.credentials.inPlaintext(u, cfg.Insecure)
@@ -194,7 +194,7 @@ func parseEndpoint(s string) (*url.URL, error) {
 	u, err := url.Parse(s)
 	switch {
 	case err != nil:
-		return nil, withoutURL(err)
+		return nil, WithoutURL(err)
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, errors.New("must begin with http:// or https://")
 	case u.Hostname() == "":
@@ -261,7 +261,7 @@ func (h *HTTP) Run(ctx context.Context) error {
 	if h.dead != nil {
 		h.dead.close()
 	}
-	h.metrics.connected.Set(0)
+	h.metrics.Connected.Set(0)
 	return senders.Wait()
 }
 
@@ -316,7 +316,7 @@ func (h *HTTP) Publish(ctx context.Context, ev *encode.Event) error {
 			continue // not its fault: the batch was refused, or whoever sent it has gone
 		}
 		h.noteRetry(ev, attempt, &r)
-		noteFailure(ctx, r.reason)
+		NoteFailure(ctx, r.reason)
 		if r.shut {
 			failures = 0
 			continue // the throttle holds it
@@ -326,9 +326,9 @@ func (h *HTTP) Publish(ctx context.Context, ev *encode.Event) error {
 		}
 		failures++
 		if c.denied.count > 0 { // it may take minutes
-			park(ctx)
+			Park(ctx)
 		}
-		if !await(ctx, h.life.Done(), nil, h.pause.delay(failures)) {
+		if !await(ctx, h.life.Done(), nil, h.pause.Delay(failures)) {
 			return h.over(ctx)
 		}
 	}
@@ -391,7 +391,7 @@ func (h *HTTP) blocked(ctx context.Context) *httpResult {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(h.life, func() { cancel(ErrClosed) })()
-	err := h.fence.pass(ctx)
+	err := h.fence.Pass(ctx)
 	switch {
 	case err == nil:
 		return nil
@@ -403,22 +403,22 @@ func (h *HTTP) blocked(ctx context.Context) *httpResult {
 
 // noteRetry counts, and logs the first of its kind in each window.
 func (h *HTTP) noteRetry(ev *encode.Event, attempt int, r *httpResult) {
-	h.metrics.retries.WithLabelValues(r.reason).Inc()
+	h.metrics.Retries.WithLabelValues(r.reason).Inc()
 	level, advice := slog.LevelError, ""
 	switch r.reason {
-	case reasonUnauthorized:
+	case ReasonUnauthorized:
 		advice = "the receiver does not accept the credentials: see headersFile, tokenFile or tls.certFile; where it goes on to answer 403 to this event and takes others, the event counts as refused"
-	case reasonProxy:
+	case ReasonProxy:
 		advice = "the proxy wants credentials: see HTTP_PROXY and HTTPS_PROXY"
-	case reasonNotFound:
+	case ReasonNotFound:
 		advice = "the receiver does not know the path: see url; where it goes on to answer so to this event and takes others, the event counts as refused"
-	case reasonRedirect:
+	case ReasonRedirect:
 		advice = "redirects are not followed: write the address that the receiver names as url; its path is not logged"
-	case reasonCredentials:
+	case ReasonCredentials:
 		advice = "see that the file can be read and is in order; it is read again at each attempt"
-	case reasonTLS:
+	case ReasonTLS:
 		advice = "see the files of tls and the receiver's certificate; they are read again at each connection"
-	case reasonCut:
+	case ReasonCut:
 		advice = "the receiver closes the connection without an answer: see its log; where it does so again while it answers others, the event counts as refused"
 		if !r.own {
 			level = slog.LevelWarn
@@ -426,7 +426,7 @@ func (h *HTTP) noteRetry(ev *encode.Event, attempt int, r *httpResult) {
 	default:
 		level, advice = slog.LevelWarn, "none: it is retried until the receiver has it"
 	}
-	if suppressed, ok := h.window.first(r.reason); ok {
+	if suppressed, ok := h.window.First(r.reason); ok {
 		h.log.Log(context.Background(), level, "event is published again", "reason", r.reason, "advice", advice, "detail", r.detail,
 			"receiver", h.origin, "event_id", string(ev.ID), "attempt", attempt, "suppressed", suppressed)
 	}
@@ -450,8 +450,8 @@ func (h *HTTP) noteHealth(kind httpKind) {
 	switch {
 	case h.isDead:
 	case ready:
-		h.metrics.connected.Set(1)
+		h.metrics.Connected.Set(1)
 	default:
-		h.metrics.connected.Set(0)
+		h.metrics.Connected.Set(0)
 	}
 }

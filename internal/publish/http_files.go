@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -170,4 +171,9 @@ func isReserved(canonical string) bool {
 		return true
 	}
 	return false
+}
+
+// inPlaintext reports whether the headers go out without TLS to an endpoint.
+func (c *credentials) inPlaintext(endpoint *url.URL, insecure bool) bool {
+	return !insecure && endpoint.Scheme == "http" && (c.headersFile != "" || c.tokenFile != "")
 }

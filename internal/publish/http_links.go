@@ -15,6 +15,7 @@ const (
 	tlsTimeout      = 10 * time.Second
 	idleTimeout     = 30 * time.Second // shorter than what most receivers grant: who closes first does not race
 	tcpKeepAlive    = 15 * time.Second
+	httpPing        = 20 * time.Second
 	maxAnswerHeader = 64 << 10
 	expectTimeout   = time.Second // for the answer to a request's header, before its body is sent all the same
 )
@@ -27,7 +28,7 @@ type links struct {
 	// buffer is how many bytes a connection gathers before it writes. The body comes through it (a payload is no bytes.Reader,
 	// which net/http would write as a whole), and net/http's 4 KiB are two writes for most events, 30 for a batch.
 	buffer int
-	fence  *fencing // nil: connections are not guarded
+	fence  *Fencing // nil: connections are not guarded
 
 	plaintext bool // secrets go out unencrypted, and must not leave this machine
 
@@ -79,7 +80,7 @@ func (l *links) refresh(now stamp) error {
 		// Those that are in use end when they have been idle for a while.
 		l.shared.CloseIdleConnections()
 	}
-	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: tcpKeepAlive}
+	dialer := &net.Dialer{Timeout: DialTimeout, KeepAlive: tcpKeepAlive}
 	// Not a DialTLSContext, which is not asked where a proxy stands between.
 	l.shared = &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
@@ -93,7 +94,7 @@ func (l *links) refresh(now stamp) error {
 		WriteBufferSize:        l.buffer,
 		MaxResponseHeaderBytes: maxAnswerHeader,
 		DisableCompression:     true, // what errors quote should be readable, and acknowledgements are empty
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingInterval, PingTimeout: dialTimeout},
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: httpPing, PingTimeout: DialTimeout},
 	}
 	l.own = l.shared.Clone()
 	l.own.DisableKeepAlives = true
@@ -113,7 +114,7 @@ func (l *links) close() {
 func (l *links) dial(d *net.Dialer) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	dial := d.DialContext
 	if l.plaintext {
-		dial = loopbackOnly(dial)
+		dial = LoopbackOnly(dial)
 	}
 	if l.fence == nil {
 		return dial
@@ -123,6 +124,6 @@ func (l *links) dial(d *net.Dialer) func(ctx context.Context, network, addr stri
 		if err != nil {
 			return nil, err
 		}
-		return l.fence.guard(conn, true), nil
+		return l.fence.Guard(conn, true), nil
 	}
 }

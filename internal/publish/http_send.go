@@ -30,20 +30,6 @@ const (
 	expectBytes = encode.MaxShort
 )
 
-// Why a request is made once more, beside reasonTimeout, reasonConnection and reasonUnavailable; values of the label reason.
-const (
-	reasonCut          = "cut"           // the connection was closed without an answer
-	reasonThrottled    = "throttled"     // 429: backpressure
-	reasonServerError  = "server_error"  // 5xx but 503
-	reasonUnauthorized = "unauthorized"  // 401, 403
-	reasonProxy        = "proxy_refused" // 407
-	reasonNotFound     = "not_found"     // 404
-	reasonRedirect     = "redirect"      // 3xx
-	reasonCredentials  = "credentials"   // headersFile or tokenFile cannot be used
-	reasonTLS          = "tls"           // the handshake failed, or a file of it cannot be used
-	reasonUnexpected   = "unexpected"    // a status that is none
-)
-
 var errSlow = errors.New("no answer in time")
 
 type httpKind int
@@ -84,11 +70,11 @@ func (h *HTTP) post(ctx context.Context, contentType string, attributes []encode
 func (h *HTTP) exchange(ctx context.Context, contentType string, attributes []encode.Attribute, body []byte, own, ask bool) httpResult {
 	header, hidden, err := h.credentials.read()
 	if err != nil {
-		return httpResult{kind: httpRetry, reason: reasonCredentials, detail: err.Error(), shut: true}
+		return httpResult{kind: httpRetry, reason: ReasonCredentials, detail: err.Error(), shut: true}
 	}
 	transport, err := h.links.pick(own)
 	if err != nil {
-		return httpResult{kind: httpRetry, reason: reasonTLS, detail: err.Error(), shut: true}
+		return httpResult{kind: httpRetry, reason: ReasonTLS, detail: err.Error(), shut: true}
 	}
 	header = maps.Clone(header)
 	setHeaders(header, contentType, attributes)
@@ -109,10 +95,10 @@ func (h *HTTP) exchange(ctx context.Context, contentType string, attributes []en
 		// net/http uses it only where the receiver has surely seen nothing of the request.
 		GetBody: func() (io.ReadCloser, error) { return p.reader(), nil },
 	}).WithContext(ctx)
-	broken := h.fence.broken()
+	broken := h.fence.Broken()
 	res, err := transport.RoundTrip(req) // not Client.Do: no redirects, no cookies
 	p.detach()
-	if err != nil && h.fence.broken() != broken {
+	if err != nil && h.fence.Broken() != broken {
 		// By ourselves, since the fence was shut: this connection, or another one at the same time, which does no harm.
 		return httpResult{kind: httpAgain}
 	}
@@ -167,9 +153,9 @@ func setHeaders(header http.Header, contentType string, attributes []encode.Attr
 		if a.Name == "datacontenttype" {
 			continue
 		}
-		escaped = appendHeaderValue(escaped[:0], a.Value) // the HTTP binding's rule is NATS' (section 3.1.3.2)
+		escaped = AppendHeaderValue(escaped[:0], a.Value) // the HTTP binding's rule is NATS' (section 3.1.3.2)
 		values = append(values, string(escaped))
-		header[http.CanonicalHeaderKey(attributePrefix+a.Name)] = values[len(values)-1 : len(values) : len(values)]
+		header[http.CanonicalHeaderKey(AttributePrefix+a.Name)] = values[len(values)-1 : len(values) : len(values)]
 	}
 }
 
@@ -181,23 +167,23 @@ func judgeAnswer(res *http.Response, text string, hidden []string) httpResult {
 	}
 	switch s := res.StatusCode; {
 	case s == http.StatusUnauthorized, s == http.StatusForbidden:
-		r.reason = reasonUnauthorized
+		r.reason = ReasonUnauthorized
 	case s == http.StatusProxyAuthRequired:
-		r.reason = reasonProxy
+		r.reason = ReasonProxy
 	case s == http.StatusNotFound:
-		r.reason = reasonNotFound
+		r.reason = ReasonNotFound
 	case s == http.StatusRequestTimeout, s == http.StatusTooEarly:
-		r.reason = reasonUnavailable
+		r.reason = ReasonUnavailable
 	case s == http.StatusTooManyRequests, s == http.StatusServiceUnavailable:
-		r.reason, r.shut = reasonUnavailable, true
+		r.reason, r.shut = ReasonUnavailable, true
 		if s == http.StatusTooManyRequests {
-			r.reason = reasonThrottled
+			r.reason = ReasonThrottled
 		}
 		r.wait, _ = retryAfter(res.Header, time.Now())
 	case s == http.StatusRequestEntityTooLarge:
 		r.kind = httpTooLarge
 	case s >= 300 && s < 400:
-		r.reason = reasonRedirect
+		r.reason = ReasonRedirect
 		if to, err := url.Parse(res.Header.Get("Location")); err == nil && to.Host != "" {
 			// Often to the path that was asked for, with a slash.
 			r.detail = fmt.Sprintf("status %d, to %s", s, clean(to.Scheme+"://"+to.Host, hidden))
@@ -205,9 +191,9 @@ func judgeAnswer(res *http.Response, text string, hidden []string) httpResult {
 	case s >= 400 && s < 500:
 		r.kind = httpRefused
 	case s >= 500 && s < 600:
-		r.reason = reasonServerError
+		r.reason = ReasonServerError
 	default:
-		r.reason = reasonUnexpected
+		r.reason = ReasonUnexpected
 	}
 	return r
 }
@@ -217,20 +203,20 @@ func (h *HTTP) judgeError(ctx context.Context, err error, hidden []string) httpR
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errSlow) {
 		return httpResult{kind: httpEnded}
 	}
-	r := httpResult{kind: httpRetry, detail: withoutURL(err).Error()}
+	r := httpResult{kind: httpRetry, detail: WithoutURL(err).Error()}
 	op, timeout := new(net.OpError), net.Error(nil)
 	isOp := errors.As(err, &op)
 	switch {
 	case isOp && (op.Op == "dial" || op.Op == "proxyconnect"):
-		r.reason, r.shut = reasonConnection, true
+		r.reason, r.shut = ReasonConnection, true
 	case isTLS(err), isOp && op.Op == "remote error":
-		r.reason, r.shut = reasonTLS, true
+		r.reason, r.shut = ReasonTLS, true
 	case ctx.Err() != nil:
-		r.reason, r.detail = reasonTimeout, fmt.Sprintf("no answer within %s", h.cfg.Timeout)
+		r.reason, r.detail = ReasonTimeout, fmt.Sprintf("no answer within %s", h.cfg.Timeout)
 	case errors.As(err, &timeout) && timeout.Timeout():
-		r.reason = reasonTimeout
+		r.reason = ReasonTimeout
 	default:
-		r.reason, r.cut = reasonCut, true
+		r.reason, r.cut = ReasonCut, true
 		// Behind a quotation mark: an answer that is no HTTP, perhaps what was sent.
 		said, _, _ := strings.Cut(r.detail, ` "`)
 		r.detail = clean(said, hidden)
@@ -242,7 +228,7 @@ func (h *HTTP) judgeError(ctx context.Context, err error, hidden []string) httpR
 // back as it is.
 func isTLS(err error) bool {
 	verify, record, authority := new(tls.CertificateVerificationError), tls.RecordHeaderError{}, x509.UnknownAuthorityError{}
-	path, pair := new(fs.PathError), new(pairError)
+	path, pair := new(fs.PathError), new(PairError)
 	return errors.As(err, &verify) || errors.As(err, &record) || errors.As(err, &authority) || errors.As(err, &path) || errors.As(err, &pair)
 }
 

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-func throttleBackoff() backoff {
-	return backoff{first: 200 * time.Millisecond, limit: 30 * time.Second}
+func throttleBackoff() Backoff {
+	return Backoff{First: 200 * time.Millisecond, Limit: 30 * time.Second}
 }
 
 // throttle holds requests back while the receiver wants none: until the time that it asked for, and then all but one, until
@@ -85,7 +85,7 @@ func (t *throttle) leave(p pass, r *httpResult) {
 		}
 		d := r.wait
 		if d == 0 {
-			d = throttleBackoff().delay(max(t.rounds, 1))
+			d = throttleBackoff().Delay(max(t.rounds, 1))
 		}
 		if until := time.Now().Add(d); p.epoch+1 == t.epoch && until.After(t.until) {
 			t.until = until

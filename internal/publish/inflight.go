@@ -19,9 +19,9 @@ import (
 type waiter struct {
 	index int
 
-	mu       sync.Mutex
+	Mu       sync.Mutex
 	waiting  bool            // an outcome is due; whoever clears it sends to done, or takes the wait back
-	sending  bool            // within PublishMsg, which may block in the socket
+	Sending  bool            // within PublishMsg, which may block in the socket
 	ctx      context.Context //nolint:containedctx // of the call, while it waits: the sweeper looks whether it has ended
 	call     uint64
 	late     uint64 // the call that the last check found sending after the end of its ctx, 0: none
@@ -49,9 +49,9 @@ func newWaiter(index int) *waiter {
 
 // load makes the waiter ready for the first attempt to publish ev, as a dead letter or as what it is.
 func (w *waiter) load(n *NATS, ev *encode.Event, dead bool) {
-	w.mu.Lock()
+	w.Mu.Lock()
 	w.call++
-	w.mu.Unlock()
+	w.Mu.Unlock()
 
 	// One string holds subject, message id and first reply subject.
 	b := w.buf[:0]
@@ -84,14 +84,14 @@ func (w *waiter) load(n *NATS, ev *encode.Event, dead bool) {
 // the event before. Message id and content type stay.
 func (w *waiter) loadAttributes(ev *encode.Event) {
 	for name := range w.msg.Header {
-		if strings.HasPrefix(name, attributePrefix) {
+		if strings.HasPrefix(name, AttributePrefix) {
 			delete(w.msg.Header, name)
 		}
 	}
 	// One string holds all values.
 	w.buf = w.buf[:0]
 	for i := range ev.Attributes {
-		w.buf = appendHeaderValue(w.buf, ev.Attributes[i].Value)
+		w.buf = AppendHeaderValue(w.buf, ev.Attributes[i].Value)
 		w.buf = append(w.buf, ' ') // no value contains one
 	}
 	rest := string(w.buf)
@@ -103,7 +103,7 @@ func (w *waiter) loadAttributes(ev *encode.Event) {
 		w.values = append(w.values, value)
 		name, ok := w.names[ev.Attributes[i].Name]
 		if !ok {
-			name = attributePrefix + ev.Attributes[i].Name
+			name = AttributePrefix + ev.Attributes[i].Name
 			w.names[ev.Attributes[i].Name] = name
 		}
 		w.msg.Header[name] = w.values[i : i+1 : i+1]
@@ -111,23 +111,9 @@ func (w *waiter) loadAttributes(ev *encode.Event) {
 }
 
 const (
-	headerMsgID     = "Nats-Msg-Id"
-	headerContent   = "content-type"
-	attributePrefix = "ce-"
+	headerMsgID   = "Nats-Msg-Id"
+	headerContent = "content-type"
 )
-
-// appendHeaderValue percent-encodes what must not stand in a header: space, double quote, percent and all that is not
-// printable ASCII (CloudEvents NATS binding 1.0.3, section 3.1.3.2).
-func appendHeaderValue(dst, value []byte) []byte {
-	for _, c := range value {
-		if c <= ' ' || c >= 0x7f || c == '"' || c == '%' {
-			dst = appendEscaped(dst, c)
-		} else {
-			dst = append(dst, c)
-		}
-	}
-	return dst
-}
 
 func (w *waiter) appendReply(dst []byte, inbox string, attempt uint64) []byte {
 	dst = append(dst, inbox...)
@@ -160,25 +146,25 @@ func parseReply(token string) (index int, call, attempt uint64, ok bool) {
 
 // arm begins an attempt: from now on its outcome may come.
 func (w *waiter) arm(ctx context.Context, attempt uint64, timeout time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.waiting, w.sending = true, true
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
+	w.waiting, w.Sending = true, true
 	w.ctx, w.attempt, w.deadline = ctx, attempt, time.Now().Add(timeout)
 }
 
 // sent says that the message has left for the socket or its buffer.
 func (w *waiter) sent() {
-	w.mu.Lock()
-	w.sending = false
-	w.mu.Unlock()
+	w.Mu.Lock()
+	w.Sending = false
+	w.Mu.Unlock()
 }
 
 // disarm takes the wait back. If an outcome was faster, it returns that.
 func (w *waiter) disarm() (outcome, bool) {
-	w.mu.Lock()
+	w.Mu.Lock()
 	waiting := w.waiting
 	w.waiting = false
-	w.mu.Unlock()
+	w.Mu.Unlock()
 	if waiting {
 		return outcome{}, false
 	}
@@ -188,19 +174,19 @@ func (w *waiter) disarm() (outcome, bool) {
 
 // onItsWay tells whether an outcome is due.
 func (w *waiter) onItsWay() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
 	return w.waiting
 }
 
 // answer hands over what the server said to an attempt of a call.
 func (w *waiter) answer(call, attempt uint64, o outcome) {
-	w.mu.Lock()
+	w.Mu.Lock()
 	take := w.waiting && call == w.call && (o.kind == acked || attempt == w.attempt)
 	if take {
 		w.waiting = false
 	}
-	w.mu.Unlock()
+	w.Mu.Unlock()
 	if take {
 		w.done <- o
 	}
@@ -208,10 +194,10 @@ func (w *waiter) answer(call, attempt uint64, o outcome) {
 
 // fail ends the current attempt, if one waits.
 func (w *waiter) fail(o outcome) {
-	w.mu.Lock()
+	w.Mu.Lock()
 	waiting := w.waiting
 	w.waiting = false
-	w.mu.Unlock()
+	w.Mu.Unlock()
 	if waiting {
 		w.done <- o
 	}
@@ -221,20 +207,20 @@ func (w *waiter) fail(o outcome) {
 // last check already, and it cannot return, since the socket takes nothing or the connection's lock is held by someone in
 // that situation.
 func (w *waiter) check(now time.Time) (stuck bool) {
-	w.mu.Lock()
-	late := w.sending && w.ctx.Err() != nil
+	w.Mu.Lock()
+	late := w.Sending && w.ctx.Err() != nil
 	stuck = late && w.late == w.call
 	w.late = 0
 	if late {
 		w.late = w.call
 	}
-	overdue := w.waiting && !w.sending && now.After(w.deadline)
+	overdue := w.waiting && !w.Sending && now.After(w.deadline)
 	if overdue {
 		w.waiting = false
 	}
-	w.mu.Unlock()
+	w.Mu.Unlock()
 	if overdue {
-		w.done <- outcome{reason: reasonTimeout, detail: "no acknowledgement in time"}
+		w.done <- outcome{reason: ReasonTimeout, detail: "no acknowledgement in time"}
 	}
 	return stuck
 }

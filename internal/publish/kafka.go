@@ -60,8 +60,8 @@ type Kafka struct {
 	topicNames *Topics
 	deadTopic  string
 	net        kafka.RoundTripper
-	fence      *fencing
-	window     window
+	fence      *Fencing
+	window     Window
 
 	absentToBeGone int32 // see the constant
 
@@ -128,7 +128,7 @@ func NewKafka(cfg KafkaConfig, log *slog.Logger, m *Metrics) (*Kafka, error) {
 	if m == nil {
 		m = NewMetrics(nil)
 	}
-	fence := newFencing(cfg.Fence)
+	fence := NewFencing(cfg.Fence)
 	k := &Kafka{
 		cfg: cfg, log: log, metrics: m, codec: codec, topicNames: names, deadTopic: dead, fence: fence,
 		net:     newKafkaNet(cfg.TLS, cfg.SASL, mechanism, kafkaClientID, fence),
@@ -141,7 +141,7 @@ func NewKafka(cfg KafkaConfig, log *slog.Logger, m *Metrics) (*Kafka, error) {
 
 		absentToBeGone: absentToBeGone,
 	}
-	k.logs = newLogs(k.takes)
+	k.logs = NewLogs(k.takes)
 	k.cfg.Brokers = slices.Clone(cfg.Brokers)
 	k.current.Store(&view{old: make(chan struct{})})
 	k.controller.Store(-1)
@@ -177,7 +177,7 @@ func (k *Kafka) Check() error {
 }
 
 func (k *Kafka) shutdown() {
-	k.metrics.connected.Set(0)
+	k.metrics.Connected.Set(0)
 	close(k.ended)
 	if n, ok := k.net.(*kafkaNet); ok {
 		n.close()

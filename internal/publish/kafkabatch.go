@@ -101,7 +101,7 @@ func (r *record) noteFailure(reason string) {
 		return
 	}
 	r.failures++
-	if len(r.failed) < maxFailures {
+	if len(r.failed) < MaxFailures {
 		r.failed = append(r.failed, Failure{At: time.Now(), Reason: reason})
 	}
 }

@@ -28,7 +28,7 @@ const (
 	topicPause     = 200 * time.Millisecond // between looks for a topic that is not there yet
 )
 
-func clusterBackoff() backoff { return backoff{first: 100 * time.Millisecond, limit: 5 * time.Second} }
+func clusterBackoff() Backoff { return Backoff{First: 100 * time.Millisecond, Limit: 5 * time.Second} }
 
 // view is what is known of the cluster: brokers, and who leads the partitions of our topics. Never changed.
 type view struct {
@@ -91,7 +91,7 @@ func (k *Kafka) refresh() {
 // pause waits before the next attempt: for d, and for a view of the cluster that is newer than seen, but not for long.
 func (k *Kafka) pause(ctx context.Context, seen *view, d time.Duration) error {
 	k.refresh()
-	if err := sleep(ctx, d); err != nil {
+	if err := Sleep(ctx, d); err != nil {
 		return err
 	}
 	t := time.NewTimer(time.Second)
@@ -209,12 +209,12 @@ func (k *Kafka) manage(ctx context.Context, g *errgroup.Group) error {
 		delay := metadataPause
 		if err != nil {
 			failures++
-			delay = clusterBackoff().delay(failures)
+			delay = clusterBackoff().Delay(failures)
 			k.refresh()
 			k.setTrouble("", err)
-			k.metrics.connected.Set(0)
+			k.metrics.Connected.Set(0)
 			advice := adviceOnConnection(err)
-			if suppressed, ok := k.window.first("metadata"); ok {
+			if suppressed, ok := k.window.First("metadata"); ok {
 				k.log.Log(ctx, levelOf(advice), "bus cannot be reached, trying on", "brokers", k.cfg.Brokers, "advice", advice, "err", err, "suppressed", suppressed)
 			}
 		} else {
@@ -235,7 +235,7 @@ func (k *Kafka) manage(ctx context.Context, g *errgroup.Group) error {
 				delay = topicPause
 			}
 		}
-		if sleep(ctx, delay) != nil {
+		if Sleep(ctx, delay) != nil {
 			return nil
 		}
 		select {
@@ -282,7 +282,7 @@ func (k *Kafka) metadata(ctx context.Context, topics []string) (*metadata.Respon
 
 // ask is one request that changes nothing, or that may be made again.
 func (k *Kafka) ask(ctx context.Context, addr net.Addr, req kafka.Request) (kafka.Response, error) {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	return k.net.RoundTrip(ctx, addr, req)
 }
@@ -384,16 +384,16 @@ func (k *Kafka) arrange(ctx context.Context, g *errgroup.Group, topics []*topic,
 				"topic", t.name, "partitions", len(f.Partitions), "before", len(*known))
 		case len(f.Partitions) < len(*known):
 			k.setTrouble(aboutShrunk(t), fmt.Errorf("topic %s has %d partitions, and had %d: events for the others wait: restart the agent", t.name, len(f.Partitions), len(*known)))
-			if suppressed, ok := k.window.first("shrunk " + t.name); ok {
+			if suppressed, ok := k.window.First("shrunk " + t.name); ok {
 				k.log.Error("topic has fewer partitions than before: it was deleted and created again, and its records are gone",
 					"topic", t.name, "partitions", len(f.Partitions), "before", len(*known), "advice", "restart the agent", "suppressed", suppressed)
 			}
 		}
 	}
 	if unready == 0 && len(k.troubles()) == 0 {
-		k.metrics.connected.Set(1)
+		k.metrics.Connected.Set(1)
 	} else {
-		k.metrics.connected.Set(0)
+		k.metrics.Connected.Set(0)
 	}
 	return missing, nil
 }
@@ -479,7 +479,7 @@ func (k *Kafka) list(ctx context.Context) ([]string, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if suppressed, ok := k.window.first("list"); ok {
+		if suppressed, ok := k.window.First("list"); ok {
 			k.log.Warn("topics cannot be listed, trying on", "err", err, "suppressed", suppressed)
 		}
 		select {
@@ -487,7 +487,7 @@ func (k *Kafka) list(ctx context.Context) ([]string, error) {
 			return nil, ErrClosed
 		default:
 		}
-		if err := k.pause(ctx, seen, clusterBackoff().delay(failures)); err != nil {
+		if err := k.pause(ctx, seen, clusterBackoff().Delay(failures)); err != nil {
 			return nil, err
 		}
 	}

@@ -12,18 +12,6 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// Reasons of retries, beside those of NATS.
-const (
-	reasonLeader        = "leader"        // there is none, or it is another one
-	reasonReplicas      = "replicas"      // too few replicas are in sync
-	reasonStorage       = "storage"       // the broker cannot write
-	reasonAuthorization = "authorization" // the user is not known, or may not
-	reasonSequence      = "sequence"      // the broker does not go on from where it was: another epoch, or producer id
-	reasonSplit         = "split"         // the batch was refused, its events are tried in smaller ones
-	reasonTimestamp     = "timestamp"     // the topic does not take records of that age
-	reasonBroker        = "broker"        // any other error
-)
-
 // verdict is what becomes of a batch after an attempt.
 type verdict byte
 
@@ -42,45 +30,45 @@ func judgeKafka(err error) (v verdict, reason, advice string) {
 	code := kafka.Error(0)
 	if !errors.As(err, &code) {
 		if advice := adviceOnConnection(err); advice != "" {
-			return verdictRetry, reasonAuthorization, advice
+			return verdictRetry, ReasonAuthorization, advice
 		}
 		if errors.Is(err, context.DeadlineExceeded) {
-			return verdictRetry, reasonTimeout, ""
+			return verdictRetry, ReasonTimeout, ""
 		}
-		return verdictRetry, reasonConnection, ""
+		return verdictRetry, ReasonConnection, ""
 	}
 	switch code {
 	case kafka.DuplicateSequenceNumber:
 		return verdictStored, "", ""
 	case kafka.OutOfOrderSequenceNumber, kafka.UnknownProducerId:
-		return verdictEpoch, reasonSequence, ""
+		return verdictEpoch, ReasonSequence, ""
 	case kafka.InvalidProducerEpoch, kafka.ProducerFenced, kafka.InvalidProducerIDMapping, kafka.InvalidTransactionState:
-		return verdictProducer, reasonSequence, ""
+		return verdictProducer, ReasonSequence, ""
 	case kafka.MessageSizeTooLarge, kafka.RecordListTooLarge:
 		return verdictTooLarge, "", ""
 	case kafka.InvalidTimestamp:
-		return verdictTimestamp, reasonTimestamp, ""
+		return verdictTimestamp, ReasonTimestamp, ""
 	case kafka.InvalidRecord, kafka.InvalidTopic, kafka.UnsupportedForMessageFormat, kafka.PolicyViolation:
 		return verdictRefused, "", ""
 	case kafka.UnsupportedCompressionType:
-		return verdictRetry, reasonBroker, "the broker does not know the compression: set bus.kafka.compression to gzip or none"
+		return verdictRetry, ReasonBroker, "the broker does not know the compression: set bus.kafka.compression to gzip or none"
 	case kafka.LeaderNotAvailable, kafka.NotLeaderForPartition, kafka.UnknownTopicOrPartition, kafka.FencedLeaderEpoch,
 		kafka.UnknownLeaderEpoch, kafka.ReplicaNotAvailable, kafka.BrokerNotAvailable, kafka.UnknownTopicID:
-		return verdictRetry, reasonLeader, ""
+		return verdictRetry, ReasonLeader, ""
 	case kafka.NotEnoughReplicas, kafka.NotEnoughReplicasAfterAppend:
-		return verdictRetry, reasonReplicas, "fewer replicas are in sync than the topic's min.insync.replicas: see which brokers are down"
+		return verdictRetry, ReasonReplicas, "fewer replicas are in sync than the topic's min.insync.replicas: see which brokers are down"
 	case kafka.KafkaStorageError, kafka.LogDirNotFound:
-		return verdictRetry, reasonStorage, "the broker cannot write to its disk: see its log"
+		return verdictRetry, ReasonStorage, "the broker cannot write to its disk: see its log"
 	case kafka.RequestTimedOut:
-		return verdictRetry, reasonTimeout, ""
+		return verdictRetry, ReasonTimeout, ""
 	case kafka.NetworkException, kafka.GroupLoadInProgress, kafka.GroupCoordinatorNotAvailable, kafka.NotCoordinatorForGroup,
 		kafka.ConcurrentTransactions, kafka.ThrottlingQuotaExceeded:
-		return verdictRetry, reasonBroker, "" // it has just started, or is busy
+		return verdictRetry, ReasonBroker, "" // it has just started, or is busy
 	}
 	if advice := adviceOnConnection(err); advice != "" {
-		return verdictRetry, reasonAuthorization, advice
+		return verdictRetry, ReasonAuthorization, advice
 	}
-	return verdictRetry, reasonBroker, "the broker's log may say more: it is retried until the bus has it"
+	return verdictRetry, ReasonBroker, "the broker's log may say more: it is retried until the bus has it"
 }
 
 const adviceOnClocks = "the topic refuses records with the agent's present time: compare the clocks of agent and broker, and see the topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms"

@@ -85,8 +85,8 @@ func (k *Kafka) evict(now time.Time) {
 		delete(k.topics, name)
 		delete(k.trouble, name)
 		delete(k.trouble, aboutShrunk(t))
-		k.window.forget("absent " + name)
-		k.window.forget("shrunk " + name)
+		k.window.Forget("absent " + name)
+		k.window.Forget("shrunk " + name)
 		if t.end == nil {
 			continue
 		}

@@ -41,7 +41,7 @@ func (k *Kafka) lookAtLogsSoon() {
 
 // watchLogs reads the identity of topics when it is asked to, and every minute, until ctx ends.
 func (k *Kafka) watchLogs(ctx context.Context) error {
-	wait, told := logAge, false // told: the log has why the identity cannot be read
+	wait, told := LogAge, false // told: the log has why the identity cannot be read
 	for {
 		timer := time.NewTimer(wait)
 		select {
@@ -52,21 +52,21 @@ func (k *Kafka) watchLogs(ctx context.Context) error {
 			return nil
 		}
 		timer.Stop()
-		wait = logAge
+		wait = LogAge
 		again, err := k.lookAtLogs(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		k.logs.failed(err)
+		k.logs.Failed(err)
 		if err != nil && !told {
 			k.log.Warn("the identity of topics cannot be read: a topic that is deleted and created again may not be noticed", "err", err)
 		}
 		told = err != nil
 		if again {
 			k.refresh() // the leaders of partitions too: a look has to be confirmed by another broker if leaders have changed
-			wait = logPause
+			wait = LogPause
 		}
-		if sleep(ctx, logPause) != nil {
+		if Sleep(ctx, LogPause) != nil {
 			return nil
 		}
 	}
@@ -76,9 +76,9 @@ func (k *Kafka) watchLogs(ctx context.Context) error {
 // needed soon. An error says what could not be read; nothing is concluded from that.
 func (k *Kafka) lookAtLogs(ctx context.Context) (again bool, err error) {
 	v := k.view()
-	var looks []look
-	for _, name := range k.logs.names() {
-		looks = append(looks, k.logs.look(name))
+	var looks []Look
+	for _, name := range k.logs.Names() {
+		looks = append(looks, k.logs.Look(name))
 	}
 	if len(looks) == 0 || len(v.brokers) == 0 {
 		return false, nil
@@ -89,11 +89,11 @@ func (k *Kafka) lookAtLogs(ctx context.Context) (again bool, err error) {
 	}
 	ends, errs := k.topicEnds(ctx, v, looks)
 	for _, l := range looks {
-		id, ok := res.topics[l.name]
+		id, ok := res.Topics[l.Name]
 		if !ok {
 			continue // it is not there, or may not be described
 		}
-		again = k.logs.found(l, res.cluster, id, ends[l.name]) || again
+		again = k.logs.Found(l, res.Cluster, id, ends[l.Name]) || again
 	}
 	if res.old {
 		errs = append(errs, errors.New("the brokers tell no topic ids: Kafka 2.8 or later does"))
@@ -103,16 +103,16 @@ func (k *Kafka) lookAtLogs(ctx context.Context) (again bool, err error) {
 
 // identities are cluster and topics as a broker tells them.
 type identities struct {
-	cluster string
-	topics  map[string]string // id by name, "": not told
+	Cluster string
+	Topics  map[string]string // id by name, "": not told
 	old     bool              // the broker knows no topic ids
 }
 
 // topicIDs asks brokers until one answers.
-func (k *Kafka) topicIDs(ctx context.Context, v *view, looks []look) (*identities, error) {
+func (k *Kafka) topicIDs(ctx context.Context, v *view, looks []Look) (*identities, error) {
 	names := make([]string, len(looks))
 	for i, l := range looks {
-		names[i] = l.name
+		names[i] = l.Name
 	}
 	var errs []error
 	for _, addr := range v.brokers {
@@ -135,32 +135,32 @@ func (k *Kafka) topicIDs(ctx context.Context, v *view, looks []look) (*identitie
 	if err != nil {
 		return nil, fmt.Errorf("ask for the cluster's id: %w", err)
 	}
-	out := &identities{cluster: res.ClusterID, topics: map[string]string{}, old: true}
+	out := &identities{Cluster: res.ClusterID, Topics: map[string]string{}, old: true}
 	for i := range res.Topics {
 		if res.Topics[i].ErrorCode == 0 {
-			out.topics[res.Topics[i].Name] = ""
+			out.Topics[res.Topics[i].Name] = ""
 		}
 	}
 	return out, nil
 }
 
 // topicEnds asks the leaders of partitions where these end. The end of a partition that could not be read is unknownEnd.
-func (k *Kafka) topicEnds(ctx context.Context, v *view, looks []look) (ends map[string][]uint64, errs []error) {
+func (k *Kafka) topicEnds(ctx context.Context, v *view, looks []Look) (ends map[string][]uint64, errs []error) {
 	ends = map[string][]uint64{}
 	requests := map[string]map[string][]int32{} // by the leader's address and topic: partitions
 	addrs := map[string]net.Addr{}
 	for _, l := range looks {
-		leaders, ok := v.leaders[l.name]
+		leaders, ok := v.leaders[l.Name]
 		if !ok {
 			continue // not looked up yet
 		}
 		all := make([]uint64, len(leaders)) // a partition beyond them has lost all of its records
 		for i := range all {
-			all[i] = unknownEnd
-			if i >= len(l.acked) || l.acked[i] == 0 {
+			all[i] = UnknownEnd
+			if i >= len(l.Acked) || l.Acked[i] == 0 {
 				continue
 			}
-			addr, err := v.leader(l.name, int32(i))
+			addr, err := v.leader(l.Name, int32(i))
 			if err != nil {
 				continue
 			}
@@ -169,9 +169,9 @@ func (k *Kafka) topicEnds(ctx context.Context, v *view, looks []look) (ends map[
 			if requests[a] == nil {
 				requests[a] = map[string][]int32{}
 			}
-			requests[a][l.name] = append(requests[a][l.name], int32(i))
+			requests[a][l.Name] = append(requests[a][l.Name], int32(i))
 		}
-		ends[l.name] = all
+		ends[l.Name] = all
 	}
 	for a, topics := range requests {
 		req := &listoffsets.Request{ReplicaID: -1}
@@ -205,16 +205,16 @@ func (k *Kafka) topicEnds(ctx context.Context, v *view, looks []look) (ends map[
 }
 
 // tailOf is the end of a partition. Dead letters are no events of a scope: what becomes of them is not followed.
-func (k *Kafka) tailOf(topic string, partition int) *tail {
+func (k *Kafka) tailOf(topic string, partition int) *Tail {
 	if topic == k.deadTopic {
-		return &tail{}
+		return &Tail{}
 	}
-	return k.logs.tail(topic, partition)
+	return k.logs.Tail(topic, partition)
 }
 
 // noteStored notes where a batch is that was first sent at m. The records of a partition have ascending offsets: one below what was
 // acknowledged before shows that the topic is another one, or has lost records.
-func (p *partition) noteStored(m tailMark, first int64, records int) {
+func (p *partition) noteStored(m Mark, first int64, records int) {
 	if first < 0 || p.topic.name == p.k.deadTopic { // not told, or of no scope
 		return
 	}
@@ -222,8 +222,8 @@ func (p *partition) noteStored(m tailMark, first int64, records int) {
 	if first == 0 { // from services that tell no offsets, always: it is not remembered
 		end = 0
 	}
-	if !p.tail.acked(m, uint64(first), end) {
-		p.k.logs.wentBack(p.topic.name, int(p.index), m)
+	if !p.tail.Acked(m, uint64(first), end) {
+		p.k.logs.WentBack(p.topic.name, int(p.index), m)
 		p.k.lookAtLogsSoon()
 	}
 }
@@ -312,7 +312,7 @@ func readTopicIDs(body []byte) (*topicIDResponse, error) {
 		d.text()
 		d.tags()
 	}
-	res := &topicIDResponse{identities{cluster: d.text(), topics: map[string]string{}}}
+	res := &topicIDResponse{identities{Cluster: d.text(), Topics: map[string]string{}}}
 	d.skip(4) // controller
 	for range d.array() {
 		code := int16(d.int32At(2))
@@ -329,7 +329,7 @@ func readTopicIDs(body []byte) (*topicIDResponse, error) {
 		d.skip(4)
 		d.tags()
 		if code == 0 || code == int16(kafka.LeaderNotAvailable) {
-			res.topics[name] = topicID(id)
+			res.Topics[name] = topicID(id)
 		}
 	}
 	d.skip(4)

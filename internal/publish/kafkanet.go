@@ -44,7 +44,7 @@ type kafkaNet struct {
 	dial      func(ctx context.Context, network, addr string) (net.Conn, error)
 	mechanism sasl.Mechanism
 	clientID  string
-	fence     *fencing // nil: connections are not guarded
+	fence     *Fencing // nil: connections are not guarded
 
 	mu      sync.Mutex
 	brokers map[string]*brokerConns // by address; as many as a cluster has had
@@ -60,21 +60,21 @@ type brokerConns struct {
 // kafkaConn is a connection that one request at a time is on.
 type kafkaConn struct {
 	*protocol.Conn
-	guard *guard // what it writes to; nil: it is not guarded
+	guard *Guard // what it writes to; nil: it is not guarded
 	used  time.Time
 	ends  time.Time // when the broker wants another authentication (KIP-368); zero: never
 	spent bool      // it cannot be used again
 }
 
-func newKafkaNet(t *TLS, s *SASL, m sasl.Mechanism, clientID string, f *fencing) *kafkaNet {
+func newKafkaNet(t *TLS, s *SASL, m sasl.Mechanism, clientID string, f *Fencing) *kafkaNet {
 	return &kafkaNet{dial: kafkaDial(t, s), mechanism: m, clientID: clientID, fence: f, brokers: map[string]*brokerConns{}}
 }
 
 // kafkaDial is how all connections to brokers are made, those that the first ones name included: the files of t are read for each.
 func kafkaDial(t *TLS, s *SASL) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	d := net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
+	d := net.Dialer{Timeout: DialTimeout, KeepAlive: 15 * time.Second}
 	if s.inPlaintext(t) {
-		return loopbackOnly(d.DialContext)
+		return LoopbackOnly(d.DialContext)
 	}
 	return t.Dialer(d.DialContext)
 }
@@ -225,7 +225,7 @@ func (n *kafkaNet) close() {
 
 // connect dials, learns the versions that the broker speaks, and authenticates.
 func (n *kafkaNet) connect(ctx context.Context, addr string) (c *kafkaConn, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*dialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*DialTimeout)
 	defer cancel()
 	conn, err := n.dial(ctx, "tcp", addr)
 	if err != nil {
@@ -238,7 +238,7 @@ func (n *kafkaNet) connect(ctx context.Context, addr string) (c *kafkaConn, err 
 	}()
 	c = new(kafkaConn)
 	if n.fence != nil {
-		c.guard = n.fence.guard(conn, false)
+		c.guard = n.fence.Guard(conn, false)
 		conn = c.guard
 	}
 	c.Conn = protocol.NewConn(&greeted{Conn: conn}, n.clientID)
@@ -353,7 +353,7 @@ func (c *kafkaConn) exchange(ctx context.Context, req protocol.Message) (protoco
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	if c.guard != nil {
 		_, produces := req.(*rawproduce.Request)
-		c.guard.carries.Store(produces) // one request at a time is on it
+		c.guard.Carries.Store(produces) // one request at a time is on it
 	}
 	res, err := c.RoundTrip(req)
 	if !stop() && err == nil {
@@ -362,8 +362,8 @@ func (c *kafkaConn) exchange(ctx context.Context, req protocol.Message) (protoco
 	switch {
 	case err == nil:
 		return res, nil
-	case c.guard != nil && c.guard.broke.Load():
-		return nil, errShut
+	case c.guard != nil && c.guard.Broke.Load():
+		return nil, ErrShut
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("no answer: %w", context.Cause(ctx))
 	case isCut(err):
@@ -391,7 +391,7 @@ func KafkaDialer(cfg *KafkaConfig) (*kafka.Dialer, error) {
 		return nil, err
 	}
 	// Its field TLS would be read once; DialFunc reads the files for each connection.
-	return &kafka.Dialer{ClientID: kafkaClientID, Timeout: 2 * dialTimeout, DialFunc: kafkaDial(cfg.TLS, cfg.SASL), SASLMechanism: m}, nil
+	return &kafka.Dialer{ClientID: kafkaClientID, Timeout: 2 * DialTimeout, DialFunc: kafkaDial(cfg.TLS, cfg.SASL), SASLMechanism: m}, nil
 }
 
 // NewKafkaTransport is a transport for kafka-go's clients, with the TLS and the SASL of cfg. ctx ends what it runs.

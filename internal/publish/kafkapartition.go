@@ -39,7 +39,7 @@ const (
 	epochsToGiveUp = 5
 )
 
-func produceBackoff() backoff { return backoff{first: 20 * time.Millisecond, limit: 2 * time.Second} }
+func produceBackoff() Backoff { return Backoff{First: 20 * time.Millisecond, Limit: 2 * time.Second} }
 
 // producer is who writes to one partition, and how far it has come. (id, epoch, sequence) names the records of one batch
 // for ever, whatever their timestamps are: what makes another batch of them begins another epoch.
@@ -66,7 +66,7 @@ type partition struct {
 	pending []*record // in the order of their calls; bounded by the callers of Publish, who wait
 	closed  bool
 
-	tail *tail // where the log ends
+	tail *Tail // where the log ends
 
 	producer producer // of run's goroutine, as is stored
 	stored   int64    // the offset of the batch that was acknowledged last, negative: not told
@@ -102,7 +102,7 @@ func (p *partition) await(ctx context.Context, r *record, mayGo bool) error {
 	for {
 		select {
 		case err := <-r.done:
-			noteFailures(ctx, r.failed, r.failures)
+			NoteFailures(ctx, r.failed, r.failures)
 			p.k.releaseRecord(r)
 			return err
 		case <-ctx.Done():
@@ -214,8 +214,8 @@ func (p *partition) deliver(ctx context.Context, records []*record) (rest []*rec
 			if errors.Is(err, ErrTooLarge) { // the topic's bound is not what we think
 				p.topic.shrink(sizeOf(records[:n]))
 			}
-			p.k.metrics.retries.WithLabelValues(reasonSplit).Inc()
-			noteFailureOf(records[:n], reasonSplit)
+			p.k.metrics.Retries.WithLabelValues(ReasonSplit).Inc()
+			noteFailureOf(records[:n], ReasonSplit)
 			n /= 2
 		default:
 			finish(records[:1], err)
@@ -263,7 +263,7 @@ func (p *partition) send(ctx context.Context, records []*record) error {
 	}
 	cuts, lost := 0, 0
 	outdated, stamped := false, false // the broker has refused the timestamps; they are of this attempt
-	mark := p.tail.mark()
+	mark := p.tail.Mark()
 	for failures := 0; ; {
 		if err := p.identify(ctx, records); err != nil {
 			return err
@@ -285,7 +285,7 @@ func (p *partition) send(ctx context.Context, records []*record) error {
 			return context.Cause(ctx)
 		case errors.Is(err, ErrFenced):
 			return err
-		case errors.Is(err, errShut):
+		case errors.Is(err, ErrShut):
 			if abandoned(records) {
 				return errAbandoned
 			}
@@ -312,7 +312,7 @@ func (p *partition) send(ctx context.Context, records []*record) error {
 		switch v {
 		case verdictStored:
 			if err != nil {
-				p.k.metrics.duplicates.Add(float64(len(records)))
+				p.k.metrics.Duplicates.Add(float64(len(records)))
 			} else {
 				p.noteStored(mark, p.stored, b.count)
 			}
@@ -351,7 +351,7 @@ func (p *partition) send(ctx context.Context, records []*record) error {
 		if outdated && !stamped {
 			continue // nothing else is wrong
 		}
-		if err := p.k.pause(ctx, seen, produceBackoff().delay(failures)); err != nil {
+		if err := p.k.pause(ctx, seen, produceBackoff().Delay(failures)); err != nil {
 			return err
 		}
 	}
@@ -363,7 +363,7 @@ func (p *partition) attempt(ctx context.Context, seen *view, set []byte, witness
 	if err != nil {
 		return false, err
 	}
-	if err := p.k.fence.pass(ctx); err != nil {
+	if err := p.k.fence.Pass(ctx); err != nil {
 		return false, err
 	}
 	req := &rawproduce.Request{
@@ -426,7 +426,7 @@ func (p *partition) identify(ctx context.Context, records []*record) error {
 		_, reason, advice := judgeKafka(err)
 		p.note(fmt.Errorf("get a producer id: %w", err), reason, advice, failures)
 		noteFailureOf(records, reason)
-		if err := p.k.pause(ctx, seen, produceBackoff().delay(failures)); err != nil {
+		if err := p.k.pause(ctx, seen, produceBackoff().Delay(failures)); err != nil {
 			return err
 		}
 	}
@@ -434,7 +434,7 @@ func (p *partition) identify(ctx context.Context, records []*record) error {
 }
 
 func (p *partition) newProducer(ctx context.Context, broker net.Addr) error {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	// Any broker hands them out. -1, -1: not to go on with one that we have.
 	r, err := p.k.net.RoundTrip(ctx, broker, &initproducerid.Request{TransactionTimeoutMs: math.MaxInt32, ProducerID: -1, ProducerEpoch: -1})
@@ -455,8 +455,8 @@ func (p *partition) newProducer(ctx context.Context, broker net.Addr) error {
 // note counts a failed attempt, and logs the first of its kind in each window.
 func (p *partition) note(err error, reason, advice string, attempt int) {
 	k := p.k
-	k.metrics.retries.WithLabelValues(reason).Inc()
-	if reason == reasonLeader {
+	k.metrics.Retries.WithLabelValues(reason).Inc()
+	if reason == ReasonLeader {
 		p.topic.missed.Store(true)
 		k.lookAtLogsSoon()
 	}
@@ -465,8 +465,8 @@ func (p *partition) note(err error, reason, advice string, attempt int) {
 		kind += " with advice" // a line without advice does not suppress one with it
 		k.setTrouble(p.about, fmt.Errorf("topic %s, partition %d: %w", p.topic.name, p.index, err))
 	}
-	if suppressed, ok := k.window.first(kind); ok {
-		if reason == reasonSequence {
+	if suppressed, ok := k.window.First(kind); ok {
+		if reason == ReasonSequence {
 			advice = "none, but look: the cluster may have lost records that it had acknowledged, by an unclean election of a leader for instance"
 		}
 		k.log.Log(context.Background(), levelOf(advice), "batch is sent again", "reason", reason, "advice", advice,

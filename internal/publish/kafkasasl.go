@@ -185,7 +185,7 @@ func (o *OAuth) fetch(ctx context.Context) (*oauth2.Token, error) {
 	defer cancel()
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: trust, DisableKeepAlives: true}
 	if !o.Insecure && !strings.HasPrefix(o.TokenURL, "https:") {
-		transport.DialContext = loopbackOnly(new(net.Dialer).DialContext)
+		transport.DialContext = LoopbackOnly(new(net.Dialer).DialContext)
 	}
 	c := clientcredentials.Config{ClientID: o.ClientID, ClientSecret: secret, TokenURL: o.TokenURL, Scopes: o.Scopes}
 	t, err := c.Token(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{
@@ -205,7 +205,7 @@ func tokenError(err error) error {
 	r := new(oauth2.RetrieveError)
 	switch {
 	case !errors.As(err, &r):
-		return withoutURL(err)
+		return WithoutURL(err)
 	case r.ErrorCode != "" && len(r.ErrorCode) < 64: // invalid_client, invalid_scope: RFC 6749, section 5.2
 		return fmt.Errorf("%s, error %q", r.Response.Status, r.ErrorCode)
 	default:
@@ -252,4 +252,9 @@ func (x *bearerExchange) Next(_ context.Context, challenge []byte) (bool, []byte
 		refusal.Status += ", scope " + refusal.Scope
 	}
 	return false, nil, fmt.Errorf("%w: the broker refuses the token of %s: %.200q", errAuthentication, x.b.source(), refusal.Status)
+}
+
+// inPlaintext is that of NATSAuth for brokers. SCRAM proves that the password is known, and does not send it.
+func (s *SASL) inPlaintext(t *TLS) bool {
+	return s != nil && !s.Insecure && t == nil && (s.Mechanism == "PLAIN" || s.Mechanism == "OAUTHBEARER")
 }

@@ -62,7 +62,7 @@ func (k *Kafka) absent(ctx context.Context, t *topic, f *metadata.ResponseTopic)
 		advice = "see what the broker says, and bus.kafka.create; or create the topic"
 	}
 	advice = cmp.Or(adviceOnConnection(err), advice)
-	if suppressed, ok := k.window.first("absent " + t.name); ok {
+	if suppressed, ok := k.window.First("absent " + t.name); ok {
 		k.log.Error("topic cannot be used, its events wait", "topic", t.name, "err", err, "advice", advice, "suppressed", suppressed)
 	}
 	return nil
@@ -72,7 +72,7 @@ func (k *Kafka) absent(ctx context.Context, t *topic, f *metadata.ResponseTopic)
 func (k *Kafka) create(ctx context.Context, t *topic) error {
 	c := k.cfg.Create
 	req := &createtopics.Request{
-		TimeoutMs: int32(apiTimeout.Milliseconds()),
+		TimeoutMs: int32(RequestTimeout.Milliseconds()),
 		Topics: []createtopics.RequestTopic{{
 			Name: t.name, NumPartitions: int32(max(c.Partitions, 1)), ReplicationFactor: int16(max(c.ReplicationFactor, 1)),
 		}},
@@ -132,7 +132,7 @@ func (k *Kafka) check(ctx context.Context, t *topic, f *metadata.ResponseTopic) 
 		ConfigNames: []string{"max.message.bytes", "cleanup.policy", "min.insync.replicas", "retention.ms", "retention.bytes"},
 	}}})
 	if err != nil {
-		if suppressed, ok := k.window.first("describe"); ok {
+		if suppressed, ok := k.window.First("describe"); ok {
 			k.log.Warn("the topic's configuration cannot be asked for, trying on", "topic", t.name, "err", err, "suppressed", suppressed)
 		}
 		return false, nil
@@ -143,19 +143,19 @@ func (k *Kafka) check(ctx context.Context, t *topic, f *metadata.ResponseTopic) 
 	}
 	if err := brokerError(res.Resources[0].ErrorCode, res.Resources[0].ErrorMessage); err != nil {
 		if errors.Is(err, kafka.TopicAuthorizationFailed) || errors.Is(err, kafka.ClusterAuthorizationFailed) {
-			if _, ok := k.window.first("describe denied"); ok {
+			if _, ok := k.window.First("describe denied"); ok {
 				k.log.Info("the user may not read the topic's configuration, so it is not checked: grant it DescribeConfigs on the topic", "topic", t.name)
 			}
 			return true, nil
 		}
 		if errors.Is(err, kafka.UnsupportedVersion) || errors.Is(err, kafka.InvalidRequest) {
-			if _, ok := k.window.first("describe unsupported"); ok {
+			if _, ok := k.window.First("describe unsupported"); ok {
 				k.log.Warn("the broker does not tell the topic's configuration, so it is not checked", "topic", t.name, "err", err)
 			}
 			return true, nil
 		}
 		if t.unchecked++; t.unchecked > 10 { // before that, it has just been created, perhaps
-			if suppressed, ok := k.window.first("describe"); ok {
+			if suppressed, ok := k.window.First("describe"); ok {
 				k.log.Warn("the topic's configuration cannot be asked for, trying on", "topic", t.name, "err", err, "suppressed", suppressed)
 			}
 		}

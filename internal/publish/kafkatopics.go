@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish/subject"
 )
 
 // DefaultTopic is the template of the topic where none is configured.
@@ -16,7 +17,7 @@ const maxTopic = 249
 
 // Topics says which topic an event goes to: a template, compiled.
 type Topics struct {
-	parts []part
+	parts []subject.Part
 }
 
 // NewTopics compiles a topic template; "" is DefaultTopic. Placeholders are {cluster}, {group}, {resource} and
@@ -40,8 +41,8 @@ func newTopics(template, cluster string, placeholders bool) (*Topics, error) {
 	return &Topics{parts: parts}, nil
 }
 
-func compileTopic(template, cluster string, placeholders bool) ([]part, error) {
-	var parts []part
+func compileTopic(template, cluster string, placeholders bool) ([]subject.Part, error) {
+	var parts []subject.Part
 	var literal strings.Builder
 	shortest := 0
 	for i := 0; i < len(template); {
@@ -70,11 +71,11 @@ func compileTopic(template, cluster string, placeholders bool) ([]part, error) {
 				return nil, fmt.Errorf("at byte %d: {%s} directly behind another placeholder: two objects might share a topic by accident", i, name)
 			}
 			if literal.Len() > 0 {
-				parts = append(parts, part{text: literal.String()})
+				parts = append(parts, subject.Part{Text: literal.String()})
 				shortest += literal.Len()
 				literal.Reset()
 			}
-			parts = append(parts, part{field: fields()[name]})
+			parts = append(parts, subject.Part{Field: subject.Fields()[name]})
 			shortest++
 		case placeholders:
 			return nil, fmt.Errorf("at byte %d: unknown placeholder {%s}, known are {cluster}, {group}, {resource} and {namespace}", i, name)
@@ -84,11 +85,11 @@ func compileTopic(template, cluster string, placeholders bool) ([]part, error) {
 		i += end + 1
 	}
 	if literal.Len() > 0 {
-		parts = append(parts, part{text: literal.String()})
+		parts = append(parts, subject.Part{Text: literal.String()})
 		shortest += literal.Len()
 	}
-	if len(parts) == 1 && (parts[0].text == "." || parts[0].text == "..") {
-		return nil, fmt.Errorf("a topic cannot be called %q", parts[0].text)
+	if len(parts) == 1 && (parts[0].Text == "." || parts[0].Text == "..") {
+		return nil, fmt.Errorf("a topic cannot be called %q", parts[0].Text)
 	}
 	if shortest > maxTopic {
 		return nil, fmt.Errorf("makes topics of %d bytes and more, allowed are %d", shortest, maxTopic)
@@ -114,23 +115,23 @@ func (t *Topics) Append(dst []byte, d *object.Delta) []byte {
 		r, namespace = d.Ref.Resource, d.Ref.Namespace()
 	}
 	for i := range t.parts {
-		switch t.parts[i].field {
-		case fieldGroup:
+		switch t.parts[i].Field {
+		case subject.FieldGroup:
 			if r.Group == "" {
 				dst = append(dst, "core"...)
 			} else {
 				dst = append(dst, r.Group...)
 			}
-		case fieldResource:
+		case subject.FieldResource:
 			dst = append(dst, r.Name...)
-		case fieldNamespace:
+		case subject.FieldNamespace:
 			if namespace == "" {
 				dst = append(dst, '_')
 			} else {
 				dst = append(dst, namespace...)
 			}
 		default:
-			dst = append(dst, t.parts[i].text...)
+			dst = append(dst, t.parts[i].Text...)
 		}
 	}
 	return dst
@@ -138,8 +139,8 @@ func (t *Topics) Append(dst []byte, d *object.Delta) []byte {
 
 // Fixed is the one topic that all events go to, false where the template makes several.
 func (t *Topics) Fixed() (string, bool) {
-	if len(t.parts) == 1 && t.parts[0].field == fieldLiteral {
-		return t.parts[0].text, true
+	if len(t.parts) == 1 && t.parts[0].Field == subject.FieldLiteral {
+		return t.parts[0].Text, true
 	}
 	return "", false
 }
@@ -147,7 +148,7 @@ func (t *Topics) Fixed() (string, bool) {
 // Varies reports whether objects of one resource go to topics of their namespaces.
 func (t *Topics) Varies() bool {
 	for i := range t.parts {
-		if t.parts[i].field == fieldNamespace {
+		if t.parts[i].Field == subject.FieldNamespace {
 			return true
 		}
 	}
@@ -161,22 +162,22 @@ func (t *Topics) Match(topic string, r *object.Resource) bool {
 	return matchTopic(t.parts, topic, r)
 }
 
-func matchTopic(parts []part, topic string, r *object.Resource) bool {
+func matchTopic(parts []subject.Part, topic string, r *object.Resource) bool {
 	if len(parts) == 0 {
 		return topic == ""
 	}
 	p := parts[0]
-	literal := p.text
+	literal := p.Text
 	switch {
-	case p.field == fieldLiteral:
-	case r != nil && p.field == fieldGroup:
+	case p.Field == subject.FieldLiteral:
+	case r != nil && p.Field == subject.FieldGroup:
 		if literal = r.Group; literal == "" {
 			literal = "core"
 		}
-	case r != nil && p.field == fieldResource:
+	case r != nil && p.Field == subject.FieldResource:
 		literal = r.Name
 	default:
-		if p.field == fieldNamespace && strings.HasPrefix(topic, "_") {
+		if p.Field == subject.FieldNamespace && strings.HasPrefix(topic, "_") {
 			return matchTopic(parts[1:], topic[1:], r)
 		}
 		if topic == "" || !alphanumeric(topic[0]) {
@@ -184,7 +185,7 @@ func matchTopic(parts []part, topic string, r *object.Resource) bool {
 		}
 		for n := 1; n <= len(topic); n++ {
 			// A namespace is a DNS label, or "_"; a resource's name is one too. Only a group has dots.
-			if p.field != fieldGroup && topic[n-1] == '.' {
+			if p.Field != subject.FieldGroup && topic[n-1] == '.' {
 				return false
 			}
 			if matchTopic(parts[1:], topic[n:], r) {

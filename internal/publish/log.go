@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// logAge is how often the identity of logs is read, whatever happens.
-	logAge = time.Minute
-	// logPause is the least time between two looks.
-	logPause = time.Second
+	// LogAge is how often the identity of logs is read, whatever happens.
+	LogAge = time.Minute
+	// LogPause is the least time between two looks.
+	LogPause = time.Second
 	// oddLooks is how many looks in a row must show a log that ends below what it has acknowledged, or that has an earlier identity
 	// again. A replica or a broker that lags behind may report either for a moment.
 	oddLooks = 3
@@ -54,7 +54,7 @@ type Logs struct {
 // trackedLog is a log with what this run knows of it.
 type trackedLog struct {
 	Log            // without Acked
-	ends  []*tail  // by partition
+	ends  []*Tail  // by partition
 	odd   int      // looks in a row that showed it too short, or under an identity that it had before
 	gone  []string // identities that it had before in this run, the last ones
 	used  time.Time
@@ -62,8 +62,8 @@ type trackedLog struct {
 	since time.Time // whole, when it was replaced
 }
 
-// newLogs returns Logs that know nothing. takes reports whether events of a resource in a namespace ("": any) may go to a log.
-func newLogs(takes func(name string, r *object.Resource, namespace string) bool) *Logs {
+// NewLogs returns Logs that know nothing. takes reports whether events of a resource in a namespace ("": any) may go to a log.
+func NewLogs(takes func(name string, r *object.Resource, namespace string) bool) *Logs {
 	return &Logs{takes: takes, all: map[string]*trackedLog{}, replaced: func(string, string) {}}
 }
 
@@ -110,8 +110,8 @@ func (l *Logs) Known() []Log {
 	return out
 }
 
-// names are those of all logs.
-func (l *Logs) names() []string {
+// Names are those of all logs.
+func (l *Logs) Names() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := l.recent()
@@ -179,9 +179,9 @@ func (l *Logs) of(name string) *trackedLog {
 	return t
 }
 
-func (t *trackedLog) end(partition int) *tail {
+func (t *trackedLog) end(partition int) *Tail {
 	for len(t.ends) <= partition {
-		t.ends = append(t.ends, &tail{})
+		t.ends = append(t.ends, &Tail{})
 	}
 	return t.ends[partition]
 }
@@ -201,36 +201,36 @@ func (t *trackedLog) acked() []uint64 {
 	return out
 }
 
-// tail returns the end of one partition of a log.
-func (l *Logs) tail(name string, partition int) *tail {
+// Tail returns the end of one partition of a log.
+func (l *Logs) Tail(name string, partition int) *Tail {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.of(name).end(partition)
 }
 
-// look is what was known of a log before it is asked about: positions that are acknowledged later prove nothing.
-type look struct {
-	name   string
-	acked  []uint64
+// Look is what was known of a log before it is asked about: positions that are acknowledged later prove nothing.
+type Look struct {
+	Name   string
+	Acked  []uint64
 	number uint64
 }
 
-// look begins to look at a log.
-func (l *Logs) look(name string) look {
+// Look begins to look at a log.
+func (l *Logs) Look(name string) Look {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := l.of(name)
-	return look{name: name, acked: t.acked(), number: t.Replaced}
+	return Look{Name: name, Acked: t.acked(), number: t.Replaced}
 }
 
-// unknownEnd is for a partition whose end could not be read.
-const unknownEnd = math.MaxUint64
+// UnknownEnd is for a partition whose end could not be read.
+const UnknownEnd = math.MaxUint64
 
-// found takes the outcome of a look: where the log ends, by partition, and its identity, as far as that is known. It reports whether
+// Found takes the outcome of a look: where the log ends, by partition, and its identity, as far as that is known. It reports whether
 // another look is needed soon.
-func (l *Logs) found(k look, cluster, id string, ends []uint64) (again bool) {
+func (l *Logs) Found(k Look, cluster, id string, ends []uint64) (again bool) {
 	l.mu.Lock()
-	t := l.of(k.name)
+	t := l.of(k.Name)
 	if t.Replaced != k.number { // replaced meanwhile: the answer may be that of the log before
 		l.mu.Unlock()
 		return true
@@ -245,7 +245,7 @@ func (l *Logs) found(k look, cluster, id string, ends []uint64) (again bool) {
 		if slices.Contains(t.gone, id) {
 			again = t.oddAgain()
 		}
-	case isShort(k.acked, ends):
+	case isShort(k.Acked, ends):
 		why = "it has lost records that it had acknowledged"
 		again = t.oddAgain()
 	case t.ID == "" && slices.Contains(t.gone, id) && t.oddAgain():
@@ -262,7 +262,7 @@ func (l *Logs) found(k look, cluster, id string, ends []uint64) (again bool) {
 	t.Cluster, t.ID = cluster, id
 	f := l.replaced
 	l.mu.Unlock()
-	f(k.name, why)
+	f(k.Name, why)
 	return false
 }
 
@@ -285,9 +285,9 @@ func isShort(acked, ends []uint64) bool {
 	return false
 }
 
-// wentBack takes an acknowledgement at a position that a record before it had: the log has lost that one. m is where the record was
+// WentBack takes an acknowledgement at a position that a record before it had: the log has lost that one. m is where the record was
 // first sent.
-func (l *Logs) wentBack(name string, partition int, m tailMark) {
+func (l *Logs) WentBack(name string, partition int, m Mark) {
 	l.mu.Lock()
 	t := l.of(name)
 	if t.end(partition).era.Load() != m.era { // known already
@@ -313,30 +313,30 @@ func (l *Logs) replace(t *trackedLog) {
 	}
 }
 
-// failed notes why identities cannot be read, nil: they can.
-func (l *Logs) failed(err error) {
+// Failed notes why identities cannot be read, nil: they can.
+func (l *Logs) Failed(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.trouble = err
 }
 
-// tail is the end of one partition of a log: the position that follows the last acknowledged record.
-type tail struct {
+// Tail is the end of one partition of a log: the position that follows the last acknowledged record.
+type Tail struct {
 	mu  sync.Mutex // held while era or end is written
 	era atomic.Uint64
 	end atomic.Uint64
 }
 
-// tailMark is a tail at one moment. What is acknowledged of a record that is first sent then lies behind end, unless the log was
+// Mark is a tail at one moment. What is acknowledged of a record that is first sent then lies behind end, unless the log was
 // replaced, or has lost records.
-type tailMark struct{ era, end uint64 }
+type Mark struct{ era, end uint64 }
 
-// mark returns the tail as it is. The era comes first: reset writes it last.
-func (t *tail) mark() tailMark { return tailMark{era: t.era.Load(), end: t.end.Load()} }
+// Mark returns the tail as it is. The era comes first: reset writes it last.
+func (t *Tail) Mark() Mark { return Mark{era: t.era.Load(), end: t.end.Load()} }
 
-// acked notes an acknowledgement of what was first sent at m and is stored from position first on, below end. It reports false if
+// Acked notes an acknowledgement of what was first sent at m and is stored from position first on, below end. It reports false if
 // something else was there.
-func (t *tail) acked(m tailMark, first, end uint64) bool {
+func (t *Tail) Acked(m Mark, first, end uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -352,7 +352,7 @@ func (t *tail) acked(m tailMark, first, end uint64) bool {
 }
 
 // reset begins another era: nothing is acknowledged.
-func (t *tail) reset() {
+func (t *Tail) reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.end.Store(0)

@@ -15,9 +15,9 @@ type Metrics struct {
 	bytes       prometheus.Counter
 	duration    prometheus.Histogram
 	lag         prometheus.Histogram
-	retries     *prometheus.CounterVec
-	duplicates  prometheus.Counter
-	connected   prometheus.Gauge
+	Retries     *prometheus.CounterVec
+	Duplicates  prometheus.Counter
+	Connected   prometheus.Gauge
 	oversize    *prometheus.CounterVec
 	deadLetters *prometheus.CounterVec
 }
@@ -25,10 +25,10 @@ type Metrics struct {
 // retryReasons are the reasons of retries, of every bus.
 func retryReasons() []string {
 	return []string{
-		reasonTimeout, reasonConnection, reasonNoResponders, reasonStreamFull, reasonLimit, reasonStore, reasonUnavailable, reasonOtherStream,
-		reasonRejected, reasonMalformed, reasonClaim, reasonCut, reasonThrottled, reasonServerError, reasonUnauthorized, reasonProxy, reasonNotFound,
-		reasonRedirect, reasonCredentials, reasonTLS, reasonUnexpected, reasonLeader, reasonReplicas, reasonStorage, reasonAuthorization,
-		reasonSequence, reasonSplit, reasonTimestamp, reasonBroker,
+		ReasonTimeout, ReasonConnection, ReasonNoResponders, ReasonStreamFull, ReasonLimit, ReasonStore, ReasonUnavailable, ReasonOtherStream,
+		ReasonRejected, ReasonMalformed, ReasonClaim, ReasonCut, ReasonThrottled, ReasonServerError, ReasonUnauthorized, ReasonProxy, ReasonNotFound,
+		ReasonRedirect, ReasonCredentials, ReasonTLS, ReasonUnexpected, ReasonLeader, ReasonReplicas, ReasonStorage, ReasonAuthorization,
+		ReasonSequence, ReasonSplit, ReasonTimestamp, ReasonBroker,
 	}
 }
 
@@ -65,15 +65,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help:    "Time from when the agent observed a live change until the bus acknowledged its event.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600},
 		}),
-		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Retries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubecdc_publish_retries_total",
 			Help: "Attempts that failed and are made again, by reason; those of the other kinds of bus stay 0. stream_full and throttled are backpressure.",
 		}, []string{"reason"}),
-		duplicates: prometheus.NewCounter(prometheus.CounterOpts{
+		Duplicates: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kubecdc_publish_duplicates_total",
 			Help: "Events that the bus acknowledged as copies of one that it has.",
 		}),
-		connected: prometheus.NewGauge(prometheus.GaugeOpts{
+		Connected: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "kubecdc_publish_connected",
 			Help: "1 while a connection to the bus stands and its stream has been checked.",
 		}),
@@ -90,13 +90,13 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		m.oversize.WithLabelValues(step)
 	}
 	for _, reason := range retryReasons() {
-		m.retries.WithLabelValues(reason)
+		m.Retries.WithLabelValues(reason)
 	}
 	for _, reason := range []string{letterTooLarge, letterRefused, letterEncode} {
 		m.deadLetters.WithLabelValues(reason)
 	}
 	if reg != nil {
-		reg.MustRegister(m.events, m.bytes, m.duration, m.lag, m.retries, m.duplicates, m.connected, m.oversize, m.deadLetters)
+		reg.MustRegister(m.events, m.bytes, m.duration, m.lag, m.Retries, m.Duplicates, m.Connected, m.oversize, m.deadLetters)
 	}
 	return m
 }
@@ -113,7 +113,7 @@ type Totals struct {
 // Totals adds up what is counted.
 func (m *Metrics) Totals() Totals {
 	return Totals{
-		Events: total(m.events), Bytes: total(m.bytes), Retries: total(m.retries), Duplicates: total(m.duplicates),
+		Events: total(m.events), Bytes: total(m.bytes), Retries: total(m.Retries), Duplicates: total(m.Duplicates),
 		Shortened: total(m.oversize), DeadLetters: total(m.deadLetters),
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish/subject"
 )
 
 // DefaultInFlight is how many calls of Publish may be on their way at once; see NATSConfig.InFlight.
@@ -23,8 +24,6 @@ const DefaultInFlight = 1024
 const (
 	ackTimeout    = 5 * time.Second  // until the first attempt is made again; it doubles
 	maxAckTimeout = 30 * time.Second // for each of the later ones
-	apiTimeout    = 5 * time.Second  // of a call of the JetStream API
-	dialTimeout   = 5 * time.Second  // of dialling, and of the handshake
 	flushTimeout  = 10 * time.Second // of a write to the socket; below the agent's grace period
 	pingInterval  = 20 * time.Second
 	sweepInterval = 100 * time.Millisecond
@@ -32,13 +31,14 @@ const (
 
 const defaultInbox = "_INBOX" // nats.InboxPrefix without its dot
 
-func busyBackoff() backoff { return backoff{first: 100 * time.Millisecond, limit: 5 * time.Second} }
+// BusyBackoff is that of a bus that does not take an event now.
+func BusyBackoff() Backoff { return Backoff{First: 100 * time.Millisecond, Limit: 5 * time.Second} }
 
-func raceBackoff() backoff { return backoff{first: 5 * time.Millisecond, limit: time.Second} }
+func raceBackoff() Backoff { return Backoff{First: 5 * time.Millisecond, Limit: time.Second} }
 
-func checkBackoff() backoff { return backoff{first: 100 * time.Millisecond, limit: 10 * time.Second} }
+func checkBackoff() Backoff { return Backoff{First: 100 * time.Millisecond, Limit: 10 * time.Second} }
 
-func dialBackoff() backoff { return backoff{first: 100 * time.Millisecond, limit: 5 * time.Second} }
+func dialBackoff() Backoff { return Backoff{First: 100 * time.Millisecond, Limit: 5 * time.Second} }
 
 // NATSConfig says where a NATS publisher publishes to.
 type NATSConfig struct {
@@ -78,24 +78,24 @@ type NATS struct {
 	cfg      NATSConfig
 	log      *slog.Logger
 	metrics  *Metrics
-	subjects *Subjects
+	subjects *subject.Template
 	acks     ackReader
 	servers  string      // for the log
 	dead     string      // subject of dead letters; "": none
 	deadOff  atomic.Bool // the stream does not take it
 
 	inbox   string
-	waiters []*waiter
+	Waiters []*waiter
 	free    chan *waiter // holds those that no call of Publish has; never closed
 
 	dialer *dialer
 	conn   atomic.Pointer[nats.Conn]
 	gate   *gate
-	fence  *fencing
+	fence  *Fencing
 	closed atomic.Bool
 	why    atomic.Pointer[string] // why there is no connection, or no stream; nil: not known, or there is
 	logs   *Logs                  // of the one stream
-	tail   *tail                  // its end
+	tail   *Tail                  // its end
 
 	lookAgain bool // soon, at the identity of the stream; of supervise's goroutine
 
@@ -105,12 +105,12 @@ type NATS struct {
 
 	quarantine *quarantine
 	wake       chan struct{} // room for one: the stream is to be checked; a full one says so already. Never closed.
-	window     window
+	window     Window
 }
 
 // NewNATS checks the configuration and returns a publisher that Run connects.
 func NewNATS(cfg NATSConfig, log *slog.Logger, m *Metrics) (*NATS, error) {
-	subjects, err := NewSubjects(cfg.Subject, cfg.Cluster)
+	subjects, err := subject.New(cfg.Subject, cfg.Cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -151,17 +151,17 @@ func NewNATS(cfg NATSConfig, log *slog.Logger, m *Metrics) (*NATS, error) {
 		acks:     newAckReader(cfg.Stream.Name, cfg.Domain),
 		servers:  servers,
 		inbox:    cfg.InboxPrefix + "." + nuid.Next(),
-		waiters:  make([]*waiter, cfg.InFlight),
+		Waiters:  make([]*waiter, cfg.InFlight),
 		free:     make(chan *waiter, cfg.InFlight),
 		gate:     newGate(),
-		fence:    newFencing(cfg.Fence),
+		fence:    NewFencing(cfg.Fence),
 		wake:     make(chan struct{}, 1),
 		renew:    make(chan struct{}, 1),
 
 		quarantine: newQuarantine(),
 	}
-	n.logs = newLogs(func(string, *object.Resource, string) bool { return true })
-	n.tail = n.logs.tail(cfg.Stream.Name, 0)
+	n.logs = NewLogs(func(string, *object.Resource, string) bool { return true })
+	n.tail = n.logs.Tail(cfg.Stream.Name, 0)
 	if cfg.DeadLetter != "" {
 		if n.dead, err = DeadLetterSubject(cfg.DeadLetter, cfg.Cluster); err != nil {
 			return nil, err
@@ -170,9 +170,9 @@ func NewNATS(cfg NATSConfig, log *slog.Logger, m *Metrics) (*NATS, error) {
 			return nil, fmt.Errorf("dead-letter subject %q: is one of the events' own (%s): consumers of those would get it: name another one", cfg.DeadLetter, strings.Join(p, ", "))
 		}
 	}
-	for i := range n.waiters {
-		n.waiters[i] = newWaiter(i)
-		n.free <- n.waiters[i]
+	for i := range n.Waiters {
+		n.Waiters[i] = newWaiter(i)
+		n.free <- n.Waiters[i]
 	}
 	return n, nil
 }
@@ -199,7 +199,7 @@ func (n *NATS) publish(ctx context.Context, ev *encode.Event, dead bool) error {
 	}
 	defer n.release(w)
 	w.load(n, ev, dead)
-	mark := n.tail.mark()
+	mark := n.tail.Mark()
 	timeouts, busy, cuts := 0, 0, 0
 	for attempt := uint64(1); ; attempt++ {
 		if err := n.gate.wait(ctx); err != nil {
@@ -243,17 +243,17 @@ func (n *NATS) publish(ctx context.Context, ev *encode.Event, dead bool) error {
 		switch {
 		case o.cut:
 			cuts++
-		case o.reason != reasonConnection: // the server lives with the event
+		case o.reason != ReasonConnection: // the server lives with the event
 			cuts = 0
 		}
 		n.noteRetry(w, ev, attempt, &o)
-		noteFailure(ctx, o.reason)
-		delay := busyBackoff()
+		NoteFailure(ctx, o.reason)
+		delay := BusyBackoff()
 		switch o.reason {
-		case reasonTimeout:
+		case ReasonTimeout:
 			timeouts++
 			continue // it has waited enough
-		case reasonConnection:
+		case ReasonConnection:
 			if open, _ := n.gate.isOpen(); !open {
 				busy = 0
 				continue // the gate holds it until the connection stands
@@ -261,7 +261,7 @@ func (n *NATS) publish(ctx context.Context, ev *encode.Event, dead bool) error {
 			delay = raceBackoff() // the connection is gone, but the gate is not shut yet
 		}
 		busy++
-		if err := sleep(ctx, delay.delay(busy)); err != nil {
+		if err := Sleep(ctx, delay.Delay(busy)); err != nil {
 			return err
 		}
 	}
@@ -288,7 +288,7 @@ func (n *NATS) release(w *waiter) {
 
 // try sends the message once and waits for what becomes of it. alone: nobody else sends.
 func (n *NATS) try(ctx context.Context, w *waiter, attempt uint64, timeouts int, alone bool) outcome {
-	if err := n.fence.pass(ctx); err != nil {
+	if err := n.fence.Pass(ctx); err != nil {
 		if ctx.Err() != nil {
 			return outcome{kind: ended}
 		}
@@ -308,7 +308,7 @@ func (n *NATS) try(ctx context.Context, w *waiter, attempt uint64, timeouts int,
 		}
 		return outcome{reason: reasonHeld}
 	}
-	n.dialer.guarded.Load().carry()
+	n.dialer.guarded.Load().Carry()
 	err := n.conn.Load().PublishMsg(&w.msg)
 	w.sent()
 	if err != nil {
@@ -338,27 +338,27 @@ func (n *NATS) sendError(err error) outcome {
 	case errors.Is(err, nats.ErrConnectionClosed) && n.closed.Load():
 		return outcome{kind: ended}
 	}
-	return outcome{reason: reasonConnection, detail: err.Error()}
+	return outcome{reason: ReasonConnection, detail: err.Error()}
 }
 
 // noteRetry counts, logs the first of its kind in each window, and asks for a look at the stream where it may be gone.
 func (n *NATS) noteRetry(w *waiter, ev *encode.Event, attempt uint64, o *outcome) {
-	n.metrics.retries.WithLabelValues(o.reason).Inc()
+	n.metrics.Retries.WithLabelValues(o.reason).Inc()
 	level, advice := slog.LevelWarn, "none: it is retried until the bus has it"
 	switch o.reason {
-	case reasonConnection:
+	case ReasonConnection:
 		return // connection state is logged where it changes
-	case reasonNoResponders:
+	case ReasonNoResponders:
 		n.requestCheck()
-	case reasonLimit:
+	case ReasonLimit:
 		level, advice = slog.LevelError, "a limit of the account or the server is reached, events wait: raise it, or free what other streams use"
-	case reasonStreamFull:
+	case ReasonStreamFull:
 		level, advice = slog.LevelError, cmp.Or(n.cfg.FullAdvice,
 			"the stream is full, events wait: raise its limits (nats stream edit "+n.cfg.Stream.Name+" --max-bytes=…) or shorten its max_age")
-	case reasonOtherStream:
+	case ReasonOtherStream:
 		level, advice = slog.LevelError, "another stream takes the subject: see that only one does"
 	}
-	if suppressed, ok := n.window.first(o.reason); ok {
+	if suppressed, ok := n.window.First(o.reason); ok {
 		n.log.Log(context.Background(), level, "event is published again", "reason", o.reason, "advice", advice, "detail", o.detail,
 			"stream", n.cfg.Stream.Name, "event_id", string(ev.ID), "subject", w.subject, "attempt", attempt,
 			"suppressed", suppressed)
@@ -374,11 +374,11 @@ func (n *NATS) sweep(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case now := <-tick.C:
-			if len(n.free) == len(n.waiters) {
+			if len(n.free) == len(n.Waiters) {
 				continue
 			}
 			stuck := false
-			for _, w := range n.waiters {
+			for _, w := range n.Waiters {
 				stuck = w.check(now) || stuck
 			}
 			if stuck {
@@ -393,10 +393,10 @@ func (n *NATS) sweep(ctx context.Context) error {
 // onAck runs in the one goroutine of the subscription. It does not block.
 func (n *NATS) onAck(m *nats.Msg) {
 	index, call, attempt, ok := parseReply(m.Subject[len(n.inbox)+1:])
-	if !ok || index >= len(n.waiters) {
+	if !ok || index >= len(n.Waiters) {
 		return
 	}
-	n.waiters[index].answer(call, attempt, n.acks.read(m))
+	n.Waiters[index].answer(call, attempt, n.acks.read(m))
 }
 
 // onDown runs in nats.go's callback goroutine, after the connection broke. All that wait for an acknowledgement try
@@ -404,34 +404,22 @@ func (n *NATS) onAck(m *nats.Msg) {
 // It costs a copy, which carries the same id.
 func (n *NATS) onDown(_ *nats.Conn, err error) {
 	if n.gate.shut() && !n.closed.Load() {
-		n.metrics.connected.Set(0)
+		n.metrics.Connected.Set(0)
 		n.log.Warn("connection to bus lost, reconnecting", "servers", n.servers, "err", errText(err))
 	}
 	cut := !n.dialer.broke() // else we have broken it ourselves, and no event is to blame
-	for _, w := range n.waiters {
-		w.fail(outcome{reason: reasonConnection, cut: cut, detail: "connection lost"})
+	for _, w := range n.Waiters {
+		w.fail(outcome{reason: ReasonConnection, cut: cut, detail: "connection lost"})
 	}
 }
 
 // shutdown lets every call of Publish return ErrClosed.
 func (n *NATS) shutdown() {
 	n.closed.Store(true)
-	n.metrics.connected.Set(0)
+	n.metrics.Connected.Set(0)
 	n.gate.end()
-	for _, w := range n.waiters {
+	for _, w := range n.Waiters {
 		w.fail(outcome{kind: ended})
-	}
-}
-
-// sleep waits, and returns the cause of ctx if that ends first.
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 

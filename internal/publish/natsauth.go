@@ -2,8 +2,11 @@ package publish
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"strings"
 
@@ -147,7 +150,7 @@ func ConnectOptions(key, urls, inbox string, auth NATSAuth, t *TLS) ([]nats.Opti
 	if err != nil {
 		return nil, err
 	}
-	secure, err := t.option(key)
+	secure, err := tlsOption(t, key)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +162,7 @@ func ConnectOptions(key, urls, inbox string, auth NATSAuth, t *TLS) ([]nats.Opti
 }
 
 // option is that of TLS. The files are read again in each handshake.
-func (t *TLS) option(key string) (nats.Option, error) {
+func tlsOption(t *TLS, key string) (nats.Option, error) {
 	config, err := t.Config()
 	switch {
 	case err != nil && key == "":
@@ -221,4 +224,33 @@ func (a *NATSAuth) option(key string, unusable func(error)) (o nats.Option, nkey
 		return o, nkey, err
 	}
 	return func(*nats.Options) error { return nil }, "", nil
+}
+
+// inPlaintext reports whether a secret may go to the servers without TLS, and nothing permits that. With one tls:// or wss:// among
+// the URLs, nats.go insists on TLS with all of them.
+func (a *NATSAuth) inPlaintext(urls string, t *TLS) bool {
+	secret := a.PasswordFile != "" || a.TokenFile != ""
+	for s := range strings.SplitSeq(urls, ",") {
+		u, err := url.Parse(strings.TrimSpace(s))
+		if err != nil {
+			continue // nats.go refuses it
+		}
+		if u.Scheme == "tls" || u.Scheme == "wss" {
+			return false
+		}
+		secret = secret || u.User != nil
+	}
+	return secret && t == nil && !a.Insecure
+}
+
+// plainDialer is a nats.CustomDialer for loopbackOnly.
+type plainDialer struct{ net.Dialer }
+
+func (d *plainDialer) Dial(network, addr string) (net.Conn, error) {
+	return LoopbackOnly(d.DialContext)(context.Background(), network, addr)
+}
+
+// plainOption is the option of nats.go for it; its timeout is the one that nats.go has by default.
+func plainOption() nats.Option {
+	return nats.SetCustomDialer(&plainDialer{net.Dialer{Timeout: nats.DefaultTimeout}})
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/publish/subject"
 )
 
 // deadLetterSuffix follows the Nats-Msg-Id of an event that is published as a dead letter: JetStream tells copies by the
@@ -18,14 +19,14 @@ func DeadLetterSubject(template, cluster string) (string, error) {
 	if cluster == "" {
 		return "", errors.New("dead-letter subject: the cluster has no name")
 	}
-	parts, err := compile(template, cluster)
+	parts, err := subject.Compile(template, cluster)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("dead-letter subject %q: %w", template, err)
-	case len(parts) != 1 || parts[0].field != fieldLiteral:
+	case len(parts) != 1 || parts[0].Field != subject.FieldLiteral:
 		return "", fmt.Errorf("dead-letter subject %q: {cluster} is the only placeholder in it", template)
 	}
-	return parts[0].text, nil
+	return parts[0].Text, nil
 }
 
 // deadLetters publishes to the dead-letter subject of the stream that the events go to.
@@ -87,7 +88,7 @@ func (n *NATS) noteDeadLetters(subjects []string) {
 
 func anyCovers(subjects []string, inner string) bool {
 	for _, s := range subjects {
-		if covers(s, inner) {
+		if subject.Covers(s, inner) {
 			return true
 		}
 	}

@@ -18,7 +18,7 @@ import (
 // End ctx only after the last call of Publish has returned: those that have not then return ErrClosed. Call it once.
 func (n *NATS) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	n.dialer = &dialer{ctx: ctx, timeout: dialTimeout, fencing: n.fence, plaintext: n.cfg.Auth.inPlaintext(n.cfg.URL, n.cfg.TLS)}
+	n.dialer = &dialer{ctx: ctx, timeout: DialTimeout, fencing: n.fence, plaintext: n.cfg.Auth.inPlaintext(n.cfg.URL, n.cfg.TLS)}
 	// What is wrong with the files now is wrong with the configuration; later they may be in the midst of an exchange.
 	if err := n.Check(); err != nil {
 		n.shutdown()
@@ -41,11 +41,11 @@ func (n *NATS) Run(ctx context.Context) error {
 			}
 			// nats.go gives a connection up where the server says something that it does not know, and where it is told
 			// to. What the server thought of is not for ever.
-			if suppressed, ok := n.window.first("gone"); ok {
+			if suppressed, ok := n.window.First("gone"); ok {
 				n.log.Warn("connection to bus was closed, connecting anew", "servers", n.servers, "err", err, "suppressed", suppressed)
 			}
 			n.onDown(nil, err)
-			if sleep(ctx, dialBackoff().delay(min(failures, 10))) != nil {
+			if Sleep(ctx, dialBackoff().Delay(min(failures, 10))) != nil {
 				return nil
 			}
 		}
@@ -72,7 +72,7 @@ func (n *NATS) connection(ctx context.Context) (err error) {
 	}
 	nc, err := nats.Connect(n.cfg.URL, options...)
 	if err != nil {
-		return fmt.Errorf("connect to %s: %w", n.servers, withoutURL(err))
+		return fmt.Errorf("connect to %s: %w", n.servers, WithoutURL(err))
 	}
 	defer func() {
 		if !errors.Is(err, errGone) {
@@ -98,12 +98,12 @@ func (n *NATS) supervise(ctx context.Context, nc *nats.Conn, gone <-chan struct{
 	if !nc.IsConnected() {
 		n.trouble(n.dialer.why(nc.LastError()))
 	}
-	look := time.NewTimer(logAge)
+	look := time.NewTimer(LogAge)
 	defer look.Stop()
 	for failures := 0; ; {
-		look.Reset(logAge)
+		look.Reset(LogAge)
 		if n.lookAgain {
-			look.Reset(logPause)
+			look.Reset(LogPause)
 		}
 		select {
 		case <-n.wake:
@@ -132,7 +132,7 @@ func (n *NATS) supervise(ctx context.Context, nc *nats.Conn, gone <-chan struct{
 			failures = 0
 			n.why.Store(nil)
 			if n.gate.unlock(epoch) {
-				n.metrics.connected.Set(1)
+				n.metrics.Connected.Set(1)
 				n.log.Info("connected to bus", "server", nc.ConnectedAddr(), "stream", n.cfg.Stream.Name)
 			}
 		case errors.Is(err, ErrStream):
@@ -141,11 +141,11 @@ func (n *NATS) supervise(ctx context.Context, nc *nats.Conn, gone <-chan struct{
 			failures++
 			why := err.Error()
 			n.why.Store(&why)
-			if suppressed, ok := n.window.first("check"); ok {
+			if suppressed, ok := n.window.First("check"); ok {
 				n.log.Warn("stream cannot be checked, trying on", "stream", n.cfg.Stream.Name, "err", errText(err),
 					"suppressed", suppressed)
 			}
-			if sleep(ctx, checkBackoff().delay(failures)) != nil {
+			if Sleep(ctx, checkBackoff().Delay(failures)) != nil {
 				return nil
 			}
 			n.requestCheck()

@@ -85,11 +85,11 @@ func (n *NATS) alone(ctx context.Context, w *waiter, attempt *uint64, timeouts i
 	case <-ctx.Done():
 		return outcome{kind: ended}
 	}
-	if suppressed, ok := n.window.first("suspect"); ok {
+	if suppressed, ok := n.window.First("suspect"); ok {
 		n.log.Warn("connections were lost with the same events on their way, each of these is sent alone", "stream", n.cfg.Stream.Name,
 			"subject", w.subject, "suppressed", suppressed)
 	}
-	acquitted := outcome{reason: reasonConnection, detail: "connection lost, also without this event"}
+	acquitted := outcome{reason: ReasonConnection, detail: "connection lost, also without this event"}
 	for cuts := 0; ; {
 		if n.gate.wait(ctx) != nil || n.closed.Load() {
 			return outcome{kind: ended}
@@ -117,7 +117,7 @@ func (n *NATS) alone(ctx context.Context, w *waiter, attempt *uint64, timeouts i
 			}
 			continue // the cut that was on its way when the gate was open still
 		case err != nil:
-			return outcome{reason: reasonUnavailable, detail: "the stream does not answer: " + err.Error()}
+			return outcome{reason: ReasonUnavailable, detail: "the stream does not answer: " + err.Error()}
 		}
 		*attempt++
 		sent := time.Now()
@@ -134,7 +134,7 @@ func (n *NATS) alone(ctx context.Context, w *waiter, attempt *uint64, timeouts i
 
 // silent tells whether no call but w's is on its way. With the quarantine on, none begins.
 func (n *NATS) silent(w *waiter) bool {
-	for _, other := range n.waiters {
+	for _, other := range n.Waiters {
 		if other != w && other.onItsWay() {
 			return false
 		}
@@ -165,7 +165,7 @@ func (n *NATS) poll(ctx context.Context, cond func() bool) error {
 func (n *NATS) probe(ctx context.Context) (time.Duration, error) {
 	ctx, lost := n.gate.during(ctx)
 	defer lost()
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	start := time.Now()
 	_, err := n.conn.Load().RequestMsgWithContext(ctx, &nats.Msg{

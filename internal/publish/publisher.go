@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 )
@@ -36,3 +37,11 @@ var (
 	// ErrStream says that the bus would lose events silently, or could never take them, as it is configured.
 	ErrStream = errors.New("stream refused")
 )
+
+// WithoutURL takes the URL, which may hold a password, out of an error of net/url.
+func WithoutURL(err error) error {
+	if u := new(url.Error); errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}

@@ -70,7 +70,7 @@ type Pump[I any] struct {
 	o         PumpOptions
 	log       *slog.Logger
 	metrics   *Metrics
-	window    window
+	window    Window
 	parked    atomic.Int64
 	scopes    keyLock // held while a stream event of the scope is published
 
@@ -138,8 +138,8 @@ type worker[I any] struct {
 
 type workerKey struct{}
 
-// park frees the worker that ctx is for, if it is one: the event that it has may wait for minutes, by itself.
-func park(ctx context.Context) {
+// Park frees the worker that ctx is for, if it is one: the event that it has may wait for minutes, by itself.
+func Park(ctx context.Context) {
 	if w, ok := ctx.Value(workerKey{}).(interface{ park() }); ok {
 		w.park()
 	}

@@ -79,7 +79,7 @@ func (p *Pump[I]) claim(ctx context.Context, ev *encode.Event, d *object.Delta) 
 		return "", err
 	}
 	start := time.Now()
-	ref, err := p.o.Claims.Put(ctx, claimName(ev), ev.ContentType, ev.Body)
+	ref, err := p.o.Claims.Put(ctx, ClaimName(ev), ev.ContentType, ev.Body)
 	p.step(ctx, StepClaim, start, len(ev.Body), err)
 	ev.Truncated = truncated
 	return ref, err
@@ -203,6 +203,6 @@ func (p *Pump[I]) noteShortened(ev *encode.Event, d *object.Delta, given string,
 // first tells whether a line of that kind about the resource of d is due, and how it begins.
 func (p *Pump[I]) first(kind string, d *object.Delta) (attrs []any, ok bool) {
 	r := resourceOf(d).String()
-	suppressed, ok := p.window.first(kind + " " + r)
+	suppressed, ok := p.window.First(kind + " " + r)
 	return []any{"resource", r, "namespace", d.Ref.Namespace(), "name", d.Ref.Name(), "rv", d.ResourceVersion, "suppressed", suppressed}, ok
 }

@@ -74,7 +74,7 @@ func (r *Receiver) Post(ctx context.Context, header http.Header, body []byte) (A
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.endpoint.String(), bytes.NewReader(body))
 	if err != nil {
-		return Answer{}, withoutURL(err)
+		return Answer{}, WithoutURL(err)
 	}
 	req.Header = credentials.Clone()
 	for name, values := range header {
@@ -82,13 +82,13 @@ func (r *Receiver) Post(ctx context.Context, header http.Header, body []byte) (A
 	}
 	res, err := transport.RoundTrip(req)
 	if err != nil {
-		return Answer{}, withoutURL(err)
+		return Answer{}, WithoutURL(err)
 	}
 	defer res.Body.Close()
 	a := Answer{Status: res.StatusCode}
 	a.RetryAfter, _ = retryAfter(res.Header, time.Now())
 	if a.Body, err = io.ReadAll(io.LimitReader(res.Body, maxAnswerHeader)); err != nil {
-		return Answer{}, withoutURL(err)
+		return Answer{}, WithoutURL(err)
 	}
 	return a, nil
 }

@@ -12,7 +12,7 @@ import (
 
 // Stdout publishes structured events as JSON lines. It takes each line that the writer took for acknowledged.
 type Stdout struct {
-	fence *fencing
+	fence *Fencing
 	w     io.Writer
 
 	// turn holds an element while a line is written, also after the call that wrote it has returned. Its holder alone uses line and err.
@@ -26,7 +26,7 @@ func NewStdout(w io.Writer) *Stdout { return &Stdout{w: w, turn: make(chan struc
 
 // Behind has f asked before each line. It returns s, and is called before Publish.
 func (s *Stdout) Behind(f Fence) *Stdout {
-	s.fence = newFencing(f)
+	s.fence = NewFencing(f)
 	return s
 }
 
@@ -40,7 +40,7 @@ func (s *Stdout) Publish(ctx context.Context, ev *encode.Event) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := s.fence.pass(ctx); err != nil {
+		if err := s.fence.Pass(ctx); err != nil {
 			return fmt.Errorf("publish %s: %w", ev.ID, err)
 		}
 		select {
@@ -60,7 +60,7 @@ func (s *Stdout) Publish(ctx context.Context, ev *encode.Event) error {
 		}()
 		select {
 		case err := <-written:
-			if err != errShut { //nolint:errorlint // it is not wrapped
+			if err != ErrShut { //nolint:errorlint // it is not wrapped
 				return err
 			}
 		case <-ctx.Done():
@@ -88,8 +88,8 @@ func (s *Stdout) compose(ev *encode.Event) error {
 
 // write writes the line, unless the fence was shut meanwhile: then it returns errShut. The caller holds the turn.
 func (s *Stdout) write() error {
-	if s.fence.shut() {
-		return errShut
+	if s.fence.Shut() {
+		return ErrShut
 	}
 	if _, err := s.w.Write(s.line); err != nil {
 		s.err = fmt.Errorf("publish to stdout: %w", err)

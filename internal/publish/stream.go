@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubecdc/kubecdc/internal/publish/subject"
 )
 
 // DefaultStream is the stream that takes the records.
@@ -106,7 +108,7 @@ func refusals(c *jetstream.StreamConfig, patterns []string, maxEvent int, key st
 		refuse("its max_msg_size is %d bytes, and an event may need %d: %s--max-msg-size=-1, or lower event.maxBytes", c.MaxMsgSize, need, edit)
 	}
 	for _, p := range patterns {
-		if !slices.ContainsFunc(c.Subjects, func(s string) bool { return covers(s, p) }) {
+		if !slices.ContainsFunc(c.Subjects, func(s string) bool { return subject.Covers(s, p) }) {
 			refuse("its subjects (%s) do not take all of %s: %s--subjects=%s", strings.Join(c.Subjects, ", "), p, edit,
 				strings.Join(append(slices.Clone(c.Subjects), p), ","))
 		}
@@ -149,9 +151,9 @@ func differences(got, want *jetstream.StreamConfig) []string {
 // stream makes sure that the configured stream is there and loses nothing. An error that wraps ErrStream is final.
 func (n *NATS) stream(ctx context.Context, js jetstream.JetStream) error {
 	want := n.cfg.Stream.config(n.capture())
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
-	seen := n.logs.look(want.Name)
+	seen := n.logs.Look(want.Name)
 	s, err := js.Stream(ctx, want.Name)
 	created := false
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -173,7 +175,7 @@ func (n *NATS) stream(ctx context.Context, js jetstream.JetStream) error {
 		return fmt.Errorf("look up stream %s: the server has no JetStream, or none yet: start it with one (nats-server -js), or name another server: %w", want.Name, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("look up stream %s: no answer within %s: is its leader up, and may the user publish to %s and subscribe to %s.>? %w",
-			want.Name, apiTimeout, n.apiSubject("STREAM.INFO."), n.cfg.InboxPrefix, err)
+			want.Name, RequestTimeout, n.apiSubject("STREAM.INFO."), n.cfg.InboxPrefix, err)
 	case err != nil:
 		return fmt.Errorf("look up stream %s: %w", want.Name, err)
 	}
@@ -188,7 +190,7 @@ func (n *NATS) stream(ctx context.Context, js jetstream.JetStream) error {
 		n.log.Info("stream created", "stream", want.Name, "subjects", want.Subjects, "replicas", want.Replicas,
 			"max_age", want.MaxAge, "max_bytes", want.MaxBytes)
 	case len(d) > 0:
-		if _, ok := n.window.first("differences"); ok {
+		if _, ok := n.window.First("differences"); ok {
 			n.log.Info("stream is used as it is", "stream", want.Name, "differences", d)
 		}
 	}

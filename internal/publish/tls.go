@@ -87,28 +87,28 @@ func (t *TLS) pair(ctx context.Context) (*tls.Certificate, error) {
 		if pathErr := new(os.PathError); errors.As(err, &pathErr) { // it names the file itself
 			err = fmt.Errorf("tls: read certFile and keyFile: %w", err)
 		} else {
-			err = &pairError{cert: t.CertFile, key: t.KeyFile, err: err}
+			err = &PairError{cert: t.CertFile, key: t.KeyFile, err: err}
 		}
 		if attempt == pairAttempts {
 			return nil, err
 		}
-		if sleep(ctx, pairDelay) != nil {
+		if Sleep(ctx, pairDelay) != nil {
 			return nil, err
 		}
 	}
 }
 
-// pairError says that certificate and key were read, but cannot be used.
-type pairError struct {
+// PairError says that certificate and key were read, but cannot be used.
+type PairError struct {
 	cert, key string
 	err       error
 }
 
-func (e *pairError) Error() string {
+func (e *PairError) Error() string {
 	return fmt.Sprintf("tls: certFile %s and keyFile %s: %s", e.cert, e.key, e.err)
 }
 
-func (e *pairError) Unwrap() error { return e.err }
+func (e *PairError) Unwrap() error { return e.err }
 
 // Dialer returns a dialler whose connections have shaken hands: dial itself where t is nil. The name to verify is the
 // host of the address that is dialled. What it returns is a *tls.Conn.

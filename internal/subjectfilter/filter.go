@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/subject"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -31,9 +31,9 @@ type Filter struct {
 // the default. The filter is nil if the server cannot leave out anything.
 func New(template string, objects []Objects, streamEvents bool) (*Filter, error) {
 	if template == "" {
-		template = publish.DefaultSubject
+		template = subject.Default
 	}
-	if _, err := publish.NewSubjects(template, "c"); err != nil {
+	if _, err := subject.New(template, "c"); err != nil {
 		return nil, err
 	}
 	f := &Filter{template: strings.Split(template, ".")}
@@ -49,7 +49,7 @@ func New(template string, objects []Objects, streamEvents bool) (*Filter, error)
 		for _, group := range groups {
 			f.wanted = append(f.wanted, f.of(o, group))
 			if streamEvents {
-				f.wanted = append(f.wanted, render(strings.Split(publish.StreamSubject, "."), fieldsOf(o, group)))
+				f.wanted = append(f.wanted, render(strings.Split(subject.Stream, "."), fieldsOf(o, group)))
 			}
 		}
 	}
@@ -101,7 +101,7 @@ func renderToken(token string, known map[string]string) string {
 		if !ok {
 			return "*"
 		}
-		b.WriteString(publish.SubjectToken(field, value))
+		b.WriteString(subject.Token(field, value))
 		token = rest
 	}
 }
@@ -131,7 +131,7 @@ func (f *Filter) foreign() []string {
 }
 
 // streamPattern matches the subjects of all stream events.
-func streamPattern() []string { return render(strings.Split(publish.StreamSubject, "."), nil) }
+func streamPattern() []string { return render(strings.Split(subject.Stream, "."), nil) }
 
 // disjoint merges wildcards until none overlap.
 func disjoint(list [][]string) [][]string {

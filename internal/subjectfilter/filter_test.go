@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/subject"
 	"github.com/kubecdc/kubecdc/internal/subjectfilter"
 )
 
@@ -101,7 +101,7 @@ func TestSubjectsMatchWhatIsWanted(t *testing.T) {
 	namespaces, names := values("shop", "_", "a.b"), values("web", "web.v1", "web%2Ev1")
 	rapid.Check(t, func(t *rapid.T) {
 		template := rapid.SampledFrom(templates).Draw(t, "template")
-		made, err := publish.NewSubjects(template, values("prod", "prod-eu.1").Filter(func(s string) bool { return s != "" }).Draw(t, "cluster"))
+		made, err := subject.New(template, values("prod", "prod-eu.1").Filter(func(s string) bool { return s != "" }).Draw(t, "cluster"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/subject"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -126,7 +126,7 @@ func TestAsyncAPIGenerated(t *testing.T) {
 		"servers", m("nats", m("host", "localhost:4222", "protocol", "nats",
 			"description", "NATS with JetStream. The stream is called "+consume.DefaultStream+" unless configured otherwise (bus.nats.stream.name).")),
 		"channels", m(
-			"objects", channel(t, publish.DefaultSubject, "Events of objects", "objectStructured", "objectBinary"),
+			"objects", channel(t, subject.Default, "Events of objects", "objectStructured", "objectBinary"),
 			"stream", channel(t, perCluster, "Events about the stream: snapshots, gaps, progress", "streamStructured", "streamBinary"),
 		),
 		"operations", m(
@@ -158,11 +158,11 @@ func TestAsyncAPIGenerated(t *testing.T) {
 	same(t, asyncAPI, written)
 
 	// The subjects are those that the publisher makes, and every header that is sent is described.
-	subjects, err := publish.NewSubjects("", "c")
+	subjects, err := subject.New("", "c")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, address := range []string{publish.DefaultSubject, perCluster} {
+	for i, address := range []string{subject.Default, perCluster} {
 		tokens := strings.Split(strings.Replace(address, "{cluster}", "c", 1), ".")
 		for j, token := range tokens {
 			if strings.HasPrefix(token, "{") {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/subject"
 )
 
 // cluster is a cluster as it truly is and, apart from that, an agent that tells of it. An object that the agent does not
@@ -31,7 +31,7 @@ type cluster struct {
 	backup  *cluster         // what etcd is restored from
 
 	encoder  *encode.Encoder
-	subjects *publish.Subjects
+	subjects *subject.Template
 	clock    int64
 	told     map[string]*fact // by uid: what the agent knows and has sent
 	records  []record
@@ -73,7 +73,7 @@ func scopes() []*scope {
 
 func newCluster(t testing.TB, name string, rng *rand.Rand) *cluster {
 	t.Helper()
-	subjects, err := publish.NewSubjects("", name)
+	subjects, err := subject.New("", name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package publish
+package subject
 
 import (
 	"crypto/sha256"
@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// DefaultSubject is the subject template of objects' events.
-	DefaultSubject = "kubecdc.{cluster}.object.{group}.{resource}.{namespace}.{name}"
+	// Default is the subject template of objects' events.
+	Default = "kubecdc.{cluster}.object.{group}.{resource}.{namespace}.{name}"
 
-	// StreamSubject is the subject template of stream events.
-	StreamSubject = "kubecdc.{cluster}.stream.{group}.{resource}"
+	// Stream is the subject template of stream events.
+	Stream = "kubecdc.{cluster}.stream.{group}.{resource}"
 
 	// A token longer than maxToken bytes, escaped, becomes its first cutToken bytes, '~' and the sha256 of what was
 	// escaped. (Names of RBAC objects may be 4,000 bytes long; a subject near 4 KB makes the server cut the connection.)
@@ -27,50 +27,52 @@ const (
 	maxSubject = 2048
 )
 
-type field byte
+// Field says what a part of a template stands for: text, or an attribute of the object.
+type Field byte
 
+// What a part of a template stands for.
 const (
-	fieldLiteral field = iota
-	fieldGroup
-	fieldResource
-	fieldNamespace
+	FieldLiteral Field = iota // text that is copied
+	FieldGroup
+	FieldResource
+	FieldNamespace
 	fieldName
 )
 
-// part is a piece of a template: text to copy, or a field of the object.
-type part struct {
-	field field
-	text  string
+// Part is a piece of a template: text to copy, or a field of the object.
+type Part struct {
+	Field Field
+	Text  string
 }
 
-// Subjects says where events go: a template each for objects' events and for stream events, compiled.
-type Subjects struct {
-	object []part
-	stream []part
+// Template says where events go: a template each for objects' events and for stream events, compiled.
+type Template struct {
+	object []Part
+	stream []Part
 }
 
-// NewSubjects compiles the subject template of objects' events; "" is DefaultSubject. Placeholders are {cluster},
+// New compiles the subject template of objects' events; "" is Default. Placeholders are {cluster},
 // {group}, {resource}, {namespace} and {name}; cluster is the value of the first.
-func NewSubjects(template, cluster string) (*Subjects, error) {
+func New(template, cluster string) (*Template, error) {
 	if template == "" {
-		template = DefaultSubject
+		template = Default
 	}
 	if cluster == "" {
 		return nil, errors.New("subject template: the cluster has no name")
 	}
-	var s Subjects
+	var s Template
 	var err error
-	if s.object, err = compile(template, cluster); err != nil {
+	if s.object, err = Compile(template, cluster); err != nil {
 		return nil, fmt.Errorf("subject template %q: %w", template, err)
 	}
-	if s.stream, err = compile(StreamSubject, cluster); err != nil {
-		return nil, fmt.Errorf("subject template %q: %w", StreamSubject, err)
+	if s.stream, err = Compile(Stream, cluster); err != nil {
+		return nil, fmt.Errorf("subject template %q: %w", Stream, err)
 	}
 	return &s, nil
 }
 
 // Append appends the subject of d's event to dst.
-func (s *Subjects) Append(dst []byte, d *object.Delta) []byte {
+func (s *Template) Append(dst []byte, d *object.Delta) []byte {
 	if d.Stream != nil {
 		return appendParts(dst, s.stream, d.Stream.Resource, "", "")
 	}
@@ -78,31 +80,32 @@ func (s *Subjects) Append(dst []byte, d *object.Delta) []byte {
 }
 
 // Patterns lists the NATS wildcards that match every subject Append can make.
-func (s *Subjects) Patterns() []string {
+func (s *Template) Patterns() []string {
 	return []string{pattern(s.object), pattern(s.stream)}
 }
 
 // Capture lists the subjects that a stream is created with: each template's literal tokens up to the first
 // placeholder, then ">" ("kubecdc.prod-eu-1.>" for both, by default), unless a template has no placeholder.
-func (s *Subjects) Capture() []string {
+func (s *Template) Capture() []string {
 	object, stream := capture(s.object), capture(s.stream)
 	// Both end in tokens of their own ("object", "stream"); what they share is one subject, if it names the cluster.
 	if o, t := strings.Split(object, "."), strings.Split(stream, "."); len(o) > 2 && o[0] == t[0] && o[1] == t[1] {
 		return []string{o[0] + "." + o[1] + ".>"}
 	}
-	if covers(object, stream) {
+	if Covers(object, stream) {
 		return []string{object}
 	}
 	return []string{object, stream}
 }
 
-func compile(template, cluster string) ([]part, error) {
-	var parts []part
+// Compile reads a template. Its error says what is wrong with it.
+func Compile(template, cluster string) ([]Part, error) {
+	var parts []Part
 	var longest int
 	var literal strings.Builder
 	flush := func() {
 		if literal.Len() > 0 {
-			parts = append(parts, part{text: literal.String()})
+			parts = append(parts, Part{Text: literal.String()})
 			longest += literal.Len()
 			literal.Reset()
 		}
@@ -120,7 +123,7 @@ func compile(template, cluster string) ([]part, error) {
 				literal.Write(appendToken(nil, cluster))
 			case "group", "resource", "namespace", "name":
 				flush()
-				parts = append(parts, part{field: fields()[name]})
+				parts = append(parts, Part{Field: Fields()[name]})
 				longest += maxToken
 			default:
 				return nil, fmt.Errorf("at byte %d: unknown placeholder {%s}, known are {cluster}, {group}, {resource}, {namespace} and {name}", i, name)
@@ -146,7 +149,7 @@ func compile(template, cluster string) ([]part, error) {
 		return nil, fmt.Errorf("at byte %d: empty token", len(template))
 	}
 	flush()
-	if first := parts[0]; first.field != fieldLiteral || len(parts) > 1 && !strings.Contains(first.text, ".") {
+	if first := parts[0]; first.Field != FieldLiteral || len(parts) > 1 && !strings.Contains(first.Text, ".") {
 		return nil, errors.New("at byte 0: the first token must not vary: the stream would have to take every subject")
 	}
 	if longest > maxSubject {
@@ -155,22 +158,23 @@ func compile(template, cluster string) ([]part, error) {
 	return parts, nil
 }
 
-func fields() map[string]field {
-	return map[string]field{
-		"group": fieldGroup, "resource": fieldResource, "namespace": fieldNamespace, "name": fieldName,
+// Fields are the placeholders besides {cluster}.
+func Fields() map[string]Field {
+	return map[string]Field{
+		"group": FieldGroup, "resource": FieldResource, "namespace": FieldNamespace, "name": fieldName,
 	}
 }
 
-func appendParts(dst []byte, parts []part, r *object.Resource, namespace, name string) []byte {
+func appendParts(dst []byte, parts []Part, r *object.Resource, namespace, name string) []byte {
 	for i := range parts {
-		switch parts[i].field {
-		case fieldLiteral:
-			dst = append(dst, parts[i].text...)
-		case fieldGroup:
+		switch parts[i].Field {
+		case FieldLiteral:
+			dst = append(dst, parts[i].Text...)
+		case FieldGroup:
 			dst = appendGroup(dst, r.Group)
-		case fieldResource:
+		case FieldResource:
 			dst = appendToken(dst, r.Name)
-		case fieldNamespace:
+		case FieldNamespace:
 			dst = appendNamespace(dst, namespace)
 		case fieldName:
 			dst = appendToken(dst, name)
@@ -179,8 +183,8 @@ func appendParts(dst []byte, parts []part, r *object.Resource, namespace, name s
 	return dst
 }
 
-// SubjectToken returns what stands for a placeholder in a subject. Field is its name: group, resource, namespace or name.
-func SubjectToken(field, value string) string {
+// Token returns what stands for a placeholder in a subject. Field is its name: group, resource, namespace or name.
+func Token(field, value string) string {
 	switch field {
 	case "group":
 		return string(appendGroup(nil, value))
@@ -191,11 +195,11 @@ func SubjectToken(field, value string) string {
 }
 
 // pattern is the narrowest wildcard that matches all subjects made of parts.
-func pattern(parts []part) string {
+func pattern(parts []Part) string {
 	var b strings.Builder
 	for _, p := range parts {
-		if p.field == fieldLiteral {
-			b.WriteString(p.text)
+		if p.Field == FieldLiteral {
+			b.WriteString(p.Text)
 		} else {
 			b.WriteByte('*')
 		}
@@ -210,7 +214,7 @@ func pattern(parts []part) string {
 }
 
 // capture is the literal tokens up to the first that varies, and ">" in place of the rest.
-func capture(parts []part) string {
+func capture(parts []Part) string {
 	p := pattern(parts)
 	if i := strings.IndexByte(p, '*'); i >= 0 {
 		return p[:i] + ">"
@@ -218,8 +222,8 @@ func capture(parts []part) string {
 	return p
 }
 
-// covers reports whether every subject that matches inner matches outer too.
-func covers(outer, inner string) bool {
+// Covers reports whether every subject that matches inner matches outer too.
+func Covers(outer, inner string) bool {
 	o, in := strings.Split(outer, "."), strings.Split(inner, ".")
 	for i, t := range o {
 		switch {
@@ -243,11 +247,7 @@ var plain = func() (set [256]bool) { //nolint:gochecknoglobals // a constant; Go
 	return set
 }()
 
-const upperHex = "0123456789ABCDEF"
-
-func appendEscaped(dst []byte, c byte) []byte {
-	return append(dst, '%', upperHex[c>>4], upperHex[c&15])
-}
+const hexDigits = "0123456789ABCDEF"
 
 // appendToken appends s with every byte outside A-Za-z0-9_-:= percent-encoded, shortened if it is too long.
 func appendToken(dst []byte, s string) []byte {
@@ -356,4 +356,8 @@ func UnescapeNamespace(token string) (namespace string, whole bool, err error) {
 		return "", true, nil
 	}
 	return Unescape(token)
+}
+
+func appendEscaped(dst []byte, c byte) []byte {
+	return append(dst, '%', hexDigits[c>>4], hexDigits[c&15])
 }

@@ -1,4 +1,4 @@
-package publish_test
+package subject_test
 
 import (
 	"crypto/sha256"
@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/subject"
 )
 
 func delta(group, resource, namespace, name string) *object.Delta {
@@ -41,7 +41,7 @@ func TestSubject(t *testing.T) {
 		{"cdc", delta("", "pods", "shop", "web-1"), "cdc"},
 		{"", &object.Delta{Stream: &object.StreamEvent{Resource: &object.Resource{Group: "apps", Name: "deployments"}}}, "kubecdc.prod.stream.apps.deployments"},
 	} {
-		s, err := publish.NewSubjects(c.template, "prod")
+		s, err := subject.New(c.template, "prod")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func TestSubjectTemplateErrors(t *testing.T) {
 		"a." + strings.Repeat(".x", 2048): "at byte 2: empty token",
 		"a" + strings.Repeat(".x", 2048):  "makes subjects of up to 4097 bytes, allowed are 2048",
 	} {
-		_, err := publish.NewSubjects(template, "prod")
+		_, err := subject.New(template, "prod")
 		if want := fmt.Sprintf("subject template %q: %s", template, want); err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
@@ -86,7 +86,7 @@ func TestSubjectsOfTheStream(t *testing.T) {
 		{"cdc.x-{group}.{name}", "prod", []string{"cdc.*.*", "kubecdc.prod.stream.*.*"}, []string{"cdc.>", "kubecdc.prod.stream.>"}},
 		{"cdc", "prod", []string{"cdc", "kubecdc.prod.stream.*.*"}, []string{"cdc", "kubecdc.prod.stream.>"}},
 	} {
-		s, err := publish.NewSubjects(c.template, c.cluster)
+		s, err := subject.New(c.template, c.cluster)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,16 +98,16 @@ func TestSubjectsOfTheStream(t *testing.T) {
 
 // checkRoundTrip makes a subject of four values and takes them back.
 func checkRoundTrip(t interface{ Fatalf(string, ...any) }, group, resource, namespace, name string) {
-	s, err := publish.NewSubjects("x.{group}.{resource}.{namespace}.{name}", "prod")
+	s, err := subject.New("x.{group}.{resource}.{namespace}.{name}", "prod")
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	subject := string(s.Append(nil, delta(group, resource, namespace, name)))
-	tokens := strings.Split(subject, ".")
+	got := string(s.Append(nil, delta(group, resource, namespace, name)))
+	tokens := strings.Split(got, ".")
 	if len(tokens) != 5 {
-		t.Fatalf("%q: got %d tokens, want 5", subject, len(tokens))
+		t.Fatalf("%q: got %d tokens, want 5", got, len(tokens))
 	}
-	for i, take := range []func(string) (string, bool, error){publish.UnescapeGroup, publish.Unescape, publish.UnescapeNamespace, publish.Unescape} {
+	for i, take := range []func(string) (string, bool, error){subject.UnescapeGroup, subject.Unescape, subject.UnescapeNamespace, subject.Unescape} {
 		token, want := tokens[i+1], []string{group, resource, namespace, name}[i]
 		if len(token) == 0 || len(token) > 256 || strings.ContainsAny(token, "*> \t\r\n\x00") {
 			t.Fatalf("%q: no token for NATS", token)
@@ -140,11 +140,11 @@ func FuzzUnescape(f *testing.F) {
 	f.Add("a~b")
 	f.Add("%")
 	f.Fuzz(func(t *testing.T, token string) {
-		s, whole, err := publish.Unescape(token)
+		s, whole, err := subject.Unescape(token)
 		if err != nil || !whole || s == "" || strings.Contains(token, "%") || len(token) > 256 {
 			return
 		}
-		subjects, err := publish.NewSubjects("x.{name}", "prod")
+		subjects, err := subject.New("x.{name}", "prod")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +155,7 @@ func FuzzUnescape(f *testing.F) {
 }
 
 func TestSubjectsDiffer(t *testing.T) {
-	s, err := publish.NewSubjects("", "prod")
+	s, err := subject.New("", "prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestSubjectsDiffer(t *testing.T) {
 }
 
 func TestSubjectDoesNotAllocate(t *testing.T) {
-	s, err := publish.NewSubjects("", "prod")
+	s, err := subject.New("", "prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,5 +185,18 @@ func TestSubjectDoesNotAllocate(t *testing.T) {
 	buf := make([]byte, 0, 256)
 	if got := testing.AllocsPerRun(100, func() { buf = s.Append(buf[:0], d) }); got != 0 {
 		t.Errorf("got %v allocations, want none", got)
+	}
+}
+
+func BenchmarkSubject(b *testing.B) {
+	s, err := subject.New("", "prod-eu-1")
+	if err != nil {
+		b.Fatal(err)
+	}
+	d := delta("apps", "deployments", "shop", "web-5d8f9c7b6-x2k4p")
+	var buf []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		buf = s.Append(buf[:0], d)
 	}
 }

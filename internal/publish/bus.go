@@ -1,0 +1,121 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/encode"
+)
+
+// Bus publishes events to one bus.
+//
+// Publish takes e over and returns at once; it neither waits for the bus nor for memory. Later, from any goroutine, the bus calls
+// e.Done, exactly once. Until then e and its buffers belong to the bus. With Done the bus promises that it will never write this event
+// again, except for copies of what the bus already has: an event of unknown outcome is sent again byte for byte, and is not handed back. Publish may be called before Run
+// and while the bus is away; such events wait in the bus, and are sent after it is back. The callers bound them, in number and
+// in bytes, and never have two events of one key in flight. That keeps an object's events in order, whatever is retried.
+//
+// Done(nil) says that the bus has acknowledged the event. Its errors wrap one of these:
+//
+//   - [RetryError]: the bus has answered that it does not take the event now, or the event must be sent alone. The caller publishes
+//     it again after a backoff.
+//   - [ErrRefused]: the bus will never take this event; [ErrTooLarge], which wraps it: it would take a smaller one.
+//   - [ErrFenced]: this process may not write to the bus any more.
+//   - [ErrClosed]: Run has ended. All events that are in flight then end with it, and all that come later.
+//
+// Errors say why, and hold neither secrets nor what is in the event's body: the dead letter shows them.
+//
+// Run connects and publishes until ctx ends, then ends every event in flight, and returns nil. A bus that is away is no error: Run
+// logs it and retries. It returns an error that wraps [ErrStream] if the bus would lose events silently as it is configured, and another if
+// files of its configuration cannot be read to begin with. It is called once.
+//
+// Ready returns nil while the bus is connected and takes events. Its error says what prevents that, and what to do about it.
+//
+// All methods are safe for concurrent use.
+type Bus interface {
+	Publish(e *Event)
+	Run(ctx context.Context) error
+	Ready() error
+}
+
+// Event is an event on its way to a bus.
+type Event struct {
+	*encode.Event
+
+	// DeadLetter: the event goes to the dead letters of the bus.
+	DeadLetter bool
+	// Alone: an earlier attempt has ended with RetryError.Alone. The bus sends the event on a connection, or in a request or batch, that carries
+	// nothing else. No other event with Alone is in flight meanwhile.
+	Alone bool
+
+	done    func(error)
+	retried func(reason string)
+}
+
+// NewEvent returns an event that calls done with what becomes of it, and retried, unless that is nil, for each attempt that failed and
+// that the bus makes again by itself.
+func NewEvent(ev *encode.Event, done func(error), retried func(reason string)) *Event {
+	return &Event{Event: ev, done: done, retried: retried}
+}
+
+// Done ends the event. See [Bus] for err.
+func (e *Event) Done(err error) { e.done(err) }
+
+// Retried says that an attempt failed which the bus makes again by itself. The reason is one of the Reason constants.
+func (e *Event) Retried(reason string) {
+	if e.retried != nil {
+		e.retried(reason)
+	}
+}
+
+// RetryError says that the bus does not take an event now.
+type RetryError struct {
+	Reason string        // one of the Reason constants
+	After  time.Duration // wait at least so long, as the bus asks; 0: it does not ask
+	// Alone: the event itself may be the cause, because connections broke while it was on its way, or because it alone is denied. It is to be sent
+	// alone and spaced out, so that it delays no other event.
+	Alone bool
+	Err   error // what the bus said
+}
+
+// Error implements error.
+func (e *RetryError) Error() string { return fmt.Sprintf("%s: %v", e.Reason, e.Err) }
+
+// Unwrap returns what the bus said.
+func (e *RetryError) Unwrap() error { return e.Err }
+
+// Await returns a Publisher that waits for what becomes of each event, and publishes those again that a RetryError hands back.
+func Await(b Bus, deadLetters bool) Publisher { return awaiting{b, deadLetters} }
+
+type awaiting struct {
+	bus         Bus
+	deadLetters bool
+}
+
+// Publish implements Publisher.
+func (a awaiting) Publish(ctx context.Context, ev *encode.Event) error {
+	alone := false
+	for failures := 1; ; failures++ {
+		done := make(chan error, 1)
+		e := NewEvent(ev, func(err error) { done <- err }, func(reason string) { NoteFailure(ctx, reason) })
+		e.DeadLetter, e.Alone = a.deadLetters, alone
+		a.bus.Publish(e)
+		var err error
+		select {
+		case err = <-done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		again := new(RetryError)
+		if !errors.As(err, &again) {
+			return err
+		}
+		alone = again.Alone
+		NoteFailure(ctx, again.Reason)
+		if err := Sleep(ctx, max(again.After, BusyBackoff().Delay(failures))); err != nil {
+			return err
+		}
+	}
+}
