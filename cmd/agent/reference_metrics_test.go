@@ -223,7 +223,7 @@ The agent serves, at ` + "`server.address`" + `:
 | ` + "`/readyz`" + ` | 200 once all that can be listed is, the bus is connected and the checkpoint can be saved (503 after a minute without a save); 503 with the reasons else. A line for each check, for how long it has been so, and a line for each scope (at most 100, those with a problem first). ` + "`?o=json`" + `, or ` + "`Accept: application/json`" + `, for programs. A standby is ready |
 | ` + "`/status`" + ` | JSON: all of it, [below](#status). ` + "`kubecdc status`" + ` shows it. ` + "`?scopes=N`" + ` for more scopes than 1,000, or fewer |
 
-Orders (` + "`kubecdc snapshot`, `kubecdc profile`" + `) are not taken over HTTP, but at a [Unix socket](../operations.md#give-it-orders).
+The agent takes commands (` + "`kubecdc snapshot`, `kubecdc profile`" + `) over a [Unix socket](../guides/operate.md#the-control-socket), and not over HTTP.
 
 None of these has a Secret's value, a password, or any part of an object but its resource, its namespace and its name in an error.
 

@@ -214,7 +214,7 @@ func argument(t *testing.T, w *workload, prefix string) string {
 func checkMemory(t *testing.T, w *workload) {
 	t.Helper()
 	limit := text(w.container, "resources", "limits", "memory")
-	// docs/operations.md, sizing: an agent that captures little, and the queue while the bus is away.
+	// docs/guides/install.md, sizing: an agent that captures little, and the queue while the bus is away.
 	if q, err := resource.ParseQuantity(limit); err == nil && at(w.config, "queue", "bytes") == nil && q.Value()*9/10 < (50+64)<<20 {
 		t.Errorf("%s has a limit of %s, of which 90 %% are not enough for 50 MiB and a full queue of 64 MiB", w.name(), limit)
 	}

@@ -37,20 +37,20 @@ func (a *checkpointAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"data":{"checkpoint.json":"{}","other":"stays"}}`)
 }
 
-// TestRunbookResetsTheCheckpoint has a shell do what docs/operations.md says, with the configuration that the chart makes: it is the
+// TestRunbookResetsTheCheckpoint has a shell do what docs/guides/backup.md says, with the configuration that the chart makes: it is the
 // agents' own checkpoint that is reset.
 func TestRunbookResetsTheCheckpoint(t *testing.T) {
 	dir, err := chart.Dir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	runbook, err := os.ReadFile(filepath.Join(dir, "..", "..", "docs", "operations.md"))
+	runbook, err := os.ReadFile(filepath.Join(dir, "..", "..", "docs", "guides", "backup.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	line := regexp.MustCompile(`(?m)^kubectl get configmap .*\| kubecdc checkpoint reset .*$`).FindString(string(runbook))
 	if line == "" {
-		t.Fatal("docs/operations.md has no command line that resets the checkpoint")
+		t.Fatal("docs/guides/backup.md has no command line that resets the checkpoint")
 	}
 	api := &checkpointAPI{}
 	server := httptest.NewServer(api)

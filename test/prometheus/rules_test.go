@@ -2,6 +2,7 @@ package prometheus_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -118,7 +119,7 @@ func TestRulesTellWhatToDo(t *testing.T) {
 			Alert: name, Expr: r.Expr, For: r.For, Labels: map[string]string{"severity": r.Labels["severity"]},
 			Annotations: map[string]string{
 				"summary": r.Annotations["summary"], "description": r.Annotations["description"],
-				"runbook_url": "https://github.com/kubecdc/kubecdc/blob/main/docs/operations.md#" + strings.ToLower(name),
+				"runbook_url": "https://github.com/kubecdc/kubecdc/blob/main/docs/runbook/" + name + ".md",
 			},
 		}
 		if diff := cmp.Diff(want, r); diff != "" {
@@ -136,20 +137,33 @@ func TestRulesTellWhatToDo(t *testing.T) {
 	}
 }
 
-// TestRunbookHasEveryAlert looks for the section that an alert's runbook_url leads to.
+// TestRunbookHasEveryAlert looks for the page that an alert's runbook_url leads to, and for its row in the index.
 func TestRunbookHasEveryAlert(t *testing.T) {
-	text, err := os.ReadFile("../../docs/operations.md")
+	pages, err := filepath.Glob("../../docs/runbook/Kubecdc*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	heading := regexp.MustCompile(`(?m)^#+ (Kubecdc\w+)$`)
+	index, err := os.ReadFile("../../docs/runbook/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := allRules(t)
 	var got []string
-	for _, m := range heading.FindAllStringSubmatch(string(text), -1) {
-		got = append(got, m[1])
+	for _, page := range pages {
+		name := strings.TrimSuffix(filepath.Base(page), ".md")
+		got = append(got, name)
+		row := fmt.Sprintf("| [%[1]s](%[1]s.md) | %s |", name, rules[name].Labels["severity"])
+		text, err := os.ReadFile(page)
+		if err != nil || !strings.HasPrefix(string(text), "# "+name+"\n\n*"+rules[name].Labels["severity"]+".*") {
+			t.Errorf("%s does not begin with the alert's name and severity (%v)", page, err)
+		}
+		if !strings.Contains(string(index), row) {
+			t.Errorf("docs/runbook/README.md has no row %s", row)
+		}
 	}
 	slices.Sort(got)
-	if diff := cmp.Diff(slices.Sorted(maps.Keys(allRules(t))), got); diff != "" {
-		t.Errorf("sections of docs/operations.md (-alerts +sections):\n%s", diff)
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(rules)), got); diff != "" {
+		t.Errorf("pages of docs/runbook (-alerts +pages):\n%s", diff)
 	}
 }
 
