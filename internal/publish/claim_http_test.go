@@ -35,7 +35,7 @@ func TestClaimHTTP(t *testing.T) {
 	}))
 	defer srv.Close()
 	log := new(logBuffer)
-	c, err := publish.NewClaimHTTP(publish.ClaimHTTPConfig{URL: srv.URL + "/a%20b/?sig=pr1v4te", TokenFile: token}, log.logger(), nil)
+	c, err := publish.NewClaimHTTP(publish.ClaimHTTPConfig{URL: srv.URL + "/a%20b/?sig=pr1v4te", TokenFile: token}, log.Logger(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ const bucketName = "KUBECDC_LARGE"
 
 func newObjectStore(tb testing.TB, r *running, cfg publish.ObjectStoreConfig) *publish.ObjectStore {
 	tb.Helper()
-	s, err := publish.NewObjectStore(r.NATS, cfg, r.log.logger(), nil)
+	s, err := publish.NewObjectStore(r.NATS, cfg, r.log.Logger(), nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -290,7 +290,7 @@ func TestObjectStoreWaits(t *testing.T) {
 	if _, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: bucketName, MaxBytes: 64 << 10, Storage: jetstream.FileStorage}); err != nil {
 		t.Fatal(err)
 	}
-	r := run(t, testConfig(p.url()))
+	r := run(t, testConfig(p.URL()))
 	store := newObjectStore(t, r, publish.ObjectStoreConfig{Bucket: bucketName, Create: true})
 	body := text(t, 300<<10)
 	done := make(chan error, 1)
@@ -299,7 +299,7 @@ func TestObjectStoreWaits(t *testing.T) {
 		done <- err
 	}()
 	wait(t, "the log says that the bucket is full", func() bool { return lines(r.log.String(), "is full: raise its max_bytes") > 0 })
-	p.cut()
+	p.Cut()
 	stream, err := js.Stream(t.Context(), "OBJ_"+bucketName)
 	if err != nil {
 		t.Fatal(err)
@@ -425,7 +425,7 @@ func TestClaimDirectoryRefusals(t *testing.T) {
 // A directory that takes nothing for now is waited for.
 func TestClaimDirectoryWaits(t *testing.T) {
 	dir, log := t.TempDir(), new(logBuffer)
-	c, err := publish.NewClaimDirectory(dir, log.logger(), nil)
+	c, err := publish.NewClaimDirectory(dir, log.Logger(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -114,15 +114,15 @@ func buses() map[string]func(*testing.T, publish.Fence) fencedBus {
 		"nats": func(t *testing.T, f publish.Fence) fencedBus {
 			s := startServer(t, t.TempDir(), -1)
 			p := startProxy(t, strings.TrimPrefix(s.ClientURL(), "nats://"))
-			cfg := testConfig(p.url())
+			cfg := testConfig(p.URL())
 			cfg.Fence = f
 			r := run(t, cfg)
 			wait(t, "connected", func() bool { return r.Ready() == nil })
 			js := admin(t, s.ClientURL())
 			return fencedBus{r, func() int { return len(records(t, js, "KUBECDC")) }, func(away bool) {
-				p.hold(toServer, away)
+				p.Hold(toServer, away)
 				if away {
-					p.cut()
+					p.Cut()
 				}
 			}, true}
 		},

@@ -38,7 +38,7 @@ type runningHTTP struct {
 func runHTTP(tb testing.TB, cfg publish.HTTPConfig) *runningHTTP {
 	tb.Helper()
 	r := &runningHTTP{log: new(logBuffer), reg: prometheus.NewPedanticRegistry()}
-	h, err := publish.NewHTTP(cfg, r.log.logger(), publish.NewMetrics(r.reg))
+	h, err := publish.NewHTTP(cfg, r.log.Logger(), publish.NewMetrics(r.reg))
 	if err != nil {
 		tb.Fatal(err)
 	}

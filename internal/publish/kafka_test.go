@@ -41,7 +41,7 @@ func kafkaConfig(brokers ...string) publish.KafkaConfig {
 func runKafka(tb testing.TB, cfg publish.KafkaConfig, rt kafka.RoundTripper, with ...func(*publish.Kafka)) *kafkaRun {
 	tb.Helper()
 	r := &kafkaRun{log: new(logBuffer), reg: prometheus.NewPedanticRegistry()}
-	k, err := publish.NewKafka(cfg, r.log.logger(), publish.NewMetrics(r.reg))
+	k, err := publish.NewKafka(cfg, r.log.Logger(), publish.NewMetrics(r.reg))
 	if err != nil {
 		tb.Fatal(err)
 	}

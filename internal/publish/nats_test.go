@@ -121,7 +121,7 @@ func TestOrderPerKeySurvivesFaults(t *testing.T) {
 	s := startServer(t, dir, -1)
 	port := portOf(s)
 	p := startProxy(t, fmt.Sprintf("127.0.0.1:%d", port))
-	cfg := testConfig(p.url())
+	cfg := testConfig(p.URL())
 	cfg.AckTimeout = 300 * time.Millisecond
 	r := run(t, cfg)
 
@@ -151,9 +151,9 @@ func TestOrderPerKeySurvivesFaults(t *testing.T) {
 		t.Helper()
 		connects := func() int { return lines(r.log.String(), "connected to bus") }
 		before := connects()
-		p.cut()
+		p.Cut()
 		for _, d := range faults {
-			p.hold(d, false)
+			p.Hold(d, false)
 		}
 		wait(t, "a new connection", func() bool { return connects() > before })
 	}
@@ -161,17 +161,17 @@ func TestOrderPerKeySurvivesFaults(t *testing.T) {
 	cut()
 	reach(2 * step) // acknowledgements come late: the same is published again, the late ones count or are ignored
 	again := retried("timeout")
-	p.hold(toClient, true)
+	p.Hold(toClient, true)
 	wait(t, "a retry after a timeout", again)
-	p.hold(toClient, false)
+	p.Hold(toClient, false)
 	reach(3 * step) // acknowledgements are swallowed: the server has the events, we do not know
 	again = retried("timeout")
-	p.hold(toClient, true)
+	p.Hold(toClient, true)
 	wait(t, "a retry after a timeout", again)
 	cut(toClient)
 	reach(4 * step) // the messages are swallowed
 	again = retried("timeout")
-	p.hold(toServer, true)
+	p.Hold(toServer, true)
 	wait(t, "a retry after a timeout", again)
 	cut(toServer)
 	reach(5 * step)
@@ -180,13 +180,13 @@ func TestOrderPerKeySurvivesFaults(t *testing.T) {
 	startServer(t, dir, port)
 	reach(6 * step)
 	for i := range int64(5) {
-		p.cut()
+		p.Cut()
 		reach(6*step + i*step/5)
 	}
 	wg.Wait()
 
 	next := map[string]int{}
-	for _, m := range records(t, admin(t, p.url()), "KUBECDC") {
+	for _, m := range records(t, admin(t, p.URL()), "KUBECDC") {
 		next[m.Subject]++
 		name := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
 		want := publishedID(event(name, next[m.Subject], ""))
@@ -212,7 +212,7 @@ func publishedID(ev *encode.Event) string {
 func TestLostConnectionIsLoggedOnceEachWay(t *testing.T) {
 	s := startServer(t, t.TempDir(), -1)
 	p := startProxy(t, s.Addr().String())
-	r := run(t, testConfig(p.url()))
+	r := run(t, testConfig(p.URL()))
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
 	var published atomic.Int64
@@ -224,7 +224,7 @@ func TestLostConnectionIsLoggedOnceEachWay(t *testing.T) {
 		})
 	}
 	wait(t, "publishing", func() bool { return published.Load() > 100 })
-	p.cut()
+	p.Cut()
 	wait(t, "loss to be noticed", func() bool { return lines(r.log.String(), "connection to bus lost") == 1 })
 	n := published.Load()
 	wait(t, "publishing again", func() bool { return published.Load() > n+100 })
@@ -405,11 +405,11 @@ func TestEventLargerThanTheStreamTakesIsRefused(t *testing.T) {
 func TestBlockedSocketDoesNotOutliveTheContext(t *testing.T) {
 	s := startServer(t, t.TempDir(), -1)
 	p := startProxy(t, s.Addr().String())
-	r := run(t, testConfig(p.url()))
+	r := run(t, testConfig(p.URL()))
 	if err := r.Publish(t.Context(), event("web-0", 1, `{}`)); err != nil {
 		t.Fatal(err)
 	}
-	p.hold(toServer, true)
+	p.Hold(toServer, true)
 	ctx, cancel := context.WithCancel(t.Context())
 	body := strings.Repeat("x", 900<<10)
 	var wg sync.WaitGroup
@@ -429,7 +429,7 @@ func TestBlockedSocketDoesNotOutliveTheContext(t *testing.T) {
 	case <-time.After(5 * time.Second): // a blocked write alone takes 10 s to fail
 		t.Error("calls have not returned 5 s after their context ended")
 	}
-	p.hold(toServer, false)
+	p.Hold(toServer, false)
 	if err := r.Publish(t.Context(), event("web-1", 3, `{}`)); err != nil {
 		t.Errorf("after the blockade: %v", err)
 	}
@@ -438,11 +438,11 @@ func TestBlockedSocketDoesNotOutliveTheContext(t *testing.T) {
 func TestRunEndsWhileTheServerDoesNotRead(t *testing.T) {
 	s := startServer(t, t.TempDir(), -1)
 	p := startProxy(t, s.Addr().String())
-	r := run(t, testConfig(p.url()))
+	r := run(t, testConfig(p.URL()))
 	if err := r.Publish(t.Context(), event("web-0", 1, `{}`)); err != nil {
 		t.Fatal(err)
 	}
-	p.hold(toServer, true)
+	p.Hold(toServer, true)
 	done := make(chan error, 64)
 	for k := range 64 {
 		go func() {

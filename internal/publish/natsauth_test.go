@@ -399,7 +399,7 @@ func TestCertificatesAreRotated(t *testing.T) {
 	}
 	trust(first)
 	show(first)
-	cfg := testConfig(p.url())
+	cfg := testConfig(p.URL())
 	cfg.TLS = &files
 	r := run(t, cfg)
 	version := 0
@@ -417,13 +417,13 @@ func TestCertificatesAreRotated(t *testing.T) {
 	publishes()
 
 	tlsServer.use(t, second, first, loopback())
-	p.cut()
+	p.Cut()
 	says("name it in bus.nats.tls.caFile")
 	trust(second)
 	publishes()
 
 	tlsServer.use(t, second, second, loopback())
-	p.cut()
+	p.Cut()
 	says("bus.nats.tls.certFile")
 	show(second)
 	publishes()
@@ -431,13 +431,13 @@ func TestCertificatesAreRotated(t *testing.T) {
 	if err := os.Remove(files.CAFile); err != nil {
 		t.Fatal(err)
 	}
-	p.cut()
+	p.Cut()
 	says(files.CAFile)
 	trust(second)
 	publishes()
 
 	tlsServer.use(t, second, second, net.IPv4(127, 0, 0, 9))
-	p.cut()
+	p.Cut()
 	says("the server's certificate is for other names")
 	tlsServer.use(t, second, second, loopback())
 	publishes()

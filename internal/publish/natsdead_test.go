@@ -108,17 +108,17 @@ func TestDeadLetterOfWhatCutsTheConnection(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, t.TempDir(), -1)
 	p := startProxy(t, s.Addr().String())
-	cfg := testConfig(p.url())
+	cfg := testConfig(p.URL())
 	cfg.DeadLetter = "kubecdc.{cluster}.dead"
 	r, j := run(t, cfg), newJournal()
-	p.poisoned("hemlock")
+	p.Poison("hemlock")
 	d := change(j, "web-1", 7, 10)
 	d.After = object.New(d.Ref, 7, 0, nil, []byte(`{"kind":"Pod","drink":"hemlock"}`))
 	o := publish.PumpOptions{Oversize: allOversize, DeadLetters: r.DeadLetters()}
 	if err := pumpAll(t, r, o, encode.Structured, nil, r.log, d, change(j, "web-1", 8, 10)); err != nil {
 		t.Fatal(err)
 	}
-	p.poisoned("")
+	p.Poison("")
 	var got []string
 	for _, m := range records(t, admin(t, s.ClientURL()), "KUBECDC") {
 		e, err := consume.FromMessage(m.Header, m.Data)

@@ -163,7 +163,7 @@ func TestStreamOfTheNextRun(t *testing.T) {
 func runAfter(t *testing.T, cfg publish.NATSConfig, known []publish.Log) *running {
 	t.Helper()
 	r := &running{log: new(logBuffer), done: make(chan struct{})}
-	n, err := publish.NewNATS(cfg, r.log.logger(), nil)
+	n, err := publish.NewNATS(cfg, r.log.Logger(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

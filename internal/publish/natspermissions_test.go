@@ -110,8 +110,8 @@ func TestDomainOfTheHub(t *testing.T) {
 func expectWholeService(t *testing.T, s *server.Server, cfg publish.NATSConfig) *running {
 	t.Helper()
 	p := startProxy(t, s.Addr().String())
-	p.poisoned("hemlock")
-	cfg.URL = "nats://agent:secret@" + strings.TrimPrefix(p.url(), "nats://")
+	p.Poison("hemlock")
+	cfg.URL = "nats://agent:secret@" + strings.TrimPrefix(p.URL(), "nats://")
 	cfg.DeadLetter = "kubecdc.{cluster}.dead"
 	r := run(t, cfg)
 	if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil {
@@ -134,7 +134,7 @@ func expectWholeService(t *testing.T, s *server.Server, cfg publish.NATSConfig) 
 	if err := r.DeadLetters().Publish(t.Context(), event("web-1", 2, `{}`)); err != nil {
 		t.Error(err)
 	}
-	store, err := publish.NewObjectStore(r.NATS, publish.ObjectStoreConfig{Bucket: "KUBECDC_LARGE", Create: true}, r.log.logger(), nil)
+	store, err := publish.NewObjectStore(r.NATS, publish.ObjectStoreConfig{Bucket: "KUBECDC_LARGE", Create: true}, r.log.Logger(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

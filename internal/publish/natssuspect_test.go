@@ -75,8 +75,8 @@ func TestEventThatCutsTheConnectionIsRefused(t *testing.T) {
 	const keys, versions = 48, 200
 	s := startServer(t, t.TempDir(), -1)
 	p := startProxy(t, s.Addr().String())
-	p.poisoned("hemlock")
-	r := run(t, testConfig(p.url()))
+	p.Poison("hemlock")
+	r := run(t, testConfig(p.URL()))
 	l := startLoad(t, r, keys, versions)
 	l.reach(t, 1, 4)
 	err := r.Publish(t.Context(), event("poisoned", 1, `{"drink":"hemlock"}`))
@@ -87,7 +87,7 @@ func TestEventThatCutsTheConnectionIsRefused(t *testing.T) {
 		t.Errorf("the error holds the body: %v", err)
 	}
 	l.check(t, s.ClientURL())
-	if got := p.poisonings(); got < 4 {
+	if got := p.Poisonings(); got < 4 {
 		t.Errorf("refused after %d cuts, want two among others and two alone", got)
 	}
 	if err := r.Publish(t.Context(), event("poisoned", 2, `{}`)); err != nil {
@@ -130,17 +130,17 @@ func TestFlappingNetworkRefusesNothing(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, t.TempDir(), -1)
 	p := startProxy(t, s.Addr().String())
-	r := run(t, testConfig(p.url()))
+	r := run(t, testConfig(p.URL()))
 	l := startLoad(t, r, 64, 60)
 	for i := range 60 {
 		<-time.After(time.Duration(20+i%7*10) * time.Millisecond)
-		p.drop(toClient, i%3 == 0) // stored, and nobody learns of it
+		p.Drop(toClient, i%3 == 0) // stored, and nobody learns of it
 		if i%3 != 0 {
-			p.cut()
+			p.Cut()
 		}
 	}
-	p.drop(toClient, false)
-	p.cut()
+	p.Drop(toClient, false)
+	p.Cut()
 	l.check(t, s.ClientURL())
 }
 
@@ -149,11 +149,11 @@ func TestServerThatCannotStayUpRefusesNothing(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, t.TempDir(), -1)
 	p := startProxy(t, s.Addr().String())
-	r := run(t, testConfig(p.url()))
+	r := run(t, testConfig(p.URL()))
 	if err := r.Publish(t.Context(), event("web-0", 1, `{}`)); err != nil {
 		t.Fatal(err)
 	}
-	p.poisoned("kubecdc.prod-eu-1.object")
+	p.Poison("kubecdc.prod-eu-1.object")
 	ctx, healthy := context.WithCancel(t.Context())
 	var crashing sync.WaitGroup
 	crashing.Go(func() {
@@ -165,7 +165,7 @@ func TestServerThatCannotStayUpRefusesNothing(t *testing.T) {
 			case <-tick.C: // a handshake is not cut: on a slow machine none would come to its end
 				if now := lines(r.log.String(), "connected to bus"); now > connections {
 					connections = now
-					p.cut()
+					p.Cut()
 				}
 			case <-ctx.Done():
 				return
@@ -173,10 +173,10 @@ func TestServerThatCannotStayUpRefusesNothing(t *testing.T) {
 		}
 	})
 	l := startLoad(t, r, 4, 10)
-	wait(t, "suspects to be sent alone", func() bool { return p.poisonings() >= 20 })
+	wait(t, "suspects to be sent alone", func() bool { return p.Poisonings() >= 20 })
 	healthy()
 	crashing.Wait()
-	p.poisoned("")
+	p.Poison("")
 	l.wg.Wait()
 }
 
@@ -184,11 +184,11 @@ func TestServerThatCannotStayUpRefusesNothing(t *testing.T) {
 func TestSuspectsEndWithTheirContext(t *testing.T) {
 	s := startServer(t, t.TempDir(), -1)
 	p := startProxy(t, s.Addr().String())
-	r := run(t, testConfig(p.url()))
+	r := run(t, testConfig(p.URL()))
 	if err := r.Publish(t.Context(), event("web-0", 1, `{}`)); err != nil {
 		t.Fatal(err)
 	}
-	p.poisoned("kubecdc.prod-eu-1.object")
+	p.Poison("kubecdc.prod-eu-1.object")
 	ctx, cancel := context.WithCancel(t.Context())
 	var cancelled, closed sync.WaitGroup
 	for k := range 16 {

@@ -199,7 +199,7 @@ func TestHTTPSecretsInPlaintext(t *testing.T) {
 			},
 			"claim store": func(ctx context.Context) (fmt.Stringer, error) {
 				log := new(logBuffer)
-				c, err := publish.NewClaimHTTP(publish.ClaimHTTPConfig{URL: outside.URL, HeadersFile: headers, Insecure: insecure}, log.logger(), publish.NewMetrics(nil))
+				c, err := publish.NewClaimHTTP(publish.ClaimHTTPConfig{URL: outside.URL, HeadersFile: headers, Insecure: insecure}, log.Logger(), publish.NewMetrics(nil))
 				if err == nil {
 					_, err = c.Put(ctx, "name", "text/plain", []byte("x"))
 				}

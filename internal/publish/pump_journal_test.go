@@ -148,7 +148,7 @@ func pumpAll(tb testing.TB, bus publish.Publisher, o publish.PumpOptions, mode e
 	if log == nil {
 		log = new(logBuffer)
 	}
-	return publish.NewPump(q, value, newEncoder(mode), bus, o, log.logger(), publish.NewMetrics(reg)).Run(tb.Context())
+	return publish.NewPump(q, value, newEncoder(mode), bus, o, log.Logger(), publish.NewMetrics(reg)).Run(tb.Context())
 }
 
 func tooLarge(limit int) func(*consume.Event, int) error {
