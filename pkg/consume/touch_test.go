@@ -1,0 +1,66 @@
+package consume_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// A reader of the state at resourceVersion 25 does not apply a change at 26. It is all that says that the object was there when the
+// snapshot was taken.
+func TestTouchSparesFromTheSweep(t *testing.T) {
+	for _, touch := range []bool{false, true} {
+		var tr consume.Tracker
+		script(t, &tr, `
+			c web/1 @10 => news
+			c api/2 @11 => news
+			started S1 @20 => news
+			r api/2 @11 S1 => -`)
+		later := &consume.Event{
+			Source: "/kubernetes/a", APIVersion: "v1", Resource: "pods", Namespace: "shop", Name: "web", UID: "1", Op: consume.Updated,
+			Sequence: fmt.Sprintf("%020d", 26), Data: &consume.Data{Op: consume.Updated},
+		}
+		if touch {
+			tr.Touch(later)
+		}
+		v := tr.Apply(&consume.Event{
+			Type: consume.TypeSnapshotCompleted, Source: "/kubernetes/a", APIVersion: "v1", Resource: "pods", Scope: "pods",
+			Stream: &consume.Stream{Snapshot: "S1", ResourceVersion: "20"},
+		})
+		if swept := len(v.Gone) > 0; swept == touch {
+			t.Errorf("touched: %t, swept: %v", touch, v.Gone)
+		}
+		if !tr.Apply(later).News {
+			t.Errorf("touched: %t, and then its event is no news", touch)
+		}
+	}
+}
+
+func TestTouchOfWhatIsNotKnown(t *testing.T) {
+	var tr consume.Tracker
+	e := &consume.Event{Source: "/kubernetes/a", APIVersion: "v1", Resource: "pods", UID: "1", Data: &consume.Data{}}
+	tr.Touch(e)
+	tr.Touch(&consume.Event{Source: "/kubernetes/a", APIVersion: "v1", Resource: "pods", Stream: &consume.Stream{}})
+	if tr.Len() != 0 {
+		t.Error("an object is known that was only touched")
+	}
+}
+
+func TestScopeCovers(t *testing.T) {
+	for _, c := range []struct {
+		scope, namespace string
+		want             bool
+	}{
+		{"pods", "shop", true},
+		{"nodes", "", true},
+		{"pods/shop", "shop", true},
+		{"pods/shop", "other", false},
+		{"pods/team-*,!team-x?labelSelector=a=b", "team-y", true},
+		{"pods/team-*,!team-x?labelSelector=a=b", "team-x", false},
+	} {
+		if got := consume.ScopeCovers(c.scope, c.namespace); got != c.want {
+			t.Errorf("%s covers %q: %t, want %t", c.scope, c.namespace, got, c.want)
+		}
+	}
+}
