@@ -1,0 +1,253 @@
+package timeline
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// Line is a line of an object's YAML, without a newline.
+type Line struct {
+	Text   string
+	Origin *Origin
+}
+
+// Origin says when a value was set and by whom.
+type Origin struct {
+	// Version is the first version known that has the value, without its JSON.
+	Version *Version
+	// Exact: that version set it. Else it was set between Since and the time of Version, by a version that the record does not have:
+	// it was withheld, lost in a gap, or came before the record began. A zero Since is before the record.
+	Exact bool
+	Since time.Time
+	// By are the managers who may have set the value, nil: not known. An inferred version stands for several changes: By are those of
+	// all of them.
+	By []consume.Change
+}
+
+// Blame finds for each value of an object the version that set it. The zero value is ready.
+//
+// It replays the JSON patches (RFC 6902, as of package encode) that lead from one version to the next. An element that a patch inserts
+// into a list is new, and those after it move.
+type Blame struct {
+	last  *Version
+	after json.RawMessage // the last object known
+	hole  bool            // versions are missing after it
+	root  *origins
+}
+
+// origins is a value and those in it, by the version that set them.
+type origins struct {
+	origin   *Origin
+	members  map[string]*origins
+	elements []*origins
+}
+
+// Add adds the next version of the object. An object of another UID replaces it: it had the name before.
+func (b *Blame) Add(v *Version) error {
+	if b.last != nil && (b.last.UID != v.UID || b.last.Op == consume.Deleted) {
+		*b = Blame{}
+	}
+	known := *v
+	known.Before, known.After, known.Patch = nil, nil, nil
+	origin := &Origin{Version: &known, By: v.ChangedBy}
+	was := b.last
+	b.last = &known
+	b.hole = b.hole || was != nil && !v.follows(was)
+	if was != nil {
+		origin.Since = was.Time
+	}
+	if v.Before != nil && v.Op != consume.Deleted { // what differs from the last version known was set by one that is not known
+		missed := *origin
+		missed.By = nil
+		if err := b.advance(v.Before, &missed); err != nil {
+			return fmt.Errorf("blame %s: before: %w", v.ID, err)
+		}
+		b.hole = false
+	}
+	if v.After == nil {
+		b.hole = b.hole || v.Op != consume.Deleted
+		return nil
+	}
+	origin.Exact = !b.hole && !v.Inferred && (v.Op == consume.Created || b.after != nil && v.Op != consume.Read)
+	if b.hole || b.after == nil && !origin.Exact {
+		origin.By = nil
+	}
+	if origin.Exact {
+		origin.Since = time.Time{}
+	}
+	b.hole = false
+	if err := b.advance(v.After, origin); err != nil {
+		return fmt.Errorf("blame %s: after: %w", v.ID, err)
+	}
+	return nil
+}
+
+// follows reports whether v is the version right after was, as far as its event says.
+func (v *Version) follows(was *Version) bool {
+	return v.Skipped == 0 && v.History == was.History && v.PreviousResourceVersion == was.ResourceVersion && was.Op != consume.Left
+}
+
+// advance goes on to an object. What differs from the last one is of origin.
+func (b *Blame) advance(object json.RawMessage, origin *Origin) error {
+	if b.after == nil {
+		var value any
+		if err := json.Unmarshal(object, &value); err != nil {
+			return err
+		}
+		b.after, b.root = object, newOrigins(value, origin)
+		return nil
+	}
+	patch, err := encode.AppendPatch(nil, b.after, object)
+	if err != nil {
+		return err
+	}
+	var operations []operation
+	if err := json.Unmarshal(patch, &operations); err != nil {
+		return err
+	}
+	for _, o := range operations {
+		if err := b.root.apply(o, origin); err != nil {
+			return err
+		}
+	}
+	b.after = object
+	return nil
+}
+
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// newOrigins returns the origins of a value, all of which is of one origin.
+func newOrigins(value any, origin *Origin) *origins {
+	o := &origins{origin: origin}
+	switch value := value.(type) {
+	case map[string]any:
+		o.members = make(map[string]*origins, len(value))
+		for key, v := range value {
+			o.members[key] = newOrigins(v, origin)
+		}
+	case []any:
+		for _, v := range value {
+			o.elements = append(o.elements, newOrigins(v, origin))
+		}
+	}
+	return o
+}
+
+// apply applies an operation of a patch.
+func (o *origins) apply(op operation, origin *Origin) error {
+	value := newOrigins(op.Value, origin)
+	if op.Path == "" {
+		*o = *value
+		return nil
+	}
+	steps := strings.Split(op.Path[1:], "/")
+	for i, step := range steps {
+		steps[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(step)
+	}
+	for _, step := range steps[:len(steps)-1] {
+		if o = o.child(step); o == nil {
+			return fmt.Errorf("patch: nothing at %s", op.Path)
+		}
+	}
+	return o.set(op, steps[len(steps)-1], value)
+}
+
+func (o *origins) child(step string) *origins {
+	if o.members != nil {
+		return o.members[step]
+	}
+	if n, err := strconv.Atoi(step); err == nil && n >= 0 && n < len(o.elements) {
+		return o.elements[n]
+	}
+	return nil
+}
+
+// set makes the operation at a step below o.
+func (o *origins) set(op operation, step string, value *origins) error {
+	if o.members != nil {
+		if op.Op == "remove" {
+			delete(o.members, step)
+		} else {
+			o.members[step] = value
+		}
+		return nil
+	}
+	n, err := strconv.Atoi(step)
+	switch {
+	case err != nil || n < 0 || n > len(o.elements) || n == len(o.elements) && op.Op != "add":
+		return fmt.Errorf("patch: nothing at %s", op.Path)
+	case op.Op == "remove":
+		o.elements = slices.Delete(o.elements, n, n+1)
+	case op.Op == "add":
+		o.elements = slices.Insert(o.elements, n, value)
+	default:
+		o.elements[n] = value
+	}
+	return nil
+}
+
+// Lines returns the YAML of the object after the last version, as kubectl writes it; none if it is gone or not known.
+func (b *Blame) Lines() ([]Line, error) {
+	if b.after == nil || b.last.Gone() || b.hole {
+		return nil, nil
+	}
+	text, err := sigsyaml.JSONToYAML(b.after)
+	if err != nil {
+		return nil, fmt.Errorf("blame: %w", err)
+	}
+	var document yaml.Node
+	if err := yaml.Unmarshal(text, &document); err != nil {
+		return nil, fmt.Errorf("blame: %w", err)
+	}
+	var lines []Line
+	for line := range strings.Lines(string(text)) {
+		lines = append(lines, Line{Text: strings.TrimSuffix(line, "\n")})
+	}
+	for _, n := range document.Content {
+		b.root.mark(n, lines)
+	}
+	for i := range lines { // a value of several lines is at its first one
+		if lines[i].Origin == nil && i > 0 {
+			lines[i].Origin = lines[i-1].Origin
+		}
+	}
+	return lines, nil
+}
+
+// mark sets the origin of the lines at which values begin. The first member of an element is on the line of the element.
+func (o *origins) mark(n *yaml.Node, lines []Line) {
+	if o == nil || n.Line < 1 || n.Line > len(lines) {
+		return
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key, value := n.Content[i], n.Content[i+1]
+			if child := o.members[key.Value]; child != nil {
+				lines[key.Line-1].Origin = child.origin
+				child.mark(value, lines)
+			}
+		}
+	case yaml.SequenceNode:
+		for i, element := range n.Content {
+			if i < len(o.elements) {
+				lines[element.Line-1].Origin = o.elements[i].origin
+				o.elements[i].mark(element, lines)
+			}
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package timeline
+
+import "slices"
+
+// Difference is an object that differs between two States.
+type Difference struct {
+	Before *Version // nil: it was not there
+	// After is nil if the object is gone. If it left the selection, and may still exist, After is that version, and its Op is Left.
+	After *Version
+}
+
+// Diff returns the objects that are in one State alone, or in another version, sorted as State.Objects. A version is the same if uid,
+// resourceVersion and history are.
+func Diff(from, to *State) []Difference {
+	var out []Difference
+	for key, b := range from.objects {
+		a := to.objects[key]
+		if a == nil {
+			a = to.left[key]
+		}
+		if a == nil || a.Gone() || a.ResourceVersion != b.ResourceVersion || a.History != b.History {
+			out = append(out, Difference{b, a})
+		}
+	}
+	for key, a := range to.objects {
+		if from.objects[key] == nil {
+			out = append(out, Difference{nil, a})
+		}
+	}
+	slices.SortFunc(out, func(x, y Difference) int { return compareVersions(x.either(), y.either()) })
+	return out
+}
+
+func (d Difference) either() *Version {
+	if d.Before != nil {
+		return d.Before
+	}
+	return d.After
+}

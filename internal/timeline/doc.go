@@ -1,0 +1,62 @@
+// Package timeline answers what a record says about the past: which objects existed at a moment and as what, which versions an
+// object had, what differs between two moments, who set each line of an object, and how certain each of these answers is.
+//
+//	events ──Fold──▶ versions ──State──▶ objects of a moment ──Diff──▶ differences
+//	                     │
+//	                     └──Blame──▶ lines, each with the version that set it
+//
+// A Moment is a time, a resourceVersion, or now; ParseMoment reads the forms that people type.
+//
+// A Fold takes the events of a record in the order in which they are read and returns the versions that they add up to its moment:
+// copies, late events and sweeps are decided by consume.Tracker, and by nothing else. It keeps no object. So it serves three
+// callers: a State, which keeps the last version of each object; a history or a replay, which passes versions on; and a view that
+// keeps objects in its own form.
+//
+//		at, err := timeline.ParseMoment("yesterday 14:05", time.Now())
+//		…
+//		s := timeline.NewState(at, timeline.Options{})
+//		for !s.Done() {
+//			e, err := r.Next(ctx) // from before the last snapshot that was completed at the moment
+//			if errors.Is(err, io.EOF) {
+//				break
+//			}
+//			…
+//			s.Add(e)
+//		}
+//		for _, o := range s.Objects() { … }
+//		for _, scope := range s.Scopes() { … } // what is not certain
+//
+//	  - history: a Fold up to now, or to the end of the span. The caller picks the versions of one name. Objects that had the name
+//	    one after the other differ in their UID.
+//	  - diff: two States, filled by one pass (States.Add), and Diff.
+//	  - blame: Blame.Add for each version of a history, then Blame.Lines.
+//	  - replay between two moments: a State at the first one, as a snapshot; then the versions of a Fold up to the second one that
+//	    the first one does not include (Moment.Includes), or the events themselves.
+//	  - a view that lists at a moment and watches from there: the same. Fold.Complete says up to which resourceVersion all versions
+//	    of a resource have been returned, so that a view can sort them before it shows them.
+//
+// A caller may leave out the events of objects that it does not ask for. It must not leave out stream events of their resource.
+//
+// # Certainty
+//
+// State.Scopes and Fold.Scopes say for each scope how certain the state is at the moment:
+//
+//	exact      as the record says, all of it
+//	late       the agent or the bus was away around the moment, and what changed from From to To has later times
+//	uncertain  the moment is inside a gap that was not recovered: From, To and Reason
+//	unknown    before the first snapshot (To), after the last progress (From), or resourceVersions of another history
+//
+// By time, exact needs stream events of the scope at most MaxSilence apart around the moment. Times are those at which the agent
+// observed a change. By resourceVersion, exact needs that the record is complete up to it; only scopes of the same etcd can be asked.
+// What filters withheld, what is redacted, and objects that left the selection are counted beside it.
+//
+// # Invariants
+//
+//   - The package knows no bus and no HTTP. It reads no clock, starts no goroutine, logs nothing and does no I/O.
+//   - A State is the last version of each object, of those that the moment includes, in the order of the record; less what a sweep
+//     shows to be gone by then. Reading on after Done does not change it.
+//   - Events of several logs (partitions of a Kafka topic) may come interleaved: each log has its own Tracker.
+//   - A State holds one copy of each object's JSON, which States share, and about 1 KB more for each object.
+//
+// None of the types is safe for concurrent use.
+package timeline

@@ -1,0 +1,271 @@
+package timeline
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// Options of a Fold or a State.
+type Options struct {
+	// OtherHistory reports whether the resourceVersions of a resource ("events", "widgets.example.com") are not of the etcd that the
+	// moment is of: an aggregated API has its own, and so may Events. The answer for such a resource at a resourceVersion is Unknown.
+	// nil: there are none.
+	OtherHistory func(resource string) bool
+}
+
+// Fold applies the rules of the record to events up to a moment.
+type Fold struct {
+	moment Moment
+	opts   Options
+	logs   map[string]*logFold
+}
+
+// NewFold returns a Fold up to a moment.
+func NewFold(m Moment, o Options) *Fold {
+	return &Fold{moment: m, opts: o, logs: map[string]*logFold{}}
+}
+
+// Add applies the next event of a log and returns the versions that it adds up to the moment, in order: objects that it shows to be
+// gone, then what it says itself if that is news. The versions share the memory of e.
+func (f *Fold) Add(e *consume.Event) []*Version {
+	if e.DeadLetterReason != "" {
+		return nil // not a part of the stream
+	}
+	l, included := f.log(e), f.moment.Includes(e)
+	if e.Stream != nil && l.stream.Apply(e).News {
+		l.scope(e).note(f.moment, e)
+		l.noteLetter(e, included)
+	}
+	if !included {
+		l.objects.Touch(e)
+		l.noteLater(e)
+		return nil
+	}
+	verdict := l.objects.Apply(e)
+	var out []*Version
+	for _, o := range verdict.Gone {
+		out = append(out, goneOf(o, e))
+	}
+	if verdict.News && e.Data != nil {
+		l.places[placeOf(e)] += e.Data.Skipped
+		out = append(out, versionOf(e))
+	}
+	for _, v := range out {
+		l.resolveLetter(v)
+	}
+	return out
+}
+
+// Done reports whether the record has passed the moment: what is read from here on adds no version. Never, if the moment is now.
+func (f *Fold) Done() bool {
+	scopes := 0
+	for _, l := range f.logs {
+		for _, key := range l.listed() {
+			scopes++
+			if !l.scopes[key].passed(f.moment) {
+				return false
+			}
+		}
+	}
+	return scopes > 0
+}
+
+// Complete returns the moment up to which Add has returned all versions of a resource; false: that is not known yet. Scopes that were
+// silent for longer than MaxSilence do not count: what they add later comes late.
+func (f *Fold) Complete(source, resource string) (Moment, bool) {
+	var scopes []*scope
+	for _, l := range f.logs {
+		for _, key := range l.listed() {
+			if s := l.scopes[key]; key.source == source && s.resource == resource {
+				scopes = append(scopes, s)
+			}
+		}
+	}
+	if len(scopes) == 0 {
+		return Moment{}, false
+	}
+	newest := slices.MaxFunc(scopes, func(a, b *scope) int { return a.last.time.Compare(b.last.time) }).last.time
+	var least *scope
+	for _, s := range scopes {
+		if newest.Sub(s.last.time) <= MaxSilence && (least == nil || s.reached.at.below(least.reached.at)) {
+			least = s
+		}
+	}
+	return Moment{kind: atVersion, rv: least.reached.at}, least.reached.at.seq > 0
+}
+
+// Scopes says for each scope how certain the versions are that Add returned. They are sorted by source, resource and name. A resource of
+// which there are objects and no stream events has an entry without a name.
+func (f *Fold) Scopes() []Scope {
+	all := map[scopeKey]Scope{}
+	for _, l := range f.logs {
+		for _, key := range l.listed() {
+			s := l.scopes[key].judge(f.moment, f.opts)
+			s.Source, s.Name = key.source, key.name
+			for p, skipped := range l.places {
+				if p.in(&s) {
+					s.Skipped += skipped
+				}
+			}
+			if was, ok := all[key]; ok { // of another log: the worse of both
+				was.Skipped, s.Skipped = was.Skipped+s.Skipped, was.Skipped+s.Skipped
+				if was.Certainty > s.Certainty {
+					s = was
+				}
+			}
+			all[key] = s
+		}
+	}
+	for _, l := range f.logs {
+		for p := range l.places {
+			key := scopeKey{p.source, p.resource}
+			if _, ok := all[key]; !ok && !slices.ContainsFunc(slices.Collect(maps.Values(all)), func(s Scope) bool { return s.Name != "" && p.in(&s) }) {
+				all[key] = Scope{Source: p.source, Resource: p.resource, Certainty: Unknown}
+			}
+		}
+	}
+	f.addLetters(all)
+	return slices.SortedFunc(maps.Values(all), func(a, b Scope) int {
+		return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.Resource, b.Resource), strings.Compare(a.Name, b.Name))
+	})
+}
+
+func (f *Fold) log(*consume.Event) *logFold {
+	const name = ""
+	l := f.logs[name]
+	if l == nil {
+		l = &logFold{
+			scopes: map[scopeKey]*scope{}, places: map[place]int{}, later: map[uidKey]bool{}, letters: map[string]*letter{},
+		}
+		f.logs[name] = l
+	}
+	return l
+}
+
+// logFold is the part of a Fold of one log.
+type logFold struct {
+	objects consume.Tracker // of events up to the moment
+	stream  consume.Tracker // of events about the stream alone, also after the moment
+	scopes  map[scopeKey]*scope
+	places  map[place]int      // of objects: how many versions were withheld
+	later   map[uidKey]bool    // objects of which an event after the moment has said how many were withheld
+	letters map[string]*letter // by the id of the event that is among the dead letters
+}
+
+type scopeKey struct{ source, name string }
+
+type uidKey struct{ source, uid string }
+
+// place is what of an object says to which scope it belongs.
+type place struct{ source, resource, scope, namespace string }
+
+func placeOf(e *consume.Event) place { return place{e.Source, e.GroupResource(), e.Scope, e.Namespace} }
+
+// in reports whether objects of the place belong to a scope. An event names its scope if that has selectors.
+func (p place) in(s *Scope) bool {
+	if p.source != s.Source || p.resource != s.Resource {
+		return false
+	}
+	if p.scope != "" {
+		return p.scope == s.Name
+	}
+	return !strings.Contains(s.Name, "?") && s.Covers(p.namespace)
+}
+
+func (l *logFold) scope(e *consume.Event) *scope {
+	s := l.scopes[scopeKey{e.Source, e.Scope}]
+	if s == nil {
+		s = &scope{resource: e.GroupResource()}
+		l.scopes[scopeKey{e.Source, e.Scope}] = s
+	}
+	return s
+}
+
+// listed returns the scopes of informers. The name of a part of which a snapshot was taken is none, unless there is no other.
+func (l *logFold) listed() []scopeKey {
+	var out []scopeKey
+	for key, s := range l.scopes {
+		if s.informer || !l.hasInformer(key.source, s.resource) {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
+func (l *logFold) hasInformer(source, resource string) bool {
+	for key, s := range l.scopes {
+		if s.informer && key.source == source && s.resource == resource {
+			return true
+		}
+	}
+	return false
+}
+
+// noteLater counts the versions that were withheld before the first event of an object after the moment.
+func (l *logFold) noteLater(e *consume.Event) {
+	if e.Data == nil || e.Data.Skipped == 0 || l.later[uidKey{e.Source, e.UID}] {
+		return
+	}
+	l.later[uidKey{e.Source, e.UID}] = true
+	l.places[placeOf(e)] += e.Data.Skipped
+}
+
+// letter is an event among the dead letters.
+type letter struct {
+	scope    scopeKey
+	object   uidKey
+	from, to Bound
+	resolved bool // an event after it has the state of the object
+}
+
+// noteLetter notes the dead letter that a gap names.
+func (l *logFold) noteLetter(e *consume.Event, included bool) {
+	id := e.Stream.DeadLetter
+	if id == "" || !included {
+		return
+	}
+	_, rest, _ := strings.Cut(id, "/")
+	uid, version, _ := strings.Cut(rest, "/")
+	if version == "d" || strings.HasPrefix(version, "d/") {
+		return // that is all there is to say of a deletion
+	}
+	l.letters[id] = &letter{
+		scope: scopeKey{e.Source, e.Scope}, object: uidKey{e.Source, uid},
+		from: Bound{e.Stream.Since, e.Stream.FromResourceVersion, e.History()}, to: Bound{e.Time, e.Stream.ToResourceVersion, e.History()},
+	}
+}
+
+func (l *logFold) resolveLetter(v *Version) {
+	for _, letter := range l.letters {
+		if letter.object == (uidKey{v.Source, v.UID}) {
+			letter.resolved = true
+		}
+	}
+}
+
+// addLetters adds the dead letters that the state lacks. The gap that names one is in all logs, the events of its object are in one.
+func (f *Fold) addLetters(all map[scopeKey]Scope) {
+	missing := map[string]*letter{}
+	for _, l := range f.logs {
+		maps.Copy(missing, l.letters)
+	}
+	for _, l := range f.logs {
+		maps.DeleteFunc(missing, func(id string, _ *letter) bool { return l.letters[id] != nil && l.letters[id].resolved })
+	}
+	for _, id := range slices.Sorted(maps.Keys(missing)) {
+		letter := missing[id]
+		s, ok := all[letter.scope]
+		if !ok {
+			continue
+		}
+		s.DeadLetters = append(s.DeadLetters, id)
+		if s.Certainty < Uncertain {
+			s.Certainty, s.From, s.To, s.Reason = Uncertain, letter.from, letter.to, consume.ReasonDeadLetter
+		}
+		all[letter.scope] = s
+	}
+}

@@ -1,0 +1,231 @@
+package timeline
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// mark is where a stream event stands: when it was sent, and of which resourceVersion it speaks. The zero value is none.
+type mark struct {
+	time time.Time
+	at   point
+}
+
+func (m mark) isZero() bool { return m == mark{} }
+
+// max returns the later of both, by time and by resourceVersion.
+func (m mark) max(n mark) mark {
+	if m.time.Before(n.time) {
+		m.time = n.time
+	}
+	if m.at.below(n.at) {
+		m.at = n.at
+	}
+	return m
+}
+
+func (m mark) bound() Bound {
+	b := Bound{Time: m.time, History: m.at.history}
+	if m.at.seq > 0 {
+		b.ResourceVersion = strconv.FormatUint(m.at.seq, 10)
+	}
+	return b
+}
+
+// scope is what the stream events of one scope say, and what of it concerns the moment.
+type scope struct {
+	resource string
+	informer bool // it has progress or gaps
+
+	snapshot string // under way, "": none
+	started  mark   // its start
+	first    mark   // the first snapshot that was read from start to end: its resourceVersion, and the time of its end
+	reached  mark   // the record is complete up to here
+	last     mark   // the last stream event
+
+	before, after mark // the stream events around the moment, by time
+	passes        int  // signs after the moment that the record is complete
+	open          []*span
+	hit           *span // the gap around the moment, once its end is known
+	recovered     bool  // the moment is inside a gap of which all was found
+	unordered     bool  // resourceVersions are no numbers
+}
+
+// span is a gap. It ends when the state is right again.
+type span struct {
+	from, to  mark // of the record; to: up to which history is lost
+	end       mark // the state is right again; zero: not yet
+	reason    consume.GapReason
+	recovered bool
+	whole     bool // only a snapshot makes the state right again
+	snapshot  bool // one began after the gap
+}
+
+// around reports whether a moment is inside the span.
+func (g *span) around(m Moment) bool {
+	switch m.kind {
+	case atTime:
+		return m.time.After(g.from.time) && (g.end.isZero() || m.time.Before(g.end.time))
+	case atVersion:
+		return g.from.at.below(m.rv) && (g.end.isZero() || m.rv.below(g.end.at))
+	}
+	return g.end.isZero()
+}
+
+// note notes a stream event that is news.
+func (s *scope) note(m Moment, e *consume.Event) {
+	now := mark{e.Time, pointOf(e)}
+	switch e.Type {
+	case consume.TypeSnapshotStarted:
+		s.noteStart(m, e, now)
+	case consume.TypeSnapshotCompleted:
+		if s.snapshot != e.Stream.Snapshot {
+			break // its start was not read
+		}
+		s.snapshot = ""
+		if s.first.isZero() {
+			s.first = mark{e.Time, s.started.at}
+		}
+		s.reached = s.reached.max(now)
+		s.close(m, now, func(g *span) bool { return g.snapshot })
+	case consume.TypeGap:
+		s.informer = true
+		s.noteGap(e, now)
+		now.at = point{} // it says what is missing, not what is there
+	case consume.TypeProgress:
+		s.informer = true
+		s.unordered = now.at.seq == 0
+		if !now.at.below(s.reached.at) { // an agent that was killed may say less than before
+			s.reached = s.reached.max(now)
+		}
+		s.close(m, now, func(g *span) bool { return !g.whole && !now.at.below(g.to.at) })
+	default:
+		return
+	}
+	s.last = s.last.max(now)
+	if m.kind != atTime {
+		return
+	}
+	if !now.time.After(m.time) {
+		s.before = s.before.max(now)
+		return
+	}
+	if s.after.isZero() || now.time.Before(s.after.time) {
+		s.after = now
+	}
+	if e.Type == consume.TypeProgress || e.Type == consume.TypeSnapshotCompleted {
+		s.passes++
+	}
+}
+
+func (s *scope) noteStart(m Moment, e *consume.Event, now mark) {
+	switch {
+	case s.reached.isZero():
+	case now.at.below(s.reached.at): // versions begin again, and no agent knew it
+		s.open = append(s.open, &span{from: s.reached, to: now, reason: consume.ReasonRewound, whole: true})
+		if m.Includes(e) {
+			s.first, s.reached.at = mark{}, point{}
+		}
+	case m.kind == atVersion && len(s.open) == 0 && now.time.Sub(s.last.time) > MaxSilence:
+		s.open = append(s.open, &span{from: s.reached, to: now, reason: ReasonSilence, whole: true})
+	}
+	s.snapshot, s.started = e.Stream.Snapshot, now
+	for _, g := range s.open {
+		g.snapshot = true
+	}
+}
+
+func (s *scope) noteGap(e *consume.Event, now mark) {
+	g := &span{to: now, reason: e.Stream.Reason, recovered: e.Stream.Recovered}
+	from := mark{e.Stream.Since, point{e.History(), number(e.Stream.FromResourceVersion)}}
+	switch g.reason {
+	case consume.ReasonDeadLetter, consume.ReasonContentChanged:
+		return // one event is missing, or none
+	case consume.ReasonRewound:
+		from.at.history = max(from.at.history, 1) - 1
+		g.whole = true
+	case consume.ReasonCompacted, consume.ReasonCheckpointLost:
+		g.whole = true
+	}
+	g.from = from.max(s.reached)
+	s.open = append(s.open, g)
+}
+
+// close ends the gaps that now makes right again.
+func (s *scope) close(m Moment, now mark, ends func(*span) bool) {
+	still := s.open[:0]
+	for _, g := range s.open {
+		if !ends(g) {
+			still = append(still, g)
+			continue
+		}
+		g.end = mark{now.time, g.to.at}
+		if g.whole {
+			g.end = g.end.max(now)
+		}
+		s.meet(g, m)
+	}
+	clear(s.open[len(still):])
+	s.open = still
+}
+
+// meet notes a gap if it is around the moment.
+func (s *scope) meet(g *span, m Moment) {
+	switch {
+	case !g.around(m):
+	case g.recovered:
+		s.recovered = true
+	case s.hit == nil:
+		s.hit = g
+	}
+}
+
+// passed reports whether the record of the scope has passed the moment. By time, what was observed before the moment may still be on
+// its way when a progress event after it is sent, and is not when the next one is.
+func (s *scope) passed(m Moment) bool {
+	switch m.kind {
+	case atTime:
+		return s.passes > 1
+	case atVersion:
+		return !s.reached.at.below(m.rv)
+	}
+	return false
+}
+
+// judge returns the certainty of the scope at a moment.
+func (s *scope) judge(m Moment, o Options) Scope {
+	out := Scope{Resource: s.resource}
+	seen := *s
+	for _, g := range s.open {
+		seen.meet(g, m)
+	}
+	out.Recovered = seen.recovered
+	say := func(c Certainty, from, to mark) Scope {
+		out.Certainty, out.From, out.To = c, from.bound(), to.bound()
+		return out
+	}
+	switch {
+	case m.kind == atVersion && (s.unordered || o.OtherHistory != nil && o.OtherHistory(s.resource)):
+		return say(Unknown, mark{}, mark{})
+	case s.first.isZero(), m.kind == atTime && m.time.Before(s.first.time), m.kind == atVersion && m.rv.below(s.first.at):
+		return say(Unknown, mark{}, s.first)
+	case seen.hit != nil:
+		out.Reason = seen.hit.reason
+		return say(Uncertain, seen.hit.from, seen.hit.end)
+	case m.kind == atVersion && s.reached.at.below(m.rv):
+		return say(Unknown, s.reached, mark{})
+	case m.kind == atVersion, m.kind == atEnd:
+		return say(Exact, s.reached, mark{})
+	case m.kind == atNow && m.time.Sub(s.last.time) > MaxSilence:
+		return say(Unknown, s.last, mark{})
+	case m.kind == atNow:
+		return say(Exact, s.last, mark{})
+	case s.after.isZero():
+		return say(Unknown, s.before, mark{})
+	case s.after.time.Sub(s.before.time) > MaxSilence:
+		return say(Late, s.before, s.after)
+	}
+	return say(Exact, s.before, s.after)
+}

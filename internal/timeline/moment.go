@@ -1,0 +1,181 @@
+package timeline
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// Moment is a point of a record: a time, a resourceVersion, or now. The zero value is the end of the record, however old that is.
+type Moment struct {
+	kind momentKind
+	time time.Time // of at and now
+	rv   point     // of atVersion
+}
+
+type momentKind uint8
+
+const (
+	atEnd momentKind = iota
+	atTime
+	atVersion
+	atNow
+)
+
+// At returns the moment t.
+func At(t time.Time) Moment { return Moment{kind: atTime, time: t} }
+
+// AtVersion returns the moment at which etcd reached a resourceVersion, in a history as in consume.Event.History.
+func AtVersion(resourceVersion uint64, history uint32) Moment {
+	return Moment{kind: atVersion, rv: point{history, resourceVersion}}
+}
+
+// Now returns the end of the record, to be judged at the time now.
+func Now(now time.Time) Moment { return Moment{kind: atNow, time: now} }
+
+// Time returns the time of a moment, zero if it is a resourceVersion or the end of the record.
+func (m Moment) Time() time.Time { return m.time }
+
+// ResourceVersion returns the resourceVersion and the history of a moment that is one.
+func (m Moment) ResourceVersion() (resourceVersion uint64, history uint32, ok bool) {
+	return m.rv.seq, m.rv.history, m.kind == atVersion
+}
+
+// IsNow reports whether the moment is now or the end of the record, so that it includes every event.
+func (m Moment) IsNow() bool { return m.kind == atNow || m.kind == atEnd }
+
+// Includes reports whether an event is at the moment or before it: by its time, or by its resourceVersion.
+func (m Moment) Includes(e *consume.Event) bool {
+	switch m.kind {
+	case atTime:
+		return !e.Time.After(m.time)
+	case atVersion:
+		at := pointOf(e)
+		return at.seq > 0 && !m.rv.below(at)
+	}
+	return true
+}
+
+// String returns the moment in a form that ParseMoment reads.
+func (m Moment) String() string {
+	switch m.kind {
+	case atTime:
+		return m.time.Format(time.RFC3339Nano)
+	case atVersion:
+		if m.rv.history > 0 {
+			return fmt.Sprintf("rv:%d/h%d", m.rv.seq, m.rv.history)
+		}
+		return fmt.Sprintf("rv:%d", m.rv.seq)
+	}
+	return "now"
+}
+
+const momentForms = "want a time like 2026-11-20T14:05:00Z, 14:05 or 'yesterday 14:05', a duration before now like 2h, " +
+	"a resourceVersion like rv:48211, or now"
+
+// ParseMoment reads a moment as people type it; now is the present, in the time zone that they mean:
+//
+//	2026-11-20T14:05:00Z  RFC 3339
+//	14:05, 14:05:30       today
+//	yesterday 14:05
+//	2h, 1h30m             before now
+//	rv:48211              a resourceVersion; rv:48211/h1 after etcd was restored once
+//	now
+//
+// A moment in the future is an error.
+func ParseMoment(s string, now time.Time) (Moment, error) {
+	s = strings.TrimSpace(s)
+	if s == "now" {
+		return Now(now), nil
+	}
+	if rv, ok := strings.CutPrefix(s, "rv:"); ok {
+		return parseVersion(s, rv)
+	}
+	t, err := parseTime(s, now)
+	if err != nil {
+		return Moment{}, fmt.Errorf("moment %q: %w", s, err)
+	}
+	if t.After(now) {
+		hint := ""
+		if yesterday := t.AddDate(0, 0, -1); !strings.ContainsAny(s, "T") && !yesterday.After(now) {
+			hint = fmt.Sprintf(": use 'yesterday %s' for the day before", s)
+		}
+		return Moment{}, fmt.Errorf("moment %q is in the future: it is %s%s", s, now.Format(time.RFC3339), hint)
+	}
+	return At(t), nil
+}
+
+func parseTime(s string, now time.Time) (time.Time, error) {
+	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
+		return t, nil
+	}
+	day := now
+	clock, yesterday := strings.CutPrefix(s, "yesterday ")
+	if yesterday {
+		day = now.AddDate(0, 0, -1)
+	}
+	for _, layout := range []string{"15:04", "15:04:05"} {
+		if t, err := time.Parse(layout, strings.TrimSpace(clock)); err == nil {
+			year, month, d := day.Date()
+			return time.Date(year, month, d, t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), now.Location()), nil
+		}
+	}
+	d, err := time.ParseDuration(s)
+	switch {
+	case err != nil:
+		return time.Time{}, errors.New(momentForms)
+	case d < 0 || strings.HasPrefix(s, "+"):
+		return time.Time{}, errors.New("want a duration before now without a sign, like 2h")
+	}
+	return now.Add(-d), nil
+}
+
+func parseVersion(s, rv string) (Moment, error) {
+	number, history, restored := strings.Cut(rv, "/h")
+	seq, err := strconv.ParseUint(number, 10, 64)
+	if err != nil || seq == 0 {
+		return Moment{}, fmt.Errorf("moment %q: want a resourceVersion like rv:48211, or rv:48211/h1 after a restore of etcd", s)
+	}
+	if !restored {
+		return AtVersion(seq, 0), nil
+	}
+	h, err := strconv.ParseUint(history, 10, 32)
+	if err != nil {
+		return Moment{}, fmt.Errorf("moment %q: want the number of restores after /h, like rv:48211/h1", s)
+	}
+	return AtVersion(seq, uint32(h)), nil
+}
+
+// point is a resourceVersion in a history. A seq of 0 is one that is no number.
+type point struct {
+	history uint32
+	seq     uint64
+}
+
+// below reports whether p is before q.
+func (p point) below(q point) bool {
+	return p.history < q.history || p.history == q.history && p.seq < q.seq
+}
+
+// pointOf returns the point of an event: of a gap that up to which it reaches.
+func pointOf(e *consume.Event) point {
+	p := point{history: e.History(), seq: number(e.Sequence)}
+	if s := e.Stream; s != nil {
+		p.seq = max(p.seq, number(s.ResourceVersion), number(s.ToResourceVersion))
+	} else if p.seq == 0 {
+		p.seq = number(e.ResourceVersion)
+	}
+	return p
+}
+
+func number(s string) uint64 {
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

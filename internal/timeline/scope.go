@@ -1,0 +1,97 @@
+package timeline
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// MaxSilence is how far apart the stream events of a scope may be around a time for the state at that time to be exact. An agent
+// sends a progress event each minute.
+const MaxSilence = 2 * time.Minute
+
+// ReasonSilence is the reason of a gap that no event announces: a snapshot begins after more than MaxSilence without a stream
+// event of the scope. On a bus that an agent without its checkpoint cannot ask, versions may be missing before it.
+const ReasonSilence consume.GapReason = "silence"
+
+// Certainty says how certain the state of a scope is at a moment. The zero value is not one.
+type Certainty int
+
+// The certainties, from the best to the worst.
+const (
+	Exact Certainty = iota + 1
+	Late
+	Uncertain
+	Unknown
+)
+
+// String returns the word for c: exact, late, uncertain or unknown.
+func (c Certainty) String() string {
+	switch c {
+	case Exact:
+		return "exact"
+	case Late:
+		return "late"
+	case Uncertain:
+		return "uncertain"
+	case Unknown:
+		return "unknown"
+	}
+	return fmt.Sprintf("Certainty(%d)", int(c))
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (c Certainty) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// Bound is an end of a span: a time and a resourceVersion, each zero if it is not known.
+type Bound struct {
+	Time            time.Time `json:"time,omitzero"`
+	ResourceVersion string    `json:"resourceVersion,omitempty"`
+	History         uint32    `json:"history,omitempty"`
+}
+
+// Scope is how certain the state of one scope is at a moment, and what the record does not have of it.
+type Scope struct {
+	Source    string    `json:"source"`
+	Resource  string    `json:"resource"` // "deployments.apps"
+	Name      string    `json:"scope"`    // as in consume.Event.Scope
+	Certainty Certainty `json:"certainty"`
+
+	// From and To are the ends of the span in which the moment lies.
+	//	Exact      From is the last stream event at or before the moment, To the next one; by resourceVersion, the last complete one
+	//	Late       changes in between were observed late
+	//	Uncertain  the ends of the gap; To is zero if nothing has made the state right again
+	//	Unknown    To is the first snapshot, or From the last progress; the other one is zero
+	From Bound `json:"from,omitzero"`
+	To   Bound `json:"to,omitzero"`
+	// Reason is that of the gap around the moment.
+	Reason consume.GapReason `json:"reason,omitempty"`
+	// Recovered: the moment lies inside a gap of which every version was found. Of objects that came and went inside it nothing is known.
+	Recovered bool `json:"recovered,omitempty"`
+
+	// Skipped counts the versions that filters withheld, as far as events say so. An event tells of those since the object's event
+	// before, so some may be later than the moment.
+	Skipped int `json:"skipped,omitempty"`
+	// Left counts the objects that left the selection and did not come back. They may still exist. Only State.Scopes counts them.
+	Left int `json:"left,omitempty"`
+	// Redacted counts the objects of which a redacted value shows, or that are Secrets without values. Only State.Scopes counts them.
+	Redacted int `json:"redacted,omitempty"`
+	// DeadLetters are the ids of events among the dead letters that the state lacks.
+	DeadLetters []string `json:"deadLetters,omitempty"`
+}
+
+// Covers reports whether objects in a namespace ("": cluster-scoped) may belong to the scope.
+func (s *Scope) Covers(namespace string) bool { return consume.ScopeCovers(s.Name, namespace) }
+
+// Worst returns the worst certainty of scopes, Unknown if there are none.
+func Worst(scopes []Scope) Certainty {
+	if len(scopes) == 0 {
+		return Unknown
+	}
+	worst := Exact
+	for i := range scopes {
+		worst = max(worst, scopes[i].Certainty)
+	}
+	return worst
+}

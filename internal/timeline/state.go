@@ -1,0 +1,131 @@
+package timeline
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// State is the objects of a moment.
+type State struct {
+	fold    *Fold
+	objects map[uidKey]*Version
+	left    map[uidKey]*Version
+	interns map[string]string
+}
+
+// NewState returns the State of a moment, to which events are to be added.
+func NewState(m Moment, o Options) *State {
+	return &State{
+		fold: NewFold(m, o), objects: map[uidKey]*Version{}, left: map[uidKey]*Version{}, interns: map[string]string{},
+	}
+}
+
+// Moment returns the moment of the State.
+func (s *State) Moment() Moment { return s.fold.moment }
+
+// Add applies the next event of a log.
+func (s *State) Add(e *consume.Event) { States{s}.Add(e) }
+
+// Done reports whether the record has passed the moment, as Fold.Done.
+func (s *State) Done() bool { return s.fold.Done() }
+
+// Len returns the number of objects.
+func (s *State) Len() int { return len(s.objects) }
+
+// Objects returns the last version of each object that exists, sorted by source, resource, namespace and name. They must not be
+// changed.
+func (s *State) Objects() []*Version { return sorted(s.objects) }
+
+// Left returns the last version, of Op Left, of each object that left the selection and did not come back, in the same order. Such an
+// object may still exist.
+func (s *State) Left() []*Version { return sorted(s.left) }
+
+// Scopes says how certain the State is, as Fold.Scopes, and counts the objects that left or are redacted.
+func (s *State) Scopes() []Scope {
+	scopes := s.fold.Scopes()
+	count := func(all map[uidKey]*Version, n func(*Scope) *int, if_ func(*Version) bool) {
+		for _, v := range all {
+			if !if_(v) {
+				continue
+			}
+			p := place{v.Source, v.Resource, v.Scope, v.Namespace}
+			for i := range scopes {
+				if p.in(&scopes[i]) {
+					*n(&scopes[i])++
+				}
+			}
+		}
+	}
+	count(s.left, func(s *Scope) *int { return &s.Left }, func(*Version) bool { return true })
+	count(s.objects, func(s *Scope) *int { return &s.Redacted }, (*Version).Redacted)
+	return scopes
+}
+
+// States are States of several moments that are filled by one pass over the record, and share the objects that are in several of
+// them.
+type States []*State
+
+// Add applies the next event of a log.
+func (all States) Add(e *consume.Event) {
+	var shared *Version
+	for _, s := range all {
+		for _, v := range s.fold.Add(e) {
+			key := uidKey{s.intern(v.Source), v.UID}
+			if v.Gone() {
+				delete(s.objects, key)
+				delete(s.left, key)
+				if v.Op == consume.Left {
+					s.left[key] = v.compact(s.intern)
+				}
+				continue
+			}
+			if shared == nil { // an event adds one version that is not the end of an object
+				shared = v.compact(s.intern)
+			}
+			delete(s.left, key)
+			s.objects[key] = shared
+		}
+	}
+}
+
+// Done reports whether the record has passed all moments.
+func (all States) Done() bool {
+	return !slices.ContainsFunc(all, func(s *State) bool { return !s.Done() })
+}
+
+func (s *State) intern(text string) string {
+	if same, ok := s.interns[text]; ok {
+		return same
+	}
+	text = strings.Clone(text)
+	s.interns[text] = text
+	return text
+}
+
+func sorted(all map[uidKey]*Version) []*Version {
+	out := make([]*Version, 0, len(all))
+	for _, v := range all {
+		out = append(out, v)
+	}
+	slices.SortFunc(out, compareVersions)
+	return out
+}
+
+func compareVersions(a, b *Version) int {
+	return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.Resource, b.Resource), strings.Compare(a.Namespace, b.Namespace),
+		strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
+}
+
+// Redacted reports whether a redacted value shows in the object, or it is a Secret without values. Values that are left out
+// elsewhere do not show.
+func (v *Version) Redacted() bool {
+	if bytes.Contains(v.After, []byte(`"hmac-sha256:`)) {
+		return true
+	}
+	return v.Resource == "secrets" && v.After != nil && !bytes.Contains(v.After, []byte(`"data":`)) &&
+		!bytes.Contains(v.After, []byte(`"stringData":`))
+}
