@@ -12,7 +12,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/relay"
-	"github.com/kubecdc/kubecdc/internal/subjectfilter"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -46,13 +45,13 @@ func relaySource(cfg *config.Config, r *config.Relay, cluster string, log *slog.
 		if err != nil {
 			return nil, err
 		}
-		// Slack takes no stream events; without all operations they are not relayed.
-		filter, err := subjectfilter.New(b.NATS.Subject, objectsOf(r), len(r.Operations) == 0 && r.To.Slack == nil)
-		if err != nil {
-			return nil, fmt.Errorf("bus.nats.subject: %w", err)
+		events := consume.AllEvents
+		if len(r.Operations) > 0 || r.To.Slack != nil { // neither relays stream events
+			events = consume.ObjectEvents
 		}
 		return relay.NewJetStream(relay.JetStreamConfig{
-			Relay: r.Name, URL: b.NATS.URL, Options: options, Domain: b.NATS.Domain, Stream: b.NATS.Stream.Name, Start: relay.Start(r.Start), Filter: filter,
+			Relay: r.Name, URL: b.NATS.URL, Options: options, Domain: b.NATS.Domain, Stream: b.NATS.Stream.Name, Start: relay.Start(r.Start),
+			Subject: b.NATS.Subject, Objects: objectsOf(r), Events: events,
 		}, log)
 	case b.Kafka != nil:
 		c := kafkaConfig(b.Kafka, cluster, 0)
@@ -123,13 +122,13 @@ func openRelayTarget(to *config.RelayTarget, cluster string, maxBytes int, stdou
 
 // objectsOf are the objects whose events a bus has to send for a relay, with the stream events of their resources: matchRelay is false for all
 // others.
-func objectsOf(r *config.Relay) []subjectfilter.Objects {
-	resources := []subjectfilter.Objects{{}}
+func objectsOf(r *config.Relay) []consume.Objects {
+	resources := []consume.Objects{{}}
 	if len(r.Resources) > 0 {
 		resources = nil
 	}
 	for _, p := range r.Resources {
-		o := subjectfilter.Objects{Groups: p.Groups()}
+		o := consume.Objects{Groups: p.Groups()}
 		if p.Resource != "*" {
 			o.Resource = p.Resource
 		}
@@ -139,7 +138,7 @@ func objectsOf(r *config.Relay) []subjectfilter.Objects {
 	if !ok {
 		return resources
 	}
-	var out []subjectfilter.Objects
+	var out []consume.Objects
 	for _, o := range resources {
 		for _, o.Namespace = range namespaces {
 			out = append(out, o)

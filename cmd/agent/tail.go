@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/console"
@@ -185,109 +184,73 @@ func (f *tailFlags) start(now time.Time) (at time.Time, all bool, err error) {
 	return now.Add(-ago), false, nil
 }
 
-// source is where events come from.
-type source struct {
-	next  func(context.Context) (*consume.Event, error)
-	close func()
-	// blocks: next may wait for input and not heed its context.
-	blocks bool
-	from   time.Time // events of before are not shown
+// query is what is asked for.
+func (f *tailFlags) query(wanted *console.Filter, stderr io.Writer) (consume.Query, error) {
+	at, all, err := f.start(time.Now())
+	q := consume.Query{Objects: wanted.Objects(), StopAtEnd: f.untilNow}
+	switch {
+	case all:
+		q.Start = consume.Beginning()
+	case !at.IsZero():
+		q.Start = consume.Since(at)
+	}
+	sayInterruptions(&q, stderr)
+	return q, err
 }
 
-// open opens the bus.
-func (f *tailFlags) open(ctx context.Context, wanted *console.Filter, stdin io.Reader, stderr io.Writer) (*source, error) {
-	at, all, err := f.start(time.Now())
+// open opens the bus. blocks: its Next may wait for input and not heed its context.
+func (f *tailFlags) open(ctx context.Context, wanted *console.Filter, stdin io.Reader, stderr io.Writer) (r consume.Reader, blocks bool, err error) {
+	q, err := f.query(wanted, stderr)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, false, usageError{err}
 	}
 	c, err := f.connection(stderr)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	scheme, rest, _ := strings.Cut(c.url, ":")
 	switch {
 	case c.url == "-" || c.url == "stdin:":
-		return linesSource("standard input", io.NopCloser(stdin), at), nil
+		return consume.NewLines("standard input", stdin, q), true, nil
 	case scheme == "file":
 		name := strings.TrimPrefix(rest, "//")
-		file, err := os.Open(name)
+		r, err := (&consume.File{Path: name}).Read(ctx, q)
 		if err != nil {
-			return nil, fmt.Errorf("--bus file:%s: %w", name, errors.Unwrap(err))
+			return nil, false, fmt.Errorf("--bus file:%s: %w", name, errors.Unwrap(err))
 		}
-		return linesSource(name, file, at), nil
+		return r, true, nil
 	case slices.Contains([]string{"nats", "tls", "ws", "wss"}, scheme), f.bus == "": // the configuration has been validated
 	default:
-		return nil, usageError{errors.New("--bus: want nats://host:port (several separated by commas), tls://host:port, file:PATH, or - for standard input")}
+		return nil, false, usageError{errors.New("--bus: want nats://host:port (several separated by commas), tls://host:port, file:PATH, or - for standard input")}
 	}
-	o := consume.JetStreamOptions{
-		URL: c.url, Options: c.options, Domain: c.domain, Stream: c.stream, StopAtEnd: f.untilNow,
-	}
-	var objects []subjectfilter.Objects
-	for _, w := range wanted.Objects() {
-		objects = append(objects, subjectfilter.Objects(w))
-	}
-	filter, err := subjectfilter.New(c.subject, objects, true)
+	choose, err := subjectfilter.Choose(c.subject, nil)
 	if err != nil {
-		return nil, fmt.Errorf("bus.nats.subject: %w", err)
+		return nil, false, fmt.Errorf("bus.nats.subject: %w", err)
 	}
-	if filter != nil {
-		o.ChooseSubjects = func(ctx context.Context, stream jetstream.Stream) []string {
-			if filter.Check(ctx, stream) != nil {
-				return nil // all is read, and filtered here
-			}
-			return filter.Subjects()
-		}
-	}
-	sayInterruptions(&o, stderr)
-	switch {
-	case all:
-		o.Start = consume.Beginning()
-	case !at.IsZero():
-		o.Start = consume.Since(at)
-	}
-	r, err := consume.OpenJetStream(ctx, o)
+	source := &consume.JetStream{URL: c.url, Options: c.options, Domain: c.domain, Stream: c.stream, Choose: choose}
+	r, err = source.Read(ctx, q)
 	switch {
 	case err == nil || ctx.Err() != nil:
 	case refusesCredentials(err):
-		return nil, fmt.Errorf("%w\n%s", err, c.advice)
+		err = fmt.Errorf("%w\n%s", err, c.advice)
 	case f.bus == "" && f.config == "":
-		return nil, fmt.Errorf("%w\nNo kubecdc with a bus of its own runs here; start one (kubecdc run), or say where the bus is (--bus nats://host:port)", err)
+		err = fmt.Errorf("%w\nNo kubecdc with a bus of its own runs here; start one (kubecdc run), or say where the bus is (--bus nats://host:port)", err)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return &source{next: r.Next, close: func() { _ = r.Close() }}, nil
+	return r, false, err
 }
 
-// sayInterruptions has w told, once, that the bus is away, and that it is back.
-func sayInterruptions(o *consume.JetStreamOptions, w io.Writer) {
+// sayInterruptions writes to w, once, that the bus is away, and that it is back.
+func sayInterruptions(q *consume.Query, w io.Writer) {
 	said := false
-	o.OnRetry = func(err error) {
+	q.OnRetry = func(err error) {
 		if !said {
 			fmt.Fprintf(w, "kubecdc: %v; waiting for it\n", err)
 		}
 		said = true
 	}
-	o.OnResume = func() {
+	q.OnResume = func() {
 		fmt.Fprintln(w, "kubecdc: reading goes on where it was interrupted")
 		said = false
-	}
-}
-
-// linesSource reads JSON lines.
-func linesSource(name string, file io.ReadCloser, from time.Time) *source {
-	lines := consume.NewLines(file)
-	return &source{
-		next: func(ctx context.Context) (*consume.Event, error) {
-			e, err := lines.Next(ctx)
-			if err != nil && !errors.Is(err, io.EOF) && ctx.Err() == nil {
-				err = fmt.Errorf("%s: %w", name, err)
-			}
-			return e, err
-		},
-		close:  func() { _ = file.Close() },
-		blocks: true,
-		from:   from,
 	}
 }
 
@@ -319,14 +282,14 @@ func tail(ctx context.Context, f *tailFlags, stdout, stderr io.Writer) error {
 	}
 	// Else writing to a pipe that nobody reads any more, as in "kubecdc tail | head", would end the process by the signal.
 	signal.Ignore(syscall.SIGPIPE)
-	src, err := f.open(ctx, t.filter, os.Stdin, stderr)
+	r, blocks, err := f.open(ctx, t.filter, os.Stdin, stderr)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
-	if err = t.run(ctx, src); errors.Is(err, syscall.EPIPE) {
+	if err = t.run(ctx, r, blocks); errors.Is(err, syscall.EPIPE) {
 		return nil
 	}
 	return err

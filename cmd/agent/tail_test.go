@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kubecdc/kubecdc/internal/console"
+	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 // terminalOf is what a tail prints, for those who wait for it.
@@ -288,11 +289,11 @@ func TestTailEndsQuietlyWhenNobodyReads(t *testing.T) {
 // What has come is shown while nothing more comes: nobody waits for a buffer to fill.
 func TestTailShowsWhatHasCome(t *testing.T) {
 	read, write := io.Pipe()
-	src := linesSource("pipe", read, time.Time{})
+	src := consume.NewLines("pipe", read, consume.Query{})
 	ctx, stop := context.WithCancel(t.Context())
 	out := newTerminal()
 	ended := make(chan error, 1)
-	go func() { ended <- newTailer(&tailFlags{}, out, io.Discard, t).run(ctx, src) }()
+	go func() { ended <- newTailer(&tailFlags{}, out, io.Discard, t).run(ctx, src, true) }()
 	for n := range 3 {
 		if _, err := write.Write(append(podRecord(n), '\n')); err != nil {
 			t.Fatal(err)
@@ -333,9 +334,9 @@ func TestSinceIsATimeOrHowLongAgo(t *testing.T) {
 // A source that fails for good ends the tail with what it said, once.
 func TestTailEndsWithItsSource(t *testing.T) {
 	failure := errors.New("the disk is gone")
-	src := linesSource("events.jsonl", io.NopCloser(io.MultiReader(bytes.NewReader(append(podRecord(1), '\n')), failing{failure})), time.Time{})
+	src := consume.NewLines("events.jsonl", io.MultiReader(bytes.NewReader(append(podRecord(1), '\n')), failing{failure}), consume.Query{})
 	var out, complaints bytes.Buffer
-	err := newTailer(&tailFlags{}, &out, &complaints, t).run(t.Context(), src)
+	err := newTailer(&tailFlags{}, &out, &complaints, t).run(t.Context(), src, true)
 	if !errors.Is(err, failure) || shownNames(out.String()) != names(1, 1) || complaints.Len() > 0 {
 		t.Errorf("got %v, %s, %s", err, out.String(), complaints.String())
 	}
@@ -420,7 +421,7 @@ func BenchmarkTail(b *testing.B) {
 			b.SetBytes(int64(len(line)))
 			b.ReportAllocs()
 			t := newTailer(&view.f, io.Discard, io.Discard, b)
-			if err := t.run(b.Context(), linesSource("file", io.NopCloser(&repeated{line: line, left: b.N}), time.Time{})); err != nil {
+			if err := t.run(b.Context(), consume.NewLines("file", &repeated{line: line, left: b.N}, consume.Query{}), true); err != nil {
 				b.Fatal(err)
 			}
 			if t.shown != b.N {
@@ -485,11 +486,11 @@ func BenchmarkTailJetStream(b *testing.B) {
 			f.bus, f.stream, f.untilNow = s.ClientURL(), fill(b, b.N), true
 			t := newTailer(&f, io.Discard, io.Discard, b)
 			b.ResetTimer()
-			src, err := f.open(b.Context(), &console.Filter{}, nil, io.Discard)
+			src, blocks, err := f.open(b.Context(), &console.Filter{}, nil, io.Discard)
 			if err != nil {
 				b.Fatal(err)
 			}
-			if err := t.run(b.Context(), src); err != nil {
+			if err := t.run(b.Context(), src, blocks); err != nil {
 				b.Fatal(err)
 			}
 			b.StopTimer()

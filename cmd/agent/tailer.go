@@ -25,7 +25,6 @@ type tailer struct {
 	printer *console.Printer
 	warn    io.Writer
 
-	from              time.Time // events of before are not shown
 	shown, unreadable int
 }
 
@@ -36,22 +35,21 @@ type received struct {
 	last  bool // err is not about one record: there will be no more
 }
 
-// run shows events until the source or ctx ends, or the limit is reached. The source is read in a goroutine of its own, so
+// run shows events until r or ctx ends, or the limit is reached. r is read in a goroutine of its own, so
 // that the next record is fetched and parsed while one is shown, and so that a read of standard input, which cannot be
 // interrupted, does not keep Ctrl-C waiting: what it returns then is thrown away.
-func (t *tailer) run(ctx context.Context, src *source) error {
-	t.from = src.from
+func (t *tailer) run(ctx context.Context, r consume.Reader, blocks bool) error {
 	reading, stop := context.WithCancel(ctx)
 	events := make(chan received, 256) // full: the source waits, which a JetStream is told by what is not asked for
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		defer src.close()
-		read(reading, src, events)
+		defer func() { _ = r.Close() }() // only read
+		read(reading, r, events)
 	}()
 	err := t.show(ctx, events)
 	stop()
-	if !src.blocks {
+	if !blocks {
 		<-ended
 	}
 	if finished := t.printer.Finish(); err == nil {
@@ -63,11 +61,11 @@ func (t *tailer) run(ctx context.Context, src *source) error {
 	return err
 }
 
-// read sends what src returns, up to an error that it cannot go on from.
-func read(ctx context.Context, src *source, events chan<- received) {
+// read sends what r returns, up to an error that it cannot go on from.
+func read(ctx context.Context, r consume.Reader, events chan<- received) {
 	defer close(events)
 	for {
-		e, err := src.next(ctx)
+		e, err := r.Next(ctx)
 		if errors.Is(err, io.EOF) || ctx.Err() != nil {
 			return
 		}
@@ -145,7 +143,7 @@ func (t *tailer) take(r received) (done bool, err error) {
 	case r.err != nil:
 		t.unreadable++
 		return false, t.note(r.err)
-	case r.event.Time.Before(t.from) || !t.filter.Match(r.event):
+	case !t.filter.Match(r.event):
 		return false, nil
 	}
 	if err := t.printer.Print(r.event); err != nil {

@@ -202,13 +202,13 @@ func TestTailFilteredByTheServerShowsTheSame(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		src, err := (&tailFlags{config: file, untilNow: true}).open(t.Context(), filter, nil, io.Discard)
+		src, _, err := (&tailFlags{config: file, untilNow: true}).open(t.Context(), filter, nil, io.Discard)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []string
 		for {
-			e, err := src.next(t.Context())
+			e, err := src.Next(t.Context())
 			if errors.Is(err, io.EOF) {
 				break
 			}
@@ -219,7 +219,7 @@ func TestTailFilteredByTheServerShowsTheSame(t *testing.T) {
 				got = append(got, e.ID)
 			}
 		}
-		src.close()
+		src.Close()
 		if err := js.DeleteStream(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}

@@ -34,7 +34,7 @@ func readEvents(t testing.TB) []*consume.Event {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	lines := consume.NewLines(f)
+	lines := consume.NewLines("", f, consume.Query{})
 	var out []*consume.Event
 	for {
 		e, err := lines.Next(context.Background())

@@ -164,21 +164,13 @@ func readTarget(s string) (target, error) {
 	return t, nil
 }
 
-// Objects are objects that are asked for: all that agree with each field that is set.
-type Objects struct {
-	Groups    []string // nil: every one; "" is the core group
-	Resource  string   // plural; "": every one
-	Namespace string   // "": every one, and none
-	Name      string   // "": every one
-}
-
 // Objects returns the objects that a bus has to send, with the stream events of their resources: Match is false for all others.
-func (f *Filter) Objects() []Objects {
-	whole := Objects{Namespace: exactly(f.namespace)}
+func (f *Filter) Objects() []consume.Objects {
+	whole := consume.Objects{Namespace: exactly(f.namespace)}
 	if len(f.targets) == 0 {
-		return []Objects{whole}
+		return []consume.Objects{whole}
 	}
-	var out []Objects
+	var out []consume.Objects
 	for i := range f.targets {
 		t := &f.targets[i]
 		o := whole

@@ -74,7 +74,7 @@ func TestLargeObjectsIntoJetStream(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	reader, err := consume.OpenJetStream(t.Context(), consume.JetStreamOptions{URL: s.ClientURL(), Start: consume.Beginning(), StopAtEnd: true})
+	reader, err := (&consume.JetStream{URL: s.ClientURL()}).Read(t.Context(), consume.Query{Start: consume.Beginning(), StopAtEnd: true})
 	if err != nil {
 		t.Fatal(err)
 	}

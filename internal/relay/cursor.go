@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 // CursorBucket is the key-value bucket of JetStream that holds the cursors of relays, each under the relay's name.
@@ -24,11 +26,16 @@ var errNoCursor = errors.New("no cursor")
 // position is the value of a cursor.
 type position struct {
 	Stream   string    `json:"stream"`
-	Created  time.Time `json:"created"` // of the stream
+	Created  string    `json:"created"` // when the stream was created, which is its consume.Log.ID
 	Position uint64    `json:"position"`
 	Updated  time.Time `json:"updated"`
 	Holder   string    `json:"holder"` // who may move it: an id of one start of a relay
 	Host     string    `json:"host"`   // where that is, for people
+}
+
+// after is where reading continues.
+func (p *position) after() consume.Position {
+	return consume.Position{Log: consume.Log{Name: p.Stream, ID: p.Created}, Next: p.Position + 1}
 }
 
 // cursor is a key of the bucket that this relay holds. Every write names the revision before it, so that of two relays only

@@ -27,8 +27,10 @@ type JetStreamConfig struct {
 	Domain  string // of JetStream; "": that of the server
 	Stream  string // "": consume.DefaultStream
 	Start   Start  // "": Live
-	// Filter says what the server sends; nil: all records.
-	Filter *subjectfilter.Filter
+	// Subject is the template of the subjects; "": the default. Objects and Events are what the relay asks for.
+	Subject string
+	Objects []consume.Objects
+	Events  consume.Events
 }
 
 // JetStream is a stream as the source of a relay.
@@ -41,15 +43,16 @@ type JetStream struct {
 	conn   *nats.Conn
 	js     jetstream.JetStream
 	cursor *cursor
-	reader *consume.JetStream // Next's
-	// Next's: the reader's position that was handed out last, and whether the server leaves out records.
+	reader consume.Reader // Next's
+	choose func(context.Context, jetstream.Stream, *consume.Query) []string
+	// Next's: the last sequence that the relay knows of, and whether the server leaves out records.
 	passed   uint64
 	filtered bool
 	dialer   dialer
 
 	mu      sync.Mutex
-	created time.Time // of the stream that is being read
-	problem error     // why it is not open
+	problem error // why it is not open
+	open    bool
 }
 
 // NewJetStream checks the configuration and returns a source that Open connects.
@@ -68,7 +71,15 @@ func NewJetStream(cfg JetStreamConfig, log *slog.Logger) (*JetStream, error) {
 		s = strings.TrimSpace(s)
 		servers = append(servers, s[strings.LastIndexByte(s, '@')+1:])
 	}
-	return &JetStream{cfg: cfg, log: log.With("relay", cfg.Relay), servers: strings.Join(servers, ",")}, nil
+	s := &JetStream{cfg: cfg, log: log.With("relay", cfg.Relay), servers: strings.Join(servers, ",")}
+	var err error
+	s.choose, err = subjectfilter.Choose(cfg.Subject, func(err error) {
+		s.log.Info("the server cannot filter for the relay, which reads all records", "stream", cfg.Stream, "why", err)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("bus.nats.subject: %w", err)
+	}
+	return s, nil
 }
 
 const nameBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
@@ -183,7 +194,7 @@ func (s *JetStream) begin(ctx context.Context) error {
 		return fmt.Errorf("look up stream %s: %w", s.cfg.Stream, err)
 	}
 	info := stream.CachedInfo()
-	first := position{Stream: s.cfg.Stream, Created: info.Created}
+	first := position{Stream: s.cfg.Stream, Created: created(info)}
 	if s.cfg.Start == Live {
 		first.Position = info.State.LastSeq
 	} else if info.State.FirstSeq > 0 {
@@ -193,47 +204,38 @@ func (s *JetStream) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	from := c.last.Position
 	switch {
 	case c.before.Holder != "" && time.Since(c.before.Updated) < 3*checkInterval:
 		s.log.Warn("cursor was held by another relay of this name until now, which ends: run it once", "host", c.before.Host)
 	case c.made:
-		s.log.Info("relay begins", "stream", s.cfg.Stream, "start", string(s.cfg.Start), "position", from)
+		s.log.Info("relay begins", "stream", s.cfg.Stream, "start", string(s.cfg.Start), "position", c.last.Position)
 	}
-	if !c.last.Created.Equal(info.Created) {
-		s.log.Error("stream is another one than the cursor was saved for: it has been created anew; the relay begins at its beginning, and what the former one still held does not reach the target",
-			"stream", s.cfg.Stream, "cursor_created", c.last.Created, "created", info.Created, "position", from)
-		from = 0
-	}
-	options := consume.JetStreamOptions{
-		Conn: s.conn, Domain: s.cfg.Domain, Stream: s.cfg.Stream, Start: consume.After(from),
+	bus := &consume.JetStream{Conn: s.conn, Domain: s.cfg.Domain, Stream: s.cfg.Stream, Choose: s.subjects}
+	reader, err := bus.Read(ctx, consume.Query{
+		Objects: s.cfg.Objects, Events: s.cfg.Events, Start: consume.After(c.last.after()),
 		OnRetry: func(err error) { s.note("read", err) },
 		OnResume: func() {
 			s.log.Info("reading goes on where it was interrupted", "stream", s.cfg.Stream)
 		},
-	}
-	if s.cfg.Filter != nil {
-		options.ChooseSubjects = s.subjects
-	}
-	reader, err := consume.OpenJetStream(ctx, options)
+	})
 	if err != nil {
 		return err
 	}
+	s.cursor, s.reader, s.passed = c, reader, c.last.Position
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cursor, s.reader, s.created = c, reader, info.Created
-	s.passed = reader.Position()
+	s.open = true
 	return nil
 }
 
+// created is the id that consume gives a stream.
+func created(info *jetstream.StreamInfo) string { return info.Created.UTC().Format(time.RFC3339Nano) }
+
 // subjects are those of the records that the server sends; nil: all.
-func (s *JetStream) subjects(ctx context.Context, stream jetstream.Stream) []string {
-	if err := s.cfg.Filter.Check(ctx, stream); err != nil {
-		s.log.Info("the server cannot filter for the relay, which reads all records", "stream", s.cfg.Stream, "why", err)
-		return nil
-	}
-	s.filtered = true
-	return s.cfg.Filter.Subjects()
+func (s *JetStream) subjects(ctx context.Context, stream jetstream.Stream, q *consume.Query) []string {
+	chosen := s.choose(ctx, stream, q)
+	s.filtered = len(chosen) > 0
+	return chosen
 }
 
 // Next implements Source.
@@ -244,32 +246,27 @@ func (s *JetStream) Next(ctx context.Context) (*Record, error) {
 		var unreadable *consume.RecordError
 		switch {
 		case err == nil:
+			return s.record(e.Position, e, nil), nil
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case errors.Is(err, errWaited):
-			if at := s.reader.Position(); at > s.passed {
-				r := &Record{Place: s.place(), Position: at, LeftOut: at - s.passed, NoRecord: true}
-				s.passed = at
+			if at := s.reader.Positions()[0]; at.Next-1 > s.passed {
+				r := &Record{Place: Place{Name: at.Name, ID: at.ID}, Position: at.Next - 1, LeftOut: at.Next - 1 - s.passed, NoRecord: true}
+				s.passed = r.Position
 				return r, nil
 			}
-			continue
 		case errors.As(err, &missed):
 			if missed.Recreated {
-				if err := s.recreated(ctx); err != nil {
-					return nil, err
-				}
 				s.passed = 0
 			}
 			return nil, missed
 		case errors.As(err, &unreadable):
-			return s.record(nil, unreadable.Err), nil
+			return s.record(unreadable.Position, nil, unreadable.Err), nil
 		case errors.Is(err, consume.ErrNoStream):
 			s.note("read", err) // somebody may make it again
-			continue
 		default:
 			return nil, err
 		}
-		return s.record(e, nil), nil
 	}
 }
 
@@ -285,8 +282,8 @@ func (s *JetStream) next(ctx context.Context) (*consume.Event, error) {
 	return s.reader.Next(limited)
 }
 
-func (s *JetStream) record(e *consume.Event, err error) *Record {
-	r := &Record{Place: s.place(), Position: s.reader.Position(), Event: e, Err: err, Copies: 1}
+func (s *JetStream) record(at consume.Position, e *consume.Event, err error) *Record {
+	r := &Record{Place: Place{Name: at.Name, ID: at.ID}, Position: at.Next - 1, Event: e, Err: err, Copies: 1}
 	if s.filtered && r.Position > s.passed {
 		r.LeftOut = r.Position - s.passed - 1
 	}
@@ -294,36 +291,11 @@ func (s *JetStream) record(e *consume.Event, err error) *Record {
 	return r
 }
 
-func (s *JetStream) place() Place {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return Place{Name: s.cfg.Stream, Created: s.created}
-}
-
-// recreated asks when the stream was made that is being read now.
-func (s *JetStream) recreated(ctx context.Context) error {
-	for failures := 1; ; failures++ {
-		asking, cancel := context.WithTimeout(ctx, apiTimeout)
-		stream, err := s.js.Stream(asking, s.cfg.Stream)
-		cancel()
-		if err == nil {
-			s.mu.Lock()
-			s.created = stream.CachedInfo().Created
-			s.mu.Unlock()
-			return nil
-		}
-		s.note("look up stream", err)
-		if err := backoff(ctx, failures); err != nil {
-			return err
-		}
-	}
-}
-
 // Save implements Source. Without marks it looks whether the cursor is still held.
 func (s *JetStream) Save(ctx context.Context, marks []Mark) error {
 	last := s.cursor.last
 	for _, m := range marks {
-		last.Position, last.Created = m.Position, m.Created
+		last.Position, last.Created = m.Position, m.ID
 	}
 	return s.cursor.save(ctx, last)
 }
@@ -355,9 +327,9 @@ func (s *JetStream) Ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.reader == nil && s.problem != nil:
+	case !s.open && s.problem != nil:
 		return s.problem
-	case s.reader == nil:
+	case !s.open:
 		return fmt.Errorf("not connected to %s", s.servers)
 	case !s.conn.IsConnected():
 		return fmt.Errorf("not connected to %s: %w", s.servers, s.dialer.reason(cmpErr(s.conn.LastError(), nats.ErrDisconnected)))
@@ -408,7 +380,7 @@ func (s *JetStream) Status(ctx context.Context) ([]Position, error) {
 		return nil, err
 	case at.Stream != s.cfg.Stream:
 		p.Place, p.Problem = at.Stream, "the cursor is one in another stream than the configured "+s.cfg.Stream
-	case !at.Created.Equal(info.Created):
+	case at.Created != created(info):
 		p.Problem = "the stream has been created anew since: it begins at its beginning"
 	}
 	p.At, p.Updated, p.Holder = at.Position, at.Updated, at.Host

@@ -166,7 +166,7 @@ func (s *Kafka) setOffsets(ctx context.Context, to map[string][]kafka.OffsetComm
 }
 
 func missedOffsets(id logID, from, first uint64) error {
-	return &consume.MissedError{Stream: fmt.Sprintf("%s/%d", id.name, id.partition), From: from, To: first - 1}
+	return &consume.MissedError{Log: consume.Log{Name: id.name, Partition: id.partition}, From: from, To: first - 1}
 }
 
 // Behind implements Source.

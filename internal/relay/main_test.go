@@ -21,7 +21,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kubecdc/kubecdc/internal/relay"
-	"github.com/kubecdc/kubecdc/internal/subjectfilter"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -143,14 +142,9 @@ func (b *bus) sendTo(subject string, records ...string) {
 	}
 }
 
-// inNamespace is the filter of a relay of one namespace.
-func inNamespace(tb testing.TB, namespace string) *subjectfilter.Filter {
-	tb.Helper()
-	f, err := subjectfilter.New("", []subjectfilter.Objects{{Namespace: namespace}}, true)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return f
+// inNamespace is what a relay of one namespace asks for.
+func inNamespace(namespace string) []consume.Objects {
+	return []consume.Objects{{Namespace: namespace}}
 }
 
 func (b *bus) source(name string, start relay.Start) *relay.JetStream {

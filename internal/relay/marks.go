@@ -67,7 +67,7 @@ func (m *marks) add(ctx context.Context, r *Record) (*slot, error) {
 	defer m.mu.Unlock()
 	id := logID{r.Name, r.Partition}
 	w := m.windows[id]
-	if w == nil || !w.place.equal(r.Place) || r.Position <= w.last {
+	if w == nil || w.place != r.Place || r.Position <= w.last {
 		// The first of it; or another stream; or reading began anew, and what is still on its way comes again. What becomes of
 		// that no longer moves the mark, which would otherwise run ahead of the copies.
 		if w != nil {
@@ -169,7 +169,7 @@ func (m *marks) saved(saved []Mark) {
 	defer m.mu.Unlock()
 	for _, s := range saved {
 		w := m.windows[logID{s.Name, s.Partition}]
-		if w != nil && w.mark == s.Position && w.place.equal(s.Place) {
+		if w != nil && w.mark == s.Position && w.place == s.Place {
 			w.dirty = false
 		}
 	}

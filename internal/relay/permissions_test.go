@@ -70,7 +70,7 @@ func expectRelayed(t *testing.T, p *server.Permissions, domain, inbox string) {
 	})
 	source := func() *relay.JetStream {
 		s, err := relay.NewJetStream(relay.JetStreamConfig{
-			Relay: "r", URL: url, Domain: domain, Start: relay.Beginning, Filter: inNamespace(t, "shop"),
+			Relay: "r", URL: url, Domain: domain, Start: relay.Beginning, Objects: inNamespace("shop"),
 			Options: []nats.Option{nats.UserInfo("relay", "secret"), nats.CustomInboxPrefix(strings.TrimSuffix(inbox, "."))},
 		}, log.logger())
 		if err != nil {

@@ -211,11 +211,16 @@ func (r *Relay) read(ctx, delivering context.Context) error {
 }
 
 func (r *Relay) miss(err *consume.MissedError) {
-	if !err.Recreated && err.To >= err.From {
+	if err.Recreated {
+		r.log.Error("log is another one than the relay has read: it was created again, or restored; the relay reads it from its beginning, and what the former one still held does not reach the target",
+			"log", err.Log.Name, "partition", err.Log.Partition, "former", err.Log.ID, "read_to", err.From-1, "end", err.To)
+		return
+	}
+	if err.To >= err.From {
 		r.metrics.missed.WithLabelValues(r.o.Name).Add(float64(err.To - err.From + 1))
 	}
 	r.log.Error("records were gone before they could be relayed: what they said does not reach the target; let the bus keep records for longer than the relay may be away or behind",
-		"stream", err.Stream, "from", err.From, "to", err.To, "recreated", err.Recreated)
+		"log", err.Log.Name, "partition", err.Log.Partition, "from", err.From, "to", err.To)
 }
 
 // take decides about one record.

@@ -26,14 +26,9 @@ const (
 type Place struct {
 	Name      string // of the stream, of the topic
 	Partition int    // 0 on JetStream
-	// Created tells a stream from one of the same name that was there before; zero on Kafka.
-	Created time.Time
+	ID        string // differs between a stream and one of the same name that was there before; "" on Kafka
 	// Reading counts how often reading has begun anew at what is saved, on Kafka: nothing that was delivered before counts.
 	Reading int
-}
-
-func (p Place) equal(o Place) bool {
-	return p.Name == o.Name && p.Partition == o.Partition && p.Created.Equal(o.Created) && p.Reading == o.Reading
 }
 
 // Record is what a source hands out.
@@ -59,7 +54,7 @@ type Record struct {
 
 // Where names the record: "stream KUBECDC, record 48211".
 func (r *Record) Where() string {
-	if r.Created.IsZero() {
+	if r.ID == "" {
 		return fmt.Sprintf("topic %s, partition %d, offset %d", r.Name, r.Partition, r.Position)
 	}
 	return fmt.Sprintf("stream %s, record %d", r.Name, r.Position)

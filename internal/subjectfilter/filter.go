@@ -1,21 +1,16 @@
 package subjectfilter
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/kubecdc/kubecdc/internal/publish/subject"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
-
-// Objects are objects that a reader wants: all that agree with each field that is set.
-type Objects struct {
-	Groups    []string // nil: every one; "" is the core group
-	Resource  string   // plural; "": every one
-	Namespace string   // "": every one, and none
-	Name      string   // "": every one
-}
 
 // mostSubjects bounds the filter of a consumer, which the server compares with each subject.
 const mostSubjects = 256
@@ -27,18 +22,44 @@ type Filter struct {
 	wanted   [][]string // wildcards of what is wanted, tokens; none overlap
 }
 
-// New returns the filter for objects, and for the stream events of their resources if streamEvents is set. template is bus.nats.subject; "" is
-// the default. The filter is nil if the server cannot leave out anything.
-func New(template string, objects []Objects, streamEvents bool) (*Filter, error) {
+// Choose returns the function Choose of a consume.JetStream whose subjects template makes; "" is the default template. whyNot is called if the
+// server cannot leave out what a query does not ask for; nil: nothing is.
+func Choose(template string, whyNot func(error)) (func(context.Context, jetstream.Stream, *consume.Query) []string, error) {
+	if _, err := New(template, &consume.Query{}); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, stream jetstream.Stream, q *consume.Query) []string {
+		f, err := New(template, q)
+		if err == nil && f != nil {
+			err = f.Check(ctx, stream)
+		}
+		switch {
+		case err != nil && whyNot != nil:
+			whyNot(err)
+		case err == nil && f != nil:
+			return f.Subjects()
+		}
+		return nil
+	}, nil
+}
+
+// New returns the filter for the objects and kinds of events of a query. template is bus.nats.subject; "" is the default. The filter is nil if
+// the server cannot leave out anything.
+func New(template string, q *consume.Query) (*Filter, error) {
 	if template == "" {
 		template = subject.Default
 	}
 	if _, err := subject.New(template, "c"); err != nil {
 		return nil, err
 	}
+	objects := q.Objects
+	if len(objects) == 0 {
+		objects = []consume.Objects{{}}
+	}
 	f := &Filter{template: strings.Split(template, ".")}
 	f.object = render(f.template, nil)
-	if slices.ContainsFunc(objects, func(o Objects) bool { return slices.Equal(f.of(o, ""), f.object) }) {
+	all := func(o consume.Objects) bool { return slices.Equal(f.of(o, ""), f.object) }
+	if q.Events != consume.StreamEvents && slices.ContainsFunc(objects, all) {
 		return nil, nil
 	}
 	for _, o := range objects {
@@ -47,8 +68,10 @@ func New(template string, objects []Objects, streamEvents bool) (*Filter, error)
 			groups = []string{""}
 		}
 		for _, group := range groups {
-			f.wanted = append(f.wanted, f.of(o, group))
-			if streamEvents {
+			if q.Events != consume.StreamEvents {
+				f.wanted = append(f.wanted, f.of(o, group))
+			}
+			if q.Events != consume.ObjectEvents {
 				f.wanted = append(f.wanted, render(strings.Split(subject.Stream, "."), fieldsOf(o, group)))
 			}
 		}
@@ -63,10 +86,12 @@ func New(template string, objects []Objects, streamEvents bool) (*Filter, error)
 	return f, nil
 }
 
-func (f *Filter) of(o Objects, group string) []string { return render(f.template, fieldsOf(o, group)) }
+func (f *Filter) of(o consume.Objects, group string) []string {
+	return render(f.template, fieldsOf(o, group))
+}
 
 // fieldsOf are the placeholders whose values are known.
-func fieldsOf(o Objects, group string) map[string]string {
+func fieldsOf(o consume.Objects, group string) map[string]string {
 	known := map[string]string{}
 	if o.Groups != nil {
 		known["group"] = group

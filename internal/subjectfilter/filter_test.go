@@ -10,55 +10,58 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish/subject"
 	"github.com/kubecdc/kubecdc/internal/subjectfilter"
+	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 func TestSubjects(t *testing.T) {
 	const foreign = " * *.* *.*.* *.*.*.* *.*.*.*.*.* *.*.*.*.*.*.*.>"
-	pods := subjectfilter.Objects{Groups: []string{""}, Resource: "pods"}
-	web := subjectfilter.Objects{Groups: []string{""}, Resource: "pods", Name: "web.v1"}
-	inShop := subjectfilter.Objects{Namespace: "shop"}
+	pods := consume.Objects{Groups: []string{""}, Resource: "pods"}
+	web := consume.Objects{Groups: []string{""}, Resource: "pods", Name: "web.v1"}
+	inShop := consume.Objects{Namespace: "shop"}
 	for _, c := range []struct {
 		name, template string
-		objects        []subjectfilter.Objects
-		streamEvents   bool
+		objects        []consume.Objects
+		events         consume.Events
 		want           string
 	}{
-		{"all", "", []subjectfilter.Objects{{}}, true, "none"},
-		{"a resource", "", []subjectfilter.Objects{pods}, true, "kubecdc.*.object.core.pods.*.* kubecdc.*.stream.core.pods" + foreign},
-		{"without stream events", "", []subjectfilter.Objects{pods}, false, "kubecdc.*.object.core.pods.*.*" + foreign},
-		{"a name, escaped", "", []subjectfilter.Objects{web}, false, "kubecdc.*.object.core.pods.*.web%2Ev1" + foreign},
-		{"a namespace", "", []subjectfilter.Objects{inShop}, true, "kubecdc.*.object.*.*.shop.* kubecdc.*.stream.*.*" + foreign},
+		{"all", "", []consume.Objects{{}}, consume.AllEvents, "none"},
+		{"a resource", "", []consume.Objects{pods}, consume.AllEvents, "kubecdc.*.object.core.pods.*.* kubecdc.*.stream.core.pods" + foreign},
+		{"without stream events", "", []consume.Objects{pods}, consume.ObjectEvents, "kubecdc.*.object.core.pods.*.*" + foreign},
+		{"only stream events", "", []consume.Objects{web}, consume.StreamEvents, "kubecdc.*.stream.core.pods" + foreign},
+		{"only stream events, of all", "", nil, consume.StreamEvents, "kubecdc.*.stream.*.*" + foreign},
+		{"a name, escaped", "", []consume.Objects{web}, consume.ObjectEvents, "kubecdc.*.object.core.pods.*.web%2Ev1" + foreign},
+		{"a namespace", "", []consume.Objects{inShop}, consume.AllEvents, "kubecdc.*.object.*.*.shop.* kubecdc.*.stream.*.*" + foreign},
 		{
 			"a group with dots", "",
-			[]subjectfilter.Objects{{Groups: []string{"rbac.authorization.k8s.io"}}},
-			true,
+			[]consume.Objects{{Groups: []string{"rbac.authorization.k8s.io"}}},
+			consume.AllEvents,
 			"kubecdc.*.object.rbac_authorization_k8s_io.*.*.* kubecdc.*.stream.rbac_authorization_k8s_io.*" + foreign,
 		},
-		{"one is in the other", "", []subjectfilter.Objects{web, pods}, false, "kubecdc.*.object.core.pods.*.*" + foreign},
-		{"some are in both: all that both have in common", "", []subjectfilter.Objects{pods, inShop}, false, "none"},
+		{"one is in the other", "", []consume.Objects{web, pods}, consume.ObjectEvents, "kubecdc.*.object.core.pods.*.*" + foreign},
+		{"some are in both: all that both have in common", "", []consume.Objects{pods, inShop}, consume.ObjectEvents, "none"},
 		{
 			"no name in the template", "kubecdc.{cluster}.object.{group}.{resource}.{namespace}",
-			[]subjectfilter.Objects{web},
-			true,
+			[]consume.Objects{web},
+			consume.AllEvents,
 			"kubecdc.*.object.core.pods.* kubecdc.*.stream.core.pods * *.* *.*.* *.*.*.* *.*.*.*.*.*.>",
 		},
-		{"nothing that is asked for in the template", "kubecdc.{cluster}.object.{resource}", []subjectfilter.Objects{inShop}, true, "none"},
+		{"nothing that is asked for in the template", "kubecdc.{cluster}.object.{resource}", []consume.Objects{inShop}, consume.AllEvents, "none"},
 		{
 			"within a token", "k8s.{cluster}.v1-{resource}-{name}",
-			[]subjectfilter.Objects{web},
-			false,
+			[]consume.Objects{web},
+			consume.ObjectEvents,
 			"k8s.*.v1-pods-web%2Ev1 * *.* *.*.*.* *.*.*.*.*.>",
 		},
-		{"within a token, and not known", "k8s.{cluster}.v1-{resource}-{name}", []subjectfilter.Objects{pods}, false, "none"},
+		{"within a token, and not known", "k8s.{cluster}.v1-{resource}-{name}", []consume.Objects{pods}, consume.ObjectEvents, "none"},
 		{
 			"objects as long as stream events", "kubecdc.{cluster}.{resource}.{namespace}.{name}",
-			[]subjectfilter.Objects{pods},
-			true,
+			[]consume.Objects{pods},
+			consume.AllEvents,
 			"kubecdc.*.pods.*.* kubecdc.*.stream.core.pods * *.* *.*.* *.*.*.* *.*.*.*.*.>",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f, err := subjectfilter.New(c.template, c.objects, c.streamEvents)
+			f, err := subjectfilter.New(c.template, &consume.Query{Objects: c.objects, Events: c.events})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -117,18 +120,18 @@ func TestSubjectsMatchWhatIsWanted(t *testing.T) {
 			}
 			return ""
 		}
-		wanted := []subjectfilter.Objects{{Resource: maybe(resource.Name), Namespace: maybe(namespace), Name: maybe(name)}}
+		wanted := []consume.Objects{{Resource: maybe(resource.Name), Namespace: maybe(namespace), Name: maybe(name)}}
 		if rapid.Bool().Draw(t, "of the group") {
 			wanted[0].Groups = []string{groups.Draw(t, "another group"), resource.Group}
 		}
 		for range rapid.IntRange(0, 3).Draw(t, "others") {
-			o := subjectfilter.Objects{Resource: maybe(resources.Draw(t, "resource")), Namespace: maybe(namespaces.Draw(t, "namespace")), Name: maybe(names.Draw(t, "name"))}
+			o := consume.Objects{Resource: maybe(resources.Draw(t, "resource")), Namespace: maybe(namespaces.Draw(t, "namespace")), Name: maybe(names.Draw(t, "name"))}
 			if rapid.Bool().Draw(t, "of a group") {
 				o.Groups = []string{groups.Draw(t, "group")}
 			}
 			wanted = append(wanted, o)
 		}
-		f, err := subjectfilter.New(template, wanted, true)
+		f, err := subjectfilter.New(template, &consume.Query{Objects: wanted})
 		if err != nil {
 			t.Fatal(err)
 		}

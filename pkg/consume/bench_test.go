@@ -69,12 +69,13 @@ func BenchmarkRead(b *testing.B) {
 		s, err := js.Stream(b.Context(), consume.DefaultStream)
 		return err == nil && s.CachedInfo().State.LastSeq == records
 	})
-	o := consume.JetStreamOptions{URL: bus.ClientURL(), Start: consume.Beginning(), StopAtEnd: true}
+	source := consume.JetStream{URL: bus.ClientURL()}
+	q := consume.Query{Start: consume.Beginning(), StopAtEnd: true}
 
 	b.Run("jetstream", func(b *testing.B) {
 		b.SetBytes(int64(len(record)))
 		for n := 0; n < b.N; {
-			r, err := consume.OpenJetStream(b.Context(), o)
+			r, err := source.Read(b.Context(), q)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -95,7 +96,7 @@ func BenchmarkRead(b *testing.B) {
 		for n := 0; n < b.N; {
 			ctx, cancel := context.WithCancelCause(b.Context())
 			left := min(b.N-n, records)
-			err := consume.Run(ctx, consume.RunOptions{JetStreamOptions: o, Durable: fmt.Sprint("d", b.N, "-", n)}, func(context.Context, *consume.Event) error {
+			err := consume.Run(ctx, consume.RunOptions{JetStream: source, Start: q.Start, Durable: fmt.Sprint("d", b.N, "-", n)}, func(context.Context, *consume.Event) error {
 				n++
 				if left--; left == 0 {
 					cancel(done)

@@ -16,11 +16,11 @@ import (
 )
 
 // connect returns the connection to use. ctx bounds how long it takes, not the connection.
-func connect(ctx context.Context, o *JetStreamOptions) (*link, error) {
-	if o.Conn != nil {
-		return newLink(o.Conn, cmp.Or(o.Conn.ConnectedUrlRedacted(), "the connection that was given"), false), nil
+func (s *JetStream) connect(ctx context.Context) (*link, error) {
+	if s.Conn != nil {
+		return newLink(s.Conn, cmp.Or(s.Conn.ConnectedUrlRedacted(), "the connection that was given"), false), nil
 	}
-	servers, err := withoutUser(o.URL)
+	servers, err := withoutUser(s.URL)
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
@@ -38,8 +38,8 @@ func connect(ctx context.Context, o *JetStreamOptions) (*link, error) {
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.PingInterval(20 * time.Second),
-	}, o.Options...)
-	conn, err := nats.Connect(o.URL, opts...)
+	}, s.Options...)
+	conn, err := nats.Connect(s.URL, opts...)
 	if errors.Is(err, nats.ErrNoServers) && d.failed != nil {
 		err = d.failed
 	}
@@ -56,11 +56,11 @@ func connect(ctx context.Context, o *JetStreamOptions) (*link, error) {
 }
 
 // api is the API of JetStream on a connection.
-func (o *JetStreamOptions) api(conn *nats.Conn) (jetstream.JetStream, error) {
-	if o.Domain == "" {
+func (s *JetStream) api(conn *nats.Conn) (jetstream.JetStream, error) {
+	if s.Domain == "" {
 		return jetstream.New(conn)
 	}
-	return jetstream.NewWithDomain(conn, o.Domain)
+	return jetstream.NewWithDomain(conn, s.Domain)
 }
 
 const dialTimeout = 5 * time.Second

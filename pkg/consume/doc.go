@@ -1,11 +1,13 @@
-// Package consume reads the events of kubecdc: typed, from JetStream or from JSON lines, with the rules that a correct
-// consumer follows built in.
+// Package consume reads the events of kubecdc from JetStream and files. It has typed events, and the rules that a correct consumer
+// follows.
 //
 // # Reading
 //
-// OpenJetStream reads a stream from a place of your choice, in order, across lost connections and restarts of the server:
+// A Source is a bus or a file: a JetStream, a File. A Query says which objects and events to read, where to begin, and whether to stop at the
+// end. A Reader returns the events, each log in its order, across lost connections and restarts of servers:
 //
-//	r, err := consume.OpenJetStream(ctx, consume.JetStreamOptions{URL: "nats://127.0.0.1:4222", Start: consume.Beginning()})
+//	bus := &consume.JetStream{URL: "nats://127.0.0.1:4222"}
+//	r, err := bus.Read(ctx, consume.Query{Start: consume.Beginning()})
 //	if err != nil {
 //		return err
 //	}
@@ -18,8 +20,11 @@
 //		…
 //	}
 //
-// Run is for services: the server remembers how far they have come, and what the handler does not accept comes again.
-// NewLines reads JSON lines, Parse and FromMessage a record that you have got yourself.
+// Event.Position is the place after an event, Reader.Positions are those of all logs. After continues there, also in another process. Positions know
+// which log they belong to: if a stream or topic was created again, the reader returns a *MissedError once and reads it from its beginning.
+//
+// Run is for services on JetStream: the server remembers how far they are, and what the handler does not accept comes again.
+// NewLines reads JSON lines, Parse and FromMessage read one record.
 //
 // # Events
 //
@@ -65,18 +70,18 @@
 // An agent that lives says so each minute, in an event of TypeProgress. Tracker.Progress tells when it did last, and up to
 // which resourceVersion the stream is complete.
 //
-// To survive a restart, save JetStream.Position and the Tracker (it is JSON) together with what you have made of the
-// events, and go on with After(position). Or save nothing, and begin with an empty Tracker at Beginning: the stream holds a
+// To survive a restart, save Reader.Positions and the Tracker (both are JSON) together with what you have made of the
+// events, and continue with After. Or save nothing, and begin with an empty Tracker at Beginning: the stream holds a
 // snapshot as long as the agent takes them more often than the stream's maxAge.
 //
 // # Errors
 //
-// A *RecordError says that one record cannot be read, a *MissedError that records were removed before they were read (a
-// consumer that keeps state starts over then): the next call goes on behind them. A stream that does not exist is ErrNoStream, a
-// record that is no event of kubecdc ErrNotKubecdc. A server that is away is no error: OnRetry and OnResume are told of it.
+// A *RecordError reports a record that cannot be read, a *MissedError that records were removed before they were read, or that the log was
+// created again. A consumer that keeps state then starts over. After both, the next call continues. A stream that does not exist is ErrNoStream, a
+// record that is no event of kubecdc ErrNotKubecdc. While a server is away, Next waits: Query.OnRetry and Query.OnResume say so.
 //
 // # Goroutines
 //
-// Lines, JetStream and Tracker belong to one goroutine each, Run calls its handler from the one that called it. A JetStream
-// asks for some megabytes ahead of what has been read, and no more. The package logs nothing.
+// A Reader and a Tracker belong to one goroutine each. Run calls its handler from the one that called it. A reader fetches
+// some megabytes ahead, and no more. The package logs nothing.
 package consume

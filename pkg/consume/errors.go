@@ -15,34 +15,37 @@ var (
 	ErrNoStream = errors.New("no stream")
 )
 
-// RecordError says that a record cannot be read. The next call goes on behind it.
+// RecordError reports a record that cannot be read. The next call continues after it.
 type RecordError struct {
-	Where string // "stream KUBECDC, record 48211 (kubecdc.prod.x)", "line 7"
-	Err   error  // what is wrong with it, as Parse says
+	Position Position // after the record; zero if it was not read from a Source
+	Where    string   // "stream KUBECDC, record 48211 (kubecdc.prod.x)", "line 7"
+	Err      error    // what is wrong with it, as Parse returns it
 }
 
 func (e *RecordError) Error() string { return e.Where + ": " + e.Err.Error() }
 
-// Unwrap is what is wrong with the record.
+// Unwrap returns what is wrong with the record.
 func (e *RecordError) Unwrap() error { return e.Err }
 
-// MissedError says that records are gone which the reader had not read: it was away for longer than the stream keeps them,
-// or the stream is another one than before. What they said is not known. Reading goes on behind them with the next call;
-// a consumer that keeps state starts over from a snapshot.
+// MissedError reports that records are gone which the reader had not read: it was away for longer than the log keeps them,
+// or the log was created again. What they said is not known. The next call continues after them; a consumer that keeps state
+// starts over from a snapshot.
 type MissedError struct {
-	Stream string
-	// Sequences in the stream, both included. With JetStreamOptions.Subjects some of these records were not asked for, or were read: nobody
-	// knows what was removed.
+	Log Log // that has been read so far
+	// Sequences or offsets of the records, both included. If the bus leaves out records that are not asked for, these may be among
+	// them: nobody knows what was removed.
 	From, To uint64
-	// Recreated: the stream is another one. It was deleted and created again, or restored from an older copy. To is its last.
+	// Recreated reports that the log is another one than before: it was deleted and created again, or restored from an older
+	// copy. It is read from its beginning. To is its last record.
 	Recreated bool
 }
 
 func (e *MissedError) Error() string {
+	log := "stream " + e.Log.Name
 	if e.Recreated {
-		return fmt.Sprintf("stream %s is another one than before: it was read up to record %d, and ends at %d now: it has been "+
-			"created anew or restored; reading goes on from its beginning", e.Stream, e.From-1, e.To)
+		return fmt.Sprintf("%s is another one than before: it was read up to record %d and now ends at record %d: it has been "+
+			"created again or restored; reading continues from its beginning", log, e.From-1, e.To)
 	}
-	return fmt.Sprintf("stream %s no longer holds records %d to %d, which have not been read: they are older than it keeps them, "+
-		"or were removed", e.Stream, e.From, e.To)
+	return fmt.Sprintf("%s no longer holds records %d to %d, which have not been read: they are older than it keeps them, "+
+		"or were removed", log, e.From, e.To)
 }

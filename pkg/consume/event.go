@@ -93,6 +93,9 @@ type Event struct {
 	Data   *Data
 	Stream *Stream
 
+	// Position is the place after the event in the log that it was read from; zero if it was not read from a Source.
+	Position Position
+
 	raw  []byte // the record, where it was read in structured mode
 	data []byte // the data, where it was read in binary mode
 }

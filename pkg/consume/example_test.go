@@ -32,7 +32,8 @@ func Example() {
 	)
 	defer stop()
 
-	r, err := consume.OpenJetStream(ctx, consume.JetStreamOptions{URL: url, Start: consume.Beginning(), StopAtEnd: true})
+	bus := &consume.JetStream{URL: url}
+	r, err := bus.Read(ctx, consume.Query{Start: consume.Beginning(), StopAtEnd: true})
 	if err != nil {
 		panic(err)
 	}
@@ -63,13 +64,13 @@ func Example() {
 			cache[e.UID] = e.Data.After
 		}
 	}
-	fmt.Println(len(cache), "in the cache, read up to record", r.Position())
+	fmt.Println(len(cache), "in the cache, the next record is", r.Positions()[0].Next)
 	// Output:
 	// r shop web 100
 	// r shop old 90
 	// u shop web 120
 	// gone: shop old
-	// 1 in the cache, read up to record 9
+	// 1 in the cache, the next record is 10
 }
 
 // A service. What the handler refuses comes again; after a restart, Run goes on behind what was acknowledged.
@@ -105,7 +106,7 @@ func ExampleRun() {
 // Which pods have been deleted, from a file of JSON lines.
 func ExampleNewLines() {
 	file := strings.NewReader(podEvent("c", "web", "uid-1", 100, "") + "\n" + podEvent("d", "web", "uid-1", 102, "") + "\n")
-	lines := consume.NewLines(file)
+	lines := consume.NewLines("", file, consume.Query{})
 	for {
 		e, err := lines.Next(context.Background())
 		if errors.Is(err, io.EOF) {

@@ -2,5 +2,5 @@ package consume
 
 import "time"
 
-// LookAfter has a reader ask the server after so much quiet, and not after the heartbeat of a subscription.
-func LookAfter(r *JetStream, d time.Duration) { r.lookAfter = d }
+// LookAfter makes a reader ask the server after so much quiet, instead of after the heartbeat of a subscription.
+func LookAfter(r Reader, d time.Duration) { r.(*jetStreamReader).lookAfter = d }

@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,41 +16,11 @@ import (
 // DefaultStream is the stream that the agent publishes to unless it is told otherwise.
 const DefaultStream = "KUBECDC"
 
-// Start says where in a stream reading begins. The zero value is Live.
-type Start struct {
-	kind startKind
-	at   time.Time
-	seq  uint64
-}
-
-type startKind int
-
-const (
-	startLive startKind = iota
-	startBeginning
-	startSince
-	startAfter
-)
-
-// Live begins with the first record that is published after the open.
-func Live() Start { return Start{} }
-
-// Beginning begins with the oldest record that the stream holds.
-func Beginning() Start { return Start{kind: startBeginning} }
-
-// Since begins with the first record that was stored at t or later.
-func Since(t time.Time) Start { return Start{kind: startSince, at: t} }
-
-// After begins behind the record of that sequence in the stream, see JetStream.Position. After(0) is Beginning.
-func After(position uint64) Start {
-	if position == 0 {
-		return Beginning()
-	}
-	return Start{kind: startAfter, seq: position}
-}
-
-// JetStreamOptions say what to read.
-type JetStreamOptions struct {
+// JetStream is a stream of NATS as a Source.
+//
+// An error of its readers, other than those that Reader names, says that the connection has been closed, or that the stream has
+// not existed for half a minute (ErrNoStream), for which the next call waits again.
+type JetStream struct {
 	// URL is where NATS is, "nats://host:4222", or several with commas between. With Conn it is not used.
 	URL string
 	// Options go with URL: credentials, TLS, a private inbox (nats.CustomInboxPrefix).
@@ -58,34 +29,31 @@ type JetStreamOptions struct {
 	Conn *nats.Conn
 	// Domain is the JetStream domain that has the stream; "": that of the server.
 	Domain string
+	Stream string // "": DefaultStream
 
-	Stream   string   // "": DefaultStream
-	Subjects []string // only these, wildcards allowed; none: all
-	// ChooseSubjects, if set, is called once, at the open, and returns Subjects.
-	ChooseSubjects func(ctx context.Context, stream jetstream.Stream) []string
-	Start          Start
-	// StopAtEnd makes Next return io.EOF once all that was in the stream at the open has been read.
-	StopAtEnd bool
-	// OnRetry is told why reading has been interrupted, and again why the next attempt to go on has failed; OnResume, when it
-	// goes on. Called by Next. nil: nobody is.
-	OnRetry  func(error)
-	OnResume func()
+	// Subjects are those that the server sends, wildcards allowed; none: all.
+	Subjects []string
+	// Choose, if set, is called once by Read and returns the Subjects of a query. They must include those of all events that it
+	// asks for.
+	Choose func(ctx context.Context, stream jetstream.Stream, q *Query) []string
 }
 
-// JetStream reads the events of a stream in its order, each once, across lost connections and restarts of the server:
-// what is behind the last event is asked for anew. It belongs to one goroutine.
-type JetStream struct {
-	o    JetStreamOptions
-	link *link
-	js   jetstream.JetStream
+// jetStreamReader reads a stream. After an interruption it asks for the records after the last event.
+type jetStreamReader struct {
+	q        Query
+	stream   string
+	subjects []string
+	link     *link
+	js       jetstream.JetStream
 
-	created time.Time // of the stream
-
-	next   uint64 // sequence to go on from; 0: not known yet, begin at o.Start.at
-	last   uint64 // what Position says
-	end    uint64 // the stream's last sequence at the open
-	ended  bool   // all up to end has been returned
-	missed error  // to be returned by Next
+	id   string // Log.ID of the stream
+	next uint64 // sequence to continue from; 0: not known yet, begin at Query.Start.at
+	// read: records below next were handed out, or it was asked not to begin before next. Else reading begins with the oldest record.
+	read     bool
+	end      uint64 // the stream's last sequence at the open
+	ended    bool   // all up to end has been returned
+	caughtUp bool
+	missed   error // to be returned by Next
 
 	// Between these are the records that the server has left out since looked, and that may be gone. 0: none.
 	leftOutFrom, leftOutTo uint64
@@ -95,7 +63,7 @@ type JetStream struct {
 
 	sub      *subscription // nil: there is none at present
 	failures int           // since a record has come, or the connection
-	told     bool          // OnRetry has been told more than OnResume
+	told     bool          // OnRetry has been called more often than OnResume
 }
 
 const (
@@ -112,62 +80,77 @@ const (
 	goneFor = 30 * time.Second
 )
 
-// OpenJetStream connects, unless a connection is given, and finds the stream. Close ends it.
-func OpenJetStream(ctx context.Context, o JetStreamOptions) (*JetStream, error) {
-	if o.Stream == "" {
-		o.Stream = DefaultStream
+// Read connects, unless a connection is given, and finds the stream.
+func (s *JetStream) Read(ctx context.Context, q Query) (Reader, error) {
+	r, err := s.read(ctx, q)
+	if err != nil {
+		return nil, err // not a Reader that holds nil
 	}
-	l, err := connect(ctx, &o)
+	return r, nil
+}
+
+func (s *JetStream) read(ctx context.Context, q Query) (*jetStreamReader, error) {
+	l, err := s.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r := &JetStream{o: o, link: l, lookAfter: heartbeat}
-	if r.js, err = o.api(l.conn); err == nil {
-		err = l.attempt(ctx, apiTimeout, r.open)
+	r := &jetStreamReader{q: q, stream: s.name(), subjects: s.Subjects, link: l, lookAfter: heartbeat}
+	if r.js, err = s.api(l.conn); err == nil {
+		err = l.attempt(ctx, apiTimeout, func(ctx context.Context) error { return r.open(ctx, s) })
 	}
 	if err != nil {
-		err = l.explain(ctx, r.js, o.Stream, err)
+		err = l.explain(ctx, r.js, r.stream, err)
 		_ = r.Close()
 		return nil, err
 	}
 	return r, nil
 }
 
-func (r *JetStream) open(ctx context.Context) error {
-	stream, err := r.js.Stream(ctx, r.o.Stream)
+func (s *JetStream) name() string { return cmp.Or(s.Stream, DefaultStream) }
+
+func (r *jetStreamReader) open(ctx context.Context, s *JetStream) error {
+	stream, err := r.js.Stream(ctx, r.stream)
 	if err != nil {
 		return err
 	}
 	info := stream.CachedInfo()
 	state := info.State
-	r.end, r.created = state.LastSeq, info.Created
-	if r.o.ChooseSubjects != nil {
-		r.o.Subjects = r.o.ChooseSubjects(ctx, stream)
+	r.end, r.id = state.LastSeq, streamID(info)
+	if s.Choose != nil {
+		r.subjects = s.Choose(ctx, stream, &r.q)
 	}
-	switch r.o.Start.kind {
+	switch r.q.Start.kind {
 	case startLive:
-		r.next, r.last = state.LastSeq+1, state.LastSeq
+		r.next, r.read = state.LastSeq+1, state.LastSeq > 0
 	case startBeginning:
 		r.next = max(state.FirstSeq, 1)
 	case startAfter:
-		r.next, r.last = r.o.Start.seq+1, r.o.Start.seq
+		r.next = max(state.FirstSeq, 1)
+		for _, p := range r.q.Start.after {
+			if p.Name == r.stream && p.Next > 1 {
+				r.next, r.read, r.id = p.Next, true, cmp.Or(p.ID, r.id)
+			}
+		}
 	case startSince:
 	}
 	return r.subscribe(ctx)
 }
 
-// Stream is the name of the stream.
-func (r *JetStream) Stream() string { return r.o.Stream }
+// streamID is the Log.ID of a stream.
+func streamID(info *jetstream.StreamInfo) string { return info.Created.UTC().Format(time.RFC3339Nano) }
 
-// Position is the sequence in the stream behind which reading goes on, to be given to After later: that of the event which
-// Next has returned last. With Subjects it may be higher: while Next waits, it passes records that are not asked for.
-func (r *JetStream) Position() uint64 { return r.last }
+// Positions implements Reader.
+func (r *jetStreamReader) Positions() []Position { return []Position{r.position()} }
 
-// Next waits for the next event. Its error is io.EOF where the stream has been read to its end and StopAtEnd is set, the
-// cause of ctx where that has ended, a *RecordError where a record cannot be read, a *MissedError where records are gone: the
-// next call goes on behind them. Other errors are for good, or nearly: the connection has been closed, or the stream has not
-// existed for half a minute (ErrNoStream), for which the next call waits again.
-func (r *JetStream) Next(ctx context.Context) (*Event, error) {
+func (r *jetStreamReader) position() Position {
+	return Position{Log{Name: r.stream, ID: r.id}, max(r.next, 1)}
+}
+
+// CaughtUp implements Reader.
+func (r *jetStreamReader) CaughtUp() bool { return r.caughtUp }
+
+// Next implements Reader.
+func (r *jetStreamReader) Next(ctx context.Context) (*Event, error) {
 	for {
 		if err := r.missed; err != nil {
 			r.missed = nil
@@ -189,7 +172,7 @@ func (r *JetStream) Next(ctx context.Context) (*Event, error) {
 		// Only if there is something to ask the server: whether the end has come, since all that was left may have been removed
 		// meanwhile; what has been passed; what has been left out.
 		var idle <-chan time.Time
-		if (r.o.StopAtEnd || len(r.o.Subjects) > 0 || r.leftOutFrom > 0) && len(r.sub.messages) == 0 {
+		if (r.q.StopAtEnd || len(r.subjects) > 0 || r.leftOutFrom > 0) && len(r.sub.messages) == 0 {
 			idle = time.After(time.Until(r.quiet.Add(r.lookAfter)))
 		}
 		select {
@@ -216,7 +199,7 @@ func (r *JetStream) Next(ctx context.Context) (*Event, error) {
 }
 
 // take makes an event of a message. Neither event nor error: there is none.
-func (r *JetStream) take(m jetstream.Msg) (*Event, error) {
+func (r *jetStreamReader) take(m jetstream.Msg) (*Event, error) {
 	meta, err := m.Metadata()
 	if err != nil || meta.Sequence.Consumer != r.sub.delivered+1 {
 		// Dropped on the way here by a client that is too slow. What is on its way is asked for again.
@@ -227,33 +210,34 @@ func (r *JetStream) take(m jetstream.Msg) (*Event, error) {
 	r.failures, r.quiet = 0, time.Now()
 	seq := meta.Sequence.Stream
 	r.leaveOut(seq)
-	if r.o.StopAtEnd {
+	if r.q.StopAtEnd {
 		if seq > r.end {
 			r.ended = true
 			return nil, nil
 		}
 		r.ended = seq == r.end || meta.NumPending == 0
 	}
-	r.next, r.last = seq+1, seq
+	r.next, r.read, r.caughtUp = seq+1, true, meta.NumPending == 0
 	e, err := FromMessage(m.Headers(), m.Data())
 	if err != nil {
-		return nil, recordError(r.o.Stream, seq, m.Subject(), err)
+		return nil, recordError(r.position(), m.Subject(), err)
 	}
+	e.Position = r.position()
 	return e, nil
 }
 
-func recordError(stream string, seq uint64, subject string, err error) error {
-	return &RecordError{Where: fmt.Sprintf("stream %s, record %d (%s)", stream, seq, subject), Err: err}
+func recordError(at Position, subject string, err error) error {
+	return &RecordError{Position: at, Where: fmt.Sprintf("stream %s, record %d (%s)", at.Name, at.Next-1, subject), Err: err}
 }
 
 // lookAround finds out, while nothing comes, how far the server has come. Where an end is waited for and nothing more will come, it begins
 // anew: that shows what has been removed, and the end. Else it passes the records that the stream had at the look before: if none waits to be
 // delivered at both looks, none of them is asked for. One look does not show that, because the end comes from the stream's leader and the rest
 // from a server that may be behind it.
-func (r *JetStream) lookAround(ctx context.Context) {
+func (r *jetStreamReader) lookAround(ctx context.Context) {
 	r.quiet = time.Now()
 	err := r.link.attempt(ctx, apiTimeout, func(ctx context.Context) error {
-		stream, err := r.js.Stream(ctx, r.o.Stream)
+		stream, err := r.js.Stream(ctx, r.stream)
 		if err != nil {
 			return err
 		}
@@ -264,13 +248,14 @@ func (r *JetStream) lookAround(ctx context.Context) {
 		s := stream.CachedInfo()
 		r.judgeLeftOut(s.State.FirstSeq)
 		switch all := info.NumPending == 0 && info.Delivered.Consumer == r.sub.delivered; {
-		case !all || !s.Created.Equal(r.created):
+		case !all || streamID(s) != r.id:
 			r.sub.end = 0
-		case r.o.StopAtEnd:
+		case r.q.StopAtEnd:
 			r.drop()
 		default:
+			r.caughtUp = true
 			if end := r.sub.end; r.next > 0 && end >= r.next {
-				r.next, r.last = end+1, end
+				r.next, r.read = end+1, true
 				r.sub.blocked.Store(0)
 			}
 			r.sub.end = s.State.LastSeq
@@ -284,9 +269,9 @@ func (r *JetStream) lookAround(ctx context.Context) {
 
 // leaveOut notes that the server goes on with a record that does not follow the one before it. With Subjects that is the rule. Then what lies
 // between can be gone only if the server has waited for the reader: else it has looked at each record within moments.
-func (r *JetStream) leaveOut(seq uint64) {
-	jump := r.last > 0 && r.next > 0 && seq > r.next
-	if !jump || len(r.o.Subjects) > 0 && r.sub.waited() < lookInterval {
+func (r *jetStreamReader) leaveOut(seq uint64) {
+	jump := r.read && seq > r.next
+	if !jump || len(r.subjects) > 0 && r.sub.waited() < lookInterval {
 		return
 	}
 	if r.leftOutTo = seq - 1; r.leftOutFrom == 0 {
@@ -295,10 +280,10 @@ func (r *JetStream) leaveOut(seq uint64) {
 }
 
 // lookForRemoved asks whether records that were left out are gone.
-func (r *JetStream) lookForRemoved(ctx context.Context) {
+func (r *jetStreamReader) lookForRemoved(ctx context.Context) {
 	r.looked = time.Now() // If nobody answers, it is asked again later.
 	err := r.link.attempt(ctx, patience(r.failures), func(ctx context.Context) error {
-		stream, err := r.js.Stream(ctx, r.o.Stream)
+		stream, err := r.js.Stream(ctx, r.stream)
 		if err == nil {
 			r.judgeLeftOut(stream.CachedInfo().State.FirstSeq)
 		}
@@ -313,36 +298,36 @@ func (r *JetStream) lookForRemoved(ctx context.Context) {
 }
 
 // judgeLeftOut makes what was left out a MissedError if it was removed from the beginning of the stream. first is the stream's first record.
-func (r *JetStream) judgeLeftOut(first uint64) {
+func (r *jetStreamReader) judgeLeftOut(first uint64) {
 	if r.leftOutFrom > 0 && first > r.leftOutFrom {
-		r.missed = &MissedError{Stream: r.o.Stream, From: r.leftOutFrom, To: min(r.leftOutTo, first-1)}
+		r.missed = &MissedError{Log: r.position().Log, From: r.leftOutFrom, To: min(r.leftOutTo, first-1)}
 	}
 	r.leftOutFrom, r.looked = 0, time.Now()
 }
 
-// Close ends reading, and the connection if OpenJetStream has made it. It implements io.Closer; its error is always nil.
-func (r *JetStream) Close() error {
+// Close implements Reader. It also closes the connection if Read has made it. Its error is always nil.
+func (r *jetStreamReader) Close() error {
 	if name := r.drop(); name != "" && r.link.conn.IsConnected() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = r.js.DeleteConsumer(ctx, r.o.Stream, name) // else the server forgets it by itself
+		_ = r.js.DeleteConsumer(ctx, r.stream, name) // else the server forgets it by itself
 	}
 	r.ended = true
 	r.link.close()
 	return nil
 }
 
-func (r *JetStream) interrupted(err error) {
+func (r *jetStreamReader) interrupted(err error) {
 	r.drop()
 	r.failures++
 	r.told = true
-	if r.o.OnRetry != nil {
-		r.o.OnRetry(fmt.Errorf("read stream %s at %s: %w", r.o.Stream, r.link.servers, err))
+	if r.q.OnRetry != nil {
+		r.q.OnRetry(fmt.Errorf("read stream %s at %s: %w", r.stream, r.link.servers, err))
 	}
 }
 
 // drop ends the subscription, if there is one, and returns its consumer's name.
-func (r *JetStream) drop() (consumer string) {
+func (r *jetStreamReader) drop() (consumer string) {
 	if r.sub != nil {
 		consumer = r.sub.consumer.CachedInfo().Name
 		r.sub.stop()
@@ -352,7 +337,7 @@ func (r *JetStream) drop() (consumer string) {
 }
 
 // resubscribe tries until there is a subscription.
-func (r *JetStream) resubscribe(ctx context.Context) error {
+func (r *jetStreamReader) resubscribe(ctx context.Context) error {
 	var missingSince time.Time
 	for {
 		waited, err := r.link.up(ctx)
@@ -360,7 +345,7 @@ func (r *JetStream) resubscribe(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
-			return fmt.Errorf("read stream %s at %s: %w", r.o.Stream, r.link.servers, err)
+			return fmt.Errorf("read stream %s at %s: %w", r.stream, r.link.servers, err)
 		case waited:
 			r.failures = 0
 		case r.failures > 1:
@@ -380,15 +365,15 @@ func (r *JetStream) resubscribe(ctx context.Context) error {
 		case missingSince.IsZero():
 			missingSince = time.Now()
 		case time.Since(missingSince) > goneFor:
-			return r.link.explain(ctx, r.js, r.o.Stream, err)
+			return r.link.explain(ctx, r.js, r.stream, err)
 		}
 		r.interrupted(err)
 	}
 }
 
-func (r *JetStream) resumed() {
-	if r.told && r.o.OnResume != nil {
-		r.o.OnResume()
+func (r *jetStreamReader) resumed() {
+	if r.told && r.q.OnResume != nil {
+		r.q.OnResume()
 	}
 	r.told = false
 }
@@ -400,8 +385,8 @@ func patience(failures int) time.Duration {
 
 // subscribe makes a consumer that goes on where reading has stopped. Consumers that go without acknowledgements deliver in
 // order, and count: a number that is left out tells of a loss.
-func (r *JetStream) subscribe(ctx context.Context) error {
-	stream, err := r.js.Stream(ctx, r.o.Stream)
+func (r *jetStreamReader) subscribe(ctx context.Context) error {
+	stream, err := r.js.Stream(ctx, r.stream)
 	if err != nil {
 		return err
 	}
@@ -409,17 +394,16 @@ func (r *JetStream) subscribe(ctx context.Context) error {
 	state := info.State
 	switch first := max(state.FirstSeq, 1); {
 	case r.next == 0:
-	case state.LastSeq+1 < r.next || !info.Created.Equal(r.created):
-		r.missed = &MissedError{Stream: r.o.Stream, From: r.next, To: state.LastSeq, Recreated: true}
+	case state.LastSeq+1 < r.next || streamID(info) != r.id:
+		r.missed = &MissedError{Log: r.position().Log, From: r.next, To: state.LastSeq, Recreated: true}
 		r.leftOutFrom = 0
-		r.next, r.end, r.created = first, state.LastSeq, info.Created
-		r.last = first - 1
+		r.next, r.read, r.end, r.id = first, false, state.LastSeq, streamID(info)
 	case first > r.next:
-		r.missed = &MissedError{Stream: r.o.Stream, From: r.next, To: first - 1}
+		r.missed = &MissedError{Log: r.position().Log, From: r.next, To: first - 1}
 		r.next = first
 	}
-	if r.o.StopAtEnd && r.next > r.end {
-		r.ended = true
+	if r.q.StopAtEnd && r.next > r.end {
+		r.ended, r.caughtUp = true, true
 		return nil
 	}
 	c := jetstream.ConsumerConfig{
@@ -432,22 +416,26 @@ func (r *JetStream) subscribe(ctx context.Context) error {
 		Replicas:          1,
 	}
 	if r.next == 0 {
-		c.DeliverPolicy, c.OptStartTime = jetstream.DeliverByStartTimePolicy, &r.o.Start.at
+		c.DeliverPolicy, c.OptStartTime = jetstream.DeliverByStartTimePolicy, &r.q.Start.at
 	}
-	if len(r.o.Subjects) == 1 {
-		c.FilterSubject = r.o.Subjects[0] // also known to servers before 2.10
+	if len(r.subjects) == 1 {
+		c.FilterSubject = r.subjects[0] // also known to servers before 2.10
 	} else {
-		c.FilterSubjects = r.o.Subjects
+		c.FilterSubjects = r.subjects
 	}
 	consumer, err := stream.CreateConsumer(ctx, c)
 	if err != nil {
 		return err
 	}
-	if r.o.StopAtEnd && consumer.CachedInfo().NumPending == 0 {
-		r.ended = true
+	if r.q.StopAtEnd && consumer.CachedInfo().NumPending == 0 {
+		r.ended, r.caughtUp = true, true
 		_ = stream.DeleteConsumer(ctx, c.Name) // else the server forgets it by itself
 		return nil
 	}
+	if r.next == 0 {
+		r.next = consumer.CachedInfo().Delivered.Stream + 1
+	}
+	r.caughtUp = consumer.CachedInfo().NumPending == 0
 	r.quiet = time.Now()
 	r.sub, err = newSubscription(consumer, r.link.conn)
 	return err

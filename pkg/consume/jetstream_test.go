@@ -18,9 +18,9 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-func open(tb testing.TB, o consume.JetStreamOptions) *consume.JetStream {
+func open(tb testing.TB, s consume.JetStream, q consume.Query) consume.Reader {
 	tb.Helper()
-	r, err := consume.OpenJetStream(tb.Context(), o)
+	r, err := s.Read(tb.Context(), q)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func open(tb testing.TB, o consume.JetStreamOptions) *consume.JetStream {
 }
 
 // read returns the numbers of the next n events, or of all up to io.EOF where n is -1.
-func read(tb testing.TB, r *consume.JetStream, n int) []int {
+func read(tb testing.TB, r consume.Reader, n int) []int {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), 30*time.Second)
 	defer cancel()
@@ -45,6 +45,11 @@ func read(tb testing.TB, r *consume.JetStream, n int) []int {
 		got = append(got, int(number(e.Sequence)))
 	}
 	return got
+}
+
+// after is a start behind a record of the stream KUBECDC.
+func after(n uint64) consume.Start {
+	return consume.After(consume.Position{Log: consume.Log{Name: "KUBECDC"}, Next: n + 1})
 }
 
 func numbers(from, to int) []int {
@@ -65,28 +70,29 @@ func TestJetStreamStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct {
-		o    consume.JetStreamOptions
+		s    consume.JetStream
+		q    consume.Query
 		want []int
 	}{
-		"beginning":        {consume.JetStreamOptions{Start: consume.Beginning()}, numbers(1, 10)},
-		"after":            {consume.JetStreamOptions{Start: consume.After(6)}, numbers(7, 10)},
-		"after nothing":    {consume.JetStreamOptions{Start: consume.After(0)}, numbers(1, 10)},
-		"after the end":    {consume.JetStreamOptions{Start: consume.After(10)}, nil},
-		"since":            {consume.JetStreamOptions{Start: consume.Since(msg.Time)}, numbers(8, 10)},
-		"since now":        {consume.JetStreamOptions{Start: consume.Since(time.Now().Add(time.Minute))}, nil},
-		"live":             {consume.JetStreamOptions{}, nil},
-		"a subject":        {consume.JetStreamOptions{Start: consume.Beginning(), Subjects: []string{"kubecdc.*.object.*.*.*.web-1"}}, []int{1, 4, 7, 10}},
-		"two subjects":     {consume.JetStreamOptions{Start: consume.After(3), Subjects: []string{"*.*.*.*.*.*.web-2", "*.*.*.*.*.*.web-0"}}, []int{5, 6, 8, 9}},
-		"no such subject":  {consume.JetStreamOptions{Start: consume.Beginning(), Subjects: []string{"kubecdc.x.stream.>"}}, nil},
-		"own connection":   {consume.JetStreamOptions{Conn: nc, Start: consume.Beginning()}, numbers(1, 10)},
-		"name of a stream": {consume.JetStreamOptions{Stream: "KUBECDC", Start: consume.Beginning()}, numbers(1, 10)},
+		"beginning":        {consume.JetStream{}, consume.Query{Start: consume.Beginning()}, numbers(1, 10)},
+		"after":            {consume.JetStream{}, consume.Query{Start: after(6)}, numbers(7, 10)},
+		"after nothing":    {consume.JetStream{}, consume.Query{Start: after(0)}, numbers(1, 10)},
+		"after the end":    {consume.JetStream{}, consume.Query{Start: after(10)}, nil},
+		"since":            {consume.JetStream{}, consume.Query{Start: consume.Since(msg.Time)}, numbers(8, 10)},
+		"since now":        {consume.JetStream{}, consume.Query{Start: consume.Since(time.Now().Add(time.Minute))}, nil},
+		"live":             {consume.JetStream{}, consume.Query{}, nil},
+		"a subject":        {consume.JetStream{Subjects: []string{"kubecdc.*.object.*.*.*.web-1"}}, consume.Query{Start: consume.Beginning()}, []int{1, 4, 7, 10}},
+		"two subjects":     {consume.JetStream{Subjects: []string{"*.*.*.*.*.*.web-2", "*.*.*.*.*.*.web-0"}}, consume.Query{Start: after(3)}, []int{5, 6, 8, 9}},
+		"no such subject":  {consume.JetStream{Subjects: []string{"kubecdc.x.stream.>"}}, consume.Query{Start: consume.Beginning()}, nil},
+		"own connection":   {consume.JetStream{Conn: nc}, consume.Query{Start: consume.Beginning()}, numbers(1, 10)},
+		"name of a stream": {consume.JetStream{Stream: "KUBECDC"}, consume.Query{Start: consume.Beginning()}, numbers(1, 10)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tc.o.StopAtEnd = true
-			if tc.o.Conn == nil {
-				tc.o.URL = b.ClientURL()
+			tc.q.StopAtEnd = true
+			if tc.s.Conn == nil {
+				tc.s.URL = b.ClientURL()
 			}
-			r := open(t, tc.o)
+			r := open(t, tc.s, tc.q)
 			if diff := cmp.Diff(tc.want, read(t, r, -1)); diff != "" {
 				t.Errorf("-want +got\n%s", diff)
 			}
@@ -108,19 +114,19 @@ func TestJetStreamEmpty(t *testing.T) {
 	b := startBus(t)
 	_, js := b.client()
 	b.stream(js, "KUBECDC")
-	r := open(t, consume.JetStreamOptions{URL: b.ClientURL(), StopAtEnd: true, Start: consume.Beginning()})
+	r := open(t, consume.JetStream{URL: b.ClientURL()}, consume.Query{StopAtEnd: true, Start: consume.Beginning()})
 	if got := read(t, r, -1); got != nil {
 		t.Errorf("read %v", got)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("had enough"))
-	live := open(t, consume.JetStreamOptions{URL: b.ClientURL()})
+	live := open(t, consume.JetStream{URL: b.ClientURL()}, consume.Query{})
 	if _, err := live.Next(ctx); err == nil || err.Error() != "had enough" {
 		t.Errorf("error %v, want the context's cause", err)
 	}
 	put(t, js, 1, 1)
-	if diff := cmp.Diff([]int{1}, read(t, live, 1)); diff != "" || live.Position() != 1 {
-		t.Errorf("at %d, -want +got\n%s", live.Position(), diff)
+	if diff := cmp.Diff([]int{1}, read(t, live, 1)); diff != "" || live.Positions()[0].Next != 2 {
+		t.Errorf("at %d, -want +got\n%s", live.Positions()[0].Next, diff)
 	}
 }
 
@@ -131,7 +137,7 @@ func TestJetStreamEndRemoved(t *testing.T) {
 	_, js := b.client()
 	stream := b.stream(js, "KUBECDC")
 	put(t, js, 1, 3000)
-	r := open(t, consume.JetStreamOptions{URL: b.ClientURL(), StopAtEnd: true, Start: consume.Beginning()})
+	r := open(t, consume.JetStream{URL: b.ClientURL()}, consume.Query{StopAtEnd: true, Start: consume.Beginning()})
 	consume.LookAfter(r, 300*time.Millisecond)
 	read(t, r, 1)
 	if err := stream.Purge(t.Context()); err != nil {
@@ -167,17 +173,13 @@ func TestJetStreamRestarts(t *testing.T) {
 	put(t, js, 1, 5)
 
 	retries, resumed := 0, 0
-	live := open(t, consume.JetStreamOptions{
-		URL: url,
-		OnRetry: func(err error) {
-			retries++
-			if !strings.Contains(err.Error(), url) {
-				t.Errorf("%v: does not say where", err)
-			}
-		},
-		OnResume: func() { resumed++ },
-	})
-	all := open(t, consume.JetStreamOptions{URL: url, Start: consume.Beginning()})
+	live := open(t, consume.JetStream{URL: url}, consume.Query{OnRetry: func(err error) {
+		retries++
+		if !strings.Contains(err.Error(), url) {
+			t.Errorf("%v: does not say where", err)
+		}
+	}, OnResume: func() { resumed++ }})
+	all := open(t, consume.JetStream{URL: url}, consume.Query{Start: consume.Beginning()})
 	if diff := cmp.Diff(numbers(1, 3), read(t, all, 3)); diff != "" {
 		t.Fatalf("-want +got\n%s", diff)
 	}
@@ -214,7 +216,7 @@ func TestJetStreamConsumerDeleted(t *testing.T) {
 	b := startBus(t)
 	_, js := b.client()
 	stream := b.stream(js, "KUBECDC")
-	r := open(t, consume.JetStreamOptions{URL: b.ClientURL()})
+	r := open(t, consume.JetStream{URL: b.ClientURL()}, consume.Query{})
 	put(t, js, 1, 2)
 	read(t, r, 1)
 	for name := range stream.ConsumerNames(t.Context()).Name() {
@@ -241,11 +243,11 @@ func TestJetStreamMissed(t *testing.T) {
 		want  string
 		rest  []int
 	}{
-		{consume.After(5), "", numbers(6, 10)},
-		{consume.After(2), "stream KUBECDC no longer holds records 3 to 5, which have not been read: they are older than it keeps them, or were removed", numbers(6, 10)},
-		{consume.After(40), "stream KUBECDC is another one than before: it was read up to record 40, and ends at 10 now: it has been created anew or restored; reading goes on from its beginning", numbers(6, 10)},
+		{after(5), "", numbers(6, 10)},
+		{after(2), "stream KUBECDC no longer holds records 3 to 5, which have not been read: they are older than it keeps them, or were removed", numbers(6, 10)},
+		{after(40), "stream KUBECDC is another one than before: it was read up to record 40 and now ends at record 10: it has been created again or restored; reading continues from its beginning", numbers(6, 10)},
 	} {
-		r := open(t, consume.JetStreamOptions{URL: b.ClientURL(), Start: tc.start, StopAtEnd: true})
+		r := open(t, consume.JetStream{URL: b.ClientURL()}, consume.Query{Start: tc.start, StopAtEnd: true})
 		if tc.want != "" {
 			_, err := r.Next(t.Context())
 			if err == nil || err.Error() != tc.want {
@@ -264,7 +266,7 @@ func TestJetStreamRecreated(t *testing.T) {
 	_, js := b.client()
 	b.stream(js, "KUBECDC")
 	put(t, js, 1, 3)
-	r := open(t, consume.JetStreamOptions{URL: b.ClientURL(), Start: consume.Beginning()})
+	r := open(t, consume.JetStream{URL: b.ClientURL()}, consume.Query{Start: consume.Beginning()})
 	read(t, r, 3)
 	if err := js.DeleteStream(t.Context(), "KUBECDC"); err != nil {
 		t.Fatal(err)
@@ -275,7 +277,7 @@ func TestJetStreamRecreated(t *testing.T) {
 	if e, err := r.Next(t.Context()); !errors.As(err, &missed) || !missed.Recreated || missed.From != 4 || missed.To != 10 {
 		t.Fatalf("%v, %v", e, err)
 	}
-	if got := r.Position(); got != 0 {
+	if got := r.Positions()[0].Next; got != 1 {
 		t.Errorf("nothing of the new stream was read, and the position is %d", got)
 	}
 	if diff := cmp.Diff(numbers(11, 20), read(t, r, 10)); diff != "" {
@@ -293,7 +295,7 @@ func TestJetStreamInvalidRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, js, 2, 2)
-	r := open(t, consume.JetStreamOptions{URL: b.ClientURL(), Start: consume.Beginning(), StopAtEnd: true})
+	r := open(t, consume.JetStream{URL: b.ClientURL()}, consume.Query{Start: consume.Beginning(), StopAtEnd: true})
 	read(t, r, 1)
 	_, err := r.Next(t.Context())
 	var record *consume.RecordError
@@ -317,7 +319,7 @@ func TestJetStreamLargeRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := open(t, consume.JetStreamOptions{URL: b.ClientURL(), Start: consume.Beginning(), StopAtEnd: true})
+	r := open(t, consume.JetStream{URL: b.ClientURL()}, consume.Query{Start: consume.Beginning(), StopAtEnd: true})
 	if diff := cmp.Diff(numbers(1, 20), read(t, r, -1)); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
@@ -347,41 +349,47 @@ func TestOpenJetStreamErrors(t *testing.T) {
 	nobody := fmt.Sprintf("127.0.0.1:%d", unusedPort(t))
 	for _, tc := range []struct {
 		name string
-		o    consume.JetStreamOptions
+		s    consume.JetStream
+		q    consume.Query
 		want string
 	}{
-		{"no URL", consume.JetStreamOptions{}, "connect to NATS: neither a URL nor a connection is given"},
-		{"no host", consume.JetStreamOptions{URL: "nats://"}, "connect to NATS: url: no host in it, want nats://host:port"},
-		{"not a URL", consume.JetStreamOptions{URL: "nats://u:secret@h:x"}, `connect to NATS: url: want nats://host:port`},
-		{"a password with a slash", consume.JetStreamOptions{URL: "nats://u:secret/x@h:4222"}, `connect to NATS: url: want nats://host:port`},
+		{"no URL", consume.JetStream{}, consume.Query{}, "connect to NATS: neither a URL nor a connection is given"},
+		{"no host", consume.JetStream{URL: "nats://"}, consume.Query{}, "connect to NATS: url: no host in it, want nats://host:port"},
+		{"not a URL", consume.JetStream{URL: "nats://u:secret@h:x"}, consume.Query{}, `connect to NATS: url: want nats://host:port`},
+		{"a password with a slash", consume.JetStream{URL: "nats://u:secret/x@h:4222"}, consume.Query{}, `connect to NATS: url: want nats://host:port`},
 		{
 			"nobody there",
-			consume.JetStreamOptions{URL: "nats://u:secret@" + nobody},
+			consume.JetStream{URL: "nats://u:secret@" + nobody},
+			consume.Query{},
 			"connect to nats://" + nobody + ": dial tcp " + nobody + ": connect: connection refused: check that a NATS server listens there",
 		},
 		{
 			"password",
-			consume.JetStreamOptions{URL: "nats://u:secret@" + address},
+			consume.JetStream{URL: "nats://u:secret@" + address},
+			consume.Query{},
 			"connect to nats://" + address + ": nats: Authorization Violation: the server wants other credentials",
 		},
 		{
 			"no JetStream",
-			consume.JetStreamOptions{URL: "nats://" + address, Options: []nats.Option{nats.UserInfo("u", "p")}},
+			consume.JetStream{URL: "nats://" + address, Options: []nats.Option{nats.UserInfo("u", "p")}},
+			consume.Query{},
 			"has no JetStream: start it with JetStream enabled (nats-server -js)",
 		},
 		{
 			"no such stream",
-			consume.JetStreamOptions{URL: b.ClientURL()},
+			consume.JetStream{URL: b.ClientURL()},
+			consume.Query{},
 			"no stream KUBECDC at " + b.ClientURL() + ": there are AUDIT, ORDERS",
 		},
 		{
 			"subject",
-			consume.JetStreamOptions{URL: b.ClientURL(), Stream: "AUDIT", Subjects: []string{"a", "a"}},
+			consume.JetStream{URL: b.ClientURL(), Stream: "AUDIT", Subjects: []string{"a", "a"}},
+			consume.Query{},
 			"open stream AUDIT at " + b.ClientURL() + ": nats: API error: code=400",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r, err := consume.OpenJetStream(t.Context(), tc.o)
+			r, err := tc.s.Read(t.Context(), tc.q)
 			if err == nil {
 				r.Close()
 			}
@@ -413,7 +421,7 @@ func TestOpenJetStreamEndsWithItsContext(t *testing.T) {
 		dialed, _ = l.Accept()
 		cancel(errStop)
 	}()
-	if _, err := consume.OpenJetStream(ctx, consume.JetStreamOptions{URL: "nats://" + l.Addr().String()}); !errors.Is(err, errStop) {
+	if _, err := (&consume.JetStream{URL: "nats://" + l.Addr().String()}).Read(ctx, consume.Query{}); !errors.Is(err, errStop) {
 		t.Errorf("error %v, want the context's cause", err)
 	}
 	<-accepted
@@ -427,7 +435,7 @@ func TestJetStreamPassesWhatIsNotAskedFor(t *testing.T) {
 	_, js := b.client()
 	stream := b.stream(js, "KUBECDC")
 	put(t, js, 1, 3)
-	r := open(t, consume.JetStreamOptions{URL: b.ClientURL(), Start: consume.Beginning(), Subjects: []string{"*.*.*.*.*.*.web-1", "*.*.*.*.*.*.web-7"}})
+	r := open(t, consume.JetStream{URL: b.ClientURL(), Subjects: []string{"*.*.*.*.*.*.web-1", "*.*.*.*.*.*.web-7"}}, consume.Query{Start: consume.Beginning()})
 	consume.LookAfter(r, 50*time.Millisecond)
 	if diff := cmp.Diff([]int{1}, read(t, r, 1)); diff != "" {
 		t.Fatalf("-want +got\n%s", diff)
@@ -441,9 +449,9 @@ func TestJetStreamPassesWhatIsNotAskedFor(t *testing.T) {
 		if e, err := r.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("%v, %v", e, err)
 		}
-		return r.Position() >= 20
+		return r.Positions()[0].Next > 20
 	})
-	at := r.Position()
+	at := r.Positions()[0].Next
 	if err := stream.Purge(t.Context(), jetstream.WithPurgeSequence(at)); err != nil {
 		t.Fatal(err)
 	}
@@ -466,7 +474,7 @@ func TestJetStreamRemovedBeforeASlowReader(t *testing.T) {
 			_, js := b.client()
 			stream := b.stream(js, "KUBECDC")
 			put(t, js, 1, records)
-			r := open(t, consume.JetStreamOptions{URL: b.ClientURL(), Start: consume.Beginning(), Subjects: subjects})
+			r := open(t, consume.JetStream{URL: b.ClientURL(), Subjects: subjects}, consume.Query{Start: consume.Beginning()})
 			read(t, r, 1)
 			slow := time.After(1500 * time.Millisecond)
 			if err := stream.Purge(t.Context(), jetstream.WithPurgeSequence(records-9)); err != nil {

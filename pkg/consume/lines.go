@@ -7,37 +7,75 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"time"
 )
 
 // maxLine bounds a line, in bytes. An event holds an object three times at most (before, after, patch), and etcd's default
 // limit for one is 1.5 MiB.
 const maxLine = 64 << 20
 
-// Lines reads events from lines of JSON, as `kubecdc run --bus stdout:` writes them. It belongs to one goroutine.
-type Lines struct {
-	r    *bufio.Reader
-	line int
+// File is a file of JSON lines as a Source, as `kubecdc run --bus stdout:` writes it. It is read to its end and not followed: Live and
+// Beginning are the same, and Next returns io.EOF in any case. Since compares the times of the events.
+type File struct{ Path string }
+
+// Read opens the file.
+func (s *File) Read(_ context.Context, q Query) (Reader, error) {
+	f, err := os.Open(s.Path)
+	if err != nil {
+		return nil, err
+	}
+	l := NewLines(s.Path, f, q)
+	l.file = f
+	return l, nil
 }
 
-// NewLines reads from r.
-func NewLines(r io.Reader) *Lines { return &Lines{r: bufio.NewReaderSize(r, 64<<10)} }
+// Lines reads events from lines of JSON. It implements Reader.
+type Lines struct {
+	name string
+	r    *bufio.Reader
+	file *os.File // nil: r is not ours to close
+	line int
+	end  bool // has been reached
 
-// Next is the next event. Its error is io.EOF at the end, and a *RecordError where a line cannot be read: the next call goes
-// on behind it. Others are those of reading, which end it. ctx is looked at between reads: to end one that blocks, close
-// what it reads from.
+	since time.Time // earlier events are passed over
+	skip  int       // lines that have been read before
+}
+
+// NewLines reads from r as a File does, but leaves it open. name is that of the log; "": errors name the line alone.
+func NewLines(name string, r io.Reader, q Query) *Lines {
+	l := &Lines{name: name, r: bufio.NewReaderSize(r, 64<<10), since: q.Start.at}
+	for _, p := range q.Start.after {
+		if p.Name == name {
+			l.skip = int(p.Next) - 1
+		}
+	}
+	return l
+}
+
+// Next implements Reader. Errors other than io.EOF and a *RecordError are those of reading, and final. ctx is checked between reads: to
+// end one that blocks, close what it reads from.
 func (l *Lines) Next(ctx context.Context) (*Event, error) {
 	for {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 		line, err := l.read()
-		switch line = bytes.TrimSpace(line); {
-		case errors.Is(err, io.EOF):
+		if errors.Is(err, io.EOF) {
+			l.line-- // there is none
+			if l.line < l.skip && l.file != nil {
+				return nil, l.restart()
+			}
+			l.end = true
 			return nil, io.EOF
+		}
+		switch line = bytes.TrimSpace(line); {
+		case l.line <= l.skip:
+			continue
 		case errors.Is(err, errLong):
 			return nil, l.wrong(err)
 		case err != nil:
-			return nil, fmt.Errorf("line %d: %w", l.line, err)
+			return nil, fmt.Errorf("%s: %w", l.where(), err)
 		case len(line) == 0:
 			continue
 		}
@@ -45,12 +83,56 @@ func (l *Lines) Next(ctx context.Context) (*Event, error) {
 		if err != nil {
 			return nil, l.wrong(err)
 		}
+		if e.Time.Before(l.since) {
+			continue
+		}
+		e.Position = l.position()
 		return e, nil
 	}
 }
 
+// restart goes to the beginning of a file that ends before the line at which reading was to continue: it is another one.
+func (l *Lines) restart() error {
+	missed := &MissedError{Log: l.position().Log, From: uint64(l.skip) + 1, To: uint64(l.line), Recreated: true}
+	if _, err := l.file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	l.r.Reset(l.file)
+	l.line, l.skip = 0, 0
+	return missed
+}
+
+func (l *Lines) position() Position {
+	return Position{Log{Name: l.name}, uint64(max(l.line, l.skip)) + 1}
+}
+
+// Positions implements Reader: Next is a number of a line.
+func (l *Lines) Positions() []Position { return []Position{l.position()} }
+
+// CaughtUp implements Reader.
+func (l *Lines) CaughtUp() bool { return l.end }
+
+// Whole implements Reader. A file leads to no store.
+func (l *Lines) Whole(_ context.Context, e *Event) (*Event, error) { return withoutStore(e) }
+
+// Close implements Reader.
+func (l *Lines) Close() error {
+	if l.file == nil {
+		return nil
+	}
+	return l.file.Close()
+}
+
 func (l *Lines) wrong(err error) error {
-	return &RecordError{Where: fmt.Sprintf("line %d", l.line), Err: err}
+	return &RecordError{Position: l.position(), Where: l.where(), Err: err}
+}
+
+// where names the line that was read last.
+func (l *Lines) where() string {
+	if l.name == "" {
+		return fmt.Sprintf("line %d", l.line)
+	}
+	return fmt.Sprintf("%s: line %d", l.name, l.line)
 }
 
 var errLong = fmt.Errorf("longer than %d MiB", maxLine>>20)

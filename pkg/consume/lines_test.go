@@ -14,7 +14,7 @@ import (
 func TestLines(t *testing.T) {
 	large := strings.Replace(string(pod(3)), `"after":{}`, `"after":{"x":"`+strings.Repeat("x", 200<<10)+`"}`, 1)
 	in := string(pod(1)) + "\r\n\n  \n{\n" + string(pod(2)) + "\n" + large + "\n" + strings.Repeat("x", 64<<20+1) + "\n" + string(pod(4))
-	l := consume.NewLines(strings.NewReader(in))
+	l := consume.NewLines("", strings.NewReader(in), consume.Query{})
 	var kept []*consume.Event
 	for _, want := range []string{
 		"pods/1/1", "line 4: JSON ends before the value does", "pods/1/2", "pods/1/3", "line 7: longer than 64 MiB", "pods/1/4", "EOF", "EOF",
@@ -42,10 +42,10 @@ func TestLines(t *testing.T) {
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("had enough"))
-	if _, err := consume.NewLines(strings.NewReader(in)).Next(ctx); err == nil || err.Error() != "had enough" {
+	if _, err := consume.NewLines("", strings.NewReader(in), consume.Query{}).Next(ctx); err == nil || err.Error() != "had enough" {
 		t.Errorf("error %v, want the context's cause", err)
 	}
-	l = consume.NewLines(io.MultiReader(strings.NewReader("\n"), iotest.ErrReader(errors.New("disk on fire"))))
+	l = consume.NewLines("", io.MultiReader(strings.NewReader("\n"), iotest.ErrReader(errors.New("disk on fire"))), consume.Query{})
 	var record *consume.RecordError
 	if _, err := l.Next(t.Context()); err == nil || err.Error() != "line 2: disk on fire" || errors.As(err, &record) {
 		t.Errorf("error %v", err)

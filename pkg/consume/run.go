@@ -14,7 +14,13 @@ import (
 
 // RunOptions say what a service reads, and under which name the server remembers how far it has come.
 type RunOptions struct {
-	JetStreamOptions // Start matters where the consumer does not exist yet; StopAtEnd is not used
+	JetStream       // Choose is not used
+	Start     Start // where to begin if the consumer does not exist yet
+
+	// OnRetry is called when reading is interrupted or handler returns an error, and again when an attempt to continue fails;
+	// OnResume when reading continues. Either may be nil.
+	OnRetry  func(error)
+	OnResume func()
 
 	// Durable is the name of the consumer on the server. It is made where it does not exist, and stays when Run ends.
 	Durable string
@@ -49,13 +55,11 @@ func Run(ctx context.Context, o RunOptions, handler func(ctx context.Context, e 
 	if o.Durable == "" {
 		return errors.New("run consumer: RunOptions.Durable has no name")
 	}
-	if o.Stream == "" {
-		o.Stream = DefaultStream
-	}
+	o.Stream = o.name()
 	if o.AckWait == 0 {
 		o.AckWait = defaultAckWait
 	}
-	l, err := connect(ctx, &o.JetStreamOptions)
+	l, err := o.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -78,6 +82,7 @@ type service struct {
 	js       jetstream.JetStream
 	handler  func(context.Context, *Event) error
 	consumer jetstream.Consumer
+	id       string // Log.ID of the stream
 	failures int
 	told     bool // OnRetry has been told of an interruption more than OnResume
 
@@ -96,6 +101,7 @@ func (s *service) setUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.id = streamID(stream.CachedInfo())
 	c, err := stream.Consumer(ctx, s.o.Durable)
 	if err == nil {
 		s.consumer = c
@@ -115,7 +121,12 @@ func (s *service) setUp(ctx context.Context) error {
 	case startSince:
 		want.DeliverPolicy, want.OptStartTime = jetstream.DeliverByStartTimePolicy, &start.at
 	case startAfter:
-		want.DeliverPolicy, want.OptStartSeq = jetstream.DeliverByStartSequencePolicy, start.seq+1
+		want.DeliverPolicy, want.OptStartSeq = jetstream.DeliverByStartSequencePolicy, 1
+		for _, p := range start.after {
+			if p.Name == s.o.Stream {
+				want.OptStartSeq = max(p.Next, 1)
+			}
+		}
 	}
 	if len(s.o.Subjects) == 1 {
 		want.FilterSubject = s.o.Subjects[0]
@@ -241,9 +252,10 @@ func (s *service) handle(ctx context.Context, m jetstream.Msg) error {
 	if slices.Contains(s.handled[:], seq) {
 		return m.Ack()
 	}
+	at := Position{Log{Name: s.o.Stream, ID: s.id}, seq + 1}
 	e, err := FromMessage(m.Headers(), m.Data())
 	if err != nil {
-		err = recordError(s.o.Stream, seq, m.Subject(), err)
+		err = recordError(at, m.Subject(), err)
 		if s.o.OnInvalid != nil {
 			err = s.o.OnInvalid(err)
 		}
@@ -252,6 +264,7 @@ func (s *service) handle(ctx context.Context, m jetstream.Msg) error {
 		}
 		return m.Ack()
 	}
+	e.Position = at
 	defer s.sayWorking(m)()
 	for attempt := 0; ; attempt++ {
 		if err = s.handler(ctx, e); err == nil {

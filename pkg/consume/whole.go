@@ -30,7 +30,7 @@ func Whole(ctx context.Context, js jetstream.JetStream, e *Event) (*Event, error
 		path, name, ok = strings.Cut(path, "/")
 	}
 	if !ok || path == "" || name == "" {
-		return e, fmt.Errorf("the whole of %s is at %q: %w", e.ID, e.DataRef, ErrReference)
+		return withoutStore(e)
 	}
 	bucket, err := js.ObjectStore(ctx, path)
 	if err != nil {
@@ -50,5 +50,16 @@ func Whole(ctx context.Context, js jetstream.JetStream, e *Event) (*Event, error
 	return whole, nil
 }
 
-// Whole is as the function of that name, on the reader's connection. ctx bounds how long it tries; a lost connection is an error.
-func (r *JetStream) Whole(ctx context.Context, e *Event) (*Event, error) { return Whole(ctx, r.js, e) }
+// withoutStore returns an event whose whole, if there is one, is not in a store that the package reads.
+func withoutStore(e *Event) (*Event, error) {
+	if e.DataRef == "" {
+		return e, nil
+	}
+	return e, fmt.Errorf("the whole of %s is at %q: %w", e.ID, e.DataRef, ErrReference)
+}
+
+// Whole implements Reader, by the function of that name on the reader's connection. ctx bounds how long it tries; a lost connection
+// is an error.
+func (r *jetStreamReader) Whole(ctx context.Context, e *Event) (*Event, error) {
+	return Whole(ctx, r.js, e)
+}

@@ -27,18 +27,16 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	options := consume.JetStreamOptions{
-		URL: *server, Stream: *stream, Subjects: flag.Args(), Start: consume.Beginning(), StopAtEnd: *once,
-	}
-	if err := follow(ctx, options, os.Stdout); err != nil && ctx.Err() == nil {
+	bus := &consume.JetStream{URL: *server, Stream: *stream, Subjects: flag.Args()}
+	if err := follow(ctx, bus, *once, os.Stdout); err != nil && ctx.Err() == nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-// follow prints changes to w, and at the end of the stream, where it is told to stop there, the objects that exist.
-func follow(ctx context.Context, options consume.JetStreamOptions, w io.Writer) error {
-	events, err := consume.OpenJetStream(ctx, options)
+// follow prints changes to w, or, once, the objects that exist at the end of the stream.
+func follow(ctx context.Context, bus consume.Source, once bool, w io.Writer) error {
+	events, err := bus.Read(ctx, consume.Query{Start: consume.Beginning(), StopAtEnd: once})
 	if err != nil {
 		return err
 	}
@@ -61,14 +59,14 @@ func follow(ctx context.Context, options consume.JetStreamOptions, w io.Writer) 
 			} else {
 				objects[key] = e.Data.After
 			}
-			if !options.StopAtEnd {
+			if !once {
 				what := strings.TrimPrefix(e.Type, consume.TypePrefix+"object.")
 				fmt.Fprintln(w, what, e.GroupResource(), name(e.Namespace, e.Name))
 			}
 		}
 		for _, o := range verdict.Gone {
 			delete(objects, o.Source+" "+o.UID)
-			if !options.StopAtEnd {
+			if !once {
 				fmt.Fprintln(w, "swept", o.Resource, name(o.Namespace, o.Name))
 			}
 		}

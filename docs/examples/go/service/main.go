@@ -23,10 +23,9 @@ func main() {
 	defer stop()
 
 	options := consume.RunOptions{
-		JetStreamOptions: consume.JetStreamOptions{
-			URL: *server, Stream: *stream, Subjects: flag.Args(), Start: consume.Beginning(),
-		},
-		Durable: *durable,
+		JetStream: consume.JetStream{URL: *server, Stream: *stream, Subjects: flag.Args()},
+		Start:     consume.Beginning(),
+		Durable:   *durable,
 	}
 	err := consume.Run(ctx, options, func(_ context.Context, e *consume.Event) error {
 		// Once this returns nil the event does not come again; before, it may. Let it be written by e.Source and e.ID, which
