@@ -3,6 +3,7 @@ package selection
 import (
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"github.com/kubecdc/kubecdc/test/oracle"
 )
@@ -110,6 +111,8 @@ func (d *Drawer) Config() (c *Config, written []string) {
 		}
 	}
 	c.fit(written)
+	d.drop(c)
+	c.fit(written) // a resource may have fewer rules now
 	if d.Luck(60) {
 		c.Noise = subset(d, noisy())
 		d.Shuffle(len(c.Noise), func(i, j int) { c.Noise[i], c.Noise[j] = c.Noise[j], c.Noise[i] })
@@ -146,6 +149,45 @@ func (c *Config) fit(written []string) {
 			}
 		}
 	}
+}
+
+// drop takes out rules that can never match, because an earlier rule takes all of their objects: the agent refuses them.
+func (d *Drawer) drop(c *Config) {
+	var kept []Rule
+	for i := range c.Rules {
+		if !slices.ContainsFunc(kept, func(earlier Rule) bool { return d.covers(&earlier, &c.Rules[i]) }) {
+			kept = append(kept, c.Rules[i])
+		}
+	}
+	c.Rules = kept
+}
+
+// covers reports whether a rule takes all objects that another one could take.
+func (d *Drawer) covers(r, other *Rule) bool {
+	within := func(some, all []string) bool {
+		return !slices.ContainsFunc(some, func(s string) bool { return !slices.Contains(all, s) })
+	}
+	// Those of the test, and two that tell its patterns apart.
+	namespaces := append(d.Namespaces(), d.Prefix+"x", d.Prefix+"tx")
+	wider := !slices.ContainsFunc(namespaces, func(ns string) bool {
+		return takesNamespace(other.Namespaces, ns) && !takesNamespace(r.Namespaces, ns)
+	})
+	return wider && within(other.Resources, r.Resources) && within(r.Except, other.Except) && within(r.terms(), other.terms())
+}
+
+// terms are the requirements of a rule's selectors, as they are written.
+func (r *Rule) terms() (list []string) {
+	if r.Labels != nil {
+		for _, term := range strings.Split(r.Labels.Text, ",") {
+			list = append(list, "label "+term)
+		}
+	}
+	if r.Fields != nil {
+		for _, term := range strings.Split(r.Fields.Text, ",") {
+			list = append(list, "field "+term)
+		}
+	}
+	return list
 }
 
 // send draws what a rule does with what it takes.
