@@ -27,6 +27,7 @@ type source struct {
 	buf   []byte
 	start int // buf[start:end] has been read and not been taken
 	end   int
+	eol   int  // buf[start:eol] has no newline
 	need  int  // about the size of late values
 	full  bool // the last read took all the room there was: more is waiting
 	err   error
@@ -35,16 +36,18 @@ type source struct {
 
 // peek is the first byte that is not white space, without taking it. It may move what is in the buffer.
 func (s *source) peek() (byte, error) {
-	for {
-		for ; s.start < s.end; s.start++ {
-			if c := s.buf[s.start]; c != ' ' && c != '\n' && c != '\r' && c != '\t' {
-				return c, nil
-			}
-		}
+	for !s.skipSpace() {
 		if err := s.fill(); err != nil {
 			return 0, err
 		}
 	}
+	return s.buf[s.start], nil
+}
+
+// skipSpace takes white space, and reports whether anything else has been read.
+func (s *source) skipSpace() bool {
+	s.start += skipSpace(s.buf[s.start:s.end], 0)
+	return s.start < s.end
 }
 
 // value takes the value that starts at the next byte (peek). It is valid until the next call of any method. Of an
@@ -78,26 +81,23 @@ func (s *source) take(n int) {
 
 // line is what stands before the next newline, without taking it, nil where the input ends or fails first.
 func (s *source) line() []byte {
-	for searched := 0; ; {
-		window := s.buf[s.start:s.end]
-		if n := bytes.IndexByte(window[searched:], '\n'); n >= 0 {
-			return window[: searched+n : searched+n]
-		}
-		searched = len(window)
-		if s.fill() != nil {
-			return nil
+	for {
+		if line := s.bufferedLine(); line != nil || s.fill() != nil {
+			return line
 		}
 	}
 }
 
-// bufferedLine is line as far as it has been read, without white space in front; nil: its end has not come yet.
+// bufferedLine is line as far as it has been read, nil: its end has not come yet. It looks at no byte twice.
 func (s *source) bufferedLine() []byte {
-	window := bytes.TrimLeft(s.buf[s.start:s.end], " \n\r\t")
-	n := bytes.IndexByte(window, '\n')
+	from := max(s.start, s.eol)
+	n := bytes.IndexByte(s.buf[from:s.end], '\n')
 	if n < 0 {
+		s.eol = s.end
 		return nil
 	}
-	return window[:n]
+	s.eol = from + n
+	return s.buf[s.start:s.eol:s.eol]
 }
 
 // atNewline tells whether the next byte has come, and is a newline.
@@ -163,7 +163,7 @@ func (s *source) fill() error {
 func (s *source) room() {
 	held := s.end - s.start
 	if held == 0 {
-		s.start, s.end = 0, 0
+		s.start, s.end, s.eol = 0, 0, 0
 	}
 	size := len(s.buf)
 	switch {
@@ -187,7 +187,7 @@ func (s *source) room() {
 	} else if s.start > 0 {
 		copy(s.buf, s.buf[s.start:s.end])
 	}
-	s.start, s.end = 0, held
+	s.start, s.end, s.eol = 0, held, max(0, s.eol-s.start)
 }
 
 // finder finds where a value ends, and goes on where it left off when more of it has come. It knows strings and

@@ -58,7 +58,7 @@ func (f *Frames) Next() (typ, object []byte, err error) {
 
 // Ready reports whether Next will return a frame without reading from the stream. It may report false although Next would.
 func (f *Frames) Ready() bool {
-	if !f.lines {
+	if !f.lines || !f.src.skipSpace() {
 		return false
 	}
 	line := f.src.bufferedLine()
