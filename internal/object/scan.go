@@ -90,6 +90,9 @@ func (m *Scanned) AppendChangedBy(dst []byte, before Stamp) []byte {
 		if !before.lacks(f) {
 			continue
 		}
+		if dst == nil {
+			dst = make([]byte, 0, 128) // one entry
+		}
 		dst = append(dst, open)
 		dst = appendString(append(dst, `{"manager":`...), f.Manager)
 		dst = appendString(append(dst, `,"operation":`...), f.Operation)

@@ -41,82 +41,80 @@ type nesting [maxDepth/64 + 1]uint64
 
 // skip passes over the value at b[i], which is depth levels deep, and checks it as strictly as encoding/json.Valid.
 func (n *nesting) skip(b []byte, i, depth int) int {
-	var c byte
-	outside, object := depth, false
-value:
-	if i >= len(b) {
-		return ^len(b)
-	}
-	switch c = b[i]; c {
-	case '"':
-		if i = skipString(b, i+1); i < 0 {
-			return i
-		}
-	case '{', '[':
-		if depth == maxDepth {
-			return ^i
-		}
-		depth++
-		bit := uint64(1) << (depth & 63)
-		i++
-		if i < len(b) && b[i] <= ' ' {
-			i = skipSpace(b, i)
-		}
+	for outside := depth; ; {
 		if i >= len(b) {
 			return ^len(b)
 		}
-		if c == '{' {
-			object = true
-			n[depth>>6] |= bit
-			if b[i] != '}' {
-				goto member
+		switch c := b[i]; c {
+		case '"':
+			i = skipString(b, i+1)
+		case '{', '[':
+			if depth == maxDepth {
+				return ^i
 			}
-		} else {
-			object = false
-			n[depth>>6] &^= bit
-			if b[i] != ']' {
-				goto value
+			depth++
+			n.enter(depth, c == '{')
+			if i = skipBlank(b, i+1); i >= len(b) || b[i] != c+2 { // '}' and ']' follow their opening brackets so
+				if c == '{' {
+					i = skipName(b, i)
+				}
+				if i < 0 {
+					return i
+				}
+				continue
 			}
+			depth--
+			i++
+		default:
+			i = skipScalar(b, i)
 		}
-		goto close
-	default:
-		if i = skipScalar(b, i); i < 0 {
+		if i < 0 {
+			return i
+		}
+		if i, depth = n.after(b, i, depth, outside); i < 0 || depth == outside {
 			return i
 		}
 	}
-after:
-	if depth == outside {
-		return i
+}
+
+// enter notes whether the value that depth is the inside of is an object.
+func (n *nesting) enter(depth int, object bool) {
+	bit := uint64(1) << (depth & 63)
+	if n[depth>>6] &^= bit; object {
+		n[depth>>6] |= bit
 	}
+}
+
+// after passes over what follows a value, up to the next one, or to the end of the value at outside.
+func (n *nesting) after(b []byte, i, depth, outside int) (int, int) {
+	for depth != outside {
+		if i = skipBlank(b, i); i >= len(b) {
+			return ^len(b), depth
+		}
+		object := n[depth>>6]&(1<<(depth&63)) != 0
+		switch c := b[i]; {
+		case c == ',':
+			i = skipBlank(b, i+1)
+			if object {
+				i = skipName(b, i)
+			}
+			return i, depth
+		case object && c == '}' || !object && c == ']':
+			i++
+			depth--
+		default:
+			return ^i, depth
+		}
+	}
+	return i, depth
+}
+
+// skipBlank is skipSpace where there mostly is none.
+func skipBlank(b []byte, i int) int {
 	if i < len(b) && b[i] <= ' ' {
-		i = skipSpace(b, i)
+		return skipSpace(b, i)
 	}
-	if i >= len(b) {
-		return ^len(b)
-	}
-	if c = b[i]; c == ',' {
-		i++
-		if i < len(b) && b[i] <= ' ' {
-			i = skipSpace(b, i)
-		}
-		if object {
-			goto member
-		}
-		goto value
-	}
-	if object && c != '}' || !object && c != ']' {
-		return ^i
-	}
-close:
-	i++
-	depth--
-	object = n[depth>>6]&(1<<(depth&63)) != 0
-	goto after
-member:
-	if i = skipName(b, i); i < 0 {
-		return i
-	}
-	goto value
+	return i
 }
 
 // skipName passes over a member's name, the colon and the white space around it, and ends at the value.
@@ -164,9 +162,9 @@ func skipSpace(b []byte, i int) int {
 // The lowest mark is exact; borrows may set marks above it.
 func stringStops(x uint64) uint64 {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
-	quote := x ^ ones*'"'
+	low := x ^ ones*('"'^' ') // up to a space: control characters, and the quote in the place of the space
 	slash := x ^ ones*'\\'
-	return ((quote-ones)&^quote | (slash-ones)&^slash | (x-ones*' ')&^x) & tops
+	return ((low-ones*(' '+1))&^low | (slash-ones)&^slash) & tops
 }
 
 // stringStop is the first byte from b[i] on that a string does not simply pass on, or len(b).

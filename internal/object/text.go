@@ -2,6 +2,7 @@ package object
 
 import (
 	"bytes"
+	"encoding/binary"
 	"time"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -9,7 +10,20 @@ import (
 
 // escaped tells whether the inside of a JSON string differs from the text that it stands for.
 func escaped(b []byte) bool {
-	return bytes.IndexByte(b, '\\') >= 0 || !utf8.Valid(b)
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	odd := uint64(0) // of a byte that is a backslash, or not ASCII, its highest bit
+	i := 0
+	for ; i+8 <= len(b); i += 8 {
+		x := binary.LittleEndian.Uint64(b[i:])
+		slash := x ^ ones*'\\'
+		odd |= (slash-ones)&^slash | x
+	}
+	for ; i < len(b); i++ {
+		if b[i] == '\\' || b[i] >= utf8.RuneSelf {
+			odd = tops
+		}
+	}
+	return odd&tops != 0 && (bytes.IndexByte(b, '\\') >= 0 || !utf8.Valid(b))
 }
 
 // AppendUnescaped appends the text of a JSON string whose inside is b, and which has been checked. As encoding/json
