@@ -11,9 +11,6 @@ import (
 const (
 	objectSchema = "https://kubecdc.dev/schema/object/v1"
 	streamSchema = "https://kubecdc.dev/schema/stream/v1"
-
-	// timeFormat is RFC 3339 with all nine digits: every time takes the same space and sorts as text.
-	timeFormat = "2006-01-02T15:04:05.000000000Z07:00"
 )
 
 // put adds the attribute whose value has been appended to ev.values, giving values, and returns the value. An attribute
@@ -84,7 +81,7 @@ func (e *Encoder) streamAttributes(ev *Event, d *object.Delta) {
 
 // putCommon adds what lies between subject and scope or namespace.
 func (e *Encoder) putCommon(ev *Event, d *object.Delta, res *object.Resource, schema string) {
-	ev.put("time", time.Unix(0, d.Observed).UTC().AppendFormat(ev.values, timeFormat))
+	ev.put("time", appendTime(ev.values, d.Observed))
 	ev.put("datacontenttype", append(ev.values, dataType...))
 	ev.put("dataschema", append(ev.values, schema...))
 	ev.putText("cluster", e.o.Cluster)
@@ -96,6 +93,16 @@ func (e *Encoder) putCommon(ev *Event, d *object.Delta, res *object.Resource, sc
 	ev.put("apiversion", appendText(v, res.Version))
 	ev.putText("kind", res.Kind)
 	ev.putText("resource", res.Name)
+}
+
+// appendTime appends nanoseconds since 1970 in RFC 3339, with all nine digits: every time takes the same space and sorts as text.
+func appendTime(dst []byte, nanos int64) []byte {
+	t := time.Unix(0, nanos).UTC()
+	dst = t.AppendFormat(dst, time.RFC3339) // several times as fast as with a layout that has digits
+	point := len(dst) - len("Z")
+	dst = strconv.AppendInt(dst[:point], int64(time.Second)+int64(t.Nanosecond()), 10)
+	dst[point] = '.' // in place of the second
+	return append(dst, 'Z')
 }
 
 // putVersion adds resourceversion, and sequence, its form that sorts as text.

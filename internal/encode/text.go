@@ -11,11 +11,11 @@ import (
 // forbids in the name of a ClusterRole): these are percent-encoded, which no other name can look like. An error instead
 // would let whoever may create a ClusterRole stop the stream of all of them. The object in the data has the true name.
 func appendText(dst []byte, s string) []byte {
-	plain := 0
-	for plain < len(s) && ' ' <= s[plain] && s[plain] <= '~' {
-		plain++
-	}
+	plain := plainText(s)
 	dst = append(dst, s[:plain]...)
+	if plain == len(s) {
+		return dst
+	}
 	for _, r := range s[plain:] { // bytes that are not UTF-8 come as U+FFFD
 		if r < ' ' || 0x7f <= r && r < 0xa0 || 0xfdd0 <= r && r <= 0xfdef || r&0xfffe == 0xfffe {
 			var buf [utf8.UTFMax]byte
@@ -27,6 +27,25 @@ func appendText(dst []byte, s string) []byte {
 		dst = utf8.AppendRune(dst, r)
 	}
 	return dst
+}
+
+// plainText is how many bytes of s, from the first one on, stand for themselves in an attribute and in a JSON string: ASCII
+// without control characters, quotes and backslashes. It may stop early, but not where s is plain as a whole.
+func plainText[T string | []byte](s T) int {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	i := 0
+	for ; i+8 <= len(s); i += 8 {
+		x := uint64(s[i]) | uint64(s[i+1])<<8 | uint64(s[i+2])<<16 | uint64(s[i+3])<<24 |
+			uint64(s[i+4])<<32 | uint64(s[i+5])<<40 | uint64(s[i+6])<<48 | uint64(s[i+7])<<56
+		quote, slash := x^ones*'"', x^ones*'\\'
+		if (x|(x+ones)|(x-ones*' ')|(quote-ones)|(slash-ones))&tops != 0 { // x + ones: a DEL
+			return i
+		}
+	}
+	for i < len(s) && ' ' <= s[i] && s[i] <= '~' && s[i] != '"' && s[i] != '\\' {
+		i++
+	}
+	return i
 }
 
 func appendPercent(dst []byte, c byte) []byte {
@@ -43,10 +62,7 @@ func appendQuoted[T string | []byte](dst []byte, s T) []byte {
 
 // appendEscaped appends what stands between the quotes of a JSON string.
 func appendEscaped[T string | []byte](dst []byte, s T) []byte {
-	plain := 0
-	for plain < len(s) && ' ' <= s[plain] && s[plain] <= '~' && s[plain] != '"' && s[plain] != '\\' {
-		plain++
-	}
+	plain := plainText(s)
 	dst = append(dst, s[:plain]...)
 	if plain == len(s) {
 		return dst
