@@ -13,6 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/claim"
 )
 
 // bus is a publisher and what else the agent needs of it.
@@ -124,10 +125,7 @@ func newClaims(c *config.ClaimCheck, jetStream *publish.NATS, fence publish.Fenc
 			Bucket: c.ObjectStore.Bucket, Create: c.ObjectStore.Create, MaxBytes: int64(c.ObjectStore.MaxBytes),
 		}, log, m)
 	case c.Directory != nil:
-		var dir *publish.ClaimDirectory
-		if dir, err = publish.NewClaimDirectory(c.Directory.Path, log, m); err == nil {
-			store = dir.Behind(fence)
-		}
+		store, err = claim.NewDirectory(c.Directory.Path, fence, log, m)
 	case c.HTTP != nil:
 		store, err = publish.NewClaimHTTP(publish.ClaimHTTPConfig{
 			URL: c.HTTP.URL, Timeout: c.HTTP.Timeout.Duration, HeadersFile: c.HTTP.HeadersFile, TokenFile: c.HTTP.TokenFile,

@@ -41,7 +41,7 @@ func TestBuses(t *testing.T) {
 			file: "bus:\n  kafka:\n    brokers: [\"kafka:9092\"]\n    create: {config: {retention.ms: -1}}\n    tls: {}\n" +
 				"    sasl: {mechanism: OAUTHBEARER, oauth: {tokenURL: \"https://l/\", clientID: c, clientSecretFile: /s}}\n" +
 				"claimCheck: {directory: {path: /large}}\n",
-			kind: "*publish.Kafka", claims: "*publish.ClaimDirectory", dead: "publish.deadTopic", pump: "921600 [patch before reference]",
+			kind: "*publish.Kafka", claims: "*claim.Directory", dead: "publish.deadTopic", pump: "921600 [patch before reference]",
 		},
 		"Kafka and a password that everybody sees": {
 			file: "bus: {kafka: {brokers: [\"127.0.0.1:9092\", \"kafka:9092\"], sasl: {mechanism: PLAIN, user: u, passwordFile: /p, insecure: true}}}\n",

@@ -14,6 +14,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/claim"
 )
 
 // captures is a Tracer that keeps what it is told.
@@ -110,7 +111,7 @@ func TestTracerIsToldWhatAnEventGivesUp(t *testing.T) {
 	if err := pumpEach(t, tracing(1), small, o, created("large", 7, 5000)); err != nil {
 		t.Fatal(err)
 	}
-	directory, err := publish.NewClaimDirectory(t.TempDir(), discard, nil)
+	directory, err := claim.NewDirectory(t.TempDir(), nil, discard, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

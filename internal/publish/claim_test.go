@@ -5,8 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -377,77 +375,6 @@ func bytesIn(tb testing.TB, s *server.Server) int64 {
 		tb.Fatal(err)
 	}
 	return v.InBytes
-}
-
-func TestClaimDirectory(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "made", "by it")
-	c, err := publish.NewClaimDirectory(dir, discard, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, body := range []string{"first", "second"} {
-		ref, err := c.Put(t.Context(), "c0ffee", "text/plain", []byte(body))
-		if want := "file://" + strings.ReplaceAll(dir, " ", "%20") + "/c0ffee.json"; err != nil || ref != want {
-			t.Fatalf("%s, %v, want %s", ref, err, want)
-		}
-		got, err := os.ReadFile(filepath.Join(dir, "c0ffee.json"))
-		if err != nil || string(got) != body {
-			t.Errorf("%q, %v", got, err)
-		}
-	}
-	info, err := os.Stat(filepath.Join(dir, "c0ffee.json"))
-	if err != nil || info.Mode().Perm() != 0o640 {
-		t.Errorf("%v, %v", info.Mode(), err)
-	}
-	files, err := os.ReadDir(dir)
-	if err != nil || len(files) != 1 {
-		t.Errorf("%v, %v", files, err)
-	}
-	if _, err := publish.NewClaimDirectory("claims", discard, nil); err == nil {
-		t.Error("a relative path is taken")
-	}
-}
-
-func TestClaimDirectoryRefusals(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c, err := publish.NewClaimDirectory(file, discard, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Put(t.Context(), "c0ffee", "text/plain", nil); !errors.Is(err, publish.ErrRefused) || !strings.Contains(err.Error(), file) {
-		t.Errorf("a file in place of the directory: %v", err)
-	}
-}
-
-// A directory that takes nothing for now is waited for.
-func TestClaimDirectoryWaits(t *testing.T) {
-	dir, log := t.TempDir(), new(logBuffer)
-	c, err := publish.NewClaimDirectory(dir, log.Logger(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(dir, "c0ffee.json"), 0o700); err != nil { // cannot be replaced by a file
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() {
-		_, err := c.Put(t.Context(), "c0ffee", "text/plain", []byte("x"))
-		done <- err
-	}()
-	wait(t, "the log says so", func() bool { return lines(log.String(), "its object waits") == 1 })
-	if err := os.Remove(filepath.Join(dir, "c0ffee.json")); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	files, err := os.ReadDir(dir)
-	if err != nil || len(files) != 1 {
-		t.Errorf("left behind: %v, %v", files, err)
-	}
 }
 
 // The whole way of a poisoned event: into the dead letters of a real stream, told of by a gap, before the next version.

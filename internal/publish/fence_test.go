@@ -10,19 +10,18 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/segmentio/kafka-go"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/claim"
 )
 
 var (
@@ -165,11 +164,11 @@ func buses() map[string]func(*testing.T, publish.Fence) fencedBus {
 		},
 		"claims in a directory": func(t *testing.T, f publish.Fence) fencedBus {
 			dir := t.TempDir()
-			c, err := publish.NewClaimDirectory(dir, discard, nil)
+			c, err := claim.NewDirectory(dir, f, discard, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return fencedBus{claims{c.Behind(f)}, func() int {
+			return fencedBus{claims{c}, func() int {
 				all, err := os.ReadDir(dir)
 				if err != nil {
 					t.Fatal(err)
@@ -450,22 +449,3 @@ func (f *flicker) Pass(ctx context.Context) error {
 }
 
 func (f *flicker) reopen() { f.fence.set(true, false) }
-
-// A directory has no half of a claim, whenever the fence shuts.
-func TestClaimDirectoryBehindAFence(t *testing.T) {
-	dir := t.TempDir()
-	c, err := publish.NewClaimDirectory(dir, discard, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &flicker{fence: newFence(true)}
-	f.shutAfter.Store(2) // between the file and its name
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	if _, err := c.Behind(f).Put(ctx, "c0ffee", "text/plain", []byte("x")); !errors.Is(err, context.DeadlineExceeded) {
-		t.Error(err)
-	}
-	if all, _ := filepath.Glob(filepath.Join(dir, "*")); len(all) > 0 {
-		t.Errorf("%v", all)
-	}
-}

@@ -1,0 +1,105 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
+)
+
+// Directory is a claim store of files. Nothing in it is ever removed.
+type Directory struct {
+	path  string
+	retry *Retry
+	fence *publish.Fencing
+}
+
+// NewDirectory checks that path is absolute. Put creates the directory if it does not exist, for the agent's user and group. The fence is asked before
+// each file; nil: everything passes.
+func NewDirectory(path string, fence publish.Fence, log *slog.Logger, m *publish.Metrics) (*Directory, error) {
+	if !filepath.IsAbs(path) {
+		return nil, fmt.Errorf("claim directory %q: must be an absolute path", path)
+	}
+	path = filepath.Clean(path)
+	return &Directory{path: path, retry: NewRetry("directory "+path, log, m), fence: publish.NewFencing(fence)}, nil
+}
+
+// Put implements publish.ClaimStore. The file <name>.json either holds all of body or is unchanged. ref is its file URL.
+func (d *Directory) Put(ctx context.Context, name, _ string, body []byte) (string, error) {
+	file := filepath.Join(d.path, name+".json")
+	err := d.retry.Do(ctx, name, func(ctx context.Context) error {
+		if err := d.fence.Pass(ctx); err != nil {
+			return err
+		}
+		err := d.write(file, body)
+		if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.ENOTDIR) {
+			return fmt.Errorf("%w: %w: see that the agent may write to it", publish.ErrRefused, err)
+		}
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	slashed := filepath.ToSlash(file)
+	if !strings.HasPrefix(slashed, "/") {
+		slashed = "/" + slashed // Windows: a drive letter
+	}
+	return (&url.URL{Scheme: "file", Path: slashed}).String(), nil
+}
+
+// write makes the whole file durable under another name before it takes its own.
+func (d *Directory) write(file string, body []byte) (err error) {
+	if err := os.MkdirAll(d.path, 0o750); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(d.path, ".claim-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	_, err = f.Write(body)
+	if err == nil {
+		err = f.Chmod(0o640) // consumers may be of the group
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return err
+	}
+	if d.fence.Shut() {
+		return publish.ErrShut
+	}
+	if err := os.Rename(f.Name(), file); err != nil {
+		return err
+	}
+	return syncDirectory(d.path)
+}
+
+// syncDirectory makes a rename durable.
+func syncDirectory(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	if closed := d.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
