@@ -18,10 +18,10 @@ import (
 
 const root = "../.."
 
-// TestREADME types each command of README and docs/start/quickstart.md.
+// TestREADME types each command of README and docs/start.
 func TestREADME(t *testing.T) {
 	if testing.Short() {
-		t.Skip("runs each command of README and docs/start/quickstart.md against a control plane")
+		t.Skip("runs each command of README and docs/start against a control plane")
 	}
 	// What CI runs itself, and by what.
 	byCI := map[string]string{
@@ -37,7 +37,8 @@ func TestREADME(t *testing.T) {
 	start := read(t, "docs/start/quickstart.md")
 	ci := read(t, ".ci/run")
 	lines := []string{"make build"}
-	for _, page := range []string{start, read(t, "README.md")} { // The first configures the agent that the second subscribes to.
+	// The first configures the agent that the others subscribe to.
+	for _, page := range []string{start, read(t, "docs/start/consumer.md"), read(t, "README.md")} {
 		for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(page, -1) {
 			for line := range strings.Lines(block[1]) {
 				lines = append(lines, strings.TrimSpace(line))
@@ -132,6 +133,16 @@ func TestREADME(t *testing.T) {
 			}
 		},
 	}
+	steps["go run ./docs/examples/go/follow -once 'kubecdc.*.*.apps.deployments.>'"] = func(line string) {
+		// The caches of the home directory of whoever runs the test: that of the session is removed.
+		caches, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE", "GOCACHE").Output()
+		dirs := strings.Fields(string(caches))
+		if err != nil || len(dirs) != 2 {
+			t.Fatalf("go env: %v: %s", err, caches)
+		}
+		run := "cd -P bin/.. && GOMODCACHE=" + dirs[0] + " GOCACHE=" + dirs[1] + " " + strings.Replace(line, "-once", "-server "+url+" -once", 1)
+		s.has(line, s.shell(run), `"resource":"deployments.apps"`, `"name":"web"`)
+	}
 	example := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(start)
 	if example == nil {
 		t.Fatal("docs/start/quickstart.md has no configuration")
@@ -154,17 +165,17 @@ func TestREADME(t *testing.T) {
 		}
 		step, ok := steps[line]
 		if !ok {
-			t.Fatalf("README or docs/start/quickstart.md has a command that no test runs: %s", line)
+			t.Fatalf("README or docs/start has a command that no test runs: %s", line)
 		}
 		t.Logf("$ %s", line)
 		step(line)
 		delete(steps, line)
 	}
 	for line := range steps {
-		t.Errorf("neither README nor docs/start/quickstart.md has: %s", line)
+		t.Errorf("neither README nor docs/start has: %s", line)
 	}
 	for line := range byCI {
-		t.Errorf("neither README nor docs/start/quickstart.md has: %s", line)
+		t.Errorf("neither README nor docs/start has: %s", line)
 	}
 	s.shell("bin/kubecdc config check example.yaml")
 	s.end("bin/kubecdc run --config kubecdc.yaml")
