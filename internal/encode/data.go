@@ -17,6 +17,29 @@ func (e *Encoder) appendObjectData(dst []byte, ev *Event, d *object.Delta, s *sh
 	if s == nil {
 		s = &shortening{}
 	}
+	dst = appendChange(dst, d)
+	before, after, patch := e.parts(ev, d, s)
+	// Room for both objects at once: otherwise the array is copied for the second one, and again for the patch.
+	room := len(d.ChangedBy) + patchRoom
+	if before {
+		room += d.Before.Size()
+	}
+	if after {
+		room += d.After.Size()
+	}
+	dst, err := appendObjects(slices.Grow(dst, room), ev, d, before, after, patch)
+	if err != nil {
+		return dst, err
+	}
+	if len(d.ChangedBy) > 0 && !s.leave(ev, "changedBy", s.all() && len(d.ChangedBy) > maxChangedBy) {
+		dst = append(dst, `,"changedBy":`...)
+		dst = append(dst, d.ChangedBy...)
+	}
+	return append(s.appendData(dst, ev), '}'), nil
+}
+
+// appendChange appends the beginning of the data, up to the objects.
+func appendChange(dst []byte, d *object.Delta) []byte {
 	dst = append(dst, `{"op":"`...)
 	dst = append(dst, byte(d.Op), '"')
 	dst = appendVersion(dst, `,"resourceVersion":"`, d.ResourceVersion)
@@ -32,42 +55,33 @@ func (e *Encoder) appendObjectData(dst []byte, ev *Event, d *object.Delta, s *sh
 		dst = append(dst, `,"snapshot":`...)
 		dst = appendQuoted(dst, d.Snapshot)
 	}
+	return dst
+}
 
+// parts reports which objects are sent, and whether the patch is. It notes those that s leaves out.
+func (e *Encoder) parts(ev *Event, d *object.Delta, s *shortening) (before, after, patch bool) {
+	before = e.o.Before && d.Op != object.Created && d.Op != object.Read && d.Before != nil
+	before = before && !s.leave(ev, "before", s.before)
+	after = d.Op != object.Deleted && d.Op != object.Left
+	after = after && !s.leave(ev, "after", s.after)
+	patch = e.o.Patch && (d.Op == object.Updated || d.Op == object.Entered) && d.Before != nil
+	patch = patch && !s.leave(ev, "patch", s.patch)
+	return before, after, patch
+}
+
+// appendObjects appends the objects that are sent, and the patch between them.
+func appendObjects(dst []byte, ev *Event, d *object.Delta, sendBefore, sendAfter, patch bool) ([]byte, error) {
 	// The patch reads both objects from where they stand in dst: appending to dst leaves what is below its length as it
 	// is, and where it moves to a larger array these slices keep the old one.
 	var before, after []byte
 	var err error
-	sendBefore := e.o.Before && d.Op != object.Created && d.Op != object.Read && d.Before != nil
-	if sendBefore && s.leave(ev, "before", s.before) {
-		sendBefore = false
-	}
-	sendAfter := d.Op != object.Deleted && d.Op != object.Left
-	if sendAfter && s.leave(ev, "after", s.after) {
-		sendAfter = false
-	}
-	patch := e.o.Patch && (d.Op == object.Updated || d.Op == object.Entered) && d.Before != nil
-	if patch && s.leave(ev, "patch", s.patch) {
-		patch = false
-	}
-	// Room for both objects at once: otherwise the array is copied for the second one, and again for the patch.
-	room := len(d.ChangedBy) + patchRoom
-	if sendBefore {
-		room += d.Before.Size()
-	}
-	if sendAfter {
-		room += d.After.Size()
-	}
-	dst = slices.Grow(dst, room)
 	switch {
 	case d.Op == object.Created:
 		dst = append(dst, `,"before":null`...)
 	case sendBefore:
-		dst = append(dst, `,"before":`...)
-		from := len(dst)
-		if dst, err = d.Before.AppendJSON(dst); err != nil {
+		if dst, before, err = appendObject(dst, `,"before":`, d.Before); err != nil {
 			return dst, err
 		}
-		before = dst[from:]
 	case patch:
 		if ev.before, err = d.Before.AppendJSON(ev.before[:0]); err != nil {
 			return dst, err
@@ -78,24 +92,22 @@ func (e *Encoder) appendObjectData(dst []byte, ev *Event, d *object.Delta, s *sh
 	case d.Op == object.Deleted:
 		dst = append(dst, `,"after":null`...)
 	case sendAfter:
-		dst = append(dst, `,"after":`...)
-		from := len(dst)
-		if dst, err = d.After.AppendJSON(dst); err != nil {
-			return dst, err
-		}
-		after = dst[from:]
-	}
-	if patch {
-		dst = append(dst, `,"patch":`...)
-		if dst, err = ev.differ.append(dst, before, after); err != nil {
+		if dst, after, err = appendObject(dst, `,"after":`, d.After); err != nil {
 			return dst, err
 		}
 	}
-	if len(d.ChangedBy) > 0 && !s.leave(ev, "changedBy", s.all() && len(d.ChangedBy) > maxChangedBy) {
-		dst = append(dst, `,"changedBy":`...)
-		dst = append(dst, d.ChangedBy...)
+	if !patch {
+		return dst, nil
 	}
-	return append(s.appendData(dst, ev), '}'), nil
+	return ev.differ.append(append(dst, `,"patch":`...), before, after)
+}
+
+// appendObject appends a member whose name is given. value is where o stands.
+func appendObject(dst []byte, name string, o *object.Object) (_, value []byte, err error) {
+	dst = append(dst, name...)
+	from := len(dst)
+	dst, err = o.AppendJSON(dst)
+	return dst, dst[from:], err
 }
 
 // appendStreamData appends the data of a stream event.

@@ -39,11 +39,11 @@ func (d *differ) compare(va, vb []byte) error {
 
 func (d *differ) compareObjects(va, vb []byte) error {
 	var bufA, bufB [few]member
-	as, err := appendMembers(bufA[:0], va)
+	as, _, err := appendMembers(bufA[:0], va, 1)
 	if err != nil {
 		return err
 	}
-	bs, err := appendMembers(bufB[:0], vb)
+	bs, _, err := appendMembers(bufB[:0], vb, 1)
 	if err != nil {
 		return err
 	}
@@ -210,34 +210,34 @@ func lastOfEach(ms []member) []member {
 	return out
 }
 
-// appendMembers appends the members of an object.
-func appendMembers(ms []member, doc []byte) ([]member, error) {
-	for i, first := 1, true; ; first = false {
+// appendMembers appends the members of an object, from the one at doc[i] on. end is the index of the bracket behind them.
+func appendMembers(ms []member, doc []byte, i int) (_ []member, end int, err error) {
+	for first := true; ; first = false {
 		i = skipSpace(doc, i)
 		if i < len(doc) && doc[i] == '}' {
-			return ms, nil
+			return ms, i, nil
 		}
 		if !first {
 			if i >= len(doc) || doc[i] != ',' {
-				return ms, errSyntax
+				return ms, 0, errSyntax
 			}
 			i = skipSpace(doc, i+1)
 		}
 		if i >= len(doc) || doc[i] != '"' {
-			return ms, errSyntax
+			return ms, 0, errSyntax
 		}
-		end, err := skipString(doc, i)
+		end, err = skipString(doc, i)
 		if err != nil {
-			return ms, err
+			return ms, 0, err
 		}
 		raw := doc[i+1 : end-1]
 		i = skipSpace(doc, end)
 		if i >= len(doc) || doc[i] != ':' {
-			return ms, errSyntax
+			return ms, 0, errSyntax
 		}
 		i = skipSpace(doc, i+1)
 		if end, err = skipValue(doc, i); err != nil {
-			return ms, err
+			return ms, 0, err
 		}
 		ms = append(ms, member{key: unescape(raw), raw: raw, value: doc[i:end]})
 		i = end

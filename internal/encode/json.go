@@ -26,30 +26,24 @@ func skipSpace(doc []byte, i int) int {
 // skipString is the index behind the string that begins at doc[i].
 func skipString(doc []byte, i int) (int, error) {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
-	for from := i + 1; ; {
-		// Most strings end within 32 bytes, for which IndexByte costs more than to look at 8 bytes at a time.
-		end := from
-		for ; ; end += 8 {
-			if end >= from+32 || end+8 > len(doc) {
-				n := bytes.IndexByte(doc[end:], '"')
-				if n < 0 {
-					return 0, errEnd
-				}
-				end += n
-				break
+	for end := i + 1; end+8 <= len(doc) && end < i+32; end += 8 { // most strings are too short for IndexByte
+		x := binary.LittleEndian.Uint64(doc[end:]) ^ '"'*ones
+		if zeros := (x - ones) & ^x & tops; zeros != 0 { // the lowest one is the first byte of x that is zero
+			if end += bits.TrailingZeros64(zeros) / 8; doc[end-1] != '\\' {
+				return end + 1, nil
 			}
-			x := binary.LittleEndian.Uint64(doc[end:]) ^ '"'*ones
-			if zeros := (x - ones) & ^x & tops; zeros != 0 { // the lowest one is the first byte of x that is zero
-				end += bits.TrailingZeros64(zeros) / 8
-				break
-			}
+			break
 		}
-		if doc[end-1] != '\\' {
-			return end + 1, nil
+	}
+	for from := i + 1; ; {
+		n := bytes.IndexByte(doc[from:], '"')
+		if n < 0 {
+			return 0, errEnd
 		}
 		// The quote is part of the string behind an odd number of backslashes.
+		end := from + n
 		slashes := end
-		for slashes > from && doc[slashes-1] == '\\' {
+		for slashes > i+1 && doc[slashes-1] == '\\' {
 			slashes--
 		}
 		if (end-slashes)%2 == 0 {

@@ -186,22 +186,28 @@ func (d *differ) skipEqual() bool {
 
 // part returns the index after the object or array that begins at a[i], 0 if it ends after the documents differ.
 func (d *differ) part() int {
-	open := d.open[:0]
-	for i := d.i; i < d.same; i++ {
-		switch d.a[i] {
-		case '"':
-			end, err := skipString(d.a[:d.same], i)
+	open, doc := d.open[:0], d.a[:d.same]
+	for i := d.i; i < len(doc); {
+		c := doc[i]
+		if c == '"' {
+			end, err := skipString(doc, i)
 			if err != nil {
-				end = d.same
+				break
 			}
-			i = end - 1
-		case '{', '[':
+			if i = end; i < len(doc) && (doc[i] == ':' || doc[i] == ',') {
+				i++
+			}
+			continue
+		}
+		switch c | ' ' { // a bracket and the brace differ by that bit
+		case '{':
 			open = append(open, i)
-		case '}', ']':
+		case '}':
 			if open = open[:len(open)-1]; len(open) == 0 {
 				return i + 1
 			}
 		}
+		i++
 	}
 	if d.open = open; len(open) > 0 {
 		d.parting = open[1:]
@@ -217,7 +223,13 @@ func (d *differ) object() error {
 	d.j++
 	for first := true; ; first = false {
 		ca, cb := d.next()
-		if ca != cb {
+		switch {
+		case ca == cb:
+		case !first && ca == '}' && cb == ',':
+			return d.rest(m, d.b, d.j, opAdd)
+		case !first && ca == ',' && cb == '}':
+			return d.rest(m, d.a, d.i, opRemove)
+		default:
 			return d.indexed(m)
 		}
 		if ca == '}' {
@@ -297,6 +309,58 @@ func (d *differ) array() error {
 	d.j++
 	d.close(m)
 	return nil
+}
+
+// rest writes the operations for the members from the comma at doc[i] on, which are at the end of one of two objects that began at m
+// and are alike up to there.
+func (d *differ) rest(m mark, doc []byte, i int, op string) error {
+	var buf [few]member
+	ms, end, err := appendMembers(buf[:0], doc, i+1)
+	switch {
+	case err != nil:
+		return err
+	case len(ms) == 0:
+		return errSyntax
+	}
+	if keys := d.keys[m.keys:]; len(ms) > few || len(keys) > few || repeats(d.a, keys) || d.amongst(keys, ms) {
+		return d.indexed(m)
+	}
+	for k := range ms {
+		d.path[len(d.path)-1].key = ms[k].raw
+		if op == opAdd {
+			d.emit(opAdd, ms[k].value)
+		} else {
+			d.emit(opRemove, nil)
+		}
+	}
+	if op == opAdd {
+		d.resync(d.i+1, end+1)
+	} else {
+		d.resync(end+1, d.j+1)
+	}
+	d.close(m)
+	return nil
+}
+
+// amongst reports whether a member may have one of the keys, or that of another one.
+func (d *differ) amongst(keys []span, ms []member) bool {
+	for k := range ms {
+		raw := ms[k].raw
+		if bytes.IndexByte(raw, '\\') >= 0 {
+			return true
+		}
+		for _, s := range keys {
+			if bytes.Equal(d.a[s.start:s.end], raw) {
+				return true
+			}
+		}
+		for _, other := range ms[:k] {
+			if bytes.Equal(other.raw, raw) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // close ends the object or array that began at m.
