@@ -55,6 +55,11 @@ func TestAppendPatch(t *testing.T) {
 		{"last of duplicates replaced", `{"a":1,"a":2}`, `{"a":1,"a":3}`, `[{"op":"replace","path":"/a","value":3}]`},
 		{"escaped duplicate", `{"a":1,"\u0061":2}`, `{"a":3,"\u0061":2}`, `[]`},
 		{"duplicate gone", `{"a":1,"a":2}`, `{"a":1,"b":2}`, `[{"op":"replace","path":"/a","value":1},{"op":"add","path":"/b","value":2}]`},
+		{"add last behind a change", `{"x":{"a":1}}`, `{"x":{"a":2,"b":3,"c":{}},"y":1}`, `[{"op":"replace","path":"/x/a","value":2},{"op":"add","path":"/x/b","value":3},{"op":"add","path":"/x/c","value":{}},{"op":"add","path":"/y","value":1}]`},
+		{"remove last behind a change", `{"x":{"a":1,"b":3,"c":{}},"y":1}`, `{"x":{"a":2}}`, `[{"op":"replace","path":"/x/a","value":2},{"op":"remove","path":"/x/b"},{"op":"remove","path":"/x/c"},{"op":"remove","path":"/y"}]`},
+		{"duplicate last", `{"a":1}`, `{"a":2,"a":3}`, `[{"op":"replace","path":"/a","value":3}]`},
+		{"escaped duplicate last", `{"a":1,"\u0061":2}`, `{"a":1}`, `[{"op":"replace","path":"/a","value":1}]`},
+		{"duplicates last", `{"a":1}`, `{"a":1,"b":2,"b":3}`, `[{"op":"add","path":"/b","value":3}]`},
 		{"root", `{"a":1}`, `[1]`, `[{"op":"replace","path":"","value":[1]}]`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
