@@ -29,6 +29,7 @@ func TestRules(t *testing.T) {
 		{"Several API servers run behind one address.", ""},
 		{"An agent behind a corporate proxy sets `HTTPS_PROXY`.", ""},
 		{"The consumer falls behind.", ""},
+		{"The store is two batches behind the reader.", ""},
 		{"The checkpoint is not of it.", "of it"},
 		{"The agent reads all of it, or half of it.", ""},
 		{"The agent remembers its position.", "personification"},

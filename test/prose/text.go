@@ -95,7 +95,7 @@ var (
 	emphasis  = regexp.MustCompile(`\*\*|\*|__`)
 	fullStop  = regexp.MustCompile(`[.!?]["')\x00]*\s+\S`)
 	semicolon = regexp.MustCompile(`;\s+`)
-	abbrev    = regexp.MustCompile(`(?:\b(?:e\.g|i\.e|etc|vs|cf|approx)|\b[A-Z])\.$`)
+	abbrev    = regexp.MustCompile(`\b(?:e\.g|i\.e|etc|vs|cf|approx)\.$`)
 )
 
 // sentences splits the block. A code span becomes one capital word, so that it counts as one and may begin a sentence.
