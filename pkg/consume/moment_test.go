@@ -64,3 +64,26 @@ func TestScopeCovers(t *testing.T) {
 		}
 	}
 }
+
+func TestIsPartOf(t *testing.T) {
+	for _, c := range []struct {
+		part, scope string
+		want        bool
+	}{
+		{"pods/shop", "pods", true},
+		{"pods/shop", "pods/shop", false},
+		{"pods/shop", "pods/shop,team-*", true},
+		{"pods/shop", "pods/team-*", false},
+		{"pods/shop", "deployments.apps", false},
+		{"pods/shop", "pods?labelSelector=a=b", false},
+		{"pods/shop?labelSelector=a=b", "pods?labelSelector=a=b", true},
+		{"pods/shop?any=shop?labelSelector=a=b|team-*", "pods?any=shop?labelSelector=a=b|team-*", true},
+		{"pods/team-*", "pods", false},
+		{"pods/a,b", "pods", false},
+		{"pods", "pods", false},
+	} {
+		if got := consume.IsPartOf(c.part, c.scope); got != c.want {
+			t.Errorf("%s is a part of %s: %t, want %t", c.part, c.scope, got, c.want)
+		}
+	}
+}
