@@ -21,12 +21,12 @@ type Options struct {
 type Fold struct {
 	moment Moment
 	opts   Options
-	logs   map[string]*logFold
+	logs   map[consume.Log]*logFold
 }
 
 // NewFold returns a Fold up to a moment.
 func NewFold(m Moment, o Options) *Fold {
-	return &Fold{moment: m, opts: o, logs: map[string]*logFold{}}
+	return &Fold{moment: m, opts: o, logs: map[consume.Log]*logFold{}}
 }
 
 // Add applies the next event of a log and returns the versions that it adds up to the moment, in order: objects that it shows to be
@@ -60,7 +60,8 @@ func (f *Fold) Add(e *consume.Event) []*Version {
 	return out
 }
 
-// Done reports whether the record has passed the moment: what is read from here on adds no version. Never, if the moment is now.
+// Done reports whether the record has passed the moment: what is read from here on adds no version, except that a later snapshot may show
+// one that was withheld or is among the dead letters. Never, if the moment is now.
 func (f *Fold) Done() bool {
 	scopes := 0
 	for _, l := range f.logs {
@@ -134,14 +135,13 @@ func (f *Fold) Scopes() []Scope {
 	})
 }
 
-func (f *Fold) log(*consume.Event) *logFold {
-	const name = ""
-	l := f.logs[name]
+func (f *Fold) log(e *consume.Event) *logFold {
+	l := f.logs[e.Position.Log]
 	if l == nil {
 		l = &logFold{
 			scopes: map[scopeKey]*scope{}, places: map[place]int{}, later: map[uidKey]bool{}, letters: map[string]*letter{},
 		}
-		f.logs[name] = l
+		f.logs[e.Position.Log] = l
 	}
 	return l
 }
@@ -185,20 +185,20 @@ func (l *logFold) scope(e *consume.Event) *scope {
 	return s
 }
 
-// listed returns the scopes of informers. The name of a part of which a snapshot was taken is none, unless there is no other.
+// listed returns the scopes of informers. The name of a part of which a snapshot was taken is none, unless nothing else is known.
 func (l *logFold) listed() []scopeKey {
 	var out []scopeKey
 	for key, s := range l.scopes {
-		if s.informer || !l.hasInformer(key.source, s.resource) {
+		if s.informer || !l.hasPart(key) {
 			out = append(out, key)
 		}
 	}
 	return out
 }
 
-func (l *logFold) hasInformer(source, resource string) bool {
-	for key, s := range l.scopes {
-		if s.informer && key.source == source && s.resource == resource {
+func (l *logFold) hasPart(part scopeKey) bool {
+	for key := range l.scopes {
+		if key.source == part.source && consume.IsPartOf(part.name, key.name) {
 			return true
 		}
 	}
@@ -218,6 +218,7 @@ func (l *logFold) noteLater(e *consume.Event) {
 type letter struct {
 	scope    scopeKey
 	object   uidKey
+	at       point
 	from, to Bound
 	resolved bool // an event after it has the state of the object
 }
@@ -225,7 +226,7 @@ type letter struct {
 // noteLetter notes the dead letter that a gap names.
 func (l *logFold) noteLetter(e *consume.Event, included bool) {
 	id := e.Stream.DeadLetter
-	if id == "" || !included {
+	if id == "" || !included || l.letters[id] != nil {
 		return
 	}
 	_, rest, _ := strings.Cut(id, "/")
@@ -234,14 +235,14 @@ func (l *logFold) noteLetter(e *consume.Event, included bool) {
 		return // that is all there is to say of a deletion
 	}
 	l.letters[id] = &letter{
-		scope: scopeKey{e.Source, e.Scope}, object: uidKey{e.Source, uid},
+		scope: scopeKey{e.Source, e.Scope}, object: uidKey{e.Source, uid}, at: pointOf(e),
 		from: Bound{e.Stream.Since, e.Stream.FromResourceVersion, e.History()}, to: Bound{e.Time, e.Stream.ToResourceVersion, e.History()},
 	}
 }
 
 func (l *logFold) resolveLetter(v *Version) {
 	for _, letter := range l.letters {
-		if letter.object == (uidKey{v.Source, v.UID}) {
+		if letter.object == (uidKey{v.Source, v.UID}) && !(point{v.History, number(v.ResourceVersion)}).below(letter.at) {
 			letter.resolved = true
 		}
 	}

@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -26,6 +27,17 @@ func (m mark) max(n mark) mark {
 	return m
 }
 
+// after reports whether it is after a moment.
+func (m mark) after(n Moment) bool {
+	switch n.kind {
+	case atTime:
+		return n.time.Before(m.time)
+	case atVersion:
+		return n.rv.below(m.at)
+	}
+	return false
+}
+
 func (m mark) bound() Bound {
 	b := Bound{Time: m.time, History: m.at.history}
 	if m.at.seq > 0 {
@@ -46,7 +58,7 @@ type scope struct {
 	last     mark   // the last stream event
 
 	before, after mark // the stream events around the moment, by time
-	passes        int  // signs after the moment that the record is complete
+	passes        int  // progress events after the moment
 	open          []*span
 	hit           *span // the gap around the moment, once its end is known
 	recovered     bool  // the moment is inside a gap of which all was found
@@ -61,17 +73,21 @@ type span struct {
 	recovered bool
 	whole     bool // only a snapshot makes the state right again
 	snapshot  bool // one began after the gap
+	progress  bool // so did a progress event up to its end, if no snapshot follows
 }
 
 // around reports whether a moment is inside the span.
-func (g *span) around(m Moment) bool {
+func (g *span) around(m Moment) bool { return g.begins(m) && (g.end.isZero() || g.end.after(m)) }
+
+// begins reports whether the span begins before a moment.
+func (g *span) begins(m Moment) bool {
 	switch m.kind {
 	case atTime:
-		return m.time.After(g.from.time) && (g.end.isZero() || m.time.Before(g.end.time))
+		return g.from.time.Before(m.time)
 	case atVersion:
-		return g.from.at.below(m.rv) && (g.end.isZero() || m.rv.below(g.end.at))
+		return g.from.at.below(m.rv)
 	}
-	return g.end.isZero()
+	return true
 }
 
 // note notes a stream event that is news.
@@ -89,18 +105,23 @@ func (s *scope) note(m Moment, e *consume.Event) {
 			s.first = mark{e.Time, s.started.at}
 		}
 		s.reached = s.reached.max(now)
-		s.close(m, now, func(g *span) bool { return g.snapshot })
+		s.close(m, func(g *span) bool {
+			if g.snapshot {
+				g.end = mark{now.time, g.to.at}.max(now)
+			}
+			return g.snapshot
+		})
 	case consume.TypeGap:
 		s.informer = true
 		s.noteGap(e, now)
-		now.at = point{} // it says what is missing, not what is there
+		return // it says what is missing, not what is there
 	case consume.TypeProgress:
 		s.informer = true
 		s.unordered = now.at.seq == 0
 		if !now.at.below(s.reached.at) { // an agent that was killed may say less than before
 			s.reached = s.reached.max(now)
 		}
-		s.close(m, now, func(g *span) bool { return !g.whole && !now.at.below(g.to.at) })
+		s.close(m, func(g *span) bool { return g.shown(now) })
 	default:
 		return
 	}
@@ -115,7 +136,7 @@ func (s *scope) note(m Moment, e *consume.Event) {
 	if s.after.isZero() || now.time.Before(s.after.time) {
 		s.after = now
 	}
-	if e.Type == consume.TypeProgress || e.Type == consume.TypeSnapshotCompleted {
+	if e.Type == consume.TypeProgress {
 		s.passes++
 	}
 }
@@ -133,11 +154,28 @@ func (s *scope) noteStart(m Moment, e *consume.Event, now mark) {
 	}
 	s.snapshot, s.started = e.Stream.Snapshot, now
 	for _, g := range s.open {
-		g.snapshot = true
+		g.snapshot, g.progress, g.end = true, false, mark{}
 	}
 }
 
+// shown reports whether a progress event shows that the state after a gap is right. A snapshot follows a gap that begins at a restart,
+// for what came and went inside it, and the first progress event may be sent before the snapshot starts. So the second one shows that
+// none follows.
+func (g *span) shown(now mark) bool {
+	if g.whole || g.snapshot || now.at.below(g.to.at) {
+		return false
+	}
+	if g.progress {
+		return true
+	}
+	g.progress, g.end = true, mark{now.time, g.to.at}
+	return false
+}
+
 func (s *scope) noteGap(e *consume.Event, now mark) {
+	if now.at.below(s.reached.at) || now.at == s.reached.at && now.time.Before(s.last.time) {
+		return // a late copy that the Tracker no longer remembers
+	}
 	g := &span{to: now, reason: e.Stream.Reason, recovered: e.Stream.Recovered}
 	from := mark{e.Stream.Since, point{e.History(), number(e.Stream.FromResourceVersion)}}
 	switch g.reason {
@@ -149,23 +187,22 @@ func (s *scope) noteGap(e *consume.Event, now mark) {
 	case consume.ReasonCompacted, consume.ReasonCheckpointLost:
 		g.whole = true
 	}
-	g.from = from.max(s.reached)
+	g.from = from.max(mark{at: s.reached.at}) // an agent that was killed remembers less than the bus has
+	if g.from.time.IsZero() {
+		g.from.time = s.reached.time
+	}
 	s.open = append(s.open, g)
 }
 
-// close ends the gaps that now makes right again.
-func (s *scope) close(m Moment, now mark, ends func(*span) bool) {
+// close closes the gaps after which the state is right again.
+func (s *scope) close(m Moment, closed func(*span) bool) {
 	still := s.open[:0]
 	for _, g := range s.open {
-		if !ends(g) {
+		if closed(g) {
+			s.meet(g, m)
+		} else {
 			still = append(still, g)
-			continue
 		}
-		g.end = mark{now.time, g.to.at}
-		if g.whole {
-			g.end = g.end.max(now)
-		}
-		s.meet(g, m)
 	}
 	clear(s.open[len(still):])
 	s.open = still
@@ -185,6 +222,9 @@ func (s *scope) meet(g *span, m Moment) {
 // passed reports whether the record of the scope has passed the moment. By time, what was observed before the moment may still be on
 // its way when a progress event after it is sent, and is not when the next one is.
 func (s *scope) passed(m Moment) bool {
+	if slices.ContainsFunc(s.open, func(g *span) bool { return g.begins(m) }) {
+		return false
+	}
 	switch m.kind {
 	case atTime:
 		return s.passes > 1
@@ -209,7 +249,7 @@ func (s *scope) judge(m Moment, o Options) Scope {
 	switch {
 	case m.kind == atVersion && (s.unordered || o.OtherHistory != nil && o.OtherHistory(s.resource)):
 		return say(Unknown, mark{}, mark{})
-	case s.first.isZero(), m.kind == atTime && m.time.Before(s.first.time), m.kind == atVersion && m.rv.below(s.first.at):
+	case s.first.isZero(), s.first.after(m):
 		return say(Unknown, mark{}, s.first)
 	case seen.hit != nil:
 		out.Reason = seen.hit.reason

@@ -1,0 +1,318 @@
+package timeline_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// A generated world writes a record. At moments drawn from it the State must be what a naive model makes of the record, it must say what
+// the world knows of its certainty, and where it says exact it must be what was in etcd.
+func TestState(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t)
+		w.start("")
+		minutes := func(t *rapid.T, least int) time.Duration {
+			return time.Duration(rapid.IntRange(least, 12).Draw(t, "minutes")) * time.Minute
+		}
+		some := func(t *rapid.T) {
+			for range rapid.IntRange(0, 4).Draw(t, "changes") {
+				switch rapid.IntRange(0, 2).Draw(t, "change") {
+				case 0:
+					w.create()
+				case 1:
+					w.alter(false)
+				case 2:
+					w.alter(true)
+				}
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"create": func(*rapid.T) { w.create() },
+			"change": some,
+			"send":   func(*rapid.T) { w.each(func(i *informer) { i.send(w) }) },
+			"work": func(*rapid.T) {
+				w.each(func(i *informer) {
+					for range 8 {
+						i.send(w)
+					}
+				})
+			},
+			"again": func(*rapid.T) { w.again() },
+			"pass":  func(t *rapid.T) { w.pass(time.Duration(rapid.IntRange(1, 100).Draw(t, "seconds")) * time.Second) },
+			"away": func(t *rapid.T) {
+				w.stop()
+				some(t)
+				w.pass(minutes(t, 3))
+				some(t)
+				w.start(rapid.SampledFrom([]string{"history", "recovered", "expired", "compacted"}).Draw(t, "history"))
+			},
+			"cut": func(t *rapid.T) {
+				w.cut = true
+				w.pass(minutes(t, 1))
+				some(t)
+				w.pass(minutes(t, 0))
+				w.cut = false
+			},
+			"expire": func(t *rapid.T) {
+				i := w.agent[rapid.SampledFrom([]string{plain, labelled}).Draw(t, "scope")]
+				w.expire(i, rapid.Bool().Draw(t, "recovered"), func() { some(t) })
+			},
+			"snapshot": func(t *rapid.T) {
+				i := w.agent[rapid.SampledFrom([]string{plain, labelled}).Draw(t, "scope")]
+				if i.snapshot == nil && i.first != (point{}) && !w.cut && w.clock.Sub(i.reached.time) < timeline.MaxSilence {
+					i.begin(w, false)
+				}
+			},
+			"backup":  func(*rapid.T) { w.backup = len(w.etcd[w.history()]) },
+			"restore": func(*rapid.T) { w.restore() },
+		})
+		if rapid.Bool().Draw(t, "settle") {
+			w.settle()
+		}
+		for range 10 {
+			w.check(w.moment())
+		}
+		w.check(timeline.Now(w.clock))
+	})
+}
+
+// moment draws a moment, rather one at which something happens.
+func (w *world) moment() timeline.Moment {
+	e := w.log[rapid.IntRange(0, len(w.log)-1).Draw(w.t, "moment")]
+	if rapid.Bool().Draw(w.t, "by time") {
+		return timeline.At(e.Time.Add(rapid.SampledFrom([]time.Duration{-1, 0, 1, time.Second, time.Minute}).Draw(w.t, "offset")))
+	}
+	rv := number(e.Sequence)
+	return timeline.AtVersion(rv+uint64(rapid.IntRange(0, 2).Draw(w.t, "above"))-1, e.History())
+}
+
+func number(s string) uint64 {
+	var n uint64
+	if _, err := fmt.Sscanf(s, "%d", &n); err != nil {
+		panic(err)
+	}
+	return n
+}
+
+func (w *world) check(m timeline.Moment) {
+	t := w.t
+	defer func() {
+		if t.Failed() {
+			for n, e := range w.log {
+				t.Logf("%3d %s %s %s %s before=%t %s", n, e.Time.Format("15:04:05.000"), e.ID, e.Type, e.Name, e.Data != nil && e.Data.Before != nil, e.DeadLetterReason)
+			}
+		}
+	}()
+	s := timeline.NewState(m, timeline.Options{})
+	for _, e := range w.log {
+		s.Add(e)
+	}
+	got := map[string]string{}
+	for _, v := range s.Objects() {
+		got[v.UID] = fmt.Sprintf("%s/%s %s %s %s", v.Namespace, v.Name, v.ResourceVersion, v.After, v.DataRef)
+	}
+	want := map[string]string{}
+	for _, e := range naive(w.log, m) {
+		want[e.UID] = fmt.Sprintf("%s/%s %s %s %s", e.Namespace, e.Name, e.ResourceVersion, e.Data.After, e.DataRef)
+	}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Fatalf("at %s: -naive +state\n%s", m, diff)
+	}
+	w.checkDone(m, s)
+	for _, scope := range s.Scopes() {
+		i := w.agent[scope.Name]
+		if scope.Reason != consume.ReasonDeadLetter {
+			if want := w.certainty(i, m); scope.Certainty != want {
+				t.Fatalf("at %s: %s is %s, want %s: %+v", m, scope.Name, scope.Certainty, want, scope)
+			}
+		}
+		for _, id := range scope.DeadLetters {
+			if !slices.ContainsFunc(w.log, func(e *consume.Event) bool { return e.ID == id && e.DeadLetterReason != "" }) {
+				t.Fatalf("at %s: %s lacks %s, which is not among the dead letters", m, scope.Name, id)
+			}
+		}
+		onItsWay := m.IsNow() && (len(i.queue) > 0 || !w.alive) // now is the end of the record
+		if scope.Certainty == timeline.Exact && !scope.Recovered && !onItsWay {
+			w.checkTruth(m, s, i)
+		}
+	}
+}
+
+// checkDone checks that reading on after Done changes nothing.
+func (w *world) checkDone(m timeline.Moment, all *timeline.State) {
+	s := timeline.NewState(m, timeline.Options{})
+	for n, e := range w.log {
+		if s.Done() {
+			if slices.ContainsFunc(s.Scopes(), func(s timeline.Scope) bool { return len(s.DeadLetters) > 0 }) {
+				return // a snapshot may tell what they were about
+			}
+			if diff := gocmp.Diff(w.summary(all), w.summary(s)); diff != "" {
+				w.t.Fatalf("at %s, read up to record %d: -all +done\n%s", m, n, diff)
+			}
+			return
+		}
+		s.Add(e)
+	}
+}
+
+// summary is a State without the objects of which a snapshot may show a version that was withheld.
+func (w *world) summary(s *timeline.State) []string {
+	var out []string
+	for _, v := range s.Objects() {
+		if !slices.ContainsFunc(slices.Concat(w.etcd...), func(r revision) bool { return r.uid == v.UID && r.noise }) {
+			out = append(out, v.ID)
+		}
+	}
+	for _, scope := range s.Scopes() {
+		out = append(out, fmt.Sprint(scope.Name, scope.Certainty, scope.Recovered, scope.Reason))
+	}
+	return out
+}
+
+// checkTruth compares the objects of a scope with those in etcd.
+func (w *world) checkTruth(m timeline.Moment, s *timeline.State, i *informer) {
+	history, counts := w.history(), func(revision) bool { return true }
+	switch rv, h, ok := m.ResourceVersion(); {
+	case ok:
+		history, counts = h, func(r revision) bool { return r.rv <= rv }
+	case !m.IsNow():
+		for n, at := range w.began {
+			if !at.After(m.Time()) {
+				history = uint32(n)
+			}
+		}
+		counts = func(r revision) bool { return !r.time.After(m.Time()) }
+	}
+	want := w.objects(i.scope, history, counts)
+	maps.DeleteFunc(want, func(_ string, o thing) bool { return !o.selected() })
+	got := map[string]*timeline.Version{}
+	for _, v := range s.Objects() {
+		if scopeOf(v.Namespace) == i.scope {
+			got[v.Namespace+"/"+v.Name] = v
+		}
+	}
+	for key, o := range want {
+		v := got[key]
+		if v == nil || v.UID != o.uid {
+			w.t.Fatalf("at %s: %s is exact, and %s is %+v, want %+v", m, i.scope, key, v, o)
+		}
+		for _, r := range w.etcd[history] { // every later version was withheld
+			if r.uid == o.uid && r.rv > number(v.ResourceVersion) && r.rv <= o.rv && !r.noise {
+				w.t.Fatalf("at %s: %s is exact, and %s has %s, want %d", m, i.scope, key, v.ResourceVersion, r.rv)
+			}
+		}
+		delete(got, key)
+	}
+	if len(got) > 0 {
+		w.t.Fatalf("at %s: %s is exact, and has %v, which do not exist", m, i.scope, slices.Collect(maps.Keys(got)))
+	}
+}
+
+// certainty is what the world knows of it.
+func (w *world) certainty(i *informer, m timeline.Moment) timeline.Certainty {
+	rv, history, byVersion := m.ResourceVersion()
+	at := point{history, rv, m.Time()}
+	before := func(p, q point) bool {
+		if byVersion {
+			return p.before(q)
+		}
+		return p.time.Before(q.time)
+	}
+	switch {
+	case i.first == (point{}), !m.IsNow() && before(at, i.first):
+		return timeline.Unknown
+	case slices.ContainsFunc(i.gaps, func(g *gap) bool {
+		open := g.right == (point{})
+		return !g.recovered && (m.IsNow() && open || !m.IsNow() && before(g.from, at) && (open || before(at, g.right)))
+	}):
+		return timeline.Uncertain
+	case byVersion && before(i.reached, at):
+		return timeline.Unknown
+	case byVersion:
+		return timeline.Exact
+	}
+	var last, next time.Time
+	seen := map[string]bool{}
+	for _, e := range w.log {
+		switch {
+		case e.Stream == nil || e.Scope != i.scope || e.Type == consume.TypeGap || seen[e.ID]:
+		case !e.Time.After(m.Time()):
+			last = e.Time
+		case next.IsZero():
+			next = e.Time
+		}
+		seen[e.ID] = true
+	}
+	if m.IsNow() {
+		next = m.Time()
+	}
+	switch {
+	case next.IsZero():
+		return timeline.Unknown
+	case next.Sub(last) <= timeline.MaxSilence:
+		return timeline.Exact
+	case m.IsNow():
+		return timeline.Unknown
+	}
+	return timeline.Late
+}
+
+// naive goes through the whole record by the letter of the contract.
+func naive(log []*consume.Event, m timeline.Moment) map[string]*consume.Event {
+	live, highest, seen := map[string]*consume.Event{}, map[string]string{}, map[string]bool{}
+	sequence := func(e *consume.Event) string { return fmt.Sprintf("%010d %s", e.History(), e.Sequence) }
+	for n, e := range log {
+		switch {
+		case e.DeadLetterReason != "" || !m.Includes(e) || seen[e.ID]:
+			continue
+		case e.Type == consume.TypeSnapshotCompleted:
+			start := slices.IndexFunc(log, func(s *consume.Event) bool {
+				return s.Type == consume.TypeSnapshotStarted && s.Stream.Snapshot == e.Stream.Snapshot
+			})
+			there := map[string]bool{}
+			for k, o := range log[start:n] {
+				begins := o.Op == consume.Created || o.Op == consume.Entered // it was not there before
+				switch {
+				case o.Data == nil || o.DeadLetterReason != "":
+				case o.Op == consume.Read && o.Data.Snapshot == e.Stream.Snapshot, sequence(o) > sequence(e) && (m.Includes(o) || !begins):
+					there[o.UID] = true
+				}
+				isCopy := slices.ContainsFunc(log[:start+k], func(earlier *consume.Event) bool { return earlier.ID == o.ID })
+				if o.Stream != nil && o.Stream.DeadLetter != "" && !isCopy && m.Includes(o) {
+					there[uidOf(o.Stream.DeadLetter)] = true
+				}
+			}
+			maps.DeleteFunc(live, func(uid string, o *consume.Event) bool { return scopeOf(o.Namespace) == e.Scope && !there[uid] })
+		case e.Stream != nil && e.Stream.DeadLetter != "":
+			if uid := uidOf(e.Stream.DeadLetter); strings.Contains(e.Stream.DeadLetter, uid+"/d") {
+				delete(live, uid)
+				highest[uid] = max(highest[uid], sequence(e))
+			}
+		case e.Data == nil:
+		case e.Op == consume.Deleted || e.Op == consume.Left:
+			if sequence(e) >= highest[e.UID] {
+				delete(live, e.UID)
+				highest[e.UID] = sequence(e)
+			}
+		case sequence(e) > highest[e.UID]:
+			maps.DeleteFunc(live, func(uid string, o *consume.Event) bool {
+				return uid != e.UID && o.Namespace == e.Namespace && o.Name == e.Name
+			})
+			live[e.UID], highest[e.UID] = e, sequence(e)
+		}
+		seen[e.ID] = true
+	}
+	return live
+}
+
+func uidOf(id string) string { return strings.Split(id, "/")[1] }

@@ -1,0 +1,590 @@
+package timeline_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+const (
+	source   = "/kubernetes/x"
+	plain    = "pods/a,b"
+	labelled = "pods/c?labelSelector=app=x" // of namespace c only objects with the label are captured
+)
+
+func scopeOf(namespace string) string {
+	if namespace == "c" {
+		return labelled
+	}
+	return plain
+}
+
+// thing is a version of an object.
+type thing struct {
+	uid, namespace, name string
+	rv                   uint64
+	label, noise, gone   bool // noise: filters withhold it, if it is an update
+}
+
+func (o thing) key() string    { return o.namespace + "/" + o.name }
+func (o thing) selected() bool { return o.uid != "" && !o.gone && (o.namespace != "c" || o.label) }
+func (o thing) json() json.RawMessage {
+	return fmt.Appendf(nil, `{"metadata":{"name":%q,"uid":%q,"resourceVersion":"%d"}}`, o.name, o.uid, o.rv)
+}
+
+// revision is one of etcd's.
+type revision struct {
+	thing
+	time time.Time
+}
+
+// point is a place in the history of etcd, and in time.
+type point struct {
+	history uint32
+	rv      uint64
+	time    time.Time
+}
+
+func (p point) before(q point) bool {
+	return p.history < q.history || p.history == q.history && p.rv < q.rv
+}
+
+// world is a cluster whose etcd is restored now and then, an agent that is killed, cut off from the bus and finds history gone, and
+// a record to which copies come late. It knows what happened.
+type world struct {
+	t      *rapid.T
+	clock  time.Time
+	rv     uint64
+	ids    int
+	etcd   [][]revision // by history; the first ones of a history are those of the backup
+	began  []time.Time  // of histories
+	backup int          // how many revisions of this history it has; 0: there is none
+	agent  map[string]*informer
+	alive  bool
+	cut    bool // the agent has no bus
+	log    []*consume.Event
+}
+
+// informer is the agent's part for one scope.
+type informer struct {
+	scope    string
+	queue    []queued // in the order of observation
+	acked    uint64   // what a restart remembers: the bus has everything up to it
+	observed uint64
+	withheld map[string]int
+	blind    bool      // its watch shows nothing
+	snapshot *snapshot // under way
+	next     time.Time // of progress
+	seen     time.Time // nothing of before is missing on the bus
+
+	first, reached point // the first snapshot; the last progress or completed snapshot
+	gaps           []*gap
+	letters        []letter
+}
+
+type queued struct {
+	e   *consume.Event
+	o   thing
+	was thing
+}
+
+type snapshot struct {
+	id    string
+	rv    uint64
+	reads []thing
+	lost  bool // it follows a loss of history, and progress waits for it
+}
+
+// gap is one that the agent announced, and right is from where the state is right again.
+type gap struct {
+	from, to, right point
+	recovered       bool
+	whole           bool // a snapshot follows
+	progress        int  // events since
+}
+
+type letter struct {
+	uid   string
+	at    point
+	index int // in the log
+}
+
+func newWorld(t *rapid.T) *world {
+	w := &world{t: t, clock: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), rv: 100, etcd: make([][]revision, 1), agent: map[string]*informer{}}
+	w.began = []time.Time{{}}
+	for _, s := range []string{plain, labelled} {
+		w.agent[s] = &informer{scope: s, withheld: map[string]int{}}
+	}
+	return w
+}
+
+func (w *world) each(f func(*informer)) { f(w.agent[plain]); f(w.agent[labelled]) }
+func (w *world) history() uint32        { return uint32(len(w.etcd) - 1) }
+func (w *world) now() point             { return point{w.history(), w.rv, w.clock} }
+func (w *world) tick()                  { w.clock = w.clock.Add(time.Millisecond) }
+func (w *world) chance(n int, of string) bool {
+	return rapid.IntRange(1, n).Draw(w.t, of) == n
+}
+
+// objects returns those of a scope ("": all) after the revisions of a history that count.
+func (w *world) objects(scope string, history uint32, counts func(revision) bool) map[string]thing {
+	out := map[string]thing{}
+	for _, r := range w.etcd[history] {
+		if scope != "" && scopeOf(r.namespace) != scope || !counts(r) {
+			continue
+		}
+		if out[r.key()] = r.thing; r.gone {
+			delete(out, r.key())
+		}
+	}
+	return out
+}
+
+func (w *world) upTo(scope string, rv uint64) map[string]thing {
+	return w.objects(scope, w.history(), func(r revision) bool { return r.rv <= rv })
+}
+
+// pass lets time pass. An agent that is alive says so each minute, if it has a bus.
+func (w *world) pass(d time.Duration) {
+	for end := w.clock.Add(d); w.clock.Before(end); {
+		w.clock = w.clock.Add(min(end.Sub(w.clock), 10*time.Second))
+		w.each(func(i *informer) {
+			if !w.alive {
+				return
+			}
+			i.ack(w)
+			if !w.cut && !w.clock.Before(i.next) {
+				for len(i.queue) > 0 && w.clock.Sub(i.queue[0].e.Time) > 50*time.Second {
+					i.sendFirst(w, 0)
+				}
+				i.progress(w)
+			}
+		})
+	}
+}
+
+func (w *world) change(was, o thing) {
+	w.rv++
+	w.tick()
+	o.rv = w.rv
+	w.etcd[w.history()] = append(w.etcd[w.history()], revision{o, w.clock})
+	if i := w.agent[scopeOf(o.namespace)]; w.alive && !i.blind {
+		i.observe(w, was, o)
+	}
+}
+
+func (w *world) create() {
+	o := thing{
+		namespace: rapid.SampledFrom([]string{"a", "b", "c", "c"}).Draw(w.t, "namespace"),
+		name:      rapid.SampledFrom([]string{"x", "y"}).Draw(w.t, "name"), label: !w.chance(3, "unlabelled"),
+	}
+	if _, exists := w.upTo("", w.rv)[o.key()]; !exists {
+		w.ids++
+		o.uid = fmt.Sprint("uid-", w.ids)
+		w.change(thing{}, o)
+	}
+}
+
+func (w *world) alter(remove bool) {
+	all := w.upTo("", w.rv)
+	if len(all) == 0 {
+		return
+	}
+	was := all[rapid.SampledFrom(slices.Sorted(maps.Keys(all))).Draw(w.t, "object")]
+	o := was
+	o.gone, o.noise = remove, !remove && o.namespace != "c" && w.chance(4, "noise")
+	o.label = o.label != (!remove && o.namespace == "c" && w.chance(3, "relabel"))
+	w.change(was, o)
+}
+
+// observe queues what a revision means for the scope.
+func (i *informer) observe(w *world, was, o thing) {
+	i.observed = o.rv
+	i.read(w, o.key())
+	switch {
+	case !was.selected() && !o.selected():
+	case o.gone:
+		i.enqueue(w, consume.Deleted, was, o, false)
+	case !o.selected():
+		i.enqueue(w, consume.Left, was, o, false)
+	case was.uid == o.uid && !was.selected():
+		i.enqueue(w, consume.Entered, thing{}, o, false)
+	case was.uid != o.uid:
+		i.enqueue(w, consume.Created, thing{}, o, false)
+	case o.noise:
+		i.withheld[o.uid]++
+	default:
+		i.enqueue(w, consume.Updated, was, o, false)
+	}
+	i.ack(w)
+}
+
+func (i *informer) enqueue(w *world, op consume.Op, was, o thing, inferred bool) {
+	e := &consume.Event{
+		Type: consume.TypePrefix + "object.x", Source: source, APIVersion: "v1", Kind: "Pod", Resource: "pods", Time: w.clock,
+		Namespace: o.namespace, Name: o.name, UID: o.uid, Op: op, ResourceVersion: fmt.Sprint(o.rv), Sequence: fmt.Sprintf("%020d", o.rv),
+		Data: &consume.Data{Op: op, ResourceVersion: fmt.Sprint(o.rv), Inferred: inferred},
+	}
+	if i.scope == labelled {
+		e.Scope = labelled
+	}
+	switch op {
+	case consume.Read:
+		e.Data.Snapshot = i.snapshot.id
+		e.ID = fmt.Sprintf("pods/%s/%d/r/%s", o.uid, o.rv, i.snapshot.id)
+	case consume.Deleted:
+		e.ID = fmt.Sprintf("pods/%s/d", o.uid)
+	case consume.Left:
+		e.ID = fmt.Sprintf("pods/%s/%d/l", o.uid, o.rv)
+	default:
+		e.ID = fmt.Sprintf("pods/%s/%d", o.uid, o.rv)
+	}
+	e.ID += w.suffix()
+	if was.uid != "" {
+		e.Data.Before, e.Data.PreviousResourceVersion = was.json(), fmt.Sprint(was.rv)
+	}
+	if op != consume.Deleted && op != consume.Left {
+		e.Data.After = o.json()
+	}
+	if w.chance(10, "too large") {
+		e.Data.Before, e.Data.After, e.Data.Truncated, e.DataRef = nil, nil, []string{"before", "after"}, "nats-obj://large/"+e.ID
+	}
+	if op != consume.Read {
+		e.Data.Skipped = i.withheld[o.uid]
+		delete(i.withheld, o.uid)
+	}
+	i.queue = append(i.queue, queued{e, o, was})
+}
+
+func (w *world) suffix() string {
+	if w.history() == 0 {
+		return ""
+	}
+	return fmt.Sprint("/h", w.history())
+}
+
+// send sends the first event of any object, or else goes on with the snapshot.
+func (i *informer) send(w *world) {
+	switch s := i.snapshot; {
+	case w.cut || !w.alive:
+	case len(i.queue) > 0:
+		i.sendFirst(w, rapid.IntRange(0, len(i.queue)-1).Draw(w.t, "send"))
+	case s != nil && len(s.reads) > 0:
+		i.read(w, s.reads[rapid.IntRange(0, len(s.reads)-1).Draw(w.t, "read")].key())
+	case s != nil:
+		i.snapshot = nil
+		w.marker(consume.TypeSnapshotCompleted, i.scope, s.rv, s.id)
+		i.reach(point{w.history(), s.rv, w.clock})
+		for _, g := range i.gaps {
+			if g.right == (point{}) {
+				if g.right = (point{w.history(), s.rv, w.clock}); g.right.before(g.to) {
+					g.right.rv = g.to.rv
+				}
+				g.progress = 2
+			}
+		}
+	}
+}
+
+// sendFirst sends the first event of the object of the nth.
+func (i *informer) sendFirst(w *world, n int) {
+	n = slices.IndexFunc(i.queue, func(q queued) bool { return q.o.key() == i.queue[n].o.key() })
+	q := i.queue[n]
+	i.queue = slices.Delete(i.queue, n, n+1)
+	w.tick()
+	if q.e.Op != consume.Read && w.chance(25, "refused") {
+		i.refuse(w, q)
+	} else {
+		w.log = append(w.log, q.e)
+	}
+	i.ack(w)
+}
+
+// refuse puts an event among the dead letters.
+func (i *informer) refuse(w *world, q queued) {
+	dead := *q.e
+	dead.DeadLetterReason = "refused"
+	w.log = append(w.log, &dead)
+	at := q.e.Time
+	e := w.marker(consume.TypeGap, i.scope, q.o.rv, "")
+	e.ID = fmt.Sprintf("%s/gap/%d-%d/%s", i.scope, q.was.rv, q.o.rv, q.e.ID)
+	e.Time = at
+	e.Stream = &consume.Stream{
+		FromResourceVersion: fmt.Sprint(q.was.rv), ToResourceVersion: fmt.Sprint(q.o.rv), Since: at, Reason: consume.ReasonDeadLetter,
+		DeadLetter: q.e.ID,
+	}
+	if q.e.Op != consume.Deleted {
+		i.letters = append(i.letters, letter{q.o.uid, point{q.e.History(), q.o.rv, at}, len(w.log) - 1})
+	}
+}
+
+// ack moves what a restart remembers.
+func (i *informer) ack(w *world) {
+	i.acked = i.observed
+	for _, q := range i.queue {
+		if q.e.Op != consume.Read {
+			i.acked = min(i.acked, q.o.rv-1)
+		}
+	}
+	if i.acked == i.observed {
+		i.seen = w.clock
+	}
+}
+
+func (i *informer) read(w *world, key string) {
+	if s := i.snapshot; s != nil {
+		if n := slices.IndexFunc(s.reads, func(o thing) bool { return o.key() == key }); n >= 0 {
+			o := s.reads[n]
+			s.reads = slices.Delete(s.reads, n, n+1)
+			w.tick()
+			i.enqueue(w, consume.Read, thing{}, o, false)
+		}
+	}
+}
+
+func (i *informer) reach(at point) {
+	if i.first == (point{}) {
+		i.first = at
+	}
+	if !at.before(i.reached) {
+		i.reached = at
+	}
+}
+
+func (i *informer) progress(w *world) {
+	i.next = w.clock.Add(time.Minute)
+	if i.first == (point{}) || i.snapshot != nil && i.snapshot.lost {
+		return
+	}
+	w.marker(consume.TypeProgress, i.scope, i.acked, "")
+	at := point{w.history(), i.acked, w.clock}
+	i.reach(at)
+	for _, g := range i.gaps {
+		if g.whole || at.before(g.to) {
+			continue
+		}
+		if g.progress++; g.progress == 1 {
+			g.right = point{g.to.history, g.to.rv, w.clock}
+		}
+	}
+}
+
+func (w *world) marker(typ, scope string, rv uint64, snapshot string) *consume.Event {
+	w.tick()
+	e := &consume.Event{
+		ID:   fmt.Sprintf("%s/%s/%s/%d%s", scope, strings.TrimPrefix(typ, consume.TypePrefix), snapshot, w.clock.UnixNano(), w.suffix()),
+		Type: typ, Source: source, APIVersion: "v1", Kind: "Pod", Resource: "pods", Scope: scope, Time: w.clock,
+		Sequence: fmt.Sprintf("%020d", rv), Stream: &consume.Stream{Snapshot: snapshot, ResourceVersion: fmt.Sprint(rv)},
+	}
+	if snapshot != "" { // a second start of one that goes on has the same id
+		e.ID = fmt.Sprintf("%s/%s/%s%s", scope, snapshot, typ, w.suffix())
+	}
+	w.log = append(w.log, e)
+	return e
+}
+
+// begin begins a snapshot of what there is. What was queued before is sent before.
+func (i *informer) begin(w *world, lost bool) {
+	for len(i.queue) > 0 {
+		i.sendFirst(w, 0)
+	}
+	w.rv++ // other resources change too
+	w.ids++
+	s := &snapshot{id: fmt.Sprint("S", w.ids), rv: w.rv, lost: lost}
+	all := w.upTo(i.scope, w.rv)
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if all[key].selected() {
+			s.reads = append(s.reads, all[key])
+		}
+	}
+	i.snapshot, i.observed = s, w.rv
+	i.ack(w)
+	clear(i.withheld)
+	w.marker(consume.TypeSnapshotStarted, i.scope, s.rv, s.id)
+	for _, g := range i.gaps { // one that follows so soon may be because of the gap
+		if g.progress < 2 {
+			g.whole, g.right = true, point{}
+		}
+	}
+}
+
+// again is a late copy, of the time for which a Tracker remembers what is gone.
+func (w *world) again() {
+	e := w.log[rapid.IntRange(0, len(w.log)-1).Draw(w.t, "copy of")]
+	if w.clock.Sub(e.Time) < consume.DefaultForget-time.Minute {
+		w.log = append(w.log, e)
+	}
+}
+
+// stop kills the agent: what is queued is lost.
+func (w *world) stop() {
+	w.alive = false
+	w.each(func(i *informer) { i.queue = nil; clear(i.withheld) })
+}
+
+// start starts the agent. how is what has become of history since.
+func (w *world) start(how string) {
+	w.alive, w.cut = true, false
+	w.each(func(i *informer) {
+		i.next = w.clock.Add(time.Minute)
+		from := point{w.history(), i.acked, i.seen}
+		switch {
+		case i.first == (point{}):
+			i.begin(w, true)
+		case how == "history":
+			i.goOn(w)
+			i.replay(w, func(revision) bool { return true })
+		case how == "recovered":
+			i.announce(w, from, consume.ReasonExpired, true).whole = true
+			was, is := w.upTo(i.scope, i.acked), w.upTo(i.scope, w.rv)
+			i.goOn(w)
+			i.replay(w, func(r revision) bool { return was[r.key()].uid == r.uid || is[r.key()].uid == r.uid })
+			i.begin(w, true)
+		case how == "expired":
+			i.announce(w, from, consume.ReasonExpired, false).whole = true
+			i.infer(w)
+			i.begin(w, true)
+		default:
+			i.announce(w, from, consume.ReasonCompacted, false).whole = true
+			i.begin(w, true)
+		}
+		i.ack(w)
+	})
+}
+
+// goOn continues a snapshot under its id. Whatever has changed since is sent as a change.
+func (i *informer) goOn(w *world) {
+	s := i.snapshot
+	if s == nil {
+		return
+	}
+	w.marker(consume.TypeSnapshotStarted, i.scope, s.rv, s.id)
+	all := w.objects(i.scope, w.history(), func(r revision) bool { return r.rv <= s.rv })
+	s.reads = nil
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if o := all[key]; o.selected() {
+			s.reads = append(s.reads, o)
+		}
+	}
+}
+
+// replay observes the revisions that were made since.
+func (i *informer) replay(w *world, found func(revision) bool) {
+	known := w.upTo(i.scope, i.acked)
+	from := i.acked
+	for _, r := range slices.Clone(w.etcd[w.history()]) {
+		if r.rv > from && scopeOf(r.namespace) == i.scope && found(r) {
+			w.tick()
+			i.observe(w, known[r.key()], r.thing)
+			known[r.key()] = r.thing
+		}
+	}
+	i.observed = w.rv
+	i.ack(w)
+}
+
+// infer compares what is remembered with a list.
+func (i *informer) infer(w *world) {
+	was, is := w.upTo(i.scope, i.acked), w.upTo(i.scope, w.rv)
+	all := maps.Clone(was)
+	maps.Copy(all, is)
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		a, b := was[key], is[key]
+		w.tick()
+		if a.selected() && a.uid != b.uid || a.selected() && !b.selected() {
+			gone := a
+			gone.rv = w.rv
+			op := consume.Deleted
+			if a.uid == b.uid {
+				op = consume.Left
+			}
+			i.enqueue(w, op, a, gone, true)
+		}
+		switch {
+		case !b.selected():
+		case a.uid != b.uid:
+			i.enqueue(w, consume.Created, thing{}, b, true)
+		case !a.selected():
+			i.enqueue(w, consume.Entered, thing{}, b, true)
+		case a.rv != b.rv:
+			i.enqueue(w, consume.Updated, a, b, true)
+		}
+	}
+	i.observed = w.rv
+	i.ack(w)
+}
+
+// expire loses history of a watch while the agent runs.
+func (w *world) expire(i *informer, recovered bool, lose func()) {
+	if !w.alive || i.first == (point{}) || i.snapshot != nil {
+		return
+	}
+	for len(i.queue) > 0 {
+		i.sendFirst(w, 0)
+	}
+	from := point{w.history(), i.acked, w.clock}
+	i.blind = true
+	lose()
+	i.blind = false
+	i.announce(w, from, consume.ReasonExpired, recovered)
+	if recovered {
+		was, is := w.upTo(i.scope, i.acked), w.upTo(i.scope, w.rv)
+		i.replay(w, func(r revision) bool { return was[r.key()].uid == r.uid || is[r.key()].uid == r.uid })
+	} else {
+		i.infer(w)
+	}
+}
+
+func (i *informer) announce(w *world, from point, reason consume.GapReason, recovered bool) *gap {
+	e := w.marker(consume.TypeGap, i.scope, w.rv, "")
+	e.Stream = &consume.Stream{
+		FromResourceVersion: fmt.Sprint(from.rv), ToResourceVersion: fmt.Sprint(w.rv), Since: from.time, Reason: reason, Recovered: recovered,
+	}
+	g := &gap{from: from, to: w.now(), recovered: recovered}
+	i.gaps = append(i.gaps, g)
+	return g
+}
+
+// restore restores etcd from the backup. The agent sees it.
+func (w *world) restore() {
+	if w.backup == 0 || !w.alive || w.cut {
+		return
+	}
+	old := w.etcd[w.history()][:w.backup]
+	w.backup = 0
+	from := map[string]point{}
+	w.each(func(i *informer) {
+		for len(i.queue) > 0 {
+			i.sendFirst(w, 0)
+		}
+		from[i.scope] = point{w.history(), i.acked, w.clock}
+	})
+	w.tick()
+	w.etcd, w.began, w.rv = append(w.etcd, slices.Clone(old)), append(w.began, w.clock), old[len(old)-1].rv
+	w.each(func(i *informer) {
+		i.announce(w, from[i.scope], consume.ReasonRewound, false).whole = true
+		i.observed, i.acked = w.rv, w.rv
+		i.begin(w, true)
+	})
+}
+
+// settle lets the agent do what it has to do, and time pass.
+func (w *world) settle() {
+	if !w.alive {
+		w.start("history")
+	}
+	w.cut = false
+	w.each(func(i *informer) {
+		for len(i.queue) > 0 || i.snapshot != nil {
+			i.send(w)
+		}
+	})
+	w.pass(3 * time.Minute)
+}
