@@ -73,7 +73,7 @@ func (q *Queue[T]) free(w *waiter[T]) {
 //
 // Were it to return the context's error here, the caller would put its value again later: a duplicate. In the other
 // order w leaves the list under the lock, so nobody can admit it any more, and done stays empty. The same holds for a
-// Get: a worker that lost the race gets its item, with a nil error, and has to finish it.
+// Get: a worker that lost the race gets its item, with a nil error, and must finish it.
 func (q *Queue[T]) await(ctx context.Context, w *waiter[T]) error {
 	select {
 	case err := <-w.done:
@@ -112,7 +112,7 @@ func (q *Queue[T]) unblock(w *waiter[T]) {
 }
 
 // settle brings the queue to rest after any change: whoever can go on now is woken, nobody else. After it, no Put waits
-// that could be admitted, and no Get waits while an item is free to be handed out and its lane may have another worker.
+// that could be admitted, and no Get waits while an item is free to be handed out and may be in flight.
 func (q *Queue[T]) settle() {
 	for w := q.nextPut(); w != nil; w = q.nextPut() {
 		q.add(w.item, q.keys[w.item.key])
@@ -127,7 +127,7 @@ func (q *Queue[T]) settle() {
 		w.item = it
 		q.finish(&q.gets, w, nil)
 	}
-	if q.closed && q.queued == 0 {
+	if q.closed && q.held.events == 0 {
 		for !q.gets.empty() {
 			q.finish(&q.gets, q.gets.first, ErrClosed)
 		}

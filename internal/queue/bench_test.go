@@ -33,7 +33,7 @@ func BenchmarkPath(b *testing.B) {
 	for _, workers := range []int{1, 64, 512} {
 		b.Run(fmt.Sprintf("workers=%d/queue", workers), func(b *testing.B) {
 			b.ReportAllocs()
-			q := queue.New[*payload](queue.Options{Events: 131072, Bytes: 64 << 20, Workers: workers}, nil)
+			q := queue.New[*payload](queue.Options{Events: 131072, Bytes: 64 << 20, InFlight: workers}, nil)
 			runPath(b, lanes, workers, func(ctx context.Context, lane, n int) {
 				l := q.Lane(fmt.Sprint(lane))
 				for i := range n {

@@ -18,16 +18,18 @@
 //   - The first item in line for which there is no room in flight keeps its place. Later lanes are served with no more than the bound
 //     less the size of that item, so it waits only for items that were in flight before it. If it is larger than the bound, nothing
 //     is served meanwhile.
-//   - A lane holds no more than twice what is left free, of each bound and of Options.Workers: two thirds, if it is alone. So a
+//   - A lane holds no more than twice what is left free of each bound, Options.InFlight included: two thirds, if it is alone. So a
 //     lane whose items do not come back stops no other: k of them leave one part in 2k+1, or, where each has filled up before
 //     the next one began, one in 3^k. So with the usual bounds about six leave something to the
 //     rest, if they fill up one after the other. A lane that holds nothing may put an item of any size, and one with nothing in flight
-//     may have one worker, as long as there is one. Items that are parked have no worker.
+//     may have one item in flight, as long as the bound allows one more.
+//   - A suspended item waits for another attempt. It has no bytes in flight; it keeps its key and counts in InFlight, so the shares bound
+//     how many items of a lane are encoded again and again.
 //   - Puts that wait are let in by order of arrival, but for the two rules above. One that the bounds have no room for is
 //     not overtaken by a smaller one: it waits for what is held now, not for what comes later. So an item that needs the
 //     whole queue holds all other lanes up until what is in flight has been acknowledged, and one that is larger than what
 //     stuck lanes leave until they go on.
-//   - Lanes with an item to hand out are served in turn, one item each, but for those that have too many of the workers or of the
+//   - Lanes with an item to hand out are served in turn, one item each, except for those that have too many items or
 //     bytes in flight: these keep their place. Within its turn a lane gives the oldest item whose key has none in flight.
 //   - Catch-up (TryPut) has half of both bounds, and the rule of twice what is free holds in that half too. It goes in only while
 //     no Put waits for room, nor one of its own lane for the lane to hold less, so it never takes a slot that a live delta is waiting

@@ -19,8 +19,8 @@ type weight struct {
 }
 
 // fits reports whether there is room for an item of that size. If nothing is in flight, there is room for any.
-func (f *flight) fits(bytes int64, empty bool) bool {
-	return f.bound == 0 || empty || bytes <= f.bound-f.bytes
+func (f *flight) fits(bytes int64) bool {
+	return f.bound == 0 || f.bytes == 0 || bytes <= f.bound-f.bytes
 }
 
 // crowds reports whether a lane that has flying bytes in flight would have more than perFree times what an item of that size
@@ -32,7 +32,7 @@ func (f *flight) crowds(flying, bytes int64) bool {
 
 // overtakes reports whether an item of that size may be handed out while the first in line, of size first, waits for room.
 func (f *flight) overtakes(bytes, first int64) bool {
-	return f.fits(bytes, false) && f.overtaking+bytes <= f.bound-first
+	return bytes <= f.bound-f.bytes && f.overtaking+bytes <= f.bound-first
 }
 
 // wait notes the item that is the first in line and waits for room.
@@ -68,12 +68,12 @@ func (f *flight) finish(it *weight, lane *int64) {
 // nextLane returns the lane that is to be served, the one before it in line, and whether its item overtakes the first in
 // line; nil if no item may be handed out.
 //
-//  1. A lane that has too many of the workers, or too many of the bytes in flight, is passed over. One with nothing in flight
-//     never has.
+//  1. A lane that has too many of the items or bytes in flight is passed over. One with nothing in flight never has, unless all are in
+//     use.
 //  2. The first lane of those left gets the room for its item. If there is not enough, the lane keeps its place and waits.
 //  3. Later lanes may then have what this item will leave free.
 //
-// A lane that waits at 2 has nothing in flight: item and lane fit together into the bound, or 1 had passed the lane over.
+// A lane that waits at 2 has no bytes in flight: item and lane fit together into the bound, or 1 had passed the lane over.
 func (q *Queue[T]) nextLane() (l, before *Lane[T], overtakes bool) {
 	var first *Item[T]
 	for l = q.ready; l != nil; before, l = l, l.next {
@@ -85,12 +85,12 @@ func (q *Queue[T]) nextLane() (l, before *Lane[T], overtakes bool) {
 		}
 		it := l.peek()
 		switch {
-		case l.inFlight > 0 && q.flight.crowds(l.flightBytes, it.weight.bytes):
+		case l.flightBytes > 0 && q.flight.crowds(l.flightBytes, it.weight.bytes):
 		case first != nil:
 			if q.flight.overtakes(it.weight.bytes, first.weight.bytes) {
 				return l, before, true
 			}
-		case q.flight.fits(it.weight.bytes, q.inFlight() == 0):
+		case q.flight.fits(it.weight.bytes):
 			return l, before, false
 		default:
 			first = it

@@ -1,6 +1,6 @@
 package queue
 
-// Item is one value in the queue. From Get to Done it belongs to the worker that got it, and no other item of its key
+// Item is one value in the queue. From Get to Done it belongs to the caller that got it, and no other item of its key
 // is handed out meanwhile.
 type Item[T any] struct {
 	// Value is what was put, untouched.
@@ -24,7 +24,6 @@ type Item[T any] struct {
 	state  state
 
 	caught bool // catch-up
-	parked bool // in flight, without counting as a worker
 }
 
 // Key returns the key that the item was put under.

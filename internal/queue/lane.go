@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Lane is one producer's way into the queue: the unit of shares (no more than twice what is free: of each bound, and of the
-// workers) and of the round-robin in which Get serves. It is safe for concurrent use.
+// Lane is one producer's way into the queue: the unit of shares (no more than twice what is free of each bound) and of the round-robin in which Get serves. It is safe for concurrent use.
 type Lane[T any] struct {
 	q    *Queue[T]
 	name string
@@ -132,11 +131,11 @@ func (l *Lane[T]) Room() <-chan struct{} {
 // isReady reports whether the lane has an item to hand out, and so stands in Queue.ready.
 func (l *Lane[T]) isReady() bool { return l.fresh != nil || len(l.released) > 0 }
 
-// crowds reports whether one more worker would be too many for the lane. One it may always have: else a few workers would
-// be too few for any.
+// crowds reports whether the lane would have too many items in flight with one more. One it may always have: else a small bound would
+// be too small for any.
 func (l *Lane[T]) crowds() bool {
-	q := l.q
-	return q.workers > 0 && l.inFlight > 0 && l.inFlight+1 > perFree*(q.workers-(q.inFlight()-q.parked)-1)
+	free := l.q.flying - l.q.inFlight() - 1
+	return l.q.flying > 0 && (free < 0 || l.inFlight > 0 && l.inFlight+1 > perFree*free)
 }
 
 // peek returns the oldest item that is free to be handed out. The lane must have one.

@@ -22,7 +22,7 @@ func newMetrics(reg prometheus.Registerer, read func() Stats, bound held, inFlig
 			func() float64 { return float64(read().Events) }),
 		bytes: f.NewGaugeFunc(gauge("bytes", "Bytes held by the events in the queue, as counted against its bound."),
 			func() float64 { return float64(read().Bytes) }),
-		inflight: f.NewGaugeFunc(gauge("inflight", "Events of the queue that are with a worker: not yet acknowledged by the bus."),
+		inflight: f.NewGaugeFunc(gauge("inflight", "Events of the queue that are on their way to the bus: not yet acknowledged."),
 			func() float64 { return float64(read().Inflight) }),
 		inflightBytes: f.NewGaugeFunc(gauge("inflight_bytes", "Estimated memory of the events in flight, decoded and encoded, in bytes."),
 			func() float64 { return float64(read().InflightBytes) }),

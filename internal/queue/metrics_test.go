@@ -51,7 +51,7 @@ kubecdc_queue_capacity_inflight_bytes 60
 # HELP kubecdc_queue_events Events that hold a slot of the queue: waiting, or sent and not yet acknowledged.
 # TYPE kubecdc_queue_events gauge
 kubecdc_queue_events 3
-# HELP kubecdc_queue_inflight Events of the queue that are with a worker: not yet acknowledged by the bus.
+# HELP kubecdc_queue_inflight Events of the queue that are on their way to the bus: not yet acknowledged.
 # TYPE kubecdc_queue_inflight gauge
 kubecdc_queue_inflight 1
 # HELP kubecdc_queue_inflight_bytes Estimated memory of the events in flight, decoded and encoded, in bytes.

@@ -19,7 +19,7 @@ import (
 type model struct {
 	maxEvents, keyShare int
 	maxBytes            int
-	workers             int // 0: not known
+	maxInFlight         int // 0: not bounded
 	maxFlying           int // bytes in flight; 0: not bounded
 	closed              bool
 
@@ -46,8 +46,8 @@ type modelItem struct {
 	lane     *modelLane
 	key      string
 	bytes    int
-	caught   bool // catch-up
-	inFlight bool
+	caught   bool       // catch-up
+	inFlight bool       // suspended ones too
 	weight   int        // in flight, in bytes
 	overtook *modelItem // model.first when it was handed out past that
 }
@@ -136,6 +136,16 @@ func (m *model) weight(of *modelLane) (bytes int) {
 	return bytes
 }
 
+// weighty is how many items are in flight with bytes.
+func (m *model) weighty() (n int) {
+	for _, it := range m.held {
+		if it.inFlight && it.weight > 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // overtakers is what is in flight in bytes of what overtook the first in line.
 func (m *model) overtakers() (bytes int) {
 	for _, it := range m.held {
@@ -151,20 +161,20 @@ func (m *model) next() (next *modelItem, overtakes bool) {
 	var first *modelItem
 	for _, l := range m.turn {
 		it, mine := m.free(l), m.flying(l)
-		if idle := m.workers - m.flying(nil) - 1; m.workers > 0 && mine > 0 && mine+1 > 2*idle {
-			continue // it has too many workers
+		if idle := m.maxInFlight - m.flying(nil) - 1; m.maxInFlight > 0 && (idle < 0 || mine > 0 && mine+1 > 2*idle) {
+			continue // it has too many items in flight
 		}
 		if m.maxFlying == 0 {
 			return it, false
 		}
 		left := m.maxFlying - m.weight(nil) - it.weight
 		switch {
-		case mine > 0 && (left < 0 || m.weight(l)+it.weight > 2*left): // it has too many bytes
+		case m.weight(l) > 0 && (left < 0 || m.weight(l)+it.weight > 2*left): // it has too many bytes
 		case first != nil:
 			if left >= 0 && m.overtakers()+it.weight <= m.maxFlying-first.weight {
 				return it, true
 			}
-		case left >= 0 || m.flying(nil) == 0:
+		case left >= 0 || m.weight(nil) == 0:
 			return it, false
 		default:
 			first = it
@@ -201,6 +211,10 @@ func (m *model) take(it *modelItem) {
 		it.lane.refused = nil
 	}
 	m.lineUp()
+}
+
+func (m *model) item(id int) *modelItem {
+	return m.held[slices.IndexFunc(m.held, func(it *modelItem) bool { return it.id == id })]
 }
 
 func (m *model) handOut() *modelItem {
@@ -242,7 +256,7 @@ func (m *model) settle() {
 		m.gets--
 		m.outcome("got %d", m.handOut().id)
 	}
-	if m.closed && !slices.ContainsFunc(m.held, func(it *modelItem) bool { return !it.inFlight }) {
+	if m.closed && len(m.held) == 0 {
 		for ; m.gets > 0; m.gets-- {
 			m.outcome("get: %v", queue.ErrClosed)
 		}
@@ -310,14 +324,14 @@ var errGaveUp = errors.New("gave up")
 
 func playModel(t *rapid.T) {
 	m := &model{
-		maxEvents: rapid.IntRange(1, 12).Draw(t, "max events"),
-		maxBytes:  rapid.IntRange(1, 100).Draw(t, "max bytes"),
-		keyShare:  rapid.IntRange(1, 4).Draw(t, "key share"),
-		workers:   rapid.IntRange(0, 6).Draw(t, "workers"),
-		maxFlying: rapid.IntRange(0, 40).Draw(t, "max flying"),
+		maxEvents:   rapid.IntRange(1, 12).Draw(t, "max events"),
+		maxBytes:    rapid.IntRange(1, 100).Draw(t, "max bytes"),
+		keyShare:    rapid.IntRange(1, 4).Draw(t, "key share"),
+		maxInFlight: rapid.IntRange(0, 6).Draw(t, "max in flight"),
+		maxFlying:   rapid.IntRange(0, 40).Draw(t, "max flying"),
 	}
 	q := queue.New[int](queue.Options{
-		Events: m.maxEvents, Bytes: int64(m.maxBytes), Workers: m.workers, InFlightBytes: int64(m.maxFlying),
+		Events: m.maxEvents, Bytes: int64(m.maxBytes), InFlight: m.maxInFlight, InFlightBytes: int64(m.maxFlying),
 	}, nil)
 	q.SetKeyShare(m.keyShare)
 	weights := map[int]int{} // by id; of items that have not been put, too
@@ -327,7 +341,7 @@ func playModel(t *rapid.T) {
 	lanes := map[string]*modelLane{}
 	returned := make(chan string, 1000)
 	got := make(chan *queue.Item[int], 1000)
-	inFlight := map[int]*queue.Item[int]{}
+	inFlight, suspended := map[int]*queue.Item[int]{}, map[int]bool{}
 	var open []*call
 	finished := make(chan int, 1000)
 	ids := 0
@@ -390,6 +404,7 @@ func playModel(t *rapid.T) {
 	done := func(id int) {
 		q.Done(inFlight[id])
 		delete(inFlight, id)
+		delete(suspended, id)
 		m.held = slices.DeleteFunc(m.held, func(it *modelItem) bool { return it.id == id })
 		m.lineUp()
 	}
@@ -448,8 +463,8 @@ func playModel(t *rapid.T) {
 			fatalf("%d bytes in flight, want %d", got, m.weight(nil))
 		}
 		resized = resized && flying > 0
-		if m.maxFlying > 0 && !resized && m.weight(nil) > m.maxFlying && flying > 1 {
-			fatalf("out of bounds: %d bytes of %d items in flight", m.weight(nil), flying)
+		if n := m.weighty(); m.maxFlying > 0 && !resized && m.weight(nil) > m.maxFlying && n > 1 {
+			fatalf("out of bounds: %d bytes of %d items in flight", m.weight(nil), n)
 		}
 		puts, gets, rooms, _ := q.Waiting()
 		if puts != len(m.puts) || gets != m.gets || rooms != len(m.asked) {
@@ -505,12 +520,33 @@ func playModel(t *rapid.T) {
 				done(rapid.SampledFrom(slices.Sorted(maps.Keys(inFlight))).Draw(t, "done"))
 			}
 		},
+		func() { // Suspend or Resume
+			if len(inFlight) == 0 {
+				return
+			}
+			id := rapid.SampledFrom(slices.Sorted(maps.Keys(inFlight))).Draw(t, "suspended or resumed")
+			item, real := m.item(id), inFlight[id]
+			if suspended[id] {
+				item.inFlight, item.weight = false, weights[id]
+				delete(suspended, id)
+				delete(inFlight, id)
+				m.lineUp()
+				q.Resume(real)
+				return
+			}
+			item.weight, item.overtook = 0, nil
+			suspended[id] = true
+			q.Suspend(real)
+		},
 		func() { // Resize
 			if len(inFlight) > 0 {
 				id := rapid.SampledFrom(slices.Sorted(maps.Keys(inFlight))).Draw(t, "resized")
+				if suspended[id] {
+					return
+				}
 				bytes := rapid.IntRange(0, m.maxFlying+1).Draw(t, "resized to")
 				q.Resize(inFlight[id], int64(bytes))
-				it := m.held[slices.IndexFunc(m.held, func(it *modelItem) bool { return it.id == id })]
+				it := m.item(id)
 				resized = resized || bytes > it.weight
 				it.weight = bytes
 			}
@@ -537,7 +573,7 @@ func playModel(t *rapid.T) {
 			m.refuse()
 		},
 	}
-	choices := []int{0, 0, 0, 0, 1, 1, 2, 3, 3, 3, 4, 4, 4, 4, 5, 6, 7, 8}
+	choices := []int{0, 0, 0, 0, 1, 1, 2, 3, 3, 3, 4, 4, 4, 4, 5, 5, 6, 7, 8, 9}
 
 	for range rapid.IntRange(1, 150).Draw(t, "steps") {
 		actions[rapid.SampledFrom(choices).Draw(t, "action")]()

@@ -16,7 +16,7 @@ var ErrClosed = errors.New("queue: closed")
 // maxPerKey is how many items one key may hold, waiting and in flight.
 const maxPerKey = 256
 
-// perFree is how much a lane may hold, of slots, bytes and workers, for what is left free of them.
+// perFree is how much a lane may hold, of slots, bytes and items in flight, for what is left free of them.
 //
 // A lane whose items do not come back (its topic is missing, say) would else hold everything in the end, and stop all
 // others. A fixed share would leave most of it unused while one lane alone has work. With this bound, that of dynamic
@@ -28,9 +28,9 @@ const perFree = 2
 type Options struct {
 	Events int   // items, waiting and in flight
 	Bytes  int64 // what Put counted for them
-	// Workers is how many callers of Get there are at once, each of which gives its item to Done before it comes again. No lane
-	// has more than two of them for each that is free, but each may have one. 0: lanes are not bounded so.
-	Workers int
+	// InFlight bounds the items in flight. No lane has more than two of them for each that is free, but each may have one.
+	// 0: they are not bounded.
+	InFlight int
 	// InFlightBytes bounds the bytes in flight, as WeighBy and Resize count them; one item that is larger goes alone. 0: they
 	// are not bounded.
 	InFlightBytes int64
@@ -40,7 +40,7 @@ type Options struct {
 type Queue[T any] struct {
 	bound    held
 	keyShare uint16
-	workers  int               // 0: not known
+	flying   int               // Options.InFlight
 	since    func(T) time.Time // see AgeBy
 	weigh    func(T) int64     // see WeighBy
 	flight   flight
@@ -55,7 +55,6 @@ type Queue[T any] struct {
 	held   held // waiting and in flight
 	caught held // of that, catch-up
 	queued int  // waiting
-	parked int  // in flight, see Park
 	seq    uint64
 
 	// ready lists the lanes that have an item to hand out, in the order in which they are served.
@@ -77,7 +76,7 @@ func New[T any](o Options, reg prometheus.Registerer) *Queue[T] {
 	q := &Queue[T]{
 		bound:    held{max(o.Events, 1), min(max(o.Bytes, 1), math.MaxInt64/8)}, // within multiplies by up to perFree
 		keyShare: maxPerKey,
-		workers:  max(o.Workers, 0),
+		flying:   max(o.InFlight, 0),
 		lanes:    map[string]*Lane[T]{},
 		keys:     map[string]*Item[T]{},
 		weigh:    func(T) int64 { return 0 },
@@ -108,11 +107,11 @@ func (q *Queue[T]) Release(name string) {
 }
 
 // Get hands out the oldest item of the lane whose turn it is, among those whose key has none in flight, and blocks until
-// there is one whose lane has not too many of the workers (Options.Workers) and that fits into what is free of
-// Options.InFlightBytes. Every item that Get returns must be given to Done.
+// there is one that fits into what is free of Options.InFlight and Options.InFlightBytes, and into its lane's share of both.
+// Every item that Get returns must be given to Done, or to Suspend.
 //
-// It returns context.Cause(ctx) when ctx ended first, and ErrClosed when the queue is closed and nothing waits in it any
-// more; items may then still be in flight, with other callers.
+// It returns context.Cause(ctx) when ctx ended first, and ErrClosed when the queue is closed and holds no item any more. As long as an
+// item is in flight, it may come back.
 func (q *Queue[T]) Get(ctx context.Context) (*Item[T], error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -122,7 +121,7 @@ func (q *Queue[T]) Get(ctx context.Context) (*Item[T], error) {
 		q.mu.Unlock()
 		return it, nil
 	}
-	if q.closed && q.queued == 0 {
+	if q.closed && q.held.events == 0 {
 		q.mu.Unlock()
 		return nil, ErrClosed
 	}
@@ -141,9 +140,16 @@ func (q *Queue[T]) Get(ctx context.Context) (*Item[T], error) {
 
 // Done gives back what Get handed out, once the bus has acknowledged it: its slot and its bytes are free, and the next
 // item of its key may go. Call it exactly once per item; it panics otherwise.
-func (q *Queue[T]) Done(it *Item[T]) {
+func (q *Queue[T]) Done(items ...*Item[T]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	for _, it := range items {
+		q.done(it)
+	}
+	q.settle()
+}
+
+func (q *Queue[T]) done(it *Item[T]) {
 	if it.lane.q != q || it.state != inFlight {
 		//nolint:forbidigo // A defect of the caller, which no caller could handle: its count of free slots is wrong by now.
 		panic("queue: Done of an item that is not in flight")
@@ -156,11 +162,7 @@ func (q *Queue[T]) Done(it *Item[T]) {
 		q.caught.remove(it.bytes)
 		it.lane.caught.remove(it.bytes)
 	}
-	if it.parked {
-		q.parked--
-	} else {
-		it.lane.inFlight--
-	}
+	it.lane.inFlight--
 	q.flight.finish(&it.weight, &it.lane.flightBytes)
 
 	youngest := it
@@ -175,13 +177,40 @@ func (q *Queue[T]) Done(it *Item[T]) {
 	} else {
 		youngest.n--
 		youngest.next = heir
-		l := heir.lane
-		if !l.isReady() {
-			q.enqueue(l)
-		}
-		l.released.push(heir)
+		q.release(heir)
 	}
 	it.next = nil // the caller may keep the item, and must not thereby keep its successors
+}
+
+// release makes an item free to be handed out that was not: its elder is done, or it is resumed.
+func (q *Queue[T]) release(it *Item[T]) {
+	if !it.lane.isReady() {
+		q.enqueue(it.lane)
+	}
+	it.lane.released.push(it)
+}
+
+// Suspend frees the bytes in flight of an item that waits for another attempt. The item stays in flight: no other item of its key is
+// handed out, and it counts against Options.InFlight and its lane's share of that. Call it between Get and Resume.
+func (q *Queue[T]) Suspend(it *Item[T]) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.flight.finish(&it.weight, &it.lane.flightBytes)
+	q.settle()
+}
+
+// Resume has Get hand out a suspended item again, as the oldest of its key.
+func (q *Queue[T]) Resume(it *Item[T]) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if it.lane.q != q || it.state != inFlight {
+		return
+	}
+	it.state = waiting
+	it.weight = weight{bytes: q.weighed(it.Value)}
+	q.queued++
+	it.lane.inFlight--
+	q.release(it)
 	q.settle()
 }
 
@@ -200,23 +229,8 @@ func (q *Queue[T]) Resize(it *Item[T], bytes int64) {
 	}
 }
 
-// Park says that somebody else has taken the place of the caller of Get, who goes on with an item for long: the item no longer
-// counts as one of the workers of its lane (Options.Workers). Its key still has it in flight, and its bytes count. Call it
-// once between Get and Done.
-func (q *Queue[T]) Park(it *Item[T]) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if it.lane.q != q || it.state != inFlight || it.parked {
-		return
-	}
-	it.parked = true
-	q.parked++
-	it.lane.inFlight--
-	q.settle()
-}
-
 // Close lets the queue run dry: Put and TryPut fail from now on, those that wait return ErrClosed, and Get goes on
-// until nothing waits. Close may be called again.
+// until the queue is empty. Close may be called again.
 func (q *Queue[T]) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -258,7 +272,7 @@ func (q *Queue[T]) WeighBy(weigh func(T) int64) { q.weigh = weigh }
 // Stats is the state of a queue at one moment.
 type Stats struct {
 	Events        int           // that hold a slot
-	Inflight      int           // of those, with a worker or parked
+	Inflight      int           // of those, handed out by Get and not done
 	InflightBytes int64         // of those in flight, as WeighBy and Resize count them
 	Bytes         int64         // held
 	Blocked       time.Duration // that Puts waited for room, summed over calls

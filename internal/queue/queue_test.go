@@ -345,16 +345,16 @@ func TestCloseRunsDry(t *testing.T) {
 		for range 4 {
 			f.get()
 		}
-		f.expect("got a#1", "got b") // a#2 waits for a#1: two workers wait on
+		f.expect("got a#1", "got b") // a#2 waits for a#1: two calls of Get wait on
 		f.done("a#1")
-		f.expect("get: "+queue.ErrClosed.Error(), "got a#2")
+		f.expect("got a#2")
 		f.done("b")
 		f.expect()
 		go func() { f.note("drained too: %v", f.Drained(f.ctx)) }() // nothing is queued, but one is in flight
 		f.rest()
 		f.expect()
 		f.done("a#2")
-		f.expect("drained too: <nil>", "drained: <nil>")
+		f.expect("drained too: <nil>", "drained: <nil>", "get: "+queue.ErrClosed.Error())
 		f.get()
 		f.expect("get: " + queue.ErrClosed.Error())
 	})

@@ -38,7 +38,7 @@ func TestStuckLanesStopNoOther(t *testing.T) {
 }
 
 func stuckLanes(t *testing.T, stuck, workers, events int, inFlight int64, how string) {
-	q := queue.New[int](queue.Options{Events: events, Bytes: 1 << 20, Workers: workers, InFlightBytes: inFlight}, nil)
+	q := queue.New[int](queue.Options{Events: events, Bytes: 1 << 20, InFlight: workers, InFlightBytes: inFlight}, nil)
 	q.WeighBy(func(round int) int64 { return int64(10 + 10*(round%2)) })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -137,12 +137,12 @@ func stuckLanes(t *testing.T, stuck, workers, events int, inFlight int64, how st
 	}
 }
 
-// A lane alone has two of three workers, and each lane may have one, as long as there is one.
-func TestWorkersOfALane(t *testing.T) {
-	for workers, want := range map[int]int{0: 100, 1: 1, 2: 1, 3: 2, 4: 2, 6: 4, 8: 5, 90: 60} {
-		t.Run(fmt.Sprint(workers), func(t *testing.T) {
+// A lane alone has two thirds of the items in flight, and each lane may have one, as long as the bound allows one more.
+func TestItemsInFlightOfALane(t *testing.T) {
+	for bound, want := range map[int]int{0: 100, 1: 1, 2: 1, 3: 2, 4: 2, 6: 4, 8: 5, 90: 60} {
+		t.Run(fmt.Sprint(bound), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := queue.New[int](queue.Options{Events: 1000, Bytes: 1000, Workers: workers}, nil)
+				q := queue.New[int](queue.Options{Events: 1000, Bytes: 1000, InFlight: bound}, nil)
 				for i := range 100 {
 					if err := q.Lane("pods").Put(t.Context(), fmt.Sprint(i), 1, i); err != nil {
 						t.Fatal(err)
@@ -151,7 +151,7 @@ func TestWorkersOfALane(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				var callers sync.WaitGroup
-				for range cmp.Or(workers, 100) {
+				for range cmp.Or(bound, 100) {
 					callers.Go(func() {
 						if _, err := q.Get(ctx); err != nil && !errors.Is(err, context.Canceled) {
 							t.Error(err)
@@ -166,7 +166,7 @@ func TestWorkersOfALane(t *testing.T) {
 					t.Fatal(err)
 				}
 				synctest.Wait()
-				if got := q.Stats().Inflight; workers > 1 && got != want+1 {
+				if got := q.Stats().Inflight; bound > 1 && got != want+1 {
 					t.Errorf("%d in flight with one of another lane, want %d", got, want+1)
 				}
 				cancel()
@@ -176,11 +176,11 @@ func TestWorkersOfALane(t *testing.T) {
 	}
 }
 
-// Items that are parked leave their workers to others of their lane. Their keys stay in flight, and so do their bytes.
-func TestParkedItemsHaveNoWorker(t *testing.T) {
+// Suspended items have no bytes in flight. They keep their keys, and count against the items in flight. Once resumed, they are
+// handed out before later ones.
+func TestSuspendedItemsComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const workers = 6 // one lane alone has four of them
-		q := queue.New[int](queue.Options{Events: 100, Bytes: 1 << 20, Workers: workers, InFlightBytes: 1000}, nil)
+		q := queue.New[int](queue.Options{Events: 100, Bytes: 1 << 20, InFlight: 6, InFlightBytes: 6}, nil) // one lane alone has four of them
 		q.WeighBy(func(int) int64 { return 1 })
 		for i := range 20 {
 			key := i
@@ -211,25 +211,50 @@ func TestParkedItemsHaveNoWorker(t *testing.T) {
 		}
 		first := expect("at first", 0, 1, 2, 3)
 		for _, it := range first {
-			q.Park(it)
-			q.Park(it) // it is already
+			q.Suspend(it)
 		}
-		second := expect("with four parked", 4, 6, 7, 8)
-		if s := q.Stats(); s.Inflight != 8 || s.InflightBytes != 8 {
-			t.Errorf("%d items and %d bytes are in flight, want 8 and 8", s.Inflight, s.InflightBytes)
+		if s := q.Stats(); s.Inflight != 4 || s.InflightBytes != 0 {
+			t.Errorf("%d items and %d bytes are in flight, want 4 and 0", s.Inflight, s.InflightBytes)
 		}
-		for _, it := range first[1:] {
-			q.Done(it)
+		expect("with four suspended")
+		q.Done(first[1:]...)
+		second := expect("with three done", 4, 6, 7)
+		q.Resume(first[0])
+		q.Done(second...)
+		third := expect("with the first resumed", 0, 8, 9, 10)
+		q.Done(third...)
+		expect("behind the first of a key", 5, 11, 12, 13)
+	})
+}
+
+// A closed queue has items for Get as long as one of them may come back.
+func TestClosedQueueWaitsForSuspendedItems(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := queue.New[int](queue.Options{Events: 10, Bytes: 10}, nil)
+		if err := q.Lane("pods").Put(t.Context(), "pod", 1, 1); err != nil {
+			t.Fatal(err)
 		}
-		expect("with parked ones done")
-		for _, it := range second {
-			q.Done(it)
+		it, err := q.Get(t.Context())
+		if err != nil {
+			t.Fatal(err)
 		}
-		third := expect("with the workers free", 9, 10, 11, 12)
-		q.Done(first[0])
-		for _, it := range third {
-			q.Done(it)
+		q.Suspend(it)
+		q.Close()
+		again := make(chan error, 1)
+		go func() {
+			it, err := q.Get(t.Context())
+			if err == nil {
+				q.Done(it)
+			}
+			again <- err
+		}()
+		synctest.Wait()
+		q.Resume(it)
+		if err := <-again; err != nil {
+			t.Error(err)
 		}
-		expect("behind the first of a key", 5, 13, 14, 15)
+		if _, err := q.Get(t.Context()); !errors.Is(err, queue.ErrClosed) {
+			t.Errorf("got %v, want %v", err, queue.ErrClosed)
+		}
 	})
 }
