@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
@@ -118,4 +119,35 @@ func (a awaiting) Publish(ctx context.Context, ev *encode.Event) error {
 			return err
 		}
 	}
+}
+
+// DefaultWorkers is how many requests an HTTP bus has on their way.
+const DefaultWorkers = 256
+
+// Blocking returns a Bus of a publisher that waits for what becomes of each event. run and ready are those of the publisher.
+func Blocking(p Publisher, run func(context.Context) error, ready func() error) Bus {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &blocking{publisher: p, run: run, ready: ready, ctx: ctx, cancel: cancel}
+}
+
+type blocking struct {
+	publisher Publisher
+	run       func(context.Context) error
+	ready     func() error
+	ctx       context.Context //nolint:containedctx // of the calls of Publish
+	cancel    context.CancelFunc
+	calls     sync.WaitGroup
+}
+
+func (b *blocking) Publish(e *Event) {
+	b.calls.Go(func() { e.Done(b.publisher.Publish(b.ctx, e.Event)) })
+}
+
+func (b *blocking) Ready() error { return b.ready() }
+
+func (b *blocking) Run(ctx context.Context) error {
+	err := b.run(ctx)
+	b.cancel()
+	b.calls.Wait()
+	return err
 }

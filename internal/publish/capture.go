@@ -10,7 +10,7 @@ import (
 
 // Tracer is told what has become of the events that are traced (encode.Event.Trace).
 //
-// Captured takes c over. It returns at once, whatever becomes of c: a worker calls it between two events.
+// Captured takes c over. It returns at once, whatever becomes of c: all completions wait for it.
 type Tracer interface {
 	Captured(c *Capture)
 }
@@ -83,14 +83,13 @@ func captureOf(ctx context.Context) *Capture {
 	return c
 }
 
-func (c *Capture) step(name string, start time.Time, bytes int, err error) {
-	c.Steps = append(c.Steps, Step{Name: name, Start: start, End: time.Now(), Bytes: bytes, Err: err, Failures: c.failed, Failed: c.failures})
+func (c *Capture) step(name string, start, end time.Time, bytes int, err error) {
+	c.Steps = append(c.Steps, Step{Name: name, Start: start, End: end, Bytes: bytes, Err: err, Failures: c.failed, Failed: c.failures})
 	c.failed, c.failures = nil, 0
 }
 
-// NoteFailure tells the event that ctx is for of an attempt that is made again.
-func NoteFailure(ctx context.Context, reason string) {
-	c := captureOf(ctx)
+// note adds an attempt that failed and is made again. c may be nil: the event is not traced.
+func (c *Capture) note(reason string) {
 	if c == nil {
 		return
 	}
@@ -100,6 +99,9 @@ func NoteFailure(ctx context.Context, reason string) {
 	}
 }
 
+// NoteFailure adds to the event that ctx is for an attempt that failed and is made again.
+func NoteFailure(ctx context.Context, reason string) { captureOf(ctx).note(reason) }
+
 // NoteFailures is noteFailure of several, of which there were n.
 func NoteFailures(ctx context.Context, failed []Failure, n int) {
 	if n == 0 {
@@ -108,15 +110,5 @@ func NoteFailures(ctx context.Context, failed []Failure, n int) {
 	if c := captureOf(ctx); c != nil {
 		c.failures += n
 		c.failed = append(c.failed, failed[:min(len(failed), MaxFailures-len(c.failed))]...)
-	}
-}
-
-// step notes a step of the event that ctx is for.
-func (p *Pump[I]) step(ctx context.Context, name string, start time.Time, bytes int, err error) {
-	if p.o.Tracer == nil {
-		return
-	}
-	if c := captureOf(ctx); c != nil {
-		c.step(name, start, bytes, err)
 	}
 }

@@ -325,9 +325,6 @@ func (h *HTTP) Publish(ctx context.Context, ev *encode.Event) error {
 			continue // on a connection of its own, at once
 		}
 		failures++
-		if c.denied.count > 0 { // it may take minutes
-			Park(ctx)
-		}
 		if !await(ctx, h.life.Done(), nil, h.pause.Delay(failures)) {
 			return h.over(ctx)
 		}

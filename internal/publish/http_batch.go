@@ -27,12 +27,12 @@ type batcher struct {
 // seat is one call that wants its event in a batch.
 type seat struct {
 	body   []byte
-	flight *flight          // that took it; nil: it waits. Under batcher.mu
+	httpFlight *httpFlight          // that took it; nil: it waits. Under batcher.mu
 	done   chan *httpResult // has room for the one result. Never closed
 }
 
-// flight is one request.
-type flight struct {
+// httpFlight is one request.
+type httpFlight struct {
 	calls  int // that wait for its end; under batcher.mu
 	cancel context.CancelFunc
 }
@@ -47,7 +47,7 @@ func newBatcher(events, senders int, post func(context.Context, func() ([]byte, 
 // send sends an event with others. Its bytes are not read any more when it returns.
 func (b *batcher) send(ctx context.Context, body []byte) httpResult {
 	s := b.seats.Get().(*seat) // nothing else is put there
-	s.body, s.flight = body, nil
+	s.body, s.httpFlight = body, nil
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
@@ -76,10 +76,10 @@ func (b *batcher) leave(s *seat) httpResult {
 		return *r
 	default:
 	}
-	if s.flight == nil {
+	if s.httpFlight == nil {
 		b.waiting = slices.DeleteFunc(b.waiting, func(o *seat) bool { return o == s })
-	} else if s.flight.calls--; s.flight.calls == 0 {
-		s.flight.cancel()
+	} else if s.httpFlight.calls--; s.httpFlight.calls == 0 {
+		s.httpFlight.cancel()
 	}
 	return httpResult{kind: httpEnded}
 }
@@ -110,7 +110,7 @@ func (b *batcher) wait() bool {
 func (b *batcher) round(ctx context.Context, body []byte, taken []*seat) ([]byte, []*seat) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	f := &flight{cancel: cancel}
+	f := &httpFlight{cancel: cancel}
 	r := b.post(ctx, func() ([]byte, int) {
 		body, taken = b.take(f, body, taken)
 		return body, len(taken)
@@ -124,7 +124,7 @@ func (b *batcher) round(ctx context.Context, body []byte, taken []*seat) ([]byte
 
 // take takes the oldest that wait, and appends their events as a JSON array. It copies them under the lock: a call may
 // return when its ctx ends, and then its event is no longer ours to read.
-func (b *batcher) take(f *flight, body []byte, taken []*seat) ([]byte, []*seat) {
+func (b *batcher) take(f *httpFlight, body []byte, taken []*seat) ([]byte, []*seat) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	body = append(body, '[')
@@ -136,7 +136,7 @@ func (b *batcher) take(f *flight, body []byte, taken []*seat) ([]byte, []*seat) 
 			body = append(body, ',')
 		}
 		body = append(body, s.body...)
-		s.flight = f
+		s.httpFlight = f
 		taken = append(taken, s)
 	}
 	f.calls = len(taken)

@@ -9,7 +9,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Metrics are those of a pump and its publisher, which share them.
+// Metrics are those of a dispatcher and its bus, which share them.
 type Metrics struct {
 	events      *prometheus.CounterVec
 	bytes       prometheus.Counter
@@ -20,6 +20,7 @@ type Metrics struct {
 	Connected   prometheus.Gauge
 	oversize    *prometheus.CounterVec
 	deadLetters *prometheus.CounterVec
+	alone       prometheus.Gauge
 }
 
 // retryReasons are the reasons of retries, of every bus.
@@ -32,13 +33,11 @@ func retryReasons() []string {
 	}
 }
 
-// observe counts an event that the bus acknowledged; start is when it was handed over.
-func (m *Metrics) observe(ev *encode.Event, start time.Time) {
-	now := time.Now()
+// observe counts an event that the bus acknowledged now, except by its resource; start is when it was handed over.
+func (m *Metrics) observe(ev *encode.Event, start, now time.Time) {
 	m.duration.Observe(now.Sub(start).Seconds())
 	m.bytes.Add(float64(len(ev.Body)))
 	d := ev.Delta
-	m.events.WithLabelValues(resourceOf(d).String()).Inc()
 	if d.Stream == nil && d.Op != object.Read && !d.Inferred {
 		m.lag.Observe(max(0, float64(now.UnixNano()-d.Observed)/1e9))
 	}
@@ -81,6 +80,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "kubecdc_publish_oversize_events_total",
 			Help: "Events that were too large for the bus and are on it shortened, by the last that they gave up: patch, before, or reference (the whole is in the claim store).",
 		}, []string{"given_up"}),
+		alone: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kubecdc_publish_isolated_events",
+			Help: "Events that are sent one at a time, on a connection of their own, because the bus denies them alone or connections break with them. kubecdc dead-letter lists them.",
+		}),
 		deadLetters: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubecdc_publish_dead_letters_total",
 			Help: "Events that are in the dead letters and not on the bus, by reason: too_large, refused or encode. An alert: consumers find a gap in their place.",
@@ -96,7 +99,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		m.deadLetters.WithLabelValues(reason)
 	}
 	if reg != nil {
-		reg.MustRegister(m.events, m.bytes, m.duration, m.lag, m.Retries, m.Duplicates, m.Connected, m.oversize, m.deadLetters)
+		reg.MustRegister(m.events, m.bytes, m.duration, m.lag, m.Retries, m.Duplicates, m.Connected, m.oversize, m.deadLetters, m.alone)
 	}
 	return m
 }

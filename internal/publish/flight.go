@@ -1,0 +1,291 @@
+package publish
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// stage is which event of a delta is on its way.
+type stage uint8
+
+const (
+	whole     stage = iota // with all that it has
+	shortened              // without some of it, because the bus does not take a larger one
+	letter                 // to the dead letters
+	gap                    // in the place of the dead letter, on the bus
+)
+
+// flight is one delta on its way to the bus. It belongs to whoever works on it: an encoder, the bus until it calls Done, work, or complete.
+type flight[I comparable] struct {
+	encode.Event
+	event *Event // the same, as the bus gets it
+	item  I
+	delta *object.Delta
+	err   error // what the bus, or the encoder, said last
+	sent  bool  // the bus has it, or has had it since the last step
+	progress
+}
+
+// progress is what is known of a flight beside its bytes. It outlives them if the event is to be published again.
+type progress struct {
+	stage    stage
+	taken    time.Time // from the source, the first time
+	start    time.Time // of the first attempt at this stage
+	failures int       // attempts at this stage that the bus handed back
+	alone    bool      // see RetryError.Alone
+	scope    string    // whose turn it has; "": none
+
+	// Of an event that was too large, or was refused.
+	short  encode.Short
+	tried  int    // steps of Options.Oversize
+	given  string // the last of them that made it smaller
+	size   int    // before any of them
+	cause  error  // what the bus said of it last
+	reason string // label of the dead letter
+	left   []string
+	id     string // of the event, for the gap
+
+	capture *Capture // nil: the event is not traced
+}
+
+func newFlight[I comparable](d *Dispatcher[I]) *flight[I] {
+	f := new(flight[I])
+	f.event = NewEvent(&f.Event, func(err error) {
+		f.err = err
+		d.results.put(f)
+	}, func(reason string) { f.capture.note(reason) })
+	return f
+}
+
+// deltaOverhead is about what an event of a delta takes besides its objects, in bytes.
+const deltaOverhead = 2 << 10
+
+// Weigh estimates how many bytes of memory d takes in flight with a bus that holds this many copies of its event.
+func Weigh(d *object.Delta, copies int) int64 { return int64(copies) * int64(d.Size()+deltaOverhead) }
+
+// worthResizing is by how many bytes an estimate may be wrong in any case.
+const worthResizing = 32 << 10
+
+// weigh corrects the estimate of Weigh for an event that turned out much larger or smaller. Small differences are not worth
+// the lock of the source.
+func (d *Dispatcher[I]) weigh(f *flight[I]) {
+	estimated, actual := Weigh(f.delta, d.o.Copies), int64(d.o.Copies)*int64(f.Footprint())
+	if actual > estimated+estimated/4+worthResizing || actual < estimated/2-worthResizing {
+		d.source.Resize(f.item, actual)
+	}
+}
+
+// encodeError says that no event can be made of a delta.
+type encodeError struct{ error }
+
+func (e encodeError) Unwrap() error { return e.error }
+
+// prepare encodes the event of the flight's stage and hands it to the bus.
+func (d *Dispatcher[I]) prepare(f *flight[I]) {
+	var err error
+	switch f.stage {
+	case whole:
+		err = d.encoder.Encode(&f.Event, f.delta)
+		d.trace(f, err)
+	case shortened, letter:
+		err = d.encoder.EncodeShort(&f.Event, f.delta, f.short)
+	case gap:
+		err = d.encoder.Encode(&f.Event, f.gap())
+	}
+	if err != nil {
+		f.event.Done(encodeError{err})
+		return
+	}
+	d.send(f)
+}
+
+// send hands the event to the bus, unless it is larger than it may be.
+func (d *Dispatcher[I]) send(f *flight[I]) {
+	d.weigh(f)
+	if f.start.IsZero() {
+		f.start = time.Now()
+	}
+	if size := f.Size(); d.o.MaxEventBytes > 0 && size > d.o.MaxEventBytes {
+		f.event.Done(fmt.Errorf("%w: it has %d bytes, and event.maxBytes is %d", ErrTooLarge, size, d.o.MaxEventBytes))
+		return
+	}
+	f.event.DeadLetter, f.event.Alone, f.sent = f.stage == letter, f.alone, true
+	if f.stage == letter {
+		d.o.DeadLetters.Publish(f.event)
+		return
+	}
+	d.bus.Publish(f.event)
+}
+
+// finish takes the next step with an event that the bus, or the encoder, is done with. An error ends Run, and the delta
+// stays unacknowledged: the next run comes to it again.
+func (d *Dispatcher[I]) finish(f *flight[I], now time.Time) error {
+	var (
+		again *RetryError
+		none  encodeError
+	)
+	err := f.err
+	if errors.As(err, &again) {
+		d.retry(f, again, now)
+		return nil
+	}
+	d.step(f, now)
+	switch {
+	case err == nil:
+		d.acknowledged(f, now)
+		return nil
+	case errors.As(err, &none) && f.stage <= shortened && f.delta.Stream == nil:
+		f.short = encode.Short{Without: everything()}
+		return d.deadLetter(f, letterEncode, none.error)
+	case errors.As(err, &none) && f.stage == letter:
+		return d.noLetter(f, none.error)
+	case errors.As(err, &none):
+		return none.error
+	case !errors.Is(err, ErrRefused):
+		return f.failed(err)
+	}
+	return d.refused(f, err)
+}
+
+// acknowledged counts an event that the bus has, and begins the next stage if there is one.
+func (d *Dispatcher[I]) acknowledged(f *flight[I], now time.Time) {
+	switch f.stage {
+	case letter:
+		d.noteLetter(f)
+		f.next(gap)
+		if d.enter(f, f.gap().Stream.Scope) {
+			d.steps.put(f)
+		}
+		return
+	case shortened:
+		d.noteShortened(f)
+	case whole, gap:
+	}
+	d.observe(f, now)
+	d.end(f, now)
+}
+
+// end gives the flight's item back.
+func (d *Dispatcher[I]) end(f *flight[I], now time.Time) {
+	if f.capture != nil {
+		f.capture.End = now
+		d.o.Tracer.Captured(f.capture)
+	}
+	if f.alone {
+		d.metrics.alone.Dec()
+		d.retries.free(now, false)
+	}
+	d.leave(f)
+	if f.delta.Acker != nil {
+		f.delta.Acker.Acked(f.delta)
+	}
+	d.done = append(d.done, f.item)
+	d.recycle(f)
+}
+
+// recycle lets go of the flight's bytes.
+func (d *Dispatcher[I]) recycle(f *flight[I]) {
+	var none I
+	f.Event.Reset()
+	f.item, f.delta, f.err, f.sent, f.progress = none, nil, nil, false, progress{}
+	d.flights.Put(f)
+}
+
+// enter reports whether the flight has its scope's turn. Otherwise it waits for that, and then comes to work.
+func (d *Dispatcher[I]) enter(f *flight[I], scope string) bool {
+	f.scope = scope
+	return d.turns.enter(scope, f)
+}
+
+func (d *Dispatcher[I]) leave(f *flight[I]) {
+	if f.scope == "" {
+		return
+	}
+	if next := d.turns.leave(f.scope); next != nil {
+		d.steps.put(next)
+	}
+}
+
+// next begins another stage.
+func (p *progress) next(s stage) { p.stage, p.start, p.failures = s, time.Time{}, 0 }
+
+// gap says on the bus that the event of the flight is missing there.
+func (f *flight[I]) gap() *object.Delta {
+	d := f.delta
+	g := &object.Delta{
+		Observed: d.Observed,
+		Stream: &object.StreamEvent{
+			Kind: object.Gap, Resource: d.Ref.Resource, Scope: d.Scope, History: d.History, From: d.Previous, To: d.ResourceVersion,
+			Since: time.Unix(0, d.Observed), Reason: object.DeadLetter, Letter: f.id,
+		},
+	}
+	if g.Stream.Scope == "" { // whoever made the delta has none
+		g.Stream.Scope = d.Ref.Resource.String()
+	}
+	return g
+}
+
+func (f *flight[I]) failed(err error) error { return fmt.Errorf("publish %s: %w", f.ID, err) }
+
+// observe counts an event that the bus has acknowledged.
+func (d *Dispatcher[I]) observe(f *flight[I], now time.Time) {
+	r := resourceOf(f.Delta)
+	events := d.resources[r]
+	if events == nil {
+		if len(d.resources) >= maxResources {
+			clear(d.resources)
+		}
+		events = d.metrics.events.WithLabelValues(r.String())
+		d.resources[r] = events
+	}
+	events.Inc()
+	d.metrics.observe(&f.Event, f.start, now)
+}
+
+// maxResources bounds the counters that are kept at hand.
+const maxResources = 10_000
+
+func resourceOf(d *object.Delta) *object.Resource {
+	if d.Stream != nil {
+		return d.Stream.Resource
+	}
+	return d.Ref.Resource
+}
+
+// everything is what an event without either object leaves out.
+func everything() []string { return []string{GiveUpBefore, "after", GiveUpPatch} }
+
+// trace begins the capture of an event that is traced.
+func (d *Dispatcher[I]) trace(f *flight[I], err error) {
+	if d.o.Tracer == nil || f.capture != nil || !f.Trace.Sampled() {
+		return
+	}
+	f.capture = newCapture(&f.Event, f.taken)
+	f.capture.step(StepEncode, f.taken, time.Now(), f.Size(), err)
+}
+
+// step notes what became of an event that the bus had, if it is traced.
+func (d *Dispatcher[I]) step(f *flight[I], now time.Time) {
+	if f.capture == nil || !f.sent {
+		return
+	}
+	name := StepPublish
+	switch {
+	case f.stage == letter:
+		name = StepDeadLetter
+	case f.Delta.Stream != nil:
+		name = StepGap
+	}
+	f.sent = false
+	f.capture.step(name, f.start, now, f.Size(), f.err)
+}
+
+// without reports whether s leaves all of members out.
+func without(s encode.Short, members []string) bool {
+	return !slices.ContainsFunc(members, func(m string) bool { return !slices.Contains(s.Without, m) })
+}

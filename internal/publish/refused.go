@@ -1,0 +1,185 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubecdc/kubecdc/internal/encode"
+)
+
+// Why an event is in the dead letters: values of the label reason, and the beginning of the attribute deadletterreason.
+const (
+	letterTooLarge = "too_large" // with all given up that may be
+	letterRefused  = "refused"   // whatever its size
+	letterEncode   = "encode"    // it could not be made
+)
+
+// refused gives up what may be given up of an event that is too large. What the bus refuses for good
+// goes to the dead letters. An error ends Run.
+func (d *Dispatcher[I]) refused(f *flight[I], err error) error {
+	switch f.stage {
+	case whole, shortened:
+	case letter:
+		return d.shortenLetter(f, err)
+	case gap:
+		return f.failed(err)
+	}
+	if f.stage == whole {
+		f.size = f.Size()
+	}
+	f.cause = err
+	switch {
+	case !errors.Is(err, ErrTooLarge):
+		return d.deadLetter(f, letterRefused, err)
+	case f.delta.Stream == nil && f.tried < len(d.o.Oversize):
+		f.next(shortened)
+		d.steps.put(f)
+		return nil
+	}
+	return d.deadLetter(f, letterTooLarge, err)
+}
+
+// shorten takes the next step of Options.Oversize that makes the event smaller, and hands it to the bus.
+func (d *Dispatcher[I]) shorten(ctx context.Context, f *flight[I], all *errgroup.Group) {
+	for f.tried < len(d.o.Oversize) {
+		step := d.o.Oversize[f.tried]
+		f.tried++
+		if step == Reference {
+			// The store may take long. The goroutines are bounded by the events in flight.
+			all.Go(func() error { return d.claim(ctx, f) })
+			return
+		}
+		before := len(f.Truncated)
+		f.short.Without = append(slices.Clone(f.short.Without), step)
+		if err := d.encoder.EncodeShort(&f.Event, f.delta, f.short); err != nil {
+			f.event.Done(encodeError{err})
+			return
+		}
+		if len(f.Truncated) == before {
+			continue // it had no such thing
+		}
+		f.given = step
+		d.send(f)
+		return
+	}
+	f.event.Done(f.cause)
+}
+
+// claim puts the whole event into the claim store, and hands one to the bus that says where it is. An error ends Run.
+func (d *Dispatcher[I]) claim(ctx context.Context, f *flight[I]) error {
+	ref, err := d.put(ctx, f)
+	switch {
+	case errors.Is(err, ErrRefused):
+		f.cause = fmt.Errorf("%w; and the whole of it cannot be put aside: %w", f.cause, err)
+		f.event.Done(f.cause) // what the steps before have left of it does not count: the bus has refused that
+		return nil
+	case err != nil:
+		return f.failed(err)
+	}
+	f.short, f.given = encode.Short{Without: everything(), DataRef: ref}, Reference
+	d.prepare(f)
+	return nil
+}
+
+// put stores the whole event. f's buffers are used for it.
+func (d *Dispatcher[I]) put(ctx context.Context, f *flight[I]) (ref string, err error) {
+	if d.o.Claims == nil {
+		return "", fmt.Errorf("%w: there is no claim store", ErrRefused)
+	}
+	if err := d.encoder.EncodeWhole(&f.Event, f.delta); err != nil {
+		return "", err
+	}
+	if f.capture != nil {
+		ctx = f.capture.within(ctx)
+	}
+	start := time.Now()
+	ref, err = d.o.Claims.Put(ctx, ClaimName(&f.Event), f.ContentType, f.Body)
+	if f.capture != nil {
+		f.capture.step(StepClaim, start, time.Now(), len(f.Body), err)
+	}
+	return ref, err
+}
+
+// deadLetter sends the event to the dead letters, as much of it as they take, and then a gap in its place to the bus. In this order, and both
+// acknowledged before the delta is: whoever finds the gap finds the letter, and no later
+// event of the object overtakes the gap. After a crash in between both come again, under the same ids.
+func (d *Dispatcher[I]) deadLetter(f *flight[I], reason string, cause error) error {
+	switch {
+	case f.delta.Stream != nil:
+		// Consumers would take for complete what is not.
+		return fmt.Errorf("%w: the records mean nothing without this one: see that the bus takes it", f.failed(cause))
+	case d.o.DeadLetters == nil:
+		return fmt.Errorf("%w: there are no dead letters to take it, and the agent rather stops than leaves it out: set deadLetter in the configuration, or %s",
+			f.failed(cause), adviceOf(reason))
+	}
+	f.next(letter)
+	f.reason, f.cause, f.id, f.size = reason, cause, string(f.ID), f.Size()
+	f.short.Reason = reason + ": " + cause.Error()
+	f.left = []string{GiveUpPatch, GiveUpBefore, "after"}
+	d.steps.put(f)
+	return nil
+}
+
+// shortenLetter gives up more of an event that the dead letters do not take.
+func (d *Dispatcher[I]) shortenLetter(f *flight[I], err error) error {
+	for len(f.left) > 0 {
+		n := 1
+		if !errors.Is(err, ErrTooLarge) {
+			n = len(f.left) // what the bus refuses may lie in the objects: dead letters of the same bus are refused for it too
+		}
+		more := f.left[:n]
+		f.left = f.left[n:]
+		if !without(f.short, more) {
+			f.short.Without = append(slices.Clone(f.short.Without), more...)
+			d.steps.put(f)
+			return nil
+		}
+	}
+	return d.noLetter(f, err)
+}
+
+// noLetter ends Run: an event has no place to go.
+func (*Dispatcher[I]) noLetter(f *flight[I], err error) error {
+	return fmt.Errorf("%w: and the dead letters do not take it: %w: see what they refuse, or %s", f.failed(f.cause), err, adviceOf(f.reason))
+}
+
+func adviceOf(reason string) string {
+	switch reason {
+	case letterTooLarge:
+		return "raise the bus's limit and event.maxBytes, or configure claimCheck and oversize"
+	case letterEncode:
+		return "leave the resource out of the configuration, and report this"
+	}
+	return "have the bus take it"
+}
+
+// noteLetter counts an event that the dead letters have.
+func (d *Dispatcher[I]) noteLetter(f *flight[I]) {
+	d.metrics.deadLetters.WithLabelValues(f.reason).Inc()
+	if attrs, ok := d.first(f.reason, f); ok {
+		d.log.Error("event is in the dead letters and not on the bus", append(attrs, "reason", f.reason, "bytes", f.Size(), "err", f.cause)...)
+	}
+}
+
+// noteShortened counts an event that the bus has without some of it. The log has the first of each resource and step per window.
+func (d *Dispatcher[I]) noteShortened(f *flight[I]) {
+	d.metrics.oversize.WithLabelValues(f.given).Inc()
+	if attrs, ok := d.first(f.given, f); ok {
+		d.log.Warn("event is too large for the bus and was sent shortened", append(attrs,
+			"given_up", f.given, "bytes", f.size, "bytes_sent", f.Size(), "err", f.cause)...)
+	}
+}
+
+// first reports whether a line of that kind about the resource of f is due, and how it begins.
+func (d *Dispatcher[I]) first(kind string, f *flight[I]) (attrs []any, ok bool) {
+	r := resourceOf(f.delta).String()
+	suppressed, ok := d.window.First(kind + " " + r)
+	ref := f.delta.Ref
+	return []any{"resource", r, "namespace", ref.Namespace(), "name", ref.Name(), "rv", f.delta.ResourceVersion, "suppressed", suppressed,
+		"event_id", string(f.ID)}, ok
+}

@@ -1,0 +1,239 @@
+package publish
+
+import (
+	"cmp"
+	"container/heap"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// aloneBackoff spaces the attempts of one event that is sent alone.
+func aloneBackoff() Backoff { return Backoff{First: time.Second, Limit: 5 * time.Minute} }
+
+// alonePause is the least time after a failed attempt until the next event is sent alone.
+const alonePause = time.Second
+
+// retry publishes an event again after a backoff. Until then it keeps its key and its slot, and none of its bytes.
+func (d *Dispatcher[I]) retry(f *flight[I], again *RetryError, now time.Time) {
+	f.failures++
+	f.capture.note(again.Reason)
+	wasAlone := f.alone
+	f.alone = f.alone || again.Alone
+	delay := max(again.After, BusyBackoff().Delay(f.failures))
+	if f.alone && wasAlone {
+		delay = max(again.After, aloneBackoff().Delay(f.failures))
+	}
+	if f.alone && !wasAlone {
+		f.failures, delay = 0, again.After
+		d.metrics.alone.Inc()
+	}
+	if f.id == "" {
+		f.id = string(f.ID)
+	}
+	if wasAlone {
+		d.retries.free(now, true)
+	}
+	d.source.Suspend(f.item)
+	d.retries.add(f.item, f, again, now.Add(delay))
+	d.recycle(f)
+}
+
+// Stuck is an event that the bus does not take.
+type Stuck struct {
+	ID                        string
+	Resource, Namespace, Name string // of the object; of a stream event, Name is its scope
+	Since                     time.Time
+	Failures                  int
+	Alone                     bool // sent alone; see RetryError.Alone
+	Err                       string
+}
+
+// Stuck lists the events that wait for another attempt, those that wait for longest first.
+func (d *Dispatcher[I]) Stuck() []Stuck { return d.retries.list() }
+
+// ErrNotStuck says that no such event waits for another attempt.
+var ErrNotStuck = errors.New("no such event is being retried")
+
+// errOperator is why an event is in the dead letters that an operator has put there.
+var errOperator = fmt.Errorf("%w: put among the dead letters by an operator", ErrRefused)
+
+// DeadLetter sends an event that waits for another attempt to the dead letters, and a gap in its place to the bus. Its error wraps ErrNotStuck if no event with that id
+// waits, for instance because an attempt is under way.
+func (d *Dispatcher[I]) DeadLetter(id string) error {
+	if d.o.DeadLetters == nil {
+		return errors.New("there are no dead letters: set deadLetter in the configuration")
+	}
+	alone, err := d.retries.giveUp(id, time.Now())
+	if err != nil {
+		return err
+	}
+	if alone {
+		d.metrics.alone.Dec()
+	}
+	d.results.wake()
+	return nil
+}
+
+// retries are the flights that wait for another attempt, without their bytes.
+type retries[I comparable] struct {
+	n atomic.Int64 // of waiting: most often it is 0, and Get's callers need no lock
+
+	mu      sync.Mutex
+	waiting map[I]*waiting[I] // also those that are resumed, until Get hands them out
+	order   byDue[I]          // those that are not sent alone, and are not resumed
+	alone   byDue[I]          // those that are
+	busy    bool              // one that is sent alone is on its way
+	pause   time.Time         // until then none is sent alone
+}
+
+type waiting[I comparable] struct {
+	progress
+	item   I
+	due    time.Time
+	last   *RetryError
+	about  Stuck
+	stream bool // it is no event of an object
+}
+
+func newRetries[I comparable]() *retries[I] { return &retries[I]{waiting: map[I]*waiting[I]{}} }
+
+func (r *retries[I]) add(item I, f *flight[I], last *RetryError, due time.Time) {
+	w := &waiting[I]{progress: f.progress, item: item, due: due, last: last}
+	w.about = Stuck{ID: f.id, Resource: resourceOf(f.delta).String(), Since: f.taken, Failures: f.failures, Alone: f.alone, Err: last.Error()}
+	if s := f.delta.Stream; s != nil {
+		w.stream, w.about.Name = true, s.Scope
+	} else {
+		w.about.Namespace, w.about.Name = f.delta.Ref.Namespace(), f.delta.Ref.Name()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waiting[item] = w
+	r.n.Add(1)
+	if f.alone {
+		heap.Push(&r.alone, w)
+	} else {
+		heap.Push(&r.order, w)
+	}
+}
+
+// take returns the progress of an item that Get has handed out; nil: it is handed out for the first time.
+func (r *retries[I]) take(item I) *progress {
+	if r.n.Load() == 0 {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.waiting[item]
+	if w == nil {
+		return nil
+	}
+	delete(r.waiting, item)
+	r.n.Add(-1)
+	return &w.progress
+}
+
+// due returns the items to resume. Of those that are sent alone it is one, if none is on its way.
+func (r *retries[I]) due(now time.Time) (items []I) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(r.order) > 0 && !r.order[0].due.After(now) {
+		items = append(items, heap.Pop(&r.order).(*waiting[I]).item)
+	}
+	if len(r.alone) > 0 && !r.busy && !r.alone[0].due.After(now) && !r.pause.After(now) {
+		r.busy = true
+		items = append(items, heap.Pop(&r.alone).(*waiting[I]).item)
+	}
+	return items
+}
+
+// longest is how long complete waits if nothing is due.
+const longest = time.Hour
+
+// wait is how long until due returns more.
+func (r *retries[I]) wait(now time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	d := longest
+	if len(r.order) > 0 {
+		d = min(d, r.order[0].due.Sub(now))
+	}
+	if len(r.alone) > 0 && !r.busy {
+		d = min(d, max(r.alone[0].due.Sub(now), r.pause.Sub(now)))
+	}
+	return max(d, 0)
+}
+
+// free lets the next event be sent alone, if the one before has failed only after a pause.
+func (r *retries[I]) free(now time.Time, failed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.busy = false
+	if failed {
+		r.pause = now.Add(alonePause)
+	}
+}
+
+func (r *retries[I]) list() []Stuck {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]Stuck, 0, len(r.waiting))
+	for _, w := range r.waiting {
+		out = append(out, w.about)
+	}
+	slices.SortFunc(out, func(a, b Stuck) int { return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.ID, b.ID)) })
+	return out
+}
+
+// giveUp makes the next attempt of an event one to the dead letters, at once.
+func (r *retries[I]) giveUp(id string, now time.Time) (wasAlone bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range r.waiting {
+		if w.about.ID != id {
+			continue
+		}
+		list := &r.order
+		if w.alone {
+			list = &r.alone
+		}
+		i := slices.Index(*list, w)
+		switch {
+		case i < 0:
+			return false, fmt.Errorf("%w: an attempt is under way: %s", ErrNotStuck, id)
+		case w.stream:
+			return false, fmt.Errorf("event %s is about the stream: the records mean nothing without it: see that the bus takes it", id)
+		case w.stage >= letter:
+			return false, fmt.Errorf("event %s is on its way to the dead letters", id)
+		}
+		heap.Remove(list, i)
+		w.next(letter)
+		wasAlone = w.alone
+		w.alone, w.reason, w.due = false, letterRefused, now
+		w.cause = fmt.Errorf("%w, after %w", errOperator, w.last)
+		w.short.Reason = letterRefused + ": " + w.cause.Error()
+		w.left = []string{GiveUpPatch, GiveUpBefore, "after"}
+		heap.Push(&r.order, w)
+		return wasAlone, nil
+	}
+	return false, fmt.Errorf("%w: %s", ErrNotStuck, id)
+}
+
+// byDue is a heap of those that wait, the first that is due on top.
+type byDue[I comparable] []*waiting[I]
+
+func (h byDue[I]) Len() int           { return len(h) }
+func (h byDue[I]) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+func (h byDue[I]) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *byDue[I]) Push(x any)        { *h = append(*h, x.(*waiting[I])) } //nolint:forcetypeassert // of package heap
+func (h *byDue[I]) Pop() any {
+	s := *h
+	last := s[len(s)-1]
+	s[len(s)-1] = nil
+	*h = s[:len(s)-1]
+	return last
+}
