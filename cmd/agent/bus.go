@@ -138,14 +138,6 @@ func newClaims(c *config.ClaimCheck, jetStream *publish.NATS, fence publish.Fenc
 	return store, nil
 }
 
-// workers is how many events are on their way to the bus at once. The queue shares them out, the pump has them.
-func workers(cfg *config.Config) int {
-	if cfg.Bus.Kafka != nil {
-		return publish.KafkaWorkers
-	}
-	return publish.DefaultWorkers
-}
-
 // copies is how many times the publisher holds an event until the bus has acknowledged it, the encoded event included.
 func copies(cfg *config.Config) int {
 	switch b := cfg.Bus; {
@@ -157,9 +149,12 @@ func copies(cfg *config.Config) int {
 	return 1
 }
 
-// pumpOptions say what becomes of events that the bus does not take.
-func (b *bus) pumpOptions(cfg *config.Config) publish.PumpOptions {
-	o := publish.PumpOptions{Workers: workers(cfg), Copies: copies(cfg), MaxEventBytes: int(cfg.Event.MaxBytes), Claims: b.claims, DeadLetters: b.deadLetters}
+// options say what becomes of events that the bus does not take.
+func (b *bus) options(cfg *config.Config) publish.Options {
+	o := publish.Options{Copies: copies(cfg), MaxEventBytes: int(cfg.Event.MaxBytes), Claims: b.claims}
+	if b.deadLetters != nil {
+		o.DeadLetters = publish.Blocking(b.deadLetters, nil, nil)
+	}
 	if cfg.Bus.Stdout != nil {
 		o.MaxEventBytes = 0 // it takes what there is; an event that is shortened for nothing would be a loss
 	}

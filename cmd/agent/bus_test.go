@@ -75,12 +75,12 @@ func TestBuses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			o := b.pumpOptions(cfg)
+			o := b.options(cfg)
 			for what, s := range map[string][2]string{
 				"bus":          {c.kind, fmt.Sprintf("%T", b.Publisher)},
 				"claim check":  {c.claims, fmt.Sprintf("%T", b.claims)},
-				"of the pump":  {c.claims, fmt.Sprintf("%T", o.Claims)},
-				"dead letters": {c.dead, fmt.Sprintf("%T", o.DeadLetters)},
+				"in flight":    {c.claims, fmt.Sprintf("%T", o.Claims)},
+				"dead letters": {c.dead, fmt.Sprintf("%T", b.deadLetters)},
 				"given up":     {c.pump, fmt.Sprint(o.MaxEventBytes, " ", o.Oversize)},
 			} {
 				if s[0] != s[1] {

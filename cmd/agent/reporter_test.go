@@ -52,7 +52,7 @@ func TestCheckpointThatCannotBeSavedIsNotReady(t *testing.T) {
 		}
 		r := newReporter(&capture{
 			cfg: config.Default(), flags: new(runFlags), set: set, memory: &memory{}, stdout: io.Discard,
-			queue: queue.New[*object.Delta](queue.Options{Events: 1, Bytes: 1, Workers: 1}, prometheus.NewRegistry()),
+			queue: queue.New[*object.Delta](queue.Options{Events: 1, Bytes: 1, InFlight: 1}, prometheus.NewRegistry()),
 		})
 		r.keeper.Store(keeper)
 		at := uint64(1)

@@ -311,7 +311,7 @@ type capture struct {
 // prepare makes the stages that need to know nothing of the cluster.
 func (c *capture) prepare(first *loaded) error {
 	c.queue = queue.New[*object.Delta](queue.Options{
-		Events: c.cfg.Queue.Events, Bytes: int64(c.cfg.Queue.Bytes), Workers: workers(c.cfg),
+		Events: c.cfg.Queue.Events, Bytes: int64(c.cfg.Queue.Bytes), InFlight: publish.InFlight,
 		InFlightBytes: int64(c.cfg.Queue.InFlightBytes),
 	}, c.reg)
 	copies := copies(c.cfg)
@@ -452,13 +452,14 @@ func (c *capture) lead(ctx context.Context, epoch uint64, at *station) error {
 		Cluster: at.name, ClusterUID: at.uid, Mode: encode.Mode(c.cfg.Event.Mode), Before: c.cfg.Event.Before, Patch: c.cfg.Event.Patch,
 		Epoch: epoch, SampleRatio: sampleRatio(&c.cfg.Tracing),
 	})
-	options := b.pumpOptions(c.cfg)
+	options := b.options(c.cfg)
 	traced(b, &options, at.tracer)
-	pump := publish.NewPump(c.queue, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value },
-		encoder, b, options, c.log, c.metrics)
+	to := publish.Blocking(b, b.run, b.ready)
+	dispatcher := publish.NewDispatcher(c.queue, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value },
+		encoder, to, options, c.log, c.metrics)
 	s := stages{
 		observe: c.set.Run, waiting: c.queue.Len, drained: c.queue.Drained, finish: c.set.Finish, closeQueue: c.queue.Close,
-		pump: pump.Run, remember: untilEnded, bus: b.run,
+		dispatch: dispatcher.Run, remember: untilEnded, bus: to.Run,
 	}
 	if c.memory != nil {
 		s.remember = keep(c.memory.Keeper)

@@ -67,7 +67,7 @@ func TestStagesEndOneAfterTheOther(t *testing.T) {
 			return nil
 		},
 		closeQueue: func() { d.add("queue closed"); close(closed) },
-		pump: func(context.Context) error {
+		dispatch: func(context.Context) error {
 			<-closed
 			d.add("pump ended")
 			return nil
@@ -90,7 +90,7 @@ func TestGraceEndsADrain(t *testing.T) {
 		begin := time.Now()
 		err := runStages(ctx, 20*time.Second, stages{
 			observe: d.untilEnded("observe"), waiting: func() int { return 0 }, drained: never, finish: none, closeQueue: func() {},
-			pump: func(ctx context.Context) error {
+			dispatch: func(ctx context.Context) error {
 				<-ctx.Done()
 				return context.Cause(ctx)
 			},
@@ -107,7 +107,7 @@ func TestAFailingStageEndsAll(t *testing.T) {
 	var d diary
 	failure := errors.New("the stream would lose events")
 	err := runStages(t.Context(), time.Minute, stages{
-		observe: d.untilEnded("observe"), waiting: func() int { return 0 }, drained: never, finish: none, closeQueue: func() {}, pump: d.untilEnded("pump"),
+		observe: d.untilEnded("observe"), waiting: func() int { return 0 }, drained: never, finish: none, closeQueue: func() {}, dispatch: d.untilEnded("pump"),
 		remember: d.untilEnded("checkpoint"), bus: func(context.Context) error { return failure },
 	}, slog.New(slog.DiscardHandler))
 	if !errors.Is(err, failure) {
@@ -122,7 +122,7 @@ func TestAConflictOfCheckpointsEndsAll(t *testing.T) {
 	conflict := errors.New("somebody else has written it")
 	err := runStages(t.Context(), time.Minute, stages{
 		observe: d.untilEnded("observe"), waiting: func() int { return 0 }, drained: never, finish: none, closeQueue: func() {},
-		pump: d.untilEnded("pump"), remember: func(context.Context) error { return conflict }, bus: d.untilEnded("bus"),
+		dispatch: d.untilEnded("pump"), remember: func(context.Context) error { return conflict }, bus: d.untilEnded("bus"),
 	}, slog.New(slog.DiscardHandler))
 	if !errors.Is(err, conflict) {
 		t.Errorf("got %v, want %v", err, conflict)
@@ -142,7 +142,7 @@ func TestTheCheckpointIsSavedWhenGraceIsOver(t *testing.T) {
 		stop()
 		err := runStages(ctx, 20*time.Second, stages{
 			observe: d.untilEnded("observe"), waiting: func() int { return 1 }, drained: none, finish: never, closeQueue: func() {},
-			pump: never, remember: d.untilEnded("checkpoint"), bus: d.untilEnded("bus"),
+			dispatch: never, remember: d.untilEnded("checkpoint"), bus: d.untilEnded("bus"),
 		}, slog.New(slog.DiscardHandler))
 		if err != nil || !slices.Contains(d.entries, "checkpoint ended") {
 			t.Errorf("got %v after %q", err, d.entries)
@@ -158,7 +158,7 @@ func TestTheErrorOfAFailedBusIsTold(t *testing.T) {
 		closed := make(chan struct{})
 		err := runStages(t.Context(), time.Minute, stages{
 			observe: d.untilEnded("observe"), waiting: func() int { return 1 }, drained: never, finish: none, closeQueue: func() {},
-			pump: func(context.Context) error {
+			dispatch: func(context.Context) error {
 				<-closed
 				return fmt.Errorf("publish pods/1: %w", publish.ErrClosed)
 			},

@@ -40,7 +40,7 @@ type stages struct {
 	finish     func(context.Context) error // tells the bus how far all has come, once it is drained
 	closeQueue func()
 	draining   func(context.Context)       // shows how far the drain is, until its context ends; may be nil
-	pump       func(context.Context) error // ends when the queue is closed and empty
+	dispatch   func(context.Context) error // ends when the queue is closed and empty
 	remember   func(context.Context) error // saves the checkpoint until its context ends, and then for the last time
 	bus        func(context.Context) error
 }
@@ -60,8 +60,8 @@ func runStages(ctx context.Context, grace time.Duration, s stages, log *slog.Log
 		}
 		stopObserving()
 	})()
-	pumping, stopPumping := context.WithCancelCause(all)
-	defer stopPumping(nil)
+	dispatching, stopDispatching := context.WithCancelCause(all)
+	defer stopDispatching(nil)
 	remembering, stopRemembering := context.WithCancel(all)
 	defer stopRemembering()
 	connected, disconnect := context.WithCancel(all)
@@ -71,7 +71,7 @@ func runStages(ctx context.Context, grace time.Duration, s stages, log *slog.Log
 	g.Go(func() error {
 		err := s.observe(observing)
 		log.Info("watches ended, draining the queue", "events", s.waiting(), "grace", grace)
-		over := time.AfterFunc(grace, func() { stopPumping(errGrace) })
+		over := time.AfterFunc(grace, func() { stopDispatching(errGrace) })
 		defer over.Stop()
 		if s.draining != nil {
 			g.Go(func() error {
@@ -79,9 +79,9 @@ func runStages(ctx context.Context, grace time.Duration, s stages, log *slog.Log
 				return nil
 			})
 		}
-		if s.drained(pumping) == nil {
+		if s.drained(dispatching) == nil {
 			drained.Store(true)
-			if err := s.finish(pumping); err != nil && all.Err() == nil {
+			if err := s.finish(dispatching); err != nil && all.Err() == nil {
 				log.Warn("all changes are on the bus, but not the progress events that say so", "err", err)
 			}
 		}
@@ -91,7 +91,7 @@ func runStages(ctx context.Context, grace time.Duration, s stages, log *slog.Log
 	})
 	g.Go(func() error {
 		defer stopRemembering()
-		err := s.pump(pumping)
+		err := s.dispatch(dispatching)
 		switch {
 		case errors.Is(err, publish.ErrClosed):
 			return nil // the bus has failed, and its own error says why

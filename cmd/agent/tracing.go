@@ -44,9 +44,9 @@ func sampleRatio(c *config.Tracing) float64 {
 	return float64(c.SampleRatio)
 }
 
-// traced has p's events traced by t, and b's run send the spans: until all is drained.
-func traced(b *bus, p *publish.PumpOptions, t *trace.Tracer) {
+// traced has events traced by t, and b's run send the spans: until all is drained.
+func traced(b *bus, o *publish.Options, t *trace.Tracer) {
 	if t != nil {
-		p.Tracer, b.run = t, beside(b.run, t.Run)
+		o.Tracer, b.run = t, beside(b.run, t.Run)
 	}
 }

@@ -121,14 +121,19 @@ func (a awaiting) Publish(ctx context.Context, ev *encode.Event) error {
 	}
 }
 
+// InFlight is how many events are in flight at a time.
+const InFlight = 512
+
 // DefaultWorkers is how many requests an HTTP bus has on their way.
-const DefaultWorkers = 256
+const DefaultWorkers = InFlight
 
 // Blocking returns a Bus of a publisher that waits for what becomes of each event. run and ready are those of the publisher.
 func Blocking(p Publisher, run func(context.Context) error, ready func() error) Bus {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &blocking{publisher: p, run: run, ready: ready, ctx: ctx, cancel: cancel}
 }
+
+type eventKey struct{}
 
 type blocking struct {
 	publisher Publisher
@@ -140,7 +145,7 @@ type blocking struct {
 }
 
 func (b *blocking) Publish(e *Event) {
-	b.calls.Go(func() { e.Done(b.publisher.Publish(b.ctx, e.Event)) })
+	b.calls.Go(func() { e.Done(b.publisher.Publish(context.WithValue(b.ctx, eventKey{}, e), e.Event)) })
 }
 
 func (b *blocking) Ready() error { return b.ready() }

@@ -100,7 +100,13 @@ func (c *Capture) note(reason string) {
 }
 
 // NoteFailure adds to the event that ctx is for an attempt that failed and is made again.
-func NoteFailure(ctx context.Context, reason string) { captureOf(ctx).note(reason) }
+func NoteFailure(ctx context.Context, reason string) {
+	if e, ok := ctx.Value(eventKey{}).(*Event); ok {
+		e.Retried(reason)
+		return
+	}
+	captureOf(ctx).note(reason)
+}
 
 // NoteFailures is noteFailure of several, of which there were n.
 func NoteFailures(ctx context.Context, failed []Failure, n int) {

@@ -57,7 +57,7 @@ func created(name string, rv uint64, size int) *object.Delta {
 }
 
 // pumpEach pumps ds until all are done.
-func pumpEach(t *testing.T, e publish.Encoder, bus publish.Publisher, o publish.PumpOptions, ds ...*object.Delta) error {
+func dispatchEach(t *testing.T, e publish.Encoder, bus publish.Bus, o publish.Options, ds ...*object.Delta) error {
 	t.Helper()
 	q := newQueue()
 	for i, d := range ds {
@@ -66,15 +66,15 @@ func pumpEach(t *testing.T, e publish.Encoder, bus publish.Publisher, o publish.
 		}
 	}
 	q.Close()
-	return publish.NewPump(q, value, e, bus, o, discard, nil).Run(t.Context())
+	return publish.NewDispatcher(q, value, e, bus, o, discard, nil).Run(t.Context())
 }
 
 func TestTracerIsToldOfTracedEvents(t *testing.T) {
 	var c captures
-	bus := publisherFunc(func(context.Context, *encode.Event) error { return nil })
+	bus := busFunc(func(context.Context, *encode.Event) error { return nil })
 	d := created("web-1", 7, 10)
 	progress := &object.Delta{Observed: 1, Stream: &object.StreamEvent{Kind: object.Progress, Resource: pods, Scope: "pods", ResourceVersion: 9}}
-	if err := pumpEach(t, tracing(1), bus, publish.PumpOptions{Tracer: &c}, d, progress); err != nil {
+	if err := dispatchEach(t, tracing(1), bus, publish.Options{Tracer: &c}, d, progress); err != nil {
 		t.Fatal(err)
 	}
 	if len(c.all) != 1 {
@@ -93,22 +93,22 @@ func TestTracerIsToldOfTracedEvents(t *testing.T) {
 	}
 
 	c.all = nil
-	if err := pumpEach(t, tracing(0), bus, publish.PumpOptions{Tracer: &c}, created("web-2", 7, 10)); err != nil || len(c.all) > 0 {
+	if err := dispatchEach(t, tracing(0), bus, publish.Options{Tracer: &c}, created("web-2", 7, 10)); err != nil || len(c.all) > 0 {
 		t.Errorf("none is to be traced: told of %d, error %v", len(c.all), err)
 	}
 }
 
 func TestTracerIsToldWhatAnEventGivesUp(t *testing.T) {
 	var c captures
-	small := publisherFunc(func(_ context.Context, ev *encode.Event) error {
+	small := busFunc(func(_ context.Context, ev *encode.Event) error {
 		if ev.Size() > 4000 {
 			return publish.ErrTooLarge
 		}
 		return nil
 	})
-	letters := publisherFunc(func(context.Context, *encode.Event) error { return nil })
-	o := publish.PumpOptions{Tracer: &c, DeadLetters: letters, Workers: 1}
-	if err := pumpEach(t, tracing(1), small, o, created("large", 7, 5000)); err != nil {
+	letters := busFunc(func(context.Context, *encode.Event) error { return nil })
+	o := publish.Options{Tracer: &c, DeadLetters: letters}
+	if err := dispatchEach(t, tracing(1), small, o, created("large", 7, 5000)); err != nil {
 		t.Fatal(err)
 	}
 	directory, err := claim.NewDirectory(t.TempDir(), nil, discard, nil)
@@ -116,7 +116,7 @@ func TestTracerIsToldWhatAnEventGivesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.Oversize, o.Claims = []string{publish.Reference}, directory
-	if err := pumpEach(t, tracing(1), small, o, created("large", 7, 5000)); err != nil {
+	if err := dispatchEach(t, tracing(1), small, o, created("large", 7, 5000)); err != nil {
 		t.Fatal(err)
 	}
 	want := [][]string{
@@ -138,8 +138,8 @@ func TestTracerIsToldWhatAnEventGivesUp(t *testing.T) {
 func TestTracerIsToldOfAnEventThatIsGivenUp(t *testing.T) {
 	var c captures
 	gone := errors.New("the bus is gone")
-	bus := publisherFunc(func(context.Context, *encode.Event) error { return gone })
-	if err := pumpEach(t, tracing(1), bus, publish.PumpOptions{Tracer: &c}, created("web-1", 7, 10)); !errors.Is(err, gone) {
+	bus := busFunc(func(context.Context, *encode.Event) error { return gone })
+	if err := dispatchEach(t, tracing(1), bus, publish.Options{Tracer: &c}, created("web-1", 7, 10)); !errors.Is(err, gone) {
 		t.Fatalf("got %v", err)
 	}
 	if len(c.all) != 1 || !errors.Is(c.all[0].Err, gone) {
@@ -153,7 +153,7 @@ func TestTracerIsToldOfAttempts(t *testing.T) {
 	r := run(t, testConfig(s.ClientURL()))
 	js := admin(t, s.ClientURL())
 	var c captures
-	if err := pumpEach(t, tracing(1), r, publish.PumpOptions{Tracer: &c}, created("web-1", 1, 10)); err != nil {
+	if err := dispatchEach(t, tracing(1), r.bus(), publish.Options{Tracer: &c}, created("web-1", 1, 10)); err != nil {
 		t.Fatal(err)
 	}
 	if n := c.all[0].Steps[1].Failed; n != 0 {
@@ -162,7 +162,7 @@ func TestTracerIsToldOfAttempts(t *testing.T) {
 	if err := js.DeleteStream(t.Context(), "KUBECDC"); err != nil {
 		t.Fatal(err)
 	}
-	if err := pumpEach(t, tracing(1), r, publish.PumpOptions{Tracer: &c}, created("web-2", 2, 10)); err != nil {
+	if err := dispatchEach(t, tracing(1), r.bus(), publish.Options{Tracer: &c}, created("web-2", 2, 10)); err != nil {
 		t.Fatal(err)
 	}
 	got := c.all[1].Steps[1]
@@ -171,25 +171,24 @@ func TestTracerIsToldOfAttempts(t *testing.T) {
 	}
 }
 
-// BenchmarkPumpTraced is the way of an event through a pump to a bus that takes everything, without a tracer, with one that
+// BenchmarkDispatcherTraced is the way of an event through a pump to a bus that takes everything, without a tracer, with one that
 // nothing is traced for, and with events traced.
-func BenchmarkPumpTraced(b *testing.B) {
-	bus := publisherFunc(func(context.Context, *encode.Event) error { return nil })
+func BenchmarkDispatcherTraced(b *testing.B) {
+	bus := busFunc(func(context.Context, *encode.Event) error { return nil })
 	for _, bc := range []struct {
 		name  string
 		ratio float64
-		o     publish.PumpOptions
+		o     publish.Options
 	}{
-		{"off", 0, publish.PumpOptions{}},
-		{"on-0", 0, publish.PumpOptions{Tracer: nobody{}}},
-		{"on-0.01", 0.01, publish.PumpOptions{Tracer: nobody{}}},
-		{"on-1", 1, publish.PumpOptions{Tracer: nobody{}}},
+		{"off", 0, publish.Options{}},
+		{"on-0", 0, publish.Options{Tracer: nobody{}}},
+		{"on-0.01", 0.01, publish.Options{Tracer: nobody{}}},
+		{"on-1", 1, publish.Options{Tracer: nobody{}}},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
 			b.ReportAllocs()
-			bc.o.Workers = 1
 			s := &endless{d: created("web-1", 1, 3000), n: b.N}
-			if err := publish.NewPump(s, func(d *object.Delta) *object.Delta { return d }, tracing(bc.ratio), bus, bc.o, discard, nil).Run(b.Context()); err != nil {
+			if err := publish.NewDispatcher(s, func(d *object.Delta) *object.Delta { return d }, tracing(bc.ratio), bus, bc.o, discard, nil).Run(b.Context()); err != nil {
 				b.Fatal(err)
 			}
 		})
@@ -215,6 +214,7 @@ func (s *endless) Get(context.Context) (*object.Delta, error) {
 	return s.d, nil
 }
 
-func (*endless) Done(*object.Delta)          {}
+func (*endless) Done(...*object.Delta)       {}
 func (*endless) Resize(*object.Delta, int64) {}
-func (*endless) Park(*object.Delta)          {}
+func (*endless) Suspend(*object.Delta)       {}
+func (*endless) Resume(*object.Delta)        {}

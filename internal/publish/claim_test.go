@@ -67,8 +67,8 @@ func TestLargeObjectsIntoJetStream(t *testing.T) {
 			wholes[string(whole.ID)] = whole
 		}
 	}
-	o := publish.PumpOptions{MaxEventBytes: cfg.MaxEventBytes, Oversize: allOversize, Claims: newObjectStore(t, r, publish.ObjectStoreConfig{Bucket: bucketName, Create: true})}
-	if err := pumpAll(t, r, o, encode.Binary, nil, r.log, ds...); err != nil {
+	o := publish.Options{MaxEventBytes: cfg.MaxEventBytes, Oversize: allOversize, Claims: newObjectStore(t, r, publish.ObjectStoreConfig{Bucket: bucketName, Create: true})}
+	if err := dispatchAll(t, r.bus(), o, encode.Binary, nil, r.log, ds...); err != nil {
 		t.Fatal(err)
 	}
 
@@ -383,14 +383,14 @@ func TestDeadLettersOnJetStream(t *testing.T) {
 	cfg := testConfig(s.ClientURL())
 	cfg.DeadLetter = "kubecdc.{cluster}.dead"
 	r, j := run(t, cfg), newJournal()
-	poisoned := publisherFunc(func(ctx context.Context, ev *encode.Event) error {
+	poisoned := busFunc(func(ctx context.Context, ev *encode.Event) error {
 		if ev.Delta.ResourceVersion == 7 {
 			return fmt.Errorf("%w: a receiver between us", publish.ErrRefused)
 		}
 		return r.Publish(ctx, ev)
 	})
-	o := publish.PumpOptions{DeadLetters: r.DeadLetters()}
-	if err := pumpAll(t, poisoned, o, encode.Binary, nil, r.log, change(j, "web-1", 6, 10), change(j, "web-1", 7, 10), change(j, "web-1", 8, 10)); err != nil {
+	o := publish.Options{DeadLetters: publish.Blocking(r.DeadLetters(), nil, nil)}
+	if err := dispatchAll(t, poisoned, o, encode.Binary, nil, r.log, change(j, "web-1", 6, 10), change(j, "web-1", 7, 10), change(j, "web-1", 8, 10)); err != nil {
 		t.Fatal(err)
 	}
 	var got []string

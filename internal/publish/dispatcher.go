@@ -116,7 +116,7 @@ func (d *Dispatcher[I]) Run(ctx context.Context) error {
 		return encoders.Wait()
 	})
 	all.Go(func() error { return d.complete(rest) })
-	all.Go(func() error { return d.work(rest, all) })
+	all.Go(func() error { d.work(rest, all); return nil })
 	if err := all.Wait(); err != nil {
 		return err
 	}
@@ -140,22 +140,21 @@ func (d *Dispatcher[I]) encode(ctx context.Context) {
 		} else {
 			d.open.Add(1)
 			f.taken = time.Now()
-			if s := f.delta.Stream; s != nil && !d.enter(f, s.Scope) {
-				continue // another event of the scope is in flight; work gets this one afterwards
-			}
 		}
-		d.prepare(f)
+		if d.enter(f) {
+			d.prepare(f)
+		}
 	}
 }
 
 // work encodes events once more: those that give something up, dead letters, gaps, and stream events whose turn has come.
-func (d *Dispatcher[I]) work(ctx context.Context, all *errgroup.Group) error {
+func (d *Dispatcher[I]) work(ctx context.Context, all *errgroup.Group) {
 	var batch []*flight[I]
 	for {
 		select {
 		case <-d.steps.ready:
 		case <-ctx.Done():
-			return nil
+			return
 		}
 		batch = d.steps.take(batch)
 		for _, f := range batch {
@@ -184,6 +183,7 @@ func (d *Dispatcher[I]) complete(ctx context.Context) error {
 		batch = d.results.take(batch)
 		for _, f := range batch {
 			if err := d.finish(f, now); err != nil {
+				d.captured(f, now, err)
 				return err
 			}
 		}
@@ -241,8 +241,9 @@ func (b *inbox[F]) take(emptied []F) []F {
 	return items
 }
 
-// turns lets one stream event of a scope be in flight at a time. The gap that takes the place of a dead letter has the same key as the stream events of
-// its scope, and comes from another item of the source.
+// turns lets one stream event of a scope be in flight at a time. The gap that takes the place of a dead letter has the same key as the
+// stream events of its scope, and comes from another item of the source. An event that waits for another attempt has no turn: those that
+// wait for it could otherwise use up what may be in flight.
 type turns[I comparable] struct {
 	mu     sync.Mutex
 	scopes map[string][]*flight[I] // those that wait, by scope; there is an entry while one is in flight

@@ -1,7 +1,6 @@
 package publish
 
 import (
-	"context"
 	"net"
 )
 
@@ -51,18 +50,3 @@ func (l *LogOf) Looked(id string) (again bool) { return l.Found(l.Look(l.name), 
 
 // WentBack is an acknowledgement at a position that an earlier record had.
 func (l *LogOf) WentBack() { l.Logs.WentBack(l.name, 0, l.Tail(l.name, 0).Mark()) }
-
-// KeyLock is a lock for each key.
-type KeyLock struct{ keyLock }
-
-// Lock waits until it has the key.
-func (l *KeyLock) Lock(ctx context.Context, key string) (unlock func(), err error) {
-	return l.lock(ctx, key)
-}
-
-// Kept is of how many keys anything is kept.
-func (l *KeyLock) Kept() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.locks)
-}

@@ -325,17 +325,17 @@ func retriesStop(t *testing.T, f *fence, b fencedBus, n int) (open, over bool) {
 	return true, false
 }
 
-// The pump ends where another process writes to the bus: nothing goes to the dead letters, and nothing is acknowledged.
-func TestPumpEndsAtTheFence(t *testing.T) {
+// The dispatcher ends if another process writes to the bus: nothing goes to the dead letters, and nothing is acknowledged.
+func TestDispatcherEndsAtTheFence(t *testing.T) {
 	f := newFence(false)
 	f.set(false, true)
 	out := new(logBuffer)
-	dead := publisherFunc(func(context.Context, *encode.Event) error {
+	dead := busFunc(func(context.Context, *encode.Event) error {
 		t.Error("something goes to the dead letters")
 		return nil
 	})
 	j := newJournal()
-	err := pumpAll(t, publish.NewStdout(out).Behind(f), publish.PumpOptions{DeadLetters: dead, Oversize: []string{publish.GiveUpPatch}},
+	err := dispatchAll(t, publish.Blocking(publish.NewStdout(out).Behind(f), nil, nil), publish.Options{DeadLetters: dead, Oversize: []string{publish.GiveUpPatch}},
 		encode.Structured, nil, new(logBuffer), change(j, "web-1", 6, 10), change(j, "web-2", 7, 10))
 	if !errors.Is(err, publish.ErrFenced) || out.String() != "" {
 		t.Errorf("%v, written: %q", err, out)

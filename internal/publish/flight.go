@@ -158,7 +158,7 @@ func (d *Dispatcher[I]) acknowledged(f *flight[I], now time.Time) {
 	case letter:
 		d.noteLetter(f)
 		f.next(gap)
-		if d.enter(f, f.gap().Stream.Scope) {
+		if d.enter(f) {
 			d.steps.put(f)
 		}
 		return
@@ -172,10 +172,7 @@ func (d *Dispatcher[I]) acknowledged(f *flight[I], now time.Time) {
 
 // end gives the flight's item back.
 func (d *Dispatcher[I]) end(f *flight[I], now time.Time) {
-	if f.capture != nil {
-		f.capture.End = now
-		d.o.Tracer.Captured(f.capture)
-	}
+	d.captured(f, now, nil)
 	if f.alone {
 		d.metrics.alone.Dec()
 		d.retries.free(now, false)
@@ -196,12 +193,21 @@ func (d *Dispatcher[I]) recycle(f *flight[I]) {
 	d.flights.Put(f)
 }
 
-// enter reports whether the flight has its scope's turn. Otherwise it waits for that, and then comes to work.
-func (d *Dispatcher[I]) enter(f *flight[I], scope string) bool {
-	f.scope = scope
-	return d.turns.enter(scope, f)
+// enter reports whether the flight may go on: it is an event of an object, or has its scope's turn. Otherwise it waits for that, and then
+// comes to work.
+func (d *Dispatcher[I]) enter(f *flight[I]) bool {
+	switch {
+	case f.delta.Stream != nil:
+		f.scope = f.delta.Stream.Scope
+	case f.stage == gap:
+		f.scope = f.gap().Stream.Scope
+	default:
+		return true
+	}
+	return d.turns.enter(f.scope, f)
 }
 
+// leave gives the turn to the next flight of the scope.
 func (d *Dispatcher[I]) leave(f *flight[I]) {
 	if f.scope == "" {
 		return
@@ -209,6 +215,7 @@ func (d *Dispatcher[I]) leave(f *flight[I]) {
 	if next := d.turns.leave(f.scope); next != nil {
 		d.steps.put(next)
 	}
+	f.scope = ""
 }
 
 // next begins another stage.
@@ -267,6 +274,14 @@ func (d *Dispatcher[I]) trace(f *flight[I], err error) {
 	}
 	f.capture = newCapture(&f.Event, f.taken)
 	f.capture.step(StepEncode, f.taken, time.Now(), f.Size(), err)
+}
+
+// captured ends the capture of an event that is traced.
+func (d *Dispatcher[I]) captured(f *flight[I], now time.Time, err error) {
+	if f.capture != nil {
+		f.capture.End, f.capture.Err = now, err
+		d.o.Tracer.Captured(f.capture)
+	}
 }
 
 // step notes what became of an event that the bus had, if it is traced.

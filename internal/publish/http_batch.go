@@ -26,9 +26,9 @@ type batcher struct {
 
 // seat is one call that wants its event in a batch.
 type seat struct {
-	body   []byte
-	httpFlight *httpFlight          // that took it; nil: it waits. Under batcher.mu
-	done   chan *httpResult // has room for the one result. Never closed
+	body       []byte
+	httpFlight *httpFlight      // that took it; nil: it waits. Under batcher.mu
+	done       chan *httpResult // has room for the one result. Never closed
 }
 
 // httpFlight is one request.

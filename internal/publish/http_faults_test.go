@@ -395,7 +395,7 @@ func TestHTTPOrderSurvivesFaults(t *testing.T) {
 				q, bus := newQueue(), namedBus{new(fakeBus)}
 				done := make(chan error, 1)
 				go func() {
-					done <- publish.NewPump(q, value, bus, r, publish.PumpOptions{Workers: 16}, discard, nil).Run(t.Context())
+					done <- publish.NewDispatcher(q, value, bus, publish.Blocking(r, nil, nil), publish.Options{}, discard, nil).Run(t.Context())
 				}()
 				const keys, versions = 20, 10
 				for rv := range versions {

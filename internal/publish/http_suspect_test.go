@@ -308,10 +308,10 @@ func TestHTTPDeniedAloneIsRefused(t *testing.T) {
 	}
 }
 
-// Events that are not let in, more of them than there are workers, do not hold up the others of their resource.
+// Events that are not let in do not hold up the others of their resource, as long as they are fewer than its share of the events in flight.
 func TestHTTPManyDeniedHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
-	const denied, others = 600, 100
+	const denied, others = 300, 100
 	var refusals, taken atomic.Int64
 	var open atomic.Bool
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -325,15 +325,15 @@ func TestHTTPManyDeniedHoldUpNoOthers(t *testing.T) {
 		}
 	})
 	r := runHTTP(t, publish.HTTPConfig{URL: url})
-	q, bus := queue.New[*object.Delta](queue.Options{Events: 2000, Bytes: 1 << 20, Workers: publish.DefaultWorkers}, nil), namedBus{new(fakeBus)}
+	q, bus := queue.New[*object.Delta](queue.Options{Events: 2000, Bytes: 1 << 20, InFlight: publish.InFlight}, nil), namedBus{new(fakeBus)}
 	done := make(chan error, 1)
 	go func() {
-		done <- publish.NewPump(q, value, bus, r, publish.PumpOptions{}, discard, nil).Run(t.Context())
+		done <- publish.NewDispatcher(q, value, bus, publish.Blocking(r, nil, nil), publish.Options{}, discard, nil).Run(t.Context())
 	}()
 	for i := range denied {
 		bus.put(t, q, fmt.Sprint("denied-", i), 1)
 	}
-	wait(t, "all workers to be denied", func() bool { return refusals.Load() >= publish.DefaultWorkers })
+	wait(t, "all workers to be denied", func() bool { return refusals.Load() >= denied })
 	for i := range others {
 		bus.put(t, q, fmt.Sprint("web-", i), 1)
 	}

@@ -50,6 +50,9 @@ type running struct {
 	stop func()
 }
 
+// bus is the publisher as a Bus.
+func (r *running) bus() publish.Bus { return publish.Blocking(r, nil, nil) }
+
 func testConfig(url string) publish.NATSConfig {
 	return publish.NATSConfig{
 		URL: url, Cluster: "prod-eu-1", MaxEventBytes: 900 << 10, Stream: publish.Stream{Create: true},

@@ -114,8 +114,8 @@ func TestDeadLetterOfWhatCutsTheConnection(t *testing.T) {
 	p.Poison("hemlock")
 	d := change(j, "web-1", 7, 10)
 	d.After = object.New(d.Ref, 7, 0, nil, []byte(`{"kind":"Pod","drink":"hemlock"}`))
-	o := publish.PumpOptions{Oversize: allOversize, DeadLetters: r.DeadLetters()}
-	if err := pumpAll(t, r, o, encode.Structured, nil, r.log, d, change(j, "web-1", 8, 10)); err != nil {
+	o := publish.Options{Oversize: allOversize, DeadLetters: publish.Blocking(r.DeadLetters(), nil, nil)}
+	if err := dispatchAll(t, r.bus(), o, encode.Structured, nil, r.log, d, change(j, "web-1", 8, 10)); err != nil {
 		t.Fatal(err)
 	}
 	p.Poison("")

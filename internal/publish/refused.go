@@ -180,6 +180,8 @@ func (d *Dispatcher[I]) first(kind string, f *flight[I]) (attrs []any, ok bool) 
 	r := resourceOf(f.delta).String()
 	suppressed, ok := d.window.First(kind + " " + r)
 	ref := f.delta.Ref
-	return []any{"resource", r, "namespace", ref.Namespace(), "name", ref.Name(), "rv", f.delta.ResourceVersion, "suppressed", suppressed,
-		"event_id", string(f.ID)}, ok
+	return []any{
+		"resource", r, "namespace", ref.Namespace(), "name", ref.Name(), "rv", f.delta.ResourceVersion, "suppressed", suppressed,
+		"event_id", string(f.ID),
+	}, ok
 }

@@ -38,6 +38,7 @@ func (d *Dispatcher[I]) retry(f *flight[I], again *RetryError, now time.Time) {
 	if wasAlone {
 		d.retries.free(now, true)
 	}
+	d.leave(f)
 	d.source.Suspend(f.item)
 	d.retries.add(f.item, f, again, now.Add(delay))
 	d.recycle(f)

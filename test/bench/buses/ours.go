@@ -42,14 +42,6 @@ func (s *Server) inFlight() int {
 	return publish.DefaultWorkers
 }
 
-// workers is how many events are on their way at once, as in the agent.
-func (s *Server) workers() int {
-	if len(s.Kafka) > 0 {
-		return publish.KafkaWorkers
-	}
-	return publish.DefaultWorkers
-}
-
 func (s *Server) publisher(log *slog.Logger) (publisher, error) {
 	switch {
 	case s.NATS != "":
@@ -70,9 +62,9 @@ func (s *Server) publisher(log *slog.Logger) (publisher, error) {
 // acknowledged.
 func Ours(ctx context.Context, s *Server, w *Workload) (time.Duration, error) {
 	return withPublisher(ctx, s, func(ctx context.Context, p publisher) error {
-		pump := publish.NewPump(newSource(w), func(it item) *object.Delta { return it.delta }, encoder(), p,
-			publish.PumpOptions{MaxEventBytes: maxEventBytes, Workers: s.workers()}, slog.New(slog.DiscardHandler), nil)
-		return pump.Run(ctx)
+		d := publish.NewDispatcher(newSource(w), func(it item) *object.Delta { return it.delta }, encoder(), publish.Blocking(p, nil, nil),
+			publish.Options{MaxEventBytes: maxEventBytes}, slog.New(slog.DiscardHandler), nil)
+		return d.Run(ctx)
 	})
 }
 
@@ -81,7 +73,7 @@ func Publisher(ctx context.Context, s *Server, w *Workload) (time.Duration, erro
 	return withPublisher(ctx, s, func(ctx context.Context, p publisher) error {
 		src := newSource(w)
 		g, ctx := errgroup.WithContext(ctx)
-		for range s.workers() {
+		for range publish.InFlight {
 			g.Go(func() error {
 				for {
 					it, err := src.Get(ctx)

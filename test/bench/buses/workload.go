@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
 // cluster is the name of the cluster in events, subjects and topics.
@@ -113,6 +114,10 @@ type source struct {
 	w    *Workload
 	next []int        // index into the deltas of each object's next one; belongs to who has the object
 	left atomic.Int64 // not handed out
+
+	slots   chan struct{} // room for those in flight
+	undone  atomic.Int64
+	drained chan struct{} // closed when all are done
 }
 
 type item struct {
@@ -122,8 +127,12 @@ type item struct {
 }
 
 func newSource(w *Workload) *source {
-	s := &source{idle: make(chan int, w.objects), w: w, next: make([]int, w.objects)}
+	s := &source{
+		idle: make(chan int, w.objects), w: w, next: make([]int, w.objects),
+		slots: make(chan struct{}, publish.InFlight), drained: make(chan struct{}),
+	}
 	s.left.Store(int64(len(w.deltas)))
+	s.undone.Store(int64(len(w.deltas)))
 	for o := range w.objects {
 		s.next[o] = o
 		s.idle <- o
@@ -134,7 +143,17 @@ func newSource(w *Workload) *source {
 // Get implements publish.Source.
 func (s *source) Get(ctx context.Context) (item, error) {
 	if s.left.Add(-1) < 0 {
-		return item{}, io.EOF
+		select {
+		case <-s.drained:
+			return item{}, io.EOF
+		case <-ctx.Done():
+			return item{}, context.Cause(ctx)
+		}
+	}
+	select {
+	case s.slots <- struct{}{}:
+	case <-ctx.Done():
+		return item{}, context.Cause(ctx)
 	}
 	select {
 	case o := <-s.idle:
@@ -149,12 +168,21 @@ func (s *source) Get(ctx context.Context) (item, error) {
 // Resize implements publish.Source. Nothing is bounded here.
 func (*source) Resize(item, int64) {}
 
-// Park implements publish.Source. There are no lanes here.
-func (*source) Park(item) {}
+// Suspend and Resume implement publish.Source: the buses here take all that they get.
+func (*source) Suspend(item) { panic("not taken") }
+
+// Resume implements publish.Source.
+func (*source) Resume(item) { panic("not taken") }
 
 // Done implements publish.Source.
-func (s *source) Done(it item) {
-	if s.next[it.object] < len(s.w.deltas) {
-		s.idle <- it.object
+func (s *source) Done(items ...item) {
+	for _, it := range items {
+		if s.next[it.object] < len(s.w.deltas) {
+			s.idle <- it.object
+		}
+		<-s.slots
+	}
+	if s.undone.Add(-int64(len(items))) == 0 {
+		close(s.drained)
 	}
 }

@@ -49,14 +49,19 @@ func (j *journal) Acked(d *object.Delta) {
 	j.add(fmt.Sprintf("ack %s/%d", d.Ref.Name(), d.ResourceVersion), nil)
 }
 
-// recorder is a Publisher that refuses as told and writes down the rest.
+// recorder is a Bus that refuses as told and writes down the rest.
 type recorder struct {
 	j      *journal
 	name   string
 	refuse func(e *consume.Event, size int) error
 }
 
-func (r *recorder) Publish(_ context.Context, ev *encode.Event) error {
+func (r *recorder) Publish(e *publish.Event) { e.Done(r.take(e.Event)) }
+
+func (*recorder) Run(context.Context) error { return nil }
+func (*recorder) Ready() error              { return nil }
+
+func (r *recorder) take(ev *encode.Event) error {
 	e, err := read(ev)
 	if err != nil {
 		return err
@@ -129,7 +134,7 @@ func change(j *journal, name string, rv, size int) *object.Delta {
 }
 
 // pumpAll moves the deltas and returns what Run did.
-func pumpAll(tb testing.TB, bus publish.Publisher, o publish.PumpOptions, mode encode.Mode, reg *prometheus.Registry, log *logBuffer, ds ...*object.Delta) error {
+func dispatchAll(tb testing.TB, bus publish.Bus, o publish.Options, mode encode.Mode, reg *prometheus.Registry, log *logBuffer, ds ...*object.Delta) error {
 	tb.Helper()
 	q := newQueue()
 	for _, d := range ds {
@@ -148,7 +153,7 @@ func pumpAll(tb testing.TB, bus publish.Publisher, o publish.PumpOptions, mode e
 	if log == nil {
 		log = new(logBuffer)
 	}
-	return publish.NewPump(q, value, newEncoder(mode), bus, o, log.Logger(), publish.NewMetrics(reg)).Run(tb.Context())
+	return publish.NewDispatcher(q, value, newEncoder(mode), bus, o, log.Logger(), publish.NewMetrics(reg)).Run(tb.Context())
 }
 
 func tooLarge(limit int) func(*consume.Event, int) error {

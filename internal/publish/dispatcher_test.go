@@ -46,12 +46,19 @@ func (b *fakeBus) EncodeWhole(*encode.Event, *object.Delta) error {
 	return errors.New("nothing is too large")
 }
 
-func (b *fakeBus) Publish(_ context.Context, ev *encode.Event) error {
+func (b *fakeBus) Publish(e *publish.Event) {
+	b.take(e.Event)
+	e.Done(nil)
+}
+
+func (b *fakeBus) take(ev *encode.Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.published = append(b.published, string(ev.ID))
-	return nil
 }
+
+func (*fakeBus) Run(context.Context) error { return nil }
+func (*fakeBus) Ready() error              { return nil }
 
 func (b *fakeBus) Acked(d *object.Delta) {
 	b.mu.Lock()
@@ -74,13 +81,13 @@ func newQueue() *queue.Queue[*object.Delta] {
 	return queue.New[*object.Delta](queue.Options{Events: 100, Bytes: 1 << 20}, nil)
 }
 
-func TestPumpDrainsAClosedQueue(t *testing.T) {
+func TestDispatcherDrainsAClosedQueue(t *testing.T) {
 	q, bus := newQueue(), new(fakeBus)
 	for i := range 5 {
 		bus.put(t, q, "web-1", i+1)
 	}
 	q.Close()
-	if err := publish.NewPump(q, value, bus, bus, publish.PumpOptions{Workers: 3}, discard, nil).Run(t.Context()); err != nil {
+	if err := publish.NewDispatcher(q, value, bus, bus, publish.Options{}, discard, nil).Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"web-1/1", "web-1/2", "web-1/3", "web-1/4", "web-1/5"}
@@ -92,16 +99,16 @@ func TestPumpDrainsAClosedQueue(t *testing.T) {
 	}
 }
 
-func TestPumpEndsWithTheGracePeriod(t *testing.T) {
+func TestDispatcherEndsWithTheGracePeriod(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	blocked := publisherFunc(func(ctx context.Context, _ *encode.Event) error {
+	blocked := busFunc(func(ctx context.Context, _ *encode.Event) error {
 		cancel()
 		<-ctx.Done()
 		return context.Cause(ctx)
 	})
 	q, bus := newQueue(), new(fakeBus)
 	bus.put(t, q, "web-1", 1)
-	err := publish.NewPump(q, value, bus, blocked, publish.PumpOptions{Workers: 4}, discard, nil).Run(ctx)
+	err := publish.NewDispatcher(q, value, bus, blocked, publish.Options{}, discard, nil).Run(ctx)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want context canceled", err)
 	}
@@ -123,7 +130,7 @@ func (b largeBus) Encode(ev *encode.Event, d *object.Delta) error {
 }
 
 // What an event counts as in flight is corrected once it is encoded; for a small difference the queue is not asked.
-func TestPumpTellsTheQueueHowLargeEventsAre(t *testing.T) {
+func TestDispatcherTellsTheQueueHowLargeEventsAre(t *testing.T) {
 	for _, tc := range []struct {
 		size, copies int
 		least, most  int64
@@ -135,13 +142,13 @@ func TestPumpTellsTheQueueHowLargeEventsAre(t *testing.T) {
 		var inFlight int64
 		q, bus := newQueue(), largeBus{new(fakeBus), tc.size}
 		q.WeighBy(func(*object.Delta) int64 { return 7 })
-		publisher := publisherFunc(func(context.Context, *encode.Event) error {
+		publisher := busFunc(func(context.Context, *encode.Event) error {
 			inFlight = q.Stats().InflightBytes
 			return nil
 		})
 		bus.put(t, q, "web-1", 1)
 		q.Close()
-		if err := publish.NewPump(q, value, bus, publisher, publish.PumpOptions{Workers: 1, Copies: tc.copies}, discard, nil).Run(t.Context()); err != nil {
+		if err := publish.NewDispatcher(q, value, bus, publisher, publish.Options{Copies: tc.copies}, discard, nil).Run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if inFlight < tc.least || inFlight > tc.most {
@@ -152,12 +159,12 @@ func TestPumpTellsTheQueueHowLargeEventsAre(t *testing.T) {
 
 // A resource that the bus does not take, as where its topic is missing, has not all of the workers: others go through. Once the
 // bus takes it, all of it goes through too.
-func TestPumpGoesOnBesideABlockedResource(t *testing.T) {
+func TestDispatcherGoesOnBesideABlockedResource(t *testing.T) {
 	const blocked = 600
 	synctest.Test(t, func(t *testing.T) {
-		q := queue.New[*object.Delta](queue.Options{Events: 2000, Bytes: 1 << 20, Workers: publish.KafkaWorkers}, nil)
+		q := queue.New[*object.Delta](queue.Options{Events: 2000, Bytes: 1 << 20, InFlight: publish.InFlight}, nil)
 		bus, made := new(fakeBus), make(chan struct{})
-		publisher := publisherFunc(func(ctx context.Context, ev *encode.Event) error {
+		publisher := busFunc(func(ctx context.Context, ev *encode.Event) error {
 			if strings.HasPrefix(string(ev.ID), "web-") {
 				select {
 				case <-made:
@@ -165,11 +172,12 @@ func TestPumpGoesOnBesideABlockedResource(t *testing.T) {
 					return context.Cause(ctx)
 				}
 			}
-			return bus.Publish(ctx, ev)
+			bus.take(ev)
+			return nil
 		})
 		done := make(chan error, 1)
 		go func() {
-			done <- publish.NewPump(q, value, bus, publisher, publish.PumpOptions{Workers: publish.KafkaWorkers}, discard, nil).Run(t.Context())
+			done <- publish.NewDispatcher(q, value, bus, publisher, publish.Options{}, discard, nil).Run(t.Context())
 		}()
 		for i := range blocked {
 			bus.put(t, q, fmt.Sprint("web-", i), 1)
@@ -200,17 +208,23 @@ func TestPumpGoesOnBesideABlockedResource(t *testing.T) {
 	})
 }
 
-type publisherFunc func(context.Context, *encode.Event) error
+// busFunc is a Bus that calls a function for each event, in a goroutine of its own.
+type busFunc func(context.Context, *encode.Event) error
 
-func (f publisherFunc) Publish(ctx context.Context, ev *encode.Event) error { return f(ctx, ev) }
+func (f busFunc) Publish(e *publish.Event) {
+	go func() { e.Done(f(context.Background(), e.Event)) }()
+}
 
-func TestPumpIntoJetStream(t *testing.T) {
+func (busFunc) Run(context.Context) error { return nil }
+func (busFunc) Ready() error              { return nil }
+
+func TestDispatcherIntoJetStream(t *testing.T) {
 	s := startServer(t, t.TempDir(), -1)
 	r := run(t, testConfig(s.ClientURL()))
 	q, bus := newQueue(), new(fakeBus)
 	done := make(chan error, 1)
 	go func() {
-		done <- publish.NewPump(q, value, bus, r, publish.PumpOptions{Workers: 16}, discard, nil).Run(t.Context())
+		done <- publish.NewDispatcher(q, value, bus, r.bus(), publish.Options{}, discard, nil).Run(t.Context())
 	}()
 	for rv := range 20 {
 		for k := range 30 {
@@ -309,7 +323,7 @@ func TestClosedPipeEndsTheAgent(t *testing.T) {
 	defer func() { _ = w.Close() }()
 	q, bus := newQueue(), new(fakeBus)
 	bus.put(t, q, "web-1", 1)
-	err = publish.NewPump(q, value, bus, publish.NewStdout(w), publish.PumpOptions{Workers: 4}, discard, nil).Run(t.Context())
+	err = publish.NewDispatcher(q, value, bus, publish.Blocking(publish.NewStdout(w), nil, nil), publish.Options{}, discard, nil).Run(t.Context())
 	if !errors.Is(err, syscall.EPIPE) {
 		t.Errorf("got %v, want EPIPE", err)
 	}

@@ -41,19 +41,19 @@ func TestOversizeIsGivenUpInOrder(t *testing.T) {
 		{15_000, []string{publish.GiveUpBefore, publish.GiveUpPatch}, "bus web-1/7 without before,patch", "patch"},
 		{25_000, []string{publish.Reference, publish.GiveUpPatch}, "bus web-1/7 without before,after,patch", "reference"},
 	} {
-		for _, own := range []bool{false, true} { // the pump's limit, or one that only the bus knows
+		for _, own := range []bool{false, true} { // the dispatcher's limit, or one that only the bus knows
 			for _, mode := range []encode.Mode{encode.Structured, encode.Binary} {
 				t.Run(fmt.Sprintf("%d %v own=%t %s", tc.limit, tc.oversize, own, mode), func(t *testing.T) {
 					j, reg, log := newJournal(), prometheus.NewRegistry(), new(logBuffer)
 					bus := &recorder{j: j, name: "bus"}
-					o := publish.PumpOptions{Oversize: tc.oversize, Claims: &claimStore{j: j}}
+					o := publish.Options{Oversize: tc.oversize, Claims: &claimStore{j: j}}
 					if own {
 						o.MaxEventBytes = tc.limit
 					} else {
 						bus.refuse = tooLarge(tc.limit)
 					}
 					d := change(j, "web-1", 7, 10_000)
-					if err := pumpAll(t, bus, o, mode, reg, log, d); err != nil {
+					if err := dispatchAll(t, bus, o, mode, reg, log, d); err != nil {
 						t.Fatal(err)
 					}
 					if diff := cmp.Diff([]string{tc.want, "ack web-1/7"}, j.entries); diff != "" {
@@ -108,7 +108,7 @@ func TestOversizeSkipsWhatIsNotThere(t *testing.T) {
 	}}
 	d := change(j, "web-1", 7, 10_000)
 	d.Op, d.Before, d.Previous = object.Created, nil, 0
-	if err := pumpAll(t, bus, publish.PumpOptions{Oversize: allOversize, Claims: &claimStore{j: j}}, encode.Structured, nil, nil, d); err != nil {
+	if err := dispatchAll(t, bus, publish.Options{Oversize: allOversize, Claims: &claimStore{j: j}}, encode.Structured, nil, nil, d); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"bus web-1/7 without after", "ack web-1/7"}, j.entries); diff != "" || offered != 2 {
@@ -175,13 +175,13 @@ func TestDeadLetters(t *testing.T) {
 					}
 					return tc.bus(e, size)
 				}}
-				o := publish.PumpOptions{Oversize: tc.oversize, DeadLetters: &recorder{j: j, name: "dead", refuse: tc.dead}, Claims: &claimStore{j: j, err: func(string) error { return tc.claims }}}
+				o := publish.Options{Oversize: tc.oversize, DeadLetters: &recorder{j: j, name: "dead", refuse: tc.dead}, Claims: &claimStore{j: j, err: func(string) error { return tc.claims }}}
 				d, next := change(j, "web-1", 7, 10_000), change(j, "web-1", 8, 10)
 				d.History = 3
 				if tc.damage != nil {
 					tc.damage(d)
 				}
-				if err := pumpAll(t, bus, o, mode, reg, log, d, next); err != nil {
+				if err := dispatchAll(t, bus, o, mode, reg, log, d, next); err != nil {
 					t.Fatal(err)
 				}
 				want := []string{"dead " + tc.letter, "bus gap " + letterID + "/h3", "ack web-1/7", "bus web-1/8", "ack web-1/8"}
@@ -213,7 +213,7 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
-func TestNoDeadLettersEndThePump(t *testing.T) {
+func TestNoDeadLettersEndRun(t *testing.T) {
 	refused := fmt.Errorf("%w: HTTP 422", publish.ErrRefused)
 	progress := func(j *journal) *object.Delta {
 		return &object.Delta{Stream: &object.StreamEvent{Kind: object.Progress, Resource: pods, Scope: "pods/shop", ResourceVersion: 9}, Acker: j}
@@ -270,7 +270,7 @@ func TestNoDeadLettersEndThePump(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := newJournal()
-			o := publish.PumpOptions{Workers: 1, Oversize: allOversize[:2]}
+			o := publish.Options{Oversize: allOversize[:2]}
 			if tc.dead != nil {
 				o.DeadLetters = &recorder{j: j, name: "dead", refuse: tc.dead}
 			}
@@ -278,7 +278,7 @@ func TestNoDeadLettersEndThePump(t *testing.T) {
 			if tc.delta != nil {
 				d = tc.delta(j)
 			}
-			err := pumpAll(t, &recorder{j: j, name: "bus", refuse: tc.bus}, o, encode.Structured, nil, nil, d)
+			err := dispatchAll(t, &recorder{j: j, name: "bus", refuse: tc.bus}, o, encode.Structured, nil, nil, d)
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -296,11 +296,11 @@ func TestNoDeadLettersEndThePump(t *testing.T) {
 	}
 }
 
-// A claim store that is gone for good ends the pump: nothing else tells that the agent is about to end.
-func TestClosedClaimStoreEndsThePump(t *testing.T) {
+// A claim store that is gone for good ends Run: nothing else tells that the agent is about to end.
+func TestClosedClaimStoreEndsRun(t *testing.T) {
 	j := newJournal()
-	o := publish.PumpOptions{Oversize: allOversize, MaxEventBytes: 5_000, Claims: &claimStore{j: j, err: func(string) error { return publish.ErrClosed }}, DeadLetters: &recorder{j: j, name: "dead"}}
-	if err := pumpAll(t, &recorder{j: j, name: "bus"}, o, encode.Structured, nil, nil, change(j, "web-1", 7, 10_000)); !errors.Is(err, publish.ErrClosed) || len(j.entries) > 0 {
+	o := publish.Options{Oversize: allOversize, MaxEventBytes: 5_000, Claims: &claimStore{j: j, err: func(string) error { return publish.ErrClosed }}, DeadLetters: &recorder{j: j, name: "dead"}}
+	if err := dispatchAll(t, &recorder{j: j, name: "bus"}, o, encode.Structured, nil, nil, change(j, "web-1", 7, 10_000)); !errors.Is(err, publish.ErrClosed) || len(j.entries) > 0 {
 		t.Errorf("got %v, journal %v", err, j.entries)
 	}
 }
@@ -321,7 +321,7 @@ func TestDeadLetterOfASnapshot(t *testing.T) {
 		}
 		return nil
 	}}
-	if err := pumpAll(t, bus, publish.PumpOptions{DeadLetters: &recorder{j: j, name: "dead"}}, encode.Structured, nil, nil, ds...); err != nil {
+	if err := dispatchAll(t, bus, publish.Options{DeadLetters: &recorder{j: j, name: "dead"}}, encode.Structured, nil, nil, ds...); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
@@ -336,7 +336,7 @@ func TestDeadLetterOfASnapshot(t *testing.T) {
 	}
 }
 
-// Publisher's contract: there are never two calls for one key, also where gaps behind dead letters meet each other and
+// Bus's contract: there are never two events of one key in flight, also where gaps behind dead letters meet each other and
 // stream events of their scope.
 func TestOneStreamEventOfAScopeAtATime(t *testing.T) {
 	j := newJournal()
@@ -344,7 +344,7 @@ func TestOneStreamEventOfAScopeAtATime(t *testing.T) {
 	var under int
 	var most int
 	entered := make(chan struct{}, 100)
-	bus := publisherFunc(func(ctx context.Context, ev *encode.Event) error {
+	bus := busFunc(func(_ context.Context, ev *encode.Event) error {
 		if ev.Delta.Stream == nil {
 			return publish.ErrRefused
 		}
@@ -365,7 +365,7 @@ func TestOneStreamEventOfAScopeAtATime(t *testing.T) {
 	for i := range 20 {
 		ds = append(ds, change(j, fmt.Sprintf("web-%d", i), 7, 10))
 	}
-	if err := pumpAll(t, bus, publish.PumpOptions{Workers: 20, DeadLetters: &recorder{j: j, name: "dead"}}, encode.Structured, nil, nil, ds...); err != nil {
+	if err := dispatchAll(t, bus, publish.Options{DeadLetters: &recorder{j: j, name: "dead"}}, encode.Structured, nil, nil, ds...); err != nil {
 		t.Fatal(err)
 	}
 	if most != 1 || len(entered) != 21 {
@@ -379,8 +379,7 @@ func TestEveryDeltaEndsOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		j := newJournal()
 		mode := rapid.SampledFrom([]encode.Mode{encode.Structured, encode.Binary}).Draw(rt, "mode")
-		o := publish.PumpOptions{
-			Workers:       rapid.IntRange(1, 8).Draw(rt, "workers"),
+		o := publish.Options{
 			MaxEventBytes: rapid.SampledFrom([]int{0, 3_000, 30_000}).Draw(rt, "own limit"),
 			Oversize:      rapid.SampledFrom([][]string{nil, allOversize[:1], allOversize[:2], allOversize, {"before", "patch"}, {"reference"}}).Draw(rt, "oversize"),
 		}
@@ -417,7 +416,7 @@ func TestEveryDeltaEndsOnce(t *testing.T) {
 			return tooLarge(limit)(e, size)
 		}}
 		o.DeadLetters = &recorder{j: j, name: "dead", refuse: tooLarge(limit)}
-		if err := pumpAll(t, bus, o, mode, nil, nil, ds...); err != nil {
+		if err := dispatchAll(t, bus, o, mode, nil, nil, ds...); err != nil {
 			rt.Fatal(err)
 		}
 
