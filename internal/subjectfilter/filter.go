@@ -101,6 +101,9 @@ func fieldsOf(o consume.Objects, group string) map[string]string {
 			known[field] = value
 		}
 	}
+	if o.Namespace == consume.NoNamespace {
+		known["namespace"] = ""
+	}
 	return known
 }
 

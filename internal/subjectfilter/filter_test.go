@@ -27,6 +27,11 @@ func TestSubjects(t *testing.T) {
 		{"all", "", []consume.Objects{{}}, consume.AllEvents, "none"},
 		{"a resource", "", []consume.Objects{pods}, consume.AllEvents, "kubecdc.*.object.core.pods.*.* kubecdc.*.stream.core.pods" + foreign},
 		{"without stream events", "", []consume.Objects{pods}, consume.ObjectEvents, "kubecdc.*.object.core.pods.*.*" + foreign},
+		{
+			"an object without a namespace", "",
+			[]consume.Objects{{Groups: []string{""}, Resource: "nodes", Namespace: consume.NoNamespace, Name: "n1"}},
+			consume.ObjectEvents, "kubecdc.*.object.core.nodes._.n1" + foreign,
+		},
 		{"only stream events", "", []consume.Objects{web}, consume.StreamEvents, "kubecdc.*.stream.core.pods" + foreign},
 		{"only stream events, of all", "", nil, consume.StreamEvents, "kubecdc.*.stream.*.*" + foreign},
 		{"a name, escaped", "", []consume.Objects{web}, consume.ObjectEvents, "kubecdc.*.object.core.pods.*.web%2Ev1" + foreign},
@@ -101,7 +106,7 @@ func TestSubjectsMatchWhatIsWanted(t *testing.T) {
 		return rapid.OneOf(rapid.SampledFrom(first), rapid.StringMatching(`[a-z0-9.:_%*>~ -]{1,8}`), rapid.Just(strings.Repeat("n.", 200)))
 	}
 	groups, resources := values("", "core", "apps", "rbac.authorization.k8s.io", "a_b"), values("pods", "deployments", "stream")
-	namespaces, names := values("shop", "_", "a.b"), values("web", "web.v1", "web%2Ev1")
+	namespaces, names := values("shop", "a.b").Filter(func(s string) bool { return s != consume.NoNamespace }), values("web", "web.v1", "web%2Ev1")
 	rapid.Check(t, func(t *rapid.T) {
 		template := rapid.SampledFrom(templates).Draw(t, "template")
 		made, err := subject.New(template, values("prod", "prod-eu.1").Filter(func(s string) bool { return s != "" }).Draw(t, "cluster"))

@@ -1,9 +1,9 @@
-// Package consume reads the events of kubecdc from JetStream and files. It has typed events, and the rules that a correct consumer
+// Package consume reads the events of kubecdc from JetStream, Kafka and files. It has typed events, and the rules that a correct consumer
 // follows.
 //
 // # Reading
 //
-// A Source is a bus or a file: a JetStream, a File. A Query says which objects and events to read, where to begin, and whether to stop at the
+// A Source is a bus or a file: a JetStream, a Kafka, a File. A Query says which objects and events to read, where to begin, and whether to stop at the
 // end. A Reader returns the events, each log in its order, across lost connections and restarts of servers:
 //
 //	bus := &consume.JetStream{URL: "nats://127.0.0.1:4222"}

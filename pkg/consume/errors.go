@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 )
@@ -38,10 +39,12 @@ type MissedError struct {
 	// Recreated reports that the log is another one than before: it was deleted and created again, or restored from an older
 	// copy. It is read from its beginning. To is its last record.
 	Recreated bool
+
+	what string // "topic kubecdc.prod, partition 3"; "": a stream
 }
 
 func (e *MissedError) Error() string {
-	log := "stream " + e.Log.Name
+	log := cmp.Or(e.what, "stream "+e.Log.Name)
 	if e.Recreated {
 		return fmt.Sprintf("%s is another one than before: it was read up to record %d and now ends at record %d: it has been "+
 			"created again or restored; reading continues from its beginning", log, e.From-1, e.To)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -101,6 +102,32 @@ func ExampleRun() {
 	// handled pods/uid-1/100
 	// handled pods/uid-1/101
 	// that was the last one
+}
+
+// The history of one object, from Kafka. With the name of the cluster, only the partition of the object is read.
+func ExampleKafka() {
+	ctx := context.Background()
+	bus := &consume.Kafka{Brokers: []string{"127.0.0.1:9092"}, Topics: []string{"kubecdc.prod"}, Cluster: "prod"}
+	web := consume.Objects{Groups: []string{"apps"}, Resource: "deployments", Namespace: "shop", Name: "web"}
+	r, err := bus.Read(ctx, consume.Query{
+		Objects: []consume.Objects{web}, Events: consume.ObjectEvents, Start: consume.Since(time.Now().Add(-time.Hour)), StopAtEnd: true,
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer r.Close()
+	for {
+		e, err := r.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			panic(err)
+		}
+		if e.Data != nil && e.Name == "web" { // the partition has other objects too
+			fmt.Println(e.Time, e.Op, e.ResourceVersion)
+		}
+	}
 }
 
 // Which pods have been deleted, from a file of JSON lines.

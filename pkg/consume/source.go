@@ -55,9 +55,12 @@ type Query struct {
 type Objects struct {
 	Groups    []string // API groups, "" is the core group; nil: every group
 	Resource  string   // plural, "pods"; "": every resource
-	Namespace string   // "": every namespace, and objects without one
+	Namespace string   // "": every namespace, and objects without one; NoNamespace: only these
 	Name      string   // "": every name
 }
+
+// NoNamespace stands for the namespace of objects that have none: Nodes, Namespaces.
+const NoNamespace = "_"
 
 // Events are kinds of events.
 type Events int

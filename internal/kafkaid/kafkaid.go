@@ -1,0 +1,211 @@
+package kafkaid
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+)
+
+// ErrUnsupported is returned for brokers that tell no topic ids: those before Kafka 2.8.
+var ErrUnsupported = errors.New("the broker tells no topic ids: Kafka 2.8 or later does")
+
+// IDs are the ids of a cluster and its topics.
+type IDs struct {
+	Cluster string
+	Topics  map[string]string // by name, as Kafka's tools print them; a topic that does not exist, or may not be described, is missing
+}
+
+// Lookup asks a broker at addr, which c.Transport connects to, for the ids of topics.
+func Lookup(ctx context.Context, c *kafka.Client, addr net.Addr, topics []string) (*IDs, error) {
+	versions, err := c.ApiVersions(ctx, &kafka.ApiVersionsRequest{Addr: addr})
+	if err == nil {
+		err = versions.Error
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask for topic ids: %w", err)
+	}
+	supported := false
+	for _, k := range versions.ApiKeys {
+		supported = supported || k.ApiKey == int(protocol.Metadata) && k.MinVersion <= version && version <= k.MaxVersion
+	}
+	if !supported {
+		return nil, ErrUnsupported
+	}
+	res, err := c.Transport.RoundTrip(ctx, addr, &request{topics: topics})
+	if err != nil {
+		return nil, fmt.Errorf("ask for topic ids: %w", err)
+	}
+	r, ok := res.(*response)
+	if !ok {
+		return nil, errors.New("ask for topic ids: the broker's answer is about something else")
+	}
+	return &r.ids, nil
+}
+
+const (
+	version     = 10 // of Metadata: the first with topic ids
+	correlation = 0x6b63
+	client      = "kubecdc"
+	largest     = 64 << 20 // an answer
+)
+
+// request is a request Metadata of that version.
+type request struct{ topics []string }
+
+// response is its answer.
+type response struct{ ids IDs }
+
+// ApiKey implements protocol.Message.
+func (*request) ApiKey() protocol.ApiKey { return protocol.Metadata } //nolint:revive,staticcheck // the name is that of the interface
+
+// ApiKey implements protocol.Message.
+func (*response) ApiKey() protocol.ApiKey { return protocol.Metadata } //nolint:revive,staticcheck // the name is that of the interface
+
+// Required implements protocol.RawExchanger.
+func (*request) Required(map[protocol.ApiKey]int16) bool { return true }
+
+// RawExchange implements protocol.RawExchanger.
+func (r *request) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
+	b := binary.BigEndian.AppendUint16(make([]byte, 4), uint16(protocol.Metadata))
+	b = binary.BigEndian.AppendUint16(b, version)
+	b = binary.BigEndian.AppendUint32(b, correlation)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(client)))
+	b = append(b, client...)
+	b = append(b, 0) // tagged fields of the header: none
+	b = binary.AppendUvarint(b, uint64(len(r.topics))+1)
+	for _, name := range r.topics {
+		b = append(b, make([]byte, 16)...) // the topic is named, not identified
+		b = binary.AppendUvarint(b, uint64(len(name))+1)
+		b = append(b, name...)
+		b = append(b, 0)
+	}
+	b = append(b, 0, 0, 0, 0) // create no topics, tell no permissions of cluster and topics; no tagged fields
+	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
+	if _, err := rw.Write(b); err != nil {
+		return nil, err
+	}
+	var size [4]byte
+	if _, err := io.ReadFull(rw, size[:]); err != nil {
+		return nil, err
+	}
+	n := binary.BigEndian.Uint32(size[:])
+	if n > largest {
+		return nil, fmt.Errorf("the broker's answer has %d bytes", n)
+	}
+	body := make([]byte, n)
+	if _, err := io.ReadFull(rw, body); err != nil {
+		return nil, err
+	}
+	return parse(body)
+}
+
+// parse reads an answer.
+func parse(body []byte) (*response, error) {
+	d := decoder{rest: body}
+	if d.number(4) != correlation {
+		return nil, errors.New("the broker's answer is to another request")
+	}
+	d.tags()
+	d.skip(4) // throttle time
+	for range d.array() {
+		d.skip(4) // brokers: id, host, port, rack
+		d.text()
+		d.skip(4)
+		d.text()
+		d.tags()
+	}
+	res := &response{IDs{Cluster: d.text(), Topics: map[string]string{}}}
+	d.skip(4) // controller
+	for range d.array() {
+		code := kafka.Error(d.number(2))
+		name := d.text()
+		id := d.take(16)
+		d.skip(1) // internal
+		for range d.array() {
+			d.skip(2 + 4 + 4 + 4)
+			for range 3 { // replicas: all, in sync, offline
+				d.skip(4 * d.array())
+			}
+			d.tags()
+		}
+		d.skip(4)
+		d.tags()
+		if (code == 0 || code == kafka.LeaderNotAvailable) && len(id) == 16 && [16]byte(id) != [16]byte{} {
+			res.ids.Topics[name] = base64.RawURLEncoding.EncodeToString(id)
+		}
+	}
+	d.skip(4)
+	d.tags()
+	if d.short {
+		return nil, errors.New("the broker's answer is cut short")
+	}
+	return res, nil
+}
+
+// decoder reads the primitives of Kafka's protocol. After the end it returns zeros, and short is set.
+type decoder struct {
+	rest  []byte
+	short bool
+}
+
+func (d *decoder) take(n int) []byte {
+	if n < 0 || n > len(d.rest) {
+		d.rest, d.short = nil, true
+		return nil
+	}
+	b := d.rest[:n]
+	d.rest = d.rest[n:]
+	return b
+}
+
+func (d *decoder) skip(n int) { d.take(n) }
+
+// number is a big-endian number of n bytes.
+func (d *decoder) number(n int) int32 {
+	v := uint32(0)
+	for _, b := range d.take(n) {
+		v = v<<8 | uint32(b)
+	}
+	return int32(v)
+}
+
+func (d *decoder) uvarint() int {
+	v, n := binary.Uvarint(d.rest)
+	if n <= 0 || v > math.MaxInt32 {
+		d.rest, d.short = nil, true
+		return 0
+	}
+	d.rest = d.rest[n:]
+	return int(v)
+}
+
+// array is the number of elements of a compact array. No element takes less than a byte.
+func (d *decoder) array() int {
+	n := max(d.uvarint()-1, 0)
+	if n > len(d.rest) {
+		d.rest, d.short = nil, true
+		return 0
+	}
+	return n
+}
+
+// text is a compact string, "" for null.
+func (d *decoder) text() string { return string(d.take(max(d.uvarint()-1, 0))) }
+
+// tags skips tagged fields.
+func (d *decoder) tags() {
+	for range d.uvarint() {
+		if d.uvarint(); d.short {
+			return
+		}
+		d.skip(d.uvarint())
+	}
+}

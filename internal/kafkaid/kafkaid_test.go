@@ -1,0 +1,51 @@
+package kafkaid_test
+
+import (
+	"encoding/hex"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubecdc/kubecdc/internal/kafkaid"
+)
+
+// metadataV10 is an answer to Metadata, version 10, as Apache Kafka 4 gives it: one broker, a topic of one partition, and one that
+// does not exist.
+func metadataV10() []byte {
+	text := "00006b63 00" + // the number of the request, no tags
+		"00000000" + // throttle time
+		"02 00000001 0a" + hex.EncodeToString([]byte("127.0.0.1")) + "00002384 00 00" + // brokers
+		"08" + hex.EncodeToString([]byte("cluster")) + "00000001" + // cluster and controller
+		"03" + // topics
+		"0000 02" + hex.EncodeToString([]byte("a")) + "000102030405060708090a0b0c0d0e0f 00" +
+		"02 0000 00000000 00000001 00000000 02 00000001 02 00000001 01 00" + "80000000 00" +
+		"0003 02" + hex.EncodeToString([]byte("b")) + strings.Repeat("00", 16) + "00 01 80000000 00" +
+		"80000000 00"
+	body, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
+	if err != nil {
+		panic(err)
+	}
+	return body
+}
+
+func TestTopicIDs(t *testing.T) {
+	body := metadataV10()
+	cluster, ids, err := kafkaid.Parse(body)
+	if err != nil || cluster != "cluster" {
+		t.Fatalf("cluster %q, %v", cluster, err)
+	}
+	if diff := cmp.Diff(map[string]string{"a": "AAECAwQFBgcICQoLDA0ODw"}, ids); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	for n := range body { // An answer that is cut short tells nothing.
+		if _, _, err := kafkaid.Parse(body[:n]); err == nil {
+			t.Errorf("no error for the first %d of %d bytes", n, len(body))
+		}
+	}
+}
+
+func FuzzTopicIDs(f *testing.F) {
+	f.Add(metadataV10())
+	f.Fuzz(func(_ *testing.T, body []byte) { _, _, _ = kafkaid.Parse(body) })
+}

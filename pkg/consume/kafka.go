@@ -1,0 +1,411 @@
+package consume
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+)
+
+// Kafka are topics of Kafka as a Source. Each partition is a log. Events about the stream are in every partition, each time with the same
+// ID: a Tracker for each partition, chosen by Event.Position, keeps their meaning.
+//
+// A tombstone, which follows the deletion of an object in a compacted topic, is no event and is passed.
+type Kafka struct {
+	Brokers []string
+	// Dialer has TLS and SASL; nil: neither.
+	Dialer *kafka.Dialer
+	// Topics are read, and the topics for which Match returns true. Topics that are created later are read from their beginning.
+	Topics []string
+	Match  func(topic string) bool
+
+	// Cluster is the name of the Kubernetes cluster, with which the agent's keys begin. If it is set, and every Objects of a query has one
+	// group, a resource, a namespace and a name, only the partitions of these keys are read. Records from before a topic got more
+	// partitions may be in others.
+	Cluster string
+
+	// Group is the name of a consumer group, "" for none. Its members share the partitions, and its offsets are where they
+	// continue: Query.Start is for a group without any. The Reader is a Committer.
+	Group string
+}
+
+// Committer is a Reader of a consumer group.
+//
+// Commit stores positions as those at which the group continues. Positions in a log that this reader does not read at present, or in an
+// earlier one of that name, are left out: their records come again. It may be called at the same time as the methods of Reader.
+type Committer interface {
+	Commit(ctx context.Context, positions ...Position) error
+}
+
+const (
+	fetchBytes = 4 << 20 // of one partition at a time. The server may cut the last batch of records; then that is fetched again.
+	fetchWait  = 500 * time.Millisecond
+	// identityAge is how often topics, their partitions and their identities are looked up, whatever happens.
+	identityAge = time.Minute
+	// identityPause is how often the identity of a partition is looked up while its records come without a wait.
+	identityPause = time.Second
+	// oddLooks is how many looks in a row must show a partition that ends before the reader's position: a new leader may not know the end yet.
+	oddLooks = 3
+)
+
+// partitionID names a log, whatever its identity.
+type partitionID struct {
+	topic string
+	index int
+}
+
+func idOf(l Log) partitionID { return partitionID{l.Name, l.Partition} }
+
+// kafkaReader reads partitions, each by a kafkaFetcher. Its fields belong to the goroutine that calls Next, but for those below state.
+type kafkaReader struct {
+	s      *Kafka
+	q      Query
+	client *kafka.Client
+	pool   *kafka.Transport
+
+	ctx      context.Context //nolint:containedctx // of all fetchers, also of partitions that are added later; ends with Close
+	cancel   context.CancelFunc
+	fetching sync.WaitGroup
+	batches  chan *kafkaBatch // not buffered, so a fetcher is at most one batch ahead of Next. Never closed.
+
+	pending *kafkaBatch // has not been returned as a whole
+	told    bool        // OnRetry has been called more often than OnResume
+	topics  map[string]int
+	looked  time.Time // when topics were looked up
+	group   *kafkaGroup
+
+	state      sync.Mutex
+	partitions map[partitionID]*kafkaPartition // that are read
+	at         map[partitionID]Position        // of all that were read, or are to be
+}
+
+// kafkaPartition is what Next knows of a partition. kafkaReader.state guards it.
+type kafkaPartition struct {
+	log     Log
+	next    int64
+	end     int64 // when records were last fetched
+	ended   bool  // all that Query.StopAtEnd asks for has been returned
+	fetcher *kafkaFetcher
+}
+
+// kafkaBatch is what a fetcher, or the group, has for Next.
+type kafkaBatch struct {
+	of      *kafkaPartition
+	log     Log // with the identity that the records belong to
+	records []kafka.Message
+	next    int64 // offset after the records
+	end     int64 // of the partition
+	last    bool  // there is no other
+
+	missed *MissedError                    // instead of records
+	err    error                           // why nothing can be read at present
+	begin  map[partitionID]*kafkaPartition // the partitions that the group assigns from now on; nil: as before
+}
+
+// Read looks up topics, and where they begin and end. With a group, it begins to join that.
+func (s *Kafka) Read(ctx context.Context, q Query) (Reader, error) {
+	if len(s.Brokers) == 0 {
+		return nil, errors.New("read Kafka: no brokers are given")
+	}
+	d := s.dialer()
+	r := &kafkaReader{
+		s: s, q: q, batches: make(chan *kafkaBatch), looked: time.Now(),
+		pool: &kafka.Transport{
+			ClientID: d.ClientID, Dial: d.DialFunc, DialTimeout: d.Timeout, TLS: d.TLS, SASL: d.SASLMechanism, MetadataTTL: time.Second,
+		},
+		partitions: map[partitionID]*kafkaPartition{}, at: map[partitionID]Position{},
+	}
+	r.client = &kafka.Client{Addr: kafka.TCP(s.Brokers...), Timeout: apiTimeout, Transport: r.pool}
+	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	for _, p := range q.Start.after {
+		r.at[idOf(p.Log)] = p
+	}
+	if err := r.open(ctx); err != nil {
+		_ = r.Close()
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, err
+	}
+	if r.group != nil {
+		return r.group, nil
+	}
+	return r, nil
+}
+
+func (s *Kafka) dialer() *kafka.Dialer {
+	if s.Dialer != nil {
+		return s.Dialer
+	}
+	return &kafka.Dialer{Timeout: apiTimeout, DualStack: true}
+}
+
+func (r *kafkaReader) open(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	var err error
+	if r.topics, err = r.find(ctx); err != nil {
+		return err
+	}
+	if len(r.topics) == 0 {
+		return fmt.Errorf("%w: none of the topics that are to be read is at %s: check their name, or start the agent, which creates them if it is told to", ErrNoStream, r.brokers())
+	}
+	if r.s.Group != "" {
+		return r.join(ctx)
+	}
+	return r.begin(ctx, r.q.Start)
+}
+
+func (r *kafkaReader) brokers() string { return strings.Join(r.s.Brokers, ",") }
+
+// begin starts to read the partitions that are not read yet. start is for those that never were.
+func (r *kafkaReader) begin(ctx context.Context, start Start) error {
+	logs, err := r.logs(ctx, r.topics)
+	if err != nil {
+		return err
+	}
+	r.state.Lock()
+	defer r.state.Unlock()
+	logs = slices.DeleteFunc(logs, func(l Log) bool { return r.partitions[idOf(l)] != nil })
+	begun, err := r.locate(ctx, logs, r.at, start)
+	for id, p := range begun {
+		r.partitions[id] = p
+		ctx, cancel := context.WithCancel(r.ctx)
+		p.fetcher.stop = cancel
+		r.fetching.Go(func() {
+			defer cancel()
+			p.fetcher.run(ctx)
+		})
+	}
+	return err
+}
+
+// locate returns the partitions of logs with where each is to be read from: from its position in at, or else from start.
+func (r *kafkaReader) locate(ctx context.Context, logs []Log, at map[partitionID]Position, start Start) (map[partitionID]*kafkaPartition, error) {
+	ends, err := r.offsets(ctx, logs)
+	if err != nil {
+		return nil, err
+	}
+	var since map[partitionID]int64
+	if start.kind == startSince {
+		if since, err = r.offsetsAt(ctx, logs, start.at); err != nil {
+			return nil, err
+		}
+	}
+	out := map[partitionID]*kafkaPartition{}
+	for _, l := range logs {
+		id := idOf(l)
+		o, known := ends[id]
+		if !known {
+			continue // it is being created, or deleted
+		}
+		f := &kafkaFetcher{r: r, log: l, offset: o.first, stopAt: -1}
+		switch from, saved := at[id]; {
+		case saved:
+			f.log.ID, f.offset = cmp.Or(from.ID, l.ID), int64(from.Next)
+		case start.kind == startLive:
+			f.offset = o.last
+		case start.kind == startSince:
+			if f.offset = since[id]; f.offset < 0 { // all is older
+				f.offset = o.last
+			}
+		}
+		if r.q.StopAtEnd {
+			f.stopAt = o.last
+		}
+		f.partition = &kafkaPartition{log: f.log, next: f.offset, end: o.last, fetcher: f}
+		f.check(l.ID, o)
+		out[id] = f.partition
+	}
+	return out, nil
+}
+
+// Next implements Reader.
+func (r *kafkaReader) Next(ctx context.Context) (*Event, error) {
+	for {
+		if r.pending != nil {
+			if e, err := r.take(); e != nil || err != nil {
+				return e, err
+			}
+			continue
+		}
+		if r.q.StopAtEnd && r.every(func(p *kafkaPartition) bool { return p.ended }) {
+			return nil, io.EOF
+		}
+		if time.Since(r.looked) > identityAge {
+			r.lookAgain(ctx)
+		}
+		due := time.NewTimer(time.Until(r.looked.Add(identityAge)))
+		select {
+		case r.pending = <-r.batches:
+		case <-due.C:
+		case <-r.ctx.Done():
+			return nil, fmt.Errorf("read Kafka at %s: the reader is closed", r.brokers())
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		due.Stop()
+	}
+}
+
+// take returns the next event of the pending batch. Neither event nor error: it has none.
+func (r *kafkaReader) take() (*Event, error) {
+	b := r.pending
+	if b.err != nil || b.begin != nil || b.missed != nil || len(b.records) <= 1 {
+		r.pending = nil
+	}
+	switch {
+	case b.err != nil:
+		r.interrupted(b.err)
+		return nil, nil
+	case b.begin != nil:
+		r.state.Lock()
+		r.partitions = b.begin
+		r.state.Unlock()
+		return nil, nil
+	case b.missed != nil:
+		r.pass(b, b.next)
+		if b.missed.Recreated && r.group != nil {
+			r.group.forget(Position{b.log, uint64(b.next)})
+		}
+		return nil, b.missed
+	}
+	if r.told && r.q.OnResume != nil {
+		r.q.OnResume()
+	}
+	r.told = false
+	if len(b.records) == 0 {
+		r.pass(b, b.next)
+		return nil, nil
+	}
+	m := b.records[0]
+	b.records = b.records[1:]
+	at := Position{b.log, uint64(m.Offset) + 1}
+	if len(b.records) > 0 {
+		r.pass(b, m.Offset+1)
+	} else {
+		r.pass(b, b.next)
+	}
+	if len(m.Value) == 0 {
+		return nil, nil // a tombstone
+	}
+	e, err := fromKafka(&m)
+	if err != nil {
+		return nil, &RecordError{Position: at, Where: fmt.Sprintf("topic %s, partition %d, offset %d", m.Topic, m.Partition, m.Offset), Err: err}
+	}
+	e.Position = at
+	return e, nil
+}
+
+// pass notes how far a partition has been read.
+func (r *kafkaReader) pass(b *kafkaBatch, next int64) {
+	r.state.Lock()
+	defer r.state.Unlock()
+	b.of.log, b.of.next, b.of.end = b.log, next, b.end
+	b.of.ended = b.last && next == b.next
+	r.at[idOf(b.log)] = Position{b.log, uint64(next)}
+}
+
+func (r *kafkaReader) interrupted(err error) {
+	r.told = true
+	if r.q.OnRetry != nil {
+		r.q.OnRetry(err)
+	}
+}
+
+// every reports whether ok holds for all partitions. Before a group has assigned any, it does not.
+func (r *kafkaReader) every(ok func(*kafkaPartition) bool) bool {
+	r.state.Lock()
+	defer r.state.Unlock()
+	for _, p := range r.partitions {
+		if !ok(p) {
+			return false
+		}
+	}
+	return r.group == nil || r.group.joined()
+}
+
+// CaughtUp implements Reader.
+func (r *kafkaReader) CaughtUp() bool {
+	return r.pending == nil && r.every(func(p *kafkaPartition) bool { return p.next >= p.end })
+}
+
+// Positions implements Reader.
+func (r *kafkaReader) Positions() []Position {
+	r.state.Lock()
+	defer r.state.Unlock()
+	all := maps.Clone(r.at)
+	for id, p := range r.partitions {
+		all[id] = Position{p.log, uint64(p.next)}
+	}
+	return slices.SortedFunc(maps.Values(all), func(a, b Position) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.Partition, b.Partition))
+	})
+}
+
+// Whole implements Reader. No store goes with Kafka.
+func (r *kafkaReader) Whole(_ context.Context, e *Event) (*Event, error) { return withoutStore(e) }
+
+// Close implements Reader.
+func (r *kafkaReader) Close() error {
+	r.cancel()
+	var err error
+	if r.group != nil {
+		err = r.group.leave()
+	}
+	r.fetching.Wait()
+	r.pool.CloseIdleConnections()
+	return err
+}
+
+// lookAgain begins to read topics and partitions that were added, and ends what was deleted. Logs with another identity are checked.
+func (r *kafkaReader) lookAgain(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	r.looked = time.Now()
+	before := r.topics
+	found, err := r.find(ctx)
+	if err == nil && len(found) > 0 {
+		r.topics = found
+		if err = r.checkIdentities(ctx); err == nil && r.group == nil {
+			err = r.begin(ctx, Beginning())
+		} else if err == nil && !maps.EqualFunc(before, found, func(int, int) bool { return true }) { // partitions it notices itself
+			err = r.rejoin(ctx)
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		r.interrupted(err)
+	}
+}
+
+// checkIdentities ends the fetchers of topics that are gone, and makes those of logs with another identity look.
+func (r *kafkaReader) checkIdentities(ctx context.Context) error {
+	logs, err := r.logs(ctx, r.topics)
+	if err != nil {
+		return err
+	}
+	ids := map[partitionID]string{}
+	for _, l := range logs {
+		ids[idOf(l)] = l.ID
+	}
+	r.state.Lock()
+	defer r.state.Unlock()
+	for id, p := range r.partitions {
+		switch now, exists := ids[id]; {
+		case !exists && r.group == nil:
+			p.fetcher.stop()
+			delete(r.partitions, id) // at has its position
+		case exists && now != p.log.ID:
+			p.fetcher.due.Store(true)
+		}
+	}
+	return nil
+}

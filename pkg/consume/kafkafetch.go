@@ -1,0 +1,275 @@
+package consume
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+)
+
+// kafkaFetcher fetches the records of one partition, in a goroutine of its own, to which its fields belong.
+type kafkaFetcher struct {
+	r         *kafkaReader
+	partition *kafkaPartition // Next's
+	log       Log             // whose records are fetched
+	offset    int64           // to be fetched next
+	stopAt    int64           // -1: it does not stop
+	odd       int             // looks in a row at which the log ended before offset
+	missed    *MissedError    // goes before what is fetched next
+	looked    time.Time       // when its identity was looked up
+	waited    bool            // for records, since then
+
+	due  atomic.Bool        // a look is
+	stop context.CancelFunc // ends run soon; nil in a group
+}
+
+// run fetches until ctx ends, or the end has come that is asked for.
+func (f *kafkaFetcher) run(ctx context.Context) {
+	for failures := 0; ctx.Err() == nil; {
+		if f.missed != nil {
+			if !f.send(ctx, &kafkaBatch{missed: f.missed, end: f.offset}) {
+				return
+			}
+			f.missed = nil
+		}
+		if f.odd == 0 && f.stopAt >= 0 && f.offset >= f.stopAt {
+			f.send(ctx, &kafkaBatch{end: f.offset, last: true})
+			return
+		}
+		var b *kafkaBatch
+		var err error
+		began := time.Now()
+		if f.odd > 0 || f.due.Swap(false) {
+			err = f.look(ctx)
+		} else {
+			b, err = f.fetch(ctx)
+			f.waited = f.waited || b == nil || len(b.records) == 0 || time.Since(began) > fetchWait/5
+		}
+		switch {
+		case err != nil:
+			failures++
+			f.due.Store(true)
+			if !errors.Is(err, kafka.OffsetOutOfRange) && !f.send(ctx, &kafkaBatch{err: fmt.Errorf("read topic %s, partition %d at %s: %w", f.log.Name, f.log.Partition, f.r.brokers(), err)}) {
+				return
+			}
+		case b != nil && len(b.records) > 0 && !f.same(ctx):
+			f.due.Store(true) // the records may be those of another log
+		case b != nil && (len(b.records) > 0 || b.next > f.offset || failures > 0):
+			failures = 0
+			f.offset = b.next
+			if !f.send(ctx, b) {
+				return
+			}
+		}
+		if f.odd > 0 || failures > 0 {
+			_ = sleep(ctx, min(retryFirst<<min(max(failures, 3), 10), retryMax)) // what ends it ends run
+		}
+	}
+}
+
+// send hands a batch to Next. It reports false if ctx has ended.
+func (f *kafkaFetcher) send(ctx context.Context, b *kafkaBatch) bool {
+	b.of, b.log, b.next = f.partition, f.log, f.offset
+	select {
+	case f.r.batches <- b:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// fetch asks for records, and waits for some a little.
+func (f *kafkaFetcher) fetch(ctx context.Context) (*kafkaBatch, error) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout+fetchWait)
+	defer cancel()
+	res, err := f.r.client.Fetch(ctx, &kafka.FetchRequest{
+		Topic: f.log.Name, Partition: f.log.Partition, Offset: f.offset, MinBytes: 1, MaxBytes: fetchBytes, MaxWait: fetchWait,
+	})
+	if err == nil {
+		err = res.Error
+	}
+	if err != nil {
+		return nil, err
+	}
+	b := &kafkaBatch{next: f.offset, end: res.HighWatermark}
+	for {
+		m, err := f.record(res.Records)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if m.Offset >= b.next && (f.stopAt < 0 || m.Offset < f.stopAt) {
+			b.records, b.next = append(b.records, m), m.Offset+1
+		}
+	}
+	// A broker returns the batch that has the offset. If none of its records is at the offset or after it, compaction has removed them, or they
+	// are marks of transactions.
+	if s, ok := res.Records.(*protocol.RecordStream); ok && len(s.Records) > 0 && len(b.records) == 0 {
+		b.next++
+	}
+	return b, nil
+}
+
+// record copies the next record.
+func (f *kafkaFetcher) record(from kafka.RecordReader) (kafka.Message, error) {
+	rec, err := from.ReadRecord()
+	if err != nil {
+		return kafka.Message{}, err
+	}
+	m := kafka.Message{Topic: f.log.Name, Partition: f.log.Partition, Offset: rec.Offset, Time: rec.Time, Headers: rec.Headers}
+	if rec.Key != nil {
+		_ = rec.Key.Close() // it is in the event
+	}
+	if rec.Value != nil {
+		m.Value, err = kafka.ReadAll(rec.Value)
+		_ = rec.Value.Close() // it has been copied
+	}
+	return m, err
+}
+
+// same reports whether the log still is the one that it was. While nobody gets records from it, a topic may be deleted and created again, and the next
+// ones that come are from the middle of the new one.
+func (f *kafkaFetcher) same(ctx context.Context) bool {
+	if !f.waited && time.Since(f.looked) < identityPause {
+		return true
+	}
+	f.waited, f.looked = false, time.Now()
+	id, err := f.identity(ctx)
+	return err == nil && id == f.log.ID
+}
+
+// identity is that of the log which is there.
+func (f *kafkaFetcher) identity(ctx context.Context) (string, error) {
+	ids, err := f.r.identities(ctx, []string{f.log.Name})
+	return ids[f.log.Name], err
+}
+
+// look finds out which log is there, and where it begins and ends.
+func (f *kafkaFetcher) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	f.looked = time.Now()
+	id, err := f.identity(ctx)
+	if err != nil {
+		return err
+	}
+	ends, err := f.r.offsets(ctx, []Log{f.log})
+	if err != nil {
+		return err
+	}
+	o, known := ends[idOf(f.log)]
+	if !known {
+		return kafka.UnknownTopicOrPartition
+	}
+	f.check(id, o)
+	return nil
+}
+
+// check compares the log with what is known of it. If it is another one, reading continues at its beginning; if records are gone, after them.
+func (f *kafkaFetcher) check(id string, o kafkaOffsets) {
+	missed := &MissedError{Log: f.log, From: uint64(f.offset), what: fmt.Sprintf("topic %s, partition %d", f.log.Name, f.log.Partition)}
+	switch another := id != "" && f.log.ID != "" && id != f.log.ID; {
+	case another || f.offset > o.last:
+		if f.odd++; !another && f.odd < oddLooks {
+			return
+		}
+		missed.To, missed.Recreated = uint64(max(o.last-1, 0)), true
+		if f.offset > 0 {
+			f.missed = missed
+		}
+		f.offset = o.first
+		if f.stopAt >= 0 {
+			f.stopAt = o.last
+		}
+	case f.offset < o.first:
+		missed.To = uint64(o.first - 1)
+		f.missed, f.offset = missed, o.first
+	}
+	f.odd = 0
+	f.log.ID = cmp.Or(id, f.log.ID)
+}
+
+// kafkaOffsets are the oldest record of a partition, and the next one.
+type kafkaOffsets struct{ first, last int64 }
+
+// find looks up the topics that are to be read, with their partitions.
+func (r *kafkaReader) find(ctx context.Context) (map[string]int, error) {
+	meta, err := r.client.Metadata(ctx, &kafka.MetadataRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("look up topics at %s: %w", r.brokers(), err)
+	}
+	found := map[string]int{}
+	for i := range meta.Topics {
+		if t := &meta.Topics[i]; t.Error == nil && len(t.Partitions) > 0 && r.s.reads(t.Name, t.Internal) {
+			found[t.Name] = len(t.Partitions)
+		}
+	}
+	return found, nil
+}
+
+// offsets asks where logs begin and end. Partitions that do not exist are missing.
+func (r *kafkaReader) offsets(ctx context.Context, logs []Log) (map[partitionID]kafkaOffsets, error) {
+	out := map[partitionID]kafkaOffsets{}
+	err := r.list(ctx, logs, func(partition int) []kafka.OffsetRequest {
+		return []kafka.OffsetRequest{kafka.FirstOffsetOf(partition), kafka.LastOffsetOf(partition)}
+	}, func(id partitionID, p *kafka.PartitionOffsets) { out[id] = kafkaOffsets{p.FirstOffset, p.LastOffset} })
+	return out, err
+}
+
+// offsetsAt asks for the first records that were stored at a time or later. -1: there is none.
+func (r *kafkaReader) offsetsAt(ctx context.Context, logs []Log, at time.Time) (map[partitionID]int64, error) {
+	out := map[partitionID]int64{}
+	err := r.list(ctx, logs, func(partition int) []kafka.OffsetRequest {
+		return []kafka.OffsetRequest{kafka.TimeOffsetOf(partition, at)}
+	}, func(id partitionID, p *kafka.PartitionOffsets) {
+		out[id] = -1
+		for offset := range p.Offsets {
+			out[id] = offset
+		}
+	})
+	return out, err
+}
+
+func (r *kafkaReader) list(ctx context.Context, logs []Log, ask func(partition int) []kafka.OffsetRequest, found func(partitionID, *kafka.PartitionOffsets)) error {
+	if len(logs) == 0 {
+		return nil
+	}
+	req := &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{}}
+	for _, l := range logs {
+		req.Topics[l.Name] = append(req.Topics[l.Name], ask(l.Partition)...)
+	}
+	for {
+		err := r.listOnce(ctx, req, found)
+		if e := kafka.Error(0); !errors.As(err, &e) || !e.Temporary() || sleep(ctx, retryFirst) != nil {
+			return err
+		}
+	}
+}
+
+func (r *kafkaReader) listOnce(ctx context.Context, req *kafka.ListOffsetsRequest, found func(partitionID, *kafka.PartitionOffsets)) error {
+	res, err := r.client.ListOffsets(ctx, req)
+	if err != nil {
+		return fmt.Errorf("look up offsets at %s: %w", r.brokers(), err)
+	}
+	for topic, partitions := range res.Topics {
+		for i := range partitions {
+			p := &partitions[i]
+			switch {
+			case errors.Is(p.Error, kafka.UnknownTopicOrPartition):
+			case p.Error != nil:
+				return fmt.Errorf("look up the offsets of topic %s, partition %d at %s: %w", topic, p.Partition, r.brokers(), p.Error)
+			default:
+				found(partitionID{topic, p.Partition}, p)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,242 @@
+package consume
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+)
+
+// kafkaGroup is a kafkaReader whose partitions a consumer group assigns.
+type kafkaGroup struct {
+	*kafkaReader
+	members sync.WaitGroup // the goroutine of member
+	member  *kafka.ConsumerGroup
+	end     context.CancelFunc // of members
+
+	mu         sync.Mutex
+	generation *kafka.Generation // nil: it has not joined yet
+}
+
+const (
+	// sessionTimeout is after how long the group gives away the partitions of a member that has died.
+	sessionTimeout = 10 * time.Second
+	// logMetadata begins the metadata of the group's offsets, in front of the identity of the log.
+	logMetadata = "log="
+)
+
+// join makes the reader a member of its group.
+func (r *kafkaReader) join(ctx context.Context) error {
+	r.group = &kafkaGroup{kafkaReader: r}
+	return r.rejoin(ctx)
+}
+
+// rejoin makes it a member anew, for the topics that there are now.
+func (r *kafkaReader) rejoin(ctx context.Context) error {
+	g := r.group
+	if err := g.leave(); err != nil && ctx.Err() == nil {
+		r.interrupted(err)
+	}
+	topics := make([]string, 0, len(r.topics))
+	for topic := range r.topics {
+		topics = append(topics, topic)
+	}
+	slices.Sort(topics)
+	member, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
+		ID: r.s.Group, Brokers: r.s.Brokers, Dialer: r.s.dialer(), Topics: topics, WatchPartitionChanges: true,
+		SessionTimeout: sessionTimeout, JoinGroupBackoff: time.Second,
+	})
+	if err != nil {
+		return fmt.Errorf("join group %s: %w", r.s.Group, err)
+	}
+	ctx, g.end = context.WithCancel(r.ctx)
+	g.member = member
+	g.members.Go(func() { g.generations(ctx, member) })
+	return nil
+}
+
+// leave ends the membership, and waits until its fetchers have ended.
+func (g *kafkaGroup) leave() error {
+	if g.member == nil {
+		return nil
+	}
+	g.end()
+	err := g.member.Close()
+	g.members.Wait()
+	g.member = nil
+	return err
+}
+
+func (g *kafkaGroup) joined() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.generation != nil
+}
+
+// generations begins to read what the group assigns, each time that it does.
+func (g *kafkaGroup) generations(ctx context.Context, member *kafka.ConsumerGroup) {
+	for {
+		gen, err := member.Next(ctx)
+		var partitions map[partitionID]*kafkaPartition
+		if err == nil {
+			if partitions, err = g.assigned(ctx, gen); err != nil {
+				gen.Start(func(ctx context.Context) { _ = sleep(ctx, retryMax) }) // with its end the generation ends, and another one begins
+			}
+		}
+		b := &kafkaBatch{begin: partitions}
+		switch {
+		case ctx.Err() != nil || errors.Is(err, kafka.ErrGroupClosed):
+			return
+		case errors.Is(err, kafka.RebalanceInProgress):
+			continue
+		case err != nil:
+			b.err = fmt.Errorf("read with group %s at %s: %w", g.s.Group, g.brokers(), err)
+		default:
+			g.mu.Lock()
+			g.generation = gen
+			g.mu.Unlock()
+		}
+		select {
+		case g.batches <- b:
+		case <-ctx.Done():
+			return
+		}
+		for _, p := range partitions {
+			gen.Start(func(ended context.Context) {
+				fetching, cancel := context.WithCancel(ctx)
+				defer cancel()
+				defer context.AfterFunc(ended, cancel)()
+				p.fetcher.run(fetching)
+				<-fetching.Done() // at its end too: the generation ends with the first function that returns
+			})
+		}
+	}
+}
+
+// assigned are the partitions of a generation.
+func (g *kafkaGroup) assigned(ctx context.Context, gen *kafka.Generation) (map[partitionID]*kafkaPartition, error) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	topics := map[string]int{}
+	for topic, assigned := range gen.Assignments {
+		for _, a := range assigned {
+			topics[topic] = max(topics[topic], a.ID+1)
+		}
+	}
+	logs, err := g.logs(ctx, topics)
+	if err != nil {
+		return nil, err
+	}
+	logs = slices.DeleteFunc(logs, func(l Log) bool {
+		return !slices.ContainsFunc(gen.Assignments[l.Name], func(a kafka.PartitionAssignment) bool { return a.ID == l.Partition })
+	})
+	at, err := g.saved(ctx)
+	if err != nil {
+		return nil, err
+	}
+	start := g.q.Start
+	if len(at) > 0 {
+		start = Beginning() // partitions that were added
+	}
+	g.state.Lock()
+	for id, p := range g.at { // the group forgets a topic that is deleted
+		if _, ok := at[id]; !ok {
+			at[id] = p
+		}
+	}
+	g.state.Unlock()
+	partitions, err := g.locate(ctx, logs, at, start)
+	if err != nil || start.kind != startLive && start.kind != startSince {
+		return partitions, err
+	}
+	begun := make([]Position, 0, len(partitions)) // else a restart before the first commit would begin later
+	for _, p := range partitions {
+		begun = append(begun, Position{p.log, uint64(p.next)})
+	}
+	return partitions, g.commit(ctx, gen, begun)
+}
+
+// saved are the positions of the group, in all topics.
+func (g *kafkaGroup) saved(ctx context.Context) (map[partitionID]Position, error) {
+	res, err := g.client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: g.s.Group})
+	if err == nil {
+		err = res.Error
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up the offsets of group %s (may this user read it?): %w", g.s.Group, err)
+	}
+	out := map[partitionID]Position{}
+	for topic, partitions := range res.Topics {
+		for _, p := range partitions {
+			switch {
+			case p.Error != nil:
+				return nil, fmt.Errorf("look up the offset of group %s in topic %s, partition %d: %w", g.s.Group, topic, p.Partition, p.Error)
+			case p.CommittedOffset >= 0:
+				id, _ := strings.CutPrefix(p.Metadata, logMetadata)
+				if id == p.Metadata {
+					id = "" // of another program
+				}
+				out[partitionID{topic, p.Partition}] = Position{Log{topic, p.Partition, id}, uint64(p.CommittedOffset)}
+			}
+		}
+	}
+	return out, nil
+}
+
+// Commit implements Committer.
+func (g *kafkaGroup) Commit(ctx context.Context, positions ...Position) error {
+	g.mu.Lock()
+	gen := g.generation
+	g.mu.Unlock()
+	g.state.Lock()
+	positions = slices.DeleteFunc(slices.Clone(positions), func(at Position) bool {
+		p := g.partitions[idOf(at.Log)]
+		return p == nil || p.log != at.Log || at.Next > uint64(p.next)
+	})
+	g.state.Unlock()
+	if gen == nil || len(positions) == 0 {
+		return nil
+	}
+	return g.commit(ctx, gen, positions)
+}
+
+func (g *kafkaGroup) commit(ctx context.Context, gen *kafka.Generation, positions []Position) error {
+	req := &kafka.OffsetCommitRequest{
+		GroupID: g.s.Group, GenerationID: int(gen.ID), MemberID: gen.MemberID, Topics: map[string][]kafka.OffsetCommit{},
+	}
+	for _, p := range positions {
+		c := kafka.OffsetCommit{Partition: p.Partition, Offset: int64(p.Next)}
+		if p.ID != "" {
+			c.Metadata = logMetadata + p.ID
+		}
+		req.Topics[p.Name] = append(req.Topics[p.Name], c)
+	}
+	res, err := g.client.OffsetCommit(ctx, req)
+	if err != nil {
+		return fmt.Errorf("set the offsets of group %s: %w", g.s.Group, err)
+	}
+	for topic, partitions := range res.Topics {
+		for _, p := range partitions {
+			err = cmp.Or(err, p.Error)
+			if err != nil {
+				return fmt.Errorf("set the offset of group %s in topic %s, partition %d: %w", g.s.Group, topic, p.Partition, err)
+			}
+		}
+	}
+	return nil
+}
+
+// forget replaces the group's offset in a log that was created again: it would be noticed once more after a restart.
+func (g *kafkaGroup) forget(at Position) {
+	ctx, cancel := context.WithTimeout(g.ctx, apiTimeout)
+	defer cancel()
+	if err := g.Commit(ctx, at); err != nil && ctx.Err() == nil {
+		g.interrupted(err)
+	}
+}

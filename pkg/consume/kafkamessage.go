@@ -1,0 +1,28 @@
+package consume
+
+import (
+	"strings"
+
+	"github.com/segmentio/kafka-go"
+)
+
+// fromKafka reads an event as the CloudEvents Kafka binding 1.0.2 has it. Its headers are those of NATS but for their
+// prefix, and are not percent-encoded; datacontenttype is the content-type.
+func fromKafka(m *kafka.Message) (*Event, error) {
+	header := make(map[string][]string, len(m.Headers)+1)
+	media, binary := "", false
+	for _, h := range m.Headers {
+		name, value := strings.ToLower(h.Key), string(h.Value)
+		if attribute, ok := strings.CutPrefix(name, "ce_"); ok {
+			header["ce-"+attribute] = []string{strings.ReplaceAll(value, "%", "%25")}
+			binary = binary || attribute == "specversion"
+		} else if name == "content-type" {
+			media = value
+			header[name] = []string{value}
+		}
+	}
+	if binary && media != "" {
+		header["ce-datacontenttype"] = []string{strings.ReplaceAll(media, "%", "%25")}
+	}
+	return FromMessage(header, m.Value)
+}
