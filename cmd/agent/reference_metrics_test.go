@@ -156,37 +156,37 @@ func TestReferenceMetricsAreCurrent(t *testing.T) {
 	}
 }
 
-// advice is what to do with a metric, where its name and its help do not tell.
+// advice is the use of a metric, if its name and its help do not show it.
 func advice() map[string]string {
 	return map[string]string{
-		"kubecdc_agent_ready":                           "Alert where it is 0 for some minutes; `kubecdc status` says why.",
+		"kubecdc_agent_ready":                           "Alert if it is 0 for some minutes; `kubecdc status` says why.",
 		"kubecdc_agent_check_ok":                        "`queue` is 0 while the queue is full, and `checkpoint` while it cannot be saved. The agent stays ready with a full queue, and for the first minute in which the checkpoint cannot be saved.",
-		"kubecdc_config_last_reload_successful":         "Alert where it is 0 for minutes: what is in force is not what the file says, and a restart would fail, or change more than a reload may. `kubecdc status` says why.",
+		"kubecdc_config_last_reload_successful":         "Alert if it is 0 for minutes: the file differs from the configuration in force, and a restart would fail, or change more than a reload may. `kubecdc status` says why.",
 		"kubecdc_config_info":                           "`count(count by (sha256) (…)) > 1`: agents that should have the same configuration do not.",
-		"kubecdc_build_info":                            "Join it to see which release a graph is of.",
-		"kubecdc_informer_silence_seconds":              "Below 70 where the API server sends bookmarks (all resources but few). Above 180 the scope is stale, and what consumers know of it may be out of date. A scope whose list is not answered is stale too: alert on the health, `kubecdc_informer_scopes{health=\"stale\"} > 0`.",
-		"kubecdc_informer_lag_seconds":                  "The delay of a resource's consumers that is the agent's or the bus's. It grows with a bus that is away, and with one object that the bus does not take.",
+		"kubecdc_build_info":                            "Join it to see the release of a graph.",
+		"kubecdc_informer_silence_seconds":              "Below 70 if the API server sends bookmarks (for nearly all resources). Above 180 the scope is stale, and consumers' state may be out of date. A scope whose list is not answered is stale too: alert on the health, `kubecdc_informer_scopes{health=\"stale\"} > 0`.",
+		"kubecdc_informer_lag_seconds":                  "The delay that the agent and the bus add for consumers of a resource. It grows while the bus is unreachable, or while it does not accept the events of one object.",
 		"kubecdc_informer_scopes":                       "`sum(…{health=\"forbidden\"}) > 0`: a permission is missing, `kubecdc rbac` prints the role.",
-		"kubecdc_informer_gaps_total":                   "Alert on any increase with `recovered=\"false\"`: consumers have to read anew what they keep.",
-		"kubecdc_informer_lists_total":                  "`expired` comes with a restart of the API server or a changed CRD; many of them come with an agent or a bus that is too slow.",
+		"kubecdc_informer_gaps_total":                   "Alert on any increase with `recovered=\"false\"`: consumers that need every version have to note a missing span.",
+		"kubecdc_informer_lists_total":                  "`expired` follows a restart of the API server or a changed CRD. Many of them show that the agent or the bus is too slow.",
 		"kubecdc_informer_watches_total":                "`closed` is normal: API servers end a watch after 5 to 10 minutes. `blocked` is backpressure.",
-		"kubecdc_informer_held_bytes":                   "With the queue's bytes, most of what the agent needs; see performance.md.",
-		"kubecdc_informer_pending_deltas":               "It falls to 0 as a snapshot goes out.",
-		"kubecdc_queue_oldest_seconds":                  "The age of the oldest unacknowledged event. Alert at a fraction of etcd's compaction interval (5 min by default): where the agent restarts, what is older than that is behind a gap.",
-		"kubecdc_queue_blocked_seconds_total":           "Its rate is how many informers stand still on average.",
+		"kubecdc_informer_held_bytes":                   "Together with the queue's bytes, most of the agent's memory; see performance.md.",
+		"kubecdc_informer_pending_deltas":               "It falls to 0 while a snapshot is sent.",
+		"kubecdc_queue_oldest_seconds":                  "The age of the oldest unacknowledged event. Alert at a fraction of etcd's compaction interval (5 min by default): after a restart, older changes are lost in a gap.",
+		"kubecdc_queue_blocked_seconds_total":           "Its rate is the average number of informers that wait.",
 		"kubecdc_queue_events":                          "Divide by kubecdc_queue_capacity_events, and bytes by capacity_bytes: whichever is nearer to 1 is full first.",
 		"kubecdc_queue_inflight_bytes":                  "Divide by kubecdc_queue_capacity_inflight_bytes: near 1 while the bus is slow or away, the size of events limits how many are in flight.",
-		"kubecdc_publish_lag_seconds":                   "The whole way through the agent, waiting in the queue included.",
+		"kubecdc_publish_lag_seconds":                   "The whole time in the agent, including the wait in the queue.",
 		"kubecdc_publish_duration_seconds":              "The bus alone.",
 		"kubecdc_publish_connected":                     "It is 0 for good with standard output, which is no connection; kubecdc_agent_check_ok{check=\"bus\"} holds for every bus.",
-		"kubecdc_publish_duplicates_total":              "Copies after a crash or a lost answer; consumers do not see those that it counts.",
+		"kubecdc_publish_duplicates_total":              "Duplicates after a crash or a lost response; consumers do not see those that it counts.",
 		"kubecdc_checkpoint_age_seconds":                "Below 5 in a quiet cluster and 65 at most. Alert above 180: a restart goes back that far.",
 		"kubecdc_checkpoint_bytes":                      "A ConfigMap holds 1 MiB, compressed.",
 		"kubecdc_checkpoint_saves_total":                "`conflict` ends the agent: two of them write one checkpoint.",
 		"kubecdc_leader":                                "Exactly one agent has 1. Alert where the sum is 0 for longer than 15 s.",
 		"kubecdc_relay_behind_records":                  "Alert where it grows for an hour.",
-		"kubecdc_relay_missed_total":                    "Let the bus keep records for longer than a receiver may be away.",
-		"kubecdc_informer_last_event_timestamp_seconds": "A quiet resource has none for long; kubecdc_informer_silence_seconds tells silence from death.",
+		"kubecdc_relay_missed_total":                    "Let the bus keep records for longer than a receiver may be unavailable.",
+		"kubecdc_informer_last_event_timestamp_seconds": "A quiet resource has none for long; kubecdc_informer_silence_seconds distinguishes an idle resource from a dead watch.",
 	}
 }
 
@@ -195,11 +195,11 @@ func metricGroups() [][2]string {
 	return [][2]string{
 		{"agent", "The agent"},
 		{"build", ""},
-		{"config", "The configuration file, where there is one"},
-		{"informer", "Informers: what comes from the API server"},
-		{"filter", "Filters: what is withheld on purpose"},
+		{"config", "The configuration file, if there is one"},
+		{"informer", "Informers: reading from the API server"},
+		{"filter", "Filters: changes that are withheld on purpose"},
 		{"queue", "The queue"},
-		{"publish", "Publishing: what goes to the bus"},
+		{"publish", "Publishing: writing to the bus"},
 		{"checkpoint", "The checkpoint"},
 		{"leader", "Leader election"},
 		{"trace", "Tracing"},
@@ -219,17 +219,17 @@ The agent serves, at ` + "`server.address`" + `:
 | path | what |
 |---|---|
 | ` + "`/metrics`" + ` | the metrics below, as text |
-| ` + "`/healthz`" + ` | 200 unless a restart would help: the agent's own locks cannot be had for a minute. A bus or an API server that is away is waited for, and is no reason. For a livenessProbe, and for a startupProbe: it answers as soon as the agent runs |
-| ` + "`/readyz`" + ` | 200 once all that can be listed is, the bus is connected and the checkpoint can be saved (503 after a minute without a save); 503 with the reasons else. A line for each check, for how long it has been so, and a line for each scope (at most 100, those with a problem first). ` + "`?o=json`" + `, or ` + "`Accept: application/json`" + `, for programs. A standby is ready |
-| ` + "`/status`" + ` | JSON: all of it, [below](#status). ` + "`kubecdc status`" + ` shows it. ` + "`?scopes=N`" + ` for more scopes than 1,000, or fewer |
+| ` + "`/healthz`" + ` | 200, unless the agent could not acquire its own locks for a minute, so that a restart would help. An unreachable bus or API server is no reason. For a livenessProbe, and for a startupProbe: it answers as soon as the agent runs |
+| ` + "`/readyz`" + ` | 200 once all resources that can be listed are, the bus is connected and the checkpoint can be saved (503 after a minute without a save). Otherwise 503 with the reasons. A line for each check with its duration, and a line for each scope (at most 100, those with a problem first). ` + "`?o=json`" + `, or ` + "`Accept: application/json`" + `, for programs. A standby is ready |
+| ` + "`/status`" + ` | JSON with everything, [below](#status). ` + "`kubecdc status`" + ` shows it. ` + "`?scopes=N`" + ` for more scopes than 1,000, or fewer |
 
 The agent takes commands (` + "`kubecdc snapshot`, `kubecdc profile`" + `) over a [Unix socket](../guides/operate.md#the-control-socket), and not over HTTP.
 
-None of these has a Secret's value, a password, or any part of an object but its resource, its namespace and its name in an error.
+None of these contains a Secret's value, a password, or any part of an object, except resource, namespace and name in an error.
 
-Of labels, ` + "`scope`" + ` (what one informer observes: a resource, perhaps namespaces and selectors) and ` + "`resource`" + ` are as many as are watched;
-all others have the few values that are named. Counters that may stay 0 for long are there from the beginning, so that the first
-increase is seen. Besides these there are those of the process (` + "`process_*`" + `) and of Go (` + "`go_*`" + `; ` + "`go_gc_gomemlimit_bytes`" + ` is GOMEMLIMIT).
+The labels ` + "`scope`" + ` (a resource, perhaps with namespaces and selectors) and ` + "`resource`" + ` have as many values as the agent watches. All others have
+the few values that are listed. Counters that may stay 0 for long exist from the beginning, so that the first increase is
+visible. There are also those of the process (` + "`process_*`" + `) and of Go (` + "`go_*`" + `; ` + "`go_gc_gomemlimit_bytes`" + ` is GOMEMLIMIT).
 `)
 	done := 0
 	for _, group := range metricGroups() {
@@ -256,7 +256,7 @@ increase is seen. Besides these there are those of the process (` + "`process_*`
 	if done != len(all) {
 		t.Errorf("%d of %d metrics have a section", done, len(all))
 	}
-	b.WriteString("\n## Status\n\nWhat `GET /status` answers. Times are in RFC 3339, durations in seconds, sizes in bytes.\n\n| field | type | |\n|---|---|---|\n")
+	b.WriteString("\n## Status\n\n`GET /status` answers with these fields. Times are in RFC 3339, durations in seconds, sizes in bytes.\n\n| field | type | |\n|---|---|---|\n")
 	writeFields(t, &b, "", reflect.TypeFor[statuses](), structComments(t))
 	return b.String()
 }

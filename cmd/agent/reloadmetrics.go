@@ -18,12 +18,12 @@ func newReloadMetrics(reg prometheus.Registerer) *reloadMetrics {
 	m := &reloadMetrics{
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubecdc_config_reloads_total",
-			Help: "How often the configuration file was looked into after it had changed, or on SIGHUP, by what has become of it: applied, refused " +
-				"(it is wrong, or changes what needs a restart), unchanged (it means what is in force), failed (it could not be read or taken).",
+			Help: "How often the agent read the configuration file after a change or SIGHUP, by result. applied; refused: it is wrong, or changes " +
+				"a key that needs a restart; unchanged: it means the same as before; failed: it could not be read or applied.",
 		}, []string{"result"}),
 		successful: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "kubecdc_config_last_reload_successful",
-			Help: "1 where the configuration file, as it was last looked into, is in force; 0 where it was refused or failed, and the one before is.",
+			Help: "1 if the configuration file, as it was last read, is in force; 0 if it was refused or failed, and the previous one is.",
 		}),
 		last: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "kubecdc_config_last_reload_success_timestamp_seconds",

@@ -16,11 +16,11 @@ type statuses struct {
 	Version    string           `json:"version"`
 	Mode       string           `json:"mode"` // cluster, node or companion
 	Cluster    string           `json:"cluster,omitempty"`
-	ClusterUID string           `json:"clusterUID,omitempty"` // "": the API server has not told it yet
+	ClusterUID string           `json:"clusterUID,omitempty"` // "": not read from the API server yet
 	APIServer  string           `json:"apiServer"`
 	Started    time.Time        `json:"started"`
 	Now        time.Time        `json:"now"`
-	Socket     string           `json:"socket,omitempty"` // path on the agent's machine at which it takes orders; "": nowhere
+	Socket     string           `json:"socket,omitempty"` // path on the agent's machine at which it accepts commands; "": nowhere
 	Ready      bool             `json:"ready"`
 	Standby    bool             `json:"standby"` // another agent leads; of what follows there are only the checks, the leader and the configuration
 	Checks     []check          `json:"checks"`  // as in /readyz
@@ -64,7 +64,7 @@ type busStatus struct {
 // logStatus is the stream, or the topics.
 type logStatus struct {
 	Logs    int    `json:"logs"`    // how many are known
-	Unknown int    `json:"unknown"` // of these: whose identity could not be read, so that a replacement may not be noticed
+	Unknown int    `json:"unknown"` // of these: whose identity could not be read, so that a replacement may not be detected
 	Problem string `json:"problem,omitempty"`
 }
 

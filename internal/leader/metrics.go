@@ -19,7 +19,7 @@ func newMetrics(reg prometheus.Registerer, e *Elector) *metrics {
 		m.pauses,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubecdc_leader",
-			Help: "1 while this agent leads and may write to the bus, 0 while it stands by or cannot renew the Lease.",
+			Help: "1 while this agent leads and may write to the bus, 0 while it is a standby or cannot renew the Lease.",
 		}, func() float64 {
 			if e.fence.open() {
 				return 1
