@@ -1,13 +1,16 @@
 package informers
 
 import (
+	"context"
 	"maps"
 	"slices"
+	"strings"
 
-	"github.com/kubecdc/kubecdc/internal/informers/discovery"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/informers/discovery"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -122,4 +125,100 @@ func (s *Manager) scopesOf(sel *selection.Selection, c *selection.Choice) ([]sel
 		return sel.InNamespaces(c, names...)
 	}
 	return sel.Scopes(c)
+}
+
+// The agent never captures its own objects: the ConfigMap of its checkpoint and the Lease of its election. They are not part
+// of a scope's fingerprint either. Which objects these are follows from the configuration: a Lease that has another name, or
+// an election that is switched on or off, changes what the agent ignores, and nothing else. So a checkpoint stores which objects
+// its fingerprint leaves out. A checkpoint of an older release does not: it matches if it leaves out any one object of the resource, or
+// includes the objects that are ignored now.
+
+// isOwned reports whether an agent can have objects of its own among those of a resource.
+func isOwned(r *object.Resource) bool {
+	return r.Group == "" && r.Name == "configmaps" || r.Group == "coordination.k8s.io" && r.Name == "leases"
+}
+
+// ownNames returns the names of the agent's own objects of a resource. nil: an agent never has any.
+func (s *Manager) ownNames(r *object.Resource) []string {
+	var out []string
+	if isOwned(r) {
+		out = []string{}
+	}
+	for _, n := range s.o.Ignore {
+		if n.Group == r.Group && n.Resource == r.Name {
+			out = append(out, scope.OwnName(n.Namespace, n.Name))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// foreign reports whether a scope of the last run belongs to another part of the cluster: to another node, or to all nodes. Other agents
+// observe its objects now, so this one must not send that they left. If the resource has no part, no other agent observes it.
+func (s *Manager) foreign(c *checkpoint.Scope) bool {
+	p := s.sel.PartOf(&object.Resource{Group: c.Group, Name: c.Resource})
+	return p.None || p.FieldSelector != "" && !strings.HasSuffix(","+c.FieldSelector, ","+p.FieldSelector)
+}
+
+// A resource that is defined while the manager watches definitions is observed from its creation: the resourceVersion at which its
+// CustomResourceDefinition was created. No object existed before, so the objects that are found are created, not read:
+//
+//	E (definition) ────────────── R (list) ──▶ watch
+//	 nothing      E+1  E+2  …  R
+//
+// The API server usually refuses a watch from E: it begins to keep history of a resource when it is first asked for it. So the objects
+// are listed at once, and the few revisions in between are listed one by one (package backfill). If there are too many, the names in
+// the list are walked back, and a gap is announced.
+//
+// E is not when the definition was established: the API server accepts objects a moment before it reports that. A snapshot of no objects,
+// at E, comes first. The stream is complete from there, and consumers delete what they have of an earlier resource of that name.
+
+// startCreated starts informers of resources that were defined while the manager watched, and have none yet. A resource whose name is
+// still being retired waits for that. The caller holds mu.
+func (s *Manager) startCreated(ctx context.Context) {
+	if s.served.discovery == 0 {
+		return // the first discovery starts them
+	}
+	retiring := map[schema.GroupResource]bool{}
+	for _, i := range s.active.informers {
+		gr := groupResource(i.Resource())
+		retiring[gr] = retiring[gr] || i.RemovedAt() != 0
+	}
+	created := s.extensions.Created(retiring)
+	if len(created) == 0 {
+		return
+	}
+	out, _ := s.sel.Choose(created, nil, s.taken())
+	specs := s.add(out)
+	s.inherit(specs)
+	s.extensions.Started(created)
+	var begin []*running
+	for _, spec := range specs {
+		s.o.Log.Info("a resource was defined: it is observed from its creation", "scope", spec.Scope.Name, "rv", spec.Created)
+		begin = append(begin, s.enroll(spec))
+	}
+	s.start(ctx, begin, nil)
+}
+
+// startFromCreation lets an informer without a checkpoint begin at the creation of its resource or namespace, if that is known. The
+// caller holds mu.
+func (s *Manager) startFromCreation(spec *scope.Spec) {
+	spec.Created, spec.CreatedAt = s.extensions.CreatedAt(spec.Scope.Resource)
+	if rv, at := s.namespaces.createdAt(spec.Scope.Resource, spec.Scope.Namespace); rv > spec.Created {
+		spec.Created, spec.CreatedAt = rv, at
+	}
+}
+
+// bequeath passes on the creation at which informers were to begin that ended before their first list. Specs of the same resource that
+// have no origin begin there. The caller holds mu.
+func bequeath(ended []*running, begin []*scope.Spec) {
+	for _, spec := range begin {
+		for _, of := range ended {
+			if spec.Origin == nil && of.ObservesResource(spec.Scope.Resource) && (of.Selection().Namespace == "" || of.Selection().Namespace == spec.Scope.Namespace) {
+				if _, created, at := of.NotBegun(); created > spec.Created {
+					spec.Created, spec.CreatedAt = created, at
+				}
+			}
+		}
+	}
 }

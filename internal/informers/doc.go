@@ -4,12 +4,12 @@
 // # Loop
 //
 // A Manager has one loop (loop.go). Everything that changes what is observed is an input of it: an answer of discovery (package discovery), a
-// new selection (reload.go), a change of a definition (extensions.go), of a namespace (namespaces.go, access.go) or of a Node (takeover.go),
+// new selection (reload.go), a change of a definition, of a namespace (namespaces.go, access.go) or of a Node (takeover.go),
 // an informer that has drained (drain.go), or one that has sent everything of a removed resource (retire.go). The loop applies an input with
-// mu held: it compares the wanted informers with those that run, starts informers and tombstones (tombstones.go), and waits for nothing. Work
+// mu held: it compares the wanted informers with those that run, starts informers and tombstones (drain.go), and waits for nothing. Work
 // that takes time runs in a goroutine of its own, and hands its result to the loop.
 //
-// An informer begins where its scope was left, by this run or the one before (begin.go), or at the creation of its resource (creation.go). There is
+// An informer begins where its scope was left, by this run or the one before (begin.go), or at the creation of its resource. There is
 // one way to remove one, and it forgets all that the scope does not need any more.
 //
 // # Path of a change
@@ -47,7 +47,7 @@
 // resource is on the bus one that waits for that (Captured). One for each drain, tombstone, take-over of a node, and informer that is being retired.
 // All end with the context of Run, and Run returns after they have. An error of one informer does not stop another.
 //
-// Goroutines that wait for an informer or for the manager do not poll: they wait for a condition on a View (view.go), which is checked
+// Goroutines that wait for an informer or for the manager do not poll: they wait for a condition on a View (status.go), which is checked
 // after each change (package broadcast). Lock order: the manager's mu, then the locks of an informer, then those of package discovery.
 //
 // The package never encodes, publishes, or buffers without a bound.

@@ -20,7 +20,7 @@ import (
 // these by an informer of its own, as if the rule had named it. Status shows the others as forbidden. That stays so until the agent
 // starts again, or gets another configuration, and may read the whole resource then.
 //
-// A created namespace is observed from its creation (creation.go): nothing was in it before. A deleted namespace was emptied first. Its
+// A created namespace is observed from its creation (begin.go): nothing was in it before. A deleted namespace was emptied first. Its
 // scopes end when their watches have reached that resourceVersion, and the bus has everything (retire.go).
 
 const (

@@ -63,3 +63,41 @@ func (s *Manager) Snapshot(ctx context.Context, resource, namespace string) ([]s
 	}
 	return out, errors.Join(errs...)
 }
+
+// Finish sends a last progress event of each scope, and waits until the bus has acknowledged it. It must be called after Run, once the queue
+// is drained, and before the queue is closed.
+func (s *Manager) Finish(ctx context.Context) error {
+	s.mu.Lock()
+	all := make([]*running, 0, len(s.active.informers))
+	for _, i := range s.active.informers {
+		all = append(all, i)
+	}
+	s.mu.Unlock()
+	var wg sync.WaitGroup
+	errs := make([]error, len(all))
+	for n, i := range all {
+		wg.Go(func() { errs[n] = i.Store().SendProgress(ctx) })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A log of the bus (a stream, a topic) may be replaced by another one, or lose records that it had acknowledged. Consumers lose these
+// records. History and the last-known objects are not lost, so a scope continues at its position. It sends on the new log a gap from the
+// beginning up to the last change that may be on the old log. A snapshot follows, whose sweep also removes objects that were deleted
+// meanwhile.
+//
+// Each replacement has a number. A gap is pending while the number of a scope's log is higher than the one that the scope has announced. The
+// checkpoint gets the number once the snapshot has begun, with the position that has the snapshot: a crash before repeats the gap.
+
+// Rebase makes each scope whose log was replaced send a gap and a snapshot on the new one. It does not wait.
+func (s *Manager) Rebase() {
+	for _, i := range s.observing() {
+		i.Rebase()
+	}
+}

@@ -1,8 +1,13 @@
 package informers
 
 import (
+	"context"
 	"fmt"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 )
 
@@ -51,4 +56,90 @@ func (s *Manager) heldBack(waiting **running) bool {
 		}
 	}
 	return false
+}
+
+// Wait returns nil once cond returns true, or the cause of ctx. It calls cond after each change of the informer and of the manager.
+// cond must change neither.
+func (r *running) Wait(ctx context.Context, cond func(scope.View) bool) error {
+	for {
+		set := r.set.Next()
+		v, changed := r.View()
+		if cond(v) {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-set:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// conditions collects the condition of each informer at the time of the scrape.
+type conditions struct {
+	set                           *Manager
+	silence, lag, pending, scopes *prometheus.Desc
+}
+
+func newConditions(s *Manager) *conditions {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	return &conditions{
+		set: s,
+		silence: desc("kubecdc_informer_silence_seconds",
+			"Watch age: time since the API server's last sign of life (a frame, a watch that was opened, a page of a list); 0 while the watch is ended because the queue is full.", "scope"),
+		lag: desc("kubecdc_informer_lag_seconds",
+			"For how long the oldest change that the bus has not acknowledged is known; 0: it has acknowledged all.", "scope"),
+		pending: desc("kubecdc_informer_pending_deltas",
+			"What a list made due and is not on the bus yet: reads of a snapshot, and changes that a relist inferred.", "scope"),
+		scopes: desc("kubecdc_informer_scopes",
+			"Scopes by phase (waiting, listing, announcing, live, blocked, relisting, draining, retiring, drained), by health (ok, failing, stale, forbidden, notserved), and those that are not ok by the class of the failure.", "phase", "health", "reason"),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *conditions) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.silence, c.lag, c.pending, c.scopes} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *conditions) Collect(out chan<- prometheus.Metric) {
+	gauge := func(desc *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
+	}
+	now := time.Now()
+	for _, i := range c.set.observing() {
+		if d, ok := i.Silence(now); ok {
+			gauge(c.silence, d.Seconds(), i.Name())
+		}
+		gauge(c.lag, i.Store().Lag().Seconds(), i.Name())
+		_, pending, _ := i.Store().Progress()
+		gauge(c.pending, float64(pending), i.Name())
+	}
+	type class struct {
+		phase  scope.Phase
+		health scope.Health
+		reason string
+	}
+	counts := map[class]int{{scope.PhaseLive, scope.HealthStale, ""}: 0}
+	for p := range scope.PhaseRemoved {
+		counts[class{p, scope.HealthOK, ""}] = 0
+	}
+	for _, r := range apiserver.Reasons() {
+		counts[class{scope.PhaseWaiting, scope.HealthOf(r), r}] = 0
+	}
+	for _, st := range c.set.Status() {
+		k := class{phase: st.Phase, health: st.Health}
+		if st.Health != scope.HealthOK {
+			k.reason = st.Reason
+		}
+		counts[k]++
+	}
+	for k, n := range counts {
+		gauge(c.scopes, float64(n), k.phase.String(), k.health.String(), k.reason)
+	}
 }

@@ -2,14 +2,18 @@ package apiserver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"strconv"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -78,3 +82,134 @@ func path(r *object.Resource, namespace string) string {
 
 // parameters returns the version in which list options are encoded in a URL.
 func parameters() schema.GroupVersion { return schema.GroupVersion{Version: "v1"} }
+
+const (
+	// WatchGrace is how much longer than its timeout a watch may last. After that, the connection counts as dead.
+	WatchGrace = 30 * time.Second
+	// ShortWatch is how long a watch must have lasted for the next one to be opened without a growing delay.
+	ShortWatch = time.Second
+	// ProbeEvery is how often at most etcd's resourceVersion is read while nothing happens. A watch that is closed again and again must
+	// not cost a list each time.
+	ProbeEvery = time.Minute
+	// ProbeTimeout limits such a probe, because a watch waits for it.
+	ProbeTimeout = 10 * time.Second
+
+	watchTimeout = 5 * time.Minute
+)
+
+// WatchTimeout returns the time after which an API server should end a watch: between 5 and 10 minutes, at random, so that not all
+// watches are opened again at once.
+func WatchTimeout() time.Duration { return watchTimeout + rand.N(watchTimeout) }
+
+// Stream reads the frames of one watch, with time limits. It is for one goroutine.
+type Stream struct {
+	body   *limited
+	frames *object.Frames
+}
+
+// Stream opens a watch of a resource in a namespace ("": all), with bookmarks and a timeout. bookmarks: an earlier watch of the resource
+// has sent some, so Silence limits the time between two frames from the beginning. Otherwise it does after the first bookmark.
+func (c *Client) Stream(ctx context.Context, r *object.Resource, namespace string, o metav1.ListOptions, bookmarks bool) (*Stream, error) {
+	timeout := WatchTimeout()
+	o.AllowWatchBookmarks, o.TimeoutSeconds = true, new(int64(timeout.Seconds()))
+	body, err := openLimited(ctx, timeout+WatchGrace, func(ctx context.Context) (io.ReadCloser, error) { return c.Watch(ctx, r, namespace, o) })
+	if err != nil {
+		return nil, err
+	}
+	body.eachRead = bookmarks
+	return &Stream{body: body, frames: object.NewFrames(body, MaxObject)}, nil
+}
+
+// Next returns the type of the next frame (ADDED, MODIFIED, DELETED or BOOKMARK) and its object, which is valid until the next call. It
+// returns an ERROR frame as the API error that the frame carries, and io.EOF if the watch has ended between two frames.
+func (s *Stream) Next() (watch.EventType, []byte, error) {
+	typ, raw, err := s.frames.Next()
+	if err != nil {
+		return "", nil, err
+	}
+	switch t := watch.EventType(typ); t {
+	case watch.Bookmark:
+		s.body.eachRead = true
+		return t, raw, nil
+	case watch.Added, watch.Modified, watch.Deleted:
+		return t, raw, nil
+	case watch.Error:
+		var status metav1.Status
+		if err := json.Unmarshal(raw, &status); err != nil {
+			return "", nil, fmt.Errorf("error frame: %w", err)
+		}
+		return "", nil, &apierrors.StatusError{ErrStatus: status}
+	default:
+		return "", nil, fmt.Errorf("frame of unknown type %q", typ)
+	}
+}
+
+// Close ends the watch.
+func (s *Stream) Close() { s.body.close() }
+
+// Silence is how long a request may wait for its answer, and then for more of it. A kube-apiserver ends a list by itself after 60 s
+// (--request-timeout), so its own error comes first. It sends a bookmark on a watch once a minute, but neither bookmarks nor events if
+// the watch begins at a resourceVersion that does not exist yet.
+const Silence = 150 * time.Second
+
+// limited is the body of an answer with time limits. Silence limits the time until the answer begins, and, if eachRead is set, each Read.
+// Another limit applies to the request as a whole. Time in which the caller does not read counts against that one only.
+type limited struct {
+	eachRead bool
+
+	ctx             context.Context //nolint:containedctx // the request's: its body is read after the call that made it
+	end             context.CancelCauseFunc
+	silence, within *time.Timer
+	body            io.ReadCloser
+}
+
+// openLimited calls open, and returns its body with time limits: within is that of the request as a whole.
+func openLimited(ctx context.Context, within time.Duration, open func(ctx context.Context) (io.ReadCloser, error)) (*limited, error) {
+	ctx, end := context.WithCancelCause(ctx)
+	l := &limited{
+		ctx: ctx, end: end,
+		silence: time.AfterFunc(Silence, func() { end(fmt.Errorf("%w for %v", ErrSilent, Silence)) }),
+		within:  time.AfterFunc(within, func() { end(fmt.Errorf("%w within %v", errSlow, within)) }),
+	}
+	body, err := open(ctx)
+	l.silence.Stop()
+	if err != nil {
+		err = l.limitOr(err)
+		l.stop()
+		return nil, err
+	}
+	l.body = body
+	return l, nil
+}
+
+// Read implements io.Reader.
+func (l *limited) Read(b []byte) (int, error) {
+	if l.eachRead {
+		l.silence.Reset(Silence)
+		defer l.silence.Stop()
+	}
+	n, err := l.body.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = l.limitOr(err)
+	}
+	return n, err
+}
+
+func (l *limited) close() {
+	l.stop()
+	l.body.Close()
+}
+
+func (l *limited) stop() {
+	l.silence.Stop()
+	l.within.Stop()
+	l.end(nil)
+}
+
+// limitOr returns the limit that has caused err, or else err.
+func (l *limited) limitOr(err error) error {
+	if cause := context.Cause(l.ctx); IsUnanswered(cause) {
+		return cause
+	}
+	return err
+}

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
+	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 
@@ -60,3 +62,74 @@ func ofGroup(g *metav1.APIGroup, byVersion map[string][]metav1.APIResource) (out
 	}
 	return out
 }
+
+// reviewsAtOnce is how many access reviews run at a time.
+const reviewsAtOnce = 8
+
+// Access asks whether a resource may be listed and watched in a namespace.
+type Access struct {
+	Resource  object.Resource
+	Namespace string // "": all
+	Answered  bool
+	Allowed   bool // if Answered
+}
+
+// Review answers all questions. If a request fails, Review returns its error, and some questions are not answered.
+func Review(ctx context.Context, c *apiserver.Client, all []*Access) error {
+	var g errgroup.Group
+	var failed atomic.Bool
+	g.SetLimit(reviewsAtOnce)
+	for _, a := range all {
+		g.Go(func() (err error) {
+			if failed.Load() {
+				return nil // another question has returned the error
+			}
+			for _, verb := range []string{"list", "watch"} {
+				if a.Allowed, err = c.Allowed(ctx, &a.Resource, a.Namespace, verb); !a.Allowed || err != nil {
+					break
+				}
+			}
+			a.Answered = err == nil
+			failed.CompareAndSwap(false, err != nil)
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// IsBuiltIn reports whether the API server itself serves a group, according to one release of Kubernetes. This decides what is watched
+// and which permissions are needed. It never decides whether objects were deleted; see Extensions.DeletedAt.
+func IsBuiltIn(group string) bool {
+	switch group {
+	case "", "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "apps", "authentication.k8s.io",
+		"authorization.k8s.io", "autoscaling", "batch", "certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io",
+		"extensions", "flowcontrol.apiserver.k8s.io", "internal.apiserver.k8s.io", "networking.k8s.io", "node.k8s.io", "policy",
+		"rbac.authorization.k8s.io", "resource.k8s.io", "scheduling.k8s.io", "storage.k8s.io", "storagemigration.k8s.io":
+		return true
+	}
+	return false
+}
+
+// SomeExtension is a group that no API server has. It stands for any extension.
+const SomeExtension = "extension.invalid"
+
+// TakesExtensions reports whether a pattern can match extensions. If one can, the agent watches definitions and APIServices.
+func TakesExtensions(p selection.Pattern) bool {
+	resource, group, _ := strings.Cut(p.String(), ".")
+	in := "v1"
+	if v, rest, _ := strings.Cut(group, "."); isVersion(v) {
+		in, group = v, rest
+	}
+	switch {
+	case group != "":
+		return !IsBuiltIn(group)
+	case strings.HasSuffix(p.String(), "."):
+		return false // the core group
+	case resource == "*":
+		resource = "any"
+	}
+	return p.Match(SomeExtension, in, resource)
+}
+
+// isVersion reports whether the first label of a group is a version.
+func isVersion(s string) bool { return len(s) > 1 && s[0] == 'v' && s[1] >= '0' && s[1] <= '9' }

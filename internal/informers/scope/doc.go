@@ -18,7 +18,7 @@
 //
 // # Goroutines
 //
-// Run is the owner. It lists (list.go, resume.go, creation.go), and follows a succession of HTTP watches (follow.go); after a 410 it lists again.
+// Run is the owner. It lists (list.go, resume.go), and follows a succession of HTTP watches (follow.go); after a 410 it lists again.
 // A second goroutine reads each HTTP watch, and hands over batches of what lies in its read buffer (watch.go). Beside them run the two
 // goroutines of the store, and one that sends progress events. Fields of owner belong to the goroutine of Run. Everybody else calls methods: commands
 // (Kick, Drain, Remove, Restore, NewGeneration, SetFilter, TakeSnapshot), and View, whose channel is closed by the next change.
@@ -28,7 +28,7 @@
 // A list is of one of three kinds: fresh, if nothing is known; of the objects as they were at the checkpoint (resume.go); or a
 // relist, if the watch could not resume. Package store compares a relist with the last-known objects, and package backfill recovers
 // versions in between (gap.go, asker.go). After a connection broke, a probe asks whether history is still the one that was followed
-// (probe.go): an etcd that was restored gives resourceVersions a second time.
+// (follow.go): an etcd that was restored gives resourceVersions a second time.
 //
 // # Locks
 //

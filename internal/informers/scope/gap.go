@@ -4,9 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/informers/store"
-
 	"github.com/kubecdc/kubecdc/internal/informers/backfill"
+	"github.com/kubecdc/kubecdc/internal/informers/store"
 )
 
 // gapUnlessFound returns the notice of a gap up to the list at to, inside which find looks for versions.

@@ -1,11 +1,10 @@
 package scope
 
 import (
-	"github.com/kubecdc/kubecdc/internal/informers/store"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 

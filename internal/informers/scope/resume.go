@@ -7,11 +7,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/informers/store"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 

@@ -3,9 +3,10 @@ package store
 import (
 	"context"
 
-	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kubecdc/kubecdc/internal/object"
 )
 
 // Event is a watch event.
