@@ -257,7 +257,7 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 		c.guide = &guide{out: out, set: c.set, queue: c.queue}
 	}
 	server := newServer(serverOptions{
-		registry: reg, log: log, checks: c.report.checks, beat: c.report.beat, set: c.set, status: c.report.look, pprof: cfg.Server.Pprof,
+		registry: reg, log: log, checks: c.report.checks, beat: c.report.beat, set: c.set, stuck: c.stuck, status: c.report.look, pprof: cfg.Server.Pprof,
 	})
 	g, all := errgroup.WithContext(context.WithoutCancel(ctx))
 	serving, stopServing := context.WithCancel(all)
@@ -306,6 +306,16 @@ type capture struct {
 	// Both are there before the set runs: the bus once the API server has told the cluster's uid, what is in memory once this agent leads.
 	bus    atomic.Pointer[bus]
 	memory *memory // nil: nothing is remembered from one run to the next
+
+	dispatcher atomic.Pointer[publish.Dispatcher[*queue.Item[*object.Delta]]] // nil: this agent does not lead yet
+}
+
+// stuck is the dispatcher; nil: nothing is published.
+func (c *capture) stuck() stuckEvents {
+	if d := c.dispatcher.Load(); d != nil {
+		return d
+	}
+	return nil
 }
 
 // prepare makes the stages that need to know nothing of the cluster.
@@ -457,6 +467,7 @@ func (c *capture) lead(ctx context.Context, epoch uint64, at *station) error {
 	to := publish.Blocking(b, b.run, b.ready)
 	dispatcher := publish.NewDispatcher(c.queue, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value },
 		encoder, to, options, c.log, c.metrics)
+	c.dispatcher.Store(dispatcher)
 	s := stages{
 		observe: c.set.Run, waiting: c.queue.Len, drained: c.queue.Drained, finish: c.set.Finish, closeQueue: c.queue.Close,
 		dispatch: dispatcher.Run, remember: untilEnded, bus: to.Run,

@@ -34,6 +34,7 @@ type serverOptions struct {
 	checks   *checks
 	beat     func()             // see pulse
 	set      *informers.Manager // nil: there are no informers
+	stuck    func() stuckEvents // what the bus does not take; it returns nil while nothing is published. nil: there is no bus
 	status   func() statuses    // nil: there is none
 	pprof    bool
 }
@@ -44,7 +45,7 @@ const (
 	idleWithin = 2 * time.Minute
 )
 
-// newServer serves /metrics, /healthz, /readyz and /status, and at the socket /snapshot, /debug/pprof and /status.
+// newServer serves /metrics, /healthz, /readyz and /status, and at the socket /snapshot, /stuck, /dead-letter, /debug/pprof and /status.
 func newServer(o serverOptions) *httpServer {
 	s := &httpServer{checks: o.checks, pulse: newPulse(o.log, o.beat)}
 	o.registry.MustRegister(o.checks, newBuildInfo())
@@ -56,6 +57,9 @@ func newServer(o serverOptions) *httpServer {
 	mux.HandleFunc("/debug/pprof/", notHere)
 	if o.set != nil {
 		orders.Handle("POST /snapshot", takeSnapshot(o.set))
+	}
+	if o.stuck != nil {
+		serveStuck(orders, o.stuck)
 	}
 	if o.status != nil {
 		show := func(w http.ResponseWriter, r *http.Request) { showStatus(w, r, o.status) }

@@ -28,11 +28,17 @@ func agentAnswering(t *testing.T, answer http.HandlerFunc) string {
 	t.Helper()
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /snapshot", answer)
+	return listening(t, mux)
+}
+
+// listening is the socket that a handler answers at.
+func listening(t *testing.T, h http.Handler) string {
+	t.Helper()
 	at, err := listenUnix(t.Context(), filepath.Join(shortDir(t), "agent.sock"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &httptest.Server{Listener: at, Config: &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}}
+	s := &httptest.Server{Listener: at, Config: &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}}
 	s.Start()
 	t.Cleanup(s.Close)
 	return at.path

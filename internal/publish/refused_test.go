@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -470,6 +471,64 @@ func TestEveryDeltaEndsOnce(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			rt.Fatal(diff)
+		}
+	})
+}
+
+// deniesOne hands one object's events back, to be sent alone, and takes the rest.
+type deniesOne struct {
+	*recorder
+	denied string
+}
+
+func (b deniesOne) Publish(e *publish.Event) {
+	if e.Delta.Stream == nil && !e.DeadLetter && e.Delta.Ref.Name() == b.denied {
+		e.Done(&publish.RetryError{Reason: publish.ReasonUnauthorized, Alone: true, Err: errors.New("status 403")})
+		return
+	}
+	b.recorder.Publish(e)
+}
+
+// An operator puts an event that the bus denies among the dead letters: a gap takes its place, and its object goes on.
+func TestOperatorPutsAnEventAmongTheDeadLetters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, reg := newJournal(), prometheus.NewRegistry()
+		bus := deniesOne{&recorder{j: j, name: "bus"}, "web-1"}
+		q := newQueue()
+		for _, d := range []*object.Delta{change(j, "web-1", 7, 10), change(j, "web-2", 8, 10)} {
+			if err := q.Lane("pods").Put(t.Context(), d.Ref.Key, 1, d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d := publish.NewDispatcher(q, value, newEncoder(encode.Structured), bus, publish.Options{DeadLetters: &recorder{j: j, name: "dead"}}, discard, publish.NewMetrics(reg))
+		done := make(chan error, 1)
+		go func() { done <- d.Run(t.Context()) }()
+		isolated := func() float64 { return (&running{reg: reg}).metric(t, "kubecdc_publish_isolated_events", "") }
+		pause(time.Minute)
+		synctest.Wait()
+		stuck := d.Stuck()
+		if len(stuck) != 1 || stuck[0].ID != letterID || !stuck[0].Alone || stuck[0].Failures < 4 || stuck[0].Namespace != "shop" || stuck[0].Name != "web-1" || isolated() != 1 {
+			t.Fatalf("stuck: %+v, isolated: %v", stuck, isolated())
+		}
+		if err := d.DeadLetter("pods/uid-web-1/8"); !errors.Is(err, publish.ErrNotStuck) {
+			t.Errorf("another event: got %v, want %v", err, publish.ErrNotStuck)
+		}
+		if err := d.DeadLetter(letterID); err != nil {
+			t.Fatal(err)
+		}
+		q.Close()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"bus web-2/8", "ack web-2/8", "dead web-1/7", "bus gap " + letterID, "ack web-1/7"}
+		if diff := cmp.Diff(want, j.entries); diff != "" {
+			t.Error(diff)
+		}
+		if reason := j.events["dead web-1/7"].DeadLetterReason; !strings.Contains(reason, "put among the dead letters by an operator") || !strings.Contains(reason, "status 403") {
+			t.Errorf("reason: %s", reason)
+		}
+		if len(d.Stuck()) != 0 || isolated() != 0 {
+			t.Errorf("still stuck: %+v, isolated: %v", d.Stuck(), isolated())
 		}
 	})
 }
