@@ -14,20 +14,20 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/claim"
+	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 )
 
-// bus is a publisher and what else the agent needs of it.
+// bus is a bus and what else the agent needs of it.
 type bus struct {
-	publish.Publisher
+	publish.Bus
 	check func() error                // what run would end with at once
-	run   func(context.Context) error // keeps the connection until its context ends
-	ready func() error
+	run   func(context.Context) error // the Run of the bus, and of what runs beside it
 	// heard is the last stream event of a resource that the bus has; nil: it cannot be asked.
 	heard func(context.Context, *object.Resource) (publish.Heard, bool, error)
 	// logs are the streams or topics of the bus; nil: it has none that can be told apart.
 	logs *publish.Logs
 	// deadLetters takes what the bus refuses for good; nil: nothing does, and such an event ends the agent.
-	deadLetters publish.Publisher
+	deadLetters publish.Bus
 	claims      publish.ClaimStore // keeps events that are too large; nil: there is none
 	fence       publish.Fence      // nil: everything passes
 	// retiring reports whether a scope is no longer selected: it does not count for ready. It is set before run is called.
@@ -39,7 +39,7 @@ const embeddedFull = "there is no room for records on the disk of --data-dir, ev
 
 // newBus makes the bus of the configuration, and starts nothing. embedded tells that it is the agent's own. All that is written to it passes fence first.
 func newBus(cfg *config.Config, cluster string, embedded bool, stdout io.Writer, fence publish.Fence, log *slog.Logger, m *publish.Metrics) (*bus, error) {
-	b := &bus{check: func() error { return nil }, run: untilEnded, ready: func() error { return nil }, fence: fence}
+	b := &bus{check: func() error { return nil }, fence: fence}
 	var jetStream *publish.NATS
 	var err error
 	switch c := &cfg.Bus; {
@@ -50,11 +50,12 @@ func newBus(cfg *config.Config, cluster string, embedded bool, stdout io.Writer,
 	case c.HTTP != nil:
 		err = b.openHTTP(cfg, log, m)
 	default:
-		b.Publisher = publish.NewStdout(stdout).Behind(fence)
+		b.Bus = publish.Blocking(publish.NewStdout(stdout).Behind(fence), untilEnded, func() error { return nil })
 	}
 	if err != nil {
 		return nil, err
 	}
+	b.run = b.Run
 	b.claims, err = newClaims(&cfg.ClaimCheck, jetStream, fence, log, m)
 	return b, err
 }
@@ -70,8 +71,10 @@ func (b *bus) openNATS(cfg *config.Config, cluster string, embedded bool, log *s
 	if err != nil {
 		return nil, fmt.Errorf("bus.nats: %w", err)
 	}
-	b.Publisher, b.check, b.run, b.ready, b.heard, b.deadLetters = n, n.Check, n.Run, n.Ready, n.Heard, n.DeadLetters()
-	b.logs = n.Logs()
+	b.Bus, b.check, b.heard, b.logs = publish.Blocking(n, n.Run, n.Ready), n.Check, n.Heard, n.Logs()
+	if letters := n.DeadLetters(); letters != nil {
+		b.deadLetters = publish.Blocking(letters, nil, nil)
+	}
 	return n, nil
 }
 
@@ -95,7 +98,10 @@ func (b *bus) openHTTP(cfg *config.Config, log *slog.Logger, m *publish.Metrics)
 	if err != nil {
 		return fmt.Errorf("bus.http: %w", err)
 	}
-	b.Publisher, b.run, b.ready, b.deadLetters = h, h.Run, h.Ready, h.DeadLetters()
+	b.Bus = publish.Blocking(h, h.Run, h.Ready)
+	if letters := h.DeadLetters(); letters != nil {
+		b.deadLetters = publish.Blocking(letters, nil, nil)
+	}
 	return nil
 }
 
@@ -142,7 +148,7 @@ func newClaims(c *config.ClaimCheck, jetStream *publish.NATS, fence publish.Fenc
 func copies(cfg *config.Config) int {
 	switch b := cfg.Bus; {
 	case b.Kafka != nil:
-		return publish.KafkaCopies
+		return kafka.Copies
 	case b.HTTP != nil && b.HTTP.Batch > 1:
 		return 2 // the event, and the body of a request
 	}
@@ -151,10 +157,7 @@ func copies(cfg *config.Config) int {
 
 // options say what becomes of events that the bus does not take.
 func (b *bus) options(cfg *config.Config) publish.Options {
-	o := publish.Options{Copies: copies(cfg), MaxEventBytes: int(cfg.Event.MaxBytes), Claims: b.claims}
-	if b.deadLetters != nil {
-		o.DeadLetters = publish.Blocking(b.deadLetters, nil, nil)
-	}
+	o := publish.Options{Copies: copies(cfg), MaxEventBytes: int(cfg.Event.MaxBytes), Claims: b.claims, DeadLetters: b.deadLetters}
 	if cfg.Bus.Stdout != nil {
 		o.MaxEventBytes = 0 // it takes what there is; an event that is shortened for nothing would be a loss
 	}

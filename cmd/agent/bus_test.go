@@ -23,45 +23,45 @@ func TestBuses(t *testing.T) {
 		logged string
 	}{
 		"NATS by default": {
-			kind: "*publish.NATS", claims: "*publish.ObjectStore", dead: "publish.deadLetters", pump: "921600 [patch before reference]",
+			kind: "*publish.blocking", claims: "*publish.ObjectStore", dead: "*publish.blocking", pump: "921600 [patch before reference]",
 		},
 		"NATS without anything": {
 			file: "bus: {nats: {auth: {credsFile: /c}, tls: {}}}\nclaimCheck: {}\ndeadLetter: {}\nevent: {maxBytes: 1MiB}\n",
-			kind: "*publish.NATS", claims: "<nil>", dead: "<nil>", pump: "1048576 [patch before]",
+			kind: "*publish.blocking", claims: "<nil>", dead: "<nil>", pump: "1048576 [patch before]",
 		},
 		"Kafka whose topics exist": {
 			file: "bus: {kafka: {brokers: [\"kafka:9092\"]}}\n",
-			kind: "*publish.Kafka", claims: "<nil>", dead: "<nil>", pump: "921600 [patch before]",
+			kind: "*kafka.Bus", claims: "<nil>", dead: "<nil>", pump: "921600 [patch before]",
 		},
 		"Kafka with a topic for each namespace": {
 			file: "bus: {kafka: {brokers: [\"kafka:9092\"], topic: \"kubecdc.{cluster}.{namespace}\", create: {}}}\n",
-			kind: "*publish.Kafka", claims: "<nil>", dead: "publish.deadTopic", pump: "921600 [patch before]",
+			kind: "*kafka.Bus", claims: "<nil>", dead: "*kafka.Bus", pump: "921600 [patch before]",
 		},
 		"Kafka with all that there is": {
 			file: "bus:\n  kafka:\n    brokers: [\"kafka:9092\"]\n    create: {config: {retention.ms: -1}}\n    tls: {}\n" +
 				"    sasl: {mechanism: OAUTHBEARER, oauth: {tokenURL: \"https://l/\", clientID: c, clientSecretFile: /s}}\n" +
 				"claimCheck: {directory: {path: /large}}\n",
-			kind: "*publish.Kafka", claims: "*claim.Directory", dead: "publish.deadTopic", pump: "921600 [patch before reference]",
+			kind: "*kafka.Bus", claims: "*claim.Directory", dead: "*kafka.Bus", pump: "921600 [patch before reference]",
 		},
 		"Kafka and a password that everybody sees": {
 			file: "bus: {kafka: {brokers: [\"127.0.0.1:9092\", \"kafka:9092\"], sasl: {mechanism: PLAIN, user: u, passwordFile: /p, insecure: true}}}\n",
-			kind: "*publish.Kafka", claims: "<nil>", dead: "<nil>", pump: "921600 [patch before]", logged: "unencrypted",
+			kind: "*kafka.Bus", claims: "<nil>", dead: "<nil>", pump: "921600 [patch before]", logged: "unencrypted",
 		},
 		"Kafka here": {
 			file: "bus: {kafka: {brokers: [\"127.0.0.1:9092\", \"[::1]:9092\", \"localhost:9092\"], sasl: {mechanism: PLAIN, user: u, passwordFile: /p}}}\n",
-			kind: "*publish.Kafka", claims: "<nil>", dead: "<nil>", pump: "921600 [patch before]",
+			kind: "*kafka.Bus", claims: "<nil>", dead: "<nil>", pump: "921600 [patch before]",
 		},
 		"HTTP": {
 			file: "bus: {http: {url: \"https://e/\", batch: 10, tls: {}}}\ndeadLetter: {url: \"https://e/dead\"}\noversize: [before]\n",
-			kind: "*publish.HTTP", claims: "<nil>", dead: "*publish.HTTP", pump: "921600 [before]",
+			kind: "*publish.blocking", claims: "<nil>", dead: "*publish.blocking", pump: "921600 [before]",
 		},
 		"HTTP and its files": {
 			file: "bus: {http: {url: \"https://e/\"}}\nclaimCheck: {http: {url: \"https://f/\"}}\n",
-			kind: "*publish.HTTP", claims: "*publish.ClaimHTTP", dead: "<nil>", pump: "921600 [patch before reference]",
+			kind: "*publish.blocking", claims: "*publish.ClaimHTTP", dead: "<nil>", pump: "921600 [patch before reference]",
 		},
 		"stdout": {
 			file: "bus: {stdout: {}}\n",
-			kind: "*publish.Stdout", claims: "<nil>", dead: "<nil>", pump: "0 [patch before]",
+			kind: "*publish.blocking", claims: "<nil>", dead: "<nil>", pump: "0 [patch before]",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestBuses(t *testing.T) {
 			}
 			o := b.options(cfg)
 			for what, s := range map[string][2]string{
-				"bus":          {c.kind, fmt.Sprintf("%T", b.Publisher)},
+				"bus":          {c.kind, fmt.Sprintf("%T", b.Bus)},
 				"claim check":  {c.claims, fmt.Sprintf("%T", b.claims)},
 				"in flight":    {c.claims, fmt.Sprintf("%T", o.Claims)},
 				"dead letters": {c.dead, fmt.Sprintf("%T", b.deadLetters)},

@@ -8,13 +8,14 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 )
 
 func (b *bus) openKafka(cfg *config.Config, cluster string, log *slog.Logger, m *publish.Metrics) error {
 	c := kafkaConfig(cfg.Bus.Kafka, cluster, int(cfg.Event.MaxBytes))
 	c.DeadLetter, c.Fence = cfg.DeadLetter.Topic, b.fence
 	c.Retiring = func(scope string) bool { return b.retiring != nil && b.retiring(scope) }
-	k, err := publish.NewKafka(c, log, m)
+	k, err := kafka.New(c, log, m)
 	if err != nil {
 		return fmt.Errorf("bus.kafka: %w", err)
 	}
@@ -22,24 +23,26 @@ func (b *bus) openKafka(cfg *config.Config, cluster string, log *slog.Logger, m 
 		log.Warn("the secret goes to the brokers unencrypted, whoever listens to the network has it: name bus.kafka.tls, or a SCRAM mechanism",
 			"mechanism", string(cfg.Bus.Kafka.SASL.Mechanism))
 	}
-	b.Publisher, b.check, b.run, b.ready, b.deadLetters = k, k.Check, k.Run, k.Ready, k.DeadLetters()
-	b.logs = k.Logs()
+	b.Bus, b.check, b.logs = k, k.Check, k.Logs()
+	if c.DeadLetter != "" {
+		b.deadLetters = k
+	}
 	return nil
 }
 
-// kafkaConfig is what package publish wants to know of a Kafka cluster, also of one that a relay sends to.
-func kafkaConfig(k *config.Kafka, cluster string, maxEventBytes int) publish.KafkaConfig {
-	c := publish.KafkaConfig{
+// kafkaConfig is what package kafka wants to know of a Kafka cluster, also of one that a relay sends to.
+func kafkaConfig(k *config.Kafka, cluster string, maxEventBytes int) kafka.Config {
+	c := kafka.Config{
 		Brokers: k.Brokers, Cluster: cluster, Topic: k.Topic, Compression: string(k.Compression), Tombstones: k.Tombstones,
 		MaxEventBytes: maxEventBytes, TLS: tlsConfig(k.TLS),
 	}
 	if k.Create != nil {
-		c.Create = &publish.KafkaTopic{Partitions: k.Create.Partitions, ReplicationFactor: k.Create.ReplicationFactor, Config: k.Create.Config}
+		c.Create = &kafka.Topic{Partitions: k.Create.Partitions, ReplicationFactor: k.Create.ReplicationFactor, Config: k.Create.Config}
 	}
 	if s := k.SASL; s != nil {
-		c.SASL = &publish.SASL{Mechanism: string(s.Mechanism), User: s.User, PasswordFile: s.PasswordFile, TokenFile: s.TokenFile, Insecure: s.Insecure}
+		c.SASL = &kafka.SASL{Mechanism: string(s.Mechanism), User: s.User, PasswordFile: s.PasswordFile, TokenFile: s.TokenFile, Insecure: s.Insecure}
 		if o := s.OAuth; o != nil {
-			c.SASL.OAuth = &publish.OAuth{
+			c.SASL.OAuth = &kafka.OAuth{
 				TokenURL: o.TokenURL, ClientID: o.ClientID, ClientSecretFile: o.ClientSecretFile, Scopes: o.Scopes, CAFile: o.CAFile, Insecure: o.Insecure,
 			}
 		}

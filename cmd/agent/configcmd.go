@@ -13,6 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/configs"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 	"github.com/kubecdc/kubecdc/internal/publish/subject"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
@@ -144,8 +145,8 @@ func checkTemplate(n *config.NATS, k *config.Kafka, path, cluster string) []*con
 		_, err := subject.New(n.Subject, cluster)
 		return wrongTemplate(path+".nats.subject", subject.Default, err)
 	case k != nil:
-		_, err := publish.NewTopics(k.Topic, cluster)
-		return wrongTemplate(path+".kafka.topic", publish.DefaultTopic, err)
+		_, err := kafka.NewTopics(k.Topic, cluster)
+		return wrongTemplate(path+".kafka.topic", kafka.DefaultTopic, err)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/configs"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 	"github.com/kubecdc/kubecdc/internal/publish/subject"
 )
 
@@ -215,7 +215,7 @@ func (e *explanation) names(c *config.Config, r *object.Resource) (example func(
 		name = func(d *object.Delta) string { return string(subjects.Append(nil, d)) }
 		e.Subject, e.StreamEvents = b.NATS.Subject, name(&object.Delta{Stream: &object.StreamEvent{Resource: r}})
 	case b.Kafka != nil:
-		topics, err := publish.NewTopics(b.Kafka.Topic, cluster)
+		topics, err := kafka.NewTopics(b.Kafka.Topic, cluster)
 		if err != nil {
 			return nil, err
 		}

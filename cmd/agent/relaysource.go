@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -55,7 +56,7 @@ func relaySource(cfg *config.Config, r *config.Relay, cluster string, log *slog.
 		}, log)
 	case b.Kafka != nil:
 		c := kafkaConfig(b.Kafka, cluster, 0)
-		dialer, err := publish.KafkaDialer(&c)
+		dialer, err := kafka.NewDialer(&c)
 		if err != nil {
 			return nil, fmt.Errorf("bus.kafka: %w", err)
 		}
@@ -111,11 +112,11 @@ func openRelayTarget(to *config.RelayTarget, cluster string, maxBytes int, stdou
 	case to.Kafka != nil:
 		c := kafkaConfig(to.Kafka, cluster, maxBytes)
 		c.Fence = fence
-		k, err := publish.NewKafka(c, log, nil)
+		k, err := kafka.New(c, log, nil)
 		if err != nil {
 			return nil, withClusterAdvice(err, cluster)
 		}
-		return relay.NewBus(k, 0), nil
+		return relay.NewBus(publish.Await(k, false), 0), nil
 	}
 	return relay.NewWriter(stdout), nil
 }

@@ -384,7 +384,7 @@ func (c *capture) replaced(r *object.Resource, namespace string) (number uint64,
 
 func (c *capture) busReady() error {
 	if b := c.bus.Load(); b != nil {
-		return b.ready()
+		return b.Ready()
 	}
 	return errors.New("not connected to yet: the API server has to tell the cluster's uid first")
 }
@@ -464,13 +464,12 @@ func (c *capture) lead(ctx context.Context, epoch uint64, at *station) error {
 	})
 	options := b.options(c.cfg)
 	traced(b, &options, at.tracer)
-	to := publish.Blocking(b, b.run, b.ready)
 	dispatcher := publish.NewDispatcher(c.queue, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value },
-		encoder, to, options, c.log, c.metrics)
+		encoder, b.Bus, options, c.log, c.metrics)
 	c.dispatcher.Store(dispatcher)
 	s := stages{
 		observe: c.set.Run, waiting: c.queue.Len, drained: c.queue.Drained, finish: c.set.Finish, closeQueue: c.queue.Close,
-		dispatch: dispatcher.Run, remember: untilEnded, bus: to.Run,
+		dispatch: dispatcher.Run, remember: untilEnded, bus: b.run,
 	}
 	if c.memory != nil {
 		s.remember = keep(c.memory.Keeper)

@@ -88,21 +88,25 @@ func (e *RetryError) Error() string { return fmt.Sprintf("%s: %v", e.Reason, e.E
 func (e *RetryError) Unwrap() error { return e.Err }
 
 // Await returns a Publisher that waits for what becomes of each event, and publishes those again that a RetryError hands back.
-func Await(b Bus, deadLetters bool) Publisher { return awaiting{b, deadLetters} }
+func Await(b Bus, deadLetters bool) Awaiting { return Awaiting{b, deadLetters} }
 
-type awaiting struct {
-	bus         Bus
+// Awaiting is a Bus as a Publisher.
+type Awaiting struct {
+	Bus
 	deadLetters bool
 }
 
 // Publish implements Publisher.
-func (a awaiting) Publish(ctx context.Context, ev *encode.Event) error {
+func (a Awaiting) Publish(ctx context.Context, ev *encode.Event) error {
 	alone := false
 	for failures := 1; ; failures++ {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		done := make(chan error, 1)
 		e := NewEvent(ev, func(err error) { done <- err }, func(reason string) { NoteFailure(ctx, reason) })
 		e.DeadLetter, e.Alone = a.deadLetters, alone
-		a.bus.Publish(e)
+		a.Bus.Publish(e)
 		var err error
 		select {
 		case err = <-done:

@@ -1,5 +1,5 @@
 // Package publish hands events to a bus and takes them for done once the bus has acknowledged them. A [Pump] moves
-// deltas from the queue through an encoder to a [Publisher]; [NATS] publishes to JetStream, [Kafka] to topics, [HTTP] to a
+// deltas from the queue through an encoder to a [Publisher]; [NATS] publishes to JetStream, package kafka to topics, [HTTP] to a
 // receiver of CloudEvents, [Stdout] to a stream of bytes.
 //
 // # Invariants
@@ -54,55 +54,6 @@
 //
 // The claim store and Heard use the same connection; the former waits while anybody is suspected.
 //
-// # How Kafka publishes
-//
-// Each partition of a topic has a queue, a goroutine and a producer id of its own, and at most one batch on its way. What
-// comes meanwhile waits, and goes out together when the batch before is acknowledged: there is no time to linger. One batch
-// and no more, since what a lost answer leaves in doubt is then always the newest batch, which any broker can still tell
-// from a new one; since nothing has to be put in order behind an error; and since batches grow by themselves when acknowledgements
-// take longer. A producer id for each partition, since a reset then concerns that partition alone: with one for
-// all, everything on its way to any broker would have to come to rest first. A broker keeps its memory of producers by
-// partition anyway.
-//
-// (producer id, epoch, first sequence) names the records of one batch for ever. A batch is sent again as it is until the broker
-// answers. If the broker refuses its timestamps, it is sent again with others under the same sequence, because an earlier copy may
-// be stored: the broker looks at timestamps before it looks for copies (LogValidator). Whichever arrives first is stored. Whatever makes another batch of it, or gives it up, begins the next epoch, at sequence 0: a batch that is halved
-// since it is too large, an event that is refused, and a broker that does not know how to go on (OUT_OF_ORDER_SEQUENCE,
-// UNKNOWN_PRODUCER_ID). An idempotent producer raises its epoch by itself (KIP-360); at the end of epochs, and where a
-// broker knows a later one, it gets another id.
-//
-// Copies of a request that are late, of a connection that was given up, cannot do harm:
-//
-//   - Batch B, sequence s, is sent on connection 1, which breaks; its copy is stuck there. B is sent on connection 2, and is
-//     acknowledged. The copy arrives: its sequences are those of one of the last five batches, and it is answered, not
-//     appended. Or later ones have pushed it out: s is not the next sequence, and it is refused.
-//   - The copy arrives first: it is appended, in its place, and what connection 2 brings is the duplicate.
-//   - The leader has changed. The old one does not lead any more and refuses the copy, or does not know yet and appends it to a
-//     log that it will have to cut: replicas that are in sync follow another one. What was stored before the change is in the
-//     new leader's log, and with it the sequences.
-//   - B was refused and given up, or its calls have all ended and it is. The copy arrives and is taken after all, since the topic's limits have been changed: the
-//     event is in the log and in the dead letters. The next batch has a new epoch. In the old one it would have had B's
-//     sequences, and been taken for B: lost.
-//   - B was in doubt when a new epoch began. Its second sending is a second record, next to the first (same CloudEvent id):
-//     nothing else of this partition is sent in between. From the first append in the new epoch on the broker refuses all
-//     copies of old ones; one that comes before that stands before it.
-//
-// So a record is there twice only around a new epoch or producer id whose batch was in doubt, and after a restart of the agent, which
-// begins with new producer ids. Out of order is one only if the broker forgets the producer while a copy is on its way, that is after
-// producer.id.expiration.ms (a day), or by an unclean election, which loses acknowledged records anyway.
-//
-// Requests go to the partition's leader, by metadata that is asked for after every error. An error is never skipped: the batch
-// stays until it is stored, refused, or nobody waits for it any more. A refused batch is halved until the event is alone. So is one
-// for which the connection is cut four times in a row while the broker answers on another one that stood before. It is too
-// large then if it is larger than an event without its objects.
-//
-// A stream event goes to each partition of every topic that objects of its resource go to, but progress with {namespace} in the
-// template: see progressTopics. Gaps and snapshots' events wait for all partitions. Progress waits for progressWait; a partition
-// that does not have it then keeps it in its queue, before all later events, and gets no second one of the scope until it has it. With {namespace} in the template
-// these are the topics that exist then, by a list that is up to half a minute old, and all that this agent has in memory. The
-// readers of a topic that is born later see its snapshot's read events without snapshot.started, and its
-// snapshot.completed if it comes after the birth.
-//
 // # How HTTP publishes
 //
 // A single request is made by the call of Publish itself, and ends with its ctx. With batches, calls put their events into one
@@ -129,8 +80,7 @@
 //
 // # Goroutines
 //
-// HTTP.Run: itself, and with batches the senders. Kafka.Run: one that looks at the cluster, and one for each partition of
-// a topic that is in memory; those that use a connection use it themselves. NATS.Run: itself, a sweeper (overdue acknowledgements, stuck
+// HTTP.Run: itself, and with batches the senders. NATS.Run: itself, a sweeper (overdue acknowledgements, stuck
 // calls; every 100 ms while calls are on their way), one that breaks the connection at the end, one that connects and checks
 // the stream, and nats.go's own (reader, flusher, callbacks, the subscription's). Pump.Run: its workers, and one for each event that is parked. All have ended when
 // Run returns. net/http has two for each connection, which end moments after it is closed.

@@ -19,15 +19,6 @@ func (n *NATS) Sending() (sending int) {
 // GuardConn is c behind f, as publishers have their connections. carries: events have been handed over.
 func GuardConn(f Fence, c net.Conn, carries bool) net.Conn { return NewFencing(f).Guard(c, carries) }
 
-// TopicIDs reads an answer to Metadata that has topic ids.
-func TopicIDs(body []byte) (cluster string, ids map[string]string, err error) {
-	r, err := readTopicIDs(body)
-	if err != nil {
-		return "", nil, err
-	}
-	return r.Cluster, r.Topics, nil
-}
-
 // Remote is a loopback address that tests have taken for another machine's.
 const Remote = "127.0.0.66"
 

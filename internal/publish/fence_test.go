@@ -16,7 +16,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/segmentio/kafka-go"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
@@ -133,28 +132,6 @@ func buses() map[string]func(*testing.T, publish.Fence) fencedBus {
 			wait(t, "connected", func() bool { return r.Ready() == nil })
 			js := admin(t, s.ClientURL())
 			return fencedBus{r.DeadLetters(), func() int { return len(records(t, js, "KUBECDC")) }, nil, false}
-		},
-		"kafka": func(t *testing.T, f publish.Fence) fencedBus {
-			m := newModel(2)
-			m.topic("kubecdc.prod-eu-1", 3)
-			m.topic("dead.prod-eu-1", 1)
-			var away atomic.Bool
-			m.fault = func(*modelPartition) fault {
-				if away.Load() {
-					return fault{code: kafka.NotLeaderForPartition}
-				}
-				return fault{}
-			}
-			cfg := kafkaConfig(m.addrs...)
-			cfg.Fence = f
-			r := runKafka(t, cfg, m)
-			return fencedBus{r, func() int {
-				n := 0
-				for i := range 3 {
-					n += len(m.logOf("kubecdc.prod-eu-1", i))
-				}
-				return n
-			}, away.Store, false}
 		},
 		"http":         func(t *testing.T, f publish.Fence) fencedBus { return httpBus(t, f, 1) },
 		"http batches": func(t *testing.T, f publish.Fence) fencedBus { return httpBus(t, f, 10) },

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 )
 
 const plaintextSecret = "s3cret-of-the-bus"
@@ -118,16 +119,16 @@ func TestKafkaSecretsInPlaintext(t *testing.T) {
 	l := listenOutside(t)
 	file := secretIn(t)
 	for name, c := range map[string]struct {
-		sasl    *publish.SASL
+		sasl    *kafka.SASL
 		refused bool
 	}{
 		"nobody":      {nil, false},
-		"PLAIN":       {&publish.SASL{Mechanism: "PLAIN", User: "u", PasswordFile: file}, true},
-		"permitted":   {&publish.SASL{Mechanism: "PLAIN", User: "u", PasswordFile: file, Insecure: true}, false},
-		"SCRAM":       {&publish.SASL{Mechanism: "SCRAM-SHA-256", User: "u", PasswordFile: file}, false},
-		"OAUTHBEARER": {&publish.SASL{Mechanism: "OAUTHBEARER", TokenFile: file}, true},
+		"PLAIN":       {&kafka.SASL{Mechanism: "PLAIN", User: "u", PasswordFile: file}, true},
+		"permitted":   {&kafka.SASL{Mechanism: "PLAIN", User: "u", PasswordFile: file, Insecure: true}, false},
+		"SCRAM":       {&kafka.SASL{Mechanism: "SCRAM-SHA-256", User: "u", PasswordFile: file}, false},
+		"OAUTHBEARER": {&kafka.SASL{Mechanism: "OAUTHBEARER", TokenFile: file}, true},
 	} {
-		d, err := publish.KafkaDialer(&publish.KafkaConfig{SASL: c.sasl})
+		d, err := kafka.NewDialer(&kafka.Config{SASL: c.sasl})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,11 +151,11 @@ func TestOAuthSecretInPlaintext(t *testing.T) {
 	outside.Start()
 	defer outside.Close()
 	fetch := func(url string, insecure bool) error {
-		m, err := publish.KafkaMechanism(&publish.SASL{Mechanism: "OAUTHBEARER", OAuth: &publish.OAuth{
+		d, err := kafka.NewDialer(&kafka.Config{SASL: &kafka.SASL{Mechanism: "OAUTHBEARER", OAuth: &kafka.OAuth{
 			TokenURL: url, ClientID: "agent", ClientSecretFile: secretIn(t), Insecure: insecure,
-		}})
+		}}})
 		if err == nil {
-			_, _, err = m.Start(t.Context())
+			_, _, err = d.SASLMechanism.Start(t.Context())
 		}
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/publish"
+	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -49,7 +49,7 @@ type Kafka struct {
 	cfg    KafkaConfig
 	log    *slog.Logger
 	notes  notes
-	topics *publish.Topics
+	topics *kafkabus.Topics
 	client *kafka.Client
 	pool   *kafka.Transport // the client's
 	group  string
@@ -90,7 +90,7 @@ func NewKafka(cfg KafkaConfig, log *slog.Logger) (*Kafka, error) {
 	if cfg.Cluster == "" && strings.Contains(cfg.Topic, "{cluster}") {
 		return nil, fmt.Errorf("topic %q: the name of the cluster is not known", cfg.Topic)
 	}
-	topics, err := publish.NewTopics(cfg.Topic, cmp.Or(cfg.Cluster, "-"))
+	topics, err := kafkabus.NewTopics(cfg.Topic, cmp.Or(cfg.Cluster, "-"))
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
 	"github.com/kubecdc/kubecdc/test/kafka"
 )
 
@@ -138,7 +139,7 @@ func TestSDKsKafka(t *testing.T) {
 // publishKafka sends the deltas as the agent does.
 func publishKafka(t testing.TB, brokers []string, topic string, mode encode.Mode) {
 	t.Helper()
-	p, err := publish.NewKafka(publish.KafkaConfig{
+	p, err := kafkabus.New(kafkabus.Config{
 		Brokers: brokers, Cluster: options(mode).Cluster, Topic: topic, MaxEventBytes: 512 << 10,
 	}, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
@@ -151,7 +152,7 @@ func publishKafka(t testing.TB, brokers []string, topic string, mode encode.Mode
 	defer stop()
 	var ev encode.Event
 	for _, d := range deltas(t) {
-		if err := errors.Join(encode.New(options(mode)).Encode(&ev, d), p.Publish(within, &ev)); err != nil {
+		if err := errors.Join(encode.New(options(mode)).Encode(&ev, d), publish.Await(p, false).Publish(within, &ev)); err != nil {
 			t.Error(err)
 			break
 		}

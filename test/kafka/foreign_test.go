@@ -14,7 +14,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/publish"
+	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
 )
 
 // seen is a record as a program that others have written prints it.
@@ -100,7 +100,7 @@ func TestForeignConsumers(t *testing.T) {
 		if err := c.CreateTopic(ctx, name, 3, nil); err != nil {
 			t.Fatal(err)
 		}
-		publishAll(ctx, t, publish.KafkaConfig{Brokers: brokers, Topic: name, Compression: compression}, all)
+		publishAll(ctx, t, kafkabus.Config{Brokers: brokers, Topic: name, Compression: compression}, all)
 		cancel()
 	}
 	t.Run("java", func(t *testing.T) {
@@ -137,11 +137,11 @@ func TestForeignConsumers(t *testing.T) {
 }
 
 // publishAll runs a publisher until the broker has all events.
-func publishAll(ctx context.Context, t *testing.T, cfg publish.KafkaConfig, events []*encode.Event) {
+func publishAll(ctx context.Context, t *testing.T, cfg kafkabus.Config, events []*encode.Event) {
 	t.Helper()
 	a := runAgent(t, cfg)
 	for _, ev := range events {
-		if err := a.Publish(ctx, ev); err != nil {
+		if err := a.await(ctx, ev); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -157,7 +157,7 @@ func TestPartitioner(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	a := runAgent(t, publish.KafkaConfig{Brokers: c.Inside(), Topic: topic})
+	a := runAgent(t, kafkabus.Config{Brokers: c.Inside(), Topic: topic})
 	for i := range 60 {
 		// Of all lengths modulo four, which is how murmur2 takes its input; not all are ASCII.
 		if err := a.publish(ctx, strings.Repeat("é", i%7)+strings.Repeat("n", i%5)+fmt.Sprint(i)); err != nil {

@@ -20,18 +20,18 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/publish"
+	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
 	"github.com/kubecdc/kubecdc/test/kafka"
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 // startPublisher is a publisher on its own topic, which it creates.
-func startPublisher(t *testing.T, cfg publish.KafkaConfig) *agent {
+func startPublisher(t *testing.T, cfg kafkabus.Config) *agent {
 	t.Helper()
 	cfg.Cluster, cfg.MaxEventBytes = "c", 512<<10
 	a := &agent{log: new(logText)}
 	var err error
-	if a.Kafka, err = publish.NewKafka(cfg, slog.New(slog.NewTextHandler(a.log, nil)), nil); err != nil {
+	if a.Bus, err = kafkabus.New(cfg, slog.New(slog.NewTextHandler(a.log, nil)), nil); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -79,7 +79,7 @@ func publishVersions(t *testing.T, a *agent, keys, n int, done *atomic.Int64) {
 	for k := range keys {
 		wg.Go(func() {
 			for i := 1; i <= n; i++ {
-				if err := a.Publish(ctx, version("k"+strconv.Itoa(k), i)); err != nil {
+				if err := a.await(ctx, version("k"+strconv.Itoa(k), i)); err != nil {
 					t.Error(err)
 					return
 				}
@@ -123,9 +123,9 @@ func TestPublisherCompresses(t *testing.T) {
 	t.Parallel()
 	c, brokers := lasting.get(t), lasting.get(t).Inside()
 	for _, compression := range []string{"zstd", "lz4", "snappy", "gzip", "none"} {
-		a := startPublisher(t, publish.KafkaConfig{
+		a := startPublisher(t, kafkabus.Config{
 			Brokers: brokers, Topic: "compressed-" + compression, Compression: compression,
-			Create: &publish.KafkaTopic{Partitions: 3, ReplicationFactor: 1, Config: map[string]string{"retention.ms": "-1"}},
+			Create: &kafkabus.Topic{Partitions: 3, ReplicationFactor: 1, Config: map[string]string{"retention.ms": "-1"}},
 		})
 		publishVersions(t, a, 8, 30, new(atomic.Int64))
 		checkVersions(t, c, "compressed-"+compression, 8, 30)
@@ -144,8 +144,8 @@ func TestPublisherLosesAnswers(t *testing.T) {
 	t.Parallel()
 	c := lasting.get(t)
 	p := lasting.proxy
-	a := startPublisher(t, publish.KafkaConfig{
-		Brokers: []string{p.Addr()}, Topic: "lost", Create: &publish.KafkaTopic{Partitions: 3, ReplicationFactor: 1},
+	a := startPublisher(t, kafkabus.Config{
+		Brokers: []string{p.Addr()}, Topic: "lost", Create: &kafkabus.Topic{Partitions: 3, ReplicationFactor: 1},
 	})
 	var done atomic.Int64
 	var wg sync.WaitGroup
@@ -186,8 +186,8 @@ func TestPublisherSurvivesItsLeaders(t *testing.T) {
 	t.Parallel()
 	n, size := nodes(t), sizes(t, "LEADERS", 2, 200)
 	c := mortal.hold(t)
-	a := startPublisher(t, publish.KafkaConfig{
-		Brokers: c.Brokers(), Topic: "led", Create: &publish.KafkaTopic{Partitions: 3, ReplicationFactor: min(n, 3)},
+	a := startPublisher(t, kafkabus.Config{
+		Brokers: c.Brokers(), Topic: "led", Create: &kafkabus.Topic{Partitions: 3, ReplicationFactor: min(n, 3)},
 	})
 	const keys = 12
 	kills, versions := size[0], size[1]
@@ -231,7 +231,7 @@ func TestPublisherReplacesOldTimestamps(t *testing.T) {
 	if err := c.CreateTopic(t.Context(), "aged", 2, config); err != nil {
 		t.Fatal(err)
 	}
-	a := startPublisher(t, publish.KafkaConfig{Brokers: c.Brokers(), Topic: "aged"})
+	a := startPublisher(t, kafkabus.Config{Brokers: c.Brokers(), Topic: "aged"})
 	wait.Eventually(t, time.Minute, a.Ready)
 	if err := c.Node(0).Pause(); err != nil {
 		t.Fatal(err)
@@ -283,8 +283,8 @@ func TestPublisherAtRest(t *testing.T) {
 	namespaces, partitions, scopes := size[0], size[1], size[2]
 	t.Parallel()
 	c := lasting.get(t)
-	a := startPublisher(t, publish.KafkaConfig{
-		Brokers: c.Inside(), Topic: "rest.{namespace}", Create: &publish.KafkaTopic{Partitions: partitions, ReplicationFactor: 1},
+	a := startPublisher(t, kafkabus.Config{
+		Brokers: c.Inside(), Topic: "rest.{namespace}", Create: &kafkabus.Topic{Partitions: partitions, ReplicationFactor: 1},
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -293,7 +293,7 @@ func TestPublisherAtRest(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range n {
 			wg.Go(func() {
-				if err := a.Publish(ctx, event(i)); err != nil {
+				if err := a.await(ctx, event(i)); err != nil {
 					t.Error(err)
 				}
 			})
@@ -374,7 +374,7 @@ func TestPublisherSurvivesDeletedTopics(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a := startPublisher(t, publish.KafkaConfig{Brokers: c.Inside(), Topic: "cdc.{namespace}"})
+	a := startPublisher(t, kafkabus.Config{Brokers: c.Inside(), Topic: "cdc.{namespace}"})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	pods := &object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}
@@ -382,7 +382,7 @@ func TestPublisherSurvivesDeletedTopics(t *testing.T) {
 		if i == 1 {
 			deleteTopic(t, c, "cdc.going")
 		}
-		if err := a.Publish(ctx, &encode.Event{
+		if err := a.await(ctx, &encode.Event{
 			Delta: &object.Delta{Stream: &object.StreamEvent{Kind: kind, Resource: pods, Scope: "pods"}, Observed: time.Now().UnixNano()},
 			ID:    []byte(kind), PartitionKey: []byte("pods"), ContentType: "application/cloudevents+json", Body: []byte(kind),
 		}); err != nil {
@@ -399,7 +399,7 @@ func TestPublisherSurvivesDeletedTopics(t *testing.T) {
 		}
 	}
 
-	a = startPublisher(t, publish.KafkaConfig{Brokers: c.Inside(), Topic: "again", Create: &publish.KafkaTopic{Partitions: 2, ReplicationFactor: 1}})
+	a = startPublisher(t, kafkabus.Config{Brokers: c.Inside(), Topic: "again", Create: &kafkabus.Topic{Partitions: 2, ReplicationFactor: 1}})
 	publishVersions(t, a, 4, 20, new(atomic.Int64))
 	deleteTopic(t, c, "again")
 	publishVersions(t, a, 4, 20, new(atomic.Int64))

@@ -18,13 +18,14 @@ import (
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
 	"github.com/kubecdc/kubecdc/test/kafka"
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
 // agent is a publisher as the agent has it, with its log.
 type agent struct {
-	*publish.Kafka
+	*kafkabus.Bus
 	log *logText
 }
 
@@ -47,12 +48,12 @@ func (l *logText) String() string {
 }
 
 // runAgent runs a publisher for the length of the test. Its log, however detailed, must have none of the secrets.
-func runAgent(t *testing.T, cfg publish.KafkaConfig, secrets ...string) *agent {
+func runAgent(t *testing.T, cfg kafkabus.Config, secrets ...string) *agent {
 	t.Helper()
 	cfg.Cluster, cfg.MaxEventBytes = "c", 512<<10
 	a := &agent{log: new(logText)}
 	var err error
-	a.Kafka, err = publish.NewKafka(cfg, slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug})), nil)
+	a.Bus, err = kafkabus.New(cfg, slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug})), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,6 +71,11 @@ func runAgent(t *testing.T, cfg publish.KafkaConfig, secrets ...string) *agent {
 		noSecrets(t, a.log.String(), secrets)
 	})
 	return a
+}
+
+// await publishes an event and waits for its acknowledgement.
+func (a *agent) await(ctx context.Context, ev *encode.Event) error {
+	return publish.Await(a.Bus, false).Publish(ctx, ev)
 }
 
 func noSecrets(t *testing.T, text string, secrets []string) {
@@ -91,7 +97,7 @@ func (a *agent) publish(ctx context.Context, name string) error {
 	if err := encode.New(encode.Options{Cluster: "c"}).Encode(&ev, d); err != nil {
 		return err
 	}
-	return a.Publish(ctx, &ev)
+	return a.await(ctx, &ev)
 }
 
 func write1(t testing.TB, file, text string) {
@@ -155,7 +161,7 @@ func TestSecurity(t *testing.T) {
 	// A door opens when right has been called; before, wrong has. Each has files of its own.
 	type door struct {
 		listener     kafka.Listener
-		config       publish.KafkaConfig
+		config       kafkabus.Config
 		wrong, right func()
 		says         []string // in the log while it is wrong
 		secrets      []string
@@ -164,7 +170,7 @@ func TestSecurity(t *testing.T) {
 		"tls": func(t *testing.T, dir string) door {
 			ca := filepath.Join(dir, "ca.crt")
 			return door{
-				listener: kafka.TLS, config: publish.KafkaConfig{TLS: &publish.TLS{CAFile: ca}},
+				listener: kafka.TLS, config: kafkabus.Config{TLS: &publish.TLS{CAFile: ca}},
 				wrong: func() { copyFile(t, strangers.CAFile, ca) }, right: func() { copyFile(t, s.CAFile, ca) },
 				says: []string{"certificate", "caFile"},
 			}
@@ -172,7 +178,7 @@ func TestSecurity(t *testing.T) {
 		"mutual tls": func(t *testing.T, dir string) door {
 			cert, key := filepath.Join(dir, "client.crt"), filepath.Join(dir, "client.key")
 			return door{
-				listener: kafka.MutualTLS, config: publish.KafkaConfig{TLS: &publish.TLS{CAFile: s.CAFile, CertFile: cert, KeyFile: key}},
+				listener: kafka.MutualTLS, config: kafkabus.Config{TLS: &publish.TLS{CAFile: s.CAFile, CertFile: cert, KeyFile: key}},
 				wrong: func() { copyFile(t, strangers.CertFile, cert); copyFile(t, strangers.KeyFile, key) },
 				right: func() { copyFile(t, s.CertFile, cert); copyFile(t, s.KeyFile, key) },
 				says:  []string{"certificate", "certFile"},
@@ -188,7 +194,7 @@ func TestSecurity(t *testing.T) {
 			doors[mechanism+over.name] = func(t *testing.T, dir string) door {
 				file := filepath.Join(dir, "password")
 				return door{
-					listener: over.listener, config: publish.KafkaConfig{TLS: over.tls, SASL: &publish.SASL{Mechanism: mechanism, User: s.User, PasswordFile: file}},
+					listener: over.listener, config: kafkabus.Config{TLS: over.tls, SASL: &kafkabus.SASL{Mechanism: mechanism, User: s.User, PasswordFile: file}},
 					wrong: func() { write1(t, file, wrong) }, right: func() { write1(t, file, s.Password+"\n") },
 					says: []string{"authenticate with " + mechanism, "passwordFile"}, secrets: []string{s.Password, wrong},
 				}
@@ -205,7 +211,7 @@ func TestSecurity(t *testing.T) {
 				t.Fatal(err)
 			}
 			return door{
-				listener: over.listener, config: publish.KafkaConfig{TLS: over.tls, SASL: &publish.SASL{Mechanism: "OAUTHBEARER", TokenFile: file}},
+				listener: over.listener, config: kafkabus.Config{TLS: over.tls, SASL: &kafkabus.SASL{Mechanism: "OAUTHBEARER", TokenFile: file}},
 				wrong: func() { write1(t, file, stale) }, right: func() { write1(t, file, fresh+"\n") },
 				says: []string{"refuses the token", file}, secrets: []string{stale, fresh},
 			}
@@ -215,7 +221,7 @@ func TestSecurity(t *testing.T) {
 			server, file := issuer(t, s, secret), filepath.Join(dir, "secret")
 			return door{
 				listener: over.listener,
-				config: publish.KafkaConfig{TLS: over.tls, SASL: &publish.SASL{Mechanism: "OAUTHBEARER", OAuth: &publish.OAuth{
+				config: kafkabus.Config{TLS: over.tls, SASL: &kafkabus.SASL{Mechanism: "OAUTHBEARER", OAuth: &kafkabus.OAuth{
 					TokenURL: server.URL, ClientID: "agent", ClientSecretFile: file, Scopes: []string{"write"},
 				}}},
 				wrong: func() { write1(t, file, wrong) }, right: func() { write1(t, file, secret) },
@@ -299,7 +305,7 @@ func TestRotatedCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := c.Security()
-	a := runAgent(t, publish.KafkaConfig{
+	a := runAgent(t, kafkabus.Config{
 		Brokers: c.BrokersAt(kafka.MutualTLS), Topic: topic, TLS: &publish.TLS{CAFile: s.CAFile, CertFile: s.CertFile, KeyFile: s.KeyFile},
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

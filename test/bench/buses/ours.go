@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 )
 
 // maxEventBytes is the agent's default.
@@ -49,10 +50,11 @@ func (s *Server) publisher(log *slog.Logger) (publisher, error) {
 			URL: s.NATS, Cluster: cluster, Stream: publish.Stream{Name: s.Name, Create: true}, MaxEventBytes: maxEventBytes,
 		}, log, nil)
 	case len(s.Kafka) > 0:
-		return publish.NewKafka(publish.KafkaConfig{
+		b, err := kafka.New(kafka.Config{
 			Brokers: s.Kafka, Cluster: cluster, Topic: s.Name, Compression: "zstd", MaxEventBytes: maxEventBytes,
-			Create: &publish.KafkaTopic{Partitions: partitions, ReplicationFactor: 1},
+			Create: &kafka.Topic{Partitions: partitions, ReplicationFactor: 1},
 		}, log, nil)
+		return publish.Await(b, false), err
 	default:
 		return publish.NewHTTP(publish.HTTPConfig{URL: s.HTTP, Batch: s.Batch, InFlight: s.inFlight()}, log, nil)
 	}

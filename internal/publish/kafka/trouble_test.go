@@ -1,4 +1,4 @@
-package publish_test
+package kafka_test
 
 import (
 	"context"
@@ -11,12 +11,14 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
-	"github.com/segmentio/kafka-go"
+	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
 
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 )
 
 // delete deletes a topic with all its records.
@@ -28,7 +30,7 @@ func (m *model) delete(name string) {
 
 // A topic that is deleted and not created again, that of a namespace for instance, does not hold the stream events of
 // the others, nor does it keep the publisher from being ready once nobody asks for it.
-func TestKafkaDeletedTopicHoldsNoStreamEvents(t *testing.T) {
+func TestDeletedTopicHoldsNoStreamEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(1)
 		m.topic("dead.prod-eu-1", 1)
@@ -37,7 +39,7 @@ func TestKafkaDeletedTopicHoldsNoStreamEvents(t *testing.T) {
 		}
 		cfg := kafkaConfig(m.addrs...)
 		cfg.Topic = "cdc.{resource}.{namespace}"
-		k := runKafka(t, cfg, m, func(k *publish.Kafka) { k.SetAbsentToBeGone(4) })
+		k := runKafka(t, cfg, m, func(k *kafka.Bus) { k.SetAbsentToBeGone(4) })
 		wait(t, "ready", func() bool { return k.Ready() == nil })
 		services := streamEvent(object.SnapshotStarted) // so that topics are listed
 		services.Delta.Stream.Resource = &object.Resource{Version: "v1", Name: "services", Kind: "Service", Namespaced: true}
@@ -74,7 +76,7 @@ func TestKafkaDeletedTopicHoldsNoStreamEvents(t *testing.T) {
 }
 
 // A topic that is missing does not matter to readiness as long as only scopes that are no longer selected wait for it.
-func TestKafkaTopicOfARetiringScopeIsMissing(t *testing.T) {
+func TestTopicOfARetiringScopeIsMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(1)
 		m.topic("dead.prod-eu-1", 1)
@@ -90,30 +92,35 @@ func TestKafkaTopicOfARetiringScopeIsMissing(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		wait(t, "trouble", func() bool { return k.Ready() != nil && strings.Contains(k.Ready().Error(), "does not exist") })
+		wait(t, "trouble", func() bool {
+			err := k.Ready() // Once: the publisher may have connected between two questions.
+			return err != nil && strings.Contains(err.Error(), "does not exist")
+		})
 		retiring.Store(true)
 		if err := k.Ready(); err != nil {
 			t.Errorf("not ready: %v", err)
 		}
-		ended, end := context.WithCancel(t.Context())
-		wg.Go(func() { _ = k.Publish(ended, keyed("k", 1)) })
+		wg.Go(func() {
+			if err := k.Publish(t.Context(), keyed("k", 1)); err != nil {
+				t.Error(err)
+			}
+		})
 		wait(t, "trouble of another scope", func() bool { return k.Ready() != nil })
-		end()
-		wait(t, "ready", func() bool { return k.Ready() == nil })
 		m.topic("cdc.pods", 1)
 		wg.Wait()
+		wait(t, "ready", func() bool { return k.Ready() == nil })
 	})
 }
 
 // A partition that is in trouble is in trouble, whatever the others are.
-func TestKafkaReadyIsAboutEachPartition(t *testing.T) {
+func TestReadyIsAboutEachPartition(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
 	topic := m.topic("kubecdc.prod-eu-1", 2)
 	sick := topic.partitions[0]
 	m.fault = func(p *modelPartition) (f fault) {
 		if p == sick {
-			f.code = kafka.NotEnoughReplicas
+			f.code = kafkago.NotEnoughReplicas
 		}
 		return f
 	}
@@ -121,7 +128,7 @@ func TestKafkaReadyIsAboutEachPartition(t *testing.T) {
 	keys := [2]string{}
 	for i := 0; keys[0] == "" || keys[1] == ""; i++ {
 		key := "k" + strconv.Itoa(i)
-		keys[publish.PartitionOf([]byte(key), 2)] = key
+		keys[kafka.PartitionOf([]byte(key), 2)] = key
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -147,7 +154,7 @@ func TestKafkaReadyIsAboutEachPartition(t *testing.T) {
 }
 
 // Where events wait for partitions that are not there any more, the publisher is not ready.
-func TestKafkaShrunkTopicIsNotReady(t *testing.T) {
+func TestShrunkTopicIsNotReady(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
 	m.topic("kubecdc.prod-eu-1", 3)
@@ -159,7 +166,10 @@ func TestKafkaShrunkTopicIsNotReady(t *testing.T) {
 	for i := range 20 {
 		wg.Go(func() { _ = k.Publish(ctx, keyed("k"+strconv.Itoa(i), 1)) })
 	}
-	wait(t, "advice", func() bool { return k.Ready() != nil && strings.Contains(k.Ready().Error(), "restart the agent") })
+	wait(t, "advice", func() bool {
+		err := k.Ready()
+		return err != nil && strings.Contains(err.Error(), "restart the agent")
+	})
 	m.topic("kubecdc.prod-eu-1", 3)
 	wg.Go(func() { _ = k.Publish(ctx, keyed("again", 1)) })
 	wait(t, "ready again", func() bool { return k.Ready() == nil })
@@ -168,12 +178,12 @@ func TestKafkaShrunkTopicIsNotReady(t *testing.T) {
 }
 
 // What a broker answers that has just started is nobody's fault.
-func TestKafkaFreshBrokerIsNoError(t *testing.T) {
+func TestFreshBrokerIsNoError(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
 	m.topic("kubecdc.prod-eu-1", 1)
-	m.denied = kafka.GroupLoadInProgress
-	m.undescribed = kafka.UnsupportedVersion // and where it cannot tell its topics' configuration, it is used as it is
+	m.denied = kafkago.GroupLoadInProgress
+	m.undescribed = kafkago.UnsupportedVersion // and where it cannot tell its topics' configuration, it is used as it is
 	k := runKafka(t, kafkaConfig(m.addrs...), m)
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -193,7 +203,7 @@ func TestKafkaFreshBrokerIsNoError(t *testing.T) {
 
 // Batches that are refused since the topic's bound was lowered make smaller ones, of all partitions together as small as
 // needed; they grow again.
-func TestKafkaBatchesShrinkAndGrow(t *testing.T) {
+func TestBatchesShrinkAndGrow(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
 	m.topic("kubecdc.prod-eu-1", 1)
@@ -232,15 +242,15 @@ func TestKafkaBatchesShrinkAndGrow(t *testing.T) {
 	}
 }
 
-func TestKafkaBrokerWithPasswordIsNotShown(t *testing.T) {
-	_, err := publish.NewKafka(kafkaConfig("agent:s3cret@kafka:9092"), discard, nil)
+func TestBrokerWithPasswordIsNotShown(t *testing.T) {
+	_, err := kafka.New(kafkaConfig("agent:s3cret@kafka:9092"), discard, nil)
 	if err == nil || strings.Contains(err.Error(), "s3cret") || errors.Is(err, publish.ErrStream) {
 		t.Errorf("got %v", err)
 	}
 }
 
 // A topic that grows is written to in its new partitions, and stream events go there too.
-func TestKafkaTopicGrows(t *testing.T) {
+func TestTopicGrows(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
 	m.topic("kubecdc.prod-eu-1", 1)
@@ -259,7 +269,7 @@ func TestKafkaTopicGrows(t *testing.T) {
 			return fault{}
 		}
 		failed = true
-		return fault{code: kafka.LeaderNotAvailable}
+		return fault{code: kafkago.LeaderNotAvailable}
 	}
 	m.mu.Unlock()
 	if err := k.Publish(t.Context(), keyed("b", 1)); err != nil {
@@ -283,32 +293,33 @@ func TestKafkaTopicGrows(t *testing.T) {
 // cutting is a way to a broker that ends each connection on which events are sent, and answers on others.
 type cutting struct{ *model }
 
-func (c cutting) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Request) (kafka.Response, error) {
+func (c cutting) RoundTrip(ctx context.Context, addr net.Addr, req kafkago.Request) (kafkago.Response, error) {
 	if _, ok := req.(*rawproduce.Request); ok {
-		return nil, publish.ErrCut
+		return nil, kafka.ErrCut
 	}
 	return c.model.RoundTrip(ctx, addr, req)
 }
 
-func (c cutting) RoundTripWitnessed(ctx context.Context, addr net.Addr, req kafka.Request) (res kafka.Response, alive bool, err error) {
-	res, err = c.RoundTrip(ctx, addr, req)
-	return res, true, err
-}
-
 // A broker ends the connection of a request that is larger than its socket.request.max.bytes. A smaller event may be taken, unless it
-// is a small one already.
-func TestKafkaEventThatIsCutForItsSizeIsTooLarge(t *testing.T) {
+// is a small one already: that is tried alone again and again.
+func TestEventThatIsCutForItsSizeIsTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(1)
 		m.topic("dead.prod-eu-1", 1)
 		m.topic("kubecdc.prod-eu-1", 1)
 		k := runKafka(t, kafkaConfig(m.addrs...), cutting{m})
-		for size, tooLarge := range map[int]bool{100 << 10: true, 1 << 10: false} {
-			ev := keyed("a", 1)
-			ev.Body = []byte(strings.Repeat("x", size))
-			if err := k.Publish(t.Context(), ev); !errors.Is(err, publish.ErrRefused) || errors.Is(err, publish.ErrTooLarge) != tooLarge {
-				t.Errorf("%d bytes: got %v", size, err)
-			}
+		large := keyed("a", 1)
+		large.Body = []byte(strings.Repeat("x", 100<<10))
+		if err := k.once(large); errors.Is(err, publish.ErrRefused) {
+			t.Errorf("before it was tried alone: %v", err)
+		}
+		if err := k.Publish(t.Context(), large); !errors.Is(err, publish.ErrTooLarge) {
+			t.Errorf("got %v", err)
+		}
+		within, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := k.Publish(within, keyed("b", 1)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a small event: %v", err)
 		}
 	})
 }

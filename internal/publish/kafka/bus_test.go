@@ -1,7 +1,6 @@
-package publish_test
+package kafka_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,34 +13,34 @@ import (
 	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol"
+	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 )
 
 // kafkaRun is a Kafka publisher whose Run is under way.
 type kafkaRun struct {
-	*publish.Kafka
+	*kafka.Bus
 	log  *logBuffer
 	reg  *prometheus.Registry
 	stop func() error
 }
 
 // kafkaConfig has batches not compressed: the model reads them with kafka-go, which keeps decoders in a global pool, and a decoder that was
-// made in one bubble of testing/synctest ends the process in another. TestKafkaTombstonesAndBinaryMode compresses.
-func kafkaConfig(brokers ...string) publish.KafkaConfig {
-	return publish.KafkaConfig{
+// made in one bubble of testing/synctest ends the process in another. TestTombstonesAndBinaryMode of package producer compresses.
+func kafkaConfig(brokers ...string) kafka.Config {
+	return kafka.Config{
 		Brokers: brokers, Cluster: "prod-eu-1", MaxEventBytes: 900 << 10, DeadLetter: "dead.{cluster}", Compression: "none",
 	}
 }
 
-func runKafka(tb testing.TB, cfg publish.KafkaConfig, rt kafka.RoundTripper, with ...func(*publish.Kafka)) *kafkaRun {
+func runKafka(tb testing.TB, cfg kafka.Config, rt kafkago.RoundTripper, with ...func(*kafka.Bus)) *kafkaRun {
 	tb.Helper()
 	r := &kafkaRun{log: new(logBuffer), reg: prometheus.NewPedanticRegistry()}
-	k, err := publish.NewKafka(cfg, r.log.Logger(), publish.NewMetrics(r.reg))
+	k, err := kafka.New(cfg, r.log.Logger(), publish.NewMetrics(r.reg))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -51,7 +50,7 @@ func runKafka(tb testing.TB, cfg publish.KafkaConfig, rt kafka.RoundTripper, wit
 	for _, f := range with {
 		f(k)
 	}
-	r.Kafka = k
+	r.Bus = k
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- k.Run(ctx) }()
@@ -74,7 +73,7 @@ func keyed(key string, n int) *encode.Event {
 
 // For random faults, the log has each object's records in order and none is missing; a copy there is only where the
 // producer's epoch or id changed in between, and then next to the first; or where a call ended before it was answered.
-func TestKafkaOrderSurvivesFaults(t *testing.T) {
+func TestOrderSurvivesFaults(t *testing.T) {
 	seeds := 60
 	if testing.Short() {
 		seeds = 8
@@ -116,11 +115,11 @@ func kafkaFaults(t *testing.T, seed int, copies, fenced, lateHits *atomic.Int64)
 		case 2, 3:
 			f.lostAfter = true
 		case 4:
-			f.after = kafka.NotEnoughReplicasAfterAppend
+			f.after = kafkago.NotEnoughReplicasAfterAppend
 		case 5:
-			f.code = []kafka.Error{
-				kafka.RequestTimedOut, kafka.KafkaStorageError, kafka.LeaderNotAvailable, kafka.MessageSizeTooLarge,
-				kafka.OutOfOrderSequenceNumber, kafka.UnknownProducerId, kafka.InvalidTimestamp,
+			f.code = []kafkago.Error{
+				kafkago.RequestTimedOut, kafkago.KafkaStorageError, kafkago.LeaderNotAvailable, kafkago.MessageSizeTooLarge,
+				kafkago.OutOfOrderSequenceNumber, kafkago.UnknownProducerId, kafkago.InvalidTimestamp,
 			}[rng.IntN(7)]
 		}
 		return f
@@ -202,24 +201,13 @@ func kafkaFaults(t *testing.T, seed int, copies, fenced, lateHits *atomic.Int64)
 	_ = k.stop()
 }
 
-// After 2^31-1 comes 0, as in DefaultRecordBatch.incrementSequence.
-func TestKafkaSequencesWrap(t *testing.T) {
-	for _, c := range []struct{ from, records, want int32 }{
-		{0, 1, 1}, {5, 7, 12}, {1<<31 - 1, 1, 0}, {1<<31 - 2, 1, 1<<31 - 1}, {1<<31 - 3, 10, 7},
-	} {
-		if got := publish.Advance(c.from, int(c.records)); got != c.want {
-			t.Errorf("%d and %d records: %d, want %d", c.from, c.records, got, c.want)
-		}
-	}
-}
-
 func number(r modelRecord) int {
 	n, _ := strconv.Atoi(r.value)
 	return n
 }
 
 // A lost answer alone makes no copy: the very same bytes are sent again.
-func TestKafkaLostAnswersMakeNoCopies(t *testing.T) {
+func TestLostAnswersMakeNoCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(1)
 		m.topic("dead.prod-eu-1", 1)
@@ -241,11 +229,11 @@ func TestKafkaLostAnswersMakeNoCopies(t *testing.T) {
 
 // A batch is in doubt when the broker loses track of its producer. Its first copy, which arrives when later versions of
 // the object are stored, is refused.
-func TestKafkaNewEpochShutsOutLateCopies(t *testing.T) {
+func TestNewEpochShutsOutLateCopies(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
 	m.topic("kubecdc.prod-eu-1", 1)
-	script := []fault{{}, {lostBefore: true}, {code: kafka.OutOfOrderSequenceNumber}, {}, {}, {deliver: true}}
+	script := []fault{{}, {lostBefore: true}, {code: kafkago.OutOfOrderSequenceNumber}, {}, {}, {deliver: true}}
 	m.fault = func(*modelPartition) (f fault) {
 		if len(script) > 0 {
 			f, script = script[0], script[1:]
@@ -267,7 +255,7 @@ func TestKafkaNewEpochShutsOutLateCopies(t *testing.T) {
 	}
 }
 
-func TestKafkaRefusals(t *testing.T) {
+func TestRefusals(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
 	m.topic("kubecdc.prod-eu-1", 1)
@@ -307,7 +295,7 @@ func TestKafkaRefusals(t *testing.T) {
 	if !errors.Is(err, publish.ErrTooLarge) || !errors.Is(err, publish.ErrRefused) {
 		t.Errorf("want ErrTooLarge, got %v", err)
 	}
-	if err := k.DeadLetters().Publish(t.Context(), keyed("k7", 1)); err != nil {
+	if err := k.once(keyed("k7", 1), deadLetter); err != nil {
 		t.Error(err)
 	}
 	if got := len(m.logOf("dead.prod-eu-1", 0)); got != 1 {
@@ -320,7 +308,7 @@ func (k *kafkaRun) block(tb testing.TB, m *model) {
 	tb.Helper()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.fault = func(*modelPartition) fault { return fault{code: kafka.NotEnoughReplicas} }
+	m.fault = func(*modelPartition) fault { return fault{code: kafkago.NotEnoughReplicas} }
 }
 
 func (k *kafkaRun) unblock(tb testing.TB, m *model) {
@@ -332,7 +320,7 @@ func (k *kafkaRun) unblock(tb testing.TB, m *model) {
 }
 
 // A call whose ctx ends returns, and what it wanted to publish does not get in the way.
-func TestKafkaCallEndsWithItsContext(t *testing.T) {
+func TestCallEndsWithItsContext(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
 	m.topic("kubecdc.prod-eu-1", 1)
@@ -378,7 +366,7 @@ func streamEvent(kind object.StreamKind) *encode.Event {
 }
 
 // Stream events go to every partition of every topic that objects of the resource go to, and to no other.
-func TestKafkaStreamEventsGoToEveryPartition(t *testing.T) {
+func TestStreamEventsGoToEveryPartition(t *testing.T) {
 	m := newModel(2)
 	m.topic("dead.prod-eu-1", 1)
 	for _, name := range []string{"cdc.core.pods.shop", "cdc.core.pods._", "cdc.core.services.shop", "cdc.apps.deployments.shop", "other"} {
@@ -386,7 +374,7 @@ func TestKafkaStreamEventsGoToEveryPartition(t *testing.T) {
 	}
 	cfg := kafkaConfig(m.addrs...)
 	cfg.Topic = "cdc.{group}.{resource}.{namespace}"
-	cfg.Create = &publish.KafkaTopic{Partitions: 2, ReplicationFactor: 1}
+	cfg.Create = &kafka.Topic{Partitions: 2, ReplicationFactor: 1}
 	k := runKafka(t, cfg, m)
 	born := keyed("a", 1) // its topic is created
 	born.Delta.Ref = object.NewRef(pods, "newborn", "a", "uid")
@@ -413,13 +401,13 @@ func TestKafkaStreamEventsGoToEveryPartition(t *testing.T) {
 	}
 }
 
-func TestKafkaChecksTopics(t *testing.T) {
+func TestChecksTopics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(1)
 		m.topic("dead.prod-eu-1", 1)
 		m.topic("kubecdc.prod-eu-1", 1)
 		m.config["max.message.bytes"] = "500000"
-		k, err := publish.NewKafka(kafkaConfig(m.addrs...), discard, nil)
+		k, err := kafka.New(kafkaConfig(m.addrs...), discard, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -439,7 +427,7 @@ func TestKafkaChecksTopics(t *testing.T) {
 		wait(t, "ready", func() bool { return r.Ready() == nil })
 
 		m.mu.Lock()
-		m.denied = kafka.ClusterAuthorizationFailed
+		m.denied = kafkago.ClusterAuthorizationFailed
 		m.mu.Unlock()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -457,92 +445,23 @@ func TestKafkaChecksTopics(t *testing.T) {
 	})
 }
 
-func TestKafkaRefusesConfigurations(t *testing.T) {
+func TestRefusesConfigurations(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*publish.KafkaConfig)
+		change func(*kafka.Config)
 		want   string
 	}{
-		"brokers":     {func(c *publish.KafkaConfig) { c.Brokers = nil }, "no brokers"},
-		"broker":      {func(c *publish.KafkaConfig) { c.Brokers = []string{"kafka"} }, `broker "kafka": must be host:port`},
-		"compression": {func(c *publish.KafkaConfig) { c.Compression = "br" }, "must be zstd, lz4, snappy, gzip or none"},
-		"dead":        {func(c *publish.KafkaConfig) { c.DeadLetter = "kubecdc.prod-eu-1" }, "name another"},
-		"mechanism":   {func(c *publish.KafkaConfig) { c.SASL = &publish.SASL{Mechanism: "GSSAPI"} }, "must be PLAIN"},
-		"password":    {func(c *publish.KafkaConfig) { c.SASL = &publish.SASL{Mechanism: "PLAIN", User: "u"} }, "needs user and passwordFile"},
-		"topic":       {func(c *publish.KafkaConfig) { c.Topic = "a/{cluster}" }, "at byte 1"},
+		"brokers":     {func(c *kafka.Config) { c.Brokers = nil }, "no brokers"},
+		"broker":      {func(c *kafka.Config) { c.Brokers = []string{"kafka"} }, `broker "kafka": must be host:port`},
+		"compression": {func(c *kafka.Config) { c.Compression = "br" }, "must be zstd, lz4, snappy, gzip or none"},
+		"dead":        {func(c *kafka.Config) { c.DeadLetter = "kubecdc.prod-eu-1" }, "name another"},
+		"mechanism":   {func(c *kafka.Config) { c.SASL = &kafka.SASL{Mechanism: "GSSAPI"} }, "must be PLAIN"},
+		"password":    {func(c *kafka.Config) { c.SASL = &kafka.SASL{Mechanism: "PLAIN", User: "u"} }, "needs user and passwordFile"},
+		"topic":       {func(c *kafka.Config) { c.Topic = "a/{cluster}" }, "at byte 1"},
 	} {
 		cfg := kafkaConfig("127.0.0.1:9092")
 		c.change(&cfg)
-		if _, err := publish.NewKafka(cfg, discard, nil); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := kafka.New(cfg, discard, nil); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: want %q, got %v", name, c.want, err)
 		}
 	}
-}
-
-func TestKafkaTombstonesAndBinaryMode(t *testing.T) {
-	del := keyed("a", 2)
-	del.Delta.Op, del.Delta.Observed = object.Deleted, 1_700_000_000_123_000_000
-	del.ContentType = "application/json"
-	del.Attributes = []encode.Attribute{{Name: "id", Value: []byte("x")}, {Name: "datacontenttype", Value: []byte("application/json")}, {Name: "op", Value: []byte("d")}}
-	for _, compression := range []string{"", "zstd", "lz4", "snappy", "gzip", "none"} {
-		first := keyed("a", 1)
-		first.Body = bytes.Repeat([]byte("abc "), 30_000)
-		raw, err := publish.BuildBatch(compression, true, 7, 3, 1<<31-1, first, del)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var set protocol.RecordSet
-		if _, err := set.ReadFrom(bytes.NewReader(raw)); err != nil {
-			t.Fatal(compression, err)
-		}
-		b, err := readBatch(&set)
-		if err != nil {
-			t.Fatal(compression, err)
-		}
-		if b.id != 7 || b.epoch != 3 || b.sequence != 1<<31-1 || len(b.records) != 3 {
-			t.Fatalf("%s: %+v", compression, b)
-		}
-		if got := b.records[0]; got.value != string(first.Body) || got.key != "a" || len(got.headers) != 1 || got.headers[0].Key != "content-type" || string(got.headers[0].Value) != "application/cloudevents+json" {
-			t.Errorf("%s: first record has %d bytes, headers %v", compression, len(got.value), got.headers)
-		}
-		var headers []string
-		for _, h := range b.records[1].headers {
-			headers = append(headers, h.Key+"="+string(h.Value))
-		}
-		if got := strings.Join(headers, " "); got != "content-type=application/json ce_id=x ce_op=d" {
-			t.Errorf("%s: headers %s", compression, got)
-		}
-		if got := b.records[1].time; got != 1_700_000_000_123 {
-			t.Errorf("%s: time %d", compression, got)
-		}
-		if got := b.records[2]; !got.null || got.key != "a" || len(got.headers) != 0 {
-			t.Errorf("%s: tombstone %+v", compression, got)
-		}
-	}
-}
-
-func FuzzKafkaBatch(f *testing.F) {
-	f.Add([]byte("key"), []byte("body"), []byte("value"), int64(5), int32(0))
-	f.Fuzz(func(t *testing.T, key, body, value []byte, at int64, sequence int32) {
-		ev := event("a", 1, string(body))
-		ev.PartitionKey, ev.Delta.Observed = key, at
-		ev.Attributes = []encode.Attribute{{Name: "x", Value: value}}
-		for _, compression := range []string{"zstd", "none", "lz4"} {
-			raw, err := publish.BuildBatch(compression, false, 1, 0, sequence, ev, keyed("b", 1), ev)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var set protocol.RecordSet
-			if _, err := set.ReadFrom(bytes.NewReader(raw)); err != nil {
-				t.Fatal(err)
-			}
-			b, err := readBatch(&set)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(b.records) != 3 || b.records[2].key != string(key) || b.records[0].value != string(body) || b.sequence != sequence ||
-				string(b.records[2].headers[1].Value) != string(value) {
-				t.Fatalf("%+v", b)
-			}
-		}
-	})
 }

@@ -1,4 +1,4 @@
-package publish_test
+package kafka_test
 
 import (
 	"strconv"
@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/segmentio/kafka-go"
+	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 )
@@ -21,7 +21,7 @@ func observed(key string, n int, ago time.Duration) *encode.Event {
 
 // Events that have waited for longer than the topic's message.timestamp.before.max.ms are stored with a new timestamp, once
 // and in order. Their time is in the event.
-func TestKafkaOldTimestampsAreReplaced(t *testing.T) {
+func TestOldTimestampsAreReplaced(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
 	m.topic("kubecdc.prod-eu-1", 2)
@@ -60,11 +60,11 @@ func TestKafkaOldTimestampsAreReplaced(t *testing.T) {
 
 // The answer to a batch is lost, and its timestamps are too old when it is sent again. The broker looks at timestamps before
 // it looks for copies, so it refuses a batch that it has; with new timestamps it must still know the copy.
-func TestKafkaReplacedTimestampMakesNoCopy(t *testing.T) {
+func TestReplacedTimestampMakesNoCopy(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
 	m.topic("kubecdc.prod-eu-1", 1)
-	script := []fault{{}, {lostAfter: true}, {code: kafka.InvalidTimestamp}, {lostAfter: true}}
+	script := []fault{{}, {lostAfter: true}, {code: kafkago.InvalidTimestamp}, {lostAfter: true}}
 	m.fault = func(*modelPartition) (f fault) {
 		if len(script) > 0 {
 			f, script = script[0], script[1:]
@@ -87,7 +87,7 @@ func TestKafkaReplacedTimestampMakesNoCopy(t *testing.T) {
 }
 
 // Among records with old timestamps, one that is refused for good goes alone.
-func TestKafkaOldTimestampsBesideARefusedEvent(t *testing.T) {
+func TestOldTimestampsBesideARefusedEvent(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
 	m.topic("kubecdc.prod-eu-1", 1)
@@ -114,7 +114,7 @@ func TestKafkaOldTimestampsBesideARefusedEvent(t *testing.T) {
 }
 
 // Where the clocks differ by more than the topic takes, a new timestamp does not help: events wait, and the publisher says why.
-func TestKafkaClocksThatDiffer(t *testing.T) {
+func TestClocksThatDiffer(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
 	m.topic("kubecdc.prod-eu-1", 1)

@@ -1,4 +1,4 @@
-package publish
+package kafka
 
 import (
 	"context"
@@ -10,65 +10,51 @@ import (
 	"net"
 
 	"github.com/segmentio/kafka-go"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/kafka/producer"
 )
 
-// verdict is what becomes of a batch after an attempt.
-type verdict byte
-
-const (
-	verdictRetry     verdict = iota // the very same bytes again
-	verdictStored                   // acknowledged
-	verdictTimestamp                // again, with the same sequence and the present time as timestamp
-	verdictEpoch                    // again, in the next epoch of the producer id
-	verdictProducer                 // again, with another producer id
-	verdictTooLarge                 // refused; a smaller batch may be taken
-	verdictRefused                  // refused; something in the batch is what the broker does not take
-)
-
-// judgeKafka tells what an error of a broker, or of the way to it, means for a batch. Advice is "" where nobody need act.
-func judgeKafka(err error) (v verdict, reason, advice string) {
+// diagnose returns the reason of a failed attempt, for the metric and the log, and what a person is to do about it; "": nothing.
+func diagnose(r producer.Result) (reason, advice string) {
 	code := kafka.Error(0)
-	if !errors.As(err, &code) {
-		if advice := adviceOnConnection(err); advice != "" {
-			return verdictRetry, ReasonAuthorization, advice
+	if !errors.As(r.Err, &code) {
+		if advice := adviceOnConnection(r.Err); advice != "" {
+			return publish.ReasonAuthorization, advice
 		}
-		if errors.Is(err, context.DeadlineExceeded) {
-			return verdictRetry, ReasonTimeout, ""
+		if errors.Is(r.Err, context.DeadlineExceeded) {
+			return publish.ReasonTimeout, ""
 		}
-		return verdictRetry, ReasonConnection, ""
+		return publish.ReasonConnection, ""
 	}
 	switch code {
-	case kafka.DuplicateSequenceNumber:
-		return verdictStored, "", ""
-	case kafka.OutOfOrderSequenceNumber, kafka.UnknownProducerId:
-		return verdictEpoch, ReasonSequence, ""
-	case kafka.InvalidProducerEpoch, kafka.ProducerFenced, kafka.InvalidProducerIDMapping, kafka.InvalidTransactionState:
-		return verdictProducer, ReasonSequence, ""
-	case kafka.MessageSizeTooLarge, kafka.RecordListTooLarge:
-		return verdictTooLarge, "", ""
+	case kafka.OutOfOrderSequenceNumber, kafka.UnknownProducerId, kafka.InvalidProducerEpoch, kafka.ProducerFenced, kafka.InvalidProducerIDMapping,
+		kafka.InvalidTransactionState:
+		return publish.ReasonSequence, ""
 	case kafka.InvalidTimestamp:
-		return verdictTimestamp, ReasonTimestamp, ""
-	case kafka.InvalidRecord, kafka.InvalidTopic, kafka.UnsupportedForMessageFormat, kafka.PolicyViolation:
-		return verdictRefused, "", ""
+		if r.Verdict == producer.Restamp {
+			return publish.ReasonTimestamp, ""
+		}
+		return publish.ReasonTimestamp, adviceOnClocks
 	case kafka.UnsupportedCompressionType:
-		return verdictRetry, ReasonBroker, "the broker does not know the compression: set bus.kafka.compression to gzip or none"
+		return publish.ReasonBroker, "the broker does not know the compression: set bus.kafka.compression to gzip or none"
 	case kafka.LeaderNotAvailable, kafka.NotLeaderForPartition, kafka.UnknownTopicOrPartition, kafka.FencedLeaderEpoch,
 		kafka.UnknownLeaderEpoch, kafka.ReplicaNotAvailable, kafka.BrokerNotAvailable, kafka.UnknownTopicID:
-		return verdictRetry, ReasonLeader, ""
+		return publish.ReasonLeader, ""
 	case kafka.NotEnoughReplicas, kafka.NotEnoughReplicasAfterAppend:
-		return verdictRetry, ReasonReplicas, "fewer replicas are in sync than the topic's min.insync.replicas: see which brokers are down"
+		return publish.ReasonReplicas, "fewer replicas are in sync than the topic's min.insync.replicas: see which brokers are down"
 	case kafka.KafkaStorageError, kafka.LogDirNotFound:
-		return verdictRetry, ReasonStorage, "the broker cannot write to its disk: see its log"
+		return publish.ReasonStorage, "the broker cannot write to its disk: see its log"
 	case kafka.RequestTimedOut:
-		return verdictRetry, ReasonTimeout, ""
+		return publish.ReasonTimeout, ""
 	case kafka.NetworkException, kafka.GroupLoadInProgress, kafka.GroupCoordinatorNotAvailable, kafka.NotCoordinatorForGroup,
 		kafka.ConcurrentTransactions, kafka.ThrottlingQuotaExceeded:
-		return verdictRetry, ReasonBroker, "" // it has just started, or is busy
+		return publish.ReasonBroker, "" // it has just started, or is busy
 	}
-	if advice := adviceOnConnection(err); advice != "" {
-		return verdictRetry, ReasonAuthorization, advice
+	if advice := adviceOnConnection(r.Err); advice != "" {
+		return publish.ReasonAuthorization, advice
 	}
-	return verdictRetry, ReasonBroker, "the broker's log may say more: it is retried until the bus has it"
+	return publish.ReasonBroker, "the broker's log may say more: the agent repeats the request until the broker has the events"
 }
 
 const adviceOnClocks = "the topic refuses records with the agent's present time: compare the clocks of agent and broker, and see the topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms"
@@ -118,26 +104,4 @@ func levelOf(advice string) slog.Level {
 		return slog.LevelError
 	}
 	return slog.LevelWarn
-}
-
-// brokerError is the error of a code in an answer, nil where there is none.
-func brokerError(code int16, message string) error {
-	if code == 0 {
-		return nil
-	}
-	return &brokerAnswer{code: kafka.Error(code), message: message}
-}
-
-type brokerAnswer struct {
-	code    kafka.Error
-	message string
-}
-
-func (e *brokerAnswer) Unwrap() error { return e.code }
-
-func (e *brokerAnswer) Error() string {
-	if e.message == "" {
-		return e.code.Error()
-	}
-	return e.code.Title() + ": " + e.message
 }

@@ -1,4 +1,4 @@
-package publish_test
+package kafka_test
 
 import (
 	"bufio"
@@ -14,16 +14,19 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/produce"
 
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 )
 
-// listen serves a model of one broker on a socket. cut decides which requests to produce end the connection.
-func listen(t *testing.T, m *model, cut func(value string) bool) {
+// listen serves a model of one broker on a socket. cut decides which requests to produce end the connection. opened is how many
+// connections there have been.
+func listen(t *testing.T, m *model, cut func(value string) bool) (opened func() int64) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -33,6 +36,7 @@ func listen(t *testing.T, m *model, cut func(value string) bool) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	conns := map[net.Conn]bool{}
+	var count atomic.Int64
 	serve := func(c net.Conn) {
 		defer c.Close()
 		in := bufio.NewReader(c)
@@ -64,6 +68,7 @@ func listen(t *testing.T, m *model, cut func(value string) bool) {
 			if err != nil {
 				return
 			}
+			count.Add(1)
 			mu.Lock()
 			conns[c] = true
 			mu.Unlock()
@@ -79,6 +84,7 @@ func listen(t *testing.T, m *model, cut func(value string) bool) {
 		mu.Unlock()
 		wg.Wait()
 	})
+	return count.Load
 }
 
 func anyOf(b modelBatch, cut func(string) bool) bool {
@@ -102,12 +108,15 @@ func rewind(p *produce.Request, b modelBatch) error {
 	return nil
 }
 
-// An event for which the broker ends the connection, again and again, counts as refused; others are not.
-func TestKafkaConnectionCutForOneEventIsARefusal(t *testing.T) {
+// An event for which the broker ends the connection, again and again, is handed back to be sent alone, and sent on a connection of its own
+// then. The other events of its batch are stored.
+func TestEventWhoseConnectionIsCut(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
 	m.topic("kubecdc.prod-eu-1", 1)
-	listen(t, m, func(value string) bool { return value == "cut" })
+	var cut atomic.Bool
+	cut.Store(true)
+	conns := listen(t, m, func(value string) bool { return value == "cut" && cut.Load() })
 	k := runKafka(t, kafkaConfig(m.addrs...), nil)
 	var wg sync.WaitGroup
 	errs := make([]error, 8)
@@ -117,17 +126,43 @@ func TestKafkaConnectionCutForOneEventIsARefusal(t *testing.T) {
 			if i == 3 {
 				ev.Body = []byte("cut")
 			}
-			errs[i] = k.Publish(t.Context(), ev)
+			errs[i] = k.once(ev)
 		})
 	}
 	wg.Wait()
+	handedBack := func(err error) bool {
+		again := new(publish.RetryError)
+		return errors.As(err, &again) && again.Alone && again.Reason == publish.ReasonConnection && !errors.Is(err, publish.ErrRefused)
+	}
 	for i, err := range errs {
-		if want := i == 3; errors.Is(err, publish.ErrRefused) != want {
+		if i == 3 && !handedBack(err) || i != 3 && err != nil {
 			t.Errorf("event %d: %v", i, err)
 		}
 	}
 	if got := len(m.logOf("kubecdc.prod-eu-1", 0)); got != 7 {
 		t.Errorf("%d records, want 7", got)
+	}
+	if log := k.log.String(); strings.Count(log, "it is sent alone") != 1 || !strings.Contains(log, "event_id=pods/uid-k3/1") {
+		t.Errorf("the event is not named:\n%s", log)
+	}
+	alone := func(e *publish.Event) { e.Alone = true }
+	ev := keyed("k3", 1)
+	ev.Body = []byte("cut")
+	before := conns()
+	for range 3 {
+		if err := k.once(ev, alone); !handedBack(err) {
+			t.Errorf("alone: %v", err)
+		}
+		if err := k.once(keyed("k3-neighbour", 1)); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := conns() - before; n != 3 {
+		t.Errorf("%d new connections for three attempts alone: the others use the one that stands", n)
+	}
+	cut.Store(false)
+	if err := k.once(ev, alone); err != nil {
+		t.Error(err)
 	}
 	if err := k.stop(); err != nil {
 		t.Error(err)
@@ -135,7 +170,7 @@ func TestKafkaConnectionCutForOneEventIsARefusal(t *testing.T) {
 }
 
 // A broker that does not answer at all does not hold a call whose ctx ends, nor the end of Run.
-func TestKafkaSilentBrokerHoldsNobody(t *testing.T) {
+func TestSilentBrokerHoldsNobody(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +195,7 @@ func TestKafkaSilentBrokerHoldsNobody(t *testing.T) {
 	}
 }
 
-func TestKafkaTokens(t *testing.T) {
+func TestTokens(t *testing.T) {
 	const secret = "s3cret"
 	asked := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -181,7 +216,7 @@ func TestKafkaTokens(t *testing.T) {
 		}
 	}
 	write("wr0ng\n")
-	m, err := publish.KafkaMechanism(&publish.SASL{Mechanism: "OAUTHBEARER", OAuth: &publish.OAuth{TokenURL: server.URL, ClientID: "agent", ClientSecretFile: file}})
+	m, err := kafka.Mechanism(&kafka.SASL{Mechanism: "OAUTHBEARER", OAuth: &kafka.OAuth{TokenURL: server.URL, ClientID: "agent", ClientSecretFile: file}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,23 +254,20 @@ func TestKafkaTokens(t *testing.T) {
 		t.Errorf("the refused token is used again: %q, %v", again, err)
 	}
 	write("a b")
-	m, err = publish.KafkaMechanism(&publish.SASL{Mechanism: "OAUTHBEARER", TokenFile: file})
+	m, err = kafka.Mechanism(&kafka.SASL{Mechanism: "OAUTHBEARER", TokenFile: file})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := m.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "at byte 1") {
 		t.Errorf("a token with a space: %v", err)
 	}
-	if _, err := publish.KafkaDialer(&publish.KafkaConfig{TLS: &publish.TLS{CAFile: "/nowhere"}}); err == nil {
+	if _, err := kafka.NewDialer(&kafka.Config{TLS: &publish.TLS{CAFile: "/nowhere"}}); err == nil {
 		t.Error("a dialler without its CA")
-	}
-	if _, err := publish.NewKafkaTransport(t.Context(), &publish.KafkaConfig{}); err != nil {
-		t.Error(err)
 	}
 }
 
 // A listener that speaks something else is an error that says so, and no array of as many elements as its text would be.
-func TestKafkaListenerOfAnotherKind(t *testing.T) {
+func TestListenerOfAnotherKind(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

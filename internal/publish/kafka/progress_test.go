@@ -1,4 +1,4 @@
-package publish_test
+package kafka_test
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 )
 
 // progressOf says of pods that all up to rv is on the bus.
@@ -66,7 +66,7 @@ func publishEach(t *testing.T, k *kafkaRun, events ...*encode.Event) {
 
 // Where objects of a resource go to the topics of their namespaces, progress goes where something has happened, to one topic
 // always, and to all once an hour.
-func TestKafkaProgressGoesWhereEventsAre(t *testing.T) {
+func TestProgressGoesWhereEventsAre(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, m := namespaces(t, "a", "b", "c")
 		check := func(after string, want ...string) {
@@ -113,7 +113,7 @@ func TestKafkaProgressGoesWhereEventsAre(t *testing.T) {
 }
 
 // Another scope of the same topics, and a relay's events, which name no scope, have progress of their own.
-func TestKafkaProgressIsOfAScope(t *testing.T) {
+func TestProgressIsOfAScope(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, m := namespaces(t, "a", "b")
 		services := &object.Resource{Version: "v1", Name: "services", Kind: "Service", Namespaced: true}
@@ -137,7 +137,7 @@ func TestKafkaProgressIsOfAScope(t *testing.T) {
 
 // A partition without a leader holds back what goes there: not the progress of the others, nor their events. It has the
 // progress in its place when it has a leader again, and once.
-func TestKafkaPartitionWithoutLeader(t *testing.T) {
+func TestPartitionWithoutLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(1)
 		m.topic("dead.prod-eu-1", 1)
@@ -153,7 +153,7 @@ func TestKafkaPartitionWithoutLeader(t *testing.T) {
 		keys := [3]string{}
 		for i := 0; slices.Contains(keys[:], ""); i++ {
 			key := fmt.Sprint("k", i)
-			keys[publish.PartitionOf([]byte(key), 3)] = key
+			keys[kafka.PartitionOf([]byte(key), 3)] = key
 		}
 		began := time.Now()
 		publishEach(t, k, progressOf(2))
@@ -203,7 +203,7 @@ func TestKafkaPartitionWithoutLeader(t *testing.T) {
 }
 
 // A topic with a partition that does not have a progress is behind still.
-func TestKafkaProgressComesToPartitionsThatMissedIt(t *testing.T) {
+func TestProgressComesToPartitionsThatMissedIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, m := namespaces(t, "a", "b")
 		publishEach(t, k, progressOf(1), podIn("b", 5))
@@ -226,7 +226,7 @@ func TestKafkaProgressComesToPartitionsThatMissedIt(t *testing.T) {
 }
 
 // Topics that have not been used for an hour are forgotten. They come back when they are used.
-func TestKafkaForgetsIdleTopics(t *testing.T) {
+func TestForgetsIdleTopics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []string
 		for i := range 30 {
@@ -284,7 +284,7 @@ func TestKafkaForgetsIdleTopics(t *testing.T) {
 
 // A topic that is deleted while a progress goes there, or while one waits in it for a leader, is forgotten: the agent does not end, is
 // ready, and keeps nothing of the topic.
-func TestKafkaTopicIsDeletedWhileProgressGoesThere(t *testing.T) {
+func TestTopicIsDeletedWhileProgressGoesThere(t *testing.T) {
 	for name, leaderless := range map[string]bool{"on its way": false, "without a leader": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -319,7 +319,7 @@ func TestKafkaTopicIsDeletedWhileProgressGoesThere(t *testing.T) {
 }
 
 // A progress is published when a topic has it: if the only one is deleted meanwhile, it waits for another.
-func TestKafkaProgressNeedsATopic(t *testing.T) {
+func TestProgressNeedsATopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, m := namespaces(t, "a")
 		publishEach(t, k, podIn("a", 5), progressOf(6))

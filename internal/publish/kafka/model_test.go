@@ -1,4 +1,4 @@
-package publish_test
+package kafka_test
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/segmentio/kafka-go"
+	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/apiversions"
 	"github.com/segmentio/kafka-go/protocol/createtopics"
@@ -42,23 +42,23 @@ type model struct {
 	// config is what topics are described with.
 	config map[string]string
 	// denied is answered to requests for a producer id.
-	denied kafka.Error
+	denied kafkago.Error
 	// login answers to what clients authenticate with; nil: they need not.
-	login func(initial string) kafka.Error
+	login func(initial string) kafkago.Error
 	// undescribed is answered to requests for a topic's configuration.
-	undescribed kafka.Error
+	undescribed kafkago.Error
 
 	sends   int // requests to produce
 	lateHit int // late copies that were appended
 }
 
 type fault struct {
-	lostBefore bool        // the request is lost; a copy of it may arrive later
-	lostAfter  bool        // the answer is lost
-	code       kafka.Error // instead of appending
-	after      kafka.Error // instead of success, after appending
-	deliver    bool        // a late copy arrives before
-	move       bool        // the leader moves before
+	lostBefore bool          // the request is lost; a copy of it may arrive later
+	lostAfter  bool          // the answer is lost
+	code       kafkago.Error // instead of appending
+	after      kafkago.Error // instead of success, after appending
+	deliver    bool          // a late copy arrives before
+	move       bool          // the leader moves before
 }
 
 type lateCopy struct {
@@ -136,8 +136,8 @@ func (m *model) logOf(topic string, partition int) []modelRecord {
 	return slices.Clone(t.partitions[partition].log)
 }
 
-// RoundTrip implements kafka.RoundTripper.
-func (m *model) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Request) (kafka.Response, error) {
+// RoundTrip implements kafkago.RoundTripper.
+func (m *model) RoundTrip(ctx context.Context, addr net.Addr, req kafkago.Request) (kafkago.Response, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func (m *model) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Request)
 	return m.serve(broker, req)
 }
 
-func (m *model) serve(broker int, req kafka.Request) (kafka.Response, error) {
+func (m *model) serve(broker int, req kafkago.Request) (kafkago.Response, error) {
 	switch req := req.(type) {
 	case *apiversions.Request:
 		res := new(apiversions.Response)
@@ -168,7 +168,7 @@ func (m *model) serve(broker int, req kafka.Request) (kafka.Response, error) {
 		t := req.Topics[0]
 		res := &createtopics.Response{Topics: []createtopics.ResponseTopic{{Name: t.Name}}}
 		if m.topics[t.Name] != nil {
-			res.Topics[0].ErrorCode = int16(kafka.TopicAlreadyExists)
+			res.Topics[0].ErrorCode = int16(kafkago.TopicAlreadyExists)
 		} else {
 			m.create(t.Name, int(t.NumPartitions))
 		}
@@ -219,7 +219,7 @@ func (m *model) metadata(req *metadata.Request) *metadata.Response {
 	for _, name := range names {
 		t := m.topics[name]
 		if t == nil {
-			res.Topics = append(res.Topics, metadata.ResponseTopic{Name: name, ErrorCode: int16(kafka.UnknownTopicOrPartition)})
+			res.Topics = append(res.Topics, metadata.ResponseTopic{Name: name, ErrorCode: int16(kafkago.UnknownTopicOrPartition)})
 			continue
 		}
 		rt := metadata.ResponseTopic{Name: name}
@@ -233,7 +233,7 @@ func (m *model) metadata(req *metadata.Request) *metadata.Response {
 
 var errLost = errors.New("connection lost")
 
-func (m *model) produce(broker int, acks int16, topic string, partition int, set *protocol.RecordSet, size int) (kafka.Response, error) {
+func (m *model) produce(broker int, acks int16, topic string, partition int, set *protocol.RecordSet, size int) (kafkago.Response, error) {
 	m.sends++
 	b, err := readBatch(set)
 	if err != nil {
@@ -243,14 +243,14 @@ func (m *model) produce(broker int, acks int16, topic string, partition int, set
 	if acks != -1 {
 		return nil, fmt.Errorf("acks is %d", acks)
 	}
-	answer := func(code kafka.Error) (kafka.Response, error) {
+	answer := func(code kafkago.Error) (kafkago.Response, error) {
 		return &produce.Response{Topics: []produce.ResponseTopic{{Topic: topic, Partitions: []produce.ResponsePartition{
 			{Partition: int32(partition), ErrorCode: int16(code)},
 		}}}}, nil
 	}
 	t := m.topics[topic]
 	if t == nil || partition >= len(t.partitions) {
-		return answer(kafka.UnknownTopicOrPartition)
+		return answer(kafkago.UnknownTopicOrPartition)
 	}
 	p := t.partitions[partition]
 	var f fault
@@ -273,7 +273,7 @@ func (m *model) produce(broker int, acks int16, topic string, partition int, set
 		return nil, errLost
 	}
 	if p.leader != broker {
-		return answer(kafka.NotLeaderForPartition)
+		return answer(kafkago.NotLeaderForPartition)
 	}
 	if f.code != 0 {
 		return answer(f.code)
@@ -306,18 +306,18 @@ func (m *model) bounds() bounds {
 
 // append is what the leader does with a batch. Kafka tells a copy of one of the last five batches by its sequences alone.
 // A batch is validated before that, with all of its records (LogValidator).
-func (p *modelPartition) append(b modelBatch, limits bounds) kafka.Error {
+func (p *modelPartition) append(b modelBatch, limits bounds) kafkago.Error {
 	if b.size > limits.size {
-		return kafka.MessageSizeTooLarge
+		return kafkago.MessageSizeTooLarge
 	}
 	for i := range b.records {
 		if age := int(time.Now().UnixMilli() - b.records[i].time); age > limits.before || -age > limits.after {
-			return kafka.InvalidTimestamp
+			return kafkago.InvalidTimestamp
 		}
 	}
 	for i := range b.records {
 		if b.records[i].value == "poison" {
-			return kafka.InvalidRecord
+			return kafkago.InvalidRecord
 		}
 	}
 	last := int32((int64(b.sequence) + int64(len(b.records)) - 1) & math.MaxInt32)
@@ -330,17 +330,17 @@ func (p *modelPartition) append(b modelBatch, limits bounds) kafka.Error {
 		s = &modelProducer{epoch: b.epoch}
 		p.producers[b.id] = s
 	case b.epoch < s.epoch:
-		return kafka.InvalidProducerEpoch
+		return kafkago.InvalidProducerEpoch
 	case b.epoch > s.epoch:
 		if b.sequence != 0 {
-			return kafka.OutOfOrderSequenceNumber
+			return kafkago.OutOfOrderSequenceNumber
 		}
 		*s = modelProducer{epoch: b.epoch}
 	case b.sequence != int32((int64(s.last)+1)&math.MaxInt32):
 		if b.sequence < s.last {
-			return kafka.DuplicateSequenceNumber // older than what is kept of it
+			return kafkago.DuplicateSequenceNumber // older than what is kept of it
 		}
-		return kafka.OutOfOrderSequenceNumber
+		return kafkago.OutOfOrderSequenceNumber
 	}
 	s.last = last
 	if s.recent = append(s.recent, [2]int32{b.sequence, last}); len(s.recent) > 5 {

@@ -1,13 +1,13 @@
-package publish_test
+package kafka_test
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/segmentio/kafka-go"
+	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 )
 
 func TestTopics(t *testing.T) {
@@ -27,7 +27,7 @@ func TestTopics(t *testing.T) {
 		{"x-{namespace}_{resource}", deployments, "shop", "x-shop_deployments"},
 		{"x-{namespace}_{resource}", nodes, "", "x-__nodes"},
 	} {
-		topics, err := publish.NewTopics(c.template, "prod-eu-1")
+		topics, err := kafka.NewTopics(c.template, "prod-eu-1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestTopicsOfNobody(t *testing.T) {
 		"kubecdc.{cluster}.{resource}":  "kubecdc.prod-eu-1._",
 		"{group}.{resource}":            "kubecdc.prod-eu-1._dead",
 	} {
-		topics, err := publish.NewTopics(template, "prod-eu-1")
+		topics, err := kafka.NewTopics(template, "prod-eu-1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,11 +75,11 @@ func TestTopicTemplateErrors(t *testing.T) {
 		"{group}{resource}":      "at byte 7: {resource} directly behind another",
 		strings.Repeat("a", 250): "allowed are 249",
 	} {
-		if _, err := publish.NewTopics(template, "prod-eu-1"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := kafka.NewTopics(template, "prod-eu-1"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: want %q, got %v", template, want, err)
 		}
 	}
-	if _, err := publish.NewTopics("", "prod/eu"); err == nil || !strings.Contains(err.Error(), "at byte 4") {
+	if _, err := kafka.NewTopics("", "prod/eu"); err == nil || !strings.Contains(err.Error(), "at byte 4") {
 		t.Errorf("a cluster with a slash: %v", err)
 	}
 }
@@ -91,7 +91,7 @@ func TestPartitionsAreThoseOfJava(t *testing.T) {
 		"21": -973932308, "foobar": -790332482, "a-little-bit-long-string": -985981536, "a-little-bit-longer-string": -1486304829,
 		"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971, "abc": 479470107,
 	} {
-		if got, want := publish.PartitionOf([]byte(key), many), int(hash&0x7fffffff)%many; got != want {
+		if got, want := kafka.PartitionOf([]byte(key), many), int(hash&0x7fffffff)%many; got != want {
 			t.Errorf("%s: %d, want %d", key, got, want)
 		}
 	}
@@ -100,8 +100,8 @@ func TestPartitionsAreThoseOfJava(t *testing.T) {
 		all[i] = i
 	}
 	for _, key := range []string{"", "a", "prod-eu-1/apps/deployments/shop/web", "ünïcode", "\xff\xfe\xfd"} {
-		want := kafka.Murmur2Balancer{Consistent: true}.Balance(kafka.Message{Key: []byte(key)}, all...)
-		if got := publish.PartitionOf([]byte(key), 12); got != want {
+		want := kafkago.Murmur2Balancer{Consistent: true}.Balance(kafkago.Message{Key: []byte(key)}, all...)
+		if got := kafka.PartitionOf([]byte(key), 12); got != want {
 			t.Errorf("%q: %d, want %d", key, got, want)
 		}
 	}

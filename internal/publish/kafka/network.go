@@ -1,4 +1,4 @@
-package publish
+package kafka
 
 import (
 	"context"
@@ -17,34 +17,38 @@ import (
 	"github.com/segmentio/kafka-go/protocol/saslauthenticate"
 	"github.com/segmentio/kafka-go/protocol/saslhandshake"
 	"github.com/segmentio/kafka-go/sasl"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
 const (
-	// kafkaConns bounds the connections to one broker; further requests wait for one. A request waits on its connection
+	// maxConnections bounds the connections to one broker; further requests wait for one. A request waits on its connection
 	// for its answer, so this is also how many partitions of one broker are written at once.
-	kafkaConns = 32
-	// kafkaIdle is how long an idle connection is kept. The broker ends it after connections.max.idle.ms, 10 min.
-	kafkaIdle = 4 * time.Minute
+	maxConnections = 32
+	// maxIdle is how long an idle connection is kept. The broker ends it after connections.max.idle.ms, 10 min.
+	maxIdle = 4 * time.Minute
 )
 
 var (
 	errAuthentication = errors.New("the broker does not know us")
 
-	// errCut says that a connection was ended after a request was sent on it, or while it was.
-	errCut = errors.New("connection cut before the answer")
+	// errEnded says that the other side ended a connection while a request was on it.
+	errEnded = errors.New("connection cut before the answer")
+
+	// errCut says that a connection was cut while a request was on it that the broker had greeted and authenticated before.
+	errCut = errors.New("request cut")
 
 	errNotKafka = errors.New("the answer is not one of Kafka")
 )
 
-// kafkaNet speaks to brokers. It sends a request to exactly the broker that it is told, and leaves out what kafka-go's
-// Transport does beside: to route by metadata of its own, which is up to MetadataTTL old and is not renewed when a broker
-// says that it leads a partition no more; to ask for a transaction coordinator before it asks for a producer id; and to
-// leave a connection with an answer still to come behind in a goroutine when the ctx of a request ends. Here it is closed.
-type kafkaNet struct {
+// network speaks to brokers. It sends a request to exactly the broker that it is told. kafka-go's Transport routes by metadata of its own,
+// which is up to MetadataTTL old and is not renewed when a broker says that it leads a partition no more; it asks for a transaction
+// coordinator before it asks for a producer id; and when the ctx of a request ends, it leaves the connection with an answer
+// still to come behind in a goroutine. Here that connection is closed.
+type network struct {
 	dial      func(ctx context.Context, network, addr string) (net.Conn, error)
 	mechanism sasl.Mechanism
-	clientID  string
-	fence     *Fencing // nil: connections are not guarded
+	fence     *publish.Fencing // nil: connections are not guarded
 
 	mu      sync.Mutex
 	brokers map[string]*brokerConns // by address; as many as a cluster has had
@@ -53,34 +57,34 @@ type kafkaNet struct {
 
 // brokerConns are the connections to one broker.
 type brokerConns struct {
-	idle  []*kafkaConn  // the last one used comes last
+	idle  []*conn       // the last one used comes last
 	slots chan struct{} // one for each connection that is in use. Never closed.
 }
 
-// kafkaConn is a connection that one request at a time is on.
-type kafkaConn struct {
+// conn is a connection that one request at a time is on.
+type conn struct {
 	*protocol.Conn
-	guard *Guard // what it writes to; nil: it is not guarded
+	guard *publish.Guard // what it writes to; nil: it is not guarded
 	used  time.Time
 	ends  time.Time // when the broker wants another authentication (KIP-368); zero: never
 	spent bool      // it cannot be used again
 }
 
-func newKafkaNet(t *TLS, s *SASL, m sasl.Mechanism, clientID string, f *Fencing) *kafkaNet {
-	return &kafkaNet{dial: kafkaDial(t, s), mechanism: m, clientID: clientID, fence: f, brokers: map[string]*brokerConns{}}
+func newNetwork(t *publish.TLS, s *SASL, m sasl.Mechanism, f *publish.Fencing) *network {
+	return &network{dial: dialer(t, s), mechanism: m, fence: f, brokers: map[string]*brokerConns{}}
 }
 
-// kafkaDial is how all connections to brokers are made, those that the first ones name included: the files of t are read for each.
-func kafkaDial(t *TLS, s *SASL) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	d := net.Dialer{Timeout: DialTimeout, KeepAlive: 15 * time.Second}
+// dialer is how all connections to brokers are made, those that the first ones name included: the files of t are read for each.
+func dialer(t *publish.TLS, s *SASL) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	d := net.Dialer{Timeout: publish.DialTimeout, KeepAlive: 15 * time.Second}
 	if s.inPlaintext(t) {
-		return LoopbackOnly(d.DialContext)
+		return publish.LoopbackOnly(d.DialContext)
 	}
 	return t.Dialer(d.DialContext)
 }
 
 // RoundTrip implements kafka.RoundTripper. ctx ends it at once; the request may have been sent then.
-func (n *kafkaNet) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Request) (kafka.Response, error) {
+func (n *network) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Request) (kafka.Response, error) {
 	b, err := n.enter(ctx, addr.String())
 	if err != nil {
 		return nil, err
@@ -90,56 +94,49 @@ func (n *kafkaNet) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Reque
 	if err != nil {
 		return nil, err
 	}
-	res, err := c.exchange(ctx, req)
+	res, err := c.request(ctx, addr, req)
 	if err != nil {
 		_ = c.Close()
 		if errors.Is(err, errCut) {
 			n.drop(b)
 		}
-		return nil, fmt.Errorf("%s: %w", addr, err)
+		return nil, err
 	}
 	n.keep(b, c)
 	return res, nil
 }
 
-// RoundTripWitnessed is RoundTrip on a new connection, while a second one to the broker stands. Where the first is cut, alive
-// reports whether the second still answers: then it was not the broker that went away, nor the way to it.
-func (n *kafkaNet) RoundTripWitnessed(ctx context.Context, addr net.Addr, req kafka.Request) (res kafka.Response, alive bool, err error) {
-	b, err := n.enter(ctx, addr.String())
+// apart makes each request on a connection of its own. It needs no slot: few requests are made so.
+type apart struct{ *network }
+
+// RoundTrip implements kafka.RoundTripper.
+func (a apart) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Request) (kafka.Response, error) {
+	c, err := a.connect(ctx, addr.String())
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	defer func() { <-b.slots }()
-	// It has no slot of its own: two that wait for a second one each would wait for ever.
-	witness, err := n.connect(ctx, addr.String())
+	defer func() { _ = c.Close() }()
+	return c.request(ctx, addr, req)
+}
+
+// request is exchange on a connection that stands.
+func (c *conn) request(ctx context.Context, addr net.Addr, req kafka.Request) (kafka.Response, error) {
+	res, err := c.exchange(ctx, req)
+	if errors.Is(err, errEnded) {
+		err = fmt.Errorf("%w: %w", errCut, err)
+	}
 	if err != nil {
-		return nil, false, err
+		return nil, fmt.Errorf("%s: %w", addr, err)
 	}
-	defer func() { _ = witness.Close() }()
-	// Not an idle one: whatever cut the last connection may have cut those too.
-	c, err := n.connect(ctx, addr.String())
-	if err != nil {
-		return nil, false, err
-	}
-	res, err = c.exchange(ctx, req)
-	if err == nil {
-		n.keep(b, c)
-		return res, true, nil
-	}
-	_ = c.Close()
-	if errors.Is(err, errCut) {
-		_, wErr := witness.exchange(ctx, new(apiversions.Request))
-		alive = wErr == nil
-	}
-	return nil, alive, fmt.Errorf("%s: %w", addr, err)
+	return res, nil
 }
 
 // enter waits for a slot.
-func (n *kafkaNet) enter(ctx context.Context, addr string) (*brokerConns, error) {
+func (n *network) enter(ctx context.Context, addr string) (*brokerConns, error) {
 	n.mu.Lock()
 	b := n.brokers[addr]
 	if b == nil {
-		b = &brokerConns{slots: make(chan struct{}, kafkaConns)}
+		b = &brokerConns{slots: make(chan struct{}, maxConnections)}
 		n.brokers[addr] = b
 	}
 	n.mu.Unlock()
@@ -152,7 +149,7 @@ func (n *kafkaNet) enter(ctx context.Context, addr string) (*brokerConns, error)
 }
 
 // connection is an idle connection, or a new one.
-func (n *kafkaNet) connection(ctx context.Context, b *brokerConns, addr string) (*kafkaConn, error) {
+func (n *network) connection(ctx context.Context, b *brokerConns, addr string) (*conn, error) {
 	n.mu.Lock()
 	n.prune(b, time.Now())
 	if last := len(b.idle) - 1; last >= 0 {
@@ -166,7 +163,7 @@ func (n *kafkaNet) connection(ctx context.Context, b *brokerConns, addr string) 
 }
 
 // drop closes idle connections: a broker that was started anew has cut them all, and each would fail a request.
-func (n *kafkaNet) drop(b *brokerConns) {
+func (n *network) drop(b *brokerConns) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, c := range b.idle {
@@ -177,10 +174,10 @@ func (n *kafkaNet) drop(b *brokerConns) {
 }
 
 // prune closes idle connections that are too old. n.mu is held.
-func (n *kafkaNet) prune(b *brokerConns, now time.Time) {
+func (n *network) prune(b *brokerConns, now time.Time) {
 	kept := b.idle[:0]
 	for _, c := range b.idle {
-		if now.Sub(c.used) > kafkaIdle || !c.ends.IsZero() && now.After(c.ends) {
+		if now.Sub(c.used) > maxIdle || !c.ends.IsZero() && now.After(c.ends) {
 			_ = c.Close()
 		} else {
 			kept = append(kept, c)
@@ -191,7 +188,7 @@ func (n *kafkaNet) prune(b *brokerConns, now time.Time) {
 }
 
 // sweep closes what has been idle for too long.
-func (n *kafkaNet) sweep() {
+func (n *network) sweep() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, b := range n.brokers {
@@ -199,7 +196,7 @@ func (n *kafkaNet) sweep() {
 	}
 }
 
-func (n *kafkaNet) keep(b *brokerConns, c *kafkaConn) {
+func (n *network) keep(b *brokerConns, c *conn) {
 	c.used = time.Now()
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -211,7 +208,7 @@ func (n *kafkaNet) keep(b *brokerConns, c *kafkaConn) {
 }
 
 // close closes all connections. Those in use end when their request does.
-func (n *kafkaNet) close() {
+func (n *network) close() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.closed = true
@@ -224,24 +221,24 @@ func (n *kafkaNet) close() {
 }
 
 // connect dials, learns the versions that the broker speaks, and authenticates.
-func (n *kafkaNet) connect(ctx context.Context, addr string) (c *kafkaConn, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*DialTimeout)
+func (n *network) connect(ctx context.Context, addr string) (c *conn, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*publish.DialTimeout)
 	defer cancel()
-	conn, err := n.dial(ctx, "tcp", addr)
+	socket, err := n.dial(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			_ = conn.Close()
+			_ = socket.Close()
 		}
 	}()
-	c = new(kafkaConn)
+	c = new(conn)
 	if n.fence != nil {
-		c.guard = n.fence.Guard(conn, false)
-		conn = c.guard
+		c.guard = n.fence.Guard(socket, false)
+		socket = c.guard
 	}
-	c.Conn = protocol.NewConn(&greeted{Conn: conn}, n.clientID)
+	c.Conn = protocol.NewConn(&greeted{Conn: socket}, clientID)
 	r, err := c.exchange(ctx, new(apiversions.Request))
 	if err != nil {
 		return nil, fmt.Errorf("%s: ask for its versions: %w", addr, notKafka(err))
@@ -300,13 +297,13 @@ func (g *greeted) Read(b []byte) (int, error) {
 
 // notKafka adds what most often is behind it.
 func notKafka(err error) error {
-	if errors.Is(err, errNotKafka) || errors.Is(err, errCut) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, errNotKafka) || errors.Is(err, errEnded) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%w (is it a listener of Kafka, and with TLS or without as configured?)", err)
 	}
 	return err
 }
 
-func (c *kafkaConn) authenticate(ctx context.Context, addr string, m sasl.Mechanism) error {
+func (c *conn) authenticate(ctx context.Context, addr string, m sasl.Mechanism) error {
 	r, err := c.exchange(ctx, &saslhandshake.Request{Mechanism: m.Name()})
 	if err != nil {
 		return err
@@ -322,7 +319,7 @@ func (c *kafkaConn) authenticate(ctx context.Context, addr string, m sasl.Mechan
 	for done := false; !done; {
 		r, err := c.exchange(ctx, &saslauthenticate.Request{AuthBytes: state})
 		if err != nil {
-			if errors.Is(err, errCut) { // how brokers of old said no
+			if errors.Is(err, errEnded) { // how brokers of old said no
 				return fmt.Errorf("%w: %w", errAuthentication, err)
 			}
 			return err
@@ -346,7 +343,7 @@ func (c *kafkaConn) authenticate(ctx context.Context, addr string, m sasl.Mechan
 }
 
 // exchange sends a request and waits for its answer. After an error the connection is of no more use.
-func (c *kafkaConn) exchange(ctx context.Context, req protocol.Message) (protocol.Message, error) {
+func (c *conn) exchange(ctx context.Context, req protocol.Message) (protocol.Message, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -363,11 +360,11 @@ func (c *kafkaConn) exchange(ctx context.Context, req protocol.Message) (protoco
 	case err == nil:
 		return res, nil
 	case c.guard != nil && c.guard.Broke.Load():
-		return nil, ErrShut
+		return nil, publish.ErrShut
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("no answer: %w", context.Cause(ctx))
 	case isCut(err):
-		return nil, fmt.Errorf("%w: %w", errCut, err)
+		return nil, fmt.Errorf("%w: %w", errEnded, err)
 	}
 	return nil, err
 }
@@ -381,8 +378,8 @@ func isCut(err error) bool {
 	return errors.As(err, &op) && !op.Timeout()
 }
 
-// KafkaDialer is a dialler for kafka-go's readers, with the TLS and the SASL of cfg.
-func KafkaDialer(cfg *KafkaConfig) (*kafka.Dialer, error) {
+// NewDialer returns a dialler for kafka-go's readers, with the TLS and the SASL of cfg.
+func NewDialer(cfg *Config) (*kafka.Dialer, error) {
 	m, err := cfg.SASL.mechanism()
 	if err != nil {
 		return nil, err
@@ -391,17 +388,5 @@ func KafkaDialer(cfg *KafkaConfig) (*kafka.Dialer, error) {
 		return nil, err
 	}
 	// Its field TLS would be read once; DialFunc reads the files for each connection.
-	return &kafka.Dialer{ClientID: kafkaClientID, Timeout: 2 * DialTimeout, DialFunc: kafkaDial(cfg.TLS, cfg.SASL), SASLMechanism: m}, nil
-}
-
-// NewKafkaTransport is a transport for kafka-go's clients, with the TLS and the SASL of cfg. ctx ends what it runs.
-func NewKafkaTransport(ctx context.Context, cfg *KafkaConfig) (*kafka.Transport, error) {
-	d, err := KafkaDialer(cfg)
-	if err != nil {
-		return nil, err
-	}
-	return &kafka.Transport{
-		ClientID: kafkaClientID, Dial: d.DialFunc, DialTimeout: d.Timeout, SASL: d.SASLMechanism,
-		MetadataTTL: time.Second, Context: ctx,
-	}, nil
+	return &kafka.Dialer{ClientID: clientID, Timeout: 2 * publish.DialTimeout, DialFunc: dialer(cfg.TLS, cfg.SASL), SASLMechanism: m}, nil
 }

@@ -1,4 +1,4 @@
-package publish_test
+package kafka_test
 
 import (
 	"encoding/json"
@@ -12,13 +12,13 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/segmentio/kafka-go"
+	kafkago "github.com/segmentio/kafka-go"
 
-	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 )
 
 // tokens is an authorization server: token1, token2 and so on, which have no end.
-func tokens(t *testing.T) (sasl *publish.SASL, asked *atomic.Int64) {
+func tokens(t *testing.T) (sasl *kafka.SASL, asked *atomic.Int64) {
 	t.Helper()
 	asked = new(atomic.Int64)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -30,8 +30,8 @@ func tokens(t *testing.T) (sasl *publish.SASL, asked *atomic.Int64) {
 	if err := os.WriteFile(file, []byte("s3cret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return &publish.SASL{
-		Mechanism: "OAUTHBEARER", OAuth: &publish.OAuth{TokenURL: server.URL, ClientID: "agent", ClientSecretFile: file},
+	return &kafka.SASL{
+		Mechanism: "OAUTHBEARER", OAuth: &kafka.OAuth{TokenURL: server.URL, ClientID: "agent", ClientSecretFile: file},
 	}, asked
 }
 
@@ -42,9 +42,9 @@ func refusing(t *testing.T, token string) *model {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
 	m.topic("kubecdc.prod-eu-1", 1)
-	m.login = func(initial string) kafka.Error {
+	m.login = func(initial string) kafkago.Error {
 		if strings.Contains(initial, token+"\x01") {
-			return kafka.SASLAuthenticationFailed
+			return kafkago.SASLAuthenticationFailed
 		}
 		return 0
 	}
@@ -53,7 +53,7 @@ func refusing(t *testing.T, token string) *model {
 }
 
 // A token that a broker refuses by an error code is not tried again: the next connection has another one.
-func TestKafkaTokenRefusedByErrorCodeIsNotTriedAgain(t *testing.T) {
+func TestTokenRefusedByErrorCodeIsNotTriedAgain(t *testing.T) {
 	m := refusing(t, "token1")
 	cfg := kafkaConfig(m.addrs...)
 	sasl, _ := tokens(t)
@@ -71,14 +71,14 @@ func TestKafkaTokenRefusedByErrorCodeIsNotTriedAgain(t *testing.T) {
 }
 
 // The same for the connections of relays, which kafka-go makes; and a token that is taken is kept.
-func TestKafkaDialerDoesNotTryARefusedTokenAgain(t *testing.T) {
+func TestDialerDoesNotTryARefusedTokenAgain(t *testing.T) {
 	m := refusing(t, "token1")
 	sasl, asked := tokens(t)
-	d, err := publish.KafkaDialer(&publish.KafkaConfig{SASL: sasl})
+	d, err := kafka.NewDialer(&kafka.Config{SASL: sasl})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.DialContext(t.Context(), "tcp", m.addrs[0]); !errors.Is(err, kafka.SASLAuthenticationFailed) {
+	if _, err := d.DialContext(t.Context(), "tcp", m.addrs[0]); !errors.Is(err, kafkago.SASLAuthenticationFailed) {
 		t.Fatalf("with a token that is refused: %v", err)
 	}
 	for range 3 {

@@ -1,4 +1,4 @@
-package publish_test
+package kafka_test
 
 import (
 	"encoding/hex"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 )
 
 // metadataV10 is an answer to Metadata, version 10, as Apache Kafka 4 gives it: one broker, a topic of one partition, and one that
@@ -31,7 +31,7 @@ func metadataV10() []byte {
 
 func TestTopicIDs(t *testing.T) {
 	body := metadataV10()
-	cluster, ids, err := publish.TopicIDs(body)
+	cluster, ids, err := kafka.TopicIDs(body)
 	if err != nil || cluster != "cluster" {
 		t.Fatalf("cluster %q, %v", cluster, err)
 	}
@@ -39,7 +39,7 @@ func TestTopicIDs(t *testing.T) {
 		t.Errorf("-want +got\n%s", diff)
 	}
 	for n := range body { // An answer that is cut short tells nothing.
-		if _, _, err := publish.TopicIDs(body[:n]); err == nil {
+		if _, _, err := kafka.TopicIDs(body[:n]); err == nil {
 			t.Errorf("no error for the first %d of %d bytes", n, len(body))
 		}
 	}
@@ -47,5 +47,5 @@ func TestTopicIDs(t *testing.T) {
 
 func FuzzTopicIDs(f *testing.F) {
 	f.Add(metadataV10())
-	f.Fuzz(func(_ *testing.T, body []byte) { _, _, _ = publish.TopicIDs(body) })
+	f.Fuzz(func(_ *testing.T, body []byte) { _, _, _ = kafka.TopicIDs(body) })
 }

@@ -1,4 +1,4 @@
-package publish
+package kafka
 
 import (
 	"context"
@@ -18,6 +18,8 @@ import (
 	"github.com/segmentio/kafka-go/sasl/scram"
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
 // SASL is who the agent is to a Kafka cluster. Passwords and tokens come from files, which are read again at each
@@ -177,7 +179,7 @@ func (o *OAuth) fetch(ctx context.Context) (*oauth2.Token, error) {
 	if err != nil {
 		return nil, err
 	}
-	trust, err := (&TLS{CAFile: o.CAFile}).Config()
+	trust, err := (&publish.TLS{CAFile: o.CAFile}).Config()
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +187,7 @@ func (o *OAuth) fetch(ctx context.Context) (*oauth2.Token, error) {
 	defer cancel()
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: trust, DisableKeepAlives: true}
 	if !o.Insecure && !strings.HasPrefix(o.TokenURL, "https:") {
-		transport.DialContext = LoopbackOnly(new(net.Dialer).DialContext)
+		transport.DialContext = publish.LoopbackOnly(new(net.Dialer).DialContext)
 	}
 	c := clientcredentials.Config{ClientID: o.ClientID, ClientSecret: secret, TokenURL: o.TokenURL, Scopes: o.Scopes}
 	t, err := c.Token(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{
@@ -205,7 +207,7 @@ func tokenError(err error) error {
 	r := new(oauth2.RetrieveError)
 	switch {
 	case !errors.As(err, &r):
-		return WithoutURL(err)
+		return publish.WithoutURL(err)
 	case r.ErrorCode != "" && len(r.ErrorCode) < 64: // invalid_client, invalid_scope: RFC 6749, section 5.2
 		return fmt.Errorf("%s, error %q", r.Response.Status, r.ErrorCode)
 	default:
@@ -254,7 +256,7 @@ func (x *bearerExchange) Next(_ context.Context, challenge []byte) (bool, []byte
 	return false, nil, fmt.Errorf("%w: the broker refuses the token of %s: %.200q", errAuthentication, x.b.source(), refusal.Status)
 }
 
-// inPlaintext is that of NATSAuth for brokers. SCRAM proves that the password is known, and does not send it.
-func (s *SASL) inPlaintext(t *TLS) bool {
+// inPlaintext reports whether s must not leave this machine: a password or token would be sent without TLS. SCRAM sends none.
+func (s *SASL) inPlaintext(t *publish.TLS) bool {
 	return s != nil && !s.Insecure && t == nil && (s.Mechanism == "PLAIN" || s.Mechanism == "OAUTHBEARER")
 }

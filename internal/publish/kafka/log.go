@@ -1,4 +1,4 @@
-package publish
+package kafka
 
 import (
 	"context"
@@ -17,56 +17,54 @@ import (
 	"github.com/segmentio/kafka-go/protocol/listoffsets"
 
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// Logs compares topics with what is remembered of them.
-func (k *Kafka) Logs() *Logs { return k.logs }
-
 // takes reports whether events of objects of a resource in a namespace ("": any) may go to a topic.
-func (k *Kafka) takes(topic string, r *object.Resource, namespace string) bool {
-	if namespace != "" && k.topicNames.Varies() {
+func (b *Bus) takes(topic string, r *object.Resource, namespace string) bool {
+	if namespace != "" && b.topicNames.Varies() {
 		ref := object.NewRef(r, namespace, "", "")
-		return topic == string(k.topicNames.Append(nil, &object.Delta{Ref: ref}))
+		return topic == string(b.topicNames.Append(nil, &object.Delta{Ref: ref}))
 	}
-	return k.topicNames.Match(topic, r)
+	return b.topicNames.Match(topic, r)
 }
 
 // lookAtLogsSoon asks for a look at the identity of topics. It does not wait.
-func (k *Kafka) lookAtLogsSoon() {
+func (b *Bus) lookAtLogsSoon() {
 	select {
-	case k.logsDue <- struct{}{}:
+	case b.logsDue <- struct{}{}:
 	default:
 	}
 }
 
 // watchLogs reads the identity of topics when it is asked to, and every minute, until ctx ends.
-func (k *Kafka) watchLogs(ctx context.Context) error {
-	wait, told := LogAge, false // told: the log has why the identity cannot be read
+func (b *Bus) watchLogs(ctx context.Context) error {
+	wait, told := publish.LogAge, false // told: the log has why the identity cannot be read
 	for {
 		timer := time.NewTimer(wait)
 		select {
-		case <-k.logsDue:
+		case <-b.logsDue:
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
 		}
 		timer.Stop()
-		wait = LogAge
-		again, err := k.lookAtLogs(ctx)
+		wait = publish.LogAge
+		again, err := b.lookAtLogs(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		k.logs.Failed(err)
+		b.logs.Failed(err)
 		if err != nil && !told {
-			k.log.Warn("the identity of topics cannot be read: a topic that is deleted and created again may not be noticed", "err", err)
+			b.log.Warn("the identity of topics cannot be read: a topic that is deleted and created again may not be noticed", "err", err)
 		}
 		told = err != nil
 		if again {
-			k.refresh() // the leaders of partitions too: a look has to be confirmed by another broker if leaders have changed
-			wait = LogPause
+			b.refresh() // the leaders of partitions too: a look has to be confirmed by another broker if leaders have changed
+			wait = publish.LogPause
 		}
-		if Sleep(ctx, LogPause) != nil {
+		if publish.Sleep(ctx, publish.LogPause) != nil {
 			return nil
 		}
 	}
@@ -74,26 +72,26 @@ func (k *Kafka) watchLogs(ctx context.Context) error {
 
 // lookAtLogs reads the identity of all topics that have taken events, and where they end. It reports whether another look is
 // needed soon. An error says what could not be read; nothing is concluded from that.
-func (k *Kafka) lookAtLogs(ctx context.Context) (again bool, err error) {
-	v := k.view()
-	var looks []Look
-	for _, name := range k.logs.Names() {
-		looks = append(looks, k.logs.Look(name))
+func (b *Bus) lookAtLogs(ctx context.Context) (again bool, err error) {
+	v := b.view()
+	var looks []publish.Look
+	for _, name := range b.logs.Names() {
+		looks = append(looks, b.logs.Look(name))
 	}
 	if len(looks) == 0 || len(v.brokers) == 0 {
 		return false, nil
 	}
-	res, err := k.topicIDs(ctx, v, looks)
+	res, err := b.topicIDs(ctx, v, looks)
 	if err != nil {
 		return false, err
 	}
-	ends, errs := k.topicEnds(ctx, v, looks)
+	ends, errs := b.topicEnds(ctx, v, looks)
 	for _, l := range looks {
 		id, ok := res.Topics[l.Name]
 		if !ok {
 			continue // it is not there, or may not be described
 		}
-		again = k.logs.Found(l, res.Cluster, id, ends[l.Name]) || again
+		again = b.logs.Found(l, res.Cluster, id, ends[l.Name]) || again
 	}
 	if res.old {
 		errs = append(errs, errors.New("the brokers tell no topic ids: Kafka 2.8 or later does"))
@@ -109,14 +107,16 @@ type identities struct {
 }
 
 // topicIDs asks brokers until one answers.
-func (k *Kafka) topicIDs(ctx context.Context, v *view, looks []Look) (*identities, error) {
+func (b *Bus) topicIDs(ctx context.Context, v *view, looks []publish.Look) (*identities, error) {
 	names := make([]string, len(looks))
 	for i, l := range looks {
 		names[i] = l.Name
 	}
 	var errs []error
 	for _, addr := range v.brokers {
-		r, err := k.ask(ctx, addr, &topicIDRequest{names: names})
+		within, cancel := context.WithTimeout(ctx, publish.RequestTimeout)
+		r, err := b.net.RoundTrip(within, addr, &topicIDRequest{names: names})
+		cancel()
 		if err == nil {
 			if res, ok := r.(*topicIDResponse); ok && !res.identities.old {
 				return &res.identities, nil
@@ -131,101 +131,84 @@ func (k *Kafka) topicIDs(ctx context.Context, v *view, looks []Look) (*identitie
 	if len(errs) == len(v.brokers) {
 		return nil, fmt.Errorf("ask for topic ids: %w", errors.Join(errs...))
 	}
-	res, err := k.metadata(ctx, names)
+	res, err := b.metadata(ctx, names)
 	if err != nil {
 		return nil, fmt.Errorf("ask for the cluster's id: %w", err)
 	}
 	out := &identities{Cluster: res.ClusterID, Topics: map[string]string{}, old: true}
 	for i := range res.Topics {
-		if res.Topics[i].ErrorCode == 0 {
+		if res.Topics[i].Error == nil {
 			out.Topics[res.Topics[i].Name] = ""
 		}
 	}
 	return out, nil
 }
 
-// topicEnds asks the leaders of partitions where these end. The end of a partition that could not be read is unknownEnd.
-func (k *Kafka) topicEnds(ctx context.Context, v *view, looks []Look) (ends map[string][]uint64, errs []error) {
+// topicEnds asks the leaders of partitions where these end. The end of a partition that could not be read is UnknownEnd.
+func (b *Bus) topicEnds(ctx context.Context, v *view, looks []publish.Look) (ends map[string][]uint64, errs []error) {
 	ends = map[string][]uint64{}
-	requests := map[string]map[string][]int32{} // by the leader's address and topic: partitions
-	addrs := map[string]net.Addr{}
+	requests := map[net.Addr]map[string][]listoffsets.RequestPartition{} // by leader and topic
 	for _, l := range looks {
 		leaders, ok := v.leaders[l.Name]
 		if !ok {
 			continue // not looked up yet
 		}
 		all := make([]uint64, len(leaders)) // a partition beyond them has lost all of its records
-		for i := range all {
-			all[i] = UnknownEnd
-			if i >= len(l.Acked) || l.Acked[i] == 0 {
+		for i, leader := range leaders {
+			all[i] = publish.UnknownEnd
+			if i >= len(l.Acked) || l.Acked[i] == 0 || leader == nil {
 				continue
 			}
-			addr, err := v.leader(l.Name, int32(i))
-			if err != nil {
-				continue
+			if requests[leader] == nil {
+				requests[leader] = map[string][]listoffsets.RequestPartition{}
 			}
-			a := addr.String()
-			addrs[a] = addr
-			if requests[a] == nil {
-				requests[a] = map[string][]int32{}
-			}
-			requests[a][l.Name] = append(requests[a][l.Name], int32(i))
+			requests[leader][l.Name] = append(requests[leader][l.Name],
+				listoffsets.RequestPartition{Partition: int32(i), CurrentLeaderEpoch: -1, Timestamp: kafka.LastOffset})
 		}
 		ends[l.Name] = all
 	}
-	for a, topics := range requests {
-		req := &listoffsets.Request{ReplicaID: -1}
-		for topic, partitions := range topics {
-			t := listoffsets.RequestTopic{Topic: topic}
-			for _, p := range partitions {
-				t.Partitions = append(t.Partitions, listoffsets.RequestPartition{Partition: p, CurrentLeaderEpoch: -1, Timestamp: kafka.LastOffset})
-			}
-			req.Topics = append(req.Topics, t)
-		}
-		r, err := k.ask(ctx, addrs[a], req)
-		if err != nil {
+	for leader, topics := range requests {
+		if err := b.askEnds(ctx, leader, topics, ends); err != nil {
 			errs = append(errs, fmt.Errorf("ask where partitions end: %w", err))
-			continue
-		}
-		res, ok := r.(*listoffsets.Response)
-		if !ok {
-			continue
-		}
-		for i := range res.Topics {
-			all := ends[res.Topics[i].Topic]
-			for _, p := range res.Topics[i].Partitions {
-				// A new leader that does not know its end yet says so with an error (KIP-207).
-				if p.ErrorCode == 0 && p.Offset >= 0 && int(p.Partition) < len(all) {
-					all[p.Partition] = uint64(p.Offset)
-				}
-			}
 		}
 	}
 	return ends, errs
 }
 
-// tailOf is the end of a partition. Dead letters are no events of a scope: what becomes of them is not followed.
-func (k *Kafka) tailOf(topic string, partition int) *Tail {
-	if topic == k.deadTopic {
-		return &Tail{}
+// askEnds asks one leader where partitions end. Client.ListOffsets of kafka-go does not do: what a broker leaves unanswered ends at 0 there.
+func (b *Bus) askEnds(ctx context.Context, leader net.Addr, topics map[string][]listoffsets.RequestPartition, ends map[string][]uint64) error {
+	req := &listoffsets.Request{ReplicaID: -1}
+	for topic, partitions := range topics {
+		req.Topics = append(req.Topics, listoffsets.RequestTopic{Topic: topic, Partitions: partitions})
 	}
-	return k.logs.Tail(topic, partition)
+	ctx, cancel := context.WithTimeout(ctx, publish.RequestTimeout)
+	defer cancel()
+	r, err := b.net.RoundTrip(ctx, leader, req)
+	if err != nil {
+		return err
+	}
+	res, ok := r.(*listoffsets.Response)
+	if !ok {
+		return nil
+	}
+	for i := range res.Topics {
+		all := ends[res.Topics[i].Topic]
+		for _, p := range res.Topics[i].Partitions {
+			// A new leader that does not know its end yet says so with an error (KIP-207).
+			if p.ErrorCode == 0 && p.Offset >= 0 && int(p.Partition) < len(all) {
+				all[p.Partition] = uint64(p.Offset)
+			}
+		}
+	}
+	return nil
 }
 
-// noteStored notes where a batch is that was first sent at m. The records of a partition have ascending offsets: one below what was
-// acknowledged before shows that the topic is another one, or has lost records.
-func (p *partition) noteStored(m Mark, first int64, records int) {
-	if first < 0 || p.topic.name == p.k.deadTopic { // not told, or of no scope
-		return
+// tailOf is the end of a partition. Dead letters are no events of a scope: what becomes of them is not followed.
+func (b *Bus) tailOf(topic string, partition int) *publish.Tail {
+	if topic == b.deadTopic {
+		return &publish.Tail{}
 	}
-	end := uint64(first) + uint64(records)
-	if first == 0 { // from services that tell no offsets, always: it is not remembered
-		end = 0
-	}
-	if !p.tail.Acked(m, uint64(first), end) {
-		p.k.logs.WentBack(p.topic.name, int(p.index), m)
-		p.k.lookAtLogsSoon()
-	}
+	return b.logs.Tail(topic, partition)
 }
 
 // metadataVersions is where a connection keeps the highest version of Metadata that the broker knows: kafka-go ends at version 8.
@@ -266,8 +249,8 @@ func (r *topicIDRequest) RawExchange(rw io.ReadWriter) (protocol.Message, error)
 	b := binary.BigEndian.AppendUint16(make([]byte, 4), uint16(protocol.Metadata))
 	b = binary.BigEndian.AppendUint16(b, topicIDVersion)
 	b = binary.BigEndian.AppendUint32(b, correlation)
-	b = binary.BigEndian.AppendUint16(b, uint16(len(kafkaClientID)))
-	b = append(b, kafkaClientID...)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(clientID)))
+	b = append(b, clientID...)
 	b = append(b, 0) // tagged fields of the header: none
 	b = binary.AppendUvarint(b, uint64(len(r.names))+1)
 	for _, name := range r.names {

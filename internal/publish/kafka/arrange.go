@@ -1,0 +1,146 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
+)
+
+const (
+	// absentToBeGone is how often in a row a topic that was there must not be there to be gone, at topicPause: a broker
+	// that has just started, or just heard of it, may not know it yet.
+	absentToBeGone = 50
+	missedAge      = 30 * time.Second       // after which no partition asks for a topic that is gone; partitions ask every few seconds
+	topicPause     = 200 * time.Millisecond // between looks for a topic that is not there yet
+)
+
+// arrange compares topics with what there is. It reports whether one is missing still. An error is final.
+func (b *Bus) arrange(ctx context.Context, g *errgroup.Group, topics []*topic, res *kafka.MetadataResponse) (missing bool, err error) {
+	found := make(map[string]*kafka.Topic, len(res.Topics))
+	for i := range res.Topics {
+		found[res.Topics[i].Name] = &res.Topics[i]
+	}
+	unready := false
+	for _, t := range topics {
+		f := found[t.name]
+		var again bool
+		if f == nil || f.Error != nil && !errors.Is(f.Error, kafka.LeaderNotAvailable) || len(f.Partitions) == 0 {
+			again, err = b.arrangeAbsent(ctx, t, f)
+		} else {
+			again, err = b.arrangePresent(ctx, g, t, f)
+		}
+		if ctx.Err() != nil || err != nil {
+			return false, err
+		}
+		missing = missing || again
+		unready = unready || t.partitions.Load() == nil
+	}
+	if !unready && len(b.troubles()) == 0 {
+		b.metrics.Connected.Set(1)
+	} else {
+		b.metrics.Connected.Set(0)
+	}
+	return missing, nil
+}
+
+// arrangeAbsent arranges a topic that is not there: it does not exist, or may not be seen. It reports whether to look again soon.
+func (b *Bus) arrangeAbsent(ctx context.Context, t *topic, f *kafka.Topic) (again bool, err error) {
+	absent := t.absent.Add(1)
+	// One that we may not see now, or that has no leader, is there.
+	t.gone.Store(absent >= b.absentToBeGone && f != nil && errors.Is(f.Error, kafka.UnknownTopicOrPartition))
+	switch {
+	case t.partitions.Load() == nil:
+		again = true
+	case !t.missed.Swap(false):
+		if time.Since(t.missedAt) > missedAge { // deleted, with its namespace perhaps, and nothing waits for it
+			b.clearTrouble(t.name)
+			return false, nil
+		}
+		return !t.gone.Load(), nil
+	default:
+		t.missedAt = time.Now()
+		again = !t.gone.Load() // look again soon, and not too soon
+	}
+	return again, b.absent(ctx, t, f)
+}
+
+// arrangePresent arranges a topic that is there. It reports whether to look again soon.
+func (b *Bus) arrangePresent(ctx context.Context, g *errgroup.Group, t *topic, f *kafka.Topic) (again bool, err error) {
+	if t.absent.Swap(0) > 0 {
+		b.lookAtLogsSoon()
+	}
+	t.gone.Store(false)
+	known := t.partitions.Load()
+	if known == nil {
+		if ok, err := b.check(ctx, t, f); err != nil || !ok {
+			return true, err
+		}
+		b.clearTrouble(t.name)
+		b.open(ctx, g, t, len(f.Partitions))
+		level := slog.LevelInfo
+		if b.topicNames.Varies() && t.written.Load() == 0 && t.name != b.deadTopic {
+			level = slog.LevelDebug // a topic that is evicted comes back for progress again and again
+		}
+		b.log.Log(ctx, level, "topic found", "topic", t.name, "partitions", len(f.Partitions))
+		return false, nil
+	}
+	b.clearTrouble(t.name)
+	if len(f.Partitions) >= len(*known) {
+		b.clearTrouble(aboutShrunk(t))
+	}
+	switch {
+	case len(f.Partitions) > len(*known):
+		b.open(ctx, g, t, len(f.Partitions))
+		b.log.Warn("topic has grown: objects move to other partitions, and a reader may see an object's later records before its earlier ones",
+			"topic", t.name, "partitions", len(f.Partitions), "before", len(*known))
+	case len(f.Partitions) < len(*known):
+		b.setTrouble(aboutShrunk(t), fmt.Errorf("topic %s has %d partitions, and had %d: events for the others wait: restart the agent", t.name, len(f.Partitions), len(*known)))
+		if suppressed, ok := b.window.First("shrunk " + t.name); ok {
+			b.log.Error("topic has fewer partitions than before: it was deleted and created again, and its records are gone",
+				"topic", t.name, "partitions", len(f.Partitions), "before", len(*known), "advice", "restart the agent", "suppressed", suppressed)
+		}
+	}
+	return false, nil
+}
+
+func aboutShrunk(t *topic) string { return t.name + " shrunk" }
+
+// open starts the partitions of t that have not been, and gives them the events that wait for them.
+func (b *Bus) open(ctx context.Context, g *errgroup.Group, t *topic, n int) {
+	var all []*partition
+	if known := t.partitions.Load(); known != nil {
+		all = slices.Clone(*known)
+	} else {
+		t.running, t.end = context.WithCancel(ctx)
+	}
+	running := t.running
+	for i := len(all); i < n; i++ {
+		p := newPartition(b, t, i)
+		all = append(all, p)
+		g.Go(func() error { return p.run(running) })
+	}
+	b.mu.Lock()
+	var closed []*publish.Event
+	for _, e := range t.waiting { // before any later one
+		if !all[partitionOf(e.PartitionKey, n)].enqueue(b.record(t, e)) {
+			closed = append(closed, e)
+		}
+	}
+	t.waiting, t.scopes = nil, nil
+	t.partitions.Store(&all)
+	b.mu.Unlock()
+	for _, e := range closed {
+		b.release(t)
+		e.Done(publish.ErrClosed)
+	}
+	b.wakeSpread()
+	b.lookAtLogsSoon()
+}

@@ -1,0 +1,271 @@
+package kafka
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/kafka/producer"
+)
+
+// broadcast is a stream event on its way to every partition of every topic that objects of its resource go to. It is acknowledged when all
+// of them have it.
+//
+// A progress is acknowledged after progressWait already, if one partition has it. A partition that does not, one without a leader for example,
+// keeps it in its place, before whatever comes for that partition later: so a progress never includes what is not before it. No second one of the scope
+// is put behind it. The topic stays behind in its ledger, so a later progress goes there too.
+//
+// The goroutine of spread owns it, except for what is guarded by Bus.mu.
+type broadcast struct {
+	event    *publish.Event
+	content  *encode.Event // what partitions send: a copy of the event for a progress, which may be sent after it has ended
+	scope    string        // see scopeKey
+	progress bool
+
+	chosen     bool // its topics are
+	optional   bool // a topic that is deleted before it has the event need not have it
+	everywhere bool // a progress that goes to all topics of its scope
+	first      bool // the first progress of its scope: it may announce that events were withheld, so no event goes before it
+	started    time.Time
+	topics     []*topic
+	unready    []*topic        // of these: those whose partitions are not known yet
+	missed     map[*topic]bool // of these: those that have a partition which keeps an earlier progress
+
+	waiting map[*topic]int // partitions that have not stored it, by topic. Bus.mu is held, as for the following.
+	taken   bool           // a partition has stored it
+	err     error          // of the first partition that failed
+}
+
+// startBroadcast takes a stream event over.
+func (b *Bus) startBroadcast(e *publish.Event) {
+	s := &broadcast{event: e, content: e.Event, scope: scopeKey(e.Event, e.Delta.Stream.Scope), progress: e.Delta.Stream.Kind == object.Progress}
+	if s.progress {
+		s.content = clone(e.Event)
+	}
+	b.mu.Lock()
+	closed := b.closed
+	if !closed {
+		b.broadcasts = append(b.broadcasts, s)
+	}
+	b.mu.Unlock()
+	if closed {
+		e.Done(publish.ErrClosed)
+		return
+	}
+	b.wakeSpread()
+}
+
+// clone copies what becomes a record.
+func clone(ev *encode.Event) *encode.Event {
+	c := &encode.Event{ID: bytes.Clone(ev.ID), ContentType: ev.ContentType, Body: bytes.Clone(ev.Body), Attributes: slices.Clone(ev.Attributes)}
+	for i := range c.Attributes {
+		c.Attributes[i].Value = bytes.Clone(c.Attributes[i].Value)
+	}
+	return c
+}
+
+// wakeSpread says that something has changed that broadcasts wait for. It does not wait.
+func (b *Bus) wakeSpread() {
+	select {
+	case b.moved <- struct{}{}:
+	default:
+	}
+}
+
+// spread carries broadcasts on until ctx ends. What is left then, shutdown ends.
+func (b *Bus) spread(ctx context.Context) error {
+	look := time.NewTicker(topicPause)
+	defer look.Stop()
+	for {
+		b.mu.Lock()
+		all := slices.Clone(b.broadcasts)
+		b.mu.Unlock()
+		for _, s := range all {
+			if ended, err := b.advance(s); ended {
+				b.mu.Lock()
+				b.broadcasts = slices.DeleteFunc(b.broadcasts, func(o *broadcast) bool { return o == s })
+				b.mu.Unlock()
+				b.abandonUnready(s)
+				s.event.Done(err)
+			}
+		}
+		tick := look.C
+		if len(all) == 0 {
+			tick = nil
+		}
+		select {
+		case <-b.moved:
+		case <-tick:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// advance does what can be done for a broadcast now. It reports whether the broadcast has ended, and how.
+func (b *Bus) advance(s *broadcast) (ended bool, err error) {
+	if !s.chosen {
+		if err := b.choose(s); err != nil {
+			return true, err
+		}
+		if !s.chosen {
+			return false, nil
+		}
+	}
+	s.unready = slices.DeleteFunc(s.unready, func(t *topic) bool { return b.toPartitions(s, t) })
+	b.mu.Lock()
+	taken, left := s.taken, len(s.waiting)
+	err = s.err
+	b.mu.Unlock()
+	late := s.progress && time.Since(s.started) >= progressWait && (taken || err != nil || len(s.missed) > 0) && (!s.first || len(s.unready) == 0)
+	switch {
+	case !late && (left > 0 || len(s.unready) > 0):
+		return false, nil
+	case err != nil:
+		return true, err
+	case !taken && len(s.missed) == 0: // all topics were deleted meanwhile: there may be others
+		s.chosen = false
+		return false, nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, t := range s.topics {
+		if s.progress && s.waiting[t] == 0 && !s.missed[t] && !slices.Contains(s.unready, t) {
+			t.ledger.told(s.event.Event)
+		}
+	}
+	if s.everywhere {
+		b.progress[s.scope] = s.started
+	}
+	return true, nil
+}
+
+// choose chooses the topics of a broadcast. It does nothing if the topics of the cluster have to be listed first. An error refuses the event.
+func (b *Bus) choose(s *broadcast) error {
+	d := s.event.Delta
+	names, optional, ok, err := b.streamTopics(s.event)
+	if err != nil || !ok {
+		return err
+	}
+	if s.progress {
+		names, s.everywhere, s.first = b.progressTopics(s.event, names)
+	}
+	s.chosen, s.optional, s.started = true, optional, time.Now()
+	s.topics, s.missed = make([]*topic, len(names)), map[*topic]bool{}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s.waiting = map[*topic]int{}
+	for i, name := range names {
+		t := b.acquire([]byte(name))
+		t.await(d.Stream.Scope, 1)
+		if optional { // it was there when topics were listed, whatever was seen before that
+			t.absent.Store(0)
+			t.gone.Store(false)
+		}
+		s.topics[i] = t
+	}
+	s.unready = slices.Clone(s.topics)
+	return nil
+}
+
+// toPartitions hands a broadcast to the partitions of a topic. It reports false if these are not known yet.
+func (b *Bus) toPartitions(s *broadcast, t *topic) bool {
+	all := t.partitions.Load()
+	switch {
+	case all == nil && s.optional && t.gone.Load():
+		b.abandon(s, t)
+		return true
+	case all == nil:
+		return false
+	}
+	for _, p := range *all {
+		if s.progress && !t.ledger.begin(s.scope, p) {
+			s.missed[t] = true
+			continue
+		}
+		b.mu.Lock()
+		t.users.Add(1)
+		s.waiting[t]++
+		b.mu.Unlock()
+		key := append(slices.Clone(s.event.PartitionKey), '/')
+		r := record{
+			Record:    producer.Record{Event: s.content, Key: strconv.AppendInt(key, int64(p.index), 10), Time: timeOf(s.event.Delta)},
+			broadcast: s, alone: s.event.Alone, optional: s.optional,
+		}
+		if !p.enqueue(r) {
+			b.arrived(s, p, publish.ErrClosed)
+		}
+	}
+	b.release(t)
+	return true
+}
+
+// abandon lets go of a topic that a broadcast does not wait for any more.
+func (b *Bus) abandon(s *broadcast, t *topic) {
+	b.mu.Lock()
+	t.await(s.event.Delta.Stream.Scope, -1)
+	b.mu.Unlock()
+	b.release(t)
+}
+
+func (b *Bus) abandonUnready(s *broadcast) {
+	for _, t := range s.unready {
+		b.abandon(s, t)
+	}
+}
+
+// arrived notes what has become of a broadcast in one partition. The broadcast may have ended.
+func (b *Bus) arrived(s *broadcast, p *partition, err error) {
+	b.mu.Lock()
+	if s.waiting[p.topic]--; s.waiting[p.topic] == 0 {
+		delete(s.waiting, p.topic)
+	}
+	if err == nil {
+		s.taken = true
+	} else if s.err == nil && !errors.Is(err, errTopicGone) {
+		s.err = err
+	}
+	b.mu.Unlock()
+	if s.progress {
+		p.topic.ledger.ended(s.scope, p)
+	}
+	b.release(p.topic)
+	b.wakeSpread()
+}
+
+// streamTopics are those that a stream event goes to: all that objects of its resource go to. That of cluster-scoped
+// objects is one of them only if it exists, or if none does: some topic must take it. optional reports that a topic which
+// is deleted before it has the event need not have it. ok is false if the topics of the cluster have to be listed first.
+func (b *Bus) streamTopics(e *publish.Event) (names []string, optional, ok bool, err error) {
+	own := b.topicNames.Append(nil, e.Delta)
+	if len(own) > maxTopic {
+		return nil, false, false, errTopicName(e, own)
+	}
+	if !b.topicNames.Varies() {
+		return []string{string(own)}, false, true, nil
+	}
+	all, ok := b.topicList()
+	if !ok {
+		return nil, false, false, nil
+	}
+	for _, name := range all {
+		if b.topicNames.Match(name, e.Delta.Stream.Resource) {
+			names = append(names, name)
+		}
+	}
+	for _, t := range b.wanted() { // those that were created since, and not those that were deleted
+		if !slices.Contains(names, t.name) && t.partitions.Load() != nil && !t.gone.Load() && b.topicNames.Match(t.name, e.Delta.Stream.Resource) {
+			names = append(names, t.name)
+		}
+	}
+	if len(names) == 0 {
+		return []string{string(own)}, false, true, nil
+	}
+	return names, b.cfg.Create == nil, true, nil // one that is missed is created again otherwise
+}

@@ -1,0 +1,201 @@
+package kafka
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
+)
+
+// Topic is how topics are created. One that exists is used as it is, and never changed.
+type Topic struct {
+	Partitions        int               // 0: 1
+	ReplicationFactor int               // 0: 1
+	Config            map[string]string // as Kafka calls it: retention.ms, cleanup.policy
+}
+
+// headRoom is what a record and its batch may need beside the event: key, headers' names, lengths.
+const headRoom = 4 << 10
+
+// absent does what can be done about a topic that is not there: it is created if the configuration says so. f is nil if the broker
+// says nothing about the topic. An error is final.
+func (b *Bus) absent(ctx context.Context, t *topic, f *kafka.Topic) error {
+	err := error(kafka.UnknownTopicOrPartition)
+	if f != nil && f.Error != nil {
+		err = f.Error
+	}
+	switch {
+	case errors.Is(err, kafka.UnknownTopicOrPartition) && b.cfg.Create != nil:
+		if t.partitions.Load() != nil && !t.gone.Load() {
+			return nil
+		}
+		if t.partitions.Load() != nil {
+			b.log.Error("topic is gone, with all its records: it is created again", "topic", t.name)
+		}
+		if err = b.create(ctx, t); err == nil {
+			return nil
+		}
+		err = fmt.Errorf("create topic %s: %w", t.name, err)
+		if errors.Is(err, publish.ErrStream) || ctx.Err() != nil {
+			return err
+		}
+	case errors.Is(err, kafka.UnknownTopicOrPartition):
+		err = fmt.Errorf("topic %s does not exist, and bus.kafka.create is not set", t.name)
+	default:
+		err = fmt.Errorf("look up topic %s: %w", t.name, err)
+	}
+	if t.absent.Load() < 3 {
+		return nil // a topic that has just been created, or a broker that has just started, is there in a moment
+	}
+	b.setTroubleOf(t, err)
+	advice := "create the topic, or set bus.kafka.create"
+	if b.cfg.Create != nil {
+		advice = "see what the broker says, and bus.kafka.create; or create the topic"
+	}
+	advice = cmp.Or(adviceOnConnection(err), advice)
+	if suppressed, ok := b.window.First("absent " + t.name); ok {
+		b.log.Error("topic cannot be used, its events wait", "topic", t.name, "err", err, "advice", advice, "suppressed", suppressed)
+	}
+	return nil
+}
+
+// create creates t. An error that wraps ErrStream is final.
+func (b *Bus) create(ctx context.Context, t *topic) error {
+	c := b.cfg.Create
+	config := kafka.TopicConfig{Topic: t.name, NumPartitions: max(c.Partitions, 1), ReplicationFactor: max(c.ReplicationFactor, 1)}
+	for _, name := range slices.Sorted(maps.Keys(c.Config)) {
+		config.ConfigEntries = append(config.ConfigEntries, kafka.ConfigEntry{ConfigName: name, ConfigValue: c.Config[name]})
+	}
+	broker, err := b.view().any()
+	if err != nil {
+		return err
+	}
+	res, err := b.client(broker).CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{config}})
+	if err != nil {
+		return err
+	}
+	err = res.Errors[t.name]
+	switch {
+	case err == nil:
+		b.log.Info("topic created", "topic", t.name, "partitions", c.Partitions, "replication_factor", c.ReplicationFactor, "config", c.Config)
+	case errors.Is(err, kafka.TopicAlreadyExists): // another agent was faster
+		return nil
+	case errors.Is(err, kafka.InvalidReplicationFactor):
+		// It may be that not all brokers are up yet.
+		return fmt.Errorf("%w: set bus.kafka.create.replicationFactor to at most the number of brokers", err)
+	case errors.Is(err, kafka.InvalidTopic):
+		return fmt.Errorf("%w: %w: Kafka takes '.' and '_' in topics for the same: change bus.kafka.topic", publish.ErrStream, err)
+	case errors.Is(err, kafka.InvalidConfiguration), errors.Is(err, kafka.InvalidPartitionNumber):
+		return fmt.Errorf("%w: %w: see bus.kafka.create", publish.ErrStream, err)
+	}
+	return err
+}
+
+// check looks at the configuration of a topic. It reports false if the configuration cannot be had now. An error is final.
+func (b *Bus) check(ctx context.Context, t *topic, f *kafka.Topic) (bool, error) {
+	broker, err := b.view().any()
+	if err != nil {
+		return false, nil
+	}
+	res, err := b.client(broker).DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{Resources: []kafka.DescribeConfigRequestResource{{
+		ResourceType: kafka.ResourceTypeTopic, ResourceName: t.name,
+		ConfigNames: []string{"max.message.bytes", "cleanup.policy", "min.insync.replicas", "retention.ms", "retention.bytes"},
+	}}})
+	if err == nil && len(res.Resources) != 1 {
+		return false, nil
+	}
+	if err == nil {
+		err = res.Resources[0].Error
+		t.unchecked++
+	} else {
+		t.unchecked = mayBeNew + 1
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, kafka.TopicAuthorizationFailed), errors.Is(err, kafka.ClusterAuthorizationFailed):
+		if _, ok := b.window.First("describe denied"); ok {
+			b.log.Info("the user may not read the topic's configuration, so it is not checked: grant it DescribeConfigs on the topic", "topic", t.name)
+		}
+		return true, nil
+	case errors.Is(err, kafka.UnsupportedVersion), errors.Is(err, kafka.InvalidRequest):
+		if _, ok := b.window.First("describe unsupported"); ok {
+			b.log.Warn("the broker does not tell the topic's configuration, so it is not checked", "topic", t.name, "err", err)
+		}
+		return true, nil
+	case t.unchecked > mayBeNew:
+		if suppressed, ok := b.window.First("describe"); ok {
+			b.log.Warn("the topic's configuration cannot be asked for, trying on", "topic", t.name, "err", err, "suppressed", suppressed)
+		}
+		return false, nil
+	default:
+		return false, nil
+	}
+	config := map[string]string{}
+	for _, e := range res.Resources[0].ConfigEntries {
+		config[e.ConfigName] = e.ConfigValue
+	}
+	if err := b.checkSize(t, config["max.message.bytes"]); err != nil {
+		return false, err
+	}
+	if notes := remarks(config, f, b.cfg.Tombstones, t.name == b.deadTopic); len(notes) > 0 {
+		b.log.Info("topic is used as it is", "topic", t.name, "remarks", notes)
+	}
+	return true, nil
+}
+
+// mayBeNew is how often in a row a broker may refuse to describe a topic that it has just created.
+const mayBeNew = 10
+
+// checkSize follows a topic's max.message.bytes, if that is known, and returns an error if an event might not fit.
+func (b *Bus) checkSize(t *topic, value string) error {
+	limit, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || limit <= 0 {
+		return nil
+	}
+	t.bound(limit)
+	if need := int64(b.cfg.MaxEventBytes) + headRoom; limit < need {
+		return fmt.Errorf("%w: topic %s: its max.message.bytes is %d, and an event may need %d: kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config max.message.bytes=%d, or lower event.maxBytes",
+			publish.ErrStream, t.name, limit, need, t.name, need)
+	}
+	return nil
+}
+
+// remarks are what is worth knowing about a topic.
+func remarks(config map[string]string, f *kafka.Topic, tombstones, dead bool) []string {
+	var notes []string
+	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
+	replicas := 0
+	for _, p := range f.Partitions {
+		replicas = max(replicas, len(p.Replicas))
+	}
+	insync, err := strconv.Atoi(config["min.insync.replicas"])
+	switch {
+	case err != nil:
+	case insync > replicas:
+		note("min.insync.replicas is %d and there are %d replicas: it takes no record until that is changed", insync, replicas)
+	case replicas == 1:
+		note("it has one replica: records are gone with the disk of their broker")
+	case insync == 1:
+		note("min.insync.replicas is 1: a record is acknowledged when one broker has it, and lost with that one")
+	}
+	compacts := strings.Contains(config["cleanup.policy"], "compact")
+	switch {
+	case compacts && dead:
+		note("it is compacted: of an object's refused events the last one stays")
+	case compacts && tombstones:
+		note("it is compacted: of each object the last record stays, and history goes")
+	case compacts:
+		note("it is compacted, and bus.kafka.tombstones is not set: the last record of a deleted object stays for ever")
+	case tombstones && !dead:
+		note("it is not compacted: tombstones are of no use in it")
+	}
+	return notes
+}

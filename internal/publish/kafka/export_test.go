@@ -1,0 +1,52 @@
+package kafka
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/sasl"
+)
+
+// ErrCut is errCut.
+var ErrCut = errCut
+
+// SetRoundTripper puts another way to brokers in.
+func (b *Bus) SetRoundTripper(rt kafka.RoundTripper) { b.net, b.apart = rt, rt }
+
+// SetAbsentToBeGone sets how often a topic must not be there to be gone. Before Run.
+func (b *Bus) SetAbsentToBeGone(n int32) { b.absentToBeGone = n }
+
+// MaxBatch is how many bytes a batch of a topic may have now.
+func (b *Bus) MaxBatch(topic string) int64 { return b.known(topic).maxBatch.Load() }
+
+// Grow is what happens each minute to what MaxBatch returns.
+func (b *Bus) Grow(topic string) { b.known(topic).grow() }
+
+// Topics are the names of the topics that are in memory.
+func (b *Bus) Topics() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Sorted(maps.Keys(b.topics))
+}
+
+func (b *Bus) known(topic string) *topic {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.topics[topic]
+}
+
+// PartitionOf is the partition of a key.
+func PartitionOf(key []byte, partitions int) int { return partitionOf(key, partitions) }
+
+// Mechanism is kafka-go's view of s.
+func Mechanism(s *SASL) (sasl.Mechanism, error) { return s.mechanism() }
+
+// TopicIDs reads an answer to Metadata that has topic ids.
+func TopicIDs(body []byte) (cluster string, ids map[string]string, err error) {
+	r, err := readTopicIDs(body)
+	if err != nil {
+		return "", nil, err
+	}
+	return r.Cluster, r.Topics, nil
+}

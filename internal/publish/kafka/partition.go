@@ -1,0 +1,379 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/kafka/producer"
+)
+
+const (
+	maxBatchRecords = 10_000 // of Kafka
+
+	// maxCuts is how often in a row the connection of a batch may be cut until the batch is halved, or its only event handed back to be sent
+	// alone. All but the first time the connection is a new one, on which the broker has answered before. A batch that is given up may be
+	// stored, so one or two cuts, which any network makes, must not be enough.
+	maxCuts = 4
+)
+
+func produceBackoff() publish.Backoff {
+	return publish.Backoff{First: 20 * time.Millisecond, Limit: 2 * time.Second}
+}
+
+var (
+	// errTopicGone says that a topic is not there any more.
+	errTopicGone = errors.New("the topic is gone")
+	// errCutOff says that the connection of a batch was cut too often.
+	errCutOff = errors.New("the connection was cut each time the batch was sent")
+)
+
+// record is an event on its way to one partition.
+type record struct {
+	producer.Record
+	event     *publish.Event // nil: it is of a broadcast
+	broadcast *broadcast
+	alone     bool // it makes a batch, and has a connection, of its own
+	optional  bool // it is given up if the topic is gone
+}
+
+// partition is one partition of a topic: what waits for it, and the one batch of it that is on its way.
+type partition struct {
+	bus      *Bus
+	topic    *topic
+	index    int32
+	about    string        // topic/index, for what troubles it
+	wake     chan struct{} // room for one: something waits. Never closed.
+	tail     *publish.Tail // where the log ends
+	producer *producer.Producer
+
+	mu      sync.Mutex
+	pending []record // in the order of arrival; the callers of Publish bound them
+	closed  bool
+}
+
+func newPartition(b *Bus, t *topic, i int) *partition {
+	return &partition{
+		bus: b, topic: t, index: int32(i), about: fmt.Sprintf("%s/%d", t.name, i), wake: make(chan struct{}, 1), tail: b.tailOf(t.name, i),
+		producer: producer.New(t.name, int32(i), b.codec),
+	}
+}
+
+// enqueue takes a record over. It reports false if the partition has ended.
+func (p *partition) enqueue(r record) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	p.pending = append(p.pending, r)
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// run delivers what waits, one batch at a time, until ctx ends. Then it ends what waits.
+func (p *partition) run(ctx context.Context) error {
+	var taken []record
+	for {
+		var ok bool
+		if taken, ok = p.take(ctx, taken); !ok {
+			break
+		}
+		p.deliver(ctx, taken)
+		clear(taken)
+	}
+	p.mu.Lock()
+	p.closed = true
+	rest := p.pending
+	p.pending = nil
+	p.mu.Unlock()
+	p.finish(rest, publish.ErrClosed)
+	return nil
+}
+
+// take waits for records and moves what fits into one batch to taken: at least one. It reports false when ctx has ended.
+func (p *partition) take(ctx context.Context, taken []record) ([]record, bool) {
+	for ctx.Err() == nil {
+		p.mu.Lock()
+		n := p.fitting()
+		taken = append(taken[:0], p.pending[:n]...)
+		p.pending = slices.Delete(p.pending, 0, n)
+		p.mu.Unlock()
+		if n > 0 {
+			return taken, true
+		}
+		select {
+		case <-p.wake:
+		case <-ctx.Done():
+		}
+	}
+	return nil, false
+}
+
+// fitting is how many of the pending records make up the next batch. The caller holds mu.
+func (p *partition) fitting() (n int) {
+	limit, size, count := p.topic.maxBatch.Load(), int64(producer.Head), 0
+	for i := range p.pending {
+		r := &p.pending[i]
+		size += int64(r.Size())
+		count += r.Count()
+		if n > 0 && (size > limit || count > maxBatchRecords || r.alone || p.pending[0].alone) {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// finish ends records, outside of all locks.
+func (p *partition) finish(records []record, err error) {
+	for i := range records {
+		r := records[i]
+		err := err
+		if errors.Is(err, publish.ErrRefused) {
+			err = fmt.Errorf("publish %s to topic %s, partition %d: %w", r.Event.ID, p.topic.name, p.index, err)
+		}
+		if r.event == nil {
+			p.bus.arrived(r.broadcast, p, err)
+			continue
+		}
+		if err == nil && p.bus.topicNames.Varies() && p.topic.name != p.bus.deadTopic {
+			p.topic.ledger.stored(r.event.Event)
+		}
+		p.bus.release(p.topic)
+		r.event.Done(err)
+	}
+}
+
+// deliver sends records, in their order, and ends each. A batch that is refused, or cut again and again, is halved until the event that is
+// to blame is alone.
+func (p *partition) deliver(ctx context.Context, records []record) {
+	n := len(records) // how many make the next batch
+	for len(records) > 0 {
+		n = min(n, len(records))
+		err := p.send(ctx, records[:n])
+		switch {
+		case err == nil:
+			p.finish(records[:n], nil)
+			records = records[n:]
+		case errors.Is(err, publish.ErrClosed), errors.Is(err, publish.ErrFenced):
+			p.finish(records, err)
+			return
+		case errors.Is(err, errTopicGone):
+			records = p.giveUpOptional(records)
+			n = len(records)
+		case n > 1:
+			if errors.Is(err, publish.ErrTooLarge) { // the topic's bound is not what we think
+				p.topic.shrink(sizeOf(records[:n]))
+			}
+			p.bus.metrics.Retries.WithLabelValues(publish.ReasonSplit).Inc()
+			retried(records[:n], publish.ReasonSplit)
+			n /= 2
+		default:
+			if errors.Is(err, errCutOff) {
+				err = p.isolate(&records[0], err)
+			}
+			p.finish(records[:1], err)
+			records = records[1:]
+			n = len(records)
+		}
+	}
+}
+
+// giveUpOptional ends the records that a topic which is gone need not have, those that wait too, and returns the others of records.
+func (p *partition) giveUpOptional(records []record) []record {
+	p.mu.Lock()
+	var ended []record
+	keep := func(all []record) []record {
+		kept := make([]record, 0, len(all))
+		for _, r := range all {
+			if r.optional {
+				ended = append(ended, r)
+			} else {
+				kept = append(kept, r)
+			}
+		}
+		return kept
+	}
+	records, p.pending = keep(records), keep(p.pending)
+	p.mu.Unlock()
+	p.finish(ended, errTopicGone)
+	return records
+}
+
+// isolate returns the error for the only event of a batch whose connection was cut too often. The event may be the cause.
+func (p *partition) isolate(r *record, err error) error {
+	if r.alone && len(r.Event.Body) > encode.MaxShort {
+		return fmt.Errorf("%w: %w", publish.ErrTooLarge, err) // socket.request.max.bytes, most probably: that is how brokers say so
+	}
+	if suppressed, ok := p.bus.window.First("alone"); ok {
+		p.bus.log.Error("connections break when an event is sent: it is sent alone from now on, with pauses", "event_id", string(r.Event.ID),
+			"topic", p.topic.name, "partition", p.index, "advice", "see the log of the broker, and what is between it and the agent; kubecdc dead-letter EVENT-ID gives the event up",
+			"err", err, "suppressed", suppressed)
+	}
+	return &publish.RetryError{Reason: publish.ReasonConnection, Alone: true, Err: err}
+}
+
+func retried(records []record, reason string) {
+	for i := range records {
+		if e := records[i].event; e != nil {
+			e.Retried(reason)
+		}
+	}
+}
+
+func sizeOf(records []record) int64 {
+	size := int64(producer.Head)
+	for i := range records {
+		size += int64(records[i].Size())
+	}
+	return size
+}
+
+// pointers are those that the producer reads.
+func pointers(records []record) iter.Seq[*producer.Record] {
+	return func(yield func(*producer.Record) bool) {
+		for i := range records {
+			if !yield(&records[i].Record) {
+				return
+			}
+		}
+	}
+}
+
+// send makes one batch of records and sends it until it is stored, refused or given up, or ctx ends.
+func (p *partition) send(ctx context.Context, records []record) error {
+	if err := p.producer.Load(pointers(records)); err != nil {
+		return fmt.Errorf("%w: %w", publish.ErrRefused, err)
+	}
+	cuts, most := 0, maxCuts
+	if records[0].alone {
+		most = 1
+	}
+	mark := p.tail.Mark()
+	for failures := 0; ; {
+		seen := p.bus.view()
+		count := p.producer.Count()
+		res := p.attempt(ctx, seen, records[0].alone)
+		switch {
+		case res.Verdict == producer.Stored:
+			p.stored(mark, res, count, len(records))
+			return nil
+		case ctx.Err() != nil:
+			return publish.ErrClosed
+		case errors.Is(res.Err, publish.ErrFenced):
+			return res.Err
+		case errors.Is(res.Err, publish.ErrShut):
+			continue // half of it may be there, which is nothing
+		case res.Verdict == producer.TooLarge:
+			p.bus.clearTrouble(p.about)
+			return fmt.Errorf("%w: %w", publish.ErrTooLarge, res.Err)
+		case res.Verdict == producer.Refused:
+			p.bus.clearTrouble(p.about)
+			return fmt.Errorf("%w: %w", publish.ErrRefused, res.Err)
+		}
+		failures++
+		p.failed(res, records, failures)
+		if cuts++; !errors.Is(res.Err, errCut) {
+			cuts = 0
+		}
+		if err := p.hopeless(cuts, most, records, res.Err); err != nil {
+			p.bus.clearTrouble(p.about)
+			p.producer.Drop()
+			return err
+		}
+		if res.Verdict == producer.Restamp {
+			continue // nothing else is wrong
+		}
+		if p.bus.pause(ctx, seen, produceBackoff().Delay(failures)) != nil {
+			return publish.ErrClosed
+		}
+	}
+}
+
+// hopeless returns why a batch is given up, although it is neither stored nor refused; nil: it is not.
+func (p *partition) hopeless(cuts, most int, records []record, err error) error {
+	switch {
+	case cuts >= most:
+		return fmt.Errorf("%w, %d times in a row: %w", errCutOff, cuts, err)
+	case p.topic.gone.Load():
+		p.giveUpOptional(nil) // of those that wait
+		if slices.ContainsFunc(records, func(r record) bool { return r.optional }) {
+			return errTopicGone
+		}
+	}
+	return nil
+}
+
+// attempt sends the batch to the partition's leader, once.
+func (p *partition) attempt(ctx context.Context, seen *view, alone bool) producer.Result {
+	via := p.bus.net
+	if alone {
+		via = p.bus.apart
+	}
+	leader, err := seen.leader(p.topic.name, p.index)
+	if err == nil {
+		err = p.producer.Identify(ctx, via, leader)
+	}
+	if err == nil {
+		err = p.bus.fence.Pass(ctx)
+	}
+	if err != nil {
+		return producer.Result{Err: err}
+	}
+	return p.producer.Send(ctx, via, leader)
+}
+
+// stored notes where a batch is that was first sent at m. The records of a partition have ascending offsets: one below what was
+// acknowledged before shows that the topic is another one, or has lost records.
+func (p *partition) stored(m publish.Mark, res producer.Result, count, events int) {
+	p.bus.clearTrouble(p.about)
+	if res.Err != nil {
+		p.bus.metrics.Duplicates.Add(float64(events))
+		return
+	}
+	if res.Offset < 0 || p.topic.name == p.bus.deadTopic { // not told, or of no scope
+		return
+	}
+	end := uint64(res.Offset) + uint64(count)
+	if res.Offset == 0 { // from services that tell no offsets, always: it is not remembered
+		end = 0
+	}
+	if !p.tail.Acked(m, uint64(res.Offset), end) {
+		p.bus.logs.WentBack(p.topic.name, int(p.index), m)
+		p.bus.lookAtLogsSoon()
+	}
+}
+
+// failed counts a failed attempt, and logs the first of its kind in each window.
+func (p *partition) failed(res producer.Result, records []record, attempt int) {
+	b := p.bus
+	reason, advice := diagnose(res)
+	b.metrics.Retries.WithLabelValues(reason).Inc()
+	retried(records, reason)
+	if reason == publish.ReasonLeader {
+		p.topic.missed.Store(true)
+		b.lookAtLogsSoon()
+	}
+	kind := "produce " + reason
+	if advice != "" {
+		kind += " with advice" // a line without advice does not suppress one with it
+		b.setTrouble(p.about, fmt.Errorf("topic %s, partition %d: %w", p.topic.name, p.index, res.Err))
+	}
+	if suppressed, ok := b.window.First(kind); ok {
+		if reason == publish.ReasonSequence {
+			advice = "none, but look: the cluster may have lost records that it had acknowledged, by an unclean election of a leader for instance"
+		}
+		b.log.Log(context.Background(), levelOf(advice), "batch is sent again", "reason", reason, "advice", advice,
+			"topic", p.topic.name, "partition", p.index, "attempt", attempt, "err", res.Err, "suppressed", suppressed)
+	}
+}

@@ -1,0 +1,199 @@
+package producer
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"math/bits"
+
+	"github.com/kubecdc/kubecdc/internal/encode"
+)
+
+// Where the fields of a record batch lie in a request's record set: a size of four bytes, then the batch (Kafka's
+// protocol guide, "Record Batch", magic 2). All numbers are big-endian.
+const (
+	atBatchLength   = 12 // of what follows it
+	atLeaderEpoch   = 16
+	atMagic         = 20
+	atCRC           = 21 // CRC-32C of what follows it
+	atAttributes    = 25 // the low three bits: the codec
+	atLastOffset    = 27
+	atFirstTime     = 31
+	atMaxTime       = 39
+	atProducer      = 47
+	atProducerEpoch = 55
+	atSequence      = 57
+	atCount         = 61
+	Head            = 65 // bytes before the records
+)
+
+// maxRecordHead is the most that a record has before its key: length, attributes, time and offset.
+const maxRecordHead = binary.MaxVarintLen32 + 1 + binary.MaxVarintLen64 + binary.MaxVarintLen32
+
+// Record is one event on its way to the partition, together with the tombstone that follows it.
+type Record struct {
+	Event     *encode.Event // its body, content type and attributes
+	Key       []byte
+	Time      int64 // milliseconds since 1970
+	Tombstone bool  // a record with the key and no value follows, in the same batch
+}
+
+// Size is how many bytes r adds to a batch at most, before compression.
+func (r *Record) Size() int {
+	n := maxRecordHead + r.length()
+	if r.Tombstone {
+		n += maxRecordHead + tombstoneLength(r.Key)
+	}
+	return n
+}
+
+// Count is how many records of Kafka r is.
+func (r *Record) Count() int {
+	if r.Tombstone {
+		return 2
+	}
+	return 1
+}
+
+// length is how many bytes append adds.
+func (r *Record) length() int {
+	n := lengthOf(len(r.Key)) + lengthOf(len(r.Event.Body)) + 1 + lengthOf(len(contentType)) + lengthOf(len(r.Event.ContentType))
+	headers := 1
+	for i := range r.Event.Attributes {
+		if a := &r.Event.Attributes[i]; a.Name != mediaType {
+			headers++
+			n += lengthOf(len(headerPrefix)+len(a.Name)) + lengthOf(len(a.Value))
+		}
+	}
+	return n - 1 + varintLength(headers)
+}
+
+// The Kafka binding of CloudEvents (1.0.2): attributes are headers, in binary mode, and the media type of the value is the header
+// content-type in either mode.
+const (
+	contentType  = "content-type"
+	headerPrefix = "ce_"
+	mediaType    = "datacontenttype" // contentType holds it
+)
+
+// append appends r from the length of its key on.
+func (r *Record) append(b []byte) []byte {
+	b = appendText(b, r.Key)
+	b = appendText(b, r.Event.Body)
+	headers := 1
+	for i := range r.Event.Attributes {
+		if r.Event.Attributes[i].Name != mediaType {
+			headers++
+		}
+	}
+	b = binary.AppendVarint(b, int64(headers))
+	b = appendText(b, contentType)
+	b = appendText(b, r.Event.ContentType)
+	for i := range r.Event.Attributes {
+		if a := &r.Event.Attributes[i]; a.Name != mediaType {
+			b = binary.AppendVarint(b, int64(len(headerPrefix)+len(a.Name)))
+			b = append(b, headerPrefix...)
+			b = append(b, a.Name...)
+			b = appendText(b, a.Value)
+		}
+	}
+	return b
+}
+
+// appendTombstone appends the record that has the key, no value and no headers.
+func appendTombstone(b, key []byte) []byte {
+	b = appendText(b, key)
+	b = binary.AppendVarint(b, -1)
+	return binary.AppendVarint(b, 0)
+}
+
+func tombstoneLength(key []byte) int { return lengthOf(len(key)) + 2 }
+
+func appendText[T string | []byte](dst []byte, text T) []byte {
+	dst = binary.AppendVarint(dst, int64(len(text)))
+	return append(dst, text...)
+}
+
+// lengthOf is how many bytes a text of n bytes takes with its length.
+func lengthOf(n int) int { return varintLength(n) + n }
+
+// varintLength is how many bytes binary.AppendVarint takes for n, which is not negative.
+func varintLength(n int) int { return (bits.Len64(uint64(n)<<1|1) + 6) / 7 }
+
+// batch is the record set of one request: one record batch.
+type batch struct {
+	set   []byte // as it is sent
+	count int    // records of Kafka
+}
+
+// build makes the batch of records, all but producer and sequence, which stamp puts in.
+func (b *batch) build(records []*Record, c *Codec) error {
+	c.busy <- struct{}{}
+	defer func() { <-c.busy }()
+	size := 0
+	for _, r := range records {
+		size += r.Size()
+	}
+	plain := c.get(&c.plains, size)
+	defer c.put(&plain, &c.plains)
+	b.count = 0
+	first := records[0].Time
+	last := first
+	for _, r := range records {
+		last = max(last, r.Time)
+		plain = r.append(b.begin(plain, r.length(), r.Time-first))
+		if r.Tombstone {
+			plain = appendTombstone(b.begin(plain, tombstoneLength(r.Key), r.Time-first), r.Key)
+		}
+	}
+	if cap(b.set) < Head {
+		b.set = c.get(&c.sets, 4<<10)
+	}
+	b.set = b.set[:Head]
+	clear(b.set)
+	codecID := c.id
+	var err error
+	if b.set, err = c.append(b.set, plain); err != nil {
+		return fmt.Errorf("compress a batch with %s: %w", c.name, err)
+	}
+	if len(b.set)-Head >= len(plain) { // then it is no use
+		b.set, codecID = append(b.set[:Head], plain...), 0
+	}
+	if len(b.set) > math.MaxInt32 {
+		return fmt.Errorf("a batch of %d bytes", len(b.set))
+	}
+	h := binary.BigEndian
+	h.PutUint32(b.set, uint32(len(b.set)-4))
+	h.PutUint32(b.set[atBatchLength:], uint32(len(b.set)-atLeaderEpoch))
+	h.PutUint32(b.set[atLeaderEpoch:], math.MaxUint32) // -1: the broker knows
+	b.set[atMagic] = 2
+	h.PutUint16(b.set[atAttributes:], uint16(codecID))
+	h.PutUint32(b.set[atLastOffset:], uint32(b.count-1))
+	h.PutUint64(b.set[atFirstTime:], uint64(first))
+	h.PutUint64(b.set[atMaxTime:], uint64(last))
+	h.PutUint32(b.set[atCount:], uint32(b.count))
+	return nil
+}
+
+// begin appends what a record of Kafka has before its key, the length of what follows being known.
+func (b *batch) begin(plain []byte, length int, since int64) []byte {
+	var head [maxRecordHead]byte
+	h := append(head[:0], 0) // attributes: none
+	h = binary.AppendVarint(h, since)
+	h = binary.AppendVarint(h, int64(b.count))
+	b.count++
+	plain = binary.AppendVarint(plain, int64(len(h)+length))
+	return append(plain, h...)
+}
+
+// stamp makes b the batch with that first sequence of a producer. The same stamp gives the same bytes.
+func (b *batch) stamp(id int64, epoch int16, sequence int32) {
+	h := binary.BigEndian
+	h.PutUint64(b.set[atProducer:], uint64(id))
+	h.PutUint16(b.set[atProducerEpoch:], uint16(epoch))
+	h.PutUint32(b.set[atSequence:], uint32(sequence))
+	h.PutUint32(b.set[atCRC:], crc32.Checksum(b.set[atAttributes:], castagnoli))
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli) //nolint:gochecknoglobals // a constant

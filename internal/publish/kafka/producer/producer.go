@@ -1,0 +1,224 @@
+package producer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/produce"
+	"github.com/segmentio/kafka-go/protocol/rawproduce"
+)
+
+const (
+	idTimeout    = 5 * time.Second  // of a request for a producer id
+	replicaWait  = 10 * time.Second // that the leader waits for its replicas
+	sendTimeout  = 15 * time.Second // of a request to produce
+	maxNewEpochs = 5                // for one batch, until it gets another producer id: a broker that still does not know how to continue is of another make
+)
+
+// Verdict is what an attempt has shown about a batch.
+type Verdict byte
+
+// An attempt ends with one of these.
+const (
+	Again    Verdict = iota // it is not known to be stored: send it again
+	Restamp                 // the broker refuses its timestamps: send it again at once, with others
+	Stored                  // acknowledged
+	TooLarge                // refused; the broker may take a smaller batch
+	Refused                 // refused; the broker does not take something in the batch
+)
+
+// Result is the outcome of an attempt.
+type Result struct {
+	Verdict Verdict
+	Err     error // why the batch is not stored. With Stored: an earlier attempt had stored it
+	Offset  int64 // with Stored: of the first record; negative: not told
+}
+
+// Producer writes to one partition. See the package's documentation.
+type Producer struct {
+	topic     string
+	partition int32
+	codec     *Codec
+
+	id       int64 // negative: none yet
+	epoch    int16
+	sequence int32 // of the next record; after 2^31-1 comes 0
+
+	batch     batch
+	records   []*Record // of the batch
+	outdated  bool      // the broker has refused its timestamps
+	stamped   bool      // its timestamps are those of the last attempt
+	newEpochs int       // that it has had
+}
+
+// New returns a producer for one partition of a topic.
+func New(topic string, partition int32, c *Codec) *Producer {
+	return &Producer{topic: topic, partition: partition, codec: c, id: -1}
+}
+
+// Load makes the next batch, of at least one record. The records must not change until the batch is stored, refused or dropped.
+func (p *Producer) Load(records iter.Seq[*Record]) error {
+	p.records = slices.AppendSeq(p.records[:0], records)
+	p.outdated, p.stamped, p.newEpochs = false, false, 0
+	return p.build()
+}
+
+func (p *Producer) build() error {
+	err := p.batch.build(p.records, p.codec)
+	if err != nil {
+		p.Drop()
+	}
+	return err
+}
+
+// Count is how many records of Kafka the batch has.
+func (p *Producer) Count() int { return p.batch.count }
+
+// Drop gives the batch up. Copies of it may still arrive; see the package's documentation.
+func (p *Producer) Drop() {
+	p.release()
+	p.nextEpoch()
+}
+
+// release lets go of the batch.
+func (p *Producer) release() {
+	p.codec.put(&p.batch.set, &p.codec.sets)
+	clear(p.records)
+	p.records = p.records[:0]
+}
+
+// nextEpoch makes the broker refuse all that was sent before, from the first batch on that it stores of the new epoch.
+func (p *Producer) nextEpoch() {
+	if p.epoch == math.MaxInt16 {
+		p.id = -1
+		return
+	}
+	p.epoch++
+	p.sequence = 0
+}
+
+// Identify asks a broker for a producer id, unless there is one. Any broker has some.
+func (p *Producer) Identify(ctx context.Context, via kafka.RoundTripper, broker net.Addr) error {
+	if p.id >= 0 {
+		return nil
+	}
+	c := kafka.Client{Addr: broker, Timeout: idTimeout, Transport: via}
+	// -1, -1: not to continue with an id of before.
+	res, err := c.InitProducerID(ctx, &kafka.InitProducerIDRequest{TransactionTimeoutMs: math.MaxInt32, ProducerID: -1, ProducerEpoch: -1})
+	if err == nil {
+		err = res.Error
+	}
+	if err != nil {
+		return fmt.Errorf("get a producer id: %w", err)
+	}
+	p.id, p.epoch, p.sequence = int64(res.Producer.ProducerID), int16(res.Producer.ProducerEpoch), 0
+	return nil
+}
+
+// Send sends the batch to the partition's leader, once. The producer has an id. The batch ends with Stored, TooLarge and Refused.
+func (p *Producer) Send(ctx context.Context, via kafka.RoundTripper, leader net.Addr) Result {
+	if p.stamped = p.outdated; p.outdated {
+		now := time.Now().UnixMilli()
+		for _, r := range p.records {
+			r.Time = now
+		}
+		p.outdated = false
+		if err := p.build(); err != nil {
+			return Result{Verdict: Refused, Err: err}
+		}
+	}
+	p.batch.stamp(p.id, p.epoch, p.sequence)
+	offset, err := p.produce(ctx, via, leader)
+	r := Result{Verdict: Stored, Err: err, Offset: offset}
+	if err != nil {
+		r.Verdict, r.Offset = p.judge(err), -1
+	}
+	switch r.Verdict {
+	case Stored:
+		p.sequence = after(p.sequence, p.batch.count)
+		p.release()
+	case TooLarge, Refused:
+		p.Drop()
+	case Again, Restamp:
+	}
+	return r
+}
+
+// after is the sequence that follows so many records (DefaultRecordBatch.incrementSequence).
+func after(sequence int32, records int) int32 {
+	return int32((int64(sequence) + int64(records)) & math.MaxInt32)
+}
+
+func (p *Producer) produce(ctx context.Context, via kafka.RoundTripper, leader net.Addr) (offset int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	r, err := via.RoundTrip(ctx, leader, &rawproduce.Request{
+		Acks:    int16(kafka.RequireAll),
+		Timeout: int32(replicaWait.Milliseconds()),
+		Topics: []rawproduce.RequestTopic{{
+			Topic: p.topic,
+			Partitions: []rawproduce.RequestPartition{{
+				Partition: p.partition, RecordSet: protocol.RawRecordSet{Reader: bytes.NewReader(p.batch.set)},
+			}},
+		}},
+	})
+	if err != nil {
+		return 0, err
+	}
+	res, ok := r.(*produce.Response)
+	if !ok || len(res.Topics) != 1 || len(res.Topics[0].Partitions) != 1 || res.Topics[0].Topic != p.topic ||
+		res.Topics[0].Partitions[0].Partition != p.partition {
+		return 0, errors.New("the broker's answer is about something else")
+	}
+	answer := &res.Topics[0].Partitions[0]
+	if answer.ErrorCode == 0 {
+		return answer.BaseOffset, nil
+	}
+	message := answer.ErrorMessage
+	if len(answer.RecordErrors) > 0 && answer.RecordErrors[0].BatchIndexErrorMessage != "" {
+		message = answer.RecordErrors[0].BatchIndexErrorMessage
+	}
+	if code := kafka.Error(answer.ErrorCode); message != "" {
+		return 0, fmt.Errorf("%w: %s", code, message)
+	}
+	return 0, kafka.Error(answer.ErrorCode)
+}
+
+// judge says what an error of the broker, or of the way to it, means for the batch.
+func (p *Producer) judge(err error) Verdict {
+	code := kafka.Error(0)
+	if !errors.As(err, &code) {
+		return Again
+	}
+	switch code {
+	case kafka.DuplicateSequenceNumber:
+		return Stored
+	case kafka.OutOfOrderSequenceNumber, kafka.UnknownProducerId:
+		// With one batch on its way, a hole means that the broker has lost records which it had acknowledged, or all that it knew of the producer.
+		if p.newEpochs++; p.newEpochs < maxNewEpochs {
+			p.nextEpoch()
+		} else {
+			p.id, p.newEpochs = -1, 0
+		}
+	case kafka.InvalidProducerEpoch, kafka.ProducerFenced, kafka.InvalidProducerIDMapping, kafka.InvalidTransactionState:
+		p.id = -1
+	case kafka.InvalidTimestamp:
+		if p.outdated = true; !p.stamped {
+			return Restamp
+		}
+	case kafka.MessageSizeTooLarge, kafka.RecordListTooLarge:
+		return TooLarge
+	case kafka.InvalidRecord, kafka.InvalidTopic, kafka.UnsupportedForMessageFormat, kafka.PolicyViolation:
+		return Refused
+	}
+	return Again
+}
