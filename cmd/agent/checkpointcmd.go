@@ -27,15 +27,15 @@ const checkpointPatience = 15 * time.Second
 func newCheckpointCommand(stdout, stderr io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "checkpoint",
-		Short: "Show where a restart would resume, or have it start over",
-		Long: `Show what an agent remembers from one run to the next: for each scope (what one informer observes) the resourceVersion
-up to which all is on the bus. A restart goes on there. Or have it start over.
+		Short: "Show where a restart would resume, or make it start over",
+		Long: `Show or reset the checkpoint of an agent. For each scope (a resource, perhaps with namespaces and selectors) it
+stores the resourceVersion up to which everything is on the bus. A restart resumes there.
 
-Where the checkpoint is depends on how the agent is run: give these commands the same --config, --bus, --data-dir,
---kubeconfig and --context. Without --config and --bus it is that of an agent with a JetStream of its own. Of a Helm
-release the configuration is in a ConfigMap, which --config - takes from standard input; it says where the checkpoint
-is. For an agent in a pod whose configuration does not, that is the ConfigMap kubecdc-checkpoint of its namespace: name
-it (checkpoint.configMap) in the configuration that these commands are given outside of the pod.`,
+The location of the checkpoint depends on the agent: give these commands the same --config, --bus, --data-dir,
+--kubeconfig and --context. Without --config and --bus, it is that of an agent with a JetStream of its own. The
+configuration of a Helm release is in a ConfigMap: pass it on standard input with --config -. An agent in a Pod uses
+the ConfigMap kubecdc-checkpoint of its namespace, unless its configuration names another place. Outside the Pod,
+name that ConfigMap (checkpoint.configMap) in the configuration.`,
 		Example: "  kubecdc checkpoint show\n" +
 			"  kubectl get configmap -n kubecdc kubecdc -o jsonpath='{.data.kubecdc\\.yaml}' | kubecdc checkpoint show --config -\n" +
 			"  kubecdc checkpoint reset deployments.apps",
@@ -50,8 +50,8 @@ func addCheckpointFlags(cmd *cobra.Command, f *runFlags) {
 	cmd.Flags().StringVar(&f.config, "config", "", "configuration `file` of the agent, - for standard input")
 	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file`; default: $KUBECONFIG, ~/.kube/config, or in a pod its service account")
 	cmd.Flags().StringVar(&f.context, "context", "", "`name` of the kubeconfig's context")
-	cmd.Flags().StringVar(&f.bus, "bus", "", "`URL` of the bus, where the agent is run with one")
-	cmd.Flags().StringVar(&f.dataDir, "data-dir", "", "`directory` of the embedded JetStream, where the agent is run with one")
+	cmd.Flags().StringVar(&f.bus, "bus", "", "`URL` of the bus, if the agent runs with one")
+	cmd.Flags().StringVar(&f.dataDir, "data-dir", "", "`directory` of the embedded JetStream, if the agent runs with one")
 }
 
 func newCheckpointShowCommand(stdout, stderr io.Writer) *cobra.Command {
@@ -60,11 +60,15 @@ func newCheckpointShowCommand(stdout, stderr io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Show where a restart would resume",
-		Long: `Show where the checkpoint is, of which cluster and bus, when it was saved, and for each scope: the resourceVersion up to
-which all is on the bus, how many restores of etcd the scope has lived through (HISTORY), the snapshot that is not
-complete with the object up to which it is on the bus, or for how long the scope has been retiring ('kubecdc checkpoint
-forget'), and when the API server last gave a sign of life. The agent may
-run: it saves what changed every 5 seconds.`,
+		Long: `Show the location of the checkpoint, its cluster and bus, and when it was saved. For each scope it shows:
+
+- the resourceVersion up to which everything is on the bus;
+- how many restores of etcd the scope has seen (HISTORY);
+- an incomplete snapshot, with the object up to which it is on the bus;
+- for how long the scope has been retiring ('kubecdc checkpoint forget');
+- the API server's last sign of life.
+
+The agent may run: it saves changes every 5 seconds.`,
 		Example: "  kubecdc checkpoint show\n" +
 			"  kubecdc checkpoint show --config kubecdc.yaml -o json | jq .checkpoint.scopes",
 		Args: cobra.NoArgs,
@@ -107,16 +111,16 @@ func newCheckpointResetCommand(stdout, stderr io.Writer) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "reset [RESOURCE]",
-		Short: "Forget where a restart would resume",
-		Long: `Forget where a restart would resume: all of the checkpoint, or what it has of one resource. The next start of the agent
-takes a new snapshot of it, behind a gap that tells consumers that the changes in between are not known. A checkpoint
-that is damaged, or of another cluster or bus, is reset in the same way. Where there is none, the exit code is 1.
+		Short: "Remove the position at which a restart would resume",
+		Long: `Remove the checkpoint, or its positions of one resource. The next start of the agent sends a gap, because the
+changes in between are not known, followed by a new snapshot. A checkpoint that is damaged, or belongs to another
+cluster or bus, can be reset too. Exit code 1: there is no checkpoint.
 
-Stop the agent first. A checkpoint in a file refuses to be reset while an agent uses it; one in a ConfigMap cannot tell,
-and the agent ends when it notices.
+Stop the agent first. A checkpoint in a file cannot be reset while an agent uses it. One in a ConfigMap can, and the
+agent ends when it detects that.
 
-RESOURCE is written as for kubectl, or is a scope as 'kubecdc checkpoint show' prints it. At a terminal it is asked for
-confirmation, unless --yes is given.`,
+RESOURCE is written as for kubectl, or is a scope as 'kubecdc checkpoint show' prints it. At a terminal, the command
+asks for confirmation, unless --yes is given.`,
 		Example: "  kubecdc checkpoint reset\n" +
 			"  kubecdc checkpoint reset deployments.apps --config kubecdc.yaml --yes\n" +
 			"  kubectl get configmap -n kubecdc kubecdc -o jsonpath='{.data.kubecdc\\.yaml}' | kubecdc checkpoint reset --config -",
@@ -163,16 +167,16 @@ func newCheckpointForgetCommand(stdout, stderr io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forget SCOPE",
 		Short: "Give up a scope that is no longer selected",
-		Long: `Give up a scope that is no longer selected. After a scope is removed from the configuration, the agent sends what it had
-read of it, and that its objects left. If the bus does not take that, because a topic is missing for example, the scope
-stays in the checkpoint as retiring, and each start of the agent retries. This command takes it out of the checkpoint:
-the agent no longer sends anything of it, and consumers may keep its objects.
+		Long: `Give up a scope that is no longer selected. After a scope is removed from the configuration, the agent sends the
+changes that it had read, and left for each object. If the bus does not accept them, for example because a topic is
+missing, the scope stays in the checkpoint as retiring, and each start of the agent retries. This command removes
+the scope from the checkpoint: the agent sends nothing more about it, and consumers may keep its objects.
 
-Stop the agent first. A checkpoint in a file refuses the change while an agent uses it; one in a ConfigMap cannot tell,
-and the agent ends when it notices.
+Stop the agent first. A checkpoint in a file cannot be changed while an agent uses it. One in a ConfigMap can, and
+the agent ends when it detects that.
 
-SCOPE is written as 'kubecdc checkpoint show' prints it. Exit code 1: the checkpoint has no such scope, or the scope is
-not retiring.`,
+SCOPE is written as 'kubecdc checkpoint show' prints it. Exit code 1: the checkpoint has no such scope, or the scope
+is not retiring.`,
 		Example: "  kubecdc checkpoint forget namespaces --config kubecdc.yaml\n" +
 			"  kubecdc checkpoint forget pods/shop --config - <kubecdc.yaml",
 		Args: func(_ *cobra.Command, args []string) error {

@@ -25,8 +25,8 @@ func newConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Check, print and explain configurations",
-		Long: "What the agent captures, and where it sends it, stands in a YAML file. These commands need no cluster.\n\n" +
-			"To begin one: kubecdc config default > kubecdc.yaml",
+		Long: "A YAML file configures the objects that the agent captures, and the bus. These commands need no cluster.\n\n" +
+			"To start with one: kubecdc config default > kubecdc.yaml",
 		Args: oneOfItsCommands,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -67,10 +67,10 @@ func newConfigCheckCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "check FILE...",
-		Short: "Say everything that is wrong with configurations, or what they do",
-		Long: "Read configurations as 'kubecdc run' would and print all that is wrong with them, each error with its line and\n" +
-			"column, or in short what each does. FILE is - for standard input.\n\n" +
-			"The exit code is 0 where all are valid, else 2.",
+		Short: "Report all errors of configurations, or summarize them",
+		Long: "Read configurations as 'kubecdc run' would. Print all errors with line and column, or a summary of each valid file.\n" +
+			"FILE is - for standard input.\n\n" +
+			"The exit code is 0 if all are valid, otherwise 2.",
 		Example: "  kubecdc config check kubecdc.yaml\n" +
 			"  kubectl get configmap kubecdc -o jsonpath='{.data.kubecdc\\.yaml}' | kubecdc config check -\n" +
 			"  kubecdc config check -o json *.yaml | jq -r '.[].errors[]?.message'",

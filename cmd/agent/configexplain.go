@@ -20,10 +20,10 @@ func newConfigExplainCommand() *cobra.Command {
 	var file, output string
 	cmd := &cobra.Command{
 		Use:   "explain RESOURCE",
-		Short: "Say which rules take a resource, and what becomes of its changes",
-		Long: "Say which rules of a configuration (without --config: of the default one) take objects of a resource, in the order in\n" +
-			"which they are tried, or why none does, and what becomes of their changes. RESOURCE is written as for kubectl: pods,\n" +
-			"deploy, deployments.apps, widgets.example.com. No cluster is asked: whether it serves the resource is not known here.",
+		Short: "Print which rules take a resource, and how its changes are sent",
+		Long: "Print which rules of a configuration (without --config: of the default one) take objects of a resource, in their order,\n" +
+			"or why none does. Print also how the changes of these objects are sent. RESOURCE is written as for kubectl: pods,\n" +
+			"deploy, deployments.apps, widgets.example.com. The command contacts no cluster: the resource may not exist there.",
 		Example: "  kubecdc config explain deployments.apps --config kubecdc.yaml\n" +
 			"  kubecdc config explain secrets\n" +
 			"  kubecdc config explain widgets.example.com -o json | jq .captured",

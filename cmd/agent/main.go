@@ -45,8 +45,8 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		Short: "Change data capture for Kubernetes",
 		Long: "kubecdc captures every change of a Kubernetes cluster and publishes it as a CloudEvent to NATS JetStream, Kafka or an\n" +
 			"HTTP endpoint.\n\n" +
-			"To begin: 'kubecdc run' beside a kubeconfig, and 'kubecdc tail --diff' in another terminal.\n\n" +
-			"Exit codes: 0; 1: it failed; 2: it was called or configured wrongly.",
+			"To start: 'kubecdc run' with a kubeconfig, and 'kubecdc tail --diff' in another terminal.\n\n" +
+			"Exit codes: 0: success; 1: failure; 2: wrong arguments or configuration.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          oneOfItsCommands,

@@ -19,7 +19,7 @@ func newManCommand() *cobra.Command {
 		Use:    "man DIRECTORY",
 		Hidden: true,
 		Short:  "Write the manual pages",
-		Long:   "Write the manual pages, one for each command, into a directory, which is made if there is none.",
+		Long:   "Write the manual pages, one for each command, into a directory, which is created if it does not exist.",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usageError{errors.New("man: name one directory")}

@@ -15,12 +15,12 @@ func newNodeDirectoryCommand() *cobra.Command {
 	var owner string
 	cmd := &cobra.Command{
 		Use:   "node-directory DIR",
-		Short: "Make the directory on a node in which an agent keeps its checkpoint",
-		Long: `Make the directory on a node in which an agent keeps its checkpoint (mode: node), for its
-user alone, and give it and the checkpoint in it to that user.
+		Short: "Create the directory on a node for an agent's checkpoint",
+		Long: `Create the directory on a node in which an agent keeps its checkpoint (mode: node). Only the
+agent's user may read it, and the command gives the directory and the checkpoint to that user.
 
-A directory that the kubelet makes for a hostPath belongs to root, and the agent
-does not run as root: an init container that does calls this before it.`,
+A directory that the kubelet creates for a hostPath belongs to root, and the agent does not
+run as root. So an init container that runs as root calls this command first.`,
 		Example: `  kubecdc node-directory /var/lib/kubecdc --owner 65532:65532`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 || !filepath.IsAbs(args[0]) {

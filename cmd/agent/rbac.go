@@ -28,15 +28,16 @@ func newRBACCommand(stdout, stderr io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rbac",
 		Short: "Print the smallest ClusterRole and Roles for a configuration",
-		Long: "Print what the agent has to be allowed for a configuration (without --config: the default one) and nothing\n" +
-			"more, with the bindings for its ServiceAccount: list and watch of what is captured, and of what is defined\n" +
-			"(CustomResourceDefinitions, APIServices) where that may be resources which are not Kubernetes' own; get of the\n" +
-			"namespace kube-system, whose uid names the cluster, and get, update and create of the ConfigMap with the\n" +
-			"checkpoint, where it is kept in one.\n\n" +
-			"Where a rule of the configuration names its namespaces plainly, each gets a Role; globs and exclusions need a\n" +
-			"ClusterRole. A wildcard stays one, unless a cluster is asked what it serves (--discover). Comments say where RBAC\n" +
-			"cannot be as narrow as the configuration is.\n\n" +
-			"The ServiceAccount and the namespaces have to exist. Roles that an earlier configuration needed in other\n" +
+		Long: "Print the smallest roles for a configuration (without --config: the default one), with the bindings for the agent's\n" +
+			"ServiceAccount. They permit:\n\n" +
+			"- list and watch of the captured resources;\n" +
+			"- list and watch of CustomResourceDefinitions and APIServices, if a rule can take resources that they define;\n" +
+			"- get of the namespace kube-system, whose uid identifies the cluster;\n" +
+			"- get, update and create of the ConfigMap with the checkpoint, if it is in one.\n\n" +
+			"If a rule names its namespaces literally, each gets a Role; globs and exclusions need a ClusterRole. A wildcard\n" +
+			"stays one, unless the command asks a cluster for its resources (--discover). Comments mark places where RBAC\n" +
+			"cannot be as narrow as the configuration.\n\n" +
+			"The ServiceAccount and the namespaces must exist. Roles that an earlier configuration needed in other\n" +
 			"namespaces are not removed.",
 		Example: "  kubecdc rbac --config kubecdc.yaml | kubectl apply -f -\n" +
 			"  kubecdc rbac --config kubecdc.yaml --discover          # each resource that the cluster serves, by name\n" +
@@ -48,9 +49,9 @@ func newRBACCommand(stdout, stderr io.Writer) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&f.config, "config", "", "configuration `file`, - for standard input; without one: the default configuration")
-	cmd.Flags().StringVar(&f.serviceAccount, "service-account", "kubecdc/kubecdc", "who is bound, as `NAMESPACE/NAME`")
+	cmd.Flags().StringVar(&f.serviceAccount, "service-account", "kubecdc/kubecdc", "the ServiceAccount to bind, as `NAMESPACE/NAME`")
 	cmd.Flags().StringVar(&f.name, "name", "kubecdc", "`name` of the roles and bindings")
-	cmd.Flags().BoolVar(&f.discover, "discover", false, "ask the cluster what it serves and write it out instead of wildcards")
+	cmd.Flags().BoolVar(&f.discover, "discover", false, "list the resources that the cluster serves instead of wildcards")
 	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file`, implies --discover; default: $KUBECONFIG, ~/.kube/config, or in a pod its service account")
 	cmd.Flags().StringVar(&f.context, "context", "", "`name` of the kubeconfig's context, implies --discover")
 	cmd.Flags().StringVarP(&f.output, "output", "o", "yaml", "`format`: yaml or json")

@@ -54,40 +54,41 @@ func newRunCommand(stdout, stderr io.Writer) *cobra.Command {
 		Short: "Run the agent",
 		Long: `Run the agent: capture the changes of a cluster and publish them.
 
-With --config, the file says what is captured and where it goes: to NATS
-JetStream, Kafka, an HTTP endpoint or standard output. Without, all resources but
-Events and Leases are captured ('kubecdc config default'). --bus takes the place
-of the bus in the file, and keeps what that says about a bus of its kind. Relays
-of the file run beside the agent.
+The file of --config selects the objects and the bus: NATS JetStream, Kafka, an
+HTTP endpoint or standard output. Without it, the agent captures all resources
+but Events and Leases ('kubecdc config default'). --bus overrides the bus in the
+file, and keeps its settings for a bus of the same kind. Relays of the file run
+beside the agent.
 
-With neither --config nor --bus, records go to a JetStream in the agent's own
-process: a NATS server on 127.0.0.1:4222, or the next free port, that any NATS
-client can connect to and 'kubecdc tail' finds. It keeps records for 7 days in
---data-dir, by default in ~/.local/share/kubecdc/<uid of the cluster> (or below
-$XDG_DATA_HOME); the next run goes on there, and deleting the directory forgets
-them. It listens on the loopback interface only and asks nobody who they are:
-every user of this machine can read the records. Where that is too much, run a
-NATS server with accounts and name it with --bus or --config.
+With neither --config nor --bus, the agent runs a JetStream in its own process: a NATS
+server on 127.0.0.1:4222 or the next free port. Any NATS client can connect to it,
+and 'kubecdc tail' finds it. It keeps records for 7 days in --data-dir, by default
+~/.local/share/kubecdc/<uid of the cluster> (or below $XDG_DATA_HOME). The next run
+resumes there. To delete the records, delete the directory. The server listens on
+the loopback interface only and requires no credentials:
+every user of this machine can read the records. To prevent that, run a NATS server
+with accounts and name it with --bus or --config.
 
-A file that changes while the agent runs is taken within seconds, and on SIGHUP at
-once: what it says of watch, strip, noise, redaction and log.level, without a
-restart, and for what stays without loss or repetition. A file that is wrong, or
-that changes any other key, is refused: the one before stays in force, and the
-log, 'kubecdc status' and a metric say so.
+The agent applies a changed file within seconds, and on SIGHUP at once. A change
+of watch, strip, noise, redaction or log.level needs no restart, and loses and
+repeats nothing of the resources that stay. A file that is wrong, or that changes
+any other key, is rejected: the previous one stays in force, and the log, 'kubecdc
+status' and a metric report it.
 
-Orders ('kubecdc snapshot', 'kubecdc profile') are taken at a Unix socket that only
-this user and root can open: $` + socketVariable + `, or by default agent.sock, or the next
-free name, in $XDG_RUNTIME_DIR/kubecdc, or /tmp/kubecdc-<uid>.
+The agent accepts commands ('kubecdc snapshot', 'kubecdc profile') at a Unix socket
+that only this user and root can open: $` + socketVariable + `, or by default agent.sock,
+or the next free name, in $XDG_RUNTIME_DIR/kubecdc, or /tmp/kubecdc-<uid>.
 
 SIGTERM and Ctrl-C end the watches and drain the queue within --grace; a second
-one ends the process at once. What the bus has acknowledged is kept in any case.
+one ends the process at once. Acknowledged records are kept in any case.
 
-Started again, also after a crash, the agent goes on where the acknowledgements
-end: what changed meanwhile is sent as it happened, for as long as the API server
-has that history. What it remembers for this is the checkpoint ('kubecdc
-checkpoint show'): beside the records of the embedded JetStream, else in a pod
-the ConfigMap kubecdc-checkpoint, else a file for each cluster and bus below
-~/.local/share/kubecdc/checkpoints, or what the configuration names.`,
+After a restart or a crash, the agent resumes where the acknowledgements end. It
+sends the changes in between as they happened, for as long as the API server has
+that history. The checkpoint stores its position ('kubecdc checkpoint show'), beside
+the records of the embedded JetStream. Otherwise it is in the ConfigMap
+kubecdc-checkpoint for an agent in a Pod, and elsewhere in a file for each cluster
+and bus below ~/.local/share/kubecdc/checkpoints. The configuration may name another
+place.`,
 		Example: `  kubecdc run                                  # the current context, into a JetStream of its own
   kubecdc run --context prod --bus nats://nats.example:4222
   kubecdc run --bus kafka://kafka-0:9092,kafka-1:9092/kubecdc
@@ -101,7 +102,7 @@ the ConfigMap kubecdc-checkpoint, else a file for each cluster and bus below
 	cmd.Flags().StringVar(&f.context, "context", "", "`name` of the kubeconfig's context")
 	cmd.Flags().StringVar(&f.bus, "bus", "", "`URL` of the bus instead of the configured one: nats://host:port, kafka://host:port/topic, http(s)://host/path or stdout:")
 	cmd.Flags().StringVar(&f.dataDir, "data-dir", "", "`directory` of the embedded JetStream, without --config and --bus")
-	cmd.Flags().DurationVar(&f.grace, "grace", 20*time.Second, "how long a shutdown may drain")
+	cmd.Flags().DurationVar(&f.grace, "grace", 20*time.Second, "time limit of a shutdown for draining the queue")
 	return cmd
 }
 

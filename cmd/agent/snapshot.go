@@ -26,14 +26,15 @@ func newSnapshotCommand(stdout, stderr io.Writer) *cobra.Command {
 	var f snapshotFlags
 	cmd := &cobra.Command{
 		Use:   "snapshot [RESOURCE]",
-		Short: "Have the running agent send all objects once more",
-		Long: `Have the running agent send its objects once more, as read events between the markers of a snapshot: all of them, those
-of one resource, or of one namespace. Changes go on meanwhile; no object is read older than it was sent. The command
-returns when the snapshots have begun. One that is in progress already is not begun again: its id is told.
+		Short: "Make the running agent send all objects again",
+		Long: `Make the running agent send its objects again, as read events between the markers of a snapshot: all objects, those
+of one resource, or those of one namespace. Changes are sent meanwhile; no object is read at an older version than
+it was sent. The command returns when the snapshots have begun. For a snapshot that is already in progress, it
+prints the id.
 
 A snapshot begins after the bus has acknowledged the changes before it and the checkpoint is saved. If that takes
-longer than 20 s, the agent gives the snapshot up and the command fails (exit code 1) with the reason. Changes do not
-wait for it.
+longer than 20 s, the agent gives the snapshot up and the command fails (exit code 1) with the reason. Changes do
+not wait for it.
 
 RESOURCE is written as for kubectl: pods, deploy, deployments.apps, widgets.example.com.
 
@@ -76,7 +77,7 @@ RESOURCE is written as for kubectl: pods, deploy, deployments.apps, widgets.exam
 
 // For all commands that give orders.
 const (
-	aboutSocket = `The agent takes orders at a Unix socket of its own machine, which only its own user and root can open:
+	aboutSocket = `The agent accepts commands at a Unix socket on its own machine, which only its own user and root can open:
 $` + socketVariable + `, which the chart sets in its pods. Without that variable, the command asks the agent's HTTP server for
 the socket: the server at $` + agentVariable + `, else the one of the 'kubecdc run' of this machine that runs with an embedded
 JetStream, or 127.0.0.1:8080. In a pod: kubectl exec.`

@@ -35,29 +35,30 @@ func newStatusCommand(stdout, stderr io.Writer) *cobra.Command {
 	var f statusFlags
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show how the running agent is: watches, lag, queue, bus",
-		Long: `Show how the running agent is: if it leads or stands by, which configuration is in force and if a changed one
-is refused, its bus, its queue, its checkpoint, and a line for each scope (what one informer observes), those with a
-problem first:
+		Short: "Show the state of the running agent: watches, lag, queue, bus",
+		Long: `Show the state of the running agent: whether it leads, the configuration in force and whether a changed one is
+rejected, its bus, its queue and its checkpoint. Then follows a line for each scope (a resource, perhaps with
+namespaces and selectors). Scopes with a problem come first:
 
   PHASE    waiting (for its turn to list, or for the next attempt at its first list), listing (the first time),
            announcing (the bus has not acknowledged a gap or the start of a snapshot; changes wait for that), live,
            blocked (the queue is full), relisting (the watch could not resume),
-           draining (a changed configuration takes effect once the bus has all that was sent; then drained),
-           retiring (no longer selected, and the bus does not have all that was sent, or that the objects
-           left; 'kubecdc checkpoint forget' gives it up)
+           draining (a changed configuration takes effect once the bus has all events; then drained),
+           retiring (no longer selected, and the bus does not have all events or the left events;
+           'kubecdc checkpoint forget' gives it up)
   HEALTH   ok, failing (the last request failed and is retried), forbidden, notserved,
-           stale (silent or failing for so long that what is known may be out of date, or a list is not answered)
-  WATCH    age of the API server's last sign of life: below 70s where it sends bookmarks, once a minute
-  LAG      for how long the oldest change is known that the bus has not acknowledged; -: it has acknowledged all
-  OBJECTS  last-known objects, KEPT what they take in memory
+           stale (silent or failing for so long that the state may be out of date, or a list is not answered)
+  WATCH    age of the API server's last sign of life: below 70s if it sends bookmarks, once a minute
+  LAG      age of the oldest unacknowledged change; -: the bus has acknowledged all
+  OBJECTS  last-known objects, KEPT their size in memory
   PENDING  reads of a snapshot, or changes found by comparing lists, that are not on the bus yet
 
-The first ` + strconv.Itoa(shownScopes) + ` scopes are shown, with -o wide all of them, and how each began and failed. -o json is what the
-agent answers at /status.
+The first ` + strconv.Itoa(shownScopes) + ` scopes are shown, with -o wide all of them, and how each began and failed. -o json prints
+the agent's response at /status.
 
-Without --agent it is the one at $` + agentVariable + `, which the chart sets in its pods, else the one 'kubecdc run' of this
-machine that runs with an embedded JetStream, or ` + strings.TrimPrefix(defaultAgent, "http://") + `. In a pod: kubectl exec, or kubectl port-forward.
+Without --agent, the command asks the agent at $` + agentVariable + `, which the chart sets in its Pods. Without that
+variable, it asks the 'kubecdc run' of this machine that has an embedded JetStream, or ` + strings.TrimPrefix(defaultAgent, "http://") + `.
+For an agent in a Pod, use kubectl exec or kubectl port-forward.
 Exit code 1: no agent answers.`,
 		Example: `  kubecdc status
   kubecdc status --watch
@@ -92,7 +93,7 @@ Exit code 1: no agent answers.`,
 	}
 	cmd.Flags().StringVar(&f.agent, "agent", "", "`URL` of the agent's HTTP server (default: $"+agentVariable+", else that of a kubecdc that runs here, else "+defaultAgent+")")
 	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "`format`: text, wide or json")
-	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "show it anew every second until interrupted")
+	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "refresh every second until interrupted")
 	completeWords(cmd, "output", "text", "wide", "json")
 	return cmd
 }
