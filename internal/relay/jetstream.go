@@ -43,12 +43,9 @@ type JetStream struct {
 	conn   *nats.Conn
 	js     jetstream.JetStream
 	cursor *cursor
-	reader consume.Reader // Next's
+	reader *reading // Next's
 	choose func(context.Context, jetstream.Stream, *consume.Query) []string
-	// Next's: the last sequence that the relay knows of, and whether the server leaves out records.
-	passed   uint64
-	filtered bool
-	dialer   dialer
+	dialer dialer
 
 	mu      sync.Mutex
 	problem error // why it is not open
@@ -210,7 +207,13 @@ func (s *JetStream) begin(ctx context.Context) error {
 	case c.made:
 		s.log.Info("relay begins", "stream", s.cfg.Stream, "start", string(s.cfg.Start), "position", c.last.Position)
 	}
-	bus := &consume.JetStream{Conn: s.conn, Domain: s.cfg.Domain, Stream: s.cfg.Stream, Choose: s.subjects}
+	filtered := false
+	bus := &consume.JetStream{Conn: s.conn, Domain: s.cfg.Domain, Stream: s.cfg.Stream}
+	bus.Choose = func(ctx context.Context, stream jetstream.Stream, q *consume.Query) []string {
+		chosen := s.choose(ctx, stream, q)
+		filtered = len(chosen) > 0
+		return chosen
+	}
 	reader, err := bus.Read(ctx, consume.Query{
 		Objects: s.cfg.Objects, Events: s.cfg.Events, Start: consume.After(c.last.after()),
 		OnRetry: func(err error) { s.note("read", err) },
@@ -221,7 +224,7 @@ func (s *JetStream) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.cursor, s.reader, s.passed = c, reader, c.last.Position
+	s.cursor, s.reader = c, newReading(reader, filtered, []consume.Position{c.last.after()})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open = true
@@ -231,64 +234,15 @@ func (s *JetStream) begin(ctx context.Context) error {
 // created is the id that consume gives a stream.
 func created(info *jetstream.StreamInfo) string { return info.Created.UTC().Format(time.RFC3339Nano) }
 
-// subjects are those of the records that the server sends; nil: all.
-func (s *JetStream) subjects(ctx context.Context, stream jetstream.Stream, q *consume.Query) []string {
-	chosen := s.choose(ctx, stream, q)
-	s.filtered = len(chosen) > 0
-	return chosen
-}
-
 // Next implements Source.
 func (s *JetStream) Next(ctx context.Context) (*Record, error) {
 	for {
-		e, err := s.next(ctx)
-		var missed *consume.MissedError
-		var unreadable *consume.RecordError
-		switch {
-		case err == nil:
-			return s.record(e.Position, e, nil), nil
-		case ctx.Err() != nil:
-			return nil, context.Cause(ctx)
-		case errors.Is(err, errWaited):
-			if at := s.reader.Positions()[0]; at.Next-1 > s.passed {
-				r := &Record{Place: Place{Name: at.Name, ID: at.ID}, Position: at.Next - 1, LeftOut: at.Next - 1 - s.passed, NoRecord: true}
-				s.passed = r.Position
-				return r, nil
-			}
-		case errors.As(err, &missed):
-			if missed.Recreated {
-				s.passed = 0
-			}
-			return nil, missed
-		case errors.As(err, &unreadable):
-			return s.record(unreadable.Position, nil, unreadable.Err), nil
-		case errors.Is(err, consume.ErrNoStream):
-			s.note("read", err) // somebody may make it again
-		default:
-			return nil, err
+		r, err := s.reader.next(ctx)
+		if !errors.Is(err, consume.ErrNoStream) {
+			return r, err
 		}
+		s.note("read", err) // somebody may create it again
 	}
-}
-
-var errWaited = errors.New("no record has come")
-
-// next is the reader's. While the server leaves out records, it returns errWaited now and then, so that the cursor passes them.
-func (s *JetStream) next(ctx context.Context) (*consume.Event, error) {
-	if !s.filtered {
-		return s.reader.Next(ctx)
-	}
-	limited, cancel := context.WithTimeoutCause(ctx, checkInterval, errWaited)
-	defer cancel()
-	return s.reader.Next(limited)
-}
-
-func (s *JetStream) record(at consume.Position, e *consume.Event, err error) *Record {
-	r := &Record{Place: Place{Name: at.Name, ID: at.ID}, Position: at.Next - 1, Event: e, Err: err, Copies: 1}
-	if s.filtered && r.Position > s.passed {
-		r.LeftOut = r.Position - s.passed - 1
-	}
-	s.passed = r.Position
-	return r
 }
 
 // Save implements Source. Without marks it looks whether the cursor is still held.

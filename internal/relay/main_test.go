@@ -340,7 +340,7 @@ func (unsaved) Save(context.Context, []relay.Mark) error { return errors.New("no
 type memory struct {
 	records []*relay.Record
 	mu      sync.Mutex
-	saved   map[relay.Place]uint64
+	saved   map[consume.Log]uint64
 }
 
 func (m *memory) Open(context.Context) error { return nil }
@@ -359,10 +359,10 @@ func (m *memory) Save(_ context.Context, marks []relay.Mark) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.saved == nil {
-		m.saved = map[relay.Place]uint64{}
+		m.saved = map[consume.Log]uint64{}
 	}
 	for _, mark := range marks {
-		m.saved[mark.Place] = mark.Position
+		m.saved[mark.Log] = mark.Position
 	}
 	return nil
 }
@@ -378,7 +378,7 @@ func copyOf(tb testing.TB, partition, partitions int, offset uint64, raw string)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &relay.Record{Place: relay.Place{Name: "t", Partition: partition}, Position: offset, Event: e, Copies: partitions}
+	return &relay.Record{Log: consume.Log{Name: "t", Partition: partition}, Position: offset, Event: e, Copies: partitions}
 }
 
 // logBuffer collects what is logged.

@@ -3,6 +3,8 @@ package relay
 import (
 	"context"
 	"sync"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 // maxAhead is how many records may have been read, or delivered, beyond the first that has not been: each costs memory, and
@@ -18,7 +20,7 @@ type marks struct {
 	changed chan struct{}  // room for one: something is done. Only the reader waits. Never closed.
 }
 
-// logID is a Place but for when it was created or reading it began: the youngest counts.
+// logID is a Log without its identity: the last one counts.
 type logID struct {
 	name      string
 	partition int
@@ -26,7 +28,7 @@ type logID struct {
 
 // window is what has been read of one place beyond its mark.
 type window struct {
-	place Place
+	log   consume.Log
 	slots []*slot // oldest first; slots[head] is not done
 	head  int
 	last  uint64 // position of what has been read last
@@ -67,13 +69,13 @@ func (m *marks) add(ctx context.Context, r *Record) (*slot, error) {
 	defer m.mu.Unlock()
 	id := logID{r.Name, r.Partition}
 	w := m.windows[id]
-	if w == nil || w.place != r.Place || r.Position <= w.last {
+	if w == nil || w.log != r.Log || r.Position <= w.last {
 		// The first of it; or another stream; or reading began anew, and what is still on its way comes again. What becomes of
 		// that no longer moves the mark, which would otherwise run ahead of the copies.
 		if w != nil {
 			m.ahead -= len(w.slots) - w.head
 		}
-		w = &window{place: r.Place}
+		w = &window{log: r.Log}
 		m.windows[id] = w
 	}
 	s := &slot{window: w, position: r.Position}
@@ -105,7 +107,7 @@ func (m *marks) done(s *slot) {
 		}
 	}
 	w := s.window
-	current := m.windows[logID{w.place.Name, w.place.Partition}] == w
+	current := m.windows[logID{w.log.Name, w.log.Partition}] == w
 	for w.head < len(w.slots) && w.slots[w.head].done {
 		w.mark, w.any, w.dirty = w.slots[w.head].position, true, true
 		w.slots[w.head] = nil
@@ -157,7 +159,7 @@ func (m *marks) all(dirty bool) []Mark {
 	var out []Mark
 	for _, w := range m.windows {
 		if w.any && (w.dirty || !dirty) {
-			out = append(out, Mark{w.place, w.mark})
+			out = append(out, Mark{w.log, w.mark})
 		}
 	}
 	return out
@@ -169,7 +171,7 @@ func (m *marks) saved(saved []Mark) {
 	defer m.mu.Unlock()
 	for _, s := range saved {
 		w := m.windows[logID{s.Name, s.Partition}]
-		if w != nil && w.mark == s.Position && w.place == s.Place {
+		if w != nil && w.mark == s.Position && w.log == s.Log {
 			w.dirty = false
 		}
 	}

@@ -17,7 +17,6 @@ const (
 	passedFilter     = "filter"
 	passedUnreadable = "unreadable"
 	passedRefused    = "refused"
-	passedTombstone  = "tombstone"
 )
 
 // NewMetrics registers with reg, unless that is nil.
@@ -29,7 +28,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		delivered: prometheus.NewCounterVec(prometheus.CounterOpts(opts("delivered_total",
 			"Records that the relay's target has acknowledged.")), []string{"relay"}),
 		passed: prometheus.NewCounterVec(prometheus.CounterOpts(opts("passed_over_total",
-			"Records that were not delivered, by reason: not asked for (filter), no event of kubecdc (unreadable), refused by the target and skipped as configured (refused), tombstones.")),
+			"Records that were not delivered, by reason: not asked for (filter), no event of kubecdc (unreadable), refused by the target and skipped as configured (refused).")),
 			[]string{"relay", "reason"}),
 		missed: prometheus.NewCounterVec(prometheus.CounterOpts(opts("missed_total",
 			"Records that the bus no longer held when the relay came to them.")), []string{"relay"}),
@@ -51,7 +50,7 @@ func (m *Metrics) begin(name string) {
 	for _, v := range []*prometheus.CounterVec{m.delivered, m.missed} {
 		v.WithLabelValues(name)
 	}
-	for _, reason := range []string{passedFilter, passedUnreadable, passedRefused, passedTombstone} {
+	for _, reason := range []string{passedFilter, passedUnreadable, passedRefused} {
 		m.passed.WithLabelValues(name, reason)
 	}
 	m.behind.WithLabelValues(name)

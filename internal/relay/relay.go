@@ -236,10 +236,6 @@ func (r *Relay) take(ctx, delivering context.Context, rec *Record, s *slot) erro
 		r.passOver(rec, passedUnreadable)
 		r.marks.done(s)
 		return nil
-	case e == nil:
-		r.passOver(rec, passedTombstone)
-		r.marks.done(s)
-		return nil
 	// What a bus has refused is among the dead letters for people to look at, and is no part of the stream.
 	case e.DeadLetterReason != "", r.o.Match != nil && !r.o.Match(e), e.Stream != nil && !r.o.Target.Stream():
 		r.passOver(rec, passedFilter)

@@ -324,7 +324,7 @@ func TestCompletedWaitsForTheLastPartition(t *testing.T) {
 	if diff := cmp.Diff(want, to.ids()); diff != "" {
 		t.Errorf("delivered (-want +got):\n%s", diff)
 	}
-	if got := m.saved[relay.Place{Name: "t", Partition: 0}]; got != 4 {
+	if got := m.saved[consume.Log{Name: "t", Partition: 0}]; got != 4 {
 		t.Errorf("mark of partition 0: %d, want 4: what was never completed holds it", got)
 	}
 }
@@ -354,7 +354,7 @@ func TestProgressOfSomeTopicsHoldsNothing(t *testing.T) {
 	if diff := cmp.Diff([]string{"configmaps/progress/5", "configmaps/uid-shop-b/8", "configmaps/progress/9"}, to.ids()); diff != "" {
 		t.Errorf("delivered (-want +got):\n%s", diff)
 	}
-	if got := m.saved[relay.Place{Name: "a"}]; got != 4 {
+	if got := m.saved[consume.Log{Name: "a"}]; got != 4 {
 		t.Errorf("mark of topic a: %d, want 4", got)
 	}
 }
@@ -381,7 +381,7 @@ func TestCompletedWaitsForAllTopicsOfItsResource(t *testing.T) {
 	if got := to.ids(); len(got) != 3 || got[2] != "configmaps/snapshot.completed/11" {
 		t.Errorf("delivered %v, want two objects and then completed, once", got)
 	}
-	for place, want := range map[relay.Place]uint64{{Name: "a"}: 0, {Name: "a", Partition: 1}: 0, {Name: "b"}: 1, {Name: "b", Partition: 1}: 1} {
+	for place, want := range map[consume.Log]uint64{{Name: "a"}: 0, {Name: "a", Partition: 1}: 0, {Name: "b"}: 1, {Name: "b", Partition: 1}: 1} {
 		if got, ok := m.saved[place]; !ok || got != want {
 			t.Errorf("mark of %s/%d: %d, %t, want %d", place.Name, place.Partition, got, ok, want)
 		}

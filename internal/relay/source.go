@@ -22,21 +22,13 @@ const (
 	Beginning Start = "beginning" // with the oldest record that the bus holds
 )
 
-// Place is one ordered log of a source: a stream of JetStream, a partition of a Kafka topic.
-type Place struct {
-	Name      string // of the stream, of the topic
-	Partition int    // 0 on JetStream
-	ID        string // differs between a stream and one of the same name that was there before; "" on Kafka
-	// Reading counts how often reading has begun anew at what is saved, on Kafka: nothing that was delivered before counts.
-	Reading int
-}
-
 // Record is what a source hands out.
 type Record struct {
-	Place
+	consume.Log
 	Position uint64 // the sequence in the stream, the offset in the partition; it grows
+	Topic    bool   // it is an offset
 
-	// Event is what the record says; nil: it is a tombstone, or Err says why it cannot be read.
+	// Event is what the record says; nil: Err says why it cannot be read.
 	Event *consume.Event
 	Err   error
 
@@ -54,15 +46,15 @@ type Record struct {
 
 // Where names the record: "stream KUBECDC, record 48211".
 func (r *Record) Where() string {
-	if r.ID == "" {
+	if r.Topic {
 		return fmt.Sprintf("topic %s, partition %d, offset %d", r.Name, r.Partition, r.Position)
 	}
 	return fmt.Sprintf("stream %s, record %d", r.Name, r.Position)
 }
 
-// Mark is how far a place has been delivered: all up to Position.
+// Mark is how far a log has been delivered: all up to Position.
 type Mark struct {
-	Place
+	consume.Log
 	Position uint64
 }
 

@@ -306,8 +306,7 @@ func TestConsumeATopicThatIsCreatedAgain(t *testing.T) {
 	}
 }
 
-// Members of a group share the partitions, and continue at what was committed. A topic that was created again while there was no member is read from
-// its beginning.
+// Members of a group share the partitions, and continue at what was committed. Positions of another log, or beyond what was read, are not.
 func TestConsumeWithAGroup(t *testing.T) {
 	t.Parallel()
 	const partitions = 2
