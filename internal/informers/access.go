@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/informers/discovery"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/retry"
@@ -257,7 +258,7 @@ func (n *namespaces) resume(ctx context.Context, now *served) error {
 			}
 			n.resources[gr] = t
 			n.once.Do(func() { close(n.needed) })
-			signal(n.woken)
+			broadcast.Wake(n.woken)
 		}
 	})
 }

@@ -133,15 +133,10 @@ func (s *Manager) scopesOf(sel *selection.Selection, c *selection.Choice) ([]sel
 // its fingerprint leaves out. A checkpoint of an older release does not: it matches if it leaves out any one object of the resource, or
 // includes the objects that are ignored now.
 
-// isOwned reports whether an agent can have objects of its own among those of a resource.
-func isOwned(r *object.Resource) bool {
-	return r.Group == "" && r.Name == "configmaps" || r.Group == "coordination.k8s.io" && r.Name == "leases"
-}
-
-// ownNames returns the names of the agent's own objects of a resource. nil: an agent never has any.
+// ownNames returns the names of the agent's own objects of a resource. nil: no agent has any among those of the resource.
 func (s *Manager) ownNames(r *object.Resource) []string {
 	var out []string
-	if isOwned(r) {
+	if r.Group == "" && r.Name == "configmaps" || r.Group == "coordination.k8s.io" && r.Name == "leases" {
 		out = []string{}
 	}
 	for _, n := range s.o.Ignore {
@@ -188,7 +183,7 @@ func (s *Manager) startCreated(ctx context.Context) {
 	if len(created) == 0 {
 		return
 	}
-	out, _ := s.sel.Choose(created, nil, s.taken())
+	out, _ := s.sel.Choose(created, nil, s.taken(nil))
 	specs := s.add(out)
 	s.inherit(specs)
 	s.extensions.Started(created)

@@ -123,7 +123,7 @@ func (s *Manager) logDraining(d *drain) {
 
 // replace replaces informers that have drained by those of the selection in force. The caller holds mu.
 func (s *Manager) replace(ctx context.Context, objects schema.GroupResource, d *drain) {
-	chosen, _ := s.sel.Choose(s.withObserved(s.served.all), s.served.unknown, s.stillTaken(s.sel))
+	chosen, _ := s.sel.Choose(s.withObserved(s.served.all), s.served.unknown, s.taken(s.sel))
 	chosen = slices.DeleteFunc(chosen, func(c selection.Choice) bool { return objectsOf(&c.Resource) != objects })
 	var left []checkpoint.Scope // positions from which informers were to resume that have not begun
 	for _, r := range d.informers {

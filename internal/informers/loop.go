@@ -188,7 +188,7 @@ func (s *Manager) takeServed(ctx context.Context, now *served) {
 	}
 	s.kickServed(now.all)
 	s.drainOutdated(ctx, now)
-	chosen, missing := s.sel.Choose(now.all, now.unknown, s.taken())
+	chosen, missing := s.sel.Choose(now.all, now.unknown, s.taken(nil))
 	for _, m := range missing {
 		if !slices.Contains(s.served.missing, m) {
 			s.o.Log.Warn("a resource of the selection is not served, looking for it again", "resource", m, "every", rediscoverUnserved)

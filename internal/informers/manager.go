@@ -1,6 +1,7 @@
 package informers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,7 +128,7 @@ func New(o Options) (*Manager, error) {
 		s.deps.Save = o.Memory.Flush
 	}
 	if o.Departed {
-		s.takeovers = newTakeovers(s)
+		s.takeovers = &takeovers{set: s, lasts: takeoverFor, events: make(chan *nodeEvent, nodeEvents), nodes: map[string]*takeover{}}
 	}
 	o.Registerer.MustRegister(newConditions(s))
 	return s, nil
@@ -212,12 +213,7 @@ func (s *Manager) Status() []scope.Status {
 	for _, u := range s.served.missing {
 		out = append(out, scope.Status{Scope: u, Resource: u, Phase: scope.PhaseWaiting, Health: scope.HealthNotServed})
 	}
-	slices.SortFunc(out, func(a, b scope.Status) int {
-		if a.Scope < b.Scope {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(out, func(a, b scope.Status) int { return cmp.Compare(a.Scope, b.Scope) })
 	return out
 }
 
@@ -235,15 +231,17 @@ func (s *Manager) Ready() error {
 	default:
 		return errors.New("resources are not discovered yet")
 	}
-	var waiting []string
-	all := s.Status()
-	if err := noneStale(all); err != nil {
-		return err
-	}
-	for _, st := range all {
+	var waiting, stale []string
+	for _, st := range s.Status() {
+		if st.Health == scope.HealthStale {
+			stale = append(stale, st.Scope)
+		}
 		if !st.Synced && st.HoldsBack() {
 			waiting = append(waiting, st.Scope)
 		}
+	}
+	if len(stale) > 0 {
+		return fmt.Errorf("no sign of life from the API server for too long: %s", few(stale))
 	}
 	if waiting = append(waiting, s.namespaces.deciding()...); len(waiting) > 0 {
 		return fmt.Errorf("first list not loaded yet: %s", few(waiting))

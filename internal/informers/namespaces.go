@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/informers/discovery"
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
@@ -84,21 +85,14 @@ func (n *namespaces) run(ctx context.Context) {
 func (n *namespaces) apply(ctx context.Context, ev discovery.Event) {
 	switch ev.(type) {
 	case discovery.NamespacesListed:
-		signal(n.woken)
+		broadcast.Wake(n.woken)
 		n.endInGone(ctx)
 	case discovery.NamespacesUnavailable:
 		clear(n.undecided)
 	case discovery.NamespaceCreated:
-		signal(n.woken)
+		broadcast.Wake(n.woken)
 	case discovery.NamespaceDeleted:
 		n.endInGone(ctx)
-	}
-}
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default: // a signal is pending
 	}
 }
 
@@ -114,7 +108,7 @@ func (n *namespaces) deny(ctx context.Context, i *scope.Informer) {
 		n.resources[gr] = &tenancy{resource: *i.Resource(), access: map[string]*access{}}
 		n.undecided[gr] = true
 		n.once.Do(func() { close(n.needed) })
-		signal(n.woken)
+		broadcast.Wake(n.woken)
 	})
 }
 
@@ -138,7 +132,7 @@ func (n *namespaces) rulesChanged() {
 			a.scope = ""
 		}
 	}
-	signal(n.woken)
+	broadcast.Wake(n.woken)
 }
 
 // createdAt returns the resourceVersion of a namespace's creation, before which no object of a resource was in it, and when that was seen. 0:
@@ -192,6 +186,6 @@ func (n *namespaces) statuses() (out []scope.Status) {
 
 // chosenOf returns the served resources that the rules take and for which keep returns true. The caller holds mu.
 func (s *Manager) chosenOf(now *served, keep func(gr schema.GroupResource) bool) []selection.Choice {
-	out, _ := s.sel.Choose(s.withObserved(now.all), now.unknown, s.taken())
+	out, _ := s.sel.Choose(s.withObserved(now.all), now.unknown, s.taken(nil))
 	return slices.DeleteFunc(out, func(c selection.Choice) bool { return !keep(groupResource(&c.Resource)) })
 }

@@ -99,7 +99,7 @@ func (s *Manager) takeSelection(ctx context.Context, sel *selection.Selection, n
 	for _, gr := range whole {
 		delete(s.namespaces.resources, gr)
 	}
-	chosen, missing := sel.Choose(s.withObserved(now.all), now.unknown, s.stillTaken(sel))
+	chosen, missing := sel.Choose(s.withObserved(now.all), now.unknown, s.taken(sel))
 	want, err := s.want(sel, chosen)
 	if err != nil {
 		s.namespaces.resources = split
@@ -148,23 +148,13 @@ func (s *Manager) want(sel *selection.Selection, chosen []selection.Choice) (map
 	return out, nil
 }
 
-// stillTaken returns the resources that have an informer, and that a rule of sel takes. The caller holds mu.
-func (s *Manager) stillTaken(sel *selection.Selection) map[schema.GroupResource]bool {
+// taken returns the resources that have an informer, and that a rule of sel takes, nil: any. The caller holds mu.
+func (s *Manager) taken(sel *selection.Selection) map[schema.GroupResource]bool {
 	out := map[schema.GroupResource]bool{}
 	for _, i := range s.active.informers {
-		r := i.Resource()
-		if sel.Takes(r) {
+		if r := i.Resource(); sel == nil || sel.Takes(r) {
 			out[groupResource(r)] = true
 		}
-	}
-	return out
-}
-
-// taken returns the resources that have an informer. The caller holds mu.
-func (s *Manager) taken() map[schema.GroupResource]bool {
-	out := map[schema.GroupResource]bool{}
-	for _, i := range s.active.informers {
-		out[schema.GroupResource{Group: i.Resource().Group, Resource: i.Resource().Name}] = true
 	}
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -259,5 +260,5 @@ func (n *namespaces) endScope(ctx context.Context, r *running) {
 	if n.set.end(ctx, r, r.RemovedAt()) {
 		n.set.o.Log.Info("a namespace is gone, and the bus has everything of it", "scope", r.Name())
 	}
-	signal(n.woken)
+	broadcast.Wake(n.woken)
 }

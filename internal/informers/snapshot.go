@@ -1,12 +1,16 @@
 package informers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 )
@@ -14,10 +18,9 @@ import (
 // Snapshot sends the objects of a resource ("pods", "deployments.apps"; "": all resources) in a namespace ("": all) once more,
 // beside live changes. It returns once each snapshot has begun, was in progress, or was given up (ErrNotBegun).
 func (s *Manager) Snapshot(ctx context.Context, resource, namespace string) ([]store.Started, error) {
-	s.mu.Lock()
 	var all []*running
 	names := map[string]bool{}
-	for _, i := range s.active.informers {
+	for _, i := range s.observing() {
 		if i.Spec().Internal {
 			continue
 		}
@@ -26,21 +29,12 @@ func (s *Manager) Snapshot(ctx context.Context, resource, namespace string) ([]s
 			all = append(all, i)
 		}
 	}
-	s.mu.Unlock()
 	if len(all) == 0 {
-		what := resource
-		if what == "" {
-			what = "nothing"
-		}
+		what := cmp.Or(resource, "nothing")
 		if namespace != "" {
 			what += " of namespace " + namespace
 		}
-		var known []string
-		for n := range names {
-			known = append(known, n)
-		}
-		slices.Sort(known)
-		return nil, fmt.Errorf("%s is not captured; captured are: %v", what, known)
+		return nil, fmt.Errorf("%s is not captured; captured are: %v", what, slices.Sorted(maps.Keys(names)))
 	}
 	slices.SortFunc(all, func(a, b *running) int { return strings.Compare(a.Name(), b.Name()) })
 	// All at once: each waits for a save of the checkpoint, and shares it with the others.
@@ -67,24 +61,11 @@ func (s *Manager) Snapshot(ctx context.Context, resource, namespace string) ([]s
 // Finish sends a last progress event of each scope, and waits until the bus has acknowledged it. It must be called after Run, once the queue
 // is drained, and before the queue is closed.
 func (s *Manager) Finish(ctx context.Context) error {
-	s.mu.Lock()
-	all := make([]*running, 0, len(s.active.informers))
-	for _, i := range s.active.informers {
-		all = append(all, i)
+	var g errgroup.Group
+	for _, i := range s.observing() {
+		g.Go(func() error { return i.Store().SendProgress(ctx) })
 	}
-	s.mu.Unlock()
-	var wg sync.WaitGroup
-	errs := make([]error, len(all))
-	for n, i := range all {
-		wg.Go(func() { errs[n] = i.Store().SendProgress(ctx) })
-	}
-	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return g.Wait()
 }
 
 // A log of the bus (a stream, a topic) may be replaced by another one, or lose records that it had acknowledged. Consumers lose these

@@ -20,20 +20,6 @@ func few(scopes []string) string {
 	return fmt.Sprint(scopes)
 }
 
-// noneStale returns nil if no informer is stale.
-func noneStale(all []scope.Status) error {
-	var stale []string
-	for _, st := range all {
-		if st.Health == scope.HealthStale {
-			stale = append(stale, st.Scope)
-		}
-	}
-	if len(stale) > 0 {
-		return fmt.Errorf("no sign of life from the API server for too long: %s", few(stale))
-	}
-	return nil
-}
-
 // heldBack reports whether Captured waits for an informer. waiting is one that it waited for: it is checked first, so that each change of one
 // of a thousand informers does not check all of them. The next one is random (the order of a map), so that few checks of all are needed.
 func (s *Manager) heldBack(waiting **running) bool {

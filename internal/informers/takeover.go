@@ -31,10 +31,6 @@ const (
 	unknownVersion = 1
 )
 
-func newTakeovers(s *Manager) *takeovers {
-	return &takeovers{set: s, lasts: takeoverFor, events: make(chan *nodeEvent, nodeEvents), nodes: map[string]*takeover{}}
-}
-
 // takeovers observes the objects of nodes that are gone. It is the lane of the informer of Nodes.
 type takeovers struct {
 	set    *Manager

@@ -134,14 +134,19 @@ func (s *Stream) Next() (watch.EventType, []byte, error) {
 	case watch.Added, watch.Modified, watch.Deleted:
 		return t, raw, nil
 	case watch.Error:
-		var status metav1.Status
-		if err := json.Unmarshal(raw, &status); err != nil {
-			return "", nil, fmt.Errorf("error frame: %w", err)
-		}
-		return "", nil, &apierrors.StatusError{ErrStatus: status}
+		return "", nil, FrameError(raw)
 	default:
 		return "", nil, fmt.Errorf("frame of unknown type %q", typ)
 	}
+}
+
+// FrameError returns the API error that an ERROR frame of a watch carries.
+func FrameError(raw []byte) error {
+	var status metav1.Status
+	if err := json.Unmarshal(raw, &status); err != nil {
+		return fmt.Errorf("error frame: %w", err)
+	}
+	return &apierrors.StatusError{ErrStatus: status}
 }
 
 // Close ends the watch.

@@ -90,10 +90,7 @@ func (w *walker) ask(ctx context.Context, q Question) (v *Version, err error) {
 		v, err = w.asker.Ask(ctx, q)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return v, nil
+	return v, err
 }
 
 // walk walks one name back until its result is complete or a question is not answered.

@@ -75,3 +75,11 @@ func (m *Mutex) RLock() { m.mu.Lock() }
 
 // RUnlock unlocks m after RLock, and does not notify.
 func (m *Mutex) RUnlock() { m.mu.Unlock() }
+
+// Wake makes the one that receives from c, which has room for one element, look at the state.
+func Wake(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // it is woken already, and looks at the state, not at the number of wakes
+	}
+}

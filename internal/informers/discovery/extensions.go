@@ -140,12 +140,7 @@ func (x *Extensions) Wait(ctx context.Context, d time.Duration) bool {
 }
 
 // rediscover makes Wait return soon.
-func (x *Extensions) rediscover() {
-	select {
-	case x.changed <- struct{}{}:
-	default: // it already will
-	}
-}
+func (x *Extensions) rediscover() { broadcast.Wake(x.changed) }
 
 // AwaitDefinitions waits, for at most 5 s, until the watch has shown the definitions of the resources that were discovered. CreatedAt then
 // knows since when objects of them can exist. It waits only for definitions that exist according to the API server.

@@ -222,7 +222,7 @@ func (f *follower) watch(ctx context.Context, rv *uint64) error {
 
 // Event is a change that Extensions reports (DefinitionUpdated, DefinitionDeleted, APIServiceAvailable), or Namespaces (NamespacesListed,
 // NamespacesUnavailable, NamespaceCreated, NamespaceDeleted).
-type Event interface{ isEvent() }
+type Event any
 
 // DefinitionUpdated reports that a definition was created or changed. Its status and a request to delete it count.
 type DefinitionUpdated struct {
@@ -255,14 +255,6 @@ type NamespaceCreated struct{ Name string }
 
 // NamespaceDeleted reports that a namespace no longer exists.
 type NamespaceDeleted struct{ Name string }
-
-func (DefinitionUpdated) isEvent()     {}
-func (DefinitionDeleted) isEvent()     {}
-func (APIServiceAvailable) isEvent()   {}
-func (NamespacesListed) isEvent()      {}
-func (NamespacesUnavailable) isEvent() {}
-func (NamespaceCreated) isEvent()      {}
-func (NamespaceDeleted) isEvent()      {}
 
 // Handler handles an event. The next event about the same kind of object is read after it has returned. No lock is held, so it may call
 // methods of the Extensions or Namespaces that reports the event.

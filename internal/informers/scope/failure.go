@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
@@ -165,10 +166,7 @@ func (d *Denials) add(verb, scope string, err error) {
 		d.errs[verb] = err
 	}
 	d.scopes[verb] = append(d.scopes[verb], scope)
-	select {
-	case d.added <- struct{}{}:
-	default: // what is added is logged with what was added before
-	}
+	broadcast.Wake(d.added)
 }
 
 // Run logs what is added until ctx ends.
@@ -215,12 +213,7 @@ func (i *Informer) patience(err error, delay time.Duration) time.Duration {
 }
 
 // Kick makes the Informer retry at once.
-func (i *Informer) Kick() {
-	select {
-	case i.kicked <- struct{}{}:
-	default: // a kick is pending
-	}
-}
+func (i *Informer) Kick() { broadcast.Wake(i.kicked) }
 
 // wakeWithin is the time over which scopes spread their retries when the API server answers again after an outage.
 const wakeWithin = time.Second
@@ -248,19 +241,12 @@ func (i *Informer) pause(ctx context.Context, err error, d time.Duration) bool {
 }
 
 // IsUnserved reports whether the resource was not served when it was asked for.
-func (i *Informer) IsUnserved() bool {
-	s := &i.state
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return apierrors.IsNotFound(s.err)
-}
+func (i *Informer) IsUnserved() bool { return apierrors.IsNotFound(i.state.lastError()) }
 
 // IsFailing reports whether requests fail for a reason that a new definition may remove.
 func (i *Informer) IsFailing() bool {
-	s := &i.state
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err != nil && !apierrors.IsForbidden(s.err) && !apierrors.IsTooManyRequests(s.err)
+	err := i.state.lastError()
+	return err != nil && !apierrors.IsForbidden(err) && !apierrors.IsTooManyRequests(err)
 }
 
 // Drop removes a scope from the denials that are not logged yet.

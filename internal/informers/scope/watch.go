@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -230,11 +229,7 @@ func (s *stream) add(b *batch, typ watch.EventType, raw []byte) error {
 		b.bookmarks++
 		return nil
 	case watch.Error:
-		var status metav1.Status
-		if err := json.Unmarshal(raw, &status); err != nil {
-			return fmt.Errorf("error frame: %w", err)
-		}
-		return &apierrors.StatusError{ErrStatus: status}
+		return apiserver.FrameError(raw)
 	default:
 		return fmt.Errorf("watch: frame of unknown type %q", typ)
 	}

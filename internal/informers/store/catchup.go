@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -36,7 +37,7 @@ func (s *Store) catchUp(ctx context.Context) {
 				completed = sealed.done
 			}
 		}
-		wake(s.kick)
+		broadcast.Wake(s.kick)
 		if first {
 			s.o.Progressed()
 		}

@@ -3,6 +3,7 @@ package store
 import (
 	"math"
 
+	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -21,7 +22,7 @@ func (s *Store) SetFilter(f Filter, where string) {
 		s.filters.Store(&filtering{by: f, where: where})
 		s.filtered.Store(true)
 	}
-	wake(s.wake)
+	broadcast.Wake(s.wake)
 }
 
 // CopyFilter sets the filter of another store.

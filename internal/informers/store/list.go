@@ -2,10 +2,10 @@ package store
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers/backfill"
+	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -193,7 +193,7 @@ func (s *Store) EndList(rv uint64, notices ...*Notice) {
 	}
 	s.gaugeLocked()
 	s.gate.notices = append(notices, s.gate.notices...) // a gap precedes a snapshot that is not announced yet
-	wake(s.wake)
+	broadcast.Wake(s.wake)
 }
 
 // startReadsLocked makes the reads of a snapshot pending.
@@ -239,7 +239,7 @@ func (s *Store) sortPendingLocked() {
 			s.known.order = append(s.known.order, key)
 		}
 	}
-	slices.SortFunc(s.known.order, strings.Compare)
+	slices.Sort(s.known.order)
 }
 
 // Restart begins a Fresh list because the API server has another history, or none that reaches back to the last-known objects. The

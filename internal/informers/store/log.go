@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -63,7 +64,7 @@ func (s *Store) Rebase() {
 			s.gate.interrupt()
 		}
 	}
-	wake(s.wake)
+	broadcast.Wake(s.wake)
 }
 
 // noteReplacementLocked looks for a replacement.

@@ -177,14 +177,6 @@ func (s *Store) gaugeLocked() {
 	s.o.Metrics.HeldBytes.Set(float64(s.known.bytes))
 }
 
-// wake makes the one that receives from c look at the state.
-func wake(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default: // it is woken already, and looks at the state, not at the number of wakes
-	}
-}
-
 // heldBytes is the memory that a waiting delta holds. before is usually shared with the delta in front of it or with the store, so this
 // is an upper bound.
 func heldBytes(d *object.Delta) int {
