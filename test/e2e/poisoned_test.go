@@ -78,7 +78,7 @@ func TestKafkaPoisoned(t *testing.T) {
 	})
 	k.More = "compression: none" // Or nobody on the way could read it.
 	p := world.SharedPlane(t)
-	run := &busTruth{To: k, Namespace: "poisoned-kafka", Revisions: revisions(1_000)}
+	run := &busTruth{To: k, Namespace: "poisoned-kafka", Revisions: revisions(1_000), Idle: 2 * time.Minute} // An attempt alone comes after a growing pause.
 	run.begin(t, p)
 	poison(t, p, run.Namespace)
 	giveUp := time.Now().Add(time.Minute)

@@ -56,7 +56,8 @@ type Bus struct {
 	codec      *producer.Codec
 	topicNames *Topics
 	deadTopic  string
-	net, apart kafka.RoundTripper // apart makes each request on a connection of its own
+	conns      *network
+	net, apart kafka.RoundTripper // of conns; apart makes each request on a connection of its own
 	fence      *publish.Fencing
 	window     publish.Window
 
@@ -99,7 +100,7 @@ func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
 	fence := publish.NewFencing(cfg.Fence)
 	conns := newNetwork(cfg.TLS, cfg.SASL, mechanism, fence)
 	b := &Bus{
-		cfg: cfg, log: log, metrics: m, codec: codec, topicNames: names, deadTopic: dead, net: conns, apart: apart{conns}, fence: fence,
+		cfg: cfg, log: log, metrics: m, codec: codec, topicNames: names, deadTopic: dead, conns: conns, net: conns, apart: apart{conns}, fence: fence,
 		look: make(chan struct{}, 1), logsDue: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 		topics: map[string]*topic{}, trouble: map[string]error{}, progress: map[string]time.Time{},
 
@@ -195,15 +196,7 @@ func (b *Bus) shutdown() {
 	for _, e := range waiting {
 		e.Done(publish.ErrClosed)
 	}
-	if n, ok := b.net.(*network); ok {
-		n.close()
-	}
-}
-
-func (b *Bus) sweep() {
-	if n, ok := b.net.(*network); ok {
-		n.sweep()
-	}
+	b.conns.close()
 }
 
 // Ready returns nil while brokers answer, the topics that are known beforehand have been checked, and nothing is wrong

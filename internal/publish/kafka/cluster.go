@@ -107,7 +107,7 @@ func (b *Bus) manage(ctx context.Context, g *errgroup.Group) error {
 		select {
 		case <-b.look:
 		case <-tick.C:
-			b.sweep()
+			b.conns.sweep()
 			for _, t := range b.wanted() {
 				t.grow()
 			}
