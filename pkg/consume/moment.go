@@ -2,19 +2,35 @@ package consume
 
 import "strings"
 
-// Touch notes that the object of e was there until then, so that a snapshot under way does not sweep it, and takes nothing else
-// from e. A reader of the state at an earlier moment calls it, in place of Apply, for the events of objects after that moment.
+// Touch notes that the object of e was there before e, so that a snapshot under way does not sweep it, and takes nothing else from
+// e. A reader of the state at an earlier moment calls it, in place of Apply, for the events of objects after that moment.
 func (t *Tracker) Touch(e *Event) {
-	if e.DeadLetterReason != "" || e.Data == nil || e.Op == Created || e.Op == Entered {
+	if e.DeadLetterReason != "" || e.Data == nil {
 		return
 	}
 	r := t.resources[resourceKey{e.Source, e.GroupResource()}]
-	if r == nil {
+	if r == nil || r.live[e.UID] == nil {
 		return
 	}
-	if o := r.live[e.UID]; o != nil {
-		o.touched = max(o.touched, r.touched(e, pointOf(e), t.clock))
+	o, before := r.live[e.UID], point{e.History(), sequence(e.Data.PreviousResourceVersion)}
+	for scope, s := range r.scopesOf(e) {
+		if s.snapshot != "" && before.notAbove(s.version) && contains(scope, e.Namespace) {
+			o.touched = max(o.touched, s.started)
+		}
 	}
+}
+
+// Highest returns the highest History and sequence that are known of an object; zero if nothing is known of it, or no more.
+func (t *Tracker) Highest(source, resource, uid string) (history uint32, sequence uint64) {
+	r := t.resources[resourceKey{source, resource}]
+	if r == nil {
+		return 0, 0
+	}
+	if o := r.live[uid]; o != nil {
+		return o.at.history, o.at.seq
+	}
+	at := r.dead[uid].at
+	return at.history, at.seq
 }
 
 // ScopeCovers reports whether objects in a namespace ("": cluster-scoped) may belong to a scope, as in Event.Scope of a stream

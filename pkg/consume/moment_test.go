@@ -10,7 +10,8 @@ import (
 // A reader of the state at resourceVersion 25 does not apply a change at 26. It is all that says that the object was there when the
 // snapshot was taken.
 func TestTouchSparesFromTheSweep(t *testing.T) {
-	for _, touch := range []bool{false, true} {
+	for _, before := range []string{"", "10", "20", "21"} {
+		touch := before == "10" || before == "20" // else it may have begun after the snapshot
 		var tr consume.Tracker
 		script(t, &tr, `
 			c web/1 @10 => news
@@ -19,20 +20,42 @@ func TestTouchSparesFromTheSweep(t *testing.T) {
 			r api/2 @11 S1 => -`)
 		later := &consume.Event{
 			Source: "/kubernetes/a", APIVersion: "v1", Resource: "pods", Namespace: "shop", Name: "web", UID: "1", Op: consume.Updated,
-			Sequence: fmt.Sprintf("%020d", 26), Data: &consume.Data{Op: consume.Updated},
+			Sequence: fmt.Sprintf("%020d", 26), Data: &consume.Data{Op: consume.Updated, PreviousResourceVersion: before},
 		}
-		if touch {
-			tr.Touch(later)
-		}
+		tr.Touch(later)
 		v := tr.Apply(&consume.Event{
 			Type: consume.TypeSnapshotCompleted, Source: "/kubernetes/a", APIVersion: "v1", Resource: "pods", Scope: "pods",
 			Stream: &consume.Stream{Snapshot: "S1", ResourceVersion: "20"},
 		})
 		if swept := len(v.Gone) > 0; swept == touch {
-			t.Errorf("touched: %t, swept: %v", touch, v.Gone)
+			t.Errorf("was %q before: swept: %v", before, v.Gone)
 		}
 		if !tr.Apply(later).News {
-			t.Errorf("touched: %t, and then its event is no news", touch)
+			t.Errorf("was %q before, and then its event is no news", before)
+		}
+	}
+}
+
+func TestHighest(t *testing.T) {
+	var tr consume.Tracker
+	script(t, &tr, `
+		c web/1 @10 => news
+		u web/1 @12 h1 => news
+		c api/2 @11 => news
+		d api/2 @13 => news`)
+	for _, c := range []struct {
+		source, resource, uid string
+		history               uint32
+		sequence              uint64
+	}{
+		{"/kubernetes/a", "pods", "1", 1, 12},
+		{"/kubernetes/a", "pods", "2", 0, 13},
+		{"/kubernetes/a", "pods", "3", 0, 0},
+		{"/kubernetes/a", "nodes", "1", 0, 0},
+		{"/kubernetes/b", "pods", "1", 0, 0},
+	} {
+		if history, sequence := tr.Highest(c.source, c.resource, c.uid); history != c.history || sequence != c.sequence {
+			t.Errorf("highest of %s: /h%d %d, want /h%d %d", c.uid, history, sequence, c.history, c.sequence)
 		}
 	}
 }
