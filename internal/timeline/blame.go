@@ -217,6 +217,7 @@ func (b *Blame) Lines() ([]Line, error) {
 	for line := range strings.Lines(string(text)) {
 		lines = append(lines, Line{Text: strings.TrimSuffix(line, "\n")})
 	}
+	lines[0].Origin = b.root.origin
 	for _, n := range document.Content {
 		b.root.mark(n, lines)
 	}

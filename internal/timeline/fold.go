@@ -234,6 +234,9 @@ func (l *logFold) noteLetter(e *consume.Event, included bool) {
 	if version == "d" || strings.HasPrefix(version, "d/") {
 		return // that is all there is to say of a deletion
 	}
+	if history, seq := l.objects.Highest(e.Source, e.GroupResource(), uid); !(point{history, seq}).below(pointOf(e)) {
+		return // a copy: the event is on the bus, or one after it
+	}
 	l.letters[id] = &letter{
 		scope: scopeKey{e.Source, e.Scope}, object: uidKey{e.Source, uid}, at: pointOf(e),
 		from: Bound{e.Stream.Since, e.Stream.FromResourceVersion, e.History()}, to: Bound{e.Time, e.Stream.ToResourceVersion, e.History()},

@@ -141,7 +141,10 @@ func (w *world) check(m timeline.Moment) {
 				t.Fatalf("at %s: %s lacks %s, which is not among the dead letters", m, scope.Name, id)
 			}
 		}
-		onItsWay := m.IsNow() && (len(i.queue) > 0 || !w.alive) // now is the end of the record
+		// What is on its way is not in the record: at its end, and when the agent is killed, for as long as it takes.
+		onItsWay := m.IsNow() && !w.alive || len(i.queue) > 0 && !m.Time().Before(i.queue[0].e.Time) || slices.ContainsFunc(i.lost, func(span [2]time.Time) bool {
+			return !m.Time().Before(span[0]) && !m.Time().After(span[1])
+		})
 		if scope.Certainty == timeline.Exact && !scope.Recovered && !onItsWay {
 			w.checkTruth(m, s, i)
 		}
@@ -281,11 +284,15 @@ func naive(log []*consume.Event, m timeline.Moment) map[string]*consume.Event {
 			})
 			there := map[string]bool{}
 			for k, o := range log[start:n] {
-				begins := o.Op == consume.Created || o.Op == consume.Entered // it was not there before
 				switch {
 				case o.Data == nil || o.DeadLetterReason != "":
-				case o.Op == consume.Read && o.Data.Snapshot == e.Stream.Snapshot, sequence(o) > sequence(e) && (m.Includes(o) || !begins):
-					there[o.UID] = true
+				case o.Op == consume.Read:
+					there[o.UID] = there[o.UID] || o.Data.Snapshot == e.Stream.Snapshot
+				case m.Includes(o):
+					there[o.UID] = there[o.UID] || sequence(o) > sequence(e)
+				default: // it was there if the version before it was
+					was := o.Data.PreviousResourceVersion
+					there[o.UID] = there[o.UID] || was != "" && o.History() == e.History() && number(was) <= number(e.Sequence)
 				}
 				isCopy := slices.ContainsFunc(log[:start+k], func(earlier *consume.Event) bool { return earlier.ID == o.ID })
 				if o.Stream != nil && o.Stream.DeadLetter != "" && !isCopy && m.Includes(o) {
@@ -305,9 +312,15 @@ func naive(log []*consume.Event, m timeline.Moment) map[string]*consume.Event {
 				highest[e.UID] = sequence(e)
 			}
 		case sequence(e) > highest[e.UID]:
+			later := false // another object has the name since
 			maps.DeleteFunc(live, func(uid string, o *consume.Event) bool {
-				return uid != e.UID && o.Namespace == e.Namespace && o.Name == e.Name
+				taken := uid != e.UID && o.Namespace == e.Namespace && o.Name == e.Name
+				later = later || taken && highest[uid] > sequence(e)
+				return taken && highest[uid] <= sequence(e)
 			})
+			if later {
+				break
+			}
 			live[e.UID], highest[e.UID] = e, sequence(e)
 		}
 		seen[e.ID] = true

@@ -79,10 +79,14 @@ type informer struct {
 	acked    uint64   // what a restart remembers: the bus has everything up to it
 	observed uint64
 	withheld map[string]int
-	blind    bool      // its watch shows nothing
-	snapshot *snapshot // under way
-	next     time.Time // of progress
-	seen     time.Time // nothing of before is missing on the bus
+	blind    bool           // its watch shows nothing
+	snapshot *snapshot      // under way
+	next     time.Time      // of progress
+	seen     time.Time      // nothing of before is missing on the bus
+	saved    point          // acked and seen as the checkpoint may have them: those before the last progress
+	said     point          // at the last progress
+	due      bool           // a snapshot has to follow a gap
+	lost     [][2]time.Time // changes were observed, were on their way when the agent was killed, and were observed again
 
 	first, reached point // the first snapshot; the last progress or completed snapshot
 	gaps           []*gap
@@ -90,9 +94,9 @@ type informer struct {
 }
 
 type queued struct {
-	e   *consume.Event
-	o   thing
-	was thing
+	e      *consume.Event
+	o, was thing
+	after  uint64 // what a restart remembers does not pass it
 }
 
 type snapshot struct {
@@ -100,6 +104,7 @@ type snapshot struct {
 	rv    uint64
 	reads []thing
 	lost  bool // it follows a loss of history, and progress waits for it
+	gaps  int  // before it
 }
 
 // gap is one that the agent announced, and right is from where the state is right again.
@@ -260,7 +265,11 @@ func (i *informer) enqueue(w *world, op consume.Op, was, o thing, inferred bool)
 		e.Data.Skipped = i.withheld[o.uid]
 		delete(i.withheld, o.uid)
 	}
-	i.queue = append(i.queue, queued{e, o, was})
+	after := o.rv - 1
+	if inferred { // all of what a gap made due is acknowledged, or nothing
+		after = i.acked
+	}
+	i.queue = append(i.queue, queued{e, o, was, after})
 }
 
 func (w *world) suffix() string {
@@ -282,7 +291,7 @@ func (i *informer) send(w *world) {
 		i.snapshot = nil
 		w.marker(consume.TypeSnapshotCompleted, i.scope, s.rv, s.id)
 		i.reach(point{w.history(), s.rv, w.clock})
-		for _, g := range i.gaps {
+		for _, g := range i.gaps[:s.gaps] {
 			if g.right == (point{}) {
 				if g.right = (point{w.history(), s.rv, w.clock}); g.right.before(g.to) {
 					g.right.rv = g.to.rv
@@ -330,7 +339,7 @@ func (i *informer) ack(w *world) {
 	i.acked = i.observed
 	for _, q := range i.queue {
 		if q.e.Op != consume.Read {
-			i.acked = min(i.acked, q.o.rv-1)
+			i.acked = min(i.acked, q.after)
 		}
 	}
 	if i.acked == i.observed {
@@ -343,7 +352,6 @@ func (i *informer) read(w *world, key string) {
 		if n := slices.IndexFunc(s.reads, func(o thing) bool { return o.key() == key }); n >= 0 {
 			o := s.reads[n]
 			s.reads = slices.Delete(s.reads, n, n+1)
-			w.tick()
 			i.enqueue(w, consume.Read, thing{}, o, false)
 		}
 	}
@@ -360,6 +368,7 @@ func (i *informer) reach(at point) {
 
 func (i *informer) progress(w *world) {
 	i.next = w.clock.Add(time.Minute)
+	i.saved, i.said = i.said, point{w.history(), i.acked, i.seen}
 	if i.first == (point{}) || i.snapshot != nil && i.snapshot.lost {
 		return
 	}
@@ -373,6 +382,9 @@ func (i *informer) progress(w *world) {
 		if g.progress++; g.progress == 1 {
 			g.right = point{g.to.history, g.to.rv, w.clock}
 		}
+	}
+	if i.due {
+		i.begin(w, false)
 	}
 }
 
@@ -397,7 +409,7 @@ func (i *informer) begin(w *world, lost bool) {
 	}
 	w.rv++ // other resources change too
 	w.ids++
-	s := &snapshot{id: fmt.Sprint("S", w.ids), rv: w.rv, lost: lost}
+	s := &snapshot{id: fmt.Sprint("S", w.ids), rv: w.rv, lost: lost, gaps: len(i.gaps)}
 	all := w.upTo(i.scope, w.rv)
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		if all[key].selected() {
@@ -406,6 +418,7 @@ func (i *informer) begin(w *world, lost bool) {
 	}
 	i.snapshot, i.observed = s, w.rv
 	i.ack(w)
+	i.due, i.saved, i.said = false, point{}, point{} // the checkpoint is saved before a snapshot begins
 	clear(i.withheld)
 	w.marker(consume.TypeSnapshotStarted, i.scope, s.rv, s.id)
 	for _, g := range i.gaps { // one that follows so soon may be because of the gap
@@ -426,7 +439,16 @@ func (w *world) again() {
 // stop kills the agent: what is queued is lost.
 func (w *world) stop() {
 	w.alive = false
-	w.each(func(i *informer) { i.queue = nil; clear(i.withheld) })
+	w.each(func(i *informer) {
+		if len(i.queue) > 0 {
+			i.lost = append(i.lost, [2]time.Time{i.queue[0].e.Time})
+		}
+		i.queue = nil
+		clear(i.withheld)
+		if w.chance(2, "checkpoint is old") && i.saved.rv > 0 && i.saved.history == w.history() {
+			i.acked, i.seen = i.saved.rv, i.saved.time
+		}
+	})
 }
 
 // start starts the agent. how is what has become of history since.
@@ -442,20 +464,27 @@ func (w *world) start(how string) {
 			i.goOn(w)
 			i.replay(w, func(revision) bool { return true })
 		case how == "recovered":
-			i.announce(w, from, consume.ReasonExpired, true).whole = true
+			i.announce(w, from, consume.ReasonExpired, true)
 			was, is := w.upTo(i.scope, i.acked), w.upTo(i.scope, w.rv)
 			i.goOn(w)
 			i.replay(w, func(r revision) bool { return was[r.key()].uid == r.uid || is[r.key()].uid == r.uid })
-			i.begin(w, true)
+			i.due = true
 		case how == "expired":
-			i.announce(w, from, consume.ReasonExpired, false).whole = true
+			i.announce(w, from, consume.ReasonExpired, false)
+			i.snapshot = nil // another one takes its place
 			i.infer(w)
-			i.begin(w, true)
+			i.due = true
 		default:
 			i.announce(w, from, consume.ReasonCompacted, false).whole = true
 			i.begin(w, true)
 		}
+		if i.due && w.chance(2, "snapshot begins at once") {
+			i.begin(w, true)
+		}
 		i.ack(w)
+		if n := len(i.lost); n > 0 && i.lost[n-1][1].IsZero() {
+			i.lost[n-1][1] = w.clock
+		}
 	})
 }
 
@@ -546,6 +575,10 @@ func (i *informer) announce(w *world, from point, reason consume.GapReason, reco
 	e := w.marker(consume.TypeGap, i.scope, w.rv, "")
 	e.Stream = &consume.Stream{
 		FromResourceVersion: fmt.Sprint(from.rv), ToResourceVersion: fmt.Sprint(w.rv), Since: from.time, Reason: reason, Recovered: recovered,
+	}
+	i.saved, i.said = point{}, point{}
+	if from.before(i.reached) { // the bus has more than the agent remembers
+		from.history, from.rv = i.reached.history, i.reached.rv
 	}
 	g := &gap{from: from, to: w.now(), recovered: recovered}
 	i.gaps = append(i.gaps, g)

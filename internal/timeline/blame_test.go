@@ -1,0 +1,320 @@
+package timeline_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// An oracle replays the patches of a random history line by line: it keeps the origin of each JSON pointer, and finds the pointer of each
+// line by the line's indentation.
+func TestBlame(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var b timeline.Blame
+		var document any
+		origins := map[string]int{}
+		versions := rapid.IntRange(1, 12).Draw(t, "versions")
+		for n := range versions {
+			was := marshal(t, document)
+			if document == nil {
+				document = map[string]any{}
+			}
+			for range rapid.IntRange(1, 4).Draw(t, "changes") {
+				document = mutate(t, document, 3)
+			}
+			v := version(n, consume.Updated, document)
+			if n == 0 {
+				v.Op, v.PreviousResourceVersion = consume.Created, ""
+				set(origins, "", document, n)
+			} else {
+				if rapid.Bool().Draw(t, "with before") {
+					v.Before = was
+				}
+				replay(t, origins, was, v.After, n)
+			}
+			if err := b.Add(v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		lines, err := b.Lines()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text []string
+		for _, l := range lines {
+			text = append(text, l.Text)
+		}
+		want, err := yaml.JSONToYAML(marshal(t, document))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := gocmp.Diff(string(want), strings.Join(text, "\n")+"\n"); diff != "" {
+			t.Fatalf("-YAML +blame\n%s", diff)
+		}
+		for n, pointer := range pointers(text) {
+			o := lines[n].Origin
+			if want := fmt.Sprint(100 + origins[pointer]); o == nil || !o.Exact || o.Version.ResourceVersion != want {
+				t.Fatalf("%s\nline %d (%s) is of %+v, want %s", want, n, pointer, o, want)
+			}
+		}
+	})
+}
+
+func version(n int, op consume.Op, document any) *timeline.Version {
+	v := &timeline.Version{
+		Object: consume.Object{Source: source, Resource: "pods", Namespace: "shop", Name: "web", UID: "1"}, Op: op,
+		ID: fmt.Sprintf("pods/1/%d", 100+n), Time: noon.Add(time.Duration(n) * time.Minute), ResourceVersion: fmt.Sprint(100 + n),
+		PreviousResourceVersion: fmt.Sprint(100 + n - 1), ChangedBy: []consume.Change{{Manager: fmt.Sprint("m", n), Operation: "Update"}},
+	}
+	if document != nil {
+		raw, err := json.Marshal(document)
+		if err != nil {
+			panic(err)
+		}
+		v.After = raw
+	}
+	return v
+}
+
+func marshal(t *rapid.T, v any) json.RawMessage {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// value draws a value of which each line of YAML has a key, a scalar or both.
+func value(t *rapid.T, depth int) any {
+	switch rapid.IntRange(0, 5+min(depth, 1)*3).Draw(t, "kind") {
+	case 0:
+		return rapid.IntRange(0, 3).Draw(t, "number")
+	case 1:
+		return nil
+	case 2:
+		return "first\nsecond\n"
+	case 6, 7:
+		out := map[string]any{}
+		for range rapid.IntRange(0, 3).Draw(t, "members") {
+			out[key(t)] = value(t, depth-1)
+		}
+		return out
+	case 8:
+		out := []any{}
+		for range rapid.IntRange(0, 3).Draw(t, "elements") {
+			out = append(out, value(t, depth-1))
+		}
+		return out
+	}
+	return rapid.SampledFrom([]string{"a", "b", "yes", ""}).Draw(t, "text")
+}
+
+func key(t *rapid.T) string {
+	return rapid.SampledFrom([]string{"name", "image", "a/b", "c~d", "e10", "e9"}).Draw(t, "key")
+}
+
+// mutate changes something in an object or array.
+func mutate(t *rapid.T, v any, depth int) any {
+	switch v := v.(type) {
+	case map[string]any:
+		k := key(t)
+		old, exists := v[k]
+		switch {
+		case exists && rapid.Bool().Draw(t, "inside"):
+			v[k] = mutate(t, old, depth-1)
+		case exists && rapid.Bool().Draw(t, "remove"):
+			delete(v, k)
+		default:
+			v[k] = value(t, depth)
+		}
+		return v
+	case []any:
+		n := rapid.IntRange(0, len(v)).Draw(t, "index")
+		switch {
+		case n == len(v) || rapid.IntRange(0, 2).Draw(t, "insert") == 0:
+			return slices.Insert(slices.Clone(v), n, value(t, depth-1))
+		case rapid.Bool().Draw(t, "delete"):
+			return slices.Delete(slices.Clone(v), n, n+1)
+		}
+		v[n] = mutate(t, v[n], depth-1)
+		return v
+	}
+	return value(t, depth)
+}
+
+func escape(step string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(step) }
+
+// set makes a value and all in it one of the nth version.
+func set(origins map[string]int, pointer string, v any, n int) {
+	origins[pointer] = n
+	switch v := v.(type) {
+	case map[string]any:
+		for k, child := range v {
+			set(origins, pointer+"/"+escape(k), child, n)
+		}
+	case []any:
+		for k, child := range v {
+			set(origins, fmt.Sprint(pointer, "/", k), child, n)
+		}
+	}
+}
+
+// replay applies a patch to the origins of pointers. The elements of arrays behind one that is inserted or removed move.
+func replay(t *rapid.T, origins map[string]int, before, after []byte, n int) {
+	patch, err := encode.AppendPatch(nil, before, after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var operations []struct {
+		Op, Path string
+		Value    any
+	}
+	if err := json.Unmarshal(patch, &operations); err != nil {
+		t.Fatal(err)
+	}
+	var document any
+	if err := json.Unmarshal(before, &document); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range operations {
+		at := strings.LastIndexByte(o.Path, '/')
+		list, isList := lookup(document, o.Path[:max(at, 0)]).([]any)
+		index, _ := strconv.Atoi(o.Path[at+1:])
+		if o.Op != "add" || !isList {
+			for pointer := range origins {
+				if pointer == o.Path || strings.HasPrefix(pointer, o.Path+"/") {
+					delete(origins, pointer)
+				}
+			}
+		}
+		if isList && o.Op != "replace" {
+			by := map[string]int{"add": 1, "remove": -1}[o.Op]
+			moved := map[string]int{}
+			for k := index; k <= len(list); k++ {
+				from := fmt.Sprint(o.Path[:at+1], k)
+				for pointer, origin := range origins {
+					if pointer == from || strings.HasPrefix(pointer, from+"/") {
+						moved[fmt.Sprint(o.Path[:at+1], k+by)+pointer[len(from):]] = origin
+						delete(origins, pointer)
+					}
+				}
+			}
+			for pointer, origin := range moved {
+				origins[pointer] = origin
+			}
+		}
+		document = apply(document, o.Op, strings.Split(o.Path, "/")[1:], o.Value)
+		if o.Op != "remove" {
+			set(origins, o.Path, o.Value, n)
+		}
+	}
+}
+
+func lookup(v any, pointer string) any {
+	for step := range strings.SplitSeq(pointer, "/") {
+		if step == "" && pointer == "" {
+			return v
+		}
+		switch in := v.(type) {
+		case map[string]any:
+			if step != "" {
+				v = in[strings.NewReplacer("~1", "/", "~0", "~").Replace(step)]
+			}
+		case []any:
+			n, _ := strconv.Atoi(step)
+			v = in[n]
+		}
+	}
+	return v
+}
+
+func apply(v any, op string, steps []string, to any) any {
+	if len(steps) == 0 {
+		return to
+	}
+	step := strings.NewReplacer("~1", "/", "~0", "~").Replace(steps[0])
+	last := len(steps) == 1
+	switch in := v.(type) {
+	case map[string]any:
+		if last && op == "remove" {
+			delete(in, step)
+		} else {
+			in[step] = apply(in[step], op, steps[1:], to)
+		}
+		return in
+	case []any:
+		n, _ := strconv.Atoi(step)
+		switch {
+		case last && op == "remove":
+			return slices.Delete(in, n, n+1)
+		case last && op == "add":
+			return slices.Insert(in, n, to)
+		}
+		in[n] = apply(in[n], op, steps[1:], to)
+		return in
+	}
+	return to
+}
+
+// pointers returns the pointer of what begins at each line of YAML: the innermost key or element.
+func pointers(lines []string) []string {
+	type level struct {
+		indent  int
+		pointer string
+		next    int // element
+	}
+	out := make([]string, len(lines))
+	stack := []level{{indent: -1}}
+	block := -1
+	for n, line := range lines {
+		indent := len(line) - len(strings.TrimLeft(line, " "))
+		if block >= 0 && (indent > block || line == "") { // inside a text of several lines
+			out[n] = out[n-1]
+			continue
+		}
+		block = -1
+		rest := line[indent:]
+		// A list has the indentation of its key, and the key ends only at the next key there.
+		for len(stack) > 1 && (stack[len(stack)-1].indent > indent || stack[len(stack)-1].indent == indent && !strings.HasPrefix(rest, "-")) {
+			stack = stack[:len(stack)-1]
+		}
+		for strings.HasPrefix(rest, "- ") || rest == "-" {
+			at := 0
+			for k := len(stack) - 1; k >= 0 && stack[k].indent >= indent; k-- {
+				if stack[k].next > 0 && stack[k].indent == indent { // the element before
+					at = stack[k].next
+					stack = stack[:k]
+				}
+			}
+			stack = append(stack, level{indent, fmt.Sprint(stack[len(stack)-1].pointer, "/", at), at + 1})
+			indent += 2
+			rest = strings.TrimPrefix(strings.TrimPrefix(rest, "-"), " ")
+		}
+		if k, v, isMember := strings.Cut(rest, ":"); isMember && (v == "" || v[0] == ' ') && !strings.HasPrefix(rest, `"`) {
+			stack = append(stack, level{indent, stack[len(stack)-1].pointer + "/" + escape(strings.Trim(k, `'"`)), 0})
+			rest = v
+		}
+		if strings.HasSuffix(rest, "|") || strings.HasSuffix(rest, "|-") {
+			block = indent
+			if strings.HasPrefix(strings.TrimLeft(line, " "), "- |") {
+				block = indent - 2
+			}
+		}
+		out[n] = stack[len(stack)-1].pointer
+	}
+	return out
+}
