@@ -226,9 +226,9 @@ release-check: ## Check the recipe of a release and the workflows
 	go run github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT_VERSION) .github/workflows/*.yaml
 
 .PHONY: docs
-docs: ## Check that configuration, references and guarantees are current and that links between documents lead somewhere
+docs: ## Check that references and guarantees are current, that links lead somewhere, and the language of documents
 	go test -count=1 -run '^Test(Default|Docs|Schema|Reference|AsyncAPI)' ./internal/config ./cmd/agent ./pkg/consume
-	cd test && go test -count=1 -run '^Test(Guarantees|Links|Index|NamedPages)' ./walk
+	cd test && go test -count=1 -run '^Test(Guarantees|Links|Index|NamedPages)' ./walk && go run ./prose docs
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)

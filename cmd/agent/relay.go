@@ -105,7 +105,7 @@ func (f *relayFlags) load(args []string) (*config.Config, error) {
 	case err != nil:
 		return nil, usageError{err} // the file cannot be read
 	case len(cfg.Relay) == 0:
-		return nil, usageError{fmt.Errorf("%s: has no relays: list them under the key relay, see docs/relay.md", f.config)}
+		return nil, usageError{fmt.Errorf("%s: has no relays: list them under the key relay, see docs/guides/relay.md", f.config)}
 	}
 	if f.cluster != "" {
 		cfg.Cluster = f.cluster

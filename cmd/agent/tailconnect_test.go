@@ -177,7 +177,7 @@ func TestTailReadsWithCreds(t *testing.T) {
 	expectTail(t, "The server refuses the credentials in "+foreign+" (--creds)", exitFailed, append(bus, foreign)...)
 }
 
-// They are in docs/buses/nats.md.
+// They are in docs/guides/nats.md.
 func TestTailNeedsFewPermissions(t *testing.T) {
 	reader := func(name, inbox string) *server.User {
 		return &server.User{Username: name, Password: "correct-horse", Permissions: &server.Permissions{

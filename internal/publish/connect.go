@@ -51,7 +51,7 @@ func (n *NATS) options(gone chan<- struct{}) ([]nats.Option, error) {
 			case !ok:
 			case errors.Is(err, nats.ErrPermissionViolation):
 				n.log.Error("the user may not do on the bus what the agent must", "servers", n.servers, "err", err.Error(),
-					"advice", "grant it, docs/buses/nats.md lists what is needed; events that it holds up wait", "suppressed", suppressed)
+					"advice", "grant it, docs/guides/nats.md lists what is needed; events that it holds up wait", "suppressed", suppressed)
 			default:
 				n.log.Warn("error on the connection to the bus", "servers", n.servers, "err", errText(err), "suppressed", suppressed)
 			}

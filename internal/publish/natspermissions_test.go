@@ -19,10 +19,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// leastPermissions are those of docs/buses/nats.md, as a server reads them.
+// leastPermissions are those of docs/guides/nats.md, as a server reads them.
 func leastPermissions(t *testing.T) *server.Permissions {
 	t.Helper()
-	b, err := os.ReadFile("../../docs/buses/nats.md")
+	b, err := os.ReadFile("../../docs/guides/nats.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestMissingPermissionIsLogged(t *testing.T) {
 		wait(t, "a line that names it", func() bool {
 			log := r.log.String()
 			return strings.Contains(log, "the user may not do on the bus what the agent must") &&
-				strings.Contains(log, strings.TrimSuffix(missing, ">")) && strings.Contains(log, "docs/buses/nats.md")
+				strings.Contains(log, strings.TrimSuffix(missing, ">")) && strings.Contains(log, "docs/guides/nats.md")
 		})
 		r.stop()
 		if err := <-done; err == nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
-// leastPermissions are those of a relay in docs/buses/nats.md, as a server reads them.
+// leastPermissions are those of a relay in docs/guides/nats.md, as a server reads them.
 func leastPermissions(t *testing.T) *server.Permissions {
 	t.Helper()
-	raw, err := os.ReadFile("../../docs/buses/nats.md")
+	raw, err := os.ReadFile("../../docs/guides/nats.md")
 	if err != nil {
 		t.Fatal(err)
 	}

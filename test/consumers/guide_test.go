@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-const guide = root + "/docs/consume.md"
+const guide = root + "/docs/guides/consume.md"
 
 func readGuide(t testing.TB) string {
 	t.Helper()
