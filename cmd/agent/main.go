@@ -24,6 +24,8 @@ const (
 	exitOK     = 0
 	exitFailed = 1
 	exitUsage  = 2
+	// exitNotExact: an answer about the past was to be exact and is not.
+	exitNotExact = 3
 )
 
 func main() {
@@ -46,7 +48,8 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		Long: "kubecdc captures every change of a Kubernetes cluster and publishes it as a CloudEvent to NATS JetStream, Kafka or an\n" +
 			"HTTP endpoint.\n\n" +
 			"To start: 'kubecdc run' with a kubeconfig, and 'kubecdc tail --diff' in another terminal.\n\n" +
-			"Exit codes: 0: success; 1: failure; 2: wrong arguments or configuration.",
+			"Exit codes: 0: success; 1: failure; 2: wrong arguments or configuration;\n" +
+			"3: the answer is not exact, but --exact is set.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          oneOfItsCommands,
@@ -57,6 +60,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(newRunCommand(stdout, stderr), newTailCommand(stdout, stderr), newRelayCommand(stdout, stderr), newSnapshotCommand(stdout, stderr), newDeadLetterCommand(stdout), newStatusCommand(stdout, stderr), newProfileCommand(stdout),
 		newCheckpointCommand(stdout, stderr), newConfigCommand(), newRBACCommand(stdout, stderr), newVersionCommand(), newNodeDirectoryCommand(), newCompletionCommand(), newManCommand())
+	root.AddCommand(newGetCommand(stdout, stderr))
 	setCompletion(root)
 	return root
 }
@@ -73,6 +77,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	case errors.Is(err, errReported):
 		return exitUsage
+	case errors.Is(err, errNotExact):
+		return exitNotExact
 	case errors.As(err, &invalid):
 		printInvalid(terminal.Detect(stderr, os.Getenv), invalid)
 		return exitUsage

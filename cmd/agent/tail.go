@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/console"
 	"github.com/kubecdc/kubecdc/internal/localbus"
-	"github.com/kubecdc/kubecdc/internal/subjectfilter"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -75,15 +73,7 @@ yaml and by --op progress. Colours: NO_COLOR and CLICOLOR_FORCE are heeded. Time
 	fl.StringVarP(&f.selection.Namespace, "namespace", "n", "", "only objects in this `namespace`; may be a pattern")
 	fl.StringVarP(&f.selection.Selector, "selector", "l", "", "only objects whose labels match this `selector`, by what they are after the change")
 	fl.StringSliceVar(&f.selection.Ops, "op", nil, "only these `operations`: "+strings.Join(console.Kinds(), ", ")+"; or c, u, d, r, e, l")
-	fl.StringVar(&f.bus, "bus", "", "`URL` of the bus: nats://host:port, tls://host:port, file:PATH, or - for standard input\n"+
-		"(default: the bus of a kubecdc that runs here, else "+defaultURL+")")
-	fl.StringVar(&f.config, "config", "", "read the bus of this configuration `file`: bus.nats with its stream, credentials and certificates")
-	fl.StringVar(&f.creds, "creds", "", "`file` with a NATS user's credentials, as nsc writes them")
-	fl.StringVar(&f.tlsCA, "tls-ca", "", "`file` with the certificates of authorities to trust, instead of the system's; asks for TLS")
-	fl.StringVar(&f.stream, "stream", "", "`name` of the JetStream stream (default: that of --config, else "+consume.DefaultStream+")")
-	fl.StringVar(&f.inboxPrefix, "inbox-prefix", "", "`prefix` of the subjects on which the server answers, for a user with a private inbox\n"+
-		"(default: that of --config, else _INBOX)")
-	fl.StringVar(&f.domain, "domain", "", "`name` of the JetStream domain that has the stream (default: that of --config, else that of the server)")
+	f.addBus(fl)
 	fl.StringVar(&f.since, "since", "", "begin in the past: a `time` (2026-11-20T15:00:00Z), how long ago (90s, 1h, 7d), or all")
 	fl.BoolVar(&f.untilNow, "until-now", false, "end where the stream ends, instead of waiting for more; without --since: show all")
 	fl.BoolVar(&f.untilNow, "no-follow", false, "the same as --until-now")
@@ -204,37 +194,15 @@ func (f *tailFlags) open(ctx context.Context, wanted *console.Filter, stdin io.R
 	if err != nil {
 		return nil, false, usageError{err}
 	}
-	c, err := f.connection(stderr)
+	if f.bus == "-" || f.bus == "stdin:" {
+		return consume.NewLines("standard input", stdin, q), true, nil
+	}
+	source, explain, err := f.source(stderr)
 	if err != nil {
 		return nil, false, err
 	}
-	scheme, rest, _ := strings.Cut(c.url, ":")
-	switch {
-	case c.url == "-" || c.url == "stdin:":
-		return consume.NewLines("standard input", stdin, q), true, nil
-	case scheme == "file":
-		name := strings.TrimPrefix(rest, "//")
-		r, err := (&consume.File{Path: name}).Read(ctx, q)
-		if err != nil {
-			return nil, false, fmt.Errorf("--bus file:%s: %w", name, errors.Unwrap(err))
-		}
-		return r, true, nil
-	case slices.Contains([]string{"nats", "tls", "ws", "wss"}, scheme), f.bus == "": // the configuration has been validated
-	default:
-		return nil, false, usageError{errors.New("--bus: want nats://host:port (several separated by commas), tls://host:port, file:PATH, or - for standard input")}
-	}
-	choose, err := subjectfilter.Choose(c.subject, nil)
-	if err != nil {
-		return nil, false, fmt.Errorf("bus.nats.subject: %w", err)
-	}
-	source := &consume.JetStream{URL: c.url, Options: c.options, Domain: c.domain, Stream: c.stream, Choose: choose}
-	r, err = source.Read(ctx, q)
-	switch {
-	case err == nil || ctx.Err() != nil:
-	case refusesCredentials(err):
-		err = fmt.Errorf("%w\n%s", err, c.advice)
-	case f.bus == "" && f.config == "":
-		err = fmt.Errorf("%w\nNo kubecdc with a bus of its own runs here; start one (kubecdc run), or say where the bus is (--bus nats://host:port)", err)
+	if r, err = source.Read(ctx, q); err != nil && ctx.Err() == nil {
+		err = explain(err)
 	}
 	return r, false, err
 }

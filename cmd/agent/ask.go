@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// askFlags are the flags of the commands that read the record back.
+type askFlags struct {
+	bus                          tailFlags
+	namespace, selector, cluster string
+	output                       string
+	allNamespaces, exact         bool
+}
+
+const momentHelp = `A moment is a time (2026-11-20T14:05:00Z, 14:05, 'yesterday 14:05'), how long ago (2h, 90s), a resourceVersion
+(rv:48211; rv:48211/h1 after etcd was restored once), or now. Times are those at which the agent observed a change.`
+
+const certaintyHelp = `Standard error says how certain the answer is, JSON has it as fields: exact; late, if the agent or the bus was away
+around the moment; uncertain, inside a gap of the record; unknown, before the first snapshot or after the end of the
+record. --exact: exit code 3 unless the answer is exact.`
+
+const resourceHelp = `Resources are named as for kubectl: plural, singular, kind or short name, with a group if need be (deployments.apps).
+Custom resources are found by the CRDs in the record. Names and the namespace may have * ? [a-z]. No cluster is asked.`
+
+func (f *askFlags) add(cmd *cobra.Command, formats ...string) {
+	fl := cmd.Flags()
+	fl.StringVarP(&f.namespace, "namespace", "n", "", "only objects in this `namespace`; may be a pattern (default: all)")
+	fl.BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "objects in all namespaces, as without --namespace")
+	fl.StringVar(&f.cluster, "cluster", "", "`name` of the cluster, if the record has several")
+	fl.BoolVar(&f.exact, "exact", false, "exit with code 3 unless the answer is exact")
+	f.bus.addBus(fl)
+	completeWords(cmd, "output", formats...)
+	cmd.ValidArgsFunction = completeResources
+}
+
+func (f *askFlags) addSelector(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&f.selector, "selector", "l", "", "only objects whose labels match this `selector`")
+}
+
+// errNotExact ends a command whose answer is not exact: exit code 3. The answer has been printed.
+var errNotExact = errors.New("the answer is not exact")
+
+// question is what a command asks of a record.
+type question struct {
+	record *history.Record
+	wanted *history.Selection
+	stdout *terminal.Output
+	stderr *terminal.Output
+	now    time.Time
+}
+
+// explained is a Source that adds advice to the errors of Read.
+type explained struct {
+	consume.Source
+	explain func(error) error
+}
+
+// Read implements consume.Source.
+func (s explained) Read(ctx context.Context, q consume.Query) (consume.Reader, error) {
+	r, err := s.Source.Read(ctx, q)
+	if err != nil && ctx.Err() == nil {
+		err = s.explain(err)
+	}
+	return r, err
+}
+
+// ask opens the record and resolves what is asked for.
+func (f *askFlags) ask(ctx context.Context, args []string, stdout, stderr io.Writer) (*question, error) {
+	if f.allNamespaces && f.namespace != "" {
+		return nil, usageError{errors.New("--namespace and --all-namespaces exclude each other")}
+	}
+	if f.bus.bus == "-" || f.bus.bus == "stdin:" {
+		return nil, usageError{errors.New("--bus -: standard input can be read once only; write the events to a file and name it: --bus file:PATH")}
+	}
+	wanted, err := history.NewSelection(args, f.namespace, f.selector, f.cluster)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	source, explain, err := f.bus.source(stderr)
+	if err != nil {
+		return nil, err
+	}
+	_, seek := source.(*consume.JetStream)
+	q := &question{
+		record: &history.Record{Source: explained{source, explain}, Seek: seek}, wanted: wanted,
+		stdout: terminal.Detect(stdout, os.Getenv), stderr: terminal.Detect(stderr, os.Getenv), now: time.Now(),
+	}
+	said := consume.Query{}
+	sayInterruptions(&said, q.stderr)
+	q.record.OnRetry, q.record.OnResume = said.OnRetry, said.OnResume
+	return q, q.during(ctx, func(ctx context.Context) error { return q.record.Resolve(ctx, wanted) })
+}
+
+// during calls f, which reads the record. If that takes long, it shows at a terminal how far it is.
+func (q *question) during(ctx context.Context, f func(context.Context) error) error {
+	began := time.Now()
+	showing, stop := context.WithCancel(ctx)
+	var counter sync.WaitGroup
+	counter.Go(func() {
+		select {
+		case <-time.After(time.Second):
+		case <-showing.Done():
+			return
+		}
+		terminal.NewCounter(q.stderr, func() (string, bool) {
+			n := int(q.record.Events())
+			rate := int(float64(n) / time.Since(began).Seconds())
+			return fmt.Sprintf("reading the record: %s events, %s a second", terminal.Count(n), terminal.Count(rate)), false
+		}).Run(showing)
+	})
+	err := f(ctx)
+	stop()
+	counter.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+)
+
+// certainty is how certain an answer is, as JSON has it.
+type certainty struct {
+	Moment     string             `json:"moment"`
+	Certainty  timeline.Certainty `json:"certainty"`
+	Scopes     []timeline.Scope   `json:"scopes"`
+	Unreadable int                `json:"unreadable,omitempty"` // records
+	Incomplete []string           `json:"incomplete,omitempty"` // objects that the record does not hold as a whole
+
+	time time.Time // of the moment; of a resourceVersion, that of the last event up to it
+}
+
+func newCertainty(m timeline.Moment, scopes []timeline.Scope, r *history.Reading) certainty {
+	c := certainty{Moment: m.String(), Certainty: timeline.Worst(scopes), Scopes: scopes, Unreadable: r.Unreadable, Incomplete: r.Incomplete}
+	if (c.Unreadable > 0 || len(c.Incomplete) > 0) && c.Certainty < timeline.Uncertain {
+		c.Certainty = timeline.Uncertain
+	}
+	if m.IsNow() {
+		c.Moment = m.Time().Format(time.RFC3339)
+	}
+	if c.time = m.Time(); c.time.IsZero() {
+		c.time = r.Latest
+	}
+	if c.Scopes == nil {
+		c.Scopes = []timeline.Scope{}
+	}
+	return c
+}
+
+// say writes on standard error how certain an answer is: a line for all scopes that are exact, and one for the scopes that share another certainty.
+func (q *question) say(c *certainty) {
+	style := terminal.Yellow
+	if c.Certainty == timeline.Exact {
+		style = terminal.Dim
+	}
+	if len(c.Scopes) > 0 {
+		fmt.Fprintf(q.stderr, "%s\n", q.stderr.Paint(style, fmt.Sprintf("at %s: %s", c.Moment, c.Certainty)))
+	}
+	var texts []string
+	of := map[string][]string{}
+	add := func(text string, s *timeline.Scope) {
+		if of[text] == nil {
+			texts = append(texts, text)
+		}
+		of[text] = append(of[text], s.Resource+strings.TrimPrefix(s.Name, pluralOf(s.Resource)))
+	}
+	for i := range c.Scopes {
+		s := &c.Scopes[i]
+		if s.Certainty != timeline.Exact {
+			add(uncertainty(s), s)
+		}
+		for text, n := range map[string]int{
+			"versions withheld by filters":           s.Skipped,
+			"left the selection and may still exist": s.Left,
+			"with redacted values":                   s.Redacted,
+		} {
+			if n > 0 {
+				add(text+": "+terminal.Count(n), s)
+			}
+		}
+	}
+	slices.Sort(texts)
+	for _, text := range texts {
+		names := of[text]
+		if more := len(names) - 5; more > 1 {
+			names = append(names[:5:5], fmt.Sprintf("%d more", more))
+		}
+		fmt.Fprintf(q.stderr, "  %s: %s\n", strings.Join(names, ", "), text)
+	}
+	if c.Unreadable > 0 {
+		fmt.Fprintf(q.stderr, "  records that cannot be read, and may belong to the answer: %d ('kubecdc tail' shows them)\n", c.Unreadable)
+	}
+	for _, text := range c.Incomplete {
+		fmt.Fprintf(q.stderr, "  too large for the bus, and its store does not have it: %s\n", text)
+	}
+}
+
+func pluralOf(groupResource string) string {
+	resource, _, _ := strings.Cut(groupResource, ".")
+	return resource
+}
+
+// uncertainty says why a scope is not exact.
+func uncertainty(s *timeline.Scope) string {
+	from, to := bound(s.From), bound(s.To)
+	switch s.Certainty {
+	case timeline.Late:
+		return fmt.Sprintf("late: the agent or the bus was away from %s to %s; changes in between were observed late", from, to)
+	case timeline.Uncertain:
+		text := fmt.Sprintf("uncertain: the record has a gap (%s) from %s", s.Reason, from)
+		if to == "" {
+			return text + ", and nothing has closed it yet"
+		}
+		text += " to " + to
+		if len(s.DeadLetters) > 0 {
+			text += "; dead letters: " + strings.Join(s.DeadLetters, ", ")
+		}
+		return text
+	case timeline.Unknown:
+		switch {
+		case to != "":
+			return "unknown: the record begins later, at " + to
+		case from != "":
+			return "unknown: the record ends earlier, at " + from
+		}
+		return "unknown: the record has no complete snapshot of it, or its resourceVersions belong to another etcd"
+	}
+	return s.Certainty.String()
+}
+
+func bound(b timeline.Bound) string {
+	var parts []string
+	if !b.Time.IsZero() {
+		parts = append(parts, b.Time.Local().Format(time.RFC3339))
+	}
+	if b.ResourceVersion != "" {
+		rv := "rv:" + b.ResourceVersion
+		if b.History > 0 {
+			rv += fmt.Sprintf("/h%d", b.History)
+		}
+		parts = append(parts, rv)
+	}
+	if len(parts) == 2 {
+		return parts[0] + " (" + parts[1] + ")"
+	}
+	return strings.Join(parts, "")
+}

@@ -1,0 +1,405 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubecdc/kubecdc/internal/console"
+	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+type getFlags struct {
+	askFlags
+	at       string
+	forApply bool
+}
+
+func newGetCommand(stdout, stderr io.Writer) *cobra.Command {
+	var f getFlags
+	cmd := &cobra.Command{
+		Use:   "get {RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME... | all}",
+		Short: "Show the objects that existed at a moment",
+		Long: `Show the objects that existed at a moment, as the record on a bus or in a file has them.
+
+` + momentHelp + `
+
+` + resourceHelp + `
+
+The table shows how long before the moment each object was created and last changed, and by whom. >5m: a snapshot found
+it 5m before, so that it was changed earlier. -o json prints a List, as kubectl does, with the certainty in its field
+kubecdc. -o yaml prints a document for each object.
+
+--for-apply prints YAML without what the server fills in, ready for 'kubectl apply -f -'. It leaves out objects with
+redacted values, which must not be applied, and removes owner references, which hold uids of the past.
+
+` + certaintyHelp,
+		Example: `  kubecdc get deploy,cm -n shop --at 14:05
+  kubecdc get pods -l app=web --at 2h -o wide
+  kubecdc get deploy/web -n shop --at 'yesterday 14:05' --for-apply | kubectl apply -f -
+  kubecdc get secrets -A --at rv:48211 -o json --exact
+  kubecdc get all --at 2026-11-20T15:00:00Z --bus file:events.jsonl -o name`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return get(cmd.Context(), &f, args, stdout, stderr)
+		},
+	}
+	formats := []string{"table", "wide", "json", "yaml", "name"}
+	f.add(cmd, formats...)
+	f.addSelector(cmd)
+	fl := cmd.Flags()
+	fl.StringVar(&f.at, "at", "now", "the `moment`")
+	completeWords(cmd, "at", "now", "10m", "1h", "24h")
+	fl.StringVarP(&f.output, "output", "o", "table", "`format`: "+strings.Join(formats, ", "))
+	fl.BoolVar(&f.forApply, "for-apply", false, "print YAML without what the server fills in, for kubectl apply")
+	return cmd
+}
+
+// get prints the objects of a moment.
+func get(ctx context.Context, f *getFlags, args []string, stdout, stderr io.Writer) error {
+	switch {
+	case len(args) == 0:
+		return usageError{errors.New("get: name resources (pods, deploy/web, deployments.apps), or all")}
+	case !slices.Contains([]string{"table", "wide", "json", "yaml", "name"}, f.output):
+		return usageError{fmt.Errorf("--output %q: want table, wide, json, yaml or name", f.output)}
+	case f.forApply && f.output != "table" && f.output != "yaml":
+		return usageError{fmt.Errorf("--for-apply prints YAML, got -o %s", f.output)}
+	}
+	at, err := timeline.ParseMoment(f.at, time.Now())
+	if err != nil {
+		return usageError{fmt.Errorf("--at: %w", err)}
+	}
+	q, err := f.ask(ctx, args, stdout, stderr)
+	if err != nil {
+		return err
+	}
+	var states timeline.States
+	var reading *history.Reading
+	if err := q.during(ctx, func(ctx context.Context) error {
+		states, reading, err = q.record.States(ctx, q.wanted, at)
+		return err
+	}); err != nil {
+		return err
+	}
+	sure := newCertainty(at, states[0].Scopes(), reading)
+	objects := q.objects(states[0], &sure)
+	if err := q.known(ctx, &sure, len(objects)); err != nil {
+		return err
+	}
+	if err := q.oneCluster(objects); err != nil {
+		return err
+	}
+	q.say(&sure)
+	if err := f.print(q, objects, &sure); err != nil {
+		return err
+	}
+	if len(objects) == 0 {
+		if err := q.explainNone(ctx, at); err != nil {
+			return err
+		}
+	}
+	return f.judge(&sure)
+}
+
+// judge returns errNotExact if an exact answer was asked for and is not.
+func (f *askFlags) judge(c *certainty) error {
+	if f.exact && c.Certainty != timeline.Exact {
+		return errNotExact
+	}
+	return nil
+}
+
+// objects returns the objects of a state that have the labels asked for. Those that the record does not hold are noted in c.
+func (q *question) objects(s *timeline.State, c *certainty) []*timeline.Version {
+	var out []*timeline.Version
+	for _, v := range s.Objects() {
+		switch {
+		case v.After == nil:
+			c.lacks(v)
+		case q.wanted.Selector == nil || q.wanted.Selector.Matches(labelsOf(v.After)):
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// lacks notes an object that existed and whose content is not in the record.
+func (c *certainty) lacks(v *timeline.Version) {
+	name := fmt.Sprintf("%s %s", v.Resource, objectName(v))
+	if !slices.ContainsFunc(c.Incomplete, func(text string) bool { return strings.HasPrefix(text, name+":") }) {
+		c.Incomplete = append(c.Incomplete, name+": existed")
+	}
+	c.Certainty = max(c.Certainty, timeline.Uncertain)
+}
+
+func objectName(v *timeline.Version) string {
+	if v.Namespace == "" {
+		return v.Name
+	}
+	return v.Namespace + "/" + v.Name
+}
+
+func labelsOf(object []byte) labels.Set {
+	var o struct {
+		Metadata struct{ Labels map[string]string }
+	}
+	_ = json.Unmarshal(object, &o) // it has been read from JSON
+	return o.Metadata.Labels
+}
+
+// known returns an error if the record knows nothing of what is asked for.
+func (q *question) known(ctx context.Context, c *certainty, objects int) error {
+	if len(c.Scopes) == 0 && objects == 0 {
+		return q.neverCaptured(ctx)
+	}
+	for _, s := range c.Scopes { // before the record: nothing is known
+		if s.Certainty != timeline.Unknown || s.To.Time.IsZero() && s.To.ResourceVersion == "" {
+			return nil
+		}
+	}
+	if objects > 0 {
+		return nil
+	}
+	first := slices.MinFunc(c.Scopes, func(a, b timeline.Scope) int { return a.To.Time.Compare(b.To.Time) })
+	return fmt.Errorf("the moment %s is before the record, which begins at %s: ask for a later moment", c.Moment, bound(first.To))
+}
+
+// neverCaptured says that the record has nothing of the resources asked for.
+func (q *question) neverCaptured(ctx context.Context) error {
+	var known []history.Resource
+	if err := q.during(ctx, func(ctx context.Context) (err error) {
+		known, err = q.record.Resources(ctx)
+		return err
+	}); err != nil {
+		return err
+	}
+	var words []string
+	for _, r := range q.wanted.Resources {
+		words = append(words, r.String())
+	}
+	e := &history.UnknownResourceError{Word: strings.Join(words, ", ")}
+	for _, r := range known {
+		e.Known = append(e.Known, r.String())
+	}
+	if q.wanted.Cluster != "" && len(e.Known) > 0 {
+		return fmt.Errorf("%w; or it has no cluster %s (--cluster)", e, q.wanted.Cluster)
+	}
+	return e
+}
+
+// oneCluster returns an error if the answer mixes clusters.
+func (q *question) oneCluster(objects []*timeline.Version) error {
+	var clusters []string
+	for _, v := range objects {
+		if !slices.Contains(clusters, v.Cluster) {
+			clusters = append(clusters, v.Cluster)
+		}
+	}
+	if len(clusters) < 2 {
+		return nil
+	}
+	slices.Sort(clusters)
+	return usageError{fmt.Errorf("the record has objects of several clusters: name one with --cluster: %s", strings.Join(clusters, ", "))}
+}
+
+// explainNone says that there is nothing, and when objects of the names asked for existed.
+func (q *question) explainNone(ctx context.Context, at timeline.Moment) error {
+	if !q.wanted.One() {
+		fmt.Fprintln(q.stderr, "No objects found.")
+		return nil
+	}
+	r := q.wanted.Resources[0]
+	var last, next *timeline.Version
+	if err := q.during(ctx, func(ctx context.Context) error {
+		_, _, err := q.record.Versions(ctx, q.wanted, timeline.Now(q.now), func(v *timeline.Version, e *consume.Event) error {
+			switch {
+			case v == nil:
+			case at.Includes(e):
+				known := *v
+				last = &known
+			case next == nil:
+				known := *v
+				next = &known
+			}
+			return nil
+		})
+		return err
+	}); err != nil {
+		return err
+	}
+	name := fmt.Sprintf("%s %q", r, r.Names[0])
+	where := ""
+	if q.wanted.Namespace != "" {
+		where = " in namespace " + q.wanted.Namespace
+	}
+	switch {
+	case last != nil && last.Gone():
+		return fmt.Errorf("%s did not exist%s at %s: it was %s at %s", name, where, at, ended(last), last.Time.Local().Format(time.RFC3339))
+	case last != nil:
+		return fmt.Errorf("%s existed%s at %s and does not match the selector", name, where, at)
+	case next != nil:
+		return fmt.Errorf("%s did not exist%s at %s, as far as the record goes, which has it from %s", name, where, at, next.Time.Local().Format(time.RFC3339))
+	}
+	return fmt.Errorf("%s is not in the record%s at any moment: check the name, the namespace and the cluster", name, where)
+}
+
+// ended says how an object ceased to be in the record.
+func ended(v *timeline.Version) string {
+	if v.Op == consume.Left {
+		return "no longer selected"
+	}
+	return "deleted"
+}
+
+// print prints objects in the format asked for.
+func (f *getFlags) print(q *question, objects []*timeline.Version, c *certainty) error {
+	switch {
+	case f.forApply:
+		return q.printForApply(objects)
+	case f.output == "json":
+		return q.printList(objects, c)
+	case f.output == "yaml":
+		return q.printDocuments(objects)
+	case f.output == "name":
+		var b strings.Builder
+		for _, v := range objects {
+			b.WriteString(kindName(v) + "\n")
+		}
+		_, err := io.WriteString(q.stdout, b.String())
+		return err
+	}
+	return q.printTable(objects, f.output == "wide", c.time)
+}
+
+// kindName is the name as kubectl get -o name prints it.
+func kindName(v *timeline.Version) string {
+	_, group, _ := strings.Cut(v.Resource, ".")
+	kind := strings.ToLower(v.Kind)
+	if group != "" {
+		kind += "." + group
+	}
+	return kind + "/" + v.Name
+}
+
+// printList prints a List as JSON. Its field kubecdc is the certainty.
+func (q *question) printList(objects []*timeline.Version, c *certainty) error {
+	list := struct {
+		APIVersion string            `json:"apiVersion"`
+		Kind       string            `json:"kind"`
+		Metadata   map[string]string `json:"metadata"`
+		Items      []json.RawMessage `json:"items"`
+		Kubecdc    *certainty        `json:"kubecdc"`
+	}{"v1", "List", map[string]string{"resourceVersion": ""}, []json.RawMessage{}, c}
+	for _, v := range objects {
+		list.Items = append(list.Items, v.After)
+	}
+	return q.printJSON(list)
+}
+
+// printJSON prints a value as indented JSON; on a terminal without what it might act upon.
+func (q *question) printJSON(value any) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "    ")
+	if err := e.Encode(value); err != nil {
+		return err
+	}
+	text := b.Bytes()
+	if q.stdout.Interactive {
+		text = console.AppendHarmless(nil, text)
+	}
+	_, err := q.stdout.Write(text)
+	return err
+}
+
+func (q *question) printDocuments(objects []*timeline.Version) error {
+	var b bytes.Buffer
+	for k, v := range objects {
+		if k > 0 {
+			b.WriteString("---\n")
+		}
+		text, err := yaml.JSONToYAML(v.After)
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", v.Resource, objectName(v), err)
+		}
+		b.Write(text)
+	}
+	_, err := q.stdout.Write(b.Bytes())
+	return err
+}
+
+// printTable prints a line for each object. Ages are as of now, the moment.
+func (q *question) printTable(objects []*timeline.Version, wide bool, now time.Time) error {
+	if len(objects) == 0 {
+		return nil
+	}
+	several := slices.ContainsFunc(objects, func(v *timeline.Version) bool { return v.Resource != objects[0].Resource })
+	namespaced := q.wanted.Namespace == "" || strings.ContainsAny(q.wanted.Namespace, "*?[")
+	w := tabwriter.NewWriter(q.stdout, 0, 0, 3, ' ', 0)
+	row := func(namespace, name, age, changed, by, rv, uid string) {
+		columns := []string{name, age, changed, by}
+		if namespaced {
+			columns = slices.Insert(columns, 0, namespace)
+		}
+		if wide {
+			columns = append(columns, rv, uid)
+		}
+		fmt.Fprintln(w, strings.TrimRight(strings.Join(columns, "\t"), "\t"))
+	}
+	row("NAMESPACE", "NAME", "AGE", "LAST CHANGE", "BY", "RESOURCEVERSION", "UID")
+	for _, v := range objects {
+		name := v.Name
+		if several {
+			name = kindName(v)
+		}
+		changed := ago(now, v.Time)
+		if v.Op == consume.Read { // a snapshot has it, so it was changed earlier
+			changed = ">" + changed
+		}
+		row(console.Printable(v.Namespace), console.Printable(name), ago(now, created(v.After)), changed, managers(v), v.ResourceVersion, v.UID)
+	}
+	return w.Flush()
+}
+
+// ago is how long before now a time was, as kubectl prints it.
+func ago(now, at time.Time) string {
+	if at.IsZero() {
+		return "<unknown>"
+	}
+	return duration.HumanDuration(max(now.Sub(at), 0))
+}
+
+// created returns when an object was created, by its own account.
+func created(object []byte) time.Time {
+	var o struct {
+		Metadata struct{ CreationTimestamp time.Time }
+	}
+	_ = json.Unmarshal(object, &o) // zero: the object does not say
+	return o.Metadata.CreationTimestamp
+}
+
+// managers are who made a version.
+func managers(v *timeline.Version) string {
+	var out []string
+	for _, c := range v.ChangedBy {
+		if !slices.Contains(out, c.Manager) {
+			out = append(out, c.Manager)
+		}
+	}
+	return cmp.Or(console.Printable(strings.Join(out, ",")), "<unknown>")
+}

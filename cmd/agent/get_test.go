@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/kubecdc/kubecdc/internal/publish/subject"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// recorded returns the events of testdata/script/get.txtar: as a file, and one by one.
+func recorded(t *testing.T) (file string, lines []string) {
+	t.Helper()
+	archive, err := txtar.ParseFile("testdata/script/get.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(t.TempDir(), "events.jsonl")
+	for _, f := range archive.Files {
+		if f.Name == "events.jsonl" {
+			if err := os.WriteFile(file, f.Data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return file, strings.Split(strings.TrimSpace(string(f.Data)), "\n")
+		}
+	}
+	t.Fatal("there are no events in get.txtar")
+	return "", nil
+}
+
+// recordedBus is a JetStream with events, each on the subject on which an agent publishes it.
+func recordedBus(t *testing.T, dir string, port int, lines []string) (url string) {
+	t.Helper()
+	s := startServer(t, dir, port)
+	conn, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"kubecdc.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range lines {
+		e, err := consume.Parse([]byte(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		template := subject.Default
+		if e.Stream != nil {
+			template = subject.Stream
+		}
+		fields := []string{}
+		for field, value := range map[string]string{
+			"cluster": e.Cluster, "group": e.Group(), "resource": e.Resource, "namespace": e.Namespace, "name": e.Name,
+		} {
+			fields = append(fields, "{"+field+"}", subject.Token(field, value))
+		}
+		m := &nats.Msg{Subject: strings.NewReplacer(fields...).Replace(template), Header: nats.Header{}, Data: []byte(line)}
+		m.Header.Set("content-type", "application/cloudevents+json")
+		if _, err := js.PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s.ClientURL()
+}
+
+// printed is what a command prints.
+type printed struct {
+	Out, Err string
+	Code     int
+}
+
+func answerOf(t *testing.T, args ...string) printed {
+	t.Helper()
+	var out, said bytes.Buffer
+	code := run(t.Context(), args, &out, &said)
+	return printed{out.String(), said.String(), code}
+}
+
+// On a JetStream a state is read from the last snapshot that was completed; from a file, from the beginning. Both say the same.
+func TestGetFromASnapshotIsGetFromTheBeginning(t *testing.T) {
+	t.Parallel()
+	file, lines := recorded(t)
+	url := recordedBus(t, t.TempDir(), -1, lines)
+	var moments []string
+	for rv := 95; rv < 215; rv += 9 {
+		moments = append(moments, fmt.Sprint("rv:", rv))
+	}
+	for second := range 14 {
+		moments = append(moments, fmt.Sprintf("2026-11-20T14:%02d:%02dZ", second, second*4))
+	}
+	for _, at := range moments {
+		for _, args := range [][]string{{"all"}, {"cm", "-n", "shop"}, {"deploy/web", "-n", "shop"}, {"wd"}} {
+			command := append([]string{"get", "-o", "json", "--at", at}, args...)
+			want := answerOf(t, append(command, "--bus", "file:"+file)...)
+			got := answerOf(t, append(command, "--bus", url)...)
+			if diff := gocmp.Diff(want, got); diff != "" {
+				t.Errorf("%v: -file +JetStream\n%s", command, diff)
+			}
+		}
+	}
+}
+
+// A command that reads the past says what is wrong with a bus and prints no answer.
+func TestGetSaysWhatIsWrongWithABus(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := listener.Addr().String()
+	listener.Close()
+	foreign := startServer(t, t.TempDir(), -1)
+	publishForeign(t, foreign.ClientURL())
+	for _, c := range []struct{ name, bus, want string }{
+		{"nobody listens", "nats://me:hunter2@" + dead, "check that a NATS server listens there"},
+		{"no JetStream", startServer(t, "", -1).ClientURL(), "has no JetStream"},
+		{"no stream", startServer(t, t.TempDir(), -1).ClientURL(), "no stream KUBECDC"},
+		{"a stream of others", foreign.ClientURL(), "the record has no events of kubecdc"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			got := answerOf(t, "get", "pods", "--at", "1h", "--bus", c.bus)
+			if got.Code != exitFailed || got.Out != "" || !strings.Contains(got.Err, c.want) || strings.Contains(got.Err, "hunter2") {
+				t.Errorf("want %q, got %+v", c.want, got)
+			}
+		})
+	}
+}
+
+func publishForeign(t *testing.T, url string) {
+	t.Helper()
+	conn, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"orders.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(t.Context(), "orders.1", []byte(`{"order":1}`)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Objects of several clusters are not mixed in one answer.
+func TestGetAsksForTheCluster(t *testing.T) {
+	t.Parallel()
+	file, lines := recorded(t)
+	var two strings.Builder
+	for _, line := range lines {
+		two.WriteString(line + "\n" + strings.ReplaceAll(strings.ReplaceAll(line, `"cluster":"prod"`, `"cluster":"test"`), "/kubernetes/prod", "/kubernetes/test") + "\n")
+	}
+	both := filepath.Join(t.TempDir(), "both.jsonl")
+	if err := os.WriteFile(both, []byte(two.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := answerOf(t, "get", "all", "--at", "rv:145", "--bus", "file:"+both)
+	if got.Code != exitUsage || got.Out != "" || !strings.Contains(got.Err, "name one with --cluster: prod, test") {
+		t.Errorf("got %+v", got)
+	}
+	got = answerOf(t, "get", "all", "--at", "rv:145", "--bus", "file:"+both, "--cluster", "prod", "-o", "json")
+	want := answerOf(t, "get", "all", "--at", "rv:145", "--bus", "file:"+file, "-o", "json")
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("-record of one cluster +of two\n%s", diff)
+	}
+	got = answerOf(t, "get", "all", "--at", "rv:145", "--bus", "file:"+both, "--cluster", "other")
+	if got.Code != exitFailed || !strings.Contains(got.Err, "it has no cluster other") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// A record that cannot be read makes the answer uncertain.
+func TestGetCountsRecordsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	_, lines := recorded(t)
+	broken := filepath.Join(t.TempDir(), "broken.jsonl")
+	if err := os.WriteFile(broken, []byte("{\n"+strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := answerOf(t, "get", "cm", "--at", "rv:145", "--bus", "file:"+broken, "-o", "json", "--exact")
+	var list struct{ Kubecdc certaintyOfJSON }
+	if err := json.Unmarshal([]byte(got.Out), &list); err != nil {
+		t.Fatal(err)
+	}
+	if want := (certaintyOfJSON{"uncertain", 1}); got.Code != exitNotExact || list.Kubecdc != want {
+		t.Errorf("got %+v", got)
+	}
+}
+
+type certaintyOfJSON struct {
+	Certainty  string
+	Unreadable int
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kubecdc/kubecdc/internal/timeline"
+)
+
+// printForApply prints objects without what the server fills in. Objects with redacted values are left out, and are an error.
+func (q *question) printForApply(objects []*timeline.Version) error {
+	var redacted, owned []string
+	var out []*timeline.Version
+	for _, v := range objects {
+		name := kindName(v)
+		if v.Namespace != "" {
+			name += " -n " + v.Namespace
+		}
+		if v.Redacted() {
+			redacted = append(redacted, name)
+			continue
+		}
+		applied, hadOwner, err := forApply(v)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if hadOwner {
+			owned = append(owned, name)
+		}
+		out = append(out, &timeline.Version{Object: v.Object, After: applied})
+	}
+	if err := q.printDocuments(out); err != nil {
+		return err
+	}
+	if len(owned) > 0 {
+		fmt.Fprintf(q.stderr, "without their owners, which may have made them anew: %s\n", strings.Join(owned, ", "))
+	}
+	if len(redacted) > 0 {
+		return fmt.Errorf("left out, because the record has redacted values of them: %s", strings.Join(redacted, ", "))
+	}
+	return nil
+}
+
+// forApply returns an object without what the server, or a controller, fills in.
+func forApply(v *timeline.Version) (_ json.RawMessage, hadOwner bool, _ error) {
+	var o map[string]any
+	d := json.NewDecoder(strings.NewReader(string(v.After)))
+	d.UseNumber()
+	if err := d.Decode(&o); err != nil {
+		return nil, false, err
+	}
+	delete(o, "status")
+	metadata, _ := o["metadata"].(map[string]any)
+	owners, _ := metadata["ownerReferences"].([]any)
+	for _, field := range []string{
+		"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields", "ownerReferences",
+		"resourceVersion", "selfLink", "uid",
+	} {
+		delete(metadata, field)
+	}
+	dropKeys(metadata, "annotations", func(key string) bool {
+		return slices.Contains([]string{"kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/revision"}, key) ||
+			strings.HasPrefix(key, "pv.kubernetes.io/") || strings.HasPrefix(key, "deprecated.daemonset.template.generation")
+	})
+	spec, _ := o["spec"].(map[string]any)
+	switch v.Resource {
+	case "services":
+		if spec["clusterIP"] != "None" { // that is set by a person
+			delete(spec, "clusterIP")
+			delete(spec, "clusterIPs")
+		}
+	case "pods":
+		delete(spec, "nodeName")
+	case "persistentvolumeclaims":
+		delete(spec, "volumeName")
+	case "namespaces":
+		delete(spec, "finalizers")
+	case "jobs.batch":
+		forgetJob(spec, metadata)
+	}
+	if len(spec) == 0 {
+		delete(o, "spec")
+	}
+	out, err := json.Marshal(o)
+	return out, len(owners) > 0, err
+}
+
+// forgetJob removes the labels by which a Job that does not choose its selector knows its pods.
+func forgetJob(spec, metadata map[string]any) {
+	if spec["manualSelector"] == true {
+		return
+	}
+	delete(spec, "selector")
+	generated := func(key string) bool {
+		return strings.HasSuffix(key, "controller-uid") || strings.HasSuffix(key, "job-name")
+	}
+	dropKeys(metadata, "labels", generated)
+	if template, ok := spec["template"].(map[string]any); ok {
+		if m, ok := template["metadata"].(map[string]any); ok {
+			dropKeys(m, "labels", generated)
+		}
+	}
+}
+
+// dropKeys removes keys from a map in an object, and the map if it is empty then.
+func dropKeys(object map[string]any, field string, drop func(string) bool) {
+	m, ok := object[field].(map[string]any)
+	if !ok {
+		return
+	}
+	for key := range m {
+		if drop(key) {
+			delete(m, key)
+		}
+	}
+	if len(m) == 0 {
+		delete(object, field)
+	}
+}

@@ -1,0 +1,171 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// Patience is how long a bus may be away while an answer is read.
+const Patience = 30 * time.Second
+
+// Record is a bus or a file that holds the past.
+type Record struct {
+	Source consume.Source
+	// Seek reports whether the source can send stream events alone. Else a state is read from the beginning of the record.
+	Seek bool
+
+	// OnRetry and OnResume are as in consume.Query. Either may be nil.
+	OnRetry  func(error)
+	OnResume func()
+
+	events atomic.Int64
+}
+
+// Events returns how many events have been read so far. It is safe for concurrent use.
+func (r *Record) Events() int64 { return r.events.Load() }
+
+// Reading says what a record did not give.
+type Reading struct {
+	Unreadable int       // records
+	Latest     time.Time // of the events that are at or before the first moment of States
+	Incomplete []string  // objects of events of which a part is not on the bus, and could not be fetched: "pods shop/web-0: …"
+}
+
+// States returns the states of moments, sorted as they are, for the objects of a selection. The labels are not looked at, see
+// Selection.Objects.
+func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.Moment) (timeline.States, *Reading, error) {
+	var states timeline.States
+	for _, m := range moments {
+		states = append(states, timeline.NewState(m, timeline.Options{}))
+	}
+	start, err := r.start(ctx, s, moments)
+	if err != nil {
+		return nil, nil, err
+	}
+	var latest time.Time
+	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, s, func(e *consume.Event) (bool, error) {
+		if moments[0].Includes(e) && e.Time.After(latest) {
+			latest = e.Time
+		}
+		states.Add(e)
+		return states.Done(), nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	reading.Latest = latest
+	return states, reading, nil
+}
+
+// Versions calls f for each version of the objects of a selection up to a moment, with the event that shows it, in the order in which
+// they are read; and for each gap of their scopes, with a nil version. It returns the certainty of each scope at the moment.
+func (r *Record) Versions(ctx context.Context, s *Selection, to timeline.Moment, f func(*timeline.Version, *consume.Event) error) ([]timeline.Scope, *Reading, error) {
+	fold := timeline.NewFold(to, timeline.Options{})
+	var gaps consume.Tracker
+	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: consume.Beginning()}, s, func(e *consume.Event) (bool, error) {
+		if e.Type == consume.TypeGap && to.Includes(e) && gaps.Apply(e).News {
+			if err := f(nil, e); err != nil {
+				return true, err
+			}
+		}
+		for _, v := range fold.Add(e) {
+			if err := f(v, e); err != nil {
+				return true, err
+			}
+		}
+		return fold.Done(), nil
+	})
+	return fold.Scopes(), reading, err
+}
+
+// errEnough ends a reading.
+var errEnough = errors.New("enough")
+
+// read calls f for each event of the selection, until it returns true or an error, or the record ends.
+func (r *Record) read(ctx context.Context, q consume.Query, s *Selection, f func(*consume.Event) (enough bool, err error)) (*Reading, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var away *time.Timer
+	q.StopAtEnd = true
+	q.OnRetry = func(err error) {
+		if away == nil {
+			away = time.AfterFunc(Patience, func() {
+				cancel(fmt.Errorf("the bus was away for %s, so the answer is not whole; ask again when it is back: %w", Patience, err))
+			})
+			if r.OnRetry != nil {
+				r.OnRetry(err)
+			}
+		}
+	}
+	q.OnResume = func() {
+		if away != nil {
+			away.Stop()
+			away = nil
+			if r.OnResume != nil {
+				r.OnResume()
+			}
+		}
+	}
+	reader, err := r.Source.Read(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = reader.Close() }() // only read
+	defer func() {
+		if away != nil {
+			away.Stop()
+		}
+	}()
+	reading := &Reading{}
+	for {
+		err := r.next(ctx, reader, s, reading, f)
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, errEnough):
+			return reading, nil
+		case err != nil:
+			return reading, err
+		}
+	}
+}
+
+// next reads an event, and calls f if it is of the selection.
+func (r *Record) next(ctx context.Context, reader consume.Reader, s *Selection, reading *Reading, f func(*consume.Event) (bool, error)) error {
+	e, err := reader.Next(ctx)
+	var unreadable *consume.RecordError
+	var missed *consume.MissedError
+	switch {
+	case errors.As(err, &unreadable):
+		reading.Unreadable++
+		return nil
+	case errors.As(err, &missed):
+		return fmt.Errorf("%w; the answer is not whole: ask again", err)
+	case err != nil:
+		return err
+	}
+	r.events.Add(1)
+	if !s.Takes(e) {
+		return nil
+	}
+	if e.DataRef != "" && e.Data != nil && slices.Contains(e.Data.Truncated, "after") {
+		whole, err := reader.Whole(ctx, e)
+		if err != nil {
+			reading.Incomplete = append(reading.Incomplete, fmt.Sprintf("%s %s/%s: %v", e.GroupResource(), e.Namespace, e.Name, err))
+		} else {
+			whole.Position = e.Position
+			e = whole
+		}
+	}
+	enough, err := f(e)
+	if err == nil && enough {
+		err = errEnough
+	}
+	return err
+}

@@ -1,0 +1,147 @@
+package history
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kubecdc/kubecdc/internal/console"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// UnknownResourceError reports that a word names no resource of the record.
+type UnknownResourceError struct {
+	Word  string
+	Known []string // the resources of the record; empty: it has no events of kubecdc
+}
+
+func (e *UnknownResourceError) Error() string {
+	if len(e.Known) == 0 {
+		return "the record has no events of kubecdc"
+	}
+	return fmt.Sprintf("%s is not in the record, which has %s", e.Word, strings.Join(e.Known, ", "))
+}
+
+// Resolve finds the resources that the words of a selection name.
+func (r *Record) Resolve(ctx context.Context, s *Selection) error {
+	var crds []crd
+	s.Resources = nil
+	for k := range s.words {
+		w := &s.words[k]
+		found := builtin(w)
+		if found == nil && crds == nil {
+			var err error
+			if crds, err = r.crds(ctx); err != nil {
+				return err
+			}
+		}
+		for i := range crds {
+			if found == nil && crds[i].is(w) {
+				found = append(found, Resource{Group: crds[i].Spec.Group, Plural: crds[i].Spec.Names.Plural})
+			}
+		}
+		if found == nil {
+			known, err := r.Resources(ctx)
+			if err != nil {
+				return err
+			}
+			if found = guess(w, known); found == nil {
+				return &UnknownResourceError{w.text, names(known)}
+			}
+		}
+		for _, f := range found {
+			f.Names = w.names
+			s.Resources = append(s.Resources, f)
+		}
+	}
+	return nil
+}
+
+func names(all []Resource) []string {
+	var out []string
+	for _, r := range all {
+		out = append(out, r.String())
+	}
+	return out
+}
+
+// builtin returns the resources that Kubernetes itself knows by a word.
+func builtin(w *word) []Resource {
+	plural, groups := console.Known(w.name)
+	var out []Resource
+	for _, group := range groups {
+		if w.group == "" || w.group == group {
+			out = append(out, Resource{Group: group, Plural: plural})
+		}
+	}
+	return out
+}
+
+// guess returns the resources of a record that a word may name without their CRD: by plural or singular.
+func guess(w *word, known []Resource) []Resource {
+	var out []Resource
+	for _, r := range known {
+		singular := []string{r.Plural, strings.TrimSuffix(r.Plural, "s"), strings.TrimSuffix(r.Plural, "es"), strings.TrimSuffix(r.Plural, "ies") + "y"}
+		if slices.Contains(singular, w.name) && (w.group == "" || w.group == r.Group) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// crd is the part of a CustomResourceDefinition that has names.
+type crd struct {
+	Spec struct {
+		Group string
+		Names struct {
+			Plural, Singular, Kind string
+			ShortNames             []string
+		}
+	}
+}
+
+func (c *crd) is(w *word) bool {
+	n := &c.Spec.Names
+	return (w.group == "" || w.group == c.Spec.Group) &&
+		(slices.Contains([]string{n.Plural, n.Singular, strings.ToLower(n.Kind)}, w.name) || slices.Contains(n.ShortNames, w.name))
+}
+
+// crds returns the last version of each CRD that the record ever had.
+func (r *Record) crds(ctx context.Context) ([]crd, error) {
+	definitions := &Selection{Resources: []Resource{{Group: "apiextensions.k8s.io", Plural: "customresourcedefinitions"}}}
+	last := map[string]crd{}
+	q := consume.Query{Objects: definitions.objects(), Events: consume.ObjectEvents, Start: consume.Beginning()}
+	_, err := r.read(ctx, q, definitions, func(e *consume.Event) (bool, error) {
+		var c crd
+		if e.Data != nil && json.Unmarshal(e.Data.After, &c) == nil && c.Spec.Names.Plural != "" {
+			last[e.Name] = c
+		}
+		return false, nil
+	})
+	return slices.AppendSeq([]crd{}, maps.Values(last)), err
+}
+
+// Resources returns the resources of which the record has events about the stream, sorted.
+func (r *Record) Resources(ctx context.Context) ([]Resource, error) {
+	seen := map[string]Resource{}
+	q := consume.Query{Events: consume.StreamEvents, Start: consume.Beginning()}
+	_, err := r.read(ctx, q, &Selection{}, func(e *consume.Event) (bool, error) {
+		if e.Stream != nil || e.Data != nil {
+			seen[e.GroupResource()] = Resource{Group: e.Group(), Plural: e.Resource}
+		}
+		return false, nil
+	})
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	var out []Resource
+	for _, key := range slices.Sorted(maps.Keys(seen)) {
+		out = append(out, seen[key])
+	}
+	return out, err
+}

@@ -1,0 +1,182 @@
+package history
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// Selection says which objects a question is about.
+type Selection struct {
+	Resources []Resource // nil: all
+	Namespace string     // a pattern; "": all
+	Selector  labels.Selector
+	Cluster   string // the name of the cluster; "": all in the record
+
+	words []word
+}
+
+// Resource is a resource of a Selection.
+type Resource struct {
+	Group, Plural string
+	Names         []string // patterns; nil: all
+}
+
+// String returns the resource as kubectl writes it: "deployments.apps".
+func (r Resource) String() string {
+	if r.Group == "" {
+		return r.Plural
+	}
+	return r.Plural + "." + r.Group
+}
+
+// word is a resource as a user wrote it.
+type word struct {
+	text, name, group string
+	names             []string
+}
+
+// NewSelection reads arguments as those of kubectl get: RESOURCE[,RESOURCE…] [NAME…] or RESOURCE/NAME…. Its resources are those of words
+// after Record.Resolve.
+func NewSelection(args []string, namespace, selector, cluster string) (*Selection, error) {
+	s := &Selection{Namespace: namespace, Cluster: cluster}
+	var err error
+	if s.words, err = readWords(args); err != nil {
+		return nil, err
+	}
+	if _, err := path.Match(namespace, ""); err != nil {
+		return nil, fmt.Errorf("--namespace %q: want a name, or a pattern with * ? [a-z]", namespace)
+	}
+	if selector == "" {
+		return s, nil
+	}
+	if s.Selector, err = labels.Parse(selector); err != nil {
+		return nil, fmt.Errorf("--selector %q: want label selectors as for kubectl (app=web,tier!=db): %w", selector, err)
+	}
+	return s, nil
+}
+
+func readWords(args []string) ([]word, error) {
+	slashes := slices.ContainsFunc(args, func(a string) bool { return strings.Contains(a, "/") })
+	var out []word
+	for k, arg := range args {
+		if k > 0 && !slashes { // RESOURCE NAME NAME…
+			break
+		}
+		for part := range strings.SplitSeq(arg, ",") {
+			w, err := readWord(part, slashes && len(args) > 1)
+			if err != nil {
+				return nil, fmt.Errorf("%q: %w (as for kubectl: pods, deploy/web, deployments.apps, pods,services, po web-0 web-1)", arg, err)
+			}
+			if !slashes && len(args) > 1 {
+				w.names = args[1:]
+			}
+			for _, name := range w.names {
+				if _, err := path.Match(name, ""); err != nil || name == "" {
+					return nil, fmt.Errorf("%q: want an object's name, * and ? allowed", name)
+				}
+			}
+			out = append(out, w)
+		}
+	}
+	if slices.ContainsFunc(out, func(w word) bool { return w.name == "all" }) {
+		if len(out) > 1 || out[0].names != nil {
+			return nil, errors.New("all: it cannot be combined with other resources or with names")
+		}
+		return nil, nil
+	}
+	return out, nil
+}
+
+func readWord(text string, mustName bool) (word, error) {
+	plain := regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\.?$`)
+	version := regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
+	resource, name, named := strings.Cut(text, "/")
+	resource = strings.ToLower(strings.TrimSpace(resource)) // kubectl knows Pods and PODS too
+	switch {
+	case !plain.MatchString(resource):
+		return word{}, errors.New("want a resource")
+	case named && (name == "" || strings.Contains(name, "/")):
+		return word{}, errors.New("want one name after the slash; the namespace goes to --namespace")
+	case mustName && !named:
+		return word{}, errors.New("RESOURCE/NAME and RESOURCE NAME cannot be combined")
+	}
+	w := word{text: resource}
+	w.name, w.group, _ = strings.Cut(strings.TrimSuffix(resource, "."), ".")
+	if v, rest, _ := strings.Cut(w.group, "."); version.MatchString(v) {
+		w.group = rest
+	}
+	if named {
+		w.names = []string{name}
+	}
+	return w, nil
+}
+
+// objects are the objects that a source has to send.
+func (s *Selection) objects() []consume.Objects {
+	whole := consume.Objects{Namespace: literal(s.Namespace)}
+	if len(s.Resources) == 0 {
+		return []consume.Objects{whole}
+	}
+	var out []consume.Objects
+	for _, r := range s.Resources {
+		o := whole
+		o.Groups, o.Resource = []string{r.Group}, r.Plural
+		if r.Names == nil || slices.ContainsFunc(r.Names, func(name string) bool { return literal(name) == "" }) {
+			out = append(out, o)
+			continue
+		}
+		for _, o.Name = range r.Names {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// literal returns the name that a pattern stands for, "" if it stands for several.
+func literal(pattern string) string {
+	if strings.ContainsAny(pattern, `*?[\`) {
+		return ""
+	}
+	return pattern
+}
+
+// Takes reports whether an event is of an object of the selection, labels aside, or about the stream of a scope that may have such objects.
+func (s *Selection) Takes(e *consume.Event) bool {
+	if e.DeadLetterReason != "" || s.Cluster != "" && e.Cluster != s.Cluster {
+		return false
+	}
+	all := len(s.Resources) == 0
+	if e.Data == nil {
+		return (all || s.Has(e.GroupResource())) && (literal(s.Namespace) == "" || consume.ScopeCovers(e.Scope, s.Namespace))
+	}
+	if s.Namespace != "" && !match(s.Namespace, e.Namespace) {
+		return false
+	}
+	return all || slices.ContainsFunc(s.Resources, func(r Resource) bool {
+		return r.Plural == e.Resource && r.Group == e.Group() &&
+			(r.Names == nil || slices.ContainsFunc(r.Names, func(p string) bool { return match(p, e.Name) }))
+	})
+}
+
+// Has reports whether the selection names a resource ("deployments.apps").
+func (s *Selection) Has(groupResource string) bool {
+	return slices.ContainsFunc(s.Resources, func(r Resource) bool { return r.String() == groupResource })
+}
+
+// One reports whether the selection names one object of one resource, in whichever namespace.
+func (s *Selection) One() bool {
+	return len(s.Resources) == 1 && len(s.Resources[0].Names) == 1 && literal(s.Resources[0].Names[0]) != ""
+}
+
+func match(pattern, name string) bool {
+	ok, err := path.Match(pattern, name)
+	return ok && err == nil
+}

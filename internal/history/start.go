@@ -1,0 +1,105 @@
+package history
+
+import (
+	"context"
+	"slices"
+
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// scopeKey names a scope in a log.
+type scopeKey struct {
+	log          consume.Log
+	source, name string
+}
+
+// snapshots are those of one scope.
+type snapshots struct {
+	id        string // of the one that was started last
+	started   uint64 // where its start is
+	completed uint64 // where the start is of the last one that was completed at the moment; 0: there is none
+	before    bool   // the scope has stream events at the moment or before it
+}
+
+// start returns where the reading of the states of moments begins: with the start of the last snapshot that was completed at all of the moments,
+// the earliest of the scopes in each log. A scope that was observed before the moment and has no such snapshot is read from the beginning.
+func (r *Record) start(ctx context.Context, s *Selection, moments []timeline.Moment) (consume.Start, error) {
+	if !r.Seek {
+		return consume.Beginning(), nil
+	}
+	all := map[scopeKey]*snapshots{}
+	var folds []*timeline.Fold
+	for _, m := range moments {
+		folds = append(folds, timeline.NewFold(m, timeline.Options{}))
+	}
+	included := func(e *consume.Event) bool {
+		return !slices.ContainsFunc(moments, func(m timeline.Moment) bool { return !m.Includes(e) })
+	}
+	q := consume.Query{Objects: s.objects(), Events: consume.StreamEvents, Start: consume.Beginning()}
+	_, err := r.read(ctx, q, s, func(e *consume.Event) (bool, error) {
+		if e.Stream == nil {
+			return false, nil
+		}
+		key := scopeKey{e.Position.Log, e.Source, e.Scope}
+		if all[key] == nil {
+			all[key] = &snapshots{}
+		}
+		all[key].note(e, included(e))
+		done := true
+		for _, f := range folds {
+			f.Add(e)
+			done = done && f.Done()
+		}
+		return done, nil
+	})
+	if err != nil {
+		return consume.Start{}, err
+	}
+	return earliest(all), nil
+}
+
+func (s *snapshots) note(e *consume.Event, included bool) {
+	s.before = s.before || included
+	switch e.Type {
+	case consume.TypeSnapshotStarted:
+		s.id, s.started = e.Stream.Snapshot, e.Position.Next-1
+	case consume.TypeSnapshotCompleted:
+		if included && s.id == e.Stream.Snapshot && s.started > 0 {
+			s.completed = s.started
+		}
+	}
+}
+
+// earliest returns the first position from which all scopes can be read.
+func earliest(all map[scopeKey]*snapshots) consume.Start {
+	first := map[consume.Log]uint64{}
+	for key, s := range all {
+		if !s.before || isPart(key, all) {
+			continue
+		}
+		if at, ok := first[key.log]; !ok || s.completed < at {
+			first[key.log] = s.completed
+		}
+	}
+	var positions []consume.Position
+	for log, next := range first {
+		if next > 0 {
+			positions = append(positions, consume.Position{Log: log, Next: next})
+		}
+	}
+	if len(positions) == 0 {
+		return consume.Beginning()
+	}
+	return consume.After(positions...)
+}
+
+// isPart reports whether the name is that of a snapshot of a part of another scope.
+func isPart(key scopeKey, all map[scopeKey]*snapshots) bool {
+	for of := range all {
+		if of.log == key.log && of.source == key.source && consume.IsPartOf(key.name, of.name) {
+			return true
+		}
+	}
+	return false
+}
