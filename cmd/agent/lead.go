@@ -15,7 +15,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/leader"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
 // release is how long it may take to give the Lease back. Who waits for it waits for leaseDuration otherwise.
@@ -118,17 +117,3 @@ func (c *capture) elect(ctx context.Context, lead func(ctx context.Context, epoc
 
 // lost tells that ctx has ended because another agent leads.
 func lost(ctx context.Context) bool { return errors.Is(context.Cause(ctx), leader.ErrLost) }
-
-// fenced delivers only while this agent leads: a relay's cursor is one for all agents.
-type fenced struct {
-	relay.Target
-	fence publish.Fence
-}
-
-// Deliver implements relay.Target.
-func (f fenced) Deliver(ctx context.Context, r *relay.Record) error {
-	if err := f.fence.Pass(ctx); err != nil {
-		return err
-	}
-	return f.Target.Deliver(ctx, r)
-}

@@ -19,10 +19,11 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/leader"
+	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/relay"
-	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 // electing is a capture with an election, outside of a pod.
@@ -85,33 +86,6 @@ func TestIdentityIsOfOneProcess(t *testing.T) {
 	}
 }
 
-// recorder is a relay's target.
-type recorder struct {
-	relay.Target
-	delivered int
-}
-
-func (r *recorder) Deliver(context.Context, *relay.Record) error {
-	r.delivered++
-	return nil
-}
-
-type lockedFence struct{ err error }
-
-func (f *lockedFence) Pass(context.Context) error { return f.err }
-
-func TestRelaysDeliverOnlyWhileLeading(t *testing.T) {
-	f, r := new(lockedFence), new(recorder)
-	target := fenced{r, f}
-	if err := target.Deliver(t.Context(), new(relay.Record)); err != nil || r.delivered != 1 {
-		t.Errorf("%d delivered, %v", r.delivered, err)
-	}
-	f.err = errors.New("another leads")
-	if err := target.Deliver(t.Context(), new(relay.Record)); !errors.Is(err, f.err) || r.delivered != 1 {
-		t.Errorf("%d delivered, %v", r.delivered, err)
-	}
-}
-
 // A fence that is shut while a receiver refuses stops the next attempt, not just the next record.
 func TestRelayedRequestsPassTheFence(t *testing.T) {
 	f := new(atomicFence)
@@ -131,12 +105,10 @@ func TestRelayedRequestsPassTheFence(t *testing.T) {
 	running, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- target.Run(running) }()
-	event, err := consume.Parse(podRecord(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := target.Deliver(t.Context(), &relay.Record{Event: event}); !errors.Is(err, leader.ErrLost) {
-		t.Errorf("Deliver: %v", err)
+	done := make(chan error, 1)
+	target.Publish(publish.NewEvent(&encode.Event{ContentType: "application/cloudevents+json", Body: podRecord(1)}, func(err error) { done <- err }, nil))
+	if err := <-done; !errors.Is(err, leader.ErrLost) {
+		t.Errorf("ended with %v", err)
 	}
 	if n := len(requests); n != 1 {
 		t.Errorf("%d requests, want the first alone", n)

@@ -80,19 +80,12 @@ func withClusterAdvice(err error, cluster string) error {
 	return fmt.Errorf("%w: set cluster in the file, or --cluster (where the agent has none, it is the uid of namespace kube-system)", err)
 }
 
-// newRelayTarget is where a relay sends records. Each record, and each request of a bus, passes fence first.
+// newRelayTarget is where a relay sends records. It asks fence before each attempt.
 func newRelayTarget(cfg *config.Config, to *config.RelayTarget, cluster string, stdout io.Writer, fence publish.Fence, log *slog.Logger) (relay.Target, error) {
-	target, err := openRelayTarget(to, cluster, int(cfg.Event.MaxBytes), stdout, fence, log)
-	if err != nil || fence == nil {
-		return target, err
-	}
-	return fenced{target, fence}, nil
-}
-
-func openRelayTarget(to *config.RelayTarget, cluster string, maxBytes int, stdout io.Writer, fence publish.Fence, log *slog.Logger) (relay.Target, error) {
+	maxBytes := int(cfg.Event.MaxBytes)
 	switch {
 	case to.Slack != nil:
-		return relay.NewSlack(relay.SlackConfig{URLFile: to.Slack.URLFile, TokenFile: to.Slack.TokenFile, Channel: to.Slack.Channel}, log)
+		return relay.NewSlack(relay.SlackConfig{URLFile: to.Slack.URLFile, TokenFile: to.Slack.TokenFile, Channel: to.Slack.Channel, Fence: fence}, log)
 	case to.HTTP != nil:
 		c := httpConfig(to.HTTP)
 		c.Fence = fence
@@ -100,7 +93,7 @@ func openRelayTarget(to *config.RelayTarget, cluster string, maxBytes int, stdou
 		if err != nil {
 			return nil, err
 		}
-		return relay.NewBus(h, max(relay.DefaultWorkers, 2*to.HTTP.Batch)), nil // one batch is filled while another is sent
+		return relay.NewBus(publish.Blocking(h, h.Run, h.Ready)), nil
 	case to.NATS != nil:
 		c := natsConfig(to.NATS, cluster, maxBytes)
 		c.Key, c.Fence = "to.nats", fence
@@ -108,7 +101,7 @@ func openRelayTarget(to *config.RelayTarget, cluster string, maxBytes int, stdou
 		if err != nil {
 			return nil, withClusterAdvice(err, cluster)
 		}
-		return relay.NewBus(n, 0), nil
+		return relay.NewBus(publish.Blocking(n, n.Run, n.Ready)), nil
 	case to.Kafka != nil:
 		c := kafkaConfig(to.Kafka, cluster, maxBytes)
 		c.Fence = fence
@@ -116,9 +109,9 @@ func openRelayTarget(to *config.RelayTarget, cluster string, maxBytes int, stdou
 		if err != nil {
 			return nil, withClusterAdvice(err, cluster)
 		}
-		return relay.NewBus(publish.Await(k, false), 0), nil
+		return relay.NewBus(k), nil
 	}
-	return relay.NewWriter(stdout), nil
+	return relay.NewWriter(publish.Blocking(publish.NewStdout(stdout).Behind(fence), untilEnded, func() error { return nil })), nil
 }
 
 // objectsOf are the objects whose events a bus has to send for a relay, with the stream events of their resources: matchRelay is false for all

@@ -25,6 +25,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/console"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/subject"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -235,20 +236,20 @@ type collector struct {
 	ids []string
 }
 
-func (c *collector) Deliver(_ context.Context, r *relay.Record) error {
+func (c *collector) Publish(e *publish.Event) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ids = append(c.ids, r.Event.ID)
-	return nil
+	c.ids = append(c.ids, string(e.ID))
+	c.mu.Unlock()
+	e.Done(nil)
 }
 
 func (c *collector) Run(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
 }
-func (c *collector) Ready() error { return nil }
-func (c *collector) Stream() bool { return true }
-func (c *collector) Workers() int { return 1 }
+func (c *collector) Ready() error  { return nil }
+func (c *collector) Stream() bool  { return true }
+func (c *collector) InFlight() int { return 1 }
 
 func (c *collector) all() []string {
 	c.mu.Lock()

@@ -59,6 +59,9 @@ type Options struct {
 	// DeadLetters takes what the bus refuses for good, with Event.DeadLetter set; it may be the bus itself. nil: such an event ends
 	// Run with an error.
 	DeadLetters Bus
+	// Refused decides about an event that the bus refuses for good, in the place of the dead letters: nil has it count as acknowledged, an
+	// error ends Run. nil: the dead letters take it.
+	Refused func(d *object.Delta, err error) error
 	// Tracer is told of the events that are traced. nil: none is.
 	Tracer Tracer
 }

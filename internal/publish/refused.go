@@ -110,6 +110,12 @@ func (d *Dispatcher[I]) put(ctx context.Context, f *flight[I]) (ref string, err 
 // event of the object overtakes the gap. After a crash in between both come again, under the same ids.
 func (d *Dispatcher[I]) deadLetter(f *flight[I], reason string, cause error) error {
 	switch {
+	case d.o.Refused != nil:
+		if err := d.o.Refused(f.delta, f.failed(cause)); err != nil {
+			return err
+		}
+		d.end(f, time.Now())
+		return nil
 	case f.delta.Stream != nil:
 		// Consumers would take for complete what is not.
 		return fmt.Errorf("%w: the records mean nothing without this one: see that the bus takes it", f.failed(cause))

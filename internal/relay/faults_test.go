@@ -111,7 +111,7 @@ func TestAllArrivesInOrderThroughRestartsAndFailures(t *testing.T) {
 		if !saves {
 			source = unsaved{source}
 		}
-		return start(t, relay.Options{Name: "r", Source: source, Target: relay.NewBus(target, 0), Grace: time.Millisecond})
+		return start(t, relay.Options{Name: "r", Source: source, Target: relay.NewBus(publish.Blocking(target, target.Run, target.Ready)), Grace: time.Millisecond})
 	}
 	sent := 0
 	send := func() {

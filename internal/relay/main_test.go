@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -187,8 +188,10 @@ func streamEvent(kind string, rv int) string {
 
 // target collects what is delivered.
 type target struct {
-	workers int
-	before  func(ctx context.Context, r *relay.Record) error // nil: nothing
+	before func(ctx context.Context, r *relay.Record) error // nil: nothing
+	ctx    context.Context                                  //nolint:containedctx // ends with Run
+	end    context.CancelFunc
+	calls  sync.WaitGroup
 
 	mu       sync.Mutex
 	got      []*relay.Record
@@ -198,10 +201,22 @@ type target struct {
 }
 
 func newTarget() *target {
-	return &target{workers: 16, inFlight: map[string]bool{}, changed: make(chan struct{}, 1)}
+	ctx, end := context.WithCancel(context.Background())
+	return &target{ctx: ctx, end: end, inFlight: map[string]bool{}, changed: make(chan struct{}, 1)}
 }
 
-func (t *target) Deliver(ctx context.Context, r *relay.Record) error {
+// Publish implements publish.Bus: each event waits in a goroutine of its own.
+func (t *target) Publish(e *publish.Event) {
+	t.calls.Go(func() {
+		err := t.take(t.ctx, relay.RecordOf(e))
+		if err != nil && t.ctx.Err() != nil {
+			err = publish.ErrClosed
+		}
+		e.Done(err)
+	})
+}
+
+func (t *target) take(ctx context.Context, r *relay.Record) error {
 	key := r.Event.PartitionKey
 	t.mu.Lock()
 	if key != "" && t.inFlight[key] {
@@ -231,12 +246,14 @@ func (t *target) Deliver(ctx context.Context, r *relay.Record) error {
 
 func (t *target) Run(ctx context.Context) error {
 	<-ctx.Done()
+	t.end()
+	t.calls.Wait()
 	return nil
 }
 
-func (t *target) Ready() error { return nil }
-func (t *target) Stream() bool { return true }
-func (t *target) Workers() int { return t.workers }
+func (t *target) Ready() error  { return nil }
+func (t *target) Stream() bool  { return true }
+func (t *target) InFlight() int { return 24 } // one lane has 16 of them
 
 // ids are those of the events that were delivered so far.
 func (t *target) ids() []string {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/queue"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -54,19 +55,13 @@ type Relay struct {
 	log     *slog.Logger
 	metrics *Metrics
 	notes   notes
-	queue   *queue.Queue[delivery]
-	lane    *queue.Lane[delivery]
+	queue   *queue.Queue[*object.Delta]
+	lane    *queue.Lane[*object.Delta]
 	marks   *marks
 	copies  copies
 	open    atomic.Bool
 	silent  atomic.Pointer[error] // the bus did not answer when it was asked last
 	number  uint64                // of records read; the reader's
-}
-
-// delivery is a record on its way.
-type delivery struct {
-	record *Record
-	slot   *slot
 }
 
 // New returns a relay; Run starts it. m may be shared by several; nil: there are none.
@@ -80,7 +75,7 @@ func New(o Options, log *slog.Logger, m *Metrics) *Relay {
 	if m == nil {
 		m = NewMetrics(nil)
 	}
-	q := queue.New[delivery](queue.Options{Events: queueEvents, Bytes: queueBytes}, nil)
+	q := queue.New[*object.Delta](queue.Options{Events: queueEvents, Bytes: queueBytes, InFlight: o.Target.InFlight()}, nil)
 	m.begin(o.Name)
 	return &Relay{
 		o: o, log: log.With("relay", o.Name), metrics: m, queue: q, lane: q.Lane(o.Name), marks: newMarks(),
@@ -167,20 +162,30 @@ func (r *Relay) pump(ctx context.Context) error {
 	delivering, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer giveUp(nil)
 	ended := context.AfterFunc(reading, func() {
+		r.queue.Close()
+		if ctx.Err() == nil {
+			giveUp(errGrace) // another one may deliver by now
+			return
+		}
 		late := time.AfterFunc(r.o.Grace, func() { giveUp(errGrace) })
 		context.AfterFunc(delivering, func() { late.Stop() })
 	})
 	defer ended()
-	g.Go(func() error { return r.read(reading, delivering) })
-	for range max(r.o.Target.Workers(), 1) {
-		g.Go(func() error { return r.work(reading, delivering) })
-	}
+	g.Go(func() error { return r.read(reading) })
+	g.Go(func() error {
+		d := publish.NewDispatcher(r.queue, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value }, encoder{}, r.o.Target,
+			publish.Options{Refused: r.refused}, r.log, nil)
+		if err := d.Run(delivering); !errors.Is(err, errGrace) {
+			return err
+		}
+		return nil // what is given up comes again, behind the cursor
+	})
 	g.Go(func() error { return r.keep(reading) })
 	return g.Wait()
 }
 
 // read reads, and hands on what is asked for.
-func (r *Relay) read(ctx, delivering context.Context) error {
+func (r *Relay) read(ctx context.Context) error {
 	for {
 		rec, err := r.o.Source.Next(ctx)
 		var missed *consume.MissedError
@@ -204,7 +209,7 @@ func (r *Relay) read(ctx, delivering context.Context) error {
 		if err != nil {
 			return nil // over
 		}
-		if err := r.take(ctx, delivering, rec, s); err != nil {
+		if err := r.take(ctx, rec, s); err != nil {
 			return endOf(ctx, err)
 		}
 	}
@@ -224,7 +229,7 @@ func (r *Relay) miss(err *consume.MissedError) {
 }
 
 // take decides about one record.
-func (r *Relay) take(ctx, delivering context.Context, rec *Record, s *slot) error {
+func (r *Relay) take(ctx context.Context, rec *Record, s *slot) error {
 	if rec.LeftOut > 0 {
 		r.metrics.passed.WithLabelValues(r.o.Name, passedFilter).Add(float64(rec.LeftOut))
 	}
@@ -242,10 +247,10 @@ func (r *Relay) take(ctx, delivering context.Context, rec *Record, s *slot) erro
 		r.marks.done(s)
 		return nil
 	case e.Stream != nil:
-		return r.stream(ctx, delivering, rec, s)
+		return r.stream(ctx, rec, s)
 	default:
 		r.marks.begin(s, resourceOf(e))
-		return r.lane.Put(ctx, keyOf(e), len(e.Data.Before)+len(e.Data.After)+1024, delivery{rec, s})
+		return r.lane.Put(ctx, keyOf(e), len(e.Data.Before)+len(e.Data.After)+1024, r.delta(rec, s))
 	}
 }
 
@@ -275,9 +280,8 @@ func (r *Relay) passOver(rec *Record, reason string) {
 	}
 }
 
-// stream delivers an event about the stream at its place: behind all that is before it, and before all that is behind it, of
-// its resource.
-func (r *Relay) stream(ctx, delivering context.Context, rec *Record, s *slot) error {
+// stream delivers a stream event at its place: after all records of its resource that come before it, and before all later ones.
+func (r *Relay) stream(ctx context.Context, rec *Record, s *slot) error {
 	slots, late, complete := r.copies.come(rec, s)
 	for _, l := range late {
 		r.marks.done(l)
@@ -285,54 +289,30 @@ func (r *Relay) stream(ctx, delivering context.Context, rec *Record, s *slot) er
 	if !complete {
 		return nil
 	}
-	if err := r.marks.idle(ctx, resourceOf(rec.Event)); err != nil {
+	resource := resourceOf(rec.Event)
+	if err := r.marks.idle(ctx, resource); err != nil {
 		return err
 	}
-	if done, err := r.deliver(delivering, rec); err != nil || !done {
+	r.marks.begin(slots[0], resource)
+	if err := r.lane.Put(ctx, keyOf(rec.Event), 1024, r.delta(rec, slots...)); err != nil {
 		return err
 	}
-	for _, s := range slots {
-		r.marks.done(s)
-	}
-	return nil
+	return r.marks.idle(ctx, resource)
 }
 
-func (r *Relay) work(reading, delivering context.Context) error {
-	for {
-		item, err := r.queue.Get(reading)
-		if err != nil {
-			return nil // over; what still waits comes again behind the cursor
-		}
-		done, err := r.deliver(delivering, item.Value.record)
-		if err != nil {
-			return err
-		}
-		if done {
-			r.marks.done(item.Value.slot)
-			r.queue.Done(item)
-		}
-	}
-}
-
-// deliver delivers one record. done: it needs nothing any more; else it has been given up.
-func (r *Relay) deliver(ctx context.Context, rec *Record) (done bool, err error) {
-	err = r.o.Target.Deliver(ctx, rec)
-	switch {
-	case err == nil:
-		r.metrics.delivered.WithLabelValues(r.o.Name).Inc()
-		return true, nil
-	case errors.Is(err, publish.ErrRefused) && r.o.Refused == Skip:
-		r.passOver(rec, passedRefused)
-		r.log.Error("record is refused by the target and skipped as configured; it stays on the bus it was read from",
-			"record", rec.Where(), "event_id", rec.Event.ID, "err", err)
-		return true, nil
-	case errors.Is(err, publish.ErrRefused):
-		return false, fmt.Errorf("%s: the target refuses event %s for good: mend the target, or let the relay pass over such records with refused: skip: %w",
+// refused decides about a record that the target refuses for good.
+func (r *Relay) refused(d *object.Delta, err error) error {
+	to := d.Acker.(*delivery) //nolint:forcetypeassert // the relay makes all of them
+	rec := to.record
+	if r.o.Refused != Skip {
+		return fmt.Errorf("%s: the target refuses event %s for good: mend the target, or let the relay pass over such records with refused: skip: %w",
 			rec.Where(), rec.Event.ID, err)
-	case ctx.Err() != nil:
-		return false, nil
 	}
-	return false, fmt.Errorf("%s: %w", rec.Where(), err)
+	to.skipped = true
+	r.passOver(rec, passedRefused)
+	r.log.Error("record is refused by the target and skipped as configured; it stays on the bus it was read from",
+		"record", rec.Where(), "event_id", rec.Event.ID, "err", err)
+	return nil
 }
 
 // keep saves the cursor until ctx ends.

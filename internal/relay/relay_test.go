@@ -565,7 +565,7 @@ func TestBinaryRecordIsWrittenAsAStructuredLine(t *testing.T) {
 	}
 	pr, pw := io.Pipe()
 	defer pr.Close()
-	r := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: relay.NewWriter(pw)})
+	r := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: relay.NewWriter(publish.Blocking(publish.NewStdout(pw), func(ctx context.Context) error { <-ctx.Done(); return nil }, nil))})
 	got, err := consume.NewLines("", pr, consume.Query{}).Next(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -589,7 +589,7 @@ func TestRelayToAnotherJetStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: relay.NewBus(to, 0)})
+	r := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: relay.NewBus(publish.Blocking(to, to.Run, to.Ready))})
 	waitFor(t, func() bool {
 		s, err := other.js.Stream(t.Context(), "KUBECDC")
 		return err == nil && s.CachedInfo().State.Msgs == uint64(len(raw))
@@ -625,7 +625,7 @@ func TestTargetThatFailsForGoodEndsTheRelayWithItsError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: relay.NewBus(to, 0)}).wait(t)
+	err = start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: relay.NewBus(publish.Blocking(to, to.Run, to.Ready))}).wait(t)
 	if !errors.Is(err, publish.ErrStream) {
 		t.Errorf("error: %v", err)
 	}

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,6 +31,7 @@ type SlackConfig struct {
 
 	APIURL string        // "": slack.APIURL; for tests
 	Every  time.Duration // between two messages; 0: a second, which is what Slack takes
+	Fence  publish.Fence // asked before each message; nil: everything passes
 }
 
 const (
@@ -47,18 +50,21 @@ type Slack struct {
 	notes  notes
 	client *http.Client
 	limit  *rate.Limiter
+	fence  *publish.Fencing
 
-	waiting chan *letter  // room for none: Deliver waits until Run takes it. Never closed.
-	over    chan struct{} // closed when Run has ended
 	problem atomic.Pointer[string]
+
+	mu      sync.Mutex
+	waiting []*letter     // bounded by InFlight
+	over    bool          // Run has ended
+	came    chan struct{} // room for one: letters wait. Never closed.
 }
 
 // letter is an event that waits to be written.
 type letter struct {
-	record  *Record
+	event   *publish.Event
+	number  uint64 // of the record
 	section *section
-	ctx     context.Context //nolint:containedctx // of the Deliver that waits: nobody does any more once it has ended
-	done    chan error      // room for one
 }
 
 // NewSlack checks the configuration and returns a target.
@@ -89,17 +95,17 @@ func NewSlack(cfg SlackConfig, log *slog.Logger) (*Slack, error) {
 			// The address is a secret, or goes with one.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		limit:   rate.NewLimiter(rate.Every(cfg.Every), 1),
-		waiting: make(chan *letter),
-		over:    make(chan struct{}),
+		limit: rate.NewLimiter(rate.Every(cfg.Every), 1),
+		fence: publish.NewFencing(cfg.Fence),
+		came:  make(chan struct{}, 1),
 	}, nil
 }
 
 // Stream implements Target: events about the stream are not for people.
 func (s *Slack) Stream() bool { return false }
 
-// Workers implements Target: as many as are gathered into a message.
-func (s *Slack) Workers() int { return 2 * maxGathered }
+// InFlight implements Target: one message is gathered while another is sent.
+func (s *Slack) InFlight() int { return 4 * maxGathered }
 
 // Ready implements Target. It says what Slack's last answer was about, where it did not take a message.
 func (s *Slack) Ready() error {
@@ -109,83 +115,80 @@ func (s *Slack) Ready() error {
 	return nil
 }
 
-// Deliver implements Target.
-func (s *Slack) Deliver(ctx context.Context, r *Record) error {
+// Publish implements publish.Bus.
+func (s *Slack) Publish(e *publish.Event) {
+	r := RecordOf(e)
 	text, err := describe(r.Event)
 	if err != nil {
-		return fmt.Errorf("slack: describe %s: %w: %w", r.Event.ID, publish.ErrRefused, err)
+		e.Done(fmt.Errorf("slack: describe %s: %w: %w", r.Event.ID, publish.ErrRefused, err))
+		return
 	}
-	l := &letter{record: r, section: text, ctx: ctx, done: make(chan error, 1)}
-	select {
-	case s.waiting <- l:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-s.over:
-		return publish.ErrClosed
+	s.mu.Lock()
+	over := s.over
+	if !over {
+		s.waiting = append(s.waiting, &letter{e, r.Number, text})
+	}
+	s.mu.Unlock()
+	if over {
+		e.Done(publish.ErrClosed)
+		return
 	}
 	select {
-	case err := <-l.done:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-s.over:
-		return publish.ErrClosed
+	case s.came <- struct{}{}:
+	default: // Run has not looked yet
 	}
 }
 
-// Run implements Target.
+// Run implements publish.Bus.
 func (s *Slack) Run(ctx context.Context) error {
 	defer s.client.CloseIdleConnections()
-	defer close(s.over)
-	var kept *letter // came, and had no room in the message before
+	defer func() {
+		s.mu.Lock()
+		rest := s.waiting
+		s.waiting, s.over = nil, true
+		s.mu.Unlock()
+		for _, l := range rest {
+			l.event.Done(publish.ErrClosed)
+		}
+	}()
 	for {
-		// First the right to send, then what is to be sent: what comes meanwhile goes with it.
-		first := kept
-		if first == nil {
-			select {
-			case first = <-s.waiting:
-			case <-ctx.Done():
+		select {
+		case <-s.came:
+		case <-ctx.Done():
+			return nil
+		}
+		for s.some() {
+			// First the right to send, then what is to be sent: what comes meanwhile goes with it.
+			if s.limit.Wait(ctx) != nil {
 				return nil
 			}
-		}
-		if s.limit.Wait(ctx) != nil {
-			return nil
-		}
-		var letters []*letter
-		letters, kept = s.gather(first)
-		if len(letters) > 0 {
-			s.write(ctx, letters)
-		}
-		if ctx.Err() != nil {
-			return nil
+			s.write(ctx, s.gather())
 		}
 	}
 }
 
-// gather takes what waits, as far as it goes into one message with first, in the order of the bus.
-func (s *Slack) gather(first *letter) (letters []*letter, kept *letter) {
-	letters, size := []*letter{first}, first.section.size()
-	for len(letters) < maxGathered && kept == nil {
-		select {
-		case l := <-s.waiting:
-			if size += l.section.size(); size > maxMessage {
-				kept = l
-				continue
-			}
-			letters = append(letters, l)
-			continue
-		default:
+// some reports whether letters wait.
+func (s *Slack) some() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiting) > 0
+}
+
+// gather takes what waits, as far as it goes into one message, in the order of the bus.
+func (s *Slack) gather() []*letter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slices.SortFunc(s.waiting, func(a, b *letter) int { return cmp.Compare(a.number, b.number) })
+	n, size := 0, 0
+	for n < min(len(s.waiting), maxGathered) {
+		if size += s.waiting[n].section.size(); size > maxMessage && n > 0 {
+			break
 		}
-		break
+		n++
 	}
-	letters = slices.DeleteFunc(letters, func(l *letter) bool { return l.ctx.Err() != nil })
-	slices.SortFunc(letters, func(a, b *letter) int {
-		if a.record.Number < b.record.Number {
-			return -1
-		}
-		return 1
-	})
-	return letters, kept
+	letters := slices.Clone(s.waiting[:n])
+	s.waiting = slices.Delete(s.waiting, 0, n)
+	return letters
 }
 
 // write sends a message and answers all whose events are in it. Where Slack refuses it, each event goes out alone, so that
@@ -198,22 +201,33 @@ func (s *Slack) write(ctx context.Context, letters []*letter) {
 	err := s.send(ctx, sections)
 	if len(letters) > 1 && errors.Is(err, publish.ErrRefused) {
 		for _, l := range letters {
-			if s.limit.Wait(ctx) != nil {
-				return
+			err := s.limit.Wait(ctx)
+			if err == nil {
+				err = s.send(ctx, []*section{l.section})
 			}
-			l.done <- s.send(ctx, []*section{l.section})
+			l.end(ctx, err)
 		}
 		return
 	}
 	for _, l := range letters {
-		l.done <- err
+		l.end(ctx, err)
 	}
+}
+
+func (l *letter) end(ctx context.Context, err error) {
+	if err != nil && ctx.Err() != nil {
+		err = publish.ErrClosed
+	}
+	l.event.Done(err)
 }
 
 // send tries until Slack has taken or refused the message, or ctx ends.
 func (s *Slack) send(ctx context.Context, sections []*section) error {
 	blocks, text := blocksOf(sections)
 	for failures := 1; ; failures++ {
+		if err := s.fence.Pass(ctx); err != nil {
+			return err
+		}
 		err := s.post(ctx, blocks, text)
 		if err == nil {
 			s.problem.Store(nil)

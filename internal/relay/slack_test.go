@@ -1,7 +1,6 @@
 package relay_test
 
 import (
-	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -21,7 +20,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubecdc/kubecdc/internal/relay"
-	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -254,20 +252,18 @@ func TestSlackMessagesLookLikeThis(t *testing.T) {
 	}
 }
 
-// deliver delivers one record.
+// deliver relays one record.
 func deliver(tb testing.TB, to relay.Target, raw string) {
 	tb.Helper()
-	e, err := consume.Parse([]byte(raw))
-	if err != nil {
+	m := &memory{records: []*relay.Record{copyOf(tb, 0, 1, 0, raw)}}
+	r := start(tb, relay.Options{Name: "r", Source: m, Target: to})
+	waitFor(tb, func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return len(m.saved) > 0
+	})
+	if err := r.stop(); err != nil {
 		tb.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(tb.Context())
-	done := make(chan error, 1)
-	go func() { done <- to.Run(ctx) }()
-	err = to.Deliver(ctx, &relay.Record{Event: e})
-	cancel()
-	if ended := <-done; err != nil || ended != nil {
-		tb.Fatal(err, ended)
 	}
 }
 

@@ -1,10 +1,7 @@
 package relay
 
 import (
-	"cmp"
-	"context"
-	"fmt"
-	"io"
+	"errors"
 	"strconv"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
@@ -13,93 +10,92 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Target is where records go.
-//
-// Deliver returns nil only after the receiver has acknowledged the record, and retries by itself what may pass, as
-// publish.Publisher does: an error that wraps publish.ErrRefused is about this record, any other is for good, or the cause
-// of ctx. Safe for concurrent use; callers never have two calls in flight for one object. Run keeps connections, where there
-// are any, until ctx ends.
+// Target is where records go: a bus. It gets each record as an event whose [RecordOf] is the record.
 type Target interface {
-	Deliver(ctx context.Context, r *Record) error
-	Run(ctx context.Context) error
-	Ready() error
-	// Stream tells whether events about the stream are wanted.
+	publish.Bus
+	// Stream reports whether stream events are wanted.
 	Stream() bool
-	// Workers is how many records may be on their way at once.
-	Workers() int
+	// InFlight is how many records may be in flight.
+	InFlight() int
 }
 
-// Bus is a bus of package publish.
-type Bus interface {
-	publish.Publisher
-	Run(ctx context.Context) error
-	Ready() error
+// NewBus relays to a bus of package publish. What comes in binary mode goes on in structured mode.
+func NewBus(b publish.Bus) Target { return bus{b} }
+
+type bus struct{ publish.Bus }
+
+func (bus) Stream() bool  { return true }
+func (bus) InFlight() int { return publish.InFlight }
+
+// NewWriter relays to a bus that writes lines. They come out as the records lie on the bus.
+func NewWriter(b publish.Bus) Target { return writer{b} }
+
+type writer struct{ publish.Bus }
+
+func (writer) Stream() bool  { return true }
+func (writer) InFlight() int { return 1 }
+
+// delivery is a record on its way to the target. It is the Acker of its delta.
+type delivery struct {
+	relay   *Relay
+	record  *Record
+	slots   []*slot // of all copies of the record
+	skipped bool
 }
 
-// DefaultWorkers is how many records are on their way to a bus at once.
-const DefaultWorkers = 64
+// RecordOf returns the record of an event that a relay has handed to its target.
+func RecordOf(e *publish.Event) *Record { return e.Delta.Acker.(*delivery).record } //nolint:forcetypeassert // the relay makes all of them
 
-// NewBus relays to a bus, with that many records on their way at once; 0: DefaultWorkers. What comes in binary mode goes on in
-// structured mode.
-func NewBus(b Bus, workers int) Target { return bus{b, cmp.Or(workers, DefaultWorkers)} }
-
-type bus struct {
-	Bus
-	workers int
-}
-
-func (b bus) Deliver(ctx context.Context, r *Record) error {
-	ev, err := eventOf(r.Event)
-	if err != nil {
-		return err
+// Acked implements object.Acker.
+func (d *delivery) Acked(*object.Delta) {
+	if !d.skipped {
+		d.relay.metrics.delivered.WithLabelValues(d.relay.o.Name).Inc()
 	}
-	return b.Publish(ctx, ev)
-}
-
-func (bus) Stream() bool   { return true }
-func (b bus) Workers() int { return b.workers }
-
-// NewWriter relays to w, a JSON line each.
-func NewWriter(w io.Writer) Target { return writer{publish.NewStdout(w)} }
-
-type writer struct{ *publish.Stdout }
-
-func (w writer) Deliver(ctx context.Context, r *Record) error {
-	ev, err := eventOf(r.Event)
-	if err != nil {
-		return err
+	for _, s := range d.slots {
+		d.relay.marks.done(s)
 	}
-	return w.Publish(ctx, ev)
 }
 
-func (writer) Run(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
+// delta is the delta that the dispatcher is to bring to the target.
+func (r *Relay) delta(rec *Record, slots ...*slot) *object.Delta {
+	d := deltaOf(rec.Event)
+	d.Acker = &delivery{relay: r, record: rec, slots: slots}
+	return d
 }
-
-func (writer) Ready() error { return nil }
-func (writer) Stream() bool { return true }
-func (writer) Workers() int { return 1 } // lines come out as the records lie on the bus
 
 // structuredType is the media type of CloudEvents' JSON format (JSON event format 1.0, section 3).
 const structuredType = "application/cloudevents+json"
 
-// eventOf makes an event for a bus of one that was read: in structured mode, to the letter where it was read so.
-func eventOf(e *consume.Event) (*encode.Event, error) {
+// encoder makes the event of a record that was read: in structured mode, to the letter if it was read so.
+type encoder struct{}
+
+// Encode implements publish.Encoder.
+func (encoder) Encode(ev *encode.Event, d *object.Delta) error {
+	e := d.Acker.(*delivery).record.Event //nolint:forcetypeassert // the relay makes all of them
 	body, err := e.MarshalJSON()
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", publish.ErrRefused, err) // it will not be better next time
+		return err
 	}
-	return &encode.Event{
-		Delta:        deltaOf(e),
+	*ev = encode.Event{
+		Delta:        d,
 		ID:           []byte(e.ID),
 		Source:       []byte(e.Source),
 		Type:         []byte(e.Type),
 		PartitionKey: []byte(e.PartitionKey),
 		ContentType:  structuredType,
 		Body:         body,
-	}, nil
+	}
+	return nil
 }
+
+// errWhole says that a relay changes no event.
+var errWhole = errors.New("a relay sends whole events only")
+
+// EncodeShort implements publish.Encoder.
+func (encoder) EncodeShort(*encode.Event, *object.Delta, encode.Short) error { return errWhole }
+
+// EncodeWhole implements publish.Encoder.
+func (encoder) EncodeWhole(*encode.Event, *object.Delta) error { return errWhole }
 
 // deltaOf is as much of a delta as subjects, topics and keys are made of.
 func deltaOf(e *consume.Event) *object.Delta {
