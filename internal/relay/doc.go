@@ -24,7 +24,8 @@
 //
 // # Goroutines
 //
-// Run: itself, one that reads, the workers, one that saves the cursor, and the target's Run. All have ended when it returns.
+// Run: itself, one that reads, those of a publish.Dispatcher, one that saves the cursor, and the target's Run. All have ended when it
+// returns.
 //
 // # What it never does
 //

@@ -189,7 +189,7 @@ func streamEvent(kind string, rv int) string {
 // target collects what is delivered.
 type target struct {
 	before func(ctx context.Context, r *relay.Record) error // nil: nothing
-	ctx    context.Context                                  //nolint:containedctx // ends with Run
+	ctx    context.Context                                  // ends with Run
 	end    context.CancelFunc
 	calls  sync.WaitGroup
 

@@ -41,7 +41,6 @@ type window struct {
 type slot struct {
 	window   *window
 	position uint64
-	resource string
 	done     bool
 }
 
@@ -85,12 +84,28 @@ func (m *marks) add(ctx context.Context, r *Record) (*slot, error) {
 	return s, nil
 }
 
-// begin says that a record is on its way to the target.
-func (m *marks) begin(s *slot, resource string) {
+// begin counts a record of the resource that is on its way to the target, end one that has come there.
+func (m *marks) begin(resource string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s.resource = resource
 	m.busy[resource]++
+}
+
+func (m *marks) end(resource string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.busy[resource]--; m.busy[resource] == 0 {
+		delete(m.busy, resource)
+	}
+	m.wake()
+}
+
+// wake has the reader look again.
+func (m *marks) wake() {
+	select {
+	case m.changed <- struct{}{}:
+	default: // it has not looked yet
+	}
 }
 
 // done says that a record needs nothing any more.
@@ -101,11 +116,6 @@ func (m *marks) done(s *slot) {
 		return
 	}
 	s.done = true
-	if s.resource != "" {
-		if m.busy[s.resource]--; m.busy[s.resource] == 0 {
-			delete(m.busy, s.resource)
-		}
-	}
 	w := s.window
 	current := m.windows[logID{w.log.Name, w.log.Partition}] == w
 	for w.head < len(w.slots) && w.slots[w.head].done {
@@ -122,10 +132,7 @@ func (m *marks) done(s *slot) {
 		w.slots = append(w.slots[:0], w.slots[w.head:]...)
 		w.head = 0
 	}
-	select {
-	case m.changed <- struct{}{}:
-	default:
-	}
+	m.wake()
 }
 
 // idle waits until no record of the resource is on its way.

@@ -249,7 +249,7 @@ func (r *Relay) take(ctx context.Context, rec *Record, s *slot) error {
 	case e.Stream != nil:
 		return r.stream(ctx, rec, s)
 	default:
-		r.marks.begin(s, resourceOf(e))
+		r.marks.begin(resourceOf(e))
 		return r.lane.Put(ctx, keyOf(e), len(e.Data.Before)+len(e.Data.After)+1024, r.delta(rec, s))
 	}
 }
@@ -293,7 +293,7 @@ func (r *Relay) stream(ctx context.Context, rec *Record, s *slot) error {
 	if err := r.marks.idle(ctx, resource); err != nil {
 		return err
 	}
-	r.marks.begin(slots[0], resource)
+	r.marks.begin(resource)
 	if err := r.lane.Put(ctx, keyOf(rec.Event), 1024, r.delta(rec, slots...)); err != nil {
 		return err
 	}

@@ -1,7 +1,9 @@
 package relay_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
@@ -432,4 +435,22 @@ func TestSlackErrorsThatCanBeMendedAreTriedAgain(t *testing.T) {
 		startLogging(t, relay.Options{Name: "r", Source: m, Target: to, Grace: time.Millisecond}, log.logger())
 		waitFor(t, func() bool { return strings.Contains(log.String(), "would be sent unencrypted: write https://") })
 	})
+}
+
+type shutFence struct{}
+
+var errOther = errors.New("another agent leads")
+
+func (shutFence) Pass(context.Context) error { return errOther }
+
+// A relay that may not write any more sends no message, and ends.
+func TestSlackBehindAFence(t *testing.T) {
+	s := newStandIn(t)
+	c := s.webhook(t)
+	c.Fence = shutFence{}
+	m := &memory{records: []*relay.Record{copyOf(t, 0, 1, 0, event("shop", "web", 7))}}
+	err := start(t, relay.Options{Name: "r", Source: m, Target: newSlack(t, c, slog.New(slog.DiscardHandler))}).wait(t)
+	if !errors.Is(err, publish.ErrFenced) || len(s.taken()) != 0 || len(m.saved) != 0 {
+		t.Errorf("ended with %v, %d messages, cursor %v", err, len(s.taken()), m.saved)
+	}
 }

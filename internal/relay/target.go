@@ -54,6 +54,7 @@ func (d *delivery) Acked(*object.Delta) {
 	for _, s := range d.slots {
 		d.relay.marks.done(s)
 	}
+	d.relay.marks.end(resourceOf(d.record.Event))
 }
 
 // delta is the delta that the dispatcher is to bring to the target.
