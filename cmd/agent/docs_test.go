@@ -1,0 +1,74 @@
+package main
+
+import (
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	shownBlock  = regexp.MustCompile("(?ms)^ *```(?:sh|text)\n(.*?)^ *```$")
+	shownInline = regexp.MustCompile("`([^`\n]*)`")
+	// A command follows the beginning of a line, a prompt, another command, `kubectl exec … --`, or a folder.
+	shownCommand = regexp.MustCompile(`(?:^|\$ |[|;&] |-- /|bin/)kubecdc((?: (?:[^\s|<>#;&"'()]+|"[^"]*"|'[^']*'))+)`)
+	argument     = regexp.MustCompile(`"[^"]*"|'[^']*'|\S+`)
+)
+
+// TestCommandsOfTheDocumentation looks for the commands and flags of all kubecdc command lines that documents show.
+// test/walk and test/consumers run those of README, docs/start and docs/guides/consume.md.
+func TestCommandsOfTheDocumentation(t *testing.T) {
+	checked := 0
+	check := func(file, line string) {
+		for _, m := range shownCommand.FindAllStringSubmatch(line, -1) {
+			var args []string
+			for _, arg := range argument.FindAllString(m[1], -1) {
+				if !strings.ContainsAny(arg, "[…") { // what may be left out
+					args = append(args, strings.Trim(arg, `"'`))
+				}
+			}
+			cmd, rest, err := newRoot(io.Discard, io.Discard).Find(args)
+			if err == nil && cmd.HasSubCommands() && len(rest) > 0 && !cmd.Runnable() {
+				t.Errorf("%s: there is no such command: kubecdc %s", file, strings.Join(args, " "))
+				continue
+			}
+			if err == nil {
+				err = cmd.ParseFlags(rest)
+			}
+			if err != nil {
+				t.Errorf("%s: kubecdc %s: %v", file, strings.Join(args, " "), err)
+			}
+			checked++
+		}
+	}
+	for _, tree := range []string{"README.md", "SECURITY.md", "CONTRIBUTING.md", "docs", "charts"} {
+		err := filepath.WalkDir(filepath.Join("..", "..", tree), func(file string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(file, ".md") || strings.Contains(file, "/decisions/") {
+				return err
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			page := strings.ReplaceAll(string(text), "\\\n", " ")
+			for _, block := range shownBlock.FindAllStringSubmatch(page, -1) {
+				for line := range strings.Lines(block[1]) {
+					check(file, strings.TrimSpace(line))
+				}
+			}
+			for _, code := range shownInline.FindAllStringSubmatch(shownBlock.ReplaceAllString(page, ""), -1) {
+				check(file, code[1])
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if checked < 100 {
+		t.Errorf("%d commands: the test shows nothing", checked)
+	}
+}
