@@ -13,8 +13,8 @@
 //
 // If the connection of a batch is cut four times in a row, each time but the first on a new connection on which the broker has answered before, the batch is
 // halved too. An event that is alone then is handed back with RetryError.Alone: it may be the cause, or be stored already. With Event.Alone it is
-// sent in a batch and on a connection of its own, once; a cut hands it back again. If it is larger than an event without its objects, it counts as too large
-// then: brokers cut the connection of requests above socket.request.max.bytes.
+// sent in a batch and on a connection of its own, once; a cut hands it back again. If it is larger than an event without its objects, it is sent up to four
+// times, and counts as too large then: brokers cut the connection of requests above socket.request.max.bytes.
 //
 // Nothing else is handed back to be published again: events for a topic that does not exist, or for a partition without a leader, wait in the driver.
 //

@@ -43,6 +43,9 @@ type record struct {
 	optional  bool // it is given up if the topic is gone
 }
 
+// shortens reports whether an event would be smaller without its objects.
+func (r *record) shortens() bool { return len(r.Event.Body) > encode.MaxShort }
+
 // partition is one partition of a topic: what waits for it, and the one batch of it that is on its way.
 type partition struct {
 	bus      *Bus
@@ -212,7 +215,7 @@ func (p *partition) giveUpOptional(records []record) []record {
 
 // isolate returns the error for the only event of a batch whose connection was cut too often. The event may be the cause.
 func (p *partition) isolate(r *record, err error) error {
-	if r.alone && len(r.Event.Body) > encode.MaxShort {
+	if r.alone && r.shortens() {
 		return fmt.Errorf("%w: %w", publish.ErrTooLarge, err) // socket.request.max.bytes, most probably: that is how brokers say so
 	}
 	if suppressed, ok := p.bus.window.First("alone"); ok {
@@ -256,8 +259,8 @@ func (p *partition) send(ctx context.Context, records []record) error {
 		return fmt.Errorf("%w: %w", publish.ErrRefused, err)
 	}
 	cuts, most := 0, maxCuts
-	if records[0].alone {
-		most = 1
+	if r := &records[0]; r.alone && !r.shortens() {
+		most = 1 // it comes back soon, and others wait for it meanwhile
 	}
 	mark := p.tail.Mark()
 	for failures := 0; ; {
