@@ -35,14 +35,16 @@ func newTailCommand(stdout, stderr io.Writer) *cobra.Command {
 		Use:   "tail [RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME...]",
 		Short: "Show the events of a bus as they come",
 		Long: `Show the events of a bus, as they come or from the past, a line each: when, what happened, to which object, what
-changed and who did it. It reads any JetStream that kubecdc publishes to, and files of JSON lines.
+changed and who did it. It reads any JetStream and Kafka that kubecdc publishes to, and files of JSON lines.
 
-Where the server asks who is there: --config takes URL, stream, credentials and certificates from the agent's
-configuration, and its prefix of inboxes and JetStream domain; --creds and --tls-ca name files; --bus goes with either.
+If the server requires authentication: --config takes address, stream or topic, credentials and certificates from the
+agent's configuration, and its prefix of inboxes and JetStream domain; --creds and --tls-ca name files; --bus goes with
+either. If no topic of Kafka is named, all topics are read that the template makes, of any cluster.
 
 Resources are named as for kubectl: plural, singular, kind or short name (pods, pod, Pod, po), with a group where need
 be (deployments.apps); short names of custom resources are not known. Names and the namespace may have * ? [a-z].
-JetStream sends only the records of the resources, the namespace and the names that are given.
+JetStream sends only the records of the resources, the namespace and the names that are given. From Kafka all records
+of the topics are read; of single objects (--config with cluster, one namespace, names) only those of their partitions.
 
 --diff shows below each line the fields that changed, with what they are in: "containers[app]" is the element of that
 name. Red and - is what was there before, green and + what is there now, yellow and ~ what is there now where the event
@@ -61,6 +63,7 @@ yaml and by --op progress. Colours: NO_COLOR and CLICOLOR_FORCE are heeded. Time
   kubecdc tail deploy/web --since all --until-now -o yaml
   kubecdc tail --config kubecdc.yaml                # the bus that the agent of this file publishes to
   kubecdc tail --bus tls://nats.example:4222 --creds reader.creds
+  kubecdc tail --bus kafka://kafka-0:9092/kubecdc.prod --since 1h
   kubecdc tail --bus file:events.jsonl --diff | less -R
   kubecdc run --config F --bus stdout: | kubecdc tail --bus -`,
 		RunE: func(cmd *cobra.Command, args []string) error {

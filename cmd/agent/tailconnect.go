@@ -5,20 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"regexp"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
+	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 // connection is the bus to read.
 type connection struct {
 	url, stream string
-	domain      string        // of JetStream; "": that of the server
-	subject     string        // template of the subjects; "": the default
-	options     []nats.Option // credentials and certificates
-	advice      string        // what to do where the server refuses the credentials
+	domain      string         // of JetStream; "": that of the server
+	subject     string         // template of the subjects; "": the default
+	options     []nats.Option  // credentials and certificates
+	advice      string         // what to do where the server refuses the credentials
+	kafka       *consume.Kafka // nil: it is no Kafka
 }
 
 // connection reads the flags that say where the bus is, and who reads it.
@@ -28,16 +34,22 @@ func (f *tailFlags) connection(stderr io.Writer) (*connection, error) {
 	if inbox != "" && nats.CustomInboxPrefix(inbox)(new(nats.Options)) != nil {
 		return nil, usageError{fmt.Errorf("--inbox-prefix %q: want a subject such as _INBOX_reader, without * and >, and without a dot at the end", inbox)}
 	}
+	cfg, err := f.configured()
+	if err != nil {
+		return nil, err
+	}
+	if strings.HasPrefix(f.bus, "kafka:") || f.bus == "" && cfg.Bus.Kafka != nil {
+		c.kafka, err = f.kafka(cfg)
+		return c, err
+	}
 	var auth publish.NATSAuth
 	var secure *publish.TLS
-	if f.config != "" {
-		n, err := f.configured()
-		if err != nil {
-			return nil, err
-		}
+	if n := cfg.Bus.NATS; f.config != "" && n != nil {
 		c.url, c.stream = cmp.Or(c.url, n.URL), cmp.Or(c.stream, n.Stream.Name)
 		c.subject, c.domain, inbox = n.Subject, cmp.Or(c.domain, n.Domain), cmp.Or(inbox, n.InboxPrefix)
 		auth, secure = publish.NATSAuth(n.Auth), tlsConfig(n.TLS)
+	} else if f.config != "" {
+		return nil, usageError{fmt.Errorf("--config %s: its bus keeps nothing that could be read: name a NATS or a Kafka with --bus", f.config)}
 	}
 	if f.creds != "" {
 		auth = publish.NATSAuth{CredsFile: f.creds}
@@ -64,23 +76,91 @@ func (f *tailFlags) connection(stderr io.Writer) (*connection, error) {
 	if f.config != "" && f.creds == "" {
 		key = "bus.nats"
 	}
-	var err error
 	c.options, err = publish.ConnectOptions(key, c.url, inbox, auth, secure)
 	return c, err
 }
 
-// configured is the bus of the configuration file.
-func (f *tailFlags) configured() (*config.NATS, error) {
+// configured is the configuration file; without --config, the default.
+func (f *tailFlags) configured() (*config.Config, error) {
+	if f.config == "" {
+		return config.Default(), nil
+	}
 	cfg, err := config.Load(f.config)
-	if invalid := (config.Errors{}); errors.As(err, &invalid) {
+	if invalid := (config.Errors{}); err != nil && !errors.As(err, &invalid) {
+		err = usageError{err} // the file cannot be read
+	}
+	return cfg, err
+}
+
+// kafka is the Kafka that --bus names, or the file.
+func (f *tailFlags) kafka(cfg *config.Config) (*consume.Kafka, error) {
+	for flag, value := range map[string]string{"--stream": f.stream, "--creds": f.creds, "--domain": f.domain, "--inbox-prefix": f.inboxPrefix} {
+		if value != "" {
+			return nil, usageError{fmt.Errorf("%s is for NATS: name the topic as in kafka://host:port/topic, and credentials in the file (--config)", flag)}
+		}
+	}
+	bus := cfg.Bus
+	if f.bus != "" {
+		var err error
+		if bus, err = flagBus(f.bus, &cfg.Bus); err != nil {
+			return nil, err
+		}
+	}
+	for _, broker := range bus.Kafka.Brokers {
+		if _, _, err := net.SplitHostPort(broker); err != nil {
+			return nil, usageError{errors.New("--bus: want kafka://host:port/topic, several brokers of one cluster separated by commas")}
+		}
+	}
+	k := kafkaConfig(bus.Kafka, cfg.Cluster, 0)
+	if f.tlsCA != "" {
+		if k.TLS == nil {
+			k.TLS = &publish.TLS{}
+		}
+		k.TLS.CAFile = f.tlsCA
+	}
+	dialer, err := kafkabus.NewDialer(&k)
+	if err != nil {
+		return nil, fmt.Errorf("bus.kafka: %w", err)
+	}
+	match, err := topicsOf(k.Topic, cfg.Cluster)
+	if err != nil {
+		return nil, fmt.Errorf("bus.kafka.topic: %w", err)
+	}
+	dead, err := topicsOf(cmp.Or(cfg.DeadLetter.Topic, config.DefaultDeadTopic), cfg.Cluster)
+	if err != nil {
+		return nil, fmt.Errorf("deadLetter.topic: %w", err)
+	}
+	if topic := k.Topic; !strings.Contains(topic, "{") {
+		match, dead = func(name string) bool { return name == topic }, func(string) bool { return false }
+	}
+	return &consume.Kafka{
+		Brokers: k.Brokers, Dialer: dialer, Cluster: cfg.Cluster, Match: func(topic string) bool { return match(topic) && !dead(topic) },
+	}, nil
+}
+
+// topicsOf reports which topics a template may have made. The name of the cluster may be unknown: then it stands for any.
+func topicsOf(template, cluster string) (func(topic string) bool, error) {
+	if cluster != "" || !strings.Contains(template, "{cluster}") {
+		topics, err := kafkabus.NewTopics(template, cmp.Or(cluster, "-"))
+		if err != nil {
+			return nil, err
+		}
+		return func(topic string) bool { return topics.Match(topic, nil) }, nil
+	}
+	var pattern strings.Builder
+	for rest := template; rest != ""; {
+		literal, after, _ := strings.Cut(rest, "{")
+		pattern.WriteString(regexp.QuoteMeta(literal))
+		if len(literal) < len(rest) {
+			pattern.WriteString("[a-zA-Z0-9._-]+")
+		}
+		_, rest, _ = strings.Cut(after, "}")
+	}
+	matching, err := regexp.Compile("^" + pattern.String() + "$")
+	if err != nil {
 		return nil, err
-	} else if err != nil {
-		return nil, usageError{err} // the file cannot be read
 	}
-	if cfg.Bus.NATS == nil {
-		return nil, usageError{fmt.Errorf("--config %s: its bus is not NATS, and tail reads JetStream only: name the bus with --bus", f.config)}
-	}
-	return cfg.Bus.NATS, nil
+	return matching.MatchString, nil
 }
 
 func refusesCredentials(err error) bool {

@@ -16,9 +16,9 @@ import (
 
 // addBus adds the flags that say where the bus is, and who reads it.
 func (f *tailFlags) addBus(fl *pflag.FlagSet) {
-	fl.StringVar(&f.bus, "bus", "", "`URL` of the bus: nats://host:port, tls://host:port, file:PATH, or - for standard input\n"+
+	fl.StringVar(&f.bus, "bus", "", "`URL` of the bus: nats://host:port, tls://host:port, kafka://host:port/topic, file:PATH, or - for standard input\n"+
 		"(default: the bus of a kubecdc that runs here, else "+defaultURL+")")
-	fl.StringVar(&f.config, "config", "", "read the bus of this configuration `file`: bus.nats with its stream, credentials and certificates")
+	fl.StringVar(&f.config, "config", "", "read the bus of this configuration `file`: bus.nats or bus.kafka, with credentials and certificates")
 	fl.StringVar(&f.creds, "creds", "", "`file` with a NATS user's credentials, as nsc writes them")
 	fl.StringVar(&f.tlsCA, "tls-ca", "", "`file` with the certificates of authorities to trust, instead of the system's; asks for TLS")
 	fl.StringVar(&f.stream, "stream", "", "`name` of the JetStream stream (default: that of --config, else "+consume.DefaultStream+")")
@@ -35,6 +35,8 @@ func (f *tailFlags) source(stderr io.Writer) (_ consume.Source, explain func(err
 	}
 	scheme, rest, _ := strings.Cut(c.url, ":")
 	switch {
+	case c.kafka != nil:
+		return c.kafka, func(err error) error { return err }, nil
 	case scheme == "file":
 		name := strings.TrimPrefix(rest, "//")
 		return &consume.File{Path: name}, func(err error) error {
@@ -45,7 +47,7 @@ func (f *tailFlags) source(stderr io.Writer) (_ consume.Source, explain func(err
 		}, nil
 	case slices.Contains([]string{"nats", "tls", "ws", "wss"}, scheme), f.bus == "": // the configuration has been validated
 	default:
-		return nil, nil, usageError{errors.New("--bus: want nats://host:port (several separated by commas), tls://host:port, file:PATH, or - for standard input")}
+		return nil, nil, usageError{errors.New("--bus: want nats://host:port (several separated by commas), tls://host:port, kafka://host:port/topic, file:PATH, or - for standard input")}
 	}
 	choose, err := subjectfilter.Choose(c.subject, nil)
 	if err != nil {
