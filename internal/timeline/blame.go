@@ -1,12 +1,14 @@
 package timeline
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 	sigsyaml "sigs.k8s.io/yaml"
@@ -41,6 +43,7 @@ type Origin struct {
 type Blame struct {
 	last  *Version
 	after json.RawMessage // the last object known
+	known time.Time       // of the last version of which the object is known
 	hole  bool            // versions are missing after it
 	root  *origins
 }
@@ -57,15 +60,11 @@ func (b *Blame) Add(v *Version) error {
 	if b.last != nil && (b.last.UID != v.UID || b.last.Op == consume.Deleted) {
 		*b = Blame{}
 	}
-	known := *v
-	known.Before, known.After, known.Patch = nil, nil, nil
-	origin := &Origin{Version: &known, By: v.ChangedBy}
-	was := b.last
-	b.last = &known
-	b.hole = b.hole || was != nil && !v.follows(was)
-	if was != nil {
-		origin.Since = was.Time
-	}
+	shown := *v
+	shown.Before, shown.After, shown.Patch = nil, nil, nil
+	origin := &Origin{Version: &shown, By: v.ChangedBy, Since: b.known}
+	b.hole = b.hole || b.last != nil && !v.follows(b.last)
+	b.last = &shown
 	if v.Before != nil && v.Op != consume.Deleted { // what differs from the last version known was set by one that is not known
 		missed := *origin
 		missed.By = nil
@@ -85,7 +84,7 @@ func (b *Blame) Add(v *Version) error {
 	if origin.Exact {
 		origin.Since = time.Time{}
 	}
-	b.hole = false
+	b.hole, b.known = false, v.Time
 	if err := b.advance(v.After, origin); err != nil {
 		return fmt.Errorf("blame %s: after: %w", v.ID, err)
 	}
@@ -205,12 +204,12 @@ func (b *Blame) Lines() ([]Line, error) {
 	if b.after == nil || b.last.Gone() || b.hole {
 		return nil, nil
 	}
-	text, err := sigsyaml.JSONToYAML(b.after)
+	text, err := sigsyaml.JSONToYAML(escape(b.after))
 	if err != nil {
 		return nil, fmt.Errorf("blame: %w", err)
 	}
 	var document yaml.Node
-	if err := yaml.Unmarshal(text, &document); err != nil {
+	if err := yaml.Unmarshal(bytes.Map(withoutBreaks, text), &document); err != nil {
 		return nil, fmt.Errorf("blame: %w", err)
 	}
 	var lines []Line
@@ -229,23 +228,41 @@ func (b *Blame) Lines() ([]Line, error) {
 	return lines, nil
 }
 
+// escape returns the JSON with escapes for the characters that YAML's parsers refuse or take for the end of a line.
+func escape(object []byte) []byte {
+	out := make([]byte, 0, len(object))
+	for _, r := range string(object) {
+		if r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 || r == 0xfeff || r == 0xfffe || r == 0xffff {
+			out = fmt.Appendf(out, "\\u%04x", r)
+		} else {
+			out = utf8.AppendRune(out, r)
+		}
+	}
+	return out
+}
+
+// withoutBreaks replaces the characters that end a line for the parser alone.
+func withoutBreaks(r rune) rune {
+	if r == 0x85 || r == 0x2028 || r == 0x2029 {
+		return '?'
+	}
+	return r
+}
+
 // mark sets the origin of the lines at which values begin. The first member of an element is on the line of the element.
 func (o *origins) mark(n *yaml.Node, lines []Line) {
-	if o == nil || n.Line < 1 || n.Line > len(lines) {
-		return
-	}
 	switch n.Kind {
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key, value := n.Content[i], n.Content[i+1]
-			if child := o.members[key.Value]; child != nil {
+			if child := o.members[key.Value]; child != nil && key.Line <= len(lines) {
 				lines[key.Line-1].Origin = child.origin
 				child.mark(value, lines)
 			}
 		}
 	case yaml.SequenceNode:
 		for i, element := range n.Content {
-			if i < len(o.elements) {
+			if i < len(o.elements) && element.Line <= len(lines) {
 				lines[element.Line-1].Origin = o.elements[i].origin
 				o.elements[i].mark(element, lines)
 			}

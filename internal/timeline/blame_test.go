@@ -318,3 +318,154 @@ func pointers(lines []string) []string {
 	}
 	return out
 }
+
+// The YAML of any object has an origin in each line, and is what kubectl writes.
+func TestBlameOfAnyObject(t *testing.T) {
+	text := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"a: b", "- a", "#", "yes", "1e3", "~", "a\nb", "a\n\n b\n", "\t", "'", "|", "0x1"}))
+	var anything func(depth int) *rapid.Generator[any]
+	anything = func(depth int) *rapid.Generator[any] {
+		scalar := rapid.OneOf(rapid.Map(text, func(s string) any { return s }), rapid.Map(rapid.Int64(), func(n int64) any { return n }),
+			rapid.Map(rapid.Bool(), func(b bool) any { return b }), rapid.Just(any(nil)), rapid.Just(any(1.5)))
+		if depth == 0 {
+			return scalar
+		}
+		return rapid.OneOf(scalar, rapid.Map(rapid.MapOfN(text, anything(depth-1), 0, 4), func(m map[string]any) any { return m }),
+			rapid.Map(rapid.SliceOfN(anything(depth-1), 0, 4), func(s []any) any { return s }))
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		object := rapid.MapOfN(text, anything(3), 0, 4).Draw(t, "object")
+		var b timeline.Blame
+		if err := b.Add(version(0, consume.Created, object)); err != nil {
+			t.Fatal(err)
+		}
+		lines, err := b.Lines()
+		if err != nil {
+			t.Fatalf("%+q: %v", marshal(t, object), err)
+		}
+		want, refused := yaml.JSONToYAML(marshal(t, object)) // a control character, say
+		var got strings.Builder
+		for _, l := range lines {
+			got.WriteString(l.Text + "\n")
+			if l.Origin == nil {
+				t.Fatalf("%s has no origin", l.Text)
+			}
+		}
+		if diff := gocmp.Diff(string(want), got.String()); diff != "" && refused == nil {
+			t.Fatalf("-YAML +blame\n%s", diff)
+		}
+	})
+}
+
+// What is not known is said: when a value was set at the latest, and after when.
+func TestBlameOfWhatIsNotKnown(t *testing.T) {
+	v := func(n int, op consume.Op, before, after string) *timeline.Version {
+		out := version(n, op, nil)
+		if before != "" {
+			out.Before = json.RawMessage(before)
+		}
+		if after != "" {
+			out.After = json.RawMessage(after)
+		}
+		return out
+	}
+	skipped := func(v *timeline.Version, n int) *timeline.Version { v.Skipped = n; return v }
+	inferred := func(v *timeline.Version) *timeline.Version { v.Inferred = true; return v }
+	as := func(v *timeline.Version, uid string) *timeline.Version { v.UID = uid; return v }
+	for name, c := range map[string]struct {
+		versions []*timeline.Version
+		want     string
+	}{
+		"created": {[]*timeline.Version{v(0, consume.Created, "", `{"a":1}`)}, "a: 1 < set by 100 m0"},
+		"read":    {[]*timeline.Version{v(0, consume.Read, "", `{"a":1}`)}, "a: 1 < at or before 100"},
+		"the record begins with an update": {
+			[]*timeline.Version{v(0, consume.Updated, `{"a":1,"b":1}`, `{"a":1,"b":2}`)},
+			"a: 1 < at or before 100 | b: 2 < set by 100 m0",
+		},
+		"the record begins with an update that lacks before": {
+			[]*timeline.Version{v(0, consume.Updated, "", `{"a":1}`)}, "a: 1 < at or before 100",
+		},
+		"before is not sent": {
+			[]*timeline.Version{v(0, consume.Created, "", `{"a":1,"b":1}`), v(1, consume.Updated, "", `{"a":1,"b":2}`)},
+			"a: 1 < set by 100 m0 | b: 2 < set by 101 m1",
+		},
+		"withheld, with before": {
+			[]*timeline.Version{v(0, consume.Created, "", `{"a":1,"b":1}`), skipped(v(3, consume.Updated, `{"a":2,"b":1}`, `{"a":2,"b":2}`), 2)},
+			"a: 2 < at or before 103, after 0 | b: 2 < set by 103 m3",
+		},
+		"withheld, without before": {
+			[]*timeline.Version{v(0, consume.Created, "", `{"a":1,"b":1}`), skipped(v(3, consume.Updated, "", `{"a":2,"b":1}`), 2)},
+			"a: 2 < at or before 103, after 0 | b: 1 < set by 100 m0",
+		},
+		"missing, and the count too": {
+			[]*timeline.Version{v(0, consume.Created, "", `{"a":1,"b":1}`), v(3, consume.Updated, "", `{"a":2,"b":1}`)},
+			"a: 2 < at or before 103, after 0 | b: 1 < set by 100 m0",
+		},
+		"found by comparing lists": {
+			[]*timeline.Version{v(0, consume.Created, "", `{"a":1}`), inferred(v(1, consume.Updated, `{"a":1}`, `{"a":2}`))},
+			"a: 2 < at or before 101 m1, after 0",
+		},
+		"a snapshot after a gap": {
+			[]*timeline.Version{v(0, consume.Created, "", `{"a":1,"b":1}`), v(5, consume.Read, "", `{"a":1,"b":2}`)},
+			"a: 1 < set by 100 m0 | b: 2 < at or before 105, after 0",
+		},
+		"too large in between": {
+			[]*timeline.Version{
+				v(0, consume.Created, "", `{"a":1,"b":1}`), v(1, consume.Updated, "", ""), v(2, consume.Updated, `{"a":2,"b":1}`, `{"a":2,"b":2}`),
+			},
+			"a: 2 < at or before 102, after 0 | b: 2 < set by 102 m2",
+		},
+		"too large at last": {
+			[]*timeline.Version{v(0, consume.Created, "", `{"a":1}`), v(1, consume.Updated, "", "")}, "",
+		},
+		"left and entered": {
+			[]*timeline.Version{
+				v(0, consume.Created, "", `{"a":1,"b":1}`), v(1, consume.Left, `{"a":1,"b":1}`, ""), v(4, consume.Entered, "", `{"a":1,"b":2}`),
+			},
+			"a: 1 < set by 100 m0 | b: 2 < at or before 104, after 0",
+		},
+		"deleted": {
+			[]*timeline.Version{v(0, consume.Created, "", `{"a":1}`), v(1, consume.Deleted, `{"a":1}`, "")}, "",
+		},
+		"made anew under the same name": {
+			[]*timeline.Version{
+				v(0, consume.Created, "", `{"a":1}`), v(1, consume.Deleted, `{"a":1}`, ""), as(v(2, consume.Created, "", `{"a":1}`), "2"),
+			},
+			"a: 1 < set by 102 m2",
+		},
+		"replaced, and the deletion not sent": {
+			[]*timeline.Version{v(0, consume.Created, "", `{"a":1}`), as(v(2, consume.Read, "", `{"a":1}`), "2")},
+			"a: 1 < at or before 102",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b timeline.Blame
+			for _, v := range c.versions {
+				if err := b.Add(v); err != nil {
+					t.Fatal(err)
+				}
+			}
+			lines, err := b.Lines()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, l := range lines {
+				o := l.Origin
+				text := fmt.Sprintf("%s < at or before %s", l.Text, o.Version.ResourceVersion)
+				if o.Exact {
+					text = fmt.Sprintf("%s < set by %s", l.Text, o.Version.ResourceVersion)
+				}
+				for _, by := range o.By {
+					text += " " + by.Manager
+				}
+				if !o.Since.IsZero() {
+					text += fmt.Sprintf(", after %v", o.Since.Sub(noon).Minutes())
+				}
+				got = append(got, text)
+			}
+			if text := strings.Join(got, " | "); text != c.want {
+				t.Errorf("%s\nwant %s", text, c.want)
+			}
+		})
+	}
+}

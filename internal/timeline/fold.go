@@ -220,7 +220,7 @@ type letter struct {
 	object   uidKey
 	at       point
 	from, to Bound
-	resolved bool // an event after it has the state of the object
+	resolved bool // the log has the event, or one after it
 }
 
 // noteLetter notes the dead letter that a gap names.
@@ -234,12 +234,11 @@ func (l *logFold) noteLetter(e *consume.Event, included bool) {
 	if version == "d" || strings.HasPrefix(version, "d/") {
 		return // that is all there is to say of a deletion
 	}
-	if history, seq := l.objects.Highest(e.Source, e.GroupResource(), uid); !(point{history, seq}).below(pointOf(e)) {
-		return // a copy: the event is on the bus, or one after it
-	}
+	history, seq := l.objects.Highest(e.Source, e.GroupResource(), uid)
 	l.letters[id] = &letter{
 		scope: scopeKey{e.Source, e.Scope}, object: uidKey{e.Source, uid}, at: pointOf(e),
 		from: Bound{e.Stream.Since, e.Stream.FromResourceVersion, e.History()}, to: Bound{e.Time, e.Stream.ToResourceVersion, e.History()},
+		resolved: !(point{history, seq}).below(pointOf(e)), // a copy was refused
 	}
 }
 

@@ -129,6 +129,7 @@ func (w *world) check(m timeline.Moment) {
 		t.Fatalf("at %s: -naive +state\n%s", m, diff)
 	}
 	w.checkDone(m, s)
+	w.checkPartitions(m, s)
 	for _, scope := range s.Scopes() {
 		i := w.agent[scope.Name]
 		if scope.Reason != consume.ReasonDeadLetter {
@@ -168,6 +169,33 @@ func (w *world) checkDone(m timeline.Moment, all *timeline.State) {
 	}
 }
 
+// checkPartitions reads the record from partitions, as of a Kafka topic: those of an object are in one, stream events in each, and there is
+// no order between two of them.
+func (w *world) checkPartitions(m timeline.Moment, whole *timeline.State) {
+	partitions := make([][]*consume.Event, 3)
+	for _, e := range w.log {
+		for n := range partitions {
+			if own := len(e.UID) > 0 && (int(e.Namespace[0])+int(e.Name[0]))%3 != n; own || e.DeadLetterReason != "" {
+				continue
+			}
+			part := *e
+			part.Position = consume.Position{Log: consume.Log{Name: "kubecdc.x", Partition: n}}
+			partitions[n] = append(partitions[n], &part)
+		}
+	}
+	s := timeline.NewState(m, timeline.Options{})
+	for n := rapid.IntRange(0, 2).Draw(w.t, "partition"); slices.ContainsFunc(partitions, func(p []*consume.Event) bool { return len(p) > 0 }); n = (n + 1) % 3 {
+		batch := min(len(partitions[n]), rapid.IntRange(0, 30).Draw(w.t, "records"))
+		for _, e := range partitions[n][:batch] {
+			s.Add(e)
+		}
+		partitions[n] = partitions[n][batch:]
+	}
+	if diff := gocmp.Diff(w.summary(whole), w.summary(s)); diff != "" {
+		w.t.Fatalf("at %s: -one log +partitions\n%s", m, diff)
+	}
+}
+
 // summary is a State without the objects of which a snapshot may show a version that was withheld.
 func (w *world) summary(s *timeline.State) []string {
 	var out []string
@@ -177,7 +205,7 @@ func (w *world) summary(s *timeline.State) []string {
 		}
 	}
 	for _, scope := range s.Scopes() {
-		out = append(out, fmt.Sprint(scope.Name, scope.Certainty, scope.Recovered, scope.Reason))
+		out = append(out, fmt.Sprint(scope.Name, scope.Certainty, scope.Recovered, scope.Reason, scope.DeadLetters))
 	}
 	return out
 }

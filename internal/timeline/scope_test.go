@@ -1,0 +1,451 @@
+package timeline_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// record reads a record, an event in a line, after the minute at which it was observed:
+//
+//	0 started S1 @20 · 0 completed S1 @20 · 5 progress @20 · 5 gap expired 10-20 since=3 recovered · scope=… · h1
+//	1 c web/1 @10 · u web/1 @12 was=10 skipped=2 · r web/1 @10 S1 · resource=secrets · ns=other · letter=pods/1/12
+func record(lines string) []*consume.Event {
+	var out []*consume.Event
+	for line := range strings.Lines(strings.TrimSpace(lines)) {
+		f := strings.Fields(line)
+		e := &consume.Event{Source: source, APIVersion: "v1", Kind: "Pod", Resource: "pods", Namespace: "shop", Time: minute(f[0])}
+		gap := &consume.Stream{}
+		for _, x := range f[2:] {
+			key, value, _ := strings.Cut(x, "=")
+			switch {
+			case x[0] == '@':
+				e.ResourceVersion, e.Sequence = x[1:], x[1:]
+			case key == "scope":
+				e.Scope = value
+			case key == "resource":
+				e.Resource = value
+			case key == "ns":
+				e.Namespace = value
+			case key == "since":
+				gap.Since = minute(value)
+			case key == "letter":
+				gap.DeadLetter = value
+			case x == "recovered":
+				gap.Recovered = true
+			case len(x) == 2 && x[0] == 'h':
+				e.ID = "/" + x
+			}
+		}
+		e.ID = fmt.Sprintf("%s/%s/%d%s", f[1], f[2], len(out), e.ID)
+		switch f[1] {
+		case "started", "completed":
+			e.Type, e.Stream = consume.TypePrefix+"snapshot."+f[1], &consume.Stream{Snapshot: f[2], ResourceVersion: e.ResourceVersion}
+		case "progress":
+			e.Type, e.Stream = consume.TypeProgress, &consume.Stream{ResourceVersion: e.ResourceVersion}
+		case "gap":
+			e.Type, e.Stream, gap.Reason = consume.TypeGap, gap, consume.GapReason(f[2])
+			gap.FromResourceVersion, gap.ToResourceVersion, _ = strings.Cut(f[3], "-")
+		default:
+			e.Op, e.Data = consume.Op(f[1]), &consume.Data{Op: consume.Op(f[1])}
+			e.Name, e.UID, _ = strings.Cut(f[2], "/")
+			if e.Op != consume.Deleted && e.Op != consume.Left {
+				e.Data.After = json.RawMessage(`{"kind":"Pod"}`)
+			}
+			for _, x := range f[3:] {
+				switch key, value, _ := strings.Cut(x, "="); {
+				case key == "was":
+					e.Data.PreviousResourceVersion = value
+				case key == "skipped":
+					e.Data.Skipped = int(number(value))
+				case key == "after":
+					e.Data.After = json.RawMessage(value)
+				case x[0] == 'S':
+					e.Data.Snapshot = x
+				}
+			}
+		}
+		if e.Stream != nil {
+			e.Namespace = ""
+			if e.Scope == "" {
+				e.Scope = e.Resource
+			}
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// minute is a time so many minutes after noon.
+func minute(s string) time.Time {
+	d, err := time.ParseDuration(s + "m")
+	if err != nil {
+		panic(err)
+	}
+	return noon.Add(d)
+}
+
+func TestScopes(t *testing.T) {
+	const steady = `
+		0 started S1 @10
+		0 r web/1 @5 S1
+		0.1 completed S1 @10
+		1 progress @20
+		2 progress @30
+		3 progress @30
+		4 progress @40`
+	for _, c := range []struct{ name, record, at, want string }{
+		{"before the first snapshot", steady, "rv:9", "unknown to 10"},
+		{"at the first snapshot", steady, "rv:10", "exact"},
+		{"between", steady, "rv:25", "exact"},
+		{"after the last progress", steady, "rv:41", "unknown from 40"},
+		{"of a history that is to come", steady, "rv:25/h1", "unknown from 40"},
+		{"by time, inside the first snapshot", steady, "0.05", "unknown to 10"},
+		{"by time", steady, "2.5", "exact from 30 to 30"},
+		{"by time, at a progress", steady, "3", "exact from 30 to 40"},
+		{"by time, after the last progress", steady, "4.5", "unknown from 40"},
+		{"now", steady, "now 5", "exact from 40"},
+		{"now, and the agent is silent", steady, "now 6.5", "unknown from 40"},
+		{"the end, however old", steady, "", "exact from 40"},
+		{
+			"the agent was away", steady + `
+			14 progress @60
+			15 progress @60`, "9", "late from 40 to 60",
+		},
+		{
+			"the agent was away, by resourceVersion", steady + `
+			14 progress @60
+			15 progress @60`, "rv:50", "exact",
+		},
+		{
+			"a gap", steady + `
+			14 gap expired 40-60 since=4
+			15 progress @70
+			16 progress @80`, "rv:50", "uncertain from 40 to 60: expired",
+		},
+		{
+			"the end of a gap", steady + `
+			14 gap expired 40-60 since=4
+			15 progress @70
+			16 progress @80`, "rv:60", "exact",
+		},
+		{
+			"a gap, by time", steady + `
+			14 gap expired 40-60 since=4
+			15 progress @70
+			16 progress @80`, "14.5", "uncertain from 40 to 60: expired",
+		},
+		{
+			"a gap that was recovered", steady + `
+			14 gap expired 40-60 since=4 recovered
+			15 progress @70
+			16 progress @80`, "rv:50", "exact recovered",
+		},
+		{
+			"content that is read otherwise", steady + `
+			4.5 gap content-changed 40-40 since=4 recovered
+			5 progress @70`, "rv:50", "exact",
+		},
+		{
+			"compacted: nothing is right before the next snapshot", steady + `
+			14 gap compacted 40-60 since=4
+			15 progress @70
+			16 progress @80`, "rv:75", "uncertain from 40: compacted",
+		},
+		{
+			"compacted", steady + `
+			14 gap compacted 40-60 since=4
+			15 started S2 @65
+			16 completed S2 @65
+			17 progress @80`, "rv:62", "uncertain from 40 to 65: compacted",
+		},
+		{
+			"restored, before", steady + `
+			14 gap rewound 45-20 since=4 h1
+			14 started S2 @21 h1
+			15 completed S2 @21 h1
+			17 progress @30 h1`, "rv:40", "exact",
+		},
+		{
+			"restored, lost", steady + `
+			14 gap rewound 45-20 since=4 h1
+			14 started S2 @21 h1
+			15 completed S2 @21 h1
+			17 progress @30 h1`, "rv:46", "uncertain from 45 to 21/h1: rewound",
+		},
+		{
+			"restored, after", steady + `
+			14 gap rewound 45-20 since=4 h1
+			14 started S2 @21 h1
+			15 completed S2 @21 h1
+			17 progress @30 h1`, "rv:21/h1", "exact",
+		},
+		{
+			"restored, and no agent knew it", steady + `
+			14 started S2 @21
+			15 completed S2 @21
+			17 progress @30`, "14.5", "unknown to 21",
+		},
+		{
+			"a snapshot after silence, on a bus that cannot be asked", steady + `
+			14 started S2 @60
+			15 completed S2 @60
+			16 progress @70`, "rv:50", "uncertain from 40 to 60: silence",
+		},
+		{
+			"a snapshot by time", steady + `
+			4.5 started S2 @60
+			4.6 completed S2 @60
+			5 progress @70`, "rv:50", "exact",
+		},
+		{
+			"a snapshot of which the start was not read", `
+			0 r web/1 @5 S1
+			0.1 completed S1 @10
+			1 progress @20`, "rv:15", "unknown",
+		},
+		{
+			"a dead letter", steady + `
+			4.1 c api/2 @41
+			4.2 gap dead-letter 41-42 since=4.2 letter=pods/2/42
+			5 progress @45`, "rv:45", "uncertain from 41 to 42: dead-letter [pods/2/42]",
+		},
+		{
+			"a dead letter, and an event after it", steady + `
+			4.1 c api/2 @41
+			4.2 gap dead-letter 41-42 since=4.2 letter=pods/2/42
+			4.3 u api/2 @43 was=42
+			5 progress @45`, "rv:45", "exact",
+		},
+		{
+			"a dead letter that is a deletion", steady + `
+			4.1 c api/2 @41
+			4.2 gap dead-letter 41-42 since=4.2 letter=pods/2/d
+			5 progress @45`, "rv:45", "exact",
+		},
+		{
+			"resourceVersions that are no numbers", strings.NewReplacer("@10", "@x", "@20", "@y", "@30", "@z", "@40", "@z").Replace(steady),
+			"rv:15", "unknown",
+		},
+		{"a resource of another etcd", strings.ReplaceAll(steady, "@", "resource=events @"), "rv:15", "unknown"},
+		{"objects without stream events", "0 c web/1 @10", "rv:10", "unknown"},
+		{
+			"versions that were withheld", steady + `
+			3.5 u web/1 @35 was=34 skipped=2
+			4.5 u web/1 @45 was=44 skipped=3
+			4.6 u web/1 @48 was=47 skipped=9
+			5 progress @50`, "rv:40", "exact skipped 5",
+		},
+		{
+			"left, and redacted", steady + `
+			3.5 l web/1 @35
+			3.5 c api/2 @36 after={"key":"hmac-sha256:00c0ffee:x"}
+			3.5 c db/3 @36
+			5 progress @50`, "rv:40", "exact left 1 redacted 1",
+		},
+		{
+			"a part of a scope has no certainty of its own", steady + `
+			4.1 started S2 @42 scope=pods/shop
+			4.2 completed S2 @42 scope=pods/shop
+			5 progress @50`, "rv:45", "exact",
+		},
+		{
+			"each scope has its own", `
+			0 started S1 @10 scope=pods/a
+			0 completed S1 @10 scope=pods/a
+			1 progress @20 scope=pods/a
+			5 started S2 @30 scope=pods/b
+			5 completed S2 @30 scope=pods/b
+			6 progress @40 scope=pods/b`, "rv:15", "exact, unknown to 30",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := timeline.NewState(parse(t, c.at), timeline.Options{OtherHistory: func(resource string) bool { return resource == "events" }})
+			for _, e := range record(c.record) {
+				s.Add(e)
+			}
+			var got []string
+			for _, scope := range s.Scopes() {
+				got = append(got, describe(&scope, strings.HasPrefix(c.at, "rv:")))
+			}
+			if text := strings.Join(got, ", "); text != c.want {
+				t.Errorf("at %s: %s, want %s", c.at, text, c.want)
+			}
+		})
+	}
+}
+
+// parse is a moment: "rv:10", minutes after noon, "now 5", or "" for the end.
+func parse(t *testing.T, s string) timeline.Moment {
+	now, isNow := strings.CutPrefix(s, "now ")
+	switch {
+	case s == "":
+		return timeline.Moment{}
+	case isNow:
+		return timeline.Now(minute(now))
+	case !strings.HasPrefix(s, "rv:"):
+		return timeline.At(minute(s))
+	}
+	m, err := timeline.ParseMoment(s, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func describe(s *timeline.Scope, byVersion bool) string {
+	text := s.Certainty.String()
+	bound := func(name string, b timeline.Bound) {
+		if b.ResourceVersion == "" || byVersion && s.Certainty == timeline.Exact {
+			return
+		}
+		text += " " + name + " " + b.ResourceVersion
+		if b.History > 0 {
+			text += fmt.Sprint("/h", b.History)
+		}
+	}
+	bound("from", s.From)
+	bound("to", s.To)
+	if s.Reason != "" {
+		text += ": " + string(s.Reason)
+	}
+	if s.Recovered {
+		text += " recovered"
+	}
+	for _, c := range []struct {
+		name string
+		n    int
+	}{{"skipped", s.Skipped}, {"left", s.Left}, {"redacted", s.Redacted}} {
+		if c.n > 0 {
+			text += fmt.Sprint(" ", c.name, " ", c.n)
+		}
+	}
+	if len(s.DeadLetters) > 0 {
+		text += fmt.Sprint(" ", s.DeadLetters)
+	}
+	return text
+}
+
+func TestDiff(t *testing.T) {
+	from, to := timeline.NewState(timeline.AtVersion(20, 0), timeline.Options{}), timeline.NewState(timeline.AtVersion(30, 0), timeline.Options{})
+	both := timeline.States{from, to}
+	for _, e := range record(`
+		0 started S1 @10
+		0 r same/1 @5 S1
+		0 r gone/2 @6 S1
+		0 r swept/8 @6 S1
+		0 completed S1 @10
+		1 c changed/3 @12
+		1 c left/4 @13
+		2 u changed/3 @21 was=12
+		1 c again/5 @20
+		2 d gone/2 @22
+		2 l left/4 @23
+		2 d again/5 @24
+		2 c again/6 @25
+		2 gap expired 25-28 since=1
+		3 started S2 @29
+		3 c new/7 @30
+		3 r same/1 @5 S2
+		3 r changed/3 @21 S2
+		3 r again/6 @25 S2
+		3 completed S2 @29
+		3 c later/9 @31
+		4 progress @35`) {
+		both.Add(e)
+	}
+	if !both.Done() {
+		t.Error("the record has passed both moments, and the States are not done")
+	}
+	var got []string
+	for _, d := range timeline.Diff(from, to) {
+		line := ""
+		for _, v := range []*timeline.Version{d.Before, d.After} {
+			if v == nil {
+				line += " -"
+			} else {
+				line += fmt.Sprintf(" %s %s/%s@%s", v.Op, v.Name, v.UID, v.ResourceVersion)
+			}
+		}
+		got = append(got, line)
+	}
+	want := []string{
+		" c again/5@20 -", " - c again/6@25", " c changed/3@12 u changed/3@21", " r gone/2@6 -", " c left/4@13 l left/4@23", " - c new/7@30", " r swept/8@6 -",
+	}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	if n := len(to.Left()); n != 1 {
+		t.Errorf("%d objects have left, want 1", n)
+	}
+	same := func(s *timeline.State) *timeline.Version {
+		return s.Objects()[slices.IndexFunc(s.Objects(), func(v *timeline.Version) bool { return v.Name == "same" })]
+	}
+	if same(from) != same(to) {
+		t.Error("an object that is in both States is kept twice")
+	}
+}
+
+// A Fold says what each event adds, and what no event says.
+func TestFoldVersions(t *testing.T) {
+	f := timeline.NewFold(timeline.Moment{}, timeline.Options{})
+	var got []string
+	for _, e := range record(`
+		0 started S1 @10
+		0 r web/1 @5 S1
+		0 completed S1 @10
+		1 u web/1 @11 was=5
+		1 u web/1 @11 was=5
+		1 c api/2 @12
+		2 c api/3 @13
+		3 gap dead-letter 11-14 since=3 letter=pods/1/d
+		4 progress @20
+		5 started S2 @30
+		5 completed S2 @30`) {
+		for _, v := range f.Add(e) {
+			got = append(got, fmt.Sprintf("%s %s/%s @%s inferred=%t event=%t", v.Op, v.Name, v.UID, v.ResourceVersion, v.Inferred, v.ID != ""))
+		}
+	}
+	want := []string{
+		"r web/1 @5 inferred=false event=true",
+		"u web/1 @11 inferred=false event=true",
+		"c api/2 @12 inferred=false event=true",
+		"d api/2 @13 inferred=true event=false",
+		"c api/3 @13 inferred=false event=true",
+		"d web/1 @14 inferred=true event=false",
+		"d api/3 @30 inferred=true event=false",
+	}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+func TestComplete(t *testing.T) {
+	f := timeline.NewFold(timeline.Moment{}, timeline.Options{})
+	for n, e := range record(`
+		0 started S1 @10 scope=pods/a
+		0 completed S1 @10 scope=pods/a
+		0 started S1 @12 scope=pods/b
+		0 completed S1 @12 scope=pods/b
+		1 progress @20 scope=pods/a
+		1 progress @15 scope=pods/b
+		2 progress @30 scope=pods/a
+		4 progress @40 scope=pods/a`) {
+		f.Add(e)
+		m, ok := f.Complete(source, "pods")
+		if got, want := fmt.Sprint(m, ok), strings.Split("now false|rv:10 true|now false|rv:10 true|rv:12 true|rv:15 true|rv:15 true|rv:40 true", "|")[n]; got != want && ok {
+			t.Errorf("after record %d: complete up to %s, want %s", n, got, want)
+		}
+	}
+	if _, ok := f.Complete(source, "nodes"); ok {
+		t.Error("complete, and nothing is known of it")
+	}
+}
