@@ -14,7 +14,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/claim"
+	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 	"github.com/kubecdc/kubecdc/internal/publish/kafka"
+	publishstdout "github.com/kubecdc/kubecdc/internal/publish/stdout"
 )
 
 // bus is a bus and what else the agent needs of it.
@@ -50,7 +52,7 @@ func newBus(cfg *config.Config, cluster string, embedded bool, stdout io.Writer,
 	case c.HTTP != nil:
 		err = b.openHTTP(cfg, log, m)
 	default:
-		b.Bus = publish.Blocking(publish.NewStdout(stdout).Behind(fence), untilEnded, func() error { return nil })
+		b.Bus = publishstdout.New(stdout, fence)
 	}
 	if err != nil {
 		return nil, err
@@ -94,20 +96,20 @@ func natsConfig(n *config.NATS, cluster string, maxEventBytes int) publish.NATSC
 func (b *bus) openHTTP(cfg *config.Config, log *slog.Logger, m *publish.Metrics) error {
 	c := httpConfig(cfg.Bus.HTTP)
 	c.DeadLetterURL, c.Fence = cfg.DeadLetter.URL, b.fence
-	h, err := publish.NewHTTP(c, log, m)
+	h, err := publishhttp.New(c, log, m)
 	if err != nil {
 		return fmt.Errorf("bus.http: %w", err)
 	}
-	b.Bus = publish.Blocking(h, h.Run, h.Ready)
-	if letters := h.DeadLetters(); letters != nil {
-		b.deadLetters = publish.Blocking(letters, nil, nil)
+	b.Bus = h
+	if c.DeadLetterURL != "" {
+		b.deadLetters = h
 	}
 	return nil
 }
 
-// httpConfig is what package publish wants to know of an HTTP receiver, also of one that a relay sends to.
-func httpConfig(h *config.HTTP) publish.HTTPConfig {
-	return publish.HTTPConfig{
+// httpConfig returns the configuration of an HTTP receiver, also of one that a relay sends to.
+func httpConfig(h *config.HTTP) publishhttp.Config {
+	return publishhttp.Config{
 		URL: h.URL, Batch: h.Batch, Timeout: h.Timeout.Duration, HeadersFile: h.HeadersFile, TokenFile: h.TokenFile, Insecure: h.Insecure, TLS: tlsConfig(h.TLS),
 	}
 }
@@ -133,7 +135,7 @@ func newClaims(c *config.ClaimCheck, jetStream *publish.NATS, fence publish.Fenc
 	case c.Directory != nil:
 		store, err = claim.NewDirectory(c.Directory.Path, fence, log, m)
 	case c.HTTP != nil:
-		store, err = publish.NewClaimHTTP(publish.ClaimHTTPConfig{
+		store, err = publishhttp.NewClaimStore(publishhttp.ClientConfig{
 			URL: c.HTTP.URL, Timeout: c.HTTP.Timeout.Duration, HeadersFile: c.HTTP.HeadersFile, TokenFile: c.HTTP.TokenFile,
 			Insecure: c.HTTP.Insecure, TLS: tlsConfig(c.HTTP.TLS), Fence: fence,
 		}, log, m)
@@ -146,11 +148,8 @@ func newClaims(c *config.ClaimCheck, jetStream *publish.NATS, fence publish.Fenc
 
 // copies is how many times the publisher holds an event until the bus has acknowledged it, the encoded event included.
 func copies(cfg *config.Config) int {
-	switch b := cfg.Bus; {
-	case b.Kafka != nil:
+	if cfg.Bus.Kafka != nil {
 		return kafka.Copies
-	case b.HTTP != nil && b.HTTP.Batch > 1:
-		return 2 // the event, and the body of a request
 	}
 	return 1
 }

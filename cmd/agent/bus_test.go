@@ -53,15 +53,15 @@ func TestBuses(t *testing.T) {
 		},
 		"HTTP": {
 			file: "bus: {http: {url: \"https://e/\", batch: 10, tls: {}}}\ndeadLetter: {url: \"https://e/dead\"}\noversize: [before]\n",
-			kind: "*publish.blocking", claims: "<nil>", dead: "*publish.blocking", pump: "921600 [before]",
+			kind: "*http.Bus", claims: "<nil>", dead: "*http.Bus", pump: "921600 [before]",
 		},
 		"HTTP and its files": {
 			file: "bus: {http: {url: \"https://e/\"}}\nclaimCheck: {http: {url: \"https://f/\"}}\n",
-			kind: "*publish.blocking", claims: "*publish.ClaimHTTP", dead: "<nil>", pump: "921600 [patch before reference]",
+			kind: "*http.Bus", claims: "*http.ClaimStore", dead: "<nil>", pump: "921600 [patch before reference]",
 		},
 		"stdout": {
 			file: "bus: {stdout: {}}\n",
-			kind: "*publish.blocking", claims: "<nil>", dead: "<nil>", pump: "0 [patch before]",
+			kind: "*stdout.Bus", claims: "<nil>", dead: "<nil>", pump: "0 [patch before]",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,7 +11,9 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 	"github.com/kubecdc/kubecdc/internal/publish/kafka"
+	publishstdout "github.com/kubecdc/kubecdc/internal/publish/stdout"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -89,11 +91,11 @@ func newRelayTarget(cfg *config.Config, to *config.RelayTarget, cluster string, 
 	case to.HTTP != nil:
 		c := httpConfig(to.HTTP)
 		c.Fence = fence
-		h, err := publish.NewHTTP(c, log, nil)
+		h, err := publishhttp.New(c, log, nil)
 		if err != nil {
 			return nil, err
 		}
-		return relay.NewBus(publish.Blocking(h, h.Run, h.Ready)), nil
+		return relay.NewBus(h), nil
 	case to.NATS != nil:
 		c := natsConfig(to.NATS, cluster, maxBytes)
 		c.Key, c.Fence = "to.nats", fence
@@ -111,7 +113,7 @@ func newRelayTarget(cfg *config.Config, to *config.RelayTarget, cluster string, 
 		}
 		return relay.NewBus(k), nil
 	}
-	return relay.NewWriter(publish.Blocking(publish.NewStdout(stdout).Behind(fence), untilEnded, func() error { return nil })), nil
+	return relay.NewWriter(publishstdout.New(stdout, fence)), nil
 }
 
 // objectsOf are the objects whose events a bus has to send for a relay, with the stream events of their resources: matchRelay is false for all

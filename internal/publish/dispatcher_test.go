@@ -1,11 +1,9 @@
 package publish_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"sync"
@@ -15,11 +13,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/stdout"
 	"github.com/kubecdc/kubecdc/internal/queue"
 )
 
@@ -101,7 +99,7 @@ func TestDispatcherDrainsAClosedQueue(t *testing.T) {
 
 func TestDispatcherEndsWithTheGracePeriod(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	blocked := busFunc(func(ctx context.Context, _ *encode.Event) error {
+	blocked := busFunc(func(context.Context, *encode.Event) error {
 		cancel()
 		<-ctx.Done()
 		return context.Cause(ctx)
@@ -240,80 +238,6 @@ func TestDispatcherIntoJetStream(t *testing.T) {
 	}
 }
 
-func TestStdoutWritesJSONLines(t *testing.T) {
-	var b bytes.Buffer
-	p := publish.NewStdout(&b)
-	for _, body := range []string{`{"id":"1"}`, "{\n \"id\": \"2\\n\"\n}"} {
-		if err := p.Publish(t.Context(), event("web-1", 1, body)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if d := cmp.Diff("{\"id\":\"1\"}\n{\"id\":\"2\\n\"}\n", b.String()); d != "" {
-		t.Error(d)
-	}
-}
-
-func TestStdoutLinesDoNotMix(t *testing.T) {
-	var b bytes.Buffer
-	p := publish.NewStdout(&b)
-	line := strings.Repeat("x", 5000)
-	var wg sync.WaitGroup
-	for range 16 {
-		wg.Go(func() {
-			for range 20 {
-				if err := p.Publish(t.Context(), event("web-1", 1, line)); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if got := strings.Count(b.String(), line+"\n"); got != 320 {
-		t.Errorf("got %d whole lines, want 320", got)
-	}
-}
-
-// A pipe that nobody reads holds up neither the call that writes nor those that wait for it, and no line is cut off by another.
-func TestStdoutThatNobodyReads(t *testing.T) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = r.Close() }()
-	p := publish.NewStdout(w)
-	first, second := strings.Repeat("x", 1<<20), strings.Repeat("y", 1<<20) // more than a pipe holds
-	over := errors.New("over")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	var calls errgroup.Group
-	for range 2 {
-		calls.Go(func() error {
-			if err := p.Publish(ctx, event("web-1", 1, first)); !errors.Is(err, over) {
-				return fmt.Errorf("got %w, want the cause of the context", err)
-			}
-			return nil
-		})
-	}
-	in := make([]byte, 1)
-	if _, err := io.ReadFull(r, in); err != nil { // one has begun
-		t.Fatal(err)
-	}
-	cancel(over)
-	if err := calls.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	calls.Go(func() error {
-		defer w.Close()
-		return p.Publish(t.Context(), event("web-1", 2, second))
-	})
-	rest, err := io.ReadAll(r)
-	if err := errors.Join(err, calls.Wait()); err != nil {
-		t.Fatal(err)
-	}
-	if want := first + "\n" + second + "\n"; string(in)+string(rest) != want {
-		t.Errorf("got %d bytes, want each line whole, %d", len(rest)+1, len(want))
-	}
-}
-
 func TestClosedPipeEndsTheAgent(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -323,7 +247,9 @@ func TestClosedPipeEndsTheAgent(t *testing.T) {
 	defer func() { _ = w.Close() }()
 	q, bus := newQueue(), new(fakeBus)
 	bus.put(t, q, "web-1", 1)
-	err = publish.NewDispatcher(q, value, bus, publish.Blocking(publish.NewStdout(w), nil, nil), publish.Options{}, discard, nil).Run(t.Context())
+	b := stdout.New(w, nil)
+	runBus(t, b)
+	err = publish.NewDispatcher(q, value, bus, b, publish.Options{}, discard, nil).Run(t.Context())
 	if !errors.Is(err, syscall.EPIPE) {
 		t.Errorf("got %v, want EPIPE", err)
 	}

@@ -1,6 +1,6 @@
 // Package publish hands events to a bus and takes them for done once the bus has acknowledged them. A [Pump] moves
-// deltas from the queue through an encoder to a [Publisher]; [NATS] publishes to JetStream, package kafka to topics, [HTTP] to a
-// receiver of CloudEvents, [Stdout] to a stream of bytes.
+// deltas from the queue through an encoder to a [Publisher]; [NATS] publishes to JetStream, package kafka to topics, package http to a
+// receiver of CloudEvents, package stdout to a stream of bytes.
 //
 // # Invariants
 //
@@ -54,25 +54,6 @@
 //
 // The claim store and Heard use the same connection; the former waits while anybody is suspected.
 //
-// # How HTTP publishes
-//
-// A single request is made by the call of Publish itself, and ends with its ctx. With batches, calls put their events into one
-// queue and wait. Each of a few senders takes the oldest that wait, copies them under the queue's lock into one array, posts
-// it, and tells each call what came of it. Nobody lingers: batches grow as the answers take longer. A call whose ctx ends
-// leaves at once; its event, if it was taken, goes on as a copy with those of the others, and the request is given up only
-// when no call waits for it any more. An event's call waits for the answer, so nothing of its key is sent meanwhile, and
-// whatever order the batches arrive in, each key's is kept. A batch that is refused, or fails for a reason that may lie in
-// one of its events, falls apart: each goes on alone.
-//
-// All requests pass a throttle. 429, 503 and a receiver that cannot be connected to shut it. When the time is over that the
-// receiver asked for, one request tries, and whatever becomes of it but the same again opens it. A batch is filled only
-// once it may go.
-//
-// net/http may read a request's body even after it has returned. So it reads through a window that is shut before Publish
-// returns, or the array is used again; who reads on gets an error, and the connection is given up.
-//
-// For a request that makes the receiver cut the connection see [HTTP].
-//
 // # What the bus remembers
 //
 // [NATS.Heard] is the last stream event of a resource that the stream has. It outlives what the agent remembers: an agent
@@ -80,10 +61,10 @@
 //
 // # Goroutines
 //
-// HTTP.Run: itself, and with batches the senders. NATS.Run: itself, a sweeper (overdue acknowledgements, stuck
+// NATS.Run: itself, a sweeper (overdue acknowledgements, stuck
 // calls; every 100 ms while calls are on their way), one that breaks the connection at the end, one that connects and checks
 // the stream, and nats.go's own (reader, flusher, callbacks, the subscription's). Pump.Run: its workers, and one for each event that is parked. All have ended when
-// Run returns. net/http has two for each connection, which end moments after it is closed.
+// Run returns.
 //
 // # What it never does
 //

@@ -21,6 +21,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/claim"
+	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
+	"github.com/kubecdc/kubecdc/internal/publish/stdout"
 )
 
 var (
@@ -135,9 +137,9 @@ func buses() map[string]func(*testing.T, publish.Fence) fencedBus {
 		},
 		"http":         func(t *testing.T, f publish.Fence) fencedBus { return httpBus(t, f, 1) },
 		"http batches": func(t *testing.T, f publish.Fence) fencedBus { return httpBus(t, f, 10) },
-		"stdout": func(_ *testing.T, f publish.Fence) fencedBus {
+		"stdout": func(t *testing.T, f publish.Fence) fencedBus {
 			out := new(logBuffer)
-			return fencedBus{publish.NewStdout(out).Behind(f), func() int { return strings.Count(out.String(), "\n") }, nil, false}
+			return fencedBus{runBus(t, stdout.New(out, f)), func() int { return strings.Count(out.String(), "\n") }, nil, false}
 		},
 		"claims in a directory": func(t *testing.T, f publish.Fence) fencedBus {
 			dir := t.TempDir()
@@ -157,7 +159,7 @@ func buses() map[string]func(*testing.T, publish.Fence) fencedBus {
 			var got atomic.Int64
 			srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { got.Add(1) }))
 			t.Cleanup(srv.Close)
-			c, err := publish.NewClaimHTTP(publish.ClaimHTTPConfig{URL: srv.URL, Fence: f}, discard, nil)
+			c, err := publishhttp.NewClaimStore(publishhttp.ClientConfig{URL: srv.URL, Fence: f}, discard, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -197,8 +199,26 @@ func httpBus(t *testing.T, f publish.Fence, batch int) fencedBus {
 		got.Add(int64(max(1, bytes.Count(body, []byte(`"n":`)))))
 	}))
 	t.Cleanup(srv.Close)
-	r := runHTTP(t, publish.HTTPConfig{URL: srv.URL, Batch: batch, Fence: f})
-	return fencedBus{r, func() int { return int(got.Load()) }, away.Store, false}
+	bus, err := publishhttp.New(publishhttp.Config{URL: srv.URL, Batch: batch, Fence: f}, discard, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fencedBus{runBus(t, bus), func() int { return int(got.Load()) }, away.Store, false}
+}
+
+// runBus runs a bus until the test ends.
+func runBus(t *testing.T, b publish.Bus) publish.Publisher {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- b.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return publish.Await(b, false)
 }
 
 // claims publishes into a claim store.
@@ -312,7 +332,9 @@ func TestDispatcherEndsAtTheFence(t *testing.T) {
 		return nil
 	})
 	j := newJournal()
-	err := dispatchAll(t, publish.Blocking(publish.NewStdout(out).Behind(f), nil, nil), publish.Options{DeadLetters: dead, Oversize: []string{publish.GiveUpPatch}},
+	b := stdout.New(out, f)
+	runBus(t, b)
+	err := dispatchAll(t, b, publish.Options{DeadLetters: dead, Oversize: []string{publish.GiveUpPatch}},
 		encode.Structured, nil, new(logBuffer), change(j, "web-1", 6, 10), change(j, "web-2", 7, 10))
 	if !errors.Is(err, publish.ErrFenced) || out.String() != "" {
 		t.Errorf("%v, written: %q", err, out)

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/kubecdc/kubecdc/internal/publish"
+	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 )
 
@@ -188,19 +189,23 @@ func TestHTTPSecretsInPlaintext(t *testing.T) {
 	for _, insecure := range []bool{false, true} {
 		for name, send := range map[string]func(context.Context) (log fmt.Stringer, err error){
 			"receiver": func(ctx context.Context) (fmt.Stringer, error) {
-				r, err := publish.NewReceiver(publish.ReceiverConfig{URL: outside.URL, Timeout: time.Minute, HeadersFile: headers, Insecure: insecure})
+				r, err := publishhttp.NewReceiver(publishhttp.ClientConfig{URL: outside.URL, Timeout: time.Minute, HeadersFile: headers, Insecure: insecure})
 				if err == nil {
 					_, err = r.Post(ctx, nil, nil)
 				}
 				return new(logBuffer), err
 			},
 			"bus": func(ctx context.Context) (fmt.Stringer, error) {
-				r := runHTTP(t, publish.HTTPConfig{URL: outside.URL, TokenFile: secretIn(t), Insecure: insecure})
-				return r.log, r.Publish(ctx, event("web-1", 1, `{}`))
+				log := new(logBuffer)
+				b, err := publishhttp.New(publishhttp.Config{URL: outside.URL, TokenFile: secretIn(t), Insecure: insecure}, log.Logger(), nil)
+				if err == nil {
+					err = runBus(t, b).Publish(ctx, event("web-1", 1, `{}`))
+				}
+				return log, err
 			},
 			"claim store": func(ctx context.Context) (fmt.Stringer, error) {
 				log := new(logBuffer)
-				c, err := publish.NewClaimHTTP(publish.ClaimHTTPConfig{URL: outside.URL, HeadersFile: headers, Insecure: insecure}, log.Logger(), publish.NewMetrics(nil))
+				c, err := publishhttp.NewClaimStore(publishhttp.ClientConfig{URL: outside.URL, HeadersFile: headers, Insecure: insecure}, log.Logger(), publish.NewMetrics(nil))
 				if err == nil {
 					_, err = c.Put(ctx, "name", "text/plain", []byte("x"))
 				}

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/kubecdc/kubecdc/internal/publish"
+	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -103,7 +103,7 @@ func TestAllArrivesInOrderThroughRestartsAndFailures(t *testing.T) {
 	web := httptest.NewServer(to)
 	t.Cleanup(web.Close)
 	begin := func(saves bool) *running {
-		target, err := publish.NewHTTP(publish.HTTPConfig{URL: web.URL}, slog.New(slog.DiscardHandler), nil)
+		target, err := publishhttp.New(publishhttp.Config{URL: web.URL}, slog.New(slog.DiscardHandler), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +111,7 @@ func TestAllArrivesInOrderThroughRestartsAndFailures(t *testing.T) {
 		if !saves {
 			source = unsaved{source}
 		}
-		return start(t, relay.Options{Name: "r", Source: source, Target: relay.NewBus(publish.Blocking(target, target.Run, target.Ready)), Grace: time.Millisecond})
+		return start(t, relay.Options{Name: "r", Source: source, Target: relay.NewBus(target), Grace: time.Millisecond})
 	}
 	sent := 0
 	send := func() {

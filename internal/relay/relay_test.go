@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/stdout"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -565,7 +566,7 @@ func TestBinaryRecordIsWrittenAsAStructuredLine(t *testing.T) {
 	}
 	pr, pw := io.Pipe()
 	defer pr.Close()
-	r := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: relay.NewWriter(publish.Blocking(publish.NewStdout(pw), func(ctx context.Context) error { <-ctx.Done(); return nil }, nil))})
+	r := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: relay.NewWriter(stdout.New(pw, nil))})
 	got, err := consume.NewLines("", pr, consume.Query{}).Next(t.Context())
 	if err != nil {
 		t.Fatal(err)

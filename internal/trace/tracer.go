@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/kubecdc/kubecdc/internal/publish"
+	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
 const (
@@ -39,8 +40,8 @@ const path = "v1/traces"
 // Config says where spans go and what they say of the agent.
 type Config struct {
 	Endpoint    string       // URL of the collector, without /v1/traces
-	HeadersFile string       // as publish.HTTPConfig's
-	Insecure    bool         // as publish.HTTPConfig's
+	HeadersFile string       // as http.Config's of package publish
+	Insecure    bool         // as http.Config's of package publish
 	TLS         *publish.TLS // nil: as the URL says
 
 	Version    string // of the agent
@@ -56,7 +57,7 @@ type Config struct {
 type Tracer struct {
 	cfg      Config
 	resource *spans.ResourceSpans // without spans
-	receiver *publish.Receiver
+	receiver *publishhttp.Receiver
 	// queue is written by any worker and read by Run. A full one drops. It is never closed.
 	queue   chan *publish.Capture
 	flush   time.Duration // flushTimeout
@@ -67,7 +68,7 @@ type Tracer struct {
 
 // New checks the configuration and reads the files that it names.
 func New(cfg Config, log *slog.Logger, reg prometheus.Registerer) (*Tracer, error) {
-	receiver, err := publish.NewReceiver(publish.ReceiverConfig{
+	receiver, err := publishhttp.NewReceiver(publishhttp.ClientConfig{
 		URL: addPath(cfg.Endpoint), Timeout: requestTimeout, HeadersFile: cfg.HeadersFile, Insecure: cfg.Insecure, TLS: cfg.TLS,
 	})
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
 // TestSDKsHTTP has a server in each language receive each kind of event, in the three content modes.
@@ -30,7 +31,7 @@ func TestSDKsHTTP(t *testing.T) {
 			t.Run(sdk.name+"/"+mode.name, func(t *testing.T) {
 				t.Parallel()
 				r := startReceiver(t, sdk.argv(t, "receiver"))
-				publishHTTP(t, publish.HTTPConfig{URL: "http://127.0.0.1:" + r.port, Batch: mode.batch}, mode.mode)
+				publishHTTP(t, publishhttp.Config{URL: "http://127.0.0.1:" + r.port, Batch: mode.batch}, mode.mode)
 				want := wantedByID(t)
 				for _, e := range r.stop(t) {
 					if mode.mode == encode.Binary && !sdk.decodes {
@@ -108,14 +109,15 @@ func (r *receiver) stop(t *testing.T) []event {
 
 // publishHTTP sends the deltas as the agent does, all at once, so that batches fill. What it sends fits into the pipe that
 // the receiver prints to.
-func publishHTTP(t *testing.T, cfg publish.HTTPConfig, mode encode.Mode) {
+func publishHTTP(t *testing.T, cfg publishhttp.Config, mode encode.Mode) {
 	t.Helper()
-	p, err := publish.NewHTTP(cfg, slog.New(slog.DiscardHandler), nil)
+	b, err := publishhttp.New(cfg, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
+	p := publish.Await(b, false)
 	go func() { done <- p.Run(ctx) }()
 	within, stop := context.WithTimeout(ctx, time.Minute)
 	defer stop()

@@ -311,3 +311,26 @@ func (a *Agent) Snapshot(t testing.TB, resource, namespace string) []string {
 	}
 	return ids
 }
+
+// GiveUp puts each event among the dead letters that was sent alone in vain.
+func (a *Agent) GiveUp(ctx context.Context) error {
+	out, err := exec.CommandContext(ctx, a.Argv[0], "dead-letter", "-o", "json", "--agent", a.URL).Output()
+	if err != nil {
+		return fmt.Errorf("kubecdc dead-letter: %w, %s", err, out)
+	}
+	var stuck []struct {
+		ID       string
+		Attempts int
+		Isolated bool
+	}
+	if err := json.Unmarshal(out, &stuck); err != nil {
+		return fmt.Errorf("kubecdc dead-letter: %w: %s", err, out)
+	}
+	for _, e := range stuck {
+		if e.Isolated && e.Attempts > 0 {
+			// An attempt may be under way: then the next list has it again.
+			_ = exec.CommandContext(ctx, a.Argv[0], "dead-letter", e.ID, "--agent", a.URL).Run()
+		}
+	}
+	return nil
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 )
 
@@ -56,7 +57,8 @@ func (s *Server) publisher(log *slog.Logger) (publisher, error) {
 		}, log, nil)
 		return publish.Await(b, false), err
 	default:
-		return publish.NewHTTP(publish.HTTPConfig{URL: s.HTTP, Batch: s.Batch, InFlight: s.inFlight()}, log, nil)
+		b, err := publishhttp.New(publishhttp.Config{URL: s.HTTP, Batch: s.Batch, InFlight: s.inFlight()}, log, nil)
+		return publish.Await(b, false), err
 	}
 }
 

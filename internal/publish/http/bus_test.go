@@ -1,4 +1,4 @@
-package publish_test
+package http_test
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,59 +19,12 @@ import (
 	ce "github.com/cloudevents/sdk-go/v2/event"
 	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 )
-
-// runningHTTP is an HTTP publisher whose Run is under way.
-type runningHTTP struct {
-	*publish.HTTP
-	log  *logBuffer
-	reg  *prometheus.Registry
-	stop func()
-}
-
-func runHTTP(tb testing.TB, cfg publish.HTTPConfig) *runningHTTP {
-	tb.Helper()
-	r := &runningHTTP{log: new(logBuffer), reg: prometheus.NewPedanticRegistry()}
-	h, err := publish.NewHTTP(cfg, r.log.Logger(), publish.NewMetrics(r.reg))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	r.HTTP = h
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- h.Run(ctx) }()
-	r.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			tb.Error(err)
-		}
-	})
-	tb.Cleanup(func() {
-		r.stop()
-		if tb.Failed() {
-			tb.Logf("log of the publisher:\n%s", r.log)
-		}
-	})
-	return r
-}
-
-func (r *runningHTTP) metric(tb testing.TB, name, label string) float64 {
-	tb.Helper()
-	return (&running{reg: r.reg}).metric(tb, name, label)
-}
-
-// serve starts a receiver.
-func serve(tb testing.TB, handler http.HandlerFunc) string {
-	tb.Helper()
-	s := httptest.NewServer(handler)
-	tb.Cleanup(s.Close)
-	return s.URL
-}
 
 // inbox keeps what a receiver took, read by CloudEvents' own SDK.
 type inbox struct {
@@ -139,7 +91,7 @@ func encoded(tb testing.TB, mode encode.Mode, name string, rv int) *encode.Event
 	return ev
 }
 
-func TestHTTPContentModes(t *testing.T) {
+func TestContentModes(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		mode  encode.Mode
@@ -160,7 +112,7 @@ func TestHTTPContentModes(t *testing.T) {
 				}
 				box.ServeHTTP(w, r)
 			})
-			r := runHTTP(t, publish.HTTPConfig{URL: url, Batch: tc.batch})
+			r := run(t, publishhttp.Config{URL: url, Batch: tc.batch})
 			ev := encoded(t, tc.mode, "web-1", 7)
 			if err := r.Publish(t.Context(), ev); err != nil {
 				t.Fatal(err)
@@ -196,7 +148,7 @@ func TestHTTPContentModes(t *testing.T) {
 }
 
 // While a request is on its way, what comes fills the next ones.
-func TestHTTPBatchIsWhatWaits(t *testing.T) {
+func TestBatchIsWhatWaits(t *testing.T) {
 	box, release := new(inbox), make(chan struct{})
 	first := make(chan struct{}, 100)
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -204,7 +156,7 @@ func TestHTTPBatchIsWhatWaits(t *testing.T) {
 		<-release
 		box.ServeHTTP(w, r)
 	})
-	r := runHTTP(t, publish.HTTPConfig{URL: url, Batch: 8, InFlight: 1})
+	r := run(t, publishhttp.Config{URL: url, Batch: 8, InFlight: 1})
 	var wg sync.WaitGroup
 	put := func(i int) {
 		ev := encoded(t, encode.Structured, fmt.Sprintf("web-%d", i), i)
@@ -219,7 +171,7 @@ func TestHTTPBatchIsWhatWaits(t *testing.T) {
 	for i := 2; i <= 21; i++ {
 		put(i)
 	}
-	wait(t, "20 wait", func() bool { return r.Waiting() == 20 })
+	wait(t, "20 wait", func() bool { return r.bus.Waiting() == 20 })
 	close(release)
 	wg.Wait()
 	if len(box.events) != 21 || box.requests != 4 || box.largest != 8 {
@@ -228,7 +180,7 @@ func TestHTTPBatchIsWhatWaits(t *testing.T) {
 }
 
 // A batch is bounded in bytes too, and one event that is larger than that goes without others.
-func TestHTTPBatchBytes(t *testing.T) {
+func TestBatchBytes(t *testing.T) {
 	release, first := make(chan struct{}), make(chan struct{}, 100)
 	var mu sync.Mutex
 	var sizes []int64
@@ -240,7 +192,7 @@ func TestHTTPBatchBytes(t *testing.T) {
 		defer mu.Unlock()
 		sizes = append(sizes, n)
 	})
-	r := runHTTP(t, publish.HTTPConfig{URL: url, Batch: 100, InFlight: 1})
+	r := run(t, publishhttp.Config{URL: url, Batch: 100, InFlight: 1})
 	var wg sync.WaitGroup
 	for i, size := range []int{10, 1100 << 10, 600 << 10, 600 << 10} {
 		wg.Go(func() {
@@ -252,7 +204,7 @@ func TestHTTPBatchBytes(t *testing.T) {
 			<-first
 			continue
 		}
-		wait(t, "it waits", func() bool { return r.Waiting() == i })
+		wait(t, "it waits", func() bool { return r.bus.Waiting() == i })
 	}
 	close(release)
 	wg.Wait()
@@ -261,7 +213,7 @@ func TestHTTPBatchBytes(t *testing.T) {
 	}
 }
 
-func TestHTTPStatus(t *testing.T) {
+func TestStatus(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		status int
@@ -308,7 +260,7 @@ func TestHTTPStatus(t *testing.T) {
 						_, _ = io.WriteString(w, "because\x00\n of  it")
 					}
 				})
-				r := runHTTP(t, publish.HTTPConfig{URL: url + "/in?key=s3cret", Batch: batch})
+				r := run(t, publishhttp.Config{URL: url + "/in?key=s3cret", Batch: batch})
 				err := r.Publish(t.Context(), event("web-1", 1, `{}`))
 				if tc.is == nil && err != nil {
 					t.Fatal(err)
@@ -330,7 +282,7 @@ func TestHTTPStatus(t *testing.T) {
 				if strings.Contains(r.log.String(), "s3cret") || err != nil && strings.Contains(err.Error(), "s3cret") {
 					t.Errorf("a secret in the log or in %v", err)
 				}
-				if err := r.Ready(); err != nil {
+				if err := r.bus.Ready(); err != nil {
 					t.Error(err)
 				}
 				if got := r.metric(t, "kubecdc_publish_connected", ""); got != 1 {
@@ -342,7 +294,7 @@ func TestHTTPStatus(t *testing.T) {
 }
 
 // A batch that is refused is sent one by one, and only the event that it is about is refused.
-func TestHTTPRefusedBatchGoesOneByOne(t *testing.T) {
+func TestRefusedBatchGoesOneByOne(t *testing.T) {
 	for _, status := range []int{400, 413, 500} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			box, release, first := new(inbox), make(chan struct{}), make(chan struct{}, 1000)
@@ -359,7 +311,7 @@ func TestHTTPRefusedBatchGoesOneByOne(t *testing.T) {
 				}
 				box.keep(events)
 			})
-			r := runHTTP(t, publish.HTTPConfig{URL: url, Batch: 10, InFlight: 1})
+			r := run(t, publishhttp.Config{URL: url, Batch: 10, InFlight: 1})
 			ctx, cancel := context.WithCancel(t.Context())
 			var good, bad sync.WaitGroup
 			var refused error
@@ -380,7 +332,7 @@ func TestHTTPRefusedBatchGoesOneByOne(t *testing.T) {
 					<-first
 				}
 			}
-			wait(t, "4 wait", func() bool { return r.Waiting() == 4 })
+			wait(t, "4 wait", func() bool { return r.bus.Waiting() == 4 })
 			close(release)
 			good.Wait()
 			if status == 500 {
@@ -399,7 +351,7 @@ func TestHTTPRefusedBatchGoesOneByOne(t *testing.T) {
 	}
 }
 
-func TestHTTPConfigIsChecked(t *testing.T) {
+func TestConfigIsChecked(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {
 		path := filepath.Join(dir, name)
@@ -409,34 +361,34 @@ func TestHTTPConfigIsChecked(t *testing.T) {
 		return path
 	}
 	for _, tc := range []struct {
-		cfg  publish.HTTPConfig
+		cfg  publishhttp.Config
 		want string
 	}{
-		{publish.HTTPConfig{URL: "nats://x"}, "url: must begin with http:// or https://"},
-		{publish.HTTPConfig{URL: "https:///in"}, "url: no host"},
-		{publish.HTTPConfig{URL: "https://user:s3cret@x"}, "url: must not hold a user or a password: put them into headersFile (Authorization: Basic …) or tokenFile"},
-		{publish.HTTPConfig{URL: "https://x/#s3cret"}, "url: must not hold a fragment (#…): it is never sent"},
-		{publish.HTTPConfig{URL: "https://x/\ns3cret"}, "url: net/url: invalid control character in URL"},
-		{publish.HTTPConfig{URL: "http://x", TLS: &publish.TLS{}}, "url: is http, but tls is configured: write https, or leave tls out"},
-		{publish.HTTPConfig{URL: "http://x", Batch: -1}, "batch, timeout and in-flight requests must not be negative"},
-		{publish.HTTPConfig{URL: "http://x", DeadLetterURL: "x"}, "dead letter url: must begin with http:// or https://"},
-		{publish.HTTPConfig{URL: "http://x", HeadersFile: filepath.Join(dir, "none")}, "headersFile: stat " + dir + "/none: no such file or directory"},
-		{publish.HTTPConfig{URL: "http://x", TokenFile: file("empty", "\n")}, "tokenFile " + dir + "/empty: is empty"},
-		{publish.HTTPConfig{URL: "http://x", TokenFile: file("two", "s3cret s3cret")}, "tokenFile " + dir + "/two: must hold one token without spaces, on one line"},
-		{publish.HTTPConfig{URL: "http://x", TokenFile: file("token", "s3cret"), HeadersFile: file("basic", "authorization: Basic s3cret")}, "headersFile " + dir + "/basic sets Authorization, and tokenFile " + dir + "/token does so too: keep one"},
-		{publish.HTTPConfig{URL: "http://x", HeadersFile: file("h1", "# a comment\n\nX-Key: s3cret\ns3cret\n")}, `headersFile ` + dir + `/h1: line 4: must be "Name: value"`},
-		{publish.HTTPConfig{URL: "http://x", HeadersFile: file("h2", "content-TYPE: text/plain")}, "headersFile " + dir + "/h2: line 1: Content-Type: is set with each request, and cannot be configured"},
-		{publish.HTTPConfig{URL: "http://x", HeadersFile: file("h3", "ce-id: 1")}, "headersFile " + dir + "/h3: line 1: Ce-Id: headers ce-… are the event's attributes"},
-		{publish.HTTPConfig{URL: "http://x", HeadersFile: file("h4", "Host: other")}, "headersFile " + dir + "/h4: line 1: Host: is set with each request, and cannot be configured"},
-		{publish.HTTPConfig{URL: "http://x", HeadersFile: file("h5", "X-Key:")}, "headersFile " + dir + "/h5: line 1: no value behind the colon"},
-		{publish.HTTPConfig{URL: "http://x", HeadersFile: file("h6", "X Key: 1")}, "headersFile " + dir + "/h6: line 1: the name before the colon must consist of letters, digits and dashes"},
-		{publish.HTTPConfig{URL: "http://x", HeadersFile: file("h7", "X-Key: a\x01b")}, "headersFile " + dir + "/h7: line 1: the value must not contain control characters"},
-		{publish.HTTPConfig{URL: "https://x", TLS: &publish.TLS{CAFile: filepath.Join(dir, "none")}}, "tls: read caFile: stat " + dir + "/none: no such file or directory"},
-		{publish.HTTPConfig{URL: "https://x", TLS: &publish.TLS{CAFile: file("ca", "no PEM")}}, "tls: caFile " + dir + `/ca: no certificate in it: it must hold PEM blocks "CERTIFICATE"`},
-		{publish.HTTPConfig{URL: "https://x", TLS: &publish.TLS{CertFile: "x"}}, "tls: certFile and keyFile go together: name both or neither"},
-		{publish.HTTPConfig{URL: "https://x", TLS: &publish.TLS{CertFile: file("c", "x"), KeyFile: file("k", "x")}}, "tls: certFile " + dir + "/c and keyFile " + dir + "/k: tls: failed to find any PEM data in certificate input"},
+		{publishhttp.Config{URL: "nats://x"}, "url: must begin with http:// or https://"},
+		{publishhttp.Config{URL: "https:///in"}, "url: no host"},
+		{publishhttp.Config{URL: "https://user:s3cret@x"}, "url: must not hold a user or a password: put them into headersFile (Authorization: Basic …) or tokenFile"},
+		{publishhttp.Config{URL: "https://x/#s3cret"}, "url: must not hold a fragment (#…): it is never sent"},
+		{publishhttp.Config{URL: "https://x/\ns3cret"}, "url: net/url: invalid control character in URL"},
+		{publishhttp.Config{URL: "http://x", TLS: &publish.TLS{}}, "url: is http, but tls is configured: write https, or leave tls out"},
+		{publishhttp.Config{URL: "http://x", Batch: -1}, "batch, timeout and in-flight requests must not be negative"},
+		{publishhttp.Config{URL: "http://x", DeadLetterURL: "x"}, "dead letter url: must begin with http:// or https://"},
+		{publishhttp.Config{URL: "http://x", HeadersFile: filepath.Join(dir, "none")}, "headersFile: stat " + dir + "/none: no such file or directory"},
+		{publishhttp.Config{URL: "http://x", TokenFile: file("empty", "\n")}, "tokenFile " + dir + "/empty: is empty"},
+		{publishhttp.Config{URL: "http://x", TokenFile: file("two", "s3cret s3cret")}, "tokenFile " + dir + "/two: must hold one token without spaces, on one line"},
+		{publishhttp.Config{URL: "http://x", TokenFile: file("token", "s3cret"), HeadersFile: file("basic", "authorization: Basic s3cret")}, "headersFile " + dir + "/basic sets Authorization, and tokenFile " + dir + "/token does so too: keep one"},
+		{publishhttp.Config{URL: "http://x", HeadersFile: file("h1", "# a comment\n\nX-Key: s3cret\ns3cret\n")}, `headersFile ` + dir + `/h1: line 4: must be "Name: value"`},
+		{publishhttp.Config{URL: "http://x", HeadersFile: file("h2", "content-TYPE: text/plain")}, "headersFile " + dir + "/h2: line 1: Content-Type: is set with each request, and cannot be configured"},
+		{publishhttp.Config{URL: "http://x", HeadersFile: file("h3", "ce-id: 1")}, "headersFile " + dir + "/h3: line 1: Ce-Id: headers ce-… are the event's attributes"},
+		{publishhttp.Config{URL: "http://x", HeadersFile: file("h4", "Host: other")}, "headersFile " + dir + "/h4: line 1: Host: is set with each request, and cannot be configured"},
+		{publishhttp.Config{URL: "http://x", HeadersFile: file("h5", "X-Key:")}, "headersFile " + dir + "/h5: line 1: no value behind the colon"},
+		{publishhttp.Config{URL: "http://x", HeadersFile: file("h6", "X Key: 1")}, "headersFile " + dir + "/h6: line 1: the name before the colon must consist of letters, digits and dashes"},
+		{publishhttp.Config{URL: "http://x", HeadersFile: file("h7", "X-Key: a\x01b")}, "headersFile " + dir + "/h7: line 1: the value must not contain control characters"},
+		{publishhttp.Config{URL: "https://x", TLS: &publish.TLS{CAFile: filepath.Join(dir, "none")}}, "tls: read caFile: stat " + dir + "/none: no such file or directory"},
+		{publishhttp.Config{URL: "https://x", TLS: &publish.TLS{CAFile: file("ca", "no PEM")}}, "tls: caFile " + dir + `/ca: no certificate in it: it must hold PEM blocks "CERTIFICATE"`},
+		{publishhttp.Config{URL: "https://x", TLS: &publish.TLS{CertFile: "x"}}, "tls: certFile and keyFile go together: name both or neither"},
+		{publishhttp.Config{URL: "https://x", TLS: &publish.TLS{CertFile: file("c", "x"), KeyFile: file("k", "x")}}, "tls: certFile " + dir + "/c and keyFile " + dir + "/k: tls: failed to find any PEM data in certificate input"},
 	} {
-		_, err := publish.NewHTTP(tc.cfg, discard, nil)
+		_, err := publishhttp.New(tc.cfg, discard, nil)
 		if err == nil || err.Error() != tc.want {
 			t.Errorf("got  %v\nwant %s", err, tc.want)
 		}
@@ -447,7 +399,7 @@ func TestHTTPConfigIsChecked(t *testing.T) {
 }
 
 // Credentials go to no other origin than that of the bus.
-func TestHTTPDeadLetters(t *testing.T) {
+func TestDeadLetters(t *testing.T) {
 	dir := t.TempDir()
 	token := filepath.Join(dir, "token")
 	if err := os.WriteFile(token, []byte("s3cret\n"), 0o600); err != nil {
@@ -462,21 +414,21 @@ func TestHTTPDeadLetters(t *testing.T) {
 	}
 	bus, other := serve(t, receiver), serve(t, receiver)
 	for _, dead := range []string{bus + "/dead", other + "/other"} {
-		r := runHTTP(t, publish.HTTPConfig{URL: bus + "/in", TokenFile: token, DeadLetterURL: dead})
-		for _, p := range []publish.Publisher{r, r.DeadLetters()} {
+		r := run(t, publishhttp.Config{URL: bus + "/in", TokenFile: token, DeadLetterURL: dead})
+		for _, p := range []publish.Publisher{r, r.dead} {
 			if err := p.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		r.stop()
-		if err := r.DeadLetters().Publish(t.Context(), event("web-1", 1, `{}`)); !errors.Is(err, publish.ErrClosed) {
+		if err := r.dead.Publish(t.Context(), event("web-1", 1, `{}`)); !errors.Is(err, publish.ErrClosed) {
 			t.Errorf("after Run: %v", err)
 		}
 	}
 	if d := cmp.Diff(map[string]string{"/in": "Bearer s3cret", "/dead": "Bearer s3cret", "/other": ""}, seen); d != "" {
 		t.Error(d)
 	}
-	if runHTTP(t, publish.HTTPConfig{URL: bus}).DeadLetters() != nil {
-		t.Error("dead letters without a url")
+	if err := run(t, publishhttp.Config{URL: bus}).dead.Publish(t.Context(), event("web-1", 1, `{}`)); !errors.Is(err, publish.ErrRefused) {
+		t.Errorf("dead letters without a URL: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package publish_test
+package http_test
 
 import (
 	"context"
@@ -19,9 +19,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kubecdc/kubecdc/internal/encode"
-	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
 // cutOff closes the connection without an answer.
@@ -34,7 +33,7 @@ func cutOff(w http.ResponseWriter) {
 }
 
 // A receiver that is down for all is never taken for one that refuses; the events get through when it is back.
-func TestHTTPReceiverThatIsDown(t *testing.T) {
+func TestReceiverThatIsDown(t *testing.T) {
 	t.Parallel()
 	var down atomic.Bool
 	var cuts atomic.Int64
@@ -48,7 +47,7 @@ func TestHTTPReceiverThatIsDown(t *testing.T) {
 		}
 		box.keep(nil)
 	})
-	r := runHTTP(t, publish.HTTPConfig{URL: url})
+	r := run(t, publishhttp.Config{URL: url})
 	var wg sync.WaitGroup
 	for k := range 20 {
 		wg.Go(func() {
@@ -58,28 +57,28 @@ func TestHTTPReceiverThatIsDown(t *testing.T) {
 		})
 	}
 	wait(t, "many cuts", func() bool { return cuts.Load() > 100 })
-	if err := r.Ready(); err == nil {
+	if err := r.bus.Ready(); err == nil {
 		t.Error("ready, though no request gets through")
 	}
 	down.Store(false)
 	wg.Wait()
-	if err := r.Ready(); err != nil {
+	if err := r.bus.Ready(); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestHTTPReceiverThatCannotBeConnectedTo(t *testing.T) {
+func TestReceiverThatCannotBeConnectedTo(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	addr := l.Addr().String()
 	_ = l.Close()
-	r := runHTTP(t, publish.HTTPConfig{URL: "http://" + addr})
+	r := run(t, publishhttp.Config{URL: "http://" + addr})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Publish(ctx, event("web-1", 1, `{}`)) }()
-	wait(t, "not ready", func() bool { return r.Ready() != nil })
+	wait(t, "not ready", func() bool { return r.bus.Ready() != nil })
 	wait(t, "metrics that show it", func() bool {
 		return r.metric(t, "kubecdc_publish_connected", "") == 0 && r.metric(t, "kubecdc_publish_retries_total", "connection") >= 5
 	})
@@ -93,7 +92,7 @@ func TestHTTPReceiverThatCannotBeConnectedTo(t *testing.T) {
 }
 
 // 429 and 503 hold up everybody, and one request at a time looks whether it is over.
-func TestHTTPThrottledReceiverIsNotHammered(t *testing.T) {
+func TestThrottledReceiverIsNotHammered(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
@@ -115,7 +114,7 @@ func TestHTTPThrottledReceiverIsNotHammered(t *testing.T) {
 				refused.Add(1)
 				w.WriteHeader(status)
 			})
-			r := runHTTP(t, publish.HTTPConfig{URL: url})
+			r := run(t, publishhttp.Config{URL: url})
 			var wg sync.WaitGroup
 			for k := range 50 {
 				wg.Go(func() {
@@ -139,7 +138,7 @@ func TestHTTPThrottledReceiverIsNotHammered(t *testing.T) {
 	}
 }
 
-func TestHTTPRetryAfterIsHonoured(t *testing.T) {
+func TestRetryAfterIsHonoured(t *testing.T) {
 	t.Parallel()
 	var at [2]time.Time
 	var n atomic.Int64
@@ -151,7 +150,7 @@ func TestHTTPRetryAfterIsHonoured(t *testing.T) {
 			w.WriteHeader(http.StatusTooManyRequests)
 		}
 	})
-	r := runHTTP(t, publish.HTTPConfig{URL: url})
+	r := run(t, publishhttp.Config{URL: url})
 	if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +179,7 @@ func TestRetryAfter(t *testing.T) {
 		"Fri, 20 Nov 2027 15:00:00 GMT":  {5 * time.Minute, true},
 		"Friday, 20-Nov-26 15:00:05 GMT": {5 * time.Second, true},
 	} {
-		d, ok := publish.RetryAfter(value, now)
+		d, ok := publishhttp.RetryAfter(value, now)
 		if diff := cmp.Diff(want, result{d, ok}); diff != "" {
 			t.Errorf("%q: %s", value, diff)
 		}
@@ -188,7 +187,7 @@ func TestRetryAfter(t *testing.T) {
 }
 
 // A receiver that takes the request and does not answer, or whose answer's body never ends.
-func TestHTTPReceiverThatHangs(t *testing.T) {
+func TestReceiverThatHangs(t *testing.T) {
 	var n atomic.Int64
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -202,7 +201,7 @@ func TestHTTPReceiverThatHangs(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 		}
 	})
-	r := runHTTP(t, publish.HTTPConfig{URL: url, Timeout: 100 * time.Millisecond})
+	r := run(t, publishhttp.Config{URL: url, Timeout: 100 * time.Millisecond})
 	if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil {
 		t.Fatal(err)
 	}
@@ -211,8 +210,8 @@ func TestHTTPReceiverThatHangs(t *testing.T) {
 	}
 }
 
-// Whoever ends ctx, or Run, gets its call back, whatever the receiver does.
-func TestHTTPEnds(t *testing.T) {
+// When Run ends all events end, those that are on their way and those that wait, whatever the receiver does.
+func TestEnds(t *testing.T) {
 	for _, batch := range []int{1, 10} {
 		arrived := make(chan struct{}, 10)
 		url := serve(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -220,33 +219,25 @@ func TestHTTPEnds(t *testing.T) {
 			arrived <- struct{}{}
 			<-r.Context().Done()
 		})
-		r := runHTTP(t, publish.HTTPConfig{URL: url, Batch: batch, InFlight: 1})
-		ctx, cancel := context.WithCancelCause(t.Context())
-		errs := make(chan error, 3)
-		go func() { errs <- r.Publish(ctx, event("web-1", 1, `{}`)) }()
+		r := run(t, publishhttp.Config{URL: url, Batch: batch, InFlight: 1})
+		first := r.once(event("web-1", 1, `{}`), false)
 		<-arrived
-		go func() { errs <- r.Publish(ctx, event("web-2", 1, `{}`)) }()
-		cause := errors.New("the grace period is over")
-		cancel(cause)
-		for range 2 {
-			if err := <-errs; !errors.Is(err, cause) {
-				t.Errorf("got %v", err)
+		all := []<-chan error{first, r.once(event("web-2", 1, `{}`), false)}
+		r.stop()
+		all = append(all, r.once(event("web-3", 1, `{}`), false))
+		for i, done := range all {
+			if err := <-done; !errors.Is(err, publish.ErrClosed) || len(done) > 0 {
+				t.Errorf("event %d: got %v, and %d more", i, err, len(done))
 			}
 		}
-		go func() { errs <- r.Publish(t.Context(), event("web-3", 1, `{}`)) }()
-		<-arrived
-		r.stop()
-		if err := <-errs; !errors.Is(err, publish.ErrClosed) {
-			t.Errorf("got %v", err)
-		}
-		if err := r.Publish(t.Context(), event("web-4", 1, `{}`)); !errors.Is(err, publish.ErrClosed) || r.Ready() == nil {
-			t.Errorf("after Run: %v", err)
+		if r.bus.Ready() == nil {
+			t.Error("ready after Run")
 		}
 	}
 }
 
-// A call that has returned does not have its event read any more: the receiver never gets one that was written over.
-func TestHTTPEventIsNotReadAfterPublish(t *testing.T) {
+// An event that has ended is not read any more: the receiver never gets one that was written over.
+func TestEventIsNotReadAfterItsEnd(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -270,14 +261,12 @@ func TestHTTPEventIsNotReadAfterPublish(t *testing.T) {
 		b, _ := io.ReadAll(c)
 		got <- string(first) + string(b)
 	})
-	r := runHTTP(t, publish.HTTPConfig{URL: "http://" + l.Addr().String()})
+	r := run(t, publishhttp.Config{URL: "http://" + l.Addr().String()})
 	ev := event("web-1", 1, strings.Repeat("a", 32<<20))
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- r.Publish(ctx, ev) }()
+	done := r.once(ev, false)
 	<-accepted
-	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) {
+	go r.stop()
+	if err := <-done; !errors.Is(err, publish.ErrClosed) {
 		t.Fatal(err)
 	}
 	for i := range ev.Body {
@@ -286,12 +275,12 @@ func TestHTTPEventIsNotReadAfterPublish(t *testing.T) {
 	close(proceed)
 	head, body, _ := strings.Cut(<-got, "\r\n\r\n")
 	if strings.Contains(body, "b") || len(body) == len(ev.Body) {
-		t.Errorf("the receiver has %d bytes, some of the next event, behind %q", len(body), head)
+		t.Errorf("the receiver has %d bytes, some of the next event, after %q", len(body), head)
 	}
 }
 
 // Both files are read again when they change, and what cannot be read is not replaced by what was read before.
-func TestHTTPCredentialsChange(t *testing.T) {
+func TestCredentialsChange(t *testing.T) {
 	dir := t.TempDir()
 	token, headers := filepath.Join(dir, "token"), filepath.Join(dir, "headers")
 	write := func(path, content string) {
@@ -305,7 +294,7 @@ func TestHTTPCredentialsChange(t *testing.T) {
 	url := serve(t, func(_ http.ResponseWriter, r *http.Request) {
 		seen.Store(r.Header.Get("Authorization") + " " + r.Header.Get("X-Key"))
 	})
-	r := runHTTP(t, publish.HTTPConfig{URL: url, TokenFile: token, HeadersFile: headers})
+	r := run(t, publishhttp.Config{URL: url, TokenFile: token, HeadersFile: headers})
 	expect := func(want string) {
 		t.Helper()
 		if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil || seen.Load() != want {
@@ -335,7 +324,7 @@ func TestHTTPCredentialsChange(t *testing.T) {
 }
 
 // Whatever the receiver does at random, each object's events arrive in order, and all of them.
-func TestHTTPOrderSurvivesFaults(t *testing.T) {
+func TestOrderSurvivesFaults(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(4)
 	if testing.Short() {
@@ -364,9 +353,6 @@ func TestHTTPOrderSurvivesFaults(t *testing.T) {
 					mu.Lock()
 					dice := rnd.IntN(40)
 					mu.Unlock()
-					if r.Close && dice < 2 {
-						dice = 20 // it was cut before: the next cuts would rightly be a refusal
-					}
 					if dice == 0 {
 						cutOff(w) // before the body
 						return
@@ -391,22 +377,20 @@ func TestHTTPOrderSurvivesFaults(t *testing.T) {
 					}
 				})
 				// A receiver that takes a request after it was given up breaks the order, and a slow machine must not be taken for one.
-				r := runHTTP(t, publish.HTTPConfig{URL: url, Batch: batch, Timeout: 2 * time.Second})
-				q, bus := newQueue(), namedBus{new(fakeBus)}
-				done := make(chan error, 1)
-				go func() {
-					done <- publish.NewDispatcher(q, value, bus, publish.Blocking(r, nil, nil), publish.Options{}, discard, nil).Run(t.Context())
-				}()
+				r := run(t, publishhttp.Config{URL: url, Batch: batch, Timeout: 2 * time.Second})
 				const keys, versions = 20, 10
-				for rv := range versions {
-					for k := range keys {
-						bus.put(t, q, fmt.Sprintf("web-%d", k), rv+1)
-					}
+				var wg sync.WaitGroup
+				for k := range keys {
+					wg.Go(func() {
+						name := fmt.Sprintf("web-%d", k)
+						for rv := range versions {
+							if err := r.Publish(t.Context(), event(name, rv+1, fmt.Sprintf("%q", fmt.Sprintf("%s %d", name, rv+1)))); err != nil {
+								t.Error(err)
+							}
+						}
+					})
 				}
-				q.Close()
-				if err := <-done; err != nil {
-					t.Fatal(err)
-				}
+				wg.Wait()
 				mu.Lock()
 				defer mu.Unlock()
 				want := []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
@@ -419,14 +403,4 @@ func TestHTTPOrderSurvivesFaults(t *testing.T) {
 			})
 		}
 	}
-}
-
-// namedBus encodes events whose body is a JSON string of name and version.
-type namedBus struct{ *fakeBus }
-
-func (b namedBus) Encode(ev *encode.Event, d *object.Delta) error {
-	err := b.fakeBus.Encode(ev, d)
-	ev.ContentType = "application/cloudevents+json"
-	ev.Body = fmt.Appendf(ev.Body[:0], "%q", fmt.Sprintf("%s %d", d.Ref.Name(), d.ResourceVersion))
-	return err
 }

@@ -1,4 +1,4 @@
-package publish
+package http
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
 const (
@@ -23,12 +25,12 @@ const (
 // links are the connections to a receiver: those that requests share, and those of one request each. They are begun anew
 // when the file of certificates to trust has other content; the client's certificate is read in each handshake.
 type links struct {
-	tls  *TLS
+	tls  *publish.TLS
 	idle int // connections to keep
 	// buffer is how many bytes a connection gathers before it writes. The body comes through it (a payload is no bytes.Reader,
 	// which net/http would write as a whole), and net/http's 4 KiB are two writes for most events, 30 for a batch.
 	buffer int
-	fence  *Fencing // nil: connections are not guarded
+	fence  *publish.Fencing // nil: connections are not guarded
 
 	plaintext bool // secrets go out unencrypted, and must not leave this machine
 
@@ -80,7 +82,7 @@ func (l *links) refresh(now stamp) error {
 		// Those that are in use end when they have been idle for a while.
 		l.shared.CloseIdleConnections()
 	}
-	dialer := &net.Dialer{Timeout: DialTimeout, KeepAlive: tcpKeepAlive}
+	dialer := &net.Dialer{Timeout: publish.DialTimeout, KeepAlive: tcpKeepAlive}
 	// Not a DialTLSContext, which is not asked where a proxy stands between.
 	l.shared = &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
@@ -94,7 +96,7 @@ func (l *links) refresh(now stamp) error {
 		WriteBufferSize:        l.buffer,
 		MaxResponseHeaderBytes: maxAnswerHeader,
 		DisableCompression:     true, // what errors quote should be readable, and acknowledgements are empty
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: httpPing, PingTimeout: DialTimeout},
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: httpPing, PingTimeout: publish.DialTimeout},
 	}
 	l.own = l.shared.Clone()
 	l.own.DisableKeepAlives = true
@@ -114,7 +116,7 @@ func (l *links) close() {
 func (l *links) dial(d *net.Dialer) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	dial := d.DialContext
 	if l.plaintext {
-		dial = LoopbackOnly(dial)
+		dial = publish.LoopbackOnly(dial)
 	}
 	if l.fence == nil {
 		return dial

@@ -1,4 +1,4 @@
-package publish_test
+package http_test
 
 import (
 	"context"
@@ -15,9 +15,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubecdc/kubecdc/internal/publish"
+	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
-func TestClaimHTTP(t *testing.T) {
+func TestClaimStore(t *testing.T) {
 	t.Parallel()
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("s3cr3t-token\n"), 0o600); err != nil {
@@ -35,7 +36,7 @@ func TestClaimHTTP(t *testing.T) {
 	}))
 	defer srv.Close()
 	log := new(logBuffer)
-	c, err := publish.NewClaimHTTP(publish.ClaimHTTPConfig{URL: srv.URL + "/a%20b/?sig=pr1v4te", TokenFile: token}, log.Logger(), nil)
+	c, err := publishhttp.NewClaimStore(publishhttp.ClientConfig{URL: srv.URL + "/a%20b/?sig=pr1v4te", TokenFile: token}, log.Logger(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,11 +53,11 @@ func TestClaimHTTP(t *testing.T) {
 	}
 }
 
-func TestClaimHTTPRefusals(t *testing.T) {
+func TestClaimStoreRefusals(t *testing.T) {
 	status := http.StatusRequestEntityTooLarge
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 	defer srv.Close()
-	c, err := publish.NewClaimHTTP(publish.ClaimHTTPConfig{URL: srv.URL + "/?sig=pr1v4te"}, discard, nil)
+	c, err := publishhttp.NewClaimStore(publishhttp.ClientConfig{URL: srv.URL + "/?sig=pr1v4te"}, discard, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +71,7 @@ func TestClaimHTTPRefusals(t *testing.T) {
 	if _, err := c.Put(ctx, "c0ffee", "text/plain", nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the end of ctx: %v", err)
 	}
-	for _, cfg := range []publish.ClaimHTTPConfig{
+	for _, cfg := range []publishhttp.ClientConfig{
 		{},
 		{URL: "ftp://x"},
 		{URL: "http://user:pr1v4te@x"},
@@ -78,7 +79,7 @@ func TestClaimHTTPRefusals(t *testing.T) {
 		{URL: "https://x", TokenFile: "/nowhere"},
 		{URL: "https://x", TLS: &publish.TLS{CAFile: "/nowhere"}},
 	} {
-		if _, err := publish.NewClaimHTTP(cfg, discard, nil); err == nil || strings.Contains(err.Error(), "pr1v4te") {
+		if _, err := publishhttp.NewClaimStore(cfg, discard, nil); err == nil || strings.Contains(err.Error(), "pr1v4te") {
 			t.Errorf("%+v: %v", cfg, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package publish_test
+package http_test
 
 import (
 	"bufio"
@@ -16,15 +16,15 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/queue"
+	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
 // others publishes innocent events until stop is called, and returns the first error.
-func others(t *testing.T, r *runningHTTP) (stop func() error) {
+func others(t *testing.T, r *running) (stop func() error) {
 	over, done := make(chan struct{}), make(chan error, 1)
 	go func() {
 		for i := 1; ; i++ {
@@ -43,40 +43,44 @@ func others(t *testing.T, r *runningHTTP) (stop func() error) {
 	return sync.OnceValue(func() error { close(over); return <-done })
 }
 
-// Requests that make the receiver close the connection are refused, but only once others were answered in between. The
-// others go on connections that stand: none of them needs a new one.
-func TestHTTPCutAgainAndAgainIsRefused(t *testing.T) {
+// alone returns the error with which a bus hands an event back to be sent alone.
+func alone(t *testing.T, err error, reason string) {
+	t.Helper()
+	again := new(publish.RetryError)
+	if !errors.As(err, &again) || !again.Alone || again.Reason != reason {
+		t.Errorf("got %v, want it to be handed back to be sent alone because of %s", err, reason)
+	}
+}
+
+// An event with which the receiver closes the connection is tried twice, the second time on a connection of its own, and handed back. Sent alone it is
+// tried on a connection of its own first. No other event is cut the second time, or handed back.
+func TestCutTwiceIsSentAlone(t *testing.T) {
 	for _, batch := range []int{1, 10} {
 		t.Run(fmt.Sprintf("batch-%d", batch), func(t *testing.T) {
-			var poisoned atomic.Int64
+			var mu sync.Mutex
+			var own []bool // of each request with the event
 			url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 				b, _ := io.ReadAll(r.Body)
 				if strings.Contains(string(b), "poison") {
-					poisoned.Add(1)
+					mu.Lock()
+					own = append(own, r.Close)
+					mu.Unlock()
 					cutOff(w)
 				}
 			})
-			r := runHTTP(t, publish.HTTPConfig{URL: url, Batch: batch})
-			r.Hurry()
-			done := make(chan error, 2)
-			for i := range cap(done) {
-				go func() { done <- r.Publish(t.Context(), event(fmt.Sprintf("bad-%d", i), 1, `{"poison":1}`)) }()
-			}
-			// Nobody else is answered: none is refused, however often.
-			wait(t, "many cuts", func() bool { return poisoned.Load() >= 40 })
-			select {
-			case err := <-done:
-				t.Fatalf("refused while nobody else was answered: %v", err)
-			default:
-			}
+			r := run(t, publishhttp.Config{URL: url, Batch: batch})
 			stop := others(t, r)
-			for range cap(done) {
-				if err := <-done; !errors.Is(err, publish.ErrRefused) || errors.Is(err, publish.ErrTooLarge) || !strings.Contains(err.Error(), "cuts the connection") {
-					t.Errorf("got %v", err)
-				}
+			for _, sentAlone := range []bool{false, true, true} {
+				alone(t, <-r.once(event("bad", 1, `{"poison":1}`), sentAlone), publish.ReasonCut)
 			}
 			if err := stop(); err != nil {
 				t.Error(err)
+			}
+			if d := cmp.Diff([]bool{false, true, true, false, true, false}, own); d != "" {
+				t.Errorf("requests on connections of their own: %s", d)
+			}
+			if !strings.Contains(r.log.String(), "put it among the dead letters") {
+				t.Error("the log does not say what to do")
 			}
 		})
 	}
@@ -127,7 +131,7 @@ func serveBehind(t *testing.T, d *door) string {
 }
 
 // publishAll publishes events of that many objects, one after the other of each, and fails where one is refused.
-func publishAll(t *testing.T, r *runningHTTP, objects, events int) (waitFor func()) {
+func publishAll(t *testing.T, r *running, objects, events int) (waitFor func()) {
 	var wg sync.WaitGroup
 	var refused atomic.Int64
 	for k := range objects {
@@ -149,26 +153,24 @@ func publishAll(t *testing.T, r *runningHTTP, objects, events int) (waitFor func
 
 // A receiver whose sidecar is up before it is: it accepts and closes everything, and then, coming back, two connections of
 // three.
-func TestHTTPReceiverThatComesBackRefusesNothing(t *testing.T) {
+func TestReceiverThatComesBackRefusesNothing(t *testing.T) {
 	var back atomic.Bool
 	var n atomic.Int64
 	d := &door{open: func(int64) bool { return back.Load() && n.Add(1)%3 == 0 }}
-	r := runHTTP(t, publish.HTTPConfig{URL: serveBehind(t, d)})
-	r.Hurry()
-	const objects = 256
-	waitFor := publishAll(t, r, objects, 3)
-	wait(t, "every event to be cut again and again", func() bool { return d.closed.Load() > 15*objects })
+	r := run(t, publishhttp.Config{URL: serveBehind(t, d)})
+	const objects = 64
+	waitFor := publishAll(t, r, objects, 2)
+	wait(t, "every event to be cut again and again", func() bool { return d.closed.Load() > 6*objects })
 	back.Store(true)
 	waitFor()
 }
 
 // A receiver that closes each connection beyond a number, and serves those that stand.
-func TestHTTPConnectionLimitRefusesNothing(t *testing.T) {
+func TestConnectionLimitRefusesNothing(t *testing.T) {
 	t.Parallel()
 	d := &door{open: func(standing int64) bool { return standing < 20 }}
-	r := runHTTP(t, publish.HTTPConfig{URL: serveBehind(t, d)})
-	r.Hurry()
-	publishAll(t, r, 256, 5)()
+	r := run(t, publishhttp.Config{URL: serveBehind(t, d)})
+	publishAll(t, r, 64, 5)()
 	if d.closed.Load() == 0 {
 		t.Error("no connection was closed")
 	}
@@ -181,7 +183,7 @@ type connection struct {
 }
 
 // serveMultiplexed starts a receiver that speaks HTTP/2.
-func serveMultiplexed(t *testing.T, handler func(c connection, r *http.Request)) publish.HTTPConfig {
+func serveMultiplexed(t *testing.T, handler func(c connection, r *http.Request)) publishhttp.Config {
 	t.Helper()
 	var connections atomic.Int64
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -197,12 +199,12 @@ func serveMultiplexed(t *testing.T, handler func(c connection, r *http.Request))
 	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return publish.HTTPConfig{URL: s.URL, TLS: &publish.TLS{CAFile: ca}}
+	return publishhttp.Config{URL: s.URL, TLS: &publish.TLS{CAFile: ca}}
 }
 
 // With HTTP/2 the connection that stands is served, and each new one is cut. When one request is cut on the former, its events get
-// through all the same, and so do those that are sent on new ones because of them: each of these goes back at once.
-func TestHTTPNewConnectionsCutHoldUpNothing(t *testing.T) {
+// through all the same.
+func TestNewConnectionsCutHoldUpNothing(t *testing.T) {
 	for _, batch := range []int{1, 10} {
 		t.Run(fmt.Sprintf("batch-%d", batch), func(t *testing.T) {
 			var answered, cut atomic.Int64
@@ -217,8 +219,7 @@ func TestHTTPNewConnectionsCutHoldUpNothing(t *testing.T) {
 				}
 			})
 			cfg.Batch = batch
-			r := runHTTP(t, cfg)
-			r.Hurry()
+			r := run(t, cfg)
 			if err := r.Publish(t.Context(), event("first", 1, `{}`)); err != nil { // else many connections are made at once
 				t.Fatal(err)
 			}
@@ -233,46 +234,48 @@ func TestHTTPNewConnectionsCutHoldUpNothing(t *testing.T) {
 					return false
 				}
 			})
-			// Of each event five times, and because of each but the first of these three others once.
-			if n, limit := cut.Load(), int64(batch*(5+4*3)); n == 0 || n > limit {
+			// Each event once, and once more when it is sent alone.
+			if n, limit := cut.Load(), int64(2*batch); n == 0 || n > limit {
 				t.Errorf("%d requests were sent on connections of their own, want 1 to %d", n, limit)
 			}
 		})
 	}
 }
 
-// An event that kills with HTTP/2 is refused, and its few turns on the connection that the others share make none of them suspect.
-func TestHTTPCutAgainAndAgainIsRefusedWithHTTP2(t *testing.T) {
+// With HTTP/2 an event may cut the requests of all others, which share its connection. They get through on connections of their own.
+func TestCutWithHTTP2CutsOthersOnce(t *testing.T) {
 	var poisoned atomic.Int64
-	r := runHTTP(t, serveMultiplexed(t, func(c connection, r *http.Request) {
+	r := run(t, serveMultiplexed(t, func(c connection, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
 		if strings.Contains(string(b), "poison") {
 			poisoned.Add(1)
 			_ = c.Close()
 		}
 	}))
-	r.Hurry()
-	if err := r.Publish(t.Context(), event("first", 1, `{}`)); err != nil { // else it is not known yet that requests share one
+	if err := r.Publish(t.Context(), event("first", 1, `{}`)); err != nil { // else many connections are made at once
 		t.Fatal(err)
 	}
-	done := make(chan error, 1)
-	go func() { done <- r.Publish(t.Context(), event("bad", 1, `{"poison":1}`)) }()
-	wait(t, "many cuts", func() bool { return poisoned.Load() >= 20 })
-	stop := others(t, r)
-	if err := <-done; !errors.Is(err, publish.ErrRefused) || !strings.Contains(err.Error(), "cuts the connection") {
-		t.Errorf("got %v", err)
+	var good []<-chan error
+	for i := range 20 {
+		good = append(good, r.once(event(fmt.Sprintf("web-%d", i), 1, `{}`), false))
 	}
-	if err := stop(); err != nil {
-		t.Error(err)
+	alone(t, <-r.once(event("bad", 1, `{"poison":1}`), false), publish.ReasonCut)
+	alone(t, <-r.once(event("bad", 1, `{"poison":1}`), true), publish.ReasonCut)
+	for _, done := range good {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := poisoned.Load(); n != 4 {
+		t.Errorf("the event was sent %d times, want 4", n)
 	}
 }
 
-// A firewall that looks into requests and says 403, or 404, to one: that one is refused, but only once others were taken
-// in between.
-func TestHTTPDeniedAloneIsRefused(t *testing.T) {
+// A firewall that looks into requests and denies one: that one is handed back, and the others go on without a pause.
+func TestDeniedIsSentAlone(t *testing.T) {
 	t.Parallel()
 	for _, batch := range []int{1, 10} {
-		for _, status := range []int{http.StatusForbidden, http.StatusNotFound} {
+		for status, reason := range map[int]string{401: publish.ReasonUnauthorized, 403: publish.ReasonUnauthorized, 404: publish.ReasonNotFound} {
 			t.Run(fmt.Sprintf("%d-batch-%d", status, batch), func(t *testing.T) {
 				var denied atomic.Int64
 				url := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -282,149 +285,123 @@ func TestHTTPDeniedAloneIsRefused(t *testing.T) {
 						w.WriteHeader(status)
 					}
 				})
-				r := runHTTP(t, publish.HTTPConfig{URL: url, Batch: batch})
-				r.Hurry()
-				done := make(chan error, 2)
-				for i := range cap(done) {
-					go func() { done <- r.Publish(t.Context(), event(fmt.Sprintf("bad-%d", i), 1, `{"note":"DROP TABLE"}`)) }()
-				}
-				wait(t, "many denials", func() bool { return denied.Load() >= 40 })
-				select {
-				case err := <-done:
-					t.Fatalf("refused while no other was taken: %v", err)
-				default:
-				}
+				r := run(t, publishhttp.Config{URL: url, Batch: batch})
 				stop := others(t, r)
-				for range cap(done) {
-					if err := <-done; !errors.Is(err, publish.ErrRefused) || !strings.Contains(err.Error(), fmt.Sprintf("takes others: status %d", status)) {
-						t.Errorf("got %v", err)
-					}
+				for _, sentAlone := range []bool{false, true} {
+					alone(t, <-r.once(event("bad", 1, `{"note":"DROP TABLE"}`), sentAlone), reason)
 				}
 				if err := stop(); err != nil {
 					t.Error(err)
 				}
-			})
-		}
-	}
-}
-
-// Events that are not let in do not hold up the others of their resource, as long as they are fewer than its share of the events in flight.
-func TestHTTPManyDeniedHoldUpNoOthers(t *testing.T) {
-	t.Parallel()
-	const denied, others = 300, 100
-	var refusals, taken atomic.Int64
-	var open atomic.Bool
-	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		b, _ := io.ReadAll(r.Body)
-		switch {
-		case !strings.Contains(string(b), "denied"):
-			taken.Add(1)
-		case !open.Load():
-			refusals.Add(1)
-			w.WriteHeader(http.StatusForbidden)
-		}
-	})
-	r := runHTTP(t, publish.HTTPConfig{URL: url})
-	q, bus := queue.New[*object.Delta](queue.Options{Events: 2000, Bytes: 1 << 20, InFlight: publish.InFlight}, nil), namedBus{new(fakeBus)}
-	done := make(chan error, 1)
-	go func() {
-		done <- publish.NewDispatcher(q, value, bus, publish.Blocking(r, nil, nil), publish.Options{}, discard, nil).Run(t.Context())
-	}()
-	for i := range denied {
-		bus.put(t, q, fmt.Sprint("denied-", i), 1)
-	}
-	wait(t, "all workers to be denied", func() bool { return refusals.Load() >= denied })
-	for i := range others {
-		bus.put(t, q, fmt.Sprint("web-", i), 1)
-	}
-	wait(t, "the others to get through", func() bool { return taken.Load() == others })
-	open.Store(true)
-	q.Close()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if n := len(bus.acked); n != denied+others {
-		t.Errorf("%d events are acknowledged, want %d", n, denied+others)
-	}
-}
-
-// A gateway that lets in a namespace later than others has minutes for it.
-func TestHTTPDeniedForMinutesIsNotRefused(t *testing.T) {
-	t.Parallel()
-	var denied, later atomic.Int64
-	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		b, _ := io.ReadAll(r.Body)
-		if strings.Contains(string(b), "namespace") {
-			denied.Add(1)
-			w.WriteHeader(http.StatusForbidden)
-		}
-	})
-	r := runHTTP(t, publish.HTTPConfig{URL: url})
-	r.Hurry()
-	began := time.Now()
-	r.Clock(func() time.Time { return began.Add(time.Duration(later.Load())) })
-	stop := others(t, r)
-	done := make(chan error, 1)
-	go func() { done <- r.Publish(t.Context(), event("new", 1, `{"namespace":"new"}`)) }()
-	for _, at := range []time.Duration{0, publish.DeniedFor - 1} {
-		later.Store(int64(at))
-		enough := denied.Load() + 40
-		wait(t, "many denials", func() bool { return denied.Load() >= enough || len(done) > 0 })
-		if len(done) > 0 {
-			t.Fatalf("refused %s after the first denial: %v", at, <-done)
-		}
-	}
-	later.Store(int64(publish.DeniedFor))
-	if err := <-done; !errors.Is(err, publish.ErrRefused) {
-		t.Errorf("got %v", err)
-	}
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
-}
-
-// What comes to any event is no refusal: of two replicas one does not know the token, or the path, yet.
-func TestHTTPDeniedAtRandomIsNotRefused(t *testing.T) {
-	for _, status := range []int{http.StatusForbidden, http.StatusNotFound, http.StatusUnauthorized} {
-		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			var n atomic.Int64
-			url := serve(t, func(w http.ResponseWriter, r *http.Request) {
-				_, _ = io.Copy(io.Discard, r.Body)
-				if n.Add(1)%4 != 0 { // one event in twenty is denied ten times in a row
-					w.WriteHeader(status)
+				if n := denied.Load(); n < 3 || n > 4 { // a batch of one is one
+					t.Errorf("it was sent %d times, want twice and then once", n)
 				}
 			})
-			r := runHTTP(t, publish.HTTPConfig{URL: url})
-			r.Hurry()
-			publishAll(t, r, 16, 12)()
+		}
+	}
+}
+
+// Events that are denied, more of them than may be on their way, do not hold up the others.
+func TestManyDeniedHoldUpNoOthers(t *testing.T) {
+	t.Parallel()
+	const denied, good = 600, 100
+	var refusals, taken atomic.Int64
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		if strings.Contains(string(b), "denied") {
+			refusals.Add(1)
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		taken.Add(1)
+	})
+	r := run(t, publishhttp.Config{URL: url})
+	var bad []<-chan error
+	for i := range denied {
+		bad = append(bad, r.once(event(fmt.Sprint("denied-", i), 1, `"denied"`), false))
+	}
+	wait(t, "enough are denied to hold all back", func() bool { return refusals.Load() > 16 })
+	for i := range good {
+		if i == good/2 { // more come later
+			wait(t, "the others get through", func() bool { return taken.Load() == good/2 })
+		}
+		r.once(event(fmt.Sprint("web-", i), 1, `{}`), false)
+	}
+	wait(t, "the others get through", func() bool { return taken.Load() == good })
+	r.stop()
+	for _, done := range bad {
+		if err := <-done; !errors.Is(err, publish.ErrClosed) {
+			alone(t, err, publish.ReasonUnauthorized)
+		}
+	}
+}
+
+// If all events are denied the receiver does not know the agent, or the agent not the receiver. Nearly all events wait in the bus, one request at a
+// time tries, and when the receiver takes events again they all get through.
+func TestAllDeniedAreHeldBack(t *testing.T) {
+	t.Parallel()
+	for _, batch := range []int{1, 4} {
+		t.Run(fmt.Sprintf("batch-%d", batch), func(t *testing.T) {
+			t.Parallel()
+			var open atomic.Bool
+			var denied, storm, most atomic.Int64
+			url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				if open.Load() {
+					return
+				}
+				if n := storm.Add(1); denied.Add(1) > 300 { // by then all that were on their way have come back
+					most.Store(max(most.Load(), n))
+				}
+				defer storm.Add(-1)
+				w.WriteHeader(http.StatusUnauthorized)
+			})
+			r := run(t, publishhttp.Config{URL: url, Batch: batch})
+			const events = 300
+			var all []<-chan error
+			for i := range events {
+				all = append(all, r.once(event(fmt.Sprint("web-", i), 1, `{}`), false))
+			}
+			wait(t, "probes", func() bool { return strings.Contains(r.log.String(), "unauthorized") && r.bus.Ready() != nil })
+			open.Store(true)
+			back := 0
+			for _, done := range all {
+				if err := <-done; err != nil {
+					alone(t, err, publish.ReasonUnauthorized)
+					back++
+				}
+			}
+			if back > 8 {
+				t.Errorf("%d events were handed back to be sent alone", back)
+			}
+			if most.Load() > 1 {
+				t.Errorf("%d probes at once", most.Load())
+			}
 		})
 	}
 }
 
-// 401 is never about one event.
-func TestHTTPUnauthorizedAloneIsNotRefused(t *testing.T) {
-	t.Parallel()
-	var denied atomic.Int64
-	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		b, _ := io.ReadAll(r.Body)
-		if strings.Contains(string(b), "bad") && denied.Add(1) < 60 {
-			w.WriteHeader(http.StatusUnauthorized)
-		}
-	})
-	r := runHTTP(t, publish.HTTPConfig{URL: url})
-	r.Hurry()
-	stop := others(t, r)
-	if err := r.Publish(t.Context(), event("bad", 1, `{"bad":1}`)); err != nil {
-		t.Error(err)
-	}
-	if err := stop(); err != nil {
-		t.Error(err)
+// One of two receivers behind an address denies what comes.
+func TestDeniedAtRandomGetsThrough(t *testing.T) {
+	for _, status := range []int{http.StatusForbidden, http.StatusNotFound, http.StatusUnauthorized} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			t.Parallel()
+			var n atomic.Int64
+			url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				if n.Add(1)%2 == 0 {
+					w.WriteHeader(status)
+				}
+			})
+			r := run(t, publishhttp.Config{URL: url})
+			publishAll(t, r, 16, 8)()
+		})
 	}
 }
 
 // A receiver that refuses a request by its length, and closes the connection without reading the rest: the answer is lost with the
 // connection. The event is too large nevertheless.
-func TestHTTPCutForItsSizeIsTooLarge(t *testing.T) {
+func TestCutForItsSizeIsTooLarge(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -460,8 +437,7 @@ func TestHTTPCutForItsSizeIsTooLarge(t *testing.T) {
 		}
 	}()
 	t.Cleanup(func() { _ = l.Close(); <-serving; connections.Wait() })
-	r := runHTTP(t, publish.HTTPConfig{URL: "http://" + l.Addr().String()})
-	r.Hurry()
+	r := run(t, publishhttp.Config{URL: "http://" + l.Addr().String()})
 	stop := others(t, r)
 	for i := range 20 {
 		err := r.Publish(t.Context(), event("big", i+1, strings.Repeat("x", 8<<20)))
@@ -475,7 +451,7 @@ func TestHTTPCutForItsSizeIsTooLarge(t *testing.T) {
 }
 
 // A receiver that does not know requests that ask first gets the body at once.
-func TestHTTPReceiverWithoutExpectations(t *testing.T) {
+func TestReceiverWithoutExpectations(t *testing.T) {
 	t.Parallel()
 	var requests, asked atomic.Int64
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -487,7 +463,7 @@ func TestHTTPReceiverWithoutExpectations(t *testing.T) {
 			w.WriteHeader(http.StatusExpectationFailed)
 		}
 	})
-	r := runHTTP(t, publish.HTTPConfig{URL: url})
+	r := run(t, publishhttp.Config{URL: url})
 	if err := r.Publish(t.Context(), event("big", 1, strings.Repeat("x", 100<<10))); err != nil {
 		t.Error(err)
 	}

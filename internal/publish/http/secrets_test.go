@@ -1,4 +1,4 @@
-package publish_test
+package http_test
 
 import (
 	"bufio"
@@ -16,10 +16,11 @@ import (
 	"testing"
 
 	"github.com/kubecdc/kubecdc/internal/publish"
+	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
 // What the receiver repeats of our credentials, of the URL and of the event is in no log and no error.
-func TestHTTPSecretsAreNotQuoted(t *testing.T) {
+func TestSecretsAreNotQuoted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	token, headers := filepath.Join(dir, "token"), filepath.Join(dir, "headers")
@@ -39,7 +40,7 @@ func TestHTTPSecretsAreNotQuoted(t *testing.T) {
 		_, _ = fmt.Fprintf(w, "%s: %v %s %s: %s%s", strings.Repeat("-", 150), r.Header["X-Api-Key"], r.Header["Authorization"],
 			strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), b, strings.Repeat("x", 10000))
 	})
-	r := runHTTP(t, publish.HTTPConfig{URL: url, TokenFile: token, HeadersFile: headers})
+	r := run(t, publishhttp.Config{URL: url, TokenFile: token, HeadersFile: headers})
 	err := r.Publish(t.Context(), event("web-1", 1, `{"password":"hunter2-hunter2"}`))
 	if !errors.Is(err, publish.ErrRefused) {
 		t.Fatal(err)
@@ -52,7 +53,7 @@ func TestHTTPSecretsAreNotQuoted(t *testing.T) {
 }
 
 // The path and the query are what a webhook is kept secret by.
-func TestHTTPPathAndQueryAreNotQuoted(t *testing.T) {
+func TestPathAndQueryAreNotQuoted(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name string
@@ -88,7 +89,7 @@ func TestHTTPPathAndQueryAreNotQuoted(t *testing.T) {
 				}
 				http.Error(w, "bad request: POST "+r.RequestURI, http.StatusBadRequest)
 			})
-			r := runHTTP(t, publish.HTTPConfig{URL: url + "/hooks/T0PS3CRET%20PATH?token=QUERYS3CRET&k=a%2Fs3+S3CRET"})
+			r := run(t, publishhttp.Config{URL: url + "/hooks/T0PS3CRET%20PATH?token=QUERYS3CRET&k=a%2Fs3+S3CRET"})
 			err := r.Publish(t.Context(), event("web-1", 1, `{}`))
 			if !errors.Is(err, publish.ErrRefused) || !strings.Contains(err.Error(), "bad request: POST REDACTED") {
 				t.Fatal(err)
@@ -103,7 +104,7 @@ func TestHTTPPathAndQueryAreNotQuoted(t *testing.T) {
 }
 
 // A server that speaks no HTTP, and gives back what it is sent: net/http quotes that.
-func TestHTTPEchoIsNotQuoted(t *testing.T) {
+func TestEchoIsNotQuoted(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +125,7 @@ func TestHTTPEchoIsNotQuoted(t *testing.T) {
 			_ = c.Close()
 		}
 	})
-	r := runHTTP(t, publish.HTTPConfig{URL: "http://" + l.Addr().String() + "/T0PS3CRET"})
+	r := run(t, publishhttp.Config{URL: "http://" + l.Addr().String() + "/T0PS3CRET"})
 	wg.Go(func() { _ = r.Publish(t.Context(), event("web-1", 1, `{}`)) })
 	wait(t, "a line in the log", func() bool { return strings.Contains(r.log.String(), "malformed HTTP") })
 	if strings.Contains(r.log.String(), "S3CRET") {

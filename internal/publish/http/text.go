@@ -1,27 +1,27 @@
-package publish
+package http
 
 import (
-	"bytes"
 	"net/url"
 	"slices"
 	"strings"
 )
 
 const (
+	errorBytes = 200 // of an answer that an error quotes
 	redacted   = "REDACTED"
-	sharedRun  = 16 // bytes of an answer that stand in the event too: an echo
+	sharedRun  = 16 // bytes of an answer that are in the event too: an echo
 	shownEvent = "…"
 	wordBytes  = 8 // at least: a part of a secret that is hidden where it stands alone
 )
 
-// excerpt is what an error may quote of an answer's body: its first printable bytes, without the credentials that were
-// sent, and without longer pieces of the event, which a receiver may hand back in its complaint.
-func excerpt(text []byte, hidden []string, event []byte) string {
+// excerpt returns what an error may quote of an answer's body: its first printable bytes, without the credentials that were
+// sent, and without longer pieces of the event, which a receiver may quote. sent reports whether the request held a text.
+func excerpt(text []byte, hidden []string, sent func([]byte) bool) string {
 	s := clean(string(text), hidden)
 	var b strings.Builder
 	for i := 0; i < len(s); {
 		n := 0
-		for i+max(n+1, sharedRun) <= len(s) && bytes.Contains(event, []byte(s[i:i+max(n+1, sharedRun)])) {
+		for i+max(n+1, sharedRun) <= len(s) && sent([]byte(s[i:i+max(n+1, sharedRun)])) {
 			n = max(n+1, sharedRun)
 		}
 		if n > 0 {
@@ -35,7 +35,7 @@ func excerpt(text []byte, hidden []string, event []byte) string {
 	return b.String()
 }
 
-// secretsOf is what must not appear in a log of a URL: path and query, as they are sent and as a receiver may read them; each
+// secretsOf returns the parts of a URL that must not appear in a log: path and query, as they are sent and as a receiver may read them; each
 // value of the query, and longer parts of the path.
 func secretsOf(u *url.URL) []string {
 	var all []string

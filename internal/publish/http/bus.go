@@ -1,0 +1,74 @@
+package http
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
+)
+
+// Bus implements publish.Bus. See the package's comment.
+type Bus struct {
+	cfg         Config
+	events      *endpoint
+	deadLetters *endpoint // nil: none
+	log         *slog.Logger
+	metrics     *publish.Metrics
+}
+
+// New checks the configuration, reads the files that it names, and returns a bus. Nothing is connected before Run.
+func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
+	if m == nil {
+		m = publish.NewMetrics(nil)
+	}
+	b := &Bus{cfg: cfg, log: log, metrics: m}
+	var err error
+	if b.events, err = newEndpoint(cfg, log, m); err != nil || cfg.DeadLetterURL == "" {
+		return b, err
+	}
+	other, err := cfg.forDeadLetters(b.events.origin)
+	if err == nil {
+		b.deadLetters, err = newEndpoint(other, log, m)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("dead letter %w", err)
+	}
+	return b, nil
+}
+
+// Publish implements publish.Bus.
+func (b *Bus) Publish(e *publish.Event) {
+	switch {
+	case !e.DeadLetter:
+		b.events.publish(e)
+	case b.deadLetters != nil:
+		b.deadLetters.publish(e)
+	default:
+		e.Done(fmt.Errorf("publish %s: %w: no URL for dead letters is configured", e.ID, publish.ErrRefused))
+	}
+}
+
+// Ready returns an error while the last five requests have all failed for a reason that may pass, and after Run.
+//
+// Before the first event it returns nil: no request would prove that a receiver takes events and cost it nothing, and
+// if nothing changes there may be no event for hours. An event that is refused proves that the receiver answers.
+func (b *Bus) Ready() error { return b.events.ready() }
+
+// Run implements publish.Bus. It returns nil.
+func (b *Bus) Run(ctx context.Context) error {
+	if b.events.url.Scheme == "http" && (b.cfg.HeadersFile != "" || b.cfg.TokenFile != "") {
+		b.log.Warn("credentials are sent unencrypted", "receiver", b.events.origin, "advice", "write bus.http.url with https")
+	}
+	b.events.open(b.metrics.Connected)
+	if b.deadLetters != nil {
+		b.deadLetters.open(nil)
+	}
+	<-ctx.Done()
+	b.events.close()
+	if b.deadLetters != nil {
+		b.deadLetters.close()
+	}
+	b.metrics.Connected.Set(0)
+	return nil
+}

@@ -1,0 +1,87 @@
+package http_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/publish"
+	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
+	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(publishtest.Main(m)) }
+
+type logBuffer = publishtest.LogBuffer
+
+var (
+	wait    = publishtest.Wait
+	event   = publishtest.Event
+	lines   = publishtest.Lines
+	pods    = publishtest.Pods
+	discard = publishtest.Discard
+)
+
+// running is a bus whose Run is under way. Its Publisher waits for what becomes of an event, and publishes those again that are handed back.
+type running struct {
+	publish.Publisher
+	dead publish.Publisher
+	bus  *publishhttp.Bus
+	log  *logBuffer
+	reg  *prometheus.Registry
+	stop func()
+}
+
+func run(tb testing.TB, cfg publishhttp.Config) *running {
+	tb.Helper()
+	r := &running{log: new(logBuffer), reg: prometheus.NewPedanticRegistry()}
+	var err error
+	if r.bus, err = publishhttp.New(cfg, r.log.Logger(), publish.NewMetrics(r.reg)); err != nil {
+		tb.Fatal(err)
+	}
+	r.Publisher, r.dead = publish.Await(r.bus, false), publish.Await(r.bus, true)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.bus.Run(ctx) }()
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			tb.Error(err)
+		}
+	})
+	tb.Cleanup(func() {
+		r.stop()
+		if tb.Failed() {
+			tb.Logf("log of the bus:\n%s", r.log)
+		}
+	})
+	return r
+}
+
+func (r *running) metric(tb testing.TB, name, label string) float64 {
+	tb.Helper()
+	return publishtest.Metric(tb, r.reg, name, label)
+}
+
+// once publishes an event, and returns how it ends.
+func (r *running) once(ev *encode.Event, alone bool) <-chan error {
+	done := make(chan error, 2) // a second one would be an error of the bus, and shows
+	e := publish.NewEvent(ev, func(err error) { done <- err }, nil)
+	e.Alone = alone
+	r.bus.Publish(e)
+	return done
+}
+
+// serve starts a receiver.
+func serve(tb testing.TB, handler http.HandlerFunc) string {
+	tb.Helper()
+	s := httptest.NewServer(handler)
+	tb.Cleanup(s.Close)
+	return s.URL
+}

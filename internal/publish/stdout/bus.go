@@ -1,0 +1,144 @@
+package stdout
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
+)
+
+// maxLine is how large a buffer is kept for the next line.
+const maxLine = 64 << 10
+
+// Bus implements publish.Bus. It has no dead letters: it refuses only events that are no JSON.
+type Bus struct {
+	w     io.Writer
+	fence *publish.Fencing
+
+	mu      sync.Mutex
+	waiting []*publish.Event // oldest first, bounded by the callers
+	some    chan struct{}    // has an element if the writer may have something to do. Never closed
+	writing *publish.Event   // whoever takes it away ends it; nil: none
+	closed  bool
+}
+
+// New returns a bus that writes to w. The fence is asked before each line; nil: everything passes.
+func New(w io.Writer, fence publish.Fence) *Bus {
+	return &Bus{w: w, fence: publish.NewFencing(fence), some: make(chan struct{}, 1)}
+}
+
+// Publish implements publish.Bus.
+func (b *Bus) Publish(e *publish.Event) {
+	b.mu.Lock()
+	closed := b.closed
+	if !closed {
+		b.waiting = append(b.waiting, e)
+	}
+	b.mu.Unlock()
+	if closed {
+		e.Done(publish.ErrClosed)
+		return
+	}
+	select {
+	case b.some <- struct{}{}:
+	default: // the writer has yet to look
+	}
+}
+
+// Ready implements publish.Bus. A stream that takes no lines shows in the agent's queue.
+func (b *Bus) Ready() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return publish.ErrClosed
+	}
+	return nil
+}
+
+// Run implements publish.Bus.
+func (b *Bus) Run(ctx context.Context) error {
+	go b.write(ctx) // it ends with Run, or with a call of Write that nothing can interrupt
+	<-ctx.Done()
+	b.mu.Lock()
+	b.closed = true
+	left := b.waiting
+	if b.writing != nil {
+		left = append([]*publish.Event{b.writing}, left...)
+	}
+	b.waiting, b.writing = nil, nil
+	b.mu.Unlock()
+	for _, e := range left {
+		e.Done(publish.ErrClosed)
+	}
+	return nil
+}
+
+// write writes events until ctx ends.
+func (b *Bus) write(ctx context.Context) {
+	var line []byte
+	var broken error // of the stream; it stays
+	for ctx.Err() == nil {
+		var err error
+		var ok bool
+		if line, ok, err = b.next(line[:0]); !ok {
+			select {
+			case <-b.some:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if err == nil {
+			err = broken
+		}
+		if err == nil {
+			err = b.fence.Pass(ctx)
+		}
+		if err == nil {
+			_, broken = b.w.Write(line)
+			err = broken
+		}
+		b.end(err)
+		if cap(line) > maxLine {
+			line = nil
+		}
+	}
+}
+
+// next makes the line of the oldest event. It copies the body, because Run may end the event while the line is written.
+func (b *Bus) next(line []byte) (_ []byte, ok bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.waiting) == 0 {
+		return line, false, nil
+	}
+	e := b.waiting[0]
+	b.waiting[0], b.waiting, b.writing = nil, b.waiting[1:], e
+	line = append(line, e.Body...)
+	if bytes.IndexByte(line, '\n') >= 0 { // only ever between tokens: JSON strings hold none
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, e.Body); err != nil {
+			return line, true, fmt.Errorf("%w: %w", publish.ErrRefused, err)
+		}
+		line = compact.Bytes()
+	}
+	return append(line, '\n'), true, nil
+}
+
+// end ends the event whose line was written, unless Run has done so.
+func (b *Bus) end(err error) {
+	b.mu.Lock()
+	e := b.writing
+	b.writing = nil
+	b.mu.Unlock()
+	if e == nil {
+		return
+	}
+	if err != nil {
+		err = fmt.Errorf("publish %s to stdout: %w", e.ID, err)
+	}
+	e.Done(err)
+}

@@ -1,0 +1,136 @@
+package stdout_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
+	"github.com/kubecdc/kubecdc/internal/publish/stdout"
+)
+
+func TestMain(m *testing.M) { os.Exit(publishtest.Main(m)) }
+
+// run runs a bus that writes to w, until stop is called or the test ends.
+func run(t *testing.T, w io.Writer) (_ *stdout.Bus, stop func()) {
+	t.Helper()
+	b := stdout.New(w, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- b.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return b, stop
+}
+
+// once publishes an event, and returns how it ends.
+func once(b *stdout.Bus, ev *encode.Event) <-chan error {
+	done := make(chan error, 2) // a second one would be an error of the bus, and shows
+	b.Publish(publish.NewEvent(ev, func(err error) { done <- err }, nil))
+	return done
+}
+
+func TestWritesJSONLines(t *testing.T) {
+	var out bytes.Buffer
+	b, _ := run(t, &out)
+	for _, body := range []string{`{"id":"1"}`, "{\n \"id\": \"2\\n\"\n}"} {
+		if err := <-once(b, publishtest.Event("web-1", 1, body)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d := cmp.Diff("{\"id\":\"1\"}\n{\"id\":\"2\\n\"}\n", out.String()); d != "" {
+		t.Error(d)
+	}
+	if err := <-once(b, publishtest.Event("web-1", 1, "{\n")); !errors.Is(err, publish.ErrRefused) {
+		t.Errorf("no JSON: %v", err)
+	}
+}
+
+func TestLinesDoNotMix(t *testing.T) {
+	var out bytes.Buffer
+	b, stop := run(t, &out)
+	line := strings.Repeat("x", 5000)
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for range 20 {
+				if err := <-once(b, publishtest.Event("web-1", 1, line)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	stop()
+	if got := strings.Count(out.String(), line+"\n"); got != 320 {
+		t.Errorf("got %d whole lines, want 320", got)
+	}
+	if err := <-once(b, publishtest.Event("web-1", 1, line)); !errors.Is(err, publish.ErrClosed) || b.Ready() == nil {
+		t.Errorf("after Run: %v", err)
+	}
+}
+
+// A pipe that nobody reads holds up neither the end of Run nor that of the events. A line that was begun is written whole, and no other follows it.
+func TestPipeThatNobodyReads(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	b, stop := run(t, w)
+	line := strings.Repeat("x", 1<<20) // more than a pipe holds
+	all := []<-chan error{once(b, publishtest.Event("web-1", 1, line)), once(b, publishtest.Event("web-2", 1, line))}
+	in := make([]byte, 1)
+	if _, err := io.ReadFull(r, in); err != nil { // the first has begun
+		t.Fatal(err)
+	}
+	stop()
+	for i, done := range all {
+		if err := <-done; !errors.Is(err, publish.ErrClosed) || len(done) > 0 {
+			t.Errorf("event %d: got %v, and %d more", i, err, len(done))
+		}
+	}
+	rest := make([]byte, len(line))
+	if _, err := io.ReadFull(r, rest); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	more, err := io.ReadAll(r)
+	if err != nil || len(more) > 0 {
+		t.Errorf("%d bytes follow the line, error %v", len(more), err)
+	}
+	if want := line + "\n"; string(in)+string(rest) != want {
+		t.Error("the line is not whole")
+	}
+}
+
+// An error of the stream is final: half a line may be there.
+func TestClosedPipe(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = r.Close()
+	defer func() { _ = w.Close() }()
+	b, _ := run(t, w)
+	for range 2 {
+		if err := <-once(b, publishtest.Event("web-1", 1, "{}")); !errors.Is(err, syscall.EPIPE) || errors.Is(err, publish.ErrRefused) {
+			t.Errorf("got %v, want EPIPE", err)
+		}
+	}
+}
