@@ -11,7 +11,7 @@ import (
 )
 
 var (
-	shownBlock  = regexp.MustCompile("(?ms)^ *```(?:sh|text)\n(.*?)^ *```$")
+	shownBlock  = regexp.MustCompile("(?ms)^ *```(sh|text)\n(.*?)^ *```$")
 	shownInline = regexp.MustCompile("`([^`\n]*)`")
 	// A command follows the beginning of a line, a prompt, another command, `kubectl exec … --`, or a folder.
 	shownCommand = regexp.MustCompile(`(?:^|\$ |[|;&] |-- /|bin/)kubecdc((?: (?:[^\s|<>#;&"'()]+|"[^"]*"|'[^']*'))+)`)
@@ -54,8 +54,10 @@ func TestCommandsOfTheDocumentation(t *testing.T) {
 			}
 			page := strings.ReplaceAll(string(text), "\\\n", " ")
 			for _, block := range shownBlock.FindAllStringSubmatch(page, -1) {
-				for line := range strings.Lines(block[1]) {
-					check(file, strings.TrimSpace(line))
+				for line := range strings.Lines(block[2]) {
+					if line = strings.TrimSpace(line); block[1] == "sh" || strings.HasPrefix(line, "$ ") {
+						check(file, line)
+					}
 				}
 			}
 			for _, code := range shownInline.FindAllStringSubmatch(shownBlock.ReplaceAllString(page, ""), -1) {
