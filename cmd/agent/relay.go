@@ -40,22 +40,21 @@ func newRelayCommand(stdout, stderr io.Writer) *cobra.Command {
 	var f relayFlags
 	cmd := &cobra.Command{
 		Use:   "relay {--config FILE [NAME...] | --bus URL --to TARGET --name NAME [RESOURCE[,RESOURCE...]]}",
-		Short: "Send records from a bus on to HTTP, Slack, stdout or another bus",
-		Long: `Send records from a JetStream stream or Kafka topics on to somewhere else: to a receiver of CloudEvents over HTTP, a
-channel of Slack, standard output, or another JetStream or Kafka. In order per object, each at least once, and only
-those that are asked for.
+		Short: "Forward records from a bus to HTTP, Slack, stdout or another bus",
+		Long: `Forward records from a JetStream stream or Kafka topics to a receiver of CloudEvents over HTTP, a channel of Slack,
+standard output, or another JetStream or Kafka. Selected records are delivered at least once, in order per object.
 
-A relay remembers under its name how far it has delivered, on the bus it reads from: in the key-value bucket
-kubecdc-relay of JetStream, or as the consumer group kubecdc-relay-NAME of Kafka. A receiver that is slow or away holds
-back neither the agent nor other relays; as long as the bus keeps the records, nothing is lost. Run a relay of one name
-once: on JetStream the one that was started last takes over, and the other ends.
+A relay stores its position under its name on the bus that it reads: in the key-value bucket kubecdc-relay of JetStream,
+or as the consumer group kubecdc-relay-NAME of Kafka. A receiver that is slow or unavailable delays neither the agent
+nor other relays. Nothing is lost as long as the bus keeps the records. Run a relay of one name only once: on JetStream
+the one that was started last takes over, and the other ends.
 
-With --config, the relays of the file's list "relay" are run, or those that are named, and the file's bus is what they
-read; /metrics and /readyz are served at its server.address. 'kubecdc run' with the same file runs them beside the
-agent: then do not run them here too.
+With --config, the command runs all relays of the file's list "relay", or the named ones. They read the file's bus, and
+/metrics and /readyz are served at its server.address. 'kubecdc run' with the same file runs them beside the agent: then
+do not run them here too.
 
-Without it, flags describe one. Resources are written as in the file: deployments.apps, pods, '*.networking.k8s.io'.
-Slack's target is a file that holds the URL of an incoming webhook, which is a secret.`,
+Without --config, flags describe one relay. Resources are written as in the file: deployments.apps, pods,
+'*.networking.k8s.io'. Slack's target is a file with the URL of an incoming webhook, which is a secret.`,
 		Example: `  kubecdc relay --config kubecdc.yaml
   kubecdc relay --config kubecdc.yaml slack-payments
   kubecdc relay --bus nats://127.0.0.1:4222 --to slack:/etc/kubecdc/webhook --name deploys deployments.apps --op updated
@@ -69,9 +68,9 @@ Slack's target is a file that holds the URL of an incoming webhook, which is a s
 	fl := cmd.Flags()
 	addRelayFlags(cmd, &f)
 	fl.StringVar(&f.to, "to", "", "`target`: "+targets)
-	fl.StringVar(&f.name, "name", "", "`name` of the relay, under which it goes on where it ended")
+	fl.StringVar(&f.name, "name", "", "`name` of the relay, under which its position is stored")
 	fl.StringVar(&f.start, "start", "", "`where` to begin the first time: live or beginning (default live)")
-	fl.StringVar(&f.refuse, "refused", "", "`what` becomes of a record that the target refuses for good: stop or skip (default stop)")
+	fl.StringVar(&f.refuse, "refused", "", "`what` to do with a record that the target rejects for good: stop or skip (default stop)")
 	fl.StringSliceVarP(&f.namespaces, "namespace", "n", nil, "only objects in these `namespaces`; patterns, ! before one excludes")
 	fl.StringSliceVar(&f.ops, "op", nil, "only these `operations`: "+strings.Join(config.Operation("").Values(), ", "))
 	completeWords(cmd, "start", config.RelayStart("").Values()...)

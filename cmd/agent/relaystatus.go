@@ -27,10 +27,10 @@ func newRelayStatusCommand(stdout io.Writer) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "status {--config FILE [NAME...] | --bus URL --name NAME}",
-		Short: "Show how far relays have come",
-		Long: `Show for each relay, and with Kafka for each partition, up to which record all is delivered (POSITION), how many records
-the bus has beyond it (BEHIND), and on JetStream when and by which host that was saved. The relays may run: they save
-every second what has moved.`,
+		Short: "Show the positions of relays",
+		Long: `Show the position of each relay, and with Kafka of each partition: everything up to it is delivered (POSITION). BEHIND
+is the number of later records on the bus. On JetStream, SAVED and HOST show when and where the position was saved. The
+relays may run: they save a changed position every second.`,
 		Example: "  kubecdc relay status --config kubecdc.yaml\n" +
 			"  kubecdc relay status --config kubecdc.yaml -o json | jq '.[].cursors[].behind'",
 		RunE: func(cmd *cobra.Command, args []string) error {

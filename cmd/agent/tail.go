@@ -33,30 +33,31 @@ func newTailCommand(stdout, stderr io.Writer) *cobra.Command {
 	var f tailFlags
 	cmd := &cobra.Command{
 		Use:   "tail [RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME...]",
-		Short: "Show the events of a bus as they come",
-		Long: `Show the events of a bus, as they come or from the past, a line each: when, what happened, to which object, what
-changed and who did it. It reads any JetStream and Kafka that kubecdc publishes to, and files of JSON lines.
+		Short: "Show the events of a bus as they arrive",
+		Long: `Show the events of a bus, as they arrive or from the past. Each line has the time, the operation, the object, the change
+and who made it. It reads any JetStream and Kafka that kubecdc publishes to, and files of JSON lines.
 
-If the server requires authentication: --config takes address, stream or topic, credentials and certificates from the
-agent's configuration, and its prefix of inboxes and JetStream domain; --creds and --tls-ca name files; --bus goes with
-either. If no topic of Kafka is named, all topics are read that the template makes, of any cluster.
+If the server requires authentication, use --config or --creds and --tls-ca. --config reads address, stream or topic,
+credentials, certificates, prefix of inboxes and JetStream domain from the agent's configuration. --creds and --tls-ca
+name files. --bus may be used with either. Without the name of a Kafka topic, the command reads all topics that fit the
+template, of any cluster.
 
-Resources are named as for kubectl: plural, singular, kind or short name (pods, pod, Pod, po), with a group where need
-be (deployments.apps); short names of custom resources are not known. Names and the namespace may have * ? [a-z].
-JetStream sends only the records of the resources, the namespace and the names that are given. From Kafka all records
-of the topics are read; of single objects (--config with cluster, one namespace, names) only those of their partitions.
+Resources are named as for kubectl: plural, singular, kind or short name (pods, pod, Pod, po), with a group if needed
+(deployments.apps). Short names of custom resources are not known. Names and the namespace may have * ? [a-z].
+JetStream sends only the records of the resources, the namespace and the names that are given. From Kafka, all records
+of the topics are read; for single objects (--config with cluster, one namespace, names) only those of their partitions.
 
---diff shows below each line the fields that changed, with what they are in: "containers[app]" is the element of that
-name. Red and - is what was there before, green and + what is there now, yellow and ~ what is there now where the event
-does not say what it was. Of created and deleted objects the outline is shown. metadata.resourceVersion, generation and
-managedFields, which change with every update, are not shown, nor status of what was created or deleted.
+--diff shows the changed fields below each line, within their parents: "containers[app]" is the element of that name.
+Red and - marks the previous value, green and + the new one. Yellow and ~ marks a new value if the event does not have
+the previous one. For created and deleted objects, an outline without status is shown. metadata.resourceVersion,
+generation and managedFields are not shown, because they change with every update.
 
 -o wide shows all: with --diff also those fields, and whole objects. -o json prints the records as they are on the bus,
 -o yaml documents.
 
-At a terminal lines are cut to its width, long values are folded, and the reads of a snapshot are counted instead of
-listed (--op read or -o wide lists them). In a pipe nothing is cut. Progress events are only shown by -o wide, json and
-yaml and by --op progress. Colours: NO_COLOR and CLICOLOR_FORCE are heeded. Times are those of the place ($TZ).`,
+At a terminal, lines are cut to its width and long values are folded. The reads of a snapshot are counted instead of
+listed (--op read or -o wide lists them). In a pipe nothing is cut. Progress events are shown only with -o wide, json or
+yaml, and with --op progress. NO_COLOR and CLICOLOR_FORCE control colours. Times are in the local time zone ($TZ).`,
 		Example: `  kubecdc tail                                      # what happens from now on
   kubecdc tail deploy,cm -n shop --diff             # what changes in Deployments and ConfigMaps of a namespace
   kubecdc tail pods -l app=web --op deleted --since 1h
