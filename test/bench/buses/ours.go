@@ -66,7 +66,11 @@ func (s *Server) publisher(log *slog.Logger) (publisher, error) {
 // acknowledged.
 func Ours(ctx context.Context, s *Server, w *Workload) (time.Duration, error) {
 	return withPublisher(ctx, s, func(ctx context.Context, p publisher) error {
-		d := publish.NewDispatcher(newSource(w), func(it item) *object.Delta { return it.delta }, encoder(), publish.Blocking(p, nil, nil),
+		bus := publish.Blocking(p, nil, nil)
+		if a, ok := p.(publish.Awaiting); ok {
+			bus = a.Bus // as the agent has it
+		}
+		d := publish.NewDispatcher(newSource(w), func(it item) *object.Delta { return it.delta }, encoder(), bus,
 			publish.Options{MaxEventBytes: maxEventBytes}, slog.New(slog.DiscardHandler), nil)
 		return d.Run(ctx)
 	})
