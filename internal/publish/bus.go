@@ -14,9 +14,11 @@ import (
 //
 // Publish takes e over and returns at once; it neither waits for the bus nor for memory. Later, from any goroutine, the bus calls
 // e.Done, exactly once. Until then e and its buffers belong to the bus. With Done the bus promises that it will never write this event
-// again, except for copies of what the bus already has: an event of unknown outcome is sent again byte for byte, and is not handed back. Publish may be called before Run
-// and while the bus is away; such events wait in the bus, and are sent after it is back. The callers bound them, in number and
-// in bytes, and never have two events of one key in flight. That keeps an object's events in order, whatever is retried.
+// again. Only copies of what the bus already has may still arrive: the bus sends an event of unknown outcome again byte for byte, and does not
+// hand it back.
+//
+// Publish may be called before Run and while the bus is away. The bus sends such events after it is back. The callers bound them, in number
+// and in bytes, and never have two events of one key in flight. That keeps an object's events in order, whatever is retried.
 //
 // Done(nil) says that the bus has acknowledged the event. Its errors wrap one of these:
 //
@@ -29,8 +31,8 @@ import (
 // Errors say why, and hold neither secrets nor what is in the event's body: the dead letter shows them.
 //
 // Run connects and publishes until ctx ends, then ends every event in flight, and returns nil. A bus that is away is no error: Run
-// logs it and retries. It returns an error that wraps [ErrStream] if the bus would lose events silently as it is configured, and another if
-// files of its configuration cannot be read to begin with. It is called once.
+// logs it and retries. It returns an error that wraps [ErrStream] if the bus would lose events silently as it is configured. It returns
+// another error if it cannot read the files of its configuration at the start. It is called once.
 //
 // Ready returns nil while the bus is connected and takes events. Its error says what prevents that, and what to do about it.
 //
@@ -55,8 +57,8 @@ type Event struct {
 	retried func(reason string)
 }
 
-// NewEvent returns an event that calls done with what becomes of it, and retried, unless that is nil, for each attempt that failed and
-// that the bus makes again by itself.
+// NewEvent returns an event that calls done with its outcome. It calls retried, unless that is nil, for each failed attempt that the bus
+// makes again by itself.
 func NewEvent(ev *encode.Event, done func(error), retried func(reason string)) *Event {
 	return &Event{Event: ev, done: done, retried: retried}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Tracer is told what has become of the events that are traced (encode.Event.Trace).
+// Tracer gets the captures of the events that are traced (encode.Event.Trace).
 //
 // Captured takes c over. It returns at once, whatever becomes of c: all completions wait for it.
 type Tracer interface {

@@ -39,7 +39,7 @@ type Encoder interface {
 	EncodeWhole(ev *encode.Event, d *object.Delta) error
 }
 
-// What an event that is too large gives up; see Options.Oversize.
+// The parts that an event gives up if it is too large; see Options.Oversize.
 const (
 	GiveUpPatch  = "patch"
 	GiveUpBefore = "before"
@@ -62,7 +62,7 @@ type Options struct {
 	// Refused decides about an event that the bus refuses for good, in the place of the dead letters: nil has it count as acknowledged, an
 	// error ends Run. nil: the dead letters take it.
 	Refused func(d *object.Delta, err error) error
-	// Tracer is told of the events that are traced. nil: none is.
+	// Tracer gets the captures of traced events. nil: none is traced.
 	Tracer Tracer
 }
 
@@ -103,9 +103,9 @@ func NewDispatcher[I comparable](source Source[I], delta func(I) *object.Delta, 
 	return d
 }
 
-// Run dispatches until the source is closed and empty, which is how to drain, or ctx ends, which is when a drain's grace
-// period is over: what is in flight then is given up, unacknowledged. It returns an error if it had to give up
-// something, if an event is refused and there are no dead letters to take it, and if the bus is gone for good. It is called once.
+// Run dispatches until the source is closed and empty, or ctx ends. To drain, close the source, and end ctx after the grace period: Run
+// then gives up the events in flight, unacknowledged. It returns an error in three cases: it had to give up an event, an event is refused and
+// no dead letters take it, or the bus is gone for good. It is called once.
 func (d *Dispatcher[I]) Run(ctx context.Context) error {
 	all, gctx := errgroup.WithContext(ctx)
 	rest, stop := context.WithCancel(gctx)
@@ -252,7 +252,7 @@ type turns[I comparable] struct {
 	scopes map[string][]*flight[I] // those that wait, by scope; there is an entry while one is in flight
 }
 
-// enter reports whether f may go on. Otherwise leave returns it later.
+// enter reports whether f has the turn. Otherwise leave returns it later.
 func (t *turns[I]) enter(scope string, f *flight[I]) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

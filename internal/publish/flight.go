@@ -40,12 +40,12 @@ type progress struct {
 	alone    bool      // see RetryError.Alone
 	scope    string    // whose turn it has; "": none
 
-	// Of an event that was too large, or was refused.
+	// The rest is set if the event was too large, or was refused.
 	short  encode.Short
 	tried  int    // steps of Options.Oversize
 	given  string // the last of them that made it smaller
 	size   int    // before any of them
-	cause  error  // what the bus said of it last
+	cause  error  // the last answer of the bus
 	reason string // label of the dead letter
 	left   []string
 	id     string // of the event, for the gap
@@ -193,8 +193,8 @@ func (d *Dispatcher[I]) recycle(f *flight[I]) {
 	d.flights.Put(f)
 }
 
-// enter reports whether the flight may go on: it is an event of an object, or has its scope's turn. Otherwise it waits for that, and then
-// comes to work.
+// enter reports whether the flight is an event of an object, or has its scope's turn. Otherwise it waits for the turn, and then comes to
+// work.
 func (d *Dispatcher[I]) enter(f *flight[I]) bool {
 	switch {
 	case f.delta.Stream != nil:

@@ -19,8 +19,7 @@ const (
 	letterEncode   = "encode"    // it could not be made
 )
 
-// refused gives up what may be given up of an event that is too large. What the bus refuses for good
-// goes to the dead letters. An error ends Run.
+// refused makes an event that is too large smaller. An event that the bus refuses for good goes to the dead letters. An error ends Run.
 func (d *Dispatcher[I]) refused(f *flight[I], err error) error {
 	switch f.stage {
 	case whole, shortened:
@@ -76,7 +75,7 @@ func (d *Dispatcher[I]) claim(ctx context.Context, f *flight[I]) error {
 	switch {
 	case errors.Is(err, ErrRefused):
 		f.cause = fmt.Errorf("%w; and the whole of it cannot be put aside: %w", f.cause, err)
-		f.event.Done(f.cause) // what the steps before have left of it does not count: the bus has refused that
+		f.event.Done(f.cause) // the next step, or the dead letters
 		return nil
 	case err != nil:
 		return f.failed(err)

@@ -138,7 +138,7 @@ func (r *retries[I]) take(item I) *progress {
 	return &w.progress
 }
 
-// due returns the items to resume. Of those that are sent alone it is one, if none is on its way.
+// due returns the items to resume. It returns one that is sent alone, if no other of these is in flight.
 func (r *retries[I]) due(now time.Time) (items []I) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,7 +6,7 @@ type flight struct {
 	bytes int64 // in flight
 
 	// The first item in line for which there is no room waits for the items that were in flight before it. Meanwhile later
-	// lanes share what that item will leave free. They do not delay it, and they go on even if it waits for a stuck lane.
+	// lanes share what that item will leave free. They do not delay it, and they are served even if it waits for a stuck lane.
 	// first is the number of that item (Item.seq), overtaking the bytes in flight that overtook it.
 	first      uint64
 	overtaking int64

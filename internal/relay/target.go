@@ -19,7 +19,7 @@ type Target interface {
 	InFlight() int
 }
 
-// NewBus relays to a bus of package publish. What comes in binary mode goes on in structured mode.
+// NewBus relays to a bus of package publish. It sends events in structured mode, those that were read in binary mode too.
 func NewBus(b publish.Bus) Target { return bus{b} }
 
 type bus struct{ publish.Bus }
