@@ -24,7 +24,8 @@
 // which log they belong to: if a stream or topic was created again, the reader returns a *MissedError once and reads it from its beginning.
 //
 // Run is for services on JetStream: the server remembers how far they are, and what the handler does not accept comes again.
-// NewLines reads JSON lines, Parse and FromMessage read one record.
+// NewLines reads JSON lines, Parse and FromMessage read one record. FromCloudEvent takes what a program built on the CloudEvents SDK has received, so
+// that any receiver of the SDK can feed a Tracker.
 //
 // # Events
 //

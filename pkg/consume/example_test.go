@@ -6,10 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"time"
 
+	"github.com/cloudevents/sdk-go/v2/binding"
+	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
@@ -128,6 +132,37 @@ func ExampleKafka() {
 			fmt.Println(e.Time, e.Op, e.ResourceVersion)
 		}
 	}
+}
+
+// A receiver that is built on the CloudEvents SDK, here over HTTP, and keeps the rules.
+func ExampleFromCloudEvent() {
+	var rules consume.Tracker
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ce, err := binding.ToEvent(r.Context(), cehttp.NewMessageFromHttpRequest(r))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		e, err := consume.FromCloudEvent(ce)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		fmt.Println(e.ID, "news:", rules.Apply(e).News)
+	}))
+	defer receiver.Close()
+
+	for range 2 { // a copy, as after a lost answer
+		body := strings.NewReader(podEvent("c", "web", "uid-1", 100, ""))
+		res, err := http.Post(receiver.URL, "application/cloudevents+json", body)
+		if err != nil {
+			panic(err)
+		}
+		res.Body.Close()
+	}
+	// Output:
+	// pods/uid-1/100 news: true
+	// pods/uid-1/100 news: false
 }
 
 // Which pods have been deleted, from a file of JSON lines.
