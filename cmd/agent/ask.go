@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -59,6 +61,8 @@ type question struct {
 	stdout *terminal.Output
 	stderr *terminal.Output
 	now    time.Time
+	// streams: the answer is printed to a terminal while the record is read, and shows by itself how far that is.
+	streams bool
 }
 
 // explained is a Source that adds advice to the errors of Read.
@@ -84,6 +88,7 @@ func (f *askFlags) ask(ctx context.Context, args []string, stdout, stderr io.Wri
 	if f.bus.bus == "-" || f.bus.bus == "stdin:" {
 		return nil, usageError{errors.New("--bus -: standard input can be read once only; write the events to a file and name it: --bus file:PATH")}
 	}
+	signal.Ignore(syscall.SIGPIPE) // see whileRead; else the signal would end the process
 	wanted, err := history.NewSelection(args, f.namespace, f.selector, f.cluster)
 	if err != nil {
 		return nil, usageError{err}
@@ -103,6 +108,14 @@ func (f *askFlags) ask(ctx context.Context, args []string, stdout, stderr io.Wri
 	return q, q.during(ctx, func(ctx context.Context) error { return q.record.Resolve(ctx, wanted) })
 }
 
+// whileRead returns the error of a command, none if nobody reads what it prints, as in "kubecdc history all | head".
+func whileRead(err error) error {
+	if errors.Is(err, syscall.EPIPE) {
+		return nil
+	}
+	return err
+}
+
 // during calls f, which reads the record. If that takes long, it shows at a terminal how far it is.
 func (q *question) during(ctx context.Context, f func(context.Context) error) error {
 	began := time.Now()
@@ -112,6 +125,9 @@ func (q *question) during(ctx context.Context, f func(context.Context) error) er
 		select {
 		case <-time.After(time.Second):
 		case <-showing.Done():
+			return
+		}
+		if q.streams {
 			return
 		}
 		terminal.NewCounter(q.stderr, func() (string, bool) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -54,7 +55,7 @@ func (q *question) say(c *certainty) {
 		if of[text] == nil {
 			texts = append(texts, text)
 		}
-		of[text] = append(of[text], s.Resource+strings.TrimPrefix(s.Name, pluralOf(s.Resource)))
+		of[text] = append(of[text], cmp.Or(s.Name, s.Resource))
 	}
 	for i := range c.Scopes {
 		s := &c.Scopes[i]
@@ -85,11 +86,6 @@ func (q *question) say(c *certainty) {
 	for _, text := range c.Incomplete {
 		fmt.Fprintf(q.stderr, "  too large for the bus, and its store does not have it: %s\n", text)
 	}
-}
-
-func pluralOf(groupResource string) string {
-	resource, _, _ := strings.Cut(groupResource, ".")
-	return resource
 }
 
 // uncertainty says why a scope is not exact.

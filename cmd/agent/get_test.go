@@ -13,30 +13,20 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/kubecdc/kubecdc/internal/publish/subject"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// recorded returns the events of testdata/script/get.txtar: as a file, and one by one.
+// recorded returns the record of the tests: a file, and its lines.
 func recorded(t *testing.T) (file string, lines []string) {
 	t.Helper()
-	archive, err := txtar.ParseFile("testdata/script/get.txtar")
+	file = "testdata/record.jsonl"
+	raw, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	file = filepath.Join(t.TempDir(), "events.jsonl")
-	for _, f := range archive.Files {
-		if f.Name == "events.jsonl" {
-			if err := os.WriteFile(file, f.Data, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			return file, strings.Split(strings.TrimSpace(string(f.Data)), "\n")
-		}
-	}
-	t.Fatal("there are no events in get.txtar")
-	return "", nil
+	return file, strings.Split(strings.TrimSpace(string(raw)), "\n")
 }
 
 // recordedBus is a JetStream with events, each on the subject on which an agent publishes it.

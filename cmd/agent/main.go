@@ -60,7 +60,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(newRunCommand(stdout, stderr), newTailCommand(stdout, stderr), newRelayCommand(stdout, stderr), newSnapshotCommand(stdout, stderr), newDeadLetterCommand(stdout), newStatusCommand(stdout, stderr), newProfileCommand(stdout),
 		newCheckpointCommand(stdout, stderr), newConfigCommand(), newRBACCommand(stdout, stderr), newVersionCommand(), newNodeDirectoryCommand(), newCompletionCommand(), newManCommand())
-	root.AddCommand(newGetCommand(stdout, stderr))
+	root.AddCommand(newHistoryCommand(stdout, stderr), newGetCommand(stdout, stderr), newDiffCommand(stdout, stderr), newBlameCommand(stdout, stderr))
 	setCompletion(root)
 	return root
 }

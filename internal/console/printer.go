@@ -31,6 +31,8 @@ type Options struct {
 	// Wide shows all there is: resourceVersion, uid, cluster and whole times on the line, all fields in a difference, whole
 	// objects where they were created or deleted; and cuts nothing.
 	Wide bool
+	// Timeless leaves out when something happened.
+	Timeless bool
 	// Reads shows each read; otherwise, where lines have a width, so for a person, reads in a row are counted.
 	Reads bool
 	// Location is where times are shown in; nil: time.Local.
@@ -205,6 +207,7 @@ func (p *Printer) begin(t time.Time, op consume.Op, word string, style terminal.
 	t = t.In(p.opts.Location)
 	p.from, p.used, p.full = len(p.buf), 0, false
 	switch {
+	case p.opts.Timeless:
 	case p.opts.Wide:
 		p.put(terminal.Dim, t.Format("2006-01-02T15:04:05.000Z07:00"))
 	case p.width == 0:
@@ -217,7 +220,9 @@ func (p *Printer) begin(t time.Time, op consume.Op, word string, style terminal.
 		}
 		p.put(terminal.Dim, t.Format("15:04:05"))
 	}
-	p.space(1)
+	if !p.opts.Timeless {
+		p.space(1)
+	}
 	if style == terminal.Plain {
 		style = opStyle(op)
 	}

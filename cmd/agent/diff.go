@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubecdc/kubecdc/internal/console"
+	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+func newDiffCommand(stdout, stderr io.Writer) *cobra.Command {
+	var f askFlags
+	cmd := &cobra.Command{
+		Use:   "diff FROM TO [RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME...]",
+		Short: "Show what differs between two moments",
+		Long: `Show the objects that were created, deleted or changed between two moments, with what differs, as
+'kubecdc tail --diff' does. An object that was changed and changed back has another resourceVersion, and is listed. One
+that was deleted and created again under its name is listed twice. "left": it no longer matches the selectors of the
+agent and may still exist.
+
+` + momentHelp + `
+
+` + resourceHelp + `
+
+-o table prints a line for each object, -o wide all fields. -o json and -o yaml print both versions.
+
+` + certaintyHelp,
+		Example: `  kubecdc diff 14:00 14:10 -n shop
+  kubecdc diff 2h now deploy,cm -n shop -o table
+  kubecdc diff rv:48007 rv:48211 deploy/web -n shop -o json --exact`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return usageError{errors.New("diff: name two moments (kubecdc diff 14:00 14:10)")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return whileRead(diff(cmd.Context(), &f, args, stdout, stderr))
+		},
+	}
+	formats := []string{"table", "wide", "json", "yaml", "name"}
+	cmd.Flags().StringVarP(&f.output, "output", "o", "", "`format`: "+strings.Join(formats, ", "))
+	f.add(cmd, formats...)
+	f.addSelector(cmd)
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) < 2 {
+			return []cobra.Completion{"now", "10m", "1h", "24h"}, cobra.ShellCompDirectiveNoFileComp
+		}
+		return completeResources(cmd, args[2:], typed)
+	}
+	return cmd
+}
+
+// diff prints what differs between two moments.
+func diff(ctx context.Context, f *askFlags, args []string, stdout, stderr io.Writer) error {
+	if !slices.Contains([]string{"", "table", "wide", "json", "yaml", "name"}, f.output) {
+		return usageError{fmt.Errorf("--output %q: want table, wide, json, yaml or name", f.output)}
+	}
+	var moments []timeline.Moment
+	for _, text := range args[:2] {
+		m, err := timeline.ParseMoment(text, time.Now())
+		if err != nil {
+			return usageError{err}
+		}
+		moments = append(moments, m)
+	}
+	q, err := f.ask(ctx, args[2:], stdout, stderr)
+	if err != nil {
+		return err
+	}
+	var states timeline.States
+	var reading *history.Reading
+	if err := q.during(ctx, func(ctx context.Context) error {
+		states, reading, err = q.record.States(ctx, q.wanted, moments...)
+		return err
+	}); err != nil {
+		return err
+	}
+	var sure []certainty
+	for k, s := range states {
+		c := newCertainty(moments[k], s.Scopes(), reading)
+		objects := q.objects(s, &c)
+		if err := q.known(ctx, &c, len(objects)); err != nil {
+			return err
+		}
+		if err := q.oneCluster(objects); err != nil {
+			return err
+		}
+		sure = append(sure, c)
+	}
+	differences := q.differences(states[0], states[1])
+	for k := range sure {
+		q.say(&sure[k])
+	}
+	if err := f.printDifferences(q, differences, sure); err != nil {
+		return err
+	}
+	if len(differences) == 0 {
+		fmt.Fprintln(q.stderr, "No differences found.")
+	}
+	return errors.Join(f.judge(&sure[0]), f.judge(&sure[1]))
+}
+
+// difference is an object that differs, as JSON has it.
+type difference struct {
+	Op        string          `json:"op"` // created, updated, deleted, left
+	Resource  string          `json:"resource"`
+	Namespace string          `json:"namespace,omitempty"`
+	Name      string          `json:"name"`
+	UID       string          `json:"uid"`
+	Before    json.RawMessage `json:"before,omitempty"`
+	After     json.RawMessage `json:"after,omitempty"`
+
+	event *consume.Event
+	of    *timeline.Version
+}
+
+// differences returns the objects that differ and have the labels asked for, before or after.
+func (q *question) differences(from, to *timeline.State) []difference {
+	var out []difference
+	for _, d := range timeline.Diff(from, to) {
+		of, op := d.After, consume.Updated
+		switch {
+		case d.Before == nil:
+			op = consume.Created
+		case d.After == nil || d.After.Op == consume.Deleted:
+			of, op = d.Before, consume.Deleted
+		case d.After.Op == consume.Left:
+			of, op = d.Before, consume.Left
+		}
+		e := eventOf(of, op)
+		if d.Before != nil {
+			e.Data.Before = d.Before.After
+		}
+		if op == consume.Created || op == consume.Updated {
+			e.Data.After = d.After.After
+		}
+		if !q.labelled(e.Data.Before) && !q.labelled(e.Data.After) {
+			continue
+		}
+		out = append(out, difference{opWord(op), of.Resource, of.Namespace, of.Name, of.UID, e.Data.Before, e.Data.After, e, of})
+	}
+	return out
+}
+
+// opWord is what happened to an object, in a word.
+func opWord(op consume.Op) string {
+	for _, kind := range console.Kinds() {
+		if kind[:1] == string(op) {
+			return kind
+		}
+	}
+	return string(op)
+}
+
+// labelled reports whether an object has the labels asked for.
+func (q *question) labelled(object json.RawMessage) bool {
+	return q.wanted.Selector == nil || object != nil && q.wanted.Selector.Matches(labelsOf(object))
+}
+
+// eventOf returns an event about a version, without the object.
+func eventOf(v *timeline.Version, op consume.Op) *consume.Event {
+	resource, _, _ := strings.Cut(v.Resource, ".")
+	return &consume.Event{
+		ID: v.ID, Source: v.Source, Time: v.Time, Cluster: v.Cluster, ClusterUID: v.ClusterUID, APIVersion: v.APIVersion, Kind: v.Kind,
+		Resource: resource, Namespace: v.Namespace, Name: v.Name, UID: v.UID, Op: op, ResourceVersion: v.ResourceVersion, Scope: v.Scope,
+		Data: &consume.Data{Op: op, ResourceVersion: v.ResourceVersion},
+	}
+}
+
+func (f *askFlags) printDifferences(q *question, differences []difference, sure []certainty) error {
+	switch f.output {
+	case "json", "yaml":
+		return q.printValue(f.output, struct {
+			From        certainty    `json:"from"`
+			To          certainty    `json:"to"`
+			Differences []difference `json:"differences"`
+		}{sure[0], sure[1], append([]difference{}, differences...)})
+	case "name":
+		for _, d := range differences {
+			if _, err := fmt.Fprintln(q.stdout, kindName(d.of)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	o := console.Options{Timeless: true, Wide: f.output == "wide", Reads: true}
+	if f.output != "table" {
+		o.View = console.Diff
+	}
+	p := console.New(q.stdout, o)
+	for _, d := range differences {
+		if err := p.Print(d.event); err != nil {
+			return err
+		}
+	}
+	return p.Finish()
+}
+
+// printValue prints a value as JSON or YAML.
+func (q *question) printValue(format string, value any) error {
+	if format == "json" {
+		return q.printJSON(value)
+	}
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	text, err := yaml.JSONToYAML(raw)
+	if err != nil {
+		return err
+	}
+	_, err = q.stdout.Write(text)
+	return err
+}
