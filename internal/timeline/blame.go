@@ -27,8 +27,8 @@ type Line struct {
 type Origin struct {
 	// Version is the first version known that has the value, without its JSON.
 	Version *Version
-	// Exact: that version set it. Else it was set between Since and the time of Version, by a version that the record does not have:
-	// it was withheld, lost in a gap, or came before the record began. A zero Since is before the record.
+	// Exact: that version set it. Else a version that the record does not have set it between Since and the time of Version. That
+	// version was withheld, was lost in a gap, or came before the record began. Since is zero in the last case.
 	Exact bool
 	Since time.Time
 	// By are the managers who may have set the value, nil: not known. An inferred version stands for several changes: By are those of
@@ -65,7 +65,7 @@ func (b *Blame) Add(v *Version) error {
 	origin := &Origin{Version: &shown, By: v.ChangedBy, Since: b.known}
 	b.hole = b.hole || b.last != nil && !v.follows(b.last)
 	b.last = &shown
-	if v.Before != nil && v.Op != consume.Deleted { // what differs from the last version known was set by one that is not known
+	if v.Before != nil && v.Op != consume.Deleted { // a version that is not known set the values that differ from the last one known
 		missed := *origin
 		missed.By = nil
 		if err := b.advance(v.Before, &missed); err != nil {
@@ -96,7 +96,7 @@ func (v *Version) follows(was *Version) bool {
 	return v.Skipped == 0 && v.History == was.History && v.PreviousResourceVersion == was.ResourceVersion && was.Op != consume.Left
 }
 
-// advance goes on to an object. What differs from the last one is of origin.
+// advance replaces the object by the next one. The values that differ get the origin.
 func (b *Blame) advance(object json.RawMessage, origin *Origin) error {
 	if b.after == nil {
 		var value any

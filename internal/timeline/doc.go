@@ -1,5 +1,5 @@
-// Package timeline answers what a record says about the past: which objects existed at a moment and as what, which versions an
-// object had, what differs between two moments, who set each line of an object, and how certain each of these answers is.
+// Package timeline answers questions about the past from a record: which objects existed at a moment, which versions an object
+// had, what differs between two moments, and who set each line of an object. Each answer says how certain it is.
 //
 //	events ──Fold──▶ versions ──State──▶ objects of a moment ──Diff──▶ differences
 //	                     │
@@ -7,33 +7,36 @@
 //
 // A Moment is a time, a resourceVersion, or now; ParseMoment reads the forms that people type.
 //
-// A Fold takes the events of a record in the order in which they are read and returns the versions that they add up to its moment:
-// copies, late events and sweeps are decided by consume.Tracker, and by nothing else. It keeps no object. So it serves three
-// callers: a State, which keeps the last version of each object; a history or a replay, which passes versions on; and a view that
-// keeps objects in its own form.
+// A Fold takes the events of a record in the order in which they are read and returns the versions that they add up to its moment.
+// consume.Tracker, and nothing else, decides about copies, late events and sweeps. A Fold keeps no object, so it serves three
+// kinds of callers. A State keeps the last version of each object. A history or a replay passes versions on. A view keeps objects in
+// its own form.
 //
-//		at, err := timeline.ParseMoment("yesterday 14:05", time.Now())
-//		…
-//		s := timeline.NewState(at, timeline.Options{})
-//		for !s.Done() {
-//			e, err := r.Next(ctx) // from before the last snapshot that was completed at the moment
-//			if errors.Is(err, io.EOF) {
-//				break
-//			}
-//			…
-//			s.Add(e)
+//	at, err := timeline.ParseMoment("yesterday 14:05", time.Now())
+//	…
+//	s := timeline.NewState(at, timeline.Options{})
+//	for !s.Done() {
+//		e, err := r.Next(ctx) // from before the last snapshot that was completed at the moment
+//		if errors.Is(err, io.EOF) {
+//			break
 //		}
-//		for _, o := range s.Objects() { … }
-//		for _, scope := range s.Scopes() { … } // what is not certain
+//		…
+//		s.Add(e)
+//	}
+//	for _, o := range s.Objects() { … }
+//	for _, scope := range s.Scopes() { … } // what is not certain
 //
-//	  - history: a Fold up to now, or to the end of the span. The caller picks the versions of one name. Objects that had the name
-//	    one after the other differ in their UID.
-//	  - diff: two States, filled by one pass (States.Add), and Diff.
-//	  - blame: Blame.Add for each version of a history, then Blame.Lines.
-//	  - replay between two moments: a State at the first one, as a snapshot; then the versions of a Fold up to the second one that
-//	    the first one does not include (Moment.Includes), or the events themselves.
-//	  - a view that lists at a moment and watches from there: the same. Fold.Complete says up to which resourceVersion all versions
-//	    of a resource have been returned, so that a view can sort them before it shows them.
+// What each command uses:
+//
+//   - get: a State.
+//   - history: a Fold up to now, or to the end of the span. The caller picks the versions of one name. Objects that had the name
+//     one after the other differ in their UID.
+//   - diff: two States, filled by one pass (States.Add), and Diff.
+//   - blame: Blame.Add for each version of a history, then Blame.Lines.
+//   - replay between two moments: a State at the first one, as a snapshot. Then the versions of a Fold up to the second one that
+//     the first one does not include (Moment.Includes), or the events themselves.
+//   - a view that lists at a moment and watches from there: the same. Fold.Complete says up to which resourceVersion all versions
+//     of a resource have been returned, so that a view can sort them before it shows them.
 //
 // A caller may leave out the events of objects that it does not ask for. It must not leave out stream events of their resource.
 //
@@ -46,15 +49,16 @@
 //	uncertain  the moment is inside a gap that was not recovered: From, To and Reason
 //	unknown    before the first snapshot (To), after the last progress (From), or resourceVersions of another history
 //
-// By time, exact needs stream events of the scope at most MaxSilence apart around the moment. Times are those at which the agent
-// observed a change. By resourceVersion, exact needs that the record is complete up to it; only scopes of the same etcd can be asked.
-// What filters withheld, what is redacted, and objects that left the selection are counted beside it.
+// By time, exact needs stream events of the scope at most MaxSilence apart around the moment; gaps do not count. Times are those at
+// which the agent observed a change. By resourceVersion, exact needs that the record is complete up to it; only scopes of the same etcd can be asked.
+// A Scope also counts the versions that filters withheld, the objects that are redacted, and those that left the selection.
 //
 // # Invariants
 //
 //   - The package knows no bus and no HTTP. It reads no clock, starts no goroutine, logs nothing and does no I/O.
 //   - A State is the last version of each object, of those that the moment includes, in the order of the record; less what a sweep
-//     shows to be gone by then. Reading on after Done does not change it.
+//     shows to be gone by then. Reading on after Done does not change it, except that a later snapshot may show a version that was
+//     withheld or is among the dead letters.
 //   - Events of several logs (partitions of a Kafka topic) may come interleaved: each log has its own Tracker.
 //   - A State holds one copy of each object's JSON, which States share, and about 1 KB more for each object.
 //

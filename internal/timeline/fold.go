@@ -29,8 +29,8 @@ func NewFold(m Moment, o Options) *Fold {
 	return &Fold{moment: m, opts: o, logs: map[consume.Log]*logFold{}}
 }
 
-// Add applies the next event of a log and returns the versions that it adds up to the moment, in order: objects that it shows to be
-// gone, then what it says itself if that is news. The versions share the memory of e.
+// Add applies the next event of a log and returns the versions that it adds up to the moment. First come the objects that it shows
+// to be gone, then its own version if that is news. The versions share the memory of e.
 func (f *Fold) Add(e *consume.Event) []*Version {
 	if e.DeadLetterReason != "" {
 		return nil // not a part of the stream
@@ -60,8 +60,8 @@ func (f *Fold) Add(e *consume.Event) []*Version {
 	return out
 }
 
-// Done reports whether the record has passed the moment: what is read from here on adds no version, except that a later snapshot may show
-// one that was withheld or is among the dead letters. Never, if the moment is now.
+// Done reports whether the record has passed the moment, so that reading on adds no version. (A later snapshot may still show one that
+// was withheld or is among the dead letters.) It returns false if the moment is now.
 func (f *Fold) Done() bool {
 	scopes := 0
 	for _, l := range f.logs {
@@ -160,7 +160,7 @@ type scopeKey struct{ source, name string }
 
 type uidKey struct{ source, uid string }
 
-// place is what of an object says to which scope it belongs.
+// place is the part of an object's identity from which its scope follows.
 type place struct{ source, resource, scope, namespace string }
 
 func placeOf(e *consume.Event) place { return place{e.Source, e.GroupResource(), e.Scope, e.Namespace} }

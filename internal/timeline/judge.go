@@ -46,16 +46,17 @@ func (m mark) bound() Bound {
 	return b
 }
 
-// scope is what the stream events of one scope say, and what of it concerns the moment.
+// scope holds the facts that the stream events of one scope report, and those around the moment.
 type scope struct {
 	resource string
 	informer bool // it has progress or gaps
 
-	snapshot string // under way, "": none
-	started  mark   // its start
-	first    mark   // the first snapshot that was read from start to end: its resourceVersion, and the time of its end
-	reached  mark   // the record is complete up to here
-	last     mark   // the last stream event
+	snapshot string       // under way, "": none
+	started  mark         // its start
+	first    mark         // the first snapshot that was read from start to end: its resourceVersion, and the time of its end
+	reached  mark         // the record is complete up to here
+	last     mark         // the last stream event
+	progress [2]time.Time // the last two progress events, the last one first
 
 	before, after mark // the stream events around the moment, by time
 	passes        int  // progress events after the moment
@@ -121,6 +122,7 @@ func (s *scope) note(m Moment, e *consume.Event) {
 		if !now.at.below(s.reached.at) { // an agent that was killed may say less than before
 			s.reached = s.reached.max(now)
 		}
+		s.progress = [2]time.Time{e.Time, s.progress[0]}
 		s.close(m, func(g *span) bool { return g.shown(now) })
 	default:
 		return
@@ -174,7 +176,7 @@ func (g *span) shown(now mark) bool {
 
 func (s *scope) noteGap(e *consume.Event, now mark) {
 	if now.at.below(s.reached.at) || now.at == s.reached.at && now.time.Before(s.last.time) {
-		return // a late copy that the Tracker no longer remembers
+		return // a late copy whose id the Tracker has dropped
 	}
 	g := &span{to: now, reason: e.Stream.Reason, recovered: e.Stream.Recovered}
 	from := mark{e.Stream.Since, point{e.History(), number(e.Stream.FromResourceVersion)}}
@@ -187,9 +189,9 @@ func (s *scope) noteGap(e *consume.Event, now mark) {
 	case consume.ReasonCompacted, consume.ReasonCheckpointLost:
 		g.whole = true
 	}
-	g.from = from.max(mark{at: s.reached.at}) // an agent that was killed remembers less than the bus has
-	if g.from.time.IsZero() {
-		g.from.time = s.reached.time
+	g.from = from.max(mark{at: s.reached.at}) // the checkpoint of an agent that was killed may be older
+	if g.from.time.Before(s.progress[1]) {    // see passed
+		g.from.time = s.progress[1]
 	}
 	s.open = append(s.open, g)
 }

@@ -51,7 +51,7 @@ type Bound struct {
 	History         uint32    `json:"history,omitempty"`
 }
 
-// Scope is how certain the state of one scope is at a moment, and what the record does not have of it.
+// Scope says how certain the state of one scope is at a moment, and counts what the record lacks.
 type Scope struct {
 	Source    string    `json:"source"`
 	Resource  string    `json:"resource"` // "deployments.apps"
@@ -67,11 +67,11 @@ type Scope struct {
 	To   Bound `json:"to,omitzero"`
 	// Reason is that of the gap around the moment.
 	Reason consume.GapReason `json:"reason,omitempty"`
-	// Recovered: the moment lies inside a gap of which every version was found. Of objects that came and went inside it nothing is known.
+	// Recovered: the moment lies inside a gap of which every version was found. Objects that came and went inside it are not known.
 	Recovered bool `json:"recovered,omitempty"`
 
-	// Skipped counts the versions that filters withheld, as far as events say so. An event tells of those since the object's event
-	// before, so some may be later than the moment.
+	// Skipped counts the versions that filters withheld, as far as events say so. An event counts those since the object's previous
+	// event, so some may be later than the moment.
 	Skipped int `json:"skipped,omitempty"`
 	// Left counts the objects that left the selection and did not come back. They may still exist. Only State.Scopes counts them.
 	Left int `json:"left,omitempty"`

@@ -18,8 +18,8 @@ type Version struct {
 	ClusterUID string
 	Scope      string // the informer's, if that has a selector; else ""
 
-	// ID is that of the event. "": no event says so. The object is gone because a snapshot does not have it, another object has
-	// its name, or its deletion is among the dead letters; Op is Deleted and Inferred is true.
+	// ID is that of the event. "": no event says that the object is gone, Op is Deleted and Inferred is true. A snapshot does not have
+	// it, another object has its name, or its deletion is among the dead letters.
 	ID              string
 	Op              consume.Op
 	Time            time.Time

@@ -88,7 +88,8 @@ type informer struct {
 	due      bool           // a snapshot has to follow a gap
 	lost     [][2]time.Time // changes were observed, were on their way when the agent was killed, and were observed again
 
-	first, reached point // the first snapshot; the last progress or completed snapshot
+	first, reached point        // the first snapshot; the last progress or completed snapshot
+	progressed     [2]time.Time // the last two
 	gaps           []*gap
 	letters        []letter
 }
@@ -373,6 +374,7 @@ func (i *informer) progress(w *world) {
 		return
 	}
 	w.marker(consume.TypeProgress, i.scope, i.acked, "")
+	i.progressed = [2]time.Time{w.clock, i.progressed[0]}
 	at := point{w.history(), i.acked, w.clock}
 	i.reach(at)
 	for _, g := range i.gaps {
@@ -495,10 +497,11 @@ func (i *informer) goOn(w *world) {
 		return
 	}
 	w.marker(consume.TypeSnapshotStarted, i.scope, s.rv, s.id)
-	all := w.objects(i.scope, w.history(), func(r revision) bool { return r.rv <= s.rv })
+	all, acked := w.upTo(i.scope, s.rv), w.upTo(i.scope, i.acked)
 	s.reads = nil
 	for _, key := range slices.Sorted(maps.Keys(all)) {
-		if o := all[key]; o.selected() {
+		// The bus has the reads of those that have changed, unless the change was withheld.
+		if o, now := all[key], acked[key]; o.selected() && o.uid == now.uid && (o == now || now.noise) {
 			s.reads = append(s.reads, o)
 		}
 	}
@@ -577,6 +580,9 @@ func (i *informer) announce(w *world, from point, reason consume.GapReason, reco
 		FromResourceVersion: fmt.Sprint(from.rv), ToResourceVersion: fmt.Sprint(w.rv), Since: from.time, Reason: reason, Recovered: recovered,
 	}
 	i.saved, i.said = point{}, point{}
+	if from.time.Before(i.progressed[1]) {
+		from.time = i.progressed[1]
+	}
 	if from.before(i.reached) { // the bus has more than the agent remembers
 		from.history, from.rv = i.reached.history, i.reached.rv
 	}
