@@ -76,6 +76,8 @@ func TestCutTwiceIsSentAlone(t *testing.T) {
 			if err := stop(); err != nil {
 				t.Error(err)
 			}
+			mu.Lock()
+			defer mu.Unlock()
 			if d := cmp.Diff([]bool{false, true, true, false, true, false}, own); d != "" {
 				t.Errorf("requests on connections of their own: %s", d)
 			}
