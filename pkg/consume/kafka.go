@@ -47,7 +47,7 @@ type Committer interface {
 
 const (
 	fetchBytes = 4 << 20 // of one partition at a time. The server may cut the last batch of records; then that is fetched again.
-	fetchWait  = 500 * time.Millisecond
+	fetchWait  = time.Second
 	// identityAge is how often topics, their partitions and their identities are looked up, whatever happens.
 	identityAge = time.Minute
 	// identityPause is how often the identity of a partition is looked up while its records come without a wait.

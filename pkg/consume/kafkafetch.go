@@ -49,7 +49,7 @@ func (f *kafkaFetcher) run(ctx context.Context) {
 			err = f.look(ctx)
 		} else {
 			b, err = f.fetch(ctx)
-			f.waited = f.waited || b == nil || len(b.records) == 0 || time.Since(began) > fetchWait/5
+			f.waited = f.waited || b == nil || len(b.records) == 0 || time.Since(began) > fetchWait/10
 		}
 		switch {
 		case err != nil:
