@@ -123,9 +123,9 @@ func (b *Bus) advance(s *broadcast) (ended bool, err error) {
 	taken, left := s.taken, len(s.waiting)
 	err = s.err
 	b.mu.Unlock()
-	late := s.progress && time.Since(s.started) >= progressWait && (taken || err != nil || len(s.missed) > 0) && (!s.first || len(s.unready) == 0)
+	unfinished := left > 0 || len(s.unready) > 0
 	switch {
-	case !late && (left > 0 || len(s.unready) > 0):
+	case unfinished && !s.mayLeave(taken || err != nil):
 		return false, nil
 	case err != nil:
 		return true, err
@@ -133,6 +133,17 @@ func (b *Bus) advance(s *broadcast) (ended bool, err error) {
 		s.chosen = false
 		return false, nil
 	}
+	b.told(s)
+	return true, nil
+}
+
+// mayLeave reports whether a broadcast need not wait any longer for all partitions. answered: one has stored or refused it.
+func (s *broadcast) mayLeave(answered bool) bool {
+	return s.progress && time.Since(s.started) >= progressWait && (answered || len(s.missed) > 0) && (!s.first || len(s.unready) == 0)
+}
+
+// told notes which topics have a progress in all of their partitions.
+func (b *Bus) told(s *broadcast) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, t := range s.topics {
@@ -143,7 +154,6 @@ func (b *Bus) advance(s *broadcast) (ended bool, err error) {
 	if s.everywhere {
 		b.progress[s.scope] = s.started
 	}
-	return true, nil
 }
 
 // choose chooses the topics of a broadcast. It does nothing if the topics of the cluster have to be listed first. An error refuses the event.
