@@ -1,5 +1,5 @@
 // Package timeline answers questions about the past from a record: which objects existed at a moment, which versions an object
-// had, what differs between two moments, and who set each line of an object. Each answer says how certain it is.
+// had, and what differs between two moments. It finds who set each line of an object. Each answer says how certain it is.
 //
 //	events ──Fold──▶ versions ──State──▶ objects of a moment ──Diff──▶ differences
 //	                     │

@@ -20,7 +20,7 @@ func (t *Tracker) Touch(e *Event) {
 	}
 }
 
-// Highest returns the highest History and sequence that are known of an object; zero if nothing is known of it, or no more.
+// Highest returns the highest History and sequence that are known of an object, zero if it is unknown or forgotten.
 func (t *Tracker) Highest(source, resource, uid string) (history uint32, sequence uint64) {
 	r := t.resources[resourceKey{source, resource}]
 	if r == nil {
