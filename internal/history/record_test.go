@@ -1,0 +1,115 @@
+package history_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// away is a bus that goes away after its first record, and comes back after a while; 0: it does not.
+type away struct {
+	q    consume.Query
+	back time.Duration
+}
+
+func (s *away) Read(_ context.Context, q consume.Query) (consume.Reader, error) {
+	s.q = q
+	return s, nil
+}
+
+func (s *away) Next(ctx context.Context) (*consume.Event, error) {
+	s.q.OnRetry(errors.New("the connection is lost"))
+	var back <-chan time.Time
+	if s.back > 0 {
+		back = time.After(s.back)
+	}
+	for {
+		select {
+		case <-time.After(time.Second):
+			s.q.OnRetry(errors.New("nobody listens"))
+		case <-back:
+			s.q.OnResume()
+			return nil, io.EOF
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (s *away) Positions() []consume.Position { return nil }
+func (s *away) CaughtUp() bool                { return false }
+func (s *away) Close() error                  { return nil }
+
+func (s *away) Whole(_ context.Context, e *consume.Event) (*consume.Event, error) { return e, nil }
+
+// An answer is not waited for longer than a bus may be away, and there is none then.
+func TestBusThatGoesAway(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		back time.Duration
+		want string
+	}{
+		{"for good", 0, "the bus was away for 30s, so the answer is not whole; ask again when it is back: the connection is lost"},
+		{"for a while", history.Patience - time.Second, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				retries, resumed := 0, 0
+				r := &history.Record{
+					Source:  &away{back: c.back},
+					OnRetry: func(error) { retries++ }, OnResume: func() { resumed++ },
+				}
+				states, _, err := r.States(t.Context(), &history.Selection{}, timeline.Now(time.Now()))
+				switch {
+				case c.want == "" && (err != nil || len(states) != 1 || resumed != 1):
+					t.Errorf("got %v, %d states, %d times back", err, len(states), resumed)
+				case c.want != "" && (err == nil || err.Error() != c.want || states != nil):
+					t.Errorf("got %v, %v", states, err)
+				}
+				if retries != 1 {
+					t.Errorf("OnRetry was called %d times, want once", retries)
+				}
+			})
+		})
+	}
+}
+
+// missing is a bus that removes records while they are read.
+type missing struct{ away }
+
+func (s *missing) Read(context.Context, consume.Query) (consume.Reader, error) { return s, nil }
+
+func (s *missing) Next(context.Context) (*consume.Event, error) {
+	return nil, &consume.MissedError{Log: consume.Log{Name: "KUBECDC"}, From: 1, To: 5}
+}
+
+func TestRecordsThatAreRemovedWhileTheyAreRead(t *testing.T) {
+	r := &history.Record{Source: &missing{}}
+	_, _, err := r.States(t.Context(), &history.Selection{}, timeline.Now(time.Now()))
+	if err == nil || !strings.Contains(err.Error(), "the answer is not whole: ask again") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestSelectionOfWords(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"pods/a/b", "the namespace goes to --namespace"},
+		{"pods/", "want one name after the slash"},
+		{"pods/a deploy", "cannot be combined"},
+		{"po[ds", "want a resource"},
+		{"pods a[", "want an object's name"},
+		{"all,pods", "cannot be combined"},
+	} {
+		if _, err := history.NewSelection(strings.Fields(c.args), "", "", ""); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: want %q, got %v", c.args, c.want, err)
+		}
+	}
+}

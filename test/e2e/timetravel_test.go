@@ -1,0 +1,125 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubecdc/kubecdc/test/build"
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
+)
+
+// TestGetIsTheListOfItsRevision has writers change objects, with two snapshots on the way, and compares `kubecdc get --at rv:N` with what the
+// API server lists at N, for random revisions.
+func TestGetIsTheListOfItsRevision(t *testing.T) {
+	slow(t)
+	const moments = 10
+	revisions := size(300, 1_000, 5_000)
+	p := world.SharedPlane(t)
+	namespaces := []string{"past-a", "past-b"}
+	for _, ns := range namespaces {
+		p.NewNamespace(t, ns)
+		p.MakeConfigMaps(t, ns, "before", 20)
+	}
+	bus := world.StartBus(t)
+	a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Watch: "  - resources: [" + strings.Join(truthResources, ", ") + "]"})
+	s := world.ReadStream(t, bus, p.Reader())
+	s.Completed(t, truthResources...)
+	from := p.Now(t)
+	for range 2 {
+		count := p.History.Count(truthResources...)
+		ws := &world.Writers{API: p.API, Done: func() bool { return p.History.Count(truthResources...)-count >= revisions/2 }}
+		for _, ns := range namespaces {
+			ws.Run(t, ws.Writer("cm", ns, 15).ConfigMaps, ws.Writer("secret", ns, 15).Secrets, ws.Writer("deploy", ns, 8).Deployments,
+				ws.Writer("widget", ns, 15).Widgets)
+		}
+		wait.Settled(t, 2*time.Second, 2*time.Minute, p.History.ChangesIn(namespaces...))
+		past(t, "snapshot", "--agent", a.URL)
+	}
+	until := p.Now(t)
+	v := world.ViewOf(s.Started(t, truthResources...))
+	v.Until = until
+	s.WaitFor(t, oracle.Expect(p.History.Of(truthResources...), v), 20*time.Second)
+
+	rng := rand.New(rand.NewPCG(5, 6))
+	objects, exact := 0, 0
+	for range moments {
+		rev := from + rng.Uint64N(until-from+1)
+		for _, resource := range truthResources {
+			got, certainty := getAt(t, bus, resource, rev)
+			switch certainty { // the resourceVersions of an idle resource are behind those of the others
+			case "exact":
+				exact++
+			case "unknown":
+			default:
+				t.Errorf("%s at %d: %s, where nothing was lost", resource, rev, certainty)
+			}
+			for _, listed := range listAt(t, p, resource, rev) {
+				objects++
+				v := got[listed.Key]
+				switch {
+				case v == nil:
+					t.Errorf("%s revision %d is listed at %d; get does not have it", listed.Key, listed.Rev, rev)
+				case v.Rev != listed.Rev || v.UID != listed.UID || v.Digest != listed.Digest:
+					t.Errorf("%s revision %d is listed at %d; get has revision %d, or another object", listed.Key, listed.Rev, rev, v.Rev)
+				}
+				delete(got, listed.Key)
+			}
+			for key, v := range got {
+				t.Errorf("%s is not listed at %d; get has revision %d", key, rev, v.Rev)
+			}
+		}
+	}
+	if objects < moments*40 || exact < moments*len(truthResources)/2 {
+		t.Errorf("%d objects compared, %d exact answers: too few for what was done", objects, exact)
+	}
+	t.Logf("%d objects compared at %d moments; %d of %d answers are exact", objects, moments, exact, moments*len(truthResources))
+}
+
+// past runs a command and returns what it prints.
+func past(t *testing.T, args ...string) []byte {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), build.SharedAgent(t), args...).Output()
+	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
+		t.Fatalf("kubecdc %s: %v: %s", strings.Join(args, " "), err, failed.Stderr)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// getAt returns the objects of a resource at a revision, as the record has them, and how certain that is.
+func getAt(t *testing.T, bus *world.Bus, resource string, rev uint64) (map[oracle.ObjectKey]*oracle.Version, string) {
+	t.Helper()
+	var list struct {
+		Items   []json.RawMessage `json:"items"`
+		Kubecdc struct {
+			Certainty string `json:"certainty"`
+		} `json:"kubecdc"`
+	}
+	raw := past(t, "get", resource, "--at", fmt.Sprint("rv:", rev), "--bus", bus.URL, "-o", "json")
+	if err := json.NewDecoder(bytes.NewReader(raw)).Decode(&list); err != nil {
+		t.Fatalf("get %s at %d: %v", resource, rev, err)
+	}
+	out := map[oracle.ObjectKey]*oracle.Version{}
+	for _, item := range list.Items {
+		object, err := oracle.DecodeObject(item)
+		if err != nil {
+			t.Fatalf("get %s at %d: %v", resource, rev, err)
+		}
+		v, err := oracle.NewVersion(resource, 0, object)
+		if err != nil {
+			t.Fatalf("get %s at %d: %v", resource, rev, err)
+		}
+		out[v.Key] = v
+	}
+	return out, list.Kubecdc.Certainty
+}
