@@ -16,6 +16,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/claim"
 	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 	"github.com/kubecdc/kubecdc/internal/publish/kafka"
+	"github.com/kubecdc/kubecdc/internal/publish/nats"
 	publishstdout "github.com/kubecdc/kubecdc/internal/publish/stdout"
 )
 
@@ -24,8 +25,8 @@ type bus struct {
 	publish.Bus
 	check func() error                // what run would end with at once
 	run   func(context.Context) error // the Run of the bus, and of what runs beside it
-	// heard is the last stream event of a resource that the bus has; nil: it cannot be asked.
-	heard func(context.Context, *object.Resource) (publish.Heard, bool, error)
+	// lastEvent returns the last stream event of a resource that the bus has; nil: it cannot be asked.
+	lastEvent func(context.Context, *object.Resource) (nats.StreamEvent, bool, error)
 	// logs are the streams or topics of the bus; nil: it has none that can be told apart.
 	logs *publish.Logs
 	// deadLetters takes what the bus refuses for good; nil: nothing does, and such an event ends the agent.
@@ -42,7 +43,7 @@ const embeddedFull = "there is no room for records on the disk of --data-dir, ev
 // newBus makes the bus of the configuration, and starts nothing. embedded tells that it is the agent's own. All that is written to it passes fence first.
 func newBus(cfg *config.Config, cluster string, embedded bool, stdout io.Writer, fence publish.Fence, log *slog.Logger, m *publish.Metrics) (*bus, error) {
 	b := &bus{check: func() error { return nil }, fence: fence}
-	var jetStream *publish.NATS
+	var jetStream *nats.Bus
 	var err error
 	switch c := &cfg.Bus; {
 	case c.NATS != nil:
@@ -62,34 +63,34 @@ func newBus(cfg *config.Config, cluster string, embedded bool, stdout io.Writer,
 	return b, err
 }
 
-func (b *bus) openNATS(cfg *config.Config, cluster string, embedded bool, log *slog.Logger, m *publish.Metrics) (*publish.NATS, error) {
+func (b *bus) openNATS(cfg *config.Config, cluster string, embedded bool, log *slog.Logger, m *publish.Metrics) (*nats.Bus, error) {
 	c := natsConfig(cfg.Bus.NATS, cluster, int(cfg.Event.MaxBytes))
 	c.DeadLetter, c.Fence = cfg.DeadLetter.Subject, b.fence
 	c.DeadLetterOptional = c.DeadLetter == config.DefaultDeadSubject
 	if embedded {
 		c.FullAdvice = embeddedFull
 	}
-	n, err := publish.NewNATS(c, log, m)
+	n, err := nats.New(c, log, m)
 	if err != nil {
 		return nil, fmt.Errorf("bus.nats: %w", err)
 	}
-	b.Bus, b.check, b.heard, b.logs = publish.Blocking(n, n.Run, n.Ready), n.Check, n.Heard, n.Logs()
-	if letters := n.DeadLetters(); letters != nil {
-		b.deadLetters = publish.Blocking(letters, nil, nil)
+	b.Bus, b.check, b.lastEvent, b.logs = n, n.Check, n.LastStreamEvent, n.Logs()
+	if c.DeadLetter != "" {
+		b.deadLetters = n
 	}
 	return n, nil
 }
 
 // natsConfig is what package publish wants to know of a NATS bus, also of one that a relay sends to.
-func natsConfig(n *config.NATS, cluster string, maxEventBytes int) publish.NATSConfig {
-	return publish.NATSConfig{
+func natsConfig(n *config.NATS, cluster string, maxEventBytes int) nats.Config {
+	return nats.Config{
 		URL: n.URL, Cluster: cluster, Subject: n.Subject, MaxEventBytes: maxEventBytes,
-		Stream: publish.Stream{
+		Stream: nats.Stream{
 			Name: n.Stream.Name, Create: n.Stream.Create, Replicas: n.Stream.Replicas, MaxAge: n.Stream.MaxAge.Duration,
 			MaxBytes: int64(n.Stream.MaxBytes), DiscardOld: n.Stream.Discard == config.DiscardOld,
 			DuplicateWindow: n.Stream.DuplicateWindow.Duration,
 		},
-		Auth: publish.NATSAuth(n.Auth), TLS: tlsConfig(n.TLS), InboxPrefix: n.InboxPrefix, Domain: n.Domain,
+		Auth: nats.Auth(n.Auth), TLS: tlsConfig(n.TLS), InboxPrefix: n.InboxPrefix, Domain: n.Domain,
 	}
 }
 
@@ -124,12 +125,12 @@ func tlsConfig(c *config.TLS) *publish.TLS {
 }
 
 // newClaims opens the place for events that are too large; nil: there is none. jetStream is the bus, where it is one.
-func newClaims(c *config.ClaimCheck, jetStream *publish.NATS, fence publish.Fence, log *slog.Logger, m *publish.Metrics) (publish.ClaimStore, error) {
+func newClaims(c *config.ClaimCheck, jetStream *nats.Bus, fence publish.Fence, log *slog.Logger, m *publish.Metrics) (publish.ClaimStore, error) {
 	var store publish.ClaimStore
 	var err error
 	switch {
 	case c.ObjectStore != nil:
-		store, err = publish.NewObjectStore(jetStream, publish.ObjectStoreConfig{
+		store, err = nats.NewObjectStore(jetStream, nats.ObjectStoreConfig{
 			Bucket: c.ObjectStore.Bucket, Create: c.ObjectStore.Create, MaxBytes: int64(c.ObjectStore.MaxBytes),
 		}, log, m)
 	case c.Directory != nil:

@@ -23,11 +23,11 @@ func TestBuses(t *testing.T) {
 		logged string
 	}{
 		"NATS by default": {
-			kind: "*publish.blocking", claims: "*publish.ObjectStore", dead: "*publish.blocking", pump: "921600 [patch before reference]",
+			kind: "*nats.Bus", claims: "*nats.ObjectStore", dead: "*nats.Bus", pump: "921600 [patch before reference]",
 		},
 		"NATS without anything": {
 			file: "bus: {nats: {auth: {credsFile: /c}, tls: {}}}\nclaimCheck: {}\ndeadLetter: {}\nevent: {maxBytes: 1MiB}\n",
-			kind: "*publish.blocking", claims: "<nil>", dead: "<nil>", pump: "1048576 [patch before]",
+			kind: "*nats.Bus", claims: "<nil>", dead: "<nil>", pump: "1048576 [patch before]",
 		},
 		"Kafka whose topics exist": {
 			file: "bus: {kafka: {brokers: [\"kafka:9092\"]}}\n",
@@ -90,8 +90,8 @@ func TestBuses(t *testing.T) {
 			if c.logged == "" != (logged.String() == "") || !strings.Contains(logged.String(), c.logged) {
 				t.Errorf("logged: %s", logged.String())
 			}
-			if heard := b.heard != nil; heard != (cfg.Bus.NATS != nil) {
-				t.Errorf("asked what it has heard: %v", heard)
+			if last := b.lastEvent != nil; last != (cfg.Bus.NATS != nil) {
+				t.Errorf("it can be asked for the last stream event: %v", last)
 			}
 		})
 	}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/kubecdc/kubecdc/configs"
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/kafka"
+	"github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/internal/publish/subject"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
@@ -133,7 +133,7 @@ func checkTemplates(c *config.Config) []*config.Error {
 		errs = append(errs, checkTemplate(to.NATS, to.Kafka, fmt.Sprintf("relay[%d].to", i), clusterName(c))...)
 	}
 	if s := c.DeadLetter.Subject; s != "" {
-		_, err := publish.DeadLetterSubject(s, clusterName(c))
+		_, err := nats.DeadLetterSubject(s, clusterName(c))
 		errs = append(errs, wrongTemplate("deadLetter.subject", config.DefaultDeadSubject, err)...)
 	}
 	return errs

@@ -13,6 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 	"github.com/kubecdc/kubecdc/internal/publish/kafka"
+	"github.com/kubecdc/kubecdc/internal/publish/nats"
 	publishstdout "github.com/kubecdc/kubecdc/internal/publish/stdout"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -44,7 +45,7 @@ type cursorReader interface {
 func relaySource(cfg *config.Config, r *config.Relay, cluster string, log *slog.Logger) (cursorReader, error) {
 	switch b := &cfg.Bus; {
 	case b.NATS != nil:
-		options, err := publish.ConnectOptions("bus.nats", b.NATS.URL, b.NATS.InboxPrefix, publish.NATSAuth(b.NATS.Auth), tlsConfig(b.NATS.TLS))
+		options, err := nats.ConnectOptions("bus.nats", b.NATS.URL, b.NATS.InboxPrefix, nats.Auth(b.NATS.Auth), tlsConfig(b.NATS.TLS))
 		if err != nil {
 			return nil, err
 		}
@@ -99,11 +100,11 @@ func newRelayTarget(cfg *config.Config, to *config.RelayTarget, cluster string, 
 	case to.NATS != nil:
 		c := natsConfig(to.NATS, cluster, maxBytes)
 		c.Key, c.Fence = "to.nats", fence
-		n, err := publish.NewNATS(c, log, nil)
+		n, err := nats.New(c, log, nil)
 		if err != nil {
 			return nil, withClusterAdvice(err, cluster)
 		}
-		return relay.NewBus(publish.Blocking(n, n.Run, n.Ready)), nil
+		return relay.NewBus(n), nil
 	case to.Kafka != nil:
 		c := kafkaConfig(to.Kafka, cluster, maxBytes)
 		c.Fence = fence

@@ -341,7 +341,7 @@ func (c *capture) prepare(first *loaded) error {
 		o.Memory = c.memory
 	}
 	if c.cfg.Bus.NATS != nil {
-		o.Heard = c.heard
+		o.Heard = c.lastEvent
 	}
 	if c.cfg.Bus.NATS != nil || c.cfg.Bus.Kafka != nil {
 		o.Replaced = c.replaced
@@ -372,9 +372,9 @@ func (c *capture) prepare(first *loaded) error {
 // known is the cluster for those who may have to find it first.
 func (c *capture) known() (*cluster, error) { return c.cluster, nil }
 
-// heard asks the bus, which is there when the set runs.
-func (c *capture) heard(ctx context.Context, r *object.Resource) (scope.LastEvent, bool, error) {
-	h, ok, err := c.bus.Load().heard(ctx, r)
+// lastEvent asks the bus, which is there when the set runs.
+func (c *capture) lastEvent(ctx context.Context, r *object.Resource) (scope.LastEvent, bool, error) {
+	h, ok, err := c.bus.Load().lastEvent(ctx, r)
 	return scope.LastEvent(h), ok, err
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
+	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -42,17 +43,17 @@ func (f *tailFlags) connection(stderr io.Writer) (*connection, error) {
 		c.kafka, err = f.kafka(cfg)
 		return c, err
 	}
-	var auth publish.NATSAuth
+	var auth natsbus.Auth
 	var secure *publish.TLS
 	if n := cfg.Bus.NATS; f.config != "" && n != nil {
 		c.url, c.stream = cmp.Or(c.url, n.URL), cmp.Or(c.stream, n.Stream.Name)
 		c.subject, c.domain, inbox = n.Subject, cmp.Or(c.domain, n.Domain), cmp.Or(inbox, n.InboxPrefix)
-		auth, secure = publish.NATSAuth(n.Auth), tlsConfig(n.TLS)
+		auth, secure = natsbus.Auth(n.Auth), tlsConfig(n.TLS)
 	} else if f.config != "" {
 		return nil, usageError{fmt.Errorf("--config %s: its bus keeps nothing that could be read: name a NATS or a Kafka with --bus", f.config)}
 	}
 	if f.creds != "" {
-		auth = publish.NATSAuth{CredsFile: f.creds}
+		auth = natsbus.Auth{CredsFile: f.creds}
 	}
 	if f.tlsCA != "" {
 		if secure == nil {
@@ -67,7 +68,7 @@ func (f *tailFlags) connection(stderr io.Writer) (*connection, error) {
 	switch {
 	case f.creds != "":
 		c.advice = "The server refuses the credentials in " + f.creds + " (--creds): name others, or a user who may read the stream"
-	case auth != (publish.NATSAuth{}):
+	case auth != (natsbus.Auth{}):
 		c.advice = "The server refuses the credentials that bus.nats.auth in " + f.config + " names: put the right ones there, or name others with --creds"
 	default:
 		c.advice = "Say who reads: --creds FILE, or --config FILE with bus.nats.auth in it"
@@ -76,7 +77,7 @@ func (f *tailFlags) connection(stderr io.Writer) (*connection, error) {
 	if f.config != "" && f.creds == "" {
 		key = "bus.nats"
 	}
-	c.options, err = publish.ConnectOptions(key, c.url, inbox, auth, secure)
+	c.options, err = natsbus.ConnectOptions(key, c.url, inbox, auth, secure)
 	return c, err
 }
 

@@ -153,7 +153,7 @@ func TestTracerIsToldOfAttempts(t *testing.T) {
 	r := run(t, testConfig(s.ClientURL()))
 	js := admin(t, s.ClientURL())
 	var c captures
-	if err := dispatchEach(t, tracing(1), r.bus(), publish.Options{Tracer: &c}, created("web-1", 1, 10)); err != nil {
+	if err := dispatchEach(t, tracing(1), r.Bus, publish.Options{Tracer: &c}, created("web-1", 1, 10)); err != nil {
 		t.Fatal(err)
 	}
 	if n := c.all[0].Steps[1].Failed; n != 0 {
@@ -162,7 +162,7 @@ func TestTracerIsToldOfAttempts(t *testing.T) {
 	if err := js.DeleteStream(t.Context(), "KUBECDC"); err != nil {
 		t.Fatal(err)
 	}
-	if err := dispatchEach(t, tracing(1), r.bus(), publish.Options{Tracer: &c}, created("web-2", 2, 10)); err != nil {
+	if err := dispatchEach(t, tracing(1), r.Bus, publish.Options{Tracer: &c}, created("web-2", 2, 10)); err != nil {
 		t.Fatal(err)
 	}
 	got := c.all[1].Steps[1]

@@ -222,7 +222,7 @@ func TestDispatcherIntoJetStream(t *testing.T) {
 	q, bus := newQueue(), new(fakeBus)
 	done := make(chan error, 1)
 	go func() {
-		done <- publish.NewDispatcher(q, value, bus, r.bus(), publish.Options{}, discard, nil).Run(t.Context())
+		done <- publish.NewDispatcher(q, value, bus, r.Bus, publish.Options{}, discard, nil).Run(t.Context())
 	}()
 	for rv := range 20 {
 		for k := range 30 {
@@ -261,7 +261,7 @@ func TestMetricsAreWellNamed(t *testing.T) {
 	if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil {
 		t.Fatal(err)
 	}
-	families, err := r.reg.Gather()
+	families, err := r.Reg.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

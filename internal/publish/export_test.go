@@ -4,18 +4,6 @@ import (
 	"net"
 )
 
-// Sending is how many calls are within nats.go: many at once only while its lock is held for long.
-func (n *NATS) Sending() (sending int) {
-	for _, w := range n.Waiters {
-		w.Mu.Lock()
-		if w.Sending {
-			sending++
-		}
-		w.Mu.Unlock()
-	}
-	return sending
-}
-
 // GuardConn is c behind f, as publishers have their connections. carries: events have been handed over.
 func GuardConn(f Fence, c net.Conn, carries bool) net.Conn { return NewFencing(f).Guard(c, carries) }
 

@@ -133,7 +133,7 @@ func buses() map[string]func(*testing.T, publish.Fence) fencedBus {
 			r := run(t, cfg)
 			wait(t, "connected", func() bool { return r.Ready() == nil })
 			js := admin(t, s.ClientURL())
-			return fencedBus{r.DeadLetters(), func() int { return len(records(t, js, "KUBECDC")) }, nil, false}
+			return fencedBus{r.DeadLetters, func() int { return len(records(t, js, "KUBECDC")) }, nil, false}
 		},
 		"http":         func(t *testing.T, f publish.Fence) fencedBus { return httpBus(t, f, 1) },
 		"http batches": func(t *testing.T, f publish.Fence) fencedBus { return httpBus(t, f, 10) },
@@ -169,7 +169,7 @@ func buses() map[string]func(*testing.T, publish.Fence) fencedBus {
 			s := startServer(t, t.TempDir(), -1)
 			cfg := testConfig(s.ClientURL())
 			cfg.Fence = f
-			store := newObjectStore(t, run(t, cfg), publish.ObjectStoreConfig{Bucket: bucketName, Create: true})
+			store := newObjectStore(t, run(t, cfg))
 			js := admin(t, s.ClientURL())
 			return fencedBus{claims{store}, func() int {
 				b, err := js.ObjectStore(t.Context(), bucketName)
@@ -418,7 +418,7 @@ func TestNATSBreaksTheConnectionWhenShut(t *testing.T) {
 	}
 	wait(t, "the fence has shut", func() bool { return f.shut.Load() })
 	js := admin(t, s.ClientURL())
-	wait(t, "the connection was broken", func() bool { return lines(r.log.String(), "connection to bus lost") > 0 })
+	wait(t, "the connection was broken", func() bool { return lines(r.Log.String(), "connection to bus lost") > 0 })
 	stored := len(records(t, js, "KUBECDC"))
 	f.reopen()
 	if err := all.Wait(); err != nil {
@@ -427,7 +427,7 @@ func TestNATSBreaksTheConnectionWhenShut(t *testing.T) {
 	if got := len(records(t, js, "KUBECDC")); got != n || stored > 3 {
 		t.Errorf("%d of %d are there, %d while the fence was shut", got, n, stored)
 	}
-	if lines(r.log.String(), "each of these is sent alone") > 0 {
+	if lines(r.Log.String(), "each of these is sent alone") > 0 {
 		t.Error("events are suspected of a cut of our own")
 	}
 }

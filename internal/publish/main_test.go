@@ -1,13 +1,11 @@
 package publish_test
 
 import (
-	"context"
 	"os"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/kubecdc/kubecdc/internal/publish"
+	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
@@ -18,7 +16,6 @@ func TestMain(m *testing.M) {
 
 type (
 	logBuffer = publishtest.LogBuffer
-	direction = publishtest.Direction
 )
 
 const (
@@ -28,8 +25,6 @@ const (
 
 var (
 	startServer = publishtest.StartServer
-	stop        = publishtest.StopServer
-	portOf      = publishtest.PortOf
 	admin       = publishtest.Admin
 	records     = publishtest.Records
 	startProxy  = publishtest.StartProxy
@@ -38,51 +33,23 @@ var (
 	lines       = publishtest.Lines
 	pods        = publishtest.Pods
 	discard     = publishtest.Discard
+	run         = publishtest.RunNATS
+	testConfig  = publishtest.NATSConfig
 )
 
-// running is a NATS publisher whose Run is under way.
-type running struct {
-	*publish.NATS
-	log  *logBuffer
-	reg  *prometheus.Registry
-	done chan struct{} // closed when Run has returned err
-	err  error
-	stop func()
-}
-
-// bus is the publisher as a Bus.
-func (r *running) bus() publish.Bus { return publish.Blocking(r, nil, nil) }
-
-func testConfig(url string) publish.NATSConfig {
-	return publish.NATSConfig{
-		URL: url, Cluster: "prod-eu-1", MaxEventBytes: 900 << 10, Stream: publish.Stream{Create: true},
-	}
-}
-
-func run(tb testing.TB, cfg publish.NATSConfig) *running {
+// newObjectStore returns a claim store on a bus.
+func newObjectStore(tb testing.TB, r *publishtest.NATS) publish.ClaimStore {
 	tb.Helper()
-	r := &running{log: new(logBuffer), reg: prometheus.NewPedanticRegistry(), done: make(chan struct{})}
-	n, err := publish.NewNATS(cfg, r.log.Logger(), publish.NewMetrics(r.reg))
+	s, err := natsbus.NewObjectStore(r.Bus, natsbus.ObjectStoreConfig{Bucket: publishtest.BucketName, Create: true}, r.Log.Logger(), nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	r.NATS = n
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
-		defer close(r.done)
-		r.err = n.Run(ctx)
-	}()
-	r.stop = func() { cancel(); <-r.done }
-	tb.Cleanup(func() {
-		r.stop()
-		if tb.Failed() {
-			tb.Logf("log of the publisher:\n%s", r.log)
-		}
-	})
-	return r
+	return s
 }
 
-func (r *running) metric(tb testing.TB, name, label string) float64 {
+func writeFile(tb testing.TB, file, content string) {
 	tb.Helper()
-	return publishtest.Metric(tb, r.reg, name, label)
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		tb.Fatal(err)
+	}
 }

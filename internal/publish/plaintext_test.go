@@ -19,6 +19,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 	"github.com/kubecdc/kubecdc/internal/publish/kafka"
+	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
 )
 
 const plaintextSecret = "s3cret-of-the-bus"
@@ -39,7 +40,7 @@ func listenOutside(t *testing.T) net.Listener {
 func secretIn(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "secret")
-	write(t, file, plaintextSecret)
+	writeFile(t, file, plaintextSecret)
 	return file
 }
 
@@ -67,17 +68,17 @@ func eavesdrop(t *testing.T, l net.Listener, info string) <-chan string {
 func TestNATSSecretsInPlaintext(t *testing.T) {
 	file := secretIn(t)
 	for name, c := range map[string]struct {
-		auth publish.NATSAuth
+		auth natsbus.Auth
 		url  string
 		tls  *publish.TLS
 		sent bool
 	}{
-		"password":     {auth: publish.NATSAuth{User: "u", PasswordFile: file}},
-		"token":        {auth: publish.NATSAuth{TokenFile: file}},
+		"password":     {auth: natsbus.Auth{User: "u", PasswordFile: file}},
+		"token":        {auth: natsbus.Auth{TokenFile: file}},
 		"in the URL":   {url: "nats://u:" + plaintextSecret + "@"},
-		"TLS wanted":   {auth: publish.NATSAuth{TokenFile: file}, tls: &publish.TLS{}}, // the server offers none
-		"permitted":    {auth: publish.NATSAuth{TokenFile: file, Insecure: true}, sent: true},
-		"by websocket": {auth: publish.NATSAuth{TokenFile: file}, url: "ws://"},
+		"TLS wanted":   {auth: natsbus.Auth{TokenFile: file}, tls: &publish.TLS{}}, // the server offers none
+		"permitted":    {auth: natsbus.Auth{TokenFile: file, Insecure: true}, sent: true},
+		"by websocket": {auth: natsbus.Auth{TokenFile: file}, url: "ws://"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -88,7 +89,7 @@ func TestNATSSecretsInPlaintext(t *testing.T) {
 				url = "nats://"
 			}
 			url += l.Addr().String()
-			options, err := publish.ConnectOptions("bus.nats", url, "", c.auth, c.tls)
+			options, err := natsbus.ConnectOptions("bus.nats", url, "", c.auth, c.tls)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -109,7 +110,7 @@ func TestNATSSecretsInPlaintext(t *testing.T) {
 				t.Errorf("the publisher told %q, and sent is to be %v", got, c.sent)
 			}
 			if !c.sent {
-				wait(t, "a line in the log that says why", func() bool { return strings.Contains(r.log.String(), "would be sent unencrypted") })
+				wait(t, "a line in the log that says why", func() bool { return strings.Contains(r.Log.String(), "would be sent unencrypted") })
 			}
 		})
 	}
@@ -185,7 +186,7 @@ func TestHTTPSecretsInPlaintext(t *testing.T) {
 	outside.Start()
 	defer outside.Close()
 	headers := filepath.Join(t.TempDir(), "headers")
-	write(t, headers, "X-Key: "+plaintextSecret+"\n")
+	writeFile(t, headers, "X-Key: "+plaintextSecret+"\n")
 	for _, insecure := range []bool{false, true} {
 		for name, send := range map[string]func(context.Context) (log fmt.Stringer, err error){
 			"receiver": func(ctx context.Context) (fmt.Stringer, error) {

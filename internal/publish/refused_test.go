@@ -21,6 +21,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -60,13 +61,13 @@ func TestOversizeIsGivenUpInOrder(t *testing.T) {
 					if diff := cmp.Diff([]string{tc.want, "ack web-1/7"}, j.entries); diff != "" {
 						t.Fatal(diff)
 					}
-					e, m := j.events[tc.want], &running{reg: reg}
+					e := j.events[tc.want]
 					for _, step := range allOversize {
 						want := 0.0
 						if step == tc.counted {
 							want = 1
 						}
-						if got := m.metric(t, "kubecdc_publish_oversize_events_total", step); got != want {
+						if got := publishtest.Metric(t, reg, "kubecdc_publish_oversize_events_total", step); got != want {
 							t.Errorf("%s was counted %v times, want %v", step, got, want)
 						}
 					}
@@ -203,7 +204,7 @@ func TestDeadLetters(t *testing.T) {
 					t.Errorf("gap %s of %s", gap.ID, gap.Scope)
 				}
 				label, _, _ := strings.Cut(tc.reason, ":")
-				if got := (&running{reg: reg}).metric(t, "kubecdc_publish_dead_letters_total", label); got != 1 {
+				if got := publishtest.Metric(t, reg, "kubecdc_publish_dead_letters_total", label); got != 1 {
 					t.Errorf("%v dead letters of reason %s were counted", got, label)
 				}
 				if lines(log.String(), "level=ERROR") != 1 || lines(log.String(), "namespace=shop name=web-1 rv=7") == 0 {
@@ -503,7 +504,7 @@ func TestOperatorPutsAnEventAmongTheDeadLetters(t *testing.T) {
 		d := publish.NewDispatcher(q, value, newEncoder(encode.Structured), bus, publish.Options{DeadLetters: &recorder{j: j, name: "dead"}}, discard, publish.NewMetrics(reg))
 		done := make(chan error, 1)
 		go func() { done <- d.Run(t.Context()) }()
-		isolated := func() float64 { return (&running{reg: reg}).metric(t, "kubecdc_publish_isolated_events", "") }
+		isolated := func() float64 { return publishtest.Metric(t, reg, "kubecdc_publish_isolated_events", "") }
 		pause(time.Minute)
 		synctest.Wait()
 		stuck := d.Stuck()

@@ -82,3 +82,6 @@ func Sleep(ctx context.Context, d time.Duration) error {
 		return context.Cause(ctx)
 	}
 }
+
+// BusyBackoff is for a bus that does not take an event now.
+func BusyBackoff() Backoff { return Backoff{First: 100 * time.Millisecond, Limit: 5 * time.Second} }

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/kubecdc/kubecdc/internal/publish"
+	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/internal/subjectfilter"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -131,7 +131,7 @@ func (s *JetStream) connect() error {
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", s.servers, s.dialer.reason(err))
 	}
-	if s.js, err = publish.JetStreamIn(s.cfg.Domain, conn); err != nil {
+	if s.js, err = natsbus.JetStreamIn(s.cfg.Domain, conn); err != nil {
 		conn.Close()
 		return err
 	}
@@ -315,7 +315,7 @@ func (s *JetStream) Status(ctx context.Context) ([]Position, error) {
 		return nil, fmt.Errorf("connect to %s: %w", s.servers, s.dialer.reason(err))
 	}
 	defer conn.Close()
-	js, err := publish.JetStreamIn(s.cfg.Domain, conn)
+	js, err := natsbus.JetStreamIn(s.cfg.Domain, conn)
 	if err != nil {
 		return nil, err
 	}

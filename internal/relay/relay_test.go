@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubecdc/kubecdc/internal/publish"
+	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/internal/publish/stdout"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -586,11 +587,11 @@ func TestRelayToAnotherJetStream(t *testing.T) {
 	}
 	raw := []string{streamEvent("snapshot.started", 1), event("shop", "a", 1), event("shop", "a", 2), streamEvent("snapshot.completed", 1)}
 	b.send(raw...)
-	to, err := publish.NewNATS(publish.NATSConfig{URL: other.url, Cluster: "prod", Stream: publish.Stream{Create: true}}, slog.New(slog.DiscardHandler), nil)
+	to, err := natsbus.New(natsbus.Config{URL: other.url, Cluster: "prod", Stream: natsbus.Stream{Create: true}}, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: relay.NewBus(publish.Blocking(to, to.Run, to.Ready))})
+	r := start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: relay.NewBus(to)})
 	waitFor(t, func() bool {
 		s, err := other.js.Stream(t.Context(), "KUBECDC")
 		return err == nil && s.CachedInfo().State.Msgs == uint64(len(raw))
@@ -622,11 +623,11 @@ func TestTargetThatFailsForGoodEndsTheRelayWithItsError(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.send(event("shop", "a", 1))
-	to, err := publish.NewNATS(publish.NATSConfig{URL: other.url, Cluster: "prod", Subject: "q.{namespace}", Stream: publish.Stream{Name: "QUEUE"}}, slog.New(slog.DiscardHandler), nil)
+	to, err := natsbus.New(natsbus.Config{URL: other.url, Cluster: "prod", Subject: "q.{namespace}", Stream: natsbus.Stream{Name: "QUEUE"}}, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: relay.NewBus(publish.Blocking(to, to.Run, to.Ready))}).wait(t)
+	err = start(t, relay.Options{Name: "r", Source: b.source("r", relay.Beginning), Target: relay.NewBus(to)}).wait(t)
 	if !errors.Is(err, publish.ErrStream) {
 		t.Errorf("error: %v", err)
 	}

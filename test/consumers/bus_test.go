@@ -16,6 +16,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
@@ -77,7 +78,7 @@ func (b *bus) restart(t testing.TB) {
 func (b *bus) createStream(t testing.TB) jetstream.Stream {
 	t.Helper()
 	s, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: publish.DefaultStream, Subjects: []string{"kubecdc.>"}, AllowDirect: true,
+		Name: natsbus.DefaultStream, Subjects: []string{"kubecdc.>"}, AllowDirect: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -121,15 +122,16 @@ func (b *bus) fill(t testing.TB, records []record) {
 // publish sends deltas as the agent does, through its encoder and its publisher.
 func (b *bus) publish(t testing.TB, o encode.Options, deltas ...*object.Delta) {
 	t.Helper()
-	p, err := publish.NewNATS(publish.NATSConfig{
-		URL: b.URL, Cluster: o.Cluster, MaxEventBytes: 512 << 10, Stream: publish.Stream{Create: true},
+	n, err := natsbus.New(natsbus.Config{
+		URL: b.URL, Cluster: o.Cluster, MaxEventBytes: 512 << 10, Stream: natsbus.Stream{Create: true},
 	}, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- p.Run(ctx) }()
+	go func() { done <- n.Run(ctx) }()
+	p := publish.Await(n, false)
 	var ev encode.Event
 	for _, d := range deltas {
 		if err := errors.Join(encode.New(o).Encode(&ev, d), p.Publish(ctx, &ev)); err != nil {
@@ -146,7 +148,7 @@ func (b *bus) publish(t testing.TB, o encode.Options, deltas ...*object.Delta) {
 // records reads the whole stream.
 func (b *bus) records(t testing.TB) []record {
 	t.Helper()
-	s, err := b.js.Stream(t.Context(), publish.DefaultStream)
+	s, err := b.js.Stream(t.Context(), natsbus.DefaultStream)
 	if err != nil {
 		t.Fatal(err)
 	}

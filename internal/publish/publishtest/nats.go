@@ -76,3 +76,26 @@ func Records(tb testing.TB, js jetstream.JetStream, stream string) []*jetstream.
 	}
 	return all
 }
+
+// BucketName is the bucket of large events.
+const BucketName = "KUBECDC_LARGE"
+
+// CheckBucket checks how long the bucket keeps objects, and their number.
+func CheckBucket(tb testing.TB, js jetstream.JetStream, ttl time.Duration, objects int) {
+	tb.Helper()
+	b, err := js.ObjectStore(tb.Context(), BucketName)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	list, err := b.List(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	status, err := b.Status(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if len(list) != objects || status.TTL() != ttl || status.Storage() != jetstream.FileStorage {
+		tb.Errorf("%d objects, kept for %v, in %v", len(list), status.TTL(), status.Storage())
+	}
+}

@@ -2,6 +2,7 @@ package publishtest
 
 import (
 	"bytes"
+	"crypto/rand"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -129,3 +130,12 @@ func Lines(s, containing string) (n int) {
 
 // Discard is a logger that writes nothing.
 var Discard = slog.New(slog.DiscardHandler)
+
+// Text returns a text of so many bytes, which does not compress.
+func Text(size int) string {
+	var b strings.Builder
+	for b.Len() < size {
+		b.WriteString(rand.Text())
+	}
+	return b.String()[:size]
+}

@@ -13,17 +13,11 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 	"github.com/kubecdc/kubecdc/internal/publish/kafka"
+	"github.com/kubecdc/kubecdc/internal/publish/nats"
 )
 
 // maxEventBytes is the agent's default.
 const maxEventBytes = 900 << 10
-
-// publisher is what all buses have.
-type publisher interface {
-	publish.Publisher
-	Run(ctx context.Context) error
-	Ready() error
-}
 
 // Server is where to publish to.
 type Server struct {
@@ -44,33 +38,27 @@ func (s *Server) inFlight() int {
 	return publish.DefaultWorkers
 }
 
-func (s *Server) publisher(log *slog.Logger) (publisher, error) {
+func (s *Server) bus(log *slog.Logger) (publish.Bus, error) {
 	switch {
 	case s.NATS != "":
-		return publish.NewNATS(publish.NATSConfig{
-			URL: s.NATS, Cluster: cluster, Stream: publish.Stream{Name: s.Name, Create: true}, MaxEventBytes: maxEventBytes,
+		return nats.New(nats.Config{
+			URL: s.NATS, Cluster: cluster, Stream: nats.Stream{Name: s.Name, Create: true}, MaxEventBytes: maxEventBytes,
 		}, log, nil)
 	case len(s.Kafka) > 0:
-		b, err := kafka.New(kafka.Config{
+		return kafka.New(kafka.Config{
 			Brokers: s.Kafka, Cluster: cluster, Topic: s.Name, Compression: "zstd", MaxEventBytes: maxEventBytes,
 			Create: &kafka.Topic{Partitions: partitions, ReplicationFactor: 1},
 		}, log, nil)
-		return publish.Await(b, false), err
 	default:
-		b, err := publishhttp.New(publishhttp.Config{URL: s.HTTP, Batch: s.Batch, InFlight: s.inFlight()}, log, nil)
-		return publish.Await(b, false), err
+		return publishhttp.New(publishhttp.Config{URL: s.HTTP, Batch: s.Batch, InFlight: s.inFlight()}, log, nil)
 	}
 }
 
 // Ours sends the workload as the agent does and returns how long that took, from the first event until the last one was
 // acknowledged.
 func Ours(ctx context.Context, s *Server, w *Workload) (time.Duration, error) {
-	return withPublisher(ctx, s, func(ctx context.Context, p publisher) error {
-		bus := publish.Blocking(p, nil, nil)
-		if a, ok := p.(publish.Awaiting); ok {
-			bus = a.Bus // as the agent has it
-		}
-		d := publish.NewDispatcher(newSource(w), func(it item) *object.Delta { return it.delta }, encoder(), bus,
+	return withBus(ctx, s, func(ctx context.Context, b publish.Bus) error {
+		d := publish.NewDispatcher(newSource(w), func(it item) *object.Delta { return it.delta }, encoder(), b,
 			publish.Options{MaxEventBytes: maxEventBytes}, slog.New(slog.DiscardHandler), nil)
 		return d.Run(ctx)
 	})
@@ -78,8 +66,8 @@ func Ours(ctx context.Context, s *Server, w *Workload) (time.Duration, error) {
 
 // Publisher is Ours with events that were encoded beforehand, as Bare has them: what is left is the publisher.
 func Publisher(ctx context.Context, s *Server, w *Workload) (time.Duration, error) {
-	return withPublisher(ctx, s, func(ctx context.Context, p publisher) error {
-		src := newSource(w)
+	return withBus(ctx, s, func(ctx context.Context, b publish.Bus) error {
+		p, src := publish.Await(b, false), newSource(w)
 		g, ctx := errgroup.WithContext(ctx)
 		for range publish.InFlight {
 			g.Go(func() error {
@@ -99,23 +87,23 @@ func Publisher(ctx context.Context, s *Server, w *Workload) (time.Duration, erro
 	})
 }
 
-// withPublisher measures how long send takes once there is a publisher that is ready.
-func withPublisher(ctx context.Context, s *Server, send func(context.Context, publisher) error) (took time.Duration, err error) {
-	p, err := s.publisher(slog.New(slog.DiscardHandler))
+// withBus measures how long send takes once there is a bus that is ready.
+func withBus(ctx context.Context, s *Server, send func(context.Context, publish.Bus) error) (took time.Duration, err error) {
+	b, err := s.bus(slog.New(slog.DiscardHandler))
 	if err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return p.Run(ctx) })
+	g.Go(func() error { return b.Run(ctx) })
 	g.Go(func() error {
 		defer cancel()
-		if err := ready(ctx, p); err != nil {
+		if err := ready(ctx, b); err != nil {
 			return err
 		}
 		begin := time.Now()
-		err := send(ctx, p)
+		err := send(ctx, b)
 		took = time.Since(begin)
 		return err
 	})
@@ -128,12 +116,12 @@ func withPublisher(ctx context.Context, s *Server, send func(context.Context, pu
 	return took, nil
 }
 
-// ready waits until the publisher is.
-func ready(ctx context.Context, p publisher) error {
+// ready waits until the bus is.
+func ready(ctx context.Context, b publish.Bus) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if err := p.Ready(); err == nil {
+		if err := b.Ready(); err == nil {
 			return nil
 		}
 		select {

@@ -1,4 +1,4 @@
-package publish_test
+package nats_test
 
 import (
 	"context"
@@ -16,13 +16,14 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/publish"
+	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
+	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
 // leastPermissions are those of docs/guides/nats.md, as a server reads them.
 func leastPermissions(t *testing.T) *server.Permissions {
 	t.Helper()
-	b, err := os.ReadFile("../../docs/guides/nats.md")
+	b, err := os.ReadFile("../../../docs/guides/nats.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,8 +46,8 @@ func restricted(p *server.Permissions) func(*server.Options) {
 
 func TestLeastPermissionsSuffice(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, t.TempDir(), -1, restricted(leastPermissions(t)))
-	expectWholeService(t, s, testConfig(""))
+	s := publishtest.StartServer(t, t.TempDir(), -1, restricted(leastPermissions(t)))
+	expectWholeService(t, s, publishtest.NATSConfig(""))
 }
 
 // The user may subscribe to its own inbox alone.
@@ -54,8 +55,8 @@ func TestPrivateInboxSuffices(t *testing.T) {
 	t.Parallel()
 	permissions := leastPermissions(t)
 	permissions.Subscribe.Allow = []string{"_INBOX.kubecdc.>"}
-	s := startServer(t, t.TempDir(), -1, restricted(permissions))
-	cfg := testConfig("")
+	s := publishtest.StartServer(t, t.TempDir(), -1, restricted(permissions))
+	cfg := publishtest.NATSConfig("")
 	cfg.InboxPrefix = "_INBOX.kubecdc"
 	expectWholeService(t, s, cfg)
 }
@@ -63,7 +64,7 @@ func TestPrivateInboxSuffices(t *testing.T) {
 // The agent connects to a leaf node, which has a JetStream of its own, and publishes to the hub's.
 func TestDomainOfTheHub(t *testing.T) {
 	t.Parallel()
-	hub := startServer(t, t.TempDir(), -1, func(o *server.Options) {
+	hub := publishtest.StartServer(t, t.TempDir(), -1, func(o *server.Options) {
 		o.ServerName, o.JetStreamDomain = "hub", "hub"
 		o.LeafNode = server.LeafNodeOpts{Host: "127.0.0.1", Port: -1}
 	})
@@ -75,66 +76,70 @@ func TestDomainOfTheHub(t *testing.T) {
 	for i, p := range permissions.Publish.Allow {
 		permissions.Publish.Allow[i] = strings.Replace(p, "$JS.API.", "$JS.hub.API.", 1)
 	}
-	leaf := startServer(t, t.TempDir(), -1, restricted(permissions), func(o *server.Options) {
+	leaf := publishtest.StartServer(t, t.TempDir(), -1, restricted(permissions), func(o *server.Options) {
 		o.Users = append(o.Users, &server.User{Username: "admin", Password: "secret"})
 		o.ServerName, o.JetStreamDomain = "leaf", "leaf"
 		o.LeafNode = server.LeafNodeOpts{Remotes: []*server.RemoteLeafOpts{{
 			URLs: []*url.URL{{Scheme: "nats", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(v.LeafNode.Port))}},
 		}}}
 	})
-	wait(t, "the leaf node to join", func() bool { return leaf.NumLeafNodes() == 1 && hub.NumLeafNodes() == 1 })
-	cfg := testConfig("")
+	publishtest.Wait(t, "the leaf node to join", func() bool { return leaf.NumLeafNodes() == 1 && hub.NumLeafNodes() == 1 })
+	cfg := publishtest.NATSConfig("")
 	cfg.Domain = "hub"
 	r := expectWholeService(t, leaf, cfg)
-	s, err := admin(t, hub.ClientURL()).Stream(t.Context(), publish.DefaultStream)
+	s, err := publishtest.Admin(t, hub.ClientURL()).Stream(t.Context(), natsbus.DefaultStream)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := s.CachedInfo().State.Msgs; n != 3 {
-		t.Errorf("the hub's stream has %d records, want 3", n)
+	if n := s.CachedInfo().State.Msgs; n != 4 {
+		t.Errorf("the hub's stream has %d records, want 4", n)
 	}
 
 	// What a stream of the leaf node acknowledges, the hub need not have.
-	js := admin(t, strings.Replace(leaf.ClientURL(), "//", "//admin:secret@", 1))
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: publish.DefaultStream, Subjects: []string{"kubecdc.>"}}); err != nil {
+	js := publishtest.Admin(t, strings.Replace(leaf.ClientURL(), "//", "//admin:secret@", 1))
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: natsbus.DefaultStream, Subjects: []string{"kubecdc.>"}}); err != nil {
 		t.Fatal(err)
 	}
-	for rv := 10; r.metric(t, "kubecdc_publish_retries_total", "other_stream") == 0; rv++ { // the hub's may come first
+	for rv := 10; r.Metric(t, "kubecdc_publish_retries_total", "other_stream") == 0; rv++ { // the hub's may come first
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		_ = r.Publish(ctx, event("web-1", rv, `{}`))
+		_ = r.Publish(ctx, publishtest.Event("web-1", rv, `{}`))
 		cancel()
 	}
 }
 
 // expectWholeService publishes, reads, stores and has a connection cut, as the restricted user.
-func expectWholeService(t *testing.T, s *server.Server, cfg publish.NATSConfig) *running {
+func expectWholeService(t *testing.T, s *server.Server, cfg natsbus.Config) *publishtest.NATS {
 	t.Helper()
-	p := startProxy(t, s.Addr().String())
+	p := publishtest.StartProxy(t, s.Addr().String())
 	p.Poison("hemlock")
 	cfg.URL = "nats://agent:secret@" + strings.TrimPrefix(p.URL(), "nats://")
 	cfg.DeadLetter = "kubecdc.{cluster}.dead"
-	r := run(t, cfg)
-	if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil {
+	r := publishtest.RunNATS(t, cfg)
+	if err := r.Publish(t.Context(), publishtest.Event("web-1", 1, `{}`)); err != nil {
 		t.Fatal(err)
 	}
 	var ev encode.Event
-	progress := &object.StreamEvent{Kind: object.Progress, Resource: pods, Scope: "pods", ResourceVersion: 7}
+	progress := &object.StreamEvent{Kind: object.Progress, Resource: publishtest.Pods, Scope: "pods", ResourceVersion: 7}
 	if err := encode.New(encode.Options{Cluster: "prod-eu-1"}).Encode(&ev, &object.Delta{Stream: progress}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Publish(t.Context(), &ev); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok, err := r.Heard(t.Context(), pods); !ok || err != nil {
+	if _, ok, err := r.LastStreamEvent(t.Context(), publishtest.Pods); !ok || err != nil {
 		t.Errorf("heard: %v, %v", ok, err)
 	}
-	if err := r.Publish(t.Context(), event("web-1", 2, `hemlock`)); err == nil {
-		t.Error("an event that cuts the connection is taken")
-	}
-	if err := r.DeadLetters().Publish(t.Context(), event("web-1", 2, `{}`)); err != nil {
+	done := make(chan error, 1)
+	go func() { done <- r.Publish(t.Context(), publishtest.Event("web-1", 2, `hemlock`)) }()
+	publishtest.Wait(t, "it is sent alone", func() bool { return p.Poisonings() >= 3 })
+	p.Poison("")
+	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	store, err := publish.NewObjectStore(r.NATS, publish.ObjectStoreConfig{Bucket: "KUBECDC_LARGE", Create: true}, r.log.Logger(), nil)
+	if err := r.DeadLetters.Publish(t.Context(), publishtest.Event("web-1", 2, `{}`)); err != nil {
+		t.Error(err)
+	}
+	store, err := natsbus.NewObjectStore(r.Bus, natsbus.ObjectStoreConfig{Bucket: "KUBECDC_LARGE", Create: true}, r.Log.Logger(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,8 +148,8 @@ func expectWholeService(t *testing.T, s *server.Server, cfg publish.NATSConfig) 
 			t.Error(err)
 		}
 	}
-	if log := strings.ToLower(r.log.String()); strings.Contains(log, "permission") {
-		t.Errorf("the log tells of permissions that are missing:\n%s", r.log)
+	if log := strings.ToLower(r.Log.String()); strings.Contains(log, "permission") {
+		t.Errorf("the log tells of permissions that are missing:\n%s", r.Log)
 	}
 	return r
 }
@@ -160,18 +165,18 @@ func TestMissingPermissionIsLogged(t *testing.T) {
 			}
 		}
 		permissions.Publish.Allow = rest
-		s := startServer(t, t.TempDir(), -1, restricted(permissions))
-		cfg := testConfig("nats://agent:secret@" + s.Addr().String())
+		s := publishtest.StartServer(t, t.TempDir(), -1, restricted(permissions))
+		cfg := publishtest.NATSConfig("nats://agent:secret@" + s.Addr().String())
 		cfg.AckTimeout = 50 * time.Millisecond
-		r := run(t, cfg)
+		r := publishtest.RunNATS(t, cfg)
 		done := make(chan error, 1)
-		go func() { done <- r.Publish(t.Context(), event("web-1", 1, `{}`)) }()
-		wait(t, "a line that names it", func() bool {
-			log := r.log.String()
+		go func() { done <- r.Publish(t.Context(), publishtest.Event("web-1", 1, `{}`)) }()
+		publishtest.Wait(t, "a line that names it", func() bool {
+			log := r.Log.String()
 			return strings.Contains(log, "the user may not do on the bus what the agent must") &&
 				strings.Contains(log, strings.TrimSuffix(missing, ">")) && strings.Contains(log, "docs/guides/nats.md")
 		})
-		r.stop()
+		r.Stop()
 		if err := <-done; err == nil {
 			t.Errorf("without %s: published", missing)
 		}

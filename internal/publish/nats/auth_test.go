@@ -1,4 +1,4 @@
-package publish_test
+package nats_test
 
 import (
 	"crypto/ecdsa"
@@ -23,6 +23,8 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/kubecdc/kubecdc/internal/publish"
+	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
+	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
 // operated configures a server by an operator's JWT, with one account that has JetStream, and makes users of it.
@@ -121,7 +123,7 @@ func write(tb testing.TB, file, content string) {
 type way struct {
 	name         string
 	server       func(*server.Options)
-	auth         func(file string) publish.NATSAuth
+	auth         func(file string) natsbus.Auth
 	right, wrong string
 	malformed    string // "": there is no such thing
 	secrets      []string
@@ -139,7 +141,7 @@ func ways(t *testing.T) []way {
 		{
 			name: "password", right: "correct-horse", wrong: "battery-staple",
 			server:   func(o *server.Options) { o.Username, o.Password = "agent", "correct-horse" },
-			auth:     func(f string) publish.NATSAuth { return publish.NATSAuth{User: "agent", PasswordFile: f} },
+			auth:     func(f string) natsbus.Auth { return natsbus.Auth{User: "agent", PasswordFile: f} },
 			secrets:  []string{"correct-horse", "battery-staple"},
 			advice:   "the server refuses the credentials for user agent in FILE (bus.nats.auth.passwordFile): put the right ones there, they are read again at each attempt",
 			unusable: "bus.nats.auth.passwordFile FILE: ",
@@ -147,7 +149,7 @@ func ways(t *testing.T) []way {
 		{
 			name: "token", right: "open-sesame", wrong: "open-barley",
 			server:   func(o *server.Options) { o.Authorization = "open-sesame" },
-			auth:     func(f string) publish.NATSAuth { return publish.NATSAuth{TokenFile: f} },
+			auth:     func(f string) natsbus.Auth { return natsbus.Auth{TokenFile: f} },
 			secrets:  []string{"open-sesame", "open-barley"},
 			advice:   "the server refuses the credentials in FILE (bus.nats.auth.tokenFile): put the right ones there, they are read again at each attempt",
 			unusable: "bus.nats.auth.tokenFile FILE: ",
@@ -155,7 +157,7 @@ func ways(t *testing.T) []way {
 		{
 			name: "nkey", right: seedOf(t, user), wrong: seedOf(t, stranger), malformed: "SUnotaseed",
 			server:   func(o *server.Options) { o.Nkeys = []*server.NkeyUser{{Nkey: public(t, user)}} },
-			auth:     func(f string) publish.NATSAuth { return publish.NATSAuth{NKeySeedFile: f} },
+			auth:     func(f string) natsbus.Auth { return natsbus.Auth{NKeySeedFile: f} },
 			secrets:  []string{seedOf(t, user), seedOf(t, stranger), "SUnotaseed"},
 			advice:   "the server refuses the credentials in FILE (bus.nats.auth.nkeySeedFile): put the right ones there, they are read again at each attempt",
 			unusable: "bus.nats.auth.nkeySeedFile FILE: ",
@@ -163,7 +165,7 @@ func ways(t *testing.T) []way {
 		{
 			name: "creds", right: creds, wrong: foreign, malformed: "-----BEGIN NATS USER JWT-----\nnotajwt\n------END NATS USER JWT------\n",
 			server:   o.configure,
-			auth:     func(f string) publish.NATSAuth { return publish.NATSAuth{CredsFile: f} },
+			auth:     func(f string) natsbus.Auth { return natsbus.Auth{CredsFile: f} },
 			secrets:  []string{token, seed, foreignToken, foreignSeed, "notajwt"},
 			advice:   "the server refuses the credentials in FILE (bus.nats.auth.credsFile): put the right ones there, they are read again at each attempt",
 			unusable: "bus.nats.auth.credsFile FILE: ",
@@ -177,37 +179,37 @@ func TestCredentialsAreReadAgainAndNeverLogged(t *testing.T) {
 	t.Parallel()
 	for _, w := range ways(t) {
 		t.Run(w.name, func(t *testing.T) {
-			s := startServer(t, t.TempDir(), -1, w.server)
+			s := publishtest.StartServer(t, t.TempDir(), -1, w.server)
 			file := filepath.Join(t.TempDir(), "secret")
 			write(t, file, w.wrong+"\n")
-			cfg := testConfig("nats://" + s.Addr().String())
+			cfg := publishtest.NATSConfig("nats://" + s.Addr().String())
 			cfg.Auth = w.auth(file)
-			r := run(t, cfg)
+			r := publishtest.RunNATS(t, cfg)
 			attempts := func(n uint64) {
 				t.Helper()
 				before := connections(t, s)
-				wait(t, "attempts to connect", func() bool { return connections(t, s) >= before+n })
+				publishtest.Wait(t, "attempts to connect", func() bool { return connections(t, s) >= before+n })
 			}
 			attempts(3)
 			advice := strings.ReplaceAll(w.advice, "FILE", file)
-			wait(t, "Ready to say what is wrong", func() bool { return strings.Contains(fmt.Sprint(r.Ready()), advice) })
-			if got := lines(r.log.String(), "bus cannot be reached"); got != 1 || !strings.Contains(r.log.String(), advice) {
-				t.Errorf("got %d lines about the refusal, want 1 with %q:\n%s", got, advice, r.log)
+			publishtest.Wait(t, "Ready to say what is wrong", func() bool { return strings.Contains(fmt.Sprint(r.Ready()), advice) })
+			if got := publishtest.Lines(r.Log.String(), "bus cannot be reached"); got != 1 || !strings.Contains(r.Log.String(), advice) {
+				t.Errorf("got %d lines about the refusal, want 1 with %q:\n%s", got, advice, r.Log)
 			}
 			if err := os.Remove(file); err != nil {
 				t.Fatal(err)
 			}
-			wait(t, "Ready to name the missing file", func() bool { return strings.Contains(fmt.Sprint(r.Ready()), file) })
+			publishtest.Wait(t, "Ready to name the missing file", func() bool { return strings.Contains(fmt.Sprint(r.Ready()), file) })
 			write(t, file, w.right+"\n")
-			if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil {
+			if err := r.Publish(t.Context(), publishtest.Event("web-1", 1, `{}`)); err != nil {
 				t.Fatal(err)
 			}
 			if err := r.Ready(); err != nil {
 				t.Error(err)
 			}
 			for _, secret := range w.secrets {
-				if strings.Contains(r.log.String(), secret) {
-					t.Errorf("the log holds the secret %s:\n%s", secret, r.log)
+				if strings.Contains(r.Log.String(), secret) {
+					t.Errorf("the log holds the secret %s:\n%s", secret, r.Log)
 				}
 			}
 		})
@@ -239,58 +241,58 @@ func TestCredentialsThatCannotBeUsedEndRun(t *testing.T) {
 				if c.name != "missing" {
 					write(t, file, c.content)
 				}
-				cfg := testConfig("nats://127.0.0.1:1")
+				cfg := publishtest.NATSConfig("nats://127.0.0.1:1")
 				cfg.Auth = w.auth(file)
-				r := run(t, cfg)
-				<-r.done
+				r := publishtest.RunNATS(t, cfg)
+				<-r.Ended
 				want := strings.ReplaceAll(w.unusable, "FILE", file) + c.want
-				if r.err == nil || !strings.HasPrefix(r.err.Error(), want) {
-					t.Errorf("got  %v\nwant %s", r.err, want)
+				if r.Err == nil || !strings.HasPrefix(r.Err.Error(), want) {
+					t.Errorf("got  %v\nwant %s", r.Err, want)
 				}
 				for _, secret := range w.secrets {
-					if strings.Contains(fmt.Sprint(r.err, r.log), secret) {
-						t.Errorf("the secret %s is in the error or the log: %v\n%s", secret, r.err, r.log)
+					if strings.Contains(fmt.Sprint(r.Err, r.Log), secret) {
+						t.Errorf("the secret %s is in the error or the log: %v\n%s", secret, r.Err, r.Log)
 					}
 				}
 			})
 		}
 	}
-	for _, auth := range []publish.NATSAuth{{User: "u"}, {PasswordFile: "/p"}, {TokenFile: "/t", CredsFile: "/c"}} {
-		cfg := testConfig("nats://127.0.0.1:1")
+	for _, auth := range []natsbus.Auth{{User: "u"}, {PasswordFile: "/p"}, {TokenFile: "/t", CredsFile: "/c"}} {
+		cfg := publishtest.NATSConfig("nats://127.0.0.1:1")
 		cfg.Auth = auth
-		if _, err := publish.NewNATS(cfg, discard, nil); err == nil || !strings.HasPrefix(err.Error(), "auth: ") {
+		if _, err := natsbus.New(cfg, publishtest.Discard, nil); err == nil || !strings.HasPrefix(err.Error(), "auth: ") {
 			t.Errorf("%+v: got %v", auth, err)
 		}
 	}
 }
 
 func TestServerThatWantsCredentialsWhereThereAreNone(t *testing.T) {
-	s := startServer(t, t.TempDir(), -1, func(o *server.Options) { o.Username, o.Password = "agent", "correct-horse" })
-	cfg := testConfig("nats://" + s.Addr().String())
+	s := publishtest.StartServer(t, t.TempDir(), -1, func(o *server.Options) { o.Username, o.Password = "agent", "correct-horse" })
+	cfg := publishtest.NATSConfig("nats://" + s.Addr().String())
 	cfg.Key = "relay[0].to.nats"
-	r := run(t, cfg)
+	r := publishtest.RunNATS(t, cfg)
 	want := "the server wants credentials, or others than those in relay[0].to.nats.url: set relay[0].to.nats.auth"
-	wait(t, "Ready to say so", func() bool { return strings.Contains(fmt.Sprint(r.Ready()), want) })
+	publishtest.Wait(t, "Ready to say so", func() bool { return strings.Contains(fmt.Sprint(r.Ready()), want) })
 }
 
 // A user's JWT that expires takes the connection with it; the next one is in the file by then.
 func TestCredentialsThatExpireAreExchanged(t *testing.T) {
 	t.Parallel()
 	o := newOperated(t)
-	s := startServer(t, t.TempDir(), -1, o.configure)
+	s := publishtest.StartServer(t, t.TempDir(), -1, o.configure)
 	file := filepath.Join(t.TempDir(), "creds")
 	short, _, _ := o.creds(t, func(c *jwt.UserClaims) { c.Expires = time.Now().Add(2 * time.Second).Unix() })
 	write(t, file, short)
-	cfg := testConfig("nats://" + s.Addr().String())
+	cfg := publishtest.NATSConfig("nats://" + s.Addr().String())
 	cfg.Auth.CredsFile = file
-	r := run(t, cfg)
-	if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil {
+	r := publishtest.RunNATS(t, cfg)
+	if err := r.Publish(t.Context(), publishtest.Event("web-1", 1, `{}`)); err != nil {
 		t.Fatal(err)
 	}
-	wait(t, "the refusal of the expired ones", func() bool { return strings.Contains(fmt.Sprint(r.Ready()), "bus.nats.auth.credsFile") })
+	publishtest.Wait(t, "the refusal of the expired ones", func() bool { return strings.Contains(fmt.Sprint(r.Ready()), "bus.nats.auth.credsFile") })
 	long, _, _ := o.creds(t)
 	write(t, file, long)
-	if err := r.Publish(t.Context(), event("web-1", 2, `{}`)); err != nil {
+	if err := r.Publish(t.Context(), publishtest.Event("web-1", 2, `{}`)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -386,8 +388,8 @@ func TestCertificatesAreRotated(t *testing.T) {
 	first, second := newAuthority(t, "first"), newAuthority(t, "second")
 	var tlsServer secured
 	tlsServer.use(t, first, first, loopback())
-	s := startServer(t, t.TempDir(), -1, tlsServer.configure)
-	p := startProxy(t, s.Addr().String())
+	s := publishtest.StartServer(t, t.TempDir(), -1, tlsServer.configure)
+	p := publishtest.StartProxy(t, s.Addr().String())
 
 	dir := t.TempDir()
 	files := publish.TLS{CAFile: filepath.Join(dir, "ca.crt"), CertFile: filepath.Join(dir, "tls.crt"), KeyFile: filepath.Join(dir, "tls.key")}
@@ -399,20 +401,20 @@ func TestCertificatesAreRotated(t *testing.T) {
 	}
 	trust(first)
 	show(first)
-	cfg := testConfig(p.URL())
+	cfg := publishtest.NATSConfig(p.URL())
 	cfg.TLS = &files
-	r := run(t, cfg)
+	r := publishtest.RunNATS(t, cfg)
 	version := 0
 	publishes := func() {
 		t.Helper()
 		version++
-		if err := r.Publish(t.Context(), event("web-1", version, `{}`)); err != nil {
+		if err := r.Publish(t.Context(), publishtest.Event("web-1", version, `{}`)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	says := func(want string) {
 		t.Helper()
-		wait(t, "Ready to say "+want, func() bool { return strings.Contains(fmt.Sprint(r.Ready()), want) })
+		publishtest.Wait(t, "Ready to say "+want, func() bool { return strings.Contains(fmt.Sprint(r.Ready()), want) })
 	}
 	publishes()
 
@@ -441,7 +443,7 @@ func TestCertificatesAreRotated(t *testing.T) {
 	says("the server's certificate is for other names")
 	tlsServer.use(t, second, second, loopback())
 	publishes()
-	if got := lines(r.log.String(), "bus cannot be reached"); got != 1 {
+	if got := publishtest.Lines(r.Log.String(), "bus cannot be reached"); got != 1 {
 		t.Errorf("got %d lines about TLS within a minute, want 1", got)
 	}
 }
@@ -450,8 +452,8 @@ func TestTLSThatDoesNotMatchTheServer(t *testing.T) {
 	a := newAuthority(t, "a")
 	var tlsServer secured
 	tlsServer.use(t, a, a, loopback())
-	secure := startServer(t, t.TempDir(), -1, tlsServer.configure)
-	plain := startServer(t, t.TempDir(), -1)
+	secure := publishtest.StartServer(t, t.TempDir(), -1, tlsServer.configure)
+	plain := publishtest.StartServer(t, t.TempDir(), -1)
 	ca := filepath.Join(t.TempDir(), "ca.crt")
 	write(t, ca, a.pem)
 	for _, c := range []struct {
@@ -466,18 +468,18 @@ func TestTLSThatDoesNotMatchTheServer(t *testing.T) {
 		{"server without TLS, by URL", "tls://" + plain.Addr().String(), nil, "the server offers no TLS"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			cfg := testConfig(c.url)
+			cfg := publishtest.NATSConfig(c.url)
 			cfg.TLS = c.tls
-			r := run(t, cfg)
-			wait(t, "Ready to say what is wrong", func() bool { return strings.Contains(fmt.Sprint(r.Ready()), c.want) })
-			wait(t, "the log to say it", func() bool { return strings.Contains(r.log.String(), c.want) })
+			r := publishtest.RunNATS(t, cfg)
+			publishtest.Wait(t, "Ready to say what is wrong", func() bool { return strings.Contains(fmt.Sprint(r.Ready()), c.want) })
+			publishtest.Wait(t, "the log to say it", func() bool { return strings.Contains(r.Log.String(), c.want) })
 		})
 	}
-	cfg := testConfig("nats://127.0.0.1:1")
+	cfg := publishtest.NATSConfig("nats://127.0.0.1:1")
 	cfg.TLS = &publish.TLS{CAFile: filepath.Join(t.TempDir(), "none")}
-	r := run(t, cfg)
-	<-r.done
-	if r.err == nil || !strings.HasPrefix(r.err.Error(), "bus.nats.tls: read caFile: open "+cfg.TLS.CAFile) {
-		t.Errorf("a missing file at the start: got %v", r.err)
+	r := publishtest.RunNATS(t, cfg)
+	<-r.Ended
+	if r.Err == nil || !strings.HasPrefix(r.Err.Error(), "bus.nats.tls: read caFile: open "+cfg.TLS.CAFile) {
+		t.Errorf("a missing file at the start: got %v", r.Err)
 	}
 }

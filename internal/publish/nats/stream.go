@@ -1,4 +1,4 @@
-package publish
+package nats
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/subject"
 )
 
@@ -148,17 +149,17 @@ func differences(got, want *jetstream.StreamConfig) []string {
 	return d
 }
 
-// stream makes sure that the configured stream is there and loses nothing. An error that wraps ErrStream is final.
-func (n *NATS) stream(ctx context.Context, js jetstream.JetStream) error {
-	want := n.cfg.Stream.config(n.capture())
-	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+// stream makes sure that the configured stream is there and loses nothing. An error that wraps publish.ErrStream is final.
+func (b *Bus) stream(ctx context.Context, js jetstream.JetStream) error {
+	want := b.cfg.Stream.config(b.capture())
+	ctx, cancel := context.WithTimeout(ctx, publish.RequestTimeout)
 	defer cancel()
-	seen := n.logs.Look(want.Name)
+	seen := b.logs.Look(want.Name)
 	s, err := js.Stream(ctx, want.Name)
 	created := false
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if !n.cfg.Stream.Create {
-			return fmt.Errorf("stream %s does not exist, and %s.stream.create is not set", want.Name, n.cfg.Key)
+		if !b.cfg.Stream.Create {
+			return fmt.Errorf("stream %s does not exist, and %s.stream.create is not set", want.Name, b.cfg.Key)
 		}
 		s, err = js.CreateStream(ctx, want)
 		created = err == nil
@@ -166,7 +167,7 @@ func (n *NATS) stream(ctx context.Context, js jetstream.JetStream) error {
 			s, err = js.Stream(ctx, want.Name)
 		}
 		if err != nil {
-			return n.creationError(want.Name, err)
+			return b.creationError(want.Name, err)
 		}
 	}
 	switch {
@@ -175,42 +176,42 @@ func (n *NATS) stream(ctx context.Context, js jetstream.JetStream) error {
 		return fmt.Errorf("look up stream %s: the server has no JetStream, or none yet: start it with one (nats-server -js), or name another server: %w", want.Name, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("look up stream %s: no answer within %s: is its leader up, and may the user publish to %s and subscribe to %s.>? %w",
-			want.Name, RequestTimeout, n.apiSubject("STREAM.INFO."), n.cfg.InboxPrefix, err)
+			want.Name, publish.RequestTimeout, b.apiSubject("STREAM.INFO."), b.cfg.InboxPrefix, err)
 	case err != nil:
 		return fmt.Errorf("look up stream %s: %w", want.Name, err)
 	}
-	n.lookAgain = n.noteLog(seen, s.CachedInfo())
+	b.lookAgain = b.noteLog(seen, s.CachedInfo())
 	got := s.CachedInfo().Config
-	if why := refusals(&got, n.patterns(), n.cfg.MaxEventBytes, n.cfg.Key); len(why) > 0 {
-		return fmt.Errorf("%w: %s:\n  - %s", ErrStream, want.Name, strings.Join(why, "\n  - "))
+	if why := refusals(&got, b.patterns(), b.cfg.MaxEventBytes, b.cfg.Key); len(why) > 0 {
+		return fmt.Errorf("%w: %s:\n  - %s", publish.ErrStream, want.Name, strings.Join(why, "\n  - "))
 	}
-	n.noteDeadLetters(got.Subjects)
+	b.noteDeadLetters(got.Subjects)
 	switch d := differences(&got, &want); {
 	case created:
-		n.log.Info("stream created", "stream", want.Name, "subjects", want.Subjects, "replicas", want.Replicas,
+		b.log.Info("stream created", "stream", want.Name, "subjects", want.Subjects, "replicas", want.Replicas,
 			"max_age", want.MaxAge, "max_bytes", want.MaxBytes)
 	case len(d) > 0:
-		if _, ok := n.window.First("differences"); ok {
-			n.log.Info("stream is used as it is", "stream", want.Name, "differences", d)
+		if _, ok := b.window.First("differences"); ok {
+			b.log.Info("stream is used as it is", "stream", want.Name, "differences", d)
 		}
 	}
 	return nil
 }
 
 // creationError tells what no retry helps against.
-func (n *NATS) creationError(name string, err error) error {
+func (b *Bus) creationError(name string, err error) error {
 	var advice string
 	if api := new(jetstream.APIError); errors.As(err, &api) {
 		switch api.ErrorCode {
 		case codeReplicas:
-			advice = ": set " + n.cfg.Key + ".stream.replicas to 1, or use a cluster"
+			advice = ": set " + b.cfg.Key + ".stream.replicas to 1, or use a cluster"
 		case codeOverlap:
-			advice = ": another stream takes these subjects; name it in " + n.cfg.Key + ".stream.name, or change " + n.cfg.Key + ".subject"
+			advice = ": another stream takes these subjects; name it in " + b.cfg.Key + ".stream.name, or change " + b.cfg.Key + ".subject"
 		case codeInvalidConfig:
 		default:
 			return fmt.Errorf("create stream %s: %w", name, err)
 		}
-		return fmt.Errorf("%w: create %s: %w%s", ErrStream, name, err, advice)
+		return fmt.Errorf("%w: create %s: %w%s", publish.ErrStream, name, err, advice)
 	}
 	return fmt.Errorf("create stream %s: %w", name, err)
 }

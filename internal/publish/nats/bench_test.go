@@ -1,33 +1,18 @@
-package publish_test
+package nats_test
 
 import (
 	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
-
-// processCPU is what this process has used, the embedded server included.
-func processCPU(b *testing.B) time.Duration {
-	b.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-func report(b *testing.B, cpuBefore time.Duration) {
-	b.Helper()
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
-	b.ReportMetric(float64(processCPU(b)-cpuBefore)/float64(b.N), "cpu-ns/op")
-}
 
 // BenchmarkPublish compares blocking calls from 256 and 1,024 workers with jetstream's asynchronous publishing with 4,000 pending,
 // both of 4 KB with ids into an embedded server, which shares the processor.
@@ -35,19 +20,19 @@ func BenchmarkPublish(b *testing.B) {
 	body := strings.Repeat("x", 4<<10)
 	for _, workers := range []int{256, 1024} {
 		b.Run(fmt.Sprintf("blocking-%d", workers), func(b *testing.B) {
-			s := startServer(b, b.TempDir(), -1)
-			r := run(b, testConfig(s.ClientURL()))
-			if err := r.Publish(b.Context(), event("web-1", 0, body)); err != nil {
+			s := publishtest.StartServer(b, b.TempDir(), -1)
+			r := publishtest.RunNATS(b, publishtest.NATSConfig(s.ClientURL()))
+			if err := r.Publish(b.Context(), publishtest.Event("web-1", 0, body)); err != nil {
 				b.Fatal(err)
 			}
 			b.ReportAllocs()
-			cpu := processCPU(b)
+			cpu := publishtest.ProcessCPU(b)
 			b.ResetTimer()
 			var n atomic.Int64
 			var wg sync.WaitGroup
 			for k := range workers {
 				wg.Go(func() {
-					ev := event(fmt.Sprintf("web-%d", k), 1, body)
+					ev := publishtest.Event(fmt.Sprintf("web-%d", k), 1, body)
 					for {
 						rv := n.Add(1)
 						if rv > int64(b.N) {
@@ -62,11 +47,11 @@ func BenchmarkPublish(b *testing.B) {
 				})
 			}
 			wg.Wait()
-			report(b, cpu)
+			publishtest.Report(b, cpu)
 		})
 	}
 	b.Run("jetstream-async-4000", func(b *testing.B) {
-		s := startServer(b, b.TempDir(), -1)
+		s := publishtest.StartServer(b, b.TempDir(), -1)
 		nc, err := nats.Connect(s.ClientURL())
 		if err != nil {
 			b.Fatal(err)
@@ -82,7 +67,7 @@ func BenchmarkPublish(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.ReportAllocs()
-		cpu := processCPU(b)
+		cpu := publishtest.ProcessCPU(b)
 		b.ResetTimer()
 		for i := range b.N {
 			m := nats.NewMsg(fmt.Sprintf("kubecdc.prod-eu-1.object.core.pods.shop.web-%d", i%256))
@@ -93,6 +78,6 @@ func BenchmarkPublish(b *testing.B) {
 			}
 		}
 		<-js.PublishAsyncComplete()
-		report(b, cpu)
+		publishtest.Report(b, cpu)
 	})
 }

@@ -1,12 +1,15 @@
-package publish
+package nats
 
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"strconv"
 	"strings"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
 // outcome is what became of one attempt to publish.
@@ -15,10 +18,10 @@ type outcome struct {
 	duplicate bool   // acked: the stream had the event already
 	sequence  uint64 // acked: where the stream has the event, 0: not known
 	tooLarge  bool   // refused: a smaller one would be taken
-	cut       bool   // retry: the connection was lost while the event was on its way
+	alone     bool   // retry: on a connection of its own
 	reason    string // retry: label of the metric; one of the reason constants
 	detail    string // retry and refused: what the server said
-	err       error  // fenced: it wraps ErrFenced
+	err       error  // failed: it wraps publish.ErrFenced or publish.ErrClosed
 }
 
 type outcomeKind byte
@@ -27,12 +30,8 @@ const (
 	retry   outcomeKind = iota // may pass: publish again
 	acked                      // the stream has the event
 	refused                    // the bus will never take it
-	ended                      // ctx has ended, or the publisher was closed
-	fenced                     // this process may not publish any more
+	failed                     // this process may not publish any more, or Run has ended
 )
-
-// reasonHeld is an event that was not sent because another one is sent alone. It is not counted.
-const reasonHeld = "held"
 
 // JetStream's error codes (nats-server, server/errors.json).
 const (
@@ -62,7 +61,7 @@ type pubAck struct {
 	} `json:"error"`
 }
 
-// ackReader tells acknowledgements by one stream.
+// ackReader reads answers to published messages, and accepts acknowledgements by one stream.
 type ackReader struct {
 	stream string
 	domain string // "": any
@@ -87,25 +86,29 @@ func (r *ackReader) read(m *nats.Msg) outcome {
 	}
 	if len(m.Data) == 0 {
 		if status := m.Header.Get("Status"); status == "503" {
-			return outcome{reason: ReasonNoResponders, detail: "no stream takes the subject"}
+			return noResponders()
 		}
-		return outcome{reason: ReasonMalformed, detail: "an empty answer"}
+		return outcome{reason: publish.ReasonMalformed, detail: "an empty answer"}
 	}
 	var ack pubAck
 	if err := json.Unmarshal(m.Data, &ack); err != nil {
-		return outcome{reason: ReasonMalformed, detail: "an answer that is no acknowledgement: " + err.Error()}
+		return outcome{reason: publish.ReasonMalformed, detail: "an answer that is no acknowledgement: " + err.Error()}
 	}
 	switch {
 	case ack.Error != nil:
 		return readError(ack.Error.Code, ack.Error.ErrCode, ack.Error.Description)
 	case ack.Stream == "" || ack.Seq == 0:
-		return outcome{reason: ReasonMalformed, detail: "an answer without stream and sequence"}
+		return outcome{reason: publish.ReasonMalformed, detail: "an answer without stream and sequence"}
 	case ack.Stream != r.stream:
-		return outcome{reason: ReasonOtherStream, detail: "acknowledged by stream " + ack.Stream}
+		return outcome{reason: publish.ReasonOtherStream, detail: "acknowledged by stream " + ack.Stream}
 	case r.domain != "" && ack.Domain != r.domain: // the leaf node and its hub may have a stream of the same name
-		return outcome{reason: ReasonOtherStream, detail: "acknowledged by stream " + ack.Stream + " of domain " + strconv.Quote(ack.Domain)}
+		return outcome{reason: publish.ReasonOtherStream, detail: "acknowledged by stream " + ack.Stream + " of domain " + strconv.Quote(ack.Domain)}
 	}
 	return outcome{kind: acked, duplicate: ack.Duplicate, sequence: ack.Seq}
+}
+
+func noResponders() outcome {
+	return outcome{reason: publish.ReasonNoResponders, detail: "no stream takes the subject"}
 }
 
 // numberAndBrace reads a positive number that ends in a closing brace.
@@ -129,19 +132,30 @@ func readError(code, errCode int, description string) outcome {
 	case codeMessageTooBig, codeHeadersTooBig:
 		o.kind, o.tooLarge = refused, true
 	case codeStoreFailed:
-		o.reason = ReasonStore
+		o.reason = publish.ReasonStore
 		if strings.HasPrefix(description, "maximum ") { // "maximum bytes exceeded", messages, messages per subject
-			o.reason = ReasonStreamFull
+			o.reason = publish.ReasonStreamFull
 		}
 	case codeAccountLimit, codeInsufficient, codeMemoryLimit, codeStorageLimit:
-		o.reason = ReasonLimit
+		o.reason = publish.ReasonLimit
 	case codeNoLeader, codeStreamOffline, codeDuplicateRaced, codeTooMany:
-		o.reason = ReasonUnavailable
+		o.reason = publish.ReasonUnavailable
 	default:
-		o.reason = ReasonRejected
+		o.reason = publish.ReasonRejected
 		if code == 503 {
-			o.reason = ReasonUnavailable
+			o.reason = publish.ReasonUnavailable
 		}
 	}
 	return o
+}
+
+// refusal returns the outcome of a message that nats.go refuses to send, nil for other errors.
+func refusal(err error) *outcome {
+	switch {
+	case errors.Is(err, nats.ErrMaxPayload):
+		return &outcome{kind: refused, tooLarge: true, detail: err.Error()}
+	case errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrBadHeaderMsg):
+		return &outcome{kind: refused, detail: err.Error()}
+	}
+	return nil
 }

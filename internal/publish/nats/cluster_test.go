@@ -1,4 +1,4 @@
-package publish_test
+package nats_test
 
 import (
 	"context"
@@ -11,7 +11,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/kubecdc/kubecdc/internal/publish"
+	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
+	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
 // startCluster starts a JetStream of three servers.
@@ -42,7 +43,7 @@ func startCluster(t *testing.T) []*server.Server {
 			t.Fatal(err)
 		}
 		s.Start()
-		t.Cleanup(func() { stop(s) })
+		t.Cleanup(func() { publishtest.StopServer(s) })
 		servers[i] = s
 	}
 	for _, s := range servers {
@@ -50,7 +51,7 @@ func startCluster(t *testing.T) []*server.Server {
 			t.Fatal("a server does not come up")
 		}
 	}
-	wait(t, "the cluster to have a leader", func() bool {
+	publishtest.Wait(t, "the cluster to have a leader", func() bool {
 		for _, s := range servers {
 			if s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == size {
 				return true
@@ -74,20 +75,20 @@ func TestClusterWhoseLeaderSteps(t *testing.T) {
 	for _, s := range servers {
 		urls = append(urls, s.ClientURL())
 	}
-	cfg := testConfig(strings.Join(urls, ","))
+	cfg := publishtest.NATSConfig(strings.Join(urls, ","))
 	cfg.Stream.Replicas = len(servers)
 	cfg.AckTimeout = time.Second
-	r := run(t, cfg)
-	wait(t, "the stream to be there", func() bool { return r.Ready() == nil })
+	r := publishtest.RunNATS(t, cfg)
+	publishtest.Wait(t, "the stream to be there", func() bool { return r.Ready() == nil })
 
-	js := admin(t, strings.Join(urls, ","))
-	if s, err := js.Stream(t.Context(), publish.DefaultStream); err != nil || s.CachedInfo().Config.Replicas != len(servers) {
+	js := publishtest.Admin(t, strings.Join(urls, ","))
+	if s, err := js.Stream(t.Context(), natsbus.DefaultStream); err != nil || s.CachedInfo().Config.Replicas != len(servers) {
 		t.Fatalf("the stream is not replicated: %v", err)
 	}
 	leader := func() string { // "" between two leaders, when nobody answers
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
-		s, err := js.Stream(ctx, publish.DefaultStream)
+		s, err := js.Stream(ctx, natsbus.DefaultStream)
 		if err != nil || s.CachedInfo().Cluster == nil {
 			return ""
 		}
@@ -97,8 +98,8 @@ func TestClusterWhoseLeaderSteps(t *testing.T) {
 	for i := range steps {
 		l.reach(t, i+1, steps+2)
 		before := leader()
-		wait(t, "another leader", func() bool {
-			_, err := js.Conn().Request("$JS.API.STREAM.LEADER.STEPDOWN."+publish.DefaultStream, nil, 500*time.Millisecond)
+		publishtest.Wait(t, "another leader", func() bool {
+			_, err := js.Conn().Request("$JS.API.STREAM.LEADER.STEPDOWN."+natsbus.DefaultStream, nil, 500*time.Millisecond)
 			now := leader()
 			return (err == nil || now != before) && now != ""
 		})
@@ -107,10 +108,10 @@ func TestClusterWhoseLeaderSteps(t *testing.T) {
 	gone := leader()
 	for _, s := range servers {
 		if s.Name() == gone {
-			stop(s)
+			publishtest.StopServer(s)
 		}
 	}
 	l.wg.Wait()
-	wait(t, "a leader that answers", func() bool { now := leader(); return now != "" && now != gone })
+	publishtest.Wait(t, "a leader that answers", func() bool { now := leader(); return now != "" && now != gone })
 	l.check(t, strings.Join(urls, ","))
 }

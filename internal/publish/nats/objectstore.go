@@ -1,4 +1,4 @@
-package publish
+package nats
 
 import (
 	"context"
@@ -15,24 +15,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
-)
 
-// JetStream is the API of JetStream on the publisher's connection. It waits until one stands whose stream has been checked,
-// and returns the cause of ctx if that ends first, ErrClosed once Run has ended. What is asked of it fails when the connection
-// is lost: ask for it again then.
-func (n *NATS) JetStream(ctx context.Context) (jetstream.JetStream, error) {
-	if err := n.gate.wait(ctx); err != nil {
-		return nil, err
-	}
-	if err := n.quarantine.wait(ctx); err != nil { // nothing else may be on the connection then
-		return nil, err
-	}
-	conn := n.conn.Load()
-	if n.closed.Load() || conn == nil {
-		return nil, ErrClosed
-	}
-	return JetStreamIn(n.cfg.Domain, conn)
-}
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/claim"
+)
 
 // JetStreamIn is the API of JetStream in a domain; "": in that of the server.
 func JetStreamIn(domain string, conn *nats.Conn) (jetstream.JetStream, error) {
@@ -60,17 +46,17 @@ type ObjectStoreConfig struct {
 	MaxBytes int64 // of one that is created; 0: not bounded
 }
 
-// ObjectStore is a claim store in JetStream, on the connection of a NATS publisher.
+// ObjectStore is a claim store in JetStream, on the connection of a Bus.
 type ObjectStore struct {
-	nats    *NATS
+	bus     *Bus
 	cfg     ObjectStoreConfig
-	retry   *ClaimRetry
+	retry   *claim.Retry
 	checked atomic.Bool // the bucket was compared with the stream
 }
 
-// NewObjectStore checks the configuration. A bucket that is created has the replicas of n's stream, and keeps objects for a day
-// longer than that keeps records, whatever was configured for the stream. One that exists with less is warned of.
-func NewObjectStore(n *NATS, cfg ObjectStoreConfig, log *slog.Logger, m *Metrics) (*ObjectStore, error) {
+// NewObjectStore checks the configuration. A bucket that is created has the replicas of b's stream, and keeps objects for a day
+// longer than that keeps records, whatever was configured for the stream. It logs a warning about an existing one with less.
+func NewObjectStore(b *Bus, cfg ObjectStoreConfig, log *slog.Logger, m *publish.Metrics) (*ObjectStore, error) {
 	if cfg.Bucket == "" {
 		return nil, errors.New("object store: no name of a bucket")
 	}
@@ -79,7 +65,7 @@ func NewObjectStore(n *NATS, cfg ObjectStoreConfig, log *slog.Logger, m *Metrics
 			return nil, fmt.Errorf("object store: bucket %q: want letters, digits, - and _", cfg.Bucket)
 		}
 	}
-	return &ObjectStore{nats: n, cfg: cfg, retry: NewClaimRetry("object store "+cfg.Bucket, log, m)}, nil
+	return &ObjectStore{bus: b, cfg: cfg, retry: claim.NewRetry("object store "+cfg.Bucket, log, m)}, nil
 }
 
 // Put implements ClaimStore.
@@ -92,16 +78,20 @@ func (o *ObjectStore) Put(ctx context.Context, name, contentType string, body []
 }
 
 func (o *ObjectStore) put(ctx context.Context, name, contentType string, body []byte) error {
-	js, err := o.nats.JetStream(ctx)
+	err := o.bus.link.wait(ctx)
 	if err == nil {
-		err = o.nats.fence.Pass(ctx)
+		err = o.bus.fence.Pass(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	o.nats.dialer.guarded.Load().Carry()
-	connected, done := o.nats.gate.during(ctx)
+	connected, done := o.bus.link.during(ctx)
 	defer done()
+	js, err := JetStreamIn(o.bus.cfg.Domain, o.bus.conn.Load())
+	if err != nil {
+		return err
+	}
+	o.bus.dialer.guarded.Load().Carry()
 	bucket, err := o.bucket(connected, js)
 	if err == nil {
 		err = o.final(o.write(connected, js, bucket, name, contentType, body))
@@ -211,12 +201,12 @@ func (o *ObjectStore) bucket(ctx context.Context, js jetstream.JetStream) (jetst
 	case !errors.Is(err, jetstream.ErrBucketNotFound):
 		return nil, o.final(err)
 	case !o.cfg.Create:
-		return nil, fmt.Errorf("%w: there is no bucket %s, and claimCheck.objectStore.create is not set: nats object add %s", ErrRefused, o.cfg.Bucket, o.cfg.Bucket)
+		return nil, fmt.Errorf("%w: there is no bucket %s, and claimCheck.objectStore.create is not set: nats object add %s", publish.ErrRefused, o.cfg.Bucket, o.cfg.Bucket)
 	}
 	// As the stream is, not as it was configured: one that exists is used as it is.
-	s, err := js.Stream(ctx, o.nats.cfg.Stream.Name)
+	s, err := js.Stream(ctx, o.bus.cfg.Stream.Name)
 	if err != nil {
-		return nil, fmt.Errorf("look up stream %s, to make bucket %s like it: %w", o.nats.cfg.Stream.Name, o.cfg.Bucket, err)
+		return nil, fmt.Errorf("look up stream %s, to make bucket %s like it: %w", o.bus.cfg.Stream.Name, o.cfg.Bucket, err)
 	}
 	records := s.CachedInfo().Config
 	c := jetstream.ObjectStoreConfig{
@@ -245,9 +235,9 @@ func (o *ObjectStore) check(ctx context.Context, js jetstream.JetStream, bucket 
 	if err != nil {
 		return o.final(err)
 	}
-	s, err := js.Stream(ctx, o.nats.cfg.Stream.Name)
+	s, err := js.Stream(ctx, o.bus.cfg.Stream.Name)
 	if err != nil {
-		return fmt.Errorf("look up stream %s, to compare bucket %s with it: %w", o.nats.cfg.Stream.Name, o.cfg.Bucket, err)
+		return fmt.Errorf("look up stream %s, to compare bucket %s with it: %w", o.bus.cfg.Stream.Name, o.cfg.Bucket, err)
 	}
 	records := s.CachedInfo().Config
 	if o.checked.Swap(true) {
@@ -281,14 +271,14 @@ func (o *ObjectStore) final(err error) error {
 	api := new(jetstream.APIError)
 	switch {
 	case errors.Is(err, jetstream.ErrInvalidStoreName), errors.Is(err, nats.ErrMaxPayload):
-		return fmt.Errorf("%w: %w", ErrRefused, err)
+		return fmt.Errorf("%w: %w", publish.ErrRefused, err)
 	case errors.As(err, &api):
 		switch out := readError(api.Code, int(api.ErrorCode), api.Description); {
 		case api.ErrorCode == codeReplicas:
-			return fmt.Errorf("%w: create bucket %s: %w: make it by hand (nats object add %s --replicas=1)", ErrRefused, o.cfg.Bucket, err, o.cfg.Bucket)
+			return fmt.Errorf("%w: create bucket %s: %w: make it by hand (nats object add %s --replicas=1)", publish.ErrRefused, o.cfg.Bucket, err, o.cfg.Bucket)
 		case out.kind == refused, api.ErrorCode == codeOverlap, api.ErrorCode == codeInvalidConfig, api.ErrorCode == codeSealed:
-			return fmt.Errorf("%w: bucket %s: %w: see 'nats object info %s'", ErrRefused, o.cfg.Bucket, err, o.cfg.Bucket)
-		case out.reason == ReasonStreamFull:
+			return fmt.Errorf("%w: bucket %s: %w: see 'nats object info %s'", publish.ErrRefused, o.cfg.Bucket, err, o.cfg.Bucket)
+		case out.reason == publish.ReasonStreamFull:
 			return fmt.Errorf("bucket %s is full: raise its max_bytes (nats stream edit OBJ_%s): %w", o.cfg.Bucket, o.cfg.Bucket, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package publish
+package nats
 
 import (
 	"context"
@@ -13,70 +13,83 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// options are those of a connection. gone is closed when it is closed for good.
-func (n *NATS) options(gone chan<- struct{}) ([]nats.Option, error) {
-	opts := []nats.Option{
-		nats.Name("kubecdc " + n.cfg.Cluster),
-		nats.CustomInboxPrefix(n.cfg.InboxPrefix),
-		nats.SetCustomDialer(n.dialer),
+// connectOptions returns the options of all connections, and the public key of the seed among the credentials.
+func (b *Bus) connectOptions(d *dialer) (opts []nats.Option, nkey string, err error) {
+	credentials, nkey, err := b.cfg.Auth.option(b.cfg.Key, b.trouble)
+	if err != nil {
+		return nil, "", err
+	}
+	secure, err := tlsOption(b.cfg.TLS, b.cfg.Key)
+	if err != nil {
+		return nil, "", err
+	}
+	return []nats.Option{
+		nats.Name("kubecdc " + b.cfg.Cluster),
+		nats.CustomInboxPrefix(b.cfg.InboxPrefix),
+		nats.SetCustomDialer(d),
 		nats.SkipHostLookup(), // the dialer does, and can be interrupted in it
-		nats.Timeout(DialTimeout),
-		nats.RetryOnFailedConnect(true),
-		nats.MaxReconnects(-1),
-		nats.IgnoreAuthErrorAbort(), // a password may be on its way
-		nats.CustomReconnectDelay(n.beforeReconnect),
-		// Nothing is kept for later while there is no connection: what waits, waits in Publish, in order.
-		nats.ReconnectBufSize(-1),
+		nats.Timeout(publish.DialTimeout),
 		nats.FlusherTimeout(flushTimeout),
 		nats.PingInterval(pingInterval),
 		nats.MaxPingsOutstanding(2),
 		func(o *nats.Options) error { o.SkipSubjectValidation = true; return nil }, // they are made valid
-		nats.ConnectHandler(func(*nats.Conn) { n.requestCheck() }),
-		nats.ReconnectHandler(func(*nats.Conn) { n.requestCheck() }),
-		nats.DisconnectErrHandler(n.onDown),
+		credentials,
+		secure,
+	}, nkey, nil
+}
+
+// options are those of the connection that is kept. gone is closed when it is closed for good.
+func (b *Bus) options(gone chan<- struct{}) ([]nats.Option, error) {
+	opts, nkey, err := b.connectOptions(b.dialer)
+	if err != nil {
+		return nil, err
+	}
+	b.seedOf.Store(&nkey)
+	return append(
+		opts,
+		nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1),
+		nats.IgnoreAuthErrorAbort(), // a password may be on its way
+		nats.CustomReconnectDelay(b.beforeReconnect),
+		nats.ReconnectBufSize(-1), // nothing is kept for later while there is no connection: events wait in the table, in order
+		nats.ConnectHandler(func(*nats.Conn) { b.requestCheck() }),
+		nats.ReconnectHandler(func(*nats.Conn) { b.requestCheck() }),
+		nats.DisconnectErrHandler(b.onDown),
 		nats.ClosedHandler(func(*nats.Conn) { close(gone) }),
-		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { n.trouble(n.dialer.why(err)) }),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { b.trouble(b.dialer.why(err)) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if netErr := net.Error(nil); errors.As(err, &netErr) {
 				return // the connection is lost, and onDown says so
 			}
-			if kind, _ := n.diagnose(err); kind == troubleAuth {
-				n.trouble(err)
+			if kind, _ := b.diagnose(err); kind == troubleAuth {
+				b.trouble(err)
 				return
 			}
-			suppressed, ok := n.window.First("async: " + kindOf(err))
+			suppressed, ok := b.window.First("async: " + kindOf(err))
 			switch {
 			case !ok:
 			case errors.Is(err, nats.ErrPermissionViolation):
-				n.log.Error("the user may not do on the bus what the agent must", "servers", n.servers, "err", err.Error(),
+				b.log.Error("the user may not do on the bus what the agent must", "servers", b.servers, "err", err.Error(),
 					"advice", "grant it, docs/guides/nats.md lists what is needed; events that it holds up wait", "suppressed", suppressed)
 			default:
-				n.log.Warn("error on the connection to the bus", "servers", n.servers, "err", errText(err), "suppressed", suppressed)
+				b.log.Warn("error on the connection to the bus", "servers", b.servers, "err", errText(err), "suppressed", suppressed)
 			}
 		}),
-	}
-	credentials, nkey, err := n.cfg.Auth.option(n.cfg.Key, n.trouble)
-	if err != nil {
-		return nil, err
-	}
-	n.seedOf.Store(&nkey)
-	secure, err := tlsOption(n.cfg.TLS, n.cfg.Key)
-	if err != nil {
-		return nil, err
-	}
-	return append(opts, credentials, secure), nil
+	), nil
 }
 
 // beforeReconnect is called by nats.go when it has tried all servers in vain, without its lock.
-func (n *NATS) beforeReconnect(failures int) time.Duration {
-	if nc := n.conn.Load(); nc != nil && !nc.IsConnected() {
-		n.trouble(n.dialer.why(nc.LastError()))
+func (b *Bus) beforeReconnect(failures int) time.Duration {
+	if nc := b.conn.Load(); nc != nil && !nc.IsConnected() {
+		b.trouble(b.dialer.why(nc.LastError()))
 	}
-	if n.cfg.Auth.changed(n.seedOf.Load()) {
+	if b.cfg.Auth.changed(b.seedOf.Load()) {
 		select {
-		case n.renew <- struct{}{}:
+		case b.renew <- struct{}{}:
 		default:
 		}
 	}
@@ -91,29 +104,29 @@ const (
 )
 
 // trouble says, the first time in each window for each kind of it, why there is no connection, and keeps it for Ready.
-func (n *NATS) trouble(err error) {
-	if n.closed.Load() || err == nil {
+func (b *Bus) trouble(err error) {
+	if b.closed.Load() || err == nil {
 		return
 	}
-	kind, advice := n.diagnose(err)
+	kind, advice := b.diagnose(err)
 	why := err.Error()
 	if advice != "" {
 		why += ": " + advice
 	}
-	n.why.Store(&why)
+	b.why.Store(&why)
 	level := slog.LevelWarn
 	if kind != troubleNetwork {
 		level = slog.LevelError // it does not pass by itself
 	}
-	if suppressed, ok := n.window.First("reconnect: " + kind); ok {
-		n.log.Log(context.Background(), level, "bus cannot be reached, trying on", "servers", n.servers, "err", err.Error(), "advice", advice,
+	if suppressed, ok := b.window.First("reconnect: " + kind); ok {
+		b.log.Log(context.Background(), level, "bus cannot be reached, trying on", "servers", b.servers, "err", err.Error(), "advice", advice,
 			"suppressed", suppressed)
 	}
 }
 
 // diagnose tells what to do about an error of connecting.
-func (n *NATS) diagnose(err error) (kind, advice string) {
-	key := n.cfg.Key
+func (b *Bus) diagnose(err error) (kind, advice string) {
+	key := b.cfg.Key
 	var (
 		hostname  x509.HostnameError
 		authority x509.UnknownAuthorityError
@@ -123,13 +136,13 @@ func (n *NATS) diagnose(err error) (kind, advice string) {
 		unusable  *credentialsError
 	)
 	switch {
-	case errors.Is(err, ErrPlaintext):
+	case errors.Is(err, publish.ErrPlaintext):
 		return troubleAuth, "write tls:// in " + key + ".url, or set " + key + ".tls: {} or " + key + ".auth.insecure: true"
 	case errors.As(err, &unusable):
 		return troubleAuth, "put it right, it is read again at each attempt"
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthRevoked), errors.Is(err, nats.ErrAuthExpired),
 		errors.Is(err, nats.ErrAccountAuthExpired), errors.Is(err, nats.ErrNkeysNotSupported):
-		return troubleAuth, n.cfg.Auth.advice(key)
+		return troubleAuth, b.cfg.Auth.advice(key)
 	case errors.As(err, &hostname):
 		return troubleTLS, "the server's certificate is for other names: use one of them in " + key + ".url"
 	case errors.As(err, &authority):

@@ -1,7 +1,6 @@
-package publish_test
+package nats_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -9,19 +8,21 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubecdc/kubecdc/internal/publish"
+	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
+	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
-// replacement is the number of the last replacement that a publisher has found.
-func (r *running) replacement() uint64 {
-	n, _ := r.Logs().Last(pods, "")
+// replacement returns the number of the last replacement that a bus has found.
+func replacement(r *publishtest.NATS) uint64 {
+	n, _ := r.Logs().Last(publishtest.Pods, "")
 	return n
 }
 
 // publishAll publishes events of objects of their own, from n on.
-func (r *running) publishAll(t *testing.T, n, count int) {
+func publishAll(t *testing.T, r *publishtest.NATS, n, count int) {
 	t.Helper()
 	for i := range count {
-		if err := r.Publish(t.Context(), event("a", n+i, "x")); err != nil {
+		if err := r.Publish(t.Context(), publishtest.Event("a", n+i, "x")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -31,13 +32,13 @@ func (r *running) publishAll(t *testing.T, n, count int) {
 func TestStreamThatIsCreatedAgainIsNoticed(t *testing.T) {
 	for name, operator := range map[string]bool{"by the agent": false, "by the operator": true} {
 		t.Run(name, func(t *testing.T) {
-			s := startServer(t, t.TempDir(), -1)
-			js := admin(t, s.ClientURL())
-			r := run(t, testConfig(s.ClientURL()))
+			s := publishtest.StartServer(t, t.TempDir(), -1)
+			js := publishtest.Admin(t, s.ClientURL())
+			r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
 			told := make(chan struct{}, 10)
 			r.Logs().OnReplaced(func(string, string) { told <- struct{}{} })
-			r.publishAll(t, 1, 10)
-			if n := r.replacement(); n != 0 {
+			publishAll(t, r, 1, 10)
+			if n := replacement(r); n != 0 {
 				t.Fatalf("replacement %d of a stream that was seen for the first time", n)
 			}
 			old, err := js.Stream(t.Context(), "KUBECDC")
@@ -50,15 +51,15 @@ func TestStreamThatIsCreatedAgainIsNoticed(t *testing.T) {
 			if operator { // And no event comes meanwhile.
 				createAgain(t, js, &old.CachedInfo().Config)
 			}
-			r.publishAll(t, 11, 10)
-			wait(t, "the replacement", func() bool { return r.replacement() == 1 })
+			publishAll(t, r, 11, 10)
+			publishtest.Wait(t, "the replacement", func() bool { return replacement(r) == 1 })
 			<-told
-			wait(t, "the identity of the new stream", func() bool {
+			publishtest.Wait(t, "the identity of the new stream", func() bool {
 				known := r.Logs().Known()
 				return len(known) == 1 && known[0].ID != "" && known[0].ID != old.CachedInfo().Created.UTC().Format(time.RFC3339Nano)
 			})
-			r.publishAll(t, 21, 10)
-			if n := r.replacement(); n != 1 {
+			publishAll(t, r, 21, 10)
+			if n := replacement(r); n != 1 {
 				t.Errorf("replacement %d, want 1", n)
 			}
 		})
@@ -69,7 +70,7 @@ func TestStreamThatIsCreatedAgainIsNoticed(t *testing.T) {
 func createAgain(t *testing.T, js jetstream.JetStream, config *jetstream.StreamConfig) {
 	t.Helper()
 	const storeFailed = 10049 // JSStreamCreateErrF
-	wait(t, "the stream is created again", func() bool {
+	publishtest.Wait(t, "the stream is created again", func() bool {
 		_, err := js.CreateStream(t.Context(), *config)
 		var refused *jetstream.APIError
 		if err != nil && (!errors.As(err, &refused) || refused.ErrorCode != storeFailed) {
@@ -138,61 +139,23 @@ func TestStreamOfTheNextRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := startServer(t, t.TempDir(), -1)
-			js := admin(t, s.ClientURL())
-			first := run(t, testConfig(s.ClientURL()))
-			first.publishAll(t, 1, 10)
+			s := publishtest.StartServer(t, t.TempDir(), -1)
+			js := publishtest.Admin(t, s.ClientURL())
+			first := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
+			publishAll(t, first, 1, 10)
 			known := first.Logs().Known()
-			first.stop()
+			first.Stop()
 			if len(known) != 1 || len(known[0].Acked) != 1 || known[0].Acked[0] != 10 || known[0].ID == "" {
 				t.Fatalf("known: %+v", known)
 			}
 			known = tc.between(t, js, known)
-			second := runAfter(t, testConfig(s.ClientURL()), known)
-			wait(t, "the bus", func() bool { return second.Ready() == nil })
-			wait(t, "the replacement", func() bool { return second.replacement() == tc.want })
-			second.publishAll(t, 11, 3)
-			if n := second.replacement(); n != tc.want {
+			second := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()), func(b *natsbus.Bus) { b.Logs().Remember(known, 0) })
+			publishtest.Wait(t, "the bus", func() bool { return second.Ready() == nil })
+			publishtest.Wait(t, "the replacement", func() bool { return replacement(second) == tc.want })
+			publishAll(t, second, 11, 3)
+			if n := replacement(second); n != tc.want {
 				t.Errorf("replacement %d, want %d", n, tc.want)
 			}
 		})
-	}
-}
-
-// runAfter is run for a publisher that knows what the last run left.
-func runAfter(t *testing.T, cfg publish.NATSConfig, known []publish.Log) *running {
-	t.Helper()
-	r := &running{log: new(logBuffer), done: make(chan struct{})}
-	n, err := publish.NewNATS(cfg, r.log.Logger(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.Logs().Remember(known, 0)
-	r.NATS = n
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
-		defer close(r.done)
-		r.err = n.Run(ctx)
-	}()
-	r.stop = func() { cancel(); <-r.done }
-	t.Cleanup(r.stop)
-	return r
-}
-
-// A broker that lags behind reports the log before after the replacement was noticed by an acknowledgement: that is no second one.
-func TestLogIsReplacedOnceBesideABrokerThatLags(t *testing.T) {
-	l, replaced := publish.NewLog("x"), 0
-	l.OnReplaced(func(string, string) { replaced++ })
-	l.Looked("old")
-	l.WentBack()
-	if !l.Looked("old") {
-		t.Error("the identity of the log before is taken at once")
-	}
-	l.Looked("new")
-	if replaced != 1 {
-		t.Errorf("replaced %d times, want once", replaced)
-	}
-	if known := l.Known(); len(known) != 1 || known[0].ID != "new" {
-		t.Errorf("known: %+v", known)
 	}
 }

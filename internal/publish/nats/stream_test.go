@@ -1,4 +1,4 @@
-package publish_test
+package nats_test
 
 import (
 	"encoding/json"
@@ -12,17 +12,19 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubecdc/kubecdc/internal/publish"
+	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
+	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
 func TestStreamIsCreated(t *testing.T) {
-	s := startServer(t, t.TempDir(), -1)
-	cfg := testConfig(s.ClientURL())
-	cfg.Stream = publish.Stream{Name: "CHANGES", Create: true, MaxAge: time.Minute, MaxBytes: 1 << 20, DuplicateWindow: 2 * time.Minute}
-	r := run(t, cfg)
-	if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil {
+	s := publishtest.StartServer(t, t.TempDir(), -1)
+	cfg := publishtest.NATSConfig(s.ClientURL())
+	cfg.Stream = natsbus.Stream{Name: "CHANGES", Create: true, MaxAge: time.Minute, MaxBytes: 1 << 20, DuplicateWindow: 2 * time.Minute}
+	r := publishtest.RunNATS(t, cfg)
+	if err := r.Publish(t.Context(), publishtest.Event("web-1", 1, `{}`)); err != nil {
 		t.Fatal(err)
 	}
-	stream, err := admin(t, s.ClientURL()).Stream(t.Context(), "CHANGES")
+	stream, err := publishtest.Admin(t, s.ClientURL()).Stream(t.Context(), "CHANGES")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,8 +106,8 @@ func TestStreamIsRefused(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := startServer(t, t.TempDir(), -1)
-			js := admin(t, s.ClientURL())
+			s := publishtest.StartServer(t, t.TempDir(), -1)
+			js := publishtest.Admin(t, s.ClientURL())
 			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORIGIN", Subjects: []string{"origin"}}); err != nil {
 				t.Fatal(err)
 			}
@@ -123,18 +125,18 @@ func TestStreamIsRefused(t *testing.T) {
 				}
 			}
 			before := streamConfig(t, js)
-			r := run(t, testConfig(s.ClientURL()))
+			r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
 			if c.want == nil {
-				if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil {
+				if err := r.Publish(t.Context(), publishtest.Event("web-1", 1, `{}`)); err != nil {
 					t.Error(err)
 				}
 			} else {
-				<-r.done
+				<-r.Ended
 				want := "stream refused: KUBECDC:\n  - " + strings.Join(c.want, "\n  - ")
-				if !errors.Is(r.err, publish.ErrStream) || r.err.Error() != want {
-					t.Errorf("got  %v\nwant %s", r.err, want)
+				if !errors.Is(r.Err, publish.ErrStream) || r.Err.Error() != want {
+					t.Errorf("got  %v\nwant %s", r.Err, want)
 				}
-				if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); !errors.Is(err, publish.ErrClosed) {
+				if err := r.Publish(t.Context(), publishtest.Event("web-1", 1, `{}`)); !errors.Is(err, publish.ErrClosed) {
 					t.Errorf("Publish: got %v, want ErrClosed", err)
 				}
 			}
@@ -161,31 +163,31 @@ func streamConfig(t *testing.T, js jetstream.JetStream) string {
 func TestStreamThatCannotBeCreated(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		change func(*publish.NATSConfig)
+		change func(*natsbus.Config)
 		want   string
 	}{
 		{
-			"replicas without a cluster", func(c *publish.NATSConfig) { c.Stream.Replicas = 3 },
+			"replicas without a cluster", func(c *natsbus.Config) { c.Stream.Replicas = 3 },
 			"stream refused: create KUBECDC: nats: API error: code=500 err_code=10074 description=replicas > 1 not supported in non-clustered mode: set bus.nats.stream.replicas to 1, or use a cluster",
 		},
 		{
-			"subjects of another stream", func(c *publish.NATSConfig) { c.Subject = "taken.{name}" },
+			"subjects of another stream", func(c *natsbus.Config) { c.Subject = "taken.{name}" },
 			"stream refused: create KUBECDC: nats: API error: code=400 err_code=10065 description=subjects overlap with an existing stream: another stream takes these subjects; name it in bus.nats.stream.name, or change bus.nats.subject",
 		},
 		{
-			"discard old with a bound", func(c *publish.NATSConfig) { c.Stream.DiscardOld, c.Stream.MaxBytes = true, 1<<20 },
+			"discard old with a bound", func(c *natsbus.Config) { c.Stream.DiscardOld, c.Stream.MaxBytes = true, 1<<20 },
 			"stream KUBECDC: would lose events silently as configured: discard old with maxBytes drops records that nobody may have read: set bus.nats.stream.discard to new",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := startServer(t, t.TempDir(), -1)
-			js := admin(t, s.ClientURL())
+			s := publishtest.StartServer(t, t.TempDir(), -1)
+			js := publishtest.Admin(t, s.ClientURL())
 			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "TAKEN", Subjects: []string{"taken.>"}}); err != nil {
 				t.Fatal(err)
 			}
-			cfg := testConfig(s.ClientURL())
+			cfg := publishtest.NATSConfig(s.ClientURL())
 			c.change(&cfg)
-			n, err := publish.NewNATS(cfg, discard, nil)
+			n, err := natsbus.New(cfg, publishtest.Discard, nil)
 			if err == nil {
 				err = n.Run(t.Context())
 			}
@@ -197,30 +199,30 @@ func TestStreamThatCannotBeCreated(t *testing.T) {
 }
 
 func TestStreamThatIsNotToBeCreatedIsWaitedFor(t *testing.T) {
-	s := startServer(t, t.TempDir(), -1)
-	cfg := testConfig(s.ClientURL())
+	s := publishtest.StartServer(t, t.TempDir(), -1)
+	cfg := publishtest.NATSConfig(s.ClientURL())
 	cfg.Stream.Create = false
-	r := run(t, cfg)
-	wait(t, "the log to say so", func() bool {
-		return lines(r.log.String(), "stream KUBECDC does not exist, and bus.nats.stream.create is not set") == 1
+	r := publishtest.RunNATS(t, cfg)
+	publishtest.Wait(t, "the log to say so", func() bool {
+		return publishtest.Lines(r.Log.String(), "stream KUBECDC does not exist, and bus.nats.stream.create is not set") == 1
 	})
-	_, err := admin(t, s.ClientURL()).CreateStream(t.Context(), jetstream.StreamConfig{
+	_, err := publishtest.Admin(t, s.ClientURL()).CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: "KUBECDC", Subjects: []string{"kubecdc.>"}, Storage: jetstream.MemoryStorage,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil {
+	if err := r.Publish(t.Context(), publishtest.Event("web-1", 1, `{}`)); err != nil {
 		t.Fatal(err)
 	}
-	if lines(r.log.String(), "storage is Memory, configured File") != 1 {
+	if publishtest.Lines(r.Log.String(), "storage is Memory, configured File") != 1 {
 		t.Error("the log does not tell that the stream is in memory")
 	}
 }
 
 func TestSmallPayloadLimitOfTheServerIsRefused(t *testing.T) {
-	s := startServer(t, t.TempDir(), -1, func(o *server.Options) { o.MaxPayload = 512 << 10 })
-	n, err := publish.NewNATS(testConfig(s.ClientURL()), discard, nil)
+	s := publishtest.StartServer(t, t.TempDir(), -1, func(o *server.Options) { o.MaxPayload = 512 << 10 })
+	n, err := natsbus.New(publishtest.NATSConfig(s.ClientURL()), publishtest.Discard, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

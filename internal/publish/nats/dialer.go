@@ -1,4 +1,4 @@
-package publish
+package nats
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
 // dialer gives a connection of nats.go a handle from beside. nats.go dials, shakes hands and writes under one lock: a
@@ -17,9 +19,9 @@ import (
 type dialer struct {
 	ctx       context.Context //nolint:containedctx // ends all dialling: nats.go's CustomDialer has none
 	timeout   time.Duration
-	plaintext bool                  // secrets go out unencrypted, and must not leave this machine
-	fencing   *Fencing              // nil: connections are not guarded
-	guarded   atomic.Pointer[Guard] // the latest connection: nats.go writes to it, or is about to. nil: it is not guarded
+	plaintext bool                          // secrets go out unencrypted, and must not leave this machine
+	fencing   *publish.Fencing              // nil: connections are not guarded
+	guarded   atomic.Pointer[publish.Guard] // the latest connection: nats.go writes to it, or is about to. nil: it is not guarded
 
 	mu     sync.Mutex
 	cancel context.CancelFunc // of the dialling that is under way
@@ -27,11 +29,16 @@ type dialer struct {
 	failed error              // what became of the latest dialling
 }
 
+// newDialer returns a dialer that ends with ctx.
+func (b *Bus) newDialer(ctx context.Context) *dialer {
+	return &dialer{ctx: ctx, timeout: publish.DialTimeout, fencing: b.fence, plaintext: b.cfg.Auth.inPlaintext(b.cfg.URL, b.cfg.TLS)}
+}
+
 // Dial implements nats.CustomDialer.
 func (d *dialer) Dial(network, addr string) (net.Conn, error) {
 	conn, err := d.dial(network, addr)
 	if err == nil && d.plaintext {
-		err = OnLoopback(conn, addr)
+		err = publish.OnLoopback(conn, addr)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -47,7 +54,7 @@ func (d *dialer) Dial(network, addr string) (net.Conn, error) {
 	return g, nil
 }
 
-// broke tells if the latest connection was broken since the fence was shut.
+// broke reports whether the latest connection was broken because the fence was shut.
 func (d *dialer) broke() bool {
 	g := d.guarded.Load()
 	return g != nil && g.Broke.Load()

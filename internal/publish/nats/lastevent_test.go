@@ -1,4 +1,4 @@
-package publish_test
+package nats_test
 
 import (
 	"context"
@@ -12,30 +12,32 @@ import (
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
+	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
 func TestHeard(t *testing.T) {
 	at := time.Date(2026, 11, 20, 15, 0, 0, 123456789, time.UTC)
 	stream := func(s object.StreamEvent) *object.Delta {
-		s.Resource = pods
+		s.Resource = publishtest.Pods
 		at = at.Add(time.Minute)
 		return &object.Delta{Stream: &s, Observed: at.UnixNano()}
 	}
 	for _, mode := range []encode.Mode{encode.Structured, encode.Binary} {
 		t.Run(string(mode), func(t *testing.T) {
-			s := startServer(t, t.TempDir(), -1)
-			js := admin(t, s.ClientURL())
+			s := publishtest.StartServer(t, t.TempDir(), -1)
+			js := publishtest.Admin(t, s.ClientURL())
 			// Not ours: nobody may read it directly.
 			config := jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"kubecdc.>"}, Discard: jetstream.DiscardNew}
 			found, err := js.CreateStream(t.Context(), config)
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := run(t, testConfig(s.ClientURL()))
+			r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
 			e := encode.New(encode.Options{Cluster: "prod-eu-1", ClusterUID: "11e0", Mode: mode})
-			expect := func(resource *object.Resource, want publish.Heard, there bool) {
+			expect := func(resource *object.Resource, want natsbus.StreamEvent, there bool) {
 				t.Helper()
-				got, ok, err := r.Heard(t.Context(), resource)
+				got, ok, err := r.LastStreamEvent(t.Context(), resource)
 				if err != nil || ok != there {
 					t.Fatalf("heard: %v, %v, want %v", ok, err, there)
 				}
@@ -43,40 +45,40 @@ func TestHeard(t *testing.T) {
 					t.Errorf("-want +got\n%s", diff)
 				}
 			}
-			expect(pods, publish.Heard{}, false)
+			expect(publishtest.Pods, natsbus.StreamEvent{}, false)
 
 			// Of several scopes, the last one to speak counts.
 			for _, tc := range []struct {
 				delta *object.Delta
-				want  publish.Heard
+				want  natsbus.StreamEvent
 			}{
 				{
 					stream(object.StreamEvent{Kind: object.SnapshotStarted, Scope: "pods/shop", Snapshot: "s1", ResourceVersion: 700}),
-					publish.Heard{Scope: "pods/shop", ResourceVersion: 700},
+					natsbus.StreamEvent{Scope: "pods/shop", ResourceVersion: 700},
 				},
 				{
 					stream(object.StreamEvent{Kind: object.SnapshotCompleted, Scope: "pods?labelSelector=team in (\"a b\",ü%)", Snapshot: "s1", ResourceVersion: 690}),
-					publish.Heard{Scope: "pods?labelSelector=team in (\"a b\",ü%)", ResourceVersion: 690},
+					natsbus.StreamEvent{Scope: "pods?labelSelector=team in (\"a b\",ü%)", ResourceVersion: 690},
 				},
 				{
 					stream(object.StreamEvent{Kind: object.Progress, Scope: "pods/h3", ResourceVersion: 710}),
-					publish.Heard{Scope: "pods/h3", ResourceVersion: 710},
+					natsbus.StreamEvent{Scope: "pods/h3", ResourceVersion: 710},
 				},
 				{
 					stream(object.StreamEvent{Kind: object.Gap, Scope: "pods", From: 710, To: 820, Reason: object.Expired}),
-					publish.Heard{Scope: "pods", ResourceVersion: 820},
+					natsbus.StreamEvent{Scope: "pods", ResourceVersion: 820},
 				},
 				{
 					stream(object.StreamEvent{Kind: object.Gap, Scope: "pods", From: 820, Reason: "forbidden"}),
-					publish.Heard{Scope: "pods", ResourceVersion: 820},
+					natsbus.StreamEvent{Scope: "pods", ResourceVersion: 820},
 				},
 				{
 					stream(object.StreamEvent{Kind: object.Gap, Scope: "pods", From: 820, To: 300, Reason: object.Rewound, History: 12}),
-					publish.Heard{Scope: "pods", ResourceVersion: 300, History: 12},
+					natsbus.StreamEvent{Scope: "pods", ResourceVersion: 300, History: 12},
 				},
 				{
 					stream(object.StreamEvent{Kind: object.Progress, Scope: "pods", ResourceVersion: 310, History: 12}),
-					publish.Heard{Scope: "pods", ResourceVersion: 310, History: 12},
+					natsbus.StreamEvent{Scope: "pods", ResourceVersion: 310, History: 12},
 				},
 			} {
 				var ev encode.Event
@@ -87,9 +89,9 @@ func TestHeard(t *testing.T) {
 					t.Fatal(err)
 				}
 				tc.want.At = time.Unix(0, tc.delta.Observed).UTC()
-				expect(pods, tc.want, true)
+				expect(publishtest.Pods, tc.want, true)
 			}
-			expect(&object.Resource{Group: "apps", Version: "v1", Name: "deployments"}, publish.Heard{}, false)
+			expect(&object.Resource{Group: "apps", Version: "v1", Name: "deployments"}, natsbus.StreamEvent{}, false)
 
 			// What cannot be read is no witness.
 			for _, foreign := range []string{
@@ -99,16 +101,16 @@ func TestHeard(t *testing.T) {
 				if _, err := js.Publish(t.Context(), "kubecdc.prod-eu-1.stream.core.pods", []byte(foreign)); err != nil {
 					t.Fatal(err)
 				}
-				expect(pods, publish.Heard{}, false)
+				expect(publishtest.Pods, natsbus.StreamEvent{}, false)
 			}
 			if err := found.Purge(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			expect(pods, publish.Heard{}, false)
+			expect(publishtest.Pods, natsbus.StreamEvent{}, false)
 			if err := js.DeleteStream(t.Context(), "KUBECDC"); err != nil {
 				t.Fatal(err)
 			}
-			expect(pods, publish.Heard{}, false)
+			expect(publishtest.Pods, natsbus.StreamEvent{}, false)
 		})
 	}
 }
@@ -116,23 +118,23 @@ func TestHeard(t *testing.T) {
 // Whoever asks before there is a bus waits, and is told by the stream that was there.
 func TestHeardWaitsForTheBus(t *testing.T) {
 	dir := t.TempDir()
-	s := startServer(t, dir, -1)
-	port := portOf(s)
-	r := run(t, testConfig(s.ClientURL()))
+	s := publishtest.StartServer(t, dir, -1)
+	port := publishtest.PortOf(s)
+	r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
 	var ev encode.Event
-	progress := &object.StreamEvent{Kind: object.Progress, Resource: pods, Scope: "pods", ResourceVersion: 7}
+	progress := &object.StreamEvent{Kind: object.Progress, Resource: publishtest.Pods, Scope: "pods", ResourceVersion: 7}
 	if err := encode.New(encode.Options{Cluster: "prod-eu-1"}).Encode(&ev, &object.Delta{Stream: progress}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Publish(t.Context(), &ev); err != nil {
 		t.Fatal(err)
 	}
-	stop(s)
+	publishtest.StopServer(s)
 
 	gone := errors.New("no time")
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, gone)
 	defer cancel()
-	if _, _, err := r.Heard(ctx, pods); !errors.Is(err, gone) {
+	if _, _, err := r.LastStreamEvent(ctx, publishtest.Pods); !errors.Is(err, gone) {
 		t.Errorf("without a server: %v, want %v", err, gone)
 	}
 
@@ -143,16 +145,16 @@ func TestHeardWaitsForTheBus(t *testing.T) {
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		h, ok, err := r.Heard(t.Context(), pods)
+		h, ok, err := r.LastStreamEvent(t.Context(), publishtest.Pods)
 		answers <- answer{h.ResourceVersion, ok, err}
 	}()
-	startServer(t, dir, port)
+	publishtest.StartServer(t, dir, port)
 	if got, want := <-answers, (answer{version: 7, ok: true}); got != want {
 		t.Errorf("once the server is back: %+v, want %+v", got, want)
 	}
 
-	r.stop()
-	if _, _, err := r.Heard(t.Context(), pods); !errors.Is(err, publish.ErrClosed) {
+	r.Stop()
+	if _, _, err := r.LastStreamEvent(t.Context(), publishtest.Pods); !errors.Is(err, publish.ErrClosed) {
 		t.Errorf("after the end: %v, want %v", err, publish.ErrClosed)
 	}
 }

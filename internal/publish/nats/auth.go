@@ -1,4 +1,4 @@
-package publish
+package nats
 
 import (
 	"cmp"
@@ -11,10 +11,12 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// NATSAuth names the files that hold credentials; at most one kind. They are read again at each connect.
-type NATSAuth struct {
+// Auth names the files that hold credentials; at most one kind. They are read again at each connect.
+type Auth struct {
 	CredsFile    string // a user's JWT and seed
 	User         string // with PasswordFile
 	PasswordFile string
@@ -41,7 +43,7 @@ func (e *credentialsError) Error() string {
 func (e *credentialsError) Unwrap() error { return e.err }
 
 // file is the key and the name of the file with the secret; both empty: there is none.
-func (a *NATSAuth) file() (key, name string) {
+func (a *Auth) file() (key, name string) {
 	switch {
 	case a.CredsFile != "":
 		return "credsFile", a.CredsFile
@@ -56,7 +58,7 @@ func (a *NATSAuth) file() (key, name string) {
 }
 
 // valid checks what can be said without the files.
-func (a *NATSAuth) valid() error {
+func (a *Auth) valid() error {
 	kinds := 0
 	for _, set := range []bool{a.CredsFile != "", a.User != "" || a.PasswordFile != "", a.TokenFile != "", a.NKeySeedFile != ""} {
 		if set {
@@ -73,7 +75,7 @@ func (a *NATSAuth) valid() error {
 }
 
 // advice is what to do where the server refuses the credentials.
-func (a *NATSAuth) advice(key string) string {
+func (a *Auth) advice(key string) string {
 	name, file := a.file()
 	if file == "" {
 		return fmt.Sprintf("the server wants credentials, or others than those in %s.url: set %s.auth", key, key)
@@ -87,7 +89,7 @@ func (a *NATSAuth) advice(key string) string {
 
 // read reads the file with the secret, and checks that there is one in it. nkey is the user's public key where the secret
 // is the seed of one.
-func (a *NATSAuth) read(key string) (secret, nkey string, err error) {
+func (a *Auth) read(key string) (secret, nkey string, err error) {
 	name, file := a.file()
 	if file == "" {
 		return "", "", nil
@@ -130,8 +132,8 @@ func (a *NATSAuth) read(key string) (secret, nkey string, err error) {
 	return secret, nkey, nil
 }
 
-// changed tells whether the file holds the seed of another user than the one with that public key.
-func (a *NATSAuth) changed(nkey *string) bool {
+// changed reports whether the file holds the seed of another user than the one with that public key.
+func (a *Auth) changed(nkey *string) bool {
 	if a.NKeySeedFile == "" || nkey == nil {
 		return false
 	}
@@ -141,8 +143,8 @@ func (a *NATSAuth) changed(nkey *string) bool {
 
 // ConnectOptions are options of nats.go for a connection of one's own: credentials and certificates, read again at each
 // connect, to the servers of urls. key is where the configuration describes the bus, "" where none does. inbox is as
-// NATSConfig.InboxPrefix. An error names the key and the file that cannot be used.
-func ConnectOptions(key, urls, inbox string, auth NATSAuth, t *TLS) ([]nats.Option, error) {
+// Config.InboxPrefix. An error names the key and the file that cannot be used.
+func ConnectOptions(key, urls, inbox string, auth Auth, t *publish.TLS) ([]nats.Option, error) {
 	if err := auth.valid(); err != nil {
 		return nil, fmt.Errorf("%s.%w", key, err)
 	}
@@ -162,7 +164,7 @@ func ConnectOptions(key, urls, inbox string, auth NATSAuth, t *TLS) ([]nats.Opti
 }
 
 // option is that of TLS. The files are read again in each handshake.
-func tlsOption(t *TLS, key string) (nats.Option, error) {
+func tlsOption(t *publish.TLS, key string) (nats.Option, error) {
 	config, err := t.Config()
 	switch {
 	case err != nil && key == "":
@@ -181,7 +183,7 @@ func tlsOption(t *TLS, key string) (nats.Option, error) {
 
 // option makes nats.go use the credentials; nkey is the public key that goes with them, if they are a seed. A file that
 // cannot be used later, when it is read again, is told to unusable, or is an error of connecting.
-func (a *NATSAuth) option(key string, unusable func(error)) (o nats.Option, nkey string, err error) {
+func (a *Auth) option(key string, unusable func(error)) (o nats.Option, nkey string, err error) {
 	if _, nkey, err = a.read(key); err != nil {
 		return nil, "", err
 	}
@@ -228,7 +230,7 @@ func (a *NATSAuth) option(key string, unusable func(error)) (o nats.Option, nkey
 
 // inPlaintext reports whether a secret may go to the servers without TLS, and nothing permits that. With one tls:// or wss:// among
 // the URLs, nats.go insists on TLS with all of them.
-func (a *NATSAuth) inPlaintext(urls string, t *TLS) bool {
+func (a *Auth) inPlaintext(urls string, t *publish.TLS) bool {
 	secret := a.PasswordFile != "" || a.TokenFile != ""
 	for s := range strings.SplitSeq(urls, ",") {
 		u, err := url.Parse(strings.TrimSpace(s))
@@ -247,7 +249,7 @@ func (a *NATSAuth) inPlaintext(urls string, t *TLS) bool {
 type plainDialer struct{ net.Dialer }
 
 func (d *plainDialer) Dial(network, addr string) (net.Conn, error) {
-	return LoopbackOnly(d.DialContext)(context.Background(), network, addr)
+	return publish.LoopbackOnly(d.DialContext)(context.Background(), network, addr)
 }
 
 // plainOption is the option of nats.go for it; its timeout is the one that nats.go has by default.

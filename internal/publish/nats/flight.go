@@ -1,0 +1,152 @@
+package nats
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/publish"
+)
+
+// flight is an event in flight: its message, and which answers are its own. Answers come to subjects <inbox>.<slot>-<call>-<attempt>. A
+// positive one counts for each attempt of the current call, because all carry the same event under the same id; a negative one only for
+// the latest attempt. Answers to older calls are ignored. A flight is used again for later events.
+type flight struct {
+	slot int
+
+	// The table's mutex guards these.
+	event    *publish.Event // nil: none
+	phase    phase
+	call     uint64
+	attempt  uint64
+	order    uint64 // of arrival
+	epoch    uint64 // that of the table when the event was last handed to nats.go, 0: never
+	cuts     int    // connections that were lost with the event on them, without an answer
+	timeouts int
+	deadline time.Time
+	failure  string   // reason of a failed attempt that the event has not been told
+	answer   *outcome // that came during the hand-over
+
+	// Whoever loads the flight, and then the sender, has these.
+	mark    publish.Mark // the stream's end when the event came
+	msg     nats.Msg
+	buf     []byte
+	msgID   [1]string
+	content [1]string
+	values  []string          // of attributes, in binary mode
+	names   map[string]string // of attributes, a fixed few: their headers
+}
+
+// phase is how far an attempt is.
+type phase byte
+
+const (
+	loading phase = iota // the message is being made, or there is no event
+	queued               // the attempt is to be made
+	sending              // nats.go has the message, and reads the event
+	sent                 // an answer is awaited
+)
+
+const (
+	headerMsgID   = "Nats-Msg-Id"
+	headerContent = "content-type"
+)
+
+func newFlight(slot int) *flight {
+	f := &flight{slot: slot, names: map[string]string{}}
+	f.msg.Header = nats.Header{headerMsgID: f.msgID[:], headerContent: f.content[:]}
+	return f
+}
+
+// load makes the message for the first attempt.
+func (f *flight) load(b *Bus) {
+	e := f.event
+	// One string holds subject, message id and first reply subject.
+	buf := f.buf[:0]
+	if e.DeadLetter {
+		buf = append(buf, b.dead...)
+	} else {
+		buf = b.subjects.Append(buf, e.Delta)
+	}
+	endOfSubject := len(buf)
+	buf = appendMsgID(buf, e.Source, e.ID)
+	if e.DeadLetter {
+		buf = append(buf, deadLetterSuffix...)
+	}
+	endOfID := len(buf)
+	buf = f.appendReply(buf, b.inbox)
+	f.buf = buf
+	s := string(buf)
+	f.msg.Subject = s[:endOfSubject]
+	f.msgID[0] = s[endOfSubject:endOfID]
+	f.msg.Reply = s[endOfID:]
+	f.msg.Data = e.Body
+	f.content[0] = e.ContentType
+	if len(e.Attributes) > 0 || len(f.values) > 0 {
+		f.loadAttributes(e.Event)
+	}
+	f.mark = b.tail.Mark()
+}
+
+// loadAttributes sets the headers of binary mode (CloudEvents NATS binding 1.0.3, section 3.1.3), in place of those of
+// the event before. Message id and content type stay.
+func (f *flight) loadAttributes(ev *encode.Event) {
+	for name := range f.msg.Header {
+		if strings.HasPrefix(name, publish.AttributePrefix) {
+			delete(f.msg.Header, name)
+		}
+	}
+	// One string holds all values.
+	f.buf = f.buf[:0]
+	for i := range ev.Attributes {
+		f.buf = publish.AppendHeaderValue(f.buf, ev.Attributes[i].Value)
+		f.buf = append(f.buf, ' ') // no value contains one
+	}
+	rest := string(f.buf)
+	clear(f.values)
+	f.values = slices.Grow(f.values[:0], len(ev.Attributes)) // the slices of it below must not move
+	for i := range ev.Attributes {
+		var value string
+		value, rest, _ = strings.Cut(rest, " ")
+		f.values = append(f.values, value)
+		name, ok := f.names[ev.Attributes[i].Name]
+		if !ok {
+			name = publish.AttributePrefix + ev.Attributes[i].Name
+			f.names[ev.Attributes[i].Name] = name
+		}
+		f.msg.Header[name] = f.values[i : i+1 : i+1]
+	}
+}
+
+func (f *flight) appendReply(dst []byte, inbox string) []byte {
+	dst = append(dst, inbox...)
+	dst = append(dst, '.')
+	dst = strconv.AppendUint(dst, uint64(f.slot), 10)
+	dst = append(dst, '-')
+	dst = strconv.AppendUint(dst, f.call, 10)
+	dst = append(dst, '-')
+	return strconv.AppendUint(dst, f.attempt, 10)
+}
+
+// parseReply reads the last token of a reply subject.
+func parseReply(token string) (slot int, call, attempt uint64, ok bool) {
+	var v [3]uint64
+	field, digits := 0, 0
+	for i := range len(token) {
+		switch c := token[i]; {
+		case c >= '0' && c <= '9' && digits < 19: // 19 digits fit into 64 bits
+			v[field] = v[field]*10 + uint64(c-'0')
+			digits++
+		case c == '-' && field < 2 && digits > 0:
+			field++
+			digits = 0
+		default:
+			return 0, 0, 0, false
+		}
+	}
+	return int(v[0]), v[1], v[2], field == 2 && digits > 0
+}

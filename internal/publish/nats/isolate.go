@@ -1,0 +1,95 @@
+package nats
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
+)
+
+// isolate sends events that may be the cause of lost connections. Each goes on a connection of its own, one after the other.
+func (b *Bus) isolate(ctx context.Context) error {
+	for ctx.Err() == nil {
+		f := b.table.nextAlone()
+		if f == nil {
+			select {
+			case <-b.table.wakeAlone:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		o := outcome{kind: failed, err: publish.ErrClosed}
+		for failures := 1; ctx.Err() == nil; failures++ {
+			var sent bool
+			if o, sent = b.sendAlone(ctx, f); sent {
+				break
+			}
+			if suppressed, ok := b.window.First("isolate: connect"); ok {
+				b.log.Warn("no connection for an event that is sent alone, trying on", "servers", b.servers, "err", o.detail, "suppressed", suppressed)
+			}
+			_ = publish.Sleep(ctx, dialBackoff().Delay(min(failures, 10))) // the loop sees the end of ctx
+		}
+		b.done(b.table.finish(f, o))
+	}
+	return nil
+}
+
+// sendAlone connects and sends an event. It reports false if nothing can be said of the event: there was no connection, or we broke it.
+func (b *Bus) sendAlone(ctx context.Context, f *flight) (o outcome, sent bool) {
+	if err := b.link.wait(ctx); err != nil {
+		return outcome{kind: failed, err: publish.ErrClosed}, true
+	}
+	if f.event.DeadLetter && !b.takesDeadLetters() {
+		return outcome{kind: refused, detail: b.deadLetterAdvice()}, true
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	d := b.newDialer(ctx)
+	options, _, err := b.connectOptions(d)
+	if err != nil {
+		return outcome{detail: err.Error()}, false
+	}
+	closed := make(chan struct{})
+	nc, err := nats.Connect(b.cfg.URL, append(options, nats.NoReconnect(), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))...)
+	if err != nil {
+		return outcome{detail: d.why(err).Error()}, false
+	}
+	stop := context.AfterFunc(ctx, d.Break) // the request may stand in the socket
+	defer func() {
+		stop()
+		d.Break() // or Close may
+		nc.Close()
+		<-closed
+	}()
+	if err := b.fence.Pass(ctx); err != nil {
+		return outcome{kind: failed, err: err}, true
+	}
+	d.guarded.Load().Carry()
+	request, done := context.WithTimeout(ctx, b.cfg.AckTimeout)
+	defer done()
+	answer, err := nc.RequestMsgWithContext(request, &f.msg)
+	switch {
+	case err == nil:
+		return b.acks.read(answer), true
+	case errors.Is(err, nats.ErrNoResponders):
+		return noResponders(), true
+	case ctx.Err() != nil:
+		return outcome{kind: failed, err: publish.ErrClosed}, true
+	case d.broke():
+		return outcome{detail: err.Error()}, false
+	case refusal(err) != nil:
+		return *refusal(err), true
+	}
+	o = outcome{reason: publish.ReasonConnection, alone: true, detail: "the connection was lost with this event alone on it: " + err.Error()}
+	if errors.Is(err, context.DeadlineExceeded) {
+		o.reason, o.detail = publish.ReasonTimeout, "no acknowledgement in time of an event that was sent alone"
+	}
+	if suppressed, ok := b.window.First("alone: " + o.reason); ok {
+		b.log.Error("an event that is sent alone is not acknowledged, it and its object wait", "event_id", string(f.event.ID), "subject", f.msg.Subject,
+			"stream", b.cfg.Stream.Name, "err", o.detail, "suppressed", suppressed, "advice",
+			"look into the server's log for why it closes connections; if the event is to blame, put it among the dead letters, see docs/guides/large-events.md")
+	}
+	return o, true
+}

@@ -1,0 +1,226 @@
+package nats_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
+)
+
+// load publishes versions of several keys, each key's one after the other, until it is told to stop or all are there.
+type load struct {
+	keys, versions int
+	published      atomic.Int64
+	wg             sync.WaitGroup
+}
+
+func startLoad(t *testing.T, r *publishtest.NATS, keys, versions int) *load {
+	t.Helper()
+	l := &load{keys: keys, versions: versions}
+	for k := range keys {
+		l.wg.Go(func() {
+			for v := range versions {
+				if err := r.Publish(t.Context(), publishtest.Event(fmt.Sprintf("web-%d", k), v+1, strings.Repeat("x", 500))); err != nil {
+					t.Errorf("key %d version %d: %v", k, v+1, err)
+					return
+				}
+				l.published.Add(1)
+			}
+		})
+	}
+	return l
+}
+
+func (l *load) reach(t *testing.T, part, of int) {
+	t.Helper()
+	n := int64(l.keys * l.versions * part / of)
+	publishtest.Wait(t, fmt.Sprintf("%d events published", n), func() bool { return l.published.Load() >= n || t.Failed() })
+}
+
+// check reads the stream: all versions of each key are there, in order. What is there twice has the id that it had.
+func (l *load) check(t *testing.T, url string) {
+	t.Helper()
+	l.wg.Wait()
+	next, known := map[string]int{}, map[string]bool{}
+	for _, m := range publishtest.Records(t, publishtest.Admin(t, url), "KUBECDC") {
+		name := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
+		if !strings.HasPrefix(name, "web-") {
+			continue
+		}
+		switch got := m.Header.Get("Nats-Msg-Id"); {
+		case got == publishedID(publishtest.Event(name, next[name]+1, "")):
+			next[name]++
+			known[got] = true
+		case !known[got]:
+			t.Fatalf("%s: record %d is not version %d", m.Subject, m.Sequence, next[name]+1)
+		}
+	}
+	for k := range l.keys {
+		if got := next[fmt.Sprintf("web-%d", k)]; got != l.versions {
+			t.Errorf("key %d: %d versions, want %d", k, got, l.versions)
+		}
+	}
+}
+
+// An event that makes the server cut the connection is sent alone and spaced out, and others are not disturbed any more.
+func TestEventThatCutsTheConnectionIsSentAlone(t *testing.T) {
+	t.Parallel()
+	const keys, versions = 48, 200
+	s := publishtest.StartServer(t, t.TempDir(), -1)
+	p := publishtest.StartProxy(t, s.Addr().String())
+	p.Poison("hemlock")
+	r := publishtest.RunNATS(t, publishtest.NATSConfig(p.URL()))
+	l := startLoad(t, r, keys, versions)
+	l.reach(t, 1, 4)
+	done := make(chan error, 1)
+	go func() { done <- r.Publish(t.Context(), publishtest.Event("poisoned", 1, `{"drink":"hemlock"}`)) }()
+	publishtest.Wait(t, "cuts of a connection of its own", func() bool { return p.Poisonings() >= 4 })
+	losses := publishtest.Lines(r.Log.String(), "connection to bus lost")
+	if losses > 2 {
+		t.Errorf("%d connections of all events were lost, want two at most", losses)
+	}
+	l.check(t, s.ClientURL())
+	if got := publishtest.Lines(r.Log.String(), "connection to bus lost"); got != losses {
+		t.Errorf("%d more connections of all events were lost", got-losses)
+	}
+	if log := r.Log.String(); publishtest.Lines(log, "an event that is sent alone is not acknowledged") != 1 || !strings.Contains(log, "event_id=pods/uid-poisoned/1") || strings.Contains(log, "hemlock") {
+		t.Errorf("want one line that names the event, without its body:\n%s", log)
+	}
+	p.Poison("")
+	if err := <-done; err != nil {
+		t.Errorf("after the cause has gone: %v", err)
+	}
+	if err := r.Publish(t.Context(), publishtest.Event("poisoned", 2, `{}`)); err != nil {
+		t.Errorf("the next version: %v", err)
+	}
+}
+
+// The server says why it cuts the connection, and nats.go closes it for good.
+func TestSubjectThatIsTooLongForTheServerIsSentAlone(t *testing.T) {
+	t.Parallel()
+	s := publishtest.StartServer(t, t.TempDir(), -1, func(o *server.Options) { o.MaxControlLine = 512 })
+	cfg := publishtest.NATSConfig(s.ClientURL())
+	cfg.Subject = "kubecdc.{cluster}.object.{resource}.{name}.{name}.{name}"
+	r := publishtest.RunNATS(t, cfg)
+	l := startLoad(t, r, 8, 50)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Publish(ctx, publishtest.Event(strings.Repeat("n", 250), 1, `{}`)) }()
+	publishtest.Wait(t, "it is sent alone", func() bool {
+		return strings.Contains(r.Log.String(), "an event that is sent alone is not acknowledged")
+	})
+	l.wg.Wait()
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context canceled", err)
+	}
+}
+
+func TestRestartsUnderLoadRefuseNothing(t *testing.T) {
+	const keys, versions, restarts = 64, 120, 8
+	dir := t.TempDir()
+	s := publishtest.StartServer(t, dir, -1)
+	port := publishtest.PortOf(s)
+	r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
+	l := startLoad(t, r, keys, versions)
+	for i := range restarts {
+		l.reach(t, i+1, restarts+1)
+		publishtest.StopServer(s)
+		s = publishtest.StartServer(t, dir, port)
+	}
+	l.check(t, s.ClientURL())
+}
+
+// Connections break all the time, with acknowledgements on their way and without.
+func TestFlappingNetworkRefusesNothing(t *testing.T) {
+	t.Parallel()
+	s := publishtest.StartServer(t, t.TempDir(), -1)
+	p := publishtest.StartProxy(t, s.Addr().String())
+	r := publishtest.RunNATS(t, publishtest.NATSConfig(p.URL()))
+	l := startLoad(t, r, 64, 60)
+	for i := range 60 {
+		<-time.After(time.Duration(20+i%7*10) * time.Millisecond)
+		p.Drop(publishtest.ToClient, i%3 == 0) // stored, and nobody learns of it
+		if i%3 != 0 {
+			p.Cut()
+		}
+	}
+	p.Drop(publishtest.ToClient, false)
+	p.Cut()
+	l.check(t, s.ClientURL())
+}
+
+// The server goes down whenever it is to store something, and a moment after its start in any case: it is no event's fault.
+func TestServerThatCannotStayUpRefusesNothing(t *testing.T) {
+	t.Parallel()
+	s := publishtest.StartServer(t, t.TempDir(), -1)
+	p := publishtest.StartProxy(t, s.Addr().String())
+	r := publishtest.RunNATS(t, publishtest.NATSConfig(p.URL()))
+	if err := r.Publish(t.Context(), publishtest.Event("web-0", 1, `{}`)); err != nil {
+		t.Fatal(err)
+	}
+	p.Poison("kubecdc.prod-eu-1.object")
+	ctx, healthy := context.WithCancel(t.Context())
+	var crashing sync.WaitGroup
+	crashing.Go(func() {
+		tick := time.NewTicker(150 * time.Millisecond)
+		defer tick.Stop()
+		connections := 0
+		for {
+			select {
+			case <-tick.C: // a handshake is not cut: on a slow machine none would come to its end
+				if now := publishtest.Lines(r.Log.String(), "connected to bus"); now > connections {
+					connections = now
+					p.Cut()
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	l := startLoad(t, r, 4, 10)
+	publishtest.Wait(t, "suspects to be sent alone", func() bool { return p.Poisonings() >= 20 })
+	healthy()
+	crashing.Wait()
+	p.Poison("")
+	l.wg.Wait()
+}
+
+// Events that are sent alone, or wait for that, end with Run.
+func TestIsolatedEventsEndWithRun(t *testing.T) {
+	t.Parallel()
+	s := publishtest.StartServer(t, t.TempDir(), -1)
+	p := publishtest.StartProxy(t, s.Addr().String())
+	r := publishtest.RunNATS(t, publishtest.NATSConfig(p.URL()))
+	if err := r.Publish(t.Context(), publishtest.Event("web-0", 1, `{}`)); err != nil {
+		t.Fatal(err)
+	}
+	p.Hold(publishtest.ToServer, true)
+	p.Cut()
+	const n = 16
+	done := make(chan error, n)
+	for k := range n {
+		e := publish.NewEvent(publishtest.Event(fmt.Sprintf("web-%d", k), 2, `{}`), func(err error) { done <- err }, nil)
+		e.Alone = k%2 == 0
+		r.Bus.Publish(e)
+	}
+	r.Stop()
+	for range n {
+		if err := <-done; !errors.Is(err, publish.ErrClosed) {
+			t.Errorf("got %v, want ErrClosed", err)
+		}
+	}
+	r.Bus.Publish(publish.NewEvent(publishtest.Event("web-1", 3, `{}`), func(err error) { done <- err }, nil))
+	if err := <-done; !errors.Is(err, publish.ErrClosed) {
+		t.Errorf("after the end: got %v, want ErrClosed", err)
+	}
+}

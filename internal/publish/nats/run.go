@@ -1,0 +1,190 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
+)
+
+// Run implements publish.Bus. It connects, checks the stream, creates it if it is told to, and keeps the connection until ctx ends.
+func (b *Bus) Run(ctx context.Context) error {
+	defer b.shutdown() // after all goroutines that have flights
+	g, ctx := errgroup.WithContext(ctx)
+	b.dialer = b.newDialer(ctx)
+	// What is wrong with the files now is wrong with the configuration; later they may be in the midst of an exchange.
+	if err := b.Check(); err != nil {
+		return err
+	}
+	g.Go(func() error { return b.sweep(ctx) })
+	g.Go(func() error { return b.send(ctx) })
+	g.Go(func() error { return b.isolate(ctx) })
+	g.Go(func() error {
+		// Everything else may stand in a socket: this is what frees it.
+		<-ctx.Done()
+		b.closed.Store(true) // so that it is not taken for a loss
+		b.dialer.Break()
+		return nil
+	})
+	g.Go(func() error {
+		for failures := 1; ; failures++ {
+			err := b.connection(ctx)
+			if !errors.Is(err, errGone) {
+				return err
+			}
+			// nats.go gives a connection up if the server says something that it does not know, or if it is told to. The server may
+			// change its mind.
+			if suppressed, ok := b.window.First("gone"); ok {
+				b.log.Warn("connection to bus was closed, connecting anew", "servers", b.servers, "err", err, "suppressed", suppressed)
+			}
+			b.onDown(nil, err)
+			if publish.Sleep(ctx, dialBackoff().Delay(min(failures, 10))) != nil {
+				return nil
+			}
+		}
+	})
+	return g.Wait()
+}
+
+// Check returns what Run would end with at once: a file of credentials or TLS that cannot be used. It connects to nobody.
+func (b *Bus) Check() error {
+	_, _, err := b.connectOptions(nil)
+	return err
+}
+
+// shutdown ends all events in flight, and all that come later.
+func (b *Bus) shutdown() {
+	b.closed.Store(true)
+	b.link.close()
+	b.metrics.Connected.Set(0)
+	for _, end := range b.table.close() {
+		b.done(end)
+	}
+}
+
+// errGone says that a connection is closed for good, and the next one may do better.
+var errGone = errors.New("connection closed")
+
+// connection keeps a connection for as long as nats.go does.
+func (b *Bus) connection(ctx context.Context) (err error) {
+	gone := make(chan struct{}) // closed by nats.go's last callback
+	options, err := b.options(gone)
+	if err != nil { // a file has been there at first
+		b.trouble(err)
+		return fmt.Errorf("%w: %w", errGone, err)
+	}
+	nc, err := nats.Connect(b.cfg.URL, options...)
+	if err != nil {
+		return fmt.Errorf("connect to %s: %w", b.servers, publish.WithoutURL(err))
+	}
+	defer func() {
+		if !errors.Is(err, errGone) {
+			b.closed.Store(true) // no loss
+		}
+		b.dialer.Break() // or Close may wait for a socket
+		nc.Close()
+		<-gone
+	}()
+	return b.supervise(ctx, nc, gone)
+}
+
+// supervise checks the stream whenever it is asked to, and sets the link up when the stream is in order.
+func (b *Bus) supervise(ctx context.Context, nc *nats.Conn, gone <-chan struct{}) error {
+	if _, err := nc.Subscribe(b.inbox+".*", b.onAnswer); err != nil {
+		return fmt.Errorf("subscribe to acknowledgements: %w", err)
+	}
+	js, err := JetStreamIn(b.cfg.Domain, nc)
+	if err != nil {
+		return err
+	}
+	b.conn.Store(nc)
+	if !nc.IsConnected() {
+		b.trouble(b.dialer.why(nc.LastError()))
+	}
+	look := time.NewTimer(publish.LogAge)
+	defer look.Stop()
+	for failures := 0; ; {
+		look.Reset(publish.LogAge)
+		if b.lookAgain {
+			look.Reset(publish.LogPause)
+		}
+		select {
+		case <-b.wake:
+		case <-look.C:
+			if nc.IsConnected() {
+				b.lookAgain = b.lookAtLog(ctx, js)
+			}
+			continue
+		case <-ctx.Done():
+			return nil
+		case <-b.renew:
+			return fmt.Errorf("%w: other credentials are in %s", errGone, b.cfg.Auth.NKeySeedFile)
+		case <-gone:
+			return fmt.Errorf("%w: %w", errGone, nc.LastError())
+		}
+		epoch := b.link.lost()
+		if !nc.IsConnected() {
+			continue // the next connection wakes us
+		}
+		err := b.check(ctx, nc, js)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, publish.ErrStream):
+			return err
+		case err != nil && b.link.lost() != epoch:
+			// The connection is gone, and the next one wakes us.
+		case err != nil:
+			failures++
+			if b.checkAgain(ctx, err, failures) != nil {
+				return nil
+			}
+		default:
+			failures = 0
+			b.raise(nc, epoch)
+		}
+	}
+}
+
+// raise sets the link up, and has the sender look for events.
+func (b *Bus) raise(nc *nats.Conn, epoch uint64) {
+	b.why.Store(nil)
+	if !b.link.raise(epoch) {
+		return
+	}
+	signal(b.table.wake)
+	b.metrics.Connected.Set(1)
+	b.log.Info("connected to bus", "server", nc.ConnectedAddr(), "stream", b.cfg.Stream.Name)
+}
+
+// checkAgain waits after a check that has failed, and asks for another one.
+func (b *Bus) checkAgain(ctx context.Context, err error, failures int) error {
+	why := err.Error()
+	b.why.Store(&why)
+	if suppressed, ok := b.window.First("check"); ok {
+		b.log.Warn("stream cannot be checked, trying on", "stream", b.cfg.Stream.Name, "err", why, "suppressed", suppressed)
+	}
+	b.requestCheck()
+	return publish.Sleep(ctx, checkBackoff().Delay(failures))
+}
+
+// check looks at server and stream.
+func (b *Bus) check(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) error {
+	ctx, done := b.link.during(ctx)
+	defer done()
+	if !nc.HeadersSupported() {
+		return fmt.Errorf("%w: server %s does not know headers: it must be nats-server 2.2 or later", publish.ErrStream, nc.ConnectedServerVersion())
+	}
+	if need := b.cfg.MaxEventBytes + headRoom; nc.MaxPayload() < int64(need) {
+		return fmt.Errorf("%w: the server's max_payload is %d bytes, and an event may need %d: raise it, or lower event.maxBytes", publish.ErrStream, nc.MaxPayload(), need)
+	}
+	return b.stream(ctx, js)
+}
+
+func (b *Bus) requestCheck() { signal(b.wake) }

@@ -1,0 +1,192 @@
+package nats
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
+)
+
+// Publish implements publish.Bus.
+func (b *Bus) Publish(e *publish.Event) {
+	f := b.table.acquire(e)
+	if f == nil {
+		e.Done(publish.ErrClosed)
+		return
+	}
+	f.load(b)
+	if !b.table.submit(f) {
+		e.Done(publish.ErrClosed)
+	}
+}
+
+// send hands events over to nats.go, in the one goroutine that may stand in the socket, or at the fence.
+func (b *Bus) send(ctx context.Context) error {
+	for failures := 0; ctx.Err() == nil; {
+		if !b.link.up.Load() || !b.table.pending() {
+			select {
+			case <-b.table.wake:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		fenced := b.fence.Pass(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		f := b.table.next()
+		switch {
+		case f == nil:
+		case fenced != nil:
+			b.done(b.table.finish(f, outcome{kind: failed, err: fenced}))
+		case f.event.DeadLetter && !b.takesDeadLetters():
+			b.done(b.table.finish(f, outcome{kind: refused, detail: b.deadLetterAdvice()}))
+		case b.handOver(f):
+			failures = 0
+		default: // the connection is gone, but nats.go has not called onDown yet
+			failures++
+			if publish.Sleep(ctx, raceBackoff().Delay(failures)) != nil {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// handOver writes the message into the buffer of the connection, and reports whether that had room for it.
+func (b *Bus) handOver(f *flight) bool {
+	if f.failure != "" {
+		f.event.Retried(f.failure)
+	}
+	if f.attempt > 1 {
+		f.msg.Reply = string(f.appendReply(nil, b.inbox))
+	}
+	b.dialer.guarded.Load().Carry()
+	err := b.conn.Load().PublishMsg(&f.msg)
+	if err != nil {
+		if o := refusal(err); o != nil {
+			b.done(b.table.finish(f, *o))
+			return true
+		}
+		b.metrics.Retries.WithLabelValues(publish.ReasonConnection).Inc()
+	}
+	if end, ok := b.table.settle(f, err != nil, b.timeout); ok {
+		b.done(end)
+	}
+	return err == nil
+}
+
+// timeout returns how long an answer is awaited. A server that is slow, with a stalled disk for example, must not get all messages again
+// and again.
+func (b *Bus) timeout(timeouts int) time.Duration {
+	return min(b.cfg.AckTimeout<<min(timeouts, 10), max(maxAckTimeout, b.cfg.AckTimeout))
+}
+
+// onAnswer runs in the one goroutine of the subscription. It does not block.
+func (b *Bus) onAnswer(m *nats.Msg) {
+	slot, call, attempt, ok := parseReply(m.Subject[len(b.inbox)+1:])
+	if !ok {
+		return
+	}
+	if end, ok := b.table.answered(slot, call, attempt, b.acks.read(m)); ok {
+		b.done(end)
+	}
+}
+
+// onDown runs in the goroutine of nats.go's callbacks after the connection broke. All events on it are sent again. That may be too many:
+// the callback may be late, and some may have been sent on the next connection already. That makes a copy, with the same id.
+func (b *Bus) onDown(_ *nats.Conn, err error) {
+	if b.link.lower() && !b.closed.Load() {
+		b.metrics.Connected.Set(0)
+		b.log.Warn("connection to bus lost, reconnecting", "servers", b.servers, "err", errText(err))
+	}
+	isolated, retried := b.table.reset(!b.dialer.broke() && !b.closed.Load()) // no event is the cause if we broke it ourselves
+	b.metrics.Retries.WithLabelValues(publish.ReasonConnection).Add(float64(retried))
+	if len(isolated) == 0 {
+		return
+	}
+	if suppressed, ok := b.window.First("isolated"); ok {
+		b.log.Warn("connections were lost with the same events on them: each of these is sent on a connection of its own", "stream", b.cfg.Stream.Name,
+			"events", len(isolated), "event_id", string(isolated[0].event.ID), "subject", isolated[0].subject, "suppressed", suppressed)
+	}
+	for _, end := range isolated {
+		b.done(end)
+	}
+}
+
+// sweep has events sent again whose acknowledgement is overdue.
+func (b *Bus) sweep(ctx context.Context) error {
+	tick := time.NewTicker(sweepInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-tick.C:
+			if n, id, subject, attempt := b.table.overdue(now); n > 0 {
+				b.metrics.Retries.WithLabelValues(publish.ReasonTimeout).Add(float64(n))
+				b.logRetry(publish.ReasonTimeout, "no acknowledgement in time", id, subject, attempt)
+			}
+		}
+	}
+}
+
+// done ends an event.
+func (b *Bus) done(end ending) {
+	e := end.event
+	switch end.kind {
+	case acked:
+		b.noteAck(end.mark, &end.outcome)
+		e.Done(nil)
+	case refused:
+		kind := publish.ErrRefused
+		if end.tooLarge {
+			kind = publish.ErrTooLarge
+		}
+		e.Done(fmt.Errorf("publish %s to %s: %w: %s", e.ID, end.subject, kind, end.detail))
+	case failed:
+		e.Done(fmt.Errorf("publish %s: %w", e.ID, end.err))
+	case retry:
+		b.metrics.Retries.WithLabelValues(end.reason).Inc()
+		if end.reason == publish.ReasonNoResponders {
+			b.requestCheck()
+		}
+		if !end.alone {
+			b.logRetry(end.reason, end.detail, string(e.ID), end.subject, end.attempt)
+		}
+		e.Done(&publish.RetryError{Reason: end.reason, Alone: end.alone, Err: errors.New(cmp.Or(end.detail, end.reason))})
+	}
+}
+
+// logRetry logs the first of a kind in each window.
+func (b *Bus) logRetry(reason, detail, id, subject string, attempt uint64) {
+	suppressed, ok := b.window.First(reason)
+	if !ok {
+		return
+	}
+	level, advice := slog.LevelWarn, "none: it is retried until the bus has it"
+	switch reason {
+	case publish.ReasonLimit:
+		level, advice = slog.LevelError, "a limit of the account or the server is reached, events wait: raise it, or free what other streams use"
+	case publish.ReasonStreamFull:
+		level, advice = slog.LevelError, cmp.Or(b.cfg.FullAdvice,
+			"the stream is full, events wait: raise its limits (nats stream edit "+b.cfg.Stream.Name+" --max-bytes=…) or shorten its max_age")
+	case publish.ReasonOtherStream:
+		level, advice = slog.LevelError, "another stream takes the subject: see that only one does"
+	}
+	b.log.Log(context.Background(), level, "event is published again", "reason", reason, "advice", advice, "detail", detail,
+		"stream", b.cfg.Stream.Name, "event_id", id, "subject", subject, "attempt", attempt, "suppressed", suppressed)
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
