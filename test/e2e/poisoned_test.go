@@ -20,7 +20,7 @@ import (
 const poisoned = "poisoned"
 
 // TestPoisoned has something on the way to the bus cut each connection over which events of one object come. They end in the
-// dead letters, and all others get through. With HTTP the operator puts them there.
+// dead letters, and all others get through. The operator puts them there.
 func TestPoisoned(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -36,6 +36,7 @@ func TestPoisoned(t *testing.T) {
 				// The subject, which the dead letter does not have.
 				via.Inspect(proxy.CutAt([]byte("." + oracle.Escape(run.Namespace) + "." + poisoned + " ")))
 				run.To = &proxied{Bus: b, via: "nats://" + via.Addr()}
+				run.Trouble = func(ctx context.Context) error { return giveUp(ctx, run.agent) }
 			case "http":
 				h, dead := world.StartReceiver(t, nil), world.StartReceiver(t, nil)
 				via := world.RunProxy(t, world.HostPort(h.URL))

@@ -1,0 +1,180 @@
+package nats_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
+
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
+)
+
+var schedules = flag.Int("schedules", 8, "how many schedules TestSchedules runs")
+
+// TestSchedules publishes objects' versions one after the other to a server that acknowledges, refuses, keeps silent, answers late and
+// cuts connections at random, behind a fence that shuts and opens, and ends Run at any time. Each event ends once, acknowledged
+// versions of an object are stored in order, and nothing is left.
+func TestSchedules(t *testing.T) {
+	for seed := range uint64(*schedules) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			runSchedule(t, seed)
+		})
+	}
+}
+
+// shutter is a fence that opens and shuts, until it is over.
+type shutter struct {
+	mu   sync.Mutex
+	open chan struct{} // closed: open
+	over bool
+}
+
+func (f *shutter) Pass(ctx context.Context) error {
+	f.mu.Lock()
+	open, over := f.open, f.over
+	f.mu.Unlock()
+	if over {
+		return errors.New("another agent leads")
+	}
+	select {
+	case <-open:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (f *shutter) set(open, over bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	select {
+	case <-f.open: // what waits at a shut fence asks again
+	default:
+		close(f.open)
+	}
+	f.over, f.open = over, make(chan struct{})
+	if open {
+		close(f.open)
+	}
+}
+
+func runSchedule(t *testing.T, seed uint64) {
+	t.Helper()
+	const keys, versions = 24, 30
+	dice := rand.New(rand.NewPCG(seed, 1))
+	s := startFakeServer(t, seed)
+	f := &shutter{open: make(chan struct{})}
+	f.set(true, false)
+	cfg := publishtest.NATSConfig("nats://" + s.l.Addr().String())
+	cfg.AckTimeout, cfg.Fence = 50*time.Millisecond, f
+	r := publishtest.RunNATS(t, cfg)
+	end, finish := context.WithCancel(t.Context())
+	defer finish()
+	var objects sync.WaitGroup
+	published := make([]int, keys)
+	for k := range keys {
+		objects.Go(func() { published[k] = publishVersions(t, r.Bus, k, versions, end) })
+	}
+	all := make(chan struct{})
+	go func() { objects.Wait(); close(all) }()
+
+	switch limit := time.After(time.Duration(100+dice.IntN(1500)) * time.Millisecond); dice.IntN(4) {
+	case 0: // Run ends in the midst of it
+		trouble(all, limit, dice, s, f)
+		finish()
+		r.Stop()
+	case 1: // another agent leads
+		trouble(all, limit, dice, s, f)
+		finish()
+		f.set(false, true)
+		<-all
+	default:
+		trouble(all, limit, dice, s, f)
+		s.behave()
+		f.set(true, false)
+	}
+	select {
+	case <-all:
+	case <-time.After(20 * time.Second):
+		t.Fatal("events that never end")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k := range keys {
+		if end.Err() == nil && published[k] != versions {
+			t.Errorf("object %d: %d versions were published, want %d", k, published[k], versions)
+		}
+		log := s.log[fmt.Sprintf("kubecdc.prod-eu-1.object.core.pods.shop.web-%d", k)]
+		if len(log) < published[k] {
+			t.Errorf("object %d: %d versions were acknowledged, %d are stored", k, published[k], len(log))
+		}
+		for i, id := range log {
+			if want := publishedID(publishtest.Event(fmt.Sprintf("web-%d", k), i+1, "")); id != want {
+				t.Errorf("object %d: record %d is not version %d", k, i, i+1)
+			}
+		}
+	}
+}
+
+// trouble cuts connections, and shuts and opens the fence.
+func trouble(all <-chan struct{}, limit <-chan time.Time, dice *rand.Rand, s *fakeServer, f *shutter) {
+	tick := time.NewTicker(time.Duration(10+dice.IntN(100)) * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-all:
+			return
+		case <-limit:
+			return
+		case <-tick.C:
+		}
+		switch dice.IntN(4) {
+		case 0:
+			s.cut()
+		case 1:
+			f.set(false, false)
+		default:
+			f.set(true, false)
+		}
+	}
+}
+
+// publishVersions publishes versions of an object, each until it is acknowledged. It returns how many were.
+func publishVersions(t *testing.T, b *natsbus.Bus, key, versions int, end context.Context) int {
+	for v := range versions {
+		ev := publishtest.Event(fmt.Sprintf("web-%d", key), v+1, `{}`)
+		for alone := false; ; {
+			done := make(chan error, 2)
+			e := publish.NewEvent(ev, func(err error) { done <- err }, nil)
+			e.Alone = alone
+			b.Publish(e)
+			err := <-done
+			if len(done) > 0 {
+				t.Errorf("object %d version %d has ended twice", key, v+1)
+			}
+			again := new(publish.RetryError)
+			if err == nil {
+				break
+			} else if errors.As(err, &again) {
+				alone = alone || again.Alone
+				if publish.Sleep(t.Context(), 2*time.Millisecond) != nil {
+					return v
+				}
+				continue
+			}
+			if end.Err() == nil || !errors.Is(err, publish.ErrClosed) && !errors.Is(err, publish.ErrFenced) {
+				t.Errorf("object %d version %d: %v", key, v+1, err)
+			}
+			return v
+		}
+	}
+	return versions
+}
