@@ -37,6 +37,7 @@ func (b *Bus) connectOptions(d *dialer) (opts []nats.Option, nkey string, err er
 		nats.PingInterval(pingInterval),
 		nats.MaxPingsOutstanding(2),
 		func(o *nats.Options) error { o.SkipSubjectValidation = true; return nil }, // they are made valid
+		nats.ErrorHandler(b.onError),
 		credentials,
 		secure,
 	}, nkey, nil
@@ -61,25 +62,27 @@ func (b *Bus) options(gone chan<- struct{}) ([]nats.Option, error) {
 		nats.DisconnectErrHandler(b.onDown),
 		nats.ClosedHandler(func(*nats.Conn) { close(gone) }),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { b.trouble(b.dialer.why(err)) }),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			if netErr := net.Error(nil); errors.As(err, &netErr) {
-				return // the connection is lost, and onDown says so
-			}
-			if kind, _ := b.diagnose(err); kind == troubleAuth {
-				b.trouble(err)
-				return
-			}
-			suppressed, ok := b.window.First("async: " + kindOf(err))
-			switch {
-			case !ok:
-			case errors.Is(err, nats.ErrPermissionViolation):
-				b.log.Error("the user may not do on the bus what the agent must", "servers", b.servers, "err", err.Error(),
-					"advice", "grant it, docs/guides/nats.md lists what is needed; events that it holds up wait", "suppressed", suppressed)
-			default:
-				b.log.Warn("error on the connection to the bus", "servers", b.servers, "err", errText(err), "suppressed", suppressed)
-			}
-		}),
 	), nil
+}
+
+// onError logs what nats.go says of a connection that stands.
+func (b *Bus) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
+	if netErr := net.Error(nil); errors.As(err, &netErr) {
+		return // the connection is lost, and onDown says so
+	}
+	if kind, _ := b.diagnose(err); kind == troubleAuth {
+		b.trouble(err)
+		return
+	}
+	suppressed, ok := b.window.First("async: " + kindOf(err))
+	switch {
+	case !ok:
+	case errors.Is(err, nats.ErrPermissionViolation):
+		b.log.Error("the user may not do on the bus what the agent must", "servers", b.servers, "err", err.Error(),
+			"advice", "grant it, docs/guides/nats.md lists what is needed; events that it holds up wait", "suppressed", suppressed)
+	default:
+		b.log.Warn("error on the connection to the bus", "servers", b.servers, "err", errText(err), "suppressed", suppressed)
+	}
 }
 
 // beforeReconnect is called by nats.go when it has tried all servers in vain, without its lock.

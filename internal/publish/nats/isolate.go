@@ -20,16 +20,16 @@ func (b *Bus) isolate(ctx context.Context) error {
 			}
 			continue
 		}
-		o := outcome{kind: failed, err: publish.ErrClosed}
-		for failures := 1; ctx.Err() == nil; failures++ {
-			var sent bool
-			if o, sent = b.sendAlone(ctx, f); sent {
+		o, sent := b.sendAlone(ctx, f)
+		for failures := 1; !sent; failures++ {
+			if publish.Sleep(ctx, dialBackoff().Delay(failures)) != nil {
+				o = outcome{kind: failed, err: publish.ErrClosed}
 				break
 			}
 			if suppressed, ok := b.window.First("isolate: connect"); ok {
 				b.log.Warn("no connection for an event that is sent alone, trying on", "servers", b.servers, "err", o.detail, "suppressed", suppressed)
 			}
-			_ = publish.Sleep(ctx, dialBackoff().Delay(min(failures, 10))) // the loop sees the end of ctx
+			o, sent = b.sendAlone(ctx, f)
 		}
 		b.done(b.table.finish(f, o))
 	}

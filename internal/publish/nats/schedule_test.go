@@ -5,6 +5,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"os"
+	"runtime/pprof"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -81,7 +83,7 @@ func runSchedule(t *testing.T, seed uint64) {
 	var objects sync.WaitGroup
 	published := make([]int, keys)
 	for k := range keys {
-		objects.Go(func() { published[k] = publishVersions(t, r.Bus, k, versions, end) })
+		objects.Go(func() { published[k] = publishVersions(end, t, r.Bus, k, versions) })
 	}
 	all := make(chan struct{})
 	go func() { objects.Wait(); close(all) }()
@@ -104,6 +106,8 @@ func runSchedule(t *testing.T, seed uint64) {
 	select {
 	case <-all:
 	case <-time.After(20 * time.Second):
+		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
+		t.Log(r.Debug(), s.dials.Load(), end.Err(), f.over)
 		t.Fatal("events that never end")
 	}
 	s.mu.Lock()
@@ -147,8 +151,9 @@ func trouble(all <-chan struct{}, limit <-chan time.Time, dice *rand.Rand, s *fa
 	}
 }
 
-// publishVersions publishes versions of an object, each until it is acknowledged. It returns how many were.
-func publishVersions(t *testing.T, b *natsbus.Bus, key, versions int, end context.Context) int {
+// publishVersions publishes versions of an object, each until it is acknowledged. It returns how many were. Other errors than
+// retries come only after end has ended.
+func publishVersions(end context.Context, t *testing.T, b *natsbus.Bus, key, versions int) int {
 	for v := range versions {
 		ev := publishtest.Event(fmt.Sprintf("web-%d", key), v+1, `{}`)
 		for alone := false; ; {
