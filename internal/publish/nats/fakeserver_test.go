@@ -9,14 +9,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 )
 
 // fakeServer speaks as much of NATS's protocol and JetStream's API as the bus needs, and answers messages as its dice have it.
 type fakeServer struct {
-	dials  atomic.Int64
 	l      net.Listener
 	conns  sync.WaitGroup
 	timers sync.WaitGroup
@@ -51,7 +49,6 @@ func startFakeServer(t *testing.T, seed uint64) *fakeServer {
 			if err != nil {
 				return
 			}
-			s.dials.Add(1)
 			fc := &fakeConn{Conn: c, s: s, subs: map[string]string{}}
 			s.mu.Lock()
 			s.open[fc] = true
