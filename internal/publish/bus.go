@@ -135,7 +135,7 @@ const DefaultWorkers = InFlight
 
 // Blocking returns a Bus of a publisher that waits for what becomes of each event. run and ready are those of the publisher.
 func Blocking(p Publisher, run func(context.Context) error, ready func() error) Bus {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancelCause(context.Background())
 	return &blocking{publisher: p, run: run, ready: ready, ctx: ctx, cancel: cancel}
 }
 
@@ -146,7 +146,7 @@ type blocking struct {
 	run       func(context.Context) error
 	ready     func() error
 	ctx       context.Context //nolint:containedctx // of the calls of Publish
-	cancel    context.CancelFunc
+	cancel    context.CancelCauseFunc
 	calls     sync.WaitGroup
 }
 
@@ -158,7 +158,7 @@ func (b *blocking) Ready() error { return b.ready() }
 
 func (b *blocking) Run(ctx context.Context) error {
 	err := b.run(ctx)
-	b.cancel()
+	b.cancel(ErrClosed)
 	b.calls.Wait()
 	return err
 }

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -20,7 +21,8 @@ import (
 //
 // Get hands out an item and blocks until there is one that may be in flight; it never hands out two of one key before Done of the first. Its
 // error says that the source is closed and empty, or is the cause of ctx. Resize corrects how many bytes of memory the item takes. Suspend
-// frees these bytes; Resume has Get hand the item out again. Done gives items back, each exactly once. All are safe for concurrent use.
+// frees these bytes; Resume has Get hand the item out again, and Resize takes bytes again without Get. Done gives items back, each exactly
+// once. All are safe for concurrent use.
 type Source[I comparable] interface {
 	Get(ctx context.Context) (I, error)
 	Resize(item I, bytes int64)
@@ -112,29 +114,31 @@ func (d *Dispatcher[I]) Run(ctx context.Context) error {
 	defer stop()
 	var encoders errgroup.Group
 	for range runtime.GOMAXPROCS(0) {
-		encoders.Go(func() error { d.encode(gctx); return nil })
+		encoders.Go(func() error { return d.encode(gctx) })
 	}
+	var ended error // why Get has ended first
 	all.Go(func() error {
 		defer stop() // all is done: Get ends only then, or with gctx
-		return encoders.Wait()
+		ended = encoders.Wait()
+		return nil
 	})
 	all.Go(func() error { return d.complete(rest) })
 	all.Go(func() error { d.work(rest, all); return nil })
 	if err := all.Wait(); err != nil {
 		return err
 	}
-	if n := d.open.Load(); n > 0 {
-		return fmt.Errorf("%d events were given up before the bus acknowledged them: %w", n, context.Cause(ctx))
+	if over := context.Cause(ctx); over != nil && errors.Is(ended, over) { // else the source was closed and empty
+		return fmt.Errorf("ended before the source was empty, with %d events that the bus has not acknowledged: %w", d.open.Load(), over)
 	}
 	return nil
 }
 
-// encode takes deltas from the source and hands their events to the bus.
-func (d *Dispatcher[I]) encode(ctx context.Context) {
+// encode takes deltas from the source and hands their events to the bus, until Get ends: it returns that error.
+func (d *Dispatcher[I]) encode(ctx context.Context) error {
 	for {
 		item, err := d.source.Get(ctx)
 		if err != nil {
-			return
+			return err
 		}
 		f := d.flights.Get().(*flight[I]) // nothing else is put there
 		f.item, f.delta = item, d.delta(item)
@@ -150,7 +154,8 @@ func (d *Dispatcher[I]) encode(ctx context.Context) {
 	}
 }
 
-// work encodes events once more: those that give something up, dead letters, gaps, and stream events whose turn has come.
+// work encodes events once more: those that give something up, dead letters, gaps, stream events whose turn has come, and events that are sent
+// alone.
 func (d *Dispatcher[I]) work(ctx context.Context, all *errgroup.Group) {
 	var batch []*flight[I]
 	for {
@@ -161,7 +166,7 @@ func (d *Dispatcher[I]) work(ctx context.Context, all *errgroup.Group) {
 		}
 		batch = d.steps.take(batch)
 		for _, f := range batch {
-			if f.stage == shortened {
+			if f.stage == shortened && f.err != nil { // the bus has refused it as it is; else it is sent once more
 				d.shorten(ctx, f, all)
 			} else {
 				d.prepare(f)
@@ -200,8 +205,12 @@ func (d *Dispatcher[I]) complete(ctx context.Context) error {
 		if over {
 			return nil
 		}
-		for _, item := range d.retries.due(now) {
+		items, alone := d.retries.due(now)
+		for _, item := range items {
 			d.source.Resume(item)
+		}
+		if alone != nil {
+			d.sendAlone(alone)
 		}
 		timer.Reset(d.retries.wait(now))
 	}

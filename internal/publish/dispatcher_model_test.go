@@ -208,11 +208,11 @@ func playSchedule(t *rapid.T) {
 	all.Go(func() { done <- d.Run(ctx) })
 	all.Go(func() {
 		for _, d := range ds {
-			key := "stream:pods/shop"
+			key, lane := "stream:pods/shop", "a"
 			if d.Stream == nil {
-				key = d.Ref.Key
+				key, lane = d.Ref.Key, d.Ref.Name()
 			}
-			if q.Lane("pods").Put(ctx, key, d.Size(), d) != nil {
+			if q.Lane(lane).Put(ctx, key, d.Size(), d) != nil {
 				return
 			}
 		}

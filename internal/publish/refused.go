@@ -93,6 +93,7 @@ func (d *Dispatcher[I]) put(ctx context.Context, f *flight[I]) (ref string, err 
 	if err := d.encoder.EncodeWhole(&f.Event, f.delta); err != nil {
 		return "", err
 	}
+	d.source.Resize(f.item, int64(f.Footprint())) // the steps before may have made it small
 	if f.capture != nil {
 		ctx = f.capture.within(ctx)
 	}

@@ -44,6 +44,17 @@ func (d *Dispatcher[I]) retry(f *flight[I], again *RetryError, now time.Time) {
 	d.recycle(f)
 }
 
+// sendAlone publishes an event alone. It has kept its place in flight and does not ask Get for another: events that wait to be sent
+// alone could have taken all of them. Its bytes may exceed the bound, as those of one event.
+func (d *Dispatcher[I]) sendAlone(w *waiting[I]) {
+	f := d.flights.Get().(*flight[I]) //nolint:forcetypeassert // nothing else is put there
+	f.item, f.delta, f.progress = w.item, d.delta(w.item), w.progress
+	d.source.Resize(f.item, Weigh(f.delta, d.o.Copies))
+	if d.enter(f) {
+		d.steps.put(f)
+	}
+}
+
 // Stuck is an event that the bus does not take.
 type Stuck struct {
 	ID                        string
@@ -138,8 +149,8 @@ func (r *retries[I]) take(item I) *progress {
 	return &w.progress
 }
 
-// due returns the items to resume. It returns one that is sent alone, if no other of these is in flight.
-func (r *retries[I]) due(now time.Time) (items []I) {
+// due returns the items to resume, and the one to send alone if no other of these is in flight: that no longer waits.
+func (r *retries[I]) due(now time.Time) (items []I, alone *waiting[I]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for len(r.order) > 0 && !r.order[0].due.After(now) {
@@ -147,9 +158,11 @@ func (r *retries[I]) due(now time.Time) (items []I) {
 	}
 	if len(r.alone) > 0 && !r.busy && !r.alone[0].due.After(now) && !r.pause.After(now) {
 		r.busy = true
-		items = append(items, heap.Pop(&r.alone).(*waiting[I]).item)
+		alone = heap.Pop(&r.alone).(*waiting[I]) //nolint:forcetypeassert // nothing else is there
+		delete(r.waiting, alone.item)
+		r.n.Add(-1)
 	}
-	return items
+	return items, alone
 }
 
 // longest is how long complete waits if nothing is due.

@@ -63,6 +63,7 @@ func (f *flight) resize(it *weight, lane *int64, bytes int64) {
 
 func (f *flight) finish(it *weight, lane *int64) {
 	f.resize(it, lane, 0)
+	it.overtook = 0
 }
 
 // nextLane returns the lane that is to be served, the one before it in line, and whether its item overtakes the first in

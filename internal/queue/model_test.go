@@ -541,9 +541,6 @@ func playModel(t *rapid.T) {
 		func() { // Resize
 			if len(inFlight) > 0 {
 				id := rapid.SampledFrom(slices.Sorted(maps.Keys(inFlight))).Draw(t, "resized")
-				if suspended[id] {
-					return
-				}
 				bytes := rapid.IntRange(0, m.maxFlying+1).Draw(t, "resized to")
 				q.Resize(inFlight[id], int64(bytes))
 				it := m.item(id)

@@ -207,7 +207,8 @@ func (q *Queue[T]) Resume(it *Item[T]) {
 		return
 	}
 	it.state = waiting
-	it.weight = weight{bytes: q.weighed(it.Value)}
+	q.flight.finish(&it.weight, &it.lane.flightBytes)
+	it.weight.bytes = q.weighed(it.Value)
 	q.queued++
 	it.lane.inFlight--
 	q.release(it)
@@ -215,7 +216,8 @@ func (q *Queue[T]) Resume(it *Item[T]) {
 }
 
 // Resize corrects what an item in flight counts as, once its size in memory is known. It never waits: if the item is larger
-// than WeighBy has it, the bound may be exceeded by the difference. Call it between Get and Done.
+// than WeighBy has it, the bound may be exceeded by the difference. Call it between Get and Done. A
+// suspended item has bytes in flight again, without another Get.
 func (q *Queue[T]) Resize(it *Item[T], bytes int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

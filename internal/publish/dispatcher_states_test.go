@@ -1,0 +1,138 @@
+package publish_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/encode"
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/queue"
+)
+
+// A connection that breaks with events of several resources on it isolates all of them, and together they have all that one of the lanes may have in
+// flight. Each is sent alone in the end.
+func TestIsolatedEventsOfSeveralLanes(t *testing.T) {
+	const inFlight, first, second = 12, 20, 5
+	synctest.Test(t, func(t *testing.T) {
+		q := queue.New[*object.Delta](queue.Options{Events: 100, Bytes: 1 << 20, InFlight: inFlight}, nil)
+		b := new(fakeBus)
+		put := func(lane, name string) {
+			d := event(name, 1, "").Delta
+			d.Acker = b
+			if err := q.Lane(lane).Put(t.Context(), name, 1, d); err != nil {
+				t.Error(err)
+			}
+		}
+		cut := make(chan struct{})
+		bus := eventFunc(func(e *publish.Event) {
+			go func() {
+				<-cut
+				if e.Alone {
+					b.take(e.Event)
+					e.Done(nil)
+					return
+				}
+				e.Done(&publish.RetryError{Reason: publish.ReasonConnection, Alone: true, Err: errors.New("cut")})
+			}()
+		})
+		d := publish.NewDispatcher(q, value, b, bus, publish.Options{}, discard, nil)
+		done := make(chan error, 1)
+		go func() { done <- d.Run(t.Context()) }()
+		for i := range first {
+			put("pods", fmt.Sprint("pod-", i))
+		}
+		synctest.Wait() // they fill their lane's share before the second begins
+		for i := range second {
+			put("configmaps", fmt.Sprint("map-", i))
+		}
+		synctest.Wait()
+		close(cut)
+		q.Close()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+		case <-time.After(time.Hour):
+			t.Fatalf("after an hour %d of %d events are on the bus, and %d are stuck", len(b.published), first+second, len(d.Stuck()))
+		}
+		if len(b.acked) != first+second {
+			t.Errorf("%d of %d events are acknowledged", len(b.acked), first+second)
+		}
+	})
+}
+
+// eventFunc is a Bus that calls a function with each event.
+type eventFunc func(*publish.Event)
+
+func (f eventFunc) Publish(e *publish.Event) { f(e) }
+func (eventFunc) Run(context.Context) error  { return nil }
+func (eventFunc) Ready() error               { return nil }
+
+// Deltas that are still in the source when the grace period ends are an error, even if nothing is in flight at that moment.
+func TestDispatcherThatLeavesDeltasBehindSaysSo(t *testing.T) {
+	over := errors.New("the grace period is over")
+	ctx, end := context.WithCancelCause(t.Context())
+	q, b := newQueue(), new(fakeBus)
+	b.put(t, q, "web-1", 1)
+	b.put(t, q, "web-1", 2)
+	bus := eventFunc(func(e *publish.Event) {
+		end(over)
+		e.Done(nil)
+	})
+	err := publish.NewDispatcher(q, value, b, bus, publish.Options{}, discard, nil).Run(ctx)
+	if !errors.Is(err, over) || q.Len() != 1 {
+		t.Errorf("got %v with %d deltas left, want %v", err, q.Len(), over)
+	}
+}
+
+// A bus that ends ends its events with ErrClosed, whatever its publisher waits for: any other error would hide why it has ended.
+func TestBlockingEndsEventsWithErrClosed(t *testing.T) {
+	failure := errors.New("the stream would lose events")
+	called := make(chan struct{})
+	p := publisherFunc(func(ctx context.Context, _ *encode.Event) error {
+		close(called)
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
+	b := publish.Blocking(p, func(context.Context) error { <-called; return failure }, nil)
+	done := make(chan error, 1)
+	b.Publish(publish.NewEvent(event("web-1", 1, ""), func(err error) { done <- err }, nil))
+	if err := b.Run(t.Context()); !errors.Is(err, failure) {
+		t.Errorf("Run: got %v, want %v", err, failure)
+	}
+	if err := <-done; !errors.Is(err, publish.ErrClosed) {
+		t.Errorf("got %v, want %v", err, publish.ErrClosed)
+	}
+}
+
+type publisherFunc func(context.Context, *encode.Event) error
+
+func (f publisherFunc) Publish(ctx context.Context, ev *encode.Event) error { return f(ctx, ev) }
+
+// An event that is put aside whole counts as such, although the event that was tried before has given up most of it.
+func TestClaimCountsAsTheWholeEvent(t *testing.T) {
+	j := newJournal()
+	d := change(j, "web-1", 7, 1<<20)
+	d.After = change(j, "web-1", 7, 10_000).After
+	q := newQueue()
+	q.WeighBy(func(d *object.Delta) int64 { return publish.Weigh(d, 1) })
+	if err := q.Lane("pods").Put(t.Context(), d.Ref.Key, 1, d); err != nil {
+		t.Fatal(err)
+	}
+	q.Close()
+	var inFlight int64
+	claims := &claimStore{j: j, err: func(string) error { inFlight = q.Stats().InflightBytes; return nil }}
+	bus := &recorder{j: j, name: "bus", refuse: tooLarge(5_000)}
+	if err := publish.NewDispatcher(q, value, newEncoder(encode.Structured), bus, publish.Options{Oversize: allOversize, Claims: claims}, discard, nil).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if inFlight < 1<<20 {
+		t.Errorf("%d bytes in flight while an event of more than 1 MB is put aside", inFlight)
+	}
+}
