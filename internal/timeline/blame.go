@@ -244,7 +244,7 @@ func escape(object []byte) []byte {
 // withoutBreaks replaces the characters that end a line for the parser alone.
 func withoutBreaks(r rune) rune {
 	if r == 0x85 || r == 0x2028 || r == 0x2029 {
-		return '?'
+		return ' '
 	}
 	return r
 }

@@ -322,6 +322,7 @@ func pointers(lines []string) []string {
 // The YAML of any object has an origin in each line, and is what kubectl writes.
 func TestBlameOfAnyObject(t *testing.T) {
 	text := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"a: b", "- a", "#", "yes", "1e3", "~", "a\nb", "a\n\n b\n", "\t", "'", "|", "0x1"}))
+	key := text.Filter(func(s string) bool { return !strings.ContainsAny(s, "\n\r\u0085\u2028\u2029") }) // no API has such keys
 	var anything func(depth int) *rapid.Generator[any]
 	anything = func(depth int) *rapid.Generator[any] {
 		scalar := rapid.OneOf(rapid.Map(text, func(s string) any { return s }), rapid.Map(rapid.Int64(), func(n int64) any { return n }),
@@ -329,11 +330,11 @@ func TestBlameOfAnyObject(t *testing.T) {
 		if depth == 0 {
 			return scalar
 		}
-		return rapid.OneOf(scalar, rapid.Map(rapid.MapOfN(text, anything(depth-1), 0, 4), func(m map[string]any) any { return m }),
+		return rapid.OneOf(scalar, rapid.Map(rapid.MapOfN(key, anything(depth-1), 0, 4), func(m map[string]any) any { return m }),
 			rapid.Map(rapid.SliceOfN(anything(depth-1), 0, 4), func(s []any) any { return s }))
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		object := rapid.MapOfN(text, anything(3), 0, 4).Draw(t, "object")
+		object := rapid.MapOfN(key, anything(3), 0, 4).Draw(t, "object")
 		var b timeline.Blame
 		if err := b.Add(version(0, consume.Created, object)); err != nil {
 			t.Fatal(err)
@@ -342,7 +343,10 @@ func TestBlameOfAnyObject(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%+q: %v", marshal(t, object), err)
 		}
-		want, refused := yaml.JSONToYAML(marshal(t, object)) // a control character, say
+		want, err := yaml.JSONToYAML(ascii(marshal(t, object)))
+		if err != nil {
+			t.Fatal(err)
+		}
 		var got strings.Builder
 		for _, l := range lines {
 			got.WriteString(l.Text + "\n")
@@ -350,10 +354,23 @@ func TestBlameOfAnyObject(t *testing.T) {
 				t.Fatalf("%s has no origin", l.Text)
 			}
 		}
-		if diff := gocmp.Diff(string(want), got.String()); diff != "" && refused == nil {
+		if diff := gocmp.Diff(string(want), got.String()); diff != "" {
 			t.Fatalf("-YAML +blame\n%s", diff)
 		}
 	})
+}
+
+// ascii escapes what is not ASCII: YAML takes a raw U+0085 for the end of a line, and refuses control characters.
+func ascii(object []byte) []byte {
+	var out []byte
+	for _, r := range string(object) {
+		if r >= 0x7f && r <= 0xffff {
+			out = fmt.Appendf(out, "\\u%04x", r)
+		} else {
+			out = append(out, string(r)...)
+		}
+	}
+	return out
 }
 
 // What is not known is said: when a value was set at the latest, and after when.

@@ -116,6 +116,13 @@ func TestScopes(t *testing.T) {
 		{"now, and the agent is silent", steady, "now 6.5", "unknown from 40"},
 		{"the end, however old", steady, "", "exact from 40"},
 		{
+			"an agent that was killed says less", steady + `
+			5 progress @25
+			6 gap expired 25-50 since=5
+			7 progress @60
+			8 progress @60`, "rv:35", "exact",
+		},
+		{
 			"the agent was away", steady + `
 			14 progress @60
 			15 progress @60`, "9", "late from 40 to 60",
@@ -425,6 +432,23 @@ func TestFoldVersions(t *testing.T) {
 	}
 	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+// The change of an object after the moment is all that says that a snapshot before it would have shown the object.
+func TestStateWithAChangeAfterTheMoment(t *testing.T) {
+	s := timeline.NewState(timeline.AtVersion(25, 0), timeline.Options{})
+	for _, e := range record(`
+		0 c web/1 @10
+		0 c api/2 @11
+		0 started S1 @20
+		1 u web/1 @26 was=10
+		2 completed S1 @20
+		3 progress @30`) {
+		s.Add(e)
+	}
+	if all := s.Objects(); len(all) != 1 || all[0].Name != "web" || all[0].ResourceVersion != "10" {
+		t.Errorf("%+v, want web as of 10", all)
 	}
 }
 
