@@ -98,8 +98,9 @@ func (f *askFlags) ask(ctx context.Context, args []string, stdout, stderr io.Wri
 		return nil, err
 	}
 	_, seek := source.(*consume.JetStream)
+	_, partitioned := source.(*consume.Kafka)
 	q := &question{
-		record: &history.Record{Source: explained{source, explain}, Seek: seek}, wanted: wanted,
+		record: &history.Record{Source: explained{source, explain}, Seek: seek, Partitioned: partitioned}, wanted: wanted,
 		stdout: terminal.Detect(stdout, os.Getenv), stderr: terminal.Detect(stderr, os.Getenv), now: time.Now(),
 	}
 	said := consume.Query{}

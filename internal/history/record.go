@@ -21,6 +21,9 @@ type Record struct {
 	Source consume.Source
 	// Seek reports whether the source can send stream events alone. Else a state is read from the beginning of the record.
 	Seek bool
+	// Partitioned reports whether the source has several logs. Then a state is read to the end of all: a partition that has passed the
+	// moment says nothing about one of which no event has been read.
+	Partitioned bool
 
 	// OnRetry and OnResume are as in consume.Query. Either may be nil.
 	OnRetry  func(error)
@@ -56,7 +59,7 @@ func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.M
 			latest = e.Time
 		}
 		states.Add(e)
-		return states.Done(), nil
+		return !r.Partitioned && states.Done(), nil
 	})
 	if err != nil {
 		return nil, nil, err
@@ -81,7 +84,7 @@ func (r *Record) Versions(ctx context.Context, s *Selection, to timeline.Moment,
 				return true, err
 			}
 		}
-		return fold.Done(), nil
+		return !r.Partitioned && fold.Done(), nil
 	})
 	return fold.Scopes(), reading, err
 }

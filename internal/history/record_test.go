@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -111,5 +112,59 @@ func TestSelectionOfWords(t *testing.T) {
 		if _, err := history.NewSelection(strings.Fields(c.args), "", "", ""); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: want %q, got %v", c.args, c.want, err)
 		}
+	}
+}
+
+// partitions is a topic of Kafka with two partitions, of which one is read before the other.
+type partitions struct {
+	away
+	events []*consume.Event
+}
+
+func (s *partitions) Read(context.Context, consume.Query) (consume.Reader, error) { return s, nil }
+
+func (s *partitions) Next(context.Context) (*consume.Event, error) {
+	if len(s.events) == 0 {
+		return nil, io.EOF
+	}
+	e := s.events[0]
+	s.events = s.events[1:]
+	return e, nil
+}
+
+// One partition that has passed the moment says nothing about another one, of which no event has been read.
+func TestEachPartitionIsRead(t *testing.T) {
+	raw, err := os.ReadFile("../../cmd/agent/testdata/record.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := &partitions{}
+	for partition := range 2 {
+		for line := range strings.Lines(string(raw)) {
+			e, err := consume.Parse([]byte(line))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Data != nil && (e.Resource == "deployments") != (partition == 1) {
+				continue // stream events are in both
+			}
+			e.Position = consume.Position{Log: consume.Log{Name: "topic", Partition: partition}, Next: 1}
+			source.events = append(source.events, e)
+		}
+	}
+	r := &history.Record{Source: source, Partitioned: true}
+	states, _, err := r.States(t.Context(), &history.Selection{}, timeline.AtVersion(145, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, v := range states[0].Objects() {
+		names = append(names, v.Name)
+	}
+	if got, want := strings.Join(names, " "), "settings widgets.demo.example.com web token gear"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if worst := timeline.Worst(states[0].Scopes()); worst != timeline.Exact {
+		t.Errorf("got %s", worst)
 	}
 }
