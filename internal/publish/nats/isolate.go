@@ -89,7 +89,7 @@ func (b *Bus) sendAlone(ctx context.Context, f *flight) (o outcome, sent bool) {
 	if suppressed, ok := b.window.First("alone: " + o.reason); ok {
 		b.log.Error("an event that is sent alone is not acknowledged, it and its object wait", "event_id", string(f.event.ID), "subject", f.msg.Subject,
 			"stream", b.cfg.Stream.Name, "err", o.detail, "suppressed", suppressed, "advice",
-			"look into the server's log for why it closes connections; if the event is to blame, put it among the dead letters, see docs/guides/large-events.md")
+			"look into the server's log for why it closes connections; if the event is to blame, put it among the dead letters (kubecdc dead-letter EVENT-ID)")
 	}
 	return o, true
 }
