@@ -2,9 +2,7 @@ package publish
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
@@ -89,76 +87,5 @@ func (e *RetryError) Error() string { return fmt.Sprintf("%s: %v", e.Reason, e.E
 // Unwrap returns what the bus said.
 func (e *RetryError) Unwrap() error { return e.Err }
 
-// Await returns a Publisher that waits for what becomes of each event, and publishes those again that a RetryError hands back.
-func Await(b Bus, deadLetters bool) Awaiting { return Awaiting{b, deadLetters} }
-
-// Awaiting is a Bus as a Publisher.
-type Awaiting struct {
-	Bus
-	deadLetters bool
-}
-
-// Publish implements Publisher.
-func (a Awaiting) Publish(ctx context.Context, ev *encode.Event) error {
-	alone := false
-	for failures := 1; ; failures++ {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		done := make(chan error, 1)
-		e := NewEvent(ev, func(err error) { done <- err }, func(reason string) { NoteFailure(ctx, reason) })
-		e.DeadLetter, e.Alone = a.deadLetters, alone
-		a.Bus.Publish(e)
-		var err error
-		select {
-		case err = <-done:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		again := new(RetryError)
-		if !errors.As(err, &again) {
-			return err
-		}
-		alone = again.Alone
-		NoteFailure(ctx, again.Reason)
-		if err := Sleep(ctx, max(again.After, BusyBackoff().Delay(failures))); err != nil {
-			return err
-		}
-	}
-}
-
 // InFlight is how many events are in flight at a time.
 const InFlight = 512
-
-// DefaultWorkers is how many requests an HTTP bus has on their way.
-const DefaultWorkers = InFlight
-
-// Blocking returns a Bus of a publisher that waits for what becomes of each event. run and ready are those of the publisher.
-func Blocking(p Publisher, run func(context.Context) error, ready func() error) Bus {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	return &blocking{publisher: p, run: run, ready: ready, ctx: ctx, cancel: cancel}
-}
-
-type eventKey struct{}
-
-type blocking struct {
-	publisher Publisher
-	run       func(context.Context) error
-	ready     func() error
-	ctx       context.Context //nolint:containedctx // of the calls of Publish
-	cancel    context.CancelCauseFunc
-	calls     sync.WaitGroup
-}
-
-func (b *blocking) Publish(e *Event) {
-	b.calls.Go(func() { e.Done(b.publisher.Publish(context.WithValue(b.ctx, eventKey{}, e), e.Event)) })
-}
-
-func (b *blocking) Ready() error { return b.ready() }
-
-func (b *blocking) Run(ctx context.Context) error {
-	err := b.run(ctx)
-	b.cancel(ErrClosed)
-	b.calls.Wait()
-	return err
-}

@@ -18,7 +18,7 @@ type Tracer interface {
 // The names of steps.
 const (
 	StepEncode     = "encode"
-	StepPublish    = "publish"     // a call of Publisher.Publish
+	StepPublish    = "publish"     // from Bus.Publish to Event.Done
 	StepClaim      = "claim"       // the whole event is put aside
 	StepDeadLetter = "dead_letter" // the event is sent to the dead letters
 	StepGap        = "gap"         // the bus is told that it is there
@@ -100,21 +100,4 @@ func (c *Capture) note(reason string) {
 }
 
 // NoteFailure adds to the event that ctx is for an attempt that failed and is made again.
-func NoteFailure(ctx context.Context, reason string) {
-	if e, ok := ctx.Value(eventKey{}).(*Event); ok {
-		e.Retried(reason)
-		return
-	}
-	captureOf(ctx).note(reason)
-}
-
-// NoteFailures is noteFailure of several, of which there were n.
-func NoteFailures(ctx context.Context, failed []Failure, n int) {
-	if n == 0 {
-		return
-	}
-	if c := captureOf(ctx); c != nil {
-		c.failures += n
-		c.failed = append(c.failed, failed[:min(len(failed), MaxFailures-len(c.failed))]...)
-	}
-}
+func NoteFailure(ctx context.Context, reason string) { captureOf(ctx).note(reason) }

@@ -91,30 +91,6 @@ func TestDispatcherThatLeavesDeltasBehindSaysSo(t *testing.T) {
 	}
 }
 
-// A bus that ends ends its events with ErrClosed, whatever its publisher waits for: any other error would hide why it has ended.
-func TestBlockingEndsEventsWithErrClosed(t *testing.T) {
-	failure := errors.New("the stream would lose events")
-	called := make(chan struct{})
-	p := publisherFunc(func(ctx context.Context, _ *encode.Event) error {
-		close(called)
-		<-ctx.Done()
-		return context.Cause(ctx)
-	})
-	b := publish.Blocking(p, func(context.Context) error { <-called; return failure }, nil)
-	done := make(chan error, 1)
-	b.Publish(publish.NewEvent(event("web-1", 1, ""), func(err error) { done <- err }, nil))
-	if err := b.Run(t.Context()); !errors.Is(err, failure) {
-		t.Errorf("Run: got %v, want %v", err, failure)
-	}
-	if err := <-done; !errors.Is(err, publish.ErrClosed) {
-		t.Errorf("got %v, want %v", err, publish.ErrClosed)
-	}
-}
-
-type publisherFunc func(context.Context, *encode.Event) error
-
-func (f publisherFunc) Publish(ctx context.Context, ev *encode.Event) error { return f(ctx, ev) }
-
 // An event that is put aside whole counts as such, although the event that was tried before has given up most of it.
 func TestClaimCountsAsTheWholeEvent(t *testing.T) {
 	j := newJournal()

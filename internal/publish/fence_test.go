@@ -22,6 +22,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/claim"
 	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
+	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 	"github.com/kubecdc/kubecdc/internal/publish/stdout"
 )
 
@@ -102,7 +103,7 @@ func (f *fence) looks() int {
 
 // fencedBus is a publisher behind a fence, and what it writes to.
 type fencedBus struct {
-	publish.Publisher
+	publishtest.Publisher
 	stored func() int // events that the bus has
 	away   func(bool) // has each attempt fail, and be made again; nil: it cannot be
 	mute   bool       // no attempt is made while it is away
@@ -207,7 +208,7 @@ func httpBus(t *testing.T, f publish.Fence, batch int) fencedBus {
 }
 
 // runBus runs a bus until the test ends.
-func runBus(t *testing.T, b publish.Bus) publish.Publisher {
+func runBus(t *testing.T, b publish.Bus) publishtest.Publisher {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -218,7 +219,7 @@ func runBus(t *testing.T, b publish.Bus) publish.Publisher {
 			t.Error(err)
 		}
 	})
-	return publish.Await(b, false)
+	return publishtest.Await(b, false)
 }
 
 // claims publishes into a claim store.

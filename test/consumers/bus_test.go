@@ -15,8 +15,8 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/publish"
 	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
+	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
@@ -131,7 +131,7 @@ func (b *bus) publish(t testing.TB, o encode.Options, deltas ...*object.Delta) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- n.Run(ctx) }()
-	p := publish.Await(n, false)
+	p := publishtest.Await(n, false)
 	var ev encode.Event
 	for _, d := range deltas {
 		if err := errors.Join(encode.New(o).Encode(&ev, d), p.Publish(ctx, &ev)); err != nil {

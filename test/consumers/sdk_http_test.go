@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
-	"github.com/kubecdc/kubecdc/internal/publish"
 	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
+	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
 // TestSDKsHTTP has a server in each language receive each kind of event, in the three content modes.
@@ -117,8 +117,8 @@ func publishHTTP(t *testing.T, cfg publishhttp.Config, mode encode.Mode) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	p := publish.Await(b, false)
-	go func() { done <- p.Run(ctx) }()
+	p := publishtest.Await(b, false)
+	go func() { done <- b.Run(ctx) }()
 	within, stop := context.WithTimeout(ctx, time.Minute)
 	defer stop()
 	var g errgroup.Group

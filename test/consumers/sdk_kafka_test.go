@@ -13,8 +13,8 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
-	"github.com/kubecdc/kubecdc/internal/publish"
 	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
+	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 	"github.com/kubecdc/kubecdc/test/kafka"
 )
 
@@ -152,7 +152,7 @@ func publishKafka(t testing.TB, brokers []string, topic string, mode encode.Mode
 	defer stop()
 	var ev encode.Event
 	for _, d := range deltas(t) {
-		if err := errors.Join(encode.New(options(mode)).Encode(&ev, d), publish.Await(p, false).Publish(within, &ev)); err != nil {
+		if err := errors.Join(encode.New(options(mode)).Encode(&ev, d), publishtest.Await(p, false).Publish(within, &ev)); err != nil {
 			t.Error(err)
 			break
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
+	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 	"github.com/kubecdc/kubecdc/test/kafka"
 	"github.com/kubecdc/kubecdc/test/wait"
 )
@@ -75,7 +76,7 @@ func runAgent(t *testing.T, cfg kafkabus.Config, secrets ...string) *agent {
 
 // await publishes an event and waits for its acknowledgement.
 func (a *agent) await(ctx context.Context, ev *encode.Event) error {
-	return publish.Await(a.Bus, false).Publish(ctx, ev)
+	return publishtest.Await(a.Bus, false).Publish(ctx, ev)
 }
 
 func noSecrets(t *testing.T, text string, secrets []string) {

@@ -24,6 +24,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
+	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
 // inbox keeps what a receiver took, read by CloudEvents' own SDK.
@@ -415,7 +416,7 @@ func TestDeadLetters(t *testing.T) {
 	bus, other := serve(t, receiver), serve(t, receiver)
 	for _, dead := range []string{bus + "/dead", other + "/other"} {
 		r := run(t, publishhttp.Config{URL: bus + "/in", TokenFile: token, DeadLetterURL: dead})
-		for _, p := range []publish.Publisher{r, r.dead} {
+		for _, p := range []publishtest.Publisher{r, r.dead} {
 			if err := p.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil {
 				t.Fatal(err)
 			}

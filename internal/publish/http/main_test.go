@@ -30,8 +30,8 @@ var (
 
 // running is a bus whose Run is under way. Its Publisher waits for what becomes of an event, and publishes those again that are handed back.
 type running struct {
-	publish.Publisher
-	dead publish.Publisher
+	publishtest.Publisher
+	dead publishtest.Publisher
 	bus  *publishhttp.Bus
 	log  *logBuffer
 	reg  *prometheus.Registry
@@ -45,7 +45,7 @@ func run(tb testing.TB, cfg publishhttp.Config) *running {
 	if r.bus, err = publishhttp.New(cfg, r.log.Logger(), publish.NewMetrics(r.reg)); err != nil {
 		tb.Fatal(err)
 	}
-	r.Publisher, r.dead = publish.Await(r.bus, false), publish.Await(r.bus, true)
+	r.Publisher, r.dead = publishtest.Await(r.bus, false), publishtest.Await(r.bus, true)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.bus.Run(ctx) }()

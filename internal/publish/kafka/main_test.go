@@ -23,7 +23,7 @@ var (
 
 // Publish returns when the event has ended. It publishes again what is handed back.
 func (k *kafkaRun) Publish(ctx context.Context, ev *encode.Event) error {
-	return publish.Await(k.Bus, false).Publish(ctx, ev)
+	return publishtest.Await(k.Bus, false).Publish(ctx, ev)
 }
 
 // once returns what becomes of the event the first time.

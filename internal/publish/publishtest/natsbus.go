@@ -16,12 +16,12 @@ type NATS struct {
 	*nats.Bus
 	Log         *LogBuffer
 	Reg         *prometheus.Registry
-	DeadLetters publish.Publisher
+	DeadLetters Publisher
 	Ended       chan struct{} // closed when Run has returned Err
 	Err         error
 	Stop        func() // ends Run, and waits for it
 
-	publisher publish.Publisher
+	publisher Publisher
 }
 
 // NATSConfig is the configuration of a bus on the server at url.
@@ -37,7 +37,7 @@ func RunNATS(tb testing.TB, cfg nats.Config, prepare ...func(*nats.Bus)) *NATS {
 	if r.Bus, err = nats.New(cfg, r.Log.Logger(), publish.NewMetrics(r.Reg)); err != nil {
 		tb.Fatal(err)
 	}
-	r.publisher, r.DeadLetters = publish.Await(r.Bus, false), publish.Await(r.Bus, true)
+	r.publisher, r.DeadLetters = Await(r.Bus, false), Await(r.Bus, true)
 	for _, f := range prepare {
 		f(r.Bus)
 	}

@@ -143,7 +143,7 @@ func createTopic(ctx context.Context, s *Server) error {
 }
 
 func bareHTTP(ctx context.Context, s *Server, w *Workload) (time.Duration, error) {
-	transport := &http.Transport{MaxIdleConns: publish.DefaultWorkers, MaxIdleConnsPerHost: publish.DefaultWorkers}
+	transport := &http.Transport{MaxIdleConns: publish.InFlight, MaxIdleConnsPerHost: publish.InFlight}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
 	batch := max(1, s.Batch)

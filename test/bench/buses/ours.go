@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"time"
 
@@ -35,7 +36,7 @@ func (s *Server) inFlight() int {
 	if s.Batch > 1 {
 		return 4
 	}
-	return publish.DefaultWorkers
+	return publish.InFlight
 }
 
 func (s *Server) bus(log *slog.Logger) (publish.Bus, error) {
@@ -67,23 +68,25 @@ func Ours(ctx context.Context, s *Server, w *Workload) (time.Duration, error) {
 // Publisher is Ours with events that were encoded beforehand, as Bare has them: what is left is the publisher.
 func Publisher(ctx context.Context, s *Server, w *Workload) (time.Duration, error) {
 	return withBus(ctx, s, func(ctx context.Context, b publish.Bus) error {
-		p, src := publish.Await(b, false), newSource(w)
-		g, ctx := errgroup.WithContext(ctx)
-		for range publish.InFlight {
-			g.Go(func() error {
-				for {
-					it, err := src.Get(ctx)
-					if err != nil {
-						return nil // all are handed out, or over
-					}
-					if err := p.Publish(ctx, it.event); err != nil {
-						return err
-					}
-					src.Done(it)
+		src := newSource(w)
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		for {
+			it, err := src.Get(ctx)
+			switch {
+			case errors.Is(err, io.EOF):
+				return nil
+			case err != nil:
+				return err
+			}
+			b.Publish(publish.NewEvent(it.event, func(err error) {
+				if err != nil {
+					cancel(err)
+					return
 				}
-			})
+				src.Done(it)
+			}, nil))
 		}
-		return g.Wait()
 	})
 }
 
