@@ -46,10 +46,10 @@ is new, and those after it keep their lines.
 		},
 	}
 	formats := []string{"table", "wide", "json"}
-	f.add(cmd, formats...)
 	fl := cmd.Flags()
 	fl.StringVar(&f.at, "at", "now", "the `moment`")
 	fl.StringVarP(&f.output, "output", "o", "table", "`format`: "+strings.Join(formats, ", "))
+	f.add(cmd, formats...)
 	completeWords(cmd, "at", "now", "10m", "1h", "24h")
 	return cmd
 }

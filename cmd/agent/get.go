@@ -59,12 +59,12 @@ redacted values, which must not be applied, and removes owner references, which 
 		},
 	}
 	formats := []string{"table", "wide", "json", "yaml", "name"}
-	f.add(cmd, formats...)
 	f.addSelector(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&f.at, "at", "now", "the `moment`")
 	completeWords(cmd, "at", "now", "10m", "1h", "24h")
 	fl.StringVarP(&f.output, "output", "o", "table", "`format`: "+strings.Join(formats, ", "))
+	f.add(cmd, formats...)
 	fl.BoolVar(&f.forApply, "for-apply", false, "print YAML without what the server fills in, for kubectl apply")
 	return cmd
 }

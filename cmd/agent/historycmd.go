@@ -54,13 +54,13 @@ list.
 		},
 	}
 	formats := []string{"table", "wide", "json", "yaml"}
-	f.add(cmd, formats...)
 	f.addSelector(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&f.since, "since", "", "only versions after this `moment` (default: the beginning of the record)")
 	fl.StringVar(&f.until, "until", "now", "only versions up to this `moment`")
 	fl.StringVar(&f.field, "field", "", "only changes of the value at this `path`")
 	fl.StringVarP(&f.output, "output", "o", "", "`format`: "+strings.Join(formats, ", "))
+	f.add(cmd, formats...)
 	completeWords(cmd, "since", "10m", "1h", "24h")
 	return cmd
 }
