@@ -358,18 +358,32 @@ type memory struct {
 	records []*relay.Record
 	mu      sync.Mutex
 	saved   map[consume.Log]uint64
+	empty   bool // all records are read
 }
 
 func (m *memory) Open(context.Context) error { return nil }
 
 func (m *memory) Next(ctx context.Context) (*relay.Record, error) {
 	if len(m.records) == 0 {
+		m.mu.Lock()
+		m.empty = true
+		m.mu.Unlock()
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	}
 	r := m.records[0]
 	m.records = m.records[1:]
 	return r, nil
+}
+
+// wait waits until the relay has read all records.
+func (m *memory) wait(tb testing.TB) {
+	tb.Helper()
+	waitFor(tb, func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.empty
+	})
 }
 
 func (m *memory) Save(_ context.Context, marks []relay.Mark) error {

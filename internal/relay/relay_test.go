@@ -316,6 +316,7 @@ func TestCompletedWaitsForTheLastPartition(t *testing.T) {
 	}}
 	r := start(t, relay.Options{Name: "r", Source: m, Target: to})
 	to.wait(t, 6)
+	m.wait(t)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -350,6 +351,7 @@ func TestProgressOfSomeTopicsHoldsNothing(t *testing.T) {
 	}}
 	r := start(t, relay.Options{Name: "r", Source: m, Target: to})
 	to.wait(t, 3)
+	m.wait(t)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -377,6 +379,7 @@ func TestCompletedWaitsForAllTopicsOfItsResource(t *testing.T) {
 	}}
 	r := start(t, relay.Options{Name: "r", Source: m, Target: to})
 	to.wait(t, 3)
+	m.wait(t)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
