@@ -235,7 +235,7 @@ func TestRefusedRecordStopsOrIsSkipped(t *testing.T) {
 					t.Errorf("error: %v", err)
 				}
 				at, err := b.source(name, relay.Live).Status(t.Context())
-				if err != nil || at[0].At != 1 {
+				if err != nil || at[0].At > 1 { // 0 if the first record was still in flight
 					t.Errorf("cursor: %+v, %v, want it before the record that was refused", at, err)
 				}
 				return
