@@ -12,6 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/queue"
+	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 // A connection that breaks with events of several resources on it isolates all of them, and together they have all that one of the lanes may have in
@@ -111,4 +112,35 @@ func TestClaimCountsAsTheWholeEvent(t *testing.T) {
 	if inFlight < 1<<20 {
 		t.Errorf("%d bytes in flight while an event of more than 1 MB is put aside", inFlight)
 	}
+}
+
+// An event that waits for another attempt keeps its place in flight, and none of its bytes.
+func TestRetriedEventFreesItsBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, tries := newJournal(), 0
+		taker := &recorder{j: j, name: "bus", refuse: func(*consume.Event, int) error {
+			if tries++; tries == 1 {
+				return &publish.RetryError{Reason: publish.ReasonStreamFull, After: time.Minute, Err: errors.New("full")}
+			}
+			return nil
+		}}
+		q := newQueue()
+		q.WeighBy(func(d *object.Delta) int64 { return publish.Weigh(d, 1) })
+		d := change(j, "web-1", 7, 10)
+		if err := q.Lane("pods").Put(t.Context(), d.Ref.Key, 1, d); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() {
+			done <- publish.NewDispatcher(q, value, newEncoder(encode.Structured), taker, publish.Options{}, discard, nil).Run(t.Context())
+		}()
+		synctest.Wait()
+		if s := q.Stats(); s.Inflight != 1 || s.InflightBytes != 0 {
+			t.Errorf("%d events and %d bytes are in flight, want 1 and 0", s.Inflight, s.InflightBytes)
+		}
+		q.Close()
+		if err := <-done; err != nil || tries != 2 {
+			t.Errorf("ended with %v after %d attempts", err, tries)
+		}
+	})
 }
