@@ -72,7 +72,7 @@ const (
 // Values are both.
 func (OnError) Values() []string { return names(OnErrorSend, OnErrorDrop) }
 
-// Noise is a ready-made filter: updates that tell nobody anything. What each withholds is said in docs/guides/select.md.
+// Noise is a ready-made filter for updates without information. docs/guides/select.md says what each filter withholds.
 type Noise string
 
 // The ready-made filters.

@@ -12,7 +12,7 @@ import (
 
 const docs = "../../docs/guides/select.md"
 
-// told are the changes that docs/guides/select.md tells of.
+// told are the changes in docs/guides/select.md.
 func told(t *testing.T) map[string]*object.Delta {
 	t.Helper()
 	of := func(r *object.Resource, op object.Op, before, after string) *object.Delta {

@@ -22,7 +22,7 @@ type Record struct {
 	// Seek reports whether the source can send stream events alone. Else a state is read from the beginning of the record.
 	Seek bool
 	// Partitioned reports whether the source has several logs. Then a state is read to the end of all: a partition that has passed the
-	// moment says nothing about one of which no event has been read.
+	// moment says nothing about a log without a read event.
 	Partitioned bool
 
 	// OnRetry and OnResume are as in consume.Query. Either may be nil.
@@ -39,7 +39,7 @@ func (r *Record) Events() int64 { return r.events.Load() }
 type Reading struct {
 	Unreadable int       // records
 	Latest     time.Time // of the events that are at or before the first moment of States
-	Incomplete []string  // objects of events of which a part is not on the bus, and could not be fetched: "pods shop/web-0: …"
+	Incomplete []string  // objects whose event lacks a part that could not be fetched: "pods shop/web-0: …"
 }
 
 // States returns the states of moments, sorted as they are, for the objects of a selection. The labels are not looked at, see

@@ -115,7 +115,7 @@ func TestSelectionOfWords(t *testing.T) {
 	}
 }
 
-// partitions is a topic of Kafka with two partitions, of which one is read before the other.
+// partitions is a topic of Kafka with two partitions. One is read before the other.
 type partitions struct {
 	away
 	events []*consume.Event
@@ -132,7 +132,7 @@ func (s *partitions) Next(context.Context) (*consume.Event, error) {
 	return e, nil
 }
 
-// One partition that has passed the moment says nothing about another one, of which no event has been read.
+// If one partition has passed the moment, another partition may still have events from before it.
 func TestEachPartitionIsRead(t *testing.T) {
 	raw, err := os.ReadFile("../../cmd/agent/testdata/record.jsonl")
 	if err != nil {

@@ -126,7 +126,7 @@ func (r *Record) crds(ctx context.Context) ([]crd, error) {
 	return slices.AppendSeq([]crd{}, maps.Values(last)), err
 }
 
-// Resources returns the resources of which the record has events about the stream, sorted.
+// Resources returns the resources that have stream events in the record, sorted.
 func (r *Record) Resources(ctx context.Context) ([]Resource, error) {
 	seen := map[string]Resource{}
 	q := consume.Query{Events: consume.StreamEvents, Start: consume.Beginning()}

@@ -229,7 +229,7 @@ func (i *Informer) explained(err error) error {
 		apiserver.ErrUnsupported, i.selection.FieldSelector, err)
 }
 
-// loadCreated reads a resource of which no object existed before its creation.
+// loadCreated reads a resource that was created just now, so that no object existed before.
 func (i *Informer) loadCreated(ctx context.Context) (uint64, error) {
 	from := i.created
 	// The bus may have events of an earlier resource of that name, with its history number.

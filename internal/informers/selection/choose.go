@@ -128,7 +128,7 @@ type Rule struct {
 	Redact []string
 	// Filter returns what withholds deltas of a resource, nil: nothing does. A nil Filter withholds nothing.
 	Filter func(r *object.Resource) Filter
-	// Where names the condition by which Filter withholds objects as a whole, in reads too; "": there is none.
+	// Where names the condition that Filter withholds whole objects by, in reads too; "": there is none.
 	Where string
 }
 
