@@ -22,7 +22,7 @@ type Record struct {
 	// Seek reports whether the source can send stream events alone. Else a state is read from the beginning of the record.
 	Seek bool
 	// Partitioned reports whether the source has several logs. Then a state is read to the end of all: a partition that has passed the
-	// moment says nothing about a log without a read event.
+	// moment says nothing about another one.
 	Partitioned bool
 
 	// OnRetry and OnResume are as in consume.Query. Either may be nil.
