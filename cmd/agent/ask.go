@@ -26,7 +26,7 @@ type askFlags struct {
 	allNamespaces, exact         bool
 }
 
-const momentHelp = `A moment is a time (2026-11-20T14:05:00Z, 14:05, 'yesterday 14:05'), how long ago (2h, 90s), a resourceVersion
+const momentHelp = `A moment is a time (2026-11-20T14:05:00Z, 14:05, 'yesterday 14:05'), how long ago (2h, 7d), a resourceVersion
 (rv:48211; rv:48211/h1 after etcd was restored once), or now. Times are those at which the agent observed a change.`
 
 const certaintyHelp = `Standard error says how certain the answer is, JSON has it as fields: exact; late, if the agent or the bus was away

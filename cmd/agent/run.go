@@ -24,6 +24,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/duration"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/filter"
 	"github.com/kubecdc/kubecdc/internal/informers"
@@ -102,7 +103,8 @@ place.`,
 	cmd.Flags().StringVar(&f.context, "context", "", "`name` of the kubeconfig's context")
 	cmd.Flags().StringVar(&f.bus, "bus", "", "`URL` of the bus instead of the configured one: nats://host:port, kafka://host:port/topic, http(s)://host/path or stdout:")
 	cmd.Flags().StringVar(&f.dataDir, "data-dir", "", "`directory` of the embedded JetStream, without --config and --bus")
-	cmd.Flags().DurationVar(&f.grace, "grace", 20*time.Second, "time limit of a shutdown for draining the queue")
+	f.grace = 20 * time.Second
+	cmd.Flags().Var((*duration.Flag)(&f.grace), "grace", "time limit of a shutdown for draining the queue")
 	return cmd
 }
 

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/console"
+	"github.com/kubecdc/kubecdc/internal/duration"
 	"github.com/kubecdc/kubecdc/internal/localbus"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -164,14 +164,7 @@ func (f *tailFlags) start(now time.Time) (at time.Time, all bool, err error) {
 			return at, false, nil
 		}
 	}
-	ago, err := time.ParseDuration(f.since)
-	if days, cut := strings.CutSuffix(f.since, "d"); cut {
-		var n float64
-		if n, err = strconv.ParseFloat(days, 64); err == nil && !(n >= 0 && n < 36500) {
-			err = strconv.ErrRange
-		}
-		ago = time.Duration(n * 24 * float64(time.Hour))
-	}
+	ago, err := duration.Parse(f.since)
 	if err != nil || ago < 0 {
 		return time.Time{}, false, fmt.Errorf("--since %q: want a time (2026-11-20T15:00:00Z), how long ago (90s, 1h, 7d), or all", f.since)
 	}

@@ -267,7 +267,13 @@ func TestDuration(t *testing.T) {
 			t.Errorf("%q: written as %q", text, d)
 		}
 	}
-	for _, text := range []string{"", "7d", "2", "1 h", "h"} {
+	for text, want := range map[string]string{"7d": "168h", "2w": "336h", "1d12h": "36h"} {
+		var d config.Duration
+		if err := d.UnmarshalText([]byte(text)); err != nil || d.String() != want {
+			t.Errorf("%q: got %v, %v, want %s", text, d, err, want)
+		}
+	}
+	for _, text := range []string{"", "7 days", "2", "1 h", "h"} {
 		var d config.Duration
 		if err := d.UnmarshalText([]byte(text)); err == nil {
 			t.Errorf("%q: no error, got %v", text, d)

@@ -8,18 +8,20 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kubecdc/kubecdc/internal/duration"
 )
 
-// Duration is a time.Duration that is written as Go writes it: "2m", "168h", "1m30s".
+// Duration is a time.Duration as a file has it: "2m", "168h", "1m30s", "7d".
 type Duration struct {
 	time.Duration
 }
 
-// UnmarshalText reads what time.ParseDuration reads.
+// UnmarshalText reads Go's units, days and weeks.
 func (d *Duration) UnmarshalText(text []byte) error {
-	v, err := time.ParseDuration(string(text))
+	v, err := duration.Parse(string(text))
 	if err != nil {
-		return fmt.Errorf("must be a duration such as 90s, 2m or 168h, got %s%s", show(string(text)), meantDuration(string(text)))
+		return fmt.Errorf("must be a duration such as 90s, 2m, 12h or 7d, got %s%s", show(string(text)), meantDuration(string(text)))
 	}
 	d.Duration = v
 	return nil
@@ -27,7 +29,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 
 var unitless = regexp.MustCompile(`^ *([0-9]{1,9}) *(d|w|days?|weeks?|)$`)
 
-// meantDuration is what a number without a unit, or with one that Go does not have, probably means.
+// meantDuration suggests a unit for a number without one, and the short form for days and weeks in words.
 func meantDuration(text string) string {
 	m := unitless.FindStringSubmatch(text)
 	if m == nil {
@@ -39,10 +41,8 @@ func meantDuration(text string) string {
 		return ""
 	case m[2] == "":
 		return fmt.Sprintf(": it has no unit, did you mean %ds?", n)
-	case m[2][0] == 'd':
-		return fmt.Sprintf(": there are no days, write %dh", n*24)
 	}
-	return fmt.Sprintf(": there are no weeks, write %dh", n*24*7)
+	return fmt.Sprintf(", did you mean %d%c?", n, m[2][0])
 }
 
 // MarshalText is String.

@@ -44,9 +44,9 @@ func schemaOf(typ reflect.Type, path string) *jsonschema.Schema {
 	switch {
 	case typ == reflect.TypeFor[config.Duration]():
 		types(s, "string", "integer")
-		s.Pattern = `^(0|([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$|` + variable
+		s.Pattern = `^(0|([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h|d|w))+)$|` + variable
 		s.Minimum, s.Maximum = "0", "0"
-		keyword(s, "patternErrorMessage", "must be a duration such as 90s, 2m or 168h")
+		keyword(s, "patternErrorMessage", "must be a duration such as 90s, 2m, 12h or 7d")
 	case typ == reflect.TypeFor[config.Bytes]():
 		types(s, "string", "integer")
 		s.Pattern = `^[0-9]+(KiB|MiB|GiB|TiB)?$|` + variable

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/duration"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -74,7 +75,7 @@ func (m Moment) String() string {
 	return "now"
 }
 
-const momentForms = "want a time like 2026-11-20T14:05:00Z, 14:05 or 'yesterday 14:05', a duration before now like 2h, " +
+const momentForms = "want a time like 2026-11-20T14:05:00Z, 14:05 or 'yesterday 14:05', a duration before now like 2h or 7d, " +
 	"a resourceVersion like rv:48211, or now"
 
 // ParseMoment reads a moment as people type it; now is the present, in the time zone that they mean:
@@ -124,7 +125,7 @@ func parseTime(s string, now time.Time) (time.Time, error) {
 			return time.Date(year, month, d, t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), now.Location()), nil
 		}
 	}
-	d, err := time.ParseDuration(s)
+	d, err := duration.Parse(s)
 	switch {
 	case err != nil:
 		return time.Time{}, errors.New(momentForms)
