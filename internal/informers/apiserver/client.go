@@ -1,11 +1,13 @@
 package apiserver
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"time"
 
@@ -22,6 +24,9 @@ const (
 	// watchReceiveBuffer limits the bytes that the HTTP/2 client buffers for one watch that is not read. With Go's default of 4 MiB,
 	// 60 blocked watches would hold 257 MB.
 	watchReceiveBuffer = 256 << 10
+	// watchReadBuffer is the size of a read from a connection of watches. net/http reads 4 KiB at a time and crypto/tls each record in two
+	// reads, so that a frame costs two system calls. HTTP/2 has one such connection for all watches, HTTP/1.1 one for each.
+	watchReadBuffer = 32 << 10
 	// uidTimeout limits the request that all others wait for. Its connection may be dead without an error.
 	uidTimeout = 30 * time.Second
 	// reviewTimeout limits one access review.
@@ -65,6 +70,9 @@ func New(config *rest.Config) (*Client, error) {
 	watches.Wrap(func(rt http.RoundTripper) http.RoundTripper {
 		if t := httpTransport(rt); t != nil && t != http.DefaultTransport && t.HTTP2 == nil {
 			t.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: watchReceiveBuffer}
+			if t.DialContext != nil {
+				t.DialContext = buffered(t.DialContext)
+			}
 		}
 		return rt
 	})
@@ -85,6 +93,27 @@ func New(config *rest.Config) (*Client, error) {
 	}
 	return c, nil
 }
+
+type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+// buffered returns dial with connections that are read in pieces of watchReadBuffer.
+func buffered(dial dialFunc) dialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &bufferedConn{Conn: c, r: bufio.NewReaderSize(c, watchReadBuffer)}, nil
+	}
+}
+
+// bufferedConn is a connection that is read through a buffer. Like that of net/http, the buffer is not touched by Close and deadlines.
+type bufferedConn struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (c *bufferedConn) Read(p []byte) (int, error) { return c.r.Read(p) }
 
 // httpTransport returns the *http.Transport inside client-go's wrappers, nil if there is none. A custom transport keeps its default
 // receive buffer.
