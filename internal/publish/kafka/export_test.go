@@ -41,12 +41,3 @@ func PartitionOf(key []byte, partitions int) int { return partitionOf(key, parti
 
 // Mechanism is kafka-go's view of s.
 func Mechanism(s *SASL) (sasl.Mechanism, error) { return s.mechanism() }
-
-// TopicIDs reads an answer to Metadata that has topic ids.
-func TopicIDs(body []byte) (cluster string, ids map[string]string, err error) {
-	r, err := readTopicIDs(body)
-	if err != nil {
-		return "", nil, err
-	}
-	return r.Cluster, r.Topics, nil
-}

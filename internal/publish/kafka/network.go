@@ -251,9 +251,6 @@ func (n *network) connect(ctx context.Context, addr string) (c *conn, err error)
 	for _, k := range res.ApiKeys {
 		key := protocol.ApiKey(k.ApiKey)
 		versions[key] = key.SelectVersion(k.MinVersion, k.MaxVersion)
-		if key == protocol.Metadata {
-			versions[metadataVersions] = k.MaxVersion
-		}
 	}
 	c.SetVersions(versions)
 	if n.mechanism != nil {
