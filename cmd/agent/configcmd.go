@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/configs"
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 	"github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/internal/publish/subject"
@@ -94,7 +95,7 @@ func newConfigCheckCommand() *cobra.Command {
 }
 
 // printInvalid prints all that is wrong with configurations.
-func printInvalid(out *terminal.Output, errs config.Errors) {
+func printInvalid(out *terminal.Output, errs yamldoc.Errors) {
 	paint := func(s terminal.Style) func(string) string {
 		return func(text string) string { return out.Paint(s, text) }
 	}
@@ -126,7 +127,7 @@ func readConfig(stdin io.Reader, file string) (data []byte, name string, err err
 }
 
 // checkTemplates is what the publishers have to say about the templates of subjects and topics, those of relays too.
-func checkTemplates(c *config.Config) []*config.Error {
+func checkTemplates(c *config.Config) []*yamldoc.Error {
 	errs := checkTemplate(c.Bus.NATS, c.Bus.Kafka, "bus", clusterName(c))
 	for i := range c.Relay {
 		to := &c.Relay[i].To
@@ -139,7 +140,7 @@ func checkTemplates(c *config.Config) []*config.Error {
 	return errs
 }
 
-func checkTemplate(n *config.NATS, k *config.Kafka, path, cluster string) []*config.Error {
+func checkTemplate(n *config.NATS, k *config.Kafka, path, cluster string) []*yamldoc.Error {
 	switch {
 	case n != nil:
 		_, err := subject.New(n.Subject, cluster)
@@ -152,14 +153,14 @@ func checkTemplate(n *config.NATS, k *config.Kafka, path, cluster string) []*con
 }
 
 // wrongTemplate is nothing where err is nil.
-func wrongTemplate(path, example string, err error) []*config.Error {
+func wrongTemplate(path, example string, err error) []*yamldoc.Error {
 	if err == nil {
 		return nil
 	}
 	if inner := errors.Unwrap(err); inner != nil {
 		err = inner // without the template, which the excerpt shows
 	}
-	return []*config.Error{{Path: path, Message: fmt.Sprintf("must be a template such as %s: %v", example, err)}}
+	return []*yamldoc.Error{{Path: path, Message: fmt.Sprintf("must be a template such as %s: %v", example, err)}}
 }
 
 // clusterName is the configured name, or a stand-in as long as the uid that it will be.
@@ -172,16 +173,16 @@ func clusterName(c *config.Config) string {
 
 // checked is what config check knows of one file.
 type checked struct {
-	File    string          `json:"file"`
-	Valid   bool            `json:"valid"`
-	Errors  []*config.Error `json:"errors,omitempty"`
-	Doubts  []*config.Error `json:"doubts,omitempty"`
-	Summary *summary        `json:"summary,omitempty"`
+	File    string           `json:"file"`
+	Valid   bool             `json:"valid"`
+	Errors  []*yamldoc.Error `json:"errors,omitempty"`
+	Doubts  []*yamldoc.Error `json:"doubts,omitempty"`
+	Summary *summary         `json:"summary,omitempty"`
 }
 
 // checkConfigs prints what it finds, that of good files to stdout; the errors of bad ones are returned.
 func checkConfigs(stdin io.Reader, stdout io.Writer, files []string, asJSON bool) error {
-	var all config.Errors
+	var all yamldoc.Errors
 	results := make([]checked, 0, len(files))
 	for _, file := range files {
 		data, name, err := readConfig(stdin, file)
@@ -190,11 +191,11 @@ func checkConfigs(stdin io.Reader, stdout io.Writer, files []string, asJSON bool
 		if err == nil {
 			f, err = config.ParseFile(data, name, checkTemplates, checkSent)
 		}
-		var invalid config.Errors
+		var invalid yamldoc.Errors
 		var unread *os.PathError
 		switch {
 		case errors.As(err, &unread):
-			result.Errors = config.Errors{{File: name, Message: "cannot be read: " + unread.Err.Error()}}
+			result.Errors = yamldoc.Errors{{File: name, Message: "cannot be read: " + unread.Err.Error()}}
 			all = append(all, result.Errors...)
 		case errors.As(err, &invalid):
 			result.Errors = invalid

@@ -9,12 +9,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/filter"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
 // checkSent is what there is to say about what is sent: about paths and expressions.
-func checkSent(c *config.Config) []*config.Error {
+func checkSent(c *config.Config) []*yamldoc.Error {
 	errs := checkPaths(c.Strip, "strip")
 	for i := range c.Watch {
 		errs = append(errs, checkPaths(c.Watch[i].Redact, fmt.Sprintf("watch[%d].redact", i))...)
@@ -23,12 +24,12 @@ func checkSent(c *config.Config) []*config.Error {
 }
 
 // checkPaths is what the cutter has to say about paths, which is more than config knows of their grammar.
-func checkPaths(paths []string, key string) []*config.Error {
-	var errs []*config.Error
+func checkPaths(paths []string, key string) []*yamldoc.Error {
+	var errs []*yamldoc.Error
 	for i, p := range paths {
 		_, err := object.NewCutter([]string{p})
 		for _, err := range each(err) {
-			e := &config.Error{Path: fmt.Sprintf("%s[%d]", key, i), Message: "must be a path: " + err.Error()}
+			e := &yamldoc.Error{Path: fmt.Sprintf("%s[%d]", key, i), Message: "must be a path: " + err.Error()}
 			var wrong *object.PathError
 			if errors.As(err, &wrong) {
 				before := p[:min(max(wrong.Column-1, 0), len(p))]
@@ -41,15 +42,15 @@ func checkPaths(paths []string, key string) []*config.Error {
 }
 
 // checkExpressions is what CEL has to say about the rules' expressions.
-func checkExpressions(c *config.Config) []*config.Error {
-	var errs []*config.Error
+func checkExpressions(c *config.Config) []*yamldoc.Error {
+	var errs []*yamldoc.Error
 	for i := range c.Watch {
 		if c.Watch[i].Where == "" {
 			continue
 		}
 		_, err := filter.New(filter.Options{Where: c.Watch[i].Where})
 		for _, err := range each(err) {
-			e := &config.Error{Path: fmt.Sprintf("watch[%d].where", i), Message: "must be a CEL expression: " + err.Error()}
+			e := &yamldoc.Error{Path: fmt.Sprintf("watch[%d].where", i), Message: "must be a CEL expression: " + err.Error()}
 			var wrong *filter.ExpressionError
 			if errors.As(err, &wrong) {
 				e.Message, e.TextLine, e.TextColumn = "must be a CEL expression: "+wrong.Message, wrong.Line, startOfCall(c.Watch[i].Where, wrong)
@@ -62,8 +63,8 @@ func checkExpressions(c *config.Config) []*config.Error {
 
 // doubtExpressions finds expressions that never send what tells which objects exist, or nothing at all, and those that look where
 // nothing is.
-func doubtExpressions(c *config.Config) []*config.Error {
-	var doubts []*config.Error
+func doubtExpressions(c *config.Config) []*yamldoc.Error {
+	var doubts []*yamldoc.Error
 	for i := range c.Watch {
 		r := &c.Watch[i]
 		f, err := filter.New(filter.Options{Where: r.Where})
@@ -71,7 +72,7 @@ func doubtExpressions(c *config.Config) []*config.Error {
 			continue // an error is told by checkSent
 		}
 		doubt := func(format string, args ...any) {
-			doubts = append(doubts, &config.Error{Path: fmt.Sprintf("watch[%d].where", i), Message: fmt.Sprintf(format, args...)})
+			doubts = append(doubts, &yamldoc.Error{Path: fmt.Sprintf("watch[%d].where", i), Message: fmt.Sprintf(format, args...)})
 		}
 		ops := []object.Op{object.Created, object.Updated, object.Deleted, object.Read, object.Entered, object.Left}
 		if !slices.ContainsFunc(ops, func(op object.Op) bool { return !f.NeverHolds(op) }) {

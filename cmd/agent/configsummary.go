@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
 // summary is what a configuration does, in short.
@@ -370,7 +371,7 @@ func (b busSummary) String() string {
 
 // tooLarge is in words what becomes of events that are larger than events may be.
 func (r *refusals) tooLarge() string {
-	size := config.Bytes(r.MaxEventBytes).String()
+	size := yamldoc.Bytes(r.MaxEventBytes).String()
 	if len(r.GivenUp) == 0 {
 		return "above " + size + ": refused"
 	}

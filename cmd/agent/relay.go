@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
@@ -97,7 +98,7 @@ func (f *relayFlags) load(args []string) (*config.Config, error) {
 		return f.describe(args)
 	}
 	cfg, err := config.Load(f.config, checkTemplates, checkSent)
-	var invalid config.Errors
+	var invalid yamldoc.Errors
 	switch {
 	case errors.As(err, &invalid):
 		return nil, err
@@ -184,7 +185,7 @@ func (f *relayFlags) describe(args []string) (*config.Config, error) {
 		return nil, usageError{err}
 	}
 	if errs := checkTemplates(cfg); len(errs) > 0 {
-		return nil, usageError{config.Errors(errs)}
+		return nil, usageError{yamldoc.Errors(errs)}
 	}
 	return cfg, nil
 }

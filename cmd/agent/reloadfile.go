@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
 // loaded is a configuration with what it was read from.
@@ -159,7 +160,7 @@ func keysOf(all ...*loaded) []string {
 
 // complaints are the errors of a configuration, one each, without the lines of the file that they are about.
 func complaints(err error) []string {
-	var invalid config.Errors
+	var invalid yamldoc.Errors
 	if !errors.As(err, &invalid) {
 		return []string{err.Error()}
 	}

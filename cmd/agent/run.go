@@ -24,6 +24,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/duration"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/filter"
@@ -171,7 +172,7 @@ func overlaid(f *runFlags, cfg *config.Config) (*config.Config, error) {
 		return nil, err
 	}
 	if errs := checkTemplates(cfg); len(errs) > 0 {
-		return nil, config.Errors(errs)
+		return nil, yamldoc.Errors(errs)
 	}
 	return cfg, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
 	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
@@ -87,7 +88,7 @@ func (f *tailFlags) configured() (*config.Config, error) {
 		return config.Default(), nil
 	}
 	cfg, err := config.Load(f.config)
-	if invalid := (config.Errors{}); err != nil && !errors.As(err, &invalid) {
+	if invalid := (yamldoc.Errors{}); err != nil && !errors.As(err, &invalid) {
 		err = usageError{err} // the file cannot be read
 	}
 	return cfg, err

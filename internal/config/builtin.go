@@ -3,6 +3,8 @@ package config
 import (
 	"slices"
 	"strings"
+
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
 // builtin is a resource that Kubernetes itself serves and that can be watched.
@@ -145,7 +147,7 @@ func (p *ResourcePattern) wrong(text string) string {
 				return "did you mean " + b.name() + "?"
 			}
 		}
-		if near := nearest(p.Resource, ResourceNames()); near != "" { // "Deploymnet"
+		if near := yamldoc.Nearest(p.Resource, ResourceNames()); near != "" { // "Deploymnet"
 			return "did you mean " + builtinOf(near).name() + "?"
 		}
 		return "write pods, deployments.apps, deployments.v1.apps, *.networking.k8s.io or *, in lower case"
@@ -169,7 +171,7 @@ func (p *ResourcePattern) doubt() string {
 	case p.Resource == "*", p.Group != "", p.Core, builtinOf(p.Resource) != nil:
 		return ""
 	}
-	if near := nearest(p.Resource, ResourceNames()); near != "" {
+	if near := yamldoc.Nearest(p.Resource, ResourceNames()); near != "" {
 		return "Kubernetes has no resource " + p.Resource + ", did you mean " + builtinOf(near).name() + "?"
 	}
 	return "Kubernetes has no resource " + p.Resource + ": it is taken in every group that has one; write its group behind " +

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
 // Bus is where records go. Validate insists on exactly one that is not nil. A `bus` in the file replaces the default
@@ -15,8 +17,8 @@ type Bus struct {
 	Stdout *Stdout `yaml:"stdout,omitempty"`
 }
 
-// prepare empties the default bus, so that a file which names another one does not end up with two.
-func (b *Bus) prepare() { *b = Bus{} }
+// SetDefaults removes the default bus, so that a file which names another one has one bus, not two.
+func (b *Bus) SetDefaults() { *b = Bus{} }
 
 // NATS is a JetStream.
 type NATS struct {
@@ -48,18 +50,18 @@ type TLS struct {
 	KeyFile  string `yaml:"keyFile,omitempty"`
 }
 
-// prepare gives NATS its defaults; the keys of the file are laid over them.
-func (n *NATS) prepare() { *n = defaultNATS() }
+// SetDefaults sets the defaults of NATS.
+func (n *NATS) SetDefaults() { *n = defaultNATS() }
 
 // NATSStream is the stream that takes the records. All but Name only matters where Create is set.
 type NATSStream struct {
-	Name            string   `yaml:"name"`
-	Create          bool     `yaml:"create"` // create it where it does not exist
-	Replicas        int      `yaml:"replicas"`
-	MaxAge          Duration `yaml:"maxAge"`   // 0: for ever
-	MaxBytes        Bytes    `yaml:"maxBytes"` // 0: not bounded
-	Discard         Discard  `yaml:"discard"`
-	DuplicateWindow Duration `yaml:"duplicateWindow"`
+	Name            string           `yaml:"name"`
+	Create          bool             `yaml:"create"` // create it where it does not exist
+	Replicas        int              `yaml:"replicas"`
+	MaxAge          yamldoc.Duration `yaml:"maxAge"`   // 0: for ever
+	MaxBytes        yamldoc.Bytes    `yaml:"maxBytes"` // 0: not bounded
+	Discard         Discard          `yaml:"discard"`
+	DuplicateWindow yamldoc.Duration `yaml:"duplicateWindow"`
 }
 
 // Discard is what a stream does when it is full.
@@ -88,8 +90,8 @@ type Kafka struct {
 	SASL        *SASL        `yaml:"sasl,omitempty"`   // nil: nobody in particular
 }
 
-// prepare gives Kafka its defaults; the keys of the file are laid over them.
-func (k *Kafka) prepare() { *k = defaultKafka() }
+// SetDefaults sets the defaults of Kafka.
+func (k *Kafka) SetDefaults() { *k = defaultKafka() }
 
 // Compression is how batches of records are compressed.
 type Compression string
@@ -115,8 +117,8 @@ type KafkaCreate struct {
 	Config            map[string]string `yaml:"config,omitempty"` // as Kafka calls it: retention.ms, cleanup.policy
 }
 
-// prepare gives topics their defaults; the keys of the file are laid over them.
-func (c *KafkaCreate) prepare() { *c = KafkaCreate{Partitions: 12, ReplicationFactor: 3} }
+// SetDefaults sets the defaults of new topics.
+func (c *KafkaCreate) SetDefaults() { *c = KafkaCreate{Partitions: 12, ReplicationFactor: 3} }
 
 // retention is the age at which Kafka deletes the records of a topic of this configuration, 0: it is not said here, or
 // they are kept for ever.
@@ -176,17 +178,17 @@ type OAuth struct {
 
 // HTTP is an endpoint that takes CloudEvents.
 type HTTP struct {
-	URL         string   `yaml:"url"`
-	Batch       int      `yaml:"batch"`   // events in a request at most; above 1: the batched content mode
-	Timeout     Duration `yaml:"timeout"` // of a request, from the first byte to the last
-	HeadersFile string   `yaml:"headersFile,omitempty"`
-	TokenFile   string   `yaml:"tokenFile,omitempty"` // bearer token
-	Insecure    bool     `yaml:"insecure,omitempty"`  // headers and token may be sent unencrypted
-	TLS         *TLS     `yaml:"tls,omitempty"`       // nil: the system's authorities where the URL is https
+	URL         string           `yaml:"url"`
+	Batch       int              `yaml:"batch"`   // events in a request at most; above 1: the batched content mode
+	Timeout     yamldoc.Duration `yaml:"timeout"` // of a request, from the first byte to the last
+	HeadersFile string           `yaml:"headersFile,omitempty"`
+	TokenFile   string           `yaml:"tokenFile,omitempty"` // bearer token
+	Insecure    bool             `yaml:"insecure,omitempty"`  // headers and token may be sent unencrypted
+	TLS         *TLS             `yaml:"tls,omitempty"`       // nil: the system's authorities where the URL is https
 }
 
-// prepare gives HTTP its defaults; the keys of the file are laid over them.
-func (h *HTTP) prepare() { *h = defaultHTTP() }
+// SetDefaults sets the defaults of HTTP.
+func (h *HTTP) SetDefaults() { *h = defaultHTTP() }
 
 func defaultNATS() NATS {
 	return NATS{
@@ -196,9 +198,9 @@ func defaultNATS() NATS {
 			Name:            "KUBECDC",
 			Create:          true,
 			Replicas:        1,
-			MaxAge:          Duration{7 * 24 * time.Hour},
+			MaxAge:          yamldoc.Duration{Duration: 7 * 24 * time.Hour},
 			Discard:         DiscardNew,
-			DuplicateWindow: Duration{2 * time.Minute},
+			DuplicateWindow: yamldoc.Duration{Duration: 2 * time.Minute},
 		},
 		InboxPrefix: "_INBOX",
 	}
@@ -220,4 +222,4 @@ func DefaultHTTP() *HTTP {
 	return &h
 }
 
-func defaultHTTP() HTTP { return HTTP{Batch: 1, Timeout: Duration{30 * time.Second}} }
+func defaultHTTP() HTTP { return HTTP{Batch: 1, Timeout: yamldoc.Duration{Duration: 30 * time.Second}} }

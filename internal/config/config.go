@@ -3,6 +3,8 @@ package config
 import (
 	"log/slog"
 	"time"
+
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
 // APIVersion is the only value of apiVersion that this release reads.
@@ -113,7 +115,7 @@ func (RedactionMode) Values() []string { return names(RedactRemove, RedactHash) 
 type Snapshot struct {
 	Mode SnapshotMode `yaml:"mode"`
 	// Every is after what time it is taken again, 0: never. What a file leaves out is 24h where that is allowed, see settle.
-	Every Duration `yaml:"every"`
+	Every yamldoc.Duration `yaml:"every"`
 }
 
 // SnapshotMode is when a snapshot is sent at start.
@@ -131,10 +133,10 @@ func (SnapshotMode) Values() []string { return names(SnapshotInitial, SnapshotAl
 
 // Event is the shape of events.
 type Event struct {
-	Mode     EventMode `yaml:"mode"`
-	Before   bool      `yaml:"before"`   // carry the object as it was
-	Patch    bool      `yaml:"patch"`    // carry the RFC 6902 patch from before to after
-	MaxBytes Bytes     `yaml:"maxBytes"` // body and attributes of the largest event that is sent
+	Mode     EventMode     `yaml:"mode"`
+	Before   bool          `yaml:"before"`   // carry the object as it was
+	Patch    bool          `yaml:"patch"`    // carry the RFC 6902 patch from before to after
+	MaxBytes yamldoc.Bytes `yaml:"maxBytes"` // body and attributes of the largest event that is sent
 }
 
 // EventMode is a content mode of CloudEvents.
@@ -151,11 +153,11 @@ func (EventMode) Values() []string { return names(EventStructured, EventBinary) 
 
 // Queue bounds what waits between the API server and the bus. Either bound makes informers wait.
 type Queue struct {
-	Events int   `yaml:"events"` // deltas
-	Bytes  Bytes `yaml:"bytes"`  // of objects, as held: compressed
+	Events int           `yaml:"events"` // deltas
+	Bytes  yamldoc.Bytes `yaml:"bytes"`  // of objects, as held: compressed
 
 	// InFlightBytes bounds the events between the queue and the bus's acknowledgement, as they are in memory.
-	InFlightBytes Bytes `yaml:"inFlightBytes"`
+	InFlightBytes yamldoc.Bytes `yaml:"inFlightBytes"`
 }
 
 // Checkpoint is where the agent remembers how far it has come. Neither: where that is best by itself, which the agent
@@ -174,8 +176,8 @@ type CheckpointConfigMap struct {
 // DefaultCheckpoint is the name of the ConfigMap where the file gives none.
 const DefaultCheckpoint = "kubecdc-checkpoint"
 
-// prepare gives the ConfigMap its default; the keys of the file are laid over it.
-func (m *CheckpointConfigMap) prepare() { *m = CheckpointConfigMap{Name: DefaultCheckpoint} }
+// SetDefaults sets the default name of the ConfigMap.
+func (m *CheckpointConfigMap) SetDefaults() { *m = CheckpointConfigMap{Name: DefaultCheckpoint} }
 
 // CheckpointFile is a file of the machine that the agent runs on.
 type CheckpointFile struct {
@@ -198,12 +200,12 @@ func (Mode) Values() []string { return names(ModeCluster, ModeNode, ModeCompanio
 // LeaderElection is how several agents see to it that one of them works. The durations are those of client-go's
 // leaderelection.
 type LeaderElection struct {
-	Enabled       bool     `yaml:"enabled"`
-	Lease         string   `yaml:"lease"`         // its name
-	Namespace     string   `yaml:"namespace"`     // "": that of the pod
-	LeaseDuration Duration `yaml:"leaseDuration"` // how long others wait for a leader that is silent
-	RenewDeadline Duration `yaml:"renewDeadline"` // how long a leader writes to the bus that cannot renew the Lease
-	RetryPeriod   Duration `yaml:"retryPeriod"`   // between two looks at the Lease
+	Enabled       bool             `yaml:"enabled"`
+	Lease         string           `yaml:"lease"`         // its name
+	Namespace     string           `yaml:"namespace"`     // "": that of the pod
+	LeaseDuration yamldoc.Duration `yaml:"leaseDuration"` // how long others wait for a leader that is silent
+	RenewDeadline yamldoc.Duration `yaml:"renewDeadline"` // how long a leader writes to the bus that cannot renew the Lease
+	RetryPeriod   yamldoc.Duration `yaml:"retryPeriod"`   // between two looks at the Lease
 }
 
 // DefaultLease is the name of the Lease where the file gives none.
@@ -264,12 +266,12 @@ func (LogFormat) Values() []string { return names(LogAuto, LogJSON, LogText) }
 
 // Tracing is where spans of the agent's own work are sent.
 type Tracing struct {
-	Enabled     bool   `yaml:"enabled"`
-	Endpoint    string `yaml:"endpoint"`    // URL of an OTLP/HTTP receiver, without /v1/traces
-	SampleRatio Ratio  `yaml:"sampleRatio"` // the part of the events that is traced
-	HeadersFile string `yaml:"headersFile,omitempty"`
-	Insecure    bool   `yaml:"insecure,omitempty"` // the headers may be sent unencrypted
-	TLS         *TLS   `yaml:"tls,omitempty"`
+	Enabled     bool          `yaml:"enabled"`
+	Endpoint    string        `yaml:"endpoint"`    // URL of an OTLP/HTTP receiver, without /v1/traces
+	SampleRatio yamldoc.Ratio `yaml:"sampleRatio"` // the part of the events that is traced
+	HeadersFile string        `yaml:"headersFile,omitempty"`
+	Insecure    bool          `yaml:"insecure,omitempty"` // the headers may be sent unencrypted
+	TLS         *TLS          `yaml:"tls,omitempty"`
 }
 
 // Default is what holds where a file says nothing; configs/kubecdc.yaml says the same with comments. It is valid.
@@ -290,7 +292,7 @@ func Default() *Config {
 			`metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]`,
 		},
 		Redaction:  Redaction{Secrets: true, Mode: RedactRemove},
-		Snapshot:   Snapshot{Mode: SnapshotInitial, Every: Duration{mostEvery}},
+		Snapshot:   Snapshot{Mode: SnapshotInitial, Every: yamldoc.Duration{Duration: mostEvery}},
 		Event:      Event{Mode: EventStructured, Before: true, Patch: true, MaxBytes: 900 << 10},
 		Queue:      Queue{Events: 131072, Bytes: 64 << 20, InFlightBytes: 32 << 20},
 		Bus:        Bus{NATS: &nats},
@@ -300,7 +302,7 @@ func Default() *Config {
 		Mode:       ModeCluster,
 		LeaderElection: LeaderElection{
 			Lease:         DefaultLease,
-			LeaseDuration: Duration{6 * time.Second}, RenewDeadline: Duration{4 * time.Second}, RetryPeriod: Duration{time.Second},
+			LeaseDuration: yamldoc.Duration{Duration: 6 * time.Second}, RenewDeadline: yamldoc.Duration{Duration: 4 * time.Second}, RetryPeriod: yamldoc.Duration{Duration: time.Second},
 		},
 		Server:  Server{Address: ":8080"},
 		Log:     Log{Level: LogInfo, Format: LogAuto},
@@ -337,15 +339,15 @@ func (c *Config) settle(written func(path string) bool) {
 }
 
 // defaultEvery is how often a snapshot is taken again where the file does not say.
-func (c *Config) defaultEvery() Duration {
+func (c *Config) defaultEvery() yamldoc.Duration {
 	every := mostEvery
 	if age, _ := c.expiry(); age > 0 {
 		every = min(every, age/2)
 	}
-	if least := Limits()["snapshot.every"].Low.number(); c.Snapshot.Mode == SnapshotNever || int64(every) < least {
-		return Duration{}
+	if least := Limits()["snapshot.every"].Low.Int64(); c.Snapshot.Mode == SnapshotNever || int64(every) < least {
+		return yamldoc.Duration{}
 	}
-	return Duration{every}
+	return yamldoc.Duration{Duration: every}
 }
 
 // expiry is the age at which records are deleted, as far as the file says it, and the key that does; 0: it does not, or

@@ -8,12 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
@@ -90,9 +90,9 @@ func TestBad(t *testing.T) {
 			if c != nil {
 				t.Error("a configuration beside the error")
 			}
-			var errs config.Errors
+			var errs yamldoc.Errors
 			if !errors.As(err, &errs) {
-				t.Errorf("%T is not config.Errors", err)
+				t.Errorf("%T is not yamldoc.Errors", err)
 			}
 			golden(t, strings.TrimSuffix(name, ".yaml")+".golden", err.Error()+"\n")
 		})
@@ -109,9 +109,9 @@ func TestLoadNoSuchFile(t *testing.T) {
 // At a terminal the path and the mark are told from the rest, which stays as it is.
 func TestStyled(t *testing.T) {
 	_, err := config.Parse([]byte("apiVersion: kubecdc.dev/v1\nqueue: {events: 0}\n"), "f.yaml")
-	var one *config.Error
+	var one *yamldoc.Error
 	if !errors.As(err, &one) {
-		t.Fatalf("%T has no *config.Error", err)
+		t.Fatalf("%T has no *yamldoc.Error", err)
 	}
 	got := one.Styled(func(s string) string { return "<" + s + ">" }, func(s string) string { return "(" + s + ")" })
 	want := "f.yaml:2:17: <queue.events>: must be between 1 and 16777216, got 0\n" +
@@ -127,9 +127,9 @@ func TestStyled(t *testing.T) {
 
 func TestErrorsAs(t *testing.T) {
 	_, err := config.Parse([]byte("apiVersion: kubecdc.dev/v1\nqueue: {events: 0}\n"), "f.yaml")
-	var one *config.Error
+	var one *yamldoc.Error
 	if !errors.As(err, &one) {
-		t.Fatalf("%T has no *config.Error", err)
+		t.Fatalf("%T has no *yamldoc.Error", err)
 	}
 	if one.File != "f.yaml" || one.Line != 2 || one.Column != 17 || one.Path != "queue.events" ||
 		one.Message != "must be between 1 and 16777216, got 0" {
@@ -218,7 +218,7 @@ func TestDefaultIsValid(t *testing.T) {
 
 func TestValidateZero(t *testing.T) {
 	err := (&config.Config{}).Validate()
-	var errs config.Errors
+	var errs yamldoc.Errors
 	if !errors.As(err, &errs) || len(errs) < 5 || errs[0].Line != 0 {
 		t.Errorf("got %v", err)
 	}
@@ -250,54 +250,6 @@ func TestLogLevel(t *testing.T) {
 	} {
 		if got := level.Slog(); got != want {
 			t.Errorf("%q: got %v, want %v", level, got, want)
-		}
-	}
-}
-
-func TestDuration(t *testing.T) {
-	for text, want := range map[string]time.Duration{
-		"168h": 168 * time.Hour, "2m": 2 * time.Minute, "1m30s": 90 * time.Second, "0s": 0, "100ms": 100 * time.Millisecond,
-		"1h0m5s": time.Hour + 5*time.Second, "-1h": -time.Hour, "20m": 20 * time.Minute, "10h": 10 * time.Hour,
-	} {
-		var d config.Duration
-		if err := d.UnmarshalText([]byte(text)); err != nil || d.Duration != want {
-			t.Errorf("%q: got %v, %v", text, d.Duration, err)
-		}
-		if d.String() != text {
-			t.Errorf("%q: written as %q", text, d)
-		}
-	}
-	for text, want := range map[string]string{"7d": "168h", "2w": "336h", "1d12h": "36h"} {
-		var d config.Duration
-		if err := d.UnmarshalText([]byte(text)); err != nil || d.String() != want {
-			t.Errorf("%q: got %v, %v, want %s", text, d, err, want)
-		}
-	}
-	for _, text := range []string{"", "7 days", "2", "1 h", "h"} {
-		var d config.Duration
-		if err := d.UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("%q: no error, got %v", text, d)
-		}
-	}
-}
-
-func TestBytes(t *testing.T) {
-	for text, want := range map[string]config.Bytes{
-		"0": 0, "1": 1, "1023": 1023, "1KiB": 1024, "64MiB": 64 << 20, "20GiB": 20 << 30, "3TiB": 3 << 40, "1025": 1025,
-		"8388607TiB": 8388607 << 40, "9223372036854775807": 1<<63 - 1,
-	} {
-		var b config.Bytes
-		if err := b.UnmarshalText([]byte(text)); err != nil || b != want {
-			t.Errorf("%q: got %v, %v", text, int64(b), err)
-		}
-		if b.String() != text {
-			t.Errorf("%q: written as %q", text, b)
-		}
-	}
-	for _, text := range []string{"", "MiB", "-1", "1.5GiB", "64MB", "64M", "1 KiB", "0x10", "8388608TiB", "9223372036854775808"} {
-		var b config.Bytes
-		if err := b.UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("%q: no error, got %v", text, b)
 		}
 	}
 }

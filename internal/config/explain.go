@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
 // Resource is one resource as a person names it.
@@ -108,14 +110,14 @@ func (c *Config) Explain(r Resource) Verdict {
 }
 
 // Doubts are what is valid and may not be what was meant, each with its place in the file; more are what other packages know of it.
-func (f *File) Doubts(more ...Check) []*Error {
-	var list Errors
+func (f *File) Doubts(more ...Check) []*yamldoc.Error {
+	var list yamldoc.Errors
 	doubt := func(path, why string) {
 		if why == "" {
 			return
 		}
-		at := f.places[path]
-		list = append(list, &Error{File: f.Name, Line: at.line, Column: at.column, Path: path, Message: why})
+		line, column := f.doc.Position(path)
+		list = append(list, &yamldoc.Error{File: f.Name, Line: line, Column: column, Path: path, Message: why})
 	}
 	for i := range f.Watch {
 		for j, p := range f.Watch[i].Resources {
@@ -143,7 +145,7 @@ func (f *File) Doubts(more ...Check) []*Error {
 			doubt(e.Path, e.Message)
 		}
 	}
-	list.sort()
+	list.Sort()
 	return list
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
 func TestFindResource(t *testing.T) {
@@ -153,8 +154,8 @@ redaction: {secrets: false}
 
 // TestChecks: what other packages know is reported like the rest, and only about what is valid.
 func TestChecks(t *testing.T) {
-	check := func(c *config.Config) []*config.Error {
-		return []*config.Error{{Path: "bus.nats.subject", Message: "got " + c.Bus.NATS.Subject}}
+	check := func(c *config.Config) []*yamldoc.Error {
+		return []*yamldoc.Error{{Path: "bus.nats.subject", Message: "got " + c.Bus.NATS.Subject}}
 	}
 	_, err := config.Parse([]byte("apiVersion: kubecdc.dev/v1\nbus: {nats: {subject: a}}\n"), "f", check)
 	if err == nil || !strings.HasPrefix(err.Error(), "f:2:23: bus.nats.subject: got a\n") {
@@ -191,11 +192,11 @@ func TestChecksInsideText(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			setVariables(t)
-			check := func(*config.Config) []*config.Error {
-				return []*config.Error{{Path: "watch[0].where", Message: "here", TextLine: tt.line, TextColumn: tt.column}}
+			check := func(*config.Config) []*yamldoc.Error {
+				return []*yamldoc.Error{{Path: "watch[0].where", Message: "here", TextLine: tt.line, TextColumn: tt.column}}
 			}
 			_, err := config.Parse([]byte("apiVersion: kubecdc.dev/v1\nwatch:\n  - resources: [pods]\n    where: "+tt.where+"\n"), "f", check)
-			var wrong *config.Error
+			var wrong *yamldoc.Error
 			if !errors.As(err, &wrong) {
 				t.Fatalf("got %v", err)
 			}

@@ -1,15 +1,21 @@
 package config
 
-// What the reference and the JSON Schema share with Validate.
-var (
-	AllPaths      = allPaths
-	ServerSchemes = serverSchemes
+import (
+	"reflect"
+
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
-// Prepare gives v, a pointer, what a file is laid over, where that is not its zero value.
-func Prepare(v any) {
-	if p, ok := v.(prepares); ok {
-		p.prepare()
+// ServerSchemes is what the reference and the JSON Schema share with Validate.
+var ServerSchemes = serverSchemes
+
+// AllPaths returns the paths of all keys.
+func AllPaths() []string { return yamldoc.Paths(reflect.TypeFor[Config](), general) }
+
+// SetDefaults sets the defaults of v, a pointer, if it has other ones than its zero value.
+func SetDefaults(v any) {
+	if p, ok := v.(yamldoc.Defaulter); ok {
+		p.SetDefaults()
 	}
 }
 

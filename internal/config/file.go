@@ -3,6 +3,8 @@ package config
 import (
 	"fmt"
 	"os"
+
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
 // File is a configuration and where in its file everything stands.
@@ -10,22 +12,21 @@ type File struct {
 	*Config
 	Name string // as given to Load or Parse
 
-	places map[string]place
+	doc *yamldoc.Document
 }
 
-// Line is the line, from 1, on which the value of a path such as "watch[0]" stands; 0 where the file does not have it.
-func (f *File) Line(path string) int { return f.places[path].line }
+// Line returns the line, from 1, of the value at a path such as "watch[0]"; 0 if the file does not have it.
+func (f *File) Line(path string) int {
+	line, _ := f.doc.Position(path)
+	return line
+}
 
 // Check is what another package knows to be wrong with values that it will be given. It runs on what has passed Validate;
 // Path and Message of what it returns are enough (TextLine and TextColumn point into a longer text), the place in the file is
 // found.
-type Check func(*Config) []*Error
+type Check func(*Config) []*yamldoc.Error
 
-// maxFileBytes is far above any configuration. It bounds the time and the depth of recursion that a YAML parser can be
-// made to spend on nesting.
-const maxFileBytes = 256 << 10
-
-// Load reads and validates the file at path. What is wrong with its content is returned as [Errors].
+// Load reads and validates the file at path. What is wrong with its content is returned as [yamldoc.Errors].
 func Load(path string, checks ...Check) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -34,7 +35,7 @@ func Load(path string, checks ...Check) (*Config, error) {
 	return Parse(data, path, checks...)
 }
 
-// Parse reads and validates the content of a file. Name stands for the file in errors, which are [Errors]. Variables
+// Parse reads and validates the content of a file. Name stands for the file in errors, which are [yamldoc.Errors]. Variables
 // come from the environment.
 func Parse(data []byte, name string, checks ...Check) (*Config, error) {
 	f, err := ParseFile(data, name, checks...)
@@ -47,29 +48,28 @@ func Parse(data []byte, name string, checks ...Check) (*Config, error) {
 // ParseFile is Parse for callers that want to say where something stands.
 func ParseFile(data []byte, name string, checks ...Check) (*File, error) {
 	c := Default()
-	d := newDecoder(data, name, os.LookupEnv)
-	d.decode(c)
-	c.settle(func(path string) bool {
-		_, ok := d.places[path]
-		return ok
-	})
-	errs := d.errs
+	doc, unread := yamldoc.Decode(data, c, &yamldoc.Options{Name: name, Lookup: os.LookupEnv, Alias: general})
+	if !doc.Has("apiVersion") && !unread.Covers("apiVersion") {
+		unread = append(unread, doc.Locate(&yamldoc.Error{Path: "apiVersion", Message: "is missing; begin the file with apiVersion: " + APIVersion}))
+	}
+	c.settle(doc.Has)
+	errs := unread
 	for _, e := range c.problems() {
-		// What could not be read was left at its default or empty: a second complaint about it would mislead.
-		if !d.errs.covers(e.Path) {
-			errs = append(errs, d.locate(e))
+		// A value that could not be decoded has its default or is empty: a second error about it would mislead.
+		if !unread.Covers(e.Path) {
+			errs = append(errs, doc.Locate(e))
 		}
 	}
 	if len(errs) == 0 {
 		for _, check := range checks {
 			for _, e := range check(c) {
-				errs = append(errs, d.locate(e))
+				errs = append(errs, doc.Locate(e))
 			}
 		}
 	}
 	if len(errs) > 0 {
-		errs.sort()
+		errs.Sort()
 		return nil, errs
 	}
-	return &File{Config: c, Name: name, places: d.places}, nil
+	return &File{Config: c, Name: name, doc: doc}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
 // FuzzParse: whatever the file holds, Parse returns a valid configuration or Errors, and does not panic.
@@ -29,7 +30,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := config.Parse(data, "fuzz")
-		var errs config.Errors
+		var errs yamldoc.Errors
 		switch {
 		case err == nil:
 			if err := c.Validate(); err != nil {

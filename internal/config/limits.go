@@ -4,52 +4,42 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
 // Limit is the range of a number, both ends allowed.
 type Limit struct {
-	Low, High number
+	Low, High yamldoc.Quantity
 	Zero      bool // 0 is allowed besides, as "none"
 }
-
-// number is what is ordered by an integer underneath: a count, Bytes or a Duration.
-type number interface {
-	fmt.Stringer
-	number() int64
-}
-
-// count is a plain whole number.
-type count int
-
-func (n count) String() string   { return fmt.Sprint(int(n)) }
-func (n count) number() int64    { return int64(n) }
-func (b Bytes) number() int64    { return int64(b) }
-func (d Duration) number() int64 { return int64(d.Duration) }
 
 // Limits are the ranges of all keys that have one. Validate, the JSON Schema and the reference take them from here.
 func Limits() map[string]Limit {
 	const day = 24 * time.Hour
+	lasting := func(low, high time.Duration) Limit {
+		return Limit{Low: yamldoc.Duration{Duration: low}, High: yamldoc.Duration{Duration: high}}
+	}
 	return map[string]Limit{
-		"snapshot.every":                     {Low: Duration{time.Minute}, High: Duration{100 * 365 * day}, Zero: true},
-		"event.maxBytes":                     {Low: Bytes(64 << 10), High: Bytes(64 << 20)},
-		"queue.events":                       {Low: count(1), High: count(1 << 24)},
-		"queue.bytes":                        {Low: Bytes(64 << 10), High: Bytes(1 << 40)},
-		"queue.inFlightBytes":                {Low: Bytes(1 << 20), High: Bytes(1 << 40)},
-		"bus.nats.stream.replicas":           {Low: count(1), High: count(5)},
-		"bus.nats.stream.maxAge":             {Low: Duration{time.Second}, High: Duration{100 * 365 * day}, Zero: true},
-		"bus.nats.stream.duplicateWindow":    {Low: Duration{100 * time.Millisecond}, High: Duration{day}},
-		"bus.kafka.create.partitions":        {Low: count(1), High: count(10000)},
-		"bus.kafka.create.replicationFactor": {Low: count(1), High: count(100)},
-		"bus.http.batch":                     {Low: count(1), High: count(1000)},
-		"bus.http.timeout":                   {Low: Duration{100 * time.Millisecond}, High: Duration{10 * time.Minute}},
-		"leaderElection.leaseDuration":       {Low: Duration{time.Second}, High: Duration{time.Hour}},
-		"leaderElection.renewDeadline":       {Low: Duration{500 * time.Millisecond}, High: Duration{time.Hour}},
-		"leaderElection.retryPeriod":         {Low: Duration{100 * time.Millisecond}, High: Duration{time.Hour}},
-		"claimCheck.http.timeout":            {Low: Duration{100 * time.Millisecond}, High: Duration{10 * time.Minute}},
+		"snapshot.every":                     {Low: yamldoc.Duration{Duration: time.Minute}, High: yamldoc.Duration{Duration: 100 * 365 * day}, Zero: true},
+		"event.maxBytes":                     {Low: yamldoc.Bytes(64 << 10), High: yamldoc.Bytes(64 << 20)},
+		"queue.events":                       {Low: yamldoc.Count(1), High: yamldoc.Count(1 << 24)},
+		"queue.bytes":                        {Low: yamldoc.Bytes(64 << 10), High: yamldoc.Bytes(1 << 40)},
+		"queue.inFlightBytes":                {Low: yamldoc.Bytes(1 << 20), High: yamldoc.Bytes(1 << 40)},
+		"bus.nats.stream.replicas":           {Low: yamldoc.Count(1), High: yamldoc.Count(5)},
+		"bus.nats.stream.maxAge":             {Low: yamldoc.Duration{Duration: time.Second}, High: yamldoc.Duration{Duration: 100 * 365 * day}, Zero: true},
+		"bus.nats.stream.duplicateWindow":    lasting(100*time.Millisecond, day),
+		"bus.kafka.create.partitions":        {Low: yamldoc.Count(1), High: yamldoc.Count(10000)},
+		"bus.kafka.create.replicationFactor": {Low: yamldoc.Count(1), High: yamldoc.Count(100)},
+		"bus.http.batch":                     {Low: yamldoc.Count(1), High: yamldoc.Count(1000)},
+		"bus.http.timeout":                   lasting(100*time.Millisecond, 10*time.Minute),
+		"leaderElection.leaseDuration":       lasting(time.Second, time.Hour),
+		"leaderElection.renewDeadline":       lasting(500*time.Millisecond, time.Hour),
+		"leaderElection.retryPeriod":         lasting(100*time.Millisecond, time.Hour),
+		"claimCheck.http.timeout":            lasting(100*time.Millisecond, 10*time.Minute),
 	}
 }
 
@@ -63,10 +53,10 @@ func (l Limit) String() string {
 }
 
 // inLimit compares got with the limit of its path.
-func inLimit(path *field.Path, got number) field.ErrorList {
+func inLimit(path *field.Path, got yamldoc.Quantity) field.ErrorList {
 	l := Limits()[general(path.String())]
-	n := got.number()
-	if l.Zero && n == 0 || l.Low.number() <= n && n <= l.High.number() {
+	n := got.Int64()
+	if l.Zero && n == 0 || l.Low.Int64() <= n && n <= l.High.Int64() {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(path, got, "must be "+l.String())}
@@ -75,15 +65,10 @@ func inLimit(path *field.Path, got number) field.ErrorList {
 // general is the path under which something is known that is said of a key: a relay sends to the same kinds of bus as the
 // agent.
 func general(path string) string {
-	return relayedBus.ReplaceAllString(indexes.ReplaceAllString(path, "[]"), "bus.$1")
+	return relayedBus.ReplaceAllString(yamldoc.Generic(path), "bus.$1")
 }
 
-var indexes = regexp.MustCompile(`\[[0-9]+\]`)
-
 var relayedBus = regexp.MustCompile(`^relay\[\]\.to\.(nats|kafka|http|stdout)\b`)
-
-// Enum is a text that has to be one of a few.
-type Enum interface{ Values() []string }
 
 func names[T ~string](values ...T) []string {
 	list := make([]string, len(values))
@@ -96,20 +81,11 @@ func names[T ~string](values ...T) []string {
 // inEnum compares got with the values of its type.
 func inEnum[T interface {
 	~string
-	Enum
+	yamldoc.Enum
 }](path *field.Path, got T,
 ) field.ErrorList {
 	if slices.Contains(got.Values(), string(got)) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(path, string(got), "must be "+oneOf(got))}
-}
-
-// oneOf is "one of a, b", or "a" where there is no choice.
-func oneOf(e Enum) string {
-	values := e.Values()
-	if len(values) == 1 {
-		return values[0]
-	}
-	return "one of " + strings.Join(values, ", ")
+	return field.ErrorList{field.Invalid(path, string(got), "must be "+yamldoc.OneOf(got))}
 }

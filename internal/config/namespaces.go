@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
 // NamespacePattern is a glob over names of namespaces (`*` and `?`), with `!` before it one that excludes.
@@ -16,7 +18,7 @@ var namespacePattern = regexp.MustCompile(`^!?[a-z0-9*?-]{1,63}$`)
 // UnmarshalText refuses what can be no part of a namespace's name.
 func (p *NamespacePattern) UnmarshalText(text []byte) error {
 	if !namespacePattern.Match(text) {
-		return fmt.Errorf("must be a namespace or a glob over their names (shop, team-*), with ! before it to exclude (!kube-system), got %s", show(string(text)))
+		return fmt.Errorf("must be a namespace or a glob over their names (shop, team-*), with ! before it to exclude (!kube-system), got %s", yamldoc.Quote(string(text)))
 	}
 	*p = NamespacePattern(text)
 	return nil

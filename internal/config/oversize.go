@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
 // Oversize is a thing that an event which is too large can give up.
@@ -29,8 +31,8 @@ type ClaimCheck struct {
 	HTTP        *ClaimHTTP      `yaml:"http,omitempty"`
 }
 
-// prepare empties the default one, as Bus does.
-func (c *ClaimCheck) prepare() { *c = ClaimCheck{} }
+// SetDefaults removes the default claim check, as Bus does.
+func (c *ClaimCheck) SetDefaults() { *c = ClaimCheck{} }
 
 // none reports whether there is no place at all.
 func (c *ClaimCheck) none() bool { return *c == ClaimCheck{} }
@@ -38,16 +40,16 @@ func (c *ClaimCheck) none() bool { return *c == ClaimCheck{} }
 // ObjectStore is a bucket of JetStream's object store on the servers of bus.nats. What matters to a bucket that is
 // created is taken from the stream, whose records refer to what is in it.
 type ObjectStore struct {
-	Bucket   string `yaml:"bucket"`
-	Create   bool   `yaml:"create"`   // create it where it does not exist
-	MaxBytes Bytes  `yaml:"maxBytes"` // 0: not bounded
+	Bucket   string        `yaml:"bucket"`
+	Create   bool          `yaml:"create"`   // create it where it does not exist
+	MaxBytes yamldoc.Bytes `yaml:"maxBytes"` // 0: not bounded
 }
 
 // DefaultBucket is the name of the bucket where the file gives none.
 const DefaultBucket = "KUBECDC_LARGE"
 
-// prepare gives the bucket its defaults; the keys of the file are laid over them.
-func (o *ObjectStore) prepare() { *o = defaultObjectStore() }
+// SetDefaults sets the defaults of the bucket.
+func (o *ObjectStore) SetDefaults() { *o = defaultObjectStore() }
 
 func defaultObjectStore() ObjectStore { return ObjectStore{Bucket: DefaultBucket, Create: true} }
 
@@ -58,16 +60,16 @@ type ClaimDirectory struct {
 
 // ClaimHTTP is a server that keeps what is PUT below a URL.
 type ClaimHTTP struct {
-	URL         string   `yaml:"url"`     // the name of each event is put behind its path
-	Timeout     Duration `yaml:"timeout"` // of a request, from the first byte to the last
-	HeadersFile string   `yaml:"headersFile,omitempty"`
-	TokenFile   string   `yaml:"tokenFile,omitempty"` // bearer token
-	Insecure    bool     `yaml:"insecure,omitempty"`  // as in HTTP
-	TLS         *TLS     `yaml:"tls,omitempty"`       // nil: the system's authorities where the URL is https
+	URL         string           `yaml:"url"`     // the name of each event is put behind its path
+	Timeout     yamldoc.Duration `yaml:"timeout"` // of a request, from the first byte to the last
+	HeadersFile string           `yaml:"headersFile,omitempty"`
+	TokenFile   string           `yaml:"tokenFile,omitempty"` // bearer token
+	Insecure    bool             `yaml:"insecure,omitempty"`  // as in HTTP
+	TLS         *TLS             `yaml:"tls,omitempty"`       // nil: the system's authorities where the URL is https
 }
 
-// prepare gives it its defaults; the keys of the file are laid over them.
-func (c *ClaimHTTP) prepare() { *c = ClaimHTTP{Timeout: defaultHTTP().Timeout} }
+// SetDefaults sets the defaults of the requests.
+func (c *ClaimHTTP) SetDefaults() { *c = ClaimHTTP{Timeout: defaultHTTP().Timeout} }
 
 // DeadLetter is where an event goes that the bus refuses for good: one member, the one of the bus's kind, or none at
 // all. In a file `deadLetter: {}` is none.
@@ -77,8 +79,8 @@ type DeadLetter struct {
 	URL     string `yaml:"url,omitempty"`     // with bus.http
 }
 
-// prepare empties the default one, as Bus does.
-func (d *DeadLetter) prepare() { *d = DeadLetter{} }
+// SetDefaults removes the default dead letter, as Bus does.
+func (d *DeadLetter) SetDefaults() { *d = DeadLetter{} }
 
 // Where dead letters go if the file does not say.
 const (
@@ -145,7 +147,7 @@ func (c *Config) validateOversize(path *field.Path) field.ErrorList {
 	for i, o := range c.Oversize {
 		switch at := path.Index(i); {
 		case !slices.Contains(o.Values(), string(o)):
-			list = append(list, field.Invalid(at, string(o), "must be "+oneOf(o)))
+			list = append(list, field.Invalid(at, string(o), "must be "+yamldoc.OneOf(o)))
 		case o == OversizeReference && c.ClaimCheck.none():
 			list = append(list, field.Forbidden(at, "needs a place for the whole event: name one under claimCheck, or leave reference out"))
 		}

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
 // ResourcePattern names resources as kubectl does:
@@ -45,7 +47,7 @@ func (p *ResourcePattern) UnmarshalText(text []byte) error {
 	}
 	q.Group, q.Core = rest, dotted && rest == ""
 	if why := q.wrong(string(text)); why != "" {
-		return fmt.Errorf("must be a resource as kubectl writes it, got %s: %s", show(string(text)), why)
+		return fmt.Errorf("must be a resource as kubectl writes it, got %s: %s", yamldoc.Quote(string(text)), why)
 	}
 	*p = q
 	return nil

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
 // entry is one key of the file. What it means comes from the comments of configs/kubecdc.yaml, all the rest from the Go
@@ -120,12 +121,12 @@ func reference(t *testing.T) []entry {
 		case typ.Kind() == reflect.Pointer:
 			if v.IsValid() && v.IsNil() {
 				v = reflect.New(typ.Elem())
-				config.Prepare(v.Interface())
+				config.SetDefaults(v.Interface())
 			}
 			walk(typ.Elem(), v.Elem(), path)
 		case typ.Kind() == reflect.Slice:
 			item := reflect.New(typ.Elem())
-			config.Prepare(item.Interface())
+			config.SetDefaults(item.Interface())
 			walk(typ.Elem(), item.Elem(), path+"[]")
 		case typ.Kind() == reflect.Struct:
 			for i := range typ.NumField() {
@@ -190,7 +191,7 @@ func choices(e *entry) []string {
 	if e.typ == nil {
 		return nil
 	}
-	if enum, ok := reflect.Zero(e.typ).Interface().(config.Enum); ok {
+	if enum, ok := reflect.Zero(e.typ).Interface().(yamldoc.Enum); ok {
 		return enum.Values()
 	}
 	return nil
@@ -207,7 +208,7 @@ func asJSON(v reflect.Value) any {
 		if err != nil {
 			panic(err)
 		}
-		if b, ok := v.Interface().(config.Bytes); ok && b == 0 {
+		if b, ok := v.Interface().(yamldoc.Bytes); ok && b == 0 {
 			return 0
 		}
 		return string(s)
@@ -252,11 +253,11 @@ func typeInWords(typ reflect.Type) string {
 	switch {
 	case typ == nil:
 		return ""
-	case typ == reflect.TypeFor[config.Duration]():
+	case typ == reflect.TypeFor[yamldoc.Duration]():
 		return "duration"
-	case typ == reflect.TypeFor[config.Bytes]():
+	case typ == reflect.TypeFor[yamldoc.Bytes]():
 		return "size"
-	case typ == reflect.TypeFor[config.Ratio]():
+	case typ == reflect.TypeFor[yamldoc.Ratio]():
 		return "number from 0 to 1"
 	case typ == reflect.TypeFor[config.ResourcePattern]():
 		return "resource"

@@ -22,8 +22,8 @@ type Relay struct {
 	To         RelayTarget       `yaml:"to"`
 }
 
-// prepare gives a relay its defaults; the keys of the file are laid over them.
-func (r *Relay) prepare() { *r = Relay{Start: RelayLive, Refused: RelayStop} }
+// SetDefaults sets the defaults of a relay.
+func (r *Relay) SetDefaults() { *r = Relay{Start: RelayLive, Refused: RelayStop} }
 
 // Takes reports whether the relay names the resource, or none at all. Group is "" for the core group.
 func (r *Relay) Takes(group, version, resource string) bool {

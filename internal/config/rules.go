@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
 func validateWatch(rules []Rule, path *field.Path) field.ErrorList {
@@ -120,7 +122,7 @@ func validateNoise(noise []Noise, path *field.Path) field.ErrorList {
 	list := unique(noise, path)
 	for i, n := range noise {
 		if !slices.Contains(n.Values(), string(n)) {
-			list = append(list, field.Invalid(path.Index(i), string(n), "must be "+oneOf(n)+meant(string(n), n.Values())))
+			list = append(list, field.Invalid(path.Index(i), string(n), "must be "+yamldoc.OneOf(n)+meant(string(n), n.Values())))
 		}
 	}
 	return list
@@ -128,7 +130,7 @@ func validateNoise(noise []Noise, path *field.Path) field.ErrorList {
 
 // meant is ", did you mean …?", and nothing where no word is near.
 func meant(word string, words []string) string {
-	if near := nearest(strings.ReplaceAll(word, "_", "-"), words); near != "" {
+	if near := yamldoc.Nearest(strings.ReplaceAll(word, "_", "-"), words); near != "" {
 		return " (did you mean " + near + "?)"
 	}
 	return ""

@@ -15,6 +15,7 @@ import (
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
 const schemaFile = "../../configs/kubecdc.schema.json"
@@ -42,17 +43,17 @@ func schemaOf(typ reflect.Type, path string) *jsonschema.Schema {
 	pattern := config.Patterns()[path]
 	limit, limited := config.Limits()[path]
 	switch {
-	case typ == reflect.TypeFor[config.Duration]():
+	case typ == reflect.TypeFor[yamldoc.Duration]():
 		types(s, "string", "integer")
 		s.Pattern = `^(0|([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h|d|w))+)$|` + variable
 		s.Minimum, s.Maximum = "0", "0"
 		keyword(s, "patternErrorMessage", "must be a duration such as 90s, 2m, 12h or 7d")
-	case typ == reflect.TypeFor[config.Bytes]():
+	case typ == reflect.TypeFor[yamldoc.Bytes]():
 		types(s, "string", "integer")
 		s.Pattern = `^[0-9]+(KiB|MiB|GiB|TiB)?$|` + variable
 		s.Minimum = "0"
 		keyword(s, "patternErrorMessage", "must be a number of bytes such as 65536, 64MiB or 20GiB")
-	case typ == reflect.TypeFor[config.Ratio]():
+	case typ == reflect.TypeFor[yamldoc.Ratio]():
 		types(s, "number", "string")
 		s.Pattern = `^(0?\.[0-9]+|0|1|1\.0*)$|` + variable
 		s.Minimum, s.Maximum = "0", "1"
@@ -91,10 +92,10 @@ func schemaOf(typ reflect.Type, path string) *jsonschema.Schema {
 			s.Pattern = pattern + "|" + variable
 		}
 	}
-	if enum, ok := reflect.Zero(typ).Interface().(config.Enum); ok {
+	if enum, ok := reflect.Zero(typ).Interface().(yamldoc.Enum); ok {
 		s = oneOf(enum.Values())
 	}
-	if limited && typ != reflect.TypeFor[config.Duration]() {
+	if limited && typ != reflect.TypeFor[yamldoc.Duration]() {
 		s.Minimum, s.Maximum = bound(limit.Low), bound(limit.High)
 	}
 	return s

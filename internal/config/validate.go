@@ -9,18 +9,20 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
 // Validate returns everything that is wrong with c as [Errors], or nil. It needs no file: what Parse returns has passed
 // it, and a Config that was changed afterwards can be passed through it again.
 func (c *Config) Validate() error {
-	if errs := Errors(c.problems()); len(errs) > 0 {
+	if errs := yamldoc.Errors(c.problems()); len(errs) > 0 {
 		return errs
 	}
 	return nil
 }
 
-func (c *Config) problems() []*Error {
+func (c *Config) problems() []*yamldoc.Error {
 	var list field.ErrorList
 	root := func(name string) *field.Path { return field.NewPath(name) }
 	if c.APIVersion != APIVersion {
@@ -38,7 +40,7 @@ func (c *Config) problems() []*Error {
 	list = append(list, c.validateSnapshot(root("snapshot"))...)
 	list = append(list, inEnum(root("event").Child("mode"), c.Event.Mode)...)
 	list = append(list, inLimit(root("event").Child("maxBytes"), c.Event.MaxBytes)...)
-	list = append(list, inLimit(root("queue").Child("events"), count(c.Queue.Events))...)
+	list = append(list, inLimit(root("queue").Child("events"), yamldoc.Count(c.Queue.Events))...)
 	list = append(list, inLimit(root("queue").Child("bytes"), c.Queue.Bytes)...)
 	list = append(list, inLimit(root("queue").Child("inFlightBytes"), c.Queue.InFlightBytes)...)
 	list = append(list, c.validateBus(root("bus"))...)
@@ -55,9 +57,9 @@ func (c *Config) problems() []*Error {
 	list = append(list, inEnum(root("log").Child("format"), c.Log.Format)...)
 	list = append(list, c.Tracing.validate(root("tracing"))...)
 
-	errs := make([]*Error, len(list))
+	errs := make([]*yamldoc.Error, len(list))
 	for i, e := range list {
-		errs[i] = &Error{Path: e.Field, Message: e.Detail}
+		errs[i] = &yamldoc.Error{Path: e.Field, Message: e.Detail}
 		if e.Type == field.ErrorTypeInvalid {
 			errs[i].Message += ", got " + show(e.BadValue)
 		}
@@ -81,7 +83,7 @@ func (c *Config) validateSnapshot(path *field.Path) field.ErrorList {
 		list = append(list, field.Invalid(at, every, "must be 0s where snapshot.mode is never; leave it out"))
 	case age > 0 && every.Duration >= age:
 		list = append(list, field.Invalid(at, every, fmt.Sprintf("must be less than %s (%v), or what did not change "+
-			"since would be on the bus no longer; write 0s for never", key, Duration{age})))
+			"since would be on the bus no longer; write 0s for never", key, yamldoc.Duration{Duration: age})))
 	}
 	return list
 }
@@ -196,21 +198,13 @@ func unique[T ~string | ResourcePattern](items []T, path *field.Path) field.Erro
 // flatten puts an error of a library on one line.
 func flatten(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-// show is a value in an error: text in quotes, all of it short.
+// show returns a value for an error: text in quotes, and shortened.
 func show(v any) string {
 	switch t := v.(type) {
 	case string:
-		return strconv.Quote(shorten(mask(t)))
+		return yamldoc.Quote(t)
 	case NamespacePattern:
-		return strconv.Quote(shorten(string(t)))
+		return strconv.Quote(yamldoc.Shorten(string(t)))
 	}
-	return shorten(fmt.Sprint(v))
-}
-
-func shorten(s string) string {
-	const most = 80
-	if r := []rune(s); len(r) > most {
-		return string(r[:most]) + "…"
-	}
-	return s
+	return yamldoc.Shorten(fmt.Sprint(v))
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
 // validateBus looks at the bus, and at what else has to fit it.
@@ -72,7 +74,7 @@ func (n *NATS) validate(path *field.Path) field.ErrorList {
 		list = append(list, field.Invalid(at.Child("name"), s.Name,
 			`must be 1 to 255 printable characters without spaces and none of . * > " / \`))
 	}
-	list = append(list, inLimit(at.Child("replicas"), count(s.Replicas))...)
+	list = append(list, inLimit(at.Child("replicas"), yamldoc.Count(s.Replicas))...)
 	list = append(list, inLimit(at.Child("maxAge"), s.MaxAge)...)
 	if s.MaxBytes < 0 {
 		list = append(list, field.Invalid(at.Child("maxBytes"), s.MaxBytes, "must not be negative"))
@@ -213,7 +215,7 @@ func serverSchemes() []string { return []string{"nats", "tls", "ws", "wss"} }
 
 func (h *HTTP) validate(path *field.Path, mode EventMode) field.ErrorList {
 	list := validateEndpoint(h.URL, path.Child("url"))
-	list = append(list, inLimit(path.Child("batch"), count(h.Batch))...)
+	list = append(list, inLimit(path.Child("batch"), yamldoc.Count(h.Batch))...)
 	if h.Batch > 1 && mode == EventBinary {
 		list = append(list, field.Invalid(path.Child("batch"), h.Batch, "must be 1 where event.mode is binary: a batch is made of structured events"))
 	}
@@ -272,7 +274,7 @@ func isPort(port string) bool {
 	return port == "" || err == nil && n > 0
 }
 
-func (k *Kafka) validate(path *field.Path, maxEvent Bytes) field.ErrorList {
+func (k *Kafka) validate(path *field.Path, maxEvent yamldoc.Bytes) field.ErrorList {
 	list := k.validateBrokers(path.Child("brokers"))
 	if k.Topic == "" {
 		list = append(list, field.Required(path.Child("topic"), "must not be empty"))
@@ -317,9 +319,9 @@ func (k *Kafka) validateBrokers(path *field.Path) field.ErrorList {
 // brokerHost is a name or an address, of IPv6 too.
 var brokerHost = regexp.MustCompile(`^[A-Za-z0-9_.:%-]+$`)
 
-func (c *KafkaCreate) validate(path *field.Path, maxEvent Bytes) field.ErrorList {
-	list := inLimit(path.Child("partitions"), count(c.Partitions))
-	list = append(list, inLimit(path.Child("replicationFactor"), count(c.ReplicationFactor))...)
+func (c *KafkaCreate) validate(path *field.Path, maxEvent yamldoc.Bytes) field.ErrorList {
+	list := inLimit(path.Child("partitions"), yamldoc.Count(c.Partitions))
+	list = append(list, inLimit(path.Child("replicationFactor"), yamldoc.Count(c.ReplicationFactor))...)
 	at := path.Child("config")
 	for _, key := range slices.Sorted(func(yield func(string) bool) {
 		for k := range c.Config {
@@ -329,7 +331,7 @@ func (c *KafkaCreate) validate(path *field.Path, maxEvent Bytes) field.ErrorList
 		}
 	}) {
 		if !topicConfig.MatchString(key) {
-			list = append(list, field.Forbidden(at.Child(shorten(mask(key))), "must be what Kafka calls it, such as retention.ms or cleanup.policy"))
+			list = append(list, field.Forbidden(at.Child(yamldoc.Shorten(yamldoc.Mask(key))), "must be what Kafka calls it, such as retention.ms or cleanup.policy"))
 		}
 	}
 	if s, ok := c.Config[retentionMillis]; ok {
@@ -368,7 +370,7 @@ var (
 	cleanup     = regexp.MustCompile(`^(delete|compact|compact, ?delete|delete, ?compact)$`)
 )
 
-func (c *KafkaCreate) validateMessageBytes(path *field.Path, maxEvent Bytes) field.ErrorList {
+func (c *KafkaCreate) validateMessageBytes(path *field.Path, maxEvent yamldoc.Bytes) field.ErrorList {
 	s, ok := c.Config[maxMessageBytes]
 	need := int64(maxEvent) + kafkaRoom
 	if !ok {
@@ -376,7 +378,7 @@ func (c *KafkaCreate) validateMessageBytes(path *field.Path, maxEvent Bytes) fie
 			return nil
 		}
 		return field.ErrorList{field.Required(path, fmt.Sprintf("must be there, and at least %d, for event.maxBytes (%v) and %v beside it: "+
-			"where it is missing, a topic takes %d", need, maxEvent, Bytes(kafkaRoom), kafkaMessageBytes))}
+			"where it is missing, a topic takes %d", need, maxEvent, yamldoc.Bytes(kafkaRoom), kafkaMessageBytes))}
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	switch {
@@ -384,14 +386,14 @@ func (c *KafkaCreate) validateMessageBytes(path *field.Path, maxEvent Bytes) fie
 		return field.ErrorList{field.Invalid(path, s, "must be a number of bytes, such as 1048588, without a unit")}
 	case n < need:
 		return field.ErrorList{field.Invalid(path, s, fmt.Sprintf("must be at least %d, for event.maxBytes (%v) and %v beside it: raise it, or lower that",
-			need, maxEvent, Bytes(kafkaRoom)))}
+			need, maxEvent, yamldoc.Bytes(kafkaRoom)))}
 	}
 	return nil
 }
 
 func (s *SASL) validate(path *field.Path) field.ErrorList {
 	if s.Mechanism == "" {
-		return field.ErrorList{field.Required(path.Child("mechanism"), "must be "+oneOf(s.Mechanism)+": the one that the brokers are configured for")}
+		return field.ErrorList{field.Required(path.Child("mechanism"), "must be "+yamldoc.OneOf(s.Mechanism)+": the one that the brokers are configured for")}
 	}
 	list := inEnum(path.Child("mechanism"), s.Mechanism)
 	if len(list) > 0 {

@@ -1,4 +1,4 @@
-package config
+package yamldoc
 
 import (
 	"errors"
@@ -12,16 +12,31 @@ import (
 	"github.com/kubecdc/kubecdc/internal/duration"
 )
 
+// Quantity is a number that is ordered by the integer behind it.
+type Quantity interface {
+	fmt.Stringer
+	Int64() int64
+}
+
+// Count is a whole number without a unit.
+type Count int
+
+// String returns the decimal digits.
+func (n Count) String() string { return strconv.Itoa(int(n)) }
+
+// Int64 implements Quantity.
+func (n Count) Int64() int64 { return int64(n) }
+
 // Duration is a time.Duration as a file has it: "2m", "168h", "1m30s", "7d".
 type Duration struct {
 	time.Duration
 }
 
-// UnmarshalText reads Go's units, days and weeks.
+// UnmarshalText accepts what duration.Parse accepts.
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, err := duration.Parse(string(text))
 	if err != nil {
-		return fmt.Errorf("must be a duration such as 90s, 2m, 12h or 7d, got %s%s", show(string(text)), meantDuration(string(text)))
+		return fmt.Errorf("must be a duration such as 90s, 2m, 12h or 7d, got %s%s", Quote(string(text)), meantDuration(string(text)))
 	}
 	d.Duration = v
 	return nil
@@ -45,10 +60,13 @@ func meantDuration(text string) string {
 	return fmt.Sprintf(", did you mean %d%c?", n, m[2][0])
 }
 
-// MarshalText is String.
+// Int64 implements Quantity.
+func (d Duration) Int64() int64 { return int64(d.Duration) }
+
+// MarshalText returns String.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// String is the shortest form: "168h", not "168h0m0s".
+// String returns the shortest form: "168h", not "168h0m0s".
 func (d Duration) String() string {
 	s := d.Duration.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -60,13 +78,13 @@ func (d Duration) String() string {
 	return s
 }
 
-// Bytes is a number of bytes, written plain or with KiB, MiB, GiB or TiB: "65536", "64MiB".
+// Bytes is a number of bytes, written without a unit or with KiB, MiB, GiB or TiB: "65536", "64MiB".
 type Bytes int64
 
-// bytesForm is what is wrong with anything else.
+// bytesForm begins the error about any other text.
 const bytesForm = "must be a number of bytes such as 65536, 64MiB or 20GiB"
 
-// byteUnits are from the largest to the smallest, so that the first which divides a number is the one to write.
+// byteUnits returns the units, the largest first: String uses the first one that divides the number.
 func byteUnits() []struct {
 	suffix string
 	size   int64
@@ -77,7 +95,7 @@ func byteUnits() []struct {
 	}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
 }
 
-// UnmarshalText reads a whole number that is not negative, with or without a unit.
+// UnmarshalText accepts a whole number that is not negative, with or without a unit.
 func (b *Bytes) UnmarshalText(text []byte) error {
 	digits, size := string(text), int64(1)
 	for _, u := range byteUnits() {
@@ -89,9 +107,9 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseUint(digits, 10, 63)
 	switch {
 	case errors.Is(err, strconv.ErrRange), err == nil && n > uint64(math.MaxInt64/size):
-		return fmt.Errorf("must be less than 8EiB, got %s", show(string(text)))
+		return fmt.Errorf("must be less than 8EiB, got %s", Quote(string(text)))
 	case err != nil:
-		return fmt.Errorf("%s, got %s%s", bytesForm, show(string(text)), meantBytes(string(text)))
+		return fmt.Errorf("%s, got %s%s", bytesForm, Quote(string(text)), meantBytes(string(text)))
 	}
 	*b = Bytes(int64(n) * size) // n was compared with MaxInt64/size above
 	return nil
@@ -99,7 +117,7 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 
 var otherUnit = regexp.MustCompile(`(?i)^ *([0-9]{1,18}) *([kmgt])i?b? *$`)
 
-// meantBytes is what a number with another unit probably means. Powers of 1000 are not for bounds of memory.
+// meantBytes suggests a size for a number with another unit. Powers of 1000 are not used for memory.
 func meantBytes(text string) string {
 	if m := otherUnit.FindStringSubmatch(text); m != nil {
 		return fmt.Sprintf(", did you mean %s%siB?", m[1], strings.ToUpper(m[2]))
@@ -107,10 +125,13 @@ func meantBytes(text string) string {
 	return ""
 }
 
-// MarshalText is String.
+// Int64 implements Quantity.
+func (b Bytes) Int64() int64 { return int64(b) }
+
+// MarshalText returns String.
 func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
 
-// String has the largest unit that leaves a whole number.
+// String uses the largest unit that leaves a whole number.
 func (b Bytes) String() string {
 	for _, u := range byteUnits() {
 		if n := int64(b); n >= u.size && n%u.size == 0 {
@@ -120,20 +141,32 @@ func (b Bytes) String() string {
 	return strconv.FormatInt(int64(b), 10)
 }
 
-// Ratio is a part of a whole, from 0 to 1.
+// Ratio is a number from 0 to 1.
 type Ratio float64
 
-// UnmarshalText reads a decimal number.
+// UnmarshalText accepts a decimal number.
 func (r *Ratio) UnmarshalText(text []byte) error {
 	v, err := strconv.ParseFloat(string(text), 64)
 	if percent, ok := strings.CutSuffix(string(text), "%"); ok {
 		if p, err := strconv.ParseFloat(strings.TrimSpace(percent), 64); err == nil && p >= 0 && p <= 100 {
-			return fmt.Errorf("must be a number from 0 to 1, got %s: write %v", show(string(text)), p/100)
+			return fmt.Errorf("must be a number from 0 to 1, got %s: write %v", Quote(string(text)), p/100)
 		}
 	}
-	if err != nil || !(v >= 0 && v <= 1) { // not a number is neither
-		return fmt.Errorf("must be a number from 0 to 1, got %s", show(string(text)))
+	if err != nil || !(v >= 0 && v <= 1) { // NaN is neither
+		return fmt.Errorf("must be a number from 0 to 1, got %s", Quote(string(text)))
 	}
 	*r = Ratio(v)
 	return nil
+}
+
+// Enum is a text that must be one of a few words.
+type Enum interface{ Values() []string }
+
+// OneOf returns "one of a, b", or "a" if that is the only value.
+func OneOf(e Enum) string {
+	values := e.Values()
+	if len(values) == 1 {
+		return values[0]
+	}
+	return "one of " + strings.Join(values, ", ")
 }

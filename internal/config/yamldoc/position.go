@@ -1,17 +1,17 @@
-package config
+package yamldoc
 
 import (
 	"strings"
 	"unicode"
 )
 
-// place is where something stands in a file: from 1, the column in characters.
-type place struct{ line, column int }
+// position is a line and a column in a file, both from 1. The column counts characters.
+type position struct{ line, column int }
 
-// locate gives an error of Validate or of a Check the place of its path in the file, or that of what the path is part of.
-func (d *decoder) locate(e *Error) *Error {
+// Locate sets the position of an error from its path: the position of the path, or of the nearest parent that the file has.
+func (d *Document) Locate(e *Error) *Error {
 	for path := e.Path; path != ""; path = path[:max(0, strings.LastIndexAny(path, ".["))] {
-		if at, ok := d.places[path]; ok {
+		if at, ok := d.positions[path]; ok {
 			if path == e.Path && e.TextLine > 0 {
 				at = d.inside(at, d.texts[path], e.TextLine, e.TextColumn)
 			}
@@ -23,10 +23,9 @@ func (d *decoder) locate(e *Error) *Error {
 	return e
 }
 
-// inside is where a line and a column, both from 1, of a text that is written at a place stand in the file. The text may be
-// folded, indented or quoted there: it is followed through the lines as far as they have it as it is. Where it is written
-// in another way before that (with escapes), it is the place of the text.
-func (d *decoder) inside(at place, text string, line, column int) place {
+// inside returns the position in the file of a line and a column of a text, both from 1. The text begins at a position, and may be
+// folded, indented or quoted there. If it is written with escapes before that column, inside returns the position of the text.
+func (d *Document) inside(at position, text string, line, column int) position {
 	rest, offset := []rune(text), column-1
 	for l := 1; l < line; l++ {
 		end := strings.IndexByte(text, '\n')
@@ -48,7 +47,7 @@ func (d *decoder) inside(at place, text string, line, column int) place {
 			from = min(at.column-1, len(written))
 			switch first := string(written[from:]); {
 			case strings.HasPrefix(first, "|"), strings.HasPrefix(first, ">"):
-				continue // it begins in the next line
+				continue // the text begins in the next line
 			case strings.HasPrefix(first, `"`), strings.HasPrefix(first, "'"):
 				from++
 			}
@@ -66,7 +65,7 @@ func (d *decoder) inside(at place, text string, line, column int) place {
 			same++
 		}
 		if offset <= same {
-			return place{line: l, column: from + offset + 1}
+			return position{line: l, column: from + offset + 1}
 		}
 		if strings.TrimSpace(string(written[from+same:])) != "" {
 			return at

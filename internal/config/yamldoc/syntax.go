@@ -1,4 +1,4 @@
-package config
+package yamldoc
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// notUTF8 points to the first byte that is none.
+// notUTF8 reports the first byte that is not UTF-8.
 func (d *decoder) notUTF8() {
 	if bytes.HasPrefix(d.data, []byte("\xff\xfe")) || bytes.HasPrefix(d.data, []byte("\xfe\xff")) {
 		d.fail(nil, "", "must be UTF-8, this is UTF-16; save it as UTF-8")
@@ -31,8 +31,7 @@ func (d *decoder) notUTF8() {
 	}}, "", "must be UTF-8, here is the byte 0x%02x", rest[0])
 }
 
-// syntax reports what the parser does not read. The parser says what it stumbled over; what a person did is one of a few
-// things, told by the message and the line.
+// syntax reports an error of the parser. The message and the line identify the usual mistakes, for which it suggests a fix.
 func (d *decoder) syntax(err yaml.Error) {
 	tok, message := err.GetToken(), err.GetMessage()
 	if tok == nil || tok.Position == nil {
@@ -77,7 +76,7 @@ func (d *decoder) syntax(err yaml.Error) {
 	default:
 		message = "is no YAML: " + message
 	}
-	d.fail(tok, "", "%s", mask(message))
+	d.fail(tok, "", "%s", Mask(message))
 }
 
 var (
@@ -85,13 +84,5 @@ var (
 	closed  = regexp.MustCompile(`[:-] +("[^"]*"|'[^']*') *$`)
 	tagged  = regexp.MustCompile(`[\[,:] *!\w`) // [!kube-system]
 )
-
-// line is a line of the file, from 1; "" where there is none.
-func (d *decoder) line(n int) string {
-	if n < 1 || n > len(d.lines) {
-		return ""
-	}
-	return d.lines[n-1]
-}
 
 func indentation(line string) string { return line[:len(line)-len(strings.TrimLeft(line, " \t"))] }

@@ -1,7 +1,6 @@
-package config
+package yamldoc
 
 import (
-	"bytes"
 	"encoding"
 	"errors"
 	"fmt"
@@ -18,50 +17,25 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// decoder lays a YAML document over a Config. goccy/go-yaml parses; the walk over its tree is ours, because its own
-// strict decoding ends at the first error, and forgets where values came from, which Validate's errors want to point at.
+// decoder sets the values of a document. goccy/go-yaml parses; its strict decoding is not used, because it ends at the first
+// error and does not keep the positions of values.
 type decoder struct {
-	data   []byte
-	name   string
-	lines  []string
-	lookup func(string) (string, bool)
-
+	*Document
+	options *Options
+	root    reflect.Type
+	data    []byte
 	anchors map[string]ast.Node
-	places  map[string]place  // where the value (of an empty mapping or list: the key) of a path is
-	texts   map[string]string // scalars, by path, that hold no variable
 	errs    Errors
 }
 
-func newDecoder(data []byte, name string, lookup func(string) (string, bool)) *decoder {
-	data = bytes.TrimPrefix(data, []byte("\uFEFF"))                                                   // the byte order mark that some Windows editors begin a file with
-	lines := strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(data)), "\n") // as YAML has it
-	return &decoder{
-		data: data, name: name, lines: lines, lookup: lookup,
-		anchors: map[string]ast.Node{}, places: map[string]place{}, texts: map[string]string{},
-	}
-}
+// Defaulter is a value with defaults of its own. SetDefaults is called before the keys of the document are set.
+type Defaulter interface{ SetDefaults() }
 
-// prepares is a value with a starting state of its own, over which the keys of the file are laid.
-type prepares interface{ prepare() }
-
-func (d *decoder) decode(c *Config) {
-	body := d.parse()
-	if len(d.errs) > 0 {
-		return
-	}
-	if body != nil {
-		d.value(body, reflect.ValueOf(c).Elem(), "")
-	}
-	if _, ok := d.places["apiVersion"]; !ok && !d.errs.covers("apiVersion") {
-		d.fail(nil, "apiVersion", "is missing; begin the file with apiVersion: %s", APIVersion)
-	}
-}
-
-// parse returns the root of the only document, nil where the file is empty.
+// parse returns the root of the only document, nil if the file is empty.
 func (d *decoder) parse() ast.Node {
 	switch {
-	case len(d.data) > maxFileBytes:
-		d.fail(nil, "", "must not be larger than %v", Bytes(maxFileBytes))
+	case len(d.data) > MaxBytes:
+		d.fail(nil, "", "must not be larger than %v", Bytes(MaxBytes))
 		return nil
 	case !utf8.Valid(d.data):
 		d.notUTF8()
@@ -93,7 +67,7 @@ func (d *decoder) parse() ast.Node {
 	return root
 }
 
-// Visit collects the anchors, and makes the decoder an ast.Visitor.
+// Visit implements ast.Visitor: it collects the anchors.
 func (d *decoder) Visit(n ast.Node) ast.Visitor {
 	if a, ok := n.(*ast.AnchorNode); ok {
 		name := a.Name.GetToken().Value
@@ -105,9 +79,9 @@ func (d *decoder) Visit(n ast.Node) ast.Visitor {
 	return d
 }
 
-// resolve follows anchors and aliases to the node that holds the content; nil after an error.
+// resolve follows anchors and aliases to the node with the content. It returns nil after an error.
 func (d *decoder) resolve(n ast.Node, path string) ast.Node {
-	for range 16 { // an alias to an alias to …: sixteen is more than a person writes, and ends a circle
+	for range 16 { // aliases of aliases: 16 is more than anybody writes, and ends a cycle
 		switch t := n.(type) {
 		case *ast.AnchorNode:
 			n = t.Value
@@ -135,7 +109,7 @@ func (d *decoder) value(n ast.Node, v reflect.Value, path string) {
 	if n = d.resolve(n, path); n == nil {
 		return
 	}
-	if _, ok := d.places[path]; !ok {
+	if !d.Has(path) {
 		d.mark(start(n), path)
 	}
 	if text, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
@@ -151,8 +125,8 @@ func (d *decoder) value(n ast.Node, v reflect.Value, path string) {
 		v.Set(reflect.New(v.Type().Elem()))
 		d.value(n, v.Elem(), path)
 	case reflect.Struct:
-		if p, ok := v.Addr().Interface().(prepares); ok {
-			p.prepare()
+		if p, ok := v.Addr().Interface().(Defaulter); ok {
+			p.SetDefaults()
 		}
 		d.mapping(n, v, path)
 	case reflect.Slice:
@@ -174,7 +148,7 @@ func (d *decoder) value(n ast.Node, v reflect.Value, path string) {
 			i, err := strconv.Atoi(s)
 			switch {
 			case errors.Is(err, strconv.ErrRange):
-				d.fail(n.GetToken(), path, "is too large a number, got %s", shorten(s))
+				d.fail(n.GetToken(), path, "is too large a number, got %s", Shorten(s))
 			case err != nil || isQuoted(n):
 				d.fail(n.GetToken(), path, "must be a whole number%s, got %s", unquoted(n), describe(n))
 			default:
@@ -186,10 +160,10 @@ func (d *decoder) value(n ast.Node, v reflect.Value, path string) {
 	}
 }
 
-// text reads a field that is text, or one of a few words.
+// text decodes text, or an Enum.
 func (d *decoder) text(n ast.Node, v reflect.Value, path string) {
 	if e, ok := v.Interface().(Enum); ok {
-		if s, ok := d.scalar(n, path, oneOf(e)); ok {
+		if s, ok := d.scalar(n, path, OneOf(e)); ok {
 			v.SetString(s)
 		}
 		return
@@ -218,12 +192,12 @@ func (d *decoder) mapping(n ast.Node, v reflect.Value, path string) {
 			d.value(pair.Value, field, at)
 			continue
 		}
-		d.fail(tok, at, "%s", unknownField(tok.Value, path, known))
+		d.fail(tok, at, "%s", d.unknownField(tok.Value, path, known))
 	}
 }
 
-// pairs are the keys of a mapping with their paths, and what they hold. keys, of those that it may have, is said where it is
-// no mapping.
+// pairs yields the path of each key of a mapping with its node. If n is not a mapping, the error names the keys that are
+// expected.
 func (d *decoder) pairs(n ast.Node, path, keys string) iter.Seq2[string, *ast.MappingValueNode] {
 	return func(yield func(string, *ast.MappingValueNode) bool) {
 		var pairs []*ast.MappingValueNode
@@ -242,7 +216,7 @@ func (d *decoder) pairs(n ast.Node, path, keys string) iter.Seq2[string, *ast.Ma
 				d.fail(tok, path, "merge keys (<<) are not supported, anchors (&) and aliases (*) are")
 				continue
 			}
-			at := shorten(mask(tok.Value))
+			at := Shorten(Mask(tok.Value))
 			if path != "" {
 				at = path + "." + at
 			}
@@ -253,8 +227,7 @@ func (d *decoder) pairs(n ast.Node, path, keys string) iter.Seq2[string, *ast.Ma
 	}
 }
 
-// dictionary reads a mapping whose keys are names from elsewhere. What they hold is text, also where YAML would make a
-// number of it.
+// dictionary decodes a mapping with arbitrary keys. Its values are text, even if YAML would read a number.
 func (d *decoder) dictionary(n ast.Node, v reflect.Value, path string) {
 	dictionary := reflect.MakeMap(v.Type())
 	for at, pair := range d.pairs(n, path, "") {
@@ -291,7 +264,7 @@ func (d *decoder) list(n ast.Node, v reflect.Value, path string) {
 	v.Set(list)
 }
 
-// scalar returns the text of a scalar with its variables expanded.
+// scalar returns the text of a scalar after the expansion of its variables.
 func (d *decoder) scalar(n ast.Node, path, want string) (string, bool) {
 	var s string
 	switch t := n.(type) {
@@ -305,7 +278,7 @@ func (d *decoder) scalar(n ast.Node, path, want string) (string, bool) {
 		d.fail(n.GetToken(), path, "must be %s, got %s", want, describe(n))
 		return "", false
 	}
-	expanded, err := expand(s, d.lookup)
+	expanded, err := expand(s, d.options.Lookup)
 	if err != nil {
 		d.fail(n.GetToken(), path, "%v", err)
 		return "", false
@@ -318,7 +291,7 @@ func (d *decoder) scalar(n ast.Node, path, want string) (string, bool) {
 
 var variable = regexp.MustCompile(`\$(\$|\{[A-Za-z_][A-Za-z0-9_]*\})?`)
 
-// expand replaces ${NAME} and $$. What a variable holds is not expanded again.
+// expand replaces ${NAME} and $$. The value of a variable is not expanded again.
 func expand(s string, lookup func(string) (string, bool)) (string, error) {
 	var errs []error
 	s = variable.ReplaceAllStringFunc(s, func(m string) string {
@@ -345,20 +318,20 @@ func expand(s string, lookup func(string) (string, bool)) (string, error) {
 	return s, nil
 }
 
-// asList says how to make a list of what is none.
+// asList suggests how to write a value as a list.
 func asList(n ast.Node) string {
 	switch t := n.(type) {
 	case *ast.MappingNode, *ast.MappingValueNode:
 		return "; begin each item with -"
 	case *ast.StringNode:
-		if s := shorten(t.Value); s == mask(s) {
+		if s := Shorten(t.Value); s == Mask(s) {
 			return "; write [" + s + "]"
 		}
 	}
 	return ""
 }
 
-// unquoted is what to do about quotes that make a text of something else.
+// unquoted suggests to remove quotes that make text of another value.
 func unquoted(n ast.Node) string {
 	if isQuoted(n) {
 		return " without quotes"
@@ -366,7 +339,7 @@ func unquoted(n ast.Node) string {
 	return ""
 }
 
-// start is the first token of a node; the token that goccy has for a mapping is a colon.
+// start returns the first token of a node. For a mapping, goccy returns the colon.
 func start(n ast.Node) *token.Token {
 	switch t := n.(type) {
 	case *ast.MappingValueNode:
@@ -379,7 +352,7 @@ func start(n ast.Node) *token.Token {
 	return n.GetToken()
 }
 
-// isEmpty reports whether the value's own token is of no use as a place: nothing is there.
+// isEmpty reports whether a value is missing, so that its token has no position.
 func isEmpty(n ast.Node) bool {
 	_, null := n.(*ast.NullNode)
 	return n == nil || null
@@ -390,11 +363,11 @@ func isText(n ast.Node) bool {
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
 		return false
 	}
-	return true // or no scalar at all, which scalar refuses
+	return true // or not a scalar, which scalar rejects
 }
 
-// isQuoted reports whether a scalar says that it is text. One with a variable in it may be quoted all the same: flow
-// mappings leave no other way to write ${NAME}.
+// isQuoted reports whether a scalar is marked as text by quotes. One with a variable does not count: in flow mappings, ${NAME}
+// requires quotes.
 func isQuoted(n ast.Node) bool {
 	s, ok := n.(*ast.StringNode)
 	if !ok {
@@ -404,7 +377,7 @@ func isQuoted(n ast.Node) bool {
 	return (t == token.SingleQuoteType || t == token.DoubleQuoteType) && !strings.Contains(s.Value, "${")
 }
 
-// describe says what a node is, and for a scalar what it holds as written.
+// describe returns the kind of a node, or the value of a scalar as written.
 func describe(n ast.Node) string {
 	switch t := n.(type) {
 	case *ast.NullNode:
@@ -414,16 +387,16 @@ func describe(n ast.Node) string {
 	case *ast.SequenceNode:
 		return "a list"
 	case *ast.StringNode:
-		return show(t.Value)
+		return Quote(t.Value)
 	case *ast.LiteralNode:
-		return show(t.Value.Value)
+		return Quote(t.Value.Value)
 	}
-	return shorten(n.GetToken().Value)
+	return Shorten(n.GetToken().Value)
 }
 
 func (d *decoder) mark(tok *token.Token, path string) {
 	if tok != nil && tok.Position != nil {
-		d.places[path] = place{line: tok.Position.Line, column: tok.Position.Column}
+		d.positions[path] = position{line: tok.Position.Line, column: tok.Position.Column}
 	}
 }
 

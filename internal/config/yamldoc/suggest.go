@@ -1,13 +1,14 @@
-package config
+package yamldoc
 
 import (
 	"encoding"
 	"fmt"
 	"reflect"
+	"regexp"
 	"strings"
 )
 
-// keys are the keys of a mapping that is read into a struct, in the order of its fields.
+// keys returns the keys of a struct, in the order of its fields.
 func keys(t reflect.Type) []string {
 	var names []string
 	for f := range t.Fields() {
@@ -17,7 +18,7 @@ func keys(t reflect.Type) []string {
 	return names
 }
 
-// keysOf is " with level, format", and nothing where that would be none or a page.
+// keysOf returns " with level, format", or nothing if the struct has no keys or too many to name.
 func keysOf(t reflect.Type) string {
 	if names := keys(t); len(names) > 0 && len(names) < 10 {
 		return " with " + strings.Join(names, ", ")
@@ -25,13 +26,13 @@ func keysOf(t reflect.Type) string {
 	return ""
 }
 
-// unknownField says what may have been meant by a key that is not known at its place.
-func unknownField(name, parent string, known []string) string {
-	parent = indexes.ReplaceAllString(parent, "[]")
+// unknownField returns the error about an unknown key, with the key that was probably meant.
+func (d *decoder) unknownField(name, parent string, known []string) string {
+	parent = Generic(parent)
 	var elsewhere, below []string
-	for _, p := range allPaths() {
+	for _, p := range Paths(d.root, d.options.Alias) {
 		i := strings.LastIndexByte(p, '.')
-		if key := p[i+1:]; key == name && general(p) == p {
+		if key := p[i+1:]; key == name && d.options.Alias(p) == p {
 			elsewhere = append(elsewhere, p)
 			if strings.HasPrefix(p, parent+".") {
 				below = append(below, p)
@@ -41,7 +42,7 @@ func unknownField(name, parent string, known []string) string {
 	if len(below) == 1 {
 		elsewhere = below
 	}
-	switch likely := nearest(name, known); {
+	switch likely := Nearest(name, known); {
 	case likely != "":
 		return fmt.Sprintf("unknown field, did you mean %s?", likely)
 	case len(elsewhere) == 1 && elsewhere[0] == name:
@@ -54,14 +55,19 @@ func unknownField(name, parent string, known []string) string {
 	return "unknown field, known here: " + strings.Join(known, ", ")
 }
 
-// allPaths are the paths of all keys. An index of a list is written [].
-func allPaths() []string {
+// Generic returns a path with [] in place of each index of a list.
+func Generic(path string) string { return indexes.ReplaceAllString(path, "[]") }
+
+var indexes = regexp.MustCompile(`\[[0-9]+\]`)
+
+// Paths returns the generic paths of all keys of a struct. It does not descend into a path that has an alias; see Options.
+func Paths(root reflect.Type, alias func(path string) string) []string {
 	var paths []string
 	var walk func(t reflect.Type, path string)
 	walk = func(t reflect.Type, path string) {
 		switch {
 		case reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
-		case general(path) != path: // it has the keys of another
+		case alias(path) != path:
 		case t.Kind() == reflect.Pointer:
 			walk(t.Elem(), path)
 		case t.Kind() == reflect.Slice:
@@ -74,12 +80,12 @@ func allPaths() []string {
 			}
 		}
 	}
-	walk(reflect.TypeFor[Config](), "")
+	walk(root, "")
 	return paths
 }
 
-// nearest is the one of names that was probably meant by word; "" where none is near enough.
-func nearest(word string, names []string) string {
+// Nearest returns the name that was probably meant by word, "" if none is similar enough.
+func Nearest(word string, names []string) string {
 	best, least := "", 1+min(3, (len(word)+1)/3)
 	for _, name := range names {
 		d := distance(strings.ToLower(word), strings.ToLower(name))
@@ -93,8 +99,8 @@ func nearest(word string, names []string) string {
 	return best
 }
 
-// distance is the number of letters to insert, leave out, change or swap with their neighbour (the optimal string
-// alignment distance).
+// distance returns the optimal string alignment distance: the number of letters to insert, delete, replace or swap with the
+// next one.
 func distance(a, b string) int {
 	older, old, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {

@@ -1,0 +1,70 @@
+package yamldoc
+
+import (
+	"bytes"
+	"reflect"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// MaxBytes limits the size of a document, and with it the time and the depth of recursion that nesting can cost the parser. It is
+// far above the size of any configuration.
+const MaxBytes = 256 << 10
+
+// Options of Decode.
+type Options struct {
+	Name string // of the file, for errors
+
+	// Lookup returns the value of the variable in ${NAME}.
+	Lookup func(name string) (string, bool)
+
+	// Alias returns, for the path of a key, the path of the key that stands for it if several have the same fields: only that one
+	// is suggested in place of an unknown key. It returns any other path as it is. Indexes are written [].
+	Alias func(path string) string
+}
+
+// Document knows the positions of the values that were decoded.
+type Document struct {
+	name      string
+	lines     []string
+	positions map[string]position // of the value at a path; of the key, if the value is empty
+	texts     map[string]string   // by path, scalars without variables
+}
+
+// Decode sets the fields of into, a pointer to a struct, from a document. Keys that the document does not have keep their values.
+// All errors are returned at once. A value that could not be decoded keeps its previous value, or is empty.
+func Decode(data []byte, into any, o *Options) (*Document, Errors) {
+	data = bytes.TrimPrefix(data, []byte("\uFEFF")) // the byte order mark that some Windows editors write
+	doc := &Document{
+		name:      o.Name,
+		lines:     strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(data)), "\n"), // all three end a line in YAML
+		positions: map[string]position{}, texts: map[string]string{},
+	}
+	v := reflect.ValueOf(into).Elem()
+	d := &decoder{Document: doc, options: o, root: v.Type(), data: data, anchors: map[string]ast.Node{}}
+	if body := d.parse(); body != nil && len(d.errs) == 0 {
+		d.value(body, v, "")
+	}
+	return doc, d.errs
+}
+
+// Has reports whether the document has a value at a path such as "watch[0].namespaces".
+func (d *Document) Has(path string) bool {
+	_, ok := d.positions[path]
+	return ok
+}
+
+// Position returns the line and the column of the value at a path, both from 1; 0 if the document does not have it.
+func (d *Document) Position(path string) (line, column int) {
+	at := d.positions[path]
+	return at.line, at.column
+}
+
+// line returns line n of the file, from 1; "" if there is none.
+func (d *Document) line(n int) string {
+	if n < 1 || n > len(d.lines) {
+		return ""
+	}
+	return d.lines[n-1]
+}
