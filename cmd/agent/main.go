@@ -48,20 +48,29 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		Long: "kubecdc captures every change of a Kubernetes cluster and publishes it as a CloudEvent to NATS JetStream, Kafka or an\n" +
 			"HTTP endpoint.\n\n" +
 			"To start: 'kubecdc run' with a kubeconfig, and 'kubecdc tail --diff' in another terminal.\n\n" +
+			"An environment variable sets each flag that the command line does not set: KUBECDC_DATA_DIR for --data-dir.\n\n" +
 			"Exit codes: 0: success; 1: failure; 2: wrong arguments or configuration;\n" +
 			"3: the answer is not exact, but --exact is set.",
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          oneOfItsCommands,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		Args:              oneOfItsCommands,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return readVariables(cmd) },
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		var renamed renamedFlag
+		if errors.As(err, &renamed) {
+			return usageError{renamed}
+		}
+		return usageError{err}
+	})
 	root.AddCommand(newRunCommand(stdout, stderr), newTailCommand(stdout, stderr), newRelayCommand(stdout, stderr), newSnapshotCommand(stdout, stderr), newDeadLetterCommand(stdout), newStatusCommand(stdout, stderr), newProfileCommand(stdout),
 		newCheckpointCommand(stdout, stderr), newConfigCommand(), newRBACCommand(stdout, stderr), newVersionCommand(), newNodeDirectoryCommand(), newCompletionCommand(), newManCommand())
 	root.AddCommand(newHistoryCommand(stdout, stderr), newGetCommand(stdout, stderr), newDiffCommand(stdout, stderr), newBlameCommand(stdout, stderr))
 	setCompletion(root)
+	documentVariables(root)
 	return root
 }
 

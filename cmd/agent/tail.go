@@ -24,7 +24,7 @@ type tailFlags struct {
 	bus, config, creds, tlsCA string
 	stream, since, output     string
 	inboxPrefix, domain       string
-	diff, untilNow            bool
+	diff, noFollow            bool
 	limit                     int
 	selection                 console.Selection
 }
@@ -61,7 +61,7 @@ yaml, and with --op progress. NO_COLOR and CLICOLOR_FORCE control colours. Times
 		Example: `  kubecdc tail                                      # what happens from now on
   kubecdc tail deploy,cm -n shop --diff             # what changes in Deployments and ConfigMaps of a namespace
   kubecdc tail pods -l app=web --op deleted --since 1h
-  kubecdc tail deploy/web --since all --until-now -o yaml
+  kubecdc tail deploy/web --since all --no-follow -o yaml
   kubecdc tail --config kubecdc.yaml                # the bus that the agent of this file publishes to
   kubecdc tail --bus tls://nats.example:4222 --creds reader.creds
   kubecdc tail --bus kafka://kafka-0:9092/kubecdc.prod --since 1h
@@ -79,8 +79,8 @@ yaml, and with --op progress. NO_COLOR and CLICOLOR_FORCE control colours. Times
 	fl.StringSliceVar(&f.selection.Ops, "op", nil, "only these `operations`: "+strings.Join(console.Kinds(), ", ")+"; or c, u, d, r, e, l")
 	f.addBus(fl)
 	fl.StringVar(&f.since, "since", "", "begin in the past: a `time` (2026-11-20T15:00:00Z), how long ago (90s, 1h, 7d), or all")
-	fl.BoolVar(&f.untilNow, "until-now", false, "end where the stream ends, instead of waiting for more; without --since: show all")
-	fl.BoolVar(&f.untilNow, "no-follow", false, "the same as --until-now")
+	fl.BoolVar(&f.noFollow, "no-follow", false, "end at the end of the stream, instead of waiting for more; without --since: show all")
+	renameFlag(fl, "until-now", "no-follow")
 	fl.IntVar(&f.limit, "limit", 0, "end after this `number` of events (0: no limit)")
 	fl.BoolVar(&f.diff, "diff", false, "show what changed, in context")
 	fl.StringVarP(&f.output, "output", "o", "", "`format`: wide, json or yaml")
@@ -155,7 +155,7 @@ func (f *tailFlags) views() (console.Options, error) {
 func (f *tailFlags) start(now time.Time) (at time.Time, all bool, err error) {
 	switch f.since {
 	case "":
-		return time.Time{}, f.untilNow, nil
+		return time.Time{}, f.noFollow, nil
 	case "all":
 		return time.Time{}, true, nil
 	}
@@ -174,7 +174,7 @@ func (f *tailFlags) start(now time.Time) (at time.Time, all bool, err error) {
 // query is what is asked for.
 func (f *tailFlags) query(wanted *console.Filter, stderr io.Writer) (consume.Query, error) {
 	at, all, err := f.start(time.Now())
-	q := consume.Query{Objects: wanted.Objects(), StopAtEnd: f.untilNow}
+	q := consume.Query{Objects: wanted.Objects(), StopAtEnd: f.noFollow}
 	switch {
 	case all:
 		q.Start = consume.Beginning()

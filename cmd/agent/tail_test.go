@@ -191,11 +191,11 @@ func TestTailBeginsWhereItIsTold(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--until-now"}, names(1, 4)},
+		{[]string{"--no-follow"}, names(1, 4)},
 		{[]string{"--no-follow", "--since", "all", "--limit", "3"}, names(1, 3)},
-		{[]string{"--until-now", "--since", between.Format(time.RFC3339Nano)}, names(3, 4)},
-		{[]string{"--until-now", "--since", "1h"}, names(1, 4)},
-		{[]string{"--until-now", "--since", "7d", "pods/web-[23]"}, names(2, 3)},
+		{[]string{"--no-follow", "--since", between.Format(time.RFC3339Nano)}, names(3, 4)},
+		{[]string{"--no-follow", "--since", "1h"}, names(1, 4)},
+		{[]string{"--no-follow", "--since", "7d", "pods/web-[23]"}, names(2, 3)},
 		{[]string{"--limit", "2", "--since", "all"}, names(1, 2)},
 	} {
 		var out, complaints bytes.Buffer
@@ -249,7 +249,7 @@ func TestTailPassesWhatItCannotRead(t *testing.T) {
 	}
 	publishAll(t, s.ClientURL(), 2, 2)
 	var out, complaints bytes.Buffer
-	if code := run(t.Context(), []string{"tail", "--bus", s.ClientURL(), "--until-now"}, &out, &complaints); code != exitFailed {
+	if code := run(t.Context(), []string{"tail", "--bus", s.ClientURL(), "--no-follow"}, &out, &complaints); code != exitFailed {
 		t.Errorf("exit code %d", code)
 	}
 	if got := shownNames(out.String()); got != names(1, 2) {
@@ -483,7 +483,7 @@ func BenchmarkTailJetStream(b *testing.B) {
 			b.Setenv("COLUMNS", "160")
 			b.SetBytes(int64(len(line)))
 			f := view.f
-			f.bus, f.stream, f.untilNow = s.ClientURL(), fill(b, b.N), true
+			f.bus, f.stream, f.noFollow = s.ClientURL(), fill(b, b.N), true
 			t := newTailer(&f, io.Discard, io.Discard, b)
 			b.ResetTimer()
 			src, blocks, err := f.open(b.Context(), &console.Filter{}, nil, io.Discard)

@@ -62,7 +62,7 @@ func publishOne(t *testing.T, url string, options ...nats.Option) {
 func expectTail(t *testing.T, want string, code int, args ...string) {
 	t.Helper()
 	var out, complaints bytes.Buffer
-	got := run(t.Context(), append([]string{"tail", "--until-now"}, args...), &out, &complaints)
+	got := run(t.Context(), append([]string{"tail", "--no-follow"}, args...), &out, &complaints)
 	switch {
 	case got != code:
 		t.Errorf("%q: exit code %d, want %d: %s", args, got, code, complaints.String())

@@ -203,7 +203,7 @@ func TestTailFilteredByTheServerShowsTheSame(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		src, _, err := (&tailFlags{config: file, untilNow: true}).open(t.Context(), filter, nil, io.Discard)
+		src, _, err := (&tailFlags{config: file, noFollow: true}).open(t.Context(), filter, nil, io.Discard)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -347,7 +347,7 @@ func TestTailReadsNoMoreThanItShows(t *testing.T) {
 	tail := func(args ...string) (lines int, bytes int64, took time.Duration) {
 		out := newTerminal()
 		before, began := sent(t, s), time.Now()
-		if code := run(t.Context(), append([]string{"tail", "--bus", s.ClientURL(), "--until-now"}, args...), out, io.Discard); code != exitOK {
+		if code := run(t.Context(), append([]string{"tail", "--bus", s.ClientURL(), "--no-follow"}, args...), out, io.Discard); code != exitOK {
 			t.Fatalf("tail %q: exit code %d", args, code)
 		}
 		return strings.Count(out.String(), "shop/web"), sent(t, s) - before, time.Since(began)

@@ -201,7 +201,7 @@ func TestWithoutConfiguration(t *testing.T) {
 	seq := stored(t, s, "core.configmaps", namespace, "first")
 
 	// In another terminal: nobody has to say which port it is.
-	out, err := h.command(t, p, "tail", "configmap/first", "-n", namespace, "--until-now", "--since", "all").CombinedOutput()
+	out, err := h.command(t, p, "tail", "configmap/first", "-n", namespace, "--no-follow", "--since", "all").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), namespace+"/first") {
 		t.Errorf("tail (%v):\n%s", err, out)
 	}

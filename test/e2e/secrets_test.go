@@ -430,7 +430,7 @@ func TestPlantedSecrets(t *testing.T) {
 			return
 		}
 		for _, how := range [][]string{{"--diff"}, {"-o", "yaml"}, {"-o", "json"}, {"-o", "wide"}} {
-			l.command(t, append([]string{"tail", "--bus", l.bus.URL, "--until-now", "--since", "all"}, how...)...)
+			l.command(t, append([]string{"tail", "--bus", l.bus.URL, "--no-follow", "--since", "all"}, how...)...)
 		}
 		l.command(t, "status", "--agent", l.Agent.URL)
 	})

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// variableOf returns the environment variable that sets a flag: KUBECDC_DATA_DIR for --data-dir.
+func variableOf(flag string) string {
+	return "KUBECDC_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// hasVariable reports whether a variable sets the flag. The order in which --agent and the variables of agents count is that of findAgent.
+func hasVariable(f *pflag.Flag) bool { return f.Name != "help" && f.Name != "agent" && !f.Hidden }
+
+// documentVariables adds to the usage of each flag the variable that sets it.
+func documentVariables(cmd *cobra.Command) {
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if hasVariable(f) {
+			f.Usage += " [$" + variableOf(f.Name) + "]"
+		}
+	})
+	for _, c := range cmd.Commands() {
+		documentVariables(c)
+	}
+}
+
+// readVariables sets the flags of cmd that the command line does not set from their variables. An empty variable counts as none.
+func readVariables(cmd *cobra.Command) error {
+	var err error
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		name := variableOf(f.Name)
+		text := os.Getenv(name)
+		if err != nil || f.Changed || text == "" || !hasVariable(f) {
+			return
+		}
+		values := []string{text}
+		if f.Value.Type() == "stringArray" {
+			values = strings.Split(strings.TrimSuffix(text, "\n"), "\n") // commas are part of values
+		}
+		for _, v := range values {
+			if wrong := f.Value.Set(v); wrong != nil {
+				err = usageError{fmt.Errorf("environment variable %s: invalid value %q for --%s: %w", name, v, f.Name, wrong)}
+				return
+			}
+		}
+		f.Changed = true
+	})
+	return err
+}
+
+// renamedFlag is the value of a flag that has another name now. It fails when the flag is set.
+type renamedFlag struct{ from, to string }
+
+func (r renamedFlag) Error() string    { return fmt.Sprintf("--%s: renamed to --%s", r.from, r.to) }
+func (r renamedFlag) Set(string) error { return r }
+func (renamedFlag) String() string     { return "" }
+func (renamedFlag) Type() string       { return "bool" }
+
+// renameFlag makes a flag's former name fail with its new one.
+func renameFlag(fl *pflag.FlagSet, from, to string) {
+	f := fl.VarPF(renamedFlag{from, to}, from, "", "renamed")
+	f.NoOptDefVal, f.Hidden = "true", true
+}
