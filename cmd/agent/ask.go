@@ -120,6 +120,15 @@ func whileRead(err error) error {
 // during calls f, which reads the record. If that takes long, it shows at a terminal how far it is.
 func (q *question) during(ctx context.Context, f func(context.Context) error) error {
 	began := time.Now()
+	return q.counting(ctx, func() string {
+		n := int(q.record.Events())
+		rate := int(float64(n) / time.Since(began).Seconds())
+		return fmt.Sprintf("reading the record: %s events, %s a second", terminal.Count(n), terminal.Count(rate))
+	}, f)
+}
+
+// counting calls f, and shows text at a terminal if that takes longer than a second.
+func (q *question) counting(ctx context.Context, text func() string, f func(context.Context) error) error {
 	showing, stop := context.WithCancel(ctx)
 	var counter sync.WaitGroup
 	counter.Go(func() {
@@ -131,11 +140,7 @@ func (q *question) during(ctx context.Context, f func(context.Context) error) er
 		if q.streams {
 			return
 		}
-		terminal.NewCounter(q.stderr, func() (string, bool) {
-			n := int(q.record.Events())
-			rate := int(float64(n) / time.Since(began).Seconds())
-			return fmt.Sprintf("reading the record: %s events, %s a second", terminal.Count(n), terminal.Count(rate)), false
-		}).Run(showing)
+		terminal.NewCounter(q.stderr, func() (string, bool) { return text(), false }).Run(showing)
 	})
 	err := f(ctx)
 	stop()

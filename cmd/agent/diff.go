@@ -19,15 +19,29 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
+// liveMoment is the second moment of a diff with the running cluster.
+const liveMoment = "live"
+
+type diffFlags struct {
+	askFlags
+	running runFlags // where the running cluster is
+}
+
 func newDiffCommand(stdout, stderr io.Writer) *cobra.Command {
-	var f askFlags
+	var f diffFlags
 	cmd := &cobra.Command{
-		Use:   "diff FROM TO [RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME...]",
+		Use:   "diff FROM {TO|live} [RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME...]",
 		Short: "Show what differs between two moments",
 		Long: `Show the objects that were created, deleted or changed between two moments, with what differs, as
 'kubecdc tail --diff' does. An object that was changed and changed back has another resourceVersion, and is listed. One
 that was deleted and created again under its name is listed twice. "left": it no longer matches the selectors of the
 agent and may still exist.
+
+TO may be live: the running cluster of the kubeconfig. Objects with the same uid and resourceVersion are equal; others
+are read in the API version of the record. "entered": the object is older than FROM, but was not in the record then.
+Values that the record does not have are not compared: standard error lists them. --config names the paths that the
+agent strips and redacts; otherwise its defaults and the objects that did not change show them. Values of Secrets are
+never printed.
 
 ` + momentHelp + `
 
@@ -38,6 +52,7 @@ agent and may still exist.
 ` + certaintyHelp,
 		Example: `  kubecdc diff 14:00 14:10 -n shop
   kubecdc diff 2h now deploy,cm -n shop -o table
+  kubecdc diff 14:00 live -n shop
   kubecdc diff rv:48007 rv:48211 deploy/web -n shop -o json --exact`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
@@ -53,9 +68,11 @@ agent and may still exist.
 	cmd.Flags().StringVarP(&f.output, "output", "o", "", "`format`: "+strings.Join(formats, ", "))
 	f.add(cmd, formats...)
 	f.addSelector(cmd)
+	cmd.Flags().StringVar(&f.running.kubeconfig, "kubeconfig", "", "kubeconfig `file` for live; default: $KUBECONFIG, ~/.kube/config")
+	cmd.Flags().StringVar(&f.running.context, "context", "", "`name` of the kubeconfig's context for live")
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) < 2 {
-			return []cobra.Completion{"now", "10m", "1h", "24h"}, cobra.ShellCompDirectiveNoFileComp
+			return []cobra.Completion{"now", "10m", "1h", "24h", liveMoment}[:4+len(args)], cobra.ShellCompDirectiveNoFileComp
 		}
 		return completeResources(cmd, args[2:], typed)
 	}
@@ -63,17 +80,13 @@ agent and may still exist.
 }
 
 // diff prints what differs between two moments.
-func diff(ctx context.Context, f *askFlags, args []string, stdout, stderr io.Writer) error {
+func diff(ctx context.Context, f *diffFlags, args []string, stdout, stderr io.Writer) error {
 	if !slices.Contains([]string{"", "table", "wide", "json", "yaml", "name"}, f.output) {
 		return usageError{fmt.Errorf("--output %q: want table, wide, json, yaml or name", f.output)}
 	}
-	var moments []timeline.Moment
-	for _, text := range args[:2] {
-		m, err := timeline.ParseMoment(text, time.Now())
-		if err != nil {
-			return usageError{err}
-		}
-		moments = append(moments, m)
+	moments, err := f.moments(args)
+	if err != nil {
+		return usageError{err}
 	}
 	q, err := f.ask(ctx, args[2:], stdout, stderr)
 	if err != nil {
@@ -99,7 +112,17 @@ func diff(ctx context.Context, f *askFlags, args []string, stdout, stderr io.Wri
 		}
 		sure = append(sure, c)
 	}
-	differences := q.differences(states[0], states[1])
+	var differences []difference
+	if len(states) == 2 {
+		differences = q.differences(timeline.Diff(states[0], states[1]))
+	} else {
+		found, err := f.compareLive(ctx, q, states[0], &sure[0])
+		if err != nil {
+			return err
+		}
+		differences = q.differences(found)
+		sure = append(sure, certainty{Moment: liveMoment, Certainty: timeline.Exact, Scopes: []timeline.Scope{}})
+	}
 	for k := range sure {
 		q.say(&sure[k])
 	}
@@ -112,9 +135,31 @@ func diff(ctx context.Context, f *askFlags, args []string, stdout, stderr io.Wri
 	return errors.Join(f.judge(&sure[0]), f.judge(&sure[1]))
 }
 
+// moments reads the first two arguments: two moments, or one if the second is live.
+func (f *diffFlags) moments(args []string) ([]timeline.Moment, error) {
+	var out []timeline.Moment
+	for k, text := range args[:2] {
+		if text == liveMoment && k == 1 {
+			break
+		}
+		if text == liveMoment {
+			return nil, errors.New("live: it can only be the second moment (kubecdc diff 14:00 live)")
+		}
+		m, err := timeline.ParseMoment(text, time.Now())
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, m)
+	}
+	if len(out) == 2 && (f.running.kubeconfig != "" || f.running.context != "") {
+		return nil, errors.New("--kubeconfig and --context are for live: two moments of the record need no cluster")
+	}
+	return out, nil
+}
+
 // difference is an object that differs, as JSON has it.
 type difference struct {
-	Op        string          `json:"op"` // created, updated, deleted, left
+	Op        string          `json:"op"` // created, updated, deleted, left, entered
 	Resource  string          `json:"resource"`
 	Namespace string          `json:"namespace,omitempty"`
 	Name      string          `json:"name"`
@@ -126,12 +171,14 @@ type difference struct {
 	of    *timeline.Version
 }
 
-// differences returns the objects that differ and have the labels asked for, before or after.
-func (q *question) differences(from, to *timeline.State) []difference {
+// differences returns those of objects that have the labels asked for, before or after.
+func (q *question) differences(all []timeline.Difference) []difference {
 	var out []difference
-	for _, d := range timeline.Diff(from, to) {
+	for _, d := range all {
 		of, op := d.After, consume.Updated
 		switch {
+		case d.Before == nil && d.After.Op == consume.Entered:
+			op = consume.Entered
 		case d.Before == nil:
 			op = consume.Created
 		case d.After == nil || d.After.Op == consume.Deleted:
@@ -143,7 +190,7 @@ func (q *question) differences(from, to *timeline.State) []difference {
 		if d.Before != nil {
 			e.Data.Before = d.Before.After
 		}
-		if op == consume.Created || op == consume.Updated {
+		if op == consume.Created || op == consume.Updated || op == consume.Entered {
 			e.Data.After = d.After.After
 		}
 		if !q.labelled(e.Data.Before) && !q.labelled(e.Data.After) {

@@ -157,14 +157,21 @@ func (s *Selection) Takes(e *consume.Event) bool {
 	if e.Data == nil {
 		return (all || s.Has(e.GroupResource())) && (literal(s.Namespace) == "" || consume.ScopeCovers(e.Scope, s.Namespace))
 	}
-	if s.Namespace != "" && !match(s.Namespace, e.Namespace) {
+	return s.TakesObject(e.GroupResource(), e.Namespace, e.Name)
+}
+
+// TakesObject reports whether an object of a resource ("deployments.apps") is of the selection, labels aside.
+func (s *Selection) TakesObject(groupResource, namespace, name string) bool {
+	if s.Namespace != "" && !match(s.Namespace, namespace) {
 		return false
 	}
-	return all || slices.ContainsFunc(s.Resources, func(r Resource) bool {
-		return r.Plural == e.Resource && r.Group == e.Group() &&
-			(r.Names == nil || slices.ContainsFunc(r.Names, func(p string) bool { return match(p, e.Name) }))
+	return len(s.Resources) == 0 || slices.ContainsFunc(s.Resources, func(r Resource) bool {
+		return r.String() == groupResource && (r.Names == nil || slices.ContainsFunc(r.Names, func(p string) bool { return match(p, name) }))
 	})
 }
+
+// LiteralNamespace returns the only namespace of the selection; "": there may be several.
+func (s *Selection) LiteralNamespace() string { return literal(s.Namespace) }
 
 // Has reports whether the selection names a resource ("deployments.apps").
 func (s *Selection) Has(groupResource string) bool {

@@ -27,8 +27,13 @@ func Diff(from, to *State) []Difference {
 			out = append(out, Difference{nil, a})
 		}
 	}
-	slices.SortFunc(out, func(x, y Difference) int { return compareVersions(x.either(), y.either()) })
+	SortDifferences(out)
 	return out
+}
+
+// SortDifferences sorts as State.Objects.
+func SortDifferences(all []Difference) {
+	slices.SortFunc(all, func(x, y Difference) int { return compareVersions(x.either(), y.either()) })
 }
 
 func (d Difference) either() *Version {

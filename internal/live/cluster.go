@@ -1,0 +1,334 @@
+package live
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// Cluster is a running cluster.
+type Cluster struct {
+	Client *apiserver.Client
+
+	objects atomic.Int64
+}
+
+// Objects returns how many objects have been read so far. It is safe for concurrent use.
+func (c *Cluster) Objects() int64 { return c.objects.Load() }
+
+// Question says what to compare.
+type Question struct {
+	State *timeline.State
+	Time  time.Time // of the state's moment
+	// Takes reports whether an object is asked for, by its resource ("deployments.apps"), namespace and name.
+	Takes func(resource, namespace, name string) bool
+	// Namespace is the only one that is asked for; "": there may be several.
+	Namespace string
+	// Withheld are the paths that the record does not have, by the configuration of its agent: of objects of a resource.
+	Withheld func(resource string) []string
+}
+
+// Answer is what differs.
+type Answer struct {
+	// Differences are sorted as those of timeline.Diff. After is nil if the object does not exist any more. The Op of After is
+	//	Created  the object was created after the moment
+	//	Entered  it is older, and the state does not have it
+	//	Left     it does not match the selectors of its scope any more
+	//	Updated  it is another version
+	Differences []timeline.Difference
+	// Withheld are the paths that were removed from the objects of each resource that differ.
+	Withheld map[string][]string
+}
+
+// AnotherClusterError reports that the record is of another cluster.
+type AnotherClusterError struct{ Recorded, Live string }
+
+func (e *AnotherClusterError) Error() string {
+	return fmt.Sprintf("the record is of the cluster with uid %s, the kubeconfig leads to the cluster with uid %s", e.Recorded, e.Live)
+}
+
+// Compare returns what differs between a state and the cluster. Scopes that the record did not know at the moment are left out.
+func (c *Cluster) Compare(ctx context.Context, q *Question) (*Answer, error) {
+	if err := c.same(ctx, q.State); err != nil {
+		return nil, err
+	}
+	scopes := map[string][]timeline.Scope{}
+	for _, s := range q.State.Scopes() {
+		if s.Name != "" && !(s.Certainty == timeline.Unknown && s.From == timeline.Bound{}) {
+			scopes[s.Resource] = append(scopes[s.Resource], s)
+		}
+	}
+	recorded := map[string][]*timeline.Version{}
+	for _, v := range q.State.Objects() {
+		recorded[v.Resource] = append(recorded[v.Resource], v)
+	}
+	out := &Answer{Withheld: map[string][]string{}}
+	for resource, of := range scopes {
+		k := &comparison{cluster: c, q: q, scopes: of, resource: resource, recorded: recorded[resource]}
+		if err := k.run(ctx, out); err != nil {
+			return nil, fmt.Errorf("compare %s with the cluster at %s: %w", resource, c.Client.Host, err)
+		}
+	}
+	timeline.SortDifferences(out.Differences)
+	return out, nil
+}
+
+// same returns an error if the state is of another cluster.
+func (c *Cluster) same(ctx context.Context, s *timeline.State) error {
+	recorded := ""
+	for _, v := range s.Objects() {
+		if recorded = v.ClusterUID; recorded != "" {
+			break
+		}
+	}
+	if recorded == "" {
+		return nil
+	}
+	uid, err := c.Client.ClusterUID(ctx)
+	switch {
+	case err != nil:
+		return err
+	case uid != recorded:
+		return &AnotherClusterError{recorded, uid}
+	}
+	return nil
+}
+
+// comparison is that of the objects of one resource.
+type comparison struct {
+	cluster  *Cluster
+	q        *Question
+	scopes   []timeline.Scope
+	resource string
+	recorded []*timeline.Version
+
+	byUID   map[string]*timeline.Version
+	mask    *mask
+	changed []timeline.Difference // not masked yet
+	seen    map[string]bool       // uids of recorded objects
+}
+
+func (k *comparison) run(ctx context.Context, out *Answer) error {
+	k.byUID, k.seen = map[string]*timeline.Version{}, map[string]bool{}
+	var versions []string // API versions of the record, that of the newest object first
+	slices.SortStableFunc(k.recorded, func(a, b *timeline.Version) int { return b.Time.Compare(a.Time) })
+	for _, v := range k.recorded {
+		k.byUID[v.UID] = v
+		if !slices.Contains(versions, v.APIVersion) {
+			versions = append(versions, v.APIVersion)
+		}
+	}
+	served, err := k.cluster.served(ctx, k.resource)
+	if err != nil {
+		return err
+	}
+	var paths []string
+	if k.q.Withheld != nil {
+		paths = k.q.Withheld(k.resource)
+	}
+	if k.mask, err = newMask(k.resource, paths); err != nil {
+		return err
+	}
+	if len(versions) == 0 && len(served) > 0 {
+		versions = []string{served[0].APIVersion()}
+	}
+	for n, apiVersion := range versions {
+		if len(served) == 0 {
+			break // the resource is gone, and its objects with it
+		}
+		i := slices.IndexFunc(served, func(r object.Resource) bool { return r.APIVersion() == apiVersion })
+		if i < 0 {
+			return fmt.Errorf("the record has objects in %s, which the cluster does not serve any more: compare two moments of the record instead", apiVersion)
+		}
+		if err := k.list(ctx, &served[i], n == 0); err != nil {
+			return err
+		}
+	}
+	for _, v := range k.recorded {
+		if !k.seen[v.UID] {
+			k.changed = append(k.changed, timeline.Difference{Before: v})
+		}
+	}
+	for _, d := range k.changed {
+		if d.Before != nil && d.Before.After != nil {
+			if err := k.mask.note(d.Before.After); err != nil {
+				return err
+			}
+		}
+	}
+	for _, d := range k.changed {
+		if err := k.mask.apply(&d); err != nil {
+			return err
+		}
+		out.Differences = append(out.Differences, d)
+	}
+	if len(k.changed) > 0 && len(k.mask.paths) > 0 {
+		out.Withheld[k.resource] = k.mask.paths
+	}
+	return nil
+}
+
+// served returns the versions in which the API server serves a resource, the preferred one first.
+func (c *Cluster) served(ctx context.Context, resource string) ([]object.Resource, error) {
+	plural, group, _ := strings.Cut(resource, ".")
+	groups, err := c.Client.Discovery.ServerGroupsWithContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []object.Resource
+	for i := range groups.Groups {
+		g := &groups.Groups[i]
+		if g.Name != group {
+			continue
+		}
+		for _, v := range g.Versions {
+			list, err := c.Client.Discovery.ServerResourcesForGroupVersionWithContext(ctx, v.GroupVersion)
+			if apierrors.IsNotFound(err) {
+				continue // it has been removed meanwhile
+			}
+			if err != nil {
+				return nil, fmt.Errorf("ask what is served in %s: %w", v.GroupVersion, err)
+			}
+			for j := range list.APIResources {
+				if r := &list.APIResources[j]; r.Name == plural {
+					found := object.Resource{Group: group, Version: v.Version, Name: plural, Kind: r.Kind, Namespaced: r.Namespaced}
+					at := len(out)
+					if v.Version == g.PreferredVersion.Version {
+						at = 0
+					}
+					out = slices.Insert(out, at, found)
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// list compares the objects that the record has in the version of r; if first is set, also those that it does not have.
+func (k *comparison) list(ctx context.Context, r *object.Resource, first bool) error {
+	scanner := object.NewScanner(nil)
+	for _, namespace := range k.namespaces(r) {
+		o := metav1.ListOptions{Limit: apiserver.PageSize}
+		for {
+			meta, err := k.cluster.Client.List(ctx, r, namespace, apiserver.JSON, o, func(raw []byte) error {
+				k.cluster.objects.Add(1)
+				json, m, err := scanner.Scan(nil, raw, r.Kind, r.APIVersion())
+				if err != nil {
+					return err
+				}
+				return k.take(&timeline.Version{
+					Object: consume.Object{
+						Source: k.scopes[0].Source, Resource: k.resource, Namespace: string(m.Namespace), Name: string(m.Name), UID: string(m.UID),
+					},
+					APIVersion: r.APIVersion(), Kind: r.Kind, Op: consume.Updated, ResourceVersion: string(m.ResourceVersion), After: json,
+				}, first)
+			})
+			if err != nil {
+				return err
+			}
+			if o.Continue = meta.Continue; o.Continue == "" {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// namespaces are those in which objects are listed; "": all at once.
+func (k *comparison) namespaces(r *object.Resource) []string {
+	if !r.Namespaced {
+		return []string{""}
+	}
+	if k.q.Namespace != "" {
+		return []string{k.q.Namespace}
+	}
+	var out []string
+	for i := range k.scopes {
+		patterns, _, _ := strings.Cut(limitsOf(k.scopes[i].Name), "?")
+		namespace, ok := strings.CutPrefix(patterns, "/")
+		if !ok || strings.ContainsAny(namespace, "*?[,!") {
+			return []string{""}
+		}
+		if !slices.Contains(out, namespace) {
+			out = append(out, namespace)
+		}
+	}
+	return out
+}
+
+// take compares an object of the cluster.
+func (k *comparison) take(now *timeline.Version, first bool) error {
+	if !k.q.Takes(k.resource, now.Namespace, now.Name) {
+		return nil
+	}
+	was := k.byUID[now.UID]
+	selected := slices.ContainsFunc(k.scopes, func(s timeline.Scope) bool { return selects(s.Name, now) })
+	switch {
+	case was == nil:
+		if !first || !selected {
+			return nil
+		}
+		now.Op = consume.Created
+		if created(now.After).Before(k.q.Time.Truncate(time.Second)) {
+			now.Op = consume.Entered
+		}
+	case was.APIVersion != now.APIVersion:
+		return nil
+	default:
+		k.seen[now.UID] = true
+		now.Cluster, now.ClusterUID = was.Cluster, was.ClusterUID
+		if !selected {
+			now.Op = consume.Left
+			break
+		}
+		if was.ResourceVersion != now.ResourceVersion {
+			break
+		}
+		if was.After == nil {
+			return nil
+		}
+		same, err := k.mask.learn(was.After, now.After)
+		if err != nil || same {
+			return err
+		}
+	}
+	k.changed = append(k.changed, timeline.Difference{Before: was, After: now})
+	return nil
+}
+
+// created returns when an object was created.
+func created(raw []byte) time.Time {
+	var o struct {
+		Metadata struct{ CreationTimestamp time.Time }
+	}
+	_ = json.Unmarshal(raw, &o) // zero: the object does not say
+	return o.Metadata.CreationTimestamp
+}
+
+// decode reads an object and keeps its numbers as they are written.
+func decode(raw []byte) (map[string]any, error) {
+	var o map[string]any
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	err := d.Decode(&o)
+	return o, err
+}
+
+// limitsOf returns a scope's name without its resource: "/shop?labelSelector=app=web".
+func limitsOf(scope string) string {
+	return scope[cmp.Or(max(strings.IndexAny(scope, "/?"), 0), len(scope)):]
+}

@@ -1,0 +1,203 @@
+package live_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
+	"github.com/kubecdc/kubecdc/internal/live"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestScopeSelects(t *testing.T) {
+	v := &timeline.Version{
+		Object: consume.Object{Namespace: "shop", Name: "web"},
+		After:  json.RawMessage(`{"metadata":{"name":"web","namespace":"shop","labels":{"app":"web","path/x":"y"}},"spec":{"nodeName":"a"}}`),
+	}
+	for scope, want := range map[string]bool{
+		"pods":                       true,
+		"pods/shop":                  true,
+		"pods/other,s*":              true,
+		"pods/s*,!shop":              false,
+		"pods/other":                 false,
+		"pods?labelSelector=app=web": true,
+		"pods?labelSelector=app in (api),path/x=y":                    false,
+		"pods?labelSelector=path/x=y&fieldSelector=spec.nodeName=a":   true,
+		"pods?fieldSelector=spec.nodeName=b":                          false,
+		"pods?fieldSelector=spec.nodeName!=b":                         true,
+		"pods/shop?fieldSelector=spec.nodeName=":                      false,
+		"pods?fieldSelector=spec.hostname=":                           true,
+		"pods?any=other?labelSelector=app=web|shop?labelSelector=app": true,
+		"pods?any=other|*?fieldSelector=spec.nodeName=b":              false,
+		"pods?labelSelector=app=api&any=shop|other":                   false,
+		"widgets.example.com/shop?any=*?labelSelector=app=web|team-*": true,
+	} {
+		if got := live.Selects(scope, v); got != want {
+			t.Errorf("%s: got %t", scope, got)
+		}
+	}
+}
+
+// objects are those of one resource, as the record or the cluster has them, by name: resourceVersion, and the rest of the JSON.
+type objects map[string]string
+
+func item(apiVersion, name, rest string) string {
+	rv, body, _ := strings.Cut(rest, " ")
+	typ := ""
+	if apiVersion != "" {
+		typ = fmt.Sprintf(`"apiVersion":%q,"kind":"Thing",`, apiVersion)
+	}
+	return fmt.Sprintf(`{%s"metadata":{"name":%q,"namespace":"a","uid":"u-%s","resourceVersion":%q,"creationTimestamp":"2026-11-20T14:03:00Z"},%s}`,
+		typ, name, name, rv, body)
+}
+
+// stateOf returns the state at 14:02 of a record with a snapshot of objects.
+func stateOf(t *testing.T, resource string, all objects, apiVersion string) *timeline.State {
+	t.Helper()
+	s := timeline.NewState(timeline.At(time.Date(2026, 11, 20, 14, 2, 0, 0, time.UTC)), timeline.Options{})
+	n := 0
+	add := func(text string) {
+		n++
+		e, err := consume.Parse([]byte(strings.NewReplacer("ID", fmt.Sprint(n), "AV", apiVersion, "RES", resource).Replace(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Add(e)
+	}
+	const head = `{"specversion":"1.0","source":"/kubernetes/prod","id":"RES/ID","subject":"/x","cluster":"prod","clusteruid":"c1","apiversion":"AV","resource":"RES",`
+	add(head + `"type":"dev.kubecdc.snapshot.started","time":"2026-11-20T14:00:00Z","scope":"RES","data":{"snapshot":"s","resourceVersion":"50"}}`)
+	for name, rest := range all {
+		rv, _, _ := strings.Cut(rest, " ")
+		add(strings.Replace(head, "ID", "u-"+name+"/"+rv+"/r/s", 1) + fmt.Sprintf(`"type":"dev.kubecdc.object.read","time":"2026-11-20T14:00:01Z","kind":"Thing","namespace":"a","name":%q,"uid":"u-%s","op":"r",`+
+			`"resourceversion":%q,"sequence":"000000000000000000%s","data":{"op":"r","resourceVersion":%q,"after":%s,"snapshot":"s"}}`, name, name, rv, rv, rv, item(apiVersion, name, rest)))
+	}
+	add(head + `"type":"dev.kubecdc.snapshot.completed","time":"2026-11-20T14:00:02Z","scope":"RES","data":{"snapshot":"s","resourceVersion":"50"}}`)
+	for minute := range 6 {
+		add(head + fmt.Sprintf(`"type":"dev.kubecdc.progress","time":"2026-11-20T14:0%d:00Z","scope":"RES","data":{"resourceVersion":"%d"}}`, minute+1, 60+minute))
+	}
+	return s
+}
+
+// cluster is an API server that serves one core resource.
+func cluster(t *testing.T, uid, resource string, all objects) *live.Cluster {
+	t.Helper()
+	mux := http.NewServeMux()
+	say := func(path, body string) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, body)
+		})
+	}
+	say("/api/v1/namespaces/kube-system", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kube-system","uid":%q}}`, uid))
+	say("/api", `{"kind":"APIVersions","versions":["v1"]}`)
+	say("/apis", `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`)
+	say("/api/v1", fmt.Sprintf(`{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":%q,"kind":"Thing","namespaced":true}]}`, resource))
+	var items []string
+	for name, rest := range all {
+		items = append(items, item("", name, rest))
+	}
+	say("/api/v1/"+resource, fmt.Sprintf(`{"kind":"ThingList","apiVersion":"v1","metadata":{"resourceVersion":"90"},"items":[%s]}`, strings.Join(items, ",")))
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	client, err := apiserver.New(&rest.Config{Host: s.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &live.Cluster{Client: client}
+}
+
+func compare(t *testing.T, c *live.Cluster, s *timeline.State, paths ...string) (*live.Answer, error) {
+	t.Helper()
+	return c.Compare(t.Context(), &live.Question{
+		State: s, Time: s.Moment().Time(), Takes: func(_, _, _ string) bool { return true },
+		Withheld: func(string) []string { return paths },
+	})
+}
+
+// An object that did not change shows what the record strips and redacts. That is not a difference in one that did.
+func TestWhatTheRecordDoesNotHaveIsNotCompared(t *testing.T) {
+	const mac = `"hmac-sha256:01234567:abcdefghijklmnopqrstuv"`
+	recorded := objects{
+		"same":    `10 "spec":{"list":[{"a":1}],"keys":{"x":` + mac + `}}`,
+		"changed": `11 "spec":{"list":[{"a":1}],"keys":{"x":` + mac + `},"n":1}`,
+		"gone":    `12 "spec":{}`,
+	}
+	now := objects{
+		"same":    `10 "spec":{"list":[{"a":1,"b":"hide"}],"keys":{"x":"hide"},"stripped":"hide"},"status":{"s":"hide"}`,
+		"changed": `13 "spec":{"list":[{"a":1,"b":"hide"}],"keys":{"x":"hide","y":"hide"},"stripped":"hide","n":2},"status":{"s":"hide"},"given":"hide"`,
+		"new":     `14 "spec":{"list":[{"a":1,"b":"hide"}],"stripped":"hide"},"status":{}`,
+	}
+	answer, err := compare(t, cluster(t, "c1", "things", now), stateOf(t, "things", recorded, "v1"), "given")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, d := range answer.Differences {
+		text := ""
+		for _, v := range []*timeline.Version{d.Before, d.After} {
+			if v == nil {
+				text += " -"
+				continue
+			}
+			text += " " + string(v.Op) + v.Name + " " + string(v.After)
+		}
+		got = append(got, text)
+	}
+	all := strings.Join(got, "\n")
+	if strings.Contains(all, "hide") || strings.Contains(all, "hmac") {
+		t.Errorf("has what the record withholds:\n%s", all)
+	}
+	for _, want := range []string{`rchanged {`, `uchanged {`, `"n":1`, `"n":2`, ` rgone {`, ` - cnew {`} {
+		if strings.Count(all, want) != 1 {
+			t.Errorf("want %s once, got\n%s", want, all)
+		}
+	}
+	if want := []string{"given", "spec.keys[*]", "spec.list[*].b", "spec.stripped", "status"}; !slices.Equal(answer.Withheld["things"], want) {
+		t.Errorf("withheld: got %q, want %q", answer.Withheld["things"], want)
+	}
+}
+
+// The same uid and resourceVersion with another value: etcd was restored, and the numbers come again.
+func TestOneVersionWithTwoValuesDiffers(t *testing.T) {
+	answer, err := compare(t, cluster(t, "c1", "things", objects{"a": `10 "spec":{"n":2}`}), stateOf(t, "things", objects{"a": `10 "spec":{"n":1}`}, "v1"))
+	if err != nil || len(answer.Differences) != 1 {
+		t.Errorf("got %+v, %v", answer, err)
+	}
+}
+
+// Objects of a resource that the cluster does not serve any more are gone.
+func TestResourceThatIsNotServedAnyMore(t *testing.T) {
+	answer, err := compare(t, cluster(t, "c1", "others", nil), stateOf(t, "things", objects{"a": `10 "spec":{"n":1}`}, "v1"))
+	if err != nil || len(answer.Differences) != 1 || answer.Differences[0].After != nil {
+		t.Errorf("got %+v, %v", answer, err)
+	}
+}
+
+func TestWhatCannotBeCompared(t *testing.T) {
+	recorded := objects{"a": `10 "spec":{}`}
+	for _, c := range []struct {
+		name, uid, apiVersion, want string
+	}{
+		{"another cluster", "c2", "v1", "the record is of the cluster with uid c1, the kubeconfig leads to the cluster with uid c2"},
+		{"another version", "c1", "v1beta1", "the record has objects in v1beta1, which the cluster does not serve any more"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			answer, err := compare(t, cluster(t, c.uid, "things", recorded), stateOf(t, "things", recorded, c.apiVersion))
+			if err == nil || answer != nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, %v", answer, err)
+			}
+		})
+	}
+}
