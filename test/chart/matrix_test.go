@@ -65,10 +65,11 @@ func (w *workload) env() []string {
 func TestMatrix(t *testing.T) {
 	h, a := newHelm(t), buildAgent(t)
 	files := valuesFiles(t, "values")
-	if len(files) < 15 {
-		t.Fatalf("the matrix has %d files of values", len(files))
+	examples := append(valuesFiles(t, "../../examples/values"), valuesFiles(t, "../../examples/audit")...)
+	if len(files) < 15 || len(examples) < 7 {
+		t.Fatalf("the matrix has %d files of values, and %d examples", len(files), len(examples))
 	}
-	for _, f := range files {
+	for _, f := range append(files, examples...) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			if _, err := chart.Lint(t.Context(), h.path, "--values", f.path, "--namespace", namespace); err != nil {

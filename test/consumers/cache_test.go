@@ -17,7 +17,7 @@ import (
 
 const (
 	root     = "../.." // of the repository
-	examples = root + "/docs/examples"
+	examples = root + "/examples"
 )
 
 // kit is something that has to be installed before a test can run.

@@ -1,5 +1,5 @@
 // Package consumers proves that others can read what the agent publishes: the CloudEvents SDKs of Python, JavaScript and
-// Go, the programs of docs/examples, and each command line and code block of docs/guides/consume.md. It has no code besides its
+// Go, the programs of examples, and each command line and code block of docs/guides/consume.md. It has no code besides its
 // tests.
 //
 // Records are made by the agent's own encoder and publisher. The programs are shown a history with everything that may

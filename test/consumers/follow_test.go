@@ -20,7 +20,7 @@ import (
 	child "github.com/kubecdc/kubecdc/test/process"
 )
 
-// program is one of docs/examples that follows a stream.
+// program is one of examples that follows a stream.
 type program struct {
 	name string
 	argv func(t testing.TB) []string
@@ -44,7 +44,7 @@ func goProgram(t testing.TB, name string) string {
 	}
 	build, _ := goPrograms.LoadOrStore(name, sync.OnceValues(func() (string, error) {
 		path := filepath.Join(os.TempDir(), goProgramsDir, name)
-		cmd := exec.Command("go", "build", "-o", path, "./docs/examples/go/"+name)
+		cmd := exec.Command("go", "build", "-o", path, "./examples/go/"+name)
 		cmd.Dir = root
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("%w\n%s", err, out)

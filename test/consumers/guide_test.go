@@ -38,7 +38,7 @@ func TestGuideBlocks(t *testing.T) {
 		case "sh", "text":
 			continue
 		}
-		source, err := os.ReadFile(filepath.Join(root, "docs", file))
+		source, err := os.ReadFile(filepath.Join(root, file))
 		if file == "" || err != nil {
 			t.Errorf("block of %s without its file (%v):\n%s", language, err, code)
 			continue

@@ -10,7 +10,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// row is an object as the programs of docs/examples print it.
+// row is an object as the programs of examples print it.
 type row struct {
 	Source   string `json:"source"`
 	UID      string `json:"uid"`

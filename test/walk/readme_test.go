@@ -133,7 +133,7 @@ func TestREADME(t *testing.T) {
 			}
 		},
 	}
-	steps["go run ./docs/examples/go/follow -once 'kubecdc.*.*.apps.deployments.>'"] = func(line string) {
+	steps["go run ./examples/go/follow -once 'kubecdc.*.*.apps.deployments.>'"] = func(line string) {
 		// The caches of the home directory of whoever runs the test: that of the session is removed.
 		caches, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE", "GOCACHE").Output()
 		dirs := strings.Fields(string(caches))

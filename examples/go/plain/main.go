@@ -1,6 +1,6 @@
 // Command plain does without package consume: a durable consumer of nats.go, one record at a time.
 //
-//	go run ./docs/examples/go/plain [-server nats://127.0.0.1:4222] [-durable plain] [SUBJECT...]
+//	go run ./examples/go/plain [-server nats://127.0.0.1:4222] [-durable plain] [SUBJECT...]
 package main
 
 import (

@@ -1,6 +1,6 @@
 // Command follow follows the stream of kubecdc: it prints what changes, or with -once the objects that exist and ends.
 //
-//	go run ./docs/examples/go/follow [-server nats://127.0.0.1:4222] [-stream KUBECDC] [-once] [SUBJECT...]
+//	go run ./examples/go/follow [-server nats://127.0.0.1:4222] [-stream KUBECDC] [-once] [SUBJECT...]
 //
 // Subjects choose what is read, all by default: "kubecdc.*.*.core.pods.>" are the Pods of all clusters, stream events
 // included.

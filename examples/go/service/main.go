@@ -1,7 +1,7 @@
 // Command service handles each event of the stream at least once, also across its own restarts: the server remembers how
 // far it has come.
 //
-//	go run ./docs/examples/go/service [-server nats://127.0.0.1:4222] [-stream KUBECDC] [-durable audit] [SUBJECT...]
+//	go run ./examples/go/service [-server nats://127.0.0.1:4222] [-stream KUBECDC] [-durable audit] [SUBJECT...]
 package main
 
 import (
