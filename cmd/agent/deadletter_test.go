@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
@@ -35,9 +36,9 @@ func (s *stuckFake) DeadLetter(id string) error {
 }
 
 func TestDeadLetterCommand(t *testing.T) {
-	var events stuckEvents = new(stuckFake)
-	s := newServer(serverOptions{registry: prometheus.NewRegistry(), checks: newChecks(), stuck: func() stuckEvents { return events }})
-	agent := listening(t, s.orders.Handler)
+	var events admin.StuckEvents = new(stuckFake)
+	s := admin.New(admin.Options{Registry: prometheus.NewRegistry(), Checks: admin.NewChecks(nil), Stuck: func() admin.StuckEvents { return events }})
+	agent := listening(t, s.SocketHandler())
 	command := func(want int, args ...string) string {
 		t.Helper()
 		var stdout, stderr bytes.Buffer

@@ -2,11 +2,15 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
-	"net/http"
+	"log/slog"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
+
+	"github.com/kubecdc/kubecdc/internal/admin"
 )
 
 // defaultAgent is where an agent listens unless it is told otherwise.
@@ -45,18 +49,51 @@ func findAgent(named string) (string, error) {
 	return defaultAgent, nil
 }
 
-// agentClient asks an agent. A proxy of the environment is not on this machine.
-func agentClient() *http.Client {
-	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+// openSocket opens the agent's command socket. Without one an agent captures all the same, unless $KUBECDC_SOCKET names it.
+func openSocket(ctx context.Context, log *slog.Logger) (*admin.Socket, error) {
+	if path := os.Getenv(admin.SocketVariable); path != "" {
+		s, err := admin.OpenSocket(ctx, path)
+		if err != nil {
+			return nil, usageError{fmt.Errorf("%s: %s: %w", admin.SocketVariable, path, err)}
+		}
+		return s, nil
+	}
+	s, err := admin.OpenDefaultSocket(ctx, os.Getenv)
+	if err != nil {
+		log.Warn("no socket for orders: kubecdc snapshot and profiles do not work with this agent", "err", err,
+			"advice", "set "+admin.SocketVariable+" to a path that the agent may write")
+		return nil, nil //nolint:nilnil // there is none
+	}
+	return s, nil
 }
 
-// noAgent says that nobody listens.
-func noAgent(agent string, err error) error {
-	return fmt.Errorf("no agent answers at %s: start one (kubecdc run), or say where it is (--agent http://host:port, its server.address): %w",
-		agent, withoutRequest(err))
-}
-
-// notThat says that somebody else listens.
-func notThat(agent, status, without string) error {
-	return fmt.Errorf("what listens at %s answers %s: it is no agent, or one of a release without %s: say where it is with --agent", agent, status, without)
+// findSocket returns the path of an agent's socket. Named is that path, or the URL of its HTTP server, which knows the path. Without
+// a name it is the agent of this machine.
+func findSocket(ctx context.Context, named string) (string, error) {
+	if path := strings.TrimPrefix(named, "unix:"); filepath.IsAbs(path) {
+		return path, nil
+	}
+	if path := os.Getenv(admin.SocketVariable); named == "" && path != "" {
+		return path, nil
+	}
+	agent, err := findAgent(named)
+	if err != nil {
+		return "", usageError{err}
+	}
+	s, err := admin.NewClient(agent).Status(ctx, 0)
+	if err != nil {
+		return "", err
+	}
+	if s.Socket == "" {
+		return "", fmt.Errorf("the agent at %s, release %s, has no socket for orders: its log says why, or use the kubecdc of its release", agent, s.Version)
+	}
+	elsewhere := fmt.Errorf("the agent at %s takes orders at its socket %s, on its own machine and from its own user: in its pod, kubectl exec POD -- /kubecdc", agent, s.Socket)
+	same, err := admin.NewSocketClient(s.Socket).Status(ctx, 0)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%w: %w", elsewhere, err)
+	case !same.Started.Equal(s.Started): // the agent is on another machine, and one of this machine has a socket of the same name
+		return "", fmt.Errorf("%w: another agent is there", elsewhere)
+	}
+	return s.Socket, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/informers"
@@ -131,11 +132,10 @@ func (f *atomicFence) Pass(context.Context) error {
 
 // A deposed leader has not yet ended when it is asked: it is neither ready nor a standby.
 func TestDeposedLeaderIsNotReady(t *testing.T) {
-	c := newChecks()
-	c.election = &deposed{}
-	r := c.look(time.Now())
-	if r.Ready || r.Standby || !strings.Contains(r.text(time.Now()), "[-] leader: this agent ends") {
-		t.Errorf("%+v\n%s", r, r.text(time.Now()))
+	c := admin.NewChecks(&deposed{})
+	r := c.Look(time.Now())
+	if r.Ready || r.Standby || !strings.Contains(r.Text(time.Now()), "[-] leader: this agent ends") {
+		t.Errorf("%+v\n%s", r, r.Text(time.Now()))
 	}
 }
 
@@ -175,8 +175,8 @@ func TestRelayTakesItsCursorBack(t *testing.T) {
 				}
 				e := new(elsewhere)
 				h.run(t.Context(), func(*config.Relay) (runner, error) { return e, nil }) // until it gives up
-				if n := e.runs.Load(); n != test.want || h.probes()[0].ready() == nil {
-					t.Errorf("it ran %d times, want %d; ready: %v", n, test.want, h.probes()[0].ready())
+				if n := e.runs.Load(); n != test.want || h.probes()[0].Ready() == nil {
+					t.Errorf("it ran %d times, want %d; ready: %v", n, test.want, h.probes()[0].Ready())
 				}
 			})
 		})

@@ -1,19 +1,15 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"os"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
@@ -53,38 +49,12 @@ allocs, or profile (of the CPU) or trace, which take some seconds.
 			if debug > 0 {
 				query.Set("debug", strconv.Itoa(debug))
 			}
-			return profile(cmd.Context(), at, args[0], query, stdout)
+			return admin.NewSocketClient(at).Profile(cmd.Context(), args[0], query, stdout)
 		},
 	}
 	cmd.Flags().StringVar(&agent, "agent", "", agentOfOrders)
-	cmd.Flags().Float64Var(&seconds, "seconds", 0, "how many `seconds` of profile and trace, up to "+strconv.FormatFloat(mostProfiled.Seconds(), 'f', 0, 64)+" (default: 30 of profile, 1 of trace)")
+	cmd.Flags().Float64Var(&seconds, "seconds", 0, "how many `seconds` of profile and trace, up to "+strconv.FormatFloat(admin.MaxProfile.Seconds(), 'f', 0, 64)+" (default: 30 of profile, 1 of trace)")
 	cmd.Flags().IntVar(&debug, "debug", 0, "`level` of the text to write instead, of goroutine up to 2; 0: binary")
 	completeWords(cmd, "debug", "0", "1", "2")
 	return cmd
-}
-
-// profile copies one of the agent's profiles to w.
-func profile(ctx context.Context, socket, name string, query url.Values, w io.Writer) error {
-	ctx, cancel := context.WithTimeout(ctx, mostProfiled+time.Minute)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, orderHost+"/debug/pprof/"+url.PathEscape(name)+"?"+query.Encode(), http.NoBody)
-	if err != nil {
-		return err
-	}
-	response, err := socketClient(socket).Do(r)
-	if err != nil {
-		return noSocket(socket, err)
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(response.Body, 1<<10)) // what has come of it
-		if response.StatusCode == http.StatusNotFound && !strings.Contains(string(text), "no such profile") {
-			return fmt.Errorf("the agent at %s serves no profiles: start it with server.pprof: true", socket)
-		}
-		return fmt.Errorf("the agent at %s: %s", socket, strings.TrimSpace(string(text)))
-	}
-	if _, err := io.Copy(w, response.Body); err != nil {
-		return fmt.Errorf("profile of the agent at %s: %w", socket, err)
-	}
-	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/filter"
@@ -112,7 +113,7 @@ func everyMetric(t *testing.T) map[string]metric {
 	reg := &collected{t: t, all: map[string]metric{}}
 	log := slog.New(slog.DiscardHandler)
 	rc := &rest.Config{Host: "http://127.0.0.1:1"}
-	reg.MustRegister(newChecks(), newBuildInfo())
+	reg.MustRegister(admin.NewChecks(nil), admin.NewBuildInfo(build()))
 	newReloadMetrics(reg)
 	if _, err := newSet(&loaded{Config: config.Default()}, informers.Options{Config: rc, Log: log, Registerer: reg}, filter.NewMetrics(reg)); err != nil {
 		t.Fatal(err)
@@ -257,7 +258,7 @@ visible. There are also those of the process (` + "`process_*`" + `) and of Go (
 		t.Errorf("%d of %d metrics have a section", done, len(all))
 	}
 	b.WriteString("\n## Status\n\n`GET /status` answers with these fields. Times are in RFC 3339, durations in seconds, sizes in bytes.\n\n| field | type | |\n|---|---|---|\n")
-	writeFields(t, &b, "", reflect.TypeFor[statuses](), structComments(t))
+	writeFields(t, &b, "", reflect.TypeFor[admin.Status](), structComments(t))
 	return b.String()
 }
 
@@ -316,11 +317,11 @@ func writeFields(t *testing.T, b *strings.Builder, path string, of reflect.Type,
 	}
 }
 
-// structComments are the comments beside the fields of this package's structs, by "type.field".
+// structComments returns the comments beside the fields of package admin's structs, by "type.field".
 func structComments(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	for _, file := range []string{"status.go", "checks.go"} {
+	for _, file := range []string{"../../internal/admin/status.go", "../../internal/admin/checks.go"} {
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)

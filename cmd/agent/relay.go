@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/relay"
@@ -233,7 +234,7 @@ func runRelays(ctx context.Context, f *relayFlags, args []string, stdout, stderr
 	host := newRelayHost(cfg.Relay, log)
 	probes := host.probes()
 	if len(cfg.Relay) == 1 {
-		probes = []probe{{name: "relay " + cfg.Relay[0].Name, ready: only.Ready}}
+		probes = []admin.Probe{{Name: "relay " + cfg.Relay[0].Name, Ready: only.Ready}}
 	}
 	run := func(ctx context.Context) error {
 		if len(cfg.Relay) == 1 {
@@ -250,7 +251,7 @@ func runRelays(ctx context.Context, f *relayFlags, args []string, stdout, stderr
 	log.Info("kubecdc relays", "version", version, "relays", len(cfg.Relay), "server_address", listener.Addr().String())
 	g, all := errgroup.WithContext(context.WithoutCancel(ctx))
 	serving, stopServing := context.WithCancel(all)
-	g.Go(func() error { return serve(serving, newRelayServer(reg, log, probes), listener, nil) })
+	g.Go(func() error { return newRelayServer(reg, log, probes).Run(serving, listener, nil) })
 	g.Go(func() error {
 		defer stopServing()
 		relaying, stop := context.WithCancel(ctx)
@@ -262,9 +263,9 @@ func runRelays(ctx context.Context, f *relayFlags, args []string, stdout, stderr
 }
 
 // newRelayServer serves /metrics, /healthz and /readyz of a process that only relays: it is ready when all relays are.
-func newRelayServer(reg *prometheus.Registry, log *slog.Logger, probes []probe) *httpServer {
+func newRelayServer(reg *prometheus.Registry, log *slog.Logger, probes []admin.Probe) *admin.Server {
 	for i := range probes {
-		probes[i].aside = false
+		probes[i].Aside = false
 	}
-	return newServer(serverOptions{registry: reg, log: log, checks: newChecks(probes...)})
+	return admin.New(admin.Options{Registry: reg, Log: log, Build: build(), Checks: admin.NewChecks(nil, probes...)})
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -238,15 +239,15 @@ func TestRelayServerTellsOfEachRelay(t *testing.T) {
 	ready := func() error { return nil }
 	broken := func() error { return fmt.Errorf("not connected") }
 	for _, c := range []struct {
-		probes []probe
+		probes []admin.Probe
 		code   int
 		body   string
 	}{
-		{[]probe{{name: "relay a", ready: ready}}, http.StatusOK, "[+] relay a: ok\n"},
-		{[]probe{{name: "relay a", ready: ready}, {name: "relay b", ready: broken, aside: true}}, http.StatusServiceUnavailable, "[+] relay a: ok\n[-] relay b: not connected\n"},
+		{[]admin.Probe{{Name: "relay a", Ready: ready}}, http.StatusOK, "[+] relay a: ok\n"},
+		{[]admin.Probe{{Name: "relay a", Ready: ready}, {Name: "relay b", Ready: broken, Aside: true}}, http.StatusServiceUnavailable, "[+] relay a: ok\n[-] relay b: not connected\n"},
 	} {
 		w := httptest.NewRecorder()
-		newRelayServer(prometheus.NewRegistry(), slog.New(slog.DiscardHandler), c.probes).Handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil))
+		newRelayServer(prometheus.NewRegistry(), slog.New(slog.DiscardHandler), c.probes).Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil))
 		if w.Code != c.code || w.Body.String() != c.body {
 			t.Errorf("%d: %s", w.Code, w.Body)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/leader"
 	"github.com/kubecdc/kubecdc/internal/publish"
@@ -62,13 +63,13 @@ func newRelayHost(relays []config.Relay, log *slog.Logger) *relayHost {
 }
 
 // probes are for /readyz: a relay that fails does not make the agent unready, which captures all the same.
-func (h *relayHost) probes() []probe {
+func (h *relayHost) probes() []admin.Probe {
 	if h == nil {
 		return nil
 	}
-	var all []probe
+	var all []admin.Probe
 	for _, r := range h.relays {
-		all = append(all, probe{name: "relay " + r.cfg.Name, ready: r.ready, aside: true})
+		all = append(all, admin.Probe{Name: "relay " + r.cfg.Name, Ready: r.ready, Aside: true})
 	}
 	return all
 }

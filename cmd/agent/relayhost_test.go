@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
@@ -61,10 +62,10 @@ func TestRelayHostRunsAgain(t *testing.T) {
 		ready := func() map[string]error {
 			all := map[string]error{}
 			for _, p := range h.probes() {
-				if !p.aside {
-					t.Errorf("%s makes the agent unready", p.name)
+				if !p.Aside {
+					t.Errorf("%s makes the agent unready", p.Name)
 				}
-				all[p.name] = p.ready()
+				all[p.Name] = p.Ready()
 			}
 			return all
 		}
@@ -111,9 +112,9 @@ func TestReadyWithoutRelay(t *testing.T) {
 	failing := func() error { return errors.New("no receiver") }
 	for _, aside := range []bool{true, false} {
 		w := httptest.NewRecorder()
-		newServer(serverOptions{
-			registry: prometheus.NewRegistry(), checks: newChecks(probe{name: "relay x", ready: failing, aside: aside}), set: set,
-		}).Handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", http.NoBody))
+		admin.New(admin.Options{
+			Registry: prometheus.NewRegistry(), Checks: admin.NewChecks(nil, admin.Probe{Name: "relay x", Ready: failing, Aside: aside}), Informers: set,
+		}).Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", http.NoBody))
 		want := http.StatusServiceUnavailable
 		if aside {
 			want = http.StatusOK

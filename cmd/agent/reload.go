@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubecdc/kubecdc/internal/admin"
+	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
 const (
@@ -91,13 +94,10 @@ func (r *reloader) ok() error {
 func (r *reloader) detail() string {
 	s := r.look()
 	if !s.taking.IsZero() {
-		return fmt.Sprintf("the changed %s is being taken for %s", r.flags.config, span(time.Since(s.taking)))
+		return fmt.Sprintf("the changed %s is being taken for %s", r.flags.config, terminal.Duration(time.Since(s.taking)))
 	}
-	return fmt.Sprintf("%s, sha256 %s", r.flags.config, short(s.force.hash))
+	return fmt.Sprintf("%s, sha256 %s", r.flags.config, admin.ShortHash(s.force.hash))
 }
-
-// short is as much of a hash as people compare.
-func short(hash string) string { return hash[:min(12, len(hash))] }
 
 // run follows the file until ctx ends.
 func (r *reloader) run(ctx context.Context) error {
@@ -202,7 +202,7 @@ func (r *reloader) decide(ctx context.Context, now reading, next *loaded, proble
 	r.level.Set(next.Log.Level.Slog())
 	r.nowInForce(next, resultApplied)
 	attrs := []any{
-		"config", r.flags.config, "sha256", short(next.hash), "changed", changes, "rules", len(next.Watch),
+		"config", r.flags.config, "sha256", admin.ShortHash(next.hash), "changed", changes, "rules", len(next.Watch),
 		"scopes_begun", scopes.begun, "scopes_ended", scopes.ended, "scopes_kept", scopes.kept, "took", time.Since(began),
 	}
 	if r.standby != nil && r.standby() {
@@ -250,7 +250,7 @@ func (r *reloader) refuse(f refusal) {
 		return
 	}
 	r.log.Error("the changed configuration is not taken, the one before stays in force", "config", r.flags.config, "result", string(f.outcome),
-		"sha256", short(f.hash), "problems", len(f.problems), "advice", f.advice)
+		"sha256", admin.ShortHash(f.hash), "problems", len(f.problems), "advice", f.advice)
 	for _, p := range f.problems {
 		r.log.Error("why the changed configuration is not taken", "config", r.flags.config, "err", p)
 	}
@@ -263,7 +263,7 @@ func (r *reloader) unchanged(next *loaded, asked bool) {
 		return
 	}
 	r.nowInForce(next, resultUnchanged)
-	r.log.Info("the configuration file means what is in force: nothing changes", "config", r.flags.config, "sha256", short(next.hash))
+	r.log.Info("the configuration file means what is in force: nothing changes", "config", r.flags.config, "sha256", admin.ShortHash(next.hash))
 }
 
 func (r *reloader) nowInForce(next *loaded, outcome result) {
@@ -284,9 +284,9 @@ func (r *reloader) taking(since time.Time) {
 	r.state.taking = since
 }
 
-func (r *reloader) status() *configStatus {
+func (r *reloader) status() *admin.ConfigStatus {
 	s := r.look()
-	out := &configStatus{File: r.flags.config, SHA256: s.force.hash, Since: s.since}
+	out := &admin.ConfigStatus{File: r.flags.config, SHA256: s.force.hash, Since: s.since}
 	switch {
 	case !s.taking.IsZero():
 		out.Taking = &s.taking

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/publish"
@@ -16,7 +17,7 @@ import (
 // reporter says how a capture is, to /readyz, /status and /metrics, also while its parts come to be.
 type reporter struct {
 	capture *capture
-	checks  *checks
+	checks  *admin.Checks
 	began   time.Time
 	bus     string // in words, without secrets
 
@@ -36,24 +37,31 @@ const unsavableFor = time.Minute
 
 func newReporter(c *capture) *reporter {
 	r := &reporter{capture: c, began: time.Now(), bus: busName(c.flags, &c.cfg.Bus)}
-	probes := []probe{
-		{name: "informers", ready: c.set.Ready, detail: r.scopes},
-		{name: "bus", ready: c.busReady},
-		{name: "queue", ready: r.room, aside: true, detail: r.filled},
-		{name: "checkpoint", ready: r.saved, aside: true, lasts: r.unsavable, detail: r.place},
+	var election admin.Election
+	if c.elector != nil {
+		election = c.elector
 	}
-	if c.reload != nil {
-		probes = append(probes, probe{name: "config", ready: c.reload.ok, aside: true, detail: c.reload.detail})
-	}
-	r.checks = newChecks(append(probes, c.relays.probes()...)...)
+	r.checks = admin.NewChecks(election, r.probes()...)
 	return r
 }
 
-// elects has it ask e who leads.
-func (r *reporter) elects(e election) { r.checks.election = e }
+// probes returns the checks of /readyz.
+func (r *reporter) probes() []admin.Probe {
+	c := r.capture
+	probes := []admin.Probe{
+		{Name: "informers", Ready: c.set.Ready, Detail: r.scopes},
+		{Name: "bus", Ready: c.busReady},
+		{Name: "queue", Ready: r.room, Aside: true, Detail: r.filled},
+		{Name: "checkpoint", Ready: r.saved, Aside: true, Lasts: r.unsavable, Detail: r.place},
+	}
+	if c.reload != nil {
+		probes = append(probes, admin.Probe{Name: "config", Ready: c.reload.ok, Aside: true, Detail: c.reload.detail})
+	}
+	return append(probes, c.relays.probes()...)
+}
 
-// beat takes the locks that all stages need.
-func (r *reporter) beat() {
+// acquireLocks acquires and releases the locks that all stages need.
+func (r *reporter) acquireLocks() {
 	r.capture.queue.Len()
 	r.capture.set.Status()
 }
@@ -67,12 +75,12 @@ func (r *reporter) scopes() string {
 		switch st := &all[i]; {
 		case st.Health != scope.HealthOK:
 			problems[st.Health.String()]++
-		case severityOf(st) > 0:
+		case admin.Severity(st) > 0:
 			problems[st.Phase.String()]++
 		}
 	}
 	if len(problems) > 0 {
-		text += ", " + counts(problems)
+		text += ", " + admin.Counts(problems)
 	}
 	return text
 }
@@ -87,7 +95,7 @@ func (r *reporter) room() error {
 
 func (r *reporter) filled() string {
 	q := r.queue()
-	return fmt.Sprintf("%s of %s events, %s of %s", terminal.Count(q.Events), terminal.Count(q.MaxEvents), size(q.Bytes), size(q.MaxBytes))
+	return fmt.Sprintf("%s of %s events, %s of %s", terminal.Count(q.Events), terminal.Count(q.MaxEvents), terminal.Size(q.Bytes), terminal.Size(q.MaxBytes))
 }
 
 // saved is nil while the checkpoint is saved as it should be.
@@ -101,13 +109,13 @@ func (r *reporter) saved() error {
 	}
 	switch s := k.State(); {
 	case s.Failing >= unsavableFor && s.Trouble == nil:
-		return fmt.Errorf("%s cannot be saved, the attempt hangs for %s: a restart resumes where the agent was %s ago", whereOf(s), span(s.Failing), span(s.Unsaved))
+		return fmt.Errorf("%s cannot be saved, the attempt hangs for %s: a restart resumes where the agent was %s ago", whereOf(s), terminal.Duration(s.Failing), terminal.Duration(s.Unsaved))
 	case s.Failing >= unsavableFor:
-		return fmt.Errorf("%s cannot be saved for %s, a restart resumes where the agent was %s ago: %w", whereOf(s), span(s.Failing), span(s.Unsaved), s.Trouble)
+		return fmt.Errorf("%s cannot be saved for %s, a restart resumes where the agent was %s ago: %w", whereOf(s), terminal.Duration(s.Failing), terminal.Duration(s.Unsaved), s.Trouble)
 	case s.Trouble != nil:
-		return fmt.Errorf("%s cannot be reached, a restart would go back to what was so %s ago: %w", whereOf(s), span(s.Unsaved), s.Trouble)
+		return fmt.Errorf("%s cannot be reached, a restart would go back to what was so %s ago: %w", whereOf(s), terminal.Duration(s.Unsaved), s.Trouble)
 	case s.Unsaved > unsavedFor:
-		return fmt.Errorf("%s has not been saved for %s", whereOf(s), span(s.Unsaved))
+		return fmt.Errorf("%s has not been saved for %s", whereOf(s), terminal.Duration(s.Unsaved))
 	}
 	return nil
 }
@@ -127,15 +135,15 @@ func (r *reporter) place() string {
 	if s.Saved.IsZero() {
 		return whereOf(s) + ", not saved yet"
 	}
-	return fmt.Sprintf("%s, saved %s ago", whereOf(s), span(time.Since(s.Saved)))
+	return fmt.Sprintf("%s, saved %s ago", whereOf(s), terminal.Duration(time.Since(s.Saved)))
 }
 
 // whereOf is where the checkpoint is, for those who know that it is one.
 func whereOf(s checkpoint.State) string { return strings.TrimPrefix(s.Where, "checkpoint ") }
 
-func (r *reporter) queue() queueStatus {
+func (r *reporter) queue() admin.QueueStatus {
 	s := r.capture.queue.Stats()
-	q := queueStatus{
+	q := admin.QueueStatus{
 		Events: s.Events, Bytes: s.Bytes, InFlight: s.Inflight, Waiting: s.Waiting,
 		OldestSeconds: s.Oldest.Seconds(), BlockedSeconds: s.Blocked.Seconds(),
 	}
@@ -144,20 +152,19 @@ func (r *reporter) queue() queueStatus {
 }
 
 // look is how all is now.
-func (r *reporter) look() statuses {
+func (r *reporter) look() admin.Status {
 	c, now := r.capture, time.Now()
-	ready := r.checks.look(now)
-	s := statuses{
+	ready := r.checks.Look(now)
+	s := admin.Status{
 		Version: version, Mode: string(c.cfg.Mode), Cluster: c.cfg.Cluster, APIServer: c.cluster.host(), Started: r.began, Now: now, Socket: c.socket,
-		Ready: ready.Ready, Standby: ready.Standby, Checks: ready.Checks, Queue: r.queue(), Scopes: []scopeStatus{},
-		Bus: busStatus{Name: r.bus},
+		Ready: ready.Ready, Standby: ready.Standby, Checks: ready.Checks, Queue: r.queue(), Scopes: []admin.ScopeStatus{},
+		Bus: admin.BusStatus{Name: r.bus},
 	}
 	if id := r.identity.Load(); id != nil {
 		s.Cluster, s.ClusterUID = id.name, id.uid
 	}
-	if e := r.checks.election; e != nil {
-		l := e.Status()
-		s.Leader = &leaderStatus{Leading: l.Leading, Paused: l.Paused, Holder: l.Holder, Epoch: l.Epoch}
+	if l, ok := r.checks.Leader(); ok {
+		s.Leader = &admin.LeaderStatus{Leading: l.Leading, Paused: l.Paused, Holder: l.Holder, Epoch: l.Epoch}
 	}
 	for _, k := range ready.Checks {
 		if k.Name == "bus" {
@@ -172,7 +179,7 @@ func (r *reporter) look() statuses {
 	}
 	if k := r.keeper.Load(); k != nil {
 		state := k.State()
-		s.Checkpoint = &keptStatus{Place: whereOf(state), UnsavedSeconds: state.Unsaved.Seconds()}
+		s.Checkpoint = &admin.CheckpointStatus{Place: whereOf(state), UnsavedSeconds: state.Unsaved.Seconds()}
 		if !state.Saved.IsZero() {
 			s.Checkpoint.Saved = &state.Saved
 		}
@@ -183,33 +190,17 @@ func (r *reporter) look() statuses {
 	if c.reload != nil {
 		s.Config = c.reload.status()
 	}
-	s.Published = publishedStatus(c.metrics.Totals())
+	s.Published = admin.PublishedStatus(c.metrics.Totals())
 	if !ready.Standby {
-		s.addScopes(c.set.Status())
+		s.AddScopes(c.set.Status())
 	}
 	return s
 }
 
-func logStatusOf(s publish.LogsState) *logStatus {
-	out := &logStatus{Logs: s.Logs, Unknown: s.Unknown}
+func logStatusOf(s publish.LogsState) *admin.LogStatus {
+	out := &admin.LogStatus{Logs: s.Logs, Unknown: s.Unknown}
 	if s.Trouble != nil {
 		out.Problem = s.Trouble.Error()
 	}
 	return out
-}
-
-// size is a number of bytes as people read it.
-func size(n int64) string {
-	const unit = 1024
-	if n < unit {
-		return fmt.Sprintf("%d B", n)
-	}
-	v, names := float64(n)/unit, []string{"KiB", "MiB", "GiB", "TiB"}
-	for v >= unit && len(names) > 1 {
-		v, names = v/unit, names[1:]
-	}
-	if v < 10 {
-		return fmt.Sprintf("%.1f %s", v, names[0])
-	}
-	return fmt.Sprintf("%.0f %s", v, names[0])
 }

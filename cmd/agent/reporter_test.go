@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -63,13 +64,15 @@ func TestCheckpointThatCannotBeSavedIsNotReady(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- keeper.Run(ctx) }()
-		for i := range r.checks.probes { // the others are ready
-			if p := &r.checks.probes[i]; p.name != "checkpoint" {
-				p.ready = func() error { return nil }
+		probes := r.probes()
+		for i := range probes { // the others are ready
+			if p := &probes[i]; p.Name != "checkpoint" {
+				p.Ready = func() error { return nil }
 			}
 		}
-		look := func() *check {
-			ready := r.checks.look(time.Now())
+		r.checks = admin.NewChecks(nil, probes...)
+		look := func() *admin.Check {
+			ready := r.checks.Look(time.Now())
 			for i := range ready.Checks {
 				if k := &ready.Checks[i]; k.Name == "checkpoint" {
 					if ready.Ready != (k.OK || k.Aside) {

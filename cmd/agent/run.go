@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
 
+	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/duration"
@@ -78,7 +79,7 @@ any other key, is rejected: the previous one stays in force, and the log, 'kubec
 status' and a metric report it.
 
 The agent accepts commands ('kubecdc snapshot', 'kubecdc profile') at a Unix socket
-that only this user and root can open: $` + socketVariable + `, or by default agent.sock,
+that only this user and root can open: $` + admin.SocketVariable + `, or by default agent.sock,
 or the next free name, in $XDG_RUNTIME_DIR/kubecdc, or /tmp/kubecdc-<uid>.
 
 SIGTERM and Ctrl-C end the watches and drain the queue within --grace; a second
@@ -243,13 +244,13 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 		return err
 	}
 	defer listener.Close()
-	orders, err := takeOrders(ctx, log)
+	socket, err := openSocket(ctx, log)
 	if err != nil {
 		return err
 	}
-	if orders != nil {
-		defer func() { _ = orders.Close() }()
-		c.socket = orders.path
+	if socket != nil {
+		defer func() { _ = socket.Close() }()
+		c.socket = socket.Path()
 	}
 	log.Info("kubecdc starts", "version", version, "api_server", cluster.host(), "from", cluster.from,
 		"bus", busName(f, &cfg.Bus), "server_address", listener.Addr().String(), "socket", c.socket)
@@ -260,12 +261,13 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 	if people && (!printsRecords(cfg) || !terminal.Detect(stdout, os.Getenv).Interactive) {
 		c.guide = &guide{out: out, set: c.set, queue: c.queue}
 	}
-	server := newServer(serverOptions{
-		registry: reg, log: log, checks: c.report.checks, beat: c.report.beat, set: c.set, stuck: c.stuck, status: c.report.look, pprof: cfg.Server.Pprof,
+	server := admin.New(admin.Options{
+		Registry: reg, Log: log, Build: build(), Checks: c.report.checks, AcquireLocks: c.report.acquireLocks, Informers: c.set, Stuck: c.stuck,
+		Status: c.report.look, Profiles: cfg.Server.Pprof,
 	})
 	g, all := errgroup.WithContext(context.WithoutCancel(ctx))
 	serving, stopServing := context.WithCancel(all)
-	g.Go(func() error { return serve(serving, server, listener, orders) })
+	g.Go(func() error { return server.Run(serving, listener, socket) })
 	g.Go(func() error {
 		defer stopServing()
 		capturing, stop := context.WithCancel(ctx)
@@ -315,7 +317,7 @@ type capture struct {
 }
 
 // stuck is the dispatcher; nil: nothing is published.
-func (c *capture) stuck() stuckEvents {
+func (c *capture) stuck() admin.StuckEvents {
 	if d := c.dispatcher.Load(); d != nil {
 		return d
 	}
@@ -366,9 +368,6 @@ func (c *capture) prepare(first *loaded) error {
 		}
 	}
 	c.report = newReporter(c)
-	if c.elector != nil {
-		c.report.elects(c.elector)
-	}
 	return nil
 }
 

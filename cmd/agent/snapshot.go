@@ -1,24 +1,19 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/config"
 )
-
-// answerWithin is how long an agent may take to begin snapshots: a live event that waits for room comes first.
-const answerWithin = time.Minute
 
 type snapshotFlags struct{ agent, namespace, output string }
 
@@ -54,7 +49,7 @@ RESOURCE is written as for kubectl: pods, deploy, deployments.apps, widgets.exam
 			if f.output != "text" && f.output != "json" {
 				return usageError{fmt.Errorf("--output: must be text or json, got %q", f.output)}
 			}
-			request := snapshotRequest{Namespace: f.namespace}
+			request := admin.SnapshotRequest{Namespace: f.namespace}
 			if len(args) == 1 {
 				var err error
 				if request.Resource, err = resourceNamed(args[0]); err != nil {
@@ -75,20 +70,15 @@ RESOURCE is written as for kubectl: pods, deploy, deployments.apps, widgets.exam
 	return cmd
 }
 
-// For all commands that give orders.
+// For all commands that use the socket.
 const (
 	aboutSocket = `The agent accepts commands at a Unix socket on its own machine, which only its own user and root can open:
-$` + socketVariable + `, which the chart sets in its pods. Without that variable, the command asks the agent's HTTP server for
+$` + admin.SocketVariable + `, which the chart sets in its pods. Without that variable, the command asks the agent's HTTP server for
 the socket: the server at $` + agentVariable + `, else the one of the 'kubecdc run' of this machine that runs with an embedded
 JetStream, or 127.0.0.1:8080. In a pod: kubectl exec.`
-	agentOfOrders = "`path` of the agent's socket, or URL of its HTTP server (default: $" + socketVariable + ", else the server at $" + agentVariable +
+	agentOfOrders = "`path` of the agent's socket, or URL of its HTTP server (default: $" + admin.SocketVariable + ", else the server at $" + agentVariable +
 		", else that of a kubecdc that runs here, else " + defaultAgent + ")"
 )
-
-// noSocket says that nobody takes orders at a socket.
-func noSocket(path string, err error) error {
-	return fmt.Errorf("no agent takes orders at %s: start one (kubecdc run), or name another with --agent: %w", path, withoutRequest(err))
-}
 
 // resourceNamed is what a person means, as an agent calls it: in whichever version.
 func resourceNamed(text string) (string, error) {
@@ -97,11 +87,11 @@ func resourceNamed(text string) (string, error) {
 	return r.String(), err
 }
 
-// snapshot asks the agent, and prints what it has begun.
-func snapshot(ctx context.Context, agent string, request snapshotRequest, output string, stdout, stderr io.Writer) error {
+// snapshot begins snapshots and prints them.
+func snapshot(ctx context.Context, agent string, request admin.SnapshotRequest, output string, stdout, stderr io.Writer) error {
 	slow := time.AfterFunc(silence, func() { fmt.Fprintf(stderr, "kubecdc: waiting for the agent at %s\n", agent) })
 	defer slow.Stop()
-	a, err := askSnapshot(ctx, agent, request)
+	a, err := admin.NewSocketClient(agent).Snapshot(ctx, request)
 	if ctx.Err() != nil {
 		return errors.New("snapshot: interrupted; what has begun goes on")
 	}
@@ -113,7 +103,7 @@ func snapshot(ctx context.Context, agent string, request snapshotRequest, output
 			return err
 		}
 	} else {
-		a.write(stdout)
+		writeSnapshots(stdout, a.Snapshots)
 	}
 	if len(a.Errors) > 0 {
 		return fmt.Errorf("the agent at %s: %s", agent, strings.Join(a.Errors, "\n  "))
@@ -121,46 +111,19 @@ func snapshot(ctx context.Context, agent string, request snapshotRequest, output
 	return nil
 }
 
-func askSnapshot(ctx context.Context, agent string, request snapshotRequest) (*snapshotAnswer, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
-	defer cancel()
-	body, err := json.Marshal(request)
-	if err != nil {
-		return nil, err
-	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, orderHost+"/snapshot", bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	r.Header.Set("Content-Type", "application/json")
-	response, err := socketClient(agent).Do(r)
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return nil, fmt.Errorf("the agent at %s has not answered within %v: what has begun goes on; 'kubecdc tail --op snapshot' shows it", agent, answerWithin)
-	case err != nil:
-		return nil, noSocket(agent, err)
-	}
-	defer response.Body.Close()
-	a := new(snapshotAnswer)
-	if err := json.NewDecoder(io.LimitReader(response.Body, 16<<20)).Decode(a); err != nil || response.Header.Get("Content-Type") != "application/json" {
-		return nil, notThat(agent, response.Status, "snapshots on demand")
-	}
-	return a, nil
-}
-
-// write says what has begun, a line each.
-func (a *snapshotAnswer) write(w io.Writer) {
-	if len(a.Snapshots) == 0 {
+// writeSnapshots prints a line for each snapshot that has begun.
+func writeSnapshots(w io.Writer, all []admin.StartedSnapshot) {
+	if len(all) == 0 {
 		return
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "SCOPE\tSNAPSHOT\tOBJECTS\tSTATUS")
-	for _, s := range a.Snapshots {
+	for _, s := range all {
 		status := "begun"
 		if s.Running {
 			status = "in progress already"
 		}
 		fmt.Fprintf(table, "%s\t%s\t%d\t%s\n", s.Scope, s.Snapshot, s.Objects, status)
 	}
-	_ = table.Flush() // a terminal that is gone hears nothing
+	_ = table.Flush() // the terminal may be gone
 }

@@ -2,25 +2,20 @@ package main
 
 import (
 	"bytes"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"io"
-	"io/fs"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/client-go/rest"
 
-	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/admin"
 )
 
 // agentAnswering is the socket of what listens where an agent should, and answers to POST /snapshot.
@@ -34,14 +29,14 @@ func agentAnswering(t *testing.T, answer http.HandlerFunc) string {
 // listening is the socket that a handler answers at.
 func listening(t *testing.T, h http.Handler) string {
 	t.Helper()
-	at, err := listenUnix(t.Context(), filepath.Join(shortDir(t), "agent.sock"))
+	at, err := admin.OpenSocket(t.Context(), filepath.Join(shortDir(t), "agent.sock"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &httptest.Server{Listener: at, Config: &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}}
 	s.Start()
 	t.Cleanup(s.Close)
-	return at.path
+	return at.Path()
 }
 
 // shortDir is a directory for a socket, whose path must not be long.
@@ -60,8 +55,9 @@ func TestSnapshotsAreTold(t *testing.T) {
 	agent := agentAnswering(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		asked = string(body)
-		answer(w, http.StatusOK, &snapshotAnswer{
-			Snapshots: []startedSnapshot{
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(&admin.SnapshotAnswer{
+			Snapshots: []admin.StartedSnapshot{
 				{Scope: "deployments.apps/shop", Snapshot: "48211-1763737200", Objects: 12},
 				{Scope: "pods", Snapshot: "48190-1763737100", Objects: 3000, Running: true},
 			},
@@ -105,101 +101,6 @@ func TestWhatIsNoAgentIsSaidToBeNone(t *testing.T) {
 		if code != exitFailed || !strings.Contains(stderr.String(), "what listens at "+agent+" answers ") || !strings.Contains(stderr.String(), "it is no agent, or one of a release without") {
 			t.Errorf("%s: exit code %d, %s", name, code, &stderr)
 		}
-	}
-}
-
-// Orders come over the socket alone: over HTTP nobody gives one, from whatever address. 127.0.0.6 is where a service mesh's sidecar
-// hands on what comes from the network.
-func TestOrdersComeFromHere(t *testing.T) {
-	set, err := idleSet(config.Default(), &rest.Config{Host: "http://127.0.0.1:1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newServer(serverOptions{registry: prometheus.NewRegistry(), checks: newChecks(), set: set, pprof: true})
-	for _, order := range []struct{ method, path string }{
-		{http.MethodPost, "/snapshot"}, {http.MethodGet, "/debug/pprof/"}, {http.MethodGet, "/debug/pprof/heap"}, {http.MethodGet, "/debug/pprof/trace"},
-	} {
-		for _, peer := range []string{"127.0.0.6:5000", "127.0.0.1:5000", "[::1]:5000", "10.0.0.7:5000", "@"} {
-			for _, host := range []string{"localhost", "localhost:8080", "127.0.0.1:8080", "kubecdc.kubecdc.svc:8080", "evil.example"} {
-				r := httptest.NewRequestWithContext(t.Context(), order.method, order.path, strings.NewReader("{}"))
-				r.RemoteAddr, r.Host = peer, host
-				w := httptest.NewRecorder()
-				s.Handler.ServeHTTP(w, r)
-				if w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "kubectl exec POD -- /kubecdc snapshot") {
-					t.Errorf("%s from %s to %s: got %d %.100s", order.path, peer, host, w.Code, w.Body)
-				}
-			}
-		}
-		w := httptest.NewRecorder()
-		s.orders.Handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), order.method, order.path+"?seconds=0.01", strings.NewReader("{}")))
-		if w.Code == http.StatusForbidden || w.Code == http.StatusMethodNotAllowed || order.path != "/snapshot" && w.Code != http.StatusOK {
-			t.Errorf("%s at the socket: got %d %.100s", order.path, w.Code, w.Body)
-		}
-	}
-}
-
-// Nobody else on the machine can open the socket. One that a killed agent left behind is replaced, one in use is not.
-func TestSocketIsPrivateAndOfOneAgent(t *testing.T) {
-	dir := shortDir(t)
-	path := filepath.Join(dir, "agent.sock")
-	first, err := listenUnix(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if info, err := os.Lstat(path); err != nil || runtime.GOOS != "windows" && info.Mode() != fs.ModeSocket|0o600 {
-		t.Errorf("%v, mode %v", err, info.Mode())
-	}
-	if _, err := listenUnix(t.Context(), path); !errors.Is(err, errSocketTaken) {
-		t.Errorf("got %v, want errSocketTaken", err)
-	}
-	first.Listener.(*net.UnixListener).SetUnlinkOnClose(false) // as one who is killed does
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Lstat(path); err != nil {
-		t.Fatal(err)
-	}
-	second, err := listenUnix(t.Context(), path)
-	if err != nil {
-		t.Fatalf("after the first one was killed: %v", err)
-	}
-	if err := second.Close(); err != nil {
-		t.Error(err)
-	}
-
-	file := writeFile(t, filepath.Join(dir, "precious"), "content")
-	for path, want := range map[string]string{
-		file: "is there already, and no socket", "agent.sock": "must be an absolute path",
-		filepath.Join(dir, strings.Repeat("x", 200)): "must have at most 103 bytes, as the path of a socket, and has ",
-	} {
-		if _, err := listenUnix(t.Context(), path); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, want %s", path, err, want)
-		}
-	}
-}
-
-// Without a place of their own several agents of a user have each a socket, in a directory that is theirs.
-func TestSocketsOfSeveralAgents(t *testing.T) {
-	root := shortDir(t)
-	getenv := func(name string) string { return map[string]string{"XDG_RUNTIME_DIR": root}[name] }
-	for _, want := range []string{"agent.sock", "agent-2.sock", "agent-3.sock"} {
-		s, err := openSocket(t.Context(), getenv)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		if got := filepath.Base(s.path); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
-	}
-	if runtime.GOOS == "windows" {
-		return
-	}
-	if err := os.Chmod(filepath.Join(root, "kubecdc"), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := openSocket(t.Context(), getenv); err == nil || !strings.Contains(err.Error(), "must be a directory of user ") {
-		t.Errorf("in a directory that others can write to: %v", err)
 	}
 }
 
@@ -260,7 +161,7 @@ func TestAnAgentThatIsLoading(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := askSnapshot(t.Context(), at, snapshotRequest{})
+	a, err := admin.NewSocketClient(at).Snapshot(t.Context(), admin.SnapshotRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,20 +185,17 @@ func TestOrdersGoToTheAgentThatIsMeant(t *testing.T) {
 		"/run/kubecdc/agent.sock":                   "no such file or directory",
 		"":                                          "has no socket for orders",
 	} {
-		forwarded := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			showStatus(w, r, func() statuses { return statuses{Started: time.Now().Add(-time.Hour), Socket: path} })
-		}))
+		forwarded := agentWithStatus(t, func() admin.Status { return admin.Status{Started: time.Now().Add(-time.Hour), Socket: path} })
 		if _, err := findSocket(t.Context(), forwarded.URL); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("socket %q: got %v, want %s", path, err, want)
 		}
-		forwarded.Close()
 	}
 	for _, named := range []string{"/run/a.sock", "unix:/run/a.sock"} {
 		if at, err := findSocket(t.Context(), named); at != "/run/a.sock" || err != nil {
 			t.Errorf("%s: got %s, %v", named, at, err)
 		}
 	}
-	t.Setenv(socketVariable, "/run/b.sock")
+	t.Setenv(admin.SocketVariable, "/run/b.sock")
 	if at, err := findSocket(t.Context(), ""); at != "/run/b.sock" || err != nil {
 		t.Errorf("got %s, %v", at, err)
 	}
@@ -306,14 +204,14 @@ func TestOrdersGoToTheAgentThatIsMeant(t *testing.T) {
 // An agent that is to have a socket at a place does not run without it.
 func TestASocketThatIsTaken(t *testing.T) {
 	path := filepath.Join(shortDir(t), "agent.sock")
-	t.Setenv(socketVariable, path)
+	t.Setenv(admin.SocketVariable, path)
 	first := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidA, nil).URL))
 	first.says(t, `"socket":"`+path+`"`)
 	second := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidB, nil).URL))
 	if code := second.wait(); code != exitUsage {
 		t.Errorf("exit code %d", code)
 	}
-	second.says(t, socketVariable+": "+path+": another agent takes orders there")
+	second.says(t, admin.SocketVariable+": "+path+": another agent takes orders there")
 
 	_ = first.process.Kill()
 	first.wait()

@@ -15,32 +15,34 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
 // agentInTrouble is an agent as it may answer, with scopes of every kind.
-func agentInTrouble() statuses {
+func agentInTrouble() admin.Status {
 	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	ago := func(d time.Duration) *time.Time { t := now.Add(-d); return &t }
-	s := statuses{
+	s := admin.Status{
 		Version: "v1.2.3", Mode: "cluster", Cluster: "prod", ClusterUID: "8d6f", APIServer: "https://10.0.0.1:443",
 		Started: now.Add(-51 * time.Hour), Now: now,
-		Checks: []check{
+		Checks: []admin.Check{
 			{Name: "leader", OK: true, Since: now.Add(-51 * time.Hour)},
 			{Name: "informers", Detail: "no sign of life from the API server for too long: [nodes]", Since: now.Add(-200 * time.Second)},
 			{Name: "bus", OK: true, Since: now.Add(-3 * time.Hour)},
 			{Name: "queue", Detail: "full", Aside: true, Since: now.Add(-4 * time.Second)},
 		},
-		Leader:     &leaderStatus{Leading: true, Holder: "kubecdc-0", Epoch: 4},
-		Bus:        busStatus{Name: "NATS nats://nats:4222, stream KUBECDC", Connected: true, Since: now.Add(-3 * time.Hour), Log: &logStatus{Logs: 1, Unknown: 1, Problem: "look up stream KUBECDC: timeout"}},
-		Queue:      queueStatus{Events: 1234, MaxEvents: 100_000, Bytes: 5 << 20, MaxBytes: 64 << 20, InFlight: 256, Waiting: 2, OldestSeconds: 12.4},
-		Checkpoint: &keptStatus{Place: "ConfigMap kubecdc/kubecdc-checkpoint", Saved: ago(3 * time.Second)},
-		Published:  publishedStatus{Events: 12_345_678, Bytes: 3 << 30, Retries: 3, DeadLetters: 1},
+		Leader:     &admin.LeaderStatus{Leading: true, Holder: "kubecdc-0", Epoch: 4},
+		Bus:        admin.BusStatus{Name: "NATS nats://nats:4222, stream KUBECDC", Connected: true, Since: now.Add(-3 * time.Hour), Log: &admin.LogStatus{Logs: 1, Unknown: 1, Problem: "look up stream KUBECDC: timeout"}},
+		Queue:      admin.QueueStatus{Events: 1234, MaxEvents: 100_000, Bytes: 5 << 20, MaxBytes: 64 << 20, InFlight: 256, Waiting: 2, OldestSeconds: 12.4},
+		Checkpoint: &admin.CheckpointStatus{Place: "ConfigMap kubecdc/kubecdc-checkpoint", Saved: ago(3 * time.Second)},
+		Published:  admin.PublishedStatus{Events: 12_345_678, Bytes: 3 << 30, Retries: 3, DeadLetters: 1},
 	}
-	s.addScopes([]scope.Status{
+	s.AddScopes([]scope.Status{
 		{Scope: "configmaps", Resource: "configmaps", Phase: scope.PhaseLive, Synced: true, LastSeen: *ago(time.Minute), Silence: 59 * time.Second, Lag: 250 * time.Millisecond, Objects: 4321, Held: 3 << 20, Pending: 17, Resumed: true},
 		{Scope: "nodes", Resource: "nodes", Phase: scope.PhaseRelisting, Health: scope.HealthStale, Since: *ago(time.Hour), Synced: true, LastSeen: *ago(time.Hour), Silence: time.Hour, Objects: 12, Held: 2048},
 		{Scope: "secrets", Resource: "secrets", Phase: scope.PhaseWaiting, Health: scope.HealthForbidden, Since: *ago(time.Minute), Failures: 7, Reason: "forbidden", Error: `list: Get "https://10.0.0.1:443/api/v1/secrets?limit=500": secrets is forbidden` + "\x1b[2J"},
@@ -66,9 +68,10 @@ watching    3 scopes: 1 live, 1 relisting, 1 waiting; 1 forbidden, 1 stale; 4,33
 
 `
 	var asked []string
+	agent := admin.New(admin.Options{Registry: prometheus.NewRegistry(), Checks: admin.NewChecks(nil), Status: agentInTrouble}).Handler()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.URL.String())
-		showStatus(w, r, agentInTrouble)
+		agent.ServeHTTP(w, r)
 	}))
 	defer s.Close()
 	show := func(args ...string) string {
@@ -85,7 +88,7 @@ watching    3 scopes: 1 live, 1 relisting, 1 waiting; 1 forbidden, 1 stale; 4,33
 	if got := show("-o", "wide"); !strings.Contains(got, "LAST EVENT   RESUMED   FAILURES   PROBLEM\n") || !regexp.MustCompile(`configmaps .* 1m0s ago   yes +0\n`).MatchString(trimLines(got)) {
 		t.Error(got)
 	}
-	var got statuses
+	var got admin.Status
 	if err := json.Unmarshal([]byte(show("-o", "json")), &got); err != nil || len(got.Scopes) != 3 || got.Scopes[0].Scope != "nodes" || got.Scopes[0].Phase != "relisting" || got.Scopes[0].Health != "stale" || got.Scopes[0].Since == nil || got.Informers.Health["forbidden"] != 1 || got.Leader.Epoch != 4 {
 		t.Errorf("%v: %+v", err, got)
 	}
@@ -94,16 +97,24 @@ watching    3 scopes: 1 live, 1 relisting, 1 waiting; 1 forbidden, 1 stale; 4,33
 	}
 	// A standby says who leads, and nothing of what it does not do.
 	standby := agentInTrouble()
-	standby.Ready, standby.Standby, standby.Leader, standby.Checks = true, true, &leaderStatus{Holder: "kubecdc-1", Epoch: 5}, nil
-	if got := textOf(standby.lines(false, nil)); got != "kubecdc v1.2.3, cluster prod (8d6f), https://10.0.0.1:443, up 2d3h: standing by\nleader      kubecdc-1, epoch 5; this agent stands by\n" {
+	standby.Ready, standby.Standby, standby.Leader, standby.Checks = true, true, &admin.LeaderStatus{Holder: "kubecdc-1", Epoch: 5}, nil
+	if got := textOf(standby.Lines(false, nil)); got != "kubecdc v1.2.3, cluster prod (8d6f), https://10.0.0.1:443, up 2d3h: standing by\nleader      kubecdc-1, epoch 5; this agent stands by\n" {
 		t.Error(got)
 	}
 	// Rates are between two looks.
 	before, after := agentInTrouble(), agentInTrouble()
 	after.Now, after.Published.Events = before.Now.Add(2*time.Second), before.Published.Events+3000
-	if got := textOf(after.lines(false, &before)); !strings.Contains(got, "; 1,500/s now;") {
+	if got := textOf(after.Lines(false, &before)); !strings.Contains(got, "; 1,500/s now;") {
 		t.Error(got)
 	}
+}
+
+// agentWithStatus is the HTTP server of an agent with a status.
+func agentWithStatus(t *testing.T, status func() admin.Status) *httptest.Server {
+	t.Helper()
+	s := httptest.NewServer(admin.New(admin.Options{Registry: prometheus.NewRegistry(), Checks: admin.NewChecks(nil), Status: status}).Handler())
+	t.Cleanup(s.Close)
+	return s
 }
 
 func textOf(lines []terminal.Line) string {
@@ -131,40 +142,6 @@ func TestStatusOfWhatIsNoAgent(t *testing.T) {
 			t.Errorf("%s: exit code %d, %s", name, code, &stderr)
 		}
 		s.Close()
-	}
-}
-
-// How many scopes are answered is bounded, and those with a problem are among them.
-func TestStatusIsBounded(t *testing.T) {
-	all := make([]scope.Status, 20_000)
-	for i := range all {
-		all[i] = scope.Status{Scope: fmt.Sprintf("pods/ns-%05d", i), Resource: "pods", Phase: scope.PhaseLive}
-	}
-	all[19_000].Health = scope.HealthFailing
-	look := func() (s statuses) {
-		s.addScopes(append([]scope.Status(nil), all...))
-		return s
-	}
-	for query, want := range map[string]int{"": defaultScopes, "?scopes=0": 0, "?scopes=7": 7, "?scopes=100000": 20_000} {
-		w := httptest.NewRecorder()
-		showStatus(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/status"+query, http.NoBody), look)
-		var got statuses
-		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
-			t.Fatal(err)
-		}
-		if len(got.Scopes) != want || got.Omitted != len(all)-want || got.Informers.Scopes != len(all) || got.Informers.Problems != 1 || want > 0 && got.Scopes[0].Scope != "pods/ns-19000" {
-			t.Errorf("%q: %d scopes, %d omitted, %+v", query, len(got.Scopes), got.Omitted, got.Informers)
-		}
-	}
-	for _, query := range []string{"?scopes=-1", "?scopes=x", "?scopes=100001"} {
-		w := httptest.NewRecorder()
-		if showStatus(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/status"+query, http.NoBody), look); w.Code != http.StatusBadRequest {
-			t.Errorf("%q: %d", query, w.Code)
-		}
-	}
-	lines := strings.Split(string(appendScopes(nil, append([]scope.Status(nil), all...))), "\n")
-	if len(lines) != maxShown+2 || lines[0] != "    pods/ns-19000: live, failing" || lines[maxShown] != "    and 19900 more: /status has all" {
-		t.Errorf("%d lines: %s … %s", len(lines), lines[0], lines[len(lines)-2])
 	}
 }
 
@@ -234,7 +211,7 @@ relay:
 		}
 	}
 
-	var s statuses
+	var s admin.Status
 	if err := json.Unmarshal([]byte(get("/status")), &s); err != nil {
 		t.Fatal(err)
 	}

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -14,15 +12,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
 const (
-	// statusWithin is how long an agent may take to say how it is.
-	statusWithin = 10 * time.Second
-	// watchEvery is how often --watch asks.
+	// watchEvery is the interval of --watch.
 	watchEvery = time.Second
-	// shownScopes is how many scopes the table has unless it is wide.
+	// shownScopes limits the scopes of the table, unless it is wide.
 	shownScopes = 100
 )
 
@@ -75,7 +72,7 @@ Exit code 1: no agent answers.`,
 			if err != nil {
 				return usageError{err}
 			}
-			s := &statusView{agent: agent, output: f.output, out: terminal.Detect(stdout, os.Getenv)}
+			s := &statusView{agent: admin.NewClient(agent), output: f.output, out: terminal.Detect(stdout, os.Getenv)}
 			slow := time.AfterFunc(silence, func() { fmt.Fprintf(stderr, "kubecdc: waiting for the agent at %s\n", agent) })
 			first, err := s.ask(cmd.Context())
 			slow.Stop()
@@ -98,63 +95,34 @@ Exit code 1: no agent answers.`,
 	return cmd
 }
 
-// statusView asks an agent how it is, and shows that.
+// statusView shows the status of an agent.
 type statusView struct {
-	agent, output string
-	socket        string // asked instead of the HTTP server at agent; "": that is asked
-	out           *terminal.Output
+	agent  *admin.Client
+	output string
+	out    *terminal.Output
 }
 
-// ask asks once.
-func (v *statusView) ask(ctx context.Context) (*statuses, error) {
-	ctx, cancel := context.WithTimeout(ctx, statusWithin)
-	defer cancel()
-	most := maxScopes
+func (v *statusView) ask(ctx context.Context) (*admin.Status, error) {
 	if v.output == "text" {
-		most = shownScopes
+		return v.agent.Status(ctx, shownScopes)
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, v.agent+"/status?scopes="+strconv.Itoa(most), http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	client := agentClient()
-	if v.socket != "" {
-		client = socketClient(v.socket)
-	}
-	response, err := client.Do(r)
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return nil, fmt.Errorf("the agent at %s has not answered within %v", v.agent, statusWithin)
-	case err != nil && v.socket != "":
-		return nil, withoutRequest(err)
-	case err != nil:
-		return nil, noAgent(v.agent, err)
-	}
-	defer response.Body.Close()
-	s := new(statuses)
-	if response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != "application/json" {
-		return nil, notThat(v.agent, response.Status, "a status")
-	}
-	if err := json.NewDecoder(io.LimitReader(response.Body, 256<<20)).Decode(s); err != nil {
-		return nil, fmt.Errorf("the answer of the agent at %s breaks off: %w", v.agent, err)
-	}
-	return s, nil
+	return v.agent.Status(ctx, admin.MaxScopes)
 }
 
-func (v *statusView) print(s *statuses) error {
+func (v *statusView) print(s *admin.Status) error {
 	if v.output == "json" {
 		return printJSON(v.out, s)
 	}
 	var text []byte
-	for _, l := range s.lines(v.output == "wide", nil) {
+	for _, l := range s.Lines(v.output == "wide", nil) {
 		text = v.out.AppendLine(text, l)
 	}
 	_, err := v.out.Write(text)
 	return err
 }
 
-// watch shows first, and then what the agent answers, until ctx ends. An agent that does not answer any more is waited for.
-func (v *statusView) watch(ctx context.Context, first *statuses) {
+// watch shows first, and then the status at intervals until ctx ends. It keeps asking an agent that no longer answers.
+func (v *statusView) watch(ctx context.Context, first *admin.Status) {
 	if v.output == "json" { // a document each time
 		tick := time.NewTicker(watchEvery)
 		defer tick.Stop()
@@ -170,18 +138,18 @@ func (v *statusView) watch(ctx context.Context, first *statuses) {
 			s, _ = v.ask(ctx) // what cannot be asked is not printed
 		}
 	}
-	var before *statuses
+	var before *admin.Status
 	last := first
 	terminal.NewBoard(v.out, watchEvery, func(ctx context.Context) []terminal.Line {
 		if first != nil {
 			first = nil
-			return last.lines(v.output == "wide", nil)
+			return last.Lines(v.output == "wide", nil)
 		}
 		s, err := v.ask(ctx)
 		if err != nil {
-			return append([]terminal.Line{{{Style: terminal.Red, Text: "! " + err.Error()}}}, last.lines(v.output == "wide", nil)...)
+			return append([]terminal.Line{{{Style: terminal.Red, Text: "! " + err.Error()}}}, last.Lines(v.output == "wide", nil)...)
 		}
 		before, last = last, s
-		return last.lines(v.output == "wide", before)
+		return last.Lines(v.output == "wide", before)
 	}).Run(ctx)
 }

@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/kubecdc/kubecdc/internal/admin"
 )
 
 // Set by the linker (see the Makefile); a plain go build takes what the build info has.
@@ -56,6 +58,12 @@ func newVersionCommand() *cobra.Command {
 // buildVersions are those of this binary.
 func buildVersions() versions {
 	return versions{Version: version, Commit: revision(), Go: runtime.Version(), ClientGo: moduleVersion("k8s.io/client-go")}
+}
+
+// build identifies this binary in metrics.
+func build() admin.Build {
+	v := buildVersions()
+	return admin.Build{Version: v.Version, Commit: v.Commit, Go: v.Go}
 }
 
 func revision() string {

@@ -1,4 +1,4 @@
-package main
+package admin
 
 import (
 	"cmp"
@@ -15,8 +15,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
-// lines are the status for people. before is an earlier one, which rates are counted from; nil: there is none.
-func (s *statuses) lines(wide bool, before *statuses) []terminal.Line {
+// Lines returns the status for people. Rates are computed since before, an earlier status; nil: there is none.
+func (s *Status) Lines(wide bool, before *Status) []terminal.Line {
 	out := []terminal.Line{s.headline()}
 	for _, k := range s.Checks {
 		if !k.OK {
@@ -24,7 +24,7 @@ func (s *statuses) lines(wide bool, before *statuses) []terminal.Line {
 			if k.Aside {
 				look = terminal.Yellow
 			}
-			out = append(out, terminal.Line{{Style: look, Text: fmt.Sprintf("! %s: %s (for %s)", k.Name, k.Detail, span(s.Now.Sub(k.Since)))}})
+			out = append(out, terminal.Line{{Style: look, Text: fmt.Sprintf("! %s: %s (for %s)", k.Name, k.Detail, terminal.Duration(s.Now.Sub(k.Since)))}})
 		}
 	}
 	add := func(name, text string) {
@@ -40,7 +40,7 @@ func (s *statuses) lines(wide bool, before *statuses) []terminal.Line {
 		}
 	}
 	if s.Standby {
-		return out // it does nothing else
+		return out // it has no other state
 	}
 	add("bus", s.onBus())
 	add("queue", s.queued())
@@ -58,7 +58,7 @@ func (s *statuses) lines(wide bool, before *statuses) []terminal.Line {
 	return out
 }
 
-func (s *statuses) headline() terminal.Line {
+func (s *Status) headline() terminal.Line {
 	state, look := "ready", terminal.Green
 	switch {
 	case s.Standby && s.Ready:
@@ -76,10 +76,10 @@ func (s *statuses) headline() terminal.Line {
 	case s.Cluster != "":
 		what += ", cluster " + s.Cluster
 	}
-	return terminal.Line{{Style: terminal.Bold, Text: what}, {Text: fmt.Sprintf(", %s, up %s: ", s.APIServer, span(s.Now.Sub(s.Started)))}, {Style: look, Text: state}}
+	return terminal.Line{{Style: terminal.Bold, Text: what}, {Text: fmt.Sprintf(", %s, up %s: ", s.APIServer, terminal.Duration(s.Now.Sub(s.Started)))}, {Style: look, Text: state}}
 }
 
-func (s *statuses) leading() string {
+func (s *Status) leading() string {
 	l := s.Leader
 	switch {
 	case l.Paused:
@@ -90,24 +90,24 @@ func (s *statuses) leading() string {
 	return fmt.Sprintf("%s, epoch %d; this agent stands by", cmp.Or(l.Holder, "nobody"), l.Epoch)
 }
 
-func (s *statuses) configured() string {
+func (s *Status) configured() string {
 	c := s.Config
-	text := fmt.Sprintf("%s, sha256 %s, in force for %s", c.File, short(c.SHA256), span(s.Now.Sub(c.Since)))
+	text := fmt.Sprintf("%s, sha256 %s, in force for %s", c.File, ShortHash(c.SHA256), terminal.Duration(s.Now.Sub(c.Since)))
 	switch {
 	case c.Taking != nil:
-		text += fmt.Sprintf("; the changed file is being taken for %s", span(s.Now.Sub(*c.Taking)))
+		text += fmt.Sprintf("; the changed file is being taken for %s", terminal.Duration(s.Now.Sub(*c.Taking)))
 	case c.Refused != nil:
-		text += fmt.Sprintf("; the changed file is refused for %s:", span(s.Now.Sub(*c.Refused)))
+		text += fmt.Sprintf("; the changed file is refused for %s:", terminal.Duration(s.Now.Sub(*c.Refused)))
 	}
 	return text
 }
 
-func (s *statuses) onBus() string {
+func (s *Status) onBus() string {
 	state := "not connected"
 	if s.Bus.Connected {
 		state = "connected"
 	}
-	text := fmt.Sprintf("%s: %s for %s", s.Bus.Name, state, span(s.Now.Sub(s.Bus.Since)))
+	text := fmt.Sprintf("%s: %s for %s", s.Bus.Name, state, terminal.Duration(s.Now.Sub(s.Bus.Since)))
 	if l := s.Bus.Log; l != nil && l.Unknown > 0 {
 		text += fmt.Sprintf("; the identity of %s of %s logs is unknown", terminal.Count(l.Unknown), terminal.Count(l.Logs))
 		if l.Problem != "" {
@@ -117,9 +117,9 @@ func (s *statuses) onBus() string {
 	return text
 }
 
-func (s *statuses) queued() string {
+func (s *Status) queued() string {
 	q := &s.Queue
-	text := fmt.Sprintf("%s of %s events, %s of %s", terminal.Count(q.Events), terminal.Count(q.MaxEvents), size(q.Bytes), size(q.MaxBytes))
+	text := fmt.Sprintf("%s of %s events, %s of %s", terminal.Count(q.Events), terminal.Count(q.MaxEvents), terminal.Size(q.Bytes), terminal.Size(q.MaxBytes))
 	if q.Events > 0 {
 		text += fmt.Sprintf("; %s with the bus, the oldest known for %s", terminal.Count(q.InFlight), briefly(q.OldestSeconds))
 	}
@@ -129,20 +129,20 @@ func (s *statuses) queued() string {
 	return text
 }
 
-func (s *statuses) remembered() string {
+func (s *Status) remembered() string {
 	switch c := s.Checkpoint; {
 	case c == nil:
 		return "none"
 	case c.Saved == nil:
 		return c.Place + ", not saved yet"
 	default:
-		return fmt.Sprintf("%s, saved %s ago", c.Place, span(s.Now.Sub(*c.Saved)))
+		return fmt.Sprintf("%s, saved %s ago", c.Place, terminal.Duration(s.Now.Sub(*c.Saved)))
 	}
 }
 
-func (s *statuses) published(before *statuses) string {
+func (s *Status) published(before *Status) string {
 	p := &s.Published
-	text := fmt.Sprintf("%s events, %s", terminal.Count(int(p.Events)), size(int64(p.Bytes)))
+	text := fmt.Sprintf("%s events, %s", terminal.Count(int(p.Events)), terminal.Size(int64(p.Bytes)))
 	if before != nil {
 		if passed := s.Now.Sub(before.Now).Seconds(); passed > 0 && p.Events >= before.Published.Events {
 			text += fmt.Sprintf("; %s/s now", terminal.Count(int(float64(p.Events-before.Published.Events)/passed+0.5)))
@@ -159,26 +159,26 @@ func (s *statuses) published(before *statuses) string {
 	return text
 }
 
-func (s *statuses) watching() string {
+func (s *Status) watching() string {
 	i := &s.Informers
 	text := terminal.Count(i.Scopes) + " scopes"
 	if i.Scopes > 0 {
-		text += ": " + counts(i.Phases)
+		text += ": " + Counts(i.Phases)
 	}
 	unwell := maps.Clone(i.Health)
 	delete(unwell, scope.HealthOK.String())
 	if len(unwell) > 0 {
-		text += "; " + counts(unwell)
+		text += "; " + Counts(unwell)
 	}
-	text += fmt.Sprintf("; %s objects kept in %s", terminal.Count(i.Objects), size(i.Bytes))
+	text += fmt.Sprintf("; %s objects kept in %s", terminal.Count(i.Objects), terminal.Size(i.Bytes))
 	if i.Pending > 0 {
 		text += fmt.Sprintf("; %s pending", terminal.Count(i.Pending))
 	}
 	return text
 }
 
-// counts are numbers with their names, by name.
-func counts(byName map[string]int) string {
+// Counts returns numbers with their names, sorted by name.
+func Counts(byName map[string]int) string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		out = append(out, terminal.Count(byName[name])+" "+name)
@@ -186,8 +186,8 @@ func counts(byName map[string]int) string {
 	return strings.Join(out, ", ")
 }
 
-// table is a line for each scope, below a head.
-func (s *statuses) table(wide bool) []terminal.Line {
+// table returns a head, and a line for each scope.
+func (s *Status) table(wide bool) []terminal.Line {
 	head := []string{"SCOPE", "PHASE", "HEALTH", "WATCH", "LAG", "OBJECTS", "KEPT", "PENDING"}
 	if wide {
 		head = append(head, "LAST EVENT", "RESUMED", "FAILURES")
@@ -243,20 +243,20 @@ func (s *statuses) table(wide bool) []terminal.Line {
 	return out
 }
 
-func (s *statuses) row(sc *scopeStatus, wide bool) []string {
+func (s *Status) row(sc *ScopeStatus, wide bool) []string {
 	watch := "-"
 	if sc.SilenceSeconds > 0 {
-		watch = span(time.Duration(sc.SilenceSeconds * float64(time.Second)))
+		watch = terminal.Duration(time.Duration(sc.SilenceSeconds * float64(time.Second)))
 	}
 	lag := "-"
 	if sc.LagSeconds > 0 {
 		lag = briefly(sc.LagSeconds)
 	}
-	cells := []string{sc.Scope, sc.Phase, sc.Health, watch, lag, terminal.Count(sc.Objects), size(int64(sc.Bytes)), terminal.Count(sc.Pending)}
+	cells := []string{sc.Scope, sc.Phase, sc.Health, watch, lag, terminal.Count(sc.Objects), terminal.Size(int64(sc.Bytes)), terminal.Count(sc.Pending)}
 	if wide {
 		seen, resumed := "-", "no"
 		if sc.Seen != nil {
-			seen = span(s.Now.Sub(*sc.Seen)) + " ago"
+			seen = terminal.Duration(s.Now.Sub(*sc.Seen)) + " ago"
 		}
 		if sc.Resumed {
 			resumed = "yes"
@@ -266,12 +266,13 @@ func (s *statuses) row(sc *scopeStatus, wide bool) []string {
 	return cells
 }
 
-// withoutRequests is an error without the URLs that were asked: the scope says as much.
+// withoutRequests removes the URLs of requests from an error: the scope implies them.
 func withoutRequests(text string) string {
 	return regexp.MustCompile(`\b[A-Z][a-z]+ "https?://[^"]*": `).ReplaceAllString(text, "")
 }
 
-func lookOf(sc *scopeStatus) terminal.Style {
+// lookOf returns the style of a scope.
+func lookOf(sc *ScopeStatus) terminal.Style {
 	switch severity(sc.Phase, sc.Health) {
 	case 0:
 		return terminal.Green
@@ -281,11 +282,14 @@ func lookOf(sc *scopeStatus) terminal.Style {
 	return terminal.Red
 }
 
-// briefly is a number of seconds as people say it; below one second it has milliseconds.
+// briefly formats a number of seconds; below one second, as milliseconds.
 func briefly(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))
 	if d < time.Second {
 		return strconv.FormatInt(d.Milliseconds(), 10) + "ms"
 	}
-	return span(d)
+	return terminal.Duration(d)
 }
+
+// ShortHash returns as much of a hash as people compare.
+func ShortHash(hash string) string { return hash[:min(12, len(hash))] }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package admin
 
 import (
 	"fmt"
@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// socketDirectory returns the directory of sockets that have no place of their own, and makes it if need be: one that nobody
-// but this user can write to.
+// socketDirectory returns the default directory of sockets, to which only this user can write. It creates the directory if it
+// does not exist.
 func socketDirectory(getenv func(string) string) (string, error) {
 	dir := filepath.Join(os.TempDir(), "kubecdc-"+strconv.Itoa(os.Getuid()))
 	if runtime := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(runtime) { // the specification has relative paths ignored
@@ -21,7 +21,7 @@ func socketDirectory(getenv func(string) string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	info, err := os.Lstat(dir) // in a directory for all, it may be somebody else's
+	info, err := os.Lstat(dir) // in a directory for all users, it may belong to another user
 	if err != nil {
 		return "", err
 	}

@@ -1,4 +1,4 @@
-package main
+package admin
 
 import (
 	"context"
@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// mostProfiled is for how long a profile may be taken.
-const mostProfiled = 5 * time.Minute
+// MaxProfile limits the duration of a profile.
+const MaxProfile = 5 * time.Minute
 
-// serveProfiles serves what 'go tool pprof' and 'go tool trace' read. Profiles show what is in memory: mux must be that of the socket.
-// (net/http/pprof does the same, and serves it at http.DefaultServeMux for whoever imports it.)
+// serveProfiles serves the profiles of 'go tool pprof' and 'go tool trace'. Profiles show what is in memory, so mux must be that of the
+// socket. (net/http/pprof is not used because importing it serves them at http.DefaultServeMux.)
 func serveProfiles(mux *http.ServeMux) {
 	for path, h := range map[string]http.HandlerFunc{
 		"{$}": listProfiles, "{name}": namedProfile, "profile": cpuProfile, "trace": executionTrace,
@@ -49,7 +49,7 @@ func namedProfile(w http.ResponseWriter, r *http.Request) {
 	} else {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	}
-	_ = p.WriteTo(w, debug) // whoever is gone hears nothing
+	_ = p.WriteTo(w, debug) // the client may be gone
 }
 
 func cpuProfile(w http.ResponseWriter, r *http.Request) {
@@ -96,8 +96,8 @@ func seconds(r *http.Request, unset time.Duration) (time.Duration, error) {
 		return unset, nil
 	}
 	n, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(n > 0) || n > mostProfiled.Seconds() {
-		return 0, fmt.Errorf("seconds: must be above 0 and at most %v, got %q", mostProfiled.Seconds(), text)
+	if err != nil || !(n > 0) || n > MaxProfile.Seconds() {
+		return 0, fmt.Errorf("seconds: must be above 0 and at most %v, got %q", MaxProfile.Seconds(), text)
 	}
 	return time.Duration(n * float64(time.Second)), nil
 }

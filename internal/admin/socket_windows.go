@@ -1,4 +1,4 @@
-package main
+package admin
 
 import (
 	"os"
@@ -6,8 +6,7 @@ import (
 	"syscall"
 )
 
-// socketDirectory returns the directory of sockets that have no place of their own, below the user's own directory for
-// temporary files.
+// socketDirectory returns the default directory of sockets, below the user's own directory for temporary files.
 func socketDirectory(func(string) string) (string, error) {
 	dir := filepath.Join(os.TempDir(), "kubecdc")
 	return dir, os.MkdirAll(dir, 0o700)

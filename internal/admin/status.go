@@ -1,4 +1,4 @@
-package main
+package admin
 
 import (
 	"cmp"
@@ -11,40 +11,40 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 )
 
-// statuses is what GET /status answers: how the agent is, for people, for 'kubecdc status' and for programs. It holds no secret.
-type statuses struct {
-	Version    string           `json:"version"`
-	Mode       string           `json:"mode"` // cluster, node or companion
-	Cluster    string           `json:"cluster,omitempty"`
-	ClusterUID string           `json:"clusterUID,omitempty"` // "": not read from the API server yet
-	APIServer  string           `json:"apiServer"`
-	Started    time.Time        `json:"started"`
-	Now        time.Time        `json:"now"`
-	Socket     string           `json:"socket,omitempty"` // path on the agent's machine at which it accepts commands; "": nowhere
-	Ready      bool             `json:"ready"`
-	Standby    bool             `json:"standby"` // another agent leads; of what follows there are only the checks, the leader and the configuration
-	Checks     []check          `json:"checks"`  // as in /readyz
-	Leader     *leaderStatus    `json:"leader,omitempty"`
-	Config     *configStatus    `json:"config,omitempty"` // there is none without a file
-	Bus        busStatus        `json:"bus"`
-	Queue      queueStatus      `json:"queue"`
-	Checkpoint *keptStatus      `json:"checkpoint,omitempty"`
-	Published  publishedStatus  `json:"published"`
-	Informers  informersSummary `json:"informers"`
-	Scopes     []scopeStatus    `json:"scopes"`        // those with a problem first
-	Omitted    int              `json:"scopesOmitted"` // how many there are beyond these: ?scopes=N takes more
+// Status is the answer of GET /status: the state of the agent, for 'kubecdc status' and for programs. It holds no secret.
+type Status struct {
+	Version    string            `json:"version"`
+	Mode       string            `json:"mode"` // cluster, node or companion
+	Cluster    string            `json:"cluster,omitempty"`
+	ClusterUID string            `json:"clusterUID,omitempty"` // "": not read from the API server yet
+	APIServer  string            `json:"apiServer"`
+	Started    time.Time         `json:"started"`
+	Now        time.Time         `json:"now"`
+	Socket     string            `json:"socket,omitempty"` // path on the agent's machine at which it accepts commands; "": nowhere
+	Ready      bool              `json:"ready"`
+	Standby    bool              `json:"standby"` // another agent leads; of what follows there are only the checks, the leader and the configuration
+	Checks     []Check           `json:"checks"`  // as in /readyz
+	Leader     *LeaderStatus     `json:"leader,omitempty"`
+	Config     *ConfigStatus     `json:"config,omitempty"` // there is none without a file
+	Bus        BusStatus         `json:"bus"`
+	Queue      QueueStatus       `json:"queue"`
+	Checkpoint *CheckpointStatus `json:"checkpoint,omitempty"`
+	Published  PublishedStatus   `json:"published"`
+	Informers  InformersStatus   `json:"informers"`
+	Scopes     []ScopeStatus     `json:"scopes"`        // those with a problem first
+	Omitted    int               `json:"scopesOmitted"` // how many there are beyond these: ?scopes=N takes more
 }
 
-// leaderStatus is there with leader election.
-type leaderStatus struct {
+// LeaderStatus is the state of the leader election.
+type LeaderStatus struct {
 	Leading bool   `json:"leading"`
 	Paused  bool   `json:"paused,omitempty"` // the Lease could not be renewed in time: nothing is published
 	Holder  string `json:"holder,omitempty"`
 	Epoch   uint64 `json:"epoch"`
 }
 
-// configStatus is the configuration file, a standby's too.
-type configStatus struct {
+// ConfigStatus is the state of the configuration file.
+type ConfigStatus struct {
 	File     string     `json:"file"`
 	SHA256   string     `json:"sha256"`             // of the content that is in force
 	Since    time.Time  `json:"since"`              // it has been in force
@@ -53,22 +53,24 @@ type configStatus struct {
 	Refused  *time.Time `json:"refused,omitempty"`  // when that was found
 }
 
-type busStatus struct {
+// BusStatus is the state of the connection to the bus.
+type BusStatus struct {
 	Name      string     `json:"name"`
 	Connected bool       `json:"connected"`
 	Since     time.Time  `json:"since"` // it has been so
 	Problem   string     `json:"problem,omitempty"`
-	Log       *logStatus `json:"log,omitempty"` // there is none with HTTP and standard output
+	Log       *LogStatus `json:"log,omitempty"` // there is none with HTTP and standard output
 }
 
-// logStatus is the stream, or the topics.
-type logStatus struct {
+// LogStatus is the state of the stream, or of the topics.
+type LogStatus struct {
 	Logs    int    `json:"logs"`    // how many are known
 	Unknown int    `json:"unknown"` // of these: whose identity could not be read, so that a replacement may not be detected
 	Problem string `json:"problem,omitempty"`
 }
 
-type queueStatus struct {
+// QueueStatus is the state of the queue.
+type QueueStatus struct {
 	Events         int     `json:"events"` // waiting, or sent and not acknowledged
 	MaxEvents      int     `json:"maxEvents"`
 	Bytes          int64   `json:"bytes"`
@@ -79,15 +81,16 @@ type queueStatus struct {
 	BlockedSeconds float64 `json:"blockedSeconds"` // that informers have waited so far, summed
 }
 
-type keptStatus struct {
+// CheckpointStatus is the state of the checkpoint.
+type CheckpointStatus struct {
 	Place          string     `json:"place"`
 	Saved          *time.Time `json:"saved,omitempty"`
 	UnsavedSeconds float64    `json:"unsavedSeconds"` // for how long there has been something to save
 	Problem        string     `json:"problem,omitempty"`
 }
 
-// publishedStatus counts since the agent began.
-type publishedStatus struct {
+// PublishedStatus counts events since the agent started.
+type PublishedStatus struct {
 	Events      uint64 `json:"events"` // that the bus has acknowledged
 	Bytes       uint64 `json:"bytes"`
 	Retries     uint64 `json:"retries"`    // attempts that failed and were made again
@@ -96,7 +99,8 @@ type publishedStatus struct {
 	DeadLetters uint64 `json:"deadLetters"`
 }
 
-type informersSummary struct {
+// InformersStatus sums up the scopes.
+type InformersStatus struct {
 	Scopes   int            `json:"scopes"`
 	Phases   map[string]int `json:"phases"`
 	Health   map[string]int `json:"health"` // scopes by health
@@ -106,8 +110,8 @@ type informersSummary struct {
 	Problems int            `json:"problems"` // scopes whose health is not ok, and those that wait for the bus: announcing, blocked, draining, drained or retiring
 }
 
-// scopeStatus is how one informer is.
-type scopeStatus struct {
+// ScopeStatus is the state of one informer.
+type ScopeStatus struct {
 	Scope          string     `json:"scope"`
 	Resource       string     `json:"resource"`
 	Phase          string     `json:"phase"`           // waiting, listing, announcing, live, blocked, relisting, draining, drained or retiring
@@ -126,42 +130,41 @@ type scopeStatus struct {
 }
 
 const (
-	// defaultScopes is how many scopes are answered unless the question says how many.
+	// defaultScopes limits the scopes of an answer if the request sets no limit.
 	defaultScopes = 1000
-	// maxScopes bounds what is asked for.
-	maxScopes = 100_000
+	// MaxScopes limits the scopes of an answer.
+	MaxScopes = 100_000
 )
 
 // showStatus answers /status.
-func showStatus(w http.ResponseWriter, r *http.Request, look func() statuses) {
+func showStatus(w http.ResponseWriter, r *http.Request, look func() Status) {
 	most := defaultScopes
 	if text := r.FormValue("scopes"); text != "" {
 		n, err := strconv.Atoi(text)
-		if err != nil || n < 0 || n > maxScopes {
-			http.Error(w, fmt.Sprintf("scopes: must be between 0 and %d, got %q", maxScopes, text), http.StatusBadRequest)
+		if err != nil || n < 0 || n > MaxScopes {
+			http.Error(w, fmt.Sprintf("scopes: must be between 0 and %d, got %q", MaxScopes, text), http.StatusBadRequest)
 			return
 		}
 		most = n
 	}
 	s := look()
 	s.keep(most)
-	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_ = printJSON(w, &s) // whoever is gone hears nothing
+	respond(w, http.StatusOK, &s)
 }
 
 // keep leaves the first n scopes.
-func (s *statuses) keep(n int) {
+func (s *Status) keep(n int) {
 	if more := len(s.Scopes) - n; more > 0 {
 		s.Scopes, s.Omitted = s.Scopes[:n], more
 	}
 }
 
-// addScopes sums all up, and has those with a problem first.
-func (s *statuses) addScopes(all []scope.Status) {
+// AddScopes adds the scopes and their sums, those with a problem first.
+func (s *Status) AddScopes(all []scope.Status) {
 	slices.SortStableFunc(all, worseFirst)
-	s.Informers = informersSummary{Scopes: len(all), Phases: map[string]int{}, Health: map[string]int{}}
-	s.Scopes = make([]scopeStatus, len(all))
+	s.Informers = InformersStatus{Scopes: len(all), Phases: map[string]int{}, Health: map[string]int{}}
+	s.Scopes = make([]ScopeStatus, len(all))
 	for i := range all {
 		st := &all[i]
 		phase, health := st.Phase.String(), st.Health.String()
@@ -174,7 +177,7 @@ func (s *statuses) addScopes(all []scope.Status) {
 			s.Informers.Problems++
 		}
 		out := &s.Scopes[i]
-		*out = scopeStatus{
+		*out = ScopeStatus{
 			Scope: st.Scope, Resource: st.Resource, Phase: phase, Health: health, SilenceSeconds: st.Silence.Seconds(), LagSeconds: st.Lag.Seconds(),
 			Objects: st.Objects, Bytes: st.Held, Pending: st.Pending, Resumed: st.Resumed, Failures: st.Failures, Reason: st.Reason, Error: st.Error,
 		}
@@ -187,7 +190,7 @@ func (s *statuses) addScopes(all []scope.Status) {
 	}
 }
 
-// severity is how much a scope asks for a person; 0: not at all.
+// severity ranks the problem of a scope; 0: there is none.
 func severity(phase, health string) int {
 	switch health {
 	case scope.HealthStale.String():
@@ -205,7 +208,8 @@ func severity(phase, health string) int {
 	return 0
 }
 
-func severityOf(st *scope.Status) int { return severity(st.Phase.String(), st.Health.String()) }
+// Severity ranks the problem of a scope; 0: there is none.
+func Severity(st *scope.Status) int { return severity(st.Phase.String(), st.Health.String()) }
 
 // worseFirst orders by severity, as a comparison.
-func worseFirst(a, b scope.Status) int { return cmp.Compare(severityOf(&b), severityOf(&a)) }
+func worseFirst(a, b scope.Status) int { return cmp.Compare(Severity(&b), Severity(&a)) }

@@ -1,0 +1,176 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// statusTimeout is the time limit of GET /status.
+	statusTimeout = 10 * time.Second
+	// commandTimeout is the time limit of a command. A snapshot waits for a live event that waits for room.
+	commandTimeout = time.Minute
+)
+
+// Client sends requests to an agent.
+type Client struct {
+	agent  string // URL or path, for errors
+	base   string
+	socket bool
+	http   *http.Client
+}
+
+// NewClient returns a client of the HTTP server at a URL, http://host:port. It uses no proxy of the environment: that is not on
+// this machine.
+func NewClient(agent string) *Client {
+	return &Client{agent: agent, base: agent, http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+}
+
+// NewSocketClient returns a client of the socket at a path.
+func NewSocketClient(path string) *Client {
+	return &Client{agent: path, base: "http://kubecdc", socket: true, http: &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", path)
+		},
+	}}}
+}
+
+// Status asks for the status with at most a number of scopes.
+func (c *Client) Status(ctx context.Context, scopes int) (*Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	response, err := c.do(ctx, http.MethodGet, "/status?scopes="+strconv.Itoa(scopes), nil)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, fmt.Errorf("the agent at %s has not answered within %v", c.agent, statusTimeout)
+	case err != nil && c.socket:
+		return nil, withoutRequest(err)
+	case err != nil:
+		return nil, fmt.Errorf("no agent answers at %s: start one (kubecdc run), or say where it is (--agent http://host:port, its server.address): %w",
+			c.agent, withoutRequest(err))
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK || !isJSON(response) {
+		return nil, c.notAnAgent(response, "a status")
+	}
+	s := new(Status)
+	if err := json.NewDecoder(io.LimitReader(response.Body, 256<<20)).Decode(s); err != nil {
+		return nil, fmt.Errorf("the answer of the agent at %s breaks off: %w", c.agent, err)
+	}
+	return s, nil
+}
+
+// Snapshot begins snapshots. The answer may have errors of scopes that could not begin.
+func (c *Client) Snapshot(ctx context.Context, request SnapshotRequest) (*SnapshotAnswer, error) {
+	a := new(SnapshotAnswer)
+	err := c.command(ctx, http.MethodPost, "/snapshot", "snapshots on demand", &request, a)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Errorf("the agent at %s has not answered within %v: what has begun goes on; 'kubecdc tail --op snapshot' shows it", c.agent, commandTimeout)
+	}
+	return a, err
+}
+
+// Stuck lists the events that the bus has not accepted and that are retried.
+func (c *Client) Stuck(ctx context.Context) ([]StuckEvent, error) {
+	var list []StuckEvent
+	return list, c.command(ctx, http.MethodGet, "/stuck", "stuck events", nil, &list)
+}
+
+// DeadLetter puts one of these events among the dead letters.
+func (c *Client) DeadLetter(ctx context.Context, id string) error {
+	var a deadLetterAnswer
+	if err := c.command(ctx, http.MethodPost, "/dead-letter", "stuck events", &deadLetterRequest{ID: id}, &a); err != nil {
+		return err
+	}
+	if a.Error != "" {
+		return fmt.Errorf("the agent at %s: %s: 'kubecdc dead-letter' lists what is being retried", c.agent, a.Error)
+	}
+	return nil
+}
+
+// Profile copies a profile to w. Query has the parameters seconds and debug.
+func (c *Client) Profile(ctx context.Context, name string, query url.Values, w io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, MaxProfile+time.Minute)
+	defer cancel()
+	response, err := c.do(ctx, http.MethodGet, "/debug/pprof/"+url.PathEscape(name)+"?"+query.Encode(), nil)
+	if err != nil {
+		return c.noSocket(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(response.Body, 1<<10)) // as much as has arrived
+		if response.StatusCode == http.StatusNotFound && !strings.Contains(string(text), "no such profile") {
+			return fmt.Errorf("the agent at %s serves no profiles: start it with server.pprof: true", c.agent)
+		}
+		return fmt.Errorf("the agent at %s: %s", c.agent, strings.TrimSpace(string(text)))
+	}
+	if _, err := io.Copy(w, response.Body); err != nil {
+		return fmt.Errorf("profile of the agent at %s: %w", c.agent, err)
+	}
+	return nil
+}
+
+// command sends a request to the socket and decodes the JSON of the answer, whatever its code. feature is missing in an agent that
+// answers something else.
+func (c *Client) command(ctx context.Context, method, path, feature string, request, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	response, err := c.do(ctx, method, path, request)
+	if err != nil {
+		return c.noSocket(err)
+	}
+	defer response.Body.Close()
+	if err := json.NewDecoder(io.LimitReader(response.Body, 16<<20)).Decode(answer); err != nil || !isJSON(response) {
+		return c.notAnAgent(response, feature)
+	}
+	return nil
+}
+
+func (c *Client) do(ctx context.Context, method, path string, request any) (*http.Response, error) {
+	body := io.Reader(http.NoBody)
+	if request != nil {
+		b, err := json.Marshal(request)
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.NewReader(b)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	return c.http.Do(r)
+}
+
+// noSocket is the error of a socket at which no agent listens.
+func (c *Client) noSocket(err error) error {
+	return fmt.Errorf("no agent takes orders at %s: start one (kubecdc run), or name another with --agent: %w", c.agent, withoutRequest(err))
+}
+
+// notAnAgent is the error of another server, or of an agent without a feature.
+func (c *Client) notAnAgent(r *http.Response, feature string) error {
+	return fmt.Errorf("what listens at %s answers %s: it is no agent, or one of a release without %s: say where it is with --agent", c.agent, r.Status, feature)
+}
+
+func isJSON(r *http.Response) bool { return r.Header.Get("Content-Type") == "application/json" }
+
+// withoutRequest returns the cause of an error without the request.
+func withoutRequest(err error) error {
+	if u := new(url.Error); errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}

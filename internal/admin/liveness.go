@@ -1,0 +1,78 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/pprof"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubecdc/kubecdc/internal/terminal"
+)
+
+const (
+	// watchdogInterval is the time between two attempts to acquire the locks.
+	watchdogInterval = 5 * time.Second
+	// hangsAfter is the time limit of one attempt. The locks are never held for longer than an instant.
+	hangsAfter = time.Minute
+)
+
+// watchdog detects a deadlock, for /healthz: only that is cured by a restart. The agent waits for an unreachable bus or API
+// server, and a restart does not bring it back. A deadlock among the stages involves the locks of the queue or of the
+// informers, so the watchdog acquires them at intervals. It measures an attempt in ticks that this process has seen, not by a
+// clock: while the process is stopped, or has no processor, no time passes for it.
+type watchdog struct {
+	log     *slog.Logger
+	acquire func()       // acquires and releases the locks
+	missed  atomic.Int64 // ticks since the current attempt began
+	once    sync.Once
+}
+
+// run acquires the locks at intervals until ctx ends. It does not return while an attempt hangs.
+func (d *watchdog) run(ctx context.Context) {
+	var g errgroup.Group
+	defer func() { _ = g.Wait() }() // an attempt has no error
+	tick := time.NewTicker(watchdogInterval)
+	defer tick.Stop()
+	var over chan struct{} // closed when the current attempt has ended; nil: there is none
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-over:
+			over = nil
+			d.missed.Store(0)
+		case <-tick.C:
+			if over != nil {
+				d.missed.Add(1)
+				continue
+			}
+			done := make(chan struct{})
+			over = done
+			g.Go(func() error {
+				defer close(done)
+				d.acquire()
+				return nil
+			})
+		}
+	}
+}
+
+// alive returns an error if an attempt hangs.
+func (d *watchdog) alive() error {
+	hangs := time.Duration(d.missed.Load()) * watchdogInterval
+	if hangs < hangsAfter {
+		return nil
+	}
+	d.once.Do(func() { // the goroutines are lost with the restart
+		var b bytes.Buffer
+		_ = pprof.Lookup("goroutine").WriteTo(&b, 1) // a buffer takes it
+		d.log.Error("the agent hangs, /healthz asks for its restart: please report this, with the goroutines", "hangs_for", hangs, "goroutines", b.String())
+	})
+	return fmt.Errorf("the agent hangs: its locks have not been had for %s; its goroutines are in the log", terminal.Duration(hangs))
+}

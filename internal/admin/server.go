@@ -1,0 +1,213 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+)
+
+// Server is the HTTP server and the command socket of an agent, or of a process that only relays.
+type Server struct {
+	http     *http.Server
+	socket   *http.Server
+	checks   *Checks
+	watchdog *watchdog
+}
+
+// Options of a Server.
+type Options struct {
+	Registry *prometheus.Registry
+	Log      *slog.Logger
+	Build    Build
+	Checks   *Checks
+
+	AcquireLocks func()             // acquires and releases the locks that all stages need; nil: /healthz does not check them
+	Informers    Informers          // nil: there are none
+	Stuck        func() StuckEvents // returns nil while the agent does not publish; nil: there is no bus
+	Status       func() Status      // nil: there is no /status
+	Profiles     bool               // serve /debug/pprof/ at the socket
+}
+
+// Build identifies the binary.
+type Build struct{ Version, Commit, Go string }
+
+// Informers are asked for their state, and for snapshots.
+type Informers interface {
+	Status() []scope.Status
+	Ready() error
+	// Snapshot begins snapshots of a resource in a namespace, "": of all. It returns those that have begun, and an error for each scope
+	// that could not begin.
+	Snapshot(ctx context.Context, resource, namespace string) ([]store.Started, error)
+}
+
+// A client that does not read its response, or sends no further request, must not hold memory and a connection forever.
+const (
+	writeTimeout = time.Minute // not at the socket: a profile takes minutes
+	idleTimeout  = 2 * time.Minute
+)
+
+// New returns a server of /metrics, /healthz, /readyz and /status, and at the socket of /snapshot, /stuck, /dead-letter,
+// /debug/pprof and /status.
+func New(o Options) *Server {
+	s := &Server{checks: o.Checks, watchdog: &watchdog{log: o.Log, acquire: o.AcquireLocks}}
+	o.Registry.MustRegister(o.Checks, NewBuildInfo(o.Build))
+	public, commands := http.NewServeMux(), http.NewServeMux()
+	public.Handle("GET /metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}))
+	public.HandleFunc("GET /healthz", s.healthz)
+	public.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { readyz(w, r, o.Checks, o.Informers) })
+	public.HandleFunc("/snapshot", socketOnly)
+	public.HandleFunc("/debug/pprof/", socketOnly)
+	if o.Informers != nil {
+		commands.Handle("POST /snapshot", takeSnapshot(o.Informers))
+	}
+	if o.Stuck != nil {
+		serveStuck(commands, o.Stuck)
+	}
+	if o.Status != nil {
+		show := func(w http.ResponseWriter, r *http.Request) { showStatus(w, r, o.Status) }
+		public.HandleFunc("GET /status", show)
+		commands.HandleFunc("GET /status", show)
+	}
+	if o.Profiles {
+		serveProfiles(commands)
+	}
+	s.http = &http.Server{Handler: public, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout}
+	s.socket = &http.Server{Handler: commands, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: idleTimeout}
+	return s
+}
+
+// Handler returns the handler of the HTTP server.
+func (s *Server) Handler() http.Handler { return s.http.Handler }
+
+// SocketHandler returns the handler of the socket.
+func (s *Server) SocketHandler() http.Handler { return s.socket.Handler }
+
+// Run serves on l, and commands at the socket unless that is nil, until ctx ends. Then it closes all connections.
+func (s *Server) Run(ctx context.Context, l net.Listener, at *Socket) error {
+	g, ctx := errgroup.WithContext(ctx)
+	stop := context.AfterFunc(ctx, func() { _, _ = s.http.Close(), s.socket.Close() })
+	defer stop()
+	if at != nil {
+		g.Go(func() error {
+			if err := s.socket.Serve(at); err != nil && !errors.Is(err, http.ErrServerClosed) {
+				return fmt.Errorf("take orders: %w", err)
+			}
+			return nil
+		})
+	}
+	g.Go(func() error {
+		s.checks.run(ctx)
+		return nil
+	})
+	if s.watchdog.acquire != nil {
+		g.Go(func() error {
+			s.watchdog.run(ctx)
+			return nil
+		})
+	}
+	g.Go(func() error {
+		if err := s.http.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve metrics and probes: %w", err)
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// NewBuildInfo returns the metric of the release.
+func NewBuildInfo(b Build) prometheus.Collector {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "kubecdc_build_info", Help: "1, with what the agent was built from.",
+		ConstLabels: prometheus.Labels{"version": b.Version, "commit": b.Commit, "go_version": b.Go},
+	})
+	g.Set(1)
+	return g
+}
+
+// healthz reports whether a restart would help.
+func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
+	if err := s.watchdog.alive(); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	fmt.Fprintln(w, "ok")
+}
+
+// respond writes v as JSON. An error of the connection is ignored: the client is gone.
+func respond(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	_ = e.Encode(v)
+}
+
+// maxShown limits the scopes in /readyz. If there are more, those with a problem come first.
+const maxShown = 100
+
+// readyz reports whether the agent is ready, and why not.
+func readyz(w http.ResponseWriter, r *http.Request, c *Checks, informers Informers) {
+	now := time.Now()
+	ready := c.Look(now)
+	code := http.StatusOK
+	if !ready.Ready {
+		code = http.StatusServiceUnavailable
+	}
+	if wantsJSON(r) {
+		respond(w, code, &ready)
+		return
+	}
+	b := []byte(ready.Text(now))
+	if informers != nil && !ready.Standby {
+		b = appendScopes(b, informers.Status())
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = w.Write(b)
+}
+
+// wantsJSON reports whether a request asks for JSON, with ?o=json or in its Accept header.
+func wantsJSON(r *http.Request) bool {
+	if o := r.URL.Query().Get("o"); o != "" {
+		return o == "json"
+	}
+	return strings.Contains(r.Header.Get("Accept"), "application/json")
+}
+
+func appendScopes(b []byte, all []scope.Status) []byte {
+	more := len(all) - maxShown
+	if more > 0 {
+		slices.SortStableFunc(all, worseFirst)
+		all = all[:maxShown]
+	}
+	for i := range all {
+		st := &all[i]
+		b = fmt.Appendf(b, "    %s: %s", st.Scope, st.Phase)
+		if st.Health != scope.HealthOK {
+			b = fmt.Appendf(b, ", %s", st.Health)
+		}
+		if st.Error != "" {
+			b = fmt.Appendf(b, ": %s", st.Error)
+		}
+		b = append(b, '\n')
+	}
+	if more > 0 {
+		b = fmt.Appendf(b, "    and %d more: /status has all\n", more)
+	}
+	return b
+}

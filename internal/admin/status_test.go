@@ -1,0 +1,46 @@
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
+)
+
+// The number of scopes in an answer is limited, and those with a problem come first.
+func TestStatusIsBounded(t *testing.T) {
+	all := make([]scope.Status, 20_000)
+	for i := range all {
+		all[i] = scope.Status{Scope: fmt.Sprintf("pods/ns-%05d", i), Resource: "pods", Phase: scope.PhaseLive}
+	}
+	all[19_000].Health = scope.HealthFailing
+	look := func() (s Status) {
+		s.AddScopes(append([]scope.Status(nil), all...))
+		return s
+	}
+	for query, want := range map[string]int{"": defaultScopes, "?scopes=0": 0, "?scopes=7": 7, "?scopes=100000": 20_000} {
+		w := httptest.NewRecorder()
+		showStatus(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/status"+query, http.NoBody), look)
+		var got Status
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Scopes) != want || got.Omitted != len(all)-want || got.Informers.Scopes != len(all) || got.Informers.Problems != 1 || want > 0 && got.Scopes[0].Scope != "pods/ns-19000" {
+			t.Errorf("%q: %d scopes, %d omitted, %+v", query, len(got.Scopes), got.Omitted, got.Informers)
+		}
+	}
+	for _, query := range []string{"?scopes=-1", "?scopes=x", "?scopes=100001"} {
+		w := httptest.NewRecorder()
+		if showStatus(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/status"+query, http.NoBody), look); w.Code != http.StatusBadRequest {
+			t.Errorf("%q: %d", query, w.Code)
+		}
+	}
+	lines := strings.Split(string(appendScopes(nil, append([]scope.Status(nil), all...))), "\n")
+	if len(lines) != maxShown+2 || lines[0] != "    pods/ns-19000: live, failing" || lines[maxShown] != "    and 19900 more: /status has all" {
+		t.Errorf("%d lines: %s … %s", len(lines), lines[0], lines[len(lines)-2])
+	}
+}
