@@ -56,7 +56,7 @@ func drawRecord(rng *rand.Rand, n int) drawnRecord {
 		kind := []string{"gap", "snapshot.started", "progress"}[rng.IntN(3)]
 		return drawnRecord{
 			delta: &object.Delta{Stream: &object.StreamEvent{Resource: resource}},
-			body: fmt.Sprintf(`{"specversion":"1.0","id":"r%d","source":"/kubernetes/c","type":"dev.kubecdc.%s","time":"2026-11-20T15:00:00Z","cluster":"c","apiversion":%q,"kind":%q,`+
+			body: fmt.Sprintf(`{"specversion":"1.0","id":"r%d","source":"/kubernetes/c","type":"dev.kubecdc.%s","time":"2026-11-20T15:00:00Z","cluster":"c.d","apiversion":%q,"kind":%q,`+
 				`"resource":%q,"scope":%[5]q,"data":{"snapshot":"s","resourceVersion":"1","fromResourceVersion":"1","toResourceVersion":"2","reason":"expired"}}`,
 				n, kind, apiVersion, k.kind, k.resource),
 		}
@@ -74,7 +74,7 @@ func drawRecord(rng *rand.Rand, n int) drawnRecord {
 	return drawnRecord{
 		delta: &object.Delta{Ref: object.NewRef(resource, namespace, name, "u")},
 		dead:  dead != "",
-		body: fmt.Sprintf(`{"specversion":"1.0","id":"r%d","source":"/kubernetes/c","type":"dev.kubecdc.object.%s","time":"2026-11-20T15:00:00Z","cluster":"c",%s"apiversion":%q,"kind":%q,`+
+		body: fmt.Sprintf(`{"specversion":"1.0","id":"r%d","source":"/kubernetes/c","type":"dev.kubecdc.object.%s","time":"2026-11-20T15:00:00Z","cluster":"c.d",%s"apiversion":%q,"kind":%q,`+
 			`"resource":%q,"namespace":%q,"name":%q,"uid":"u","op":%q,"sequence":"%020d","data":{"op":%[9]q,"resourceVersion":"%d","after":{}}}`,
 			n, op, dead, apiVersion, k.kind, k.resource, namespace, name, op[:1], n, n),
 	}
@@ -332,7 +332,7 @@ func TestTailReadsNoMoreThanItShows(t *testing.T) {
 	padding := strings.Repeat("x", 8000)
 	for n := range records {
 		name := fmt.Sprintf("web-%06d", n%objects)
-		body := fmt.Sprintf(`{"specversion":"1.0","id":"pods/u/%d","source":"/kubernetes/c","type":"dev.kubecdc.object.updated","time":"2026-11-20T15:00:00Z","cluster":"c",`+
+		body := fmt.Sprintf(`{"specversion":"1.0","id":"pods/u/%d","source":"/kubernetes/c","type":"dev.kubecdc.object.updated","time":"2026-11-20T15:00:00Z","cluster":"c.d",`+
 			`"apiversion":"v1","kind":"Pod","resource":"pods","namespace":"shop","name":%q,"uid":"u","op":"u","data":{"op":"u","resourceVersion":"%d","before":{"x":0},"after":{"x":%q}}}`,
 			n, name, n, padding)
 		if _, err := js.PublishAsync("kubecdc.c.object.core.pods.shop."+name, []byte(body)); err != nil {

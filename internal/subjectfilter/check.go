@@ -28,24 +28,66 @@ var errForeign = errors.New("the stream has records of objects under other subje
 // Check returns nil if the filter leaves out no record of the stream that the reader wants: of the subjects that are as long as those
 // of the template, or of stream events, all are of one of these forms, and the oldest and the newest record of an object have the subject
 // that the template makes. Any other error says why the reader has to ask for all records.
-func (f *Filter) Check(ctx context.Context, stream jetstream.Stream) error {
+//
+// If the query ends with the records that the stream has, and the stream has no others than of these forms, the filter asks for no other
+// subjects, and names the cluster if there is one only: the server finds records by a few subjects without wildcards much faster.
+func (f *Filter) Check(ctx context.Context, stream jetstream.Stream, q *consume.Query) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	if err := f.count(ctx, stream); err != nil {
-		return err
-	}
+	cluster := ""
 	for _, policy := range []jetstream.DeliverPolicy{jetstream.DeliverAllPolicy, jetstream.DeliverLastPolicy} {
-		if err := f.sample(ctx, stream, policy); err != nil {
+		e, err := f.sample(ctx, stream, policy)
+		if err != nil {
 			return err
 		}
+		if e != nil {
+			cluster = e.Cluster
+		}
 	}
-	return nil
+	if q.StopAtEnd && cluster != "" {
+		for _, name := range []string{cluster, ""} {
+			all, err := f.covers(ctx, stream, name)
+			if err != nil {
+				return err
+			}
+			if all {
+				f.wanted, f.alone = f.choose(q, name), true
+				return nil
+			}
+		}
+	}
+	return f.count(ctx, stream)
+}
+
+// covers reports whether all records have subjects that the template makes for a cluster, or are stream events of it.
+func (f *Filter) covers(ctx context.Context, stream jetstream.Stream, cluster string) (bool, error) {
+	known, remove, err := consumer(ctx, stream, jetstream.DeliverAllPolicy, [][]string{f.objects(cluster), streams(cluster)})
+	if err != nil {
+		return false, err
+	}
+	defer remove()
+	before := known.CachedInfo().NumPending
+	for range mostCounts {
+		all, err := stream.Info(ctx)
+		if err != nil {
+			return false, fmt.Errorf("count records: %w", err)
+		}
+		info, err := known.Info(ctx)
+		if err != nil {
+			return false, fmt.Errorf("count records: %w", err)
+		}
+		if info.NumPending == before {
+			return before == all.State.Msgs, nil
+		}
+		before = info.NumPending
+	}
+	return false, nil // count says why
 }
 
 // count compares how many records have subjects of the two forms with how many have subjects as long. Both are counted one after the other,
 // so that they say something only if no record comes meanwhile.
 func (f *Filter) count(ctx context.Context, stream jetstream.Stream) error {
-	forms, lengths := [][]string{f.object, streamPattern()}, [][]string{stars(f.object), stars(streamPattern())}
+	forms, lengths := [][]string{f.object, streams("")}, [][]string{stars(f.object), stars(streams(""))}
 	known, remove, err := consumer(ctx, stream, jetstream.DeliverAllPolicy, forms)
 	if err != nil {
 		return err
@@ -82,28 +124,28 @@ func stars(tokens []string) []string {
 	return out
 }
 
-// sample reads one record of an object.
-func (f *Filter) sample(ctx context.Context, stream jetstream.Stream, policy jetstream.DeliverPolicy) error {
+// sample reads one record of an object, nil if there is none.
+func (f *Filter) sample(ctx context.Context, stream jetstream.Stream, policy jetstream.DeliverPolicy) (*consume.Event, error) {
 	c, remove, err := consumer(ctx, stream, policy, [][]string{f.object})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer remove()
 	if c.CachedInfo().NumPending == 0 {
-		return nil
+		return nil, nil
 	}
 	m, err := c.Next(jetstream.FetchContext(ctx))
 	if err != nil {
-		return fmt.Errorf("read a record: %w", err)
+		return nil, fmt.Errorf("read a record: %w", err)
 	}
 	e, err := consume.FromMessage(m.Headers(), m.Data())
 	if err != nil {
-		return fmt.Errorf("%w: %s: %w", errForeign, m.Subject(), err)
+		return nil, fmt.Errorf("%w: %s: %w", errForeign, m.Subject(), err)
 	}
 	if err := f.makes(m.Subject(), e); err != nil {
-		return fmt.Errorf("%w: %w", errForeign, err)
+		return nil, fmt.Errorf("%w: %w", errForeign, err)
 	}
-	return nil
+	return e, nil
 }
 
 // consumer makes a consumer of the wildcards. remove deletes it.

@@ -20,6 +20,7 @@ type Filter struct {
 	template []string   // tokens
 	object   []string   // wildcard of all subjects that the template makes; tokens
 	wanted   [][]string // wildcards of what is wanted, tokens; none overlap
+	alone    bool       // the stream has no records of other subjects than object and those of stream events
 }
 
 // Choose returns the function Choose of a consume.JetStream whose subjects template makes; "" is the default template. whyNot is called if the
@@ -31,7 +32,7 @@ func Choose(template string, whyNot func(error)) (func(context.Context, jetstrea
 	return func(ctx context.Context, stream jetstream.Stream, q *consume.Query) []string {
 		f, err := New(template, q)
 		if err == nil && f != nil {
-			err = f.Check(ctx, stream)
+			err = f.Check(ctx, stream, q)
 		}
 		switch {
 		case err != nil && whyNot != nil:
@@ -52,42 +53,62 @@ func New(template string, q *consume.Query) (*Filter, error) {
 	if _, err := subject.New(template, "c"); err != nil {
 		return nil, err
 	}
+	f := &Filter{template: strings.Split(template, ".")}
+	f.object = render(f.template, nil)
+	if f.wanted = f.choose(q, ""); f.wanted == nil {
+		return nil, nil
+	}
+	return f, nil
+}
+
+// choose returns the wildcards of what a query asks for, nil if that is all. cluster is the only one of the stream, "" if there may be others.
+func (f *Filter) choose(q *consume.Query, cluster string) [][]string {
 	objects := q.Objects
 	if len(objects) == 0 {
 		objects = []consume.Objects{{}}
 	}
-	f := &Filter{template: strings.Split(template, ".")}
-	f.object = render(f.template, nil)
-	all := func(o consume.Objects) bool { return slices.Equal(f.of(o, ""), f.object) }
-	if q.Events != consume.StreamEvents && slices.ContainsFunc(objects, all) {
-		return nil, nil
-	}
+	object := f.objects(cluster)
+	var wanted [][]string
 	for _, o := range objects {
 		groups := o.Groups
 		if groups == nil {
 			groups = []string{""}
 		}
 		for _, group := range groups {
+			known := fieldsOf(o, group)
+			if cluster != "" {
+				known["cluster"] = cluster
+			}
 			if q.Events != consume.StreamEvents {
-				f.wanted = append(f.wanted, f.of(o, group))
+				w := render(f.template, known)
+				if slices.Equal(w, object) {
+					return nil
+				}
+				wanted = append(wanted, w)
 			}
 			if q.Events != consume.ObjectEvents {
-				f.wanted = append(f.wanted, render(strings.Split(subject.Stream, "."), fieldsOf(o, group)))
+				wanted = append(wanted, render(strings.Split(subject.Stream, "."), known))
 			}
 		}
 	}
-	if len(f.wanted) > mostSubjects {
-		return nil, nil
+	if len(wanted) > mostSubjects {
+		return nil
 	}
-	f.wanted = disjoint(f.wanted)
-	if slices.ContainsFunc(f.wanted, func(w []string) bool { return slices.Equal(w, f.object) }) {
-		return nil, nil
+	wanted = disjoint(wanted)
+	if slices.ContainsFunc(wanted, func(w []string) bool { return slices.Equal(w, object) }) {
+		return nil
 	}
-	return f, nil
+	return wanted
 }
 
-func (f *Filter) of(o consume.Objects, group string) []string {
-	return render(f.template, fieldsOf(o, group))
+// objects is the wildcard of all subjects that the template makes for a cluster; "": for any.
+func (f *Filter) objects(cluster string) []string { return render(f.template, ofCluster(cluster)) }
+
+func ofCluster(cluster string) map[string]string {
+	if cluster == "" {
+		return nil
+	}
+	return map[string]string{"cluster": cluster}
 }
 
 // fieldsOf are the placeholders whose values are known.
@@ -140,13 +161,16 @@ func (f *Filter) Subjects() []string {
 	for _, w := range f.wanted {
 		out = append(out, strings.Join(w, "."))
 	}
+	if f.alone {
+		return out
+	}
 	return append(out, f.foreign()...)
 }
 
 // foreign are wildcards of all subjects that have another number of tokens than those of objects and of stream events: dead letters, and
 // records of agents with another template.
 func (f *Filter) foreign() []string {
-	known := []int{len(f.object), len(streamPattern())}
+	known := []int{len(f.object), len(streams(""))}
 	var out []string
 	stars := ""
 	for n := 1; n <= slices.Max(known); n++ {
@@ -158,8 +182,10 @@ func (f *Filter) foreign() []string {
 	return append(out, stars+".>")
 }
 
-// streamPattern matches the subjects of all stream events.
-func streamPattern() []string { return render(strings.Split(subject.Stream, "."), nil) }
+// streams is the wildcard of the subjects of all stream events of a cluster; "": of any.
+func streams(cluster string) []string {
+	return render(strings.Split(subject.Stream, "."), ofCluster(cluster))
+}
 
 // disjoint merges wildcards until none overlap.
 func disjoint(list [][]string) [][]string {

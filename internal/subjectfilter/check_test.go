@@ -1,0 +1,96 @@
+package subjectfilter_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubecdc/kubecdc/internal/subjectfilter"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// A query that ends with the records of the stream asks for no more subjects, and no wider ones, than these records have.
+func TestSubjectsOfAStream(t *testing.T) {
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	if !s.ReadyForConnections(30 * time.Second) {
+		t.Fatal("the server does not start")
+	}
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const (
+		anywhere = "kubecdc.*.object.core.pods.shop.web kubecdc.*.stream.core.pods"
+		foreign  = " * *.* *.*.* *.*.*.* *.*.*.*.*.* *.*.*.*.*.*.*.>"
+	)
+	for i, c := range []struct {
+		name     string
+		clusters []string
+		subjects []string // of further records
+		follow   bool
+		want     string
+	}{
+		{"one cluster", []string{"prod"}, nil, false, "kubecdc.prod.object.core.pods.shop.web kubecdc.prod.stream.core.pods"},
+		{"a cluster whose name is escaped", []string{"prod.eu"}, nil, false, "kubecdc.prod%2Eeu.object.core.pods.shop.web kubecdc.prod%2Eeu.stream.core.pods"},
+		{"two clusters", []string{"prod", "test"}, nil, false, anywhere},
+		{"stream events of another cluster", []string{"prod"}, []string{"kubecdc.test.stream.core.pods"}, false, anywhere},
+		{"dead letters", []string{"prod"}, []string{"kubecdc.prod.dead"}, false, anywhere + foreign},
+		{"records of another template", []string{"prod"}, []string{"kubecdc.prod.things.core.pods.shop.web"}, false, ""},
+		{"more may come", []string{"prod"}, nil, true, anywhere + foreign},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+				Name: fmt.Sprint("s", i), Subjects: []string{"kubecdc.>"}, Storage: jetstream.MemoryStorage,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = js.DeleteStream(t.Context(), fmt.Sprint("s", i)) }() // its subjects are those of the next one
+			put := func(subject, cluster string) {
+				t.Helper()
+				body := fmt.Sprintf(`{"specversion":"1.0","id":"pods/u/1","source":"/kubernetes/c","type":"dev.kubecdc.object.updated","time":"2026-11-20T15:00:00Z",`+
+					`"cluster":%q,"apiversion":"v1","kind":"Pod","resource":"pods","namespace":"shop","name":"web","uid":"u","op":"u","data":{"op":"u","after":{}}}`, cluster)
+				if _, err := js.Publish(t.Context(), subject, []byte(body)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, cluster := range c.clusters {
+				escaped := strings.ReplaceAll(cluster, ".", "%2E")
+				put("kubecdc."+escaped+".object.core.pods.shop.web", cluster)
+				put("kubecdc."+escaped+".stream.core.pods", cluster)
+			}
+			for _, subject := range c.subjects {
+				put(subject, "prod")
+			}
+			var whyNot error
+			choose, err := subjectfilter.Choose("", func(err error) { whyNot = err })
+			if err != nil {
+				t.Fatal(err)
+			}
+			q := &consume.Query{Objects: []consume.Objects{{Groups: []string{""}, Resource: "pods", Namespace: "shop", Name: "web"}}, StopAtEnd: !c.follow}
+			got := strings.Join(choose(t.Context(), stream, q), " ")
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("-want +got\n%s%v", diff, whyNot)
+			}
+		})
+	}
+}
