@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,7 +99,10 @@ func (f *askFlags) ask(ctx context.Context, args []string, stdout, stderr io.Wri
 		return nil, err
 	}
 	_, seek := source.(*consume.JetStream)
-	_, partitioned := source.(*consume.Kafka)
+	kafka, partitioned := source.(*consume.Kafka)
+	if partitioned {
+		kafka.Cluster = cmp.Or(f.cluster, kafka.Cluster) // keys begin with it
+	}
 	q := &question{
 		record: &history.Record{Source: explained{source, explain}, Seek: seek, Partitioned: partitioned}, wanted: wanted,
 		stdout: terminal.Detect(stdout, os.Getenv), stderr: terminal.Detect(stderr, os.Getenv), now: time.Now(),

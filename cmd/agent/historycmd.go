@@ -75,6 +75,9 @@ func showHistory(ctx context.Context, f *historyFlags, args []string, stdout, st
 		return err
 	}
 	h.q.streams = h.q.stdout.Interactive
+	if h.since != nil {
+		h.q.record.Since = h.since.Time()
+	}
 	h.open(f.output)
 	var scopes []timeline.Scope
 	var reading *history.Reading
@@ -83,6 +86,11 @@ func showHistory(ctx context.Context, f *historyFlags, args []string, stdout, st
 		return err
 	}); err != nil {
 		return err
+	}
+	if h.versions == 0 && !h.q.record.Since.IsZero() {
+		if err := h.countEarlier(ctx, to); err != nil {
+			return err
+		}
 	}
 	sure := newCertainty(to, scopes, reading)
 	if err := h.q.known(ctx, &sure, h.versions); err != nil {
@@ -103,6 +111,20 @@ func showHistory(ctx context.Context, f *historyFlags, args []string, stdout, st
 		fmt.Fprintf(h.q.stderr, "No versions found in this span; the record has %d others of these objects.\n", h.versions)
 	}
 	return f.judge(&sure)
+}
+
+// countEarlier counts the versions before --since, which need not have been read.
+func (h *historian) countEarlier(ctx context.Context, to timeline.Moment) error {
+	h.q.record.Since = time.Time{}
+	return h.q.during(ctx, func(ctx context.Context) error {
+		_, _, err := h.q.record.Versions(ctx, h.q.wanted, to, func(v *timeline.Version, _ *consume.Event) error {
+			if v != nil {
+				h.versions++
+			}
+			return nil
+		})
+		return err
+	})
 }
 
 // historian reads the flags.

@@ -25,6 +25,11 @@ type Record struct {
 	// moment says nothing about another one.
 	Partitioned bool
 
+	// Since is the moment before which Versions may leave out versions and gaps; zero: it leaves out none. A source that cannot send the events
+	// of one object alone is read from MaxSilence before it. There, a copy of an earlier version
+	// counts as a version, and so does a snapshot of it.
+	Since time.Time
+
 	// OnRetry and OnResume are as in consume.Query. Either may be nil.
 	OnRetry  func(error)
 	OnResume func()
@@ -71,9 +76,14 @@ func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.M
 // Versions calls f for each version of the objects of a selection up to a moment, with the event that shows it, in the order in which
 // they are read; and for each gap of their scopes, with a nil version. It returns the certainty of each scope at the moment.
 func (r *Record) Versions(ctx context.Context, s *Selection, to timeline.Moment, f func(*timeline.Version, *consume.Event) error) ([]timeline.Scope, *Reading, error) {
-	fold := timeline.NewFold(to, timeline.Options{})
+	start := consume.Beginning()
+	joined := r.Partitioned && !r.Since.IsZero()
+	if joined {
+		start = consume.Since(r.Since.Add(-timeline.MaxSilence))
+	}
+	fold := timeline.NewFold(to, timeline.Options{Joined: joined})
 	var gaps consume.Tracker
-	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: consume.Beginning()}, s, func(e *consume.Event) (bool, error) {
+	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, s, func(e *consume.Event) (bool, error) {
 		if e.Type == consume.TypeGap && to.Includes(e) && gaps.Apply(e).News {
 			if err := f(nil, e); err != nil {
 				return true, err

@@ -15,6 +15,9 @@ type Options struct {
 	// moment is of: an aggregated API has its own, and so may Events. The answer for such a resource at a resourceVersion is Unknown.
 	// nil: there are none.
 	OtherHistory func(resource string) bool
+	// Joined: the events begin in the middle of the record. A progress event follows the first snapshot of its scope, so the first one shows
+	// that the scope has had a snapshot, although that was not read.
+	Joined bool
 }
 
 // Fold applies the rules of the record to events up to a moment.
@@ -140,6 +143,7 @@ func (f *Fold) log(e *consume.Event) *logFold {
 	if l == nil {
 		l = &logFold{
 			scopes: map[scopeKey]*scope{}, places: map[place]int{}, later: map[uidKey]bool{}, letters: map[string]*letter{},
+			joined: f.opts.Joined,
 		}
 		f.logs[e.Position.Log] = l
 	}
@@ -154,6 +158,7 @@ type logFold struct {
 	places  map[place]int      // of objects: how many versions were withheld
 	later   map[uidKey]bool    // objects of which an event after the moment has said how many were withheld
 	letters map[string]*letter // by the id of the event that is among the dead letters
+	joined  bool               // see Options
 }
 
 type scopeKey struct{ source, name string }
@@ -179,7 +184,7 @@ func (p place) in(s *Scope) bool {
 func (l *logFold) scope(e *consume.Event) *scope {
 	s := l.scopes[scopeKey{e.Source, e.Scope}]
 	if s == nil {
-		s = &scope{resource: e.GroupResource()}
+		s = &scope{resource: e.GroupResource(), joined: l.joined}
 		l.scopes[scopeKey{e.Source, e.Scope}] = s
 	}
 	return s

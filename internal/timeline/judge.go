@@ -50,6 +50,7 @@ func (m mark) bound() Bound {
 type scope struct {
 	resource string
 	informer bool // it has progress or gaps
+	joined   bool // see Options
 
 	snapshot string       // under way, "": none
 	started  mark         // its start
@@ -119,6 +120,9 @@ func (s *scope) note(m Moment, e *consume.Event) {
 	case consume.TypeProgress:
 		s.informer = true
 		s.unordered = now.at.seq == 0
+		if s.joined && s.first.isZero() {
+			s.first = now
+		}
 		if !now.at.below(s.reached.at) { // an agent that was killed may say less than before
 			s.reached = s.reached.max(now)
 		}

@@ -341,6 +341,38 @@ func describe(s *timeline.Scope, byVersion bool) string {
 	return text
 }
 
+// A record that is read from its middle is certain from its first progress event on: there is none before the first snapshot.
+func TestScopesOfARecordReadFromItsMiddle(t *testing.T) {
+	const middle = `
+		3.5 u web/1 @35 was=30
+		4 progress @40
+		5 progress @50
+		6 gap expired 50-60 since=5
+		7 progress @70
+		8 progress @80`
+	for _, c := range []struct {
+		at     timeline.Moment
+		joined bool
+		want   timeline.Certainty
+	}{
+		{timeline.At(minute("3.9")), true, timeline.Unknown},
+		{timeline.At(minute("4.5")), true, timeline.Exact},
+		{timeline.At(minute("4.5")), false, timeline.Unknown},
+		{timeline.At(minute("5.5")), true, timeline.Uncertain},
+		{timeline.At(minute("7.5")), true, timeline.Exact},
+		{timeline.AtVersion(75, 0), true, timeline.Exact},
+		{timeline.AtVersion(39, 0), true, timeline.Unknown},
+	} {
+		f := timeline.NewFold(c.at, timeline.Options{Joined: c.joined})
+		for _, e := range record(middle) {
+			f.Add(e)
+		}
+		if got := timeline.Worst(f.Scopes()); got != c.want {
+			t.Errorf("at %s, joined %t: %s, want %s", c.at, c.joined, got, c.want)
+		}
+	}
+}
+
 func TestDiff(t *testing.T) {
 	from, to := timeline.NewState(timeline.AtVersion(20, 0), timeline.Options{}), timeline.NewState(timeline.AtVersion(30, 0), timeline.Options{})
 	both := timeline.States{from, to}
