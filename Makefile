@@ -171,6 +171,10 @@ bench-crds: build ## Measure a start with 1,000 custom resources on a real contr
 bench-filters: build ## Measure what filters cost, alone and within the agent
 	cd test && go run ./bench/cmd/bench --only filters
 
+.PHONY: bench-record
+bench-record: build ## Ask about the past of a record of a million events (3 GB of disk), beside a reader of all of it, in some minutes
+	cd test && go run ./bench/cmd/bench --only record
+
 .PHONY: demo
 demo: ## See a cluster change: a real control plane, the agent and tail in this terminal, or your own cluster with KUBECONFIG_DEMO
 	@echo 'building kubecdc and the demo: seconds, or minutes the first time'

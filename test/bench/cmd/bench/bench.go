@@ -21,6 +21,8 @@ type bench struct {
 	busNames    []string // those of --buses; none: the sections
 	pods        int
 	crds        int // definitions of the section of that name
+	events      int // of the record of the section of that name
+	objects     int // in it
 	updates     int
 	repeat      int
 	dir         string

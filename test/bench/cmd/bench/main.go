@@ -69,6 +69,11 @@ func (b *bench) measure(ctx context.Context, output string, stdout io.Writer) er
 		if r, err = b.definitions(ctx); r != nil && len(r.Runs) > 0 {
 			report = r
 		}
+	case slices.Equal(b.sections, []string{questions}):
+		var r *PastReport
+		if r, err = b.past(ctx); r != nil && len(r.Asked) > 0 {
+			report = r
+		}
 	case slices.Equal(b.sections, []string{filters}):
 		var r *FilterReport
 		if r, err = b.filters(ctx); r != nil && len(r.Costs) > 0 {
@@ -94,8 +99,9 @@ func (b *bench) measure(ctx context.Context, output string, stdout io.Writer) er
 
 // Sections that are asked for alone: they have reports of their own.
 const (
-	crds    = "crds"    // a start where there are many custom resources
-	filters = "filters" // what filters cost
+	crds      = "crds"    // a start where there are many custom resources
+	filters   = "filters" // what filters cost
+	questions = "record"  // of the past
 )
 
 // sections in the order in which they run.
@@ -109,11 +115,13 @@ func parse(args []string, stderr io.Writer) (*bench, string, error) {
 	flags.BoolVar(&b.quick, "quick", false, "throughput only, about two minutes")
 	flags.StringVar(&b.agent, "agent", filepath.Join("..", "bin", "kubecdc"), "the kubecdc binary, as make build leaves it")
 	flags.StringVar(&output, "o", "table", "table or json")
-	flags.StringVar(&only, "only", "", "sections to run, of "+strings.Join(sections, ",")+" (default all), or "+crds+" or "+filters+" alone")
+	flags.StringVar(&only, "only", "", "sections to run, of "+strings.Join(sections, ",")+" (default all), or "+crds+", "+filters+" or "+questions+" alone")
 	flags.StringVar(&against, "contestants", "", "contestants to run, of "+everyone+" (default all)")
 	flags.StringVar(&ways, "buses", "", "instead of all else, the way to each bus beside its client used bare: all, or of "+strings.Join(busNames, ","))
 	flags.IntVar(&b.pods, "pods", 1000, "pods, where their number is not what is measured")
 	flags.IntVar(&b.crds, "crds", 1000, "definitions of --only crds")
+	flags.IntVar(&b.events, "events", 1_000_000, "events of --only record")
+	flags.IntVar(&b.objects, "objects", 20_000, "objects of --only record")
 	flags.IntVar(&b.updates, "updates", 0, "updates per run (default 50000, 30000 with --quick, 20000 with --buses)")
 	flags.IntVar(&b.repeat, "repeat", 0, "repetitions of which the median counts (default 3, 2 with --quick)")
 	flags.StringVar(&b.dir, "dir", "", "where the bus keeps its files for the time being (default the system's; 2 GB)")
@@ -138,8 +146,8 @@ func parse(args []string, stderr io.Writer) (*bench, string, error) {
 		b.sections = strings.Split(only, ",")
 	}
 	for _, s := range b.sections {
-		if !slices.Contains(sections, s) && only != crds && only != filters {
-			return nil, "", fmt.Errorf("--only: %q is none of %s; %s and %s go alone", s, strings.Join(sections, ","), crds, filters)
+		if !slices.Contains(sections, s) && only != crds && only != filters && only != questions {
+			return nil, "", fmt.Errorf("--only: %q is none of %s; %s, %s and %s go alone", s, strings.Join(sections, ","), crds, filters, questions)
 		}
 	}
 	if ways != "" {
