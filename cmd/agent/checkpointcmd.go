@@ -48,6 +48,7 @@ name that ConfigMap (checkpoint.configMap) in the configuration.`,
 
 func addCheckpointFlags(cmd *cobra.Command, f *runFlags) {
 	cmd.Flags().StringVar(&f.config, "config", "", "configuration `file` of the agent, - for standard input")
+	f.overrides.add(cmd)
 	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file`; default: $KUBECONFIG, ~/.kube/config, or in a pod its service account")
 	cmd.Flags().StringVar(&f.context, "context", "", "`name` of the kubeconfig's context")
 	cmd.Flags().StringVar(&f.bus, "bus", "", "`URL` of the bus, if the agent runs with one")

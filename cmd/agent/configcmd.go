@@ -66,6 +66,7 @@ func newConfigSchemaCommand() *cobra.Command {
 
 func newConfigCheckCommand() *cobra.Command {
 	var output string
+	var o overrides
 	cmd := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Report all errors of configurations, or summarize them",
@@ -86,9 +87,14 @@ func newConfigCheckCommand() *cobra.Command {
 			if err := validateOutput(output); err != nil {
 				return err
 			}
-			return checkConfigs(cmd.InOrStdin(), cmd.OutOrStdout(), args, output == "json")
+			set, err := o.parse()
+			if err != nil {
+				return err
+			}
+			return checkConfigs(cmd.InOrStdin(), cmd.OutOrStdout(), args, set, output == "json")
 		},
 	}
+	o.add(cmd)
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "`format`: text or json")
 	completeWords(cmd, "output", "text", "json")
 	return cmd
@@ -181,7 +187,7 @@ type checked struct {
 }
 
 // checkConfigs prints what it finds, that of good files to stdout; the errors of bad ones are returned.
-func checkConfigs(stdin io.Reader, stdout io.Writer, files []string, asJSON bool) error {
+func checkConfigs(stdin io.Reader, stdout io.Writer, files []string, set []yamldoc.Override, asJSON bool) error {
 	var all yamldoc.Errors
 	results := make([]checked, 0, len(files))
 	for _, file := range files {
@@ -189,7 +195,7 @@ func checkConfigs(stdin io.Reader, stdout io.Writer, files []string, asJSON bool
 		result := checked{File: name}
 		var f *config.File
 		if err == nil {
-			f, err = config.ParseFile(data, name, checkTemplates, checkSent)
+			f, err = config.ParseOverridden(data, name, set, checkTemplates, checkSent)
 		}
 		var invalid yamldoc.Errors
 		var unread *os.PathError

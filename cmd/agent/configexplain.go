@@ -18,6 +18,7 @@ import (
 
 func newConfigExplainCommand() *cobra.Command {
 	var file, output string
+	var o overrides
 	cmd := &cobra.Command{
 		Use:   "explain RESOURCE",
 		Short: "Print which rules take a resource, and how its changes are sent",
@@ -48,7 +49,11 @@ func newConfigExplainCommand() *cobra.Command {
 					return err
 				}
 			}
-			f, err := config.ParseFile(data, name, checkTemplates, checkSent)
+			set, err := o.parse()
+			if err != nil {
+				return err
+			}
+			f, err := config.ParseOverridden(data, name, set, checkTemplates, checkSent)
 			if err != nil {
 				return err
 			}
@@ -56,6 +61,7 @@ func newConfigExplainCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration `file`, - for standard input; without one: the default configuration")
+	o.add(cmd)
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "`format`: text or json")
 	completeWords(cmd, "output", "text", "json")
 	return cmd

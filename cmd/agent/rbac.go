@@ -49,6 +49,7 @@ func newRBACCommand(stdout, stderr io.Writer) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&f.config, "config", "", "configuration `file`, - for standard input; without one: the default configuration")
+	f.overrides.add(cmd)
 	cmd.Flags().StringVar(&f.serviceAccount, "service-account", "kubecdc/kubecdc", "the ServiceAccount to bind, as `NAMESPACE/NAME`")
 	cmd.Flags().StringVar(&f.name, "name", "kubecdc", "`name` of the roles and bindings")
 	cmd.Flags().BoolVar(&f.discover, "discover", false, "list the resources that the cluster serves instead of wildcards")
@@ -68,16 +69,21 @@ func printRBAC(ctx context.Context, f *rbacFlags, stdin io.Reader, stdout, stder
 		return usageError{err}
 	}
 	o.Foreign = func(p config.ResourcePattern) bool { return discovery.TakesExtensions(p) }
-	cfg, source := config.Default(), "the default configuration"
+	data, source := []byte(config.Empty), "the default configuration"
 	if f.config != "" {
-		var data []byte
 		if data, source, err = readConfig(stdin, f.config); err != nil {
 			return err
 		}
-		if cfg, err = config.Parse(data, source); err != nil {
-			return err
-		}
 	}
+	set, err := f.overrides.parse()
+	if err != nil {
+		return err
+	}
+	file, err := config.ParseOverridden(data, source, set)
+	if err != nil {
+		return err
+	}
+	cfg := file.Config
 	header := fmt.Sprintf("What the ServiceAccount %s needs for kubecdc to capture what %s selects, and no more. Discovery needs no "+
 		"rule: whoever is authenticated may (ClusterRole system:discovery).", f.serviceAccount, source)
 	var served *rbac.Discovery

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ type relayFlags struct {
 	config, cluster                      string
 	bus, stream, to, name, start, refuse string
 	namespaces, ops                      []string
+	overrides
 }
 
 // given tells that a relay is described by flags.
@@ -69,6 +71,7 @@ Without --config, flags describe one relay. Resources are written as in the file
 	}
 	fl := cmd.Flags()
 	addRelayFlags(cmd, &f)
+	f.overrides.addLogLevel(cmd)
 	fl.StringVar(&f.to, "to", "", "`target`: "+targets)
 	fl.StringVar(&f.name, "name", "", "`name` of the relay, under which its position is stored")
 	fl.StringVar(&f.start, "start", "", "`where` to begin the first time: live or beginning (default live)")
@@ -85,6 +88,7 @@ Without --config, flags describe one relay. Resources are written as in the file
 // addRelayFlags adds those that say what is read.
 func addRelayFlags(cmd *cobra.Command, f *relayFlags) {
 	cmd.Flags().StringVar(&f.config, "config", "", "configuration `file`")
+	f.overrides.add(cmd)
 	cmd.Flags().StringVar(&f.cluster, "cluster", "", "only records of this `cluster`, and {cluster} in topics and subjects (default: that of the file)")
 	cmd.Flags().StringVar(&f.bus, "bus", "", "`URL` of the bus to read: nats://host:port, tls://host:port or kafka://host:port/topic")
 	cmd.Flags().StringVar(&f.stream, "stream", "", "`name` of the JetStream stream (default KUBECDC)")
@@ -98,13 +102,13 @@ func (f *relayFlags) load(args []string) (*config.Config, error) {
 	case f.config == "":
 		return f.describe(args)
 	}
-	cfg, err := config.Load(f.config, checkTemplates, checkSent)
+	cfg, err := f.read()
 	var invalid yamldoc.Errors
 	switch {
 	case errors.As(err, &invalid):
 		return nil, err
 	case err != nil:
-		return nil, usageError{err} // the file cannot be read
+		return nil, usageError{err} // the file cannot be read, or --set is no assignment
 	case len(cfg.Relay) == 0:
 		return nil, usageError{fmt.Errorf("%s: has no relays: list them under the key relay, see docs/guides/relay.md", f.config)}
 	}
@@ -132,6 +136,25 @@ func (f *relayFlags) load(args []string) (*config.Config, error) {
 	return cfg, nil
 }
 
+// read reads the file, or the defaults without one, with what the flags override.
+func (f *relayFlags) read() (*config.Config, error) {
+	set, err := f.overrides.parse()
+	if err != nil {
+		return nil, err
+	}
+	data := []byte(config.Empty)
+	if f.config != "" {
+		if data, err = os.ReadFile(f.config); err != nil {
+			return nil, fmt.Errorf("read configuration: %w", err)
+		}
+	}
+	file, err := config.ParseOverridden(data, f.config, set, checkTemplates, checkSent)
+	if err != nil {
+		return nil, err
+	}
+	return file.Config, nil
+}
+
 // describe makes a configuration of flags.
 func (f *relayFlags) describe(args []string) (*config.Config, error) {
 	for _, needed := range []struct{ flag, value string }{{"bus", f.bus}, {"to", f.to}, {"name", f.name}} {
@@ -139,8 +162,11 @@ func (f *relayFlags) describe(args []string) (*config.Config, error) {
 			return nil, usageError{fmt.Errorf("--%s is missing: want --config FILE, or --bus URL --to TARGET --name NAME", needed.flag)}
 		}
 	}
-	cfg := config.Default()
-	cfg.Cluster = f.cluster
+	cfg, err := f.read()
+	if err != nil {
+		return nil, err
+	}
+	cfg.Cluster = cmp.Or(f.cluster, cfg.Cluster)
 	b, err := flagBus(f.bus, &config.Bus{})
 	if err != nil || b.NATS == nil && b.Kafka == nil {
 		return nil, usageError{errors.New("--bus: must be nats://host:port, tls://host:port or kafka://host:port/topic: a relay reads what a bus keeps")}

@@ -44,11 +44,13 @@ type runFlags struct {
 	config, kubeconfig, context, bus, dataDir string
 	grace                                     time.Duration
 
+	overrides
+
 	stdin io.Reader // what the configuration "-" is; nil: that is a file like others
 }
 
-// embedded tells that the agent has no bus but its own.
-func (f *runFlags) embedded() bool { return f.config == "" && f.bus == "" }
+// embedded reports whether the agent runs with a bus of its own.
+func (f *runFlags) embedded() bool { return f.config == "" && f.bus == "" && !f.touches("bus") }
 
 func newRunCommand(stdout, stderr io.Writer) *cobra.Command {
 	var f runFlags
@@ -62,6 +64,11 @@ HTTP endpoint or standard output. Without it, the agent captures all resources
 but Events and Leases ('kubecdc config default'). --bus overrides the bus in the
 file, and keeps its settings for a bus of the same kind. Relays of the file run
 beside the agent.
+
+--set overrides a key of the file, or of the defaults: --set event.before=false,
+--set 'watch[0].namespaces=[shop, bank]'. A value that begins with [ or { is YAML. From
+the lowest to the highest precedence: defaults, file, environment variables of flags,
+flags. --bus overrides a bus that --set names.
 
 With neither --config nor --bus, the agent runs a JetStream in its own process: a NATS
 server on 127.0.0.1:4222 or the next free port. Any NATS client can connect to it,
@@ -96,11 +103,14 @@ place.`,
   kubecdc run --context prod --bus nats://nats.example:4222
   kubecdc run --bus kafka://kafka-0:9092,kafka-1:9092/kubecdc
   kubecdc run --bus stdout: | jq .subject
-  kubecdc run --config kubecdc.yaml`,
+  kubecdc run --config kubecdc.yaml
+  kubecdc run --config kubecdc.yaml --set cluster=staging --log-level debug`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runAgent(cmd.Context(), &f, stdout, stderr) },
 	}
 	cmd.Flags().StringVar(&f.config, "config", "", "configuration `file`")
+	f.overrides.add(cmd)
+	f.overrides.addLogLevel(cmd)
 	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file`; default: $KUBECONFIG, ~/.kube/config, or in a pod its service account")
 	cmd.Flags().StringVar(&f.context, "context", "", "`name` of the kubeconfig's context")
 	cmd.Flags().StringVar(&f.bus, "bus", "", "`URL` of the bus instead of the configured one: nats://host:port, kafka://host:port/topic, http(s)://host/path or stdout:")
@@ -113,7 +123,7 @@ place.`,
 // loadConfig reads the file, if there is one, and lays the flags over it.
 func loadConfig(f *runFlags) (*config.Config, error) {
 	if f.config == "" {
-		return overlaid(f, config.Default())
+		return parseConfig(f, []byte(config.Empty))
 	}
 	data, err := readConfigFile(f)
 	if err != nil {
@@ -124,9 +134,6 @@ func loadConfig(f *runFlags) (*config.Config, error) {
 
 // readConfigFile reads the content of the file that there is.
 func readConfigFile(f *runFlags) ([]byte, error) {
-	if f.dataDir != "" {
-		return nil, errDataDir()
-	}
 	if f.config == "-" && f.stdin != nil {
 		f.config = "standard input" // to those who say what is wrong with it
 		data, err := io.ReadAll(f.stdin)
@@ -149,20 +156,24 @@ func errDataDir() error {
 
 // parseConfig is loadConfig of a file whose content is there already.
 func parseConfig(f *runFlags, data []byte) (*config.Config, error) {
-	cfg, err := config.Parse(data, f.config, checkTemplates, checkSent)
+	if f.dataDir != "" && !f.embedded() {
+		return nil, errDataDir()
+	}
+	set, err := f.overrides.parse()
 	if err != nil {
 		return nil, err
 	}
-	return overlaid(f, cfg)
+	file, err := config.ParseOverridden(data, f.config, set, checkTemplates, checkSent)
+	if err != nil {
+		return nil, err
+	}
+	return overlaid(f, file.Config)
 }
 
 // overlaid lays the flags over a configuration.
 func overlaid(f *runFlags, cfg *config.Config) (*config.Config, error) {
 	if f.bus == "" {
 		return cfg, nil
-	}
-	if f.dataDir != "" {
-		return nil, errDataDir()
 	}
 	b, err := flagBus(f.bus, &cfg.Bus)
 	if err != nil {

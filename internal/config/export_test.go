@@ -1,16 +1,11 @@
 package config
 
 import (
-	"reflect"
-
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
 // ServerSchemes is what the reference and the JSON Schema share with Validate.
 var ServerSchemes = serverSchemes
-
-// AllPaths returns the paths of all keys.
-func AllPaths() []string { return yamldoc.Paths(reflect.TypeFor[Config](), general) }
 
 // SetDefaults sets the defaults of v, a pointer, if it has other ones than its zero value.
 func SetDefaults(v any) {

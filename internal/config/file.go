@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"os"
+	"reflect"
 
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
@@ -47,8 +48,19 @@ func Parse(data []byte, name string, checks ...Check) (*Config, error) {
 
 // ParseFile is Parse for callers that want to say where something stands.
 func ParseFile(data []byte, name string, checks ...Check) (*File, error) {
+	return ParseOverridden(data, name, nil, checks...)
+}
+
+// Keys returns the paths of all keys. An index of a list is written [].
+func Keys() []string { return yamldoc.Paths(reflect.TypeFor[Config](), general) }
+
+// Empty is the content of a file that leaves every key at its default.
+const Empty = "apiVersion: " + APIVersion + "\n"
+
+// ParseOverridden is ParseFile with keys that override those of the file, and are checked like those.
+func ParseOverridden(data []byte, name string, set []yamldoc.Override, checks ...Check) (*File, error) {
 	c := Default()
-	doc, unread := yamldoc.Decode(data, c, &yamldoc.Options{Name: name, Lookup: os.LookupEnv, Alias: general})
+	doc, unread := yamldoc.Decode(data, c, &yamldoc.Options{Name: name, Lookup: os.LookupEnv, Alias: general, Set: set})
 	if !doc.Has("apiVersion") && !unread.Covers("apiVersion") {
 		unread = append(unread, doc.Locate(&yamldoc.Error{Path: "apiVersion", Message: "is missing; begin the file with apiVersion: " + APIVersion}))
 	}

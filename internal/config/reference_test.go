@@ -40,7 +40,7 @@ var (
 // prose reads keys and what is said about them from the default file, in its order. The first comment is about the file.
 func prose(t *testing.T) (file string, entries []entry) {
 	t.Helper()
-	known := config.AllPaths()
+	known := config.Keys()
 	type level struct {
 		indent int
 		path   string
@@ -166,7 +166,7 @@ func reference(t *testing.T) []entry {
 			}
 		}
 	}
-	for _, path := range config.AllPaths() {
+	for _, path := range config.Keys() {
 		if !slices.Contains(found, path) {
 			t.Errorf("%s does not have %s", defaultFile, path)
 		}

@@ -26,6 +26,9 @@ type decoder struct {
 	data    []byte
 	anchors map[string]ast.Node
 	errs    Errors
+
+	overrides []*override
+	within    *override // the one that is being decoded; nil: the document is
 }
 
 // Defaulter is a value with defaults of its own. SetDefaults is called before the keys of the document are set.
@@ -106,6 +109,15 @@ func (d *decoder) resolve(n ast.Node, path string) ast.Node {
 }
 
 func (d *decoder) value(n ast.Node, v reflect.Value, path string) {
+	if o := d.overrideOf(path); o != nil {
+		d.during(o, func() { d.content(o.node, v, path) })
+		return
+	}
+	d.content(n, v, path)
+}
+
+// content decodes a node that no override replaces.
+func (d *decoder) content(n ast.Node, v reflect.Value, path string) {
 	if n = d.resolve(n, path); n == nil {
 		return
 	}
@@ -183,8 +195,10 @@ func (d *decoder) mapping(n ast.Node, v reflect.Value, path string) {
 	for i, name := range known {
 		fields[name] = v.Field(i)
 	}
+	var written []string
 	for at, pair := range d.pairs(n, path, keysOf(v.Type())) {
 		tok := pair.Key.GetToken()
+		written = append(written, tok.Value)
 		if field, ok := fields[tok.Value]; ok {
 			if isEmpty(pair.Value) {
 				d.mark(tok, at)
@@ -194,6 +208,24 @@ func (d *decoder) mapping(n ast.Node, v reflect.Value, path string) {
 		}
 		d.fail(tok, at, "%s", d.unknownField(tok.Value, path, known))
 	}
+	for name, o := range d.overridden(path, written, false) {
+		at := join(path, name)
+		d.during(o, func() {
+			if field, ok := fields[name]; ok {
+				d.value(ast.Null(nil), field, at)
+				return
+			}
+			o.used = true
+			d.fail(nil, at, "%s", d.unknownField(name, path, known))
+		})
+	}
+}
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
 }
 
 // pairs yields the path of each key of a mapping with its node. If n is not a mapping, the error names the keys that are
@@ -216,11 +248,7 @@ func (d *decoder) pairs(n ast.Node, path, keys string) iter.Seq2[string, *ast.Ma
 				d.fail(tok, path, "merge keys (<<) are not supported, anchors (&) and aliases (*) are")
 				continue
 			}
-			at := Shorten(Mask(tok.Value))
-			if path != "" {
-				at = path + "." + at
-			}
-			if !yield(at, pair) {
+			if !yield(join(path, Shorten(Mask(tok.Value))), pair) {
 				return
 			}
 		}
@@ -241,6 +269,16 @@ func (d *decoder) dictionary(n ast.Node, v reflect.Value, path string) {
 			dictionary.SetMapIndex(reflect.ValueOf(pair.Key.GetToken().Value), reflect.ValueOf(s))
 		}
 	}
+	for name := range d.overridden(path, nil, true) {
+		at := join(path, name)
+		o := d.overrideOf(at)
+		d.during(o, func() {
+			d.mark(nil, at)
+			if s, ok := d.scalar(o.node, at, "text or a number"); ok {
+				dictionary.SetMapIndex(reflect.ValueOf(name), reflect.ValueOf(s))
+			}
+		})
+	}
 	v.SetZero()
 	if dictionary.Len() > 0 {
 		v.Set(dictionary)
@@ -249,7 +287,11 @@ func (d *decoder) dictionary(n ast.Node, v reflect.Value, path string) {
 
 func (d *decoder) list(n ast.Node, v reflect.Value, path string) {
 	seq, ok := n.(*ast.SequenceNode)
-	if !ok {
+	switch {
+	case !ok && d.within != nil && isEmpty(n):
+		d.fail(nil, path, "the file has no such list: set the whole list")
+		return
+	case !ok:
 		d.fail(start(n), path, "must be a list, got %s%s", describe(n), asList(n))
 		return
 	}
@@ -395,6 +437,10 @@ func describe(n ast.Node) string {
 }
 
 func (d *decoder) mark(tok *token.Token, path string) {
+	if d.within != nil {
+		d.positions[path] = position{source: d.within.Source}
+		return
+	}
 	if tok != nil && tok.Position != nil {
 		d.positions[path] = position{line: tok.Position.Line, column: tok.Position.Column}
 	}
@@ -402,6 +448,11 @@ func (d *decoder) mark(tok *token.Token, path string) {
 
 func (d *decoder) fail(tok *token.Token, path, format string, args ...any) {
 	e := &Error{Path: path, Message: fmt.Sprintf(format, args...)}
+	if d.within != nil {
+		e.File = d.within.Source
+		d.errs = append(d.errs, e)
+		return
+	}
 	if tok != nil && tok.Position != nil {
 		e.Line, e.Column = tok.Position.Line, tok.Position.Column
 	}

@@ -22,6 +22,9 @@ type Options struct {
 	// Alias returns, for the path of a key, the path of the key that stands for it if several have the same fields: only that one
 	// is suggested in place of an unknown key. It returns any other path as it is. Indexes are written [].
 	Alias func(path string) string
+
+	// Set has the keys that override those of the document.
+	Set []Override
 }
 
 // Document knows the positions of the values that were decoded.
@@ -32,7 +35,8 @@ type Document struct {
 	texts     map[string]string   // by path, scalars without variables
 }
 
-// Decode sets the fields of into, a pointer to a struct, from a document. Keys that the document does not have keep their values.
+// Decode sets the fields of into, a pointer to a struct, from a document. Keys that neither the document nor an override has keep
+// their values.
 // All errors are returned at once. A value that could not be decoded keeps its previous value, or is empty.
 func Decode(data []byte, into any, o *Options) (*Document, Errors) {
 	data = bytes.TrimPrefix(data, []byte("\uFEFF")) // the byte order mark that some Windows editors write
@@ -43,19 +47,25 @@ func Decode(data []byte, into any, o *Options) (*Document, Errors) {
 	}
 	v := reflect.ValueOf(into).Elem()
 	d := &decoder{Document: doc, options: o, root: v.Type(), data: data, anchors: map[string]ast.Node{}}
-	if body := d.parse(); body != nil && len(d.errs) == 0 {
+	d.prepareOverrides()
+	body := d.parse()
+	if body == nil && len(d.overrides) > 0 {
+		body = ast.Null(nil)
+	}
+	if body != nil && len(d.errs) == 0 {
 		d.value(body, v, "")
+		d.reportUnused()
 	}
 	return doc, d.errs
 }
 
-// Has reports whether the document has a value at a path such as "watch[0].namespaces".
+// Has reports whether the document or an override has a value at a path such as "watch[0].namespaces".
 func (d *Document) Has(path string) bool {
 	_, ok := d.positions[path]
 	return ok
 }
 
-// Position returns the line and the column of the value at a path, both from 1; 0 if the document does not have it.
+// Position returns the line and the column of the value at a path, both from 1; 0 if the document does not have it, or an override sets it.
 func (d *Document) Position(path string) (line, column int) {
 	at := d.positions[path]
 	return at.line, at.column

@@ -12,7 +12,15 @@ type shop struct {
 	Open  bool    `yaml:"open"`
 	Shelf []shelf `yaml:"shelf"`
 	Bread bread   `yaml:"bread"`
+	Till  *till   `yaml:"till"`
 }
+
+type till struct {
+	Float int               `yaml:"float"`
+	Notes map[string]string `yaml:"notes"`
+}
+
+func (t *till) SetDefaults() { *t = till{Float: 50} }
 
 type shelf struct {
 	Name string           `yaml:"name"`

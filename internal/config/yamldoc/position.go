@@ -5,13 +5,20 @@ import (
 	"unicode"
 )
 
-// position is a line and a column in a file, both from 1. The column counts characters.
-type position struct{ line, column int }
+// position is a line and a column in a file, both from 1. The column counts characters. The value of an override has only a source.
+type position struct {
+	line, column int
+	source       string
+}
 
 // Locate sets the position of an error from its path: the position of the path, or of the nearest parent that the file has.
 func (d *Document) Locate(e *Error) *Error {
 	for path := e.Path; path != ""; path = path[:max(0, strings.LastIndexAny(path, ".["))] {
 		if at, ok := d.positions[path]; ok {
+			if at.source != "" {
+				e.File = at.source
+				return e
+			}
 			if path == e.Path && e.TextLine > 0 {
 				at = d.inside(at, d.texts[path], e.TextLine, e.TextColumn)
 			}
