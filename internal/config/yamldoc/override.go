@@ -13,8 +13,8 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Override sets one key over the document, as if the document had it. Of several with one path, the last one counts; one for a
-// part of another's value counts more.
+// Override sets one key over the document, as if the document had it. The last of several overrides of a path counts. An override
+// of a part of another override counts more than that one.
 type Override struct {
 	Source string // of the value, in place of a file in errors: "--set"
 	Path   string // "watch[0].where"
