@@ -106,14 +106,30 @@ func uncertainty(s *timeline.Scope) string {
 		return text
 	case timeline.Unknown:
 		switch {
+		case s.OtherHistory:
+			return "unknown: its resourceVersions are of another etcd, or no numbers: ask for a time"
 		case to != "":
 			return "unknown: the record begins later, at " + to
 		case from != "":
 			return "unknown: the record ends earlier, at " + from
 		}
-		return "unknown: the record has no complete snapshot of it, or its resourceVersions belong to another etcd"
+		return "unknown: the record has no complete snapshot of it"
 	}
 	return s.Certainty.String()
+}
+
+// otherHistory reports whether the moment says nothing about a resource, because its resourceVersions are of another etcd.
+func (c *certainty) otherHistory(resource string) bool {
+	return slices.ContainsFunc(c.Scopes, func(s timeline.Scope) bool { return s.OtherHistory && s.Resource == resource })
+}
+
+// knows reports whether the moment can show if an object existed: it is not before the first snapshot of the object's scope, and the moment is not
+// a resourceVersion of another etcd.
+func (c *certainty) knows(v *timeline.Version) bool {
+	return !slices.ContainsFunc(c.Scopes, func(s timeline.Scope) bool {
+		later := s.Certainty == timeline.Unknown && s.To != timeline.Bound{}
+		return s.Resource == v.Resource && s.Covers(v.Namespace) && (later || s.OtherHistory)
+	})
 }
 
 func bound(b timeline.Bound) string {

@@ -123,6 +123,7 @@ func diff(ctx context.Context, f *diffFlags, args []string, stdout, stderr io.Wr
 		differences = q.differences(found)
 		sure = append(sure, certainty{Moment: liveMoment, Certainty: timeline.Exact, Scopes: []timeline.Scope{}})
 	}
+	differences = slices.DeleteFunc(differences, func(d difference) bool { return !sure[0].knows(d.of) || !sure[1].knows(d.of) })
 	for k := range sure {
 		q.say(&sure[k])
 	}

@@ -123,11 +123,13 @@ func (f *askFlags) judge(c *certainty) error {
 	return nil
 }
 
-// objects returns the objects of a state that have the labels asked for. Those that the record does not hold are noted in c.
+// objects returns the objects of a state that have the labels asked for. Those that the record does not hold are noted in c. Resources to which
+// the moment says nothing are left out.
 func (q *question) objects(s *timeline.State, c *certainty) []*timeline.Version {
 	var out []*timeline.Version
 	for _, v := range s.Objects() {
 		switch {
+		case c.otherHistory(v.Resource):
 		case v.After == nil:
 			c.lacks(v)
 		case q.wanted.Selector == nil || q.wanted.Selector.Matches(labelsOf(v.After)):
@@ -165,6 +167,9 @@ func labelsOf(object []byte) labels.Set {
 func (q *question) known(ctx context.Context, c *certainty, objects int) error {
 	if len(c.Scopes) == 0 && objects == 0 {
 		return q.neverCaptured(ctx)
+	}
+	if len(c.Scopes) > 0 && !slices.ContainsFunc(c.Scopes, func(s timeline.Scope) bool { return !s.OtherHistory }) {
+		return fmt.Errorf("the resourceVersions of %s are of another etcd than %s, or no numbers: ask for a time (14:05, 2h)", c.Scopes[0].Resource, c.Moment)
 	}
 	for _, s := range c.Scopes { // before the record: nothing is known
 		if s.Certainty != timeline.Unknown || s.To.Time.IsZero() && s.To.ResourceVersion == "" {

@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -200,4 +202,70 @@ func TestGetCountsRecordsThatCannotBeRead(t *testing.T) {
 type certaintyOfJSON struct {
 	Certainty  string
 	Unreadable int
+}
+
+// A resourceVersion says nothing about resources of another etcd. The record shows that Events are stored apart by their resourceVersions, and that an
+// API is aggregated by its APIService.
+func TestGetOfAnotherHistory(t *testing.T) {
+	t.Parallel()
+	_, lines := recorded(t)
+	var all []string
+	for _, line := range lines {
+		for _, kind := range []struct{ resource, apiVersion string }{{"events", "v1"}, {"gauges", "metrics.example.com/v1"}} {
+			if !strings.Contains(line, `"resource":"secrets"`) || strings.Contains(line, "dev.kubecdc.object.updated") {
+				continue
+			}
+			line, rv := line, regexp.MustCompile(`"(resourceVersion|resourceversion|sequence)":"(0*)([0-9]+)"`)
+			if kind.resource == "events" {
+				line = rv.ReplaceAllStringFunc(line, func(text string) string {
+					m := rv.FindStringSubmatch(text)
+					n, _ := strconv.Atoi(m[3])
+					if m[1] == "sequence" {
+						return fmt.Sprintf(`"sequence":"%020d"`, n+50_000)
+					}
+					return fmt.Sprintf(`"%s":"%d"`, m[1], n+50_000)
+				})
+			}
+			line = strings.NewReplacer(`"resource":"secrets"`, `"resource":"`+kind.resource+`"`, `"id":"secrets/`, `"id":"`+kind.resource+`/`,
+				`"scope":"secrets"`, `"scope":"`+scopeOf(kind.resource, kind.apiVersion)+`"`, `"apiversion":"v1"`, `"apiversion":"`+kind.apiVersion+`"`,
+				"u-token", "u-"+kind.resource).Replace(line)
+			all = append(all, line)
+		}
+		all = append(all, line)
+		if strings.Contains(line, `"resource":"configmaps"`) && strings.Contains(line, "object.read") && strings.Contains(line, "u-set") {
+			line = strings.NewReplacer(`"resource":"configmaps"`, `"resource":"apiservices"`, `"id":"configmaps/`, `"id":"apiservices.apiregistration.k8s.io/`,
+				`"apiversion":"v1"`, `"apiversion":"apiregistration.k8s.io/v1"`, "u-set", "u-api", `"namespace":"shop",`, "",
+				`"data":{"mode":"fast"}`, `"spec":{"group":"metrics.example.com","service":{"name":"api"}}`).Replace(line)
+			all = append(all, line)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "record.jsonl")
+	if err := os.WriteFile(file, []byte(strings.Join(all, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, bus := range []string{"file:" + file, recordedBus(t, t.TempDir(), -1, all)} {
+		for _, resource := range []string{"events", "gauges.metrics.example.com"} {
+			got := answerOf(t, "get", resource, "--at", "rv:145", "--bus", bus)
+			if got.Code != exitFailed || got.Out != "" || !strings.Contains(got.Err, resource+" are of another etcd than rv:145, or no numbers: ask for a time") {
+				t.Errorf("%s: %s at rv:145: got %+v", bus, resource, got)
+			}
+			got = answerOf(t, "get", resource, "--at", "2026-11-20T14:05:00Z", "--bus", bus, "-o", "name", "--exact")
+			if got.Code != exitOK || !strings.Contains(got.Out, "/token") {
+				t.Errorf("%s: %s at a time: got %+v", bus, resource, got)
+			}
+		}
+		got := answerOf(t, "get", "all", "--at", "rv:145", "--bus", bus, "-o", "name")
+		if got.Code != exitOK || strings.Count(got.Out, "/token") != 1 ||
+			!strings.Contains(got.Err, "events, gauges.metrics.example.com: unknown: its resourceVersions are of another etcd") {
+			t.Errorf("%s: all: got %+v", bus, got)
+		}
+	}
+}
+
+func scopeOf(resource, apiVersion string) string {
+	group, _, grouped := strings.Cut(apiVersion, "/")
+	if !grouped {
+		return resource
+	}
+	return resource + "." + group
 }

@@ -50,21 +50,30 @@ type Reading struct {
 // States returns the states of moments, sorted as they are, for the objects of a selection. The labels are not looked at, see
 // Selection.Objects.
 func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.Moment) (timeline.States, *Reading, error) {
+	histories, err := r.histories(ctx, s, moments...)
+	if err != nil {
+		return nil, nil, err
+	}
 	var states timeline.States
 	for _, m := range moments {
-		states = append(states, timeline.NewState(m, timeline.Options{}))
+		states = append(states, timeline.NewState(m, timeline.Options{OtherHistory: histories.Other}))
 	}
 	start, err := r.start(ctx, s, moments)
 	if err != nil {
 		return nil, nil, err
 	}
 	var latest time.Time
-	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, s, func(e *consume.Event) (bool, error) {
+	complete, noting := false, !r.Seek && asksHistories(s, moments)
+	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, r.noting(histories, s), func(e *consume.Event) (bool, error) {
+		if complete {
+			return false, nil // only noted
+		}
 		if moments[0].Includes(e) && e.Time.After(latest) {
 			latest = e.Time
 		}
 		states.Add(e)
-		return !r.Partitioned && states.Done(), nil
+		complete = !r.Partitioned && states.Done()
+		return complete && !noting, nil
 	})
 	if err != nil {
 		return nil, nil, err
@@ -74,16 +83,24 @@ func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.M
 }
 
 // Versions calls f for each version of the objects of a selection up to a moment, with the event that shows it, in the order in which
-// they are read; and for each gap of their scopes, with a nil version. It returns the certainty of each scope at the moment.
+// they are read. It also calls f for each gap of their scopes, with a nil version. It returns the certainty of each scope at the moment.
 func (r *Record) Versions(ctx context.Context, s *Selection, to timeline.Moment, f func(*timeline.Version, *consume.Event) error) ([]timeline.Scope, *Reading, error) {
+	histories, err := r.histories(ctx, s, to)
+	if err != nil {
+		return nil, nil, err
+	}
 	start := consume.Beginning()
 	joined := r.Partitioned && !r.Since.IsZero()
 	if joined {
 		start = consume.Since(r.Since.Add(-timeline.MaxSilence))
 	}
-	fold := timeline.NewFold(to, timeline.Options{Joined: joined})
+	fold := timeline.NewFold(to, timeline.Options{OtherHistory: histories.Other, Joined: joined})
 	var gaps consume.Tracker
-	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, s, func(e *consume.Event) (bool, error) {
+	complete, noting := false, !r.Seek && asksHistories(s, []timeline.Moment{to})
+	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, r.noting(histories, s), func(e *consume.Event) (bool, error) {
+		if complete {
+			return false, nil // only noted
+		}
 		if e.Type == consume.TypeGap && to.Includes(e) && gaps.Apply(e).News {
 			if err := f(nil, e); err != nil {
 				return true, err
@@ -94,7 +111,8 @@ func (r *Record) Versions(ctx context.Context, s *Selection, to timeline.Moment,
 				return true, err
 			}
 		}
-		return !r.Partitioned && fold.Done(), nil
+		complete = !r.Partitioned && fold.Done()
+		return complete && !noting, nil
 	})
 	return fold.Scopes(), reading, err
 }
@@ -102,8 +120,8 @@ func (r *Record) Versions(ctx context.Context, s *Selection, to timeline.Moment,
 // errEnough ends a reading.
 var errEnough = errors.New("enough")
 
-// read calls f for each event of the selection, until it returns true or an error, or the record ends.
-func (r *Record) read(ctx context.Context, q consume.Query, s *Selection, f func(*consume.Event) (enough bool, err error)) (*Reading, error) {
+// read calls f for each event that takes accepts, until it returns true or an error, or the record ends.
+func (r *Record) read(ctx context.Context, q consume.Query, takes func(*consume.Event) bool, f func(*consume.Event) (enough bool, err error)) (*Reading, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var away *time.Timer
@@ -139,7 +157,7 @@ func (r *Record) read(ctx context.Context, q consume.Query, s *Selection, f func
 	}()
 	reading := &Reading{}
 	for {
-		err := r.next(ctx, reader, s, reading, f)
+		err := r.next(ctx, reader, takes, reading, f)
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, errEnough):
 			return reading, nil
@@ -149,8 +167,8 @@ func (r *Record) read(ctx context.Context, q consume.Query, s *Selection, f func
 	}
 }
 
-// next reads an event, and calls f if it is of the selection.
-func (r *Record) next(ctx context.Context, reader consume.Reader, s *Selection, reading *Reading, f func(*consume.Event) (bool, error)) error {
+// next reads an event, and calls f if takes accepts it.
+func (r *Record) next(ctx context.Context, reader consume.Reader, takes func(*consume.Event) bool, reading *Reading, f func(*consume.Event) (bool, error)) error {
 	e, err := reader.Next(ctx)
 	var unreadable *consume.RecordError
 	var missed *consume.MissedError
@@ -164,7 +182,7 @@ func (r *Record) next(ctx context.Context, reader consume.Reader, s *Selection, 
 		return err
 	}
 	r.events.Add(1)
-	if !s.Takes(e) {
+	if !takes(e) {
 		return nil
 	}
 	if e.DataRef != "" && e.Data != nil && slices.Contains(e.Data.Truncated, "after") {

@@ -42,7 +42,7 @@ func (r *Record) Resolve(ctx context.Context, s *Selection) error {
 		}
 		for i := range crds {
 			if found == nil && crds[i].is(w) {
-				found = append(found, Resource{Group: crds[i].Spec.Group, Plural: crds[i].Spec.Names.Plural})
+				found = append(found, Resource{Group: crds[i].Spec.Group, Plural: crds[i].Spec.Names.Plural, custom: true})
 			}
 		}
 		if found == nil {
@@ -116,7 +116,7 @@ func (r *Record) crds(ctx context.Context) ([]crd, error) {
 	definitions := &Selection{Resources: []Resource{{Group: "apiextensions.k8s.io", Plural: "customresourcedefinitions"}}}
 	last := map[string]crd{}
 	q := consume.Query{Objects: definitions.objects(), Events: consume.ObjectEvents, Start: consume.Beginning()}
-	_, err := r.read(ctx, q, definitions, func(e *consume.Event) (bool, error) {
+	_, err := r.read(ctx, q, definitions.Takes, func(e *consume.Event) (bool, error) {
 		var c crd
 		if e.Data != nil && json.Unmarshal(e.Data.After, &c) == nil && c.Spec.Names.Plural != "" {
 			last[e.Name] = c
@@ -130,7 +130,7 @@ func (r *Record) crds(ctx context.Context) ([]crd, error) {
 func (r *Record) Resources(ctx context.Context) ([]Resource, error) {
 	seen := map[string]Resource{}
 	q := consume.Query{Events: consume.StreamEvents, Start: consume.Beginning()}
-	_, err := r.read(ctx, q, &Selection{}, func(e *consume.Event) (bool, error) {
+	_, err := r.read(ctx, q, (&Selection{}).Takes, func(e *consume.Event) (bool, error) {
 		if e.Stream != nil || e.Data != nil {
 			seen[e.GroupResource()] = Resource{Group: e.Group(), Plural: e.Resource}
 		}

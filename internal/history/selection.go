@@ -27,6 +27,8 @@ type Selection struct {
 type Resource struct {
 	Group, Plural string
 	Names         []string // patterns; nil: all
+
+	custom bool // the record has its CRD
 }
 
 // String returns the resource as kubectl writes it: "deployments.apps".

@@ -37,7 +37,7 @@ func (r *Record) start(ctx context.Context, s *Selection, moments []timeline.Mom
 		return !slices.ContainsFunc(moments, func(m timeline.Moment) bool { return !m.Includes(e) })
 	}
 	q := consume.Query{Objects: s.objects(), Events: consume.StreamEvents, Start: consume.Beginning()}
-	_, err := r.read(ctx, q, s, func(e *consume.Event) (bool, error) {
+	_, err := r.read(ctx, q, s.Takes, func(e *consume.Event) (bool, error) {
 		if e.Stream == nil {
 			return false, nil
 		}

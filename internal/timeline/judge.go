@@ -254,6 +254,7 @@ func (s *scope) judge(m Moment, o Options) Scope {
 	}
 	switch {
 	case m.kind == atVersion && (s.unordered || o.OtherHistory != nil && o.OtherHistory(s.resource)):
+		out.OtherHistory = true
 		return say(Unknown, mark{}, mark{})
 	case s.first.isZero(), s.first.after(m):
 		return say(Unknown, mark{}, s.first)

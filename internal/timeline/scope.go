@@ -70,6 +70,9 @@ type Scope struct {
 	// Recovered: the moment lies inside a gap of which every version was found. Objects that came and went inside it are not known.
 	Recovered bool `json:"recovered,omitempty"`
 
+	// OtherHistory: the moment is a resourceVersion, and those of the scope are of another etcd, or no numbers. Ask by time.
+	OtherHistory bool `json:"otherHistory,omitempty"`
+
 	// Skipped counts the versions that filters withheld, as far as events say so. An event counts those since the object's previous
 	// event, so some may be later than the moment.
 	Skipped int `json:"skipped,omitempty"`

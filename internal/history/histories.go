@@ -1,0 +1,72 @@
+package history
+
+import (
+	"context"
+	"slices"
+
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// histories finds the resources of a selection whose resourceVersions are of another etcd than the moments. It is empty if no moment
+// is a resourceVersion, or all resources are in the common etcd. From a source that can leave out events it reads the stream events of these
+// resources, and of some that are in the common etcd. Other sources send them along with the answer, see noting.
+func (r *Record) histories(ctx context.Context, s *Selection, moments ...timeline.Moment) (*timeline.Histories, error) {
+	h := &timeline.Histories{}
+	if !r.Seek || !asksHistories(s, moments) {
+		return h, nil
+	}
+	all := s.all()
+	services := &Selection{Cluster: s.Cluster, Resources: []Resource{{Group: "apiregistration.k8s.io", Plural: "apiservices"}}}
+	for _, q := range []struct {
+		of     *Selection
+		events consume.Events
+	}{{all, consume.StreamEvents}, {services, consume.ObjectEvents}} {
+		query := consume.Query{Objects: q.of.objects(), Events: q.events, Start: consume.Beginning()}
+		if _, err := r.read(ctx, query, q.of.Takes, func(e *consume.Event) (bool, error) {
+			h.Note(e)
+			return false, nil
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return h, nil
+}
+
+// noting returns s.Takes. From a source that sends every event, it also notes those that histories needs.
+func (r *Record) noting(h *timeline.Histories, s *Selection) func(*consume.Event) bool {
+	if r.Seek {
+		return s.Takes
+	}
+	return func(e *consume.Event) bool {
+		if s.Cluster == "" || s.Cluster == e.Cluster {
+			h.Note(e)
+		}
+		return s.Takes(e)
+	}
+}
+
+func asksHistories(s *Selection, moments []timeline.Moment) bool {
+	versions := slices.ContainsFunc(moments, func(m timeline.Moment) bool {
+		_, _, ok := m.ResourceVersion()
+		return ok
+	})
+	elsewhere := slices.ContainsFunc(s.Resources, func(r Resource) bool { return !r.custom && !timeline.InCommonHistory(r.String()) })
+	return versions && (s.Resources == nil || elsewhere)
+}
+
+// all returns the selection of all objects of the resources of s, and of some resources of the common etcd.
+func (s *Selection) all() *Selection {
+	out := &Selection{Cluster: s.Cluster}
+	if s.Resources == nil {
+		return out
+	}
+	for _, r := range s.Resources {
+		out.Resources = append(out.Resources, Resource{Group: r.Group, Plural: r.Plural})
+	}
+	for _, plural := range []string{"namespaces", "configmaps", "pods", "services"} {
+		out.Resources = append(out.Resources, Resource{Plural: plural})
+	}
+	out.Resources = append(out.Resources, Resource{Group: "apps", Plural: "deployments"})
+	return out
+}

@@ -1,0 +1,84 @@
+package timeline_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// progressOf returns a progress event of a resource.
+func progressOf(resource string, at time.Time, rv, history int) *consume.Event {
+	plural, group, _ := strings.Cut(resource, ".")
+	id := fmt.Sprintf("%s/progress/%d", resource, at.Unix())
+	if history > 0 {
+		id += fmt.Sprintf("/h%d", history)
+	}
+	return &consume.Event{
+		ID: id, Source: "/kubernetes/prod", Type: consume.TypeProgress, Time: at, APIVersion: strings.TrimPrefix(group+"/v1", "/"), Resource: plural,
+		Scope: resource, Stream: &consume.Stream{ResourceVersion: fmt.Sprint(rv)},
+	}
+}
+
+func TestHistories(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		resource string
+		rv       func(minute int) int // of the resource; that of the common etcd is 1000 + 100 for each minute
+		want     bool
+	}{
+		{"the same etcd", "events", func(m int) int { return 1000 + 100*m }, false},
+		{"the same etcd, four minutes behind", "events", func(m int) int { return 600 + 100*m }, false},
+		{"the same etcd, silent for a third of the time", "events", func(m int) int { return 1000 + 100*m - max(0, 1000-100*m) }, false},
+		{"another etcd that is ahead", "events", func(m int) int { return 50_000 + m }, true},
+		{"another etcd that is behind", "events.events.k8s.io", func(m int) int { return 10 + m }, true},
+		{"another etcd that passes this one", "leases.coordination.k8s.io", func(m int) int { return 500 * m }, true},
+		{"a resource of the common etcd, far ahead", "pods", func(m int) int { return 50_000 + m }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var h timeline.Histories
+			for m := range 60 {
+				h.Note(progressOf("namespaces", noon.Add(time.Duration(m)*time.Minute), 1000+100*m, 0))
+				h.Note(progressOf(c.resource, noon.Add(time.Duration(m)*time.Minute+time.Second), c.rv(m), 0))
+			}
+			if got := h.Other(c.resource); got != c.want {
+				t.Errorf("got %t", got)
+			}
+		})
+	}
+	var alone timeline.Histories
+	alone.Note(progressOf("events", noon, 10, 0))
+	if alone.Other("events") || alone.Other("widgets.example.com") {
+		t.Error("a record with nothing to compare with shows another etcd")
+	}
+}
+
+// A service in an APIService says that a group is aggregated, until a later version says that it is not.
+func TestHistoriesOfAggregatedAPIs(t *testing.T) {
+	service := func(after string, minute int) *consume.Event {
+		return &consume.Event{
+			APIVersion: "apiregistration.k8s.io/v1", Resource: "apiservices", Name: "v1.demo.example.com", Time: noon.Add(time.Duration(minute) * time.Minute),
+			Data: &consume.Data{After: []byte(after)},
+		}
+	}
+	var h timeline.Histories
+	for _, step := range []struct {
+		after  string
+		minute int
+		want   bool
+	}{
+		{`{"spec":{"group":"demo.example.com","service":null}}`, 1, false},
+		{`{"spec":{"group":"demo.example.com","service":{"name":"api"}}}`, 2, true},
+		{`{"spec":{"group":"demo.example.com"}}`, 1, true}, // a late copy
+		{`null`, 3, true},
+		{`{"spec":{"group":"demo.example.com"}}`, 4, false},
+	} {
+		h.Note(service(step.after, step.minute))
+		if got := h.Other("widgets.demo.example.com"); got != step.want {
+			t.Errorf("after %s: got %t", step.after, got)
+		}
+	}
+}
