@@ -69,6 +69,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	root.AddCommand(newRunCommand(stdout, stderr), newTailCommand(stdout, stderr), newRelayCommand(stdout, stderr), newSnapshotCommand(stdout, stderr), newDeadLetterCommand(stdout), newStatusCommand(stdout, stderr), newProfileCommand(stdout),
 		newCheckpointCommand(stdout, stderr), newConfigCommand(), newRBACCommand(stdout, stderr), newVersionCommand(), newNodeDirectoryCommand(), newCompletionCommand(), newManCommand())
 	root.AddCommand(newHistoryCommand(stdout, stderr), newGetCommand(stdout, stderr), newDiffCommand(stdout, stderr), newBlameCommand(stdout, stderr))
+	root.AddCommand(newAtCommand(stdout, stderr), newServeCommand(stdout, stderr))
 	setCompletion(root)
 	documentVariables(root)
 	return root
@@ -81,6 +82,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	cmd, err := root.ExecuteContextC(ctx)
 	var usage usageError
 	var invalid yamldoc.Errors
+	var child exitCode
 	switch {
 	case err == nil:
 		return exitOK
@@ -88,6 +90,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitUsage
 	case errors.Is(err, errNotExact):
 		return exitNotExact
+	case errors.As(err, &child):
+		return int(child)
 	case errors.As(err, &invalid):
 		printInvalid(terminal.Detect(stderr, os.Getenv), invalid)
 		return exitUsage

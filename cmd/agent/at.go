@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/kubecdc/kubecdc/internal/apiview"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+)
+
+func newAtCommand(stdout, stderr io.Writer) *cobra.Command {
+	var f serveFlags
+	cmd := &cobra.Command{
+		Use:   "at MOMENT -- COMMAND [ARGUMENT...]",
+		Short: "Run a command against the cluster as it was at a moment",
+		Long: `Run a command with KUBECONFIG set to a read-only Kubernetes API that has the objects of a moment. The API ends with the
+command. The exit code is that of the command.
+
+` + momentHelp + `
+
+` + viewHelp + `
+
+` + certaintyHelp,
+		Example: `  kubecdc at 14:05 -- kubectl get pods -n shop -o wide
+  kubecdc at 'yesterday 14:05' -- kubectl describe deploy/web -n shop
+  kubecdc at rv:48211 --bus file:events.jsonl -- sh`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
+				return usageError{errors.New("at: name a moment, and a command after -- (kubecdc at 14:05 -- kubectl get pods)")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runAt(cmd.Context(), &f, args[0], args[1:], stdout, stderr)
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) == 0 {
+				return []cobra.Completion{"now", "10m", "1h", "24h"}, cobra.ShellCompDirectiveNoFileComp
+			}
+			return nil, cobra.ShellCompDirectiveDefault
+		},
+	}
+	f.addView(cmd)
+	return cmd
+}
+
+// exitCode ends a command with the exit code of the command that it ran.
+type exitCode int
+
+func (e exitCode) Error() string { return fmt.Sprintf("the command ended with exit code %d", int(e)) }
+
+// runAt runs a command against a moment.
+func runAt(ctx context.Context, f *serveFlags, moment string, command []string, stdout, stderr io.Writer) error {
+	at, err := timeline.ParseMoment(moment, time.Now())
+	if err != nil {
+		return usageError{err}
+	}
+	path, err := exec.LookPath(command[0])
+	if err != nil {
+		return usageError{fmt.Errorf("at: %w", err)}
+	}
+	q, err := f.ask(ctx, nil, stdout, stderr)
+	if err != nil {
+		return err
+	}
+	signal.Reset(syscall.SIGPIPE) // the command has it as it was
+	view, err := f.open(ctx, q, at)
+	if err != nil {
+		return err
+	}
+	s, err := f.listen(ctx, &apiview.Server{Root: view})
+	if err != nil {
+		return err
+	}
+	defer s.remove()
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	defer signal.Stop(signals)
+	// The command decides what a signal means: the server ends after it.
+	return s.run(context.WithoutCancel(ctx), func(context.Context) error {
+		cmd := exec.Command(path, command[1:]...) //nolint:noctx // signals end it, in its own way
+		cmd.Args[0] = command[0]
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, stdout, stderr
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfig)
+		return runChild(cmd, signals)
+	})
+}
+
+// runChild runs a command, passes signals on to it, and returns its exit code as an exitCode.
+func runChild(cmd *exec.Cmd, signals <-chan os.Signal) error {
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	terminal := term.IsTerminal(int(os.Stdin.Fd()))
+	ended := make(chan struct{})
+	var passing sync.WaitGroup
+	passing.Go(func() {
+		for {
+			select {
+			case <-ended:
+				return
+			case s := <-signals:
+				if terminal && (s == syscall.SIGINT || s == syscall.SIGQUIT) {
+					continue // the terminal has sent it to the command too
+				}
+				_ = cmd.Process.Signal(s) // it has ended
+			}
+		}
+	})
+	err := cmd.Wait()
+	close(ended)
+	passing.Wait()
+	return codeOf(err)
+}
+
+// codeOf returns the exit code of a command, of one that a signal has ended as a shell has it.
+func codeOf(err error) error {
+	exited := (*exec.ExitError)(nil)
+	if !errors.As(err, &exited) {
+		return err
+	}
+	if status, ok := exited.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return exitCode(128 + int(status.Signal()))
+	}
+	return exitCode(exited.ExitCode())
+}

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kubecdc/kubecdc/internal/apiview"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+)
+
+// serveFlags are the flags of the commands that serve the past as a Kubernetes API.
+type serveFlags struct {
+	askFlags
+	at, kubeconfig string
+	port           int
+	maxMoments     int
+}
+
+const viewHelp = `The API is read-only: discovery, get, list, watch, tables. A watch opens and stays still. It listens on 127.0.0.1 only,
+with TLS, and answers requests that have the random token of its kubeconfig. Resources are served in the version that
+was captured. Values that the agent strips or redacts are missing. kubectl shows a warning for a list that is not
+certain.`
+
+func newServeCommand(stdout, stderr io.Writer) *cobra.Command {
+	f := serveFlags{at: "now", maxMoments: 4}
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve the past as a read-only Kubernetes API",
+		Long: `Serve the objects of a moment as a read-only Kubernetes API, and write a kubeconfig for kubectl and other clients.
+
+` + momentHelp + `
+
+Other moments are served below /at/: the server of a kubeconfig may be https://127.0.0.1:PORT/at/2026-11-20T14:05:00Z or
+https://127.0.0.1:PORT/at/rv:48211. A moment is read at the first request for it. The last --max-moments are kept in
+memory.
+
+` + viewHelp + `
+
+` + certaintyHelp,
+		Example: `  kubecdc serve --at 14:05
+  kubecdc serve --at 'yesterday 14:05' --kubeconfig incident.kubeconfig --port 8443
+  kubecdc serve --bus file:events.jsonl --at rv:48211`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return servePast(cmd.Context(), &f, stdout, stderr)
+		},
+	}
+	f.addView(cmd)
+	fl := cmd.Flags()
+	fl.StringVar(&f.at, "at", f.at, "the `moment`")
+	completeWords(cmd, "at", "now", "10m", "1h", "24h")
+	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "write the kubeconfig to this new `file` (default: one in a temporary directory); it is removed at the end")
+	fl.IntVar(&f.port, "port", 0, "listen on this `port` of 127.0.0.1 (default: a free one)")
+	fl.IntVar(&f.maxMoments, "max-moments", f.maxMoments, "keep this `number` of moments of /at/ in memory")
+	return cmd
+}
+
+func (f *serveFlags) addView(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringVar(&f.cluster, "cluster", "", "`name` of the cluster, if the record has several")
+	fl.BoolVar(&f.exact, "exact", false, "exit with code 3 unless the answer is exact")
+	f.bus.addBus(fl)
+}
+
+// servePast serves a moment until ctx ends.
+func servePast(ctx context.Context, f *serveFlags, stdout, stderr io.Writer) error {
+	if f.maxMoments < 1 || f.maxMoments > 1000 {
+		return usageError{fmt.Errorf("--max-moments: must be between 1 and 1000, got %d", f.maxMoments)}
+	}
+	at, err := timeline.ParseMoment(f.at, time.Now())
+	if err != nil {
+		return usageError{fmt.Errorf("--at: %w", err)}
+	}
+	q, err := f.ask(ctx, nil, stdout, stderr)
+	if err != nil {
+		return err
+	}
+	view, err := f.open(ctx, q, at)
+	if err != nil {
+		return err
+	}
+	s, err := f.listen(ctx, &apiview.Server{
+		Root: view, MaxMoments: f.maxMoments,
+		Open: func(ctx context.Context, at timeline.Moment) (*apiview.View, error) { return f.open(ctx, q, at) },
+	})
+	if err != nil {
+		return err
+	}
+	defer s.remove()
+	fmt.Fprintf(stderr, "serving at %s, read-only; Ctrl-C ends it. In another terminal:\n", s.url)
+	fmt.Fprintf(stdout, "export KUBECONFIG=%s\n", s.kubeconfig)
+	return s.run(ctx, func(ctx context.Context) error {
+		<-ctx.Done()
+		return nil
+	})
+}
+
+// open reads the View of a moment, and says how certain it is.
+func (f *serveFlags) open(ctx context.Context, q *question, at timeline.Moment) (*apiview.View, error) {
+	var view *apiview.View
+	err := q.during(ctx, func(ctx context.Context) error {
+		states, reading, err := q.record.States(ctx, q.wanted, at)
+		if err != nil {
+			return err
+		}
+		s := states[0]
+		sure := newCertainty(at, s.Scopes(), reading)
+		if err := q.known(ctx, &sure, s.Len()); err != nil {
+			return err
+		}
+		if err := q.oneCluster(s.Objects()); err != nil {
+			return err
+		}
+		q.say(&sure)
+		view = apiview.NewView(s, apiview.Options{Now: sure.time, Warn: func(s *timeline.Scope) []string { return warnings(at, s) }})
+		return f.judge(&sure)
+	})
+	return view, err
+}
+
+// warnings are what a client says of a list whose scope is not certain.
+func warnings(at timeline.Moment, s *timeline.Scope) []string {
+	var out []string
+	if s.Certainty != timeline.Exact {
+		out = append(out, fmt.Sprintf("%s at %s: %s", s.Name, at, uncertainty(s)))
+	}
+	if s.Left > 0 {
+		out = append(out, fmt.Sprintf("%s at %s: left the selection and may still exist: %d", s.Name, at, s.Left))
+	}
+	return out
+}
+
+// viewServer is an API view that listens.
+type viewServer struct {
+	url        string
+	kubeconfig string // the path of the file
+	listener   net.Listener
+	server     *http.Server
+	temporary  string // directory of the kubeconfig, "": none
+}
+
+// listen opens the port of a view and writes its kubeconfig.
+func (f *serveFlags) listen(ctx context.Context, handler *apiview.Server) (_ *viewServer, err error) {
+	handler.Token = rand.Text()
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", f.port))
+	if err != nil {
+		return nil, fmt.Errorf("--port %d: %w", f.port, err)
+	}
+	s := &viewServer{listener: listener, url: "https://" + listener.Addr().String(), kubeconfig: f.kubeconfig}
+	defer func() {
+		if err != nil {
+			s.remove()
+		}
+	}()
+	certificate, authority, err := loopbackCertificate()
+	if err != nil {
+		return nil, err
+	}
+	s.server = &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog:  slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), // broken handshakes of clients without the certificate
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
+	}
+	return s, s.writeKubeconfig(handler.Token, authority)
+}
+
+// loopbackCertificate returns a certificate for 127.0.0.1 that signs itself, and the same as PEM.
+func loopbackCertificate() (tls.Certificate, []byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "kubecdc"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw}), nil
+}
+
+// writeKubeconfig writes the kubeconfig, which only its owner may read.
+func (s *viewServer) writeKubeconfig(token string, authority []byte) error {
+	c := clientcmdapi.NewConfig()
+	c.Clusters["kubecdc"] = &clientcmdapi.Cluster{Server: s.url, CertificateAuthorityData: authority}
+	c.AuthInfos["kubecdc"] = &clientcmdapi.AuthInfo{Token: token}
+	c.Contexts["kubecdc"] = &clientcmdapi.Context{Cluster: "kubecdc", AuthInfo: "kubecdc"}
+	c.CurrentContext = "kubecdc"
+	raw, err := clientcmd.Write(*c)
+	if err != nil {
+		return err
+	}
+	if s.kubeconfig == "" {
+		if s.temporary, err = os.MkdirTemp("", "kubecdc-"); err != nil {
+			return err
+		}
+		s.kubeconfig = filepath.Join(s.temporary, "kubeconfig")
+	}
+	file, err := os.OpenFile(s.kubeconfig, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		s.kubeconfig = "" // it is somebody else's
+		return fmt.Errorf("--kubeconfig: %w", err)
+	}
+	_, err = file.Write(raw)
+	return errors.Join(err, file.Close())
+}
+
+// remove closes the port and removes the kubeconfig.
+func (s *viewServer) remove() {
+	_ = s.listener.Close()
+	if s.kubeconfig != "" {
+		_ = os.Remove(s.kubeconfig) // the token in it is worth nothing any more
+	}
+	if s.temporary != "" {
+		_ = os.Remove(s.temporary)
+	}
+}
+
+// run serves while f runs.
+func (s *viewServer) run(ctx context.Context, f func(context.Context) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if err := s.server.ServeTLS(s.listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() error {
+		defer func() { _ = s.server.Close() }() // ends the open watches
+		return f(ctx)
+	})
+	return g.Wait()
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// served starts `kubecdc serve` and returns the path of its kubeconfig.
+func served(t *testing.T, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	read, write := io.Pipe()
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(ctx, append([]string{"serve"}, args...), write, io.Discard)
+		_ = write.Close()
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if code := <-ended; code != exitOK {
+			t.Errorf("exit code %d", code)
+		}
+	})
+	line, err := bufio.NewReader(read).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, ok := strings.CutPrefix(strings.TrimSpace(line), "export KUBECONFIG=")
+	if !ok {
+		t.Fatal(line)
+	}
+	return path
+}
+
+// A client with the kubeconfig of `kubecdc serve` reads the moment, and others by their paths. Nothing else is answered, and nothing
+// listens but on 127.0.0.1.
+func TestServe(t *testing.T) {
+	t.Parallel()
+	file, _ := recorded(t)
+	kubeconfig := served(t, "--at", "rv:145", "--bus", "file:"+file)
+	if info, err := os.Stat(kubeconfig); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1
+	images := func(config *rest.Config) string {
+		client, err := dynamic.NewForConfig(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := client.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).Namespace("shop").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return string(apierrors.ReasonForError(err))
+		}
+		var out []string
+		for _, o := range list.Items {
+			raw, err := o.MarshalJSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, rest, _ := strings.Cut(string(raw), `"image":"`)
+			image, _, _ := strings.Cut(rest, `"`)
+			out = append(out, image)
+		}
+		return strings.Join(out, ",")
+	}
+	if got := images(config); got != "web:2" {
+		t.Errorf("at the moment: %s", got)
+	}
+	for path, want := range map[string]string{
+		"/at/2026-11-20T14:03:00Z": "web:1", "/at/rv:155": "", "/at/2026-11-20T13:00:00Z": "Expired", "/at/rv:145": "web:2",
+	} {
+		other := rest.CopyConfig(config)
+		other.Host += path
+		if got := images(other); got != want {
+			t.Errorf("%s: want %q, got %q", path, want, got)
+		}
+	}
+	stranger := rest.CopyConfig(config)
+	stranger.BearerToken = "x"
+	if got := images(stranger); got != "Unauthorized" {
+		t.Errorf("with another token: %s", got)
+	}
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(config.Host, "https://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range foreignAddresses(t) {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", net.JoinHostPort(address, port))
+		if err == nil {
+			t.Errorf("it listens at %s", address)
+			_ = conn.Close()
+		}
+	}
+	plain, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.Replace(config.Host, "https", "http", 1)+"/api/v1/secrets", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := http.DefaultClient.Do(plain); err == nil {
+		if answer.StatusCode != http.StatusBadRequest {
+			t.Errorf("without TLS: %s", answer.Status)
+		}
+		_ = answer.Body.Close()
+	}
+}
+
+// foreignAddresses returns the addresses of this machine but for 127.0.0.1.
+func foreignAddresses(t *testing.T) []string {
+	t.Helper()
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := []string{"127.0.0.2"}
+	for _, a := range all {
+		if n, ok := a.(*net.IPNet); ok && !n.IP.IsLoopback() && !n.IP.IsLinkLocalUnicast() {
+			out = append(out, n.IP.String())
+		}
+	}
+	return out
+}

@@ -1,0 +1,20 @@
+// Package apiview serves the objects of a moment as a read-only Kubernetes API, so that kubectl, client-go and other clients can be
+// used on the past.
+//
+//	timeline.State ──NewView──▶ View ──Server──▶ discovery, get, list, watch, tables
+//
+// A View is the objects of one moment, compressed as the agent keeps them. Their kinds follow from the objects, the CRDs of that moment,
+// and a table of those of Kubernetes itself. Only resources and versions that were captured are served. A custom resource without
+// objects at the moment is served if its CRD is in the record.
+//
+// A Server answers for one View at its root, and for any other moment below /at/<moment>/. It opens Views when they are asked for and
+// keeps the ones that were used last.
+//
+// # Invariants
+//
+//   - Nothing can be written: any method but GET is answered 405, except for access reviews, which change nothing.
+//   - A request without the token is answered 401, whatever it asks for.
+//   - A View does not change. A Server holds at most MaxMoments of them; a request that is being answered may hold one more.
+//   - Answers are those of a kube-apiserver, in JSON. Ages are as of the moment. A Warning header says if the answer is not certain.
+//   - The package knows no bus, logs nothing and starts no goroutine. It does not listen.
+package apiview

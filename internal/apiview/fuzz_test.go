@@ -1,0 +1,126 @@
+package apiview_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http/httptest"
+	"net/url"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/apiview"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+)
+
+// requests makes requests of the words of real ones, in any order.
+type requests struct{ *rand.Rand }
+
+func (r requests) one(words ...string) string { return words[r.IntN(len(words))] }
+
+func (r requests) path() string {
+	var out []string
+	for range 1 + r.IntN(7) {
+		out = append(out, r.one("api", "apis", "v1", "apps", "pods", "namespaces", "shop", "web-0", "deployments", "status", "log", "widgets",
+			"demo.example.com", "customresourcedefinitions", "at", "rv:107", "h1", "2026-11-20T14:30:00Z", "", ".", "%00", "é", "watch", "version",
+			"authorization.k8s.io", "selfsubjectaccessreviews", strings.Repeat("x", 300)))
+	}
+	return "/" + strings.Join(out, "/")
+}
+
+func (r requests) known() string {
+	return r.one("/api/v1/pods", "/api/v1/namespaces/shop/pods", "/api/v1/secrets", "/apis/apps/v1/deployments", "/apis/demo.example.com/v1/widgets",
+		"/at/rv:107/api/v1/pods", "/api", "/apis", "/apis/apps", "/api/v1/namespaces/shop/pods/web-0", "/apis/demo.example.com/v1/gadgets",
+		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
+}
+
+func (r requests) query() string {
+	q := url.Values{}
+	for range r.IntN(5) {
+		key := r.one("labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch", "watch", "allowWatchBookmarks",
+			"sendInitialEvents", "timeoutSeconds", "includeObject", "pretty")
+		q.Add(key, r.one("", "0", "1", "-1", "true", "false", "a=b", "app=web", "app in (web", "app in (web,db)", "!app", "spec.nodeName=n1", "metadata.name!=x",
+			"spec.containers=1", "status.podIPs=", "spec.color=red", "Exact", "NotOlderThan", "Object", "None", "Table", "9223372036854775807", "18446744073709551616", "abc",
+			"eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTA5LCJzdGFydCI6InBvZHMvc2hvcC93ZWItMFx1MDAwMCJ9", "eyJ2IjoxfQ", "e30", "=", ",", "=,!=", "\x00", "\xff"))
+	}
+	return q.Encode()
+}
+
+func (r requests) accept() string {
+	var out []string
+	for range r.IntN(3) {
+		out = append(out, r.one("*/*", "application/json", "application/json;as=Table;g=meta.k8s.io;v=v1", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1",
+			"application/vnd.kubernetes.protobuf", "application/json;q=0", "application/json;q=x", "text/html;level=1", ";;;", "application/json;as=APIGroupDiscoveryList;g=apidiscovery.k8s.io;v=v2",
+			"application/json;as=", "application/yaml", "application/*;q=0.5"))
+	}
+	return strings.Join(out, ",")
+}
+
+// Whatever is asked, the server does not panic, and answers no 500 (5xx but for a resourceVersion in the future). Its memory does not grow.
+func TestRequestsOfAllKinds(t *testing.T) {
+	t.Parallel()
+	r := cluster()
+	s := &apiview.Server{Root: r.view(), Token: token, MaxMoments: 3, Open: func(_ context.Context, at timeline.Moment) (*apiview.View, error) {
+		return apiview.NewView(r.state(at), apiview.Options{Now: start}), nil
+	}}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := requests{rand.New(rand.NewPCG(seed, 1))}
+	codes := map[int]int{}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel() // a watch ends after what it has to say
+	var before runtime.MemStats
+	for i := range 10_000 {
+		if i == 2_000 {
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+		}
+		path := rng.known()
+		if rng.IntN(2) == 0 {
+			path = rng.path()
+		}
+		if query := rng.query(); query != "" {
+			path += "?" + query
+		}
+		accept, method, body := rng.accept(), rng.one("GET", "GET", "GET", "GET", "POST", "HEAD", "PATCH", "OPTIONS"), rng.one("", "{}", "[]", `{"spec":{"resourceAttributes":null}}`)
+		if _, err := url.Parse("http://127.0.0.1" + path); err != nil {
+			continue
+		}
+		w := ask(ended, s, method, path, accept, body)
+		codes[w.Code]++
+		if w.Code >= 500 && w.Code != 504 {
+			t.Fatalf("%s %s, Accept %q: %d %s", method, path, accept, w.Code, w.Body)
+		}
+	}
+	var after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 16<<20 {
+		t.Errorf("the heap grew by %d bytes", grown)
+	}
+	for _, code := range []int{200, 201, 400, 404, 405, 406, 422} {
+		if codes[code] == 0 {
+			t.Errorf("no answer %d: the requests show little: %v", code, codes)
+		}
+	}
+}
+
+func FuzzRequest(f *testing.F) {
+	f.Add("GET", "/api/v1/pods", "labelSelector=app%3Dweb&limit=1", "application/json;as=Table;g=meta.k8s.io;v=v1")
+	f.Add("GET", "/apis/demo.example.com/v1/namespaces/shop/widgets/gear", "", "*/*")
+	s := &apiview.Server{Root: cluster().view(), Token: token}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	f.Fuzz(func(t *testing.T, method, path, query, accept string) {
+		r := httptest.NewRequestWithContext(ended, "GET", "http://127.0.0.1/", nil)
+		r.Method, r.URL.Path, r.URL.RawQuery = method, path, query
+		r.Header.Set("Authorization", "Bearer "+token)
+		r.Header.Set("Accept", accept)
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		if w.Code >= 500 && w.Code != 504 {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+	})
+}

@@ -1,0 +1,69 @@
+package apiview
+
+// builtinKinds are the kinds that Kubernetes itself serves, as the discovery of kube-apiserver 1.37 has them: API version, plural, kind,
+// n (namespaced) or c (cluster-scoped), short names, categories. The singular is the kind in lower case.
+const builtinKinds = `
+v1 configmaps ConfigMap n cm -
+v1 endpoints Endpoints n ep -
+v1 events Event n ev -
+v1 limitranges LimitRange n limits -
+v1 namespaces Namespace c ns -
+v1 nodes Node c no -
+v1 persistentvolumeclaims PersistentVolumeClaim n pvc -
+v1 persistentvolumes PersistentVolume c pv -
+v1 pods Pod n po all
+v1 podtemplates PodTemplate n - -
+v1 replicationcontrollers ReplicationController n rc all
+v1 resourcequotas ResourceQuota n quota -
+v1 secrets Secret n - -
+v1 serviceaccounts ServiceAccount n sa -
+v1 services Service n svc all
+admissionregistration.k8s.io/v1 mutatingadmissionpolicies MutatingAdmissionPolicy c - api-extensions
+admissionregistration.k8s.io/v1 mutatingadmissionpolicybindings MutatingAdmissionPolicyBinding c - api-extensions
+admissionregistration.k8s.io/v1 mutatingwebhookconfigurations MutatingWebhookConfiguration c - api-extensions
+admissionregistration.k8s.io/v1 validatingadmissionpolicies ValidatingAdmissionPolicy c - api-extensions
+admissionregistration.k8s.io/v1 validatingadmissionpolicybindings ValidatingAdmissionPolicyBinding c - api-extensions
+admissionregistration.k8s.io/v1 validatingwebhookconfigurations ValidatingWebhookConfiguration c - api-extensions
+apiextensions.k8s.io/v1 customresourcedefinitions CustomResourceDefinition c crd,crds api-extensions
+apiregistration.k8s.io/v1 apiservices APIService c - api-extensions
+apps/v1 controllerrevisions ControllerRevision n - -
+apps/v1 daemonsets DaemonSet n ds all
+apps/v1 deployments Deployment n deploy all
+apps/v1 replicasets ReplicaSet n rs all
+apps/v1 statefulsets StatefulSet n sts all
+autoscaling/v2 horizontalpodautoscalers HorizontalPodAutoscaler n hpa all
+batch/v1 cronjobs CronJob n cj all
+batch/v1 jobs Job n - all
+certificates.k8s.io/v1 certificatesigningrequests CertificateSigningRequest c csr -
+certificates.k8s.io/v1 clustertrustbundles ClusterTrustBundle c - -
+certificates.k8s.io/v1 podcertificaterequests PodCertificateRequest n - -
+coordination.k8s.io/v1 leases Lease n - -
+discovery.k8s.io/v1 endpointslices EndpointSlice n - -
+events.k8s.io/v1 events Event n ev -
+flowcontrol.apiserver.k8s.io/v1 flowschemas FlowSchema c - -
+flowcontrol.apiserver.k8s.io/v1 prioritylevelconfigurations PriorityLevelConfiguration c - -
+networking.k8s.io/v1 ingressclasses IngressClass c - -
+networking.k8s.io/v1 ingresses Ingress n ing -
+networking.k8s.io/v1 ipaddresses IPAddress c ip -
+networking.k8s.io/v1 networkpolicies NetworkPolicy n netpol -
+networking.k8s.io/v1 servicecidrs ServiceCIDR c - -
+node.k8s.io/v1 runtimeclasses RuntimeClass c - -
+policy/v1 poddisruptionbudgets PodDisruptionBudget n pdb -
+rbac.authorization.k8s.io/v1 clusterrolebindings ClusterRoleBinding c - -
+rbac.authorization.k8s.io/v1 clusterroles ClusterRole c - -
+rbac.authorization.k8s.io/v1 rolebindings RoleBinding n - -
+rbac.authorization.k8s.io/v1 roles Role n - -
+resource.k8s.io/v1 deviceclasses DeviceClass c - -
+resource.k8s.io/v1 devicetaintrules DeviceTaintRule c - -
+resource.k8s.io/v1 resourceclaims ResourceClaim n - -
+resource.k8s.io/v1 resourceclaimtemplates ResourceClaimTemplate n - -
+resource.k8s.io/v1 resourceslices ResourceSlice c - -
+scheduling.k8s.io/v1 priorityclasses PriorityClass c pc -
+storage.k8s.io/v1 csidrivers CSIDriver c - -
+storage.k8s.io/v1 csinodes CSINode c - -
+storage.k8s.io/v1 csistoragecapacities CSIStorageCapacity n - -
+storage.k8s.io/v1 storageclasses StorageClass c sc -
+storage.k8s.io/v1 volumeattachments VolumeAttachment c - -
+storage.k8s.io/v1 volumeattributesclasses VolumeAttributesClass c vac -
+storagemigration.k8s.io/v1 storageversionmigrations StorageVersionMigration c - -
+`

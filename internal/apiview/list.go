@@ -1,0 +1,219 @@
+package apiview
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// get answers with one object.
+func (v *View) get(w http.ResponseWriter, r *http.Request, res *resource, namespace, name string) error {
+	f, err := accepted(r, ofObjects)
+	if err != nil {
+		return err
+	}
+	if err := res.checkVersion(r.URL.Query()); err != nil {
+		return err
+	}
+	o := res.find(namespace, name)
+	if o == nil {
+		return apierrors.NewNotFound(res.groupResource(), name)
+	}
+	body, err := o.AppendJSON(nil)
+	if err != nil {
+		return err
+	}
+	a, err := v.newAnswer(f, res, r.URL.Query())
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if a.table != nil {
+		a.table.begin(&b, &metav1.ListMeta{ResourceVersion: object.FormatVersion(o.ResourceVersion)})
+		err = a.append(&b, body)
+		a.table.end(&b)
+	} else {
+		err = a.append(&b, body)
+	}
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(b.Bytes()) // the client has gone
+	return nil
+}
+
+// list answers with the objects of a resource, page by page if the client asks for it.
+func (v *View) list(w http.ResponseWriter, r *http.Request, res *resource, namespace string) error {
+	f, err := accepted(r, ofObjects)
+	if err != nil {
+		return err
+	}
+	query := r.URL.Query()
+	s, err := newSelector(&res.kind, namespace, "", query)
+	if err != nil {
+		return err
+	}
+	p, err := newPage(res, query)
+	if err != nil {
+		return err
+	}
+	a, err := v.newAnswer(f, res, query)
+	if err != nil {
+		return err
+	}
+	found, err := p.fill(res, s)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	b := bufio.NewWriterSize(w, 64<<10)
+	defer func() { _ = b.Flush() }() // the client has gone
+	return a.write(b, &p.meta, found)
+}
+
+// page is a part of a list.
+type page struct {
+	meta  metav1.ListMeta
+	limit int    // 0: none
+	after string // keys before it have been sent
+}
+
+// position is a continue token, as the API server makes them.
+type position struct {
+	Version         string `json:"v"`
+	ResourceVersion uint64 `json:"rv"`
+	Start           string `json:"start"`
+}
+
+const positionVersion = "meta.k8s.io/v1"
+
+func newPage(res *resource, query url.Values) (*page, error) {
+	p := &page{meta: metav1.ListMeta{ResourceVersion: object.FormatVersion(res.version)}}
+	if text := query.Get("limit"); text != "" {
+		limit, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return nil, badRequest("%v", err)
+		}
+		p.limit = int(max(limit, 0))
+	}
+	token := query.Get("continue")
+	if token == "" {
+		return p, res.checkVersion(query)
+	}
+	if rv := query.Get("resourceVersion"); rv != "" && rv != "0" {
+		return nil, badRequest("specifying resource version is not allowed when using continue")
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(token)
+	var at position
+	if err == nil {
+		err = json.Unmarshal(raw, &at)
+	}
+	if err != nil {
+		return nil, badRequest("invalid continue token: continue key is not valid: %v", err)
+	}
+	if at.Version != positionVersion || !strings.HasPrefix(at.Start, res.String()+"/") {
+		return nil, badRequest("invalid continue token: continue key is not valid: of another API")
+	}
+	if at.ResourceVersion != res.version {
+		return nil, errOtherVersion("The provided continue parameter is of another moment: start a new list without it.")
+	}
+	p.after = at.Start
+	return p, nil
+}
+
+// fill returns the JSON of the objects of the page, and completes its metadata.
+func (p *page) fill(res *resource, s *selector) ([]*object.Object, error) {
+	objects := res.objects
+	if p.after != "" {
+		from, _ := slices.BinarySearchFunc(objects, p.after, func(o *object.Object, key string) int { return strings.Compare(o.Ref.Key, key) })
+		objects = objects[from:]
+	}
+	var found []*object.Object
+	var body []byte
+	for i, o := range objects {
+		if !s.places(o) {
+			continue
+		}
+		if !s.all() {
+			var err error
+			if body, err = o.AppendJSON(body[:0]); err != nil {
+				return nil, err
+			}
+			if !s.takes(o, body) {
+				continue
+			}
+		}
+		if p.limit > 0 && len(found) == p.limit {
+			last := found[len(found)-1]
+			raw, err := json.Marshal(position{positionVersion, res.version, last.Ref.Key + "\x00"})
+			if err != nil {
+				return nil, err
+			}
+			p.meta.Continue = base64.RawURLEncoding.EncodeToString(raw)
+			if s.all() {
+				rest := int64(0)
+				for _, o := range objects[i:] {
+					if s.places(o) {
+						rest++
+					}
+				}
+				p.meta.RemainingItemCount = &rest
+			}
+			break
+		}
+		found = append(found, o)
+	}
+	return found, nil
+}
+
+// checkVersion returns an error if the client asks for a resourceVersion that the view does not have.
+func (r *resource) checkVersion(query url.Values) error {
+	text, match := query.Get("resourceVersion"), query.Get("resourceVersionMatch")
+	if match != "" && text == "" && !isTrue(query, "watch") {
+		return invalidMatch("Forbidden", "resourceVersionMatch is forbidden unless resourceVersion is provided")
+	}
+	if match != "" && match != "Exact" && match != "NotOlderThan" {
+		return invalidMatch("NotSupported", `supported values: "Exact", "NotOlderThan"`)
+	}
+	if text == "" {
+		return nil
+	}
+	rv, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return badRequest("invalid resource version: resourceVersion: Invalid value: %q: %v", text, err)
+	}
+	switch {
+	case rv > r.version:
+		return errTooLarge(rv, r.version)
+	case match == "Exact" && rv == 0:
+		return invalidMatch("Forbidden", `resourceVersionMatch "exact" is forbidden for resourceVersion "0"`)
+	case match == "Exact" && rv < r.version:
+		return errOtherVersion("the view of this moment has resourceVersion %d of %s and no other: ask for the moment rv:%d", r.version, r, rv)
+	}
+	return nil
+}
+
+func invalidMatch(kind, text string) error {
+	return failure(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, `ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: %s: %s`,
+		kind, text)
+}
+
+func isTrue(query url.Values, name string) bool {
+	if !query.Has(name) {
+		return false
+	}
+	text := query.Get(name)
+	return text != "false" && text != "0"
+}

@@ -1,0 +1,211 @@
+package apiview
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/client-go/util/jsonpath"
+)
+
+// table writes objects as a Table of meta.k8s.io: what kubectl prints.
+type table struct {
+	view     *View
+	resource *resource
+	version  string // v1 or v1beta1
+	include  string // of the object: "", None, Metadata, Object
+	headless bool   // the columns have been sent
+}
+
+func (t *table) begin(b *bytes.Buffer, meta *metav1.ListMeta) {
+	head := struct {
+		metav1.TypeMeta
+		Meta    *metav1.ListMeta               `json:"metadata"`
+		Columns []metav1.TableColumnDefinition `json:"columnDefinitions"`
+	}{metav1.TypeMeta{Kind: "Table", APIVersion: "meta.k8s.io/" + t.version}, meta, nil}
+	if !t.headless {
+		head.Columns = t.resource.columns.definitions
+	}
+	t.headless = true
+	raw, _ := json.Marshal(head) // texts and numbers
+	b.Write(raw[:len(raw)-1])
+	b.WriteString(`,"rows":[`)
+}
+
+func (t *table) end(b *bytes.Buffer) { b.WriteString("]}") }
+
+func (t *table) row(b *bytes.Buffer, body []byte) error {
+	r := struct {
+		Cells      []any                      `json:"cells"`
+		Conditions []metav1.TableRowCondition `json:"conditions,omitempty"`
+		Object     json.RawMessage            `json:"object"`
+	}{}
+	var err error
+	if r.Cells, r.Conditions, err = t.resource.columns.cells(body, t.view.now); err != nil {
+		return fmt.Errorf("a row of %s: %w", t.resource, err)
+	}
+	switch t.include {
+	case "None":
+		r.Object = json.RawMessage("null")
+	case "Object":
+		r.Object = body
+	default:
+		if r.Object, err = metadataOf(body, t.version); err != nil {
+			return err
+		}
+	}
+	raw, err := json.Marshal(r)
+	b.Write(raw)
+	return err
+}
+
+// columns are those of one kind.
+type columns struct {
+	definitions []metav1.TableColumnDefinition
+	// cells returns the values of an object. Ages are as of now.
+	cells func(body []byte, now time.Time) ([]any, []metav1.TableRowCondition, error)
+}
+
+// column returns a definition: the name, the type if it is not string, and 1 for what only -o wide shows.
+func column(name, kind string, priority int32) metav1.TableColumnDefinition {
+	d := metav1.TableColumnDefinition{Name: name, Type: kind, Priority: priority}
+	meta := metav1.ObjectMeta{}.SwaggerDoc()
+	switch name {
+	case "Name":
+		d.Format, d.Description = "name", meta["name"]
+	case "Age", "Created At":
+		d.Description = meta["creationTimestamp"]
+	}
+	return d
+}
+
+// named is the part of an object that every kind has.
+type named struct {
+	Metadata struct {
+		Name              string
+		CreationTimestamp metav1.Time
+	}
+}
+
+// columnsOf returns the columns of a kind: those of the CRD, of kube-apiserver, or name and age.
+func columnsOf(k *kind, crd *definition) *columns {
+	if k.builtin {
+		if c := builtinColumns(k); c != nil {
+			return c
+		}
+		return createdColumns()
+	}
+	printed := []printerColumn{{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp"}}
+	if crd != nil {
+		if v := crd.version(k.apiVersion); v != nil && len(v.AdditionalPrinterColumns) > 0 {
+			printed = v.AdditionalPrinterColumns
+		}
+	}
+	return customColumns(printed)
+}
+
+// createdColumns are those of kinds for which kube-apiserver has no others.
+func createdColumns() *columns {
+	return &columns{
+		definitions: []metav1.TableColumnDefinition{column("Name", "string", 0), column("Created At", "date", 0)},
+		cells: func(body []byte, _ time.Time) ([]any, []metav1.TableRowCondition, error) {
+			var o named
+			err := json.Unmarshal(body, &o)
+			return []any{o.Metadata.Name, o.Metadata.CreationTimestamp.UTC().Format(time.RFC3339)}, nil, err
+		},
+	}
+}
+
+// customColumns are the additionalPrinterColumns of a CRD.
+func customColumns(printed []printerColumn) *columns {
+	c := &columns{definitions: []metav1.TableColumnDefinition{column("Name", "string", 0)}}
+	paths := make([]*jsonpath.JSONPath, len(printed))
+	for i, p := range printed {
+		d := metav1.TableColumnDefinition{Name: p.Name, Type: p.Type, Format: p.Format, Description: p.Description, Priority: p.Priority}
+		if d.Description == "" {
+			d.Description = "Custom resource definition column (in JSONPath format): " + p.JSONPath
+		}
+		c.definitions = append(c.definitions, d)
+		path := jsonpath.New(p.Name).AllowMissingKeys(true)
+		if path.Parse("{"+p.JSONPath+"}") == nil {
+			paths[i] = path
+		}
+	}
+	c.cells = func(body []byte, now time.Time) ([]any, []metav1.TableRowCondition, error) {
+		var o named
+		var content map[string]any
+		if err := json.Unmarshal(body, &o); err != nil {
+			return nil, nil, err
+		}
+		d := json.NewDecoder(bytes.NewReader(body))
+		d.UseNumber()
+		if err := d.Decode(&content); err != nil {
+			return nil, nil, err
+		}
+		cells := []any{o.Metadata.Name}
+		for i, p := range printed {
+			cells = append(cells, customCell(paths[i], content, p.Type, now))
+		}
+		return cells, nil, nil
+	}
+	return c
+}
+
+// customCell returns the value of a column of a CRD, nil if the object has none.
+func customCell(path *jsonpath.JSONPath, content map[string]any, kind string, now time.Time) any {
+	if path == nil {
+		return nil
+	}
+	// A JSONPath holds a position while it is evaluated; requests share the columns.
+	p := *path
+	results, err := p.FindResults(content)
+	if err != nil || len(results) == 0 || len(results[0]) == 0 {
+		return nil
+	}
+	value := results[0][0].Interface()
+	if kind == "string" {
+		var b bytes.Buffer
+		if p.PrintResults(&b, results[0][:1]) != nil {
+			return nil
+		}
+		return b.String()
+	}
+	switch value := value.(type) {
+	case json.Number:
+		if n, err := value.Int64(); err == nil && kind == "integer" {
+			return n
+		}
+		if f, err := value.Float64(); err == nil && slices.Contains([]string{"integer", "number"}, kind) {
+			if kind == "integer" {
+				return int64(f)
+			}
+			return f
+		}
+	case bool:
+		if kind == "boolean" {
+			return value
+		}
+	case string:
+		if kind != "date" {
+			return nil
+		}
+		at, err := time.Parse(time.RFC3339, value)
+		if err != nil {
+			return "<invalid>"
+		}
+		return ago(at, now)
+	}
+	return nil
+}
+
+// ago returns how long before now a time was, as kubectl prints it.
+func ago(at, now time.Time) string {
+	if at.IsZero() {
+		return "<unknown>"
+	}
+	return duration.HumanDuration(now.Sub(at))
+}

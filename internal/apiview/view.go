@@ -1,0 +1,165 @@
+package apiview
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+)
+
+// View is the objects of one moment.
+type View struct {
+	moment    timeline.Moment
+	now       time.Time   // what ages are as of
+	resources []*resource // sorted by group and plural
+}
+
+// resource is the objects of one resource.
+type resource struct {
+	kind
+	objects  []*object.Object // sorted by Ref.Key, which is the order of etcd
+	version  uint64           // the resourceVersion of a list
+	warnings []string
+	columns  *columns
+}
+
+// Options of a View.
+type Options struct {
+	// Now is what ages are as of.
+	Now time.Time
+	// Warn returns what to say about objects of a scope, none if they are certain. Clients show it to people.
+	Warn func(*timeline.Scope) []string
+}
+
+// NewView returns the View of a state. The state is not needed afterwards.
+func NewView(s *timeline.State, o Options) *View {
+	v := &View{moment: s.Moment(), now: o.Now}
+	scopes := s.Scopes()
+	var names []string
+	for i := range scopes {
+		names = append(names, scopes[i].Resource)
+	}
+	byResource := map[string][]*timeline.Version{}
+	for _, version := range s.Objects() {
+		byResource[version.Resource] = append(byResource[version.Resource], version)
+		names = append(names, version.Resource)
+	}
+	slices.Sort(names)
+	crds := definitions(byResource["customresourcedefinitions.apiextensions.k8s.io"])
+	for _, name := range slices.Compact(names) {
+		versions := byResource[name]
+		k, ok := kindOf(name, versions, crds[name])
+		if !ok {
+			continue
+		}
+		r := &resource{kind: k, columns: columnsOf(&k, crds[name])}
+		r.add(versions)
+		for i := range scopes {
+			if scopes[i].Resource != name {
+				continue
+			}
+			r.version = max(r.version, number(scopes[i].From.ResourceVersion))
+			if o.Warn != nil {
+				r.warnings = append(r.warnings, o.Warn(&scopes[i])...)
+			}
+		}
+		if rv, _, ok := v.moment.ResourceVersion(); ok {
+			r.version = rv
+		}
+		r.version = max(r.version, 1)
+		v.resources = append(v.resources, r)
+	}
+	slices.SortFunc(v.resources, func(a, b *resource) int {
+		return cmp.Or(strings.Compare(a.group, b.group), strings.Compare(a.plural, b.plural))
+	})
+	return v
+}
+
+// add packs the objects of the resource.
+func (r *resource) add(versions []*timeline.Version) {
+	resource := &object.Resource{Group: r.group, Version: r.apiVersion, Name: r.plural, Kind: r.name, Namespaced: r.namespaced}
+	var codec *object.Codec
+	lost := 0
+	for _, v := range versions {
+		if v.After == nil {
+			lost++
+			continue
+		}
+		body := []byte(v.After)
+		if v.Resource == "secrets" {
+			body = encodeRedacted(body)
+		}
+		if codec == nil {
+			codec = object.NewCodec(body)
+		}
+		rv := number(v.ResourceVersion)
+		r.version = max(r.version, rv)
+		r.objects = append(r.objects, object.New(object.NewRef(resource, v.Namespace, v.Name, v.UID), rv, 0, codec, body))
+	}
+	slices.SortFunc(r.objects, func(a, b *object.Object) int { return strings.Compare(a.Ref.Key, b.Ref.Key) })
+	if lost > 0 {
+		r.warnings = append(r.warnings, strconv.Itoa(lost)+" "+r.String()+" existed whose content is not in the record")
+	}
+}
+
+// find returns an object, nil if it does not exist.
+func (r *resource) find(namespace, name string) *object.Object {
+	key := object.NewRef(&object.Resource{Group: r.group, Name: r.plural}, namespace, name, "").Key
+	i, ok := slices.BinarySearchFunc(r.objects, key, func(o *object.Object, key string) int { return strings.Compare(o.Ref.Key, key) })
+	if !ok {
+		return nil
+	}
+	return r.objects[i]
+}
+
+// resource returns a resource in an API version, nil if the view does not have it.
+func (v *View) resource(group, version, plural string) *resource {
+	for _, r := range v.resources {
+		if r.group == group && r.apiVersion == version && r.plural == plural {
+			return r
+		}
+	}
+	return nil
+}
+
+// Empty reports whether the view has no resource.
+func (v *View) Empty() bool { return len(v.resources) == 0 }
+
+// encodeRedacted returns a Secret whose redacted values are base64, as every client expects of its data.
+func encodeRedacted(secret []byte) []byte {
+	if !strings.Contains(string(secret), `"hmac-sha256:`) {
+		return secret
+	}
+	var members map[string]json.RawMessage
+	var data map[string]any
+	if json.Unmarshal(secret, &members) != nil || json.Unmarshal(members["data"], &data) != nil {
+		return secret
+	}
+	for key, value := range data {
+		if text, ok := value.(string); ok && strings.HasPrefix(text, "hmac-sha256:") {
+			data[key] = base64.StdEncoding.EncodeToString([]byte(text))
+		}
+	}
+	var err error
+	if members["data"], err = json.Marshal(data); err != nil {
+		return secret
+	}
+	if out, err := json.Marshal(members); err == nil {
+		return out
+	}
+	return secret
+}
+
+func number(s string) uint64 {
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

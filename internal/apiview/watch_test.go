@@ -1,0 +1,143 @@
+package apiview_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/features"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubecdc/kubecdc/internal/apiview"
+)
+
+// watched returns the events of a watch of one second: type, kind, name and resourceVersion.
+func watched(t *testing.T, s *apiview.Server, path, accept string) []string {
+	t.Helper()
+	w := ask(t.Context(), s, "GET", path+"&watch=true&timeoutSeconds=1", accept, "")
+	if w.Code != http.StatusOK {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	out := []string{}
+	lines := bufio.NewScanner(w.Body)
+	for lines.Scan() {
+		var e struct {
+			Type   string
+			Object struct {
+				Kind     string
+				Metadata struct {
+					Name, ResourceVersion string
+					Annotations           map[string]string
+				}
+				Rows []struct{ Cells []any }
+			}
+		}
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			t.Fatalf("%v: %s", err, lines.Bytes())
+		}
+		text := fmt.Sprint(e.Type, " ", e.Object.Kind, " ", e.Object.Metadata.Name, " ", e.Object.Metadata.ResourceVersion)
+		for key, value := range e.Object.Metadata.Annotations {
+			text += " " + key + "=" + value
+		}
+		for _, r := range e.Object.Rows {
+			text += fmt.Sprint(" ", r.Cells[0])
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+// A watch begins with the objects of the moment, unless the client has them, and then nothing happens.
+func TestWatchOfAMoment(t *testing.T) {
+	t.Parallel()
+	s := &apiview.Server{Root: cluster().view(), Token: token}
+	initial := "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+	for path, want := range map[string][]string{
+		"/api/v1/namespaces/shop/pods?":                                      {"ADDED Pod web-0 106", "ADDED Pod web-1 107"},
+		"/api/v1/pods?fieldSelector=metadata.name%3Dweb-1&resourceVersion=0": {"ADDED Pod web-1 107"},
+		"/api/v1/pods?resourceVersion=109&allowWatchBookmarks=true":          {},
+		"/api/v1/pods?labelSelector=tier" + initial:                          {"ADDED Pod web-0 106", "BOOKMARK Pod  109 k8s.io/initial-events-end=true"},
+		"/api/v1/configmaps?" + initial:                                      {"BOOKMARK ConfigMap  111 k8s.io/initial-events-end=true"},
+	} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(want, watched(t, s, path, "")); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+		})
+	}
+	t.Run("table", func(t *testing.T) {
+		t.Parallel()
+		want := []string{"ADDED Table  106 web-0", "ADDED Table  107 web-1"}
+		if diff := cmp.Diff(want, watched(t, s, "/api/v1/namespaces/shop/pods?", asTable)); diff != "" {
+			t.Errorf("-want +got\n%s", diff)
+		}
+	})
+}
+
+// Bookmarks come each minute, and a watch ends with its client.
+func TestWatchSendsBookmarks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &apiview.Server{Root: cluster().view(), Token: token}
+		ctx, cancel := context.WithTimeout(t.Context(), 190*time.Second)
+		defer cancel()
+		w := ask(ctx, s, "GET", "/api/v1/pods?watch=1&resourceVersion=109&allowWatchBookmarks=true", "", "")
+		if n := strings.Count(w.Body.String(), `{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"109"}}}`); n != 3 {
+			t.Errorf("%d bookmarks in 190 s: %s", n, w.Body)
+		}
+	})
+}
+
+// client-go's informer works unmodified, with list and watch and with watch-list.
+func TestInformer(t *testing.T) {
+	for _, watchList := range []bool{false, true} {
+		t.Run(fmt.Sprint("watch-list ", watchList), func(t *testing.T) {
+			replaceWatchList(t, watchList)
+			client, err := dynamic.NewForConfig(serve(t, &apiview.Server{Root: cluster().view()}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			factory := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
+			pods := factory.ForResource(schema.GroupVersionResource{Version: "v1", Resource: "pods"})
+			widgets := factory.ForResource(schema.GroupVersionResource{Group: "demo.example.com", Version: "v1", Resource: "widgets"})
+			informers := []cache.SharedIndexInformer{pods.Informer(), widgets.Informer()}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			factory.Start(ctx.Done())
+			defer factory.Shutdown()
+			defer cancel()
+			if !cache.WaitForCacheSync(ctx.Done(), informers[0].HasSynced, informers[1].HasSynced) {
+				t.Fatal("the informers do not sync")
+			}
+			if got := len(informers[0].GetStore().ListKeys()); got != 3 {
+				t.Errorf("%d pods", got)
+			}
+			if got := len(informers[1].GetStore().ListKeys()); got != 2 {
+				t.Errorf("%d widgets", got)
+			}
+		})
+	}
+}
+
+type gates struct{ watchList bool }
+
+func (g gates) Enabled(key features.Feature) bool {
+	return key == features.WatchListClient && g.watchList
+}
+
+func replaceWatchList(t *testing.T, on bool) {
+	t.Helper()
+	was := features.FeatureGates()
+	features.ReplaceFeatureGates(gates{on})
+	t.Cleanup(func() { features.ReplaceFeatureGates(was) })
+}
