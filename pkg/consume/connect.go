@@ -28,7 +28,7 @@ func (s *JetStream) connect(ctx context.Context) (*link, error) {
 	d := &dialer{dial: func(network, address string) (net.Conn, error) {
 		return (&net.Dialer{Timeout: dialTimeout}).DialContext(dialing, network, address)
 	}}
-	keep := context.AfterFunc(ctx, giveUp) // what has been connected by then may be connected again
+	keep := context.AfterFunc(ctx, giveUp) // a connection made by then may reconnect
 	defer keep()
 	opts := append([]nats.Option{
 		nats.Name("kubecdc consumer"),
@@ -55,7 +55,7 @@ func (s *JetStream) connect(ctx context.Context) (*link, error) {
 	return newLink(conn, servers, true), nil
 }
 
-// api is the API of JetStream on a connection.
+// api returns the JetStream API of a connection.
 func (s *JetStream) api(conn *nats.Conn) (jetstream.JetStream, error) {
 	if s.Domain == "" {
 		return jetstream.New(conn)
@@ -65,7 +65,7 @@ func (s *JetStream) api(conn *nats.Conn) (jetstream.JetStream, error) {
 
 const dialTimeout = 5 * time.Second
 
-// dialer remembers why it has failed: nats.go says no more than that there are no servers.
+// dialer keeps the last error: nats.go reports only that there are no servers.
 type dialer struct {
 	dial   func(network, address string) (net.Conn, error)
 	failed error
@@ -93,7 +93,7 @@ func connectAdvice(err error) string {
 	return ": check that a NATS server listens there"
 }
 
-// withoutUser is a list of URLs as it may be shown.
+// withoutUser returns a list of URLs without users and passwords.
 func withoutUser(urls string) (string, error) {
 	if strings.TrimSpace(urls) == "" {
 		return "", errors.New("neither a URL nor a connection is given")
@@ -105,7 +105,7 @@ func withoutUser(urls string) (string, error) {
 			s = "nats://" + s
 		}
 		u, err := url.Parse(s)
-		if err != nil { // it may quote the password: what stands before a '/' or '#' in it looks like a port
+		if err != nil { // it may quote the password, of which a part before '/' or '#' looks like a port
 			return "", errors.New("url: want nats://host:port: in a user and a password, write characters like / # ? , % as %2F %23 %3F %2C %25")
 		}
 		if u.Host == "" {
@@ -124,7 +124,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// explain says what to do about an error of JetStream.
+// explain adds what to do about an error of JetStream.
 func (l *link) explain(ctx context.Context, js jetstream.JetStream, stream string, err error) error {
 	server := cmp.Or(l.conn.ConnectedUrlRedacted(), l.servers)
 	switch {
@@ -142,7 +142,7 @@ func (l *link) explain(ctx context.Context, js jetstream.JetStream, stream strin
 	return fmt.Errorf("open stream %s at %s: %w", stream, server, err)
 }
 
-// others names the streams that there are.
+// others lists the existing streams.
 func others(ctx context.Context, js jetstream.JetStream) string {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

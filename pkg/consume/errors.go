@@ -7,12 +7,11 @@ import (
 )
 
 var (
-	// ErrNotKubecdc is wrapped by errors about records that are well-formed and no events of kubecdc: another producer's
-	// CloudEvents, say.
+	// ErrNotKubecdc is wrapped by errors about well-formed records that are not events of kubecdc, for example CloudEvents of another producer.
 	ErrNotKubecdc = errors.New("not an event of kubecdc")
 
-	// ErrNoStream is wrapped by errors about a stream that does not exist: the agent has not made it yet, it has another
-	// name, or it has been deleted.
+	// ErrNoStream is wrapped by errors about a stream that does not exist: the agent has not created it yet, it has another name, or it was
+	// deleted.
 	ErrNoStream = errors.New("no stream")
 )
 
@@ -28,13 +27,12 @@ func (e *RecordError) Error() string { return e.Where + ": " + e.Err.Error() }
 // Unwrap returns what is wrong with the record.
 func (e *RecordError) Unwrap() error { return e.Err }
 
-// MissedError reports that records are gone which the reader had not read: it was away for longer than the log keeps them,
-// or the log was created again. What they said is not known. The next call continues after them; a consumer that keeps state
-// starts over from a snapshot.
+// MissedError reports that records were removed before the reader had read them: the reader was away for longer than the log keeps records, or
+// the log was created again. The next call continues after them. A consumer that keeps state starts over from a snapshot.
 type MissedError struct {
 	Log Log // that has been read so far
-	// Sequences or offsets of the records, both included. If the bus leaves out records that are not asked for, these may be among
-	// them: nobody knows what was removed.
+	// Sequences or offsets of the records, both included. If the bus leaves out records that were not asked for, the removed records may be
+	// such records.
 	From, To uint64
 	// Recreated reports that the log is another one than before: it was deleted and created again, or restored from an older
 	// copy. It is read from its beginning. To is its last record.

@@ -31,28 +31,27 @@ const (
 	TypeProgress          = TypePrefix + "progress"
 )
 
-// GapReason is why a span of history could not be read. Later versions may know more of them.
+// GapReason is why a span of history could not be read. Later versions may add reasons.
 type GapReason string
 
-// The reasons of gaps. What follows a gap depends on what could be done about it: the versions inside it, deltas found by
-// comparing lists, or a snapshot; the rules are the same behind each of them.
+// The reasons of gaps. A gap is followed by the versions inside it, by deltas found by comparing lists, or by a snapshot. The rules are the
+// same in each case.
 //
-// Behind ReasonContentChanged nothing is missing, and nothing follows because of it: what is stripped or redacted of the
-// objects, or the key of the redaction, is not what it was, so the next Before of an object may differ from the After that came
-// last.
+// After ReasonContentChanged nothing is missing, and nothing follows. The stripped or redacted fields, or the redaction key, have changed. So
+// the next Before of an object may differ from its last After.
 const (
 	ReasonExpired          GapReason = "expired"           // the API server no longer had it
 	ReasonCompacted        GapReason = "compacted"         // etcd no longer had it
 	ReasonRewound          GapReason = "rewound"           // etcd was restored: see Event.History
 	ReasonSelectionChanged GapReason = "selection-changed" // the configuration, or the version in which the resource is served
-	ReasonCheckpointLost   GapReason = "checkpoint-lost"   // the agent did not know any more where it had been, or the stream or topic was replaced
-	ReasonContentChanged   GapReason = "content-changed"   // objects read otherwise: strip, redaction or its key was changed
+	ReasonCheckpointLost   GapReason = "checkpoint-lost"   // the agent lost its position, or the stream or topic was replaced
+	ReasonContentChanged   GapReason = "content-changed"   // objects look different: strip, redaction or its key was changed
 	ReasonForbidden        GapReason = "forbidden"         // the agent was not allowed to read
 	ReasonDeadLetter       GapReason = "dead-letter"       // one event went to the dead letters: Stream.DeadLetter is its ID
 )
 
-// Event is one CloudEvent of kubecdc. What an event does not have is zero. An Event owns its memory: it stays as it is
-// when the next one is read.
+// Event is one CloudEvent of kubecdc. Fields that an event does not have are zero. An Event owns its memory: reading the next one does not
+// change it.
 type Event struct {
 	ID      string
 	Source  string
@@ -80,16 +79,15 @@ type Event struct {
 	Epoch           string
 	TraceParent     string
 
-	// DataRef is a URI of the whole event, where this one was shortened to fit on the bus: see Whole. "": there is none.
+	// DataRef is a URI of the complete event if this one was shortened to fit on the bus: see Whole. "": there is none.
 	DataRef string
-	// DeadLetterReason is why a record among the dead letters is one; "" on the bus.
+	// DeadLetterReason is why a record is a dead letter; "" if it is not.
 	DeadLetterReason string
 
-	// Extensions are the attributes that this version does not know; nil: there are none.
+	// Extensions are attributes that this version does not know; nil: there are none.
 	Extensions map[string]string
 
-	// Data is set on the event of an object, Stream on one about the stream. Both are nil on an event of a kind that
-	// this version does not know.
+	// Data is set for events of objects, Stream for stream events. Both are nil for events of an unknown kind.
 	Data   *Data
 	Stream *Stream
 
@@ -106,21 +104,20 @@ type Data struct {
 	ResourceVersion         string `json:"resourceVersion"`
 	PreviousResourceVersion string `json:"previousResourceVersion,omitempty"`
 
-	// Before and After are the object's JSON, "null" where it does not exist, nil where it is not known.
+	// Before and After are the object's JSON: "null" if the object does not exist, nil if the state is unknown.
 	Before json.RawMessage `json:"before,omitempty"`
 	After  json.RawMessage `json:"after,omitempty"`
-	// Patch is the RFC 6902 document that makes After of Before; nil: none.
+	// Patch is the RFC 6902 document that turns Before into After; nil: none.
 	Patch json.RawMessage `json:"patch,omitempty"`
 
 	ChangedBy []Change `json:"changedBy,omitempty"`
 	Snapshot  string   `json:"snapshot,omitempty"` // of a Read
 	Inferred  bool     `json:"inferred,omitempty"` // found by comparing lists, not seen on a watch
-	// Skipped counts the versions that filters have withheld since the object's last event: Before is the last of them, not
-	// the After that came last. Behind a stream event of the scope the count may be missing or too low: an agent that starts
-	// anew does not know what was withheld before.
+	// Skipped is the number of versions that filters have withheld since the object's last event. Before is the last of them, not the After of
+	// that event. After a stream event of the scope the count may be missing or too low, because it does not survive a restart.
 	Skipped int `json:"skipped,omitempty"`
-	// Truncated is what was left out so that the bus would take the event: of before, after, patch and changedBy. What is
-	// named there is nil here, whatever the table of ops says.
+	// Truncated names the members that were left out to fit the event on the bus: before, after, patch, changedBy. They are nil here, whatever
+	// the op.
 	Truncated []string `json:"truncated,omitempty"`
 	DataRef   string   `json:"dataref,omitempty"` // as Event.DataRef
 }
@@ -143,14 +140,13 @@ type Stream struct {
 	Since               time.Time `json:"since,omitzero"`                // gap
 	Reason              GapReason `json:"reason,omitempty"`              // gap
 	DeadLetter          string    `json:"deadLetter,omitempty"`          // gap, ReasonDeadLetter: the ID of the event among the dead letters
-	// Recovered, of a gap: of each object that existed at one of its ends, every version inside it was found and follows.
-	// Of what both came and went inside it, nobody can tell.
+	// Recovered of a gap reports that every version inside it follows, of each object that existed at its start or end. An object that was
+	// created and deleted inside it remains unknown.
 	Recovered bool `json:"recovered,omitempty"`
 }
 
-// History counts the restores of etcd that lie before the event: 1 behind the first one, when resourceVersions begin again
-// below, and 0 before. It is the end of the ID, "/h1". Between two versions of an object, the higher History is the later
-// one; where it is the same, the higher Sequence.
+// History returns the number of restores of etcd before the event. It is the end of the ID, "/h1". A restore makes resourceVersions start over
+// at a lower number. To find the later of two versions of an object, compare History, then Sequence.
 func (e *Event) History() uint32 {
 	i := strings.LastIndex(e.ID, "/h")
 	if i < 0 {
@@ -163,7 +159,7 @@ func (e *Event) History() uint32 {
 	return uint32(n)
 }
 
-// Group is the API group, "" for the core group.
+// Group returns the API group, "" for the core group.
 func (e *Event) Group() string {
 	group, _, ok := strings.Cut(e.APIVersion, "/")
 	if !ok {
@@ -172,7 +168,7 @@ func (e *Event) Group() string {
 	return group
 }
 
-// GroupResource is the resource as kubectl writes it: "deployments.apps", "pods".
+// GroupResource returns the resource as kubectl writes it: "deployments.apps", "pods".
 func (e *Event) GroupResource() string {
 	if g := e.Group(); g != "" {
 		return e.Resource + "." + g

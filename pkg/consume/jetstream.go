@@ -13,28 +13,28 @@ import (
 	"github.com/nats-io/nuid"
 )
 
-// DefaultStream is the stream that the agent publishes to unless it is told otherwise.
+// DefaultStream is the agent's default stream.
 const DefaultStream = "KUBECDC"
 
 // JetStream is a stream of NATS as a Source.
 //
-// An error of its readers, other than those that Reader names, says that the connection has been closed, or that the stream has
-// not existed for half a minute (ErrNoStream), for which the next call waits again.
+// Besides the errors that Reader names, its readers return an error if the connection was closed. If the stream has not existed for half a
+// minute, they return ErrNoStream, and the next call waits again.
 type JetStream struct {
-	// URL is where NATS is, "nats://host:4222", or several with commas between. With Conn it is not used.
+	// URL is the server, "nats://host:4222", or several separated by commas. It is ignored if Conn is set.
 	URL string
-	// Options go with URL: credentials, TLS, a private inbox (nats.CustomInboxPrefix).
+	// Options are those of the connection to URL: credentials, TLS, a private inbox (nats.CustomInboxPrefix).
 	Options []nats.Option
 	// Conn is a connection to use instead; it stays open.
 	Conn *nats.Conn
-	// Domain is the JetStream domain that has the stream; "": that of the server.
+	// Domain is the JetStream domain of the stream; "": the server's.
 	Domain string
 	Stream string // "": DefaultStream
 
-	// Subjects are those that the server sends, wildcards allowed; none: all.
+	// Subjects are the subjects to read, with wildcards; none: all.
 	Subjects []string
-	// Choose, if set, is called once by Read and returns the Subjects of a query. They must include those of all events that it
-	// asks for.
+	// Choose, if set, returns the Subjects of a query. Read calls it once. The subjects must include those of all events that the query asks
+	// for.
 	Choose func(ctx context.Context, stream jetstream.Stream, q *Query) []string
 }
 
@@ -48,35 +48,35 @@ type jetStreamReader struct {
 
 	id   string // Log.ID of the stream
 	next uint64 // sequence to continue from; 0: not known yet, begin at Query.Start.at
-	// read: records below next were handed out, or it was asked not to begin before next. Else reading begins with the oldest record.
+	// read: records before next were returned, or the query begins at next. Otherwise reading begins with the oldest record.
 	read     bool
 	end      uint64 // the stream's last sequence at the open
 	ended    bool   // all up to end has been returned
 	caughtUp bool
 	missed   error // to be returned by Next
 
-	// Between these are the records that the server has left out since looked, and that may be gone. 0: none.
+	// These enclose the records that the server has left out since looked, and that may have been removed. 0: none.
 	leftOutFrom, leftOutTo uint64
 	looked                 time.Time
-	quiet                  time.Time     // since when nothing has come, nor the server been asked
-	lookAfter              time.Duration // of quiet, the server is asked: heartbeat, less in tests
+	quiet                  time.Time     // time of the last record or request
+	lookAfter              time.Duration // time of quiet after which the server is asked: heartbeat, less in tests
 
-	sub      *subscription // nil: there is none at present
-	failures int           // since a record has come, or the connection
+	sub      *subscription // nil: none at present
+	failures int           // since the last record, or connection
 	told     bool          // OnRetry has been called more often than OnResume
 }
 
 const (
-	// abandoned is after how long the server forgets a consumer that nobody asks.
+	// abandoned is the time after which the server deletes an unused consumer.
 	abandoned  = time.Minute
 	apiTimeout = 10 * time.Second
 
-	// lookInterval is how often the server is asked whether what it has left out is gone.
+	// lookInterval is the interval at which the server is asked whether left out records were removed.
 	lookInterval = time.Second
 
 	retryFirst = 100 * time.Millisecond
 	retryMax   = 2 * time.Second
-	// goneFor is for how long a stream may be missing before Next says so: a server that starts up may not have it yet.
+	// goneFor is the time for which a stream may be missing before Next returns an error: a server that starts may not have it yet.
 	goneFor = 30 * time.Second
 )
 
@@ -169,8 +169,8 @@ func (r *jetStreamReader) Next(ctx context.Context) (*Event, error) {
 			}
 			continue
 		}
-		// Only if there is something to ask the server: whether the end has come, since all that was left may have been removed
-		// meanwhile; what has been passed; what has been left out.
+		// Questions to the server: is the end reached, because the remaining records were removed? How far has it passed records? Were left out
+		// records removed? Without a question, only records can wake the reader.
 		var idle <-chan time.Time
 		if (r.q.StopAtEnd || len(r.subjects) > 0 || r.leftOutFrom > 0) && len(r.sub.messages) == 0 {
 			idle = time.After(time.Until(r.quiet.Add(r.lookAfter)))
@@ -185,7 +185,7 @@ func (r *jetStreamReader) Next(ctx context.Context) (*Event, error) {
 			r.interrupted(err)
 		case s := <-r.link.status:
 			switch s {
-			case nats.RECONNECTING: // what was on its way is lost with the connection, and counts as delivered for the server
+			case nats.RECONNECTING: // records in flight are lost with the connection, and count as delivered on the server
 				r.interrupted(nats.ErrDisconnected)
 			case nats.CLOSED:
 				r.drop()
@@ -198,11 +198,11 @@ func (r *jetStreamReader) Next(ctx context.Context) (*Event, error) {
 	}
 }
 
-// take makes an event of a message. Neither event nor error: there is none.
+// take returns the event of a message. Neither event nor error: it has none.
 func (r *jetStreamReader) take(m jetstream.Msg) (*Event, error) {
 	meta, err := m.Metadata()
 	if err != nil || meta.Sequence.Consumer != r.sub.delivered+1 {
-		// Dropped on the way here by a client that is too slow. What is on its way is asked for again.
+		// The client library dropped it because the reader is too slow. Records in flight are requested again.
 		r.interrupted(errors.New("records were lost on the way from the server"))
 		return nil, nil
 	}
@@ -230,10 +230,10 @@ func recordError(at Position, subject string, err error) error {
 	return &RecordError{Position: at, Where: fmt.Sprintf("stream %s, record %d (%s)", at.Name, at.Next-1, subject), Err: err}
 }
 
-// lookAround finds out, while nothing comes, how far the server has come. Where an end is waited for and nothing more will come, it begins
-// anew: that shows what has been removed, and the end. Else it passes the records that the stream had at the look before: if none waits to be
-// delivered at both looks, none of them is asked for. One look does not show that, because the end comes from the stream's leader and the rest
-// from a server that may be behind it.
+// lookAround asks the server for its position while no records arrive. If the reader waits for an end and no record is left, it subscribes again:
+// the new subscription shows removed records and the end. Otherwise it passes the records that the stream had at the previous look: if no
+// record was waiting for delivery at both looks, none of them matches the query. One look is not enough: the end comes from the stream's
+// leader, and the rest from a server that may lag.
 func (r *jetStreamReader) lookAround(ctx context.Context) {
 	r.quiet = time.Now()
 	err := r.link.attempt(ctx, apiTimeout, func(ctx context.Context) error {
@@ -267,8 +267,8 @@ func (r *jetStreamReader) lookAround(ctx context.Context) {
 	}
 }
 
-// leaveOut notes that the server goes on with a record that does not follow the one before it. With Subjects that is the rule. Then what lies
-// between can be gone only if the server has waited for the reader: else it has looked at each record within moments.
+// leaveOut records that the server continues with a record that does not follow the previous one. With Subjects that is normal. Then the records
+// in between can have been removed only if the server has waited for the reader: otherwise it has looked at each within moments.
 func (r *jetStreamReader) leaveOut(seq uint64) {
 	jump := r.read && seq > r.next
 	if !jump || len(r.subjects) > 0 && r.sub.waited() < lookInterval {
@@ -279,10 +279,10 @@ func (r *jetStreamReader) leaveOut(seq uint64) {
 	}
 }
 
-// lookForRemoved asks whether records that were left out are gone.
+// lookForRemoved asks whether left out records were removed.
 func (r *jetStreamReader) lookForRemoved(ctx context.Context) {
-	r.looked = time.Now() // If nobody answers, it is asked again later.
-	err := r.link.attempt(ctx, patience(r.failures), func(ctx context.Context) error {
+	r.looked = time.Now() // If there is no answer, it asks again later.
+	err := r.link.attempt(ctx, answerTimeout(r.failures), func(ctx context.Context) error {
 		stream, err := r.js.Stream(ctx, r.stream)
 		if err == nil {
 			r.judgeLeftOut(stream.CachedInfo().State.FirstSeq)
@@ -297,7 +297,7 @@ func (r *jetStreamReader) lookForRemoved(ctx context.Context) {
 	}
 }
 
-// judgeLeftOut makes what was left out a MissedError if it was removed from the beginning of the stream. first is the stream's first record.
+// judgeLeftOut turns left out records into a MissedError if they were removed from the beginning of the stream. first is the stream's first record.
 func (r *jetStreamReader) judgeLeftOut(first uint64) {
 	if r.leftOutFrom > 0 && first > r.leftOutFrom {
 		r.missed = &MissedError{Log: r.position().Log, From: r.leftOutFrom, To: min(r.leftOutTo, first-1)}
@@ -305,12 +305,12 @@ func (r *jetStreamReader) judgeLeftOut(first uint64) {
 	r.leftOutFrom, r.looked = 0, time.Now()
 }
 
-// Close implements Reader. It also closes the connection if Read has made it. Its error is always nil.
+// Close implements Reader. It also closes a connection that Read has opened. Its error is always nil.
 func (r *jetStreamReader) Close() error {
 	if name := r.drop(); name != "" && r.link.conn.IsConnected() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = r.js.DeleteConsumer(ctx, r.stream, name) // else the server forgets it by itself
+		_ = r.js.DeleteConsumer(ctx, r.stream, name) // if it fails, the server deletes it later
 	}
 	r.ended = true
 	r.link.close()
@@ -326,7 +326,7 @@ func (r *jetStreamReader) interrupted(err error) {
 	}
 }
 
-// drop ends the subscription, if there is one, and returns its consumer's name.
+// drop ends the subscription, if any, and returns its consumer's name.
 func (r *jetStreamReader) drop() (consumer string) {
 	if r.sub != nil {
 		consumer = r.sub.consumer.CachedInfo().Name
@@ -336,7 +336,7 @@ func (r *jetStreamReader) drop() (consumer string) {
 	return consumer
 }
 
-// resubscribe tries until there is a subscription.
+// resubscribe retries until there is a subscription.
 func (r *jetStreamReader) resubscribe(ctx context.Context) error {
 	var missingSince time.Time
 	for {
@@ -353,7 +353,7 @@ func (r *jetStreamReader) resubscribe(ctx context.Context) error {
 				return err
 			}
 		}
-		err = r.link.attempt(ctx, patience(r.failures), r.subscribe)
+		err = r.link.attempt(ctx, answerTimeout(r.failures), r.subscribe)
 		switch {
 		case err == nil:
 			r.resumed()
@@ -378,13 +378,13 @@ func (r *jetStreamReader) resumed() {
 	r.told = false
 }
 
-// patience is for how long to wait for an answer: at first not long, since servers that start up leave questions unanswered.
-func patience(failures int) time.Duration {
+// answerTimeout is the time limit of a request. The first ones are short, because a server that starts leaves requests unanswered.
+func answerTimeout(failures int) time.Duration {
 	return min(time.Second<<min(failures, 10), apiTimeout)
 }
 
-// subscribe makes a consumer that goes on where reading has stopped. Consumers that go without acknowledgements deliver in
-// order, and count: a number that is left out tells of a loss.
+// subscribe creates a consumer that continues where reading has stopped. Consumers without acknowledgements deliver in order and number their
+// messages, so a missing number shows a loss.
 func (r *jetStreamReader) subscribe(ctx context.Context) error {
 	stream, err := r.js.Stream(ctx, r.stream)
 	if err != nil {
@@ -429,7 +429,7 @@ func (r *jetStreamReader) subscribe(ctx context.Context) error {
 	}
 	if r.q.StopAtEnd && consumer.CachedInfo().NumPending == 0 {
 		r.ended, r.caughtUp = true, true
-		_ = stream.DeleteConsumer(ctx, c.Name) // else the server forgets it by itself
+		_ = stream.DeleteConsumer(ctx, c.Name) // if it fails, the server deletes it later
 		return nil
 	}
 	if r.next == 0 {

@@ -15,32 +15,32 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// Kafka are topics of Kafka as a Source. Each partition is a log. Events about the stream are in every partition, each time with the same
-// ID: a Tracker for each partition, chosen by Event.Position, keeps their meaning.
+// Kafka is a Source of Kafka topics. Each partition is a log. A stream event is in every partition, with the same ID: use a Tracker for each
+// partition, chosen by Event.Position.
 //
-// A tombstone, which follows the deletion of an object in a compacted topic, is no event and is passed.
+// Readers skip tombstones, which follow the deletion of an object in a compacted topic.
 type Kafka struct {
 	Brokers []string
-	// Dialer has TLS and SASL; nil: neither.
+	// Dialer has the settings of TLS and SASL; nil: neither.
 	Dialer *kafka.Dialer
-	// Topics are read, and the topics for which Match returns true. Topics that are created later are read from their beginning.
+	// Topics are the topics to read, besides those for which Match returns true. A topic that is created later is read from its beginning.
 	Topics []string
 	Match  func(topic string) bool
 
-	// Cluster is the name of the Kubernetes cluster, with which the agent's keys begin. If it is set, and every Objects of a query has one
-	// group, a resource, a namespace and a name, only the partitions of these keys are read. Records from before a topic got more
-	// partitions may be in others.
+	// Cluster is the name of the Kubernetes cluster, which the agent's keys begin with. If it is set, and every Objects of a query has one
+	// group, a resource, a namespace and a name, only the partitions of these keys are read. Records that are older than the topic's last
+	// increase of partitions may be in other partitions.
 	Cluster string
 
-	// Group is the name of a consumer group, "" for none. Its members share the partitions, and its offsets are where they
-	// continue: Query.Start is for a group without any. The Reader is a Committer.
+	// Group is the name of a consumer group, "" for none. Its members share the partitions and continue at the group's offsets. Query.Start
+	// applies to a group without offsets. The Reader is a Committer.
 	Group string
 }
 
 // Committer is a Reader of a consumer group.
 //
-// Commit stores positions as those at which the group continues. Positions in a log that this reader does not read at present, or in an
-// earlier one of that name, are left out: their records come again. It may be called at the same time as the methods of Reader.
+// Commit stores the positions at which the group continues. It ignores positions in logs that this reader does not read at present, or in earlier
+// logs of the same name: their records are delivered again. It may be called at the same time as the methods of Reader.
 type Committer interface {
 	Commit(ctx context.Context, positions ...Position) error
 }
@@ -48,11 +48,11 @@ type Committer interface {
 const (
 	fetchBytes = 4 << 20 // of one partition at a time. The server may cut the last batch of records; then that is fetched again.
 	fetchWait  = time.Second
-	// identityAge is how often topics, their partitions and their identities are looked up, whatever happens.
+	// identityAge is the interval at which topics, partitions and identities are always looked up.
 	identityAge = time.Minute
-	// identityPause is how often the identity of a partition is looked up while its records come without a wait.
+	// identityPause is the interval at which the identity of a partition is looked up while its records arrive without a pause.
 	identityPause = time.Second
-	// oddLooks is how many looks in a row must show a partition that ends before the reader's position: a new leader may not know the end yet.
+	// oddLooks is the number of successive looks that must show a partition ending before the reader's position: a new leader may lag.
 	oddLooks = 3
 )
 
@@ -64,7 +64,7 @@ type partitionID struct {
 
 func idOf(l Log) partitionID { return partitionID{l.Name, l.Partition} }
 
-// kafkaReader reads partitions, each by a kafkaFetcher. Its fields belong to the goroutine that calls Next, but for those below state.
+// kafkaReader reads partitions, each by a kafkaFetcher. Its fields belong to the goroutine that calls Next, except those below state.
 type kafkaReader struct {
 	s      *Kafka
 	q      Query
@@ -87,7 +87,7 @@ type kafkaReader struct {
 	at         map[partitionID]Position        // of all that were read, or are to be
 }
 
-// kafkaPartition is what Next knows of a partition. kafkaReader.state guards it.
+// kafkaPartition is the state of a partition. kafkaReader.state guards it.
 type kafkaPartition struct {
 	log     Log
 	next    int64
@@ -96,7 +96,7 @@ type kafkaPartition struct {
 	fetcher *kafkaFetcher
 }
 
-// kafkaBatch is what a fetcher, or the group, has for Next.
+// kafkaBatch is a message to Next from a fetcher or the group.
 type kafkaBatch struct {
 	of      *kafkaPartition
 	log     Log // with the identity that the records belong to
@@ -110,7 +110,7 @@ type kafkaBatch struct {
 	begin  map[partitionID]*kafkaPartition // the partitions that the group assigns from now on; nil: as before
 }
 
-// Read looks up topics, and where they begin and end. With a group, it begins to join that.
+// Read looks up topics, their beginnings and ends. With a group, it starts to join the group.
 func (s *Kafka) Read(ctx context.Context, q Query) (Reader, error) {
 	if len(s.Brokers) == 0 {
 		return nil, errors.New("read Kafka: no brokers are given")
@@ -166,7 +166,7 @@ func (r *kafkaReader) open(ctx context.Context) error {
 
 func (r *kafkaReader) brokers() string { return strings.Join(r.s.Brokers, ",") }
 
-// begin starts to read the partitions that are not read yet. start is for those that never were.
+// begin starts to read the partitions that are not read yet. start applies to those that were never read.
 func (r *kafkaReader) begin(ctx context.Context, start Start) error {
 	logs, err := r.logs(ctx, r.topics)
 	if err != nil {
@@ -188,7 +188,7 @@ func (r *kafkaReader) begin(ctx context.Context, start Start) error {
 	return err
 }
 
-// locate returns the partitions of logs with where each is to be read from: from its position in at, or else from start.
+// locate returns the partitions of logs with the offset of each: its position in at, or else start.
 func (r *kafkaReader) locate(ctx context.Context, logs []Log, at map[partitionID]Position, start Start) (map[partitionID]*kafkaPartition, error) {
 	ends, err := r.offsets(ctx, logs)
 	if err != nil {
@@ -305,7 +305,7 @@ func (r *kafkaReader) take() (*Event, error) {
 	return e, nil
 }
 
-// pass notes how far a partition has been read.
+// pass records the position of a partition.
 func (r *kafkaReader) pass(b *kafkaBatch, next int64) {
 	r.state.Lock()
 	defer r.state.Unlock()
@@ -366,7 +366,7 @@ func (r *kafkaReader) Close() error {
 	return err
 }
 
-// lookAgain begins to read topics and partitions that were added, and ends what was deleted. Logs with another identity are checked.
+// lookAgain starts to read added topics and partitions, and ends the fetchers of deleted ones. It checks logs with another identity.
 func (r *kafkaReader) lookAgain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -377,7 +377,7 @@ func (r *kafkaReader) lookAgain(ctx context.Context) {
 		r.topics = found
 		if err = r.checkIdentities(ctx); err == nil && r.group == nil {
 			err = r.begin(ctx, Beginning())
-		} else if err == nil && !maps.EqualFunc(before, found, func(int, int) bool { return true }) { // partitions it notices itself
+		} else if err == nil && !maps.EqualFunc(before, found, func(int, int) bool { return true }) { // the group itself detects added partitions
 			err = r.rejoin(ctx)
 		}
 	}
@@ -386,7 +386,7 @@ func (r *kafkaReader) lookAgain(ctx context.Context) {
 	}
 }
 
-// checkIdentities ends the fetchers of topics that are gone, and makes those of logs with another identity look.
+// checkIdentities ends the fetchers of deleted topics, and makes those of logs with another identity look.
 func (r *kafkaReader) checkIdentities(ctx context.Context) error {
 	logs, err := r.logs(ctx, r.topics)
 	if err != nil {

@@ -21,15 +21,15 @@ type kafkaFetcher struct {
 	offset    int64           // to be fetched next
 	stopAt    int64           // -1: it does not stop
 	odd       int             // looks in a row at which the log ended before offset
-	missed    *MissedError    // goes before what is fetched next
-	looked    time.Time       // when its identity was looked up
+	missed    *MissedError    // to be sent before the next records
+	looked    time.Time       // time of the last look at its identity
 	waited    bool            // for records, since then
 
 	due  atomic.Bool        // a look is
 	stop context.CancelFunc // ends run soon; nil in a group
 }
 
-// run fetches until ctx ends, or the end has come that is asked for.
+// run fetches until ctx ends or the requested end is reached.
 func (f *kafkaFetcher) run(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
 		if f.missed != nil {
@@ -59,7 +59,7 @@ func (f *kafkaFetcher) run(ctx context.Context) {
 				return
 			}
 		case b != nil && len(b.records) > 0 && !f.same(ctx):
-			f.due.Store(true) // the records may be those of another log
+			f.due.Store(true) // the records may be of another log
 		case b != nil && (len(b.records) > 0 || b.next > f.offset || failures > 0):
 			failures = 0
 			f.offset = b.next
@@ -84,7 +84,7 @@ func (f *kafkaFetcher) send(ctx context.Context, b *kafkaBatch) bool {
 	}
 }
 
-// fetch asks for records, and waits for some a little.
+// fetch requests records, and waits for a short time if there are none.
 func (f *kafkaFetcher) fetch(ctx context.Context) (*kafkaBatch, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout+fetchWait)
 	defer cancel()
@@ -135,8 +135,8 @@ func (f *kafkaFetcher) record(from kafka.RecordReader) (kafka.Message, error) {
 	return m, err
 }
 
-// same reports whether the log still is the one that it was. While nobody gets records from it, a topic may be deleted and created again, and the next
-// ones that come are from the middle of the new one.
+// same reports whether the log is still the same. During a pause a topic may be deleted and created again, and the next records may be from the
+// middle of the new one.
 func (f *kafkaFetcher) same(ctx context.Context) bool {
 	if !f.waited && time.Since(f.looked) < identityPause {
 		return true
@@ -146,13 +146,13 @@ func (f *kafkaFetcher) same(ctx context.Context) bool {
 	return err == nil && id == f.log.ID
 }
 
-// identity is that of the log which is there.
+// identity returns the identity of the present log.
 func (f *kafkaFetcher) identity(ctx context.Context) (string, error) {
 	ids, err := f.r.identities(ctx, []string{f.log.Name})
 	return ids[f.log.Name], err
 }
 
-// look finds out which log is there, and where it begins and ends.
+// look looks up the identity of the log, its beginning and its end.
 func (f *kafkaFetcher) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -173,7 +173,7 @@ func (f *kafkaFetcher) look(ctx context.Context) error {
 	return nil
 }
 
-// check compares the log with what is known of it. If it is another one, reading continues at its beginning; if records are gone, after them.
+// check compares the log with the fetcher's state. If it is another log, reading continues at its beginning; if records were removed, after them.
 func (f *kafkaFetcher) check(id string, o kafkaOffsets) {
 	missed := &MissedError{Log: f.log, From: uint64(f.offset), what: fmt.Sprintf("topic %s, partition %d", f.log.Name, f.log.Partition)}
 	switch another := id != "" && f.log.ID != "" && id != f.log.ID; {
@@ -200,7 +200,7 @@ func (f *kafkaFetcher) check(id string, o kafkaOffsets) {
 // kafkaOffsets are the oldest record of a partition, and the next one.
 type kafkaOffsets struct{ first, last int64 }
 
-// find looks up the topics that are to be read, with their partitions.
+// find looks up the topics to read, with their partitions.
 func (r *kafkaReader) find(ctx context.Context) (map[string]int, error) {
 	meta, err := r.client.Metadata(ctx, &kafka.MetadataRequest{})
 	if err != nil {
@@ -215,7 +215,7 @@ func (r *kafkaReader) find(ctx context.Context) (map[string]int, error) {
 	return found, nil
 }
 
-// offsets asks where logs begin and end. Partitions that do not exist are missing.
+// offsets requests the beginnings and ends of logs. It omits partitions that do not exist.
 func (r *kafkaReader) offsets(ctx context.Context, logs []Log) (map[partitionID]kafkaOffsets, error) {
 	out := map[partitionID]kafkaOffsets{}
 	err := r.list(ctx, logs, func(partition int) []kafka.OffsetRequest {
@@ -224,7 +224,7 @@ func (r *kafkaReader) offsets(ctx context.Context, logs []Log) (map[partitionID]
 	return out, err
 }
 
-// offsetsAt asks for the first records that were stored at a time or later. -1: there is none.
+// offsetsAt requests the offsets of the first records stored at a time or later. -1: there is none.
 func (r *kafkaReader) offsetsAt(ctx context.Context, logs []Log, at time.Time) (map[partitionID]int64, error) {
 	out := map[partitionID]int64{}
 	err := r.list(ctx, logs, func(partition int) []kafka.OffsetRequest {

@@ -25,7 +25,7 @@ type kafkaGroup struct {
 }
 
 const (
-	// sessionTimeout is after how long the group gives away the partitions of a member that has died.
+	// sessionTimeout is the time after which the group reassigns the partitions of a dead member.
 	sessionTimeout = 10 * time.Second
 	// logMetadata begins the metadata of the group's offsets, in front of the identity of the log.
 	logMetadata = "log="
@@ -37,7 +37,7 @@ func (r *kafkaReader) join(ctx context.Context) error {
 	return r.rejoin(ctx)
 }
 
-// rejoin makes it a member anew, for the topics that there are now.
+// rejoin joins the group again, for the present topics.
 func (r *kafkaReader) rejoin(ctx context.Context) error {
 	g := r.group
 	if err := g.leave(); err != nil && ctx.Err() == nil {
@@ -79,14 +79,14 @@ func (g *kafkaGroup) joined() bool {
 	return g.generation != nil
 }
 
-// generations begins to read what the group assigns, each time that it does.
+// generations starts to read the assigned partitions, after each assignment.
 func (g *kafkaGroup) generations(ctx context.Context, member *kafka.ConsumerGroup) {
 	for {
 		gen, err := member.Next(ctx)
 		var partitions map[partitionID]*kafkaPartition
 		if err == nil {
 			if partitions, err = g.assigned(ctx, gen); err != nil {
-				gen.Start(func(ctx context.Context) { _ = sleep(ctx, retryMax) }) // with its end the generation ends, and another one begins
+				gen.Start(func(ctx context.Context) { _ = sleep(ctx, retryMax) }) // when it returns, the generation ends and the next one starts
 			}
 		}
 		b := &kafkaBatch{begin: partitions}
@@ -113,13 +113,13 @@ func (g *kafkaGroup) generations(ctx context.Context, member *kafka.ConsumerGrou
 				defer cancel()
 				defer context.AfterFunc(ended, cancel)()
 				p.fetcher.run(fetching)
-				<-fetching.Done() // at its end too: the generation ends with the first function that returns
+				<-fetching.Done() // the generation ends with the first function that returns
 			})
 		}
 	}
 }
 
-// assigned are the partitions of a generation.
+// assigned returns the partitions of a generation.
 func (g *kafkaGroup) assigned(ctx context.Context, gen *kafka.Generation) (map[partitionID]*kafkaPartition, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -145,7 +145,7 @@ func (g *kafkaGroup) assigned(ctx context.Context, gen *kafka.Generation) (map[p
 		start = Beginning() // partitions that were added
 	}
 	g.state.Lock()
-	for id, p := range g.at { // the group forgets a topic that is deleted
+	for id, p := range g.at { // the group drops the offsets of a deleted topic
 		if _, ok := at[id]; !ok {
 			at[id] = p
 		}
@@ -155,14 +155,14 @@ func (g *kafkaGroup) assigned(ctx context.Context, gen *kafka.Generation) (map[p
 	if err != nil || start.kind != startLive && start.kind != startSince {
 		return partitions, err
 	}
-	begun := make([]Position, 0, len(partitions)) // else a restart before the first commit would begin later
+	begun := make([]Position, 0, len(partitions)) // otherwise a restart before the first commit would begin later
 	for _, p := range partitions {
 		begun = append(begun, Position{p.log, uint64(p.next)})
 	}
 	return partitions, g.commit(ctx, gen, begun)
 }
 
-// saved are the positions of the group, in all topics.
+// saved returns the positions of the group, in all topics.
 func (g *kafkaGroup) saved(ctx context.Context) (map[partitionID]Position, error) {
 	res, err := g.client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: g.s.Group})
 	if err == nil {
@@ -232,7 +232,7 @@ func (g *kafkaGroup) commit(ctx context.Context, gen *kafka.Generation, position
 	return nil
 }
 
-// forget replaces the group's offset in a log that was created again: it would be noticed once more after a restart.
+// forget replaces the group's offset in a log that was created again. Otherwise a restart would report the new log once more.
 func (g *kafkaGroup) forget(at Position) {
 	ctx, cancel := context.WithTimeout(g.ctx, apiTimeout)
 	defer cancel()

@@ -6,8 +6,8 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// fromKafka reads an event as the CloudEvents Kafka binding 1.0.2 has it. Its headers are those of NATS but for their
-// prefix, and are not percent-encoded; datacontenttype is the content-type.
+// fromKafka reads an event by the CloudEvents Kafka binding 1.0.2. Headers differ from those of NATS in their prefix, they are not
+// percent-encoded, and datacontenttype is the content-type.
 func fromKafka(m *kafka.Message) (*Event, error) {
 	header := make(map[string][]string, len(m.Headers)+1)
 	media, binary := "", false

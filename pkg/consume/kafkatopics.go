@@ -22,7 +22,7 @@ func (r *kafkaReader) identities(ctx context.Context, topics []string) (map[stri
 	ids, err := kafkaid.Lookup(ctx, r.client, kafka.TCP(r.s.Brokers...), topics)
 	switch {
 	case errors.Is(err, kafkaid.ErrUnsupported):
-		return nil, nil // a topic that is created again is noticed if it ends earlier
+		return nil, nil // a topic that is created again is detected if it ends earlier
 	case err != nil:
 		return nil, fmt.Errorf("at %s: %w", r.brokers(), err)
 	}
@@ -32,7 +32,7 @@ func (r *kafkaReader) identities(ctx context.Context, topics []string) (map[stri
 	return ids.Topics, nil
 }
 
-// logs are the partitions of topics that are to be read, with their identity.
+// logs returns the partitions of the topics to read, with their identities.
 func (r *kafkaReader) logs(ctx context.Context, topics map[string]int) ([]Log, error) {
 	names := make([]string, 0, len(topics))
 	for topic := range topics {
@@ -54,7 +54,7 @@ func (r *kafkaReader) logs(ctx context.Context, topics map[string]int) ([]Log, e
 	return out, nil
 }
 
-// chosen are the partitions, of n, that have the records of the objects that a query asks for; nil: all.
+// chosen returns the partitions, of n, that have the records of a query's objects; nil: all.
 func (s *Kafka) chosen(q *Query, n int) []int {
 	if s.Cluster == "" || s.Group != "" {
 		return nil
@@ -74,7 +74,7 @@ func (s *Kafka) chosen(q *Query, n int) []int {
 	return out
 }
 
-// keyOf is the key of an object's records: "prod-eu-1/apps/deployments/shop/web". Longer names than Kubernetes allows for most objects are
+// keyOf returns the key of an object's records: "prod-eu-1/apps/deployments/shop/web". Longer names than Kubernetes allows for most objects are
 // shortened in keys.
 func keyOf(cluster string, o *Objects) ([]byte, bool) {
 	const longest = 253

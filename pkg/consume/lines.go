@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// maxLine bounds a line, in bytes. An event holds an object three times at most (before, after, patch), and etcd's default
-// limit for one is 1.5 MiB.
+// maxLine limits a line, in bytes. An event has an object at most three times (before, after, patch), and etcd's default limit for an
+// object is 1.5 MiB.
 const maxLine = 64 << 20
 
-// File is a file of JSON lines as a Source, as `kubecdc run --bus stdout:` writes it. It is read to its end and not followed: Live and
-// Beginning are the same, and Next returns io.EOF in any case. Since compares the times of the events.
+// File is a Source of JSON lines, as `kubecdc run --bus stdout:` writes them. Its readers do not follow the file: Live and Beginning are the
+// same, and Next always returns io.EOF at the end. Since compares the times of the events.
 type File struct{ Path string }
 
 // Read opens the file.
@@ -34,12 +34,12 @@ func (s *File) Read(_ context.Context, q Query) (Reader, error) {
 type Lines struct {
 	name string
 	r    *bufio.Reader
-	file *os.File // nil: r is not ours to close
+	file *os.File // nil: the caller closes r
 	line int
 	end  bool // has been reached
 
-	since time.Time // earlier events are passed over
-	skip  int       // lines that have been read before
+	since time.Time // earlier events are skipped
+	skip  int       // number of lines to skip
 }
 
 // NewLines reads from r as a File does, but leaves it open. name is that of the log; "": errors name the line alone.
@@ -53,8 +53,8 @@ func NewLines(name string, r io.Reader, q Query) *Lines {
 	return l
 }
 
-// Next implements Reader. Errors other than io.EOF and a *RecordError are those of reading, and final. ctx is checked between reads: to
-// end one that blocks, close what it reads from.
+// Next implements Reader. Errors of the underlying reader are final. Next checks ctx between reads: to end a blocked one, close the underlying
+// reader.
 func (l *Lines) Next(ctx context.Context) (*Event, error) {
 	for {
 		if ctx.Err() != nil {
@@ -91,7 +91,7 @@ func (l *Lines) Next(ctx context.Context) (*Event, error) {
 	}
 }
 
-// restart goes to the beginning of a file that ends before the line at which reading was to continue: it is another one.
+// restart returns to the beginning of a file that ends before the line at which reading should continue: it is another file.
 func (l *Lines) restart() error {
 	missed := &MissedError{Log: l.position().Log, From: uint64(l.skip) + 1, To: uint64(l.line), Recreated: true}
 	if _, err := l.file.Seek(0, io.SeekStart); err != nil {
@@ -106,13 +106,13 @@ func (l *Lines) position() Position {
 	return Position{Log{Name: l.name}, uint64(max(l.line, l.skip)) + 1}
 }
 
-// Positions implements Reader: Next is a number of a line.
+// Positions implements Reader. Position.Next is a line number.
 func (l *Lines) Positions() []Position { return []Position{l.position()} }
 
 // CaughtUp implements Reader.
 func (l *Lines) CaughtUp() bool { return l.end }
 
-// Whole implements Reader. A file leads to no store.
+// Whole implements Reader. A file has no store.
 func (l *Lines) Whole(_ context.Context, e *Event) (*Event, error) { return withoutStore(e) }
 
 // Close implements Reader.
@@ -127,7 +127,7 @@ func (l *Lines) wrong(err error) error {
 	return &RecordError{Position: l.position(), Where: l.where(), Err: err}
 }
 
-// where names the line that was read last.
+// where names the last line that was read.
 func (l *Lines) where() string {
 	if l.name == "" {
 		return fmt.Sprintf("line %d", l.line)
@@ -137,7 +137,7 @@ func (l *Lines) where() string {
 
 var errLong = fmt.Errorf("longer than %d MiB", maxLine>>20)
 
-// read is the next line, in memory of its own. The last one may lack its end.
+// read returns the next line, in memory of its own. The last one may have no newline.
 func (l *Lines) read() ([]byte, error) {
 	l.line++
 	var line []byte
@@ -159,7 +159,7 @@ func (l *Lines) read() ([]byte, error) {
 	}
 }
 
-// skipLine reads to the end of a line of which a part has been read with err.
+// skipLine reads to the end of a line that was partly read with err.
 func (l *Lines) skipLine(err error) error {
 	for errors.Is(err, bufio.ErrBufferFull) {
 		_, err = l.r.ReadSlice('\n')

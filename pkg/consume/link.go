@@ -9,12 +9,12 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// link is a connection, and what becomes of it.
+// link is a connection and its state.
 type link struct {
 	conn    *nats.Conn
-	servers string           // where it leads, as it may be shown
-	ours    bool             // else it stays open
-	status  chan nats.Status // full: what comes then is lost, so each wait empties it first
+	servers string           // the addresses without passwords
+	ours    bool             // the reader closes it
+	status  chan nats.Status // if it is full, changes are lost, so each wait empties it first
 }
 
 func newLink(conn *nats.Conn, servers string, ours bool) *link {
@@ -28,8 +28,7 @@ func (l *link) close() {
 	}
 }
 
-// up waits for the connection, and tells whether it had to. It forgets what has become of it before: nothing that is
-// asked for was asked before.
+// up waits until there is a connection, and reports whether it had to wait. It drops earlier changes of the state: no request is under way.
 func (l *link) up(ctx context.Context) (waited bool, err error) {
 	for {
 		select {
@@ -52,8 +51,7 @@ func (l *link) up(ctx context.Context) (waited bool, err error) {
 	}
 }
 
-// attempt calls f with a context that ends after patience, or once the connection is lost: what was asked is never
-// answered then.
+// attempt calls f with a context that ends after a timeout or when the connection is lost, because a request then has no answer.
 func (l *link) attempt(ctx context.Context, patience time.Duration, f func(context.Context) error) error {
 	connected, lost := context.WithCancelCause(ctx)
 	defer lost(nil)

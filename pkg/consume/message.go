@@ -17,7 +17,7 @@ const (
 	structuredType  = "application/cloudevents+json"
 	attributePrefix = "ce-"
 
-	// timeFormat is that of the attribute time: RFC 3339 with all nine digits.
+	// timeFormat is the format of the attribute time: RFC 3339 with nine digits.
 	timeFormat = "2006-01-02T15:04:05.000000000Z07:00"
 )
 
@@ -44,7 +44,7 @@ func FromMessage(header map[string][]string, body []byte) (*Event, error) {
 		}
 	}
 	if !binary {
-		return Parse(body) // what was put there without headers, by a tool or a test, says best itself what it is
+		return Parse(body) // a tool or a test may have published a structured event without headers
 	}
 	return parseBinary(header, body)
 }
@@ -84,7 +84,7 @@ func parseBinary(header map[string][]string, body []byte) (*Event, error) {
 	return e, nil
 }
 
-// unpercent takes the percent-encoding of a header's value back. What is no escape stays as it is.
+// unpercent decodes the percent-encoding of a header's value. It leaves invalid escapes unchanged.
 func unpercent(s string) string {
 	at := strings.IndexByte(s, '%')
 	if at < 0 {
@@ -116,8 +116,8 @@ func unhex(c byte) (byte, bool) {
 	return 0, false
 }
 
-// MarshalJSON is the event in structured mode. One that was read is written as it was read, in structured mode to the
-// letter: what has been changed in it since does not show. One that was made is written from its fields.
+// MarshalJSON returns the event in structured mode. For an event that was read, it returns the record's bytes, or in binary mode its attributes
+// and data. It ignores changes of the fields. Any other event is written from its fields.
 func (e *Event) MarshalJSON() ([]byte, error) {
 	if e.raw != nil {
 		return e.raw, nil
@@ -189,7 +189,7 @@ func (e *Event) MarshalJSON() ([]byte, error) {
 	return append(out, '}'), nil
 }
 
-// marshal is json.Marshal without HTML's escapes: objects stay as they are.
+// marshal is json.Marshal without HTML escapes, so that objects stay unchanged.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -2,8 +2,8 @@ package consume
 
 import "strings"
 
-// Touch notes that the object of e was there before e, so that a snapshot under way does not sweep it, and takes nothing else from
-// e. A reader of the state at an earlier moment calls it, in place of Apply, for the events of objects after that moment.
+// Touch records only that the object of e existed before e, so that a snapshot under way does not sweep it. A reader of the state at an
+// earlier moment calls it instead of Apply for the events of objects after that moment.
 func (t *Tracker) Touch(e *Event) {
 	if e.DeadLetterReason != "" || e.Data == nil {
 		return
@@ -20,7 +20,7 @@ func (t *Tracker) Touch(e *Event) {
 	}
 }
 
-// Highest returns the highest History and sequence that are known of an object, zero if it is unknown or forgotten.
+// Highest returns the highest History and sequence seen of an object, zero if the object is unknown.
 func (t *Tracker) Highest(source, resource, uid string) (history uint32, sequence uint64) {
 	r := t.resources[resourceKey{source, resource}]
 	if r == nil {
@@ -34,7 +34,7 @@ func (t *Tracker) Highest(source, resource, uid string) (history uint32, sequenc
 }
 
 // ScopeCovers reports whether objects in a namespace ("": cluster-scoped) may belong to a scope, as in Event.Scope of a stream
-// event. Its selectors are not looked at.
+// event. It ignores selectors.
 func ScopeCovers(scope, namespace string) bool { return contains(scope, namespace) }
 
 // IsPartOf reports whether part is the scope of a snapshot of one namespace of a scope.

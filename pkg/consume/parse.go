@@ -12,11 +12,11 @@ import (
 
 const objectPrefix = TypePrefix + "object."
 
-// kind is what an event tells of, by its type.
+// kind is the kind of an event, by its type.
 type kind int
 
 const (
-	kindUnknown kind = iota // what a later version may send
+	kindUnknown kind = iota // of a later version
 	kindObject
 	kindStream
 )
@@ -36,8 +36,8 @@ func kindOf(typ string) kind {
 // Parse reads an event from a record in structured mode: the CloudEvent as one JSON document. The event keeps record,
 // which must not change any more.
 //
-// JSON is checked as strictly as by encoding/json. Attributes, members and types of events that this version does not
-// know are no error: they may be added.
+// JSON is checked as strictly as by encoding/json. Unknown attributes, members and types of events are not errors, because later versions may
+// add them.
 func Parse(record []byte) (*Event, error) {
 	e := &Event{raw: record}
 	var specversion string
@@ -50,7 +50,7 @@ func Parse(record []byte) (*Event, error) {
 		}
 		return nil, fmt.Errorf("%w: the record is not a JSON object", ErrNotKubecdc)
 	}
-	var wrong error // about the first attribute of a wrong type; what is wrong with the JSON goes before
+	var wrong error // about the first attribute of a wrong type; errors of the JSON take precedence
 	for name, ok := m.Next(); ok; name, ok = m.Next() {
 		if string(name) == "data" {
 			d.read(m)
@@ -72,8 +72,8 @@ func Parse(record []byte) (*Event, error) {
 	return e, nil
 }
 
-// set sets an attribute to its JSON. null is one that is left out, and extensions may be numbers and booleans too (JSON
-// event format 1.0, section 2.2).
+// set sets an attribute to its JSON. null means that it is absent. Extensions may also be numbers and booleans (JSON event format 1.0, section
+// 2.2).
 func (e *Event) set(name, value []byte, specversion *string) error {
 	text, ok := "", true
 	if !null(value) {
@@ -107,7 +107,7 @@ func (e *Event) setTime(text string) (err error) {
 	return nil
 }
 
-// extend keeps an attribute that is not known.
+// extend keeps an unknown attribute.
 func (e *Event) extend(name, value string) {
 	if value == "" {
 		delete(e.Extensions, name) // the last of duplicates counts
@@ -119,7 +119,7 @@ func (e *Event) extend(name, value string) {
 	e.Extensions[name] = value
 }
 
-// attribute is where the attribute of this name goes; nil: nowhere, or it is the time.
+// attribute returns the field of an attribute, nil if it is unknown or the time.
 func (e *Event) attribute(name []byte, specversion *string) *string {
 	switch string(name) {
 	case "specversion":
@@ -174,7 +174,7 @@ func (e *Event) attribute(name []byte, specversion *string) *string {
 	return nil
 }
 
-// finish checks that e is an event of kubecdc, and reads its data as what the type says it is.
+// finish checks that e is an event of kubecdc, and reads its data by its type.
 func (e *Event) finish(specversion string, d *rawData) error {
 	var missing []string
 	need := func(name, value string) {
@@ -225,7 +225,7 @@ func (e *Event) finish(specversion string, d *rawData) error {
 	return nil
 }
 
-// rawData are the members of data as they stand in the record; what they are the type tells, which may follow them.
+// rawData are the members of data as written in the record. Their meaning depends on the type, which may follow them.
 type rawData struct {
 	object bool // data is a JSON object
 
@@ -234,7 +234,7 @@ type rawData struct {
 	objects, fromResourceVersion, toResourceVersion, since, reason, deadLetter, recovered   []byte
 }
 
-// read reads the value that m is at.
+// read reads the value at m.
 func (d *rawData) read(m *object.Members) {
 	*d = rawData{} // the last of duplicates counts
 	if d.object = m.Enter('{'); !d.object {
@@ -295,7 +295,7 @@ func (d *rawData) member(name []byte) *[]byte {
 	return nil
 }
 
-// decoder makes Go values of members. The first error sticks.
+// decoder decodes members into Go values. It keeps the first error.
 type decoder struct{ err error }
 
 func (d *decoder) wrong(name, want string) {
@@ -347,7 +347,7 @@ func (d *decoder) time(name string, raw []byte) time.Time {
 	return t
 }
 
-// either is the raw value of a member that may be null or begin with open.
+// either returns the raw value of a member that is null or begins with open.
 func (d *decoder) either(name string, raw []byte, open byte, want string) json.RawMessage {
 	if !null(raw) && raw[0] != open {
 		d.wrong(name, want)
@@ -382,7 +382,7 @@ func (d *decoder) changes(name string, raw []byte) []Change {
 	if null(raw) {
 		return nil
 	}
-	m := object.NewMembers(raw) // checked before: there are no syntax errors to come
+	m := object.NewMembers(raw) // the syntax has been checked
 	if !m.Enter('[') {
 		d.wrong(name, "an array")
 		return nil

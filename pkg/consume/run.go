@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// RunOptions say what a service reads, and under which name the server remembers how far it has come.
+// RunOptions are the stream that a service reads, and the name of its consumer, which stores its position.
 type RunOptions struct {
 	JetStream       // Choose is not used
 	Start     Start // where to begin if the consumer does not exist yet
@@ -22,35 +22,34 @@ type RunOptions struct {
 	OnRetry  func(error)
 	OnResume func()
 
-	// Durable is the name of the consumer on the server. It is made where it does not exist, and stays when Run ends.
+	// Durable is the name of the consumer on the server. Run creates a missing one. It remains when Run ends.
 	Durable string
-	// AckWait is after how long without a sign of life the server gives a record to the next one who asks. While handler
-	// works, Run gives signs of life. 0: 30 s.
+	// AckWait is the time after which the server delivers a record again that was neither acknowledged nor reported as in progress. Run
+	// reports a record as in progress while handler runs. 0: 30 s.
 	AckWait time.Duration
-	// OnInvalid is told, by a *RecordError, of a record that is no event of kubecdc; nil lets the record pass. nil: such a
-	// record ends Run.
+	// OnInvalid is called with a *RecordError for a record that is not an event of kubecdc. If it returns nil, Run skips the record. nil: such
+	// a record ends Run.
 	OnInvalid func(error) error
 }
 
 const (
 	defaultAckWait  = 30 * time.Second
 	handlerRetryMax = 30 * time.Second
-	// inFlight is how many records are on the way, where the server can take back what was on its way before.
+	// inFlight is the number of records that the server delivers ahead, if it can take them back.
 	inFlight = 256
 )
 
-// Run hands the events of a stream to handler, one after another, and acknowledges each once handler has returned nil. It
-// blocks until ctx ends, and returns its cause then, or until it can do nothing more: the consumer has been deleted, say.
+// Run calls handler with the events of a stream, one after another, and acknowledges each event after handler has returned nil. It blocks until
+// ctx ends, and then returns its cause. It also returns after an error that no retry repairs, for example if the consumer was deleted.
 //
-// Every event is handled at least once and, as long as one Run at a time uses the Durable, in the order of the stream.
-// Where handler returns an error, OnRetry is told, and it is called with the same event again, a little later each time.
-// After a crash or a lost connection Run asks the server to deliver again what has not been acknowledged, before anything
-// else (nats-server 2.14 or later; with an older one only one record is on its way at a time, which costs a round trip per
-// event).
-// Where two share a Durable, order does not hold, and the rule of the highest sequence is what helps: see Tracker.
+// Every event is handled at least once. The order is that of the stream, as long as one Run at a time uses the Durable. If handler returns an
+// error, Run calls OnRetry, and calls handler with the same event again, at growing intervals. After a crash or a lost connection, Run
+// first asks the server to deliver unacknowledged records again. That needs nats-server 2.14 or later. With an older one, Run requests one
+// record at a time, which costs a round trip per event. If two share a Durable, the order does not hold: use a Tracker, which keeps the
+// highest sequence.
 //
-// Records that the stream removes before they have been handled are passed over without a word: let it keep them for longer
-// than the service may be away.
+// Run does not report records that the stream removes before they were handled: configure the stream to keep them for longer than the service
+// may be away.
 func Run(ctx context.Context, o RunOptions, handler func(ctx context.Context, e *Event) error) error {
 	if o.Durable == "" {
 		return errors.New("run consumer: RunOptions.Durable has no name")
@@ -84,18 +83,18 @@ type service struct {
 	consumer jetstream.Consumer
 	id       string // Log.ID of the stream
 	failures int
-	told     bool // OnRetry has been told of an interruption more than OnResume
+	told     bool // OnRetry was called more often than OnResume
 
-	handled [2 * inFlight]uint64 // the sequences of the last records that were handled
+	handled [2 * inFlight]uint64 // sequences of the last handled records
 	oldest  int                  // among them
 }
 
-// fatal is an error that no retry mends.
+// fatal is an error that no retry repairs.
 type fatal struct{ error }
 
 func (f fatal) Unwrap() error { return f.error }
 
-// setUp finds the consumer, or makes it.
+// setUp finds the consumer, or creates it.
 func (s *service) setUp(ctx context.Context) error {
 	stream, err := s.js.Stream(ctx, s.o.Stream)
 	if err != nil {
@@ -137,7 +136,7 @@ func (s *service) setUp(ctx context.Context) error {
 	return err
 }
 
-// update makes the options apply to a consumer that exists: what does not change where it has come to.
+// update applies the options to an existing consumer, except those that would change its position.
 func (s *service) update(ctx context.Context, stream jetstream.Stream) error {
 	got := s.consumer.CachedInfo().Config
 	if got.AckPolicy != jetstream.AckExplicitPolicy {
@@ -156,7 +155,7 @@ func (s *service) update(ctx context.Context, stream jetstream.Stream) error {
 	return err
 }
 
-// run takes records, and begins anew after whatever interrupts it.
+// run handles records, and starts over after each interruption.
 func (s *service) run(ctx context.Context) error {
 	for {
 		waited, err := s.link.up(ctx)
@@ -164,7 +163,7 @@ func (s *service) run(ctx context.Context) error {
 			s.failures = 0
 		}
 		if err == nil {
-			err = s.link.attempt(ctx, patience(s.failures), s.begin)
+			err = s.link.attempt(ctx, answerTimeout(s.failures), s.begin)
 		}
 		if err == nil {
 			err = s.take(ctx)
@@ -192,7 +191,7 @@ func (s *service) run(ctx context.Context) error {
 	}
 }
 
-// begin has the server take back what is on its way without an acknowledgement, so that it comes first, in order.
+// begin makes the server take back unacknowledged records, so that it delivers them first, in order.
 func (s *service) begin(ctx context.Context) error {
 	info, err := s.consumer.Info(ctx)
 	if err != nil || info.NumAckPending == 0 || s.window() == 1 {
@@ -202,7 +201,7 @@ func (s *service) begin(ctx context.Context) error {
 	return err
 }
 
-// window is how many records may be on their way at a time.
+// window returns the number of records that the server may deliver ahead.
 func (s *service) window() int {
 	var major, minor int
 	if _, err := fmt.Sscanf(s.link.conn.ConnectedServerVersion(), "%d.%d", &major, &minor); err != nil || major < 2 || major == 2 && minor < 14 {
@@ -211,7 +210,7 @@ func (s *service) window() int {
 	return inFlight
 }
 
-// take hands on records until something interrupts it.
+// take handles records until it is interrupted.
 func (s *service) take(ctx context.Context) error {
 	sub, err := newSubscription(s.consumer, s.link.conn)
 	if err != nil {
@@ -233,7 +232,7 @@ func (s *service) take(ctx context.Context) error {
 			return err
 		case status := <-s.link.status:
 			if status != nats.CONNECTED {
-				return nats.ErrDisconnected // what was on its way is lost with the connection
+				return nats.ErrDisconnected // records in flight are lost with the connection
 			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -241,13 +240,13 @@ func (s *service) take(ctx context.Context) error {
 	}
 }
 
-// handle has one record handled and acknowledges it.
+// handle calls the handler with one record, and acknowledges it.
 func (s *service) handle(ctx context.Context, m jetstream.Msg) error {
 	meta, err := m.Metadata()
 	if err != nil {
 		return err
 	}
-	// A record that waited here for too long comes a second time.
+	// A record that waited here for too long is delivered again.
 	seq := meta.Sequence.Stream
 	if slices.Contains(s.handled[:], seq) {
 		return m.Ack()
@@ -284,7 +283,7 @@ func (s *service) handle(ctx context.Context, m jetstream.Msg) error {
 	}
 }
 
-// sayWorking tells the server, until the function that it returns is called, that the record is being worked on.
+// sayWorking reports the record as in progress to the server, until the returned function is called.
 func (s *service) sayWorking(m jetstream.Msg) (stop func()) {
 	done := make(chan struct{})
 	var teller sync.WaitGroup
@@ -294,7 +293,7 @@ func (s *service) sayWorking(m jetstream.Msg) (stop func()) {
 		for {
 			select {
 			case <-tick.C:
-				_ = m.InProgress() // failing that, the record comes again: at least once
+				_ = m.InProgress() // if it fails, the record is delivered again: at least once
 			case <-done:
 				return
 			}

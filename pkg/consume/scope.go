@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// contains tells whether objects of the scope's resource in the namespace ("": cluster-scoped) belong to the scope, as far
-// as its name tells: "pods", "pods/shop", "pods/team-?,!team-x?labelSelector=app=web". Selectors only the API server can
-// apply.
+// contains reports whether objects of the scope's resource in the namespace ("": cluster-scoped) may belong to the scope, by its name: "pods",
+// "pods/shop", "pods/team-?,!team-x?labelSelector=app=web". Only the API server can apply selectors.
 func contains(scope, namespace string) bool {
 	_, patterns, ok := strings.Cut(strings.TrimSuffix(scope, selectorsOf(scope)), "/")
 	if !ok {
@@ -27,16 +26,15 @@ func contains(scope, namespace string) bool {
 	return included
 }
 
-// selectorsOf is what of a scope's name only the API server can apply, with the question mark: "?labelSelector=app=web". "":
-// nothing.
+// selectorsOf returns the selectors in a scope's name, with the question mark: "?labelSelector=app=web". "": it has none.
 func selectorsOf(scope string) string {
-	if eq := strings.IndexByte(scope, '='); eq >= 0 { // there is none in patterns of namespaces
+	if eq := strings.IndexByte(scope, '='); eq >= 0 { // patterns of namespaces have none
 		return scope[max(strings.LastIndexByte(scope[:eq], '?'), 0):]
 	}
 	return ""
 }
 
-// in tells whether the object belongs to a scope, as far as it is known.
+// in reports whether the object belongs to a scope, or may belong to it.
 func (o *liveObject) in(scope string) bool {
 	part := selectorsOf(scope)
 	return (part == "" || o.part == "" || o.part == part) && contains(scope, o.name.namespace)
@@ -52,7 +50,7 @@ func (r *resource) scope(name string, s *scope) {
 	r.parts[part][name] = s
 }
 
-// scopesOf are those that the object of an event may belong to, its namespace aside.
+// scopesOf returns the scopes that the object of an event may belong to, whatever its namespace.
 func (r *resource) scopesOf(e *Event) map[string]*scope {
 	if part := selectorsOf(e.Scope); part != "" {
 		return r.parts[part]
@@ -60,7 +58,7 @@ func (r *resource) scopesOf(e *Event) map[string]*scope {
 	return r.scopes
 }
 
-// part is the selectors of the scope of an event, in a text of its own.
+// part returns the selectors of an event's scope, in a string of its own.
 func (r *resource) part(e *Event) string {
 	part := selectorsOf(e.Scope)
 	for scope := range r.parts[part] {

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Source is a bus, or a file, that holds events.
+// Source is a bus, or a file, that stores events.
 //
-// Read begins to read. ctx bounds how long that takes, not the reading. A Source starts nothing before Read, and may be
-// read several times, also at the same time.
+// Read opens a Reader. ctx limits the time that opening takes, not the reading. A Source starts nothing before Read. It may be read several
+// times, also at the same time.
 type Source interface {
 	Read(ctx context.Context, q Query) (Reader, error)
 }
@@ -16,17 +16,20 @@ type Source interface {
 // Reader returns the events that a Query asks for: each log in its order, across lost connections and restarts of servers.
 // It belongs to one goroutine.
 //
-// Next waits for the next event. Its error is io.EOF after the last event if Query.StopAtEnd is set, the cause of ctx if ctx
-// has ended, a *RecordError if a record cannot be read, and a *MissedError if records are gone or a log was created again: the
-// next call continues after them. Any other error is final, or nearly: see the Source.
+// Next waits for the next event. It returns
 //
-// Positions returns where reading continues, of each log; After continues there. Records that are not asked for may be
-// passed without an event.
+//   - io.EOF after the last event if Query.StopAtEnd is set;
+//   - the cause of ctx if ctx has ended;
+//   - a *RecordError if a record cannot be read, and the next call continues after it;
+//   - a *MissedError if records were removed or a log was created again, and the next call continues after them;
+//   - any other error if it is final: each Source documents the exceptions.
 //
-// CaughtUp reports whether Next has returned all events that the logs held when the bus last told. It says so after an open,
-// too. While the bus is away, it may be out of date.
+// Positions returns the position in each log at which After continues. It may be after records that the Query does not ask for.
 //
-// Whole returns the event as it was before it was shortened to fit on the bus, see the function Whole.
+// CaughtUp reports whether Next has returned all events that the logs had when the bus last reported their ends, which it also does at the
+// start. While the bus is away, the result may be out of date.
+//
+// Whole returns the event as it was before it was shortened to fit on the bus: see the function Whole.
 type Reader interface {
 	Next(ctx context.Context) (*Event, error)
 	Positions() []Position
@@ -35,15 +38,15 @@ type Reader interface {
 	Close() error
 }
 
-// Query says which events to read. The zero value asks for all events from now on.
+// Query selects the events to read. The zero value selects all events from now on.
 //
-// A Source leaves out what the bus can leave out, and no more. A caller that wants exactly the objects named here compares the
+// A Source may return more events: it leaves out only those that the bus can leave out. A caller that wants exactly these objects compares the
 // events itself.
 type Query struct {
-	Objects   []Objects // objects that match any of them; nil: all
+	Objects   []Objects // objects that match any of these; nil: all
 	Events    Events
 	Start     Start
-	StopAtEnd bool // Next returns io.EOF after the last record that was there when Read was called
+	StopAtEnd bool // Next returns io.EOF after the last record that existed when Read was called
 
 	// OnRetry is called when reading is interrupted, and again when an attempt to continue fails; OnResume when it continues.
 	// Next calls them. Either may be nil.
@@ -51,7 +54,7 @@ type Query struct {
 	OnResume func()
 }
 
-// Objects matches the objects that agree with each field that is set. The stream events of their resources belong to them.
+// Objects matches the objects that agree with each field that is set, and the stream events of their resources.
 type Objects struct {
 	Groups    []string // API groups, "" is the core group; nil: every group
 	Resource  string   // plural, "pods"; "": every resource
@@ -59,7 +62,7 @@ type Objects struct {
 	Name      string   // "": every name
 }
 
-// NoNamespace stands for the namespace of objects that have none: Nodes, Namespaces.
+// NoNamespace matches cluster-scoped objects, such as Nodes and Namespaces.
 const NoNamespace = "_"
 
 // Events are kinds of events.
@@ -76,18 +79,18 @@ const (
 type Log struct {
 	Name      string `json:"name"` // of the stream, of the topic
 	Partition int    `json:"partition,omitempty"`
-	// ID differs between a log and another one of the same name that was created later: the time at which the stream was
-	// created, the ids of the Kafka cluster and of the topic. "": not known.
+	// ID distinguishes logs of one name that were created one after another. It has the creation time of a stream, or the ids of the Kafka
+	// cluster and the topic. "": unknown.
 	ID string `json:"id,omitempty"`
 }
 
-// Position is a place in a log. All records below Next have been read, or were not asked for.
+// Position is a position in a log. All records before Next have been read, or were not asked for.
 type Position struct {
 	Log
 	Next uint64 `json:"next"` // a sequence of the stream, an offset of the partition, a line of the file
 }
 
-// Start says where reading begins. The zero value is Live.
+// Start is where reading begins. The zero value is Live.
 type Start struct {
 	kind  startKind
 	at    time.Time
@@ -112,6 +115,5 @@ func Beginning() Start { return Start{kind: startBeginning} }
 // Since begins with the first record of each log that was stored at t or later.
 func Since(t time.Time) Start { return Start{kind: startSince, at: t} }
 
-// After continues at positions. A log without a position is read from its beginning; so is, after a *MissedError, a log that was
-// created again.
+// After continues at positions. A log without a position is read from its beginning. So is a log that was created again, after a *MissedError.
 func After(positions ...Position) Start { return Start{kind: startAfter, after: positions} }

@@ -9,25 +9,24 @@ import (
 )
 
 const (
-	// prefetchBytes bounds what is asked for at a time; a record of the server's maximum must fit.
+	// prefetchBytes is the size of a request; a record of the server's maximum size must fit.
 	prefetchBytes    = 4 << 20
 	prefetchMessages = 512
 
-	heartbeat = 5 * time.Second // of the server, where there is nothing to send
+	heartbeat = 5 * time.Second // interval of the server's heartbeats
 	expires   = 30 * time.Second
 )
 
-// subscription is what comes from a consumer on the server. It never waits for who reads it: a new one is made when this
-// one is broken.
+// subscription receives the messages of a consumer on the server. It does not reconnect: a reader replaces a broken one.
 type subscription struct {
 	consumer  jetstream.Consumer
 	consume   jetstream.ConsumeContext
-	messages  chan jetstream.Msg // full: the connection's goroutine for this subscription waits
-	broken    chan error         // holds the first error
+	messages  chan jetstream.Msg // if it is full, the connection's goroutine for this subscription waits
+	broken    chan error         // has the first error
 	done      chan struct{}      // closed: nobody reads messages any more
 	delivered uint64             // the consumer's sequence of the last message
-	end       uint64             // of the stream when lookAround last found that no record waits to be delivered
-	blocked   atomic.Int64       // for how long, in ns, messages waited for a reader since it had all of them
+	end       uint64             // end of the stream when lookAround last found no record waiting for delivery
+	blocked   atomic.Int64       // ns for which messages have waited for the reader since it was last caught up
 }
 
 func newSubscription(c jetstream.Consumer, conn *nats.Conn) (*subscription, error) {

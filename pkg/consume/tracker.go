@@ -18,61 +18,54 @@ type Object struct {
 	UID       string `json:"uid"`
 }
 
-// Verdict is what the rules say of an event.
+// Verdict is the result of the rules for one event.
 type Verdict struct {
-	// News: the event says something that no event before it has said. Else it is a copy, or comes too late, and is to be
-	// ignored. Gone counts all the same.
+	// News reports whether no earlier event said the same. Otherwise the event is a copy or late: ignore it. Gone counts in either case.
 	News bool
-	// Gone are objects that exist no more, although no event says so of them: the sweep after a snapshot, another object
-	// that has the name now, or a deletion that is among the dead letters. Sorted by namespace, name and uid.
+	// Gone are objects that no longer exist and have no event that says so: a sweep found them, another object has their name, or their
+	// deletion is a dead letter. They are sorted by namespace, name and uid.
 	Gone []Object
 }
 
-// DefaultForget is for how long a Tracker remembers deleted objects.
+// DefaultForget is the time for which a Tracker keeps deleted objects.
 const DefaultForget = time.Hour
 
 // Tracker applies the rules of the stream to events in the order in which they are read:
 //
-//   - A record may come more than once, and late. Per object (uid) only what is above the highest History and sequence seen
-//     is news: when etcd is restored, sequences begin again below, and the History of all that follows is higher. They begin
-//     again too after a snapshot that is newer than all before and of a lower History or resourceVersion: etcd was restored,
-//     or the cluster made anew, and no agent knew it from before.
-//   - Sweep: when a snapshot is completed, what belongs to its scope and was neither read nor changed since the snapshot was
-//     started does not exist. A snapshot of which the Tracker has not seen the start sweeps nothing, nor does one that was
-//     interrupted for good: the agent takes another. One that the agent goes on with after a restart is started again under
-//     the same id, and is the same snapshot. Snapshots may come at any time, also of a part of what is watched: then their
-//     scope is that part.
-//   - An object whose event is among the dead letters (a gap of ReasonDeadLetter says so) exists, and a sweep spares it,
-//     unless that is its deletion: then it is gone. What else the letter says the Tracker does not know.
-//   - A name belongs to one object at a time: when another uid has it, the one before is gone.
+//   - A record may come more than once, and late. An event of an object (uid) is news if its History and sequence are above the highest
+//     ones seen. After a restore of etcd, sequences start over at a lower number and History is higher. A new snapshot may have a lower
+//     History or resourceVersion than all earlier ones: then etcd was restored, or the cluster was created again, while no agent watched.
+//     Sequences start over there too.
+//   - Sweep: when a snapshot is completed, delete each object of its scope that was neither read nor changed since the snapshot was
+//     started. A snapshot whose start the Tracker has not seen sweeps nothing. Neither does a snapshot that was interrupted for good; the
+//     agent takes another. If the agent continues a snapshot after a restart, it starts the snapshot again under the same id. A snapshot
+//     may come at any time, also of a part of the watched objects: then its scope is that part.
+//   - An object whose event is a dead letter (a gap of ReasonDeadLetter reports it) exists, and a sweep keeps it. If the dead letter is
+//     its deletion, the object is gone. The Tracker does not see the rest of the dead letter.
+//   - A name belongs to one object at a time: if another uid has it, the earlier object is gone.
 //
-// What belongs to a scope is told by cluster, resource and namespace, and where it has selectors by the scope that the last
-// event of the object names. So several agents may share a stream of which each observes a part of a resource, as the agents
-// on the nodes of a cluster do. An object that passes from one scope to another has left the one and entered the other with
-// the same sequence, and exists whichever of the two comes first: one scope's word that an object has left it is no news where
-// the object is another's. (An event that names no scope is taken for one of any.)
+// An object belongs to a scope by cluster, resource and namespace, and, if the scope has selectors, by the scope that its last event names.
+// So several agents may share a stream and observe parts of one resource, as agents on nodes do. An object that moves from one scope to
+// another has two events of one sequence, left and entered. It exists, whichever comes first: a left event of one scope is not news if
+// the object belongs to another. An event that names no scope may be of any.
 //
-// A Tracker holds about 0.3 KB for each object that exists. A deleted one it remembers for Forget, so that a late copy does
-// not bring it back, and beyond that a completed snapshot does: what it does not know and is not above the snapshot's
-// resourceVersion is too late. So a copy is taken for news only if it comes later than Forget and no snapshot has been
-// completed since the deletion; the next sweep mends that.
+// A Tracker holds about 0.3 KB for each existing object. It keeps a deleted object for Forget, so that a late copy does not bring it back.
+// After that, a completed snapshot serves: an event of an unknown object is late unless it is above the snapshot's resourceVersion. So a
+// copy counts as news only if it comes later than Forget and no snapshot was completed since the deletion. The next sweep corrects that.
 //
-// The zero value is ready, and can be saved as JSON between two events. It belongs to one goroutine.
+// The zero value is ready for use. A Tracker can be saved as JSON between two events. It belongs to one goroutine.
 type Tracker struct {
-	// Forget is for how long deleted objects are remembered, in the stream's time: that of the events of the same
-	// resource. 0: DefaultForget.
+	// Forget is the time for which deleted objects are kept, by the times of the resource's events. 0: DefaultForget.
 	Forget time.Duration
 
-	// clock counts snapshots that have started. What was touched at a clock below that of a snapshot's start was
-	// touched before it.
+	// clock counts started snapshots. An object with a lower clock than a snapshot's start was touched before it.
 	clock     uint64
 	resources map[resourceKey]*resource
 }
 
 type resourceKey struct{ source, resource string }
 
-// resource is what is known of one resource of one cluster. Its versions (apps/v1, apps/v1beta1) are one: they share
-// objects and resourceVersions.
+// resource is the state of one resource of one cluster. Its API versions (apps/v1, apps/v1beta1) share objects and resourceVersions.
 type resource struct {
 	live   map[string]*liveObject // by uid
 	names  map[name]string        // of live ones: the uid
@@ -87,7 +80,7 @@ type resource struct {
 
 type name struct{ namespace, name string }
 
-// point is a version: where in which history. A sequence of 0 is one that is no number.
+// point is a version: a sequence in a history. Sequence 0 stands for a resourceVersion that is not a number.
 type point struct {
 	history uint32
 	seq     uint64
@@ -99,37 +92,37 @@ func (p point) compare(q point) int {
 	return cmp.Or(cmp.Compare(p.history, q.history), cmp.Compare(p.seq, q.seq))
 }
 
-// notAbove tells whether p is q or known to be older.
+// notAbove reports whether p is q or known to be older.
 func (p point) notAbove(q point) bool {
 	return p.history < q.history || p.history == q.history && p.seq != 0 && p.seq <= q.seq
 }
 
-// below tells whether p is known to be older than q.
+// below reports whether p is known to be older than q.
 func (p point) below(q point) bool { return p != q && p.notAbove(q) }
 
 type liveObject struct {
 	name    name
 	at      point  // the highest seen
-	touched uint64 // the clock when it was read or changed last
-	part    string // selectors of the scope that has told of it; "": it may be any
+	touched uint64 // clock of its last read or change
+	part    string // selectors of the scope of its last event; "": any
 }
 
 type deadObject struct {
 	at      point
-	when    time.Time // the resource's time when it went
-	deleted bool      // not swept or left: it is deleted once
+	when    time.Time // time of its last event
+	deleted bool      // by an event: it is neither swept nor left
 	part    string    // as in liveObject
 }
 
-// scope is what is known of one informer, or of the part of it that a snapshot was taken of.
+// scope is the state of one informer, or of a part of it that has a snapshot of its own.
 type scope struct {
 	snapshot string // under way; "": none
 	started  uint64 // the clock at its start
 	version  point  // at which it was taken, or the last one
 
-	// past are the ids of the last snapshots: a start or an end of one of them is a copy, as is one of a lower version.
+	// past has the ids of the last snapshots: their starts and ends are copies, and so are those of a lower version.
 	past []string
-	// floor is the resourceVersion of the last one that was seen from its start to its end.
+	// floor is the resourceVersion of the last snapshot that was seen from its start to its end.
 	floor point
 	gaps  []string // the ids of the last gaps' events
 
@@ -137,22 +130,22 @@ type scope struct {
 	reached  point // the version of progress
 }
 
-// Progress is what the last progress event of a scope says.
+// Progress is the content of the last progress event of a scope.
 type Progress struct {
-	// Time is when the agent said so: it lives, and so does the watch on this scope. It says so each minute; on Kafka in a quiet
-	// topic of a namespace about once an hour.
+	// Time is the time of the event. The agent and the watch of this scope worked then. The agent sends one each minute; to a quiet topic
+	// of one namespace on Kafka, about one an hour.
 	Time time.Time
-	// ResourceVersion is the highest of which it was said: all changes up to it are in the stream, before that event. On Kafka: all
-	// that go to the partition that this event was read from, so keep a Tracker for each.
+	// ResourceVersion is the highest one reported. All changes up to it are in the stream before that event; on Kafka, all changes of the
+	// partition that has the event. So keep a Tracker for each partition.
 	ResourceVersion string
 	History         uint32 // see Event.History
 }
 
-// pastIDs is how many snapshots a scope remembers, and how many gaps.
+// pastIDs is the number of snapshots, and of gaps, that a scope keeps the ids of.
 const pastIDs = 8
 
-// Apply says what e means. Events of a kind that this version does not know are news. A dead letter is none, and tells
-// nothing: it is no part of the stream, and its event may come yet, whole.
+// Apply applies e and returns the result. An event of an unknown kind is news. A dead letter is not, and changes nothing: it is not part
+// of the stream, and its event may still come, complete.
 func (t *Tracker) Apply(e *Event) Verdict {
 	switch {
 	case e.DeadLetterReason != "":
@@ -165,7 +158,7 @@ func (t *Tracker) Apply(e *Event) Verdict {
 	return Verdict{News: true}
 }
 
-// Len is the number of objects that exist.
+// Len returns the number of existing objects.
 func (t *Tracker) Len() int {
 	n := 0
 	for _, r := range t.resources {
@@ -174,7 +167,7 @@ func (t *Tracker) Len() int {
 	return n
 }
 
-// All are the objects that exist, in no order.
+// All returns the existing objects, in no order.
 func (t *Tracker) All() iter.Seq[Object] {
 	return func(yield func(Object) bool) {
 		for key, r := range t.resources {
@@ -187,9 +180,9 @@ func (t *Tracker) All() iter.Seq[Object] {
 	}
 }
 
-// Progress is the last progress of a scope, as in Event.Source and Event.Scope; false: there was none yet. It tells silence
-// from death: where nothing changes the agent still says each minute how far it is, and where it does not, for a few
-// minutes of the wall clock, it or the way to it is down. For a topic of a namespace on Kafka wait 65 minutes.
+// Progress returns the last progress of a scope, named as in Event.Source and Event.Scope; false if there was none yet. It distinguishes an
+// idle cluster from a dead agent: if a few minutes of wall time pass without progress, the agent or the connection to it is down. For
+// a topic of one namespace on Kafka, wait 65 minutes.
 func (t *Tracker) Progress(source, scope string) (Progress, bool) {
 	resource := scope
 	if i := strings.IndexAny(scope, "/?"); i >= 0 {
@@ -239,7 +232,7 @@ func (t *Tracker) object(e *Event) Verdict {
 	touched := r.touched(e, at, t.clock)
 	if !r.isNews(e, at, o) {
 		if e.Op == Read && o != nil {
-			o.touched = max(o.touched, touched) // a new snapshot has read what is known already
+			o.touched = max(o.touched, touched) // a new snapshot has read a known object
 			if at == o.at && r.reads(e) {
 				o.part = r.part(e)
 			}
@@ -251,7 +244,7 @@ func (t *Tracker) object(e *Event) Verdict {
 		if o != nil && at.compare(o.at) < 0 {
 			at = o.at
 		}
-		r.bury(e.UID, at, e.Op == Deleted, r.part(e))
+		r.retire(e.UID, at, e.Op == Deleted, r.part(e))
 		return v
 	}
 	n := name{e.Namespace, e.Name}
@@ -261,7 +254,7 @@ func (t *Tracker) object(e *Event) Verdict {
 		if last.compare(at) < 0 {
 			last = at
 		}
-		r.bury(other, last, true, r.live[other].part)
+		r.retire(other, last, true, r.live[other].part)
 	}
 	if o == nil {
 		o = &liveObject{name: n}
@@ -277,13 +270,13 @@ func (t *Tracker) object(e *Event) Verdict {
 
 func isEnd(op Op) bool { return op == Deleted || op == Left }
 
-// isNews is the rule of the highest sequence. o is the object as it is known, nil where it is not among those that exist.
+// isNews is the rule of the highest sequence. o is the known object, nil if it does not exist.
 func (r *resource) isNews(e *Event, at point, o *liveObject) bool {
 	part, again := selectorsOf(e.Scope), false
 	if dead, ok := r.dead[e.UID]; ok {
 		same := at == dead.at && !dead.deleted
 		switch {
-		case same && e.Op == Read && r.reads(e): // what had left a selection that is wider now, as it was then
+		case same && e.Op == Read && r.reads(e): // an object that had left a selection, which is wider now
 			again = true
 		case same && e.Op == Entered && part != dead.part: // it has left another scope for this one
 		case at.notAbove(dead.at) || dead.deleted && e.Op == Deleted && at.history == dead.at.history:
@@ -292,20 +285,20 @@ func (r *resource) isNews(e *Event, at point, o *liveObject) bool {
 	}
 	if o != nil {
 		if e.Op == Left && part != o.part && part != "" && o.part != "" {
-			return false // it is another scope's already
+			return false // it belongs to another scope already
 		}
-		// Some API servers let a deletion have the version of what it deletes.
+		// On some API servers a deletion has the version of the deleted object.
 		return !at.notAbove(o.at) || at == o.at && isEnd(e.Op)
 	}
-	// Not known, or no more.
+	// The object is unknown, or gone.
 	if other, taken := r.names[name{e.Namespace, e.Name}]; taken && at.below(r.live[other].at) {
-		return false // another object has taken the name since
+		return false // another object has its name
 	}
-	if again || e.Op == Read && r.reads(e) { // a snapshot that is under way may hold what one before, perhaps of another scope, did not
+	if again || e.Op == Read && r.reads(e) { // a snapshot under way may have an object that an earlier one, perhaps of another scope, did not have
 		return true
 	}
 	for scope, s := range r.scopesOf(e) {
-		// What was there at the floor and is not known any more has gone since.
+		// An object that existed at the floor and is unknown is gone.
 		if at.notAbove(s.floor) && contains(scope, e.Namespace) {
 			return false
 		}
@@ -313,7 +306,7 @@ func (r *resource) isNews(e *Event, at point, o *liveObject) bool {
 	return true
 }
 
-// reads tells whether a read belongs to a snapshot that is under way.
+// reads reports whether a read belongs to a snapshot under way.
 func (r *resource) reads(e *Event) bool {
 	for _, s := range r.scopesOf(e) {
 		if s.snapshot == e.Data.Snapshot && s.snapshot != "" {
@@ -323,9 +316,9 @@ func (r *resource) reads(e *Event) bool {
 	return false
 }
 
-// touched is the clock at which an event shows that its object exists, or goes: that of the last snapshot under way after
-// whose list it does. An event that comes late from before, by an agent that has gone since, say, does not: were the
-// object still there, the snapshot would read it.
+// touched returns the clock at which an event shows that its object exists or is deleted. It is that of the last snapshot under way whose list is
+// older than the event. An older event does not count, for example a late one of an earlier agent: if the object still existed, the snapshot
+// would read it.
 func (r *resource) touched(e *Event, at point, clock uint64) uint64 {
 	var last uint64
 	reading := false
@@ -344,8 +337,8 @@ func (r *resource) touched(e *Event, at point, clock uint64) uint64 {
 	return last
 }
 
-// bury moves an object to the dead.
-func (r *resource) bury(uid string, at point, deleted bool, part string) {
+// retire moves an object to the deleted ones.
+func (r *resource) retire(uid string, at point, deleted bool, part string) {
 	r.remove(uid)
 	r.dead[uid] = deadObject{at: at, when: r.now, deleted: deleted, part: part}
 }
@@ -364,7 +357,7 @@ func (t *Tracker) forget() time.Duration {
 	return DefaultForget
 }
 
-// prune forgets the dead, now and then: each is kept for at least forget and at most a quarter more.
+// prune removes old deleted objects. Each is kept for at least forget, and at most a quarter longer.
 func (r *resource) prune(forget time.Duration) {
 	if len(r.dead) == 0 || r.now.Sub(r.pruned) < forget/4 {
 		return
@@ -387,7 +380,7 @@ func (t *Tracker) stream(e *Event) Verdict {
 	}
 	switch id, at := e.Stream.Snapshot, versionOf(e); e.Type {
 	case TypeSnapshotStarted:
-		// A copy; or, of the one under way, the agent goes on with it after a restart.
+		// A copy, or the agent continues the snapshot under way after a restart.
 		late := at.below(s.version) && e.Time.Before(r.now)
 		if late || id == s.snapshot || slices.Contains(s.past, id) {
 			return Verdict{}
@@ -400,13 +393,13 @@ func (t *Tracker) stream(e *Event) Verdict {
 		s.snapshot, s.started, s.version = id, t.clock, at
 	case TypeSnapshotCompleted:
 		if id != s.snapshot {
-			return Verdict{News: remember(&s.past, id) && !at.below(s.version)} // the start was not seen
+			return Verdict{News: addID(&s.past, id) && !at.below(s.version)} // the start was not seen
 		}
 		s.floor = s.version
 		s.end()
 		return Verdict{News: true, Gone: r.sweep(key, e.Scope, s)}
 	case TypeGap:
-		if at.history < s.version.history || !remember(&s.gaps, e.ID) {
+		if at.history < s.version.history || !addID(&s.gaps, e.ID) {
 			return Verdict{}
 		}
 		if e.Stream.DeadLetter != "" {
@@ -418,23 +411,23 @@ func (t *Tracker) stream(e *Event) Verdict {
 			return Verdict{}
 		}
 		s.progress.Time = e.Time
-		if !at.below(s.reached) { // an agent that was killed may be a little behind what it had said before
+		if !at.below(s.reached) { // after a kill, an agent may report a little less than before
 			s.reached, s.progress.ResourceVersion, s.progress.History = at, strings.Clone(e.Stream.ResourceVersion), at.history
 		}
 	}
 	return Verdict{News: true}
 }
 
-// end puts the snapshot that is under way among the past ones.
+// end adds the snapshot under way to the past ones.
 func (s *scope) end() {
 	if s.snapshot != "" {
-		remember(&s.past, s.snapshot)
+		addID(&s.past, s.snapshot)
 	}
 	s.snapshot = ""
 }
 
-// remember puts an id among the past ones, and tells whether it was not there yet.
-func remember(past *[]string, id string) bool {
+// addID adds an id to the past ones, and reports whether it was new.
+func addID(past *[]string, id string) bool {
 	if slices.Contains(*past, id) {
 		return false
 	}
@@ -445,8 +438,8 @@ func remember(past *[]string, id string) bool {
 	return true
 }
 
-// sweep takes away what the snapshot that s has completed shows to be gone. It need not be remembered: what is not above
-// the floor of s and not known is too late.
+// sweep removes the objects that the completed snapshot of s shows to be gone. They need not be kept as deleted: an event of an unknown object
+// that is not above the floor of s is late.
 func (r *resource) sweep(key resourceKey, scope string, s *scope) []Object {
 	var gone []Object
 	for uid, o := range r.live {
@@ -457,7 +450,7 @@ func (r *resource) sweep(key resourceKey, scope string, s *scope) []Object {
 		if s.floor.seq > 0 && o.at.compare(s.floor) <= 0 {
 			r.remove(uid)
 		} else {
-			r.bury(uid, o.at, false, o.part)
+			r.retire(uid, o.at, false, o.part)
 		}
 	}
 	slices.SortFunc(gone, func(a, b Object) int {
@@ -466,7 +459,7 @@ func (r *resource) sweep(key resourceKey, scope string, s *scope) []Object {
 	return gone
 }
 
-// versionOf is the version of which an event about the stream speaks.
+// versionOf returns the version that a stream event names.
 func versionOf(e *Event) point {
 	return point{e.History(), max(sequence(e.Sequence), sequence(e.Stream.ResourceVersion))}
 }
@@ -474,7 +467,7 @@ func versionOf(e *Event) point {
 func sequence(s string) uint64 {
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {
-		return 0 // left out where resourceVersions are no numbers: then nothing can be compared
+		return 0 // omitted if resourceVersions are not numbers: then versions cannot be compared
 	}
 	return n
 }

@@ -2,8 +2,8 @@ package consume
 
 import "strings"
 
-// letter applies what the id of a dead letter says of the object that it names. The object is gone if that is its deletion;
-// else it exists, and a sweep spares it: the snapshot has found it, or it has changed since, and only the event is missing.
+// letter applies the id of a dead letter to the object that it names. If the dead letter is the object's deletion, the object is gone. Otherwise
+// it exists, and a sweep keeps it: the snapshot has found it, or it has changed since, and only the event is missing.
 func (r *resource) letter(key resourceKey, id string, at point, clock uint64) []Object {
 	_, rest, _ := strings.Cut(id, "/")
 	uid, version, _ := strings.Cut(rest, "/")
@@ -19,13 +19,13 @@ func (r *resource) letter(key resourceKey, id string, at point, clock uint64) []
 		at = o.at
 	}
 	gone := []Object{key.object(strings.Clone(uid), o.name)}
-	r.bury(gone[0].UID, at, true, o.part)
+	r.retire(gone[0].UID, at, true, o.part)
 	return gone
 }
 
-// rewind forgets the versions of a scope: etcd was restored, or the cluster made anew, by somebody whom no agent has seen,
-// and what had been deleted may be back. The versions of other scopes go too: what this one holds may have belonged to one
-// of them, under an earlier configuration.
+// rewind removes the versions of a scope: etcd was restored, or the cluster created again, while no agent watched, and deleted objects may
+// exist again. The versions of other scopes are removed too: with an earlier configuration, objects of this scope may have belonged
+// to one of them.
 func (r *resource) rewind(name string) {
 	for _, o := range r.live {
 		if o.in(name) {

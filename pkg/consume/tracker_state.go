@@ -72,8 +72,8 @@ func (p point) state() pointState { return pointState{p.history, p.seq} }
 
 func (s pointState) point() point { return point{s.History, s.Sequence} }
 
-// MarshalJSON is all that the Tracker knows, to be saved together with the position in the stream. It may be saved
-// earlier than the position: records that are applied again are copies.
+// MarshalJSON returns the Tracker's state. Save it together with the position in the stream, or earlier: records that are applied again
+// are copies.
 func (t Tracker) MarshalJSON() ([]byte, error) {
 	st := trackerState{Version: stateVersion, Clock: t.clock, Resources: []resourceState{}}
 	for key, r := range t.resources {
@@ -102,7 +102,7 @@ func (t Tracker) MarshalJSON() ([]byte, error) {
 	return json.Marshal(&st)
 }
 
-// UnmarshalJSON takes back what MarshalJSON has written, in place of all that the Tracker knows; Forget stays.
+// UnmarshalJSON replaces the Tracker's state, except Forget, by one that MarshalJSON has written.
 func (t *Tracker) UnmarshalJSON(saved []byte) error {
 	var st trackerState
 	if err := json.Unmarshal(saved, &st); err != nil {

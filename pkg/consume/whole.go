@@ -9,17 +9,17 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// objectScheme begins references into JetStream's object store: nats-obj://<bucket>/<name>, in the account of the stream.
+// objectScheme is the scheme of references to JetStream's object store: nats-obj://<bucket>/<name>, in the account of the stream.
 const objectScheme = "nats-obj://"
 
-// ErrReference is wrapped by errors about a reference that Whole does not follow: one that is no nats-obj://. Follow it
-// yourself: what it leads to is a record in structured mode, as Parse reads it.
+// ErrReference is wrapped by errors about a reference that Whole cannot follow, because its scheme is not nats-obj. The referenced content is a
+// record in structured mode, which Parse reads.
 var ErrReference = errors.New("not a reference into JetStream's object store")
 
-// Whole is the event that e was before it was shortened to fit on the bus, from JetStream's object store, where
-// Event.DataRef says. An event without a reference is returned as it is, also where Data.Truncated names what it lacks:
-// nobody has kept that. So is one whose whole was removed: jetstream.ErrObjectNotFound, which the error wraps, says that the bucket
-// has it no more (one that the agent has made keeps it for a day longer than the stream kept records at that time).
+// Whole returns the event that e was before it was shortened to fit on the bus. It reads the object of Event.DataRef from JetStream's object
+// store. It returns an event without a reference unchanged, even if Data.Truncated names missing members, because nothing stores them. If the
+// object was removed, it returns e with an error that wraps jetstream.ErrObjectNotFound. A bucket that the agent has created keeps objects
+// for a day longer than the stream kept records at that time.
 func Whole(ctx context.Context, js jetstream.JetStream, e *Event) (*Event, error) {
 	if e.DataRef == "" {
 		return e, nil
@@ -50,7 +50,7 @@ func Whole(ctx context.Context, js jetstream.JetStream, e *Event) (*Event, error
 	return whole, nil
 }
 
-// withoutStore returns an event whose whole, if there is one, is not in a store that the package reads.
+// withoutStore is Whole of a Reader whose bus has no store that the package reads.
 func withoutStore(e *Event) (*Event, error) {
 	if e.DataRef == "" {
 		return e, nil
@@ -58,8 +58,7 @@ func withoutStore(e *Event) (*Event, error) {
 	return e, fmt.Errorf("the whole of %s is at %q: %w", e.ID, e.DataRef, ErrReference)
 }
 
-// Whole implements Reader, by the function of that name on the reader's connection. ctx bounds how long it tries; a lost connection
-// is an error.
+// Whole implements Reader with the function Whole on the reader's connection. ctx limits the time of its attempts. A lost connection is an error.
 func (r *jetStreamReader) Whole(ctx context.Context, e *Event) (*Event, error) {
 	return Whole(ctx, r.js, e)
 }
