@@ -100,11 +100,15 @@ func TestAuditExample(t *testing.T) {
 	passwords := []string{world.SecretValue(), world.SecretValue()}
 	must(api.Create(ctx, secrets, obj{"apiVersion": "v1", "kind": "Secret", "metadata": world.Meta("db"), "stringData": obj{"password": passwords[0]}}))
 	must(api.MergePatch(ctx, secrets+"/db", obj{"stringData": obj{"password": passwords[1]}}))
-	must(api.Create(ctx, roles, obj{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": world.Meta("reader"),
-		"rules": []obj{{"apiGroups": []string{""}, "resources": []string{"secrets"}, "verbs": []string{"get"}}}}))
-	must(api.Create(ctx, bindings, obj{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": world.Meta("readers"),
+	must(api.Create(ctx, roles, obj{
+		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": world.Meta("reader"),
+		"rules": []obj{{"apiGroups": []string{""}, "resources": []string{"secrets"}, "verbs": []string{"get"}}},
+	}))
+	must(api.Create(ctx, bindings, obj{
+		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": world.Meta("readers"),
 		"roleRef":  obj{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"},
-		"subjects": []obj{{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "mallory"}}}))
+		"subjects": []obj{{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "mallory"}},
+	}))
 	labels := obj{"app": "web"}
 	must(api.Create(ctx, deployments, obj{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": world.Meta("web"), "spec": obj{
 		"replicas": 0, "selector": obj{"matchLabels": labels}, "template": obj{"metadata": obj{"labels": labels}, "spec": obj{"containers": []obj{{"name": "web", "image": "web:1"}}}},

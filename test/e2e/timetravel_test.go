@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,7 +53,7 @@ func TestGetIsTheListOfItsRevision(t *testing.T) {
 	for range moments {
 		rev := from + rng.Uint64N(until-from+1)
 		for _, resource := range truthResources {
-			got, certainty := getAt(t, bus, resource, rev)
+			got, certainty := getAt(t, bus.URL, resource, rev)
 			switch certainty { // the resourceVersions of an idle resource are behind those of the others
 			case "exact":
 				exact++
@@ -62,20 +61,9 @@ func TestGetIsTheListOfItsRevision(t *testing.T) {
 			default:
 				t.Errorf("%s at %d: %s, where nothing was lost", resource, rev, certainty)
 			}
-			for _, listed := range listAt(t, p, resource, rev) {
-				objects++
-				v := got[listed.Key]
-				switch {
-				case v == nil:
-					t.Errorf("%s revision %d is listed at %d; get does not have it", listed.Key, listed.Rev, rev)
-				case v.Rev != listed.Rev || v.UID != listed.UID || v.Digest != listed.Digest:
-					t.Errorf("%s revision %d is listed at %d; get has revision %d, or another object", listed.Key, listed.Rev, rev, v.Rev)
-				}
-				delete(got, listed.Key)
-			}
-			for key, v := range got {
-				t.Errorf("%s is not listed at %d; get has revision %d", key, rev, v.Rev)
-			}
+			listed := listAt(t, p, resource, rev)
+			objects += len(listed)
+			compareAt(t, rev, listed, got)
 		}
 	}
 	if objects < moments*40 || exact < moments*len(truthResources)/2 {
@@ -96,30 +84,79 @@ func past(t *testing.T, args ...string) []byte {
 	return out
 }
 
-// getAt returns the objects of a resource at a revision, as the record has them, and how certain that is.
-func getAt(t *testing.T, bus *world.Bus, resource string, rev uint64) (map[oracle.ObjectKey]*oracle.Version, string) {
+// compareAt compares the objects of a resource that the API server listed at a revision with those of the record.
+func compareAt(t *testing.T, rev uint64, listed []*oracle.Version, got map[oracle.ObjectKey]*oracle.Version) {
 	t.Helper()
-	var list struct {
-		Items   []json.RawMessage `json:"items"`
-		Kubecdc struct {
-			Certainty string `json:"certainty"`
-		} `json:"kubecdc"`
+	for _, listed := range listed {
+		v := got[listed.Key]
+		switch {
+		case v == nil:
+			t.Errorf("%s revision %d is listed at %d; get does not have it", listed.Key, listed.Rev, rev)
+		case v.Rev != listed.Rev || v.UID != listed.UID || v.Digest != listed.Digest:
+			t.Errorf("%s revision %d is listed at %d; get has revision %d, or another object", listed.Key, listed.Rev, rev, v.Rev)
+		}
+		delete(got, listed.Key)
 	}
-	raw := past(t, "get", resource, "--at", fmt.Sprint("rv:", rev), "--bus", bus.URL, "-o", "json")
-	if err := json.NewDecoder(bytes.NewReader(raw)).Decode(&list); err != nil {
-		t.Fatalf("get %s at %d: %v", resource, rev, err)
+	for key, v := range got {
+		t.Errorf("%s is not listed at %d; get has revision %d", key, rev, v.Rev)
 	}
+}
+
+// pastScope is the certainty of a scope, as get -o json has it.
+type pastScope struct {
+	Resource  string    `json:"resource"`
+	Certainty string    `json:"certainty"`
+	Reason    string    `json:"reason"`
+	Skipped   int       `json:"skipped"`
+	From      pastBound `json:"from"`
+	To        pastBound `json:"to"`
+}
+
+type pastBound struct {
+	Time            time.Time `json:"time"`
+	ResourceVersion uint64    `json:"resourceVersion,string"`
+	History         int       `json:"history"`
+}
+
+// pastAnswer is what get -o json prints.
+type pastAnswer struct {
+	Items   []json.RawMessage `json:"items"`
+	Kubecdc struct {
+		Certainty string      `json:"certainty"`
+		Scopes    []pastScope `json:"scopes"`
+	} `json:"kubecdc"`
+}
+
+func ask(t *testing.T, args ...string) pastAnswer {
+	t.Helper()
+	var a pastAnswer
+	if err := json.Unmarshal(past(t, append([]string{"get"}, append(args, "-o", "json")...)...), &a); err != nil {
+		t.Fatalf("get %q: %v", args, err)
+	}
+	return a
+}
+
+// getAt returns the objects of a resource at a revision, as the record has them, and how certain that is.
+func getAt(t *testing.T, bus, resource string, rev uint64) (map[oracle.ObjectKey]*oracle.Version, string) {
+	t.Helper()
+	a := ask(t, resource, "--at", fmt.Sprint("rv:", rev), "--bus", bus)
+	return a.versions(t, func(map[string]any) string { return resource }), a.Kubecdc.Certainty
+}
+
+// versions returns the objects; resource returns that of an object.
+func (a *pastAnswer) versions(t *testing.T, resource func(object map[string]any) string) map[oracle.ObjectKey]*oracle.Version {
+	t.Helper()
 	out := map[oracle.ObjectKey]*oracle.Version{}
-	for _, item := range list.Items {
+	for _, item := range a.Items {
 		object, err := oracle.DecodeObject(item)
 		if err != nil {
-			t.Fatalf("get %s at %d: %v", resource, rev, err)
+			t.Fatal(err)
 		}
-		v, err := oracle.NewVersion(resource, 0, object)
+		v, err := oracle.NewVersion(resource(object), 0, object)
 		if err != nil {
-			t.Fatalf("get %s at %d: %v", resource, rev, err)
+			t.Fatal(err)
 		}
 		out[v.Key] = v
 	}
-	return out, list.Kubecdc.Certainty
+	return out
 }

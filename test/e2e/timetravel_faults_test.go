@@ -1,0 +1,287 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/kafka"
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/proxy"
+	"github.com/kubecdc/kubecdc/test/world"
+)
+
+// pastKinds are the resources of TestGetIsTheListDespiteFaults by their kinds.
+var pastKinds = map[string]string{
+	"ConfigMap": "configmaps", "Secret": "secrets", "ServiceAccount": "serviceaccounts", "Pod": "pods", "Deployment": "deployments.apps",
+	"ReplicaSet": "replicasets.apps", "Widget": oracle.Widgets, "Namespace": "namespaces",
+}
+
+// savedLists is what the API server listed at a revision.
+type savedLists struct {
+	rev   uint64
+	lists map[string][]*oracle.Version
+	when  string
+}
+
+// pastWorld is a control plane, an agent and a bus on which things go wrong, and what was listed meanwhile.
+type pastWorld struct {
+	p      *world.Plane
+	api    *proxy.Proxy
+	buses  []*proxy.Proxy // between the agent and the bus
+	agent  *world.Agent
+	stream *world.Stream
+	url    string // of the bus, for kubecdc
+	rng    *rand.Rand
+	saved  []savedLists
+
+	compacted []uint64 // revisions up to which history was forgotten
+}
+
+// TestGetIsTheListDespiteFaults saves what the API server lists at exact revisions, while writers run, the agent is killed, the bus is blocked, the
+// API server restarts and history is compacted. `kubecdc get --at rv:N` is each of these lists, or says that it is not certain. That may only be inside
+// a gap that begins before a compaction and ends after it.
+func TestGetIsTheListDespiteFaults(t *testing.T) {
+	slow(t)
+	notRacing(t)
+	t.Parallel()
+	t.Run("nats", func(t *testing.T) {
+		t.Parallel()
+		w := newPastWorld(t)
+		bus := world.StartBus(t)
+		via := world.RunProxy(t, world.HostPort(bus.URL))
+		w.url, w.buses = bus.URL, []*proxy.Proxy{via}
+		w.begin(t, &world.Bus{URL: "nats://" + via.Addr()}, bus)
+		w.run(t)
+	})
+	t.Run("kafka", func(t *testing.T) {
+		t.Parallel()
+		kafka.Require(t)
+		w := newPastWorld(t)
+		k := world.StartKafka(t, kafka.Options{Advertise: func(_ int, _ kafka.Listener, addr string) (string, error) {
+			via := world.RunProxy(t, addr)
+			w.buses = append(w.buses, via)
+			return via.Addr(), nil
+		}})
+		w.url = "kafka://" + k.Inside()[0] + "/" + k.Topic
+		w.begin(t, k, k)
+		w.run(t)
+	})
+}
+
+func newPastWorld(t *testing.T) *pastWorld {
+	t.Helper()
+	p := world.StartPlane(t, controlplane.Options{})
+	return &pastWorld{p: p, api: world.RunProxy(t, world.HostPort(p.APIServerURL(0))), rng: rand.New(rand.NewPCG(7, 8))}
+}
+
+// begin starts an agent and waits for its first snapshot.
+func (w *pastWorld) begin(t *testing.T, to, read world.Destination) {
+	t.Helper()
+	for _, ns := range []string{"past-a", "past-b"} {
+		w.p.NewNamespace(t, ns)
+		w.p.MakeConfigMaps(t, ns, "still", 100)
+	}
+	resources := append([]string{"namespaces"}, truthResources...)
+	w.agent = world.StartAgent(t, w.p, world.AgentConfig{
+		Bus: to, Kubeconfig: world.KubeconfigVia(t, w.p, w.api), Watch: "  - resources: [" + strings.Join(resources, ", ") + "]",
+	})
+	w.stream = read.Read(t, w.p.Reader())
+	w.stream.Completed(t, resources...)
+}
+
+// run does the faults, and compares the lists with what get says of their revisions.
+func (w *pastWorld) run(t *testing.T) {
+	t.Helper()
+	sw := &world.SteadyWriters{Every: 30 * time.Millisecond, APIs: []*world.API{w.p.API}}
+	var steps []func(*world.Writers) func(context.Context) error
+	for _, ns := range []string{"past-a", "past-b"} {
+		steps = append(steps,
+			func(ws *world.Writers) func(context.Context) error { return ws.Writer("cm", ns, 15).ConfigMaps },
+			func(ws *world.Writers) func(context.Context) error { return ws.Writer("secret", ns, 15).Secrets },
+			func(ws *world.Writers) func(context.Context) error { return ws.Writer("deploy", ns, 4).Deployments },
+			func(ws *world.Writers) func(context.Context) error { return ws.Writer("widget", ns, 15).Widgets })
+	}
+	stop := sw.Run(t, steps...)
+	faults := []func(*testing.T){w.killAgent, w.restartAPIServer, w.compact, w.blockBus, w.cutBus}
+	moments := size(10, 20, 50)
+	for n := 0; len(w.saved) < moments*4/5; n++ {
+		w.save(t, "in peace")
+		faults[n%len(faults)](t)
+	}
+	w.loseHistory(t)
+	for len(w.saved) < moments {
+		w.save(t, "after the loss")
+		world.Pass(t.Context(), 300*time.Millisecond)
+	}
+	stop()
+	w.settle(t)
+	w.compare(t)
+}
+
+// save lists all resources at the present revision.
+func (w *pastWorld) save(t *testing.T, when string) {
+	t.Helper()
+	world.Pass(t.Context(), time.Duration(w.rng.IntN(500))*time.Millisecond)
+	s := savedLists{rev: w.p.Now(t), lists: map[string][]*oracle.Version{}, when: when}
+	for _, resource := range pastKinds {
+		s.lists[resource] = listAt(t, w.p, resource, s.rev)
+	}
+	w.saved = append(w.saved, s)
+}
+
+func (w *pastWorld) killAgent(t *testing.T) {
+	w.agent.Crash()
+	w.save(t, "without an agent")
+	w.agent.Again(t)
+	w.save(t, "while the agent starts")
+}
+
+func (w *pastWorld) blockBus(t *testing.T) {
+	for _, b := range w.buses {
+		b.Hold(true)
+	}
+	w.save(t, "while the bus is blocked")
+	world.Pass(t.Context(), time.Second)
+	for _, b := range w.buses {
+		b.Hold(false)
+	}
+}
+
+func (w *pastWorld) cutBus(t *testing.T) {
+	for _, b := range w.buses {
+		b.Cut()
+	}
+	w.save(t, "while the bus is cut")
+}
+
+func (w *pastWorld) restartAPIServer(t *testing.T) {
+	w.p.KillAPIServer(0)
+	if err := w.p.StartAPIServer(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	w.save(t, "after the API server is back")
+}
+
+// compact forgets a history that the agent has read. If it is killed right after that, it may begin again before that revision.
+func (w *pastWorld) compact(t *testing.T) {
+	w.forget(t)
+	w.save(t, "after a compaction")
+}
+
+func (w *pastWorld) forget(t *testing.T) {
+	rev := w.p.Now(t)
+	if err := w.p.Compact(t.Context(), int64(rev)); err != nil {
+		t.Fatal(err)
+	}
+	w.compacted = append(w.compacted, rev)
+}
+
+// lost reports whether the history of a span was forgotten before its end.
+func (w *pastWorld) lost(from, to uint64) bool {
+	return slices.ContainsFunc(w.compacted, func(rev uint64) bool { return from < rev && rev <= to })
+}
+
+// loseHistory compacts a history that the agent has not read.
+func (w *pastWorld) loseHistory(t *testing.T) {
+	w.agent.Crash()
+	w.save(t, "in the gap")
+	w.save(t, "in the gap")
+	world.Pass(t.Context(), time.Second)
+	w.forget(t)
+	w.restartAPIServer(t) // it does not remember the history either
+	gaps := w.gaps()
+	w.agent.Again(t)
+	world.Pass(t.Context(), time.Second)
+	w.awaitRecovery(t, gaps)
+}
+
+func (w *pastWorld) gaps() (n int) {
+	for _, rec := range w.stream.All() {
+		if rec.Stream == oracle.Gap {
+			n++
+		}
+	}
+	return n
+}
+
+// awaitRecovery waits for a snapshot of each resource after the gap.
+func (w *pastWorld) awaitRecovery(t *testing.T, before int) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		gaps, completed := 0, map[string]bool{}
+		for _, rec := range w.stream.All() {
+			switch {
+			case rec.Stream == oracle.Gap:
+				gaps++
+			case rec.Stream == oracle.SnapshotCompleted && gaps > before:
+				completed[rec.Scope.Text] = true
+			}
+		}
+		if len(completed) == len(pastKinds) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d gaps, and snapshots of %v only", gaps-before, completed)
+		}
+		world.Pass(t.Context(), 200*time.Millisecond)
+	}
+}
+
+// settle ends the agent once the bus has all changes: its last progress says so.
+func (w *pastWorld) settle(t *testing.T) {
+	t.Helper()
+	world.Pass(t.Context(), 3*time.Second)
+	if err := w.agent.Stop(time.Minute); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// compare compares each list with the answer of get.
+func (w *pastWorld) compare(t *testing.T) {
+	t.Helper()
+	words := map[string]int{}
+	objects := 0
+	for _, s := range w.saved {
+		a := ask(t, "all", "--at", fmt.Sprint("rv:", s.rev), "--bus", w.url)
+		got := map[string]map[oracle.ObjectKey]*oracle.Version{}
+		for key, v := range a.versions(t, func(o map[string]any) string { return pastKinds[fmt.Sprint(o["kind"])] }) {
+			if got[key.Resource] == nil {
+				got[key.Resource] = map[oracle.ObjectKey]*oracle.Version{}
+			}
+			got[key.Resource][key] = v
+		}
+		seen := map[string]bool{}
+		for _, scope := range a.Kubecdc.Scopes {
+			seen[scope.Resource] = true
+			words[scope.Certainty]++
+			switch {
+			case scope.Certainty == "exact":
+				objects += len(s.lists[scope.Resource])
+				compareAt(t, s.rev, s.lists[scope.Resource], got[scope.Resource])
+			case scope.Certainty == "unknown" && scope.From.ResourceVersion > 0 && scope.From.ResourceVersion < s.rev:
+				// Nothing of an idle resource says that its record is complete up to there.
+			case scope.Certainty == "uncertain" && scope.From.ResourceVersion < s.rev && s.rev <= scope.To.ResourceVersion &&
+				w.lost(scope.From.ResourceVersion, scope.To.ResourceVersion):
+			default:
+				t.Errorf("%s at %d (%s): %+v", scope.Resource, s.rev, s.when, scope)
+			}
+		}
+		if len(seen) != len(pastKinds) {
+			t.Errorf("at %d there are %d resources in the answer, want %d", s.rev, len(seen), len(pastKinds))
+		}
+		if t.Failed() {
+			t.Fatalf("at %d: %s", s.rev, s.when)
+		}
+	}
+	if words["uncertain"] == 0 || words["exact"] < words["unknown"] || objects < 100*len(w.saved) {
+		t.Errorf("%d objects compared, certainties %v: too few for what was done", objects, words)
+	}
+	t.Logf("%d objects compared at %d moments; certainties of scopes: %v", objects, len(w.saved), words)
+}
