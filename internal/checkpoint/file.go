@@ -7,10 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 
+	"github.com/kubecdc/kubecdc/internal/atomicfile"
 	"github.com/kubecdc/kubecdc/internal/filelock"
 )
 
@@ -71,22 +71,12 @@ func (f *file) Load(context.Context) ([]byte, error) {
 	return data, nil
 }
 
-// Save implements Store: readers, and a machine that starts again, find the old content or the new one, whole. One saves at
-// a time, who has the lock; what one that was killed has left is overwritten.
+// Save implements Store. Only the owner of the lock saves, so the temporary file has a fixed name: one that a killed process left
+// behind is overwritten.
 func (f *file) Save(_ context.Context, data []byte) error {
 	next, err := os.OpenFile(f.path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("%s: %w", f, err)
-	}
-	_, err = next.Write(data)
 	if err == nil {
-		err = next.Sync()
-	}
-	if err = errors.Join(err, next.Close()); err == nil {
-		err = os.Rename(next.Name(), f.path)
-	}
-	if err == nil {
-		err = f.syncDirectory()
+		err = atomicfile.Replace(f.path, next, data, nil)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", f, err)
@@ -101,24 +91,12 @@ func (f *file) Delete(context.Context) error {
 		return nil
 	}
 	if err == nil {
-		err = f.syncDirectory()
+		err = atomicfile.SyncDirectory(filepath.Dir(f.path))
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", f, err)
 	}
 	return nil
-}
-
-// syncDirectory has the file's name survive the machine.
-func (f *file) syncDirectory() error {
-	if runtime.GOOS == "windows" {
-		return nil // directories cannot be synced there
-	}
-	dir, err := os.Open(filepath.Dir(f.path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // unusable is what keeps an agent from starting with the file.

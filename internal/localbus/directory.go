@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/atomicfile"
 	"github.com/kubecdc/kubecdc/internal/filelock"
 )
 
@@ -165,8 +166,8 @@ func read(file string, into any) error {
 	return json.Unmarshal(data, into)
 }
 
-// write writes a JSON file whole or not at all: readers see the old one or the new one. One writes at a time, who has the
-// lock; what one that was killed has left is overwritten.
+// write replaces a JSON file. Only the owner of the lock writes, so the temporary file has a fixed name: one that a killed process
+// left behind is overwritten.
 func write(file string, content any) error {
 	data, err := json.MarshalIndent(content, "", "  ")
 	if err != nil {
@@ -176,21 +177,7 @@ func write(file string, content any) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(data, '\n'))
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", file, err)
-	}
-	if err := os.Rename(f.Name(), file); err != nil {
-		return err
-	}
-	if dir, err := os.Open(filepath.Dir(file)); err == nil {
-		_ = dir.Sync() // so that the name survives the machine, where directories can be synced
-		_ = dir.Close()
-	}
-	return nil
+	return atomicfile.Replace(file, f, append(data, '\n'), nil)
 }
 
 // withoutPath takes the path, which is said already, out of an error of package os.

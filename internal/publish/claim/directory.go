@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/kubecdc/kubecdc/internal/atomicfile"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
@@ -55,8 +56,8 @@ func (d *Directory) Put(ctx context.Context, name, _ string, body []byte) (strin
 	return (&url.URL{Scheme: "file", Path: slashed}).String(), nil
 }
 
-// write makes the whole file durable under another name before it takes its own.
-func (d *Directory) write(file string, body []byte) (err error) {
+// write replaces the file, unless the fence is shut by then.
+func (d *Directory) write(file string, body []byte) error {
 	if err := os.MkdirAll(d.path, 0o750); err != nil {
 		return err
 	}
@@ -64,42 +65,13 @@ func (d *Directory) write(file string, body []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
+	if err := f.Chmod(0o640); err != nil { // consumers may be of the group
+		return errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	return atomicfile.Replace(file, f, body, func() error {
+		if d.fence.Shut() {
+			return publish.ErrShut
 		}
-	}()
-	_, err = f.Write(body)
-	if err == nil {
-		err = f.Chmod(0o640) // consumers may be of the group
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	if err != nil {
-		return err
-	}
-	if d.fence.Shut() {
-		return publish.ErrShut
-	}
-	if err := os.Rename(f.Name(), file); err != nil {
-		return err
-	}
-	return syncDirectory(d.path)
-}
-
-// syncDirectory makes a rename durable.
-func syncDirectory(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	err = d.Sync()
-	if closed := d.Close(); err == nil {
-		err = closed
-	}
-	return err
+		return nil
+	})
 }
