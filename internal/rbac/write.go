@@ -2,11 +2,11 @@ package rbac
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // WriteJSON writes the objects as one List. JSON has no room for notes.
@@ -23,95 +23,72 @@ func (m *Manifests) WriteJSON(w io.Writer) error {
 
 // WriteYAML writes a document for each object, with the notes as comments.
 func (m *Manifests) WriteYAML(w io.Writer) error {
-	y := &yaml{}
-	for _, note := range slices.Concat(m.Header, m.Notes) {
-		y.comment("", note)
-	}
+	e := yaml.NewEncoder(w)
+	e.SetIndent(2)
 	for i, o := range m.Objects {
-		if i > 0 {
-			y.line("---")
+		doc, err := o.yaml()
+		if err != nil {
+			return err
 		}
-		y.object(o)
+		if i == 0 {
+			doc.Content[0].Content[0].HeadComment = comment(0, slices.Concat(m.Header, m.Notes))
+		}
+		if err := e.Encode(doc); err != nil {
+			return err
+		}
 	}
-	_, err := io.WriteString(w, y.text.String())
-	return err
+	return e.Close()
 }
 
-// yaml writes what these objects need of YAML, with comments where they belong; values are quoted where a plain one
-// might be read as something else than text.
-type yaml struct{ text strings.Builder }
-
-func (y *yaml) line(format string, args ...any) {
-	fmt.Fprintf(&y.text, format+"\n", args...)
+// yaml returns the document of an object. JSON is YAML, and its decoder keeps the order of keys.
+func (o *Object) yaml() (*yaml.Node, error) {
+	raw, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	doc := new(yaml.Node)
+	if err := yaml.Unmarshal(raw, doc); err != nil {
+		return nil, err
+	}
+	blockStyle(doc)
+	root := doc.Content[0]
+	for i := 0; i < len(root.Content); i += 2 {
+		if root.Content[i].Value != "rules" {
+			continue
+		}
+		for k, rule := range root.Content[i+1].Content {
+			rule.HeadComment = comment(2, o.Rules[k].Notes)
+		}
+	}
+	return doc, nil
 }
 
-func (y *yaml) object(o Object) {
-	y.line("apiVersion: %s", o.APIVersion)
-	y.line("kind: %s", o.Kind)
-	y.line("metadata:")
-	y.line("  name: %s", scalar(o.Metadata.Name))
-	if o.Metadata.Namespace != "" {
-		y.line("  namespace: %s", scalar(o.Metadata.Namespace))
+// blockStyle replaces the style of JSON. Lists of words stay on one line.
+func blockStyle(n *yaml.Node) {
+	n.Style = 0
+	if n.Kind == yaml.SequenceNode && n.Content[0].Kind == yaml.ScalarNode {
+		n.Style = yaml.FlowStyle
 	}
-	if len(o.Rules) > 0 {
-		y.line("rules:")
-	}
-	for _, r := range o.Rules {
-		for _, note := range r.Notes {
-			y.comment("  ", note)
-		}
-		y.line("  - apiGroups: %s", sequence(r.APIGroups))
-		y.line("    resources: %s", sequence(r.Resources))
-		if len(r.ResourceNames) > 0 {
-			y.line("    resourceNames: %s", sequence(r.ResourceNames))
-		}
-		y.line("    verbs: %s", sequence(r.Verbs))
-	}
-	if o.RoleRef != nil {
-		y.line("roleRef:")
-		y.line("  apiGroup: %s", o.RoleRef.APIGroup)
-		y.line("  kind: %s", o.RoleRef.Kind)
-		y.line("  name: %s", scalar(o.RoleRef.Name))
-	}
-	if len(o.Subjects) > 0 {
-		y.line("subjects:")
-	}
-	for _, s := range o.Subjects {
-		y.line("  - kind: %s", s.Kind)
-		y.line("    name: %s", scalar(s.Name))
-		y.line("    namespace: %s", scalar(s.Namespace))
+	for _, c := range n.Content {
+		blockStyle(c)
 	}
 }
 
-// comment breaks the note into lines. A note may quote the configuration: what is no word's part is made a space.
-func (y *yaml) comment(indent, note string) {
+// comment breaks notes into lines that fit behind an indentation. A note may quote the configuration: all white space becomes a
+// space.
+func comment(indent int, notes []string) string {
 	const width = 100
-	line := indent + "#"
-	for _, word := range strings.Fields(note) {
-		if len(line)+1+len(word) > width && line != indent+"#" {
-			y.line("%s", line)
-			line = indent + "#"
+	var lines []string
+	for _, note := range notes {
+		line := "#"
+		for _, word := range strings.Fields(note) {
+			if indent+len(line)+1+len(word) > width && line != "#" {
+				lines = append(lines, line)
+				line = "#"
+			}
+			line += " " + word
 		}
-		line += " " + word
+		lines = append(lines, line)
 	}
-	y.line("%s", line)
-}
-
-func sequence(items []string) string {
-	quoted := make([]string, len(items))
-	for i, item := range items {
-		quoted[i] = scalar(item)
-	}
-	return "[" + strings.Join(quoted, ", ") + "]"
-}
-
-// plainScalar is text in every version of YAML, with the exception of the words below.
-var plainScalar = regexp.MustCompile(`^[a-z][a-z0-9]*([-./][a-z0-9]+)*$`)
-
-func scalar(s string) string {
-	if plainScalar.MatchString(s) && !slices.Contains([]string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}, s) {
-		return s
-	}
-	quoted, _ := json.Marshal(s) // a string cannot fail, and JSON is YAML
-	return string(quoted)
+	return strings.Join(lines, "\n")
 }
