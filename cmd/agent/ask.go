@@ -25,6 +25,10 @@ type askFlags struct {
 	namespace, selector, cluster string
 	output                       string
 	allNamespaces, exact         bool
+	pagerCommand                 string
+	noPager                      bool
+
+	pager *pager // nil: there is none
 }
 
 const momentHelp = `A moment is a time (2026-11-20T14:05:00Z, 14:05, 'yesterday 14:05'), how long ago (2h, 7d), a resourceVersion
@@ -43,6 +47,8 @@ func (f *askFlags) add(cmd *cobra.Command, formats ...string) {
 	fl.BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "objects in all namespaces, as without --namespace")
 	fl.StringVar(&f.cluster, "cluster", "", "`name` of the cluster, if the record has several")
 	fl.BoolVar(&f.exact, "exact", false, "exit with code 3 unless the answer is exact")
+	fl.StringVar(&f.pagerCommand, "pager", "", "`command` that shows the answer page by page at a terminal (default: $PAGER, else "+defaultPager+")")
+	fl.BoolVar(&f.noPager, "no-pager", false, "show the answer at a terminal without a pager")
 	f.bus.addBus(fl)
 	completeWords(cmd, "output", formats...)
 	cmd.ValidArgsFunction = completeResources
@@ -89,7 +95,7 @@ func (f *askFlags) ask(ctx context.Context, args []string, stdout, stderr io.Wri
 	if f.bus.bus == "-" || f.bus.bus == "stdin:" {
 		return nil, usageError{errors.New("--bus -: standard input can be read once only; write the events to a file and name it: --bus file:PATH")}
 	}
-	signal.Ignore(syscall.SIGPIPE) // see whileRead; else the signal would end the process
+	signal.Ignore(syscall.SIGPIPE) // see finish; else the signal would end the process
 	wanted, err := history.NewSelection(args, f.namespace, f.selector, f.cluster)
 	if err != nil {
 		return nil, usageError{err}
@@ -107,18 +113,13 @@ func (f *askFlags) ask(ctx context.Context, args []string, stdout, stderr io.Wri
 		record: &history.Record{Source: explained{source, explain}, Seek: seek, Partitioned: partitioned}, wanted: wanted,
 		stdout: terminal.Detect(stdout, os.Getenv), stderr: terminal.Detect(stderr, os.Getenv), now: time.Now(),
 	}
+	if !f.noPager {
+		q.stdout, f.pager = withPager(q.stdout, f.pagerCommand, stderr)
+	}
 	said := consume.Query{}
 	sayInterruptions(&said, q.stderr)
 	q.record.OnRetry, q.record.OnResume = said.OnRetry, said.OnResume
 	return q, q.during(ctx, func(ctx context.Context) error { return q.record.Resolve(ctx, wanted) })
-}
-
-// whileRead returns the error of a command, none if nobody reads what it prints, as in "kubecdc history all | head".
-func whileRead(err error) error {
-	if errors.Is(err, syscall.EPIPE) {
-		return nil
-	}
-	return err
 }
 
 // during calls f, which reads the record. If that takes long, it shows at a terminal how far it is.

@@ -123,8 +123,8 @@ func (c *certainty) otherHistory(resource string) bool {
 	return slices.ContainsFunc(c.Scopes, func(s timeline.Scope) bool { return s.OtherHistory && s.Resource == resource })
 }
 
-// knows reports whether the moment can show if an object existed: it is not before the first snapshot of the object's scope, and the moment is not
-// a resourceVersion of another etcd.
+// knows reports whether the record can say if an object existed: not before the first snapshot of its scope, and not at a resourceVersion of another
+// etcd.
 func (c *certainty) knows(v *timeline.Version) bool {
 	return !slices.ContainsFunc(c.Scopes, func(s timeline.Scope) bool {
 		later := s.Certainty == timeline.Unknown && s.To != timeline.Bound{}

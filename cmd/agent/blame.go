@@ -42,7 +42,7 @@ is new, and those after it keep their lines.
   kubecdc blame deploy web -n shop --at 14:05 -o wide
   kubecdc blame cm/settings -n shop -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return whileRead(blame(cmd.Context(), &f, args, stdout, stderr))
+			return f.finish(blame(cmd.Context(), &f, args, stdout, stderr))
 		},
 	}
 	formats := []string{"table", "wide", "json"}

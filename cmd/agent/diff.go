@@ -61,7 +61,7 @@ never printed.
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return whileRead(diff(cmd.Context(), &f, args, stdout, stderr))
+			return f.finish(diff(cmd.Context(), &f, args, stdout, stderr))
 		},
 	}
 	formats := []string{"table", "wide", "json", "yaml", "name"}
@@ -151,9 +151,6 @@ func (f *diffFlags) moments(args []string) ([]timeline.Moment, error) {
 			return nil, err
 		}
 		out = append(out, m)
-	}
-	if len(out) == 2 && (f.running.kubeconfig != "" || f.running.context != "") {
-		return nil, errors.New("--kubeconfig and --context are for live: two moments of the record need no cluster")
 	}
 	return out, nil
 }

@@ -55,7 +55,7 @@ redacted values, which must not be applied, and removes owner references, which 
   kubecdc get secrets -A --at rv:48211 -o json --exact
   kubecdc get all --at 2026-11-20T15:00:00Z --bus file:events.jsonl -o name`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return whileRead(get(cmd.Context(), &f, args, stdout, stderr))
+			return f.finish(get(cmd.Context(), &f, args, stdout, stderr))
 		},
 	}
 	formats := []string{"table", "wide", "json", "yaml", "name"}

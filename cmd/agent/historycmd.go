@@ -50,7 +50,7 @@ list.
   kubecdc history deploy,cm,secrets -n shop --since 14:00 --until 14:10
   kubecdc history cm/settings -n shop --since 24h -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return whileRead(showHistory(cmd.Context(), &f, args, stdout, stderr))
+			return f.finish(showHistory(cmd.Context(), &f, args, stdout, stderr))
 		},
 	}
 	formats := []string{"table", "wide", "json", "yaml"}
@@ -99,6 +99,7 @@ func showHistory(ctx context.Context, f *historyFlags, args []string, stdout, st
 	if err := h.close(&sure); err != nil {
 		return err
 	}
+	f.pager.wait() // standard error would be drawn over it
 	h.q.say(&sure)
 	if len(h.clusters) > 1 {
 		slices.Sort(h.clusters)

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"github.com/kubecdc/kubecdc/internal/terminal"
+)
+
+// defaultPager ends at once if the text fits on the screen (F), keeps colours (R), and leaves the text there (X).
+const defaultPager = "less -FRX"
+
+// pager passes what is written to it to a command that shows it page by page. The command starts with the first write.
+type pager struct {
+	argv   []string
+	screen io.Writer // where the command writes
+	stderr io.Writer
+
+	cmd   *exec.Cmd // nil: it has not started
+	pipe  io.WriteCloser
+	plain bool // it could not start
+}
+
+// withPager returns the output with a pager before it, if it is a terminal. command is that of the flag, "" for that of $PAGER.
+func withPager(o *terminal.Output, command string, stderr io.Writer) (*terminal.Output, *pager) {
+	command = cmp.Or(command, os.Getenv("PAGER"), defaultPager)
+	argv := strings.Fields(command)
+	if !o.Interactive || len(argv) == 0 || command == "cat" {
+		return o, nil
+	}
+	p := &pager{argv: argv, screen: o.Writer, stderr: stderr}
+	return &terminal.Output{Writer: p, Interactive: true, Color: o.Color, Width: o.Width, Size: o.Size}, p
+}
+
+// Write implements io.Writer. Its error is EPIPE after the person has left the pager.
+func (p *pager) Write(text []byte) (int, error) {
+	if p.cmd == nil && !p.plain {
+		if err := p.start(); err != nil {
+			p.plain = true
+			if p.argv[0] != strings.Fields(defaultPager)[0] {
+				fmt.Fprintf(p.stderr, "pager %q: %v; --no-pager or another $PAGER avoids this\n", strings.Join(p.argv, " "), err)
+			}
+		}
+	}
+	if p.plain {
+		return p.screen.Write(text)
+	}
+	return p.pipe.Write(text)
+}
+
+func (p *pager) start() error {
+	cmd := exec.Command(p.argv[0], p.argv[1:]...) //nolint:noctx // after Ctrl-C the person still leaves the pager
+	cmd.Stdout, cmd.Stderr = p.screen, p.stderr
+	pipe, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	p.cmd, p.pipe = cmd, pipe
+	return nil
+}
+
+// wait ends the text and waits until the person has left the pager. Nothing may be written after it.
+func (p *pager) wait() {
+	if p == nil || p.cmd == nil {
+		return
+	}
+	_ = p.pipe.Close() // it may have ended by itself
+	_ = p.cmd.Wait()   // how a pager ends is not the command's result
+	p.cmd, p.plain = nil, true
+}
+
+// finish returns the error of a command after its pager has ended: none if nobody reads what it prints, as in "kubecdc history all | head".
+func (f *askFlags) finish(err error) error {
+	f.pager.wait()
+	if errors.Is(err, syscall.EPIPE) {
+		return nil
+	}
+	return err
+}
