@@ -135,9 +135,9 @@ func readConfig(stdin io.Reader, file string) (data []byte, name string, err err
 // checkTemplates is what the publishers have to say about the templates of subjects and topics, those of relays too.
 func checkTemplates(c *config.Config) []*yamldoc.Error {
 	errs := checkTemplate(c.Bus.NATS, c.Bus.Kafka, "bus", clusterName(c))
-	for i := range c.Relay {
-		to := &c.Relay[i].To
-		errs = append(errs, checkTemplate(to.NATS, to.Kafka, fmt.Sprintf("relay[%d].to", i), clusterName(c))...)
+	for i := range c.Relays {
+		to := &c.Relays[i].To
+		errs = append(errs, checkTemplate(to.NATS, to.Kafka, fmt.Sprintf("relays[%d].to", i), clusterName(c))...)
 	}
 	if s := c.DeadLetter.Subject; s != "" {
 		_, err := nats.DeadLetterSubject(s, clusterName(c))

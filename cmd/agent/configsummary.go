@@ -208,9 +208,9 @@ func summarizeRefused(c *config.Config) refusals {
 
 func summarizeRelays(c *config.Config) []relayed {
 	var all []relayed
-	for i := range c.Relay {
-		r := relayed{Name: c.Relay[i].Name}
-		switch t := &c.Relay[i].To; {
+	for i := range c.Relays {
+		r := relayed{Name: c.Relays[i].Name}
+		switch t := &c.Relays[i].To; {
 		case t.Slack != nil:
 			r.To = "slack"
 		case t.HTTP != nil:
@@ -261,8 +261,8 @@ func (s *summary) write(w io.Writer) {
 	switch config.Mode(s.Mode) {
 	case config.ModeNode:
 		table.add("mode", "node: what belongs to the node that NODE_NAME names")
-	case config.ModeCompanion:
-		table.add("mode", "companion: Pods that no node has yet, no Nodes, and the rest as in mode cluster")
+	case config.ModeCentral:
+		table.add("mode", "central: Pods that no node has yet, no Nodes, and the rest as in mode cluster")
 	case config.ModeCluster:
 	}
 	for i, r := range s.Watch {

@@ -45,7 +45,7 @@ func partInWords(cfg *config.Config, group, resource string) string {
 	switch {
 	case p.None:
 		return "nothing: the agents on the nodes take it"
-	case cfg.Mode == config.ModeCompanion && p.FieldSelector != "":
+	case cfg.Mode == config.ModeCentral && p.FieldSelector != "":
 		return "those that no node has yet: the agents on the nodes take the others"
 	case p.FieldSelector == "":
 		return ""

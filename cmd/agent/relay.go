@@ -53,7 +53,7 @@ or as the consumer group kubecdc-relay-NAME of Kafka. A receiver that is slow or
 nor other relays. Nothing is lost as long as the bus keeps the records. Run a relay of one name only once: on JetStream
 the one that was started last takes over, and the other ends.
 
-With --config, the command runs all relays of the file's list "relay", or the named ones. They read the file's bus, and
+With --config, the command runs all relays of the file's list "relays", or the named ones. They read the file's bus, and
 /metrics and /readyz are served at its server.address. 'kubecdc run' with the same file runs them beside the agent: then
 do not run them here too.
 
@@ -109,8 +109,8 @@ func (f *relayFlags) load(args []string) (*config.Config, error) {
 		return nil, err
 	case err != nil:
 		return nil, usageError{err} // the file cannot be read, or --set is no assignment
-	case len(cfg.Relay) == 0:
-		return nil, usageError{fmt.Errorf("%s: has no relays: list them under the key relay, see docs/guides/relay.md", f.config)}
+	case len(cfg.Relays) == 0:
+		return nil, usageError{fmt.Errorf("%s: has no relays: list them under the key relays, see docs/guides/relay.md", f.config)}
 	}
 	if f.cluster != "" {
 		cfg.Cluster = f.cluster
@@ -120,19 +120,19 @@ func (f *relayFlags) load(args []string) (*config.Config, error) {
 	}
 	var meant []config.Relay
 	for _, name := range args {
-		i := slices.IndexFunc(cfg.Relay, func(r config.Relay) bool { return r.Name == name })
+		i := slices.IndexFunc(cfg.Relays, func(r config.Relay) bool { return r.Name == name })
 		if i < 0 {
-			names := make([]string, len(cfg.Relay))
-			for k := range cfg.Relay {
-				names[k] = cfg.Relay[k].Name
+			names := make([]string, len(cfg.Relays))
+			for k := range cfg.Relays {
+				names[k] = cfg.Relays[k].Name
 			}
 			return nil, usageError{fmt.Errorf("%s: has no relay %q, there are %s", f.config, name, strings.Join(names, ", "))}
 		}
 		if !slices.ContainsFunc(meant, func(r config.Relay) bool { return r.Name == name }) {
-			meant = append(meant, cfg.Relay[i])
+			meant = append(meant, cfg.Relays[i])
 		}
 	}
-	cfg.Relay = meant
+	cfg.Relays = meant
 	return cfg, nil
 }
 
@@ -207,7 +207,7 @@ func (f *relayFlags) describe(args []string) (*config.Config, error) {
 	for _, op := range f.ops {
 		r.Operations = append(r.Operations, config.Operation(op))
 	}
-	cfg.Relay = []config.Relay{r}
+	cfg.Relays = []config.Relay{r}
 	if err := cfg.Validate(); err != nil {
 		return nil, usageError{err}
 	}
@@ -249,21 +249,21 @@ func runRelays(ctx context.Context, f *relayFlags, args []string, stdout, stderr
 	metrics := relay.NewMetrics(reg)
 	open := func(r *config.Relay) (runner, error) { return newRelay(cfg, r, cfg.Cluster, stdout, nil, log, metrics) }
 	var only runner
-	for i := range cfg.Relay { // what is configured wrongly is told at once
-		if only, err = open(&cfg.Relay[i]); err != nil {
+	for i := range cfg.Relays { // what is configured wrongly is told at once
+		if only, err = open(&cfg.Relays[i]); err != nil {
 			return usageError{err}
 		}
 	}
 	if f.config == "" {
 		return only.Run(ctx)
 	}
-	host := newRelayHost(cfg.Relay, log)
+	host := newRelayHost(cfg.Relays, log)
 	probes := host.probes()
-	if len(cfg.Relay) == 1 {
-		probes = []admin.Probe{{Name: "relay " + cfg.Relay[0].Name, Ready: only.Ready}}
+	if len(cfg.Relays) == 1 {
+		probes = []admin.Probe{{Name: "relay " + cfg.Relays[0].Name, Ready: only.Ready}}
 	}
 	run := func(ctx context.Context) error {
-		if len(cfg.Relay) == 1 {
+		if len(cfg.Relays) == 1 {
 			return only.Run(ctx)
 		}
 		host.run(ctx, open) // one that fails must not end the others
@@ -274,7 +274,7 @@ func runRelays(ctx context.Context, f *relayFlags, args []string, stdout, stderr
 		return err
 	}
 	defer listener.Close()
-	log.Info("kubecdc relays", "version", version, "relays", len(cfg.Relay), "server_address", listener.Addr().String())
+	log.Info("kubecdc relays", "version", version, "relays", len(cfg.Relays), "server_address", listener.Addr().String())
 	g, all := errgroup.WithContext(context.WithoutCancel(ctx))
 	serving, stopServing := context.WithCancel(all)
 	g.Go(func() error { return newRelayServer(reg, log, probes).Run(serving, listener, nil) })

@@ -135,7 +135,7 @@ func TestRelaysOfAFile(t *testing.T) {
 bus: {nats: {url: %q}}
 server: {address: "127.0.0.1:0"}
 log: {format: text}
-relay:
+relays:
   - {name: hook, start: beginning, to: {http: {url: %q}}}
   - {name: refused, start: beginning, to: {http: {url: %q}}}
   - {name: lines, start: beginning, namespaces: ["web-*"], to: {stdout: {}}}
@@ -278,7 +278,7 @@ func TestRelayReadsWithCredentials(t *testing.T) {
 	text := fmt.Sprintf(`apiVersion: kubecdc.dev/v1
 bus: {nats: {url: "nats://%s", auth: {user: relay, passwordFile: %q}}}
 server: {address: "127.0.0.1:0"}
-relay:
+relays:
   - {name: lines, start: beginning, to: {stdout: {}}}
 `, address, password)
 	for name, content := range map[string]string{password: "wrong-s3cr3t\n", file: text} {

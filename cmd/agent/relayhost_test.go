@@ -141,7 +141,7 @@ cluster: c
 bus: {nats: {url: %q}}
 checkpoint: {file: {path: %q}}
 server: {address: "127.0.0.1:0"}
-relay:
+relays:
   - {name: hook, start: beginning, operations: [updated], to: {http: {url: %q}}}
   - {name: broken, to: {http: {url: "http://127.0.0.1:1/", tokenFile: /none/token}}}
 `, nats.ClientURL(), filepath.Join(dir, "checkpoint.json"), receiver.URL), 0o600); err != nil {

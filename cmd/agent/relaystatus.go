@@ -57,9 +57,9 @@ func showRelays(ctx context.Context, f *relayFlags, args []string, output string
 	}
 	ctx, cancel := context.WithTimeout(ctx, relayPatience)
 	defer cancel()
-	all := make([]relayStatus, 0, len(cfg.Relay))
-	for i := range cfg.Relay {
-		r := &cfg.Relay[i]
+	all := make([]relayStatus, 0, len(cfg.Relays))
+	for i := range cfg.Relays {
+		r := &cfg.Relays[i]
 		source, err := relaySource(cfg, r, cfg.Cluster, slog.New(slog.DiscardHandler))
 		if err != nil {
 			return usageError{fmt.Errorf("relay %s: %w", r.Name, err)}

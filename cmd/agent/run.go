@@ -238,7 +238,7 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	c := &capture{
 		cfg: cfg, flags: f, cluster: cluster, stdout: stdout, log: log, reg: reg, metrics: publish.NewMetrics(reg),
-		relays: newRelayHost(cfg.Relay, log),
+		relays: newRelayHost(cfg.Relays, log),
 	}
 	if f.config != "" {
 		c.reload = newReloader(first, f, log, level, reg)
@@ -297,7 +297,7 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 
 // printsRecords tells that records go to standard output, from the agent or from a relay beside it.
 func printsRecords(cfg *config.Config) bool {
-	return cfg.Bus.Stdout != nil || slices.ContainsFunc(cfg.Relay, func(r config.Relay) bool { return r.To.Stdout != nil })
+	return cfg.Bus.Stdout != nil || slices.ContainsFunc(cfg.Relays, func(r config.Relay) bool { return r.To.Stdout != nil })
 }
 
 // capture is the agent without its HTTP server, which is there before the API server is.

@@ -109,7 +109,7 @@ func newSet(l *loaded, o informers.Options, m *filter.Metrics) (*informers.Manag
 		return nil, err
 	}
 	o.Spec = s
-	o.Departed = l.Mode == config.ModeCompanion
+	o.Departed = l.Mode == config.ModeCentral
 	o.Snapshot, o.Every = scope.SnapshotMode(l.Snapshot.Mode), l.Snapshot.Every.Duration
 	o.Match = func(patterns []string) func(string) bool {
 		namespaces := make(config.Namespaces, len(patterns))

@@ -154,7 +154,7 @@ cluster: c
 bus: {nats: {url: %q}}
 checkpoint: {file: {path: %q}}
 server: {address: "127.0.0.1:0", pprof: true}
-relay:
+relays:
   - {name: hook, to: {http: {url: "http://127.0.0.1:1/h00k-s3cret"}}}
 `, nats.ClientURL(), filepath.Join(dir, "checkpoint.json")))
 	agent := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidA, nil).URL), "--config", file)

@@ -14,7 +14,7 @@ import (
 // Status is the answer of GET /status: the state of the agent, for 'kubecdc status' and for programs. It holds no secret.
 type Status struct {
 	Version    string            `json:"version"`
-	Mode       string            `json:"mode"` // cluster, node or companion
+	Mode       string            `json:"mode"` // cluster, node or central
 	Cluster    string            `json:"cluster,omitempty"`
 	ClusterUID string            `json:"clusterUID,omitempty"` // "": not read from the API server yet
 	APIServer  string            `json:"apiServer"`

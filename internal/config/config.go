@@ -25,7 +25,7 @@ type Config struct {
 	Oversize       []Oversize     `yaml:"oversize"`   // what an event that is too large gives up, in this order
 	ClaimCheck     ClaimCheck     `yaml:"claimCheck"` // where the whole of it is kept
 	DeadLetter     DeadLetter     `yaml:"deadLetter"` // where it goes when the bus refuses it for good
-	Relay          []Relay        `yaml:"relay"`
+	Relays         []Relay        `yaml:"relays"`
 	Checkpoint     Checkpoint     `yaml:"checkpoint"`
 	Mode           Mode           `yaml:"mode"`
 	LeaderElection LeaderElection `yaml:"leaderElection"`
@@ -189,13 +189,13 @@ type Mode string
 
 // What part an agent watches.
 const (
-	ModeCluster   Mode = "cluster"   // all of the cluster
-	ModeNode      Mode = "node"      // what belongs to the node that it runs on
-	ModeCompanion Mode = "companion" // all but what agents on the nodes watch
+	ModeCluster Mode = "cluster" // all of the cluster
+	ModeNode    Mode = "node"    // what belongs to the node that it runs on
+	ModeCentral Mode = "central" // all but what agents on the nodes watch
 )
 
 // Values are all modes.
-func (Mode) Values() []string { return names(ModeCluster, ModeNode, ModeCompanion) }
+func (Mode) Values() []string { return names(ModeCluster, ModeNode, ModeCentral) }
 
 // LeaderElection is how several agents see to it that one of them works. The durations are those of client-go's
 // leaderelection.

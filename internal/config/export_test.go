@@ -37,7 +37,7 @@ func Patterns() map[string]string {
 		"claimCheck.directory.path":      absolutePath.String(),
 		"deadLetter.subject":             deadSubject.String(),
 		"deadLetter.topic":               deadTopic.String(),
-		"relay[].name":                   relayName.String(),
+		"relays[].name":                  relayName.String(),
 		"checkpoint.configMap.namespace": namespaceName.String(),
 		"checkpoint.configMap.name":      subdomain.String(),
 		"checkpoint.file.path":           absolutePath.String(),

@@ -54,13 +54,16 @@ func ParseFile(data []byte, name string, checks ...Check) (*File, error) {
 // Keys returns the paths of all keys. An index of a list is written [].
 func Keys() []string { return yamldoc.Paths(reflect.TypeFor[Config](), general) }
 
+// renamed returns the former names of keys.
+func renamed() map[string]string { return map[string]string{"relay": "relays"} }
+
 // Empty is the content of a file that leaves every key at its default.
 const Empty = "apiVersion: " + APIVersion + "\n"
 
 // ParseOverridden is ParseFile with keys that override those of the file, and are checked like those.
 func ParseOverridden(data []byte, name string, set []yamldoc.Override, checks ...Check) (*File, error) {
 	c := Default()
-	doc, unread := yamldoc.Decode(data, c, &yamldoc.Options{Name: name, Lookup: os.LookupEnv, Alias: general, Set: set})
+	doc, unread := yamldoc.Decode(data, c, &yamldoc.Options{Name: name, Lookup: os.LookupEnv, Alias: general, Renamed: renamed(), Set: set})
 	if !doc.Has("apiVersion") && !unread.Covers("apiVersion") {
 		unread = append(unread, doc.Locate(&yamldoc.Error{Path: "apiVersion", Message: "is missing; begin the file with apiVersion: " + APIVersion}))
 	}

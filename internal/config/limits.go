@@ -68,7 +68,7 @@ func general(path string) string {
 	return relayedBus.ReplaceAllString(yamldoc.Generic(path), "bus.$1")
 }
 
-var relayedBus = regexp.MustCompile(`^relay\[\]\.to\.(nats|kafka|http|stdout)\b`)
+var relayedBus = regexp.MustCompile(`^relays\[\]\.to\.(nats|kafka|http|stdout)\b`)
 
 func names[T ~string](values ...T) []string {
 	list := make([]string, len(values))

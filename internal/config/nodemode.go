@@ -29,14 +29,14 @@ type Part struct {
 
 // Part is what the agent takes of a resource. node is the name of the node that it runs on, in mode node.
 //
-// An agent on a node takes what has a field by which the API server finds what belongs to the node. Its companion takes
+// An agent on a node takes what has a field by which the API server finds what belongs to the node. The central agent takes
 // what no node has yet, of pods, and all of what agents on nodes do not take by default.
 func (c *Config) Part(group, resource, node string) Part {
 	switch c.Mode {
 	case ModeNode:
 		key, namespace := nodeField(group, resource)
 		return Part{FieldSelector: fields.OneTermEqualSelector(key, node).String(), Namespace: namespace}
-	case ModeCompanion:
+	case ModeCentral:
 		switch {
 		case group == "" && resource == "pods":
 			return Part{FieldSelector: fields.OneTermEqualSelector(byNodeName, "").String()}
@@ -102,8 +102,8 @@ func (c *Config) selectsNode(rule *Rule) string {
 	switch {
 	case c.Mode == ModeNode:
 		why = "must not name spec.nodeName where mode is node: the agent adds the name of its node by itself"
-	case c.Mode == ModeCompanion && rule.Takes("", "v1", "pods"):
-		why = "must not name spec.nodeName of pods where mode is companion: it takes those that no node has yet, and agents on the nodes the others"
+	case c.Mode == ModeCentral && rule.Takes("", "v1", "pods"):
+		why = "must not name spec.nodeName of pods where mode is central: it takes those that no node has yet, and agents on the nodes the others"
 	}
 	s, err := fields.ParseSelector(rule.FieldSelector)
 	if err != nil || !slices.ContainsFunc(s.Requirements(), func(r fields.Requirement) bool { return r.Field == byNodeName }) {
@@ -120,7 +120,7 @@ func nodeLocal() []string {
 // nowhere says why an agent on a node cannot take what the pattern names; "": it can, as far as is known without a cluster.
 func (p *ResourcePattern) nowhere() string {
 	cure := "; the API server finds by node: " + strings.Join(nodeLocal(), ", ") +
-		" and custom resources with the selectable field spec.nodeName. Watch it from a Deployment beside, in mode companion"
+		" and custom resources with the selectable field spec.nodeName. Watch it from a Deployment beside, in mode central"
 	b := builtinOf(p.Resource)
 	switch {
 	case p.Resource == "*" && p.Group == "" && !p.Core:

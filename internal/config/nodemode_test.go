@@ -26,11 +26,11 @@ func TestPart(t *testing.T) {
 			config.ModeNode, "coordination.k8s.io", "leases",
 			config.Part{FieldSelector: "metadata.name=n1", Namespace: "kube-node-lease"},
 		},
-		{config.ModeCompanion, "", "pods", config.Part{FieldSelector: "spec.nodeName="}},
-		{config.ModeCompanion, "", "nodes", config.Part{None: true}},
-		{config.ModeCompanion, "metrics.example.com", "pods", config.Part{}},
-		{config.ModeCompanion, "apps", "deployments", config.Part{}},
-		{config.ModeCompanion, "storage.k8s.io", "csinodes", config.Part{}},
+		{config.ModeCentral, "", "pods", config.Part{FieldSelector: "spec.nodeName="}},
+		{config.ModeCentral, "", "nodes", config.Part{None: true}},
+		{config.ModeCentral, "metrics.example.com", "pods", config.Part{}},
+		{config.ModeCentral, "apps", "deployments", config.Part{}},
+		{config.ModeCentral, "storage.k8s.io", "csinodes", config.Part{}},
 	} {
 		c := &config.Config{Mode: tc.mode}
 		if diff := cmp.Diff(tc.want, c.Part(tc.group, tc.resource, "n1")); diff != "" {

@@ -175,14 +175,14 @@ func reference(t *testing.T) []entry {
 }
 
 // choice matches the keys of mappings that are not there by default.
-var choice = regexp.MustCompile(`^(watch\[\]\.onError|bus\.(stdout|kafka|http|nats\.auth|nats\.tls)|checkpoint\.|claimCheck\.(directory|http)|deadLetter\.(topic|url)|tracing\.(headersFile|tls)|relay\[\]\.)`)
+var choice = regexp.MustCompile(`^(watch\[\]\.onError|bus\.(stdout|kafka|http|nats\.auth|nats\.tls)|checkpoint\.|claimCheck\.(directory|http)|deadLetter\.(topic|url)|tracing\.(headersFile|tls)|relays\[\]\.)`)
 
 // required are the keys that have to be written where the mapping that they are in is.
 func required() []string {
 	return []string{
 		"apiVersion", "watch[].resources", "bus.kafka.brokers", "bus.kafka.sasl.mechanism", "bus.kafka.sasl.oauth.tokenURL",
 		"bus.kafka.sasl.oauth.clientID", "bus.kafka.sasl.oauth.clientSecretFile", "bus.http.url", "claimCheck.directory.path",
-		"claimCheck.http.url", "relay[].name", "relay[].to", "checkpoint.configMap.namespace", "checkpoint.file.path",
+		"claimCheck.http.url", "relays[].name", "relays[].to", "checkpoint.configMap.namespace", "checkpoint.file.path",
 	}
 }
 

@@ -89,12 +89,12 @@ type Slack struct {
 
 func (c *Config) validateRelays(path *field.Path) field.ErrorList {
 	var list field.ErrorList
-	if len(c.Relay) > 0 && c.Bus.NATS == nil && c.Bus.Kafka == nil && (c.Bus.HTTP != nil || c.Bus.Stdout != nil) {
+	if len(c.Relays) > 0 && c.Bus.NATS == nil && c.Bus.Kafka == nil && (c.Bus.HTTP != nil || c.Bus.Stdout != nil) {
 		list = append(list, field.Forbidden(path, "reads the bus, which has to be nats or kafka: http and stdout keep nothing that could be read"))
 	}
 	seen := map[string]int{}
-	for i := range c.Relay {
-		r, at := &c.Relay[i], path.Index(i)
+	for i := range c.Relays {
+		r, at := &c.Relays[i], path.Index(i)
 		switch first, twice := seen[r.Name]; {
 		case r.Name == "":
 			list = append(list, field.Required(at.Child("name"), "is missing: the relay goes on by it where it ended"))

@@ -161,10 +161,10 @@ func makeSchema(t *testing.T) []byte {
 		case "checkpoint", "claimCheck", "deadLetter":
 			s.MaxProperties = new(uint64)
 			*s.MaxProperties = 1
-		case "relay":
+		case "relays":
 			s.Items.Type, s.Items.Extras = "object", nil
-			mappings["relay[]"] = s.Items
-		case "relay[].to", "relay[].to.slack":
+			mappings["relays[]"] = s.Items
+		case "relays[].to", "relays[].to.slack":
 			types(s, "object")
 			one := uint64(1)
 			s.MinProperties = &one
@@ -310,7 +310,7 @@ var onlyValidate = map[string]string{
 	"cluster-scoped":            "that nodes have no namespace",
 	"dollar":                    "variables",
 	"variable-unset":            "variables",
-	"mode-companion":            "keys that depend on each other",
+	"mode-central":              "keys that depend on each other",
 	"mode-node":                 "keys that depend on each other",
 	"mode-node-all":             "keys that depend on each other",
 	"variables":                 "variables",

@@ -47,9 +47,13 @@ func (c *Config) problems() []*yamldoc.Error {
 	list = append(list, c.validateOversize(root("oversize"))...)
 	list = append(list, c.validateClaimCheck(root("claimCheck"))...)
 	list = append(list, c.validateDeadLetter(root("deadLetter"))...)
-	list = append(list, c.validateRelays(root("relay"))...)
+	list = append(list, c.validateRelays(root("relays"))...)
 	list = append(list, c.Checkpoint.validate(root("checkpoint"))...)
-	list = append(list, inEnum(root("mode"), c.Mode)...)
+	if c.Mode == "companion" {
+		list = append(list, field.Invalid(root("mode"), c.Mode, "renamed to "+string(ModeCentral)))
+	} else {
+		list = append(list, inEnum(root("mode"), c.Mode)...)
+	}
 	list = append(list, c.LeaderElection.validate(root("leaderElection"))...)
 	list = append(list, c.validatePlaces(root("leaderElection").Child("enabled"))...)
 	list = append(list, validateAddress(c.Server.Address, root("server").Child("address"))...)

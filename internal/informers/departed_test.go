@@ -30,13 +30,13 @@ const (
 // nodeObject is the scope in which the agent of a node observes its Node.
 func nodeObject(name string) string { return "nodes?fieldSelector=metadata.name=" + name }
 
-// companion is a run of the set that looks after what nodes that are gone have left.
-type companion struct {
+// central is a run of the set that looks after what nodes that are gone have left.
+type central struct {
 	*life
 	reg *prometheus.Registry
 }
 
-func startCompanion(t *testing.T, s *apiServer, m *memory, change func(*informers.Options, *recorder)) *companion {
+func startCentral(t *testing.T, s *apiServer, m *memory, change func(*informers.Options, *recorder)) *central {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
 	l := live(t, s, m, func(o *informers.Options, rec *recorder) {
@@ -53,7 +53,7 @@ func startCompanion(t *testing.T, s *apiServer, m *memory, change func(*informer
 		}
 	})
 	eventually(t, "to be ready", func() bool { return captured(l.set) && l.set.Ready() == nil && len(l.set.Status()) >= 2 })
-	return &companion{life: l, reg: reg}
+	return &central{life: l, reg: reg}
 }
 
 // cluster is an API server with Nodes, each with one ConfigMap.
@@ -69,7 +69,7 @@ func cluster(t *testing.T, names ...string) *apiServer {
 }
 
 // waitScope waits until the deltas of one scope are those of want.
-func (c *companion) waitScope(t *testing.T, scope string, want ...string) {
+func (c *central) waitScope(t *testing.T, scope string, want ...string) {
 	t.Helper()
 	got := c.waitFor(t, scope, len(want))
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -78,7 +78,7 @@ func (c *companion) waitScope(t *testing.T, scope string, want ...string) {
 }
 
 // waitFor returns the deltas of a scope, once there are n or more, without progress.
-func (c *companion) waitFor(t *testing.T, scope string, n int) (got []string) {
+func (c *central) waitFor(t *testing.T, scope string, n int) (got []string) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%s to have %d deltas", scope, n), func() bool {
 		got = nil
@@ -104,10 +104,10 @@ func (r *recorder) ofScope(scope string) (list []*object.Delta) {
 }
 
 // nothingLeft checks that of scopes that were taken over nothing is kept: no informer, no place in the checkpoint, no series.
-func (c *companion) nothingLeft(t *testing.T, m *memory) {
+func (c *central) nothingLeft(t *testing.T, m *memory) {
 	t.Helper()
 	want := []string{unbound, nodes}
-	eventually(t, "only the companion's own scopes to be observed", func() bool { return len(c.set.Status()) == len(want) })
+	eventually(t, "only the central agent's own scopes to be observed", func() bool { return len(c.set.Status()) == len(want) })
 	kept := func() []string {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -165,7 +165,7 @@ func takenOver(objects ...string) []string {
 func TestDepartedNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1", "n2"), newMemory()
-		c := startCompanion(t, s, m, nil)
+		c := startCentral(t, s, m, nil)
 		s.put("n1", "2", nil)
 		gone := s.deleteIn("", "n1").rv
 		scope := unbound + "n1"
@@ -181,7 +181,7 @@ func TestDepartedNode(t *testing.T) {
 		c.waitScope(t, scope, append(want, "u n1 uid-2 2→3")...)
 		nodesReach(t, m, gone)
 		if _, err := c.set.Snapshot(t.Context(), "nodes", ""); err == nil {
-			t.Error("a snapshot of Nodes began, which the companion does not capture")
+			t.Error("a snapshot of Nodes began, which the central agent does not capture")
 		}
 		last := s.delete("n1").rv
 		c.waitScope(t, scope, append(want, "u n1 uid-2 2→3", "d n1 uid-2 3→-")...)
@@ -202,7 +202,7 @@ func TestDepartedNode(t *testing.T) {
 func TestDepartedNodeReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
-		c := startCompanion(t, s, m, nil)
+		c := startCentral(t, s, m, nil)
 		scope := unbound + "n1"
 		want := takenOver("r n1 uid-2 -→1")
 		for range 2 {
@@ -221,7 +221,7 @@ func TestDepartedNodeReturns(t *testing.T) {
 func TestDepartedNodeReturnsTooSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
-		c := startCompanion(t, s, m, nil)
+		c := startCentral(t, s, m, nil)
 		s.refuse("n1", http.StatusForbidden, metav1.StatusReasonForbidden)
 		gone := s.deleteIn("", "n1").rv
 		of := unbound + "n1"
@@ -242,7 +242,7 @@ func TestDepartedNodeReturnsTooSoon(t *testing.T) {
 func TestDepartedNodeBehindErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
-		c := startCompanion(t, s, m, nil)
+		c := startCentral(t, s, m, nil)
 		s.refuse("n1", http.StatusInternalServerError, metav1.StatusReasonInternalError)
 		s.deleteIn("", "n1")
 		of := unbound + "n1"
@@ -269,7 +269,7 @@ func TestDepartedNodeBehindErrors(t *testing.T) {
 func TestDepartedNodeCompacted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
-		c := startCompanion(t, s, m, nil)
+		c := startCentral(t, s, m, nil)
 		s.do(func() {
 			s.fault = func(w http.ResponseWriter, r *http.Request) bool {
 				q := r.URL.Query()
@@ -289,11 +289,11 @@ func TestDepartedNodeCompacted(t *testing.T) {
 	})
 }
 
-// What is taken over is of the history that the companion is in, also where it has heard of restores in this run only.
+// What is taken over is of the history that the central agent is in, also where it has heard of restores in this run only.
 func TestDepartedNodeInARestoredHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
-		c := startCompanion(t, s, m, func(o *informers.Options, _ *recorder) {
+		c := startCentral(t, s, m, func(o *informers.Options, _ *recorder) {
 			o.Heard = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) {
 				return scope.LastEvent{Scope: unbound + "n2", ResourceVersion: 100, History: 3}, true, nil
 			}
@@ -309,12 +309,12 @@ func TestDepartedNodeInARestoredHistory(t *testing.T) {
 	})
 }
 
-// A companion that ends before what it takes over is saved hears of the deletion again. Behind that it goes on with the scope,
+// A central agent that ends before what it takes over is saved hears of the deletion again. Behind that it goes on with the scope,
 // and tells what has changed meanwhile.
 func TestDepartedNodeAndRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
-		first := startCompanion(t, s, m, func(_ *informers.Options, rec *recorder) {
+		first := startCentral(t, s, m, func(_ *informers.Options, rec *recorder) {
 			rec.holds = func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.Gap }
 		})
 		nodesReach(t, m, 1) // The Nodes are loaded, and where is saved.
@@ -328,7 +328,7 @@ func TestDepartedNodeAndRestart(t *testing.T) {
 			t.Fatalf("the Nodes' checkpoint has passed %d before what was taken over is saved", gone)
 		}
 
-		second := startCompanion(t, s, m, nil)
+		second := startCentral(t, s, m, nil)
 		second.waitScope(t, nodeObject("n1"), "d n1 uid-1 node→-")
 		second.waitScope(t, scope, takenOver("r n1 uid-2 -→1")...)
 		nodesReach(t, m, gone)
@@ -340,7 +340,7 @@ func TestDepartedNodeAndRestart(t *testing.T) {
 		second.end()
 		s.put("n1", "2", nil)
 
-		third := startCompanion(t, s, m, nil)
+		third := startCentral(t, s, m, nil)
 		third.waitScope(t, nodeObject("n1"))
 		third.waitScope(t, scope, "u n1 uid-2 1→2")
 		s.delete("n1")
@@ -353,7 +353,7 @@ func TestDepartedNodeAndRestart(t *testing.T) {
 func TestDepartedNodeReturnsUnseen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
-		first := startCompanion(t, s, m, nil)
+		first := startCentral(t, s, m, nil)
 		gone := s.deleteIn("", "n1").rv
 		scope := unbound + "n1"
 		first.waitScope(t, scope, takenOver("r n1 uid-2 -→1")...)
@@ -366,7 +366,7 @@ func TestDepartedNodeReturnsUnseen(t *testing.T) {
 		first.end()
 		s.putIn("", "n1", "node", nil)
 		s.compact()
-		second := startCompanion(t, s, m, nil)
+		second := startCentral(t, s, m, nil)
 		second.nothingLeft(t, m)
 		if _, ok := s.now["shop/n1"]; !ok {
 			t.Fatal("the node was left because it was empty")
@@ -382,7 +382,7 @@ func TestManyDepartedNodes(t *testing.T) {
 			names = append(names, fmt.Sprintf("n%d", i))
 		}
 		s, m := cluster(t, names...), newMemory()
-		c := startCompanion(t, s, m, nil)
+		c := startCentral(t, s, m, nil)
 		for _, name := range names {
 			s.deleteIn("", name)
 		}
@@ -444,7 +444,7 @@ func TestDepartedNodeOfNoRule(t *testing.T) {
 				change(r)
 			})
 		}
-		c := startCompanion(t, s, m, func(o *informers.Options, _ *recorder) {
+		c := startCentral(t, s, m, func(o *informers.Options, _ *recorder) {
 			o.Rules = []selection.Rule{rule(nil), ofNodes(func(*selection.Rule) {})}
 		})
 		for _, name := range []string{"n1", "n2"} {
@@ -470,12 +470,12 @@ func isProgressOf(scope string) func(*object.Delta) bool {
 	}
 }
 
-func (c *companion) awaitScope(t *testing.T, scope string) {
+func (c *central) awaitScope(t *testing.T, scope string) {
 	t.Helper()
 	eventually(t, scope+" to be observed", func() bool { return c.observes(scope) })
 }
 
-func (c *companion) observes(name string) bool {
+func (c *central) observes(name string) bool {
 	return slices.ContainsFunc(c.set.Status(), func(st scope.Status) bool { return st.Scope == name })
 }
 
@@ -483,7 +483,7 @@ func (c *companion) observes(name string) bool {
 func TestNodeDepartsWhileATakeOverEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1", "n2"), newMemory()
-		c := startCompanion(t, s, m, nil)
+		c := startCentral(t, s, m, nil)
 		want := takenOver("r n1 uid-2 -→1")
 		s.deleteIn("", "n1")
 		c.waitScope(t, unbound+"n1", want...)
@@ -504,7 +504,7 @@ func TestNodeDepartsWhileATakeOverEnds(t *testing.T) {
 	})
 }
 
-func (c *companion) awaitDelta(t *testing.T, is func(*object.Delta) bool) {
+func (c *central) awaitDelta(t *testing.T, is func(*object.Delta) bool) {
 	t.Helper()
 	eventually(t, "a delta", func() bool {
 		c.mu.Lock()
@@ -517,7 +517,7 @@ func (c *companion) awaitDelta(t *testing.T, is func(*object.Delta) bool) {
 func TestReloadWhileATakeOverEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
-		c := startCompanion(t, s, m, nil)
+		c := startCentral(t, s, m, nil)
 		scope := unbound + "n1"
 		s.deleteIn("", "n1")
 		c.waitScope(t, scope, takenOver("r n1 uid-2 -→1")...)
@@ -550,7 +550,7 @@ func TestNodeDepartsWhileTheBusIsAsked(t *testing.T) {
 		s, m := cluster(t, "n1", "n2"), newMemory()
 		var busy atomic.Bool
 		free, asked := make(chan struct{}), make(chan struct{}, 10)
-		c := startCompanion(t, s, m, func(o *informers.Options, _ *recorder) {
+		c := startCentral(t, s, m, func(o *informers.Options, _ *recorder) {
 			o.Heard = func(ctx context.Context, _ *object.Resource) (scope.LastEvent, bool, error) {
 				if busy.Load() {
 					asked <- struct{}{}
@@ -582,7 +582,7 @@ func TestNodeDepartsWhileAReloadIsNotInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
 		s.put("n1", "1", map[string]string{"red": "1"})
-		c := startCompanion(t, s, m, nil)
+		c := startCentral(t, s, m, nil)
 		informers.Impatient(c.set)
 		c.hold(func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Scope == unbound })
 		go func() { _, _ = c.set.Snapshot(t.Context(), "configmaps", "") }()

@@ -259,7 +259,7 @@ type Options struct {
 	// Match compiles the patterns of namespaces that a checkpoint stores into a function that reports whether a namespace is taken. nil:
 	// all are.
 	Match func(patterns []string) func(namespace string) bool
-	// Departed makes the manager observe what nodes that are gone have left. Its Part is that of the companion.
+	// Departed makes the manager observe what nodes that are gone have left. Its Part is that of the central agent.
 	Departed bool
 	Ignore   []Name                       // objects that are never captured: the agent's own
 	Memory   Memory                       // nil: no position is stored from one run to the next

@@ -272,7 +272,7 @@ func TestScopeBeginsOnAReplacedLog(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, m, log := cluster(t, "n1"), newMemory(), new(replaceable)
 			log.number.Add(1)
-			c := startCompanion(t, s, m, log.use)
+			c := startCentral(t, s, m, log.use)
 			s.deleteIn("", "n1")
 			c.waitScope(t, unbound+"n1", takenOver("r n1 uid-2 -→1")...)
 		})

@@ -151,7 +151,7 @@ func TestReloadBeforeTheFirstList(t *testing.T) {
 func TestReloadTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1", "n2"), newMemory()
-		c := startCompanion(t, s, m, nil)
+		c := startCentral(t, s, m, nil)
 		s.deleteIn("", "n1")
 		scope := unbound + "n1"
 		count := func(want string) (n int) {

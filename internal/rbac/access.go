@@ -224,7 +224,7 @@ func (n *needs) add(rules []int, a access, namespaced bool) {
 		a.notes = append(a.notes, "RBAC knows no field selectors: the agent of each node reads what belongs to that node, and may read "+
 			"the rest.")
 	case part.FieldSelector != "":
-		a.notes = append(a.notes, fmt.Sprintf("RBAC knows no field selectors: the companion reads what no node has (%s), and may read "+
+		a.notes = append(a.notes, fmt.Sprintf("RBAC knows no field selectors: the central agent reads what no node has (%s), and may read "+
 			"the rest.", part.FieldSelector))
 	}
 	if !literal {

@@ -117,7 +117,7 @@ func New(c *config.Config, o Options, d *Discovery) *Manifests {
 	}
 
 	// Whatever the pattern is that takes them: "*" in some namespaces too.
-	if c.Mode == config.ModeCompanion && slices.ContainsFunc(c.Watch, func(r config.Rule) bool { return r.Takes("", "v1", "pods") }) {
+	if c.Mode == config.ModeCentral && slices.ContainsFunc(c.Watch, func(r config.Rule) bool { return r.Takes("", "v1", "pods") }) {
 		n.access = append(n.access, &access{
 			resource: "nodes", notes: []string{"Which nodes go, and leave Pods behind that no agent observes any more."},
 		})

@@ -180,19 +180,19 @@ func TestLeaderElection(t *testing.T) {
 	}
 }
 
-// Agents on nodes, and their companion, read through field selectors, which RBAC does not know. The companion follows which Nodes
+// Agents on nodes, and the central agent, read through field selectors, which RBAC does not know. The central agent follows which Nodes
 // there are wherever it takes Pods, whatever the pattern that takes them, and only there.
 func TestModes(t *testing.T) {
-	const node, companion = "mode: node\ncheckpoint: {file: {path: /c.json}}", "mode: companion\ncheckpoint: {file: {path: /c.json}}"
+	const node, central = "mode: node\ncheckpoint: {file: {path: /c.json}}", "mode: central\ncheckpoint: {file: {path: /c.json}}"
 	for _, c := range []struct{ name, watch, more string }{
 		{"node", `- {resources: [pods, nodes]}`, node},
 		{"node-others", `- {resources: [csinodes, leases.coordination.k8s.io, resourceslices.resource.k8s.io, widgets.example.com]}
 - {resources: [pods], namespaces: [shop]}`, node},
-		{"companion", `- {resources: [pods, nodes, deployments]}`, companion},
-		{"companion-all-in-namespace", `- {resources: ["*"], namespaces: [shop]}`, companion},
-		{"companion-all", `- {resources: ["*"]}`, companion},
-		{"companion-no-pods", `- {resources: [deployments, nodes]}
-- {resources: ["*."], except: [pods], namespaces: [shop]}`, companion},
+		{"central", `- {resources: [pods, nodes, deployments]}`, central},
+		{"central-all-in-namespace", `- {resources: ["*"], namespaces: [shop]}`, central},
+		{"central-all", `- {resources: ["*"]}`, central},
+		{"central-no-pods", `- {resources: [deployments, nodes]}
+- {resources: ["*."], except: [pods], namespaces: [shop]}`, central},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := rbac.New(parseWith(t, c.watch, c.more), options(t), nil)
@@ -200,14 +200,14 @@ func TestModes(t *testing.T) {
 			golden(t, "mode-"+c.name, m)
 		})
 	}
-	t.Run("companion-discovered", func(t *testing.T) {
+	t.Run("central-discovered", func(t *testing.T) {
 		served := &rbac.Discovery{Resources: []rbac.Resource{
 			{Resource: "pods", Namespaced: true, Rules: []int{0}},
 			{Resource: "nodes", Rules: []int{0}},
 			{Group: "apps", Resource: "deployments", Namespaced: true, Rules: []int{0}},
 		}}
-		m := rbac.New(parseWith(t, `- {resources: ["*"]}`, companion), options(t), served)
-		golden(t, "mode-companion-discovered", m)
+		m := rbac.New(parseWith(t, `- {resources: ["*"]}`, central), options(t), served)
+		golden(t, "mode-central-discovered", m)
 	})
 }
 

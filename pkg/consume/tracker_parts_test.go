@@ -14,7 +14,7 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Agents on nodes and their companion share a stream. None has a word about what another observes.
+// Agents on nodes and the central agent share a stream. None has a word about what another observes.
 func TestTrackerOfParts(t *testing.T) {
 	const (
 		unbound = " scope=pods?fieldSelector=spec.nodeName="
@@ -59,7 +59,7 @@ func TestTrackerOfParts(t *testing.T) {
 			r db/4 @18 S2` + n2 + ` => -
 			completed S2 @30` + n2 + ` => gone api/2
 			l job/3 @19` + unbound + ` => news`,
-		"swept by the companion, entered late": `
+		"swept by the central agent, entered late": `
 			c web/1 @10` + unbound + ` => news
 			started S1 @20` + unbound + ` => news
 			completed S1 @20` + unbound + ` => gone web/1
@@ -96,7 +96,7 @@ func TestTrackerOfParts(t *testing.T) {
 	}
 }
 
-// A Tracker reads what agents on two nodes and their companion say of Pods that are made, bound, changed and deleted, each
+// A Tracker reads what agents on two nodes and the central agent say of Pods that are made, bound, changed and deleted, each
 // agent's words in order and those of different agents in any, with late copies, and snapshots of each of the three. In the end
 // it knows the Pods that there are.
 func TestTrackerOfPartsModel(t *testing.T) {
@@ -152,7 +152,7 @@ type nodesWorld struct {
 	tracker *consume.Tracker
 }
 
-// say queues an event of the agent of a node, "" is the companion.
+// say queues an event of the agent of a node, "" is the central agent.
 func (w *nodesWorld) say(node string, e *consume.Event) {
 	w.ids++
 	e.Source, e.APIVersion, e.Resource = "/kubernetes/x", "v1", "pods"

@@ -235,11 +235,11 @@ func (h *helm) install(t *testing.T, name string, args ...string) (all []object,
 	return parse(t, manifests), notes
 }
 
-// In mode both, each rule's pods and Nodes are the agents' on the nodes; the companion has the rules as they are written. In mode node
+// In mode both, each rule's pods and Nodes are the agents' on the nodes; the central agent has the rules as they are written. In mode node
 // it has what they take of pods and of Nodes, whose deletions it tells.
 func TestRulesOfModes(t *testing.T) {
 	h := newHelm(t)
-	for _, c := range []struct{ mode, watch, node, companion string }{
+	for _, c := range []struct{ mode, watch, node, central string }{
 		{"both", `[{"resources":["*"],"except":["events"]}]`, `[{"resources":["pods","nodes"]}]`, `[{"resources":["*"],"except":["events"]}]`},
 		{"both", `[{"resources":["*"],"except":["nodes"]}]`, `[{"resources":["pods"]}]`, `[{"resources":["*"],"except":["nodes"]}]`},
 		{
@@ -279,7 +279,7 @@ func TestRulesOfModes(t *testing.T) {
 				got[text(w.config, "mode")] = w.config["watch"]
 			}
 			want := map[string]any{}
-			for mode, watch := range map[string]string{"node": c.node, "companion": c.companion} {
+			for mode, watch := range map[string]string{"node": c.node, "central": c.central} {
 				if watch == "" {
 					continue
 				}

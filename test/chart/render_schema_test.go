@@ -91,6 +91,8 @@ func TestSchemaOfValues(t *testing.T) {
 	quietly(file)
 	bus["type"] = []any{"object", "null"}
 
+	properties["relay"] = schema{"deprecated": true, "description": "Renamed to `relays`."} // the template says so
+
 	values := own["properties"].(schema)
 	values["config"] = schema{
 		"type": []any{"object", "null"}, "additionalProperties": false, "properties": properties,

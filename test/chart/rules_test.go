@@ -27,7 +27,7 @@ func TestRulesOfRelease(t *testing.T) {
 		{[]string{"--set", "fullnameOverride=changes"}, `namespace="kubecdc", job=~".*changes.*"`, true},
 		{[]string{"--set", "mode=node"}, `namespace="kubecdc", job=~".*kubecdc.*"`, true},
 		{[]string{"--set", "replicas=1,config.leaderElection.enabled=false"}, `namespace="kubecdc", job=~".*kubecdc.*"`, false},
-		// No pods, no companion.
+		// No pods, no central agent.
 		{[]string{"--set", "mode=node,config.watch[0].resources={nodes}"}, `namespace="kubecdc", job=~".*kubecdc.*"`, false},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
@@ -68,14 +68,14 @@ func chartRules(t *testing.T, file, own string) []any {
 	return groups
 }
 
-// In mode both the companion, or all of the release, is gone for good, and an agent on a node or another release answers: that is told.
+// In mode both the central agent, or all of the release, is gone for good, and an agent on a node or another release answers: that is told.
 func TestRulesTellWhoIsGone(t *testing.T) {
 	tools := prometheus.Require(t)
 	rule := ofKind(newHelm(t).objects(t, release, "--values", values("monitors"), "--set", "mode=both"), "PrometheusRule")[0]
 	const (
-		companion = `{namespace="kubecdc", job="kubecdc", pod="kubecdc-a"}`
-		onNode    = `{namespace="kubecdc", job="kubecdc", pod="kubecdc-node-a"}`
-		other     = `{namespace="other", job="kubecdc", pod="kubecdc-a"}`
+		central = `{namespace="kubecdc", job="kubecdc", pod="kubecdc-a"}`
+		onNode  = `{namespace="kubecdc", job="kubecdc", pod="kubecdc-node-a"}`
+		other   = `{namespace="other", job="kubecdc", pod="kubecdc-a"}`
 	)
 	type series struct {
 		Series string `json:"series"`
@@ -95,21 +95,21 @@ func TestRulesTellWhoIsGone(t *testing.T) {
 				{
 					"name": "the Deployment is gone", "interval": "30s",
 					"input_series": append([]series{
-						{"up" + companion, "1x4 stale"}, {"kubecdc_leader" + companion, "1x4 stale"}, {"up" + onNode, "1x60"},
+						{"up" + central, "1x4 stale"}, {"kubecdc_leader" + central, "1x4 stale"}, {"up" + onNode, "1x60"},
 					}, elsewhere...),
 					"alert_rule_test": []object{alert("KubecdcLeaderAbsent", gone), silent("KubecdcAbsent")},
 				},
 				{
 					"name": "all are gone", "interval": "30s",
 					"input_series": append([]series{
-						{"up" + companion, "1x4 stale"}, {"kubecdc_leader" + companion, "1x4 stale"}, {"up" + onNode, "1x4 0x60"},
+						{"up" + central, "1x4 stale"}, {"kubecdc_leader" + central, "1x4 stale"}, {"up" + onNode, "1x4 0x60"},
 					}, elsewhere...),
 					"alert_rule_test": []object{alert("KubecdcLeaderAbsent", gone), alert("KubecdcAbsent", object{"severity": "critical"})},
 				},
 				{
 					"name": "all are there", "interval": "30s",
 					"input_series": []series{
-						{"up" + companion, "1x60"}, {"kubecdc_leader" + companion, "1x60"}, {"up" + onNode, "1x60"}, {"up" + other, "1x4 0x60"},
+						{"up" + central, "1x60"}, {"kubecdc_leader" + central, "1x60"}, {"up" + onNode, "1x60"}, {"up" + other, "1x4 0x60"},
 					},
 					"alert_rule_test": []object{silent("KubecdcLeaderAbsent"), silent("KubecdcAbsent"), silent("KubecdcDown")},
 				},

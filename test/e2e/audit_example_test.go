@@ -37,7 +37,7 @@ func TestAuditExample(t *testing.T) {
 		Config struct {
 			Watch     []any
 			Redaction struct{ Mode string }
-			Relay     []obj
+			Relays    []obj
 		}
 	}
 	if err := yaml.Unmarshal(text, &values); err != nil {
@@ -51,14 +51,14 @@ func TestAuditExample(t *testing.T) {
 		return path
 	}
 	hook := world.StartReceiver(t, nil)
-	to := values.Config.Relay[0]["to"].(obj)["http"].(obj)
+	to := values.Config.Relays[0]["to"].(obj)["http"].(obj)
 	to["url"], to["tokenFile"] = hook.URL, file("token")
 	watch, err := yaml.Marshal(values.Config.Watch)
 	if err != nil {
 		t.Fatal(err)
 	}
 	extra, err := yaml.Marshal(obj{
-		"redaction": obj{"mode": values.Config.Redaction.Mode, "keyFile": file("key")}, "relay": values.Config.Relay,
+		"redaction": obj{"mode": values.Config.Redaction.Mode, "keyFile": file("key")}, "relays": values.Config.Relays,
 	})
 	if err != nil {
 		t.Fatal(err)

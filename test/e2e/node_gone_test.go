@@ -62,7 +62,7 @@ func observes(ctx context.Context, a *world.Agent, scope string) (bool, error) {
 }
 
 // TestNodeIsGone has a node go with its agent, and its Node deleted later, as it happens when a machine dies: what is left of it is
-// deleted while no agent of its own looks on. The companion tells of it, and of the Node's deletion.
+// deleted while no agent of its own looks on. The central agent tells of it, and of the Node's deletion.
 func TestNodeIsGone(t *testing.T) {
 	slow(t)
 	p := world.SharedPlane(t)
@@ -100,21 +100,21 @@ func TestNodeIsGone(t *testing.T) {
 	}
 	wait.Eventually(t, 30*time.Second, func() error {
 		if from, to := began(); from == 0 || to != from {
-			return fmt.Errorf("the companion has not taken over: gap to %d, snapshot at %d", from, to)
+			return fmt.Errorf("the central agent has not taken over: gap to %d, snapshot at %d", from, to)
 		}
 		return nil
 	})
-	// A companion that is killed goes on with it.
-	f.companion.Crash()
+	// A central agent that is killed goes on with it.
+	f.central.Crash()
 	f.label(t, "left-4", "away")
-	f.companion.Again(t)
+	f.central.Again(t)
 	f.remove(t, "left-4")
 	f.remove(t, "left-0")
 
 	until := p.Now(t)
 	at, _ := began()
 	if at >= gone {
-		t.Errorf("the companion begins at %d, the Node was deleted at %d", at, gone)
+		t.Errorf("the central agent begins at %d, the Node was deleted at %d", at, gone)
 	}
 	want := make(map[string]bool)
 	for id, w := range foretell(p.History.Of("pods", "nodes"), f.namespace, map[string]uint64{scope: at, nodeObject + node: at}, until) {
@@ -148,20 +148,20 @@ func TestNodeIsGone(t *testing.T) {
 	}
 	f.compareTable(t, s)
 
-	// The machine comes back, and with it its agent: the companion leaves the node to it.
+	// The machine comes back, and with it its agent: the central agent leaves the node to it.
 	wait.Eventually(t, 30*time.Second, func() error {
-		observed, err := observes(t.Context(), f.companion, scope)
+		observed, err := observes(t.Context(), f.central, scope)
 		if err == nil && !observed {
-			err = errors.New("the companion does not observe the node")
+			err = errors.New("the central agent does not observe the node")
 		}
 		return err
 	})
 	f.addNode(t, node)
 	f.agents[node].Again(t)
 	wait.Eventually(t, 30*time.Second, func() error {
-		observed, err := observes(t.Context(), f.companion, scope)
+		observed, err := observes(t.Context(), f.central, scope)
 		if err == nil && observed {
-			err = errors.New("the companion still observes the node")
+			err = errors.New("the central agent still observes the node")
 		}
 		return err
 	})

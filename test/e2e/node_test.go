@@ -27,14 +27,14 @@ const (
 	nodeObject   = "nodes?fieldSelector=metadata.name="
 )
 
-// fleet is an agent on each of some simulated nodes, and their companion.
+// fleet is an agent on each of some simulated nodes, and the central agent.
 type fleet struct {
 	plane     *world.Plane
 	bus       *world.Bus
 	namespace string
 	nodes     []string
 	agents    map[string]*world.Agent // By node.
-	companion *world.Agent
+	central   *world.Agent
 }
 
 func startFleet(t *testing.T, p *world.Plane, namespace string, nodes int) *fleet {
@@ -47,7 +47,7 @@ func startFleet(t *testing.T, p *world.Plane, namespace string, nodes int) *flee
 		f.addNode(t, name)
 		t.Cleanup(func() { _ = p.API.Remove(context.WithoutCancel(t.Context()), "/api/v1/nodes/"+name) }) // Gone already, or nobody's any more.
 	}
-	f.companion = world.StartAgent(t, p, world.AgentConfig{Bus: f.bus, Watch: "  - resources: [pods, nodes]", Extra: "mode: companion"})
+	f.central = world.StartAgent(t, p, world.AgentConfig{Bus: f.bus, Watch: "  - resources: [pods, nodes]", Extra: "mode: central"})
 	for _, name := range f.nodes {
 		f.agents[name] = f.startOn(t, name)
 	}
@@ -72,9 +72,9 @@ func (f *fleet) startOn(t *testing.T, node string) *world.Agent {
 	})
 }
 
-// all are the agents, the companion first.
+// all are the agents, the central agent first.
 func (f *fleet) all() []*world.Agent {
-	all := []*world.Agent{f.companion}
+	all := []*world.Agent{f.central}
 	for _, node := range f.nodes {
 		if a := f.agents[node]; a != nil {
 			all = append(all, a)
@@ -109,7 +109,7 @@ type told struct {
 	prev, next    *oracle.Version
 }
 
-// foretell derives from etcd's history what the agents of all nodes and the companion have to say of Pods and Nodes behind the
+// foretell derives from etcd's history what the agents of all nodes and the central agent have to say of Pods and Nodes behind the
 // snapshots of their scopes, which are given by their resourceVersions.
 func foretell(history map[oracle.ObjectKey][]*oracle.Version, namespace string, snapshots map[string]uint64, until uint64) map[string]told {
 	want := make(map[string]told)
@@ -300,7 +300,7 @@ func (w *podWriter) step(ctx context.Context) error {
 	}
 }
 
-// TestNodes has an agent on each of many simulated nodes and their companion observe Pods that are made, bound, changed, moved
+// TestNodes has an agent on each of many simulated nodes and the central agent observe Pods that are made, bound, changed, moved
 // and deleted under load, while agents are killed and restarted. What all of them say together is each version of each Pod
 // once, and each binding as the word of two.
 func TestNodes(t *testing.T) {
@@ -382,7 +382,7 @@ func (f *fleet) unsettle(t *testing.T, written func() int, revisions int) (resta
 		}
 		victims := f.all()[round*2 : round*2+2]
 		if round%2 == 0 {
-			victims = append(victims, f.companion)
+			victims = append(victims, f.central)
 		}
 		for i, a := range victims {
 			if i%2 == 0 {

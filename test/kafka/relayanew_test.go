@@ -128,7 +128,7 @@ cluster: prod
 bus: {kafka: {brokers: ["%s"], topic: "anew.{cluster}"}}
 server: {address: "127.0.0.1:0"}
 log: {format: json}
-relay: [{name: anew, start: beginning, to: {stdout: {}}}]
+relays: [{name: anew, start: beginning, to: {stdout: {}}}]
 `, c.Inside()[0]), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -236,7 +236,7 @@ watch:
 bus: {nats: {url: %q}}
 checkpoint: {configMap: {namespace: default, name: kubecdc-checkpoint}}
 leaderElection: {enabled: true, namespace: default}
-relay:
+relays:
   - name: search
     resources: [configmaps]
     refused: skip

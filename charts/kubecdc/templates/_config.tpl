@@ -66,9 +66,9 @@ none: every one.
 
 {{/*
 What a component watches: {root, component}. In mode both, what belongs to a node is left to the agents on the nodes: pods and
-nodes, by the rules that take them; the companion has all rules. In mode node it has those for pods, as the agents
+nodes, by the rules that take them; the central agent has all rules. In mode node it has those for pods, as the agents
 on the nodes do, and beside them those for nodes: of these it tells the deletions, which take the agents along. Where no rule
-takes pods there is no companion.
+takes pods, there is no central agent.
 */}}
 {{- define "kubecdc.watch" -}}
 {{- $root := .root -}}
@@ -80,8 +80,8 @@ takes pods there is no companion.
 {{- else -}}{{- $watch = $root.Files.Get "files/watch.yaml" | fromYamlArray -}}
 {{- end -}}
 {{- end -}}
-{{- $companion := and (eq $mode "node") (eq $component "agent") -}}
-{{- if not (or $companion (and (eq $mode "both") (eq $component "node"))) -}}
+{{- $central := and (eq $mode "node") (eq $component "agent") -}}
+{{- if not (or $central (and (eq $mode "both") (eq $component "node"))) -}}
 {{- toYaml $watch -}}
 {{- else -}}
 {{- $known := include "kubecdc.known" $root | fromJson -}}
@@ -106,7 +106,7 @@ takes pods there is no companion.
 {{- $rules = append $rules (set (omit $rule "except") "resources" $resources) -}}
 {{- end -}}
 {{- end -}}
-{{- if and $companion (not (hasKey $seen "pods")) -}}{{- $rules = list -}}{{- end -}}
+{{- if and $central (not (hasKey $seen "pods")) -}}{{- $rules = list -}}{{- end -}}
 {{- toYaml $rules -}}
 {{- end -}}
 {{- end -}}
@@ -156,18 +156,18 @@ a key away.
 {{- $c = set $c "bus" (include "kubecdc.bus" $root | fromYaml) -}}
 {{- if not $c.cluster -}}{{- $c = omit $c "cluster" -}}{{- end -}}
 {{- if eq .component "node" -}}
-{{- $c = set (omit $c "relay" "leaderElection") "mode" "node" -}}
+{{- $c = set (omit $c "relays" "leaderElection") "mode" "node" -}}
 {{- if eq $v.node.checkpoint "configMap" -}}
 {{- $c = set $c "checkpoint" (dict "configMap" (dict "namespace" $root.Release.Namespace "name" (printf "%s-checkpoint-${NODE_NAME}" $fullname))) -}}
 {{- else -}}
 {{- $c = set $c "checkpoint" (dict "file" (dict "path" "/var/lib/kubecdc/checkpoint.json")) -}}
 {{- end -}}
 {{- else -}}
-{{- $companion := ne $v.mode "cluster" -}}
-{{- $c = set $c "mode" (ternary "companion" "cluster" $companion) -}}
+{{- $central := ne $v.mode "cluster" -}}
+{{- $c = set $c "mode" (ternary "central" "cluster" $central) -}}
 {{- $c = set $c "leaderElection" (include "kubecdc.overlay" (dict "under" (dict "enabled" true "lease" $fullname) "over" $c.leaderElection) | fromJson) -}}
 {{- if and (not $c.checkpoint) (not (hasKey $c.bus "stdout")) -}}
-{{- $c = set $c "checkpoint" (dict "configMap" (dict "namespace" $root.Release.Namespace "name" (printf "%s-%s" $fullname (ternary "companion-checkpoint" "checkpoint" $companion)))) -}}
+{{- $c = set $c "checkpoint" (dict "configMap" (dict "namespace" $root.Release.Namespace "name" (printf "%s-%s" $fullname (ternary "central-checkpoint" "checkpoint" $central)))) -}}
 {{- end -}}
 {{- end -}}
 {{- toYaml $c -}}

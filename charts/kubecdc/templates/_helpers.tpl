@@ -104,7 +104,7 @@ Tells if agents elect a leader, which they do unless they are told not to: "1" o
 {{- if ne (((.Values.config).leaderElection).enabled | toString) "false" -}}1{{- end -}}
 {{- end -}}
 
-{{/* Components that there are: agent (the Deployment) and node (the DaemonSet). A companion without pods has nothing to do. */}}
+{{/* Components that there are: agent (the Deployment) and node (the DaemonSet). A central agent without pods has nothing to do. */}}
 {{- define "kubecdc.components" -}}
 {{- $all := list -}}
 {{- if has .Values.mode (list "node" "both") -}}{{- $all = append $all "node" -}}{{- end -}}

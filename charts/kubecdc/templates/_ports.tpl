@@ -3,7 +3,7 @@
 {{- $c := include "kubecdc.config" (dict "root" . "component" "agent") | fromYaml -}}
 {{- $found := list -}}
 {{- $targets := list $c.bus -}}
-{{- range $c.relay -}}{{- $targets = append $targets (.to | default dict) -}}{{- end -}}
+{{- range $c.relays -}}{{- $targets = append $targets (.to | default dict) -}}{{- end -}}
 {{- range $bus := $targets -}}
 {{- if hasKey $bus "nats" -}}
 {{- range splitList "," (($bus.nats | default dict).url | default "nats://127.0.0.1:4222") -}}{{- $found = append $found (trim .) -}}{{- end -}}

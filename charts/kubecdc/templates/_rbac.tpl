@@ -94,7 +94,7 @@ ClusterRole. The tests compare the two for every set of values.
 {{- $_ := set $access "\tapiregistration.k8s.io\t\tapiservices" (dict "namespace" "" "group" "apiregistration.k8s.io" "name" "" "resource" "apiservices") -}}
 {{- end -}}
 {{- if and $pods (eq $component "agent") (ne $root.Values.mode "cluster") -}}
-{{- /* The companion follows which nodes go. */ -}}
+{{- /* The central agent follows which nodes go. */ -}}
 {{- $_ := set $access "\t\t\tnodes" (dict "namespace" "" "group" "" "name" "" "resource" "nodes") -}}
 {{- end -}}
 {{- $kubeSystem := dict "apiGroups" (list "") "resources" (list "namespaces") "resourceNames" (list "kube-system") "verbs" (list "get") -}}

@@ -4,6 +4,9 @@
 {{- $root := . -}}
 {{- $c := $v.config | default dict -}}
 {{- $bus := include "kubecdc.bus" . | fromYaml -}}
+{{- if hasKey $c "relay" -}}
+{{- fail "config.relay: renamed to config.relays" -}}
+{{- end -}}
 {{- if not $bus -}}
 {{- fail "\n\nkubecdc needs to know where events go. Set one of\n  --set bus.nats.url=nats://nats.messaging:4222\n  --set bus.kafka.brokers={kafka-0.kafka:9092}\n  --set bus.http.url=https://events.example.com/kubecdc\nor have a NATS server beside it for a first try:\n  --set nats.enabled=true\n" -}}
 {{- end -}}
@@ -22,8 +25,8 @@
 {{- end -}}
 {{- end -}}
 {{- include "kubecdc.secrecy" (dict "at" "bus" "to" $bus) -}}
-{{- range $i, $relay := $c.relay -}}
-{{- include "kubecdc.secrecy" (dict "at" (printf "config.relay[%d].to" $i) "to" ($relay.to | default dict)) -}}
+{{- range $i, $relay := $c.relays -}}
+{{- include "kubecdc.secrecy" (dict "at" (printf "config.relays[%d].to" $i) "to" ($relay.to | default dict)) -}}
 {{- end -}}
 {{- include "kubecdc.secrecy" (dict "at" "config.claimCheck" "to" (pick ($c.claimCheck | default dict) "http")) -}}
 {{- if ($c.tracing).enabled -}}
@@ -81,14 +84,14 @@
 {{- $parsed := include "kubecdc.rule" (dict "rule" $rule "known" $known) | fromJson -}}
 {{- $q := dict "rule" $parsed "group" "" "version" "v1" -}}
 {{- if and (regexMatch "(^|,)\\s*spec\\.nodeName\\s*[!=]" $parsed.fieldSelector) (or (eq $v.mode "node") (include "kubecdc.takes" (set $q "resource" "pods"))) -}}
-{{- fail (printf "config.watch[%d].fieldSelector: must not name spec.nodeName of pods in the modes node and both: each agent on a node takes those of its node, and the companion those that have none yet" $i) -}}
+{{- fail (printf "config.watch[%d].fieldSelector: must not name spec.nodeName of pods in the modes node and both: each agent on a node takes those of its node, and the central agent those that have none yet" $i) -}}
 {{- end -}}
 {{- end -}}
 {{- if not (include "kubecdc.watch" (dict "root" . "component" "node") | fromYamlArray) -}}
 {{- fail "mode: no rule of config.watch takes pods or nodes, so that agents on nodes have nothing to do: set mode: cluster" -}}
 {{- end -}}
-{{- if and $c.relay (not (has "agent" (include "kubecdc.components" . | fromJsonArray))) -}}
-{{- fail "config.relay: is hosted by the companion, which there is not, because no rule of config.watch takes pods: run `kubecdc relay` by itself" -}}
+{{- if and $c.relays (not (has "agent" (include "kubecdc.components" . | fromJsonArray))) -}}
+{{- fail "config.relays: is hosted by the central agent, which there is not, because no rule of config.watch takes pods: run `kubecdc relay` by itself" -}}
 {{- end -}}
 {{- end -}}
 {{- if eq $v.mode "node" -}}
@@ -98,7 +101,7 @@
 {{- $parsed := include "kubecdc.rule" (dict "rule" $rule "known" $known) | fromJson -}}
 {{- range $parsed.resources -}}
 {{- if or (and (eq .resource "*") .any) (and (hasKey $known .resource) (not (has .resource $local))) -}}
-{{- fail (printf "config.watch[%d].resources: the API server cannot tell which %s belong to a node: set mode: both, where the companion takes them, or leave them out" $i (eq .resource "*" | ternary "of all resources" .text)) -}}
+{{- fail (printf "config.watch[%d].resources: the API server cannot tell which %s belong to a node: set mode: both, where the central agent takes them, or leave them out" $i (eq .resource "*" | ternary "of all resources" .text)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

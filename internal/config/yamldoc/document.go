@@ -23,6 +23,9 @@ type Options struct {
 	// is suggested in place of an unknown key. It returns any other path as it is. Indexes are written [].
 	Alias func(path string) string
 
+	// Renamed has the paths of keys that have another name now, each with its present path. Indexes are written [].
+	Renamed map[string]string
+
 	// Set has the keys that override those of the document.
 	Set []Override
 }

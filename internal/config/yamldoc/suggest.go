@@ -26,9 +26,12 @@ func keysOf(t reflect.Type) string {
 	return ""
 }
 
-// unknownField returns the error about an unknown key, with the key that was probably meant.
+// unknownField returns the error about an unknown key, with its present name or the key that was probably meant.
 func (d *decoder) unknownField(name, parent string, known []string) string {
 	parent = Generic(parent)
+	if now, ok := d.options.Renamed[d.options.Alias(join(parent, name))]; ok {
+		return "renamed to " + now
+	}
 	var elsewhere, below []string
 	for _, p := range Paths(d.root, d.options.Alias) {
 		i := strings.LastIndexByte(p, '.')

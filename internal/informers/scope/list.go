@@ -225,7 +225,7 @@ func (i *Informer) explained(err error) error {
 	if !i.spec.Shared || !apierrors.IsBadRequest(err) {
 		return err
 	}
-	return fmt.Errorf("%w: the API server does not find it by %s: make that a selectable field of its definition, or watch it in mode cluster or companion: %w",
+	return fmt.Errorf("%w: the API server does not find it by %s: make that a selectable field of its definition, or watch it in mode cluster or central: %w",
 		apiserver.ErrUnsupported, i.selection.FieldSelector, err)
 }
 

@@ -269,9 +269,9 @@ func TestCredentialsThatCannotBeUsedEndRun(t *testing.T) {
 func TestServerThatWantsCredentialsWhereThereAreNone(t *testing.T) {
 	s := publishtest.StartServer(t, t.TempDir(), -1, func(o *server.Options) { o.Username, o.Password = "agent", "correct-horse" })
 	cfg := publishtest.NATSConfig("nats://" + s.Addr().String())
-	cfg.Key = "relay[0].to.nats"
+	cfg.Key = "relays[0].to.nats"
 	r := publishtest.RunNATS(t, cfg)
-	want := "the server wants credentials, or others than those in relay[0].to.nats.url: set relay[0].to.nats.auth"
+	want := "the server wants credentials, or others than those in relays[0].to.nats.url: set relays[0].to.nats.auth"
 	publishtest.Wait(t, "Ready to say so", func() bool { return strings.Contains(fmt.Sprint(r.Ready()), want) })
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// TestRunNode installs the chart with an agent on each node and a companion, and follows a Pod from its creation to a node
+// TestRunNode installs the chart with an agent on each node and a central agent, and follows a Pod from its creation to a node
 // and to its end.
 func TestRunNode(t *testing.T) {
 	for _, c := range []struct {
@@ -47,8 +47,8 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 	all := []string{"install", "kubecdc", w.chart, "--namespace", namespace, "--set", defaultURL, "--wait", "--timeout", "120s"}
 	w.mustHelm(t, append(all, args...)...)
 	agents := w.ready(t, namespace, "node", 2)
-	companions := w.ready(t, namespace, "agent", 2)
-	n.leader(t, companions)
+	central := w.ready(t, namespace, "agent", 2)
+	n.leader(t, central)
 	on := []string{agents[0].Spec.NodeName, agents[1].Spec.NodeName}
 	if slices.Sort(on); !slices.Equal(on, []string{"node-1", "node-2"}) {
 		t.Errorf("agents are on %v", on)
@@ -101,7 +101,7 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 	}
 	ops := n.operations(t, shop, made.Name)
 	// Each of the two tells in order; what one tells may be on the bus before what the other has told first.
-	for _, of := range []string{"cl", "ed"} { // the companion, the agent on the node
+	for _, of := range []string{"cl", "ed"} { // the central agent, the agent on the node
 		first, last := strings.Index(ops, of[:1]), strings.Index(ops, of[1:])
 		if strings.Count(ops, of[:1]) != 1 || strings.Count(ops, of[1:]) != 1 || first > last {
 			t.Errorf("operations of a pod: %q; want one created, left, entered and deleted", ops)
@@ -122,7 +122,7 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 
 	n.ended(t, namespace, 4, true)
 	w.audit.nothingRefused(t, namespace, agents[0].Spec.ServiceAccountName)
-	w.audit.nothingRefused(t, namespace, companions[0].Spec.ServiceAccountName)
+	w.audit.nothingRefused(t, namespace, central[0].Spec.ServiceAccountName)
 
 	if checkpoints != nil {
 		// As the chart's README has it, for those that need a role for their checkpoint.
@@ -140,7 +140,7 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 	w.ready(t, namespace, "agent", 0)
 	w.ready(t, namespace, "node", 0)
 	n.ended(t, namespace, 8, false)
-	left := []string{"ConfigMap " + namespace + "/kubecdc-companion-checkpoint", "Lease.coordination.k8s.io " + namespace + "/kubecdc"}
+	left := []string{"ConfigMap " + namespace + "/kubecdc-central-checkpoint", "Lease.coordination.k8s.io " + namespace + "/kubecdc"}
 	for _, name := range checkpoints {
 		left = append(left, "ConfigMap "+namespace+"/"+name)
 	}
