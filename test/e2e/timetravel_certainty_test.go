@@ -1,0 +1,273 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/kubecdc/kubecdc/test/controlplane"
+	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/wait"
+	"github.com/kubecdc/kubecdc/test/world"
+)
+
+// certaintyStage is an agent that observes the ConfigMaps of a namespace, one of which the test writes.
+type certaintyStage struct {
+	*world.Stage
+
+	namespace string
+}
+
+// settled is how long a test waits, so that what it wrote has been observed.
+const settled = 1500 * time.Millisecond
+
+func newCertaintyStage(t *testing.T, p *world.Plane, namespace, rule string) *certaintyStage {
+	t.Helper()
+	c := &certaintyStage{world.StageOn(t, p, world.Luck()), namespace}
+	c.NewNamespace(t, namespace)
+	c.MakeConfigMaps(t, namespace, "it", 1)
+	c.Begin(t, world.AgentConfig{Watch: world.WatchConfigMaps(namespace) + rule})
+	c.Stream.Completed(t, "configmaps")
+	return c
+}
+
+// write writes the text of the object and returns the revision.
+func (c *certaintyStage) write(t *testing.T, text string) uint64 {
+	t.Helper()
+	raw, err := c.Plane.API.MergePatch(t.Context(), world.Collection("configmaps", c.namespace)+"/it-0", obj{"data": obj{"text": text}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := oracle.ReadVersion("configmaps", 0, raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v.Rev
+}
+
+// mark has the agent take a snapshot, and so send stream events, and waits for its end.
+func (c *certaintyStage) mark(t *testing.T) {
+	t.Helper()
+	ids := c.Agent.Snapshot(t, "configmaps", c.namespace)
+	c.Await(t, "a snapshot", func(rec *oracle.Record) bool {
+		return rec.Stream == oracle.SnapshotCompleted && rec.Snapshot == ids[0]
+	})
+}
+
+// signOfLife has the agent observe a change and save its checkpoint. A gap after it begins later than what was before it.
+func (c *certaintyStage) signOfLife(t *testing.T) {
+	t.Helper()
+	c.MakeConfigMaps(t, c.namespace, fmt.Sprint("life-", time.Now().UnixNano()), 1)
+	c.mark(t)
+	world.Pass(t.Context(), 6*time.Second) // it is saved every 5 s
+}
+
+// at returns a moment at which what was written before has been observed, and nothing is written.
+func (c *certaintyStage) at(t *testing.T) time.Time {
+	t.Helper()
+	world.Pass(t.Context(), settled)
+	now := time.Now()
+	world.Pass(t.Context(), settled)
+	return now
+}
+
+// says compares an answer with the truth: an exact one has the text, others are of one of the certainties.
+func (c *certaintyStage) says(t *testing.T, what, moment, text string, certainties ...string) pastScope {
+	t.Helper()
+	a := ask(t, "configmaps", "it-0", "-n", c.namespace, "--at", moment, "--bus", c.Bus.URL)
+	if len(a.Kubecdc.Scopes) != 1 {
+		t.Errorf("%s, at %s: %d scopes, want 1", what, moment, len(a.Kubecdc.Scopes))
+		return pastScope{}
+	}
+	scope, allowed := a.Kubecdc.Scopes[0], false
+	for _, certainty := range certainties {
+		allowed = allowed || scope.Certainty == certainty
+	}
+	if !allowed {
+		t.Errorf("%s, at %s: %+v, want %v", what, moment, scope, certainties)
+	}
+	var o struct {
+		Data struct{ Text string }
+	}
+	if len(a.Items) > 0 {
+		if err := json.Unmarshal(a.Items[0], &o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if scope.Certainty == "exact" && o.Data.Text != text {
+		t.Errorf("%s, at %s: exact, and the text is %q; it was %q", what, moment, o.Data.Text, text)
+	}
+	t.Logf("%s: %s, %q", what, scope.Certainty, o.Data.Text)
+	return scope
+}
+
+func stamp(at time.Time) string { return at.Format(time.RFC3339Nano) }
+
+// TestCertaintyOfSilence stops the agent, or blocks the bus, for longer than the stream events of a scope may be apart. The answer for a moment inside is
+// never exact and wrong, and outside of it is exact.
+func TestCertaintyOfSilence(t *testing.T) {
+	slow(t)
+	notRacing(t)
+	t.Parallel()
+	away := 125 * time.Second // more than the two minutes of the rule
+	if long() {
+		away = 10 * time.Minute
+	}
+	for _, tc := range []struct {
+		name       string
+		stop, back func(*testing.T, *certaintyStage)
+		inside     []string
+	}{
+		{
+			"the agent is stopped", func(_ *testing.T, c *certaintyStage) { c.Agent.Crash() },
+			func(t *testing.T, c *certaintyStage) { c.Agent.Again(t) },
+			[]string{"late"},
+		},
+		{
+			"the bus is blocked", func(_ *testing.T, c *certaintyStage) { c.BusProxy.Hold(true) },
+			func(_ *testing.T, c *certaintyStage) { c.BusProxy.Hold(false) },
+			[]string{"late", "exact"}, // the agent may have observed it
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			c := newCertaintyStage(t, world.BarePlane(t), fmt.Sprint("silence-", len(tc.inside)), "")
+			c.write(t, "before")
+			c.mark(t)
+			before := c.at(t)
+			c.mark(t)
+			stopped := time.Now()
+			tc.stop(t, c)
+			world.Pass(t.Context(), away/2)
+			c.write(t, "meanwhile")
+			meanwhile := c.at(t)
+			world.Pass(t.Context(), away/2)
+			back := time.Now()
+			tc.back(t, c)
+			c.Rewrite(t, c.namespace, "it-0", "after")
+			c.mark(t)
+			after := c.at(t)
+			c.mark(t)
+			c.StopAgent(t)
+			end := c.at(t)
+
+			c.says(t, "before", stamp(before), "before", "exact")
+			scope := c.says(t, "meanwhile", stamp(meanwhile), "meanwhile", tc.inside...)
+			if scope.Certainty == "late" && (scope.From.Time.After(meanwhile) || scope.To.Time.Before(back) || scope.From.Time.Before(before)) {
+				t.Errorf("late from %s to %s: it was stopped from %s to %s", scope.From.Time, scope.To.Time, stopped, back)
+			}
+			c.says(t, "after", stamp(after), "after", "exact")
+			c.says(t, "the end", stamp(end), "", "unknown")
+		})
+	}
+}
+
+// atRevision is a moment.
+func atRevision(rev uint64, history int) string {
+	if history > 0 {
+		return fmt.Sprintf("rv:%d/h%d", rev, history)
+	}
+	return fmt.Sprint("rv:", rev)
+}
+
+// TestCertaintyOfALostHistory asks for moments around a gap whose history was compacted.
+func TestCertaintyOfALostHistory(t *testing.T) {
+	slow(t)
+	notRacing(t)
+	t.Parallel()
+	p := world.StartPlane(t, controlplane.Options{NoControllerManager: true})
+	c := newCertaintyStage(t, p, "lost", "")
+	first := c.write(t, "first")
+	c.mark(t)
+	atFirst := c.at(t)
+	c.signOfLife(t)
+	c.Agent.Crash()
+	lost := c.write(t, "lost")
+	atLost := c.at(t)
+	c.write(t, "second")
+	c.CompactNow(t)
+	c.KillAPIServer(0)
+	c.StartServer(t, 0)
+	c.Agent.Again(t)
+	gap := c.Await(t, "a gap", func(rec *oracle.Record) bool { return rec.Stream == oracle.Gap && !rec.Recovered })
+	c.Await(t, "a snapshot after the gap", func(rec *oracle.Record) bool {
+		return rec.Stream == oracle.SnapshotCompleted && rec.Position > gap.Position
+	})
+	third := c.Rewrite(t, c.namespace, "it-0", "third").Rev
+	c.mark(t)
+	atThird := c.at(t)
+	c.mark(t)
+
+	for _, moment := range []string{atRevision(first, 0), stamp(atFirst)} {
+		c.says(t, "before the gap", moment, "first", "exact")
+	}
+	for _, moment := range []string{atRevision(lost, 0), stamp(atLost)} {
+		if scope := c.says(t, "in the gap", moment, "", "uncertain"); scope.Reason != "compacted" {
+			t.Errorf("in the gap, at %s: %+v", moment, scope)
+		}
+	}
+	for _, moment := range []string{atRevision(third, 0), stamp(atThird)} {
+		c.says(t, "after the gap", moment, "third", "exact")
+	}
+}
+
+// TestCertaintyOfARestore restores etcd from a copy. Its resourceVersions name two states, which the history number distinguishes.
+func TestCertaintyOfARestore(t *testing.T) {
+	slow(t)
+	notRacing(t)
+	t.Parallel()
+	p := world.StartPlane(t, controlplane.Options{NoControllerManager: true})
+	c := newCertaintyStage(t, p, "restored", "")
+	kept := c.Rewrite(t, c.namespace, "it-0", "kept").Rev
+	c.signOfLife(t)
+	dir := backup(t, p)
+	c.MakeConfigMaps(t, c.namespace, "undone", 60) // the old history is longer than the new one
+	undone := c.Rewrite(t, c.namespace, "it-0", "soon undone").Rev
+	c.mark(t)
+	atUndone := c.at(t)
+	c.signOfLife(t)
+	restore(t, p, dir)
+	c.Await(t, "a snapshot of the second history", func(rec *oracle.Record) bool {
+		return rec.Stream == oracle.SnapshotCompleted && rec.History == 1
+	})
+	again := c.Rewrite(t, c.namespace, "it-0", "again").Rev
+	c.mark(t)
+	atAgain := c.at(t)
+	c.mark(t)
+	if again <= kept || again >= undone {
+		t.Fatalf("revision %d of the new history is not one of the old one, which the restore undid from %d to %d", again, kept, undone)
+	}
+
+	c.says(t, "what the restore undid", atRevision(undone, 0), "soon undone", "exact")
+	c.says(t, "what the restore undid", stamp(atUndone), "soon undone", "exact")
+	c.says(t, "the same revision in the old history", atRevision(again, 0), "kept", "exact")
+	c.says(t, "after the restore", atRevision(again, 1), "again", "exact")
+	c.says(t, "after the restore", stamp(atAgain), "again", "exact")
+	c.says(t, "before the second history was read", atRevision(kept, 1), "", "uncertain", "unknown")
+	c.says(t, "a third history", atRevision(again, 2), "", "unknown")
+}
+
+// TestCertaintyOfFilters asks how many versions a filter has withheld.
+func TestCertaintyOfFilters(t *testing.T) {
+	slow(t)
+	t.Parallel()
+	c := newCertaintyStage(t, world.BarePlane(t), "filtered", "\n    where: '!has(after.data) || after.data.text != \"noise\" && !after.data.text.startsWith(\"noise-\")'")
+	first := c.write(t, "first")
+	for i := range 3 {
+		c.write(t, fmt.Sprint("noise-", i))
+	}
+	last := c.write(t, "last")
+	c.MakeConfigMaps(t, c.namespace, "other", 1) // so that the snapshot is later than last: it does not tell what was withheld
+	c.mark(t)
+	wait.Eventually(t, time.Minute, func() error {
+		a := ask(t, "configmaps", "it-0", "-n", c.namespace, "--at", fmt.Sprint("rv:", last), "--bus", c.Bus.URL)
+		if len(a.Kubecdc.Scopes) != 1 || a.Kubecdc.Scopes[0].Certainty != "exact" || a.Kubecdc.Scopes[0].Skipped != 3 {
+			return fmt.Errorf("%+v, want exact, and 3 withheld", a.Kubecdc.Scopes)
+		}
+		return nil
+	})
+	if scope := c.says(t, "while versions are withheld", fmt.Sprint("rv:", last-1), "first", "exact"); scope.Skipped != 3 {
+		t.Errorf("%d versions withheld after revision %d, want 3", scope.Skipped, first)
+	}
+}
