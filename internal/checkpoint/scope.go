@@ -39,7 +39,7 @@ type Scope struct {
 	// Ignored are the objects, as namespace/name, that State leaves out because they are the agent's own. Empty: none. nil: an
 	// older release wrote this, or the agent has no objects of this resource.
 	Ignored []string `json:"ignored,omitzero"`
-	// Log is the number of the last replacement of a log (Log.Replaced) after which the scope has begun a snapshot, 0: there was none.
+	// Log is the number of the last replacement of a log (Log.Replaced) that the scope has announced, 0: there was none.
 	Log uint64 `json:"log,omitempty"`
 	// LastSeen is when the API server last gave a sign of life for the scope.
 	LastSeen time.Time `json:"lastSeen,omitzero"`

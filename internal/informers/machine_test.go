@@ -77,7 +77,7 @@ type machine struct {
 	taken    choice
 	rewound  bool // since everything was live the last time
 	crashed  bool // likewise
-	vague    bool // a crash came between a selection and what it makes of the scopes before
+	vague    bool // a scope ended after a crash: what the crashed run sent of it after the checkpoint lives on (guarantees.md)
 	segment  *segment
 	made     map[*version]*segment
 	born     map[*version]int
@@ -265,6 +265,13 @@ func (k *machine) chosen() {
 	c := k.taken
 	if !k.defined {
 		c.widgets = "undefined"
+	}
+	if n := len(k.segment.choices); n > 0 {
+		last := k.segment.choices[n-1]
+		if last.widgets == "undefined" {
+			last.widgets = c.widgets
+		}
+		k.vague = k.vague || k.crashed && last != c
 	}
 	k.segment.choices = append(k.segment.choices, c)
 }
@@ -559,7 +566,6 @@ func (k *machine) defines() {
 	k.floor = k.now1()
 	k.chosen()
 	if !k.defined {
-		k.vague = k.vague || k.crashed // objects sent after the checkpoint live on if the informer has not listed yet
 		k.CloseClientConnections()
 	}
 }
@@ -592,11 +598,6 @@ func (k *machine) restarts(crash bool) {
 		k.segment.choices = append(k.segment.choices, choice{"none", "none"})
 	}
 	if crash {
-		if len(k.logs) > 0 {
-			// If the number of a log that was replaced is not saved, the gap and the snapshot are repeated, as of a resourceVersion below
-			// what was told meanwhile. The sweep of that takes away what was created since.
-			_ = k.memory.Flush(k.t.Context())
-		}
 		k.bus.crash()
 	}
 	k.ends()
@@ -614,7 +615,6 @@ func (k *machine) restarts(crash bool) {
 		case "define":
 			k.defines()
 		case "select":
-			k.vague = k.vague || crash
 			k.taken = k.drawChoice()
 			k.chosen()
 		case "rebase":
@@ -768,7 +768,7 @@ func (k *machine) judge() {
 		}
 		problems = append(problems, of.problems(resource)...)
 		if k.vague {
-			continue // what was told behind the checkpoint of which the farewell speaks lives on
+			continue
 		}
 		problems = append(problems, stateProblems(of.record[log:], resource, now, k.taken.takes(resource))...)
 	}

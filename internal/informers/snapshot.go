@@ -74,7 +74,7 @@ func (s *Manager) Finish(ctx context.Context) error {
 // meanwhile.
 //
 // Each replacement has a number. A gap is pending while the number of a scope's log is higher than the one that the scope has announced. The
-// checkpoint gets the number once the snapshot has begun, with the position that has the snapshot: a crash before repeats the gap.
+// checkpoint has the announced number and the snapshot that is due.
 
 // Rebase makes each scope whose log was replaced send a gap and a snapshot on the new one. It does not wait.
 func (s *Manager) Rebase() {

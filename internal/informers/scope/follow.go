@@ -3,6 +3,7 @@ package scope
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/backfill"
-	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
@@ -31,7 +31,8 @@ type follower struct {
 	informer   *Informer
 	reader     *reader  // lent to the goroutine that reads an HTTP watch
 	rv         uint64   // up to which the store has everything
-	witness    *witness // the last version that the store took, or that was listed; nil: none yet
+	witness    *witness // the last version that the store took without a doubt, or that was listed; nil: none yet
+	doubted    *witness // the last version that the store took since the doubt began, nil: none
 	generation uint32   // of the definition, when the last HTTP watch that sent anything was opened, or the list begun
 	doubtful   bool     // the API server may have another history since then
 
@@ -220,21 +221,27 @@ func (f *follower) apply(ctx context.Context, s *stream, b *batch) {
 	}
 	s.applying.Store(0)
 	f.rv = b.events[len(b.events)-1].Version
-	var last *store.Event // that is of an object
-	for k := range b.events {
-		if b.events[k].Type != watch.Bookmark {
-			last = &b.events[k]
+	for k := range slices.Backward(b.events) {
+		last := &b.events[k]
+		if last.Type == watch.Bookmark {
+			continue
 		}
-	}
-	switch {
-	case last == nil, f.doubtful: // the one of the history before is kept until the doubt ends
-	case last.Type != watch.Deleted:
-		f.witness = &witness{object: last.Object}
-	case !i.selection.HasServerSelector(): // else it may live on
-		f.witness = &witness{object: last.Object, gone: true}
+		if gone := last.Type == watch.Deleted; !gone || !i.selection.HasServerSelector() { // else it may live on
+			f.saw(&witness{object: last.Object, gone: gone})
+		}
+		break
 	}
 	i.seen(b.read)
 	clear(b.events)
+}
+
+// saw notes a version that the store took.
+func (f *follower) saw(w *witness) {
+	if f.doubtful {
+		f.doubted = w
+	} else {
+		f.witness = w
+	}
 }
 
 func (i *Informer) countWatch(result string) { i.metrics.watches.WithLabelValues(result).Inc() }
@@ -278,11 +285,13 @@ func (f *follower) rewound(ctx context.Context, thorough bool) bool {
 	same, settled, err := f.compare(ctx, thorough)
 	if err != nil {
 		f.informer.noteError("probe", err)
-		f.doubtful = !apiserver.IsPermanent(err)
 		f.unanswered = time.Now()
 		return false
 	}
-	f.doubtful = !settled
+	if f.doubtful = !settled; same && settled && f.doubted != nil { // versions after it came while there was no answer
+		f.witness, f.doubted, f.doubtful = f.doubted, nil, true
+		return f.rewound(ctx, thorough)
+	}
 	return !same
 }
 

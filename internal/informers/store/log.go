@@ -14,8 +14,8 @@ import (
 // consumers, but neither history nor the last-known objects are. The scope continues, and sends everything again to the new log: a gap from the
 // beginning up to the last change that may have gone to the old log, then a snapshot, whose sweep also removes what was deleted meanwhile.
 //
-// Each replacement has a number. A gap is owed while the number of the log is higher than the announced one. The checkpoint gets the number once
-// the snapshot has begun, with the position that has the snapshot. A crash before that repeats the gap.
+// Each replacement has a number. A gap is owed while the number of the log is higher than the announced one. The checkpoint has the announced
+// number and the snapshot that is due: both are saved before the snapshot starts. A crash before that repeats the gap.
 
 // firstVersion is the resourceVersion of an etcd in which nothing has been written.
 const firstVersion = 1
@@ -25,10 +25,9 @@ var errLogReplaced = errors.New("the log of the bus was replaced: another snapsh
 
 // replacements is what is known of replacements of the log, by their numbers.
 type replacements struct {
-	owed        uint64    // the last one
-	since       time.Time // when the log before it was last known to be whole
-	announced   uint64    // up to which the log has a gap
-	snapshotted uint64    // up to which a snapshot after the gap has begun
+	owed      uint64    // the last one
+	since     time.Time // when the log before it was last known to be whole
+	announced uint64    // up to which the log has a gap
 }
 
 func (l *replacements) owes() bool { return l.owed > l.announced }
@@ -37,14 +36,14 @@ func (l *replacements) owes() bool { return l.owed > l.announced }
 func (s *Store) followLog() {
 	s.log.since = time.Now()
 	s.noteReplacementLocked()
-	s.log.announced, s.log.snapshotted = s.log.owed, s.log.owed
+	s.log.announced = s.log.owed
 }
 
 // ResumeLog makes a replacement of the log since the checkpoint count.
 func (s *Store) ResumeLog(c *checkpoint.Scope) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.log.announced, s.log.snapshotted = c.Log, c.Log
+	s.log.announced = c.Log
 	if !c.LastSeen.IsZero() && (!s.log.owes() || c.LastSeen.Before(s.log.since)) { // zero: the API server had not answered then
 		s.log.since = c.LastSeen
 	}
@@ -106,9 +105,6 @@ func (s *Store) announceReplacementLocked() {
 	}
 	n.done = func() {
 		s.log.announced = number
-		if !s.o.Snapshots {
-			s.log.snapshotted = number
-		}
 		s.snaps.due = s.snaps.due || sweep
 	}
 	s.gate.notices = slices.Insert(s.gate.notices, 0, n)

@@ -72,7 +72,7 @@ func (s *Store) Position() (checkpoint.Position, bool) {
 	m, acked := s.pos.ledger.Mark()
 	p := checkpoint.Position{Acked: acked}
 	p.ResourceVersion, p.State, p.History, p.SnapshotBegan = m.rv, m.state, s.pos.history, s.snaps.began
-	p.Log, p.Filtered = s.log.snapshotted, s.filtered.Load()
+	p.Log, p.Filtered = s.log.announced, s.filtered.Load()
 	shown := s.snaps.current
 	if shown != nil && m.rv < shown.rv {
 		shown = nil // it is not announced: a restart resumes none

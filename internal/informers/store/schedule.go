@@ -185,13 +185,7 @@ func (s *Store) begin(ctx context.Context, r *request) {
 		}
 		return s.adopt(ctx)
 	}
-	done := n.done
-	n.done = func() {
-		if done != nil {
-			done()
-		}
-		snap.answer()
-	}
+	n.done = snap.answer
 	s.gate.notices = append(s.gate.notices, n)
 }
 

@@ -115,14 +115,10 @@ func (s *snapshot) status(running bool) Started {
 // started returns the notice of the start of snap. The position is saved before: otherwise a restart would begin another snapshot, and
 // neither of the two would have what changed in between.
 func (s *Store) started(snap *snapshot) *Notice {
-	n := &Notice{
+	return &Notice{
 		prepare: s.adopt, opens: snap,
 		event: func() *object.StreamEvent { return snap.event(object.SnapshotStarted, s.o.Resource) },
 	}
-	if snap.namespace == "" && !snap.resumed {
-		n.done = func() { s.log.snapshotted = max(s.log.snapshotted, s.log.announced) }
-	}
-	return n
 }
 
 // complete sends snapshot.completed, unless the snapshot was given up.
