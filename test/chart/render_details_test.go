@@ -122,7 +122,7 @@ func TestMemoryForQueue(t *testing.T) {
 	h := newHelm(t)
 	for _, c := range []struct{ set, want string }{
 		{"mode=both", ""},
-		{"resources.limits.memory=128Mi", "make it at least 163Mi"},
+		{"resources.limits.memory=128Mi", "Set the limit to at least 163Mi"},
 		{"resources.limits.memory=164Mi", ""},
 		{"resources.limits.memory=128Mi,config.queue.bytes=16MiB", ""},
 		{"resources.limits.memory=128Mi,config.queue.bytes=16777216", ""},
@@ -172,7 +172,7 @@ func TestAgentIsFoundInItsPod(t *testing.T) {
 // NOTES say what a rule leaves out, and that the values of Secrets are sent where they are; else that they are not.
 func TestNotesSayWhatIsSent(t *testing.T) {
 	h := newHelm(t)
-	const sent, redacts = "the values are sent as they are", "kubecdc redacts those"
+	const sent, redacts = "values of captured Secrets are sent unchanged", "kubecdc redacts those"
 	for _, c := range []struct{ set, want, not string }{
 		{"config.log.level=debug", "captures", sent},
 		{"config.redaction.secrets=true", "captures", sent},

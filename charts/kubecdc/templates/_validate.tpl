@@ -1,4 +1,4 @@
-{{/* What the schema cannot see. Each says what to do. */}}
+{{/* The errors that the schema cannot find. Each names the fix. */}}
 {{- define "kubecdc.validate" -}}
 {{- $v := .Values -}}
 {{- $root := . -}}
@@ -8,20 +8,20 @@
 {{- fail "config.relay: renamed to config.relays" -}}
 {{- end -}}
 {{- if not $bus -}}
-{{- fail "\n\nkubecdc needs to know where events go. Set one of\n  --set bus.nats.url=nats://nats.messaging:4222\n  --set bus.kafka.brokers={kafka-0.kafka:9092}\n  --set bus.http.url=https://events.example.com/kubecdc\nor have a NATS server beside it for a first try:\n  --set nats.enabled=true\n" -}}
+{{- fail "\n\nbus: is missing. Set one of\n  --set bus.nats.url=nats://nats.messaging:4222\n  --set bus.kafka.brokers={kafka-0.kafka:9092}\n  --set bus.http.url=https://events.example.com/kubecdc\nor install a NATS server too, for a first try:\n  --set nats.enabled=true\n" -}}
 {{- end -}}
 {{- if gt (len $bus) 1 -}}
-{{- fail (printf "bus: there must be exactly one, got %s (bus is laid over config.bus%s)" (keys $bus | sortAlpha | join ", ") ($v.nats.enabled | ternary ", and nats.enabled sets bus.nats" "")) -}}
+{{- fail (printf "bus: must be exactly one, got %s (bus overrides config.bus%s)" (keys $bus | sortAlpha | join ", ") ($v.nats.enabled | ternary ", and nats.enabled sets bus.nats" "")) -}}
 {{- end -}}
 {{- if and (hasKey $bus "kafka") (not ($bus.kafka).brokers) -}}
-{{- fail "bus.kafka.brokers: name some, as --set 'bus.kafka.brokers={kafka-0.kafka:9092}'" -}}
+{{- fail "bus.kafka.brokers: is missing; for example --set 'bus.kafka.brokers={kafka-0.kafka:9092}'" -}}
 {{- end -}}
 {{- if and (hasKey $bus "http") (not ($bus.http).url) -}}
-{{- fail "bus.http.url: say where events are sent, as --set bus.http.url=https://events.example.com/kubecdc" -}}
+{{- fail "bus.http.url: is missing; for example --set bus.http.url=https://events.example.com/kubecdc" -}}
 {{- end -}}
 {{- range include "kubecdc.addresses" . | fromJsonArray -}}
 {{- if regexMatch "://[^/?#]*@" . -}}
-{{- fail (printf "a URL at %s has a user or a password in it: name those in files (auth, headersFile, tokenFile), from `secrets`" (regexReplaceAll "^[a-z]+://[^/?#]*@" . "" | include "kubecdc.place")) -}}
+{{- fail (printf "the URL of %s must not contain a user or a password: put them into files (auth, headersFile, tokenFile), mounted by `secrets`" (regexReplaceAll "^[a-z]+://[^/?#]*@" . "" | include "kubecdc.place")) -}}
 {{- end -}}
 {{- end -}}
 {{- include "kubecdc.secrecy" (dict "at" "bus" "to" $bus) -}}
@@ -34,46 +34,46 @@
 {{- end -}}
 {{- $election := include "kubecdc.election" . -}}
 {{- if and (gt (int $v.replicas) 1) (not $election) -}}
-{{- fail "replicas: without leader election (config.leaderElection.enabled: false) there must be one, or each event is sent by all" -}}
+{{- fail "replicas: must be 1 without leader election (config.leaderElection.enabled: false); otherwise each replica sends each event" -}}
 {{- end -}}
 {{- if and ($c.checkpoint).file $election -}}
-{{- fail "config.checkpoint.file: replicas need a checkpoint that all of them see: leave it out for a ConfigMap, or set replicas: 1 and config.leaderElection.enabled: false" -}}
+{{- fail "config.checkpoint.file: replicas cannot share a file: remove it to use a ConfigMap, or set replicas: 1 and config.leaderElection.enabled: false" -}}
 {{- end -}}
 {{- if lt (int $v.terminationGracePeriodSeconds) (add (int $v.grace) 10 | int) -}}
 {{- fail (printf "terminationGracePeriodSeconds: must be at least grace + 10 s (%d), for the last checkpoint and the Lease, got %d" (add (int $v.grace) 10) (int $v.terminationGracePeriodSeconds)) -}}
 {{- end -}}
 {{- $address := ($c.server).address | default ":8080" | toString -}}
 {{- if not (regexMatch "^(0\\.0\\.0\\.0|\\[::\\])?:[1-9][0-9]*$" $address) -}}
-{{- fail (printf "config.server.address: must be :PORT, so that probes and Prometheus reach it, got %q" $address) -}}
+{{- fail (printf "config.server.address: must be :PORT, so that probes and Prometheus can connect, got %q" $address) -}}
 {{- end -}}
 {{- if and $v.networkPolicy.enabled (not $v.networkPolicy.extraEgress) -}}
 {{- range include "kubecdc.ports" . | fromJsonArray -}}
 {{- if contains "$" . -}}
-{{- fail (printf "networkPolicy: what %s stands for is not known here, and so not the port: write the port behind it, or allow what it needs in networkPolicy.extraEgress" .) -}}
+{{- fail (printf "networkPolicy: the chart does not know the value of %s, and so not its port: write the port after it, or permit the connection in networkPolicy.extraEgress" .) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- if and $v.serviceMonitor.enabled $v.podMonitor.enabled -}}
-{{- fail "serviceMonitor and podMonitor: enable one of them, or Prometheus counts everything twice" -}}
+{{- fail "serviceMonitor, podMonitor: enable only one of them; otherwise Prometheus counts everything twice" -}}
 {{- end -}}
 {{- if and $v.serviceMonitor.enabled (not $v.service.enabled) -}}
-{{- fail "serviceMonitor: needs service.enabled, or take podMonitor" -}}
+{{- fail "serviceMonitor: requires service.enabled; or enable podMonitor instead" -}}
 {{- end -}}
 {{- $mounts := dict "/etc/kubecdc" "config" -}}
 {{- range $v.secrets -}}
 {{- $path := default (printf "/var/run/secrets/kubecdc/%s" .name) .mountPath -}}
-{{- if hasKey $mounts $path -}}{{- fail (printf "secrets: %s is mounted at %s, where %s is: give it a mountPath of its own" .name $path (get $mounts $path)) -}}{{- end -}}
-{{- if or (hasPrefix "/etc/kubecdc/" $path) -}}{{- fail (printf "secrets: %s cannot be mounted at %s, inside of the read-only directory with the configuration" .name $path) -}}{{- end -}}
+{{- if hasKey $mounts $path -}}{{- fail (printf "secrets: %s and %[3]s cannot both be mounted at %[2]s: set another mountPath" .name $path (get $mounts $path)) -}}{{- end -}}
+{{- if or (hasPrefix "/etc/kubecdc/" $path) -}}{{- fail (printf "secrets: %s cannot be mounted at %s, inside the read-only directory of the configuration: set another mountPath" .name $path) -}}{{- end -}}
 {{- $_ := set $mounts $path .name -}}
 {{- end -}}
 {{- range $v.extraEnv -}}
-{{- if has .name (list "POD_NAME" "POD_NAMESPACE" "NODE_NAME" "KUBECDC_AGENT" "KUBECDC_SOCKET") -}}{{- fail (printf "extraEnv: %s is set by the chart" .name) -}}{{- end -}}
+{{- if has .name (list "POD_NAME" "POD_NAMESPACE" "NODE_NAME" "KUBECDC_AGENT" "KUBECDC_SOCKET") -}}{{- fail (printf "extraEnv: %s is reserved: the chart sets it" .name) -}}{{- end -}}
 {{- end -}}
 {{- if $v.rbac.create -}}
 {{- range $i, $rule := $c.watch -}}
 {{- range $text := concat (.resources | default list) (.except | default list) (.namespaces | default list) (list (.fieldSelector | default "")) -}}
 {{- if contains "$" (toString $text) -}}
-{{- fail (printf "config.watch[%d]: the roles are made from it, and what %s stands for is not known here: write it out, or set rbac.create: false and apply what `kubecdc rbac` prints" $i $text) -}}
+{{- fail (printf "config.watch[%d]: the roles need its values, and the chart does not know the value of %s: write it out, or set rbac.create: false and apply the output of `kubecdc rbac`" $i $text) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -84,14 +84,14 @@
 {{- $parsed := include "kubecdc.rule" (dict "rule" $rule "known" $known) | fromJson -}}
 {{- $q := dict "rule" $parsed "group" "" "version" "v1" -}}
 {{- if and (regexMatch "(^|,)\\s*spec\\.nodeName\\s*[!=]" $parsed.fieldSelector) (or (eq $v.mode "node") (include "kubecdc.takes" (set $q "resource" "pods"))) -}}
-{{- fail (printf "config.watch[%d].fieldSelector: must not name spec.nodeName of pods in the modes node and both: each agent on a node takes those of its node, and the central agent those that have none yet" $i) -}}
+{{- fail (printf "config.watch[%d].fieldSelector: must not select pods by spec.nodeName in the modes node and both: each agent on a node captures the pods of its node, and the central agent those without a node" $i) -}}
 {{- end -}}
 {{- end -}}
 {{- if not (include "kubecdc.watch" (dict "root" . "component" "node") | fromYamlArray) -}}
-{{- fail "mode: no rule of config.watch takes pods or nodes, so that agents on nodes have nothing to do: set mode: cluster" -}}
+{{- fail "mode: the agents on nodes would have nothing to do, because no rule of config.watch selects pods or nodes: set mode: cluster" -}}
 {{- end -}}
 {{- if and $c.relays (not (has "agent" (include "kubecdc.components" . | fromJsonArray))) -}}
-{{- fail "config.relays: is hosted by the central agent, which there is not, because no rule of config.watch takes pods: run `kubecdc relay` by itself" -}}
+{{- fail "config.relays: the central agent runs them, but there is none, because no rule of config.watch selects pods: run `kubecdc relay` separately" -}}
 {{- end -}}
 {{- end -}}
 {{- if eq $v.mode "node" -}}
@@ -101,20 +101,20 @@
 {{- $parsed := include "kubecdc.rule" (dict "rule" $rule "known" $known) | fromJson -}}
 {{- range $parsed.resources -}}
 {{- if or (and (eq .resource "*") .any) (and (hasKey $known .resource) (not (has .resource $local))) -}}
-{{- fail (printf "config.watch[%d].resources: the API server cannot tell which %s belong to a node: set mode: both, where the central agent takes them, or leave them out" $i (eq .resource "*" | ternary "of all resources" .text)) -}}
+{{- fail (printf "config.watch[%d].resources: the API server cannot select %s by node: set mode: both, so that the central agent captures them, or remove them" $i (eq .resource "*" | ternary "all resources" .text)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Not empty if a URL, or host:port, leads to another machine without TLS. The value of a variable is not known here. */}}
+{{/* Not empty if a URL, or host:port, is of another machine and without TLS. The value of a variable is not known here. */}}
 {{- define "kubecdc.remote" -}}
 {{- if not (or (contains "$" .) (regexMatch "^(https|tls|wss)://" .) (regexMatch "^([a-z]+://)?(localhost|127\\.[0-9.]+|\\[::1\\])([:/].*)?$" .)) -}}true{{- end -}}
 {{- end -}}
 
 {{/* No password, token or client secret is sent unencrypted, unless that is permitted; kubecdc config check has the same rules: {at, to}, a
-bus or what is written like one. */}}
+bus or a mapping with the same keys. */}}
 {{- define "kubecdc.secrecy" -}}
 {{- $at := .at -}}
 {{- $nats := .to.nats | default dict -}}
@@ -122,7 +122,7 @@ bus or what is written like one. */}}
 {{- if and (or $auth.passwordFile $auth.tokenFile) (not (eq (toString $auth.insecure) "true")) (not (kindIs "map" $nats.tls)) (not (regexMatch "(^|,) *(tls|wss)://" ($nats.url | default "" | toString))) -}}
 {{- range splitList "," ($nats.url | default "nats://127.0.0.1:4222" | toString) -}}
 {{- if trim . | include "kubecdc.remote" -}}
-{{- fail (printf "%s.nats.auth.%s: would be sent unencrypted: insist on TLS with %s.nats.tls: {}, or with tls:// or wss:// in url; or send it all the same with %s.nats.auth.insecure: true" $at (empty $auth.passwordFile | ternary "tokenFile" "passwordFile") $at $at) -}}
+{{- fail (printf "%s.nats.auth.%s: would be sent unencrypted: require TLS with %s.nats.tls: {}, or with tls:// or wss:// in url; or permit it with %s.nats.auth.insecure: true" $at (empty $auth.passwordFile | ternary "tokenFile" "passwordFile") $at $at) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -131,13 +131,13 @@ bus or what is written like one. */}}
 {{- if and (has $sasl.mechanism (list "PLAIN" "OAUTHBEARER")) (not (eq (toString $sasl.insecure) "true")) (not (kindIs "map" $kafka.tls)) -}}
 {{- range $kafka.brokers -}}
 {{- if toString . | include "kubecdc.remote" -}}
-{{- fail (printf "%s.kafka.sasl: the password or token would be sent unencrypted: insist on TLS with %s.kafka.tls: {}, or take a SCRAM mechanism; or send it all the same with %s.kafka.sasl.insecure: true" $at $at $at) -}}
+{{- fail (printf "%s.kafka.sasl: the password or token would be sent unencrypted: require TLS with %s.kafka.tls: {}, or use a SCRAM mechanism; or permit it with %s.kafka.sasl.insecure: true" $at $at $at) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- with $sasl.oauth -}}
 {{- if and (not (eq (toString .insecure) "true")) (toString .tokenURL | include "kubecdc.remote") -}}
-{{- fail (printf "%s.kafka.sasl.oauth.clientSecretFile: would be sent unencrypted: write https:// in tokenURL; or send it all the same with insecure: true beside it" $at) -}}
+{{- fail (printf "%s.kafka.sasl.oauth.clientSecretFile: would be sent unencrypted: use https:// in tokenURL; or permit it with insecure: true beside it" $at) -}}
 {{- end -}}
 {{- end -}}
 {{- with .to.http -}}
@@ -148,6 +148,6 @@ bus or what is written like one. */}}
 {{/* The same for headers and tokens of HTTP: {at, key, of}. */}}
 {{- define "kubecdc.httpSecrecy" -}}
 {{- if and (or .of.headersFile .of.tokenFile) (not (eq (toString .of.insecure) "true")) (get .of .key | toString | include "kubecdc.remote") -}}
-{{- fail (printf "%s.%s: would be sent unencrypted: write https:// in %s.%s; or send it all the same with %s.insecure: true" .at (empty .of.tokenFile | ternary "headersFile" "tokenFile") .at .key .at) -}}
+{{- fail (printf "%s.%s: would be sent unencrypted: use https:// in %s.%s; or permit it with %s.insecure: true" .at (empty .of.tokenFile | ternary "headersFile" "tokenFile") .at .key .at) -}}
 {{- end -}}
 {{- end -}}
