@@ -137,11 +137,21 @@ func (m *marks) done(s *slot) {
 
 // idle waits until no record of the resource is on its way.
 func (m *marks) idle(ctx context.Context, resource string) error {
+	return m.until(ctx, func() bool { return m.busy[resource] == 0 })
+}
+
+// allIdle waits until no record is on its way.
+func (m *marks) allIdle(ctx context.Context) error {
+	return m.until(ctx, func() bool { return len(m.busy) == 0 })
+}
+
+// until waits until a condition holds. It calls it with mu held.
+func (m *marks) until(ctx context.Context, holds func() bool) error {
 	for {
 		m.mu.Lock()
-		n := m.busy[resource]
+		ok := holds()
 		m.mu.Unlock()
-		if n == 0 {
+		if ok {
 			return nil
 		}
 		if err := m.wait(ctx); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -99,7 +100,7 @@ func (r *Relay) Ready() error {
 	return r.o.Target.Ready()
 }
 
-// Run relays until ctx ends; then it waits a little for what is on its way, saves the cursor, and returns nil. An error says
+// Run relays until ctx ends or the source does; then it waits a little for what is on its way, saves the cursor, and returns nil. An error says
 // that the relay cannot go on: its cursor has been taken over (ErrElsewhere), a record is refused, or source or target are
 // gone for good. Call it once.
 func (r *Relay) Run(ctx context.Context) error {
@@ -133,6 +134,9 @@ func (r *Relay) run(ctx context.Context) error {
 		}
 		r.open.Store(true)
 		err := r.pump(pumping)
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
 		if !errors.Is(err, ErrElsewhere) {
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
 			defer cancel()
@@ -193,6 +197,11 @@ func (r *Relay) read(ctx context.Context) error {
 		case errors.As(err, &missed):
 			r.miss(missed)
 			continue
+		case errors.Is(err, io.EOF):
+			if err := r.marks.allIdle(ctx); err != nil {
+				return nil // over
+			}
+			return io.EOF // it ends the others too
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:

@@ -61,8 +61,8 @@ type Mark struct {
 // Source is where records come from, with the cursor that remembers how far they have been delivered.
 //
 // Open connects and takes the cursor, and tries until that is done or ctx ends; another error is for good. Next returns the
-// next record; its error is a *consume.MissedError where records are gone, and the next call goes on behind them; another one
-// is for good. A record that was returned before may come again, with those behind it. Save stores marks, those that have
+// next record; its error is a *consume.MissedError where records are gone, and the next call goes on behind them; io.EOF where
+// there are no more; another one is for good. A record that was returned before may come again, with those behind it. Save stores marks, those that have
 // moved; with and without any, its error wraps ErrElsewhere where the cursor is somebody else's now, other errors pass. Behind
 // is how many records lie behind the marks.
 //

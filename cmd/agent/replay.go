@@ -1,0 +1,374 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/object"
+	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
+	"github.com/kubecdc/kubecdc/internal/relay"
+	"github.com/kubecdc/kubecdc/internal/replay"
+	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+type replayFlags struct {
+	ask                                askFlags
+	target                             replayTarget
+	namespaces, ops                    []string
+	from, to, speed, cluster, position string
+	refused                            string
+}
+
+func newReplayCommand(stdout, stderr io.Writer) *cobra.Command {
+	var f replayFlags
+	cmd := &cobra.Command{
+		Use:   "replay --from MOMENT [--to MOMENT] --target TARGET [RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME...]",
+		Short: "Send the record between two moments again, to another bus",
+		Long: `Send the record between two moments again: to another JetStream or Kafka, an HTTP receiver, a file or standard output.
+The events keep their ids, times and contents. They are delivered at least once, and in order per object.
+
+A snapshot of the first moment comes first: for each scope snapshot.started, a read of each object, snapshot.completed. A
+consumer without history has a correct table from the beginning. A second run sends the same ids.
+
+` + momentHelp + `
+
+` + resourceHelp + `
+
+--namespace and --op select events, as for relays. With --op, events about the stream are left out.
+
+--speed 1 keeps the distances of the record, 10 is ten times as fast, max does not wait. The snapshot is always sent at
+once.
+
+--cluster changes the name of the cluster in the events, in their source and keys, and in subjects and topics. Use it if
+consumers of the target also follow the live cluster. To them, an old event of the same source is a late copy. An old
+snapshot of it may remove newer objects.
+
+With --position, a replay that was killed continues when the command is repeated. The file stores the moments, and how far
+the events are delivered. A target file is then continued; without --position it must not exist or be empty.
+
+The target is refused if it is a log of the record itself. Credentials and settings of the target are those of the bus in
+--target-config. If the target takes nothing for 15 seconds at the start, the command fails. Later it waits.
+
+` + certaintyHelp + ` With --exact, nothing is sent then.`,
+		Example: `  kubecdc replay --from 14:00 --to 14:10 --target stdout: | jq .type
+  kubecdc replay deploy,cm -n shop --from 'yesterday 14:00' --to 'yesterday 15:00' --target file:shop.jsonl
+  kubecdc replay --from 24h --target nats://staging:4222 --cluster drill --speed 10
+  kubecdc replay --from 2026-11-20T00:00:00Z --target kafka://kafka-0:9092/audit --position audit.position
+  kubecdc replay --config kubecdc.yaml --from rv:48211 --target https://audit.example/events --op created,deleted`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return whileRead(runReplay(cmd.Context(), &f, args, stdout, stderr))
+		},
+		ValidArgsFunction: completeResources,
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.from, "from", "", "the first `moment`: its state is sent as a snapshot, and the events after it")
+	fl.StringVar(&f.to, "to", "now", "the last `moment`")
+	fl.StringVar(&f.target.url, "target", "", "`target`: "+replayTargets)
+	fl.StringVar(&f.target.config, "target-config", "", "configuration `file` whose bus has the settings and credentials of the target")
+	fl.StringVar(&f.target.stream, "target-stream", "", "`name` of the JetStream stream of the target (default: that of --target-config, else "+consume.DefaultStream+")")
+	fl.StringVar(&f.speed, "speed", "max", "`speed` of the record's time: 1, 10, 0.5, or max")
+	fl.StringVar(&f.cluster, "cluster", "", "`name` of the cluster in the events that are sent (default: as it is)")
+	fl.StringVar(&f.ask.cluster, "source-cluster", "", "`name` of the cluster to send, if the record has several")
+	fl.StringVar(&f.position, "position", "", "`file` that stores how far the replay is, to continue it")
+	fl.StringSliceVarP(&f.namespaces, "namespace", "n", nil, "only objects in these `namespaces`; patterns, ! before one excludes")
+	fl.StringSliceVar(&f.ops, "op", nil, "only these `operations`: "+strings.Join(config.Operation("").Values(), ", "))
+	fl.StringVar(&f.refused, "refused", string(config.RelayStop), "`what` to do with an event that the target rejects for good: stop or skip")
+	fl.BoolVar(&f.ask.exact, "exact", false, "send nothing and exit with code 3 unless the state at the first moment is exact")
+	f.ask.bus.addBus(fl)
+	completeWords(cmd, "from", "10m", "1h", "24h")
+	completeWords(cmd, "to", "now", "10m", "1h")
+	completeWords(cmd, "speed", "1", "10", "max")
+	completeWords(cmd, "op", config.Operation("").Values()...)
+	completeWords(cmd, "refused", config.RelayRefused("").Values()...)
+	return cmd
+}
+
+// runReplay sends a part of a record again.
+func runReplay(ctx context.Context, f *replayFlags, args []string, stdout, stderr io.Writer) error {
+	o, err := f.options()
+	if err != nil {
+		return err
+	}
+	if o.Position, err = f.openPosition(ctx, args, o); err != nil {
+		return err
+	}
+	defer func() { _ = o.Position.Close() }() // it is only a lock
+	if _, done := o.Position.Begun(); done {
+		fmt.Fprintf(stderr, "The replay is complete, says %s: delete that file to send it again.\n", f.position)
+		return nil
+	}
+	q, err := f.ask.ask(ctx, args, stdout, stderr)
+	if err != nil {
+		return err
+	}
+	o.Record, o.Selection = q.record, q.wanted
+	if q.record.Partitioned {
+		if o.Copies, err = f.copies(); err != nil {
+			return err
+		}
+	}
+	var r *replay.Replay
+	if err := q.during(ctx, func(ctx context.Context) error {
+		r, err = replay.Prepare(ctx, *o)
+		return err
+	}); err != nil {
+		return err
+	}
+	scopes, reading := r.Start()
+	sure := newCertainty(o.From, scopes, reading)
+	if err := q.known(ctx, &sure, 0); err != nil {
+		return err
+	}
+	q.say(&sure)
+	if err := f.ask.judge(&sure); err != nil {
+		return err
+	}
+	clusters := r.Clusters()
+	if len(clusters) > 1 {
+		return usageError{fmt.Errorf("the record has events of several clusters: name one with --source-cluster: %s", strings.Join(clusters, ", "))}
+	}
+	begun, _ := o.Position.Begun()
+	cfg := config.Default()
+	cfg.Log.Level = config.LogLevel("warn")
+	log, _ := newLogger(cfg.Log, terminal.Detect(newLogWriter(ctx, stderr), os.Getenv))
+	to, err := f.target.open(ctx, &targetOptions{
+		cluster: cmp.Or(f.cluster, strings.Join(clusters, "")), continues: begun, record: r.Logs(), source: f.sourceFile(), stdout: stdout, log: log,
+	})
+	if err != nil {
+		return err
+	}
+	if to.file != nil {
+		r.Sync = to.file.Sync
+	}
+	return errors.Join(f.send(ctx, q, r, to, o, log), to.Close())
+}
+
+// copies returns how many partitions have a copy of an event about the stream: those of every topic that objects of its resource go to. With
+// {namespace} in the template, most events of progress are in some of them only: of these each copy counts.
+func (f *replayFlags) copies() (func([]consume.Position, *consume.Event) int, error) {
+	cfg, err := f.ask.bus.configured()
+	if err != nil {
+		return nil, err
+	}
+	bus := cfg.Bus
+	if f.ask.bus.bus != "" {
+		if bus, err = flagBus(f.ask.bus.bus, &cfg.Bus); err != nil {
+			return nil, err
+		}
+	}
+	return func(logs []consume.Position, e *consume.Event) int {
+		topics, err := kafkabus.NewTopics(bus.Kafka.Topic, e.Cluster)
+		if err != nil || topics.Varies() && e.Type == consume.TypeProgress {
+			return 1
+		}
+		resource := &object.Resource{Group: e.Group(), Name: e.Resource}
+		n := 0
+		for _, p := range logs {
+			if p.Name == e.Position.Name || topics.Match(p.Name, resource) {
+				n++
+			}
+		}
+		return n
+	}, nil
+}
+
+// sourceFile is the file that is read, "" if the record is on a bus.
+func (f *replayFlags) sourceFile() string {
+	path, ok := strings.CutPrefix(f.ask.bus.bus, "file:")
+	if !ok {
+		return ""
+	}
+	return strings.TrimPrefix(path, "//")
+}
+
+// options reads the flags.
+func (f *replayFlags) options() (*replay.Options, error) {
+	switch {
+	case f.from == "":
+		return nil, usageError{errors.New("--from is missing: name the moment at which to begin, such as --from 1h")}
+	case f.target.url == "" && f.target.config == "":
+		return nil, usageError{errors.New("--target is missing: want " + replayTargets)}
+	case f.target.url == "stdout:" && f.position != "":
+		return nil, usageError{errors.New("--position: standard output cannot be continued; name a file: --target file:PATH")}
+	}
+	o := &replay.Options{Refused: relay.Refused(f.refused), Cluster: f.cluster}
+	var err error
+	if o.From, o.To, err = f.moments(f.from, f.to); err != nil {
+		return nil, err
+	}
+	if o.Speed, err = readSpeed(f.speed); err != nil {
+		return nil, err
+	}
+	if !slices.Contains(config.RelayRefused("").Values(), f.refused) {
+		return nil, usageError{fmt.Errorf("--refused %q: want stop or skip", f.refused)}
+	}
+	r := &config.Relay{}
+	for _, text := range f.namespaces {
+		var p config.NamespacePattern
+		if err := p.UnmarshalText([]byte(text)); err != nil {
+			return nil, usageError{fmt.Errorf("--namespace: %w", err)}
+		}
+		r.Namespaces = append(r.Namespaces, p)
+	}
+	for _, op := range f.ops {
+		if !slices.Contains(config.Operation("").Values(), op) {
+			return nil, usageError{fmt.Errorf("--op %q: want %s", op, strings.Join(config.Operation("").Values(), ", "))}
+		}
+		r.Operations = append(r.Operations, config.Operation(op))
+	}
+	o.Match = matchRelay(r, "")
+	if names, ok := r.Namespaces.Literal(); ok && len(names) == 1 {
+		f.ask.namespace = names[0] // the source sends no other
+	}
+	return o, nil
+}
+
+// moments reads both ends.
+func (f *replayFlags) moments(from, to string) (first, last timeline.Moment, err error) {
+	now := time.Now()
+	if first, err = timeline.ParseMoment(from, now); err != nil {
+		return first, last, usageError{fmt.Errorf("--from: %w", err)}
+	}
+	if last, err = timeline.ParseMoment(to, now); err != nil {
+		return first, last, usageError{fmt.Errorf("--to: %w", err)}
+	}
+	a, h, byVersion := first.ResourceVersion()
+	b, i, both := last.ResourceVersion()
+	switch {
+	case first.IsNow():
+		return first, last, usageError{errors.New("--from now: nothing follows it; name an earlier moment")}
+	case byVersion && both && (h > i || h == i && a > b), !last.IsNow() && !last.Time().IsZero() && first.Time().After(last.Time()):
+		return first, last, usageError{fmt.Errorf("--from %s is after --to %s: exchange them", first, last)}
+	}
+	return first, last, nil
+}
+
+func readSpeed(text string) (float64, error) {
+	if text == "max" {
+		return 0, nil
+	}
+	speed, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(speed > 0 && speed <= 1e6) {
+		return 0, usageError{fmt.Errorf("--speed %q: want a number above 0, such as 1, 10 or 0.5, or max", text)}
+	}
+	return speed, nil
+}
+
+// openPosition opens the position file, if there is one, and has the replay go on with its moments. It names the snapshot.
+func (f *replayFlags) openPosition(ctx context.Context, args []string, o *replay.Options) (*replay.Position, error) {
+	what := map[string]string{
+		"resources": strings.Join(args, " "), "--namespace": strings.Join(f.namespaces, ","), "--op": strings.Join(f.ops, ","), "--from": f.from, "--to": f.to,
+		"--source-cluster": f.ask.cluster, "--cluster": f.cluster,
+	}
+	var selected strings.Builder
+	for _, flag := range []string{"resources", "--namespace", "--op", "--source-cluster"} {
+		fmt.Fprintf(&selected, "%q", what[flag])
+	}
+	var p *replay.Position
+	if f.position != "" {
+		for flag, secret := range map[string]string{"--bus": f.ask.bus.bus, "--target": f.target.url} {
+			what[flag] = fmt.Sprintf("%x", sha256.Sum256([]byte(secret)))[:12]
+		}
+		for flag, value := range map[string]string{
+			"--config": f.ask.bus.config, "--stream": f.ask.bus.stream, "--target-config": f.target.config, "--target-stream": f.target.stream,
+		} {
+			what[flag] = value
+		}
+		var err error
+		if p, err = replay.OpenPosition(ctx, f.position, what, o.From.String(), o.To.String()); err != nil {
+			return nil, usageError{fmt.Errorf("--position %w", err)}
+		}
+		if o.From, o.To, err = f.moments(p.Moments()); err != nil {
+			return nil, errors.Join(fmt.Errorf("--position %s: %w", f.position, err), p.Close())
+		}
+	}
+	o.ID = fmt.Sprintf("replay-%s-%x", strings.ReplaceAll(o.From.String(), "/", "-"), sha256.Sum256([]byte(selected.String())))[:len("replay-")+len(o.From.String())+9]
+	return p, nil
+}
+
+// send sends the replay, and shows how far it is.
+func (f *replayFlags) send(ctx context.Context, q *question, r *replay.Replay, to relay.Target, o *replay.Options, log *slog.Logger) error {
+	began := time.Now()
+	shown := &progressLine{from: o.From.Time(), to: o.To.Time(), began: began, progress: r.Progress}
+	showing, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		shown.show(showing, q.stderr)
+	}()
+	err := r.Run(ctx, to, log)
+	stop()
+	<-done
+	sent, _ := r.Progress()
+	took := time.Since(began)
+	if err != nil {
+		advice := ""
+		if f.position != "" {
+			advice = "; repeat the command to continue"
+		}
+		return fmt.Errorf("the replay is not complete%s: %w", advice, err)
+	}
+	scopes, reading := r.End()
+	sure := newCertainty(o.To, scopes, reading)
+	q.say(&sure)
+	fmt.Fprintf(q.stderr, "sent %s events in %s, %s a second\n", terminal.Count(int(sent)), took.Round(time.Millisecond), terminal.Count(int(float64(sent)/took.Seconds())))
+	return nil
+}
+
+// progressLine says how far a replay is.
+type progressLine struct {
+	from, to time.Time // zero: not known
+	began    time.Time
+	progress func() (sent int64, at time.Time)
+}
+
+// progressInterval is how often the progress is printed if standard error is no terminal.
+const progressInterval = 10 * time.Second
+
+func (p *progressLine) show(ctx context.Context, out *terminal.Output) {
+	if out.Interactive {
+		terminal.NewCounter(out, func() (string, bool) { return p.text(time.Now()), false }).Run(ctx)
+		return
+	}
+	tick := time.NewTicker(progressInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case now := <-tick.C:
+			fmt.Fprintln(out, p.text(now))
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// text is the progress in a line: how many events, how many a second, up to which time of the record, and how long the rest may take.
+func (p *progressLine) text(now time.Time) string {
+	sent, at := p.progress()
+	took := now.Sub(p.began)
+	text := fmt.Sprintf("replay: %s events, %s a second", terminal.Count(int(sent)), terminal.Count(int(float64(sent)/took.Seconds())))
+	if at.IsZero() {
+		return text + ", snapshot"
+	}
+	text += ", at " + at.Local().Format(time.RFC3339)
+	if span := p.to.Sub(p.from); !p.from.IsZero() && !p.to.IsZero() && span > 0 && at.After(p.from) {
+		passed := min(float64(at.Sub(p.from))/float64(span), 1)
+		text += fmt.Sprintf(", %d%%, %s left", int(passed*100), time.Duration(float64(took)*(1-passed)/passed).Round(time.Second))
+	}
+	return text
+}

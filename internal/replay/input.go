@@ -1,0 +1,42 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// input reads the events of the selection.
+type input struct {
+	consume.Reader
+	of *Replay
+}
+
+func (r *Replay) open(ctx context.Context, q consume.Query) (*input, error) {
+	reader, err := r.o.Record.Source.Read(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	return &input{reader, r}, nil
+}
+
+// next returns the next event.
+func (in *input) next(ctx context.Context) (*consume.Event, error) {
+	for {
+		e, err := in.Next(ctx)
+		var unreadable *consume.RecordError
+		var missed *consume.MissedError
+		switch {
+		case errors.As(err, &unreadable):
+			in.of.bad[unreadable.Position] = true
+		case errors.As(err, &missed):
+			return nil, fmt.Errorf("%w; the replay cannot continue, because events would be missing", missed)
+		case err != nil:
+			return nil, err
+		case in.of.o.Selection.Takes(e) && (e.Data != nil || e.Stream != nil):
+			return e, nil
+		}
+	}
+}

@@ -1,0 +1,244 @@
+package replay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/relay"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// patience is how long a target may take nothing at the start. Later a replay waits for as long as it takes.
+const patience = 15 * time.Second
+
+// Options say what is sent again.
+type Options struct {
+	Record    *history.Record
+	Selection *history.Selection
+	Match     func(*consume.Event) bool // which events of the selection are sent; nil: all
+	From, To  timeline.Moment
+	Cluster   string  // the name of the cluster in the events; "": as it is
+	Speed     float64 // of the record's time; 0: as fast as possible
+	// ID is in the ids of the snapshot. It is the same for the same moment and selection.
+	ID string
+	// Copies returns how many partitions have a copy of an event about the stream, if the record has several logs.
+	Copies  func(logs []consume.Position, e *consume.Event) int
+	Refused relay.Refused
+	// Position is the file that the replay continues from and saves to; nil: none.
+	Position *Position
+}
+
+// Replay sends a part of a record again.
+type Replay struct {
+	// Sync, if set, is called before a position is saved.
+	Sync func() error
+
+	o       Options
+	state   *timeline.State
+	reading history.Reading
+	scopes  map[scopeKey]*scope
+	logs    []consume.Position // where the record was read to, of each log
+	again   consume.Query      // reads once more what Prepare has read, and on
+	fold    *timeline.Fold
+	bad     map[consume.Position]bool // records that cannot be read
+
+	sent atomic.Int64
+	at   atomic.Pointer[time.Time]
+	// delivered reports whether the target has taken anything.
+	delivered atomic.Bool
+}
+
+// scopeKey names a scope.
+type scopeKey struct{ source, name string }
+
+// scope is what the record says of a scope at From.
+type scope struct {
+	last     *consume.Event // about the stream of the scope
+	underWay string         // id of the snapshot that has started and not completed; "": none
+	version  string         // of that one, or of the last one
+	floor    string         // of the last one that was completed; "": not to be named
+	complete bool           // one was completed
+}
+
+// Prepare reads the state at From. It sends nothing.
+func Prepare(ctx context.Context, o Options) (*Replay, error) {
+	r := &Replay{
+		o: o, state: timeline.NewState(o.From, timeline.Options{}), scopes: map[scopeKey]*scope{},
+		fold: timeline.NewFold(o.To, timeline.Options{}), bad: map[consume.Position]bool{},
+	}
+	q, err := o.Record.Query(ctx, o.Selection, o.From)
+	if err != nil {
+		return nil, err
+	}
+	in, err := r.open(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = in.Close() }() // only read
+	r.again = q
+	first, later := map[consume.Log]bool{}, map[resourceKey]bool{} // later: has been read after From
+	var from []consume.Position
+	for {
+		e, err := in.next(ctx)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !first[e.Position.Log] {
+			first[e.Position.Log] = true
+			from = append(from, consume.Position{Log: e.Position.Log, Next: e.Position.Next - 1})
+		}
+		if o.From.Includes(e) {
+			e = r.note(ctx, in, e, later[resourceOf(e)])
+		} else if e.Data != nil {
+			later[resourceOf(e)] = true
+		}
+		r.state.Add(e)
+		if !o.Record.Partitioned && r.state.Done() {
+			break
+		}
+	}
+	r.logs = in.Positions()
+	if len(from) > 0 {
+		r.again.Start = consume.After(from...) // records that are removed meanwhile are missed then
+	}
+	return r, nil
+}
+
+// note notes an event at or before From, and returns the whole of it. later reports whether the record has events of its resource before it
+// that are later than From.
+func (r *Replay) note(ctx context.Context, in *input, e *consume.Event, later bool) *consume.Event {
+	if e.Time.After(r.reading.Latest) {
+		r.reading.Latest = e.Time
+	}
+	if e.Data != nil && e.DataRef != "" && slices.Contains(e.Data.Truncated, "after") {
+		whole, err := in.Whole(ctx, e)
+		if err != nil {
+			r.reading.Incomplete = append(r.reading.Incomplete, fmt.Sprintf("%s %s/%s: %v", e.GroupResource(), e.Namespace, e.Name, err))
+			return e
+		}
+		whole.Position = e.Position
+		return whole
+	}
+	if e.Stream == nil {
+		return e
+	}
+	key := scopeKey{e.Source, e.Scope}
+	s := r.scopes[key]
+	if s == nil {
+		s = &scope{}
+		r.scopes[key] = s
+	}
+	s.last = e
+	switch e.Type {
+	case consume.TypeSnapshotStarted:
+		s.underWay, s.version = e.Stream.Snapshot, e.Stream.ResourceVersion
+	case consume.TypeSnapshotCompleted:
+		if s.underWay == e.Stream.Snapshot {
+			s.underWay, s.floor, s.complete = "", s.version, true
+			if later { // consumers would take these events for late ones if they are not above it
+				s.floor = ""
+			}
+		}
+	}
+	return e
+}
+
+// Start says how certain the state at From is, and what the record did not give.
+func (r *Replay) Start() ([]timeline.Scope, *history.Reading) {
+	r.reading.Unreadable = len(r.bad)
+	return r.state.Scopes(), &r.reading
+}
+
+// End says how certain the state is that a consumer has at the end, and what the record did not give, after Run.
+func (r *Replay) End() ([]timeline.Scope, *history.Reading) {
+	return r.fold.Scopes(), &history.Reading{Unreadable: len(r.bad), Latest: r.reading.Latest}
+}
+
+// Logs returns the logs of the record.
+func (r *Replay) Logs() []consume.Log {
+	var out []consume.Log
+	for _, p := range r.logs {
+		out = append(out, p.Log)
+	}
+	return out
+}
+
+func (r *Replay) matches(e *consume.Event) bool { return r.o.Match == nil || r.o.Match(e) }
+
+// Clusters returns the names of the clusters in the state at From.
+func (r *Replay) Clusters() []string {
+	names := map[string]bool{}
+	for _, s := range r.scopes {
+		names[s.last.Cluster] = true
+	}
+	for _, v := range r.state.Objects() {
+		names[v.Cluster] = true
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// Progress returns how many events have been sent, and the time of the last one of the record; zero: it is the snapshot's turn.
+func (r *Replay) Progress() (sent int64, at time.Time) {
+	if t := r.at.Load(); t != nil {
+		at = *t
+	}
+	return r.sent.Load(), at
+}
+
+// Run sends the snapshot and the events to a target, until all are delivered or ctx ends. It is called once.
+func (r *Replay) Run(ctx context.Context, to relay.Target, log *slog.Logger) error {
+	s := r.newSource()
+	rel := relay.New(relay.Options{Name: "replay", Source: s, Target: to, Refused: r.o.Refused}, log, nil)
+	g, running := errgroup.WithContext(ctx)
+	waiting, delivered := context.WithCancel(running)
+	g.Go(func() error {
+		defer delivered()
+		if err := rel.Run(running); err != nil {
+			return errors.Unwrap(err) // without the relay's name
+		}
+		return context.Cause(running)
+	})
+	g.Go(func() error { return r.await(waiting, to) })
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return r.o.Position.finish()
+}
+
+// errSilent says that a target is connected and acknowledges nothing.
+var errSilent = errors.New("it acknowledges nothing: see the messages before")
+
+// await returns an error if the target takes nothing for too long at the start.
+func (r *Replay) await(ctx context.Context, to relay.Target) error {
+	tick := time.NewTicker(patience / 30)
+	defer tick.Stop()
+	for waited := 0; waited < 30; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if r.delivered.Load() {
+			return nil
+		}
+		if to.Ready() != nil || r.sent.Load() > 0 {
+			waited++
+		}
+	}
+	return fmt.Errorf("the target has taken nothing for %s: %w", patience, cmp.Or(to.Ready(), errSilent))
+}

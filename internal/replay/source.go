@@ -1,0 +1,221 @@
+package replay
+
+import (
+	"context"
+	"io"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/kubecdc/kubecdc/internal/relay"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// Logs of the events that the record does not have. No stream, topic or file has such a name.
+const (
+	snapshotLog = "*snapshot*"
+	deletionLog = "*deletions*"
+)
+
+// source hands the snapshot and the events of a replay to a relay. Its fields belong to the goroutine that calls Next.
+type source struct {
+	r      *Replay
+	pace   pace
+	resume map[consume.Log]uint64 // an earlier run has sent all below
+
+	snapshot func() (*consume.Event, error, bool) // nil: over
+	stop     func()                               // releases snapshot
+	number   uint64                               // of the event of the snapshot
+
+	in      *input
+	ready   []*relay.Record // to be returned
+	ended   bool            // there are no more
+	deleted uint64          // deletions so far
+
+	known    map[string]bool      // uids of objects that the target has, or had
+	underWay map[scopeKey]string  // the snapshots whose start the target has
+	once     map[string]bool      // ids of starts and gaps that are not to be sent, or not again
+	later    map[resourceKey]bool // the record has events of it after To
+}
+
+type resourceKey struct{ source, resource string }
+
+func resourceOf(e *consume.Event) resourceKey { return resourceKey{e.Source, e.GroupResource()} }
+
+func (r *Replay) newSource() *source {
+	s := &source{
+		r: r, pace: pace{speed: r.o.Speed}, known: map[string]bool{}, underWay: map[scopeKey]string{}, once: map[string]bool{},
+		later: map[resourceKey]bool{},
+	}
+	for _, v := range r.state.Objects() {
+		s.known[strings.Clone(v.UID)] = true
+	}
+	return s
+}
+
+// Open implements relay.Source.
+func (s *source) Open(ctx context.Context) error {
+	parts, events := s.r.parts()
+	var err error
+	if s.resume, err = s.r.o.Position.begin(events); err != nil {
+		return err
+	}
+	s.snapshot, s.stop = iter.Pull2(s.r.snapshot(parts))
+	s.in, err = s.r.open(ctx, s.r.again)
+	return err
+}
+
+// Close implements relay.Source.
+func (s *source) Close() error {
+	if s.stop != nil {
+		s.stop()
+	}
+	if s.in == nil {
+		return nil
+	}
+	return s.in.Close()
+}
+
+// Ready implements relay.Source.
+func (s *source) Ready() error { return nil }
+
+// Behind implements relay.Source.
+func (s *source) Behind(context.Context, []relay.Mark) (uint64, error) { return 0, nil }
+
+// Save implements relay.Source.
+func (s *source) Save(_ context.Context, marks []relay.Mark) error {
+	if len(marks) == 0 {
+		return nil
+	}
+	s.r.delivered.Store(true)
+	if s.r.o.Position == nil {
+		return nil
+	}
+	if s.r.Sync != nil {
+		if err := s.r.Sync(); err != nil {
+			return err
+		}
+	}
+	return s.r.o.Position.save(marks)
+}
+
+// Next implements relay.Source. It returns io.EOF after the last event.
+func (s *source) Next(ctx context.Context) (*relay.Record, error) {
+	for len(s.ready) == 0 {
+		if s.ended {
+			return nil, io.EOF
+		}
+		if err := s.fill(ctx); err != nil {
+			return nil, err
+		}
+	}
+	rec := s.ready[0]
+	s.ready[0], s.ready = nil, s.ready[1:]
+	if rec.Name != snapshotLog {
+		if err := s.pace.wait(ctx, rec.Event.Time); err != nil {
+			return nil, err
+		}
+		s.r.at.Store(&rec.Event.Time)
+	}
+	s.r.sent.Add(1)
+	return rec, nil
+}
+
+// fill adds what follows to ready, if anything does.
+func (s *source) fill(ctx context.Context) error {
+	if s.snapshot != nil {
+		e, err, ok := s.snapshot()
+		if !ok {
+			s.snapshot = nil
+			s.r.state = nil // it may be large
+			return nil
+		}
+		s.number++
+		log := consume.Log{Name: snapshotLog}
+		if err != nil || s.number < s.resume[log] {
+			return err
+		}
+		s.ready = append(s.ready, &relay.Record{Log: log, Position: s.number, Event: e, Copies: 1})
+		return nil
+	}
+	e, err := s.in.next(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.add(e); err != nil {
+		return err
+	}
+	s.ended = !s.r.o.Record.Partitioned && s.r.fold.Done()
+	return nil
+}
+
+// add takes an event of the record.
+func (s *source) add(e *consume.Event) error {
+	r, resource := s.r, resourceOf(e)
+	versions := r.fold.Add(e)
+	if !r.o.To.Includes(e) {
+		s.later[resource] = s.later[resource] || e.Data != nil
+		return nil
+	}
+	if r.o.From.Includes(e) {
+		if e.Type == consume.TypeSnapshotStarted {
+			s.once[e.ID] = true // if the agent continues it, the target does not know the reads before
+		}
+		return nil // the snapshot says it
+	}
+	if e.Data != nil {
+		news := slices.ContainsFunc(versions, func(v *timeline.Version) bool { return v.ID == e.ID })
+		if !news && !s.known[e.UID] {
+			return nil
+		}
+		if news {
+			s.known[strings.Clone(e.UID)] = true
+		}
+		return s.send(e)
+	}
+	key := scopeKey{e.Source, e.Scope}
+	switch e.Type {
+	case consume.TypeSnapshotStarted, consume.TypeGap:
+		if s.once[e.ID] {
+			return nil
+		}
+		s.once[e.ID] = true
+		if e.Type == consume.TypeSnapshotStarted {
+			s.underWay[key] = e.Stream.Snapshot
+		}
+	case consume.TypeSnapshotCompleted:
+		if !r.o.Record.Partitioned && s.underWay[key] == e.Stream.Snapshot && !s.later[resource] {
+			break // the target sweeps by itself
+		}
+		for _, v := range versions {
+			if e := r.deletion(v); r.matches(e) {
+				s.deleted++
+				s.ready = append(s.ready, &relay.Record{Log: consume.Log{Name: deletionLog}, Position: s.deleted, Event: e, Copies: 1})
+			}
+		}
+		if s.later[resource] {
+			return nil
+		}
+	}
+	return s.send(e)
+}
+
+// send sends an event of the record, unless an earlier run has.
+func (s *source) send(e *consume.Event) error {
+	if e.Position.Next <= s.resume[e.Position.Log] || !s.r.matches(e) {
+		return nil
+	}
+	rec := &relay.Record{Log: e.Position.Log, Position: e.Position.Next - 1, Event: e, Copies: 1}
+	if e.Stream != nil && s.r.o.Record.Partitioned {
+		rec.Copies = s.r.o.Copies(s.in.Positions(), e)
+	}
+	if s.r.o.Cluster != "" {
+		var err error
+		if rec.Event, err = rename(e, s.r.o.Cluster); err != nil {
+			return err
+		}
+	}
+	s.ready = append(s.ready, rec)
+	return nil
+}
