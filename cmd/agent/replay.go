@@ -56,7 +56,7 @@ once.
 
 --cluster changes the name of the cluster in the events, in their source and keys, and in subjects and topics. Use it if
 consumers of the target also follow the live cluster. To them, an old event of the same source is a late copy. An old
-snapshot of it may remove newer objects.
+snapshot may remove newer objects.
 
 With --position, a replay that was killed continues when the command is repeated. The file stores the moments, and how far
 the events are delivered. A target file is then continued; without --position it must not exist or be empty.

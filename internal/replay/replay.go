@@ -20,8 +20,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// patience is how long a target may take nothing at the start. Later a replay waits for as long as it takes.
-const patience = 15 * time.Second
+// startTimeout is for how long a target may take nothing at the start. Later a replay waits for as long as it takes.
+const startTimeout = 15 * time.Second
 
 // Options say what is sent again.
 type Options struct {
@@ -119,7 +119,7 @@ func Prepare(ctx context.Context, o Options) (*Replay, error) {
 	return r, nil
 }
 
-// note notes an event at or before From, and returns the whole of it. later reports whether the record has events of its resource before it
+// note notes an event at or before From, and returns the whole event. later reports whether the record has events of its resource before it
 // that are later than From.
 func (r *Replay) note(ctx context.Context, in *input, e *consume.Event, later bool) *consume.Event {
 	if e.Time.After(r.reading.Latest) {
@@ -225,7 +225,7 @@ var errSilent = errors.New("it acknowledges nothing: see the messages before")
 
 // await returns an error if the target takes nothing for too long at the start.
 func (r *Replay) await(ctx context.Context, to relay.Target) error {
-	tick := time.NewTicker(patience / 30)
+	tick := time.NewTicker(startTimeout / 30)
 	defer tick.Stop()
 	for waited := 0; waited < 30; {
 		select {
@@ -240,5 +240,5 @@ func (r *Replay) await(ctx context.Context, to relay.Target) error {
 			waited++
 		}
 	}
-	return fmt.Errorf("the target has taken nothing for %s: %w", patience, cmp.Or(to.Ready(), errSilent))
+	return fmt.Errorf("the target has taken nothing for %s: %w", startTimeout, cmp.Or(to.Ready(), errSilent))
 }

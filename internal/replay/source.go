@@ -36,7 +36,7 @@ type source struct {
 	known    map[string]bool      // uids of objects that the target has, or had
 	underWay map[scopeKey]string  // the snapshots whose start the target has
 	once     map[string]bool      // ids of starts and gaps that are not to be sent, or not again
-	later    map[resourceKey]bool // the record has events of it after To
+	later    map[resourceKey]bool // the record has events after To
 }
 
 type resourceKey struct{ source, resource string }
