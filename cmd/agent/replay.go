@@ -71,7 +71,7 @@ The target is refused if it is a log of the record itself. Credentials and setti
   kubecdc replay --from 2026-11-20T00:00:00Z --target kafka://kafka-0:9092/audit --position audit.position
   kubecdc replay --config kubecdc.yaml --from rv:48211 --target https://audit.example/events --op created,deleted`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return whileRead(runReplay(cmd.Context(), &f, args, stdout, stderr))
+			return f.ask.finish(runReplay(cmd.Context(), &f, args, stdout, stderr))
 		},
 		ValidArgsFunction: completeResources,
 	}
@@ -112,6 +112,7 @@ func runReplay(ctx context.Context, f *replayFlags, args []string, stdout, stder
 		fmt.Fprintf(stderr, "The replay is complete, says %s: delete that file to send it again.\n", f.position)
 		return nil
 	}
+	f.ask.noPager = true
 	q, err := f.ask.ask(ctx, args, stdout, stderr)
 	if err != nil {
 		return err
@@ -269,7 +270,7 @@ func readSpeed(text string) (float64, error) {
 	return speed, nil
 }
 
-// openPosition opens the position file, if there is one, and has the replay go on with its moments. It names the snapshot.
+// openPosition opens the position file, if there is one, and sets its moments. It names the snapshot.
 func (f *replayFlags) openPosition(ctx context.Context, args []string, o *replay.Options) (*replay.Position, error) {
 	what := map[string]string{
 		"resources": strings.Join(args, " "), "--namespace": strings.Join(f.namespaces, ","), "--op": strings.Join(f.ops, ","), "--from": f.from, "--to": f.to,

@@ -112,7 +112,7 @@ func (t *replayTarget) load() (*config.Config, error) {
 	if cfg.Bus.Stdout != nil {
 		return nil, usageError{fmt.Errorf("--target-config %s: its bus is standard output, name that as --target stdout: instead", t.config)}
 	}
-	cfg.Relay = nil
+	cfg.Relays = nil
 	if err := cfg.Validate(); err != nil {
 		return nil, usageError{fmt.Errorf("--target: %w", err)}
 	}

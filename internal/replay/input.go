@@ -35,7 +35,14 @@ func (in *input) next(ctx context.Context) (*consume.Event, error) {
 			return nil, fmt.Errorf("%w; the replay cannot continue, because events would be missing", missed)
 		case err != nil:
 			return nil, err
-		case in.of.o.Selection.Takes(e) && (e.Data != nil || e.Stream != nil):
+		}
+		if err != nil {
+			continue
+		}
+		if s := in.of.o.Selection; !in.of.o.Record.Seek && (s.Cluster == "" || s.Cluster == e.Cluster) {
+			in.of.histories.Note(e)
+		}
+		if in.of.o.Selection.Takes(e) && (e.Data != nil || e.Stream != nil) {
 			return e, nil
 		}
 	}

@@ -52,7 +52,9 @@ type Replay struct {
 	logs    []consume.Position // where the record was read to, of each log
 	again   consume.Query      // reads once more what Prepare has read, and on
 	fold    *timeline.Fold
-	bad     map[consume.Position]bool // records that cannot be read
+	// histories says which resources are of another etcd, as far as was read.
+	histories *timeline.Histories
+	bad       map[consume.Position]bool // records that cannot be read
 
 	sent atomic.Int64
 	at   atomic.Pointer[time.Time]
@@ -74,13 +76,14 @@ type scope struct {
 
 // Prepare reads the state at From. It sends nothing.
 func Prepare(ctx context.Context, o Options) (*Replay, error) {
-	r := &Replay{
-		o: o, state: timeline.NewState(o.From, timeline.Options{}), scopes: map[scopeKey]*scope{},
-		fold: timeline.NewFold(o.To, timeline.Options{}), bad: map[consume.Position]bool{},
-	}
-	q, err := o.Record.Query(ctx, o.Selection, o.From)
+	q, histories, err := o.Record.Query(ctx, o.Selection, o.From, o.To)
 	if err != nil {
 		return nil, err
+	}
+	judged := timeline.Options{OtherHistory: histories.Other}
+	r := &Replay{
+		o: o, state: timeline.NewState(o.From, judged), scopes: map[scopeKey]*scope{}, fold: timeline.NewFold(o.To, judged),
+		bad: map[consume.Position]bool{}, histories: histories,
 	}
 	in, err := r.open(ctx, q)
 	if err != nil {
