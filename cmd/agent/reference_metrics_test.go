@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubecdc/kubecdc/internal/admin"
+	"github.com/kubecdc/kubecdc/internal/agent/reload"
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/filter"
@@ -114,8 +115,8 @@ func everyMetric(t *testing.T) map[string]metric {
 	log := slog.New(slog.DiscardHandler)
 	rc := &rest.Config{Host: "http://127.0.0.1:1"}
 	reg.MustRegister(admin.NewChecks(nil), admin.NewBuildInfo(build()))
-	newReloadMetrics(reg)
-	if _, err := newSet(&loaded{Config: config.Default()}, informers.Options{Config: rc, Log: log, Registerer: reg}, filter.NewMetrics(reg)); err != nil {
+	reload.New(reload.Options{First: new(reload.Loaded), Registerer: reg})
+	if _, err := newSet(&reload.Loaded{Config: config.Default()}, informers.Options{Config: rc, Log: log, Registerer: reg}, filter.NewMetrics(reg)); err != nil {
 		t.Fatal(err)
 	}
 	queue.New[*object.Delta](queue.Options{Events: 1, Bytes: 1}, reg)

@@ -55,7 +55,7 @@ func (r *reporter) probes() []admin.Probe {
 		{Name: "checkpoint", Ready: r.saved, Aside: true, Lasts: r.unsavable, Detail: r.place},
 	}
 	if c.reload != nil {
-		probes = append(probes, admin.Probe{Name: "config", Ready: c.reload.ok, Aside: true, Detail: c.reload.detail})
+		probes = append(probes, admin.Probe{Name: "config", Ready: c.reload.Check, Aside: true, Detail: c.reload.Detail})
 	}
 	return append(probes, c.relays.probes()...)
 }
@@ -188,7 +188,7 @@ func (r *reporter) look() admin.Status {
 		}
 	}
 	if c.reload != nil {
-		s.Config = c.reload.status()
+		s.Config = c.reload.Status()
 	}
 	s.Published = admin.PublishedStatus(c.metrics.Totals())
 	if !ready.Standby {

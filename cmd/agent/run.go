@@ -24,6 +24,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubecdc/kubecdc/internal/admin"
+	"github.com/kubecdc/kubecdc/internal/agent/reload"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/duration"
@@ -123,13 +124,13 @@ place.`,
 // loadConfig reads the file, if there is one, and lays the flags over it.
 func loadConfig(f *runFlags) (*config.Config, error) {
 	if f.config == "" {
-		return parseConfig(f, []byte(config.Empty))
+		return f.parseConfig([]byte(config.Empty))
 	}
 	data, err := readConfigFile(f)
 	if err != nil {
 		return nil, err
 	}
-	return parseConfig(f, data)
+	return f.parseConfig(data)
 }
 
 // readConfigFile reads the content of the file that there is.
@@ -154,8 +155,8 @@ func errDataDir() error {
 	return usageError{errors.New("--data-dir is where the embedded JetStream keeps records, and that runs only without --config and --bus: leave out one or the other")}
 }
 
-// parseConfig is loadConfig of a file whose content is there already.
-func parseConfig(f *runFlags, data []byte) (*config.Config, error) {
+// parseConfig returns the configuration in the content of a file, with the overrides of the flags.
+func (f *runFlags) parseConfig(data []byte) (*config.Config, error) {
 	if f.dataDir != "" && !f.embedded() {
 		return nil, errDataDir()
 	}
@@ -187,6 +188,23 @@ func overlaid(f *runFlags, cfg *config.Config) (*config.Config, error) {
 		return nil, yamldoc.Errors(errs)
 	}
 	return cfg, nil
+}
+
+// load reads the configuration and the key that it names.
+func load(f *runFlags) (*reload.Loaded, error) {
+	if f.config == "" {
+		cfg, err := loadConfig(f)
+		return &reload.Loaded{Config: cfg}, err
+	}
+	data, err := readConfigFile(f)
+	if err != nil {
+		return nil, err
+	}
+	l, err := reload.Load(data, f.parseConfig, reload.ReadKeyFile)
+	if l != nil && err != nil {
+		return nil, usageError{err} // of the key
+	}
+	return l, err
 }
 
 // newLogger writes to out. people tells that it does so for people.
@@ -241,11 +259,12 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 		relays: newRelayHost(cfg.Relays, log),
 	}
 	if f.config != "" {
-		c.reload = newReloader(first, f, log, level, reg)
 		hup := make(chan os.Signal, 1) // full: it has been asked for already
 		signal.Notify(hup, syscall.SIGHUP)
 		defer signal.Stop(hup)
-		c.reload.hup = hup
+		c.reload = reload.New(reload.Options{
+			File: f.config, First: first, Parse: f.parseConfig, Apply: c.take, Standby: c.standby, HUP: hup, Log: log, Level: level, Registerer: reg,
+		})
 	}
 	if err := c.prepare(first); err != nil {
 		return err
@@ -265,7 +284,7 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 	}
 	log.Info("kubecdc starts", "version", version, "api_server", cluster.host(), "from", cluster.from,
 		"bus", busName(f, &cfg.Bus), "server_address", listener.Addr().String(), "socket", c.socket)
-	first.say(log)
+	first.LogRedaction(log)
 
 	c.server = "http://" + listener.Addr().String()
 	// Records that go to the same terminal would be drawn over.
@@ -290,7 +309,7 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 		return beside(func(ctx context.Context) error {
 			defer stop() // nothing is left to reload
 			return c.run(ctx)
-		}, c.reload.run)(capturing)
+		}, c.reload.Run)(capturing)
 	})
 	return g.Wait()
 }
@@ -317,8 +336,8 @@ type capture struct {
 	guide   *guide     // nil: nobody looks on
 	relays  *relayHost // nil: there are none
 	report  *reporter
-	reload  *reloader       // nil: there is no file
-	elector *leader.Elector // nil: there is no election
+	reload  *reload.Reloader // nil: there is no file
+	elector *leader.Elector  // nil: there is no election
 
 	// Both are there before the set runs: the bus once the API server has told the cluster's uid, what is in memory once this agent leads.
 	bus    atomic.Pointer[bus]
@@ -336,7 +355,7 @@ func (c *capture) stuck() admin.StuckEvents {
 }
 
 // prepare makes the stages that need to know nothing of the cluster.
-func (c *capture) prepare(first *loaded) error {
+func (c *capture) prepare(first *reload.Loaded) error {
 	c.queue = queue.New[*object.Delta](queue.Options{
 		Events: c.cfg.Queue.Events, Bytes: int64(c.cfg.Queue.Bytes), InFlight: publish.InFlight,
 		InFlightBytes: int64(c.cfg.Queue.InFlightBytes),
@@ -372,15 +391,12 @@ func (c *capture) prepare(first *loaded) error {
 	if c.set, err = newSet(first, o, c.filters); err != nil {
 		return usageError{err}
 	}
-	if c.reload != nil {
-		c.reload.take = c.take
-		if c.elector != nil {
-			c.reload.standby = func() bool { return !c.elector.Status().Leading }
-		}
-	}
 	c.report = newReporter(c)
 	return nil
 }
+
+// standby reports whether another agent leads.
+func (c *capture) standby() bool { return c.elector != nil && !c.elector.Status().Leading }
 
 // known is the cluster for those who may have to find it first.
 func (c *capture) known() (*cluster, error) { return c.cluster, nil }

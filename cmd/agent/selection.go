@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/kubecdc/kubecdc/internal/agent/reload"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/filter"
 	"github.com/kubecdc/kubecdc/internal/informers"
@@ -13,32 +14,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// mac is what redacted values are replaced with, nil: nothing takes their place.
-func (l *loaded) mac() (*object.MAC, error) {
-	if l.Redaction.Mode != config.RedactHash {
-		return nil, nil
-	}
-	m, err := object.NewMAC(l.key, l.Redaction.AcrossObjects)
-	if err != nil {
-		return nil, fmt.Errorf("redaction.keyFile: %s: %w", l.Redaction.KeyFile, err)
-	}
-	return m, nil
-}
-
-// say tells what of the configuration a person should know to be so.
-func (l *loaded) say(log *slog.Logger) {
-	if !l.Redaction.Secrets {
-		log.Warn("the values of Secrets are sent as they are: redaction.secrets is false",
-			"advice", "leave redaction.secrets out of the configuration, or set it to true; what was sent until then stays on the bus")
-	}
-	if m, err := l.mac(); err == nil && m != nil {
-		log.Info("redacted values are replaced by keyed hashes", "key_id", m.ID(), "across_objects", l.Redaction.AcrossObjects)
-	}
-}
-
 // specOf is what informers observe, and send of it.
-func specOf(l *loaded, log *slog.Logger, m *filter.Metrics) (selection.Spec, error) {
-	mac, err := l.mac()
+func specOf(l *reload.Loaded, log *slog.Logger, m *filter.Metrics) (selection.Spec, error) {
+	mac, err := l.MAC()
 	if err != nil {
 		return selection.Spec{}, err
 	}
@@ -54,7 +32,7 @@ func specOf(l *loaded, log *slog.Logger, m *filter.Metrics) (selection.Spec, err
 }
 
 // ruleOf is rule i of the configuration for informers.
-func ruleOf(l *loaded, i int, log *slog.Logger, m *filter.Metrics) (selection.Rule, error) {
+func ruleOf(l *reload.Loaded, i int, log *slog.Logger, m *filter.Metrics) (selection.Rule, error) {
 	r := &l.Watch[i]
 	rule := selection.Rule{
 		Namespaces: r.Namespaces.Match, AllNamespaces: r.Namespaces.Match(""),
@@ -103,7 +81,7 @@ func ruleOf(l *loaded, i int, log *slog.Logger, m *filter.Metrics) (selection.Ru
 }
 
 // newSet makes the informers of a configuration. The rest of the options is what is there already.
-func newSet(l *loaded, o informers.Options, m *filter.Metrics) (*informers.Manager, error) {
+func newSet(l *reload.Loaded, o informers.Options, m *filter.Metrics) (*informers.Manager, error) {
 	s, err := specOf(l, o.Log, m)
 	if err != nil {
 		return nil, err
@@ -122,25 +100,25 @@ func newSet(l *loaded, o informers.Options, m *filter.Metrics) (*informers.Manag
 }
 
 // take has the informers go on with another selection.
-func (c *capture) take(ctx context.Context, next *loaded) (scopesDiff, error) {
+func (c *capture) take(ctx context.Context, next *reload.Loaded) (reload.Scopes, error) {
 	s, err := specOf(next, c.log, c.filters)
 	if err != nil {
-		return scopesDiff{}, err
+		return reload.Scopes{}, err
 	}
 	before := scopesOf(c.set)
 	if err := c.set.Reload(ctx, s); err != nil {
-		return scopesDiff{}, err
+		return reload.Scopes{}, err
 	}
-	var d scopesDiff
+	var d reload.Scopes
 	after := scopesOf(c.set)
 	for scope := range after {
 		if before[scope] {
-			d.kept++
+			d.Kept++
 		} else {
-			d.begun++
+			d.Begun++
 		}
 	}
-	d.ended = len(before) - d.kept
+	d.Ended = len(before) - d.Kept
 	return d, nil
 }
 

@@ -1,4 +1,4 @@
-package main
+package reload
 
 import (
 	"reflect"
@@ -8,10 +8,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config"
 )
 
-// reloadable are the keys that a running agent takes anew. The others are what it has connections, files, a Lease or a queue for.
+// reloadable returns the keys that a running agent can change. The others determine its connections, files, Lease or queue.
 func reloadable() []string { return []string{"watch", "strip", "noise", "redaction", "log.level"} }
 
-// changedKeys are the keys whose values differ, as they are written: "bus.nats.url". A list is one key.
+// changedKeys returns the keys whose values differ, such as "bus.nats.url". A list is one key.
 func changedKeys(a, b *config.Config) []string {
 	return changed(nil, "", reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem())
 }
@@ -35,7 +35,7 @@ func changed(out []string, path string, a, b reflect.Value) []string {
 	return out
 }
 
-// ofKeys tells a mapping of the file from a value, as a duration is.
+// ofKeys reports whether a struct is a mapping of the file, not a value such as a duration.
 func ofKeys(t reflect.Type) bool {
 	for i := range t.NumField() {
 		if t.Field(i).Tag.Get("yaml") == "" {
@@ -45,7 +45,7 @@ func ofKeys(t reflect.Type) bool {
 	return t.NumField() > 0
 }
 
-// fixed are those of the keys that need a restart.
+// fixed returns those of the keys that need a restart.
 func fixed(keys []string) []string {
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
 		return slices.ContainsFunc(reloadable(), func(r string) bool { return key == r || strings.HasPrefix(key, r+".") })

@@ -1,4 +1,4 @@
-package main
+package reload
 
 import (
 	"os"
@@ -66,7 +66,7 @@ func TestReloadTakesAKeyThatChangesMeanwhile(t *testing.T) {
 		r.holds = make(chan struct{})
 		write(hashKey + "2")
 		r.pass()
-		if s := r.status(); s.Taking == nil || s.Refused != nil || !strings.Contains(r.detail(), "is being taken for ") {
+		if s := r.Status(); s.Taking == nil || s.Refused != nil || !strings.Contains(r.Detail(), "is being taken for ") {
 			t.Fatalf("it is not being taken: %+v", s)
 		}
 		write(hashKey + "3")
@@ -74,7 +74,7 @@ func TestReloadTakesAKeyThatChangesMeanwhile(t *testing.T) {
 		close(r.holds)
 		r.pass()
 		r.expect(t, [4]float64{2}, true)
-		if got := string(r.taken[len(r.taken)-1].key); got != hashKey+"3" {
+		if got := string(r.taken[len(r.taken)-1].Key); got != hashKey+"3" {
 			t.Errorf("the key in force is not the one in the file")
 		}
 	})
@@ -87,11 +87,11 @@ func TestReloadEndsWhileItTakes(t *testing.T) {
 		r.holds = make(chan struct{}) // until the end, which newReloading waits for
 		r.swap(t, reloadBase+"watch: [{resources: [pods]}]\n")
 		r.pass()
-		if r.status().Taking == nil {
+		if r.Status().Taking == nil {
 			t.Error("it is not being taken")
 		}
 		t.Cleanup(func() { r.expect(t, [4]float64{}, true) })
-		<-time.After(2 * reloadSlow)
+		<-time.After(2 * slowAfter)
 		synctest.Wait()
 		if n := strings.Count(r.log.String(), "the changed configuration is not in force yet"); n != 1 {
 			t.Errorf("said %d times that it takes long:\n%s", n, &r.log)
@@ -109,12 +109,12 @@ func TestReloadWaitsUntilANewKeyIsWritten(t *testing.T) {
 			if err := os.WriteFile(key, []byte(hashKey[:n]), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			<-time.After(reloadEvery)
+			<-time.After(interval)
 			synctest.Wait()
 		}
 		r.pass()
 		r.expect(t, [4]float64{1}, true)
-		if len(r.taken) != 1 || string(r.taken[0].key) != hashKey {
+		if len(r.taken) != 1 || string(r.taken[0].Key) != hashKey {
 			t.Errorf("taken %d times, with part of the key", len(r.taken))
 		}
 	})
@@ -142,7 +142,7 @@ func TestReloadAnswersWhoAsks(t *testing.T) {
 
 func (r *reloading) keyID(t *testing.T) string {
 	t.Helper()
-	m, err := r.taken[len(r.taken)-1].mac()
+	m, err := r.taken[len(r.taken)-1].MAC()
 	if err != nil || m == nil {
 		t.Fatalf("no key: %v", err)
 	}

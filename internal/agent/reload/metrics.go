@@ -1,4 +1,4 @@
-package main
+package reload
 
 import (
 	"time"
@@ -6,16 +6,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// reloadMetrics are there where there is a file.
-type reloadMetrics struct {
+// metrics exist if there is a file.
+type metrics struct {
 	reloads    *prometheus.CounterVec
 	successful prometheus.Gauge
 	last       prometheus.Gauge
 	info       *prometheus.GaugeVec
 }
 
-func newReloadMetrics(reg prometheus.Registerer) *reloadMetrics {
-	m := &reloadMetrics{
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubecdc_config_reloads_total",
 			Help: "How often the agent read the configuration file after a change or SIGHUP, by result. applied; refused: it is wrong, or changes " +
@@ -40,15 +40,15 @@ func newReloadMetrics(reg prometheus.Registerer) *reloadMetrics {
 	return m
 }
 
-func (m *reloadMetrics) done(r result) {
+func (m *metrics) done(r result) {
 	m.reloads.WithLabelValues(string(r)).Inc()
 	if r == resultRefused || r == resultFailed {
 		m.successful.Set(0)
 	}
 }
 
-// inForce is for the file that is in force since at.
-func (m *reloadMetrics) inForce(hash string, at time.Time) {
+// inForce records that a file is in force since at.
+func (m *metrics) inForce(hash string, at time.Time) {
 	m.successful.Set(1)
 	m.last.Set(float64(at.UnixNano()) / 1e9)
 	m.info.Reset()

@@ -1,4 +1,4 @@
-package main
+package reload
 
 import (
 	"context"
@@ -19,11 +19,13 @@ func TestReloadOfAPipe(t *testing.T) {
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	first := &loaded{Config: config.Default()}
-	r := newReloader(first, &runFlags{config: fifo}, slog.New(slog.DiscardHandler), new(slog.LevelVar), prometheus.NewRegistry())
+	r := New(Options{
+		File: fifo, First: &Loaded{Config: config.Default()}, Log: slog.New(slog.DiscardHandler), Level: new(slog.LevelVar),
+		Registerer: prometheus.NewRegistry(),
+	})
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if err := r.run(ctx); err != nil {
+	if err := r.Run(ctx); err != nil {
 		t.Error(err)
 	}
 	if now := readConfigured(fifo, nil); now.err == nil {

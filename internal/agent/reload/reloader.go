@@ -1,0 +1,313 @@
+package reload
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubecdc/kubecdc/internal/admin"
+	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/terminal"
+)
+
+const (
+	// interval is the time between two readings of the file. A change is applied after two equal readings in a row: the file may be
+	// being written.
+	interval = 2 * time.Second
+	// soon is the time between those two after SIGHUP.
+	soon = 100 * time.Millisecond
+	// slowAfter is the time after which a configuration that is still being applied is logged.
+	slowAfter = 10 * time.Second
+)
+
+// Reloader follows the configuration file of a running agent.
+type Reloader struct {
+	o       Options
+	metrics *metrics
+
+	mu    sync.Mutex
+	state state
+}
+
+// Options of a Reloader.
+type Options struct {
+	File  string
+	First *Loaded // in force at the start
+
+	// Parse returns the configuration in the content of the file, with the overrides of flags.
+	Parse func(data []byte) (*config.Config, error)
+	// Apply makes the informers continue with a configuration. After an error, the previous one stays in force.
+	Apply   func(ctx context.Context, next *Loaded) (Scopes, error)
+	Standby func() bool // reports whether another agent leads
+
+	HUP <-chan os.Signal // of capacity one: two signals ask for one reload; nil: there are no signals
+
+	Log        *slog.Logger
+	Level      *slog.LevelVar // of Log
+	Registerer prometheus.Registerer
+}
+
+// state is what the status shows.
+type state struct {
+	force    *Loaded
+	since    time.Time // it has been in force
+	taking   time.Time // since when another one is being taken, zero: none is
+	problems []string  // why the file, as it is now, is not in force; none: it is
+	tried    time.Time // when that was found
+}
+
+// Scopes counts the scopes that began, ended or stayed with a configuration.
+type Scopes struct{ Begun, Ended, Kept int }
+
+// result is the outcome of a reload, a label of the metric.
+type result string
+
+const (
+	resultApplied   result = "applied"
+	resultRefused   result = "refused"   // it is wrong, or changes what needs a restart
+	resultUnchanged result = "unchanged" // it means what is in force
+	resultFailed    result = "failed"    // it could not be read, or the informers could not take it
+)
+
+// New returns a Reloader.
+func New(o Options) *Reloader {
+	r := &Reloader{o: o, metrics: newMetrics(o.Registerer)}
+	r.state = state{force: o.First, since: time.Now()}
+	r.metrics.inForce(o.First.Hash, r.state.since)
+	return r
+}
+
+// look returns the current state.
+func (r *Reloader) look() state {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state
+}
+
+// Check returns an error if the file, as it is now, is not in force.
+func (r *Reloader) Check() error {
+	s := r.look()
+	if len(s.problems) == 0 || !s.taking.IsZero() { // the problems are those of an earlier file
+		return nil
+	}
+	more := ""
+	if n := len(s.problems) - 1; n > 0 {
+		more = fmt.Sprintf(" (and %d more)", n)
+	}
+	return fmt.Errorf("%s was changed and is not in force, the one before is: %s%s", r.o.File, s.problems[0], more)
+}
+
+// Detail describes the configuration in force.
+func (r *Reloader) Detail() string {
+	s := r.look()
+	if !s.taking.IsZero() {
+		return fmt.Sprintf("the changed %s is being taken for %s", r.o.File, terminal.Duration(time.Since(s.taking)))
+	}
+	return fmt.Sprintf("%s, sha256 %s", r.o.File, admin.ShortHash(s.force.Hash))
+}
+
+// Run follows the file until ctx ends.
+func (r *Reloader) Run(ctx context.Context) error {
+	if i, err := os.Stat(r.o.File); err == nil && !i.Mode().IsRegular() {
+		r.o.Log.Info("the configuration is no regular file: it is read once", "config", r.o.File)
+		r.cannot(ctx)
+		return nil
+	}
+	// Hashes of the last reading that was decided about, and of the last one. At first there is none: the file may have changed since it
+	// was loaded.
+	decided, before := "", ""
+	keys, asked := keysOf(r.look().force), false
+	for {
+		wait := interval
+		if asked {
+			wait = soon
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-r.o.HUP:
+			asked = true
+		case <-timer.C:
+		}
+		timer.Stop()
+		now := readConfigured(r.o.File, keys)
+		if sum := now.sum(keys); sum != before || sum == decided && !asked {
+			before = sum
+			continue
+		}
+		next, problems := r.consider(now)
+		if following := keysOf(r.look().force, next); !now.follows(following) { // a new key may be half written, too
+			keys, decided = following, ""
+			before = readConfigured(r.o.File, keys).sum(keys)
+			continue
+		}
+		r.decide(ctx, now, next, problems, asked)
+		asked = false
+		// The key of a refused file is followed, too: it may be what is missing. A change during the decision is decided about
+		// next.
+		keys = keysOf(r.look().force, next)
+		decided = now.sum(keys)
+		before = decided
+	}
+}
+
+// cannot logs that the file cannot be read again.
+func (r *Reloader) cannot(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.o.HUP:
+			r.o.Log.Warn("asked to read the configuration again, but it is no regular file: restart the agent", "config", r.o.File)
+		}
+	}
+}
+
+// decide applies next, or logs why not.
+func (r *Reloader) decide(ctx context.Context, now reading, next *Loaded, problems []string, asked bool) {
+	began, force := time.Now(), r.look().force
+	if problems != nil {
+		if now.err != nil {
+			r.refuse(refusal{resultFailed, problems, "", "the agent has to be able to read the file", asked})
+			return
+		}
+		r.refuse(refusal{resultRefused, problems, now.hash(), "mend the file: 'kubecdc config check' tells what is wrong with it", asked})
+		return
+	}
+	changes := changedKeys(force.Config, next.Config)
+	if !slices.Equal(force.Key, next.Key) && !slices.Contains(changes, "redaction.keyFile") {
+		changes = append(changes, "redaction.keyFile (its content)")
+	}
+	needRestart := fixed(changes)
+	switch {
+	case len(needRestart) > 0:
+		r.refuse(refusal{
+			resultRefused,
+			[]string{strings.Join(needRestart, ", ") + ": cannot be changed while the agent runs: restart the agent, or take the change back"},
+			next.Hash, "restart the agent to have all of the file in force: the rest of it is not taken either", asked,
+		})
+		return
+	case len(changes) == 0:
+		r.unchanged(next, asked)
+		return
+	}
+	r.taking(began)
+	slow := time.AfterFunc(slowAfter, func() {
+		r.o.Log.Warn("the changed configuration is not in force yet: it waits until what was read is on the bus, or for the API server", "config", r.o.File)
+	})
+	scopes, err := r.o.Apply(ctx, next)
+	slow.Stop()
+	r.taking(time.Time{})
+	switch {
+	case ctx.Err() != nil:
+		return
+	case err != nil:
+		r.refuse(refusal{resultFailed, []string{err.Error()}, next.Hash, "SIGHUP has it tried again", asked})
+		return
+	}
+	r.o.Level.Set(next.Log.Level.Slog())
+	r.nowInForce(next, resultApplied)
+	attrs := []any{
+		"config", r.o.File, "sha256", admin.ShortHash(next.Hash), "changed", changes, "rules", len(next.Watch),
+		"scopes_begun", scopes.Begun, "scopes_ended", scopes.Ended, "scopes_kept", scopes.Kept, "took", time.Since(began),
+	}
+	if r.o.Standby() {
+		attrs = append(attrs, "standby", "it is followed when this agent leads")
+	}
+	r.o.Log.Info("the changed configuration is in force", attrs...)
+	next.LogRedaction(r.o.Log)
+}
+
+// consider parses a reading. With problems, it cannot be in force; next may be returned nevertheless.
+func (r *Reloader) consider(now reading) (next *Loaded, problems []string) {
+	if now.err != nil {
+		return nil, []string{fmt.Sprintf("read configuration: %v", now.err)}
+	}
+	next, err := Load(now.data, r.o.Parse, now.key)
+	if err != nil {
+		return next, problemsOf(err)
+	}
+	if _, err := next.MAC(); err != nil {
+		return next, []string{err.Error()}
+	}
+	return next, nil
+}
+
+// refusal is the reason why a file is not applied.
+type refusal struct {
+	outcome  result
+	problems []string
+	hash     string // of the file, "": it could not be read
+	advice   string
+	asked    bool // by SIGHUP
+}
+
+// refuse keeps the configuration in force. The same problems are logged again only after SIGHUP.
+func (r *Reloader) refuse(f refusal) {
+	r.mu.Lock()
+	known := slices.Equal(r.state.problems, f.problems)
+	r.state.problems = f.problems
+	if !known {
+		r.state.tried = time.Now()
+	}
+	r.mu.Unlock()
+	r.metrics.done(f.outcome)
+	if known && !f.asked {
+		return
+	}
+	r.o.Log.Error("the changed configuration is not taken, the one before stays in force", "config", r.o.File, "result", string(f.outcome),
+		"sha256", admin.ShortHash(f.hash), "problems", len(f.problems), "advice", f.advice)
+	for _, p := range f.problems {
+		r.o.Log.Error("why the changed configuration is not taken", "config", r.o.File, "err", p)
+	}
+}
+
+// unchanged handles a file that means the same as the one in force. It is logged if the content differs, or after SIGHUP.
+func (r *Reloader) unchanged(next *Loaded, asked bool) {
+	s := r.look()
+	if s.force.Hash == next.Hash && len(s.problems) == 0 && !asked {
+		return
+	}
+	r.nowInForce(next, resultUnchanged)
+	r.o.Log.Info("the configuration file means what is in force: nothing changes", "config", r.o.File, "sha256", admin.ShortHash(next.Hash))
+}
+
+func (r *Reloader) nowInForce(next *Loaded, outcome result) {
+	now := time.Now()
+	r.mu.Lock()
+	if outcome == resultApplied {
+		r.state.since = now
+	}
+	r.state.force, r.state.problems, r.state.tried = next, nil, time.Time{}
+	r.mu.Unlock()
+	r.metrics.done(outcome)
+	r.metrics.inForce(next.Hash, now)
+}
+
+func (r *Reloader) taking(since time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state.taking = since
+}
+
+// Status returns the state of the file for /status.
+func (r *Reloader) Status() *admin.ConfigStatus {
+	s := r.look()
+	out := &admin.ConfigStatus{File: r.o.File, SHA256: s.force.Hash, Since: s.since}
+	switch {
+	case !s.taking.IsZero():
+		out.Taking = &s.taking
+	case len(s.problems) > 0:
+		out.Problems, out.Refused = s.problems, &s.tried
+	}
+	return out
+}
