@@ -85,6 +85,8 @@ func builtinGroupColumns(k *kind) *columns {
 		return typed("Holder Age", leaseCells)
 	case "scheduling.k8s.io/v1 priorityclasses":
 		return typed("Value:integer Global-Default:boolean Age PreemptionPolicy", priorityClassCells)
+	case "apiextensions.k8s.io/v1 customresourcedefinitions":
+		return typed("Scope Versions Created_At:date +Group +Kind +ShortNames +Established:boolean", definitionCells)
 	case "apiregistration.k8s.io/v1 apiservices":
 		return customColumns([]printerColumn{
 			{Name: "Service", Type: "string", JSONPath: ".spec.service.name"}, // completed by the server's own code

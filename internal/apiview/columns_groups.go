@@ -381,3 +381,28 @@ func signingRequestCells(o *certificatesv1.CertificateSigningRequest, now time.T
 		o.Name, ago(o.CreationTimestamp.Time, now), cmp.Or(o.Spec.SignerName, "<none>"), o.Spec.Username, wanted, status,
 	}
 }
+
+func definitionCells(o *struct {
+	named
+	definition
+}, _ time.Time,
+) []any {
+	var versions []string
+	for i := range o.Spec.Versions {
+		if v := &o.Spec.Versions[i]; v.Served && v.Storage {
+			versions = append(versions, v.Name+"(storage)")
+		} else if v.Served {
+			versions = append(versions, v.Name)
+		}
+	}
+	slices.Sort(versions)
+	established := false
+	for _, c := range o.Status.Conditions {
+		established = established || c.Type == "Established" && c.Status == "True"
+	}
+	n := &o.Spec.Names
+	return []any{
+		o.Metadata.Name, o.Spec.Scope, strings.Join(versions, ","), o.Metadata.CreationTimestamp.UTC().Format(time.RFC3339), o.Spec.Group, n.Kind,
+		strings.Join(n.ShortNames, ","), established,
+	}
+}

@@ -45,11 +45,14 @@ type definition struct {
 		}
 		Versions []definedVersion
 	}
+	Status struct {
+		Conditions []struct{ Type, Status string }
+	}
 }
 
 type definedVersion struct {
 	Name                     string
-	Served                   bool
+	Served, Storage          bool
 	AdditionalPrinterColumns []printerColumn
 	SelectableFields         []struct{ JSONPath string }
 }

@@ -226,7 +226,8 @@ func (s *scope) meet(g *span, m Moment) {
 }
 
 // passed reports whether the record of the scope has passed the moment. By time, what was observed before the moment may still be on
-// its way when a progress event after it is sent, and is not when the next one is.
+// its way when a progress event after it is sent, and is not when the next one is. By resourceVersion, a first snapshot is not enough: it
+// can be complete before the record has anything of other scopes.
 func (s *scope) passed(m Moment) bool {
 	if slices.ContainsFunc(s.open, func(g *span) bool { return g.begins(m) }) {
 		return false
@@ -235,7 +236,7 @@ func (s *scope) passed(m Moment) bool {
 	case atTime:
 		return s.passes > 1
 	case atVersion:
-		return !s.reached.at.below(m.rv)
+		return !s.reached.at.below(m.rv) && !s.progress[0].IsZero()
 	}
 	return false
 }
