@@ -51,7 +51,8 @@ func (f *askFlags) add(cmd *cobra.Command, formats ...string) {
 	fl.BoolVar(&f.noPager, "no-pager", false, "show the answer at a terminal without a pager")
 	f.bus.addBus(fl)
 	completeWords(cmd, "output", formats...)
-	cmd.ValidArgsFunction = completeResources
+	cmd.ValidArgsFunction = f.completeObjects
+	_ = cmd.RegisterFlagCompletionFunc("namespace", f.completeNamespaces) // fails for flags that do not exist
 }
 
 func (f *askFlags) addSelector(cmd *cobra.Command) {
@@ -87,18 +88,10 @@ func (s explained) Read(ctx context.Context, q consume.Query) (consume.Reader, e
 	return r, err
 }
 
-// ask opens the record and resolves what is asked for.
-func (f *askFlags) ask(ctx context.Context, args []string, stdout, stderr io.Writer) (*question, error) {
-	if f.allNamespaces && f.namespace != "" {
-		return nil, usageError{errors.New("--namespace and --all-namespaces exclude each other")}
-	}
+// open returns the record of the flags. It reads nothing of it.
+func (f *askFlags) open(stderr io.Writer) (*history.Record, error) {
 	if f.bus.bus == "-" || f.bus.bus == "stdin:" {
 		return nil, usageError{errors.New("--bus -: standard input can be read once only; write the events to a file and name it: --bus file:PATH")}
-	}
-	signal.Ignore(syscall.SIGPIPE) // see finish; else the signal would end the process
-	wanted, err := history.NewSelection(args, f.namespace, f.selector, f.cluster)
-	if err != nil {
-		return nil, usageError{err}
 	}
 	source, explain, err := f.bus.source(stderr)
 	if err != nil {
@@ -109,8 +102,25 @@ func (f *askFlags) ask(ctx context.Context, args []string, stdout, stderr io.Wri
 	if partitioned {
 		kafka.Cluster = cmp.Or(f.cluster, kafka.Cluster) // keys begin with it
 	}
+	return &history.Record{Source: explained{source, explain}, Seek: seek, Partitioned: partitioned}, nil
+}
+
+// ask opens the record and resolves what is asked for.
+func (f *askFlags) ask(ctx context.Context, args []string, stdout, stderr io.Writer) (*question, error) {
+	if f.allNamespaces && f.namespace != "" {
+		return nil, usageError{errors.New("--namespace and --all-namespaces exclude each other")}
+	}
+	signal.Ignore(syscall.SIGPIPE) // see finish; else the signal would end the process
+	wanted, err := history.NewSelection(args, f.namespace, f.selector, f.cluster)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	record, err := f.open(stderr)
+	if err != nil {
+		return nil, err
+	}
 	q := &question{
-		record: &history.Record{Source: explained{source, explain}, Seek: seek, Partitioned: partitioned}, wanted: wanted,
+		record: record, wanted: wanted,
 		stdout: terminal.Detect(stdout, os.Getenv), stderr: terminal.Detect(stderr, os.Getenv), now: time.Now(),
 	}
 	if !f.noPager {

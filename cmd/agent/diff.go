@@ -74,7 +74,7 @@ never printed.
 		if len(args) < 2 {
 			return []cobra.Completion{"now", "10m", "1h", "24h", liveMoment}[:4+len(args)], cobra.ShellCompDirectiveNoFileComp
 		}
-		return completeResources(cmd, args[2:], typed)
+		return f.completeObjects(cmd, args[2:], typed)
 	}
 	return cmd
 }

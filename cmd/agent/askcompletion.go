@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubecdc/kubecdc/internal/history"
+)
+
+// completionLimit is how long a completion may read the record.
+const completionLimit = 2 * time.Second
+
+// completeObjects offers resources, also the custom ones of the record, and then the names of their objects.
+func (f *askFlags) completeObjects(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	resource, name, slash := strings.Cut(typed, "/")
+	switch {
+	case slash:
+		return f.completeNames(cmd, resource, resource+"/", name), cobra.ShellCompDirectiveNoFileComp
+	case len(args) > 0 && !strings.ContainsAny(args[0], "/,"):
+		return f.completeNames(cmd, args[0], "", typed), cobra.ShellCompDirectiveNoFileComp
+	case len(args) > 0:
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	out, directive := completeResources(cmd, nil, typed)
+	before := typed[:strings.LastIndexByte(typed, ',')+1]
+	f.readForCompletion(cmd, func(ctx context.Context, r *history.Record) {
+		words, _ := r.CustomNames(ctx) // none, or some: there is no place for an error
+		for _, word := range words {
+			if all := before + word; strings.HasPrefix(all, typed) && !slices.Contains(out, all) {
+				out = append(out, all)
+			}
+		}
+	})
+	return out, directive
+}
+
+// completeNames offers the names of the objects of a resource that begin with typed, with before in front of each.
+func (f *askFlags) completeNames(cmd *cobra.Command, resource, before, typed string) []cobra.Completion {
+	var out []cobra.Completion
+	f.readForCompletion(cmd, func(ctx context.Context, r *history.Record) {
+		s, err := history.NewSelection([]string{resource}, f.namespace, "", f.cluster)
+		if err != nil || r.Resolve(ctx, s) != nil {
+			return
+		}
+		for _, name := range r.ObjectNames(ctx, s) {
+			if strings.HasPrefix(name, typed) {
+				out = append(out, before+name)
+			}
+		}
+	})
+	return out
+}
+
+// completeNamespaces offers the namespaces of the record, if they were captured.
+func (f *askFlags) completeNamespaces(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	everywhere := *f
+	everywhere.namespace = ""
+	return everywhere.completeNames(cmd, "namespaces", "", typed), cobra.ShellCompDirectiveNoFileComp
+}
+
+// readForCompletion calls read with the record of the flags. Nothing is printed, because the person is typing.
+func (f *askFlags) readForCompletion(cmd *cobra.Command, read func(context.Context, *history.Record)) {
+	if readVariables(cmd) != nil {
+		return
+	}
+	r, err := f.open(io.Discard)
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)
+	defer cancel()
+	read(ctx, r)
+}

@@ -1,0 +1,38 @@
+package history
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// CustomNames returns the words for the resources whose CRDs the record has, sorted: plurals, singulars and short names.
+func (r *Record) CustomNames(ctx context.Context) ([]string, error) {
+	crds, err := r.crds(ctx)
+	all := map[string]bool{}
+	for i := range crds {
+		n := &crds[i].Spec.Names
+		for _, word := range append([]string{n.Plural, n.Singular}, n.ShortNames...) {
+			if word != "" {
+				all[word] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(all)), err
+}
+
+// ObjectNames returns the names of the objects of a selection that the record ever had, sorted. If ctx ends before they are read, it returns those
+// that it has found.
+func (r *Record) ObjectNames(ctx context.Context, s *Selection) []string {
+	all := map[string]bool{}
+	q := consume.Query{Objects: s.objects(), Events: consume.ObjectEvents, Start: consume.Beginning()}
+	_, _ = r.read(ctx, q, s.Takes, func(e *consume.Event) (bool, error) { // no names, or some: completion has no place for an error
+		if e.Data != nil {
+			all[e.Name] = true
+		}
+		return false, nil
+	})
+	return slices.Sorted(maps.Keys(all))
+}
