@@ -59,6 +59,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 // show starts one part after the other, and ends them the other way round.
 func (d *demo) show(ctx context.Context, dir string, seen *evidence) (err error) {
 	kubeconfig := d.kubeconfig
+	agent := &agent{screen: d.screen, log: filepath.Join(dir, "agent.log"), data: filepath.Join(dir, "data")}
 	var work []func(context.Context) error
 	if kubeconfig == "" {
 		kubeconfig = filepath.Join(dir, "kubeconfig")
@@ -67,7 +68,7 @@ func (d *demo) show(ctx context.Context, dir string, seen *evidence) (err error)
 			return unlessEnded(ctx, err)
 		}
 		defer cluster.Stop()
-		if work, err = d.workers(ctx, cluster); err != nil {
+		if work, err = d.workers(ctx, cluster, agent); err != nil {
 			return unlessEnded(ctx, err)
 		}
 	}
@@ -75,7 +76,6 @@ func (d *demo) show(ctx context.Context, dir string, seen *evidence) (err error)
 	// The readers of what the children write end with them.
 	var readers errgroup.Group
 	defer func() { err = errors.Join(err, readers.Wait()) }()
-	agent := &agent{screen: d.screen, log: filepath.Join(dir, "agent.log"), data: filepath.Join(dir, "data")}
 	err = d.screen.step("starting the agent, kubecdc run, which captures what exists", func() error {
 		return agent.start(ctx, d.binary, kubeconfig, d.context, &readers)
 	})
@@ -159,12 +159,12 @@ func (d *demo) startCluster(ctx context.Context, kubeconfig string) (cluster *co
 }
 
 // workers are what makes the demo's own cluster change.
-func (d *demo) workers(ctx context.Context, cluster *controlplane.Cluster) ([]func(context.Context) error, error) {
+func (d *demo) workers(ctx context.Context, cluster *controlplane.Cluster, a *agent) ([]func(context.Context) error, error) {
 	client, err := dynamic.NewForConfig(cluster.Config(controlplane.Admin))
 	if err != nil {
 		return nil, err
 	}
-	node, workload := newNode(client), &workload{client: client, screen: d.screen}
+	node, workload := newNode(client), &workload{client: client, screen: d.screen, past: &past{binary: d.binary, screen: d.screen, agent: a}}
 	if err := errors.Join(node.register(ctx), workload.prepare(ctx)); err != nil {
 		return nil, err
 	}
@@ -226,6 +226,8 @@ func (d *demo) invite(dir, kubeconfig, bus string) {
 		line("Your own changes show up too. In another terminal:", append(commands, "kubectl create configmap hello --from-literal=who=me")...)
 	}
 	line("All that was captured, what existed before included:", d.binary+" tail --since all --bus "+bus)
+	line("What changed in the last minute, and what was there before it:",
+		d.binary+" history all --since 1m --bus "+bus, d.binary+" get all --at 1m --bus "+bus)
 	line("What you see here, until Ctrl-C ends all of it:", d.binary+" "+strings.Join(d.tailArgs(), " ")+" --bus "+bus)
 	d.screen.printf("%s", &b)
 }

@@ -1,5 +1,5 @@
 // Command demo shows kubecdc at work in one terminal: a real control plane, `kubecdc run` with its embedded JetStream,
-// a small workload, and what `kubecdc tail --diff` makes of it. With KUBECONFIG_DEMO it follows that cluster instead and
+// a small workload, and what `kubecdc tail --diff` makes of it. It also runs `kubecdc history` and `kubecdc get --at` once. With KUBECONFIG_DEMO it follows that cluster instead and
 // writes nothing to it.
 //
 // # Environment

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,6 +27,7 @@ const (
 type workload struct {
 	client dynamic.Interface
 	screen *screen
+	past   *past
 }
 
 // change is one line of the story.
@@ -115,7 +117,7 @@ func (w *workload) round(n int) []change {
 	deployments, secrets, services, pods := v1("apps", "deployments"), v1("", "secrets"), v1("", "services"), v1("", "pods")
 	coupons, name := v1(couponGroup, "coupons"), []string{"spring", "autumn"}[n%2]
 	image, release, port := fmt.Sprintf("shop/web:1.%d", n+1), fmt.Sprint(n+1), 8080-n%2*8000
-	return []change{
+	changes := []change{
 		{"kubectl create -f " + name + ".yaml   (a custom resource)", w.create(coupons, coupon(name)), pace},
 		{"kubectl edit coupon " + name, w.patch(
 			kubectlEdit, coupons, name, `{"spec":{"percent":15,"products":["apples","pears","plums"]}}`,
@@ -136,6 +138,13 @@ func (w *workload) round(n int) []change {
 		{"kubectl scale deployment web --replicas=1", w.patch("kubectl", deployments, "web", `{"spec":{"replicas":1}}`), busy},
 		{"kubectl delete pod -l app=web   (its ReplicaSet makes another)", w.removeAll(pods, "app=web"), busy},
 	}
+	if n == 0 { // after the coupon's end
+		changes = slices.Insert(changes, 3, []change{
+			{"kubecdc history configmap settings -n shop   (each version, from the bus)", w.past.history, pace},
+			{"kubecdc get configmap settings -n shop --at rv:… -o yaml   (as it was before the edit)", w.past.get, pace},
+		}...)
+	}
+	return changes
 }
 
 func (w *workload) editSettings(n int) func(context.Context) error {
