@@ -9,6 +9,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
+	"github.com/kubecdc/kubecdc/internal/publish/http"
+	"github.com/kubecdc/kubecdc/internal/publish/kafka"
+	"github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
@@ -65,7 +69,7 @@ func TestBuses(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg, err := config.Parse([]byte("apiVersion: kubecdc.dev/v1\n"+c.file), "f.yaml", checkTemplates)
+			cfg, err := config.Parse([]byte("apiVersion: kubecdc.dev/v1\n"+c.file), "f.yaml")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -90,7 +94,7 @@ func TestBuses(t *testing.T) {
 			if c.logged == "" != (logged.String() == "") || !strings.Contains(logged.String(), c.logged) {
 				t.Errorf("logged: %s", logged.String())
 			}
-			if last := b.lastEvent != nil; last != (cfg.Bus.NATS != nil) {
+			if _, last := b.Bus.(driver.LastEventer); last != b.driver.LastEvents {
 				t.Errorf("it can be asked for the last stream event: %v", last)
 			}
 		})
@@ -105,21 +109,21 @@ func TestBusOfFlag(t *testing.T) {
 		"http":  "bus: {http: {url: \"https://e/\", batch: 5, tokenFile: /t}}\ndeadLetter: {url: \"https://e/dead\"}\n",
 	}
 	for name, c := range map[string]struct{ file, flag, want string }{
-		"nothing, NATS":     {"", "nats://a:4222,nats://b:4222", "nats nats://a:4222,nats://b:4222 KUBECDC {     false}; [patch before reference]; store true; {kubecdc.{cluster}.dead  }"},
-		"NATS, NATS":        {file["nats"], "nats://a:4222", "nats nats://a:4222 S {/c     false}; [patch before reference]; store true; {kubecdc.{cluster}.dead  }"},
-		"NATS, Kafka":       {file["nats"], "kafka://a:9092,b:9092/x", "kafka [a:9092 b:9092] x zstd create false; [patch before]; store false; {  }"},
-		"Kafka, Kafka":      {file["kafka"], "kafka://a:9092", "kafka [a:9092] t zstd create true; [patch before]; store false; { kubecdc.{cluster}.dead }"},
-		"Kafka, HTTP":       {file["kafka"], "http://e:8080/x", "http http://e:8080/x 1 30s ; [patch before]; store false; {  }"},
-		"HTTP, HTTP":        {file["http"], "https://other/", "http https://other/ 5 30s /t; [patch before]; store false; {  https://e/dead}"},
-		"HTTP, NATS":        {file["http"], "nats://a:4222", "nats nats://a:4222 KUBECDC {     false}; [patch before reference]; store true; {kubecdc.{cluster}.dead  }"},
-		"HTTP, stdout":      {file["http"], "stdout:", "stdout; [patch before]; store false; {  }"},
-		"own order, stdout": {"oversize: [reference, before]\n", "stdout", "stdout; [before]; store false; {  }"},
+		"nothing, NATS":     {"", "nats://a:4222,nats://b:4222", "nats nats://a:4222,nats://b:4222 KUBECDC {     false}; [patch before reference]; store true; map[subject:kubecdc.{cluster}.dead]"},
+		"NATS, NATS":        {file["nats"], "nats://a:4222", "nats nats://a:4222 S {/c     false}; [patch before reference]; store true; map[subject:kubecdc.{cluster}.dead]"},
+		"NATS, Kafka":       {file["nats"], "kafka://a:9092,b:9092/x", "kafka [a:9092 b:9092] x zstd create false; [patch before]; store false; map[]"},
+		"Kafka, Kafka":      {file["kafka"], "kafka://a:9092", "kafka [a:9092] t zstd create true; [patch before]; store false; map[topic:kubecdc.{cluster}.dead]"},
+		"Kafka, HTTP":       {file["kafka"], "http://e:8080/x", "http http://e:8080/x 1 30s ; [patch before]; store false; map[]"},
+		"HTTP, HTTP":        {file["http"], "https://other/", "http https://other/ 5 30s /t; [patch before]; store false; map[url:https://e/dead]"},
+		"HTTP, NATS":        {file["http"], "nats://a:4222", "nats nats://a:4222 KUBECDC {     false}; [patch before reference]; store true; map[subject:kubecdc.{cluster}.dead]"},
+		"HTTP, stdout":      {file["http"], "stdout:", "stdout; [patch before]; store false; map[]"},
+		"own order, stdout": {"oversize: [reference, before]\n", "stdout", "stdout; [before]; store false; map[]"},
 	} {
 		cfg, err := config.Parse([]byte("apiVersion: kubecdc.dev/v1\n"+c.file), "f.yaml")
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := flagBus(c.flag, &cfg.Bus)
+		b, err := flagBus(c.flag, cfg.Bus)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,14 +132,14 @@ func TestBusOfFlag(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		var got string
-		switch {
-		case cfg.Bus.NATS != nil:
-			got = fmt.Sprint("nats ", cfg.Bus.NATS.URL, " ", cfg.Bus.NATS.Stream.Name, " ", cfg.Bus.NATS.Auth)
-		case cfg.Bus.Kafka != nil:
-			got = fmt.Sprint("kafka ", cfg.Bus.Kafka.Brokers, " ", cfg.Bus.Kafka.Topic, " ", cfg.Bus.Kafka.Compression, " create ", cfg.Bus.Kafka.Create != nil)
-		case cfg.Bus.HTTP != nil:
-			got = fmt.Sprint("http ", cfg.Bus.HTTP.URL, " ", cfg.Bus.HTTP.Batch, " ", cfg.Bus.HTTP.Timeout, " ", cfg.Bus.HTTP.TokenFile)
-		case cfg.Bus.Stdout != nil:
+		switch _, settings := cfg.Bus.Chosen(); c := settings.(type) {
+		case *nats.Config:
+			got = fmt.Sprint("nats ", c.URL, " ", c.Stream.Name, " ", c.Auth)
+		case *kafka.Config:
+			got = fmt.Sprint("kafka ", c.Brokers, " ", c.Topic, " ", c.Compression, " create ", c.Create != nil)
+		case *http.Config:
+			got = fmt.Sprint("http ", c.URL, " ", c.Batch, " ", c.Timeout, " ", c.TokenFile)
+		default:
 			got = "stdout"
 		}
 		got += fmt.Sprintf("; %v; store %v; %v", cfg.Oversize, cfg.ClaimCheck.ObjectStore != nil, cfg.DeadLetter)

@@ -34,7 +34,7 @@ type place struct {
 // remembers tells if there is a place.
 func remembers(cfg *config.Config) bool {
 	// Of what is written to standard output nobody knows what becomes: the default is to remember nothing of it.
-	return cfg.Checkpoint != config.Checkpoint{} || cfg.Bus.Stdout == nil
+	return cfg.Checkpoint != config.Checkpoint{} || !cfg.Bus.Stdout()
 }
 
 // configMapOf is the ConfigMap with the checkpoint of the agent that is run with f and cfg, nil: it is not in one.
@@ -80,7 +80,8 @@ func placeOf(f *runFlags, cfg *config.Config, cluster func() (*cluster, error), 
 	if err == nil {
 		err = namesDirectory(id)
 	}
-	sum := sha256.Sum256([]byte(strings.Join(busServers(&cfg.Bus), ",") + "\n" + busIdentity(f, cfg) + "\n" + cfg.Cluster))
+	_, settings := cfg.Bus.Chosen()
+	sum := sha256.Sum256([]byte(strings.Join(settings.Summary().Servers, ",") + "\n" + busIdentity(f, cfg) + "\n" + cfg.Cluster))
 	return place{file: filepath.Join(root, "checkpoints", fmt.Sprintf("%s-%x.json", id, sum[:6]))}, err
 }
 
@@ -110,17 +111,11 @@ func ignored(f *runFlags, cfg *config.Config, c *cluster) []informers.Name {
 // nothing of a resource gets a snapshot of it anyway. Of Kafka the same holds for brokers. If another stream or another Kafka cluster
 // answers under the same name, publish.Logs notices. An HTTP receiver is its URL, without what may be a secret in it.
 func busIdentity(f *runFlags, cfg *config.Config) string {
-	switch b := &cfg.Bus; {
-	case f.embedded():
+	if f.embedded() {
 		return "the embedded JetStream"
-	case b.NATS != nil:
-		return fmt.Sprintf("NATS, stream %s, subjects %s", b.NATS.Stream.Name, b.NATS.Subject)
-	case b.Kafka != nil:
-		return "Kafka, topic " + b.Kafka.Topic
-	case b.HTTP != nil:
-		return "HTTP, " + receiver(b.HTTP.URL)
 	}
-	return "stdout"
+	_, settings := cfg.Bus.Chosen()
+	return settings.Summary().Identity
 }
 
 // memory is a keeper that is there when the informers run, but not when they are made.

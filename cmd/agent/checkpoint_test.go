@@ -18,13 +18,15 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/publish/nats"
+	publishstdout "github.com/kubecdc/kubecdc/internal/publish/stdout"
 )
 
 func TestWhereACheckpointIs(t *testing.T) {
 	data := t.TempDir()
 	t.Setenv("XDG_DATA_HOME", data)
 	root := filepath.Join(data, "kubecdc")
-	stdout := config.Bus{Stdout: &config.Stdout{}}
+	stdout := config.Bus{"stdout": &publishstdout.Config{}}
 	named := &config.CheckpointConfigMap{Namespace: "cdc", Name: "mine"}
 	for name, c := range map[string]struct {
 		flags  runFlags
@@ -74,7 +76,7 @@ func TestEachBusHasACheckpoint(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
 	of := func(url string, change func(*config.Config)) string {
 		cfg := config.Default()
-		cfg.Bus.NATS.URL = url
+		cfg.Bus["nats"].(*nats.Config).URL = url
 		change(cfg)
 		p, err := placeOf(&runFlags{bus: url}, cfg, func() (*cluster, error) { return &cluster{}, nil }, func() (string, error) { return uidA, nil })
 		if err != nil {
@@ -89,8 +91,8 @@ func TestEachBusHasACheckpoint(t *testing.T) {
 	}
 	for name, other := range map[string]string{
 		"servers": of("nats://c:4222", as),
-		"stream":  of("nats://a:4222,nats://b:4222", func(c *config.Config) { c.Bus.NATS.Stream.Name = "OTHER" }),
-		"subject": of("nats://a:4222,nats://b:4222", func(c *config.Config) { c.Bus.NATS.Subject = "other.{cluster}" }),
+		"stream":  of("nats://a:4222,nats://b:4222", func(c *config.Config) { c.Bus["nats"].(*nats.Config).Stream.Name = "OTHER" }),
+		"subject": of("nats://a:4222,nats://b:4222", func(c *config.Config) { c.Bus["nats"].(*nats.Config).Subject = "other.{cluster}" }),
 		"cluster": of("nats://a:4222,nats://b:4222", func(c *config.Config) { c.Cluster = "other" }),
 	} {
 		if other == first {
@@ -141,9 +143,9 @@ func TestNoPlaceForACheckpoint(t *testing.T) {
 // The bus of a checkpoint is told without its servers: one more of them makes no other stream.
 func TestABusIsItsStream(t *testing.T) {
 	cfg := config.Default()
-	cfg.Bus.NATS.URL = "nats://a:4222, tls://b:4222/"
-	got := busIdentity(&runFlags{bus: cfg.Bus.NATS.URL}, cfg)
-	if want := "NATS, stream KUBECDC, subjects " + cfg.Bus.NATS.Subject; got != want {
+	cfg.Bus["nats"].(*nats.Config).URL = "nats://a:4222, tls://b:4222/"
+	got := busIdentity(&runFlags{bus: cfg.Bus["nats"].(*nats.Config).URL}, cfg)
+	if want := "NATS, stream KUBECDC, subjects " + cfg.Bus["nats"].(*nats.Config).Subject; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := busIdentity(&runFlags{}, cfg); got != "the embedded JetStream" {
@@ -164,7 +166,7 @@ func TestABusIsItsStream(t *testing.T) {
 		if got := busIdentity(f, cfg); got != want {
 			t.Errorf("%s: got %q, want %q", url, got, want)
 		}
-		if name := busName(f, &cfg.Bus); strings.Contains(name, "hunter2") {
+		if name := busName(f, cfg.Bus); strings.Contains(name, "hunter2") {
 			t.Errorf("%s: for the log it is %q", url, name)
 		}
 	}

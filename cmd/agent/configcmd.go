@@ -13,9 +13,6 @@ import (
 	"github.com/kubecdc/kubecdc/configs"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
-	"github.com/kubecdc/kubecdc/internal/publish/kafka"
-	"github.com/kubecdc/kubecdc/internal/publish/nats"
-	"github.com/kubecdc/kubecdc/internal/publish/subject"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
@@ -132,51 +129,6 @@ func readConfig(stdin io.Reader, file string) (data []byte, name string, err err
 	return data, name, nil
 }
 
-// checkTemplates is what the publishers have to say about the templates of subjects and topics, those of relays too.
-func checkTemplates(c *config.Config) []*yamldoc.Error {
-	errs := checkTemplate(c.Bus.NATS, c.Bus.Kafka, "bus", clusterName(c))
-	for i := range c.Relays {
-		to := &c.Relays[i].To
-		errs = append(errs, checkTemplate(to.NATS, to.Kafka, fmt.Sprintf("relays[%d].to", i), clusterName(c))...)
-	}
-	if s := c.DeadLetter.Subject; s != "" {
-		_, err := nats.DeadLetterSubject(s, clusterName(c))
-		errs = append(errs, wrongTemplate("deadLetter.subject", config.DefaultDeadSubject, err)...)
-	}
-	return errs
-}
-
-func checkTemplate(n *config.NATS, k *config.Kafka, path, cluster string) []*yamldoc.Error {
-	switch {
-	case n != nil:
-		_, err := subject.New(n.Subject, cluster)
-		return wrongTemplate(path+".nats.subject", subject.Default, err)
-	case k != nil:
-		_, err := kafka.NewTopics(k.Topic, cluster)
-		return wrongTemplate(path+".kafka.topic", kafka.DefaultTopic, err)
-	}
-	return nil
-}
-
-// wrongTemplate is nothing where err is nil.
-func wrongTemplate(path, example string, err error) []*yamldoc.Error {
-	if err == nil {
-		return nil
-	}
-	if inner := errors.Unwrap(err); inner != nil {
-		err = inner // without the template, which the excerpt shows
-	}
-	return []*yamldoc.Error{{Path: path, Message: fmt.Sprintf("must be a template such as %s: %v", example, err)}}
-}
-
-// clusterName is the configured name, or a stand-in as long as the uid that it will be.
-func clusterName(c *config.Config) string {
-	if c.Cluster != "" {
-		return c.Cluster
-	}
-	return "00000000-0000-0000-0000-000000000000"
-}
-
 // checked is what config check knows of one file.
 type checked struct {
 	File    string           `json:"file"`
@@ -195,7 +147,7 @@ func checkConfigs(stdin io.Reader, stdout io.Writer, files []string, set []yamld
 		result := checked{File: name}
 		var f *config.File
 		if err == nil {
-			f, err = config.ParseOverridden(data, name, set, checkTemplates, checkSent)
+			f, err = config.ParseOverridden(data, name, set, checkSent)
 		}
 		var invalid yamldoc.Errors
 		var unread *os.PathError

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"slices"
 	"testing"
@@ -9,7 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/filter"
+	"github.com/kubecdc/kubecdc/internal/publish/nats"
+	publishstdout "github.com/kubecdc/kubecdc/internal/publish/stdout"
 )
 
 // What the command prints is, byte for byte, what stands in the repository.
@@ -34,17 +38,18 @@ func TestConfigFilesAreThoseOfTheRepository(t *testing.T) {
 
 // A template that the publisher would refuse is refused with its place, and the default one is not.
 func TestSubjectIsChecked(t *testing.T) {
-	if errs := checkTemplates(config.Default()); errs != nil {
-		t.Errorf("default: %v", errs)
+	if err := config.Default().Validate(); err != nil {
+		t.Errorf("default: %v", err)
 	}
 	c := config.Default()
-	c.Bus.NATS.Subject = "{name}.kubecdc"
-	if errs := checkTemplates(c); len(errs) != 1 || errs[0].Path != "bus.nats.subject" {
-		t.Errorf("got %v", errs)
+	c.Bus["nats"].(*nats.Config).Subject = "{name}.kubecdc"
+	var errs yamldoc.Errors
+	if err := c.Validate(); !errors.As(err, &errs) || len(errs) != 1 || errs[0].Path != "bus.nats.subject" {
+		t.Errorf("got %v", err)
 	}
-	c.Bus = config.Bus{Stdout: &config.Stdout{}}
-	if errs := checkTemplates(c); errs != nil {
-		t.Errorf("stdout: %v", errs)
+	c.UseBus(config.Bus{"stdout": &publishstdout.Config{}})
+	if err := c.Validate(); err != nil {
+		t.Errorf("stdout: %v", err)
 	}
 }
 

@@ -12,8 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/configs"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/publish/kafka"
-	"github.com/kubecdc/kubecdc/internal/publish/subject"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 )
 
 func newConfigExplainCommand() *cobra.Command {
@@ -53,7 +52,7 @@ func newConfigExplainCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			f, err := config.ParseOverridden(data, name, set, checkTemplates, checkSent)
+			f, err := config.ParseOverridden(data, name, set, checkSent)
 			if err != nil {
 				return err
 			}
@@ -153,9 +152,11 @@ func explain(f *config.File, r config.Resource, stdout io.Writer, asJSON bool) e
 
 // captured says what is sent of a resource that rules take.
 func (e *explanation) captured(c *config.Config, rules []config.Taking, r config.Resource, place func(int) ruleAt) error {
+	_, settings := c.Bus.Chosen()
+	summary := settings.Summary()
 	e.Captured, e.fate = true, &fate{
 		Part: partInWords(c, r.Group, r.Name), Redaction: string(c.Redaction.Mode), Before: c.Event.Before, Patch: c.Event.Patch,
-		Bus: summarizeBus(&c.Bus).String(), clusterScoped: r.ClusterScoped,
+		Bus: summary.Text, Subject: summary.Subject, Topic: summary.Topic, clusterScoped: r.ClusterScoped,
 	}
 	if e.Why = fmt.Sprintf("watch[%d] names it as %s", rules[0].Rule, c.Watch[rules[0].Rule].Resources[rules[0].Pattern]); len(rules) > 1 {
 		e.Why = fmt.Sprintf("by the first of %d rules that matches the object", len(rules))
@@ -208,28 +209,18 @@ func (e *explanation) operations(c *config.Config, rules []config.Taking, rule *
 	return list
 }
 
-// names fills in subject or topic. What it returns is that of an object in a namespace, "" where the bus has none.
+// names fills in where stream events go. What it returns is the subject or topic of an object in a namespace, "" where the bus has none.
 func (e *explanation) names(c *config.Config, r *object.Resource) (example func(namespace string) string, err error) {
-	var name func(d *object.Delta) string
-	cluster := orText(c.Cluster, "CLUSTER-UID")
-	switch b := &c.Bus; {
-	case b.NATS != nil:
-		subjects, err := subject.New(b.NATS.Subject, cluster)
-		if err != nil {
-			return nil, err
-		}
-		name = func(d *object.Delta) string { return string(subjects.Append(nil, d)) }
-		e.Subject, e.StreamEvents = b.NATS.Subject, name(&object.Delta{Stream: &object.StreamEvent{Resource: r}})
-	case b.Kafka != nil:
-		topics, err := kafka.NewTopics(b.Kafka.Topic, cluster)
-		if err != nil {
-			return nil, err
-		}
-		name = func(d *object.Delta) string { return string(topics.Append(nil, d)) }
-		e.Topic, e.StreamEvents = b.Kafka.Topic, "every partition of its topics"
-	default:
+	_, settings := c.Bus.Chosen()
+	bus, ok := settings.(driver.Named)
+	if !ok {
 		return func(string) string { return "" }, nil
 	}
+	name, err := bus.Destinations(orText(c.Cluster, "CLUSTER-UID"))
+	if err != nil {
+		return nil, err
+	}
+	e.StreamEvents = name(&object.Delta{Stream: &object.StreamEvent{Resource: r}})
 	return func(namespace string) string {
 		return name(&object.Delta{Ref: object.NewRef(r, namespace, "example", "")})
 	}, nil

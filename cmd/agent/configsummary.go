@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -9,21 +8,24 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
+	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
 // summary is what a configuration does, in short.
 type summary struct {
-	Cluster string        `json:"cluster"` // "": the UID of namespace kube-system
-	Watch   []watchedRule `json:"watch"`
-	Noise   []string      `json:"noise,omitempty"` // what is left out of it
-	Redacts redacts       `json:"redaction"`
-	Bus     busSummary    `json:"bus"`
-	Refused refusals      `json:"refused"`
-	Relays  []relayed     `json:"relays,omitempty"`
-	Off     []string      `json:"off"`            // keys
-	Mode    string        `json:"mode,omitempty"` // "": cluster
+	Cluster string         `json:"cluster"` // "": the UID of namespace kube-system
+	Watch   []watchedRule  `json:"watch"`
+	Noise   []string       `json:"noise,omitempty"` // what is left out of it
+	Redacts redacts        `json:"redaction"`
+	Bus     driver.Summary `json:"bus"`
+	Refused refusals       `json:"refused"`
+	Relays  []relayed      `json:"relays,omitempty"`
+	Off     []string       `json:"off"`            // keys
+	Mode    string         `json:"mode,omitempty"` // "": cluster
 
 	checkpoint string // where, for people; "": nowhere
+	takesAll   bool   // the bus refuses nothing
 }
 
 type watchedRule struct {
@@ -46,18 +48,6 @@ type redacts struct {
 	AcrossObjects bool   `json:"acrossObjects,omitempty"`
 }
 
-type busSummary struct {
-	Kind    string   `json:"kind"`          // the key under bus
-	URL     string   `json:"url,omitempty"` // without a query
-	Stream  string   `json:"stream,omitempty"`
-	Subject string   `json:"subject,omitempty"`
-	Brokers []string `json:"brokers,omitempty"`
-	Topic   string   `json:"topic,omitempty"`
-
-	storage string
-	secured []string // how, in words
-}
-
 // refusals are what becomes of events that the bus does not take.
 type refusals struct {
 	MaxEventBytes int64    `json:"maxEventBytes"`
@@ -73,8 +63,9 @@ type relayed struct {
 }
 
 func summarize(f *config.File) *summary {
+	bus, settings := f.Bus.Chosen()
 	s := &summary{
-		Cluster: f.Cluster, Bus: summarizeBus(&f.Bus), Refused: summarizeRefused(f.Config), Relays: summarizeRelays(f.Config),
+		Cluster: f.Cluster, Bus: settings.Summary(), takesAll: bus.Stdout, Refused: summarizeRefused(f.Config), Relays: summarizeRelays(f.Config),
 		checkpoint: summarizeCheckpoint(f.Config), Off: []string{},
 	}
 	if f.Mode != config.ModeCluster {
@@ -114,81 +105,8 @@ func summarize(f *config.File) *summary {
 	return s
 }
 
-func summarizeBus(b *config.Bus) busSummary {
-	switch {
-	case b.NATS != nil:
-		n := b.NATS
-		s := busSummary{Kind: "nats", URL: n.URL, Stream: n.Stream.Name, Subject: n.Subject, storage: summarizeStream(&n.Stream)}
-		s.secure(n.TLS, "")
-		if way := natsUser(&n.Auth); way != "" {
-			s.secured = append(s.secured, way)
-		}
-		return s
-	case b.Kafka != nil:
-		k := b.Kafka
-		s := busSummary{Kind: "kafka", Brokers: k.Brokers, Topic: k.Topic, storage: "topics have to exist"}
-		if c := k.Create; c != nil {
-			s.storage = fmt.Sprintf("topics are created where they are missing (partitions: %d, replicas: %d)", c.Partitions, c.ReplicationFactor)
-		}
-		s.secure(k.TLS, "")
-		if k.SASL != nil {
-			s.secured = append(s.secured, string(k.SASL.Mechanism))
-		}
-		return s
-	case b.HTTP != nil:
-		h := b.HTTP
-		s := busSummary{Kind: "http", URL: withoutQuery(h.URL), storage: "an event in each request"}
-		if h.Batch > 1 {
-			s.storage = fmt.Sprintf("up to %d events in each request", h.Batch)
-		}
-		s.secure(h.TLS, "https")
-		return s
-	}
-	return busSummary{Kind: "stdout"}
-}
-
-// secure says how a connection is encrypted, and proven. scheme is that of a URL which says so already.
-func (b *busSummary) secure(t *config.TLS, scheme string) {
-	switch {
-	case t == nil:
-	case t.CertFile != "":
-		b.secured = append(b.secured, "TLS with a certificate of its own")
-	case scheme == "" || t.CAFile != "":
-		b.secured = append(b.secured, "TLS")
-	}
-}
-
-// natsUser is how the agent says who it is.
-func natsUser(a *config.NATSAuth) string {
-	switch {
-	case a.CredsFile != "":
-		return "credentials " + a.CredsFile
-	case a.User != "":
-		return "user " + a.User
-	case a.TokenFile != "":
-		return "a token"
-	case a.NKeySeedFile != "":
-		return "an NKey"
-	}
-	return ""
-}
-
-func summarizeStream(c *config.NATSStream) string {
-	if !c.Create {
-		return "which has to exist"
-	}
-	age, size := "for ever", "of any size"
-	if c.MaxAge.Duration > 0 {
-		age = c.MaxAge.String()
-	}
-	if c.MaxBytes > 0 {
-		size = "up to " + c.MaxBytes.String()
-	}
-	return fmt.Sprintf("created where it is missing (kept %s, %s, replicas: %d)", age, size, c.Replicas)
-}
-
 func summarizeRefused(c *config.Config) refusals {
-	r := refusals{MaxEventBytes: int64(c.Event.MaxBytes), GivenUp: []string{}, DeadLetter: cmp.Or(c.DeadLetter.Subject, c.DeadLetter.Topic)}
+	r := refusals{MaxEventBytes: int64(c.Event.MaxBytes), GivenUp: []string{}}
 	for _, o := range c.Oversize {
 		r.GivenUp = append(r.GivenUp, string(o))
 	}
@@ -198,10 +116,11 @@ func summarizeRefused(c *config.Config) refusals {
 	case k.Directory != nil:
 		r.ClaimCheck = "directory " + k.Directory.Path
 	case k.HTTP != nil:
-		r.ClaimCheck = withoutQuery(k.HTTP.URL)
+		r.ClaimCheck = publishhttp.WithoutQuery(k.HTTP.URL)
 	}
-	if c.DeadLetter.URL != "" {
-		r.DeadLetter = withoutQuery(c.DeadLetter.URL)
+	bus, _ := c.Bus.Chosen()
+	if r.DeadLetter = c.DeadLetter.Of(bus); strings.Contains(r.DeadLetter, "://") {
+		r.DeadLetter = publishhttp.WithoutQuery(r.DeadLetter)
 	}
 	return r
 }
@@ -209,20 +128,8 @@ func summarizeRefused(c *config.Config) refusals {
 func summarizeRelays(c *config.Config) []relayed {
 	var all []relayed
 	for i := range c.Relays {
-		r := relayed{Name: c.Relays[i].Name}
-		switch t := &c.Relays[i].To; {
-		case t.Slack != nil:
-			r.To = "slack"
-		case t.HTTP != nil:
-			r.To = "http"
-		case t.NATS != nil:
-			r.To = "nats"
-		case t.Kafka != nil:
-			r.To = "kafka"
-		default:
-			r.To = "stdout"
-		}
-		all = append(all, r)
+		to, _ := c.Relays[i].To.Chosen()
+		all = append(all, relayed{Name: c.Relays[i].Name, To: to.Name})
 	}
 	return all
 }
@@ -276,14 +183,14 @@ func (s *summary) write(w io.Writer) {
 		table.add("noise", "not sent: "+strings.Join(s.Noise, ", "))
 	}
 	table.add("redacted", s.redacted())
-	table.add("to", s.Bus.String())
+	table.add("to", s.Bus.Text)
 	if s.Bus.Subject != "" {
 		table.add("subjects", s.Bus.Subject)
 	}
 	if s.Bus.Topic != "" {
 		table.add("topics", s.Bus.Topic)
 	}
-	if s.Bus.Kind != "stdout" { // which takes what there is
+	if !s.takesAll {
 		table.add("too large", s.Refused.tooLarge())
 		table.add("refused", orText(s.Refused.DeadLetter, "ends the agent: there is no deadLetter"))
 	}
@@ -348,25 +255,6 @@ func (r watchedRule) failing() string {
 		return " (not sent if that fails)"
 	}
 	return ""
-}
-
-// String is the bus in words.
-func (b busSummary) String() string {
-	var s string
-	switch b.Kind {
-	case "nats":
-		s = fmt.Sprintf("%s, stream %s, %s", b.URL, b.Stream, b.storage)
-	case "kafka":
-		s = fmt.Sprintf("Kafka %s, %s", strings.Join(b.Brokers, ","), b.storage)
-	case "http":
-		s = b.URL + ", " + b.storage
-	default:
-		return "standard output, as JSON lines"
-	}
-	if len(b.secured) > 0 {
-		s += ", with " + strings.Join(b.secured, " and ")
-	}
-	return s
 }
 
 // tooLarge is in words what becomes of events that are larger than events may be.

@@ -9,6 +9,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/localbus"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/queue"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
@@ -21,7 +22,7 @@ type guide struct {
 }
 
 // capturing shows the first snapshot until it is complete, and then the hints.
-func (g *guide) capturing(ctx context.Context, hints []hint) {
+func (g *guide) capturing(ctx context.Context, hints []driver.Hint) {
 	terminal.NewProgress(g.out, func() ([]terminal.Item, bool) {
 		select {
 		case <-g.set.Captured():
@@ -70,73 +71,38 @@ func (g *guide) draining(ctx context.Context) {
 	}).Run(ctx)
 }
 
-// hint is something to type, and what for.
-type hint struct{ command, purpose string }
-
-// hintsFor is what can be typed to see the records of an agent. name is that of the cluster, local may be nil.
-func hintsFor(cfg *config.Config, name string, local *localbus.Bus, f *runFlags) []hint {
-	if k := cfg.Bus.Kafka; k != nil {
-		return kafkaHints(k, name)
-	}
-	n := cfg.Bus.NATS
-	if n == nil {
-		return nil // standard output is seen, and what an HTTP receiver does with records is known there
-	}
-	tail := "kubecdc tail"
-	switch {
-	case (n.Auth != config.NATSAuth{} || n.TLS != nil || n.Domain != "") && f.config != "":
-		tail += " --config " + f.config
-	case local == nil || f.dataDir != "":
-		// What tail finds by itself is the bus of an agent that keeps its records in the default place.
-		tail += " --bus " + n.URL
-	}
-	hints := []hint{
-		{tail, "each change as it happens"},
-		{tail + " --diff", "what changed, and who changed it"},
-		{tail + " --since 1h", "the last hour again"},
-	}
-	if local != nil {
-		hints = append(hints, hint{"nats sub --server " + local.URL() + " 'kubecdc.>'", "the records themselves, for any NATS client"})
-	}
-	return hints
-}
-
-// kafkaHints are for kcat, which everybody who has Kafka can get. What it needs to know of encryption and users is
-// more than a hint.
-func kafkaHints(k *config.Kafka, name string) []hint {
-	if k.TLS != nil || k.SASL != nil {
+// hintsFor is what can be typed to see the records of an agent. name is that of the cluster, local may be nil. Of standard output there is
+// nothing to say, and what an HTTP receiver does with records is known there.
+func hintsFor(cfg *config.Config, name string, local *localbus.Bus, f *runFlags) []driver.Hint {
+	_, settings := cfg.Bus.Chosen()
+	h, ok := settings.(driver.Hinter)
+	if !ok {
 		return nil
 	}
-	kcat, topic := "kcat -b "+strings.Join(k.Brokers, ","), strings.ReplaceAll(k.Topic, "{cluster}", name)
-	if strings.Contains(topic, "{") {
-		return []hint{{kcat + " -L", "which topics there are"}}
-	}
-	return []hint{
-		{kcat + " -C -o end -t " + topic, "each change as it happens"},
-		{kcat + " -C -e -t " + topic, "all that the topic holds"},
-	}
+	// What tail finds by itself is the bus of an agent that keeps its records in the default place.
+	return h.Hints(&driver.Hinting{Cluster: name, ConfigFile: f.config, Embedded: local != nil, Found: local != nil && f.dataDir == ""})
 }
 
-func showHints(out *terminal.Output, hints []hint) {
+func showHints(out *terminal.Output, hints []driver.Hint) {
 	if len(hints) == 0 {
 		return
 	}
 	commands, purposes := 0, 0
 	for _, h := range hints {
-		commands, purposes = max(commands, len(h.command)), max(purposes, len(h.purpose))
+		commands, purposes = max(commands, len(h.Command)), max(purposes, len(h.Purpose))
 	}
 	narrow := out.Width > 0 && out.Width <= 2+commands+3+purposes
 	b := []byte("\nIn another terminal:\n\n")
 	for _, h := range hints {
 		b = append(b, "  "...)
 		if narrow { // then each purpose is a line of its own
-			b = append(b, out.Paint(terminal.Dim, "# "+h.purpose)+"\n  "...)
-			b = append(b, out.Paint(terminal.Bold, h.command)+"\n"...)
+			b = append(b, out.Paint(terminal.Dim, "# "+h.Purpose)+"\n  "...)
+			b = append(b, out.Paint(terminal.Bold, h.Command)+"\n"...)
 			continue
 		}
-		b = out.Append(b, terminal.Bold, h.command)
-		b = append(b, strings.Repeat(" ", commands-len(h.command)+3)...)
-		b = append(b, out.Paint(terminal.Dim, h.purpose)...)
+		b = out.Append(b, terminal.Bold, h.Command)
+		b = append(b, strings.Repeat(" ", commands-len(h.Command)+3)...)
+		b = append(b, out.Paint(terminal.Dim, h.Purpose)...)
 		b = append(b, '\n')
 	}
 	_, _ = out.Write(append(b, '\n')) // a person's terminal: there is nobody to tell

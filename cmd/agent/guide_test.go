@@ -9,6 +9,12 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
+	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
+	"github.com/kubecdc/kubecdc/internal/publish/kafka"
+	"github.com/kubecdc/kubecdc/internal/publish/nats"
+	publishstdout "github.com/kubecdc/kubecdc/internal/publish/stdout"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
@@ -45,7 +51,7 @@ func TestHints(t *testing.T) {
 		want  string
 	}{
 		"another bus": {
-			config.Bus{NATS: &config.NATS{URL: "nats://nats.example:4222"}},
+			config.Bus{"nats": &nats.Config{URL: "nats://nats.example:4222"}},
 			runFlags{bus: "nats://nats.example:4222"},
 			`
 In another terminal:
@@ -57,7 +63,7 @@ In another terminal:
 `,
 		},
 		"a bus that asks who one is": {
-			config.Bus{NATS: &config.NATS{URL: "tls://nats.example:4222", TLS: &config.TLS{}}},
+			config.Bus{"nats": &nats.Config{URL: "tls://nats.example:4222", TLS: &publish.TLS{}}},
 			runFlags{config: "kubecdc.yaml"},
 			`
 In another terminal:
@@ -69,7 +75,7 @@ In another terminal:
 `,
 		},
 		"Kafka": {
-			config.Bus{Kafka: &config.Kafka{Brokers: []string{"a:9092", "b:9092"}, Topic: "kubecdc.{cluster}"}},
+			config.Bus{"kafka": &kafka.Config{Brokers: []string{"a:9092", "b:9092"}, Topic: "kubecdc.{cluster}"}},
 			runFlags{},
 			`
 In another terminal:
@@ -80,7 +86,7 @@ In another terminal:
 `,
 		},
 		"Kafka with a topic for each resource": {
-			config.Bus{Kafka: &config.Kafka{Brokers: []string{"a:9092"}, Topic: "{cluster}.{resource}"}},
+			config.Bus{"kafka": &kafka.Config{Brokers: []string{"a:9092"}, Topic: "{cluster}.{resource}"}},
 			runFlags{},
 			`
 In another terminal:
@@ -89,9 +95,9 @@ In another terminal:
 
 `,
 		},
-		"Kafka that asks who one is": {config.Bus{Kafka: &config.Kafka{Brokers: []string{"a:9092"}, TLS: &config.TLS{}}}, runFlags{}, ""},
-		"HTTP":                       {config.Bus{HTTP: &config.HTTP{URL: "https://events.example.com/"}}, runFlags{}, ""},
-		"stdout":                     {config.Bus{Stdout: &config.Stdout{}}, runFlags{bus: "stdout:"}, ""},
+		"Kafka that asks who one is": {config.Bus{"kafka": &kafka.Config{Brokers: []string{"a:9092"}, TLS: &publish.TLS{}}}, runFlags{}, ""},
+		"HTTP":                       {config.Bus{"http": &publishhttp.Config{URL: "https://events.example.com/"}}, runFlags{}, ""},
+		"stdout":                     {config.Bus{"stdout": &publishstdout.Config{}}, runFlags{bus: "stdout:"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b buffer
@@ -102,7 +108,7 @@ In another terminal:
 		})
 	}
 	var narrow buffer
-	showHints(&terminal.Output{Writer: &narrow, Width: 30}, []hint{{"kubecdc tail", "each change as it happens"}})
+	showHints(&terminal.Output{Writer: &narrow, Width: 30}, []driver.Hint{{Command: "kubecdc tail", Purpose: "each change as it happens"}})
 	if diff := cmp.Diff("\nIn another terminal:\n\n  # each change as it happens\n  kubecdc tail\n\n", narrow.String()); diff != "" {
 		t.Errorf("narrow (-want +got):\n%s", diff)
 	}
@@ -127,7 +133,7 @@ func TestHintsForAnEmbeddedJetStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		cfg := config.Default()
-		cfg.Bus.NATS.URL = local.URL()
+		cfg.Bus["nats"].(*nats.Config).URL = local.URL()
 		got := hintsFor(cfg, "prod", local, &runFlags{dataDir: dataDir})
 		if err := local.Close(); err != nil {
 			t.Fatal(err)
@@ -137,7 +143,7 @@ func TestHintsForAnEmbeddedJetStream(t *testing.T) {
 		if dataDir != "" {
 			want += " --bus " + local.URL()
 		}
-		if last := got[len(got)-1].command; got[0].command != want || last != "nats sub --server "+local.URL()+" 'kubecdc.>'" {
+		if last := got[len(got)-1].Command; got[0].Command != want || last != "nats sub --server "+local.URL()+" 'kubecdc.>'" {
 			t.Errorf("data directory %q: %+v", dataDir, got)
 		}
 	}

@@ -97,9 +97,11 @@ func TestRelayedRequestsPassTheFence(t *testing.T) {
 		requests <- struct{}{}
 	}))
 	defer receiver.Close()
-	h := config.DefaultHTTP()
-	h.URL = receiver.URL
-	target, err := newRelayTarget(config.Default(), &config.RelayTarget{HTTP: h}, "c", io.Discard, f, slog.New(slog.DiscardHandler))
+	to, ok := config.TargetOf(receiver.URL)
+	if !ok {
+		t.Fatal("a URL is no target")
+	}
+	target, err := newRelayTarget(config.Default(), to, "c", io.Discard, f, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

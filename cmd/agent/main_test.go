@@ -68,9 +68,9 @@ func TestConfigurationsOfTheDocumentation(t *testing.T) {
 			if !strings.Contains(part, "apiVersion:") {
 				part = "apiVersion: kubecdc.dev/v1\n" + part
 			}
-			_, err := config.Parse([]byte(part), filepath.Base(file), checkTemplates, checkSent)
+			_, err := config.Parse([]byte(part), filepath.Base(file), checkSent)
 			if err != nil {
-				if _, below := config.Parse([]byte(belowBus(file, string(b[1]))), filepath.Base(file), checkTemplates, checkSent); below == nil {
+				if _, below := config.Parse([]byte(belowBus(file, string(b[1]))), filepath.Base(file), checkSent); below == nil {
 					continue
 				}
 				t.Error(err)

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -22,6 +21,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
+	"github.com/kubecdc/kubecdc/internal/publish/drivers"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
@@ -37,8 +38,6 @@ type relayFlags struct {
 func (f *relayFlags) given() bool {
 	return f.bus != "" || f.stream != "" || f.to != "" || f.name != "" || f.start != "" || f.refuse != "" || len(f.namespaces) > 0 || len(f.ops) > 0
 }
-
-const targets = "stdout:, http(s)://host/path, slack:FILE, nats://host:port or kafka://host:port/topic"
 
 func newRelayCommand(stdout, stderr io.Writer) *cobra.Command {
 	var f relayFlags
@@ -72,7 +71,7 @@ Without --config, flags describe one relay. Resources are written as in the file
 	fl := cmd.Flags()
 	addRelayFlags(cmd, &f)
 	f.overrides.addLogLevel(cmd)
-	fl.StringVar(&f.to, "to", "", "`target`: "+targets)
+	fl.StringVar(&f.to, "to", "", "`target`: "+drivers.URLs(drivers.Targets()))
 	fl.StringVar(&f.name, "name", "", "`name` of the relay, under which its position is stored")
 	fl.StringVar(&f.start, "start", "", "`where` to begin the first time: live or beginning (default live)")
 	fl.StringVar(&f.refuse, "refused", "", "`what` to do with a record that the target rejects for good: stop or skip (default stop)")
@@ -90,7 +89,7 @@ func addRelayFlags(cmd *cobra.Command, f *relayFlags) {
 	cmd.Flags().StringVar(&f.config, "config", "", "configuration `file`")
 	f.overrides.add(cmd)
 	cmd.Flags().StringVar(&f.cluster, "cluster", "", "only records of this `cluster`, and {cluster} in topics and subjects (default: that of the file)")
-	cmd.Flags().StringVar(&f.bus, "bus", "", "`URL` of the bus to read: nats://host:port, tls://host:port or kafka://host:port/topic")
+	cmd.Flags().StringVar(&f.bus, "bus", "", "`URL` of the bus to read: "+drivers.URLs(drivers.Readable()))
 	cmd.Flags().StringVar(&f.stream, "stream", "", "`name` of the JetStream stream (default KUBECDC)")
 }
 
@@ -148,7 +147,7 @@ func (f *relayFlags) read() (*config.Config, error) {
 			return nil, fmt.Errorf("read configuration: %w", err)
 		}
 	}
-	file, err := config.ParseOverridden(data, f.config, set, checkTemplates, checkSent)
+	file, err := config.ParseOverridden(data, f.config, set, checkSent)
 	if err != nil {
 		return nil, err
 	}
@@ -167,15 +166,14 @@ func (f *relayFlags) describe(args []string) (*config.Config, error) {
 		return nil, err
 	}
 	cfg.Cluster = cmp.Or(f.cluster, cfg.Cluster)
-	b, err := flagBus(f.bus, &config.Bus{})
-	if err != nil || b.NATS == nil && b.Kafka == nil {
-		return nil, usageError{errors.New("--bus: must be nats://host:port, tls://host:port or kafka://host:port/topic: a relay reads what a bus keeps")}
+	b, ok := config.BusOf(f.bus, nil)
+	_, settings := b.Chosen()
+	bus, readable := settings.(driver.Readable)
+	if !ok || !readable {
+		return nil, usageError{fmt.Errorf("--bus: must be %s: a relay reads what a bus keeps", drivers.URLs(drivers.Readable()))}
 	}
-	if f.stream != "" {
-		if b.NATS == nil {
-			return nil, usageError{errors.New("--stream is one of JetStream: leave it out, or name a NATS server with --bus")}
-		}
-		b.NATS.Stream.Name = f.stream
+	if err := bus.SetAccess(&driver.Access{Stream: f.stream}); err != nil {
+		return nil, usageError{err}
 	}
 	cfg.UseBus(b)
 	r := config.Relay{Name: f.name, Start: config.RelayLive, Refused: config.RelayStop}
@@ -185,8 +183,8 @@ func (f *relayFlags) describe(args []string) (*config.Config, error) {
 	if f.refuse != "" {
 		r.Refused = config.RelayRefused(f.refuse)
 	}
-	if r.To, err = relayTarget(f.to); err != nil {
-		return nil, err
+	if r.To, ok = config.TargetOf(f.to); !ok {
+		return nil, usageError{errors.New("--to: must be " + drivers.URLs(drivers.Targets()))} // it is not repeated: it may be a secret
 	}
 	for _, arg := range args {
 		for text := range strings.SplitSeq(arg, ",") {
@@ -211,26 +209,7 @@ func (f *relayFlags) describe(args []string) (*config.Config, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, usageError{err}
 	}
-	if errs := checkTemplates(cfg); len(errs) > 0 {
-		return nil, usageError{yamldoc.Errors(errs)}
-	}
 	return cfg, nil
-}
-
-// relayTarget reads --to.
-func relayTarget(to string) (config.RelayTarget, error) {
-	if name, ok := strings.CutPrefix(to, "slack:"); ok && name != "" && !strings.HasPrefix(name, "http") {
-		name, err := filepath.Abs(name)
-		if err != nil {
-			return config.RelayTarget{}, fmt.Errorf("--to: %w", err)
-		}
-		return config.RelayTarget{Slack: &config.Slack{URLFile: name}}, nil
-	}
-	b, err := flagBus(to, &config.Bus{})
-	if err != nil {
-		return config.RelayTarget{}, usageError{errors.New("--to: must be " + targets)} // it is not repeated: it may be a secret
-	}
-	return config.RelayTarget{HTTP: b.HTTP, NATS: b.NATS, Kafka: b.Kafka, Stdout: b.Stdout}, nil
 }
 
 // runRelays runs relays until ctx ends, or the only one fails.

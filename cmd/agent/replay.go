@@ -17,8 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/object"
-	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/internal/replay"
 	"github.com/kubecdc/kubecdc/internal/terminal"
@@ -159,8 +158,7 @@ func runReplay(ctx context.Context, f *replayFlags, args []string, stdout, stder
 	return errors.Join(f.send(ctx, q, r, to, o, log), to.Close())
 }
 
-// copies returns how many partitions have a copy of an event about the stream: those of every topic that objects of its resource go to. With
-// {namespace} in the template, most events of progress are in some of them only: of these each copy counts.
+// copies returns how many partitions have a copy of an event about the stream.
 func (f *replayFlags) copies() (func([]consume.Position, *consume.Event) int, error) {
 	cfg, err := f.ask.bus.configured()
 	if err != nil {
@@ -168,24 +166,16 @@ func (f *replayFlags) copies() (func([]consume.Position, *consume.Event) int, er
 	}
 	bus := cfg.Bus
 	if f.ask.bus.bus != "" {
-		if bus, err = flagBus(f.ask.bus.bus, &cfg.Bus); err != nil {
+		if bus, err = flagBus(f.ask.bus.bus, cfg.Bus); err != nil {
 			return nil, err
 		}
 	}
-	return func(logs []consume.Position, e *consume.Event) int {
-		topics, err := kafkabus.NewTopics(bus.Kafka.Topic, e.Cluster)
-		if err != nil || topics.Varies() && e.Type == consume.TypeProgress {
-			return 1
-		}
-		resource := &object.Resource{Group: e.Group(), Name: e.Resource}
-		n := 0
-		for _, p := range logs {
-			if p.Name == e.Position.Name || topics.Match(p.Name, resource) {
-				n++
-			}
-		}
-		return n
-	}, nil
+	_, settings := bus.Chosen()
+	partitioned, ok := settings.(driver.Partitioned)
+	if !ok {
+		return func([]consume.Position, *consume.Event) int { return 1 }, nil
+	}
+	return partitioned.CopiesOf, nil
 }
 
 // sourceFile is the file that is read, "" if the record is on a bus.

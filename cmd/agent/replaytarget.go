@@ -11,12 +11,9 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/kubecdc/kubecdc/internal/config"
-	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	publishstdout "github.com/kubecdc/kubecdc/internal/publish/stdout"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -71,7 +68,7 @@ func (t *replayTarget) open(ctx context.Context, o *targetOptions) (*openTarget,
 	if err != nil {
 		return nil, err
 	}
-	logs, err := targetLogs(ctx, cfg, o.cluster)
+	logs, err := targetLogs(ctx, cfg, cmp.Or(o.cluster, cfg.Cluster))
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +77,7 @@ func (t *replayTarget) open(ctx context.Context, o *targetOptions) (*openTarget,
 	}) {
 		return nil, usageError{errSource}
 	}
-	target, err := newRelayTarget(cfg, &config.RelayTarget{HTTP: cfg.Bus.HTTP, NATS: cfg.Bus.NATS, Kafka: cfg.Bus.Kafka}, o.cluster, o.stdout, nil, o.log)
+	target, err := newRelayTarget(cfg, config.RelayTarget(cfg.Bus), o.cluster, o.stdout, nil, o.log)
 	if err != nil {
 		return nil, usageError{fmt.Errorf("--target: %w", err)}
 	}
@@ -97,19 +94,20 @@ func (t *replayTarget) load() (*config.Config, error) {
 		}
 	}
 	if t.url != "" {
-		b, err := flagBus(t.url, &cfg.Bus)
+		b, err := flagBus(t.url, cfg.Bus)
 		if err != nil {
 			return nil, usageError{errors.New("--target: want " + replayTargets)} // it is not repeated: it may be a secret
 		}
 		cfg.UseBus(b)
 	}
 	if t.stream != "" {
-		if cfg.Bus.NATS == nil {
+		_, settings := cfg.Bus.Chosen()
+		bus, ok := settings.(driver.Readable)
+		if !ok || bus.SetAccess(&driver.Access{Stream: t.stream}) != nil {
 			return nil, usageError{errors.New("--target-stream is one of JetStream: leave it out, or name a NATS server with --target")}
 		}
-		cfg.Bus.NATS.Stream.Name = t.stream
 	}
-	if cfg.Bus.Stdout != nil {
+	if cfg.Bus.Stdout() {
 		return nil, usageError{fmt.Errorf("--target-config %s: its bus is standard output, name that as --target stdout: instead", t.config)}
 	}
 	cfg.Relays = nil
@@ -167,52 +165,16 @@ func isSameFile(f *os.File, path string) bool {
 	return err == nil && missing == nil && os.SameFile(a, b)
 }
 
-// targetLogs returns the logs of a bus that exist. A bus that cannot be asked has none: its driver says what is wrong.
+// targetLogs returns the logs of a bus that exist.
 func targetLogs(ctx context.Context, cfg *config.Config, cluster string) ([]consume.Log, error) {
-	switch b := &cfg.Bus; {
-	case b.NATS != nil:
-		options, err := natsbus.ConnectOptions("bus.nats", b.NATS.URL, b.NATS.InboxPrefix, natsbus.Auth(b.NATS.Auth), tlsConfig(b.NATS.TLS))
-		if err != nil {
-			return nil, usageError{fmt.Errorf("--target: %w", err)}
-		}
-		return streamLog(ctx, b.NATS, options), nil
-	case b.Kafka != nil:
-		f := tailFlags{}
-		named := *cfg
-		named.Cluster = cmp.Or(cluster, cfg.Cluster)
-		k, err := f.kafka(&named)
-		if err != nil {
-			return nil, err
-		}
-		r, err := k.Read(ctx, consume.Query{})
-		if err != nil {
-			return nil, nil //nolint:nilerr // see above
-		}
-		defer func() { _ = r.Close() }() // nothing was read
-		var logs []consume.Log
-		for _, p := range r.Positions() {
-			logs = append(logs, p.Log)
-		}
-		return logs, nil
+	d, settings := cfg.Bus.Chosen()
+	bus, ok := settings.(driver.Readable)
+	if !ok {
+		return nil, nil
 	}
-	return nil, nil
-}
-
-// streamLog returns the log of a stream, none if the server does not show it.
-func streamLog(ctx context.Context, n *config.NATS, options []nats.Option) []consume.Log {
-	conn, err := nats.Connect(n.URL, options...)
+	logs, err := bus.Logs(ctx, &driver.Reading{Key: "bus." + d.Name, Cluster: cluster, DeadLetter: cfg.DeadLetter.Of(d)})
 	if err != nil {
-		return nil
+		return nil, usageError{fmt.Errorf("--target: %w", err)}
 	}
-	defer conn.Close()
-	js, err := natsbus.JetStreamIn(n.Domain, conn)
-	if err != nil {
-		return nil
-	}
-	stream, err := js.Stream(ctx, n.Stream.Name)
-	if err != nil {
-		return nil
-	}
-	// As package consume names it.
-	return []consume.Log{{Name: n.Stream.Name, ID: stream.CachedInfo().Created.UTC().Format(time.RFC3339Nano)}}
+	return logs, nil
 }

@@ -36,7 +36,7 @@ const unsavedFor = 2 * time.Minute
 const unsavableFor = time.Minute
 
 func newReporter(c *capture) *reporter {
-	r := &reporter{capture: c, began: time.Now(), bus: busName(c.flags, &c.cfg.Bus)}
+	r := &reporter{capture: c, began: time.Now(), bus: busName(c.flags, c.cfg.Bus)}
 	var election admin.Election
 	if c.elector != nil {
 		election = c.elector

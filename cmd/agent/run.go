@@ -14,9 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
-	"github.com/kubecdc/kubecdc/internal/informers/store"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
@@ -26,15 +23,18 @@ import (
 	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/agent/reload"
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/duration"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/filter"
 	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/leader"
 	"github.com/kubecdc/kubecdc/internal/localbus"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
+	"github.com/kubecdc/kubecdc/internal/publish/drivers"
 	"github.com/kubecdc/kubecdc/internal/queue"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/internal/terminal"
@@ -114,7 +114,7 @@ place.`,
 	f.overrides.addLogLevel(cmd)
 	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file`; default: $KUBECONFIG, ~/.kube/config, or in a pod its service account")
 	cmd.Flags().StringVar(&f.context, "context", "", "`name` of the kubeconfig's context")
-	cmd.Flags().StringVar(&f.bus, "bus", "", "`URL` of the bus instead of the configured one: nats://host:port, kafka://host:port/topic, http(s)://host/path or stdout:")
+	cmd.Flags().StringVar(&f.bus, "bus", "", "`URL` of the bus instead of the configured one: "+drivers.URLs(drivers.Buses()))
 	cmd.Flags().StringVar(&f.dataDir, "data-dir", "", "`directory` of the embedded JetStream, without --config and --bus")
 	f.grace = 20 * time.Second
 	cmd.Flags().Var((*duration.Flag)(&f.grace), "grace", "time limit of a shutdown for draining the queue")
@@ -164,7 +164,7 @@ func (f *runFlags) parseConfig(data []byte) (*config.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := config.ParseOverridden(data, f.config, set, checkTemplates, checkSent)
+	file, err := config.ParseOverridden(data, f.config, set, checkSent)
 	if err != nil {
 		return nil, err
 	}
@@ -176,16 +176,13 @@ func overlaid(f *runFlags, cfg *config.Config) (*config.Config, error) {
 	if f.bus == "" {
 		return cfg, nil
 	}
-	b, err := flagBus(f.bus, &cfg.Bus)
+	b, err := flagBus(f.bus, cfg.Bus)
 	if err != nil {
 		return nil, err
 	}
 	cfg.UseBus(b)
 	if err := cfg.Validate(); err != nil {
 		return nil, err
-	}
-	if errs := checkTemplates(cfg); len(errs) > 0 {
-		return nil, yamldoc.Errors(errs)
 	}
 	return cfg, nil
 }
@@ -283,7 +280,7 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 		c.socket = socket.Path()
 	}
 	log.Info("kubecdc starts", "version", version, "api_server", cluster.host(), "from", cluster.from,
-		"bus", busName(f, &cfg.Bus), "server_address", listener.Addr().String(), "socket", c.socket)
+		"bus", busName(f, cfg.Bus), "server_address", listener.Addr().String(), "socket", c.socket)
 	first.LogRedaction(log)
 
 	c.server = "http://" + listener.Addr().String()
@@ -316,7 +313,10 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 
 // printsRecords tells that records go to standard output, from the agent or from a relay beside it.
 func printsRecords(cfg *config.Config) bool {
-	return cfg.Bus.Stdout != nil || slices.ContainsFunc(cfg.Relays, func(r config.Relay) bool { return r.To.Stdout != nil })
+	return cfg.Bus.Stdout() || slices.ContainsFunc(cfg.Relays, func(r config.Relay) bool {
+		to, _ := r.To.Chosen()
+		return to.Stdout
+	})
 }
 
 // capture is the agent without its HTTP server, which is there before the API server is.
@@ -360,7 +360,8 @@ func (c *capture) prepare(first *reload.Loaded) error {
 		Events: c.cfg.Queue.Events, Bytes: int64(c.cfg.Queue.Bytes), InFlight: publish.InFlight,
 		InFlightBytes: int64(c.cfg.Queue.InFlightBytes),
 	}, c.reg)
-	copies := copies(c.cfg)
+	d, _ := c.cfg.Bus.Chosen()
+	copies := max(d.Copies, 1)
 	c.queue.WeighBy(func(d *object.Delta) int64 { return publish.Weigh(d, copies) })
 	c.queue.AgeBy(func(d *object.Delta) time.Time { return time.Unix(0, d.Observed) })
 	var err error
@@ -375,11 +376,9 @@ func (c *capture) prepare(first *reload.Loaded) error {
 		c.memory = &memory{}
 		o.Memory = c.memory
 	}
-	if c.cfg.Bus.NATS != nil {
+	o.Replaced = c.replaced
+	if d.LastEvents {
 		o.Heard = c.lastEvent
-	}
-	if c.cfg.Bus.NATS != nil || c.cfg.Bus.Kafka != nil {
-		o.Replaced = c.replaced
 	}
 	if lease, ok := c.leaseName(); ok {
 		o.Ignore = append(o.Ignore, lease)
@@ -403,13 +402,20 @@ func (c *capture) known() (*cluster, error) { return c.cluster, nil }
 
 // lastEvent asks the bus, which is there when the set runs.
 func (c *capture) lastEvent(ctx context.Context, r *object.Resource) (scope.LastEvent, bool, error) {
-	h, ok, err := c.bus.Load().lastEvent(ctx, r)
+	bus, ok := c.bus.Load().Bus.(driver.LastEventer)
+	if !ok {
+		return scope.LastEvent{}, false, errors.New("the bus cannot be asked for its last event")
+	}
+	h, ok, err := bus.LastStreamEvent(ctx, r)
 	return scope.LastEvent(h), ok, err
 }
 
 // replaced asks the bus, which is there when the set runs.
 func (c *capture) replaced(r *object.Resource, namespace string) (number uint64, since time.Time) {
-	return c.bus.Load().logs.Last(r, namespace)
+	if logs := c.bus.Load().logs; logs != nil {
+		return logs.Last(r, namespace)
+	}
+	return 0, time.Time{}
 }
 
 func (c *capture) busReady() error {
@@ -443,7 +449,9 @@ func (c *capture) run(ctx context.Context) (err error) {
 			err = errors.Join(err, local.Close())
 			c.log.Info("records are kept for the next run", "data_dir", local.Dir())
 		}()
-		c.cfg.Bus.NATS.URL = local.URL()
+		if c.cfg.Bus, err = flagBus(local.URL(), c.cfg.Bus); err != nil {
+			return err
+		}
 	}
 	b, err := newBus(c.cfg, id.name, c.flags.embedded(), c.stdout, c.fence(), c.log, c.metrics)
 	if err != nil {

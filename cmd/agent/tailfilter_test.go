@@ -26,6 +26,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/console"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/internal/publish/subject"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -281,8 +282,7 @@ func TestRelayFilteredByTheServerRelaysTheSame(t *testing.T) {
 		name := fmt.Sprint("R", i)
 		all := drawnStream(t, js, rng, name, 60, written...)
 		cfg := config.Default()
-		cfg.Bus.NATS = &config.NATS{URL: url, Subject: known}
-		cfg.Bus.NATS.Stream.Name = name
+		cfg.Bus = config.Bus{"nats": &natsbus.Config{URL: url, Subject: known, Stream: natsbus.Stream{Name: name}}}
 		source, err := relaySource(cfg, r, "c", slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)

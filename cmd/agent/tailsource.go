@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 
-	"github.com/kubecdc/kubecdc/internal/subjectfilter"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -29,38 +27,24 @@ func (f *tailFlags) addBus(fl *pflag.FlagSet) {
 
 // source returns the bus of the flags. explain adds advice to an error of its Read.
 func (f *tailFlags) source(stderr io.Writer) (_ consume.Source, explain func(error) error, _ error) {
-	c, err := f.connection(stderr)
-	if err != nil {
-		return nil, nil, err
-	}
-	scheme, rest, _ := strings.Cut(c.url, ":")
-	switch {
-	case c.kafka != nil:
-		return c.kafka, func(err error) error { return err }, nil
-	case scheme == "file":
-		name := strings.TrimPrefix(rest, "//")
+	if name, ok := strings.CutPrefix(f.bus, "file:"); ok {
+		name = strings.TrimPrefix(name, "//")
 		return &consume.File{Path: name}, func(err error) error {
 			if wrong := (*fs.PathError)(nil); errors.As(err, &wrong) {
 				err = wrong.Err
 			}
 			return fmt.Errorf("--bus file:%s: %w", name, err)
 		}, nil
-	case slices.Contains([]string{"nats", "tls", "ws", "wss"}, scheme), f.bus == "": // the configuration has been validated
-	default:
-		return nil, nil, usageError{errors.New("--bus: want nats://host:port (several separated by commas), tls://host:port, kafka://host:port/topic, file:PATH, or - for standard input")}
 	}
-	choose, err := subjectfilter.Choose(c.subject, nil)
+	source, refused, err := f.connect(stderr)
 	if err != nil {
-		return nil, nil, fmt.Errorf("bus.nats.subject: %w", err)
+		return nil, nil, err
 	}
-	source := &consume.JetStream{URL: c.url, Options: c.options, Domain: c.domain, Stream: c.stream, Choose: choose}
 	return source, func(err error) error {
-		switch {
-		case refusesCredentials(err):
-			return fmt.Errorf("%w\n%s", err, c.advice)
-		case f.bus == "" && f.config == "":
+		explained := refused(err)
+		if f.bus == "" && f.config == "" && explained == err { //nolint:errorlint // it was not wrapped
 			return fmt.Errorf("%w\nNo kubecdc with a bus of its own runs here; start one (kubecdc run), or say where the bus is (--bus nats://host:port)", err)
 		}
-		return err
+		return explained
 	}, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"os"
@@ -19,15 +20,14 @@ func newTracer(cfg *config.Config, cluster, clusterUID string, log *slog.Logger,
 		return nil, nil
 	}
 	o := trace.Config{
-		Endpoint: c.Endpoint, HeadersFile: c.HeadersFile, Insecure: c.Insecure, TLS: tlsConfig(c.TLS),
+		Endpoint: c.Endpoint, HeadersFile: c.HeadersFile, Insecure: c.Insecure, TLS: c.TLS,
 		Version: version, Cluster: cluster, ClusterUID: clusterUID,
 	}
 	o.Instance, _ = os.Hostname() // in a pod its name
-	switch b := &cfg.Bus; {
-	case b.NATS != nil:
-		o.System, o.Destination = "nats", b.NATS.Stream.Name
-	case b.Kafka != nil:
-		o.System, o.Destination = "kafka", b.Kafka.Topic
+	_, settings := cfg.Bus.Chosen()
+	bus := settings.Summary()
+	if o.Destination = cmp.Or(bus.Stream, bus.Topic); o.Destination != "" {
+		o.System = bus.Kind
 	}
 	t, err := trace.New(o, log, reg)
 	if err != nil {

@@ -4,7 +4,10 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/config/check"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
+	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/drivers"
 )
 
 // APIVersion is the only value of apiVersion that this release reads.
@@ -72,7 +75,7 @@ const (
 )
 
 // Values are both.
-func (OnError) Values() []string { return names(OnErrorSend, OnErrorDrop) }
+func (OnError) Values() []string { return check.Names(OnErrorSend, OnErrorDrop) }
 
 // Noise is a ready-made filter for updates without information. docs/guides/select.md says what each filter withholds.
 type Noise string
@@ -88,7 +91,7 @@ const (
 
 // Values are all of them.
 func (Noise) Values() []string {
-	return names(NoiseStatusOnly, NoiseLeaseHeartbeats, NoiseNodeHeartbeats, NoiseManagedFieldsOnly, NoiseEndpointsChurn)
+	return check.Names(NoiseStatusOnly, NoiseLeaseHeartbeats, NoiseNodeHeartbeats, NoiseManagedFieldsOnly, NoiseEndpointsChurn)
 }
 
 // Redaction says how values that must not leave the cluster are treated.
@@ -109,7 +112,7 @@ const (
 )
 
 // Values are both.
-func (RedactionMode) Values() []string { return names(RedactRemove, RedactHash) }
+func (RedactionMode) Values() []string { return check.Names(RedactRemove, RedactHash) }
 
 // Snapshot says when the objects that exist are read and sent.
 type Snapshot struct {
@@ -129,7 +132,9 @@ const (
 )
 
 // Values are all modes.
-func (SnapshotMode) Values() []string { return names(SnapshotInitial, SnapshotAlways, SnapshotNever) }
+func (SnapshotMode) Values() []string {
+	return check.Names(SnapshotInitial, SnapshotAlways, SnapshotNever)
+}
 
 // Event is the shape of events.
 type Event struct {
@@ -149,7 +154,7 @@ const (
 )
 
 // Values are all modes.
-func (EventMode) Values() []string { return names(EventStructured, EventBinary) }
+func (EventMode) Values() []string { return check.Names(EventStructured, EventBinary) }
 
 // Queue bounds what waits between the API server and the bus. Either bound makes informers wait.
 type Queue struct {
@@ -195,7 +200,7 @@ const (
 )
 
 // Values are all modes.
-func (Mode) Values() []string { return names(ModeCluster, ModeNode, ModeCentral) }
+func (Mode) Values() []string { return check.Names(ModeCluster, ModeNode, ModeCentral) }
 
 // LeaderElection is how several agents see to it that one of them works. The durations are those of client-go's
 // leaderelection.
@@ -235,7 +240,7 @@ const (
 )
 
 // Values are all levels, the least first.
-func (LogLevel) Values() []string { return names(LogDebug, LogInfo, LogWarn, LogError) }
+func (LogLevel) Values() []string { return check.Names(LogDebug, LogInfo, LogWarn, LogError) }
 
 // Slog is the level as log/slog has it; info where l is none of the four.
 func (l LogLevel) Slog() slog.Level {
@@ -262,7 +267,7 @@ const (
 )
 
 // Values are all formats.
-func (LogFormat) Values() []string { return names(LogAuto, LogJSON, LogText) }
+func (LogFormat) Values() []string { return check.Names(LogAuto, LogJSON, LogText) }
 
 // Tracing is where spans of the agent's own work are sent.
 type Tracing struct {
@@ -271,14 +276,13 @@ type Tracing struct {
 	SampleRatio yamldoc.Ratio `yaml:"sampleRatio"` // the part of the events that is traced
 	HeadersFile string        `yaml:"headersFile,omitempty"`
 	Insecure    bool          `yaml:"insecure,omitempty"` // the headers may be sent unencrypted
-	TLS         *TLS          `yaml:"tls,omitempty"`
+	TLS         *publish.TLS  `yaml:"tls,omitempty"`
 }
 
 // Default is what holds where a file says nothing; configs/kubecdc.yaml says the same with comments. It is valid.
 func Default() *Config {
-	nats := defaultNATS()
-	store := defaultObjectStore()
-	return &Config{
+	first := drivers.Buses()[0]
+	c := &Config{
 		APIVersion: APIVersion,
 		Watch: []Rule{{
 			Resources: []ResourcePattern{{Resource: "*"}},
@@ -291,15 +295,12 @@ func Default() *Config {
 			"metadata.managedFields",
 			`metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]`,
 		},
-		Redaction:  Redaction{Secrets: true, Mode: RedactRemove},
-		Snapshot:   Snapshot{Mode: SnapshotInitial, Every: yamldoc.Duration{Duration: mostEvery}},
-		Event:      Event{Mode: EventStructured, Before: true, Patch: true, MaxBytes: 900 << 10},
-		Queue:      Queue{Events: 131072, Bytes: 64 << 20, InFlightBytes: 32 << 20},
-		Bus:        Bus{NATS: &nats},
-		Oversize:   []Oversize{OversizePatch, OversizeBefore, OversizeReference},
-		ClaimCheck: ClaimCheck{ObjectStore: &store},
-		DeadLetter: DeadLetter{Subject: DefaultDeadSubject},
-		Mode:       ModeCluster,
+		Redaction: Redaction{Secrets: true, Mode: RedactRemove},
+		Snapshot:  Snapshot{Mode: SnapshotInitial, Every: yamldoc.Duration{Duration: mostEvery}},
+		Event:     Event{Mode: EventStructured, Before: true, Patch: true, MaxBytes: 900 << 10},
+		Queue:     Queue{Events: 131072, Bytes: 64 << 20, InFlightBytes: 32 << 20},
+		Bus:       Bus{first.Name: first.Default()},
+		Mode:      ModeCluster,
 		LeaderElection: LeaderElection{
 			Lease:         DefaultLease,
 			LeaseDuration: yamldoc.Duration{Duration: 6 * time.Second}, RenewDeadline: yamldoc.Duration{Duration: 4 * time.Second}, RetryPeriod: yamldoc.Duration{Duration: time.Second},
@@ -308,6 +309,9 @@ func Default() *Config {
 		Log:     Log{Level: LogInfo, Format: LogAuto},
 		Tracing: Tracing{Endpoint: "http://127.0.0.1:4318", SampleRatio: 0.01},
 	}
+	c.ClaimCheck, c.DeadLetter = c.Bus.defaultClaimCheck(), c.defaultDeadLetter(c.Bus)
+	c.Oversize = c.defaultOversize()
+	return c
 }
 
 // mostEvery is how often a snapshot is taken again where nothing makes it more often.
@@ -331,7 +335,7 @@ func (c *Config) settle(written func(path string) bool) {
 		c.Oversize = c.defaultOversize()
 	}
 	if !written("deadLetter") {
-		c.DeadLetter = c.defaultDeadLetter(&c.Bus)
+		c.DeadLetter = c.defaultDeadLetter(c.Bus)
 	}
 	if !written("snapshot.every") {
 		c.Snapshot.Every = c.defaultEvery()
@@ -353,11 +357,10 @@ func (c *Config) defaultEvery() yamldoc.Duration {
 // expiry is the age at which records are deleted, as far as the file says it, and the key that does; 0: it does not, or
 // for ever.
 func (c *Config) expiry() (age time.Duration, key string) {
-	switch n, k := c.Bus.NATS, c.Bus.Kafka; {
-	case n != nil && n.Stream.Create:
-		return n.Stream.MaxAge.Duration, "bus.nats.stream.maxAge"
-	case k != nil && k.Create != nil:
-		return k.Create.retention(), "bus.kafka.create.config." + retentionMillis
+	_, settings := c.Bus.Chosen()
+	if settings == nil {
+		return 0, ""
 	}
-	return 0, ""
+	s := settings.Summary()
+	return s.Retention, "bus." + s.Kind + "." + s.RetentionKey
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
+	"github.com/kubecdc/kubecdc/internal/publish/nats"
 )
 
 func TestFindResource(t *testing.T) {
@@ -155,7 +156,7 @@ redaction: {secrets: false}
 // TestChecks: what other packages know is reported like the rest, and only about what is valid.
 func TestChecks(t *testing.T) {
 	check := func(c *config.Config) []*yamldoc.Error {
-		return []*yamldoc.Error{{Path: "bus.nats.subject", Message: "got " + c.Bus.NATS.Subject}}
+		return []*yamldoc.Error{{Path: "bus.nats.subject", Message: "got " + c.Bus["nats"].(*nats.Config).Subject}}
 	}
 	_, err := config.Parse([]byte("apiVersion: kubecdc.dev/v1\nbus: {nats: {subject: a}}\n"), "f", check)
 	if err == nil || !strings.HasPrefix(err.Error(), "f:2:23: bus.nats.subject: got a\n") {

@@ -1,11 +1,12 @@
 package config
 
 import (
-	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
-)
+	"regexp"
 
-// ServerSchemes is what the reference and the JSON Schema share with Validate.
-var ServerSchemes = serverSchemes
+	"github.com/kubecdc/kubecdc/internal/config/check"
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
+	"github.com/kubecdc/kubecdc/internal/publish/drivers"
+)
 
 // SetDefaults sets the defaults of v, a pointer, if it has other ones than its zero value.
 func SetDefaults(v any) {
@@ -21,33 +22,45 @@ var General = general
 func Identity() string { return identity.String() }
 
 // AbsolutePath matches paths that begin with the root.
-func AbsolutePath() string { return absolutePath.String() }
+func AbsolutePath() string { return check.AbsolutePath.String() }
 
-// Patterns are the regular expressions of texts that have one, by path.
-func Patterns() map[string]string {
-	return map[string]string{
-		"cluster":                        clusterName.String(),
-		"watch[].namespaces[]":           namespacePattern.String(),
-		"strip[]":                        fieldPath.String(),
-		"watch[].redact[]":               fieldPath.String(),
-		"bus.nats.stream.name":           streamName.String(),
-		"bus.nats.inboxPrefix":           inboxPrefix.String(),
-		"bus.nats.domain":                jetStreamDomain.String(),
-		"claimCheck.objectStore.bucket":  bucketName.String(),
-		"claimCheck.directory.path":      absolutePath.String(),
-		"deadLetter.subject":             deadSubject.String(),
-		"deadLetter.topic":               deadTopic.String(),
-		"relays[].name":                  relayName.String(),
-		"checkpoint.configMap.namespace": namespaceName.String(),
-		"checkpoint.configMap.name":      subdomain.String(),
-		"checkpoint.file.path":           absolutePath.String(),
-		"leaderElection.lease":           subdomain.String(),
-		"leaderElection.namespace":       "^$|" + namespaceName.String(),
+// KeyFacts returns what is known of keys beside their types and limits, by path.
+func KeyFacts() map[string]check.Key {
+	pattern := func(r *regexp.Regexp) check.Key { return check.Key{Pattern: r.String()} }
+	all := map[string]check.Key{
+		"cluster":                        pattern(clusterName),
+		"watch[].namespaces[]":           pattern(namespacePattern),
+		"strip[]":                        pattern(fieldPath),
+		"watch[].redact[]":               pattern(fieldPath),
+		"claimCheck.objectStore.bucket":  pattern(bucketName),
+		"claimCheck.directory.path":      pattern(check.AbsolutePath),
+		"claimCheck.http.url":            check.URL(),
+		"tracing.endpoint":               check.URL(),
+		"relays[].name":                  pattern(relayName),
+		"checkpoint.configMap.namespace": pattern(namespaceName),
+		"checkpoint.configMap.name":      pattern(subdomain),
+		"checkpoint.file.path":           pattern(check.AbsolutePath),
+		"leaderElection.lease":           pattern(subdomain),
+		"leaderElection.namespace":       {Pattern: "^$|" + namespaceName.String()},
 	}
+	for _, d := range drivers.Buses() {
+		for name, key := range d.Keys {
+			all["bus."+d.Name+"."+name] = key
+		}
+		if d.DeadLetter != nil {
+			all["deadLetter."+d.DeadLetter.Key] = d.DeadLetter.Value
+		}
+	}
+	for _, path := range []string{
+		"apiVersion", "watch[].resources", "claimCheck.directory.path", "claimCheck.http.url", "relays[].name", "relays[].to",
+		"checkpoint.configMap.namespace", "checkpoint.file.path",
+	} {
+		key := all[path]
+		key.Required = true
+		all[path] = key
+	}
+	return all
 }
-
-// TopicsMeet reports whether two templates can make the same topic.
-func TopicsMeet(a, b string) bool { return topicsMeet(a, b) }
 
 // TakenBefore tells whether rules before rule j take all that it names as p.
 func TakenBefore(rules []Rule, j int, p ResourcePattern) (by []int, all bool) {

@@ -68,7 +68,7 @@ func (c *Config) settleNode(written func(path string) bool) {
 	if !written("watch") {
 		c.Watch = []Rule{{Resources: []ResourcePattern{{Resource: "pods"}, {Resource: "nodes"}}}}
 	}
-	if !written("checkpoint") && c.Bus.Stdout == nil {
+	if !written("checkpoint") && !c.Bus.Stdout() {
 		c.Checkpoint.File = &CheckpointFile{Path: NodeCheckpoint}
 	}
 }

@@ -2,12 +2,17 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/kubecdc/kubecdc/internal/config/check"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
+	"github.com/kubecdc/kubecdc/internal/publish/drivers"
+	"github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
 // Oversize is a thing that an event which is too large can give up.
@@ -21,14 +26,16 @@ const (
 )
 
 // Values are all of them.
-func (Oversize) Values() []string { return names(OversizePatch, OversizeBefore, OversizeReference) }
+func (Oversize) Values() []string {
+	return check.Names(OversizePatch, OversizeBefore, OversizeReference)
+}
 
 // ClaimCheck is where the whole of an event is kept that is too large for the bus: in one place at most. In a file
 // `claimCheck: {}` is none.
 type ClaimCheck struct {
-	ObjectStore *ObjectStore    `yaml:"objectStore,omitempty"`
-	Directory   *ClaimDirectory `yaml:"directory,omitempty"`
-	HTTP        *ClaimHTTP      `yaml:"http,omitempty"`
+	ObjectStore *ObjectStore       `yaml:"objectStore,omitempty"`
+	Directory   *ClaimDirectory    `yaml:"directory,omitempty"`
+	HTTP        *http.ClientConfig `yaml:"http,omitempty"` // a server that keeps what is PUT below a URL
 }
 
 // SetDefaults removes the default claim check, as Bus does.
@@ -58,59 +65,61 @@ type ClaimDirectory struct {
 	Path string `yaml:"path"` // absolute
 }
 
-// ClaimHTTP is a server that keeps what is PUT below a URL.
-type ClaimHTTP struct {
-	URL         string           `yaml:"url"`     // the name of each event is put behind its path
-	Timeout     yamldoc.Duration `yaml:"timeout"` // of a request, from the first byte to the last
-	HeadersFile string           `yaml:"headersFile,omitempty"`
-	TokenFile   string           `yaml:"tokenFile,omitempty"` // bearer token
-	Insecure    bool             `yaml:"insecure,omitempty"`  // as in HTTP
-	TLS         *TLS             `yaml:"tls,omitempty"`       // nil: the system's authorities where the URL is https
-}
-
-// SetDefaults sets the defaults of the requests.
-func (c *ClaimHTTP) SetDefaults() { *c = ClaimHTTP{Timeout: defaultHTTP().Timeout} }
-
-// DeadLetter is where an event goes that the bus refuses for good: one member, the one of the bus's kind, or none at
+// DeadLetter is where an event goes that the bus refuses for good: one member, by the key of the bus's driver, or none at
 // all. In a file `deadLetter: {}` is none.
-type DeadLetter struct {
-	Subject string `yaml:"subject,omitempty"` // template with {cluster}; with bus.nats
-	Topic   string `yaml:"topic,omitempty"`   // template with {cluster}; with bus.kafka
-	URL     string `yaml:"url,omitempty"`     // with bus.http
+type DeadLetter map[string]string
+
+// Keys implements yamldoc.Variants.
+func (DeadLetter) Keys() []string {
+	var keys []string
+	for _, d := range withDeadLetters() {
+		keys = append(keys, d.DeadLetter.Key)
+	}
+	return keys
 }
 
-// SetDefaults removes the default dead letter, as Bus does.
-func (d *DeadLetter) SetDefaults() { *d = DeadLetter{} }
+// New implements yamldoc.Variants.
+func (DeadLetter) New(string) any { return new(string) }
 
-// Where dead letters go if the file does not say.
-const (
-	DefaultDeadSubject = "kubecdc.{cluster}.dead"
-	DefaultDeadTopic   = "kubecdc.{cluster}.dead"
-	// SpareDeadTopic is the default if bus.kafka.topic may make DefaultDeadTopic, for a namespace called dead for instance. The
-	// names of namespaces, resources and groups do not begin with "_".
-	SpareDeadTopic = "kubecdc.{cluster}._dead"
-)
+// withDeadLetters are the drivers that have them.
+func withDeadLetters() []*driver.Driver {
+	return slices.DeleteFunc(drivers.Buses(), func(d *driver.Driver) bool { return d.DeadLetter == nil })
+}
 
-// defaultClaimCheck is the one for a bus: JetStream has a store of its own, the others need to be told one.
-func (b *Bus) defaultClaimCheck() ClaimCheck {
-	if b.NATS == nil {
+// Of returns the value for a driver, "" for none.
+func (d DeadLetter) Of(bus *driver.Driver) string {
+	if bus == nil || bus.DeadLetter == nil {
+		return ""
+	}
+	return d[bus.DeadLetter.Key]
+}
+
+// hasObjectStore reports whether the bus has a store for large events.
+func (b Bus) hasObjectStore() bool {
+	d, _ := b.Chosen()
+	return d != nil && d.ObjectStore
+}
+
+// defaultClaimCheck is the one for a bus: its object store, if it has one.
+func (b Bus) defaultClaimCheck() ClaimCheck {
+	if !b.hasObjectStore() {
 		return ClaimCheck{}
 	}
 	store := defaultObjectStore()
 	return ClaimCheck{ObjectStore: &store}
 }
 
-// defaultDeadLetter is the one for a bus. A topic that nobody has created takes none.
-func (c *Config) defaultDeadLetter(b *Bus) DeadLetter {
-	switch {
-	case b.NATS != nil:
-		return DeadLetter{Subject: DefaultDeadSubject}
-	case b.Kafka != nil && b.Kafka.Create != nil && topicsMeet(c.inCluster(b.Kafka.Topic), c.inCluster(DefaultDeadTopic)):
-		return DeadLetter{Topic: SpareDeadTopic}
-	case b.Kafka != nil && b.Kafka.Create != nil:
-		return DeadLetter{Topic: DefaultDeadTopic}
+// defaultDeadLetter is the one for a bus.
+func (c *Config) defaultDeadLetter(b Bus) DeadLetter {
+	d, settings := b.Chosen()
+	if d == nil || d.DeadLetter == nil {
+		return nil
 	}
-	return DeadLetter{}
+	value := d.DeadLetter.Default(settings, c.Cluster)
+	if value == "" {
+		return nil
+	}
+	return DeadLetter{d.DeadLetter.Key: value}
 }
 
 // defaultOversize is all that can be given up: without a place for it there is no reference.
@@ -127,12 +136,11 @@ func (c *Config) UseBus(b Bus) {
 	former := c.Bus
 	wasDefault := slices.Equal(c.Oversize, c.defaultOversize())
 	c.Bus = b
-	if c.ClaimCheck.ObjectStore != nil && b.NATS == nil || c.ClaimCheck.none() && former.NATS == nil {
+	if c.ClaimCheck.ObjectStore != nil && !b.hasObjectStore() || c.ClaimCheck.none() && !former.hasObjectStore() {
 		c.ClaimCheck = b.defaultClaimCheck()
 	}
-	if d := c.DeadLetter; d == c.defaultDeadLetter(&former) ||
-		d.Subject != "" && b.NATS == nil || d.Topic != "" && b.Kafka == nil || d.URL != "" && b.HTTP == nil {
-		c.DeadLetter = c.defaultDeadLetter(&b)
+	if d, _ := b.Chosen(); maps.Equal(c.DeadLetter, c.defaultDeadLetter(former)) || len(c.DeadLetter) > 0 && c.DeadLetter.Of(d) == "" {
+		c.DeadLetter = c.defaultDeadLetter(b)
 	}
 	switch {
 	case wasDefault:
@@ -143,7 +151,7 @@ func (c *Config) UseBus(b Bus) {
 }
 
 func (c *Config) validateOversize(path *field.Path) field.ErrorList {
-	list := unique(c.Oversize, path)
+	list := check.Unique(c.Oversize, path)
 	for i, o := range c.Oversize {
 		switch at := path.Index(i); {
 		case !slices.Contains(o.Values(), string(o)):
@@ -157,15 +165,15 @@ func (c *Config) validateOversize(path *field.Path) field.ErrorList {
 
 func (c *Config) validateClaimCheck(path *field.Path) field.ErrorList {
 	k := &c.ClaimCheck
-	if list := onlyOne(path, "place", false, choice{"objectStore", k.ObjectStore != nil}, choice{"directory", k.Directory != nil},
-		choice{"http", k.HTTP != nil}); len(list) > 0 {
+	if list := check.OnlyOne(path, "place", false, check.Choice{Name: "objectStore", Is: k.ObjectStore != nil}, check.Choice{Name: "directory", Is: k.Directory != nil},
+		check.Choice{Name: "http", Is: k.HTTP != nil}); len(list) > 0 {
 		return list
 	}
 	var list field.ErrorList
 	switch {
 	case k.ObjectStore != nil:
 		at := path.Child("objectStore")
-		if c.Bus.NATS == nil {
+		if !c.Bus.hasObjectStore() {
 			list = append(list, field.Forbidden(at, "is on the servers of bus.nats, which is not the bus; name a directory or http"))
 		}
 		if !bucketName.MatchString(k.ObjectStore.Bucket) {
@@ -176,66 +184,37 @@ func (c *Config) validateClaimCheck(path *field.Path) field.ErrorList {
 		}
 	case k.Directory != nil:
 		at := path.Child("directory", "path")
-		if !absolutePath.MatchString(k.Directory.Path) {
+		if !check.AbsolutePath.MatchString(k.Directory.Path) {
 			list = append(list, field.Invalid(at, k.Directory.Path, "must be an absolute path, such as /var/lib/kubecdc/large"))
 		}
 	case k.HTTP != nil:
-		at := path.Child("http")
-		list = append(list, validateEndpoint(k.HTTP.URL, at.Child("url"))...)
-		list = append(list, inLimit(at.Child("timeout"), k.HTTP.Timeout)...)
-		list = append(list, validateHTTPFiles(at, k.HTTP.URL, k.HTTP.HeadersFile, k.HTTP.TokenFile, k.HTTP.TLS)...)
-		list = append(list, validateHTTPSecrecy(at, "url", k.HTTP.URL, k.HTTP.HeadersFile, k.HTTP.TokenFile, k.HTTP.Insecure)...)
+		list = append(list, k.HTTP.Validate(path.Child("http"))...)
 	}
 	return list
 }
 
-var (
-	bucketName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
-	// A subject is tokens separated by dots, without spaces and wildcards.
-	deadSubject = regexp.MustCompile(`^([^\x00-\x20\x7f.*>{}]|\{cluster\})+(\.([^\x00-\x20\x7f.*>{}]|\{cluster\})+)*$`)
-	deadTopic   = regexp.MustCompile(`^([A-Za-z0-9._-]|\{cluster\}){1,249}$`)
-)
+var bucketName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
 
 func (c *Config) validateDeadLetter(path *field.Path) field.ErrorList {
-	d, b := &c.DeadLetter, &c.Bus
-	if list := onlyOne(path, "place", false, choice{"subject", d.Subject != ""}, choice{"topic", d.Topic != ""},
-		choice{"url", d.URL != ""}); len(list) > 0 {
+	var all []check.Choice
+	for _, key := range c.DeadLetter.Keys() {
+		all = append(all, check.Choice{Name: key, Is: c.DeadLetter[key] != ""})
+	}
+	if list := check.OnlyOne(path, "place", false, all...); len(list) > 0 {
 		return list
 	}
-	fits := ""
-	switch {
-	case b.NATS != nil:
-		fits = "subject"
-	case b.Kafka != nil:
-		fits = "topic"
-	case b.HTTP != nil:
-		fits = "url"
-	}
-	for _, got := range []struct{ key, value, bus string }{{"subject", d.Subject, "nats"}, {"topic", d.Topic, "kafka"}, {"url", d.URL, "http"}} {
-		switch {
-		case got.value == "" || got.key == fits:
-		case fits == "":
-			return field.ErrorList{field.Forbidden(path.Child(got.key), fmt.Sprintf("is for bus.%s; standard output refuses nothing, leave it out", got.bus))}
+	bus, settings := c.Bus.Chosen()
+	for _, d := range withDeadLetters() {
+		value := c.DeadLetter.Of(d)
+		switch at := path.Child(d.DeadLetter.Key); {
+		case value == "":
+		case bus == nil || d.Name == bus.Name:
+			return d.DeadLetter.Validate(at, value, settings, c.facts())
+		case bus.DeadLetter == nil:
+			return field.ErrorList{field.Forbidden(at, fmt.Sprintf("is for bus.%s; bus.%s refuses nothing, leave it out", d.Name, bus.Name))}
 		default:
-			return field.ErrorList{field.Forbidden(path.Child(got.key), fmt.Sprintf("is for bus.%s; with this bus write %s", got.bus, fits))}
+			return field.ErrorList{field.Forbidden(at, fmt.Sprintf("is for bus.%s; with this bus write %s", d.Name, bus.DeadLetter.Key))}
 		}
 	}
-	var list field.ErrorList
-	switch {
-	case d.Subject != "" && !deadSubject.MatchString(d.Subject):
-		list = append(list, field.Invalid(path.Child("subject"), d.Subject, "must be a subject such as "+DefaultDeadSubject+
-			": words with dots between them, no spaces and none of * >; {cluster} is the only placeholder"))
-	case d.Topic != "" && !deadTopic.MatchString(d.Topic):
-		list = append(list, field.Invalid(path.Child("topic"), d.Topic, "must be a topic such as "+DefaultDeadTopic+
-			`: at most 249 letters, digits, ".", "_" and "-"; {cluster} is the only placeholder`))
-	case d.Topic != "" && b.Kafka != nil && topicsMeet(c.inCluster(d.Topic), c.inCluster(b.Kafka.Topic)):
-		list = append(list, field.Invalid(path.Child("topic"), d.Topic,
-			"must be another topic than those of the events (bus.kafka.topic), such as "+SpareDeadTopic))
-	case d.URL != "":
-		list = append(list, validateEndpoint(d.URL, path.Child("url"))...)
-		if b.HTTP != nil && d.URL == b.HTTP.URL {
-			list = append(list, field.Forbidden(path.Child("url"), "must be another URL than that of the events (bus.http.url), which refuses them"))
-		}
-	}
-	return list
+	return nil
 }

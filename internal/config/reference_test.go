@@ -128,10 +128,20 @@ func reference(t *testing.T) []entry {
 			item := reflect.New(typ.Elem())
 			config.SetDefaults(item.Interface())
 			walk(typ.Elem(), item.Elem(), path+"[]")
+		case isVariants(typ):
+			all := reflect.Zero(typ).Interface().(yamldoc.Variants)
+			for _, name := range all.Keys() {
+				value := reflect.ValueOf(all.New(name)).Elem()
+				if v.IsValid() && v.MapIndex(reflect.ValueOf(name)).IsValid() {
+					value = reflect.Indirect(reflect.ValueOf(v.MapIndex(reflect.ValueOf(name)).Interface()))
+				}
+				walk(value.Type(), value, path+"."+name)
+			}
 		case typ.Kind() == reflect.Struct:
 			for i := range typ.NumField() {
-				name, _, _ := strings.Cut(typ.Field(i).Tag.Get("yaml"), ",")
-				walk(typ.Field(i).Type, v.Field(i), strings.TrimPrefix(path+"."+name, "."))
+				if name, _, _ := strings.Cut(typ.Field(i).Tag.Get("yaml"), ","); name != "-" {
+					walk(typ.Field(i).Type, v.Field(i), strings.TrimPrefix(path+"."+name, "."))
+				}
 			}
 		}
 	}
@@ -140,7 +150,7 @@ func reference(t *testing.T) []entry {
 		delete(values, path)
 	}
 	for path, v := range values { // to name nothing is no choice
-		if v == "" && choice.MatchString(path) {
+		if v == "" && isChoice(path) {
 			delete(values, path)
 		}
 	}
@@ -150,7 +160,7 @@ func reference(t *testing.T) []entry {
 		found = append(found, e.path)
 		e.typ, e.value = types[e.path], values[e.path]
 		// What works is not commented out, or comparing the file with Default would mean nothing. A choice is an exception.
-		if e.example != "" && !choice.MatchString(e.path) {
+		if e.example != "" && !isChoice(e.path) {
 			t.Errorf("%s has %s in a comment only", defaultFile, e.path)
 		}
 		if e.prose == "" {
@@ -174,16 +184,33 @@ func reference(t *testing.T) []entry {
 	return entries
 }
 
-// choice matches the keys of mappings that are not there by default.
-var choice = regexp.MustCompile(`^(watch\[\]\.onError|bus\.(stdout|kafka|http|nats\.auth|nats\.tls)|checkpoint\.|claimCheck\.(directory|http)|deadLetter\.(topic|url)|tracing\.(headersFile|tls)|relays\[\]\.)`)
+// isChoice reports whether a key may be missing by default, with the mapping that it is in.
+func isChoice(path string) bool {
+	root, rest, _ := strings.Cut(path, ".")
+	name, _, _ := strings.Cut(rest, ".")
+	switch _, chosen := config.Default().Bus[name]; {
+	case root == "bus" && rest != "" && !chosen:
+		return true
+	case root == "deadLetter" && rest != "":
+		return config.Default().DeadLetter[name] == ""
+	}
+	return choice.MatchString(path)
+}
+
+var choice = regexp.MustCompile(`^(watch\[\]\.onError|bus\.nats\.(auth|tls)|checkpoint\.|claimCheck\.(directory|http)|tracing\.(headersFile|tls)|relays\[\]\.)`)
+
+func isVariants(typ reflect.Type) bool { return typ.Implements(reflect.TypeFor[yamldoc.Variants]()) }
 
 // required are the keys that have to be written where the mapping that they are in is.
 func required() []string {
-	return []string{
-		"apiVersion", "watch[].resources", "bus.kafka.brokers", "bus.kafka.sasl.mechanism", "bus.kafka.sasl.oauth.tokenURL",
-		"bus.kafka.sasl.oauth.clientID", "bus.kafka.sasl.oauth.clientSecretFile", "bus.http.url", "claimCheck.directory.path",
-		"claimCheck.http.url", "relays[].name", "relays[].to", "checkpoint.configMap.namespace", "checkpoint.file.path",
+	var paths []string
+	for path, key := range config.KeyFacts() {
+		if key.Required {
+			paths = append(paths, path)
+		}
 	}
+	slices.Sort(paths)
+	return paths
 }
 
 // choices are the values of a key that has to be one of a few.

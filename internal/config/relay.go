@@ -2,13 +2,14 @@ package config
 
 import (
 	"fmt"
-	"net/url"
-	"reflect"
 	"regexp"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubecdc/kubecdc/internal/config/check"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
+	"github.com/kubecdc/kubecdc/internal/publish/drivers"
 )
 
 // Relay takes records from the bus and sends them on, with a cursor of its own.
@@ -41,7 +42,7 @@ const (
 )
 
 // Values are both.
-func (RelayStart) Values() []string { return names(RelayLive, RelayBeginning) }
+func (RelayStart) Values() []string { return check.Names(RelayLive, RelayBeginning) }
 
 // RelayRefused is what becomes of a record that the target refuses for good.
 type RelayRefused string
@@ -53,7 +54,7 @@ const (
 )
 
 // Values are both.
-func (RelayRefused) Values() []string { return names(RelayStop, RelaySkip) }
+func (RelayRefused) Values() []string { return check.Names(RelayStop, RelaySkip) }
 
 // Operation is what an event says about an object: the last word of its type.
 type Operation string
@@ -69,28 +70,37 @@ const (
 )
 
 // Values are all operations.
-func (Operation) Values() []string { return names(Created, Updated, Deleted, Read, Entered, Left) }
-
-// RelayTarget is where a relay sends records: exactly one that is not nil.
-type RelayTarget struct {
-	Slack  *Slack  `yaml:"slack,omitempty"`
-	HTTP   *HTTP   `yaml:"http,omitempty"`
-	NATS   *NATS   `yaml:"nats,omitempty"`
-	Kafka  *Kafka  `yaml:"kafka,omitempty"`
-	Stdout *Stdout `yaml:"stdout,omitempty"`
+func (Operation) Values() []string {
+	return check.Names(Created, Updated, Deleted, Read, Entered, Left)
 }
 
-// Slack is a channel of Slack: by an incoming webhook, or by a token and the channel's name.
-type Slack struct {
-	URLFile   string `yaml:"urlFile,omitempty"` // holds the webhook's URL, which is a secret
-	TokenFile string `yaml:"tokenFile,omitempty"`
-	Channel   string `yaml:"channel,omitempty"` // "#deploys" or its id, with TokenFile
+// RelayTarget is where a relay sends records: the settings of a driver, by its name. Validate insists on exactly one.
+type RelayTarget map[string]driver.Config
+
+// Keys implements yamldoc.Variants.
+func (RelayTarget) Keys() []string { return drivers.Names(drivers.Targets()) }
+
+// New implements yamldoc.Variants.
+func (RelayTarget) New(name string) any { return drivers.Named(drivers.Targets(), name).Default() }
+
+// Chosen returns the target. Of a configuration that is not valid, it may be one of several, or nil.
+func (t RelayTarget) Chosen() (*driver.Driver, driver.Config) { return chosen(drivers.Targets(), t) }
+
+// TargetOf returns the target that a URL names; ok is false if none has its scheme, or the URL has another form.
+func TargetOf(url string) (t RelayTarget, ok bool) {
+	d, c, ok := ofURL(drivers.Targets(), url, nil)
+	if !ok {
+		return nil, false
+	}
+	return RelayTarget{d.Name: c}, true
 }
 
 func (c *Config) validateRelays(path *field.Path) field.ErrorList {
 	var list field.ErrorList
-	if len(c.Relays) > 0 && c.Bus.NATS == nil && c.Bus.Kafka == nil && (c.Bus.HTTP != nil || c.Bus.Stdout != nil) {
-		list = append(list, field.Forbidden(path, "reads the bus, which has to be nats or kafka: http and stdout keep nothing that could be read"))
+	if _, bus := c.Bus.Chosen(); len(c.Relays) > 0 && bus != nil {
+		if _, ok := bus.(driver.Readable); !ok {
+			list = append(list, field.Forbidden(path, ErrNotReadable().Error()))
+		}
 	}
 	seen := map[string]int{}
 	for i := range c.Relays {
@@ -105,70 +115,36 @@ func (c *Config) validateRelays(path *field.Path) field.ErrorList {
 		default:
 			seen[r.Name] = i
 		}
-		list = append(list, inEnum(at.Child("start"), r.Start)...)
-		list = append(list, unique(r.Resources, at.Child("resources"))...)
-		list = append(list, unique(r.Namespaces, at.Child("namespaces"))...)
+		list = append(list, check.InEnum(at.Child("start"), r.Start)...)
+		list = append(list, check.Unique(r.Resources, at.Child("resources"))...)
+		list = append(list, check.Unique(r.Namespaces, at.Child("namespaces"))...)
 		list = append(list, r.Namespaces.validate(at.Child("namespaces"))...)
-		list = append(list, unique(r.Operations, at.Child("operations"))...)
+		list = append(list, check.Unique(r.Operations, at.Child("operations"))...)
 		for j, o := range r.Operations {
-			list = append(list, inEnum(at.Child("operations").Index(j), o)...)
+			list = append(list, check.InEnum(at.Child("operations").Index(j), o)...)
 		}
-		list = append(list, inEnum(at.Child("refused"), r.Refused)...)
-		list = append(list, c.validateTarget(&r.To, at.Child("to"))...)
+		list = append(list, check.InEnum(at.Child("refused"), r.Refused)...)
+		list = append(list, c.validateTarget(r.To, at.Child("to"))...)
 	}
 	return list
 }
 
 var relayName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
-func (c *Config) validateTarget(t *RelayTarget, path *field.Path) field.ErrorList {
-	list := onlyOne(path, "target", true, choice{"slack", t.Slack != nil}, choice{"http", t.HTTP != nil}, choice{"nats", t.NATS != nil},
-		choice{"kafka", t.Kafka != nil}, choice{"stdout", t.Stdout != nil})
-	switch {
-	case len(list) > 0:
-	case t.Slack != nil:
-		list = t.Slack.validate(path.Child("slack"))
-	case t.HTTP != nil:
-		list = t.HTTP.validate(path.Child("http"), EventStructured) // whatever comes, it goes on so
-		if u, err := url.Parse(t.HTTP.URL); err == nil && u.Hostname() == "hooks.slack.com" {
-			list = append(list, field.Forbidden(path.Child("http", "url"), "is a webhook of Slack, which takes no CloudEvents and whose URL is a secret: "+
-				"write slack: {urlFile: /etc/kubecdc/webhook}, with the URL in that file"))
-		}
-	case t.NATS != nil:
-		list = t.NATS.validate(path.Child("nats"))
-		if b := c.Bus.NATS; b != nil && shared(strings.Split(b.URL, ","), strings.Split(t.NATS.URL, ",")) {
-			switch {
-			case b.Stream.Name == t.NATS.Stream.Name:
-				list = append(list, field.Forbidden(path.Child("nats"), "is the bus itself: the relay would read what it has written; name another server, or a stream of another account"))
-			case reflect.DeepEqual(b.Auth, t.NATS.Auth) && reflect.DeepEqual(b.TLS, t.NATS.TLS):
-				list = append(list, field.Forbidden(path.Child("nats"), "is on the server of the bus and in its account, where the stream of the bus takes these subjects; name another server, or the auth of another account"))
-			}
-		}
-	case t.Kafka != nil:
-		list = t.Kafka.validate(path.Child("kafka"), c.Event.MaxBytes)
-		if b := c.Bus.Kafka; b != nil && topicsMeet(c.inCluster(b.Topic), c.inCluster(t.Kafka.Topic)) && shared(b.Brokers, t.Kafka.Brokers) {
-			list = append(list, field.Forbidden(path.Child("kafka"), "has topics of the bus itself: the relay would read what it has written; name another topic or cluster"))
-		}
-	}
-	return list
+// ErrNotReadable returns the error about a relay of a bus that keeps no records.
+func ErrNotReadable() error {
+	kept := drivers.Names(drivers.Readable())
+	others := slices.DeleteFunc(drivers.Names(drivers.Buses()), func(name string) bool { return slices.Contains(kept, name) })
+	return fmt.Errorf("reads the bus, which has to be %s: %s keep nothing that could be read", check.Listed(kept, "or"), check.Listed(others, "and"))
 }
 
-// shared reports whether two lists of servers have one in common.
-func shared(a, b []string) bool {
-	return slices.ContainsFunc(a, func(s string) bool {
-		return slices.ContainsFunc(b, func(t string) bool { return strings.Trim(s, " /") == strings.Trim(t, " /") })
-	})
-}
-
-func (s *Slack) validate(path *field.Path) field.ErrorList {
-	list := onlyOne(path, "way", true, choice{"urlFile", s.URLFile != ""}, choice{"tokenFile", s.TokenFile != ""})
-	switch {
-	case len(list) > 0:
-	case s.TokenFile != "" && s.Channel == "":
-		list = append(list, field.Required(path.Child("channel"), `is missing: with tokenFile, the channel has to be named, such as "#deploys"`))
-	case s.URLFile != "" && s.Channel != "":
-		list = append(list, field.Forbidden(path.Child("channel"), "is of no use with urlFile: a webhook belongs to one channel; leave it out"))
+func (c *Config) validateTarget(t RelayTarget, path *field.Path) field.ErrorList {
+	if list := check.OnlyOne(path, "target", true, choices(drivers.Targets(), t)...); len(list) > 0 {
+		return list
 	}
-	list = append(list, secretFile(path.Child("urlFile"), s.URLFile)...)
-	return append(list, secretFile(path.Child("tokenFile"), s.TokenFile)...)
+	d, settings := t.Chosen()
+	f := c.facts()
+	f.Target = true
+	_, f.Source = c.Bus.Chosen()
+	return settings.Validate(path.Child(d.Name), f)
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/kubecdc/kubecdc/internal/config/check"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
@@ -25,9 +26,9 @@ func validateWatch(rules []Rule, path *field.Path) field.ErrorList {
 			list = append(list, field.Required(at.Child("resources"), "must name at least one resource, such as pods"))
 		}
 		list = append(list, r.validateScope(at.Child("resources"))...)
-		list = append(list, unique(r.Resources, at.Child("resources"))...)
-		list = append(list, unique(r.Except, at.Child("except"))...)
-		list = append(list, unique(r.Namespaces, at.Child("namespaces"))...)
+		list = append(list, check.Unique(r.Resources, at.Child("resources"))...)
+		list = append(list, check.Unique(r.Except, at.Child("except"))...)
+		list = append(list, check.Unique(r.Namespaces, at.Child("namespaces"))...)
 		list = append(list, r.Namespaces.validate(at.Child("namespaces"))...)
 		list = append(list, r.validateSelectors(at)...)
 		list = append(list, r.validateSent(at)...)
@@ -92,7 +93,7 @@ func (r *Rule) validateScope(path *field.Path) field.ErrorList {
 
 // validateSent is validateWatch for what is sent of the objects that the rule takes.
 func (r *Rule) validateSent(path *field.Path) field.ErrorList {
-	list := unique(r.Operations, path.Child("operations"))
+	list := check.Unique(r.Operations, path.Child("operations"))
 	for i, o := range r.Operations {
 		at := path.Child("operations").Index(i)
 		switch {
@@ -101,7 +102,7 @@ func (r *Rule) validateSent(path *field.Path) field.ErrorList {
 			list = append(list, field.Invalid(at, string(o), "must be created, updated or deleted: read, entered and left are always sent, "+
 				"because what consumers know to exist hangs on them"))
 		default:
-			list = append(list, field.Invalid(at, string(o), "must be one of created, updated, deleted"+meant(string(o), names(Choosable()...))))
+			list = append(list, field.Invalid(at, string(o), "must be one of created, updated, deleted"+meant(string(o), check.Names(Choosable()...))))
 		}
 	}
 	switch {
@@ -109,7 +110,7 @@ func (r *Rule) validateSent(path *field.Path) field.ErrorList {
 	case r.Where == "":
 		list = append(list, field.Forbidden(path.Child("onError"), "is of no use without where; leave it out"))
 	default:
-		list = append(list, inEnum(path.Child("onError"), r.OnError)...)
+		list = append(list, check.InEnum(path.Child("onError"), r.OnError)...)
 	}
 	return append(list, validatePaths(r.Redact, path.Child("redact"), "redact")...)
 }
@@ -119,7 +120,7 @@ func Choosable() []Operation { return []Operation{Created, Updated, Deleted} }
 
 // validateNoise finds names of filters that there are not.
 func validateNoise(noise []Noise, path *field.Path) field.ErrorList {
-	list := unique(noise, path)
+	list := check.Unique(noise, path)
 	for i, n := range noise {
 		if !slices.Contains(n.Values(), string(n)) {
 			list = append(list, field.Invalid(path.Index(i), string(n), "must be "+yamldoc.OneOf(n)+meant(string(n), n.Values())))
@@ -138,7 +139,7 @@ func meant(word string, words []string) string {
 
 // validatePaths refuses to cut or redact what identifies an object, and what is no path. verb is what is done to it.
 func validatePaths(paths []string, path *field.Path, verb string) field.ErrorList {
-	list := unique(paths, path)
+	list := check.Unique(paths, path)
 	for i, s := range paths {
 		switch at := path.Index(i); {
 		case !fieldPath.MatchString(s):
@@ -161,8 +162,8 @@ var (
 )
 
 func (r *Redaction) validate(path *field.Path) field.ErrorList {
-	list := inEnum(path.Child("mode"), r.Mode)
-	list = append(list, secretFile(path.Child("keyFile"), r.KeyFile)...)
+	list := check.InEnum(path.Child("mode"), r.Mode)
+	list = append(list, check.SecretFile(path.Child("keyFile"), r.KeyFile)...)
 	switch {
 	case r.Mode == RedactHash && r.KeyFile == "":
 		list = append(list, field.Forbidden(path.Child("mode"), "hash needs a key: name the file that holds it in keyFile, such as /etc/kubecdc/redaction.key"))

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,7 +41,7 @@ func types(s *jsonschema.Schema, names ...string) {
 // schemaOf is the schema of a value, without what is said about its key.
 func schemaOf(typ reflect.Type, path string) *jsonschema.Schema {
 	s := &jsonschema.Schema{}
-	pattern := config.Patterns()[path]
+	key := config.KeyFacts()[path]
 	limit, limited := config.Limits()[path]
 	switch {
 	case typ == reflect.TypeFor[yamldoc.Duration]():
@@ -63,11 +64,11 @@ func schemaOf(typ reflect.Type, path string) *jsonschema.Schema {
 		keyword(s, "patternErrorMessage", "must be a resource such as pods, deployments.apps or *.networking.k8s.io")
 	case typ == reflect.TypeFor[config.NamespacePattern]():
 		types(s, "string", "integer")
-		s.Pattern = pattern + "|" + variable
+		s.Pattern = key.Pattern + "|" + variable
 		keyword(s, "patternErrorMessage", "must be a namespace or a glob over their names, with ! before it to exclude")
 	case typ.Kind() == reflect.Pointer:
 		return schemaOf(typ.Elem(), path)
-	case typ.Kind() == reflect.Struct:
+	case typ.Kind() == reflect.Struct, isVariants(typ):
 		types(s, "object", "null")
 		s.Properties = jsonschema.NewProperties()
 		s.AdditionalProperties = jsonschema.FalseSchema
@@ -88,8 +89,11 @@ func schemaOf(typ reflect.Type, path string) *jsonschema.Schema {
 		keyword(s, "patternErrorMessage", "must be a whole number")
 	default:
 		s.Type = "string"
-		if pattern != "" {
-			s.Pattern = pattern + "|" + variable
+		if key.Pattern != "" {
+			s.Pattern = key.Pattern + "|" + variable
+			if key.Message != "" {
+				keyword(s, "patternErrorMessage", key.Message)
+			}
 		}
 	}
 	if enum, ok := reflect.Zero(typ).Interface().(yamldoc.Enum); ok {
@@ -173,28 +177,23 @@ func makeSchema(t *testing.T) []byte {
 				s.MaxProperties = &two
 				s.DependentRequired = map[string][]string{"tokenFile": {"channel"}, "channel": {"tokenFile"}}
 			}
-		case "bus.nats.auth":
-			two := uint64(2) // a user and a password
-			s.MaxProperties = &two
-			s.DependentRequired = map[string][]string{"user": {"passwordFile"}, "passwordFile": {"user"}}
-		case "bus.http.url", "bus.kafka.sasl.oauth.tokenURL", "claimCheck.http.url", "deadLetter.url", "tracing.endpoint":
-			s.Pattern = `^https?://[^@/#? ]+(/[^#]*)?(\?[^#]*)?$|` + variable
-			keyword(s, "patternErrorMessage", "must be a URL such as https://host/path, without user and password")
-		case "bus.kafka.topic":
-			one := uint64(1)
-			s.MinLength = &one
-		case "bus.kafka.brokers":
-			s.MinItems = new(uint64)
-			*s.MinItems = 1
-			s.Items.Pattern = `^[^@/, ]+:[0-9]{1,5}$|` + variable
-			keyword(s.Items, "patternErrorMessage", "must be host:port")
-		case "bus.nats.url":
-			server := ` *(` + strings.Join(config.ServerSchemes(), "|") + `)://[^@,:/ ][^@,]*`
-			s.Pattern = `^` + server + `(,` + server + `)*$|` + variable
-			keyword(s, "patternErrorMessage", "must be nats://host:port, without user and password")
 		case "server.address":
 			s.Pattern = `:[0-9]{1,5}$|` + variable
 			keyword(s, "patternErrorMessage", "must be host:port or :port")
+		}
+		key := config.KeyFacts()[e.path]
+		one := uint64(1)
+		switch {
+		case key.NotEmpty && s.Items != nil:
+			s.MinItems = &one
+		case key.NotEmpty:
+			s.MinLength = &one
+		case key.Most > 0:
+			s.MaxProperties = &key.Most
+			s.DependentRequired = map[string][]string{}
+			for i, name := range key.Together {
+				s.DependentRequired[name] = slices.Concat(key.Together[:i], key.Together[i+1:])
+			}
 		}
 		if strings.HasSuffix(e.path, "File") {
 			s.Pattern = config.AbsolutePath() + "|^$|" + variable

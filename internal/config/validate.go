@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"net"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/kubecdc/kubecdc/internal/config/check"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
+	"github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
 // Validate returns everything that is wrong with c as [Errors], or nil. It needs no file: what Parse returns has passed
@@ -38,7 +39,7 @@ func (c *Config) problems() []*yamldoc.Error {
 	list = append(list, validateNoise(c.Noise, root("noise"))...)
 	list = append(list, c.Redaction.validate(root("redaction"))...)
 	list = append(list, c.validateSnapshot(root("snapshot"))...)
-	list = append(list, inEnum(root("event").Child("mode"), c.Event.Mode)...)
+	list = append(list, check.InEnum(root("event").Child("mode"), c.Event.Mode)...)
 	list = append(list, inLimit(root("event").Child("maxBytes"), c.Event.MaxBytes)...)
 	list = append(list, inLimit(root("queue").Child("events"), yamldoc.Count(c.Queue.Events))...)
 	list = append(list, inLimit(root("queue").Child("bytes"), c.Queue.Bytes)...)
@@ -52,13 +53,13 @@ func (c *Config) problems() []*yamldoc.Error {
 	if c.Mode == "companion" {
 		list = append(list, field.Invalid(root("mode"), c.Mode, "renamed to "+string(ModeCentral)))
 	} else {
-		list = append(list, inEnum(root("mode"), c.Mode)...)
+		list = append(list, check.InEnum(root("mode"), c.Mode)...)
 	}
 	list = append(list, c.LeaderElection.validate(root("leaderElection"))...)
 	list = append(list, c.validatePlaces(root("leaderElection").Child("enabled"))...)
 	list = append(list, validateAddress(c.Server.Address, root("server").Child("address"))...)
-	list = append(list, inEnum(root("log").Child("level"), c.Log.Level)...)
-	list = append(list, inEnum(root("log").Child("format"), c.Log.Format)...)
+	list = append(list, check.InEnum(root("log").Child("level"), c.Log.Level)...)
+	list = append(list, check.InEnum(root("log").Child("format"), c.Log.Format)...)
 	list = append(list, c.Tracing.validate(root("tracing"))...)
 
 	errs := make([]*yamldoc.Error, len(list))
@@ -76,7 +77,7 @@ func (c *Config) problems() []*yamldoc.Error {
 var clusterName = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,126}[A-Za-z0-9])?)?$`)
 
 func (c *Config) validateSnapshot(path *field.Path) field.ErrorList {
-	list := inEnum(path.Child("mode"), c.Snapshot.Mode)
+	list := check.InEnum(path.Child("mode"), c.Snapshot.Mode)
 	every, at := c.Snapshot.Every, path.Child("every")
 	age, key := c.expiry()
 	switch wrong := inLimit(at, every); {
@@ -98,7 +99,7 @@ func (c *Checkpoint) validate(path *field.Path) field.ErrorList {
 		return field.ErrorList{field.Forbidden(path, "must name one place only, got configMap and file")}
 	case c.ConfigMap != nil:
 		return c.ConfigMap.validate(path.Child("configMap"))
-	case c.File != nil && !absolutePath.MatchString(c.File.Path):
+	case c.File != nil && !check.AbsolutePath.MatchString(c.File.Path):
 		return field.ErrorList{field.Invalid(path.Child("file", "path"), c.File.Path,
 			"must be an absolute path, such as /var/lib/kubecdc/checkpoint.json: another start would not find it from another directory")}
 	}
@@ -119,7 +120,6 @@ func (m *CheckpointConfigMap) validate(path *field.Path) field.ErrorList {
 }
 
 var (
-	absolutePath = regexp.MustCompile(`^(/|[A-Za-z]:[/\\])`)
 	// A namespace is a DNS label, the name of a ConfigMap or a Lease a DNS subdomain (RFC 1123).
 	namespaceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 	subdomain     = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`)
@@ -167,15 +167,11 @@ func (c *Config) validatePlaces(path *field.Path) field.ErrorList {
 }
 
 func (t *Tracing) validate(path *field.Path) field.ErrorList {
-	list := validateEndpoint(t.Endpoint, path.Child("endpoint"))
-	list = append(list, secretFile(path.Child("headersFile"), t.HeadersFile)...)
+	list := check.Endpoint(t.Endpoint, path.Child("endpoint"))
 	if t.Enabled {
-		list = append(list, validateHTTPSecrecy(path, "endpoint", t.Endpoint, t.HeadersFile, "", t.Insecure)...)
+		list = append(list, http.ValidateSecrecy(path, "endpoint", t.Endpoint, t.HeadersFile, "", t.Insecure)...)
 	}
-	if t.TLS != nil && strings.HasPrefix(t.Endpoint, "http://") {
-		list = append(list, field.Forbidden(path.Child("tls"), "is of no use where the endpoint begins with http://; write https:// there, or leave it out"))
-	}
-	return append(list, t.TLS.validate(path.Child("tls"))...)
+	return append(list, http.ValidateFiles(path, "endpoint", t.Endpoint, t.HeadersFile, "", t.TLS)...)
 }
 
 func validateAddress(address string, path *field.Path) field.ErrorList {
@@ -187,16 +183,6 @@ func validateAddress(address string, path *field.Path) field.ErrorList {
 		return field.ErrorList{field.Invalid(path, address, "must be host:port or :port, with a port from 0 to 65535")}
 	}
 	return nil
-}
-
-func unique[T ~string | ResourcePattern](items []T, path *field.Path) field.ErrorList {
-	var list field.ErrorList
-	for i, item := range items {
-		if slices.Contains(items[:i], item) {
-			list = append(list, field.Invalid(path.Index(i), item, "must not be given twice"))
-		}
-	}
-	return list
 }
 
 // flatten puts an error of a library on one line.

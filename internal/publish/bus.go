@@ -89,3 +89,11 @@ func (e *RetryError) Unwrap() error { return e.Err }
 
 // InFlight is how many events are in flight at a time.
 const InFlight = 512
+
+// StreamEvent is what the last stream event of a resource on the bus says: how far an agent has come, whatever its checkpoint holds.
+type StreamEvent struct {
+	Scope           string
+	ResourceVersion uint64 // up to which it speaks; of a gap: its end, or its beginning if the end is not known
+	History         uint32
+	At              time.Time
+}

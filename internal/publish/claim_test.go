@@ -28,7 +28,7 @@ func TestLargeObjectsIntoJetStream(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, t.TempDir(), -1, func(o *server.Options) { o.MaxPayload = 256 << 10 })
 	cfg := testConfig(s.ClientURL())
-	cfg.MaxEventBytes, cfg.Stream.MaxAge = 200<<10, 48*time.Hour
+	cfg.MaxEventBytes, cfg.Stream.MaxAge.Duration = 200<<10, 48*time.Hour
 	r, j := run(t, cfg), newJournal()
 	wholes := map[string]encode.Event{}
 	var ds []*object.Delta

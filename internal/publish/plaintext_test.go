@@ -16,6 +16,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 	"github.com/kubecdc/kubecdc/internal/publish/kafka"
@@ -190,7 +191,7 @@ func TestHTTPSecretsInPlaintext(t *testing.T) {
 	for _, insecure := range []bool{false, true} {
 		for name, send := range map[string]func(context.Context) (log fmt.Stringer, err error){
 			"receiver": func(ctx context.Context) (fmt.Stringer, error) {
-				r, err := publishhttp.NewReceiver(publishhttp.ClientConfig{URL: outside.URL, Timeout: time.Minute, HeadersFile: headers, Insecure: insecure})
+				r, err := publishhttp.NewReceiver(publishhttp.ClientConfig{URL: outside.URL, Timeout: yamldoc.Duration{Duration: time.Minute}, HeadersFile: headers, Insecure: insecure})
 				if err == nil {
 					_, err = r.Post(ctx, nil, nil)
 				}

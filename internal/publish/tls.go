@@ -9,6 +9,10 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubecdc/kubecdc/internal/config/check"
 )
 
 // pairAttempts bounds how often a certificate and a key that do not belong together are read within one handshake, and
@@ -24,9 +28,47 @@ const (
 // The files may be exchanged at any time. Each new connection reads them again; it never falls back on what it read
 // before: a certificate that was withdrawn from the disk is not shown any more.
 type TLS struct {
-	CAFile   string // certificates to trust, instead of the system's
-	CertFile string // with KeyFile: the client's certificate, and those between it and its authority
-	KeyFile  string
+	CAFile   string `yaml:"caFile,omitempty"`   // certificates to trust, instead of the system's
+	CertFile string `yaml:"certFile,omitempty"` // with KeyFile: the client's certificate, and those between it and its authority
+	KeyFile  string `yaml:"keyFile,omitempty"`
+}
+
+// Validate returns what is wrong with the names of the files at path. t may be nil.
+func (t *TLS) Validate(path *field.Path) field.ErrorList {
+	if t == nil {
+		return nil
+	}
+	list := check.PlainFile(path.Child("caFile"), t.CAFile, "/etc/kubecdc/ca.crt")
+	list = append(list, check.PlainFile(path.Child("certFile"), t.CertFile, "/etc/kubecdc/tls.crt")...)
+	if t.KeyFile != "" && !check.AbsolutePath.MatchString(t.KeyFile) {
+		list = append(list, field.Forbidden(path.Child("keyFile"),
+			"must be the absolute path of a file that holds it, such as /etc/kubecdc/tls.key; the secret itself never stands here"))
+	}
+	return append(list, check.Together(path, "certFile", t.CertFile, "keyFile", t.KeyFile)...)
+}
+
+// Summary returns in words how a connection is encrypted, "" without TLS.
+func (t *TLS) Summary() string {
+	switch {
+	case t == nil:
+		return ""
+	case t.CertFile != "":
+		return "TLS with a certificate of its own"
+	}
+	return "TLS"
+}
+
+// WithCA returns t with another file of certificates to trust, if that is not "".
+func (t *TLS) WithCA(file string) *TLS {
+	if file == "" {
+		return t
+	}
+	var other TLS
+	if t != nil {
+		other = *t
+	}
+	other.CAFile = file
+	return &other
 }
 
 // Config is the configuration of one new connection, or nil, and an error that names the file where one cannot be used.

@@ -182,7 +182,7 @@ func checkpoint(c *config.Config, o Options) *config.CheckpointConfigMap {
 	switch {
 	case c.Checkpoint.ConfigMap != nil:
 		return c.Checkpoint.ConfigMap
-	case c.Checkpoint.File != nil || c.Bus.Stdout != nil:
+	case c.Checkpoint.File != nil || c.Bus.Stdout():
 		return nil
 	}
 	return &config.CheckpointConfigMap{Namespace: o.Namespace, Name: config.DefaultCheckpoint}

@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/internal/subjectfilter"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -131,7 +130,7 @@ func (s *JetStream) connect() error {
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", s.servers, s.dialer.reason(err))
 	}
-	if s.js, err = natsbus.JetStreamIn(s.cfg.Domain, conn); err != nil {
+	if s.js, err = JetStreamIn(s.cfg.Domain, conn); err != nil {
 		conn.Close()
 		return err
 	}
@@ -315,7 +314,7 @@ func (s *JetStream) Status(ctx context.Context) ([]Position, error) {
 		return nil, fmt.Errorf("connect to %s: %w", s.servers, s.dialer.reason(err))
 	}
 	defer conn.Close()
-	js, err := natsbus.JetStreamIn(s.cfg.Domain, conn)
+	js, err := JetStreamIn(s.cfg.Domain, conn)
 	if err != nil {
 		return nil, err
 	}
@@ -342,4 +341,12 @@ func (s *JetStream) Status(ctx context.Context) ([]Position, error) {
 		p.Behind = behind(info.State, at.Position)
 	}
 	return []Position{p}, nil
+}
+
+// JetStreamIn is the API of JetStream in a domain; "": in that of the server.
+func JetStreamIn(domain string, conn *nats.Conn) (jetstream.JetStream, error) {
+	if domain == "" {
+		return jetstream.New(conn)
+	}
+	return jetstream.NewWithDomain(conn, domain)
 }

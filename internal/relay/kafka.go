@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"github.com/kubecdc/kubecdc/internal/object"
-	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -24,14 +22,19 @@ const GroupPrefix = "kubecdc-relay-"
 type KafkaConfig struct {
 	Relay   string // its name, of which the consumer group's is made
 	Brokers []string
-	// Topic is the template that the agent's topics are made of: "kubecdc.{cluster}", "kubecdc.{cluster}.{resource}". All
-	// topics that it can have made are read.
-	Topic   string
-	Cluster string // {cluster}
-	Except  string // a topic that is not read: that of the dead letters; {cluster} allowed
+	Topics  Topics
+	Except  string // a topic that is not read: that of the dead letters
 	Start   Start  // "": Live
 
 	Dialer *kafka.Dialer // nil: neither TLS nor SASL
+}
+
+// Topics are the topics that the agent's template can have made. String returns the template. Match reports whether a topic is one of them,
+// for a resource if r is not nil. Varies reports whether the objects of one resource go to several.
+type Topics interface {
+	fmt.Stringer
+	Match(topic string, r *object.Resource) bool
+	Varies() bool
 }
 
 // Kafka are the topics of a Kafka as the source of a relay.
@@ -39,7 +42,6 @@ type Kafka struct {
 	cfg    KafkaConfig
 	log    *slog.Logger
 	notes  notes
-	topics *kafkabus.Topics
 	bus    *consume.Kafka
 	client *kafka.Client
 	pool   *kafka.Transport // the client's
@@ -57,14 +59,6 @@ func NewKafka(cfg KafkaConfig, log *slog.Logger) (*Kafka, error) {
 	if cfg.Relay == "" || strings.Trim(cfg.Relay, nameBytes) != "" {
 		return nil, fmt.Errorf("relay name %q: must be made of a-z, A-Z, 0-9, - and _", cfg.Relay)
 	}
-	if cfg.Cluster == "" && strings.Contains(cfg.Topic, "{cluster}") {
-		return nil, fmt.Errorf("topic %q: the name of the cluster is not known", cfg.Topic)
-	}
-	topics, err := kafkabus.NewTopics(cfg.Topic, cmp.Or(cfg.Cluster, "-"))
-	if err != nil {
-		return nil, err
-	}
-	cfg.Except = strings.ReplaceAll(cfg.Except, "{cluster}", cfg.Cluster)
 	if cfg.Start == "" {
 		cfg.Start = Live
 	}
@@ -76,7 +70,7 @@ func NewKafka(cfg KafkaConfig, log *slog.Logger) (*Kafka, error) {
 		ClientID: d.ClientID, Dial: d.DialFunc, DialTimeout: d.Timeout, TLS: d.TLS, SASL: d.SASLMechanism, MetadataTTL: time.Second,
 	}
 	s := &Kafka{
-		cfg: cfg, log: log.With("relay", cfg.Relay), topics: topics, pool: pool,
+		cfg: cfg, log: log.With("relay", cfg.Relay), pool: pool,
 		client: &kafka.Client{Addr: kafka.TCP(cfg.Brokers...), Timeout: apiTimeout, Transport: pool},
 	}
 	s.bus = &consume.Kafka{Brokers: cfg.Brokers, Dialer: d, Match: s.reads, Group: GroupPrefix + cfg.Relay}
@@ -84,7 +78,9 @@ func NewKafka(cfg KafkaConfig, log *slog.Logger) (*Kafka, error) {
 }
 
 // reads reports whether a topic may be the agent's.
-func (s *Kafka) reads(topic string) bool { return topic != s.cfg.Except && s.topics.Match(topic, nil) }
+func (s *Kafka) reads(topic string) bool {
+	return topic != s.cfg.Except && s.cfg.Topics.Match(topic, nil)
+}
 
 // Open implements Source.
 func (s *Kafka) Open(ctx context.Context) error {
@@ -97,7 +93,7 @@ func (s *Kafka) Open(ctx context.Context) error {
 			return context.Cause(ctx)
 		case errors.Is(err, consume.ErrNoStream):
 			s.cfg.Start = Beginning // there is nothing that a live start would leave out
-			err = fmt.Errorf("no topic is there yet for %q: the agent makes it where it is told to (bus.kafka.create), or create it", s.cfg.Topic)
+			err = fmt.Errorf("no topic is there yet for %q: the agent makes it where it is told to (bus.kafka.create), or create it", s.cfg.Topics)
 		}
 		s.problem.Store(&err)
 		s.note("open", err)
@@ -162,7 +158,7 @@ func (s *Kafka) Next(ctx context.Context) (*Record, error) {
 	if r.Event != nil && r.Event.Stream != nil {
 		r.Copies = s.copies(r.Name, r.Event)
 		// Once an hour it goes to all topics, else to those alone in which something has happened.
-		r.Sparse = r.Event.Type == consume.TypeProgress && s.topics.Varies()
+		r.Sparse = r.Event.Type == consume.TypeProgress && s.cfg.Topics.Varies()
 	}
 	return r, nil
 }
@@ -173,7 +169,7 @@ func (s *Kafka) copies(topic string, e *consume.Event) int {
 	resource := &object.Resource{Group: e.Group(), Name: e.Resource}
 	n := 0
 	for name, partitions := range *s.partitions.Load() {
-		if name == topic || s.topics.Match(name, resource) {
+		if name == topic || s.cfg.Topics.Match(name, resource) {
 			n += partitions
 		}
 	}

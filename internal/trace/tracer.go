@@ -16,6 +16,7 @@ import (
 	spans "go.opentelemetry.io/proto/slim/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 )
@@ -69,7 +70,7 @@ type Tracer struct {
 // New checks the configuration and reads the files that it names.
 func New(cfg Config, log *slog.Logger, reg prometheus.Registerer) (*Tracer, error) {
 	receiver, err := publishhttp.NewReceiver(publishhttp.ClientConfig{
-		URL: addPath(cfg.Endpoint), Timeout: requestTimeout, HeadersFile: cfg.HeadersFile, Insecure: cfg.Insecure, TLS: cfg.TLS,
+		URL: addPath(cfg.Endpoint), Timeout: yamldoc.Duration{Duration: requestTimeout}, HeadersFile: cfg.HeadersFile, Insecure: cfg.Insecure, TLS: cfg.TLS,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("collector of traces: %w", err)

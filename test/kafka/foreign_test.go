@@ -100,7 +100,7 @@ func TestForeignConsumers(t *testing.T) {
 		if err := c.CreateTopic(ctx, name, 3, nil); err != nil {
 			t.Fatal(err)
 		}
-		publishAll(ctx, t, kafkabus.Config{Brokers: brokers, Topic: name, Compression: compression}, all)
+		publishAll(ctx, t, kafkabus.Config{Brokers: brokers, Topic: name, Compression: kafkabus.Compression(compression)}, all)
 		cancel()
 	}
 	t.Run("java", func(t *testing.T) {

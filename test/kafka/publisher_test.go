@@ -124,7 +124,7 @@ func TestPublisherCompresses(t *testing.T) {
 	c, brokers := lasting.get(t), lasting.get(t).Inside()
 	for _, compression := range []string{"zstd", "lz4", "snappy", "gzip", "none"} {
 		a := startPublisher(t, kafkabus.Config{
-			Brokers: brokers, Topic: "compressed-" + compression, Compression: compression,
+			Brokers: brokers, Topic: "compressed-" + compression, Compression: kafkabus.Compression(compression),
 			Create: &kafkabus.Topic{Partitions: 3, ReplicationFactor: 1, Config: map[string]string{"retention.ms": "-1"}},
 		})
 		publishVersions(t, a, 8, 30, new(atomic.Int64))

@@ -195,7 +195,7 @@ func TestSecurity(t *testing.T) {
 			doors[mechanism+over.name] = func(t *testing.T, dir string) door {
 				file := filepath.Join(dir, "password")
 				return door{
-					listener: over.listener, config: kafkabus.Config{TLS: over.tls, SASL: &kafkabus.SASL{Mechanism: mechanism, User: s.User, PasswordFile: file}},
+					listener: over.listener, config: kafkabus.Config{TLS: over.tls, SASL: &kafkabus.SASL{Mechanism: kafkabus.Mechanism(mechanism), User: s.User, PasswordFile: file}},
 					wrong: func() { write1(t, file, wrong) }, right: func() { write1(t, file, s.Password+"\n") },
 					says: []string{"authenticate with " + mechanism, "passwordFile"}, secrets: []string{s.Password, wrong},
 				}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
 // reloadable returns the keys that a running agent can change. The others determine its connections, files, Lease or queue.
@@ -20,6 +21,19 @@ func changed(out []string, path string, a, b reflect.Value) []string {
 	switch {
 	case a.Kind() == reflect.Pointer && !a.IsNil() && !b.IsNil():
 		return changed(out, path, a.Elem(), b.Elem())
+	case a.Kind() == reflect.Interface && !a.IsNil() && !b.IsNil() && a.Elem().Type() == b.Elem().Type():
+		return changed(out, path, a.Elem(), b.Elem())
+	case a.Type().Implements(reflect.TypeFor[yamldoc.Variants]()):
+		for _, key := range a.Interface().(yamldoc.Variants).Keys() { //nolint:forcetypeassert // its type says so
+			x, y := a.MapIndex(reflect.ValueOf(key)), b.MapIndex(reflect.ValueOf(key))
+			switch {
+			case x.IsValid() && y.IsValid():
+				out = changed(out, path+"."+key, x, y)
+			case x.IsValid() != y.IsValid():
+				out = append(out, path+"."+key)
+			}
+		}
+		return out
 	case a.Kind() == reflect.Struct && ofKeys(a.Type()):
 		for i := range a.NumField() {
 			key, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("yaml"), ",")

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -29,6 +30,12 @@ type decoder struct {
 
 	overrides []*override
 	within    *override // the one that is being decoded; nil: the document is
+}
+
+// Variants is a map whose keys have values of different types. Keys returns the keys in their order, New a pointer to the zero value of one.
+type Variants interface {
+	Keys() []string
+	New(key string) any
 }
 
 // Defaulter is a value with defaults of its own. SetDefaults is called before the keys of the document are set.
@@ -144,7 +151,11 @@ func (d *decoder) content(n ast.Node, v reflect.Value, path string) {
 	case reflect.Slice:
 		d.list(n, v, path)
 	case reflect.Map:
-		d.dictionary(n, v, path)
+		if _, ok := v.Interface().(Variants); ok {
+			d.mapping(n, v, path)
+		} else {
+			d.dictionary(n, v, path)
+		}
 	case reflect.String:
 		d.text(n, v, path)
 	case reflect.Bool:
@@ -190,29 +201,28 @@ func (d *decoder) text(n ast.Node, v reflect.Value, path string) {
 }
 
 func (d *decoder) mapping(n ast.Node, v reflect.Value, path string) {
-	fields := map[string]reflect.Value{}
 	known := keys(v.Type())
-	for i, name := range known {
-		fields[name] = v.Field(i)
+	if v.Kind() == reflect.Map {
+		v.SetZero()
 	}
 	var written []string
 	for at, pair := range d.pairs(n, path, keysOf(v.Type())) {
 		tok := pair.Key.GetToken()
 		written = append(written, tok.Value)
-		if field, ok := fields[tok.Value]; ok {
-			if isEmpty(pair.Value) {
-				d.mark(tok, at)
-			}
-			d.value(pair.Value, field, at)
+		if !slices.Contains(known, tok.Value) {
+			d.fail(tok, at, "%s", d.unknownField(tok.Value, path, known))
 			continue
 		}
-		d.fail(tok, at, "%s", d.unknownField(tok.Value, path, known))
+		if isEmpty(pair.Value) {
+			d.mark(tok, at)
+		}
+		d.member(pair.Value, v, tok.Value, at)
 	}
 	for name, o := range d.overridden(path, written, false) {
 		at := join(path, name)
 		d.during(o, func() {
-			if field, ok := fields[name]; ok {
-				d.value(ast.Null(nil), field, at)
+			if slices.Contains(known, name) {
+				d.member(ast.Null(nil), v, name, at)
 				return
 			}
 			o.used = true
@@ -226,6 +236,23 @@ func join(path, key string) string {
 		return key
 	}
 	return path + "." + key
+}
+
+// member decodes the value of a key of a struct or a Variants.
+func (d *decoder) member(n ast.Node, v reflect.Value, key, path string) {
+	if v.Kind() == reflect.Struct {
+		d.value(n, fieldOf(v, key), path)
+		return
+	}
+	value := reflect.ValueOf(v.Interface().(Variants).New(key)) //nolint:forcetypeassert // mappings are one or the other
+	d.value(n, value.Elem(), path)
+	if v.IsNil() {
+		v.Set(reflect.MakeMap(v.Type()))
+	}
+	if v.Type().Elem().Kind() != reflect.Interface {
+		value = value.Elem()
+	}
+	v.SetMapIndex(reflect.ValueOf(key), value)
 }
 
 // pairs yields the path of each key of a mapping with its node. If n is not a mapping, the error names the keys that are

@@ -8,17 +8,42 @@ import (
 	"strings"
 )
 
-// keys returns the keys of a struct, in the order of its fields.
+// keys returns the keys of a mapping, in their order. A field of a struct with the key "-" has none.
 func keys(t reflect.Type) []string {
+	if v, ok := reflect.Zero(t).Interface().(Variants); ok {
+		return v.Keys()
+	}
 	var names []string
 	for f := range t.Fields() {
-		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-		names = append(names, name)
+		if name := keyOf(f); name != "-" {
+			names = append(names, name)
+		}
 	}
 	return names
 }
 
-// keysOf returns " with level, format", or nothing if the struct has no keys or too many to name.
+func keyOf(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+	return name
+}
+
+// fieldOf returns the field of a struct with a key.
+func fieldOf(v reflect.Value, name string) reflect.Value {
+	return v.FieldByNameFunc(func(field string) bool {
+		f, _ := v.Type().FieldByName(field)
+		return keyOf(f) == name
+	})
+}
+
+// typeOf returns the type of the value of a key.
+func typeOf(t reflect.Type, name string) reflect.Type {
+	if v, ok := reflect.Zero(t).Interface().(Variants); ok {
+		return reflect.TypeOf(v.New(name)).Elem()
+	}
+	return fieldOf(reflect.Zero(t), name).Type()
+}
+
+// keysOf returns " with level, format", or nothing if the mapping has no keys or too many to name.
 func keysOf(t reflect.Type) string {
 	if names := keys(t); len(names) > 0 && len(names) < 10 {
 		return " with " + strings.Join(names, ", ")
@@ -75,11 +100,11 @@ func Paths(root reflect.Type, alias func(path string) string) []string {
 			walk(t.Elem(), path)
 		case t.Kind() == reflect.Slice:
 			walk(t.Elem(), path+"[]")
-		case t.Kind() == reflect.Struct:
-			for i, name := range keys(t) {
+		case t.Kind() == reflect.Struct, t.Implements(reflect.TypeFor[Variants]()):
+			for _, name := range keys(t) {
 				at := strings.TrimPrefix(path+"."+name, ".")
 				paths = append(paths, at)
-				walk(t.Field(i).Type, at)
+				walk(typeOf(t, name), at)
 			}
 		}
 	}

@@ -7,18 +7,24 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
 // ClientConfig says where a Receiver or a ClaimStore sends requests.
 type ClientConfig struct {
-	URL         string        // http or https
-	Timeout     time.Duration // of a request, from dialling to the status; 0: 30 s
-	HeadersFile string        // lines "Name: value", sent with each request; read again when it has changed. "": none
-	TokenFile   string        // a bearer token; read again when it has changed. "": none
-	Insecure    bool          // permits to send both unencrypted to another machine
-	TLS         *publish.TLS  // nil with https: the system's certificates
-	Fence       publish.Fence // asked before each request of a ClaimStore, and before each write to a socket. nil: everything passes
+	URL         string           `yaml:"url"`                   // http or https
+	Timeout     yamldoc.Duration `yaml:"timeout"`               // of a request, from dialling to the status; 0: 30 s
+	HeadersFile string           `yaml:"headersFile,omitempty"` // lines "Name: value", sent with each request; read again when it has changed. "": none
+	TokenFile   string           `yaml:"tokenFile,omitempty"`   // a bearer token; read again when it has changed. "": none
+	Insecure    bool             `yaml:"insecure,omitempty"`    // permits to send both unencrypted to another machine
+	TLS         *publish.TLS     `yaml:"tls,omitempty"`         // nil with https: the system's certificates
+	Fence       publish.Fence    `yaml:"-"`                     // asked before each request of a ClaimStore, and before each write to a socket. nil: everything passes
+}
+
+// SetDefaults implements yamldoc.Defaulter.
+func (cfg *ClientConfig) SetDefaults() {
+	*cfg = ClientConfig{Timeout: yamldoc.Duration{Duration: defaultTimeout}}
 }
 
 // client has what requests to one URL need.
@@ -40,11 +46,11 @@ func newClient(cfg ClientConfig, connections, buffer int) (*client, error) {
 	if u.Scheme == "http" && cfg.TLS != nil {
 		return nil, errors.New("url: is http, but tls is configured: write https, or leave tls out")
 	}
-	if cfg.Timeout <= 0 {
-		cfg.Timeout = defaultTimeout
+	if cfg.Timeout.Duration <= 0 {
+		cfg.Timeout.Duration = defaultTimeout
 	}
 	c := &client{
-		url: u, origin: originOf(u), timeout: cfg.Timeout, fence: publish.NewFencing(cfg.Fence),
+		url: u, origin: originOf(u), timeout: cfg.Timeout.Duration, fence: publish.NewFencing(cfg.Fence),
 		credentials: &credentials{headersFile: cfg.HeadersFile, tokenFile: cfg.TokenFile, endpoint: secretsOf(u)},
 		links:       &links{tls: cfg.TLS, idle: connections, buffer: buffer},
 	}

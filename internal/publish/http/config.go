@@ -1,10 +1,16 @@
 package http
 
 import (
+	"crypto/sha256"
 	"fmt"
+	"net/url"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/config/check"
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
+
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 )
 
 const (
@@ -13,29 +19,101 @@ const (
 	maxBatches     = 4   // requests with batches at once: events that arrive meanwhile fill the next ones
 )
 
-// Config says where a Bus publishes to.
+// Config says where a Bus publishes to. The fields without a key are not part of the configuration file.
 type Config struct {
-	URL string // http or https. Its path and query may be a secret: they are never logged
+	URL string `yaml:"url"` // http or https. Its path and query may be a secret: they are never logged
 
 	// Batch is how many events a request may hold; above 1, structured events go in batched content mode, up to 1 MiB a
 	// request. 0: 1.
-	Batch int
-	// Timeout is how long a request may take, from dialling to the status. 0: 30 s.
-	Timeout     time.Duration
-	HeadersFile string       // lines "Name: value", sent with each request; read again when it has changed. "": none
-	TokenFile   string       // a bearer token; read again when it has changed. "": none
-	Insecure    bool         // permits to send both unencrypted to another machine
-	TLS         *publish.TLS // nil with https: the system's certificates
+	Batch       int              `yaml:"batch"`
+	Timeout     yamldoc.Duration `yaml:"timeout"`               // of a request, from dialling to the status; 0: 30 s
+	HeadersFile string           `yaml:"headersFile,omitempty"` // lines "Name: value", sent with each request; read again when it has changed. "": none
+	TokenFile   string           `yaml:"tokenFile,omitempty"`   // a bearer token; read again when it has changed. "": none
+	Insecure    bool             `yaml:"insecure,omitempty"`    // permits to send both unencrypted to another machine
+	TLS         *publish.TLS     `yaml:"tls,omitempty"`         // nil with https: the system's certificates
 
 	// InFlight bounds the requests that are on their way. 0: 256; with Batch above 1: 4, because events that wait for
 	// one of them fill the next.
-	InFlight int
-
+	InFlight int `yaml:"-"`
 	// Fence is asked before each request, and before each write to a socket. nil: everything passes.
-	Fence publish.Fence
+	Fence publish.Fence `yaml:"-"`
 	// DeadLetterURL is where dead letters go; "": nowhere. Credentials (the two files above, the client's
 	// certificate) go only to the origin of URL: same scheme, host and port.
-	DeadLetterURL string
+	DeadLetterURL string `yaml:"-"`
+}
+
+// Driver is the bus "http" of the configuration.
+func Driver() *driver.Driver {
+	return &driver.Driver{
+		Name: "http", Schemes: []string{"http", "https"}, URL: "http(s)://host/path",
+		Default: func() driver.Config {
+			c := new(Config)
+			c.SetDefaults()
+			return c
+		},
+		Keys: keys(),
+		DeadLetter: &driver.DeadLetter{
+			Key: "url", Value: check.URL(),
+			Default:  func(driver.Config, string) string { return "" },
+			Validate: validateDeadURL,
+		},
+	}
+}
+
+// SetDefaults implements yamldoc.Defaulter.
+func (cfg *Config) SetDefaults() {
+	*cfg = Config{Batch: 1, Timeout: yamldoc.Duration{Duration: defaultTimeout}}
+}
+
+// SetURL implements driver.Config.
+func (cfg *Config) SetURL(url string) error {
+	cfg.URL = url
+	return nil
+}
+
+// Open implements driver.Config.
+func (cfg *Config) Open(e *driver.Env) (publish.Bus, error) {
+	o := *cfg
+	o.DeadLetterURL, o.Fence = e.DeadLetter, e.Fence
+	return New(o, e.Log, e.Metrics)
+}
+
+// Summary implements driver.Config.
+func (cfg *Config) Summary() driver.Summary {
+	receiver := receiverOf(cfg.URL)
+	s := driver.Summary{Kind: "http", URL: WithoutQuery(cfg.URL), Log: "HTTP " + receiver, Servers: []string{receiver}, Identity: "HTTP, " + receiver}
+	s.Text = s.URL + ", an event in each request"
+	if cfg.Batch > 1 {
+		s.Text = fmt.Sprintf("%s, up to %d events in each request", s.URL, cfg.Batch)
+	}
+	if cfg.TLS != nil && (cfg.TLS.CAFile != "" || cfg.TLS.CertFile != "") { // the URL says that there is TLS
+		s.Text += driver.With(cfg.TLS.Summary())
+	}
+	return s
+}
+
+// receiverOf returns the URL of a receiver without what may be a secret in it, so that it can be logged. A hash stands for its path.
+func receiverOf(endpoint string) string {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return "" // it has been validated
+	}
+	origin := u.Scheme + "://" + u.Host
+	if u.Path == "" || u.Path == "/" {
+		return origin
+	}
+	sum := sha256.Sum256([]byte(u.EscapedPath()))
+	return fmt.Sprintf("%s/… (%x)", origin, sum[:4])
+}
+
+// WithoutQuery returns a URL without user, query and fragment.
+func WithoutQuery(endpoint string) string {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return "" // it has been validated
+	}
+	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	return u.String()
 }
 
 func (cfg *Config) client() ClientConfig {

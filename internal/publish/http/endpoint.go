@@ -53,7 +53,7 @@ type endpoint struct {
 
 // newEndpoint checks cfg and reads the files that it names.
 func newEndpoint(cfg Config, log *slog.Logger, m *publish.Metrics) (*endpoint, error) {
-	if cfg.Batch < 0 || cfg.Timeout < 0 || cfg.InFlight < 0 {
+	if cfg.Batch < 0 || cfg.Timeout.Duration < 0 || cfg.InFlight < 0 {
 		return nil, errors.New("batch, timeout and in-flight requests must not be negative")
 	}
 	p := &endpoint{log: log, metrics: m, batched: cfg.Batch > 1, lanes: [...]lane{

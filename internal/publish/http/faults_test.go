@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 )
@@ -201,7 +202,7 @@ func TestReceiverThatHangs(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 		}
 	})
-	r := run(t, publishhttp.Config{URL: url, Timeout: 100 * time.Millisecond})
+	r := run(t, publishhttp.Config{URL: url, Timeout: yamldoc.Duration{Duration: 100 * time.Millisecond}})
 	if err := r.Publish(t.Context(), event("web-1", 1, `{}`)); err != nil {
 		t.Fatal(err)
 	}
@@ -377,7 +378,7 @@ func TestOrderSurvivesFaults(t *testing.T) {
 					}
 				})
 				// A receiver that takes a request after it was given up breaks the order, and a slow machine must not be taken for one.
-				r := run(t, publishhttp.Config{URL: url, Batch: batch, Timeout: 2 * time.Second})
+				r := run(t, publishhttp.Config{URL: url, Batch: batch, Timeout: yamldoc.Duration{Duration: 2 * time.Second}})
 				const keys, versions = 20, 10
 				var wg sync.WaitGroup
 				for k := range keys {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 )
@@ -93,7 +94,7 @@ func TestEachEventEndsOnce(t *testing.T) {
 			t.Run(fmt.Sprintf("seed-%d-batch-%d", seed, batch), func(t *testing.T) {
 				t.Parallel()
 				m := &moody{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), got: map[string][]int{}}
-				r := run(t, publishhttp.Config{URL: serve(t, m.ServeHTTP), Batch: batch, Timeout: 300 * time.Millisecond, Fence: new(shutter)})
+				r := run(t, publishhttp.Config{URL: serve(t, m.ServeHTTP), Batch: batch, Timeout: yamldoc.Duration{Duration: 300 * time.Millisecond}, Fence: new(shutter)})
 				const keys, versions = 16, 15
 				acked := make([]int, keys)
 				var published, ended atomic.Int64

@@ -29,25 +29,6 @@ const Copies = 2
 // clientID is what brokers know us by, in quotas and logs.
 const clientID = "kubecdc"
 
-// Config says where a bus publishes to.
-type Config struct {
-	Brokers []string // host:port; one that answers is enough, it tells the others
-	Cluster string   // of Kubernetes: {cluster} in topics
-	Topic   string   // template, see NewTopics; "": DefaultTopic
-
-	Compression   string // zstd, lz4, snappy, gzip or none; "": zstd
-	Tombstones    bool   // an event of op d is followed by a record with its key and no value
-	Create        *Topic // how topics are created that do not exist; nil: none is
-	MaxEventBytes int    // the largest event that will be published: topics must take it
-	TLS           *publish.TLS
-	SASL          *SASL
-	DeadLetter    string // topic of what is refused, {cluster} allowed; "": none
-	// Retiring reports whether a scope is no longer selected. What is wrong with a topic that only such scopes wait for does not make
-	// the bus unready. nil: none is.
-	Retiring func(scope string) bool
-	Fence    publish.Fence // asked before each batch, and before each write of one to the socket; nil: everything passes
-}
-
 // Bus publishes to topics of a Kafka cluster. It implements publish.Bus.
 type Bus struct {
 	cfg        Config
@@ -86,7 +67,7 @@ func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
 	if err != nil {
 		return nil, err
 	}
-	codec, err := producer.NewCodec(cfg.Compression, runtime.GOMAXPROCS(0))
+	codec, err := producer.NewCodec(string(cfg.Compression), runtime.GOMAXPROCS(0))
 	if err != nil {
 		return nil, err
 	}

@@ -15,13 +15,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// Topic is how topics are created. One that exists is used as it is, and never changed.
-type Topic struct {
-	Partitions        int               // 0: 1
-	ReplicationFactor int               // 0: 1
-	Config            map[string]string // as Kafka calls it: retention.ms, cleanup.policy
-}
-
 // headRoom is what a record and its batch may need beside the event: key, headers' names, lengths.
 const headRoom = 4 << 10
 

@@ -39,5 +39,8 @@ func (b *Bus) known(topic string) *topic {
 // PartitionOf is the partition of a key.
 func PartitionOf(key []byte, partitions int) int { return partitionOf(key, partitions) }
 
-// Mechanism is kafka-go's view of s.
-func Mechanism(s *SASL) (sasl.Mechanism, error) { return s.mechanism() }
+// MechanismOf is kafka-go's view of s.
+func MechanismOf(s *SASL) (sasl.Mechanism, error) { return s.mechanism() }
+
+// TopicsMeet reports whether two templates can make the same topic.
+func TopicsMeet(a, b string) bool { return topicsMeet(a, b) }

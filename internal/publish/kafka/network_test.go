@@ -222,7 +222,7 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	write("wr0ng\n")
-	m, err := kafka.Mechanism(&kafka.SASL{Mechanism: "OAUTHBEARER", OAuth: &kafka.OAuth{TokenURL: server.URL, ClientID: "agent", ClientSecretFile: file}})
+	m, err := kafka.MechanismOf(&kafka.SASL{Mechanism: "OAUTHBEARER", OAuth: &kafka.OAuth{TokenURL: server.URL, ClientID: "agent", ClientSecretFile: file}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +260,7 @@ func TestTokens(t *testing.T) {
 		t.Errorf("the refused token is used again: %q, %v", again, err)
 	}
 	write("a b")
-	m, err = kafka.Mechanism(&kafka.SASL{Mechanism: "OAUTHBEARER", TokenFile: file})
+	m, err = kafka.MechanismOf(&kafka.SASL{Mechanism: "OAUTHBEARER", TokenFile: file})
 	if err != nil {
 		t.Fatal(err)
 	}

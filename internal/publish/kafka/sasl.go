@@ -22,28 +22,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// SASL is who the agent is to a Kafka cluster. Passwords and tokens come from files, which are read again at each
-// connection.
-type SASL struct {
-	Mechanism    string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER
-	User         string // with PasswordFile, of PLAIN and SCRAM
-	PasswordFile string
-	TokenFile    string // of OAUTHBEARER, unless OAuth is set; a sidecar may keep the token fresh
-	OAuth        *OAuth
-	Insecure     bool // the password of PLAIN, or the token, may be sent unencrypted to other machines
-}
-
-// OAuth is where OAUTHBEARER's tokens come from: the client-credentials endpoint of an authorization server (RFC 6749,
-// section 4.4). A token is used until shortly before its end.
-type OAuth struct {
-	TokenURL         string
-	ClientID         string
-	ClientSecretFile string
-	Scopes           []string
-	CAFile           string // to trust for TokenURL, instead of the system's
-	Insecure         bool   // the client's secret may be sent unencrypted to another machine
-}
-
 const (
 	tokenTimeout = 10 * time.Second // to get a token
 	tokenMargin  = 30 * time.Second // a token that ends within this is not used any more
@@ -55,12 +33,12 @@ func (s *SASL) mechanism() (sasl.Mechanism, error) {
 		return nil, nil
 	}
 	switch s.Mechanism {
-	case "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512":
+	case SASLPlain, SASLScramSHA256, SASLScramSHA512:
 		if s.User == "" || s.PasswordFile == "" {
 			return nil, fmt.Errorf("sasl: %s needs user and passwordFile", s.Mechanism)
 		}
 		return saslPassword{s}, nil
-	case "OAUTHBEARER":
+	case SASLOAuthBearer:
 		if (s.TokenFile == "") == (s.OAuth == nil) {
 			return nil, errors.New("sasl: OAUTHBEARER needs tokenFile or oauth, and not both")
 		}
@@ -88,7 +66,7 @@ func readSecret(what, file string) (string, error) {
 // saslPassword is PLAIN (RFC 4616) and SCRAM (RFC 5802).
 type saslPassword struct{ *SASL }
 
-func (p saslPassword) Name() string { return p.Mechanism }
+func (p saslPassword) Name() string { return string(p.Mechanism) }
 
 func (p saslPassword) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
 	secret, err := readSecret("sasl passwordFile", p.PasswordFile)
@@ -97,9 +75,9 @@ func (p saslPassword) Start(ctx context.Context) (sasl.StateMachine, []byte, err
 	}
 	var m sasl.Mechanism
 	switch p.Mechanism {
-	case "SCRAM-SHA-256":
+	case SASLScramSHA256:
 		m, err = scram.Mechanism(scram.SHA256, p.User, secret)
-	case "SCRAM-SHA-512":
+	case SASLScramSHA512:
 		m, err = scram.Mechanism(scram.SHA512, p.User, secret)
 	default:
 		m = saslplain.Mechanism{Username: p.User, Password: secret}
@@ -256,7 +234,12 @@ func (x *bearerExchange) Next(_ context.Context, challenge []byte) (bool, []byte
 	return false, nil, fmt.Errorf("%w: the broker refuses the token of %s: %.200q", errAuthentication, x.b.source(), refusal.Status)
 }
 
-// inPlaintext reports whether s must not leave this machine: a password or token would be sent without TLS. SCRAM sends none.
+// inPlaintext reports whether s must not leave this machine: a password or token would be sent without TLS.
 func (s *SASL) inPlaintext(t *publish.TLS) bool {
-	return s != nil && !s.Insecure && t == nil && (s.Mechanism == "PLAIN" || s.Mechanism == "OAUTHBEARER")
+	return s.sends() && !s.Insecure && t == nil
+}
+
+// sends reports whether a password or token is sent. SCRAM proves a password without sending it.
+func (s *SASL) sends() bool {
+	return s != nil && (s.Mechanism == SASLPlain || s.Mechanism == SASLOAuthBearer)
 }

@@ -17,8 +17,12 @@ const maxTopic = 249
 
 // Topics says which topic an event goes to: a template, compiled.
 type Topics struct {
-	parts []subject.Part
+	template string
+	parts    []subject.Part
 }
+
+// String returns the template.
+func (t *Topics) String() string { return t.template }
 
 // NewTopics compiles a topic template; "" is DefaultTopic. Placeholders are {cluster}, {group}, {resource} and
 // {namespace}; cluster is the value of the first. Topics are made of A-Za-z0-9._- and at most 249 bytes long. A group keeps
@@ -38,7 +42,7 @@ func newTopics(template, cluster string, placeholders bool) (*Topics, error) {
 	if err != nil {
 		return nil, fmt.Errorf("topic template %q: %w", template, err)
 	}
-	return &Topics{parts: parts}, nil
+	return &Topics{template: template, parts: parts}, nil
 }
 
 func compileTopic(template, cluster string, placeholders bool) ([]subject.Part, error) {

@@ -15,16 +15,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// Auth names the files that hold credentials; at most one kind. They are read again at each connect.
-type Auth struct {
-	CredsFile    string // a user's JWT and seed
-	User         string // with PasswordFile
-	PasswordFile string
-	TokenFile    string
-	NKeySeedFile string
-	Insecure     bool // the password or token may be sent unencrypted to other machines
-}
-
 // credentialsError is about a file of credentials. It does not say what is in it.
 type credentialsError struct {
 	key  string // where the configuration describes the bus; "": it does not

@@ -38,36 +38,6 @@ func dialBackoff() publish.Backoff {
 	return publish.Backoff{First: 100 * time.Millisecond, Limit: 5 * time.Second}
 }
 
-// Config says where a Bus publishes to.
-type Config struct {
-	URL           string // nats://host:port, several of one cluster separated by commas; what is before @ is never logged
-	Cluster       string // of Kubernetes: {cluster} in subjects
-	Subject       string // template, see subject.New; "": the default one
-	Stream        Stream
-	MaxEventBytes int // the largest event that will be published: stream and server must take it
-	Auth          Auth
-	TLS           *publish.TLS // nil: as the URL's scheme and the server ask for, with the system's authorities
-
-	InboxPrefix string // of the subjects of acknowledgements and answers, without the final dot; "": _INBOX
-	Domain      string // the JetStream domain that has the stream; "": that of the server
-
-	// DeadLetter is the subject of dead letters, a template with {cluster} as its only placeholder; "": there are none.
-	DeadLetter string
-	// DeadLetterOptional: a stream that exists and does not take DeadLetter is used without. Else it is refused.
-	DeadLetterOptional bool
-
-	// Key is where the configuration describes this bus, for advice: "" is "bus.nats".
-	Key string
-	// FullAdvice is what to do when the stream is full, in place of the general advice.
-	FullAdvice string
-
-	// Fence is asked before each message, and before each write of one to the socket. nil: everything passes.
-	Fence publish.Fence
-
-	// AckTimeout is how long the first attempt waits for its acknowledgement; further ones wait longer. 0: 5 s.
-	AckTimeout time.Duration
-}
-
 // Bus publishes to a JetStream stream. See the package's documentation for how.
 type Bus struct {
 	cfg      Config
@@ -117,7 +87,7 @@ func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
 	if strings.ContainsAny(cfg.Stream.Name, " \t\r\n.*>/\\\"") {
 		return nil, fmt.Errorf("stream name %q: must not contain spaces, quotes, dots, wildcards or slashes", cfg.Stream.Name)
 	}
-	if cfg.Stream.DiscardOld && cfg.Stream.MaxBytes > 0 {
+	if cfg.Stream.Discard == DiscardOld && cfg.Stream.MaxBytes > 0 {
 		return nil, fmt.Errorf("stream %s: would lose events silently as configured: discard old with maxBytes drops records that nobody may have read: set %s.stream.discard to new", cfg.Stream.Name, cfg.Key)
 	}
 	if cfg.AckTimeout <= 0 {

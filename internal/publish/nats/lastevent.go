@@ -16,32 +16,24 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// StreamEvent is what the last stream event of a resource on the bus says: how far an agent has come, whatever its checkpoint holds.
-type StreamEvent struct {
-	Scope           string
-	ResourceVersion uint64 // up to which it speaks; of a gap: its end, or its beginning if the end is not known
-	History         uint32
-	At              time.Time
-}
-
 // LastStreamEvent returns the last stream event of the resource in the stream, of whichever scope; false: there is none that can be
 // read, or no stream. It waits until Run has connected and checked the stream. It retries after temporary errors until ctx ends; its
 // errors are the cause of ctx, and ErrClosed.
 //
 // It asks the stream's leader, not a replica that may lag behind: the user must be allowed to publish to
 // $JS.API.STREAM.MSG.GET.<stream>, with Config.Domain to $JS.<domain>.API.STREAM.MSG.GET.<stream>.
-func (b *Bus) LastStreamEvent(ctx context.Context, r *object.Resource) (StreamEvent, bool, error) {
+func (b *Bus) LastStreamEvent(ctx context.Context, r *object.Resource) (publish.StreamEvent, bool, error) {
 	subject := string(b.subjects.Append(nil, &object.Delta{Stream: &object.StreamEvent{Resource: r}}))
 	for failures := 1; ; failures++ {
 		if err := b.link.wait(ctx); err != nil {
-			return StreamEvent{}, false, err
+			return publish.StreamEvent{}, false, err
 		}
 		record, err := b.last(ctx, subject)
 		switch {
 		case ctx.Err() != nil:
-			return StreamEvent{}, false, context.Cause(ctx)
+			return publish.StreamEvent{}, false, context.Cause(ctx)
 		case err == nil && record == nil:
-			return StreamEvent{}, false, nil
+			return publish.StreamEvent{}, false, nil
 		case err == nil:
 			h, err := readStreamEvent(record)
 			if err != nil {
@@ -54,7 +46,7 @@ func (b *Bus) LastStreamEvent(ctx context.Context, r *object.Resource) (StreamEv
 				"err", err, "advice", "the user must be allowed to publish to "+b.getSubject(), "suppressed", suppressed)
 		}
 		if err := publish.Sleep(ctx, checkBackoff().Delay(failures)); err != nil {
-			return StreamEvent{}, false, err
+			return publish.StreamEvent{}, false, err
 		}
 	}
 }
@@ -118,7 +110,7 @@ func (b *Bus) last(ctx context.Context, subject string) (*nats.Msg, error) {
 }
 
 // readStreamEvent reads a stream event, in either content mode. An error means that the record is none.
-func readStreamEvent(record *nats.Msg) (StreamEvent, error) {
+func readStreamEvent(record *nats.Msg) (publish.StreamEvent, error) {
 	var e struct {
 		ID, Type, Scope string
 		Time            time.Time
@@ -128,16 +120,16 @@ func readStreamEvent(record *nats.Msg) (StreamEvent, error) {
 	}
 	if id := header(record, publish.AttributePrefix+"id"); id == "" {
 		if err := json.Unmarshal(record.Data, &e); err != nil {
-			return StreamEvent{}, err
+			return publish.StreamEvent{}, err
 		}
 	} else {
 		e.ID, e.Type, e.Scope = id, header(record, publish.AttributePrefix+"type"), header(record, publish.AttributePrefix+"scope")
 		var err error
 		if e.Time, err = time.Parse(time.RFC3339Nano, header(record, publish.AttributePrefix+"time")); err != nil {
-			return StreamEvent{}, err
+			return publish.StreamEvent{}, err
 		}
 		if err := json.Unmarshal(record.Data, &e.Data); err != nil {
-			return StreamEvent{}, err
+			return publish.StreamEvent{}, err
 		}
 	}
 	version := e.Data.ResourceVersion
@@ -148,16 +140,16 @@ func readStreamEvent(record *nats.Msg) (StreamEvent, error) {
 			version = e.Data.FromResourceVersion
 		}
 	default:
-		return StreamEvent{}, fmt.Errorf("its type is %q", e.Type)
+		return publish.StreamEvent{}, fmt.Errorf("its type is %q", e.Type)
 	}
 	if e.Scope == "" {
-		return StreamEvent{}, errors.New("it has no scope")
+		return publish.StreamEvent{}, errors.New("it has no scope")
 	}
 	rv, err := strconv.ParseUint(version, 10, 64)
 	if err != nil {
-		return StreamEvent{}, fmt.Errorf("its resourceVersion: %w", err)
+		return publish.StreamEvent{}, fmt.Errorf("its resourceVersion: %w", err)
 	}
-	return StreamEvent{Scope: e.Scope, ResourceVersion: rv, History: historyOf(e.ID), At: e.Time}, nil
+	return publish.StreamEvent{Scope: e.Scope, ResourceVersion: rv, History: historyOf(e.ID), At: e.Time}, nil
 }
 
 // header returns the first value of a header, as it was before it was percent-encoded.

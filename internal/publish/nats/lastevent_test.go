@@ -12,7 +12,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
@@ -35,7 +34,7 @@ func TestHeard(t *testing.T) {
 			}
 			r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
 			e := encode.New(encode.Options{Cluster: "prod-eu-1", ClusterUID: "11e0", Mode: mode})
-			expect := func(resource *object.Resource, want natsbus.StreamEvent, there bool) {
+			expect := func(resource *object.Resource, want publish.StreamEvent, there bool) {
 				t.Helper()
 				got, ok, err := r.LastStreamEvent(t.Context(), resource)
 				if err != nil || ok != there {
@@ -45,40 +44,40 @@ func TestHeard(t *testing.T) {
 					t.Errorf("-want +got\n%s", diff)
 				}
 			}
-			expect(publishtest.Pods, natsbus.StreamEvent{}, false)
+			expect(publishtest.Pods, publish.StreamEvent{}, false)
 
 			// Of several scopes, the last one to speak counts.
 			for _, tc := range []struct {
 				delta *object.Delta
-				want  natsbus.StreamEvent
+				want  publish.StreamEvent
 			}{
 				{
 					stream(object.StreamEvent{Kind: object.SnapshotStarted, Scope: "pods/shop", Snapshot: "s1", ResourceVersion: 700}),
-					natsbus.StreamEvent{Scope: "pods/shop", ResourceVersion: 700},
+					publish.StreamEvent{Scope: "pods/shop", ResourceVersion: 700},
 				},
 				{
 					stream(object.StreamEvent{Kind: object.SnapshotCompleted, Scope: "pods?labelSelector=team in (\"a b\",ü%)", Snapshot: "s1", ResourceVersion: 690}),
-					natsbus.StreamEvent{Scope: "pods?labelSelector=team in (\"a b\",ü%)", ResourceVersion: 690},
+					publish.StreamEvent{Scope: "pods?labelSelector=team in (\"a b\",ü%)", ResourceVersion: 690},
 				},
 				{
 					stream(object.StreamEvent{Kind: object.Progress, Scope: "pods/h3", ResourceVersion: 710}),
-					natsbus.StreamEvent{Scope: "pods/h3", ResourceVersion: 710},
+					publish.StreamEvent{Scope: "pods/h3", ResourceVersion: 710},
 				},
 				{
 					stream(object.StreamEvent{Kind: object.Gap, Scope: "pods", From: 710, To: 820, Reason: object.Expired}),
-					natsbus.StreamEvent{Scope: "pods", ResourceVersion: 820},
+					publish.StreamEvent{Scope: "pods", ResourceVersion: 820},
 				},
 				{
 					stream(object.StreamEvent{Kind: object.Gap, Scope: "pods", From: 820, Reason: "forbidden"}),
-					natsbus.StreamEvent{Scope: "pods", ResourceVersion: 820},
+					publish.StreamEvent{Scope: "pods", ResourceVersion: 820},
 				},
 				{
 					stream(object.StreamEvent{Kind: object.Gap, Scope: "pods", From: 820, To: 300, Reason: object.Rewound, History: 12}),
-					natsbus.StreamEvent{Scope: "pods", ResourceVersion: 300, History: 12},
+					publish.StreamEvent{Scope: "pods", ResourceVersion: 300, History: 12},
 				},
 				{
 					stream(object.StreamEvent{Kind: object.Progress, Scope: "pods", ResourceVersion: 310, History: 12}),
-					natsbus.StreamEvent{Scope: "pods", ResourceVersion: 310, History: 12},
+					publish.StreamEvent{Scope: "pods", ResourceVersion: 310, History: 12},
 				},
 			} {
 				var ev encode.Event
@@ -91,7 +90,7 @@ func TestHeard(t *testing.T) {
 				tc.want.At = time.Unix(0, tc.delta.Observed).UTC()
 				expect(publishtest.Pods, tc.want, true)
 			}
-			expect(&object.Resource{Group: "apps", Version: "v1", Name: "deployments"}, natsbus.StreamEvent{}, false)
+			expect(&object.Resource{Group: "apps", Version: "v1", Name: "deployments"}, publish.StreamEvent{}, false)
 
 			// What cannot be read is no witness.
 			for _, foreign := range []string{
@@ -101,16 +100,16 @@ func TestHeard(t *testing.T) {
 				if _, err := js.Publish(t.Context(), "kubecdc.prod-eu-1.stream.core.pods", []byte(foreign)); err != nil {
 					t.Fatal(err)
 				}
-				expect(publishtest.Pods, natsbus.StreamEvent{}, false)
+				expect(publishtest.Pods, publish.StreamEvent{}, false)
 			}
 			if err := found.Purge(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			expect(publishtest.Pods, natsbus.StreamEvent{}, false)
+			expect(publishtest.Pods, publish.StreamEvent{}, false)
 			if err := js.DeleteStream(t.Context(), "KUBECDC"); err != nil {
 				t.Fatal(err)
 			}
-			expect(publishtest.Pods, natsbus.StreamEvent{}, false)
+			expect(publishtest.Pods, publish.StreamEvent{}, false)
 		})
 	}
 }

@@ -18,15 +18,9 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/publish/claim"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
+	"github.com/kubecdc/kubecdc/internal/relay"
 )
-
-// JetStreamIn is the API of JetStream in a domain; "": in that of the server.
-func JetStreamIn(domain string, conn *nats.Conn) (jetstream.JetStream, error) {
-	if domain == "" {
-		return jetstream.New(conn)
-	}
-	return jetstream.NewWithDomain(conn, domain)
-}
 
 // ObjectScheme is the scheme of references into JetStream's object store: nats-obj://<bucket>/<name>, in the account whose
 // stream the record is from.
@@ -39,24 +33,17 @@ const (
 	chunkSize   = 128 << 10        // that of nats.go; smaller where the server takes less
 )
 
-// ObjectStoreConfig names a bucket of JetStream's object store.
-type ObjectStoreConfig struct {
-	Bucket   string
-	Create   bool  // where it does not exist; one that exists is used as it is, and never changed
-	MaxBytes int64 // of one that is created; 0: not bounded
-}
-
 // ObjectStore is a claim store in JetStream, on the connection of a Bus.
 type ObjectStore struct {
 	bus     *Bus
-	cfg     ObjectStoreConfig
+	cfg     driver.ObjectStore
 	retry   *claim.Retry
 	checked atomic.Bool // the bucket was compared with the stream
 }
 
 // NewObjectStore checks the configuration. A bucket that is created has the replicas of b's stream, and keeps objects for a day
 // longer than that keeps records, whatever was configured for the stream. It logs a warning about an existing one with less.
-func NewObjectStore(b *Bus, cfg ObjectStoreConfig, log *slog.Logger, m *publish.Metrics) (*ObjectStore, error) {
+func NewObjectStore(b *Bus, cfg driver.ObjectStore, log *slog.Logger, m *publish.Metrics) (*ObjectStore, error) {
 	if cfg.Bucket == "" {
 		return nil, errors.New("object store: no name of a bucket")
 	}
@@ -87,7 +74,7 @@ func (o *ObjectStore) put(ctx context.Context, name, contentType string, body []
 	}
 	connected, done := o.bus.link.during(ctx)
 	defer done()
-	js, err := JetStreamIn(o.bus.cfg.Domain, o.bus.conn.Load())
+	js, err := relay.JetStreamIn(o.bus.cfg.Domain, o.bus.conn.Load())
 	if err != nil {
 		return err
 	}

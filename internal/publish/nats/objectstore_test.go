@@ -11,13 +11,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
 const bucketName = publishtest.BucketName
 
-func newObjectStore(tb testing.TB, r *publishtest.NATS, cfg natsbus.ObjectStoreConfig) *natsbus.ObjectStore {
+func newObjectStore(tb testing.TB, r *publishtest.NATS, cfg driver.ObjectStore) *natsbus.ObjectStore {
 	tb.Helper()
 	s, err := natsbus.NewObjectStore(r.Bus, cfg, r.Log.Logger(), nil)
 	if err != nil {
@@ -30,7 +31,7 @@ func newObjectStore(tb testing.TB, r *publishtest.NATS, cfg natsbus.ObjectStoreC
 func TestObjectStoreReplaces(t *testing.T) {
 	s := publishtest.StartServer(t, t.TempDir(), -1)
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
-	store := newObjectStore(t, r, natsbus.ObjectStoreConfig{Bucket: bucketName, Create: true})
+	store := newObjectStore(t, r, driver.ObjectStore{Bucket: bucketName, Create: true})
 	for range 3 {
 		body := publishtest.Text(1 << 20)
 		ref, err := store.Put(t.Context(), "c0ffee", "application/cloudevents+json", []byte(body))
@@ -63,8 +64,8 @@ func TestObjectStoreLeavesABucketAsItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := publishtest.NATSConfig(s.ClientURL())
-	cfg.Stream.MaxAge = time.Minute
-	store := newObjectStore(t, publishtest.RunNATS(t, cfg), natsbus.ObjectStoreConfig{Bucket: bucketName})
+	cfg.Stream.MaxAge.Duration = time.Minute
+	store := newObjectStore(t, publishtest.RunNATS(t, cfg), driver.ObjectStore{Bucket: bucketName})
 	if _, err := store.Put(t.Context(), "c0ffee", "text/plain", []byte("x")); err != nil {
 		t.Fatal(err)
 	}
@@ -104,9 +105,9 @@ func TestObjectStoreFollowsTheStream(t *testing.T) {
 				}
 			}
 			cfg := publishtest.NATSConfig(s.ClientURL())
-			cfg.Stream.MaxAge = tc.configured
+			cfg.Stream.MaxAge.Duration = tc.configured
 			r := publishtest.RunNATS(t, cfg)
-			store := newObjectStore(t, r, natsbus.ObjectStoreConfig{Bucket: bucketName, Create: true})
+			store := newObjectStore(t, r, driver.ObjectStore{Bucket: bucketName, Create: true})
 			for range 2 {
 				if _, err := store.Put(t.Context(), "c0ffee", "text/plain", []byte("x")); err != nil {
 					t.Fatal(err)
@@ -142,7 +143,7 @@ func TestObjectStoreHasTheReplicasOfTheStream(t *testing.T) {
 	}
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(strings.Join(urls, ","))) // which has one
 	for bucket, want := range map[string]int{bucketName: 3, "LESS": 1} {
-		store := newObjectStore(t, r, natsbus.ObjectStoreConfig{Bucket: bucket, Create: true})
+		store := newObjectStore(t, r, driver.ObjectStore{Bucket: bucket, Create: true})
 		if _, err := store.Put(t.Context(), "c0ffee", "text/plain", []byte("x")); err != nil {
 			t.Fatal(err)
 		}
@@ -162,17 +163,17 @@ func TestObjectStoreHasTheReplicasOfTheStream(t *testing.T) {
 func TestObjectStoreRefusals(t *testing.T) {
 	s := publishtest.StartServer(t, t.TempDir(), -1)
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
-	_, err := newObjectStore(t, r, natsbus.ObjectStoreConfig{Bucket: bucketName}).Put(t.Context(), "c0ffee", "text/plain", []byte("x"))
+	_, err := newObjectStore(t, r, driver.ObjectStore{Bucket: bucketName}).Put(t.Context(), "c0ffee", "text/plain", []byte("x"))
 	if !errors.Is(err, publish.ErrRefused) || !strings.Contains(err.Error(), "nats object add KUBECDC_LARGE") {
 		t.Errorf("no bucket: %v", err)
 	}
 	for _, name := range []string{"", "a.b", "a b", "ä"} {
-		if _, err := natsbus.NewObjectStore(r.Bus, natsbus.ObjectStoreConfig{Bucket: name}, publishtest.Discard, nil); err == nil {
+		if _, err := natsbus.NewObjectStore(r.Bus, driver.ObjectStore{Bucket: name}, publishtest.Discard, nil); err == nil {
 			t.Errorf("bucket %q is taken", name)
 		}
 	}
 	r.Stop()
-	if _, err := newObjectStore(t, r, natsbus.ObjectStoreConfig{Bucket: bucketName}).Put(t.Context(), "c0ffee", "text/plain", nil); !errors.Is(err, publish.ErrClosed) {
+	if _, err := newObjectStore(t, r, driver.ObjectStore{Bucket: bucketName}).Put(t.Context(), "c0ffee", "text/plain", nil); !errors.Is(err, publish.ErrClosed) {
 		t.Errorf("closed: %v", err)
 	}
 }
@@ -186,7 +187,7 @@ func TestObjectStoreWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(p.URL()))
-	store := newObjectStore(t, r, natsbus.ObjectStoreConfig{Bucket: bucketName, Create: true})
+	store := newObjectStore(t, r, driver.ObjectStore{Bucket: bucketName, Create: true})
 	body := publishtest.Text(300 << 10)
 	done := make(chan error, 1)
 	go func() {
@@ -243,7 +244,7 @@ func TestObjectStoreWithoutALeader(t *testing.T) {
 	}
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
 	publishtest.Wait(t, "the publisher is connected", func() bool { return r.Ready() == nil })
-	store := newObjectStore(t, r, natsbus.ObjectStoreConfig{Bucket: bucketName})
+	store := newObjectStore(t, r, driver.ObjectStore{Bucket: bucketName})
 	const chunk = 64 << 10
 	body := publishtest.Text(1 << 20)
 	done := make(chan error, 1)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
@@ -139,7 +140,7 @@ func expectWholeService(t *testing.T, s *server.Server, cfg natsbus.Config) *pub
 	if err := r.DeadLetters.Publish(t.Context(), publishtest.Event("web-1", 2, `{}`)); err != nil {
 		t.Error(err)
 	}
-	store, err := natsbus.NewObjectStore(r.Bus, natsbus.ObjectStoreConfig{Bucket: "KUBECDC_LARGE", Create: true}, r.Log.Logger(), nil)
+	store, err := natsbus.NewObjectStore(r.Bus, driver.ObjectStore{Bucket: "KUBECDC_LARGE", Create: true}, r.Log.Logger(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
 // Run implements publish.Bus. It connects, checks the stream, creates it if it is told to, and keeps the connection until ctx ends.
@@ -99,7 +100,7 @@ func (b *Bus) supervise(ctx context.Context, nc *nats.Conn, gone <-chan struct{}
 	if _, err := nc.Subscribe(b.inbox+".*", b.onAnswer); err != nil {
 		return fmt.Errorf("subscribe to acknowledgements: %w", err)
 	}
-	js, err := JetStreamIn(b.cfg.Domain, nc)
+	js, err := relay.JetStreamIn(b.cfg.Domain, nc)
 	if err != nil {
 		return err
 	}

@@ -18,18 +18,6 @@ import (
 // DefaultStream is the stream that takes the records.
 const DefaultStream = "KUBECDC"
 
-// Stream is the stream that takes the records. All but Name matters only where Create is set and it does not exist; a
-// stream that exists is used as it is, and never changed.
-type Stream struct {
-	Name            string // "": DefaultStream
-	Create          bool
-	Replicas        int           // 0: 1
-	MaxAge          time.Duration // 0: for ever
-	MaxBytes        int64         // 0: not bounded
-	DiscardOld      bool          // refused where the stream is bounded
-	DuplicateWindow time.Duration // 0: 2 min
-}
-
 // defaultDuplicateWindow is the server's default too.
 const defaultDuplicateWindow = 2 * time.Minute
 
@@ -46,16 +34,16 @@ func (s *Stream) config(subjects []string) jetstream.StreamConfig {
 		Discard:     jetstream.DiscardNew,
 		Storage:     jetstream.FileStorage,
 		Replicas:    max(s.Replicas, 1),
-		MaxAge:      s.MaxAge,
+		MaxAge:      s.MaxAge.Duration,
 		MaxBytes:    -1,
 		MaxMsgs:     -1,
-		Duplicates:  s.DuplicateWindow,
+		Duplicates:  s.DuplicateWindow.Duration,
 		AllowDirect: true, // reading an object's records does not burden the leader alone
 	}
 	if s.MaxBytes > 0 {
-		c.MaxBytes = s.MaxBytes
+		c.MaxBytes = int64(s.MaxBytes)
 	}
-	if s.DiscardOld {
+	if s.Discard == DiscardOld {
 		c.Discard = jetstream.DiscardOld
 	}
 	if c.Duplicates == 0 {

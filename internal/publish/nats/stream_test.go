@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
@@ -19,7 +20,7 @@ import (
 func TestStreamIsCreated(t *testing.T) {
 	s := publishtest.StartServer(t, t.TempDir(), -1)
 	cfg := publishtest.NATSConfig(s.ClientURL())
-	cfg.Stream = natsbus.Stream{Name: "CHANGES", Create: true, MaxAge: time.Minute, MaxBytes: 1 << 20, DuplicateWindow: 2 * time.Minute}
+	cfg.Stream = natsbus.Stream{Name: "CHANGES", Create: true, MaxAge: yamldoc.Duration{Duration: time.Minute}, MaxBytes: 1 << 20, DuplicateWindow: yamldoc.Duration{Duration: 2 * time.Minute}}
 	r := publishtest.RunNATS(t, cfg)
 	if err := r.Publish(t.Context(), publishtest.Event("web-1", 1, `{}`)); err != nil {
 		t.Fatal(err)
@@ -175,7 +176,7 @@ func TestStreamThatCannotBeCreated(t *testing.T) {
 			"stream refused: create KUBECDC: nats: API error: code=400 err_code=10065 description=subjects overlap with an existing stream: another stream takes these subjects; name it in bus.nats.stream.name, or change bus.nats.subject",
 		},
 		{
-			"discard old with a bound", func(c *natsbus.Config) { c.Stream.DiscardOld, c.Stream.MaxBytes = true, 1<<20 },
+			"discard old with a bound", func(c *natsbus.Config) { c.Stream.Discard, c.Stream.MaxBytes = natsbus.DiscardOld, 1<<20 },
 			"stream KUBECDC: would lose events silently as configured: discard old with maxBytes drops records that nobody may have read: set bus.nats.stream.discard to new",
 		},
 	} {

@@ -1,9 +1,9 @@
-package config_test
+package kafka_test
 
 import (
 	"testing"
 
-	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 )
 
 func TestTopicsMeet(t *testing.T) {
@@ -32,10 +32,10 @@ func TestTopicsMeet(t *testing.T) {
 		{"{group}{resource}{group}{resource}{group}.a", "{group}{namespace}{group}{namespace}{group}.b", false},
 		{"", "", true},
 	} {
-		if got := config.TopicsMeet(tc.a, tc.b); got != tc.want {
+		if got := kafka.TopicsMeet(tc.a, tc.b); got != tc.want {
 			t.Errorf("%q and %q: %t", tc.a, tc.b, got)
 		}
-		if got := config.TopicsMeet(tc.b, tc.a); got != tc.want {
+		if got := kafka.TopicsMeet(tc.b, tc.a); got != tc.want {
 			t.Errorf("%q and %q: %t", tc.b, tc.a, got)
 		}
 	}

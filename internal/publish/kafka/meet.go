@@ -1,4 +1,4 @@
-package config
+package kafka
 
 import "strings"
 
@@ -17,12 +17,12 @@ func topicsMeet(a, b string) bool {
 	return false
 }
 
-// inCluster is a template with the name of the cluster in it, if it has one.
-func (c *Config) inCluster(template string) string {
-	if c.Cluster == "" {
+// inCluster returns a template with the name of the cluster in it, if that is known.
+func inCluster(template, cluster string) string {
+	if cluster == "" {
 		return template
 	}
-	return strings.ReplaceAll(template, "{cluster}", c.Cluster)
+	return strings.ReplaceAll(template, "{cluster}", cluster)
 }
 
 // symbol is a byte of a topic, any byte, or any number of any bytes.
@@ -86,8 +86,4 @@ func (s symbol) shares(t symbol) bool {
 		return !s.noDot
 	}
 	return true
-}
-
-func alphanumeric(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }

@@ -1,0 +1,136 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
+)
+
+// Limit is the range of a number, both ends allowed.
+type Limit struct {
+	Low, High yamldoc.Quantity
+	Zero      bool // 0 is allowed besides, as "none"
+}
+
+// String is the range in words: "between 1 and 5".
+func (l Limit) String() string {
+	s := fmt.Sprintf("between %v and %v", l.Low, l.High)
+	if l.Zero {
+		return "0 or " + s
+	}
+	return s
+}
+
+// InLimit compares got with a limit.
+func InLimit(path *field.Path, got yamldoc.Quantity, l Limit) field.ErrorList {
+	n := got.Int64()
+	if l.Zero && n == 0 || l.Low.Int64() <= n && n <= l.High.Int64() {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, got, "must be "+l.String())}
+}
+
+// Names returns the values of an Enum.
+func Names[T ~string](values ...T) []string {
+	list := make([]string, len(values))
+	for i, v := range values {
+		list[i] = string(v)
+	}
+	return list
+}
+
+// InEnum compares got with the values of its type.
+func InEnum[T interface {
+	~string
+	yamldoc.Enum
+}](path *field.Path, got T,
+) field.ErrorList {
+	if slices.Contains(got.Values(), string(got)) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, string(got), "must be "+yamldoc.OneOf(got))}
+}
+
+// Unique finds items that are given twice.
+func Unique[T comparable](items []T, path *field.Path) field.ErrorList {
+	var list field.ErrorList
+	for i, item := range items {
+		if slices.Contains(items[:i], item) {
+			list = append(list, field.Invalid(path.Index(i), item, "must not be given twice"))
+		}
+	}
+	return list
+}
+
+// Choice is a member of a mapping of which one is to be chosen.
+type Choice struct {
+	Name string
+	Is   bool
+}
+
+// OnlyOne finds that none of the choices is there, where one is needed, or several are.
+func OnlyOne(path *field.Path, what string, needed bool, choices ...Choice) field.ErrorList {
+	var all, got []string
+	for _, c := range choices {
+		all = append(all, c.Name)
+		if c.Is {
+			got = append(got, c.Name)
+		}
+	}
+	switch {
+	case len(got) == 0 && needed:
+		return field.ErrorList{field.Required(path, fmt.Sprintf("must name one %s, %s, got none", what, Listed(all, "or")))}
+	case len(got) > 1:
+		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("must name one %s only, got %s", what, Listed(got, "and")))}
+	}
+	return nil
+}
+
+// Listed returns "a, b and c".
+func Listed(words []string, conjunction string) string {
+	last := len(words) - 1
+	if last <= 0 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " " + conjunction + " " + words[last]
+}
+
+// Together finds that one of two keys is there without the other.
+func Together(path *field.Path, a, aValue, b, bValue string) field.ErrorList {
+	if (aValue == "") == (bValue == "") {
+		return nil
+	}
+	if aValue == "" {
+		a, b = b, a
+	}
+	return field.ErrorList{field.Required(path, fmt.Sprintf("has %s, and needs %s beside it", a, b))}
+}
+
+// Template returns the error of a template that cannot be used.
+func Template(path *field.Path, example string, err error) *field.Error {
+	if inner := errors.Unwrap(err); inner != nil {
+		err = inner // without the template, which the excerpt shows
+	}
+	return field.Forbidden(path, fmt.Sprintf("must be a template such as %s: %v", example, err))
+}
+
+// Key is what is known of a key beside its type. Validation, the JSON Schema and the reference use it.
+type Key struct {
+	Limit    Limit    // of a number; its zero value: none
+	Pattern  string   // regular expression of a text
+	Message  string   // what an editor says about a text that does not match
+	Required bool     // must be written where its mapping is
+	NotEmpty bool     // of a text or a list
+	Most     uint64   // how many keys a mapping may have; 0: all
+	Together []string // keys of a mapping that go together
+}
+
+// URL returns the Key of an HTTP server's URL.
+func URL() Key {
+	return Key{Pattern: `^https?://[^@/#? ]+(/[^#]*)?(\?[^#]*)?$`, Message: "must be a URL such as https://host/path, without user and password"}
+}

@@ -1,0 +1,61 @@
+// Package drivers is the list of buses that this program can publish to. To add one: its package, a line in [Buses], a block in
+// configs/kubecdc.yaml and a page in docs/guides; see docs/changing.md.
+package drivers
+
+import (
+	"slices"
+
+	"github.com/kubecdc/kubecdc/internal/config/check"
+	"github.com/kubecdc/kubecdc/internal/publish/driver"
+	"github.com/kubecdc/kubecdc/internal/publish/http"
+	"github.com/kubecdc/kubecdc/internal/publish/kafka"
+	"github.com/kubecdc/kubecdc/internal/publish/nats"
+	"github.com/kubecdc/kubecdc/internal/publish/stdout"
+)
+
+// Buses returns the drivers. The first one is the bus of the default configuration.
+func Buses() []*driver.Driver {
+	return []*driver.Driver{
+		nats.Driver(),
+		kafka.Driver(),
+		http.Driver(),
+		stdout.Driver(),
+	}
+}
+
+// Targets returns what a relay can send to: the buses and Slack.
+func Targets() []*driver.Driver { return append([]*driver.Driver{slackDriver()}, Buses()...) }
+
+// Readable returns the buses that keep records.
+func Readable() []*driver.Driver {
+	return slices.DeleteFunc(Buses(), func(d *driver.Driver) bool {
+		_, ok := d.Default().(driver.Readable)
+		return !ok
+	})
+}
+
+// Named returns the driver with that name, nil if there is none.
+func Named(all []*driver.Driver, name string) *driver.Driver {
+	if i := slices.IndexFunc(all, func(d *driver.Driver) bool { return d.Name == name }); i >= 0 {
+		return all[i]
+	}
+	return nil
+}
+
+// Names returns the names of drivers.
+func Names(all []*driver.Driver) []string {
+	names := make([]string, len(all))
+	for i, d := range all {
+		names[i] = d.Name
+	}
+	return names
+}
+
+// URLs returns the forms of the URLs of drivers, for errors and help texts.
+func URLs(all []*driver.Driver) string {
+	forms := make([]string, len(all))
+	for i, d := range all {
+		forms[i] = d.URL
+	}
+	return check.Listed(forms, "or")
+}
