@@ -300,19 +300,36 @@ func kindName(v *timeline.Version) string {
 	return kind + "/" + v.Name
 }
 
-// printList prints a List as JSON. Its field kubecdc is the certainty.
+// printList prints a List as JSON, object by object: the text is several times as large as the state. Its field kubecdc is the certainty.
 func (q *question) printList(objects []*timeline.Version, c *certainty) error {
-	list := struct {
-		APIVersion string            `json:"apiVersion"`
-		Kind       string            `json:"kind"`
-		Metadata   map[string]string `json:"metadata"`
-		Items      []json.RawMessage `json:"items"`
-		Kubecdc    *certainty        `json:"kubecdc"`
-	}{"v1", "List", map[string]string{"resourceVersion": ""}, []json.RawMessage{}, c}
-	for _, v := range objects {
-		list.Items = append(list.Items, v.After)
+	const enough = 64 << 10
+	var b bytes.Buffer
+	b.WriteString("{\n    \"apiVersion\": \"v1\",\n    \"kind\": \"List\",\n    \"metadata\": {\n        \"resourceVersion\": \"\"\n    },\n    \"items\": [")
+	for k, v := range objects {
+		if k > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString("\n        ")
+		if err := json.Indent(&b, v.After, "        ", "    "); err != nil {
+			return fmt.Errorf("%s %s: %w", v.Resource, objectName(v), err)
+		}
+		if b.Len() > enough {
+			if err := q.write(b.Bytes()); err != nil {
+				return err
+			}
+			b.Reset()
+		}
 	}
-	return q.printJSON(list)
+	if len(objects) > 0 {
+		b.WriteString("\n    ")
+	}
+	b.WriteString("],\n    \"kubecdc\": ")
+	sure, err := json.MarshalIndent(c, "    ", "    ")
+	if err != nil {
+		return err
+	}
+	b.Write(append(sure, "\n}\n"...))
+	return q.write(b.Bytes())
 }
 
 // printJSON prints a value as indented JSON; on a terminal without what it might act upon.

@@ -23,55 +23,59 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 // An oracle replays the patches of a random history line by line: it keeps the origin of each JSON pointer, and finds the pointer of each
 // line by the line's indentation.
 func TestBlame(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var b timeline.Blame
-		var document any
-		origins := map[string]int{}
-		versions := rapid.IntRange(1, 12).Draw(t, "versions")
-		for n := range versions {
-			was := marshal(t, document)
-			if document == nil {
-				document = map[string]any{}
-			}
-			for range rapid.IntRange(1, 4).Draw(t, "changes") {
-				document = mutate(t, document, 3)
-			}
-			v := version(n, consume.Updated, document)
-			if n == 0 {
-				v.Op, v.PreviousResourceVersion = consume.Created, ""
-				set(origins, "", document, n)
-			} else {
-				if rapid.Bool().Draw(t, "with before") {
-					v.Before = was
-				}
-				replay(t, origins, was, v.After, n)
-			}
-			if err := b.Add(v); err != nil {
-				t.Fatal(err)
-			}
+	for range 2 { // of 100 histories each, unless the flag says otherwise
+		rapid.Check(t, blameOfAHistory)
+	}
+}
+
+func blameOfAHistory(t *rapid.T) {
+	var b timeline.Blame
+	var document any
+	origins := map[string]int{}
+	versions := rapid.IntRange(1, 12).Draw(t, "versions")
+	for n := range versions {
+		was := marshal(t, document)
+		if document == nil {
+			document = map[string]any{}
 		}
-		lines, err := b.Lines()
-		if err != nil {
+		for range rapid.IntRange(1, 4).Draw(t, "changes") {
+			document = mutate(t, document, 3)
+		}
+		v := version(n, consume.Updated, document)
+		if n == 0 {
+			v.Op, v.PreviousResourceVersion = consume.Created, ""
+			set(origins, "", document, n)
+		} else {
+			if rapid.Bool().Draw(t, "with before") {
+				v.Before = was
+			}
+			replay(t, origins, was, v.After, n)
+		}
+		if err := b.Add(v); err != nil {
 			t.Fatal(err)
 		}
-		var text []string
-		for _, l := range lines {
-			text = append(text, l.Text)
+	}
+	lines, err := b.Lines()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text []string
+	for _, l := range lines {
+		text = append(text, l.Text)
+	}
+	want, err := yaml.JSONToYAML(marshal(t, document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := gocmp.Diff(string(want), strings.Join(text, "\n")+"\n"); diff != "" {
+		t.Fatalf("-YAML +blame\n%s", diff)
+	}
+	for n, pointer := range pointers(text) {
+		o := lines[n].Origin
+		if want := fmt.Sprint(100 + origins[pointer]); o == nil || !o.Exact || o.Version.ResourceVersion != want {
+			t.Fatalf("%s\nline %d (%s) is of %+v, want %s", want, n, pointer, o, want)
 		}
-		want, err := yaml.JSONToYAML(marshal(t, document))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := gocmp.Diff(string(want), strings.Join(text, "\n")+"\n"); diff != "" {
-			t.Fatalf("-YAML +blame\n%s", diff)
-		}
-		for n, pointer := range pointers(text) {
-			o := lines[n].Origin
-			if want := fmt.Sprint(100 + origins[pointer]); o == nil || !o.Exact || o.Version.ResourceVersion != want {
-				t.Fatalf("%s\nline %d (%s) is of %+v, want %s", want, n, pointer, o, want)
-			}
-		}
-	})
+	}
 }
 
 func version(n int, op consume.Op, document any) *timeline.Version {
