@@ -45,7 +45,7 @@ func (f *askFlags) add(cmd *cobra.Command, formats ...string) {
 	fl := cmd.Flags()
 	fl.StringVarP(&f.namespace, "namespace", "n", "", "only objects in this `namespace`; may be a pattern (default: all)")
 	fl.BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "objects in all namespaces, as without --namespace")
-	fl.StringVar(&f.cluster, "cluster", "", "`name` of the cluster, if the record has several")
+	fl.StringVar(&f.cluster, "cluster", "", "`name` of the cluster, if the record has several; on Kafka, an object is then read from its partition alone")
 	fl.BoolVar(&f.exact, "exact", false, "exit with code 3 unless the answer is exact")
 	fl.StringVar(&f.pagerCommand, "pager", "", "`command` that shows the answer page by page at a terminal (default: $PAGER, else "+defaultPager+")")
 	fl.BoolVar(&f.noPager, "no-pager", false, "show the answer at a terminal without a pager")

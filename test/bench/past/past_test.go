@@ -101,7 +101,7 @@ func TestJetStreamSendsWhatIsAskedFor(t *testing.T) {
 		if got := w.Taken(); got > most {
 			t.Errorf("%v: history took %d bytes, want %d at most", of, got, most)
 		}
-		kubecdc(t, "tail", of.Resource+"/"+of.Name, "-n", of.Namespace, "--since", "all", "--until-now", "-o", "json", "--bus", via)
+		kubecdc(t, "tail", of.Resource+"/"+of.Name, "-n", of.Namespace, "--since", "all", "--no-follow", "-o", "json", "--bus", via)
 		if got := w.Taken(); got > most {
 			t.Errorf("%v: tail took %d bytes, want %d at most", of, got, most)
 		}

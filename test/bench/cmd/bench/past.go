@@ -160,7 +160,7 @@ func (w *pastWorld) tail(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, wire.Close()) }()
 	a, err := w.ask(ctx, "tail of one object, to the end", 1, func(int) []string {
 		return []string{
-			w.b.agent, "tail", w.one[0].Resource + "/" + w.one[0].Name, "-n", w.one[0].Namespace, "--since", "all", "--until-now", "-o", "json",
+			w.b.agent, "tail", w.one[0].Resource + "/" + w.one[0].Name, "-n", w.one[0].Namespace, "--since", "all", "--no-follow", "-o", "json",
 			"--bus", "nats://" + wire.Addr(),
 		}
 	})
