@@ -26,8 +26,8 @@ type Record struct {
 	Partitioned bool
 
 	// Since is the moment before which Versions may leave out versions and gaps; zero: it leaves out none. A source that cannot send the events
-	// of one object alone is read from MaxSilence before it. There, a copy of an earlier version
-	// counts as a version, and so does a snapshot of it.
+	// of one object alone is read from MaxSilence before it. There, copies and
+	// snapshots of an earlier version count as versions.
 	Since time.Time
 
 	// OnRetry and OnResume are as in consume.Query. Either may be nil.

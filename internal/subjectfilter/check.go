@@ -29,8 +29,8 @@ var errForeign = errors.New("the stream has records of objects under other subje
 // of the template, or of stream events, all are of one of these forms, and the oldest and the newest record of an object have the subject
 // that the template makes. Any other error says why the reader has to ask for all records.
 //
-// If the query ends with the records that the stream has, and the stream has no others than of these forms, the filter asks for no other
-// subjects, and names the cluster if there is one only: the server finds records by a few subjects without wildcards much faster.
+// A query may end with the records that the stream has, and all of these may be of these forms. Then the filter asks for no other subjects, and
+// for one cluster if there is only one. The server finds records by a few subjects without wildcards much faster.
 func (f *Filter) Check(ctx context.Context, stream jetstream.Stream, q *consume.Query) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -59,7 +59,7 @@ func (f *Filter) Check(ctx context.Context, stream jetstream.Stream, q *consume.
 	return f.count(ctx, stream)
 }
 
-// covers reports whether all records have subjects that the template makes for a cluster, or are stream events of it.
+// covers reports whether all records have subjects that the template makes for a cluster, or are stream events of that cluster.
 func (f *Filter) covers(ctx context.Context, stream jetstream.Stream, cluster string) (bool, error) {
 	known, remove, err := consumer(ctx, stream, jetstream.DeliverAllPolicy, [][]string{f.objects(cluster), streams(cluster)})
 	if err != nil {
