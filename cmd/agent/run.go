@@ -378,7 +378,7 @@ func (c *capture) prepare(first *reload.Loaded) error {
 	}
 	o.Replaced = c.replaced
 	if d.LastEvents {
-		o.Heard = c.lastEvent
+		o.LastEvent = c.lastEvent
 	}
 	if lease, ok := c.leaseName(); ok {
 		o.Ignore = append(o.Ignore, lease)

@@ -87,7 +87,7 @@ func newSet(l *reload.Loaded, o informers.Options, m *filter.Metrics) (*informer
 		return nil, err
 	}
 	o.Spec = s
-	o.Departed = l.Mode == config.ModeCentral
+	o.TakeOver = l.Mode == config.ModeCentral
 	o.Snapshot, o.Every = scope.SnapshotMode(l.Snapshot.Mode), l.Snapshot.Every.Duration
 	o.Match = func(patterns []string) func(string) bool {
 		namespaces := make(config.Namespaces, len(patterns))

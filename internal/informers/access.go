@@ -14,8 +14,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// reviewsAgain is how many denied namespaces are reviewed again within discovery.DiscoverEvery: if most namespaces are not readable, the
-// API server must not be asked about all of them all the time.
+// reviewsAgain is how many denied namespaces are reviewed again within discovery.DiscoverEvery. Most namespaces may be unreadable.
 const reviewsAgain = 256
 
 // access is whether the API server permits to read a resource in one namespace.
@@ -50,7 +49,7 @@ func (n *namespaces) review(ctx context.Context) {
 	}
 }
 
-// reviewOnce asks the questions that are due, and starts informers of what is allowed. It returns when to ask again. further: although it
+// reviewOnce asks the questions that are due, and starts informers of allowed resources. It returns when to ask again. further: although it
 // failed, it has some new answers.
 func (n *namespaces) reviewOnce(ctx context.Context) (again time.Duration, further bool, err error) {
 	var questions []*discovery.Access
@@ -155,7 +154,7 @@ func (n *namespaces) isYoung(namespace string, now time.Time) bool {
 	return created != 0 && now.Sub(seen) < youngFor
 }
 
-// observe starts informers of what is allowed. Informers that may not read the whole resource drain. The caller holds mu.
+// observe starts informers of allowed resources. Informers that may not read the whole resource drain. The caller holds mu.
 func (n *namespaces) observe(ctx context.Context) {
 	s := n.set
 	for _, r := range n.split() {

@@ -23,7 +23,7 @@ func (s *Manager) ignored(ref *object.Ref) bool {
 	})
 }
 
-// specOf returns the spec of a scope, with the position and history number that are known of it. The caller holds mu.
+// specOf returns the spec of a scope, with its known position and history number. The caller holds mu.
 func (s *Manager) specOf(of selection.Scope, lane store.Lane) *scope.Spec {
 	r := of.Resource
 	history, remembered := s.active.remembered[groupResource(r)]
@@ -104,8 +104,8 @@ func (s *Manager) enroll(spec *scope.Spec) *running {
 	return r
 }
 
-// track stores the position of an informer at each save. While the tombstone of the same scope is not on the bus, the position of the
-// tombstone is stored instead: the informer is tracked when it begins, which is after that.
+// track stores the position of an informer at each save. An informer that waits for the tombstone of its own scope is tracked when it
+// begins: until then, the position of the tombstone is stored.
 func (s *Manager) track(i *scope.Informer) {
 	if s.o.Memory != nil {
 		s.o.Memory.Track(i.Name(), i.Position)
@@ -128,10 +128,8 @@ func (s *Manager) scopesOf(sel *selection.Selection, c *selection.Choice) ([]sel
 }
 
 // The agent never captures its own objects: the ConfigMap of its checkpoint and the Lease of its election. They are not part
-// of a scope's fingerprint either. Which objects these are follows from the configuration: a Lease that has another name, or
-// an election that is switched on or off, changes what the agent ignores, and nothing else. So a checkpoint stores which objects
-// its fingerprint leaves out. A checkpoint of an older release does not: it matches if it leaves out any one object of the resource, or
-// includes the objects that are ignored now.
+// of a scope's fingerprint either. The configuration decides which these are, so a checkpoint stores which objects its fingerprint leaves
+// out (store.Matches).
 
 // ownNames returns the names of the agent's own objects of a resource. nil: no agent has any among those of the resource.
 func (s *Manager) ownNames(r *object.Resource) []string {

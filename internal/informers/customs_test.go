@@ -217,14 +217,14 @@ func TestDefinitionIsChanged(t *testing.T) {
 	}
 }
 
-// What was defined while the set watched is told from its birth also where other rules take it before it could be listed.
-func TestReloadBeforeTheFirstListOfABirth(t *testing.T) {
+// What was defined while the set watched is captured from its creation also where other rules take it before it could be listed.
+func TestReloadBeforeTheFirstListOfACreatedResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newCustoms(t), newMemory()
 		away := make(chan struct{}) // the bus
 		l := live(t, s.apiServer, m, func(o *informers.Options, r *recorder) {
 			takes(widgets(nil))(o, r)
-			o.Heard = func(ctx context.Context, _ *object.Resource) (scope.LastEvent, bool, error) {
+			o.LastEvent = func(ctx context.Context, _ *object.Resource) (scope.LastEvent, bool, error) {
 				select {
 				case <-away:
 					return scope.LastEvent{}, false, nil
@@ -244,8 +244,8 @@ func TestReloadBeforeTheFirstListOfABirth(t *testing.T) {
 	})
 }
 
-// The farewell to a scope whose objects cannot be read any more is said without them.
-func TestFarewellToWhatCannotBeRead(t *testing.T) {
+// The tombstone of a scope whose objects cannot be read any more is sent without them.
+func TestTombstoneOfUnreadableObjects(t *testing.T) {
 	for name, away := range map[string]func(s *customs){
 		"gone":      func(s *customs) { s.define(false) },
 		"forbidden": func(s *customs) { s.refuse(http.StatusForbidden, metav1.StatusReasonForbidden) },
@@ -263,7 +263,7 @@ func TestFarewellToWhatCannotBeRead(t *testing.T) {
 				s.refuse(http.StatusInternalServerError, metav1.StatusReasonInternalError)
 				l.reload(t, specOf(rule(func(r *selection.Rule) { r.LabelSelector = "none=here" }), widgets(inNamespaces("none"))))
 				away(s)
-				s.put("b", "1", nil) // a farewell waits for something that is later
+				s.put("b", "1", nil) // a tombstone waits for a later resourceVersion
 				eventually(t, "the scope to be forgotten", func() bool {
 					if err := m.Flush(t.Context()); err != nil {
 						t.Fatal(err)

@@ -3,14 +3,17 @@
 //
 // # Loop
 //
-// A Manager has one loop (loop.go). Everything that changes what is observed is an input of it: an answer of discovery (package discovery), a
-// new selection (reload.go), a change of a definition, of a namespace (namespaces.go, access.go) or of a Node (takeover.go),
-// an informer that has drained (drain.go), or one that has sent everything of a removed resource (retire.go). The loop applies an input with
-// mu held: it compares the wanted informers with those that run, starts informers and tombstones (drain.go), and waits for nothing. Work
-// that takes time runs in a goroutine of its own, and hands its result to the loop.
+// A Manager has one loop (loop.go). Its inputs are:
 //
-// An informer begins where its scope was left, by this run or the one before (begin.go), or at the creation of its resource. There is
-// one way to remove one, and it forgets all that the scope does not need any more.
+//   - answers of discovery (package discovery) and new selections (reload.go)
+//   - changes of definitions, namespaces (namespaces.go, access.go) and Nodes (takeover.go)
+//   - informers that have drained (drain.go), or have sent everything of a removed resource (retire.go)
+//
+// The loop applies an input with mu held: it compares the wanted informers with those that run, starts informers and tombstones (drain.go),
+// and waits for nothing. Work that takes time runs in a goroutine of its own, and hands its result to the loop.
+//
+// An informer begins where its scope was left, by this run or the one before (begin.go), or at the creation of its resource. One function
+// removes informers, with all of their state that is not needed any more.
 //
 // # Path of a change
 //
@@ -18,9 +21,9 @@
 //   - package store compares with the last-known object, forms the Delta and puts it into the informer's lane of the queue. It blocks while
 //     the queue is full, and drops nothing. An HTTP watch that is not read because of that is ended after 250 ms.
 //
-// Of one rule the API server applies the selectors; of several, the agent finds for each version the rule that takes it, before anything is copied
-// (package selection): that decides what is redacted. The content of a scope is what is cut and redacted. The checkpoint stores a name of it: if
-// that differs at a restart, the scope first sends a gap in which nothing is missing.
+// The API server applies the selectors of a single rule. If there are several rules, the agent finds for each version the rule that takes it, before
+// anything is copied (package selection): that rule decides what is redacted. The content of a scope is what is cut and redacted. The checkpoint
+// stores its name: if that differs at a restart, the scope first sends a gap in which nothing is missing.
 //
 // A rule's filter sees each delta right before it is put into the queue. A delta that it withholds is acknowledged at once. The next delta
 // of the object has the number of its versions that were withheld.
@@ -43,8 +46,8 @@
 //
 // # Goroutines and locks
 //
-// Per manager: the loop, discovery, the watches of package discovery, one that logs what may not be read, and until the first snapshot of every
-// resource is on the bus one that waits for that (Captured). One for each drain, tombstone, take-over of a node, and informer that is being retired.
+// Per manager: the loop, discovery, the watches of package discovery, one that logs denials, and one that waits until the first snapshot of every
+// resource is on the bus (Captured). One for each drain, tombstone, take-over of a node, and informer that is being retired.
 // All end with the context of Run, and Run returns after they have. An error of one informer does not stop another.
 //
 // Goroutines that wait for an informer or for the manager do not poll: they wait for a condition on a View (status.go), which is checked

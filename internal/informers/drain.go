@@ -18,7 +18,8 @@ import (
 )
 
 // drain is the informers of the same objects that drain: they take nothing more from their watches, and wait until the bus has acknowledged
-// everything that was sent. No informer of these objects begins meanwhile: its reads must not overtake events that are still in the queue.
+// everything that was sent. No informer of these objects begins meanwhile: its reads must not overtake events that are still in the queue. An
+// informer whose list is still being read ends in the middle of it. If it replaces another scope, it first sends the changes of that scope's objects.
 // Guarded by the manager's mu.
 type drain struct {
 	informers []*running

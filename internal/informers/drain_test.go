@@ -129,7 +129,7 @@ func TestRetiringScopeIsKept(t *testing.T) {
 				r.holdNodes()
 			})
 			l.awaitCaptured(t)
-			eventually(t, "the farewell", func() bool { return len(l.ofNodes()) > 0 })
+			eventually(t, "the tombstone", func() bool { return len(l.ofNodes()) > 0 })
 			l.awaitPhases(t, "configmaps live", "nodes retiring")
 			l.wantReady(t)
 			retiring(true)

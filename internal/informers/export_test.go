@@ -67,7 +67,7 @@ func WalkBack(ctx context.Context, s *Manager, slots chan struct{}, requests int
 	return shown, complete, err
 }
 
-// Hasten has a set wait no longer than a test lasts: for farewells, for nodes that are gone.
+// Hasten has a set wait no longer than a test lasts: for tombstones, for nodes that are gone.
 func Hasten(s *Manager) {
 	s.limits.unreadable = time.Second
 	if s.takeovers != nil {

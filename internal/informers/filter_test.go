@@ -172,8 +172,8 @@ func TestContentChanged(t *testing.T) {
 	})
 }
 
-// What was redacted stays so in the farewell to a scope whose rule is gone.
-func TestFarewellRedacts(t *testing.T) {
+// What was redacted stays so in the tombstone of a scope whose rule is gone.
+func TestTombstoneRedacts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
 		s.put("a", "secret", nil)

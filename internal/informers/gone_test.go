@@ -88,7 +88,7 @@ func TestDefinitionDeletedWhileDown(t *testing.T) {
 					l.wait(t, "gap 0 expired", "snapshot.started 0", "snapshot.completed 0")
 					return
 				}
-				l.end() // a farewell would have been begun by now
+				l.end() // a tombstone would have begun by now
 				if _, kept := m.saved("widgets.shop.test"); !kept || len(l.deltas) > 0 {
 					t.Errorf("kept: %t, sent: %d deltas; want the scope kept, and nothing sent", kept, len(l.deltas))
 				}

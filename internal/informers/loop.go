@@ -19,11 +19,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// One goroutine, the loop, decides which informers run. Its inputs are functions that others hand to it with decide: results of
-// discovery and of access reviews, a new selection, changes of definitions, namespaces and Nodes, and informers that have ended or
-// drained. An input is applied with mu held. It starts goroutines and waits for none: whatever takes time runs in a goroutine of its own,
-// and becomes another input when it is done.
-
 // rediscoverUnserved is how often the API groups are discovered while a resource that the selection names is not served.
 const rediscoverUnserved = 5 * time.Second
 
@@ -259,7 +254,7 @@ type fate uint8
 const (
 	succeeded  fate = iota // another informer resumes from its position
 	deselected             // a tombstone sends the left events of its objects
-	gone                   // the bus has everything: the checkpoint forgets the scope
+	gone                   // the bus has everything: the scope is deleted from the checkpoint
 )
 
 // remove removes an informer that has ended, and all of its state that its fate does not need. If the informer has not begun, remove returns

@@ -118,8 +118,8 @@ func New(o Options) (*Manager, error) {
 		Outage: scope.NewOutage(o.Log), Denials: scope.NewDenials(o.Log), Metrics: scope.NewVectors(o.Registerer), Log: o.Log,
 		Ignored: s.ignored, DefinitionOf: s.extensions.UID, AnotherHas: s.extensions.IsAggregated, Denied: s.namespaces.deny, Progressed: s.mu.Notify,
 	}
-	if o.Heard != nil {
-		s.deps.LastEvents = scope.NewLastEvents(o.Heard)
+	if o.LastEvent != nil {
+		s.deps.LastEvents = scope.NewLastEvents(o.LastEvent)
 	}
 	if o.Replaced != nil {
 		s.deps.Replaced = func(of *selection.Scope) (uint64, time.Time) { return o.Replaced(of.Resource, of.Namespace) }
@@ -127,7 +127,7 @@ func New(o Options) (*Manager, error) {
 	if o.Memory != nil {
 		s.deps.Save = o.Memory.Flush
 	}
-	if o.Departed {
+	if o.TakeOver {
 		s.takeovers = &takeovers{set: s, lasts: takeoverFor, events: make(chan *nodeEvent, nodeEvents), nodes: map[string]*takeover{}}
 	}
 	o.Registerer.MustRegister(newConditions(s))
@@ -259,16 +259,16 @@ type Options struct {
 	// Match compiles the patterns of namespaces that a checkpoint stores into a function that reports whether a namespace is taken. nil:
 	// all are.
 	Match func(patterns []string) func(namespace string) bool
-	// Departed makes the manager observe what nodes that are gone have left. Its Part is that of the central agent.
-	Departed bool
+	// TakeOver enables take-overs of deleted nodes. Its Part is that of the central agent.
+	TakeOver bool
 	Ignore   []Name                       // objects that are never captured: the agent's own
 	Memory   Memory                       // nil: no position is stored from one run to the next
 	Lane     func(name string) store.Lane // an informer's end of the queue; name is its scope
 	// ReleaseLane is called when no informer has the lane of that name any more. May be nil.
 	ReleaseLane func(name string)
-	// Heard returns the last stream event of a resource that the bus has; false: it has none. It retries after temporary errors until ctx
+	// LastEvent returns the last stream event of a resource on the bus; false: there is none. It retries after temporary errors until ctx
 	// ends, which is its only error. nil: the bus cannot be asked.
-	Heard func(ctx context.Context, r *object.Resource) (scope.LastEvent, bool, error)
+	LastEvent func(ctx context.Context, r *object.Resource) (scope.LastEvent, bool, error)
 	// Replaced returns the number of the last replacement of a log that takes events of a resource in a namespace ("": any), 0: there was
 	// none. It also returns when the log before it was last known to be whole, zero: not known. It does not block; Rebase has to be called
 	// when the number has changed. nil: the bus cannot distinguish one log from another.
@@ -282,7 +282,7 @@ type Name struct {
 	Group, Resource, Namespace, Name string
 }
 
-// Memory remembers where each scope is, from one run to the next.
+// Memory stores the positions of scopes from one run to the next.
 type Memory interface {
 	// Scopes returns the positions of the last run, by scope.
 	Scopes() map[string]checkpoint.Scope

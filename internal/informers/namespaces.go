@@ -83,17 +83,12 @@ func (n *namespaces) run(ctx context.Context) {
 
 // apply applies a change of the namespaces that there are. The caller holds mu.
 func (n *namespaces) apply(ctx context.Context, ev discovery.Event) {
-	switch ev.(type) {
-	case discovery.NamespacesListed:
-		broadcast.Wake(n.woken)
-		n.endInGone(ctx)
-	case discovery.NamespacesUnavailable:
+	if (ev == discovery.NamespacesUnavailable{}) {
 		clear(n.undecided)
-	case discovery.NamespaceCreated:
-		broadcast.Wake(n.woken)
-	case discovery.NamespaceDeleted:
-		n.endInGone(ctx)
+		return
 	}
+	broadcast.Wake(n.woken)
+	n.endInGone(ctx)
 }
 
 // deny notes that the list of an informer was forbidden. ctx is that of the informer.

@@ -149,7 +149,7 @@ func TestOnlySomeNamespacesAllowed(t *testing.T) {
 		second.reload(t, specOf(selection.Rule{
 			Resources: []selection.Pattern{pattern("configmaps")}, Namespaces: func(string) bool { return true }, AllNamespaces: true,
 		}))
-		s.put("cm", "4", nil) // a farewell waits for something that is later
+		s.put("cm", "4", nil) // a tombstone waits for a later resourceVersion
 		second.awaitPhases(t, "configmaps live")
 	})
 }
@@ -241,14 +241,14 @@ func TestReloadWhereOnlySomeNamespacesAreAllowed(t *testing.T) {
 		l.awaitPhases(t, "configmaps/shop live")
 
 		l.reload(t, plain(rule("o")))
-		s.put("shop", "3", nil) // a farewell waits for something that is later
+		s.put("shop", "3", nil) // a tombstone waits for a later resourceVersion
 		l.awaitPhases(t, "configmaps/other live")
 		l.waitPerName(t, "snapshot.started 1", "snapshot.completed 1", "snapshot.started 1", "snapshot.completed 1", "gap 0 selection-changed",
 			"r shop uid-2 -→1", "u shop uid-2 1→2", "~l shop uid-2 2→-", "r other uid-4 -→1")
 	})
 }
 
-// A namespace that comes is told from its birth, one that goes is told to its end, and forgotten: whether its watch tells how far
+// A namespace that comes is captured from its creation, one that goes is told to its end, and forgotten: whether its watch tells how far
 // history has come, or cannot be opened again.
 func TestNamespaceComesAndGoes(t *testing.T) {
 	for _, told := range []bool{true, false} {

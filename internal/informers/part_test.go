@@ -43,7 +43,7 @@ func TestPartsHearOfOthers(t *testing.T) {
 				}
 				second := live(t, s, m, func(o *informers.Options, _ *recorder) {
 					o.Part = only("a")
-					o.Heard = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) {
+					o.LastEvent = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) {
 						return scope.LastEvent{Scope: "configmaps?fieldSelector=metadata.name=b", ResourceVersion: s.put("b", "2", nil).rv}, true, nil
 					}
 				})
@@ -73,7 +73,7 @@ func TestPartsHearOfThemselves(t *testing.T) {
 				s.put("a", "1", nil)
 				l := live(t, s, newMemory(), func(o *informers.Options, _ *recorder) {
 					o.Part = only("a")
-					o.Heard = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) { return heard, true, nil }
+					o.LastEvent = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) { return heard, true, nil }
 				})
 				l.wait(t, want, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
 			})
@@ -83,7 +83,7 @@ func TestPartsHearOfThemselves(t *testing.T) {
 
 // A checkpoint that was written on another node, or by one agent for all of the cluster, says nothing of what has left: others
 // observe that.
-func TestPartsSayNoFarewellForOthers(t *testing.T) {
+func TestPartsSendNoTombstonesForOthers(t *testing.T) {
 	for _, scope := range []string{"configmaps", "configmaps?fieldSelector=metadata.name=b"} {
 		t.Run(scope, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

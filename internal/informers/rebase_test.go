@@ -262,7 +262,7 @@ func TestScopeBeginsOnAReplacedLog(t *testing.T) {
 			s.put("a", "1", nil)
 			s.put("b", "1", map[string]string{"blue": "1"})
 			settled(t, s, m, log.use).end()
-			s.put("c", "1", nil) // the farewell to the old scope is later than what was sent
+			s.put("c", "1", nil) // the tombstone of the old scope is later than what was sent
 			log.number.Add(1)
 			second := live(t, s, m, func(o *informers.Options, r *recorder) {
 				log.use(o, r)

@@ -200,7 +200,7 @@ func TestResumeRestoredAndCompacted(t *testing.T) {
 		s.put("a", "2", nil)
 		s.compact()
 		l := live(t, s, m, func(o *informers.Options, _ *recorder) {
-			o.Heard = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) {
+			o.LastEvent = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) {
 				return scope.LastEvent{Scope: "configmaps", ResourceVersion: 500}, true, nil
 			}
 		})
@@ -229,7 +229,7 @@ func TestScopesAgreeOnHistory(t *testing.T) {
 		l.end()
 		s.restore(base)
 		second := live(t, s, m, func(o *informers.Options, _ *recorder) {
-			o.Heard = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) {
+			o.LastEvent = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) {
 				return scope.LastEvent{Scope: "configmaps/other", ResourceVersion: base, History: 1}, true, nil
 			}
 		})

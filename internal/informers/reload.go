@@ -22,11 +22,7 @@ import (
 //   - It is no longer selected: its informer drains, and a tombstone follows (tombstone.go).
 //   - It is new: it begins as at a start.
 //
-// An informer that drains takes nothing more from the watch, and waits until the bus has acknowledged everything that was sent: then
-// nothing is lost, and nothing is sent twice. An informer whose list is still being read has sent nothing that must be acknowledged, and
-// ends in the middle of it. If it replaces another scope, it first sends the changes of that scope's objects, as long as it can.
-//
-// The manager waits for none of that (drain.go). A selection is in force at once, except for resources of which an informer drains. When it
+// The manager waits for no drain (drain.go). A selection is in force at once, except for resources of which an informer drains. When it
 // has drained, the selection that is in force by then decides which informers replace it.
 
 // reloadWait is how long Reload waits for informers that drain. That usually takes milliseconds. If the bus does not take the records of a

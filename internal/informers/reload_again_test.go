@@ -44,7 +44,7 @@ func TestReloadTwice(t *testing.T) {
 			eventually(t, want, func() bool { return l.has(want) })
 		}
 	}
-	t.Run("bus", func(t *testing.T) { // the farewell to the scope that they take the place of is not acknowledged
+	t.Run("bus", func(t *testing.T) { // the tombstone of the scope that they take the place of is not acknowledged
 		synctest.Test(t, func(t *testing.T) {
 			s, l := begins(t)
 			l.mu.Lock()
@@ -52,7 +52,7 @@ func TestReloadTwice(t *testing.T) {
 			l.mu.Unlock()
 			l.reload(t, first)
 			s.delete("a")
-			eventually(t, "the farewell", func() bool { return l.has("gap 0 selection-changed") })
+			eventually(t, "the tombstone", func() bool { return l.has("gap 0 selection-changed") })
 			done := make(chan error, 1)
 			go func() { done <- l.set.Reload(t.Context(), second) }()
 			l.acknowledge()

@@ -200,7 +200,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	})
 }
 
-// What is added is read, what is taken away is said farewell, what stays goes on, and what comes back is read again.
+// What is added is read, what is taken away gets a tombstone, what stays goes on, and what comes back is read again.
 func TestReloadResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -246,7 +246,7 @@ func TestReloadResources(t *testing.T) {
 	})
 }
 
-// What comes back in the run that said its farewell has a gap that says so: no checkpoint was lost.
+// What comes back in the run that sent its tombstone has a gap that says so: no checkpoint was lost.
 func TestReloadComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -256,7 +256,7 @@ func TestReloadComesBack(t *testing.T) {
 		nodes := rule(func(r *selection.Rule) { r.Resources = []selection.Pattern{pattern("nodes")} })
 		l := live(t, s, newMemory(), func(o *informers.Options, r *recorder) {
 			o.Rules = []selection.Rule{rule(nil), nodes}
-			o.Heard = func(_ context.Context, res *object.Resource) (scope.LastEvent, bool, error) { return r.heard(res) }
+			o.LastEvent = func(_ context.Context, res *object.Resource) (scope.LastEvent, bool, error) { return r.heard(res) }
 		})
 		eventually(t, "to be captured", func() bool { return captured(l.set) })
 		s.put("a", "2", nil) // what leaves is later than all that was said of it
@@ -264,7 +264,7 @@ func TestReloadComesBack(t *testing.T) {
 		ofNodes := func() []string {
 			return slices.DeleteFunc(l.streams(), func(e string) bool { return !strings.HasPrefix(e, "nodes ") })
 		}
-		eventually(t, "the farewell", func() bool { return len(ofNodes()) == 3 })
+		eventually(t, "the tombstone", func() bool { return len(ofNodes()) == 3 })
 		s.put("a", "3", nil)
 		l.reload(t, specOf(rule(nil), nodes))
 		want := []string{

@@ -15,9 +15,9 @@ import (
 // their watch a moment later. So the informer continues until a request shows that the resource is not served. Then it sends a gap, and
 // infers the deletions that its watch did not show. The informer is ended and removed only when the bus has all of that.
 //
-// A resource that is not served may still have objects: its versions may be unserved for a while, another server may be away, or
-// the API server may have been restarted without the group. So a deletion is inferred only if the resource is known to come from a
-// definition, whose uid the checkpoint stores, and that definition is known not to exist any more.
+// A resource that is not served may still have objects. Its versions may be unserved for a while, another server may be away, or
+// the API server may have been restarted without the group. So a deletion is inferred only from the deletion of the resource's definition,
+// whose uid the checkpoint stores.
 //
 // Everything in a namespace is deleted before the namespace is. So a scope of a namespace that was gone at a resourceVersion is
 // complete when an event or a bookmark of its watch has reached that. The permission to read it is removed with the namespace: a

@@ -68,15 +68,7 @@ func (s *Manager) Finish(ctx context.Context) error {
 	return g.Wait()
 }
 
-// A log of the bus (a stream, a topic) may be replaced by another one, or lose records that it had acknowledged. Consumers lose these
-// records. History and the last-known objects are not lost, so a scope continues at its position. It sends on the new log a gap from the
-// beginning up to the last change that may be on the old log. A snapshot follows, whose sweep also removes objects that were deleted
-// meanwhile.
-//
-// Each replacement has a number. A gap is pending while the number of a scope's log is higher than the one that the scope has announced. The
-// checkpoint has the announced number and the snapshot that is due.
-
-// Rebase makes each scope whose log was replaced send a gap and a snapshot on the new one. It does not wait.
+// Rebase makes each scope whose log was replaced send a gap and a snapshot on the new one (store/log.go). It does not wait.
 func (s *Manager) Rebase() {
 	for _, i := range s.observing() {
 		i.Rebase()

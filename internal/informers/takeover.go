@@ -20,7 +20,7 @@ import (
 
 // If a node is lost, so is its agent, and no agent observes the node's Pods, which are deleted some time later. So the manager of the central agent
 // follows which Nodes exist, by an informer whose deltas are not sent, except for deletions of Nodes. When a Node is deleted, the manager
-// takes over the scope of its agent until that is empty: by an informer that begins with the objects as they were right before the deletion.
+// takes over the scope of its agent until that is empty. The informer begins with the objects as they were right before the deletion.
 
 const (
 	// takeoverFor is how long a take-over lasts at least: a scheduler that has not seen the deletion may bind a Pod to the node.

@@ -179,8 +179,8 @@ func TestResumedSnapshotCountsWhatItWithholds(t *testing.T) {
 	})
 }
 
-// A farewell does not tell what was kept back as a whole.
-func TestFarewellKeepsBack(t *testing.T) {
+// A tombstone does not send what was withheld as a whole.
+func TestTombstoneWithholds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
 		s.put("a", "1", nil)
@@ -188,7 +188,7 @@ func TestFarewellKeepsBack(t *testing.T) {
 		l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(keepsBack("hidden")) })
 		l.waitPerName(t, "snapshot.started 2", "r a uid-1 -→1", "snapshot.completed 1")
 		l.reload(t, specOf(rule(inNamespaces("other"))))
-		s.put("c", "1", nil) // a farewell waits for something that is later
+		s.put("c", "1", nil) // a tombstone waits for a later resourceVersion
 		l.waitPerName(t, "snapshot.started 2", "r a uid-1 -→1", "snapshot.completed 1",
 			"gap 0 selection-changed", "snapshot.started 0", "snapshot.completed 0", "snapshot.started 0", "snapshot.completed 0")
 	})

@@ -220,8 +220,8 @@ func (f *follower) watch(ctx context.Context, rv *uint64) error {
 	}
 }
 
-// Event is a change that Extensions reports (DefinitionUpdated, DefinitionDeleted, APIServiceAvailable), or Namespaces (NamespacesListed,
-// NamespacesUnavailable, NamespaceCreated, NamespaceDeleted).
+// Event is a change that Extensions reports (DefinitionUpdated, DefinitionDeleted, APIServiceAvailable), or Namespaces
+// (NamespacesChanged, NamespacesUnavailable).
 type Event any
 
 // DefinitionUpdated reports that a definition was created or changed. Its status and a request to delete it count.
@@ -244,17 +244,11 @@ type APIServiceAvailable struct {
 	Name string // version.group
 }
 
-// NamespacesListed reports that the namespaces were listed, for the first time or again.
-type NamespacesListed struct{}
+// NamespacesChanged reports that the namespaces were listed, or that one was created or deleted.
+type NamespacesChanged struct{}
 
 // NamespacesUnavailable reports that the namespaces could not be listed. This is retried.
 type NamespacesUnavailable struct{}
-
-// NamespaceCreated reports that a namespace exists that did not exist before.
-type NamespaceCreated struct{ Name string }
-
-// NamespaceDeleted reports that a namespace no longer exists.
-type NamespaceDeleted struct{ Name string }
 
 // Handler handles an event. The next event about the same kind of object is read after it has returned. No lock is held, so it may call
 // methods of the Extensions or Namespaces that reports the event.

@@ -44,11 +44,11 @@ func (n *Namespaces) Run(ctx context.Context, handle Handler) {
 		client: n.client, log: n.log, resource: object.Resource{Version: "v1", Name: "namespaces"}, accept: apiserver.MetadataOnly,
 		replace: func(ctx context.Context, all []item, rv uint64) {
 			n.replace(all, rv)
-			handle(ctx, NamespacesListed{})
+			handle(ctx, NamespacesChanged{})
 		},
 		apply: func(ctx context.Context, typ watch.EventType, o *item) {
-			if ev := n.apply(typ, o); ev != nil {
-				handle(ctx, ev)
+			if n.apply(typ, o) {
+				handle(ctx, NamespacesChanged{})
 			}
 		},
 		failed: func(ctx context.Context, _ error) { handle(ctx, NamespacesUnavailable{}) },
@@ -76,8 +76,8 @@ func (n *Namespaces) replace(all []item, rv uint64) {
 	}
 }
 
-// apply applies an event of the watch. It returns nil if no namespace was created or deleted.
-func (n *Namespaces) apply(typ watch.EventType, o *item) Event {
+// apply applies an event of the watch, and reports whether a namespace was created or deleted.
+func (n *Namespaces) apply(typ watch.EventType, o *item) bool {
 	m := &o.Metadata
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -86,15 +86,14 @@ func (n *Namespaces) apply(typ watch.EventType, o *item) Event {
 	switch {
 	case typ == watch.Deleted:
 		delete(n.mu.all, m.Name)
-		return NamespaceDeleted{Name: m.Name}
 	case known && was.uid == m.UID:
-		return nil
+		return false
 	case typ == watch.Added:
 		n.mu.all[m.Name] = namespace{uid: m.UID, created: m.ResourceVersion, createdSeen: time.Now()}
 	default:
 		n.mu.all[m.Name] = namespace{uid: m.UID}
 	}
-	return NamespaceCreated{Name: m.Name}
+	return true
 }
 
 // Names returns the namespaces that exist, sorted. known is false if they were not listed yet.

@@ -29,7 +29,7 @@ func TestNamespaces(t *testing.T) {
 		}
 		s.list(namespaces, listed(namespace("shop", "1")), listed(namespace("web", "2")))
 		pass(6 * time.Minute)
-		r.want(t, "NamespacesListed{}")
+		r.want(t, "NamespacesChanged{}")
 		is := func(names []string, created map[string]uint64, absent uint64) {
 			t.Helper()
 			got, _ := n.Names()
@@ -51,16 +51,16 @@ func TestNamespaces(t *testing.T) {
 		is([]string{"shop", "web"}, nil, 100)
 		s.send(namespaces, "ADDED", namespace("data", "3"))
 		s.send(namespaces, "MODIFIED", namespace("data", "3"))
-		r.want(t, "NamespaceCreated{Name:data}")
+		r.want(t, "NamespacesChanged{}")
 		is([]string{"data", "shop", "web"}, map[string]uint64{"data": 101}, 102)
 		s.send(namespaces, "DELETED", namespace("shop", "1"))
 		s.send(namespaces, "ADDED", namespace("shop", "4"))
-		r.want(t, "NamespaceDeleted{Name:shop}", "NamespaceCreated{Name:shop}")
+		r.want(t, "NamespacesChanged{}", "NamespacesChanged{}")
 		is([]string{"data", "shop", "web"}, map[string]uint64{"data": 101, "shop": 104}, 104)
 		// Namespaces are created and deleted while there is no watch.
 		s.list(namespaces, listed(namespace("shop", "4")), listed(namespace("data", "5")), listed(namespace("more", "6")))
 		s.expire(namespaces)
-		r.want(t, "NamespacesListed{}")
+		r.want(t, "NamespacesChanged{}")
 		is([]string{"data", "more", "shop"}, map[string]uint64{"shop": 104}, 105)
 		n.ForgetCreations()
 		is([]string{"data", "more", "shop"}, nil, 105)

@@ -21,7 +21,7 @@
 // Run is the owner. It lists (list.go, resume.go), and follows a succession of HTTP watches (follow.go); after a 410 it lists again.
 // A second goroutine reads each HTTP watch, and hands over batches of what lies in its read buffer (watch.go). Beside them run the two
 // goroutines of the store, and one that sends progress events. Fields of owner belong to the goroutine of Run. Everybody else calls methods: commands
-// (Kick, Drain, Remove, Restore, NewGeneration, SetFilter, TakeSnapshot), and View, whose channel is closed by the next change.
+// (Kick, Drain, Remove, Restore, Rebase, NewGeneration, SetFilter, TakeSnapshot), and View, whose channel is closed by the next change.
 //
 // # History
 //

@@ -86,7 +86,7 @@ func New(d *Deps, spec *Spec) *Informer {
 	i.store = store.New(o)
 	i.state.changed = i.store.Notify
 	i.SetFilter(of)
-	i.store.SetHistory(spec.History)
+	i.store.RaiseHistory(spec.History)
 	if c := spec.Origin; c != nil && !c.Inherited {
 		i.store.Continue(&c.Scope)
 		i.state.last = c.LastSeen

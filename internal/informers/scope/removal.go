@@ -145,16 +145,7 @@ func (i *Informer) loadRemoved(ctx context.Context, at uint64) error {
 	at = max(at, s.ResourceVersion())
 	switch {
 	case s.IsLoaded():
-		from := s.ResourceVersion()
-		s.BeginList(store.Relist)
-		switch {
-		case i.watchSentAll():
-			s.EndList(at) // the watch has sent everything
-		default:
-			s.Lose(store.Loss{From: from, Since: i.since(), Reason: object.Expired, SkipIfRecovered: i.isCustom()})
-			// Where it is defined again in the same versions, etcd's history may still be read.
-			s.EndList(at, i.gapUnlessFound(at))
-		}
+		i.inferRemoved(at)
 	case i.resume != nil: // nothing is known of the objects at the checkpoint
 		i.giveUpGone(at)
 	case i.created != 0 && i.created < at: // gone before it was listed: its objects are not known
@@ -174,14 +165,24 @@ func (i *Informer) loadRemoved(ctx context.Context, at uint64) error {
 		case <-i.kicked:
 		}
 		if to := i.RemovedAt(); to > at { // a resource of that name was created and removed meanwhile
-			from := at
 			at = to
-			s.BeginList(store.Relist)
-			s.Lose(store.Loss{From: from, Since: i.since(), Reason: object.Expired, SkipIfRecovered: i.isCustom()})
-			s.EndList(at, i.gapUnlessFound(at))
+			i.inferRemoved(at)
 			i.setEmpty(at)
 		}
 	}
+}
+
+// inferRemoved makes the deletions pending that the watch has not sent: at resourceVersion at there was no object.
+func (i *Informer) inferRemoved(at uint64) {
+	s := i.store
+	from := s.ResourceVersion()
+	s.BeginList(store.Relist)
+	if i.watchSentAll() {
+		s.EndList(at)
+		return
+	}
+	s.Lose(store.Loss{From: from, Since: i.since(), Reason: object.Expired, SkipIfRecovered: i.isCustom()})
+	s.EndList(at, i.gapUnlessFound(at)) // if it is defined again in the same versions, etcd's history may still be read
 }
 
 // giveUpGone gives up the checkpoint: at resourceVersion at there is no object.

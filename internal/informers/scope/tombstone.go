@@ -132,35 +132,36 @@ func (t *Tombstone) failedToSend(ctx context.Context, err error, delay time.Dura
 	t.log.Debug("not permitted to read a scope that is no longer selected, retrying", "scope", t.name, "err", err, "retry_in", delay)
 }
 
-// send sends the tombstone: a gap, followed by the objects that left, or by an empty snapshot if they are not known.
-func (t *Tombstone) send(ctx context.Context) error {
-	if t.Gone != 0 {
-		return t.sendGone(ctx)
-	}
+// send sends the tombstone: a gap, followed by the objects that left, or by an empty snapshot if they are not known. Nothing is known of the
+// objects of a resource that is not defined any more.
+func (t *Tombstone) send(ctx context.Context) (err error) {
 	s := t.store
-	log := s.LogNumber()
-	now, err := t.newestLater(ctx)
-	if err != nil {
-		return err
-	}
-	known, err := t.load(ctx, now)
-	if err != nil {
-		return err
+	log, reason, known := s.LogNumber(), object.Expired, false
+	now := max(t.Gone, t.From.ResourceVersion+1) // the position of the scope may be later than that of the definitions
+	if t.Gone == 0 {
+		reason = object.SelectionChanged
+		if now, err = t.newestLater(ctx); err != nil {
+			return err
+		}
+		if known, err = t.load(ctx, now); err != nil {
+			return err
+		}
 	}
 	if err := t.begin(ctx); err != nil {
 		return err
 	}
-	if err := s.SendStream(ctx, t.gap(now, object.SelectionChanged)); err != nil {
+	if err := s.SendStream(ctx, t.gap(now, reason)); err != nil {
 		return err
 	}
-	if t.lastEvents != nil {
+	if t.Gone == 0 && t.lastEvents != nil {
 		t.lastEvents.AddTombstone(t.resource)
 	}
 	left := 0
-	if known {
+	switch {
+	case known:
 		left, err = s.SendLeft(ctx, now)
-	} else {
-		err = t.sendNothingKnown(ctx, now)
+	case t.spec.Snapshots != SnapshotNever:
+		err = s.SendEmptySnapshot(ctx, now)
 	}
 	if err != nil {
 		return err
@@ -169,7 +170,11 @@ func (t *Tombstone) send(ctx context.Context) error {
 		return err
 	}
 	s.Clear()
-	t.log.Info("a scope of the last run is no longer selected", "scope", t.name, "left", left, "objects_known", known)
+	text := "a scope of the last run is no longer selected"
+	if t.Gone != 0 {
+		text = "the resource of a scope of the last run is not defined any more"
+	}
+	t.log.Info(text, "scope", t.name, "rv", now, "left", left, "objects_known", known)
 	return nil
 }
 
@@ -199,7 +204,7 @@ func (t *Tombstone) newestLater(ctx context.Context) (uint64, error) {
 func (t *Tombstone) load(ctx context.Context, now uint64) (known bool, err error) {
 	switch c := &t.From; {
 	case now < c.ResourceVersion: // etcd was restored
-		t.store.SetHistory(c.History + 1)
+		t.store.RaiseHistory(c.History + 1)
 		return false, nil
 	// Consumers may know of objects that are gone since: only the sweep of a snapshot removes them.
 	case t.store.LogNumber() > c.Log, c.Sweep, c.Snapshot != nil && c.Snapshot.Namespace == "":
@@ -209,14 +214,6 @@ func (t *Tombstone) load(ctx context.Context, now uint64) (known bool, err error
 	default:
 		return t.collect(ctx, now)
 	}
-}
-
-// sendNothingKnown sends an empty snapshot: nothing of this scope is known any more.
-func (t *Tombstone) sendNothingKnown(ctx context.Context, rv uint64) error {
-	if t.spec.Snapshots == SnapshotNever {
-		return nil
-	}
-	return t.store.SendEmptySnapshot(ctx, rv)
 }
 
 // collect loads the objects that the scope had at its checkpoint and no other scope had then, or has now. If another scope takes an object
@@ -278,27 +275,6 @@ func (t *Tombstone) newest(ctx context.Context) (uint64, error) {
 		return t.From.ResourceVersion + 1, nil
 	}
 	return 0, err
-}
-
-// sendGone sends the end of a scope whose resource is gone: nothing is known of what was in it, and nothing exists.
-func (t *Tombstone) sendGone(ctx context.Context) error {
-	s := t.store
-	log := s.LogNumber()
-	t.Gone = max(t.Gone, t.From.ResourceVersion+1) // the position of the scope may be later than that of the definitions
-	if err := t.begin(ctx); err != nil {
-		return err
-	}
-	if err := s.SendStream(ctx, t.gap(t.Gone, object.Expired)); err != nil {
-		return err
-	}
-	if err := t.sendNothingKnown(ctx, t.Gone); err != nil {
-		return err
-	}
-	if err := t.end(log); err != nil {
-		return err
-	}
-	t.log.Info("the resource of a scope of the last run is not defined any more", "scope", t.name, "rv", t.Gone)
-	return nil
 }
 
 // logRetiring logs, after a while, that the tombstone is not on the bus.

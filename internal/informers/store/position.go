@@ -116,13 +116,6 @@ func (s *Store) History() uint32 {
 	return s.pos.history
 }
 
-// SetHistory sets the history number.
-func (s *Store) SetHistory(n uint32) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pos.history = n
-}
-
 // RaiseHistory sets the history number to at least n.
 func (s *Store) RaiseHistory(n uint32) {
 	s.mu.Lock()

@@ -12,7 +12,7 @@ func TestResourceIsGoneAndLogIsReplaced(t *testing.T) {
 }
 
 // The scope of a node that is gone stays for as long.
-func TestDepartedNodeAndLogIsReplaced(t *testing.T) {
+func TestTakeoverAndLogIsReplaced(t *testing.T) {
 	staysWhileItOwes(t, func(s *Store) bool { return s.View().Empty })
 }
 

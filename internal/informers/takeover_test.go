@@ -40,7 +40,7 @@ func startCentral(t *testing.T, s *apiServer, m *memory, change func(*informers.
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
 	l := live(t, s, m, func(o *informers.Options, rec *recorder) {
-		o.Departed, o.Registerer = true, reg
+		o.TakeOver, o.Registerer = true, reg
 		o.Rules = append(o.Rules, rule(func(r *selection.Rule) { r.Resources = []selection.Pattern{pattern("nodes")} }))
 		o.Part = func(_, resource string) selection.Part {
 			if resource == "nodes" {
@@ -162,7 +162,7 @@ func takenOver(objects ...string) []string {
 }
 
 // What a node that is gone has left is told until there is nothing more, and nothing of it is kept then.
-func TestDepartedNode(t *testing.T) {
+func TestTakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1", "n2"), newMemory()
 		c := startCentral(t, s, m, nil)
@@ -199,7 +199,7 @@ func TestDepartedNode(t *testing.T) {
 }
 
 // A Node that is made again has an agent of its own: it is left to that one, whatever there is on it, also when it goes once more.
-func TestDepartedNodeReturns(t *testing.T) {
+func TestTakeoverNodeReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
 		c := startCentral(t, s, m, nil)
@@ -218,7 +218,7 @@ func TestDepartedNodeReturns(t *testing.T) {
 }
 
 // A Node that comes back before the API server could say what it had left: nothing waits for that any more.
-func TestDepartedNodeReturnsTooSoon(t *testing.T) {
+func TestTakeoverNodeReturnsTooSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
 		c := startCentral(t, s, m, nil)
@@ -239,7 +239,7 @@ func TestDepartedNodeReturnsTooSoon(t *testing.T) {
 }
 
 // Errors that pass are waited out.
-func TestDepartedNodeBehindErrors(t *testing.T) {
+func TestTakeoverAfterErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
 		c := startCentral(t, s, m, nil)
@@ -266,7 +266,7 @@ func TestDepartedNodeBehindErrors(t *testing.T) {
 }
 
 // History that does not go back to the deletion: the gap still claims nothing of what was before.
-func TestDepartedNodeCompacted(t *testing.T) {
+func TestTakeoverCompacted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
 		c := startCentral(t, s, m, nil)
@@ -290,11 +290,11 @@ func TestDepartedNodeCompacted(t *testing.T) {
 }
 
 // What is taken over is of the history that the central agent is in, also where it has heard of restores in this run only.
-func TestDepartedNodeInARestoredHistory(t *testing.T) {
+func TestTakeoverInARestoredHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
 		c := startCentral(t, s, m, func(o *informers.Options, _ *recorder) {
-			o.Heard = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) {
+			o.LastEvent = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) {
 				return scope.LastEvent{Scope: unbound + "n2", ResourceVersion: 100, History: 3}, true, nil
 			}
 		})
@@ -311,7 +311,7 @@ func TestDepartedNodeInARestoredHistory(t *testing.T) {
 
 // A central agent that ends before what it takes over is saved hears of the deletion again. Behind that it goes on with the scope,
 // and tells what has changed meanwhile.
-func TestDepartedNodeAndRestart(t *testing.T) {
+func TestTakeoverAndRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
 		first := startCentral(t, s, m, func(_ *informers.Options, rec *recorder) {
@@ -350,7 +350,7 @@ func TestDepartedNodeAndRestart(t *testing.T) {
 }
 
 // A Node that came back while nobody could see it: its own agent observes it all the same.
-func TestDepartedNodeReturnsUnseen(t *testing.T) {
+func TestTakeoverNodeReturnsUnseen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
 		first := startCentral(t, s, m, nil)
@@ -375,7 +375,7 @@ func TestDepartedNodeReturnsUnseen(t *testing.T) {
 }
 
 // Half of a cluster goes at once.
-func TestManyDepartedNodes(t *testing.T) {
+func TestManyTakeovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var names []string
 		for i := range 40 {
@@ -432,7 +432,7 @@ func TestNoNodesAreFollowedForAWholeCluster(t *testing.T) {
 }
 
 // Of a Node that goes, what the rules take of Nodes is told, and nothing else; what it has left is looked after all the same.
-func TestDepartedNodeOfNoRule(t *testing.T) {
+func TestTakeoverOfANodeOfNoRule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1", "n2", "n3"), newMemory()
 		yes := map[string]string{"told": "yes"}
@@ -551,7 +551,7 @@ func TestNodeDepartsWhileTheBusIsAsked(t *testing.T) {
 		var busy atomic.Bool
 		free, asked := make(chan struct{}), make(chan struct{}, 10)
 		c := startCentral(t, s, m, func(o *informers.Options, _ *recorder) {
-			o.Heard = func(ctx context.Context, _ *object.Resource) (scope.LastEvent, bool, error) {
+			o.LastEvent = func(ctx context.Context, _ *object.Resource) (scope.LastEvent, bool, error) {
 				if busy.Load() {
 					asked <- struct{}{}
 					select {

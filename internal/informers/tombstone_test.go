@@ -34,7 +34,7 @@ func retiringNodes(t *testing.T, m *memory) *apiServer {
 // isLeft tells what says that an object left.
 func isLeft(d *object.Delta) bool { return d.Stream == nil && d.Op == object.Left }
 
-// A selection that has a retiring scope again, and then not, does not drop the scope from the checkpoint before its farewell is said.
+// A selection that has a retiring scope again, and then not, does not drop the scope from the checkpoint before its tombstone is sent.
 func TestRetiringScopeIsSelectedForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -43,13 +43,13 @@ func TestRetiringScopeIsSelectedForAWhile(t *testing.T) {
 			r.holdNodes()
 		})
 		informers.Impatient(l.set)
-		eventually(t, "the farewell", func() bool { return l.has("gap 0 selection-changed") })
+		eventually(t, "the tombstone", func() bool { return l.has("gap 0 selection-changed") })
 		l.reload(t, specOf(rule(nil), nodeRule(nil)))
 		l.reload(t, specOf(rule(nil)))
 		l.awaitPhases(t, "configmaps live", "nodes retiring")
 		_ = m.Flush(t.Context())
 		if c, ok := m.saved("nodes"); !ok || c.Retiring == nil {
-			t.Errorf("the checkpoint has %+v (known: %t), want a retiring scope: the bus has nothing of its farewell", c, ok)
+			t.Errorf("the checkpoint has %+v (known: %t), want a retiring scope: the bus has nothing of its tombstone", c, ok)
 		}
 		l.acknowledge()
 		eventually(t, "the scope to be forgotten", func() bool {
@@ -80,9 +80,9 @@ func (m *lateMemory) Flush(ctx context.Context) error {
 	}
 }
 
-// A scope is selected again while its farewell is said. If the agent then ends, the next run reads the objects anew: consumers may know
+// A scope is selected again while its tombstone is sent. If the agent then ends, the next run reads the objects anew: consumers may know
 // that they left.
-func TestRetiringScopeIsSelectedDuringItsFarewell(t *testing.T) {
+func TestRetiringScopeIsSelectedDuringItsTombstone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
 		s := retiringNodes(t, m)
@@ -98,7 +98,7 @@ func TestRetiringScopeIsSelectedDuringItsFarewell(t *testing.T) {
 		eventually(t, "what left", func() bool { return l.has("~l node uid-1 1→-") })
 		_ = m.Flush(t.Context())
 		if c, ok := m.saved("nodes"); !ok || c.Retiring == nil || !c.Retiring.Told {
-			t.Errorf("the checkpoint has %+v (known: %t), want one that has the farewell told", c, ok)
+			t.Errorf("the checkpoint has %+v (known: %t), want one that has the tombstone begun", c, ok)
 		}
 		l.end()
 		l = live(t, s, m, takes(rule(nil), nodeRule(nil)))
@@ -164,8 +164,8 @@ func (l *life) wantSweep(t *testing.T) {
 	}
 }
 
-// If the log is replaced before the bus has all of a farewell, the farewell is said to the new log.
-func TestLogIsReplacedDuringFarewell(t *testing.T) {
+// If the log is replaced before the bus has all of a tombstone, the tombstone is sent to the new log.
+func TestLogIsReplacedDuringTombstone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
 		s, l, log := twoNodes(t, m)
@@ -204,9 +204,9 @@ func TestRetiringScopeInsideSnapshot(t *testing.T) {
 	})
 }
 
-// The run before ended in the middle of a farewell. A scope that takes a part of the objects now reads them at a later resourceVersion
+// The run before ended in the middle of a tombstone. A scope that takes a part of the objects now reads them at a later resourceVersion
 // than that at which they left, and what was deleted since leaves again.
-func TestScopeBeginsBehindFarewellOfARunBefore(t *testing.T) {
+func TestScopeBeginsAfterTombstoneOfAnEarlierRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
 		s, l, log := twoNodes(t, m)
@@ -237,7 +237,7 @@ func TestScopeBeginsBehindFarewellOfARunBefore(t *testing.T) {
 
 // The tombstones of a scope take lists through the informer that observes the resource now. They say nothing about the watch of that one:
 // neither that it is alive, nor that a list of its own is not answered.
-func TestFarewellIsNoSignOfLife(t *testing.T) {
+func TestTombstoneIsNoSignOfLife(t *testing.T) {
 	for _, refused := range []bool{false, true} {
 		t.Run(fmt.Sprintf("refused=%t", refused), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -1,0 +1,224 @@
+package informers_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// broker is a queue and a bus in one. Of a key, one delta at a time is on its way; what is on record is acknowledged later, in any order.
+type broker struct {
+	mu      sync.Mutex
+	change  chan struct{} // closed and replaced at each change
+	rng     *rand.Rand
+	lanes   map[string][]*object.Delta // by key
+	flying  map[string]bool            // the first of the lane is on record
+	waiting int
+	how     string
+	crashed bool
+	record  []*object.Delta
+	crashes []int
+}
+
+func newBroker(seed uint64) *broker {
+	return &broker{change: make(chan struct{}), rng: rand.New(rand.NewPCG(seed, 2)), lanes: map[string][]*object.Delta{}, flying: map[string]bool{}, how: "free"}
+}
+
+func (b *broker) touchLocked() {
+	close(b.change)
+	b.change = make(chan struct{})
+}
+
+// await waits until cond holds, which runs under the lock.
+func (b *broker) await(ctx context.Context, cond func() bool) error {
+	for {
+		b.mu.Lock()
+		if cond() {
+			b.mu.Unlock()
+			return nil
+		}
+		change := b.change
+		b.mu.Unlock()
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (b *broker) putLocked(key string, room int, d *object.Delta) bool {
+	if b.waiting >= room || b.crashed || b.how == "full" {
+		return false
+	}
+	b.lanes[key] = append(b.lanes[key], d)
+	b.waiting++
+	b.touchLocked()
+	return true
+}
+
+func (b *broker) Put(ctx context.Context, key string, _ int, d *object.Delta) error {
+	return b.await(ctx, func() bool { return b.putLocked(key, 20, d) })
+}
+
+func (b *broker) TryPut(key string, _ int, d *object.Delta) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.putLocked(key, 10, d)
+}
+
+func (b *broker) Room() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.waiting < 10 && !b.crashed && b.how != "full" {
+		now := make(chan struct{})
+		close(now)
+		return now
+	}
+	return b.change
+}
+
+// keepsLocked reports whether the bus does not acknowledge a delta now.
+func (b *broker) keepsLocked(d *object.Delta) bool {
+	switch b.how {
+	case "nothing":
+		return true
+	case "stream", "objects":
+		return (d.Stream != nil) == (b.how == "stream")
+	case "configmaps", "widgets":
+		if d.Stream != nil {
+			return d.Stream.Resource.Name == b.how
+		}
+		return d.Ref.Resource.Name == b.how
+	case "o1":
+		return d.Stream == nil && d.Ref.Name() == "o1"
+	default:
+		return false
+	}
+}
+
+// run publishes and acknowledges until ctx ends.
+func (b *broker) run(ctx context.Context) {
+	var keys []string
+	for b.await(ctx, func() bool {
+		keys = keys[:0]
+		for key, lane := range b.lanes {
+			if !b.crashed && (!b.flying[key] || !b.keepsLocked(lane[0])) {
+				keys = append(keys, key)
+			}
+		}
+		return len(keys) > 0
+	}) == nil {
+		b.mu.Lock()
+		pace := 400 * time.Microsecond
+		if b.how == "late" {
+			pace = 40 * time.Millisecond
+		}
+		pace = time.Duration(b.rng.Int64N(int64(pace)))
+		b.mu.Unlock()
+		if wait(ctx, pace); ctx.Err() != nil {
+			return
+		}
+		slices.Sort(keys)
+		b.step(keys)
+	}
+}
+
+// step publishes or acknowledges the first delta of one of the keys.
+func (b *broker) step(keys []string) {
+	b.mu.Lock()
+	key := keys[b.rng.IntN(len(keys))]
+	lane := b.lanes[key]
+	if len(lane) == 0 || b.crashed || b.flying[key] && b.keepsLocked(lane[0]) {
+		b.mu.Unlock()
+		return
+	}
+	d := lane[0]
+	defer b.touch()
+	if !b.flying[key] {
+		b.flying[key] = true
+		b.record = append(b.record, d)
+		b.mu.Unlock()
+		return
+	}
+	delete(b.flying, key)
+	if b.lanes[key] = lane[1:]; len(lane) == 1 {
+		delete(b.lanes, key)
+	}
+	b.waiting--
+	b.mu.Unlock()
+	if d.Acker != nil {
+		d.Acker.Acked(d)
+	}
+}
+
+func (b *broker) touch() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.touchLocked()
+}
+
+// holds has the bus keep back what how says.
+func (b *broker) holds(how string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.how = how
+	b.touchLocked()
+}
+
+func (b *broker) isFree() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.how == "free" || b.how == "late"
+}
+
+// crash loses what waits.
+func (b *broker) crash() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.crashed, b.waiting = true, 0
+	clear(b.lanes)
+	clear(b.flying)
+	b.crashes = append(b.crashes, len(b.record))
+	b.touchLocked()
+}
+
+func (b *broker) revive() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.crashed = false
+	b.touchLocked()
+}
+
+// count returns how much is on record.
+func (b *broker) count() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.record)
+}
+
+// drained waits until everything is acknowledged.
+func (b *broker) drained(ctx context.Context, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	return b.await(ctx, func() bool { return b.waiting == 0 })
+}
+
+func (b *broker) all() (record []*object.Delta, crashes []int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.record), slices.Clone(b.crashes)
+}
+
+// has reports whether a version is on record, as it was made or read.
+func (b *broker) has(resource string, v *version) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.ContainsFunc(b.record, func(d *object.Delta) bool {
+		return d.Stream == nil && d.Ref.Resource.String() == resource && d.Ref.UID == v.uid && d.ResourceVersion == v.rv && valueOf(d.After) == v.value
+	})
+}

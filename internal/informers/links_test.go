@@ -1,0 +1,215 @@
+package informers_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// lines connect an API server with its clients in memory, so that both can run in a synctest bubble, where minutes pass in
+// no time. It is the server's net.Listener.
+type lines struct {
+	incoming chan net.Conn
+	once     sync.Once
+	closed   chan struct{}
+
+	mu     sync.Mutex
+	broken chan struct{} // closed: the connections made so far are dead without a word
+	made   int
+	open   int
+}
+
+func newLines() *lines {
+	return &lines{incoming: make(chan net.Conn), closed: make(chan struct{}), broken: make(chan struct{})}
+}
+
+func (l *lines) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	client, server := net.Pipe()
+	l.mu.Lock()
+	l.made++
+	l.open++
+	line := &line{Conn: client, of: l, broken: l.broken, closed: make(chan struct{})}
+	from := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: l.made}
+	l.mu.Unlock()
+	select {
+	case l.incoming <- &remote{server, from}:
+		return line, nil
+	case <-l.closed:
+	case <-ctx.Done():
+	}
+	line.Close()
+	server.Close()
+	return nil, net.ErrClosed
+}
+
+// breakAll has nothing pass any more on the connections made so far. Nobody is told.
+func (l *lines) breakAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.broken)
+	l.broken = make(chan struct{})
+}
+
+func (l *lines) counts() (made, open int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.made, l.open
+}
+
+func (l *lines) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.incoming:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *lines) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *lines) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6443} }
+
+// line is the client's end of a connection.
+type line struct {
+	net.Conn
+	of     *lines
+	broken chan struct{}
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (c *line) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	select {
+	case <-c.broken:
+		<-c.closed
+		return 0, net.ErrClosed
+	default:
+		return n, err
+	}
+}
+
+func (c *line) Write(p []byte) (int, error) {
+	select {
+	case <-c.broken:
+		return len(p), nil
+	default:
+		return c.Conn.Write(p)
+	}
+}
+
+func (c *line) Close() error {
+	c.once.Do(func() {
+		close(c.closed)
+		c.of.mu.Lock()
+		c.of.open--
+		c.of.mu.Unlock()
+	})
+	return c.Conn.Close()
+}
+
+// remote is the server's end, with an address that tells connections apart.
+type remote struct {
+	net.Conn
+	from net.Addr
+}
+
+func (c *remote) RemoteAddr() net.Addr { return c.from }
+
+// newLinkedServer is an apiServer with HTTP/2 over TLS or plain HTTP/1.1, its lines, and the options of a set that is to run for minutes.
+func newLinkedServer(t *testing.T, http2 bool) (*apiServer, *lines, func(*informers.Options)) {
+	s := newServer(t, http2)
+	return s, s.lines, func(o *informers.Options) {
+		lane := o.Lane
+		o.Lane = func(name string) store.Lane { return withoutProgress{lane(name)} }
+	}
+}
+
+// withoutProgress acknowledges progress events, and records none: minutes pass.
+type withoutProgress struct{ store.Lane }
+
+func (l withoutProgress) Put(ctx context.Context, key string, bytes int, d *object.Delta) error {
+	if d.Stream != nil && d.Stream.Kind == object.Progress {
+		d.Acker.Acked(d)
+		return nil
+	}
+	return l.Lane.Put(ctx, key, bytes, d)
+}
+
+// pass lets time pass, and what it brings about happen.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// onWatch has f answer the watches; number counts them from 1. false: the server goes on with it.
+func (s *apiServer) onWatch(f func(number int, w http.ResponseWriter, r *http.Request) bool) {
+	n := 0
+	s.do(func() {
+		s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Query().Get("watch") == "" {
+				return false
+			}
+			number := 0
+			s.do(func() {
+				n++
+				number = n
+			})
+			if !f(number, w, r) {
+				return false
+			}
+			s.do(func() { s.watches++ })
+			return true
+		}
+	})
+}
+
+// say writes frames to a watch at once.
+func say(w http.ResponseWriter, frames ...string) {
+	w.WriteHeader(http.StatusOK)
+	for _, f := range frames {
+		fmt.Fprintln(w, f)
+	}
+	w.(http.Flusher).Flush()
+}
+
+func bookmark(rv uint64) string {
+	return fmt.Sprintf(`{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d"}}}`, rv)
+}
+
+// labelled is the value of a metric whose labels include one with this value.
+func labelled(t *testing.T, reg *prometheus.Registry, name, label string) (sum float64) {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetValue() == label {
+					sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+				}
+			}
+		}
+	}
+	return sum
+}

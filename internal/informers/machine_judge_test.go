@@ -1,0 +1,181 @@
+package informers_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// onLog returns what is on record, and how much of it is not on the present log.
+func (k *machine) onLog() (record []*object.Delta, before int) {
+	record, _ = k.bus.all()
+	k.faultMu.Lock()
+	defer k.faultMu.Unlock()
+	if len(k.logs) > 0 {
+		before = k.logs[len(k.logs)-1]
+	}
+	return record, before
+}
+
+// heard is the last stream event of a resource on the present log.
+func (k *machine) heard(of *object.Resource) (scope.LastEvent, bool, error) {
+	record, before := k.onLog()
+	return (&recorder{deltas: record[before:]}).heard(of)
+}
+
+// settles ends all faults, and waits until everything is live and on the bus.
+func (k *machine) settles() {
+	k.note("all faults end")
+	k.heal()
+	k.bus.holds("free")
+	marks, began := k.marks(), time.Now()
+	for pause := 2 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		wait(k.t.Context(), pause)
+		var why error
+		if why = k.isLive(marks); why == nil && (k.defined || time.Since(began) > time.Minute) { // discovery finds what nobody observes
+			break
+		}
+		if pause == time.Second {
+			k.bookmark() // a tombstone waits for a resourceVersion above all that was sent
+		}
+		if time.Since(began) > settlesWithin {
+			k.fail("not live %v after the last fault: %v", settlesWithin, why)
+		}
+	}
+	k.note("all is live after %v", time.Since(began))
+	if len(k.segment.choices) > 1 {
+		// What has left, or was swept, at a resourceVersion behind that of its last change, comes back for consumers with its next one.
+		k.touches()
+		k.sweeps()
+	}
+	k.judge()
+	k.begins()
+	k.floor, k.rewound, k.crashed = k.now1(), false, false
+}
+
+// touches changes all objects.
+func (k *machine) touches() {
+	k.mu.Lock()
+	all := slices.Collect(maps.Values(k.now))
+	k.mu.Unlock()
+	for _, v := range all {
+		k.values++
+		k.added(k.putIn(v.namespace, v.name, fmt.Sprint(k.values), v.labels))
+	}
+}
+
+// sweeps has all objects read once more.
+func (k *machine) sweeps() {
+	if _, err := k.life.set.Snapshot(k.t.Context(), "", ""); err != nil && !strings.Contains(err.Error(), "is not captured") &&
+		!strings.Contains(err.Error(), "is not loaded") {
+		k.fail("snapshot: %v", err)
+	}
+	for began := time.Now(); k.life.set.Owes(); wait(k.t.Context(), 10*time.Millisecond) {
+		if time.Since(began) > time.Minute {
+			k.fail("a snapshot is not complete after a minute")
+		}
+	}
+	if err := k.bus.drained(k.t.Context(), time.Minute); err != nil {
+		k.fail("the snapshot is not on the bus: %v", err)
+	}
+}
+
+// marks makes changes that each scope tells of.
+func (k *machine) marks() (marks []*version) {
+	k.values++
+	for _, namespace := range []string{"shop", "other"} {
+		if namespace == "shop" || k.defined {
+			v := k.putIn(namespace, "last", fmt.Sprint(k.values), map[string]string{"in": "1"})
+			k.added(v)
+			marks = append(marks, v)
+		}
+	}
+	return marks
+}
+
+// isLive returns what is not live, or not on the bus.
+func (k *machine) isLive(marks []*version) error {
+	if k.life.set.Owes() {
+		return errors.New("a snapshot is not complete")
+	}
+	seen := map[string]bool{}
+	for _, st := range k.life.set.Status() {
+		switch {
+		case st.Health == scope.HealthNotServed && !st.Synced && !k.defined && st.Resource == "widgets.shop.test":
+		case !k.defined && st.Resource == "widgets.shop.test":
+			return errors.New("widgets are observed, and not defined any more")
+		case st.Phase != scope.PhaseLive || st.Health != scope.HealthOK || st.Pending > 0 || !st.Captured:
+			return fmt.Errorf("%+v", st)
+		default:
+			seen[st.Resource] = true
+		}
+	}
+	if err := k.bus.drained(k.t.Context(), 0); err != nil {
+		return err
+	}
+	for _, resource := range []string{"configmaps", "widgets.shop.test"} {
+		takes := k.taken.takes(resource)
+		for _, v := range marks {
+			if (resource == "configmaps" || k.defined) && takes(v) && (!seen[resource] || !k.bus.has(resource, v)) {
+				return fmt.Errorf("%s/%s of %s at %d is not on the bus", v.namespace, v.name, resource, v.rv)
+			}
+		}
+	}
+	return nil
+}
+
+// judge compares what is on the bus with history.
+func (k *machine) judge() {
+	k.mu.Lock()
+	history, now := slices.Clone(k.history), k.now
+	k.mu.Unlock()
+	of := truth{branches: append(slices.Clone(k.branches), history), restored: k.restored, born: k.born, logs: k.logs}
+	of.record, of.crashes = k.bus.all()
+	_, log := k.onLog()
+	var problems []string
+	for _, resource := range []string{"configmaps", "widgets.shop.test"} {
+		of.selections = func(v *version) (all []func(*version) bool) {
+			for _, c := range k.made[v].choices {
+				all = append(all, c.takes(resource))
+			}
+			return all
+		}
+		problems = append(problems, of.problems(resource)...)
+		if k.vague {
+			continue
+		}
+		problems = append(problems, stateProblems(of.record[log:], resource, now, k.taken.takes(resource))...)
+	}
+	if k.t.Failed() {
+		problems = append(problems, "the test has failed")
+	}
+	k.notesMu.Lock()
+	for line := range strings.Lines(k.notes.String()) {
+		if strings.Contains(line, "level=ERROR") && strings.Contains(line, "illegal") {
+			problems = append(problems, line)
+		}
+	}
+	k.notesMu.Unlock()
+	if len(problems) == 0 {
+		return
+	}
+	k.note("history:")
+	for _, v := range history {
+		k.note("  %d %s %s %s deleted=%t in=%s", v.rv, v.key(), v.uid, v.value, v.deleted, v.labels["in"])
+	}
+	k.note("on record:")
+	for n, d := range of.record {
+		if d.Stream != nil {
+			k.note("  %d %s %s h%d %d %d-%d %s recovered=%t", n, short(d), d.Stream.Scope, d.Stream.History, d.Stream.ResourceVersion, d.Stream.From, d.Stream.To, d.Stream.Snapshot, d.Stream.Recovered)
+		} else {
+			k.note("  %d %s rv=%d h%d of %s", n, short(d), d.ResourceVersion, d.History, d.Scope)
+		}
+	}
+	k.fail("%s", strings.Join(problems, "\n"))
+}

@@ -1,0 +1,156 @@
+package informers_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/store"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
+	"github.com/kubecdc/kubecdc/internal/informers"
+	"github.com/kubecdc/kubecdc/internal/informers/selection"
+)
+
+// memory is what survives a run: what was saved when it was last asked to save.
+type memory struct {
+	mu      sync.Mutex
+	scopes  map[string]checkpoint.Scope
+	tracked map[string]func() (checkpoint.Position, bool)
+}
+
+func newMemory() *memory { return &memory{scopes: map[string]checkpoint.Scope{}} }
+
+func (m *memory) Scopes() map[string]checkpoint.Scope {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tracked = map[string]func() (checkpoint.Position, bool){}
+	return maps.Clone(m.scopes)
+}
+
+func (m *memory) Track(scope string, position func() (checkpoint.Position, bool)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tracked[scope] = position
+}
+
+func (m *memory) Forget(scope string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.scopes, scope)
+	delete(m.tracked, scope)
+}
+
+func (m *memory) Flush(context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for scope, position := range m.tracked {
+		if p, ok := position(); ok {
+			m.scopes[scope] = p.Scope
+		}
+	}
+	return nil
+}
+
+func (m *memory) saved(scope string) (checkpoint.Scope, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c, ok := m.scopes[scope]
+	return c, ok
+}
+
+// life is one run of a set.
+type life struct {
+	*recorder
+	set  *informers.Manager
+	part func(group, resource string) selection.Part
+	end  func()
+}
+
+// live runs a set until end. What it remembers is what was saved last: end does not save.
+func live(t *testing.T, s *apiServer, m *memory, change func(*informers.Options, *recorder)) *life {
+	t.Helper()
+	rec := newRecorder()
+	o := informers.Options{
+		Config: s.config(),
+		Spec: selection.Spec{
+			Rules: []selection.Rule{{
+				Resources: []selection.Pattern{pattern("configmaps")}, Namespaces: func(string) bool { return true }, AllNamespaces: true,
+			}},
+			Strip: []string{"metadata.managedFields"},
+		},
+		Snapshot: scope.SnapshotInitial, Memory: m,
+		Lane: func(string) store.Lane { return rec },
+		Log:  slog.New(slog.NewTextHandler(testLog{t}, nil)), Registerer: prometheus.NewPedanticRegistry(),
+	}
+	if change != nil {
+		change(&o, rec)
+	}
+	o.Log = strict(t, o.Log)
+	set, err := informers.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	informers.Hasten(set)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- set.Run(ctx) }()
+	var views sync.WaitGroup
+	views.Go(func() { informers.CompareViews(ctx, t, set, betweenEvents) })
+	l := &life{recorder: rec, set: set, part: o.Part}
+	l.end = sync.OnceFunc(func() {
+		cancel()
+		views.Wait()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	t.Cleanup(l.end)
+	return l
+}
+
+// betweenEvents returns when all else waits: in a bubble, time passes only then, and nothing else is due at such a time.
+func betweenEvents() { <-time.After(23456789 * time.Nanosecond) }
+
+// gone has every watch from below rv answered as a server does that was restarted: lists still know what there was.
+func (s *apiServer) gone(rv uint64) {
+	s.do(func() {
+		s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+			from, _ := strconv.ParseUint(r.URL.Query().Get("resourceVersion"), 10, 64)
+			if r.URL.Query().Get("watch") == "" || from >= rv {
+				return false
+			}
+			fmt.Fprintf(w, `{"type":"ERROR","object":%s}`+"\n", status(http.StatusGone, metav1.StatusReasonExpired))
+			return true
+		}
+	})
+	s.CloseClientConnections()
+}
+
+// lastSave is a memory of a run that crashes after a save: those after it do not happen.
+type lastSave struct {
+	*memory
+	until   func(checkpoint.Scope) bool
+	crashed bool
+}
+
+func (m *lastSave) Flush(ctx context.Context) error {
+	if m.crashed {
+		return nil
+	}
+	err := m.memory.Flush(ctx)
+	c, _ := m.saved("configmaps")
+	m.crashed = m.until(c)
+	return err
+}
