@@ -170,11 +170,7 @@ func (t *Tombstone) send(ctx context.Context) (err error) {
 		return err
 	}
 	s.Clear()
-	text := "a scope of the last run is no longer selected"
-	if t.Gone != 0 {
-		text = "the resource of a scope of the last run is not defined any more"
-	}
-	t.log.Info(text, "scope", t.name, "rv", now, "left", left, "objects_known", known)
+	t.log.Info("a scope of the last run has ended", "scope", t.name, "reason", reason, "rv", now, "left", left, "objects_known", known)
 	return nil
 }
 
