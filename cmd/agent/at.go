@@ -75,7 +75,7 @@ func runAt(ctx context.Context, f *serveFlags, moment string, command []string, 
 		return err
 	}
 	signal.Reset(syscall.SIGPIPE) // the command has it as it was
-	view, err := f.open(ctx, q, at)
+	view, err := f.open(ctx, q, at, nil)
 	if err != nil {
 		return err
 	}

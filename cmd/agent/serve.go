@@ -18,6 +18,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,15 +28,18 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kubecdc/kubecdc/internal/apiview"
+	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
 // serveFlags are the flags of the commands that serve the past as a Kubernetes API.
 type serveFlags struct {
 	askFlags
-	at, kubeconfig string
-	port           int
-	maxMoments     int
+	at, kubeconfig  string
+	from, to, speed string
+	port            int
+	maxMoments      int
 }
 
 const viewHelp = `The API is read-only: discovery, get, list, watch, tables. A watch opens and stays still. It listens on 127.0.0.1 only,
@@ -43,13 +48,17 @@ was captured. Values that the agent strips or redacts are missing. kubectl shows
 certain.`
 
 func newServeCommand(stdout, stderr io.Writer) *cobra.Command {
-	f := serveFlags{at: "now", maxMoments: 4}
+	f := serveFlags{at: "now", to: "now", speed: "1", maxMoments: 4}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the past as a read-only Kubernetes API",
 		Long: `Serve the objects of a moment as a read-only Kubernetes API, and write a kubeconfig for kubectl and other clients.
 
 ` + momentHelp + `
+
+--from and --to replay the time between two moments. Lists show the first moment. The replay begins when a client
+watches, and no other one has begun to list or watch for 2 s. Then watches show every version that the record has, in
+the order of resourceVersions, --speed times as fast as they were observed. All of them are in memory, compressed.
 
 Other moments are served below /at/: the server of a kubeconfig may be https://127.0.0.1:PORT/at/2026-11-20T14:05:00Z or
 https://127.0.0.1:PORT/at/rv:48211. A moment is read at the first request for it. The last --max-moments are kept in
@@ -60,6 +69,7 @@ memory.
 ` + certaintyHelp,
 		Example: `  kubecdc serve --at 14:05
   kubecdc serve --at 'yesterday 14:05' --kubeconfig incident.kubeconfig --port 8443
+  kubecdc serve --from 14:00 --to 14:10 --speed 60
   kubecdc serve --bus file:events.jsonl --at rv:48211`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -69,7 +79,14 @@ memory.
 	f.addView(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&f.at, "at", f.at, "the `moment`")
+	fl.StringVar(&f.from, "from", "", "replay from this `moment`")
+	fl.StringVar(&f.to, "to", f.to, "replay up to this `moment`")
+	fl.StringVar(&f.speed, "speed", f.speed, "replay this `number` of times as fast as changes were observed, or max")
 	completeWords(cmd, "at", "now", "10m", "1h", "24h")
+	completeWords(cmd, "from", "10m", "1h", "24h")
+	completeWords(cmd, "to", "now", "10m", "1h")
+	completeWords(cmd, "speed", "1", "60", "max")
+	cmd.MarkFlagsMutuallyExclusive("at", "from")
 	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "write the kubeconfig to this new `file` (default: one in a temporary directory); it is removed at the end")
 	fl.IntVar(&f.port, "port", 0, "listen on this `port` of 127.0.0.1 (default: a free one)")
 	fl.IntVar(&f.maxMoments, "max-moments", f.maxMoments, "keep this `number` of moments of /at/ in memory")
@@ -88,21 +105,21 @@ func servePast(ctx context.Context, f *serveFlags, stdout, stderr io.Writer) err
 	if f.maxMoments < 1 || f.maxMoments > 1000 {
 		return usageError{fmt.Errorf("--max-moments: must be between 1 and 1000, got %d", f.maxMoments)}
 	}
-	at, err := timeline.ParseMoment(f.at, time.Now())
+	at, to, speed, err := f.span()
 	if err != nil {
-		return usageError{fmt.Errorf("--at: %w", err)}
+		return usageError{err}
 	}
 	q, err := f.ask(ctx, nil, stdout, stderr)
 	if err != nil {
 		return err
 	}
-	view, err := f.open(ctx, q, at)
+	view, err := f.open(ctx, q, at, to)
 	if err != nil {
 		return err
 	}
 	s, err := f.listen(ctx, &apiview.Server{
 		Root: view, MaxMoments: f.maxMoments,
-		Open: func(ctx context.Context, at timeline.Moment) (*apiview.View, error) { return f.open(ctx, q, at) },
+		Open: func(ctx context.Context, at timeline.Moment) (*apiview.View, error) { return f.open(ctx, q, at, nil) },
 	})
 	if err != nil {
 		return err
@@ -111,20 +128,49 @@ func servePast(ctx context.Context, f *serveFlags, stdout, stderr io.Writer) err
 	fmt.Fprintf(stderr, "serving at %s, read-only; Ctrl-C ends it. In another terminal:\n", s.url)
 	fmt.Fprintf(stdout, "export KUBECONFIG=%s\n", s.kubeconfig)
 	return s.run(ctx, func(ctx context.Context) error {
+		if to != nil {
+			fmt.Fprintln(q.stderr, "The replay begins 2 s after the first watch.")
+			shown, err := view.Play(ctx, speed, func() { fmt.Fprintf(q.stderr, "The replay from %s has begun.\n", at) })
+			if err == nil {
+				fmt.Fprintf(q.stderr, "The replay has reached %s, after %s changes. Watches stay open.\n", to, terminal.Count(shown))
+			}
+		}
 		<-ctx.Done()
 		return nil
 	})
 }
 
-// open reads the View of a moment, and says how certain it is.
-func (f *serveFlags) open(ctx context.Context, q *question, at timeline.Moment) (*apiview.View, error) {
+// span returns the moment to serve, the end of the replay that follows (nil: none), and its speed (0: no pauses).
+func (f *serveFlags) span() (at timeline.Moment, to *timeline.Moment, speed float64, err error) {
+	if f.from == "" {
+		if at, err = timeline.ParseMoment(f.at, time.Now()); err != nil {
+			err = fmt.Errorf("--at: %w", err)
+		}
+		return at, nil, 0, err
+	}
+	if at, err = timeline.ParseMoment(f.from, time.Now()); err != nil {
+		return at, nil, 0, fmt.Errorf("--from: %w", err)
+	}
+	end, err := timeline.ParseMoment(f.to, time.Now())
+	if err != nil {
+		return at, nil, 0, fmt.Errorf("--to: %w", err)
+	}
+	if f.speed != "max" {
+		if speed, err = strconv.ParseFloat(f.speed, 64); err != nil || !(speed > 0 && speed <= 1e6) {
+			return at, nil, 0, fmt.Errorf("--speed %q: want a number above 0, at most 1000000, or max", f.speed)
+		}
+	}
+	return at, &end, speed, nil
+}
+
+// open reads the View of a moment, with the versions up to another one if there is one, and says how certain it is.
+func (f *serveFlags) open(ctx context.Context, q *question, at timeline.Moment, to *timeline.Moment) (*apiview.View, error) {
 	var view *apiview.View
 	err := q.during(ctx, func(ctx context.Context) error {
-		states, reading, err := q.record.States(ctx, q.wanted, at)
+		s, versions, scopes, reading, err := readSpan(ctx, q, at, to)
 		if err != nil {
 			return err
 		}
-		s := states[0]
 		sure := newCertainty(at, s.Scopes(), reading)
 		if err := q.known(ctx, &sure, s.Len()); err != nil {
 			return err
@@ -134,9 +180,32 @@ func (f *serveFlags) open(ctx context.Context, q *question, at timeline.Moment) 
 		}
 		q.say(&sure)
 		view = apiview.NewView(s, apiview.Options{Now: sure.time, Warn: func(s *timeline.Scope) []string { return warnings(at, s) }})
-		return f.judge(&sure)
+		if to == nil {
+			return f.judge(&sure)
+		}
+		end := newCertainty(*to, scopes, reading)
+		q.say(&end)
+		return errors.Join(view.Follow(versions), f.judge(&sure), f.judge(&end))
 	})
 	return view, err
+}
+
+// readSpan returns the state of a moment, and the versions up to another one if there is one, with the certainty of that.
+func readSpan(ctx context.Context, q *question, at timeline.Moment, to *timeline.Moment) (*timeline.State, []*timeline.Version, []timeline.Scope, *history.Reading, error) {
+	if to == nil {
+		states, reading, err := q.record.States(ctx, q.wanted, at)
+		if err != nil {
+			return nil, nil, nil, nil, err
+		}
+		return states[0], nil, nil, reading, nil
+	}
+	var versions []*timeline.Version
+	s, scopes, reading, err := q.record.Span(ctx, q.wanted, at, *to, func(v *timeline.Version) {
+		kept := *v
+		kept.Before, kept.Patch, kept.After = nil, nil, slices.Clone(v.After)
+		versions = append(versions, &kept)
+	})
+	return s, versions, scopes, reading, err
 }
 
 // warnings are what a client says of a list whose scope is not certain.

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
@@ -134,4 +136,44 @@ func foreignAddresses(t *testing.T) []string {
 		}
 	}
 	return out
+}
+
+// An informer that follows a replay sees every version of the record, in order.
+func TestServeReplay(t *testing.T) {
+	t.Parallel()
+	file, lines := recorded(t)
+	for _, bus := range []string{"file:" + file, recordedBus(t, t.TempDir(), -1, lines)} {
+		config, err := clientcmd.BuildConfigFromFlags("", served(t, "--from", "rv:105", "--to", "rv:170", "--speed", "max", "--bus", bus))
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := dynamic.NewForConfig(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		deployments := client.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"})
+		list, err := deployments.List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := deployments.Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for e := range w.ResultChan() {
+			meta, err := apimeta.Accessor(e.Object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, string(e.Type)+" "+meta.GetResourceVersion())
+			if meta.GetResourceVersion() == "160" {
+				break
+			}
+		}
+		w.Stop()
+		if want := "105 1: MODIFIED 120,MODIFIED 140,DELETED 150,ADDED 160"; want != fmt.Sprintf("%s %d: %s", list.GetResourceVersion(), len(list.Items), strings.Join(got, ",")) {
+			t.Errorf("%s: want %s, got %s %d: %v", bus, want, list.GetResourceVersion(), len(list.Items), got)
+		}
+	}
 }

@@ -8,13 +8,14 @@
 // objects at the moment is served if its CRD is in the record.
 //
 // A Server answers for one View at its root, and for any other moment below /at/<moment>/. It opens Views when they are asked for and
-// keeps the ones that were used last.
+// keeps the ones that were used last. View.Follow and View.Play replay what follows a moment to clients that watch.
 //
 // # Invariants
 //
 //   - Nothing can be written: any method but GET is answered 405, except for access reviews, which change nothing.
 //   - A request without the token is answered 401, whatever it asks for.
-//   - A View does not change. A Server holds at most MaxMoments of them; a request that is being answered may hold one more.
+//   - A View does not change, except that a replay shows what follows its moment: the log is made before the view is served, and a client may
+//     watch from any place of it. A Server holds at most MaxMoments of them; a request that is being answered may hold one more.
 //   - Answers are those of a kube-apiserver, in JSON. Ages are as of the moment. A Warning header says if the answer is not certain.
 //   - The package knows no bus, logs nothing and starts no goroutine. It does not listen.
 package apiview

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -23,10 +22,11 @@ func (v *View) get(w http.ResponseWriter, r *http.Request, res *resource, namesp
 	if err != nil {
 		return err
 	}
-	if err := res.checkVersion(r.URL.Query()); err != nil {
+	l := v.list(res)
+	if err := l.check(res, r.URL.Query()); err != nil {
 		return err
 	}
-	o := res.find(namespace, name)
+	o := l.find(res, namespace, name)
 	if o == nil {
 		return apierrors.NewNotFound(res.groupResource(), name)
 	}
@@ -54,8 +54,8 @@ func (v *View) get(w http.ResponseWriter, r *http.Request, res *resource, namesp
 	return nil
 }
 
-// list answers with the objects of a resource, page by page if the client asks for it.
-func (v *View) list(w http.ResponseWriter, r *http.Request, res *resource, namespace string) error {
+// serveList answers with the objects of a resource, page by page if the client asks for it.
+func (v *View) serveList(w http.ResponseWriter, r *http.Request, res *resource, namespace string) error {
 	f, err := accepted(r, ofObjects)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (v *View) list(w http.ResponseWriter, r *http.Request, res *resource, names
 	if err != nil {
 		return err
 	}
-	p, err := newPage(res, query)
+	p, err := v.newPage(res, query)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (v *View) list(w http.ResponseWriter, r *http.Request, res *resource, names
 	if err != nil {
 		return err
 	}
-	found, err := p.fill(res, s)
+	found, err := p.fill(s)
 	if err != nil {
 		return err
 	}
@@ -86,6 +86,7 @@ func (v *View) list(w http.ResponseWriter, r *http.Request, res *resource, names
 // page is a part of a list.
 type page struct {
 	meta  metav1.ListMeta
+	list  *list
 	limit int    // 0: none
 	after string // keys before it have been sent
 }
@@ -99,8 +100,9 @@ type position struct {
 
 const positionVersion = "meta.k8s.io/v1"
 
-func newPage(res *resource, query url.Values) (*page, error) {
-	p := &page{meta: metav1.ListMeta{ResourceVersion: object.FormatVersion(res.version)}}
+func (v *View) newPage(res *resource, query url.Values) (*page, error) {
+	l := v.list(res)
+	p := &page{meta: metav1.ListMeta{ResourceVersion: object.FormatVersion(l.version)}, list: l}
 	if text := query.Get("limit"); text != "" {
 		limit, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
@@ -110,7 +112,7 @@ func newPage(res *resource, query url.Values) (*page, error) {
 	}
 	token := query.Get("continue")
 	if token == "" {
-		return p, res.checkVersion(query)
+		return p, l.check(res, query)
 	}
 	if rv := query.Get("resourceVersion"); rv != "" && rv != "0" {
 		return nil, badRequest("specifying resource version is not allowed when using continue")
@@ -126,18 +128,18 @@ func newPage(res *resource, query url.Values) (*page, error) {
 	if at.Version != positionVersion || !strings.HasPrefix(at.Start, res.String()+"/") {
 		return nil, badRequest("invalid continue token: continue key is not valid: of another API")
 	}
-	if at.ResourceVersion != res.version {
+	if p.list = res.listAt(at.ResourceVersion, l.shown); p.list == nil {
 		return nil, errOtherVersion("The provided continue parameter is of another moment: start a new list without it.")
 	}
-	p.after = at.Start
+	p.after, p.meta.ResourceVersion = at.Start, object.FormatVersion(at.ResourceVersion)
 	return p, nil
 }
 
 // fill returns the JSON of the objects of the page, and completes its metadata.
-func (p *page) fill(res *resource, s *selector) ([]*object.Object, error) {
-	objects := res.objects
+func (p *page) fill(s *selector) ([]*object.Object, error) {
+	objects := p.list.objects
 	if p.after != "" {
-		from, _ := slices.BinarySearchFunc(objects, p.after, func(o *object.Object, key string) int { return strings.Compare(o.Ref.Key, key) })
+		from, _ := p.list.index(p.after)
 		objects = objects[from:]
 	}
 	var found []*object.Object
@@ -157,7 +159,7 @@ func (p *page) fill(res *resource, s *selector) ([]*object.Object, error) {
 		}
 		if p.limit > 0 && len(found) == p.limit {
 			last := found[len(found)-1]
-			raw, err := json.Marshal(position{positionVersion, res.version, last.Ref.Key + "\x00"})
+			raw, err := json.Marshal(position{positionVersion, p.list.version, last.Ref.Key + "\x00"})
 			if err != nil {
 				return nil, err
 			}
@@ -178,8 +180,8 @@ func (p *page) fill(res *resource, s *selector) ([]*object.Object, error) {
 	return found, nil
 }
 
-// checkVersion returns an error if the client asks for a resourceVersion that the view does not have.
-func (r *resource) checkVersion(query url.Values) error {
+// check returns an error if the client asks for a resourceVersion that the view does not have.
+func (l *list) check(r *resource, query url.Values) error {
 	text, match := query.Get("resourceVersion"), query.Get("resourceVersionMatch")
 	if match != "" && text == "" && !isTrue(query, "watch") {
 		return invalidMatch("Forbidden", "resourceVersionMatch is forbidden unless resourceVersion is provided")
@@ -195,12 +197,12 @@ func (r *resource) checkVersion(query url.Values) error {
 		return badRequest("invalid resource version: resourceVersion: Invalid value: %q: %v", text, err)
 	}
 	switch {
-	case rv > r.version:
-		return errTooLarge(rv, r.version)
+	case rv > l.version:
+		return errTooLarge(rv, l.version)
 	case match == "Exact" && rv == 0:
 		return invalidMatch("Forbidden", `resourceVersionMatch "exact" is forbidden for resourceVersion "0"`)
-	case match == "Exact" && rv < r.version:
-		return errOtherVersion("the view of this moment has resourceVersion %d of %s and no other: ask for the moment rv:%d", r.version, r, rv)
+	case match == "Exact" && rv < l.version:
+		return errOtherVersion("the view of this moment has resourceVersion %d of %s and no other: ask for the moment rv:%d", l.version, r, rv)
 	}
 	return nil
 }

@@ -151,9 +151,9 @@ func (v *View) serveResource(w http.ResponseWriter, r *http.Request, group, vers
 	}
 	if len(path) == 1 {
 		if isTrue(r.URL.Query(), "watch") {
-			return v.watch(w, r, res, namespace)
+			return v.serveWatch(w, r, res, namespace)
 		}
-		return v.list(w, r, res, namespace)
+		return v.serveList(w, r, res, namespace)
 	}
 	if len(path) == 3 && path[2] != "status" {
 		return failure(http.StatusNotFound, metav1.StatusReasonNotFound, "the record has no %s of %s", path[2], res)

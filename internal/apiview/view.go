@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -18,15 +19,28 @@ type View struct {
 	moment    timeline.Moment
 	now       time.Time   // what ages are as of
 	resources []*resource // sorted by group and plural
+	replay    *replay     // of what follows the moment; nil: nothing
 }
 
 // resource is the objects of one resource.
 type resource struct {
 	kind
-	objects  []*object.Object // sorted by Ref.Key, which is the order of etcd
-	version  uint64           // the resourceVersion of a list
+	first    list     // of the moment
+	log      []change // what a replay shows after it, by resourceVersion
 	warnings []string
 	columns  *columns
+	packer   *packer
+	history  *uint32 // how often etcd had been restored, nil: there are no objects
+
+	mu   sync.Mutex
+	last *list // the newest one that was asked for; nil: first
+}
+
+// list is the objects of a resource after a number of changes of its log.
+type list struct {
+	objects []*object.Object // sorted by Ref.Key, which is the order of etcd
+	version uint64           // the resourceVersion
+	shown   int              // changes
 }
 
 // Options of a View.
@@ -64,15 +78,15 @@ func NewView(s *timeline.State, o Options) *View {
 			if scopes[i].Resource != name {
 				continue
 			}
-			r.version = max(r.version, number(scopes[i].From.ResourceVersion))
+			r.first.version = max(r.first.version, number(scopes[i].From.ResourceVersion))
 			if o.Warn != nil {
 				r.warnings = append(r.warnings, o.Warn(&scopes[i])...)
 			}
 		}
 		if rv, _, ok := v.moment.ResourceVersion(); ok {
-			r.version = rv
+			r.first.version = rv
 		}
-		r.version = max(r.version, 1)
+		r.first.version = max(r.first.version, 1)
 		v.resources = append(v.resources, r)
 	}
 	slices.SortFunc(v.resources, func(a, b *resource) int {
@@ -83,39 +97,53 @@ func NewView(s *timeline.State, o Options) *View {
 
 // add packs the objects of the resource.
 func (r *resource) add(versions []*timeline.Version) {
-	resource := &object.Resource{Group: r.group, Version: r.apiVersion, Name: r.plural, Kind: r.name, Namespaced: r.namespaced}
-	var codec *object.Codec
+	p := &packer{resource: &object.Resource{Group: r.group, Version: r.apiVersion, Name: r.plural, Kind: r.name, Namespaced: r.namespaced}}
+	r.packer = p
 	lost := 0
 	for _, v := range versions {
 		if v.After == nil {
 			lost++
 			continue
 		}
-		body := []byte(v.After)
-		if v.Resource == "secrets" {
-			body = encodeRedacted(body)
-		}
-		if codec == nil {
-			codec = object.NewCodec(body)
-		}
-		rv := number(v.ResourceVersion)
-		r.version = max(r.version, rv)
-		r.objects = append(r.objects, object.New(object.NewRef(resource, v.Namespace, v.Name, v.UID), rv, 0, codec, body))
+		o := p.pack(v, v.After)
+		r.history = &v.History
+		r.first.version = max(r.first.version, o.ResourceVersion)
+		r.first.objects = append(r.first.objects, o)
 	}
-	slices.SortFunc(r.objects, func(a, b *object.Object) int { return strings.Compare(a.Ref.Key, b.Ref.Key) })
+	slices.SortFunc(r.first.objects, func(a, b *object.Object) int { return strings.Compare(a.Ref.Key, b.Ref.Key) })
 	if lost > 0 {
 		r.warnings = append(r.warnings, strconv.Itoa(lost)+" "+r.String()+" existed whose content is not in the record")
 	}
 }
 
+// packer packs the objects of one resource.
+type packer struct {
+	resource *object.Resource
+	codec    *object.Codec
+}
+
+func (p *packer) pack(v *timeline.Version, body []byte) *object.Object {
+	if v.Resource == "secrets" {
+		body = encodeRedacted(body)
+	}
+	if p.codec == nil {
+		p.codec = object.NewCodec(body)
+	}
+	return object.New(object.NewRef(p.resource, v.Namespace, v.Name, v.UID), number(v.ResourceVersion), 0, p.codec, body)
+}
+
 // find returns an object, nil if it does not exist.
-func (r *resource) find(namespace, name string) *object.Object {
-	key := object.NewRef(&object.Resource{Group: r.group, Name: r.plural}, namespace, name, "").Key
-	i, ok := slices.BinarySearchFunc(r.objects, key, func(o *object.Object, key string) int { return strings.Compare(o.Ref.Key, key) })
+func (l *list) find(r *resource, namespace, name string) *object.Object {
+	i, ok := l.index(object.NewRef(&object.Resource{Group: r.group, Name: r.plural}, namespace, name, "").Key)
 	if !ok {
 		return nil
 	}
-	return r.objects[i]
+	return l.objects[i]
+}
+
+// index returns where an object is, or would be.
+func (l *list) index(key string) (int, bool) {
+	return slices.BinarySearchFunc(l.objects, key, func(o *object.Object, key string) int { return strings.Compare(o.Ref.Key, key) })
 }
 
 // resource returns a resource in an API version, nil if the view does not have it.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"sort"
 	"strconv"
 	"time"
 
@@ -16,8 +17,8 @@ import (
 // bookmarkEvery is the time between two bookmarks of a watch.
 const bookmarkEvery = time.Minute
 
-// watch answers with the objects of the moment if the client does not have them, and then with bookmarks: nothing changes any more.
-func (v *View) watch(w http.ResponseWriter, r *http.Request, res *resource, namespace string) error {
+// serveWatch answers with the objects of the moment if the client does not have them, and then with the changes of a replay, and bookmarks.
+func (v *View) serveWatch(w http.ResponseWriter, r *http.Request, res *resource, namespace string) error {
 	f, err := accepted(r, ofObjects)
 	if err != nil {
 		return err
@@ -27,7 +28,8 @@ func (v *View) watch(w http.ResponseWriter, r *http.Request, res *resource, name
 	if err != nil {
 		return err
 	}
-	initial, err := res.initial(query)
+	l := v.list(res)
+	next, initial, err := res.watchFrom(l, query)
 	if err != nil {
 		return err
 	}
@@ -39,13 +41,13 @@ func (v *View) watch(w http.ResponseWriter, r *http.Request, res *resource, name
 	if err != nil {
 		return err
 	}
+	v.noteWatch()
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
-	flush := http.NewResponseController(w)
-	out := &watchWriter{answer: a, w: w}
+	out := &watchWriter{answer: a, w: w, version: l.version}
 	if initial {
-		if err := out.objects(s); err != nil {
-			return nil //nolint:nilerr // the client has gone
+		if out.objects(l, s) != nil {
+			return nil // the client has gone
 		}
 	}
 	bookmarks := isTrue(query, "allowWatchBookmarks")
@@ -54,11 +56,19 @@ func (v *View) watch(w http.ResponseWriter, r *http.Request, res *resource, name
 			return nil
 		}
 	}
-	_ = flush.Flush() // the client has gone
 	ticker := time.NewTicker(bookmarkEvery)
 	defer ticker.Stop()
+	flush := http.NewResponseController(w)
 	for {
+		shown, moved := v.position(res)
+		for ; next < shown; next++ {
+			if out.change(&res.log[next], s) != nil {
+				return nil
+			}
+		}
+		_ = flush.Flush() // the client has gone
 		select {
+		case <-moved:
 		case <-r.Context().Done():
 			return nil
 		case <-timeout:
@@ -67,35 +77,38 @@ func (v *View) watch(w http.ResponseWriter, r *http.Request, res *resource, name
 			if bookmarks && out.bookmark(nil) != nil {
 				return nil
 			}
-			_ = flush.Flush() // the client has gone
 		}
 	}
 }
 
-// initial reports whether a watch begins with the objects that exist.
-func (r *resource) initial(query url.Values) (bool, error) {
+// watchFrom returns with which change of the log a watch begins, and whether the objects that exist come first.
+func (r *resource) watchFrom(l *list, query url.Values) (next int, initial bool, err error) {
 	text := query.Get("resourceVersion")
 	if query.Has("sendInitialEvents") {
 		if query.Get("resourceVersionMatch") != "NotOlderThan" {
-			return false, invalidMatch("Forbidden", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+			return 0, false, invalidMatch("Forbidden", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
 		}
 		if isTrue(query, "sendInitialEvents") {
-			return true, r.checkVersion(query)
+			return l.shown, true, l.check(r, query)
 		}
 	} else if query.Get("resourceVersionMatch") != "" {
-		return false, invalidMatch("Forbidden", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+		return 0, false, invalidMatch("Forbidden", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
 	}
 	if text == "" || text == "0" {
-		return !query.Has("sendInitialEvents"), nil
+		return l.shown, !query.Has("sendInitialEvents"), nil
 	}
 	rv, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return false, badRequest("invalid resource version: resourceVersion: Invalid value: %q: %v", text, err)
+		return 0, false, badRequest("invalid resource version: resourceVersion: Invalid value: %q: %v", text, err)
 	}
-	if rv < r.version {
-		return false, errOtherVersion("too old resource version: %d (%d)", rv, r.version)
+	next, ok := r.after(rv, l.shown)
+	if !ok {
+		return 0, false, errOtherVersion("too old resource version: %d (%d)", rv, r.first.version)
 	}
-	return false, nil
+	if next > 1 && r.log[next-1].version == rv && r.log[next-2].version == rv {
+		next = sort.Search(next, func(i int) bool { return r.log[i].version >= rv }) // the client may have seen a part of them
+	}
+	return next, false, nil
 }
 
 // watchTimeout returns a channel that ends the watch when the client wants it, nil if it does not say.
@@ -116,15 +129,16 @@ func watchTimeout(query url.Values) (<-chan time.Time, error) {
 
 // watchWriter writes watch events.
 type watchWriter struct {
-	answer *answer
-	w      http.ResponseWriter
-	b      bytes.Buffer
+	answer  *answer
+	w       http.ResponseWriter
+	b       bytes.Buffer
+	version uint64 // up to which the client has everything
 }
 
-// objects writes the objects of the moment as ADDED.
-func (o *watchWriter) objects(s *selector) error {
+// objects writes the objects that exist as ADDED.
+func (o *watchWriter) objects(l *list, s *selector) error {
 	var body []byte
-	for _, existing := range o.answer.resource.objects {
+	for _, existing := range l.objects {
 		if !s.places(existing) {
 			continue
 		}
@@ -140,6 +154,38 @@ func (o *watchWriter) objects(s *selector) error {
 		}
 	}
 	return nil
+}
+
+// change writes a change, as far as the objects before and after it are selected.
+func (o *watchWriter) change(c *change, s *selector) error {
+	o.version = c.version
+	was, _, err := selected(c.before, s)
+	if err != nil {
+		return err
+	}
+	is, body, err := selected(c.object, s)
+	switch {
+	case err != nil:
+		return err
+	case is && was:
+		return o.event("MODIFIED", c.version, body)
+	case is:
+		return o.event("ADDED", c.version, body)
+	case was && c.object == nil:
+		return o.event("DELETED", c.version, c.gone)
+	case was:
+		return o.event("DELETED", c.version, body)
+	}
+	return nil
+}
+
+// selected reports whether an object exists and is selected, and returns its JSON.
+func selected(o *object.Object, s *selector) (bool, []byte, error) {
+	if o == nil || !s.places(o) {
+		return false, nil, nil
+	}
+	body, err := o.AppendJSON(nil)
+	return err == nil && s.takes(o, body), body, err
 }
 
 // event writes one event.
@@ -162,14 +208,14 @@ func (o *watchWriter) event(kind string, rv uint64, body []byte) error {
 	return err
 }
 
-// bookmark writes that the client has everything up to the resourceVersion of the view.
+// bookmark writes up to which resourceVersion the client has everything.
 func (o *watchWriter) bookmark(annotations map[string]string) error {
 	res := o.answer.resource
 	mark := metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: res.name, APIVersion: res.groupVersion()}}
-	mark.ResourceVersion, mark.Annotations = object.FormatVersion(res.version), annotations
+	mark.ResourceVersion, mark.Annotations = object.FormatVersion(o.version), annotations
 	body, err := json.Marshal(mark)
 	if err != nil {
 		return err
 	}
-	return o.event("BOOKMARK", res.version, body)
+	return o.event("BOOKMARK", o.version, body)
 }

@@ -1,0 +1,294 @@
+package apiview
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/internal/timeline"
+)
+
+// change is one event of a watch.
+type change struct {
+	version        uint64
+	time           time.Time
+	before, object *object.Object // nil: it did not exist, it is gone
+	gone           []byte         // the last state of an object that is gone, with the resourceVersion of its deletion
+}
+
+// replay shows changes one after the other.
+type replay struct {
+	order []step // of all resources
+
+	mu      sync.Mutex
+	shown   map[*resource]int
+	now     time.Time     // of the change that was shown last
+	moved   chan struct{} // closed, and replaced, when another change is shown
+	watched chan struct{} // closed by the first watch
+	asked   time.Time     // when the last list or watch began
+}
+
+// step is the next change of a resource.
+type step struct {
+	resource *resource
+	version  uint64
+	time     time.Time
+}
+
+// Follow adds what happened after the moment, to be shown by Play: versions in the order of the record. It must be called before the view is
+// served. Objects of resources that the view does not have are left out.
+func (v *View) Follow(versions []*timeline.Version) error {
+	if v.replay != nil {
+		return errors.New("a view is replayed once")
+	}
+	byResource := map[string][]*timeline.Version{}
+	for _, x := range versions {
+		byResource[x.Resource] = append(byResource[x.Resource], x)
+	}
+	v.replay = &replay{shown: map[*resource]int{}, now: v.now, moved: make(chan struct{}), watched: make(chan struct{})}
+	for _, r := range v.resources {
+		if err := r.follow(byResource[r.String()]); err != nil {
+			return err
+		}
+		for i := range r.log {
+			v.replay.order = append(v.replay.order, step{r, r.log[i].version, r.log[i].time})
+		}
+	}
+	sort.SliceStable(v.replay.order, func(i, j int) bool { return v.replay.order[i].version < v.replay.order[j].version })
+	return nil
+}
+
+// follow makes the log of a resource.
+func (r *resource) follow(versions []*timeline.Version) error {
+	slices.SortStableFunc(versions, func(a, b *timeline.Version) int {
+		switch x, y := number(a.ResourceVersion), number(b.ResourceVersion); {
+		case x < y:
+			return -1
+		case x > y:
+			return 1
+		}
+		return 0
+	})
+	if r.history == nil && len(versions) > 0 {
+		r.history = &versions[0].History
+	}
+	current := map[string]*object.Object{}
+	for _, o := range r.first.objects {
+		current[o.Ref.Key] = o
+	}
+	for _, v := range versions {
+		if v.History != *r.history {
+			return fmt.Errorf("etcd was restored at %s: replay the time before it or after it", v.Time.Format(time.RFC3339))
+		}
+		key := object.NewRef(r.packer.resource, v.Namespace, v.Name, v.UID).Key
+		c := change{version: max(number(v.ResourceVersion), r.first.version+1), time: v.Time, before: current[key]}
+		switch {
+		case !v.Gone() && v.After != nil:
+			c.object = r.packer.pack(v, v.After)
+			current[key] = c.object
+		case v.Gone() && c.before != nil && c.before.Ref.UID == v.UID:
+			body, err := c.before.AppendJSON(nil)
+			if err != nil {
+				return err
+			}
+			c.gone = withVersion(body, c.version)
+			delete(current, key)
+		default:
+			continue // it was not there, or the record does not have it
+		}
+		r.log = append(r.log, c)
+	}
+	return nil
+}
+
+// withVersion returns an object with another resourceVersion.
+func withVersion(body []byte, rv uint64) []byte {
+	var members, meta map[string]json.RawMessage
+	if json.Unmarshal(body, &members) != nil || json.Unmarshal(members["metadata"], &meta) != nil {
+		return body
+	}
+	meta["resourceVersion"] = json.RawMessage(strconv.Quote(object.FormatVersion(rv)))
+	var err error
+	if members["metadata"], err = json.Marshal(meta); err != nil {
+		return body
+	}
+	out, err := json.Marshal(members)
+	if err != nil {
+		return body
+	}
+	return out
+}
+
+// list returns the objects of a resource as of now.
+func (v *View) list(r *resource) *list {
+	shown := 0
+	if p := v.replay; p != nil {
+		p.mu.Lock()
+		p.asked = time.Now()
+		shown = p.shown[r]
+		p.mu.Unlock()
+	}
+	return r.list(shown)
+}
+
+// list returns the objects after a number of changes.
+func (r *resource) list(shown int) *list {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	from := &r.first
+	if r.last != nil && r.last.shown <= shown {
+		from = r.last
+	}
+	if from.shown == shown {
+		return from
+	}
+	l := &list{objects: slices.Clone(from.objects), version: from.version, shown: shown}
+	for _, c := range r.log[from.shown:shown] {
+		l.apply(&c)
+	}
+	if r.last == nil || r.last.shown < shown {
+		r.last = l
+	}
+	return l
+}
+
+func (l *list) apply(c *change) {
+	l.version = max(l.version, c.version)
+	if c.object == nil {
+		if i, ok := l.index(c.before.Ref.Key); ok {
+			l.objects = slices.Delete(l.objects, i, i+1)
+		}
+		return
+	}
+	i, ok := l.index(c.object.Ref.Key)
+	if ok {
+		l.objects[i] = c.object
+	} else {
+		l.objects = slices.Insert(l.objects, i, c.object)
+	}
+}
+
+// listAt returns the objects at a resourceVersion that a list had, nil if none of the changes that were shown leads to it.
+func (r *resource) listAt(version uint64, shown int) *list {
+	n, ok := r.after(version, shown)
+	if !ok {
+		return nil
+	}
+	if l := r.list(n); l.version == version {
+		return l
+	}
+	return nil
+}
+
+// after returns how many changes have been shown up to a resourceVersion; false: it is before the moment.
+func (r *resource) after(version uint64, shown int) (int, bool) {
+	if version < r.first.version {
+		return 0, false
+	}
+	n := sort.Search(shown, func(i int) bool { return r.log[i].version > version })
+	return n, true
+}
+
+// clock returns what ages are as of.
+func (v *View) clock() time.Time {
+	if p := v.replay; p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.now
+	}
+	return v.now
+}
+
+// position returns how many changes of a resource have been shown, and a channel that is closed when there are more of any resource; nil if
+// there never are.
+func (v *View) position(r *resource) (int, <-chan struct{}) {
+	p := v.replay
+	if p == nil {
+		return 0, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.shown[r], p.moved
+}
+
+// noteWatch notes that a client watches.
+func (v *View) noteWatch() {
+	if p := v.replay; p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.asked = time.Now()
+		select {
+		case <-p.watched:
+		default:
+			close(p.watched)
+		}
+	}
+}
+
+// quiet is how long no list and no watch may have begun before a replay begins, so that all informers of a controller list at its start.
+const quiet = 2 * time.Second
+
+// Play shows the changes, speed times as fast as they were observed; 0: as fast as clients read. It begins when a client watches, and other
+// clients have listed. begun is called then. It returns how many changes it has shown.
+func (v *View) Play(ctx context.Context, speed float64, begun func()) (int, error) {
+	p := v.replay
+	select {
+	case <-p.watched:
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+	for {
+		p.mu.Lock()
+		rest := quiet - time.Since(p.asked)
+		p.mu.Unlock()
+		if rest <= 0 {
+			break
+		}
+		if err := wait(ctx, rest); err != nil {
+			return 0, err
+		}
+	}
+	begun()
+	start, from := time.Now(), p.now
+	for i, s := range p.order {
+		if speed > 0 {
+			if err := wait(ctx, time.Duration(float64(s.time.Sub(from))/speed)-time.Since(start)); err != nil {
+				return i, err
+			}
+		}
+		p.show(s)
+	}
+	return len(p.order), nil
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return context.Cause(ctx)
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (p *replay) show(s step) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shown[s.resource]++
+	if s.time.After(p.now) {
+		p.now = s.time
+	}
+	close(p.moved)
+	p.moved = make(chan struct{})
+}

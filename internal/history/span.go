@@ -1,0 +1,43 @@
+package history
+
+import (
+	"context"
+	"time"
+
+	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
+)
+
+// Span returns the state of a moment, and calls f for each version after it up to a later moment, in the order in which they are read. It also
+// returns the certainty of each scope at the later moment.
+func (r *Record) Span(ctx context.Context, s *Selection, from, to timeline.Moment, f func(*timeline.Version)) (*timeline.State, []timeline.Scope, *Reading, error) {
+	histories, err := r.histories(ctx, s, from, to)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	start, err := r.start(ctx, s, []timeline.Moment{from})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	o := timeline.Options{OtherHistory: histories.Other}
+	state, fold := timeline.NewState(from, o), timeline.NewFold(to, o)
+	var latest time.Time
+	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, r.noting(histories, s), func(e *consume.Event) (bool, error) {
+		included := from.Includes(e)
+		if included && e.Time.After(latest) {
+			latest = e.Time
+		}
+		state.Add(e)
+		for _, v := range fold.Add(e) {
+			if !included {
+				f(v)
+			}
+		}
+		return !r.Partitioned && r.Seek && fold.Done(), nil
+	})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	reading.Latest = latest
+	return state, fold.Scopes(), reading, nil
+}
