@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -133,5 +134,35 @@ func TestReplayWithoutPermissionAtTheTarget(t *testing.T) {
 		if got.Code != exitFailed || !strings.Contains(got.Err, "ermission") || strings.Contains(got.Err, "hunter2") || time.Since(began) > time.Minute {
 			t.Errorf("stream: %v: after %s: %+v", stream, time.Since(began), got)
 		}
+	}
+}
+
+// The commands that the guide shows with their output print it.
+func TestGuideOfReplay(t *testing.T) {
+	guide, err := os.ReadFile("../../docs/guides/audit-and-replay.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	record, err := filepath.Abs("testdata/record.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TZ", "UTC")
+	t.Chdir(t.TempDir())
+	timing := regexp.MustCompile(` in [0-9.µms]+, [0-9,]+ a second`)
+	commands := 0
+	for _, block := range regexp.MustCompile("(?s)```console\n\\$ kubecdc (.*?)\n(.*?)```").FindAllStringSubmatch(string(guide), -1) {
+		args := strings.Fields(block[1])
+		if !strings.Contains(block[1], "--bus") {
+			args = append(args, "--bus", "file:"+record)
+		}
+		got := answerOf(t, args...)
+		if diff := gocmp.Diff(timing.ReplaceAllString(block[2], ""), timing.ReplaceAllString(got.Out+got.Err, "")); diff != "" {
+			t.Errorf("kubecdc %s (-guide +printed):\n%s", block[1], diff)
+		}
+		commands++
+	}
+	if commands < 2 {
+		t.Errorf("%d commands: the test shows nothing", commands)
 	}
 }

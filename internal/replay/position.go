@@ -35,6 +35,7 @@ type positionState struct {
 	// Snapshot and Logs are where sending continues, the first as the number of an event of the snapshot.
 	Snapshot uint64             `json:"snapshot"`
 	Logs     []consume.Position `json:"logs"`
+	Begun    bool               `json:"begun"`
 	Done     bool               `json:"done"`
 }
 
@@ -82,12 +83,12 @@ func (p *Position) load(ctx context.Context, replay map[string]string, from, to 
 // Moments returns the moments of the replay.
 func (p *Position) Moments() (from, to string) { return p.at.From, p.at.To }
 
-// Begun reports whether an earlier run has sent anything, and done whether it has sent all.
+// Begun reports whether an earlier run may have sent anything, and done whether it has sent all.
 func (p *Position) Begun() (begun, done bool) {
 	if p == nil {
 		return false, false
 	}
-	return p.at.Snapshot > 0 || len(p.at.Logs) > 0, p.at.Done
+	return p.at.Begun, p.at.Done
 }
 
 // begin returns the positions at which sending continues. events is the number of events of the snapshot.
@@ -98,6 +99,7 @@ func (p *Position) begin(events int) (map[consume.Log]uint64, error) {
 	if p.at.Events != events { // the record begins later by now, say
 		p.at.Events, p.at.Snapshot = events, 0
 	}
+	p.at.Begun = true
 	resume := maps.Clone(p.logs)
 	resume[consume.Log{Name: snapshotLog}] = p.at.Snapshot
 	return resume, p.write()

@@ -39,9 +39,15 @@ type source struct {
 	later    map[resourceKey]bool // the record has events after To
 }
 
-type resourceKey struct{ source, resource string }
+// resourceKey names a resource in a log.
+type resourceKey struct {
+	log              consume.Log
+	source, resource string
+}
 
-func resourceOf(e *consume.Event) resourceKey { return resourceKey{e.Source, e.GroupResource()} }
+func resourceOf(e *consume.Event) resourceKey {
+	return resourceKey{e.Position.Log, e.Source, e.GroupResource()}
+}
 
 func (r *Replay) newSource() *source {
 	s := &source{

@@ -1,0 +1,339 @@
+package kafka_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/kubecdc/kubecdc/pkg/consume"
+	"github.com/kubecdc/kubecdc/test/build"
+	"github.com/kubecdc/kubecdc/test/kafka"
+)
+
+// record is a record of an hour ago: two snapshots, a gap in which objects went unseen, objects that are deleted and created again.
+type record struct {
+	lines    bytes.Buffer
+	now      time.Time
+	rv, uids int
+	live     map[string]*recorded // by resource and name
+}
+
+type recorded struct {
+	resource, name, uid string
+	rv                  int
+}
+
+func (r *record) event(resource, id, typ string, extra, data map[string]any) {
+	e := map[string]any{
+		"specversion": "1.0", "source": "/kubernetes/prod", "type": consume.TypePrefix + typ, "id": resource + "/" + id, "cluster": "prod", "clusteruid": "c",
+		"apiversion": "v1", "kind": "Kind", "resource": resource, "time": r.now.Format(time.RFC3339Nano), "subject": "/api/v1/" + resource, "data": data,
+	}
+	for k, v := range extra {
+		e[k] = v
+	}
+	raw, _ := json.Marshal(e) // maps of strings and numbers
+	r.lines.Write(append(raw, '\n'))
+}
+
+func (r *record) object(o *recorded, op consume.Op, verb, id string, data map[string]any) {
+	data["op"], data["resourceVersion"], data["after"] = op, fmt.Sprint(o.rv), nil
+	if op != consume.Deleted {
+		data["after"] = map[string]any{"kind": "Kind", "metadata": map[string]any{"name": o.name, "namespace": "shop", "uid": o.uid, "resourceVersion": fmt.Sprint(o.rv)}}
+	}
+	r.event(o.resource, o.uid+"/"+id, "object."+verb, map[string]any{
+		"namespace": "shop", "name": o.name, "uid": o.uid, "op": op, "resourceversion": fmt.Sprint(o.rv), "sequence": fmt.Sprintf("%020d", o.rv),
+		"partitionkey": "prod/core/" + o.resource + "/shop/" + o.name,
+	}, data)
+}
+
+func (r *record) stream(resource, id, typ string, data map[string]any) {
+	r.event(resource, id, typ, map[string]any{"scope": resource, "partitionkey": "prod/" + resource}, data)
+}
+
+func (r *record) snapshot(resource, id string) {
+	bound := map[string]any{"snapshot": id, "resourceVersion": fmt.Sprint(r.rv), "objects": 0}
+	r.stream(resource, id+"/started", "snapshot.started", bound)
+	for i := range 40 {
+		if o := r.live[resource+fmt.Sprint("/o", i)]; o != nil {
+			r.object(o, consume.Read, "read", fmt.Sprintf("%d/r/%s", o.rv, id), map[string]any{"snapshot": id})
+		}
+	}
+	r.stream(resource, id+"/completed", "snapshot.completed", bound)
+}
+
+func makeRecord() *record {
+	r := &record{now: time.Now().Add(-time.Hour).UTC().Truncate(time.Second), rv: 1000, live: map[string]*recorded{}}
+	resources := []string{"configmaps", "pods"}
+	for i := range 3000 {
+		r.now = r.now.Add(40 * time.Millisecond)
+		resource := resources[i%2]
+		if i%1500 < 2 { // half of the objects went while the agent was away
+			if i > 2 {
+				for k := range 20 {
+					delete(r.live, resource+fmt.Sprint("/o", 2*k))
+				}
+				r.stream(resource, fmt.Sprintf("gap/%d-%d", r.rv-1, r.rv), "gap", map[string]any{"reason": "compacted", "recovered": false})
+			}
+			r.snapshot(resource, fmt.Sprint("s", i))
+		}
+		if i%50 < 2 {
+			r.stream(resource, fmt.Sprintf("progress/%d/%d", r.rv, r.now.UnixNano()), "progress", map[string]any{"resourceVersion": fmt.Sprint(r.rv)})
+		}
+		r.rv++
+		key := resource + fmt.Sprint("/o", i*7%40)
+		o := r.live[key]
+		switch {
+		case o == nil:
+			r.uids++
+			o = &recorded{resource: resource, name: strings.TrimPrefix(key, resource+"/"), uid: fmt.Sprint("u", r.uids), rv: r.rv}
+			r.live[key] = o
+			r.object(o, consume.Created, "created", fmt.Sprint(o.rv), map[string]any{})
+		case i%5 == 0:
+			o.rv = r.rv
+			delete(r.live, key)
+			r.object(o, consume.Deleted, "deleted", "d", map[string]any{})
+		default:
+			o.rv = r.rv
+			r.object(o, consume.Updated, "updated", fmt.Sprint(o.rv), map[string]any{})
+		}
+	}
+	return r
+}
+
+// judge is a consumer: it keeps a table, and notes ids and the order of first copies.
+type judge struct {
+	trackers map[consume.Log]*consume.Tracker
+	table    map[string]string // uid to resourceVersion
+	ids      map[string]bool
+	last     map[string]string // uid to the highest sequence
+	wrong    []string
+}
+
+func (j *judge) take(e *consume.Event) {
+	t := j.trackers[e.Position.Log]
+	if t == nil {
+		t = &consume.Tracker{}
+		j.trackers[e.Position.Log] = t
+	}
+	v := t.Apply(e)
+	for _, o := range v.Gone {
+		delete(j.table, o.UID)
+	}
+	if e.Data != nil && !j.ids[e.ID] {
+		if e.Sequence < j.last[e.UID] {
+			j.wrong = append(j.wrong, e.ID)
+		}
+		j.last[e.UID] = e.Sequence
+	}
+	j.ids[e.ID] = true
+	switch {
+	case !v.News || e.Data == nil:
+	case e.Op == consume.Deleted:
+		delete(j.table, e.UID)
+	default:
+		j.table[e.UID] = e.ResourceVersion
+	}
+}
+
+// A table that a consumer builds from a replay is the state at its end, on each kind of target, also if the replay is killed ten times on the way. Every
+// event of the span is there, and first copies are in order per object.
+func TestReplayToEachTargetKilledTenTimes(t *testing.T) {
+	t.Parallel()
+	c := kafka.Start(t, kafka.Options{})
+	for _, topic := range []string{"copy.prod", "from.prod"} {
+		if err := c.CreateTopic(t.Context(), topic, 3, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(20 * time.Second) {
+		t.Fatal("NATS does not come up")
+	}
+	received := &receivedLines{}
+	receiver := httptest.NewServer(received)
+	t.Cleanup(receiver.Close)
+
+	r := makeRecord()
+	source := filepath.Join(t.TempDir(), "record.jsonl")
+	if err := os.WriteFile(source, r.lines.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	from, to := r.now.Add(-100*time.Second), r.now.Add(-20*time.Second)
+	args := []string{"replay", "--from", from.Format(time.RFC3339Nano), "--to", to.Format(time.RFC3339Nano)}
+	want := stateAt(t, source, to)
+	copied := filepath.Join(t.TempDir(), "copy.jsonl")
+	address := "kafka://" + c.Inside()[0]
+	t.Run("targets", func(t *testing.T) {
+		for name, target := range map[string]struct {
+			url    string
+			events func() consume.Source
+		}{
+			"file":  {"file:" + copied, func() consume.Source { return &consume.File{Path: copied} }},
+			"nats":  {s.ClientURL(), func() consume.Source { return &consume.JetStream{URL: s.ClientURL()} }},
+			"kafka": {address + "/copy.prod", func() consume.Source { return &consume.Kafka{Brokers: c.Inside(), Topics: []string{"copy.prod"}} }},
+			"http":  {receiver.URL, func() consume.Source { return received }},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				position := filepath.Join(t.TempDir(), "position")
+				command := append(slices.Clone(args), "--bus", "file:"+source, "--target", target.url, "--position", position, "--speed", "5")
+				for range 10 {
+					replayFor(t, 1300*time.Millisecond, command...)
+				}
+				replayFor(t, 0, append(slices.Clone(command[:len(command)-1]), "max")...)
+				judgeReplay(t, target.events(), r, from, to, want)
+			})
+		}
+	})
+	t.Run("stdout", func(t *testing.T) {
+		out := replayFor(t, 0, append(slices.Clone(args), "--bus", "file:"+source, "--target", "stdout:")...)
+		judgeReplay(t, &receivedLines{text: out}, r, from, to, want)
+	})
+	// Kafka as the record: partitions are read at different speeds.
+	replayFor(t, 0, "replay", "--from", r.now.Add(-115*time.Second).Format(time.RFC3339Nano), "--bus", "file:"+source, "--target", address+"/from.prod")
+	for name, to2 := range map[string]string{"file": "file:" + copied + ".2", "itself": address + "/from.prod"} {
+		if name == "itself" {
+			out, err := exec.CommandContext(t.Context(), build.SharedAgent(t), append(slices.Clone(args), "--bus", address+"/from.prod", "--target", to2)...).CombinedOutput()
+			if err == nil || !strings.Contains(string(out), "--target is a log of the record itself") {
+				t.Errorf("into its source: %v: %s", err, out)
+			}
+			continue
+		}
+		replayFor(t, 0, append(slices.Clone(args), "--bus", address+"/from.prod", "--target", to2)...)
+		judgeReplay(t, &consume.File{Path: copied + ".2"}, r, from, to, want)
+	}
+}
+
+// replayFor runs a replay, and kills it after a while. 0: it runs to its end.
+func replayFor(t *testing.T, d time.Duration, args ...string) []byte {
+	t.Helper()
+	ctx := t.Context()
+	if d > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d)
+		defer cancel()
+	}
+	cmd := exec.CommandContext(ctx, build.SharedAgent(t), args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil && ctx.Err() == nil {
+		t.Fatalf("%q: %v\n%s", args, err, &stderr)
+	}
+	if d == 0 {
+		t.Log(lastLine(stderr.String()))
+	}
+	return out
+}
+
+func lastLine(text string) string {
+	all := strings.Split(strings.TrimSpace(text), "\n")
+	return all[len(all)-1]
+}
+
+func stateAt(t *testing.T, file string, at time.Time) map[string]string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), build.SharedAgent(t), "get", "all", "--at", at.Format(time.RFC3339Nano), "--bus", "file:"+file, "-o", "json").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list struct {
+		Items []struct {
+			Metadata struct{ UID, ResourceVersion string }
+		}
+	}
+	if err := json.Unmarshal(out, &list); err != nil {
+		t.Fatal(err)
+	}
+	table := map[string]string{}
+	for _, o := range list.Items {
+		table[o.Metadata.UID] = o.Metadata.ResourceVersion
+	}
+	if len(table) < 10 {
+		t.Fatalf("%d objects at the end: too few", len(table))
+	}
+	return table
+}
+
+func judgeReplay(t *testing.T, events consume.Source, r *record, from, to time.Time, want map[string]string) {
+	t.Helper()
+	j := &judge{trackers: map[consume.Log]*consume.Tracker{}, table: map[string]string{}, ids: map[string]bool{}, last: map[string]string{}}
+	reader, err := events.Read(t.Context(), consume.Query{Start: consume.Beginning(), StopAtEnd: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	for {
+		e, err := reader.Next(t.Context())
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		j.take(e)
+	}
+	if diff := cmp.Diff(want, j.table); diff != "" {
+		t.Errorf("table of a consumer (-state +table):\n%s", diff)
+	}
+	if len(j.wrong) > 0 {
+		t.Errorf("out of order: %v", j.wrong)
+	}
+	missing, span := 0, 0
+	all := consume.NewLines("", bytes.NewReader(r.lines.Bytes()), consume.Query{})
+	for e, err := all.Next(t.Context()); err == nil; e, err = all.Next(t.Context()) {
+		if e.Time.After(from) && !e.Time.After(to) {
+			span++
+			if !j.ids[e.ID] {
+				missing++
+			}
+		}
+	}
+	if missing > 0 || span < 1000 {
+		t.Errorf("%d of %d events of the span are missing", missing, span)
+	}
+}
+
+// receivedLines are received events, as a Source and as an HTTP receiver.
+type receivedLines struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (l *receivedLines) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = append(append(l.text, body...), '\n')
+}
+
+func (l *receivedLines) Read(_ context.Context, q consume.Query) (consume.Reader, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return consume.NewLines("", bytes.NewReader(l.text), q), nil
+}
