@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/client-go/util/jsonpath"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubecdc/kubecdc/internal/console"
@@ -28,7 +29,11 @@ type getFlags struct {
 	askFlags
 	at       string
 	forApply bool
+	template *jsonpath.JSONPath // of --output jsonpath=TEMPLATE; nil: another format
 }
+
+// jsonPathFormat begins a format that is a template.
+const jsonPathFormat = "jsonpath="
 
 func newGetCommand(stdout, stderr io.Writer) *cobra.Command {
 	var f getFlags
@@ -43,7 +48,8 @@ func newGetCommand(stdout, stderr io.Writer) *cobra.Command {
 
 The table shows how long before the moment each object was created and last changed, and by whom. >5m: a snapshot found
 it 5m before, so that it was changed earlier. -o json prints a List, as kubectl does, with the certainty in its field
-kubecdc. -o yaml prints a document for each object.
+kubecdc. -o yaml prints a document for each object. -o jsonpath=TEMPLATE is that of kubectl: of the object, if one is
+named, else of the List.
 
 --for-apply prints YAML without what the server fills in, ready for 'kubectl apply -f -'. It leaves out objects with
 redacted values, which must not be applied, and removes owner references, which hold uids of the past.
@@ -58,7 +64,7 @@ redacted values, which must not be applied, and removes owner references, which 
 			return f.finish(get(cmd.Context(), &f, args, stdout, stderr))
 		},
 	}
-	formats := []string{"table", "wide", "json", "yaml", "name"}
+	formats := []string{"table", "wide", "json", "yaml", "name", jsonPathFormat}
 	f.addSelector(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&f.at, "at", "now", "the `moment`")
@@ -74,14 +80,20 @@ func get(ctx context.Context, f *getFlags, args []string, stdout, stderr io.Writ
 	switch {
 	case len(args) == 0:
 		return usageError{errors.New("get: name resources (pods, deploy/web, deployments.apps), or all")}
-	case !slices.Contains([]string{"table", "wide", "json", "yaml", "name"}, f.output):
-		return usageError{fmt.Errorf("--output %q: want table, wide, json, yaml or name", f.output)}
+	case !slices.Contains([]string{"table", "wide", "json", "yaml", "name"}, f.output) && !strings.HasPrefix(f.output, jsonPathFormat):
+		return usageError{fmt.Errorf("--output %q: want table, wide, json, yaml, name or jsonpath=TEMPLATE", f.output)}
 	case f.forApply && f.output != "table" && f.output != "yaml":
 		return usageError{fmt.Errorf("--for-apply prints YAML, got -o %s", f.output)}
 	}
 	at, err := timeline.ParseMoment(f.at, time.Now())
 	if err != nil {
 		return usageError{fmt.Errorf("--at: %w", err)}
+	}
+	if template, ok := strings.CutPrefix(f.output, jsonPathFormat); ok {
+		f.template = jsonpath.New("output").AllowMissingKeys(true)
+		if err := f.template.Parse(template); err != nil {
+			return usageError{fmt.Errorf("--output %s: %w; want a template as for kubectl: jsonpath='{.items[*].metadata.name}'", f.output, err)}
+		}
 	}
 	q, err := f.ask(ctx, args, stdout, stderr)
 	if err != nil {
@@ -275,6 +287,8 @@ func (f *getFlags) print(q *question, objects []*timeline.Version, c *certainty)
 	switch {
 	case f.forApply:
 		return q.printForApply(objects)
+	case f.template != nil:
+		return q.printTemplate(f.template, objects)
 	case f.output == "json":
 		return q.printList(objects, c)
 	case f.output == "yaml":
@@ -329,6 +343,30 @@ func (q *question) printList(objects []*timeline.Version, c *certainty) error {
 		return err
 	}
 	b.Write(append(sure, "\n}\n"...))
+	return q.write(b.Bytes())
+}
+
+// printTemplate prints what a template selects: of the object if one is named, else of a List.
+func (q *question) printTemplate(template *jsonpath.JSONPath, objects []*timeline.Version) error {
+	items := []any{}
+	for _, v := range objects {
+		var item any
+		if err := json.Unmarshal(v.After, &item); err != nil {
+			return fmt.Errorf("%s %s: %w", v.Resource, objectName(v), err)
+		}
+		items = append(items, item)
+	}
+	var data any = map[string]any{"apiVersion": "v1", "kind": "List", "items": items}
+	switch {
+	case q.wanted.One() && len(items) == 1:
+		data = items[0]
+	case len(items) == 0:
+		return nil
+	}
+	var b bytes.Buffer
+	if err := template.Execute(&b, data); err != nil {
+		return fmt.Errorf("--output jsonpath: %w", err)
+	}
 	return q.write(b.Bytes())
 }
 
