@@ -57,7 +57,7 @@ func addCheckpointFlags(cmd *cobra.Command, f *runFlags) {
 
 func newCheckpointShowCommand(stdout, stderr io.Writer) *cobra.Command {
 	var f runFlags
-	var output string
+	var out output
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Show where a restart would resume",
@@ -74,9 +74,6 @@ The agent may run: it saves changes every 5 seconds.`,
 			"  kubecdc checkpoint show --config kubecdc.yaml -o json | jq .checkpoint.scopes",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "table" && output != "json" {
-				return usageError{fmt.Errorf("--output: must be table or json, got %q", output)}
-			}
 			f.stdin = cmd.InOrStdin()
 			k, err := openCheckpoint(cmd.Context(), &f, stderr)
 			if err != nil {
@@ -88,8 +85,8 @@ The agent may run: it saves changes every 5 seconds.`,
 			if err != nil {
 				return k.explain(ctx, err)
 			}
-			if output == "json" {
-				return printJSON(stdout, struct {
+			if out.structured() {
+				return out.write(stdout, struct {
 					Place      string               `json:"place"`
 					Checkpoint *checkpoint.Document `json:"checkpoint"` // null: there is none
 				}{k.store.String(), d})
@@ -102,8 +99,7 @@ The agent may run: it saves changes every 5 seconds.`,
 		},
 	}
 	addCheckpointFlags(cmd, &f)
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "`format`: table or json")
-	completeWords(cmd, "output", "table", "json")
+	out.add(cmd, "table", "json", "yaml")
 	return cmd
 }
 

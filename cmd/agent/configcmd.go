@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -62,7 +61,7 @@ func newConfigSchemaCommand() *cobra.Command {
 }
 
 func newConfigCheckCommand() *cobra.Command {
-	var output string
+	var out output
 	var o overrides
 	cmd := &cobra.Command{
 		Use:   "check FILE...",
@@ -81,19 +80,15 @@ func newConfigCheckCommand() *cobra.Command {
 		},
 		ValidArgsFunction: cobra.FixedCompletions([]string{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := validateOutput(output); err != nil {
-				return err
-			}
 			set, err := o.parse()
 			if err != nil {
 				return err
 			}
-			return checkConfigs(cmd.InOrStdin(), cmd.OutOrStdout(), args, set, output == "json")
+			return checkConfigs(cmd.InOrStdin(), cmd.OutOrStdout(), args, set, &out)
 		},
 	}
 	o.add(cmd)
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "`format`: text or json")
-	completeWords(cmd, "output", "text", "json")
+	out.add(cmd, "table", "json", "yaml")
 	return cmd
 }
 
@@ -105,13 +100,6 @@ func printInvalid(out *terminal.Output, errs yamldoc.Errors) {
 	for _, e := range errs {
 		fmt.Fprintln(out, e.Styled(paint(terminal.Bold), paint(terminal.Red)))
 	}
-}
-
-func validateOutput(format string) error {
-	if format != "text" && format != "json" {
-		return usageError{fmt.Errorf("--output: must be text or json, got %q", format)}
-	}
-	return nil
 }
 
 // readConfig reads a file, or standard input where it is called "-"; name is what to call it.
@@ -139,7 +127,7 @@ type checked struct {
 }
 
 // checkConfigs prints what it finds, that of good files to stdout; the errors of bad ones are returned.
-func checkConfigs(stdin io.Reader, stdout io.Writer, files []string, set []yamldoc.Override, asJSON bool) error {
+func checkConfigs(stdin io.Reader, stdout io.Writer, files []string, set []yamldoc.Override, out *output) error {
 	var all yamldoc.Errors
 	results := make([]checked, 0, len(files))
 	for _, file := range files {
@@ -162,14 +150,14 @@ func checkConfigs(stdin io.Reader, stdout io.Writer, files []string, set []yamld
 			return err
 		default:
 			result.Valid, result.Doubts, result.Summary = true, f.Doubts(doubtExpressions), summarize(f)
-			if !asJSON {
+			if !out.structured() {
 				result.write(stdout)
 			}
 		}
 		results = append(results, result)
 	}
-	if asJSON {
-		if err := printJSON(stdout, results); err != nil {
+	if out.structured() {
+		if err := out.write(stdout, results); err != nil {
 			return err
 		}
 		if len(all) > 0 {
@@ -204,11 +192,4 @@ func orText(s, empty string) string {
 		return empty
 	}
 	return s
-}
-
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }

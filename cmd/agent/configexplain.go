@@ -16,7 +16,8 @@ import (
 )
 
 func newConfigExplainCommand() *cobra.Command {
-	var file, output string
+	var file string
+	var out output
 	var o overrides
 	cmd := &cobra.Command{
 		Use:   "explain RESOURCE",
@@ -35,9 +36,6 @@ func newConfigExplainCommand() *cobra.Command {
 		},
 		ValidArgsFunction: completeResources,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := validateOutput(output); err != nil {
-				return err
-			}
 			r, err := config.FindResource(args[0])
 			if err != nil {
 				return usageError{fmt.Errorf("config explain: %w", err)}
@@ -56,13 +54,12 @@ func newConfigExplainCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return explain(f, r, cmd.OutOrStdout(), output == "json")
+			return explain(f, r, cmd.OutOrStdout(), &out)
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration `file`, - for standard input; without one: the default configuration")
 	o.add(cmd)
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "`format`: text or json")
-	completeWords(cmd, "output", "text", "json")
+	out.add(cmd, "table", "json", "yaml")
 	return cmd
 }
 
@@ -121,7 +118,7 @@ func everyNamespace(clusterScoped bool) string {
 	return "all"
 }
 
-func explain(f *config.File, r config.Resource, stdout io.Writer, asJSON bool) error {
+func explain(f *config.File, r config.Resource, stdout io.Writer, out *output) error {
 	v := f.Explain(r)
 	e := explanation{Resource: r.String(), File: f.Name}
 	place := func(rule int) ruleAt { return ruleAt{Rule: rule, Line: f.Line(fmt.Sprintf("watch[%d]", rule))} }
@@ -143,8 +140,8 @@ func explain(f *config.File, r config.Resource, stdout io.Writer, asJSON bool) e
 		at := place(v.Excluding)
 		e.ExcludedBy = &at
 	}
-	if asJSON {
-		return printJSON(stdout, e)
+	if out.structured() {
+		return out.write(stdout, e)
 	}
 	e.write(stdout)
 	return nil

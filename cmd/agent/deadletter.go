@@ -15,7 +15,8 @@ import (
 )
 
 func newDeadLetterCommand(stdout io.Writer) *cobra.Command {
-	var agent, output string
+	var agent string
+	var out output
 	cmd := &cobra.Command{
 		Use:   "dead-letter [EVENT-ID]",
 		Short: "List the events that are retried alone, or give one up",
@@ -37,9 +38,6 @@ bus then gets a gap in its place, which names the dead letter, and the later cha
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if output != "table" && output != "json" {
-				return usageError{fmt.Errorf("--output: must be table or json, got %q", output)}
-			}
 			at, err := findSocket(cmd.Context(), agent)
 			if err != nil {
 				return err
@@ -47,22 +45,21 @@ bus then gets a gap in its place, which names the dead letter, and the later cha
 			if len(args) == 1 {
 				return putAmongDeadLetters(cmd.Context(), at, args[0], stdout)
 			}
-			return listStuck(cmd.Context(), at, output, stdout)
+			return listStuck(cmd.Context(), at, &out, stdout)
 		},
 	}
 	cmd.Flags().StringVar(&agent, "agent", "", agentOfOrders)
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "`format` of the list: table or json")
-	completeWords(cmd, "output", "table", "json")
+	out.add(cmd, "table", "json", "yaml")
 	return cmd
 }
 
-func listStuck(ctx context.Context, socket, output string, stdout io.Writer) error {
+func listStuck(ctx context.Context, socket string, out *output, stdout io.Writer) error {
 	list, err := admin.NewSocketClient(socket).Stuck(ctx)
 	if err != nil {
 		return err
 	}
-	if output == "json" {
-		return printJSON(stdout, list)
+	if out.structured() {
+		return out.write(stdout, list)
 	}
 	if len(list) == 0 {
 		fmt.Fprintln(stdout, "The bus takes all events.")

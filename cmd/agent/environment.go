@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -43,7 +44,12 @@ func readVariables(cmd *cobra.Command) error {
 			values = strings.Split(strings.TrimSuffix(text, "\n"), "\n") // commas are part of values
 		}
 		for _, v := range values {
-			if wrong := f.Value.Set(v); wrong != nil {
+			wrong := f.Value.Set(v)
+			if errors.As(wrong, new(flagError)) {
+				err = usageError{fmt.Errorf("environment variable %s: %w", name, wrong)}
+				return
+			}
+			if wrong != nil {
 				err = usageError{fmt.Errorf("environment variable %s: invalid value %q for --%s: %w", name, v, f.Name, wrong)}
 				return
 			}
@@ -56,10 +62,14 @@ func readVariables(cmd *cobra.Command) error {
 // renamedFlag is the value of a flag that has another name now. It fails when the flag is set.
 type renamedFlag struct{ from, to string }
 
-func (r renamedFlag) Error() string    { return fmt.Sprintf("--%s: renamed to --%s", r.from, r.to) }
-func (r renamedFlag) Set(string) error { return r }
+func (r renamedFlag) Set(string) error { return flagError("--" + r.from + ": renamed to --" + r.to) }
 func (renamedFlag) String() string     { return "" }
 func (renamedFlag) Type() string       { return "bool" }
+
+// flagError is an error of a flag's value that names the flag and the value itself.
+type flagError string
+
+func (e flagError) Error() string { return string(e) }
 
 // renameFlag makes a flag's former name fail with its new one.
 func renameFlag(fl *pflag.FlagSet, from, to string) {

@@ -60,9 +60,9 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		var renamed renamedFlag
-		if errors.As(err, &renamed) {
-			return usageError{renamed}
+		var wrong flagError
+		if errors.As(err, &wrong) {
+			return usageError{wrong}
 		}
 		return usageError{err}
 	})

@@ -24,7 +24,7 @@ type relayStatus struct {
 
 func newRelayStatusCommand(stdout io.Writer) *cobra.Command {
 	var f relayFlags
-	var output string
+	var out output
 	cmd := &cobra.Command{
 		Use:   "status {--config FILE [NAME...] | --bus URL --name NAME}",
 		Short: "Show the positions of relays",
@@ -34,23 +34,19 @@ relays may run: they save a changed position every second.`,
 		Example: "  kubecdc relay status --config kubecdc.yaml\n" +
 			"  kubecdc relay status --config kubecdc.yaml -o json | jq '.[].cursors[].behind'",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if output != "table" && output != "json" {
-				return usageError{fmt.Errorf("--output: must be table or json, got %q", output)}
-			}
 			if f.config == "" {
 				f.to = "stdout:" // it matters not
 			}
-			return showRelays(cmd.Context(), &f, args, output, stdout)
+			return showRelays(cmd.Context(), &f, args, &out, stdout)
 		},
 	}
 	addRelayFlags(cmd, &f)
 	cmd.Flags().StringVar(&f.name, "name", "", "`name` of the relay")
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "`format`: table or json")
-	completeWords(cmd, "output", "table", "json")
+	out.add(cmd, "table", "json", "yaml")
 	return cmd
 }
 
-func showRelays(ctx context.Context, f *relayFlags, args []string, output string, stdout io.Writer) error {
+func showRelays(ctx context.Context, f *relayFlags, args []string, out *output, stdout io.Writer) error {
 	cfg, err := f.load(args)
 	if err != nil {
 		return err
@@ -71,8 +67,8 @@ func showRelays(ctx context.Context, f *relayFlags, args []string, output string
 		}
 		all = append(all, relayStatus{r.Name, cursors})
 	}
-	if output == "json" {
-		return printJSON(stdout, all)
+	if out.structured() {
+		return out.write(stdout, all)
 	}
 	w := tabwriter.NewWriter(stdout, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(w, "NAME\tPLACE\tPOSITION\tBEHIND\tSAVED\tHOST\tNOTE")

@@ -15,7 +15,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config"
 )
 
-type snapshotFlags struct{ agent, namespace, output string }
+type snapshotFlags struct {
+	agent, namespace string
+	output           output
+}
 
 func newSnapshotCommand(stdout, stderr io.Writer) *cobra.Command {
 	var f snapshotFlags
@@ -46,9 +49,6 @@ RESOURCE is written as for kubectl: pods, deploy, deployments.apps, widgets.exam
 		},
 		ValidArgsFunction: completeResources,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.output != "text" && f.output != "json" {
-				return usageError{fmt.Errorf("--output: must be text or json, got %q", f.output)}
-			}
 			request := admin.SnapshotRequest{Namespace: f.namespace}
 			if len(args) == 1 {
 				var err error
@@ -60,13 +60,12 @@ RESOURCE is written as for kubectl: pods, deploy, deployments.apps, widgets.exam
 			if err != nil {
 				return err
 			}
-			return snapshot(cmd.Context(), at, request, f.output, stdout, stderr)
+			return snapshot(cmd.Context(), at, request, &f.output, stdout, stderr)
 		},
 	}
 	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", "", "only objects of this `namespace`")
 	cmd.Flags().StringVar(&f.agent, "agent", "", agentOfOrders)
-	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "`format`: text or json")
-	completeWords(cmd, "output", "text", "json")
+	f.output.add(cmd, "table", "json", "yaml")
 	return cmd
 }
 
@@ -88,7 +87,7 @@ func resourceNamed(text string) (string, error) {
 }
 
 // snapshot begins snapshots and prints them.
-func snapshot(ctx context.Context, agent string, request admin.SnapshotRequest, output string, stdout, stderr io.Writer) error {
+func snapshot(ctx context.Context, agent string, request admin.SnapshotRequest, out *output, stdout, stderr io.Writer) error {
 	slow := time.AfterFunc(silence, func() { fmt.Fprintf(stderr, "kubecdc: waiting for the agent at %s\n", agent) })
 	defer slow.Stop()
 	a, err := admin.NewSocketClient(agent).Snapshot(ctx, request)
@@ -98,8 +97,8 @@ func snapshot(ctx context.Context, agent string, request admin.SnapshotRequest, 
 	if err != nil {
 		return err
 	}
-	if output == "json" {
-		if err := printJSON(stdout, a); err != nil {
+	if out.structured() {
+		if err := out.write(stdout, a); err != nil {
 			return err
 		}
 	} else {

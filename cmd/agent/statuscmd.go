@@ -24,8 +24,9 @@ const (
 )
 
 type statusFlags struct {
-	agent, output string
-	watch         bool
+	agent  string
+	output output
+	watch  bool
 }
 
 func newStatusCommand(stdout, stderr io.Writer) *cobra.Command {
@@ -50,8 +51,8 @@ namespaces and selectors). Scopes with a problem come first:
   OBJECTS  last-known objects, KEPT their size in memory
   PENDING  reads of a snapshot, or changes found by comparing lists, that are not on the bus yet
 
-The first ` + strconv.Itoa(shownScopes) + ` scopes are shown, with -o wide all of them, and how each began and failed. -o json prints
-the agent's response at /status.
+The first ` + strconv.Itoa(shownScopes) + ` scopes are shown, with -o wide all of them, and how each began and failed. -o json and
+-o yaml print the agent's response at /status.
 
 Without --agent, the command asks the agent at $` + agentVariable + `, which the chart sets in its Pods. Without that
 variable, it asks the 'kubecdc run' of this machine that has an embedded JetStream, or ` + strings.TrimPrefix(defaultAgent, "http://") + `.
@@ -63,16 +64,11 @@ Exit code 1: no agent answers.`,
   kubecdc status -o json | jq '.scopes[] | select(.lagSeconds > 60) | .scope'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch f.output {
-			case "text", "wide", "json":
-			default:
-				return usageError{fmt.Errorf("--output: must be text, wide or json, got %q", f.output)}
-			}
 			agent, err := findAgent(f.agent)
 			if err != nil {
 				return usageError{err}
 			}
-			s := &statusView{agent: admin.NewClient(agent), output: f.output, out: terminal.Detect(stdout, os.Getenv)}
+			s := &statusView{agent: admin.NewClient(agent), output: &f.output, out: terminal.Detect(stdout, os.Getenv)}
 			slow := time.AfterFunc(silence, func() { fmt.Fprintf(stderr, "kubecdc: waiting for the agent at %s\n", agent) })
 			first, err := s.ask(cmd.Context())
 			slow.Stop()
@@ -89,32 +85,31 @@ Exit code 1: no agent answers.`,
 		},
 	}
 	cmd.Flags().StringVar(&f.agent, "agent", "", "`URL` of the agent's HTTP server (default: $"+agentVariable+", else that of a kubecdc that runs here, else "+defaultAgent+")")
-	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "`format`: text, wide or json")
+	f.output.add(cmd, "table", "wide", "json", "yaml")
 	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "refresh every second until interrupted")
-	completeWords(cmd, "output", "text", "wide", "json")
 	return cmd
 }
 
 // statusView shows the status of an agent.
 type statusView struct {
 	agent  *admin.Client
-	output string
+	output *output
 	out    *terminal.Output
 }
 
 func (v *statusView) ask(ctx context.Context) (*admin.Status, error) {
-	if v.output == "text" {
+	if v.output.format == "table" {
 		return v.agent.Status(ctx, shownScopes)
 	}
 	return v.agent.Status(ctx, admin.MaxScopes)
 }
 
 func (v *statusView) print(s *admin.Status) error {
-	if v.output == "json" {
-		return printJSON(v.out, s)
+	if v.output.structured() {
+		return v.output.write(v.out, s)
 	}
 	var text []byte
-	for _, l := range s.Lines(v.output == "wide", nil) {
+	for _, l := range s.Lines(v.output.format == "wide", nil) {
 		text = v.out.AppendLine(text, l)
 	}
 	_, err := v.out.Write(text)
@@ -123,12 +118,15 @@ func (v *statusView) print(s *admin.Status) error {
 
 // watch shows first, and then the status at intervals until ctx ends. It keeps asking an agent that no longer answers.
 func (v *statusView) watch(ctx context.Context, first *admin.Status) {
-	if v.output == "json" { // a document each time
+	if v.output.structured() { // a document each time
 		tick := time.NewTicker(watchEvery)
 		defer tick.Stop()
 		for s := first; ; {
 			if s != nil && v.print(s) != nil {
 				return // nobody reads it
+			}
+			if v.output.format == "yaml" {
+				fmt.Fprintln(v.out, "---")
 			}
 			select {
 			case <-ctx.Done():
@@ -143,13 +141,13 @@ func (v *statusView) watch(ctx context.Context, first *admin.Status) {
 	terminal.NewBoard(v.out, watchEvery, func(ctx context.Context) []terminal.Line {
 		if first != nil {
 			first = nil
-			return last.Lines(v.output == "wide", nil)
+			return last.Lines(v.output.format == "wide", nil)
 		}
 		s, err := v.ask(ctx)
 		if err != nil {
-			return append([]terminal.Line{{{Style: terminal.Red, Text: "! " + err.Error()}}}, last.Lines(v.output == "wide", nil)...)
+			return append([]terminal.Line{{{Style: terminal.Red, Text: "! " + err.Error()}}}, last.Lines(v.output.format == "wide", nil)...)
 		}
 		before, last = last, s
-		return last.Lines(v.output == "wide", before)
+		return last.Lines(v.output.format == "wide", before)
 	}).Run(ctx)
 }

@@ -83,9 +83,9 @@ yaml, and with --op progress. NO_COLOR and CLICOLOR_FORCE control colours. Times
 	renameFlag(fl, "until-now", "no-follow")
 	fl.IntVar(&f.limit, "limit", 0, "end after this `number` of events (0: no limit)")
 	fl.BoolVar(&f.diff, "diff", false, "show what changed, in context")
-	fl.StringVarP(&f.output, "output", "o", "", "`format`: wide, json or yaml")
+	fl.StringVarP(&f.output, "output", "o", "table", "`format`: table, wide, json, yaml")
 	completeWords(cmd, "op", console.Kinds()...)
-	completeWords(cmd, "output", "wide", "json", "yaml")
+	completeWords(cmd, "output", "table", "wide", "json", "yaml")
 	completeWords(cmd, "since", "all", "1h", "24h")
 	return cmd
 }
@@ -137,16 +137,16 @@ func (f *tailFlags) views() (console.Options, error) {
 		o.View = console.Diff
 	}
 	switch f.output {
-	case "":
+	case "", "table":
 	case "wide":
 		o.Wide = true
 	case "json", "yaml":
 		if f.diff {
-			return o, fmt.Errorf("--diff goes with -o wide or without -o, got -o %s", f.output)
+			return o, fmt.Errorf("--diff requires -o table or wide, got -o %s", f.output)
 		}
 		o.View = console.View(f.output)
 	default:
-		return o, fmt.Errorf("--output %q: want wide, json or yaml", f.output)
+		return o, fmt.Errorf("--output %q: want table, wide, json or yaml", f.output)
 	}
 	return o, nil
 }

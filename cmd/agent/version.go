@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -26,7 +25,7 @@ type versions struct {
 }
 
 func newVersionCommand() *cobra.Command {
-	var output string
+	var out output
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print version, commit, Go and client-go",
@@ -36,22 +35,16 @@ func newVersionCommand() *cobra.Command {
 			"  kubecdc version -o json | jq -r .version",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := validateOutput(output); err != nil {
-				return err
-			}
 			v := buildVersions()
-			if output == "json" {
-				e := json.NewEncoder(cmd.OutOrStdout())
-				e.SetIndent("", "  ")
-				return e.Encode(v)
+			if out.structured() {
+				return out.write(cmd.OutOrStdout(), v)
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "kubecdc %s\ncommit %s\ngo %s\nclient-go %s\n",
 				v.Version, orUnknown(v.Commit), v.Go, orUnknown(v.ClientGo))
 			return err
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "`format`: text or json")
-	completeWords(cmd, "output", "text", "json")
+	out.add(cmd, "table", "json", "yaml")
 	return cmd
 }
 
