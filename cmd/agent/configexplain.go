@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/configs"
+	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
@@ -124,7 +125,7 @@ func explain(f *config.File, r config.Resource, stdout io.Writer, out *output) e
 	place := func(rule int) ruleAt { return ruleAt{Rule: rule, Line: f.Line(fmt.Sprintf("watch[%d]", rule))} }
 	switch {
 	case len(v.Taking) > 0 && f.Part(r.Group, r.Name, "").None:
-		e.Why = "mode " + string(f.Mode) + " leaves it out: " + partInWords(f.Config, r.Group, r.Name)
+		e.Why = "mode " + string(f.Mode) + " leaves it out: " + agent.PartInWords(f.Config, r.Group, r.Name)
 	case len(v.Taking) > 0:
 		if err := e.captured(f.Config, v.Taking, r, place); err != nil {
 			return err
@@ -152,7 +153,7 @@ func (e *explanation) captured(c *config.Config, rules []config.Taking, r config
 	_, settings := c.Bus.Chosen()
 	summary := settings.Summary()
 	e.Captured, e.fate = true, &fate{
-		Part: partInWords(c, r.Group, r.Name), Redaction: string(c.Redaction.Mode), Before: c.Event.Before, Patch: c.Event.Patch,
+		Part: agent.PartInWords(c, r.Group, r.Name), Redaction: string(c.Redaction.Mode), Before: c.Event.Before, Patch: c.Event.Patch,
 		Bus: summary.Text, Subject: summary.Subject, Topic: summary.Topic, clusterScoped: r.ClusterScoped,
 	}
 	if e.Why = fmt.Sprintf("watch[%d] names it as %s", rules[0].Rule, c.Watch[rules[0].Rule].Resources[rules[0].Pattern]); len(rules) > 1 {

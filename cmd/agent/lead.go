@@ -114,6 +114,3 @@ func (c *capture) elect(ctx context.Context, lead func(ctx context.Context, epoc
 	}
 	return err
 }
-
-// lost tells that ctx has ended because another agent leads.
-func lost(ctx context.Context) bool { return errors.Is(context.Cause(ctx), leader.ErrLost) }

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,7 +23,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/leader"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
 // electing is a capture with an election, outside of a pod.
@@ -146,41 +144,3 @@ type deposed struct{}
 
 func (*deposed) Status() leader.Status { return leader.Status{Seen: true, Over: leader.ErrLost} }
 func (*deposed) Ready() error          { return fmt.Errorf("this agent ends: %w", leader.ErrLost) }
-
-// elsewhere is a relay whose cursor is taken each time.
-type elsewhere struct{ runs atomic.Int64 }
-
-func (e *elsewhere) Ready() error { return nil }
-
-func (e *elsewhere) Run(context.Context) error {
-	e.runs.Add(1)
-	return fmt.Errorf("%w: on another host", relay.ErrElsewhere)
-}
-
-// Where leaders follow one another, the one before may take a relay's cursor late. It is taken back, once.
-func TestRelayTakesItsCursorBack(t *testing.T) {
-	for name, test := range map[string]struct {
-		fence *atomicFence
-		shut  bool
-		want  int64
-	}{
-		"no election":   {nil, false, 1},
-		"leads":         {new(atomicFence), false, 2},
-		"does not lead": {new(atomicFence), true, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				h := newRelayHost([]config.Relay{{Name: "r"}}, slog.New(slog.DiscardHandler))
-				if test.fence != nil {
-					test.fence.shut.Store(test.shut)
-					h.fence = test.fence
-				}
-				e := new(elsewhere)
-				h.run(t.Context(), func(*config.Relay) (runner, error) { return e, nil }) // until it gives up
-				if n := e.runs.Load(); n != test.want || h.probes()[0].Ready() == nil {
-					t.Errorf("it ran %d times, want %d; ready: %v", n, test.want, h.probes()[0].Ready())
-				}
-			})
-		})
-	}
-}

@@ -99,7 +99,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "kubecdc: %v\nSee '%s --help'.\n", err, cmd.CommandPath())
 		return exitUsage
 	default:
-		fmt.Fprintf(newLogWriter(ctx, stderr), "kubecdc: %v\n", err)
+		fmt.Fprintf(terminal.NewLogWriter(ctx, stderr), "kubecdc: %v\n", err)
 		return exitFailed
 	}
 }

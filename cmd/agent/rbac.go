@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/agent/reload"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/informers"
@@ -110,7 +111,7 @@ func printRBAC(ctx context.Context, f *rbacFlags, stdin io.Reader, stdout, stder
 func idleSet(cfg *config.Config, rc *rest.Config) (*informers.Manager, error) {
 	idle := *cfg
 	idle.Redaction = config.Redaction{Mode: config.RedactRemove} // without its key
-	return newSet(&reload.Loaded{Config: &idle}, informers.Options{Config: rc, Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()}, nil)
+	return agent.NewInformers(&reload.Loaded{Config: &idle}, informers.Options{Config: rc, Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()}, nil)
 }
 
 // discoverSelected asks the cluster what it serves and lets the agent's own informers choose.

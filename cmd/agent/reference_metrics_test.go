@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubecdc/kubecdc/internal/admin"
+	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/agent/reload"
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/config"
@@ -116,7 +117,7 @@ func everyMetric(t *testing.T) map[string]metric {
 	rc := &rest.Config{Host: "http://127.0.0.1:1"}
 	reg.MustRegister(admin.NewChecks(nil), admin.NewBuildInfo(build()))
 	reload.New(reload.Options{First: new(reload.Loaded), Registerer: reg})
-	if _, err := newSet(&reload.Loaded{Config: config.Default()}, informers.Options{Config: rc, Log: log, Registerer: reg}, filter.NewMetrics(reg)); err != nil {
+	if _, err := agent.NewInformers(&reload.Loaded{Config: config.Default()}, informers.Options{Config: rc, Log: log, Registerer: reg}, filter.NewMetrics(reg)); err != nil {
 		t.Fatal(err)
 	}
 	queue.New[*object.Delta](queue.Options{Events: 1, Bytes: 1}, reg)

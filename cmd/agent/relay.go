@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/admin"
+	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
@@ -221,13 +222,15 @@ func runRelays(ctx context.Context, f *relayFlags, args []string, stdout, stderr
 	// Else a pipe that nobody reads any more would end the process by the signal, before the cursor is saved.
 	signal.Ignore(syscall.SIGPIPE)
 	out := terminal.Detect(stderr, os.Getenv)
-	out.Writer = newLogWriter(ctx, out.Writer)
+	out.Writer = terminal.NewLogWriter(ctx, out.Writer)
 	log, _ := newLogger(cfg.Log, out)
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	metrics := relay.NewMetrics(reg)
-	open := func(r *config.Relay) (runner, error) { return newRelay(cfg, r, cfg.Cluster, stdout, nil, log, metrics) }
-	var only runner
+	open := func(r *config.Relay) (agent.Runner, error) {
+		return newRelay(cfg, r, cfg.Cluster, stdout, nil, log, metrics)
+	}
+	var only agent.Runner
 	for i := range cfg.Relays { // what is configured wrongly is told at once
 		if only, err = open(&cfg.Relays[i]); err != nil {
 			return usageError{err}
@@ -236,8 +239,8 @@ func runRelays(ctx context.Context, f *relayFlags, args []string, stdout, stderr
 	if f.config == "" {
 		return only.Run(ctx)
 	}
-	host := newRelayHost(cfg.Relays, log)
-	probes := host.probes()
+	host := agent.NewRelayHost(cfg.Relays, log)
+	probes := host.Probes()
 	if len(cfg.Relays) == 1 {
 		probes = []admin.Probe{{Name: "relay " + cfg.Relays[0].Name, Ready: only.Ready}}
 	}
@@ -245,7 +248,7 @@ func runRelays(ctx context.Context, f *relayFlags, args []string, stdout, stderr
 		if len(cfg.Relays) == 1 {
 			return only.Run(ctx)
 		}
-		host.run(ctx, open) // one that fails must not end the others
+		host.Run(ctx, nil, open) // one that fails must not end the others
 		return nil
 	}
 	listener, err := listen(ctx, cfg.Server.Address, true)

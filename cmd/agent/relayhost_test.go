@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,9 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,87 +18,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/terminal"
 )
-
-// fakeRelay runs as often as it is opened, and fails at first.
-type fakeRelay struct {
-	failures int64 // left
-	runs     atomic.Int64
-	times    chan time.Time
-}
-
-func (f *fakeRelay) Ready() error { return nil }
-
-func (f *fakeRelay) Run(ctx context.Context) error {
-	f.times <- time.Now()
-	if f.runs.Add(1) <= f.failures {
-		return errors.New("the receiver is gone for good")
-	}
-	<-ctx.Done()
-	return nil
-}
-
-// A relay that fails is run again, ever later, and shown; the others do not notice.
-func TestRelayHostRunsAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var logged buffer
-		log, _ := newLogger(config.Default().Log, &terminal.Output{Writer: &logged})
-		h := newRelayHost([]config.Relay{{Name: "good"}, {Name: "bad"}, {Name: "unopened"}}, log)
-		bad := &fakeRelay{failures: 3, times: make(chan time.Time, 10)}
-		good := &fakeRelay{times: make(chan time.Time, 10)}
-		open := func(r *config.Relay) (runner, error) {
-			switch r.Name {
-			case "good":
-				return good, nil
-			case "bad":
-				return bad, nil
-			}
-			return nil, errors.New("no such bus")
-		}
-		ready := func() map[string]error {
-			all := map[string]error{}
-			for _, p := range h.probes() {
-				if !p.Aside {
-					t.Errorf("%s makes the agent unready", p.Name)
-				}
-				all[p.Name] = p.Ready()
-			}
-			return all
-		}
-		if err := ready()["relay good"]; !errors.Is(err, errRelayWaits) {
-			t.Errorf("before the start: %v", err)
-		}
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		began := time.Now()
-		go func() {
-			defer close(ended)
-			h.run(ctx, open)
-		}()
-		synctest.Wait()
-		if r := ready(); r["relay good"] != nil || r["relay bad"] == nil || !strings.Contains(r["relay bad"].Error(), "gone for good") || r["relay unopened"] == nil {
-			t.Errorf("after the first failure: %v", r)
-		}
-		for i, want := range []time.Duration{0, 5 * time.Second, 15 * time.Second, 35 * time.Second} {
-			if got := (<-bad.times).Sub(began); got != want {
-				t.Errorf("run %d after %v, want %v", i+1, got, want)
-			}
-		}
-		synctest.Wait()
-		if r := ready(); r["relay bad"] != nil {
-			t.Errorf("once it runs: %v", r)
-		}
-		stop()
-		<-ended
-		if n := good.runs.Load(); n != 1 {
-			t.Errorf("the good one ran %d times", n)
-		}
-		if got := strings.Count(logged.String(), `"relay":"bad"`); got != 3 {
-			t.Errorf("%d lines about the bad one, want 3:\n%s", got, logged.String())
-		}
-	})
-}
 
 // What is aside is shown in /readyz, and does not make the agent unready.
 func TestReadyWithoutRelay(t *testing.T) {

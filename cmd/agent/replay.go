@@ -145,7 +145,7 @@ func runReplay(ctx context.Context, f *replayFlags, args []string, stdout, stder
 	begun, _ := o.Position.Begun()
 	cfg := config.Default()
 	cfg.Log.Level = config.LogLevel("warn")
-	log, _ := newLogger(cfg.Log, terminal.Detect(newLogWriter(ctx, stderr), os.Getenv))
+	log, _ := newLogger(cfg.Log, terminal.Detect(terminal.NewLogWriter(ctx, stderr), os.Getenv))
 	to, err := f.target.open(ctx, &targetOptions{
 		cluster: cmp.Or(f.cluster, strings.Join(clusters, "")), continues: begun, record: r.Logs(), source: f.sourceFile(), stdout: stdout, log: log,
 	})

@@ -57,7 +57,7 @@ func (r *reporter) probes() []admin.Probe {
 	if c.reload != nil {
 		probes = append(probes, admin.Probe{Name: "config", Ready: c.reload.Check, Aside: true, Detail: c.reload.Detail})
 	}
-	return append(probes, c.relays.probes()...)
+	return append(probes, c.relays.Probes()...)
 }
 
 // acquireLocks acquires and releases the locks that all stages need.

@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubecdc/kubecdc/internal/admin"
+	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/agent/reload"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/duration"
@@ -244,7 +245,7 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 		return err
 	}
 	out := terminal.Detect(stderr, os.Getenv)
-	out.Writer = newLogWriter(ctx, out.Writer)
+	out.Writer = terminal.NewLogWriter(ctx, out.Writer)
 	level := new(slog.LevelVar)
 	level.Set(cfg.Log.Level.Slog())
 	log, people := newLeveledLogger(cfg.Log, level, out)
@@ -253,14 +254,14 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	c := &capture{
 		cfg: cfg, flags: f, cluster: cluster, stdout: stdout, log: log, reg: reg, metrics: publish.NewMetrics(reg),
-		relays: newRelayHost(cfg.Relays, log),
+		relays: agent.NewRelayHost(cfg.Relays, log),
 	}
 	if f.config != "" {
 		hup := make(chan os.Signal, 1) // full: it has been asked for already
 		signal.Notify(hup, syscall.SIGHUP)
 		defer signal.Stop(hup)
 		c.reload = reload.New(reload.Options{
-			File: f.config, First: first, Parse: f.parseConfig, Apply: c.take, Standby: c.standby, HUP: hup, Log: log, Level: level, Registerer: reg,
+			File: f.config, First: first, Parse: f.parseConfig, Apply: c.apply, Standby: c.standby, HUP: hup, Log: log, Level: level, Registerer: reg,
 		})
 	}
 	if err := c.prepare(first); err != nil {
@@ -303,7 +304,7 @@ func runAgent(ctx context.Context, f *runFlags, stdout, stderr io.Writer) error 
 		if c.reload == nil {
 			return c.run(capturing)
 		}
-		return beside(func(ctx context.Context) error {
+		return agent.Beside(func(ctx context.Context) error {
 			defer stop() // nothing is left to reload
 			return c.run(ctx)
 		}, c.reload.Run)(capturing)
@@ -331,10 +332,10 @@ type capture struct {
 	filters *filter.Metrics
 	queue   *queue.Queue[*object.Delta]
 	set     *informers.Manager
-	server  string     // URL of the HTTP server
-	socket  string     // where it takes orders; "": nowhere
-	guide   *guide     // nil: nobody looks on
-	relays  *relayHost // nil: there are none
+	server  string           // URL of the HTTP server
+	socket  string           // where it takes orders; "": nowhere
+	guide   *guide           // nil: nobody looks on
+	relays  *agent.RelayHost // nil: there are none
 	report  *reporter
 	reload  *reload.Reloader // nil: there is no file
 	elector *leader.Elector  // nil: there is no election
@@ -383,15 +384,20 @@ func (c *capture) prepare(first *reload.Loaded) error {
 	if lease, ok := c.leaseName(); ok {
 		o.Ignore = append(o.Ignore, lease)
 	}
-	if err := checkNode(c.cfg, os.Getenv); err != nil {
+	if err := agent.CheckNode(c.cfg, os.Getenv); err != nil {
 		return usageError{err}
 	}
 	c.filters = filter.NewMetrics(c.reg)
-	if c.set, err = newSet(first, o, c.filters); err != nil {
+	if c.set, err = agent.NewInformers(first, o, c.filters); err != nil {
 		return usageError{err}
 	}
 	c.report = newReporter(c)
 	return nil
+}
+
+// apply makes the informers continue with another configuration.
+func (c *capture) apply(ctx context.Context, next *reload.Loaded) (reload.Scopes, error) {
+	return agent.Apply(ctx, c.set, next, c.log, c.filters)
 }
 
 // standby reports whether another agent leads.
@@ -459,7 +465,7 @@ func (c *capture) run(ctx context.Context) (err error) {
 	}
 	b.retiring = c.set.IsRetiring
 	if local != nil {
-		b.run = beside(b.run, local.Wait)
+		b.run = agent.Beside(b.run, local.Wait)
 	}
 	c.bus.Store(b)
 	tracer, err := newTracer(c.cfg, id.name, id.uid, c.log, c.reg)
@@ -505,19 +511,19 @@ func (c *capture) lead(ctx context.Context, epoch uint64, at *station) error {
 	dispatcher := publish.NewDispatcher(c.queue, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value },
 		encoder, b.Bus, options, c.log, c.metrics)
 	c.dispatcher.Store(dispatcher)
-	s := stages{
-		observe: c.set.Run, waiting: c.queue.Len, drained: c.queue.Drained, finish: c.set.Finish, closeQueue: c.queue.Close,
-		dispatch: dispatcher.Run, remember: untilEnded, bus: b.run,
+	s := agent.Stages{
+		Observe: c.set.Run, Waiting: c.queue.Len, Drained: c.queue.Drained, Finish: c.set.Finish, CloseQueue: c.queue.Close,
+		Dispatch: dispatcher.Run, Remember: agent.UntilEnded, Bus: b.run,
 	}
 	if c.memory != nil {
-		s.remember = keep(c.memory.Keeper)
+		s.Remember = keep(c.memory.Keeper)
 	}
 	if c.guide != nil {
 		hints := hintsFor(c.cfg, at.name, at.local, c.flags)
-		s.observe = beside(c.set.Run, func(ctx context.Context) error { c.guide.capturing(ctx, hints); return nil })
-		s.draining = c.guide.draining
+		s.Observe = agent.Beside(c.set.Run, func(ctx context.Context) error { c.guide.capturing(ctx, hints); return nil })
+		s.Draining = c.guide.draining
 	}
-	return c.beside(ctx, at.name, func(ctx context.Context) error { return runStages(ctx, c.flags.grace, s, c.log) })
+	return c.beside(ctx, at.name, func(ctx context.Context) error { return agent.RunStages(ctx, c.flags.grace, s, c.log) })
 }
 
 // beside runs the relays of the configuration while run runs. When ctx ends both end: relays need no queue to be drained, what
@@ -532,10 +538,9 @@ func (c *capture) beside(ctx context.Context, cluster string, run func(context.C
 	m := relay.NewMetrics(c.reg)
 	relaying, stop := context.WithCancel(ctx)
 	defer stop()
-	c.relays.fence = c.fence()
 	var g errgroup.Group
 	g.Go(func() error {
-		c.relays.run(relaying, func(r *config.Relay) (runner, error) {
+		c.relays.Run(relaying, c.fence(), func(r *config.Relay) (agent.Runner, error) {
 			return newRelay(c.cfg, r, cluster, c.stdout, c.fence(), c.log, m)
 		})
 		return nil

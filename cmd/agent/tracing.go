@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/trace"
@@ -47,6 +48,6 @@ func sampleRatio(c *config.Tracing) float64 {
 // traced has events traced by t, and b's run send the spans: until all is drained.
 func traced(b *bus, o *publish.Options, t *trace.Tracer) {
 	if t != nil {
-		o.Tracer, b.run = t, beside(b.run, t.Run)
+		o.Tracer, b.run = t, agent.Beside(b.run, t.Run)
 	}
 }

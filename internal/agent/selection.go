@@ -1,4 +1,4 @@
-package main
+package agent
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// specOf is what informers observe, and send of it.
+// specOf returns what informers observe, and what they send.
 func specOf(l *reload.Loaded, log *slog.Logger, m *filter.Metrics) (selection.Spec, error) {
 	mac, err := l.MAC()
 	if err != nil {
@@ -31,7 +31,7 @@ func specOf(l *reload.Loaded, log *slog.Logger, m *filter.Metrics) (selection.Sp
 	return s, nil
 }
 
-// ruleOf is rule i of the configuration for informers.
+// ruleOf returns rule i of the configuration for informers.
 func ruleOf(l *reload.Loaded, i int, log *slog.Logger, m *filter.Metrics) (selection.Rule, error) {
 	r := &l.Watch[i]
 	rule := selection.Rule{
@@ -80,8 +80,8 @@ func ruleOf(l *reload.Loaded, i int, log *slog.Logger, m *filter.Metrics) (selec
 	return rule, nil
 }
 
-// newSet makes the informers of a configuration. The rest of the options is what is there already.
-func newSet(l *reload.Loaded, o informers.Options, m *filter.Metrics) (*informers.Manager, error) {
+// NewInformers returns the informers of a configuration. o has the other options.
+func NewInformers(l *reload.Loaded, o informers.Options, m *filter.Metrics) (*informers.Manager, error) {
 	s, err := specOf(l, o.Log, m)
 	if err != nil {
 		return nil, err
@@ -99,18 +99,18 @@ func newSet(l *reload.Loaded, o informers.Options, m *filter.Metrics) (*informer
 	return informers.New(o)
 }
 
-// take has the informers go on with another selection.
-func (c *capture) take(ctx context.Context, next *reload.Loaded) (reload.Scopes, error) {
-	s, err := specOf(next, c.log, c.filters)
+// Apply makes running informers continue with another configuration.
+func Apply(ctx context.Context, informers *informers.Manager, next *reload.Loaded, log *slog.Logger, m *filter.Metrics) (reload.Scopes, error) {
+	s, err := specOf(next, log, m)
 	if err != nil {
 		return reload.Scopes{}, err
 	}
-	before := scopesOf(c.set)
-	if err := c.set.Reload(ctx, s); err != nil {
+	before := scopesOf(informers)
+	if err := informers.Reload(ctx, s); err != nil {
 		return reload.Scopes{}, err
 	}
 	var d reload.Scopes
-	after := scopesOf(c.set)
+	after := scopesOf(informers)
 	for scope := range after {
 		if before[scope] {
 			d.Kept++
@@ -122,11 +122,11 @@ func (c *capture) take(ctx context.Context, next *reload.Loaded) (reload.Scopes,
 	return d, nil
 }
 
-// scopesOf are the scopes that are observed now.
+// scopesOf returns the scopes that are observed.
 func scopesOf(s *informers.Manager) map[string]bool {
 	all := map[string]bool{}
 	for _, st := range s.Status() {
-		named := st.Health == scope.HealthNotServed && st.Failures == 0 // by the selection, and there is nothing to observe
+		named := st.Health == scope.HealthNotServed && st.Failures == 0 // the selection names it, and there is nothing to observe
 		if !named && st.Phase != scope.PhaseRetiring {
 			all[st.Scope] = true
 		}

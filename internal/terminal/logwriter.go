@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"context"
@@ -8,29 +8,30 @@ import (
 	"time"
 )
 
-// lastWrite is how long a shutdown waits for a log line that is not taken.
+// lastWrite limits the time that a shutdown waits for the reader of a log line.
 const lastWrite = time.Second
 
-// errNotTaken says that a line was given up.
+// errNotTaken is the error of a line that was given up.
 var errNotTaken = errors.New("standard error takes nothing")
 
-// logWriter writes to a pipe or a terminal, whose reader may have stopped. Until ctx ends it waits for the reader. From then on a line
-// that is not taken within lastWrite is given up, and so are all others until it is taken: the process ends without them.
+// LogWriter writes to a pipe or a terminal, whose reader may have stopped. Until ctx ends it waits for the reader. After that, it gives
+// up a line that is not read within lastWrite, and all others until that one is read: the process ends without them.
 //
 // It is not safe for concurrent use.
-type logWriter struct {
+type LogWriter struct {
 	ctx     context.Context //nolint:containedctx // io.Writer has none
 	w       io.Writer
 	written chan error // has room for one
 	pending bool       // a line was given up, and its Write has not returned
 }
 
-func newLogWriter(ctx context.Context, w io.Writer) *logWriter {
-	return &logWriter{ctx: ctx, w: w, written: make(chan error, 1)}
+// NewLogWriter returns a LogWriter to w.
+func NewLogWriter(ctx context.Context, w io.Writer) *LogWriter {
+	return &LogWriter{ctx: ctx, w: w, written: make(chan error, 1)}
 }
 
 // Write implements io.Writer.
-func (l *logWriter) Write(p []byte) (int, error) {
+func (l *LogWriter) Write(p []byte) (int, error) {
 	if l.pending {
 		select {
 		case <-l.written: //nolint:errcheck // of a line that was given up

@@ -1,4 +1,4 @@
-package main
+package agent
 
 import (
 	"errors"
@@ -15,8 +15,8 @@ import (
 // nodeNameEnv has the name of the node that the agent's pod runs on, from the downward API (spec.nodeName).
 const nodeNameEnv = "NODE_NAME"
 
-// checkNode finds that an agent in mode node does not know its node.
-func checkNode(cfg *config.Config, getenv func(string) string) error {
+// CheckNode returns an error if an agent in mode node does not know its node.
+func CheckNode(cfg *config.Config, getenv func(string) string) error {
 	if cfg.Mode != config.ModeNode {
 		return nil
 	}
@@ -30,7 +30,7 @@ func checkNode(cfg *config.Config, getenv func(string) string) error {
 	return nil
 }
 
-// partOf is what the agent takes of each resource, nil: all that its rules take.
+// partOf returns the part of each resource that the agent observes; nil: all that its rules take.
 func partOf(cfg *config.Config) func(group, resource string) selection.Part {
 	if cfg.Mode == config.ModeCluster {
 		return nil
@@ -39,8 +39,8 @@ func partOf(cfg *config.Config) func(group, resource string) selection.Part {
 	return func(group, resource string) selection.Part { return selection.Part(cfg.Part(group, resource, node)) }
 }
 
-// partInWords is what an agent of the mode takes of a resource, for people; "": all of it.
-func partInWords(cfg *config.Config, group, resource string) string {
+// PartInWords describes the part of a resource that an agent of this mode observes; "": all of it.
+func PartInWords(cfg *config.Config, group, resource string) string {
 	p := cfg.Part(group, resource, "$"+nodeNameEnv)
 	switch {
 	case p.None:
