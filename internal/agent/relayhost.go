@@ -107,7 +107,8 @@ func (h *RelayHost) Run(ctx context.Context, fence publish.Fence, open func(*con
 // keep restarts one relay until ctx ends.
 func (h *RelayHost) keep(ctx context.Context, r *hostedRelay, fence publish.Fence, open func(*config.Relay) (Runner, error)) {
 	pause := h.pause
-	// A suspended leader may take the cursor after another agent leads, and end only then. So a leader takes the cursor back, but only once: a second time, the other is not a former leader.
+	// A suspended leader may take the cursor after another agent leads, and end only then. So a leader takes the cursor back, but only
+	// once: a second time, the other is not a former leader.
 	takesBack := fence != nil
 	for {
 		began := time.Now()
