@@ -177,9 +177,12 @@ bench-record: build ## Ask about the past of a record of a million events (3 GB 
 
 .PHONY: demo
 demo: ## See a cluster change: a real control plane, the agent and tail in this terminal, or your own cluster with KUBECONFIG_DEMO
-	@echo 'building kubecdc and the demo: seconds, or minutes the first time'
-	@started=$${EPOCHREALTIME:-}; $(MAKE) --no-print-directory --silent build; \
-		(cd test && go build -o ../.cache/demo ./demo); DEMO_STARTED=$$started exec .cache/demo
+	@echo 'building kubecdc and the demo: seconds, or some minutes the first time'
+	@started=$${EPOCHREALTIME:-}; { $(MAKE) --no-print-directory --silent build GOFLAGS=-v; \
+		cd test && CGO_ENABLED=0 go build -v -trimpath -o ../.cache/demo ./demo; } 2>&1 | $(COUNT_PACKAGES) && DEMO_STARTED=$$started exec .cache/demo
+
+# The output of go build -v: a line for every hundred packages, and errors.
+COUNT_PACKAGES := awk '/[ \t]/ { print; next } ++n % 100 == 0 { printf "compiled %d packages\n", n; fflush() }'
 
 .PHONY: screenshots
 screenshots: build ## Draw the terminal images in docs/images
@@ -252,7 +255,7 @@ profile: ## Profile the benchmarks BENCH of package PKG; profiles go to .cache/p
 
 .PHONY: control-plane
 control-plane: ## Build etcd, kube-apiserver and kube-controller-manager for the tests (minutes, once)
-	cd test && go run ./controlplane/cmd/controlplane --build-only
+	cd test && CGO_ENABLED=0 go run -trimpath ./controlplane/cmd/controlplane --build-only
 
 .PHONY: kafka
 kafka: ## Install Kafka for the tests, where there are a JDK 17 and Maven (seconds, once), and say where not

@@ -41,8 +41,8 @@ func newReplayCommand(stdout, stderr io.Writer) *cobra.Command {
 		Long: `Send the record between two moments again: to another JetStream or Kafka, an HTTP receiver, a file or standard output.
 The events keep their ids, times and contents. They are delivered at least once, and in order per object.
 
-A snapshot of the first moment comes first: for each scope snapshot.started, a read of each object, snapshot.completed. A
-consumer without history has a correct table from the beginning. A second run sends the same ids.
+A snapshot of the first moment comes first: for each scope snapshot.started, a read of each object, snapshot.completed.
+A consumer without history has a correct table from the beginning. A second run sends the same ids.
 
 ` + momentHelp + `
 
@@ -57,11 +57,11 @@ once.
 consumers of the target also follow the live cluster. To them, an old event of the same source is a late copy. An old
 snapshot may remove newer objects.
 
-With --position, a replay that was killed continues when the command is repeated. The file stores the moments, and how far
-the events are delivered. A target file is then continued; without --position it must not exist or be empty.
+With --position, a replay that was killed continues when the command is repeated. The file stores the moments, and how
+far the events are delivered. A target file is then continued; without --position it must not exist or be empty.
 
-The target is refused if it is a log of the record itself. Credentials and settings of the target are those of the bus in
---target-config. If the target takes nothing for 15 seconds at the start, the command fails. Later it waits.
+The target is refused if it is a log of the record itself. Credentials and settings of the target are those of the bus
+in --target-config. If the target takes nothing for 15 seconds at the start, the command fails. Later it waits.
 
 ` + certaintyHelp + ` With --exact, nothing is sent then.`,
 		Example: `  kubecdc replay --from 14:00 --to 14:10 --target stdout: | jq .type

@@ -79,14 +79,15 @@ func build(ctx context.Context, src, dir string, w io.Writer) (path string, err 
 	return path, nil
 }
 
-// sourceDir finds test/cluster next to this file, or, where -trimpath has taken the file's directory out of the binary,
-// next to the module that the current directory is in.
+// sourceDir finds test/cluster next to this file, or, if -trimpath has removed the file's directory from the binary, below the current
+// directory, or next to the module that the current directory is in.
 func sourceDir(ctx context.Context) (string, error) {
+	dir := filepath.Join("test", "cluster")
 	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) {
-		dir := filepath.Join(filepath.Dir(filepath.Dir(file)), "cluster")
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir, nil
-		}
+		dir = filepath.Join(filepath.Dir(filepath.Dir(file)), "cluster")
+	}
+	if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+		return filepath.Abs(dir)
 	}
 	root, err := goOutput(ctx, "", "list", "-m", "-f", "{{.Dir}}", testModule)
 	if err != nil {
@@ -169,7 +170,8 @@ func compile(ctx context.Context, src, out string, w io.Writer) error {
 		versionPackage, version, major, minor)
 
 	// -v names each package on stderr when it is compiled, and none that the build cache has.
-	cmd := goCommand(ctx, src, "build", "-v", "-buildvcs=false", "-ldflags", ldflags, "-o", out, ".")
+	// -trimpath, as the agent is built: the packages that both need are compiled once.
+	cmd := goCommand(ctx, src, "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", out, ".")
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		return err

@@ -4,14 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 )
@@ -49,28 +51,30 @@ func (n *node) register(ctx context.Context) error {
 
 // run looks after the Pods of the namespace until ctx ends.
 func (n *node) run(ctx context.Context) error {
-	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(n.client, 0, namespace, nil)
-	informer := factory.ForResource(v1("", "pods")).Informer()
+	pods := n.client.Resource(v1("", "pods")).Namespace(namespace)
 	enqueue := func(object any) {
 		if pod, ok := object.(*unstructured.Unstructured); ok {
 			n.queue.AddAfter(pod.GetName(), reaction)
 		}
 	}
-	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    enqueue,
-		UpdateFunc: func(_, object any) { enqueue(object) },
-	}); err != nil {
-		return err
-	}
-	factory.Start(ctx.Done())
-	defer factory.Shutdown()
+	store, informer := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: &cache.ListWatch{
+			ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return pods.List(ctx, o) },
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return pods.Watch(ctx, o) },
+		},
+		ObjectType: &unstructured.Unstructured{},
+		Handler:    cache.ResourceEventHandlerFuncs{AddFunc: enqueue, UpdateFunc: func(_, object any) { enqueue(object) }},
+	})
+	var reading sync.WaitGroup
+	reading.Go(func() { informer.RunWithContext(ctx) })
+	defer reading.Wait()
 	defer context.AfterFunc(ctx, n.queue.ShutDown)()
 	for {
 		name, shutdown := n.queue.Get()
 		if shutdown {
 			return nil
 		}
-		object, exists, err := informer.GetStore().GetByKey(namespace + "/" + name)
+		object, exists, err := store.GetByKey(namespace + "/" + name)
 		if err == nil && exists {
 			err = n.advance(ctx, object.(*unstructured.Unstructured))
 		}

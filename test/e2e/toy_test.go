@@ -167,7 +167,7 @@ func TestNewBus(t *testing.T) {
 		"server: {address: \"127.0.0.1:%d\"}\ncheckpoint: {file: {path: %q}}\n", namespace, world.FreePort(t), filepath.Join(t.TempDir(), "c.json"))), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(binary, "run", "--config", file, "--kubeconfig", p.Kubeconfig, "--bus", "toy://"+b.address) //nolint:noctx // it is killed below
+	cmd := exec.Command(binary, "run", "--config", file, "--kubeconfig", p.Kubeconfig, "--bus", "toy://"+b.address)
 	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+t.TempDir())
 	agent, err := world.StartProcess(cmd)
 	if err != nil {
