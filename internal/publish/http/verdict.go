@@ -55,6 +55,7 @@ func (t *task) retry(o *outcome, events int) (repeat, alone bool) {
 		t.single, t.denied = true, false
 		return true, false
 	case o.cut:
+		t.single = true // in a batch, it would be tried with others, and not on a connection of its own
 		return !cut, cut
 	case o.denied:
 		// Once more, behind the others: one of several receivers behind an address may have other rules.
