@@ -100,6 +100,9 @@ func uncertainty(s *timeline.Scope) string {
 			return text + ", and nothing has closed it yet"
 		}
 		text += " to " + to
+		if s.Recovered {
+			text += "; only objects that were created and deleted inside it are missing"
+		}
 		if len(s.DeadLetters) > 0 {
 			text += "; dead letters: " + strings.Join(s.DeadLetters, ", ")
 		}

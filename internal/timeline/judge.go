@@ -63,7 +63,7 @@ type scope struct {
 	passes        int  // progress events after the moment
 	open          []*span
 	hit           *span // the gap around the moment, once its end is known
-	recovered     bool  // the moment is inside a gap of which all was found
+	recovered     *span // the recovered gap around the moment
 	unordered     bool  // resourceVersions are no numbers
 }
 
@@ -218,9 +218,9 @@ func (s *scope) close(m Moment, closed func(*span) bool) {
 func (s *scope) meet(g *span, m Moment) {
 	switch {
 	case !g.around(m):
-	case g.recovered:
-		s.recovered = true
-	case s.hit == nil:
+	case g.recovered && s.recovered == nil:
+		s.recovered = g
+	case !g.recovered && s.hit == nil:
 		s.hit = g
 	}
 }
@@ -248,7 +248,6 @@ func (s *scope) judge(m Moment, o Options) Scope {
 	for _, g := range s.open {
 		seen.meet(g, m)
 	}
-	out.Recovered = seen.recovered
 	say := func(c Certainty, from, to mark) Scope {
 		out.Certainty, out.From, out.To = c, from.bound(), to.bound()
 		return out
@@ -262,6 +261,9 @@ func (s *scope) judge(m Moment, o Options) Scope {
 	case seen.hit != nil:
 		out.Reason = seen.hit.reason
 		return say(Uncertain, seen.hit.from, seen.hit.end)
+	case seen.recovered != nil: // objects that were created and deleted inside it are not known
+		out.Reason, out.Recovered = seen.recovered.reason, true
+		return say(Uncertain, seen.recovered.from, seen.recovered.end)
 	case m.kind == atVersion && s.reached.at.below(m.rv):
 		return say(Unknown, s.reached, mark{})
 	case m.kind == atVersion, m.kind == atEnd:

@@ -67,7 +67,8 @@ type Scope struct {
 	To   Bound `json:"to,omitzero"`
 	// Reason is that of the gap around the moment.
 	Reason consume.GapReason `json:"reason,omitempty"`
-	// Recovered: the moment lies inside a gap of which every version was found. Objects that came and went inside it are not known.
+	// Recovered reports that every version of the objects that existed at an end of that gap is in the record. Only objects that were created
+	// and deleted inside it may be missing.
 	Recovered bool `json:"recovered,omitempty"`
 
 	// OtherHistory: the moment is a resourceVersion, and those of the scope are of another etcd, or no numbers. Ask by time.

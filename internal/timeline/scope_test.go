@@ -154,7 +154,7 @@ func TestScopes(t *testing.T) {
 			"a gap that was recovered", steady + `
 			14 gap expired 40-60 since=4 recovered
 			15 progress @70
-			16 progress @80`, "rv:50", "exact recovered",
+			16 progress @80`, "rv:50", "uncertain from 40 to 60: expired recovered",
 		},
 		{
 			"content that is read otherwise", steady + `

@@ -146,7 +146,7 @@ func (w *world) check(m timeline.Moment) {
 		onItsWay := m.IsNow() && !w.alive || len(i.queue) > 0 && !m.Time().Before(i.queue[0].e.Time) || slices.ContainsFunc(i.lost, func(span [2]time.Time) bool {
 			return !m.Time().Before(span[0]) && !m.Time().After(span[1])
 		})
-		if scope.Certainty == timeline.Exact && !scope.Recovered && !onItsWay {
+		if scope.Certainty == timeline.Exact && !onItsWay {
 			w.checkTruth(m, s, i)
 		}
 	}
@@ -264,7 +264,7 @@ func (w *world) certainty(i *informer, m timeline.Moment) timeline.Certainty {
 		return timeline.Unknown
 	case slices.ContainsFunc(i.gaps, func(g *gap) bool {
 		open := g.right == (point{})
-		return !g.recovered && (m.IsNow() && open || !m.IsNow() && before(g.from, at) && (open || before(at, g.right)))
+		return (m.IsNow() && open || !m.IsNow() && before(g.from, at) && (open || before(at, g.right)))
 	}):
 		return timeline.Uncertain
 	case byVersion && before(i.reached, at):

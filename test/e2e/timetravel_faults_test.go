@@ -267,6 +267,13 @@ func (w *pastWorld) compare(t *testing.T) {
 				compareAt(t, s.rev, s.lists[scope.Resource], got[scope.Resource])
 			case scope.Certainty == "unknown" && scope.From.ResourceVersion > 0 && scope.From.ResourceVersion < s.rev:
 				// Nothing of an idle resource says that its record is complete up to there.
+			case scope.Certainty == "uncertain" && scope.Recovered && scope.From.ResourceVersion < s.rev && s.rev <= scope.To.ResourceVersion:
+				// Only objects that came and went inside the gap may be missing.
+				listed := slices.DeleteFunc(slices.Clone(s.lists[scope.Resource]), func(v *oracle.Version) bool {
+					return v.Rev > scope.From.ResourceVersion && got[scope.Resource][v.Key] == nil
+				})
+				objects += len(listed)
+				compareAt(t, s.rev, listed, got[scope.Resource])
 			case scope.Certainty == "uncertain" && scope.From.ResourceVersion < s.rev && s.rev <= scope.To.ResourceVersion &&
 				w.lost(scope.From.ResourceVersion, scope.To.ResourceVersion):
 			default:

@@ -107,6 +107,7 @@ type pastScope struct {
 	Resource  string    `json:"resource"`
 	Certainty string    `json:"certainty"`
 	Reason    string    `json:"reason"`
+	Recovered bool      `json:"recovered"`
 	Skipped   int       `json:"skipped"`
 	From      pastBound `json:"from"`
 	To        pastBound `json:"to"`
