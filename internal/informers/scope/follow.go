@@ -195,6 +195,9 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 		if f.rewoundBefore(ctx, b, got.objects == 0) {
 			return got, errRewound
 		}
+		if ctx.Err() != nil {
+			return got, context.Cause(ctx) // so had the probe no answer: the next run reads the batch again
+		}
 		f.apply(ctx, s, b)
 		got.frames += len(b.events)
 		got.objects += b.objects
