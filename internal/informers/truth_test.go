@@ -53,6 +53,7 @@ func (x *truth) problems(resource string) (problems []string) {
 	states := map[string]*state{}  // by name
 	reads := map[string]bool{}     // uid/point of versions that were read
 	highest := map[string]uint64{} // by uid: what is not above it is late, and no news
+	ended := map[string]int{}      // where the record has the inferred end of a uid at its highest point
 	type op struct {
 		op string
 		at int
@@ -126,6 +127,13 @@ func (x *truth) problems(resource string) (problems []string) {
 		}
 		if point(d) <= highest[d.Ref.UID] && (d.Op == object.Read || reads[version]) {
 			continue // a snapshot behind a gap may show a version before a restart tells of it
+		}
+		if at, ok := ended[d.Ref.UID]; ok && point(d) == highest[d.Ref.UID] && d.Op == object.Deleted && crashed(at, n) {
+			continue // the run before could not tell whether it was deleted, and claimed less
+		}
+		delete(ended, d.Ref.UID)
+		if d.Op == object.Left && d.Inferred && point(d) > highest[d.Ref.UID] {
+			ended[d.Ref.UID] = n
 		}
 		highest[d.Ref.UID] = max(highest[d.Ref.UID], point(d))
 		name := d.Ref.Namespace() + "/" + d.Ref.Name()
