@@ -224,9 +224,9 @@ func (q *Queue[T]) Resize(it *Item[T], bytes int64) {
 	if it.lane.q != q || it.state != inFlight {
 		return
 	}
-	smaller := bytes < it.weight.bytes
+	before := it.weight.bytes
 	q.flight.resize(&it.weight, &it.lane.flightBytes, max(bytes, 0))
-	if smaller {
+	if bytes < before || before == 0 { // with bytes in flight, the lane may lose the place in line for which others wait
 		q.settle()
 	}
 }
