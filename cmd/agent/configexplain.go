@@ -207,7 +207,7 @@ func (e *explanation) operations(c *config.Config, rules []config.Taking, rule *
 	return list
 }
 
-// names fills in where stream events go. What it returns is the subject or topic of an object in a namespace, "" where the bus has none.
+// names fills in the subject or topic of stream events. The function that it returns has that of an object in a namespace, "" if the bus has none.
 func (e *explanation) names(c *config.Config, r *object.Resource) (example func(namespace string) string, err error) {
 	_, settings := c.Bus.Chosen()
 	bus, ok := settings.(driver.Named)

@@ -71,15 +71,15 @@ func (g *guide) draining(ctx context.Context) {
 	}).Run(ctx)
 }
 
-// hintsFor is what can be typed to see the records of an agent. name is that of the cluster, local may be nil. Of standard output there is
-// nothing to say, and what an HTTP receiver does with records is known there.
+// hintsFor returns the commands that show the records of an agent. name is the name of the cluster, local may be nil. Standard output and HTTP
+// receivers have no hints.
 func hintsFor(cfg *config.Config, name string, local *localbus.Bus, f *runFlags) []driver.Hint {
 	_, settings := cfg.Bus.Chosen()
 	h, ok := settings.(driver.Hinter)
 	if !ok {
 		return nil
 	}
-	// What tail finds by itself is the bus of an agent that keeps its records in the default place.
+	// Without flags, tail finds the bus of an agent that keeps its records in the default place.
 	return h.Hints(&driver.Hinting{Cluster: name, ConfigFile: f.config, Embedded: local != nil, Found: local != nil && f.dataDir == ""})
 }
 

@@ -231,7 +231,7 @@ func runRelays(ctx context.Context, f *relayFlags, args []string, stdout, stderr
 		return newRelay(cfg, r, cfg.Cluster, stdout, nil, log, metrics)
 	}
 	var only agent.Runner
-	for i := range cfg.Relays { // what is configured wrongly is told at once
+	for i := range cfg.Relays { // report wrong settings before the first relay starts
 		if only, err = open(&cfg.Relays[i]); err != nil {
 			return usageError{err}
 		}

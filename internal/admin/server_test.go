@@ -99,7 +99,7 @@ func TestHealthOfAnAgentThatHangs(t *testing.T) {
 	})
 }
 
-// Who asks and does not read is cut off; a profile, which is only begun, is not.
+// The server closes the connection of a client that does not read. It does not close that of a profile, which has only begun.
 func TestWhoDoesNotReadIsCutOff(t *testing.T) {
 	all := make([]scope.Status, 50_000) // more than the sockets hold
 	for i := range all {

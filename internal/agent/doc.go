@@ -2,7 +2,7 @@
 // of a configuration, and the relays beside the stages. It reads no flags.
 //
 // Invariants:
-//   - A shutdown ends the stages in the order of the data path: watches, queue, checkpoint, bus. What is drained is remembered.
+//   - A shutdown ends the stages in the order of the data path: watches, queue, checkpoint, bus. The checkpoint is saved after the queue is drained.
 //   - A stage that fails ends all of them. A relay that fails ends none: it is started again, and /readyz shows it.
 //   - A changed configuration that the informers cannot apply leaves the previous one in force.
 //

@@ -125,8 +125,8 @@ func TestAConflictOfCheckpointsEndsAll(t *testing.T) {
 	}
 }
 
-// What is drained is remembered also where the bus is not told any more within the grace period. Nothing has failed then:
-// what waits are no changes.
+// The checkpoint is saved even if the bus does not acknowledge the last progress events within the grace period. That is not a failure, because
+// they are not changes.
 func TestTheCheckpointIsSavedWhenGraceIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d diary

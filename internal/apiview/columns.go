@@ -101,8 +101,8 @@ func builtinGroupColumns(k *kind) *columns {
 	return nil
 }
 
-// typed returns the columns of a kind of which a client has a Go type. The column Name comes first. The other ones are words with _ for
-// a space, + before those that -o wide shows, and their type after a colon if it is not string.
+// typed returns the columns of a kind that has a Go type. The column Name comes first. names lists the others: _ stands for a space, + marks a
+// column of -o wide, and a type other than string follows after a colon.
 func typed[T any](names string, cells func(o *T, now time.Time) []any) *columns {
 	c := &columns{definitions: []metav1.TableColumnDefinition{column("Name", "string", 0)}}
 	for word := range strings.FieldsSeq(names) {

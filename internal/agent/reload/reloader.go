@@ -180,7 +180,7 @@ func (r *Reloader) decide(ctx context.Context, now reading, next *Loaded, proble
 			r.refuse(refusal{resultFailed, problems, "", "the agent has to be able to read the file", asked})
 			return
 		}
-		r.refuse(refusal{resultRefused, problems, now.hash(), "mend the file: 'kubecdc config check' tells what is wrong with it", asked})
+		r.refuse(refusal{resultRefused, problems, now.hash(), "correct the file: 'kubecdc config check' reports what is wrong", asked})
 		return
 	}
 	changes := changedKeys(force.Config, next.Config)

@@ -194,7 +194,7 @@ func TestReloadTakesWhatChanged(t *testing.T) {
 			t.Errorf("the hash that is shown is %s, before %s", s.SHA256, hash)
 		}
 
-		// What means the same, and what is written anew.
+		// Another text of the same meaning, and then the same text written again.
 		r.swap(t, reloadBase+"# a comment\nwatch:\n  - {resources: [pods]}\n  - {resources: [secrets]}\nlog: {level: debug}\n")
 		r.pass()
 		r.expect(t, [4]float64{1, 0, 1}, true)
@@ -295,7 +295,7 @@ func TestReloadRefusesWhatNeedsARestart(t *testing.T) {
 	})
 }
 
-// What does not need a restart is a choice; a key that is new in the file should not fall to either side unseen.
+// Somebody must decide for each new key whether a change of it needs a restart.
 func TestEveryKeyIsFixedOrNot(t *testing.T) {
 	a := config.Default()
 	free := map[string]bool{}
@@ -331,7 +331,7 @@ func sortedKeys(m map[string]bool) []string {
 	return out
 }
 
-// What the informers cannot take is tried again when it is asked for.
+// A configuration that the informers refuse is tried again on request.
 func TestReloadFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t, reloadBase)
