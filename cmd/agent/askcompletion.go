@@ -12,10 +12,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/history"
 )
 
-// completionLimit is how long a completion may read the record.
+// completionLimit limits the time that a completion may read the record.
 const completionLimit = 2 * time.Second
 
-// completeObjects offers resources, also the custom ones of the record, and then the names of their objects.
+// completeObjects completes resources, including custom ones from the record, and then the names of their objects.
 func (f *askFlags) completeObjects(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	resource, name, slash := strings.Cut(typed, "/")
 	switch {
@@ -29,7 +29,7 @@ func (f *askFlags) completeObjects(cmd *cobra.Command, args []string, typed stri
 	out, directive := completeResources(cmd, nil, typed)
 	before := typed[:strings.LastIndexByte(typed, ',')+1]
 	f.readForCompletion(cmd, func(ctx context.Context, r *history.Record) {
-		words, _ := r.CustomNames(ctx) // none, or some: there is no place for an error
+		words, _ := r.CustomNames(ctx) // partial on error: a completion cannot report errors
 		for _, word := range words {
 			if all := before + word; strings.HasPrefix(all, typed) && !slices.Contains(out, all) {
 				out = append(out, all)
@@ -39,7 +39,7 @@ func (f *askFlags) completeObjects(cmd *cobra.Command, args []string, typed stri
 	return out, directive
 }
 
-// completeNames offers the names of the objects of a resource that begin with typed, with before in front of each.
+// completeNames completes the names of a resource's objects that start with typed. It prefixes each with before.
 func (f *askFlags) completeNames(cmd *cobra.Command, resource, before, typed string) []cobra.Completion {
 	var out []cobra.Completion
 	f.readForCompletion(cmd, func(ctx context.Context, r *history.Record) {
@@ -56,14 +56,14 @@ func (f *askFlags) completeNames(cmd *cobra.Command, resource, before, typed str
 	return out
 }
 
-// completeNamespaces offers the namespaces of the record, if they were captured.
+// completeNamespaces completes the namespaces of the record, if they were captured.
 func (f *askFlags) completeNamespaces(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	everywhere := *f
 	everywhere.namespace = ""
 	return everywhere.completeNames(cmd, "namespaces", "", typed), cobra.ShellCompDirectiveNoFileComp
 }
 
-// readForCompletion calls read with the record of the flags. Nothing is printed, because the person is typing.
+// readForCompletion calls read with the record of the flags. It prints nothing, because the user is typing.
 func (f *askFlags) readForCompletion(cmd *cobra.Command, read func(context.Context, *history.Record)) {
 	if readVariables(cmd) != nil {
 		return

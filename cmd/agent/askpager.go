@@ -13,21 +13,21 @@ import (
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
-// defaultPager ends at once if the text fits on the screen (F), keeps colours (R), and leaves the text there (X).
+// defaultPager exits at once if the text fits on the screen (F), keeps colours (R), and leaves the text on the screen (X).
 const defaultPager = "less -FRX"
 
-// pager passes what is written to it to a command that shows it page by page. The command starts with the first write.
+// pager pipes its input to a command that shows it page by page. The first write starts the command.
 type pager struct {
 	argv   []string
-	screen io.Writer // where the command writes
+	screen io.Writer // output of the command
 	stderr io.Writer
 
-	cmd   *exec.Cmd // nil: it has not started
+	cmd   *exec.Cmd // nil until it has started
 	pipe  io.WriteCloser
-	plain bool // it could not start
+	plain bool // the command could not start
 }
 
-// withPager returns the output with a pager before it, if it is a terminal. command is that of the flag, "" for that of $PAGER.
+// withPager returns an output through a pager if o is a terminal. command is the value of the flag; "" selects $PAGER.
 func withPager(o *terminal.Output, command string, stderr io.Writer) (*terminal.Output, *pager) {
 	command = cmp.Or(command, os.Getenv("PAGER"), defaultPager)
 	argv := strings.Fields(command)
@@ -38,7 +38,7 @@ func withPager(o *terminal.Output, command string, stderr io.Writer) (*terminal.
 	return &terminal.Output{Writer: p, Interactive: true, Color: o.Color, Width: o.Width, Size: o.Size}, p
 }
 
-// Write implements io.Writer. Its error is EPIPE after the person has left the pager.
+// Write implements io.Writer. Its error is EPIPE after the user has quit the pager.
 func (p *pager) Write(text []byte) (int, error) {
 	if p.cmd == nil && !p.plain {
 		if err := p.start(); err != nil {
@@ -68,17 +68,17 @@ func (p *pager) start() error {
 	return nil
 }
 
-// wait ends the text and waits until the person has left the pager. Nothing may be written after it.
+// wait closes the pager's input and waits until the user has quit it. Nothing may be written afterwards.
 func (p *pager) wait() {
 	if p == nil || p.cmd == nil {
 		return
 	}
-	_ = p.pipe.Close() // it may have ended by itself
-	_ = p.cmd.Wait()   // how a pager ends is not the command's result
+	_ = p.pipe.Close() // the pager may have exited already
+	_ = p.cmd.Wait()   // the pager's exit code is not the command's result
 	p.cmd, p.plain = nil, true
 }
 
-// finish returns the error of a command after its pager has ended: none if nobody reads what it prints, as in "kubecdc history all | head".
+// finish returns the error of a command after its pager has exited. It ignores EPIPE, as in "kubecdc history all | head".
 func (f *askFlags) finish(err error) error {
 	f.pager.wait()
 	if errors.Is(err, syscall.EPIPE) {

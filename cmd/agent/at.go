@@ -55,12 +55,12 @@ command. The exit code is that of the command.
 	return cmd
 }
 
-// exitCode ends a command with the exit code of the command that it ran.
+// exitCode makes a command exit with the exit code of the child command.
 type exitCode int
 
 func (e exitCode) Error() string { return fmt.Sprintf("the command ended with exit code %d", int(e)) }
 
-// runAt runs a command against a moment.
+// runAt runs a command against the state of a moment.
 func runAt(ctx context.Context, f *serveFlags, moment string, command []string, stdout, stderr io.Writer) error {
 	at, err := timeline.ParseMoment(moment, time.Now())
 	if err != nil {
@@ -74,7 +74,7 @@ func runAt(ctx context.Context, f *serveFlags, moment string, command []string, 
 	if err != nil {
 		return err
 	}
-	signal.Reset(syscall.SIGPIPE) // the command has it as it was
+	signal.Reset(syscall.SIGPIPE) // the child inherits the default action
 	view, err := f.open(ctx, q, at, nil)
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func runAt(ctx context.Context, f *serveFlags, moment string, command []string, 
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	defer signal.Stop(signals)
-	// The command decides what a signal means: the server ends after it.
+	// The child decides the effect of a signal: the server ends after the child.
 	return s.run(context.WithoutCancel(ctx), func(context.Context) error {
 		cmd := exec.Command(path, command[1:]...) //nolint:noctx // signals end it, in its own way
 		cmd.Args[0] = command[0]
@@ -97,7 +97,7 @@ func runAt(ctx context.Context, f *serveFlags, moment string, command []string, 
 	})
 }
 
-// runChild runs a command, passes signals on to it, and returns its exit code as an exitCode.
+// runChild runs a command, forwards signals to it, and returns its exit code as an exitCode.
 func runChild(cmd *exec.Cmd, signals <-chan os.Signal) error {
 	if err := cmd.Start(); err != nil {
 		return err
@@ -112,9 +112,9 @@ func runChild(cmd *exec.Cmd, signals <-chan os.Signal) error {
 				return
 			case s := <-signals:
 				if terminal && (s == syscall.SIGINT || s == syscall.SIGQUIT) {
-					continue // the terminal has sent it to the command too
+					continue // the terminal has also sent it to the command
 				}
-				_ = cmd.Process.Signal(s) // it has ended
+				_ = cmd.Process.Signal(s) // fails if the command has ended
 			}
 		}
 	})
@@ -124,7 +124,7 @@ func runChild(cmd *exec.Cmd, signals <-chan os.Signal) error {
 	return codeOf(err)
 }
 
-// codeOf returns the exit code of a command, of one that a signal has ended as a shell has it.
+// codeOf returns the exit code of a command. If a signal ended the command, the code is 128 plus the signal, as in a shell.
 func codeOf(err error) error {
 	exited := (*exec.ExitError)(nil)
 	if !errors.As(err, &exited) {

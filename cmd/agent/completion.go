@@ -12,7 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config"
 )
 
-// newCompletionCommand is cobra's own with what a first-time user has to know, and nothing else.
+// newCompletionCommand is cobra's completion command, reduced to the information that a first-time user needs.
 func newCompletionCommand() *cobra.Command {
 	shells := []string{"bash", "zsh", "fish", "powershell"}
 	return &cobra.Command{
@@ -50,14 +50,14 @@ func newCompletionCommand() *cobra.Command {
 	}
 }
 
-// setCompletion says how the whole tree completes. Files are offered where files are meant and nowhere else.
+// setCompletion configures the completion of all commands. Only arguments that are files complete to files.
 func setCompletion(root *cobra.Command) {
-	root.CompletionOptions.DisableDefaultCmd = true // there is newCompletionCommand
+	root.CompletionOptions.DisableDefaultCmd = true // newCompletionCommand replaces it
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	completeFlags(root)
 }
 
-// completeFlags sees to those flags of cmd and of the commands below it that mean the same everywhere.
+// completeFlags sets the completion of flags that have the same meaning in cmd and in the commands below it.
 func completeFlags(cmd *cobra.Command) {
 	for name, complete := range map[string]cobra.CompletionFunc{
 		"config":     cobra.FixedCompletions([]string{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt),
@@ -66,7 +66,7 @@ func completeFlags(cmd *cobra.Command) {
 		"data-dir":   cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
 	} {
 		if cmd.Flags().Lookup(name) != nil {
-			_ = cmd.RegisterFlagCompletionFunc(name, complete) // fails where the command has seen to it
+			_ = cmd.RegisterFlagCompletionFunc(name, complete) // fails if the command has its own completion
 		}
 	}
 	for _, c := range cmd.Commands() {
@@ -74,10 +74,10 @@ func completeFlags(cmd *cobra.Command) {
 	}
 }
 
-// completeContexts offers the contexts of the kubeconfig.
+// completeContexts completes the contexts of the kubeconfig.
 func completeContexts(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.Warner = func(error) {} // of files that do not exist
+	rules.Warner = func(error) {} // ignore missing files
 	if f := cmd.Flags().Lookup("kubeconfig"); f != nil {
 		rules.ExplicitPath = f.Value.String()
 	}
@@ -88,8 +88,8 @@ func completeContexts(cmd *cobra.Command, _ []string, _ string) ([]cobra.Complet
 	return slices.Sorted(maps.Keys(kubeconfig.Contexts)), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeResources offers the resources of Kubernetes itself for the first argument, which may be several with commas
-// between them. No cluster is asked: a completion has to be there at once.
+// completeResources completes the built-in resources of Kubernetes in the first argument, a list separated by commas. It does not query the
+// cluster, because a completion must be immediate.
 func completeResources(_ *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 || strings.Contains(typed, "/") {
 		return nil, cobra.ShellCompDirectiveNoFileComp

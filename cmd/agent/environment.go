@@ -15,10 +15,10 @@ func variableOf(flag string) string {
 	return "KUBECDC_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// hasVariable reports whether a variable sets the flag. The order in which --agent and the variables of agents count is that of findAgent.
+// hasVariable reports whether a variable sets the flag. Not for --agent: findAgent applies its variables in its own order.
 func hasVariable(f *pflag.Flag) bool { return f.Name != "help" && f.Name != "agent" && !f.Hidden }
 
-// documentVariables adds to the usage of each flag the variable that sets it.
+// documentVariables adds the name of its variable to the usage of each flag.
 func documentVariables(cmd *cobra.Command) {
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		if hasVariable(f) {
@@ -30,7 +30,7 @@ func documentVariables(cmd *cobra.Command) {
 	}
 }
 
-// readVariables sets the flags of cmd that the command line does not set from their variables. An empty variable counts as none.
+// readVariables sets flags of cmd from their variables, unless the command line sets them. An empty variable counts as unset.
 func readVariables(cmd *cobra.Command) error {
 	var err error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -41,7 +41,7 @@ func readVariables(cmd *cobra.Command) error {
 		}
 		values := []string{text}
 		if f.Value.Type() == "stringArray" {
-			values = strings.Split(strings.TrimSuffix(text, "\n"), "\n") // commas are part of values
+			values = strings.Split(strings.TrimSuffix(text, "\n"), "\n") // values may contain commas
 		}
 		for _, v := range values {
 			wrong := f.Value.Set(v)
@@ -59,19 +59,19 @@ func readVariables(cmd *cobra.Command) error {
 	return err
 }
 
-// renamedFlag is the value of a flag that has another name now. It fails when the flag is set.
+// renamedFlag is the value of a flag that was renamed. Setting it is an error.
 type renamedFlag struct{ from, to string }
 
 func (r renamedFlag) Set(string) error { return flagError("--" + r.from + ": renamed to --" + r.to) }
 func (renamedFlag) String() string     { return "" }
 func (renamedFlag) Type() string       { return "bool" }
 
-// flagError is an error of a flag's value that names the flag and the value itself.
+// flagError is an error of a flag that already names the flag and the value.
 type flagError string
 
 func (e flagError) Error() string { return string(e) }
 
-// renameFlag makes a flag's former name fail with its new one.
+// renameFlag makes the former name of a flag fail with an error that has the new name.
 func renameFlag(fl *pflag.FlagSet, from, to string) {
 	f := fl.VarPF(renamedFlag{from, to}, from, "", "renamed")
 	f.NoOptDefVal, f.Hidden = "true", true

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// fieldPath leads to a value in an object: spec.template.spec.containers[app].image.
+// fieldPath is the path of a value in an object: spec.template.spec.containers[app].image.
 type fieldPath []fieldStep
 
 // fieldStep is a key of an object, or an element of a list by its name or index.
@@ -46,7 +46,7 @@ func readFieldPath(text string) (fieldPath, error) {
 	return p, nil
 }
 
-// of returns an object with nothing but the value of the path, nil if it has none.
+// of returns an object that contains only the value of the path, nil if there is none.
 func (p fieldPath) of(object json.RawMessage) json.RawMessage {
 	var value any
 	d := json.NewDecoder(strings.NewReader(string(object)))
@@ -60,7 +60,7 @@ func (p fieldPath) of(object json.RawMessage) json.RawMessage {
 	}
 	raw, err := json.Marshal(only)
 	if err != nil {
-		return nil // it was read from JSON
+		return nil // impossible: the value came from JSON
 	}
 	return raw
 }
@@ -87,7 +87,7 @@ func (p fieldPath) only(value any) (any, bool) {
 	return nil, false
 }
 
-// element returns a list with an element that has nothing but the value of the path, and its name.
+// element returns a list with one element, which contains only the value of the path, and its name.
 func (p fieldPath) element(element, name any) (any, bool) {
 	only, ok := p.only(element)
 	if m, isObject := only.(map[string]any); isObject && name != nil {

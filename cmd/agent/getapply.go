@@ -9,7 +9,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
-// printForApply prints objects without what the server fills in. Objects with redacted values are left out, and are an error.
+// printForApply prints objects without the fields that the server sets. It omits objects with redacted values and returns an error.
 func (q *question) printForApply(objects []*timeline.Version) error {
 	var redacted, owned []string
 	var out []*timeline.Version
@@ -43,7 +43,7 @@ func (q *question) printForApply(objects []*timeline.Version) error {
 	return nil
 }
 
-// forApply returns an object without what the server, or a controller, fills in.
+// forApply returns an object without the fields that the server or a controller sets.
 func forApply(v *timeline.Version) (_ json.RawMessage, hadOwner bool, _ error) {
 	var o map[string]any
 	d := json.NewDecoder(strings.NewReader(string(v.After)))
@@ -67,7 +67,7 @@ func forApply(v *timeline.Version) (_ json.RawMessage, hadOwner bool, _ error) {
 	spec, _ := o["spec"].(map[string]any)
 	switch v.Resource {
 	case "services":
-		if spec["clusterIP"] != "None" { // that is set by a person
+		if spec["clusterIP"] != "None" { // None is set by the user
 			delete(spec, "clusterIP")
 			delete(spec, "clusterIPs")
 		}
@@ -87,7 +87,7 @@ func forApply(v *timeline.Version) (_ json.RawMessage, hadOwner bool, _ error) {
 	return out, len(owners) > 0, err
 }
 
-// forgetJob removes the labels by which a Job that does not choose its selector knows its pods.
+// forgetJob removes the generated selector and labels that connect a Job with its pods, unless the Job has a manual selector.
 func forgetJob(spec, metadata map[string]any) {
 	if spec["manualSelector"] == true {
 		return
@@ -104,7 +104,7 @@ func forgetJob(spec, metadata map[string]any) {
 	}
 }
 
-// dropKeys removes keys from a map in an object, and the map if it is empty then.
+// dropKeys removes keys from a map in an object, and also the map if it becomes empty.
 func dropKeys(object map[string]any, field string, drop func(string) bool) {
 	m, ok := object[field].(map[string]any)
 	if !ok {

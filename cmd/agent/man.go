@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// newManCommand is for those who make packages: hidden, and small enough to be in every binary. Why it is not cobra/doc:
+// newManCommand is for packagers: hidden, and small enough to be in every binary. The reason for not using cobra/doc is in
 // docs/decisions/0009-man-pages.md.
 func newManCommand() *cobra.Command {
 	return &cobra.Command{
@@ -41,7 +41,7 @@ func newManCommand() *cobra.Command {
 	}
 }
 
-// commands are cmd and those below it that a user sees.
+// commands returns cmd and the visible commands below it.
 func commands(cmd *cobra.Command) []*cobra.Command {
 	all := []*cobra.Command{cmd}
 	for _, c := range cmd.Commands() {
@@ -54,7 +54,7 @@ func commands(cmd *cobra.Command) []*cobra.Command {
 
 func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
 
-// manPage is a page in the man macros that groff and mandoc both know (man(7)).
+// manPage returns a page in the macros that both groff and mandoc support (man(7)).
 func manPage(c *cobra.Command) []byte {
 	p := &page{}
 	p.macro("TH", strings.ToUpper(pageName(c)), "1", "", "kubecdc "+version, "kubecdc manual")
@@ -87,17 +87,17 @@ func manPage(c *cobra.Command) []byte {
 	return []byte(p.String())
 }
 
-// page is roff.
+// page is a page in roff.
 type page struct {
 	strings.Builder
 
-	last string // macro
+	last string // the last macro; "" after text
 }
 
-// macro begins a request; arguments are quoted.
+// macro writes a request with quoted arguments.
 func (p *page) macro(name string, args ...string) {
 	if name == "PP" && p.last == "SH" {
-		return // a section begins with a paragraph
+		return // a section already starts a paragraph
 	}
 	p.last = name
 	p.WriteString("." + name)
@@ -107,7 +107,7 @@ func (p *page) macro(name string, args ...string) {
 	p.WriteByte('\n')
 }
 
-// text writes lines that are filled. A line that begins like a request is none.
+// text writes filled lines. It escapes a line that looks like a request.
 func (p *page) text(s string) {
 	p.last = ""
 	for line := range strings.SplitSeq(s, "\n") {
@@ -118,7 +118,7 @@ func (p *page) text(s string) {
 	}
 }
 
-// paragraphs writes what has blank lines between its paragraphs, and two spaces before what is to stay as it is.
+// paragraphs writes text with blank lines between its paragraphs. A paragraph that is indented by two spaces is written verbatim.
 func (p *page) paragraphs(s string) {
 	for block := range strings.SplitSeq(strings.TrimSpace(s), "\n\n") {
 		if strings.HasPrefix(block, "  ") {
@@ -187,7 +187,7 @@ func (p *page) seeAlso(c *cobra.Command) {
 	}
 }
 
-// roff escapes what roff would read as something else, and what is not ASCII: the reader may have any locale.
+// roff escapes characters with a meaning in roff, and all outside of ASCII, because the reader may have any locale.
 func roff(s string) string {
 	var b strings.Builder
 	for _, r := range s {

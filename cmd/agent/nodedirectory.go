@@ -53,8 +53,8 @@ func parseOwner(text string) (uid, gid int, err error) {
 	return int(u), int(g), nil
 }
 
-// makeNodeDirectory makes dir for the user alone, and gives the files in it, which an agent has left that ran as another
-// user, to that user too. It follows no link: whoever can write there is not trusted with files elsewhere.
+// makeNodeDirectory creates dir for the user alone. It also gives the user the files in it, which an agent under another user may have
+// left. It follows no link, because a writer of dir must not gain files elsewhere.
 func makeNodeDirectory(dir string, uid, gid int) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("node-directory: %w", err)
@@ -63,7 +63,7 @@ func makeNodeDirectory(dir string, uid, gid int) error {
 	if err != nil {
 		return fmt.Errorf("node-directory: %w", err)
 	}
-	defer func() { _ = root.Close() }() // nothing was written
+	defer func() { _ = root.Close() }() // no file was written
 	d, err := root.Open(".")
 	if err != nil {
 		return fmt.Errorf("node-directory: %w", err)

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// output is the value of --output of a command that prints a report.
+// output is the value of --output for a command that prints a report.
 type output struct {
 	format  string
 	formats []string
@@ -42,7 +42,7 @@ func (o *output) String() string { return o.format }
 // Type implements pflag.Value.
 func (*output) Type() string { return "string" }
 
-// structured reports whether programs read the output: json or yaml.
+// structured reports whether the output is for programs: json or yaml.
 func (o *output) structured() bool { return o.format == "json" || o.format == "yaml" }
 
 // write writes a value as JSON or YAML, with the same keys.

@@ -12,39 +12,39 @@ import (
 )
 
 const (
-	// flushAfter is how late an event may be shown while others come faster than they can be.
+	// flushAfter limits the delay of an event while others arrive faster than they can be shown.
 	flushAfter = 100 * time.Millisecond
-	// countFor is how long reads are counted where nothing else comes.
+	// countFor is the time without other events after which the count of reads is printed.
 	countFor = 250 * time.Millisecond
 )
 
-// tailer shows the events of a source that are asked for.
+// tailer shows the selected events of a source.
 type tailer struct {
 	filter  *console.Filter
-	limit   int // 0: none
+	limit   int // 0 for no limit
 	printer *console.Printer
 	warn    io.Writer
 
 	shown, unreadable int
 }
 
-// received is what a source has returned.
+// received is a result of a source.
 type received struct {
 	event *consume.Event
 	err   error
-	last  bool // err is not about one record: there will be no more
+	last  bool // err does not concern a single record, so nothing follows
 }
 
-// run shows events until r or ctx ends, or the limit is reached. r is read in a goroutine of its own, so
-// that the next record is fetched and parsed while one is shown, and so that a read of standard input, which cannot be
-// interrupted, does not keep Ctrl-C waiting: what it returns then is thrown away.
+// run shows events until r or ctx ends, or the limit is reached. A separate goroutine reads r, so that it fetches and parses the next
+// record while one is shown. A read of standard input cannot be interrupted; with the separate goroutine it does not delay Ctrl-C, and its
+// later result is discarded.
 func (t *tailer) run(ctx context.Context, r consume.Reader, blocks bool) error {
 	reading, stop := context.WithCancel(ctx)
-	events := make(chan received, 256) // full: the source waits, which a JetStream is told by what is not asked for
+	events := make(chan received, 256) // if full, the source waits, and does not request more from JetStream
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		defer func() { _ = r.Close() }() // only read
+		defer func() { _ = r.Close() }() // r was only read
 		read(reading, r, events)
 	}()
 	err := t.show(ctx, events)
@@ -61,7 +61,7 @@ func (t *tailer) run(ctx context.Context, r consume.Reader, blocks bool) error {
 	return err
 }
 
-// read sends what r returns, up to an error that it cannot go on from.
+// read sends the results of r until an error after which r cannot continue.
 func read(ctx context.Context, r consume.Reader, events chan<- received) {
 	defer close(events)
 	for {
@@ -81,14 +81,14 @@ func read(ctx context.Context, r consume.Reader, events chan<- received) {
 	}
 }
 
-// passable tells whether the next call of a source goes on behind an error.
+// passable reports whether a source can continue after an error.
 func passable(err error) bool {
 	var record *consume.RecordError
 	var missed *consume.MissedError
 	return errors.As(err, &record) || errors.As(err, &missed)
 }
 
-// show shows events until there are no more. What has been shown is on the terminal as soon as there is nothing else to do.
+// show shows events until there are no more. It flushes the output as soon as no event is waiting.
 func (t *tailer) show(ctx context.Context, events <-chan received) error {
 	flushed := time.Now()
 	for {
@@ -132,7 +132,7 @@ func (t *tailer) show(ctx context.Context, events <-chan received) error {
 	}
 }
 
-// take shows what has been received, if it is asked for. done: nothing more is.
+// take shows a received event if the filter selects it. done reports whether the limit or the end is reached.
 func (t *tailer) take(r received) (done bool, err error) {
 	var missed *consume.MissedError
 	switch {
@@ -153,7 +153,7 @@ func (t *tailer) take(r received) (done bool, err error) {
 	return t.limit > 0 && t.shown >= t.limit, nil
 }
 
-// note says on standard error, between the events, what is not shown.
+// note prints on standard error, between the events, the error of an event that is not shown.
 func (t *tailer) note(err error) error {
 	if flushed := t.printer.Finish(); flushed != nil {
 		return flushed

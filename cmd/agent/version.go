@@ -10,13 +10,13 @@ import (
 	"github.com/kubecdc/kubecdc/internal/admin"
 )
 
-// Set by the linker (see the Makefile); a plain go build takes what the build info has.
+// The linker sets these (see the Makefile). After a plain go build, they come from the build info.
 var (
 	version = "dev"
 	commit  = ""
 )
 
-// versions is what `kubecdc version -o json` prints. What is not known is left out.
+// versions is the output of `kubecdc version -o json`, without unknown values.
 type versions struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`
@@ -48,7 +48,7 @@ func newVersionCommand() *cobra.Command {
 	return cmd
 }
 
-// buildVersions are those of this binary.
+// buildVersions returns the versions of this binary.
 func buildVersions() versions {
 	return versions{Version: version, Commit: revision(), Go: runtime.Version(), ClientGo: moduleVersion("k8s.io/client-go")}
 }

@@ -17,10 +17,10 @@ import (
 type Probe struct {
 	Name  string
 	Ready func() error
-	Aside bool // it is shown, and the agent is ready without it
-	// Lasts reports whether the error has lasted so long that the agent is not ready, although Aside is set. nil: it never does.
+	Aside bool // it is shown, but does not affect readiness
+	// Lasts reports whether the error has lasted so long that the agent is not ready, although Aside is set. nil: never.
 	Lasts func() bool
-	// Detail describes what is ready, in a few words. It may be nil, or return "".
+	// Detail describes the checked part in a few words. It may be nil, or return "".
 	Detail func() string
 }
 
@@ -30,8 +30,8 @@ type Election interface {
 	Ready() error
 }
 
-// checkInterval is the time between two runs of the checks that nobody asks for. It is the precision of the time since when a check
-// has had its result.
+// checkInterval is the time between two automatic runs of the checks. It is the precision of the time since when a check has had its
+// result.
 const checkInterval = 5 * time.Second
 
 // Checks runs all probes, and records since when each has had its result. It is a prometheus.Collector.
@@ -55,22 +55,22 @@ type condition struct {
 type Check struct {
 	Name   string    `json:"name"`
 	OK     bool      `json:"ok"`
-	Aside  bool      `json:"aside,omitempty"` // the agent is ready without it
+	Aside  bool      `json:"aside,omitempty"` // does not affect readiness
 	Detail string    `json:"detail,omitempty"`
-	Since  time.Time `json:"since"` // it has been so
+	Since  time.Time `json:"since"` // of the last change of ok
 
 	words string // for people
 }
 
-// Readiness is the answer of /readyz.
+// Readiness is the response of /readyz.
 type Readiness struct {
 	Ready   bool    `json:"ready"`
 	Standby bool    `json:"standby,omitempty"` // another agent leads
 	Checks  []Check `json:"checks"`
 }
 
-// NewChecks returns checks of an election, nil if there is none, and of probes. While another agent leads, the probes are not
-// run: a standby has neither a bus nor informers.
+// NewChecks returns checks of an election, which may be nil, and of probes. While another agent leads, the probes are not run: a standby
+// has neither a bus nor informers.
 func NewChecks(election Election, probes ...Probe) *Checks {
 	return &Checks{
 		election: election, probes: probes, since: map[string]condition{},
@@ -139,7 +139,7 @@ func (c *Checks) run(ctx context.Context) {
 	}
 }
 
-// Text returns the answer of /readyz for people.
+// Text returns the response of /readyz for people.
 func (r *Readiness) Text(now time.Time) string {
 	var b strings.Builder
 	for _, k := range r.Checks {
@@ -156,7 +156,7 @@ func (r *Readiness) Text(now time.Time) string {
 	return b.String()
 }
 
-// Leader returns the state of the election, and false if there is none.
+// Leader returns the state of the election; it returns false without one.
 func (c *Checks) Leader() (leader.Status, bool) {
 	if c.election == nil {
 		return leader.Status{}, false

@@ -18,7 +18,7 @@ import (
 const (
 	// statusTimeout is the time limit of GET /status.
 	statusTimeout = 10 * time.Second
-	// commandTimeout is the time limit of a command. A snapshot waits for a live event that waits for room.
+	// commandTimeout is the time limit of a command. A snapshot waits for a live event, which may wait for space in the queue.
 	commandTimeout = time.Minute
 )
 
@@ -30,13 +30,13 @@ type Client struct {
 	http   *http.Client
 }
 
-// NewClient returns a client of the HTTP server at a URL, http://host:port. It uses no proxy of the environment: that is not on
-// this machine.
+// NewClient returns a client for the HTTP server at a URL, http://host:port. It ignores proxies of the environment: a proxy is not on this
+// machine.
 func NewClient(agent string) *Client {
 	return &Client{agent: agent, base: agent, http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 }
 
-// NewSocketClient returns a client of the socket at a path.
+// NewSocketClient returns a client for the socket at a path.
 func NewSocketClient(path string) *Client {
 	return &Client{agent: path, base: "http://kubecdc", socket: true, http: &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -47,7 +47,7 @@ func NewSocketClient(path string) *Client {
 	}}}
 }
 
-// Status asks for the status with at most a number of scopes.
+// Status requests the status with at most this many scopes.
 func (c *Client) Status(ctx context.Context, scopes int) (*Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
@@ -72,7 +72,7 @@ func (c *Client) Status(ctx context.Context, scopes int) (*Status, error) {
 	return s, nil
 }
 
-// Snapshot begins snapshots. The answer may have errors of scopes that could not begin.
+// Snapshot starts snapshots. The answer may contain errors of scopes that could not start.
 func (c *Client) Snapshot(ctx context.Context, request SnapshotRequest) (*SnapshotAnswer, error) {
 	a := new(SnapshotAnswer)
 	err := c.command(ctx, http.MethodPost, "/snapshot", "snapshots on demand", &request, a)
@@ -88,7 +88,7 @@ func (c *Client) Stuck(ctx context.Context) ([]StuckEvent, error) {
 	return list, c.command(ctx, http.MethodGet, "/stuck", "stuck events", nil, &list)
 }
 
-// DeadLetter puts one of these events among the dead letters.
+// DeadLetter moves one of these events to the dead letters.
 func (c *Client) DeadLetter(ctx context.Context, id string) error {
 	var a deadLetterAnswer
 	if err := c.command(ctx, http.MethodPost, "/dead-letter", "stuck events", &deadLetterRequest{ID: id}, &a); err != nil {
@@ -100,7 +100,7 @@ func (c *Client) DeadLetter(ctx context.Context, id string) error {
 	return nil
 }
 
-// Profile copies a profile to w. Query has the parameters seconds and debug.
+// Profile copies a profile to w. query may have the parameters seconds and debug.
 func (c *Client) Profile(ctx context.Context, name string, query url.Values, w io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, MaxProfile+time.Minute)
 	defer cancel()
@@ -122,8 +122,8 @@ func (c *Client) Profile(ctx context.Context, name string, query url.Values, w i
 	return nil
 }
 
-// command sends a request to the socket and decodes the JSON of the answer, whatever its code. feature is missing in an agent that
-// answers something else.
+// command sends a request to the socket and decodes the JSON of the response, whatever its code. If the response is something else, the
+// agent lacks feature.
 func (c *Client) command(ctx context.Context, method, path, feature string, request, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
@@ -155,19 +155,19 @@ func (c *Client) do(ctx context.Context, method, path string, request any) (*htt
 	return c.http.Do(r)
 }
 
-// noSocket is the error of a socket at which no agent listens.
+// noSocket returns the error of a socket at which no agent listens.
 func (c *Client) noSocket(err error) error {
 	return fmt.Errorf("no agent takes orders at %s: start one (kubecdc run), or name another with --agent: %w", c.agent, withoutRequest(err))
 }
 
-// notAnAgent is the error of another server, or of an agent without a feature.
+// notAnAgent returns the error of another server, or of an agent without the feature.
 func (c *Client) notAnAgent(r *http.Response, feature string) error {
 	return fmt.Errorf("what listens at %s answers %s: it is no agent, or one of a release without %s: say where it is with --agent", c.agent, r.Status, feature)
 }
 
 func isJSON(r *http.Response) bool { return r.Header.Get("Content-Type") == "application/json" }
 
-// withoutRequest returns the cause of an error without the request.
+// withoutRequest returns the cause of an error, without the URL of the request.
 func withoutRequest(err error) error {
 	if u := new(url.Error); errors.As(err, &u) {
 		return u.Err

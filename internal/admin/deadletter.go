@@ -9,35 +9,35 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// StuckEvents are the events that the bus has not accepted and that are retried.
+// StuckEvents provides the events that the bus has not accepted and that are retried.
 type StuckEvents interface {
 	Stuck() []publish.Stuck
 	DeadLetter(id string) error
 }
 
-// StuckEvent is one of them, in the answer to GET /stuck.
+// StuckEvent is one of them, in the response to GET /stuck.
 type StuckEvent struct {
 	ID        string    `json:"id"`
 	Resource  string    `json:"resource"`
 	Namespace string    `json:"namespace,omitempty"`
-	Name      string    `json:"name"` // of a stream event: its scope
+	Name      string    `json:"name"` // for a stream event, its scope
 	Since     time.Time `json:"since"`
 	Attempts  int       `json:"attempts"`
-	Isolated  bool      `json:"isolated"` // sent alone, on a connection of its own
+	Isolated  bool      `json:"isolated"` // sent alone, on a separate connection
 	Error     string    `json:"error"`    // of the last attempt
 }
 
-// deadLetterRequest is what POST /dead-letter takes.
+// deadLetterRequest is the body of POST /dead-letter.
 type deadLetterRequest struct {
 	ID string `json:"id"`
 }
 
-// deadLetterAnswer is what it answers; Error is empty if the event is on its way to the dead letters.
+// deadLetterAnswer is its response; Error is empty if the event will become a dead letter.
 type deadLetterAnswer struct {
 	Error string `json:"error,omitempty"`
 }
 
-// serveStuck lists the events that the bus has not accepted, and puts one of them among the dead letters. events returns nil while
+// serveStuck serves the list of events that the bus has not accepted, and moves one of them to the dead letters. events returns nil while
 // the agent does not publish.
 func serveStuck(mux *http.ServeMux, events func() StuckEvents) {
 	mux.HandleFunc("GET /stuck", func(w http.ResponseWriter, _ *http.Request) {

@@ -22,10 +22,10 @@ const (
 	hangsAfter = time.Minute
 )
 
-// watchdog detects a deadlock, for /healthz: only that is cured by a restart. The agent waits for an unreachable bus or API
-// server, and a restart does not bring it back. A deadlock among the stages involves the locks of the queue or of the
-// informers, so the watchdog acquires them at intervals. It measures an attempt in ticks that this process has seen, not by a
-// clock: while the process is stopped, or has no processor, no time passes for it.
+// watchdog detects a deadlock for /healthz, because only a restart resolves a deadlock. An agent that waits for an unreachable bus or API
+// server does not benefit from a restart. A deadlock among the stages involves the locks of the queue or of the informers, so the watchdog
+// acquires them at intervals. It measures an attempt in ticks of this process, not by a clock: no ticks pass while the process is stopped
+// or has no processor.
 type watchdog struct {
 	log     *slog.Logger
 	acquire func()       // acquires and releases the locks
@@ -39,7 +39,7 @@ func (d *watchdog) run(ctx context.Context) {
 	defer func() { _ = g.Wait() }() // an attempt has no error
 	tick := time.NewTicker(watchdogInterval)
 	defer tick.Stop()
-	var over chan struct{} // closed when the current attempt has ended; nil: there is none
+	var over chan struct{} // closed when the current attempt ends; nil without one
 	for {
 		select {
 		case <-ctx.Done():
@@ -69,9 +69,9 @@ func (d *watchdog) alive() error {
 	if hangs < hangsAfter {
 		return nil
 	}
-	d.once.Do(func() { // the goroutines are lost with the restart
+	d.once.Do(func() { // a restart loses the goroutines
 		var b bytes.Buffer
-		_ = pprof.Lookup("goroutine").WriteTo(&b, 1) // a buffer takes it
+		_ = pprof.Lookup("goroutine").WriteTo(&b, 1) // a buffer never fails
 		d.log.Error("the agent hangs, /healthz asks for its restart: please report this, with the goroutines", "hangs_for", hangs, "goroutines", b.String())
 	})
 	return fmt.Errorf("the agent hangs: its locks have not been had for %s; its goroutines are in the log", terminal.Duration(hangs))

@@ -15,8 +15,8 @@ import (
 // MaxProfile limits the duration of a profile.
 const MaxProfile = 5 * time.Minute
 
-// serveProfiles serves the profiles of 'go tool pprof' and 'go tool trace'. Profiles show what is in memory, so mux must be that of the
-// socket. (net/http/pprof is not used because importing it serves them at http.DefaultServeMux.)
+// serveProfiles serves the profiles of 'go tool pprof' and 'go tool trace'. Profiles expose memory, so mux must belong to the socket.
+// (Importing net/http/pprof would also serve them at http.DefaultServeMux.)
 func serveProfiles(mux *http.ServeMux) {
 	for path, h := range map[string]http.HandlerFunc{
 		"{$}": listProfiles, "{name}": namedProfile, "profile": cpuProfile, "trace": executionTrace,
@@ -35,7 +35,7 @@ func listProfiles(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, strings.Join(names, "\n"))
 }
 
-// namedProfile is one of runtime/pprof; debug=1 is for people.
+// namedProfile serves a profile of runtime/pprof; debug=1 is for people.
 func namedProfile(w http.ResponseWriter, r *http.Request) {
 	p := pprof.Lookup(r.PathValue("name"))
 	if p == nil {
@@ -49,7 +49,7 @@ func namedProfile(w http.ResponseWriter, r *http.Request) {
 	} else {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	}
-	_ = p.WriteTo(w, debug) // the client may be gone
+	_ = p.WriteTo(w, debug) // the client may have disconnected
 }
 
 func cpuProfile(w http.ResponseWriter, r *http.Request) {
@@ -89,7 +89,7 @@ func binary(w http.ResponseWriter, name string) {
 	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
 }
 
-// seconds is the parameter of that name.
+// seconds returns the parameter seconds.
 func seconds(r *http.Request, unset time.Duration) (time.Duration, error) {
 	text := r.FormValue("seconds")
 	if text == "" {

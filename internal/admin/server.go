@@ -20,7 +20,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 )
 
-// Server is the HTTP server and the command socket of an agent, or of a process that only relays.
+// Server is the HTTP server and the command socket of an agent, or of a process that runs only relays.
 type Server struct {
 	http     *http.Server
 	socket   *http.Server
@@ -35,32 +35,32 @@ type Options struct {
 	Build    Build
 	Checks   *Checks
 
-	AcquireLocks func()             // acquires and releases the locks that all stages need; nil: /healthz does not check them
-	Informers    Informers          // nil: there are none
-	Stuck        func() StuckEvents // returns nil while the agent does not publish; nil: there is no bus
-	Status       func() Status      // nil: there is no /status
+	AcquireLocks func()             // acquires and releases the locks that all stages need; nil disables this check of /healthz
+	Informers    Informers          // nil without informers
+	Stuck        func() StuckEvents // returns nil while the agent does not publish; nil without a bus
+	Status       func() Status      // nil disables /status
 	Profiles     bool               // serve /debug/pprof/ at the socket
 }
 
 // Build identifies the binary.
 type Build struct{ Version, Commit, Go string }
 
-// Informers are asked for their state, and for snapshots.
+// Informers provides the state of the informers, and starts snapshots.
 type Informers interface {
 	Status() []scope.Status
 	Ready() error
-	// Snapshot begins snapshots of a resource in a namespace, "": of all. It returns those that have begun, and an error for each scope
-	// that could not begin.
+	// Snapshot starts snapshots of a resource in a namespace, "" for all namespaces. It returns the started ones, and an error for each
+	// scope that could not start.
 	Snapshot(ctx context.Context, resource, namespace string) ([]store.Started, error)
 }
 
 // A client that does not read its response, or sends no further request, must not hold memory and a connection forever.
 const (
-	writeTimeout = time.Minute // not at the socket: a profile takes minutes
+	writeTimeout = time.Minute // not for the socket: a profile takes minutes
 	idleTimeout  = 2 * time.Minute
 )
 
-// New returns a server of /metrics, /healthz, /readyz and /status, and at the socket of /snapshot, /stuck, /dead-letter,
+// New returns a server that serves /metrics, /healthz, /readyz and /status over HTTP, and at the socket /snapshot, /stuck, /dead-letter,
 // /debug/pprof and /status.
 func New(o Options) *Server {
 	s := &Server{checks: o.Checks, watchdog: &watchdog{log: o.Log, acquire: o.AcquireLocks}}
@@ -96,7 +96,7 @@ func (s *Server) Handler() http.Handler { return s.http.Handler }
 // SocketHandler returns the handler of the socket.
 func (s *Server) SocketHandler() http.Handler { return s.socket.Handler }
 
-// Run serves on l, and commands at the socket unless that is nil, until ctx ends. Then it closes all connections.
+// Run serves HTTP on l, and commands at the socket unless at is nil, until ctx ends. Then it closes all connections.
 func (s *Server) Run(ctx context.Context, l net.Listener, at *Socket) error {
 	g, ctx := errgroup.WithContext(ctx)
 	stop := context.AfterFunc(ctx, func() { _, _ = s.http.Close(), s.socket.Close() })
@@ -128,7 +128,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener, at *Socket) error {
 	return g.Wait()
 }
 
-// NewBuildInfo returns the metric of the release.
+// NewBuildInfo returns the metric of the build.
 func NewBuildInfo(b Build) prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "kubecdc_build_info", Help: "1, with what the agent was built from.",
@@ -147,7 +147,7 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, "ok")
 }
 
-// respond writes v as JSON. An error of the connection is ignored: the client is gone.
+// respond writes v as JSON. It ignores connection errors: the client has disconnected.
 func respond(w http.ResponseWriter, code int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)

@@ -12,25 +12,25 @@ import (
 
 // SnapshotRequest is the body of POST /snapshot.
 type SnapshotRequest struct {
-	Resource  string `json:"resource"`  // "deployments.apps"; "": every one
-	Namespace string `json:"namespace"` // "": every one
+	Resource  string `json:"resource"`  // "deployments.apps"; "" for all
+	Namespace string `json:"namespace"` // "" for all
 }
 
-// SnapshotAnswer is the answer to POST /snapshot.
+// SnapshotAnswer is the response to POST /snapshot.
 type SnapshotAnswer struct {
 	Snapshots []StartedSnapshot `json:"snapshots"`
-	Errors    []string          `json:"errors,omitempty"` // of scopes that could not begin, or why there is none
+	Errors    []string          `json:"errors,omitempty"` // of scopes that could not start, or why no snapshot has started
 }
 
-// StartedSnapshot is a snapshot that has begun.
+// StartedSnapshot is a snapshot that has started.
 type StartedSnapshot struct {
 	Scope    string `json:"scope"`
-	Snapshot string `json:"snapshot"` // its id, which its events carry
+	Snapshot string `json:"snapshot"` // its id, as in its events
 	Objects  int    `json:"objects"`
-	Running  bool   `json:"running"` // it was in progress already
+	Running  bool   `json:"running"` // it was already in progress
 }
 
-// takeSnapshot begins snapshots. It answers when they have begun or are given up: 503 if none could begin.
+// takeSnapshot starts snapshots. It responds after they have started or failed: 503 if none could start.
 func takeSnapshot(set Informers) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var request SnapshotRequest
@@ -47,7 +47,7 @@ func takeSnapshot(set Informers) http.Handler {
 		}
 		code := http.StatusOK
 		if err != nil {
-			a.Errors = strings.Split(err.Error(), "\n") // a line for each scope
+			a.Errors = strings.Split(err.Error(), "\n") // one line for each scope
 			loading := set.Ready()
 			switch {
 			case len(started) > 0:
@@ -63,7 +63,7 @@ func takeSnapshot(set Informers) http.Handler {
 	})
 }
 
-// socketOnly rejects a command that was sent over HTTP: anyone who reaches the port could send one.
+// socketOnly rejects a command that was sent over HTTP, because anyone who can reach the port could send one.
 func socketOnly(w http.ResponseWriter, _ *http.Request) {
 	respond(w, http.StatusForbidden, &SnapshotAnswer{Errors: []string{
 		"orders and profiles are not taken over HTTP, but at a Unix socket on the agent's machine: in its pod, 'kubectl exec POD -- /kubecdc snapshot' " +

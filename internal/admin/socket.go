@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// SocketVariable names the environment variable with the path of the socket, for the agent and for its commands. The chart sets it
-	// in its pods.
+	// SocketVariable is the environment variable with the path of the socket, for the agent and for its commands. The chart sets it in its
+	// pods.
 	SocketVariable = "KUBECDC_SOCKET"
 	// maxSocketPath limits the bytes of a path: sockaddr_un holds 104 on some systems and 108 on Linux, with a zero at the end.
 	maxSocketPath = 103
@@ -35,7 +35,7 @@ type Socket struct {
 // Path returns the path of the socket.
 func (s *Socket) Path() string { return s.path }
 
-// Close implements net.Listener. It removes the socket. The file of the lock stays, because another agent may have opened it.
+// Close implements net.Listener. It removes the socket. The lock file stays, because another agent may have opened it.
 func (s *Socket) Close() error { return errors.Join(s.Listener.Close(), s.lock.Close()) }
 
 // OpenDefaultSocket listens at the first free name in the default directory.

@@ -12,5 +12,5 @@ func socketDirectory(func(string) string) (string, error) {
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// private does nothing: access follows from the directory.
+// private does nothing: the directory controls access.
 func private(_, _ string, _ syscall.RawConn) error { return nil }

@@ -11,34 +11,34 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 )
 
-// Status is the answer of GET /status: the state of the agent, for 'kubecdc status' and for programs. It holds no secret.
+// Status is the response of GET /status: the state of the agent, for 'kubecdc status' and for programs. It contains no secret.
 type Status struct {
 	Version    string            `json:"version"`
 	Mode       string            `json:"mode"` // cluster, node or central
 	Cluster    string            `json:"cluster,omitempty"`
-	ClusterUID string            `json:"clusterUID,omitempty"` // "": not read from the API server yet
+	ClusterUID string            `json:"clusterUID,omitempty"` // "" until it is read from the API server
 	APIServer  string            `json:"apiServer"`
 	Started    time.Time         `json:"started"`
 	Now        time.Time         `json:"now"`
-	Socket     string            `json:"socket,omitempty"` // path on the agent's machine at which it accepts commands; "": nowhere
+	Socket     string            `json:"socket,omitempty"` // path of the command socket on the agent's machine; "" without one
 	Ready      bool              `json:"ready"`
-	Standby    bool              `json:"standby"` // another agent leads; of what follows there are only the checks, the leader and the configuration
+	Standby    bool              `json:"standby"` // another agent leads; only the checks, the leader and the configuration follow
 	Checks     []Check           `json:"checks"`  // as in /readyz
 	Leader     *LeaderStatus     `json:"leader,omitempty"`
-	Config     *ConfigStatus     `json:"config,omitempty"` // there is none without a file
+	Config     *ConfigStatus     `json:"config,omitempty"` // absent without a file
 	Bus        BusStatus         `json:"bus"`
 	Queue      QueueStatus       `json:"queue"`
 	Checkpoint *CheckpointStatus `json:"checkpoint,omitempty"`
 	Published  PublishedStatus   `json:"published"`
 	Informers  InformersStatus   `json:"informers"`
 	Scopes     []ScopeStatus     `json:"scopes"`        // those with a problem first
-	Omitted    int               `json:"scopesOmitted"` // how many there are beyond these: ?scopes=N takes more
+	Omitted    int               `json:"scopesOmitted"` // number of further scopes: ?scopes=N shows more
 }
 
 // LeaderStatus is the state of the leader election.
 type LeaderStatus struct {
 	Leading bool   `json:"leading"`
-	Paused  bool   `json:"paused,omitempty"` // the Lease could not be renewed in time: nothing is published
+	Paused  bool   `json:"paused,omitempty"` // the Lease was not renewed in time, so nothing is published
 	Holder  string `json:"holder,omitempty"`
 	Epoch   uint64 `json:"epoch"`
 }
@@ -47,55 +47,55 @@ type LeaderStatus struct {
 type ConfigStatus struct {
 	File     string     `json:"file"`
 	SHA256   string     `json:"sha256"`             // of the content that is in force
-	Since    time.Time  `json:"since"`              // it has been in force
-	Taking   *time.Time `json:"taking,omitempty"`   // since when a changed file is being taken
-	Problems []string   `json:"problems,omitempty"` // why the file, as it is now, is not in force
-	Refused  *time.Time `json:"refused,omitempty"`  // when that was found
+	Since    time.Time  `json:"since"`              // when it came into force
+	Taking   *time.Time `json:"taking,omitempty"`   // since when a changed file is being applied
+	Problems []string   `json:"problems,omitempty"` // why the current file is not in force
+	Refused  *time.Time `json:"refused,omitempty"`  // when the problems were found
 }
 
 // BusStatus is the state of the connection to the bus.
 type BusStatus struct {
 	Name      string     `json:"name"`
 	Connected bool       `json:"connected"`
-	Since     time.Time  `json:"since"` // it has been so
+	Since     time.Time  `json:"since"` // of the last change of connected
 	Problem   string     `json:"problem,omitempty"`
-	Log       *LogStatus `json:"log,omitempty"` // there is none with HTTP and standard output
+	Log       *LogStatus `json:"log,omitempty"` // absent for HTTP and standard output
 }
 
 // LogStatus is the state of the stream, or of the topics.
 type LogStatus struct {
-	Logs    int    `json:"logs"`    // how many are known
-	Unknown int    `json:"unknown"` // of these: whose identity could not be read, so that a replacement may not be detected
+	Logs    int    `json:"logs"`    // number of known logs
+	Unknown int    `json:"unknown"` // those whose identity is unreadable, so a replacement may go undetected
 	Problem string `json:"problem,omitempty"`
 }
 
 // QueueStatus is the state of the queue.
 type QueueStatus struct {
-	Events         int     `json:"events"` // waiting, or sent and not acknowledged
+	Events         int     `json:"events"` // waiting, or sent but not acknowledged
 	MaxEvents      int     `json:"maxEvents"`
 	Bytes          int64   `json:"bytes"`
 	MaxBytes       int64   `json:"maxBytes"`
-	InFlight       int     `json:"inFlight"`       // of the events, on their way to the bus
-	Waiting        int     `json:"waiting"`        // informers that wait for room
-	OldestSeconds  float64 `json:"oldestSeconds"`  // for how long the oldest is known
-	BlockedSeconds float64 `json:"blockedSeconds"` // that informers have waited so far, summed
+	InFlight       int     `json:"inFlight"`       // of the events, in flight to the bus
+	Waiting        int     `json:"waiting"`        // informers that wait for space
+	OldestSeconds  float64 `json:"oldestSeconds"`  // age of the oldest event
+	BlockedSeconds float64 `json:"blockedSeconds"` // total waiting time of the informers
 }
 
 // CheckpointStatus is the state of the checkpoint.
 type CheckpointStatus struct {
 	Place          string     `json:"place"`
 	Saved          *time.Time `json:"saved,omitempty"`
-	UnsavedSeconds float64    `json:"unsavedSeconds"` // for how long there has been something to save
+	UnsavedSeconds float64    `json:"unsavedSeconds"` // time since something is left to save
 	Problem        string     `json:"problem,omitempty"`
 }
 
 // PublishedStatus counts events since the agent started.
 type PublishedStatus struct {
-	Events      uint64 `json:"events"` // that the bus has acknowledged
+	Events      uint64 `json:"events"` // acknowledged by the bus
 	Bytes       uint64 `json:"bytes"`
-	Retries     uint64 `json:"retries"`    // attempts that failed and were made again
-	Duplicates  uint64 `json:"duplicates"` // acknowledged as copies of what the bus has
-	Shortened   uint64 `json:"shortened"`  // were too large for the bus
+	Retries     uint64 `json:"retries"`    // failed attempts that were repeated
+	Duplicates  uint64 `json:"duplicates"` // acknowledged as duplicates
+	Shortened   uint64 `json:"shortened"`  // too large for the bus, and shortened
 	DeadLetters uint64 `json:"deadLetters"`
 }
 
@@ -106,7 +106,7 @@ type InformersStatus struct {
 	Health   map[string]int `json:"health"` // scopes by health
 	Objects  int            `json:"objects"`
 	Bytes    int64          `json:"bytes"`    // of the last-known objects, compressed
-	Pending  int            `json:"pending"`  // as in a scope, summed
+	Pending  int            `json:"pending"`  // sum over the scopes
 	Problems int            `json:"problems"` // scopes whose health is not ok, and those that wait for the bus: announcing, blocked, draining, drained or retiring
 }
 
@@ -116,27 +116,27 @@ type ScopeStatus struct {
 	Resource       string     `json:"resource"`
 	Phase          string     `json:"phase"`           // waiting, listing, announcing, live, blocked, relisting, draining, drained or retiring
 	Health         string     `json:"health"`          // ok, failing, stale, forbidden or notserved
-	Since          *time.Time `json:"since,omitempty"` // the health has not been ok, if that is known
+	Since          *time.Time `json:"since,omitempty"` // since when the health is not ok, if known
 	Seen           *time.Time `json:"seen,omitempty"`  // the last event, bookmark or list
-	SilenceSeconds float64    `json:"silenceSeconds"`  // the watch's age: since the API server's last sign of life
-	LagSeconds     float64    `json:"lagSeconds"`      // for how long the oldest change that is not acknowledged is known
+	SilenceSeconds float64    `json:"silenceSeconds"`  // time since the watch last received anything
+	LagSeconds     float64    `json:"lagSeconds"`      // age of the oldest unacknowledged change
 	Objects        int        `json:"objects"`
 	Bytes          int        `json:"bytes"`
 	Pending        int        `json:"pending"` // reads of a snapshot and inferred changes that are not on the bus yet
 	Resumed        bool       `json:"resumed,omitempty"`
-	Failures       int        `json:"failures,omitempty"` // in a row
+	Failures       int        `json:"failures,omitempty"` // consecutive
 	Reason         string     `json:"reason,omitempty"`   // the class of the error
 	Error          string     `json:"error,omitempty"`
 }
 
 const (
-	// defaultScopes limits the scopes of an answer if the request sets no limit.
+	// defaultScopes limits the scopes of a response if the request sets no limit.
 	defaultScopes = 1000
-	// MaxScopes limits the scopes of an answer.
+	// MaxScopes limits the scopes of a response.
 	MaxScopes = 100_000
 )
 
-// showStatus answers /status.
+// showStatus serves /status.
 func showStatus(w http.ResponseWriter, r *http.Request, look func() Status) {
 	most := defaultScopes
 	if text := r.FormValue("scopes"); text != "" {
@@ -153,14 +153,14 @@ func showStatus(w http.ResponseWriter, r *http.Request, look func() Status) {
 	respond(w, http.StatusOK, &s)
 }
 
-// keep leaves the first n scopes.
+// keep removes all but the first n scopes.
 func (s *Status) keep(n int) {
 	if more := len(s.Scopes) - n; more > 0 {
 		s.Scopes, s.Omitted = s.Scopes[:n], more
 	}
 }
 
-// AddScopes adds the scopes and their sums, those with a problem first.
+// AddScopes adds the scopes and their sums. Scopes with a problem come first.
 func (s *Status) AddScopes(all []scope.Status) {
 	slices.SortStableFunc(all, worseFirst)
 	s.Informers = InformersStatus{Scopes: len(all), Phases: map[string]int{}, Health: map[string]int{}}
@@ -190,7 +190,7 @@ func (s *Status) AddScopes(all []scope.Status) {
 	}
 }
 
-// severity ranks the problem of a scope; 0: there is none.
+// severity ranks the problem of a scope; 0 means none.
 func severity(phase, health string) int {
 	switch health {
 	case scope.HealthStale.String():
@@ -208,8 +208,8 @@ func severity(phase, health string) int {
 	return 0
 }
 
-// Severity ranks the problem of a scope; 0: there is none.
+// Severity ranks the problem of a scope; 0 means none.
 func Severity(st *scope.Status) int { return severity(st.Phase.String(), st.Health.String()) }
 
-// worseFirst orders by severity, as a comparison.
+// worseFirst compares two scopes, for sorting by descending severity.
 func worseFirst(a, b scope.Status) int { return cmp.Compare(Severity(&b), Severity(&a)) }

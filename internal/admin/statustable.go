@@ -15,7 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
-// Lines returns the status for people. Rates are computed since before, an earlier status; nil: there is none.
+// Lines returns the status for people. Rates are computed from the difference to before, an earlier status, which may be nil.
 func (s *Status) Lines(wide bool, before *Status) []terminal.Line {
 	out := []terminal.Line{s.headline()}
 	for _, k := range s.Checks {
@@ -40,7 +40,7 @@ func (s *Status) Lines(wide bool, before *Status) []terminal.Line {
 		}
 	}
 	if s.Standby {
-		return out // it has no other state
+		return out // a standby has no other state
 	}
 	add("bus", s.onBus())
 	add("queue", s.queued())
@@ -177,7 +177,7 @@ func (s *Status) watching() string {
 	return text
 }
 
-// Counts returns numbers with their names, sorted by name.
+// Counts returns each name with its number, sorted by name.
 func Counts(byName map[string]int) string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
@@ -186,7 +186,7 @@ func Counts(byName map[string]int) string {
 	return strings.Join(out, ", ")
 }
 
-// table returns a head, and a line for each scope.
+// table returns a header and a line for each scope.
 func (s *Status) table(wide bool) []terminal.Line {
 	head := []string{"SCOPE", "PHASE", "HEALTH", "WATCH", "LAG", "OBJECTS", "KEPT", "PENDING"}
 	if wide {
@@ -266,7 +266,7 @@ func (s *Status) row(sc *ScopeStatus, wide bool) []string {
 	return cells
 }
 
-// withoutRequests removes the URLs of requests from an error: the scope implies them.
+// withoutRequests removes the URLs of requests from an error, because the scope implies them.
 func withoutRequests(text string) string {
 	return regexp.MustCompile(`\b[A-Z][a-z]+ "https?://[^"]*": `).ReplaceAllString(text, "")
 }
@@ -282,7 +282,7 @@ func lookOf(sc *ScopeStatus) terminal.Style {
 	return terminal.Red
 }
 
-// briefly formats a number of seconds; below one second, as milliseconds.
+// briefly formats seconds, as milliseconds if below one second.
 func briefly(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))
 	if d < time.Second {
@@ -291,5 +291,5 @@ func briefly(seconds float64) string {
 	return terminal.Duration(d)
 }
 
-// ShortHash returns as much of a hash as people compare.
+// ShortHash returns the prefix of a hash that people compare.
 func ShortHash(hash string) string { return hash[:min(12, len(hash))] }

@@ -12,7 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
-// nodeNameEnv has the name of the node that the agent's pod runs on, from the downward API (spec.nodeName).
+// nodeNameEnv is the variable with the name of the agent's node, from the downward API (spec.nodeName).
 const nodeNameEnv = "NODE_NAME"
 
 // CheckNode returns an error if an agent in mode node does not know its node.
@@ -30,7 +30,7 @@ func CheckNode(cfg *config.Config, getenv func(string) string) error {
 	return nil
 }
 
-// partOf returns the part of each resource that the agent observes; nil: all that its rules take.
+// partOf returns the part of each resource that the agent observes, nil if it observes everything that its rules select.
 func partOf(cfg *config.Config) func(group, resource string) selection.Part {
 	if cfg.Mode == config.ModeCluster {
 		return nil
@@ -39,7 +39,7 @@ func partOf(cfg *config.Config) func(group, resource string) selection.Part {
 	return func(group, resource string) selection.Part { return selection.Part(cfg.Part(group, resource, node)) }
 }
 
-// PartInWords describes the part of a resource that an agent of this mode observes; "": all of it.
+// PartInWords describes the part of a resource that an agent of this mode observes, "" for all of it.
 func PartInWords(cfg *config.Config, group, resource string) string {
 	p := cfg.Part(group, resource, "$"+nodeNameEnv)
 	switch {

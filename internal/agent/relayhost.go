@@ -32,24 +32,24 @@ type Runner interface {
 	Ready() error
 }
 
-// RelayHost runs relays beside the agent. A relay that fails does not end the agent: it is logged, shown in /readyz, and started
-// again. A nil *RelayHost has no relays.
+// RelayHost runs relays concurrently with the agent. A relay that fails does not end the agent: the host logs it, shows it in /readyz, and
+// restarts it. A nil *RelayHost has no relays.
 type RelayHost struct {
 	log    *slog.Logger
 	pause  time.Duration // the first
 	relays []*hostedRelay
 }
 
-// hostedRelay is one relay and its state.
+// hostedRelay is a relay with its state.
 type hostedRelay struct {
 	cfg *config.Relay
 
 	mu      sync.Mutex
-	running Runner // nil: it does not run
-	failure error  // why not
+	running Runner // nil while it does not run
+	failure error  // why it does not run
 }
 
-// NewRelayHost returns a host for the relays of a configuration, nil if there are none.
+// NewRelayHost returns a host for the relays of a configuration, nil without relays.
 func NewRelayHost(relays []config.Relay, log *slog.Logger) *RelayHost {
 	if len(relays) == 0 {
 		return nil
@@ -88,8 +88,7 @@ func (r *hostedRelay) set(running Runner, failure error) {
 	r.running, r.failure = running, failure
 }
 
-// Run runs all relays until ctx ends. open is called for each run of a relay, after fence has been passed; a nil fence: there is no
-// election.
+// Run runs all relays until ctx ends. It calls open for each run of a relay, after fence has passed. Without an election, fence is nil.
 func (h *RelayHost) Run(ctx context.Context, fence publish.Fence, open func(*config.Relay) (Runner, error)) {
 	if h == nil {
 		return
@@ -107,7 +106,7 @@ func (h *RelayHost) Run(ctx context.Context, fence publish.Fence, open func(*con
 // keep restarts one relay until ctx ends.
 func (h *RelayHost) keep(ctx context.Context, r *hostedRelay, fence publish.Fence, open func(*config.Relay) (Runner, error)) {
 	pause := h.pause
-	// A suspended leader may take the cursor after another agent leads, and end only then. So a leader takes the cursor back, but only
+	// A suspended leader may take the cursor after another agent leads, and then end. Therefore a leader takes the cursor back, but only
 	// once: a second time, the other is not a former leader.
 	takesBack := fence != nil
 	for {
@@ -153,7 +152,7 @@ func (h *RelayHost) keep(ctx context.Context, r *hostedRelay, fence publish.Fenc
 	}
 }
 
-// openRelay opens a relay after this agent may write: a relay begins by taking the cursor from its owner.
+// openRelay opens a relay after fence has passed, because a relay starts by taking the cursor from its owner.
 func openRelay(ctx context.Context, r *config.Relay, fence publish.Fence, open func(*config.Relay) (Runner, error)) (Runner, error) {
 	if fence != nil {
 		if err := fence.Pass(ctx); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// ErrGrace is the error of a drain that takes longer than the grace period.
+// ErrGrace means that the drain took longer than the grace period.
 var ErrGrace = errors.New("the grace period is over")
 
 // UntilEnded is a stage without work: it returns when ctx ends.
@@ -33,14 +33,14 @@ func Beside(a, b func(context.Context) error) func(context.Context) error {
 	}
 }
 
-// Stages run concurrently. They are listed in the order in which a delta passes them.
+// Stages run concurrently. They are listed in the order in which a delta passes through them.
 type Stages struct {
 	Observe    func(context.Context) error
 	Waiting    func() int                  // number of events in the queue
 	Drained    func(context.Context) error // waits until the queue is empty
 	Finish     func(context.Context) error // publishes progress after the queue is drained
 	CloseQueue func()
-	Draining   func(context.Context)       // shows the drain until its context ends; may be nil
+	Draining   func(context.Context)       // shows the progress of the drain until its context ends; may be nil
 	Dispatch   func(context.Context) error // returns when the queue is closed and empty
 	Remember   func(context.Context) error // saves the checkpoint until its context ends, and then once more
 	Bus        func(context.Context) error

@@ -1,24 +1,23 @@
-// Package checkpoint remembers how far each informer is: the resourceVersion below which the bus has acknowledged every
-// delta, and what a restart needs to go on from there.
+// Package checkpoint stores the position of each informer: the resourceVersion up to which the bus has acknowledged every
+// delta, and the state that a restart needs to resume there.
 //
-// A Ledger tells how far an informer is, whatever the order of the acknowledgements. A Keeper asks all informers for that,
-// saves it, and knows what the last run left. A Store is where it is kept: a file (OpenFile) or a ConfigMap (NewConfigMap).
-// What is kept is a Document: JSON that people can read, with a seal that tells damage.
+// A Ledger computes the position of one informer, in whatever order acknowledgements arrive. A Keeper collects the positions
+// of all informers, saves them, and returns those of the last run. A Store holds the result in a file (OpenFile) or a
+// ConfigMap (NewConfigMap). The format is a Document: readable JSON with a checksum.
 //
-// What holds:
+// Invariants:
 //
-//   - A checkpoint never passes a delta that is not acknowledged: positions are asked for when they are saved, and a ledger
-//     does not pass what is outstanding. It may be behind, by what was acknowledged since: that is sent again, with the same
-//     ids.
-//   - It is replaced whole or not at all, whenever the process or the machine ends. Of a file that holds where a rename is
-//     atomic and fsync means it; of a ConfigMap, where etcd does.
-//   - One agent writes it. A file is locked; a ConfigMap is written on condition that nobody else has written it. An agent
-//     whose condition fails finds out whether it met a write of its own that had got no answer, or a label that somebody put
-//     on the object, and goes on; else it ends. Two agents that wrote in turns would each take the other's positions back.
-//   - A checkpoint of another cluster, bus or format, or one that is damaged, is an error that says where it is and what to
-//     do. Nothing is guessed, and nothing overwritten.
+//   - A checkpoint never passes a delta that is not acknowledged: positions are read at the time of the save, and a ledger
+//     does not pass an outstanding entry. Deltas acknowledged after the save are sent again after a crash, with the same ids.
+//   - A save replaces the whole checkpoint or nothing, even if the process or the machine fails. For a file this needs an
+//     atomic rename and an effective fsync; for a ConfigMap, etcd provides it.
+//   - One agent writes it. A file is locked; a ConfigMap is written with a precondition. An agent whose precondition fails
+//     continues if the other write was its own (unanswered) or changed only labels; otherwise it exits. Two alternating
+//     writers would each reset the other's positions.
+//   - A checkpoint that is damaged, or belongs to another cluster, bus or format, is an error that names the place and the
+//     fix. The agent never guesses, and never overwrites it.
 //
-// It starts no goroutine. Keeper.Run is one of the caller's; Flush saves in the goroutine of whoever calls it, one at a time.
+// The package starts no goroutine. The caller runs Keeper.Run; Flush saves in the caller's goroutine, one save at a time.
 //
-// It never reads or writes objects, and holds nothing of them but names (the cursor of a snapshot).
+// It stores no object data except names (the cursor of a snapshot).
 package checkpoint

@@ -6,8 +6,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Ledger tells up to which mark everything is acknowledged, whatever the order of the acknowledgements. It holds what is
-// outstanding and nothing else: what is acknowledged behind something outstanding is merged into the entry in front of it.
+// Ledger computes the mark up to which every entry is acknowledged, in whatever order acknowledgements arrive. It holds only
+// outstanding entries: an entry that is acknowledged after an outstanding one is merged into its predecessor.
 // It is safe for concurrent use.
 type Ledger[M any] struct {
 	merge func(earlier, later M) M
@@ -17,23 +17,23 @@ type Ledger[M any] struct {
 	first, last *Receipt[M]
 	outstanding int
 	acked       uint64
-	sealed      func() // called once the ledger is empty; nil: not sealed, or called
-	notify      func() // called after each acknowledgement; nil: nobody is
+	sealed      func() // called once the ledger is empty; nil if not sealed, or already called
+	notify      func() // called after each acknowledgement, unless nil
 }
 
-// Receipt is an entry that is outstanding. It is an object.Acker, to be told once.
+// Receipt is an outstanding entry. It is an object.Acker; Acked is called once.
 type Receipt[M any] struct {
 	ledger     *Ledger[M]
 	prev, next *Receipt[M]
 	mark       M // reached when this entry, and all before it, are acknowledged
 }
 
-// NewLedger returns a ledger at mark. merge makes one mark of two that follow each other; it is called under a lock.
+// NewLedger returns a ledger at mark. merge combines two consecutive marks; it is called under a lock.
 func NewLedger[M any](mark M, merge func(earlier, later M) M) *Ledger[M] {
 	return &Ledger[M]{mark: mark, merge: merge}
 }
 
-// Add appends an entry. The ledger does not pass it before the receipt is told.
+// Add appends an entry. The ledger does not pass it before its receipt is acknowledged.
 func (l *Ledger[M]) Add(mark M) *Receipt[M] {
 	r := &Receipt[M]{ledger: l, mark: mark}
 	l.mu.Lock()
@@ -48,7 +48,7 @@ func (l *Ledger[M]) Add(mark M) *Receipt[M] {
 	return r
 }
 
-// Advance notes a mark that nobody has to acknowledge, behind all that was added.
+// Advance records a mark after all entries that needs no acknowledgement.
 func (l *Ledger[M]) Advance(mark M) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,15 +78,15 @@ func (r *Receipt[M]) Acked(*object.Delta) {
 	}
 }
 
-// Withdraw takes the entry out as if it had not been added: it will not be acknowledged, and its mark is not reached. It is
-// the last one that was added, and nothing was advanced since: those marks would be gone with it.
+// Withdraw removes the entry as if it had not been added. It must be the last entry, and Advance must not have been called
+// since: those marks would be lost with it.
 func (r *Receipt[M]) Withdraw() {
 	r.ledger.mu.Lock()
 	defer r.ledger.mu.Unlock()
 	r.unlink()
 }
 
-// unlink takes the entry out. The caller holds mu.
+// unlink removes the entry. The caller holds mu.
 func (r *Receipt[M]) unlink() {
 	l := r.ledger
 	if r.prev == nil {
@@ -99,19 +99,19 @@ func (r *Receipt[M]) unlink() {
 	} else {
 		r.next.prev = r.prev
 	}
-	r.prev, r.next = nil, nil // whoever keeps the receipt must not keep the others
+	r.prev, r.next = nil, nil // a caller that keeps the receipt must not keep the others alive
 	l.outstanding--
 }
 
-// Notify has f called after each acknowledgement, without a lock held. f must not block.
+// Notify sets the function that is called after each acknowledgement, without a lock held. f must not block.
 func (l *Ledger[M]) Notify(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.notify = f
 }
 
-// Seal has f called once nothing is outstanding, at once if that is so. Nothing is added from here on. f must not block: it
-// is called by whoever brings the last acknowledgement.
+// Seal calls f as soon as no entry is outstanding, which may be at once. Add must not be called any more. f must not block:
+// it runs in the goroutine of the last acknowledgement.
 func (l *Ledger[M]) Seal(f func()) {
 	l.mu.Lock()
 	l.sealed = f
@@ -120,7 +120,7 @@ func (l *Ledger[M]) Seal(f func()) {
 	done()
 }
 
-// done is what to call without the lock. The caller holds it.
+// done returns the function to call after unlocking. The caller holds mu.
 func (l *Ledger[M]) done() func() {
 	if l.sealed == nil || l.outstanding > 0 {
 		return func() {}
@@ -130,14 +130,14 @@ func (l *Ledger[M]) done() func() {
 	return f
 }
 
-// Mark is the mark up to which everything is acknowledged, and how many acknowledgements there have been.
+// Mark returns the mark up to which every entry is acknowledged, and the number of acknowledgements.
 func (l *Ledger[M]) Mark() (mark M, acked uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.mark, l.acked
 }
 
-// Oldest is the mark of the first entry that is not acknowledged; false: all are.
+// Oldest returns the mark of the first outstanding entry; false if there is none.
 func (l *Ledger[M]) Oldest() (mark M, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,7 +147,7 @@ func (l *Ledger[M]) Oldest() (mark M, ok bool) {
 	return l.first.mark, true
 }
 
-// Outstanding is how many entries are not acknowledged.
+// Outstanding returns the number of entries that are not acknowledged.
 func (l *Ledger[M]) Outstanding() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

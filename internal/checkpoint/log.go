@@ -2,21 +2,21 @@ package checkpoint
 
 import "slices"
 
-// Log is what is known of one log of the bus: a stream of JetStream, or a topic of Kafka. If its identity is another than in the
-// last run, or if it ends below what was acknowledged, the bus has lost acknowledged records.
+// Log identifies one log of the bus: a JetStream stream or a Kafka topic. If its identity differs from that of the last run, or
+// if it ends before the acknowledged position, the bus has lost acknowledged records.
 type Log struct {
 	Name    string `json:"name"`
-	Cluster string `json:"cluster,omitempty"` // of Kafka
-	// ID changes when the log is created again. "": it could not be read.
+	Cluster string `json:"cluster,omitempty"` // Kafka's cluster id
+	// ID changes when the log is created again; "" if it could not be read.
 	ID string `json:"id,omitempty"`
-	// Acked is by partition the position that follows the last acknowledged record.
+	// Acked is, by partition, the position after the last acknowledged record.
 	Acked []uint64 `json:"acked,omitempty"`
-	// Replaced is the number of the replacement that this log began with, 0: none is known. A scope with a lower number in Scope.Log
-	// has records in a log that is lost.
+	// Replaced is the number of the replacement that created this log, 0 if none is known. A scope with a lower number in Scope.Log
+	// has records in a lost log.
 	Replaced uint64 `json:"replaced,omitempty"`
 }
 
-// Logs is what the last run knew of the logs of the bus, and the highest number of a replacement that it has left.
+// Logs returns the logs of the loaded checkpoint, and the highest replacement number in it.
 func (k *Keeper) Logs() (logs []Log, last uint64) {
 	for i := range k.loadedLogs {
 		last = max(last, k.loadedLogs[i].Replaced)
@@ -27,15 +27,15 @@ func (k *Keeper) Logs() (logs []Log, last uint64) {
 	return slices.Clone(k.loadedLogs), last
 }
 
-// TrackLogs has logs asked whenever something is saved, after the positions of scopes: what these positions rest on is in them. It
-// must not block. Without it, what the last run knew stays.
+// TrackLogs registers the source of the logs. Each save calls it after the positions of scopes, so that the logs have all records
+// that these positions count as acknowledged. logs must not block. Without it, saves keep the loaded logs.
 func (k *Keeper) TrackLogs(logs func() []Log) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.logs = logs
 }
 
-// pullLogs asks for the logs.
+// pullLogs returns the current logs.
 func (k *Keeper) pullLogs() []Log {
 	k.mu.Lock()
 	logs := k.logs
@@ -46,7 +46,7 @@ func (k *Keeper) pullLogs() []Log {
 	return logs()
 }
 
-// sameLogs reports whether the same logs are known. How far they have acknowledged is saved along with the positions of scopes.
+// sameLogs reports whether the identities are equal. Acknowledged positions need no save of their own.
 func sameLogs(a, b []Log) bool {
 	return slices.EqualFunc(a, b, func(a, b Log) bool {
 		return a.Name == b.Name && a.Cluster == b.Cluster && a.ID == b.ID && a.Replaced == b.Replaced

@@ -2,23 +2,23 @@ package checkpoint
 
 import "time"
 
-// saver is what saving takes.
+// saver is the state of saving.
 type saver struct {
-	durable  map[string]Position // what is kept, nil: unknown, as the outcome of the last attempt is
-	logs     []Log               // that are kept with durable
-	base     version             // of what is kept, as far as is known
-	attempts uint64              // to save
-	last     time.Time           // when something was saved, or seen to need none
-	accepted bool                // something was saved: what refuses now did accept before
-	failing  time.Time           // since when attempts fail, zero: they do not
-	warned   time.Time           // when that was logged
-	written  time.Time           // when the last write ended
-	took     time.Duration       // the last write
+	durable  map[string]Position // the stored positions; nil if unknown, because the outcome of the last attempt is
+	logs     []Log               // stored with durable
+	base     version             // the last known version of the stored document
+	attempts uint64
+	last     time.Time     // of the last save, or the last check that found nothing to save
+	accepted bool          // the store has accepted a save in this run
+	failing  time.Time     // of the first failed attempt; zero while attempts succeed
+	warned   time.Time     // when the failure was last logged
+	written  time.Time     // the end of the last write
+	took     time.Duration // the duration of the last write
 }
 
-// rest is how long to wait before the next write that somebody waits for, so that writing takes a fifth of the time at most. Each
-// write is of all scopes: a thousand that begin at once, and have it done one after the other, would write little else. Who comes
-// meanwhile waits for the same write.
+// rest returns the delay before the next write that a caller waits for, so that writes take at most a fifth of the time. Each
+// write contains all scopes: a thousand that start at once would otherwise cause a thousand writes in a row. Callers that
+// arrive during the delay share the write.
 func (s *saver) rest() time.Duration {
 	const (
 		times = 4 // as long as the last write took

@@ -2,16 +2,16 @@ package checkpoint
 
 import "time"
 
-// State is how a checkpoint is, for people and probes.
+// State is the state of a checkpoint, for status and probes.
 type State struct {
 	Where   string
-	Saved   time.Time     // when it was saved last, by this run or the one before; zero: never
-	Unsaved time.Duration // for how long there has been something to save, short of 5 s (60 s) where all is well
-	Failing time.Duration // for how long attempts to save have failed or hung, 0: the last one succeeded
-	Trouble error         // why it could not be read or saved the last time, nil: it could
+	Saved   time.Time     // of the last save, in this run or an earlier one; zero if there was none
+	Unsaved time.Duration // for how long there has been something to save; normally less than 5 s (60 s)
+	Failing time.Duration // for how long attempts to save have failed or hung; 0 if the last one succeeded
+	Trouble error         // of the last attempt to read or save, nil if it succeeded
 }
 
-// State is how the checkpoint is. It does not block.
+// State returns the state of the checkpoint. It does not block.
 func (k *Keeper) State() State {
 	s := State{Where: k.store.String(), Unsaved: k.metrics.unsaved()}
 	if at := k.lastSaved.Load(); at != 0 {

@@ -10,12 +10,12 @@ import (
 // builtin is a resource that Kubernetes itself serves and that can be watched.
 type builtin struct {
 	resource string
-	groups   []string // those it is served in; the one to write first
+	groups   []string // that serve it; the preferred one is the first
 	short    []string // kubectl's short names
 	cluster  bool     // its objects have no namespace
 }
 
-// name is the resource with its group, as one would write it.
+// name returns the resource with its group.
 func (b *builtin) name() string {
 	if b.groups[0] == "" {
 		return b.resource
@@ -23,7 +23,7 @@ func (b *builtin) name() string {
 	return b.resource + "." + b.groups[0]
 }
 
-// singular is also the kind in lower case.
+// singular returns the singular, which is the kind in lower case.
 func (b *builtin) singular() string {
 	switch r := b.resource; {
 	case strings.HasSuffix(r, "ies"):
@@ -97,7 +97,7 @@ var builtins = []builtin{ //nolint:gochecknoglobals // a constant; Go has none o
 	{"apiservices", []string{"apiregistration.k8s.io"}, nil, true},
 }
 
-// builtinOf finds a resource by its name; nil: Kubernetes serves none of that name.
+// builtinOf returns the resource with a name; nil: Kubernetes serves none.
 func builtinOf(resource string) *builtin {
 	i := slices.IndexFunc(builtins, func(b builtin) bool { return b.resource == resource })
 	if i < 0 {
@@ -106,7 +106,7 @@ func builtinOf(resource string) *builtin {
 	return &builtins[i]
 }
 
-// builtinGroups are the groups in which Kubernetes serves a resource of this name, nil where it serves none.
+// builtinGroups returns the groups in which Kubernetes serves a resource of this name, nil if it serves none.
 func builtinGroups(resource string) []string {
 	if b := builtinOf(resource); b != nil {
 		return b.groups
@@ -114,7 +114,7 @@ func builtinGroups(resource string) []string {
 	return nil
 }
 
-// builtinNamed finds a resource by whatever kubectl calls it: its name, a short name, the singular, the kind.
+// builtinNamed finds a resource by any name that kubectl accepts: its name, a short name, the singular or the kind.
 func builtinNamed(word string) *builtin {
 	word = strings.ToLower(word)
 	i := slices.IndexFunc(builtins, func(b builtin) bool {
@@ -131,7 +131,7 @@ func builtinGroup(group string) bool {
 	return slices.ContainsFunc(builtins, func(b builtin) bool { return slices.Contains(b.groups, group) })
 }
 
-// wrong says why the pattern, written as text, can be none; "" where it can.
+// wrong returns why the pattern, written as text, is not valid; "": it is.
 func (p *ResourcePattern) wrong(text string) string {
 	malformed := p.Resource != "*" && !resourceName.MatchString(p.Resource) ||
 		p.Group != "" && !resourceGroup.MatchString(p.Group)
@@ -154,16 +154,16 @@ func (p *ResourcePattern) wrong(text string) string {
 	case b == nil:
 		return ""
 	case b.resource != p.Resource && p.Group == "" && !p.Core:
-		return "did you mean " + b.name() + "?" // a kind or a short name; with a group it may be somebody's resource
+		return "did you mean " + b.name() + "?" // a kind or a short name; with a group it may be a custom resource
 	case b.resource == p.Resource && (p.Group != "" || p.Core) && !slices.Contains(b.groups, p.Group) &&
 		(!strings.Contains(p.Group, ".") || builtinGroup(p.Group)):
-		// A group without a dot is one of Kubernetes's own, those of custom resources have one.
+		// A group without a dot belongs to Kubernetes; groups of custom resources have a dot.
 		return "there are no " + b.resource + " in that group, did you mean " + b.name() + "?"
 	}
 	return ""
 }
 
-// doubt says why a pattern that can match may not be what was meant; "" where there is no reason.
+// doubt returns why a valid pattern is probably a mistake; "": no reason is known.
 func (p *ResourcePattern) doubt() string {
 	switch {
 	case p.Resource == "*" && p.Group != "" && !strings.Contains(p.Group, ".") && !builtinGroup(p.Group):
@@ -178,7 +178,7 @@ func (p *ResourcePattern) doubt() string {
 		"it (" + p.Resource + ".example.com) to mean one only"
 }
 
-// ResourceNames are the resources that Kubernetes itself serves and that can be watched, without their groups.
+// ResourceNames returns the resources that Kubernetes itself serves and that can be watched, without their groups.
 func ResourceNames() []string {
 	all := make([]string, len(builtins))
 	for i := range builtins {

@@ -11,8 +11,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/drivers"
 )
 
-// Bus is where records go: the settings of a driver, by its name. Validate insists on exactly one. A `bus` in the file replaces the
-// default one, it is not laid over it.
+// Bus is the destination of records: the settings of a driver, by its name. Validate requires exactly one. A `bus` in the file
+// replaces the default one, and is not merged with it.
 type Bus map[string]driver.Config
 
 // Keys implements yamldoc.Variants.
@@ -21,7 +21,7 @@ func (Bus) Keys() []string { return drivers.Names(drivers.Buses()) }
 // New implements yamldoc.Variants.
 func (Bus) New(name string) any { return drivers.Named(drivers.Buses(), name).Default() }
 
-// Chosen returns the bus. Of a configuration that is not valid, it may be one of several, or nil.
+// Chosen returns the bus. It may be one of several, or nil, if the configuration is not valid.
 func (b Bus) Chosen() (*driver.Driver, driver.Config) { return chosen(drivers.Buses(), b) }
 
 func chosen(all []*driver.Driver, settings map[string]driver.Config) (*driver.Driver, driver.Config) {
@@ -33,7 +33,7 @@ func chosen(all []*driver.Driver, settings map[string]driver.Config) (*driver.Dr
 	return nil, nil
 }
 
-// choices are the drivers of a mapping that names one.
+// choices returns the drivers that a mapping can name, and whether it names them.
 func choices(all []*driver.Driver, settings map[string]driver.Config) []check.Choice {
 	list := make([]check.Choice, len(all))
 	for i, d := range all {
@@ -66,7 +66,7 @@ func ofURL(all []*driver.Driver, url string, configured map[string]driver.Config
 	return all[i], c, c.SetURL(url) == nil
 }
 
-// facts returns what a bus has to know of the rest.
+// facts returns the settings outside of `bus` that a bus needs.
 func (c *Config) facts() *driver.Facts {
 	f := &driver.Facts{MaxEventBytes: c.Event.MaxBytes, Binary: c.Event.Mode == EventBinary}
 	if clusterName.MatchString(c.Cluster) {

@@ -26,8 +26,8 @@ type Config struct {
 	Queue          Queue          `yaml:"queue"`
 	Bus            Bus            `yaml:"bus"`
 	Oversize       []Oversize     `yaml:"oversize"`   // what an event that is too large gives up, in this order
-	ClaimCheck     ClaimCheck     `yaml:"claimCheck"` // where the whole of it is kept
-	DeadLetter     DeadLetter     `yaml:"deadLetter"` // where it goes when the bus refuses it for good
+	ClaimCheck     ClaimCheck     `yaml:"claimCheck"` // where its whole is stored
+	DeadLetter     DeadLetter     `yaml:"deadLetter"` // where it is sent if the bus rejects it for good
 	Relays         []Relay        `yaml:"relays"`
 	Checkpoint     Checkpoint     `yaml:"checkpoint"`
 	Mode           Mode           `yaml:"mode"`
@@ -37,8 +37,8 @@ type Config struct {
 	Tracing        Tracing        `yaml:"tracing"`
 }
 
-// Rule says which objects are taken, and what is sent of them. Rules are tried in order, for each object by itself: the
-// first one whose Resources name its resource, and whose Namespaces and selectors it is within, takes it.
+// Rule selects objects, and which of their changes are sent. Rules are tried in order, for each object separately. The first
+// one whose Resources, Namespaces and selectors match takes the object.
 type Rule struct {
 	Resources     []ResourcePattern `yaml:"resources"`
 	Except        []ResourcePattern `yaml:"except,omitempty"`
@@ -47,7 +47,7 @@ type Rule struct {
 	FieldSelector string            `yaml:"fieldSelector,omitempty"` // as kubectl's --field-selector
 
 	Operations []Operation `yaml:"operations,omitempty"` // of Created, Updated and Deleted those that are sent; none: all
-	Where      string      `yaml:"where,omitempty"`      // CEL, sent only where it holds; "": always
+	Where      string      `yaml:"where,omitempty"`      // CEL, a change is sent only if it is true; "": always
 	OnError    OnError     `yaml:"onError,omitempty"`    // "": there is no Where
 	Redact     []string    `yaml:"redact,omitempty"`     // paths, see object.NewCutter
 }
@@ -65,16 +65,16 @@ func (r *Rule) Takes(group, version, resource string) bool {
 	return matches(r.Resources) && !matches(r.Except)
 }
 
-// OnError is what becomes of a change whose Where cannot be evaluated.
+// OnError determines whether a change is sent if its Where cannot be evaluated.
 type OnError string
 
-// What becomes of it. Either way it is counted.
+// The choices. Either way the change is counted.
 const (
 	OnErrorSend OnError = "send"
 	OnErrorDrop OnError = "drop"
 )
 
-// Values are both.
+// Values returns both.
 func (OnError) Values() []string { return check.Names(OnErrorSend, OnErrorDrop) }
 
 // Noise is a ready-made filter for updates without information. docs/guides/select.md says what each filter withholds.
@@ -89,35 +89,35 @@ const (
 	NoiseEndpointsChurn    Noise = "endpoints-churn"
 )
 
-// Values are all of them.
+// Values returns all filters.
 func (Noise) Values() []string {
 	return check.Names(NoiseStatusOnly, NoiseLeaseHeartbeats, NoiseNodeHeartbeats, NoiseManagedFieldsOnly, NoiseEndpointsChurn)
 }
 
-// Redaction says how values that must not leave the cluster are treated.
+// Redaction configures the values that must not leave the cluster.
 type Redaction struct {
-	Secrets       bool          `yaml:"secrets"` // those of Secrets are redacted, beside what rules name
+	Secrets       bool          `yaml:"secrets"` // redact those of Secrets, in addition to the paths of rules
 	Mode          RedactionMode `yaml:"mode"`
 	KeyFile       string        `yaml:"keyFile"`       // of the hash
-	AcrossObjects bool          `yaml:"acrossObjects"` // a value has the same hash wherever it stands
+	AcrossObjects bool          `yaml:"acrossObjects"` // a value has the same hash in all objects
 }
 
-// RedactionMode is what takes the place of a redacted value.
+// RedactionMode is the replacement of a redacted value.
 type RedactionMode string
 
-// What takes its place.
+// The replacements.
 const (
 	RedactRemove RedactionMode = "remove" // nothing
-	RedactHash   RedactionMode = "hash"   // a keyed hash: it tells that the value changed, and not what it is
+	RedactHash   RedactionMode = "hash"   // a keyed hash: it shows that the value changed, but not the value
 )
 
-// Values are both.
+// Values returns both.
 func (RedactionMode) Values() []string { return check.Names(RedactRemove, RedactHash) }
 
-// Snapshot says when the objects that exist are read and sent.
+// Snapshot configures when the existing objects are read and sent.
 type Snapshot struct {
 	Mode SnapshotMode `yaml:"mode"`
-	// Every is after what time it is taken again, 0: never. What a file leaves out is 24h where that is allowed, see settle.
+	// Every is the interval between snapshots, 0: none. If the file does not set it, see defaultEvery.
 	Every yamldoc.Duration `yaml:"every"`
 }
 
@@ -126,12 +126,12 @@ type SnapshotMode string
 
 // When a snapshot is sent.
 const (
-	SnapshotInitial SnapshotMode = "initial" // where there is no checkpoint
+	SnapshotInitial SnapshotMode = "initial" // if there is no checkpoint
 	SnapshotAlways  SnapshotMode = "always"  // at every start
 	SnapshotNever   SnapshotMode = "never"
 )
 
-// Values are all modes.
+// Values returns all modes.
 func (SnapshotMode) Values() []string {
 	return check.Names(SnapshotInitial, SnapshotAlways, SnapshotNever)
 }
@@ -139,8 +139,8 @@ func (SnapshotMode) Values() []string {
 // Event is the shape of events.
 type Event struct {
 	Mode     EventMode     `yaml:"mode"`
-	Before   bool          `yaml:"before"`   // carry the object as it was
-	Patch    bool          `yaml:"patch"`    // carry the RFC 6902 patch from before to after
+	Before   bool          `yaml:"before"`   // include the object before the change
+	Patch    bool          `yaml:"patch"`    // include the RFC 6902 patch from before to after
 	MaxBytes yamldoc.Bytes `yaml:"maxBytes"` // body and attributes of the largest event that is sent
 }
 
@@ -153,10 +153,10 @@ const (
 	EventBinary     EventMode = "binary"     // the envelope is headers, the data is the body
 )
 
-// Values are all modes.
+// Values returns all modes.
 func (EventMode) Values() []string { return check.Names(EventStructured, EventBinary) }
 
-// Queue bounds what waits between the API server and the bus. Either bound makes informers wait.
+// Queue bounds the changes between the API server and the bus. At either bound, informers wait.
 type Queue struct {
 	Events int           `yaml:"events"` // deltas
 	Bytes  yamldoc.Bytes `yaml:"bytes"`  // of objects, as held: compressed
@@ -165,8 +165,8 @@ type Queue struct {
 	InFlightBytes yamldoc.Bytes `yaml:"inFlightBytes"`
 }
 
-// Checkpoint is where the agent remembers how far it has come. Neither: where that is best by itself, which the agent
-// decides when it knows where it runs.
+// Checkpoint is the place where the agent stores its position. If neither is set, the agent chooses one when it knows where it
+// runs.
 type Checkpoint struct {
 	ConfigMap *CheckpointConfigMap `yaml:"configMap,omitempty"`
 	File      *CheckpointFile      `yaml:"file,omitempty"`
@@ -178,42 +178,41 @@ type CheckpointConfigMap struct {
 	Name      string `yaml:"name"`
 }
 
-// DefaultCheckpoint is the name of the ConfigMap where the file gives none.
+// DefaultCheckpoint is the name of the ConfigMap if the file has none.
 const DefaultCheckpoint = "kubecdc-checkpoint"
 
 // SetDefaults sets the default name of the ConfigMap.
 func (m *CheckpointConfigMap) SetDefaults() { *m = CheckpointConfigMap{Name: DefaultCheckpoint} }
 
-// CheckpointFile is a file of the machine that the agent runs on.
+// CheckpointFile is a file on the machine that the agent runs on.
 type CheckpointFile struct {
 	Path string `yaml:"path"` // absolute
 }
 
-// Mode is what part of a cluster an agent watches.
+// Mode is the part of a cluster that an agent watches.
 type Mode string
 
-// What part an agent watches.
+// The parts.
 const (
 	ModeCluster Mode = "cluster" // all of the cluster
-	ModeNode    Mode = "node"    // what belongs to the node that it runs on
-	ModeCentral Mode = "central" // all but what agents on the nodes watch
+	ModeNode    Mode = "node"    // the objects of the node that it runs on
+	ModeCentral Mode = "central" // all objects that agents on nodes do not watch
 )
 
-// Values are all modes.
+// Values returns all modes.
 func (Mode) Values() []string { return check.Names(ModeCluster, ModeNode, ModeCentral) }
 
-// LeaderElection is how several agents see to it that one of them works. The durations are those of client-go's
-// leaderelection.
+// LeaderElection ensures that only one of several agents works. The durations are those of client-go's leaderelection.
 type LeaderElection struct {
 	Enabled       bool             `yaml:"enabled"`
 	Lease         string           `yaml:"lease"`         // its name
 	Namespace     string           `yaml:"namespace"`     // "": that of the pod
-	LeaseDuration yamldoc.Duration `yaml:"leaseDuration"` // how long others wait for a leader that is silent
-	RenewDeadline yamldoc.Duration `yaml:"renewDeadline"` // how long a leader writes to the bus that cannot renew the Lease
-	RetryPeriod   yamldoc.Duration `yaml:"retryPeriod"`   // between two looks at the Lease
+	LeaseDuration yamldoc.Duration `yaml:"leaseDuration"` // how long others wait for a leader that does not renew
+	RenewDeadline yamldoc.Duration `yaml:"renewDeadline"` // how long a leader that cannot renew the Lease writes to the bus
+	RetryPeriod   yamldoc.Duration `yaml:"retryPeriod"`   // between two reads of the Lease
 }
 
-// DefaultLease is the name of the Lease where the file gives none.
+// DefaultLease is the name of the Lease if the file has none.
 const DefaultLease = "kubecdc"
 
 // Server is the agent's own HTTP server: /metrics, /healthz, /readyz, /status.
@@ -222,13 +221,13 @@ type Server struct {
 	Pprof   bool   `yaml:"pprof"`   // profiles, at the agent's Unix socket
 }
 
-// Log is how the agent logs.
+// Log configures the log.
 type Log struct {
 	Level  LogLevel  `yaml:"level"`
 	Format LogFormat `yaml:"format"`
 }
 
-// LogLevel is the least level that is written.
+// LogLevel is the lowest level that is written.
 type LogLevel string
 
 // The levels, as in log/slog.
@@ -239,10 +238,10 @@ const (
 	LogError LogLevel = "error"
 )
 
-// Values are all levels, the least first.
+// Values returns all levels, the lowest first.
 func (LogLevel) Values() []string { return check.Names(LogDebug, LogInfo, LogWarn, LogError) }
 
-// Slog is the level as log/slog has it; info where l is none of the four.
+// Slog returns the level of log/slog; info if l is none of the four.
 func (l LogLevel) Slog() slog.Level {
 	switch l {
 	case LogDebug:
@@ -256,30 +255,30 @@ func (l LogLevel) Slog() slog.Level {
 	return slog.LevelInfo
 }
 
-// LogFormat is how a log line is written.
+// LogFormat is the format of a log line.
 type LogFormat string
 
 // The formats.
 const (
-	LogAuto LogFormat = "auto" // for a person's eyes at a terminal, JSON otherwise
+	LogAuto LogFormat = "auto" // for people at a terminal, JSON otherwise
 	LogJSON LogFormat = "json"
 	LogText LogFormat = "text"
 )
 
-// Values are all formats.
+// Values returns all formats.
 func (LogFormat) Values() []string { return check.Names(LogAuto, LogJSON, LogText) }
 
-// Tracing is where spans of the agent's own work are sent.
+// Tracing configures the spans of the agent's own work.
 type Tracing struct {
 	Enabled     bool          `yaml:"enabled"`
 	Endpoint    string        `yaml:"endpoint"`    // URL of an OTLP/HTTP receiver, without /v1/traces
-	SampleRatio yamldoc.Ratio `yaml:"sampleRatio"` // the part of the events that is traced
+	SampleRatio yamldoc.Ratio `yaml:"sampleRatio"` // the share of events that is traced
 	HeadersFile string        `yaml:"headersFile,omitempty"`
 	Insecure    bool          `yaml:"insecure,omitempty"` // the headers may be sent unencrypted
 	TLS         *publish.TLS  `yaml:"tls,omitempty"`
 }
 
-// Default is what holds where a file says nothing; configs/kubecdc.yaml says the same with comments. It is valid.
+// Default returns the configuration of an empty file. configs/kubecdc.yaml has the same values, with comments. It is valid.
 func Default() *Config {
 	first := drivers.Buses()[0]
 	c := &Config{
@@ -314,10 +313,10 @@ func Default() *Config {
 	return c
 }
 
-// mostEvery is how often a snapshot is taken again where nothing makes it more often.
+// mostEvery is the interval between snapshots, unless records expire too early for it.
 const mostEvery = 24 * time.Hour
 
-// settle gives what depends on other keys its default where the file, which has what written tells, does not have it.
+// settle sets the defaults that depend on other keys. written reports whether the file has a key.
 func (c *Config) settle(written func(path string) bool) {
 	c.settleNode(written)
 	for i := range c.Watch {
@@ -342,7 +341,7 @@ func (c *Config) settle(written func(path string) bool) {
 	}
 }
 
-// defaultEvery is how often a snapshot is taken again where the file does not say.
+// defaultEvery returns the interval between snapshots if the file does not set it.
 func (c *Config) defaultEvery() yamldoc.Duration {
 	every := mostEvery
 	if age, _ := c.expiry(); age > 0 {
@@ -354,8 +353,7 @@ func (c *Config) defaultEvery() yamldoc.Duration {
 	return yamldoc.Duration{Duration: every}
 }
 
-// expiry is the age at which records are deleted, as far as the file says it, and the key that does; 0: it does not, or
-// for ever.
+// expiry returns the age at which the bus deletes records, and the key that sets it. 0: never, or the file does not say.
 func (c *Config) expiry() (age time.Duration, key string) {
 	_, settings := c.Bus.Chosen()
 	if settings == nil {

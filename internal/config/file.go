@@ -8,7 +8,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
-// File is a configuration and where in its file everything stands.
+// File is a configuration with the positions of its values in the file.
 type File struct {
 	*Config
 	Name string // as given to Load or Parse
@@ -22,12 +22,11 @@ func (f *File) Line(path string) int {
 	return line
 }
 
-// Check is what another package knows to be wrong with values that it will be given. It runs on what has passed Validate;
-// Path and Message of what it returns are enough (TextLine and TextColumn point into a longer text), the place in the file is
-// found.
+// Check returns the errors of values that another package uses. The configuration has passed Validate. Errors need only Path
+// and Message, and TextLine and TextColumn for a longer text. The caller adds the position in the file.
 type Check func(*Config) []*yamldoc.Error
 
-// Load reads and validates the file at path. What is wrong with its content is returned as [yamldoc.Errors].
+// Load reads and validates the file at path. Errors of its content are [yamldoc.Errors].
 func Load(path string, checks ...Check) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -46,7 +45,7 @@ func Parse(data []byte, name string, checks ...Check) (*Config, error) {
 	return f.Config, nil
 }
 
-// ParseFile is Parse for callers that want to say where something stands.
+// ParseFile is Parse for callers that report positions.
 func ParseFile(data []byte, name string, checks ...Check) (*File, error) {
 	return ParseOverridden(data, name, nil, checks...)
 }
@@ -57,10 +56,10 @@ func Keys() []string { return yamldoc.Paths(reflect.TypeFor[Config](), general) 
 // renamed returns the former names of keys.
 func renamed() map[string]string { return map[string]string{"relay": "relays"} }
 
-// Empty is the content of a file that leaves every key at its default.
+// Empty is the content of a file with the default of every key.
 const Empty = "apiVersion: " + APIVersion + "\n"
 
-// ParseOverridden is ParseFile with keys that override those of the file, and are checked like those.
+// ParseOverridden is ParseFile with keys that override those of the file. They are validated as well.
 func ParseOverridden(data []byte, name string, set []yamldoc.Override, checks ...Check) (*File, error) {
 	c := Default()
 	doc, unread := yamldoc.Decode(data, c, &yamldoc.Options{Name: name, Lookup: os.LookupEnv, Alias: general, Renamed: renamed(), Set: set})

@@ -12,7 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
-// Limits are the ranges of all keys that have one. Validate, the JSON Schema and the reference take them from here.
+// Limits returns the ranges of all keys that have one. Validate, the JSON Schema and the reference use them.
 func Limits() map[string]check.Limit {
 	const day = 24 * time.Hour
 	lasting := func(low, high time.Duration) check.Limit {
@@ -44,8 +44,7 @@ func inLimit(path *field.Path, got yamldoc.Quantity) field.ErrorList {
 	return check.InLimit(path, got, Limits()[general(path.String())])
 }
 
-// general is the path under which something is known that is said of a key: a relay sends to the same kinds of bus as the
-// agent.
+// general returns the path that has the facts about a key: a relay can send to the same buses as the agent.
 func general(path string) string {
 	path = yamldoc.Generic(path)
 	rest, ok := strings.CutPrefix(path, "relays[].to.")

@@ -10,12 +10,12 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
-// NamespacePattern is a glob over names of namespaces (`*` and `?`), with `!` before it one that excludes.
+// NamespacePattern is a glob over names of namespaces (`*` and `?`). `!` before it excludes them.
 type NamespacePattern string
 
 var namespacePattern = regexp.MustCompile(`^!?[a-z0-9*?-]{1,63}$`)
 
-// UnmarshalText refuses what can be no part of a namespace's name.
+// UnmarshalText rejects characters that no namespace's name has.
 func (p *NamespacePattern) UnmarshalText(text []byte) error {
 	if !namespacePattern.Match(text) {
 		return fmt.Errorf("must be a namespace or a glob over their names (shop, team-*), with ! before it to exclude (!kube-system), got %s", yamldoc.Quote(string(text)))
@@ -24,19 +24,19 @@ func (p *NamespacePattern) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Namespaces says which namespaces are meant: those that one of its globs matches and none that begins with `!`,
-// whatever their order. None at all means every namespace.
+// Namespaces selects namespaces: those that a glob matches and no glob with `!` matches, in any order. Without globs it selects
+// all.
 //
 // An object without a namespace counts as one in the namespace "": `*` matches it, a name does not.
 type Namespaces []NamespacePattern
 
-// Match reports whether the namespace is meant; "" stands for cluster-scoped objects.
+// Match reports whether the namespace is selected; "" stands for cluster-scoped objects.
 func (n Namespaces) Match(namespace string) bool {
 	included := len(n) == 0
 	for _, p := range n {
 		glob, excludes := strings.CutPrefix(string(p), "!")
 		if ok, err := path.Match(glob, namespace); err != nil || !ok {
-			continue // a pattern that path.Match does not read matches nothing; UnmarshalText lets none pass
+			continue // a malformed pattern matches nothing; UnmarshalText rejects it
 		}
 		if excludes {
 			return false
@@ -46,7 +46,7 @@ func (n Namespaces) Match(namespace string) bool {
 	return included
 }
 
-// All reports whether every namespace is meant, and cluster-scoped objects too.
+// All reports whether every namespace and all cluster-scoped objects are selected.
 func (n Namespaces) All() bool {
 	if len(n) == 0 {
 		return true
@@ -55,8 +55,8 @@ func (n Namespaces) All() bool {
 	return !excludes && slices.Contains(n, "*")
 }
 
-// Literal returns the names where all patterns are plain names: then one informer for each of them will do. Otherwise,
-// and where there are no patterns, it returns false.
+// Literal returns the names if all patterns are plain names: then one informer for each is enough. Otherwise, and if there are
+// no patterns, it returns false.
 func (n Namespaces) Literal() ([]string, bool) {
 	names := make([]string, len(n))
 	for i, p := range n {
@@ -68,11 +68,11 @@ func (n Namespaces) Literal() ([]string, bool) {
 	return names, len(names) > 0
 }
 
-// excludes reports whether p is a pattern with `!` that leaves nothing of what another one, without, matches; false where that cannot
-// be told.
+// excludes reports whether p is a pattern with `!` that excludes all names that other, without `!`, matches; false if that is
+// not certain.
 //
-// A glob that matches another one as if that were a name matches its names, too: each of its wildcards falls to a `*`. But a `?` is
-// one character, and the other's `*` any number of them.
+// A glob that matches another glob as if it were a name also matches the names of that glob: a `*` matches each of its
+// wildcards. But a `?` matches one character, and the other's `*` any number.
 func (p NamespacePattern) excludes(other NamespacePattern) bool {
 	glob, excludes := strings.CutPrefix(string(p), "!")
 	if !excludes || strings.Contains(glob, "?") && strings.Contains(string(other), "*") {
@@ -82,7 +82,7 @@ func (p NamespacePattern) excludes(other NamespacePattern) bool {
 	return ok && err == nil
 }
 
-// covers reports whether every namespace that m means is meant by n, too; false where that cannot be told.
+// covers reports whether n selects every namespace that m selects; false if that is not certain.
 func (n Namespaces) covers(m Namespaces) bool {
 	if n.All() {
 		return true

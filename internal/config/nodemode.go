@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// NodeCheckpoint is where an agent in mode node keeps its checkpoint where the file names no place: on its node.
+	// NodeCheckpoint is the default path of the checkpoint in mode node, on the node.
 	NodeCheckpoint = "/var/lib/kubecdc/checkpoint.json"
 
 	// nodeLeases is the namespace in which each node has its Lease.
@@ -20,17 +20,18 @@ const (
 	byNodeName = "spec.nodeName"
 )
 
-// Part is what an agent of a mode takes of a resource, within what the rules take. The zero value is all of it.
+// Part is the part of a resource that an agent takes in its mode, in addition to the selection by rules. The zero value is the
+// whole.
 type Part struct {
-	None          bool   // nothing of it
-	FieldSelector string // beside the rule's own
+	None          bool   // the agent takes nothing
+	FieldSelector string // in addition to the rule's own
 	Namespace     string // the only one, "": all
 }
 
-// Part is what the agent takes of a resource. node is the name of the node that it runs on, in mode node.
+// Part returns the part of a resource that the agent takes. node is the name of its node in mode node.
 //
-// An agent on a node takes what has a field by which the API server finds what belongs to the node. The central agent takes
-// what no node has yet, of pods, and all of what agents on nodes do not take by default.
+// An agent on a node takes objects with a field by which the API server selects those of the node. The central agent takes the
+// pods without a node, and all objects that agents on nodes do not take by default.
 func (c *Config) Part(group, resource, node string) Part {
 	switch c.Mode {
 	case ModeNode:
@@ -48,8 +49,8 @@ func (c *Config) Part(group, resource, node string) Part {
 	return Part{}
 }
 
-// nodeField is the field by which the API server finds what belongs to a node, and the one namespace of such objects, "": any.
-// Of custom resources it is the one that they should have; whether it is selectable the API server says.
+// nodeField returns the field by which the API server selects the objects of a node, and the only namespace of these objects,
+// "": any. For custom resources it returns the usual field, which the API server may not support.
 func nodeField(group, resource string) (key, namespace string) {
 	switch resource + "." + group {
 	case "nodes.", "csinodes.storage.k8s.io":
@@ -60,7 +61,7 @@ func nodeField(group, resource string) (key, namespace string) {
 	return byNodeName, ""
 }
 
-// settleNode gives what depends on the mode its default where the file, which has what written tells, does not have it.
+// settleNode sets the defaults that depend on the mode. written reports whether the file has a key.
 func (c *Config) settleNode(written func(path string) bool) {
 	if c.Mode != ModeNode {
 		return
@@ -73,7 +74,7 @@ func (c *Config) settleNode(written func(path string) bool) {
 	}
 }
 
-// validateNode refuses what belongs to no node, in mode node, and selectors which that of the mode contradicts.
+// validateNode rejects, in mode node, resources that belong to no node, and selectors that contradict that of the mode.
 func (c *Config) validateNode(path *field.Path) field.ErrorList {
 	var list field.ErrorList
 	for i := range c.Watch {
@@ -96,7 +97,7 @@ func (c *Config) validateNode(path *field.Path) field.ErrorList {
 	return list
 }
 
-// selectsNode says why a rule must not name the node of what it takes; "": it does not, or may.
+// selectsNode returns why a rule must not select by node; "": it does not, or is permitted to.
 func (c *Config) selectsNode(rule *Rule) string {
 	why := ""
 	switch {
@@ -112,12 +113,13 @@ func (c *Config) selectsNode(rule *Rule) string {
 	return why
 }
 
-// nodeLocal are the resources of Kubernetes itself that an agent on a node can ask for by the node's name.
+// nodeLocal returns the built-in resources that the API server can select by the node's name.
 func nodeLocal() []string {
 	return []string{"pods", "nodes", "csinodes.storage.k8s.io", "leases.coordination.k8s.io", "resourceslices.resource.k8s.io"}
 }
 
-// nowhere says why an agent on a node cannot take what the pattern names; "": it can, as far as is known without a cluster.
+// nowhere returns why an agent on a node cannot take the resources of the pattern; "": it can, as far as is known without a
+// cluster.
 func (p *ResourcePattern) nowhere() string {
 	cure := "; the API server finds by node: " + strings.Join(nodeLocal(), ", ") +
 		" and custom resources with the selectable field spec.nodeName. Watch it from a Deployment beside, in mode central"

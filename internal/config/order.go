@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// order is rules in the order in which they are tried, with what their selectors ask for.
+// order is the rules in the order in which they are tried, with the requirements of their selectors.
 type order struct {
 	rules []Rule
 	terms []terms
@@ -20,7 +20,7 @@ type order struct {
 // terms are the requirements of a rule's selectors, each in one spelling.
 type terms struct {
 	labels, fields []string
-	unread         bool // a selector is none
+	unread         bool // a selector is malformed
 }
 
 func orderOf(rules []Rule) *order {
@@ -43,8 +43,8 @@ func orderOf(rules []Rule) *order {
 	return o
 }
 
-// validate finds what rule j can never take, because it excepts it itself or rules before it leave nothing of it, and versions
-// that the rules do not agree on.
+// validate finds patterns of rule j that can never match, because the rule or rules before it exclude or take all of their
+// objects. It also finds rules that disagree on versions.
 func (o *order) validate(j int, path *field.Path) field.ErrorList {
 	var list field.ErrorList
 	rule := &o.rules[j]
@@ -73,11 +73,10 @@ func (o *order) validate(j int, path *field.Path) field.ErrorList {
 	return list
 }
 
-// takenBefore tells whether the rules before rule j take all objects of s that rule j could take, less what it excepts; by are
-// the rules which do.
+// takenBefore reports whether the rules before rule j take all objects of s that rule j can take; by has these rules.
 //
-// It is enough to look at an object of s whose resource, group and version nobody names, where s leaves them open: a pattern
-// that matches it matches all of s. What is left then is what that pattern's rule excepts, to be looked at in the same way.
+// If s leaves resource, group or version open, one object is enough, with a name that no rule has. A pattern that matches it
+// matches all of s. The rest is the exceptions of that pattern's rule, which are examined in the same way.
 func (o *order) takenBefore(j int, s span) (by []int, all bool) {
 	rule := &o.rules[j]
 	var taken func(s span) bool
@@ -122,7 +121,7 @@ func anyCovers(patterns []ResourcePattern, s span) bool {
 	return slices.ContainsFunc(patterns, func(p ResourcePattern) bool { return p.Resource != "" && p.span().covers(s) })
 }
 
-// within reports whether all objects of s that rule j selects are selected by rule i; false where that cannot be told.
+// within reports whether rule i selects all objects of s that rule j selects; false if that is not certain.
 func (o *order) within(j, i int, s span) bool {
 	inner, outer := &o.rules[j], &o.rules[i]
 	b := builtinOf(s.resource)
@@ -137,8 +136,8 @@ func (o *order) within(j, i int, s span) bool {
 	return !in.unread && !out.unread && asks(out.labels, in.labels) && asks(out.fields, in.fields)
 }
 
-// otherVersion finds a rule before rule j that takes objects of s and does not name the version that s names; names is what of
-// s that rule takes, "": there is no such rule. The first rule that takes a resource decides on the version.
+// otherVersion finds a rule before rule j that takes objects of s, but does not name the version of s. names has the objects of
+// s that it takes; "": there is no such rule. The first rule that takes a resource determines the version.
 func (o *order) otherVersion(j int, s span) (i int, names string) {
 	if s.version == "" {
 		return 0, ""
@@ -155,8 +154,8 @@ func (o *order) otherVersion(j int, s span) (i int, names string) {
 	return 0, ""
 }
 
-// validateFields refuses, in rule j, fields that the agent cannot evaluate where it has to: another rule can take objects of the
-// same resource, so that the selector cannot be left to the API server.
+// validateFields rejects fields of rule j that the agent cannot evaluate, if it has to. It has to if another rule can take
+// objects of the same resource: then the API server cannot apply the selector.
 func (o *order) validateFields(j int, path *field.Path) field.ErrorList {
 	at, selector := path.Index(j).Child("fieldSelector"), o.rules[j].FieldSelector
 	parsed, err := fields.ParseSelector(selector)
@@ -193,11 +192,11 @@ func (o *order) validateFields(j int, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// plainPath is what the agent can look up in an object: names of members with dots between them.
+// plainPath matches a path that the agent can look up in an object: names of members, separated by dots.
 var plainPath = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z_][A-Za-z0-9_-]*)*$`)
 
-// madeUp reports whether the API server makes a field of a resource out of others, or of one that may be missing: what it
-// compares is not what the object holds. (pkg/registry/*/*/strategy.go of Kubernetes)
+// madeUp reports whether the API server computes a selectable field from other fields, or from one that may be missing. Then
+// its value is not in the object. (pkg/registry/*/*/strategy.go of Kubernetes)
 func madeUp(resource, name string) bool {
 	of := func(r string) bool { return resource == "*" || resource == r }
 	switch name {
@@ -215,7 +214,7 @@ func madeUp(resource, name string) bool {
 	return false
 }
 
-// both are the resources of which two rules can take objects.
+// both returns the resources whose objects two rules can both take.
 func (o *order) both(i, k int) []span {
 	first, second := min(i, k), max(i, k)
 	var out []span
@@ -236,7 +235,7 @@ func (o *order) both(i, k int) []span {
 	return out
 }
 
-// spans are what the rule names. Events are one resource under two names.
+// spans returns the resources that the rule names. Events are one resource with two names.
 func (r *Rule) spans() []span {
 	var out []span
 	events := span{resource: "events", groups: builtinGroups("events")}
@@ -249,7 +248,7 @@ func (r *Rule) spans() []span {
 	return out
 }
 
-// indexed is "watch[0], watch[2]".
+// indexed returns "watch[0], watch[2]".
 func indexed(path *field.Path, indexes []int) string {
 	names := make([]string, len(indexes))
 	for i, at := range indexes {

@@ -15,44 +15,44 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
-// Oversize is a thing that an event which is too large can give up.
+// Oversize is a part that is removed from an event that is too large.
 type Oversize string
 
-// What an event gives up.
+// The parts.
 const (
 	OversizePatch     Oversize = "patch"
 	OversizeBefore    Oversize = "before"
-	OversizeReference Oversize = "reference" // all of it: the event says where the whole is kept, see ClaimCheck
+	OversizeReference Oversize = "reference" // all of it: the event refers to the stored whole, see ClaimCheck
 )
 
-// Values are all of them.
+// Values returns all parts.
 func (Oversize) Values() []string {
 	return check.Names(OversizePatch, OversizeBefore, OversizeReference)
 }
 
-// ClaimCheck is where the whole of an event is kept that is too large for the bus: in one place at most. In a file
-// `claimCheck: {}` is none.
+// ClaimCheck is the place where an event that is too large for the bus is stored, at most one. In a file, `claimCheck: {}` is
+// none.
 type ClaimCheck struct {
 	ObjectStore *ObjectStore       `yaml:"objectStore,omitempty"`
 	Directory   *ClaimDirectory    `yaml:"directory,omitempty"`
-	HTTP        *http.ClientConfig `yaml:"http,omitempty"` // a server that keeps what is PUT below a URL
+	HTTP        *http.ClientConfig `yaml:"http,omitempty"` // a server that stores files by PUT below a URL
 }
 
 // SetDefaults removes the default claim check, as Bus does.
 func (c *ClaimCheck) SetDefaults() { *c = ClaimCheck{} }
 
-// none reports whether there is no place at all.
+// none reports whether there is no place.
 func (c *ClaimCheck) none() bool { return *c == ClaimCheck{} }
 
-// ObjectStore is a bucket of JetStream's object store on the servers of bus.nats. What matters to a bucket that is
-// created is taken from the stream, whose records refer to what is in it.
+// ObjectStore is a bucket of JetStream's object store on the servers of bus.nats. The replicas and the age of a created bucket
+// follow those of the stream, whose records refer to it.
 type ObjectStore struct {
 	Bucket   string        `yaml:"bucket"`
-	Create   bool          `yaml:"create"`   // create it where it does not exist
+	Create   bool          `yaml:"create"`   // if it does not exist
 	MaxBytes yamldoc.Bytes `yaml:"maxBytes"` // 0: not bounded
 }
 
-// DefaultBucket is the name of the bucket where the file gives none.
+// DefaultBucket is the name of the bucket if the file has none.
 const DefaultBucket = "KUBECDC_LARGE"
 
 // SetDefaults sets the defaults of the bucket.
@@ -60,13 +60,13 @@ func (o *ObjectStore) SetDefaults() { *o = defaultObjectStore() }
 
 func defaultObjectStore() ObjectStore { return ObjectStore{Bucket: DefaultBucket, Create: true} }
 
-// ClaimDirectory is a directory, one that consumers can read for instance.
+// ClaimDirectory is a directory, for example one that consumers can read.
 type ClaimDirectory struct {
 	Path string `yaml:"path"` // absolute
 }
 
-// DeadLetter is where an event goes that the bus refuses for good: one member, by the key of the bus's driver, or none at
-// all. In a file `deadLetter: {}` is none.
+// DeadLetter is the destination of events that the bus rejects for good: at most one member, with the key of the bus's driver.
+// In a file, `deadLetter: {}` is none.
 type DeadLetter map[string]string
 
 // Keys implements yamldoc.Variants.
@@ -81,12 +81,12 @@ func (DeadLetter) Keys() []string {
 // New implements yamldoc.Variants.
 func (DeadLetter) New(string) any { return new(string) }
 
-// withDeadLetters are the drivers that have them.
+// withDeadLetters returns the drivers that have dead letters.
 func withDeadLetters() []*driver.Driver {
 	return slices.DeleteFunc(drivers.Buses(), func(d *driver.Driver) bool { return d.DeadLetter == nil })
 }
 
-// Of returns the value for a driver, "" for none.
+// Of returns the destination of a driver's dead letters, "" if there is none.
 func (d DeadLetter) Of(bus *driver.Driver) string {
 	if bus == nil || bus.DeadLetter == nil {
 		return ""
@@ -100,7 +100,7 @@ func (b Bus) hasObjectStore() bool {
 	return d != nil && d.ObjectStore
 }
 
-// defaultClaimCheck is the one for a bus: its object store, if it has one.
+// defaultClaimCheck returns the object store of a bus, if it has one.
 func (b Bus) defaultClaimCheck() ClaimCheck {
 	if !b.hasObjectStore() {
 		return ClaimCheck{}
@@ -109,7 +109,7 @@ func (b Bus) defaultClaimCheck() ClaimCheck {
 	return ClaimCheck{ObjectStore: &store}
 }
 
-// defaultDeadLetter is the one for a bus.
+// defaultDeadLetter returns the default destination for a bus.
 func (c *Config) defaultDeadLetter(b Bus) DeadLetter {
 	d, settings := b.Chosen()
 	if d == nil || d.DeadLetter == nil {
@@ -122,7 +122,7 @@ func (c *Config) defaultDeadLetter(b Bus) DeadLetter {
 	return DeadLetter{d.DeadLetter.Key: value}
 }
 
-// defaultOversize is all that can be given up: without a place for it there is no reference.
+// defaultOversize returns all parts. Without a claim check, events cannot have a reference.
 func (c *Config) defaultOversize() []Oversize {
 	if c.ClaimCheck.none() {
 		return []Oversize{OversizePatch, OversizeBefore}
@@ -130,8 +130,8 @@ func (c *Config) defaultOversize() []Oversize {
 	return []Oversize{OversizePatch, OversizeBefore, OversizeReference}
 }
 
-// UseBus takes another bus than the one of the file. What the former had by default, or what does not fit this one, becomes
-// the default of this one.
+// UseBus replaces the bus of the file. Settings that were defaults for the former bus, or are not for this one, become the
+// defaults of this one.
 func (c *Config) UseBus(b Bus) {
 	former := c.Bus
 	wasDefault := slices.Equal(c.Oversize, c.defaultOversize())

@@ -18,17 +18,17 @@ import (
 //	*.networking.k8s.io      all resources of a group
 //	*                        all resources
 //
-// A second label that looks like a version (v1, v2beta1) is one; the groups of Kubernetes and of its extensions do not
-// begin so.
+// A second label that looks like a version (v1, v2beta1) is one: no group of Kubernetes or its extensions begins with such a
+// label.
 //
-// A name without a group means what Kubernetes itself serves under it: services is the core group's, also where Knative
-// is installed. Names that Kubernetes does not serve are taken in every group. events means both groups in which they
-// are served, for they are the same objects.
+// A name without a group is that of the resource that Kubernetes itself serves: services is in the core group, even if Knative
+// is installed. A name that Kubernetes does not serve matches in every group. events matches in both groups that serve it,
+// because they have the same objects.
 type ResourcePattern struct {
 	Resource string // plural, lower case, or "*"
-	Version  string // "": whichever is served
+	Version  string // "": any that is served
 	Group    string // "": see Core
-	Core     bool   // the core group was asked for, as in "pods.v1."
+	Core     bool   // the pattern names the core group, as in "pods.v1."
 }
 
 var (
@@ -37,8 +37,8 @@ var (
 	apiVersion    = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
 )
 
-// UnmarshalText reads the written form. What Kubernetes is known not to serve is refused with what may have been meant:
-// a pattern that never matches would lose changes in silence.
+// UnmarshalText parses the written form. It rejects resources that Kubernetes is known not to serve, with a suggestion: a
+// pattern that never matches would lose changes silently.
 func (p *ResourcePattern) UnmarshalText(text []byte) error {
 	name, rest, dotted := strings.Cut(string(text), ".")
 	q := ResourcePattern{Resource: name}
@@ -53,10 +53,10 @@ func (p *ResourcePattern) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText is String.
+// MarshalText returns String.
 func (p ResourcePattern) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// String is the written form.
+// String returns the written form.
 func (p ResourcePattern) String() string {
 	s := p.Resource
 	if p.Version != "" {
@@ -77,7 +77,7 @@ func (p ResourcePattern) Match(group, version, resource string) bool {
 	return groups == nil || slices.Contains(groups, group)
 }
 
-// Groups are those that the pattern can match in; nil: every one.
+// Groups returns the groups in which the pattern can match; nil: all.
 func (p ResourcePattern) Groups() []string {
 	switch {
 	case p.Core:
@@ -90,7 +90,7 @@ func (p ResourcePattern) Groups() []string {
 	return builtinGroups(p.Resource)
 }
 
-// span is what a pattern, or what two patterns both, can match.
+// span is the set of resources that a pattern matches, or that two patterns both match.
 type span struct {
 	resource string   // or "*"
 	version  string   // "": every one
@@ -101,12 +101,12 @@ func (p ResourcePattern) span() span {
 	return span{resource: p.Resource, version: p.Version, groups: p.Groups()}
 }
 
-// intersect returns what both can match, and false where that is nothing. Versions do not part spans: the same object
-// is served in each of them.
+// intersect returns the resources that both match, and false if there are none. Different versions are no reason: the same
+// object is served in each of them.
 func (s span) intersect(t span) (span, bool) {
 	x := s
 	switch {
-	case s.resource == "", t.resource == "": // of a pattern that could not be read
+	case s.resource == "", t.resource == "": // of a malformed pattern
 		return span{}, false
 	case s.resource == "*":
 		x.resource = t.resource
@@ -133,13 +133,13 @@ func (s span) intersect(t span) (span, bool) {
 	return x, true
 }
 
-// anyVersion is s in all versions.
+// anyVersion returns s in all versions.
 func (s span) anyVersion() span {
 	s.version = ""
 	return s
 }
 
-// covers reports whether everything that t can match is matched by s.
+// covers reports whether s matches everything that t matches.
 func (s span) covers(t span) bool {
 	if s.resource != "*" && s.resource != t.resource || s.version != "" && s.version != t.version {
 		return false
@@ -158,7 +158,7 @@ func (s span) covers(t span) bool {
 	return true
 }
 
-// String is a pattern that matches the span, without its version.
+// String returns a pattern that matches the span, without its version.
 func (s span) String() string {
 	if len(s.groups) == 1 && !slices.Equal(builtinGroups(s.resource), s.groups) {
 		return s.resource + "." + s.groups[0]

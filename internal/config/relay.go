@@ -12,10 +12,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/drivers"
 )
 
-// Relay takes records from the bus and sends them on, with a cursor of its own.
+// Relay forwards records of the bus to a target, with a cursor of its own.
 type Relay struct {
 	Name       string            `yaml:"name"`  // of its cursor: at most 63 of a-z, 0-9 and "-"
-	Start      RelayStart        `yaml:"start"` // matters only where there is no cursor yet
+	Start      RelayStart        `yaml:"start"` // used only if there is no cursor
 	Resources  []ResourcePattern `yaml:"resources,omitempty"`
 	Namespaces Namespaces        `yaml:"namespaces,omitempty"`
 	Operations []Operation       `yaml:"operations,omitempty"` // none: all
@@ -26,37 +26,37 @@ type Relay struct {
 // SetDefaults sets the defaults of a relay.
 func (r *Relay) SetDefaults() { *r = Relay{Start: RelayLive, Refused: RelayStop} }
 
-// Takes reports whether the relay names the resource, or none at all. Group is "" for the core group.
+// Takes reports whether the relay selects the resource. Group is "" for the core group.
 func (r *Relay) Takes(group, version, resource string) bool {
 	rule := Rule{Resources: r.Resources}
 	return len(r.Resources) == 0 || rule.Takes(group, version, resource)
 }
 
-// RelayStart is where a relay begins that has no cursor yet.
+// RelayStart is the position at which a relay without a cursor starts.
 type RelayStart string
 
-// Where a relay begins.
+// The positions.
 const (
-	RelayLive      RelayStart = "live"      // with what comes after its first start
-	RelayBeginning RelayStart = "beginning" // with the oldest record of the bus
+	RelayLive      RelayStart = "live"      // records that arrive after its first start
+	RelayBeginning RelayStart = "beginning" // the oldest record of the bus
 )
 
-// Values are both.
+// Values returns both.
 func (RelayStart) Values() []string { return check.Names(RelayLive, RelayBeginning) }
 
-// RelayRefused is what becomes of a record that the target refuses for good.
+// RelayRefused is the reaction to a record that the target rejects for good.
 type RelayRefused string
 
-// What becomes of it.
+// The reactions.
 const (
-	RelayStop RelayRefused = "stop" // the relay stands still until somebody has looked
-	RelaySkip RelayRefused = "skip" // it is counted, logged and passed over; the bus has it still
+	RelayStop RelayRefused = "stop" // the relay stops until an operator intervenes
+	RelaySkip RelayRefused = "skip" // the record is counted, logged and skipped; it remains on the bus
 )
 
-// Values are both.
+// Values returns both.
 func (RelayRefused) Values() []string { return check.Names(RelayStop, RelaySkip) }
 
-// Operation is what an event says about an object: the last word of its type.
+// Operation is the last word of the type of an object's event.
 type Operation string
 
 // The operations.
@@ -64,17 +64,17 @@ const (
 	Created Operation = "created"
 	Updated Operation = "updated"
 	Deleted Operation = "deleted"
-	Read    Operation = "read"    // it exists, says a snapshot
+	Read    Operation = "read"    // a snapshot found it
 	Entered Operation = "entered" // it began to match a selector
 	Left    Operation = "left"    // it ceased to
 )
 
-// Values are all operations.
+// Values returns all operations.
 func (Operation) Values() []string {
 	return check.Names(Created, Updated, Deleted, Read, Entered, Left)
 }
 
-// RelayTarget is where a relay sends records: the settings of a driver, by its name. Validate insists on exactly one.
+// RelayTarget is the target of a relay: the settings of a driver, by its name. Validate requires exactly one.
 type RelayTarget map[string]driver.Config
 
 // Keys implements yamldoc.Variants.
@@ -83,7 +83,7 @@ func (RelayTarget) Keys() []string { return drivers.Names(drivers.Targets()) }
 // New implements yamldoc.Variants.
 func (RelayTarget) New(name string) any { return drivers.Named(drivers.Targets(), name).Default() }
 
-// Chosen returns the target. Of a configuration that is not valid, it may be one of several, or nil.
+// Chosen returns the target. It may be one of several, or nil, if the configuration is not valid.
 func (t RelayTarget) Chosen() (*driver.Driver, driver.Config) { return chosen(drivers.Targets(), t) }
 
 // TargetOf returns the target that a URL names; ok is false if none has its scheme, or the URL has another form.
@@ -131,7 +131,7 @@ func (c *Config) validateRelays(path *field.Path) field.ErrorList {
 
 var relayName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
-// ErrNotReadable returns the error about a relay of a bus that keeps no records.
+// ErrNotReadable returns the error about a relay of a bus that stores no records.
 func ErrNotReadable() error {
 	kept := drivers.Names(drivers.Readable())
 	others := slices.DeleteFunc(drivers.Names(drivers.Buses()), func(name string) bool { return slices.Contains(kept, name) })

@@ -14,8 +14,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
-// Validate returns everything that is wrong with c as [Errors], or nil. It needs no file: what Parse returns has passed
-// it, and a Config that was changed afterwards can be passed through it again.
+// Validate returns all errors of c as [Errors], or nil. Parse calls it. A Config that was changed afterwards can be validated
+// again.
 func (c *Config) Validate() error {
 	if errs := yamldoc.Errors(c.problems()); len(errs) > 0 {
 		return errs
@@ -72,8 +72,7 @@ func (c *Config) problems() []*yamldoc.Error {
 	return errs
 }
 
-// clusterName leaves out what would have to be escaped somewhere: it is part of CloudEvents' source, of the partition
-// key and of subjects.
+// clusterName permits no character that needs escaping in the source of CloudEvents, in partition keys or in subjects.
 var clusterName = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,126}[A-Za-z0-9])?)?$`)
 
 func (c *Config) validateSnapshot(path *field.Path) field.ErrorList {
@@ -141,8 +140,8 @@ func (l *LeaderElection) validate(path *field.Path) field.ErrorList {
 	if len(list) > 0 {
 		return list
 	}
-	// The order is client-go's, its jitter included (leaderelection.NewLeaderElector). A leader that is not sure any more
-	// has to be silent before another one begins.
+	// The order is that of client-go, with its jitter (leaderelection.NewLeaderElector). A leader that cannot renew must stop
+	// before its successor starts.
 	if l.RenewDeadline.Duration >= l.LeaseDuration.Duration {
 		list = append(list, field.Invalid(path.Child("renewDeadline"), l.RenewDeadline, fmt.Sprintf(
 			"must be less than leaseDuration (%v): a leader has to be silent before another one begins", l.LeaseDuration)))
@@ -154,7 +153,7 @@ func (l *LeaderElection) validate(path *field.Path) field.ErrorList {
 	return list
 }
 
-// validatePlaces finds a checkpoint that several agents, of which one works, cannot hand to one another.
+// validatePlaces finds a checkpoint that a successor cannot read.
 func (c *Config) validatePlaces(path *field.Path) field.ErrorList {
 	switch {
 	case !c.LeaderElection.Enabled:
@@ -185,7 +184,7 @@ func validateAddress(address string, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// flatten puts an error of a library on one line.
+// flatten returns the error of a library on one line.
 func flatten(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 // show returns a value for an error: text in quotes, and shortened.

@@ -12,10 +12,10 @@ import (
 const (
 	maxLines     = 20 // of one value
 	contextLines = 2  // around a change in a text of several lines
-	leastShown   = 24 // columns of a value that are shown however little room there is
+	leastShown   = 24 // columns of a value that are always shown
 )
 
-// detail appends what has changed, in context, below the event's line.
+// detail appends the changes, in context, below the event's line.
 func (p *Printer) detail(e *consume.Event, c change) {
 	d := e.Data
 	if d.Skipped > 0 {
@@ -35,7 +35,7 @@ func (p *Printer) detail(e *consume.Event, c change) {
 	}
 }
 
-// row appends one line of a difference: the sign in the third column, the text behind it.
+// row appends one line of a difference: the sign in the third column, followed by the text.
 func (p *Printer) row(sign byte, indent int, text string) {
 	text = p.shorten(text)
 	lead := appendSpaces(append(p.lead[:0], ' ', ' ', sign, ' '), indent)
@@ -63,14 +63,14 @@ func (p *Printer) note(indent int, text string) {
 	p.end()
 }
 
-// heading appends the line of something in which something has changed.
+// heading appends the heading of a container in which something has changed.
 func (p *Printer) heading(indent int, path []byte, ends string) {
 	p.space(4 + indent)
 	p.put(terminal.Cyan, string(path)+":"+ends)
 	p.end()
 }
 
-// whole appends an object that came or went: one line for each of its members, or all of it where everything was asked for.
+// whole appends an object that came or went: one line for each of its members, or the whole object if Wide is set.
 func (p *Printer) whole(sign byte, object []byte) {
 	if !exists(object) {
 		return
@@ -97,7 +97,7 @@ func (p *Printer) whole(sign byte, object []byte) {
 	}
 }
 
-// folded appends a member of an object on one line, if there is anything in it.
+// folded appends a member of an object on one line, unless the member is empty.
 func (p *Printer) folded(sign byte, name string, value []byte) {
 	if value == nil || isContainer(value) && isEmpty(value) {
 		return
@@ -119,7 +119,7 @@ func (p *Printer) difference() {
 	p.below(nodes, func(sub []node) { p.node(sub, nil, 0) })
 }
 
-// below calls f for each node one deeper than the first, with all that is below it.
+// below calls f for each node one level deeper than the first, with all nodes below it.
 func (p *Printer) below(nodes []node, f func([]node)) {
 	depth := nodes[0].depth + 1
 	for from := 1; from < len(nodes); {
@@ -132,8 +132,8 @@ func (p *Printer) below(nodes []node, f func([]node)) {
 	}
 }
 
-// node appends nodes[0] and what is below it. path is the way to it from the last heading: what leads to one place only
-// shares a line, as in "spec.template.spec.containers[app]:".
+// node appends nodes[0] and all nodes below it. path leads to it from the last heading: steps that lead to one place only
+// share a line, as in "spec.template.spec.containers[app]:".
 func (p *Printer) node(nodes []node, path []byte, indent int) {
 	n := &nodes[0]
 	if n.kind != inside {
@@ -141,7 +141,7 @@ func (p *Printer) node(nodes []node, path []byte, indent int) {
 		return
 	}
 	path = appendStep(path[:len(path):len(path)], 0, n)
-	children, only := 0, n.list // only: no child is a change itself
+	children, only := 0, n.list // only: a list, or one child
 	leaves := false
 	p.below(nodes, func(sub []node) {
 		children++
@@ -151,7 +151,7 @@ func (p *Printer) node(nodes []node, path []byte, indent int) {
 		p.below(nodes, func(sub []node) { p.node(sub, path, indent) })
 		return
 	}
-	if n.list { // the elements that have changed have their own headings
+	if n.list { // changed elements have their own headings
 		p.below(nodes, func(sub []node) {
 			if sub[0].kind == inside {
 				p.node(sub, path, indent)
@@ -204,7 +204,7 @@ func (p *Printer) leaf(n *node, indent int) {
 	}
 }
 
-// nameOf is what stands before a value: its key, or the dash of an element.
+// nameOf returns the text before a value: its key, or the dash of an element.
 func nameOf(n *node) string {
 	switch {
 	case n.elem:
@@ -235,7 +235,7 @@ func (p *Printer) value(sign byte, n *node, value []byte, indent int) {
 	p.block(sign, indent, buf)
 }
 
-// fold cuts a value that has no room behind taken columns, and says how much is missing.
+// fold cuts a value that does not fit after taken columns, and appends the number of missing characters.
 func (p *Printer) fold(text string, taken int) string {
 	limit := p.width
 	text = p.shorten(text)
@@ -245,7 +245,7 @@ func (p *Printer) fold(text string, taken int) string {
 	room := max(limit-taken, leastShown)
 	total := utf8.RuneCountInString(text)
 	shown := cut(text, room)
-	for range 2 { // the second time because the number may have got a digit more
+	for range 2 { // the second time because the number may have a digit more
 		missing := string(appendCount(append([]byte(nil), ellipsis+" "...), total-utf8.RuneCountInString(shown)+1)) + " more characters"
 		if room-len(missing) < 12 {
 			return shown
@@ -262,7 +262,7 @@ func (p *Printer) fold(text string, taken int) string {
 	return shown + ellipsis
 }
 
-// strings appends two long texts from where they differ. It does nothing where they can be compared as they are.
+// strings appends two long texts, from shortly before their first difference. It returns false if they fit, or differ early.
 func (p *Printer) strings(n *node, indent int) bool {
 	limit := p.width
 	before, after := string(appendInline(nil, n.before)), string(appendInline(nil, n.after))
@@ -275,7 +275,7 @@ func (p *Printer) strings(n *node, indent int) bool {
 	for same < len(before) && same < len(after) && before[same] == after[same] {
 		same++
 	}
-	const lead = 12 // what is shown of what is the same
+	const lead = 12 // bytes of the common start that are shown
 	if same < max(limit-taken, leastShown)/2 {
 		return false
 	}
@@ -294,7 +294,7 @@ func (p *Printer) strings(n *node, indent int) bool {
 	return true
 }
 
-// block appends lines with a sign, as many as are shown of one value.
+// block appends lines with a sign, up to the limit for one value.
 func (p *Printer) block(sign byte, indent int, text []byte) {
 	text = bytes.TrimSuffix(text, []byte("\n"))
 	lines := p.lines[:0]
@@ -318,7 +318,7 @@ func (p *Printer) rows(sign byte, indent int, lines [][]byte) {
 	}
 }
 
-// appendTabs appends a line with its tabs as arrows to the next fourth column, and what is not printable escaped.
+// appendTabs appends a line. Arrows replace its tabs, padded to the next fourth column. Unprintable characters are escaped.
 func appendTabs(dst, line []byte) []byte {
 	from := len(dst)
 	for {
@@ -334,7 +334,7 @@ func appendTabs(dst, line []byte) []byte {
 	}
 }
 
-// text appends the lines that have changed in a text, with some of those around them.
+// text appends the changed lines of a text, with some of the lines around them.
 func (p *Printer) text(n *node, before, after []byte, indent int) {
 	p.heading(indent, []byte(strings.TrimRight(nameOf(n), ": ")), " |")
 	indent += 2
@@ -345,7 +345,7 @@ func (p *Printer) text(n *node, before, after []byte, indent int) {
 		p.rows('+', indent, marked(bs[j:endb], endb == len(bs)))
 		i, j = enda, endb
 	}
-	same := 0 // lines that are the same and not shown yet: as[i:i+same]
+	same := 0 // unchanged lines that are not shown yet: as[i:i+same]
 	around := func(last bool) {
 		head, tail := contextLines, contextLines
 		if i == 0 {
@@ -388,7 +388,7 @@ func (p *Printer) text(n *node, before, after []byte, indent int) {
 	}
 }
 
-// splitLines splits text into lines with their ends.
+// splitLines splits text into lines, including their line ends.
 func splitLines(text []byte) [][]byte {
 	lines := bytes.SplitAfter(text, []byte("\n"))
 	if n := len(lines) - 1; len(lines[n]) == 0 {
@@ -397,7 +397,7 @@ func splitLines(text []byte) [][]byte {
 	return lines
 }
 
-// marked takes the ends off lines, and says so where the last one of the text had none.
+// marked removes the line ends, and adds a remark if the last line of the text had none.
 func marked(lines [][]byte, last bool) [][]byte {
 	out := make([][]byte, len(lines))
 	for k, line := range lines {

@@ -5,42 +5,42 @@ import (
 	"fmt"
 )
 
-// kind is what a node of a difference says.
+// kind is the kind of a node of a difference.
 type kind uint8
 
 const (
-	inside  kind = iota // something below has changed
-	added               // after
-	removed             // before
-	changed             // before and after, either or both of them not a container, or of different kinds
-	ordered             // the elements of the list stand in another order
-	unknown             // changed to after, or removed where that is nil; what it was before is not known
+	inside  kind = iota // a node below has changed
+	added               // only in after
+	removed             // only in before
+	changed             // in both; at least one is not a container, or they are of different kinds
+	ordered             // the elements of the list have another order
+	unknown             // changed to after, or removed if that is nil; the value before is unknown
 )
 
-// node is one step on the way to what has changed, or the change. A difference is a list of nodes in the order of the
-// document, each followed by those below it, which are one deeper.
+// node is one step on the way to a change, or the change itself. A difference is a list of nodes in the order of the
+// document, each followed by the nodes below it, which are one level deeper.
 type node struct {
 	kind  kind
-	list  bool // it is an array that was looked into: what is one deeper are elements
+	list  bool // an array whose elements were compared: nodes one level deeper are elements
 	elem  bool // an element of a list
 	depth int
 
 	key           []byte // of a member, as written between the quotes
-	label         []byte // of an element: the value of its merge key; nil: it has none
-	from, to      int    // of an element: its index before and after, -1: there is none
+	label         []byte // of an element: the value of its merge key; nil if it has none
+	from, to      int    // of an element: its index before and after; -1 if it has none
 	before, after []byte
-	order         []int // ordered: the indexes before of the elements that stayed, as they stand after
+	order         []int // ordered: the old indexes of the elements that stayed, in the new order
 }
 
-// differ compares objects. What it allocates it keeps for the next pair.
+// differ compares objects. It reuses its allocations for the next pair.
 type differ struct {
-	all   bool // also what is noise
+	all   bool // noise becomes nodes, too
 	nodes []node
-	noise []string // the fields that have changed and are not among the nodes
-	ms    []member // of what is being looked into, innermost last
+	noise []string // changed fields that are not among the nodes
+	ms    []member // members of the containers under comparison, innermost last
 }
 
-// isNoise tells the fields of metadata that change in every update, or are no part of what the user wrote.
+// isNoise reports whether a field of metadata changes in every update, or is not written by the user.
 func isNoise(key []byte) bool {
 	switch string(key) {
 	case "resourceVersion", "generation", "managedFields":
@@ -49,7 +49,7 @@ func isNoise(key []byte) bool {
 	return false
 }
 
-// diff sets nodes, and noise, to what turns before into after, both JSON. What it returns is valid until the next call.
+// diff sets nodes and noise to the changes from before to after, both JSON. They are valid until the next call.
 func (d *differ) diff(before, after []byte) error {
 	d.nodes, d.noise, d.ms = d.nodes[:0], d.noise[:0], d.ms[:0]
 	before, after = trim(before), trim(after)
@@ -62,7 +62,7 @@ func (d *differ) diff(before, after []byte) error {
 	return nil
 }
 
-// value adds what has changed between n.before and n.after, below n.
+// value adds n and the changes below it, if n.before and n.after differ.
 func (d *differ) value(n node) error {
 	a, b := n.before, n.after
 	if bytes.Equal(a, b) {
@@ -86,7 +86,7 @@ func (d *differ) value(n node) error {
 	if d.ms, err = appendMembers(d.ms, b, d.ms[top:mid]); err != nil {
 		return err
 	}
-	// What is looked into below may move d.ms; these keep what they point to.
+	// A nested call may reallocate d.ms; these slices keep their array.
 	as, bs := d.ms[top:mid:mid], d.ms[mid:len(d.ms):len(d.ms)]
 	if n.list {
 		err = d.arrays(as, bs, n.depth+1)
@@ -94,7 +94,7 @@ func (d *differ) value(n node) error {
 		err = d.objects(as, bs, n.key, n.depth+1)
 	}
 	d.ms = d.ms[:top]
-	if len(d.nodes) == at+1 { // nothing but the order of members, or the way something is written
+	if len(d.nodes) == at+1 { // only the order of members or the notation differs
 		d.nodes = d.nodes[:at]
 	}
 	return err
@@ -139,16 +139,16 @@ func (d *differ) objects(as, bs []member, key []byte, depth int) error {
 	return nil
 }
 
-// few is up to how many members a key is looked for one by one.
+// few is the number of members up to which a key is searched linearly.
 const few = 16
 
-// index finds members by key. The map is made only when it is needed: members nearly always come in the same order.
+// index finds members by key. It builds the map only if necessary: members nearly always have the same order.
 type index struct {
 	ms    []member
 	byKey map[string]int
 }
 
-// member is where the member of this key is, probably at hint; -1: there is none.
+// member returns the index of the member with this key, probably hint; -1 if there is none.
 func (x *index) member(hint int, key []byte) int {
 	if hint < len(x.ms) && bytes.Equal(x.ms[hint].key, key) {
 		return hint
@@ -173,7 +173,7 @@ func (x *index) member(hint int, key []byte) int {
 	return -1
 }
 
-// lastOfEach drops members that a later one of the same key hides.
+// lastOfEach drops members that a later one with the same key hides.
 func lastOfEach(ms []member) []member {
 	sorted, plain := true, true
 	for k := range ms {

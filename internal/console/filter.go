@@ -13,34 +13,34 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Filter tells which events are asked for. The zero value: all.
+// Filter selects events. The zero value selects all.
 type Filter struct {
 	targets   []target
 	namespace string // a pattern
 	selector  labels.Selector
-	kinds     []string // letters of ops, and types without their prefix; nil: all
-	progress  bool     // also where kinds is nil
+	kinds     []string // letters of ops, and types without their prefix; nil for all
+	progress  bool     // includes progress if kinds is nil
 }
 
-// target is one resource, or one object of it.
+// target is a resource, or some of its objects.
 type target struct {
-	resource string   // plural or singular, in lower case; "": every one
-	group    string   // where groups is nil: "" is every one
-	version  string   // "": every one
-	groups   []string // of a resource that Kubernetes serves itself
-	names    []string // patterns; nil: every one
+	resource string   // plural or singular, in lower case; "" for every one
+	group    string   // if groups is nil; "" for every one
+	version  string   // "" for every one
+	groups   []string // of a resource that Kubernetes itself serves
+	names    []string // patterns; nil for every one
 }
 
-// Selection is what a user has asked for, as it was written.
+// Selection is the selection as the user wrote it.
 type Selection struct {
 	Args      []string // RESOURCE[,RESOURCE…] [NAME…] or RESOURCE/NAME…, as for kubectl get
-	Namespace string   // a pattern; "": all
+	Namespace string   // a pattern; "" for all
 	Selector  string   // of labels
 	Ops       []string // created, c, …; snapshot, gap, progress
-	Progress  bool     // progress too, where Ops does not say
+	Progress  bool     // includes progress if Ops is empty
 }
 
-// NewFilter reads a selection. Its errors say what may be written instead.
+// NewFilter parses a selection. Its errors list the permitted forms.
 func NewFilter(s Selection) (*Filter, error) {
 	f := &Filter{namespace: s.Namespace, progress: s.Progress}
 	var err error
@@ -66,12 +66,12 @@ func NewFilter(s Selection) (*Filter, error) {
 	return f, nil
 }
 
-// Kinds are what may be written for --op.
+// Kinds returns the values of --op.
 func Kinds() []string {
 	return []string{"created", "updated", "deleted", "read", "entered", "left", "snapshot", "gap", "progress"}
 }
 
-// readKind reads one word of --op: the letter of an op, or the word of a stream event.
+// readKind parses one value of --op. It returns the letter of an op, or the word of a stream event.
 func readKind(s string) (string, error) {
 	word := strings.ToLower(strings.TrimSpace(s))
 	for _, kind := range Kinds() {
@@ -86,7 +86,7 @@ func readKind(s string) (string, error) {
 	return "", fmt.Errorf("--op %q: want some of %s (or c, u, d, r, e, l), separated by commas", s, strings.Join(Kinds(), ", "))
 }
 
-// Reads tells whether reads were asked for by name.
+// Reads reports whether the selection names reads.
 func (f *Filter) Reads() bool { return slices.Contains(f.kinds, string(consume.Read)) }
 
 func readTargets(args []string) ([]target, error) {
@@ -141,7 +141,7 @@ func checkPattern(pattern string) error {
 func readTarget(s string) (target, error) {
 	word := regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\.?$`)
 	version := regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
-	name := strings.ToLower(strings.TrimSpace(s)) // kubectl knows Pods and PODS too
+	name := strings.ToLower(strings.TrimSpace(s)) // kubectl accepts Pods and PODS, too
 	if name == "*" || name == "all" {
 		return target{}, nil
 	}
@@ -164,7 +164,7 @@ func readTarget(s string) (target, error) {
 	return t, nil
 }
 
-// Objects returns the objects that a bus has to send, with the stream events of their resources: Match is false for all others.
+// Objects returns the objects that a bus must send, with the stream events of their resources: Match is false for all others.
 func (f *Filter) Objects() []consume.Objects {
 	whole := consume.Objects{Namespace: exactly(f.namespace)}
 	if len(f.targets) == 0 {
@@ -197,7 +197,7 @@ func (f *Filter) Objects() []consume.Objects {
 	return out
 }
 
-// exactly returns the name that a pattern stands for, "" if it stands for several.
+// exactly returns the only name that a pattern matches, "" if it can match several.
 func exactly(pattern string) string {
 	if strings.ContainsAny(pattern, `*?[\`) {
 		return ""
@@ -205,8 +205,8 @@ func exactly(pattern string) string {
 	return pattern
 }
 
-// Match tells whether e is asked for. Of the events about the stream, gaps are where the resource is: what is missing may
-// have been what is asked for.
+// Match reports whether e is selected. A gap needs only a matching resource, because the missing events may be selected.
+// Other stream events need a selection of whole resources.
 func (f *Filter) Match(e *consume.Event) bool {
 	if !f.kind(e) {
 		return false
@@ -235,7 +235,7 @@ func (f *Filter) kind(e *consume.Event) bool {
 	return f.progress || kind != "progress"
 }
 
-// target tells whether e is about one of the resources; anyName: whatever the object.
+// target reports whether e is about one of the targets; anyName ignores the names of objects.
 func (f *Filter) target(e *consume.Event, anyName bool) bool {
 	if len(f.targets) == 0 {
 		return true
@@ -270,7 +270,7 @@ func match(pattern, name string) bool {
 	return ok && err == nil
 }
 
-// labelsOf are the labels, as JSON, of the object after, or of the last that is known of it; nil: none.
+// labelsOf returns the labels, as JSON, of the object after the event, or of its last known state; nil if it has none.
 func labelsOf(d *consume.Data) []byte {
 	object := d.After
 	if !exists(object) {
@@ -279,7 +279,7 @@ func labelsOf(d *consume.Data) []byte {
 	return lookup(lookup(trim(object), "metadata"), "labels")
 }
 
-// objectLabels are labels as they stand in an object.
+// objectLabels are the labels of an object, as raw JSON.
 type objectLabels struct{ raw []byte }
 
 // Lookup returns the value of a label.
@@ -288,13 +288,13 @@ func (l objectLabels) Lookup(label string) (string, bool) {
 	return string(unquote(v)), v != nil
 }
 
-// Has tells whether there is a label.
+// Has reports whether the label exists.
 func (l objectLabels) Has(label string) bool {
 	_, ok := l.Lookup(label)
 	return ok
 }
 
-// Get is the value of a label, "" where there is none.
+// Get returns the value of a label, "" if there is none.
 func (l objectLabels) Get(label string) string {
 	value, _ := l.Lookup(label)
 	return value

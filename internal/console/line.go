@@ -11,7 +11,7 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// alarm is the look of what must not be overlooked.
+// alarm is the style of lines that must not be overlooked.
 const alarm = terminal.Style("1;31")
 
 func opStyle(op consume.Op) terminal.Style {
@@ -46,7 +46,7 @@ func opWord(op consume.Op) string {
 	return clean(string(op))
 }
 
-// shownResource is the resource as a person writes it: with its group where it is none of Kubernetes' own.
+// shownResource returns the resource as people write it: with its group, unless that is one of Kubernetes' own.
 func shownResource(e *consume.Event) string {
 	if builtin(e.Group()) {
 		return e.Resource
@@ -61,7 +61,7 @@ func shownName(e *consume.Event) string {
 	return e.Namespace + "/" + e.Name
 }
 
-// event appends what is shown of e.
+// event appends the text of e.
 func (p *Printer) event(e *consume.Event) {
 	if e.Data == nil {
 		p.stream(e)
@@ -95,7 +95,7 @@ func (p *Printer) event(e *consume.Event) {
 	}
 	text := p.scratch[:0]
 	switch {
-	case e.DeadLetterReason != "": // there is nothing more important
+	case e.DeadLetterReason != "": // nothing is more important
 	case change.problem != "":
 		text = append(text, change.problem...)
 	case change.known:
@@ -113,7 +113,7 @@ func orDash(s string) string {
 	return clean(s)
 }
 
-// cell appends a column that grows with what it has to hold, up to a share of the width.
+// cell appends a column that grows with its content, up to a share of the width.
 func (p *Printer) cell(style terminal.Style, text string, columns *int, share int) {
 	most := 240 / share
 	if p.width > 0 {
@@ -125,8 +125,8 @@ func (p *Printer) cell(style terminal.Style, text string, columns *int, share in
 	p.column(style, text, *columns)
 }
 
-// tail ends the line with a text and who did it. Who it was gets what the text leaves, and a third of the room where that is
-// cut anyway; so little of it that it says nothing is left out.
+// tail ends the line with a text and the authors of the change. The authors get the columns that the text leaves, or a
+// third of the room if the text is cut anyway. They are omitted if they would get fewer than leastWho columns.
 func (p *Printer) tail(text []byte, by []consume.Change) {
 	who := p.who(by)
 	room := p.room()
@@ -141,7 +141,7 @@ func (p *Printer) tail(text []byte, by []consume.Change) {
 		} else {
 			who = cut(who, left)
 			text = []byte(cut(string(text), room-width(who)-2))
-			if short, twice := bytes.CutSuffix(text, []byte(ellipsis+ellipsis)); twice { // behind "…" of a path
+			if short, twice := bytes.CutSuffix(text, []byte(ellipsis+ellipsis)); twice { // after "…" of a path
 				text = append(short, ellipsis...)
 			}
 		}
@@ -154,7 +154,7 @@ func (p *Printer) tail(text []byte, by []consume.Change) {
 	p.end()
 }
 
-// who says who changed an object.
+// who returns the managers that changed an object.
 func (p *Printer) who(by []consume.Change) string {
 	if len(by) == 0 {
 		return ""
@@ -173,7 +173,7 @@ func (p *Printer) who(by []consume.Change) string {
 	return string(dst)
 }
 
-// remarks appends what else is to be known about an object's event.
+// remarks appends further facts about an object's event.
 func (p *Printer) remarks(e *consume.Event, dst []byte) []byte {
 	d := e.Data
 	add := func(text ...string) {
@@ -200,7 +200,7 @@ func (p *Printer) remarks(e *consume.Event, dst []byte) []byte {
 	}
 	if d.Skipped > 0 {
 		switch {
-		case p.opts.View == Diff: // below, where there is room
+		case p.opts.View == Diff: // detail adds it below, where there is room
 		case p.opts.Wide:
 			add(withheld(d.Skipped))
 		default:
@@ -219,15 +219,15 @@ func (p *Printer) remarks(e *consume.Event, dst []byte) []byte {
 	return dst
 }
 
-// change is what is known of an update: if known, the differ's nodes are it.
+// change is the outcome of a comparison. If known is true, the differ's nodes are the difference.
 type change struct {
 	known   bool
-	problem string // what to say where nothing is known
+	problem string // shown if the difference is unknown
 }
 
 func exists(object []byte) bool { return len(object) > 0 && object[0] == '{' }
 
-// change finds out what e has changed.
+// change compares the object before e with the object after e.
 func (p *Printer) change(e *consume.Event) change {
 	d := e.Data
 	p.differ.all = p.opts.Wide
@@ -249,7 +249,7 @@ func (p *Printer) change(e *consume.Event) change {
 	return change{known: true}
 }
 
-// brief appends what has changed in a few words: what the user wrote first, metadata and status behind.
+// brief appends a summary of the changes: first those that the user wrote, then metadata, then status.
 func (p *Printer) brief(dst []byte) []byte {
 	nodes := p.differ.nodes
 	if len(nodes) == 0 {
@@ -270,7 +270,7 @@ func (p *Printer) brief(dst []byte) []byte {
 				}
 			}
 			k = end
-			if p.width > 0 && len(dst)-from > 4*p.room() { // enough even where each character takes 4 bytes
+			if p.width > 0 && len(dst)-from > 4*p.room() { // enough even if each character takes 4 bytes
 				return dst
 			}
 		}
@@ -278,7 +278,7 @@ func (p *Printer) brief(dst []byte) []byte {
 	return dst
 }
 
-// onlyNoise says what has changed where nothing else has.
+// onlyNoise names the changed fields if only noise has changed.
 func (p *Printer) onlyNoise(dst []byte) []byte {
 	if len(p.differ.noise) == 0 {
 		return append(dst, "no difference"...)
@@ -296,7 +296,7 @@ func rank(key []byte) int {
 	return 0
 }
 
-// briefNodes appends the changes among nodes, the first of which is the one that all others are below of.
+// briefNodes appends the changes among nodes. The first node is the root of all others.
 func (p *Printer) briefNodes(dst []byte, from int, nodes []node) []byte {
 	base := nodes[0].depth
 	path := make([]*node, 0, 16)
@@ -351,7 +351,7 @@ func (p *Printer) briefNodes(dst []byte, from int, nodes []node) []byte {
 	return dst
 }
 
-// appendPath appends the way to a change; where room is short without its first steps, since the last ones say most.
+// appendPath appends the path to a change. If room is short, it omits the first steps, because the last ones say most.
 func (p *Printer) appendPath(dst []byte, path []*node) []byte {
 	limit := max(p.room()/2, leastPath)
 	start := len(dst)
@@ -371,7 +371,7 @@ func (p *Printer) appendPath(dst []byte, path []*node) []byte {
 	return dst
 }
 
-// appendStep appends one step of a path: ".key", or ["key"] where it is no plain word, or [label].
+// appendStep appends one step of a path: ".key", or ["key"] if it is not a plain word, or [label].
 func appendStep(dst []byte, start int, n *node) []byte {
 	if n.elem {
 		if n.kind == ordered {
@@ -401,7 +401,7 @@ func appendStep(dst []byte, start int, n *node) []byte {
 	return appendClean(dst, key)
 }
 
-// appendLines says how many lines of a text have changed: "1 of 7 lines changed", or "+2 -1 lines".
+// appendLines appends how many lines of a text have changed: "1 of 7 lines changed", or "+2 -1 lines".
 func appendLines(dst []byte, before, after [][]byte) []byte {
 	same := 0
 	common(len(before), len(after), func(x, y int) bool { return bytes.Equal(before[x], after[y]) }, func(int, int) { same++ })
@@ -419,16 +419,16 @@ func appendLines(dst []byte, before, after [][]byte) []byte {
 }
 
 const (
-	// leastWho is how many columns of who it was are worth showing, leastPath how many of a path are shown in any case.
+	// leastWho is the least number of columns for the authors, leastPath the number that a path may always have.
 	leastWho  = 10
 	leastPath = 16
-	// shortValue is how many columns a value takes at most on the line of an event at a terminal.
+	// shortValue is the maximum number of columns of a value on the line of an event at a terminal.
 	shortValue = 40
-	// longValue is how many characters it has at most in a pipe.
+	// longValue is the maximum number of characters of a value in a pipe.
 	longValue = 256
 )
 
-// appendShort appends a value in a few words.
+// appendShort appends a short form of a value.
 func (p *Printer) appendShort(dst, value []byte) []byte {
 	if isContainer(value) {
 		return appendFlow(dst, value, 0)
@@ -459,7 +459,7 @@ func (p *Printer) appendShort(dst, value []byte) []byte {
 	return dst
 }
 
-// appendFlow appends a value on one line, containers in it down to depth.
+// appendFlow appends a value on one line, with nested containers down to depth.
 func appendFlow(dst, value []byte, depth int) []byte {
 	if !isContainer(value) {
 		return appendInline(dst, value)

@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// mergeKeys are what tells the elements of Kubernetes' lists apart, the most telling first: a volume mount has a name too, but
-// one volume may be mounted twice, so a key counts only where it is different in all elements.
+// mergeKeys returns the keys that distinguish the elements of Kubernetes' lists, the most specific first. A key must differ
+// in all elements: a volume mount has a name, for example, but one volume may be mounted twice.
 func mergeKeys() []string {
 	return []string{
 		"name", "mountPath", "containerPort", "port", "type", "key", "uid", "ip", "devicePath", "topologyKey", "host", "path", "id",
 	}
 }
 
-// mergeLabels are the values of the first merge key that tells the elements of both lists apart, nil where there is none.
+// mergeLabels returns the values of the first merge key that distinguishes the elements of both lists, nil if there is none.
 func mergeLabels(as, bs []member) (la, lb [][]byte) {
 	for _, key := range mergeKeys() {
 		if la = labelsBy(key, as); la == nil {
@@ -55,8 +55,8 @@ func labelsBy(key string, ms []member) [][]byte {
 	return out
 }
 
-// arrays adds what has changed between two lists: elements are paired by their merge key, or else by what makes the fewest
-// changes. Those that stayed come first, then the removed, the added and a change of the order.
+// arrays adds the changes between two lists. It pairs elements by their merge key, or else so that the changes are fewest.
+// Elements that stayed come first, then the removed ones, the added ones and a change of the order.
 func (d *differ) arrays(as, bs []member, depth int) error {
 	if la, lb := mergeLabels(as, bs); la != nil && len(as) > 0 && len(bs) > 0 {
 		return d.keyed(as, bs, la, lb, depth)
@@ -131,7 +131,7 @@ func (d *differ) element(k kind, depth int, label []byte, from, to int, before, 
 // positional pairs the elements of lists that have no merge key.
 func (d *differ) positional(as, bs []member, depth int) error {
 	type pair struct{ a, b int }
-	var pairs []pair // looked into after the script is complete: the elements that stayed come first
+	var pairs []pair // compared after the script is complete: the elements that stayed come first
 	var gone, come []int
 	i, j := 0, 0
 	flush := func(enda, endb int) { // as[i:enda] has been replaced by bs[j:endb]
@@ -167,11 +167,11 @@ func (d *differ) positional(as, bs []member, depth int) error {
 	return nil
 }
 
-// maxEdits bounds the search for the shortest difference: its memory and time grow with the square.
+// maxEdits limits the search for the shortest difference: its memory and time grow with the square.
 const maxEdits = 500
 
-// common calls match for each pair of elements that two sequences of n and m elements have in common, in order: as many as
-// possible (Myers, An O(ND) Difference Algorithm), or, where that would take more than maxEdits edits, only those at both ends.
+// common calls match for each pair of a longest common subsequence of sequences of n and m elements, in order (Myers, An O(ND)
+// Difference Algorithm). If that takes more than maxEdits edits, it calls match only for the common elements at both ends.
 func common(n, m int, equal func(x, y int) bool, match func(x, y int)) {
 	head := 0
 	for head < n && head < m && equal(head, head) {
@@ -190,12 +190,12 @@ func common(n, m int, equal func(x, y int) bool, match func(x, y int)) {
 	}
 }
 
-// middle is the longest common subsequence of two sequences, nil where it takes too many edits.
+// middle returns the longest common subsequence of two sequences, nil if it takes too many edits.
 func middle(n, m int, equal func(x, y int) bool) [][2]int {
 	if n == 0 || m == 0 {
 		return nil
 	}
-	// trace[d][d+k] is how far in the first sequence d edits lead on diagonal k (x - y), for k = -d, -d+2, … d.
+	// trace[d][d+k] is the furthest index in the first sequence after d edits on diagonal k (x - y), for k = -d, -d+2, … d.
 	var trace [][]int
 	for d := 0; d <= min(n+m, maxEdits); d++ {
 		row := make([]int, 2*d+1)
@@ -221,7 +221,7 @@ func middle(n, m int, equal func(x, y int) bool) [][2]int {
 	return nil
 }
 
-// backtrack reads the pairs off the furthest points.
+// backtrack derives the pairs from the furthest points.
 func backtrack(trace [][]int, x, y int) [][2]int {
 	var out [][2]int
 	for d := len(trace) - 1; d >= 0; d-- {

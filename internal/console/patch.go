@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// patched sets nodes to what an RFC 6902 patch has done to make after: what there was before is not known. after may be nil.
+// patched sets nodes to the changes of an RFC 6902 patch that resulted in after. The values before are unknown. after may be nil.
 func (d *differ) patched(patch, after []byte) error {
 	d.nodes, d.noise, d.ms = d.nodes[:0], d.noise[:0], d.ms[:0]
 	ops, err := appendMembers(nil, trim(patch), nil)
 	if err != nil {
 		return fmt.Errorf("read the patch: %w", err)
 	}
-	var open []string // the path of the nodes that the next operation may belong below
+	var open []string // the path of the nodes that may contain the next operation
 	shifted := shiftedLists(ops)
 	for k := range ops {
 		op, value := string(unquote(lookup(ops[k].value, "op"))), lookup(ops[k].value, "value")
@@ -68,7 +68,7 @@ func (d *differ) patched(patch, after []byte) error {
 	return nil
 }
 
-// lastAt is where the last node of this depth is.
+// lastAt returns the index of the last node of this depth.
 func (d *differ) lastAt(depth int) int {
 	k := len(d.nodes) - 1
 	for k > 0 && d.nodes[k].depth != depth {
@@ -77,8 +77,8 @@ func (d *differ) lastAt(depth int) int {
 	return k
 }
 
-// patchedElement makes n an element of list, as it is in the end, and returns it. Where the patch has put in or taken out
-// elements of the list, the index may be another one by then, so the element is not named.
+// patchedElement makes n an element of list, the final state, and returns the element. If the patch added or removed
+// elements of the list, the index may have moved, so the element is not named.
 func (n *node) patchedElement(list []byte, step string, shifted bool) []byte {
 	n.elem = true
 	at, err := strconv.Atoi(step)
@@ -99,7 +99,7 @@ func (n *node) patchedElement(list []byte, step string, shifted bool) []byte {
 	return ms[at].value
 }
 
-// shiftedLists are the paths whose children were put in or taken out: where such a path is a list, its indexes have moved.
+// shiftedLists returns the paths whose children were added or removed: if such a path is a list, its indexes have moved.
 func shiftedLists(ops []member) map[string]bool {
 	out := make(map[string]bool)
 	for k := range ops {
@@ -114,7 +114,7 @@ func shiftedLists(ops []member) map[string]bool {
 	return out
 }
 
-// appendStringJSON appends what stands between the quotes of a JSON string.
+// appendStringJSON appends text in the form between the quotes of a JSON string.
 func appendStringJSON(dst []byte, text string) []byte {
 	for i := range len(text) {
 		switch c := text[i]; {

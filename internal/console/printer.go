@@ -14,49 +14,49 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// View is how events are shown.
+// View is the presentation of events.
 type View string
 
 // The views.
 const (
-	Lines View = ""     // a line each
-	Diff  View = "diff" // a line each, and below it what has changed, in context
-	JSON  View = "json" // the record as it is, one on each line
-	YAML  View = "yaml" // a document each
+	Lines View = ""     // one line each
+	Diff  View = "diff" // one line each, followed by the changes in context
+	JSON  View = "json" // the unchanged record, one per line
+	YAML  View = "yaml" // one document each
 )
 
-// Options say how events are shown.
+// Options controls how events are shown.
 type Options struct {
 	View View
-	// Wide shows all there is: resourceVersion, uid, cluster and whole times on the line, all fields in a difference, whole
-	// objects where they were created or deleted; and cuts nothing.
+	// Wide shows everything: resourceVersion, uid, cluster and full times on the line, all fields in a difference, and
+	// whole objects if they were created or deleted. It cuts nothing.
 	Wide bool
-	// Timeless leaves out when something happened.
+	// Timeless omits the times of events.
 	Timeless bool
-	// Reads shows each read; otherwise, where lines have a width, so for a person, reads in a row are counted.
+	// Reads shows each read. Otherwise, if lines have a width, thus for a person, consecutive reads are counted.
 	Reads bool
-	// Location is where times are shown in; nil: time.Local.
+	// Location is the time zone of shown times; nil means time.Local.
 	Location *time.Location
 }
 
-// Printer shows events. It is not safe for concurrent use.
+// Printer prints events. It is not safe for concurrent use.
 type Printer struct {
 	out   *terminal.Output
 	w     *bufio.Writer
 	opts  Options
-	width int // columns; 0: lines are as long as they are
+	width int // columns; 0: no limit
 
-	buf  []byte // what one event looks like
-	from int    // where in buf the line begins
-	used int    // columns of it that are taken
-	full bool   // it has been cut
+	buf  []byte // the text of one event
+	from int    // start of the current line in buf
+	used int    // columns of the line that are in use
+	full bool   // the line has been cut
 
 	differ  differ
 	scratch []byte
 	lead    []byte
 	lines   [][]byte
 
-	resources, names int // the columns' widths so far
+	resources, names int // current widths of the columns
 	day              string
 	documents        int
 
@@ -69,10 +69,10 @@ type readCount struct {
 	n        int
 }
 
-// bufferBytes is how much is written at a time.
+// bufferBytes is the size of the write buffer.
 const bufferBytes = 64 << 10
 
-// New makes a Printer that writes to out. Nothing is there before Flush, or before it is a lot.
+// New returns a Printer that writes to out, when its buffer is full or Flush is called.
 func New(out *terminal.Output, o Options) *Printer {
 	if o.Location == nil {
 		o.Location = time.Local
@@ -87,7 +87,7 @@ func New(out *terminal.Output, o Options) *Printer {
 	return p
 }
 
-// Print shows one event.
+// Print prints one event.
 func (p *Printer) Print(e *consume.Event) error {
 	p.buf = p.buf[:0]
 	var err error
@@ -99,7 +99,7 @@ func (p *Printer) Print(e *consume.Event) error {
 	case p.folds() && e.Op == consume.Read:
 		p.count(e)
 		return nil
-	case p.folds() && e.Type == consume.TypeSnapshotStarted: // completed says all that there is to say
+	case p.folds() && e.Type == consume.TypeSnapshotStarted: // completed repeats its content
 		return nil
 	default:
 		p.unfold()
@@ -112,9 +112,9 @@ func (p *Printer) Print(e *consume.Event) error {
 	return err
 }
 
-// Flush writes what has been printed so far, but for reads that are still being counted.
+// Flush writes the buffered text. Reads that are still being counted are not in it.
 func (p *Printer) Flush() error {
-	if p.out.Size != nil && !p.opts.Wide { // the terminal may have another size by now
+	if p.out.Size != nil && !p.opts.Wide { // the terminal may have been resized
 		if columns, _ := p.out.Size(); columns > 0 {
 			p.width = columns
 		}
@@ -122,10 +122,10 @@ func (p *Printer) Flush() error {
 	return p.w.Flush()
 }
 
-// Counting tells whether there are reads that have not been shown.
+// Counting reports whether there are counted reads that were not shown.
 func (p *Printer) Counting() bool { return len(p.reads) > 0 }
 
-// Finish shows the reads that have been counted, and flushes.
+// Finish shows the counted reads, and flushes.
 func (p *Printer) Finish() error {
 	p.buf = p.buf[:0]
 	p.unfold()
@@ -140,7 +140,7 @@ func (p *Printer) json(e *consume.Event) error {
 	if err != nil {
 		return err
 	}
-	if bytes.IndexByte(raw, '\n') >= 0 { // a line each, whatever the producer wrote
+	if bytes.IndexByte(raw, '\n') >= 0 { // one line each, whatever the producer wrote
 		var b bytes.Buffer
 		if err := compact(&b, raw); err != nil {
 			return err
@@ -168,7 +168,7 @@ func (p *Printer) yaml(e *consume.Event) error {
 	return nil
 }
 
-// folds tells whether reads are counted instead of shown.
+// folds reports whether reads are counted instead of shown.
 func (p *Printer) folds() bool { return !p.opts.Reads && p.width > 0 }
 
 func (p *Printer) count(e *consume.Event) {
@@ -183,7 +183,7 @@ func (p *Printer) count(e *consume.Event) {
 	p.reads = append(p.reads, readCount{name, 1})
 }
 
-// unfold appends a line that says what has been read.
+// unfold appends a line with the counted reads.
 func (p *Printer) unfold() {
 	if len(p.reads) == 0 {
 		return
@@ -202,7 +202,7 @@ func (p *Printer) unfold() {
 	p.end()
 }
 
-// begin begins a line with time and what happened.
+// begin starts a line with the time and the kind of event.
 func (p *Printer) begin(t time.Time, op consume.Op, word string, style terminal.Style) {
 	t = t.In(p.opts.Location)
 	p.from, p.used, p.full = len(p.buf), 0, false
@@ -213,7 +213,7 @@ func (p *Printer) begin(t time.Time, op consume.Op, word string, style terminal.
 	case p.width == 0:
 		p.put(terminal.Dim, t.Format("2006-01-02T15:04:05Z07:00"))
 	default:
-		if day := t.Format("2006-01-02 MST"); day != p.day { // lines have the time of day only
+		if day := t.Format("2006-01-02 MST"); day != p.day { // lines have only the time of day
 			p.day = day
 			p.put(terminal.Dim, day)
 			p.end()
@@ -229,7 +229,7 @@ func (p *Printer) begin(t time.Time, op consume.Op, word string, style terminal.
 	p.column(style, word, 8)
 }
 
-// put appends text, which is clean, to the line, as far as there is room.
+// put appends text, which must be clean, to the line, as far as it fits.
 func (p *Printer) put(style terminal.Style, text string) {
 	if p.full || text == "" {
 		return
@@ -237,7 +237,7 @@ func (p *Printer) put(style terminal.Style, text string) {
 	n := width(text)
 	if p.width > 0 && p.used+n > p.width {
 		p.full = true
-		if p.used >= p.width { // to cut would mean not to
+		if p.used >= p.width { // cut would return all of the text
 			return
 		}
 		text = cut(text, p.width-p.used)
@@ -247,7 +247,7 @@ func (p *Printer) put(style terminal.Style, text string) {
 	p.buf = p.out.Append(p.buf, style, text)
 }
 
-// room is how many columns are left, at least 0; where there is no limit, very many.
+// room returns the number of remaining columns, at least 0; without a limit, a very large number.
 func (p *Printer) room() int {
 	if p.width > 0 {
 		return max(p.width-p.used, 0)
@@ -262,21 +262,21 @@ func (p *Printer) space(n int) {
 	}
 }
 
-// column appends text and what is missing to columns, and a space.
+// column appends text, padded to columns, and a space.
 func (p *Printer) column(style terminal.Style, text string, columns int) {
 	p.put(style, text)
 	p.space(columns - width(text))
 	p.space(1)
 }
 
-// end ends the line.
+// end ends the line, without trailing spaces.
 func (p *Printer) end() {
 	line := bytes.TrimRight(p.buf[p.from:], " ")
 	p.buf = append(p.buf[:p.from+len(line)], '\n')
 	p.from, p.used, p.full = len(p.buf), 0, false
 }
 
-// compact writes raw without space between its tokens; strings stay as they are written.
+// compact writes raw without space between its tokens; strings are unchanged.
 func compact(dst io.Writer, raw []byte) error {
 	inString := false
 	from := 0
@@ -297,8 +297,7 @@ func compact(dst io.Writer, raw []byte) error {
 	return err
 }
 
-// appendHarmless appends JSON with what cannot be printed, but may stand in its strings, as escapes. What it means stays the
-// same.
+// appendHarmless appends JSON, with the unprintable characters of its strings as escapes. Its meaning stays the same.
 func appendHarmless(dst, raw []byte) []byte {
 	from := 0
 	for i := 0; i < len(raw); {

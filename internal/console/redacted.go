@@ -6,10 +6,10 @@ const (
 	redactedPrefix = "hmac-sha256:"
 	keyIDLength    = 8  // hexadecimal digits
 	leastMAC       = 22 // characters of base64url: 16 bytes
-	shownMAC       = 6  // of them: enough to tell two of them apart by eye
+	shownMAC       = 6  // of these: enough to distinguish two by eye
 )
 
-// redacted takes apart what stands in the place of a redacted value: "hmac-sha256:<key id>:<mac>". What follows it is rest.
+// redacted parses the replacement of a redacted value: "hmac-sha256:<key id>:<mac>". rest is the text after it.
 func redacted(text string) (keyID, mac, rest string, ok bool) {
 	body, ok := strings.CutPrefix(text, redactedPrefix)
 	if !ok || len(body) < keyIDLength+1+leastMAC || body[keyIDLength] != ':' || strings.Trim(body[:keyIDLength], "0123456789abcdef") != "" {
@@ -27,7 +27,7 @@ func inBase64URL(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_'
 }
 
-// isRedacted tells if a value, in JSON, is all that is left of a redacted one, and by which key.
+// isRedacted reports whether a JSON value is the replacement of a redacted one, and returns its key id.
 func isRedacted(value []byte) (keyID string, ok bool) {
 	if !isString(value) {
 		return "", false
@@ -36,7 +36,7 @@ func isRedacted(value []byte) (keyID string, ok bool) {
 	return keyID, ok && rest == ""
 }
 
-// shorten leaves of the MACs in text what people can compare.
+// shorten cuts the MACs in text to a length that people can compare.
 func (p *Printer) shorten(text string) string {
 	if p.opts.Wide || !strings.Contains(text, redactedPrefix) {
 		return text
@@ -61,8 +61,8 @@ func (p *Printer) shorten(text string) string {
 	}
 }
 
-// redactedChange says what can be said where both values are redacted: that it has changed, or that another key makes it impossible
-// to tell. "" where they are not, or where everything was asked for.
+// redactedChange describes the change of a redacted value: changed, or not comparable because another key was used. It
+// returns "" if one of the values is not redacted, or if Wide is set.
 func (p *Printer) redactedChange(before, after []byte) string {
 	if p.opts.Wide {
 		return ""

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// kubernetes are the resources that Kubernetes itself serves: group ("-": core), plural, kind, short names.
+// kubernetes returns the resources that Kubernetes itself serves: group ("-": core), plural, kind, short names.
 func kubernetes() []string {
 	return []string{
 		"- configmaps ConfigMap cm", "- endpoints Endpoints ep",
@@ -45,8 +45,8 @@ func kubernetes() []string {
 	}
 }
 
-// builtin tells whether a group is Kubernetes' own, so that its resources are known without it. events.k8s.io is not among
-// them: it has the core group's events.
+// builtin reports whether a group is Kubernetes' own, so that its resources are shown without it. events.k8s.io is not
+// included: it has the core group's events.
 func builtin(group string) bool {
 	switch group {
 	case "", "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "apps", "autoscaling", "batch",
@@ -57,8 +57,8 @@ func builtin(group string) bool {
 	return false
 }
 
-// expand returns the plural and the groups of a name that Kubernetes knows in one of its forms: plural, singular, kind, short
-// name; in lower case. "": it knows none.
+// expand returns the plural and the groups of a Kubernetes resource. name is its plural, singular, kind or short name, in
+// lower case. plural is "" if there is none.
 func expand(name string) (plural string, groups []string) {
 	for _, line := range kubernetes() {
 		f := strings.Fields(line)

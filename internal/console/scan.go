@@ -12,7 +12,7 @@ var (
 	errEnd    = errors.New("unexpected end of JSON")
 )
 
-// member is one member of an object, or, without a key, one element of an array.
+// member is a member of an object, or, without a key, an element of an array.
 type member struct {
 	key   []byte // as written between the quotes
 	value []byte
@@ -25,10 +25,10 @@ func skipSpace(doc []byte, i int) int {
 	return i
 }
 
-// trim is the value without space around it.
+// trim returns the value without surrounding space.
 func trim(doc []byte) []byte { return bytes.Trim(doc, " \n\t\r") }
 
-// skipString is the index behind the string that begins at doc[i].
+// skipString returns the index after the string that begins at doc[i].
 func skipString(doc []byte, i int) (int, error) {
 	for from := i + 1; ; {
 		n := bytes.IndexByte(doc[from:], '"')
@@ -40,15 +40,15 @@ func skipString(doc []byte, i int) (int, error) {
 		for slashes > from && doc[slashes-1] == '\\' {
 			slashes--
 		}
-		if (end-slashes)%2 == 0 { // behind an odd number of backslashes the quote is part of the string
+		if (end-slashes)%2 == 0 { // after an odd number of backslashes, the quote is part of the string
 			return end + 1, nil
 		}
 		from = end + 1
 	}
 }
 
-// skipValue is the index behind the value that begins at doc[i]. It counts brackets instead of descending: no depth can
-// overflow it. What it passes over it does not check: the events' parser has done that.
+// skipValue returns the index after the value that begins at doc[i]. It counts brackets instead of recursing, so that no
+// depth overflows the stack. It does not check the skipped bytes: the events' parser has done that.
 func skipValue(doc []byte, i int) (int, error) {
 	if i >= len(doc) {
 		return 0, errEnd
@@ -86,18 +86,18 @@ func skipValue(doc []byte, i int) (int, error) {
 	return 0, errEnd
 }
 
-// inScalar tells whether numbers, true, false and null may hold c.
+// inScalar reports whether numbers, true, false and null can contain c.
 func inScalar(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'u' || c == '-' || c == '+' || c == '.' || c == 'E'
 }
 
-// appendMembers appends the members of the object, or the elements of the array, that doc is. Where like has one at the same
-// place with the same bytes, its end is known without a scan: like is what doc is compared with, nil for nothing.
+// appendMembers appends the members of object doc, or the elements of array doc. like are those of the document to compare
+// with, or nil: if the one at the same place has the same bytes, its end is known without a scan.
 func appendMembers(ms []member, doc []byte, like []member) ([]member, error) {
 	if len(doc) < 2 {
 		return ms, errEnd
 	}
-	isObject, closing := doc[0] == '{', doc[0]+2 // '}' and ']' stand two places behind '{' and '['
+	isObject, closing := doc[0] == '{', doc[0]+2 // in ASCII, '}' and ']' are two after '{' and '['
 	if !isObject && doc[0] != '[' {
 		return ms, errSyntax
 	}
@@ -145,8 +145,8 @@ func appendMembers(ms []member, doc []byte, like []member) ([]member, error) {
 	}
 }
 
-// lookup is the value of a member of an object, nil where it has none, or where doc is no object. key is written without
-// escapes. Of members with the same key the last one counts, as in encoding/json.
+// lookup returns the value of a member of an object, nil if it has none, or if doc is not an object. key has no escapes.
+// The last of several members with the same key counts, as in encoding/json.
 func lookup(doc []byte, key string) []byte {
 	if len(doc) < 2 || doc[0] != '{' {
 		return nil
@@ -164,8 +164,8 @@ func lookup(doc []byte, key string) []byte {
 	return nil
 }
 
-// sameScalar tells whether two values mean the same as far as bytes tell: equal bytes, or strings that differ only in their
-// escapes. Numbers are compared as they are written.
+// sameScalar reports whether two values have equal bytes, or are strings that differ only in their escapes. It compares
+// numbers as written.
 func sameScalar(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
@@ -180,7 +180,7 @@ func isContainer(value []byte) bool {
 	return len(value) >= 2 && (value[0] == '{' || value[0] == '[')
 }
 
-// unquote is the text of a string, and any other scalar as it is written.
+// unquote returns the text of a string, and any other scalar as written.
 func unquote(value []byte) []byte {
 	if isString(value) {
 		return unescape(value[1 : len(value)-1])
@@ -188,7 +188,7 @@ func unquote(value []byte) []byte {
 	return value
 }
 
-// unescape is what stands between the quotes of a string, without its escapes: raw itself where there are none.
+// unescape returns the text between the quotes of a string without its escapes: raw itself if there are none.
 func unescape(raw []byte) []byte {
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return raw

@@ -8,7 +8,7 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// stream appends an event about the stream, or one of a kind that this version does not know.
+// stream appends an event about the stream, or one of an unknown type.
 func (p *Printer) stream(e *consume.Event) {
 	word, style := "event", terminal.Dim
 	switch e.Type {
@@ -39,7 +39,7 @@ func (p *Printer) stream(e *consume.Event) {
 		if k > 0 {
 			part = "; " + part
 		}
-		if e.Type == consume.TypeGap && width(part) > p.room() { // nothing of it is cut off: it goes on on the next line
+		if e.Type == consume.TypeGap && width(part) > p.room() { // a gap is not cut: it continues on the next line
 			p.end()
 			p.space(len("15:04:05 "))
 			part = strings.TrimPrefix(part, "; ")
@@ -49,7 +49,7 @@ func (p *Printer) stream(e *consume.Event) {
 	p.end()
 }
 
-// streamResource is what an event about the stream is about: its scope says more than the resource where it is a part.
+// streamResource returns the subject of an event about the stream: its scope if that is a part of the resource, else the resource.
 func (p *Printer) streamResource(e *consume.Event) string {
 	if e.Scope != "" && strings.ContainsAny(e.Scope, "/?") && !p.opts.Wide {
 		return e.Scope
@@ -60,7 +60,7 @@ func (p *Printer) streamResource(e *consume.Event) string {
 	return shownResource(e)
 }
 
-// streamText is what an event about the stream says, in parts that may stand on lines of their own.
+// streamText returns the text of an event about the stream, in parts that may be on separate lines.
 func (p *Printer) streamText(kind string, s *consume.Stream) []string {
 	var parts []string
 	objects := string(appendCount(nil, s.Objects)) + plural(s.Objects, " object", " objects")
@@ -98,7 +98,7 @@ func (p *Printer) streamText(kind string, s *consume.Stream) []string {
 	return parts
 }
 
-// version is rv behind words, "" where it is not known.
+// version returns rv after words, "" if rv is unknown.
 func version(words, rv string) string {
 	if rv == "" {
 		return ""
@@ -106,7 +106,7 @@ func version(words, rv string) string {
 	return words + rv
 }
 
-// gapReason is the reason of a gap, explained.
+// gapReason returns the reason of a gap with an explanation.
 func gapReason(reason consume.GapReason) string {
 	switch reason {
 	case consume.ReasonExpired:

@@ -8,11 +8,11 @@ import (
 	"github.com/clipperhouse/displaywidth"
 )
 
-// ellipsis stands for what has been cut off.
+// ellipsis replaces omitted text.
 const ellipsis = "…"
 
-// appendClean appends text without anything that a terminal would act upon or show out of place: control and format
-// characters (escape sequences, line ends, reversals of the direction) are written as escapes, a byte that is not UTF-8 as \xff.
+// appendClean appends text, but escapes everything that a terminal would interpret or display out of place: control and format
+// characters (escape sequences, line ends, reversals of the direction). A byte that is not UTF-8 is written like \xff.
 func appendClean[T string | []byte](dst []byte, text T) []byte {
 	plain := 0
 	for plain < len(text) && ' ' <= text[plain] && text[plain] <= '~' {
@@ -34,13 +34,13 @@ func appendClean[T string | []byte](dst []byte, text T) []byte {
 	return dst
 }
 
-// isReplacement tells a U+FFFD that was written from one that stands for a bad byte.
+// isReplacement reports whether s begins with a written U+FFFD, not with an invalid byte.
 func isReplacement(s string) bool {
 	_, size := utf8.DecodeRuneInString(s)
 	return size > 1
 }
 
-// appendRune appends a character, escaped where it cannot be printed. The escapes are those of JSON and of YAML's double quotes.
+// appendRune appends a character, escaped if it is not printable. The escapes are those of JSON and of YAML's double quotes.
 func appendRune(dst []byte, r rune) []byte {
 	switch {
 	case r == '\n':
@@ -64,10 +64,10 @@ func appendRune(dst []byte, r rune) []byte {
 	return dst
 }
 
-// clean is appendClean to a string of its own.
+// clean returns text as appendClean writes it.
 func clean(text string) string { return string(appendClean(nil, text)) }
 
-// width is how many columns text takes, which has no control characters.
+// width returns the number of columns of text, which must have no control characters.
 func width[T string | []byte](text T) int {
 	for i := range len(text) {
 		if text[i] >= utf8.RuneSelf {
@@ -77,7 +77,7 @@ func width[T string | []byte](text T) int {
 	return len(text)
 }
 
-// cut is text in at most columns columns, with an ellipsis in the last one where something was cut off. columns ≤ 0: all.
+// cut shortens text to columns columns, with an ellipsis in the last one if it is too long. columns ≤ 0: no limit.
 func cut(text string, columns int) string {
 	if columns <= 0 || len(text) <= columns || width(text) <= columns {
 		return text
@@ -95,7 +95,7 @@ func appendCount(dst []byte, n int) []byte {
 	return append(dst, byte('0'+rest/100), byte('0'+rest/10%10), byte('0'+rest%10))
 }
 
-// withheld says that n versions of an object were withheld right before an event.
+// withheld returns the remark that n versions of an object were withheld right before an event.
 func withheld(n int) string {
 	return strconv.Itoa(n) + plural(n, " version", " versions") + " withheld before this"
 }

@@ -1,11 +1,11 @@
 package console
 
-// Known returns the plural and the API groups of a name that Kubernetes itself knows in one of its forms: plural, singular, kind or short
-// name, in lower case. The plural is "" if it knows none.
+// Known returns the plural and the API groups of a Kubernetes resource. name is its plural, singular, kind or short name,
+// in lower case. The plural is "" if there is none.
 func Known(name string) (plural string, groups []string) { return expand(name) }
 
-// Printable returns text with everything escaped that a terminal might act upon.
+// Printable escapes everything in text that a terminal might interpret.
 func Printable(text string) string { return clean(text) }
 
-// AppendHarmless appends JSON with everything in its strings as escapes that is not printable. It means the same.
+// AppendHarmless appends JSON, with the unprintable characters of its strings as escapes. Its meaning stays the same.
 func AppendHarmless(dst, raw []byte) []byte { return appendHarmless(dst, raw) }

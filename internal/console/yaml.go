@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth is how deep values are looked into. What lies deeper is compared and shown as a whole: that bounds the stack.
+// maxDepth limits the depth of comparisons and output. Deeper values are compared and shown as a whole, which bounds the stack.
 const maxDepth = 100
 
 // appendBlock appends a JSON value as lines of YAML, each indented, in the order of the document.
@@ -31,13 +31,13 @@ func appendBlock(dst, value []byte, indent, depth int) []byte {
 	return dst
 }
 
-// appendMember appends "key: value" where the line has been indented already, and the lines that follow from it.
+// appendMember appends "key: value" to a line that is already indented, and the further lines of the value.
 func appendMember(dst []byte, m *member, indent, depth int) []byte {
 	dst = append(appendKey(dst, m.key), ':')
 	return appendBehindKey(dst, m.value, indent, depth)
 }
 
-// appendBehindKey appends a member's value behind its colon. Lists are not indented below their key, as kubectl writes them.
+// appendBehindKey appends a member's value after its colon. Like kubectl, it does not indent lists below their key.
 func appendBehindKey(dst, value []byte, indent, depth int) []byte {
 	switch {
 	case !isContainer(value):
@@ -50,7 +50,7 @@ func appendBehindKey(dst, value []byte, indent, depth int) []byte {
 	return appendBlock(append(dst, '\n'), value, indent+2, depth+1)
 }
 
-// appendElement appends "- value" where the line has been indented already, and the lines that follow from it.
+// appendElement appends "- value" to a line that is already indented, and the further lines of the value.
 func appendElement(dst, value []byte, indent, depth int) []byte {
 	dst = append(dst, '-', ' ')
 	if !isContainer(value) || isEmpty(value) || depth+1 >= maxDepth {
@@ -59,7 +59,7 @@ func appendElement(dst, value []byte, indent, depth int) []byte {
 		}
 		return append(appendScalar(dst, value, indent+2), '\n')
 	}
-	// The first line of what is inside stands behind the dash, which takes the place of its indentation.
+	// The first line of the content follows the dash, which replaces its indentation.
 	from := len(dst)
 	dst = appendBlock(dst, value, indent+2, depth+1)
 	return append(dst[:from], dst[min(from+indent+2, len(dst)):]...)
@@ -72,7 +72,7 @@ func appendSpaces(dst []byte, n int) []byte {
 	return dst
 }
 
-// isEmpty tells an object or array without anything in it.
+// isEmpty reports whether an object or array has no members.
 func isEmpty(value []byte) bool {
 	i := skipSpace(value, 1)
 	return i < len(value) && (value[i] == '}' || value[i] == ']')
@@ -86,7 +86,7 @@ func appendKey(dst, raw []byte) []byte {
 	return appendQuoted(dst, key)
 }
 
-// appendScalar appends a scalar as YAML: a text of several lines as a literal block, indented, where nothing in it has to be
+// appendScalar appends a scalar as YAML. A text of several lines becomes an indented literal block if nothing in it must be
 // escaped.
 func appendScalar(dst, value []byte, indent int) []byte {
 	if !isString(value) {
@@ -114,7 +114,7 @@ func appendInline(dst, value []byte) []byte {
 	return appendQuoted(dst, text)
 }
 
-// plainYAML tells whether text means itself in YAML 1.1 and 1.2 without quotes. It errs on the side of quotes.
+// plainYAML reports whether text means itself in YAML 1.1 and 1.2 without quotes. It errs on the side of quotes.
 func plainYAML(text []byte) bool {
 	if len(text) == 0 || len(text) > 1<<20 {
 		return false
@@ -131,7 +131,7 @@ func plainYAML(text []byte) bool {
 	for i, c := range text {
 		switch {
 		case 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9':
-		case c == ':' && text[i+1] == ' ', c == '#' && text[i-1] == ' ': // neither is the last, or the first
+		case c == ':' && text[i+1] == ' ', c == '#' && text[i-1] == ' ': // ':' is never last, '#' never first
 			return false
 		case c < ' ' || c > '~':
 			return false
@@ -147,8 +147,8 @@ func plainYAML(text []byte) bool {
 	return true
 }
 
-// quantity tells whether text begins with a number and is none, as 500m and 256Mi: it has a letter that no way to write a
-// number has, and nothing else that would make it something (YAML 1.1 knows times and sexagesimal numbers).
+// quantity reports whether text begins with a number but is none, such as 500m and 256Mi. It needs a letter that no number
+// has, and may have only letters, digits and dots (YAML 1.1 has times and sexagesimal numbers).
 func quantity(text []byte) bool {
 	word := false
 	for _, c := range text {
@@ -180,8 +180,8 @@ func appendQuoted(dst, text []byte) []byte {
 	return append(dst, '"')
 }
 
-// literal tells whether text can be written as a literal block: several lines, nothing to escape, and no line whose spaces
-// at the begin or end would be taken for something else.
+// literal reports whether text can be a literal block: several lines, nothing to escape, and no line whose spaces at the
+// begin or end would change the meaning.
 func literal(text []byte) bool {
 	if bytes.IndexByte(text, '\n') < 0 || text[0] == ' ' || text[0] == '\n' || text[0] == '\t' {
 		return false
@@ -207,7 +207,7 @@ func literal(text []byte) bool {
 	return true
 }
 
-// blank tells whether a line holds nothing but space.
+// blank reports whether the first line of text has only white space.
 func blank(text []byte) bool {
 	line, _, _ := bytes.Cut(text, []byte("\n"))
 	return len(bytes.TrimLeft(line, " \t")) == 0
@@ -234,7 +234,7 @@ func appendLiteral(dst, text []byte, indent int) []byte {
 	return dst
 }
 
-// appendJSON appends a value as JSON on one line, with nothing in it that a terminal would act upon.
+// appendJSON appends a value as JSON on one line, and escapes everything that a terminal would interpret.
 func appendJSON(dst, value []byte) []byte {
 	inString, escaped := false, false
 	for i := 0; i < len(value); {

@@ -13,8 +13,8 @@ const (
 	streamSchema = "https://kubecdc.dev/schema/stream/v1"
 )
 
-// put adds the attribute whose value has been appended to ev.values, giving values, and returns the value. An attribute
-// that would be empty is left out.
+// put adds an attribute whose value has been appended to ev.values, with values as the result, and returns the value. Empty
+// attributes are omitted.
 func (ev *Event) put(name string, values []byte) []byte {
 	value := values[len(ev.values):len(values):len(values)]
 	ev.values = values
@@ -26,7 +26,7 @@ func (ev *Event) put(name string, values []byte) []byte {
 
 func (ev *Event) putText(name, value string) { ev.put(name, appendText(ev.values, value)) }
 
-// objectAttributes are those of an object event, in the order in which the contract shows them.
+// objectAttributes adds the attributes of an object event, in the order of the contract.
 func (e *Encoder) objectAttributes(ev *Event, d *object.Delta) {
 	ref, res := d.Ref, d.Ref.Resource
 
@@ -53,13 +53,13 @@ func (e *Encoder) objectAttributes(ev *Event, d *object.Delta) {
 	e.trace(ev)
 }
 
-// selects tells if a scope has a selector: then its name alone says which objects belong to it, and their events have to
-// say it. Resource and namespace, which tell the others, are attributes anyway.
+// selects reports whether a scope has a selector. The events of such a scope name it, because resource and namespace, which
+// are attributes anyway, do not identify it.
 func selects(scope string) bool {
 	return strings.Contains(scope, "Selector=") || strings.Contains(scope, "?any=")
 }
 
-// streamAttributes are those of a stream event, in the same order, with the scope in place of the object.
+// streamAttributes adds the attributes of a stream event in the same order, with the scope in place of the object.
 func (e *Encoder) streamAttributes(ev *Event, d *object.Delta) {
 	s := d.Stream
 
@@ -71,7 +71,7 @@ func (e *Encoder) streamAttributes(ev *Event, d *object.Delta) {
 	ev.put("subject", appendPath(ev.values, s.Resource, ""))
 	e.putCommon(ev, d, s.Resource, streamSchema)
 	ev.putText("scope", s.Scope)
-	if s.Kind != object.Gap { // a gap lies between two versions
+	if s.Kind != object.Gap { // a gap spans two versions
 		ev.putVersion(s.ResourceVersion)
 	}
 	v = append(appendText(ev.values, e.o.Cluster), '/')
@@ -79,7 +79,7 @@ func (e *Encoder) streamAttributes(ev *Event, d *object.Delta) {
 	ev.putText("epoch", e.epoch)
 }
 
-// putCommon adds what lies between subject and scope or namespace.
+// putCommon adds the attributes between subject and scope or namespace.
 func (e *Encoder) putCommon(ev *Event, d *object.Delta, res *object.Resource, schema string) {
 	ev.put("time", appendTime(ev.values, d.Observed))
 	ev.put("datacontenttype", append(ev.values, dataType...))
@@ -95,13 +95,14 @@ func (e *Encoder) putCommon(ev *Event, d *object.Delta, res *object.Resource, sc
 	ev.putText("resource", res.Name)
 }
 
-// appendTime appends nanoseconds since 1970 in RFC 3339, with all nine digits: every time takes the same space and sorts as text.
+// appendTime appends nanoseconds since 1970 in RFC 3339, with all nine digits: every time has the same length and sorts as
+// text.
 func appendTime(dst []byte, nanos int64) []byte {
 	t := time.Unix(0, nanos).UTC()
-	dst = t.AppendFormat(dst, time.RFC3339) // several times as fast as with a layout that has digits
+	dst = t.AppendFormat(dst, time.RFC3339) // several times as fast as a layout with fractional digits
 	point := len(dst) - len("Z")
 	dst = strconv.AppendInt(dst[:point], int64(time.Second)+int64(t.Nanosecond()), 10)
-	dst[point] = '.' // in place of the second
+	dst[point] = '.' // overwrites the digit of the added second
 	return append(dst, 'Z')
 }
 
@@ -111,13 +112,13 @@ func (ev *Event) putVersion(rv uint64) {
 		return
 	}
 	digits := ev.put("resourceversion", strconv.AppendUint(ev.values, rv, 10))
-	const zeros = "00000000000000000000" // as many as the largest uint64 has digits
+	const zeros = "00000000000000000000" // as many as the digits of the largest uint64
 	v := append(ev.values, zeros[len(digits):]...)
 	ev.put("sequence", append(v, digits...))
 }
 
-// appendObjectID appends the id, which names one version of one object in one history; its deletion, seen or inferred, has
-// one id.
+// appendObjectID appends the id, which identifies one version of one object in one history. An observed and an inferred
+// deletion have the same id.
 func appendObjectID(dst []byte, d *object.Delta) []byte {
 	dst = appendText(dst, d.Ref.Resource.Name)
 	if group := d.Ref.Resource.Group; group != "" {
@@ -149,22 +150,22 @@ func appendStreamID(dst []byte, d *object.Delta) []byte {
 	case object.Gap:
 		dst = strconv.AppendUint(append(dst, "gap/"...), s.From, 10)
 		dst = strconv.AppendUint(append(dst, '-'), s.To, 10)
-		if s.Letter != "" { // several may lie between the same versions. It ends in the history, if at all
+		if s.Letter != "" { // several gaps may span the same versions; the dead letter's id already names the history, if any
 			return appendText(append(dst, '/'), s.Letter)
 		}
-		if s.Reason == object.ContentChanged { // where it stands, there may be a gap of another reason too
+		if s.Reason == object.ContentChanged { // a gap of another reason may have the same ends
 			dst = append(append(dst, '/'), object.ContentChanged...)
 		}
 	case object.Progress:
-		// The time makes each one news, also where nothing changes and the version stays.
+		// The time makes each progress event unique, even if nothing changes and the version stays.
 		dst = strconv.AppendUint(append(dst, "progress/"...), s.ResourceVersion, 10)
 		dst = strconv.AppendInt(append(dst, '/'), time.Unix(0, d.Observed).Unix(), 10)
 	}
 	return appendHistory(dst, s.History)
 }
 
-// appendHistory appends which history an id is of, unless it is the first: after a restore of etcd, resourceVersions are
-// given a second time.
+// appendHistory appends the number of the history of an id, unless it is the first: after a restore, etcd assigns
+// resourceVersions a second time.
 func appendHistory(dst []byte, history uint32) []byte {
 	if history == 0 {
 		return dst

@@ -8,18 +8,18 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// patchRoom is room for the patch of most changes and for the names of members, in bytes.
+// patchRoom is the space reserved for the patch of most changes and for member names, in bytes.
 const patchRoom = 1 << 10
 
-// appendObjectData appends the data of an object event. A member that is null says "does not exist", one that is left out
-// "not known", or not asked for.
+// appendObjectData appends the data of an object event. A null member means "does not exist"; an absent member means "not
+// known", or not requested.
 func (e *Encoder) appendObjectData(dst []byte, ev *Event, d *object.Delta, s *shortening) ([]byte, error) {
 	if s == nil {
 		s = &shortening{}
 	}
 	dst = appendChange(dst, d)
 	before, after, patch := e.parts(ev, d, s)
-	// Room for both objects at once: otherwise the array is copied for the second one, and again for the patch.
+	// Reserve space for both objects at once: otherwise the array is copied for the second one, and again for the patch.
 	room := len(d.ChangedBy) + patchRoom
 	if before {
 		room += d.Before.Size()
@@ -58,7 +58,7 @@ func appendChange(dst []byte, d *object.Delta) []byte {
 	return dst
 }
 
-// parts reports which objects are sent, and whether the patch is. It notes those that s leaves out.
+// parts reports which objects are sent, and whether the patch is. It records the members that s omits.
 func (e *Encoder) parts(ev *Event, d *object.Delta, s *shortening) (before, after, patch bool) {
 	before = e.o.Before && d.Op != object.Created && d.Op != object.Read && d.Before != nil
 	before = before && !s.leave(ev, "before", s.before)
@@ -71,8 +71,8 @@ func (e *Encoder) parts(ev *Event, d *object.Delta, s *shortening) (before, afte
 
 // appendObjects appends the objects that are sent, and the patch between them.
 func appendObjects(dst []byte, ev *Event, d *object.Delta, sendBefore, sendAfter, patch bool) ([]byte, error) {
-	// The patch reads both objects from where they stand in dst: appending to dst leaves what is below its length as it
-	// is, and where it moves to a larger array these slices keep the old one.
+	// The patch reads both objects in dst. Appending to dst does not change the bytes below its length, and if append
+	// allocates a larger array, these slices keep the old one.
 	var before, after []byte
 	var err error
 	switch {
@@ -102,7 +102,7 @@ func appendObjects(dst []byte, ev *Event, d *object.Delta, sendBefore, sendAfter
 	return ev.differ.append(append(dst, `,"patch":`...), before, after)
 }
 
-// appendObject appends a member whose name is given. value is where o stands.
+// appendObject appends a member with the given name. value is the JSON of o inside dst.
 func appendObject(dst []byte, name string, o *object.Object) (_, value []byte, err error) {
 	dst = append(dst, name...)
 	from := len(dst)
@@ -141,11 +141,11 @@ func (e *Encoder) appendStreamData(dst []byte, _ *Event, d *object.Delta, _ *sho
 	case object.Progress:
 		dst = appendVersion(dst, `,"resourceVersion":"`, s.ResourceVersion)
 	}
-	dst[start] = '{' // in place of the first comma
+	dst[start] = '{' // replaces the first comma
 	return append(dst, '}'), nil
 }
 
-// appendVersion appends a member whose name and opening quote are given, unless the version is not known.
+// appendVersion appends a member with the given name and opening quote, unless the version is not known.
 func appendVersion(dst []byte, member string, rv uint64) []byte {
 	if rv == 0 {
 		return dst

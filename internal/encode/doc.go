@@ -1,12 +1,12 @@
-// Package encode makes CloudEvents of deltas: an [Encoder] turns an object.Delta into an [Event], the envelope around
-// the object before, the object after and the RFC 6902 patch between them, as the event contract promises it to consumers.
+// Package encode converts deltas to CloudEvents: an [Encoder] turns an object.Delta into an [Event]. The event has the
+// attributes and, as the event contract defines, the object before, the object after and the RFC 6902 patch between them.
 //
-// It is pure: the same delta and the same options give the same bytes, whichever worker encodes them and how often.
-// It does no I/O, reads no clock, knows nothing of client-go and starts no goroutine.
+// The package is pure: the same delta and the same options always give the same bytes. It does no I/O, reads no clock, does
+// not import client-go and starts no goroutine.
 //
-// Objects stay raw. Their JSON is spliced into the event as it is, and [AppendPatch] compares it as bytes; nothing here
-// decodes a tree. All output is appended to buffers that belong to the Event, which its worker uses again.
+// Objects stay raw. Their JSON is spliced into the event unchanged, and [AppendPatch] compares it as bytes; the package
+// never decodes a tree. All output is appended to buffers of the Event, which its worker reuses.
 //
-// An error means a delta that breaks the contract (an update without its object before, no uid) or damaged memory: it
-// comes back each time, and no retry helps.
+// An error means that a delta violates the contract (an update without its object before, no uid), or corrupted memory. It
+// is permanent: retries do not help.
 package encode

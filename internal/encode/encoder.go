@@ -8,7 +8,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Mode is the content mode of CloudEvents in which events are encoded.
+// Mode is the content mode of CloudEvents.
 type Mode string
 
 // The content modes.
@@ -17,15 +17,15 @@ const (
 	Binary     Mode = "binary"     // attributes in headers, the body is the data
 )
 
-// Options say what goes into events.
+// Options configure the content of events.
 type Options struct {
-	Cluster    string // the configured name; "": ClusterUID takes its place
+	Cluster    string // the configured name; "" means ClusterUID
 	ClusterUID string // the UID of namespace kube-system
 	Mode       Mode   // "": Structured
 	Before     bool   // send the object before
 	Patch      bool   // send the patch
 	Epoch      uint64 // of the leader; 0: there is no election, and events have no epoch
-	// SampleRatio is the part of object events that are traced, from 0 to 1; which ones, their ids say.
+	// SampleRatio is the fraction of object events that are traced, from 0 to 1; the event id decides.
 	SampleRatio float64
 }
 
@@ -50,7 +50,7 @@ func New(o Options) *Encoder {
 	return e
 }
 
-// These errors tell which rule of the contract a delta breaks.
+// The violations of the contract.
 var (
 	errNoCluster  = errors.New("neither a cluster name nor a cluster uid")
 	errNoRef      = errors.New("no resource")
@@ -62,7 +62,7 @@ var (
 	errNoScope    = errors.New("no scope")
 )
 
-// Encode makes ev the event of d, reusing ev's buffers; after an error ev is not to be used but for another Encode.
+// Encode makes ev the event of d, and reuses ev's buffers. After an error ev is only valid for another Encode.
 func (e *Encoder) Encode(ev *Event, d *object.Delta) error { return e.into(ev, d, e.o.Mode, nil) }
 
 func (e *Encoder) into(ev *Event, d *object.Delta, mode Mode, s *shortening) error {
@@ -117,7 +117,7 @@ func (e *Encoder) encode(ev *Event, d *object.Delta, mode Mode, s *shortening) e
 	return err
 }
 
-// checkObject holds a delta against the contract's table: what an event of its op must have, less what is left out.
+// checkObject checks that d has everything that the contract requires of its op, except for the members that s omits.
 func checkObject(d *object.Delta, s *shortening) error {
 	var before, after, version bool
 	switch d.Op {
@@ -127,7 +127,7 @@ func checkObject(d *object.Delta, s *shortening) error {
 		before, after, version = true, true, true
 	case object.Left:
 		before, version = true, true
-	case object.Deleted: // its id goes without a version
+	case object.Deleted: // its id does not contain a version
 		before = true
 	default:
 		return fmt.Errorf("unknown op %q", d.Op)

@@ -8,51 +8,51 @@ const (
 	dataType       = "application/json"
 )
 
-// maxKept is how large a buffer an Event keeps for its next delta. Without that bound, every worker of a thousand would
-// in time hold buffers of the size of the largest object.
+// maxKept is the largest buffer that an Event keeps for its next delta. Without this bound, each of a thousand workers would
+// eventually hold buffers of the size of the largest object.
 const maxKept = 64 << 10
 
-// Event is one encoded CloudEvent. The zero value is ready for Encode. Its byte slices lie in buffers of its own: they hold
-// until the next Encode or Reset, and who needs them longer copies them. It belongs to one goroutine.
+// Event is one encoded CloudEvent. The zero value is ready for Encode. Its byte slices alias its own buffers and are valid
+// until the next Encode or Reset. It belongs to one goroutine.
 type Event struct {
-	// Delta is what the event was made of.
+	// Delta is the source of the event.
 	Delta *object.Delta
 
-	ID           []byte // with Source unique; a second copy has the same
+	ID           []byte // unique together with Source; a duplicate has the same ID
 	Source       []byte
 	Type         []byte
 	PartitionKey []byte // the same for all events of one object, or of one scope
 
 	// ContentType is the media type of Body: CloudEvents' JSON format in structured mode, JSON in binary mode.
 	ContentType string
-	// Attributes are, in binary mode, all context attributes in a fixed order, as in structured mode, datacontenttype
-	// among them: the Kafka and HTTP bindings map it to their content-type header (ContentType holds the same), NATS' to
-	// ce-datacontenttype. In structured mode nil.
+	// Attributes are, in binary mode, all context attributes in the order of structured mode. They include datacontenttype,
+	// which the Kafka and HTTP bindings map to their content-type header (ContentType has the same value), and the NATS
+	// binding to ce-datacontenttype. In structured mode Attributes is nil.
 	Attributes []Attribute
 	// Body is the whole event in structured mode, its data in binary mode.
 	Body []byte
 
-	// Trace is the context that the attribute traceparent has.
+	// Trace is the context in the attribute traceparent.
 	Trace Trace
 
-	// Truncated are the members of data that EncodeShort has left out, as data.truncated lists them; nil: none.
+	// Truncated are the members of data that EncodeShort omitted, as listed in data.truncated; nil if none.
 	Truncated []string
 
 	attributes []Attribute
 	values     []byte // of the attributes
-	before     []byte // an object that the patch needs and the body does not
+	before     []byte // an object that the patch needs but the body does not contain
 	differ     differ
 }
 
-// Attribute is a context attribute of an event. Value is valid UTF-8 without control characters; what else a binding
-// forbids in a header, the publisher escapes.
+// Attribute is a context attribute of an event. Value is valid UTF-8 without control characters; the publisher escapes other
+// characters that its binding forbids in a header.
 type Attribute struct {
 	Name  string
 	Value []byte
 }
 
-// Reset lets go of the delta, and of buffers that a large object has made grow. Encode begins with it; a worker that goes
-// idle calls it too.
+// Reset releases the delta, and buffers that a large object has enlarged. Encode calls it first; a worker calls it when it
+// becomes idle.
 func (ev *Event) Reset() {
 	*ev = Event{
 		Body:       reuse(ev.Body),
@@ -63,13 +63,13 @@ func (ev *Event) Reset() {
 	}
 }
 
-// Footprint is how many bytes of memory the event's buffers hold.
+// Footprint returns the memory of the event's buffers, in bytes.
 func (ev *Event) Footprint() int {
 	return cap(ev.Body) + cap(ev.values) + cap(ev.before)
 }
 
-// Size is what a bus has to take, in bytes, and what its limit is compared with: the body, and in binary mode the names and
-// values of the attributes. A binding that escapes values makes them a little larger.
+// Size returns the size that counts against the limit of a bus, in bytes: the body and, in binary mode, the names and values
+// of the attributes. A binding that escapes values adds a few bytes.
 func (ev *Event) Size() int {
 	n := len(ev.Body)
 	for i := range ev.Attributes {

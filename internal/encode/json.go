@@ -23,12 +23,12 @@ func skipSpace(doc []byte, i int) int {
 	return i
 }
 
-// skipString is the index behind the string that begins at doc[i].
+// skipString returns the index after the string that begins at doc[i].
 func skipString(doc []byte, i int) (int, error) {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	for end := i + 1; end+8 <= len(doc) && end < i+32; end += 8 { // most strings are too short for IndexByte
 		x := binary.LittleEndian.Uint64(doc[end:]) ^ '"'*ones
-		if zeros := (x - ones) & ^x & tops; zeros != 0 { // the lowest one is the first byte of x that is zero
+		if zeros := (x - ones) & ^x & tops; zeros != 0 { // the lowest bit marks the first byte of x that is zero
 			if end += bits.TrailingZeros64(zeros) / 8; doc[end-1] != '\\' {
 				return end + 1, nil
 			}
@@ -40,7 +40,7 @@ func skipString(doc []byte, i int) (int, error) {
 		if n < 0 {
 			return 0, errEnd
 		}
-		// The quote is part of the string behind an odd number of backslashes.
+		// After an odd number of backslashes the quote is part of the string.
 		end := from + n
 		slashes := end
 		for slashes > i+1 && doc[slashes-1] == '\\' {
@@ -53,8 +53,8 @@ func skipString(doc []byte, i int) (int, error) {
 	}
 }
 
-// skipValue is the index behind the value that begins at doc[i]. It counts brackets instead of descending: no depth can
-// overflow it.
+// skipValue returns the index after the value that begins at doc[i]. It counts brackets instead of recursing, so that no
+// depth overflows the stack.
 func skipValue(doc []byte, i int) (int, error) {
 	if i >= len(doc) {
 		return 0, errEnd
@@ -94,12 +94,12 @@ func skipValue(doc []byte, i int) (int, error) {
 	return 0, errEnd
 }
 
-// inScalar tells whether numbers, true, false and null may hold c.
+// inScalar reports whether numbers, true, false and null may contain c.
 func inScalar(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'u' || c == '-' || c == '+' || c == '.' || c == 'E'
 }
 
-// sameScalar tells whether two values are known to be equal: equal bytes, or strings that differ only in their escapes.
+// sameScalar reports whether two values are known to be equal: equal bytes, or strings that differ only in their escapes.
 func sameScalar(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
@@ -114,7 +114,7 @@ func sameScalar(a, b []byte) bool {
 	for len(a) > 0 && len(b) > 0 {
 		ra, na := nextRune(a)
 		rb, nb := nextRune(b)
-		// Half a surrogate pair means nothing, so two of them are not known to mean the same.
+		// Half a surrogate pair has no meaning, so two of them are not known to be equal.
 		if ra != rb || utf16.IsSurrogate(ra) {
 			return false
 		}
@@ -123,8 +123,8 @@ func sameScalar(a, b []byte) bool {
 	return len(a) == len(b)
 }
 
-// nextRune is the first character of what stands between the quotes of a string, escaped or not, and how many bytes it
-// takes. Half a surrogate pair comes as it is.
+// nextRune returns the first character of the inside of a string, escaped or not, and its length in bytes. Half a surrogate
+// pair is returned unchanged.
 func nextRune(s []byte) (r rune, size int) {
 	if s[0] != '\\' || len(s) < 2 {
 		return utf8.DecodeRune(s)
@@ -155,7 +155,7 @@ func nextRune(s []byte) (r rune, size int) {
 	return rune(s[1]), 2
 }
 
-// hex4 reads four hexadecimal digits, -1 where there are not four.
+// hex4 reads four hexadecimal digits; it returns -1 if there are not four.
 func hex4(s []byte) rune {
 	if len(s) < 4 {
 		return -1
@@ -177,8 +177,8 @@ func hex4(s []byte) rune {
 	return r
 }
 
-// unescape is what stands between the quotes of a string, without its escapes: raw itself where there are none. Half a
-// surrogate pair becomes U+FFFD, as in encoding/json.
+// unescape returns the inside of a string without escapes: raw itself if it has none. Half a surrogate pair becomes U+FFFD,
+// as in encoding/json.
 func unescape(raw []byte) []byte {
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return raw
@@ -192,7 +192,7 @@ func unescape(raw []byte) []byte {
 	return out
 }
 
-// appendSegment appends one step of a JSON pointer (RFC 6901), as it stands inside of a JSON string.
+// appendSegment appends one step of a JSON pointer (RFC 6901), escaped for a JSON string.
 func appendSegment(dst []byte, s *segment) []byte {
 	if s.key == nil {
 		return strconv.AppendInt(dst, int64(s.index), 10)
@@ -200,7 +200,7 @@ func appendSegment(dst []byte, s *segment) []byte {
 	if bytes.IndexByte(s.key, '\\') < 0 {
 		return appendPointer(dst, s.key)
 	}
-	// "~" and "/" may hide in an escape: first unescape, then escape both ways.
+	// An escape may stand for "~" or "/": first unescape, then apply both escapes.
 	for _, c := range appendPointer(nil, unescape(s.key)) {
 		dst = appendQuotedByte(dst, c)
 	}

@@ -231,8 +231,8 @@ func FuzzAppendPatch(f *testing.F) {
 	})
 }
 
-// plain tells whether doc is what AppendPatch asks for: one JSON object in UTF-8. Halves of surrogate pairs, of which
-// encoding/json loses what they were, are left to TestAppendPatch.
+// plain reports whether doc is valid input for AppendPatch: one JSON object in UTF-8. TestAppendPatch covers halves of surrogate pairs,
+// which encoding/json does not preserve.
 func plain(doc []byte) bool {
 	var m map[string]json.RawMessage
 	return json.Unmarshal(doc, &m) == nil && m != nil && utf8.Valid(doc) && !strings.Contains(strings.ToLower(string(doc)), `\ud`)

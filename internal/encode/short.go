@@ -10,39 +10,40 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Short says what an event leaves out so that the bus takes it, where the whole of it is, and why it is a dead letter.
+// Short defines which members an event omits to fit into the bus, where the whole event is, and why it is a dead letter.
 type Short struct {
-	// Without are members of data that are left out: of "before", "after" and "patch". A member that is null stays, since
-	// it says that there is no object. A patch goes with after. With all three, changedBy goes too where it is large, so that
-	// the event is small (MaxShort) whatever the object is.
+	// Without has the members of data to omit: of "before", "after" and "patch". A null member stays, since it means that
+	// there is no object. Omitting after also omits the patch. Omitting all three also omits a large changedBy, so that the
+	// event is small (MaxShort) for any object.
 	Without []string
-	DataRef string // URI of the whole event, "": there is none
-	Reason  string // why it is a dead letter, "": it is none
+	DataRef string // URI of the whole event, "" if there is none
+	Reason  string // why it is a dead letter, "" if it is not one
 }
 
-// MaxShort is the largest event of an object without before, after and patch, in bytes as Event.Size has it.
+// MaxShort is the maximum Event.Size of an object event without before, after and patch, in bytes.
 const MaxShort = 64 << 10
 
 const (
-	maxChangedBy = 16 << 10 // of an event without all else
+	maxChangedBy = 16 << 10 // in an event without all three members
 	maxReason    = 1 << 10
 	maxDataRef   = 4 << 10
 
-	// maxName is how long a name may be in attributes, in bytes. Kubernetes allows 253 for most, and any for those of roles.
+	// maxName is the maximum length of a name in attributes, in bytes. Kubernetes allows 253 for most names, and any length
+	// for names of roles.
 	maxName  = 1 << 10
 	nameHead = 128
 )
 
-// shortening is a Short as the encoder needs it. nil: the event is whole.
+// shortening is the encoder's form of a Short. nil: the event is whole.
 type shortening struct {
-	before, after, patch bool // left out
+	before, after, patch bool // omitted
 	dataRef, reason      string
 }
 
-// EncodeShort makes ev the event of d with what s names left out of data: data.truncated and ev.Truncated list what the event
-// would have had, data.dataref and the attribute of that name (CloudEvents extension Dataref) say where the whole is. The
-// id is that of the whole event. Objects that are not sent are not read: with everything left out, what is wrong with them is
-// no error. A stream event has nothing to leave out.
+// EncodeShort makes ev the event of d without the members of data that s names. data.truncated and ev.Truncated list the
+// omitted members that the event would have had. data.dataref and the attribute of that name (CloudEvents extension Dataref)
+// give the location of the whole event. The id is that of the whole event. Omitted objects are not read: if all are omitted,
+// a damaged object is not an error. A stream event has no such members.
 func (e *Encoder) EncodeShort(ev *Event, d *object.Delta, s Short) error {
 	o := shortening{
 		before: slices.Contains(s.Without, "before"), after: slices.Contains(s.Without, "after"), patch: slices.Contains(s.Without, "patch"),
@@ -60,15 +61,15 @@ func (e *Encoder) EncodeShort(ev *Event, d *object.Delta, s Short) error {
 	return e.into(ev, d, e.o.Mode, &o)
 }
 
-// EncodeWhole makes ev the event of d in structured mode, whatever the mode of e is: what a dataref leads to.
+// EncodeWhole makes ev the event of d in structured mode, regardless of the mode of e: the target of a dataref.
 func (e *Encoder) EncodeWhole(ev *Event, d *object.Delta) error {
 	return e.into(ev, d, Structured, nil)
 }
 
-// all tells that no object is sent.
+// all reports whether all objects are omitted.
 func (s *shortening) all() bool { return s != nil && s.before && s.after }
 
-// leave tells whether an event that has this member must go without it, and notes it.
+// leave reports whether an existing member must be omitted, and records it.
 func (s *shortening) leave(ev *Event, name string, out bool) bool {
 	if !out {
 		return false
@@ -77,7 +78,7 @@ func (s *shortening) leave(ev *Event, name string, out bool) bool {
 	return true
 }
 
-// attributes adds those of a shortened event and of a dead letter.
+// attributes adds the attributes of a shortened event and of a dead letter.
 func (s *shortening) attributes(ev *Event) {
 	if s == nil {
 		return
@@ -90,7 +91,7 @@ func (s *shortening) attributes(ev *Event) {
 	ev.putText("deadletterreason", reason)
 }
 
-// appendData appends the members of data that tell what has been left out.
+// appendData appends the members of data that describe what was omitted.
 func (s *shortening) appendData(dst []byte, ev *Event) []byte {
 	if s == nil {
 		return dst
@@ -113,8 +114,8 @@ func (s *shortening) appendData(dst []byte, ev *Event) []byte {
 	return dst
 }
 
-// shortName is a name as attributes have it: one that is too long for a key or a header becomes its beginning, "~" and its
-// sha256. The object in the data has the true name.
+// shortName returns a name for attributes: a name that is too long for a key or a header is replaced by its beginning, "~"
+// and its sha256. The object in the data has the complete name.
 func shortName(name string) string {
 	if len(name) <= maxName {
 		return name

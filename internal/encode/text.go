@@ -6,17 +6,18 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// appendText appends s as an attribute may hold it. CloudEvents' strings have no control characters and no
-// noncharacters (CloudEvents 1.0, Type System), but names of some resources may ("%" and "/" are all that the API server
-// forbids in the name of a ClusterRole): these are percent-encoded, which no other name can look like. An error instead
-// would let whoever may create a ClusterRole stop the stream of all of them. The object in the data has the true name.
+// appendText appends s as an attribute value. CloudEvents' strings have no control characters and no noncharacters
+// (CloudEvents 1.0, Type System), but names of some resources may have them: the API server forbids only "%" and "/" in the
+// name of a ClusterRole. They are percent-encoded, which is unique because no name contains "%". An error instead would
+// allow anyone who may create a ClusterRole to stop the stream of all of them. The object in the data has the unencoded
+// name.
 func appendText(dst []byte, s string) []byte {
 	plain := plainText(s)
 	dst = append(dst, s[:plain]...)
 	if plain == len(s) {
 		return dst
 	}
-	for _, r := range s[plain:] { // bytes that are not UTF-8 come as U+FFFD
+	for _, r := range s[plain:] { // invalid UTF-8 becomes U+FFFD
 		if r < ' ' || 0x7f <= r && r < 0xa0 || 0xfdd0 <= r && r <= 0xfdef || r&0xfffe == 0xfffe {
 			var buf [utf8.UTFMax]byte
 			for _, c := range buf[:utf8.EncodeRune(buf[:], r)] {
@@ -29,8 +30,8 @@ func appendText(dst []byte, s string) []byte {
 	return dst
 }
 
-// plainText is how many bytes of s, from the first one on, stand for themselves in an attribute and in a JSON string: ASCII
-// without control characters, quotes and backslashes. It may stop early, but not where s is plain as a whole.
+// plainText returns the length of the prefix of s that needs no escapes in an attribute and in a JSON string: ASCII without
+// control characters, quotes and backslashes. It may stop early, unless all of s is plain.
 func plainText[T string | []byte](s T) int {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	i := 0
@@ -38,7 +39,7 @@ func plainText[T string | []byte](s T) int {
 		x := uint64(s[i]) | uint64(s[i+1])<<8 | uint64(s[i+2])<<16 | uint64(s[i+3])<<24 |
 			uint64(s[i+4])<<32 | uint64(s[i+5])<<40 | uint64(s[i+6])<<48 | uint64(s[i+7])<<56
 		quote, slash := x^ones*'"', x^ones*'\\'
-		if (x|(x+ones)|(x-ones*' ')|(quote-ones)|(slash-ones))&tops != 0 { // x + ones: a DEL
+		if (x|(x+ones)|(x-ones*' ')|(quote-ones)|(slash-ones))&tops != 0 { // x + ones detects a DEL
 			return i
 		}
 	}
@@ -60,7 +61,7 @@ func appendQuoted[T string | []byte](dst []byte, s T) []byte {
 	return append(dst, '"')
 }
 
-// appendEscaped appends what stands between the quotes of a JSON string.
+// appendEscaped appends the inside of a JSON string.
 func appendEscaped[T string | []byte](dst []byte, s T) []byte {
 	plain := plainText(s)
 	dst = append(dst, s[:plain]...)

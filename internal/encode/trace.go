@@ -8,17 +8,18 @@ import (
 
 // Trace is the trace context of an event (W3C Trace Context, level 1). The zero value: the event is not traced.
 //
-// It is made of the sha256 of source + "\n" + id, so that each copy of an event, also of another agent or after a restart, has the
-// same trace: ID is the beginning of the sum that JetStream's Nats-Msg-Id is the beginning of.
+// It is derived from the sha256 of source + "\n" + id, so that each copy of an event has the same trace, even after a
+// restart or from another agent. ID is the beginning of that hash, as is JetStream's Nats-Msg-Id.
 type Trace struct {
 	ID   [16]byte
-	Span [8]byte // the event's way from the API server to the bus; consumers' spans hang on it
+	Span [8]byte // the event's path from the API server to the bus; the parent of consumers' spans
 }
 
-// Sampled tells that the event is traced.
+// Sampled reports whether the event is traced.
 func (t *Trace) Sampled() bool { return t.Span != [8]byte{} }
 
-// AppendParent appends t as the attribute traceparent has it: 55 characters (CloudEvents extension Distributed Tracing).
+// AppendParent appends t as the value of the attribute traceparent: 55 characters (CloudEvents extension Distributed
+// Tracing).
 func (t *Trace) AppendParent(dst []byte) []byte {
 	dst = append(dst, "00-"...)
 	dst = hex.AppendEncode(dst, t.ID[:])
@@ -27,17 +28,18 @@ func (t *Trace) AppendParent(dst []byte) []byte {
 	return append(dst, "-01"...) // sampled
 }
 
-// randomBits is how much of a trace id decides about sampling: its last 7 bytes (W3C Trace Context, level 2, and OpenTelemetry's
-// consistent probability sampling). So one agent at 10 % traces all that another at 1 % does.
+// randomBits is the number of bits of a trace id that decide about sampling: its last 7 bytes (W3C Trace Context, level 2,
+// and OpenTelemetry's consistent probability sampling). An agent at 10 % therefore traces every event that an agent at 1 %
+// traces.
 const randomBits = 56
 
-// rejected is how many of the 2^56 possible values are not sampled. ratio is between 0 and 1.
+// rejected returns how many of the 2^56 possible values are not sampled. ratio is between 0 and 1.
 func rejected(ratio float64) uint64 {
 	const all = 1 << randomBits
 	return all - uint64(min(max(ratio, 0), 1)*all)
 }
 
-// trace sets ev.Trace, and the attribute, where the event is one of those that are traced.
+// trace sets ev.Trace, and the attribute, if the event is sampled.
 func (e *Encoder) trace(ev *Event) {
 	if e.o.SampleRatio <= 0 {
 		return
@@ -47,7 +49,7 @@ func (e *Encoder) trace(ev *Event) {
 	sum = append(sum, '\n')
 	sum = append(sum, ev.ID...)
 	digest := sha256.Sum256(sum[n:])
-	ev.values = sum[:n] // it may have grown
+	ev.values = sum[:n] // append may have reallocated it
 	if binary.BigEndian.Uint64(digest[8:16])&(1<<randomBits-1) < e.rejected {
 		return
 	}

@@ -1,5 +1,5 @@
 // Package filelock locks files between processes. A lock ends with the open file, or with the process, however that ends.
-// It starts no goroutine, and is no lock between goroutines that share the file.
+// The package starts no goroutine, and does not lock between goroutines that share the file.
 package filelock
 
 import (
@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// ErrLocked says that somebody else holds the lock.
+// ErrLocked reports that another open file holds the lock.
 var ErrLocked = errors.New("locked")
 
-// Patience is how long Wait tries: who only looks holds a lock for an instant, and a process that was killed for some more.
+// Patience is how long Wait retries. A process that only checks a lock holds it for an instant, a killed one a little longer.
 const Patience = time.Second
 
-// Wait locks f, and tries for Patience while somebody else holds the lock: ErrLocked after that, or when ctx ends.
+// Wait locks f. If another open file holds the lock for longer than Patience, or until ctx ends, Wait returns ErrLocked.
 func Wait(ctx context.Context, f *os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 // Exclusive locks f without waiting.
 func Exclusive(f *os.File) error { return flock(f, unix.LOCK_EX) }
 
-// Shared is Exclusive for those who only want to know.
+// Shared is Exclusive for callers that only check the lock.
 func Shared(f *os.File) error { return flock(f, unix.LOCK_SH) }
 
 func flock(f *os.File, how int) error {

@@ -10,7 +10,7 @@ import (
 // Exclusive locks f without waiting.
 func Exclusive(f *os.File) error { return lock(f, windows.LOCKFILE_EXCLUSIVE_LOCK) }
 
-// Shared is Exclusive for those who only want to know.
+// Shared is Exclusive for callers that only check the lock.
 func Shared(f *os.File) error { return lock(f, 0) }
 
 func lock(f *os.File, how uint32) error {

@@ -6,18 +6,17 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// bookkeeping changes with each write, whatever is written.
+// bookkeeping returns the fields that change with each write.
 func bookkeeping() []string {
 	return []string{"metadata.resourceVersion", "metadata.generation", "metadata.managedFields"}
 }
 
-// question is something to be found out about the JSON before and after, each nil where there is none. It is safe for concurrent
-// use.
+// question is a question about the JSON before and after, each nil if it does not exist. It is safe for concurrent use.
 type question interface {
 	ask(before, after []byte) (bool, error)
 }
 
-// changedOnly is whether two objects differ in nothing but the paths, and bookkeeping.
+// changedOnly asks whether two objects differ only in the paths and bookkeeping.
 type changedOnly struct{ but *comparison }
 
 func newChangedOnly(paths []string) (question, error) {
@@ -45,7 +44,8 @@ func (c *changedOnly) ask(before, after []byte) (bool, error) {
 	return c.but.same(before, after)
 }
 
-// changed is whether two objects differ in what a path names: also where one of them has no such value, or does not exist.
+// changed asks whether two objects differ at a path, including the case that one of them has no such value, or does not
+// exist.
 type changed struct{ path *object.Path }
 
 func newChanged(path string) (question, error) {
@@ -70,7 +70,7 @@ func (c *changed) ask(before, after []byte) (bool, error) {
 	return !same, damaged(err)
 }
 
-// damaged is an error about the JSON of an object without what is in it.
+// damaged returns an error about the JSON of an object without its content.
 func damaged(err error) error {
 	if err != nil {
 		return errJSON

@@ -38,7 +38,7 @@ func TestChangedAndChangedOnly(t *testing.T) {
 		{`{"a":{"x/y":1}}`, `{}`, `a["x/y"]`, true, true},
 		{`{"a":{"x\"]":1}}`, `{"b":1}`, `a["x\"]"]`, true, false},
 		{`{"a":{"x":1,"y":2}}`, `{}`, "a[*]", true, true},
-		{`{"a":{"x":{"y":1}}}`, `{}`, "a[*].y", true, false}, // which members there are is told
+		{`{"a":{"x":{"y":1}}}`, `{}`, "a[*].y", true, false}, // it compares which members exist
 		{`{"a":{"x":{"y":1}}}`, `{"a":{"x":{}}}`, "a[*].y", true, true},
 
 		{`{"a":[{"b":1},{"b":2}]}`, `{"a":[{"b":1},{"b":3}]}`, "a[*].b", true, true},

@@ -1,19 +1,20 @@
-// Package filter withholds deltas that nobody wants to have: by op, by a CEL expression, and by ready-made filters for
-// the noise of a busy cluster.
+// Package filter suppresses unwanted deltas: by op, by a CEL expression, and by ready-made filters for the noise of a busy
+// cluster.
 //
-// A Filter is that of one rule of the configuration. For gives what it does to one resource; an informer asks that of each
-// delta right before it would be put into the queue.
+// A Filter belongs to one rule of the configuration. For returns its form for one resource; an informer applies it to each
+// delta right before it queues the delta.
 //
 // Invariants:
-//   - Read, Entered and Left are never withheld by operations or by noise: what consumers know of the state hangs on them. An
-//     expression is asked of every delta.
-//   - Noise withholds updates only, and none in which anything differs that is not in its mask.
-//   - Only what an expression touches is read: neither op, name nor labels need the object, changed and changedOnly compare its
-//     bytes, and before and after are decoded member by member, as they are asked for. Nothing builds a tree of an object, but
-//     for the equality of two values that are not the same bytes, and for converting one.
-//   - An evaluation ends: its cost is limited, and costs count what the functions of this package, and operators that look at
-//     whole objects and arrays, read.
-//   - Nothing of an object gets into an error, a log line or a metric. CEL's own errors hold values and are told by kind.
+//   - Operations and noise never withhold Read, Entered and Left: consumers derive the state from them. An expression is
+//     evaluated for every delta.
+//   - Noise withholds only updates in which nothing outside its mask differs.
+//   - An evaluation reads only the data that the expression uses. op, name and labels do not need the object; changed and
+//     changedOnly compare its bytes; before and after are decoded member by member. A tree of an object is built only to
+//     compare two values with different bytes, or to convert one.
+//   - An evaluation ends: its cost is limited, and the cost includes the reads of this package's functions, and of operators
+//     that read whole objects and arrays.
+//   - Errors, log lines and metrics never contain data of an object. CEL's own errors contain values, so only their kind is
+//     reported.
 //
-// What is asked may be asked from any number of goroutines. The package starts none and does no I/O but logging.
+// The methods are safe for concurrent use. The package starts no goroutines and does no I/O except for logging.
 package filter

@@ -10,17 +10,17 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// keepBytes is what an evaluation keeps of the memory that an object has needed.
+// keepBytes is the largest buffer that an evaluation keeps for the next object.
 const keepBytes = 256 << 10
 
-// evaluation is what is asked of one delta, and what has been found out about it so far. It belongs to one goroutine. To CEL
-// it is an Activation, and the value of the hidden variable that changed and changedOnly read.
+// evaluation is the evaluation of one delta, and caches its results. It belongs to one goroutine. It is CEL's Activation,
+// and the value of the hidden variable that changed and changedOnly read.
 type evaluation struct {
 	d             *object.Delta
 	before, after side
 	labels        ref.Val
-	answers       []answer // to changed and changedOnly, by the number of the question
-	compared      bool     // the last question was not just remembered
+	answers       []answer // to changed and changedOnly, by the index of the question
+	compared      bool     // the last question was evaluated, not cached
 }
 
 type answer byte
@@ -49,20 +49,20 @@ func (s *side) end() {
 	*s = side{kept: s.kept[:0]}
 }
 
-// json is the object's JSON, nil where there is none. It is valid until the evaluation ends.
+// json returns the object's JSON, nil if there is none. It is valid until the evaluation ends.
 func (s *side) json() ([]byte, error) {
 	if s.opened || s.object == nil {
 		return s.raw, nil
 	}
 	raw, err := s.object.AppendJSON(s.kept[:0])
 	if err != nil {
-		return nil, errJSON // what is wrong with it may tell what is in it
+		return nil, errJSON // the original error may contain data of the object
 	}
 	s.raw, s.kept, s.opened = raw, raw, true
 	return raw, nil
 }
 
-// val is the object as CEL sees it, null where there is none.
+// val returns the object as a CEL value, null if there is none.
 func (s *side) val() ref.Val {
 	if s.value != nil {
 		return s.value
@@ -79,7 +79,7 @@ func (s *side) val() ref.Val {
 	return s.value
 }
 
-// begin takes what the op of d has: what it has not is not known, whatever else the delta carries.
+// begin starts the evaluation of d. It hides an object that the op of d does not have, even if the delta carries one.
 func (e *evaluation) begin(d *object.Delta, x *expression) {
 	before, after := d.Before, d.After
 	switch d.Op {
@@ -100,14 +100,14 @@ func (e *evaluation) begin(d *object.Delta, x *expression) {
 	}
 }
 
-// end lets go of what belongs to the delta.
+// end releases the data of the delta.
 func (e *evaluation) end() {
 	e.d, e.labels = nil, nil
 	e.before.end()
 	e.after.end()
 }
 
-// both are the JSON before and after, nil where there is none.
+// both returns the JSON before and after, nil if it does not exist.
 func (e *evaluation) both() (before, after []byte, err error) {
 	if before, err = e.before.json(); err != nil {
 		return nil, nil, err
@@ -144,7 +144,7 @@ func (e *evaluation) ResolveName(name string) (any, bool) {
 	return nil, false
 }
 
-// labelsOf are those of the newest state there is.
+// labelsOf returns the labels of the newest known object.
 func (e *evaluation) labelsOf() ref.Val {
 	newest := &e.after
 	if newest.object == nil {
@@ -164,13 +164,13 @@ func (e *evaluation) labelsOf() ref.Val {
 	case *mapping, *types.Err:
 		return v
 	}
-	return &mapping{opened: true} // none
+	return &mapping{opened: true} // no labels
 }
 
 // Parent implements cel.Activation.
 func (*evaluation) Parent() cel.Activation { return nil }
 
-// An evaluation is a value so that a function gets it. Nothing can be done with it but that.
+// An evaluation implements ref.Val only so that it can be passed to a function.
 
 // ConvertToNative implements ref.Val.
 func (*evaluation) ConvertToNative(reflect.Type) (any, error) { return nil, errJSON }

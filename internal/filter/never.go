@@ -9,8 +9,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// NeverHolds tells that the filter's expression holds for no delta of an op, whatever the object is: what nobody may have meant.
-// False where that cannot be told from the op alone, and where there is no expression.
+// NeverHolds reports whether the filter's expression is false for every delta of an op, whatever the object is: probably a
+// mistake. It returns false if op alone does not decide, or if there is no expression.
 func (f *Filter) NeverHolds(op object.Op) bool {
 	if f.where == nil {
 		return false
@@ -39,7 +39,7 @@ type Ask struct {
 	Paths []string
 }
 
-// Asks are the calls in the filter's expression, in the order in which CEL comes across them.
+// Asks returns the calls in the filter's expression, in CEL's parsing order.
 func (f *Filter) Asks() []Ask {
 	if f.where == nil {
 		return nil

@@ -2,24 +2,24 @@ package filter
 
 import "strings"
 
-// namespaceVariable is what the variable namespace is called within CEL, for which that word is reserved. It is as long, so that
-// errors tell the right column.
+// namespaceVariable replaces the variable namespace in CEL, where that word is reserved. It has the same length, so that
+// errors give the right column.
 const namespaceVariable = "__nmspc__"
 
-// withNamespace makes each namespace in an expression that is a variable what CEL takes for one. Strings, comments, names in
-// backticks, and what follows a dot stay as they are.
+// withNamespace replaces the variable namespace in an expression by namespaceVariable. It does not change strings, comments,
+// names in backticks, and members after a dot.
 func withNamespace(text string) string {
 	if !strings.Contains(text, "namespace") {
 		return text
 	}
 	b := []byte(text)
-	dot := false // behind a dot, or a dot and a question mark: a member's name
+	dot := false // after a dot, or a dot and a question mark: a member's name
 	for i := 0; i < len(b); {
 		switch c := b[i]; {
 		case c == '"' || c == '\'':
 			i = stringEnd(text, i, false)
 			dot = false
-		case c == '`': // a name that no word can be, as a label's is: nothing is escaped within
+		case c == '`': // a quoted name, such as a label's; it has no escapes
 			i, dot = i+1, false
 			for i < len(b) && b[i] != '`' {
 				i++
@@ -56,7 +56,7 @@ func withNamespace(text string) string {
 
 func letter(c byte) bool { return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 
-// prefixes tells whether a string may begin with word before its quote.
+// prefixes reports whether word is a valid prefix of a string literal.
 func prefixes(word string) bool {
 	switch strings.ToLower(word) {
 	case "r", "b", "rb", "br":
@@ -65,7 +65,7 @@ func prefixes(word string) bool {
 	return false
 }
 
-// stringEnd is where the string ends that begins with the quote at text[i], or the end of text.
+// stringEnd returns the end of the string whose quote is at text[i], or the end of text.
 func stringEnd(text string, i int, raw bool) int {
 	quote := text[i : i+1]
 	if strings.HasPrefix(text[i:], strings.Repeat(quote, 3)) {

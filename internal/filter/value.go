@@ -14,10 +14,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// errJSON is JSON that is not what the API server writes. Objects have been checked when they came in.
+// errJSON means that JSON is damaged. Objects are checked when they are received.
 var errJSON = errors.New("damaged object")
 
-// valueOf is a JSON value as CEL sees it. Objects and arrays are opened level by level, when they are looked into. It keeps raw.
+// valueOf returns a JSON value as a CEL value. Objects and arrays are decoded level by level, on access. It keeps raw.
 func valueOf(raw []byte) ref.Val {
 	if len(raw) == 0 {
 		return types.WrapErr(errJSON)
@@ -40,7 +40,7 @@ func valueOf(raw []byte) ref.Val {
 	return numberOf(raw)
 }
 
-// numberOf is a number: an int where it is written as one and fits, else a double. CEL compares the two by value.
+// numberOf returns a number: an int if it is written as one and fits, else a double. CEL compares the two by value.
 func numberOf(raw []byte) ref.Val {
 	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
 		return types.Int(n)
@@ -57,16 +57,16 @@ type mapping struct {
 	raw    []byte
 	opened bool
 	fields []field
-	index  map[string]int // where there are many
+	index  map[string]int // nil if there are few fields
 }
 
 type field struct {
 	name  string
 	raw   []byte
-	value ref.Val // nil: not yet asked for
+	value ref.Val // nil: not yet decoded
 }
 
-// many is from where on an index beats looking through all fields.
+// many is the number of fields from which on an index is faster than a linear search.
 const many = 16
 
 func (m *mapping) open() {
@@ -80,7 +80,7 @@ func (m *mapping) open() {
 	}
 	for name, ok := doc.Next(); ok; name, ok = doc.Next() {
 		at := m.at(string(name))
-		if at < 0 { // else the last of duplicates counts
+		if at < 0 { // the last of duplicates counts
 			at = len(m.fields)
 			m.fields = append(m.fields, field{name: string(name)})
 			if m.index != nil {
@@ -193,7 +193,7 @@ func (m *mapping) ConvertToType(t ref.Type) ref.Val { return m.whole().ConvertTo
 // ConvertToNative implements ref.Val.
 func (m *mapping) ConvertToNative(t reflect.Type) (any, error) { return m.whole().ConvertToNative(t) }
 
-// whole is the map as CEL's library has it.
+// whole returns the map as a type of CEL's library.
 func (m *mapping) whole() traits.Mapper {
 	m.open()
 	all := make(map[ref.Val]ref.Val, len(m.fields))
@@ -313,8 +313,8 @@ func (l *listing) whole() traits.Lister {
 	return types.NewRefValList(types.DefaultTypeAdapter, l.values())
 }
 
-// String keeps what is in an object out of anything that is printed.
+// String returns no content, so that object data is never printed.
 func (*mapping) String() string { return "a map" }
 
-// String is as that of a mapping.
+// String returns no content, like that of mapping.
 func (*listing) String() string { return "a list" }

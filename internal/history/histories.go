@@ -8,9 +8,9 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// histories finds the resources of a selection whose resourceVersions are of another etcd than the moments. It is empty if no moment
-// is a resourceVersion, or all resources are in the common etcd. From a source that can leave out events it reads the stream events of these
-// resources, and of some that are in the common etcd. Other sources send them along with the answer, see noting.
+// histories finds the resources of a selection whose resourceVersions belong to another etcd than the moments. It returns none if
+// no moment is a resourceVersion, or if all resources are in the common etcd. From a source that can omit events it reads the
+// stream events of these resources, and of some in the common etcd. Other sources send them with the answer, see noting.
 func (r *Record) histories(ctx context.Context, s *Selection, moments ...timeline.Moment) (*timeline.Histories, error) {
 	h := &timeline.Histories{}
 	if !r.Seek || !asksHistories(s, moments) {
@@ -33,7 +33,7 @@ func (r *Record) histories(ctx context.Context, s *Selection, moments ...timelin
 	return h, nil
 }
 
-// noting returns s.Takes. From a source that sends every event, it also notes those that histories needs.
+// noting returns s.Takes. If the source sends every event, the function also notes the events that histories needs.
 func (r *Record) noting(h *timeline.Histories, s *Selection) func(*consume.Event) bool {
 	if r.Seek {
 		return s.Takes
@@ -55,7 +55,7 @@ func asksHistories(s *Selection, moments []timeline.Moment) bool {
 	return versions && (s.Resources == nil || elsewhere)
 }
 
-// all returns the selection of all objects of the resources of s, and of some resources of the common etcd.
+// all returns the selection of all objects of the resources of s, and of some resources in the common etcd.
 func (s *Selection) all() *Selection {
 	out := &Selection{Cluster: s.Cluster}
 	if s.Resources == nil {

@@ -23,8 +23,8 @@ func (r *Record) CustomNames(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(all)), err
 }
 
-// ObjectNames returns the names of the objects of a selection that the record ever had, sorted. If ctx ends before they are read, it returns those
-// that it has found.
+// ObjectNames returns the names of the objects of a selection that the record ever had, sorted. If ctx ends before the end
+// of the record, it returns the names found so far.
 func (r *Record) ObjectNames(ctx context.Context, s *Selection) []string {
 	all := map[string]bool{}
 	q := consume.Query{Objects: s.objects(), Events: consume.ObjectEvents, Start: consume.Beginning()}

@@ -7,9 +7,9 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Query returns the query of what the state at a moment needs, for the objects of a selection, and of all that follows it up to the end of
-// the record. It also returns what is known of the resources whose resourceVersions are of another etcd than those of from and to. Of a source
-// that cannot seek, the caller notes the events that it reads.
+// Query returns the query for the events that the state at from needs, for the objects of a selection, and for all later
+// events of the record. It also returns the resources whose resourceVersions belong to another etcd than those of from and
+// to. If the source cannot seek, the caller must note the events that it reads.
 func (r *Record) Query(ctx context.Context, s *Selection, from, to timeline.Moment) (consume.Query, *timeline.Histories, error) {
 	histories, err := r.histories(ctx, s, from, to)
 	if err != nil {

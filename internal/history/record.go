@@ -13,21 +13,21 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Patience is how long a bus may be away while an answer is read.
+// Patience is how long a bus may be unreachable while an answer is read.
 const Patience = 30 * time.Second
 
 // Record is a bus or a file that holds the past.
 type Record struct {
 	Source consume.Source
-	// Seek reports whether the source can send stream events alone. Else a state is read from the beginning of the record.
+	// Seek reports whether the source can send stream events alone. If not, a state is read from the beginning of the record.
 	Seek bool
-	// Partitioned reports whether the source has several logs. Then a state is read to the end of all: a partition that has passed the
-	// moment says nothing about another one.
+	// Partitioned reports whether the source has several logs. If so, a state is read to the end of all: a partition that
+	// has passed the moment says nothing about the others.
 	Partitioned bool
 
-	// Since is the moment before which Versions may leave out versions and gaps; zero: it leaves out none. A source that cannot send the events
-	// of one object alone is read from MaxSilence before it. There, copies and
-	// snapshots of an earlier version count as versions.
+	// Since is the moment before which Versions may omit versions and gaps; zero: it omits none. A source that cannot send
+	// the events of one object alone is read from MaxSilence before Since. There, copies and snapshots of an earlier
+	// version count as versions.
 	Since time.Time
 
 	// OnRetry and OnResume are as in consume.Query. Either may be nil.
@@ -37,18 +37,18 @@ type Record struct {
 	events atomic.Int64
 }
 
-// Events returns how many events have been read so far. It is safe for concurrent use.
+// Events returns the number of events that have been read so far. It is safe for concurrent use.
 func (r *Record) Events() int64 { return r.events.Load() }
 
-// Reading says what a record did not give.
+// Reading reports the data that a record did not provide.
 type Reading struct {
 	Unreadable int       // records
-	Latest     time.Time // of the events that are at or before the first moment of States
+	Latest     time.Time // time of the latest event at or before the first moment of States
 	Incomplete []string  // objects whose event lacks a part that could not be fetched: "pods shop/web-0: …"
 }
 
-// States returns the states of moments, sorted as they are, for the objects of a selection. The labels are not looked at, see
-// Selection.Objects.
+// States returns the states of moments, in the same order, for the objects of a selection. It ignores labels: the caller
+// applies Selector.
 func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.Moment) (timeline.States, *Reading, error) {
 	histories, err := r.histories(ctx, s, moments...)
 	if err != nil {
@@ -82,8 +82,8 @@ func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.M
 	return states, reading, nil
 }
 
-// Versions calls f for each version of the objects of a selection up to a moment, with the event that shows it, in the order in which
-// they are read. It also calls f for each gap of their scopes, with a nil version. It returns the certainty of each scope at the moment.
+// Versions calls f for each version of the objects of a selection up to a moment, with the event that shows it, in the order in which they
+// are read. It also calls f for each gap of their scopes, with a nil version. It returns the certainty of each scope at the moment.
 func (r *Record) Versions(ctx context.Context, s *Selection, to timeline.Moment, f func(*timeline.Version, *consume.Event) error) ([]timeline.Scope, *Reading, error) {
 	histories, err := r.histories(ctx, s, to)
 	if err != nil {
@@ -117,7 +117,7 @@ func (r *Record) Versions(ctx context.Context, s *Selection, to timeline.Moment,
 	return fold.Scopes(), reading, err
 }
 
-// errEnough ends a reading.
+// errEnough ends a read.
 var errEnough = errors.New("enough")
 
 // read calls f for each event that takes accepts, until it returns true or an error, or the record ends.

@@ -8,8 +8,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Span returns the state of a moment, and calls f for each version after it up to a later moment, in the order in which they are read. It also
-// returns the certainty of each scope at the later moment.
+// Span returns the state at a moment, and calls f for each later version up to another moment, in the order in which they
+// are read. It also returns the certainty of each scope at the later moment.
 func (r *Record) Span(ctx context.Context, s *Selection, from, to timeline.Moment, f func(*timeline.Version)) (*timeline.State, []timeline.Scope, *Reading, error) {
 	histories, err := r.histories(ctx, s, from, to)
 	if err != nil {

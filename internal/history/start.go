@@ -8,22 +8,22 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// scopeKey names a scope in a log.
+// scopeKey identifies a scope in a log.
 type scopeKey struct {
 	log          consume.Log
 	source, name string
 }
 
-// snapshots are those of one scope.
+// snapshots has the snapshots of one scope.
 type snapshots struct {
-	id        string // of the one that was started last
-	started   uint64 // where its start is
-	completed uint64 // where the start is of the last one that was completed at the moment; 0: there is none
-	before    bool   // the scope has stream events at the moment or before it
+	id        string // of the last started one
+	started   uint64 // position of its start
+	completed uint64 // position of the start of the last one that was completed at the moment; 0 if there is none
+	before    bool   // the scope has stream events at or before the moment
 }
 
-// start returns where the reading of the states of moments begins: with the start of the last snapshot that was completed at all of the moments,
-// the earliest of the scopes in each log. A scope that was observed before the moment and has no such snapshot is read from the beginning.
+// start returns the position from which to read the states of moments. In each log, it is the earliest start of a scope's last snapshot
+// completed at all of the moments. A scope that was observed by then, but has no such snapshot, is read from the beginning.
 func (r *Record) start(ctx context.Context, s *Selection, moments []timeline.Moment) (consume.Start, error) {
 	if !r.Seek {
 		return consume.Beginning(), nil
@@ -94,7 +94,7 @@ func earliest(all map[scopeKey]*snapshots) consume.Start {
 	return consume.After(positions...)
 }
 
-// isPart reports whether the name is that of a snapshot of a part of another scope.
+// isPart reports whether the key is that of a snapshot of a part of another scope.
 func isPart(key scopeKey, all map[scopeKey]*snapshots) bool {
 	for of := range all {
 		if of.log == key.log && of.source == key.source && consume.IsPartOf(key.name, of.name) {

@@ -15,8 +15,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 )
 
-// Snapshot sends the objects of a resource ("pods", "deployments.apps"; "": all resources) in a namespace ("": all) once more,
-// beside live changes. It returns once each snapshot has begun, was in progress, or was given up (ErrNotBegun).
+// Snapshot sends the objects of a resource ("pods", "deployments.apps"; "": all resources) in a namespace ("": all) once more, beside live
+// changes. It returns once each snapshot has begun, was in progress, or was given up (ErrNotBegun).
 func (s *Manager) Snapshot(ctx context.Context, resource, namespace string) ([]store.Started, error) {
 	var all []*running
 	names := map[string]bool{}
@@ -37,7 +37,7 @@ func (s *Manager) Snapshot(ctx context.Context, resource, namespace string) ([]s
 		return nil, fmt.Errorf("%s is not captured; captured are: %v", what, slices.Sorted(maps.Keys(names)))
 	}
 	slices.SortFunc(all, func(a, b *running) int { return strings.Compare(a.Name(), b.Name()) })
-	// All at once: each waits for a save of the checkpoint, and shares it with the others.
+	// All at once: each waits for a save of the checkpoint, which all share.
 	begun, errs := make([]store.Started, len(all)), make([]error, len(all))
 	var wg sync.WaitGroup
 	for n, i := range all {
@@ -58,8 +58,7 @@ func (s *Manager) Snapshot(ctx context.Context, resource, namespace string) ([]s
 	return out, errors.Join(errs...)
 }
 
-// Finish sends a last progress event of each scope, and waits until the bus has acknowledged it. It must be called after Run, once the queue
-// is drained, and before the queue is closed.
+// Finish sends a last progress event of each scope, and waits for its acknowledgement. It must follow Run, with the queue drained but open.
 func (s *Manager) Finish(ctx context.Context) error {
 	var g errgroup.Group
 	for _, i := range s.observing() {

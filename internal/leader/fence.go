@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// ErrLost says that this process may never write again: another agent leads, or may have led.
+// ErrLost means that this process must never write again: another agent leads, or may have led.
 var ErrLost = errors.New("not the leader any more")
 
-// instant is a point in time by two clocks, in nanoseconds: the monotonic one, which nobody sets and which stands still while a
-// machine is suspended, and the wall clock, which goes on then.
+// instant is a point in time on two clocks, in nanoseconds. The monotonic clock cannot be set, but stops while the machine is
+// suspended. The wall clock keeps running.
 type instant struct{ Mono, Wall int64 }
 
-// clock tells the time. It has no lock.
+// clock returns the current time. It takes no lock.
 type clock func() instant
 
 func systemClock() clock {
@@ -26,36 +26,36 @@ func systemClock() clock {
 	}
 }
 
-// since is the time between two instants by the monotonic clock.
+// since returns the time between two instants on the monotonic clock.
 func (i instant) since(earlier instant) time.Duration { return time.Duration(i.Mono - earlier.Mono) }
 
-// within tells if less than d lies between two instants, by both clocks. A wall clock that was set back by more than d is as
-// little to be trusted as one that was set forward.
+// within reports whether less than d has passed since earlier on both clocks. A wall clock that was set back by more than d
+// counts as expired, like one that was set forward.
 func (i instant) within(d time.Duration, earlier instant) bool {
 	mono, wall := i.Mono-earlier.Mono, i.Wall-earlier.Wall
 	return mono < int64(d) && wall < int64(d) && wall > -int64(d)
 }
 
-// Fence tells whether this process may write to the bus. It is safe for concurrent use.
+// Fence decides whether this process may write to the bus. It is safe for concurrent use.
 type Fence struct {
 	now   clock
 	valid time.Duration // of a renewal
 
-	renewed atomic.Pointer[instant] // when the request was sent that renewed the Lease last; nil: never, or it is over
+	renewed atomic.Pointer[instant] // when the last successful renewal was sent; nil before the first, and after shut
 
 	mu      sync.Mutex
-	changed chan struct{} // closed, and made anew, when renewed changes
-	over    error         // it never passes again
+	changed chan struct{} // closed and replaced when renewed changes
+	over    error         // why it never passes again
 }
 
 func newFence(now clock, valid time.Duration) *Fence {
 	return &Fence{now: now, valid: valid, changed: make(chan struct{})}
 }
 
-// Pass returns nil while this process may write. While that is not known it blocks, until it is, or ctx ends: then it returns
-// the cause of ctx. Where it may never again, the error wraps ErrLost. With a ctx that has ended it does not block.
+// Pass returns nil if this process may write. While the Lease is not renewed, Pass blocks until it is, or until ctx ends, and
+// then returns the cause of ctx. If the process must never write again, the error wraps ErrLost.
 //
-// An open fence costs two reads of the clock, and takes no lock.
+// An open fence costs two reads of the clock and no lock.
 func (f *Fence) Pass(ctx context.Context) error {
 	if f.open() {
 		return nil
@@ -83,10 +83,10 @@ func (f *Fence) open() bool {
 	return renewed != nil && f.validAt(f.now(), renewed)
 }
 
-// validAt tells if a renewal that was asked for at an earlier time still counts.
+// validAt reports whether a renewal that was sent at renewed is still valid.
 func (f *Fence) validAt(now instant, renewed *instant) bool { return now.within(f.valid, *renewed) }
 
-// renew opens the fence for as long as a renewal is valid whose request was sent at that time.
+// renew opens the fence for the validity of a renewal that was sent at sent.
 func (f *Fence) renew(sent instant) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -97,7 +97,7 @@ func (f *Fence) renew(sent instant) {
 	f.wake()
 }
 
-// shut shuts the fence for good.
+// shut closes the fence for good.
 func (f *Fence) shut(why error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,7 +109,7 @@ func (f *Fence) shut(why error) {
 	f.wake()
 }
 
-// ended is why it never passes again, nil: it may.
+// ended returns why the fence never passes again, nil if it may.
 func (f *Fence) ended() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -27,41 +27,41 @@ type Cluster struct {
 	objects atomic.Int64
 }
 
-// Objects returns how many objects have been read so far. It is safe for concurrent use.
+// Objects returns the number of objects that have been read so far. It is safe for concurrent use.
 func (c *Cluster) Objects() int64 { return c.objects.Load() }
 
-// Question says what to compare.
+// Question describes a comparison.
 type Question struct {
 	State *timeline.State
 	Time  time.Time // of the state's moment
-	// Takes reports whether an object is asked for, by its resource ("deployments.apps"), namespace and name.
+	// Takes reports whether to compare an object, given its resource ("deployments.apps"), namespace and name.
 	Takes func(resource, namespace, name string) bool
-	// Namespace is the only one that is asked for; "": there may be several.
+	// Namespace is the only one to compare; "" if there may be several.
 	Namespace string
-	// Withheld are the paths that the record does not have, by the configuration of its agent: of objects of a resource.
+	// Withheld returns the paths that the record lacks for a resource, because of its agent's configuration. It may be nil.
 	Withheld func(resource string) []string
 }
 
-// Answer is what differs.
+// Answer is the result of a comparison.
 type Answer struct {
-	// Differences are sorted as those of timeline.Diff. After is nil if the object does not exist any more. The Op of After is
+	// Differences are sorted like those of timeline.Diff. After is nil if the object no longer exists. The Op of After is:
 	//	Created  the object was created after the moment
 	//	Entered  it is older, and the state does not have it
-	//	Left     it does not match the selectors of its scope any more
+	//	Left     it no longer matches the selectors of its scope
 	//	Updated  it is another version
 	Differences []timeline.Difference
-	// Withheld are the paths that were removed from the objects of each resource that differ.
+	// Withheld has the paths that were removed from the differing objects of each resource.
 	Withheld map[string][]string
 }
 
-// AnotherClusterError reports that the record is of another cluster.
+// AnotherClusterError reports that the record belongs to another cluster.
 type AnotherClusterError struct{ Recorded, Live string }
 
 func (e *AnotherClusterError) Error() string {
 	return fmt.Sprintf("the record is of the cluster with uid %s, the kubeconfig leads to the cluster with uid %s", e.Recorded, e.Live)
 }
 
-// Compare returns what differs between a state and the cluster. Scopes that the record did not know at the moment are left out.
+// Compare returns the differences between a state and the cluster. It omits scopes without a state at the moment in the record.
 func (c *Cluster) Compare(ctx context.Context, q *Question) (*Answer, error) {
 	if err := c.same(ctx, q.State); err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (c *Cluster) Compare(ctx context.Context, q *Question) (*Answer, error) {
 	return out, nil
 }
 
-// same returns an error if the state is of another cluster.
+// same returns an error if the state belongs to another cluster.
 func (c *Cluster) same(ctx context.Context, s *timeline.State) error {
 	recorded := ""
 	for _, v := range s.Objects() {
@@ -108,7 +108,7 @@ func (c *Cluster) same(ctx context.Context, s *timeline.State) error {
 	return nil
 }
 
-// comparison is that of the objects of one resource.
+// comparison compares the objects of one resource.
 type comparison struct {
 	cluster  *Cluster
 	q        *Question
@@ -148,7 +148,7 @@ func (k *comparison) run(ctx context.Context, out *Answer) error {
 	}
 	for n, apiVersion := range versions {
 		if len(served) == 0 {
-			break // the resource is gone, and its objects with it
+			break // the resource was removed, and its objects with it
 		}
 		i := slices.IndexFunc(served, func(r object.Resource) bool { return r.APIVersion() == apiVersion })
 		if i < 0 {
@@ -198,7 +198,7 @@ func (c *Cluster) served(ctx context.Context, resource string) ([]object.Resourc
 		for _, v := range g.Versions {
 			list, err := c.Client.Discovery.ServerResourcesForGroupVersionWithContext(ctx, v.GroupVersion)
 			if apierrors.IsNotFound(err) {
-				continue // it has been removed meanwhile
+				continue // it was removed in the meantime
 			}
 			if err != nil {
 				return nil, fmt.Errorf("ask what is served in %s: %w", v.GroupVersion, err)
@@ -218,7 +218,7 @@ func (c *Cluster) served(ctx context.Context, resource string) ([]object.Resourc
 	return out, nil
 }
 
-// list compares the objects that the record has in the version of r; if first is set, also those that it does not have.
+// list compares the objects that the record has in the version of r; if first is set, also live ones that are not in the record.
 func (k *comparison) list(ctx context.Context, r *object.Resource, first bool) error {
 	scanner := object.NewScanner(nil)
 	for _, namespace := range k.namespaces(r) {
@@ -248,7 +248,7 @@ func (k *comparison) list(ctx context.Context, r *object.Resource, first bool) e
 	return nil
 }
 
-// namespaces are those in which objects are listed; "": all at once.
+// namespaces returns the namespaces in which objects are listed; "" stands for all at once.
 func (k *comparison) namespaces(r *object.Resource) []string {
 	if !r.Namespaced {
 		return []string{""}
@@ -315,11 +315,11 @@ func created(raw []byte) time.Time {
 	var o struct {
 		Metadata struct{ CreationTimestamp time.Time }
 	}
-	_ = json.Unmarshal(raw, &o) // zero: the object does not say
+	_ = json.Unmarshal(raw, &o) // zero if the object has none
 	return o.Metadata.CreationTimestamp
 }
 
-// decode reads an object and keeps its numbers as they are written.
+// decode decodes an object and keeps its numbers as written.
 func decode(raw []byte) (map[string]any, error) {
 	var o map[string]any
 	d := json.NewDecoder(bytes.NewReader(raw))

@@ -11,10 +11,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
-// redactedPrefix begins what the agent puts in the place of a redacted value.
+// redactedPrefix starts the text with which the agent replaces a redacted value.
 const redactedPrefix = "hmac-sha256:"
 
-// mask removes from the objects of a resource what the record does not have.
+// mask removes values that the record does not have from the objects of a resource.
 type mask struct {
 	secrets bool
 	paths   []string // sorted
@@ -42,8 +42,8 @@ func (m *mask) add(paths []string) (err error) {
 	return err
 }
 
-// learn compares the recorded and the live JSON of one version of an object. It adds the paths whose values only the live one has, and those
-// that are redacted in the record, and reports whether both are the same apart from these.
+// learn compares the recorded and the live JSON of one version of an object. It adds the paths whose values only the live
+// one has, and those that are redacted in the record. It reports whether both are the same apart from these.
 func (m *mask) learn(recorded, live []byte) (same bool, err error) {
 	if same, err = object.SameBut(recorded, live, m.same); same || err != nil {
 		return same, err
@@ -117,8 +117,8 @@ func redactions(recorded any, path string, found map[string]bool) {
 	}
 }
 
-// redactedPath returns the path of a redacted member: of all members if all are redacted, because one that the record does not have yet would
-// be redacted, too.
+// redactedPath returns the path of a redacted member, or of all members if all are redacted: a member that the record does
+// not have yet would be redacted, too.
 func redactedPath(members map[string]any, path, at string) string {
 	for _, value := range members {
 		if !isRedacted(value) {
@@ -133,7 +133,7 @@ func isRedacted(value any) bool {
 	return ok && strings.HasPrefix(text, redactedPrefix)
 }
 
-// memberPath returns the path of a member, as object.NewCutter reads it.
+// memberPath returns the path of a member in the syntax of object.NewCutter.
 func memberPath(path, name string) string {
 	if name == "" || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`.[]*"'`, c) }) {
 		quoted, _ := json.Marshal(name) //nolint:errchkjson // a string
@@ -145,7 +145,7 @@ func memberPath(path, name string) string {
 	return path + "." + name
 }
 
-// apply removes what the record does not have from both versions of an object, and the values of a Secret.
+// apply removes values that the record does not have from both versions of an object, and hides the values of a Secret.
 func (m *mask) apply(d *timeline.Difference) error {
 	before, err := m.cut(d.Before)
 	if err != nil {
@@ -190,10 +190,10 @@ func with(v *timeline.Version, o map[string]any) (*timeline.Version, error) {
 	return &c, err
 }
 
-// hidden stands for a value that is not shown.
+// hidden replaces a value that is not shown.
 const hidden = "***"
 
-// hideValues hides the values of both versions of a Secret. Their names stay if the record has names.
+// hideValues hides the values of both versions of a Secret. It keeps their names if the record has names.
 func hideValues(before, after map[string]any) {
 	for _, field := range []string{"data", "stringData"} {
 		was, had := before[field].(map[string]any)
@@ -217,7 +217,7 @@ func hideValues(before, after map[string]any) {
 				is[name] = hidden
 			}
 		}
-		for _, o := range []map[string]any{before, after} { // whatever else it may be
+		for _, o := range []map[string]any{before, after} { // deletes a field of any other type
 			if _, ok := o[field].(map[string]any); !ok {
 				delete(o, field)
 			}

@@ -11,12 +11,12 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// selects reports whether a scope has an object, by the name of the scope:
+// selects reports whether a scope includes an object, judging by the name of the scope:
 //
 //	pods/shop,web-*?labelSelector=app=web&fieldSelector=spec.nodeName=a
 //	pods?any=shop?labelSelector=team=payments|team-*
 //
-// A selector that cannot be read selects nothing.
+// An invalid selector selects nothing.
 func selects(scope string, v *timeline.Version) bool {
 	limits := limitsOf(scope)
 	limits, clauses, several := cutAny(limits)
@@ -34,7 +34,7 @@ func selects(scope string, v *timeline.Version) bool {
 	return false
 }
 
-// cutAny splits the limits of a scope into those that hold for all its objects, and those of which any holds.
+// cutAny splits the limits of a scope into those that apply to all its objects, and the clauses, at least one of which applies.
 func cutAny(limits string) (all, clauses string, several bool) {
 	for _, mark := range []string{"?any=", "&any="} {
 		if all, clauses, several = strings.Cut(limits, mark); several {

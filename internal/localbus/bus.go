@@ -21,26 +21,26 @@ const (
 	readyTimeout = 30 * time.Second
 	watchEvery   = time.Second
 
-	// maxStore bounds what records may take of a disk that has more than enough room. Where it has not, the server takes
-	// three quarters of what is free. Full, it refuses records, and the agent waits.
+	// maxStore limits the store on a disk with ample room. On a smaller disk the server's default applies: three quarters
+	// of the free space. A full store rejects records, and the agent waits.
 	maxStore = 20 << 30
-	// minFree is what has to be free at the start. A store without room is disabled by the server as soon as it notices.
+	// minFree is the free space required at the start. The server disables a store as soon as it detects a full disk.
 	minFree = 256 << 20
-	// maxMemory is for streams in memory, which others may make.
+	// maxMemory limits streams in memory, which other clients may create.
 	maxMemory = 256 << 20
 )
 
-// Options say what a bus is for.
+// Options configures a bus.
 type Options struct {
-	Dir       string // made if it does not exist
+	Dir       string // created if it does not exist
 	Cluster   string // uid
 	APIServer string // URL, for people; without credentials
-	Agent     string // URL of the agent's own HTTP server, for commands that look for it
+	Agent     string // URL of the agent's own HTTP server, for commands that look it up
 	Log       *slog.Logger
 
-	FirstPort int    // tried first. 0: 4222, which every NATS client tries by default
-	LastPort  int    // tried last. 0: 4321
-	MinFree   uint64 // bytes that must be free on Dir's file system. 0: 256 MiB
+	FirstPort int    // tried first; 0 means 4222, which every NATS client tries by default
+	LastPort  int    // tried last; 0 means 4321
+	MinFree   uint64 // bytes that must be free on Dir's file system; 0 means 256 MiB
 }
 
 // Bus is a running server.
@@ -51,9 +51,9 @@ type Bus struct {
 	url    string
 }
 
-// Start takes the directory and starts a server on 127.0.0.1:4222 or the next port that is free. Its errors name
-// the directory and say what can be done: it is another cluster's, another agent uses it, it is damaged, of a newer
-// kubecdc, cannot be written to, or its disk is full.
+// Start locks the directory and starts a server on 127.0.0.1:4222 or the next free port. An error about the directory names
+// it and a remedy. The directory may belong to another cluster or a newer kubecdc, be in use, damaged or not writable, or
+// be on a full disk.
 func Start(ctx context.Context, o Options) (_ *Bus, err error) {
 	o.FirstPort, o.LastPort = cmp.Or(o.FirstPort, firstPort), cmp.Or(o.LastPort, lastPort)
 	dir, err := openDirectory(ctx, &o)
@@ -63,7 +63,7 @@ func Start(ctx context.Context, o Options) (_ *Bus, err error) {
 	b := &Bus{dir: dir}
 	defer func() {
 		if err != nil {
-			_ = dir.close() // err says more
+			_ = dir.close() // err is more informative
 		}
 	}()
 	for port := o.FirstPort; port <= o.LastPort; port++ {
@@ -76,7 +76,7 @@ func Start(ctx context.Context, o Options) (_ *Bus, err error) {
 		b.log = &logger{log: o.Log}
 		b.server, err = serve(dir.path, port, b.log)
 		if err != nil {
-			if !free(ctx, port) { // someone was faster
+			if !free(ctx, port) { // another process took the port
 				continue
 			}
 			return nil, err
@@ -92,14 +92,14 @@ func Start(ctx context.Context, o Options) (_ *Bus, err error) {
 		"end what uses them, or name a bus with --bus", host, o.FirstPort, o.LastPort)
 }
 
-// URL is where clients connect to.
+// URL returns the address that clients connect to.
 func (b *Bus) URL() string { return b.url }
 
-// Dir is the absolute path of the directory.
+// Dir returns the absolute path of the directory.
 func (b *Bus) Dir() string { return b.dir.path }
 
-// Wait waits until ctx ends, and then returns nil. It returns an error should the server give up its store, or a part of
-// it, before: it does when a write fails, for want of room above all, and nothing but a new start helps then.
+// Wait returns nil when ctx ends. It returns an error earlier if the server gives up its store or a part of it. That
+// happens when a write fails, mostly because the disk is full; only a restart helps then.
 func (b *Bus) Wait(ctx context.Context) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -120,7 +120,7 @@ func (b *Bus) Wait(ctx context.Context) error {
 	}
 }
 
-// Close ends the server, waits for its end, and lets go of the directory. Clients are cut off, so publishers come first.
+// Close stops the server, waits for its end, and unlocks the directory. It disconnects clients, so publishers must close first.
 func (b *Bus) Close() error {
 	b.stop()
 	return b.dir.close()
@@ -131,7 +131,7 @@ func (b *Bus) stop() {
 	b.server.WaitForShutdown()
 }
 
-// serve starts a server and waits until it takes connections.
+// serve starts a server and waits until it accepts connections.
 func serve(dir string, port int, log *logger) (*server.Server, error) {
 	opts := &server.Options{
 		ServerName: "kubecdc",
@@ -148,7 +148,7 @@ func serve(dir string, port int, log *logger) (*server.Server, error) {
 		return nil, fmt.Errorf("embedded JetStream: %w", err)
 	}
 	s.SetLoggerV2(log, false, false, false)
-	s.Start() // when it returns, it listens or has said why it cannot
+	s.Start() // Start returns when the server listens or has logged why it cannot
 	fatal := log.firstFatal()
 	if fatal == "" && s.ReadyForConnections(readyTimeout) {
 		return s, nil
@@ -158,8 +158,8 @@ func serve(dir string, port int, log *logger) (*server.Server, error) {
 	return nil, fmt.Errorf("embedded JetStream in %s: %s", dir, cmp.Or(fatal, "not ready after "+readyTimeout.String()))
 }
 
-// free tells if a port can be had. Asking comes first: on some systems one can listen on 127.0.0.1 beside a server that
-// listens on all addresses, and would take its clients.
+// free reports whether a port is free. It tries to connect first: on some systems a process can listen on 127.0.0.1 beside
+// a server that listens on all addresses, and would receive its clients.
 func free(ctx context.Context, port int) bool {
 	address := net.JoinHostPort(host, strconv.Itoa(port))
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", address)
@@ -168,7 +168,7 @@ func free(ctx context.Context, port int) bool {
 		return false
 	}
 	if netErr := net.Error(nil); errors.As(err, &netErr) && netErr.Timeout() {
-		return false // somebody listens and does not accept
+		return false // a process listens but does not accept
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {

@@ -20,10 +20,10 @@ const (
 	clusterFile = "cluster.json"
 	lockFile    = "lock"
 	busFile     = "bus.json"
-	recordsDir  = "jetstream" // the server's name for it
+	recordsDir  = "jetstream" // the server chooses this name
 )
 
-// format is what this release writes and reads.
+// format is the format of cluster.json that this release writes and reads.
 const format = 1
 
 // marker is the content of cluster.json.
@@ -37,12 +37,12 @@ type marker struct {
 // presence is the content of bus.json.
 type presence struct {
 	PID     int       `json:"pid"`
-	URL     string    `json:"url,omitempty"` // left out until the server takes connections
+	URL     string    `json:"url,omitempty"` // omitted until the server accepts connections
 	Agent   string    `json:"agent,omitempty"`
 	Started time.Time `json:"started"`
 }
 
-// directory is one that this process has locked.
+// directory is a data directory that this process has locked.
 type directory struct {
 	path    string
 	lock    *os.File
@@ -50,7 +50,7 @@ type directory struct {
 	started time.Time
 }
 
-// openDirectory makes the directory if need be, locks it, and sees that it is the cluster's.
+// openDirectory creates the directory if necessary, locks it, and checks that it belongs to the cluster.
 func openDirectory(ctx context.Context, o *Options) (_ *directory, err error) {
 	path, err := filepath.Abs(o.Dir)
 	if err != nil {
@@ -105,7 +105,7 @@ func (d *directory) acquire(ctx context.Context) error {
 	return nil
 }
 
-// claim reads which cluster the directory is of, or makes it this one's.
+// claim checks that the directory belongs to the cluster, or assigns a new directory to it.
 func (d *directory) claim(o *Options) error {
 	file := filepath.Join(d.path, clusterFile)
 	const remedy = "move the directory away, or choose another with --data-dir"
@@ -114,7 +114,7 @@ func (d *directory) claim(o *Options) error {
 	}
 	var m marker
 	err := read(file, &version)
-	if err == nil && version.Format <= format { // of a later one, the rest may have any shape
+	if err == nil && version.Format <= format { // in a later format, the rest may have any shape
 		err = read(file, &m)
 	}
 	switch {
@@ -143,12 +143,12 @@ func (d *directory) claim(o *Options) error {
 	return nil
 }
 
-// announce says who uses the directory.
+// announce records this process as the user of the directory.
 func (d *directory) announce(url string) error {
 	return write(filepath.Join(d.path, busFile), &presence{PID: os.Getpid(), URL: url, Agent: d.agent, Started: d.started})
 }
 
-// close lets go of the directory. The file lock stays: removed, two agents could lock two files of that name.
+// close unlocks the directory. The lock file stays: if it were removed, two agents could lock different files of that name.
 func (d *directory) close() error {
 	err := os.Remove(filepath.Join(d.path, busFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -157,7 +157,7 @@ func (d *directory) close() error {
 	return errors.Join(err, d.lock.Close())
 }
 
-// read reads a JSON file.
+// read decodes a JSON file.
 func read(file string, into any) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -166,8 +166,8 @@ func read(file string, into any) error {
 	return json.Unmarshal(data, into)
 }
 
-// write replaces a JSON file. Only the owner of the lock writes, so the temporary file has a fixed name: one that a killed process
-// left behind is overwritten.
+// write replaces a JSON file. Only the lock holder writes, so the temporary file can have a fixed name: the next write
+// overwrites a leftover of a killed process.
 func write(file string, content any) error {
 	data, err := json.MarshalIndent(content, "", "  ")
 	if err != nil {
@@ -180,7 +180,7 @@ func write(file string, content any) error {
 	return atomicfile.Replace(file, f, append(data, '\n'), nil)
 }
 
-// withoutPath takes the path, which is said already, out of an error of package os.
+// withoutPath removes the path from an error of package os, because the caller's message has it already.
 func withoutPath(err error) error {
 	if p := new(fs.PathError); errors.As(err, &p) {
 		return p.Err

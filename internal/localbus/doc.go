@@ -1,24 +1,24 @@
-// Package localbus is the bus of an agent that was given none: a NATS server with JetStream in the agent's own process,
-// which keeps its records in a directory and listens on the loopback interface.
+// Package localbus provides the bus of an agent without a configured one: a NATS server with JetStream in the agent's process.
+// The server stores its records in a directory and listens on the loopback interface.
 //
 // # The directory
 //
-//	cluster.json  which cluster the records are of; written once, before there are any
-//	lock          locked (flock) by the agent that uses the directory; the kernel lets go of it when that process ends,
+//	cluster.json  the cluster of the records; written once, before the first record
+//	lock          locked (flock) by the agent that uses the directory; the kernel releases it when that process ends,
 //	              however it ends
-//	bus.json      pid and URL of that agent; of use only while the lock is held
-//	jetstream/    the records, as any nats-server has them: `nats-server -js -sd DIR` serves them without kubecdc
+//	bus.json      pid and URL of that agent; valid only while the lock is held
+//	jetstream/    the records, in nats-server's format: `nats-server -js -sd DIR` serves them without kubecdc
 //
 // # Invariants
 //
-//   - A directory holds the records of one cluster. Another cluster's agent is refused, and so is one that finds records
-//     and no cluster.json.
+//   - A directory holds the records of one cluster. Start rejects the directory of another cluster, and one that has records
+//     but no cluster.json.
 //   - One agent at a time uses a directory.
-//   - What has been acknowledged survives the end of the process by any means: the server writes a record to its file
-//     before it acknowledges it. Against the end of the machine it syncs every 10 s.
-//   - Nothing but 127.0.0.1 is listened on. There is no authentication, on purpose: `nats sub`, `kubecdc tail` and every
-//     quick start of a client library work as they are. It means that every user and process of this machine can read the
-//     records, and delete them. Where that is too much, run a NATS server with accounts and name it with --bus.
+//   - Acknowledged records survive any end of the process: the server writes a record to its file before it acknowledges it.
+//     It syncs the file every 10 s, which limits the loss if the machine fails.
+//   - The server listens on 127.0.0.1 only. It has no authentication, on purpose: `nats sub`, `kubecdc tail` and every quick
+//     start of a client library work unchanged. Every user and process of this machine can therefore read and delete the
+//     records. If that is too much, run a NATS server with accounts and set it with --bus.
 //
 // # Goroutines
 //
@@ -26,6 +26,6 @@
 //
 // # What it never does
 //
-// It takes over no signals, serves no HTTP, makes no stream (the publisher does), and never deletes a record or a
-// directory: a cluster that is gone is forgotten by deleting its directory.
+// It handles no signals, serves no HTTP, creates no stream (the publisher does), and never deletes a record or a directory.
+// To discard the records of a deleted cluster, delete its directory.
 package localbus

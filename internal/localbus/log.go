@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// logger passes on what the server says. It makes no difference between news and chatter: both are for debugging.
+// logger forwards the server's log. It logs Noticef at debug level, since the server does not separate important lines from others.
 type logger struct {
 	log *slog.Logger
 
@@ -16,11 +16,11 @@ type logger struct {
 	lost  string
 }
 
-// writeFailed is in the format of what the server says once, when it could not write to a stream or consumer. It tries no
-// second write then, also when there is room again, and has no other way of telling.
+// writeFailed is part of the format of the one line that the server logs when a write to a stream or consumer fails. The
+// server does not retry the write, even if there is room again, and reports the failure nowhere else.
 const writeFailed = "critical write error"
 
-// says is the constant part of every line.
+// says is the message of every line.
 const says = "embedded JetStream"
 
 // Noticef implements server.Logger.
@@ -40,12 +40,12 @@ func (l *logger) Errorf(format string, v ...any) {
 	l.log.Error(says, "says", text)
 }
 
-// Fatalf implements server.Logger. The server goes on after it, half-way started; whoever started it has to look.
+// Fatalf implements server.Logger. The server continues after it, partly started; serve must check firstFatal.
 func (l *logger) Fatalf(format string, v ...any) {
 	l.note(&l.fatal, fmt.Sprintf(format, v...))
 }
 
-// note keeps the first text.
+// note stores text, unless in has an earlier one.
 func (l *logger) note(in *string, text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,16 +54,16 @@ func (l *logger) note(in *string, text string) {
 	}
 }
 
-// Debugf implements server.Logger. The server is not asked to debug.
+// Debugf implements server.Logger. serve disables debug output.
 func (*logger) Debugf(string, ...any) {}
 
-// Tracef implements server.Logger. The server is not asked to trace.
+// Tracef implements server.Logger. serve disables trace output.
 func (*logger) Tracef(string, ...any) {}
 
-// firstFatal is what ended the start; "": nothing did.
+// firstFatal returns the error that ended the start, "" if there was none.
 func (l *logger) firstFatal() string { return l.noted(&l.fatal) }
 
-// firstLost is the first write that failed; "": none did.
+// firstLost returns the first failed write, "" if there was none.
 func (l *logger) firstLost() string { return l.noted(&l.lost) }
 
 func (l *logger) noted(in *string) string {

@@ -18,7 +18,7 @@ type Address struct {
 	URL       string // nats://127.0.0.1:port
 	Cluster   string // uid
 	APIServer string // URL
-	Agent     string // URL of the agent's HTTP server; "": a release wrote this that did not say
+	Agent     string // URL of the agent's HTTP server; "" if the agent's release does not write it
 	Dir       string
 	PID       int
 	Started   time.Time
@@ -27,7 +27,7 @@ type Address struct {
 // DefaultRoot is the directory with one directory for each cluster: kubecdc below $XDG_DATA_HOME, which is
 // ~/.local/share unless set (XDG Base Directory Specification). getenv is os.Getenv.
 func DefaultRoot(getenv func(string) string) (string, error) {
-	// The specification has relative paths ignored.
+	// The specification requires that relative paths are ignored.
 	if data := getenv("XDG_DATA_HOME"); filepath.IsAbs(data) {
 		return filepath.Join(data, "kubecdc"), nil
 	}
@@ -41,10 +41,10 @@ func DefaultRoot(getenv func(string) string) (string, error) {
 	return filepath.Join(home, ".local", "share", "kubecdc"), nil
 }
 
-// Running lists the local buses below root that are up, the one that was started last first. That an agent is there is
-// told by its lock, which ends with it, not by what it wrote. A root that does not exist has none.
+// Running lists the local buses below root that are up, the last started first. The lock of a bus decides, not its files:
+// the lock ends with the process. A root that does not exist has none.
 //
-// A command that was given no bus uses the first one, and the default URL where there is none:
+// A command without a configured bus uses the first one, or the default URL if there is none:
 //
 //	root, err := localbus.DefaultRoot(os.Getenv)
 //	if err == nil {
@@ -54,7 +54,7 @@ func DefaultRoot(getenv func(string) string) (string, error) {
 //	}
 //	return "nats://127.0.0.1:4222"
 //
-// An agent with a --data-dir of its own is not below root; it says on its terminal which --bus to name.
+// An agent with its own --data-dir is not below root; it prints the value for --bus on its terminal.
 func Running(root string) ([]Address, error) {
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -73,7 +73,7 @@ func Running(root string) ([]Address, error) {
 	return out, nil
 }
 
-// look tells if a directory has a bus that is up.
+// look returns the bus of a directory, and whether it is up.
 func look(dir string) (Address, bool) {
 	var p presence
 	if read(filepath.Join(dir, busFile), &p) != nil || p.URL == "" {
@@ -83,9 +83,9 @@ func look(dir string) (Address, bool) {
 	if err != nil {
 		return Address{}, false
 	}
-	defer func() { _ = lock.Close() }() // and with it what it may have locked
+	defer func() { _ = lock.Close() }() // releases the lock if Shared acquired it
 	if !errors.Is(filelock.Shared(lock), filelock.ErrLocked) {
-		return Address{}, false // nobody is there any more
+		return Address{}, false // the agent has ended
 	}
 	var m marker
 	if read(filepath.Join(dir, clusterFile), &m) != nil {

@@ -4,7 +4,7 @@ package localbus
 
 import "golang.org/x/sys/unix"
 
-// available is how many bytes dir's file system has for us.
+// available returns the bytes that this process may use on dir's file system.
 func available(dir string) (uint64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {

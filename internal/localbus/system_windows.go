@@ -2,7 +2,7 @@ package localbus
 
 import "golang.org/x/sys/windows"
 
-// available is how many bytes dir's file system has for us.
+// available returns the bytes that this process may use on dir's file system.
 func available(dir string) (uint64, error) {
 	path, err := windows.UTF16PtrFromString(dir)
 	if err != nil {

@@ -13,21 +13,22 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// Codec packs the JSON of objects of one resource with one of them as dictionary: names, structure and most values of
-// an object are those of its siblings, so that little more than the differences is kept. Safe for concurrent use. A nil
-// Codec packs without a dictionary.
+// Codec compresses the JSON of objects of one resource, with one of them as the dictionary. Objects of a resource share
+// names, structure and most values, so little more than the differences is stored. Safe for concurrent use. A nil Codec
+// compresses without a dictionary.
 type Codec struct {
 	sample []byte
-	dict   *s2.Dict // to unpack; it never builds a table
+	dict   *s2.Dict // for decoding; it never builds a table
 
-	// To pack, s2 builds a table of 32 KiB for a dictionary. With a thousand resources, most of them silent, that is
-	// worth giving back: the pool lets the garbage collector have it, latest makes all that is in the pool one.
+	// For encoding, s2 builds a table of 32 KiB for each dictionary, too much for a thousand resources that rarely
+	// change. The pool lets the garbage collector free the table; latest ensures that all entries of the pool are the same
+	// one.
 	encoders sync.Pool // of *s2.Dict
 	mu       sync.Mutex
 	latest   weak.Pointer[s2.Dict]
 }
 
-// How a packed object starts.
+// The first byte of a packed object.
 const (
 	packedRaw  = iota // JSON as it is
 	packedS2          // an s2 block
@@ -35,19 +36,19 @@ const (
 )
 
 const (
-	// Below it a block saves less than it costs.
+	// A smaller block saves less than it costs.
 	packMin = 64
-	// A sample below it has less to give than its table costs.
+	// A smaller sample saves less than its table costs.
 	sampleMin = 256
-	// s2 copies a dictionary that has less capacity than this behind it.
+	// s2 copies a dictionary that does not have this much spare capacity.
 	dictMargin = 16
 )
 
 var errDamaged = errors.New("packed object is damaged")
 
-// NewCodec is a Codec with sample as its dictionary: the JSON of a typical object, or of several, one behind the other.
-// Of a sample longer than 64 KiB the beginning counts; one that is too short to help is ignored. A Codec holds a copy
-// of its sample, and while it is packing 32 KiB more; objects packed with it keep it alive.
+// NewCodec returns a Codec with sample as its dictionary: the JSON of a typical object, or of several, concatenated. Only
+// the first 64 KiB of a sample are used; a sample that is too short to help is ignored. A Codec holds a copy of its sample,
+// and 32 KiB more while it compresses. Objects packed with a Codec keep it alive.
 func NewCodec(sample []byte) *Codec {
 	c := &Codec{}
 	if len(sample) < sampleMin {
@@ -62,7 +63,7 @@ func NewCodec(sample []byte) *Codec {
 
 func (c *Codec) newDict() *s2.Dict { return s2.MakeDictManual(c.sample, 0) }
 
-// encoder is the *s2.Dict that another goroutine packs with, or a new one.
+// encoder returns the *s2.Dict that another goroutine encodes with, or a new one.
 func (c *Codec) encoder() any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,13 +75,13 @@ func (c *Codec) encoder() any {
 	return d
 }
 
-// packers hold what packing writes into before it knows the size, for all Codecs: there are many more of them than of
-// goroutines that pack.
+// packers holds the output buffers of pack, whose size is not known in advance. All Codecs share them: there are many more
+// Codecs than goroutines that pack.
 //
 //nolint:gochecknoglobals // spare memory, not state
 var packers = sync.Pool{New: func() any { return new([]byte) }}
 
-// pack is json packed.
+// pack compresses json.
 func (c *Codec) pack(json []byte) string {
 	if len(json) < packMin {
 		return packRaw(json)
@@ -94,7 +95,7 @@ func (c *Codec) pack(json []byte) string {
 	packed := slices.Grow((*scratch)[:0], 1+s2.MaxEncodedLen(len(json)))
 	packed = packed[:cap(packed)]
 	*scratch = packed
-	var block []byte // behind the byte that says what it is
+	var block []byte // after the first byte, which names the format
 	if c != nil && c.dict != nil {
 		packed[0] = packedDict
 		d := c.encoders.Get().(*s2.Dict)
@@ -107,7 +108,7 @@ func (c *Codec) pack(json []byte) string {
 	if len(block) >= len(json) {
 		return packRaw(json)
 	}
-	return string(append(packed[:1], block...)) // it stands there already, unless s2 had a buffer of its own
+	return string(append(packed[:1], block...)) // copies nothing unless s2 has allocated another buffer
 }
 
 func packRaw(json []byte) string {
@@ -118,7 +119,7 @@ func packRaw(json []byte) string {
 	return b.String()
 }
 
-// unpackedSize is the length of the JSON that pack was given, 0 if packed is damaged.
+// unpackedSize returns the length of the JSON that pack was given, 0 if packed is damaged.
 func unpackedSize(packed string) int {
 	if packed == "" {
 		return 0
@@ -135,7 +136,7 @@ func (c *Codec) appendUnpacked(dst []byte, packed string) ([]byte, error) {
 	if packed == "" {
 		return dst, errDamaged
 	}
-	// s2 only reads it, and wants a slice. Copied, it would cost as much as unpacking it.
+	// s2 only reads the slice. A copy of the string would cost as much as decoding it.
 	kind, block := packed[0], unsafe.Slice(unsafe.StringData(packed), len(packed))[1:]
 	if kind == packedRaw {
 		return append(dst, block...), nil

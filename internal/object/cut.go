@@ -9,30 +9,31 @@ import (
 	"slices"
 )
 
-// Cutter is a compiled set of paths to be cut from objects, and of paths whose values are replaced (see Redact).
-// Immutable; nil cuts nothing.
+// Cutter is a compiled set of paths to cut from objects, and of paths whose values are replaced (see Redact). Immutable; a
+// nil Cutter cuts nothing.
 type Cutter struct {
 	root   *node
 	paths  []string // cut
-	hashed []string // replaced by what mac makes of them
-	mac    *MAC     // nil where hashed is empty
+	hashed []string // replaced by the output of mac
+	mac    *MAC     // nil if hashed is empty
 }
 
-// NewCutter compiles paths: member names joined by dots, ["…"] with a JSON string for a name that is not plain, [*]
-// for each element of an array and each member of an object:
+// NewCutter compiles paths. A path consists of member names joined by dots. ["…"] with a JSON string quotes a name with
+// special characters; [*] selects each element of an array and each member of an object:
 //
 //	metadata.managedFields
 //	metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]
 //	spec.containers[*].env[*].value
 //	data[*]
 //
-// A path that names nothing in an object cuts nothing; one that can name nothing in any (see CheckPath) is refused. What identifies an object (kind, apiVersion, metadata and its
-// name, namespace, uid and resourceVersion) cannot be cut. All that is wrong is returned at once, a *PathError each.
+// A path that matches nothing in an object cuts nothing. A path that cannot match in any object (see CheckPath) is rejected.
+// The fields that identify an object (kind, apiVersion, metadata and its name, namespace, uid and resourceVersion) cannot be
+// cut. NewCutter returns all errors at once, a *PathError each.
 func NewCutter(paths []string) (*Cutter, error) {
 	return newCutter(slices.Clone(paths), nil, nil)
 }
 
-// With is a Cutter that cuts paths too; c is unchanged, and may be nil.
+// With returns a Cutter that cuts paths too; c is unchanged, and may be nil.
 func (c *Cutter) With(paths ...string) (*Cutter, error) {
 	if c == nil {
 		return NewCutter(paths)
@@ -40,7 +41,7 @@ func (c *Cutter) With(paths ...string) (*Cutter, error) {
 	return newCutter(append(c.Paths(), paths...), c.hashed, c.mac)
 }
 
-// Paths are the paths that are cut, as they were given.
+// Paths returns the paths that are cut, as they were given.
 func (c *Cutter) Paths() []string {
 	if c == nil {
 		return nil
@@ -81,7 +82,7 @@ func newCutter(paths, hashed []string, mac *MAC) (*Cutter, error) {
 	return c, err
 }
 
-// Removes tells that c cuts all that a path can name, in any object: nothing is left to be seen there. False for what is no path.
+// Removes reports whether c cuts every value that a path can name, in any object. It returns false if path is not valid.
 func (c *Cutter) Removes(path string) bool {
 	segments, err := parsePath(path)
 	if err != nil || c == nil {
@@ -97,13 +98,14 @@ func (n *node) removes(segments []segment) bool {
 	case n.fate != kept || len(segments) == 0:
 		return n.fate == removed
 	case segments[0].each:
-		return n.each.removes(segments[1:]) // what is cut of each is cut under a name, too: see compile
+		return n.each.removes(segments[1:]) // the rules of [*] apply to each named member too: see compile
 	}
 	return n.member([]byte(segments[0].name)).removes(segments[1:])
 }
 
-// Fingerprint names all that c does to an object: what it cuts, what it replaces and with which key. Two Cutters of one
-// fingerprint make the same bytes of any object; how their paths were written or ordered does not count. "" is nothing.
+// Fingerprint identifies what c does to an object: the paths that it cuts, the paths that it replaces, and the key. Two
+// Cutters with the same fingerprint produce the same bytes for any object; the notation and the order of the paths do not
+// matter. "" means that c changes nothing.
 func (c *Cutter) Fingerprint() string {
 	if c == nil || c.root.idle() {
 		return ""
@@ -116,21 +118,21 @@ func (c *Cutter) Fingerprint() string {
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// fate is what becomes of a value.
+// fate states whether a value is kept, replaced or removed.
 type fate uint8
 
 const (
 	kept fate = iota
 	replaced
-	removed // wins over replaced
+	removed // overrides replaced
 )
 
-// node is what the paths have in common up to one point: a prefix tree.
+// node is a node of a prefix tree of paths.
 type node struct {
-	fate    fate // of a value here; where it is not kept, members and each are empty
-	hashes  bool // this or a node below is replaced
+	fate    fate // of a value here; unless it is kept, members and each are empty
+	hashes  bool // this node or a descendant is replaced
 	members []edge
-	each    *node // [*]; of an object's members for those that are not among members
+	each    *node // [*]; for an object, of those members that are not in members
 }
 
 type edge struct {
@@ -138,7 +140,7 @@ type edge struct {
 	node *node
 }
 
-// maxNodes bounds a compiled tree. Only many [*] beside many names, level after level, make so many.
+// maxNodes bounds a compiled tree. Only many [*] beside many names, on several levels, exceed it.
 const maxNodes = 1 << 14
 
 var errTooManyNodes = errors.New("too many paths with [*] beside names")
@@ -167,8 +169,8 @@ func (n *node) grow(s segment) *node {
 	return child
 }
 
-// compile is a tree of its own in which a member is found under one node only: what [*] says of it is said under its name
-// too. Whatever lies below a value that is not kept is left out.
+// compile returns a new tree in which each member has exactly one node: the rules of [*] are copied into the node of each
+// name. It omits everything below a value that is not kept.
 func (n *node) compile() (*node, error) {
 	left := maxNodes
 	c := compile(&left, n)
@@ -178,7 +180,7 @@ func (n *node) compile() (*node, error) {
 	return c, nil
 }
 
-// compile makes one node of several that stand for the same values.
+// compile merges several nodes for the same values into one.
 func compile(left *int, from ...*node) *node {
 	n := &node{}
 	if *left--; *left < 0 {
@@ -212,15 +214,15 @@ func compile(left *int, from ...*node) *node {
 	return n
 }
 
-// idle tells whether nothing happens to values here and below.
+// idle reports whether all values here and below are kept.
 func (n *node) idle() bool { return n.fate == kept && n.each == nil && len(n.members) == 0 }
 
-// member is the node of one member of an object, nil where no path goes on there.
+// member returns the node of one member of an object, nil if no path continues there.
 func (n *node) member(name []byte) *node {
 	if n == nil {
 		return nil
 	}
-	for i := range n.members { // paths are few: no map beats this
+	for i := range n.members { // paths are few: a map is not faster
 		if n.members[i].name == string(name) {
 			return n.members[i].node
 		}
@@ -228,7 +230,7 @@ func (n *node) member(name []byte) *node {
 	return n.each
 }
 
-// appendCanonical appends what the tree does to objects, the same for all trees that do the same.
+// appendCanonical appends a canonical form of the tree: two trees with the same effect on objects have the same form.
 func (n *node) appendCanonical(dst []byte) []byte {
 	switch n.fate {
 	case removed:
@@ -243,7 +245,7 @@ func (n *node) appendCanonical(dst []byte) []byte {
 		dst = append(append(dst, '*'), each...)
 	}
 	for _, e := range n.members {
-		// A name of which nothing else is said than of every name.
+		// A name whose rules equal those of [*] is omitted.
 		if member := e.node.appendCanonical(nil); string(member) != string(each) {
 			dst = append(appendString(dst, e.name), member...)
 		}

@@ -1,26 +1,26 @@
-// Package object is the vocabulary of the pipeline (objects, deltas, stream events) and the code that handles an
-// object's JSON without ever building a tree of it.
+// Package object defines the types of the pipeline (objects, deltas, stream events) and processes the JSON of objects
+// without building a tree.
 //
-// An object's way through the package: Frames finds it in a watch stream and Items in a page of a list, a Scanner
-// reads the metadata that the pipeline needs, cuts what is stripped and replaces what is redacted in one pass over the
-// bytes, and a Codec packs what is left into the few hundred bytes that an Object holds for as long as it is the last known
-// one. Where several rules may take an object, Head.Peek and Locate read what they ask for before that. Filters compare
-// two versions of an object by SameBut and SameAt.
+// Data flow: Frames splits a watch stream into objects, and Items a page of a list. A Scanner makes one pass over the bytes:
+// it reads the metadata that the pipeline needs, cuts the stripped paths and replaces the redacted values. A Codec
+// compresses the result to a few hundred bytes, which an Object holds while it is the last known version. If several rules
+// may select an object, Head.Peek and Locate read the selected fields before the scan. Filters compare two versions of an
+// object by SameBut and SameAt.
 //
 // Invariants:
-//   - What Scan returns is one valid JSON object, exactly as strictly as encoding/json.Valid has it, so that it can be
-//     spliced into an event as it is. Frames and Items find where a value ends and check everything around it, but
-//     leave the inside of an object to Scan.
-//   - Names are compared as encoding/json decodes them (escapes, invalid UTF-8, the last of duplicates), so what is cut
-//     is gone for every reader, however it was written.
-//   - A value that is redacted is in nothing that Scan returns, so neither an Object nor a Codec's sample ever holds it: in
-//     its place stands nothing, or what a MAC makes of it. A MAC's key is in nothing that is printed.
-//   - Cutters of one Fingerprint make the same bytes of an object.
+//   - Scan returns one valid JSON object, checked as strictly as encoding/json.Valid, so that it can be spliced into an
+//     event unchanged. Frames and Items find the end of a value and check everything around it; Scan checks the inside of an
+//     object.
+//   - Names are compared as encoding/json decodes them (escapes, invalid UTF-8, the last of duplicates). A cut member is
+//     therefore invisible to every reader, however its name was written.
+//   - Nothing that Scan returns contains a redacted value, so neither an Object nor a Codec's sample ever holds one. The
+//     value is either removed or replaced by the output of a MAC. The key of a MAC is never printed.
+//   - Cutters with the same Fingerprint produce the same bytes for an object.
 //   - A version of an object has the same bytes whether it was listed or watched.
-//   - An Object and a Codec are immutable and may be shared; Scanner, Frames and Items belong to one goroutine, and
-//     what they return is valid until their next call only.
-//   - Memory follows the size of the largest value in flight, never the size of a list or of a stream.
+//   - An Object and a Codec are immutable and may be shared. A Scanner, Frames and Items belong to one goroutine, and their
+//     results are valid until their next call only.
+//   - Memory depends on the size of the largest value in flight, not on the size of a list or a stream.
 //
-// The package starts no goroutines, does no I/O beyond the io.Reader it is given, logs nothing, imports no client-go,
-// and never changes bytes that it was given.
+// The package starts no goroutines, does no I/O beyond the io.Reader that it is given, logs nothing, does not import
+// client-go, and never modifies its input.
 package object

@@ -1,7 +1,7 @@
 package object
 
-// Members reads a JSON document in place, member by member: what is not wanted is skipped, nothing is decoded that is not
-// asked for, and all that is passed over is checked as strictly as encoding/json.Valid does. It belongs to one goroutine.
+// Members reads a JSON document in place, member by member. It decodes only the requested values, skips the others, and
+// checks those that it skips as strictly as encoding/json.Valid does. It belongs to one goroutine.
 //
 //	m := object.NewMembers(doc)
 //	if m.Enter('{') {
@@ -16,18 +16,18 @@ type Members struct {
 	b     []byte
 	i     int
 	depth int
-	first bool // nothing of the container entered last has been read
-	bad   int  // the complement of where b is wrong, 0 where it is not
+	first bool // nothing of the last entered container has been read
+	bad   int  // the complement of the offset of the syntax error, 0 if there is none
 	stack nesting
-	name  []byte // a name that had to be unescaped
+	name  []byte // buffer for unescaped names
 }
 
-// NewMembers reads doc, which must not change meanwhile: what is returned aliases it.
+// NewMembers returns a reader of doc, which must not change while it is in use: results alias it.
 func NewMembers(doc []byte) *Members {
 	return &Members{b: doc, i: skipSpace(doc, 0)}
 }
 
-// Enter goes into the value at hand if it begins with c, '{' or '['; else it does nothing and returns false.
+// Enter enters the current value if it begins with c, '{' or '['; else it does nothing and returns false.
 func (m *Members) Enter(c byte) bool {
 	if m.bad != 0 || m.i >= len(m.b) || m.b[m.i] != c {
 		return false
@@ -38,8 +38,8 @@ func (m *Members) Enter(c byte) bool {
 	return true
 }
 
-// Next goes on to the next member of the object entered last, and returns its name, unescaped and valid until the next
-// call. It returns false at the end of the object, which it leaves.
+// Next advances to the next member of the last entered object, and returns its name, unescaped and valid until the next
+// call. At the end of the object it leaves the object and returns false.
 func (m *Members) Next() (name []byte, ok bool) {
 	if !m.more('}') {
 		return nil, false
@@ -65,8 +65,8 @@ func (m *Members) Next() (name []byte, ok bool) {
 	return name, true
 }
 
-// NextElement goes on to the next element of the array entered last. It returns false at the end of the array, which it
-// leaves.
+// NextElement advances to the next element of the last entered array. At the end of the array it leaves the array and
+// returns false.
 func (m *Members) NextElement() bool { return m.more(']') }
 
 func (m *Members) more(closing byte) bool {
@@ -91,7 +91,7 @@ func (m *Members) more(closing byte) bool {
 	return true
 }
 
-// Value is the value at hand as it stands in the document, nil after an error.
+// Value returns the current value as it is in the document, nil after an error.
 func (m *Members) Value() []byte {
 	if m.bad != 0 {
 		return nil
@@ -106,7 +106,7 @@ func (m *Members) Value() []byte {
 	return v
 }
 
-// End says what was wrong, or that something other than white space follows the value.
+// End returns the first error, or an error if something other than white space follows the value.
 func (m *Members) End() error {
 	if m.bad == 0 {
 		if i := skipSpace(m.b, m.i); i < len(m.b) {
@@ -124,7 +124,7 @@ func (m *Members) fail(bad int) bool {
 	return false
 }
 
-// Text is the text of a JSON string that has been checked; false: value is no string.
+// Text returns the text of a JSON string that has been checked, and false if value is not a string.
 func Text(value []byte) (string, bool) {
 	if len(value) < 2 || value[0] != '"' {
 		return "", false

@@ -7,14 +7,14 @@ import (
 	"slices"
 )
 
-// Scanned is what a Scanner read of an object. Texts are unescaped, and nil where the object has no such member. They
-// alias the scanned bytes or the Scanner, and are valid until its next call.
+// Scanned has the metadata that a Scanner read from an object. Texts are unescaped, and nil if the object lacks the member.
+// They alias the scanned bytes or the Scanner, and are valid until its next call.
 type Scanned struct {
 	APIVersion, Kind, Namespace, Name, UID, ResourceVersion []byte
 
-	// Managed tells the newest entries of metadata.managedFields.
+	// Managed summarizes the newest entries of metadata.managedFields.
 	Managed Stamp
-	// Managers are the entries of metadata.managedFields in their order, whether they are cut or not.
+	// Managers are the entries of metadata.managedFields in order, whether or not they are cut.
 	Managers []ManagedField
 }
 
@@ -30,31 +30,31 @@ func (m *Scanned) CopyManagers() *Scanned {
 	return c
 }
 
-// ManagedField is an entry of metadata.managedFields, less the fields.
+// ManagedField is an entry of metadata.managedFields without its fields.
 type ManagedField struct {
 	Manager, Operation, Subresource, Time []byte
 
-	At int64 // Time in seconds since 1970, 0 where there is none or it is no RFC 3339 time
+	At int64 // Time in seconds since 1970, 0 if Time is missing or not valid RFC 3339
 }
 
-// Stamp tells whose the newest entries of metadata.managedFields are: above stampBits their second since 1970 (the API
-// server writes no fractions), below one bit for each of them, selected by who it is, and for each entry without a time (a
-// scale subresource makes those). 0: there are none.
+// Stamp summarizes the newest entries of metadata.managedFields. The bits above stampBits hold their time, in seconds since
+// 1970 (the API server writes no fractions). Each entry of that second, and each entry without a time (a scale subresource
+// creates those), sets one lower bit, selected by a hash of its manager. 0: there are no entries.
 type Stamp int64
 
 const stampBits = 24
 
-// At is the newest time, in seconds since 1970.
+// At returns the newest time, in seconds since 1970.
 func (s Stamp) At() int64 { return int64(s >> stampBits) }
 
-// lacks reports whether an entry was not among those that s was made of. What an entry's fields say does not count: it
-// loses some when another manager takes them over. Two entries of one second may select one bit: then one that is new is
-// taken for an old one, never the other way round.
+// lacks reports whether an entry is newer than the entries in s. The entry's fields do not matter: an entry loses fields
+// when another manager takes them over. Two entries of one second may set the same bit: then a new entry is missed, but an
+// old one never counts as new.
 func (s Stamp) lacks(f *ManagedField) bool {
 	return f.At > s.At() || (f.At == s.At() && f.At != 0 || f.timeless()) && s&f.bit() == 0
 }
 
-// timeless entries have somebody's name and no time.
+// timeless reports whether the entry has a manager but no time.
 func (f *ManagedField) timeless() bool { return f.At == 0 && len(f.Manager) > 0 }
 
 func (f *ManagedField) bit() Stamp {
@@ -64,7 +64,7 @@ func (f *ManagedField) bit() Stamp {
 	return 1 << (sum % stampBits)
 }
 
-// stamp is over the entries at hand.
+// stamp returns the Stamp of the current entries.
 func (m *Scanned) stamp() Stamp {
 	var at int64
 	for i := range m.Managers {
@@ -79,9 +79,9 @@ func (m *Scanned) stamp() Stamp {
 	return s
 }
 
-// AppendChangedBy appends the entries that the version with the stamp before did not have: those of a later time, and of
-// the same second (controllers answer to a person within it) or without a time those of another manager. It appends a JSON
-// array, [{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T15:00:00Z"}], and where there are none nothing,
+// AppendChangedBy appends the entries that the version with the stamp before did not have. These have a later time, or
+// belong to another manager and have the same time (controllers react to a person within the second) or none. It appends a
+// JSON array, [{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T15:00:00Z"}], or nothing if there are none,
 // so that a nil dst stays nil.
 func (m *Scanned) AppendChangedBy(dst []byte, before Stamp) []byte {
 	open := byte('[')
@@ -113,19 +113,19 @@ type Scanner struct {
 	cut   *node
 	stack nesting
 
-	// Of the object being scanned:
+	// State of the current scan:
 	raw     []byte
 	dst     []byte
 	copied  int // raw[:copied] is in dst, or cut
 	m       Scanned
-	scratch []byte // texts that had to be unescaped
+	scratch []byte // unescaped texts
 	splice  []byte
-	err     error   // why a walk has ended, where it is not the syntax
-	hasher  *hasher // nil where nothing is replaced
-	path    []byte  // where the walk is, as far as paths with something to replace go
+	err     error   // why a traversal ended, unless by a syntax error
+	hasher  *hasher // nil if nothing is replaced
+	path    []byte  // the current path, while the value or a part of it may be replaced
 }
 
-// NewScanner is a Scanner that cuts what c says. A nil c cuts nothing.
+// NewScanner returns a Scanner that applies c. A nil c cuts nothing.
 func NewScanner(c *Cutter) *Scanner {
 	s := &Scanner{}
 	if c != nil {
@@ -137,12 +137,12 @@ func NewScanner(c *Cutter) *Scanner {
 	return s
 }
 
-// Scan appends to dst (not overlapping raw) the object in raw less what is cut, and reads its metadata in the same
-// pass. Where the object lacks kind or apiVersion (items of built-in types in a list do) those given are put in front,
-// as the API server does in a watch: {"kind":"Pod","apiVersion":"v1",… ; given as "", they are not.
+// Scan appends the object in raw, without the cut paths, to dst (which must not overlap raw), and reads its metadata in the
+// same pass. If the object lacks kind or apiVersion, as items of built-in types in a list do, Scan inserts the given ones,
+// unless they are "". They are the first members, as in a watch of the API server: {"kind":"Pod","apiVersion":"v1",…
 //
-// An error is ErrTruncated, a *SyntaxError, or says which member has the wrong type; then out is dst. Members that
-// are missing, or null, are no error: a bookmark has no name.
+// An error is ErrTruncated, a *SyntaxError, or names the member with a wrong type; then out is dst. Missing or null members
+// are not an error: a bookmark has no name.
 func (s *Scanner) Scan(dst, raw []byte, kind, apiVersion string) (out []byte, m *Scanned, err error) {
 	const keep = 64 << 10
 	if cap(s.scratch) > keep {
@@ -177,7 +177,7 @@ func (s *Scanner) Scan(dst, raw []byte, kind, apiVersion string) (out []byte, m 
 	return out, &s.m, nil
 }
 
-// forget lets go of what may be large, and is the caller's.
+// forget releases the caller's memory, which may be large.
 func (s *Scanner) forget() {
 	s.raw, s.dst = nil, nil
 	if s.hasher != nil {
@@ -185,7 +185,7 @@ func (s *Scanner) forget() {
 	}
 }
 
-// spliceType adds kind and apiVersion to the object at out[at:] where it lacks them.
+// spliceType adds kind and apiVersion to the object at out[at:] if it lacks them.
 func (s *Scanner) spliceType(out []byte, at int, kind, apiVersion string) []byte {
 	needKind, needVersion := s.m.Kind == nil && kind != "", s.m.APIVersion == nil && apiVersion != ""
 	if !needKind && !needVersion {
@@ -213,7 +213,7 @@ func (s *Scanner) keep(text string) []byte {
 	return s.scratch[start:len(s.scratch):len(s.scratch)]
 }
 
-// role is what a value is to the pipeline.
+// role is the meaning of a value for the pipeline.
 type role uint8
 
 const (
@@ -223,7 +223,7 @@ const (
 	managedFields
 	managedField
 
-	// Texts that identify the object: another type is an error.
+	// Texts that identify the object: a value of another type is an error.
 	kindText
 	apiVersionText
 	namespaceText
@@ -231,7 +231,7 @@ const (
 	uidText
 	resourceVersionText
 
-	// Texts of the last entry of Managers. changedBy is a courtesy: what is odd there is passed over.
+	// Texts of the last entry of Managers. changedBy is optional: invalid values are skipped.
 	managerText
 	operationText
 	subresourceText
@@ -260,7 +260,7 @@ func (r role) String() string {
 	return "a member of metadata.managedFields"
 }
 
-// member is the role of a member of an object that has the role r.
+// member returns the role of a member of an object with the role r.
 func (r role) member(name []byte) role {
 	switch r {
 	case theObject:
@@ -300,9 +300,9 @@ func (r role) member(name []byte) role {
 	return nothing
 }
 
-// value walks the value at raw[i], where n are the paths that go on inside it, and what it is to the pipeline r. Like
-// skip it returns where the value ends, or the complement of where it is wrong; s.err goes before. It recurses no
-// deeper than paths are long.
+// value traverses the value at raw[i] with the role r; n has the paths that continue inside it. Like skip it returns the end
+// of the value, or the complement of the offset of a syntax error; s.err takes precedence. Its recursion is no deeper than
+// the longest path.
 func (s *Scanner) value(i int, n *node, r role, depth int) int {
 	if i >= len(s.raw) {
 		return ^len(s.raw)
@@ -327,8 +327,8 @@ func (s *Scanner) value(i int, n *node, r role, depth int) int {
 	}
 }
 
-// begin forgets what an earlier member of the same name said (the last one counts), and tells whether a value that
-// starts with c may have the role r.
+// begin clears what an earlier member with the same name set (the last one counts), and reports whether a value that starts
+// with c may have the role r.
 func (s *Scanner) begin(r role, c byte) bool {
 	ok := true
 	switch r {
@@ -342,7 +342,7 @@ func (s *Scanner) begin(r role, c byte) bool {
 	case managedField:
 		s.m.Managers = append(s.m.Managers, ManagedField{})
 	case kindText, apiVersionText:
-		ok = c == '"' // null would stay beside what is put in front
+		ok = c == '"' // a null would stay beside the inserted member
 	case namespaceText, nameText, uidText, resourceVersionText:
 		ok = c == '"' || c == 'n'
 		s.set(r, nil)
@@ -386,7 +386,7 @@ func (s *Scanner) set(r role, text []byte) {
 
 func (s *Scanner) last() *ManagedField { return &s.m.Managers[len(s.m.Managers)-1] }
 
-// text is what the inside of a JSON string stands for.
+// text returns the text of a JSON string with the given inside.
 func (s *Scanner) text(inside []byte) []byte {
 	if !escaped(inside) {
 		return inside

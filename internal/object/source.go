@@ -11,30 +11,30 @@ import (
 var ErrTooLarge = errors.New("JSON value too large")
 
 const (
-	// bufferMin is what a silent watch holds; there may be thousands of them.
+	// bufferMin is the buffer of an idle watch; there may be thousands of them.
 	bufferMin = 8 << 10
-	// bufferKeep is what a stream may keep without having to show that it needs it.
+	// bufferKeep is the size that a stream may keep although its values are small.
 	bufferKeep = 64 << 10
-	// bufferGiant is let go as soon as the value that needed it is done: the next one may be hours away.
+	// bufferGiant is the size above which a buffer is released after the value: the next such value may be hours away.
 	bufferGiant = 256 << 10
 )
 
-// source reads JSON values one after another through one buffer, which grows to hold the value at hand and shrinks
-// again behind it.
+// source reads one JSON value after another through one buffer, which grows to hold the current value and shrinks again
+// after it.
 type source struct {
 	r     io.Reader
 	max   int
 	buf   []byte
-	start int // buf[start:end] has been read and not been taken
+	start int // buf[start:end] has been read and not been consumed
 	end   int
 	eol   int  // buf[start:eol] has no newline
-	need  int  // about the size of late values
-	full  bool // the last read took all the room there was: more is waiting
+	need  int  // the approximate size of recent values
+	full  bool // the last read filled the buffer: more data is waiting
 	err   error
 	find  finder
 }
 
-// peek is the first byte that is not white space, without taking it. It may move what is in the buffer.
+// peek returns the first byte that is not white space, without consuming it. It may move the content of the buffer.
 func (s *source) peek() (byte, error) {
 	for !s.skipSpace() {
 		if err := s.fill(); err != nil {
@@ -44,21 +44,21 @@ func (s *source) peek() (byte, error) {
 	return s.buf[s.start], nil
 }
 
-// skipSpace takes white space, and reports whether anything else has been read.
+// skipSpace consumes white space, and reports whether anything else has been read.
 func (s *source) skipSpace() bool {
 	s.start += skipSpace(s.buf[s.start:s.end], 0)
 	return s.start < s.end
 }
 
-// value takes the value that starts at the next byte (peek). It is valid until the next call of any method. Of an
-// object, an array or a string it has found the end only, not checked the inside.
+// value consumes the value that starts at the next byte (peek). The result is valid until the next call of any method. For
+// an object, an array or a string, value only finds the end and does not check the inside.
 func (s *source) value() ([]byte, error) {
 	s.find = finder{}
 	for {
 		window := s.buf[s.start:s.end]
 		n := s.find.end(window)
 		if n < 0 && errors.Is(s.err, io.EOF) && s.find.scalar {
-			n = len(window) // nothing but the end of the input ends it
+			n = len(window) // only the end of the input ends the scalar
 		}
 		if n > s.max {
 			return nil, s.tooLarge()
@@ -73,13 +73,13 @@ func (s *source) value() ([]byte, error) {
 	}
 }
 
-// take takes the next n bytes, which are one value.
+// take consumes the next n bytes, which are one value.
 func (s *source) take(n int) {
 	s.start += n
 	s.need = max(n, s.need-s.need/8)
 }
 
-// line is what stands before the next newline, without taking it, nil where the input ends or fails first.
+// line returns the bytes before the next newline without consuming them, nil if the input ends or fails first.
 func (s *source) line() []byte {
 	for {
 		if line := s.bufferedLine(); line != nil || s.fill() != nil {
@@ -88,7 +88,7 @@ func (s *source) line() []byte {
 	}
 }
 
-// bufferedLine is line as far as it has been read, nil: its end has not come yet. It looks at no byte twice.
+// bufferedLine returns the line if it has been read completely, else nil. It examines each byte once.
 func (s *source) bufferedLine() []byte {
 	from := max(s.start, s.eol)
 	n := bytes.IndexByte(s.buf[from:s.end], '\n')
@@ -100,10 +100,10 @@ func (s *source) bufferedLine() []byte {
 	return s.buf[s.start:s.eol:s.eol]
 }
 
-// atNewline tells whether the next byte has come, and is a newline.
+// atNewline reports whether the next byte has been read, and is a newline.
 func (s *source) atNewline() bool { return s.start < s.end && s.buf[s.start] == '\n' }
 
-// punctuation takes the next byte if it is c.
+// punctuation consumes the next byte if it is c.
 func (s *source) punctuation(c byte) (bool, error) {
 	got, err := s.peek()
 	if err != nil {
@@ -116,7 +116,7 @@ func (s *source) punctuation(c byte) (bool, error) {
 	return true, nil
 }
 
-// unexpected is the error for the next byte, which must be there.
+// unexpected returns the error for the next byte, which must have been read.
 func (s *source) unexpected(where string) error {
 	return fmt.Errorf("JSON syntax: unexpected %q %s", s.buf[s.start], where)
 }
@@ -126,7 +126,7 @@ func (s *source) tooLarge() error {
 	return s.err
 }
 
-// inside is what an error of the reader means before the value at hand is complete.
+// inside returns the error for a reader's error that occurs inside a value.
 func inside(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -134,7 +134,7 @@ func inside(err error) error {
 	return err
 }
 
-// fill reads more. Its error is final.
+// fill reads more data. Its error is final.
 func (s *source) fill() error {
 	if s.err != nil {
 		return s.err
@@ -159,7 +159,7 @@ func (s *source) fill() error {
 	return s.err
 }
 
-// room makes room in the buffer to read into.
+// room makes room in the buffer for the next read.
 func (s *source) room() {
 	held := s.end - s.start
 	if held == 0 {
@@ -172,7 +172,8 @@ func (s *source) room() {
 	case held >= size-size/4:
 		size *= 2
 	case s.full && size < bufferKeep:
-		// A stream in a hurry: over HTTP/2 each read of 4 KB or more costs a window update, which is a write to the socket.
+		// The stream has a backlog: over HTTP/2 each read of 4 KB or more costs a window update, which is a write to the
+		// socket.
 		size *= 2
 	case held > 0 && size-s.end >= size/2:
 		return
@@ -190,20 +191,21 @@ func (s *source) room() {
 	s.start, s.end, s.eol = 0, held, max(0, s.eol-s.start)
 }
 
-// finder finds where a value ends, and goes on where it left off when more of it has come. It knows strings and
-// brackets, nothing else: what is inside is checked by who reads it.
+// finder finds the end of a value, and resumes when more input arrives. It distinguishes strings and brackets only; the
+// reader of a value checks its inside.
 type finder struct {
-	at     int // what has been looked at
+	at     int // b[:at] has been examined
 	depth  int
 	quoted bool // inside a string
-	slash  bool // … and behind a backslash
-	scalar bool // a number or a word: it ends before what cannot be part of it
+	slash  bool // … and after a backslash
+	scalar bool // a number or a word: it ends before the first byte that cannot be part of it
 
-	inner    int // how many times a value of the outermost object or array has ended with a bracket
-	innerEnd int // where the last of them ended
+	inner    int // the number of values directly inside the outermost object or array that ended with a bracket
+	innerEnd int // the end of the last of them
 }
 
-// end is where the value at the start of b ends, -1 where it needs more. b begins with what it began with last time.
+// end returns the end of the value at the start of b, -1 if it needs more input. b must begin with the b of the previous
+// call.
 func (f *finder) end(b []byte) int {
 	i := f.at
 	for i < len(b) {
@@ -230,7 +232,7 @@ func (f *finder) end(b []byte) int {
 		case '}', ']':
 			if f.depth <= 1 {
 				if f.depth == 0 {
-					return i // of what is around a scalar
+					return i // belongs to the container of the scalar
 				}
 				return i + 1
 			}
@@ -252,7 +254,7 @@ func (f *finder) end(b []byte) int {
 	return -1
 }
 
-// unquote goes on inside a string, and ends behind its quote or, with f.quoted, at the end of b.
+// unquote continues inside a string. It ends after the closing quote or, with f.quoted still set, at the end of b.
 func (f *finder) unquote(b []byte, i int) int {
 	if f.slash {
 		f.slash = false
@@ -273,7 +275,7 @@ func (f *finder) unquote(b []byte, i int) int {
 				return i
 			}
 		}
-		i++ // what is escaped, or a control character, which is for others to refuse
+		i++ // an escaped character, or a control character, which a later check rejects
 	}
 	return i
 }

@@ -6,27 +6,27 @@ import (
 	"io"
 )
 
-// Frames reads the frames of a watch stream: {"type":"ADDED","object":{…}}, one after another, however they are laid
-// out and wherever the reader splits them. It belongs to one goroutine.
+// Frames reads the frames of a watch stream: {"type":"ADDED","object":{…}}, one after another, in any layout and however the
+// reader splits them. It belongs to one goroutine.
 //
-// An API server writes one frame per line. Once a stream has begun so, the end of the line is taken for the end of the
-// frame, which costs a thirtieth of matching brackets, and what is between "object": and the last brace for the object.
-// Should a line look so and not be so, Scan refuses the object: it is an error, never another object.
+// An API server writes one frame per line. After the first such frame, the end of the line counts as the end of the frame,
+// which costs a thirtieth of matching brackets. The object is the part between "object": and the last brace. If another
+// layout only looks like this one, Scan rejects the object: the result is an error, never another object.
 type Frames struct {
 	src     source
-	lines   bool // the frame before was one line in the usual layout
+	lines   bool // the previous frame was one line in the usual layout
 	stack   nesting
 	scratch []byte
 }
 
-// NewFrames reads from r frames of at most max bytes. A longer one is an ErrTooLarge.
+// NewFrames returns a reader of the frames in r. A frame of more than max bytes is an ErrTooLarge.
 func NewFrames(r io.Reader, max int) *Frames {
 	return &Frames{src: source{r: r, max: max}}
 }
 
-// Next is the type of the next frame (ADDED, MODIFIED, DELETED, BOOKMARK or ERROR) and its object as it came. Both are
-// valid until the next call. The inside of the object has not been checked: Scan does. The error is io.EOF where the
-// stream ends between frames, io.ErrUnexpectedEOF where it ends inside one; either way no further call helps.
+// Next returns the type of the next frame (ADDED, MODIFIED, DELETED, BOOKMARK or ERROR) and its object unchanged. Both are
+// valid until the next call. Scan must check the inside of the object. The error is io.EOF if the stream ends between
+// frames, and io.ErrUnexpectedEOF if it ends inside one; all later calls fail too.
 func (f *Frames) Next() (typ, object []byte, err error) {
 	c, err := f.src.peek()
 	if err != nil {
@@ -46,7 +46,7 @@ func (f *Frames) Next() (typ, object []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// The finder has seen but one bracketed value directly inside the frame, ending where the object would.
+	// The finder has seen only one bracketed value directly inside the frame, and it ends where the object would.
 	typ, object = usual(frame)
 	if typ != nil && f.src.find.inner == 1 && f.src.find.innerEnd == len(frame)-1 {
 		f.lines = f.src.atNewline()
@@ -66,7 +66,7 @@ func (f *Frames) Ready() bool {
 	return typ != nil && len(line) <= f.src.max
 }
 
-// usual takes apart a frame as the API server writes it. typ is nil where it does not look so.
+// usual splits a frame in the layout of the API server. typ is nil if the layout differs.
 func usual(frame []byte) (typ, object []byte) {
 	const head, middle = `{"type":"`, `","object":`
 	if len(frame) < len(head) || string(frame[:len(head)]) != head {
@@ -88,7 +88,7 @@ func usual(frame []byte) (typ, object []byte) {
 	return rest[:n:n], object[:end:end]
 }
 
-// unusual takes apart any other frame.
+// unusual splits a frame in any other layout.
 func (f *Frames) unusual(frame []byte) (typ, object []byte, err error) {
 	err = eachMember(&f.stack, frame, func(name, value []byte) error {
 		switch string(name) {
@@ -116,7 +116,7 @@ func (f *Frames) unusual(frame []byte) (typ, object []byte, err error) {
 	return typ, object, nil
 }
 
-// eachMember calls do with the unescaped name and the JSON of each member of the object that b is.
+// eachMember calls do with the unescaped name and the JSON of each member of the object in b.
 func eachMember(stack *nesting, b []byte, do func(name, value []byte) error) error {
 	var scratch []byte
 	i := skipSpace(b, 1)

@@ -7,15 +7,15 @@ import (
 	"math/bits"
 )
 
-// maxDepth is how deep a value may nest: encoding/json's limit.
+// maxDepth is the maximum nesting of a value: encoding/json's limit.
 const maxDepth = 10000
 
 // ErrTruncated is returned for JSON that ends before its value does.
 var ErrTruncated = errors.New("JSON ends before the value does")
 
-// SyntaxError says where JSON is wrong.
+// SyntaxError is an error in JSON.
 type SyntaxError struct {
-	Offset int // of the first byte that cannot stand where it does
+	Offset int // of the first byte that is not valid
 	Msg    string
 }
 
@@ -23,9 +23,9 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("JSON syntax at byte %d: %s", e.Offset, e.Msg)
 }
 
-// The functions below take JSON and the offset where to go on, and return the offset where what they skip has ended,
-// or the complement (^) of the offset of the first byte that is wrong, which is len(b) where b is truncated: an int is
-// cheaper to pass up than an error, and that of one value in a million needs a message. syntaxError makes it.
+// The functions below take JSON and an offset, and return the offset after the skipped part, or the complement (^) of the
+// offset of the first invalid byte. That is len(b) if b is truncated. An int is cheaper to return than an error, and one
+// value in a million needs the message, which syntaxError creates.
 
 func syntaxError(b []byte, failed int) error {
 	at := ^failed
@@ -35,11 +35,11 @@ func syntaxError(b []byte, failed int) error {
 	return &SyntaxError{Offset: at, Msg: fmt.Sprintf("unexpected %q", b[at])}
 }
 
-// nesting is a stack of what a value is inside of: a bit per level, set for an object. It makes skip independent of
-// the goroutine's stack, which input from outside must not decide about.
+// nesting is a stack of the containers around a value: one bit per level, set for an object. It makes skip independent of
+// the goroutine's stack, whose depth must not depend on external input.
 type nesting [maxDepth/64 + 1]uint64
 
-// skip passes over the value at b[i], which is depth levels deep, and checks it as strictly as encoding/json.Valid.
+// skip skips the value at b[i], which is depth levels deep, and checks it as strictly as encoding/json.Valid.
 func (n *nesting) skip(b []byte, i, depth int) int {
 	for outside := depth; ; {
 		if i >= len(b) {
@@ -54,7 +54,7 @@ func (n *nesting) skip(b []byte, i, depth int) int {
 			}
 			depth++
 			n.enter(depth, c == '{')
-			if i = skipBlank(b, i+1); i >= len(b) || b[i] != c+2 { // '}' and ']' follow their opening brackets so
+			if i = skipBlank(b, i+1); i >= len(b) || b[i] != c+2 { // '}' and ']' are '{'+2 and '['+2
 				if c == '{' {
 					i = skipName(b, i)
 				}
@@ -77,7 +77,7 @@ func (n *nesting) skip(b []byte, i, depth int) int {
 	}
 }
 
-// enter notes whether the value that depth is the inside of is an object.
+// enter records whether the container at depth is an object.
 func (n *nesting) enter(depth int, object bool) {
 	bit := uint64(1) << (depth & 63)
 	if n[depth>>6] &^= bit; object {
@@ -85,7 +85,7 @@ func (n *nesting) enter(depth int, object bool) {
 	}
 }
 
-// after passes over what follows a value, up to the next one, or to the end of the value at outside.
+// after skips the separators after a value, up to the next value, or to the end of the value at outside.
 func (n *nesting) after(b []byte, i, depth, outside int) (int, int) {
 	for depth != outside {
 		if i = skipBlank(b, i); i >= len(b) {
@@ -109,7 +109,7 @@ func (n *nesting) after(b []byte, i, depth, outside int) (int, int) {
 	return i, depth
 }
 
-// skipBlank is skipSpace where there mostly is none.
+// skipBlank is skipSpace, optimized for input without white space.
 func skipBlank(b []byte, i int) int {
 	if i < len(b) && b[i] <= ' ' {
 		return skipSpace(b, i)
@@ -117,7 +117,7 @@ func skipBlank(b []byte, i int) int {
 	return i
 }
 
-// skipName passes over a member's name, the colon and the white space around it, and ends at the value.
+// skipName skips a member's name, the colon and the white space around it, and ends at the value.
 func skipName(b []byte, i int) int {
 	if i >= len(b) {
 		return ^len(b)
@@ -158,16 +158,16 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
-// stringStops marks the bytes of x that a string does not simply pass on: quotes, backslashes and control characters.
-// The lowest mark is exact; borrows may set marks above it.
+// stringStops marks the bytes of x that need a check inside a string: quotes, backslashes and control characters. The lowest
+// mark is exact; borrows may set marks above it.
 func stringStops(x uint64) uint64 {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
-	low := x ^ ones*('"'^' ') // up to a space: control characters, and the quote in the place of the space
+	low := x ^ ones*('"'^' ') // maps the quote to the space, so that one comparison finds it and the control characters
 	slash := x ^ ones*'\\'
 	return ((low-ones*(' '+1))&^low | (slash-ones)&^slash) & tops
 }
 
-// stringStop is the first byte from b[i] on that a string does not simply pass on, or len(b).
+// stringStop returns the offset of the first byte from b[i] on that needs a check inside a string, or len(b).
 func stringStop(b []byte, i int) int {
 	for i+8 <= len(b) {
 		if stops := stringStops(binary.LittleEndian.Uint64(b[i:])); stops != 0 {
@@ -181,9 +181,9 @@ func stringStop(b []byte, i int) int {
 	return i
 }
 
-// skipString passes over the rest of a string, the first quote being before b[i].
+// skipString skips the rest of a string; the opening quote precedes b[i].
 func skipString(b []byte, i int) int {
-	for ; i+8 <= len(b); i += 8 { // as stringStop does: most strings are short, and have no escapes
+	for ; i+8 <= len(b); i += 8 { // inlined stringStop: most strings are short, and have no escapes
 		if stops := stringStops(binary.LittleEndian.Uint64(b[i:])); stops != 0 {
 			if i += bits.TrailingZeros64(stops) >> 3; b[i] == '"' {
 				return i + 1
@@ -209,7 +209,7 @@ func skipString(b []byte, i int) int {
 	}
 }
 
-// skipEscape passes over an escape, the backslash being before b[i].
+// skipEscape skips an escape; the backslash precedes b[i].
 func skipEscape(b []byte, i int) int {
 	if i >= len(b) {
 		return ^len(b)
@@ -234,7 +234,7 @@ func skipEscape(b []byte, i int) int {
 	return ^i
 }
 
-// skipScalar passes over a number, true, false or null.
+// skipScalar skips a number, true, false or null.
 func skipScalar(b []byte, i int) int {
 	switch b[i] {
 	case 't':
@@ -283,7 +283,7 @@ func skipNumber(b []byte, i int) int {
 	return i
 }
 
-// skipDigits passes over one or more digits.
+// skipDigits skips one or more digits.
 func skipDigits(b []byte, i int) int {
 	if i >= len(b) {
 		return ^len(b)

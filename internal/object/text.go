@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// escaped tells whether the inside of a JSON string differs from the text that it stands for.
+// escaped reports whether the inside of a JSON string differs from its text.
 func escaped(b []byte) bool {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
-	odd := uint64(0) // of a byte that is a backslash, or not ASCII, its highest bit
+	odd := uint64(0) // the highest bit of each byte is set if it is a backslash, or not ASCII
 	i := 0
 	for ; i+8 <= len(b); i += 8 {
 		x := binary.LittleEndian.Uint64(b[i:])
@@ -26,8 +26,8 @@ func escaped(b []byte) bool {
 	return odd&tops != 0 && (bytes.IndexByte(b, '\\') >= 0 || !utf8.Valid(b))
 }
 
-// AppendUnescaped appends the text of a JSON string whose inside is b, and which has been checked. As encoding/json
-// does, it puts U+FFFD for each byte of invalid UTF-8 and for each half of a broken surrogate pair.
+// AppendUnescaped appends the text of a JSON string with the inside b, which must have been checked. As encoding/json does,
+// it writes U+FFFD for each byte of invalid UTF-8 and for each half of a broken surrogate pair.
 func AppendUnescaped(dst, b []byte) []byte {
 	for i := 0; i < len(b); {
 		c := b[i]
@@ -107,7 +107,7 @@ func appendString[T []byte | string](dst []byte, text T) []byte {
 	return append(dst, '"')
 }
 
-// unixTime is an RFC 3339 time in seconds since 1970, 0 where text is no such time.
+// unixTime returns an RFC 3339 time in seconds since 1970, 0 if text is not such a time.
 func unixTime(text []byte) int64 {
 	// The only form that the API server writes for metav1.Time: 2026-11-20T15:00:00Z
 	//                                                           0123456789012345678 9

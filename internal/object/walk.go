@@ -1,6 +1,6 @@
 package object
 
-// object walks the object whose brace is raw[i].
+// object traverses the object whose brace is raw[i].
 func (s *Scanner) object(i int, n *node, r role, depth int) int {
 	if depth > maxDepth {
 		return ^i
@@ -26,7 +26,7 @@ func (s *Scanner) object(i int, n *node, r role, depth int) int {
 		name := s.text(s.raw[at+1 : i-1])
 		child, what := n.member(name), r.member(name)
 		if child != nil && child.hashes {
-			s.path = appendName(s.path[:here], name) // over what the member before has left
+			s.path = appendName(s.path[:here], name) // overwrites the name of the previous member
 		}
 		s.scratch = s.scratch[:mark]
 		if i = skipColon(s.raw, i); i < 0 {
@@ -41,7 +41,7 @@ func (s *Scanner) object(i int, n *node, r role, depth int) int {
 	}
 }
 
-// array walks the array whose bracket is raw[i].
+// array traverses the array whose bracket is raw[i].
 func (s *Scanner) array(i int, n *node, r role, depth int) int {
 	if depth > maxDepth {
 		return ^i
@@ -73,14 +73,14 @@ func (s *Scanner) array(i int, n *node, r role, depth int) int {
 	return i
 }
 
-// gap keeps commas right around what is cut: the comma before it goes too, or, as long as nothing before it is kept,
-// the one behind.
+// gap keeps the commas around cut elements correct: the comma before an element is cut too or, while no element before it is
+// kept, the comma after it.
 type gap struct {
-	end  int  // where what has been kept last ends, or the container has been opened
-	kept bool // something has been kept
+	end  int  // the end of the last kept element, or of the opening bracket
+	kept bool // an element has been kept
 }
 
-// element walks one value of a container. Where a path ends here it cuts it, with its name, or replaces it.
+// element traverses one value of a container. If a path ends here, it cuts the value with its name, or replaces it.
 func (s *Scanner) element(i int, n *node, r role, depth int, g *gap) int {
 	if n == nil || n.fate == kept {
 		if i = s.value(i, n, r, depth); i >= 0 {
@@ -88,7 +88,7 @@ func (s *Scanner) element(i int, n *node, r role, depth int, g *gap) int {
 		}
 		return i
 	}
-	// Inside of what is cut nothing is to be cut, but the pipeline may want to read it.
+	// Nothing inside a cut value is cut, but the pipeline may need to read it.
 	start := i
 	if i = s.value(i, nil, r, depth); i < 0 {
 		return i
@@ -105,7 +105,7 @@ func (s *Scanner) element(i int, n *node, r role, depth int, g *gap) int {
 	return i
 }
 
-// next goes on to the next element of a container (more >= 0), or to its end (more < 0; then i is as skip returns it).
+// next advances to the next element of a container (more >= 0), or to its end (more < 0; then i has the result of skip).
 func (s *Scanner) next(i int, closing byte, g *gap) (_, more int) {
 	i = skipSpace(s.raw, i)
 	switch {
@@ -118,7 +118,7 @@ func (s *Scanner) next(i int, closing byte, g *gap) (_, more int) {
 	}
 	i++
 	if !g.kept {
-		s.copied = i // all so far has been cut, with the comma behind it
+		s.copied = i // all elements so far have been cut, with the comma after them
 	}
 	return skipSpace(s.raw, i), 0
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Tracer gets the captures of the events that are traced (encode.Event.Trace).
+// Tracer receives the captures of traced events (encode.Event.Trace).
 //
-// Captured takes c over. It returns at once, whatever becomes of c: all completions wait for it.
+// Captured takes ownership of c. It must return at once, because all completions wait for it.
 type Tracer interface {
 	Captured(c *Capture)
 }
@@ -19,12 +19,12 @@ type Tracer interface {
 const (
 	StepEncode     = "encode"
 	StepPublish    = "publish"     // from Bus.Publish to Event.Done
-	StepClaim      = "claim"       // the whole event is put aside
+	StepClaim      = "claim"       // the whole event goes to the claim store
 	StepDeadLetter = "dead_letter" // the event is sent to the dead letters
-	StepGap        = "gap"         // the bus is told that it is there
+	StepGap        = "gap"         // a gap is published in its place
 )
 
-// Capture is the way of one event from the API server to the bus. It holds neither an object nor an event's body.
+// Capture records the steps of one event from the API server to the bus. It contains neither an object nor an event's body.
 type Capture struct {
 	Trace    encode.Trace
 	ID       string // of the event
@@ -39,27 +39,27 @@ type Capture struct {
 	Err      error     // why it was given up; nil: the bus has it, or the dead letters do
 	Steps    []Step
 
-	failed   []Failure // of the step under way
+	failed   []Failure // of the current step
 	failures int
 }
 
-// Step is one thing that was done with an event.
+// Step is one processing step of an event.
 type Step struct {
 	Name       string
 	Start, End time.Time
-	Bytes      int // of the event; 0: not known
+	Bytes      int // of the event; 0: unknown
 	Err        error
-	Failures   []Failure // attempts that failed and were made again, the first maxFailures of them
-	Failed     int       // how many there were
+	Failures   []Failure // failed attempts that were repeated, the first MaxFailures of them
+	Failed     int       // their total number
 }
 
-// Failure is an attempt that failed and was made again.
+// Failure is a failed attempt that was repeated.
 type Failure struct {
 	At     time.Time
 	Reason string // as the metric's label
 }
 
-// MaxFailures bounds what is kept of an event that is tried for hours.
+// MaxFailures bounds the failures stored for an event that is retried for hours.
 const MaxFailures = 16
 
 type captureKey struct{}
@@ -72,12 +72,12 @@ func newCapture(ev *encode.Event, taken time.Time) *Capture {
 	}
 }
 
-// within is ctx for the steps of c.
+// within returns ctx with c for its steps.
 func (c *Capture) within(ctx context.Context) context.Context {
 	return context.WithValue(ctx, captureKey{}, c)
 }
 
-// captureOf is the capture that ctx is for; nil: the event is not traced.
+// captureOf returns the capture in ctx, or nil if the event is not traced.
 func captureOf(ctx context.Context) *Capture {
 	c, _ := ctx.Value(captureKey{}).(*Capture)
 	return c
@@ -88,7 +88,7 @@ func (c *Capture) step(name string, start, end time.Time, bytes int, err error) 
 	c.failed, c.failures = nil, 0
 }
 
-// note adds an attempt that failed and is made again. c may be nil: the event is not traced.
+// note adds a failed attempt that is repeated. c is nil if the event is not traced.
 func (c *Capture) note(reason string) {
 	if c == nil {
 		return
@@ -99,5 +99,5 @@ func (c *Capture) note(reason string) {
 	}
 }
 
-// NoteFailure adds to the event that ctx is for an attempt that failed and is made again.
+// NoteFailure adds a failed attempt that is repeated to the event in ctx.
 func NoteFailure(ctx context.Context, reason string) { captureOf(ctx).note(reason) }

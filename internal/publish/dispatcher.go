@@ -17,12 +17,12 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Source is where deltas wait, as items of type I. package queue has one.
+// Source holds waiting deltas, as items of type I. Package queue has one.
 //
-// Get hands out an item and blocks until there is one that may be in flight; it never hands out two of one key before Done of the first. Its
-// error says that the source is closed and empty, or is the cause of ctx. Resize corrects how many bytes of memory the item takes. Suspend
-// frees these bytes; Resume has Get hand the item out again, and Resize takes bytes again without Get. Done gives items back, each exactly
-// once. All are safe for concurrent use.
+// Get returns an item, and blocks until one may be in flight. It never returns two items of one key before Done of the first. Its error
+// means that the source is closed and empty, or is the cause of ctx. Resize corrects the item's size in memory. Suspend frees these
+// bytes; after Resume, Get returns the item again. Resize without Get reserves bytes again. Done gives back items, each exactly once. All
+// methods are safe for concurrent use.
 type Source[I comparable] interface {
 	Get(ctx context.Context) (I, error)
 	Resize(item I, bytes int64)
@@ -31,40 +31,39 @@ type Source[I comparable] interface {
 	Done(items ...I)
 }
 
-// Encoder makes an event of a delta: it resets ev, and uses its buffers again. An error is about this delta and comes
-// back however often it is tried. Safe for concurrent use.
+// Encoder encodes a delta as an event: it resets ev and reuses its buffers. An error concerns this delta, and every attempt returns it
+// again. Safe for concurrent use.
 type Encoder interface {
 	Encode(ev *encode.Event, d *object.Delta) error
-	// EncodeShort leaves members out; with all of them the event fits into encode.MaxShort.
+	// EncodeShort omits members; without all of them the event fits into encode.MaxShort.
 	EncodeShort(ev *encode.Event, d *object.Delta, s encode.Short) error
 	// EncodeWhole is Encode in structured mode.
 	EncodeWhole(ev *encode.Event, d *object.Delta) error
 }
 
-// The parts that an event gives up if it is too large; see Options.Oversize.
+// The parts that are omitted from an event that is too large; see Options.Oversize.
 const (
 	GiveUpPatch  = "patch"
 	GiveUpBefore = "before"
-	// Reference puts the whole event into the claim store; the one on the bus says where that is, and has neither object.
+	// Reference stores the whole event in the claim store; the event on the bus has its URI, and neither object.
 	Reference = "reference"
 )
 
-// Options say what becomes of events that the bus does not take as they are.
+// Options configure a Dispatcher: its limits, and the handling of events that the bus rejects.
 type Options struct {
-	Copies        int // of an event that the bus holds until it is acknowledged, with the event itself; 0: 1
-	MaxEventBytes int // an event that is larger, as encode.Event.Size has it, is too large; 0: the bus says what is
-	// Oversize is what an event that is too large gives up, one after the other until the bus takes it: GiveUpPatch,
-	// GiveUpBefore, Reference.
+	Copies        int // of an unacknowledged event in the bus driver, the event itself included; 0: 1
+	MaxEventBytes int // limit of encode.Event.Size; a larger event is too large; 0: the bus decides
+	// Oversize lists the steps for an event that is too large, in order, until the bus accepts it: GiveUpPatch, GiveUpBefore, Reference.
 	Oversize []string
-	// Claims takes the whole of events that are too large. nil: no reference can be made.
+	// Claims stores the whole of events that are too large. nil: Reference is impossible.
 	Claims ClaimStore
-	// DeadLetters takes what the bus refuses for good, with Event.DeadLetter set; it may be the bus itself. nil: such an event ends
-	// Run with an error.
+	// DeadLetters receives events that the bus refuses for good, with Event.DeadLetter set; it may be the bus itself. nil: such an event
+	// ends Run with an error.
 	DeadLetters Bus
-	// Refused decides about an event that the bus refuses for good, in the place of the dead letters: nil has it count as acknowledged, an
-	// error ends Run. nil: the dead letters take it.
+	// Refused replaces the dead letters for events that the bus refuses for good. If it returns nil, the event counts as acknowledged; an
+	// error ends Run. nil: use the dead letters.
 	Refused func(d *object.Delta, err error) error
-	// Tracer gets the captures of traced events. nil: none is traced.
+	// Tracer receives the captures of traced events. nil: none is traced.
 	Tracer Tracer
 }
 
@@ -80,18 +79,18 @@ type Dispatcher[I comparable] struct {
 	window  Window
 
 	flights sync.Pool
-	results *inbox[*flight[I]] // those that the bus is done with, for complete
-	steps   *inbox[*flight[I]] // those to encode once more, for work
+	results *inbox[*flight[I]] // finished by the bus, for complete
+	steps   *inbox[*flight[I]] // to encode once more, for work
 	retries *retries[I]
 	turns   turns[I]
-	open    atomic.Int64 // items that Get has handed out and Done has not ended
+	open    atomic.Int64 // items between Get and Done
 
-	// Those below belong to the goroutine of complete.
+	// The fields below belong to the goroutine of complete.
 	done      []I
 	resources map[*object.Resource]prometheus.Counter
 }
 
-// NewDispatcher returns a dispatcher. delta is what an item of the source holds.
+// NewDispatcher returns a dispatcher. delta returns the delta of an item.
 func NewDispatcher[I comparable](source Source[I], delta func(I) *object.Delta, encoder Encoder, bus Bus, o Options, log *slog.Logger, m *Metrics) *Dispatcher[I] {
 	o.Copies = max(o.Copies, 1)
 	if m == nil {
@@ -106,8 +105,8 @@ func NewDispatcher[I comparable](source Source[I], delta func(I) *object.Delta, 
 }
 
 // Run dispatches until the source is closed and empty, or ctx ends. To drain, close the source, and end ctx after the grace period: Run
-// then gives up the events in flight, unacknowledged. It returns an error in three cases: it had to give up an event, an event is refused and
-// no dead letters take it, or the bus is gone for good. It is called once.
+// then gives up the events in flight, unacknowledged. It returns an error if it gave up an event, if the bus is gone for good, or if an
+// event is refused without dead letters that accept it. It is called once.
 func (d *Dispatcher[I]) Run(ctx context.Context) error {
 	all, gctx := errgroup.WithContext(ctx)
 	rest, stop := context.WithCancel(gctx)
@@ -116,9 +115,9 @@ func (d *Dispatcher[I]) Run(ctx context.Context) error {
 	for range runtime.GOMAXPROCS(0) {
 		encoders.Go(func() error { return d.encode(gctx) })
 	}
-	var ended error // why Get has ended first
+	var ended error // the first error of Get
 	all.Go(func() error {
-		defer stop() // all is done: Get ends only then, or with gctx
+		defer stop() // Get ends only when nothing is left, or with gctx
 		ended = encoders.Wait()
 		return nil
 	})
@@ -133,7 +132,7 @@ func (d *Dispatcher[I]) Run(ctx context.Context) error {
 	return nil
 }
 
-// encode takes deltas from the source and hands their events to the bus, until Get ends: it returns that error.
+// encode takes deltas from the source and publishes their events until Get fails; it returns that error.
 func (d *Dispatcher[I]) encode(ctx context.Context) error {
 	for {
 		item, err := d.source.Get(ctx)
@@ -154,8 +153,7 @@ func (d *Dispatcher[I]) encode(ctx context.Context) error {
 	}
 }
 
-// work encodes events once more: those that give something up, dead letters, gaps, stream events whose turn has come, and events that are sent
-// alone.
+// work encodes events once more: shortened events, dead letters, gaps, stream events that got their turn, and events that are sent alone.
 func (d *Dispatcher[I]) work(ctx context.Context, all *errgroup.Group) {
 	var batch []*flight[I]
 	for {
@@ -166,7 +164,7 @@ func (d *Dispatcher[I]) work(ctx context.Context, all *errgroup.Group) {
 		}
 		batch = d.steps.take(batch)
 		for _, f := range batch {
-			if f.stage == shortened && f.err != nil { // the bus has refused it as it is; else it is sent once more
+			if f.stage == shortened && f.err != nil { // the bus refused it in its present form; otherwise send it once more
 				d.shorten(ctx, f, all)
 			} else {
 				d.prepare(f)
@@ -175,7 +173,7 @@ func (d *Dispatcher[I]) work(ctx context.Context, all *errgroup.Group) {
 	}
 }
 
-// complete ends events that the bus is done with, and has those published again whose backoff is over.
+// complete ends events that the bus has finished, and resumes those whose backoff is over.
 func (d *Dispatcher[I]) complete(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -185,7 +183,7 @@ func (d *Dispatcher[I]) complete(ctx context.Context) error {
 		case <-d.results.ready:
 		case <-timer.C:
 		case <-ctx.Done():
-			over = true // what is acknowledged by now counts
+			over = true // earlier acknowledgements still count
 		}
 		now := time.Now()
 		batch = d.results.take(batch)
@@ -218,7 +216,7 @@ func (d *Dispatcher[I]) complete(ctx context.Context) error {
 
 // inbox hands items from many goroutines to one. It is bounded by the items in flight.
 type inbox[F any] struct {
-	ready chan struct{} // room for one: there are items. Never closed.
+	ready chan struct{} // capacity 1; has an element if there are items. Never closed.
 
 	mu    sync.Mutex
 	items []F
@@ -236,15 +234,15 @@ func (b *inbox[F]) put(item F) {
 	}
 }
 
-// wake has the other side look, as if there were items.
+// wake wakes the receiver as if there were items.
 func (b *inbox[F]) wake() {
 	select {
 	case b.ready <- struct{}{}:
-	default: // it has not looked yet
+	default: // a signal is pending
 	}
 }
 
-// take returns all items. The inbox keeps emptied for those to come.
+// take returns all items. The inbox reuses emptied for later ones.
 func (b *inbox[F]) take(emptied []F) []F {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -253,15 +251,15 @@ func (b *inbox[F]) take(emptied []F) []F {
 	return items
 }
 
-// turns lets one stream event of a scope be in flight at a time. The gap that takes the place of a dead letter has the same key as the
-// stream events of its scope, and comes from another item of the source. An event that waits for another attempt has no turn: those that
-// wait for it could otherwise use up what may be in flight.
+// turns allows one stream event of a scope in flight at a time. The gap that replaces a dead letter has the key of its scope's stream
+// events, but comes from another item of the source. An event that waits for another attempt gives up its turn. Otherwise the events that
+// wait for it could fill the in-flight limit.
 type turns[I comparable] struct {
 	mu     sync.Mutex
-	scopes map[string][]*flight[I] // those that wait, by scope; there is an entry while one is in flight
+	scopes map[string][]*flight[I] // waiting, by scope; an entry exists while one is in flight
 }
 
-// enter reports whether f has the turn. Otherwise leave returns it later.
+// enter reports whether f has the turn. If not, leave returns f later.
 func (t *turns[I]) enter(scope string, f *flight[I]) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -277,7 +275,7 @@ func (t *turns[I]) enter(scope string, f *flight[I]) bool {
 	return false
 }
 
-// leave ends a turn, and returns the flight that has the next one; nil: none waits.
+// leave ends a turn, and returns the flight with the next one, or nil if none waits.
 func (t *turns[I]) leave(scope string) *flight[I] {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,20 +7,20 @@ import (
 )
 
 var (
-	// ErrRefused says that the bus takes this event neither now nor later, as it is: it is too large, for instance.
+	// ErrRefused means that the bus will never accept this event in its present form, for example because of its size.
 	ErrRefused = errors.New("the bus refuses the event")
 
-	// ErrTooLarge is ErrRefused of an event that the bus would take if it were smaller.
+	// ErrTooLarge is ErrRefused for an event that the bus would accept if it were smaller.
 	ErrTooLarge = fmt.Errorf("%w: it is too large", ErrRefused)
 
-	// ErrClosed says that the Run of the bus has ended.
+	// ErrClosed means that Run of the bus has ended.
 	ErrClosed = errors.New("publisher closed")
 
-	// ErrStream says that the bus would lose events silently, or could never take them, as it is configured.
+	// ErrStream means that the bus, as configured, would lose events silently or could never accept them.
 	ErrStream = errors.New("stream refused")
 )
 
-// WithoutURL takes the URL, which may hold a password, out of an error of net/url.
+// WithoutURL removes the URL, which may contain a password, from an error of net/url.
 func WithoutURL(err error) error {
 	if u := new(url.Error); errors.As(err, &u) {
 		return u.Err

@@ -8,31 +8,31 @@ import (
 	"sync/atomic"
 )
 
-// Fence tells if this process may write to the bus, where one of several does.
+// Fence decides whether this process may write to the bus, if only one of several may.
 //
-// Pass returns nil while it may. While that is not known it blocks, until it is or ctx ends: then it returns the cause of ctx. Where
-// it never may again it returns any other error. With a ctx that has ended it does not block. It is asked right before bytes are handed
-// over, for each attempt, batch and dead letter, and again before each write to a socket that may hold events: so it must be cheap.
+// Pass returns nil if it may. While that is unknown it blocks until it is known, or ctx ends: then it returns the cause of ctx. Any other
+// error means that this process may never write again. With a ctx that has ended Pass does not block. It must be cheap: it is called
+// before each attempt, batch and dead letter, and again before each write to a socket that may contain events.
 //
-// A nil Fence lets everything pass.
+// A nil Fence permits everything.
 type Fence interface {
 	Pass(ctx context.Context) error
 }
 
-// ErrFenced says that this process may never write to the bus again: another one does.
+// ErrFenced means that this process may never write to the bus again, because another one does.
 var ErrFenced = errors.New("another process writes to the bus")
 
-// ErrShut says that bytes were not written, since the fence was shut meanwhile. Whoever has handed them over asks Pass again.
+// ErrShut means that bytes were not written because the fence was shut meanwhile. The caller must call Pass again.
 var ErrShut = errors.New("not written: this process may not write to the bus now")
 
-// Fencing is a Fence and what a publisher has behind it. nil lets everything pass.
+// Fencing is a Fence with the connection guards of a publisher. nil permits everything.
 type Fencing struct {
 	fence  Fence
-	ended  context.Context //nolint:containedctx // one that has ended: it makes Pass tell without waiting
-	breaks atomic.Int64    // connections that were broken rather than written to
+	ended  context.Context //nolint:containedctx // it has ended, so that Pass does not wait
+	breaks atomic.Int64    // connections that were broken instead of written to
 }
 
-// NewFencing returns f with what a publisher needs of it; nil for nil.
+// NewFencing returns the Fencing of f; nil for nil.
 func NewFencing(f Fence) *Fencing {
 	if f == nil {
 		return nil
@@ -57,10 +57,10 @@ func (f *Fencing) Pass(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", ErrFenced, err)
 }
 
-// Shut tells if pass would not return nil at once.
+// Shut reports whether Pass would block or fail.
 func (f *Fencing) Shut() bool { return f != nil && f.fence.Pass(f.ended) != nil }
 
-// Broken counts the connections that were broken rather than written to.
+// Broken returns the number of connections that were broken instead of written to.
 func (f *Fencing) Broken() int64 {
 	if f == nil {
 		return 0
@@ -68,33 +68,33 @@ func (f *Fencing) Broken() int64 {
 	return f.breaks.Load()
 }
 
-// Guard is a connection on which the fence is asked once more, right before bytes go to the socket. Between pass and that, bytes may
-// lie in a buffer for any time: the process is stopped, say, and goes on when another one leads. Then the connection is broken, and
-// what is in its buffers with it.
+// Guard is a connection that checks the fence once more, right before bytes go to the socket. After Pass, bytes may stay in a buffer for
+// any time: a stopped process, for example, may resume when another one leads. Then Guard breaks the connection, and so discards its
+// buffers.
 type Guard struct {
 	net.Conn
 	fencing *Fencing
-	// Carries tells that events have been, or are about to be, handed over. What else there is, a handshake, a ping, a question, may
-	// go out at any time.
+	// Carries is set if events were, or are about to be, written to the connection. Other traffic (a handshake, a ping, a request) may go
+	// out at any time.
 	Carries atomic.Bool
 	Broke   atomic.Bool
 }
 
-// Guard wraps c, a connection that nobody knows yet.
+// Guard wraps c, which must not be in use yet.
 func (f *Fencing) Guard(c net.Conn, carries bool) *Guard {
 	g := &Guard{Conn: c, fencing: f}
 	g.Carries.Store(carries)
 	return g
 }
 
-// Carry says that events are about to be handed over.
+// Carry sets Carries: events are about to be written to the connection.
 func (g *Guard) Carry() {
-	if g != nil && !g.Carries.Load() { // most often it is known, and a load is shared
+	if g != nil && !g.Carries.Load() { // it is usually set already, and a load causes no contention
 		g.Carries.Store(true)
 	}
 }
 
-// guardedWrite is how much is written between two looks at the fence.
+// guardedWrite is the maximum number of bytes written between two checks of the fence.
 const guardedWrite = 64 << 10
 
 // Write implements net.Conn.

@@ -10,42 +10,42 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// stage is which event of a delta is on its way.
+// stage identifies the event of a delta that is in flight.
 type stage uint8
 
 const (
-	whole     stage = iota // with all that it has
-	shortened              // without some of it, because the bus does not take a larger one
+	whole     stage = iota // complete
+	shortened              // without some members, because the bus rejects a larger one
 	letter                 // to the dead letters
-	gap                    // in the place of the dead letter, on the bus
+	gap                    // on the bus, in place of the dead letter
 )
 
-// flight is one delta on its way to the bus. It belongs to whoever works on it: an encoder, the bus until it calls Done, work, or complete.
+// flight is one delta in flight. It has one owner at a time: an encoder, the bus until it calls Done, work, or complete.
 type flight[I comparable] struct {
 	encode.Event
-	event *Event // the same, as the bus gets it
+	event *Event // the same, in the form for the bus
 	item  I
 	delta *object.Delta
-	err   error // what the bus, or the encoder, said last
-	sent  bool  // the bus has it, or has had it since the last step
+	err   error // the last error of the bus or the encoder
+	sent  bool  // it was handed to the bus since the last step
 	progress
 }
 
-// progress is what is known of a flight beside its bytes. It outlives them if the event is to be published again.
+// progress is the state of a flight without its bytes. It outlives them if the event is published again.
 type progress struct {
 	stage    stage
 	taken    time.Time // from the source, the first time
 	start    time.Time // of the first attempt at this stage
 	failures int       // attempts at this stage that the bus handed back
 	alone    bool      // see RetryError.Alone
-	scope    string    // whose turn it has; "": none
+	scope    string    // that gave it the turn; "": none
 
-	// The rest is set if the event was too large, or was refused.
+	// The fields below are set if the event was too large, or was refused.
 	short  encode.Short
 	tried  int    // steps of Options.Oversize
-	given  string // the last of them that made it smaller
-	size   int    // before any of them
-	cause  error  // the last answer of the bus
+	given  string // the last step that made it smaller
+	size   int    // before any step
+	cause  error  // the last error of the bus
 	reason string // label of the dead letter
 	left   []string
 	id     string // of the event, for the gap
@@ -62,17 +62,16 @@ func newFlight[I comparable](d *Dispatcher[I]) *flight[I] {
 	return f
 }
 
-// deltaOverhead is about what an event of a delta takes besides its objects, in bytes.
+// deltaOverhead is the approximate size of a delta's event without its objects, in bytes.
 const deltaOverhead = 2 << 10
 
-// Weigh estimates how many bytes of memory d takes in flight with a bus that holds this many copies of its event.
+// Weigh estimates the bytes of memory that d takes in flight, with a bus driver that holds this many copies of its event.
 func Weigh(d *object.Delta, copies int) int64 { return int64(copies) * int64(d.Size()+deltaOverhead) }
 
-// worthResizing is by how many bytes an estimate may be wrong in any case.
+// worthResizing is the error of an estimate, in bytes, that is always tolerated.
 const worthResizing = 32 << 10
 
-// weigh corrects the estimate of Weigh for an event that turned out much larger or smaller. Small differences are not worth
-// the lock of the source.
+// weigh corrects the estimate of Weigh if the event is much larger or smaller. It ignores small differences, to avoid the source's lock.
 func (d *Dispatcher[I]) weigh(f *flight[I]) {
 	estimated, actual := Weigh(f.delta, d.o.Copies), int64(d.o.Copies)*int64(f.Footprint())
 	if actual > estimated+estimated/4+worthResizing || actual < estimated/2-worthResizing {
@@ -80,7 +79,7 @@ func (d *Dispatcher[I]) weigh(f *flight[I]) {
 	}
 }
 
-// encodeError says that no event can be made of a delta.
+// encodeError means that a delta cannot be encoded.
 type encodeError struct{ error }
 
 func (e encodeError) Unwrap() error { return e.error }
@@ -104,7 +103,7 @@ func (d *Dispatcher[I]) prepare(f *flight[I]) {
 	d.send(f)
 }
 
-// send hands the event to the bus, unless it is larger than it may be.
+// send hands the event to the bus, unless it exceeds Options.MaxEventBytes.
 func (d *Dispatcher[I]) send(f *flight[I]) {
 	d.weigh(f)
 	if f.start.IsZero() {
@@ -122,8 +121,8 @@ func (d *Dispatcher[I]) send(f *flight[I]) {
 	d.bus.Publish(f.event)
 }
 
-// finish takes the next step with an event that the bus, or the encoder, is done with. An error ends Run, and the delta
-// stays unacknowledged: the next run comes to it again.
+// finish takes the next step for an event that the bus or the encoder has finished. An error ends Run; the delta stays unacknowledged,
+// and the next run captures it again.
 func (d *Dispatcher[I]) finish(f *flight[I], now time.Time) error {
 	var (
 		again *RetryError
@@ -152,7 +151,7 @@ func (d *Dispatcher[I]) finish(f *flight[I], now time.Time) error {
 	return d.refused(f, err)
 }
 
-// acknowledged counts an event that the bus has, and begins the next stage if there is one.
+// acknowledged counts an acknowledged event, and begins the next stage if there is one.
 func (d *Dispatcher[I]) acknowledged(f *flight[I], now time.Time) {
 	switch f.stage {
 	case letter:
@@ -185,7 +184,7 @@ func (d *Dispatcher[I]) end(f *flight[I], now time.Time) {
 	d.recycle(f)
 }
 
-// recycle lets go of the flight's bytes.
+// recycle releases the flight's bytes.
 func (d *Dispatcher[I]) recycle(f *flight[I]) {
 	var none I
 	f.Event.Reset()
@@ -193,8 +192,7 @@ func (d *Dispatcher[I]) recycle(f *flight[I]) {
 	d.flights.Put(f)
 }
 
-// enter reports whether the flight is an event of an object, or has its scope's turn. Otherwise it waits for the turn, and then comes to
-// work.
+// enter reports whether the flight is an event of an object, or has its scope's turn. If not, work gets the flight when its turn comes.
 func (d *Dispatcher[I]) enter(f *flight[I]) bool {
 	switch {
 	case f.delta.Stream != nil:
@@ -207,7 +205,7 @@ func (d *Dispatcher[I]) enter(f *flight[I]) bool {
 	return d.turns.enter(f.scope, f)
 }
 
-// leave gives the turn to the next flight of the scope.
+// leave passes the turn to the next flight of the scope.
 func (d *Dispatcher[I]) leave(f *flight[I]) {
 	if f.scope == "" {
 		return
@@ -221,7 +219,7 @@ func (d *Dispatcher[I]) leave(f *flight[I]) {
 // next begins another stage.
 func (p *progress) next(s stage) { p.stage, p.start, p.failures = s, time.Time{}, 0 }
 
-// gap says on the bus that the event of the flight is missing there.
+// gap returns the delta of the gap that replaces the flight's event on the bus.
 func (f *flight[I]) gap() *object.Delta {
 	d := f.delta
 	g := &object.Delta{
@@ -231,7 +229,7 @@ func (f *flight[I]) gap() *object.Delta {
 			Since: time.Unix(0, d.Observed), Reason: object.DeadLetter, Letter: f.id,
 		},
 	}
-	if g.Stream.Scope == "" { // whoever made the delta has none
+	if g.Stream.Scope == "" { // the delta has none
 		g.Stream.Scope = d.Ref.Resource.String()
 	}
 	return g
@@ -254,7 +252,7 @@ func (d *Dispatcher[I]) observe(f *flight[I], now time.Time) {
 	d.metrics.observe(&f.Event, f.start, now)
 }
 
-// maxResources bounds the counters that are kept at hand.
+// maxResources bounds the cached counters.
 const maxResources = 10_000
 
 func resourceOf(d *object.Delta) *object.Resource {
@@ -264,10 +262,10 @@ func resourceOf(d *object.Delta) *object.Resource {
 	return d.Ref.Resource
 }
 
-// everything is what an event without either object leaves out.
+// everything lists the members that an event without objects omits.
 func everything() []string { return []string{GiveUpBefore, "after", GiveUpPatch} }
 
-// trace begins the capture of an event that is traced.
+// trace begins the capture of a traced event.
 func (d *Dispatcher[I]) trace(f *flight[I], err error) {
 	if d.o.Tracer == nil || f.capture != nil || !f.Trace.Sampled() {
 		return
@@ -276,7 +274,7 @@ func (d *Dispatcher[I]) trace(f *flight[I], err error) {
 	f.capture.step(StepEncode, f.taken, time.Now(), f.Size(), err)
 }
 
-// captured ends the capture of an event that is traced.
+// captured ends the capture of a traced event.
 func (d *Dispatcher[I]) captured(f *flight[I], now time.Time, err error) {
 	if f.capture != nil {
 		f.capture.End, f.capture.Err = now, err
@@ -284,7 +282,7 @@ func (d *Dispatcher[I]) captured(f *flight[I], now time.Time, err error) {
 	}
 }
 
-// step notes what became of an event that the bus had, if it is traced.
+// step adds the outcome on the bus to the capture of a traced event.
 func (d *Dispatcher[I]) step(f *flight[I], now time.Time) {
 	if f.capture == nil || !f.sent {
 		return
@@ -300,7 +298,7 @@ func (d *Dispatcher[I]) step(f *flight[I], now time.Time) {
 	f.capture.step(name, f.start, now, f.Size(), f.err)
 }
 
-// without reports whether s leaves all of members out.
+// without reports whether s omits all of members.
 func without(s encode.Short, members []string) bool {
 	return !slices.ContainsFunc(members, func(m string) bool { return !slices.Contains(s.Without, m) })
 }

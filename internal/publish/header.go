@@ -2,10 +2,10 @@ package publish
 
 const upperHex = "0123456789ABCDEF"
 
-// AttributePrefix is that of the headers of binary mode, in NATS and HTTP.
+// AttributePrefix is the prefix of the headers of binary mode, in NATS and HTTP.
 const AttributePrefix = "ce-"
 
-// AppendHeaderValue percent-encodes what must not stand in a header: space, double quote, percent and all that is not
+// AppendHeaderValue percent-encodes the characters that a header must not contain: space, double quote, percent, and everything except
 // printable ASCII (CloudEvents NATS binding 1.0.3, section 3.1.3.2).
 func AppendHeaderValue(dst, value []byte) []byte {
 	for _, c := range value {

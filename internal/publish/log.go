@@ -14,33 +14,33 @@ import (
 )
 
 const (
-	// LogAge is how often the identity of logs is read, whatever happens.
+	// LogAge is the maximum time between two reads of the logs' identities.
 	LogAge = time.Minute
-	// LogPause is the least time between two looks.
+	// LogPause is the minimum time between two looks.
 	LogPause = time.Second
-	// oddLooks is how many looks in a row must show a log that ends below what it has acknowledged, or that has an earlier identity
-	// again. A replica or a broker that lags behind may report either for a moment.
+	// oddLooks is the number of consecutive looks that must show a log too short, or with an earlier identity. A replica or broker that
+	// lags may report either for a moment.
 	oddLooks = 3
 	// maxGone bounds the earlier identities of a log.
 	maxGone = 8
-	// maxLogs and maxEnds bound what is remembered: logs, and acknowledged positions of all logs. The logs that were used last are kept.
+	// maxLogs and maxEnds bound the state: logs, and acknowledged positions of all logs. The most recently used logs are kept.
 	maxLogs = 500
 	maxEnds = 6000
 )
 
-// Log is what is known of one log: a stream of JetStream, or a topic of Kafka.
+// Log is the known state of one log: a stream of JetStream, or a topic of Kafka.
 type Log struct {
 	Name    string
-	Cluster string // of Kafka; "": not known
-	ID      string // a log that is created again has another one; "": not known
-	// Acked is by partition the position that follows the last acknowledged record: a log that ends below it has lost records.
+	Cluster string // of Kafka; "": unknown
+	ID      string // a log that is created again has another one; "": unknown
+	// Acked is the position after the last acknowledged record, by partition: a log that ends below it has lost records.
 	Acked []uint64
-	// Replaced numbers the replacements of logs: that with which this log began, 0 for the first one that was seen.
+	// Replaced is the number of the replacement that this log began with; 0 for the first log seen.
 	Replaced uint64
 }
 
-// Logs compares the logs of a bus with what is remembered of them. A log is replaced if its identity has changed, or if it ends
-// below what it has acknowledged. It is safe for concurrent use.
+// Logs compares the logs of a bus with their stored state. A log counts as replaced if its identity has changed, or if it ends below its
+// last acknowledged position. It is safe for concurrent use.
 type Logs struct {
 	takes func(name string, r *object.Resource, namespace string) bool
 
@@ -51,24 +51,24 @@ type Logs struct {
 	trouble  error                  // why an identity could not be read
 }
 
-// trackedLog is a log with what this run knows of it.
+// trackedLog is a log with the state from this run.
 type trackedLog struct {
 	Log            // without Acked
 	ends  []*Tail  // by partition
-	odd   int      // looks in a row that showed it too short, or under an identity that it had before
-	gone  []string // identities that it had before in this run, the last ones
+	odd   int      // consecutive looks that showed it too short, or with an earlier identity
+	gone  []string // the latest earlier identities of this run
 	used  time.Time
-	whole time.Time // when a look last showed it as it should be, zero: not in this run
-	since time.Time // whole, when it was replaced
+	whole time.Time // when a look last found nothing wrong; zero: not in this run
+	since time.Time // the value of whole when it was replaced
 }
 
-// NewLogs returns Logs that know nothing. takes reports whether events of a resource in a namespace ("": any) may go to a log.
+// NewLogs returns empty Logs. takes reports whether events of a resource in a namespace ("": any) may go to a log.
 func NewLogs(takes func(name string, r *object.Resource, namespace string) bool) *Logs {
 	return &Logs{takes: takes, all: map[string]*trackedLog{}, replaced: func(string, string) {}}
 }
 
-// Remember continues with what an earlier run knew. last is the highest number of a replacement that anything refers to. It must
-// be called before the bus runs.
+// Remember restores the state of an earlier run. last is the highest replacement number in use anywhere. It must be called before the bus
+// runs.
 func (l *Logs) Remember(all []Log, last uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,15 +83,15 @@ func (l *Logs) Remember(all []Log, last uint64) {
 	}
 }
 
-// OnReplaced has f called after each replacement, with the log and what shows that it is another one. It must be called before the
-// bus runs; f must not block.
+// OnReplaced sets f, which is called after each replacement with the log and the evidence. It must be called before the bus runs; f must
+// not block.
 func (l *Logs) OnReplaced(f func(name, why string)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.replaced = f
 }
 
-// Known is what the next run has to remember.
+// Known returns the state for the next run.
 func (l *Logs) Known() []Log {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,7 +110,7 @@ func (l *Logs) Known() []Log {
 	return out
 }
 
-// Names are those of all logs.
+// Names returns the names of all logs.
 func (l *Logs) Names() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,7 +122,7 @@ func (l *Logs) Names() []string {
 	return out
 }
 
-// recent are the logs that were seen last. The others are forgotten. The caller holds mu.
+// recent returns the maxLogs most recently used logs and drops the others. It must be called with mu held.
 func (l *Logs) recent() []*trackedLog {
 	all := make([]*trackedLog, 0, len(l.all))
 	for _, t := range l.all {
@@ -136,8 +136,8 @@ func (l *Logs) recent() []*trackedLog {
 	return all
 }
 
-// Last is the number of the last replacement of a log that takes events of the resource in the namespace ("": any), 0: there was
-// none; and when the log before it was last seen whole, zero: not in this run.
+// Last returns the number of the last replacement of a log for events of the resource in the namespace ("": any), or 0. since is when the
+// former log was last seen whole, or zero if not in this run.
 func (l *Logs) Last(r *object.Resource, namespace string) (number uint64, since time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,14 +149,14 @@ func (l *Logs) Last(r *object.Resource, namespace string) (number uint64, since 
 	return number, since
 }
 
-// LogsState is how the logs are, for people.
+// LogsState is the state of the logs, for display.
 type LogsState struct {
-	Logs    int   // that are known
-	Unknown int   // of these: whose identity could not be read
-	Trouble error // why, nil: not known
+	Logs    int   // total
+	Unknown int   // those whose identity could not be read
+	Trouble error // the reason; nil: unknown
 }
 
-// State is how the logs are.
+// State returns the state of the logs.
 func (l *Logs) State() LogsState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,7 +169,7 @@ func (l *Logs) State() LogsState {
 	return s
 }
 
-// of returns the log of that name. The caller holds mu.
+// of returns the log of that name. It must be called with mu held.
 func (l *Logs) of(name string) *trackedLog {
 	t := l.all[name]
 	if t == nil {
@@ -186,7 +186,7 @@ func (t *trackedLog) end(partition int) *Tail {
 	return t.ends[partition]
 }
 
-// acked is a copy of the acknowledged positions, nil: there are none.
+// acked returns a copy of the acknowledged positions; nil if there are none.
 func (t *trackedLog) acked() []uint64 {
 	out := make([]uint64, len(t.ends))
 	for i, e := range t.ends {
@@ -208,14 +208,14 @@ func (l *Logs) Tail(name string, partition int) *Tail {
 	return l.of(name).end(partition)
 }
 
-// Look is what was known of a log before it is asked about: positions that are acknowledged later prove nothing.
+// Look is the state of a log before a request about it: positions that are acknowledged later prove nothing.
 type Look struct {
 	Name   string
 	Acked  []uint64
 	number uint64
 }
 
-// Look begins to look at a log.
+// Look begins a look at a log.
 func (l *Logs) Look(name string) Look {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -223,15 +223,15 @@ func (l *Logs) Look(name string) Look {
 	return Look{Name: name, Acked: t.acked(), number: t.Replaced}
 }
 
-// UnknownEnd is for a partition whose end could not be read.
+// UnknownEnd is the end of a partition that could not be read.
 const UnknownEnd = math.MaxUint64
 
-// Found takes the outcome of a look: where the log ends, by partition, and its identity, as far as that is known. It reports whether
-// another look is needed soon.
+// Found processes the result of a look: the log's ends, by partition, and its identity, if known. It reports whether another look is
+// needed soon.
 func (l *Logs) Found(k Look, cluster, id string, ends []uint64) (again bool) {
 	l.mu.Lock()
 	t := l.of(k.Name)
-	if t.Replaced != k.number { // replaced meanwhile: the answer may be that of the log before
+	if t.Replaced != k.number { // replaced meanwhile: the answer may concern the former log
 		l.mu.Unlock()
 		return true
 	}
@@ -249,7 +249,7 @@ func (l *Logs) Found(k Look, cluster, id string, ends []uint64) (again bool) {
 		why = "it has lost records that it had acknowledged"
 		again = t.oddAgain()
 	case t.ID == "" && slices.Contains(t.gone, id) && t.oddAgain():
-		again = true // a broker that lags behind may report the log before
+		again = true // a broker that lags may report the former log
 	default:
 		t.Cluster, t.ID = cmp.Or(cluster, t.Cluster), cmp.Or(id, t.ID)
 		t.odd, t.whole = 0, t.used
@@ -266,13 +266,13 @@ func (l *Logs) Found(k Look, cluster, id string, ends []uint64) (again bool) {
 	return false
 }
 
-// oddAgain counts a look that another one has to confirm, and reports whether it has to.
+// oddAgain counts an odd look, and reports whether another look must confirm it.
 func (t *trackedLog) oddAgain() bool {
 	t.odd++
 	return t.odd < oddLooks
 }
 
-// isShort reports whether a partition ends below what was acknowledged. Nil ends are not known.
+// isShort reports whether a partition ends below its acknowledged position. Nil ends are unknown.
 func isShort(acked, ends []uint64) bool {
 	if ends == nil {
 		return false
@@ -285,8 +285,8 @@ func isShort(acked, ends []uint64) bool {
 	return false
 }
 
-// WentBack takes an acknowledgement at a position that a record before it had: the log has lost that one. m is where the record was
-// first sent.
+// WentBack processes an acknowledgement at a position that an earlier record had: the log has lost that one. m is the tail when the
+// record was first sent.
 func (l *Logs) WentBack(name string, partition int, m Mark) {
 	l.mu.Lock()
 	t := l.of(name)
@@ -301,7 +301,7 @@ func (l *Logs) WentBack(name string, partition int, m Mark) {
 	f(name, "it has acknowledged a record at a position that an earlier one had")
 }
 
-// replace notes that a log was replaced. The caller holds mu.
+// replace records the replacement of a log. It must be called with mu held.
 func (l *Logs) replace(t *trackedLog) {
 	l.last++
 	t.Replaced, t.odd, t.since = l.last, 0, t.whole
@@ -313,34 +313,34 @@ func (l *Logs) replace(t *trackedLog) {
 	}
 }
 
-// Failed notes why identities cannot be read, nil: they can.
+// Failed sets the reason why identities cannot be read; nil if they can.
 func (l *Logs) Failed(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.trouble = err
 }
 
-// Tail is the end of one partition of a log: the position that follows the last acknowledged record.
+// Tail is the end of one partition of a log: the position after the last acknowledged record.
 type Tail struct {
-	mu  sync.Mutex // held while era or end is written
+	mu  sync.Mutex // must be held to write era or end
 	era atomic.Uint64
 	end atomic.Uint64
 }
 
-// Mark is a tail at one moment. What is acknowledged of a record that is first sent then lies behind end, unless the log was
-// replaced, or has lost records.
+// Mark is a tail at one moment. The log stores a record that is first sent at that moment at end or later, unless the log was replaced or
+// has lost records.
 type Mark struct{ era, end uint64 }
 
-// Mark returns the tail as it is. The era comes first: reset writes it last.
+// Mark returns the current tail. It reads the era first, because reset writes it last.
 func (t *Tail) Mark() Mark { return Mark{era: t.era.Load(), end: t.end.Load()} }
 
-// Acked notes an acknowledgement of what was first sent at m and is stored from position first on, below end. It reports false if
-// something else was there.
+// Acked records an acknowledgement of records that were first sent at m and are stored from position first to before end. It reports
+// false if an earlier record had one of these positions.
 func (t *Tail) Acked(m Mark, first, end uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.era.Load() != m.era: // perhaps of the log before
+	case t.era.Load() != m.era: // perhaps from the former log
 		return true
 	case first < m.end:
 		return false
@@ -351,7 +351,7 @@ func (t *Tail) Acked(m Mark, first, end uint64) bool {
 	return true
 }
 
-// reset begins another era: nothing is acknowledged.
+// reset begins another era, without acknowledged positions.
 func (t *Tail) reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,14 +7,14 @@ import (
 	"net"
 )
 
-// ErrPlaintext says that a password, a token or a client secret would have left this machine unencrypted.
+// ErrPlaintext means that a password, a token or a client secret would have left this machine unencrypted.
 var ErrPlaintext = errors.New("the password or token would be sent unencrypted: use TLS, or set insecure: true beside it")
 
-// dialFunc is that of a net.Dialer.
+// dialFunc has the type of net.Dialer.DialContext.
 type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// LoopbackOnly returns dial for connections that secrets are sent on unencrypted: it gives up those to other machines before anything is
-// written to them. A name says too little: localhost may resolve to any address, and servers name others of their cluster.
+// LoopbackOnly wraps dial for connections that carry unencrypted secrets: it closes those to other machines before any write. A check of
+// the name is not enough: localhost may resolve to any address, and servers name others of their cluster.
 func LoopbackOnly(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
@@ -28,7 +28,7 @@ func LoopbackOnly(dial dialFunc) dialFunc {
 	}
 }
 
-// isLocal reports whether an address is on the loopback interface. Tests replace it, because they connect to no other machine.
+// isLocal reports whether an address is on the loopback interface. Tests replace it, because they never connect to another machine.
 var isLocal = net.IP.IsLoopback //nolint:gochecknoglobals // tests replace it
 
 // OnLoopback closes a connection that leaves this machine, and returns ErrPlaintext for it.

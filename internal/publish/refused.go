@@ -12,14 +12,14 @@ import (
 	"github.com/kubecdc/kubecdc/internal/encode"
 )
 
-// Why an event is in the dead letters: values of the label reason, and the beginning of the attribute deadletterreason.
+// Reasons of dead letters: values of the label reason, and the beginning of the attribute deadletterreason.
 const (
-	letterTooLarge = "too_large" // with all given up that may be
-	letterRefused  = "refused"   // whatever its size
-	letterEncode   = "encode"    // it could not be made
+	letterTooLarge = "too_large" // after all steps of Options.Oversize
+	letterRefused  = "refused"   // regardless of its size
+	letterEncode   = "encode"    // it could not be encoded
 )
 
-// refused makes an event that is too large smaller. An event that the bus refuses for good goes to the dead letters. An error ends Run.
+// refused shortens an event that is too large. An event that the bus refuses for good goes to the dead letters. An error ends Run.
 func (d *Dispatcher[I]) refused(f *flight[I], err error) error {
 	switch f.stage {
 	case whole, shortened:
@@ -49,7 +49,7 @@ func (d *Dispatcher[I]) shorten(ctx context.Context, f *flight[I], all *errgroup
 		step := d.o.Oversize[f.tried]
 		f.tried++
 		if step == Reference {
-			// The store may take long. The goroutines are bounded by the events in flight.
+			// The store may be slow. The limit of events in flight bounds these goroutines.
 			all.Go(func() error { return d.claim(ctx, f) })
 			return
 		}
@@ -60,7 +60,7 @@ func (d *Dispatcher[I]) shorten(ctx context.Context, f *flight[I], all *errgroup
 			return
 		}
 		if len(f.Truncated) == before {
-			continue // it had no such thing
+			continue // it has no such member
 		}
 		f.given = step
 		d.send(f)
@@ -69,7 +69,7 @@ func (d *Dispatcher[I]) shorten(ctx context.Context, f *flight[I], all *errgroup
 	f.event.Done(f.cause)
 }
 
-// claim puts the whole event into the claim store, and hands one to the bus that says where it is. An error ends Run.
+// claim stores the whole event in the claim store, and publishes an event with its URI. An error ends Run.
 func (d *Dispatcher[I]) claim(ctx context.Context, f *flight[I]) error {
 	ref, err := d.put(ctx, f)
 	switch {
@@ -85,7 +85,7 @@ func (d *Dispatcher[I]) claim(ctx context.Context, f *flight[I]) error {
 	return nil
 }
 
-// put stores the whole event. f's buffers are used for it.
+// put stores the whole event. It uses f's buffers.
 func (d *Dispatcher[I]) put(ctx context.Context, f *flight[I]) (ref string, err error) {
 	if d.o.Claims == nil {
 		return "", fmt.Errorf("%w: there is no claim store", ErrRefused)
@@ -93,7 +93,7 @@ func (d *Dispatcher[I]) put(ctx context.Context, f *flight[I]) (ref string, err 
 	if err := d.encoder.EncodeWhole(&f.Event, f.delta); err != nil {
 		return "", err
 	}
-	d.source.Resize(f.item, int64(f.Footprint())) // the steps before may have made it small
+	d.source.Resize(f.item, int64(f.Footprint())) // earlier steps may have reduced it
 	if f.capture != nil {
 		ctx = f.capture.within(ctx)
 	}
@@ -105,9 +105,9 @@ func (d *Dispatcher[I]) put(ctx context.Context, f *flight[I]) (ref string, err 
 	return ref, err
 }
 
-// deadLetter sends the event to the dead letters, as much of it as they take, and then a gap in its place to the bus. In this order, and both
-// acknowledged before the delta is: whoever finds the gap finds the letter, and no later
-// event of the object overtakes the gap. After a crash in between both come again, under the same ids.
+// deadLetter sends as much of the event as possible to the dead letters, then a gap in its place to the bus. Both are acknowledged before
+// the delta: a consumer that sees the gap finds the letter, and no later event of the object overtakes the gap. After a crash in between,
+// both are sent again, with the same ids.
 func (d *Dispatcher[I]) deadLetter(f *flight[I], reason string, cause error) error {
 	switch {
 	case d.o.Refused != nil:
@@ -117,7 +117,7 @@ func (d *Dispatcher[I]) deadLetter(f *flight[I], reason string, cause error) err
 		d.end(f, time.Now())
 		return nil
 	case f.delta.Stream != nil:
-		// Consumers would take for complete what is not.
+		// Without it, consumers would treat incomplete data as complete.
 		return fmt.Errorf("%w: the records mean nothing without this one: see that the bus takes it", f.failed(cause))
 	case d.o.DeadLetters == nil:
 		return fmt.Errorf("%w: there are no dead letters to take it, and the agent rather stops than leaves it out: set deadLetter in the configuration, or %s",
@@ -131,12 +131,12 @@ func (d *Dispatcher[I]) deadLetter(f *flight[I], reason string, cause error) err
 	return nil
 }
 
-// shortenLetter gives up more of an event that the dead letters do not take.
+// shortenLetter omits more of an event that the dead letters reject.
 func (d *Dispatcher[I]) shortenLetter(f *flight[I], err error) error {
 	for len(f.left) > 0 {
 		n := 1
 		if !errors.Is(err, ErrTooLarge) {
-			n = len(f.left) // what the bus refuses may lie in the objects: dead letters of the same bus are refused for it too
+			n = len(f.left) // the cause may be in the objects: then dead letters on the same bus are refused too
 		}
 		more := f.left[:n]
 		f.left = f.left[n:]
@@ -149,7 +149,7 @@ func (d *Dispatcher[I]) shortenLetter(f *flight[I], err error) error {
 	return d.noLetter(f, err)
 }
 
-// noLetter ends Run: an event has no place to go.
+// noLetter ends Run for an event that neither the bus nor the dead letters accept.
 func (*Dispatcher[I]) noLetter(f *flight[I], err error) error {
 	return fmt.Errorf("%w: and the dead letters do not take it: %w: see what they refuse, or %s", f.failed(f.cause), err, adviceOf(f.reason))
 }
@@ -164,7 +164,7 @@ func adviceOf(reason string) string {
 	return "have the bus take it"
 }
 
-// noteLetter counts an event that the dead letters have.
+// noteLetter counts an event that is in the dead letters.
 func (d *Dispatcher[I]) noteLetter(f *flight[I]) {
 	d.metrics.deadLetters.WithLabelValues(f.reason).Inc()
 	if attrs, ok := d.first(f.reason, f); ok {
@@ -172,7 +172,7 @@ func (d *Dispatcher[I]) noteLetter(f *flight[I]) {
 	}
 }
 
-// noteShortened counts an event that the bus has without some of it. The log has the first of each resource and step per window.
+// noteShortened counts an event that the bus has without some members. It logs the first of each resource and step per window.
 func (d *Dispatcher[I]) noteShortened(f *flight[I]) {
 	d.metrics.oversize.WithLabelValues(f.given).Inc()
 	if attrs, ok := d.first(f.given, f); ok {
@@ -181,7 +181,7 @@ func (d *Dispatcher[I]) noteShortened(f *flight[I]) {
 	}
 }
 
-// first reports whether a line of that kind about the resource of f is due, and how it begins.
+// first reports whether a log line of that kind about the resource of f is due, and returns its first attributes.
 func (d *Dispatcher[I]) first(kind string, f *flight[I]) (attrs []any, ok bool) {
 	r := resourceOf(f.delta).String()
 	suppressed, ok := d.window.First(kind + " " + r)

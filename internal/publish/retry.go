@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// aloneBackoff spaces the attempts of one event that is sent alone.
+// aloneBackoff is the backoff of one event that is sent alone.
 func aloneBackoff() Backoff { return Backoff{First: time.Second, Limit: 5 * time.Minute} }
 
-// alonePause is the least time after a failed attempt until the next event is sent alone.
+// alonePause is the minimum time between a failed attempt and the next event that is sent alone.
 const alonePause = time.Second
 
 // retry publishes an event again after a backoff. Until then it keeps its key and its slot, and none of its bytes.
@@ -44,8 +44,8 @@ func (d *Dispatcher[I]) retry(f *flight[I], again *RetryError, now time.Time) {
 	d.recycle(f)
 }
 
-// sendAlone publishes an event alone. It has kept its place in flight and does not ask Get for another: events that wait to be sent
-// alone could have taken all of them. Its bytes may exceed the bound, as those of one event.
+// sendAlone publishes an event alone. The event has kept its slot in flight: Get could block, because waiting isolated events may have
+// all slots. Its bytes may exceed the bound, by at most one event.
 func (d *Dispatcher[I]) sendAlone(w *waiting[I]) {
 	f := d.flights.Get().(*flight[I]) //nolint:forcetypeassert // nothing else is put there
 	f.item, f.delta, f.progress = w.item, d.delta(w.item), w.progress
@@ -55,7 +55,7 @@ func (d *Dispatcher[I]) sendAlone(w *waiting[I]) {
 	}
 }
 
-// Stuck is an event that the bus does not take.
+// Stuck is an event that the bus does not accept.
 type Stuck struct {
 	ID                        string
 	Resource, Namespace, Name string // of the object; of a stream event, Name is its scope
@@ -65,17 +65,17 @@ type Stuck struct {
 	Err                       string
 }
 
-// Stuck lists the events that wait for another attempt, those that wait for longest first.
+// Stuck returns the events that wait for another attempt, the longest wait first.
 func (d *Dispatcher[I]) Stuck() []Stuck { return d.retries.list() }
 
-// ErrNotStuck says that no such event waits for another attempt.
+// ErrNotStuck means that no such event waits for another attempt.
 var ErrNotStuck = errors.New("no such event is being retried")
 
-// errOperator is why an event is in the dead letters that an operator has put there.
+// errOperator is the cause of a dead letter that an operator requested.
 var errOperator = fmt.Errorf("%w: put among the dead letters by an operator", ErrRefused)
 
-// DeadLetter sends an event that waits for another attempt to the dead letters, and a gap in its place to the bus. Its error wraps ErrNotStuck if no event with that id
-// waits, for instance because an attempt is under way.
+// DeadLetter sends an event that waits for another attempt to the dead letters, and a gap in its place to the bus. Its error wraps
+// ErrNotStuck if no such event waits, for example because an attempt is in progress.
 func (d *Dispatcher[I]) DeadLetter(id string) error {
 	if d.o.DeadLetters == nil {
 		return errors.New("there are no dead letters: set deadLetter in the configuration")
@@ -93,14 +93,14 @@ func (d *Dispatcher[I]) DeadLetter(id string) error {
 
 // retries are the flights that wait for another attempt, without their bytes.
 type retries[I comparable] struct {
-	n atomic.Int64 // of waiting: most often it is 0, and Get's callers need no lock
+	n atomic.Int64 // size of waiting: it is usually 0, and then take needs no lock
 
 	mu      sync.Mutex
-	waiting map[I]*waiting[I] // also those that are resumed, until Get hands them out
-	order   byDue[I]          // those that are not sent alone, and are not resumed
-	alone   byDue[I]          // those that are
-	busy    bool              // one that is sent alone is on its way
-	pause   time.Time         // until then none is sent alone
+	waiting map[I]*waiting[I] // includes resumed ones until Get returns them
+	order   byDue[I]          // those not sent alone and not resumed
+	alone   byDue[I]          // those sent alone
+	busy    bool              // an event sent alone is in flight
+	pause   time.Time         // no event is sent alone before this time
 }
 
 type waiting[I comparable] struct {
@@ -109,7 +109,7 @@ type waiting[I comparable] struct {
 	due    time.Time
 	last   *RetryError
 	about  Stuck
-	stream bool // it is no event of an object
+	stream bool // it is a stream event
 }
 
 func newRetries[I comparable]() *retries[I] { return &retries[I]{waiting: map[I]*waiting[I]{}} }
@@ -133,7 +133,7 @@ func (r *retries[I]) add(item I, f *flight[I], last *RetryError, due time.Time) 
 	}
 }
 
-// take returns the progress of an item that Get has handed out; nil: it is handed out for the first time.
+// take returns the progress of an item from Get, or nil if Get returned it for the first time.
 func (r *retries[I]) take(item I) *progress {
 	if r.n.Load() == 0 {
 		return nil
@@ -149,7 +149,7 @@ func (r *retries[I]) take(item I) *progress {
 	return &w.progress
 }
 
-// due returns the items to resume, and the one to send alone if no other of these is in flight: that no longer waits.
+// due returns the items to resume, and one to send alone if no other such is in flight. The latter no longer waits.
 func (r *retries[I]) due(now time.Time) (items []I, alone *waiting[I]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -165,10 +165,10 @@ func (r *retries[I]) due(now time.Time) (items []I, alone *waiting[I]) {
 	return items, alone
 }
 
-// longest is how long complete waits if nothing is due.
+// longest is the wait of complete if nothing is due.
 const longest = time.Hour
 
-// wait is how long until due returns more.
+// wait returns the time until due returns more.
 func (r *retries[I]) wait(now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -182,7 +182,7 @@ func (r *retries[I]) wait(now time.Time) time.Duration {
 	return max(d, 0)
 }
 
-// free lets the next event be sent alone, if the one before has failed only after a pause.
+// free permits the next event to be sent alone, after a pause if the previous one failed.
 func (r *retries[I]) free(now time.Time, failed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -203,7 +203,7 @@ func (r *retries[I]) list() []Stuck {
 	return out
 }
 
-// giveUp makes the next attempt of an event one to the dead letters, at once.
+// giveUp makes an immediate attempt to the dead letters the event's next one.
 func (r *retries[I]) giveUp(id string, now time.Time) (wasAlone bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -237,7 +237,7 @@ func (r *retries[I]) giveUp(id string, now time.Time) (wasAlone bool, err error)
 	return false, fmt.Errorf("%w: %s", ErrNotStuck, id)
 }
 
-// byDue is a heap of those that wait, the first that is due on top.
+// byDue is a heap, with the earliest due time on top.
 type byDue[I comparable] []*waiting[I]
 
 func (h byDue[I]) Len() int           { return len(h) }

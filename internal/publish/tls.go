@@ -15,25 +15,23 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config/check"
 )
 
-// pairAttempts bounds how often a certificate and a key that do not belong together are read within one handshake, and
-// pairDelay is how long to wait in between.
+// pairAttempts bounds the reads of a certificate and key that do not match in one handshake; pairDelay is the pause between reads.
 const (
 	pairAttempts = 5
 	pairDelay    = 20 * time.Millisecond
 )
 
-// TLS names the files of TLS, all PEM. With nothing in it, the system's certificates are trusted and none is shown. A nil
-// *TLS is a connection without TLS.
+// TLS names the files of TLS, all PEM. An empty TLS trusts the system's certificates and presents none. A nil *TLS means no TLS.
 //
-// The files may be exchanged at any time. Each new connection reads them again; it never falls back on what it read
-// before: a certificate that was withdrawn from the disk is not shown any more.
+// The files may be replaced at any time. Each new connection reads them again, and never falls back to earlier contents: a certificate
+// that was removed from the disk is no longer presented.
 type TLS struct {
 	CAFile   string `yaml:"caFile,omitempty"`   // certificates to trust, instead of the system's
-	CertFile string `yaml:"certFile,omitempty"` // with KeyFile: the client's certificate, and those between it and its authority
+	CertFile string `yaml:"certFile,omitempty"` // with KeyFile: the client's certificate and its intermediates
 	KeyFile  string `yaml:"keyFile,omitempty"`
 }
 
-// Validate returns what is wrong with the names of the files at path. t may be nil.
+// Validate returns the errors in the file names at path. t may be nil.
 func (t *TLS) Validate(path *field.Path) field.ErrorList {
 	if t == nil {
 		return nil
@@ -47,7 +45,7 @@ func (t *TLS) Validate(path *field.Path) field.ErrorList {
 	return append(list, check.Together(path, "certFile", t.CertFile, "keyFile", t.KeyFile)...)
 }
 
-// Summary returns in words how a connection is encrypted, "" without TLS.
+// Summary describes the encryption of a connection; "" without TLS.
 func (t *TLS) Summary() string {
 	switch {
 	case t == nil:
@@ -58,7 +56,7 @@ func (t *TLS) Summary() string {
 	return "TLS"
 }
 
-// WithCA returns t with another file of certificates to trust, if that is not "".
+// WithCA returns t with file as the certificates to trust, unless file is "".
 func (t *TLS) WithCA(file string) *TLS {
 	if file == "" {
 		return t
@@ -71,12 +69,11 @@ func (t *TLS) WithCA(file string) *TLS {
 	return &other
 }
 
-// Config is the configuration of one new connection, or nil, and an error that names the file where one cannot be used.
+// Config returns the configuration of one new connection, nil for a nil t. Its error names the file that cannot be used.
 //
-// The certificates to trust are those of this moment, the client's are read in the handshake, so whoever dials calls
-// Config each time, or has [TLS.Dialer] do it. To replace the trust inside a Config that is kept would take
-// InsecureSkipVerify and a verification of our own, which cannot equal the standard library's: a VerifyConnection never
-// learns that it is to check an IP address (ConnectionState.ServerName is empty then).
+// The trusted certificates are read now, the client's in the handshake. So the caller must call Config for each dial, or use
+// [TLS.Dialer]. To replace the trust in a stored Config would need InsecureSkipVerify and our own verification. That cannot match the
+// standard library's: VerifyConnection does not get an IP address to check (ConnectionState.ServerName is empty then).
 func (t *TLS) Config() (*tls.Config, error) {
 	if t == nil {
 		return nil, nil
@@ -95,13 +92,13 @@ func (t *TLS) Config() (*tls.Config, error) {
 	if _, err := t.pair(context.Background()); err != nil {
 		return nil, err
 	}
-	// Not Certificates: these would be shown only if the server named their authority, and a server that names another
-	// one would be told "no certificate" instead of which.
+	// Not Certificates: these are presented only if the server names their authority. A server that names another one would then report
+	// "no certificate" instead of the certificate that it rejects.
 	c.GetClientCertificate = func(r *tls.CertificateRequestInfo) (*tls.Certificate, error) { return t.pair(r.Context()) }
 	return c, nil
 }
 
-// Roots reads the certificates to trust; nil are the system's.
+// Roots reads the certificates to trust; nil means the system's.
 func (t *TLS) Roots() (*x509.CertPool, error) {
 	if t == nil || t.CAFile == "" {
 		return nil, nil
@@ -117,9 +114,9 @@ func (t *TLS) Roots() (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// pair reads certificate and key. They are two files: whoever exchanges them does so one after the other, unless a
-// symbolic link to their directory is moved, as in a mounted Secret, and even then this may read one before and one
-// after. So what does not fit is read again a few times; then the handshake fails, and the next one tries anew.
+// pair reads certificate and key. A replacement of the two files is not atomic; even if it moves a symbolic link to their directory (a
+// mounted Secret), this may read one file before and one after it. So pair reads a mismatch again a few times; then the handshake fails,
+// and the next handshake retries.
 func (t *TLS) pair(ctx context.Context) (*tls.Certificate, error) {
 	for attempt := 1; ; attempt++ {
 		cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
@@ -140,7 +137,7 @@ func (t *TLS) pair(ctx context.Context) (*tls.Certificate, error) {
 	}
 }
 
-// PairError says that certificate and key were read, but cannot be used.
+// PairError means that certificate and key were read, but cannot be used.
 type PairError struct {
 	cert, key string
 	err       error
@@ -152,8 +149,8 @@ func (e *PairError) Error() string {
 
 func (e *PairError) Unwrap() error { return e.err }
 
-// Dialer returns a dialler whose connections have shaken hands: dial itself where t is nil. The name to verify is the
-// host of the address that is dialled. What it returns is a *tls.Conn.
+// Dialer returns a dialler of *tls.Conn that have completed the handshake, or dial itself if t is nil. It verifies the host of the
+// dialled address.
 func (t *TLS) Dialer(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	if t == nil {
 		return dial

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// Timeouts that all buses share.
+// Timeouts of all buses.
 const (
-	DialTimeout    = 5 * time.Second // of dialing, and of the handshake
-	RequestTimeout = 5 * time.Second // of a request that carries no events
+	DialTimeout    = 5 * time.Second // of a dial, and of the handshake
+	RequestTimeout = 5 * time.Second // of a request without events
 )
 
-// logWindow is how long further log lines of one kind are held back after the first.
+// logWindow is the time after a log line in which others of its kind are suppressed.
 const logWindow = time.Minute
 
-// Window lets the first of each kind through per logWindow and counts the others. It keeps one entry per kind until forget:
-// kinds are a fixed few, or as many as there are resources.
+// Window permits one log line of each kind per logWindow and counts the others. It keeps one entry per kind until Forget: the kinds are
+// few, or one for each resource.
 type Window struct {
 	mu    sync.Mutex
 	kinds map[string]*windowEntry
@@ -28,7 +28,7 @@ type windowEntry struct {
 	suppressed int
 }
 
-// First reports whether a line of that kind is due, and how many were held back since the last one.
+// First reports whether a line of that kind is due, and how many were suppressed since the last one.
 func (w *Window) First(kind string) (suppressed int, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -50,7 +50,7 @@ func (w *Window) First(kind string) (suppressed int, ok bool) {
 	return suppressed, true
 }
 
-// Forget drops the entry of a kind that does not come again.
+// Forget removes the entry of a kind that does not recur.
 func (w *Window) Forget(kind string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -62,7 +62,7 @@ type Backoff struct {
 	First, Limit time.Duration
 }
 
-// Delay is how long to wait after that many failures, which count from 1.
+// Delay returns the wait after the given number of failures, counted from 1.
 func (b Backoff) Delay(failures int) time.Duration {
 	d := b.Limit
 	if failures < 30 {
@@ -71,7 +71,7 @@ func (b Backoff) Delay(failures int) time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// Sleep waits, and returns the cause of ctx if that ends first.
+// Sleep waits for d, and returns the cause of ctx if that ends first.
 func Sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -83,5 +83,5 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// BusyBackoff is for a bus that does not take an event now.
+// BusyBackoff is the backoff for a bus that rejects an event for now.
 func BusyBackoff() Backoff { return Backoff{First: 100 * time.Millisecond, Limit: 5 * time.Second} }

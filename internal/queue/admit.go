@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// waiter is one call of Put or Get that waits. Waiters are reused: done is made once.
+// waiter is a blocked call of Put or Get. Waiters are reused: done is created once.
 type waiter[T any] struct {
 	prev, next *waiter[T]
 	queued     bool       // in a list, not finished; guarded by Queue.mu
-	done       chan error // capacity 1, sent to once, on finish: sending under the lock never blocks
+	done       chan error // capacity 1; finish sends once, so sending under the lock never blocks
 
 	lane    *Lane[T]  // Put
-	item    *Item[T]  // Put: to be taken. Get: handed out, valid when done says nil
-	since   time.Time // Put: when it began to wait
-	keyFull bool      // Put: the key's share is used up; kept true to the fact by setKeyFull
+	item    *Item[T]  // Put: the item to admit. Get: the item handed out, valid if done receives nil
+	since   time.Time // Put: the start of the wait
+	keyFull bool      // Put: the key's share is used up; setKeyFull keeps it up to date
 }
 
 // waitList is a list of waiters in order of arrival.
@@ -56,24 +56,25 @@ func (q *Queue[T]) newWaiter() *waiter[T] {
 	return &waiter[T]{done: make(chan error, 1)}
 }
 
-// free gives w back for reuse. Only the call that waited with it may do so: it alone knows that done is empty again.
+// free returns w for reuse. Only the call that waited with it may do so, because only that call knows that done is empty
+// again.
 func (q *Queue[T]) free(w *waiter[T]) {
 	w.lane, w.item = nil, nil
 	q.waiters.Put(w)
 }
 
-// await blocks until w is finished or ctx ends, whichever the lock says came first:
+// await blocks until w is finished or ctx ends. The lock decides which came first:
 //
 //	waiter                              Done, in another goroutine
 //	------                              --------------------------
 //	                                    lock; admits w, sends nil to done; unlock
 //	select sees done and ctx.Done() ready, takes ctx.Done()
-//	lock; w is no longer queued: what ctx lost the race against has happened
-//	receives nil: the item was taken, its slot is in use, and the caller is told so
+//	lock; w is no longer queued: Done came first
+//	receives nil: the item was admitted and holds a slot, and the caller gets nil
 //
-// Were it to return the context's error here, the caller would put its value again later: a duplicate. In the other
-// order w leaves the list under the lock, so nobody can admit it any more, and done stays empty. The same holds for a
-// Get: a worker that lost the race gets its item, with a nil error, and must finish it.
+// If it returned the context's error here, the caller would put its value again later: a duplicate. In the other order, w
+// leaves the list under the lock, so it cannot be admitted any more, and done stays empty. The same holds for a Get: a
+// worker whose context ended too late gets its item, with a nil error, and must finish it.
 func (q *Queue[T]) await(ctx context.Context, w *waiter[T]) error {
 	select {
 	case err := <-w.done:
@@ -90,12 +91,12 @@ func (q *Queue[T]) await(ctx context.Context, w *waiter[T]) error {
 	} else {
 		q.gets.remove(w)
 	}
-	q.settle() // those behind a Put that gave up may fit where it did not
+	q.settle() // Puts after an abandoned one may fit although it did not
 	q.mu.Unlock()
 	return context.Cause(ctx)
 }
 
-// finish takes w from list and wakes its call with err.
+// finish removes w from list and wakes its call with err.
 func (q *Queue[T]) finish(list *waitList[T], w *waiter[T], err error) {
 	if list == &q.puts {
 		q.unblock(w)
@@ -105,14 +106,14 @@ func (q *Queue[T]) finish(list *waitList[T], w *waiter[T], err error) {
 	w.done <- err
 }
 
-// unblock takes the waiting Put w from the list and counts the time that it was there.
+// unblock removes the waiting Put w from the list and adds its waiting time.
 func (q *Queue[T]) unblock(w *waiter[T]) {
 	q.puts.remove(w)
 	q.blocked += time.Since(w.since)
 }
 
-// settle brings the queue to rest after any change: whoever can go on now is woken, nobody else. After it, no Put waits
-// that could be admitted, and no Get waits while an item is free to be handed out and may be in flight.
+// settle wakes, after any change, exactly the calls that can proceed. After it, no Put waits that could be admitted, and no
+// Get waits while an item may be handed out.
 func (q *Queue[T]) settle() {
 	for w := q.nextPut(); w != nil; w = q.nextPut() {
 		q.add(w.item, q.keys[w.item.key])
@@ -123,7 +124,7 @@ func (q *Queue[T]) settle() {
 		if it == nil {
 			break
 		}
-		w := q.gets.last // the one that came last has the warmest stack; one that is left waiting has nothing to lose
+		w := q.gets.last // the last waiter has the warmest stack; fairness does not matter among workers
 		w.item = it
 		q.finish(&q.gets, w, nil)
 	}
@@ -148,10 +149,10 @@ func (q *Queue[T]) settle() {
 	}
 }
 
-// nextPut returns the waiting Put that is to be let in now, or nil.
+// nextPut returns the waiting Put that can be admitted now, or nil.
 //
-// settle asks again from the start after each Put, since that may change what stands against another; the list is only as
-// long as there are informers blocked.
+// settle restarts it after each Put, since each admission may change what blocks another; the list is only as long as the
+// number of blocked informers.
 func (q *Queue[T]) nextPut() *waiter[T] {
 	w := q.firstPut()
 	if w == nil || !q.fits(w.item.bytes) {
@@ -160,16 +161,16 @@ func (q *Queue[T]) nextPut() *waiter[T] {
 	return w
 }
 
-// firstPut returns the waiting Put that the next room is for, or nil:
+// firstPut returns the waiting Put that gets the next free room, or nil:
 //
-//  1. A Put whose key is full is passed over; it waits for its key, not for room.
-//  2. So is a Put for which its lane holds too much for what is free, and with it all later Puts of its lane, so that they
-//     keep their order.
-//  3. The first Put of those left gets the room, or keeps all behind it waiting: a smaller one that slipped by would
-//     take the room that the larger one is waiting for, again and again.
+//  1. A Put whose key is full is skipped; it waits for its key, not for room.
+//  2. A Put is skipped if its lane holds too much in relation to the free room. All later Puts of that lane are skipped too,
+//     so that they keep their order.
+//  3. The first of the remaining Puts gets the room, or blocks all later ones: smaller Puts could otherwise take the room
+//     that a larger one waits for, again and again.
 //
-// A lane that holds nothing never holds too much, so that no item is too large for it; and an empty queue fits any item, so
-// that none is too large for the queue.
+// A lane that holds nothing never holds too much, so no item is too large for it. An empty queue fits any item, so no item
+// is too large for the queue.
 func (q *Queue[T]) firstPut() *waiter[T] {
 	q.pass++
 	for w := q.puts.first; w != nil; w = w.next {
@@ -184,25 +185,25 @@ func (q *Queue[T]) firstPut() *waiter[T] {
 	return nil
 }
 
-// wanted reports whether a Put waits for room that any other would take from it.
+// wanted reports whether a Put waits for room, so that no other call may take it.
 func (q *Queue[T]) wanted() bool { return q.firstPut() != nil }
 
-// waits reports whether a Put of the lane waits because the lane holds too much for it. What it says is as of a wanted that was
-// false: only that looks at all who wait.
+// waits reports whether a Put of the lane waits because the lane holds too much. The result is valid only after wanted has
+// returned false: only then did firstPut visit all waiters.
 func (l *Lane[T]) waits() bool { return l.pass == l.q.pass }
 
-// fits reports whether the bounds have room for an item of this size. An empty queue has, for any.
+// fits reports whether the bounds have room for an item of this size. An empty queue fits any item.
 func (q *Queue[T]) fits(size int64) bool {
 	return q.held.events == 0 || q.held.events < q.bound.events && size <= q.bound.bytes-q.held.bytes
 }
 
-// full reports whether the key whose youngest item is given has used up its share.
+// full reports whether the key with the given youngest item has used up its share.
 func (q *Queue[T]) full(youngest *Item[T]) bool {
 	return youngest != nil && youngest.n >= q.keyShare
 }
 
-// setKeyFull tells the Puts that wait with this key whether its share is used up. It is called only when that changes, so
-// that no walk over the waiting Puts has to look their keys up.
+// setKeyFull updates the Puts that wait with this key. It is called only when the state changes, so that a pass over the
+// waiting Puts needs no lookup of keys.
 func (q *Queue[T]) setKeyFull(key string, full bool) {
 	for w := q.puts.first; w != nil; w = w.next {
 		if w.item.key == key {
@@ -211,7 +212,7 @@ func (q *Queue[T]) setKeyFull(key string, full bool) {
 	}
 }
 
-// held is what somebody holds of the queue.
+// held is a number of events and bytes that hold room in the queue.
 type held struct {
 	events int
 	bytes  int64
@@ -220,8 +221,8 @@ type held struct {
 func (h *held) add(size int64)    { h.events, h.bytes = h.events+1, h.bytes+size }
 func (h *held) remove(size int64) { h.events, h.bytes = h.events-1, h.bytes-size }
 
-// within reports whether a lane that holds h of what all hold together would, with one more item, hold no more than n times
-// what is then free of bound. A lane that holds nothing would.
+// within reports whether a lane that holds h would, with one more item of this size, hold at most n times the remaining free
+// part of bound; all is the total held by all lanes. It returns true for a lane that holds nothing.
 func (h held) within(n int64, all, bound held, size int64) bool {
 	if h.events == 0 {
 		return true
@@ -230,14 +231,14 @@ func (h held) within(n int64, all, bound held, size int64) bool {
 	return size <= bytes && int64(h.events)+1 <= n*events && h.bytes+size <= n*(bytes-size)
 }
 
-// exceeds reports whether one more item of this size is too much for the lane: it would hold more than perFree times what is
-// left free.
+// exceeds reports whether one more item of this size is too much for the lane: it would hold more than perFree times the
+// remaining free room.
 func (l *Lane[T]) exceeds(size int64) bool {
 	return !l.held.within(perFree, l.q.held, l.q.bound, size)
 }
 
-// roomy reports whether the lane may take what TryPut has refused last, or an item of no size, as catch-up, with no more than n times of
-// what is left free: of the queue, and of the half of it that is for catch-up.
+// roomy reports whether the lane may take the item that TryPut refused last, or an item of size 0, as catch-up. The lane may
+// then hold at most n times the remaining free room, both of the queue and of the half for catch-up.
 func (l *Lane[T]) roomy(n int64) bool {
 	q := l.q
 	half := held{q.bound.events / 2, q.bound.bytes / 2}

@@ -2,29 +2,29 @@ package queue
 
 // flight counts the bytes in flight of a queue and admits items to it.
 type flight struct {
-	bound int64 // 0: there is none
+	bound int64 // 0: no bound
 	bytes int64 // in flight
 
-	// The first item in line for which there is no room waits for the items that were in flight before it. Meanwhile later
-	// lanes share what that item will leave free. They do not delay it, and they are served even if it waits for a stuck lane.
+	// The first item in line without room waits for the items that were in flight before it. Meanwhile later lanes share the
+	// room that this item will leave free. They do not delay it, and they are served even if it waits for a stuck lane.
 	// first is the number of that item (Item.seq), overtaking the bytes in flight that overtook it.
 	first      uint64
 	overtaking int64
 }
 
-// weight is what an item counts as in flight.
+// weight is what an item counts for while it is in flight.
 type weight struct {
-	bytes    int64  // as estimated, or as Resize has it
-	overtook uint64 // flight.first when it was handed out past that item; 0: it overtook none
+	bytes    int64  // as estimated, or as set by Resize
+	overtook uint64 // flight.first when the item overtook that one; 0: it overtook none
 }
 
-// fits reports whether there is room for an item of that size. If nothing is in flight, there is room for any.
+// fits reports whether there is room for an item of that size. If nothing is in flight, there is room for any item.
 func (f *flight) fits(bytes int64) bool {
 	return f.bound == 0 || f.bytes == 0 || bytes <= f.bound-f.bytes
 }
 
-// crowds reports whether a lane that has flying bytes in flight would have more than perFree times what an item of that size
-// leaves free.
+// crowds reports whether a lane with flying bytes in flight would have more than perFree times the room that remains free
+// after an item of that size.
 func (f *flight) crowds(flying, bytes int64) bool {
 	free := f.bound - f.bytes - bytes
 	return f.bound > 0 && (free < 0 || flying+bytes > perFree*free)
@@ -35,7 +35,7 @@ func (f *flight) overtakes(bytes, first int64) bool {
 	return bytes <= f.bound-f.bytes && f.overtaking+bytes <= f.bound-first
 }
 
-// wait notes the item that is the first in line and waits for room.
+// wait records the item that is the first in line and waits for room.
 func (f *flight) wait(item uint64) {
 	if f.first != item {
 		f.first, f.overtaking = item, 0
@@ -66,15 +66,17 @@ func (f *flight) finish(it *weight, lane *int64) {
 	it.overtook = 0
 }
 
-// nextLane returns the lane that is to be served, the one before it in line, and whether its item overtakes the first in
-// line; nil if no item may be handed out.
+// nextLane returns the lane to serve, its predecessor in line, and whether its item overtakes the first in line; nil if no
+// item may be handed out.
 //
-//  1. A lane that has too many of the items or bytes in flight is passed over. One with nothing in flight never has, unless all are in
-//     use.
-//  2. The first lane of those left gets the room for its item. If there is not enough, the lane keeps its place and waits.
-//  3. Later lanes may then have what this item will leave free.
+//  1. A lane that has too many items or bytes in flight is skipped. A lane with nothing in flight is skipped only if all are
+//     in use.
+//  2. The first of the remaining lanes gets the room for its item. If there is not enough, the lane keeps its place and
+//     waits.
+//  3. Later lanes may then use the room that this item will leave free.
 //
-// A lane that waits at 2 has no bytes in flight: item and lane fit together into the bound, or 1 had passed the lane over.
+// A lane that waits in step 2 has no bytes in flight: otherwise item and lane would fit into the bound together, or step 1
+// would have skipped the lane.
 func (q *Queue[T]) nextLane() (l, before *Lane[T], overtakes bool) {
 	var first *Item[T]
 	for l = q.ready; l != nil; before, l = l, l.next {
@@ -101,5 +103,5 @@ func (q *Queue[T]) nextLane() (l, before *Lane[T], overtakes bool) {
 	return nil, nil, false
 }
 
-// weighed is what v counts as in flight before it is encoded.
+// weighed returns the estimated bytes in flight of v before it is encoded.
 func (q *Queue[T]) weighed(v T) int64 { return max(q.weigh(v), 0) }

@@ -1,44 +1,44 @@
 package queue
 
-// Item is one value in the queue. From Get to Done it belongs to the caller that got it, and no other item of its key
-// is handed out meanwhile.
+// Item is one value in the queue. From Get to Done it belongs to the caller of Get, and no other item of its key is handed
+// out.
 type Item[T any] struct {
-	// Value is what was put, untouched.
+	// Value is the value that was put, unchanged.
 	Value T
 
 	key  string
 	lane *Lane[T]
 
-	// next is the key's next younger item. The youngest points back to the oldest, so that one map entry per key (to
-	// the youngest) is enough to append at one end and to remove at the other.
+	// next is the key's next younger item. The youngest points back to the oldest, so that one map entry per key (to the
+	// youngest) suffices to append at one end and to remove at the other.
 	next *Item[T]
-	// older links the items of a lane that are free to be handed out, oldest first (Lane.fresh).
+	// older links the items of a lane that may be handed out, oldest first (Lane.fresh).
 	older *Item[T]
-	// earlier and later link all items that hold a slot, in the order of admission: the first has waited for longest.
+	// earlier and later link all items that hold a slot, in the order of admission.
 	earlier, later *Item[T]
 
 	bytes  int64
 	weight weight
 	seq    uint64 // order of admission, over all lanes
-	n      uint16 // items of the key, waiting or in flight; kept on the youngest only
+	n      uint16 // items of the key, waiting or in flight; maintained on the youngest only
 	state  state
 
 	caught bool // catch-up
 }
 
-// Key returns the key that the item was put under.
+// Key returns the item's key.
 func (it *Item[T]) Key() string { return it.key }
 
-// state is where an item is on its one way through the queue; it exists to catch a Done too many.
+// state is the item's phase; it serves to detect a duplicate Done.
 type state uint8
 
 const (
-	outside state = iota // not taken yet, or done
+	outside state = iota // not yet admitted, or done
 	waiting
 	inFlight
 )
 
-// byAge is a binary heap, oldest on top. container/heap would box every item into an interface.
+// byAge is a binary heap with the oldest item on top. container/heap would box each item into an interface.
 type byAge[T any] []*Item[T]
 
 func (h *byAge[T]) push(it *Item[T]) {

@@ -5,33 +5,34 @@ import (
 	"time"
 )
 
-// Lane is one producer's way into the queue: the unit of shares (no more than twice what is free of each bound) and of the round-robin in which Get serves. It is safe for concurrent use.
+// Lane is one producer's access to the queue. Shares (at most twice the free part of each bound) and the round-robin of Get
+// apply per lane. It is safe for concurrent use.
 type Lane[T any] struct {
 	q    *Queue[T]
 	name string
 
-	// All below is guarded by q.mu.
+	// All fields below are guarded by q.mu.
 
 	held        held // waiting and in flight
 	caught      held // of that, catch-up
 	inFlight    int
 	flightBytes int64 // bytes in flight
 
-	// An item is free to be handed out when it is the oldest of its key and none of the key is in flight. One that is
-	// free from the start goes to the end of fresh, which is thereby sorted by age. One that becomes free when its
-	// elder is done may be older than any of them, so it waits in a heap. The older of the two tops is handed out:
-	// were it always appended, a key with many items would get one of them out per round over all keys, and hold the
-	// checkpoint back.
+	// An item may be handed out if it is the oldest of its key and none of the key is in flight. An item for which this is
+	// true on admission goes to the end of fresh, which is therefore sorted by age. An item for which it becomes true later,
+	// when its predecessor is done, may be older than any of them, so it goes to a heap. The older of the two tops is handed
+	// out. If such items were appended to fresh, a key with many items would have only one handed out per round over all
+	// keys, and would delay the checkpoint.
 	fresh    *Item[T]
 	freshEnd *Item[T]
 	released byAge[T]
 
 	next *Lane[T] // in Queue.ready
-	pass uint64   // last admission pass that found a Put of this lane above the lane's share
+	pass uint64   // the last admission pass that found a Put of this lane above the lane's share
 
-	room chan struct{} // given by Room and closed once there is room; nil: nobody waits
+	room chan struct{} // returned by Room and closed when there is room; nil: no caller waits
 
-	// refused is what TryPut refused last, and has not come in since; Room is about room for it.
+	// refused is the item that TryPut refused last, unless it was admitted since; Room is about room for it.
 	refused struct {
 		set   bool
 		key   string
@@ -39,14 +40,14 @@ type Lane[T any] struct {
 	}
 }
 
-// Put takes v under key once there is room by every rule, and blocks until then. bytes is what v is counted as, from
-// here until Done; below 0 it counts as 0.
+// Put adds v under key. It blocks until all rules allow it. v counts as bytes from now until Done; a negative number counts
+// as 0.
 //
-// Put returns nil when v was taken. It returns context.Cause(ctx) when ctx ended first, or ErrClosed when the queue was
-// closed; then v was not taken and nothing is left of the call.
+// Put returns nil if v was added. It returns context.Cause(ctx) if ctx ended first, or ErrClosed if the queue was closed;
+// then v was not added and the call has no effect.
 //
-// Items of one key leave in the order in which they were taken. Puts of one lane are taken in the order of the calls,
-// but for those whose key holds its 256 items: they let the others pass.
+// Items of one key leave in the order in which they were added. Puts of one lane are admitted in the order of the calls,
+// except for Puts whose key holds its 256 items: others pass them.
 func (l *Lane[T]) Put(ctx context.Context, key string, bytes int, v T) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -71,7 +72,7 @@ func (l *Lane[T]) Put(ctx context.Context, key string, bytes int, v T) error {
 	w.lane, w.item, w.since = l, it, time.Now()
 	w.keyFull = q.full(q.keys[key])
 	q.puts.push(w)
-	q.settle() // those ahead may all wait for something else than room
+	q.settle() // the earlier waiters may all wait for something other than room
 	q.mu.Unlock()
 
 	err := q.await(ctx, w)
@@ -79,13 +80,13 @@ func (l *Lane[T]) Put(ctx context.Context, key string, bytes int, v T) error {
 	return err
 }
 
-// TryPut takes v as catch-up, in the room that live deltas leave: no Put waits for room, and none of this lane for the lane to hold
-// less; neither the key's share nor a bound stands against it, and the lane holds no more than twice what is left free, of the
-// queue and of the half of it that is for catch-up. It never blocks, and reports whether v was taken; after false, Room says when
-// trying again is worth it.
+// TryPut adds v as catch-up, in the room that live deltas leave. It requires that no Put waits for room, that no Put of this
+// lane waits for the lane to hold less, and that the key's share and the bounds have room. It also requires that the lane
+// then holds at most twice the remaining free room of the queue, and of the half for catch-up. It never blocks, and reports
+// whether v was added; after false, Room signals when to try again.
 //
-// A Put that waits only for its key, or because its lane holds too much, does not wait for room: a lane that is stuck stops
-// its own deltas and its own catch-up, not those of others.
+// A Put that waits only for its key, or because its lane holds too much, does not wait for room: a stuck lane blocks its own
+// deltas and its own catch-up, but not those of others.
 func (l *Lane[T]) TryPut(key string, bytes int, v T) bool {
 	q := l.q
 	size := int64(max(bytes, 0))
@@ -104,12 +105,12 @@ func (l *Lane[T]) TryPut(key string, bytes int, v T) bool {
 	return true
 }
 
-// Room returns a channel that is closed when TryPut on this lane is likely to succeed. It is closed already when TryPut would take what
-// it has refused last, or, if it has refused nothing, something small. Otherwise it is closed once that leaves free as much as the lane then
-// holds, instead of half of it. The distance between the two is what keeps every freed slot at the border from waking every
-// caller. Since the lane's last refusal counts, a loop of TryPut and Room never spins.
+// Room returns a channel that is closed when TryPut on this lane is likely to succeed. The channel is already closed if
+// TryPut would now add the item that it refused last or, if it refused none, a small one. Otherwise it is closed when the
+// remaining free room is as large as the lane's share, instead of half of it. This hysteresis prevents that each freed slot
+// at the limit wakes every caller. Since the last refusal counts, a loop of TryPut and Room never spins.
 //
-// A lane has one such channel at a time: nothing is left of a caller that waits no longer. A closed queue closes none.
+// A lane has one such channel at a time, so a caller that no longer waits leaves nothing behind. A closed queue closes none.
 func (l *Lane[T]) Room() <-chan struct{} {
 	q := l.q
 	q.mu.Lock()
@@ -128,17 +129,17 @@ func (l *Lane[T]) Room() <-chan struct{} {
 	return l.room
 }
 
-// isReady reports whether the lane has an item to hand out, and so stands in Queue.ready.
+// isReady reports whether the lane has an item to hand out, and is therefore in Queue.ready.
 func (l *Lane[T]) isReady() bool { return l.fresh != nil || len(l.released) > 0 }
 
-// crowds reports whether the lane would have too many items in flight with one more. One it may always have: else a small bound would
-// be too small for any.
+// crowds reports whether the lane would have too many items in flight with one more. One item is always allowed: otherwise a
+// small bound would admit none.
 func (l *Lane[T]) crowds() bool {
 	free := l.q.flying - l.q.inFlight() - 1
 	return l.q.flying > 0 && (free < 0 || l.inFlight > 0 && l.inFlight+1 > perFree*free)
 }
 
-// peek returns the oldest item that is free to be handed out. The lane must have one.
+// peek returns the oldest item that may be handed out. The lane must have one.
 func (l *Lane[T]) peek() *Item[T] {
 	it := l.fresh
 	if it == nil || len(l.released) > 0 && l.released[0].seq < it.seq {
@@ -147,7 +148,7 @@ func (l *Lane[T]) peek() *Item[T] {
 	return it
 }
 
-// oldest takes out what peek returns.
+// oldest removes and returns the item that peek returns.
 func (l *Lane[T]) oldest() *Item[T] {
 	it := l.peek()
 	if it != l.fresh {

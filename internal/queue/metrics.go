@@ -5,7 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics are read from the queue when they are collected: the path of an item pays nothing for them.
+// metrics are read from the queue during collection, so that they cost nothing per item.
 type metrics struct {
 	events, bytes, inflight, inflightBytes, oldest prometheus.GaugeFunc
 	maxEvents, maxBytes, maxInflightBytes          prometheus.Gauge

@@ -13,12 +13,12 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config"
 )
 
-// access is LIST and WATCH of a resource.
+// access is the permission to LIST and WATCH a resource.
 type access struct {
-	namespace string // "": all, and cluster-scoped objects
-	group     string // "*": every one
-	resource  string // "*": every one
-	name      string // "": every object
+	namespace string // "" for all, and for cluster-scoped objects
+	group     string // "*" for every group
+	resource  string // "*" for every resource
+	name      string // "" for every object
 	notes     []string
 }
 
@@ -29,26 +29,26 @@ func (a *access) covers(b *access) bool {
 		(a.name == "" || a.name == b.name)
 }
 
-// compare orders by where, then by what.
+// compare orders by namespace, group and name before resource: New merges adjacent accesses that differ only in the resource.
 func compare(a, b *access) int {
 	return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.group, b.group), cmp.Compare(a.name, b.name),
 		cmp.Compare(a.resource, b.resource))
 }
 
-// needs collects accesses.
+// needs collects the accesses that a configuration needs.
 type needs struct {
 	config *config.Config
 	access []*access
-	notes  []string // about what no rule of RBAC stands for
+	notes  []string // that belong to no single rule of RBAC
 }
 
-// class is a set of resources that patterns name: one, all of a group, those of a name in every group, or all.
+// class is the set of resources that a pattern selects: one, all of a group, those of one name in every group, or all.
 type class struct {
-	group    string // "*": every one
-	resource string // "*": every one
+	group    string // "*" for every group
+	resource string // "*" for every resource
 }
 
-// meet is what is in both, and false where that is nothing.
+// meet returns the intersection of both, and false if it is empty.
 func (c class) meet(d class) (class, bool) {
 	both := func(a, b string) (string, bool) {
 		switch {
@@ -64,19 +64,19 @@ func (c class) meet(d class) (class, bool) {
 	return class{g, r}, ok && too
 }
 
-// within tells if all of c is in d.
+// within reports whether d contains all of c.
 func (c class) within(d class) bool {
 	m, ok := c.meet(d)
 	return ok && m == c
 }
 
-// clusterScoped tells of a resource that it is known to have objects without a namespace.
+// clusterScoped reports whether the resource is known to have objects without a namespace.
 func clusterScoped(c class) bool {
 	r, err := config.FindResource(c.resource)
 	return err == nil && r.ClusterScoped && r.Name == c.resource && r.Group == c.group
 }
 
-// classes are those of a pattern in rule j, less what that rule excepts and the second name of events.
+// classes returns the classes of pattern p of rule j, without those that the rule excludes and without the second name of events.
 func (n *needs) classes(j int, p config.ResourcePattern) []class {
 	groups := p.Groups()
 	if groups == nil {
@@ -99,7 +99,7 @@ func (n *needs) classes(j int, p config.ResourcePattern) []class {
 	return out
 }
 
-// ofPatterns adds what the rules need for those of their patterns that are wanted, as far as the patterns alone tell.
+// ofPatterns adds the accesses that the rules need for their wanted patterns. It derives them from the patterns alone.
 func (n *needs) ofPatterns(wanted func(config.ResourcePattern) bool) {
 	var all []class
 	notes := map[class][]string{}
@@ -114,7 +114,7 @@ func (n *needs) ofPatterns(wanted func(config.ResourcePattern) bool) {
 			}
 		}
 	}
-	// What two patterns have in common is read by one informer for both of their rules, and that may need more than each of them.
+	// One informer reads the resources that two patterns share, for both of their rules. That may need more than each pattern does.
 	for _, a := range slices.Clone(all) {
 		for _, b := range slices.Clone(all) {
 			if c, ok := a.meet(b); ok {
@@ -130,7 +130,7 @@ func (n *needs) ofPatterns(wanted func(config.ResourcePattern) bool) {
 	}
 }
 
-// takers are the rules that can take what is in a class, by their patterns.
+// takers returns the rules that can take resources of a class, judging by their patterns.
 func (n *needs) takers(c class) []int {
 	var out []int
 	for j := range n.config.Watch {
@@ -147,7 +147,7 @@ func (n *needs) takers(c class) []int {
 	return out
 }
 
-// beyondPattern says what pattern p of rule j makes RBAC allow beyond what is read.
+// beyondPattern returns notes on the access that pattern p of rule j grants beyond the agent's reads.
 func (n *needs) beyondPattern(j int, p config.ResourcePattern) []string {
 	rule := &n.config.Watch[j]
 	var notes []string
@@ -168,8 +168,8 @@ func (n *needs) beyondPattern(j int, p config.ResourcePattern) []string {
 	return notes
 }
 
-// eventGroup is that of the two groups in which the agent reads events, which are the same objects in both: the one in which the
-// first rule takes them that does.
+// eventGroup returns the group in which the agent reads events: that of the first rule that takes them. Both groups serve
+// the same objects.
 func (n *needs) eventGroup() (group string, takes bool) {
 	for j := range n.config.Watch {
 		if g, ok := eventGroup(&n.config.Watch[j]); ok {
@@ -179,7 +179,7 @@ func (n *needs) eventGroup() (group string, takes bool) {
 	return "", false
 }
 
-// eventGroup is that of the two in which the agent reads events where the rule takes them: the first.
+// eventGroup returns the group in which the agent reads the rule's events: the first of the two that the rule takes.
 func eventGroup(r *config.Rule) (group string, takes bool) {
 	for _, g := range []string{"", "events.k8s.io"} {
 		if r.Takes(g, "v1", "events") {
@@ -191,8 +191,8 @@ func eventGroup(r *config.Rule) (group string, takes bool) {
 
 func isEventGroup(g string) bool { return g == "" || g == "events.k8s.io" }
 
-// add adds a for the rules that can take it, in their namespaces: in each one of them where all of the rules name theirs plainly,
-// else in all. namespaced is false where its objects have no namespace.
+// add adds a for those rules that can take it. If all of them name their namespaces literally, a is added once for each
+// namespace, else once for all. namespaced is false if the objects have no namespace.
 func (n *needs) add(rules []int, a access, namespaced bool) {
 	if rules = n.reachable(rules, namespaced); len(rules) == 0 {
 		return
@@ -220,7 +220,7 @@ func (n *needs) add(rules []int, a access, namespaced bool) {
 		if part.Namespace != "" {
 			within, literal = map[string][]int{part.Namespace: rules}, true
 		}
-		// The same for all, or resources that share a rule have it twice.
+		// All resources get the same text, so that union drops it if resources share a rule.
 		a.notes = append(a.notes, "RBAC knows no field selectors: the agent of each node reads what belongs to that node, and may read "+
 			"the rest.")
 	case part.FieldSelector != "":
@@ -234,7 +234,7 @@ func (n *needs) add(rules []int, a access, namespaced bool) {
 		in := a
 		of := within[ns]
 		if ns != "" {
-			of = n.reachable(of, false) // the namespace is no limit within it
+			of = n.reachable(of, false) // within ns, namespaces do not limit the rules
 		}
 		in.namespace, in.name, in.notes = ns, n.onlyName(of), slices.Clone(a.notes)
 		for _, j := range of {
@@ -255,8 +255,8 @@ func (n *needs) add(rules []int, a access, namespaced bool) {
 	}
 }
 
-// reachable are those of the rules that can take anything of a resource which all of them name: none behind one without limits,
-// and of those with the same limits the first.
+// reachable returns those of the rules that can take an object, if all of them name its resource. A rule after one without
+// limits takes nothing; of several with the same limits, only the first takes anything.
 func (n *needs) reachable(rules []int, namespaced bool) []int {
 	var out []int
 	seen := map[[3]string]bool{}
@@ -278,8 +278,8 @@ func (n *needs) reachable(rules []int, namespaced bool) []int {
 	return out
 }
 
-// onlyName is the one name that the API server is asked for where all of the rules are read at a time, "": there are more. Of
-// several rules it applies the field selector that all have, and the agent the rest.
+// onlyName returns the one name that the agent requests if one informer reads for all of the rules; "" if it requests more.
+// The API server applies the field selector that all rules share; the agent applies the rest.
 func (n *needs) onlyName(rules []int) string {
 	first := &n.config.Watch[rules[0]]
 	for _, j := range rules[1:] {
@@ -290,7 +290,7 @@ func (n *needs) onlyName(rules []int) string {
 	return onlyName(first)
 }
 
-// ofMetadata tells a field selector that every resource has the fields of.
+// ofMetadata reports whether every resource supports the fields of the selector.
 func ofMetadata(selector string) bool {
 	s, err := fields.ParseSelector(selector)
 	return err == nil && !slices.ContainsFunc(s.Requirements(), func(r fields.Requirement) bool {
@@ -298,7 +298,7 @@ func ofMetadata(selector string) bool {
 	})
 }
 
-// reduced is what is needed without what something else of it covers, in order.
+// reduced returns the collected accesses in order, without those that another one covers.
 func (n *needs) reduced() []*access {
 	slices.SortStableFunc(n.access, compare)
 	var all []*access
@@ -314,7 +314,7 @@ func (n *needs) reduced() []*access {
 	})
 }
 
-// excepts tells if the rule leaves all of the class out, whatever the version.
+// excepts reports whether the rule excludes the whole class, in every version.
 func excepts(r *config.Rule, c class) bool {
 	return slices.ContainsFunc(r.Except, func(e config.ResourcePattern) bool {
 		if e.Version != "" {
@@ -325,7 +325,7 @@ func excepts(r *config.Rule, c class) bool {
 	})
 }
 
-// exceptions are those of the rule that leave out a part of what p matches.
+// exceptions returns the exceptions of the rule that exclude a part of p.
 func exceptions(r *config.Rule, p config.ResourcePattern) []config.ResourcePattern {
 	within := func(groups, of []string) bool {
 		return groups == nil || of == nil || slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(of, g) })
@@ -333,7 +333,7 @@ func exceptions(r *config.Rule, p config.ResourcePattern) []config.ResourcePatte
 	var out []config.ResourcePattern
 	for _, e := range r.Except {
 		if p.Resource != "*" && p.Groups() != nil {
-			continue // an exact resource: left out as a whole or not at all
+			continue // the rule excludes an exact resource as a whole or not at all
 		}
 		if (e.Resource == "*" || p.Resource == "*" || e.Resource == p.Resource) && within(e.Groups(), p.Groups()) {
 			out = append(out, e)
@@ -342,12 +342,12 @@ func exceptions(r *config.Rule, p config.ResourcePattern) []config.ResourcePatte
 	return out
 }
 
-// onlyName is the one name that the rule's field selector lets through, "" where there are more: the API server authorizes
+// onlyName returns the one name that the rule's field selector permits, "" if it permits more. The API server authorizes
 // such a LIST or WATCH by resourceNames.
 func onlyName(r *config.Rule) string {
 	s, err := fields.ParseSelector(r.FieldSelector)
 	if err != nil {
-		return "" // Validate lets none pass
+		return "" // Validate rejects it
 	}
 	name, ok := s.RequiresExactMatch("metadata.name")
 	if !ok || len(content.IsPathSegmentName(name)) > 0 {
@@ -356,7 +356,7 @@ func onlyName(r *config.Rule) string {
 	return name
 }
 
-// beyondSelectors says what the selectors of rule j leave out and RBAC does not. name is onlyName's.
+// beyondSelectors returns notes on what the selectors of rule j exclude but RBAC allows. name is the result of onlyName.
 func beyondSelectors(j int, r *config.Rule, name string) []string {
 	var notes []string
 	note := func(selector, value string) {

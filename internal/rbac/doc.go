@@ -1,23 +1,23 @@
-// Package rbac derives from a configuration what its agent has to be allowed: the smallest ClusterRole, Roles and
-// bindings that RBAC can express.
+// Package rbac derives the permissions of an agent from its configuration: the smallest ClusterRole, Roles and bindings that
+// RBAC can express.
 //
-// What the agent asks an API server for decides, and nothing else does:
+// The requests of the agent to API servers alone determine them:
 //
-//   - LIST and WATCH of what is captured, in all namespaces or, where a rule names its namespaces literally, in each of
-//     them. Where several rules can take a resource, one informer reads it for all of them: in the namespaces that any of them
-//     names, or in all, and under what selectors they have in common. The questions under a selector (LIST of one name,
-//     Exact) are LISTs of the same resource.
-//   - LIST and WATCH of CustomResourceDefinitions and APIServices, where a rule can take what Kubernetes itself does not serve.
-//   - GET of the namespace kube-system, whose uid names the cluster.
-//   - GET, UPDATE and CREATE of the ConfigMap with the checkpoint, where it is kept in one.
-//   - discovery, which the ClusterRole system:discovery gives to everyone who is authenticated.
+//   - LIST and WATCH of captured resources, in all namespaces or, if a rule names its namespaces literally, in each of them.
+//     If several rules can take a resource, one informer reads it for all of them: in the namespaces that any of them names,
+//     or in all, and with the selectors that they share. The reads with a selector (LIST of one name, Exact) are LISTs of
+//     the same resource.
+//   - LIST and WATCH of CustomResourceDefinitions and APIServices, if a rule can take resources beyond Kubernetes' own.
+//   - GET of the namespace kube-system, whose uid identifies the cluster.
+//   - GET, UPDATE and CREATE of the ConfigMap with the checkpoint, if one stores it.
+//   - Discovery, which the ClusterRole system:discovery grants to every authenticated client.
 //
 // # Invariants
 //
-//   - Nothing is missing: an agent with this access and this configuration meets no 403.
-//   - Nothing is too much, as far as RBAC can tell it apart; where it cannot (exclusions, globs, selectors), a note says
-//     what is allowed beyond what is read.
+//   - No permission is missing: an agent with this access and this configuration receives no 403.
+//   - No permission is superfluous, as far as RBAC can express it. RBAC has no exclusions, globs or selectors; a note states
+//     the access beyond the agent's reads.
 //   - The same input gives the same bytes.
 //
-// The package is pure: it reads no file and asks no API server. What a cluster serves is handed to it.
+// The package is pure: it reads no file and sends no request. The caller passes the discovery of the cluster.
 package rbac

@@ -16,17 +16,17 @@ const (
 	apiVersion = apiGroup + "/v1"
 )
 
-// Options say for whom.
+// Options names the roles and the account that they are for.
 type Options struct {
 	Name           string // of the roles and bindings
 	Namespace      string // of the ServiceAccount
 	ServiceAccount string
-	// Foreign tells if a pattern can name what Kubernetes itself does not serve. Where a rule does, the agent follows what is
-	// defined. nil: none can.
+	// Foreign reports whether a pattern can name a resource that Kubernetes itself does not serve. If a rule has such a
+	// pattern, the agent watches the definitions of resources. If Foreign is nil, no pattern can.
 	Foreign func(config.ResourcePattern) bool
 }
 
-// NewOptions checks what the API server would refuse. The ServiceAccount is written as NAMESPACE/NAME.
+// NewOptions rejects values that the API server would reject. serviceAccount has the form NAMESPACE/NAME.
 func NewOptions(name, serviceAccount string) (Options, error) {
 	if name == "" || len(content.IsPathSegmentName(name)) > 0 {
 		return Options{}, fmt.Errorf("--name: must be what a ClusterRole can be called, got %q", name)
@@ -38,14 +38,14 @@ func NewOptions(name, serviceAccount string) (Options, error) {
 	return Options{Name: name, Namespace: namespace, ServiceAccount: account}, nil
 }
 
-// Discovery is what a cluster serves of what a configuration selects.
+// Discovery lists the resources that a cluster serves and a configuration selects.
 type Discovery struct {
 	Resources []Resource
-	Unserved  []string // patterns without a wildcard that match nothing which is served
-	Unknown   []string // group versions of which it was not told what they serve
+	Unserved  []string // patterns without a wildcard that match no served resource
+	Unknown   []string // group versions whose resources the API server did not list
 }
 
-// Resource is a resource that is served and the indexes of the rules that can take objects of it, in order.
+// Resource is a served resource, with the indexes of the rules that can take its objects, in order.
 type Resource struct {
 	Group      string
 	Resource   string
@@ -53,14 +53,14 @@ type Resource struct {
 	Rules      []int
 }
 
-// Manifests are objects for the API server, and what to say about them.
+// Manifests are objects for the API server, with comments for people.
 type Manifests struct {
-	Header  []string // what a person who finds the file should know; New leaves it empty
-	Notes   []string // what the user has to hear of
+	Header  []string // for people who find the file; New leaves it empty
+	Notes   []string // that the user must read
 	Objects []Object
 }
 
-// Object is a ClusterRole, a Role or a binding of one, as the API server takes it.
+// Object is a ClusterRole, a Role or a binding of one, in the API server's format.
 type Object struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
@@ -85,21 +85,21 @@ type Rule struct {
 	Verbs         []string `json:"verbs"`
 }
 
-// RoleRef is the role of a binding.
+// RoleRef names the role of a binding.
 type RoleRef struct {
 	APIGroup string `json:"apiGroup"`
 	Kind     string `json:"kind"`
 	Name     string `json:"name"`
 }
 
-// Subject is whom a binding is for.
+// Subject is the account that a binding grants the role to.
 type Subject struct {
 	Kind      string `json:"kind"`
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
 }
 
-// New derives the manifests for a valid configuration. Without a discovery (nil) wildcards stay wildcards.
+// New derives the manifests for a valid configuration. If d is nil, wildcards stay wildcards.
 func New(c *config.Config, o Options, d *Discovery) *Manifests {
 	n := &needs{config: c}
 	n.ofPatterns(func(p config.ResourcePattern) bool { return d == nil || slices.Contains(d.Unserved, p.String()) })
@@ -116,7 +116,7 @@ func New(c *config.Config, o Options, d *Discovery) *Manifests {
 		}
 	}
 
-	// Whatever the pattern is that takes them: "*" in some namespaces too.
+	// Any pattern that takes Pods counts, even "*" in some namespaces.
 	if c.Mode == config.ModeCentral && slices.ContainsFunc(c.Watch, func(r config.Rule) bool { return r.Takes("", "v1", "pods") }) {
 		n.access = append(n.access, &access{
 			resource: "nodes", notes: []string{"Which nodes go, and leave Pods behind that no agent observes any more."},
@@ -177,7 +177,7 @@ func New(c *config.Config, o Options, d *Discovery) *Manifests {
 	return m
 }
 
-// checkpoint is the ConfigMap that an agent in a pod of the ServiceAccount keeps its checkpoint in, nil: in none.
+// checkpoint returns the ConfigMap with the checkpoint of an agent in a pod of the ServiceAccount, nil if the agent uses none.
 func checkpoint(c *config.Config, o Options) *config.CheckpointConfigMap {
 	switch {
 	case c.Checkpoint.ConfigMap != nil:
@@ -188,8 +188,8 @@ func checkpoint(c *config.Config, o Options) *config.CheckpointConfigMap {
 	return &config.CheckpointConfigMap{Namespace: o.Namespace, Name: config.DefaultCheckpoint}
 }
 
-// checkpointRules are what reading and writing the ConfigMap takes. Who may create objects of a kind may do so under any
-// name: RBAC does not know it yet when it decides.
+// checkpointRules returns the rules for reading and writing the ConfigMap. The permission to create covers every name: RBAC
+// does not know the name of a new object when it decides.
 func checkpointRules(c *config.Config, kept *config.CheckpointConfigMap) []Rule {
 	notes := []string{"The checkpoint."}
 	if c.Checkpoint.ConfigMap == nil {
@@ -203,7 +203,7 @@ func checkpointRules(c *config.Config, kept *config.CheckpointConfigMap) []Rule 
 	return []Rule{readWrite, create}
 }
 
-// leaseRules are what leading, and standing by, takes. A Lease is never deleted.
+// leaseRules returns the rules for a leader and its standbys. The agent never deletes a Lease.
 func leaseRules(name string) []Rule {
 	leases := Rule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}}
 	renew, create := leases, leases
@@ -212,7 +212,7 @@ func leaseRules(name string) []Rule {
 	return []Rule{renew, create}
 }
 
-// role is the ClusterRole, or the Role of a namespace.
+// role returns the Role of namespace, or the ClusterRole if namespace is empty.
 func role(o Options, namespace string, rules []Rule) Object {
 	kind := "ClusterRole"
 	if namespace != "" {

@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// WriteJSON writes the objects as one List. JSON has no room for notes.
+// WriteJSON writes the objects as one List, without notes: JSON has no comments.
 func (m *Manifests) WriteJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
@@ -21,7 +21,7 @@ func (m *Manifests) WriteJSON(w io.Writer) error {
 	}{"v1", "List", m.Objects})
 }
 
-// WriteYAML writes a document for each object, with the notes as comments.
+// WriteYAML writes one document per object, with the notes as comments.
 func (m *Manifests) WriteYAML(w io.Writer) error {
 	e := yaml.NewEncoder(w)
 	e.SetIndent(2)
@@ -40,7 +40,7 @@ func (m *Manifests) WriteYAML(w io.Writer) error {
 	return e.Close()
 }
 
-// yaml returns the document of an object. JSON is YAML, and its decoder keeps the order of keys.
+// yaml returns the document of an object. It decodes JSON as YAML, because that keeps the order of keys.
 func (o *Object) yaml() (*yaml.Node, error) {
 	raw, err := json.Marshal(o)
 	if err != nil {
@@ -63,7 +63,7 @@ func (o *Object) yaml() (*yaml.Node, error) {
 	return doc, nil
 }
 
-// blockStyle replaces the style of JSON. Lists of words stay on one line.
+// blockStyle replaces the flow style of JSON. Lists of scalars stay on one line.
 func blockStyle(n *yaml.Node) {
 	n.Style = 0
 	if n.Kind == yaml.SequenceNode && n.Content[0].Kind == yaml.ScalarNode {
@@ -74,8 +74,8 @@ func blockStyle(n *yaml.Node) {
 	}
 }
 
-// comment breaks notes into lines that fit behind an indentation. A note may quote the configuration: all white space becomes a
-// space.
+// comment breaks notes into lines that fit after an indentation of indent columns. Any white space becomes one space,
+// because a note may quote the configuration.
 func comment(indent int, notes []string) string {
 	const width = 100
 	var lines []string

@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	// checkTimeout bounds Check. A reader that cannot find out reads all.
+	// checkTimeout limits Check. If Check fails, a reader reads all records.
 	checkTimeout = 4 * time.Second
-	// mostCounts is how often records are counted while others come.
+	// mostCounts is the maximum number of counts while new records arrive.
 	mostCounts = 20
-	// forgotten is when the server removes a consumer of Check that was not deleted.
+	// The server removes a consumer that Check did not delete after this idle time.
 	forgotten = 10 * time.Second
 )
 
-// errForeign says that the stream has records of other subjects than the template makes.
+// errForeign reports that the stream has records under subjects that the template does not make.
 var errForeign = errors.New("the stream has records of objects under other subjects than bus.nats.subject makes")
 
-// Check returns nil if the filter leaves out no record of the stream that the reader wants: of the subjects that are as long as those
-// of the template, or of stream events, all are of one of these forms, and the oldest and the newest record of an object have the subject
-// that the template makes. Any other error says why the reader has to ask for all records.
+// Check returns nil if the filter omits no record of the stream that the reader wants. All subjects as long as the
+// template's, or as those of stream events, must have one of these forms. The oldest and the newest record of an object
+// must have the subject that the template makes. Otherwise the error says why the reader must request all records.
 //
-// A query may end with the records that the stream has, and all of these may be of these forms. Then the filter asks for no other subjects, and
-// for one cluster if there is only one. The server finds records by a few subjects without wildcards much faster.
+// A query may end with the current records of the stream, and all of these may have these forms. Then Check limits the filter to
+// these, and to one cluster if there is only one. The server finds records by a few subjects without wildcards much faster.
 func (f *Filter) Check(ctx context.Context, stream jetstream.Stream, q *consume.Query) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -81,11 +81,11 @@ func (f *Filter) covers(ctx context.Context, stream jetstream.Stream, cluster st
 		}
 		before = info.NumPending
 	}
-	return false, nil // count says why
+	return false, nil // count returns the reason
 }
 
-// count compares how many records have subjects of the two forms with how many have subjects as long. Both are counted one after the other,
-// so that they say something only if no record comes meanwhile.
+// count compares the number of records under subjects of the two forms with that under subjects of the same lengths. It
+// counts one after the other, so the numbers are comparable only if no record arrives in between.
 func (f *Filter) count(ctx context.Context, stream jetstream.Stream) error {
 	forms, lengths := [][]string{f.object, streams("")}, [][]string{stars(f.object), stars(streams(""))}
 	known, remove, err := consumer(ctx, stream, jetstream.DeliverAllPolicy, forms)
@@ -124,7 +124,7 @@ func stars(tokens []string) []string {
 	return out
 }
 
-// sample reads one record of an object, nil if there is none.
+// sample reads one record of an object and checks its subject. It returns nil if there is none.
 func (f *Filter) sample(ctx context.Context, stream jetstream.Stream, policy jetstream.DeliverPolicy) (*consume.Event, error) {
 	c, remove, err := consumer(ctx, stream, policy, [][]string{f.object})
 	if err != nil {
@@ -148,7 +148,7 @@ func (f *Filter) sample(ctx context.Context, stream jetstream.Stream, policy jet
 	return e, nil
 }
 
-// consumer makes a consumer of the wildcards. remove deletes it.
+// consumer creates a consumer of the wildcards. remove deletes it.
 func consumer(ctx context.Context, stream jetstream.Stream, policy jetstream.DeliverPolicy, wildcards [][]string) (_ jetstream.Consumer, remove func(), err error) {
 	c := jetstream.ConsumerConfig{
 		Name: "kubecdc-" + nuid.Next(), AckPolicy: jetstream.AckNonePolicy, DeliverPolicy: policy,
@@ -164,5 +164,5 @@ func consumer(ctx context.Context, stream jetstream.Stream, policy jetstream.Del
 	if err != nil {
 		return nil, nil, fmt.Errorf("count records: %w", err)
 	}
-	return made, func() { _ = stream.DeleteConsumer(ctx, c.Name) }, nil // else the server forgets it
+	return made, func() { _ = stream.DeleteConsumer(ctx, c.Name) }, nil // on an error, the server removes it after the idle time
 }

@@ -12,19 +12,19 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// mostSubjects bounds the filter of a consumer, which the server compares with each subject.
+// mostSubjects limits the filter of a consumer, because the server compares each subject with it.
 const mostSubjects = 256
 
-// Filter is the subjects that a reader asks for.
+// Filter is the set of subjects that a reader requests.
 type Filter struct {
 	template []string   // tokens
 	object   []string   // wildcard of all subjects that the template makes; tokens
-	wanted   [][]string // wildcards of what is wanted, tokens; none overlap
-	alone    bool       // the stream has no records of other subjects than object and those of stream events
+	wanted   [][]string // wildcards of the wanted records; tokens; none overlap
+	alone    bool       // the stream has no records under subjects other than object and those of stream events
 }
 
-// Choose returns the function Choose of a consume.JetStream whose subjects template makes; "" is the default template. whyNot is called if the
-// server cannot leave out what a query does not ask for; nil: nothing is.
+// Choose returns the function Choose of a consume.JetStream whose subjects template makes; "" is the default template. The
+// function requests all records if a query cannot be filtered, and passes the reason to whyNot unless that is nil.
 func Choose(template string, whyNot func(error)) (func(context.Context, jetstream.Stream, *consume.Query) []string, error) {
 	if _, err := New(template, &consume.Query{}); err != nil {
 		return nil, err
@@ -44,8 +44,8 @@ func Choose(template string, whyNot func(error)) (func(context.Context, jetstrea
 	}, nil
 }
 
-// New returns the filter for the objects and kinds of events of a query. template is bus.nats.subject; "" is the default. The filter is nil if
-// the server cannot leave out anything.
+// New returns the filter for the objects and kinds of events of a query. template is bus.nats.subject; "" is the default.
+// The filter is nil if it would omit nothing.
 func New(template string, q *consume.Query) (*Filter, error) {
 	if template == "" {
 		template = subject.Default
@@ -61,7 +61,7 @@ func New(template string, q *consume.Query) (*Filter, error) {
 	return f, nil
 }
 
-// choose returns the wildcards of what a query asks for, nil if that is all. cluster is the only one of the stream, "" if there may be others.
+// choose returns the wildcards for a query, nil for all subjects. cluster is the only one of the stream, "" if there may be others.
 func (f *Filter) choose(q *consume.Query, cluster string) [][]string {
 	objects := q.Objects
 	if len(objects) == 0 {
@@ -101,7 +101,7 @@ func (f *Filter) choose(q *consume.Query, cluster string) [][]string {
 	return wanted
 }
 
-// objects is the wildcard of all subjects that the template makes for a cluster; "": for any.
+// objects returns the wildcard of all subjects that the template makes for a cluster; "" for any.
 func (f *Filter) objects(cluster string) []string { return render(f.template, ofCluster(cluster)) }
 
 func ofCluster(cluster string) map[string]string {
@@ -111,7 +111,7 @@ func ofCluster(cluster string) map[string]string {
 	return map[string]string{"cluster": cluster}
 }
 
-// fieldsOf are the placeholders whose values are known.
+// fieldsOf returns the placeholders with known values.
 func fieldsOf(o consume.Objects, group string) map[string]string {
 	known := map[string]string{}
 	if o.Groups != nil {
@@ -128,7 +128,7 @@ func fieldsOf(o consume.Objects, group string) map[string]string {
 	return known
 }
 
-// render replaces each token with a placeholder by its text, or by "*" if the value of one is not known.
+// render replaces each token that has placeholders with its text, or with "*" if one of their values is unknown.
 func render(template []string, known map[string]string) []string {
 	out := make([]string, len(template))
 	for i, token := range template {
@@ -155,7 +155,7 @@ func renderToken(token string, known map[string]string) string {
 	}
 }
 
-// Subjects are the wildcards for a consumer. None overlap, as the server requires.
+// Subjects returns the wildcards for a consumer. None overlap, as the server requires.
 func (f *Filter) Subjects() []string {
 	var out []string
 	for _, w := range f.wanted {
@@ -167,8 +167,8 @@ func (f *Filter) Subjects() []string {
 	return append(out, f.foreign()...)
 }
 
-// foreign are wildcards of all subjects that have another number of tokens than those of objects and of stream events: dead letters, and
-// records of agents with another template.
+// foreign returns the wildcards of all subjects whose number of tokens differs from those of objects and of stream events:
+// dead letters, and records of agents with another template.
 func (f *Filter) foreign() []string {
 	known := []int{len(f.object), len(streams(""))}
 	var out []string
@@ -182,7 +182,7 @@ func (f *Filter) foreign() []string {
 	return append(out, stars+".>")
 }
 
-// streams is the wildcard of the subjects of all stream events of a cluster; "": of any.
+// streams returns the wildcard of the subjects of all stream events of a cluster; "" for any.
 func streams(cluster string) []string {
 	return render(strings.Split(subject.Stream, "."), ofCluster(cluster))
 }
@@ -194,7 +194,7 @@ func disjoint(list [][]string) [][]string {
 			if overlap(list[i], list[j]) {
 				list[i] = union(list[i], list[j])
 				list = slices.Delete(list, j, j+1)
-				i = -1 // what is wider may overlap with others
+				i = -1 // the wider wildcard may overlap with others
 				break
 			}
 		}
@@ -215,7 +215,7 @@ func overlap(a, b []string) bool {
 	return true
 }
 
-// union is the narrowest wildcard that matches what one of two matches that have the same number of tokens.
+// union returns the narrowest wildcard that matches every subject that a or b matches. Both must have the same number of tokens.
 func union(a, b []string) []string {
 	out := slices.Clone(a)
 	for i := range out {
@@ -226,7 +226,7 @@ func union(a, b []string) []string {
 	return out
 }
 
-// makes reports whether the template makes the subject for the event's object.
+// makes returns an error unless the template makes the subject for the event's object.
 func (f *Filter) makes(subject string, e *consume.Event) error {
 	want := render(f.template, map[string]string{"group": e.Group(), "resource": e.Resource, "namespace": e.Namespace, "name": e.Name})
 	if got := strings.Split(subject, "."); len(got) != len(want) || !overlap(got, want) {

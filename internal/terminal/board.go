@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Span is a piece of a line in one look.
+// Span is a part of a line in one style.
 type Span struct {
 	Style Style
 	Text  string
 }
 
-// Line is one line, of spans from left to right.
+// Line is one line: spans from left to right.
 type Line []Span
 
-// AppendLine appends a line with its line feed to dst, as wide as it is. What is not printable is escaped.
+// AppendLine appends the whole line and a line feed to dst, whatever the width of the screen. It escapes unprintable characters.
 func (o *Output) AppendLine(dst []byte, l Line) []byte {
 	for _, s := range l {
 		dst = o.Append(dst, s.Style, printable(s.Text))
@@ -22,21 +22,21 @@ func (o *Output) AppendLine(dst []byte, l Line) []byte {
 	return append(dst, '\n')
 }
 
-// Board is a live region of lines, redrawn in place now and then: what does not fit the screen, to the right and below, is
-// not shown.
+// Board is a live region of lines that is redrawn in place at an interval. It omits everything that does not fit the
+// screen, to the right and below.
 type Board struct {
 	out   *Output
 	every time.Duration
 	lines func(ctx context.Context) []Line
 }
 
-// NewBoard shows lines, which Run asks for every time. lines ends soon after its context.
+// NewBoard returns a board whose Run calls lines at the interval every. lines must return soon after its context ends.
 func NewBoard(out *Output, every time.Duration, lines func(ctx context.Context) []Line) *Board {
 	return &Board{out: out, every: every, lines: lines}
 }
 
-// Run draws until ctx ends, and leaves what it has drawn last, whole. On an Output that is not interactive it writes all lines
-// anew each time, with a blank one between.
+// Run draws until ctx ends, and leaves all of the last lines on the screen. On an Output that is not interactive it writes
+// all lines each time, separated by a blank one.
 func (b *Board) Run(ctx context.Context) {
 	r := &region{out: b.out}
 	tick := time.NewTicker(b.every)
@@ -71,7 +71,7 @@ func (b *Board) write(lines []Line, apart bool) {
 	for _, l := range lines {
 		text = b.out.AppendLine(text, l)
 	}
-	_, _ = b.out.Write(text) // there is nobody to tell that nobody reads it
+	_, _ = b.out.Write(text) // an error could not be reported to the reader
 }
 
 func render(c *canvas, lines []Line) {

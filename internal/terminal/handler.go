@@ -10,23 +10,23 @@ import (
 	"unicode/utf8"
 )
 
-// NewHandler writes records for a person to read, one line each:
+// NewHandler returns a handler that writes records for people, one line each:
 //
 //	15:04:05 WARN cannot read from the API server, retrying scope=pods retry_in=2s err: the server is shutting down
 //
-// At a terminal, an attribute that has no room on a line begins the next one, below the message, so that none is torn.
+// At a terminal, an attribute that does not fit on a line begins the next one, below the message, so that none is split.
 //
-// Time is local. Info has no mark; other levels have. Attributes are dim and follow the message as key=value, quoted
-// where they are not one plain word; an error (the attribute err) comes last and stands out. What is not printable is
-// escaped. A record is one Write; the handler may be used from many goroutines, and beside a Progress on the same Output.
+// Time is local. Levels other than Info are marked. Attributes are dim and follow the message as key=value, quoted if they
+// are not one plain word. An error (the attribute err) comes last, highlighted. Unprintable characters are escaped. A
+// record is one Write. The handler is safe for concurrent use, also beside a Progress on the same Output.
 func NewHandler(out *Output, level slog.Leveler) slog.Handler {
 	return &handler{out: out, level: level}
 }
 
-// errKey is the attribute that is set apart, outside of groups.
+// errKey is the attribute that is written separately if it is outside of groups.
 const errKey = "err"
 
-// handler is immutable: WithAttrs and WithGroup make another one.
+// handler is immutable: WithAttrs and WithGroup return a copy.
 type handler struct {
 	out   *Output
 	level slog.Leveler
@@ -99,13 +99,13 @@ func (h *handler) Handle(_ context.Context, r slog.Record) error {
 	return err
 }
 
-// indent is where messages begin.
+// indent is the column at which messages begin.
 const indent = len(time.TimeOnly) + 1
 
-// layout breaks lines, before the last column, behind which some terminals begin a line by themselves.
-type layout struct{ width, used int } // in columns; width 0: lines are endless
+// layout breaks lines before the last column, after which some terminals wrap by themselves.
+type layout struct{ width, used int } // in columns; width 0: no limit
 
-// join joins words to what the line has, each with a space in front, or where it has no room, with the start of a line.
+// join returns words for the current line, each after a space, or at the start of a new line if it does not fit.
 func (l *layout) join(words []string) string {
 	var b strings.Builder
 	for _, w := range words {
@@ -134,7 +134,7 @@ func (f *fields) add(group string, a slog.Attr) {
 			f.add(group, member)
 		}
 	case a.Key == "" && v.Equal(slog.Value{}):
-		// to be ignored, as slog.Handler says
+		// slog.Handler requires that it is ignored
 	case group == "" && a.Key == errKey:
 		f.errs = append(f.errs, "err: "+printable(readable(v)))
 	default:
@@ -143,7 +143,7 @@ func (f *fields) add(group string, a slog.Attr) {
 	}
 }
 
-// readable is a value as a person wants to read it.
+// readable formats a value for people.
 func readable(v slog.Value) string {
 	switch v.Kind() {
 	case slog.KindTime:
@@ -160,7 +160,7 @@ func readable(v slog.Value) string {
 	}
 }
 
-// brief is d to about three digits: of hours, the minutes; of minutes, the seconds.
+// brief rounds d to about three digits: hours to the minute, minutes to the second.
 func brief(d time.Duration) time.Duration {
 	if d.Abs() >= time.Hour {
 		return d.Round(time.Minute)

@@ -11,18 +11,18 @@ import (
 // lastWrite limits the time that a shutdown waits for the reader of a log line.
 const lastWrite = time.Second
 
-// errNotTaken is the error of a line that was given up.
+// errNotTaken is the error for an abandoned line.
 var errNotTaken = errors.New("standard error takes nothing")
 
-// LogWriter writes to a pipe or a terminal, whose reader may have stopped. Until ctx ends it waits for the reader. After that, it gives
-// up a line that is not read within lastWrite, and all others until that one is read: the process ends without them.
+// LogWriter writes to a pipe or a terminal, whose reader may have stopped. Until ctx ends it waits for the reader. After that, it
+// abandons a line that is not read within lastWrite, and all others until that one is read: the process ends without them.
 //
 // It is not safe for concurrent use.
 type LogWriter struct {
 	ctx     context.Context //nolint:containedctx // io.Writer has none
 	w       io.Writer
 	written chan error // has room for one
-	pending bool       // a line was given up, and its Write has not returned
+	pending bool       // a line was abandoned, and its Write has not returned
 }
 
 // NewLogWriter returns a LogWriter to w.
@@ -40,8 +40,8 @@ func (l *LogWriter) Write(p []byte) (int, error) {
 			return 0, errNotTaken
 		}
 	}
-	line := slices.Clone(p) // the caller uses p again
-	go func() {             // it outlives the call where the write does not return
+	line := slices.Clone(p) // the caller reuses p
+	go func() {             // outlives the call if the write does not return
 		_, err := l.w.Write(line)
 		l.written <- err
 	}()

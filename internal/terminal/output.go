@@ -14,18 +14,18 @@ type Output struct {
 	io.Writer
 
 	Interactive bool // a terminal: lines can be redrawn
-	Color       bool // SGR sequences are welcome
-	Width       int  // columns; 0: as long as the line is
+	Color       bool // SGR sequences are permitted
+	Width       int  // columns; 0: no limit
 
-	// Size asks the terminal, which may have been resized, for its columns and lines; 0: not known. It may be nil.
+	// Size returns the current columns and lines of the terminal, which may have been resized; 0 if unknown. It may be nil.
 	Size func() (width, height int)
 
 	mu     sync.Mutex
-	region *region // what is shown below the lines that are written; nil: nothing
+	region *region // drawn below the written lines; nil if there is none
 }
 
-// Detect finds out what w can do. getenv is os.Getenv: NO_COLOR (https://no-color.org), CLICOLOR_FORCE and TERM are
-// heeded, and COLUMNS where w is no terminal, which knows its own width.
+// Detect detects the capabilities of w. getenv is os.Getenv. Detect honours NO_COLOR (https://no-color.org), CLICOLOR_FORCE
+// and TERM, and COLUMNS unless w is a terminal, which reports its own width.
 func Detect(w io.Writer, getenv func(string) string) *Output {
 	o := &Output{Writer: w}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
@@ -45,7 +45,7 @@ func Detect(w io.Writer, getenv func(string) string) *Output {
 	return o
 }
 
-// columns is how many a line may have; 0: it is nobody's terminal.
+// columns returns the maximum width of a line; 0 if the output is not interactive or the width is unknown.
 func (o *Output) columns() int {
 	if !o.Interactive {
 		return 0
@@ -57,7 +57,7 @@ func (o *Output) columns() int {
 	return width
 }
 
-// Write writes whole lines, above the Progress that is being shown.
+// Write writes whole lines, above the region if one is shown.
 func (o *Output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -70,10 +70,10 @@ func (o *Output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Style is a look: an SGR parameter (ECMA-48, 8.3.117).
+// Style is an SGR parameter (ECMA-48, 8.3.117).
 type Style string
 
-// The looks that commands use.
+// The styles that commands use.
 const (
 	Plain  Style = ""
 	Bold   Style = "1"
@@ -85,7 +85,7 @@ const (
 	Cyan   Style = "36"
 )
 
-// Append appends text in the style to dst, plain where the output takes no colour.
+// Append appends text in the style to dst, or plain text if the output has no colour.
 func (o *Output) Append(dst []byte, s Style, text string) []byte {
 	if !o.Color || s == Plain || text == "" {
 		return append(dst, text...)
@@ -97,7 +97,7 @@ func (o *Output) Append(dst []byte, s Style, text string) []byte {
 	return append(dst, "\x1b[0m"...)
 }
 
-// Paint is Append to nothing.
+// Paint returns text in the style, like Append.
 func (o *Output) Paint(s Style, text string) string {
 	if !o.Color || s == Plain || text == "" {
 		return text

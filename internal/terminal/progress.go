@@ -9,45 +9,45 @@ import (
 	"unicode/utf8"
 )
 
-// State is how far an Item has come.
+// State is the progress of an Item.
 type State uint8
 
-// The states of an Item, in the order in which it goes through them.
+// The states of an Item, in chronological order.
 const (
-	Waiting State = iota // its turn has not come
+	Waiting State = iota // not started
 	Reading              // being read
-	Sending              // read; what was read is on its way to the bus
-	Done                 // all of it is on the bus
+	Sending              // read; its objects are being sent to the bus
+	Done                 // everything is on the bus
 )
 
-// Item is how one of the things that a Progress shows is doing.
+// Item is the status of one entry of a Progress.
 type Item struct {
 	Name     string
 	State    State
 	Objects  int    // read so far
-	Expected int    // how many there will be; 0: not known
-	Sent     int    // of Objects, how many are on the bus
-	Problem  string // in a word or two why it cannot be read now (forbidden, not served); "": none
+	Expected int    // number of objects to read; 0 if unknown
+	Sent     int    // number of Objects that are on the bus
+	Problem  string // in a word or two why it cannot be read now (forbidden, not served); "" if it can
 }
 
-// redrawEvery is how often a Progress is redrawn.
+// redrawEvery is the interval of redraws.
 const redrawEvery = 100 * time.Millisecond
 
-// Bounds of what a Progress shows, however large the screen is: it is to be taken in at a glance.
+// Limits of the display on any screen, so that people can read it at a glance.
 const (
-	maxRows     = 8 // items at work
+	maxRows     = 8 // active items
 	maxProblems = 3 // kinds of problems
 	maxBar      = 30
 	minBar      = 8
 )
 
-// Progress is a live region below what is written to an interactive Output: redrawn in place, ten times a second, for the
-// size that the terminal has then. Everything that is written to the same Output meanwhile, by a handler of NewHandler or
-// by hand, appears above it, so the same logger serves before, during and after. An Output shows one Progress at a time.
+// Progress is a live region below the other output of an interactive Output. It is redrawn in place, ten times a second,
+// for the current size of the terminal. Other writes to the same Output, by a handler of NewHandler or directly, appear
+// above it, so the same logger works before, during and after. An Output shows one Progress at a time.
 //
-// Where others write many lines to the same terminal (records to standard output), show none: their lines would be drawn
-// over. A single one, or the ^C of a person, is mended by the next redraw. Nothing has to be restored should the process be
-// killed: the cursor is hidden within single writes only.
+// If others write many lines to the same terminal (records to standard output), show no Progress: it would draw over their
+// lines. The next redraw repairs a single line, or a person's ^C. If the process is killed, there is nothing to restore:
+// the cursor is hidden within single writes only.
 type Progress struct {
 	out    *Output
 	poll   func() (render func(c *canvas), done bool)
@@ -56,7 +56,7 @@ type Progress struct {
 	frame  int // of the spinner
 }
 
-// NewProgress shows items. Run polls status from its goroutine; done ends it.
+// NewProgress returns a Progress of items. Run polls status from its goroutine until done:
 //
 //	progress := terminal.NewProgress(out, func() ([]terminal.Item, bool) {
 //		select {
@@ -68,7 +68,7 @@ type Progress struct {
 //	})
 //	g.Go(func() error { progress.Run(ctx); return nil })
 //
-// Once done it leaves one line: which items have the most objects.
+// After done it leaves one line, with the items that have the most objects.
 func NewProgress(out *Output, status func() (items []Item, done bool)) *Progress {
 	p := &Progress{out: out}
 	var last []Item
@@ -81,7 +81,7 @@ func NewProgress(out *Output, status func() (items []Item, done bool)) *Progress
 	return p
 }
 
-// NewCounter shows one line, such as "draining: 1,234 events left", until it is done, and leaves nothing behind.
+// NewCounter returns a Progress of one line, such as "draining: 1,234 events left". After done it leaves no line.
 func NewCounter(out *Output, line func() (text string, done bool)) *Progress {
 	p := &Progress{out: out, finish: func(*canvas) {}}
 	p.poll = func() (func(*canvas), bool) {
@@ -96,7 +96,7 @@ func NewCounter(out *Output, line func() (text string, done bool)) *Progress {
 	return p
 }
 
-// Run draws until the status is done or ctx ends, and has removed the region when it returns. On an Output that is not
+// Run draws until the status is done or ctx ends, and removes the region before it returns. On an Output that is not
 // interactive it draws nothing and returns at once.
 func (p *Progress) Run(ctx context.Context) {
 	if !p.out.Interactive {
@@ -111,7 +111,7 @@ func (p *Progress) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C: // before the first drawing too: what is over at once does not flicker
+		case <-tick.C: // before the first drawing too, so that a short task causes no flicker
 		}
 		render, done := p.poll()
 		if done {
@@ -122,13 +122,13 @@ func (p *Progress) Run(ctx context.Context) {
 	}
 }
 
-// spinner shows that the program lives though no number changes.
+// spinner shows that the program is running even if no number changes.
 func (p *Progress) spinner() string {
 	frames := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 	return string(frames[p.frame%len(frames)])
 }
 
-// elapsed is the time since the beginning, once it is worth a mention.
+// elapsed returns the time since the start, "" for less than a second.
 func (p *Progress) elapsed() string {
 	d := time.Since(p.began).Truncate(time.Second)
 	if d < time.Second {
@@ -137,8 +137,8 @@ func (p *Progress) elapsed() string {
 	return " · " + d.String()
 }
 
-// renderItems shows a summary, the items at work and the problems, from top to bottom: what comes and goes is below what
-// stays.
+// renderItems shows a summary, the active items and the problems, from top to bottom. Lines that come and go are below
+// those that stay.
 func (p *Progress) renderItems(c *canvas, items []Item) {
 	c.line()
 	c.add(Cyan, p.spinner())
@@ -158,7 +158,7 @@ func (p *Progress) renderItems(c *canvas, items []Item) {
 	c.add(Dim, p.elapsed())
 
 	problems := byProblem(items)
-	// Of a low screen the rows have what summary and problems leave.
+	// On a low screen, summary and problems have precedence over rows.
 	renderRows(c, atWork(items, min(maxRows, c.height-3-len(problems))))
 	for _, l := range problems {
 		c.line()
@@ -166,7 +166,7 @@ func (p *Progress) renderItems(c *canvas, items []Item) {
 	}
 }
 
-// atWork are the at most n items to show: those that are read now before those that are only sent.
+// atWork returns at most n items to show. Items in state Reading precede those in state Sending.
 func atWork(items []Item, n int) []Item {
 	var out []Item
 	for _, s := range []State{Reading, Sending} {
@@ -179,7 +179,7 @@ func atWork(items []Item, n int) []Item {
 	return out
 }
 
-// byProblem is a line for each kind of problem, naming the items that have it.
+// byProblem returns a line for each kind of problem, with the names of its items.
 func byProblem(items []Item) []string {
 	names := map[string][]string{}
 	for _, it := range items {
@@ -207,7 +207,7 @@ func byProblem(items []Item) []string {
 type row struct {
 	name, count, unit string
 	look              Style
-	part              float64 // of the bar; negative: not known
+	part              float64 // filled part of the bar; negative if unknown
 }
 
 func renderRows(c *canvas, items []Item) {
@@ -251,7 +251,7 @@ func renderRows(c *canvas, items []Item) {
 	}
 }
 
-// renderLargest shows the items with the most objects, as many as a line has room for, below the messages of a log.
+// renderLargest shows the items with the most objects, as many as fit on a line, aligned with the messages of a log.
 func renderLargest(c *canvas, items []Item) {
 	items = slices.DeleteFunc(slices.Clone(items), func(it Item) bool { return it.Objects == 0 })
 	slices.SortStableFunc(items, func(a, b Item) int { return b.Objects - a.Objects })

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// The control sequences of a region (ECMA-48 and DEC's private modes). Every terminal knows them.
+// The control sequences of a region (ECMA-48 and DEC's private modes). Every terminal supports them.
 const (
 	hideCursor = "\x1b[?25l"
 	showCursor = "\x1b[?25h"
@@ -13,14 +13,14 @@ const (
 	eraseBelow = "\x1b[J" // from the cursor to the screen's end
 )
 
-// What is assumed of a terminal that does not tell its size.
+// The assumed size of a terminal that does not report one.
 const (
 	defaultWidth  = 80
 	defaultHeight = 24
 )
 
-// region is some lines at the bottom of what was written. It belongs to an Output, whose lock guards it. Between writes
-// the cursor is at the start of its first line, which is blank.
+// region is a set of lines below all other output. It belongs to an Output, whose lock guards it. Between writes the cursor
+// is at the start of its first line, which is blank.
 type region struct {
 	out    *Output
 	render func(c *canvas)
@@ -28,7 +28,7 @@ type region struct {
 	gone   bool
 }
 
-// draw is what writes text (whole lines, may be nil) in the region's place and the region below.
+// draw returns the bytes that write text (whole lines, may be nil) over the region and draw the region below it.
 func (r *region) draw(text []byte) []byte {
 	c := newCanvas(r.out)
 	r.render(c)
@@ -43,7 +43,7 @@ func (r *region) draw(text []byte) []byte {
 		}
 	}
 	b = append(b, eraseLine...)
-	lines := c.lines[:min(len(c.lines), max(c.height-2, 0))] // the blank line, and one that was written, stay in sight
+	lines := c.lines[:min(len(c.lines), max(c.height-2, 0))] // the blank line and one written line stay visible
 	for _, l := range lines {
 		b = append(b, '\n')
 		b = append(b, l...)
@@ -60,16 +60,16 @@ func (r *region) draw(text []byte) []byte {
 	return r.buf
 }
 
-// show draws the region, from now on by render. change runs under the lock that render runs under.
+// show draws the region; later draws call render, too. It calls change under the lock that guards calls of render.
 func (r *region) show(change func(), render func(c *canvas)) {
 	r.out.mu.Lock()
 	defer r.out.mu.Unlock()
 	change()
 	r.render, r.out.region = render, r
-	_, _ = r.out.Writer.Write(r.draw(nil)) // there is nobody to tell that there is nobody to show it to
+	_, _ = r.out.Writer.Write(r.draw(nil)) // an error could not be shown to anybody
 }
 
-// remove erases the region and leaves what last renders (nil: nothing) in its place. A second time it does nothing.
+// remove erases the region and writes the lines of last (nil: none) in its place. A second call does nothing.
 func (r *region) remove(last func(c *canvas)) {
 	r.out.mu.Lock()
 	defer r.out.mu.Unlock()
@@ -94,10 +94,10 @@ func (r *region) remove(last func(c *canvas)) {
 	}
 }
 
-// canvas takes lines and cuts them to the width.
+// canvas collects lines and cuts them to the width.
 type canvas struct {
 	out           *Output
-	width, height int // the columns that a line may have; the lines of the screen
+	width, height int // maximum columns of a line; lines of the screen
 	lines         [][]byte
 	used          int // columns of the last line
 }
@@ -113,16 +113,16 @@ func newCanvas(o *Output) *canvas {
 	if c.height <= 0 {
 		c.height = defaultHeight
 	}
-	c.width-- // in the last column some terminals have gone to the next line, others have not
+	c.width-- // after the last column some terminals have wrapped and others have not
 	return c
 }
 
-// line begins a line.
+// line starts a new line.
 func (c *canvas) line() {
 	c.lines, c.used = append(c.lines, nil), 0
 }
 
-// add adds text to the last line, as much as has room.
+// add adds text to the last line, cut to the remaining columns.
 func (c *canvas) add(s Style, text string) {
 	room := c.width - c.used
 	if room <= 0 {
@@ -136,7 +136,7 @@ func (c *canvas) add(s Style, text string) {
 	*last = c.out.Append(*last, s, text)
 }
 
-// cut shortens text to n columns, of which the last one says that there was more.
+// cut shortens text to n columns. If it was longer, the last column is an ellipsis.
 func cut(text string, n int) string {
 	if n <= 0 {
 		return ""

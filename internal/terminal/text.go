@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// printable is text with what is not printable escaped as in Go's strings, so that it can neither move the cursor nor
-// pretend to be another line.
+// printable escapes unprintable characters as in Go's strings, so that text can neither move the cursor nor imitate another
+// line.
 func printable(text string) string {
 	dst := make([]byte, 0, len(text))
 	for i, size := 0, 0; i < len(text); i += size {
@@ -27,7 +27,7 @@ func printable(text string) string {
 	return string(dst)
 }
 
-// appendWord appends text as one word: quoted where it is none.
+// appendWord appends text as one word, quoted if necessary.
 func appendWord(dst []byte, text string) []byte {
 	if text == "" || strings.ContainsFunc(text, func(r rune) bool {
 		return r == ' ' || r == '"' || r == '=' || r == utf8.RuneError || !strconv.IsPrint(r)
@@ -37,7 +37,7 @@ func appendWord(dst []byte, text string) []byte {
 	return append(dst, text...)
 }
 
-// Count is n with its thousands set apart: 12,345.
+// Count formats n with separated thousands: 12,345.
 func Count(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {

@@ -46,7 +46,7 @@
 //
 //	exact      as the record says, all of it
 //	late       the agent or the bus was away around the moment, and what changed from From to To has later times
-//	uncertain  the moment is inside a gap: From, To and Reason. Recovered: only objects that came and went inside it may be missing
+//	uncertain  the moment is inside a gap: From, To and Reason. Recovered: see Scope.Recovered
 //	unknown    before the first snapshot (To), after the last progress (From), or resourceVersions of another history
 //
 // By time, exact needs stream events of the scope at most MaxSilence apart around the moment; gaps do not count. Times are those at

@@ -67,8 +67,9 @@ type Scope struct {
 	To   Bound `json:"to,omitzero"`
 	// Reason is that of the gap around the moment.
 	Reason consume.GapReason `json:"reason,omitempty"`
-	// Recovered reports that every version of the objects that existed at an end of that gap is in the record. Only objects that were created
-	// and deleted inside it may be missing.
+	// Recovered reports that every version of the objects that existed at an end of that gap is in the record. At a resourceVersion, only objects
+	// that were created and deleted inside the gap may be wrong: missing, or, if an agent that was killed had sent them, outdated or deleted by then.
+	// At a time, the other changes inside the gap may be missing too: they have the time at which they were found.
 	Recovered bool `json:"recovered,omitempty"`
 
 	// OtherHistory: the moment is a resourceVersion, and those of the scope are of another etcd, or no numbers. Ask by time.

@@ -2,12 +2,12 @@ package trace
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Why spans are dropped.
+// Reasons for dropped spans.
 const (
-	dropQueue       = "queue_full"  // the collector is slower than spans come
-	dropUnreachable = "unreachable" // the collector has not taken them in time
-	dropRefused     = "refused"     // the collector does not want them
-	dropShutdown    = "shutdown"    // the agent has ended before
+	dropQueue       = "queue_full"  // the collector is slower than the agent
+	dropUnreachable = "unreachable" // the collector did not take them in time
+	dropRefused     = "refused"     // the collector rejected them
+	dropShutdown    = "shutdown"    // the agent ended before it could send them
 )
 
 type metrics struct {

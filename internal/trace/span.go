@@ -13,10 +13,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// schemaURL names the version of OpenTelemetry's semantic conventions that attributes follow.
+// schemaURL is the version of OpenTelemetry's semantic conventions that the attributes follow.
 const schemaURL = "https://opentelemetry.io/schemas/1.37.0"
 
-// sampledFlag is that of W3C Trace Context; the second says that a span's parent is known to be of the same process.
+// sampledFlag is defined by W3C Trace Context; localParent says that a span's parent is known to be in the same process.
 const (
 	sampledFlag = 0x01
 	localParent = 0x100
@@ -36,14 +36,14 @@ func newResource(cfg *Config) *spans.ResourceSpans {
 	}
 }
 
-// spansOf is how many spans appendSpans makes of c.
+// spansOf returns the number of spans that appendSpans makes of c.
 func spansOf(c *publish.Capture) int { return 2 + len(c.Steps) }
 
 func (t *Tracer) appendSpans(dst []*spans.Span, c *publish.Capture) []*spans.Span {
 	root := &spans.Span{
 		TraceId: c.Trace.ID[:], SpanId: c.Trace.Span[:], Flags: sampledFlag,
 		Name: "kubecdc.capture " + c.Ref.Resource.String() + " " + verb(c.Op),
-		// Its context is what a consumer's spans hang on.
+		// The spans of consumers have this one as their parent.
 		Kind:              spans.Span_SPAN_KIND_PRODUCER,
 		StartTimeUnixNano: nano(c.Observed), EndTimeUnixNano: nano(c.End),
 		Attributes: t.attributes(c),
@@ -106,7 +106,7 @@ func (t *Tracer) step(c *publish.Capture, s *publish.Step) *spans.Span {
 	return span
 }
 
-// child is a span below the root.
+// child returns a span below the root.
 func child(c *publish.Capture, name string, start, end time.Time) *spans.Span {
 	id := make([]byte, 8)
 	_, _ = rand.Read(id) // never fails
@@ -116,7 +116,7 @@ func child(c *publish.Capture, name string, start, end time.Time) *spans.Span {
 	}
 }
 
-// statusOf is unset where all went well, as the specification wants it of instrumentation.
+// statusOf returns nil (unset) on success, as the specification requires of instrumentation.
 func statusOf(err error) *spans.Status {
 	if err == nil {
 		return nil
@@ -133,7 +133,7 @@ func version(v uint64) string {
 	return strconv.FormatUint(v, 10)
 }
 
-// texts are attributes, from names and values in turn; one without a value is left out.
+// texts returns attributes from alternating names and values. It omits those without a value.
 func texts(pairs ...string) []*common.KeyValue {
 	var a []*common.KeyValue
 	for i := 0; i+1 < len(pairs); i += 2 {

@@ -22,35 +22,35 @@ import (
 )
 
 const (
-	queueLength    = 2048 // captures that wait; beyond that they are dropped
+	queueLength    = 2048 // captures that wait; further ones are dropped
 	batchLength    = 256  // captures in one request
 	lingerTime     = 2 * time.Second
 	requestTimeout = 10 * time.Second
-	giveUpAfter    = 30 * time.Second // of a batch that the collector does not take for now
-	flushTimeout   = 2 * time.Second  // at the end
+	giveUpAfter    = 30 * time.Second // for a batch that the collector cannot take for now
+	flushTimeout   = 2 * time.Second  // after ctx ends
 	warnEvery      = time.Minute
 
-	// Between attempts, doubled each time.
+	// Pauses between attempts, doubled each time.
 	firstPause   = 500 * time.Millisecond
 	longestPause = 8 * time.Second
 )
 
-// path is where a collector takes traces (OTLP specification, "OTLP/HTTP Request").
+// path is the URL path at which a collector takes traces (OTLP specification, "OTLP/HTTP Request").
 const path = "v1/traces"
 
-// Config says where spans go and what they say of the agent.
+// Config is the destination of spans, and the agent's attributes in them.
 type Config struct {
 	Endpoint    string       // URL of the collector, without /v1/traces
-	HeadersFile string       // as http.Config's of package publish
-	Insecure    bool         // as http.Config's of package publish
+	HeadersFile string       // as in http.Config of package publish
+	Insecure    bool         // as in http.Config of package publish
 	TLS         *publish.TLS // nil: as the URL says
 
 	Version    string // of the agent
-	Instance   string // which of several agents: the pod's name
+	Instance   string // the pod's name, to distinguish several agents
 	Cluster    string // name
 	ClusterUID string
 
-	System      string // messaging.system: "nats", "kafka"; "": the bus is no messaging system
+	System      string // messaging.system: "nats", "kafka"; "" if the bus is not a messaging system
 	Destination string // messaging.destination.name: the stream, the topic
 }
 
@@ -59,12 +59,12 @@ type Tracer struct {
 	cfg      Config
 	resource *spans.ResourceSpans // without spans
 	receiver *publishhttp.Receiver
-	// queue is written by any worker and read by Run. A full one drops. It is never closed.
+	// All workers write to queue, and Run reads from it. A full queue drops captures. It is never closed.
 	queue   chan *publish.Capture
 	flush   time.Duration // flushTimeout
 	log     *slog.Logger
 	metrics *metrics
-	warned  time.Time // of Run's goroutine
+	warned  time.Time // used only by Run
 }
 
 // New checks the configuration and reads the files that it names.
@@ -81,11 +81,11 @@ func New(cfg Config, log *slog.Logger, reg prometheus.Registerer) (*Tracer, erro
 	}, nil
 }
 
-// addPath is the URL that spans are posted to.
+// addPath returns the URL that spans are posted to.
 func addPath(endpoint string) string {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" {
-		return endpoint // whoever looks at it next says what is wrong
+		return endpoint // NewReceiver returns the error
 	}
 	return u.JoinPath(path).String()
 }
@@ -103,7 +103,7 @@ func (t *Tracer) drop(reason string, n int) {
 	t.metrics.dropped.WithLabelValues(reason).Add(float64(n))
 }
 
-// Run sends what comes until ctx ends, and what is left then, for flushTimeout at most. It never fails.
+// Run sends captures until ctx ends, then the remaining ones for at most flushTimeout. It always returns nil.
 func (t *Tracer) Run(ctx context.Context) error {
 	defer t.receiver.Close()
 	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -118,7 +118,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 	}
 }
 
-// gather waits for a batch to be full, or for lingerTime from its first capture on. Once ctx has ended it returns what there is.
+// gather waits until a batch is full, or for lingerTime after its first capture. After ctx has ended it returns the queued captures.
 func (t *Tracer) gather(ctx context.Context) []*publish.Capture {
 	var batch []*publish.Capture
 	var linger <-chan time.Time
@@ -144,11 +144,11 @@ func (t *Tracer) gather(ctx context.Context) []*publish.Capture {
 	return batch
 }
 
-// errLater says that the collector may take the same request later.
+// errLater reports that the collector may accept the same request later.
 var errLater = errors.New("it may be tried again")
 
-// send makes requests until the collector has taken the batch, or does not want it, or giveUpAfter is over. Once ending is closed
-// there is one more attempt.
+// send makes requests until the collector accepts or rejects the batch, or giveUpAfter is over. After ending is closed, it
+// makes one more attempt.
 func (t *Tracer) send(ctx context.Context, ending <-chan struct{}, batch []*publish.Capture) {
 	body, n, err := t.encode(batch)
 	if err != nil {
@@ -189,7 +189,7 @@ func ended(c <-chan struct{}) bool {
 	}
 }
 
-// attempt makes one request of n spans. after is how long the collector wants to be left alone.
+// attempt makes one request of n spans. after is the pause that the collector demands.
 func (t *Tracer) attempt(ctx context.Context, body []byte, n int) (after time.Duration, err error) {
 	a, err := t.receiver.Post(ctx, http.Header{"Content-Type": {"application/x-protobuf"}, "Content-Encoding": {"gzip"}}, body)
 	switch {
@@ -202,11 +202,11 @@ func (t *Tracer) attempt(ctx context.Context, body []byte, n int) (after time.Du
 		a.Status == http.StatusGatewayTimeout: // OTLP specification, "Failures"
 		return a.RetryAfter, fmt.Errorf("%w: it answers %d", errLater, a.Status)
 	}
-	// Not its words: they may repeat a credential.
+	// The error omits the response body, which may repeat a credential.
 	return 0, fmt.Errorf("it answers %d %s", a.Status, http.StatusText(a.Status))
 }
 
-// accepted counts what the collector has taken; it may say that it has left out some (OTLP specification, "Partial Success").
+// accepted counts the spans that the collector accepted; it may report that it rejected some (OTLP specification, "Partial Success").
 func (t *Tracer) accepted(answer []byte, n int) {
 	var r collector.ExportTraceServiceResponse
 	rejected := 0
@@ -219,7 +219,7 @@ func (t *Tracer) accepted(answer []byte, n int) {
 	}
 }
 
-// give counts what is dropped, and logs the first in each window.
+// give counts dropped spans, and logs the first loss of each warnEvery.
 func (t *Tracer) give(reason string, n int, err error) {
 	t.drop(reason, n)
 	if time.Since(t.warned) < warnEvery {
@@ -229,7 +229,7 @@ func (t *Tracer) give(reason string, n int, err error) {
 	t.log.Warn("spans are dropped, events are not concerned", "collector", t.receiver.String(), "reason", reason, "spans", n, "err", err)
 }
 
-// encode is a request's body, and how many spans are in it.
+// encode returns the body of a request, and the number of its spans.
 func (t *Tracer) encode(batch []*publish.Capture) (body []byte, n int, err error) {
 	scope := &spans.ScopeSpans{Scope: t.resource.ScopeSpans[0].Scope}
 	for _, c := range batch {

@@ -32,8 +32,8 @@
 //
 // With -short, only the tests of make check run: those that do not call slow. size says how large a test is: few in that tier
 // and under the race detector, many with KUBECDC_E2E_LONG, else what shows the point. A test that mostly waits, or has a control
-// plane of its own, runs in parallel with others. Those that measure memory, or whose agents observe all namespaces of the shared
-// control plane, run alone: they call no t.Parallel.
+// plane of its own, runs in parallel with others. Those that measure memory, whose agents observe all namespaces of the shared
+// control plane, or that restart brokers under load, run alone: they call no t.Parallel.
 //
 // # Environment
 //

@@ -24,7 +24,7 @@ func changed(out []string, path string, a, b reflect.Value) []string {
 	case a.Kind() == reflect.Interface && !a.IsNil() && !b.IsNil() && a.Elem().Type() == b.Elem().Type():
 		return changed(out, path, a.Elem(), b.Elem())
 	case a.Type().Implements(reflect.TypeFor[yamldoc.Variants]()):
-		for _, key := range a.Interface().(yamldoc.Variants).Keys() { //nolint:forcetypeassert // its type says so
+		for _, key := range a.Interface().(yamldoc.Variants).Keys() { //nolint:forcetypeassert // ensured by its type
 			x, y := a.MapIndex(reflect.ValueOf(key)), b.MapIndex(reflect.ValueOf(key))
 			switch {
 			case x.IsValid() && y.IsValid():
@@ -49,7 +49,7 @@ func changed(out []string, path string, a, b reflect.Value) []string {
 	return out
 }
 
-// ofKeys reports whether a struct is a mapping of the file, not a value such as a duration.
+// ofKeys reports whether a struct is a mapping of the file, as opposed to a value such as a duration.
 func ofKeys(t reflect.Type) bool {
 	for i := range t.NumField() {
 		if t.Field(i).Tag.Get("yaml") == "" {

@@ -14,12 +14,12 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Loaded is a configuration with the files that it was read from.
+// Loaded is a configuration with the content of its files.
 type Loaded struct {
 	*config.Config
 
-	Hash string // sha256 of the file's content in hex; "": there is no file
-	Key  []byte // content of redaction.keyFile; nil: there is none
+	Hash string // sha256 of the file's content in hex; "" without a file
+	Key  []byte // content of redaction.keyFile; nil without one
 }
 
 // Load parses the content of a file and reads the key that it names. If only the key is wrong, the rest is returned with the error.
@@ -36,11 +36,11 @@ func Load(data []byte, parse func(data []byte) (*config.Config, error), readKey 
 	if l.Key, err = readKey(cfg.Redaction.KeyFile); err != nil {
 		return l, fmt.Errorf("redaction.keyFile: %w", err)
 	}
-	l.Key = bytes.TrimSuffix(l.Key, []byte{'\n'}) // editors and echo write it
+	l.Key = bytes.TrimSuffix(l.Key, []byte{'\n'}) // editors and echo append it
 	return l, nil
 }
 
-// MAC returns the keyed hash of redacted values; nil: they are removed.
+// MAC returns the keyed hash for redacted values, nil if they are removed.
 func (l *Loaded) MAC() (*object.MAC, error) {
 	if l.Redaction.Mode != config.RedactHash {
 		return nil, nil

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics exist if there is a file.
+// metrics are registered only with a configuration file.
 type metrics struct {
 	reloads    *prometheus.CounterVec
 	successful prometheus.Gauge

@@ -8,16 +8,16 @@ import (
 	"os"
 )
 
-// Limits far above any configuration, and any key.
+// These limits are far above any configuration and any key.
 const (
 	maxConfigBytes = 1 << 20
 	maxKeyBytes    = 64 << 10
 )
 
-// ReadKeyFile reads the key of the hashes of redacted values. An error names the file and has nothing of its content.
+// ReadKeyFile reads the key for hashes of redacted values. An error names the file but contains nothing from it.
 func ReadKeyFile(path string) ([]byte, error) { return readUpTo(path, maxKeyBytes) }
 
-// readUpTo reads a file of at most n bytes. It opens regular files only: to open another one, such as a pipe, may block forever.
+// readUpTo reads a file of at most n bytes. It opens only regular files, because opening others, such as a pipe, may block forever.
 func readUpTo(path string, n int64) ([]byte, error) {
 	if i, err := os.Stat(path); err == nil && !i.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is no regular file", path)
@@ -26,7 +26,7 @@ func readUpTo(path string, n int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // opened only for reading
 	data, err := io.ReadAll(io.LimitReader(f, n+1))
 	if err == nil && int64(len(data)) > n {
 		err = fmt.Errorf("%s is larger than %d bytes", path, n)
@@ -34,7 +34,7 @@ func readUpTo(path string, n int64) ([]byte, error) {
 	return data, err
 }
 
-// reading is the content of the configuration file, and of the keys that it names or named, at one time.
+// reading is the content of the configuration file, and of the keys that it names or has named, at one time.
 type reading struct {
 	fileContent // of the configuration
 

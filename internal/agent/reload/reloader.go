@@ -19,11 +19,11 @@ import (
 
 const (
 	// interval is the time between two readings of the file. A change is applied after two equal readings in a row: the file may be
-	// being written.
+	// incomplete.
 	interval = 2 * time.Second
-	// soon is the time between those two after SIGHUP.
+	// soon replaces interval between those two after SIGHUP.
 	soon = 100 * time.Millisecond
-	// slowAfter is the time after which a configuration that is still being applied is logged.
+	// slowAfter is the time after which a slow application of a configuration is logged.
 	slowAfter = 10 * time.Second
 )
 
@@ -41,26 +41,26 @@ type Options struct {
 	File  string
 	First *Loaded // in force at the start
 
-	// Parse returns the configuration in the content of the file, with the overrides of flags.
+	// Parse returns the configuration in the content of the file, after the overrides of flags.
 	Parse func(data []byte) (*config.Config, error)
-	// Apply makes the informers continue with a configuration. After an error, the previous one stays in force.
+	// Apply switches the informers to a configuration. After an error, the previous one stays in force.
 	Apply   func(ctx context.Context, next *Loaded) (Scopes, error)
 	Standby func() bool // reports whether another agent leads
 
-	HUP <-chan os.Signal // of capacity one: two signals ask for one reload; nil: there are no signals
+	HUP <-chan os.Signal // capacity 1: two signals request one reload; nil without signals
 
 	Log        *slog.Logger
 	Level      *slog.LevelVar // of Log
 	Registerer prometheus.Registerer
 }
 
-// state is what the status shows.
+// state is the state that the status shows.
 type state struct {
 	force    *Loaded
-	since    time.Time // it has been in force
-	taking   time.Time // since when another one is being taken, zero: none is
-	problems []string  // why the file, as it is now, is not in force; none: it is
-	tried    time.Time // when that was found
+	since    time.Time // when it came into force
+	taking   time.Time // when the application of another one began; zero if none is in progress
+	problems []string  // why the current file is not in force; empty if it is
+	tried    time.Time // when the problems were found
 }
 
 // Scopes counts the scopes that began, ended or stayed with a configuration.
@@ -71,9 +71,9 @@ type result string
 
 const (
 	resultApplied   result = "applied"
-	resultRefused   result = "refused"   // it is wrong, or changes what needs a restart
-	resultUnchanged result = "unchanged" // it means what is in force
-	resultFailed    result = "failed"    // it could not be read, or the informers could not take it
+	resultRefused   result = "refused"   // it is wrong, or changes a key that needs a restart
+	resultUnchanged result = "unchanged" // it means the same as the one in force
+	resultFailed    result = "failed"    // it could not be read, or the informers could not apply it
 )
 
 // New returns a Reloader.
@@ -91,10 +91,10 @@ func (r *Reloader) look() state {
 	return r.state
 }
 
-// Check returns an error if the file, as it is now, is not in force.
+// Check returns an error if the current file is not in force.
 func (r *Reloader) Check() error {
 	s := r.look()
-	if len(s.problems) == 0 || !s.taking.IsZero() { // the problems are those of an earlier file
+	if len(s.problems) == 0 || !s.taking.IsZero() { // the problems belong to an earlier file
 		return nil
 	}
 	more := ""
@@ -120,8 +120,7 @@ func (r *Reloader) Run(ctx context.Context) error {
 		r.cannot(ctx)
 		return nil
 	}
-	// Hashes of the last reading that was decided about, and of the last one. At first there is none: the file may have changed since it
-	// was loaded.
+	// Hashes of the last reading with a decision, and of the last reading. Both start empty: the file may have changed since it was loaded.
 	decided, before := "", ""
 	keys, asked := keysOf(r.look().force), false
 	for {
@@ -145,22 +144,21 @@ func (r *Reloader) Run(ctx context.Context) error {
 			continue
 		}
 		next, problems := r.consider(now)
-		if following := keysOf(r.look().force, next); !now.follows(following) { // a new key may be half written, too
+		if following := keysOf(r.look().force, next); !now.follows(following) { // a new key may be incomplete too
 			keys, decided = following, ""
 			before = readConfigured(r.o.File, keys).sum(keys)
 			continue
 		}
 		r.decide(ctx, now, next, problems, asked)
 		asked = false
-		// The key of a refused file is followed, too: it may be what is missing. A change during the decision is decided about
-		// next.
+		// The key of a refused file is followed too, because it may be the missing part. A change during the decision is handled next.
 		keys = keysOf(r.look().force, next)
 		decided = now.sum(keys)
 		before = decided
 	}
 }
 
-// cannot logs that the file cannot be read again.
+// cannot answers each SIGHUP with a warning: a configuration that is not a regular file cannot be read again.
 func (r *Reloader) cannot(ctx context.Context) {
 	for {
 		select {
@@ -227,7 +225,7 @@ func (r *Reloader) decide(ctx context.Context, now reading, next *Loaded, proble
 	next.LogRedaction(r.o.Log)
 }
 
-// consider parses a reading. With problems, it cannot be in force; next may be returned nevertheless.
+// consider parses a reading. If there are problems it cannot be in force, but next may still be non-nil.
 func (r *Reloader) consider(now reading) (next *Loaded, problems []string) {
 	if now.err != nil {
 		return nil, []string{fmt.Sprintf("read configuration: %v", now.err)}
@@ -246,12 +244,12 @@ func (r *Reloader) consider(now reading) (next *Loaded, problems []string) {
 type refusal struct {
 	outcome  result
 	problems []string
-	hash     string // of the file, "": it could not be read
+	hash     string // of the file; "" if it could not be read
 	advice   string
 	asked    bool // by SIGHUP
 }
 
-// refuse keeps the configuration in force. The same problems are logged again only after SIGHUP.
+// refuse keeps the current configuration in force. It logs the same problems again only after SIGHUP.
 func (r *Reloader) refuse(f refusal) {
 	r.mu.Lock()
 	known := slices.Equal(r.state.problems, f.problems)
@@ -271,7 +269,7 @@ func (r *Reloader) refuse(f refusal) {
 	}
 }
 
-// unchanged handles a file that means the same as the one in force. It is logged if the content differs, or after SIGHUP.
+// unchanged handles a file that means the same as the one in force. It logs this if the content differs, or after SIGHUP.
 func (r *Reloader) unchanged(next *Loaded, asked bool) {
 	s := r.look()
 	if s.force.Hash == next.Hash && len(s.problems) == 0 && !asked {

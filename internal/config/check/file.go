@@ -10,7 +10,7 @@ import (
 // AbsolutePath matches paths that begin with the root.
 var AbsolutePath = regexp.MustCompile(`^(/|[A-Za-z]:[/\\])`)
 
-// SecretFile finds what is no path of a file with a secret. It does not repeat the value: it may be the secret itself.
+// SecretFile finds values that are not the path of a file. It does not repeat the value, which may be the secret itself.
 func SecretFile(path *field.Path, file string) field.ErrorList {
 	if file == "" || AbsolutePath.MatchString(file) {
 		return nil
@@ -19,7 +19,7 @@ func SecretFile(path *field.Path, file string) field.ErrorList {
 		fileNames()[strings.ToLower(path.String()[strings.LastIndexByte(path.String(), '.')+1:])]+"; the secret itself never stands here")}
 }
 
-// fileNames are examples, by key in lower case.
+// fileNames returns examples, by key in lower case.
 func fileNames() map[string]string {
 	return map[string]string{
 		"credsfile": "nats.creds", "nkeyseedfile": "nats.nk", "urlfile": "webhook", "headersfile": "headers",
@@ -27,7 +27,7 @@ func fileNames() map[string]string {
 	}
 }
 
-// PlainFile finds what is no path of a file.
+// PlainFile finds values that are not the path of a file.
 func PlainFile(path *field.Path, file, example string) field.ErrorList {
 	if file == "" || AbsolutePath.MatchString(file) {
 		return nil

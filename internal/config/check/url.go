@@ -20,7 +20,7 @@ func Endpoint(endpoint string, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// wrongEndpoint says what is wrong with the URL of an HTTP server, without repeating anything of it.
+// wrongEndpoint returns why the URL of an HTTP server is not valid, without any part of the URL.
 func wrongEndpoint(endpoint string) string {
 	scheme, _, ok := strings.Cut(endpoint, "://")
 	u, err := url.Parse(endpoint)
@@ -49,11 +49,12 @@ func IsPort(port string) bool {
 	return port == "" || err == nil && n > 0
 }
 
-// A password, a token or a client secret is sent only over TLS or within this machine, unless `insecure: true` stands beside it. These rules
-// do not apply to credentials that prove a secret without sending it: JWT credentials and NKeys of NATS, SCRAM of Kafka.
+// A password, a token or a client secret is sent only over TLS or within this machine, unless `insecure: true` permits it.
+// These rules do not apply to credentials that prove a secret without sending it: JWT credentials and NKeys of NATS, SCRAM of
+// Kafka.
 
-// IsLoopbackHost reports whether a host is this machine, as far as its name tells. Package publish looks at the address that is
-// connected to.
+// IsLoopbackHost reports whether a host is this machine, by its name only. Package publish checks the address of the
+// connection.
 func IsLoopbackHost(host string) bool { return host == "localhost" || net.ParseIP(host).IsLoopback() }
 
 // Plaintext reports whether what is sent to a URL leaves this machine unencrypted.

@@ -14,10 +14,10 @@ import (
 // Limit is the range of a number, both ends allowed.
 type Limit struct {
 	Low, High yamldoc.Quantity
-	Zero      bool // 0 is allowed besides, as "none"
+	Zero      bool // 0 is also allowed, as "none"
 }
 
-// String is the range in words: "between 1 and 5".
+// String returns the range in words: "between 1 and 5".
 func (l Limit) String() string {
 	s := fmt.Sprintf("between %v and %v", l.Low, l.High)
 	if l.Zero {
@@ -56,7 +56,7 @@ func InEnum[T interface {
 	return field.ErrorList{field.Invalid(path, string(got), "must be "+yamldoc.OneOf(got))}
 }
 
-// Unique finds items that are given twice.
+// Unique finds duplicate items.
 func Unique[T comparable](items []T, path *field.Path) field.ErrorList {
 	var list field.ErrorList
 	for i, item := range items {
@@ -67,13 +67,13 @@ func Unique[T comparable](items []T, path *field.Path) field.ErrorList {
 	return list
 }
 
-// Choice is a member of a mapping of which one is to be chosen.
+// Choice is a member of a mapping that must have one.
 type Choice struct {
 	Name string
 	Is   bool
 }
 
-// OnlyOne finds that none of the choices is there, where one is needed, or several are.
+// OnlyOne returns an error if several choices are present, or if none is and one is needed.
 func OnlyOne(path *field.Path, what string, needed bool, choices ...Choice) field.ErrorList {
 	var all, got []string
 	for _, c := range choices {
@@ -100,7 +100,7 @@ func Listed(words []string, conjunction string) string {
 	return strings.Join(words[:last], ", ") + " " + conjunction + " " + words[last]
 }
 
-// Together finds that one of two keys is there without the other.
+// Together returns an error if only one of two keys is present.
 func Together(path *field.Path, a, aValue, b, bValue string) field.ErrorList {
 	if (aValue == "") == (bValue == "") {
 		return nil
@@ -119,15 +119,15 @@ func Template(path *field.Path, example string, err error) *field.Error {
 	return field.Forbidden(path, fmt.Sprintf("must be a template such as %s: %v", example, err))
 }
 
-// Key is what is known of a key beside its type. Validation, the JSON Schema and the reference use it.
+// Key has the facts about a key in addition to its type. Validation, the JSON Schema and the reference use it.
 type Key struct {
 	Limit    Limit    // of a number; its zero value: none
 	Pattern  string   // regular expression of a text
 	Message  string   // what an editor says about a text that does not match
-	Required bool     // must be written where its mapping is
+	Required bool     // the mapping must have it
 	NotEmpty bool     // of a text or a list
-	Most     uint64   // how many keys a mapping may have; 0: all
-	Together []string // keys of a mapping that go together
+	Most     uint64   // the maximum number of keys of a mapping; 0: all
+	Together []string // keys of a mapping that require each other
 }
 
 // URL returns the Key of an HTTP server's URL.

@@ -19,8 +19,8 @@ type Options struct {
 	// Lookup returns the value of the variable in ${NAME}.
 	Lookup func(name string) (string, bool)
 
-	// Alias returns, for the path of a key, the path of the key that stands for it if several have the same fields: only that one
-	// is suggested in place of an unknown key. It returns any other path as it is. Indexes are written [].
+	// Alias maps the path of a key to that of a key with the same fields. Only the latter is suggested in place of an unknown
+	// key. Other paths are returned unchanged. Indexes are written [].
 	Alias func(path string) string
 
 	// Renamed has the paths of keys that have another name now, each with its present path. Indexes are written [].

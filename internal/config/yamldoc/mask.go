@@ -19,12 +19,12 @@ func Shorten(s string) string {
 	return s
 }
 
-// secret matches what may be a password or a token. Of each pair of groups, the first is shown and the second is masked:
+// secret matches text that may be a password or a token. The first group of each pair is shown, the second one is masked:
 //   - the value of a key with such a name
 //   - the value of a key for a file, if it is not a path
 //   - a query
 //   - the user part of a URL, with or without scheme and slashes
-//   - a port that is not a number: that is what is left of a URL without its host
+//   - a port that is not a number, as in a URL without its host
 var secret = regexp.MustCompile(`(?i)((?:password|passwd|token|seed|secret|authorization|api-?key)["']? *: *)(\S.*)` +
 	`|((?:password|token|secret|seed|creds|url|headers|key)file["']? *: *\[? *["']?)([^\s/"'$\[].*)` +
 	`|([?&#][a-z_-]+=)([^\s"']+)` +
@@ -32,8 +32,8 @@ var secret = regexp.MustCompile(`(?i)((?:password|passwd|token|seed|secret|autho
 	`|()([^\s"']+@)` +
 	`|(//[^\s"'/:,\[]*:)([0-9]*[^\s"'/:,?#0-9$}\]][^\s"',]*)`)
 
-// Mask replaces what may be a secret by stars, of the same width. Secrets in a file are an error, and an error must not carry
-// them into a log.
+// Mask replaces text that may be a secret by stars, of the same width. Secrets in a file are an error, and an error must not
+// carry them into a log.
 func Mask(s string) string {
 	return secret.ReplaceAllStringFunc(s, func(m string) string {
 		groups := secret.FindStringSubmatch(m)

@@ -12,7 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/duration"
 )
 
-// Quantity is a number that is ordered by the integer behind it.
+// Quantity is a number with a unit. Int64 gives the order.
 type Quantity interface {
 	fmt.Stringer
 	Int64() int64

@@ -75,7 +75,7 @@ func Reason(err error) string {
 // IsShared reports whether errors of a class concern all resources of the API server.
 func IsShared(reason string) bool { return reason == reasonNetwork || reason == reasonUnauthorized }
 
-// NeedsOperator reports whether errors of a class last until an operator changes what is served or permitted.
+// NeedsOperator reports whether errors of a class last until an operator changes the served resources or the permissions.
 func NeedsOperator(reason string) bool {
 	return reason == ReasonForbidden || reason == ReasonNotFound || reason == reasonUnsupported
 }
@@ -89,8 +89,8 @@ func IsGone(err error) bool {
 	return errors.As(err, &status) && status.Status().Code == http.StatusGone
 }
 
-// IsPermanent reports whether err is a refusal that another attempt does not change. For instance, an authorizer that evaluates selectors
-// may allow a watch and forbid a list of a single name.
+// IsPermanent reports whether err is a refusal that a retry does not change. For instance, an authorizer that evaluates selectors may allow
+// a watch and forbid a list of a single name.
 func IsPermanent(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

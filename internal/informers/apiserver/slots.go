@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// A server that accepts requests and does not answer, such as that of an APIService or of a conversion webhook, must not delay the lists
-// of other groups. So a list that is not answered for a while returns its slot. Until a list of its group succeeds, the lists of that
-// group start in a few slots of their own.
+// A server that accepts requests and does not answer, such as that of an APIService or of a conversion webhook, must not delay the lists of
+// other groups. So a list without an answer returns its slot after a while. Until a list of its group succeeds, the lists of that group
+// start in a few slots of their own.
 
 const (
-	// ConcurrentLists limits how many lists run at a time. At a start with hundreds of resources, this limits the load of the API server
-	// and the pages in memory.
+	// ConcurrentLists limits concurrent lists. At a start with hundreds of resources, this limits the load of the API server and the pages in
+	// memory.
 	ConcurrentLists = 8
 	// concurrentLate limits how many lists of late groups start at a time.
 	concurrentLate = 2
 	// lateAtOnce limits how many lists run without a slot.
 	lateAtOnce = 32
-	// lateAfter is when a list that is not answered is late.
+	// lateAfter is the time without an answer after which a list is late.
 	lateAfter = 5 * time.Second
 )
 
-// ListSlots limits how many lists of all resources run at a time.
+// ListSlots limits concurrent lists of all resources.
 type ListSlots struct {
 	prompt, late chan struct{} // have an element for each list; never closed
 
@@ -64,7 +64,7 @@ func (s *ListSlots) Acquire(ctx context.Context, group string) (*ListSlot, error
 	return l, nil
 }
 
-// expire returns the slot of a list that is not answered.
+// expire returns the slot of a list without an answer.
 func (l *ListSlot) expire() {
 	l.of.mu.Lock()
 	defer l.of.mu.Unlock()
@@ -80,10 +80,10 @@ func (l *ListSlot) expire() {
 	}
 }
 
-// Sent notes that a request for a page was sent.
+// Sent records that a request for a page was sent.
 func (l *ListSlot) Sent() { l.timer.Reset(lateAfter) }
 
-// Answered notes that the answer has begun.
+// Answered records that the response has begun.
 func (l *ListSlot) Answered() { l.timer.Stop() }
 
 // Release returns the slot. ok: the list was read completely.

@@ -10,8 +10,8 @@ import (
 type Asker interface {
 	// Ask makes one request and returns the answer to q, nil if no object had the name.
 	Ask(ctx context.Context, q Question) (*Version, error)
-	// List reads one list and calls each for every object in the scope at resourceVersion rv. The metadata m is valid
-	// until each returns. An error of each ends the list and is returned.
+	// List reads one list and calls each for every object in the scope at resourceVersion rv. The metadata m is valid until each returns. An
+	// error of each ends the list and is returned.
 	List(ctx context.Context, rv uint64, each func(o *object.Object, m *object.Scanned) error) error
 	// Retry calls request until it succeeds, fails permanently (as with apiserver.ErrUnanswerable), or ctx ends, and returns its last error.
 	Retry(ctx context.Context, request func(ctx context.Context) error) error
@@ -19,40 +19,36 @@ type Asker interface {
 
 // Question asks which object had the name of Ref at a resourceVersion.
 type Question struct {
-	Ref *object.Ref
-	At  uint64 // resourceVersion, 0: now
-	// Selected restricts the answer to an object that matches the selectors which the API server applies.
-	Selected bool
+	Ref      *object.Ref
+	At       uint64 // resourceVersion, 0: now
+	Selected bool   // only an object that matches the selectors of the API server
 }
 
 // Version is one version of an object, as the answer to a Question.
 type Version struct {
-	Object *object.Object
-	// Managers has the managers of Object and nothing else. They become changedBy once the version before is known.
-	Managers *object.Scanned
-	// Outside: no rule of the scope selects the object. An Asker sets it for rules that the agent applies itself.
-	Outside bool
+	Object   *object.Object
+	Managers *object.Scanned // of Object, and nothing else. They become changedBy once the previous version is known.
+	Outside  bool            // no rule of the scope selects it. An Asker sets it for rules that the agent itself applies.
 }
 
-// Gap is a span of history of one scope that was lost.
+// Gap is a lost span of history of one scope.
 type Gap struct {
-	From, To uint64 // resourceVersions: the last one that is known, and that of the list which ends the gap
+	From, To uint64 // resourceVersions: the last known one, and that of the list that ends the gap
 	Changed  []Change
 }
 
 // Change is a name whose object differs between the beginning of a gap and its end.
 type Change struct {
 	Key           string
-	Before, After *object.Object // nil: none in the scope
-	// Managers has the managers of After. nil: unknown, and so is its changedBy.
-	Managers *object.Scanned
+	Before, After *object.Object  // nil: none in the scope
+	Managers      *object.Scanned // of After; nil if unknown, and so is its changedBy
 }
 
 // Step is one version of a name inside a gap.
 type Step struct {
 	ResourceVersion uint64         // of the version, or of its deletion
 	Object          *object.Object // nil: deleted
-	ChangedBy       []byte         // as on a watch event; nil if the version before is unknown
+	ChangedBy       []byte         // as on a watch event; nil if the previous version is unknown
 	Outside         bool           // the selectors of the scope do not match it
 }
 

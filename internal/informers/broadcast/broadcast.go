@@ -1,8 +1,7 @@
 // Package broadcast wakes goroutines that wait for a condition, when the state that the condition depends on changes.
 //
-// The code that changes the state calls Notify after the change. A waiter takes the channel of Next before it reads the state,
-// so that it misses no change: either it reads the new state, or the channel is closed. A Notify without a waiter is one
-// atomic load and allocates nothing, so that it may be called for every event.
+// A waiter takes the channel of Next before it reads the state, so that it misses no change: either it reads the new state, or the
+// channel is closed. A Notify without a waiter is one atomic load, so that it may be called for every event.
 package broadcast
 
 import (
@@ -11,9 +10,9 @@ import (
 	"sync/atomic"
 )
 
-// Signal tells waiters that something has changed. The zero value is ready for use.
+// Signal wakes waiters after a change. The zero value is ready for use.
 type Signal struct {
-	next atomic.Pointer[chan struct{}] // closed by the next Notify; nil: nobody waits
+	next atomic.Pointer[chan struct{}] // closed by the next Notify; nil if nothing waits
 }
 
 // Next returns a channel that is closed by the next Notify.
@@ -55,7 +54,7 @@ func (s *Signal) Wait(ctx context.Context, cond func() bool) error {
 	}
 }
 
-// Mutex guards state that others wait for: Unlock notifies. The zero value is ready for use.
+// Mutex guards state for which other goroutines wait: Unlock notifies. The zero value is ready for use.
 type Mutex struct {
 	Signal
 	mu sync.Mutex
@@ -76,10 +75,10 @@ func (m *Mutex) RLock() { m.mu.Lock() }
 // RUnlock unlocks m after RLock, and does not notify.
 func (m *Mutex) RUnlock() { m.mu.Unlock() }
 
-// Wake makes the one that receives from c, which has room for one element, look at the state.
+// Wake makes the receiver of c check the state. c must have capacity 1.
 func Wake(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // it is woken already, and looks at the state, not at the number of wakes
+	default: // it is already woken, and checks the state, not the number of wakes
 	}
 }

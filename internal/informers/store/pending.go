@@ -8,27 +8,25 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// pending are the steps of a key from the version that was sent last to the one that a relist shows. A pending is never changed, only replaced.
+// pending has the steps of a key from the version sent last to the one that a relist shows. A pending is never changed, only replaced.
 type pending struct {
-	from    *object.Object // sent last, nil: none
+	from    *object.Object // sent last; nil if none was
 	outside bool           // from was not sent: no rule takes it
 	steps   []link         // versions after from, ascending
-	last    link           // how the listed version follows them; its object is that of the entry
+	last    link           // link to the listed version; its object is that of the entry
 
-	// What package backfill needs for a gap that is not announced yet.
-	base      *object.Object
+	base      *object.Object  // at the start of a gap that is not announced yet
 	announced int             // steps that belong to announced gaps
-	managers  *object.Scanned // of the listed version, nil: not kept
-	gap       uint64          // list.gaps when it was made: earlier gaps are announced
+	managers  *object.Scanned // of the listed version; nil if not kept
+	gap       uint64          // list.gaps at its creation: earlier gaps are announced
 }
 
-// link is a version and how it follows the one before it.
+// link is a version and its relation to the previous one.
 type link struct {
 	backfill.Step
 	linked bool // there was no version in between
 }
 
-// latestUID returns the uid of the object that had the name before the list, "" if there was none.
 func (d *pending) latestUID() string {
 	latest := d.from
 	if n := len(d.steps); n > 0 {
@@ -40,7 +38,7 @@ func (d *pending) latestUID() string {
 	return latest.Ref.UID
 }
 
-// needsVerdictLocked returns the object if the next delta of key is that the list missed it, otherwise nil.
+// needsVerdictLocked returns the object if the next delta of key is the end of an object that the list missed.
 func (s *Store) needsVerdictLocked(key string) *object.Ref {
 	d := s.known.pending[key]
 	if d == nil || d.from == nil || d.outside || len(d.steps) > 0 || d.last.linked || s.known.objects[key].last != nil {
@@ -49,8 +47,7 @@ func (s *Store) needsVerdictLocked(key string) *object.Ref {
 	return d.from.Ref
 }
 
-// nextPendingLocked forms the next pending delta of key, nil: there is none, and what is pending after it, nil: nothing. gone is the operation for
-// an object that the list missed, if no step shows how.
+// nextPendingLocked returns the next pending delta of key and the rest, nil: none. gone is the operation if the list missed the object.
 func (s *Store) nextPendingLocked(key string, gone object.Op) (*object.Delta, *pending) {
 	e := s.known.objects[key]
 	switch e.pending {
@@ -89,8 +86,7 @@ func (s *Store) nextPendingLocked(key string, gone object.Op) (*object.Delta, *p
 	}
 }
 
-// betweenLocked forms the delta of one link, nil: nothing of it is sent. arrived is false if the delta is only the deletion of another object that
-// had the name before.
+// betweenLocked forms the delta of one link, or nil. arrived is false if the delta only deletes an earlier object of that name.
 func (s *Store) betweenLocked(from *object.Object, outside bool, to link, gone object.Op) (d *object.Delta, arrived bool) {
 	d = &object.Delta{
 		Inferred: !to.linked, ResourceVersion: to.ResourceVersion, ChangedBy: to.ChangedBy, Scope: s.o.Scope, History: s.pos.history,
@@ -117,7 +113,6 @@ func (s *Store) betweenLocked(from *object.Object, outside bool, to link, gone o
 	return d, true
 }
 
-// arrival returns the operation that leads from a version to the one that follows it.
 func (s *Store) arrival(from *object.Object, outside, linked bool) object.Op {
 	switch {
 	case from == nil && (s.o.Selector == nil || linked):
@@ -130,7 +125,7 @@ func (s *Store) arrival(from *object.Object, outside, linked bool) object.Op {
 	return object.Updated
 }
 
-// goneLocked completes the delta of the end of an object, nil: it is not sent.
+// goneLocked completes the delta of the end of an object, or returns nil if it is not sent.
 func (s *Store) goneLocked(d *object.Delta, outside bool, to link, gone object.Op) *object.Delta {
 	if outside {
 		return nil
@@ -140,12 +135,11 @@ func (s *Store) goneLocked(d *object.Delta, outside bool, to link, gone object.O
 		d.Op = gone
 	}
 	if !to.linked {
-		d.ResourceVersion = s.list.rv // gone at or before
+		d.ResourceVersion = s.list.rv // gone at or before rv
 	}
 	return d
 }
 
-// settleLocked notes that the delta of nextPendingLocked was sent, and that rest is pending.
 func (s *Store) settleLocked(key string, rest *pending) {
 	if rest != nil {
 		s.known.pending[key] = rest
@@ -155,27 +149,25 @@ func (s *Store) settleLocked(key string, rest *pending) {
 	s.setLocked(key, entry{last: s.known.objects[key].last})
 }
 
-// expectAckLocked makes the acknowledgement of a pending delta count for its snapshot and the barrier. cursor is the key up to which the bus then
-// has all reads, "" for a delta out of key order. The caller may withdraw the receipts.
+// expectAckLocked makes the acknowledgement of d count for its snapshot and the barrier. cursor is its key, "" if it is out of key order.
 func (s *Store) expectAckLocked(cursor string, d *object.Delta) receipts {
 	var r receipts
 	if d.Op == object.Read {
 		r.read = s.snaps.current.reads.Add(cursor)
 	}
-	if s.pos.barrier != nil { // also of a read: it may be the only delta of what the relist found
+	if s.pos.barrier != nil { // also for a read: it may be the only delta of what the relist found
 		r.barrier = s.pos.barrier.due.Add(struct{}{})
 	}
 	d.Acker = r
 	return r
 }
 
-// receipts are those of one pending delta. Either may be nil.
+// receipts are the receipts of one pending delta. Either may be nil.
 type receipts struct {
 	read    *checkpoint.Receipt[string]
 	barrier *checkpoint.Receipt[struct{}]
 }
 
-// Acked implements object.Acker.
 func (r receipts) Acked(d *object.Delta) {
 	if r.read != nil {
 		r.read.Acked(d)
@@ -185,7 +177,6 @@ func (r receipts) Acked(d *object.Delta) {
 	}
 }
 
-// Withdraw takes back what expectAckLocked did.
 func (r receipts) Withdraw() {
 	if r.read != nil {
 		r.read.Withdraw()
@@ -195,12 +186,10 @@ func (r receipts) Withdraw() {
 	}
 }
 
-// maxSteps is how many steps of earlier gaps a store keeps, besides one of each object.
-const maxSteps = 10_000
+const maxSteps = 10_000 // limit for earlier gaps, besides one per object
 
-// collapseLocked bounds pending steps, which must not grow with each list while there is no room for catch-up. Of the steps of announced gaps at
-// most the last one of each key stays. The next gap then also covers the gaps that announced those steps as recovered, and is not
-// recovered itself. There must be a Loss.
+// collapseLocked bounds pending steps while catch-up has no room. It keeps at most the last step of each key for announced gaps.
+// If those gaps were announced as recovered, the next gap covers them, and is not recovered itself. There must be a Loss.
 func (s *Store) collapseLocked() {
 	versions := 0
 	for _, d := range s.known.pending {
@@ -224,7 +213,7 @@ func (s *Store) collapseLocked() {
 			short.steps, short.last = nil, link{}
 		}
 		s.known.pending[key] = &short
-		if len(short.steps) == 0 && d.from == nil && s.known.objects[key].last == nil { // created and deleted since, and nothing of it was sent
+		if len(short.steps) == 0 && d.from == nil && s.known.objects[key].last == nil { // created and deleted since, and never sent
 			delete(s.known.pending, key)
 			s.setLocked(key, entry{})
 		}
@@ -238,7 +227,7 @@ func (s *Store) LimitSteps(n int) {
 	s.known.maxSteps = n
 }
 
-// PendingSteps returns how many keys have pending steps, and how many steps these are, without the listed version of each.
+// PendingSteps returns the numbers of keys with pending steps and of these steps, without the listed version of each.
 func (s *Store) PendingSteps() (objects, versions int) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

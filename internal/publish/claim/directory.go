@@ -16,15 +16,15 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// Directory is a claim store of files. Nothing in it is ever removed.
+// Directory is a claim store in files. It never removes a file.
 type Directory struct {
 	path  string
 	retry *Retry
 	fence *publish.Fencing
 }
 
-// NewDirectory checks that path is absolute. Put creates the directory if it does not exist, for the agent's user and group. The fence is asked before
-// each file; nil: everything passes.
+// NewDirectory checks that path is absolute. If necessary, Put creates the directory, for the agent's user and group. The fence is
+// checked before each file; nil permits everything.
 func NewDirectory(path string, fence publish.Fence, log *slog.Logger, m *publish.Metrics) (*Directory, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("claim directory %q: must be an absolute path", path)
@@ -33,7 +33,7 @@ func NewDirectory(path string, fence publish.Fence, log *slog.Logger, m *publish
 	return &Directory{path: path, retry: NewRetry("directory "+path, log, m), fence: publish.NewFencing(fence)}, nil
 }
 
-// Put implements publish.ClaimStore. The file <name>.json either holds all of body or is unchanged. ref is its file URL.
+// Put implements publish.ClaimStore. It replaces <name>.json whole or not at all. ref is its file URL.
 func (d *Directory) Put(ctx context.Context, name, _ string, body []byte) (string, error) {
 	file := filepath.Join(d.path, name+".json")
 	err := d.retry.Do(ctx, name, func(ctx context.Context) error {
@@ -51,12 +51,12 @@ func (d *Directory) Put(ctx context.Context, name, _ string, body []byte) (strin
 	}
 	slashed := filepath.ToSlash(file)
 	if !strings.HasPrefix(slashed, "/") {
-		slashed = "/" + slashed // Windows: a drive letter
+		slashed = "/" + slashed // Windows: begins with a drive letter
 	}
 	return (&url.URL{Scheme: "file", Path: slashed}).String(), nil
 }
 
-// write replaces the file, unless the fence is shut by then.
+// write replaces the file, unless the fence is shut right before the rename.
 func (d *Directory) write(file string, body []byte) error {
 	if err := os.MkdirAll(d.path, 0o750); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (d *Directory) write(file string, body []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := f.Chmod(0o640); err != nil { // consumers may be of the group
+	if err := f.Chmod(0o640); err != nil { // consumers may belong to the group
 		return errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
 	return atomicfile.Replace(file, f, body, func() error {

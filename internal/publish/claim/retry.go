@@ -17,7 +17,7 @@ type Retry struct {
 	window  publish.Window
 }
 
-// NewRetry returns the retry of the claim store at where, which appears in the log and must not hold a secret.
+// NewRetry returns a Retry for the claim store at where, which is logged and must not contain a secret.
 func NewRetry(where string, log *slog.Logger, m *publish.Metrics) *Retry {
 	if m == nil {
 		m = publish.NewMetrics(nil)

@@ -1,4 +1,4 @@
-// Package drivers is the list of buses that this program can publish to. To add one: its package, a line in [Buses], a block in
+// Package drivers lists the buses that this program can publish to. A new bus needs a package, a line in [Buses], a block in
 // configs/kubecdc.yaml and a page in docs/guides; see docs/changing.md.
 package drivers
 
@@ -23,10 +23,10 @@ func Buses() []*driver.Driver {
 	}
 }
 
-// Targets returns what a relay can send to: the buses and Slack.
+// Targets returns the targets of relays: the buses and Slack.
 func Targets() []*driver.Driver { return append([]*driver.Driver{slackDriver()}, Buses()...) }
 
-// Readable returns the buses that keep records.
+// Readable returns the buses that store records.
 func Readable() []*driver.Driver {
 	return slices.DeleteFunc(Buses(), func(d *driver.Driver) bool {
 		_, ok := d.Default().(driver.Readable)
@@ -34,7 +34,7 @@ func Readable() []*driver.Driver {
 	})
 }
 
-// Named returns the driver with that name, nil if there is none.
+// Named returns the driver with that name, or nil.
 func Named(all []*driver.Driver, name string) *driver.Driver {
 	if i := slices.IndexFunc(all, func(d *driver.Driver) bool { return d.Name == name }); i >= 0 {
 		return all[i]
@@ -51,7 +51,7 @@ func Names(all []*driver.Driver) []string {
 	return names
 }
 
-// URLs returns the forms of the URLs of drivers, for errors and help texts.
+// URLs returns the URL forms of drivers, for errors and help texts.
 func URLs(all []*driver.Driver) string {
 	forms := make([]string, len(all))
 	for i, d := range all {

@@ -8,16 +8,16 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// Bus implements publish.Bus. See the package's comment.
+// Bus implements publish.Bus. See the package documentation.
 type Bus struct {
 	cfg         Config
 	events      *endpoint
-	deadLetters *endpoint // nil: none
+	deadLetters *endpoint // nil without dead letters
 	log         *slog.Logger
 	metrics     *publish.Metrics
 }
 
-// New checks the configuration, reads the files that it names, and returns a bus. Nothing is connected before Run.
+// New returns a bus for valid settings. It reads the files they name; Run opens the connections.
 func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
 	if m == nil {
 		m = publish.NewMetrics(nil)
@@ -49,10 +49,10 @@ func (b *Bus) Publish(e *publish.Event) {
 	}
 }
 
-// Ready returns an error while the last five requests have all failed for a reason that may pass, and after Run.
+// Ready returns an error while each of the last five requests has failed for a temporary reason, and after Run.
 //
-// Before the first event it returns nil: no request would prove that a receiver takes events and cost it nothing, and
-// if nothing changes there may be no event for hours. An event that is refused proves that the receiver answers.
+// Before the first event it returns nil: no free request would prove that a receiver accepts events, and the first event may come hours
+// later. A refused event counts as success, because the receiver responded.
 func (b *Bus) Ready() error { return b.events.ready() }
 
 // Run implements publish.Bus. It returns nil.

@@ -13,17 +13,17 @@ import (
 	"time"
 )
 
-// settled is how old a file's change must be for its time to tell it from the next one: clocks of file systems tick
-// every few milliseconds, or every second.
+// settled is the minimum age of a file's last change at which a later change surely gets another time: clocks of file systems tick every
+// few milliseconds, or every second.
 const settled = 2 * time.Second
 
-// stamp tells whether a file is still the one that was read.
+// stamp identifies the content of a file that was read.
 type stamp struct {
-	info os.FileInfo // nil: none was read
+	info os.FileInfo // nil before the first reading
 	sure bool        // another change would have another time
 }
 
-// stampOf looks at a file, following symbolic links: a mounted Secret is one whose target is exchanged.
+// stampOf returns the stamp of a file. It follows symbolic links: a mounted Secret is a link whose target is replaced.
 func stampOf(path string) (stamp, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -36,19 +36,19 @@ func (s stamp) same(now stamp) bool {
 	return s.info != nil && s.sure && os.SameFile(s.info, now.info) && s.info.ModTime().Equal(now.info.ModTime()) && s.info.Size() == now.info.Size()
 }
 
-// credentials are the headers of headersFile and tokenFile. They are read again when a file has changed; until it can be
-// read again, there are none: what was withdrawn from the disk is not sent any more.
+// credentials holds the headers of headersFile and tokenFile. It reads the files again after a change. While a file cannot be read there
+// are no credentials, so that a withdrawn secret is not sent any more.
 type credentials struct {
 	headersFile, tokenFile string
-	endpoint               []string // secretsOf it
+	endpoint               []string // secretsOf the endpoint's URL
 
 	mu     sync.Mutex
 	stamps [2]stamp
-	header http.Header // of the last reading, not changed any more
-	hidden []string    // what must not appear in a log
+	header http.Header // of the last reading; never modified
+	hidden []string    // texts that must not appear in a log
 }
 
-// read returns the headers, which are not to be changed, and what must not appear in a log.
+// read returns the headers, which the caller must not modify, and the texts that must not appear in a log.
 func (c *credentials) read() (header http.Header, hidden []string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,7 +74,7 @@ func (c *credentials) read() (header http.Header, hidden []string, err error) {
 	c.header, c.stamps, c.hidden = header, now, slices.Clone(c.endpoint)
 	for _, values := range header {
 		for _, v := range values {
-			// Authorization: Basic abc, and a receiver that repeats abc.
+			// For Authorization: Basic abc, also hide abc alone.
 			c.hidden = append(c.hidden, v)
 			for _, word := range strings.Fields(v) {
 				if len(word) >= wordBytes {
@@ -83,7 +83,7 @@ func (c *credentials) read() (header http.Header, hidden []string, err error) {
 			}
 		}
 	}
-	slices.SortFunc(c.hidden, func(a, b string) int { return len(b) - len(a) }) // or a short one would hide a part of a long one
+	slices.SortFunc(c.hidden, func(a, b string) int { return len(b) - len(a) }) // a short one first would hide only a part of a long one
 	header["User-Agent"] = append(header["User-Agent"], "kubecdc")[:1]
 	return c.header, c.hidden, nil
 }
@@ -119,8 +119,7 @@ func (c *credentials) load() (http.Header, error) {
 	return header, nil
 }
 
-// parseHeaders reads lines "Name: value"; empty ones and those that begin with # are skipped. Errors name the line, and do
-// not quote it.
+// parseHeaders parses lines "Name: value". It skips empty lines and lines that begin with #. Errors name the line but do not quote it.
 func parseHeaders(header http.Header, b []byte) error {
 	number := 0
 	for line := range bytes.Lines(b) {
@@ -167,13 +166,13 @@ func isReserved(canonical string) bool {
 	switch canonical {
 	case "Content-Type", "Content-Length", "Content-Encoding", "Transfer-Encoding", "Host", "Connection", "Keep-Alive",
 		"Proxy-Connection", "Te", "Trailer", "Upgrade", "Expect", "Idempotency-Key", "X-Idempotency-Key":
-		// The last two would make net/http send a request twice by itself.
+		// With the last two, net/http would resend a request by itself.
 		return true
 	}
 	return false
 }
 
-// inPlaintext reports whether the headers go out without TLS to an endpoint.
+// inPlaintext reports whether the headers are sent to an endpoint without TLS and without permission.
 func (c *credentials) inPlaintext(endpoint *url.URL, insecure bool) bool {
 	return !insecure && endpoint.Scheme == "http" && (c.headersFile != "" || c.tokenFile != "")
 }

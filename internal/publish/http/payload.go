@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// payload is the body of a request: the bodies of its events, which are not copied. RoundTrip may return while the transport still
-// reads it, and an event that is done is used again: detach ends that reading. Else a receiver might get the beginning of one event
-// and the end of another.
+// payload is the body of a request: the bodies of its events, without a copy. After RoundTrip has returned, the transport may still read
+// it, but a finished event is reused: detach ends the reading. Otherwise a receiver might get the beginning of one event and the end of
+// another.
 type payload struct {
 	mu    sync.Mutex
-	parts [][]byte // nil: detached
+	parts [][]byte // nil after detach
 	size  int
 }
 
@@ -20,7 +20,7 @@ func (p *payload) add(part []byte) {
 	p.size += len(part)
 }
 
-// contains reports whether one of the events has a text in it.
+// contains reports whether one of the events contains text.
 func (p *payload) contains(text []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,9 +42,9 @@ func (p *payload) reader() io.ReadCloser { return &payloadReader{p: p, left: p.s
 
 type payloadReader struct {
 	p    *payload
-	part int // that is read next
-	read int // of it
-	left int // of all parts
+	part int // index of the current part
+	read int // bytes already read of that part
+	left int // bytes left of all parts
 }
 
 func (r *payloadReader) Read(b []byte) (n int, err error) {
@@ -52,7 +52,7 @@ func (r *payloadReader) Read(b []byte) (n int, err error) {
 	defer r.p.mu.Unlock()
 	switch {
 	case r.left == 0:
-		return 0, io.EOF // also when detached: net/http asks once more after the last byte
+		return 0, io.EOF // also after detach: net/http reads once more after the last byte
 	case r.p.parts == nil:
 		return 0, io.ErrClosedPipe
 	}

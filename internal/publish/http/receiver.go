@@ -10,18 +10,18 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// Receiver is an HTTP server that is no bus: a collector of traces. Its credentials and certificates are kept as those of
-// a Bus are: read again when the files change, and never logged.
+// Receiver sends requests to an HTTP server that is not a bus: a collector of traces. It treats credentials and certificates like a Bus: it
+// reads changed files again, and never logs them.
 type Receiver struct{ *client }
 
-// Answer is the answer of a Receiver.
+// Answer is the response of a Receiver.
 type Answer struct {
-	Status     int           // of HTTP
-	RetryAfter time.Duration // 0: it does not say
-	Body       []byte        // at most 64 KiB; it may repeat what was sent, credentials included
+	Status     int           // the HTTP status
+	RetryAfter time.Duration // 0 if the receiver gave none
+	Body       []byte        // at most 64 KiB; it may repeat the request, including credentials
 }
 
-// NewReceiver checks the configuration and reads the files that it names.
+// NewReceiver returns a receiver, and reads the files that cfg names.
 func NewReceiver(cfg ClientConfig) (*Receiver, error) {
 	c, err := newClient(cfg, 1, 0)
 	if err != nil {
@@ -30,10 +30,10 @@ func NewReceiver(cfg ClientConfig) (*Receiver, error) {
 	return &Receiver{c}, nil
 }
 
-// String returns scheme, host and port: what may be logged of the URL.
+// String returns scheme, host and port, the part of the URL that may be logged.
 func (r *Receiver) String() string { return r.origin }
 
-// Post makes one request. An error means that there is no answer; it holds no secret.
+// Post sends one request. An error means that there is no response; it contains no secret.
 func (r *Receiver) Post(ctx context.Context, header http.Header, body []byte) (Answer, error) {
 	credentials, _, err := r.credentials.read()
 	if err != nil {
@@ -66,5 +66,5 @@ func (r *Receiver) Post(ctx context.Context, header http.Header, body []byte) (A
 	return a, nil
 }
 
-// Close ends connections that stand idle.
+// Close closes idle connections.
 func (r *Receiver) Close() { r.links.close() }

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// maxRetryAfter bounds what a receiver may ask for: one that says "tomorrow" by mistake must not silence the agent.
+// maxRetryAfter limits the delay that a receiver may ask for: a mistaken "tomorrow" must not stop the agent.
 const maxRetryAfter = 5 * time.Minute
 
-// retryAfter reads the header Retry-After (RFC 9110, section 10.2.3): seconds, or a date. It is never negative, and at
-// most maxRetryAfter; what cannot be read counts as absent.
+// retryAfter parses the header Retry-After (RFC 9110, section 10.2.3): seconds, or a date. The result is between 0 and maxRetryAfter; an
+// unreadable value counts as absent.
 func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	v := strings.TrimSpace(h.Get("Retry-After"))
 	if v == "" {

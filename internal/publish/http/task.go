@@ -2,35 +2,35 @@ package http
 
 import "github.com/kubecdc/kubecdc/internal/publish"
 
-// task is an event that waits for a request, or is in one.
+// task is an event that waits for a request, or is part of one.
 type task struct {
 	e    *publish.Event
-	next *task // in a lane, or among the spare ones
+	next *task // in a lane, or in the list of spare tasks
 
-	single  bool // goes without others: binary mode, Event.Alone, or a batch that held it failed
-	cut     bool // its last attempt ended with the connection, without an answer
-	denied  bool // its last answer was 401, 403 or 404
-	unasked bool // the receiver does not know requests that ask before they send their body
+	single  bool // needs its own request: binary mode, Event.Alone, or its batch failed
+	cut     bool // its last attempt was cut: the connection was closed without a response
+	denied  bool // its last response was 401, 403 or 404
+	unasked bool // the receiver does not support Expect: 100-continue
 }
 
-// ownConnection reports whether the next attempt goes on a connection that carries nothing else. The two attempts before the event is handed
-// back to be sent alone go one each way: a connection that stands may be stale, or be cut because of another event (HTTP/2), and a
-// receiver at its limit may cut only new ones.
+// ownConnection reports whether the next attempt uses a separate connection. Before the event is handed back to be sent alone, one attempt
+// uses each kind. A shared connection may be stale, or be cut because of another event (HTTP/2); a receiver at its limit may cut only new
+// ones.
 func (t *task) ownConnection() bool { return t.e.Alone != t.cut }
 
-// The lanes of an endpoint. A probe is of the first that has any events.
+// The lanes of an endpoint. A probe takes its event from the first one that is not empty.
 const (
 	singles = iota // requests of one event
 	batches
-	seconds // events that were denied: one at a time, so that many of them delay no others
+	seconds // denied events: one at a time, so that many of them do not delay others
 )
 
 // lane is a queue of events and its senders.
 type lane struct {
 	head, tail *task
 	senders    int // goroutines
-	limit      int // of senders
-	events     int // in a request, at most
+	limit      int // maximum of senders
+	events     int // maximum in a request
 }
 
 func (l *lane) pushBack(t *task) {
@@ -57,8 +57,8 @@ func (l *lane) pop() *task {
 	return t
 }
 
-// preferLast moves the last task to the front. A probe is the last one, and put back in front if the receiver does not take it: so the next one is another,
-// and what has come meanwhile, perhaps of another kind, is tried soon.
+// preferLast moves the last task to the front, for a probe. If the receiver rejects it, it returns to the front, and the next probe takes
+// another one. So newer events, perhaps of another kind, are soon tried.
 func (l *lane) preferLast() {
 	if l.head == l.tail {
 		return
@@ -72,7 +72,7 @@ func (l *lane) preferLast() {
 	l.pushFront(last)
 }
 
-// take moves the tasks of one request to taken.
+// take moves the tasks of one request from the lane to taken.
 func (l *lane) take(taken []*task) []*task {
 	size := len("[]")
 	for l.head != nil && len(taken) < l.events {

@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	errorBytes = 200 // of an answer that an error quotes
+	errorBytes = 200 // limit of a response's text in an error
 	redacted   = "REDACTED"
-	sharedRun  = 16 // bytes of an answer that are in the event too: an echo
+	sharedRun  = 16 // this many bytes of a response that occur in the event are an echo
 	shownEvent = "…"
-	wordBytes  = 8 // at least: a part of a secret that is hidden where it stands alone
+	wordBytes  = 8 // minimum length of a part of a secret that is hidden on its own
 )
 
-// excerpt returns what an error may quote of an answer's body: its first printable bytes, without the credentials that were
-// sent, and without longer pieces of the event, which a receiver may quote. sent reports whether the request held a text.
+// excerpt returns the part of a response's body that an error may quote: the first printable bytes. It removes the credentials that were
+// sent, and longer pieces of the event, which a receiver may quote. sent reports whether the request contained a text.
 func excerpt(text []byte, hidden []string, sent func([]byte) bool) string {
 	s := clean(string(text), hidden)
 	var b strings.Builder
@@ -35,8 +35,8 @@ func excerpt(text []byte, hidden []string, sent func([]byte) bool) string {
 	return b.String()
 }
 
-// secretsOf returns the parts of a URL that must not appear in a log: path and query, as they are sent and as a receiver may read them; each
-// value of the query, and longer parts of the path.
+// secretsOf returns the parts of a URL that must not appear in a log: path, query, each value of the query, and longer parts of the path.
+// It returns each as it is sent, and decoded, as a receiver may read it.
 func secretsOf(u *url.URL) []string {
 	var all []string
 	if path := u.EscapedPath(); path != "/" {
@@ -53,7 +53,7 @@ func secretsOf(u *url.URL) []string {
 		all = append(all, value)
 	}
 	for _, s := range all[:len(all):len(all)] {
-		// A plus sign means a space in queries, and itself in paths.
+		// A plus sign is a space in queries, and itself in paths.
 		for _, read := range []func(string) (string, error){url.PathUnescape, url.QueryUnescape} {
 			if plain, err := read(s); err == nil {
 				all = append(all, plain)
@@ -64,8 +64,8 @@ func secretsOf(u *url.URL) []string {
 	return slices.DeleteFunc(slices.Compact(all), func(s string) bool { return s == "" })
 }
 
-// clean takes credentials out of text, and puts a space for what is not printable ASCII. Credentials go first, and only
-// then is it cut: a cut one would not be found any more.
+// clean replaces credentials in text, and replaces characters other than printable ASCII with spaces. It truncates the text last, because a
+// truncated secret would not be found.
 func clean(text string, hidden []string) string {
 	for _, secret := range hidden {
 		text = strings.ReplaceAll(text, secret, redacted)

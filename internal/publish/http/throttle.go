@@ -6,23 +6,23 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// deniedPause bounds the pause between two attempts while the receiver denies all events: someone may be correcting its configuration.
+// deniedPause limits the delay between attempts while the receiver denies all events: someone may be correcting its configuration.
 const deniedPause = 10 * time.Second
 
 func throttleBackoff() publish.Backoff {
 	return publish.Backoff{First: 200 * time.Millisecond, Limit: 30 * time.Second}
 }
 
-// throttle holds requests back while the receiver takes none: until the time that it asked for, and then all but one, the probe, until
-// that one has got through. So a receiver that comes back does not get all waiting requests at once. The endpoint's mutex guards it.
+// throttle holds requests back while the receiver accepts none. After the delay, it permits one request, the probe. It opens when a probe
+// gets through, so that a recovering receiver does not get all waiting requests at once. The endpoint's mutex guards it.
 type throttle struct {
 	until   time.Time // zero: open
-	rounds  int       // in a row that ended without success
-	epoch   uint64    // counts them all
-	probing bool      // the probe is under way
+	rounds  int       // consecutive, without success
+	epoch   uint64    // counts all rounds
+	probing bool      // a probe is in progress
 }
 
-// pass is the right to send one request, to be given back.
+// pass permits one request. It must be given to leave.
 type pass struct {
 	epoch uint64
 	probe bool
@@ -33,14 +33,14 @@ func (t *throttle) allows(now time.Time) bool {
 	return t.until.IsZero() || !t.probing && !now.Before(t.until)
 }
 
-// enter returns the right to send a request. It must be called only if allows has returned true.
+// enter returns a pass. It must be called only if allows has returned true.
 func (t *throttle) enter() pass {
 	t.probing = !t.until.IsZero()
 	return pass{epoch: t.epoch, probe: t.probing}
 }
 
-// leave gives the pass back with the outcome of the request. Of many requests that were on their way when the receiver stopped taking any,
-// the first counts: the others say the same. For the same reason an answer to one of them does not open.
+// leave ends a pass with the outcome of its request. Only the first of several concurrent failures counts, because the others have the same
+// cause. For the same reason, the response to one of those requests does not open the throttle.
 func (t *throttle) leave(p pass, o *outcome, now time.Time) {
 	if p.probe {
 		t.probing = false

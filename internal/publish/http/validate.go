@@ -13,7 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 )
 
-// keys returns what is known of keys.
+// keys returns the constraints of the keys.
 func keys() map[string]check.Key {
 	url := check.URL()
 	url.Required = true
@@ -24,7 +24,7 @@ func keys() map[string]check.Key {
 	}
 }
 
-// TimeoutLimit returns the range of the time limit of a request.
+// TimeoutLimit returns the permitted range of a request's timeout.
 func TimeoutLimit() check.Limit {
 	return check.Limit{Low: yamldoc.Duration{Duration: 100 * time.Millisecond}, High: yamldoc.Duration{Duration: 10 * time.Minute}}
 }
@@ -45,7 +45,7 @@ func (cfg *Config) Validate(path *field.Path, f *driver.Facts) field.ErrorList {
 	return list
 }
 
-// Validate returns what is wrong with the settings at path.
+// Validate returns the errors of the settings at path.
 func (cfg *ClientConfig) Validate(path *field.Path) field.ErrorList {
 	return append(cfg.validateURL(path), cfg.validateRest(path)...)
 }
@@ -60,7 +60,7 @@ func (cfg *ClientConfig) validateRest(path *field.Path) field.ErrorList {
 	return append(list, ValidateFiles(path, "url", cfg.URL, cfg.HeadersFile, cfg.TokenFile, cfg.TLS)...)
 }
 
-// ValidateFiles looks at the files of credentials and certificates for the HTTP server whose URL stands under a key.
+// ValidateFiles checks the files of credentials and certificates for the HTTP server whose URL has the key urlKey.
 func ValidateFiles(path *field.Path, urlKey, endpoint, headersFile, tokenFile string, tls *publish.TLS) field.ErrorList {
 	list := check.SecretFile(path.Child("headersFile"), headersFile)
 	list = append(list, check.SecretFile(path.Child("tokenFile"), tokenFile)...)
@@ -70,7 +70,7 @@ func ValidateFiles(path *field.Path, urlKey, endpoint, headersFile, tokenFile st
 	return append(list, tls.Validate(path.Child("tls"))...)
 }
 
-// ValidateSecrecy looks at the secrets that are sent to an HTTP server.
+// ValidateSecrecy checks the protection of secrets that are sent to an HTTP server.
 func ValidateSecrecy(path *field.Path, endpointKey, endpoint, headersFile, tokenFile string, insecure bool) field.ErrorList {
 	if insecure || !check.Plaintext(endpoint) {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// verdict returns what becomes of an event after a request that held so many. repeat: the event waits for its next attempt; else it ends with err.
+// verdict decides about an event after a request with that many events: either it is repeated, or it ends with err.
 func (p *endpoint) verdict(t *task, o *outcome, events int) (repeat bool, err error) {
 	switch o.kind {
 	case acked:
@@ -21,7 +21,7 @@ func (p *endpoint) verdict(t *task, o *outcome, events int) (repeat bool, err er
 		t.unasked = t.unasked || o.unasked
 		return true, nil
 	case refused, tooLarge:
-		if events > 1 { // perhaps only one of them
+		if events > 1 { // perhaps only one of them is refused
 			t.single = true
 			return true, nil
 		}
@@ -43,30 +43,30 @@ func (p *endpoint) verdict(t *task, o *outcome, events int) (repeat bool, err er
 	}
 }
 
-// retry reports whether the next attempt is made at once, or as soon as the throttle lets it through, and if not, whether the event is to be sent
-// alone.
+// retry reports whether the event is repeated at once, or as soon as the throttle permits. Otherwise, alone reports whether it is to be
+// sent alone.
 func (t *task) retry(o *outcome, events int) (repeat, alone bool) {
 	cut, denied := t.cut, t.denied
 	t.cut, t.denied = o.cut, o.denied
 	switch {
 	case o.shut && (!o.denied || !t.e.Alone):
 		return true, false
-	case events > 1: // one of them may make the receiver fail: then the others must not wait for it
+	case events > 1: // one of them may be the cause: the others must not wait for it
 		t.single, t.denied = true, false
 		return true, false
 	case o.cut:
-		t.single = true // in a batch, it would be tried with others, and not on a connection of its own
+		t.single = true // in a batch, it would not use a separate connection
 		return !cut, cut
 	case o.denied:
-		// Once more, behind the others: one of several receivers behind an address may have other rules.
+		// Repeat it once, after the others: one of several receivers at an address may have other rules.
 		return !denied && !t.e.Alone, denied || t.e.Alone
 	case o.reason == publish.ReasonTimeout:
-		return !t.e.Alone, t.e.Alone // the receiver may have it: it is not handed back to be made anew
+		return !t.e.Alone, t.e.Alone // the receiver may have it, so the same bytes are sent again
 	}
 	return false, false
 }
 
-// noteRetry counts, and logs the first of its kind in each window.
+// noteRetry counts a retry, and logs the first of its kind in each window.
 func (p *endpoint) noteRetry(t *task, o *outcome, alone bool) {
 	p.metrics.Retries.WithLabelValues(o.reason).Inc()
 	kind := o.reason

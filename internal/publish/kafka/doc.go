@@ -1,42 +1,39 @@
-// Package kafka publishes events to topics of a Kafka cluster. [Bus] implements publish.Bus.
+// Package kafka publishes events to topics of a Kafka cluster.
 //
 // # Partitions
 //
-// Each partition of a topic has a queue, a goroutine and an idempotent producer (package producer), and at most one batch on its way.
-// Events that come meanwhile wait in the queue and make up the next batch, so batches grow when acknowledgements take longer, and nothing lingers.
-// With one batch on its way, a lost answer leaves only the newest batch in doubt, which any broker can still tell from a new one, and nothing has to be
-// put in order again after an error. Each partition has a producer id of its own, so a reset concerns that partition alone. Brokers keep producers by
-// partition anyway.
+// Each partition of a topic has a queue, a goroutine, an idempotent producer (package producer), and at most one batch in flight. Later
+// events form the next batch, so batches grow with the latency of acknowledgements, and nothing lingers. A lost answer leaves only the
+// newest batch in doubt, and no error changes the order. Each partition has its own producer id, so a reset affects that partition alone.
 //
-// Requests go to the partition's leader, by metadata that is read again after every error. A batch is sent again, byte for byte, until it is stored or
-// refused. A batch that is refused is halved until the event to blame is alone; its error is final.
+// Requests go to the partition's leader, by metadata that is read again after every error. A batch is resent, byte for byte, until it is
+// stored or refused. A refused batch is halved until the event at fault is alone; its error is final.
 //
-// If the connection of a batch is cut four times in a row, each time but the first on a new connection on which the broker has answered before, the batch is
-// halved too. An event that is alone then is handed back with RetryError.Alone: it may be the cause, or be stored already. With Event.Alone it is
-// sent in a batch and on a connection of its own, once; a cut hands it back again. If it is larger than an event without its objects, it is sent up to four
-// times, and counts as too large then: brokers cut the connection of requests above socket.request.max.bytes.
+// A batch is also halved after four consecutive cuts of its connection, each but the first of a new connection on which the broker has
+// answered. A single event is handed back with RetryError.Alone: it may be the cause, or stored already. With Event.Alone it is sent
+// once, in its own batch and connection; a cut hands it back again. An event above the size without objects is sent up to four times,
+// then counts as too large: brokers cut requests above socket.request.max.bytes.
 //
-// Nothing else is handed back to be published again: events for a topic that does not exist, or for a partition without a leader, wait in the driver.
+// Other events are never handed back: without their topic, or a leader of their partition, they wait in the driver.
 //
 // # Memory
 //
-// An event is held once, as it was encoded, and once more in the batch that is on its way, compressed. The records of a batch exist uncompressed only while it is
-// made; as many batches are made at once as there are processors.
+// An event is held in encoded form, and compressed in the batch in flight. The number of batches made at once is that of the processors.
 //
 // # Stream events
 //
-// A stream event goes to each partition of every topic that objects of its resource go to, and is acknowledged when all have it. With {namespace} in the
-// template these are the topics that exist then, by a list that is up to half a minute old, and all that are in memory. The readers of
-// a topic that is created later see its snapshot's read events without snapshot.started, and snapshot.completed if it comes after the creation.
+// A stream event goes to each partition of every topic for objects of its resource, and is acknowledged when all have stored it. With
+// {namespace} in the template these are all topics in memory, and those in a list up to half a minute old. Readers of a later topic see
+// read events of its snapshot without snapshot.started, and snapshot.completed if it follows the creation.
 //
-// Progress goes to fewer topics, see progressTopics, and does not wait for partitions for ever. A partition that does not have it after ten seconds keeps
-// a copy in its queue, also after Done, before all later events, and gets no second one of the scope until it has stored it.
+// Progress goes to fewer topics, see progressTopics, and need not wait for all partitions. One that has not stored it after ten seconds
+// keeps a copy in its queue, even after Done, before all later events. It gets no other progress of the scope until it has stored that.
 //
 // # Goroutines
 //
-// Run starts one that looks at the cluster, makes topics ready and starts their partitions; one that compares the identity of topics; one that carries stream
-// events to partitions; and one for each partition of a topic that is in memory. Requests have none of their own: who makes a request reads its answer.
-// All have ended when Run returns.
+// Run starts one that reads the cluster's metadata, prepares topics and starts their partitions; one that compares topic identities; and
+// one that carries stream events to partitions. Each partition of a topic in memory has one. Requests have none: the caller reads the
+// answer. All end before Run returns.
 //
-// Publish never waits: it appends to a queue. The fence is asked by the partition's goroutine before each attempt, and by the connection before each write.
+// Publish never waits: it appends to a queue. A partition checks the fence before each attempt, a connection before each write.
 package kafka

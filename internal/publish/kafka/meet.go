@@ -2,9 +2,8 @@ package kafka
 
 import "strings"
 
-// topicsMeet reports whether two templates of Kafka topics can make the same topic, in the same cluster of Kubernetes.
-// Placeholders are never empty and begin with a letter or digit; only {group} can have dots in it. For a cluster-scoped object,
-// {namespace} is "_".
+// topicsMeet reports whether two templates can produce the same topic, in the same cluster of Kubernetes. Values of placeholders begin
+// with a letter or digit; only {group} can contain dots. For a cluster-scoped object, {namespace} is "_".
 func topicsMeet(a, b string) bool {
 	clusterScoped := func(template string) string { return strings.ReplaceAll(template, "{namespace}", "_") }
 	for _, a := range []string{a, clusterScoped(a)} {
@@ -17,7 +16,7 @@ func topicsMeet(a, b string) bool {
 	return false
 }
 
-// inCluster returns a template with the name of the cluster in it, if that is known.
+// inCluster replaces {cluster} in a template, if the name of the cluster is known.
 func inCluster(template, cluster string) string {
 	if cluster == "" {
 		return template
@@ -25,7 +24,7 @@ func inCluster(template, cluster string) string {
 	return strings.ReplaceAll(template, "{cluster}", cluster)
 }
 
-// symbol is a byte of a topic, any byte, or any number of any bytes.
+// symbol matches one byte of a topic, any byte, or any number of bytes.
 type symbol struct {
 	literal byte // 0: any
 	begins  bool // any letter or digit
@@ -38,7 +37,7 @@ func symbols(template string) []symbol {
 	for len(template) > 0 {
 		name, rest, ok := strings.Cut(strings.TrimPrefix(template, "{"), "}")
 		switch {
-		case !ok || template[0] != '{' || name == "cluster": // the same in both
+		case !ok || template[0] != '{' || name == "cluster": // {cluster} is the same in both
 			s = append(s, symbol{literal: template[0]})
 			template = template[1:]
 		default:
@@ -49,7 +48,7 @@ func symbols(template string) []symbol {
 	return s
 }
 
-// meet reports whether a and b have a text in common. seen are the pairs of lengths that have been looked at, in vain.
+// meet reports whether a and b match a common text. seen has the pairs of lengths already tried.
 func meet(a, b []symbol, seen map[[2]int]bool) bool {
 	at := [2]int{len(a), len(b)}
 	if seen[at] {
@@ -71,7 +70,6 @@ func meet(a, b []symbol, seen map[[2]int]bool) bool {
 	return meet(a, b, seen)
 }
 
-// shares reports whether there is a byte that both stand for.
 func (s symbol) shares(t symbol) bool {
 	switch {
 	case s.literal != 0 && t.literal != 0:

@@ -13,62 +13,62 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/subject"
 )
 
-// Config says where a Bus publishes to. The fields without a key are not part of the configuration file.
+// Config configures the destination of a Bus. Fields without a key are not part of the configuration file.
 type Config struct {
-	URL     string `yaml:"url"`     // nats://host:port, several of one cluster separated by commas; what is before @ is never logged
-	Subject string `yaml:"subject"` // template, see subject.New; "": the default one
+	URL     string `yaml:"url"`     // nats://host:port, several of one cluster separated by commas; the part before @ is never logged
+	Subject string `yaml:"subject"` // template, see subject.New; "" for the default
 	Stream  Stream `yaml:"stream"`
-	// InboxPrefix is the prefix of the subjects of acknowledgements and answers, without the final dot; "": _INBOX.
+	// InboxPrefix is the prefix of the subjects of acknowledgements and responses, without the final dot; "" for _INBOX.
 	InboxPrefix string       `yaml:"inboxPrefix"`
-	Domain      string       `yaml:"domain"` // the JetStream domain that has the stream; "": that of the server
+	Domain      string       `yaml:"domain"` // the JetStream domain of the stream; "" for the domain of the server
 	Auth        Auth         `yaml:"auth,omitempty"`
-	TLS         *publish.TLS `yaml:"tls,omitempty"` // nil: as the URL's scheme and the server ask for, with the system's authorities
+	TLS         *publish.TLS `yaml:"tls,omitempty"` // nil: if the URL's scheme or the server requires it, with the system's authorities
 
 	Cluster       string `yaml:"-"` // of Kubernetes: {cluster} in subjects
-	MaxEventBytes int    `yaml:"-"` // the largest event that will be published: stream and server must take it
+	MaxEventBytes int    `yaml:"-"` // size of the largest event; the stream and the server must accept it
 
-	// DeadLetter is the subject of dead letters, a template with {cluster} as its only placeholder; "": there are none.
+	// DeadLetter is the subject of dead letters, a template with {cluster} as its only placeholder; "" without dead letters.
 	DeadLetter string `yaml:"-"`
-	// DeadLetterOptional: a stream that exists and does not take DeadLetter is used without. Else it is refused.
+	// DeadLetterOptional permits an existing stream that does not accept DeadLetter. Otherwise the bus refuses such a stream.
 	DeadLetterOptional bool `yaml:"-"`
 
-	// Key is where the configuration describes this bus, for advice: "" is "bus.nats".
+	// Key is the place of this bus in the configuration, for advice; "" for "bus.nats".
 	Key string `yaml:"-"`
-	// FullAdvice is what to do when the stream is full, in place of the general advice.
+	// FullAdvice replaces the general advice for a full stream.
 	FullAdvice string `yaml:"-"`
 
-	// Fence is asked before each message, and before each write of one to the socket. nil: everything passes.
+	// Fence is checked before each message, and before each write of a message to the socket. nil passes everything.
 	Fence publish.Fence `yaml:"-"`
 
-	// AckTimeout is how long the first attempt waits for its acknowledgement; further ones wait longer. 0: 5 s.
+	// AckTimeout is the time that the first attempt waits for its acknowledgement; later attempts wait longer. 0: 5 s.
 	AckTimeout time.Duration `yaml:"-"`
 }
 
-// Stream is the stream that takes the records. All but Name matters only where Create is set and it does not exist; a
-// stream that exists is used as it is, and never changed.
+// Stream describes the stream of the records. All fields except Name matter only if Create is set and the stream does not exist: an
+// existing stream is used as it is, and never changed.
 type Stream struct {
 	Name            string           `yaml:"name"` // "": DefaultStream
 	Create          bool             `yaml:"create"`
 	Replicas        int              `yaml:"replicas"` // 0: 1
-	MaxAge          yamldoc.Duration `yaml:"maxAge"`   // 0: for ever
-	MaxBytes        yamldoc.Bytes    `yaml:"maxBytes"` // 0: not bounded
+	MaxAge          yamldoc.Duration `yaml:"maxAge"`   // 0: forever
+	MaxBytes        yamldoc.Bytes    `yaml:"maxBytes"` // 0: unlimited
 	Discard         Discard          `yaml:"discard"`
 	DuplicateWindow yamldoc.Duration `yaml:"duplicateWindow"` // 0: 2 min
 }
 
-// Discard is what a stream does when it is full.
+// Discard is the policy of a full stream.
 type Discard string
 
-// What a full stream does.
+// The policies of a full stream.
 const (
-	DiscardNew Discard = "new" // it refuses records: backpressure
-	DiscardOld Discard = "old" // it drops the oldest: silent loss, refused where the stream is bounded
+	DiscardNew Discard = "new" // rejects new records: backpressure
+	DiscardOld Discard = "old" // drops the oldest records: silent loss, refused for a stream with bounds
 )
 
 // Values returns both policies.
 func (Discard) Values() []string { return check.Names(DiscardNew, DiscardOld) }
 
-// Auth names the files that hold credentials; at most one kind. They are read again at each connect.
+// Auth names the files with credentials; at most one kind. They are read again at each connect.
 type Auth struct {
 	CredsFile    string `yaml:"credsFile,omitempty"` // a user's JWT and seed, as nsc writes them
 	User         string `yaml:"user,omitempty"`      // with PasswordFile
@@ -78,10 +78,10 @@ type Auth struct {
 	Insecure     bool   `yaml:"insecure,omitempty"` // the password or token may be sent unencrypted to other machines
 }
 
-// DefaultDeadSubject is the subject of dead letters if the file does not say.
+// DefaultDeadSubject is the default subject of dead letters.
 const DefaultDeadSubject = "kubecdc.{cluster}.dead"
 
-// Driver is the bus "nats" of the configuration.
+// Driver returns the driver of the bus "nats".
 func Driver() *driver.Driver {
 	return &driver.Driver{
 		Name: "nats", Schemes: serverSchemes(), URL: "nats://host:port",
@@ -113,7 +113,7 @@ func (c *Config) SetDefaults() {
 
 // SetURL implements driver.Config.
 func (c *Config) SetURL(url string) error {
-	c.URL = url // several servers of one cluster, separated by commas, are no URL
+	c.URL = url // a comma-separated list of servers is not a URL, so no parsing
 	return nil
 }
 
@@ -150,7 +150,7 @@ func (c *Config) Summary() driver.Summary {
 	return s
 }
 
-// summary returns how the stream keeps records, for people.
+// summary describes the retention of the stream for people.
 func (s *Stream) summary() string {
 	if !s.Create {
 		return "which has to exist"
@@ -165,7 +165,7 @@ func (s *Stream) summary() string {
 	return fmt.Sprintf("created where it is missing (kept %s, %s, replicas: %d)", age, size, s.Replicas)
 }
 
-// summary returns how the agent authenticates, for people; "": it does not.
+// summary describes the authentication for people; "" without any.
 func (a *Auth) summary() string {
 	switch {
 	case a.CredsFile != "":

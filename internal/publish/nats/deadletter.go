@@ -9,11 +9,11 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/subject"
 )
 
-// deadLetterSuffix follows the Nats-Msg-Id of an event that is published as a dead letter: JetStream tells copies by the
-// id alone, whatever the subject, and the event itself may come later, when the bus takes it.
+// deadLetterSuffix is appended to the Nats-Msg-Id of a dead letter. JetStream identifies duplicates by the id alone, whatever the subject,
+// and the event itself may still be published when the bus accepts it.
 const deadLetterSuffix = ".dead"
 
-// DeadLetterSubject returns the subject that a template makes, in which {cluster} is the only placeholder.
+// DeadLetterSubject expands a template, in which {cluster} is the only placeholder.
 func DeadLetterSubject(template, cluster string) (string, error) {
 	if cluster == "" {
 		return "", errors.New("dead-letter subject: the cluster has no name")
@@ -28,10 +28,10 @@ func DeadLetterSubject(template, cluster string) (string, error) {
 	return parts[0].Text, nil
 }
 
-// takesDeadLetters reports whether the stream, which has been checked, takes dead letters.
+// takesDeadLetters reports whether the stream, which must have been checked, accepts dead letters.
 func (b *Bus) takesDeadLetters() bool { return b.dead != "" && !b.deadOff.Load() }
 
-// deadLetterAdvice says what to do if it does not.
+// deadLetterAdvice returns the fix if it does not.
 func (b *Bus) deadLetterAdvice() string {
 	if b.dead == "" {
 		return "no subject of dead letters is configured: set deadLetter.subject"
@@ -40,7 +40,7 @@ func (b *Bus) deadLetterAdvice() string {
 		b.cfg.Stream.Name, b.dead)
 }
 
-// patterns lists the wildcards that the stream must take.
+// patterns returns the wildcards that the stream must accept.
 func (b *Bus) patterns() []string {
 	p := b.subjects.Patterns()
 	if b.dead != "" && !b.cfg.DeadLetterOptional {
@@ -49,7 +49,7 @@ func (b *Bus) patterns() []string {
 	return p
 }
 
-// capture lists the subjects that the stream is created with.
+// capture returns the subjects for the creation of the stream.
 func (b *Bus) capture() []string {
 	c := b.subjects.Capture()
 	if b.dead != "" && !anyCovers(c, b.dead) {
@@ -58,7 +58,7 @@ func (b *Bus) capture() []string {
 	return c
 }
 
-// noteDeadLetters logs, once, that a stream which was found does not take the dead letters of the default configuration.
+// noteDeadLetters logs, once, that an existing stream does not accept the dead letters of the default configuration.
 func (b *Bus) noteDeadLetters(subjects []string) {
 	if b.dead == "" || !b.cfg.DeadLetterOptional {
 		return

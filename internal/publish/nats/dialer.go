@@ -14,22 +14,22 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// dialer gives a connection of nats.go a handle from beside. nats.go dials, shakes hands and writes under one lock: a
-// server that does not read holds up everybody who only wants to ask whether it is connected. Break frees them.
+// dialer keeps a handle on the socket of a nats.go connection. nats.go dials, shakes hands and writes under one lock, so a server that does
+// not read blocks every caller, even of IsConnected. Break unblocks them.
 type dialer struct {
-	ctx       context.Context //nolint:containedctx // ends all dialling: nats.go's CustomDialer has none
+	ctx       context.Context //nolint:containedctx // ends all dialling: nats.go's CustomDialer has no context
 	timeout   time.Duration
-	plaintext bool                          // secrets go out unencrypted, and must not leave this machine
-	fencing   *publish.Fencing              // nil: connections are not guarded
-	guarded   atomic.Pointer[publish.Guard] // the latest connection: nats.go writes to it, or is about to. nil: it is not guarded
+	plaintext bool                          // secrets are sent unencrypted, so only loopback connections are allowed
+	fencing   *publish.Fencing              // nil: connections have no guard
+	guarded   atomic.Pointer[publish.Guard] // the latest connection, which nats.go uses or is about to use; nil without a guard
 
 	mu     sync.Mutex
-	cancel context.CancelFunc // of the dialling that is under way
-	conn   net.Conn           // the latest one, maybe closed
-	failed error              // what became of the latest dialling
+	cancel context.CancelFunc // of the current dialling
+	conn   net.Conn           // the latest, possibly closed
+	failed error              // error of the latest dialling; nil if it succeeded
 }
 
-// newDialer returns a dialer that ends with ctx.
+// newDialer returns a dialer that stops when ctx ends.
 func (b *Bus) newDialer(ctx context.Context) *dialer {
 	return &dialer{ctx: ctx, timeout: publish.DialTimeout, fencing: b.fence, plaintext: b.cfg.Auth.inPlaintext(b.cfg.URL, b.cfg.TLS)}
 }
@@ -60,7 +60,7 @@ func (d *dialer) broke() bool {
 	return g != nil && g.Broke.Load()
 }
 
-// why is the cause of err, an error of nats.go, which tells only that it found no server.
+// why returns the cause of err: nats.go's own error only says that no server is available.
 func (d *dialer) why(err error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -97,7 +97,7 @@ func (d *dialer) dial(network, addr string) (net.Conn, error) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.cancel = nil
-		if ctx.Err() != nil { // Break came between
+		if ctx.Err() != nil { // Break was called meanwhile
 			_ = conn.Close()
 			return nil, context.Cause(ctx)
 		}
@@ -107,14 +107,14 @@ func (d *dialer) dial(network, addr string) (net.Conn, error) {
 	return nil, errors.Join(errs...)
 }
 
-// dialOne gives one of several addresses its share of the time.
+// dialOne limits each of several addresses to an equal part of the timeout.
 func (d *dialer) dialOne(ctx context.Context, network, addr string, of int) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout/time.Duration(of))
 	defer cancel()
 	return new(net.Dialer).DialContext(ctx, network, addr)
 }
 
-// Break ends the dialling that is under way and closes the connection that stands. nats.go takes it for a broken one.
+// Break cancels the current dialling and closes the current connection. nats.go treats it as broken.
 func (d *dialer) Break() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

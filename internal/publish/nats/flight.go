@@ -12,43 +12,43 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// flight is an event in flight: its message, and which answers are its own. Answers come to subjects <inbox>.<slot>-<call>-<attempt>. A
-// positive one counts for each attempt of the current call, because all carry the same event under the same id; a negative one only for
-// the latest attempt. Answers to older calls are ignored. A flight is used again for later events.
+// flight is an event in flight: its message, and the identification of its responses. Responses arrive at <inbox>.<slot>-<call>-<attempt>.
+// An acknowledgement counts for every attempt of the current call, because all carry the same event under the same id. An error counts only
+// for the latest attempt. Responses to older calls are ignored. A flight is reused for later events.
 type flight struct {
 	slot int
 
 	// The table's mutex guards these.
-	event    *publish.Event // nil: none
+	event    *publish.Event // nil if the flight is free
 	phase    phase
 	call     uint64
 	attempt  uint64
 	order    uint64 // of arrival
-	epoch    uint64 // that of the table when the event was last handed to nats.go, 0: never
-	cuts     int    // connections that were lost with the event on them, without an answer
+	epoch    uint64 // the table's epoch when the event was last passed to nats.go; 0 if never
+	cuts     int    // lost connections that had the event in flight without a response
 	timeouts int
 	deadline time.Time
-	failure  string   // reason of a failed attempt that the event has not been told
-	answer   *outcome // that came during the hand-over
+	failure  string   // reason of a failed attempt, not yet reported to the event
+	answer   *outcome // a response that arrived during the hand-over
 
-	// Whoever loads the flight, and then the sender, has these.
-	mark    publish.Mark // the stream's end when the event came
+	// The goroutine that loads the flight owns these, and then the sender.
+	mark    publish.Mark // the stream's end when the event arrived
 	msg     nats.Msg
 	buf     []byte
 	msgID   [1]string
 	content [1]string
-	values  []string          // of attributes, in binary mode
-	names   map[string]string // of attributes, a fixed few: their headers
+	values  []string          // of the attributes, in binary mode
+	names   map[string]string // attribute name to header name; there are only a few
 }
 
-// phase is how far an attempt is.
+// phase is the state of an attempt.
 type phase byte
 
 const (
-	loading phase = iota // the message is being made, or there is no event
-	queued               // the attempt is to be made
-	sending              // nats.go has the message, and reads the event
-	sent                 // an answer is awaited
+	loading phase = iota // the message is being composed, or there is no event
+	queued               // the attempt waits for the sender
+	sending              // nats.go reads the message and its event
+	sent                 // the attempt waits for a response
 )
 
 const (
@@ -62,7 +62,7 @@ func newFlight(slot int) *flight {
 	return f
 }
 
-// load makes the message for the first attempt.
+// load composes the message for the first attempt.
 func (f *flight) load(b *Bus) {
 	e := f.event
 	// One string holds subject, message id and first reply subject.
@@ -92,8 +92,8 @@ func (f *flight) load(b *Bus) {
 	f.mark = b.tail.Mark()
 }
 
-// loadAttributes sets the headers of binary mode (CloudEvents NATS binding 1.0.3, section 3.1.3), in place of those of
-// the event before. Message id and content type stay.
+// loadAttributes sets the headers of binary mode (CloudEvents NATS binding 1.0.3, section 3.1.3). They replace those of the previous event;
+// message id and content type stay.
 func (f *flight) loadAttributes(ev *encode.Event) {
 	for name := range f.msg.Header {
 		if strings.HasPrefix(name, publish.AttributePrefix) {
@@ -108,7 +108,7 @@ func (f *flight) loadAttributes(ev *encode.Event) {
 	}
 	rest := string(f.buf)
 	clear(f.values)
-	f.values = slices.Grow(f.values[:0], len(ev.Attributes)) // the slices of it below must not move
+	f.values = slices.Grow(f.values[:0], len(ev.Attributes)) // slices of values are taken below, so it must not move
 	for i := range ev.Attributes {
 		var value string
 		value, rest, _ = strings.Cut(rest, " ")
@@ -132,7 +132,7 @@ func (f *flight) appendReply(dst []byte, inbox string) []byte {
 	return strconv.AppendUint(dst, f.attempt, 10)
 }
 
-// parseReply reads the last token of a reply subject.
+// parseReply parses the last token of a reply subject.
 func parseReply(token string) (slot int, call, attempt uint64, ok bool) {
 	var v [3]uint64
 	field, digits := 0, 0

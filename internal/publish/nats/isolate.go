@@ -9,7 +9,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// isolate sends events that may be the cause of lost connections. Each goes on a connection of its own, one after the other.
+// isolate sends events that may be the cause of lost connections. It sends one at a time, each on a separate connection.
 func (b *Bus) isolate(ctx context.Context) error {
 	for ctx.Err() == nil {
 		f := b.table.nextAlone()
@@ -36,7 +36,7 @@ func (b *Bus) isolate(ctx context.Context) error {
 	return nil
 }
 
-// sendAlone connects and sends an event. It reports false if nothing can be said of the event: there was no connection, or we broke it.
+// sendAlone connects and sends an event. It reports false if the event was not tested: no connection, or the fence broke it.
 func (b *Bus) sendAlone(ctx context.Context, f *flight) (o outcome, sent bool) {
 	if err := b.link.wait(ctx); err != nil {
 		return outcome{kind: failed, err: publish.ErrClosed}, true
@@ -56,10 +56,10 @@ func (b *Bus) sendAlone(ctx context.Context, f *flight) (o outcome, sent bool) {
 	if err != nil {
 		return outcome{detail: d.why(err).Error()}, false
 	}
-	stop := context.AfterFunc(ctx, d.Break) // the request may stand in the socket
+	stop := context.AfterFunc(ctx, d.Break) // the request may block in the socket
 	defer func() {
 		stop()
-		d.Break() // or Close may
+		d.Break() // otherwise Close may block
 		nc.Close()
 		<-closed
 	}()

@@ -8,7 +8,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// link is the state of the connection: up while it stands and its stream has been checked.
+// link is the state of the connection: up while it is open and its stream has been checked.
 type link struct {
 	up atomic.Bool // written with mu held
 
@@ -16,7 +16,7 @@ type link struct {
 	closed   bool
 	epoch    uint64          // counts lost connections
 	standing chan struct{}   // closed while the link is up, and after close
-	current  context.Context //nolint:containedctx // ends when the connection is lost
+	current  context.Context //nolint:containedctx // canceled when the connection is lost
 	lose     context.CancelFunc
 }
 
@@ -26,7 +26,7 @@ func newLink() *link {
 	return l
 }
 
-// wait returns nil once the link is up, ErrClosed once it is closed, and the cause of ctx if that ends first.
+// wait returns nil when the link is up, ErrClosed when it is closed, and the cause of ctx if ctx ends first.
 func (l *link) wait(ctx context.Context) error {
 	l.mu.Lock()
 	standing := l.standing
@@ -44,14 +44,14 @@ func (l *link) wait(ctx context.Context) error {
 	return nil
 }
 
-// lost returns the number of connections that were lost.
+// lost returns the number of lost connections.
 func (l *link) lost() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.epoch
 }
 
-// during returns a context that also ends when the connection is lost: a request is never answered on the next one.
+// during returns a context that is also canceled when the connection is lost: the next connection never delivers the response.
 func (l *link) during(ctx context.Context) (context.Context, context.CancelFunc) {
 	l.mu.Lock()
 	current := l.current
@@ -61,8 +61,8 @@ func (l *link) during(ctx context.Context) (context.Context, context.CancelFunc)
 	return ctx, func() { stop(); cancel() }
 }
 
-// raise sets the link up, unless a connection was lost after epoch was read: the check that was made since concerns that one. It
-// reports whether the link was down.
+// raise sets the link up, unless a connection was lost after epoch was read: then the check was made on the lost connection. It reports
+// whether the link was down.
 func (l *link) raise(epoch uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

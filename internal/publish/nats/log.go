@@ -11,10 +11,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// noteAck notes where the stream has a record. An acknowledgement that is no duplicate and lies below what was acknowledged when the
-// record was first sent comes from another stream, or from one that has lost records: the stream assigns sequences in ascending order.
+// noteAck records the sequence of a record. The stream assigns ascending sequences. If an acknowledgement is no duplicate and is below
+// those acknowledged when the record was first sent, the stream is a different one, or has lost records.
 func (b *Bus) noteAck(m publish.Mark, o *outcome) {
-	if o.duplicate { // the sequence is that of the first copy
+	if o.duplicate { // the sequence belongs to the first copy
 		b.metrics.Duplicates.Inc()
 		return
 	}
@@ -24,15 +24,15 @@ func (b *Bus) noteAck(m publish.Mark, o *outcome) {
 	}
 }
 
-// noteLog takes the stream as a look has shown it. It reports whether another look is needed soon. The leader of a stream answers
-// for it, and the time of its creation is the same on all replicas.
+// noteLog records the state of the stream. It reports whether another look is needed soon. The leader of the stream answers, and all
+// replicas have the same creation time.
 func (b *Bus) noteLog(seen publish.Look, info *jetstream.StreamInfo) (again bool) {
 	b.logs.Failed(nil)
 	return b.logs.Found(seen, "", info.Created.UTC().Format(time.RFC3339Nano), []uint64{info.State.LastSeq})
 }
 
-// lookAtLog reads the identity of the stream, beside the checks that are made when the connection or the stream was lost. It reports
-// whether another look is needed soon.
+// lookAtLog reads the identity of the stream, in addition to the checks after a loss of the connection or the stream. It reports whether
+// another look is needed soon.
 func (b *Bus) lookAtLog(ctx context.Context, js jetstream.JetStream) (again bool) {
 	ctx, cancel := context.WithTimeout(ctx, publish.RequestTimeout)
 	defer cancel()

@@ -14,12 +14,12 @@ import (
 	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
-// Run implements publish.Bus. It connects, checks the stream, creates it if it is told to, and keeps the connection until ctx ends.
+// Run implements publish.Bus. It connects, checks the stream or creates it if configured, and keeps the connection until ctx ends.
 func (b *Bus) Run(ctx context.Context) error {
-	defer b.shutdown() // after all goroutines that have flights
+	defer b.shutdown() // after all goroutines that use flights
 	g, ctx := errgroup.WithContext(ctx)
 	b.dialer = b.newDialer(ctx)
-	// What is wrong with the files now is wrong with the configuration; later they may be in the midst of an exchange.
+	// An unusable file at the start is an error of the configuration; later, the file may be in the middle of a rotation.
 	if err := b.Check(); err != nil {
 		return err
 	}
@@ -27,9 +27,9 @@ func (b *Bus) Run(ctx context.Context) error {
 	g.Go(func() error { return b.send(ctx) })
 	g.Go(func() error { return b.isolate(ctx) })
 	g.Go(func() error {
-		// Everything else may stand in a socket: this is what frees it.
+		// All other goroutines may block in a socket; breaking the connection unblocks them.
 		<-ctx.Done()
-		b.closed.Store(true) // so that it is not taken for a loss
+		b.closed.Store(true) // so that the break does not count as a loss
 		b.dialer.Break()
 		return nil
 	})
@@ -39,8 +39,8 @@ func (b *Bus) Run(ctx context.Context) error {
 			if !errors.Is(err, errGone) {
 				return err
 			}
-			// nats.go gives a connection up if the server says something that it does not know, or if it is told to. The server may
-			// change its mind.
+			// nats.go closes a connection for good after a server error that it does not know. The bus closes one to use other credentials.
+			// The server may accept the next connection.
 			if suppressed, ok := b.window.First("gone"); ok {
 				b.log.Warn("connection to bus was closed, connecting anew", "servers", b.servers, "err", err, "suppressed", suppressed)
 			}
@@ -53,13 +53,13 @@ func (b *Bus) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Check returns what Run would end with at once: a file of credentials or TLS that cannot be used. It connects to nobody.
+// Check returns the error with which Run would end at once: an unusable file of credentials or TLS. It does not connect.
 func (b *Bus) Check() error {
 	_, _, err := b.connectOptions(nil)
 	return err
 }
 
-// shutdown ends all events in flight, and all that come later.
+// shutdown ends all events in flight and all later events.
 func (b *Bus) shutdown() {
 	b.closed.Store(true)
 	b.link.close()
@@ -69,14 +69,14 @@ func (b *Bus) shutdown() {
 	}
 }
 
-// errGone says that a connection is closed for good, and the next one may do better.
+// errGone means that a connection is closed for good, and that a new one may succeed.
 var errGone = errors.New("connection closed")
 
-// connection keeps a connection for as long as nats.go does.
+// connection opens a connection and supervises it until nats.go closes it.
 func (b *Bus) connection(ctx context.Context) (err error) {
 	gone := make(chan struct{}) // closed by nats.go's last callback
 	options, err := b.options(gone)
-	if err != nil { // a file has been there at first
+	if err != nil { // the file was usable at the start
 		b.trouble(err)
 		return fmt.Errorf("%w: %w", errGone, err)
 	}
@@ -86,16 +86,16 @@ func (b *Bus) connection(ctx context.Context) (err error) {
 	}
 	defer func() {
 		if !errors.Is(err, errGone) {
-			b.closed.Store(true) // no loss
+			b.closed.Store(true) // this close is not a loss
 		}
-		b.dialer.Break() // or Close may wait for a socket
+		b.dialer.Break() // otherwise Close may block in the socket
 		nc.Close()
 		<-gone
 	}()
 	return b.supervise(ctx, nc, gone)
 }
 
-// supervise checks the stream whenever it is asked to, and sets the link up when the stream is in order.
+// supervise checks the stream on request, and sets the link up if the stream is in order.
 func (b *Bus) supervise(ctx context.Context, nc *nats.Conn, gone <-chan struct{}) error {
 	if _, err := nc.Subscribe(b.inbox+".*", b.onAnswer); err != nil {
 		return fmt.Errorf("subscribe to acknowledgements: %w", err)
@@ -131,7 +131,7 @@ func (b *Bus) supervise(ctx context.Context, nc *nats.Conn, gone <-chan struct{}
 		}
 		epoch := b.link.lost()
 		if !nc.IsConnected() {
-			continue // the next connection wakes us
+			continue // the next connection requests a check
 		}
 		err := b.check(ctx, nc, js)
 		switch {
@@ -140,7 +140,7 @@ func (b *Bus) supervise(ctx context.Context, nc *nats.Conn, gone <-chan struct{}
 		case errors.Is(err, publish.ErrStream):
 			return err
 		case err != nil && b.link.lost() != epoch:
-			// The connection is gone, and the next one wakes us.
+			// The connection is lost, and the next one requests a check.
 		case err != nil:
 			failures++
 			if b.checkAgain(ctx, err, failures) != nil {
@@ -153,7 +153,7 @@ func (b *Bus) supervise(ctx context.Context, nc *nats.Conn, gone <-chan struct{}
 	}
 }
 
-// raise sets the link up, and has the sender look for events.
+// raise sets the link up and wakes the sender.
 func (b *Bus) raise(nc *nats.Conn, epoch uint64) {
 	b.why.Store(nil)
 	if !b.link.raise(epoch) {
@@ -164,7 +164,7 @@ func (b *Bus) raise(nc *nats.Conn, epoch uint64) {
 	b.log.Info("connected to bus", "server", nc.ConnectedAddr(), "stream", b.cfg.Stream.Name)
 }
 
-// checkAgain waits after a check that has failed, and asks for another one.
+// checkAgain requests another check after a failed one, and waits.
 func (b *Bus) checkAgain(ctx context.Context, err error, failures int) error {
 	why := err.Error()
 	b.why.Store(&why)
@@ -175,7 +175,7 @@ func (b *Bus) checkAgain(ctx context.Context, err error, failures int) error {
 	return publish.Sleep(ctx, checkBackoff().Delay(failures))
 }
 
-// check looks at server and stream.
+// check verifies the server and the stream.
 func (b *Bus) check(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) error {
 	ctx, done := b.link.during(ctx)
 	defer done()

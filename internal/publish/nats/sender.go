@@ -26,7 +26,7 @@ func (b *Bus) Publish(e *publish.Event) {
 	}
 }
 
-// send hands events over to nats.go, in the one goroutine that may stand in the socket, or at the fence.
+// send passes events to nats.go. It is the only goroutine that may block in the socket or at the fence.
 func (b *Bus) send(ctx context.Context) error {
 	for failures := 0; ctx.Err() == nil; {
 		if !b.link.up.Load() || !b.table.pending() {
@@ -49,7 +49,7 @@ func (b *Bus) send(ctx context.Context) error {
 			b.done(b.table.finish(f, outcome{kind: refused, detail: b.deadLetterAdvice()}))
 		case b.handOver(f):
 			failures = 0
-		default: // the connection is gone, but nats.go has not called onDown yet
+		default: // the connection is lost, but nats.go has not called onDown yet
 			failures++
 			if publish.Sleep(ctx, raceBackoff().Delay(failures)) != nil {
 				return nil
@@ -59,7 +59,7 @@ func (b *Bus) send(ctx context.Context) error {
 	return nil
 }
 
-// handOver writes the message into the buffer of the connection, and reports whether that had room for it.
+// handOver writes the message into the connection's buffer, and reports whether the connection accepted it.
 func (b *Bus) handOver(f *flight) bool {
 	if f.failure != "" {
 		f.event.Retried(f.failure)
@@ -82,13 +82,13 @@ func (b *Bus) handOver(f *flight) bool {
 	return err == nil
 }
 
-// timeout returns how long an answer is awaited. A server that is slow, with a stalled disk for example, must not get all messages again
-// and again.
+// timeout returns the time to wait for a response. It grows, so that a slow server, with a stalled disk for example, does not receive all
+// messages again and again.
 func (b *Bus) timeout(timeouts int) time.Duration {
 	return min(b.cfg.AckTimeout<<min(timeouts, 10), max(maxAckTimeout, b.cfg.AckTimeout))
 }
 
-// onAnswer runs in the one goroutine of the subscription. It does not block.
+// onAnswer runs in the subscription's only goroutine. It does not block.
 func (b *Bus) onAnswer(m *nats.Msg) {
 	slot, call, attempt, ok := parseReply(m.Subject[len(b.inbox)+1:])
 	if !ok {
@@ -99,14 +99,14 @@ func (b *Bus) onAnswer(m *nats.Msg) {
 	}
 }
 
-// onDown runs in the goroutine of nats.go's callbacks after the connection broke. All events on it are sent again. That may be too many:
-// the callback may be late, and some may have been sent on the next connection already. That makes a copy, with the same id.
+// onDown runs in nats.go's callback goroutine after a connection broke. It resends all events in flight. If the callback is late, it also
+// resends events that were already sent on the next connection; the copies have the same id.
 func (b *Bus) onDown(_ *nats.Conn, err error) {
 	if b.link.lower() && !b.closed.Load() {
 		b.metrics.Connected.Set(0)
 		b.log.Warn("connection to bus lost, reconnecting", "servers", b.servers, "err", errText(err))
 	}
-	isolated, retried := b.table.reset(!b.dialer.broke() && !b.closed.Load()) // no event is the cause if we broke it ourselves
+	isolated, retried := b.table.reset(!b.dialer.broke() && !b.closed.Load()) // if the bus broke it itself, no event is the cause
 	b.metrics.Retries.WithLabelValues(publish.ReasonConnection).Add(float64(retried))
 	if len(isolated) == 0 {
 		return
@@ -120,7 +120,7 @@ func (b *Bus) onDown(_ *nats.Conn, err error) {
 	}
 }
 
-// sweep has events sent again whose acknowledgement is overdue.
+// sweep resends events whose acknowledgement is overdue.
 func (b *Bus) sweep(ctx context.Context) error {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
@@ -137,7 +137,7 @@ func (b *Bus) sweep(ctx context.Context) error {
 	}
 }
 
-// done ends an event.
+// done reports the result to the event.
 func (b *Bus) done(end ending) {
 	e := end.event
 	switch end.kind {
@@ -164,7 +164,7 @@ func (b *Bus) done(end ending) {
 	}
 }
 
-// logRetry logs the first of a kind in each window.
+// logRetry logs the first retry of each reason in each window.
 func (b *Bus) logRetry(reason, detail, id, subject string, attempt uint64) {
 	suppressed, ok := b.window.First(reason)
 	if !ok {

@@ -9,28 +9,28 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// isolateAfter is on how many connections in a row an event must have been when they were lost, without an answer, to be sent alone.
+// isolateAfter is the number of lost connections, with the event unanswered on each, after which it is sent alone.
 const isolateAfter = 2
 
-// table has the events in flight, and the order in which they are to be sent.
+// table holds the events in flight and the order in which they are sent.
 type table struct {
-	// wake tells the sender that there may be something to send. It has room for one; a full one says so already. Never closed.
+	// wake signals the sender that events may be waiting. Its capacity is 1, so a pending signal is enough. Never closed.
 	wake chan struct{}
-	// wakeAlone is wake for events that are sent alone.
+	// wakeAlone does the same for events that are sent alone.
 	wakeAlone chan struct{}
 
 	mu       sync.Mutex
 	closed   bool
-	flights  []*flight // by slot; as many as were ever in flight at a time
+	flights  []*flight // by slot; their number is the maximum that was ever in flight
 	free     []*flight
-	queue    []entry // of the sender, from head on
+	queue    []entry // of the sender, starts at head
 	head     int
-	alone    []*flight // to be sent alone
+	alone    []*flight // events to send alone
 	arrivals uint64
-	epoch    uint64 // numbers connections, from 1
+	epoch    uint64 // number of the connection, from 1
 }
 
-// entry is a flight that is to be sent, unless it has ended since: an answer to an earlier attempt may come late.
+// entry is a flight in the queue. It is stale if the flight has ended since: a response to an earlier attempt may arrive late.
 type entry struct {
 	*flight
 	call uint64
@@ -38,7 +38,7 @@ type entry struct {
 
 func (e entry) stale() bool { return e.flight.call != e.call || e.phase != queued }
 
-// ending is an event that is no longer in flight, and why.
+// ending is an event that is no longer in flight, with the outcome.
 type ending struct {
 	outcome
 	event   *publish.Event
@@ -72,7 +72,7 @@ func (t *table) acquire(e *publish.Event) *flight {
 	return f
 }
 
-// submit has a loaded flight sent. It reports false if the table was closed meanwhile.
+// submit queues a loaded flight. It reports false if the table was closed meanwhile.
 func (t *table) submit(f *flight) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,10 +89,10 @@ func (t *table) submit(f *flight) bool {
 	return true
 }
 
-// enqueue puts a flight at the end of the queue. It must be called with mu held.
+// enqueue appends a flight to the queue. It must be called with mu held.
 func (t *table) enqueue(f *flight) {
 	f.phase = queued
-	if t.head > 0 && len(t.queue) == cap(t.queue) { // nothing is waited for: the room in front is free
+	if t.head > 0 && len(t.queue) == cap(t.queue) { // reuse the space before head
 		t.queue, t.head = slices.Delete(t.queue, 0, t.head), 0
 	}
 	t.queue = append(t.queue, entry{f, f.call})
@@ -100,7 +100,7 @@ func (t *table) enqueue(f *flight) {
 }
 
 func signal(wake chan struct{}) {
-	if len(wake) == 0 { // cheaper than the attempt
+	if len(wake) == 0 { // cheaper than the select
 		select {
 		case wake <- struct{}{}:
 		default:
@@ -108,14 +108,14 @@ func signal(wake chan struct{}) {
 	}
 }
 
-// pending reports whether there is something to send.
+// pending reports whether the queue has an entry.
 func (t *table) pending() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.head < len(t.queue)
 }
 
-// next returns the flight that is to be handed over, nil if there is none. The caller settles it, and has it until then.
+// next returns the next flight to send, nil if there is none. The caller owns the flight until it settles it.
 func (t *table) next() *flight {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -133,7 +133,7 @@ func (t *table) next() *flight {
 	return nil
 }
 
-// nextAlone is next for events that are sent alone.
+// nextAlone does the same for events that are sent alone.
 func (t *table) nextAlone() *flight {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -146,14 +146,14 @@ func (t *table) nextAlone() *flight {
 	return f
 }
 
-// settle ends the hand-over of a flight: an answer is awaited until the timeout, unless there is one, or the attempt failed.
+// settle ends the hand-over. The flight then waits for a response, unless one has arrived or the attempt failed.
 func (t *table) settle(f *flight, failed bool, timeout func(timeouts int) time.Duration) (ending, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
 	case f.answer != nil:
 		return t.end(f, *f.answer), true
-	case f.cuts >= isolateAfter: // the last one meanwhile
+	case f.cuts >= isolateAfter: // the last of them was lost during the hand-over
 		return t.end(f, cutOff()), true
 	case failed, f.epoch != t.epoch:
 		f.failure = publish.ReasonConnection
@@ -165,19 +165,19 @@ func (t *table) settle(f *flight, failed bool, timeout func(timeouts int) time.D
 	return ending{}, false
 }
 
-// cutOff is the outcome for an event that may be the cause of lost connections.
+// cutOff returns the outcome of an event that may be the cause of lost connections.
 func cutOff() outcome {
 	return outcome{reason: publish.ReasonConnection, alone: true, detail: "connections were lost with the event on them"}
 }
 
-// finish ends the flight that the caller has.
+// finish ends a flight that the caller owns.
 func (t *table) finish(f *flight, o outcome) ending {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.end(f, o)
 }
 
-// answered takes an answer. It reports false if nothing ends with it.
+// answered records a response. It reports false if the response does not end an event.
 func (t *table) answered(slot int, call, attempt uint64, o outcome) (ending, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -189,7 +189,7 @@ func (t *table) answered(slot int, call, attempt uint64, o outcome) (ending, boo
 		return ending{}, false
 	}
 	switch {
-	case f.phase == sending: // nats.go still reads the event
+	case f.phase == sending: // nats.go still reads the event, so settle ends it
 		if f.answer == nil {
 			f.answer = &o
 		}
@@ -200,8 +200,8 @@ func (t *table) answered(slot int, call, attempt uint64, o outcome) (ending, boo
 	return t.end(f, o), true
 }
 
-// reset takes the loss of a connection: all events on it are sent again on the next one, in the order of their arrival, but for those
-// that may be the cause. cut reports whether an event may be: we did not break the connection ourselves. retried counts the others.
+// reset handles the loss of a connection: the next one resends all its events in the order of their arrival, except for the possible
+// causes. cut reports whether an event may be the cause, because the bus did not break the connection. retried counts the resent events.
 func (t *table) reset(cut bool) (isolated []ending, retried int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -232,7 +232,7 @@ func (t *table) reset(cut bool) (isolated []ending, retried int) {
 	return isolated, retried
 }
 
-// overdue has events sent again whose acknowledgement has not come in time. It returns their number, and what to log of one.
+// overdue queues events again whose acknowledgement is overdue. It returns their number, and the data of one of them for the log.
 func (t *table) overdue(now time.Time) (n int, id, subject string, attempt uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -255,7 +255,7 @@ func (t *table) overdue(now time.Time) (n int, id, subject string, attempt uint6
 	return n, id, subject, attempt
 }
 
-// close ends all flights but those that are being loaded. It must be called after the senders have ended.
+// close ends all flights except those being loaded. It must be called after the senders have ended.
 func (t *table) close() (all []ending) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -268,7 +268,7 @@ func (t *table) close() (all []ending) {
 	return all
 }
 
-// end frees a flight. It must be called with mu held; the caller ends the event without.
+// end frees a flight. It must be called with mu held; the caller reports the result to the event without mu.
 func (t *table) end(f *flight, o outcome) ending {
 	done := ending{o, f.event, f.msg.Subject, f.attempt, f.mark}
 	f.event, f.phase, f.answer, f.msg.Data = nil, loading, nil, nil

@@ -17,7 +17,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/subject"
 )
 
-// keys returns what is known of keys.
+// keys returns the constraints of the keys.
 func keys() map[string]check.Key {
 	const day = 24 * time.Hour
 	server := ` *(` + strings.Join(serverSchemes(), "|") + `)://[^@,:/ ][^@,]*`
@@ -75,7 +75,7 @@ func (c *Config) Validate(path *field.Path, f *driver.Facts) field.ErrorList {
 	return append(list, c.validateTarget(path, f)...)
 }
 
-// validateTarget finds that a relay would read what it has written.
+// validateTarget rejects a target from which the relay would read its own output.
 func (c *Config) validateTarget(path *field.Path, f *driver.Facts) field.ErrorList {
 	b, ok := f.Source.(*Config)
 	if !ok || !driver.ShareServer(strings.Split(b.URL, ","), strings.Split(c.URL, ",")) {
@@ -111,7 +111,7 @@ func (a *Auth) validate(path *field.Path) field.ErrorList {
 	return list
 }
 
-// validateServers never repeats the URL: its user part may be a password. path is that of the mapping with the url.
+// validateServers never repeats the URL: its user part may be a password. path belongs to the mapping with the url.
 func validateServers(servers string, path *field.Path) field.ErrorList {
 	var list field.ErrorList
 	all := strings.Split(servers, ",")
@@ -128,7 +128,7 @@ func validateServers(servers string, path *field.Path) field.ErrorList {
 	return list
 }
 
-// wrongServer says what is wrong with the URL of a server, without repeating anything of it.
+// wrongServer describes the error in a server's URL without repeating any part of the URL.
 func wrongServer(server string, path *field.Path) string {
 	scheme, _, ok := strings.Cut(server, "://")
 	u, err := url.Parse(server)
@@ -153,7 +153,7 @@ func wrongServer(server string, path *field.Path) string {
 
 func serverSchemes() []string { return []string{"nats", "tls", "ws", "wss"} }
 
-// validateSecrecy looks at the secrets that are sent to a NATS server.
+// validateSecrecy checks the protection of secrets that are sent to a NATS server.
 func (c *Config) validateSecrecy(path *field.Path) field.ErrorList {
 	a, key := &c.Auth, ""
 	switch {
@@ -170,7 +170,7 @@ func (c *Config) validateSecrecy(path *field.Path) field.ErrorList {
 		u, err := url.Parse(strings.TrimSpace(server))
 		switch {
 		case err != nil: // reported elsewhere
-		case u.Scheme == "tls" || u.Scheme == "wss": // the client then insists on TLS with all servers
+		case u.Scheme == "tls" || u.Scheme == "wss": // the client then requires TLS for all servers
 			return nil
 		default:
 			exposes = exposes || !check.IsLoopbackHost(u.Hostname())

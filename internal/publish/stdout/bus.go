@@ -11,22 +11,22 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// maxLine is how large a buffer is kept for the next line.
+// maxLine is the largest buffer that is reused for the next line.
 const maxLine = 64 << 10
 
-// Bus implements publish.Bus. It has no dead letters: it refuses only events that are no JSON.
+// Bus implements publish.Bus. It has no dead letters: it refuses only events that are not JSON.
 type Bus struct {
 	w     io.Writer
 	fence *publish.Fencing
 
 	mu      sync.Mutex
-	waiting []*publish.Event // oldest first, bounded by the callers
-	some    chan struct{}    // has an element if the writer may have something to do. Never closed
-	writing *publish.Event   // whoever takes it away ends it; nil: none
+	waiting []*publish.Event // oldest first; the callers bound them
+	some    chan struct{}    // has an element if the writer may have work. Never closed
+	writing *publish.Event   // the goroutine that sets it to nil ends it; nil: none
 	closed  bool
 }
 
-// New returns a bus that writes to w. The fence is asked before each line; nil: everything passes.
+// New returns a bus that writes to w. The fence is checked before each line; nil permits everything.
 func New(w io.Writer, fence publish.Fence) *Bus {
 	return &Bus{w: w, fence: publish.NewFencing(fence), some: make(chan struct{}, 1)}
 }
@@ -45,11 +45,11 @@ func (b *Bus) Publish(e *publish.Event) {
 	}
 	select {
 	case b.some <- struct{}{}:
-	default: // the writer has yet to look
+	default: // a signal is pending
 	}
 }
 
-// Ready implements publish.Bus. A stream that takes no lines shows in the agent's queue.
+// Ready implements publish.Bus. It does not detect a stream that accepts no lines: that shows in the agent's queue.
 func (b *Bus) Ready() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -61,7 +61,7 @@ func (b *Bus) Ready() error {
 
 // Run implements publish.Bus.
 func (b *Bus) Run(ctx context.Context) error {
-	go b.write(ctx) // it ends with Run, or with a call of Write that nothing can interrupt
+	go b.write(ctx) // it ends with Run, or after a call of Write that cannot be interrupted
 	<-ctx.Done()
 	b.mu.Lock()
 	b.closed = true
@@ -80,7 +80,7 @@ func (b *Bus) Run(ctx context.Context) error {
 // write writes events until ctx ends.
 func (b *Bus) write(ctx context.Context) {
 	var line []byte
-	var broken error // of the stream; it stays
+	var broken error // the error of the stream, which is final
 	for ctx.Err() == nil {
 		var err error
 		var ok bool
@@ -108,7 +108,7 @@ func (b *Bus) write(ctx context.Context) {
 	}
 }
 
-// next makes the line of the oldest event. It copies the body, because Run may end the event while the line is written.
+// next returns the line of the oldest event. It copies the body, because Run may end the event during the write.
 func (b *Bus) next(line []byte) (_ []byte, ok bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -118,7 +118,7 @@ func (b *Bus) next(line []byte) (_ []byte, ok bool, err error) {
 	e := b.waiting[0]
 	b.waiting[0], b.waiting, b.writing = nil, b.waiting[1:], e
 	line = append(line, e.Body...)
-	if bytes.IndexByte(line, '\n') >= 0 { // only ever between tokens: JSON strings hold none
+	if bytes.IndexByte(line, '\n') >= 0 { // always between tokens: JSON strings contain none
 		var compact bytes.Buffer
 		if err := json.Compact(&compact, e.Body); err != nil {
 			return line, true, fmt.Errorf("%w: %w", publish.ErrRefused, err)

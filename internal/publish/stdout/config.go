@@ -7,10 +7,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 )
 
-// Config is the settings of the bus: there are none.
+// Config is the settings of the bus, of which there are none.
 type Config struct{}
 
-// Driver is the bus "stdout" of the configuration.
+// Driver returns the driver of the bus "stdout".
 func Driver() *driver.Driver {
 	return &driver.Driver{
 		Name: "stdout", Schemes: []string{"stdout"}, URL: "stdout:", Stdout: true,

@@ -1,5 +1,4 @@
-// Package subject makes the names that events go to: the subjects of NATS, from a template with placeholders, and the parts of
-// templates that Kafka's topics use. It reads them back, too.
+// Package subject compiles templates with placeholders: to the subjects of NATS, and to the parts that Kafka's topics are made of.
 //
 // It is pure: it does no I/O and starts no goroutine.
 package subject

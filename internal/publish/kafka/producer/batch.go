@@ -10,13 +10,13 @@ import (
 	"github.com/kubecdc/kubecdc/internal/encode"
 )
 
-// Where the fields of a record batch lie in a request's record set: a size of four bytes, then the batch (Kafka's
-// protocol guide, "Record Batch", magic 2). All numbers are big-endian.
+// Offsets of the fields of a record batch in a request's record set: a size of four bytes, then the batch (Kafka's protocol guide,
+// "Record Batch", magic 2). All numbers are big-endian.
 const (
-	atBatchLength   = 12 // of what follows it
+	atBatchLength   = 12 // of the bytes after it
 	atLeaderEpoch   = 16
 	atMagic         = 20
-	atCRC           = 21 // CRC-32C of what follows it
+	atCRC           = 21 // CRC-32C of the bytes after it
 	atAttributes    = 25 // the low three bits: the codec
 	atLastOffset    = 27
 	atFirstTime     = 31
@@ -28,10 +28,10 @@ const (
 	Head            = 65 // bytes before the records
 )
 
-// maxRecordHead is the most that a record has before its key: length, attributes, time and offset.
+// maxRecordHead is the maximum size of a record before its key: length, attributes, time and offset.
 const maxRecordHead = binary.MaxVarintLen32 + 1 + binary.MaxVarintLen64 + binary.MaxVarintLen32
 
-// Record is one event on its way to the partition, together with the tombstone that follows it.
+// Record is one event for the partition, together with the tombstone that follows it.
 type Record struct {
 	Event     *encode.Event // its body, content type and attributes
 	Key       []byte
@@ -39,7 +39,7 @@ type Record struct {
 	Tombstone bool  // a record with the key and no value follows, in the same batch
 }
 
-// Size is how many bytes r adds to a batch at most, before compression.
+// Size returns the maximum number of bytes that r adds to a batch, before compression.
 func (r *Record) Size() int {
 	n := maxRecordHead + r.length()
 	if r.Tombstone {
@@ -48,7 +48,7 @@ func (r *Record) Size() int {
 	return n
 }
 
-// Count is how many records of Kafka r is.
+// Count returns the number of Kafka records for r.
 func (r *Record) Count() int {
 	if r.Tombstone {
 		return 2
@@ -56,7 +56,6 @@ func (r *Record) Count() int {
 	return 1
 }
 
-// length is how many bytes append adds.
 func (r *Record) length() int {
 	n := lengthOf(len(r.Key)) + lengthOf(len(r.Event.Body)) + 1 + lengthOf(len(contentType)) + lengthOf(len(r.Event.ContentType))
 	headers := 1
@@ -69,15 +68,15 @@ func (r *Record) length() int {
 	return n - 1 + varintLength(headers)
 }
 
-// The Kafka binding of CloudEvents (1.0.2): attributes are headers, in binary mode, and the media type of the value is the header
-// content-type in either mode.
+// The Kafka binding of CloudEvents (1.0.2): in binary mode, attributes are headers; in both modes, the header content-type is the media
+// type of the value.
 const (
 	contentType  = "content-type"
 	headerPrefix = "ce_"
-	mediaType    = "datacontenttype" // contentType holds it
+	mediaType    = "datacontenttype" // contentType has its value
 )
 
-// append appends r from the length of its key on.
+// append appends r, beginning with the length of its key.
 func (r *Record) append(b []byte) []byte {
 	b = appendText(b, r.Key)
 	b = appendText(b, r.Event.Body)
@@ -101,7 +100,7 @@ func (r *Record) append(b []byte) []byte {
 	return b
 }
 
-// appendTombstone appends the record that has the key, no value and no headers.
+// appendTombstone appends the record with the key, no value and no headers.
 func appendTombstone(b, key []byte) []byte {
 	b = appendText(b, key)
 	b = binary.AppendVarint(b, -1)
@@ -115,19 +114,18 @@ func appendText[T string | []byte](dst []byte, text T) []byte {
 	return append(dst, text...)
 }
 
-// lengthOf is how many bytes a text of n bytes takes with its length.
+// lengthOf returns the encoded size of a text of n bytes, with its length.
 func lengthOf(n int) int { return varintLength(n) + n }
 
-// varintLength is how many bytes binary.AppendVarint takes for n, which is not negative.
+// varintLength returns the number of bytes of binary.AppendVarint for n, which must not be negative.
 func varintLength(n int) int { return (bits.Len64(uint64(n)<<1|1) + 6) / 7 }
 
-// batch is the record set of one request: one record batch.
 type batch struct {
-	set   []byte // as it is sent
+	set   []byte // encoded
 	count int    // records of Kafka
 }
 
-// build makes the batch of records, all but producer and sequence, which stamp puts in.
+// build encodes the batch of records, except producer and sequence, which stamp sets.
 func (b *batch) build(records []*Record, c *Codec) error {
 	c.busy <- struct{}{}
 	defer func() { <-c.busy }()
@@ -157,7 +155,7 @@ func (b *batch) build(records []*Record, c *Codec) error {
 	if b.set, err = c.append(b.set, plain); err != nil {
 		return fmt.Errorf("compress a batch with %s: %w", c.name, err)
 	}
-	if len(b.set)-Head >= len(plain) { // then it is no use
+	if len(b.set)-Head >= len(plain) { // compression does not help
 		b.set, codecID = append(b.set[:Head], plain...), 0
 	}
 	if len(b.set) > math.MaxInt32 {
@@ -166,7 +164,7 @@ func (b *batch) build(records []*Record, c *Codec) error {
 	h := binary.BigEndian
 	h.PutUint32(b.set, uint32(len(b.set)-4))
 	h.PutUint32(b.set[atBatchLength:], uint32(len(b.set)-atLeaderEpoch))
-	h.PutUint32(b.set[atLeaderEpoch:], math.MaxUint32) // -1: the broker knows
+	h.PutUint32(b.set[atLeaderEpoch:], math.MaxUint32) // -1: set by the broker
 	b.set[atMagic] = 2
 	h.PutUint16(b.set[atAttributes:], uint16(codecID))
 	h.PutUint32(b.set[atLastOffset:], uint32(b.count-1))
@@ -176,7 +174,7 @@ func (b *batch) build(records []*Record, c *Codec) error {
 	return nil
 }
 
-// begin appends what a record of Kafka has before its key, the length of what follows being known.
+// begin appends the part of a Kafka record before its key; length is that of the rest.
 func (b *batch) begin(plain []byte, length int, since int64) []byte {
 	var head [maxRecordHead]byte
 	h := append(head[:0], 0) // attributes: none
@@ -187,7 +185,7 @@ func (b *batch) begin(plain []byte, length int, since int64) []byte {
 	return append(plain, h...)
 }
 
-// stamp makes b the batch with that first sequence of a producer. The same stamp gives the same bytes.
+// stamp sets the producer and first sequence of b. The same stamp gives the same bytes.
 func (b *batch) stamp(id int64, epoch int16, sequence int32) {
 	h := binary.BigEndian
 	h.PutUint64(b.set[atProducer:], uint64(id))

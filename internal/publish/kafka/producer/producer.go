@@ -18,29 +18,29 @@ import (
 )
 
 const (
-	idTimeout    = 5 * time.Second  // of a request for a producer id
-	replicaWait  = 10 * time.Second // that the leader waits for its replicas
-	sendTimeout  = 15 * time.Second // of a request to produce
-	maxNewEpochs = 5                // for one batch, until it gets another producer id: a broker that still does not know how to continue is of another make
+	idTimeout    = 5 * time.Second  // of a producer id request
+	replicaWait  = 10 * time.Second // of the leader, for its replicas
+	sendTimeout  = 15 * time.Second // of a produce request
+	maxNewEpochs = 5                // for one batch, until the producer gets another id: a broker that still cannot continue is not Apache Kafka
 )
 
-// Verdict is what an attempt has shown about a batch.
+// Verdict is the result of an attempt for the batch.
 type Verdict byte
 
 // An attempt ends with one of these.
 const (
-	Again    Verdict = iota // it is not known to be stored: send it again
-	Restamp                 // the broker refuses its timestamps: send it again at once, with others
+	Again    Verdict = iota // not known to be stored: send it again
+	Restamp                 // the broker refuses its timestamps: send it again at once, with new ones
 	Stored                  // acknowledged
-	TooLarge                // refused; the broker may take a smaller batch
-	Refused                 // refused; the broker does not take something in the batch
+	TooLarge                // refused; the broker may accept a smaller batch
+	Refused                 // refused; the broker rejects something in the batch
 )
 
 // Result is the outcome of an attempt.
 type Result struct {
 	Verdict Verdict
 	Err     error // why the batch is not stored. With Stored: an earlier attempt had stored it
-	Offset  int64 // with Stored: of the first record; negative: not told
+	Offset  int64 // with Stored: of the first record; negative: unknown
 }
 
 // Producer writes to one partition. See the package's documentation.
@@ -56,8 +56,8 @@ type Producer struct {
 	batch     batch
 	records   []*Record // of the batch
 	outdated  bool      // the broker has refused its timestamps
-	stamped   bool      // its timestamps are those of the last attempt
-	newEpochs int       // that it has had
+	stamped   bool      // its timestamps are from the last attempt
+	newEpochs int       // of the batch
 }
 
 // New returns a producer for one partition of a topic.
@@ -80,23 +80,22 @@ func (p *Producer) build() error {
 	return err
 }
 
-// Count is how many records of Kafka the batch has.
+// Count returns the number of Kafka records in the batch.
 func (p *Producer) Count() int { return p.batch.count }
 
-// Drop gives the batch up. Copies of it may still arrive; see the package's documentation.
+// Drop gives up the batch. Late copies may still arrive; see the package's documentation.
 func (p *Producer) Drop() {
 	p.release()
 	p.nextEpoch()
 }
 
-// release lets go of the batch.
 func (p *Producer) release() {
 	p.codec.put(&p.batch.set, &p.codec.sets)
 	clear(p.records)
 	p.records = p.records[:0]
 }
 
-// nextEpoch makes the broker refuse all that was sent before, from the first batch on that it stores of the new epoch.
+// nextEpoch begins a new epoch: after its first stored batch, the broker refuses all earlier ones.
 func (p *Producer) nextEpoch() {
 	if p.epoch == math.MaxInt16 {
 		p.id = -1
@@ -106,13 +105,13 @@ func (p *Producer) nextEpoch() {
 	p.sequence = 0
 }
 
-// Identify asks a broker for a producer id, unless there is one. Any broker has some.
+// Identify requests a producer id from a broker, any broker, unless the producer has one.
 func (p *Producer) Identify(ctx context.Context, via kafka.RoundTripper, broker net.Addr) error {
 	if p.id >= 0 {
 		return nil
 	}
 	c := kafka.Client{Addr: broker, Timeout: idTimeout, Transport: via}
-	// -1, -1: not to continue with an id of before.
+	// -1, -1: do not continue with an earlier id.
 	res, err := c.InitProducerID(ctx, &kafka.InitProducerIDRequest{TransactionTimeoutMs: math.MaxInt32, ProducerID: -1, ProducerEpoch: -1})
 	if err == nil {
 		err = res.Error
@@ -124,7 +123,7 @@ func (p *Producer) Identify(ctx context.Context, via kafka.RoundTripper, broker 
 	return nil
 }
 
-// Send sends the batch to the partition's leader, once. The producer has an id. The batch ends with Stored, TooLarge and Refused.
+// Send sends the batch to the partition's leader, once. The producer must have an id. Stored, TooLarge and Refused end the batch.
 func (p *Producer) Send(ctx context.Context, via kafka.RoundTripper, leader net.Addr) Result {
 	if p.stamped = p.outdated; p.outdated {
 		now := time.Now().UnixMilli()
@@ -153,7 +152,7 @@ func (p *Producer) Send(ctx context.Context, via kafka.RoundTripper, leader net.
 	return r
 }
 
-// after is the sequence that follows so many records (DefaultRecordBatch.incrementSequence).
+// after returns the sequence that follows so many records (DefaultRecordBatch.incrementSequence).
 func after(sequence int32, records int) int32 {
 	return int32((int64(sequence) + int64(records)) & math.MaxInt32)
 }
@@ -193,7 +192,7 @@ func (p *Producer) produce(ctx context.Context, via kafka.RoundTripper, leader n
 	return 0, kafka.Error(answer.ErrorCode)
 }
 
-// judge says what an error of the broker, or of the way to it, means for the batch.
+// judge returns the verdict for an error of the broker or the connection.
 func (p *Producer) judge(err error) Verdict {
 	code := kafka.Error(0)
 	if !errors.As(err, &code) {
@@ -203,7 +202,7 @@ func (p *Producer) judge(err error) Verdict {
 	case kafka.DuplicateSequenceNumber:
 		return Stored
 	case kafka.OutOfOrderSequenceNumber, kafka.UnknownProducerId:
-		// With one batch on its way, a hole means that the broker has lost records which it had acknowledged, or all that it knew of the producer.
+		// With one batch in flight, a gap means that the broker has lost acknowledged records, or the state of the producer.
 		if p.newEpochs++; p.newEpochs < maxNewEpochs {
 			p.nextEpoch()
 		} else {
